@@ -1,0 +1,68 @@
+//! `token_bucket`, `gcra` and `leaky_bucket`: one law. The state is the moment at which the bucket is full again
+//! (the queue is empty); what is missing now is the debt, the time from now until then.
+
+use crate::decision::{Decision, Outcome};
+use crate::pace::Exact;
+use crate::quota::{Algorithm, Quota};
+use crate::time::{Span, Timestamp};
+
+/// When the bucket will be full again: whole microseconds, and a part of one in units of the quota's rate.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Bucket {
+    /// The whole microseconds.
+    pub full_at: Timestamp,
+    /// The rest, as the numerator of a fraction whose denominator follows from the rate (below 2^32).
+    pub part: u32,
+}
+
+impl Bucket {
+    /// The first whole microsecond at which the bucket is full.
+    pub(super) fn until(&self) -> Timestamp {
+        self.full_at + Span::from_micros(u64::from(self.part > 0))
+    }
+
+    fn after(now: Timestamp, debt: Exact) -> Bucket {
+        Bucket { full_at: now + Span::from_micros(debt.whole), part: debt.part as u32 }
+    }
+}
+
+#[inline]
+pub(super) fn decide(quota: &Quota, cost: u32, state: Option<Bucket>, now: Timestamp) -> (Decision, Option<Bucket>) {
+    let pace = quota.pace();
+    let mut debt = match state {
+        Some(bucket) if bucket.full_at >= now => Exact {
+            whole: bucket.full_at.since(now).as_micros(),
+            // A rate that changed has another denominator: less than a microsecond, rounded against the client.
+            part: u64::from(bucket.part).min(pace.denominator() - 1),
+        },
+        _ => Exact::ZERO,
+    };
+    if cost > quota.limit() {
+        return (answer(quota, Outcome::NEVER, debt), None);
+    }
+    let asked = pace.lasting(cost);
+    let charged = pace.add(debt, asked);
+    if cost == 0 || charged <= pace.full() {
+        let delay = match quota.algorithm() {
+            Algorithm::LeakyBucket => debt.ceil(),
+            _ => Span::ZERO,
+        };
+        let decision = answer(quota, Outcome::Allowed { delay }, charged);
+        return (decision, (cost > 0).then(|| Bucket::after(now, charged)));
+    }
+    let mut wait = pace.sub(charged, pace.full());
+    let mut repaired = None;
+    if wait > pace.full() {
+        // Only a clock that jumped back owes more than a refill: empty the bucket as of now.
+        debt = pace.full();
+        wait = asked;
+        repaired = Some(Bucket::after(now, debt));
+    }
+    (answer(quota, Outcome::denied_for(wait.ceil()), debt), repaired)
+}
+
+fn answer(quota: &Quota, outcome: Outcome, debt: Exact) -> Decision {
+    let pace = quota.pace();
+    let remaining = if debt < pace.full() { pace.tokens_in(pace.sub(pace.full(), debt)) } else { 0 };
+    Decision { outcome, limit: quota.limit(), remaining, reset_after: debt.ceil(), hold: None }
+}

@@ -1,0 +1,165 @@
+//! `sliding_window_log` and `concurrency`: every admitted request is remembered until it leaves the window, or
+//! until its hold expires, which is the same law. A hold can also be released before.
+
+use std::collections::VecDeque;
+
+use super::{Change, jumped_back};
+use crate::decision::{Decision, Hold, Outcome};
+use crate::quota::{Algorithm, Quota};
+use crate::time::{Span, Timestamp};
+
+/// One admitted request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Entry {
+    /// When it was admitted, and which of that microsecond's it is.
+    pub hold: Hold,
+    /// What it cost.
+    pub cost: u32,
+}
+
+/// The admitted requests of one key, oldest first.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Log {
+    entries: VecDeque<Entry>,
+    /// The sum of all costs, so that a decision need not add up the whole log.
+    total: u64,
+}
+
+impl Log {
+    /// When the newest entry was admitted.
+    pub fn last(&self) -> Option<Timestamp> {
+        self.entries.back().map(|entry| entry.hold.at)
+    }
+
+    /// The entries, oldest first.
+    pub fn entries(&self) -> impl Iterator<Item = &Entry> {
+        self.entries.iter()
+    }
+
+    /// What the log takes in memory, for stores that bound it.
+    pub fn heap_bytes(&self) -> usize {
+        self.entries.capacity() * size_of::<Entry>()
+    }
+
+    pub(super) fn record(&mut self, entry: Entry, expired: Option<Timestamp>) {
+        if let Some(expired) = expired {
+            while let Some(oldest) = self.entries.front().filter(|oldest| oldest.hold.at <= expired) {
+                self.total -= u64::from(oldest.cost);
+                self.entries.pop_front();
+            }
+        }
+        self.total += u64::from(entry.cost);
+        // Almost always at the end; a clock that ran back puts it in its place.
+        let place = self.entries.partition_point(|other| other.hold <= entry.hold);
+        match place.checked_sub(1).and_then(|before| self.entries.get_mut(before)) {
+            // Requests of a `sliding_window_log` in one microsecond are one entry.
+            Some(same) if same.hold == entry.hold => same.cost += entry.cost,
+            _ => self.entries.insert(place, entry),
+        }
+    }
+
+    /// Moves what lies in the future of `now` to `now`.
+    pub(super) fn rebase(&mut self, now: Timestamp) {
+        let first = self.entries.partition_point(|entry| entry.hold.at <= now);
+        let mut nth = self.next_nth(now);
+        for entry in self.entries.range_mut(first..) {
+            entry.hold = Hold { at: now, nth };
+            nth += 1;
+        }
+    }
+
+    pub(super) fn release(&mut self, hold: Hold) -> bool {
+        match self.entries.binary_search_by_key(&hold, |entry| entry.hold) {
+            Ok(index) => {
+                self.total -= u64::from(self.entries[index].cost);
+                self.entries.remove(index);
+                true
+            }
+            Err(_) => false,
+        }
+    }
+
+    fn next_nth(&self, at: Timestamp) -> u32 {
+        let after = self.entries.partition_point(|entry| entry.hold.at <= at);
+        match after.checked_sub(1).map(|index| self.entries[index].hold) {
+            Some(hold) if hold.at == at => hold.nth + 1,
+            _ => 0,
+        }
+    }
+
+    /// What still counts at `now`, and from which entry on.
+    fn live(&self, now: Timestamp, window: Span) -> (u64, usize) {
+        let mut total = self.total;
+        for (index, entry) in self.entries.iter().enumerate() {
+            if entry.hold.at + window > now {
+                return (total, index);
+            }
+            total -= u64::from(entry.cost);
+        }
+        (total, self.entries.len())
+    }
+
+    /// When enough of the oldest entries from `first` on have left to free `needed`.
+    fn freed_at(&self, first: usize, needed: u64, window: Span) -> Timestamp {
+        let mut freed = 0;
+        for entry in self.entries.range(first..) {
+            freed += u64::from(entry.cost);
+            if freed >= needed {
+                return entry.hold.at + window;
+            }
+        }
+        unreachable!("a cost within the limit fits once the whole log is gone")
+    }
+}
+
+pub(super) fn decide(quota: &Quota, cost: u32, log: Option<&Log>, now: Timestamp) -> (Decision, Change) {
+    let empty = Log::default();
+    let log = log.unwrap_or(&empty);
+    let jumped = log.last().is_some_and(|last| jumped_back(last, now, quota.period()));
+    if !jumped {
+        return decide_in_order(quota, cost, log, now);
+    }
+    let mut rebased = log.clone();
+    rebased.rebase(now);
+    match decide_in_order(quota, cost, &rebased, now) {
+        (decision, Change::None) if cost > 0 => (decision, Change::Rebase(now)),
+        (decision, Change::None) => (decision, Change::None),
+        (decision, change) => {
+            let mut state = super::State::Log(rebased);
+            state.apply(change);
+            (decision, Change::Replace(state))
+        }
+    }
+}
+
+fn decide_in_order(quota: &Quota, cost: u32, log: &Log, now: Timestamp) -> (Decision, Change) {
+    let window = quota.period();
+    let limit = u64::from(quota.limit());
+    let (used, first) = log.live(now, window);
+    let used_until = if used == 0 { None } else { log.last() };
+    let answer = |outcome, used: u64, last: Option<Timestamp>| Decision {
+        outcome,
+        limit: quota.limit(),
+        remaining: limit.saturating_sub(used) as u32,
+        reset_after: last.map_or(Span::ZERO, |last| (last + window).since(now)),
+        hold: None,
+    };
+    if cost > quota.limit() {
+        return (answer(Outcome::NEVER, used, used_until), Change::None);
+    }
+    let charged = used + u64::from(cost);
+    if cost == 0 {
+        return (answer(Outcome::ALLOWED, used, used_until), Change::None);
+    }
+    if charged > limit {
+        let wait = log.freed_at(first, charged - limit, window).since(now);
+        return (answer(Outcome::denied_for(wait), used, used_until), Change::None);
+    }
+    let is_hold = quota.algorithm() == Algorithm::Concurrency;
+    let hold = Hold { at: now, nth: if is_hold { log.next_nth(now) } else { 0 } };
+    let last = log.last().filter(|_| used > 0).map_or(now, |last| last.max(now));
+    let decision = Decision { hold: is_hold.then_some(hold), ..answer(Outcome::ALLOWED, charged, Some(last)) };
+    // Everything admitted a window ago or earlier has left: (now - window, now] is what counts.
+    let expired = now.as_micros().checked_sub(window.as_micros()).map(Timestamp::from_micros);
+    (decision, Change::Record { entry: Entry { hold, cost }, expired })
+}

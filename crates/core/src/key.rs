@@ -1,0 +1,243 @@
+//! Which bucket of a rule a request uses.
+//!
+//! The template `{tenant}:{user_id}` names one bucket per pair of values, and no two pairs may share one, whatever
+//! they contain: with several placeholders, `%` and the separators are percent-encoded inside values. With
+//! `{api_key|ip}` a key that looks like an address is not the address: which alternative was taken is part of the
+//! bucket's identity (its `variant`), though not of the text that people see.
+
+use std::borrow::Cow;
+use std::fmt::Write as _;
+
+use crate::request::Request;
+
+/// Identifies a bucket among those of one rule.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Key {
+    /// Which alternatives the placeholders took; 0 when each took its first.
+    pub variant: u16,
+    /// The rendered template.
+    pub value: String,
+}
+
+/// A rule's `key`, read once.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct KeyTemplate {
+    parts: Vec<Part>,
+    /// What separates placeholders, and so may not stand unescaped in a value; empty with fewer than two.
+    escaped: String,
+    variants: u16,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Part {
+    Literal(String),
+    /// The first of these attributes that the request has.
+    FirstOf(Vec<String>),
+}
+
+/// Why a text is no key template.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{0}")]
+pub struct KeyError(String);
+
+impl KeyTemplate {
+    /// More combinations of alternatives than anyone needs; bounds what inspecting a key has to look at.
+    const MAX_VARIANTS: usize = 64;
+
+    /// Reads a template such as `{user_id}`, `{api_key|ip}`, `{tenant}:{user_id}` or `global`.
+    pub fn new(text: &str) -> Result<KeyTemplate, KeyError> {
+        let mut parts = parse(text)?;
+        if parts.is_empty() {
+            return Err(KeyError(
+                "the key is empty; write \"global\" for one bucket, or {user_id} for one per user".into(),
+            ));
+        }
+        let placeholders = parts.iter().filter(|part| matches!(part, Part::FirstOf(_))).count();
+        let mut escaped = String::new();
+        if placeholders > 1 {
+            separate(&mut parts);
+            escaped.push('%');
+            for part in &parts {
+                if let Part::Literal(text) = part {
+                    if text.contains('%') {
+                        return Err(KeyError(format!(
+                            "{text:?} contains %, which escapes values when there are several placeholders; use another separator"
+                        )));
+                    }
+                    escaped.push_str(text);
+                }
+            }
+        }
+        let variants = parts.iter().fold(1usize, |product, part| match part {
+            Part::FirstOf(names) => product.saturating_mul(names.len()),
+            Part::Literal(_) => product,
+        });
+        if variants > Self::MAX_VARIANTS {
+            return Err(KeyError(format!(
+                "{variants} combinations of alternatives are too many (at most {})",
+                Self::MAX_VARIANTS
+            )));
+        }
+        Ok(KeyTemplate { parts, escaped, variants: variants as u16 })
+    }
+
+    /// How many variants a key of this template can have.
+    pub fn variants(&self) -> u16 {
+        self.variants
+    }
+
+    /// The attributes that must be present: of each inner list, any one.
+    pub fn needs(&self) -> impl Iterator<Item = &[String]> {
+        self.parts.iter().filter_map(|part| match part {
+            Part::FirstOf(names) => Some(names.as_slice()),
+            Part::Literal(_) => None,
+        })
+    }
+
+    /// The key of a request, or the alternatives of which it has none. An empty value counts as absent: else
+    /// everybody who sends an empty header would share one bucket.
+    pub fn render(&self, request: &impl Request) -> Result<Key, &[String]> {
+        let mut key = Key { variant: 0, value: String::new() };
+        for part in &self.parts {
+            match part {
+                Part::Literal(text) => key.value.push_str(text),
+                Part::FirstOf(names) => {
+                    let (index, value) = first_present(names, request).ok_or(names.as_slice())?;
+                    key.variant = key.variant * names.len() as u16 + index as u16;
+                    self.push_value(&mut key.value, &value);
+                }
+            }
+        }
+        Ok(key)
+    }
+
+    fn push_value(&self, out: &mut String, value: &str) {
+        if self.escaped.is_empty() {
+            out.push_str(value);
+            return;
+        }
+        for c in value.chars() {
+            if self.escaped.contains(c) {
+                for byte in c.encode_utf8(&mut [0; 4]).bytes() {
+                    let _ = write!(out, "%{byte:02X}");
+                }
+            } else {
+                out.push(c);
+            }
+        }
+    }
+}
+
+fn first_present<'r>(names: &[String], request: &'r impl Request) -> Option<(usize, Cow<'r, str>)> {
+    names.iter().enumerate().find_map(|(index, name)| {
+        let value = request.attribute(name).filter(|value| !value.is_empty())?;
+        Some((index, value))
+    })
+}
+
+/// Puts a `|` between placeholders that touch: `{a}{b}` would not tell (x, yz) from (xy, z).
+fn separate(parts: &mut Vec<Part>) {
+    let mut at = 1;
+    while at < parts.len() {
+        if matches!((&parts[at - 1], &parts[at]), (Part::FirstOf(_), Part::FirstOf(_))) {
+            parts.insert(at, Part::Literal("|".into()));
+        }
+        at += 1;
+    }
+}
+
+fn parse(text: &str) -> Result<Vec<Part>, KeyError> {
+    let mut parts = Vec::new();
+    let mut literal = String::new();
+    let mut rest = text;
+    while let Some(c) = rest.chars().next() {
+        if let Some(after) = rest.strip_prefix("{{") {
+            literal.push('{');
+            rest = after;
+        } else if let Some(after) = rest.strip_prefix("}}") {
+            literal.push('}');
+            rest = after;
+        } else if let Some(after) = rest.strip_prefix('{') {
+            let end = after
+                .find('}')
+                .ok_or_else(|| KeyError(format!("{text:?}: {{ is never closed; write {{{{ for a literal brace")))?;
+            if !literal.is_empty() {
+                parts.push(Part::Literal(std::mem::take(&mut literal)));
+            }
+            parts.push(Part::FirstOf(alternatives(text, &after[..end])?));
+            rest = &after[end + 1..];
+        } else if c == '}' {
+            return Err(KeyError(format!("{text:?}: }} closes nothing; write }}}} for a literal brace")));
+        } else {
+            literal.push(c);
+            rest = &rest[c.len_utf8()..];
+        }
+    }
+    if !literal.is_empty() {
+        parts.push(Part::Literal(literal));
+    }
+    Ok(parts)
+}
+
+fn alternatives(text: &str, inside: &str) -> Result<Vec<String>, KeyError> {
+    let names: Vec<String> = inside.split('|').map(|name| name.trim().to_string()).collect();
+    if names.iter().any(|name| name.is_empty() || name.contains('{')) {
+        return Err(KeyError(format!("{text:?}: {{{inside}}} names no attribute; write for example {{api_key|ip}}")));
+    }
+    Ok(names)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::request::Descriptor;
+
+    fn key(template: &str, attributes: &[(&str, &str)]) -> Key {
+        let request = Descriptor::new(attributes.iter().copied());
+        KeyTemplate::new(template).expect("template").render(&request).expect("rendered")
+    }
+
+    #[test]
+    fn a_single_placeholder_is_the_value_itself() {
+        assert_eq!(key("{user_id}", &[("user_id", "a:b%")]).value, "a:b%");
+        assert_eq!(key("user:{user_id}", &[("user_id", "42")]).value, "user:42");
+        assert_eq!(key("global", &[]).value, "global");
+        assert_eq!(key("{{x}}", &[]).value, "{x}");
+    }
+
+    #[test]
+    fn parts_cannot_run_into_each_other() {
+        let pair = |template, a, b| key(template, &[("a", a), ("b", b)]).value;
+        assert_ne!(pair("{a}:{b}", "x:y", "z"), pair("{a}:{b}", "x", "y:z"));
+        assert_ne!(pair("{a}{b}", "x", "yz"), pair("{a}{b}", "xy", "z"));
+        assert_ne!(pair("{a}:{b}", "x%3A", "y"), pair("{a}:{b}", "x:", "y"));
+        assert_eq!(pair("{a}:{b}", "x", "y"), "x:y");
+    }
+
+    #[test]
+    fn an_api_key_that_looks_like_an_address_is_not_the_address() {
+        let by_key = key("{api_key|ip}", &[("api_key", "10.0.0.1"), ("ip", "10.9.9.9")]);
+        let by_ip = key("{api_key|ip}", &[("ip", "10.0.0.1")]);
+        assert_eq!(by_key.value, by_ip.value);
+        assert_ne!(by_key, by_ip);
+    }
+
+    #[test]
+    fn an_empty_value_is_absent() {
+        assert_eq!(key("{api_key|ip}", &[("api_key", ""), ("ip", "10.0.0.1")]).value, "10.0.0.1");
+        let template = KeyTemplate::new("{user_id}").expect("template");
+        assert_eq!(template.render(&Descriptor::default()), Err(["user_id".to_string()].as_slice()));
+    }
+
+    #[test]
+    fn bad_templates_are_refused_with_a_fix() {
+        let error = |text| KeyTemplate::new(text).expect_err(text).to_string();
+        assert!(error("").contains("\"global\""));
+        assert!(error("{user_id").contains("never closed"));
+        assert!(error("user_id}").contains("closes nothing"));
+        assert!(error("{}").contains("names no attribute"));
+        assert!(error("{a|}").contains("names no attribute"));
+        assert!(error("{a}%{b}").contains("another separator"));
+        assert!(error("{a|b|c|d|e}{a|b|c|d|e}{a|b|c|d|e}").contains("too many"));
+    }
+}

@@ -1,0 +1,38 @@
+//! What a limit means: quotas, algorithms, rules, decisions and headers, in exact integer arithmetic.
+//!
+//! This crate does no I/O, reads no clock, takes no lock and knows no floating point number. [`decide`] is the one
+//! definition of truth: every store and every script answers as it does. Most users want the `tollgate` crate,
+//! which puts a store and a clock around it.
+//!
+//! The words: a [`Rule`] says who is limited by what key and how; its [`Quota`] is the algorithm and the numbers;
+//! one rule applied to one request is a [`Charge`], answered by a [`Decision`]; the answer for the whole request is
+//! a [`Verdict`].
+
+mod algorithm;
+mod decision;
+mod headers;
+mod key;
+mod limit;
+mod pace;
+mod pattern;
+mod policy;
+mod quota;
+mod request;
+mod rule;
+mod time;
+mod verdict;
+
+pub use algorithm::{Bucket, Change, Counter, Entry, Log, State, Window, decide};
+pub use decision::{Decision, Hold, Outcome};
+pub use headers::{HeaderStyle, limit_headers, retry_after_seconds};
+pub use key::{Key, KeyError, KeyTemplate};
+pub use limit::{Limit, LimitError, parse_count, parse_span};
+pub use pattern::Pattern;
+pub use policy::{Charge, Policy, PolicyError, Requirement};
+pub use quota::{Algorithm, Quota, QuotaBuilder, QuotaError};
+pub use request::{Descriptor, Request};
+pub use rule::{
+    Condition, Cost, CostError, Enforcement, FailurePolicy, MatchValue, OneOrMany, Rule, RuleError, RuleSpec, Scalar,
+};
+pub use time::{Span, Timestamp};
+pub use verdict::{Row, Source, Verdict, decide_all};

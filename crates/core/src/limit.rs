@@ -1,0 +1,121 @@
+//! Limits and lengths of time as people write them: `6,000/min`, `10/s`, `5/90s`, `30s`.
+
+use crate::time::Span;
+
+/// `count` per `period`; a `concurrency` limit may come without a period.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Limit {
+    /// How many.
+    pub count: u32,
+    /// Per how long, if said.
+    pub period: Option<Span>,
+}
+
+/// Why a text is no limit. The message says what would be.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{0}")]
+pub struct LimitError(String);
+
+const UNITS: [(&[&str], u64); 7] = [
+    (&["ms", "millisecond", "milliseconds"], 1_000),
+    (&["s", "sec", "secs", "second", "seconds"], 1_000_000),
+    (&["m", "min", "mins", "minute", "minutes"], 60_000_000),
+    (&["h", "hr", "hour", "hours"], 3_600_000_000),
+    (&["d", "day", "days"], 86_400_000_000),
+    (&["w", "week", "weeks"], 604_800_000_000),
+    (&["month", "months"], 30 * 86_400_000_000),
+];
+
+impl std::str::FromStr for Limit {
+    type Err = LimitError;
+
+    fn from_str(text: &str) -> Result<Limit, LimitError> {
+        let (count, period) = match text.split_once('/') {
+            Some((count, period)) => (count, Some(period)),
+            None => (text, None),
+        };
+        let count = parse_count(count.trim())
+            .map_err(|problem| LimitError(format!("{text:?}: {problem}; write for example 10/s or 6,000/min")))?;
+        let period = period
+            .map(|period| parse_period(period.trim()))
+            .transpose()
+            .map_err(|problem| LimitError(format!("{text:?}: {problem}")))?;
+        Ok(Limit { count, period })
+    }
+}
+
+/// A length of time such as `30s`, `2 min` or `1h`.
+pub fn parse_span(text: &str) -> Result<Span, LimitError> {
+    parse_period(text.trim()).map_err(|problem| LimitError(format!("{text:?}: {problem}")))
+}
+
+/// Digits, grouped by threes with `,` or freely with `_` if at all.
+pub fn parse_count(text: &str) -> Result<u32, LimitError> {
+    let groups: Vec<&str> = text.split(',').collect();
+    let grouped = groups.len() == 1 || (groups[0].len() <= 3 && groups[1..].iter().all(|group| group.len() == 3));
+    let digits: String = text.chars().filter(|c| !matches!(c, ',' | '_')).collect();
+    let well_formed = text.starts_with(|c: char| c.is_ascii_digit())
+        && text.ends_with(|c: char| c.is_ascii_digit())
+        && digits.bytes().all(|b| b.is_ascii_digit());
+    if !well_formed || !grouped {
+        return Err(LimitError(format!("{text:?} is not a whole number")));
+    }
+    digits.parse().map_err(|_| LimitError(format!("{text} is too large (at most {})", u32::MAX - 1)))
+}
+
+fn parse_period(text: &str) -> Result<Span, String> {
+    let unit_at = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
+    let (number, unit) = (&text[..unit_at], text[unit_at..].trim());
+    let number: u64 = match number {
+        "" => 1,
+        digits => digits.parse().map_err(|_| format!("a period of {text} is too long"))?,
+    };
+    let unit_name = unit.to_ascii_lowercase();
+    let size = UNITS.iter().find(|(names, _)| names.contains(&unit_name.as_str())).map(|(_, size)| *size);
+    match size {
+        Some(size) => {
+            number.checked_mul(size).map(Span::from_micros).ok_or_else(|| format!("a period of {text} is too long"))
+        }
+        None if unit.is_empty() && unit_at > 0 => Err(format!("{text} of what? write {text}s for seconds")),
+        None => {
+            Err(format!("{unit:?} is no unit of time; use ms, s, min, h, day, week or month (30 days), as in 5/90s"))
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn limit(text: &str) -> (u32, Option<u64>) {
+        let limit: Limit = text.parse().expect(text);
+        (limit.count, limit.period.map(Span::as_micros))
+    }
+
+    #[test]
+    fn reads_what_people_write() {
+        assert_eq!(limit("10/s"), (10, Some(1_000_000)));
+        assert_eq!(limit("6,000/min"), (6_000, Some(60_000_000)));
+        assert_eq!(limit("6_000 / min"), (6_000, Some(60_000_000)));
+        assert_eq!(limit("5/90s"), (5, Some(90_000_000)));
+        assert_eq!(limit("1/day"), (1, Some(86_400_000_000)));
+        assert_eq!(limit("1,000,000/h"), (1_000_000, Some(3_600_000_000)));
+        assert_eq!(limit("20/100ms"), (20, Some(100_000)));
+        assert_eq!(limit("12"), (12, None));
+    }
+
+    #[test]
+    fn names_what_is_wrong() {
+        let error = |text: &str| text.parse::<Limit>().expect_err(text).to_string();
+        assert_eq!(error("ten/s"), r#""ten/s": "ten" is not a whole number; write for example 10/s or 6,000/min"#);
+        assert!(error("6,00/min").contains("\"6,00\" is not a whole number"));
+        assert!(error("-1/s").contains("not a whole number"));
+        assert!(error("1.5/s").contains("not a whole number"));
+        assert!(error("10/fortnight").contains("\"fortnight\" is no unit of time"));
+        assert!(error("5/90").contains("write 90s for seconds"));
+        assert!(error("99999999999/s").contains("too large"));
+        assert!(error("1/99999999999999999999s").contains("too long"));
+        assert!(error("").contains("not a whole number"));
+        assert!(error("10/").contains("no unit of time"));
+    }
+}

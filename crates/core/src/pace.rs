@@ -1,0 +1,132 @@
+//! The pace of a bucket as an exact fraction: `count` tokens per `period` without rounding.
+//!
+//! One token lasts `period / count` microseconds, which is rarely whole (3/s). Lengths of time are therefore
+//! kept as whole microseconds plus `part / denominator` of one, after dividing out the common factor. Sums and
+//! comparisons of such lengths are exact, so nothing ever drifts; all numbers stay below 2^53 for the Lua twins.
+
+use crate::time::{EXACT, Span};
+
+/// `whole + part / denominator` microseconds, the denominator being that of the [`Pace`] it belongs to.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Exact {
+    pub(crate) whole: u64,
+    pub(crate) part: u64,
+}
+
+impl Exact {
+    pub(crate) const ZERO: Exact = Exact { whole: 0, part: 0 };
+
+    /// The first whole microsecond that is not before this.
+    pub(crate) const fn ceil(self) -> Span {
+        Span::from_micros(self.whole + (self.part > 0) as u64)
+    }
+}
+
+/// How long tokens last at this rate, and how long a whole bucket does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Pace {
+    token: Exact,
+    denominator: u64,
+    full: Exact,
+}
+
+impl Pace {
+    /// For the algorithms that have no bucket.
+    pub(crate) const NONE: Pace = Pace { token: Exact::ZERO, denominator: 1, full: Exact::ZERO };
+
+    /// `None` if a bucket of `burst` cannot be counted exactly.
+    pub(crate) fn new(count: u32, period: Span, burst: u32) -> Option<Pace> {
+        let (count, micros) = (u64::from(count), period.as_micros());
+        let common = gcd(count, micros);
+        let (denominator, micros) = (count / common, micros / common);
+        let token = Exact { whole: micros / denominator, part: micros % denominator };
+        // The largest products of `lasting`, and the sum that carries in `add`.
+        let fits = token.whole.checked_mul(u64::from(burst))? <= Span::MAX.as_micros()
+            && token.part.checked_mul(u64::from(burst))?.checked_add(2 * denominator)? < EXACT;
+        let mut pace = Pace { token, denominator, full: Exact::ZERO };
+        pace.full = fits.then(|| pace.lasting(burst))?;
+        (pace.full.whole < Span::MAX.as_micros()).then_some(pace)
+    }
+
+    /// How long the whole bucket lasts: its debt when empty.
+    pub(crate) const fn full(&self) -> Exact {
+        self.full
+    }
+
+    /// How many parts make a microsecond.
+    pub(crate) const fn denominator(&self) -> u64 {
+        self.denominator
+    }
+
+    /// How long `tokens` last. `tokens` is at most the burst.
+    pub(crate) const fn lasting(&self, tokens: u32) -> Exact {
+        let tokens = tokens as u64;
+        let whole = self.token.whole * tokens;
+        if self.token.part == 0 {
+            return Exact { whole, part: 0 };
+        }
+        let parts = self.token.part * tokens;
+        Exact { whole: whole + parts / self.denominator, part: parts % self.denominator }
+    }
+
+    pub(crate) const fn add(&self, a: Exact, b: Exact) -> Exact {
+        let (whole, part) = (a.whole + b.whole, a.part + b.part);
+        if part >= self.denominator {
+            Exact { whole: whole + 1, part: part - self.denominator }
+        } else {
+            Exact { whole, part }
+        }
+    }
+
+    /// `a - b`, where `a` is not the smaller.
+    pub(crate) const fn sub(&self, a: Exact, b: Exact) -> Exact {
+        if a.part < b.part {
+            Exact { whole: a.whole - b.whole - 1, part: a.part + self.denominator - b.part }
+        } else {
+            Exact { whole: a.whole - b.whole, part: a.part - b.part }
+        }
+    }
+
+    /// How many whole tokens fit into `room`, which is at most the whole bucket.
+    pub(crate) fn tokens_in(&self, room: Exact) -> u32 {
+        if self.denominator == 1 {
+            return (room.whole / self.token.whole) as u32;
+        }
+        let per_token = self.token.whole as u128 * self.denominator as u128 + self.token.part as u128;
+        let parts = room.whole as u128 * self.denominator as u128 + room.part as u128;
+        // A 128-bit division costs tens of nanoseconds, and few quotas need one.
+        match (u64::try_from(parts), u64::try_from(per_token)) {
+            (Ok(parts), Ok(per_token)) => (parts / per_token) as u32,
+            _ => (parts / per_token) as u32,
+        }
+    }
+}
+
+const fn gcd(mut a: u64, mut b: u64) -> u64 {
+    while b != 0 {
+        (a, b) = (b, a % b);
+    }
+    a
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_third_of_a_second_is_kept_exactly() {
+        let pace = Pace::new(3, Span::SECOND, 3).expect("fits");
+        assert_eq!(pace.lasting(1), Exact { whole: 333_333, part: 1 });
+        assert_eq!(pace.lasting(3), Exact { whole: 1_000_000, part: 0 });
+        assert_eq!(pace.tokens_in(Exact { whole: 666_666, part: 1 }), 1);
+        assert_eq!(pace.tokens_in(Exact { whole: 666_666, part: 2 }), 2);
+    }
+
+    #[test]
+    fn sums_carry_and_differences_borrow() {
+        let pace = Pace::new(3, Span::SECOND, 3).expect("fits");
+        let (a, b) = (Exact { whole: 5, part: 2 }, Exact { whole: 1, part: 2 });
+        assert_eq!(pace.add(a, b), Exact { whole: 7, part: 1 });
+        assert_eq!(pace.sub(Exact { whole: 7, part: 1 }, b), a);
+    }
+}

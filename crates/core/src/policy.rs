@@ -1,0 +1,229 @@
+//! All rules together, indexed so that finding those of a request does not look at the others.
+//!
+//! Every rule is filed once, under the one of its conditions that the fewest rules share: under each exact value,
+//! or under the literal prefix of a glob. A request looks its own values up, and only rules found there are
+//! compared in full. Rules without a condition are looked at for every request.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::sync::Arc;
+
+use crate::key::Key;
+use crate::request::Request;
+use crate::rule::{Condition, CostError, Rule, RuleError, RuleSpec};
+
+/// One rule applied to one request.
+#[derive(Clone, Debug)]
+pub struct Charge {
+    /// The rule, with its quota.
+    pub rule: Arc<Rule>,
+    /// Which of the rule's buckets.
+    pub key: Key,
+    /// The request's cost times the rule's.
+    pub cost: u32,
+}
+
+/// A set of rules, ready to match requests.
+#[derive(Debug, Default)]
+pub struct Policy {
+    rules: Vec<Arc<Rule>>,
+    by_attribute: Vec<AttributeIndex>,
+    /// Rules that no condition files anywhere, by position.
+    always: Vec<usize>,
+    requirements: Vec<Requirement>,
+}
+
+/// A rule among the others that is wrong.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("rule {}: {error}", .name.as_ref().map_or_else(|| format!("number {}", .index + 1), |name| format!("`{name}`")))]
+pub struct PolicyError {
+    /// Which rule, counted from 0.
+    pub index: usize,
+    /// Its name, if it has one.
+    pub name: Option<String>,
+    /// The field and what is wrong with it.
+    pub error: RuleError,
+}
+
+/// The attributes that some rules cannot do without. Rules that need the same ones share an entry.
+#[derive(Debug)]
+pub struct Requirement {
+    /// Of each inner list, any one.
+    pub attributes: Vec<Vec<String>>,
+    /// The rules that need them, by position.
+    pub rules: Vec<usize>,
+}
+
+#[derive(Debug)]
+struct AttributeIndex {
+    attribute: String,
+    exact: HashMap<String, Vec<usize>>,
+    /// Globs by their literal prefix.
+    prefixes: HashMap<String, Vec<usize>>,
+    /// The lengths that prefixes have, so that a value is looked up once for each.
+    prefix_lengths: Vec<usize>,
+}
+
+impl Policy {
+    /// Understands every rule, or names all that are wrong.
+    pub fn new(specs: impl IntoIterator<Item = RuleSpec>) -> Result<Policy, Vec<PolicyError>> {
+        let mut rules: Vec<Arc<Rule>> = Vec::new();
+        let mut errors = Vec::new();
+        let mut positions: HashMap<String, usize> = HashMap::new();
+        for (index, spec) in specs.into_iter().enumerate() {
+            let name = spec.name.clone();
+            let named = (!name.is_empty()).then(|| name.clone());
+            if let Some(first) = positions.get(&name) {
+                let problem = format!("{name:?} is also the name of rule number {}; names are unique", first + 1);
+                let error = RuleError { field: "name".into(), problem };
+                errors.push(PolicyError { index, name: named, error });
+                continue;
+            }
+            match Rule::new(spec) {
+                Ok(rule) => rules.push(Arc::new(rule)),
+                Err(error) => errors.push(PolicyError { index, name: named, error }),
+            }
+            positions.insert(name, index);
+        }
+        if errors.is_empty() { Ok(Policy::of(rules)) } else { Err(errors) }
+    }
+
+    fn of(rules: Vec<Arc<Rule>>) -> Policy {
+        let mut policy = Policy { requirements: requirements(&rules), ..Policy::default() };
+        let popularity = popularity(&rules);
+        let mut by_attribute: BTreeMap<&str, AttributeIndex> = BTreeMap::new();
+        for (position, rule) in rules.iter().enumerate().filter(|(_, rule)| rule.active) {
+            let fewest_shared = rule
+                .when
+                .iter()
+                .map(|condition| (filings(condition).map(|filing| popularity[&filing]).sum::<usize>(), condition))
+                .min_by_key(|(shared, _)| *shared);
+            let Some((_, condition)) = fewest_shared else {
+                policy.always.push(position);
+                continue;
+            };
+            let index = by_attribute.entry(&condition.attribute).or_insert_with(|| AttributeIndex {
+                attribute: condition.attribute.clone(),
+                exact: HashMap::new(),
+                prefixes: HashMap::new(),
+                prefix_lengths: Vec::new(),
+            });
+            for filing in filings(condition) {
+                index.file(filing, position);
+            }
+        }
+        policy.by_attribute = by_attribute.into_values().collect();
+        policy.rules = rules;
+        policy
+    }
+
+    /// The rules in file order, also those that are switched off.
+    pub fn rules(&self) -> &[Arc<Rule>] {
+        &self.rules
+    }
+
+    /// A rule by name.
+    pub fn rule(&self, name: &str) -> Option<&Arc<Rule>> {
+        self.rules.iter().find(|rule| &*rule.name == name)
+    }
+
+    /// What rules cannot do without.
+    pub fn requirements(&self) -> &[Requirement] {
+        &self.requirements
+    }
+
+    /// The requirements that a request does not meet, by position: the rules that need them do not apply.
+    pub fn unmet<'p>(&'p self, request: &'p impl Request) -> impl Iterator<Item = usize> + 'p {
+        let lacks = |requirement: &Requirement| {
+            requirement.attributes.iter().any(|names| names.iter().all(|name| request.attribute(name).is_none()))
+        };
+        self.requirements.iter().enumerate().filter(move |(_, one)| lacks(one)).map(|(position, _)| position)
+    }
+
+    /// The charges of a request, in file order. Empty when no rule applies.
+    pub fn charges(&self, request: &impl Request) -> Result<Vec<Charge>, CostError> {
+        let mut candidates = self.always.clone();
+        for index in &self.by_attribute {
+            if let Some(value) = request.attribute(&index.attribute) {
+                index.look_up(&value, &mut candidates);
+            }
+        }
+        candidates.sort_unstable();
+        candidates.dedup();
+        let mut charges = Vec::new();
+        for rule in candidates.into_iter().map(|position| &self.rules[position]) {
+            if !rule.matches(request) {
+                continue;
+            }
+            if let Ok(key) = rule.key.render(request) {
+                charges.push(Charge { rule: rule.clone(), key, cost: rule.cost_of(request)? });
+            }
+        }
+        Ok(charges)
+    }
+}
+
+impl AttributeIndex {
+    fn file(&mut self, filing: Filing<'_>, position: usize) {
+        let rules = match filing {
+            Filing::Exact(_, value) => self.exact.entry(value.to_string()).or_default(),
+            Filing::Prefix(_, prefix) => {
+                if let Err(place) = self.prefix_lengths.binary_search(&prefix.len()) {
+                    self.prefix_lengths.insert(place, prefix.len());
+                }
+                self.prefixes.entry(prefix.to_string()).or_default()
+            }
+        };
+        if rules.last() != Some(&position) {
+            rules.push(position);
+        }
+    }
+
+    fn look_up(&self, value: &str, found: &mut Vec<usize>) {
+        if let Some(rules) = self.exact.get(value) {
+            found.extend(rules);
+        }
+        for length in &self.prefix_lengths {
+            if let Some(rules) = value.get(..*length).and_then(|prefix| self.prefixes.get(prefix)) {
+                found.extend(rules);
+            }
+        }
+    }
+}
+
+/// Where a condition can be looked up: attribute, and value or prefix.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+enum Filing<'r> {
+    Exact(&'r str, &'r str),
+    Prefix(&'r str, &'r str),
+}
+
+fn filings(condition: &Condition) -> impl Iterator<Item = Filing<'_>> {
+    condition.patterns.iter().map(|pattern| match pattern.exact() {
+        Some(value) => Filing::Exact(&condition.attribute, value),
+        None => Filing::Prefix(&condition.attribute, pattern.prefix()),
+    })
+}
+
+/// How many rules could be filed under each value or prefix.
+fn popularity(rules: &[Arc<Rule>]) -> HashMap<Filing<'_>, usize> {
+    let mut popularity = HashMap::new();
+    for filing in rules.iter().flat_map(|rule| rule.when.iter().flat_map(filings)) {
+        *popularity.entry(filing).or_insert(0) += 1;
+    }
+    popularity
+}
+
+fn requirements(rules: &[Arc<Rule>]) -> Vec<Requirement> {
+    let mut by_attributes: BTreeMap<BTreeSet<Vec<String>>, Vec<usize>> = BTreeMap::new();
+    for (position, rule) in rules.iter().enumerate().filter(|(_, rule)| rule.active) {
+        let conditions = rule.when.iter().map(|condition| vec![condition.attribute.clone()]);
+        let needs: BTreeSet<Vec<String>> = conditions.chain(rule.key.needs().map(<[String]>::to_vec)).collect();
+        if !needs.is_empty() {
+            by_attributes.entry(needs).or_default().push(position);
+        }
+    }
+    by_attributes
+        .into_iter()
+        .map(|(attributes, rules)| Requirement { attributes: attributes.into_iter().collect(), rules })
+        .collect()
+}

@@ -1,0 +1,345 @@
+//! A quota: an algorithm and its numbers, proven at construction to stay in exact arithmetic.
+
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+
+use crate::pace::Pace;
+use crate::time::{EXACT, Span};
+
+/// How admitted requests are counted. The names are those of the rules file.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Algorithm {
+    /// A bucket of `burst` tokens, refilled continuously.
+    #[default]
+    TokenBucket,
+    /// Another name for the same law as `token_bucket`.
+    Gcra,
+    /// N per window, windows aligned to the clock.
+    FixedWindow,
+    /// N in any window, remembering every admitted request.
+    SlidingWindowLog,
+    /// N per window, the previous one fading out linearly.
+    SlidingWindowCounter,
+    /// A queue of depth `burst`, drained at the rate; tells each request how long to wait for its turn.
+    LeakyBucket,
+    /// N at the same time; a slot is released by the caller or by expiry of its hold.
+    Concurrency,
+}
+
+impl Algorithm {
+    /// All of them, in the order of the documentation.
+    pub const ALL: [Algorithm; 7] = [
+        Algorithm::TokenBucket,
+        Algorithm::Gcra,
+        Algorithm::FixedWindow,
+        Algorithm::SlidingWindowLog,
+        Algorithm::SlidingWindowCounter,
+        Algorithm::LeakyBucket,
+        Algorithm::Concurrency,
+    ];
+
+    /// The name used in rules files, metrics and docs.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Algorithm::TokenBucket => "token_bucket",
+            Algorithm::Gcra => "gcra",
+            Algorithm::FixedWindow => "fixed_window",
+            Algorithm::SlidingWindowLog => "sliding_window_log",
+            Algorithm::SlidingWindowCounter => "sliding_window_counter",
+            Algorithm::LeakyBucket => "leaky_bucket",
+            Algorithm::Concurrency => "concurrency",
+        }
+    }
+
+    /// Whether `burst` means something: only to a bucket.
+    pub const fn has_burst(self) -> bool {
+        matches!(self, Algorithm::TokenBucket | Algorithm::Gcra | Algorithm::LeakyBucket)
+    }
+
+    /// Whether the state remembers each admitted request.
+    pub const fn keeps_log(self) -> bool {
+        matches!(self, Algorithm::SlidingWindowLog | Algorithm::Concurrency)
+    }
+}
+
+impl fmt::Display for Algorithm {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+/// An algorithm with its numbers. Only [`Quota::new`] makes one, so every quota in existence can be decided exactly.
+///
+/// ```
+/// use tollgate_core::{Algorithm, Quota};
+///
+/// let quota = Quota::per_second(50).burst(100).build()?;
+/// assert_eq!(quota.limit(), 100);
+/// let window = Quota::per_minute(600).algorithm(Algorithm::FixedWindow).build()?;
+/// assert_eq!(window.to_string(), "600/1min fixed_window");
+/// # Ok::<(), tollgate_core::QuotaError>(())
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Quota {
+    algorithm: Algorithm,
+    count: u32,
+    period: Span,
+    limit: u32,
+    pace: Pace,
+}
+
+impl Quota {
+    /// The most requests that an algorithm which remembers each of them may admit in one window.
+    pub const MAX_LOG: u32 = 100_000;
+    /// The largest count or burst. One less than the largest cost, so that a saturated cost never passes.
+    pub const MAX_COUNT: u32 = u32::MAX - 1;
+
+    /// `count` per second; [`QuotaBuilder`] takes the rest.
+    pub const fn per_second(count: u32) -> QuotaBuilder {
+        Quota::per(count, Span::SECOND)
+    }
+
+    /// `count` per minute.
+    pub const fn per_minute(count: u32) -> QuotaBuilder {
+        Quota::per(count, Span::from_secs(60))
+    }
+
+    /// `count` per hour.
+    pub const fn per_hour(count: u32) -> QuotaBuilder {
+        Quota::per(count, Span::from_secs(3_600))
+    }
+
+    /// `count` per day.
+    pub const fn per_day(count: u32) -> QuotaBuilder {
+        Quota::per(count, Span::from_secs(86_400))
+    }
+
+    /// `count` per `period` of any length.
+    pub const fn per(count: u32, period: Span) -> QuotaBuilder {
+        QuotaBuilder { algorithm: Algorithm::TokenBucket, count, period, burst: None }
+    }
+
+    /// At most `count` at the same time; a slot that is never released is free again after `hold`.
+    pub const fn concurrent(count: u32, hold: Span) -> QuotaBuilder {
+        QuotaBuilder { algorithm: Algorithm::Concurrency, count, period: hold, burst: None }
+    }
+
+    /// Proves that everything computed for this quota stays an exact integer below 2^53.
+    pub fn new(spec: QuotaBuilder) -> Result<Quota, QuotaError> {
+        let QuotaBuilder { algorithm, count, period, burst } = spec;
+        let limit = if algorithm.has_burst() { burst.unwrap_or(count) } else { count };
+        for (field, value) in [("limit", count), ("burst", limit)] {
+            if value == 0 {
+                return Err(QuotaError::Zero { field });
+            }
+            if value > Self::MAX_COUNT {
+                return Err(QuotaError::CountTooLarge { field, value });
+            }
+        }
+        if period == Span::ZERO {
+            return Err(QuotaError::ZeroPeriod);
+        }
+        if period > Span::MAX {
+            return Err(QuotaError::PeriodTooLong { period });
+        }
+        if algorithm.keeps_log() && count > Self::MAX_LOG {
+            return Err(QuotaError::LogTooLong { algorithm, count });
+        }
+        if algorithm == Algorithm::SlidingWindowCounter
+            && u128::from(count) * u128::from(period.as_micros()) >= u128::from(EXACT)
+        {
+            return Err(QuotaError::CounterTooLarge { count, period });
+        }
+        let pace = if algorithm.has_burst() {
+            Pace::new(count, period, limit).ok_or(QuotaError::BurstTooLarge { burst: limit, count, period })?
+        } else {
+            Pace::NONE
+        };
+        Ok(Quota { algorithm, count, period, limit, pace })
+    }
+
+    /// How requests are counted.
+    pub const fn algorithm(&self) -> Algorithm {
+        self.algorithm
+    }
+
+    /// N of `N per period`.
+    pub const fn count(&self) -> u32 {
+        self.count
+    }
+
+    /// The period of the rate, the length of the window, or the life of a hold.
+    pub const fn period(&self) -> Span {
+        self.period
+    }
+
+    /// The most that can ever pass at once: the burst of a bucket, or N.
+    pub const fn limit(&self) -> u32 {
+        self.limit
+    }
+
+    /// The longest that used state can matter: from empty to as if never used.
+    pub fn full_refill(&self) -> Span {
+        match self.algorithm {
+            Algorithm::TokenBucket | Algorithm::Gcra | Algorithm::LeakyBucket => self.pace.full().ceil(),
+            Algorithm::SlidingWindowCounter => Span::from_micros(2 * self.period.as_micros()),
+            Algorithm::FixedWindow | Algorithm::SlidingWindowLog | Algorithm::Concurrency => self.period,
+        }
+    }
+
+    pub(crate) const fn pace(&self) -> &Pace {
+        &self.pace
+    }
+}
+
+/// As in a rules file: `10/1s burst 50 token_bucket`.
+impl fmt::Display for Quota {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}/{}", self.count, self.period)?;
+        if self.limit != self.count {
+            write!(f, " burst {}", self.limit)?;
+        }
+        write!(f, " {}", self.algorithm)
+    }
+}
+
+/// The numbers of a quota before they are proven. `build` (or anything that takes a quota) proves them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[must_use = "a builder is no quota until it is built"]
+pub struct QuotaBuilder {
+    algorithm: Algorithm,
+    count: u32,
+    period: Span,
+    burst: Option<u32>,
+}
+
+impl QuotaBuilder {
+    /// How much may pass at once after idling; the count of the rate unless told. Windows have none.
+    pub const fn burst(mut self, burst: u32) -> Self {
+        self.burst = Some(burst);
+        self
+    }
+
+    /// How requests are counted; a token bucket unless told.
+    pub const fn algorithm(mut self, algorithm: Algorithm) -> Self {
+        self.algorithm = algorithm;
+        self
+    }
+
+    /// Proves the numbers.
+    pub fn build(self) -> Result<Quota, QuotaError> {
+        Quota::new(self)
+    }
+}
+
+impl TryFrom<QuotaBuilder> for Quota {
+    type Error = QuotaError;
+    fn try_from(spec: QuotaBuilder) -> Result<Quota, QuotaError> {
+        Quota::new(spec)
+    }
+}
+
+/// Why numbers make no quota.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum QuotaError {
+    /// A limit of nothing.
+    #[error("{field} 0 would admit nothing; use at least 1, or deactivate the rule with `active: false`")]
+    Zero {
+        /// `limit` or `burst`.
+        field: &'static str,
+    },
+    /// More than is counted.
+    #[error("{field} {value} is too large; the largest is {}", Quota::MAX_COUNT)]
+    CountTooLarge {
+        /// `limit` or `burst`.
+        field: &'static str,
+        /// What was asked.
+        value: u32,
+    },
+    /// A rate per no time.
+    #[error("a period of 0 is no rate; write for example 10/s")]
+    ZeroPeriod,
+    /// Longer than a lifetime.
+    #[error("a period of {period} is too long to count exactly; the longest is {}", Span::from_secs(Span::MAX.as_micros() / 86_400_000_000 * 86_400))]
+    PeriodTooLong {
+        /// What was asked.
+        period: Span,
+    },
+    /// The bucket would take too long to fill, or its fractions are too fine.
+    #[error("burst {burst} at {count}/{period} is too large to count exactly; lower the burst")]
+    BurstTooLarge {
+        /// What was asked.
+        burst: u32,
+        /// The rate's count.
+        count: u32,
+        /// The rate's period.
+        period: Span,
+    },
+    /// The weighted sum of two windows would not be exact.
+    #[error(
+        "{count} per {period} is too large for sliding_window_counter to count exactly \
+         (count times microseconds must stay below 2^53); use token_bucket or fixed_window, or a shorter window"
+    )]
+    CounterTooLarge {
+        /// What was asked.
+        count: u32,
+        /// The window.
+        period: Span,
+    },
+    /// Remembering so many requests would take too much memory.
+    #[error(
+        "{algorithm} remembers every admitted request, so {count} is too many (at most {}); \
+         use sliding_window_counter or token_bucket",
+        Quota::MAX_LOG
+    )]
+    LogTooLong {
+        /// Which algorithm.
+        algorithm: Algorithm,
+        /// What was asked.
+        count: u32,
+    },
+}
+
+impl QuotaError {
+    /// The field of a rule that has to change.
+    pub const fn field(&self) -> &'static str {
+        match self {
+            QuotaError::Zero { field } | QuotaError::CountTooLarge { field, .. } => field,
+            QuotaError::BurstTooLarge { .. } => "burst",
+            QuotaError::ZeroPeriod
+            | QuotaError::PeriodTooLong { .. }
+            | QuotaError::CounterTooLarge { .. }
+            | QuotaError::LogTooLong { .. } => "limit",
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn refuses_what_it_cannot_count_and_says_what_to_do() {
+        let text = |spec: QuotaBuilder| spec.build().expect_err("refused").to_string();
+        assert!(text(Quota::per_second(0)).starts_with("limit 0 would admit nothing"));
+        assert!(text(Quota::per_second(1).burst(0)).starts_with("burst 0 would admit nothing"));
+        assert_eq!(
+            text(Quota::per(1, Span::from_secs(30 * 86_400)).burst(5_000_000)),
+            "burst 5000000 at 1/30d is too large to count exactly; lower the burst"
+        );
+        assert!(
+            text(Quota::per_day(1_000_000).algorithm(Algorithm::SlidingWindowCounter)).contains("use token_bucket")
+        );
+        assert!(text(Quota::per_day(1_000_000).algorithm(Algorithm::SlidingWindowLog)).contains("100000"));
+    }
+
+    #[test]
+    fn accepts_every_rate_that_fits() {
+        for (count, period) in [(3, 1), (7_919, 1), (1, 86_400), (1_234_567, 86_400), (4_000_000_000, 1)] {
+            Quota::per(count, Span::from_secs(period)).build().expect("fits");
+        }
+        Quota::per_second(1).burst(Quota::MAX_COUNT).build().expect("fits");
+    }
+}

@@ -1,0 +1,157 @@
+//! Several rules, one answer: all or nothing.
+
+use crate::algorithm::{Change, State, decide};
+use crate::decision::{Decision, Outcome};
+use crate::policy::Charge;
+use crate::rule::Rule;
+use crate::time::{Span, Timestamp};
+
+/// Decides all charges of a request together: if one enforced rule denies, nothing is charged anywhere.
+///
+/// Each decision tells what its rule alone says, with `remaining` and `reset_after` as after this request. The
+/// changes are what the store has to apply.
+pub fn decide_all<'s>(
+    charges: &[Charge],
+    states: impl IntoIterator<Item = &'s State> + Clone,
+    now: Timestamp,
+) -> Vec<(Decision, Change)> {
+    let mut decided: Vec<(Decision, Change)> = charges
+        .iter()
+        .zip(states.clone())
+        .map(|(charge, state)| decide(&charge.rule.quota, charge.cost, state, now))
+        .collect();
+    let denied = charges.iter().zip(&decided).any(|(charge, (decision, _))| denies(&charge.rule, decision));
+    if denied {
+        for ((charge, state), (decision, change)) in charges.iter().zip(states).zip(&mut decided) {
+            // The change of a denial only repairs a clock that jumped; that of an admission is not made.
+            if decision.is_allowed() {
+                let (untouched, _) = decide(&charge.rule.quota, 0, state, now);
+                *decision = Decision { outcome: decision.outcome, ..untouched };
+                *change = Change::None;
+            }
+        }
+    }
+    decided
+}
+
+fn denies(rule: &Rule, decision: &Decision) -> bool {
+    rule.is_enforced() && !decision.is_allowed()
+}
+
+/// Who answered.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Source {
+    /// The store.
+    Store,
+    /// A remembered denial that is still exact.
+    DenyCache,
+    /// Tokens taken from the store ahead of use.
+    Lease,
+    /// This process, while the store is away.
+    Local,
+    /// The rule's failure policy: nobody knows the real state.
+    Policy,
+}
+
+impl Source {
+    /// Every source, for exporters.
+    pub const ALL: [Source; 5] = [Source::Store, Source::DenyCache, Source::Lease, Source::Local, Source::Policy];
+
+    /// The name in answers and metrics.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Source::Store => "store",
+            Source::DenyCache => "deny_cache",
+            Source::Lease => "lease",
+            Source::Local => "local",
+            Source::Policy => "policy",
+        }
+    }
+}
+
+/// One rule's answer within a verdict.
+#[derive(Clone, Debug)]
+pub struct Row {
+    /// The rule, its key and the cost.
+    pub charge: Charge,
+    /// What the rule says.
+    pub decision: Decision,
+    /// Who said it.
+    pub source: Source,
+}
+
+/// The answer for the request.
+#[derive(Clone, Debug)]
+pub struct Verdict {
+    rows: Vec<Row>,
+    limiting: Option<usize>,
+    unavailable: bool,
+}
+
+impl Verdict {
+    /// Puts rows in file order together.
+    pub fn new(rows: Vec<Row>) -> Verdict {
+        // The first of the longest: a later row must be strictly longer. Never is longer than anything.
+        let wait = |row: &Row| row.decision.retry_after().map_or(u64::MAX, Span::as_micros);
+        let mut limiting: Option<usize> = None;
+        for (index, row) in rows.iter().enumerate().filter(|(_, row)| denies(&row.charge.rule, &row.decision)) {
+            if limiting.is_none_or(|longest| wait(row) > wait(&rows[longest])) {
+                limiting = Some(index);
+            }
+        }
+        let denials = rows.iter().filter(|row| denies(&row.charge.rule, &row.decision));
+        let unavailable = limiting.is_some() && denials.into_iter().all(|row| row.source == Source::Policy);
+        Verdict { rows, limiting, unavailable }
+    }
+
+    /// Whether the request may pass.
+    pub fn is_allowed(&self) -> bool {
+        self.limiting.is_none()
+    }
+
+    /// Denied because the store could not answer, not because a limit was reached.
+    pub fn is_unavailable(&self) -> bool {
+        self.unavailable
+    }
+
+    /// Somebody other than the store answered for at least one rule.
+    pub fn is_degraded(&self) -> bool {
+        self.rows.iter().any(|row| matches!(row.source, Source::Local | Source::Policy))
+    }
+
+    /// The enforced rule that makes the request wait longest, when it was denied.
+    pub fn limiting(&self) -> Option<&Row> {
+        self.limiting.map(|index| &self.rows[index])
+    }
+
+    /// Zero when allowed; the longest wait of the enforced rules that deny; `None` if one of them never lets it pass.
+    pub fn retry_after(&self) -> Option<Span> {
+        self.limiting().map_or(Some(Span::ZERO), |row| row.decision.retry_after())
+    }
+
+    /// How long an admitted request has to wait for its turn.
+    pub fn delay(&self) -> Span {
+        let enforced = self.rows.iter().filter(|row| row.charge.rule.is_enforced());
+        enforced.map(|row| row.decision.delay()).max().unwrap_or(Span::ZERO)
+    }
+
+    /// Who answered: the least certain of all rows.
+    pub fn source(&self) -> Source {
+        self.rows.iter().map(|row| row.source).max().unwrap_or(Source::Store)
+    }
+
+    /// One row per rule that applied, in file order.
+    pub fn rows(&self) -> &[Row] {
+        &self.rows
+    }
+}
+
+impl Row {
+    /// The answer of a rule whose state nobody could reach.
+    pub fn without_store(charge: Charge, outcome: Outcome) -> Row {
+        let limit = charge.rule.quota.limit();
+        let remaining = if matches!(outcome, Outcome::Allowed { .. }) { limit } else { 0 };
+        let decision = Decision { outcome, limit, remaining, reset_after: Span::ZERO, hold: None };
+        Row { charge, decision, source: Source::Policy }
+    }
+}

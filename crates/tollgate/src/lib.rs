@@ -1,0 +1,14 @@
+//! Rate limiting that is exact: the simple door is [`keyed`], the full one [`Limiter`].
+
+mod clock;
+mod limiter;
+mod store;
+
+pub use clock::{Clock, ManualClock};
+pub use limiter::{Bucket, Limiter};
+pub use store::{MemoryStore, Store, StoreError};
+pub use tollgate_core::{
+    Algorithm, Charge, CostError, Decision, Descriptor, Enforcement, FailurePolicy, HeaderStyle, Hold, Key, Limit,
+    LimitError, Outcome, Policy, PolicyError, Quota, QuotaBuilder, QuotaError, Request, Row, Rule, RuleError, RuleSpec,
+    Source, Span, Timestamp, Verdict, limit_headers, parse_span, retry_after_seconds,
+};

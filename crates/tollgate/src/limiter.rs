@@ -1,0 +1,192 @@
+//! Rules and a store together: the full door.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+use arc_swap::ArcSwap;
+use tollgate_core::{
+    Charge, CostError, Decision, FailurePolicy, Hold, Key, Outcome, Policy, Request, Row, Rule, Source, Span, Verdict,
+};
+
+use crate::store::{Store, StoreError};
+
+/// Decides requests by rules that can change while it runs. Cheap to share behind an [`Arc`].
+///
+/// ```
+/// use tollgate::{Descriptor, Limiter, MemoryStore, Policy, RuleSpec};
+///
+/// # let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+/// # runtime.block_on(async {
+/// let rule = RuleSpec { name: "per-user".into(), key: "{user_id}".into(), limit: "2/min".into(), ..RuleSpec::default() };
+/// let limiter = Limiter::new(Policy::new([rule]).expect("valid"), MemoryStore::new());
+///
+/// let request = Descriptor::new([("user_id", "42")]);
+/// assert!(limiter.check(&request).await?.is_allowed());
+/// assert!(limiter.check(&request).await?.is_allowed());
+/// let verdict = limiter.check(&request).await?;
+/// assert!(!verdict.is_allowed());
+/// assert_eq!(&*verdict.limiting().unwrap().charge.rule.name, "per-user");
+/// # Ok::<(), tollgate::CostError>(()) }).unwrap();
+/// ```
+#[derive(Debug)]
+pub struct Limiter {
+    rules: ArcSwap<Active>,
+    store: Store,
+    store_errors: AtomicU64,
+}
+
+/// A policy with what is counted about it.
+#[derive(Debug)]
+struct Active {
+    policy: Arc<Policy>,
+    /// For each requirement of the policy, how many requests lacked it.
+    lacking: Vec<AtomicU64>,
+}
+
+impl Active {
+    fn new(policy: Policy) -> Arc<Active> {
+        let lacking = policy.requirements().iter().map(|_| AtomicU64::new(0)).collect();
+        Arc::new(Active { policy: Arc::new(policy), lacking })
+    }
+}
+
+/// A bucket as found by [`Limiter::inspect`].
+#[derive(Clone, Debug)]
+pub struct Bucket {
+    /// Which one.
+    pub key: Key,
+    /// What it would say to a peek.
+    pub decision: Decision,
+}
+
+impl Limiter {
+    /// Rules over a store.
+    pub fn new(policy: Policy, store: impl Into<Store>) -> Limiter {
+        Limiter { rules: ArcSwap::new(Active::new(policy)), store: store.into(), store_errors: AtomicU64::new(0) }
+    }
+
+    /// The rules in force.
+    pub fn policy(&self) -> Arc<Policy> {
+        self.rules.load().policy.clone()
+    }
+
+    /// Puts other rules in force. Requests under way finish with the old ones; buckets are kept by rule name and key.
+    pub fn replace_policy(&self, policy: Policy) {
+        self.rules.store(Active::new(policy));
+    }
+
+    /// The store.
+    pub fn store(&self) -> &Store {
+        &self.store
+    }
+
+    /// How often the store could not answer.
+    pub fn store_errors(&self) -> u64 {
+        self.store_errors.load(Relaxed)
+    }
+
+    /// How often each rule did not apply because a request lacked an attribute that it needs.
+    pub fn lacking(&self) -> Vec<(Arc<Rule>, u64)> {
+        let active = self.rules.load();
+        let counts = active.policy.requirements().iter().zip(&active.lacking);
+        counts
+            .flat_map(|(requirement, count)| {
+                let count = count.load(Relaxed);
+                requirement.rules.iter().map(move |position| (*position, count))
+            })
+            .map(|(position, count)| (active.policy.rules()[position].clone(), count))
+            .collect()
+    }
+
+    /// Decides a request. The only error is an attribute that should carry a cost and holds no number; a store that
+    /// cannot answer is answered by each rule's failure policy, and the verdict says so.
+    pub async fn check(&self, request: &impl Request) -> Result<Verdict, CostError> {
+        let mut charges = {
+            let active = self.rules.load();
+            for requirement in active.policy.unmet(request) {
+                active.lacking[requirement].fetch_add(1, Relaxed);
+            }
+            active.policy.charges(request)?
+        };
+        // Rows in file order; those that the store cannot decide are filled in on the way.
+        let mut answered: Vec<(usize, Row)> = Vec::new();
+        let mut positions: Vec<usize> = (0..charges.len()).collect();
+        loop {
+            match self.store.charge(&charges).await {
+                Ok(decisions) => {
+                    let decided = charges.into_iter().zip(decisions).zip(positions);
+                    answered.extend(decided.map(|((charge, decision), position)| {
+                        (position, Row { charge, decision, source: Source::Store })
+                    }));
+                    break;
+                }
+                Err(StoreError::Full { charge }) => {
+                    self.store_errors.fetch_add(1, Relaxed);
+                    let row = by_failure_policy(charges.remove(charge));
+                    let closed = !row.decision.is_allowed();
+                    answered.push((positions.remove(charge), row));
+                    if closed {
+                        // Denied whatever the others say: they are not asked, so nothing is charged.
+                        let rest = charges.into_iter().map(by_failure_policy);
+                        answered.extend(positions.into_iter().zip(rest));
+                        break;
+                    }
+                }
+            }
+        }
+        answered.sort_by_key(|(position, _)| *position);
+        Ok(Verdict::new(answered.into_iter().map(|(_, row)| row).collect()))
+    }
+
+    /// What a rule's buckets with this key say now, without touching them; `None` when there is no such rule.
+    ///
+    /// A key of `{api_key|ip}` names one bucket per alternative: all that could be meant are returned, the one of
+    /// the first alternative first.
+    pub async fn inspect(&self, rule: &str, key: &str) -> Option<Result<Vec<Bucket>, StoreError>> {
+        let rule = self.policy().rule(rule)?.clone();
+        let mut buckets = Vec::new();
+        for key in keys(&rule, key) {
+            match self.store.inspect(&rule, &key).await {
+                Ok(decision) => buckets.push(Bucket { key, decision }),
+                Err(error) => return Some(Err(error)),
+            }
+        }
+        Some(Ok(buckets))
+    }
+
+    /// Forgets a rule's buckets with this key; `Ok(false)` when there were none, `None` when there is no such rule.
+    pub async fn reset(&self, rule: &str, key: &str) -> Option<Result<bool, StoreError>> {
+        let rule = self.policy().rule(rule)?.clone();
+        let mut found = false;
+        for key in keys(&rule, key) {
+            match self.store.reset(&rule, &key).await {
+                Ok(had_state) => found |= had_state,
+                Err(error) => return Some(Err(error)),
+            }
+        }
+        Some(Ok(found))
+    }
+
+    /// Gives a `concurrency` slot back; `Ok(false)` when it was free already, `None` when there is no such rule.
+    pub async fn release(&self, rule: &str, key: &Key, hold: Hold) -> Option<Result<bool, StoreError>> {
+        let rule = self.policy().rule(rule)?.clone();
+        Some(self.store.release(&rule, key, hold).await)
+    }
+}
+
+fn keys(rule: &Rule, value: &str) -> impl Iterator<Item = Key> {
+    (0..rule.key.variants()).map(move |variant| Key { variant, value: value.to_string() })
+}
+
+/// How long a client denied by `closed` is asked to wait before it tries the store again.
+const RETRY_UNAVAILABLE: Span = Span::SECOND;
+
+/// The answer of a rule whose store is full. The memory store is the local one already, so `local` has nowhere
+/// else to go and lets the request pass, as `open` does.
+fn by_failure_policy(charge: Charge) -> Row {
+    let outcome = match charge.rule.on_store_failure {
+        FailurePolicy::Closed => Outcome::Denied { retry_after: Some(RETRY_UNAVAILABLE) },
+        FailurePolicy::Open | FailurePolicy::Local => Outcome::Allowed { delay: Span::ZERO },
+    };
+    Row::without_store(charge, outcome)
+}

@@ -1,0 +1,63 @@
+//! Where state lives. A store decides all charges of a request together, on its own clock.
+
+mod memory;
+
+pub use memory::MemoryStore;
+
+use tollgate_core::{Charge, Decision, Hold, Key, Rule};
+
+/// A place that keeps state.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum Store {
+    /// In this process.
+    Memory(MemoryStore),
+}
+
+/// Why a store could not decide. Nothing was charged.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum StoreError {
+    /// Every entry is of a client that is still limited, so none can be dropped for a new one.
+    #[error("the memory store is full of live limits and cannot take the key of charge {charge}; raise store.max_keys")]
+    Full {
+        /// The charge that found no room, by position.
+        charge: usize,
+    },
+}
+
+impl Store {
+    /// Decides all charges together: all or nothing.
+    pub async fn charge(&self, charges: &[Charge]) -> Result<Vec<Decision>, StoreError> {
+        match self {
+            Store::Memory(memory) => memory.charge(charges),
+        }
+    }
+
+    /// What a bucket says now, without touching it.
+    pub async fn inspect(&self, rule: &Rule, key: &Key) -> Result<Decision, StoreError> {
+        match self {
+            Store::Memory(memory) => Ok(memory.inspect(rule, key)),
+        }
+    }
+
+    /// Forgets a bucket; false when there was nothing to forget.
+    pub async fn reset(&self, rule: &Rule, key: &Key) -> Result<bool, StoreError> {
+        match self {
+            Store::Memory(memory) => Ok(memory.reset(rule, key)),
+        }
+    }
+
+    /// Gives a `concurrency` slot back; false when it had expired or was given back before.
+    pub async fn release(&self, rule: &Rule, key: &Key, hold: Hold) -> Result<bool, StoreError> {
+        match self {
+            Store::Memory(memory) => Ok(memory.release(rule, key, hold)),
+        }
+    }
+}
+
+impl From<MemoryStore> for Store {
+    fn from(memory: MemoryStore) -> Store {
+        Store::Memory(memory)
+    }
+}
