@@ -61,10 +61,9 @@ impl Log {
     /// Moves what lies in the future of `now` to `now`.
     pub(super) fn rebase(&mut self, now: Timestamp) {
         let first = self.entries.partition_point(|entry| entry.hold.at <= now);
-        let mut nth = self.next_nth(now);
-        for entry in self.entries.range_mut(first..) {
+        let next = self.next_nth(now);
+        for (nth, entry) in (next..).zip(self.entries.range_mut(first..)) {
             entry.hold = Hold { at: now, nth };
-            nth += 1;
         }
     }
 
