@@ -29,7 +29,7 @@ impl Bucket {
 #[inline]
 pub(super) fn decide(quota: &Quota, cost: u32, state: Option<Bucket>, now: Timestamp) -> (Decision, Option<Bucket>) {
     let pace = quota.pace();
-    let mut debt = match state {
+    let debt = match state {
         Some(bucket) if bucket.full_at >= now => Exact {
             whole: bucket.full_at.since(now).as_micros(),
             // A rate that changed has another denominator: less than a microsecond, rounded against the client.
@@ -50,15 +50,15 @@ pub(super) fn decide(quota: &Quota, cost: u32, state: Option<Bucket>, now: Times
         let decision = answer(quota, Outcome::Allowed { delay }, charged);
         return (decision, (cost > 0).then(|| Bucket::after(now, charged)));
     }
-    let mut wait = pace.sub(charged, pace.full());
-    let mut repaired = None;
-    if wait > pace.full() {
-        // Only a clock that jumped back owes more than a refill: empty the bucket as of now.
-        debt = pace.full();
-        wait = asked;
-        repaired = Some(Bucket::after(now, debt));
+    let full_ahead = pace.add(pace.full(), pace.full());
+    if debt >= full_ahead {
+        // A bucket never owes more than itself, so the clock ran back by a whole refill or more: it jumped.
+        // The bucket is empty as of now, and nobody is locked out until the clock has caught up.
+        let (debt, wait) = (pace.full(), asked);
+        return (answer(quota, Outcome::denied_for(wait.ceil()), debt), Some(Bucket::after(now, debt)));
     }
-    (answer(quota, Outcome::denied_for(wait.ceil()), debt), repaired)
+    let wait = pace.sub(charged, pace.full());
+    (answer(quota, Outcome::denied_for(wait.ceil()), debt), None)
 }
 
 fn answer(quota: &Quota, outcome: Outcome, debt: Exact) -> Decision {

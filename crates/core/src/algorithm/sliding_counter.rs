@@ -52,7 +52,10 @@ pub(super) fn decide(quota: &Quota, cost: u32, state: Option<Counter>, now: Time
     let limit = quota.limit();
     let start = now.window_start(window);
     let (mut counter, repaired) = match state {
-        Some(counter) if jumped_back(counter.start, now, window) => (Counter { start, ..counter }, true),
+        // Where the clock landed the previous window may have faded further than it had: it counts in full.
+        Some(Counter { start: ahead, current, previous }) if jumped_back(ahead, now, window) => {
+            (Counter { start, current: current.saturating_add(previous), previous: 0 }, true)
+        }
         Some(counter) if counter.start >= start => (counter, false),
         Some(counter) => (counter.rolled_to(start, window), false),
         None => (Counter { start, current: 0, previous: 0 }, false),

@@ -1,0 +1,114 @@
+//! Matching through the index finds exactly what looking at every rule would find.
+
+#![allow(clippy::unwrap_used, missing_docs)]
+
+use std::collections::BTreeMap;
+
+use proptest::prelude::*;
+use tollgate_core::{Descriptor, MatchValue, OneOrMany, Policy, RuleSpec};
+
+fn text(value: &str) -> MatchValue {
+    MatchValue::Text(value.into())
+}
+
+fn rule(name: &str, when: &[(&str, OneOrMany)], key: &str) -> RuleSpec {
+    let when = when.iter().map(|(attribute, value)| (attribute.to_string(), value.clone())).collect();
+    RuleSpec { name: name.into(), key: key.into(), limit: "10/s".into(), when, ..RuleSpec::default() }
+}
+
+fn one(value: &str) -> OneOrMany {
+    OneOrMany::One(text(value))
+}
+
+fn names(policy: &Policy, attributes: &[(&str, &str)]) -> Vec<String> {
+    let charges = policy.charges(&Descriptor::new(attributes.iter().copied())).unwrap();
+    charges.iter().map(|charge| charge.rule.name.to_string()).collect()
+}
+
+#[test]
+fn rules_apply_in_file_order_when_everything_they_name_matches() {
+    let policy = Policy::new([
+        rule("everybody", &[], "global"),
+        rule("free", &[("plan", one("free"))], "{user_id}"),
+        rule("paid", &[("plan", OneOrMany::Many(vec![text("pro"), text("team*")]))], "{user_id}"),
+        rule("api", &[("path", one("/api/*")), ("method", one("POST"))], "{ip}"),
+    ])
+    .unwrap();
+    assert_eq!(names(&policy, &[]), ["everybody"]);
+    assert_eq!(names(&policy, &[("plan", "free"), ("user_id", "1")]), ["everybody", "free"]);
+    assert_eq!(names(&policy, &[("plan", "free")]), ["everybody"]);
+    assert_eq!(names(&policy, &[("plan", "teams"), ("user_id", "1")]), ["everybody", "paid"]);
+    assert_eq!(names(&policy, &[("path", "/api/x"), ("method", "POST"), ("ip", "::1")]), ["everybody", "api"]);
+    assert_eq!(names(&policy, &[("path", "/api/x"), ("method", "GET"), ("ip", "::1")]), ["everybody"]);
+}
+
+#[test]
+fn what_a_request_lacks_is_told_per_group_of_rules() {
+    let policy = Policy::new([
+        rule("free", &[("plan", one("free"))], "{user_id}"),
+        rule("paid", &[("plan", one("paid"))], "{user_id}"),
+        rule("anyone", &[], "{api_key|ip}"),
+        rule("all", &[], "global"),
+    ])
+    .unwrap();
+    let lacking = |attributes: &[(&str, &str)]| {
+        let request = Descriptor::new(attributes.iter().copied());
+        let unmet: Vec<usize> = policy.unmet(&request).flat_map(|i| policy.requirements()[i].rules.clone()).collect();
+        unmet
+    };
+    assert_eq!(lacking(&[("ip", "1.1.1.1"), ("plan", "free")]), [0, 1]);
+    assert_eq!(lacking(&[("api_key", "k"), ("plan", "free"), ("user_id", "1")]), [] as [usize; 0]);
+    assert_eq!(lacking(&[]).len(), 3);
+}
+
+#[test]
+fn all_wrong_rules_are_named_at_once() {
+    let errors = Policy::new([
+        rule("twice", &[], "global"),
+        rule("twice", &[], "global"),
+        RuleSpec { limit: "ten/s".into(), ..rule("slow", &[], "global") },
+        rule("has space", &[], "global"),
+    ])
+    .unwrap_err();
+    let texts: Vec<String> = errors.iter().map(ToString::to_string).collect();
+    assert_eq!(texts[0], "rule `twice`: name: \"twice\" is also the name of rule number 1; names are unique");
+    assert!(texts[1].starts_with("rule `slow`: limit: \"ten/s\""), "{}", texts[1]);
+    assert!(texts[2].contains("contains ' '"), "{}", texts[2]);
+}
+
+fn attribute_name() -> impl Strategy<Value = String> {
+    prop::sample::select(vec!["plan", "path", "user", "method"]).prop_map(String::from)
+}
+
+fn pattern() -> impl Strategy<Value = String> {
+    prop_oneof!["[ab]{0,3}", "[ab]{0,2}\\*[ab]{0,2}", "\\*[ab]{0,2}\\*"]
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 500, failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn the_index_finds_what_a_scan_finds(
+        whens in prop::collection::vec(prop::collection::btree_map(attribute_name(), prop::collection::vec(pattern(), 1..4), 0..3), 0..30),
+        requests in prop::collection::vec(prop::collection::btree_map(attribute_name(), "[ab]{0,4}", 0..4), 1..20),
+    ) {
+        let specs = whens.iter().enumerate().map(|(index, when)| RuleSpec {
+            name: format!("r{index}"),
+            key: "global".into(),
+            limit: "1/s".into(),
+            active: index % 7 != 6,
+            when: when.iter().map(|(attribute, patterns)| {
+                (attribute.clone(), OneOrMany::Many(patterns.iter().map(|p| text(p)).collect()))
+            }).collect::<BTreeMap<_, _>>(),
+            ..RuleSpec::default()
+        });
+        let policy = Policy::new(specs).unwrap();
+        for attributes in requests {
+            let request = Descriptor::from(attributes);
+            let found: Vec<_> = policy.charges(&request).unwrap().into_iter().map(|c| c.rule.name.clone()).collect();
+            let scanned: Vec<_> =
+                policy.rules().iter().filter(|r| r.active && r.matches(&request)).map(|r| r.name.clone()).collect();
+            prop_assert_eq!(found, scanned);
+        }
+    }
+}
