@@ -19,6 +19,7 @@ mod policy;
 mod quota;
 mod request;
 mod rule;
+mod rule_spec;
 mod time;
 mod verdict;
 
@@ -31,8 +32,7 @@ pub use pattern::Pattern;
 pub use policy::{Charge, Policy, PolicyError, Requirement};
 pub use quota::{Algorithm, Quota, QuotaBuilder, QuotaError};
 pub use request::{Descriptor, Request};
-pub use rule::{
-    Condition, Cost, CostError, Enforcement, FailurePolicy, MatchValue, OneOrMany, Rule, RuleError, RuleSpec, Scalar,
-};
+pub use rule::{Condition, Cost, CostError, Rule, RuleError};
+pub use rule_spec::{Enforcement, FailurePolicy, MatchValue, OneOrMany, RuleSpec, Scalar};
 pub use time::{Span, Timestamp};
 pub use verdict::{Row, Source, Verdict, decide_all};

@@ -9,7 +9,8 @@ use std::sync::Arc;
 
 use crate::key::Key;
 use crate::request::Request;
-use crate::rule::{Condition, CostError, Rule, RuleError, RuleSpec};
+use crate::rule::{Condition, CostError, Rule, RuleError};
+use crate::rule_spec::RuleSpec;
 
 /// One rule applied to one request.
 #[derive(Clone, Debug)]

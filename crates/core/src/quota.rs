@@ -9,6 +9,7 @@ use crate::time::{EXACT, Span};
 
 /// How admitted requests are counted. The names are those of the rules file.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum Algorithm {
     /// A bucket of `burst` tokens, refilled continuously.

@@ -1,0 +1,267 @@
+//! A rule as people write it. [`crate::Rule`] is what was understood.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+use crate::quota::Algorithm;
+
+/// A rule as written. The field names are those of the rules file.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[serde(deny_unknown_fields)]
+pub struct RuleSpec {
+    /// Unique; appears in headers, metrics and the audit.
+    pub name: String,
+    /// A label such as user, endpoint, ip, tenant or global.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub scope: Option<String>,
+    /// Attributes that must match: a value, a list of values, or globs.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub when: BTreeMap<String, OneOrMany>,
+    /// One bucket per value of this template.
+    pub key: String,
+    /// `10/s`, `6,000/min`, `5/90s`; for `concurrency` a plain number.
+    pub limit: Scalar,
+    /// How much may pass at once after idling; the count of `limit` unless told.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub burst: Option<Scalar>,
+    /// How requests are counted.
+    #[serde(default)]
+    pub algorithm: Algorithm,
+    /// For `concurrency`: how long a slot is kept that nobody releases.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub hold: Option<String>,
+    /// A number, or the name of the attribute that carries it.
+    #[serde(default = "Scalar::one")]
+    pub cost: Scalar,
+    /// `enforce` or `shadow`.
+    #[serde(default)]
+    pub mode: Enforcement,
+    /// What to answer when the store cannot: `local`, `open` or `closed`.
+    #[serde(default)]
+    pub on_store_failure: FailurePolicy,
+    /// `false` switches the rule off.
+    #[serde(default = "yes")]
+    pub active: bool,
+    /// For people.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub description: Option<String>,
+}
+
+/// An active rule without name, key and limit, to be completed with `..RuleSpec::default()`.
+impl Default for RuleSpec {
+    fn default() -> Self {
+        RuleSpec {
+            name: String::new(),
+            scope: None,
+            when: BTreeMap::new(),
+            key: String::new(),
+            limit: Scalar::default(),
+            burst: None,
+            algorithm: Algorithm::default(),
+            hold: None,
+            cost: Scalar::one(),
+            mode: Enforcement::default(),
+            on_store_failure: FailurePolicy::default(),
+            active: yes(),
+            description: None,
+        }
+    }
+}
+
+fn yes() -> bool {
+    true
+}
+
+/// A number or a text, as YAML leaves it open.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[serde(untagged)]
+pub enum Scalar {
+    /// A whole number.
+    Number(u64),
+    /// Anything in quotes, or that is no number.
+    Text(String),
+}
+
+impl Default for Scalar {
+    fn default() -> Self {
+        Scalar::Text(String::new())
+    }
+}
+
+impl From<&str> for Scalar {
+    fn from(text: &str) -> Self {
+        Scalar::Text(text.into())
+    }
+}
+
+impl Scalar {
+    pub(crate) fn one() -> Scalar {
+        Scalar::Number(1)
+    }
+
+    pub(crate) fn to_text(&self) -> String {
+        match self {
+            Scalar::Number(number) => number.to_string(),
+            Scalar::Text(text) => text.clone(),
+        }
+    }
+}
+
+/// A pattern or a list of them.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[serde(untagged)]
+pub enum OneOrMany {
+    /// One value or glob.
+    One(MatchValue),
+    /// Any of these.
+    Many(Vec<MatchValue>),
+}
+
+/// A value to compare with: attributes are strings, so `200` and `true` are taken as their text.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[serde(untagged)]
+pub enum MatchValue {
+    /// `true` or `false`.
+    Bool(bool),
+    /// A whole number.
+    Number(i64),
+    /// A value or a glob.
+    Text(String),
+}
+
+impl MatchValue {
+    pub(crate) fn to_text(&self) -> String {
+        match self {
+            MatchValue::Bool(value) => value.to_string(),
+            MatchValue::Number(value) => value.to_string(),
+            MatchValue::Text(value) => value.clone(),
+        }
+    }
+}
+
+/// Whether a rule may deny.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[serde(rename_all = "snake_case")]
+pub enum Enforcement {
+    /// It denies.
+    #[default]
+    Enforce,
+    /// It counts and reports, and never denies.
+    Shadow,
+}
+
+/// What a rule answers when the store cannot.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[serde(rename_all = "snake_case")]
+pub enum FailurePolicy {
+    /// Decide in this process.
+    #[default]
+    Local,
+    /// Let it pass.
+    Open,
+    /// Let nothing pass.
+    Closed,
+}
+
+/// Reads the values that YAML leaves open and says in the rules file's own words what was expected.
+mod read {
+    use std::fmt;
+
+    use serde::de::{Deserialize, Deserializer, Error, SeqAccess, Visitor};
+
+    use super::{MatchValue, OneOrMany, Scalar};
+
+    impl<'de> Deserialize<'de> for Scalar {
+        fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+            deserializer.deserialize_any(ScalarVisitor)
+        }
+    }
+
+    struct ScalarVisitor;
+
+    impl Visitor<'_> for ScalarVisitor {
+        type Value = Scalar;
+
+        fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+            f.write_str("a whole number, or a text such as 10/s")
+        }
+
+        fn visit_u64<E: Error>(self, number: u64) -> Result<Scalar, E> {
+            Ok(Scalar::Number(number))
+        }
+
+        fn visit_i64<E: Error>(self, number: i64) -> Result<Scalar, E> {
+            Ok(u64::try_from(number).map_or_else(|_| Scalar::Text(number.to_string()), Scalar::Number))
+        }
+
+        fn visit_f64<E: Error>(self, number: f64) -> Result<Scalar, E> {
+            Err(E::custom(format!("{number} is not a whole number")))
+        }
+
+        fn visit_str<E: Error>(self, text: &str) -> Result<Scalar, E> {
+            Ok(Scalar::Text(text.into()))
+        }
+    }
+
+    impl<'de> Deserialize<'de> for MatchValue {
+        fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+            match OneOrMany::deserialize(deserializer)? {
+                OneOrMany::One(value) => Ok(value),
+                OneOrMany::Many(_) => Err(D::Error::custom("a list inside a list; write one list of values")),
+            }
+        }
+    }
+
+    impl<'de> Deserialize<'de> for OneOrMany {
+        fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+            deserializer.deserialize_any(OneOrManyVisitor)
+        }
+    }
+
+    struct OneOrManyVisitor;
+
+    impl<'de> Visitor<'de> for OneOrManyVisitor {
+        type Value = OneOrMany;
+
+        fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+            f.write_str("a value, a glob such as /api/*, or a list of them")
+        }
+
+        fn visit_bool<E: Error>(self, value: bool) -> Result<OneOrMany, E> {
+            Ok(OneOrMany::One(MatchValue::Bool(value)))
+        }
+
+        fn visit_i64<E: Error>(self, value: i64) -> Result<OneOrMany, E> {
+            Ok(OneOrMany::One(MatchValue::Number(value)))
+        }
+
+        fn visit_u64<E: Error>(self, value: u64) -> Result<OneOrMany, E> {
+            Ok(OneOrMany::One(
+                i64::try_from(value).map_or_else(|_| MatchValue::Text(value.to_string()), MatchValue::Number),
+            ))
+        }
+
+        fn visit_f64<E: Error>(self, value: f64) -> Result<OneOrMany, E> {
+            Err(E::custom(format!("{value} could be written in several ways; put it in quotes")))
+        }
+
+        fn visit_str<E: Error>(self, value: &str) -> Result<OneOrMany, E> {
+            Ok(OneOrMany::One(MatchValue::Text(value.into())))
+        }
+
+        fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<OneOrMany, A::Error> {
+            let mut values = Vec::new();
+            while let Some(value) = list.next_element()? {
+                values.push(value);
+            }
+            Ok(OneOrMany::Many(values))
+        }
+    }
+}
