@@ -1,0 +1,296 @@
+//! The binary as people run it: exit codes, messages, replay in virtual time, and a service that starts and stops.
+
+#![allow(clippy::unwrap_used, missing_docs)]
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::TcpStream;
+use std::path::PathBuf;
+use std::process::{Child, Command, Output, Stdio};
+
+use serde_json::{Value, json};
+
+fn tollgate(args: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_tollgate"));
+    // Whatever the developer has set must not change the tests.
+    for (name, _) in std::env::vars().filter(|(name, _)| name.starts_with("TOLLGATE_")) {
+        command.env_remove(name);
+    }
+    command.args(args);
+    command
+}
+
+fn run(args: &[&str], input: &str) -> Output {
+    let mut child =
+        tollgate(args).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("starts");
+    let mut stdin = child.stdin.take().unwrap();
+    let input = input.to_string();
+    // Written from beside, so that neither side waits for the other on a full pipe.
+    let writer = std::thread::spawn(move || {
+        let _ = stdin.write_all(input.as_bytes());
+    });
+    let output = child.wait_with_output().unwrap();
+    writer.join().unwrap();
+    output
+}
+
+fn stdout(output: &Output) -> String {
+    String::from_utf8(output.stdout.clone()).unwrap()
+}
+
+fn stderr(output: &Output) -> String {
+    String::from_utf8(output.stderr.clone()).unwrap()
+}
+
+/// A file in the test's own folder.
+fn file(name: &str, text: &str) -> String {
+    let folder = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("cli");
+    std::fs::create_dir_all(&folder).unwrap();
+    let path = folder.join(name);
+    std::fs::write(&path, text).unwrap();
+    path.to_str().unwrap().to_string()
+}
+
+const FREE_USER: &str = "
+rules:
+  - name: free-user
+    scope: user
+    key: '{user_id}'
+    limit: 10/s
+    burst: 50
+";
+
+#[test]
+fn exit_codes_tell_fine_no_and_trouble_apart() {
+    let good = file("good.yaml", FREE_USER);
+    let bad = file("bad.yaml", "rules: [{name: a, key: global, limit: ten/s}]");
+    let code = |args: &[&str]| run(args, "").status.code().unwrap();
+    assert_eq!(code(&["--help"]), 0);
+    assert_eq!(code(&["no-such-verb"]), 2);
+    assert_eq!(code(&["validate", &good]), 0);
+    assert_eq!(code(&["validate", &bad]), 1);
+    assert_eq!(code(&["validate", "no-such-file.yaml"]), 2);
+    assert_eq!(code(&["check", "--config", &good, "user_id=1"]), 0);
+    assert_eq!(code(&["check", "--config", &good, "--times", "51", "user_id=1"]), 1);
+    assert_eq!(code(&["check", "--config", &good, "user_id"]), 2);
+    assert_eq!(code(&["replay", "--config", &bad]), 2);
+    assert_eq!(code(&["serve", "--config", &bad]), 2);
+    assert_eq!(code(&["serve", "--headers", "draft-12"]), 2);
+}
+
+#[test]
+fn validate_points_at_the_place() {
+    let bad = file("place.yaml", "rules:\n  - name: slow\n    key: global\n    limit: ten/s\n");
+    let output = run(&["validate", &bad], "");
+    let text = stderr(&output);
+    assert!(text.contains("place.yaml:4:12: rules[0].limit: rule `slow`: \"ten/s\""), "{text}");
+    assert!(text.contains("  4 |     limit: ten/s\n    |            ^"), "{text}");
+    let output = run(&["validate", "--json", &bad], "");
+    let answer: Value = serde_json::from_str(&stdout(&output)).unwrap();
+    assert_eq!(answer["valid"], json!(false));
+    assert_eq!(answer["problems"][0]["line"], json!(4));
+    assert_eq!(answer["problems"][0]["field"], json!("rules[0].limit"));
+}
+
+#[test]
+fn check_explains_itself() {
+    let config = file("explain.yaml", FREE_USER);
+    let denied = stdout(&run(&["check", "--config", &config, "--times", "51", "user_id=42"], ""));
+    assert!(denied.starts_with("denied by free-user for key \"42\": passes in 100.000 ms\n"), "{denied}");
+    let skipped = stdout(&run(&["check", "--config", &config], ""));
+    assert!(skipped.starts_with("allowed: no rule applies\n"), "{skipped}");
+    assert!(skipped.contains("does not apply: its key needs `user_id`"), "{skipped}");
+    let json = stdout(&run(&["check", "--json", "--config", &config, "user_id=42"], ""));
+    let answer: Value = serde_json::from_str(&json).unwrap();
+    assert_eq!(answer["rules"][0]["remaining"], json!(49));
+}
+
+#[test]
+fn every_flag_has_an_environment_variable() {
+    let config = file("env.yaml", FREE_USER);
+    let output = tollgate(&["check", "user_id=1"])
+        .env("TOLLGATE_CONFIG", config)
+        .env("TOLLGATE_TIMES", "51")
+        .env("TOLLGATE_JSON", "true")
+        .output()
+        .unwrap();
+    let answer: Value = serde_json::from_str(&stdout(&output)).unwrap();
+    assert_eq!(answer["limiting"], json!("free-user"));
+}
+
+#[test]
+fn replay_writes_what_the_contract_shows() {
+    let config = file("replay.yaml", FREE_USER);
+    let event = r#"{"at_us": 3000000, "attributes": {"user_id": "42"}, "cost": 1}"#;
+    let output = run(&["replay", "--config", &config], event);
+    assert_eq!(
+        stdout(&output).replace(", ", ",").replace(": ", ":"),
+        concat!(
+            r#"{"at_us":3000000,"allowed":true,"limiting":null,"retry_after_us":0,"rules":[{"rule":"free-user","#,
+            r#""scope":"user","key":"42","allowed":true,"shadow":false,"limit":50,"remaining":49,"retry_after_us":0,"#,
+            r#""reset_after_us":100000}]}"#,
+            "\n"
+        )
+    );
+}
+
+#[test]
+fn replay_keeps_what_it_decided_before_a_bad_line() {
+    let config = file("badline.yaml", FREE_USER);
+    let good = r#"{"at_us": 1, "attributes": {"user_id": "42"}}"#;
+    for bad in ["{", "[]", "{\"at_us\": -1}", "{\"at_us\": 1, \"attributes\": {\"a\": 1}}", "{\"at_us\": 1, \"const\": 2}"] {
+        let output = run(&["replay", "--config", &config], &format!("{good}\n{bad}\n{good}\n"));
+        assert_eq!(output.status.code(), Some(2), "{bad}");
+        assert_eq!(stdout(&output).lines().count(), 1, "{bad}");
+        assert!(stderr(&output).contains("line 2"), "{bad}: {}", stderr(&output));
+    }
+}
+
+/// The model that wrote the vectors knows nothing of this program.
+#[test]
+fn replay_answers_as_the_independent_model_does() {
+    let vectors = include_str!("../../core/tests/vectors/verdicts.json");
+    let vectors: Value = serde_json::from_str(vectors).unwrap();
+    for (index, case) in vectors["cases"].as_array().unwrap().iter().enumerate() {
+        let rules: Vec<Value> = case["rules"].as_array().unwrap().iter().map(rule_of).collect();
+        let config = file(&format!("case-{index}.json"), &json!({ "rules": rules }).to_string());
+        let events = case["events"].as_array().unwrap();
+        let input: String = events.iter().map(|event| format!("{}\n", event_of(event))).collect();
+        let output = run(&["replay", "--config", &config], &input);
+        assert!(output.status.success(), "{}", stderr(&output));
+        let answers = stdout(&output);
+        assert_eq!(answers.lines().count(), events.len());
+        for (answer, event) in answers.lines().zip(events) {
+            let answer: Value = serde_json::from_str(answer).unwrap();
+            for field in ["at_us", "allowed", "limiting", "retry_after_us"] {
+                assert_eq!(answer[field], event[field], "{field} of {event}");
+            }
+            let (rows, expected) = (answer["rules"].as_array().unwrap(), event["rules"].as_array().unwrap());
+            assert_eq!(rows.len(), expected.len(), "{event}");
+            for (row, expected) in rows.iter().zip(expected) {
+                for (field, value) in expected.as_object().unwrap() {
+                    let is_bucket = row.get(field).is_some() || field != "delay_us";
+                    assert!(!is_bucket || &row[field] == value, "{field} of {row} should be {value}");
+                }
+            }
+        }
+    }
+}
+
+fn rule_of(rule: &Value) -> Value {
+    let quota = &rule["quota"];
+    let millis = quota["period_us"].as_u64().unwrap() / 1_000;
+    json!({
+        "name": rule["name"], "key": rule["key"], "when": rule["when"], "cost": rule["cost"], "mode": rule["mode"],
+        "limit": format!("{}/{millis}ms", quota["count"]), "burst": quota["burst"], "algorithm": quota["algorithm"],
+    })
+}
+
+fn event_of(event: &Value) -> Value {
+    json!({ "at_us": event["at_us"], "attributes": event["attributes"], "cost": event["cost"] })
+}
+
+#[test]
+fn the_schema_describes_the_default() {
+    let schema: Value = serde_json::from_str(&stdout(&run(&["schema"], ""))).unwrap();
+    let rule = &schema["$defs"]["RuleSpec"];
+    assert_eq!(rule["required"], json!(["name", "key", "limit"]));
+    assert_eq!(rule["additionalProperties"], json!(false));
+    assert!(rule["properties"]["algorithm"].is_object());
+}
+
+/// A running service; ended when dropped.
+struct Service {
+    child: Child,
+    address: String,
+    greeting: Vec<String>,
+}
+
+impl Service {
+    fn start(args: &[&str]) -> Service {
+        let mut child = tollgate(args).stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
+        let mut lines = BufReader::new(child.stdout.take().unwrap()).lines().map(Result::unwrap);
+        let first = lines.next().expect("says what it listens on");
+        let address = first.split("http://").nth(1).expect("an address").trim().replace("0.0.0.0", "127.0.0.1");
+        let mut greeting = vec![first];
+        for line in lines.by_ref() {
+            greeting.push(line);
+            if greeting.last().is_some_and(|line| line.contains("/v1/authorize")) {
+                break;
+            }
+        }
+        Service { child, address, greeting }
+    }
+
+    fn send(&self, request: &str) -> String {
+        let mut stream = TcpStream::connect(&self.address).unwrap();
+        stream.write_all(request.as_bytes()).unwrap();
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).unwrap();
+        answer
+    }
+
+    fn get(&self, path: &str) -> String {
+        self.send(&format!("GET {path} HTTP/1.1\r\nhost: t\r\nconnection: close\r\n\r\n"))
+    }
+
+    fn post(&self, path: &str, body: &str) -> String {
+        let length = body.len();
+        self.send(&format!(
+            "POST {path} HTTP/1.1\r\nhost: t\r\nconnection: close\r\ncontent-length: {length}\r\n\r\n{body}"
+        ))
+    }
+}
+
+impl Drop for Service {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+#[test]
+fn serve_without_configuration_says_what_to_try_and_it_works() {
+    let service = Service::start(&["serve", "--http", "127.0.0.1:0"]);
+    assert!(service.greeting[0].starts_with("tollgate "));
+    let curl = service.greeting.iter().find(|line| line.contains("curl -d")).expect("a curl to try");
+    let body = curl.split('\'').nth(1).unwrap();
+    assert!(service.get("/healthz").starts_with("HTTP/1.1 200"));
+    let answer = service.post("/v1/check", body);
+    assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
+    assert!(answer.contains(r#""rule":"free-user""#), "{answer}");
+    let answer = service.get("/v1/authorize");
+    assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
+    assert!(answer.to_lowercase().contains("ratelimit-policy: \"everybody\";q=2000;w=2,\"per-client\""), "{answer}");
+}
+
+#[test]
+fn serve_denies_with_everything_a_client_needs() {
+    let config = file("deny.yaml", "rules: [{name: tight, key: '{ip}', limit: 2/90s}]");
+    let service = Service::start(&["serve", "--http", "127.0.0.1:0", "--config", &config]);
+    for _ in 0..2 {
+        assert!(service.get("/v1/authorize").starts_with("HTTP/1.1 200"));
+    }
+    let answer = service.get("/v1/authorize").to_lowercase();
+    assert!(answer.starts_with("http/1.1 429"), "{answer}");
+    assert!(answer.contains("retry-after: 45"), "{answer}");
+    assert!(answer.contains("content-type: application/problem+json"), "{answer}");
+    assert!(answer.contains(r#""violated-policies":["tight"]"#), "{answer}");
+}
+
+#[test]
+fn admin_does_not_start_on_an_open_address_without_a_token() {
+    let service = Service::start(&["serve", "--http", "0.0.0.0:0"]);
+    assert!(service.greeting.iter().any(|line| line.contains("admin: off")), "{:?}", service.greeting);
+    assert!(service.get("/metrics").starts_with("HTTP/1.1 403"));
+    assert!(service.get("/healthz").starts_with("HTTP/1.1 200"));
+}
+
+#[cfg(unix)]
+#[test]
+fn sigterm_ends_the_service_cleanly() {
+    let mut service = Service::start(&["serve", "--http", "127.0.0.1:0"]);
+    assert!(service.get("/readyz").starts_with("HTTP/1.1 200"));
+    let killed = Command::new("kill").args(["-TERM", &service.child.id().to_string()]).status().unwrap();
+    assert!(killed.success());
+    assert_eq!(service.child.wait().unwrap().code(), Some(0));
+}
