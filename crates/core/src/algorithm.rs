@@ -74,7 +74,7 @@ pub fn decide(quota: &Quota, cost: u32, state: &State, now: Timestamp) -> (Decis
     match quota.algorithm() {
         Algorithm::TokenBucket | Algorithm::Gcra | Algorithm::LeakyBucket => {
             let bucket = if let State::Bucket(bucket) = state { Some(*bucket) } else { None };
-            let (decision, next) = bucket::decide(quota, cost, bucket, now);
+            let (decision, next) = Bucket::decide(quota, cost, bucket, now);
             (decision, next.map_or(Change::None, |bucket| Change::Replace(State::Bucket(bucket))))
         }
         Algorithm::FixedWindow => {

@@ -48,6 +48,19 @@ impl Pace {
         (pace.full.whole < Span::MAX.as_micros()).then_some(pace)
     }
 
+    /// The same pace, if a token lasts whole microseconds, in a form that shows it to the compiler.
+    #[inline(always)]
+    pub(crate) const fn in_whole_microseconds(&self) -> Option<Pace> {
+        const fn whole(exact: Exact) -> Exact {
+            Exact { whole: exact.whole, part: 0 }
+        }
+        if self.denominator == 1 {
+            Some(Pace { token: whole(self.token), denominator: 1, full: whole(self.full) })
+        } else {
+            None
+        }
+    }
+
     /// How long the whole bucket lasts: its debt when empty.
     pub(crate) const fn full(&self) -> Exact {
         self.full

@@ -1,5 +1,6 @@
 //! A quota: an algorithm and its numbers, proven at construction to stay in exact arithmetic.
 
+use std::convert::Infallible;
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
@@ -79,7 +80,7 @@ impl fmt::Display for Algorithm {
 /// let quota = Quota::per_second(50).burst(100).build()?;
 /// assert_eq!(quota.limit(), 100);
 /// let window = Quota::per_minute(600).algorithm(Algorithm::FixedWindow).build()?;
-/// assert_eq!(window.to_string(), "600/1min fixed_window");
+/// assert_eq!(window.to_string(), "600/min fixed_window");
 /// # Ok::<(), tollgate_core::QuotaError>(())
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -195,10 +196,16 @@ impl Quota {
     }
 }
 
-/// As in a rules file: `10/1s burst 50 token_bucket`.
+/// As in a rules file: `10/s burst 50 token_bucket`.
 impl fmt::Display for Quota {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}/{}", self.count, self.period)?;
+        if self.algorithm == Algorithm::Concurrency {
+            return write!(f, "{} hold {} {}", self.count, self.period, self.algorithm);
+        }
+        let period = self.period.to_string();
+        // 10/s rather than 10/1s, but 10/15s.
+        let unit = period.strip_prefix('1').filter(|unit| unit.starts_with(|c: char| c.is_ascii_alphabetic()));
+        write!(f, "{}/{}", self.count, unit.unwrap_or(&period))?;
         if self.limit != self.count {
             write!(f, " burst {}", self.limit)?;
         }
@@ -301,6 +308,13 @@ pub enum QuotaError {
         /// What was asked.
         count: u32,
     },
+}
+
+/// What takes anything that becomes a quota also takes a quota, which cannot fail to.
+impl From<Infallible> for QuotaError {
+    fn from(never: Infallible) -> QuotaError {
+        match never {}
+    }
 }
 
 impl QuotaError {

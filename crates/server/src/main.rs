@@ -1,1 +1,16 @@
-fn main() {}
+//! The `tollgate` command: a rate limiter as a service, and the tools around its rules.
+
+mod command;
+mod config;
+mod explain;
+mod front;
+mod metrics;
+mod openapi;
+mod settings;
+mod wire;
+
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    command::run()
+}

@@ -137,7 +137,9 @@ fn replay_writes_what_the_contract_shows() {
 fn replay_keeps_what_it_decided_before_a_bad_line() {
     let config = file("badline.yaml", FREE_USER);
     let good = r#"{"at_us": 1, "attributes": {"user_id": "42"}}"#;
-    for bad in ["{", "[]", "{\"at_us\": -1}", "{\"at_us\": 1, \"attributes\": {\"a\": 1}}", "{\"at_us\": 1, \"const\": 2}"] {
+    for bad in
+        ["{", "[]", "{\"at_us\": -1}", "{\"at_us\": 1, \"attributes\": {\"a\": 1}}", "{\"at_us\": 1, \"const\": 2}"]
+    {
         let output = run(&["replay", "--config", &config], &format!("{good}\n{bad}\n{good}\n"));
         assert_eq!(output.status.code(), Some(2), "{bad}");
         assert_eq!(stdout(&output).lines().count(), 1, "{bad}");

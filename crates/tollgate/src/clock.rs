@@ -79,6 +79,8 @@ pub struct SystemClock(Arc<Anchor>);
 struct Anchor {
     counter: quanta::Clock,
     origin: u64,
+    /// Microseconds a tick of the counter, times 2^64: one multiplication reads the clock.
+    micros_per_tick: u64,
     /// Wall time minus counter time, in microseconds.
     offset: AtomicI64,
     /// Counter time at which the offset is measured again.
@@ -90,19 +92,23 @@ impl SystemClock {
 
     fn new() -> SystemClock {
         let counter = quanta::Clock::new();
+        // Anything that this rounds off is far below what the offset makes up for every second.
+        let nanos = u128::from(counter.delta_as_nanos(0, 1 << 40));
+        let micros_per_tick = u64::try_from((nanos << 24) / 1_000).unwrap_or(u64::MAX);
         let origin = counter.raw();
-        let anchor = Anchor { counter, origin, offset: AtomicI64::new(0), stale_at: AtomicU64::new(0) };
-        SystemClock(Arc::new(anchor))
+        let (offset, stale_at) = (AtomicI64::new(0), AtomicU64::new(0));
+        SystemClock(Arc::new(Anchor { counter, origin, micros_per_tick, offset, stale_at }))
     }
 
     #[inline]
     fn now(&self) -> Timestamp {
         let anchor = &*self.0;
-        let elapsed = anchor.counter.delta_as_nanos(anchor.origin, anchor.counter.raw()) / 1_000;
+        let ticks = anchor.counter.raw().saturating_sub(anchor.origin);
+        let elapsed = ((u128::from(ticks) * u128::from(anchor.micros_per_tick)) >> 64) as u64;
         if elapsed >= anchor.stale_at.load(Relaxed) {
             anchor.measure(elapsed);
         }
-        let wall = (elapsed as i64).saturating_add(anchor.offset.load(Relaxed));
+        let wall = elapsed as i64 + anchor.offset.load(Relaxed);
         Timestamp::from_micros(wall.max(0) as u64)
     }
 }

@@ -1,11 +1,19 @@
 //! Rate limiting that is exact: the simple door is [`keyed`], the full one [`Limiter`].
 
 mod clock;
+#[cfg(feature = "http")]
+pub mod http;
+mod keyed;
 mod limiter;
+mod permit;
 mod store;
+#[cfg(feature = "tower")]
+pub mod tower;
 
 pub use clock::{Clock, ManualClock};
+pub use keyed::{Keyed, keyed};
 pub use limiter::{Bucket, Limiter};
+pub use permit::Permit;
 pub use store::{MemoryStore, Store, StoreError};
 pub use tollgate_core::{
     Algorithm, Charge, CostError, Decision, Descriptor, Enforcement, FailurePolicy, HeaderStyle, Hold, Key, Limit,

@@ -55,7 +55,7 @@ impl Active {
 pub struct Bucket {
     /// Which one.
     pub key: Key,
-    /// What it would say to a peek.
+    /// What it would say to a request of cost 1; `remaining` is uncharged.
     pub decision: Decision,
 }
 

@@ -3,8 +3,9 @@
 mod memory;
 
 pub use memory::MemoryStore;
+pub(crate) use memory::{Id, Table};
 
-use tollgate_core::{Charge, Decision, Hold, Key, Rule};
+use tollgate_core::{Charge, Decision, Hold, Key, Rule, Timestamp};
 
 /// A place that keeps state.
 #[derive(Debug)]
@@ -27,6 +28,13 @@ pub enum StoreError {
 }
 
 impl Store {
+    /// The time by which the store decides.
+    pub fn now(&self) -> Timestamp {
+        match self {
+            Store::Memory(memory) => memory.clock().now(),
+        }
+    }
+
     /// Decides all charges together: all or nothing.
     pub async fn charge(&self, charges: &[Charge]) -> Result<Vec<Decision>, StoreError> {
         match self {
@@ -34,7 +42,7 @@ impl Store {
         }
     }
 
-    /// What a bucket says now, without touching it.
+    /// What a bucket would say to a request of cost 1, without touching it: `remaining` is uncharged.
     pub async fn inspect(&self, rule: &Rule, key: &Key) -> Result<Decision, StoreError> {
         match self {
             Store::Memory(memory) => Ok(memory.inspect(rule, key)),

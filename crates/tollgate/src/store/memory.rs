@@ -1,18 +1,32 @@
-//! The embedded store.
+//! The embedded store: fixed-size entries in a sharded hash table with a hard cap.
+//!
+//! A bucket that is full again, or a window that has passed, equals one that was never used, so dropping it is
+//! unobservable. Nothing else is ever dropped: a flood of new keys is refused once every entry still counts.
 
-use std::collections::HashMap;
-use std::sync::{Mutex, PoisonError};
+mod identity;
+mod lock;
+mod logs;
+mod packed;
+mod room;
+mod shard;
+mod slots;
+mod table;
 
-use tollgate_core::{Charge, Decision, Hold, Key, Rule, State, decide, decide_all};
+pub(crate) use identity::Id;
+pub(crate) use table::Table;
+
+use tollgate_core::{Charge, Decision, Hold, Key, Rule};
 
 use super::StoreError;
 use crate::clock::Clock;
 
 /// Keeps state in this process.
+///
+/// Buckets are found by a keyed 128-bit hash of rule and key; the key itself is not kept.
 #[derive(Debug)]
 pub struct MemoryStore {
     clock: Clock,
-    states: Mutex<HashMap<(String, Key), State>>,
+    table: Table,
 }
 
 impl Default for MemoryStore {
@@ -23,16 +37,26 @@ impl Default for MemoryStore {
 
 impl MemoryStore {
     /// How many keys are kept unless told.
-    pub const DEFAULT_MAX_KEYS: usize = 1_000_000;
+    pub const DEFAULT_MAX_KEYS: usize = Table::DEFAULT_MAX_KEYS;
+    /// How many bytes the logs of `sliding_window_log` and `concurrency` may take unless told.
+    pub const DEFAULT_MAX_LOG_BYTES: usize = Table::DEFAULT_MAX_LOG_BYTES;
 
     /// A store on the machine's clock.
     pub fn new() -> MemoryStore {
         MemoryStore::with(Self::DEFAULT_MAX_KEYS, Clock::system())
     }
 
-    /// A store for so many keys on this clock.
-    pub fn with(_max_keys: usize, clock: impl Into<Clock>) -> MemoryStore {
-        MemoryStore { clock: clock.into(), states: Mutex::default() }
+    /// A store for at most so many keys on this clock. The memory for them is set aside now, 34 bytes a key, and
+    /// taken from the system as it is first used.
+    pub fn with(max_keys: usize, clock: impl Into<Clock>) -> MemoryStore {
+        MemoryStore { clock: clock.into(), table: Table::new(max_keys, Self::DEFAULT_MAX_LOG_BYTES) }
+    }
+
+    /// An empty store like this one in which the logs of `sliding_window_log` and `concurrency` take at most so many
+    /// bytes. They remember each admitted request, so they are not part of what `max_keys` bounds.
+    #[must_use]
+    pub fn with_max_log_bytes(self, max_log_bytes: usize) -> MemoryStore {
+        MemoryStore { table: Table::new(self.table.max_keys(), max_log_bytes), ..self }
     }
 
     /// The store's clock.
@@ -42,7 +66,7 @@ impl MemoryStore {
 
     /// How many keys are kept, some of which may be idle by now.
     pub fn len(&self) -> usize {
-        self.states.lock().unwrap_or_else(PoisonError::into_inner).len()
+        self.table.len()
     }
 
     /// Whether nothing is kept.
@@ -50,40 +74,37 @@ impl MemoryStore {
         self.len() == 0
     }
 
-    /// Decides all charges together: all or nothing.
-    pub fn charge(&self, charges: &[Charge]) -> Result<Vec<Decision>, StoreError> {
-        let mut states = self.states.lock().unwrap_or_else(PoisonError::into_inner);
-        let now = self.clock.now();
-        let id = |charge: &Charge| (charge.rule.name.to_string(), charge.key.clone());
-        let current: Vec<State> = charges.iter().map(|c| states.get(&id(c)).cloned().unwrap_or_default()).collect();
-        let decided = decide_all(charges, &current, now);
-        let mut decisions = Vec::new();
-        for ((charge, mut state), (decision, change)) in charges.iter().zip(current).zip(decided) {
-            state.apply(change);
-            if state != State::Fresh {
-                states.insert(id(charge), state);
-            }
-            decisions.push(decision);
-        }
-        Ok(decisions)
+    /// How many keys can be kept.
+    pub fn max_keys(&self) -> usize {
+        self.table.max_keys()
     }
 
-    /// What a bucket says now, without touching it.
+    /// What the store takes at most: the entries, also those that were never used, and the logs there are now.
+    pub fn memory_bytes(&self) -> usize {
+        self.table.memory_bytes()
+    }
+
+    /// Decides all charges together: all or nothing.
+    pub fn charge(&self, charges: &[Charge]) -> Result<Vec<Decision>, StoreError> {
+        Ok(self.table.charge_all(charges, &self.clock)?)
+    }
+
+    /// What a bucket would say to a request of cost 1, without touching it: `remaining` is uncharged.
     pub fn inspect(&self, rule: &Rule, key: &Key) -> Decision {
-        let states = self.states.lock().unwrap_or_else(PoisonError::into_inner);
-        let state = states.get(&(rule.name.to_string(), key.clone())).cloned().unwrap_or_default();
-        decide(&rule.quota, 0, &state, self.clock.now()).0
+        self.table.peek(self.id(rule, key), &rule.quota, &self.clock)
     }
 
     /// Forgets a bucket; false when there was nothing to forget.
     pub fn reset(&self, rule: &Rule, key: &Key) -> bool {
-        let mut states = self.states.lock().unwrap_or_else(PoisonError::into_inner);
-        states.remove(&(rule.name.to_string(), key.clone())).is_some()
+        self.table.reset(self.id(rule, key), &rule.quota, &self.clock)
     }
 
-    /// Gives a slot back.
+    /// Gives a `concurrency` slot back; false when it had expired or was given back before.
     pub fn release(&self, rule: &Rule, key: &Key, hold: Hold) -> bool {
-        let mut states = self.states.lock().unwrap_or_else(PoisonError::into_inner);
-        states.get_mut(&(rule.name.to_string(), key.clone())).is_some_and(|state| state.release(hold))
+        self.table.release(self.id(rule, key), &rule.quota, hold, &self.clock)
+    }
+
+    fn id(&self, rule: &Rule, key: &Key) -> Id {
+        self.table.id_of_bucket(&rule.name, key)
     }
 }

@@ -1,0 +1,108 @@
+//! The command line: one file per verb. Exit 0 fine, 1 the answer is no, 2 usage or trouble.
+
+mod check;
+mod draw;
+mod replay;
+mod schema;
+mod serve;
+mod validate;
+
+use std::io::Write as _;
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+
+use crate::config::{Config, ConfigError, Loaded};
+
+#[derive(Debug, Parser)]
+#[command(
+    version,
+    about = "An exact rate limiter: one process, one command, the right answers.",
+    after_help = "Examples:
+  tollgate serve                                     run on the built-in default rules
+  tollgate serve --config tollgate.yaml              run on your own
+  tollgate validate tollgate.yaml                    check a file before it goes live
+  tollgate check --config tollgate.yaml user_id=42 plan=free
+  tollgate replay --config tollgate.yaml < events.jsonl > decisions.jsonl
+
+Exit status: 0 fine, 1 the answer is no (denied, invalid), 2 usage or trouble."
+)]
+struct Cli {
+    #[command(subcommand)]
+    verb: Verb,
+}
+
+#[derive(Debug, Subcommand)]
+enum Verb {
+    /// Run the service
+    Serve(serve::Args),
+    /// Decide one request and explain the answer
+    Check(check::Args),
+    /// Check a configuration file
+    Validate(validate::Args),
+    /// Decide recorded requests in virtual time: JSON lines in, JSON lines out
+    Replay(replay::Args),
+    /// Print the JSON Schema of the configuration file, for editors
+    Schema(schema::Args),
+    /// Draw how each algorithm treats the same traffic, from real decisions, as SVG
+    Draw(draw::Args),
+}
+
+/// How a command ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Ending {
+    Fine,
+    /// The answer is no: denied, or invalid.
+    No,
+}
+
+/// Runs what the command line says.
+pub(crate) fn run() -> ExitCode {
+    let ended = match Cli::parse().verb {
+        Verb::Serve(args) => serve::run(args),
+        Verb::Check(args) => check::run(args),
+        Verb::Validate(args) => validate::run(args),
+        Verb::Replay(args) => replay::run(args),
+        Verb::Schema(args) => schema::run(args),
+        Verb::Draw(args) => draw::run(args),
+    };
+    match ended {
+        Ok(Ending::Fine) => ExitCode::SUCCESS,
+        Ok(Ending::No) => ExitCode::from(1),
+        // Whoever read our output has seen enough: `tollgate replay ... | head` is no trouble.
+        Err(error) if is_broken_pipe(&error) => ExitCode::SUCCESS,
+        Err(error) => {
+            let _ = writeln!(std::io::stderr(), "error: {error:#}");
+            ExitCode::from(2)
+        }
+    }
+}
+
+fn is_broken_pipe(error: &anyhow::Error) -> bool {
+    error.downcast_ref::<std::io::Error>().is_some_and(|error| error.kind() == std::io::ErrorKind::BrokenPipe)
+}
+
+/// `--config FILE`, or the built-in default.
+#[derive(Debug, clap::Args)]
+struct ConfigArgs {
+    /// The configuration file (YAML); the built-in default without one
+    #[arg(long, short, value_name = "FILE", env = "TOLLGATE_CONFIG")]
+    config: Option<PathBuf>,
+}
+
+impl ConfigArgs {
+    fn load(&self) -> Result<Loaded, ConfigError> {
+        match &self.config {
+            Some(path) => Config::load(path),
+            None => Config::embedded(),
+        }
+    }
+}
+
+/// Warnings go to standard error, where they disturb no data.
+fn warn(loaded: &Loaded) {
+    for warning in &loaded.warnings {
+        let _ = writeln!(std::io::stderr(), "warning: {warning}");
+    }
+}

@@ -1,0 +1,144 @@
+//! `tollgate check`: one decision, explained.
+
+use std::io::Write as _;
+
+use anyhow::{Context, bail};
+use tollgate::{Clock, Decision, Descriptor, Limiter, MemoryStore, Policy, Request, Row, Rule, Span, Verdict};
+
+use super::{ConfigArgs, Ending};
+use crate::{settings, wire};
+
+/// Decide one request and explain the answer
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:
+  tollgate check user_id=42 plan=free
+  tollgate check --config tollgate.yaml --cost 10 path=/reports/7 method=POST ip=203.0.113.9
+  tollgate check --times 60 user_id=42 plan=free        what does the 60th of 60 at once get?
+
+State starts fresh: this asks what the rules say, not how much a client has used. Exits with 1 when denied.")]
+pub(super) struct Args {
+    #[command(flatten)]
+    config: ConfigArgs,
+    /// What the request costs; 0 looks without charging
+    #[arg(long, default_value_t = 1, env = "TOLLGATE_COST")]
+    cost: u32,
+    /// Decide so many such requests at one moment and explain the last
+    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=1_000_000), env = "TOLLGATE_TIMES")]
+    times: u32,
+    /// Answer as the HTTP API does
+    #[arg(long, env = "TOLLGATE_JSON")]
+    json: bool,
+    /// Attributes of the request
+    #[arg(value_name = "NAME=VALUE")]
+    attributes: Vec<String>,
+}
+
+pub(super) fn run(args: Args) -> anyhow::Result<Ending> {
+    let loaded = args.config.load()?;
+    super::warn(&loaded);
+    settings::check_store(&loaded.config.store.url).context("store.url")?;
+    let attributes = args.attributes.iter().map(|text| parse_attribute(text)).collect::<anyhow::Result<Vec<_>>>()?;
+    let request = Descriptor::new(attributes).with_cost(args.cost);
+    // Time stands still, so that asking many times does not refill anything.
+    let clock = tollgate::ManualClock::at(Clock::system().now());
+    let limiter = Limiter::new(loaded.policy, MemoryStore::with(loaded.config.store.max_keys, clock));
+    let runtime = tokio::runtime::Builder::new_current_thread().build()?;
+    let mut verdict = runtime.block_on(limiter.check(&request))?;
+    for _ in 1..args.times {
+        verdict = runtime.block_on(limiter.check(&request))?;
+    }
+    let mut out = std::io::stdout().lock();
+    if args.json {
+        writeln!(out, "{}", serde_json::to_string(&wire::CheckAnswer::from(&verdict))?)?;
+    } else {
+        write!(out, "{}", explanation(&verdict, &limiter.policy(), &request))?;
+    }
+    Ok(if verdict.is_allowed() { Ending::Fine } else { Ending::No })
+}
+
+fn parse_attribute(text: &str) -> anyhow::Result<(String, String)> {
+    match text.split_once('=') {
+        Some((name, value)) if !name.is_empty() => Ok((name.to_string(), value.to_string())),
+        _ => bail!("{text:?} is no attribute; write NAME=VALUE, for example user_id=42"),
+    }
+}
+
+fn explanation(verdict: &Verdict, policy: &Policy, request: &Descriptor) -> String {
+    let mut text = headline(verdict, policy);
+    for rule in policy.rules() {
+        let row = verdict.rows().iter().find(|row| row.charge.rule.name == rule.name);
+        let line = match row {
+            Some(row) => says(row),
+            None => format!("  -  {:<16} does not apply: {}", rule.name, why_not(rule, request)),
+        };
+        text.push_str(&line);
+        text.push('\n');
+    }
+    text
+}
+
+fn headline(verdict: &Verdict, policy: &Policy) -> String {
+    match verdict.limiting() {
+        None if verdict.rows().is_empty() => "allowed: no rule applies\n".to_string(),
+        None => {
+            format!("allowed: {} of {} rules apply, and all let it pass\n", verdict.rows().len(), policy.rules().len())
+        }
+        Some(row) => {
+            let wait = match verdict.retry_after() {
+                Some(wait) => format!("passes in {}", seconds(wait)),
+                None => {
+                    format!("can never pass: cost {} is above the limit of {}", row.charge.cost, row.decision.limit)
+                }
+            };
+            format!("denied by {} for key {:?}: {wait}\n", row.charge.rule.name, row.charge.key.value)
+        }
+    }
+}
+
+fn says(row: &Row) -> String {
+    let rule = &row.charge.rule;
+    let Decision { limit, remaining, reset_after, .. } = row.decision;
+    let mark = if row.decision.is_allowed() { "ok" } else { "NO" };
+    let shadow = if rule.is_enforced() { "" } else { " (shadow: never denies)" };
+    let delay = match row.decision.delay() {
+        Span::ZERO => String::new(),
+        delay => format!(", its turn comes in {}", seconds(delay)),
+    };
+    format!(
+        "  {mark} {:<16} key {:?}, cost {}: {remaining} of {limit} left, full again in {}{delay}{shadow}  [{}]",
+        rule.name,
+        row.charge.key.value,
+        row.charge.cost,
+        seconds(reset_after),
+        rule.quota,
+    )
+}
+
+fn why_not(rule: &Rule, request: &Descriptor) -> String {
+    if !rule.active {
+        return "it is switched off (active: false)".to_string();
+    }
+    for condition in &rule.when {
+        match request.attribute(&condition.attribute) {
+            None => return format!("the request has no `{}`", condition.attribute),
+            Some(value) if !condition.patterns.iter().any(|pattern| pattern.matches(&value)) => {
+                return format!("`{}` is {value:?}", condition.attribute);
+            }
+            Some(_) => {}
+        }
+    }
+    match rule.key.render(request) {
+        Err(names) => format!("its key needs `{}`", names.join("` or `")),
+        Ok(_) => "it was not asked".to_string(),
+    }
+}
+
+fn seconds(span: Span) -> String {
+    let micros = span.as_micros();
+    match micros {
+        0 => "0 s".to_string(),
+        1..1_000 => format!("{micros} us"),
+        1_000..1_000_000 => format!("{}.{:03} ms", micros / 1_000, micros % 1_000),
+        _ => format!("{}.{:03} s", micros / 1_000_000, micros / 1_000 % 1_000),
+    }
+}

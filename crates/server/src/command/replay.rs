@@ -1,0 +1,104 @@
+//! `tollgate replay`: recorded requests decided in virtual time. The clock stands where each event says.
+
+use std::fs::File;
+use std::io::{BufRead, BufReader, BufWriter, IsTerminal, Write};
+use std::path::PathBuf;
+
+use anyhow::{Context, bail};
+use indicatif::{ProgressBar, ProgressStyle};
+use tollgate::{Limiter, ManualClock, MemoryStore, Timestamp};
+
+use super::{ConfigArgs, Ending};
+use crate::{settings, wire};
+
+/// Decide recorded requests in virtual time: JSON lines in, JSON lines out
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Each line in:  {\"at_us\": 3000000, \"attributes\": {\"user_id\": \"42\"}, \"cost\": 1}
+Each line out: {\"at_us\": 3000000, \"allowed\": true, \"limiting\": null, \"retry_after_us\": 0, \"rules\": [...]}
+
+Examples:
+  tollgate replay --config tollgate.yaml < events.jsonl > decisions.jsonl
+  tollgate replay --input events.jsonl | jq -c 'select(.allowed | not)'")]
+pub(super) struct Args {
+    #[command(flatten)]
+    config: ConfigArgs,
+    /// Where state lives, instead of what the file says
+    #[arg(long, value_name = "URL", env = "TOLLGATE_STORE")]
+    store: Option<String>,
+    /// Read events from a file rather than standard input
+    #[arg(long, value_name = "FILE", env = "TOLLGATE_INPUT")]
+    input: Option<PathBuf>,
+}
+
+pub(super) fn run(args: Args) -> anyhow::Result<Ending> {
+    let loaded = args.config.load()?;
+    super::warn(&loaded);
+    settings::check_store(args.store.as_deref().unwrap_or(&loaded.config.store.url)).context("store")?;
+    let clock = ManualClock::default();
+    let limiter = Limiter::new(loaded.policy, MemoryStore::with(loaded.config.store.max_keys, clock.clone()));
+    let (input, size): (Box<dyn BufRead>, _) = match &args.input {
+        Some(path) => {
+            let file = File::open(path).with_context(|| format!("{}", path.display()))?;
+            let size = file.metadata().ok().map(|metadata| metadata.len());
+            (Box::new(BufReader::new(file)), size)
+        }
+        None => (Box::new(std::io::stdin().lock()), None),
+    };
+    let runtime = tokio::runtime::Builder::new_current_thread().build()?;
+    runtime.block_on(replay(input, size, &limiter, &clock))?;
+    Ok(Ending::Fine)
+}
+
+async fn replay(
+    mut input: Box<dyn BufRead>,
+    size: Option<u64>,
+    limiter: &Limiter,
+    clock: &ManualClock,
+) -> anyhow::Result<()> {
+    let mut output = BufWriter::new(std::io::stdout().lock());
+    let progress = progress(size);
+    let mut line = String::new();
+    for number in 1u64.. {
+        line.clear();
+        let read = input.read_line(&mut line).with_context(|| format!("line {number}"))?;
+        if read == 0 {
+            break;
+        }
+        progress.inc(if size.is_some() { read as u64 } else { 1 });
+        if line.trim().is_empty() {
+            continue;
+        }
+        let decided = decide(&line, limiter, clock).await;
+        match decided.with_context(|| format!("line {number}")) {
+            Ok(decision) => writeln!(output, "{decision}")?,
+            Err(error) => {
+                // What was decided before the bad line stays decided.
+                output.flush()?;
+                progress.finish_and_clear();
+                bail!(error);
+            }
+        }
+    }
+    output.flush()?;
+    progress.finish_and_clear();
+    Ok(())
+}
+
+async fn decide(line: &str, limiter: &Limiter, clock: &ManualClock) -> anyhow::Result<String> {
+    let event = wire::parse_event(line).map_err(anyhow::Error::msg)?;
+    clock.set(Timestamp::from_micros(event.at_us));
+    let verdict = limiter.check(&event.descriptor).await?;
+    Ok(wire::replay_line(event.at_us, &verdict))
+}
+
+/// Shown to people only: not when output or errors go to a file or a pipe.
+fn progress(size: Option<u64>) -> ProgressBar {
+    if !std::io::stderr().is_terminal() || std::io::stdout().is_terminal() {
+        return ProgressBar::hidden();
+    }
+    let (bar, template) = match size {
+        Some(size) => (ProgressBar::new(size), "{bar:40} {bytes}/{total_bytes} {binary_bytes_per_sec} {eta} left"),
+        None => (ProgressBar::new_spinner(), "{spinner} {human_pos} events, {per_sec}"),
+    };
+    bar.with_style(ProgressStyle::with_template(template).unwrap_or_else(|_| ProgressStyle::default_bar()))
+}

@@ -1,0 +1,20 @@
+//! `tollgate schema`: the configuration file as JSON Schema.
+
+use std::io::Write as _;
+
+use super::Ending;
+use crate::config::Config;
+
+/// Print the JSON Schema of the configuration file, for editors
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Example:
+  tollgate schema > tollgate.schema.json
+  # then, as the first line of tollgate.yaml:
+  # yaml-language-server: $schema=./tollgate.schema.json")]
+pub(super) struct Args {}
+
+pub(super) fn run(_: Args) -> anyhow::Result<Ending> {
+    let schema = schemars::schema_for!(Config);
+    writeln!(std::io::stdout(), "{}", serde_json::to_string_pretty(&schema)?)?;
+    Ok(Ending::Fine)
+}

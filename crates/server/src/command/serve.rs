@@ -1,0 +1,154 @@
+//! `tollgate serve`: the service.
+
+use std::io::{IsTerminal as _, Write as _};
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use anyhow::Context;
+use tokio::net::TcpListener;
+use tollgate::{HeaderStyle, Limiter, MemoryStore, Policy};
+use tracing_subscriber::EnvFilter;
+
+use super::{ConfigArgs, Ending};
+use crate::config::Config;
+use crate::front::http::{self, Admin, Service};
+use crate::metrics::Metrics;
+use crate::settings;
+
+/// Run the service
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:
+  tollgate serve
+  tollgate serve --config tollgate.yaml --http 127.0.0.1:0      a free port, printed at the start
+  TOLLGATE_ADMIN_TOKEN=$(openssl rand -hex 16) tollgate serve --http 0.0.0.0:8080
+
+Flags win over the file. It stops on SIGINT or SIGTERM, after finishing the requests under way.")]
+pub(super) struct Args {
+    #[command(flatten)]
+    config: ConfigArgs,
+    /// The address of the HTTP API; port 0 picks a free one
+    #[arg(long, value_name = "ADDRESS", env = "TOLLGATE_HTTP")]
+    http: Option<String>,
+    /// Where state lives
+    #[arg(long, value_name = "URL", env = "TOLLGATE_STORE")]
+    store: Option<String>,
+    /// How many keys the memory store holds at most
+    #[arg(long, value_name = "N", env = "TOLLGATE_MAX_KEYS")]
+    max_keys: Option<usize>,
+    /// The token that the admin part of the API asks for
+    #[arg(long, value_name = "TOKEN", env = "TOLLGATE_ADMIN_TOKEN", hide_env_values = true)]
+    admin_token: Option<String>,
+    /// The convention of limit headers: draft-11, draft-03, draft-06, draft-07, x-ratelimit-epoch, x-ratelimit-delta, none
+    #[arg(long, value_name = "STYLE", env = "TOLLGATE_HEADERS", value_parser = header_style)]
+    headers: Option<HeaderStyle>,
+    /// What to log, such as `info` or `tollgate=debug`
+    #[arg(long, value_name = "FILTER", default_value = "info", env = "TOLLGATE_LOG")]
+    log: String,
+}
+
+fn header_style(text: &str) -> Result<HeaderStyle, String> {
+    let names: Vec<&str> = HeaderStyle::ALL.iter().map(|(_, name)| *name).collect();
+    match HeaderStyle::ALL.iter().find(|(_, name)| *name == text) {
+        Some((style, _)) => Ok(*style),
+        None => Err(format!("there is no style `{text}`{}", crate::explain::suggestion(text, &names))),
+    }
+}
+
+pub(super) fn run(args: Args) -> anyhow::Result<Ending> {
+    let mut loaded = args.config.load()?;
+    override_by_flags(&mut loaded.config, &args);
+    if let Some((field, problem)) = settings::problems(&loaded.config).into_iter().next() {
+        anyhow::bail!("{field}: {problem}");
+    }
+    let filter = EnvFilter::try_new(&args.log).with_context(|| format!("--log {:?}", args.log))?;
+    let colours = std::io::stderr().is_terminal();
+    tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).with_ansi(colours).init();
+    super::warn(&loaded);
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
+    runtime.block_on(serve(loaded.config, loaded.policy))?;
+    Ok(Ending::Fine)
+}
+
+fn override_by_flags(config: &mut Config, args: &Args) {
+    if let Some(http) = &args.http {
+        config.listen.http.clone_from(http);
+    }
+    if let Some(store) = &args.store {
+        config.store.url.clone_from(store);
+    }
+    config.store.max_keys = args.max_keys.unwrap_or(config.store.max_keys);
+    config.headers = args.headers.unwrap_or(config.headers);
+    if args.admin_token.is_some() {
+        config.admin.token.clone_from(&args.admin_token);
+    }
+}
+
+async fn serve(config: Config, policy: Policy) -> anyhow::Result<()> {
+    let address = &config.listen.http;
+    let listener =
+        TcpListener::bind(address).await.with_context(|| format!("listen.http: cannot listen on {address}"))?;
+    let bound = listener.local_addr()?;
+    let admin = match config.admin.token.clone() {
+        Some(token) => Admin::Token(token),
+        None if bound.ip().is_loopback() => Admin::Open,
+        None => Admin::Off,
+    };
+    let store = MemoryStore::with(config.store.max_keys, tollgate::Clock::system());
+    let service = Arc::new(Service {
+        limiter: Arc::new(Limiter::new(policy, store)),
+        metrics: Metrics::new(),
+        identity: settings::identity(&config)?,
+        answer: settings::answer_style(&config)?,
+        admin,
+    });
+    greet(bound, &config, &service)?;
+    http::run(listener, service, shutdown()).await
+}
+
+/// The first lines: what runs, which rules, and what to try.
+fn greet(bound: SocketAddr, config: &Config, service: &Service) -> anyhow::Result<()> {
+    let policy = service.limiter.policy();
+    let mut out = std::io::stdout().lock();
+    writeln!(out, "tollgate {} listening on http://{bound}", env!("CARGO_PKG_VERSION"))?;
+    writeln!(out, "store: memory, up to {} keys", config.store.max_keys)?;
+    let admin = match service.admin {
+        Admin::Open => "open (loopback only)",
+        Admin::Token(_) => "needs the token",
+        Admin::Off => "off: set admin.token (or TOLLGATE_ADMIN_TOKEN) to use it on an address that is not loopback",
+    };
+    writeln!(out, "admin: {admin}")?;
+    writeln!(out, "rules: {}", policy.rules().len())?;
+    const MOST_SHOWN: usize = 20;
+    for rule in policy.rules().iter().take(MOST_SHOWN) {
+        let shadow = if rule.is_enforced() { "" } else { " (shadow)" };
+        let inactive = if rule.active { "" } else { " (inactive)" };
+        writeln!(out, "  {:<16} {} by {}{shadow}{inactive}", rule.name, rule.quota, rule.spec.key)?;
+    }
+    if policy.rules().len() > MOST_SHOWN {
+        writeln!(out, "  ... and {} more", policy.rules().len() - MOST_SHOWN)?;
+    }
+    let try_it = r#"{"attributes": {"user_id": "42", "plan": "free"}}"#;
+    writeln!(out, "try:\n  curl -d '{try_it}' http://{bound}/v1/check\n  curl -i http://{bound}/v1/authorize")?;
+    out.flush()?;
+    Ok(())
+}
+
+/// Resolves when the process is asked to stop.
+async fn shutdown() {
+    let interrupt = async {
+        if tokio::signal::ctrl_c().await.is_err() {
+            std::future::pending::<()>().await;
+        }
+    };
+    #[cfg(unix)]
+    {
+        use tokio::signal::unix::{SignalKind, signal};
+        match signal(SignalKind::terminate()) {
+            Ok(mut terminate) => tokio::select! { () = interrupt => {}, _ = terminate.recv() => {} },
+            Err(_) => interrupt.await,
+        }
+    }
+    #[cfg(not(unix))]
+    interrupt.await;
+    tracing::info!("stopping: finishing the requests under way");
+}

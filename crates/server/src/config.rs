@@ -1,0 +1,255 @@
+//! The configuration file: what it may say, and errors that name file, line, column, field and what to do.
+
+mod located;
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::path::{Path, PathBuf};
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use tollgate::{HeaderStyle, Policy, PolicyError, RuleSpec};
+
+use located::Located;
+
+/// The embedded default: a memory store and a few example rules.
+pub(crate) const DEFAULT: &str = include_str!("config/default.yaml");
+
+/// A Tollgate configuration: where to listen, where state lives, how clients are told apart, and the rules.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+#[schemars(title = "Tollgate configuration")]
+pub(crate) struct Config {
+    /// Addresses to listen on.
+    pub(crate) listen: Listen,
+    /// Where state lives.
+    pub(crate) store: StoreConfig,
+    /// A Postgres URL to take rules from, beside those of this file.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) rules_from: Option<String>,
+    /// Addresses or CIDRs of the proxies whose forwarding headers are believed. None by default.
+    pub(crate) trusted_proxies: Vec<String>,
+    /// IPv6 clients are told apart by this many leading bits.
+    #[schemars(range(min = 1, max = 128))]
+    pub(crate) ipv6_prefix: u8,
+    /// The convention that limit headers follow.
+    pub(crate) headers: HeaderStyle,
+    /// Attributes taken from the request: `user_id: header.x-user-id`.
+    pub(crate) identify: BTreeMap<String, String>,
+    /// The status of a denied request on `/v1/authorize`.
+    #[schemars(range(min = 400, max = 599))]
+    pub(crate) deny_status: u16,
+    /// The part of the API that looks and changes rather than decides.
+    pub(crate) admin: AdminConfig,
+    /// The rules, all enforced together.
+    pub(crate) rules: Vec<RuleSpec>,
+}
+
+impl Default for Config {
+    fn default() -> Self {
+        Config {
+            listen: Listen::default(),
+            store: StoreConfig::default(),
+            rules_from: None,
+            trusted_proxies: Vec::new(),
+            ipv6_prefix: 64,
+            headers: HeaderStyle::default(),
+            identify: BTreeMap::new(),
+            deny_status: 429,
+            admin: AdminConfig::default(),
+            rules: Vec::new(),
+        }
+    }
+}
+
+/// Addresses to listen on; port 0 picks a free one.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub(crate) struct Listen {
+    /// The HTTP API.
+    pub(crate) http: String,
+    /// Envoy's rate limit service. Not served by this version.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) grpc: Option<String>,
+    /// The Redis protocol. Not served by this version.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) resp: Option<String>,
+}
+
+impl Default for Listen {
+    fn default() -> Self {
+        Listen { http: "127.0.0.1:8080".into(), grpc: None, resp: None }
+    }
+}
+
+/// Where state lives.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub(crate) struct StoreConfig {
+    /// `memory:` keeps state in this process.
+    pub(crate) url: String,
+    /// How long a remote store may take, such as `20ms`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) timeout: Option<String>,
+    /// How many keys the memory store holds at most.
+    #[schemars(range(min = 1))]
+    pub(crate) max_keys: usize,
+}
+
+impl Default for StoreConfig {
+    fn default() -> Self {
+        StoreConfig { url: "memory:".into(), timeout: None, max_keys: tollgate::MemoryStore::DEFAULT_MAX_KEYS }
+    }
+}
+
+/// Who may look and change.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub(crate) struct AdminConfig {
+    /// Required as `Authorization: Bearer TOKEN`. Without one, admin works on loopback addresses only.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) token: Option<String>,
+}
+
+/// A configuration file that was read and whose rules were understood.
+#[derive(Debug)]
+pub(crate) struct Loaded {
+    pub(crate) config: Config,
+    pub(crate) policy: Policy,
+    /// Things that are allowed and probably not meant.
+    pub(crate) warnings: Vec<Problem>,
+}
+
+/// Everything that is wrong with a file.
+#[derive(Debug)]
+pub(crate) struct ConfigError {
+    /// Nobody could read it, so nothing is known of what it says.
+    pub(crate) unreadable: bool,
+    pub(crate) problems: Vec<Problem>,
+}
+
+/// One thing that is wrong, and where.
+#[derive(Clone, Debug, Serialize)]
+pub(crate) struct Problem {
+    pub(crate) file: PathBuf,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) line: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) column: Option<u64>,
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub(crate) field: String,
+    pub(crate) problem: String,
+    /// The line itself, for showing.
+    #[serde(skip)]
+    excerpt: Option<String>,
+}
+
+impl Config {
+    /// Reads a file.
+    pub(crate) fn load(path: &Path) -> Result<Loaded, ConfigError> {
+        let text = std::fs::read_to_string(path).map_err(|error| {
+            let problem = match error.kind() {
+                std::io::ErrorKind::NotFound => "there is no such file".to_string(),
+                std::io::ErrorKind::InvalidData => "is not UTF-8 text; save it as UTF-8".to_string(),
+                _ => format!("cannot be read: {error}"),
+            };
+            ConfigError { unreadable: true, problems: vec![Problem::new(path, String::new(), problem)] }
+        })?;
+        Config::parse(path, &text)
+    }
+
+    /// The embedded default.
+    pub(crate) fn embedded() -> Result<Loaded, ConfigError> {
+        Config::parse(Path::new("(built-in default)"), DEFAULT)
+    }
+
+    /// Reads a text that came from `path`.
+    pub(crate) fn parse(path: &Path, text: &str) -> Result<Loaded, ConfigError> {
+        let located = Located::parse(text)
+            .map_err(|(place, message)| ConfigError::of(Problem::new(path, String::new(), message).at(place, text)))?;
+        let config: Config = located.read().map_err(|unreadable| {
+            ConfigError::of(Problem::new(path, unreadable.field, unreadable.message).at(unreadable.place, text))
+        })?;
+        let problem_at = |field: String, problem: String| {
+            let place = located.place_of(&field);
+            Problem::new(path, field, problem).at(place, text)
+        };
+        let mut problems: Vec<Problem> =
+            crate::settings::problems(&config).into_iter().map(|(field, problem)| problem_at(field, problem)).collect();
+        match Policy::new(config.rules.clone()) {
+            Ok(policy) if problems.is_empty() => {
+                let rules = policy.rules().iter().enumerate();
+                let mut warnings: Vec<Problem> = rules
+                    .flat_map(|(index, rule)| rule.warnings().into_iter().map(move |warning| (index, warning)))
+                    .map(|(index, warning)| problem_at(format!("rules[{index}].{}", warning.field), warning.problem))
+                    .collect();
+                warnings
+                    .extend(crate::settings::warnings(&config).into_iter().map(|(f, problem)| problem_at(f, problem)));
+                Ok(Loaded { config, policy, warnings })
+            }
+            Ok(_) => Err(ConfigError { unreadable: false, problems }),
+            Err(errors) => {
+                problems.extend(errors.into_iter().map(|PolicyError { index, name, error }| {
+                    let rule = name.map(|name| format!("rule `{name}`: ")).unwrap_or_default();
+                    problem_at(format!("rules[{index}].{}", error.field), format!("{rule}{}", error.problem))
+                }));
+                Err(ConfigError { unreadable: false, problems })
+            }
+        }
+    }
+}
+
+impl ConfigError {
+    fn of(problem: Problem) -> ConfigError {
+        ConfigError { unreadable: false, problems: vec![problem] }
+    }
+}
+
+impl Problem {
+    fn new(file: &Path, field: String, problem: String) -> Problem {
+        Problem { file: file.to_path_buf(), line: None, column: None, field, problem, excerpt: None }
+    }
+
+    fn at(mut self, place: Option<(u64, u64)>, text: &str) -> Problem {
+        if let Some((line, column)) = place {
+            (self.line, self.column) = (Some(line), Some(column));
+            self.excerpt = text.lines().nth(line as usize - 1).map(|line| line.chars().take(160).collect());
+        }
+        self
+    }
+}
+
+/// `rules.yaml:7:12: rules[1].limit: ...`, the line, and a mark under the place.
+impl fmt::Display for Problem {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", self.file.display())?;
+        if let (Some(line), Some(column)) = (self.line, self.column) {
+            write!(f, ":{line}:{column}")?;
+        }
+        if !self.field.is_empty() {
+            write!(f, ": {}", self.field)?;
+        }
+        write!(f, ": {}", self.problem)?;
+        if let (Some(excerpt), Some(line), Some(column)) = (&self.excerpt, self.line, self.column) {
+            let gutter = line.to_string();
+            let blank = " ".repeat(gutter.len());
+            write!(f, "\n  {gutter} | {excerpt}\n  {blank} | {}^", " ".repeat(column as usize - 1))?;
+        }
+        Ok(())
+    }
+}
+
+impl fmt::Display for ConfigError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (index, problem) in self.problems.iter().enumerate() {
+            let separator = if index == 0 { "" } else { "\n" };
+            write!(f, "{separator}{problem}")?;
+        }
+        Ok(())
+    }
+}
+
+impl std::error::Error for ConfigError {}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,185 @@
+//! YAML as a tree that remembers where each value stands, so that any later error can point at its line.
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+use serde::de::{DeserializeOwned, Deserializer, Error, MapAccess, SeqAccess, Visitor};
+use serde::{Deserialize, de};
+use serde_json::Value;
+use serde_saphyr::{Location, Spanned};
+
+/// A document whose values know their places.
+#[derive(Debug)]
+pub(super) struct Located {
+    value: Value,
+    places: Places,
+}
+
+/// Line and column, counted from 1.
+pub(super) type Place = (u64, u64);
+
+/// Where things stand, by path: `rules[0].limit`.
+#[derive(Debug, Default)]
+struct Places {
+    values: BTreeMap<String, Place>,
+    names: BTreeMap<String, Place>,
+}
+
+/// Why a document cannot be read into a type.
+#[derive(Debug)]
+pub(super) struct Unreadable {
+    pub(super) field: String,
+    pub(super) message: String,
+    pub(super) place: Option<Place>,
+}
+
+impl Located {
+    /// Reads YAML (and so JSON). An error has a place where the parser knows one.
+    pub(super) fn parse(text: &str) -> Result<Located, (Option<Place>, String)> {
+        if text.trim().is_empty() {
+            return Ok(Located { value: Value::Object(serde_json::Map::new()), places: Places::default() });
+        }
+        let root: Spanned<Node> = serde_saphyr::from_str(text).map_err(|error| {
+            let place = error.location().map(|location| (location.line(), location.column()));
+            (place, plain(error.without_snippet()))
+        })?;
+        let mut places = Places::default();
+        let value = root.value.into_value(String::new(), root.referenced, &mut places);
+        Ok(Located { value, places })
+    }
+
+    /// Reads the document into a type.
+    pub(super) fn read<T: DeserializeOwned>(&self) -> Result<T, Unreadable> {
+        serde_path_to_error::deserialize(self.value.clone()).map_err(|error| {
+            let path = error.path().to_string();
+            let field = if path == "." { String::new() } else { path };
+            let message = error.inner().to_string();
+            // Of a field that should not be there the name is what is wrong.
+            let name = self.places.names.get(&field).filter(|_| message.starts_with("unknown field"));
+            let place = name.copied().or_else(|| self.place_of(&field));
+            Unreadable { field, message: crate::explain::explain(&message), place }
+        })
+    }
+
+    /// Where a field stands, or the nearest thing around it.
+    pub(super) fn place_of(&self, path: &str) -> Option<Place> {
+        let mut path = path;
+        loop {
+            let place = self.places.values.get(path).or_else(|| self.places.names.get(path));
+            if let Some(place) = place {
+                return Some(*place);
+            }
+            let end = path.rfind(['.', '['])?;
+            path = &path[..end];
+        }
+    }
+}
+
+/// The parser's own message without the place, which stands before it anyway.
+fn plain(error: &serde_saphyr::Error) -> String {
+    let text = error.to_string();
+    let first = text.lines().next().unwrap_or_default();
+    let message = first.split(" at line ").next().unwrap_or(first);
+    message.trim_start_matches("error: ").trim_end_matches(':').to_string()
+}
+
+/// Any YAML value.
+#[derive(Debug)]
+enum Node {
+    Scalar(Value),
+    List(Vec<Spanned<Node>>),
+    Map(Vec<(Spanned<String>, Spanned<Node>)>),
+}
+
+impl Node {
+    fn into_value(self, path: String, location: Location, places: &mut Places) -> Value {
+        let value = match self {
+            Node::Scalar(value) => value,
+            Node::List(items) => {
+                let items = items.into_iter().enumerate();
+                Value::Array(
+                    items
+                        .map(|(index, item)| item.value.into_value(format!("{path}[{index}]"), item.referenced, places))
+                        .collect(),
+                )
+            }
+            Node::Map(fields) => {
+                let mut object = serde_json::Map::new();
+                for (name, field) in fields {
+                    let path = if path.is_empty() { name.value.clone() } else { format!("{path}.{}", name.value) };
+                    // An empty value has no place of its own; its name has.
+                    places.names.insert(path.clone(), (name.referenced.line(), name.referenced.column()));
+                    object.insert(name.value, field.value.into_value(path, field.referenced, places));
+                }
+                Value::Object(object)
+            }
+        };
+        if location.line() > 0 && value != Value::Null {
+            places.values.insert(path, (location.line(), location.column()));
+        }
+        value
+    }
+}
+
+impl<'de> Deserialize<'de> for Node {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_any(NodeVisitor)
+    }
+}
+
+struct NodeVisitor;
+
+impl<'de> Visitor<'de> for NodeVisitor {
+    type Value = Node;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a YAML value")
+    }
+
+    fn visit_unit<E: de::Error>(self) -> Result<Node, E> {
+        Ok(Node::Scalar(Value::Null))
+    }
+
+    fn visit_none<E: de::Error>(self) -> Result<Node, E> {
+        Ok(Node::Scalar(Value::Null))
+    }
+
+    fn visit_bool<E: de::Error>(self, value: bool) -> Result<Node, E> {
+        Ok(Node::Scalar(Value::Bool(value)))
+    }
+
+    fn visit_i64<E: de::Error>(self, value: i64) -> Result<Node, E> {
+        Ok(Node::Scalar(value.into()))
+    }
+
+    fn visit_u64<E: de::Error>(self, value: u64) -> Result<Node, E> {
+        Ok(Node::Scalar(value.into()))
+    }
+
+    fn visit_f64<E: de::Error>(self, value: f64) -> Result<Node, E> {
+        Ok(Node::Scalar(value.into()))
+    }
+
+    fn visit_str<E: de::Error>(self, value: &str) -> Result<Node, E> {
+        Ok(Node::Scalar(value.into()))
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<Node, A::Error> {
+        let mut items = Vec::new();
+        while let Some(item) = list.next_element()? {
+            items.push(item);
+        }
+        Ok(Node::List(items))
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Node, A::Error> {
+        let mut fields: Vec<(Spanned<String>, Spanned<Node>)> = Vec::new();
+        while let Some((name, value)) = map.next_entry::<Spanned<String>, Spanned<Node>>()? {
+            if fields.iter().any(|(other, _)| other.value == name.value) {
+                return Err(A::Error::custom(format!("the field `{}` is there twice", name.value)));
+            }
+            fields.push((name, value));
+        }
+        Ok(Node::Map(fields))
+    }
+}

@@ -1,0 +1,112 @@
+#![allow(clippy::unwrap_used)]
+
+use super::*;
+
+fn problems(text: &str) -> Vec<String> {
+    let error = Config::parse(Path::new("t.yaml"), text).expect_err("refused");
+    error.problems.iter().map(|problem| problem.to_string().lines().next().unwrap().to_string()).collect()
+}
+
+fn first(text: &str) -> String {
+    problems(text).remove(0)
+}
+
+#[test]
+fn the_default_is_valid_and_warns_of_nothing() {
+    let loaded = Config::embedded().unwrap();
+    assert_eq!(loaded.policy.rules().len(), 4);
+    assert!(loaded.warnings.is_empty(), "{:?}", loaded.warnings);
+}
+
+#[test]
+fn an_empty_file_is_all_defaults() {
+    let loaded = Config::parse(Path::new("t.yaml"), "").unwrap();
+    assert_eq!(loaded.config, Config::default());
+    assert_eq!(loaded.warnings.len(), 1);
+}
+
+#[test]
+fn errors_name_file_line_column_field_and_fix() {
+    let text = "rules:\n  - name: a\n    key: global\n    limit: ten/s\n";
+    assert_eq!(
+        first(text),
+        "t.yaml:4:12: rules[0].limit: rule `a`: \"ten/s\": \"ten\" is not a whole number; write for example 10/s or 6,000/min"
+    );
+    let text = "rules:\n  - name: a\n    key: global\n    limt: 10/s\n";
+    let problem = first(text);
+    assert!(problem.starts_with("t.yaml:4:5: rules[0].limt: "), "{problem}");
+    assert!(problem.contains("there is no field `limt`; did you mean `limit`?"), "{problem}");
+    let text = "rules:\n  - name: a\n    key: global\n    limit: 10/s\n    algorithm: token_buket\n";
+    let problem = first(text);
+    assert!(problem.starts_with("t.yaml:5:16: rules[0].algorithm: "), "{problem}");
+    assert!(problem.contains("did you mean `token_bucket`?"), "{problem}");
+}
+
+#[test]
+fn the_mark_stands_under_the_value() {
+    let error = Config::parse(Path::new("t.yaml"), "deny_status: 200\n").unwrap_err().to_string();
+    let lines: Vec<&str> = error.lines().collect();
+    assert_eq!(lines[1], "  1 | deny_status: 200");
+    assert_eq!(lines[2], "    |              ^");
+}
+
+#[test]
+fn every_bad_value_is_told_at_once() {
+    let text = "
+listen: { http: nowhere }
+store: { url: 'postgres://x' }
+trusted_proxies: [10.0.0.0/8, everywhere]
+identify: { user_id: headers.x }
+rules:
+  - { name: a, key: '{user', limit: 1/s }
+  - { name: b, key: global, limit: 5 }
+  - { name: b, key: global, limit: 5/s }
+";
+    let problems = problems(text);
+    let fields = [
+        "listen.http",
+        "store.url",
+        "trusted_proxies[1]",
+        "identify.user_id",
+        "rules[0].key",
+        "rules[1].limit",
+        "rules[2].name",
+    ];
+    assert_eq!(problems.len(), fields.len(), "{problems:#?}");
+    for (problem, field) in problems.iter().zip(fields) {
+        assert!(problem.contains(&format!(": {field}: ")), "{problem} should be about {field}");
+    }
+}
+
+#[test]
+fn broken_yaml_has_a_place_too() {
+    for text in ["rules: [", "rules:\n\t- x", "rules: {a: 1, a: 2}", "- a\n- b", "rules: 3", "'"] {
+        let problem = first(text);
+        assert!(problem.starts_with("t.yaml"), "{text:?}: {problem}");
+        assert!(problem.len() > "t.yaml: ".len(), "{text:?}: {problem}");
+    }
+    assert!(first("rules: {a: 1, a: 2}").contains('a'));
+}
+
+#[test]
+fn json_is_yaml() {
+    let text = r#"{"rules": [{"name": "a", "key": "{user_id}", "limit": "6,000/min", "cost": "tokens"}]}"#;
+    let loaded = Config::parse(Path::new("t.json"), text).unwrap();
+    assert_eq!(loaded.policy.rules()[0].quota.to_string(), "6000/min token_bucket");
+}
+
+#[test]
+fn numbers_and_booleans_match_as_text() {
+    let text = "rules: [{name: a, key: global, limit: 1/s, when: {beta: true, tier: [1, 2, 'three']}}]";
+    let loaded = Config::parse(Path::new("t.yaml"), text).unwrap();
+    let request = tollgate::Descriptor::new([("beta", "true"), ("tier", "2")]);
+    assert_eq!(loaded.policy.charges(&request).unwrap().len(), 1);
+}
+
+#[test]
+fn what_is_probably_not_meant_is_a_warning() {
+    let text = "listen: {resp: '127.0.0.1:6380'}\nrules: [{name: a, key: global, limit: 1/s, burst: 4, algorithm: fixed_window}]";
+    let loaded = Config::parse(Path::new("t.yaml"), text).unwrap();
+    let warnings: Vec<&str> = loaded.warnings.iter().map(|warning| warning.field.as_str()).collect();
+    assert_eq!(warnings, ["rules[0].burst", "listen.resp"]);
+}

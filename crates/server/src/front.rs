@@ -1,0 +1,64 @@
+//! Doors to the limiter. Each is a function `run(listener, service, shutdown)` over the same [`Service`].
+
+pub(crate) mod http;
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Instant;
+
+use tollgate::http::{AnswerStyle, Identity};
+use tollgate::{CostError, Limiter, Request, Store, Verdict};
+
+use crate::metrics::Metrics;
+
+/// What every front serves.
+#[derive(Debug)]
+pub(crate) struct Service {
+    /// Rules and store.
+    pub(crate) limiter: Arc<Limiter>,
+    /// What is counted.
+    pub(crate) metrics: Metrics,
+    /// How an HTTP request becomes attributes.
+    pub(crate) identity: Identity,
+    /// How a denied HTTP request is answered.
+    pub(crate) answer: AnswerStyle,
+    /// Who may see and change things.
+    pub(crate) admin: Admin,
+}
+
+/// Who may use the part that shows and changes things.
+#[derive(Clone, PartialEq, Eq)]
+pub(crate) enum Admin {
+    /// Everybody: the service listens on loopback only.
+    Open,
+    /// Whoever sends this token.
+    Token(String),
+    /// Nobody: the service listens to the world and has no token.
+    Off,
+}
+
+/// The token stays out of logs.
+impl fmt::Debug for Admin {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Admin::Open => "Open",
+            Admin::Token(_) => "Token(..)",
+            Admin::Off => "Off",
+        })
+    }
+}
+
+impl Service {
+    /// Decides a request and counts what was decided.
+    pub(crate) async fn check(&self, request: &impl Request) -> Result<Verdict, CostError> {
+        let started = Instant::now();
+        let verdict = self.limiter.check(request).await?;
+        self.metrics.record(&self.limiter, &verdict, started.elapsed());
+        Ok(verdict)
+    }
+
+    /// Whether the store can decide. One in this process always can.
+    pub(crate) fn is_ready(&self) -> bool {
+        matches!(self.limiter.store(), Store::Memory(_))
+    }
+}

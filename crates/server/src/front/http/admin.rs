@@ -1,0 +1,66 @@
+//! The door of the admin part.
+
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use axum::extract::{Request, State};
+use axum::middleware::Next;
+use axum::response::Response;
+use http::header::{AUTHORIZATION, HOST};
+use http::{HeaderMap, StatusCode};
+use subtle::ConstantTimeEq as _;
+
+use super::{Front, Problem};
+use crate::front::Admin;
+use crate::wire::quoted;
+
+/// Lets those in who may see and change things.
+pub(super) async fn require(
+    State(front): State<Arc<Front>>,
+    request: Request,
+    next: Next,
+) -> Result<Response, Problem> {
+    match &front.service.admin {
+        Admin::Open => require_local_host(&request)?,
+        Admin::Token(token) => authenticate(request.headers(), token)?,
+        Admin::Off => {
+            let detail = "the admin part is off, because this address is open to the network and no token is set; \
+                          set admin.token or listen on loopback";
+            return Err(Problem::new(StatusCode::FORBIDDEN, detail));
+        }
+    }
+    Ok(next.run(request).await)
+}
+
+/// Without a token only those on this machine may come in, and they ask for it by a local name. Any other name is a web
+/// page that had its own name point here (DNS rebinding), or a proxy that lets the world in unknowingly.
+fn require_local_host(request: &Request) -> Result<(), Problem> {
+    let header = request.headers().get(HOST).and_then(|host| host.to_str().ok());
+    let Some(host) = request.uri().host().or(header) else { return Ok(()) };
+    let name =
+        host.rsplit_once(':').filter(|(_, port)| port.bytes().all(|b| b.is_ascii_digit())).map_or(host, |(n, _)| n);
+    let name = name.trim_start_matches('[').trim_end_matches(']').trim_end_matches('.');
+    let is_local = match name.parse::<IpAddr>() {
+        Ok(address) => address.is_loopback(),
+        Err(_) => name.eq_ignore_ascii_case("localhost") || name.to_ascii_lowercase().ends_with(".localhost"),
+    };
+    if is_local {
+        return Ok(());
+    }
+    let detail =
+        format!("the admin part is open to this machine only, and {} is another name; set admin.token", quoted(host));
+    Err(Problem::new(StatusCode::FORBIDDEN, detail))
+}
+
+fn authenticate(headers: &HeaderMap, token: &str) -> Result<(), Problem> {
+    let Some(value) = headers.get(AUTHORIZATION) else {
+        return Err(Problem::unauthorized("this needs the admin token; send Authorization: Bearer TOKEN"));
+    };
+    let (scheme, given) = value.as_bytes().split_at(value.len().min(7));
+    // In constant time: how long a refusal takes must not tell how much of a guess was right.
+    let right = given.trim_ascii().ct_eq(token.as_bytes());
+    if scheme.eq_ignore_ascii_case(b"bearer ") && bool::from(right) {
+        return Ok(());
+    }
+    Err(Problem::unauthorized("this is not the admin token; send Authorization: Bearer TOKEN"))
+}

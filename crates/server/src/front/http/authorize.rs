@@ -1,0 +1,133 @@
+//! Decisions for proxies, about requests that they describe in headers (nginx, Traefik, Caddy, APISIX, HAProxy) or
+//! by passing them on under a prefix (Envoy).
+
+use std::sync::Arc;
+
+use axum::Extension;
+use axum::body::Body;
+use axum::extract::State;
+use axum::response::Response;
+use http::header::{CACHE_CONTROL, HOST};
+use http::request::Parts;
+use http::uri::PathAndQuery;
+use http::{HeaderMap, HeaderValue, Method, Request, Uri};
+use tollgate::http::Answer;
+
+use super::{Front, Peer, Problem, pages::json};
+use crate::wire::{AuthorizeAnswer, quoted};
+
+const PREFIX: &str = "/v1/authorize";
+const METHODS: [&str; 2] = ["x-forwarded-method", "x-original-method"];
+const URIS: [&str; 2] = ["x-forwarded-uri", "x-original-uri"];
+const HOSTS: [&str; 1] = ["x-forwarded-host"];
+
+/// `ANY /v1/authorize`: 200, or the denial that the proxy passes on. The body is never read.
+pub(super) async fn authorize(
+    State(front): State<Arc<Front>>,
+    peer: Option<Extension<Peer>>,
+    request: Request<Body>,
+) -> Result<Response, Problem> {
+    let service = &front.service;
+    let (parts, _) = request.into_parts();
+    let original = Original::of(parts)?;
+    let peer = peer.map(|Extension(Peer(address))| address);
+    let described = service.identity.describe(&original.method, &original.uri, &original.headers, peer);
+    let verdict = match service.check(&described).await {
+        Ok(verdict) => verdict,
+        Err(error) => return Ok(Answer::bad_cost(&error).into_response()),
+    };
+    let now = service.limiter.store().now();
+    if !verdict.is_allowed() {
+        return Ok(service.answer.deny(&verdict, now).into_response());
+    }
+    // Exactly 200, which is what Envoy asks for.
+    let mut response = json(&AuthorizeAnswer { allowed: true });
+    response.headers_mut().extend(service.answer.headers_for(&verdict, now));
+    response.headers_mut().insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
+    Ok(response)
+}
+
+/// The request that the proxy asks about.
+struct Original {
+    method: Method,
+    uri: Uri,
+    headers: HeaderMap,
+}
+
+impl Original {
+    fn of(parts: Parts) -> Result<Original, Problem> {
+        let Parts { method, uri, mut headers, .. } = parts;
+        let below = uri.path().strip_prefix(PREFIX).unwrap_or_default();
+        let headers_tell = first(&headers, &URIS).is_some();
+        // A path below the prefix was put there by the proxy, and tells more than headers that a client could have
+        // sent through it. The bare prefix with a slash may also be how someone wrote the address of this endpoint.
+        if !below.is_empty() && (below != "/" || !headers_tell) {
+            let query = uri.query().map(|query| format!("?{query}")).unwrap_or_default();
+            let path = format!("{below}{query}");
+            let uri = with_path(uri, "path", path.as_bytes())?;
+            return Ok(Original { method, uri, headers });
+        }
+        let method = match first(&headers, &METHODS) {
+            Some((name, value)) => Method::from_bytes(value.as_bytes())
+                .map_err(|_| Problem::invalid(name, format!("{} is no method", shown(value.as_bytes()))))?,
+            None => method,
+        };
+        let uri = match first(&headers, &URIS) {
+            Some((name, value)) => with_path(uri, name, value.as_bytes())?,
+            None => uri,
+        };
+        let Some(host) = first(&headers, &HOSTS).map(|(_, host)| host.clone()) else {
+            return Ok(Original { method, uri, headers });
+        };
+        headers.insert(HOST, host);
+        // The target must not overrule it.
+        let uri = uri.path_and_query().cloned().map_or(uri, Uri::from);
+        Ok(Original { method, uri, headers })
+    }
+}
+
+/// The first of these headers that says something.
+fn first<'h>(headers: &'h HeaderMap, names: &[&'static str]) -> Option<(&'static str, &'h HeaderValue)> {
+    names.iter().find_map(|name| Some((*name, headers.get(*name).filter(|value| !value.is_empty())?)))
+}
+
+/// The same target with another path and query.
+fn with_path(uri: Uri, field: &str, path: &[u8]) -> Result<Uri, Problem> {
+    let mut parts = uri.into_parts();
+    parts.path_and_query = Some(lenient(path).ok_or_else(|| {
+        let problem = format!("{} is no path; it begins with a slash, as in /api/orders?page=2", shown(path));
+        Problem::invalid(field, problem)
+    })?);
+    Uri::from_parts(parts).map_err(|error| Problem::invalid(field, error.to_string()))
+}
+
+/// Proxies pass on what clients sent, and some of it no strict reader takes, such as a space. Those bytes are then
+/// percent-encoded, so that no odd spelling is refused here and served there.
+fn lenient(path: &[u8]) -> Option<PathAndQuery> {
+    let path = match path.first()? {
+        b'/' => path,
+        // The absolute form: what follows the authority.
+        _ => {
+            let authority = path.windows(3).position(|three| three == b"://")? + 3;
+            let slash = path[authority..].iter().position(|byte| *byte == b'/');
+            slash.map_or(b"/".as_slice(), |slash| &path[authority + slash..])
+        }
+    };
+    if let Ok(fine) = PathAndQuery::try_from(path) {
+        return Some(fine);
+    }
+    let mut encoded = String::with_capacity(path.len() + 16);
+    for byte in path {
+        match byte {
+            b' ' | b'"' | b'<' | b'>' | b'\\' | b'^' | b'`' | b'{' | b'|' | b'}' | 0..=0x1f | 0x7f.. => {
+                encoded.push_str(&format!("%{byte:02X}"));
+            }
+            byte => encoded.push(char::from(*byte)),
+        }
+    }
+    PathAndQuery::try_from(encoded).ok()
+}
+
+fn shown(bytes: &[u8]) -> String {
+    quoted(&String::from_utf8_lossy(bytes))
+}

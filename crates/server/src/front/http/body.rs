@@ -1,0 +1,58 @@
+//! Reads a body, no larger and no slower than allowed.
+
+use std::time::Duration;
+
+use axum::body::{Body, Bytes};
+use http::header::EXPECT;
+use http::{Request, StatusCode};
+use http_body_util::{BodyExt as _, LengthLimitError, Limited};
+use hyper::body::Body as _;
+
+use super::Problem;
+
+/// The largest body that is read.
+pub(super) const MAX_BODY: usize = 64 * 1024;
+
+/// How much of a body that is too large is read and thrown away before it is refused, and for how long: a client that
+/// is cut off while it sends may never see the answer.
+const DISCARD: usize = 8 * 1024 * 1024;
+const DISCARD_FOR: Duration = Duration::from_secs(2);
+
+/// The whole body, which has `within` to arrive.
+pub(super) async fn read(request: Request<Body>, within: Duration) -> Result<Bytes, Problem> {
+    let waits = request.headers().contains_key(EXPECT);
+    let mut body = request.into_body();
+    if body.size_hint().lower() > MAX_BODY as u64 {
+        // Who asked first has sent nothing yet.
+        if !waits {
+            discard(body).await;
+        }
+        return Err(too_large());
+    }
+    let whole = Limited::new(&mut body, MAX_BODY).collect();
+    match tokio::time::timeout(within, whole).await {
+        Ok(Ok(whole)) => Ok(whole.to_bytes()),
+        Ok(Err(error)) if error.is::<LengthLimitError>() => {
+            discard(body).await;
+            Err(too_large())
+        }
+        Ok(Err(error)) => {
+            Err(Problem::new(StatusCode::BAD_REQUEST, format!("the body cannot be read: {error}")).closing())
+        }
+        Err(_) => {
+            let detail = format!("the body did not arrive within {within:?}; send it at once");
+            Err(Problem::new(StatusCode::REQUEST_TIMEOUT, detail).closing())
+        }
+    }
+}
+
+async fn discard(body: Body) {
+    let mut rest = Limited::new(body, DISCARD);
+    let all = async { while let Some(Ok(_)) = rest.frame().await {} };
+    let _ = tokio::time::timeout(DISCARD_FOR, all).await;
+}
+
+fn too_large() -> Problem {
+    let detail = format!("the body is larger than {MAX_BODY} bytes; split the batch");
+    Problem::new(StatusCode::PAYLOAD_TOO_LARGE, detail).closing()
+}

@@ -1,0 +1,85 @@
+//! Decisions for callers who describe their requests themselves.
+
+use std::sync::Arc;
+
+use axum::extract::{Request, State};
+use axum::response::Response;
+use http::StatusCode;
+use tollgate::{CostError, StoreError};
+use tollgate_core::Cost;
+
+use super::{Front, Problem, body, pages::json};
+use crate::front::Service;
+use crate::wire::{self, BatchAnswer, Check, CheckAnswer, CheckBody, Invalid, ReleaseAnswer};
+
+/// `POST /v1/check`. The content type is not looked at: `curl -d` calls everything a form.
+pub(super) async fn check(State(front): State<Arc<Front>>, request: Request) -> Result<Response, Problem> {
+    let body = body::read(request, front.limits.request).await?;
+    match wire::parse_check(&body)? {
+        CheckBody::One(check) => {
+            let verdict = front.service.check(&check).await.map_err(|error| bad_cost("", &error))?;
+            Ok(json(&CheckAnswer::from(&verdict)))
+        }
+        CheckBody::Batch { checks } => batch(&front.service, &checks).await,
+    }
+}
+
+async fn batch(service: &Service, checks: &[Check<'_>]) -> Result<Response, Problem> {
+    validate_costs(service, checks)?;
+    let mut verdicts = Vec::with_capacity(checks.len());
+    for (index, check) in checks.iter().enumerate() {
+        let at = || format!("checks[{index}].");
+        verdicts.push(service.check(check).await.map_err(|error| bad_cost(&at(), &error))?);
+    }
+    Ok(json(&BatchAnswer { results: verdicts.iter().map(CheckAnswer::from).collect() }))
+}
+
+/// A batch is refused before its first check is charged, or not at all.
+fn validate_costs(service: &Service, checks: &[Check<'_>]) -> Result<(), Problem> {
+    let policy = service.limiter.policy();
+    if policy.rules().iter().all(|rule| matches!(rule.cost, Cost::Fixed(_))) {
+        return Ok(());
+    }
+    for (index, check) in checks.iter().enumerate() {
+        policy.charges(check).map_err(|error| bad_cost(&format!("checks[{index}]."), &error))?;
+    }
+    Ok(())
+}
+
+fn bad_cost(place: &str, error: &CostError) -> Problem {
+    let field = format!("{place}attributes.{}", error.attribute);
+    let problem = format!(
+        "{} is no whole number, and rule `{}` takes its cost from here; send for example \"3\", or leave it out for 1",
+        wire::quoted(&error.value),
+        error.rule
+    );
+    Invalid { field, problem }.into()
+}
+
+/// `POST /v1/release`.
+pub(super) async fn release(State(front): State<Arc<Front>>, request: Request) -> Result<Response, Problem> {
+    let body = body::read(request, front.limits.request).await?;
+    let release = wire::parse_release(&body)?;
+    let key = release.hold.key(&release.key);
+    match front.service.limiter.release(&release.rule, &key, release.hold.hold).await {
+        None => Err(no_rule(&front.service, &release.rule)),
+        Some(Err(error)) => Err(unavailable(&error)),
+        Some(Ok(released)) => Ok(json(&ReleaseAnswer { released })),
+    }
+}
+
+/// 404 for a rule that is not there, with the name that was probably meant.
+pub(super) fn no_rule(service: &Service, name: &str) -> Problem {
+    let policy = service.limiter.policy();
+    let names: Vec<&str> = policy.rules().iter().map(|rule| &*rule.name).collect();
+    let quoted = wire::quoted(name);
+    let hint = match crate::explain::nearest(name, &names) {
+        Some(nearest) => format!("did you mean `{nearest}`?"),
+        None => "GET /v1/rules lists the rules in force".into(),
+    };
+    Problem::new(StatusCode::NOT_FOUND, format!("rule: there is none named {quoted}; {hint}")).about("rule")
+}
+
+pub(super) fn unavailable(error: &StoreError) -> Problem {
+    Problem::new(StatusCode::SERVICE_UNAVAILABLE, format!("the store cannot answer: {error}"))
+}

@@ -1,0 +1,71 @@
+//! Buckets and rules, for those who look after them.
+
+use std::sync::Arc;
+
+use axum::extract::{Query, State};
+use axum::response::Response;
+use http::Uri;
+
+use super::check::{no_rule, unavailable};
+use super::{Front, Problem, pages::json};
+use crate::wire::{self, KeyAnswer, ResetAnswer, RulesAnswer};
+
+/// `GET /v1/keys`: a bucket, without touching it.
+pub(super) async fn show(State(front): State<Arc<Front>>, uri: Uri) -> Result<Response, Problem> {
+    let service = &front.service;
+    let named = Named::parse(&uri)?;
+    let policy = service.limiter.policy();
+    let Some(rule) = policy.rule(&named.rule) else {
+        return Err(no_rule(service, &named.rule));
+    };
+    match service.limiter.inspect(&named.rule, &named.key).await {
+        None => Err(no_rule(service, &named.rule)),
+        Some(Err(error)) => Err(unavailable(&error)),
+        Some(Ok(buckets)) => Ok(json(&KeyAnswer::new(rule, &named.key, &buckets))),
+    }
+}
+
+/// `DELETE /v1/keys`: forgets a bucket.
+pub(super) async fn reset(State(front): State<Arc<Front>>, uri: Uri) -> Result<Response, Problem> {
+    let named = Named::parse(&uri)?;
+    match front.service.limiter.reset(&named.rule, &named.key).await {
+        None => Err(no_rule(&front.service, &named.rule)),
+        Some(Err(error)) => Err(unavailable(&error)),
+        Some(Ok(reset)) => Ok(json(&ResetAnswer { reset })),
+    }
+}
+
+/// `GET /v1/rules`: the rules in force, as written.
+pub(super) async fn rules(State(front): State<Arc<Front>>) -> Response {
+    let policy = front.service.limiter.policy();
+    json(&RulesAnswer { rules: policy.rules().iter().map(|rule| (&**rule).into()).collect() })
+}
+
+/// The bucket that a query names.
+struct Named {
+    rule: String,
+    key: String,
+}
+
+impl Named {
+    fn parse(uri: &Uri) -> Result<Named, Problem> {
+        let Query(pairs) = Query::<Vec<(String, String)>>::try_from_uri(uri)
+            .map_err(|error| Problem::invalid("", format!("the query cannot be read: {error}")))?;
+        let (mut rule, mut key) = (None, None);
+        for (name, value) in pairs {
+            let slot = match name.as_str() {
+                "rule" => &mut rule,
+                "key" => &mut key,
+                _ => return Err(Problem::invalid(name.as_str(), wire::unknown(&name, &["rule", "key"]))),
+            };
+            if value.is_empty() {
+                return Err(Problem::invalid(name, "is empty; name a rule and one of its keys"));
+            }
+            if slot.replace(value).is_some() {
+                return Err(Problem::invalid(name, "is given twice; leave one out"));
+            }
+        }
+        let missing = |name| Problem::invalid(name, "is missing; ask for example /v1/keys?rule=free-user&key=42");
+        Ok(Named { rule: rule.ok_or_else(|| missing("rule"))?, key: key.ok_or_else(|| missing("key"))? })
+    }
+}

@@ -1,0 +1,54 @@
+//! Around every request: what was answered is counted, and no handler takes the process down or keeps a client
+//! waiting for ever.
+
+use std::future::poll_fn;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::pin::pin;
+use std::sync::Arc;
+use std::task::Poll;
+
+use axum::extract::{MatchedPath, Request, State};
+use axum::middleware::Next;
+use axum::response::{IntoResponse as _, Response};
+use http::StatusCode;
+use tracing::error;
+
+use super::{Front, Problem};
+
+/// Counts the answer under its route's name.
+pub(super) async fn count(
+    State(front): State<Arc<Front>>,
+    matched: Option<MatchedPath>,
+    request: Request,
+    next: Next,
+) -> Response {
+    // Reading a body has its own, shorter time; what comes after it only waits for the store, which has a deadline.
+    let backstop = 2 * front.limits.request;
+    let response = match tokio::time::timeout(backstop, next.run(request)).await {
+        Ok(response) => response,
+        Err(_) => Problem::new(StatusCode::SERVICE_UNAVAILABLE, format!("no answer within {backstop:?}; try again"))
+            .closing()
+            .into_response(),
+    };
+    let route = matched.as_ref().map_or("", |matched| match matched.as_str() {
+        below if below.starts_with("/v1/authorize") => "/v1/authorize",
+        route => route,
+    });
+    front.service.metrics.count_request(route, response.status().as_u16());
+    response
+}
+
+/// Turns a panic into a 500. The panic itself was reported where it happened.
+pub(super) async fn survive(request: Request, next: Next) -> Response {
+    let mut handler = pin!(next.run(request));
+    let outcome = poll_fn(|cx| match catch_unwind(AssertUnwindSafe(|| handler.as_mut().poll(cx))) {
+        Ok(Poll::Pending) => Poll::Pending,
+        Ok(Poll::Ready(response)) => Poll::Ready(Some(response)),
+        Err(_) => Poll::Ready(None),
+    });
+    outcome.await.unwrap_or_else(|| {
+        error!("a handler panicked; its request was answered with 500");
+        let detail = "this is a bug in tollgate; its log says where, please report it";
+        Problem::new(StatusCode::INTERNAL_SERVER_ERROR, detail).into_response()
+    })
+}

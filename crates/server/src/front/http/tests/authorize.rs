@@ -1,0 +1,135 @@
+use super::*;
+
+#[tokio::test]
+async fn allowed_is_200_with_the_limits_and_denied_says_when_to_come_back() {
+    let gate = Plan::new([per_ip()]).open().await;
+    let allowed = gate.get("/v1/authorize").await;
+    assert_eq!(allowed.status, 200);
+    assert_eq!(allowed.header("ratelimit-policy"), r#""per-ip";q=2;w=3600"#);
+    assert_eq!(allowed.header("ratelimit"), r#""per-ip";r=1;t=3600"#);
+    assert_eq!(allowed.json(), json!({"allowed": true}));
+    gate.get("/v1/authorize").await;
+    gate.clock.advance(Span::from_micros(1));
+    let denied = gate.get("/v1/authorize").await;
+    assert!(denied.problem(429).contains("`per-ip`"));
+    assert_eq!(denied.header("retry-after"), "3600", "3599.999999 s, rounded up");
+    assert_eq!(denied.header("ratelimit"), r#""per-ip";r=0;t=3600"#);
+    assert_eq!(denied.header("cache-control"), "no-store");
+    assert_eq!(denied.json()["violated-policies"], json!(["per-ip"]));
+}
+
+#[tokio::test]
+async fn every_method_is_taken_and_no_body_is_waited_for() {
+    let gate = Plan::new([json!({"name": "m", "key": "{method}", "limit": "1/h"})]).open().await;
+    for method in ["GET", "POST", "PUT", "DELETE", "PATCH", "OPTIONS", "TRACE", "QUERY", "PURGE"] {
+        for expected in [200, 429] {
+            let reply = gate.ask(&format!("{method} /v1/authorize"), "content-length: 1000000\r\n", "").await;
+            assert_eq!(reply.status, expected, "{method}");
+        }
+    }
+    let head = gate.ask("HEAD /v1/authorize", "", "").await;
+    assert_eq!((head.status, head.body.as_str()), (200, ""));
+    assert_ne!(head.header("ratelimit"), "");
+    let head = gate.ask("HEAD /v1/authorize", "", "").await;
+    assert_eq!((head.status, head.body.as_str()), (429, ""));
+}
+
+/// Asks about requests that only one of several buckets counts, and finds out which one was charged.
+async fn charged(template: &str, path: &str, headers: &str) -> String {
+    let gate = Plan::new([json!({"name": "r", "key": template, "limit": "1/h"})]).open().await;
+    gate.ask(&format!("GET {path}"), headers, "").await;
+    let page = gate.service.limiter.policy();
+    let rule = page.rule("r").expect("the rule");
+    let mut candidates =
+        vec!["GET", "POST", "gate.localhost", "shop.test", "/", "/api/a%20b", "/v1/authorize", "1", "2"];
+    candidates.extend(["/orders", "/\"é", "/other"]);
+    let mut found = Vec::new();
+    for candidate in candidates {
+        let buckets = gate.service.limiter.inspect(&rule.name, candidate).await.expect("a rule").expect("a store");
+        if buckets.iter().any(|bucket| bucket.decision.remaining == 0) {
+            found.push(candidate);
+        }
+    }
+    found.join(" ")
+}
+
+#[tokio::test]
+async fn the_original_request_is_the_one_that_counts() {
+    let cases = [
+        // Which attribute, what is asked, with which headers: what is counted.
+        ("{method}", "/v1/authorize", "", "GET"),
+        ("{method}", "/v1/authorize", "x-forwarded-method: POST\r\n", "POST"),
+        ("{method}", "/v1/authorize", "x-original-method: POST\r\n", "POST"),
+        ("{method}", "/v1/authorize", "x-original-method: PUT\r\nx-forwarded-method: POST\r\n", "POST"),
+        ("{method}", "/v1/authorize", "x-forwarded-method: \r\n", "GET"),
+        ("{path}", "/v1/authorize", "", "/v1/authorize"),
+        ("{path}", "/v1/authorize", "x-forwarded-uri: /orders?page=2\r\n", "/orders"),
+        ("{path}", "/v1/authorize", "x-original-uri: /orders\r\n", "/orders"),
+        ("{path}", "/v1/authorize", "x-original-uri: http://evil.test/orders\r\n", "/orders"),
+        ("{path}", "/v1/authorize/", "x-original-uri: /orders\r\n", "/orders"),
+        ("{query.page}", "/v1/authorize?page=1", "x-forwarded-uri: /orders?page=2\r\n", "2"),
+        ("{query.page}", "/v1/authorize?page=1", "", "1"),
+        ("{host}", "/v1/authorize", "", "gate.localhost"),
+        ("{host}", "/v1/authorize", "x-forwarded-host: shop.test\r\n", "shop.test"),
+        ("{host}", "/v1/authorize", "x-forwarded-host: Shop.test:443\r\nx-forwarded-uri: http://x/\r\n", "shop.test"),
+    ];
+    for (template, path, headers, expected) in cases {
+        assert_eq!(charged(template, path, headers).await, expected, "{template} of {path} with {headers:?}");
+    }
+}
+
+/// Envoy appends the original path to its prefix. What a client sent in headers must not hide where it is going.
+#[tokio::test]
+async fn a_path_below_the_prefix_is_the_original_one() {
+    let spoofed = "x-forwarded-uri: /other\r\nx-forwarded-method: POST\r\nx-forwarded-host: shop.test\r\n";
+    let cases = [
+        ("{path}", "/v1/authorize/orders", "", "/orders"),
+        ("{path}", "/v1/authorize/api/a%20b", "", "/api/a%20b"),
+        ("{path}", "/v1/authorize/", "", "/"),
+        ("{query.page}", "/v1/authorize/orders?page=2", "", "2"),
+        ("{path}", "/v1/authorize/orders", spoofed, "/orders"),
+        ("{method}", "/v1/authorize/orders", spoofed, "GET"),
+        ("{host}", "/v1/authorize/orders", spoofed, "gate.localhost"),
+    ];
+    for (template, path, headers, expected) in cases {
+        assert_eq!(charged(template, path, headers).await, expected, "{template} of {path} with {headers:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_target_that_no_strict_reader_takes_is_read_all_the_same() {
+    assert_eq!(charged("{path}", "/v1/authorize", "x-original-uri: /\"é\r\n").await, "/\"é");
+    assert_eq!(charged("{path}", "/v1/authorize", "x-original-uri: /api/a b\r\n").await, "/api/a%20b");
+}
+
+#[tokio::test]
+async fn a_proxy_that_makes_no_sense_is_told() {
+    let gate = Plan::new([per_ip()]).open().await;
+    let reply = gate.ask("GET /v1/authorize", "x-forwarded-uri: orders\r\n", "").await;
+    assert!(reply.problem(400).starts_with("x-forwarded-uri: \"orders\" is no path"));
+    let reply = gate.ask("GET /v1/authorize", "x-forwarded-method: G T\r\n", "").await;
+    assert!(reply.problem(400).starts_with("x-forwarded-method: \"G T\" is no method"));
+}
+
+#[tokio::test]
+async fn only_a_trusted_proxy_names_the_client() {
+    let forwarded = |client: &str| format!("x-forwarded-for: {client}\r\n");
+    let statuses = async |gate: &Gate| {
+        let mut statuses = Vec::new();
+        for client in ["203.0.113.1", "203.0.113.2", "203.0.113.3"] {
+            statuses.push(gate.ask("GET /v1/authorize", &forwarded(client), "").await.status);
+        }
+        statuses
+    };
+    let gate = Plan::new([per_ip()]).open().await;
+    assert_eq!(statuses(&gate).await, [200, 200, 429], "all of them are the peer");
+    let gate = Plan::new([per_ip()]).trust("127.0.0.0/8").open().await;
+    assert_eq!(statuses(&gate).await, [200, 200, 200]);
+}
+
+#[tokio::test]
+async fn a_cost_that_is_no_number_is_the_clients_mistake() {
+    let gate = Plan::new([json!({"name": "r", "key": "all", "limit": "9/s", "cost": "header.x-parts"})]).open().await;
+    let reply = gate.ask("GET /v1/authorize", "x-parts: many\r\n", "").await;
+    assert!(reply.problem(400).contains("header.x-parts"));
+}

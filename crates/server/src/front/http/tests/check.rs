@@ -1,0 +1,128 @@
+use super::*;
+
+#[tokio::test]
+async fn a_check_is_decided_and_every_rule_tells_its_part() {
+    let gate = Plan::new([per_user()]).open().await;
+    let reply = gate.ask("POST /v1/check", "", r#"{"attributes": {"user_id": "42"}}"#).await;
+    assert_eq!(reply.status, 200);
+    assert_eq!(reply.header("content-type"), "application/json");
+    assert_eq!(reply.header("cache-control"), "no-store");
+    let expected = r#"{"allowed":true,"limiting":null,"retry_after_ms":0,"source":"store","rules":[{"rule":"per-user","scope":"user","key":"42","allowed":true,"shadow":false,"limit":3,"remaining":2,"retry_after_ms":0,"reset_after_ms":500}]}"#;
+    assert_eq!(reply.body, expected);
+}
+
+#[tokio::test]
+async fn a_denial_is_an_answer_with_the_exact_wait() {
+    let gate = Plan::new([per_user()]).open().await;
+    let check = json!({"attributes": {"user_id": "42"}, "cost": 3});
+    gate.check(check.clone()).await;
+    gate.clock.advance(Span::from_micros(1));
+    let denied = gate.check(check.clone()).await;
+    assert_eq!(denied["allowed"], false);
+    assert_eq!(denied["limiting"], "per-user");
+    assert_eq!(denied["retry_after_ms"], 1_500, "1499.999 ms, rounded up");
+    assert_eq!(denied["rules"][0]["remaining"], 0);
+    gate.clock.advance(Span::from_micros(1_499_999));
+    assert_eq!(gate.check(check).await["allowed"], true);
+}
+
+#[tokio::test]
+async fn a_request_that_can_never_pass_is_told_null() {
+    let gate = Plan::new([per_user()]).open().await;
+    let denied = gate.check(json!({"attributes": {"user_id": "42"}, "cost": 4})).await;
+    assert_eq!((&denied["retry_after_ms"], &denied["rules"][0]["retry_after_ms"]), (&Value::Null, &Value::Null));
+}
+
+#[tokio::test]
+async fn cost_zero_peeks() {
+    let gate = Plan::new([per_user()]).open().await;
+    for _ in 0..5 {
+        let peeked = gate.check(json!({"attributes": {"user_id": "42"}, "cost": 0})).await;
+        assert_eq!(peeked["rules"][0]["remaining"], 3);
+    }
+}
+
+#[tokio::test]
+async fn no_rule_no_limit() {
+    let gate = Plan::new([per_user()]).open().await;
+    let passed = json!({"allowed": true, "limiting": null, "retry_after_ms": 0, "source": "store", "rules": []});
+    assert_eq!(gate.check(json!({})).await, passed);
+    assert_eq!(gate.check(json!({"attributes": {"user_id": ""}})).await, passed);
+}
+
+#[tokio::test]
+async fn each_check_of_a_batch_sees_the_ones_before_it() {
+    let gate = Plan::new([per_user()]).open().await;
+    let check = json!({"attributes": {"user_id": "42"}});
+    let other = json!({"attributes": {"user_id": "43"}, "cost": 2});
+    let answer = gate.check(json!({"checks": [check, check, other, check, check]})).await;
+    let results = answer["results"].as_array().expect("results");
+    let told: Vec<(bool, u64)> = results
+        .iter()
+        .map(|one| (one["allowed"] == true, one["rules"][0]["remaining"].as_u64().expect("a number")))
+        .collect();
+    assert_eq!(told, [(true, 2), (true, 1), (true, 1), (true, 0), (false, 0)]);
+    assert_eq!(gate.check(json!({"checks": []})).await, json!({"results": []}));
+}
+
+#[tokio::test]
+async fn a_batch_that_is_wrong_anywhere_charges_nothing() {
+    let costly = json!({"name": "costly", "key": "all", "limit": "9/s", "cost": "units"});
+    let gate = Plan::new([costly]).open().await;
+    let body = json!({"checks": [{"attributes": {"units": "5"}}, {"attributes": {"units": "many"}}]});
+    let reply = gate.ask("POST /v1/check", "", body.to_string()).await;
+    assert!(
+        reply.problem(400).starts_with("checks[1].attributes.units: \"many\" is no whole number"),
+        "{}",
+        reply.body
+    );
+    let peeked = gate.check(json!({"cost": 0})).await;
+    assert_eq!(peeked["rules"][0]["remaining"], 9);
+}
+
+#[tokio::test]
+async fn a_queue_tells_when_it_is_ones_turn() {
+    let queue = json!({"name": "q", "key": "all", "limit": "4/s", "burst": 3, "algorithm": "leaky_bucket"});
+    let gate = Plan::new([queue]).open().await;
+    let mut delays = Vec::new();
+    for _ in 0..3 {
+        delays.push(gate.check(json!({})).await["rules"][0]["delay_ms"].clone());
+    }
+    assert_eq!(delays, [0, 250, 500]);
+}
+
+#[tokio::test]
+async fn a_slot_is_held_until_it_is_released() {
+    let slots = json!({"name": "slots", "key": "{job|user_id}", "limit": 1, "algorithm": "concurrency", "hold": "10s"});
+    let gate = Plan::new([slots]).open().await;
+    let check = json!({"attributes": {"user_id": "42"}});
+    let taken = gate.check(check.clone()).await;
+    let hold = taken["rules"][0]["hold"].as_str().expect("a hold");
+    let denied = gate.check(check.clone()).await;
+    assert_eq!((&denied["allowed"], &denied["rules"][0]["hold"]), (&json!(false), &Value::Null));
+
+    let release = json!({"rule": "slots", "key": "42", "hold": hold}).to_string();
+    assert_eq!(gate.ask("POST /v1/release", "", &release).await.json(), json!({"released": true}));
+    assert_eq!(gate.ask("POST /v1/release", "", &release).await.json(), json!({"released": false}));
+    assert_eq!(gate.check(check).await["allowed"], true);
+}
+
+#[tokio::test]
+async fn a_release_of_nothing_is_refused() {
+    let gate = Plan::new([per_user()]).open().await;
+    let release = |rule: &str, hold: &str| json!({"rule": rule, "key": "42", "hold": hold}).to_string();
+    let unknown = gate.ask("POST /v1/release", "", release("per-usr", "0.1.0")).await;
+    assert_eq!(unknown.problem(404), "rule: there is none named \"per-usr\"; did you mean `per-user`?");
+    let bad = gate.ask("POST /v1/release", "", release("per-user", "slot 1")).await;
+    assert!(bad.problem(400).starts_with("hold: \"slot 1\" is no hold"));
+    let elsewhere = gate.ask("POST /v1/release", "", release("per-user", "0.1.0")).await;
+    assert_eq!(elsewhere.json(), json!({"released": false}));
+}
+
+/// `curl -d` calls everything a form.
+#[tokio::test]
+async fn the_content_type_does_not_matter() {
+    let gate = Plan::new([per_user()]).open().await;
+    let form = "content-type: application/x-www-form-urlencoded\r\n";
+    assert_eq!(gate.ask("POST /v1/check", form, "{}").await.status, 200);
+}

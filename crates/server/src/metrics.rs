@@ -1,0 +1,356 @@
+//! What Prometheus sees.
+//!
+//! A decision is counted by atomics that were made when its rule came into force: no lock and no allocation on the
+//! way of a request, which is why this is not a metrics library (their histograms lock). No label is ever something
+//! that a client can choose: rules, routes, statuses and sources are ours.
+
+use std::collections::HashMap;
+use std::fmt::{self, Write as _};
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use arc_swap::ArcSwap;
+use tollgate::{Limiter, Policy, Row, Rule, Source, Store, Verdict};
+
+use crate::front::http::ROUTES;
+
+/// The content type of [`Metrics::render`].
+pub(crate) const CONTENT_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
+
+/// Everything that is counted.
+#[derive(Debug)]
+pub(crate) struct Metrics {
+    rules: ArcSwap<RuleTable>,
+    /// Held while a table is made: two made at once would each have counts that the other lacks.
+    renewal: Mutex<()>,
+    check_duration: Histogram,
+    requests: Requests,
+}
+
+impl Default for Metrics {
+    fn default() -> Self {
+        Metrics::new()
+    }
+}
+
+impl Metrics {
+    /// Nothing counted yet.
+    pub(crate) fn new() -> Metrics {
+        Metrics {
+            rules: ArcSwap::from_pointee(RuleTable::default()),
+            renewal: Mutex::new(()),
+            check_duration: Histogram::new(DURATION),
+            requests: Requests::new(),
+        }
+    }
+
+    /// Counts a verdict that took so long.
+    pub(crate) fn record(&self, limiter: &Limiter, verdict: &Verdict, took: Duration) {
+        self.check_duration.observe(u64::try_from(took.as_nanos()).unwrap_or(u64::MAX));
+        let rules = self.rules.load();
+        for row in verdict.rows() {
+            match rules.find(&row.charge.rule) {
+                Some(series) => series.count(row),
+                None => self.record_new(limiter, row),
+            }
+        }
+    }
+
+    /// Counts an answer of the HTTP front. A route that is not in [`ROUTES`] counts as unknown.
+    pub(crate) fn count_request(&self, route: &str, status: u16) {
+        self.requests.count(route, status);
+    }
+
+    /// The first decision under rules that came into force since.
+    #[cold]
+    fn record_new(&self, limiter: &Limiter, row: &Row) {
+        self.refresh(limiter);
+        // A verdict by rules that were replaced meanwhile goes to the rule of the same name, if there still is one.
+        if let Some(series) = self.rules.load().by_name(&row.charge.rule.name) {
+            series.count(row);
+        }
+    }
+
+    /// Makes series for the rules in force, keeping the counts of those that had one by name.
+    fn refresh(&self, limiter: &Limiter) {
+        let _alone = self.renewal.lock().unwrap_or_else(PoisonError::into_inner);
+        let policy = limiter.policy();
+        let table = self.rules.load();
+        if !table.policy.as_ref().is_some_and(|known| Arc::ptr_eq(known, &policy)) {
+            self.rules.store(Arc::new(RuleTable::new(policy, &table)));
+        }
+    }
+
+    /// Everything in Prometheus' text format.
+    pub(crate) fn render(&self, limiter: &Limiter) -> String {
+        self.refresh(limiter);
+        let rules = self.rules.load();
+        let mut page = Page::default();
+        page.family("tollgate_decisions_total", "counter", "What each rule said to the requests that it applied to.");
+        for series in &rules.in_order {
+            series.write_decisions(&mut page);
+        }
+        page.family(
+            "tollgate_remaining_ratio",
+            "histogram",
+            "The share of its limit that a rule had left after a decision.",
+        );
+        for series in &rules.in_order {
+            page.histogram("tollgate_remaining_ratio", &format!("rule=\"{}\"", series.rule.name), &series.remaining);
+        }
+        page.family(
+            "tollgate_rule_lacking_attribute_total",
+            "counter",
+            "Requests to which a rule did not apply because they lack an attribute that it needs.",
+        );
+        for (rule, count) in limiter.lacking() {
+            page.sample("tollgate_rule_lacking_attribute_total", &format!("rule=\"{}\"", rule.name), count);
+        }
+        page.family(
+            "tollgate_check_duration_seconds",
+            "histogram",
+            "How long a decision took, all rules of a request together.",
+        );
+        page.histogram("tollgate_check_duration_seconds", "", &self.check_duration);
+        page.family("tollgate_store_errors_total", "counter", "How often the store could not answer.");
+        page.sample("tollgate_store_errors_total", "", limiter.store_errors());
+        if let Store::Memory(memory) = limiter.store() {
+            page.family("tollgate_keys", "gauge", "Keys that the memory store keeps.");
+            page.sample("tollgate_keys", "", memory.len());
+        }
+        page.family("tollgate_rules_loaded", "gauge", "Rules in force, also those that are switched off.");
+        page.sample("tollgate_rules_loaded", "", rules.in_order.len());
+        page.family("tollgate_http_requests_total", "counter", "Answers of the HTTP front.");
+        self.requests.write(&mut page);
+        page.0
+    }
+}
+
+/// The series of each rule of one policy.
+#[derive(Debug, Default)]
+struct RuleTable {
+    /// Kept, so that no other rule can come to live at an address of this table.
+    policy: Option<Arc<Policy>>,
+    in_order: Vec<Arc<RuleSeries>>,
+    /// By the rule's address: finding the series of a decision compares a few integers and no names.
+    by_address: Vec<(usize, Arc<RuleSeries>)>,
+}
+
+impl RuleTable {
+    fn new(policy: Arc<Policy>, before: &RuleTable) -> RuleTable {
+        let known: HashMap<&str, &Arc<RuleSeries>> =
+            before.in_order.iter().map(|series| (&*series.rule.name, series)).collect();
+        let mut in_order = Vec::with_capacity(policy.rules().len());
+        let mut by_address = Vec::with_capacity(policy.rules().len());
+        for rule in policy.rules() {
+            let series = match known.get(&*rule.name) {
+                Some(series) => Arc::clone(series),
+                None => Arc::new(RuleSeries::new(rule.clone())),
+            };
+            by_address.push((address(rule), series.clone()));
+            in_order.push(series);
+        }
+        by_address.sort_unstable_by_key(|(address, _)| *address);
+        RuleTable { policy: Some(policy), in_order, by_address }
+    }
+
+    fn find(&self, rule: &Arc<Rule>) -> Option<&RuleSeries> {
+        let found = self.by_address.binary_search_by_key(&address(rule), |(address, _)| *address).ok()?;
+        Some(&self.by_address[found].1)
+    }
+
+    fn by_name(&self, name: &str) -> Option<&RuleSeries> {
+        self.in_order.iter().find(|series| &*series.rule.name == name).map(|series| &**series)
+    }
+}
+
+fn address(rule: &Arc<Rule>) -> usize {
+    Arc::as_ptr(rule).addr()
+}
+
+/// What is counted of one rule.
+#[derive(Debug)]
+struct RuleSeries {
+    rule: Arc<Rule>,
+    /// By outcome, then by source.
+    decisions: [[AtomicU64; Source::ALL.len()]; OUTCOMES.len()],
+    remaining: Histogram,
+}
+
+const OUTCOMES: [&str; 3] = ["allowed", "denied", "shadow_denied"];
+
+impl RuleSeries {
+    fn new(rule: Arc<Rule>) -> RuleSeries {
+        RuleSeries { rule, decisions: Default::default(), remaining: Histogram::new(RATIO) }
+    }
+
+    fn count(&self, row: &Row) {
+        let decision = &row.decision;
+        let outcome = match (decision.is_allowed(), row.charge.rule.is_enforced()) {
+            (true, _) => 0,
+            (false, true) => 1,
+            (false, false) => 2,
+        };
+        self.decisions[outcome][row.source as usize].fetch_add(1, Relaxed);
+        let millionths = u64::from(decision.remaining) * 1_000_000 / u64::from(decision.limit.max(1));
+        self.remaining.observe(millionths);
+    }
+
+    /// What cannot happen to a rule is left out; what can starts at 0, so that its first rise is seen as one.
+    fn write_decisions(&self, page: &mut Page) {
+        let may_deny = if self.rule.is_enforced() { 1 } else { 2 };
+        for (outcome, (name, by_source)) in OUTCOMES.iter().zip(&self.decisions).enumerate() {
+            for (source, count) in Source::ALL.iter().zip(by_source) {
+                let count = count.load(Relaxed);
+                let usual = *source == Source::Store && (outcome == 0 || outcome == may_deny);
+                if count > 0 || usual {
+                    let labels = format!("rule=\"{}\",outcome=\"{name}\",source=\"{}\"", self.rule.name, source.name());
+                    page.sample("tollgate_decisions_total", &labels, count);
+                }
+            }
+        }
+    }
+}
+
+/// Answers by route and status: a table of counters for every status that exists, so that none has to be looked up.
+#[derive(Debug)]
+struct Requests(Box<[AtomicU64]>);
+
+impl Requests {
+    const STATUSES: std::ops::Range<u16> = 100..600;
+    const UNKNOWN: &'static str = "unknown";
+
+    fn new() -> Requests {
+        let size = (ROUTES.len() + 1) * Self::STATUSES.len();
+        Requests((0..size).map(|_| AtomicU64::new(0)).collect())
+    }
+
+    fn count(&self, route: &str, status: u16) {
+        let row = ROUTES.iter().position(|known| *known == route).unwrap_or(ROUTES.len());
+        if Self::STATUSES.contains(&status) {
+            let column = usize::from(status - Self::STATUSES.start);
+            self.0[row * Self::STATUSES.len() + column].fetch_add(1, Relaxed);
+        }
+    }
+
+    fn write(&self, page: &mut Page) {
+        let routes = ROUTES.iter().copied().chain([Self::UNKNOWN]);
+        for (route, counts) in routes.zip(self.0.chunks(Self::STATUSES.len())) {
+            for (status, count) in Self::STATUSES.zip(counts) {
+                let count = count.load(Relaxed);
+                if count > 0 {
+                    let labels = format!("route=\"{route}\",status=\"{status}\"");
+                    page.sample("tollgate_http_requests_total", &labels, count);
+                }
+            }
+        }
+    }
+}
+
+/// The upper bounds of a histogram in whole units, as written in `le`, and how many units make one of what is shown.
+#[derive(Clone, Copy, Debug)]
+struct Buckets {
+    bounds: &'static [(u64, &'static str)],
+    units: u64,
+}
+
+/// Nanoseconds, shown as seconds. A decision in memory takes less than a microsecond or few.
+const DURATION: Buckets = Buckets {
+    bounds: &[
+        (1_000, "0.000001"),
+        (2_500, "0.0000025"),
+        (5_000, "0.000005"),
+        (10_000, "0.00001"),
+        (25_000, "0.000025"),
+        (50_000, "0.00005"),
+        (100_000, "0.0001"),
+        (250_000, "0.00025"),
+        (500_000, "0.0005"),
+        (1_000_000, "0.001"),
+        (2_500_000, "0.0025"),
+        (5_000_000, "0.005"),
+        (10_000_000, "0.01"),
+        (25_000_000, "0.025"),
+        (50_000_000, "0.05"),
+        (100_000_000, "0.1"),
+        (1_000_000_000, "1"),
+    ],
+    units: 1_000_000_000,
+};
+
+/// Millionths, shown as a share of 1; finest where a limit is nearly reached.
+const RATIO: Buckets = Buckets {
+    bounds: &[
+        (0, "0"),
+        (50_000, "0.05"),
+        (100_000, "0.1"),
+        (200_000, "0.2"),
+        (350_000, "0.35"),
+        (500_000, "0.5"),
+        (750_000, "0.75"),
+        (1_000_000, "1"),
+    ],
+    units: 1_000_000,
+};
+
+#[derive(Debug)]
+struct Histogram {
+    buckets: Buckets,
+    /// One per bound, and one for what lies beyond all.
+    counts: Box<[AtomicU64]>,
+    sum: AtomicU64,
+}
+
+impl Histogram {
+    fn new(buckets: Buckets) -> Histogram {
+        let counts = (0..=buckets.bounds.len()).map(|_| AtomicU64::new(0)).collect();
+        Histogram { buckets, counts, sum: AtomicU64::new(0) }
+    }
+
+    fn observe(&self, value: u64) {
+        let bucket = self.buckets.bounds.partition_point(|(bound, _)| *bound < value);
+        self.counts[bucket].fetch_add(1, Relaxed);
+        self.sum.fetch_add(value, Relaxed);
+    }
+}
+
+/// The text format, as far as it is needed. Labels are written as given: none of ours needs escaping.
+#[derive(Default)]
+struct Page(String);
+
+impl Page {
+    fn family(&mut self, name: &str, kind: &str, help: &str) {
+        self.line(format_args!("# HELP {name} {help}"));
+        self.line(format_args!("# TYPE {name} {kind}"));
+    }
+
+    fn sample(&mut self, name: &str, labels: &str, value: impl fmt::Display) {
+        match labels {
+            "" => self.line(format_args!("{name} {value}")),
+            labels => self.line(format_args!("{name}{{{labels}}} {value}")),
+        }
+    }
+
+    fn histogram(&mut self, name: &str, labels: &str, histogram: &Histogram) {
+        let Buckets { bounds, units } = histogram.buckets;
+        let comma = if labels.is_empty() { "" } else { "," };
+        let mut total = 0;
+        let bounds = bounds.iter().map(|(_, text)| *text).chain(["+Inf"]);
+        for (bound, count) in bounds.zip(&histogram.counts) {
+            total += count.load(Relaxed);
+            self.line(format_args!("{name}_bucket{{{labels}{comma}le=\"{bound}\"}} {total}"));
+        }
+        let sum = histogram.sum.load(Relaxed) as f64 / units as f64;
+        self.sample(&format!("{name}_sum"), labels, sum);
+        self.sample(&format!("{name}_count"), labels, total);
+    }
+
+    fn line(&mut self, line: fmt::Arguments<'_>) {
+        // Writing to a string cannot fail.
+        let _ = writeln!(self.0, "{line}");
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,115 @@
+//! A configuration turned into the things that a service is made of.
+
+use std::net::IpAddr;
+
+use anyhow::{Context, bail};
+use http::StatusCode;
+use ipnet::IpNet;
+use tollgate::http::{AnswerStyle, AttributeSource, Identity};
+use tollgate::parse_span;
+
+use crate::config::Config;
+
+/// What is wrong with the configuration beside its rules, by field.
+pub(crate) fn problems(config: &Config) -> Vec<(String, String)> {
+    let mut problems = Vec::new();
+    let mut note = |field: String, problem: anyhow::Error| problems.push((field, format!("{problem:#}")));
+    if let Err(problem) = check_address(&config.listen.http) {
+        note("listen.http".into(), problem);
+    }
+    if let Err(problem) = check_store(&config.store.url) {
+        note("store.url".into(), problem);
+    }
+    if config.store.max_keys == 0 {
+        note("store.max_keys".into(), anyhow::anyhow!("0 keys hold no limit; use at least 1"));
+    }
+    if let Some(Err(problem)) = config.store.timeout.as_deref().map(parse_span) {
+        note("store.timeout".into(), problem.into());
+    }
+    if config.rules_from.is_some() {
+        let problem = "this version reads rules from this file only; remove it and list them under `rules`";
+        note("rules_from".into(), anyhow::anyhow!(problem));
+    }
+    for (index, proxy) in config.trusted_proxies.iter().enumerate() {
+        if let Err(problem) = parse_proxy(proxy) {
+            note(format!("trusted_proxies[{index}]"), problem);
+        }
+    }
+    if !(1..=128).contains(&config.ipv6_prefix) {
+        note("ipv6_prefix".into(), anyhow::anyhow!("{} is not between 1 and 128", config.ipv6_prefix));
+    }
+    for (attribute, source) in &config.identify {
+        if let Err(problem) = source.parse::<AttributeSource>() {
+            note(format!("identify.{attribute}"), anyhow::anyhow!("{problem}"));
+        }
+    }
+    if !(400..=599).contains(&config.deny_status) {
+        let problem =
+            format!("{} does not tell a client that it was denied; use 429, or another 4xx or 5xx", config.deny_status);
+        note("deny_status".into(), anyhow::anyhow!(problem));
+    }
+    if config.admin.token.as_deref().is_some_and(|token| token.trim().is_empty()) {
+        note("admin.token".into(), anyhow::anyhow!("is empty; choose a long random one, or remove it"));
+    }
+    problems
+}
+
+/// What is allowed and probably not meant, by field.
+pub(crate) fn warnings(config: &Config) -> Vec<(String, String)> {
+    let mut warnings = Vec::new();
+    for (field, set) in [("grpc", config.listen.grpc.is_some()), ("resp", config.listen.resp.is_some())] {
+        if set {
+            warnings
+                .push((format!("listen.{field}"), "this version does not serve it; only listen.http is".to_string()));
+        }
+    }
+    if config.rules.is_empty() {
+        warnings.push(("rules".into(), "there are none, so every request passes".to_string()));
+    }
+    warnings
+}
+
+/// How HTTP requests become attributes. The configuration has been checked.
+pub(crate) fn identity(config: &Config) -> anyhow::Result<Identity> {
+    let proxies = config.trusted_proxies.iter().map(|proxy| parse_proxy(proxy)).collect::<Result<Vec<_>, _>>()?;
+    let mut identity = Identity::new().trust(proxies).ipv6_prefix(config.ipv6_prefix);
+    for (attribute, source) in &config.identify {
+        identity = identity.identify(attribute, source.parse().map_err(|error| anyhow::anyhow!("{error}"))?);
+    }
+    Ok(identity)
+}
+
+/// How verdicts become responses.
+pub(crate) fn answer_style(config: &Config) -> anyhow::Result<AnswerStyle> {
+    Ok(AnswerStyle { headers: config.headers, deny_status: StatusCode::from_u16(config.deny_status)? })
+}
+
+fn parse_proxy(text: &str) -> anyhow::Result<IpNet> {
+    text.parse::<IpNet>()
+        .or_else(|_| text.parse::<IpAddr>().map(IpNet::from))
+        .map_err(|_| anyhow::anyhow!("{text:?} is no address and no CIDR; write for example 10.0.0.0/8"))
+}
+
+/// `host:port`; whether the host exists is known when it is bound.
+fn check_address(text: &str) -> anyhow::Result<()> {
+    let (host, port) = text
+        .rsplit_once(':')
+        .filter(|(host, _)| !host.is_empty())
+        .with_context(|| format!("{text:?} is no address; write for example 127.0.0.1:8080"))?;
+    port.parse::<u16>().with_context(|| format!("{port:?} is no port; use 0 to 65535"))?;
+    if host.contains(char::is_whitespace) {
+        bail!("{host:?} is no host");
+    }
+    Ok(())
+}
+
+/// What stores this version has.
+pub(crate) fn check_store(url: &str) -> anyhow::Result<()> {
+    match url.split_once(':').map(|(scheme, _)| scheme) {
+        Some("memory") => Ok(()),
+        Some("redis" | "rediss" | "redis+cluster") => {
+            bail!("this version keeps state in memory only; write \"memory:\" (shared stores are not built in yet)")
+        }
+        _ => bail!("{url:?} names no store; write \"memory:\""),
+    }
+}

@@ -1,0 +1,418 @@
+//! What goes over the wire as JSON: requests as they are read, verdicts as they are answered.
+//!
+//! The API and `replay` share these types, so a request means the same to both. Every type also describes itself for
+//! `/openapi.json`.
+
+mod read;
+mod strict;
+
+pub(crate) use read::{Check, CheckBody, Release, parse_check, parse_event, parse_release};
+pub(crate) use strict::{Invalid, quoted, unknown};
+
+use std::fmt;
+use std::str::FromStr;
+
+use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
+use serde::{Serialize, Serializer};
+use tollgate::{Algorithm, Bucket, Descriptor, Hold, Key, Row, Rule, RuleSpec, Span, Timestamp, Verdict};
+
+/// One line of `replay`'s input.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct ReplayEvent {
+    /// When the request comes, in microseconds since the epoch.
+    pub(crate) at_us: u64,
+    /// The request.
+    pub(crate) descriptor: Descriptor,
+}
+
+/// The answer for one request.
+#[derive(Debug, Serialize, JsonSchema)]
+#[schemars(rename = "Verdict")]
+pub(crate) struct CheckAnswer<'v> {
+    /// Whether the request may pass.
+    allowed: bool,
+    /// The enforced rule that makes it wait longest; null when it may pass.
+    limiting: Option<&'v str>,
+    /// Milliseconds until the same request passes, rounded up; 0 when it may pass, null when it never can.
+    retry_after_ms: Option<u64>,
+    /// Who answered.
+    #[schemars(extend("enum" = ["store", "deny_cache", "lease", "local", "policy"]))]
+    source: &'static str,
+    /// One row per rule that applied, in the order of the rules file.
+    rules: Vec<RuleAnswer<'v>>,
+}
+
+/// What one rule says, alone.
+#[derive(Debug, Serialize, JsonSchema)]
+#[schemars(rename = "Decision")]
+struct RuleAnswer<'v> {
+    /// The rule's name.
+    rule: &'v str,
+    /// The rule's label, if it has one.
+    scope: Option<&'v str>,
+    /// Which of the rule's buckets.
+    key: &'v str,
+    /// Whether this rule alone lets the request pass.
+    allowed: bool,
+    /// A shadow rule reports and never denies.
+    shadow: bool,
+    /// The burst of a bucket, or N of a window.
+    limit: u32,
+    /// Whole tokens left after this request.
+    remaining: u32,
+    /// Milliseconds until this rule lets the same request pass, rounded up; 0 when it does, null when it never can.
+    retry_after_ms: Option<u64>,
+    /// Milliseconds until the bucket is as if never used, rounded up.
+    reset_after_ms: u64,
+    /// `leaky_bucket` only: milliseconds until the request's turn, rounded up.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "u64")]
+    delay_ms: Option<u64>,
+    /// `concurrency` only: names the slot that was taken; give it to /v1/release.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "HoldToken")]
+    hold: Option<HoldToken>,
+}
+
+impl<'v> From<&'v Verdict> for CheckAnswer<'v> {
+    fn from(verdict: &'v Verdict) -> Self {
+        CheckAnswer {
+            allowed: verdict.is_allowed(),
+            limiting: verdict.limiting().map(|row| &*row.charge.rule.name),
+            retry_after_ms: verdict.retry_after().map(Span::as_millis_ceil),
+            source: verdict.source().name(),
+            rules: verdict.rows().iter().map(RuleAnswer::from).collect(),
+        }
+    }
+}
+
+impl<'v> From<&'v Row> for RuleAnswer<'v> {
+    fn from(row: &'v Row) -> Self {
+        let (rule, decision) = (&*row.charge.rule, &row.decision);
+        RuleAnswer {
+            rule: &rule.name,
+            scope: rule.scope.as_deref(),
+            key: &row.charge.key.value,
+            allowed: decision.is_allowed(),
+            shadow: !rule.is_enforced(),
+            limit: decision.limit,
+            remaining: decision.remaining,
+            retry_after_ms: decision.retry_after().map(Span::as_millis_ceil),
+            reset_after_ms: decision.reset_after.as_millis_ceil(),
+            delay_ms: delay(row).map(Span::as_millis_ceil),
+            hold: HoldToken::of(row),
+        }
+    }
+}
+
+/// Answers in the order of the checks.
+#[derive(Debug, Serialize, JsonSchema)]
+#[schemars(rename = "Verdicts")]
+pub(crate) struct BatchAnswer<'v> {
+    /// One verdict per check; each check saw the ones before it.
+    pub(crate) results: Vec<CheckAnswer<'v>>,
+}
+
+/// A verdict as one line of `replay`'s output, to the microsecond.
+#[derive(Serialize)]
+struct ReplayLine<'v> {
+    at_us: u64,
+    allowed: bool,
+    limiting: Option<&'v str>,
+    retry_after_us: Option<u64>,
+    rules: Vec<ReplayRule<'v>>,
+}
+
+#[derive(Serialize)]
+struct ReplayRule<'v> {
+    rule: &'v str,
+    scope: Option<&'v str>,
+    key: &'v str,
+    allowed: bool,
+    shadow: bool,
+    limit: u32,
+    remaining: u32,
+    retry_after_us: Option<u64>,
+    reset_after_us: u64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    delay_us: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    hold: Option<HoldToken>,
+}
+
+/// A verdict as one line of `replay`'s output, without the line's end.
+pub(crate) fn replay_line(at_us: u64, verdict: &Verdict) -> String {
+    let line = ReplayLine {
+        at_us,
+        allowed: verdict.is_allowed(),
+        limiting: verdict.limiting().map(|row| &*row.charge.rule.name),
+        retry_after_us: verdict.retry_after().map(Span::as_micros),
+        rules: verdict.rows().iter().map(ReplayRule::from).collect(),
+    };
+    serde_json::to_string(&line).expect("a verdict is always JSON")
+}
+
+impl<'v> From<&'v Row> for ReplayRule<'v> {
+    fn from(row: &'v Row) -> Self {
+        let (rule, decision) = (&*row.charge.rule, &row.decision);
+        ReplayRule {
+            rule: &rule.name,
+            scope: rule.scope.as_deref(),
+            key: &row.charge.key.value,
+            allowed: decision.is_allowed(),
+            shadow: !rule.is_enforced(),
+            limit: decision.limit,
+            remaining: decision.remaining,
+            retry_after_us: decision.retry_after().map(Span::as_micros),
+            reset_after_us: decision.reset_after.as_micros(),
+            delay_us: delay(row).map(Span::as_micros),
+            hold: HoldToken::of(row),
+        }
+    }
+}
+
+/// Rows of a leaky bucket always tell the wait, also when it is zero.
+fn delay(row: &Row) -> Option<Span> {
+    (row.charge.rule.quota.algorithm() == Algorithm::LeakyBucket).then(|| row.decision.delay())
+}
+
+/// Names a slot of a `concurrency` rule beside rule and key: `variant.at.nth`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct HoldToken {
+    /// Which of the buckets that share the key's text.
+    pub(crate) variant: u16,
+    /// Which slot of it.
+    pub(crate) hold: Hold,
+}
+
+impl HoldToken {
+    const PATTERN: &'static str = r"^[0-9]{1,5}\.[0-9]{1,16}\.[0-9]{1,10}$";
+
+    fn of(row: &Row) -> Option<HoldToken> {
+        row.decision.hold.map(|hold| HoldToken { variant: row.charge.key.variant, hold })
+    }
+
+    /// The bucket whose key has this text.
+    pub(crate) fn key(&self, value: &str) -> Key {
+        Key { variant: self.variant, value: value.to_string() }
+    }
+}
+
+impl fmt::Display for HoldToken {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}.{}.{}", self.variant, self.hold.at.as_micros(), self.hold.nth)
+    }
+}
+
+impl Serialize for HoldToken {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(self)
+    }
+}
+
+impl JsonSchema for HoldToken {
+    fn schema_name() -> std::borrow::Cow<'static, str> {
+        "Hold".into()
+    }
+
+    fn json_schema(_: &mut SchemaGenerator) -> Schema {
+        json_schema!({
+            "type": "string",
+            "pattern": HoldToken::PATTERN,
+            "description": "Names a taken slot of a concurrency rule; taken as it is.",
+            "examples": ["0.1767225600000000.0"],
+        })
+    }
+}
+
+/// A text that no check ever answered.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct HoldTokenError;
+
+impl FromStr for HoldToken {
+    type Err = HoldTokenError;
+
+    /// Reads every text of the right form. Numbers out of range name a slot that cannot exist: they are brought into
+    /// range, where nothing will be found either, because a slot of the largest number is never given out.
+    fn from_str(text: &str) -> Result<HoldToken, HoldTokenError> {
+        let mut parts = text.split('.');
+        let mut number = |digits: usize| {
+            let part = parts.next().filter(|part| (1..=digits).contains(&part.len())).ok_or(HoldTokenError)?;
+            let fine = part.bytes().all(|byte| byte.is_ascii_digit());
+            part.parse::<u64>().ok().filter(|_| fine).ok_or(HoldTokenError)
+        };
+        let (variant, at, nth) = (number(5)?, number(16)?, number(10)?);
+        if parts.next().is_some() {
+            return Err(HoldTokenError);
+        }
+        Ok(HoldToken {
+            variant: variant.try_into().unwrap_or(u16::MAX),
+            hold: Hold { at: Timestamp::from_micros(at), nth: nth.try_into().unwrap_or(u32::MAX) },
+        })
+    }
+}
+
+/// Whether a slot was given back.
+#[derive(Debug, Serialize, JsonSchema)]
+#[schemars(rename = "Released")]
+pub(crate) struct ReleaseAnswer {
+    /// False when the slot was free already: released before, or its hold expired.
+    pub(crate) released: bool,
+}
+
+/// Whether a bucket was forgotten.
+#[derive(Debug, Serialize, JsonSchema)]
+#[schemars(rename = "Reset")]
+pub(crate) struct ResetAnswer {
+    /// False when there was nothing to forget.
+    pub(crate) reset: bool,
+}
+
+/// A bucket as it is now.
+#[derive(Debug, Serialize, JsonSchema)]
+#[schemars(rename = "Bucket")]
+pub(crate) struct KeyAnswer<'r> {
+    /// The rule's name.
+    rule: &'r str,
+    /// The rule's label, if it has one.
+    scope: Option<&'r str>,
+    /// Which of the rule's buckets.
+    key: &'r str,
+    /// How requests are counted.
+    algorithm: &'static str,
+    /// Algorithm and numbers, for people.
+    quota: String,
+    /// The burst of a bucket, or N of a window.
+    limit: u32,
+    #[serde(flatten)]
+    level: Level,
+    /// The buckets of each alternative, when the rule's key has alternatives such as `{api_key|ip}` and several of them
+    /// are in use under this text. The answer itself tells the one that is used most.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    variants: Vec<VariantAnswer>,
+}
+
+/// How full a bucket is.
+#[derive(Clone, Copy, Debug, Serialize, JsonSchema)]
+struct Level {
+    /// Whole tokens left.
+    remaining: u32,
+    /// Milliseconds until a request passes, rounded up; 0 when one passes now.
+    retry_after_ms: Option<u64>,
+    /// Milliseconds until the bucket is as if never used, rounded up.
+    reset_after_ms: u64,
+}
+
+/// One of several buckets that share a text.
+#[derive(Debug, Serialize, JsonSchema)]
+#[schemars(rename = "Variant")]
+struct VariantAnswer {
+    /// Which alternatives of the key's template were taken; 0 when each placeholder took its first.
+    variant: u16,
+    #[serde(flatten)]
+    level: Level,
+}
+
+impl Level {
+    fn of(bucket: &Bucket) -> Level {
+        let decision = &bucket.decision;
+        Level {
+            remaining: decision.remaining,
+            retry_after_ms: decision.retry_after().map(Span::as_millis_ceil),
+            reset_after_ms: decision.reset_after.as_millis_ceil(),
+        }
+    }
+}
+
+impl<'r> KeyAnswer<'r> {
+    /// The buckets of a rule that share a key's text.
+    pub(crate) fn new(rule: &'r Rule, key: &'r str, buckets: &[Bucket]) -> KeyAnswer<'r> {
+        let limit = rule.quota.limit();
+        let used = |bucket: &&Bucket| bucket.decision.remaining < limit || bucket.decision.reset_after > Span::ZERO;
+        let in_use: Vec<&Bucket> = buckets.iter().filter(used).collect();
+        // The most used: least left, and longest to go.
+        let most = in_use.iter().copied().min_by_key(|bucket| {
+            (bucket.decision.remaining, std::cmp::Reverse(bucket.decision.reset_after), bucket.key.variant)
+        });
+        let level = most.map_or(Level { remaining: limit, retry_after_ms: Some(0), reset_after_ms: 0 }, Level::of);
+        let variants = if in_use.len() < 2 { Vec::new() } else { in_use };
+        KeyAnswer {
+            rule: &rule.name,
+            scope: rule.scope.as_deref(),
+            key,
+            algorithm: rule.quota.algorithm().name(),
+            quota: rule.quota.to_string(),
+            limit,
+            level,
+            variants: variants
+                .into_iter()
+                .map(|bucket| VariantAnswer { variant: bucket.key.variant, level: Level::of(bucket) })
+                .collect(),
+        }
+    }
+}
+
+/// The rules in force.
+#[derive(Debug, Serialize, JsonSchema)]
+#[schemars(rename = "Rules")]
+pub(crate) struct RulesAnswer<'r> {
+    /// In the order of the rules file.
+    pub(crate) rules: Vec<RuleView<'r>>,
+}
+
+/// A rule as written, with its quota as understood.
+#[derive(Debug, Serialize, JsonSchema)]
+#[schemars(rename = "RuleInForce")]
+pub(crate) struct RuleView<'r> {
+    #[serde(flatten)]
+    spec: &'r RuleSpec,
+    /// Algorithm and numbers as understood, for people.
+    quota: String,
+}
+
+impl<'r> From<&'r Rule> for RuleView<'r> {
+    fn from(rule: &'r Rule) -> Self {
+        RuleView { spec: &rule.spec, quota: rule.quota.to_string() }
+    }
+}
+
+/// Whether the service is well.
+#[derive(Debug, Serialize, JsonSchema)]
+#[schemars(rename = "Health")]
+pub(crate) struct HealthAnswer {
+    /// `ok`.
+    pub(crate) status: &'static str,
+}
+
+/// An allowed request, for proxies that look at the status only.
+#[derive(Debug, Serialize, JsonSchema)]
+#[schemars(rename = "Authorized")]
+pub(crate) struct AuthorizeAnswer {
+    /// Always true: a denied request is answered with the status of a denial.
+    pub(crate) allowed: bool,
+}
+
+/// A denied request, as a problem document.
+// The library writes it; a test compares the fields.
+#[derive(Debug, JsonSchema)]
+#[schemars(rename = "Denial")]
+#[allow(dead_code, reason = "only described here")]
+pub(crate) struct DenialAnswer {
+    /// What kind of problem: quota exceeded, or temporarily reduced capacity.
+    #[schemars(rename = "type")]
+    kind: String,
+    /// The same in words.
+    title: String,
+    /// The status, again.
+    status: u16,
+    /// Which rule, and when to come back.
+    detail: String,
+    /// The enforced rules that deny, in the order of the rules file.
+    #[schemars(rename = "violated-policies")]
+    violated_policies: Vec<String>,
+    /// Milliseconds until the same request passes, rounded up; null when it never can.
+    retry_after_ms: Option<u64>,
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,179 @@
+use std::collections::BTreeSet;
+
+use serde_json::{Value, json};
+use tollgate::{Limiter, ManualClock, MemoryStore, Policy, Request as _, RuleSpec};
+
+use super::read::BODY_FIELDS;
+use super::*;
+
+fn rule(text: Value) -> RuleSpec {
+    serde_json::from_value(text).expect("a rule")
+}
+
+async fn verdict(rules: &[Value], attributes: &[(&str, &str)], cost: u32) -> Verdict {
+    let policy = Policy::new(rules.iter().cloned().map(rule)).expect("valid rules");
+    let clock = ManualClock::at(Timestamp::from_micros(3_000_000));
+    let limiter = Limiter::new(policy, MemoryStore::with(100, clock));
+    let request = Descriptor::new(attributes.iter().copied()).with_cost(cost);
+    limiter.check(&request).await.expect("costs are numbers")
+}
+
+fn free_user() -> Value {
+    json!({"name": "free-user", "scope": "user", "key": "{user_id}", "limit": "10/s", "burst": 50})
+}
+
+#[tokio::test]
+async fn a_replayed_line_is_the_one_of_the_documentation() {
+    let verdict = verdict(&[free_user()], &[("user_id", "42")], 1).await;
+    let expected = r#"{"at_us":3000000,"allowed":true,"limiting":null,"retry_after_us":0,"rules":[{"rule":"free-user","scope":"user","key":"42","allowed":true,"shadow":false,"limit":50,"remaining":49,"retry_after_us":0,"reset_after_us":100000}]}"#;
+    assert_eq!(replay_line(3_000_000, &verdict), expected);
+}
+
+#[tokio::test]
+async fn never_is_null_and_rows_of_queues_and_slots_tell_more() {
+    let queue = json!({"name": "q", "key": "all", "limit": "4/s", "burst": 2, "algorithm": "leaky_bucket"});
+    let slots = json!({"name": "c", "key": "all", "limit": 2, "algorithm": "concurrency"});
+    let line = replay_line(3_000_000, &verdict(&[queue.clone(), slots], &[], 1).await);
+    assert!(line.contains(r#""rule":"q","scope":null,"#), "{line}");
+    assert!(line.contains(r#""reset_after_us":250000,"delay_us":0}"#), "{line}");
+    assert!(line.contains(r#""hold":"0.3000000.0"}"#), "{line}");
+    let line = replay_line(3_000_000, &verdict(&[queue], &[], 3).await);
+    assert!(line.starts_with(r#"{"at_us":3000000,"allowed":false,"limiting":"q","retry_after_us":null,"#), "{line}");
+}
+
+#[test]
+fn an_event_is_read() {
+    let event = parse_event(r#" {"cost": 2, "at_us": 7, "attributes": {"b": "2", "a": "\u00e9"}} "#).expect("an event");
+    let descriptor = Descriptor::new([("a", "é"), ("b", "2")]).with_cost(2);
+    assert_eq!(event, ReplayEvent { at_us: 7, descriptor });
+    let event = parse_event(r#"{"at_us": 0}"#).expect("attributes and cost may be left out");
+    assert_eq!(event, ReplayEvent { at_us: 0, descriptor: Descriptor::default() });
+}
+
+#[test]
+fn what_is_wrong_with_an_event_is_named() {
+    let error = |line| parse_event(line).expect_err(line);
+    assert_eq!(error("{}"), "at_us: is missing; say when, in microseconds since the epoch");
+    assert!(
+        error(r#"{"at_us": 4503599627370496}"#).starts_with("at_us: must be a whole number from 0 to 4503599627370495")
+    );
+    assert!(error(r#"{"at_us": 1, "checks": []}"#).starts_with("checks: is not known"));
+    assert!(error("").starts_with("there is nothing here"));
+    assert!(error("3").contains("not 3"));
+}
+
+#[test]
+fn every_mistake_in_a_check_is_named_with_its_place() {
+    let long = format!(r#"{{"checks": [{}]}}"#, vec!["{}"; 1_001].join(","));
+    let cases: [(&str, &str, &str); 27] = [
+        ("", "", "there is nothing here"),
+        (" \n", "", "there is nothing here"),
+        ("{", "", "this is not JSON: EOF"),
+        ("{}}", "", "this is not JSON: trailing characters"),
+        ("[]", "", "not a list"),
+        ("null", "", "not null"),
+        ("\"x\"", "", "not \"x\""),
+        (r#"{"atributes": {}}"#, "atributes", "did you mean `attributes`?"),
+        (r#"{"Cost": 1}"#, "Cost", "did you mean `cost`?"),
+        (r#"{"user_id": "42"}"#, "user_id", "what can be here is attributes, cost, checks"),
+        (r#"{"cost": 1, "cost": 2}"#, "cost", "is given twice"),
+        (r#"{"cost": -1}"#, "cost", "not -1"),
+        (r#"{"cost": 1.5}"#, "cost", "not 1.5"),
+        (r#"{"cost": 4294967296}"#, "cost", "not 4294967296"),
+        (r#"{"cost": 99999999999999999999}"#, "cost", "not 100000000000000000000"),
+        (r#"{"cost": 1e400}"#, "", "number out of range"),
+        (r#"{"cost": "1"}"#, "cost", "not \"1\""),
+        (r#"{"cost": null}"#, "cost", "not null"),
+        (r#"{"attributes": []}"#, "attributes", "not a list"),
+        (r#"{"attributes": {"user_id": 42}}"#, "attributes.user_id", "quote it: \"42\""),
+        (r#"{"attributes": {"on": true}}"#, "attributes.on", "quote it: \"true\""),
+        (r#"{"attributes": {"a": null}}"#, "attributes.a", "leave the attribute out"),
+        (r#"{"attributes": {"a": {"b": "c"}}}"#, "attributes.a", "flat map"),
+        (r#"{"attributes": {"a": "1", "b": "2", "a": "3"}}"#, "attributes.a", "is given twice"),
+        (r#"{"checks": [], "attributes": {}}"#, "checks", "stands alone"),
+        (r#"{"checks": [{}, {}, {}, {"cost": -2}]}"#, "checks[3].cost", "not -2"),
+        (&long, "checks", "more than 1000 items"),
+    ];
+    for (body, field, problem) in cases {
+        let invalid = parse_check(body.as_bytes()).expect_err(body);
+        assert_eq!(invalid.field, field, "{body}");
+        assert!(invalid.problem.contains(problem), "{body}: {invalid}");
+    }
+}
+
+#[test]
+fn bytes_that_are_no_text_and_nesting_without_end_are_refused() {
+    parse_check(b"{\"attributes\": {\"a\": \"\xff\"}}").expect_err("no UTF-8");
+    parse_check(b"\xff\xfe{\0}\0").expect_err("UTF-16");
+    parse_check(br#"{"attributes": {"a": "\ud800"}}"#).expect_err("half a character");
+    parse_check(&[b'['; 60_000]).expect_err("a deep list");
+    parse_check("{\"checks\":[".repeat(6_000).as_bytes()).expect_err("deep batches");
+}
+
+#[test]
+fn names_from_outside_are_repeated_only_in_part() {
+    let body = format!(r#"{{"{}": 1}}"#, "é".repeat(30_000));
+    let invalid = parse_check(body.as_bytes()).expect_err("unknown");
+    assert_eq!(invalid.field, format!("{}…", "é".repeat(60)));
+    assert!(invalid.problem.len() < 200);
+}
+
+#[test]
+fn attributes_are_found_in_whatever_order_they_came() {
+    let names: Vec<String> = (0..100).map(|n| format!("n{}", n * 37 % 100)).collect();
+    let pairs: Vec<String> = names.iter().map(|name| format!(r#""{name}": "v{name}""#)).collect();
+    let body = format!(r#"{{"attributes": {{{}}}, "cost": 3.0}}"#, pairs.join(","));
+    let Ok(CheckBody::One(check)) = parse_check(body.as_bytes()) else { panic!("one check") };
+    assert_eq!(check.cost(), 3, "a whole number is one however it is written");
+    for name in names {
+        assert_eq!(check.attribute(&name).as_deref(), Some(format!("v{name}").as_str()));
+    }
+    assert_eq!(check.attribute("n"), None);
+}
+
+#[test]
+fn a_hold_is_read_as_it_was_written_and_nothing_else_is_one() {
+    let token = HoldToken { variant: 3, hold: Hold { at: Timestamp::from_micros(1_767_225_600_000_000), nth: 7 } };
+    assert_eq!(token.to_string(), "3.1767225600000000.7");
+    assert_eq!("3.1767225600000000.7".parse(), Ok(token));
+    for bad in
+        ["", ".", "1.2", "1.2.3.4", "1.2.", "+1.2.3", "1.-2.3", "a.b.c", " 1.2.3", "123456.1.1", "1.2.12345678901"]
+    {
+        assert_eq!(bad.parse::<HoldToken>(), Err(HoldTokenError), "{bad}");
+    }
+    "99999.9999999999999999.9999999999".parse::<HoldToken>().expect("of the right form, though there is no such slot");
+}
+
+#[test]
+fn what_is_wrong_with_a_release_is_named() {
+    let error = |body: &str| parse_release(body.as_bytes()).expect_err(body).to_string();
+    assert!(error("{}").starts_with("rule: is missing"));
+    assert!(error(r#"{"rule": "r", "hold": "0.1.0"}"#).starts_with("key: is missing"));
+    assert!(error(r#"{"rule": "r", "key": "k", "hold": "mine"}"#).starts_with("hold: \"mine\" is no hold"));
+    assert!(error(r#"{"rule": 1}"#).starts_with("rule: must be a string, not 1"));
+    assert!(error(r#"{"rules": "r"}"#).contains("did you mean `rule`?"));
+}
+
+/// The reader is written by hand, so its fields could drift from the description of the same type.
+#[test]
+fn what_is_described_is_what_is_read() {
+    let schema = schemars::schema_for!(CheckBody<'_>);
+    let mut described = BTreeSet::new();
+    let one = &schema.as_value()["$defs"]["Check"]["properties"];
+    let many = &schema.as_value()["anyOf"][1]["properties"];
+    for properties in [one, many] {
+        described.extend(properties.as_object().expect("properties").keys().map(String::as_str));
+    }
+    assert_eq!(described, BODY_FIELDS.iter().copied().collect());
+}
+
+#[tokio::test]
+async fn a_denial_has_the_fields_that_are_described() {
+    let verdict = verdict(&[free_user()], &[("user_id", "42")], 51).await;
+    let answer = tollgate::http::AnswerStyle::default().deny(&verdict, Timestamp::default());
+    let body: serde_json::Map<String, Value> = serde_json::from_slice(&answer.body).expect("JSON");
+    let schema = schemars::schema_for!(DenialAnswer);
+    let described = schema.as_value()["properties"].as_object().expect("properties");
+    let names = |fields: &serde_json::Map<String, Value>| fields.keys().cloned().collect::<BTreeSet<_>>();
+    assert_eq!(names(&body), names(described));
+}

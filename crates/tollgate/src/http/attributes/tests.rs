@@ -1,0 +1,134 @@
+use http::HeaderValue;
+
+use super::*;
+
+struct Head {
+    method: Method,
+    uri: Uri,
+    headers: HeaderMap,
+}
+
+fn head(uri: &str, lines: &[(&'static str, &str)]) -> Head {
+    let mut headers = HeaderMap::new();
+    for (name, value) in lines {
+        headers.append(*name, value.parse().expect("value"));
+    }
+    Head { method: Method::POST, uri: uri.parse().expect("uri"), headers }
+}
+
+impl Head {
+    fn with(&self, identity: &Identity, name: &str) -> Option<String> {
+        let peer = Some([203, 0, 113, 7].into());
+        let request = identity.describe(&self.method, &self.uri, &self.headers, peer);
+        request.attribute(name).map(Cow::into_owned)
+    }
+
+    fn get(&self, name: &str) -> Option<String> {
+        self.with(&Identity::new(), name)
+    }
+}
+
+#[test]
+fn the_request_line_is_there() {
+    let head = head("/a/b%20c?x=1", &[]);
+    assert_eq!(head.get("method").as_deref(), Some("POST"));
+    assert_eq!(head.get("path").as_deref(), Some("/a/b%20c"));
+    assert_eq!(head.get("ip").as_deref(), Some("203.0.113.7"));
+    assert_eq!(head.get("nothing"), None);
+    assert_eq!(head.get("header."), None);
+    assert_eq!(head.get("header.a b"), None);
+}
+
+#[test]
+fn without_a_peer_there_is_no_ip() {
+    let head = head("/", &[("x-forwarded-for", "6.6.6.6")]);
+    let identity = Identity::new().trust(["0.0.0.0/0".parse().expect("network")]);
+    let request = identity.describe(&head.method, &head.uri, &head.headers, None);
+    assert_eq!(request.attribute("ip"), None);
+}
+
+#[test]
+fn a_host_is_one_host_however_it_is_spelled() {
+    for (uri, host) in [
+        ("/", "API.Example.com:8443"),
+        ("/", "api.example.com."),
+        ("http://api.example.com:80/", "other.example"),
+        ("http://Api.Example.com./", "other.example"),
+    ] {
+        assert_eq!(head(uri, &[("host", host)]).get("host").as_deref(), Some("api.example.com"), "{uri} {host}");
+    }
+    assert_eq!(head("/", &[("host", "[2001:DB8::1]:80")]).get("host").as_deref(), Some("[2001:db8::1]"));
+    assert_eq!(head("/", &[("host", "not a host")]).get("host"), None);
+    assert_eq!(head("/", &[]).get("host"), None);
+}
+
+#[test]
+fn header_lines_are_joined_and_names_have_no_case() {
+    let head = head("/", &[("x-tag", "a"), ("x-tag", "b"), ("x-empty", "")]);
+    assert_eq!(head.get("header.x-tag").as_deref(), Some("a, b"));
+    assert_eq!(head.get("header.X-Tag").as_deref(), Some("a, b"));
+    assert_eq!(head.get("header.x-empty").as_deref(), Some(""));
+}
+
+#[test]
+fn a_header_that_is_no_text_is_absent() {
+    let mut head = head("/", &[("x-name", "zoë")]);
+    assert_eq!(head.get("header.x-name").as_deref(), Some("zoë"));
+    head.headers.append("x-name", HeaderValue::from_bytes(b"\xff").expect("opaque byte"));
+    assert_eq!(head.get("header.x-name"), None);
+}
+
+#[test]
+fn query_parameters_are_decoded() {
+    let head = head("/?a=1&a=2&full+name=Zo%C3%AB+B&%6Bey=x%3D%26&flag&bad=%ff&eq=b=c", &[]);
+    assert_eq!(head.get("query.a").as_deref(), Some("1"));
+    assert_eq!(head.get("query.full name").as_deref(), Some("Zoë B"));
+    assert_eq!(head.get("query.key").as_deref(), Some("x=&"));
+    assert_eq!(head.get("query.flag").as_deref(), Some(""));
+    assert_eq!(head.get("query.eq").as_deref(), Some("b=c"));
+    assert_eq!(head.get("query.bad"), None);
+    assert_eq!(head.get("query.b"), None);
+}
+
+#[test]
+fn the_first_cookie_of_a_name_counts() {
+    let head = head("/", &[("cookie", "theme=dark; sid=abc=; Sid=other"), ("cookie", "sid=late;q=\"x y\"")]);
+    assert_eq!(head.get("cookie.sid").as_deref(), Some("abc="));
+    assert_eq!(head.get("cookie.Sid").as_deref(), Some("other"));
+    assert_eq!(head.get("cookie.q").as_deref(), Some("x y"));
+    assert_eq!(head.get("cookie.id"), None);
+}
+
+#[test]
+fn mapped_attributes_hide_those_of_the_same_name() {
+    let source = |text: &str| text.parse::<AttributeSource>().expect(text);
+    let identity = Identity::new()
+        .identify("user_id", source("header.X-User-Id"))
+        .identify("session", source("cookie.sid"))
+        .identify("token", source("query.t"))
+        .identify("client", source("ip"))
+        .identify("path", source("header.x-original-path"));
+    let head = head("/real?t=1", &[("x-user-id", "42"), ("cookie", "sid=s")]);
+    assert_eq!(head.with(&identity, "user_id").as_deref(), Some("42"));
+    assert_eq!(head.with(&identity, "session").as_deref(), Some("s"));
+    assert_eq!(head.with(&identity, "token").as_deref(), Some("1"));
+    assert_eq!(head.with(&identity, "client").as_deref(), Some("203.0.113.7"));
+    assert_eq!(head.with(&identity, "path"), None);
+}
+
+#[test]
+fn a_source_that_is_none_is_refused_with_what_is_possible() {
+    for bad in ["", "header", "header.", "header.a b", "query.", "user", "IP", "body.x", "ip.v4"] {
+        let error = bad.parse::<AttributeSource>().expect_err(bad).to_string();
+        assert!(error.contains(&format!("{bad:?}")) && error.contains("cookie.NAME"), "{error}");
+    }
+    assert_eq!("query.a.b".parse(), Ok(AttributeSource::Query("a.b".into())));
+}
+
+#[test]
+fn cost_is_one_unless_told() {
+    let (head, identity) = (head("/", &[]), Identity::new());
+    let request = identity.describe(&head.method, &head.uri, &head.headers, None);
+    assert_eq!(request.cost(), 1);
+    assert_eq!(request.with_cost(0).cost(), 0);
+}

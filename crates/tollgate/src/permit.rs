@@ -1,0 +1,140 @@
+//! Slots of `concurrency` rules that give themselves back.
+
+use std::sync::Arc;
+
+use tollgate_core::{CostError, Hold, Key, Request, Rule, Verdict};
+
+use crate::limiter::Limiter;
+use crate::store::Store;
+
+/// What an admitted request occupies until it is over. Dropping it gives every slot back, however the request ends.
+///
+/// ```
+/// use std::sync::Arc;
+/// use tollgate::{Algorithm, Descriptor, Limiter, MemoryStore, Policy, RuleSpec};
+///
+/// # let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+/// # runtime.block_on(async {
+/// let one_at_a_time = RuleSpec {
+///     name: "exports".into(),
+///     key: "{user_id}".into(),
+///     limit: "1".into(),
+///     algorithm: Algorithm::Concurrency,
+///     ..RuleSpec::default()
+/// };
+/// let limiter = Arc::new(Limiter::new(Policy::new([one_at_a_time]).expect("valid"), MemoryStore::new()));
+/// let request = Descriptor::new([("user_id", "42")]);
+///
+/// let (first, permit) = limiter.acquire(&request).await?;
+/// let (second, _none) = limiter.acquire(&request).await?;
+/// assert!(first.is_allowed() && !second.is_allowed());
+///
+/// drop(permit);
+/// let (third, _permit) = limiter.acquire(&request).await?;
+/// assert!(third.is_allowed());
+/// # Ok::<(), tollgate::CostError>(()) }).unwrap();
+/// ```
+#[derive(Debug)]
+#[must_use = "dropping a permit gives its slots back"]
+pub struct Permit {
+    limiter: Arc<Limiter>,
+    slots: Vec<Slot>,
+}
+
+#[derive(Debug)]
+struct Slot {
+    /// The rule that was charged, which may have left the policy since.
+    rule: Arc<Rule>,
+    key: Key,
+    hold: Hold,
+}
+
+impl Limiter {
+    /// Decides a request as [`Limiter::check`] does, and keeps the slots that it occupies until the permit is dropped.
+    /// The permit of a denied request is empty.
+    pub async fn acquire(self: &Arc<Self>, request: &impl Request) -> Result<(Verdict, Permit), CostError> {
+        let verdict = self.check(request).await?;
+        let permit = Permit { limiter: self.clone(), slots: slots(&verdict) };
+        Ok((verdict, permit))
+    }
+}
+
+fn slots(verdict: &Verdict) -> Vec<Slot> {
+    let slot = |row: &tollgate_core::Row| {
+        let hold = row.decision.hold?;
+        Some(Slot { rule: row.charge.rule.clone(), key: row.charge.key.clone(), hold })
+    };
+    verdict.rows().iter().filter_map(slot).collect()
+}
+
+impl Permit {
+    /// Whether nothing is occupied.
+    pub fn is_empty(&self) -> bool {
+        self.slots.is_empty()
+    }
+}
+
+impl Drop for Permit {
+    fn drop(&mut self) {
+        for slot in self.slots.drain(..) {
+            match self.limiter.store() {
+                // False means that the hold had expired, and then there is nothing to give back.
+                Store::Memory(memory) => _ = memory.release(&slot.rule, &slot.key, slot.hold),
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tollgate_core::{Algorithm, Descriptor, Enforcement, Policy, RuleSpec};
+
+    use super::*;
+    use crate::MemoryStore;
+
+    fn concurrency(name: &str, limit: &str) -> RuleSpec {
+        let algorithm = Algorithm::Concurrency;
+        RuleSpec { name: name.into(), key: "global".into(), limit: limit.into(), algorithm, ..RuleSpec::default() }
+    }
+
+    fn limiter(rules: Vec<RuleSpec>) -> Arc<Limiter> {
+        Arc::new(Limiter::new(Policy::new(rules).expect("valid rules"), MemoryStore::new()))
+    }
+
+    async fn acquire(limiter: &Arc<Limiter>) -> (Verdict, Permit) {
+        limiter.acquire(&Descriptor::default()).await.expect("no cost attribute")
+    }
+
+    #[tokio::test]
+    async fn every_slot_comes_back_also_of_shadow_rules() {
+        let shadow = RuleSpec { mode: Enforcement::Shadow, ..concurrency("trial", "1") };
+        let limiter = limiter(vec![concurrency("a", "1"), shadow]);
+        for _ in 0..3 {
+            let (verdict, permit) = acquire(&limiter).await;
+            assert!(verdict.rows().iter().all(|row| row.decision.is_allowed()));
+            assert!(!permit.is_empty());
+        }
+    }
+
+    #[tokio::test]
+    async fn a_denied_request_occupies_nothing() {
+        let limiter = limiter(vec![concurrency("wide", "2"), concurrency("narrow", "1")]);
+        let (_, held) = acquire(&limiter).await;
+        let (denied, nothing) = acquire(&limiter).await;
+        assert!(!denied.is_allowed() && nothing.is_empty());
+        drop(nothing);
+        assert!(!acquire(&limiter).await.0.is_allowed());
+        drop(held);
+        assert!(acquire(&limiter).await.0.is_allowed());
+    }
+
+    #[tokio::test]
+    async fn a_rule_that_has_gone_gets_its_slot_back_too() {
+        let limiter = limiter(vec![concurrency("a", "1")]);
+        let (_, permit) = acquire(&limiter).await;
+        limiter.replace_policy(Policy::default());
+        drop(permit);
+        limiter.replace_policy(Policy::new([concurrency("a", "1")]).expect("valid rules"));
+        assert!(acquire(&limiter).await.0.is_allowed());
+    }
+}

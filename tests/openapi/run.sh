@@ -1,0 +1,36 @@
+#!/usr/bin/env bash
+# Holds /openapi.json against the service that serves it: everything described is asked for, with valid and invalid
+# data, and every answer has to be as described. Ends with 0 only if no difference was found.
+#
+#   tests/openapi/run.sh http://127.0.0.1:8080 [ADMIN_TOKEN]
+#
+# Needs `schemathesis` (see requirements.txt) on the PATH, or a Python with pip to make it a virtual environment in
+# $TOLLGATE_VENV. The same seed tries the same requests; set SEED and EXAMPLES to try others.
+set -euo pipefail
+
+base=${1:?"say where the service is, for example: $0 http://127.0.0.1:8080"}
+token=${2:-}
+here=$(cd "$(dirname "$0")" && pwd)
+
+if ! command -v schemathesis >/dev/null; then
+  venv=${TOLLGATE_VENV:-${TMPDIR:-/tmp}/tollgate-openapi-venv}
+  [ -x "$venv/bin/schemathesis" ] || { python3 -m venv "$venv" && "$venv/bin/pip" -q install -r "$here/requirements.txt"; }
+  PATH="$venv/bin:$PATH"
+fi
+
+# Run where nothing is left behind: the tool keeps notes in the working directory.
+scratch=$(mktemp -d)
+trap 'rm -rf "$scratch"' EXIT
+cd "$scratch"
+
+headers=()
+[ -z "$token" ] || headers=(-H "Authorization: Bearer $token")
+
+schemathesis --config-file "$here/schemathesis.toml" run "${base%/}/openapi.json" \
+  --max-examples "${EXAMPLES:-60}" \
+  --seed "${SEED:-1}" \
+  --request-timeout 15 \
+  --wait-for-schema 10 \
+  --continue-on-failure \
+  --no-shrink \
+  "${headers[@]}"
