@@ -209,8 +209,9 @@ proptest! {
         }
     }
 
+    /// Also when the clock has run back since.
     #[test]
-    fn remaining_is_exactly_what_still_passes(quota in quotas(), asks in asks(40)) {
+    fn remaining_is_exactly_what_still_passes(quota in quotas(), asks in asks(40), back in 0u64..3_000) {
         let (mut state, mut now, mut told) = (State::Fresh, START, 0);
         for ask in asks {
             now += ask.wait.of(&quota, told);
@@ -218,10 +219,15 @@ proptest! {
             let (decision, change) = decide(&quota, ask.cost.of(&quota), &state, at);
             state.apply(change);
             told = decision.retry_after().map_or(0, Span::as_micros);
-            if decision.remaining > 0 {
-                prop_assert!(decide(&quota, decision.remaining, &state, at).0.is_allowed());
+            let behind = now - Wait::Share(back).of(&quota, 0).min(now);
+            for at in [at, Timestamp::from_micros(behind)] {
+                let remaining = decide(&quota, 0, &state, at).0.remaining;
+                if remaining > 0 {
+                    prop_assert!(decide(&quota, remaining, &state, at).0.is_allowed());
+                }
+                prop_assert!(!decide(&quota, remaining + 1, &state, at).0.is_allowed());
             }
-            prop_assert!(!decide(&quota, decision.remaining + 1, &state, at).0.is_allowed());
+            prop_assert_eq!(decision.remaining, decide(&quota, 0, &state, at).0.remaining);
         }
     }
 

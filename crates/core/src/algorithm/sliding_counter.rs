@@ -78,7 +78,8 @@ pub(super) fn decide(quota: &Quota, cost: u32, state: Option<Counter>, now: Time
         return (answer(Outcome::ALLOWED, counter), None);
     }
     let passes_at = passes_at(&counter, cost, quota);
-    if passes_at <= now {
+    // A clock that runs behind the window reads it as the current one, at its start.
+    if passes_at <= now.max(counter.start) {
         let charged = Counter { current: counter.current + cost, ..counter };
         return (answer(Outcome::ALLOWED, charged), Some(charged));
     }
