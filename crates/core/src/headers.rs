@@ -59,28 +59,24 @@ pub fn retry_after_seconds(verdict: &Verdict) -> Option<u64> {
 
 /// The limit headers of a response, allowed or denied, without `Retry-After`. Only enforced rules appear.
 ///
-/// Styles that can name one limit only tell the one that binds: the limiting rule of a denial, else the rule with
+/// Styles that tell one state only tell that of the limit that binds: the limiting rule of a denial, else the rule with
 /// the smallest share left. `now` is needed for resets that are moments.
 pub fn limit_headers(style: HeaderStyle, verdict: &Verdict, now: Timestamp) -> Vec<(&'static str, String)> {
     let enforced: Vec<&Row> = verdict.rows().iter().filter(|row| row.charge.rule.is_enforced()).collect();
     let Some(binding) = verdict.limiting().or_else(|| tightest(&enforced)) else {
         return Vec::new();
     };
-    let quota = &binding.charge.rule.quota;
     let limit = binding.decision.limit;
     let remaining = binding.decision.remaining.to_string();
     let reset = until_more(binding).as_secs_ceil();
-    let policy = match window(quota) {
-        Some(window) => format!("{limit};w={window}"),
-        None => limit.to_string(),
-    };
+    let policies = || enforced.iter().map(|row| unnamed_policy(row)).collect::<Vec<_>>().join(", ");
     match style {
         HeaderStyle::None => Vec::new(),
         HeaderStyle::Draft11 => {
             vec![("ratelimit-policy", join(&enforced, policy_item)), ("ratelimit", join(&enforced, state_item))]
         }
         HeaderStyle::Draft03 => vec![
-            ("ratelimit-limit", format!("{limit}, {policy}")),
+            ("ratelimit-limit", format!("{limit}, {}", policies())),
             ("ratelimit-remaining", remaining),
             ("ratelimit-reset", reset.to_string()),
         ],
@@ -88,11 +84,11 @@ pub fn limit_headers(style: HeaderStyle, verdict: &Verdict, now: Timestamp) -> V
             ("ratelimit-limit", limit.to_string()),
             ("ratelimit-remaining", remaining),
             ("ratelimit-reset", reset.to_string()),
-            ("ratelimit-policy", policy),
+            ("ratelimit-policy", policies()),
         ],
         HeaderStyle::Draft07 => vec![
             ("ratelimit", format!("limit={limit}, remaining={remaining}, reset={reset}")),
-            ("ratelimit-policy", policy),
+            ("ratelimit-policy", policies()),
         ],
         HeaderStyle::XRateLimitEpoch => {
             let reset = (now + until_more(binding)).as_micros().div_ceil(1_000_000);
@@ -126,6 +122,15 @@ fn policy_item(row: &Row) -> String {
     match window(&rule.quota) {
         Some(window) => format!("\"{}\";q={limit};w={window}", rule.name),
         None => format!("\"{}\";q={limit};qu=\"concurrent-requests\"", rule.name),
+    }
+}
+
+/// The older drafts list limits and windows without names.
+fn unnamed_policy(row: &Row) -> String {
+    let limit = row.decision.limit;
+    match window(&row.charge.rule.quota) {
+        Some(window) => format!("{limit};w={window}"),
+        None => limit.to_string(),
     }
 }
 

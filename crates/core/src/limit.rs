@@ -68,14 +68,15 @@ fn parse_period(text: &str) -> Result<Span, String> {
     let (number, unit) = (&text[..unit_at], text[unit_at..].trim());
     let number: u64 = match number {
         "" => 1,
-        digits => digits.parse().map_err(|_| format!("a period of {text} is too long"))?,
+        digits => digits.parse().map_err(|_| format!("a period of {text} is too long; the longest is 71 years"))?,
     };
     let unit_name = unit.to_ascii_lowercase();
     let size = UNITS.iter().find(|(names, _)| names.contains(&unit_name.as_str())).map(|(_, size)| *size);
     match size {
-        Some(size) => {
-            number.checked_mul(size).map(Span::from_micros).ok_or_else(|| format!("a period of {text} is too long"))
-        }
+        Some(size) => number
+            .checked_mul(size)
+            .map(Span::from_micros)
+            .ok_or_else(|| format!("a period of {text} is too long; the longest is 71 years")),
         None if unit.is_empty() && unit_at > 0 => Err(format!("{text} of what? write {text}s for seconds")),
         None => {
             Err(format!("{unit:?} is no unit of time; use ms, s, min, h, day, week or month (30 days), as in 5/90s"))

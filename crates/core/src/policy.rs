@@ -81,7 +81,9 @@ impl Policy {
             }
             match Rule::new(spec) {
                 Ok(rule) => rules.push(Arc::new(rule)),
-                Err(error) => errors.push(PolicyError { index, name: named, error }),
+                Err(wrong) => {
+                    errors.extend(wrong.into_iter().map(|error| PolicyError { index, name: named.clone(), error }));
+                }
             }
             positions.insert(name, index);
         }
@@ -140,7 +142,8 @@ impl Policy {
         self.requirements.iter().enumerate().filter(move |(_, one)| lacks(one)).map(|(position, _)| position)
     }
 
-    /// The charges of a request, in file order. Empty when no rule applies.
+    /// The charges of a request, in file order. Empty when no rule applies. An enforced rule whose cost attribute holds
+    /// no number is an error; a shadow rule is left out then.
     pub fn charges(&self, request: &impl Request) -> Result<Vec<Charge>, CostError> {
         let mut candidates = self.always.clone();
         for index in &self.by_attribute {
@@ -155,8 +158,12 @@ impl Policy {
             if !rule.matches(request) {
                 continue;
             }
-            if let Ok(key) = rule.key.render(request) {
-                charges.push(Charge { rule: rule.clone(), key, cost: rule.cost_of(request)? });
+            let Ok(key) = rule.key.render(request) else { continue };
+            match rule.cost_of(request) {
+                Ok(cost) => charges.push(Charge { rule: rule.clone(), key, cost }),
+                Err(error) if rule.is_enforced() => return Err(error),
+                // A rule that only watches never stops a request, however odd its cost.
+                Err(_) => {}
             }
         }
         Ok(charges)

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use crate::key::KeyTemplate;
-use crate::limit::{Limit, parse_span};
+use crate::limit::{Limit, LimitError, parse_count, parse_span};
 use crate::pattern::Pattern;
 use crate::quota::{Algorithm, Quota};
 use crate::request::Request;
@@ -74,14 +74,22 @@ impl Rule {
     pub const DEFAULT_HOLD: Span = Span::from_secs(60);
     const MAX_NAME: usize = 100;
 
-    /// Understands a rule, or names the field that is wrong.
-    pub fn new(spec: RuleSpec) -> Result<Rule, RuleError> {
-        check_name(&spec.name)?;
-        let when =
-            spec.when.iter().map(|(attribute, value)| condition(attribute, value)).collect::<Result<Vec<_>, _>>()?;
-        let key = KeyTemplate::new(&spec.key).map_err(|error| RuleError::new("key", error))?;
-        let quota = quota(&spec)?;
-        let cost = cost(&spec.cost)?;
+    /// Understands a rule, or names every field that is wrong.
+    pub fn new(spec: RuleSpec) -> Result<Rule, Vec<RuleError>> {
+        let mut errors = Vec::new();
+        let mut note = |error: RuleError| errors.push(error);
+        check_name(&spec.name).unwrap_or_else(&mut note);
+        let when: Vec<Condition> = spec
+            .when
+            .iter()
+            .filter_map(|(attribute, value)| condition(attribute, value).map_err(&mut note).ok())
+            .collect();
+        let key = KeyTemplate::new(&spec.key).map_err(|error| note(RuleError::new("key", error)));
+        let quota = quota(&spec).map_err(|errors| errors.into_iter().for_each(&mut note));
+        let cost = cost(&spec.cost).map_err(&mut note);
+        let (Ok(key), Ok(quota), Ok(cost), true) = (key, quota, cost, errors.is_empty()) else {
+            return Err(errors);
+        };
         Ok(Rule {
             name: spec.name.as_str().into(),
             scope: spec.scope.clone(),
@@ -116,11 +124,11 @@ impl Rule {
             Cost::Fixed(cost) => *cost,
             Cost::Attribute(attribute) => match request.attribute(attribute) {
                 None => 1,
-                Some(value) => {
-                    value.trim().parse::<u64>().map(|cost| cost.try_into().unwrap_or(u32::MAX)).map_err(|_| {
-                        CostError { rule: self.name.clone(), attribute: attribute.clone(), value: value.into_owned() }
-                    })?
-                }
+                Some(value) => parse_cost(&value).ok_or_else(|| CostError {
+                    rule: self.name.clone(),
+                    attribute: attribute.clone(),
+                    value: value.into_owned(),
+                })?,
             },
         };
         Ok(own.saturating_mul(request.cost()))
@@ -136,8 +144,13 @@ impl Rule {
         if self.spec.hold.is_some() && algorithm != Algorithm::Concurrency {
             warnings.push(RuleError::new("hold", format!("has no meaning for {algorithm}; remove it")));
         }
-        if self.cost == Cost::Fixed(0) {
-            warnings.push(RuleError::new("cost", "0 charges nothing, so this rule never denies"));
+        match self.cost {
+            Cost::Fixed(0) => warnings.push(RuleError::new("cost", "0 charges nothing, so this rule never denies")),
+            Cost::Fixed(cost) if cost > self.quota.limit() => {
+                let problem = format!("{cost} is above the limit of {}, so nothing ever passes", self.quota.limit());
+                warnings.push(RuleError::new("cost", problem));
+            }
+            _ => {}
         }
         warnings
     }
@@ -153,6 +166,13 @@ pub struct CostError {
     pub attribute: String,
     /// What it held.
     pub value: String,
+}
+
+/// A whole number, however large: what cannot be counted can never pass.
+fn parse_cost(text: &str) -> Option<u32> {
+    let text = text.trim();
+    let is_number = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
+    is_number.then(|| text.parse().unwrap_or(u32::MAX))
 }
 
 /// Names go into header fields, metrics and keys, so they keep to characters that need no escaping anywhere.
@@ -190,24 +210,36 @@ fn condition(attribute: &str, value: &OneOrMany) -> Result<Condition, RuleError>
     Ok(Condition { attribute: attribute.to_string(), patterns: values.iter().map(|text| Pattern::new(text)).collect() })
 }
 
-fn quota(spec: &RuleSpec) -> Result<Quota, RuleError> {
+fn quota(spec: &RuleSpec) -> Result<Quota, Vec<RuleError>> {
+    let mut errors = Vec::new();
+    let mut keep = |field: &str, error: LimitError| errors.push(RuleError::new(field, error));
     let text = spec.limit.to_text();
-    let limit: Limit = text.parse().map_err(|error| RuleError::new("limit", error))?;
-    let hold = spec.hold.as_deref().map(parse_span).transpose().map_err(|error| RuleError::new("hold", error))?;
-    let period = match (spec.algorithm, limit.period) {
+    let limit = text.parse::<Limit>().map_err(|error| keep("limit", error)).ok();
+    let burst = spec.burst.as_ref().map(|burst| parse_count(&burst.to_text()));
+    let burst = burst.transpose().unwrap_or_else(|error| {
+        keep("burst", error);
+        None
+    });
+    let hold = spec.hold.as_deref().map(parse_span).transpose().unwrap_or_else(|error| {
+        keep("hold", error);
+        None
+    });
+    let period = match (spec.algorithm, limit.and_then(|limit| limit.period)) {
         (Algorithm::Concurrency, period) => hold.or(period).unwrap_or(Rule::DEFAULT_HOLD),
         (_, Some(period)) => period,
-        (_, None) => {
+        (_, None) if limit.is_some() => {
             let problem = format!("{text:?} says how many but not per what; write for example {text}/s or {text}/min");
-            return Err(RuleError::new("limit", problem));
+            errors.push(RuleError::new("limit", problem));
+            Span::SECOND
         }
+        (_, None) => Span::SECOND,
     };
+    let Some(limit) = limit.filter(|_| errors.is_empty()) else { return Err(errors) };
     let mut builder = Quota::per(limit.count, period).algorithm(spec.algorithm);
-    if let Some(burst) = &spec.burst {
-        let burst = crate::limit::parse_count(&burst.to_text()).map_err(|error| RuleError::new("burst", error))?;
+    if let Some(burst) = burst {
         builder = builder.burst(burst);
     }
-    builder.build().map_err(|error| RuleError::new(error.field(), error))
+    builder.build().map_err(|error| vec![RuleError::new(error.field(), error)])
 }
 
 fn cost(cost: &Scalar) -> Result<Cost, RuleError> {

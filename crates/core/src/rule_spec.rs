@@ -190,7 +190,7 @@ mod read {
         type Value = Scalar;
 
         fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-            f.write_str("a whole number, or a text such as 10/s")
+            f.write_str("a whole number or a text")
         }
 
         fn visit_u64<E: Error>(self, number: u64) -> Result<Scalar, E> {

@@ -57,15 +57,20 @@ fn older_styles_tell_the_limit_that_binds() {
     let verdict = verdict(&tiers(), 3);
     assert_eq!(
         headers(HeaderStyle::Draft03, &verdict),
-        ["ratelimit-limit: 50, 50;w=5", "ratelimit-remaining: 47", "ratelimit-reset: 1"]
+        ["ratelimit-limit: 50, 50;w=5, 1000;w=86400", "ratelimit-remaining: 47", "ratelimit-reset: 1"]
     );
     assert_eq!(
         headers(HeaderStyle::Draft06, &verdict),
-        ["ratelimit-limit: 50", "ratelimit-remaining: 47", "ratelimit-reset: 1", "ratelimit-policy: 50;w=5"]
+        [
+            "ratelimit-limit: 50",
+            "ratelimit-remaining: 47",
+            "ratelimit-reset: 1",
+            "ratelimit-policy: 50;w=5, 1000;w=86400"
+        ]
     );
     assert_eq!(
         headers(HeaderStyle::Draft07, &verdict),
-        ["ratelimit: limit=50, remaining=47, reset=1", "ratelimit-policy: 50;w=5"]
+        ["ratelimit: limit=50, remaining=47, reset=1", "ratelimit-policy: 50;w=5, 1000;w=86400"]
     );
     assert_eq!(
         headers(HeaderStyle::XRateLimitEpoch, &verdict),

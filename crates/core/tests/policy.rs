@@ -5,7 +5,7 @@
 use std::collections::BTreeMap;
 
 use proptest::prelude::*;
-use tollgate_core::{Descriptor, MatchValue, OneOrMany, Policy, RuleSpec};
+use tollgate_core::{Descriptor, Enforcement, MatchValue, OneOrMany, Policy, RuleSpec};
 
 fn text(value: &str) -> MatchValue {
     MatchValue::Text(value.into())
@@ -74,6 +74,23 @@ fn all_wrong_rules_are_named_at_once() {
     assert_eq!(texts[0], "rule `twice`: name: \"twice\" is also the name of rule number 1; names are unique");
     assert!(texts[1].starts_with("rule `slow`: limit: \"ten/s\""), "{}", texts[1]);
     assert!(texts[2].contains("contains ' '"), "{}", texts[2]);
+}
+
+/// A shadow rule answered 400 for a cost that was no number, and so stopped what it was only to watch.
+#[test]
+fn a_shadow_rule_never_stops_a_request_by_its_cost() {
+    let by_weight = |mode| RuleSpec { cost: "weight".into(), mode, ..rule("weighed", &[], "global") };
+    let request = Descriptor::new([("weight", "heavy")]);
+    let charges = |mode| Policy::new([by_weight(mode)]).unwrap().charges(&request);
+    assert!(charges(Enforcement::Shadow).unwrap().is_empty());
+    assert!(charges(Enforcement::Enforce).unwrap_err().to_string().contains("not \"heavy\""));
+}
+
+#[test]
+fn a_cost_too_large_to_count_is_a_number_all_the_same() {
+    let policy = Policy::new([RuleSpec { cost: "weight".into(), ..rule("weighed", &[], "global") }]).unwrap();
+    let charges = policy.charges(&Descriptor::new([("weight", "99999999999999999999999")])).unwrap();
+    assert_eq!(charges[0].cost, u32::MAX);
 }
 
 fn attribute_name() -> impl Strategy<Value = String> {

@@ -5,6 +5,7 @@ mod draw;
 mod replay;
 mod schema;
 mod serve;
+mod signals;
 mod validate;
 
 use std::io::Write as _;

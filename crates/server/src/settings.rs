@@ -63,6 +63,16 @@ pub(crate) fn warnings(config: &Config) -> Vec<(String, String)> {
                 .push((format!("listen.{field}"), "this version does not serve it; only listen.http is".to_string()));
         }
     }
+    for (index, proxy) in config.trusted_proxies.iter().enumerate() {
+        if parse_proxy(proxy).is_ok_and(|network| network.prefix_len() == 0) {
+            let problem = "trusts everybody, so every client can choose its address; name your proxies";
+            warnings.push((format!("trusted_proxies[{index}]"), problem.to_string()));
+        }
+    }
+    if let Some(source) = config.identify.get("ip") {
+        let problem = format!("{source} is what a client says of itself; trusted_proxies finds its true address");
+        warnings.push(("identify.ip".into(), problem));
+    }
     if config.rules.is_empty() {
         warnings.push(("rules".into(), "there are none, so every request passes".to_string()));
     }

@@ -390,6 +390,9 @@ pub(crate) struct HealthAnswer {
 pub(crate) struct AuthorizeAnswer {
     /// Always true: a denied request is answered with the status of a denial.
     pub(crate) allowed: bool,
+    /// Milliseconds to wait until the request's turn, when a leaky bucket paces it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) delay_ms: Option<u64>,
 }
 
 /// A denied request, as a problem document.

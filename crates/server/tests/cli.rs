@@ -296,3 +296,30 @@ fn sigterm_ends_the_service_cleanly() {
     assert!(killed.success());
     assert_eq!(service.child.wait().unwrap().code(), Some(0));
 }
+
+#[cfg(unix)]
+#[test]
+fn sighup_reads_the_rules_anew_and_a_bad_file_changes_nothing() {
+    let rule = |limit: &str| format!("rules: [{{name: a, key: global, limit: {limit}}}]");
+    let config = file("reload.yaml", &rule("5/day"));
+    let service = Service::start(&["serve", "--http", "127.0.0.1:0", "--config", &config]);
+    let hangup = || {
+        let sent = Command::new("kill").args(["-HUP", &service.child.id().to_string()]).status().unwrap();
+        assert!(sent.success());
+    };
+    let rules = || service.send("GET /v1/rules HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n");
+    let comes_true = |text: &str| {
+        (0..200).any(|_| {
+            std::thread::sleep(std::time::Duration::from_millis(20));
+            rules().contains(text)
+        })
+    };
+    std::fs::write(&config, "rules: [").unwrap();
+    hangup();
+    // The bad file must have been seen before it is replaced; there is nothing to wait for but time.
+    std::thread::sleep(std::time::Duration::from_millis(200));
+    assert!(rules().contains("5/day"), "the last good rules stay");
+    std::fs::write(&config, rule("7/day")).unwrap();
+    hangup();
+    assert!(comes_true("7/day"), "{}", rules());
+}

@@ -26,7 +26,7 @@ pub(super) struct Args {
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=1_000_000), env = "TOLLGATE_TIMES")]
     times: u32,
     /// Answer as the HTTP API does
-    #[arg(long, env = "TOLLGATE_JSON")]
+    #[arg(long, env = "TOLLGATE_JSON", value_parser = clap::builder::FalseyValueParser::new())]
     json: bool,
     /// Attributes of the request
     #[arg(value_name = "NAME=VALUE")]
@@ -38,6 +38,13 @@ pub(super) fn run(args: Args) -> anyhow::Result<Ending> {
     super::warn(&loaded);
     settings::check_store(&loaded.config.store.url).context("store.url")?;
     let attributes = args.attributes.iter().map(|text| parse_attribute(text)).collect::<anyhow::Result<Vec<_>>>()?;
+    if let Some((name, _)) = attributes
+        .iter()
+        .enumerate()
+        .find_map(|(at, (name, _))| attributes[..at].iter().find(|(other, _)| other == name))
+    {
+        bail!("attribute `{name}` is there twice; keep one");
+    }
     let request = Descriptor::new(attributes).with_cost(args.cost);
     // Time stands still, so that asking many times does not refill anything.
     let clock = tollgate::ManualClock::at(Clock::system().now());

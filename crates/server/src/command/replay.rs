@@ -1,7 +1,7 @@
 //! `tollgate replay`: recorded requests decided in virtual time. The clock stands where each event says.
 
 use std::fs::File;
-use std::io::{BufRead, BufReader, BufWriter, IsTerminal, Write};
+use std::io::{BufRead, BufReader, BufWriter, IsTerminal, Read, Write};
 use std::path::PathBuf;
 
 use anyhow::{Context, bail};
@@ -36,21 +36,21 @@ pub(super) fn run(args: Args) -> anyhow::Result<Ending> {
     settings::check_store(args.store.as_deref().unwrap_or(&loaded.config.store.url)).context("store")?;
     let clock = ManualClock::default();
     let limiter = Limiter::new(loaded.policy, MemoryStore::with(loaded.config.store.max_keys, clock.clone()));
-    let (input, size): (Box<dyn BufRead>, _) = match &args.input {
+    let (input, size): (Box<dyn Read>, _) = match &args.input {
         Some(path) => {
             let file = File::open(path).with_context(|| format!("{}", path.display()))?;
             let size = file.metadata().ok().map(|metadata| metadata.len());
-            (Box::new(BufReader::new(file)), size)
+            (Box::new(file), size)
         }
-        None => (Box::new(std::io::stdin().lock()), None),
+        None => (Box::new(std::io::stdin()), None),
     };
     let runtime = tokio::runtime::Builder::new_current_thread().build()?;
-    runtime.block_on(replay(input, size, &limiter, &clock))?;
+    runtime.block_on(replay(BufReader::with_capacity(1 << 16, input), size, &limiter, &clock))?;
     Ok(Ending::Fine)
 }
 
 async fn replay(
-    mut input: Box<dyn BufRead>,
+    mut input: BufReader<Box<dyn Read>>,
     size: Option<u64>,
     limiter: &Limiter,
     clock: &ManualClock,
@@ -65,12 +65,21 @@ async fn replay(
             break;
         }
         progress.inc(if size.is_some() { read as u64 } else { 1 });
+        if number == 1 && line.starts_with('\u{feff}') {
+            line.remove(0);
+        }
         if line.trim().is_empty() {
             continue;
         }
         let decided = decide(&line, limiter, clock).await;
         match decided.with_context(|| format!("line {number}")) {
-            Ok(decision) => writeln!(output, "{decision}")?,
+            Ok(decision) => {
+                writeln!(output, "{decision}")?;
+                // Whoever sends one event at a time waits for its answer.
+                if input.buffer().is_empty() {
+                    output.flush()?;
+                }
+            }
             Err(error) => {
                 // What was decided before the bad line stays decided.
                 output.flush()?;

@@ -5,11 +5,11 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use anyhow::Context;
-use tokio::net::TcpListener;
+use tokio::net::{TcpListener, TcpSocket};
 use tollgate::{HeaderStyle, Limiter, MemoryStore, Policy};
 use tracing_subscriber::EnvFilter;
 
-use super::{ConfigArgs, Ending};
+use super::{ConfigArgs, Ending, signals};
 use crate::config::Config;
 use crate::front::http::{self, Admin, Service};
 use crate::metrics::Metrics;
@@ -22,7 +22,8 @@ use crate::settings;
   tollgate serve --config tollgate.yaml --http 127.0.0.1:0      a free port, printed at the start
   TOLLGATE_ADMIN_TOKEN=$(openssl rand -hex 16) tollgate serve --http 0.0.0.0:8080
 
-Flags win over the file. It stops on SIGINT or SIGTERM, after finishing the requests under way.")]
+Flags win over the file. SIGHUP reads the rules anew; a bad file changes nothing. SIGINT and SIGTERM stop it after the
+requests under way.")]
 pub(super) struct Args {
     #[command(flatten)]
     config: ConfigArgs,
@@ -65,7 +66,7 @@ pub(super) fn run(args: Args) -> anyhow::Result<Ending> {
     tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).with_ansi(colours).init();
     super::warn(&loaded);
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
-    runtime.block_on(serve(loaded.config, loaded.policy))?;
+    runtime.block_on(serve(loaded.config, loaded.policy, args.config))?;
     Ok(Ending::Fine)
 }
 
@@ -83,10 +84,9 @@ fn override_by_flags(config: &mut Config, args: &Args) {
     }
 }
 
-async fn serve(config: Config, policy: Policy) -> anyhow::Result<()> {
+async fn serve(config: Config, policy: Policy, source: ConfigArgs) -> anyhow::Result<()> {
     let address = &config.listen.http;
-    let listener =
-        TcpListener::bind(address).await.with_context(|| format!("listen.http: cannot listen on {address}"))?;
+    let listener = listen(address).await.with_context(|| format!("listen.http: cannot listen on {address}"))?;
     let bound = listener.local_addr()?;
     let admin = match config.admin.token.clone() {
         Some(token) => Admin::Token(token),
@@ -101,8 +101,29 @@ async fn serve(config: Config, policy: Policy) -> anyhow::Result<()> {
         answer: settings::answer_style(&config)?,
         admin,
     });
+    // Before anybody is told that it runs: a signal that comes at once must find its handler.
+    let reloading = signals::reload_on_hangup(source, service.limiter.clone())?;
+    let shutdown = signals::shutdown()?;
     greet(bound, &config, &service)?;
-    http::run(listener, service, shutdown()).await
+    tokio::spawn(reloading);
+    http::run(listener, service, shutdown).await
+}
+
+/// Listens with a queue that a burst of new connections does not overflow: a connection refused there is tried again
+/// by its client a whole second later.
+async fn listen(address: &str) -> std::io::Result<TcpListener> {
+    const BACKLOG: u32 = 4_096;
+    let mut refused = std::io::Error::new(std::io::ErrorKind::NotFound, "the host has no address");
+    for address in tokio::net::lookup_host(address).await? {
+        let socket = if address.is_ipv4() { TcpSocket::new_v4()? } else { TcpSocket::new_v6()? };
+        #[cfg(unix)]
+        socket.set_reuseaddr(true)?;
+        match socket.bind(address).and_then(|()| socket.listen(BACKLOG)) {
+            Ok(listener) => return Ok(listener),
+            Err(error) => refused = error,
+        }
+    }
+    Err(refused)
 }
 
 /// The first lines: what runs, which rules, and what to try.
@@ -131,24 +152,4 @@ fn greet(bound: SocketAddr, config: &Config, service: &Service) -> anyhow::Resul
     writeln!(out, "try:\n  curl -d '{try_it}' http://{bound}/v1/check\n  curl -i http://{bound}/v1/authorize")?;
     out.flush()?;
     Ok(())
-}
-
-/// Resolves when the process is asked to stop.
-async fn shutdown() {
-    let interrupt = async {
-        if tokio::signal::ctrl_c().await.is_err() {
-            std::future::pending::<()>().await;
-        }
-    };
-    #[cfg(unix)]
-    {
-        use tokio::signal::unix::{SignalKind, signal};
-        match signal(SignalKind::terminate()) {
-            Ok(mut terminate) => tokio::select! { () = interrupt => {}, _ = terminate.recv() => {} },
-            Err(_) => interrupt.await,
-        }
-    }
-    #[cfg(not(unix))]
-    interrupt.await;
-    tracing::info!("stopping: finishing the requests under way");
 }

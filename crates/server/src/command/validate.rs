@@ -19,10 +19,10 @@ pub(super) struct Args {
     #[arg(required_unless_present = "print_default", env = "TOLLGATE_CONFIG")]
     file: Option<PathBuf>,
     /// Answer in JSON
-    #[arg(long, env = "TOLLGATE_JSON")]
+    #[arg(long, env = "TOLLGATE_JSON", value_parser = clap::builder::FalseyValueParser::new())]
     json: bool,
     /// Print the built-in default configuration instead
-    #[arg(long, conflicts_with_all = ["file", "json"])]
+    #[arg(long, env = "TOLLGATE_PRINT_DEFAULT", value_parser = clap::builder::FalseyValueParser::new())]
     print_default: bool,
 }
 

@@ -44,7 +44,7 @@ impl Located {
             (place, plain(error.without_snippet()))
         })?;
         let mut places = Places::default();
-        let value = root.value.into_value(String::new(), root.referenced, &mut places);
+        let value = root.value.into_value(text, String::new(), root.referenced, &mut places);
         Ok(Located { value, places })
     }
 
@@ -75,12 +75,22 @@ impl Located {
     }
 }
 
-/// The parser's own message without the place, which stands before it anyway.
+/// What the parser found, in our words where its own speak to programmers.
 fn plain(error: &serde_saphyr::Error) -> String {
-    let text = error.to_string();
-    let first = text.lines().next().unwrap_or_default();
-    let message = first.split(" at line ").next().unwrap_or(first);
-    message.trim_start_matches("error: ").trim_end_matches(':').to_string()
+    match error {
+        serde_saphyr::Error::DuplicateMappingKey { key, .. } => {
+            let name = key.as_ref().map(|key| format!(" `{key}`")).unwrap_or_default();
+            format!("the field{name} is there twice; keep one")
+        }
+        serde_saphyr::Error::MultipleDocuments { .. } => "there is a second document after `---`; keep one".to_string(),
+        serde_saphyr::Error::Budget { .. } => "is nested or repeated too deeply for a configuration".to_string(),
+        other => {
+            let text = other.to_string();
+            let first = text.lines().next().unwrap_or_default();
+            let message = first.split(" at line ").next().unwrap_or(first);
+            message.trim_start_matches("error: ").trim_end_matches(':').to_string()
+        }
+    }
 }
 
 /// Any YAML value.
@@ -92,14 +102,16 @@ enum Node {
 }
 
 impl Node {
-    fn into_value(self, path: String, location: Location, places: &mut Places) -> Value {
+    fn into_value(self, text: &str, path: String, location: Location, places: &mut Places) -> Value {
         let value = match self {
-            Node::Scalar(value) => value,
+            Node::Scalar(value) => as_written(value, text, location),
             Node::List(items) => {
                 let items = items.into_iter().enumerate();
                 Value::Array(
                     items
-                        .map(|(index, item)| item.value.into_value(format!("{path}[{index}]"), item.referenced, places))
+                        .map(|(index, item)| {
+                            item.value.into_value(text, format!("{path}[{index}]"), item.referenced, places)
+                        })
                         .collect(),
                 )
             }
@@ -109,7 +121,7 @@ impl Node {
                     let path = if path.is_empty() { name.value.clone() } else { format!("{path}.{}", name.value) };
                     // An empty value has no place of its own; its name has.
                     places.names.insert(path.clone(), (name.referenced.line(), name.referenced.column()));
-                    object.insert(name.value, field.value.into_value(path, field.referenced, places));
+                    object.insert(name.value, field.value.into_value(text, path, field.referenced, places));
                 }
                 Value::Object(object)
             }
@@ -118,6 +130,23 @@ impl Node {
             places.values.insert(path, (location.line(), location.column()));
         }
         value
+    }
+}
+
+/// A number or boolean stays one only where it is written as everybody reads it. Otherwise YAML's guess would lose what
+/// somebody wrote: the country `NO` is not `false`, and the version `1.10` not `1.1`.
+fn as_written(value: Value, text: &str, location: Location) -> Value {
+    let span = location.span();
+    let written = span
+        .byte_offset()
+        .zip(span.byte_len())
+        .and_then(|(start, length)| text.get(start as usize..(start + length) as usize).map(str::trim));
+    let plainly = value.to_string();
+    match (&value, written) {
+        (Value::Bool(_) | Value::Number(_), Some(written)) if !written.is_empty() && written != plainly => {
+            written.into()
+        }
+        _ => value,
     }
 }
 

@@ -110,3 +110,44 @@ fn what_is_probably_not_meant_is_a_warning() {
     let warnings: Vec<&str> = loaded.warnings.iter().map(|warning| warning.field.as_str()).collect();
     assert_eq!(warnings, ["rules[0].burst", "listen.resp"]);
 }
+
+/// The country `NO` was read as `false`, so its rule matched nobody and the file was called valid.
+#[test]
+fn values_match_as_they_are_written() {
+    for written in ["NO", "no", "on", "y", "True", "0x10", "1_000", "+5", "007", "1.10", "1e3", "true", "42"] {
+        let text = format!("rules: [{{name: a, key: global, limit: 1/s, when: {{x: {written}}}}}]");
+        let loaded = Config::parse(Path::new("t.yaml"), &text).unwrap();
+        let request = tollgate::Descriptor::new([("x", written)]);
+        assert_eq!(loaded.policy.charges(&request).unwrap().len(), 1, "{written}");
+    }
+}
+
+#[test]
+fn odd_numbers_are_refused_as_they_were_written() {
+    let burst = |written: &str| first(&format!("rules: [{{name: a, key: global, limit: 1/s, burst: {written}}}]"));
+    assert!(burst("99999999999999999999999").contains("99999999999999999999999 is too large"));
+    assert!(burst("1e3").contains("\"1e3\" is not a whole number"));
+    assert!(burst("1.5").contains("1.5 is not a whole number"));
+    assert!(burst("-1").contains("\"-1\" is not a whole number"));
+    assert!(first("deny_status: 0x1ad").contains("a whole number"));
+}
+
+#[test]
+fn several_problems_of_one_rule_are_told_together() {
+    let text = "rules:\n  - name: 'a b'\n    key: '{x'\n    limit: 10/parsec\n    burst: -1\n    cost: -3\n";
+    let fields: Vec<String> = Config::parse(Path::new("t.yaml"), text)
+        .unwrap_err()
+        .problems
+        .into_iter()
+        .map(|problem| problem.field)
+        .collect();
+    assert_eq!(fields, ["rules[0].name", "rules[0].key", "rules[0].limit", "rules[0].burst", "rules[0].cost"]);
+}
+
+#[test]
+fn what_cannot_work_or_be_trusted_is_a_warning() {
+    let text = "trusted_proxies: [0.0.0.0/0]\nidentify: {ip: header.x-real-ip}\nrules: [{name: a, key: global, limit: 1/s, cost: 5}]";
+    let loaded = Config::parse(Path::new("t.yaml"), text).unwrap();
+    let warnings: Vec<&str> = loaded.warnings.iter().map(|warning| warning.field.as_str()).collect();
+    assert_eq!(warnings, ["rules[0].cost", "trusted_proxies[0]", "identify.ip"]);
+}

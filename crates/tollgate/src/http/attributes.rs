@@ -60,7 +60,8 @@ impl FromStr for AttributeSource {
 /// | attribute | what it is |
 /// |---|---|
 /// | `ip` | the client's address, IPv6 as a network such as `2001:db8:1:2::/64` |
-/// | `method`, `path` | as in the request line |
+/// | `method` | as in the request line |
+/// | `path` | in its normal spelling: `/%6Cogin`, `//login` and `/x/../login` are `/login` |
 /// | `host` | of the target, else of the `Host` header: lower case, without port and final dot |
 /// | `header.NAME` | lines joined with `, `; absent when it is not UTF-8 |
 /// | `query.NAME` | percent-decoded, `+` is a space; the first of this name |
@@ -125,7 +126,7 @@ impl<'r> HttpRequest<'r> {
         match name {
             "ip" => self.ip().map(Cow::Borrowed),
             "method" => Some(Cow::Borrowed(self.method.as_str())),
-            "path" => Some(Cow::Borrowed(self.uri.path())),
+            "path" => Some(normal_path(self.uri.path())),
             "host" => host(self.uri, self.headers),
             _ => match name.split_once('.')? {
                 ("header", name) => header(self.headers, name),
@@ -148,6 +149,56 @@ impl Request for HttpRequest<'_> {
     fn cost(&self) -> u32 {
         self.cost
     }
+}
+
+/// However a client spells a path, it is one path: servers behind decode letters, merge slashes and resolve dots, so a
+/// rule for `/login` must not be stepped around by another spelling. What has a meaning of its own (`%2F`) stays.
+fn normal_path(path: &str) -> Cow<'_, str> {
+    let is_odd = path.contains('%') || path.contains("//") || path.contains("/.");
+    if !is_odd {
+        return Cow::Borrowed(path);
+    }
+    let decoded = decode_unreserved(path);
+    let mut segments: Vec<&str> = Vec::new();
+    let mut ends_in_folder = false;
+    for segment in decoded.split('/').skip(1) {
+        ends_in_folder = matches!(segment, "" | "." | "..");
+        match segment {
+            "" | "." => {}
+            ".." => {
+                segments.pop();
+            }
+            name => segments.push(name),
+        }
+    }
+    let folder = if ends_in_folder && !segments.is_empty() { "/" } else { "" };
+    Cow::Owned(format!("/{}{folder}", segments.join("/")))
+}
+
+/// Decodes what never needed encoding (RFC 3986 2.3), and writes the rest of the escapes in capitals.
+fn decode_unreserved(path: &str) -> String {
+    let mut out = String::with_capacity(path.len());
+    let mut rest = path;
+    while let Some(at) = rest.find('%') {
+        out.push_str(&rest[..at]);
+        let escape = rest.get(at + 1..at + 3).and_then(|digits| u8::from_str_radix(digits, 16).ok());
+        match escape {
+            Some(byte) if byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'.' | b'_' | b'~') => {
+                out.push(char::from(byte));
+                rest = &rest[at + 3..];
+            }
+            Some(byte) => {
+                out.push_str(&format!("%{byte:02X}"));
+                rest = &rest[at + 3..];
+            }
+            None => {
+                out.push('%');
+                rest = &rest[at + 1..];
+            }
+        }
+    }
+    out.push_str(rest);
+    out
 }
 
 /// A request target that names its host overrules the `Host` header (RFC 9112 3.2.2, RFC 9113 8.3.1).

@@ -41,7 +41,8 @@ pub(super) async fn authorize(
         return Ok(service.answer.deny(&verdict, now).into_response());
     }
     // Exactly 200, which is what Envoy asks for.
-    let mut response = json(&AuthorizeAnswer { allowed: true });
+    let delay_ms = Some(verdict.delay().as_millis_ceil()).filter(|delay| *delay > 0);
+    let mut response = json(&AuthorizeAnswer { allowed: true, delay_ms });
     response.headers_mut().extend(service.answer.headers_for(&verdict, now));
     response.headers_mut().insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
     Ok(response)
@@ -67,6 +68,9 @@ impl Original {
             let uri = with_path(uri, "path", path.as_bytes())?;
             return Ok(Original { method, uri, headers });
         }
+        for names in [&METHODS, &URIS] {
+            agree(&headers, names)?;
+        }
         let method = match first(&headers, &METHODS) {
             Some((name, value)) => Method::from_bytes(value.as_bytes())
                 .map_err(|_| Problem::invalid(name, format!("{} is no method", shown(value.as_bytes()))))?,
@@ -83,6 +87,20 @@ impl Original {
         // The target must not overrule it.
         let uri = uri.path_and_query().cloned().map_or(uri, Uri::from);
         Ok(Original { method, uri, headers })
+    }
+}
+
+/// A proxy writes one of these headers and may pass the other on as its client sent it. Nothing tells which is which, so
+/// two that differ are refused: otherwise a client could have itself judged by another path or method than it uses.
+fn agree(headers: &HeaderMap, names: &[&'static str; 2]) -> Result<(), Problem> {
+    let [one, other] = names.map(|name| headers.get(name).filter(|value| !value.is_empty()));
+    match (one, other) {
+        (Some(one), Some(other)) if one != other => {
+            let (one, other) = (shown(one.as_bytes()), shown(other.as_bytes()));
+            let problem = format!("says {one} but {} says {other}; let the proxy send one of them", names[1]);
+            Err(Problem::invalid(names[0], problem))
+        }
+        _ => Ok(()),
     }
 }
 

@@ -132,3 +132,30 @@ fn cost_is_one_unless_told() {
     assert_eq!(request.cost(), 1);
     assert_eq!(request.with_cost(0).cost(), 0);
 }
+
+/// A rule for /login was stepped around by asking for /%6Cogin, which every server behind reads as /login.
+#[test]
+fn a_path_is_the_same_however_it_is_spelled() {
+    for (spelled, normal) in [
+        ("/login", "/login"),
+        ("/%6Cogin", "/login"),
+        ("/%6cogin", "/login"),
+        ("//login", "/login"),
+        ("/a/../login", "/login"),
+        ("/a/%2e%2e/login", "/login"),
+        ("/../../login", "/login"),
+        ("/./login", "/login"),
+        ("/login/", "/login/"),
+        ("/login//", "/login/"),
+        ("/a/b/..", "/a/"),
+        ("/..", "/"),
+        ("/", "/"),
+        ("/a%2fb", "/a%2Fb"),
+        ("/a%20b", "/a%20b"),
+        ("/100%", "/100%"),
+        ("/%zz%6", "/%zz%6"),
+        ("/.well-known/x", "/.well-known/x"),
+    ] {
+        assert_eq!(super::normal_path(spelled), normal, "{spelled}");
+    }
+}

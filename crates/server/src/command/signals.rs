@@ -1,0 +1,61 @@
+//! What the operating system tells a running service. Handlers are in place when these functions return; the futures
+//! wait for the signals.
+
+use std::io;
+use std::sync::Arc;
+
+use tollgate::Limiter;
+
+use super::ConfigArgs;
+
+/// Resolves when the process is asked to stop.
+#[cfg(unix)]
+pub(super) fn shutdown() -> io::Result<impl Future<Output = ()>> {
+    use tokio::signal::unix::{SignalKind, signal};
+    let mut interrupt = signal(SignalKind::interrupt())?;
+    let mut terminate = signal(SignalKind::terminate())?;
+    Ok(async move {
+        tokio::select! {
+            _ = interrupt.recv() => {}
+            _ = terminate.recv() => {}
+        }
+        tracing::info!("stopping: finishing the requests under way");
+    })
+}
+
+/// On SIGHUP the rules are read anew. A bad file changes nothing: the last good rules stay in force.
+#[cfg(unix)]
+pub(super) fn reload_on_hangup(source: ConfigArgs, limiter: Arc<Limiter>) -> io::Result<impl Future<Output = ()>> {
+    use tokio::signal::unix::{SignalKind, signal};
+    let mut hangup = signal(SignalKind::hangup())?;
+    Ok(async move {
+        while hangup.recv().await.is_some() {
+            match source.load() {
+                Ok(loaded) => {
+                    let count = loaded.policy.rules().len();
+                    limiter.replace_policy(loaded.policy);
+                    tracing::info!("{count} rules are in force now; other settings change at the next start");
+                }
+                Err(error) => tracing::error!("the rules stay as they were: {error}"),
+            }
+        }
+    })
+}
+
+/// Resolves when the process is asked to stop.
+#[cfg(not(unix))]
+pub(super) fn shutdown() -> io::Result<impl Future<Output = ()>> {
+    Ok(async {
+        // Without a handler the process ends at once when asked to, which is all that is left then.
+        if tokio::signal::ctrl_c().await.is_err() {
+            std::future::pending::<()>().await;
+        }
+        tracing::info!("stopping: finishing the requests under way");
+    })
+}
+
+/// There is no such signal here.
+#[cfg(not(unix))]
+pub(super) fn reload_on_hangup(_: ConfigArgs, _: Arc<Limiter>) -> io::Result<impl Future<Output = ()>> {
+    Ok(std::future::ready(()))
+}
