@@ -139,9 +139,9 @@ pub(crate) struct Problem {
     #[serde(skip_serializing_if = "String::is_empty")]
     pub(crate) field: String,
     pub(crate) problem: String,
-    /// The line itself, for showing.
+    /// The line, and a second one that marks the place in it.
     #[serde(skip)]
-    excerpt: Option<String>,
+    excerpt: Option<(String, String)>,
 }
 
 impl Config {
@@ -213,7 +213,7 @@ impl Problem {
     fn at(mut self, place: Option<(u64, u64)>, text: &str) -> Problem {
         if let Some((line, column)) = place {
             (self.line, self.column) = (Some(line), Some(column));
-            self.excerpt = text.lines().nth(line as usize - 1).map(|line| line.chars().take(160).collect());
+            self.excerpt = text.lines().nth(line as usize - 1).map(|text| excerpt(text, column));
         }
         self
     }
@@ -230,13 +230,24 @@ impl fmt::Display for Problem {
             write!(f, ": {}", self.field)?;
         }
         write!(f, ": {}", self.problem)?;
-        if let (Some(excerpt), Some(line), Some(column)) = (&self.excerpt, self.line, self.column) {
+        if let (Some((text, mark)), Some(line)) = (&self.excerpt, self.line) {
             let gutter = line.to_string();
             let blank = " ".repeat(gutter.len());
-            write!(f, "\n  {gutter} | {excerpt}\n  {blank} | {}^", " ".repeat(column as usize - 1))?;
+            write!(f, "\n  {gutter} | {text}\n  {blank} | {mark}")?;
         }
         Ok(())
     }
+}
+
+/// The part of a line around a column, and a mark under it. Files made by programs have very long lines.
+fn excerpt(line: &str, column: u64) -> (String, String) {
+    const BEFORE: usize = 60;
+    const SHOWN: usize = 100;
+    let column = (column as usize).saturating_sub(1);
+    let first = if column > SHOWN - 20 { column - BEFORE } else { 0 };
+    let dots = if first > 0 { "..." } else { "" };
+    let text: String = line.chars().skip(first).take(SHOWN).collect();
+    (format!("{dots}{text}"), format!("{}^", " ".repeat(dots.len() + column - first)))
 }
 
 impl fmt::Display for ConfigError {

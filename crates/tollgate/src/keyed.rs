@@ -2,7 +2,7 @@
 
 use std::hash::Hash;
 
-use tollgate_core::{Decision, FailurePolicy, Hold, Outcome, Quota, QuotaError, Span};
+use tollgate_core::{Decision, FailurePolicy, Hold, Outcome, Quota, QuotaError, Span, Timestamp};
 
 use crate::clock::Clock;
 use crate::store::{Id, Table};
@@ -82,7 +82,8 @@ impl Keyed {
     /// Decides a request of any cost; 0 peeks.
     #[inline]
     pub fn check_cost<K: Hash + ?Sized>(&self, key: &K, cost: u32) -> Decision {
-        self.charge(self.table.id_of(key), cost)
+        let read = self.clock.now();
+        self.charge(self.table.id_of(key), cost, read)
     }
 
     /// Decides many requests of cost 1: the same answers in the same order as one by one, but sooner, since memory
@@ -96,12 +97,13 @@ impl Keyed {
     /// As [`check_many`](Keyed::check_many), adding the answers to `decisions`.
     pub fn check_many_into<K: Hash>(&self, keys: &[K], decisions: &mut Vec<Decision>) {
         for keys in keys.chunks(Self::BATCH) {
+            let read = self.clock.now();
             let mut ids = [Id::default(); Self::BATCH];
             for (id, key) in ids.iter_mut().zip(keys) {
                 *id = self.table.id_of(key);
                 self.table.prefetch(*id);
             }
-            decisions.extend(ids[..keys.len()].iter().map(|id| self.charge(*id, 1)));
+            decisions.extend(ids[..keys.len()].iter().map(|id| self.charge(*id, 1, read)));
         }
     }
 
@@ -141,21 +143,17 @@ impl Keyed {
         self.table.memory_bytes()
     }
 
-    /// Not inlined, and each way with a return of its own: so a decision is written where the caller wants it, once.
     #[inline(always)]
-    fn charge(&self, id: Id, cost: u32) -> Decision {
-        if !self.quota.algorithm().has_burst() {
-            return self.charge_window(id, cost);
-        }
-        match self.table.charge_bucket(id, &self.quota, cost, &self.clock) {
-            Ok(decision) => decision,
-            Err(_) => self.without_store(),
+    fn charge(&self, id: Id, cost: u32, read: Timestamp) -> Decision {
+        match self.table.charge_known_bucket(id, &self.quota, cost, read, &self.clock) {
+            Some(decision) => decision,
+            None => self.charge_slowly(id, cost),
         }
     }
 
     #[inline(never)]
-    fn charge_window(&self, id: Id, cost: u32) -> Decision {
-        self.table.charge(id, &self.quota, cost, &self.clock).unwrap_or_else(|_| self.without_store())
+    fn charge_slowly(&self, id: Id, cost: u32) -> Decision {
+        self.table.charge_slowly(id, &self.quota, cost, &self.clock).unwrap_or_else(|_| self.without_store())
     }
 
     #[cold]

@@ -51,6 +51,16 @@ fn the_mark_stands_under_the_value() {
 }
 
 #[test]
+fn of_a_very_long_line_the_part_around_the_place_is_shown() {
+    let rules = (0..50).map(|i| format!("{{name: r{i}, key: global, limit: 1/s}}")).collect::<Vec<_>>().join(", ");
+    let text = format!("rules: [{rules}, {{name: x, key: global, limit: nine/s}}]");
+    let error = Config::parse(Path::new("t.yaml"), &text).unwrap_err().to_string();
+    let lines: Vec<&str> = error.lines().collect();
+    assert!(lines[1].len() < 130, "{error}");
+    assert_eq!(lines[1].find("nine/s"), lines[2].find('^'), "{error}");
+}
+
+#[test]
 fn every_bad_value_is_told_at_once() {
     let text = "
 listen: { http: nowhere }

@@ -22,20 +22,25 @@ pub(crate) struct Id {
 pub(super) const DISTANCE: u64 = 0xFF;
 
 /// What makes the hashes of one table unpredictable.
-#[derive(Clone)]
-pub(crate) struct Secret(SipHasher13);
+pub(crate) struct Secret(u64, u64);
 
 impl Secret {
     pub(super) fn random() -> Secret {
         let draw = || RandomState::new().hash_one(0_u8);
-        Secret(SipHasher13::new_with_keys(draw(), draw()))
+        Secret(draw(), draw())
+    }
+
+    /// Made anew for each key: the compiler then knows that nothing has been hashed yet.
+    #[inline]
+    fn hasher(&self) -> SipHasher13 {
+        SipHasher13::new_with_keys(self.0, self.1)
     }
 
     /// The bucket of a rule. 0xFF occurs in no UTF-8, and the variant has a fixed length, so no two buckets hash the
     /// same bytes.
     #[inline]
     pub(crate) fn bucket(&self, rule: &str, key: &Key) -> Id {
-        let mut hasher = self.0;
+        let mut hasher = self.hasher();
         hasher.write(rule.as_bytes());
         hasher.write(&[0xFF]);
         hasher.write(&key.variant.to_le_bytes());
@@ -46,7 +51,7 @@ impl Secret {
     /// The only bucket of a key, where there is one quota and no rule.
     #[inline]
     pub(crate) fn key(&self, key: &(impl Hash + ?Sized)) -> Id {
-        let mut hasher = self.0;
+        let mut hasher = self.hasher();
         key.hash(&mut hasher);
         Id::from(hasher)
     }

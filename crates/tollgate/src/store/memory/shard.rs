@@ -15,12 +15,15 @@ use super::logs::{self, Logs};
 use super::packed::Packed;
 use super::room::Room;
 use super::slots::Slot;
+use crate::clock::Clock;
 
 /// What a shard knows beside its entries.
 #[derive(Debug, Default)]
 pub(super) struct Shard {
     used: usize,
     logs: Logs,
+    /// When the last charge was decided.
+    latest: Timestamp,
     /// Where the next few entries are examined.
     hand: usize,
     /// No entry can be dropped before this moment.
@@ -81,6 +84,22 @@ impl AsRef<State> for Seen<'_> {
 }
 
 impl Locked<'_> {
+    /// The time of a charge whose clock was read before the lock was taken.
+    ///
+    /// If nobody has decided here since, that is as good as having held the lock all the while. Else the clock is
+    /// read again. Either way time order is lock order.
+    #[inline]
+    pub(super) fn time(&mut self, read: Timestamp, clock: &Clock) -> Timestamp {
+        let now = if read < self.shard.latest { clock.now() } else { read };
+        self.decided_at(now);
+        now
+    }
+
+    #[inline]
+    pub(super) fn decided_at(&mut self, now: Timestamp) {
+        self.shard.latest = now;
+    }
+
     /// Where the entry of `id` is.
     #[inline]
     pub(super) fn find(&self, id: Id) -> Option<usize> {
@@ -117,47 +136,20 @@ impl Locked<'_> {
         }
     }
 
-    /// Decides a charge under a quota that has a burst: the way of nearly all requests. Whatever is more than changing
-    /// a bucket that is there already is left to others, so that this stays short.
+    /// Decides a charge to a bucket that is there already and can be dropped no earlier afterwards: the way of nearly
+    /// all requests. `None`, and nothing was done, if it takes more than that.
     #[inline(always)]
-    pub(super) fn charge_bucket(self, id: Id, quota: &Quota, cost: u32, now: Timestamp) -> Result<Decision, NoRoom> {
-        let Some(at) = self.find(id) else { return self.charge_new_bucket(None, id, quota, cost, now) };
-        let slot = &self.slots[at];
-        let Some(bucket) = slot.packed().bucket() else {
-            return self.charge_new_bucket(Some(at), id, quota, cost, now);
-        };
+    pub(super) fn charge_known_bucket(&self, id: Id, quota: &Quota, cost: u32, now: Timestamp) -> Option<Decision> {
+        let slot = &self.slots[self.find(id)?];
+        let bucket = slot.packed().bucket()?;
         let (decision, next) = Bucket::decide(quota, cost, Some(bucket), now);
         if let Some(next) = next {
             if next.full_at < bucket.full_at {
-                self.put_earlier(at, next);
-            } else {
-                // Used a little more, it can be dropped a little later: `earliest` still holds.
-                slot.set_packed(Packed::from(next));
+                return None;
             }
+            slot.set_packed(Packed::from(next));
         }
-        Ok(decision)
-    }
-
-    #[inline(never)]
-    fn charge_new_bucket(
-        mut self,
-        at: Option<usize>,
-        id: Id,
-        quota: &Quota,
-        cost: u32,
-        now: Timestamp,
-    ) -> Result<Decision, NoRoom> {
-        let (decision, next) = Bucket::decide(quota, cost, None, now);
-        if let Some(next) = next {
-            self.commit(at, Write { id, quota, change: Change::Replace(State::Bucket(next)) }, now)?;
-        }
-        Ok(decision)
-    }
-
-    #[cold]
-    #[inline(never)]
-    fn put_earlier(mut self, at: usize, bucket: Bucket) {
-        self.set(at, Packed::from(bucket));
+        Some(decision)
     }
 
     /// Makes one change.

@@ -33,16 +33,19 @@ impl Slot {
         self.0[2].store(packed.second, Relaxed);
     }
 
-    /// Asks for this entry's memory ahead of use.
+    /// Asks for the memory of this entry and of the next few ahead of use: a search that starts here rarely goes
+    /// beyond two cache lines.
     #[inline]
     pub(super) fn prefetch(&self) {
         #[cfg(target_arch = "x86_64")]
         {
             use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
-            let first: *const i8 = std::ptr::from_ref(self).cast();
-            // SAFETY: a prefetch is a hint and reads nothing that the program could see; the address is that of a
-            // live reference.
-            unsafe { _mm_prefetch::<_MM_HINT_T0>(first) };
+            let line: *const i8 = std::ptr::from_ref(self).cast();
+            // SAFETY: a prefetch is a hint that reads nothing the program could see, at any address whatever.
+            unsafe {
+                _mm_prefetch::<_MM_HINT_T0>(line);
+                _mm_prefetch::<_MM_HINT_T0>(line.wrapping_add(64));
+            }
         }
         #[cfg(not(target_arch = "x86_64"))]
         std::hint::black_box(self.tag());

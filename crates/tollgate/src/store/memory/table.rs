@@ -1,7 +1,7 @@
 //! All shards together: what the memory store and the simple door both stand on.
 //!
-//! A request locks the shards of its keys in the order of their numbers, reads the clock while it holds them (so
-//! that on each key time order is lock order), decides, makes room for everything new, and only then writes.
+//! A request locks the shards of its keys in the order of their numbers, takes its time from a clock read such that
+//! on each key time order is lock order, decides, makes room for everything new, and only then writes.
 
 use std::fmt;
 use std::hash::Hash;
@@ -107,10 +107,37 @@ impl Table {
     }
 
     /// Decides one charge.
+    #[inline(always)]
     pub(crate) fn charge(&self, id: Id, quota: &Quota, cost: u32, clock: &Clock) -> Result<Decision, Full> {
-        if quota.algorithm().has_burst() {
-            return self.charge_bucket(id, quota, cost, clock);
+        // Two ways that meet nowhere: a decision that might come from either would be moved through memory, which
+        // takes longer than all the rest.
+        match self.charge_known_bucket(id, quota, cost, clock.now(), clock) {
+            Some(decision) => Ok(decision),
+            None => self.charge_slowly(id, quota, cost, clock),
         }
+    }
+
+    /// Decides one charge if its bucket is there already. The clock was read before: that takes as long as hashing a
+    /// key, and the processor does both at once.
+    #[inline(always)]
+    pub(crate) fn charge_known_bucket(
+        &self,
+        id: Id,
+        quota: &Quota,
+        cost: u32,
+        read: Timestamp,
+        clock: &Clock,
+    ) -> Option<Decision> {
+        if !quota.algorithm().has_burst() {
+            return None;
+        }
+        let mut shard = self.lock_for(id);
+        let now = shard.time(read, clock);
+        shard.charge_known_bucket(id, quota, cost, now)
+    }
+
+    #[inline(never)]
+    pub(crate) fn charge_slowly(&self, id: Id, quota: &Quota, cost: u32, clock: &Clock) -> Result<Decision, Full> {
         match self.try_charge(id, quota, cost, clock) {
             Err(NoRoom::Log) if self.drop_logs(clock.now()) => self.try_charge(id, quota, cost, clock),
             other => other,
@@ -118,17 +145,10 @@ impl Table {
         .map_err(|lacking| Full { charge: 0, lacking })
     }
 
-    /// As `charge`, for a quota that has a burst.
-    #[inline(always)]
-    pub(crate) fn charge_bucket(&self, id: Id, quota: &Quota, cost: u32, clock: &Clock) -> Result<Decision, Full> {
-        let shard = self.lock(self.shard_of(id));
-        let now = clock.now();
-        shard.charge_bucket(id, quota, cost, now).map_err(|lacking| Full { charge: 0, lacking })
-    }
-
     fn try_charge(&self, id: Id, quota: &Quota, cost: u32, clock: &Clock) -> Result<Decision, NoRoom> {
-        let mut shard = self.lock(self.shard_of(id));
+        let mut shard = self.lock_for(id);
         let now = clock.now();
+        shard.decided_at(now);
         let at = shard.find(id);
         let (decision, change) = shard.decide(at, quota, cost, now);
         if change != Change::None {
@@ -154,6 +174,7 @@ impl Table {
     fn try_charge_all(&self, charges: &[Charge], ids: &[Id], clock: &Clock) -> Result<Vec<Decision>, Full> {
         let mut shards = self.lock_all(ids);
         let now = clock.now();
+        shards.shards.iter_mut().for_each(|(_, shard)| shard.decided_at(now));
         let seen: Vec<Seen<'_>> = ids.iter().map(|id| shards.of(*id).seen(shards.of(*id).find(*id))).collect();
         let decided = decide_all(charges, seen.iter().map(AsRef::<State>::as_ref), now);
         drop(seen);
@@ -171,7 +192,7 @@ impl Table {
 
     /// What a bucket would say to a request of cost 1, with what is left as long as nobody asks.
     pub(crate) fn peek(&self, id: Id, quota: &Quota, clock: &Clock) -> Decision {
-        let shard = self.lock(self.shard_of(id));
+        let shard = self.lock_for(id);
         let (at, now) = (shard.find(id), clock.now());
         let (untouched, _) = shard.decide(at, quota, 0, now);
         Decision { outcome: shard.decide(at, quota, 1, now).0.outcome, ..untouched }
@@ -179,12 +200,12 @@ impl Table {
 
     /// Forgets a bucket; false when it was as if never used.
     pub(crate) fn reset(&self, id: Id, quota: &Quota, clock: &Clock) -> bool {
-        self.lock(self.shard_of(id)).reset(id, quota, clock.now())
+        self.lock_for(id).reset(id, quota, clock.now())
     }
 
     /// Gives a slot of a `concurrency` quota back.
     pub(crate) fn release(&self, id: Id, quota: &Quota, hold: Hold, clock: &Clock) -> bool {
-        self.lock(self.shard_of(id)).release(id, quota, hold, clock.now())
+        self.lock_for(id).release(id, quota, hold, clock.now())
     }
 
     /// Drops every log that no longer counts; whether there were any.
@@ -196,7 +217,7 @@ impl Table {
             return false;
         }
         self.search_logs_at.store((now + Self::SEARCH_LOGS_EVERY).as_micros(), Relaxed);
-        (0..self.shards.len()).map(|shard| self.lock(shard).drop_logs(now)).sum::<usize>() > 0
+        (0..self.shards.len()).map(|shard| self.lock(shard, self.slots_of(shard)).drop_logs(now)).sum::<usize>() > 0
     }
 
     #[inline]
@@ -210,9 +231,18 @@ impl Table {
         &self.slots[shard * self.slots_per_shard..][..self.slots_per_shard]
     }
 
+    /// Locks the shard of `id`. The memory of its entry is on its way in the meantime.
     #[inline]
-    fn lock(&self, shard: usize) -> Locked<'_> {
-        Locked { shard: self.shards[shard].0.lock(), slots: self.slots_of(shard), room: &self.room, calm: self.calm }
+    fn lock_for(&self, id: Id) -> Locked<'_> {
+        let shard = self.shard_of(id);
+        let slots = self.slots_of(shard);
+        slots[home(id, slots.len())].prefetch();
+        self.lock(shard, slots)
+    }
+
+    #[inline]
+    fn lock<'t>(&'t self, shard: usize, slots: &'t [Slot]) -> Locked<'t> {
+        Locked { shard: self.shards[shard].0.lock(), slots, room: &self.room, calm: self.calm }
     }
 
     fn lock_all(&self, ids: &[Id]) -> LockedShards<'_> {
@@ -220,7 +250,8 @@ impl Table {
         // Everybody locks in this order, so nobody waits in a circle.
         numbers.sort_unstable();
         numbers.dedup();
-        LockedShards { table: self, shards: numbers.into_iter().map(|shard| (shard, self.lock(shard))).collect() }
+        let lock = |shard| (shard, self.lock(shard, self.slots_of(shard)));
+        LockedShards { table: self, shards: numbers.into_iter().map(lock).collect() }
     }
 }
 
