@@ -6,11 +6,13 @@
 mod bucket;
 mod fixed_window;
 mod log;
+mod receipt;
 mod sliding_counter;
 
 pub use bucket::Bucket;
 pub use fixed_window::Window;
 pub use log::{Entry, Log};
+pub use receipt::Receipt;
 pub use sliding_counter::Counter;
 
 use crate::decision::{Decision, Hold};

@@ -23,11 +23,12 @@ mod rule_spec;
 mod time;
 mod verdict;
 
-pub use algorithm::{Bucket, Change, Counter, Entry, Log, State, Window, decide};
+pub use algorithm::{Bucket, Change, Counter, Entry, Log, Receipt, State, Window, decide};
 pub use decision::{Decision, Hold, Outcome};
 pub use headers::{HeaderStyle, limit_headers, retry_after_seconds};
 pub use key::{Key, KeyError, KeyTemplate};
 pub use limit::{Limit, LimitError, parse_count, parse_span};
+pub use pace::Refill;
 pub use pattern::Pattern;
 pub use policy::{Charge, Policy, PolicyError, Requirement};
 pub use quota::{Algorithm, Quota, QuotaBuilder, QuotaError};

@@ -22,6 +22,21 @@ impl Exact {
     }
 }
 
+/// The numbers of a bucket, for those that decide elsewhere (a script inside the store). All are below 2^53.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Refill {
+    /// One token lasts so many whole microseconds
+    pub token_whole: u64,
+    /// and this many parts of one.
+    pub token_part: u64,
+    /// How many parts make a microsecond.
+    pub denominator: u64,
+    /// The whole bucket lasts so many whole microseconds
+    pub full_whole: u64,
+    /// and this many parts of one.
+    pub full_part: u64,
+}
+
 /// How long tokens last at this rate, and how long a whole bucket does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Pace {
@@ -64,6 +79,16 @@ impl Pace {
     /// How long the whole bucket lasts: its debt when empty.
     pub(crate) const fn full(&self) -> Exact {
         self.full
+    }
+
+    pub(crate) const fn refill(&self) -> Refill {
+        Refill {
+            token_whole: self.token.whole,
+            token_part: self.token.part,
+            denominator: self.denominator,
+            full_whole: self.full.whole,
+            full_part: self.full.part,
+        }
     }
 
     /// How many parts make a microsecond.

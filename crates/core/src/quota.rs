@@ -5,7 +5,7 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-use crate::pace::Pace;
+use crate::pace::{Pace, Refill};
 use crate::time::{EXACT, Span};
 
 /// How admitted requests are counted. The names are those of the rules file.
@@ -189,6 +189,11 @@ impl Quota {
             Algorithm::SlidingWindowCounter => Span::from_micros(2 * self.period.as_micros()),
             Algorithm::FixedWindow | Algorithm::SlidingWindowLog | Algorithm::Concurrency => self.period,
         }
+    }
+
+    /// The numbers of the bucket; `None` for an algorithm that has none.
+    pub const fn refill(&self) -> Option<Refill> {
+        if self.algorithm.has_burst() { Some(self.pace.refill()) } else { None }
     }
 
     pub(crate) const fn pace(&self) -> &Pace {

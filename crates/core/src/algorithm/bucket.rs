@@ -32,7 +32,15 @@ impl Bucket {
         }
     }
 
-    fn after(now: Timestamp, debt: Exact) -> Bucket {
+    /// What is missing at `now`, which is not after `full_at`.
+    #[inline(always)]
+    pub(super) fn debt(&self, pace: &Pace, now: Timestamp) -> Exact {
+        // A rate that changed has another denominator: less than a microsecond, rounded against the client.
+        let part = u64::from(self.part).min(pace.denominator() - 1);
+        Exact { whole: self.full_at.since(now).as_micros(), part }
+    }
+
+    pub(super) fn after(now: Timestamp, debt: Exact) -> Bucket {
         Bucket { full_at: now + Span::from_micros(debt.whole), part: debt.part as u32 }
     }
 }
@@ -40,11 +48,7 @@ impl Bucket {
 #[inline(always)]
 fn decide(quota: &Quota, pace: &Pace, cost: u32, state: Option<Bucket>, now: Timestamp) -> (Decision, Option<Bucket>) {
     let debt = match state {
-        Some(bucket) if bucket.full_at >= now => Exact {
-            whole: bucket.full_at.since(now).as_micros(),
-            // A rate that changed has another denominator: less than a microsecond, rounded against the client.
-            part: u64::from(bucket.part).min(pace.denominator() - 1),
-        },
+        Some(bucket) if bucket.full_at >= now => bucket.debt(pace, now),
         _ => Exact::ZERO,
     };
     if cost > quota.limit() {

@@ -25,6 +25,15 @@ pub struct Log {
     total: u64,
 }
 
+/// A log of these entries, which are in the order of their holds.
+impl FromIterator<Entry> for Log {
+    fn from_iter<I: IntoIterator<Item = Entry>>(entries: I) -> Log {
+        let entries: VecDeque<Entry> = entries.into_iter().collect();
+        let total = entries.iter().map(|entry| u64::from(entry.cost)).sum();
+        Log { entries, total }
+    }
+}
+
 impl Log {
     /// When the newest entry was admitted.
     pub fn last(&self) -> Option<Timestamp> {
@@ -34,6 +43,11 @@ impl Log {
     /// The entries, oldest first.
     pub fn entries(&self) -> impl Iterator<Item = &Entry> {
         self.entries.iter()
+    }
+
+    /// The sum of all costs.
+    pub fn total(&self) -> u64 {
+        self.total
     }
 
     /// What the log takes in memory, for stores that bound it.
@@ -68,14 +82,20 @@ impl Log {
     }
 
     pub(super) fn release(&mut self, hold: Hold) -> bool {
-        match self.entries.binary_search_by_key(&hold, |entry| entry.hold) {
-            Ok(index) => {
-                self.total -= u64::from(self.entries[index].cost);
-                self.entries.remove(index);
-                true
-            }
-            Err(_) => false,
+        self.reduce(hold, u32::MAX)
+    }
+
+    /// Takes `cost` off an entry, and the entry away when nothing is left of it.
+    pub(super) fn reduce(&mut self, hold: Hold, cost: u32) -> bool {
+        let Ok(index) = self.entries.binary_search_by_key(&hold, |entry| entry.hold) else { return false };
+        let entry = &mut self.entries[index];
+        let taken = cost.min(entry.cost);
+        entry.cost -= taken;
+        self.total -= u64::from(taken);
+        if entry.cost == 0 {
+            self.entries.remove(index);
         }
+        true
     }
 
     fn next_nth(&self, at: Timestamp) -> u32 {
@@ -121,7 +141,8 @@ pub(super) fn decide(quota: &Quota, cost: u32, log: Option<&Log>, now: Timestamp
     let mut rebased = log.clone();
     rebased.rebase(now);
     match decide_in_order(quota, cost, &rebased, now) {
-        (decision, Change::None) if cost > 0 => (decision, Change::Rebase(now)),
+        // As everywhere, what only looks or can never pass leaves no trace.
+        (decision, Change::None) if (1..=quota.limit()).contains(&cost) => (decision, Change::Rebase(now)),
         (decision, Change::None) => (decision, Change::None),
         (decision, change) => {
             let mut state = super::State::Log(rebased);

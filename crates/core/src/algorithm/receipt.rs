@@ -1,0 +1,105 @@
+//! Giving back what an admitted charge took.
+//!
+//! Rules of one request may live on different nodes: each is charged, and where another one denied, the charge is
+//! given back. Whatever happened in between, nothing is minted: the key never has more left than if the charge had
+//! not been made. Beyond that,
+//! - windows, counters and logs have exactly that much left, as long as the charged window still counts;
+//! - a bucket has exactly that much left if it owed nothing else when it was charged, or if no time has passed.
+//!   Otherwise it misses at most what it refilled between charge and refund: all of that may have gone into this
+//!   charge, and the state cannot tell.
+//!
+//! This holds under one quota and a clock that does not jump. After a jump, or when the state was reset or replaced, a
+//! refund gives back at most the cost, and nothing where the charge can no longer be found.
+
+use super::{Bucket, Counter, State, Window, decide};
+use crate::decision::Hold;
+use crate::pace::Exact;
+use crate::quota::Quota;
+use crate::time::Timestamp;
+
+/// What a refund has to know of the charge that it takes back.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Receipt {
+    /// What it cost.
+    pub cost: u32,
+    /// Where it was booked: when it was charged, or the start of the window in which it counts.
+    pub at: Timestamp,
+    /// Tells entries of one microsecond in a log apart; 0 for everything else.
+    pub nth: u32,
+}
+
+impl Receipt {
+    /// The receipt of a charge on `state` at `now`; `None` when it takes nothing: denied, or a peek.
+    ///
+    /// ```
+    /// use tollgate_core::{Quota, Receipt, State, Timestamp, decide};
+    ///
+    /// let quota = Quota::per_second(1).burst(2).build()?;
+    /// let now = Timestamp::from_micros(1_700_000_000_000_000);
+    /// let mut state = State::Fresh;
+    /// let receipt = Receipt::of(&quota, 2, &state, now).expect("it passes");
+    /// state.apply(decide(&quota, 2, &state, now).1);
+    /// assert!(state.refund(&quota, receipt, now));
+    /// assert_eq!(state, State::Fresh);
+    /// # Ok::<(), tollgate_core::QuotaError>(())
+    /// ```
+    pub fn of(quota: &Quota, cost: u32, state: &State, now: Timestamp) -> Option<Receipt> {
+        let (decision, change) = decide(quota, cost, state, now);
+        if cost == 0 || !decision.is_allowed() {
+            return None;
+        }
+        let (at, nth) = match change {
+            super::Change::Replace(State::Window(window)) => (window.start, 0),
+            super::Change::Replace(State::Counter(counter)) => (counter.start, 0),
+            _ => (now, decision.hold.map_or(0, |hold| hold.nth)),
+        };
+        Some(Receipt { cost, at, nth })
+    }
+}
+
+impl State {
+    /// Gives back what the charge of `receipt` took; false when nothing of it is left. To be called at most once for
+    /// a receipt.
+    pub fn refund(&mut self, quota: &Quota, receipt: Receipt, now: Timestamp) -> bool {
+        let Receipt { cost, at, nth } = receipt;
+        let refunded = match self {
+            State::Log(log) => {
+                let found = log.reduce(Hold { at, nth }, cost);
+                if log.last().is_none() {
+                    *self = State::Fresh;
+                }
+                return found;
+            }
+            State::Bucket(bucket) if bucket.full_at >= now => match refill(quota, *bucket, receipt, now) {
+                Some(bucket) => State::Bucket(bucket),
+                None => return false,
+            },
+            State::Window(window) if window.start == at => {
+                State::Window(Window { admitted: window.admitted.saturating_sub(cost), ..*window })
+            }
+            State::Counter(counter) if counter.start == at => {
+                State::Counter(Counter { current: counter.current.saturating_sub(cost), ..*counter })
+            }
+            State::Counter(counter) if counter.start == at + quota.period() => {
+                State::Counter(Counter { previous: counter.previous.saturating_sub(cost), ..*counter })
+            }
+            _ => return false,
+        };
+        let is_empty = matches!(refunded, State::Window(Window { admitted: 0, .. }));
+        *self = if is_empty || refunded.until(quota) <= now { State::Fresh } else { refunded };
+        true
+    }
+}
+
+/// The bucket with what is surely left of the charge put back; `None` when nothing is.
+fn refill(quota: &Quota, bucket: Bucket, receipt: Receipt, now: Timestamp) -> Option<Bucket> {
+    let pace = quota.pace();
+    let taken = pace.lasting(receipt.cost.min(quota.limit()));
+    let refilled = Exact { whole: now.since(receipt.at).as_micros(), part: 0 };
+    if taken <= refilled {
+        return None;
+    }
+    let (credit, debt) = (pace.sub(taken, refilled), bucket.debt(pace, now));
+    let left = if debt <= credit { Exact::ZERO } else { pace.sub(debt, credit) };
+    Some(Bucket::after(now, left))
+}
