@@ -7,7 +7,7 @@
 use crate::time::{EXACT, Span};
 
 /// `whole + part / denominator` microseconds, the denominator being that of the [`Pace`] it belongs to.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct Exact {
     pub(crate) whole: u64,
     pub(crate) part: u64,
@@ -38,7 +38,7 @@ pub struct Refill {
 }
 
 /// How long tokens last at this rate, and how long a whole bucket does.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Pace {
     token: Exact,
     denominator: u64,

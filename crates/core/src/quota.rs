@@ -83,7 +83,7 @@ impl fmt::Display for Algorithm {
 /// assert_eq!(window.to_string(), "600/min fixed_window");
 /// # Ok::<(), tollgate_core::QuotaError>(())
 /// ```
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Quota {
     algorithm: Algorithm,
     count: u32,

@@ -14,7 +14,7 @@
 use super::{Bucket, Counter, State, Window, decide};
 use crate::decision::Hold;
 use crate::pace::Exact;
-use crate::quota::Quota;
+use crate::quota::{Algorithm, Quota};
 use crate::time::Timestamp;
 
 /// What a refund has to know of the charge that it takes back.
@@ -62,26 +62,33 @@ impl State {
     /// a receipt.
     pub fn refund(&mut self, quota: &Quota, receipt: Receipt, now: Timestamp) -> bool {
         let Receipt { cost, at, nth } = receipt;
+        let algorithm = quota.algorithm();
         let refunded = match self {
-            State::Log(log) => {
+            State::Log(log) if algorithm.keeps_log() => {
                 let found = log.reduce(Hold { at, nth }, cost);
                 if log.last().is_none() {
                     *self = State::Fresh;
                 }
                 return found;
             }
-            State::Bucket(bucket) if bucket.full_at >= now => match refill(quota, *bucket, receipt, now) {
-                Some(bucket) => State::Bucket(bucket),
-                None => return false,
-            },
-            State::Window(window) if window.start == at => {
+            State::Bucket(bucket) if algorithm.has_burst() && bucket.full_at >= now => {
+                match refill(quota, *bucket, receipt, now) {
+                    Some(bucket) => State::Bucket(bucket),
+                    None => return false,
+                }
+            }
+            State::Window(window) if algorithm == Algorithm::FixedWindow && window.start == at => {
                 State::Window(Window { admitted: window.admitted.saturating_sub(cost), ..*window })
             }
-            State::Counter(counter) if counter.start == at => {
-                State::Counter(Counter { current: counter.current.saturating_sub(cost), ..*counter })
-            }
-            State::Counter(counter) if counter.start == at + quota.period() => {
-                State::Counter(Counter { previous: counter.previous.saturating_sub(cost), ..*counter })
+            State::Counter(counter) if algorithm == Algorithm::SlidingWindowCounter => {
+                let Counter { start, current, previous } = *counter;
+                if start == at {
+                    State::Counter(Counter { current: current.saturating_sub(cost), ..*counter })
+                } else if start == at + quota.period() {
+                    State::Counter(Counter { previous: previous.saturating_sub(cost), ..*counter })
+                } else {
+                    return false;
+                }
             }
             _ => return false,
         };
