@@ -20,3 +20,12 @@ pub use tollgate_core::{
     LimitError, Outcome, Policy, PolicyError, Quota, QuotaBuilder, QuotaError, Request, Row, Rule, RuleError, RuleSpec,
     Source, Span, Timestamp, Verdict, limit_headers, parse_span, retry_after_seconds,
 };
+
+/// For tests that run the scripts as they are; no part of the API.
+#[cfg(feature = "redis")]
+#[doc(hidden)]
+pub mod redis_wire {
+    pub use crate::store::redis::{
+        Batch, CHARGE, Call, REFUND, RELEASE, Reply, ReplyError, Script, read_log, read_string, state_key,
+    };
+}

@@ -1,6 +1,8 @@
 //! Where state lives. A store decides all charges of a request together, on its own clock.
 
 mod memory;
+#[cfg(feature = "redis")]
+pub(crate) mod redis;
 
 pub use memory::MemoryStore;
 pub(crate) use memory::{Id, Table};

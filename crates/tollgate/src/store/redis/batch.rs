@@ -1,0 +1,207 @@
+//! Many requests in one call.
+//!
+//! The script charges what passes and returns the time, how many passed, and each state as it was before;
+//! [`Batch::answer`] then decides again with [`decide_all`] from that state at that time. So replies are small, and
+//! answers are those of the core, to the bit.
+
+use std::collections::HashMap;
+
+use redis::Value;
+use tollgate_core::{Charge, Decision, State, Timestamp, decide_all};
+
+use super::msgpack;
+use super::script::{Call, Quotas, time};
+use super::stored::{read_log, read_string, state_key};
+
+/// Requests that are decided in one call.
+#[derive(Debug, Default)]
+pub struct Batch {
+    entries: Vec<Requests>,
+    /// Keys of strings and of logs, each in the order of their first use.
+    strings: Vec<String>,
+    logs: Vec<String>,
+    places: HashMap<String, Place>,
+    quotas: Quotas,
+}
+
+#[derive(Debug)]
+struct Requests {
+    charges: Vec<Charge>,
+    places: Vec<Place>,
+    count: u32,
+}
+
+/// Where a state is among the keys, and the quota by which it is charged.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Place {
+    is_log: bool,
+    index: usize,
+    quota: usize,
+}
+
+impl Batch {
+    /// Whether these charges may join: in one call a key is charged by one quota only. It is not while requests under
+    /// old rules and new ones meet; then this batch goes first.
+    pub fn takes(&self, charges: &[Charge]) -> bool {
+        charges.iter().all(|charge| {
+            let place = self.places.get(&state_key(&charge.rule.name, &charge.key));
+            place.is_none_or(|place| self.quotas.list[place.quota] == charge.rule.quota)
+        })
+    }
+
+    /// Adds `count` requests that are alike. All charges of a request have different keys (a rule applies once), and
+    /// [`Batch::takes`] them.
+    pub fn push(&mut self, charges: Vec<Charge>, count: u32) {
+        let places = charges.iter().map(|charge| self.place(charge)).collect();
+        self.entries.push(Requests { charges, places, count });
+    }
+
+    fn place(&mut self, charge: &Charge) -> Place {
+        let key = state_key(&charge.rule.name, &charge.key);
+        if let Some(place) = self.places.get(&key) {
+            debug_assert_eq!(self.quotas.list[place.quota], charge.rule.quota, "two quotas for {key}");
+            return *place;
+        }
+        let is_log = charge.rule.quota.algorithm().keeps_log();
+        let keys = if is_log { &mut self.logs } else { &mut self.strings };
+        let place = Place { is_log, index: keys.len(), quota: self.quotas.position(&charge.rule.quota) - 1 };
+        keys.push(key.clone());
+        self.places.insert(key, place);
+        place
+    }
+
+    /// What to send. `now` is for replay and tests; without it the server's clock is used.
+    pub fn call(&self, now: Option<Timestamp>) -> Call {
+        let mut numbers = vec![self.strings.len() as i64];
+        self.quotas.write(&mut numbers);
+        for entry in &self.entries {
+            numbers.extend([i64::from(entry.count), entry.charges.len() as i64]);
+            for (charge, place) in entry.charges.iter().zip(&entry.places) {
+                let quota = place.quota as i64 + 1;
+                let quota = if charge.rule.is_enforced() { quota } else { -quota };
+                numbers.extend([self.position(*place) as i64 + 1, quota, i64::from(charge.cost)]);
+            }
+        }
+        let keys = self.strings.iter().chain(&self.logs).cloned().collect();
+        Call { keys, arguments: vec![time(now), msgpack::integers(&numbers)] }
+    }
+
+    fn position(&self, place: Place) -> usize {
+        if place.is_log { self.strings.len() + place.index } else { place.index }
+    }
+
+    /// The decisions for every request of every entry, in the order in which they were added.
+    pub fn answer(&self, reply: &Reply) -> Result<Vec<Vec<Vec<Decision>>>, ReplyError> {
+        let keys = self.strings.len() + self.logs.len();
+        if reply.states.len() != keys || reply.granted.len() != self.entries.len() {
+            return Err(ReplyError::Shape(format!(
+                "{} states and {} entries were asked, {} and {} answered",
+                keys,
+                self.entries.len(),
+                reply.states.len(),
+                reply.granted.len()
+            )));
+        }
+        let stored = reply.states.iter().enumerate();
+        let mut states: Vec<State> = stored
+            .map(|(index, state)| match state {
+                Some(bytes) if index < self.strings.len() => read_string(bytes),
+                Some(bytes) => read_log(bytes),
+                None => State::Fresh,
+            })
+            .collect();
+        let replayed = self.entries.iter().zip(&reply.granted).enumerate();
+        replayed
+            .map(|(position, (entry, granted))| {
+                let positions: Vec<usize> = entry.places.iter().map(|place| self.position(*place)).collect();
+                let (answers, passed) = entry.replay(&positions, &mut states, reply.now);
+                if passed != *granted {
+                    return Err(ReplyError::Disagrees { entry: position, granted: *granted, decided: passed });
+                }
+                Ok(answers)
+            })
+            .collect()
+    }
+}
+
+impl Requests {
+    /// Decides each of the requests, and counts those that passed.
+    fn replay(&self, positions: &[usize], states: &mut [State], now: Timestamp) -> (Vec<Vec<Decision>>, u32) {
+        let mut answers: Vec<Vec<Decision>> = Vec::with_capacity(self.count as usize);
+        let mut passed = 0;
+        while answers.len() < self.count as usize {
+            let decided = decide_all(&self.charges, positions.iter().map(|position| &states[*position]), now);
+            let denies = |(charge, decision): (&Charge, &Decision)| charge.rule.is_enforced() && !decision.is_allowed();
+            let (decisions, changes): (Vec<Decision>, Vec<_>) = decided.into_iter().unzip();
+            let is_denied = self.charges.iter().zip(&decisions).any(denies);
+            for (position, change) in positions.iter().zip(changes) {
+                states[*position].apply(change);
+            }
+            if is_denied {
+                // What is denied is denied alike from here on.
+                answers.resize(self.count as usize, decisions);
+            } else {
+                passed += 1;
+                answers.push(decisions);
+            }
+        }
+        (answers, passed)
+    }
+}
+
+/// What the charge script returns.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Reply {
+    /// The time at which everything was decided.
+    pub now: Timestamp,
+    /// How many requests of each entry passed.
+    pub granted: Vec<u32>,
+    /// The state of each key before the call, as stored.
+    pub states: Vec<Option<Vec<u8>>>,
+}
+
+/// A reply that cannot be used. What was charged stays charged.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum ReplyError {
+    /// Not what the script returns.
+    #[error("the store's script returned something else than this version of Tollgate expects: {0}")]
+    Shape(String),
+    /// The script let another number pass than the core does. They are twins, so this is a bug in one of them.
+    #[error(
+        "entry {entry}: the script let {granted} requests pass and the core {decided}; please report this as a bug"
+    )]
+    Disagrees {
+        /// Which entry of the batch.
+        entry: usize,
+        /// By the script.
+        granted: u32,
+        /// By the core.
+        decided: u32,
+    },
+}
+
+impl TryFrom<Value> for Reply {
+    type Error = ReplyError;
+
+    fn try_from(value: Value) -> Result<Reply, ReplyError> {
+        let shape = |value: &dyn std::fmt::Debug| ReplyError::Shape(format!("{value:?}"));
+        let Value::Array(parts) = value else { return Err(shape(&value)) };
+        let [Value::Int(now), Value::Array(granted), Value::Array(states)] = parts.as_slice() else {
+            return Err(shape(&parts));
+        };
+        let number = |value: &Value| match value {
+            Value::Int(number) => u32::try_from(*number).map_err(|_| shape(value)),
+            other => Err(shape(other)),
+        };
+        let state = |value: &Value| match value {
+            Value::BulkString(bytes) => Ok(Some(bytes.clone())),
+            Value::Nil => Ok(None),
+            other => Err(shape(other)),
+        };
+        Ok(Reply {
+            now: Timestamp::from_micros(u64::try_from(*now).map_err(|_| shape(now))?),
+            granted: granted.iter().map(number).collect::<Result<_, _>>()?,
+            states: states.iter().map(state).collect::<Result<_, _>>()?,
+        })
+    }
+}

@@ -1,0 +1,85 @@
+-- Decides many requests in one call, and writes each state that changed once. The twin of verdict.rs.
+--
+-- KEYS: one per state; those that are strings first, then those that are logs.
+-- ARGV[1]: the time in microseconds, or "" for the server's.
+-- ARGV[2]: MessagePack, an array of integers: how many of the keys are strings, the quotas (see quotas.lua), then
+--   entries up to the end. An entry is `count` equal requests: count, how many charges, and for each charge
+--   its key, its quota (negative when the rule only watches) and its cost. A request charges a key once, and within
+--   a call a key is always charged by the same quota.
+-- Returns {now, granted, states}: how many requests of each entry passed, the first ones, and each key's state before
+--   the call. From these `decide` in Rust gives every answer, so answers are equal to the bit and the reply is small.
+--
+-- Equal requests at the same moment are one sum: as many pass as fit into what is left, and the rest writes nothing.
+-- A rule that only watches takes as many of those that passed as fit into its own. The only trace of a denial is the
+-- repair of a clock that jumped.
+
+local now = time(ARGV[1])
+local batch = cmsgpack.unpack(ARGV[2])
+local strings = batch[1]
+local quotas, at = read_quotas(batch, 2)
+local states = strings > 0 and call("MGET", unpack(KEYS, 1, strings)) or {}
+local current, ends, granted = {}, {}, {}
+-- For each charge of a request five things: how many of it pass, and what `view` returns beside.
+local seen = { 0, 0, 0, 0, 0 }
+
+local size = #batch
+while at < size do
+  local count, charges = batch[at], batch[at + 1]
+  local first, passed = at + 2, count
+  at = first
+  for i = 1, 5 * charges, 5 do
+    local key, quota, cost = batch[at], batch[at + 1], batch[at + 2]
+    at = at + 3
+    local law = quotas[quota > 0 and quota or -quota]
+    local state = current[key]
+    if state == nil then
+      state = states[key]
+      if law.is_log then
+        state = law.open(KEYS[key], now)
+        current[key] = state
+      end
+    end
+    local fits = count
+    if cost > law.limit then
+      fits = 0
+    elseif cost > 0 then
+      fits, seen[i + 1], seen[i + 2], seen[i + 3], seen[i + 4] = law.view(state, now, cost, count)
+    end
+    seen[i] = fits
+    if quota > 0 and fits < passed then
+      passed = fits
+    end
+  end
+  granted[#granted + 1] = passed
+
+  for i = 1, 5 * charges, 5 do
+    local key, quota, cost = batch[first], batch[first + 1], batch[first + 2]
+    first = first + 3
+    local law = quotas[quota > 0 and quota or -quota]
+    if cost > 0 and cost <= law.limit then
+      local fits, jumped = seen[i], seen[i + 1]
+      local taken = fits < passed and fits or passed
+      if taken > 0 or (fits == 0 and jumped) then
+        current[key], ends[key] = law.charge(now, taken * cost, seen[i + 2], seen[i + 3], seen[i + 4])
+      end
+      if law.is_log and fits < count then
+        law.denied(current[key], cost)
+      end
+    end
+  end
+end
+
+for key = 1, strings do
+  local state = current[key]
+  if state then
+    call("PSETEX", KEYS[key], ttl(now, ends[key]), state)
+  end
+end
+for key = strings + 1, #KEYS do
+  local state = current[key]
+  states[key] = state.law.digest(state)
+  if state.changed then
+    state.law.store(state, now)
+  end
+end
+return { now, granted, states }

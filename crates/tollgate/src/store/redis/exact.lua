@@ -1,0 +1,37 @@
+-- What all other files use; the first of every script.
+--
+-- Numbers are doubles, so integers are exact below EXACT only; Quota::new in Rust proves that nothing gets there.
+-- floor(a / b) is the exact quotient whenever a + b < EXACT: the nearest double of a / b cannot reach the next
+-- integer, which is at least 1 / b away. Numbers become text by format("%d"), which prints all 64 bits and drops a
+-- fraction; tostring and .. would round to 14 digits.
+
+local EXACT = 9007199254740992
+local floor, format, byte, find = math.floor, string.format, string.byte, string.find
+local pack_bytes, unpack_bytes = struct.pack, struct.unpack
+local call = redis.call
+
+-- The time in microseconds: as given, or the server's.
+local function time(given)
+  if given ~= "" then
+    return given + 0
+  end
+  local clock = call("TIME")
+  return clock[1] * 1000000 + clock[2]
+end
+
+-- Milliseconds from `now` until `ends`, rounded up so that no state is forgotten early.
+local function ttl(now, ends)
+  local ms = (ends - now + 999) / 1000
+  return format("%d", ms > 1 and ms or 1)
+end
+
+-- The numbers of a state that is `length` bytes long: the letter `kind`, 7 bytes of microseconds, and 4 bytes for each
+-- other; nil when it is something else.
+local function read(value, kind, length)
+  if #value == length and byte(value) == kind then
+    local at, first, second = unpack_bytes(length == 12 and ">I7I4" or ">I7I4I4", value, 2)
+    if at < EXACT then
+      return at, first, length == 16 and second or 0
+    end
+  end
+end

@@ -1,0 +1,22 @@
+-- read_quotas(batch, at): `batch[at]` says how many, then for each follow its algorithm and numbers:
+--   1 bucket: limit, token_whole, token_part, denominator, full_whole, full_part
+--   2 fixed_window, 3 sliding_window_counter, 4 sliding_window_log, 5 concurrency: limit, period
+-- Returns their laws and the position after them.
+
+local function read_quotas(batch, at)
+  local quotas = {}
+  local count = batch[at]
+  at = at + 1
+  for i = 1, count do
+    local algorithm, limit, period = batch[at], batch[at + 1], batch[at + 2]
+    if algorithm == 1 then
+      quotas[i] = bucket(limit, unpack(batch, at + 2, at + 6))
+      at = at + 7
+    else
+      local law = (algorithm == 2 and fixed_window) or (algorithm == 3 and sliding_counter) or log
+      quotas[i] = law(limit, period, algorithm == 5)
+      at = at + 3
+    end
+  end
+  return quotas, at
+end

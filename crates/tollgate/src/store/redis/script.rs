@@ -1,0 +1,161 @@
+//! The scripts and how they are called. Nothing here knows a connection.
+
+use std::collections::HashMap;
+use std::sync::LazyLock;
+
+use redis::Cmd;
+use tollgate_core::{Algorithm, Hold, Quota, Receipt, Refill, Timestamp};
+
+use super::msgpack;
+
+/// Decides charges: see `charge.lua`.
+pub static CHARGE: LazyLock<Script> = LazyLock::new(|| {
+    Script::new(&[
+        include_str!("exact.lua"),
+        include_str!("bucket.lua"),
+        include_str!("fixed_window.lua"),
+        include_str!("sliding_counter.lua"),
+        include_str!("log.lua"),
+        include_str!("quotas.lua"),
+        include_str!("charge.lua"),
+    ])
+});
+
+/// Gives back what charges took: see `refund.lua`.
+pub static REFUND: LazyLock<Script> = LazyLock::new(|| {
+    Script::new(&[
+        include_str!("exact.lua"),
+        include_str!("bucket.lua"),
+        include_str!("fixed_window.lua"),
+        include_str!("sliding_counter.lua"),
+        include_str!("log.lua"),
+        include_str!("reduce.lua"),
+        include_str!("quotas.lua"),
+        include_str!("refund.lua"),
+    ])
+});
+
+/// Gives a `concurrency` slot back: see `release.lua`.
+pub static RELEASE: LazyLock<Script> = LazyLock::new(|| {
+    Script::new(&[
+        include_str!("exact.lua"),
+        include_str!("log.lua"),
+        include_str!("reduce.lua"),
+        include_str!("release.lua"),
+    ])
+});
+
+/// A script put together from its files.
+#[derive(Debug)]
+pub struct Script {
+    source: String,
+    sha: String,
+}
+
+impl Script {
+    fn new(files: &[&str]) -> Script {
+        let source = files.concat();
+        let sha = redis::Script::new(&source).get_hash().to_string();
+        Script { source, sha }
+    }
+
+    /// The text, for `SCRIPT LOAD`.
+    pub fn source(&self) -> &str {
+        &self.source
+    }
+
+    /// Runs it by its hash. A server that does not know it (restarted, promoted, flushed) answers `NOSCRIPT`, and
+    /// the same call by [`Script::eval`] runs and teaches it.
+    pub fn evalsha(&self, call: &Call) -> Cmd {
+        call.command("EVALSHA", &self.sha)
+    }
+
+    /// Runs it by its text.
+    pub fn eval(&self, call: &Call) -> Cmd {
+        call.command("EVAL", &self.source)
+    }
+}
+
+/// The keys and arguments of one call, all keys in one slot.
+#[derive(Clone, Debug)]
+pub struct Call {
+    /// The `KEYS` of the script.
+    pub keys: Vec<String>,
+    /// Its `ARGV`.
+    pub arguments: Vec<Vec<u8>>,
+}
+
+impl Call {
+    /// Gives the slot of `hold` back. `now` is for replay and tests; without it the server's clock is used.
+    pub fn release(key: String, quota: &Quota, hold: Hold, now: Option<Timestamp>) -> Call {
+        let numbers = [quota.period().as_micros(), hold.at.as_micros(), u64::from(hold.nth)];
+        let numbers = numbers.iter().map(|number| number.to_string().into_bytes());
+        Call { keys: vec![key], arguments: std::iter::once(time(now)).chain(numbers).collect() }
+    }
+
+    /// Gives back what was charged to these keys.
+    pub fn refund<'q>(refunds: impl IntoIterator<Item = (String, &'q Quota, Receipt)>, now: Option<Timestamp>) -> Call {
+        let (mut quotas, mut numbers, mut keys) = (Quotas::default(), Vec::new(), Vec::new());
+        for (key, quota, Receipt { cost, at, nth }) in refunds {
+            keys.push(key);
+            let quota = quotas.position(quota) as i64;
+            numbers.extend([keys.len() as i64, quota, i64::from(cost), at.as_micros() as i64, i64::from(nth)]);
+        }
+        let mut all = Vec::new();
+        quotas.write(&mut all);
+        all.append(&mut numbers);
+        Call { keys, arguments: vec![time(now), msgpack::integers(&all)] }
+    }
+
+    fn command(&self, name: &str, script: &str) -> Cmd {
+        let mut command = redis::cmd(name);
+        command.arg(script).arg(self.keys.len()).arg(&self.keys);
+        for argument in &self.arguments {
+            command.arg(argument.as_slice());
+        }
+        command
+    }
+}
+
+/// The quotas of a call, each once.
+#[derive(Debug, Default)]
+pub(super) struct Quotas {
+    pub(super) list: Vec<Quota>,
+    positions: HashMap<Quota, usize>,
+}
+
+impl Quotas {
+    /// Counted from 1, as Lua does.
+    pub(super) fn position(&mut self, quota: &Quota) -> usize {
+        *self.positions.entry(*quota).or_insert_with(|| {
+            self.list.push(*quota);
+            self.list.len()
+        })
+    }
+
+    /// As `quotas.lua` reads them.
+    pub(super) fn write(&self, out: &mut Vec<i64>) {
+        out.push(self.list.len() as i64);
+        for quota in &self.list {
+            let code = match quota.algorithm() {
+                Algorithm::TokenBucket | Algorithm::Gcra | Algorithm::LeakyBucket => 1,
+                Algorithm::FixedWindow => 2,
+                Algorithm::SlidingWindowCounter => 3,
+                Algorithm::SlidingWindowLog => 4,
+                Algorithm::Concurrency => 5,
+            };
+            out.extend([code, i64::from(quota.limit())]);
+            match quota.refill() {
+                Some(Refill { token_whole, token_part, denominator, full_whole, full_part }) => {
+                    let numbers = [token_whole, token_part, denominator, full_whole, full_part];
+                    out.extend(numbers.map(|number| number as i64));
+                }
+                None => out.push(quota.period().as_micros() as i64),
+            }
+        }
+    }
+}
+
+pub(super) fn time(now: Option<Timestamp>) -> Vec<u8> {
+    now.map(|now| now.as_micros().to_string().into_bytes()).unwrap_or_default()
+}
