@@ -3,14 +3,18 @@
 //! A bucket that is full again, or a window that has passed, equals one that was never used, so dropping it is
 //! unobservable. Nothing else is ever dropped: a flood of new keys is refused once every entry still counts.
 
+mod eviction;
 mod identity;
 mod lock;
 mod logs;
 mod packed;
 mod room;
+mod runs;
 mod shard;
 mod slots;
 mod table;
+#[cfg(test)]
+mod tests;
 
 pub(crate) use identity::Id;
 pub(crate) use table::Table;

@@ -108,3 +108,20 @@ pub(super) fn apply(state: &mut State, change: Change) {
     }
     state.apply(change);
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_freed_place_is_used_again() {
+        let mut logs = Logs::default();
+        let (first, second) = (logs.add(Id::default()), logs.add(Id::default()));
+        assert_ne!(first, second);
+        logs.free(first);
+        assert_eq!(logs.add(Id::default()), first);
+        logs.free(first);
+        logs.free(second);
+        assert!(logs.kept.is_empty() && logs.free.is_empty(), "nothing is held for logs that are gone");
+    }
+}

@@ -12,7 +12,8 @@ use tollgate_core::{Change, Charge, Decision, Hold, Key, Quota, Span, State, Tim
 use super::identity::{Id, Secret};
 use super::lock::Lock;
 use super::room::Room;
-use super::shard::{Locked, NoRoom, Seen, Shard, Write, home};
+use super::runs::home;
+use super::shard::{Locked, NoRoom, Seen, Shard, Write};
 use super::slots::{self, Slot};
 use crate::clock::Clock;
 use crate::store::StoreError;
@@ -65,7 +66,7 @@ impl Table {
         let slots_per_shard = (share.saturating_mul(10) / 7 + 1).max(8);
         Table {
             secret: Secret::random(),
-            slots: slots::allocate(slots_per_shard * shards),
+            slots: slots::allocate(slots_per_shard.saturating_mul(shards)),
             slots_per_shard,
             shards: (0..shards).map(|_| Padded::default()).collect(),
             calm: share - share / 4,
@@ -218,6 +219,11 @@ impl Table {
         }
         self.search_logs_at.store((now + Self::SEARCH_LOGS_EVERY).as_micros(), Relaxed);
         (0..self.shards.len()).map(|shard| self.lock(shard, self.slots_of(shard)).drop_logs(now)).sum::<usize>() > 0
+    }
+
+    #[cfg(test)]
+    pub(super) fn each_shard(&self) -> impl Iterator<Item = Locked<'_>> {
+        (0..self.shards.len()).map(|shard| self.lock(shard, self.slots_of(shard)))
     }
 
     #[inline]
