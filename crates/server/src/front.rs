@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use tollgate::http::{AnswerStyle, Identity};
-use tollgate::{CostError, Limiter, Request, Store, Verdict};
+use tollgate::{BreakerState, CostError, Limiter, Request, Store, Verdict};
 
 use crate::metrics::Metrics;
 
@@ -59,6 +59,9 @@ impl Service {
 
     /// Whether the store can decide. One in this process always can.
     pub(crate) fn is_ready(&self) -> bool {
-        matches!(self.limiter.store(), Store::Memory(_))
+        match self.limiter.store() {
+            Store::Redis(redis) => redis.breaker() == BreakerState::Closed,
+            _ => true,
+        }
     }
 }

@@ -11,7 +11,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use arc_swap::ArcSwap;
-use tollgate::{Limiter, Policy, Row, Rule, Source, Store, Verdict};
+use tollgate::{BreakerState, Limiter, Policy, Row, Rule, Source, Store, Verdict};
 
 use crate::front::http::ROUTES;
 
@@ -115,9 +115,25 @@ impl Metrics {
         page.histogram("tollgate_check_duration_seconds", "", &self.check_duration);
         page.family("tollgate_store_errors_total", "counter", "How often the store could not answer.");
         page.sample("tollgate_store_errors_total", "", limiter.store_errors());
-        if let Store::Memory(memory) = limiter.store() {
-            page.family("tollgate_keys", "gauge", "Keys that the memory store keeps.");
-            page.sample("tollgate_keys", "", memory.len());
+        match limiter.store() {
+            Store::Memory(memory) => {
+                page.family("tollgate_keys", "gauge", "Keys that the memory store keeps.");
+                page.sample("tollgate_keys", "", memory.len());
+            }
+            Store::Redis(redis) => {
+                let state = match redis.breaker() {
+                    BreakerState::Closed => 0,
+                    BreakerState::HalfOpen => 1,
+                    BreakerState::Open => 2,
+                };
+                page.family("tollgate_breaker_state", "gauge", "0 calls go out, 1 one at a time tries, 2 none.");
+                page.sample("tollgate_breaker_state", "", state);
+                let (calls, requests) = redis.traffic();
+                page.family("tollgate_batch_size", "summary", "Requests that went to the store in one call.");
+                page.sample("tollgate_batch_size_sum", "", requests);
+                page.sample("tollgate_batch_size_count", "", calls);
+            }
+            _ => {}
         }
         page.family("tollgate_rules_loaded", "gauge", "Rules in force, also those that are switched off.");
         page.sample("tollgate_rules_loaded", "", rules.in_order.len());

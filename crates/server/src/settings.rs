@@ -6,9 +6,9 @@ use anyhow::{Context, bail};
 use http::StatusCode;
 use ipnet::IpNet;
 use tollgate::http::{AnswerStyle, AttributeSource, Identity};
-use tollgate::parse_span;
+use tollgate::{Clock, MemoryStore, RedisOptions, RedisStore, Store, parse_span};
 
-use crate::config::Config;
+use crate::config::{Config, StoreConfig};
 
 /// What is wrong with the configuration beside its rules, by field.
 pub(crate) fn problems(config: &Config) -> Vec<(String, String)> {
@@ -116,10 +116,34 @@ fn check_address(text: &str) -> anyhow::Result<()> {
 /// What stores this version has.
 pub(crate) fn check_store(url: &str) -> anyhow::Result<()> {
     match url.split_once(':').map(|(scheme, _)| scheme) {
-        Some("memory") => Ok(()),
-        Some("redis" | "rediss" | "redis+cluster") => {
-            bail!("this version keeps state in memory only; write \"memory:\" (shared stores are not built in yet)")
+        Some("memory" | "redis" | "rediss") => Ok(()),
+        Some("redis+cluster") => {
+            bail!("this version serves single servers; write redis://HOST:PORT (clusters are not built in yet)")
         }
-        _ => bail!("{url:?} names no store; write \"memory:\""),
+        _ => bail!("{} names no store; write \"memory:\" or redis://HOST:PORT", without_password(url)),
+    }
+}
+
+/// The store that a configuration names, deciding by `clock`.
+pub(crate) async fn store(config: &Config, clock: Clock) -> anyhow::Result<Store> {
+    let StoreConfig { url, timeout, max_keys } = &config.store;
+    check_store(url).context("store.url")?;
+    if url.starts_with("memory:") {
+        return Ok(MemoryStore::with(*max_keys, clock).into());
+    }
+    let mut options = RedisOptions { clock, ..RedisOptions::default() };
+    if let Some(timeout) = timeout {
+        options.deadline = parse_span(timeout).context("store.timeout")?.as_duration();
+    }
+    let store =
+        RedisStore::connect(url, options).await.with_context(|| format!("store.url: {}", without_password(url)))?;
+    Ok(store.into())
+}
+
+/// A URL as it may be shown.
+pub(crate) fn without_password(url: &str) -> String {
+    match url.split_once("://").and_then(|(scheme, rest)| Some((scheme, rest.rsplit_once('@')?.1))) {
+        Some((scheme, host)) => format!("{scheme}://…@{host}"),
+        None => url.to_string(),
     }
 }

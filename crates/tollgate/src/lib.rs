@@ -14,6 +14,8 @@ pub use clock::{Clock, ManualClock};
 pub use keyed::{Keyed, keyed};
 pub use limiter::{Bucket, Limiter};
 pub use permit::Permit;
+#[cfg(feature = "redis")]
+pub use store::{BreakerState, ConnectError, RedisOptions, RedisStore, Server};
 pub use store::{MemoryStore, Store, StoreError};
 pub use tollgate_core::{
     Algorithm, Charge, CostError, Decision, Descriptor, Enforcement, FailurePolicy, HeaderStyle, Hold, Key, Limit,

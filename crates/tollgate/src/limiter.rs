@@ -1,14 +1,14 @@
 //! Rules and a store together: the full door.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, OnceLock};
 
 use arc_swap::ArcSwap;
 use tollgate_core::{
     Charge, CostError, Decision, FailurePolicy, Hold, Key, Outcome, Policy, Request, Row, Rule, Source, Span, Verdict,
 };
 
-use crate::store::{Store, StoreError};
+use crate::store::{MemoryStore, Store, StoreError};
 
 /// Decides requests by rules that can change while it runs. Cheap to share behind an [`Arc`].
 ///
@@ -32,6 +32,7 @@ use crate::store::{Store, StoreError};
 pub struct Limiter {
     rules: ArcSwap<Active>,
     store: Store,
+    local: OnceLock<Store>,
     store_errors: AtomicU64,
 }
 
@@ -62,7 +63,12 @@ pub struct Bucket {
 impl Limiter {
     /// Rules over a store.
     pub fn new(policy: Policy, store: impl Into<Store>) -> Limiter {
-        Limiter { rules: ArcSwap::new(Active::new(policy)), store: store.into(), store_errors: AtomicU64::new(0) }
+        Limiter {
+            rules: ArcSwap::new(Active::new(policy)),
+            store: store.into(),
+            local: OnceLock::new(),
+            store_errors: AtomicU64::new(0),
+        }
     }
 
     /// The rules in force.
@@ -101,29 +107,38 @@ impl Limiter {
     /// Decides a request. The only error is an attribute that should carry a cost and holds no number; a store that
     /// cannot answer is answered by each rule's failure policy, and the verdict says so.
     pub async fn check(&self, request: &impl Request) -> Result<Verdict, CostError> {
-        let mut charges = {
+        let charges = {
             let active = self.rules.load();
             for requirement in active.policy.unmet(request) {
                 active.lacking[requirement].fetch_add(1, Relaxed);
             }
             active.policy.charges(request)?
         };
-        // Rows in file order; those that the store cannot decide are filled in on the way.
+        let rows = match self.rows(&self.store, Source::Store, charges).await {
+            Ok(rows) => rows,
+            Err(charges) => self.rows_without_store(charges).await,
+        };
+        Ok(Verdict::new(rows))
+    }
+
+    /// What a store says, in the order of the charges; rules for which it has no room answer by their policy. Gives the
+    /// charges back if the store is away.
+    async fn rows(&self, store: &Store, source: Source, mut charges: Vec<Charge>) -> Result<Vec<Row>, Vec<Charge>> {
         let mut answered: Vec<(usize, Row)> = Vec::new();
         let mut positions: Vec<usize> = (0..charges.len()).collect();
         loop {
-            match self.store.charge(&charges).await {
+            match store.charge(&charges).await {
                 Ok(decisions) => {
                     let decided = charges.into_iter().zip(decisions).zip(positions);
-                    answered.extend(decided.map(|((charge, decision), position)| {
-                        (position, Row { charge, decision, source: Source::Store })
-                    }));
+                    answered.extend(
+                        decided.map(|((charge, decision), position)| (position, Row { charge, decision, source })),
+                    );
                     break;
                 }
                 Err(StoreError::Full { charge }) => {
                     self.store_errors.fetch_add(1, Relaxed);
                     let row = by_failure_policy(charges.remove(charge));
-                    let closed = !row.decision.is_allowed();
+                    let closed = denies(&row);
                     answered.push((positions.remove(charge), row));
                     if closed {
                         // Denied whatever the others say: they are not asked, so nothing is charged.
@@ -132,10 +147,44 @@ impl Limiter {
                         break;
                     }
                 }
+                Err(StoreError::Unavailable { .. }) => {
+                    self.store_errors.fetch_add(1, Relaxed);
+                    return Err(charges);
+                }
             }
         }
         answered.sort_by_key(|(position, _)| *position);
-        Ok(Verdict::new(answered.into_iter().map(|(_, row)| row).collect()))
+        Ok(answered.into_iter().map(|(_, row)| row).collect())
+    }
+
+    /// Each rule's own answer while the store is away: `closed` denies, `open` lets pass, `local` decides in this process.
+    async fn rows_without_store(&self, charges: Vec<Charge>) -> Vec<Row> {
+        let is_local = |charge: &Charge| charge.rule.on_store_failure == FailurePolicy::Local;
+        let closed =
+            |charge: &Charge| charge.rule.is_enforced() && charge.rule.on_store_failure == FailurePolicy::Closed;
+        if charges.iter().any(closed) {
+            return charges.into_iter().map(by_failure_policy).collect();
+        }
+        let (local, rest): (Vec<_>, Vec<_>) = charges.into_iter().enumerate().partition(|(_, charge)| is_local(charge));
+        let (positions, local): (Vec<usize>, Vec<Charge>) = local.into_iter().unzip();
+        let decided = match self.rows(self.local(), Source::Local, local).await {
+            Ok(rows) => rows,
+            Err(charges) => charges.into_iter().map(by_failure_policy).collect(),
+        };
+        let mut rows: Vec<(usize, Row)> = positions.into_iter().zip(decided).collect();
+        rows.extend(rest.into_iter().map(|(position, charge)| (position, by_failure_policy(charge))));
+        rows.sort_by_key(|(position, _)| *position);
+        rows.into_iter().map(|(_, row)| row).collect()
+    }
+
+    /// The store that a row's answer came from.
+    pub(crate) fn store_of(&self, source: Source) -> &Store {
+        if source == Source::Local { self.local() } else { &self.store }
+    }
+
+    /// Where rules with `local` are decided while the store is away. Made when it is first needed.
+    fn local(&self) -> &Store {
+        self.local.get_or_init(|| MemoryStore::new().into())
     }
 
     /// What a rule's buckets with this key say now, without touching them; `None` when there is no such rule.
@@ -181,12 +230,16 @@ fn keys(rule: &Rule, value: &str) -> impl Iterator<Item = Key> {
 /// How long a client denied by `closed` is asked to wait before it tries the store again.
 const RETRY_UNAVAILABLE: Span = Span::SECOND;
 
-/// The answer of a rule whose store is full. The memory store is the local one already, so `local` has nowhere
-/// else to go and lets the request pass, as `open` does.
+/// The answer of a rule whose state nobody can reach. Where the memory store itself is full, `local` has nowhere else to
+/// go and lets the request pass, as `open` does.
 fn by_failure_policy(charge: Charge) -> Row {
     let outcome = match charge.rule.on_store_failure {
         FailurePolicy::Closed => Outcome::Denied { retry_after: Some(RETRY_UNAVAILABLE) },
         FailurePolicy::Open | FailurePolicy::Local => Outcome::Allowed { delay: Span::ZERO },
     };
     Row::without_store(charge, outcome)
+}
+
+fn denies(row: &Row) -> bool {
+    row.charge.rule.is_enforced() && !row.decision.is_allowed()
 }

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use tollgate_core::{CostError, Hold, Key, Request, Rule, Verdict};
+use tollgate_core::{CostError, Hold, Key, Request, Rule, Source, Verdict};
 
 use crate::limiter::Limiter;
 use crate::store::Store;
@@ -47,6 +47,8 @@ struct Slot {
     rule: Arc<Rule>,
     key: Key,
     hold: Hold,
+    /// Who gave it, and so takes it back.
+    source: Source,
 }
 
 impl Limiter {
@@ -62,7 +64,7 @@ impl Limiter {
 fn slots(verdict: &Verdict) -> Vec<Slot> {
     let slot = |row: &tollgate_core::Row| {
         let hold = row.decision.hold?;
-        Some(Slot { rule: row.charge.rule.clone(), key: row.charge.key.clone(), hold })
+        Some(Slot { rule: row.charge.rule.clone(), key: row.charge.key.clone(), hold, source: row.source })
     };
     verdict.rows().iter().filter_map(slot).collect()
 }
@@ -77,11 +79,21 @@ impl Permit {
 impl Drop for Permit {
     fn drop(&mut self) {
         for slot in self.slots.drain(..) {
-            match self.limiter.store() {
+            match self.limiter.store_of(slot.source) {
                 // False means that the hold had expired, and then there is nothing to give back.
                 Store::Memory(memory) => _ = memory.release(&slot.rule, &slot.key, slot.hold),
+                #[cfg(feature = "redis")]
+                Store::Redis(redis) => release_later(redis.clone(), slot),
             }
         }
+    }
+}
+
+/// A drop cannot wait for a server. Outside of a runtime, or when the server is away, the hold ends by itself.
+#[cfg(feature = "redis")]
+fn release_later(redis: crate::store::RedisStore, slot: Slot) {
+    if let Ok(runtime) = tokio::runtime::Handle::try_current() {
+        runtime.spawn(async move { redis.release(&slot.rule, &slot.key, slot.hold).await });
     }
 }
 

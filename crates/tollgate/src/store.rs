@@ -6,15 +6,21 @@ pub(crate) mod redis;
 
 pub use memory::MemoryStore;
 pub(crate) use memory::{Id, Table};
+#[cfg(feature = "redis")]
+pub use redis::{BreakerState, ConnectError, RedisOptions, RedisStore, Server};
 
 use tollgate_core::{Charge, Decision, Hold, Key, Rule, Timestamp};
 
 /// A place that keeps state.
 #[derive(Debug)]
 #[non_exhaustive]
+#[expect(clippy::large_enum_variant, reason = "there is one store in a process, and memory is the fast one")]
 pub enum Store {
     /// In this process.
     Memory(MemoryStore),
+    /// In Redis or Valkey, shared by many processes.
+    #[cfg(feature = "redis")]
+    Redis(RedisStore),
 }
 
 /// Why a store could not decide. Nothing was charged.
@@ -27,6 +33,19 @@ pub enum StoreError {
         /// The charge that found no room, by position.
         charge: usize,
     },
+    /// The store did not answer in time, or not at all. Whether a charge arrived is not known.
+    #[error("the store is unavailable: {reason}")]
+    Unavailable {
+        /// What happened, without secrets.
+        reason: String,
+    },
+}
+
+#[cfg(feature = "redis")]
+impl StoreError {
+    pub(crate) fn unavailable(reason: impl Into<String>) -> StoreError {
+        StoreError::Unavailable { reason: reason.into() }
+    }
 }
 
 impl Store {
@@ -34,6 +53,8 @@ impl Store {
     pub fn now(&self) -> Timestamp {
         match self {
             Store::Memory(memory) => memory.clock().now(),
+            #[cfg(feature = "redis")]
+            Store::Redis(redis) => redis.clock().now(),
         }
     }
 
@@ -41,6 +62,8 @@ impl Store {
     pub async fn charge(&self, charges: &[Charge]) -> Result<Vec<Decision>, StoreError> {
         match self {
             Store::Memory(memory) => memory.charge(charges),
+            #[cfg(feature = "redis")]
+            Store::Redis(redis) => redis.charge(charges).await,
         }
     }
 
@@ -48,6 +71,8 @@ impl Store {
     pub async fn inspect(&self, rule: &Rule, key: &Key) -> Result<Decision, StoreError> {
         match self {
             Store::Memory(memory) => Ok(memory.inspect(rule, key)),
+            #[cfg(feature = "redis")]
+            Store::Redis(redis) => redis.inspect(rule, key).await,
         }
     }
 
@@ -55,6 +80,8 @@ impl Store {
     pub async fn reset(&self, rule: &Rule, key: &Key) -> Result<bool, StoreError> {
         match self {
             Store::Memory(memory) => Ok(memory.reset(rule, key)),
+            #[cfg(feature = "redis")]
+            Store::Redis(redis) => redis.reset(rule, key).await,
         }
     }
 
@@ -62,6 +89,8 @@ impl Store {
     pub async fn release(&self, rule: &Rule, key: &Key, hold: Hold) -> Result<bool, StoreError> {
         match self {
             Store::Memory(memory) => Ok(memory.release(rule, key, hold)),
+            #[cfg(feature = "redis")]
+            Store::Redis(redis) => redis.release(rule, key, hold).await,
         }
     }
 }
@@ -69,5 +98,12 @@ impl Store {
 impl From<MemoryStore> for Store {
     fn from(memory: MemoryStore) -> Store {
         Store::Memory(memory)
+    }
+}
+
+#[cfg(feature = "redis")]
+impl From<RedisStore> for Store {
+    fn from(redis: RedisStore) -> Store {
+        Store::Redis(redis)
     }
 }

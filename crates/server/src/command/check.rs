@@ -2,11 +2,11 @@
 
 use std::io::Write as _;
 
-use anyhow::{Context, bail};
+use anyhow::bail;
 use tollgate::{Clock, Decision, Descriptor, Limiter, MemoryStore, Policy, Request, Row, Rule, Span, Verdict};
 
 use super::{ConfigArgs, Ending};
-use crate::{settings, wire};
+use crate::wire;
 
 /// Decide one request and explain the answer
 #[derive(Debug, clap::Args)]
@@ -36,7 +36,6 @@ pub(super) struct Args {
 pub(super) fn run(args: Args) -> anyhow::Result<Ending> {
     let loaded = args.config.load()?;
     super::warn(&loaded);
-    settings::check_store(&loaded.config.store.url).context("store.url")?;
     let attributes = args.attributes.iter().map(|text| parse_attribute(text)).collect::<anyhow::Result<Vec<_>>>()?;
     if let Some((name, _)) = attributes
         .iter()

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 
 use anyhow::{Context, bail};
 use indicatif::{ProgressBar, ProgressStyle};
-use tollgate::{Limiter, ManualClock, MemoryStore, Timestamp};
+use tollgate::{Limiter, ManualClock, Timestamp};
 
 use super::{ConfigArgs, Ending};
 use crate::{settings, wire};
@@ -18,6 +18,7 @@ Each line out: {\"at_us\": 3000000, \"allowed\": true, \"limiting\": null, \"ret
 
 Examples:
   tollgate replay --config tollgate.yaml < events.jsonl > decisions.jsonl
+  tollgate replay --store redis://127.0.0.1:6379 --input events.jsonl
   tollgate replay --input events.jsonl | jq -c 'select(.allowed | not)'")]
 pub(super) struct Args {
     #[command(flatten)]
@@ -31,11 +32,15 @@ pub(super) struct Args {
 }
 
 pub(super) fn run(args: Args) -> anyhow::Result<Ending> {
-    let loaded = args.config.load()?;
+    let mut loaded = args.config.load()?;
     super::warn(&loaded);
-    settings::check_store(args.store.as_deref().unwrap_or(&loaded.config.store.url)).context("store")?;
+    if let Some(store) = args.store {
+        loaded.config.store.url = store;
+    }
     let clock = ManualClock::default();
-    let limiter = Limiter::new(loaded.policy, MemoryStore::with(loaded.config.store.max_keys, clock.clone()));
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build()?;
+    let store = runtime.block_on(settings::store(&loaded.config, clock.clone().into()))?;
+    let limiter = Limiter::new(loaded.policy, store);
     let (input, size): (Box<dyn Read>, _) = match &args.input {
         Some(path) => {
             let file = File::open(path).with_context(|| format!("{}", path.display()))?;
@@ -44,7 +49,6 @@ pub(super) fn run(args: Args) -> anyhow::Result<Ending> {
         }
         None => (Box::new(std::io::stdin()), None),
     };
-    let runtime = tokio::runtime::Builder::new_current_thread().build()?;
     runtime.block_on(replay(BufReader::with_capacity(1 << 16, input), size, &limiter, &clock))?;
     Ok(Ending::Fine)
 }
@@ -97,6 +101,9 @@ async fn decide(line: &str, limiter: &Limiter, clock: &ManualClock) -> anyhow::R
     let event = wire::parse_event(line).map_err(anyhow::Error::msg)?;
     clock.set(Timestamp::from_micros(event.at_us));
     let verdict = limiter.check(&event.descriptor).await?;
+    if verdict.is_degraded() {
+        bail!("the store did not answer");
+    }
     Ok(wire::replay_line(event.at_us, &verdict))
 }
 

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use anyhow::Context;
 use tokio::net::{TcpListener, TcpSocket};
-use tollgate::{HeaderStyle, Limiter, MemoryStore, Policy};
+use tollgate::{HeaderStyle, Limiter, Policy, Store};
 use tracing_subscriber::EnvFilter;
 
 use super::{ConfigArgs, Ending, signals};
@@ -93,7 +93,12 @@ async fn serve(config: Config, policy: Policy, source: ConfigArgs) -> anyhow::Re
         None if bound.ip().is_loopback() => Admin::Open,
         None => Admin::Off,
     };
-    let store = MemoryStore::with(config.store.max_keys, tollgate::Clock::system());
+    let store = settings::store(&config, tollgate::Clock::system()).await?;
+    if let Store::Redis(redis) = &store
+        && let Some(warning) = redis.server().warning()
+    {
+        tracing::warn!("store.url: {warning}");
+    }
     let service = Arc::new(Service {
         limiter: Arc::new(Limiter::new(policy, store)),
         metrics: Metrics::new(),
@@ -131,7 +136,12 @@ fn greet(bound: SocketAddr, config: &Config, service: &Service) -> anyhow::Resul
     let policy = service.limiter.policy();
     let mut out = std::io::stdout().lock();
     writeln!(out, "tollgate {} listening on http://{bound}", env!("CARGO_PKG_VERSION"))?;
-    writeln!(out, "store: memory, up to {} keys", config.store.max_keys)?;
+    match service.limiter.store() {
+        Store::Redis(redis) => {
+            writeln!(out, "store: {} at {}", redis.server(), settings::without_password(&config.store.url))?;
+        }
+        _ => writeln!(out, "store: memory, up to {} keys", config.store.max_keys)?,
+    }
     let admin = match service.admin {
         Admin::Open => "open (loopback only)",
         Admin::Token(_) => "needs the token",

@@ -63,11 +63,12 @@ fn list(log: &Log) -> Stored {
     Stored::List(std::iter::once(header).chain(entries).collect())
 }
 
-/// The time to live that a state written at `now` has, in milliseconds.
+/// The time to live that a state written at `now` has, in milliseconds: at least a day, as the time is given.
 pub fn ttl_ms(state: &State, quota: &Quota, now: Timestamp) -> i64 {
+    const DAY_MS: i64 = 86_400_000;
     // Logs live a millisecond longer: see log.lua.
     let more = i64::from(matches!(state, State::Log(_)));
-    state.until(quota).since(now).as_millis_ceil().max(1) as i64 + more
+    (state.until(quota).since(now).as_millis_ceil().max(1) as i64 + more).max(DAY_MS)
 }
 
 /// Reads a key back: its type, its time to live, and its content if it is of this type.

@@ -4,7 +4,7 @@
 //! `TOLLGATE_REDIS_SERVER`, `TOLLGATE_REDIS_62_SERVER` and `TOLLGATE_VALKEY_SERVER` name others. A test whose server
 //! does not start fails and says why.
 
-#![allow(dead_code)] // Each test uses a part.
+#![allow(dead_code, unreachable_pub, clippy::unwrap_used)] // Each test uses a part.
 
 use std::net::TcpListener;
 use std::path::{Path, PathBuf};
@@ -112,6 +112,31 @@ impl Server {
         let mut connection = redis::Client::open(self.url())?.get_connection()?;
         redis::cmd("PING").exec(&mut connection)?;
         Ok(connection)
+    }
+
+    /// Stops its clock: it accepts connections and answers nobody.
+    pub fn pause(&self) {
+        self.signal("-STOP");
+    }
+
+    pub fn resume(&self) {
+        self.signal("-CONT");
+    }
+
+    fn signal(&self, signal: &str) {
+        let status = Command::new("kill").args([signal, &self.child.id().to_string()]).status().unwrap();
+        assert!(status.success());
+    }
+
+    /// Starts it again on the same port, empty, after it was killed.
+    pub fn restart(&mut self) {
+        let replacement = Server::spawn(&Kind::Redis7.binary(), self.port, &[]);
+        let deadline = Instant::now() + Duration::from_secs(10);
+        while replacement.try_connect().is_err() {
+            assert!(Instant::now() < deadline, "does not start again on port {}", self.port);
+            sleep(Duration::from_millis(5));
+        }
+        *self = replacement;
     }
 
     /// Ends it at once, as a crash does.

@@ -1,0 +1,170 @@
+//! Stops calling a server that does not answer, and finds out when it does again.
+//!
+//! Closed: every call goes out. After a few failures in a row it opens, and nobody waits for a dead server any more.
+//! After a pause one call at a time may try (half open); a few successes in a row close it, one failure opens it again
+//! for twice as long. The hysteresis keeps a server that answers every other call from flapping.
+
+use std::time::Duration;
+
+/// A circuit breaker. Time comes in as the span since some fixed moment.
+#[derive(Debug)]
+pub(super) struct Breaker {
+    state: State,
+    /// How long it stays open next time.
+    pause: Duration,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum State {
+    Closed { failures: u32 },
+    Open { until: Duration },
+    HalfOpen { successes: u32, probing_until: Duration },
+}
+
+/// What the breaker shows to the outside.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum BreakerState {
+    /// Calls go out.
+    Closed,
+    /// One call at a time goes out to try.
+    HalfOpen,
+    /// Nothing goes out.
+    Open,
+}
+
+impl Breaker {
+    const FAILURES_TO_OPEN: u32 = 5;
+    const SUCCESSES_TO_CLOSE: u32 = 3;
+    const FIRST_PAUSE: Duration = Duration::from_millis(100);
+    const LONGEST_PAUSE: Duration = Duration::from_secs(2);
+    /// A probe whose outcome nobody reported (its task was dropped) does not block the next one for longer.
+    const PROBE: Duration = Duration::from_millis(500);
+
+    pub(super) fn new() -> Breaker {
+        Breaker { state: State::Closed { failures: 0 }, pause: Self::FIRST_PAUSE }
+    }
+
+    /// Whether a call may go out now. In the half-open state a `true` is a probe: report its outcome.
+    pub(super) fn may_call(&mut self, now: Duration) -> bool {
+        match self.state {
+            State::Closed { .. } => true,
+            State::Open { until } if now < until => false,
+            State::Open { .. } => {
+                self.state = State::HalfOpen { successes: 0, probing_until: now + Self::PROBE };
+                true
+            }
+            State::HalfOpen { probing_until, .. } if now < probing_until => false,
+            State::HalfOpen { successes, .. } => {
+                self.state = State::HalfOpen { successes, probing_until: now + Self::PROBE };
+                true
+            }
+        }
+    }
+
+    /// A call was answered. True when this closed the breaker.
+    pub(super) fn succeeded(&mut self) -> bool {
+        match self.state {
+            State::HalfOpen { successes, .. } if successes + 1 < Self::SUCCESSES_TO_CLOSE => {
+                // The next probe may go out at once.
+                self.state = State::HalfOpen { successes: successes + 1, probing_until: Duration::ZERO };
+                false
+            }
+            State::HalfOpen { .. } => {
+                *self = Breaker::new();
+                true
+            }
+            State::Closed { .. } => {
+                self.state = State::Closed { failures: 0 };
+                false
+            }
+            // A call that went out before it opened: one swallow makes no summer.
+            State::Open { .. } => false,
+        }
+    }
+
+    /// A call failed. True when this opened the breaker.
+    pub(super) fn failed(&mut self, now: Duration) -> bool {
+        match self.state {
+            State::Closed { failures } if failures + 1 < Self::FAILURES_TO_OPEN => {
+                self.state = State::Closed { failures: failures + 1 };
+                false
+            }
+            State::Closed { .. } => {
+                self.state = State::Open { until: now + self.pause };
+                true
+            }
+            State::HalfOpen { .. } => {
+                self.pause = (self.pause * 2).min(Self::LONGEST_PAUSE);
+                self.state = State::Open { until: now + self.pause };
+                false
+            }
+            State::Open { .. } => false,
+        }
+    }
+
+    pub(super) fn state(&self) -> BreakerState {
+        match self.state {
+            State::Closed { .. } => BreakerState::Closed,
+            State::Open { .. } => BreakerState::Open,
+            State::HalfOpen { .. } => BreakerState::HalfOpen,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn ms(millis: u64) -> Duration {
+        Duration::from_millis(millis)
+    }
+
+    fn opened() -> Breaker {
+        let mut breaker = Breaker::new();
+        assert!((0..4).all(|_| !breaker.failed(ms(0))));
+        assert!(breaker.failed(ms(0)), "the fifth failure in a row opens it");
+        breaker
+    }
+
+    #[test]
+    fn failures_that_are_not_in_a_row_do_not_open_it() {
+        let mut breaker = Breaker::new();
+        for _ in 0..20 {
+            assert!(!breaker.failed(ms(0)));
+            assert!(!breaker.succeeded());
+        }
+        assert_eq!(breaker.state(), BreakerState::Closed);
+    }
+
+    #[test]
+    fn an_open_breaker_lets_one_probe_through_after_its_pause() {
+        let mut breaker = opened();
+        assert!(!breaker.may_call(ms(99)));
+        assert!(breaker.may_call(ms(100)));
+        assert!(!breaker.may_call(ms(101)), "one at a time");
+        assert!(breaker.may_call(ms(700)), "a probe that never reported is given up");
+    }
+
+    #[test]
+    fn it_closes_after_several_successes_and_reopens_for_longer_on_a_failure() {
+        let mut breaker = opened();
+        assert!(breaker.may_call(ms(100)));
+        assert!(!breaker.failed(ms(101)));
+        assert!(!breaker.may_call(ms(300)), "twice the pause");
+        assert!(breaker.may_call(ms(301)));
+        assert!(!breaker.succeeded());
+        assert!(breaker.may_call(ms(302)));
+        assert!(!breaker.succeeded());
+        assert!(breaker.may_call(ms(303)));
+        assert!(breaker.succeeded(), "the third in a row closes it");
+        assert_eq!(breaker.state(), BreakerState::Closed);
+        assert!(breaker.may_call(ms(303)));
+    }
+
+    #[test]
+    fn a_late_success_does_not_close_an_open_breaker() {
+        let mut breaker = opened();
+        assert!(!breaker.succeeded());
+        assert_eq!(breaker.state(), BreakerState::Open);
+    }
+}

@@ -1,0 +1,135 @@
+//! Finding out, before anything is decided, whether a server can decide.
+
+use std::fmt;
+use std::time::Duration;
+
+use redis::aio::{ConnectionManager, ConnectionManagerConfig};
+use redis::{Client, ErrorKind, RedisError};
+
+use super::script::CHARGE;
+
+/// What was found at the other end.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Server {
+    /// `redis`, `valkey` or another name that the server gives itself.
+    pub name: String,
+    /// Its version.
+    pub version: String,
+    /// `standalone`, `sentinel` or `cluster`, as the server says.
+    pub mode: String,
+    /// What it does when memory is short.
+    pub maxmemory_policy: Option<String>,
+}
+
+impl Server {
+    /// What an operator should know about this server.
+    pub fn warning(&self) -> Option<String> {
+        let policy = self.maxmemory_policy.as_deref()?;
+        (policy != "noeviction").then(|| {
+            format!(
+                "maxmemory-policy is {policy}: when memory is short the server drops live limits and forgives clients; \
+                 set it to noeviction"
+            )
+        })
+    }
+}
+
+impl fmt::Display for Server {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} {}, {}", self.name, self.version, self.mode)
+    }
+}
+
+/// Why a server cannot be used.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum ConnectError {
+    /// The URL is not one.
+    #[error("{0}; write for example redis://127.0.0.1:6379")]
+    Url(String),
+    /// Nobody there, or no entry.
+    #[error("cannot connect: {0}")]
+    Connect(String),
+    /// Scripts need effects replication and more.
+    #[error("the server is {0}, and Tollgate needs 6.2 or newer")]
+    TooOld(String),
+    /// A replica cannot be written to.
+    #[error("the server is a read-only replica; give the address of its primary")]
+    Replica,
+    /// One node of a cluster.
+    #[error("the server is a node of a cluster, which this version does not serve")]
+    Cluster,
+    /// The user may not run scripts.
+    #[error("the server does not let this user run scripts ({0}); allow EVAL, EVALSHA and SCRIPT")]
+    Scripts(String),
+}
+
+/// Connects, asks what is there, and teaches it the script.
+pub(super) async fn connect(url: &str, deadline: Duration) -> Result<(ConnectionManager, Server), ConnectError> {
+    let client = Client::open(url).map_err(|error| ConnectError::Url(error.to_string()))?;
+    // Reconnecting is the manager's task, in the background; waiting for it is bounded by each request's deadline.
+    let config = ConnectionManagerConfig::new()
+        .set_connection_timeout(Some(Duration::from_secs(1)))
+        .set_response_timeout(Some(deadline.max(Duration::from_millis(100))))
+        .set_number_of_retries(2)
+        .set_max_delay(Duration::from_millis(500));
+    let mut connection = ConnectionManager::new_with_config(client, config)
+        .await
+        .map_err(|error| ConnectError::Connect(error.to_string()))?;
+    let info: String = redis::cmd("INFO")
+        .query_async(&mut connection)
+        .await
+        .map_err(|error| ConnectError::Connect(error.to_string()))?;
+    let server = judge(&info)?;
+    let loaded: Result<String, RedisError> =
+        redis::cmd("SCRIPT").arg("LOAD").arg(CHARGE.source()).query_async(&mut connection).await;
+    match loaded {
+        Ok(_) => Ok((connection, server)),
+        Err(error) if error.code() == Some("NOPERM") || error.kind() == ErrorKind::AuthenticationFailed => {
+            Err(ConnectError::Scripts(error.to_string()))
+        }
+        Err(error) => Err(ConnectError::Connect(error.to_string())),
+    }
+}
+
+/// What `INFO` says.
+fn judge(info: &str) -> Result<Server, ConnectError> {
+    let field = |name: &str| info.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':')).map(str::trim);
+    let name = field("server_name").unwrap_or("redis").to_string();
+    let version = field("valkey_version").or(field("redis_version")).unwrap_or("0").to_string();
+    let mut parts = version.split('.').map(|part| part.parse::<u32>().unwrap_or(0));
+    let number = (parts.next().unwrap_or(0), parts.next().unwrap_or(0));
+    if number < (6, 2) {
+        return Err(ConnectError::TooOld(format!("{name} {version}")));
+    }
+    if field("role") == Some("slave") {
+        return Err(ConnectError::Replica);
+    }
+    let mode = field("server_mode").or(field("redis_mode")).unwrap_or("standalone").to_string();
+    if mode == "cluster" {
+        return Err(ConnectError::Cluster);
+    }
+    let maxmemory_policy = field("maxmemory").filter(|max| *max != "0").and(field("maxmemory_policy"));
+    Ok(Server { name, version, mode, maxmemory_policy: maxmemory_policy.map(str::to_string) })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_server_is_judged_by_what_it_says() {
+        let info = |extra: &str| {
+            format!("# Server\r\nredis_version:7.0.15\r\nredis_mode:standalone\r\nrole:master\r\n{extra}")
+        };
+        assert_eq!(judge(&info("")).expect("fine").to_string(), "redis 7.0.15, standalone");
+        assert_eq!(judge("redis_version:5.0.1\r\n"), Err(ConnectError::TooOld("redis 5.0.1".into())));
+        assert_eq!(judge("redis_version:7.0.0\r\nrole:slave\r\n"), Err(ConnectError::Replica));
+        let valkey =
+            judge("server_name:valkey\r\nredis_version:7.2.4\r\nvalkey_version:9.1.0\r\nserver_mode:standalone\r\n");
+        assert_eq!(valkey.expect("fine").to_string(), "valkey 9.1.0, standalone");
+        let evicting = judge(&info("maxmemory:1000\r\nmaxmemory_policy:allkeys-lru\r\n")).expect("fine");
+        assert!(evicting.warning().expect("a warning").contains("allkeys-lru"));
+        let unbounded = judge(&info("maxmemory:0\r\nmaxmemory_policy:allkeys-lru\r\n")).expect("fine");
+        assert_eq!(unbounded.warning(), None);
+    }
+}

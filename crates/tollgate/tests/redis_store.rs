@@ -1,0 +1,158 @@
+//! The Redis store against a real server: exact under load, honest when the server is away, exact again when it is back.
+#![allow(clippy::unwrap_used)]
+
+mod servers;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use servers::{Kind, Server};
+use tollgate::{
+    Algorithm, BreakerState, ConnectError, Descriptor, FailurePolicy, Limiter, Policy, RedisOptions, RedisStore,
+    RuleSpec, Source, Store,
+};
+
+async fn connect(server: &Server) -> RedisStore {
+    let options = RedisOptions { deadline: Duration::from_millis(200), ..RedisOptions::default() };
+    RedisStore::connect(&server.url(), options).await.unwrap()
+}
+
+fn rule(name: &str, limit: &str, on_store_failure: FailurePolicy) -> RuleSpec {
+    RuleSpec { name: name.into(), key: "{user}".into(), limit: limit.into(), on_store_failure, ..RuleSpec::default() }
+}
+
+fn user(name: &str) -> Descriptor {
+    Descriptor::new([("user", name)])
+}
+
+/// The source of the answer to one request, and whether it passed. Nothing may keep a caller waiting for long.
+async fn ask(limiter: &Limiter, name: &str) -> (Source, bool) {
+    let answer = tokio::time::timeout(Duration::from_secs(5), limiter.check(&user(name))).await;
+    let verdict = answer.expect("answers whatever the store does").unwrap();
+    (verdict.source(), verdict.is_allowed())
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn many_tasks_on_one_key_admit_exactly_the_limit() {
+    let server = Server::start(Kind::Redis7);
+    let rules = [rule("user", "100/day", FailurePolicy::Closed), rule("tenant", "1,000/day", FailurePolicy::Closed)];
+    // Two limiters, as two processes would have: they share nothing but the server.
+    let mut tasks = Vec::new();
+    let mut stores = Vec::new();
+    for _ in 0..2 {
+        let store = connect(&server).await;
+        stores.push(store.clone());
+        let limiter = Arc::new(Limiter::new(Policy::new(rules.clone()).unwrap(), store));
+        for _ in 0..16 {
+            let limiter = limiter.clone();
+            tasks.push(tokio::spawn(async move {
+                let mut admitted = 0;
+                for _ in 0..40 {
+                    let verdict = limiter.check(&user("a")).await.unwrap();
+                    assert!(!verdict.is_unavailable());
+                    admitted += u32::from(verdict.is_allowed());
+                }
+                admitted
+            }));
+        }
+    }
+    let mut admitted = 0;
+    for task in tasks {
+        admitted += task.await.unwrap();
+    }
+    assert_eq!(admitted, 100);
+    let (calls, requests) =
+        stores.iter().map(RedisStore::traffic).fold((0, 0), |sum, one| (sum.0 + one.0, sum.1 + one.1));
+    assert_eq!(requests, 2 * 16 * 40);
+    assert!(calls * 2 < requests, "{calls} calls for {requests} requests: waiting ones go out together");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_server_that_forgot_the_script_is_taught_again() {
+    let server = Server::start(Kind::Redis7);
+    let limiter =
+        Limiter::new(Policy::new([rule("r", "2/day", FailurePolicy::Closed)]).unwrap(), connect(&server).await);
+    assert_eq!(ask(&limiter, "a").await, (Source::Store, true));
+    redis::cmd("SCRIPT").arg("FLUSH").exec(&mut server.connect()).unwrap();
+    assert_eq!(ask(&limiter, "a").await, (Source::Store, true));
+    assert_eq!(ask(&limiter, "a").await, (Source::Store, false));
+}
+
+/// On the server's own clock a state lives for as long as it matters, and memory follows what is owed.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn state_ends_when_it_no_longer_matters() {
+    let server = Server::start(Kind::Redis7);
+    for algorithm in Algorithm::ALL {
+        let spec = RuleSpec { algorithm, ..rule(algorithm.name(), "2/100s", FailurePolicy::Closed) };
+        let limiter = Limiter::new(Policy::new([spec]).unwrap(), connect(&server).await);
+        let verdict = limiter.check(&user("a")).await.unwrap();
+        let reset_ms = verdict.rows()[0].decision.reset_after.as_millis_ceil() as i64;
+        let key = format!("tollgate:{{a}}0:{algorithm}");
+        let ttl: i64 = redis::cmd("PTTL").arg(&key).query(&mut server.connect()).unwrap();
+        assert!((reset_ms - 5_000..=reset_ms + 1).contains(&ttl), "{algorithm}: {ttl} ms to live, {reset_ms} to go");
+    }
+}
+
+/// Killed, hung, and back: each rule answers by its own policy meanwhile, and by the store again afterwards.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn rules_answer_by_their_policy_while_the_server_is_away() {
+    let mut server = Server::start(Kind::Redis7);
+    let limiter =
+        |policy, store: &RedisStore| Limiter::new(Policy::new([rule("r", "3/day", policy)]).unwrap(), store.clone());
+    let store = connect(&server).await;
+    let open = limiter(FailurePolicy::Open, &store);
+    let closed = limiter(FailurePolicy::Closed, &store);
+    let local = limiter(FailurePolicy::Local, &store);
+    assert_eq!(ask(&closed, "a").await, (Source::Store, true));
+
+    for hang in [true, false] {
+        if hang {
+            server.pause()
+        } else {
+            server.kill()
+        }
+        for _ in 0..8 {
+            assert_eq!(ask(&open, "a").await, (Source::Policy, true));
+            assert_eq!(ask(&closed, "a").await, (Source::Policy, false));
+        }
+        assert_ne!(store.breaker(), BreakerState::Closed);
+        // In this process, and exactly: the second outage finds what the first one used.
+        let expected = if hang { [true, true, true, false] } else { [false; 4] };
+        for allowed in expected {
+            assert_eq!(ask(&local, "b").await, (Source::Local, allowed));
+        }
+        if hang {
+            server.resume()
+        } else {
+            server.restart()
+        }
+        let mut sources = Vec::new();
+        while sources.last() != Some(&Source::Store) && sources.len() < 500 {
+            tokio::time::sleep(Duration::from_millis(20)).await;
+            sources.push(ask(&open, "c").await.0);
+        }
+        assert_eq!(sources.last(), Some(&Source::Store), "it never came back");
+    }
+}
+
+#[tokio::test]
+async fn what_cannot_decide_is_refused_at_the_door() {
+    let primary = Server::start(Kind::Redis7);
+    let replica = Server::start_with(Kind::Redis7, |_| {
+        vec!["--replicaof".into(), "127.0.0.1".into(), primary.port().to_string()]
+    });
+    let refused =
+        |url: String| async move { RedisStore::connect(&url, RedisOptions::default()).await.map(Store::from) };
+    assert!(matches!(refused(replica.url()).await, Err(ConnectError::Replica)));
+    assert!(matches!(refused("redis//nowhere".into()).await, Err(ConnectError::Url(_))));
+    assert!(matches!(refused("redis://127.0.0.1:1/".into()).await, Err(ConnectError::Connect(_))));
+
+    let mut admin = primary.connect();
+    redis::cmd("ACL")
+        .arg(&["SETUSER", "limited", "on", ">secret", "~*", "+@all", "-@scripting"])
+        .exec(&mut admin)
+        .unwrap();
+    let error = refused(format!("redis://limited:secret@127.0.0.1:{}/", primary.port())).await.unwrap_err();
+    assert!(matches!(error, ConnectError::Scripts(_)), "{error}");
+    assert!(!error.to_string().contains("secret"), "{error}");
+}
