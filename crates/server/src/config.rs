@@ -86,7 +86,7 @@ impl Default for Listen {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub(crate) struct StoreConfig {
-    /// `memory:` keeps state in this process.
+    /// `memory:` keeps state in this process, `redis://HOST:PORT` (or `rediss://`) in a server shared by many.
     pub(crate) url: String,
     /// How long a remote store may take, such as `20ms`.
     #[serde(skip_serializing_if = "Option::is_none")]
