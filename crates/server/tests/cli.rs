@@ -2,6 +2,9 @@
 
 #![allow(clippy::unwrap_used, missing_docs)]
 
+#[path = "../../tollgate/tests/servers/mod.rs"]
+mod servers;
+
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
 use std::path::PathBuf;
@@ -75,6 +78,7 @@ fn exit_codes_tell_fine_no_and_trouble_apart() {
     assert_eq!(code(&["replay", "--config", &bad]), 2);
     assert_eq!(code(&["serve", "--config", &bad]), 2);
     assert_eq!(code(&["serve", "--headers", "draft-12"]), 2);
+    assert_eq!(code(&["serve", "--store", "redis://127.0.0.1:1"]), 2);
 }
 
 #[test]
@@ -175,6 +179,25 @@ fn replay_answers_as_the_independent_model_does() {
                 }
             }
         }
+    }
+}
+
+/// The same events give the same lines, byte for byte, whatever the store.
+#[test]
+fn replay_over_redis_writes_what_it_writes_over_memory() {
+    let vectors: Value = serde_json::from_str(include_str!("../../core/tests/vectors/verdicts.json")).unwrap();
+    let case = vectors["cases"].as_array().unwrap().last().unwrap();
+    let rules: Vec<Value> = case["rules"].as_array().unwrap().iter().map(rule_of).collect();
+    let config = file("twin.json", &json!({ "store": { "timeout": "5s" }, "rules": rules }).to_string());
+    let events: String =
+        case["events"].as_array().unwrap().iter().map(|event| format!("{}\n", event_of(event))).collect();
+    let memory = run(&["replay", "--config", &config], &events);
+    assert!(memory.status.success() && !memory.stdout.is_empty());
+    for kind in servers::Kind::ALL {
+        let server = servers::Server::start(kind);
+        let redis = run(&["replay", "--config", &config, "--store", &server.url()], &events);
+        assert!(redis.status.success(), "{}", stderr(&redis));
+        assert_eq!(stdout(&redis), stdout(&memory), "{kind:?}");
     }
 }
 
