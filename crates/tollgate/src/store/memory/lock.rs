@@ -3,19 +3,23 @@
 //! Taking it is one atomic exchange and giving it back a plain store, where a mutex needs an exchange both times to
 //! learn whether somebody sleeps. Nobody sleeps here: who waits spins, and soon lets other threads run in between,
 //! so that a holder which lost its processor gets it back. A panic of the holder poisons nothing.
+//!
+//! The lock counts how often it was taken. Who only reads, and reads atomics, need not take it: what was read is sound
+//! if the count is the same before and after. So those who are denied do not wait for each other.
 
 use std::cell::UnsafeCell;
 use std::fmt;
 use std::hint::spin_loop;
 use std::ops::{Deref, DerefMut};
-use std::sync::atomic::AtomicBool;
-use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
+use std::sync::atomic::{AtomicU32, fence};
 use std::thread::yield_now;
 
 /// Something that one thread at a time may use.
 #[derive(Default)]
 pub(super) struct Lock<T> {
-    is_taken: AtomicBool,
+    /// Counts up when the lock is taken and when it is given back: odd while it is taken.
+    count: AtomicU32,
     value: UnsafeCell<T>,
 }
 
@@ -24,7 +28,15 @@ pub(super) struct Lock<T> {
 unsafe impl<T: Send + Sync> Sync for Lock<T> {}
 
 /// The right to use what is behind a lock, until dropped.
-pub(super) struct Guard<'l, T>(&'l Lock<T>);
+pub(super) struct Guard<'l, T> {
+    lock: &'l Lock<T>,
+    /// The count when it is given back.
+    next: u32,
+}
+
+/// What a lock had counted when nobody held it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Moment(u32);
 
 impl<T> Lock<T> {
     /// How often a waiting thread looks before it lets others run: about as long as the work behind the lock takes
@@ -33,19 +45,44 @@ impl<T> Lock<T> {
 
     #[inline]
     pub(super) fn lock(&self) -> Guard<'_, T> {
-        if self.is_taken.swap(true, Acquire) {
-            self.wait();
+        match self.moment().and_then(|moment| self.lock_at(moment)) {
+            Some(guard) => guard,
+            None => self.wait(),
         }
-        Guard(self)
+    }
+
+    /// The count, unless somebody holds the lock.
+    #[inline]
+    pub(super) fn moment(&self) -> Option<Moment> {
+        let count = self.count.load(Acquire);
+        count.is_multiple_of(2).then_some(Moment(count))
+    }
+
+    /// Whether nobody has taken the lock since: what was read from atomics meanwhile belongs together.
+    #[inline]
+    pub(super) fn is_still(&self, moment: Moment) -> bool {
+        // Keeps the reads before it from moving behind the look at the count.
+        fence(Acquire);
+        self.count.load(Relaxed) == moment.0
+    }
+
+    /// Takes the lock if nobody has since.
+    #[inline]
+    pub(super) fn lock_at(&self, moment: Moment) -> Option<Guard<'_, T>> {
+        let Moment(count) = moment;
+        self.count.compare_exchange(count, count.wrapping_add(1), AcqRel, Relaxed).ok()?;
+        // Keeps the writes of the holder behind the count, for those who read without the lock.
+        fence(Release);
+        Some(Guard { lock: self, next: count.wrapping_add(2) })
     }
 
     #[cold]
-    fn wait(&self) {
+    fn wait(&self) -> Guard<'_, T> {
         loop {
             for _ in 0..Self::SPINS {
                 // Looking does not take the cache line away from the holder; exchanging would.
-                if !self.is_taken.load(Relaxed) && !self.is_taken.swap(true, Acquire) {
-                    return;
+                if let Some(guard) = self.moment().and_then(|moment| self.lock_at(moment)) {
+                    return guard;
                 }
                 spin_loop();
             }
@@ -61,7 +98,7 @@ impl<T> Deref for Guard<'_, T> {
     fn deref(&self) -> &T {
         // SAFETY: this guard is the only one, so nobody else writes; and it cannot be written through this guard
         // while it is borrowed.
-        unsafe { &*self.0.value.get() }
+        unsafe { &*self.lock.value.get() }
     }
 }
 
@@ -69,14 +106,14 @@ impl<T> DerefMut for Guard<'_, T> {
     #[inline]
     fn deref_mut(&mut self) -> &mut T {
         // SAFETY: this guard is the only one, and it is borrowed mutably.
-        unsafe { &mut *self.0.value.get() }
+        unsafe { &mut *self.lock.value.get() }
     }
 }
 
 impl<T> Drop for Guard<'_, T> {
     #[inline]
     fn drop(&mut self) {
-        self.0.is_taken.store(false, Release);
+        self.lock.count.store(self.next, Release);
     }
 }
 
@@ -109,6 +146,19 @@ mod tests {
             }
         });
         assert_eq!(*lock.lock(), (80_000, 80_000));
+    }
+
+    #[test]
+    fn a_reader_without_the_lock_knows_whether_it_was_disturbed() {
+        let lock = Lock::<u64>::default();
+        let moment = lock.moment().expect("free");
+        assert!(lock.is_still(moment));
+        let guard = lock.lock();
+        assert!(!lock.is_still(moment), "taken");
+        assert_eq!(lock.moment(), None);
+        drop(guard);
+        assert!(!lock.is_still(moment), "taken and given back");
+        assert!(lock.lock_at(moment).is_none());
     }
 
     #[test]

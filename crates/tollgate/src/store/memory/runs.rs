@@ -4,9 +4,12 @@
 //! the first entry that is nearer to its home than the one searched for would be, and a removal moves the rest of
 //! the run back by one, leaving no tombstone.
 
+use tollgate_core::Bucket;
+
 use super::identity::{DISTANCE, Id};
 use super::packed::Packed;
 use super::shard::Locked;
+use super::slots::Slot;
 
 /// The farthest that an entry may be from home, plus 1. Keys are spread by a keyed hash and a table is never more
 /// than 7/8 full, so that nobody will ever see an entry as far as that.
@@ -96,6 +99,27 @@ impl Locked<'_> {
     fn before(&self, at: usize) -> usize {
         at.checked_sub(1).unwrap_or(self.slots.len() - 1)
     }
+}
+
+/// The bucket of `id` as it is seen without the lock, while others may move entries. `None` if it is not found at once:
+/// it may be there all the same.
+#[inline(always)]
+pub(super) fn glimpse(slots: &[Slot], id: Id) -> Option<Bucket> {
+    /// Nearly all entries are nearer to their homes than that.
+    const MOST: u64 = 16;
+    let mut at = home(id, slots.len());
+    for distance in 0..MOST {
+        let slot = &slots[at];
+        let found = slot.tag();
+        if found == id.tag + distance {
+            return slot.packed().bucket();
+        }
+        if found & DISTANCE <= distance {
+            return None;
+        }
+        at = if at + 1 == slots.len() { 0 } else { at + 1 };
+    }
+    None
 }
 
 /// The slot of a shard at which a search for `id` starts.

@@ -5,14 +5,14 @@
 
 use std::fmt;
 use std::hash::Hash;
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 
-use tollgate_core::{Change, Charge, Decision, Hold, Key, Quota, Span, State, Timestamp, decide_all};
+use tollgate_core::{Bucket, Change, Charge, Decision, Hold, Key, Quota, Span, State, Timestamp, decide_all};
 
 use super::identity::{Id, Secret};
 use super::lock::Lock;
 use super::room::Room;
-use super::runs::home;
+use super::runs::{glimpse, home};
 use super::shard::{Locked, NoRoom, Seen, Shard, Write};
 use super::slots::{self, Slot};
 use crate::clock::Clock;
@@ -25,17 +25,21 @@ pub(crate) struct Table {
     slots: Box<[Slot]>,
     slots_per_shard: usize,
     /// A power of two.
-    shards: Box<[Padded<Lock<Shard>>]>,
+    shards: Box<[Padded]>,
     calm: usize,
     room: Room,
     /// Before this moment the logs are not searched again for some that can be dropped.
     search_logs_at: AtomicU64,
 }
 
-/// Keeps locks from sharing a cache line, or the pair of lines that processors fetch together.
+/// A shard on cache lines of its own: not even the pair of lines that processors fetch together is shared.
 #[derive(Default)]
 #[repr(align(128))]
-struct Padded<T>(T);
+struct Padded {
+    lock: Lock<Shard>,
+    /// Whether the last charge to a known bucket was denied, and so the next one is likely to be.
+    denies: AtomicBool,
+}
 
 /// There is no room for the key, or for the log, of this charge.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -120,6 +124,9 @@ impl Table {
 
     /// Decides one charge if its bucket is there already. The clock was read before: that takes as long as hashing a
     /// key, and the processor does both at once.
+    ///
+    /// Where requests are being denied, the bucket is first read without the lock: a denial writes nothing, so it is
+    /// done if nobody else wrote meanwhile, and those who are denied do not wait for each other.
     #[inline(always)]
     pub(crate) fn charge_known_bucket(
         &self,
@@ -132,9 +139,26 @@ impl Table {
         if !quota.algorithm().has_burst() {
             return None;
         }
+        let number = self.shard_of(id);
+        let Padded { lock, denies } = &self.shards[number];
+        if denies.load(Relaxed)
+            && let Some(moment) = lock.moment()
+            && let Some(bucket) = glimpse(self.slots_of(number), id)
+        {
+            let (decision, next) = Bucket::decide(quota, cost, Some(bucket), read);
+            if next.is_none() && lock.is_still(moment) {
+                return Some(decision);
+            }
+        }
         let mut shard = self.lock_for(id);
         let now = shard.time(read, clock);
-        shard.charge_known_bucket(id, quota, cost, now)
+        let decision = shard.charge_known_bucket(id, quota, cost, now)?;
+        let denied = !decision.is_allowed();
+        // Only a change is written: the line belongs to whoever writes.
+        if denies.load(Relaxed) != denied {
+            denies.store(denied, Relaxed);
+        }
+        Some(decision)
     }
 
     #[inline(never)]
@@ -248,7 +272,7 @@ impl Table {
 
     #[inline]
     fn lock<'t>(&'t self, shard: usize, slots: &'t [Slot]) -> Locked<'t> {
-        Locked { shard: self.shards[shard].0.lock(), slots, room: &self.room, calm: self.calm }
+        Locked { shard: self.shards[shard].lock.lock(), slots, room: &self.room, calm: self.calm }
     }
 
     fn lock_all(&self, ids: &[Id]) -> LockedShards<'_> {
