@@ -5,6 +5,12 @@ pub(crate) fn explain(message: &str) -> String {
     // serde_json appends the place, which callers know better.
     let message = message.split(" at line ").next().unwrap_or(message);
     if let Some((name, expected)) = quoted_after(message, "unknown field `") {
+        if name.starts_with(|c: char| c.is_ascii_digit()) {
+            // `{ limit: 5,000/s }` is two fields to YAML.
+            return format!(
+                "there is no field `{name}`; inside {{ }} a comma ends a value: write 5_000/s, or use quotes"
+            );
+        }
         return format!("there is no field `{name}`{}", suggestion(name, &names_in(expected)));
     }
     if let Some((name, expected)) = quoted_after(message, "unknown variant `") {
@@ -70,6 +76,9 @@ mod tests {
         assert_eq!(
             explain("unknown variant `banana`, expected `enforce` or `shadow`"),
             "`banana` is not possible here; possible are enforce, shadow"
+        );
+        assert!(
+            explain("unknown field `000/s`, expected one of `name`, `limit`").contains("write 5_000/s, or use quotes")
         );
         assert_eq!(explain("missing field `key`"), "the field `key` is missing");
         assert_eq!(
