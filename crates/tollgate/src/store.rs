@@ -28,7 +28,10 @@ pub enum Store {
 #[non_exhaustive]
 pub enum StoreError {
     /// Every entry is of a client that is still limited, so none can be dropped for a new one.
-    #[error("the memory store is full of live limits and cannot take the key of charge {charge}; raise store.max_keys")]
+    #[error(
+        "the memory store is full of live limits and has no room for the key or the log of charge {charge}; \
+         raise store.max_keys, or keep fewer logs (sliding_window_log, concurrency)"
+    )]
     Full {
         /// The charge that found no room, by position.
         charge: usize,

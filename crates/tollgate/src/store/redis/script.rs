@@ -8,31 +8,23 @@ use tollgate_core::{Algorithm, Hold, Quota, Receipt, Refill, Timestamp};
 
 use super::msgpack;
 
+/// What the scripts know of every algorithm.
+const LAWS: &[&str] = &[
+    include_str!("exact.lua"),
+    include_str!("bucket.lua"),
+    include_str!("fixed_window.lua"),
+    include_str!("sliding_counter.lua"),
+    include_str!("log.lua"),
+];
+
 /// Decides charges: see `charge.lua`.
-pub static CHARGE: LazyLock<Script> = LazyLock::new(|| {
-    Script::new(&[
-        include_str!("exact.lua"),
-        include_str!("bucket.lua"),
-        include_str!("fixed_window.lua"),
-        include_str!("sliding_counter.lua"),
-        include_str!("log.lua"),
-        include_str!("quotas.lua"),
-        include_str!("charge.lua"),
-    ])
-});
+pub static CHARGE: LazyLock<Script> =
+    LazyLock::new(|| Script::new(&[LAWS, &[include_str!("quotas.lua"), include_str!("charge.lua")]].concat()));
 
 /// Gives back what charges took: see `refund.lua`.
 pub static REFUND: LazyLock<Script> = LazyLock::new(|| {
-    Script::new(&[
-        include_str!("exact.lua"),
-        include_str!("bucket.lua"),
-        include_str!("fixed_window.lua"),
-        include_str!("sliding_counter.lua"),
-        include_str!("log.lua"),
-        include_str!("reduce.lua"),
-        include_str!("quotas.lua"),
-        include_str!("refund.lua"),
-    ])
+    let refund = [include_str!("reduce.lua"), include_str!("quotas.lua"), include_str!("refund.lua")];
+    Script::new(&[LAWS, &refund].concat())
 });
 
 /// Gives a `concurrency` slot back: see `release.lua`.
