@@ -30,7 +30,7 @@ pub use key::{Key, KeyError, KeyTemplate};
 pub use limit::{Limit, LimitError, parse_count, parse_span};
 pub use pace::Refill;
 pub use pattern::Pattern;
-pub use policy::{Charge, Policy, PolicyError, Requirement};
+pub use policy::{Charge, Policy, PolicyError, PolicyErrors, Requirement};
 pub use quota::{Algorithm, Quota, QuotaBuilder, QuotaError};
 pub use request::{Descriptor, Request};
 pub use rule::{Condition, Cost, CostError, Rule, RuleError};

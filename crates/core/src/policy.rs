@@ -5,6 +5,7 @@
 //! compared in full. Rules without a condition are looked at for every request.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::fmt;
 use std::sync::Arc;
 
 use crate::key::Key;
@@ -45,6 +46,48 @@ pub struct PolicyError {
     pub error: RuleError,
 }
 
+/// Every rule that is wrong, in file order. Never empty.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PolicyErrors(Vec<PolicyError>);
+
+impl PolicyErrors {
+    /// Each of them.
+    pub fn iter(&self) -> std::slice::Iter<'_, PolicyError> {
+        self.0.iter()
+    }
+}
+
+impl IntoIterator for PolicyErrors {
+    type Item = PolicyError;
+    type IntoIter = std::vec::IntoIter<PolicyError>;
+
+    fn into_iter(self) -> Self::IntoIter {
+        self.0.into_iter()
+    }
+}
+
+impl<'e> IntoIterator for &'e PolicyErrors {
+    type Item = &'e PolicyError;
+    type IntoIter = std::slice::Iter<'e, PolicyError>;
+
+    fn into_iter(self) -> Self::IntoIter {
+        self.iter()
+    }
+}
+
+/// One line for each.
+impl fmt::Display for PolicyErrors {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (index, error) in self.iter().enumerate() {
+            let separator = if index == 0 { "" } else { "\n" };
+            write!(f, "{separator}{error}")?;
+        }
+        Ok(())
+    }
+}
+
+impl std::error::Error for PolicyErrors {}
+
 /// The attributes that some rules cannot do without. Rules that need the same ones share an entry.
 #[derive(Debug)]
 pub struct Requirement {
@@ -66,7 +109,7 @@ struct AttributeIndex {
 
 impl Policy {
     /// Understands every rule, or names all that are wrong.
-    pub fn new(specs: impl IntoIterator<Item = RuleSpec>) -> Result<Policy, Vec<PolicyError>> {
+    pub fn new(specs: impl IntoIterator<Item = RuleSpec>) -> Result<Policy, PolicyErrors> {
         let mut rules: Vec<Arc<Rule>> = Vec::new();
         let mut errors = Vec::new();
         let mut positions: HashMap<String, usize> = HashMap::new();
@@ -87,7 +130,7 @@ impl Policy {
             }
             positions.insert(name, index);
         }
-        if errors.is_empty() { Ok(Policy::of(rules)) } else { Err(errors) }
+        if errors.is_empty() { Ok(Policy::of(rules)) } else { Err(PolicyErrors(errors)) }
     }
 
     fn of(rules: Vec<Arc<Rule>>) -> Policy {

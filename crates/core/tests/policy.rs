@@ -74,6 +74,7 @@ fn all_wrong_rules_are_named_at_once() {
     assert_eq!(texts[0], "rule `twice`: name: \"twice\" is also the name of rule number 1; names are unique");
     assert!(texts[1].starts_with("rule `slow`: limit: \"ten/s\""), "{}", texts[1]);
     assert!(texts[2].contains("contains ' '"), "{}", texts[2]);
+    assert_eq!(errors.to_string().lines().count(), 3);
 }
 
 /// A shadow rule answered 400 for a cost that was no number, and so stopped what it was only to watch.

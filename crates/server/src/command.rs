@@ -18,6 +18,7 @@ use crate::config::{Config, ConfigError, Loaded};
 
 #[derive(Debug, Parser)]
 #[command(
+    name = "tollgate",
     version,
     about = "An exact rate limiter: one process, one command, the right answers.",
     after_help = "Examples:

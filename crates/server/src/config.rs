@@ -26,6 +26,7 @@ pub(crate) struct Config {
     pub(crate) store: StoreConfig,
     /// A Postgres URL to take rules from, beside those of this file.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(skip)]
     pub(crate) rules_from: Option<String>,
     /// Addresses or CIDRs of the proxies whose forwarding headers are believed. None by default.
     pub(crate) trusted_proxies: Vec<String>,

@@ -19,8 +19,8 @@ pub use store::{BreakerState, ConnectError, RedisOptions, RedisStore, Server};
 pub use store::{MemoryStore, Store, StoreError};
 pub use tollgate_core::{
     Algorithm, Charge, CostError, Decision, Descriptor, Enforcement, FailurePolicy, HeaderStyle, Hold, Key, Limit,
-    LimitError, Outcome, Policy, PolicyError, Quota, QuotaBuilder, QuotaError, Request, Row, Rule, RuleError, RuleSpec,
-    Source, Span, Timestamp, Verdict, limit_headers, parse_span, retry_after_seconds,
+    LimitError, Outcome, Policy, PolicyError, PolicyErrors, Quota, QuotaBuilder, QuotaError, Request, Row, Rule,
+    RuleError, RuleSpec, Source, Span, Timestamp, Verdict, limit_headers, parse_span, retry_after_seconds,
 };
 
 /// For tests that run the scripts as they are; no part of the API.

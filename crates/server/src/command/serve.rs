@@ -20,7 +20,7 @@ use crate::settings;
 #[command(after_help = "Examples:
   tollgate serve
   tollgate serve --config tollgate.yaml --http 127.0.0.1:0      a free port, printed at the start
-  TOLLGATE_ADMIN_TOKEN=$(openssl rand -hex 16) tollgate serve --http 0.0.0.0:8080
+  export TOLLGATE_ADMIN_TOKEN=$(openssl rand -hex 16); tollgate serve --http 0.0.0.0:8080
 
 Flags win over the file. SIGHUP reads the rules anew; a bad file changes nothing. SIGINT and SIGTERM stop it after the
 requests under way.")]
@@ -30,7 +30,7 @@ pub(super) struct Args {
     /// The address of the HTTP API; port 0 picks a free one
     #[arg(long, value_name = "ADDRESS", env = "TOLLGATE_HTTP")]
     http: Option<String>,
-    /// Where state lives
+    /// Where state lives: `memory:` or `redis://HOST:PORT`
     #[arg(long, value_name = "URL", env = "TOLLGATE_STORE")]
     store: Option<String>,
     /// How many keys the memory store holds at most
