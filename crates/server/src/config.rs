@@ -214,7 +214,8 @@ impl Problem {
     fn at(mut self, place: Option<(u64, u64)>, text: &str) -> Problem {
         if let Some((line, column)) = place {
             (self.line, self.column) = (Some(line), Some(column));
-            self.excerpt = text.lines().nth(line as usize - 1).map(|text| excerpt(text, column));
+            let line = text.lines().nth(line as usize - 1);
+            self.excerpt = line.filter(|line| !has_secret(line)).map(|line| excerpt(line, column));
         }
         self
     }
@@ -238,6 +239,11 @@ impl fmt::Display for Problem {
         }
         Ok(())
     }
+}
+
+/// Lines that may hold a password or a token are not repeated: errors end up in logs.
+fn has_secret(line: &str) -> bool {
+    line.contains("://") && line.contains('@') || line.contains("token")
 }
 
 /// The part of a line around a column, and a mark under it. Files made by programs have very long lines.

@@ -6,7 +6,7 @@ use anyhow::{Context, bail};
 use http::StatusCode;
 use ipnet::IpNet;
 use tollgate::http::{AnswerStyle, AttributeSource, Identity};
-use tollgate::{Clock, MemoryStore, RedisOptions, RedisStore, Store, parse_span};
+use tollgate::{Clock, MemoryStore, RedisOptions, RedisStore, Span, Store, parse_span};
 
 use crate::config::{Config, StoreConfig};
 
@@ -23,8 +23,12 @@ pub(crate) fn problems(config: &Config) -> Vec<(String, String)> {
     if config.store.max_keys == 0 {
         note("store.max_keys".into(), anyhow::anyhow!("0 keys hold no limit; use at least 1"));
     }
-    if let Some(Err(problem)) = config.store.timeout.as_deref().map(parse_span) {
-        note("store.timeout".into(), problem.into());
+    match config.store.timeout.as_deref().map(parse_span) {
+        Some(Err(problem)) => note("store.timeout".into(), problem.into()),
+        Some(Ok(timeout)) if !(Span::from_micros(1_000)..=Span::from_secs(60)).contains(&timeout) => {
+            note("store.timeout".into(), anyhow::anyhow!("{timeout} is not between 1ms and 60s; 20ms is usual"));
+        }
+        _ => {}
     }
     if config.rules_from.is_some() {
         let problem = "this version reads rules from this file only; remove it and list them under `rules`";

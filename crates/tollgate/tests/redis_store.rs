@@ -126,13 +126,74 @@ async fn rules_answer_by_their_policy_while_the_server_is_away() {
         } else {
             server.restart()
         }
-        let mut sources = Vec::new();
-        while sources.last() != Some(&Source::Store) && sources.len() < 500 {
-            tokio::time::sleep(Duration::from_millis(20)).await;
-            sources.push(ask(&open, "c").await.0);
-        }
-        assert_eq!(sources.last(), Some(&Source::Store), "it never came back");
+        comes_back(&open).await;
     }
+}
+
+/// The store answers again, sooner or later.
+async fn comes_back(limiter: &Limiter) {
+    for _ in 0..500 {
+        tokio::time::sleep(Duration::from_millis(20)).await;
+        if ask(limiter, "c").await.0 == Source::Store {
+            return;
+        }
+    }
+    panic!("it never came back");
+}
+
+/// A password that was wrong for a moment left an error in the connection, which every later call got again.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_password_that_was_wrong_for_a_moment_is_tried_again() {
+    let server = Server::start(Kind::Redis7);
+    // A connection that was made before there was a password keeps its rights.
+    let mut admin = server.connect();
+    let mut admin = |words: &[&str]| redis::cmd(words[0]).arg(&words[1..]).exec(&mut admin).unwrap();
+    admin(&["CONFIG", "SET", "requirepass", "right"]);
+    let url = format!("redis://:right@127.0.0.1:{}/", server.port());
+    let options = RedisOptions { deadline: Duration::from_millis(200), ..RedisOptions::default() };
+    let store = RedisStore::connect(&url, options).await.unwrap();
+    let limiter = Limiter::new(Policy::new([rule("r", "3/day", FailurePolicy::Open)]).unwrap(), store.clone());
+    assert_eq!(ask(&limiter, "a").await.0, Source::Store);
+    admin(&["CONFIG", "SET", "requirepass", "other"]);
+    admin(&["CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes"]);
+    while store.breaker() == BreakerState::Closed {
+        ask(&limiter, "a").await;
+    }
+    admin(&["CONFIG", "SET", "requirepass", "right"]);
+    comes_back(&limiter).await;
+}
+
+/// A connection that went silent without closing (a firewall forgot it) was kept for ever.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_connection_that_went_silent_is_replaced() {
+    let server = Server::start(Kind::Redis7);
+    let proxy = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let url = format!("redis://{}/", proxy.local_addr().unwrap());
+    let (silence, silent) = tokio::sync::watch::channel(false);
+    let port = server.port();
+    tokio::spawn(async move {
+        loop {
+            let (mut client, _) = proxy.accept().await.unwrap();
+            let mut upstream = tokio::net::TcpStream::connect(("127.0.0.1", port)).await.unwrap();
+            // Those who come while it is silent are served; the ones before are not, and not told.
+            let (mut silent, began) = (silent.clone(), *silent.borrow());
+            tokio::spawn(async move {
+                let stalled = silent.wait_for(|silent| *silent && !began);
+                tokio::select! {
+                    _ = tokio::io::copy_bidirectional(&mut client, &mut upstream) => return,
+                    _ = stalled => {}
+                }
+                std::future::pending::<()>().await;
+            });
+        }
+    });
+    let options = RedisOptions { deadline: Duration::from_millis(100), ..RedisOptions::default() };
+    let store = RedisStore::connect(&url, options).await.unwrap();
+    let limiter = Limiter::new(Policy::new([rule("r", "3/day", FailurePolicy::Open)]).unwrap(), store);
+    assert_eq!(ask(&limiter, "a").await.0, Source::Store);
+    silence.send(true).unwrap();
+    assert_eq!(ask(&limiter, "a").await.0, Source::Policy);
+    comes_back(&limiter).await;
 }
 
 #[tokio::test]

@@ -161,3 +161,17 @@ fn what_cannot_work_or_be_trusted_is_a_warning() {
     let warnings: Vec<&str> = loaded.warnings.iter().map(|warning| warning.field.as_str()).collect();
     assert_eq!(warnings, ["rules[0].cost", "trusted_proxies[0]", "identify.ip"]);
 }
+
+/// The line with the store's password was quoted in the error about the timeout beside it.
+#[test]
+fn secrets_are_not_repeated_in_errors() {
+    for text in [
+        "store: {url: \"redis://:hunter2@127.0.0.1:7699\", timeout: 1us}",
+        "store: {url: \"redis+cluster://:hunter2@a,b\"}",
+        "admin: {token: hunter2, tokn: x}",
+        "store: {url: \"redis://:hunter2@127.0.0.1\", timeout: 0ms}",
+    ] {
+        let error = Config::parse(Path::new("t.yaml"), text).unwrap_err().to_string();
+        assert!(!error.contains("hunter2"), "{error}");
+    }
+}

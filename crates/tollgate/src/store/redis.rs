@@ -19,10 +19,11 @@ pub use server::{ConnectError, Server};
 pub use stored::{read_log, read_string, state_key};
 
 use std::fmt;
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+use arc_swap::ArcSwap;
 use redis::aio::ConnectionManager;
 use tokio::sync::oneshot;
 use tollgate_core::{Charge, Decision, Hold, Key, Quota, Rule, Span, State, Timestamp, decide};
@@ -37,7 +38,10 @@ use queue::{Answer, Pending, Queue};
 pub struct RedisStore(Arc<Shared>);
 
 struct Shared {
-    connection: ConnectionManager,
+    client: redis::Client,
+    /// Replaced as a whole when it has failed for long: a connection can hang or keep an error for ever.
+    connection: ArcSwap<ConnectionManager>,
+    is_renewing: AtomicBool,
     server: Server,
     /// A manual clock decides by its own time instead of the server's: for replay and tests.
     clock: Clock,
@@ -68,9 +72,11 @@ impl Default for RedisOptions {
 impl RedisStore {
     /// Connects, and refuses a server that could not decide: too old, a read-only replica, or scripts forbidden.
     pub async fn connect(url: &str, options: RedisOptions) -> Result<RedisStore, ConnectError> {
-        let (connection, server) = server::connect(url, options.deadline).await?;
+        let (client, connection, server) = server::connect(url, options.deadline).await?;
         Ok(RedisStore(Arc::new(Shared {
-            connection,
+            client,
+            connection: ArcSwap::from_pointee(connection),
+            is_renewing: AtomicBool::new(false),
             server,
             clock: options.clock,
             deadline: options.deadline,
@@ -141,7 +147,8 @@ impl RedisStore {
     /// Gives a `concurrency` slot back; false when it had expired or was given back before.
     pub async fn release(&self, rule: &Rule, key: &Key, hold: Hold) -> Result<bool, StoreError> {
         let call = Call::release(state_key(&rule.name, key), &rule.quota, hold, self.0.given_time());
-        let released: i64 = self.0.run(&RELEASE, &call).await?;
+        self.0.admit()?;
+        let released: i64 = self.0.guarded(self.0.evaluate(&RELEASE, &call)).await?;
         Ok(released > 0)
     }
 }
@@ -153,6 +160,9 @@ impl Shared {
         while let Some(batch) = next {
             if !batch.is_empty() {
                 self.call(batch).await;
+                if self.breaker().state() == BreakerState::Open {
+                    self.renew_connection();
+                }
             }
             next = self.queue.next();
         }
@@ -163,12 +173,13 @@ impl Shared {
         for group in grouped(pending) {
             self.calls.fetch_add(1, Relaxed);
             self.requests.fetch_add(group.waiting.iter().map(|equal| equal.len() as u64).sum(), Relaxed);
-            let reply: Result<redis::Value, StoreError> = self.run(&CHARGE, &group.batch.call(self.given_time())).await;
-            let answers = reply.and_then(|value| {
-                let unusable = |error: ReplyError| StoreError::unavailable(error.to_string());
+            let unusable = |error: ReplyError| StoreError::unavailable(error.to_string());
+            // A reply that cannot be used is a failure like any other: the breaker has to learn of it.
+            let answers = self.guarded(async {
+                let value: redis::Value = self.evaluate(&CHARGE, &group.batch.call(self.given_time())).await?;
                 group.batch.answer(&Reply::try_from(value).map_err(unusable)?).map_err(unusable)
             });
-            match answers {
+            match answers.await {
                 Ok(answers) => {
                     let waiting = group.waiting.into_iter().flatten();
                     for (answer, decisions) in waiting.zip(answers.into_iter().flatten()) {
@@ -185,15 +196,17 @@ impl Shared {
     }
 
     /// Runs a script by its hash, and by its text where the server has forgotten it (restart, failover, flush).
-    async fn run<T: redis::FromRedisValue>(&self, script: &Script, call: &Call) -> Result<T, StoreError> {
-        self.guarded(async {
-            let mut connection = self.connection.clone();
-            match script.evalsha(call).query_async(&mut connection).await {
-                Err(error) if error.code() == Some("NOSCRIPT") => script.eval(call).query_async(&mut connection).await,
-                other => other,
-            }
-        })
-        .await
+    async fn evaluate<T: redis::FromRedisValue>(&self, script: &Script, call: &Call) -> Result<T, StoreError> {
+        let mut connection = self.connection();
+        match script.evalsha(call).query_async(&mut connection).await {
+            Err(error) if error.code() == Some("NOSCRIPT") => script.eval(call).query_async(&mut connection).await,
+            other => other,
+        }
+        .map_err(from_redis)
+    }
+
+    fn connection(&self) -> ConnectionManager {
+        ConnectionManager::clone(&self.connection.load())
     }
 
     /// A state as it is stored, and the time.
@@ -212,10 +225,10 @@ impl Shared {
             }
         };
         let read = async {
-            match state.query_async(&mut self.connection.clone()).await {
+            match state.query_async(&mut self.connection()).await {
                 // What an algorithm kept that the rule has no longer.
                 Err(error) if error.code() == Some("WRONGTYPE") => Ok(Vec::new()),
-                other => other,
+                other => other.map_err(from_redis),
             }
         };
         let items: Vec<Option<Vec<u8>>> = self.guarded(read).await?;
@@ -226,16 +239,13 @@ impl Shared {
 
     async fn command<T: redis::FromRedisValue>(&self, command: &redis::Cmd) -> Result<T, StoreError> {
         self.admit()?;
-        self.guarded(async { command.query_async(&mut self.connection.clone()).await }).await
+        self.guarded(async { command.query_async(&mut self.connection()).await.map_err(from_redis) }).await
     }
 
     /// Within the deadline, and the breaker learns how it went.
-    async fn guarded<T>(&self, call: impl Future<Output = redis::RedisResult<T>>) -> Result<T, StoreError> {
-        let outcome = match tokio::time::timeout(self.deadline, call).await {
-            Ok(Ok(value)) => Ok(value),
-            Ok(Err(error)) => Err(StoreError::unavailable(error.to_string())),
-            Err(_) => Err(StoreError::unavailable(format!("no answer within {:?}", self.deadline))),
-        };
+    async fn guarded<T>(&self, call: impl Future<Output = Result<T, StoreError>>) -> Result<T, StoreError> {
+        let late = |_| Err(StoreError::unavailable(format!("no answer within {:?}", self.deadline)));
+        let outcome = tokio::time::timeout(self.deadline, call).await.unwrap_or_else(late);
         match &outcome {
             Ok(_) if self.breaker().succeeded() => tracing::info!("the store answers again; its breaker is closed"),
             Ok(_) => {}
@@ -246,6 +256,21 @@ impl Shared {
             }
         }
         outcome
+    }
+
+    /// Connects anew, in the background and one at a time.
+    fn renew_connection(self: &Arc<Self>) {
+        if self.is_renewing.swap(true, Relaxed) {
+            return;
+        }
+        let shared = Arc::clone(self);
+        tokio::spawn(async move {
+            match server::open(&shared.client, shared.deadline).await {
+                Ok(connection) => shared.connection.store(Arc::new(connection)),
+                Err(error) => tracing::warn!("cannot reach the store yet: {error}"),
+            }
+            shared.is_renewing.store(false, Relaxed);
+        });
     }
 
     fn admit(&self) -> Result<(), StoreError> {
@@ -287,6 +312,10 @@ fn grouped(pending: Vec<Pending>) -> Vec<Group> {
         groups[at].waiting.push(waiting);
     }
     groups
+}
+
+fn from_redis(error: redis::RedisError) -> StoreError {
+    StoreError::unavailable(error.to_string())
 }
 
 /// Not the address, which may carry a password.

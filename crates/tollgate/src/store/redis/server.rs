@@ -64,17 +64,12 @@ pub enum ConnectError {
 }
 
 /// Connects, asks what is there, and teaches it the script.
-pub(super) async fn connect(url: &str, deadline: Duration) -> Result<(ConnectionManager, Server), ConnectError> {
+pub(super) async fn connect(
+    url: &str,
+    deadline: Duration,
+) -> Result<(Client, ConnectionManager, Server), ConnectError> {
     let client = Client::open(url).map_err(|error| ConnectError::Url(error.to_string()))?;
-    // Reconnecting is the manager's task, in the background; waiting for it is bounded by each request's deadline.
-    let config = ConnectionManagerConfig::new()
-        .set_connection_timeout(Some(Duration::from_secs(1)))
-        .set_response_timeout(Some(deadline.max(Duration::from_millis(100))))
-        .set_number_of_retries(2)
-        .set_max_delay(Duration::from_millis(500));
-    let mut connection = ConnectionManager::new_with_config(client, config)
-        .await
-        .map_err(|error| ConnectError::Connect(error.to_string()))?;
+    let mut connection = open(&client, deadline).await?;
     let info: String = redis::cmd("INFO")
         .query_async(&mut connection)
         .await
@@ -83,12 +78,25 @@ pub(super) async fn connect(url: &str, deadline: Duration) -> Result<(Connection
     let loaded: Result<String, RedisError> =
         redis::cmd("SCRIPT").arg("LOAD").arg(CHARGE.source()).query_async(&mut connection).await;
     match loaded {
-        Ok(_) => Ok((connection, server)),
+        Ok(_) => Ok((client, connection, server)),
         Err(error) if error.code() == Some("NOPERM") || error.kind() == ErrorKind::AuthenticationFailed => {
             Err(ConnectError::Scripts(error.to_string()))
         }
         Err(error) => Err(ConnectError::Connect(error.to_string())),
     }
+}
+
+/// A connection. Mending one that broke is the manager's task, in the background; waiting for that is bounded by each
+/// request's deadline.
+pub(super) async fn open(client: &Client, deadline: Duration) -> Result<ConnectionManager, ConnectError> {
+    let config = ConnectionManagerConfig::new()
+        .set_connection_timeout(Some(Duration::from_secs(1)))
+        .set_response_timeout(Some(deadline.max(Duration::from_millis(100))))
+        .set_number_of_retries(2)
+        .set_max_delay(Duration::from_millis(500));
+    ConnectionManager::new_with_config(client.clone(), config)
+        .await
+        .map_err(|error| ConnectError::Connect(error.to_string()))
 }
 
 /// What `INFO` says.
