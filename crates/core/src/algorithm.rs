@@ -5,12 +5,14 @@
 
 mod bucket;
 mod fixed_window;
+mod lease;
 mod log;
 mod receipt;
 mod sliding_counter;
 
 pub use bucket::Bucket;
 pub use fixed_window::Window;
+pub use lease::Lease;
 pub use log::{Entry, Log};
 pub use receipt::Receipt;
 pub use sliding_counter::Counter;

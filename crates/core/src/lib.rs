@@ -23,7 +23,7 @@ mod rule_spec;
 mod time;
 mod verdict;
 
-pub use algorithm::{Bucket, Change, Counter, Entry, Log, Receipt, State, Window, decide};
+pub use algorithm::{Bucket, Change, Counter, Entry, Lease, Log, Receipt, State, Window, decide};
 pub use decision::{Decision, Hold, Outcome};
 pub use headers::{HeaderStyle, limit_headers, retry_after_seconds};
 pub use key::{Key, KeyError, KeyTemplate};
@@ -33,7 +33,7 @@ pub use pattern::Pattern;
 pub use policy::{Charge, Policy, PolicyError, PolicyErrors, Requirement};
 pub use quota::{Algorithm, Quota, QuotaBuilder, QuotaError};
 pub use request::{Descriptor, Request};
-pub use rule::{Condition, Cost, CostError, Rule, RuleError};
+pub use rule::{Condition, Cost, CostError, LeaseSize, Rule, RuleError};
 pub use rule_spec::{Enforcement, FailurePolicy, MatchValue, OneOrMany, RuleSpec, Scalar};
 pub use time::{Span, Timestamp};
 pub use verdict::{Row, Source, Verdict, decide_all};

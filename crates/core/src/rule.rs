@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use crate::algorithm::Lease;
 use crate::key::KeyTemplate;
 use crate::limit::{Limit, LimitError, parse_count, parse_span};
 use crate::pattern::Pattern;
@@ -17,6 +18,15 @@ pub enum Cost {
     Fixed(u32),
     /// Carried by an attribute of the request; 1 when it has none.
     Attribute(String),
+}
+
+/// How many tokens an instance takes from a shared store at a time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LeaseSize {
+    /// As many as it needs for a few milliseconds.
+    Auto,
+    /// At most so many.
+    Tokens(u32),
 }
 
 /// One attribute and what it may be.
@@ -43,6 +53,8 @@ pub struct Rule {
     pub quota: Quota,
     /// What each request costs.
     pub cost: Cost,
+    /// Whether tokens are taken from a shared store ahead of use.
+    pub lease: Option<LeaseSize>,
     /// Whether it may deny.
     pub mode: Enforcement,
     /// What to answer without a store.
@@ -87,7 +99,8 @@ impl Rule {
         let key = KeyTemplate::new(&spec.key).map_err(|error| note(RuleError::new("key", error)));
         let quota = quota(&spec).map_err(|errors| errors.into_iter().for_each(&mut note));
         let cost = cost(&spec.cost).map_err(&mut note);
-        let (Ok(key), Ok(quota), Ok(cost), true) = (key, quota, cost, errors.is_empty()) else {
+        let lease = spec.lease.as_ref().map(|size| lease(size, spec.algorithm)).transpose().map_err(&mut note);
+        let (Ok(key), Ok(quota), Ok(cost), Ok(lease), true) = (key, quota, cost, lease, errors.is_empty()) else {
             return Err(errors);
         };
         Ok(Rule {
@@ -97,6 +110,7 @@ impl Rule {
             key,
             quota,
             cost,
+            lease,
             mode: spec.mode,
             on_store_failure: spec.on_store_failure,
             active: spec.active,
@@ -143,6 +157,10 @@ impl Rule {
         }
         if self.spec.hold.is_some() && algorithm != Algorithm::Concurrency {
             warnings.push(RuleError::new("hold", format!("has no meaning for {algorithm}; remove it")));
+        }
+        if matches!(self.lease, Some(LeaseSize::Tokens(tokens)) if tokens > self.quota.limit() / 2) {
+            let problem = format!("leaves little of {} to the other instances; use `auto`", self.quota.limit());
+            warnings.push(RuleError::new("lease", problem));
         }
         match self.cost {
             Cost::Fixed(0) => warnings.push(RuleError::new("cost", "0 charges nothing, so this rule never denies")),
@@ -240,6 +258,20 @@ fn quota(spec: &RuleSpec) -> Result<Quota, Vec<RuleError>> {
         builder = builder.burst(burst);
     }
     builder.build().map_err(|error| vec![RuleError::new(error.field(), error)])
+}
+
+fn lease(size: &Scalar, algorithm: Algorithm) -> Result<LeaseSize, RuleError> {
+    if !Lease::is_possible(algorithm) {
+        let problem = format!("{algorithm} has to know each request; remove it, or use token_bucket or a window");
+        return Err(RuleError::new("lease", problem));
+    }
+    match size.to_text().trim() {
+        "auto" => Ok(LeaseSize::Auto),
+        text => match parse_count(text) {
+            Ok(tokens) if tokens > 0 => Ok(LeaseSize::Tokens(tokens)),
+            _ => Err(RuleError::new("lease", format!("{text:?} is no size; write auto, or a number of tokens"))),
+        },
+    }
 }
 
 fn cost(cost: &Scalar) -> Result<Cost, RuleError> {

@@ -32,6 +32,9 @@ pub struct RuleSpec {
     /// For `concurrency`: how long a slot is kept that nobody releases.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub hold: Option<String>,
+    /// `auto`, or how many tokens an instance takes from a shared store at a time, to spend them without asking.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub lease: Option<Scalar>,
     /// A number, or the name of the attribute that carries it.
     #[serde(default = "Scalar::one")]
     pub cost: Scalar,
@@ -61,6 +64,7 @@ impl Default for RuleSpec {
             burst: None,
             algorithm: Algorithm::default(),
             hold: None,
+            lease: None,
             cost: Scalar::one(),
             mode: Enforcement::default(),
             on_store_failure: FailurePolicy::default(),

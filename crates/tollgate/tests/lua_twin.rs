@@ -19,7 +19,7 @@ use redis::{Connection, Pipeline, Value};
 use servers::{Cluster, Kind, Server};
 use stored::{Stored, ttl_ms};
 use tollgate::redis_wire::{Batch, CHARGE, Call, REFUND, RELEASE, Reply, Script, state_key};
-use tollgate_core::{Change, Charge, Decision, Hold, Quota, Receipt, Span, State, Timestamp, decide, decide_all};
+use tollgate_core::{Change, Charge, Decision, Hold, Lease, Quota, Receipt, Span, State, Timestamp, decide, decide_all};
 use world::World;
 
 /// One call with everything that it should do.
@@ -208,8 +208,13 @@ fn history(chance: &mut Chance, quota: &Quota, now: &mut u64) -> (State, Vec<Rec
         *now += chance.pick(&[0, 0, 1, quota.period().as_micros() / 40, quota.full_refill().as_micros() / 7]);
         let at = Timestamp::from_micros(*now);
         let cost = world::cost(chance, quota).min(quota.limit() / 3 + 1);
-        receipts.extend(Receipt::of(quota, cost, &state, at));
-        state.apply(decide(quota, cost, &state, at).1);
+        let (decision, change) = decide(quota, cost, &state, at);
+        receipts.extend(Receipt::of(cost, &decision, &change, at));
+        if chance.one_in(4) && let Some(mut lease) = Lease::of(quota, cost, &change).filter(|_| decision.is_allowed()) {
+            lease.spend(quota, chance.below(u64::from(cost)) as u32, at);
+            receipts.extend(lease.receipt(quota, at));
+        }
+        state.apply(change);
     }
     (state, receipts)
 }
@@ -226,7 +231,7 @@ fn slots_are_released_as_in_rust() {
             let (mut state, receipts) = history(&mut chance, &quota, &mut now);
             let key = format!("slots-{name}");
             let seed = Stored::of(&state);
-            let stranger = Receipt { cost: 1, at: Timestamp::from_micros(now - chance.below(5)), nth: 7 };
+            let stranger = Receipt { cost: 1, at: Timestamp::from_micros(now - chance.below(5)), nth: 7, is_lease: false };
             let receipt = receipts.get(chance.below(1 + receipts.len() as u64) as usize).copied().unwrap_or(stranger);
             let hold = Hold { at: receipt.at, nth: receipt.nth };
             let at = Timestamp::from_micros(now);

@@ -11,8 +11,8 @@
 //! This holds under one quota and a clock that does not jump. After a jump, or when the state was reset or replaced, a
 //! refund gives back at most the cost, and nothing where the charge can no longer be found.
 
-use super::{Bucket, Counter, State, Window, decide};
-use crate::decision::Hold;
+use super::{Bucket, Change, Counter, State, Window};
+use crate::decision::{Decision, Hold};
 use crate::pace::Exact;
 use crate::quota::{Algorithm, Quota};
 use crate::time::Timestamp;
@@ -22,14 +22,17 @@ use crate::time::Timestamp;
 pub struct Receipt {
     /// What it cost.
     pub cost: u32,
-    /// Where it was booked: when it was charged, or the start of the window in which it counts.
+    /// Where it was booked: when it was charged, or the start of the window in which it counts. For the lease of a
+    /// bucket, when that bucket was full again after it.
     pub at: Timestamp,
-    /// Tells entries of one microsecond in a log apart; 0 for everything else.
+    /// Tells entries of one microsecond in a log apart. For the lease of a bucket, the part of a microsecond.
     pub nth: u32,
+    /// Given back only if nobody has charged the bucket since: see [`Lease`](super::Lease).
+    pub is_lease: bool,
 }
 
 impl Receipt {
-    /// The receipt of a charge on `state` at `now`; `None` when it takes nothing: denied, or a peek.
+    /// The receipt of a charge that was decided at `now`; `None` when it takes nothing: denied, or a peek.
     ///
     /// ```
     /// use tollgate_core::{Quota, Receipt, State, Timestamp, decide};
@@ -37,23 +40,24 @@ impl Receipt {
     /// let quota = Quota::per_second(1).burst(2).build()?;
     /// let now = Timestamp::from_micros(1_700_000_000_000_000);
     /// let mut state = State::Fresh;
-    /// let receipt = Receipt::of(&quota, 2, &state, now).expect("it passes");
-    /// state.apply(decide(&quota, 2, &state, now).1);
+    /// let (decision, change) = decide(&quota, 2, &state, now);
+    /// let receipt = Receipt::of(2, &decision, &change, now).expect("it passes");
+    /// state.apply(change);
     /// assert!(state.refund(&quota, receipt, now));
     /// assert_eq!(state, State::Fresh);
     /// # Ok::<(), tollgate_core::QuotaError>(())
     /// ```
-    pub fn of(quota: &Quota, cost: u32, state: &State, now: Timestamp) -> Option<Receipt> {
-        let (decision, change) = decide(quota, cost, state, now);
+    pub fn of(cost: u32, decision: &Decision, change: &Change, now: Timestamp) -> Option<Receipt> {
         if cost == 0 || !decision.is_allowed() {
             return None;
         }
         let (at, nth) = match change {
-            super::Change::Replace(State::Window(window)) => (window.start, 0),
-            super::Change::Replace(State::Counter(counter)) => (counter.start, 0),
-            _ => (now, decision.hold.map_or(0, |hold| hold.nth)),
+            Change::Replace(State::Window(window)) => (window.start, 0),
+            Change::Replace(State::Counter(counter)) => (counter.start, 0),
+            Change::Record { entry, .. } => (entry.hold.at, entry.hold.nth),
+            _ => (now, 0),
         };
-        Some(Receipt { cost, at, nth })
+        Some(Receipt { cost, at, nth, is_lease: false })
     }
 }
 
@@ -61,7 +65,7 @@ impl State {
     /// Gives back what the charge of `receipt` took; false when nothing of it is left. To be called at most once for
     /// a receipt.
     pub fn refund(&mut self, quota: &Quota, receipt: Receipt, now: Timestamp) -> bool {
-        let Receipt { cost, at, nth } = receipt;
+        let Receipt { cost, at, nth, is_lease } = receipt;
         let algorithm = quota.algorithm();
         let refunded = match self {
             State::Log(log) if algorithm.keeps_log() => {
@@ -70,6 +74,12 @@ impl State {
                     *self = State::Fresh;
                 }
                 return found;
+            }
+            State::Bucket(bucket) if algorithm.has_burst() && is_lease => {
+                match bucket.without(quota.pace(), receipt, now) {
+                    Some(bucket) => State::Bucket(bucket),
+                    None => return false,
+                }
             }
             State::Bucket(bucket) if algorithm.has_burst() && bucket.full_at >= now => {
                 match refill(quota, *bucket, receipt, now) {

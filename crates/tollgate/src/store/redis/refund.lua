@@ -2,7 +2,7 @@
 --
 -- KEYS: the states. ARGV[1]: the time in microseconds, or "" for the server's.
 -- ARGV[2]: MessagePack, an array of integers: the quotas (see quotas.lua), then for each refund its key, its quota and
---   the receipt: cost, at, nth.
+--   the receipt: cost, at, nth, and 1 for a lease or 0.
 -- Returns for each refund 1, or 0 when nothing was left of the charge.
 
 local now = time(ARGV[1])
@@ -12,11 +12,17 @@ local refunded = {}
 
 -- These return the state with the charge given back and when it ends, or nil when nothing was left of the charge.
 
-local function refund_bucket(law, value, cost, charged_at)
+local function refund_bucket(law, value, cost, booked_at, nth, is_lease)
   local whole, part = law.debt(value, now)
   local taken_whole, taken_part = law.add(0, 0, cost < law.limit and cost or law.limit)
-  local refilled = now > charged_at and now - charged_at or 0
-  if not whole or taken_whole < refilled or (taken_whole == refilled and taken_part == 0) then
+  local refilled = now > booked_at and now - booked_at or 0
+  if is_lease == 1 then
+    -- Only if nobody has charged it since: it still ends where the lease left it.
+    if not whole or now + whole ~= booked_at or part ~= nth then
+      return nil
+    end
+    refilled = 0
+  elseif not whole or taken_whole < refilled or (taken_whole == refilled and taken_part == 0) then
     return nil
   end
   whole, part = whole - (taken_whole - refilled), part - taken_part
@@ -42,14 +48,14 @@ local function refund_window(law, value, cost, start)
   return state, (current > 0 or previous > 0) and ends or now
 end
 
-local function refund(key, law, cost, booked_at, nth)
+local function refund(key, law, cost, booked_at, nth, is_lease)
   if law.is_log then
     return reduce(key, booked_at, nth, cost)
   end
   local value = call("MGET", key)[1]
   local state, ends
   if value then
-    state, ends = (law.debt and refund_bucket or refund_window)(law, value, cost, booked_at)
+    state, ends = (law.debt and refund_bucket or refund_window)(law, value, cost, booked_at, nth, is_lease)
   end
   if not state then
     return false
@@ -61,8 +67,8 @@ local function refund(key, law, cost, booked_at, nth)
   return true
 end
 
-for i = at, #batch, 5 do
-  local done = refund(KEYS[batch[i]], quotas[batch[i + 1]], batch[i + 2], batch[i + 3], batch[i + 4])
+for i = at, #batch, 6 do
+  local done = refund(KEYS[batch[i]], quotas[batch[i + 1]], unpack(batch, i + 2, i + 5))
   refunded[#refunded + 1] = done and 1 or 0
 end
 return refunded

@@ -1,0 +1,130 @@
+//! Tokens taken from a state ahead of use, to be spent elsewhere without asking.
+//!
+//! They are charged when they are taken, so however many are spent, lost or forgotten, a limit is never exceeded in
+//! sum. It must not be exceeded in any interval either: a bucket that refills while leased tokens lie unused would
+//! hold a full burst beside them. So a leased token ends when the bucket has refilled what it took.
+//!
+//! Why that suffices: a charge of n tokens moves the moment at which the bucket is full by n tokens' time. A lease thus
+//! owns a stretch of time, no two leases own the same, and of the last one only what lies ahead of now is still owed by the
+//! bucket. If a lease may spend at most as many tokens as its stretch still holds ahead of now, all leases together
+//! hold at most what the bucket owes; so what it holds and what they hold is never more than the burst.
+//!
+//! Giving tokens back shortens that stretch at its end, which is only right if no other stretch follows: if the bucket is
+//! full at exactly the moment that the lease left. Otherwise they stay out and end by themselves.
+//!
+//! In a window everything counts alike until the window ends, so leased tokens end with it and may always go back.
+
+use super::{Bucket, Change, Receipt, State};
+use crate::pace::{Exact, Pace};
+use crate::quota::{Algorithm, Quota};
+use crate::time::Timestamp;
+
+/// Tokens that were taken from a state and not yet spent.
+///
+/// ```
+/// use tollgate_core::{Lease, Quota, Span, State, Timestamp, decide};
+///
+/// let quota = Quota::per_second(10).burst(50).build()?;
+/// let now = Timestamp::from_micros(1_700_000_000_000_000);
+/// let mut state = State::Fresh;
+/// let (_, change) = decide(&quota, 20, &state, now);
+/// let mut lease = Lease::of(&quota, 20, &change).expect("a bucket can be leased from");
+/// state.apply(change);
+///
+/// assert!(lease.spend(&quota, 1, now));
+/// assert_eq!(lease.left(&quota, now), 19);
+/// // A second later the bucket has ten tokens back, so ten of those that were taken are gone.
+/// assert_eq!(lease.left(&quota, now + Span::SECOND), 10);
+/// # Ok::<(), tollgate_core::QuotaError>(())
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Lease {
+    tokens: u32,
+    ends: Ends,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Ends {
+    /// One by one, the last when this bucket is full.
+    With(Bucket),
+    /// All with the window that starts here.
+    Window(Timestamp),
+}
+
+impl Lease {
+    /// Whether tokens can be taken ahead of use under this algorithm. A log has to know when each was spent, a queue
+    /// when each is due, and a slot is held by one request.
+    pub const fn is_possible(algorithm: Algorithm) -> bool {
+        match algorithm {
+            Algorithm::TokenBucket
+            | Algorithm::Gcra
+            | Algorithm::FixedWindow
+            | Algorithm::SlidingWindowCounter => true,
+            Algorithm::SlidingWindowLog | Algorithm::LeakyBucket | Algorithm::Concurrency => false,
+        }
+    }
+
+    /// The `tokens` that an allowed charge with this change took.
+    pub fn of(quota: &Quota, tokens: u32, change: &Change) -> Option<Lease> {
+        if !Lease::is_possible(quota.algorithm()) {
+            return None;
+        }
+        let ends = match change {
+            Change::Replace(State::Bucket(bucket)) => Ends::With(*bucket),
+            Change::Replace(State::Window(window)) => Ends::Window(window.start),
+            Change::Replace(State::Counter(counter)) => Ends::Window(counter.start),
+            _ => return None,
+        };
+        Some(Lease { tokens, ends })
+    }
+
+    /// How many tokens can still be spent. `now` must not be behind the clock by which they were taken.
+    pub fn left(&self, quota: &Quota, now: Timestamp) -> u32 {
+        match self.ends {
+            Ends::With(bucket) if bucket.full_at < now => 0,
+            Ends::With(bucket) => {
+                let owed = bucket.debt(quota.pace(), now);
+                if owed >= quota.pace().full() { self.tokens } else { quota.pace().tokens_in(owed).min(self.tokens) }
+            }
+            Ends::Window(start) => {
+                if now < start + quota.period() { self.tokens } else { 0 }
+            }
+        }
+    }
+
+    /// Spends `cost` tokens if so many are left.
+    pub fn spend(&mut self, quota: &Quota, cost: u32, now: Timestamp) -> bool {
+        let left = self.left(quota, now);
+        if cost <= left {
+            self.tokens = left - cost;
+        }
+        cost <= left
+    }
+
+    /// Takes back tokens that were spent from it a moment ago, because the request did not pass after all. What ended
+    /// meanwhile stays ended.
+    pub fn put_back(&mut self, cost: u32) {
+        self.tokens = self.tokens.saturating_add(cost);
+    }
+
+    /// With what the rest goes back to the store; `None` when nothing is left. The lease must not be used after that.
+    pub fn receipt(&self, quota: &Quota, now: Timestamp) -> Option<Receipt> {
+        let cost = Some(self.left(quota, now)).filter(|left| *left > 0)?;
+        Some(match self.ends {
+            Ends::With(bucket) => Receipt { cost, at: bucket.full_at, nth: bucket.part, is_lease: true },
+            Ends::Window(start) => Receipt { cost, at: start, nth: 0, is_lease: true },
+        })
+    }
+}
+
+impl Bucket {
+    /// The bucket without the tokens of a lease; `None` if somebody has charged it since.
+    pub(super) fn without(&self, pace: &Pace, lease: Receipt, now: Timestamp) -> Option<Bucket> {
+        let (owed, taken) = (self.debt(pace, now), pace.lasting(lease.cost));
+        if self.full_at != lease.at || owed.part != u64::from(lease.nth) || self.full_at < now {
+            return None;
+        }
+        let left = if taken < owed { pace.sub(owed, taken) } else { Exact::ZERO };
+        Some(Bucket::after(now, left))
+    }
+}
