@@ -15,7 +15,7 @@ pub use keyed::{Keyed, keyed};
 pub use limiter::{Bucket, Limiter};
 pub use permit::Permit;
 #[cfg(feature = "redis")]
-pub use store::{BreakerState, ConnectError, RedisOptions, RedisStore, Server};
+pub use store::{BreakerState, ConnectError, DURATION_BOUNDS, RedisOptions, RedisStore, RedisTls, Server, Traffic};
 pub use store::{MemoryStore, Store, StoreError};
 pub use tollgate_core::{
     Algorithm, Charge, CostError, Decision, Descriptor, Enforcement, FailurePolicy, HeaderStyle, Hold, Key, Limit,
@@ -28,6 +28,6 @@ pub use tollgate_core::{
 #[doc(hidden)]
 pub mod redis_wire {
     pub use crate::store::redis::{
-        Batch, CHARGE, Call, REFUND, RELEASE, Reply, ReplyError, Script, read_log, read_string, state_key,
+        Answer, Ask, Batch, CHARGE, Call, REFUND, RELEASE, Reply, ReplyError, Script, read_log, read_string, state_key,
     };
 }

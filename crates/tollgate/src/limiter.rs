@@ -131,7 +131,9 @@ impl Limiter {
                 Ok(decisions) => {
                     let decided = charges.into_iter().zip(decisions).zip(positions);
                     answered.extend(
-                        decided.map(|((charge, decision), position)| (position, Row { charge, decision, source })),
+                        decided.map(|((charge, (decision, by)), position)| {
+                            (position, Row { charge, decision, source: source.max(by) })
+                        }),
                     );
                     break;
                 }

@@ -7,9 +7,9 @@ pub(crate) mod redis;
 pub use memory::MemoryStore;
 pub(crate) use memory::{Id, Table};
 #[cfg(feature = "redis")]
-pub use redis::{BreakerState, ConnectError, RedisOptions, RedisStore, Server};
+pub use redis::{BreakerState, ConnectError, DURATION_BOUNDS, RedisOptions, RedisStore, RedisTls, Server, Traffic};
 
-use tollgate_core::{Charge, Decision, Hold, Key, Rule, Timestamp};
+use tollgate_core::{Charge, Decision, Hold, Key, Rule, Source, Timestamp};
 
 /// A place that keeps state.
 #[derive(Debug)]
@@ -61,12 +61,23 @@ impl Store {
         }
     }
 
-    /// Decides all charges together: all or nothing.
-    pub async fn charge(&self, charges: &[Charge]) -> Result<Vec<Decision>, StoreError> {
+    /// Decides all charges together, all or nothing, and says who decided.
+    pub async fn charge(&self, charges: &[Charge]) -> Result<Vec<(Decision, Source)>, StoreError> {
         match self {
-            Store::Memory(memory) => memory.charge(charges),
+            Store::Memory(memory) => {
+                Ok(memory.charge(charges)?.into_iter().map(|decision| (decision, Source::Store)).collect())
+            }
             #[cfg(feature = "redis")]
             Store::Redis(redis) => redis.charge(charges).await,
+        }
+    }
+
+    /// How many instances share this store, by their last signs of life.
+    pub fn instances(&self) -> u32 {
+        match self {
+            Store::Memory(_) => 1,
+            #[cfg(feature = "redis")]
+            Store::Redis(redis) => redis.instances(),
         }
     }
 

@@ -18,7 +18,7 @@ use chance::Chance;
 use redis::{Connection, Pipeline, Value};
 use servers::{Cluster, Kind, Server};
 use stored::{Stored, ttl_ms};
-use tollgate::redis_wire::{Batch, CHARGE, Call, REFUND, RELEASE, Reply, Script, state_key};
+use tollgate::redis_wire::{Answer, Ask, Batch, CHARGE, Call, REFUND, RELEASE, Reply, Script, state_key};
 use tollgate_core::{Change, Charge, Decision, Hold, Lease, Quota, Receipt, Span, State, Timestamp, decide, decide_all};
 use world::World;
 
@@ -101,32 +101,76 @@ struct ChargeCase {
     batch: Batch,
     now: Timestamp,
     granted: Vec<u32>,
-    answers: Vec<Vec<Vec<Decision>>>,
+    answers: Vec<Vec<Answer>>,
 }
 
 /// Runs `count` equal requests through the core, one by one.
 fn decide_each(
+    ask: Ask,
     charges: &[Charge],
     positions: &[usize],
     count: u32,
     world: &mut World,
     written: &mut [bool],
-) -> (Vec<Vec<Decision>>, u32) {
+) -> (Vec<Answer>, u32) {
     let (mut answers, mut granted) = (Vec::new(), 0);
+    let before = world.states.clone();
     for _ in 0..count {
         let decided = decide_all(charges, positions.iter().map(|position| &world.states[*position]), world.now());
         let denied =
             charges.iter().zip(&decided).any(|(c, (decision, _))| c.rule.is_enforced() && !decision.is_allowed());
         granted += u32::from(!denied);
-        let mut decisions = Vec::new();
-        for (position, (decision, change)) in positions.iter().zip(decided) {
-            written[*position] |= change != Change::None;
+        let mut answer = Answer::default();
+        for ((charge, position), (decision, change)) in charges.iter().zip(positions).zip(decided) {
+            if ask == Ask::Reserve && !denied {
+                answer.receipts.push(Receipt::of(charge.cost, &decision, &change, world.now()));
+            }
+            if ask != Ask::Peek {
+                written[*position] |= change != Change::None;
+            }
+            let (untouched, _) = decide(&charge.rule.quota, 0, &world.states[*position], world.now());
             world.states[*position].apply(change);
-            decisions.push(decision);
+            // What was not charged remains.
+            let is_charged = ask != Ask::Peek || denied;
+            answer.decisions.push(if is_charged { decision } else { Decision { outcome: decision.outcome, ..untouched } });
         }
-        answers.push(decisions);
+        answers.push(answer);
+    }
+    if ask == Ask::Peek {
+        world.states = before;
+        // What a peek leaves: the repair of a clock that jumped.
+        for (charge, position) in charges.iter().zip(positions) {
+            let (decision, change) = decide(&charge.rule.quota, charge.cost, &world.states[*position], world.now());
+            if !decision.is_allowed() {
+                written[*position] |= change != Change::None;
+                world.states[*position].apply(change);
+            }
+        }
     }
     (answers, granted)
+}
+
+/// Takes up to `count` tokens by asking for one after the other.
+fn lease_each(charge: &Charge, position: usize, count: u32, world: &mut World, written: &mut [bool]) -> (Answer, u32) {
+    let (quota, now) = (&charge.rule.quota, world.now());
+    let state = &mut world.states[position];
+    let mut tokens = 0;
+    let mut probe = state.clone();
+    while tokens < count {
+        let (decision, change) = decide(quota, 1, &probe, now);
+        if !decision.is_allowed() {
+            break;
+        }
+        probe.apply(change);
+        tokens += 1;
+    }
+    let (decision, change) = decide(quota, tokens, state, now);
+    let lease = Lease::of(quota, tokens, &change).filter(|_| tokens > 0);
+    // Denied altogether, it may repair a clock that jumped.
+    let change = if tokens == 0 { decide(quota, 1, state, now).1 } else { change };
+    written[position] |= change != Change::None;
+    state.apply(change);
+    (Answer { decisions: vec![decision], receipts: Vec::new(), lease }, tokens)
 }
 
 fn charge_cases(chance: &mut Chance, worlds: u64) -> (Vec<Case>, Vec<ChargeCase>) {
@@ -153,13 +197,21 @@ fn charge_cases(chance: &mut Chance, worlds: u64) -> (Vec<Case>, Vec<ChargeCase>
             let (mut batch, mut granted, mut answers) = (Batch::default(), Vec::new(), Vec::new());
             let mut written = vec![false; world.states.len()];
             for ((charges, positions), count) in entries {
-                let (answer, passed) = decide_each(&charges, &positions, count, &mut world, &mut written);
+                let ask = chance.pick(&[Ask::Charge, Ask::Charge, Ask::Reserve, Ask::Peek, Ask::Lease]);
+                let leasable = charges.len() == 1 && charges[0].cost == 1 && charges[0].rule.is_enforced();
+                let ask = if ask == Ask::Lease && !leasable { Ask::Charge } else { ask };
+                let (answer, passed) = if ask == Ask::Lease {
+                    let (answer, tokens) = lease_each(&charges[0], positions[0], count, &mut world, &mut written);
+                    (vec![answer], tokens)
+                } else {
+                    decide_each(ask, &charges, &positions, count, &mut world, &mut written)
+                };
                 granted.push(passed);
                 let costs = charges.iter().map(|charge| (&*charge.rule.name, &*charge.key.value, charge.cost));
-                told.push_str(&format!(", {count} times {:?}", costs.collect::<Vec<_>>()));
+                told.push_str(&format!(", {ask:?} {count} times {:?}", costs.collect::<Vec<_>>()));
                 answers.push(answer);
                 assert!(batch.takes(&charges));
-                batch.push(charges, count);
+                batch.push(ask, charges, count);
             }
             let expected = seeds.iter().map(|(position, seed)| {
                 let (state, quota) = (&world.states[*position], &world.rules[*position / world.identities].quota);
@@ -304,7 +356,7 @@ fn without_a_given_time_the_server_s_clock_decides() {
     let mut chance = Chance::new(1);
     let world = World::new(&mut chance, 0);
     let mut batch = Batch::default();
-    batch.push(world.request(&mut chance).0, 1);
+    batch.push(Ask::Charge, world.request(&mut chance).0, 1);
     let reply: Value = CHARGE.eval(&batch.call(None)).query(&mut server.connect()).unwrap();
     let reply = Reply::try_from(reply).unwrap();
     let (seconds, _): (u64, u64) = redis::cmd("TIME").query(&mut server.connect()).unwrap();
@@ -319,7 +371,7 @@ fn a_server_that_forgot_the_script_is_taught_again() {
     let mut chance = Chance::new(1);
     let world = World::new(&mut chance, 0);
     let mut batch = Batch::default();
-    batch.push(world.request(&mut chance).0, 1);
+    batch.push(Ask::Charge, world.request(&mut chance).0, 1);
     let call = batch.call(None);
     let forgotten = CHARGE.evalsha(&call).query::<Value>(&mut connection).unwrap_err();
     assert_eq!(forgotten.code(), Some("NOSCRIPT"));
@@ -336,7 +388,7 @@ fn in_a_cluster_the_rules_of_one_identity_are_one_call() {
     for name in 0..50 {
         let world = World::new(&mut chance, name);
         let mut batch = Batch::default();
-        batch.push(world.request(&mut chance).0, 1);
+        batch.push(Ask::Charge, world.request(&mut chance).0, 1);
         let reply: Value = CHARGE.eval(&batch.call(None)).query(&mut connection).unwrap();
         batch.answer(&Reply::try_from(reply).unwrap()).unwrap();
     }

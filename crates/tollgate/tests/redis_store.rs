@@ -61,10 +61,8 @@ async fn many_tasks_on_one_key_admit_exactly_the_limit() {
         admitted += task.await.unwrap();
     }
     assert_eq!(admitted, 100);
-    let (calls, requests) =
-        stores.iter().map(RedisStore::traffic).fold((0, 0), |sum, one| (sum.0 + one.0, sum.1 + one.1));
-    assert_eq!(requests, 2 * 16 * 40);
-    assert!(calls * 2 < requests, "{calls} calls for {requests} requests: waiting ones go out together");
+    let calls: u64 = stores.iter().map(|store| store.traffic().calls).sum();
+    assert!(calls * 2 < 2 * 16 * 40, "{calls} calls: waiting ones go out together, and denials are remembered");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

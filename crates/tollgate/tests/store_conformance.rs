@@ -47,7 +47,7 @@ fn redis_store(kind: servers::Kind, clock: ManualClock) -> Store {
         }
         let (_, server) = servers.iter().find(|(started, _)| *started == kind).unwrap();
         redis::cmd("FLUSHALL").exec(&mut server.connect()).unwrap();
-        let options = RedisOptions { deadline: Duration::from_secs(10), clock: clock.into() };
+        let options = RedisOptions { deadline: Duration::from_secs(10), clock: clock.into(), ..RedisOptions::default() };
         now_or_never(RedisStore::connect(&server.url(), options)).unwrap().into()
     })
 }
@@ -67,7 +67,8 @@ impl Subject {
     }
 
     fn charge(&self, charges: &[Charge]) -> Result<Vec<Decision>, StoreError> {
-        now_or_never(self.store.charge(charges))
+        let decided = now_or_never(self.store.charge(charges))?;
+        Ok(decided.into_iter().map(|(decision, _)| decision).collect())
     }
 
     fn charge_one(&self, rule: &Arc<Rule>, value: &str, cost: u32) -> Decision {

@@ -17,6 +17,8 @@ mod table;
 mod tests;
 
 pub(crate) use identity::Id;
+#[cfg(feature = "redis")]
+pub(crate) use identity::Secret;
 pub(crate) use table::Table;
 
 use tollgate_core::{Charge, Decision, Hold, Key, Rule};

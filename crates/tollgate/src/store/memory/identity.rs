@@ -9,12 +9,12 @@ use siphasher::sip128::{Hasher128, SipHasher13};
 use tollgate_core::Key;
 
 /// A bucket's name within a table.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub(crate) struct Id {
     /// The fingerprint, as it stands in an entry that is at its home slot.
     pub(super) tag: u64,
     /// Chooses the shard and the home slot.
-    pub(super) place: u64,
+    pub(in crate::store) place: u64,
 }
 
 /// The lowest byte of a tag is not part of the fingerprint: it is 1 plus the distance of an entry from its home
@@ -25,7 +25,7 @@ pub(super) const DISTANCE: u64 = 0xFF;
 pub(crate) struct Secret(u64, u64);
 
 impl Secret {
-    pub(super) fn random() -> Secret {
+    pub(crate) fn random() -> Secret {
         let draw = || RandomState::new().hash_one(0_u8);
         Secret(draw(), draw())
     }

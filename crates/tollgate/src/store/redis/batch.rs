@@ -7,7 +7,7 @@
 use std::collections::HashMap;
 
 use redis::Value;
-use tollgate_core::{Charge, Decision, State, Timestamp, decide_all};
+use tollgate_core::{Change, Charge, Decision, Lease, Receipt, State, Timestamp, decide, decide_all};
 
 use super::msgpack;
 use super::script::{Call, Quotas, time};
@@ -24,8 +24,33 @@ pub struct Batch {
     quotas: Quotas,
 }
 
+/// What requests ask for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Ask {
+    /// To pass and be charged.
+    Charge,
+    /// The same, with receipts: the request is charged elsewhere too, and another place may deny it.
+    Reserve,
+    /// Whether they would pass. Nothing is charged.
+    Peek,
+    /// As many tokens as there are of those asked for, to be spent later.
+    Lease,
+}
+
+/// What one request gets.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Answer {
+    /// One per charge.
+    pub decisions: Vec<Decision>,
+    /// For [`Ask::Reserve`]: with what each charge is given back, where it took something.
+    pub receipts: Vec<Option<Receipt>>,
+    /// For [`Ask::Lease`]: the tokens, if there were any.
+    pub lease: Option<Lease>,
+}
+
 #[derive(Debug)]
 struct Requests {
+    ask: Ask,
     charges: Vec<Charge>,
     places: Vec<Place>,
     count: u32,
@@ -50,10 +75,11 @@ impl Batch {
     }
 
     /// Adds `count` requests that are alike. All charges of a request have different keys (a rule applies once), and
-    /// [`Batch::takes`] them.
-    pub fn push(&mut self, charges: Vec<Charge>, count: u32) {
+    /// [`Batch::takes`] them. A lease of `count` tokens is one charge of cost 1.
+    pub fn push(&mut self, ask: Ask, charges: Vec<Charge>, count: u32) {
+        debug_assert!(ask != Ask::Lease || matches!(&*charges, [charge] if charge.cost == 1));
         let places = charges.iter().map(|charge| self.place(charge)).collect();
-        self.entries.push(Requests { charges, places, count });
+        self.entries.push(Requests { ask, charges, places, count });
     }
 
     fn place(&mut self, charge: &Charge) -> Place {
@@ -75,7 +101,8 @@ impl Batch {
         let mut numbers = vec![self.strings.len() as i64];
         self.quotas.write(&mut numbers);
         for entry in &self.entries {
-            numbers.extend([i64::from(entry.count), entry.charges.len() as i64]);
+            let count = i64::from(entry.count);
+            numbers.extend([if entry.ask == Ask::Peek { -count } else { count }, entry.charges.len() as i64]);
             for (charge, place) in entry.charges.iter().zip(&entry.places) {
                 let quota = place.quota as i64 + 1;
                 let quota = if charge.rule.is_enforced() { quota } else { -quota };
@@ -90,8 +117,8 @@ impl Batch {
         if place.is_log { self.strings.len() + place.index } else { place.index }
     }
 
-    /// The decisions for every request of every entry, in the order in which they were added.
-    pub fn answer(&self, reply: &Reply) -> Result<Vec<Vec<Vec<Decision>>>, ReplyError> {
+    /// What every request of every entry gets, in the order in which they were added. A lease is one answer.
+    pub fn answer(&self, reply: &Reply) -> Result<Vec<Vec<Answer>>, ReplyError> {
         let keys = self.strings.len() + self.logs.len();
         if reply.states.len() != keys || reply.granted.len() != self.entries.len() {
             return Err(ReplyError::Shape(format!(
@@ -114,7 +141,11 @@ impl Batch {
         replayed
             .map(|(position, (entry, granted))| {
                 let positions: Vec<usize> = entry.places.iter().map(|place| self.position(*place)).collect();
-                let (answers, passed) = entry.replay(&positions, &mut states, reply.now);
+                let (answers, passed) = match entry.ask {
+                    Ask::Charge | Ask::Reserve => entry.replay(&positions, &mut states, reply.now),
+                    Ask::Peek => entry.peek(&positions, &mut states, reply.now),
+                    Ask::Lease => entry.lease(*granted, &mut states[positions[0]], reply.now),
+                };
                 if passed != *granted {
                     return Err(ReplyError::Disagrees { entry: position, granted: *granted, decided: passed });
                 }
@@ -126,26 +157,76 @@ impl Batch {
 
 impl Requests {
     /// Decides each of the requests, and counts those that passed.
-    fn replay(&self, positions: &[usize], states: &mut [State], now: Timestamp) -> (Vec<Vec<Decision>>, u32) {
-        let mut answers: Vec<Vec<Decision>> = Vec::with_capacity(self.count as usize);
+    fn replay(&self, positions: &[usize], states: &mut [State], now: Timestamp) -> (Vec<Answer>, u32) {
+        let mut answers: Vec<Answer> = Vec::with_capacity(self.count as usize);
         let mut passed = 0;
         while answers.len() < self.count as usize {
             let decided = decide_all(&self.charges, positions.iter().map(|position| &states[*position]), now);
-            let denies = |(charge, decision): (&Charge, &Decision)| charge.rule.is_enforced() && !decision.is_allowed();
-            let (decisions, changes): (Vec<Decision>, Vec<_>) = decided.into_iter().unzip();
-            let is_denied = self.charges.iter().zip(&decisions).any(denies);
+            let (decisions, changes): (Vec<Decision>, Vec<Change>) = decided.into_iter().unzip();
+            let is_denied = self.denies(&decisions);
+            let decisions = if self.ask == Ask::Peek && !is_denied {
+                let untouched = self.charges.iter().zip(positions).zip(decisions);
+                let untouched = untouched.map(|((charge, position), decision)| {
+                    let (untouched, _) = decide(&charge.rule.quota, 0, &states[*position], now);
+                    Decision { outcome: decision.outcome, ..untouched }
+                });
+                untouched.collect()
+            } else {
+                decisions
+            };
+            let mut receipts = Vec::new();
+            if self.ask == Ask::Reserve && !is_denied {
+                let taken = self.charges.iter().zip(&decisions).zip(&changes);
+                receipts.extend(
+                    taken.map(|((charge, decision), change)| Receipt::of(charge.cost, decision, change, now)),
+                );
+            }
             for (position, change) in positions.iter().zip(changes) {
                 states[*position].apply(change);
             }
+            let answer = Answer { decisions, receipts, lease: None };
             if is_denied {
                 // What is denied is denied alike from here on.
-                answers.resize(self.count as usize, decisions);
+                answers.resize(self.count as usize, answer);
             } else {
                 passed += 1;
-                answers.push(decisions);
+                answers.push(answer);
             }
         }
         (answers, passed)
+    }
+
+    fn denies(&self, decisions: &[Decision]) -> bool {
+        let mut decided = self.charges.iter().zip(decisions);
+        decided.any(|(charge, decision)| charge.rule.is_enforced() && !decision.is_allowed())
+    }
+
+    /// As if they were charged one after the other, on a copy; what remains is told uncharged. Only a clock that jumped is
+    /// repaired for good.
+    fn peek(&self, positions: &[usize], states: &mut [State], now: Timestamp) -> (Vec<Answer>, u32) {
+        let mut copy: Vec<State> = positions.iter().map(|position| states[*position].clone()).collect();
+        let own: Vec<usize> = (0..positions.len()).collect();
+        let (answers, passed) = self.replay(&own, &mut copy, now);
+        for (charge, position) in self.charges.iter().zip(positions) {
+            let (decision, change) = decide(&charge.rule.quota, charge.cost, &states[*position], now);
+            if !decision.is_allowed() {
+                states[*position].apply(change);
+            }
+        }
+        (answers, passed)
+    }
+
+    /// The tokens that were granted are one charge, and one more would not have passed.
+    fn lease(&self, granted: u32, state: &mut State, now: Timestamp) -> (Vec<Answer>, u32) {
+        let quota = &self.charges[0].rule.quota;
+        let (decision, change) = decide(quota, granted, state, now);
+        let is_all = granted == self.count || !decide(quota, granted + 1, state, now).0.is_allowed();
+        let passed = if decision.is_allowed() && is_all { granted } else { u32::MAX };
+        let lease = if granted > 0 { Lease::of(quota, granted, &change) } else { None };
+        // Denied altogether, it may have repaired a clock that jumped.
+        let change = if granted > 0 { change } else { decide(quota, 1, state, now).1 };
+        state.apply(change);
+        (vec![Answer { decisions: vec![decision], receipts: Vec::new(), lease }], passed)
     }
 }
 

@@ -22,7 +22,7 @@ enum State {
 }
 
 /// What the breaker shows to the outside.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum BreakerState {
     /// Calls go out.
     Closed,

@@ -3,8 +3,8 @@
 -- KEYS: one per state; those that are strings first, then those that are logs.
 -- ARGV[1]: the time in microseconds, or "" for the server's.
 -- ARGV[2]: MessagePack, an array of integers: how many of the keys are strings, the quotas (see quotas.lua), then
---   entries up to the end. An entry is `count` equal requests: count, how many charges, and for each charge
---   its key, its quota (negative when the rule only watches) and its cost. A request charges a key once, and within
+--   entries up to the end. An entry is `count` equal requests: count (negative when they only ask whether they would
+--   pass), how many charges, and for each charge its key, its quota (negative when the rule only watches) and its cost. A request charges a key once, and within
 --   a call a key is always charged by the same quota.
 -- Returns {now, granted, states}: how many requests of each entry passed, the first ones, and each key's state before
 --   the call. From these `decide` in Rust gives every answer, so answers are equal to the bit and the reply is small.
@@ -25,6 +25,10 @@ local seen = { 0, 0, 0, 0, 0 }
 local size = #batch
 while at < size do
   local count, charges = batch[at], batch[at + 1]
+  local is_peek = count < 0
+  if is_peek then
+    count = -count
+  end
   local first, passed = at + 2, count
   at = first
   for i = 1, 5 * charges, 5 do
@@ -51,6 +55,9 @@ while at < size do
     end
   end
   granted[#granted + 1] = passed
+  if is_peek then
+    passed = 0
+  end
 
   for i = 1, 5 * charges, 5 do
     local key, quota, cost = batch[first], batch[first + 1], batch[first + 2]
@@ -63,7 +70,8 @@ while at < size do
         current[key], ends[key] = law.charge(now, taken * cost, seen[i + 2], seen[i + 3], seen[i + 4])
       end
       if law.is_log and fits < count then
-        law.denied(current[key], cost)
+        -- Those that only ask are answered as if the ones before them had been charged.
+        law.denied(current[key], is_peek and (fits + 1) * cost or cost)
       end
     end
   end

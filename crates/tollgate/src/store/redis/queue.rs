@@ -5,20 +5,36 @@
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Instant;
 
 use tokio::sync::oneshot;
-use tollgate_core::{Charge, Decision, Key};
+use tollgate_core::{Charge, Key, Timestamp};
 
+use super::batch::{Answer, Ask, Batch};
+use super::node::Refusal;
 use crate::store::StoreError;
 
-/// What a request gets: a decision per charge.
-pub(super) type Answer = Result<Vec<Decision>, StoreError>;
+/// What a request gets, and what it has to know to go on by this process's clock.
+#[derive(Debug)]
+pub(super) struct Answered {
+    pub(super) answer: Answer,
+    /// When it was decided, by the server's clock,
+    pub(super) now: Timestamp,
+    /// which was not before this moment.
+    pub(super) asked_at: Instant,
+}
+
+/// Who waits for an answer.
+pub(super) type Waiter = oneshot::Sender<Result<Answered, Refusal>>;
 
 /// A request on its way.
 #[derive(Debug)]
 pub(super) struct Pending {
+    pub(super) ask: Ask,
     pub(super) charges: Vec<Charge>,
-    pub(super) answer: oneshot::Sender<Answer>,
+    /// 1, or how many tokens a lease should have.
+    pub(super) count: u32,
+    pub(super) waiter: Waiter,
 }
 
 #[derive(Debug, Default)]
@@ -46,7 +62,7 @@ impl Queue {
     pub(super) fn push(&self, pending: Pending) -> Option<Vec<Pending>> {
         let mut waiting = self.waiting();
         if waiting.requests.len() >= Self::LENGTH {
-            let _ = pending.answer.send(Err(StoreError::unavailable("too many requests wait for it")));
+            let _ = pending.waiter.send(Err(Refusal::Failed(StoreError::unavailable("too many requests wait for it"))));
             return None;
         }
         waiting.requests.push_back(pending);
@@ -78,12 +94,12 @@ impl Waiting {
         let mut batch: Vec<Pending> = Vec::new();
         let mut keys = 0;
         while let Some(next) = self.requests.front() {
-            if next.answer.is_closed() {
+            if next.waiter.is_closed() {
                 self.requests.pop_front();
                 continue;
             }
             // A run of equal requests, as a hot key makes, counts once.
-            let repeats = batch.last().is_some_and(|last| same(&last.charges, &next.charges));
+            let repeats = batch.last().is_some_and(|last| last.ask == next.ask && same(&last.charges, &next.charges));
             keys += if repeats { 0 } else { next.charges.len() };
             if !batch.is_empty() && (keys > Queue::KEYS || batch.len() == Queue::REQUESTS) {
                 break;
@@ -105,23 +121,60 @@ fn identity(charge: &Charge) -> Identity<'_> {
     (Arc::as_ptr(&charge.rule).addr(), &charge.key, charge.cost)
 }
 
-/// Requests that are alike, each kind once and in the order of its first, with all who wait for it.
-pub(super) fn equal(pending: Vec<Pending>) -> Vec<(Vec<Charge>, Vec<oneshot::Sender<Answer>>)> {
-    let (charges, answers): (Vec<Vec<Charge>>, Vec<_>) =
-        pending.into_iter().map(|pending| (pending.charges, pending.answer)).unzip();
-    let mut kinds: HashMap<Vec<Identity<'_>>, usize> = HashMap::new();
-    let mut kind_of = Vec::with_capacity(charges.len());
-    for one in &charges {
-        let next = kinds.len();
-        kind_of.push(*kinds.entry(one.iter().map(identity).collect()).or_insert(next));
+/// What goes out in one call: entries of equal requests, and who waits for each.
+#[derive(Debug, Default)]
+pub(super) struct Group {
+    pub(super) batch: Batch,
+    pub(super) waiting: Vec<Vec<Waiter>>,
+}
+
+/// Puts equal requests together. More than one group only while rules change, when one key has two quotas.
+pub(super) fn grouped(pending: Vec<Pending>) -> Vec<Group> {
+    let mut groups: Vec<Group> = Vec::new();
+    for Kind { ask, charges, count, waiting } in kinds(pending) {
+        let fits = groups.iter().position(|group| group.batch.takes(&charges));
+        let at = fits.unwrap_or_else(|| {
+            groups.push(Group::default());
+            groups.len() - 1
+        });
+        groups[at].batch.push(ask, charges, count);
+        groups[at].waiting.push(waiting);
     }
-    let mut equal: Vec<(Vec<Charge>, Vec<_>)> = Vec::with_capacity(kinds.len());
-    drop(kinds);
-    for ((charges, answer), kind) in charges.into_iter().zip(answers).zip(kind_of) {
-        if kind == equal.len() {
-            equal.push((charges, Vec::new()));
+    groups
+}
+
+/// Requests that are alike.
+struct Kind {
+    ask: Ask,
+    charges: Vec<Charge>,
+    count: u32,
+    waiting: Vec<Waiter>,
+}
+
+/// Each kind once, in the order of its first, with all who wait for it. Leases are not added up.
+fn kinds(pending: Vec<Pending>) -> Vec<Kind> {
+    let mut known: HashMap<(Ask, Vec<Identity<'_>>), usize> = HashMap::new();
+    let mut count = 0;
+    let kind_of: Vec<usize> = pending
+        .iter()
+        .map(|one| {
+            let new = count;
+            let identity = (one.ask, one.charges.iter().map(identity).collect());
+            let kind = if one.ask == Ask::Lease { new } else { *known.entry(identity).or_insert(new) };
+            count += usize::from(kind == new);
+            kind
+        })
+        .collect();
+    drop(known);
+    let mut kinds: Vec<Kind> = Vec::with_capacity(count);
+    for (Pending { ask, charges, count, waiter }, kind) in pending.into_iter().zip(kind_of) {
+        match kinds.get_mut(kind) {
+            Some(kind) => {
+                kind.count += 1;
+                kind.waiting.push(waiter);
+            }
+            None => kinds.push(Kind { ask, charges, count, waiting: vec![waiter] }),
         }
-        equal[kind].1.push(answer);
     }
-    equal
+    kinds
 }

@@ -17,6 +17,10 @@ pub struct Server {
     pub version: String,
     /// `standalone`, `sentinel` or `cluster`, as the server says.
     pub mode: String,
+    /// It follows another one and cannot be written to.
+    pub is_replica: bool,
+    /// How many servers share the keys: more than one in a cluster.
+    pub primaries: usize,
     /// What it does when memory is short.
     pub maxmemory_policy: Option<String>,
 }
@@ -36,7 +40,8 @@ impl Server {
 
 impl fmt::Display for Server {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} {}, {}", self.name, self.version, self.mode)
+        write!(f, "{} {}, {}", self.name, self.version, self.mode)?;
+        if self.mode == "cluster" { write!(f, " of {} primaries", self.primaries) } else { Ok(()) }
     }
 }
 
@@ -55,48 +60,57 @@ pub enum ConnectError {
     /// A replica cannot be written to.
     #[error("the server is a read-only replica; give the address of its primary")]
     Replica,
-    /// One node of a cluster.
-    #[error("the server is a node of a cluster, which this version does not serve")]
-    Cluster,
+    /// Another kind of address is needed.
+    #[error("{0}")]
+    Mode(String),
+    /// A cluster that could not decide on every key.
+    #[error("the cluster serves {0} of 16384 slots; wait until it is complete, or mend it with redis-cli --cluster fix")]
+    Incomplete(usize),
     /// The user may not run scripts.
     #[error("the server does not let this user run scripts ({0}); allow EVAL, EVALSHA and SCRIPT")]
     Scripts(String),
 }
 
-/// Connects, asks what is there, and teaches it the script.
-pub(super) async fn connect(
-    url: &str,
-    deadline: Duration,
-) -> Result<(Client, ConnectionManager, Server), ConnectError> {
-    let client = Client::open(url).map_err(|error| ConnectError::Url(error.to_string()))?;
-    let mut connection = open(&client, deadline).await?;
-    let info: String = redis::cmd("INFO")
-        .query_async(&mut connection)
-        .await
-        .map_err(|error| ConnectError::Connect(error.to_string()))?;
-    let server = judge(&info)?;
+/// Asks a server what it is.
+pub(super) async fn identify(connection: &mut ConnectionManager) -> Result<Server, ConnectError> {
+    let info: String = redis::cmd("INFO").query_async(connection).await.map_err(connect)?;
+    judge(&info)
+}
+
+/// Teaches a server the script, and finds out whether it may be run.
+pub(super) async fn teach(connection: &mut ConnectionManager) -> Result<(), ConnectError> {
     let loaded: Result<String, RedisError> =
-        redis::cmd("SCRIPT").arg("LOAD").arg(CHARGE.source()).query_async(&mut connection).await;
+        redis::cmd("SCRIPT").arg("LOAD").arg(CHARGE.source()).query_async(connection).await;
     match loaded {
-        Ok(_) => Ok((client, connection, server)),
+        Ok(_) => Ok(()),
         Err(error) if error.code() == Some("NOPERM") || error.kind() == ErrorKind::AuthenticationFailed => {
             Err(ConnectError::Scripts(error.to_string()))
         }
-        Err(error) => Err(ConnectError::Connect(error.to_string())),
+        Err(error) => Err(connect(error)),
     }
 }
 
-/// A connection. Mending one that broke is the manager's task, in the background; waiting for that is bounded by each
-/// request's deadline.
+/// A connection that works. Mending one that broke is the manager's task, in the background; waiting for that is
+/// bounded by each request's deadline.
 pub(super) async fn open(client: &Client, deadline: Duration) -> Result<ConnectionManager, ConnectError> {
-    let config = ConnectionManagerConfig::new()
+    ConnectionManager::new_with_config(client.clone(), config(deadline)).await.map_err(connect)
+}
+
+/// A connection that is made when it is first used.
+pub(super) fn lazy(client: &Client, deadline: Duration) -> Result<ConnectionManager, ConnectError> {
+    ConnectionManager::new_lazy_with_config(client.clone(), config(deadline)).map_err(connect)
+}
+
+fn config(deadline: Duration) -> ConnectionManagerConfig {
+    ConnectionManagerConfig::new()
         .set_connection_timeout(Some(Duration::from_secs(1)))
         .set_response_timeout(Some(deadline.max(Duration::from_millis(100))))
         .set_number_of_retries(2)
-        .set_max_delay(Duration::from_millis(500));
-    ConnectionManager::new_with_config(client.clone(), config)
-        .await
-        .map_err(|error| ConnectError::Connect(error.to_string()))
+        .set_max_delay(Duration::from_millis(500))
+}
+
+fn connect(error: RedisError) -> ConnectError {
+    ConnectError::Connect(error.to_string())
 }
 
 /// What `INFO` says.
@@ -109,15 +123,16 @@ fn judge(info: &str) -> Result<Server, ConnectError> {
     if number < (6, 2) {
         return Err(ConnectError::TooOld(format!("{name} {version}")));
     }
-    if field("role") == Some("slave") {
-        return Err(ConnectError::Replica);
-    }
     let mode = field("server_mode").or(field("redis_mode")).unwrap_or("standalone").to_string();
-    if mode == "cluster" {
-        return Err(ConnectError::Cluster);
-    }
     let maxmemory_policy = field("maxmemory").filter(|max| *max != "0").and(field("maxmemory_policy"));
-    Ok(Server { name, version, mode, maxmemory_policy: maxmemory_policy.map(str::to_string) })
+    Ok(Server {
+        name,
+        version,
+        mode,
+        is_replica: field("role") == Some("slave"),
+        primaries: 1,
+        maxmemory_policy: maxmemory_policy.map(str::to_string),
+    })
 }
 
 #[cfg(test)]
@@ -131,7 +146,7 @@ mod tests {
         };
         assert_eq!(judge(&info("")).expect("fine").to_string(), "redis 7.0.15, standalone");
         assert_eq!(judge("redis_version:5.0.1\r\n"), Err(ConnectError::TooOld("redis 5.0.1".into())));
-        assert_eq!(judge("redis_version:7.0.0\r\nrole:slave\r\n"), Err(ConnectError::Replica));
+        assert!(judge("redis_version:7.0.0\r\nrole:slave\r\n").expect("fine").is_replica);
         let valkey =
             judge("server_name:valkey\r\nredis_version:7.2.4\r\nvalkey_version:9.1.0\r\nserver_mode:standalone\r\n");
         assert_eq!(valkey.expect("fine").to_string(), "valkey 9.1.0, standalone");

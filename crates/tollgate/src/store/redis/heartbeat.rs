@@ -1,0 +1,48 @@
+//! How many instances share the store: each gives a sign of life, and counts those of the others.
+//!
+//! While the store is away, a rule that is decided locally gets its share of the limit by the last count.
+
+use std::hash::{BuildHasher, RandomState};
+use std::sync::atomic::Ordering::Relaxed;
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+use redis::FromRedisValue as _;
+
+use super::Shared;
+use super::node::Work;
+use super::script::{Call, HEARTBEAT};
+use crate::store::StoreError;
+
+/// Where the signs are kept.
+const KEY: &str = "tollgate:instances";
+const EVERY: Duration = Duration::from_secs(1);
+/// Three signs missed, and an instance is taken for gone.
+const GONE_AFTER_MS: u64 = 3_500;
+
+/// Gives signs for as long as the store is used.
+pub(super) fn start(shared: &Arc<Shared>) {
+    let shared = Arc::downgrade(shared);
+    tokio::spawn(async move {
+        let name = format!("{:016x}", RandomState::new().hash_one(std::process::id()));
+        while beat(&shared, &name).await {
+            tokio::time::sleep(EVERY).await;
+        }
+    });
+}
+
+/// False when nobody uses the store any more.
+async fn beat(shared: &Weak<Shared>, name: &str) -> bool {
+    let Some(shared) = shared.upgrade() else { return false };
+    let arguments = vec![name.as_bytes().to_vec(), GONE_AFTER_MS.to_string().into_bytes()];
+    let call = Call { keys: vec![KEY.to_string()], arguments };
+    let slot = shared.nodes.slot(KEY);
+    let read = |value| u32::from_redis_value(value).map_err(|error| StoreError::unavailable(error.to_string()));
+    // A node whose breaker is open is left to those who need it.
+    if shared.nodes.admit(slot).is_ok()
+        && let Ok(instances) = shared.nodes.call(slot, Work::Script(&HEARTBEAT, &call), read).await
+    {
+        shared.instances.store(instances.max(1), Relaxed);
+    }
+    true
+}

@@ -1,0 +1,307 @@
+//! Tokens taken from the store ahead of use, for rules that say `lease`: most requests are then decided here.
+//!
+//! [`Lease`] says why no interval ever admits more than the law. This module decides how many to take and when to give
+//! them back: as many as were spent in the last ten milliseconds, never more than a quarter of what is left in the
+//! store (so the last tokens are shared), again when half are gone, and back when nobody has used them for a while.
+
+use std::collections::{HashMap, VecDeque};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
+use std::time::{Duration, Instant};
+
+use tollgate_core::{Charge, Decision, Lease, LeaseSize, Outcome, Receipt, Span, Timestamp};
+
+use super::queue::Answered;
+use crate::store::memory::{Id, Secret};
+
+/// What this process has leased.
+pub(super) struct Leases {
+    secret: Secret,
+    state: RwLock<State>,
+}
+
+#[derive(Default)]
+struct State {
+    holdings: HashMap<Id, Arc<Holding>>,
+    /// Somebody looks after idle leases.
+    is_swept: bool,
+}
+
+/// The leases of one bucket.
+pub(super) struct Holding(Mutex<Held>);
+
+struct Held {
+    /// The bucket, at a cost of one token.
+    token: Charge,
+    /// Oldest first.
+    leases: VecDeque<Taken>,
+    demand: Demand,
+    is_taking: bool,
+    used_at: Instant,
+    /// What the store said last.
+    seen: Option<(Decision, Instant)>,
+    taken: u64,
+}
+
+struct Taken {
+    lease: Lease,
+    /// When it was taken by the server's clock,
+    at: Timestamp,
+    /// which was not before this moment.
+    asked_at: Instant,
+    /// Tells leases of a holding apart.
+    number: u64,
+}
+
+/// A request that was served from a lease.
+pub(super) struct Spent {
+    pub(super) decision: Decision,
+    cost: u32,
+    holding: Arc<Holding>,
+    lease: u64,
+}
+
+/// How many tokens a holding should take now.
+pub(super) struct Wanted {
+    pub(super) holding: Arc<Holding>,
+    pub(super) token: Charge,
+    pub(super) tokens: u32,
+}
+
+impl Leases {
+    /// Buckets that are leased from at most; others are asked for in the store.
+    const MOST: usize = 4_096;
+    /// How often idle leases are looked for.
+    pub(super) const SWEEP: Duration = Duration::from_millis(50);
+    /// Unused for so long, or taken so long ago, a lease goes back.
+    const IDLE: Duration = Duration::from_millis(100);
+    const OLDEST: Duration = Duration::from_millis(250);
+    /// A bucket that nobody has asked for in so long is forgotten.
+    const FORGOTTEN: Duration = Duration::from_secs(1);
+    /// Of what is left in the store, one of so many parts is taken.
+    const SHARE: u32 = 4;
+
+    pub(super) fn new() -> Leases {
+        Leases { secret: Secret::random(), state: RwLock::default() }
+    }
+
+    /// The holding of a bucket, and whether somebody has to start looking after idle leases. `None` when the charge
+    /// is not to be leased.
+    pub(super) fn holding(&self, charge: &Charge, now: Instant) -> Option<(Arc<Holding>, bool)> {
+        if charge.rule.lease.is_none() || charge.cost == 0 {
+            return None;
+        }
+        let id = self.secret.bucket(&charge.rule.name, &charge.key);
+        let known = self.state.read().unwrap_or_else(PoisonError::into_inner).holdings.get(&id).cloned();
+        if let Some(holding) = known {
+            return Some((holding, false));
+        }
+        let mut state = self.state.write().unwrap_or_else(PoisonError::into_inner);
+        if state.holdings.len() >= Leases::MOST {
+            return None;
+        }
+        let holding = state.holdings.entry(id).or_insert_with(|| Arc::new(Holding::new(charge, now))).clone();
+        let start = !state.is_swept;
+        state.is_swept = true;
+        Some((holding, start))
+    }
+
+    /// Forgets the leases of a bucket that was reset.
+    pub(super) fn forget(&self, rule: &str, key: &tollgate_core::Key) {
+        let id = self.secret.bucket(rule, key);
+        self.state.write().unwrap_or_else(PoisonError::into_inner).holdings.remove(&id);
+    }
+
+    /// Tokens that are out and can still be spent.
+    pub(super) fn tokens(&self, now: Instant) -> u64 {
+        let state = self.state.read().unwrap_or_else(PoisonError::into_inner);
+        state.holdings.values().map(|holding| u64::from(holding.held().left(now))).sum()
+    }
+
+    /// What should go back, the newest of each bucket first; `None` when there is nothing left to look after.
+    pub(super) fn sweep(&self, now: Instant, all: bool) -> Option<Vec<Vec<(Charge, Receipt)>>> {
+        let mut state = self.state.write().unwrap_or_else(PoisonError::into_inner);
+        let mut back = Vec::new();
+        state.holdings.retain(|_, holding| {
+            let mut held = holding.held();
+            let is_idle = all || now.saturating_duration_since(held.used_at) > Leases::IDLE;
+            let returned = held.give_back(now, is_idle);
+            if !returned.is_empty() {
+                back.push(returned);
+            }
+            held.is_taking || now.saturating_duration_since(held.used_at) < Leases::FORGOTTEN
+        });
+        state.is_swept = !state.holdings.is_empty();
+        (state.is_swept || !back.is_empty()).then_some(back)
+    }
+}
+
+impl Holding {
+    fn new(charge: &Charge, now: Instant) -> Holding {
+        Holding(Mutex::new(Held {
+            token: Charge { cost: 1, ..charge.clone() },
+            leases: VecDeque::new(),
+            demand: Demand { since: now, current: 0, previous: 0 },
+            is_taking: false,
+            used_at: now,
+            seen: None,
+            taken: 0,
+        }))
+    }
+
+    /// Serves a request if enough is left, and says whether more should be taken.
+    pub(super) fn spend(self: &Arc<Self>, charge: &Charge, now: Instant) -> (Option<Spent>, Option<Wanted>) {
+        let mut held = self.held();
+        if held.token.rule.quota != charge.rule.quota {
+            // The rule has changed: what was taken under the old one ends by itself.
+            held.leases.clear();
+        }
+        if !Arc::ptr_eq(&held.token.rule, &charge.rule) {
+            held.token.rule = charge.rule.clone();
+        }
+        held.used_at = now;
+        held.demand.count(charge.cost, now);
+        let lease = held.spend(charge.cost, now);
+        let spent = lease.map(|lease| Spent {
+            decision: held.decision(now),
+            cost: charge.cost,
+            holding: self.clone(),
+            lease,
+        });
+        let wanted = held.wanted(now).map(|tokens| Wanted { holding: self.clone(), token: held.token.clone(), tokens });
+        held.is_taking |= wanted.is_some();
+        (spent, wanted)
+    }
+
+    /// What the store said to a request that it decided.
+    pub(super) fn learn(&self, decision: Decision, now: Instant) {
+        self.held().seen = Some((decision, now));
+    }
+
+    /// What came of taking more.
+    pub(super) fn taken(&self, answered: Option<Answered>, now: Instant) {
+        let mut held = self.held();
+        held.is_taking = false;
+        let Some(Answered { answer, now: at, asked_at }) = answered else { return };
+        held.seen = answer.decisions.first().map(|decision| (*decision, now));
+        if let Some(lease) = answer.lease {
+            held.taken += 1;
+            let number = held.taken;
+            held.leases.push_back(Taken { lease, at, asked_at, number });
+        }
+    }
+
+    fn held(&self) -> MutexGuard<'_, Held> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Spent {
+    /// The request did not pass after all: its tokens go back, and the decision is as if they had not been spent.
+    pub(super) fn put_back(self) -> Decision {
+        let mut held = self.holding.held();
+        if let Some(taken) = held.leases.iter_mut().find(|taken| taken.number == self.lease) {
+            taken.lease.put_back(self.cost);
+        }
+        let remaining = self.decision.remaining.saturating_add(self.cost).min(self.decision.limit);
+        Decision { remaining, ..self.decision }
+    }
+}
+
+impl Taken {
+    /// The server's time: at most this.
+    fn now(&self, now: Instant) -> Timestamp {
+        self.at + Span::from(now.saturating_duration_since(self.asked_at))
+    }
+}
+
+impl Held {
+    /// From the oldest lease that has enough, whose number is returned.
+    fn spend(&mut self, cost: u32, now: Instant) -> Option<u64> {
+        let quota = self.token.rule.quota;
+        while let Some(oldest) = self.leases.front()
+            && oldest.lease.left(&quota, oldest.now(now)) == 0
+        {
+            self.leases.pop_front();
+        }
+        let enough = self.leases.iter_mut().find_map(|taken| {
+            let at = taken.now(now);
+            taken.lease.spend(&quota, cost, at).then_some(taken.number)
+        });
+        enough
+    }
+
+    fn left(&self, now: Instant) -> u32 {
+        let quota = &self.token.rule.quota;
+        self.leases.iter().map(|taken| taken.lease.left(quota, taken.now(now))).sum()
+    }
+
+    /// What the store said last, with what is left here. Others may have taken from it since.
+    fn decision(&self, now: Instant) -> Decision {
+        let limit = self.token.rule.quota.limit();
+        let (seen, age) = match &self.seen {
+            Some((seen, at)) => (seen.remaining, seen.reset_after - Span::from(now.saturating_duration_since(*at))),
+            None => (0, Span::ZERO),
+        };
+        Decision {
+            outcome: Outcome::Allowed { delay: Span::ZERO },
+            limit,
+            remaining: seen.saturating_add(self.left(now)).min(limit),
+            reset_after: age,
+            hold: None,
+        }
+    }
+
+    fn wanted(&self, now: Instant) -> Option<u32> {
+        let (seen, _) = self.seen.filter(|_| !self.is_taking)?;
+        let size = match self.token.rule.lease? {
+            LeaseSize::Auto => self.demand.recent(),
+            LeaseSize::Tokens(tokens) => tokens,
+        };
+        let tokens = size.min(seen.remaining / Leases::SHARE);
+        // A single token is as well asked for when it is needed.
+        (tokens > 1 && self.left(now) < size / 2).then_some(tokens)
+    }
+
+    /// Takes leases out that are to go back: all, or those that were taken long ago.
+    fn give_back(&mut self, now: Instant, all: bool) -> Vec<(Charge, Receipt)> {
+        let mut back = Vec::new();
+        let quota = self.token.rule.quota;
+        for index in (0..self.leases.len()).rev() {
+            let taken = &self.leases[index];
+            if !all && now.saturating_duration_since(taken.asked_at) < Leases::OLDEST {
+                continue;
+            }
+            if let Some(receipt) = taken.lease.receipt(&quota, taken.now(now)) {
+                back.push((self.token.clone(), receipt));
+            }
+            self.leases.remove(index);
+        }
+        back
+    }
+}
+
+/// How many tokens were asked for in this window and the one before.
+struct Demand {
+    since: Instant,
+    current: u32,
+    previous: u32,
+}
+
+impl Demand {
+    const WINDOW: Duration = Duration::from_millis(10);
+
+    fn count(&mut self, cost: u32, now: Instant) {
+        let elapsed = now.saturating_duration_since(self.since);
+        if elapsed >= Demand::WINDOW {
+            let is_next = elapsed < 2 * Demand::WINDOW;
+            self.previous = if is_next { self.current } else { 0 };
+            self.since = if is_next { self.since + Demand::WINDOW } else { now };
+            self.current = 0;
+        }
+        self.current = self.current.saturating_add(cost);
+    }
+
+    fn recent(&self) -> u32 {
+        self.current.max(self.previous)
+    }
+}

@@ -1,0 +1,100 @@
+//! How a node is reached: at a fixed place, or wherever the sentinels say that the primary is.
+
+use std::fmt;
+use std::time::Duration;
+
+use redis::aio::ConnectionManager;
+use redis::{AsyncConnectionConfig, Client, ConnectionAddr, ConnectionInfo, Value};
+
+use super::address::Address;
+use super::server::{self, ConnectError};
+
+/// The way to a node.
+pub(super) enum Route {
+    /// Always the same.
+    Direct(Client),
+    /// Asked for anew with each connection.
+    Sentinel { name: String, address: Address },
+}
+
+impl Route {
+    /// How long a sentinel may take. Another one is asked after that.
+    const SENTINEL: Duration = Duration::from_millis(500);
+
+    /// A connection that works now.
+    pub(super) async fn open(&self, deadline: Duration) -> Result<ConnectionManager, ConnectError> {
+        match self {
+            Route::Direct(client) => server::open(client, deadline).await,
+            Route::Sentinel { name, address } => {
+                let (host, port) = Route::primary(name, address).await?;
+                let mut connection = server::open(&address.client_at(&host, port)?, deadline).await?;
+                // Just after a failover a sentinel may still name the old primary.
+                let role: Vec<Value> = redis::cmd("ROLE").query_async(&mut connection).await.map_err(connect)?;
+                match role.first() {
+                    Some(Value::BulkString(role)) if role == b"master" => Ok(connection),
+                    _ => Err(ConnectError::Connect(format!("{host}:{port} is not yet, or no longer, the primary"))),
+                }
+            }
+        }
+    }
+
+    /// The host of a fixed place.
+    pub(super) fn host(&self) -> &str {
+        match self {
+            Route::Direct(client) => host_of(client),
+            Route::Sentinel { .. } => "",
+        }
+    }
+
+    /// Where the primary is, by the first sentinel that knows.
+    async fn primary(name: &str, address: &Address) -> Result<(String, u16), ConnectError> {
+        let mut problem = None;
+        for sentinel in &address.hosts {
+            match Route::ask(name, address, sentinel).await {
+                Ok(Some((host, port))) => return Ok((host, port)),
+                Ok(None) => {
+                    let unknown = format!("the sentinel at {} knows no primary named {name:?}", sentinel.addr());
+                    problem = Some(ConnectError::Connect(unknown));
+                }
+                Err(error) => problem = Some(problem.unwrap_or(error)),
+            }
+        }
+        Err(problem.unwrap_or_else(|| ConnectError::Url("it names no sentinel".into())))
+    }
+
+    async fn ask(
+        name: &str,
+        address: &Address,
+        sentinel: &ConnectionInfo,
+    ) -> Result<Option<(String, u16)>, ConnectError> {
+        let config = AsyncConnectionConfig::new()
+            .set_connection_timeout(Some(Route::SENTINEL))
+            .set_response_timeout(Some(Route::SENTINEL));
+        let client = address.client(address.sentinel(sentinel))?;
+        let mut connection =
+            client.get_multiplexed_async_connection_with_config(&config).await.map_err(connect)?;
+        let mut command = redis::cmd("SENTINEL");
+        command.arg("get-master-addr-by-name").arg(name);
+        command.query_async(&mut connection).await.map_err(connect)
+    }
+}
+
+pub(super) fn host_of(client: &Client) -> &str {
+    match client.get_connection_info().addr() {
+        ConnectionAddr::Tcp(host, _) | ConnectionAddr::TcpTls { host, .. } => host,
+        _ => "",
+    }
+}
+
+fn connect(error: redis::RedisError) -> ConnectError {
+    ConnectError::Connect(error.to_string())
+}
+
+impl fmt::Display for Route {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Route::Direct(client) => write!(f, "{}", client.get_connection_info().addr()),
+            Route::Sentinel { name, .. } => write!(f, "the primary {name}"),
+        }
+    }
+}
