@@ -4,7 +4,9 @@
 //! `TOLLGATE_REDIS_SERVER`, `TOLLGATE_REDIS_62_SERVER` and `TOLLGATE_VALKEY_SERVER` name others. A test whose server
 //! does not start fails and says why.
 
-#![allow(dead_code, unreachable_pub, clippy::unwrap_used)] // Each test uses a part.
+#![allow(dead_code, unused_imports, unreachable_pub, clippy::unwrap_used)] // Each test uses a part.
+
+mod cluster;
 
 use std::net::TcpListener;
 use std::path::{Path, PathBuf};
@@ -12,6 +14,8 @@ use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
+
+pub use cluster::Cluster;
 
 /// The servers that Tollgate supports, oldest first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -45,11 +49,32 @@ impl Kind {
     }
 }
 
+/// What a server is started with, once its port is known.
+#[derive(Clone)]
+struct Launch {
+    binary: PathBuf,
+    options: Vec<String>,
+    /// The lines of a file that the server may rewrite, as Sentinel does.
+    config: Option<String>,
+    /// User and password, where clients need them.
+    login: Option<(String, String)>,
+    /// What clients need where it speaks TLS only.
+    certificates: Option<redis::TlsCertificates>,
+}
+
+impl Launch {
+    fn new<Word: ToString>(kind: Kind, options: impl IntoIterator<Item = Word>) -> Launch {
+        let options = options.into_iter().map(|word| word.to_string()).collect();
+        Launch { binary: kind.binary(), options, config: None, login: None, certificates: None }
+    }
+}
+
 /// One server.
 pub struct Server {
     child: Child,
     port: u16,
-    dir: PathBuf,
+    folder: Folder,
+    launch: Launch,
 }
 
 impl Server {
@@ -59,11 +84,15 @@ impl Server {
 
     /// With more options, which may depend on the port.
     pub fn start_with(kind: Kind, options: impl Fn(u16) -> Vec<String>) -> Server {
+        Server::launch(|port| Launch::new(kind, options(port)))
+    }
+
+    fn launch(launch: impl Fn(u16) -> Launch) -> Server {
         // Another process may take a port between finding and using it.
         let mut log = String::new();
         for _ in 0..5 {
             let port = free_port();
-            let mut server = Server::spawn(&kind.binary(), port, &options(port));
+            let mut server = Server::spawn(launch(port), port);
             let deadline = Instant::now() + Duration::from_secs(10);
             while Instant::now() < deadline && server.child.try_wait().is_ok_and(|status| status.is_none()) {
                 if server.try_connect().is_ok() {
@@ -71,29 +100,32 @@ impl Server {
                 }
                 sleep(Duration::from_millis(5));
             }
-            log = std::fs::read_to_string(server.dir.join("log")).unwrap_or_default();
+            log = std::fs::read_to_string(server.folder.0.join("log")).unwrap_or_default();
         }
-        panic!("{kind:?} does not start; its log says:\n{log}");
+        panic!("{} does not start; its log says:\n{log}", launch(0).binary.display());
     }
 
-    fn spawn(binary: &Path, port: u16, options: &[String]) -> Server {
-        static STARTED: AtomicU32 = AtomicU32::new(0);
-        let number = STARTED.fetch_add(1, Relaxed);
-        let dir = std::env::temp_dir().join(format!("tollgate-{}-{number}", std::process::id()));
-        std::fs::create_dir_all(&dir).unwrap();
-        let log = std::fs::File::create(dir.join("log")).unwrap();
-        let child = Command::new(binary)
+    fn spawn(launch: Launch, port: u16) -> Server {
+        let folder = Folder::new();
+        let log = std::fs::File::create(folder.0.join("log")).unwrap();
+        let mut command = Command::new(&launch.binary);
+        if let Some(config) = &launch.config {
+            let path = folder.0.join("config");
+            std::fs::write(&path, config).unwrap();
+            command.arg(path);
+        }
+        let child = command
             .args(["--port", &port.to_string(), "--bind", "127.0.0.1", "--save", "", "--dir"])
-            .arg(&dir)
-            .args(options)
+            .arg(&folder.0)
+            .args(&launch.options)
             .stdin(Stdio::null())
             .stdout(log.try_clone().unwrap())
             .stderr(log)
             .spawn()
             .unwrap_or_else(|error| {
-                panic!("cannot run {}: {error}; run ./run setup to install the servers", binary.display())
+                panic!("cannot run {}: {error}; run ./run setup to install the servers", launch.binary.display())
             });
-        Server { child, port, dir }
+        Server { child, port, folder, launch }
     }
 
     pub fn port(&self) -> u16 {
@@ -101,7 +133,9 @@ impl Server {
     }
 
     pub fn url(&self) -> String {
-        format!("redis://127.0.0.1:{}/", self.port)
+        let scheme = if self.launch.certificates.is_some() { "rediss" } else { "redis" };
+        let login = self.launch.login.as_ref().map(|(user, password)| format!("{user}:{password}@"));
+        format!("{scheme}://{}127.0.0.1:{}/", login.unwrap_or_default(), self.port)
     }
 
     pub fn connect(&self) -> redis::Connection {
@@ -109,9 +143,29 @@ impl Server {
     }
 
     fn try_connect(&self) -> redis::RedisResult<redis::Connection> {
-        let mut connection = redis::Client::open(self.url())?.get_connection()?;
+        let mut connection = self.client()?.get_connection()?;
         redis::cmd("PING").exec(&mut connection)?;
         Ok(connection)
+    }
+
+    fn client(&self) -> redis::RedisResult<redis::Client> {
+        match &self.launch.certificates {
+            Some(certificates) => redis::Client::build_with_tls(self.url(), certificates.clone()),
+            None => redis::Client::open(self.url()),
+        }
+    }
+
+    /// The reply to a command, or an error soon: it may be dead or paused.
+    fn ask<T: redis::FromRedisValue>(&self, words: &[&str]) -> redis::RedisResult<T> {
+        let patience = Duration::from_millis(500);
+        let mut connection = self.client()?.get_connection_with_timeout(patience)?;
+        connection.set_read_timeout(Some(patience))?;
+        redis::cmd(words[0]).arg(&words[1..]).query(&mut connection)
+    }
+
+    /// Has it do what cannot fail.
+    fn tell(&self, words: &[&str]) {
+        self.ask::<()>(words).unwrap_or_else(|error| panic!("{words:?} on port {}: {error}", self.port));
     }
 
     /// Stops its clock: it accepts connections and answers nobody.
@@ -128,14 +182,10 @@ impl Server {
         assert!(status.success());
     }
 
-    /// Starts it again on the same port, empty, after it was killed.
+    /// Starts it again as it was at first, on the same port and empty, after it was killed.
     pub fn restart(&mut self) {
-        let replacement = Server::spawn(&Kind::Redis7.binary(), self.port, &[]);
-        let deadline = Instant::now() + Duration::from_secs(10);
-        while replacement.try_connect().is_err() {
-            assert!(Instant::now() < deadline, "does not start again on port {}", self.port);
-            sleep(Duration::from_millis(5));
-        }
+        let replacement = Server::spawn(self.launch.clone(), self.port);
+        wait_until("it runs again", || replacement.try_connect().is_ok());
         *self = replacement;
     }
 
@@ -150,59 +200,34 @@ impl Server {
 impl Drop for Server {
     fn drop(&mut self) {
         self.kill();
-        let _ = std::fs::remove_dir_all(&self.dir);
     }
 }
 
-/// Three primaries with a replica each.
-pub struct Cluster {
-    pub nodes: Vec<Server>,
+/// A new temporary folder.
+struct Folder(PathBuf);
+
+impl Folder {
+    fn new() -> Folder {
+        static MADE: AtomicU32 = AtomicU32::new(0);
+        let number = MADE.fetch_add(1, Relaxed);
+        let path = std::env::temp_dir().join(format!("tollgate-{}-{number}", std::process::id()));
+        std::fs::create_dir_all(&path).unwrap();
+        Folder(path)
+    }
 }
 
-impl Cluster {
-    pub fn start() -> Cluster {
-        let options = |port: u16| {
-            let port = (port + 1_000).to_string();
-            let options = [
-                ["--cluster-enabled", "yes"],
-                ["--cluster-node-timeout", "1000"],
-                ["--cluster-port", &port],
-                ["--repl-diskless-sync-delay", "0"],
-            ];
-            options.iter().flatten().map(|option| option.to_string()).collect()
-        };
-        let nodes: Vec<Server> = (0..6).map(|_| Server::start_with(Kind::Redis7, options)).collect();
-        let output = Command::new("redis-cli")
-            .args(["--cluster", "create"])
-            .args(nodes.iter().map(|node| format!("127.0.0.1:{}", node.port)))
-            .args(["--cluster-replicas", "1", "--cluster-yes"])
-            .output()
-            .unwrap_or_else(|error| panic!("cannot run redis-cli: {error}; run ./run setup"));
-        assert!(output.status.success(), "no cluster: {}", String::from_utf8_lossy(&output.stdout));
-        let cluster = Cluster { nodes };
-        let deadline = Instant::now() + Duration::from_secs(20);
-        while !cluster.nodes.iter().all(Cluster::is_ready) {
-            assert!(Instant::now() < deadline, "the cluster is not complete after 20 s");
-            sleep(Duration::from_millis(50));
-        }
-        cluster
+impl Drop for Folder {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
     }
+}
 
-    pub fn urls(&self) -> Vec<String> {
-        self.nodes.iter().map(Server::url).collect()
-    }
-
-    /// It sees three linked replicas, and if it is one, its own link is up. `cluster_state:ok` comes earlier.
-    fn is_ready(node: &Server) -> bool {
-        let mut connection = node.connect();
-        let mut ask = |command: &[&str]| redis::cmd(command[0]).arg(&command[1..]).query::<String>(&mut connection);
-        let (Ok(info), Ok(nodes), Ok(replication)) =
-            (ask(&["CLUSTER", "INFO"]), ask(&["CLUSTER", "NODES"]), ask(&["INFO", "replication"]))
-        else {
-            return false;
-        };
-        let replicas = nodes.lines().filter(|line| line.contains("slave") && line.contains(" connected")).count();
-        info.contains("cluster_state:ok") && replicas == 3 && !replication.contains("master_link_status:down")
+/// Waits for what comes within a few seconds on any machine.
+pub fn wait_until(what: &str, mut is_so: impl FnMut() -> bool) {
+    let deadline = Instant::now() + Duration::from_secs(20);
+    while !is_so() {
+        assert!(Instant::now() < deadline, "waited 20 s until {what}");
+        sleep(Duration::from_millis(20));
     }
 }
 

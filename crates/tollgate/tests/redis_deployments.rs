@@ -1,0 +1,46 @@
+//! Redis as people deploy it: as a cluster that fails over and reshards.
+#![allow(clippy::unwrap_used)]
+
+mod servers;
+
+use redis::{ErrorKind, ServerErrorKind};
+use servers::Cluster;
+
+#[test]
+fn a_slot_answers_ask_and_try_again_while_it_moves() {
+    let cluster = Cluster::start_with_password("secret");
+    let slot = cluster.slot_of("{a}");
+    let from = cluster.primary_of(slot);
+    let to = cluster.primaries().into_iter().find(|port| *port != from).unwrap();
+    let mut old = cluster.node(from).connect();
+    redis::cmd("MSET").arg(&["{a}1", "1", "{a}2", "2"]).exec(&mut old).unwrap();
+
+    cluster.begin_migration(slot, from, to);
+    let ask = redis::cmd("GET").arg("{a}3").exec(&mut old).unwrap_err();
+    assert_eq!(ask.kind(), ErrorKind::Server(ServerErrorKind::Ask));
+    assert_eq!(ask.redirect_node(), Some((&*format!("127.0.0.1:{to}"), slot)));
+
+    assert_eq!(cluster.move_keys(slot, 1), 1);
+    let script = "return redis.call('MGET', KEYS[1], KEYS[2])";
+    let half = redis::cmd("EVAL").arg(script).arg(2).arg(&["{a}1", "{a}2"]).exec(&mut old).unwrap_err();
+    assert_eq!(half.kind(), ErrorKind::Server(ServerErrorKind::TryAgain));
+
+    assert_eq!(cluster.move_keys(slot, 10), 1);
+    cluster.finish_migration(slot, to);
+    let moved = redis::cmd("GET").arg("{a}1").exec(&mut old).unwrap_err();
+    assert_eq!(moved.redirect_node(), Some((&*format!("127.0.0.1:{to}"), slot)));
+
+    cluster.migrate_slot(slot, from);
+    assert_eq!(redis::cmd("GET").arg("{a}1").query::<i64>(&mut old).unwrap(), 1);
+    cluster.flush();
+    assert_eq!(redis::cmd("DBSIZE").query::<i64>(&mut old).unwrap(), 0);
+}
+
+#[test]
+fn a_replica_takes_over_the_slots_of_a_dead_primary() {
+    let mut cluster = Cluster::start_with(500);
+    let slot = cluster.slot_of("a");
+    let old = cluster.kill_primary_of(slot);
+    let new = cluster.wait_for_new_primary(slot, old);
+    redis::cmd("SET").arg("a").arg(1).exec(&mut cluster.node(new).connect()).unwrap();
+}
