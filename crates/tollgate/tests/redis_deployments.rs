@@ -1,10 +1,40 @@
-//! Redis as people deploy it: as a cluster that fails over and reshards.
+//! Redis as people deploy it: behind Sentinel, and as a cluster that fails over and reshards.
 #![allow(clippy::unwrap_used)]
 
 mod servers;
 
 use redis::{ErrorKind, ServerErrorKind};
-use servers::Cluster;
+use servers::{Cluster, Sentinels};
+
+#[test]
+fn sentinels_name_the_promoted_replica() {
+    let mut sentinels = Sentinels::start();
+    let old = sentinels.kill_primary();
+    let new = sentinels.wait_for_failover(old);
+    assert_ne!(new, old);
+    let urls = sentinels.addresses().iter().map(|address| format!("redis://{address}/")).collect();
+    let mut client = redis::sentinel::Sentinel::build::<String>(urls).unwrap();
+    let mut primary = client.master_for(sentinels.service(), None).unwrap().get_connection().unwrap();
+    redis::cmd("SET").arg("a").arg(1).exec(&mut primary).unwrap();
+
+    // The old one comes back, and is made a replica; connections that it had are cut then.
+    sentinels.data[0].restart();
+    let returned = redis::Client::open(sentinels.data[0].url()).unwrap();
+    servers::wait_until("the old primary refuses to write", || {
+        let written = returned.get_connection().and_then(|mut to| redis::cmd("SET").arg("a").arg(1).exec(&mut to));
+        written.is_err_and(|error| error.kind() == ErrorKind::Server(ServerErrorKind::ReadOnly))
+    });
+}
+
+#[test]
+fn sentinels_watch_servers_that_need_a_password() {
+    let mut sentinels = Sentinels::start_with_password("limiter", "secret");
+    let stranger = redis::Client::open(format!("redis://127.0.0.1:{}/", sentinels.primary_port())).unwrap();
+    let refused = redis::cmd("PING").exec(&mut stranger.get_connection().unwrap()).unwrap_err();
+    assert_eq!(refused.code(), Some("NOAUTH"));
+    let old = sentinels.kill_primary();
+    sentinels.wait_for_failover(old);
+}
 
 #[test]
 fn a_slot_answers_ask_and_try_again_while_it_moves() {

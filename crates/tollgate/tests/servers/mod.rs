@@ -7,6 +7,7 @@
 #![allow(dead_code, unused_imports, unreachable_pub, clippy::unwrap_used)] // Each test uses a part.
 
 mod cluster;
+mod sentinel;
 
 use std::net::TcpListener;
 use std::path::{Path, PathBuf};
@@ -16,6 +17,7 @@ use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 pub use cluster::Cluster;
+pub use sentinel::Sentinels;
 
 /// The servers that Tollgate supports, oldest first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
