@@ -1,10 +1,10 @@
-//! Redis as people deploy it: behind Sentinel, and as a cluster that fails over and reshards.
+//! Redis as people deploy it: behind Sentinel, with TLS, and as a cluster that fails over and reshards.
 #![allow(clippy::unwrap_used)]
 
 mod servers;
 
 use redis::{ErrorKind, ServerErrorKind};
-use servers::{Cluster, Sentinels};
+use servers::{ClientCertificates, Cluster, Sentinels, TlsServer};
 
 #[test]
 fn sentinels_name_the_promoted_replica() {
@@ -34,6 +34,26 @@ fn sentinels_watch_servers_that_need_a_password() {
     assert_eq!(refused.code(), Some("NOAUTH"));
     let old = sentinels.kill_primary();
     sentinels.wait_for_failover(old);
+}
+
+#[test]
+fn a_private_authority_is_trusted_when_named() {
+    for clients in [ClientCertificates::NotAsked, ClientCertificates::Required] {
+        let server = TlsServer::start(clients);
+        let read = |path| std::fs::read(path).unwrap();
+        let ping = |root_cert: Option<Vec<u8>>, client_tls: Option<redis::ClientTlsConfig>| {
+            let certificates = redis::TlsCertificates { client_tls, root_cert };
+            let mut connection = redis::Client::build_with_tls(server.url(), certificates)?.get_connection()?;
+            redis::cmd("PING").query::<String>(&mut connection)
+        };
+        let client =
+            redis::ClientTlsConfig { client_cert: read(server.client_pem()), client_key: read(server.client_key()) };
+        assert_eq!(ping(Some(read(server.ca_pem())), Some(client)).unwrap(), "PONG");
+        let without_one = ping(Some(read(server.ca_pem())), None);
+        assert_eq!(without_one.is_ok(), clients == ClientCertificates::NotAsked, "{without_one:?}");
+        let unknown = ping(None, None).unwrap_err().to_string();
+        assert!(unknown.contains("UnknownIssuer"), "{unknown}");
+    }
 }
 
 #[test]

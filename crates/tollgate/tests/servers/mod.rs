@@ -8,6 +8,7 @@
 
 mod cluster;
 mod sentinel;
+mod tls;
 
 use std::net::TcpListener;
 use std::path::{Path, PathBuf};
@@ -18,6 +19,7 @@ use std::time::{Duration, Instant};
 
 pub use cluster::Cluster;
 pub use sentinel::Sentinels;
+pub use tls::{ClientCertificates, TlsServer};
 
 /// The servers that Tollgate supports, oldest first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
