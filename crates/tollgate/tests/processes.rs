@@ -1,5 +1,134 @@
-//! An auditor of rate limits that knows nothing of this library.
+//! Many processes hammer one key of one Redis: what they are told is exactly what the law says. An auditor that knows
+//! nothing of this library judges by the times at which requests were asked and answered.
 #![cfg(unix)]
+#![allow(clippy::unwrap_used)]
 
 #[path = "processes/auditor.rs"]
 mod auditor;
+#[path = "processes/fleet.rs"]
+mod fleet;
+#[path = "processes/recording.rs"]
+mod recording;
+mod servers;
+#[path = "processes/worker.rs"]
+mod worker;
+
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use auditor::{Law, Rate, Report, Request};
+use fleet::{Fleet, Orders};
+use serde_json::{Value, json};
+use servers::{Kind, Server};
+
+/// Not a test: what this executable does when a fleet starts it again.
+#[test]
+#[ignore = "the other side of the tests here, which start it themselves"]
+fn worker() {
+    if let Some(job) = worker::Job::from_environment() {
+        job.run();
+    }
+}
+
+const AS_WORKER: [&str; 4] = ["worker", "--exact", "--ignored", "--nocapture"];
+
+/// Fleets sail one after the other: the less they disturb each other, the sharper the auditor sees.
+fn alone() -> MutexGuard<'static, ()> {
+    static SEA: Mutex<()> = Mutex::new(());
+    SEA.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn rule(algorithm: &str, limit: &str) -> Value {
+    json!({ "name": "shared", "key": "{user}", "algorithm": algorithm, "limit": limit, "on_store_failure": "closed" })
+}
+
+fn with_burst(mut rule: Value, burst: u64) -> Value {
+    rule["burst"] = burst.into();
+    rule
+}
+
+/// 32 callers in 4 processes on a server of their own.
+fn hammer(rule: &Value, costs: &[u32], lasts: Duration) -> Vec<Request> {
+    let server = Server::start(Kind::Redis7);
+    let orders = Orders {
+        url: server.url(),
+        rule: rule.clone(),
+        processes: 4,
+        callers: 8,
+        costs: costs.to_vec(),
+        lasts,
+        requests_per_caller: 1 << 20,
+    };
+    Fleet::start(&orders, &AS_WORKER).requests().concat()
+}
+
+fn audit(rule: &Value, law: Law, requests: &[Request], lost: u64) -> Report {
+    let report = law.audit(requests, lost).unwrap_or_else(|violation| panic!("{rule}: {violation}"));
+    println!("{} requests, {rule}: {report:?}", requests.len());
+    assert!(report.denials > 0, "{rule}: nobody was denied, so nothing was shown");
+    report
+}
+
+fn bucket(burst: u64, count: u64, period_us: u64) -> Law {
+    Law::Bucket { burst, rate: Rate { count, period_us } }
+}
+
+const SECOND: u64 = 1_000_000;
+
+#[test]
+fn callers_in_four_processes_get_exactly_what_refills() {
+    let _alone = alone();
+    let cases: [(Value, Law, &[u32]); 4] = [
+        (with_burst(rule("token_bucket", "2,000/s"), 500), bucket(500, 2_000, SECOND), &[1]),
+        (with_burst(rule("gcra", "7/3ms"), 100), bucket(100, 7, 3_000), &[1, 2, 3]),
+        (with_burst(rule("leaky_bucket", "997/s"), 50), bucket(50, 997, SECOND), &[1]),
+        (
+            rule("sliding_window_log", "200/100ms"),
+            Law::SlidingLog(Rate { count: 200, period_us: SECOND / 10 }),
+            &[1, 2, 3],
+        ),
+    ];
+    for (rule, law, costs) in cases {
+        audit(&rule, law, &hammer(&rule, costs, Duration::from_millis(1_200)), 0);
+    }
+}
+
+#[test]
+fn every_window_admits_exactly_its_count() {
+    let _alone = alone();
+    let (rule, rate) = (rule("fixed_window", "200/100ms"), Rate { count: 200, period_us: SECOND / 10 });
+    let requests = hammer(&rule, &[1], Duration::from_millis(1_200));
+    audit(&rule, Law::FixedWindow(rate), &requests, 0);
+    // Of twelve or so. A busy machine may sleep through some, and then nobody was denied there.
+    let exhausted = auditor::exhausted_windows(&requests, rate);
+    assert!(exhausted >= 6, "only {exhausted} windows were asked for more than they have");
+}
+
+/// Quotas that give nothing back while the test runs: the sum is the limit, to the last request.
+#[test]
+fn callers_in_four_processes_share_a_day_to_the_last_request() {
+    let _alone = alone();
+    let (hour, day) = (3_600 * SECOND, 86_400 * SECOND);
+    stay_clear_of_the_next(hour);
+    let window = |count, period_us| Law::FixedWindow(Rate { count, period_us });
+    let cases = [
+        (rule("token_bucket", "500/day"), bucket(500, 500, day), 500),
+        (rule("leaky_bucket", "600/day"), bucket(600, 600, day), 600),
+        (rule("fixed_window", "700/day"), window(700, day), 700),
+        // In a window after an unused one, the law of a fixed window.
+        (rule("sliding_window_counter", "400/h"), window(400, hour), 400),
+        (rule("sliding_window_log", "300/h"), Law::SlidingLog(Rate { count: 300, period_us: hour }), 300),
+    ];
+    for (rule, law, limit) in cases {
+        let report = audit(&rule, law, &hammer(&rule, &[1], Duration::from_millis(300)), 0);
+        assert_eq!(report.admitted, limit, "{rule}");
+    }
+}
+
+/// Windows are aligned to the clock: close to the end of one, wait for the next. (A day ends where an hour ends.)
+fn stay_clear_of_the_next(period_us: u64) {
+    let left_us = period_us - worker::now_us() % period_us;
+    if left_us < 20 * SECOND {
+        std::thread::sleep(Duration::from_micros(left_us));
+    }
+}
