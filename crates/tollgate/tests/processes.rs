@@ -132,3 +132,28 @@ fn stay_clear_of_the_next(period_us: u64) {
         std::thread::sleep(Duration::from_micros(left_us));
     }
 }
+
+/// A process dies in the middle of what it does, and takes with it at most what its callers had under way.
+#[test]
+fn a_killed_process_breaks_no_bound_and_loses_only_what_was_under_way() {
+    let _alone = alone();
+    let server = Server::start(Kind::Redis7);
+    let orders = Orders {
+        url: server.url(),
+        rule: with_burst(rule("token_bucket", "10,000/s"), 1_000),
+        processes: 3,
+        callers: 64,
+        costs: vec![1],
+        lasts: Duration::from_millis(1_500),
+        requests_per_caller: 1 << 20,
+    };
+    let mut fleet = Fleet::start(&orders, &AS_WORKER);
+    fleet.kill(1, Duration::from_millis(700));
+    let killed_us = worker::now_us();
+    let requests = fleet.requests();
+    assert!(requests[1].iter().any(|request| request.admitted), "what the dead one admitted is known");
+    for survivor in [&requests[0], &requests[2]] {
+        assert!(survivor.iter().any(|request| request.admitted && request.asked_us > killed_us), "the others go on");
+    }
+    audit(&orders.rule, bucket(1_000, 10_000, SECOND), &requests.concat(), orders.callers as u64);
+}

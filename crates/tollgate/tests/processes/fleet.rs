@@ -9,6 +9,7 @@ use std::io::{BufRead, BufReader, Read, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdout, Command, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
+use std::thread::sleep;
 use std::time::Duration;
 
 use super::auditor::Request;
@@ -42,6 +43,7 @@ struct Worker {
     /// Kept open: who writes to a closed pipe fails.
     output: BufReader<ChildStdout>,
     job: Job,
+    is_killed: bool,
 }
 
 impl Fleet {
@@ -73,6 +75,17 @@ impl Fleet {
         fleet
     }
 
+    /// Ends one process at once, in the middle of what it does, this long after all began.
+    pub fn kill(&mut self, process: usize, after: Duration) {
+        let wait = (self.begins_us + after.as_micros() as u64).saturating_sub(now_us());
+        sleep(Duration::from_micros(wait));
+        let worker = &mut self.workers[process];
+        let ended = worker.process.try_wait().expect("a child");
+        assert!(ended.is_none(), "worker {process} ended before it could be killed");
+        worker.process.kill().expect("it was running");
+        worker.is_killed = true;
+    }
+
     /// Waits for all, and reads what each of them wrote. Every answer must have come from the store.
     pub fn requests(mut self) -> Vec<Vec<Request>> {
         self.workers.iter_mut().map(Worker::requests).collect()
@@ -96,7 +109,7 @@ impl Worker {
         command.args(arguments).env(worker::VARIABLE, job.to_text()).stdin(Stdio::piped()).stdout(Stdio::piped());
         let mut process = command.spawn().expect("starts again");
         let output = BufReader::new(process.stdout.take().expect("a pipe"));
-        Worker { process, output, job }
+        Worker { process, output, job, is_killed: false }
     }
 
     fn wait_until_ready(&mut self) {
@@ -106,7 +119,7 @@ impl Worker {
 
     fn requests(&mut self) -> Vec<Request> {
         let status = self.process.wait().expect("a child");
-        assert!(status.success(), "a worker failed: {status}");
+        assert!(self.is_killed || status.success(), "a worker failed: {status}");
         let recording = Recording::open(&self.job.recording, self.job.callers).expect("a recording");
         let mut requests = Vec::new();
         let unavailable = recording.read(&mut requests);
