@@ -20,6 +20,12 @@ use tollgate_core::{Change, Scalar, State, decide};
 
 type NewStore = fn(ManualClock) -> Store;
 
+/// Six nodes are slow to start, so all tests share them and take turns.
+#[cfg(feature = "redis")]
+type Turn = std::sync::MutexGuard<'static, ()>;
+#[cfg(not(feature = "redis"))]
+type Turn = ();
+
 /// The stores under test, each on a clock that the test moves, with room for all keys that the tests use.
 const STORES: &[(&str, NewStore)] = &[
     ("memory", |clock| MemoryStore::with(10_000, clock).into()),
@@ -29,7 +35,12 @@ const STORES: &[(&str, NewStore)] = &[
     ("redis 7", |clock| redis_store(servers::Kind::Redis7, clock)),
     #[cfg(feature = "redis")]
     ("valkey 9", |clock| redis_store(servers::Kind::Valkey9, clock)),
+    #[cfg(feature = "redis")]
+    (CLUSTER, cluster_store),
 ];
+
+#[cfg(feature = "redis")]
+const CLUSTER: &str = "redis 7, a cluster";
 
 /// An empty store in a real server. Every test has a thread and so servers of its own.
 #[cfg(feature = "redis")]
@@ -52,18 +63,58 @@ fn redis_store(kind: servers::Kind, clock: ManualClock) -> Store {
     })
 }
 
+/// An empty store in a cluster, for whoever has the turn. The last thread that uses the cluster ends it.
+#[cfg(feature = "redis")]
+fn cluster_store(clock: ManualClock) -> Store {
+    use std::cell::OnceCell;
+    use std::sync::{Mutex, Weak};
+    use std::time::Duration;
+    use tollgate::{RedisOptions, RedisStore};
+
+    static STARTED: Mutex<Weak<servers::Cluster>> = Mutex::new(Weak::new());
+    thread_local! {
+        static USED: OnceCell<Arc<servers::Cluster>> = const { OnceCell::new() };
+    }
+    let start = || {
+        let mut started = STARTED.lock().unwrap();
+        started.upgrade().unwrap_or_else(|| {
+            let cluster = Arc::new(servers::Cluster::start());
+            *started = Arc::downgrade(&cluster);
+            cluster
+        })
+    };
+    USED.with(|used| {
+        let cluster = used.get_or_init(start);
+        cluster.flush();
+        let options = RedisOptions { deadline: Duration::from_secs(10), clock: clock.into(), ..RedisOptions::default() };
+        now_or_never(RedisStore::connect(&cluster.url(), options)).unwrap().into()
+    })
+}
+
+#[cfg(feature = "redis")]
+fn turn(name: &str) -> Option<Turn> {
+    static TURNS: std::sync::Mutex<()> = std::sync::Mutex::new(());
+    (name == CLUSTER).then(|| TURNS.lock().unwrap_or_else(std::sync::PoisonError::into_inner))
+}
+
+#[cfg(not(feature = "redis"))]
+fn turn(_: &str) -> Option<Turn> {
+    None
+}
+
 const NOON: Timestamp = Timestamp::from_micros(1_700_000_000_000_000);
 
 /// A store as the tests use it: without waiting.
 struct Subject {
     store: Store,
     clock: ManualClock,
+    _turn: Option<Turn>,
 }
 
 impl Subject {
-    fn new(new: NewStore) -> Subject {
-        let clock = ManualClock::at(NOON);
-        Subject { store: new(clock.clone()), clock }
+    fn new((name, new): &(&str, NewStore)) -> Subject {
+        let (turn, clock) = (turn(name), ManualClock::at(NOON));
+        Subject { store: new(clock.clone()), clock, _turn: turn }
     }
 
     fn charge(&self, charges: &[Charge]) -> Result<Vec<Decision>, StoreError> {
@@ -120,9 +171,9 @@ fn rule_with(name: &str, limit: &str, change: impl FnOnce(&mut RuleSpec)) -> Arc
 
 /// Runs a test with every store.
 fn for_each_store(test: impl Fn(Subject)) {
-    for (name, new) in STORES {
-        println!("store: {name}");
-        test(Subject::new(*new));
+    for store in STORES {
+        println!("store: {}", store.0);
+        test(Subject::new(store));
     }
 }
 
@@ -265,7 +316,7 @@ fn two_threads_on_one_key_admit_exactly_the_burst() {
                         let passed = now_or_never(async {
                             let mut passed = 0;
                             for _ in 0..rounds {
-                                passed += u32::from(subject.store.charge(&charges).await.unwrap()[0].is_allowed());
+                                passed += u32::from(subject.store.charge(&charges).await.unwrap()[0].0.is_allowed());
                             }
                             passed
                         });
@@ -302,7 +353,7 @@ fn threads_with_overlapping_rules_neither_deadlock_nor_admit_too_much() {
                             let charges: Vec<Charge> =
                                 chosen.iter().map(|(rule, key)| charge(&rules[*rule], keys[*key], 1)).collect();
                             let decisions = subject.store.charge(&charges).await.unwrap();
-                            if decisions.iter().all(Decision::is_allowed) {
+                            if decisions.iter().all(|(decision, _)| decision.is_allowed()) {
                                 for (rule, key) in chosen {
                                     admitted[rule][key].fetch_add(1, Relaxed);
                                 }
@@ -430,8 +481,8 @@ proptest! {
         mut rules in (any_rule(0), any_rule(1), any_rule(2)).prop_map(|(a, b, c)| vec![a, b, c]),
         steps in prop::collection::vec(any_step(), 1..120),
     ) {
-        for (name, new) in STORES {
-            let subject = Subject::new(*new);
+        for store in STORES {
+            let (name, subject) = (store.0, Subject::new(store));
             let mut model = Model::default();
             let mut holds: Vec<(usize, u8, Hold)> = Vec::new();
             for (nth, step) in steps.iter().enumerate() {

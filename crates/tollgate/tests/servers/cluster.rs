@@ -50,8 +50,10 @@ impl Cluster {
         cluster
     }
 
-    pub fn urls(&self) -> Vec<String> {
-        self.nodes.iter().map(Server::url).collect()
+    /// Naming two of the nodes: the others are found.
+    pub fn url(&self) -> String {
+        let password = self.password.as_ref().map(|password| format!(":{password}@")).unwrap_or_default();
+        format!("redis+cluster://{password}127.0.0.1:{},127.0.0.1:{}", self.nodes[0].port, self.nodes[5].port)
     }
 
     /// The node on a port.

@@ -119,14 +119,23 @@ fn info(url: &str) -> Result<ConnectionInfo, ConnectError> {
     url.into_connection_info().map_err(|error| ConnectError::Url(error.to_string()))
 }
 
+/// How a certificate begins.
+const PEM: &[u8] = b"-----BEGIN CERTIFICATE-----";
+
 fn certificates(tls: &RedisTls) -> Result<TlsCertificates, ConnectError> {
     let client_tls = match (&tls.certificate, &tls.key) {
         (Some(certificate), Some(key)) => {
             Some(ClientTlsConfig { client_cert: certificate.clone(), client_key: key.clone() })
         }
         (None, None) => None,
-        _ => return Err(ConnectError::Url("a client certificate needs its key, and a key its certificate".into())),
+        _ => return Err(ConnectError::Tls("a client certificate needs its key, and a key its certificate".into())),
     };
+    let is_pem = |pem: &[u8]| pem.windows(PEM.len()).any(|window| window == PEM);
+    for (pem, what) in [(&tls.authority, "the authority"), (&tls.certificate, "the client's certificate")] {
+        if pem.as_deref().is_some_and(|pem| !is_pem(pem)) {
+            return Err(ConnectError::Tls(format!("no certificate in PEM format was found in {what}")));
+        }
+    }
     Ok(TlsCertificates { client_tls, root_cert: tls.authority.clone() })
 }
 

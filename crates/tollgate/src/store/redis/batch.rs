@@ -167,6 +167,9 @@ impl Requests {
             let decisions = if self.ask == Ask::Peek && !is_denied {
                 let untouched = self.charges.iter().zip(positions).zip(decisions);
                 let untouched = untouched.map(|((charge, position), decision)| {
+                    if !decision.is_allowed() {
+                        return decision;
+                    }
                     let (untouched, _) = decide(&charge.rule.quota, 0, &states[*position], now);
                     Decision { outcome: decision.outcome, ..untouched }
                 });

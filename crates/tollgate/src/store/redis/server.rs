@@ -51,6 +51,9 @@ pub enum ConnectError {
     /// The URL is not one.
     #[error("{0}; write for example redis://127.0.0.1:6379")]
     Url(String),
+    /// The certificates are not usable.
+    #[error("{0}")]
+    Tls(String),
     /// Nobody there, or no entry.
     #[error("cannot connect: {0}")]
     Connect(String),
