@@ -191,6 +191,26 @@ impl Quota {
         }
     }
 
+    /// One of so many equal shares of this quota, for an instance that cannot ask the others. Together they hold what
+    /// the whole does, except that nobody gets less than one.
+    ///
+    /// ```
+    /// # use tollgate_core::Quota;
+    /// let quota = Quota::per_second(10).burst(50).build()?;
+    /// assert_eq!(quota.share(4).to_string(), "10/4s burst 12 token_bucket");
+    /// # Ok::<(), tollgate_core::QuotaError>(())
+    /// ```
+    pub fn share(&self, shares: u32) -> Quota {
+        let shares = shares.max(1);
+        let part = |whole: u32| (whole / shares).max(1);
+        let of =
+            |count, period| Quota::per(count, period).burst(part(self.limit)).algorithm(self.algorithm).build().ok();
+        let longer = Span::from_micros(self.period.as_micros().saturating_mul(u64::from(shares)));
+        // A rate is divided exactly by a longer period, unless that can no longer be counted.
+        let exact = if self.algorithm.has_burst() { of(self.count, longer) } else { None };
+        exact.or_else(|| of(part(self.count), self.period)).unwrap_or(*self)
+    }
+
     /// The numbers of the bucket; `None` for an algorithm that has none.
     pub const fn refill(&self) -> Option<Refill> {
         if self.algorithm.has_burst() { Some(self.pace.refill()) } else { None }

@@ -87,7 +87,9 @@ impl Default for Listen {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub(crate) struct StoreConfig {
-    /// `memory:` keeps state in this process, `redis://HOST:PORT` (or `rediss://`) in a server shared by many.
+    /// `memory:` keeps state in this process, `redis://HOST:PORT` in a server shared by many,
+    /// `redis+cluster://HOST:PORT,HOST:PORT` in a cluster, `redis+sentinel://HOST:PORT,HOST:PORT/NAME` where sentinels
+    /// know the primary. `rediss` instead of `redis` means TLS.
     pub(crate) url: String,
     /// How long a remote store may take, such as `20ms`.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -95,12 +97,31 @@ pub(crate) struct StoreConfig {
     /// How many keys the memory store holds at most.
     #[schemars(range(min = 1))]
     pub(crate) max_keys: usize,
+    /// Certificates for `rediss://`, where those that the system trusts are not meant.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) tls: Option<TlsFiles>,
 }
 
 impl Default for StoreConfig {
     fn default() -> Self {
-        StoreConfig { url: "memory:".into(), timeout: None, max_keys: tollgate::MemoryStore::DEFAULT_MAX_KEYS }
+        let max_keys = tollgate::MemoryStore::DEFAULT_MAX_KEYS;
+        StoreConfig { url: "memory:".into(), timeout: None, max_keys, tls: None }
     }
+}
+
+/// Files in PEM format.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub(crate) struct TlsFiles {
+    /// Certificates of those who vouch for the server, instead of those that the system trusts.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) ca: Option<PathBuf>,
+    /// The certificate that this client shows.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) cert: Option<PathBuf>,
+    /// Its key.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) key: Option<PathBuf>,
 }
 
 /// Who may look and change.

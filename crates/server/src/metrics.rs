@@ -11,7 +11,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use arc_swap::ArcSwap;
-use tollgate::{BreakerState, Limiter, Policy, Row, Rule, Source, Store, Verdict};
+use tollgate::{BreakerState, DURATION_BOUNDS, Limiter, Policy, Row, Rule, Source, Store, Traffic, Verdict};
 
 use crate::front::http::ROUTES;
 
@@ -115,26 +115,11 @@ impl Metrics {
         page.histogram("tollgate_check_duration_seconds", "", &self.check_duration);
         page.family("tollgate_store_errors_total", "counter", "How often the store could not answer.");
         page.sample("tollgate_store_errors_total", "", limiter.store_errors());
-        match limiter.store() {
-            Store::Memory(memory) => {
-                page.family("tollgate_keys", "gauge", "Keys that the memory store keeps.");
-                page.sample("tollgate_keys", "", memory.len());
-            }
-            Store::Redis(redis) => {
-                let state = match redis.breaker() {
-                    BreakerState::Closed => 0,
-                    BreakerState::HalfOpen => 1,
-                    BreakerState::Open => 2,
-                };
-                page.family("tollgate_breaker_state", "gauge", "0 calls go out, 1 one at a time tries, 2 none.");
-                page.sample("tollgate_breaker_state", "", state);
-                let (calls, requests) = redis.traffic();
-                page.family("tollgate_batch_size", "summary", "Requests that went to the store in one call.");
-                page.sample("tollgate_batch_size_sum", "", requests);
-                page.sample("tollgate_batch_size_count", "", calls);
-            }
-            _ => {}
+        if let Store::Memory(memory) = limiter.store() {
+            page.family("tollgate_keys", "gauge", "Keys that the memory store keeps.");
+            page.sample("tollgate_keys", "", memory.len());
         }
+        page.shared_store(limiter.store());
         page.family("tollgate_rules_loaded", "gauge", "Rules in force, also those that are switched off.");
         page.sample("tollgate_rules_loaded", "", rules.in_order.len());
         page.family("tollgate_http_requests_total", "counter", "Answers of the HTTP front.");
@@ -360,6 +345,37 @@ impl Page {
         let sum = histogram.sum.load(Relaxed) as f64 / units as f64;
         self.sample(&format!("{name}_sum"), labels, sum);
         self.sample(&format!("{name}_count"), labels, total);
+    }
+
+    /// What there is to say about a store that others share; nothing has happened to one in this process.
+    fn shared_store(&mut self, store: &Store) {
+        let (breaker, traffic, leased, instances) = match store {
+            Store::Redis(redis) => (redis.breaker(), redis.traffic(), redis.leased_tokens(), redis.instances()),
+            _ => (BreakerState::Closed, Traffic::default(), 0, 1),
+        };
+        let state = match breaker {
+            BreakerState::Closed => 0,
+            BreakerState::HalfOpen => 1,
+            BreakerState::Open => 2,
+        };
+        self.family("tollgate_breaker_state", "gauge", "0 calls go out, 1 one at a time tries, 2 none.");
+        self.sample("tollgate_breaker_state", "", state);
+        self.family("tollgate_batch_size", "summary", "Requests that went to the store in one call.");
+        self.sample("tollgate_batch_size_sum", "", traffic.requests);
+        self.sample("tollgate_batch_size_count", "", traffic.calls);
+        self.family("tollgate_store_duration_seconds", "histogram", "How long calls to the store took.");
+        let mut total = 0;
+        let bounds = DURATION_BOUNDS.iter().map(|bound| bound.as_secs_f64().to_string()).chain(["+Inf".to_string()]);
+        for (bound, count) in bounds.zip(traffic.durations.iter().chain(std::iter::repeat(&0))) {
+            total += count;
+            self.line(format_args!("tollgate_store_duration_seconds_bucket{{le=\"{bound}\"}} {total}"));
+        }
+        self.sample("tollgate_store_duration_seconds_sum", "", traffic.total.as_secs_f64());
+        self.sample("tollgate_store_duration_seconds_count", "", total);
+        self.family("tollgate_leased_tokens", "gauge", "Tokens taken from the store ahead of use and not yet spent.");
+        self.sample("tollgate_leased_tokens", "", leased);
+        self.family("tollgate_instances", "gauge", "Instances that share the store, by their last signs of life.");
+        self.sample("tollgate_instances", "", instances);
     }
 
     fn line(&mut self, line: fmt::Arguments<'_>) {

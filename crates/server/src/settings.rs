@@ -1,14 +1,15 @@
 //! A configuration turned into the things that a service is made of.
 
 use std::net::IpAddr;
+use std::path::PathBuf;
 
 use anyhow::{Context, bail};
 use http::StatusCode;
 use ipnet::IpNet;
 use tollgate::http::{AnswerStyle, AttributeSource, Identity};
-use tollgate::{Clock, MemoryStore, RedisOptions, RedisStore, Span, Store, parse_span};
+use tollgate::{Clock, MemoryStore, RedisOptions, RedisStore, RedisTls, Span, Store, parse_span};
 
-use crate::config::{Config, StoreConfig};
+use crate::config::{Config, StoreConfig, TlsFiles};
 
 /// What is wrong with the configuration beside its rules, by field.
 pub(crate) fn problems(config: &Config) -> Vec<(String, String)> {
@@ -29,6 +30,17 @@ pub(crate) fn problems(config: &Config) -> Vec<(String, String)> {
             note("store.timeout".into(), anyhow::anyhow!("{timeout} is not between 1ms and 60s; 20ms is usual"));
         }
         _ => {}
+    }
+    if let Some(tls) = &config.store.tls {
+        if !config.store.url.starts_with("rediss") {
+            note(
+                "store.tls".into(),
+                anyhow::anyhow!("is for rediss:// and the like; write store.url so, or remove it"),
+            );
+        }
+        if tls.cert.is_some() != tls.key.is_some() {
+            note("store.tls".into(), anyhow::anyhow!("a cert needs its key, and a key its cert"));
+        }
     }
     if config.rules_from.is_some() {
         let problem = "this version reads rules from this file only; remove it and list them under `rules`";
@@ -120,17 +132,20 @@ fn check_address(text: &str) -> anyhow::Result<()> {
 /// What stores this version has.
 pub(crate) fn check_store(url: &str) -> anyhow::Result<()> {
     match url.split_once(':').map(|(scheme, _)| scheme) {
-        Some("memory" | "redis" | "rediss") => Ok(()),
-        Some("redis+cluster") => {
-            bail!("this version serves single servers; write redis://HOST:PORT (clusters are not built in yet)")
-        }
-        _ => bail!("{} names no store; write \"memory:\" or redis://HOST:PORT", without_password(url)),
+        Some(
+            "memory" | "redis" | "rediss" | "redis+cluster" | "rediss+cluster" | "redis+sentinel" | "rediss+sentinel",
+        ) => Ok(()),
+        _ => bail!(
+            "{} names no store; write \"memory:\", redis://HOST:PORT, redis+cluster://HOST:PORT,HOST:PORT or \
+             redis+sentinel://HOST:PORT,HOST:PORT/NAME",
+            without_password(url)
+        ),
     }
 }
 
 /// The store that a configuration names, deciding by `clock`.
 pub(crate) async fn store(config: &Config, clock: Clock) -> anyhow::Result<Store> {
-    let StoreConfig { url, timeout, max_keys } = &config.store;
+    let StoreConfig { url, timeout, max_keys, tls } = &config.store;
     check_store(url).context("store.url")?;
     if url.starts_with("memory:") {
         return Ok(MemoryStore::with(*max_keys, clock).into());
@@ -139,13 +154,30 @@ pub(crate) async fn store(config: &Config, clock: Clock) -> anyhow::Result<Store
     if let Some(timeout) = timeout {
         options.deadline = parse_span(timeout).context("store.timeout")?.as_duration();
     }
+    options.tls = tls.as_ref().map(certificates).transpose()?;
     let store =
         RedisStore::connect(url, options).await.with_context(|| format!("store.url: {}", without_password(url)))?;
     Ok(store.into())
 }
 
+fn certificates(files: &TlsFiles) -> anyhow::Result<RedisTls> {
+    let read = |field: &str, path: &Option<PathBuf>| {
+        let read = |path: &PathBuf| {
+            std::fs::read(path).with_context(|| format!("store.tls.{field}: cannot read {}", path.display()))
+        };
+        path.as_ref().map(read).transpose()
+    };
+    Ok(RedisTls {
+        authority: read("ca", &files.ca)?,
+        certificate: read("cert", &files.cert)?,
+        key: read("key", &files.key)?,
+    })
+}
+
 /// A URL as it may be shown.
 pub(crate) fn without_password(url: &str) -> String {
+    // What follows are the sentinels' user and password.
+    let url = url.split_once('?').map_or(url, |(url, _)| url);
     match url.split_once("://").and_then(|(scheme, rest)| Some((scheme, rest.rsplit_once('@')?.1))) {
         Some((scheme, host)) => format!("{scheme}://…@{host}"),
         None => url.to_string(),

@@ -1,7 +1,8 @@
 //! Rules and a store together: the full door.
 
+use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use arc_swap::ArcSwap;
 use tollgate_core::{
@@ -33,7 +34,17 @@ pub struct Limiter {
     rules: ArcSwap<Active>,
     store: Store,
     local: OnceLock<Store>,
+    /// Rules with this instance's share of their quotas, by name: for as long as the store is away.
+    shares: Mutex<HashMap<Arc<str>, Share>>,
     store_errors: AtomicU64,
+}
+
+/// A rule, among how many it is shared, and the rule with one share.
+#[derive(Debug)]
+struct Share {
+    of: Arc<Rule>,
+    instances: u32,
+    rule: Arc<Rule>,
 }
 
 /// A policy with what is counted about it.
@@ -67,6 +78,7 @@ impl Limiter {
             rules: ArcSwap::new(Active::new(policy)),
             store: store.into(),
             local: OnceLock::new(),
+            shares: Mutex::default(),
             store_errors: AtomicU64::new(0),
         }
     }
@@ -79,6 +91,7 @@ impl Limiter {
     /// Puts other rules in force. Requests under way finish with the old ones; buckets are kept by rule name and key.
     pub fn replace_policy(&self, policy: Policy) {
         self.rules.store(Active::new(policy));
+        self.shares.lock().unwrap_or_else(PoisonError::into_inner).clear();
     }
 
     /// The store.
@@ -127,14 +140,13 @@ impl Limiter {
         let mut answered: Vec<(usize, Row)> = Vec::new();
         let mut positions: Vec<usize> = (0..charges.len()).collect();
         loop {
-            match store.charge(&charges).await {
+            let asked = if source == Source::Local { self.shares_of(&charges) } else { None };
+            match store.charge(asked.as_ref().unwrap_or(&charges)).await {
                 Ok(decisions) => {
                     let decided = charges.into_iter().zip(decisions).zip(positions);
-                    answered.extend(
-                        decided.map(|((charge, (decision, by)), position)| {
-                            (position, Row { charge, decision, source: source.max(by) })
-                        }),
-                    );
+                    answered.extend(decided.map(|((charge, (decision, by)), position)| {
+                        (position, Row { charge, decision, source: source.max(by) })
+                    }));
                     break;
                 }
                 Err(StoreError::Full { charge }) => {
@@ -177,6 +189,26 @@ impl Limiter {
         rows.extend(rest.into_iter().map(|(position, charge)| (position, by_failure_policy(charge))));
         rows.sort_by_key(|(position, _)| *position);
         rows.into_iter().map(|(_, row)| row).collect()
+    }
+
+    /// The same charges by this instance's share of each quota; `None` when it is alone.
+    fn shares_of(&self, charges: &[Charge]) -> Option<Vec<Charge>> {
+        let instances = self.store.instances();
+        if instances == 1 {
+            return None;
+        }
+        let mut shares = self.shares.lock().unwrap_or_else(PoisonError::into_inner);
+        let share = |charge: &Charge| {
+            let of = &charge.rule;
+            let known = shares.get(&of.name).filter(|share| share.instances == instances && Arc::ptr_eq(&share.of, of));
+            let rule = known.map(|share| share.rule.clone()).unwrap_or_else(|| {
+                let rule = Arc::new(Rule { quota: of.quota.share(instances), ..(**of).clone() });
+                shares.insert(of.name.clone(), Share { of: of.clone(), instances, rule: rule.clone() });
+                rule
+            });
+            Charge { rule, ..charge.clone() }
+        };
+        Some(charges.iter().map(share).collect())
     }
 
     /// The store that a row's answer came from.

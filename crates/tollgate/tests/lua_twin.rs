@@ -19,7 +19,9 @@ use redis::{Connection, Pipeline, Value};
 use servers::{Kind, Server};
 use stored::{Stored, ttl_ms};
 use tollgate::redis_wire::{Answer, Ask, Batch, CHARGE, Call, REFUND, RELEASE, Reply, Script, state_key};
-use tollgate_core::{Change, Charge, Decision, Hold, Lease, Quota, Receipt, Span, State, Timestamp, decide, decide_all};
+use tollgate_core::{
+    Change, Charge, Decision, Hold, Lease, Quota, Receipt, Span, State, Timestamp, decide, decide_all,
+};
 use world::World;
 
 /// One call with everything that it should do.
@@ -132,7 +134,11 @@ fn decide_each(
             world.states[*position].apply(change);
             // What was not charged remains.
             let is_charged = ask != Ask::Peek || denied || !decision.is_allowed();
-            answer.decisions.push(if is_charged { decision } else { Decision { outcome: decision.outcome, ..untouched } });
+            answer.decisions.push(if is_charged {
+                decision
+            } else {
+                Decision { outcome: decision.outcome, ..untouched }
+            });
         }
         answers.push(answer);
     }
@@ -263,7 +269,9 @@ fn history(chance: &mut Chance, quota: &Quota, now: &mut u64) -> (State, Vec<Rec
         let cost = world::cost(chance, quota).min(quota.limit() / 3 + 1);
         let (decision, change) = decide(quota, cost, &state, at);
         receipts.extend(Receipt::of(cost, &decision, &change, at));
-        if chance.one_in(4) && let Some(mut lease) = Lease::of(quota, cost, &change).filter(|_| decision.is_allowed()) {
+        if chance.one_in(4)
+            && let Some(mut lease) = Lease::of(quota, cost, &change).filter(|_| decision.is_allowed())
+        {
             lease.spend(quota, chance.below(u64::from(cost)) as u32, at);
             receipts.extend(lease.receipt(quota, at));
         }
@@ -284,7 +292,8 @@ fn slots_are_released_as_in_rust() {
             let (mut state, receipts) = history(&mut chance, &quota, &mut now);
             let key = format!("slots-{name}");
             let seed = Stored::of(&state);
-            let stranger = Receipt { cost: 1, at: Timestamp::from_micros(now - chance.below(5)), nth: 7, is_lease: false };
+            let stranger =
+                Receipt { cost: 1, at: Timestamp::from_micros(now - chance.below(5)), nth: 7, is_lease: false };
             let receipt = receipts.get(chance.below(1 + receipts.len() as u64) as usize).copied().unwrap_or(stranger);
             let hold = Hold { at: receipt.at, nth: receipt.nth };
             let at = Timestamp::from_micros(now);

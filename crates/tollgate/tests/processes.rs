@@ -157,3 +157,38 @@ fn a_killed_process_breaks_no_bound_and_loses_only_what_was_under_way() {
     }
     audit(&orders.rule, bucket(1_000, 10_000, SECOND), &requests.concat(), orders.callers as u64);
 }
+
+/// Tokens are taken ahead of use, and still no interval has more than the law allows, also when a process dies with
+/// tokens in its hands. What leases may cost is a denial while others hold what is left: never more than a bucket.
+#[test]
+fn leases_break_no_bound_in_any_interval_also_when_a_process_is_killed() {
+    let _alone = alone();
+    let leased = |mut rule: Value| {
+        rule["lease"] = "auto".into();
+        rule
+    };
+    let cases = [
+        (leased(with_burst(rule("token_bucket", "20,000/s"), 4_000)), bucket(4_000, 20_000, SECOND), 4_000),
+        (leased(with_burst(rule("gcra", "7/3ms"), 300)), bucket(300, 7, 3_000), 300),
+        (
+            leased(rule("fixed_window", "2,000/100ms")),
+            Law::FixedWindow(Rate { count: 2_000, period_us: SECOND / 10 }),
+            2_000,
+        ),
+    ];
+    for (rule, law, limit) in cases {
+        let server = Server::start(Kind::Redis7);
+        let orders = Orders {
+            url: server.url(),
+            rule,
+            processes: 3,
+            callers: 32,
+            costs: vec![1, 1, 2],
+            lasts: Duration::from_millis(1_200),
+            requests_per_caller: 1 << 20,
+        };
+        let mut fleet = Fleet::start(&orders, &AS_WORKER);
+        fleet.kill(1, Duration::from_millis(600));
+        audit(&orders.rule, law, &fleet.requests().concat(), limit);
+    }
+}

@@ -141,9 +141,8 @@ async fn across_slots_never_more_than_a_limit_passes_and_denials_end_charged_now
         total += admitted;
     }
     assert_eq!(total, 250, "the global limit runs out: {users:?} {tenants:?}");
-    let left = async |rule: &str, key: &str| {
-        limiters[0].inspect(rule, key).await.unwrap().unwrap()[0].decision.remaining
-    };
+    let left =
+        async |rule: &str, key: &str| limiters[0].inspect(rule, key).await.unwrap().unwrap()[0].decision.remaining;
     for (user, admitted) in users.iter().enumerate() {
         assert_eq!(left("user", &user.to_string()).await, 60 - admitted);
     }

@@ -58,7 +58,8 @@ fn redis_store(kind: servers::Kind, clock: ManualClock) -> Store {
         }
         let (_, server) = servers.iter().find(|(started, _)| *started == kind).unwrap();
         redis::cmd("FLUSHALL").exec(&mut server.connect()).unwrap();
-        let options = RedisOptions { deadline: Duration::from_secs(10), clock: clock.into(), ..RedisOptions::default() };
+        let options =
+            RedisOptions { deadline: Duration::from_secs(10), clock: clock.into(), ..RedisOptions::default() };
         now_or_never(RedisStore::connect(&server.url(), options)).unwrap().into()
     })
 }
@@ -86,7 +87,8 @@ fn cluster_store(clock: ManualClock) -> Store {
     USED.with(|used| {
         let cluster = used.get_or_init(start);
         cluster.flush();
-        let options = RedisOptions { deadline: Duration::from_secs(10), clock: clock.into(), ..RedisOptions::default() };
+        let options =
+            RedisOptions { deadline: Duration::from_secs(10), clock: clock.into(), ..RedisOptions::default() };
         now_or_never(RedisStore::connect(&cluster.url(), options)).unwrap().into()
     })
 }

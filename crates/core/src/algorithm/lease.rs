@@ -56,10 +56,7 @@ impl Lease {
     /// when each is due, and a slot is held by one request.
     pub const fn is_possible(algorithm: Algorithm) -> bool {
         match algorithm {
-            Algorithm::TokenBucket
-            | Algorithm::Gcra
-            | Algorithm::FixedWindow
-            | Algorithm::SlidingWindowCounter => true,
+            Algorithm::TokenBucket | Algorithm::Gcra | Algorithm::FixedWindow | Algorithm::SlidingWindowCounter => true,
             Algorithm::SlidingWindowLog | Algorithm::LeakyBucket | Algorithm::Concurrency => false,
         }
     }
@@ -87,7 +84,11 @@ impl Lease {
                 if owed >= quota.pace().full() { self.tokens } else { quota.pace().tokens_in(owed).min(self.tokens) }
             }
             Ends::Window(start) => {
-                if now < start + quota.period() { self.tokens } else { 0 }
+                if now < start + quota.period() {
+                    self.tokens
+                } else {
+                    0
+                }
             }
         }
     }

@@ -30,7 +30,7 @@ pub(super) struct Args {
     /// The address of the HTTP API; port 0 picks a free one
     #[arg(long, value_name = "ADDRESS", env = "TOLLGATE_HTTP")]
     http: Option<String>,
-    /// Where state lives: `memory:` or `redis://HOST:PORT`
+    /// Where state lives: `memory:`, `redis://HOST:PORT`, `redis+cluster://A,B,C` or `redis+sentinel://A,B,C/NAME`
     #[arg(long, value_name = "URL", env = "TOLLGATE_STORE")]
     store: Option<String>,
     /// How many keys the memory store holds at most
@@ -111,7 +111,11 @@ async fn serve(config: Config, policy: Policy, source: ConfigArgs) -> anyhow::Re
     let shutdown = signals::shutdown()?;
     greet(bound, &config, &service)?;
     tokio::spawn(reloading);
-    http::run(listener, service, shutdown).await
+    let ended = http::run(listener, service.clone(), shutdown).await;
+    if let Store::Redis(redis) = service.limiter.store() {
+        redis.return_leases().await;
+    }
+    ended
 }
 
 /// Listens with a queue that a burst of new connections does not overflow: a connection refused there is tried again

@@ -451,7 +451,8 @@ impl Shared {
             loop {
                 tokio::time::sleep(Leases::SWEEP).await;
                 let Some(shared) = shared.upgrade() else { return };
-                let Some(back) = shared.ahead.as_ref().and_then(|ahead| ahead.leases.sweep(Instant::now(), false)) else {
+                let Some(back) = shared.ahead.as_ref().and_then(|ahead| ahead.leases.sweep(Instant::now(), false))
+                else {
                     return;
                 };
                 shared.give_back(back).await;

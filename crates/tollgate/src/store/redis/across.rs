@@ -66,7 +66,8 @@ impl Shared {
         let reserved = self.ask_all(&parts, Ask::Reserve).await;
         let failed = reserved.iter().find_map(|part| part.as_ref().err().cloned());
         let charged = |part: &Part, answer: &Answered| !denies(&part.charges, &answer.answer.decisions);
-        let is_whole = |part: &Part, answer: &Result<Answered, _>| matches!(answer, Ok(answer) if charged(part, answer));
+        let is_whole =
+            |part: &Part, answer: &Result<Answered, _>| matches!(answer, Ok(answer) if charged(part, answer));
         if parts.iter().zip(&reserved).all(|(part, answer)| is_whole(part, answer)) {
             return Ok(put_together(&parts, &reserved.into_iter().flatten().collect::<Vec<_>>()));
         }
@@ -111,9 +112,9 @@ impl Shared {
         if receipts.is_empty() {
             return;
         }
-        let refunds = receipts.iter().map(|(charge, receipt)| {
-            (state_key(&charge.rule.name, &charge.key), &charge.rule.quota, *receipt)
-        });
+        let refunds = receipts
+            .iter()
+            .map(|(charge, receipt)| (state_key(&charge.rule.name, &charge.key), &charge.rule.quota, *receipt));
         let call = Call::refund(refunds, self.given_time());
         if let Err(refusal) = self.nodes.call(slot, Work::Script(&REFUND, &call), |_| Ok(())).await {
             tracing::warn!("a charge of a denied request stays in place: {}", StoreError::from(refusal));

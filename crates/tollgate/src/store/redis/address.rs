@@ -170,7 +170,10 @@ mod tests {
         assert_eq!(sentinel.1, ["a:26379/3  secret", "b:7/3  secret"]);
         let address = Address::parse("redis+sentinel://u:p@a/m?sentinel=watch:man", None).expect("valid");
         let asked = address.sentinel(&address.hosts[0]);
-        assert_eq!((asked.redis_settings().username(), asked.redis_settings().password()), (Some("watch"), Some("man")));
+        assert_eq!(
+            (asked.redis_settings().username(), asked.redis_settings().password()),
+            (Some("watch"), Some("man"))
+        );
         assert_eq!(address.hosts[0].redis_settings().password(), Some("p"));
     }
 

@@ -180,9 +180,8 @@ impl Requests {
             let mut receipts = Vec::new();
             if self.ask == Ask::Reserve && !is_denied {
                 let taken = self.charges.iter().zip(&decisions).zip(&changes);
-                receipts.extend(
-                    taken.map(|((charge, decision), change)| Receipt::of(charge.cost, decision, change, now)),
-                );
+                receipts
+                    .extend(taken.map(|((charge, decision), change)| Receipt::of(charge.cost, decision, change, now)));
             }
             for (position, change) in positions.iter().zip(changes) {
                 states[*position].apply(change);

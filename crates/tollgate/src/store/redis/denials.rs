@@ -64,7 +64,9 @@ impl Denials {
         let elapsed = Span::from(now.saturating_duration_since(denial.since));
         let still = |decision: &Decision| {
             let outcome = match decision.outcome {
-                Outcome::Denied { retry_after } => Outcome::Denied { retry_after: retry_after.map(|wait| wait - elapsed) },
+                Outcome::Denied { retry_after } => {
+                    Outcome::Denied { retry_after: retry_after.map(|wait| wait - elapsed) }
+                }
                 allowed => allowed,
             };
             Decision { outcome, reset_after: decision.reset_after - elapsed, ..*decision }
@@ -105,13 +107,8 @@ mod tests {
     use super::*;
 
     fn charge(limit: &str, algorithm: Algorithm, user: &str, cost: u32) -> Charge {
-        let spec = RuleSpec {
-            name: "r".into(),
-            key: "{user}".into(),
-            limit: limit.into(),
-            algorithm,
-            ..RuleSpec::default()
-        };
+        let spec =
+            RuleSpec { name: "r".into(), key: "{user}".into(), limit: limit.into(), algorithm, ..RuleSpec::default() };
         let rule = Arc::new(Rule::new(spec).expect("valid"));
         Charge { rule, key: Key { variant: 0, value: user.into() }, cost }
     }

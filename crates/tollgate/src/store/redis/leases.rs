@@ -161,12 +161,8 @@ impl Holding {
         held.used_at = now;
         held.demand.count(charge.cost, now);
         let lease = held.spend(charge.cost, now);
-        let spent = lease.map(|lease| Spent {
-            decision: held.decision(now),
-            cost: charge.cost,
-            holding: self.clone(),
-            lease,
-        });
+        let spent =
+            lease.map(|lease| Spent { decision: held.decision(now), cost: charge.cost, holding: self.clone(), lease });
         let wanted = held.wanted(now).map(|tokens| Wanted { holding: self.clone(), token: held.token.clone(), tokens });
         held.is_taking |= wanted.is_some();
         (spent, wanted)
@@ -223,11 +219,10 @@ impl Held {
         {
             self.leases.pop_front();
         }
-        let enough = self.leases.iter_mut().find_map(|taken| {
+        self.leases.iter_mut().find_map(|taken| {
             let at = taken.now(now);
             taken.lease.spend(&quota, cost, at).then_some(taken.number)
-        });
-        enough
+        })
     }
 
     fn left(&self, now: Instant) -> u32 {

@@ -71,8 +71,7 @@ impl Route {
             .set_connection_timeout(Some(Route::SENTINEL))
             .set_response_timeout(Some(Route::SENTINEL));
         let client = address.client(address.sentinel(sentinel))?;
-        let mut connection =
-            client.get_multiplexed_async_connection_with_config(&config).await.map_err(connect)?;
+        let mut connection = client.get_multiplexed_async_connection_with_config(&config).await.map_err(connect)?;
         let mut command = redis::cmd("SENTINEL");
         command.arg("get-master-addr-by-name").arg(name);
         command.query_async(&mut connection).await.map_err(connect)

@@ -67,7 +67,9 @@ pub enum ConnectError {
     #[error("{0}")]
     Mode(String),
     /// A cluster that could not decide on every key.
-    #[error("the cluster serves {0} of 16384 slots; wait until it is complete, or mend it with redis-cli --cluster fix")]
+    #[error(
+        "the cluster serves {0} of 16384 slots; wait until it is complete, or mend it with redis-cli --cluster fix"
+    )]
     Incomplete(usize),
     /// The user may not run scripts.
     #[error("the server does not let this user run scripts ({0}); allow EVAL, EVALSHA and SCRIPT")]
