@@ -280,19 +280,20 @@ impl Shared {
         let mut spent: Vec<Option<Spent>> = Vec::with_capacity(charges.len());
         let mut asked = Vec::new();
         for charge in charges {
-            let holding = leases.holding(charge, now);
-            let served = holding.as_ref().and_then(|(holding, start)| {
-                if *start {
+            let holding = leases.holding(charge, now).map(|(holding, is_first)| {
+                if is_first {
                     self.sweep_leases();
                 }
-                let (served, wanted) = holding.spend(charge, now);
-                if let Some(wanted) = wanted {
-                    tokio::spawn(Arc::clone(self).take(wanted));
-                }
-                served
+                holding
             });
+            let served = match &holding {
+                Some(holding) => {
+                    holding.serve(charge, now, |wanted| drop(tokio::spawn(self.clone().take(wanted)))).await
+                }
+                None => None,
+            };
             if served.is_none() {
-                asked.push((charge.clone(), holding.map(|(holding, _)| holding)));
+                asked.push((charge.clone(), holding));
             }
             spent.push(served);
         }

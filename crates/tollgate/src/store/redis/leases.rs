@@ -8,6 +8,7 @@ use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 use std::time::{Duration, Instant};
 
+use tokio::sync::Notify;
 use tollgate_core::{Charge, Decision, Lease, LeaseSize, Outcome, Receipt, Span, Timestamp};
 
 use super::queue::Answered;
@@ -27,7 +28,11 @@ struct State {
 }
 
 /// The leases of one bucket.
-pub(super) struct Holding(Mutex<Held>);
+pub(super) struct Holding {
+    held: Mutex<Held>,
+    /// Tells those who wait that more was taken, or that there is nothing to take.
+    taken: Notify,
+}
 
 struct Held {
     /// The bucket, at a cost of one token.
@@ -136,8 +141,11 @@ impl Leases {
 }
 
 impl Holding {
+    /// How often a request waits for others that take more, before it asks for itself.
+    const ROUNDS: usize = 10;
+
     fn new(charge: &Charge, now: Instant) -> Holding {
-        Holding(Mutex::new(Held {
+        let held = Mutex::new(Held {
             token: Charge { cost: 1, ..charge.clone() },
             leases: VecDeque::new(),
             demand: Demand { since: now, current: 0, previous: 0 },
@@ -145,11 +153,34 @@ impl Holding {
             used_at: now,
             seen: None,
             taken: 0,
-        }))
+        });
+        Holding { held, taken: Notify::new() }
     }
 
-    /// Serves a request if enough is left, and says whether more should be taken.
-    pub(super) fn spend(self: &Arc<Self>, charge: &Charge, now: Instant) -> (Option<Spent>, Option<Wanted>) {
+    /// Serves a request from what is held, or from what is just being taken. Otherwise the store has to be asked. `take`
+    /// is told when more is wanted.
+    pub(super) async fn serve(
+        self: &Arc<Self>,
+        charge: &Charge,
+        mut now: Instant,
+        take: impl Fn(Wanted),
+    ) -> Option<Spent> {
+        for round in 0..Holding::ROUNDS {
+            // From here on no sign is missed.
+            let sign = self.taken.notified();
+            let (spent, wanted, is_taking) = self.spend(charge, now, round == 0);
+            wanted.map(&take);
+            if spent.is_some() || !is_taking {
+                return spent;
+            }
+            sign.await;
+            now = Instant::now();
+        }
+        self.held().serve(self, charge, now)
+    }
+
+    /// Spends if enough is left, and says how much more should be taken and whether that is being done.
+    fn spend(self: &Arc<Self>, charge: &Charge, now: Instant, is_new: bool) -> (Option<Spent>, Option<Wanted>, bool) {
         let mut held = self.held();
         if held.token.rule.quota != charge.rule.quota {
             // The rule has changed: what was taken under the old one ends by itself.
@@ -159,13 +190,13 @@ impl Holding {
             held.token.rule = charge.rule.clone();
         }
         held.used_at = now;
-        held.demand.count(charge.cost, now);
-        let lease = held.spend(charge.cost, now);
-        let spent =
-            lease.map(|lease| Spent { decision: held.decision(now), cost: charge.cost, holding: self.clone(), lease });
+        if is_new {
+            held.demand.count(charge.cost, now);
+        }
+        let spent = held.serve(self, charge, now);
         let wanted = held.wanted(now).map(|tokens| Wanted { holding: self.clone(), token: held.token.clone(), tokens });
         held.is_taking |= wanted.is_some();
-        (spent, wanted)
+        (spent, wanted, held.is_taking)
     }
 
     /// What the store said to a request that it decided.
@@ -177,17 +208,20 @@ impl Holding {
     pub(super) fn taken(&self, answered: Option<Answered>, now: Instant) {
         let mut held = self.held();
         held.is_taking = false;
-        let Some(Answered { answer, now: at, asked_at }) = answered else { return };
-        held.seen = answer.decisions.first().map(|decision| (*decision, now));
-        if let Some(lease) = answer.lease {
-            held.taken += 1;
-            let number = held.taken;
-            held.leases.push_back(Taken { lease, at, asked_at, number });
+        if let Some(Answered { answer, now: at, asked_at }) = answered {
+            held.seen = answer.decisions.first().map(|decision| (*decision, now));
+            if let Some(lease) = answer.lease {
+                held.taken += 1;
+                let number = held.taken;
+                held.leases.push_back(Taken { lease, at, asked_at, number });
+            }
         }
+        drop(held);
+        self.taken.notify_waiters();
     }
 
     fn held(&self) -> MutexGuard<'_, Held> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.held.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -211,6 +245,11 @@ impl Taken {
 }
 
 impl Held {
+    fn serve(&mut self, holding: &Arc<Holding>, charge: &Charge, now: Instant) -> Option<Spent> {
+        let lease = self.spend(charge.cost, now)?;
+        Some(Spent { decision: self.decision(now), cost: charge.cost, holding: holding.clone(), lease })
+    }
+
     /// From the oldest lease that has enough, whose number is returned.
     fn spend(&mut self, cost: u32, now: Instant) -> Option<u64> {
         let quota = self.token.rule.quota;
@@ -257,19 +296,18 @@ impl Held {
         (tokens > 1 && self.left(now) < size / 2).then_some(tokens)
     }
 
-    /// Takes leases out that are to go back: all, or those that were taken long ago.
+    /// Takes leases out that are to go back: all, or those that were taken long ago. The newest first, for the others
+    /// are below it and cannot go back before.
     fn give_back(&mut self, now: Instant, all: bool) -> Vec<(Charge, Receipt)> {
         let mut back = Vec::new();
         let quota = self.token.rule.quota;
-        for index in (0..self.leases.len()).rev() {
-            let taken = &self.leases[index];
-            if !all && now.saturating_duration_since(taken.asked_at) < Leases::OLDEST {
-                continue;
-            }
+        while let Some(taken) = self.leases.back()
+            && (all || now.saturating_duration_since(taken.asked_at) >= Leases::OLDEST)
+        {
             if let Some(receipt) = taken.lease.receipt(&quota, taken.now(now)) {
                 back.push((self.token.clone(), receipt));
             }
-            self.leases.remove(index);
+            self.leases.pop_back();
         }
         back
     }
