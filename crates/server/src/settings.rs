@@ -129,12 +129,13 @@ fn check_address(text: &str) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// What stores this version has.
+/// Whether a store is named. Whether it is there is known when it is connected.
 pub(crate) fn check_store(url: &str) -> anyhow::Result<()> {
     match url.split_once(':').map(|(scheme, _)| scheme) {
-        Some(
-            "memory" | "redis" | "rediss" | "redis+cluster" | "rediss+cluster" | "redis+sentinel" | "rediss+sentinel",
-        ) => Ok(()),
+        Some("memory") => Ok(()),
+        Some("redis" | "rediss" | "redis+cluster" | "rediss+cluster" | "redis+sentinel" | "rediss+sentinel") => {
+            Ok(RedisStore::check_url(url)?)
+        }
         _ => bail!(
             "{} names no store; write \"memory:\", redis://HOST:PORT, redis+cluster://HOST:PORT,HOST:PORT or \
              redis+sentinel://HOST:PORT,HOST:PORT/NAME",

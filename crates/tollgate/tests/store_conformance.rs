@@ -13,7 +13,7 @@ use std::thread;
 
 use proptest::prelude::*;
 use tollgate::{
-    Algorithm, Charge, Decision, Enforcement, Hold, Key, ManualClock, MemoryStore, Rule, RuleSpec, Span, Store,
+    Algorithm, Charge, Decision, Enforcement, Hold, Key, ManualClock, MemoryStore, Quota, Rule, RuleSpec, Span, Store,
     StoreError, Timestamp,
 };
 use tollgate_core::{Change, Scalar, State, decide};
@@ -198,6 +198,41 @@ fn every_algorithm_admits_its_limit_and_recovers() {
             assert!(!subject.charge_one(&rule, "a", 1).is_allowed(), "{algorithm}: a microsecond early");
             subject.clock.advance(Span::from_micros(1));
             assert!(subject.charge_one(&rule, "a", 1).is_allowed(), "{algorithm}: on time");
+        }
+    });
+}
+
+/// The vectors of a model that knows nothing of this program, one key for each case.
+#[test]
+fn decisions_are_those_of_the_independent_model() {
+    /// at, cost, allowed, retry_after (null: never), remaining, reset_after, delay
+    type Step = (u64, u32, bool, Option<u64>, u32, u64, u64);
+    let file: serde_json::Value =
+        serde_json::from_str(include_str!("../../core/tests/vectors/decisions.json")).unwrap();
+    for_each_store(|subject| {
+        for case in file["cases"].as_array().unwrap() {
+            let (name, quota) = (case["name"].as_str().unwrap(), &case["quota"]);
+            let number = |field: &str| quota[field].as_u64().unwrap();
+            let quota = Quota::per(number("count") as u32, Span::from_micros(number("period_us")))
+                .burst(number("burst") as u32)
+                .algorithm(serde_json::from_value(quota["algorithm"].clone()).unwrap());
+            let rule = rule("vector", "1/s", Algorithm::TokenBucket);
+            let rule = Arc::new(Rule { quota: quota.build().unwrap(), ..(*rule).clone() });
+            let steps: Vec<Step> = serde_json::from_value(case["steps"].clone()).unwrap();
+            for (index, expected) in steps.into_iter().enumerate() {
+                subject.clock.set(Timestamp::from_micros(expected.0));
+                let decision = subject.charge_one(&rule, name, expected.1);
+                let got: Step = (
+                    expected.0,
+                    expected.1,
+                    decision.is_allowed(),
+                    decision.retry_after().map(Span::as_micros),
+                    decision.remaining,
+                    decision.reset_after.as_micros(),
+                    decision.delay().as_micros(),
+                );
+                assert_eq!(got, expected, "{name} step {index}");
+            }
         }
     });
 }

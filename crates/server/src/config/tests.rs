@@ -167,7 +167,10 @@ fn what_cannot_work_or_be_trusted_is_a_warning() {
 fn secrets_are_not_repeated_in_errors() {
     for text in [
         "store: {url: \"redis://:hunter2@127.0.0.1:7699\", timeout: 1us}",
-        "store: {url: \"redis+cluster://:hunter2@a,b\"}",
+        "store: {url: \"redis+cluster://:hunter2@a,b/3\"}",
+        "store: {url: \"redis+ring://:hunter2@a,b\"}",
+        "store: {url: \"redis+sentinel://:hunter2@a,b?sentinel=hunter2:hunter2\"}",
+        "store: {url: \"redis://:hunter2@127.0.0.1\", tls: {ca: x}}",
         "admin: {token: hunter2, tokn: x}",
         "store: {url: \"redis://:hunter2@127.0.0.1\", timeout: 0ms}",
     ] {

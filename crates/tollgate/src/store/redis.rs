@@ -143,6 +143,11 @@ impl RedisStore {
         Ok(RedisStore(shared))
     }
 
+    /// Whether a URL can be understood. Whether a server is there is known when it is connected.
+    pub fn check_url(url: &str) -> Result<(), ConnectError> {
+        Address::parse(url, None).map(drop)
+    }
+
     /// What was found at the other end.
     pub fn server(&self) -> &Server {
         &self.0.server

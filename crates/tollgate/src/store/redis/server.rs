@@ -4,7 +4,7 @@ use std::fmt;
 use std::time::Duration;
 
 use redis::aio::{ConnectionManager, ConnectionManagerConfig};
-use redis::{Client, ErrorKind, RedisError};
+use redis::{Client, ConnectionAddr, ErrorKind, RedisError};
 
 use super::script::CHARGE;
 
@@ -49,7 +49,10 @@ impl fmt::Display for Server {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ConnectError {
     /// The URL is not one.
-    #[error("{0}; write for example redis://127.0.0.1:6379")]
+    #[error(
+        "{0}; write for example redis://127.0.0.1:6379, redis+cluster://10.0.0.1:6379,10.0.0.2:6379 or \
+         redis+sentinel://10.0.0.1:26379,10.0.0.2:26379/mymaster"
+    )]
     Url(String),
     /// The certificates are not usable.
     #[error("{0}")]
@@ -98,7 +101,14 @@ pub(super) async fn teach(connection: &mut ConnectionManager) -> Result<(), Conn
 /// A connection that works. Mending one that broke is the manager's task, in the background; waiting for that is
 /// bounded by each request's deadline.
 pub(super) async fn open(client: &Client, deadline: Duration) -> Result<ConnectionManager, ConnectError> {
-    ConnectionManager::new_with_config(client.clone(), config(deadline)).await.map_err(connect)
+    let opened = ConnectionManager::new_with_config(client.clone(), config(deadline)).await;
+    opened.map_err(|error| match client.get_connection_info().addr() {
+        // A server that does not speak TLS waits for the rest of what it takes for a command.
+        ConnectionAddr::TcpTls { .. } if error.is_timeout() => {
+            ConnectError::Connect(format!("{error}; does that port speak TLS? Without it the URL begins with redis"))
+        }
+        _ => connect(error),
+    })
 }
 
 /// A connection that is made when it is first used.
