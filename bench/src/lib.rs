@@ -7,23 +7,23 @@ pub struct Contestant<'c> {
     /// How it appears in the report.
     pub name: String,
     round: Box<dyn FnMut() -> usize + 'c>,
-    times: Vec<f64>,
+    times: Samples,
 }
 
 impl<'c> Contestant<'c> {
     /// A contestant whose rounds do some operations and say how many.
     pub fn new(name: impl Into<String>, round: impl FnMut() -> usize + 'c) -> Contestant<'c> {
-        Contestant { name: name.into(), round: Box::new(round), times: Vec::new() }
+        Contestant { name: name.into(), round: Box::new(round), times: Samples::default() }
     }
 
     /// The middle of all rounds.
     pub fn median(&self) -> f64 {
-        self.times[self.times.len() / 2]
+        self.times.median()
     }
 
     /// The fastest and the slowest round.
     pub fn spread(&self) -> (f64, f64) {
-        (self.times[0], self.times[self.times.len() - 1])
+        self.times.spread()
     }
 }
 
@@ -38,13 +38,44 @@ pub fn race(rounds: usize, contestants: &mut [Contestant<'_>]) {
             }
         }
     }
-    for contestant in contestants {
-        contestant.times.sort_by(f64::total_cmp);
-    }
 }
 
 fn nanos_each(elapsed: Duration, operations: usize) -> f64 {
     elapsed.as_nanos() as f64 / operations as f64
+}
+
+/// What was measured, round by round.
+#[derive(Clone, Debug, Default)]
+pub struct Samples(Vec<f64>);
+
+impl Samples {
+    /// Adds one, in its place.
+    pub fn push(&mut self, sample: f64) {
+        self.0.insert(self.0.partition_point(|other| *other <= sample), sample);
+    }
+
+    /// The middle one.
+    pub fn median(&self) -> f64 {
+        self.quantile(0.5)
+    }
+
+    /// The least one that is not below this share of all.
+    pub fn quantile(&self, share: f64) -> f64 {
+        self.0[((self.0.len() as f64 * share) as usize).min(self.0.len() - 1)]
+    }
+
+    /// The least and the greatest.
+    pub fn spread(&self) -> (f64, f64) {
+        (self.0[0], self.0[self.0.len() - 1])
+    }
+}
+
+impl FromIterator<f64> for Samples {
+    fn from_iter<I: IntoIterator<Item = f64>>(samples: I) -> Samples {
+        let mut sorted: Vec<f64> = samples.into_iter().collect();
+        sorted.sort_by(f64::total_cmp);
+        Samples(sorted)
+    }
 }
 
 /// A small generator of pseudo-random numbers: the same ones in every run.

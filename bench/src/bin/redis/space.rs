@@ -1,0 +1,80 @@
+//! What a key takes in the server's memory.
+
+use tollgate::redis_wire::state_key;
+use tollgate::{Algorithm, Key};
+
+use crate::contestant::{Classic, Client, Clients, Limit, RULE, user};
+use crate::promises::{Bound, Promises};
+use crate::server::Server;
+
+const KEYS: u64 = 200_000;
+const TASKS: u64 = 250;
+
+/// Bytes a key.
+struct Space {
+    memory_usage: f64,
+    used: f64,
+    resident: f64,
+}
+
+pub async fn measure(promises: &mut Promises) {
+    println!("| memory at {KEYS} keys | `MEMORY USAGE` | used bytes a key | resident bytes a key | beside classic |");
+    println!("|---|---:|---:|---:|---:|");
+    // Limits that refill so slowly that no state is idle before all are written.
+    let whole = Limit::per_day(10);
+    let classic = fill(whole, |clients| &clients.classic, Classic::key).await;
+    row("classic hash", &classic, &classic);
+    let ours = [
+        ("token_bucket, whole rate", whole),
+        ("token_bucket, fractional rate", Limit::per_day(7)),
+        ("fixed_window", whole.by(Algorithm::FixedWindow)),
+        ("sliding_window_counter", whole.by(Algorithm::SlidingWindowCounter)),
+    ];
+    for (name, limit) in ours {
+        let stored = |user: &str| state_key(RULE, &Key { variant: 0, value: user.to_string() });
+        let space = fill(limit, |clients| &clients.tollgate, stored).await;
+        row(name, &space, &classic);
+        promises.check(format!("{name}: used bytes a key"), space.used, Bound::AtMost, classic.used);
+    }
+    println!();
+}
+
+fn row(name: &str, space: &Space, classic: &Space) {
+    let Space { memory_usage, used, resident } = space;
+    println!("| {name} | {memory_usage:.0} | {used:.1} | {resident:.1} | {:.2} |", used / classic.used);
+}
+
+/// Each in a server of its own, so that none sees what the allocator kept for another.
+async fn fill(limit: Limit, side: impl Fn(&Clients) -> &Vec<Client>, key: impl Fn(&str) -> String) -> Space {
+    eprintln!("memory: {} {}/{}", limit.algorithm, limit.count, limit.per);
+    let server = Server::start();
+    let clients = Clients::connect(&server, limit, TASKS as usize).await;
+    // What a server sets aside for its first script and first answers is no key's.
+    for mut client in side(&clients).iter().cloned() {
+        client.decide("somebody").await;
+    }
+    let before = server.info("memory");
+    let tasks: Vec<_> = side(&clients)
+        .iter()
+        .cloned()
+        .zip(0..)
+        .map(|(mut client, task)| {
+            tokio::spawn(async move {
+                for nth in (task..KEYS).step_by(TASKS as usize) {
+                    assert!(client.decide(&user(nth)).await, "a first request passes");
+                }
+            })
+        })
+        .collect();
+    for task in tasks {
+        task.await.expect("a task ends");
+    }
+    let after = server.info("memory");
+    assert_eq!(server.ask::<u64>(&["DBSIZE"]), KEYS + 1, "every key is stored");
+    let grown = |name: &str| (after[name] - before[name]) / KEYS as f64;
+    Space {
+        memory_usage: server.ask(&["MEMORY", "USAGE", &key(&user(KEYS / 2))]),
+        used: grown("used_memory"),
+        resident: grown("used_memory_rss"),
+    }
+}
