@@ -91,6 +91,8 @@ while at < size do
   at = at + 2 + 3 * charges
 end
 
+-- One MSET for all would be quicker by a twentieth, but from a script Redis then stores values in buffers as large as
+-- the keys that MGET was given.
 for key = 1, strings do
   local state = current[key]
   if state then
