@@ -48,17 +48,15 @@ fn row(name: &str, space: &Space, classic: &Space) {
 async fn fill(limit: Limit, side: impl Fn(&Clients) -> &Vec<Client>, key: impl Fn(&str) -> String) -> Space {
     eprintln!("memory: {} {}/{}", limit.algorithm, limit.count, limit.per);
     let server = Server::start();
-    let clients = Clients::connect(&server, limit, TASKS as usize).await;
-    // What a server sets aside for its first script and first answers is no key's.
-    for mut client in side(&clients).iter().cloned() {
-        client.decide("somebody").await;
-    }
+    // All tasks share a connection: buffers of many would come and go among the keys.
+    let clients = Clients::connect(&server, limit, 1).await;
+    let client = &side(&clients)[0];
+    // What a server sets aside for its first script is no key's.
+    client.clone().decide("somebody").await;
     let before = server.info("memory");
-    let tasks: Vec<_> = side(&clients)
-        .iter()
-        .cloned()
-        .zip(0..)
-        .map(|(mut client, task)| {
+    let tasks: Vec<_> = (0..TASKS)
+        .map(|task| {
+            let mut client = client.clone();
             tokio::spawn(async move {
                 for nth in (task..KEYS).step_by(TASKS as usize) {
                     assert!(client.decide(&user(nth)).await, "a first request passes");
