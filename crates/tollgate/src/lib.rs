@@ -28,6 +28,7 @@ pub use tollgate_core::{
 #[doc(hidden)]
 pub mod redis_wire {
     pub use crate::store::redis::{
-        Answer, Ask, Batch, CHARGE, Call, REFUND, RELEASE, Reply, ReplyError, Script, read_log, read_string, state_key,
+        Answer, Ask, Batch, CHARGE, CHARGE_BUCKETS, CHARGE_ONE, Call, REFUND, RELEASE, Reply, ReplyError, Script,
+        read_log, read_string, state_key,
     };
 }

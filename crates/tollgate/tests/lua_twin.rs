@@ -18,7 +18,9 @@ use chance::Chance;
 use redis::{Connection, Pipeline, Value};
 use servers::{Kind, Server};
 use stored::{Stored, ttl_ms};
-use tollgate::redis_wire::{Answer, Ask, Batch, CHARGE, Call, REFUND, RELEASE, Reply, Script, state_key};
+use tollgate::redis_wire::{
+    Answer, Ask, Batch, CHARGE, CHARGE_BUCKETS, CHARGE_ONE, Call, REFUND, RELEASE, Script, state_key,
+};
 use tollgate_core::{
     Change, Charge, Decision, Hold, Lease, Quota, Receipt, Span, State, Timestamp, decide, decide_all,
 };
@@ -26,6 +28,7 @@ use world::World;
 
 /// One call with everything that it should do.
 struct Case {
+    script: &'static Script,
     call: Call,
     seeds: Vec<(String, Stored)>,
     expected: Vec<Expected>,
@@ -44,8 +47,10 @@ struct Expected {
 ///
 /// Each case is a transaction: the clock by which keys expire stands still in it, so that states which end a
 /// millisecond later can be read back.
-fn run(connection: &mut Connection, script: &Script, cases: &[Case], mut check: impl FnMut(&Case, usize, Value)) {
-    redis::cmd("SCRIPT").arg("LOAD").arg(script.source()).exec(connection).unwrap();
+fn run(connection: &mut Connection, cases: &[Case], mut check: impl FnMut(&Case, usize, Value)) {
+    for script in [&CHARGE, &CHARGE_BUCKETS, &CHARGE_ONE, &RELEASE, &REFUND] {
+        redis::cmd("SCRIPT").arg("LOAD").arg(script.source()).exec(connection).unwrap();
+    }
     for (chunk, cases) in cases.chunks(100).enumerate() {
         let mut pipe = Pipeline::new();
         for case in cases {
@@ -54,7 +59,7 @@ fn run(connection: &mut Connection, script: &Script, cases: &[Case], mut check: 
             for (key, seed) in &case.seeds {
                 seed.seed(key, &mut transaction);
             }
-            transaction.add_command(script.evalsha(&case.call));
+            transaction.add_command(case.script.evalsha(&case.call));
             for Expected { key, stored, .. } in &case.expected {
                 stored::read_back(stored, key, &mut transaction);
             }
@@ -217,8 +222,7 @@ fn charge_cases(chance: &mut Chance, worlds: u64) -> (Vec<Case>, Vec<ChargeCase>
                 let costs = charges.iter().map(|charge| (&*charge.rule.name, &*charge.key.value, charge.cost));
                 told.push_str(&format!(", {ask:?} {count} times {:?}", costs.collect::<Vec<_>>()));
                 answers.push(answer);
-                assert!(batch.takes(&charges));
-                batch.push(ask, charges, count);
+                batch.push(ask, charges, count).unwrap();
             }
             let expected = seeds.iter().map(|(position, seed)| {
                 let (state, quota) = (&world.states[*position], &world.rules[*position / world.identities].quota);
@@ -231,6 +235,7 @@ fn charge_cases(chance: &mut Chance, worlds: u64) -> (Vec<Case>, Vec<ChargeCase>
             });
             let expected = expected.collect();
             cases.push(Case {
+                script: batch.script(),
                 call: batch.call(Some(world.now())),
                 seeds: seeds.into_iter().map(|(position, seed)| (key_of(&world, position), seed)).collect(),
                 expected,
@@ -248,9 +253,9 @@ fn charges_are_decided_as_in_rust() {
         let (cases, charges) = charge_cases(&mut Chance::new(seed), 1_500);
         for kind in Kind::ALL {
             let server = Server::start(kind);
-            run(&mut server.connect(), &CHARGE, &cases, |case, index, value| {
+            run(&mut server.connect(), &cases, |case, index, value| {
                 let (charge, told) = (&charges[index], &case.told);
-                let reply = Reply::try_from(value).unwrap_or_else(|error| panic!("{kind:?}: {error}, {told}"));
+                let reply = charge.batch.reply(value).unwrap_or_else(|error| panic!("{kind:?}: {error}, {told}"));
                 assert_eq!(reply.now, charge.now);
                 assert_eq!(reply.granted, charge.granted, "{kind:?}, {told}");
                 assert_eq!(charge.batch.answer(&reply).unwrap(), charge.answers, "{kind:?}, {told}");
@@ -300,6 +305,7 @@ fn slots_are_released_as_in_rust() {
             let was_there = state.release(hold) && hold.at + quota.period() > at;
             released.push(was_there);
             cases.push(Case {
+                script: &RELEASE,
                 call: Call::release(key.clone(), &quota, hold, Some(at)),
                 seeds: vec![(key.clone(), seed)],
                 expected: vec![Expected { key, stored: Stored::of(&state), ttl_ms: None }],
@@ -309,7 +315,7 @@ fn slots_are_released_as_in_rust() {
         assert!(released.iter().any(|released| *released) && released.iter().any(|released| !released));
         for kind in Kind::ALL {
             let server = Server::start(kind);
-            run(&mut server.connect(), &RELEASE, &cases, |case, index, value| {
+            run(&mut server.connect(), &cases, |case, index, value| {
                 assert_eq!(value, Value::Int(i64::from(released[index])), "{kind:?}, {}", case.told);
             });
         }
@@ -340,6 +346,7 @@ fn refunds_give_back_as_in_rust() {
             let is_written = done && !matches!(state, State::Log(_) | State::Fresh);
             refunded.push(done);
             cases.push(Case {
+                script: &REFUND,
                 call: Call::refund([(key.clone(), charged_by, receipt)], Some(at)),
                 seeds: vec![(key.clone(), seed.clone())],
                 expected: vec![Expected {
@@ -352,7 +359,7 @@ fn refunds_give_back_as_in_rust() {
         }
         for kind in Kind::ALL {
             let server = Server::start(kind);
-            run(&mut server.connect(), &REFUND, &cases, |case, index, value| {
+            run(&mut server.connect(), &cases, |case, index, value| {
                 let expected = Value::Array(vec![Value::Int(i64::from(refunded[index]))]);
                 assert_eq!(value, expected, "{kind:?}, {}", case.told);
             });
@@ -366,9 +373,9 @@ fn without_a_given_time_the_server_s_clock_decides() {
     let mut chance = Chance::new(1);
     let world = World::new(&mut chance, 0);
     let mut batch = Batch::default();
-    batch.push(Ask::Charge, world.request(&mut chance).0, 1);
-    let reply: Value = CHARGE.eval(&batch.call(None)).query(&mut server.connect()).unwrap();
-    let reply = Reply::try_from(reply).unwrap();
+    batch.push(Ask::Charge, world.request(&mut chance).0, 1).unwrap();
+    let reply: Value = batch.script().eval(&batch.call(None)).query(&mut server.connect()).unwrap();
+    let reply = batch.reply(reply).unwrap();
     let (seconds, _): (u64, u64) = redis::cmd("TIME").query(&mut server.connect()).unwrap();
     assert!(reply.now.as_micros().abs_diff(seconds * 1_000_000) < 5_000_000);
     assert!(batch.answer(&reply).is_ok());
@@ -381,10 +388,11 @@ fn a_server_that_forgot_the_script_is_taught_again() {
     let mut chance = Chance::new(1);
     let world = World::new(&mut chance, 0);
     let mut batch = Batch::default();
-    batch.push(Ask::Charge, world.request(&mut chance).0, 1);
+    batch.push(Ask::Charge, world.request(&mut chance).0, 1).unwrap();
     let call = batch.call(None);
-    let forgotten = CHARGE.evalsha(&call).query::<Value>(&mut connection).unwrap_err();
+    let script = batch.script();
+    let forgotten = script.evalsha(&call).query::<Value>(&mut connection).unwrap_err();
     assert_eq!(forgotten.code(), Some("NOSCRIPT"));
-    CHARGE.eval(&call).query::<Value>(&mut connection).unwrap();
-    CHARGE.evalsha(&call).query::<Value>(&mut connection).unwrap();
+    script.eval(&call).query::<Value>(&mut connection).unwrap();
+    script.evalsha(&call).query::<Value>(&mut connection).unwrap();
 }

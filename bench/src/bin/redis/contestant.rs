@@ -16,11 +16,13 @@ pub struct Limit {
     pub count: u32,
     pub per: &'static str,
     pub seconds: u32,
+    /// Whether tokens are taken ahead of use.
+    pub is_leased: bool,
 }
 
 impl Limit {
     pub const fn per_second(count: u32) -> Limit {
-        Limit { algorithm: Algorithm::TokenBucket, count, per: "s", seconds: 1 }
+        Limit { algorithm: Algorithm::TokenBucket, count, per: "s", seconds: 1, is_leased: false }
     }
 
     pub const fn per_hour(count: u32) -> Limit {
@@ -29,6 +31,10 @@ impl Limit {
 
     pub const fn per_day(count: u32) -> Limit {
         Limit { per: "day", seconds: 86_400, ..Limit::per_second(count) }
+    }
+
+    pub const fn leased(self) -> Limit {
+        Limit { is_leased: true, ..self }
     }
 
     pub const fn by(self, algorithm: Algorithm) -> Limit {
@@ -42,6 +48,7 @@ impl Limit {
             key: "{user_id}".into(),
             limit: format!("{}/{}", self.count, self.per).as_str().into(),
             algorithm: self.algorithm,
+            lease: self.is_leased.then(|| "auto".into()),
             ..RuleSpec::default()
         };
         Policy::new([rule]).expect("a valid rule")

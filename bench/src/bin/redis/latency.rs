@@ -3,7 +3,7 @@
 use std::time::Instant;
 
 use redis::aio::ConnectionManager;
-use tollgate::redis_wire::{Batch, CHARGE};
+use tollgate::redis_wire::{Ask, Batch};
 use tollgate_bench::Samples;
 
 use crate::contestant::{Classic, Limit, request, user};
@@ -72,8 +72,10 @@ async fn measure() -> [Measured; 3] {
         for nth in 0..REQUESTS {
             let start = Instant::now();
             let mut batch = Batch::default();
-            batch.push(policy.charges(&request(&user(nth as u64))).expect("a cost of 1"), 1);
-            let call = CHARGE.evalsha(&batch.call(None));
+            batch
+                .push(Ask::Charge, policy.charges(&request(&user(nth as u64))).expect("a cost of 1"), 1)
+                .expect("the first");
+            let call = batch.script().evalsha(&batch.call(None));
             let _: redis::Value = call.query_async(&mut connection).await.expect("the script runs");
             rounds[1].push(micros_since(start));
         }

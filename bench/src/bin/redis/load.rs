@@ -2,7 +2,7 @@
 
 use std::time::Instant;
 
-use tollgate::RedisStore;
+use tollgate::{RedisStore, Traffic};
 use tollgate_bench::{Numbers, Samples};
 
 use crate::contestant::{Client, Clients, Limit, user};
@@ -30,7 +30,7 @@ enum Expected {
     Denied,
 }
 
-const CASES: [Case; 4] = [
+const CASES: [Case; 5] = [
     Case {
         name: "a million keys, allowed",
         limit: Limit::per_second(100),
@@ -57,6 +57,15 @@ const CASES: [Case; 4] = [
         expected: Expected::Allowed,
         classic: 16_384,
         tollgate: 131_072,
+        promised_times_less_cpu: Some(50.0),
+    },
+    Case {
+        name: "one hot key with `lease: auto`, allowed",
+        limit: Limit::per_second(10_000_000).leased(),
+        users: 1,
+        expected: Expected::Allowed,
+        classic: 16_384,
+        tollgate: 524_288,
         promised_times_less_cpu: Some(50.0),
     },
     Case {
@@ -198,9 +207,9 @@ pub async fn drive(clients: &[Client], each: usize, users: u64, round: u64, expe
 }
 
 /// Since `before`; a dash when no call went out.
-fn requests_a_call(store: &RedisStore, before: (u64, u64)) -> String {
-    let (calls, requests) = store.traffic();
-    let (calls, requests) = (calls - before.0, requests - before.1);
+fn requests_a_call(store: &RedisStore, before: Traffic) -> String {
+    let now = store.traffic();
+    let (calls, requests) = (now.calls - before.calls, now.requests - before.requests);
     if calls == 0 { "-".into() } else { format!("{:.0}", requests as f64 / calls as f64) }
 }
 

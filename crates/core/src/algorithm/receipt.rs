@@ -76,7 +76,7 @@ impl State {
                 return found;
             }
             State::Bucket(bucket) if algorithm.has_burst() && is_lease => {
-                match bucket.without(quota.pace(), receipt, now) {
+                match bucket.without(quota.pace(), Receipt { cost: cost.min(quota.limit()), ..receipt }, now) {
                     Some(bucket) => State::Bucket(bucket),
                     None => return false,
                 }

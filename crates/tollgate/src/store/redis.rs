@@ -24,7 +24,7 @@ mod traffic;
 
 pub use batch::{Answer, Ask, Batch, Reply, ReplyError};
 pub use breaker::BreakerState;
-pub use script::{CHARGE, Call, REFUND, RELEASE, Script};
+pub use script::{CHARGE, CHARGE_BUCKETS, CHARGE_ONE, Call, REFUND, RELEASE, Script};
 pub use server::{ConnectError, Server};
 pub use stored::{read_log, read_string, state_key};
 pub use traffic::{DURATION_BOUNDS, Traffic};
@@ -261,7 +261,7 @@ async fn connect(address: Address, deadline: Duration) -> Result<(Nodes, Server)
             return Ok((Nodes::Cluster(cluster), Server { primaries: primaries.len(), ..server }));
         }
     };
-    let mut connection = route.open(deadline).await?;
+    let mut connection = route.open().await?;
     let server = server::identify(&mut connection).await?;
     let other = |problem: &str| Err(ConnectError::Mode(problem.to_string()));
     match server.mode.as_str() {
@@ -336,22 +336,47 @@ impl Shared {
         if charges.is_empty() {
             return Ok(Decided { decisions: Vec::new(), asked_at: Instant::now() });
         }
-        let late = |_| Err(Refusal::Failed(StoreError::unavailable(format!("no answer within {:?}", self.deadline))));
         let slot = self.slot(&charges[0]);
         let is_one = charges.iter().all(|charge| self.slot(charge) == slot);
         let decided = async {
             if !is_one {
-                return self.spawn_across(self.parts(charges)).await;
+                return self.in_time(self.spawn_across(self.parts(charges))).await;
             }
-            let wait = self.submit(slot, Ask::Charge, charges.to_vec(), 1);
-            match self.answered(wait).await {
+            match self.ask(slot, charges.to_vec()).await {
                 Ok(Answered { answer, asked_at, .. }) => Ok(Decided { decisions: answer.decisions, asked_at }),
                 // Its keys are on their way to another node, and each is in one place.
-                Err(Refusal::TryAgain) => self.spawn_across(self.single_parts(charges)).await,
+                Err(Refusal::TryAgain) => self.in_time(self.spawn_across(self.single_parts(charges))).await,
                 Err(refusal) => Err(refusal),
             }
         };
-        Ok(tokio::time::timeout(self.deadline, decided).await.unwrap_or_else(late)?)
+        Ok(decided.await?)
+    }
+
+    /// A request that one call decides: carried out here if it may go out at once, else by whoever is under way.
+    async fn ask(self: &Arc<Self>, slot: Slot, charges: Vec<Charge>) -> Result<Answered, Refusal> {
+        self.nodes.admit(slot).map_err(Refusal::Failed)?;
+        let (waiter, wait) = oneshot::channel();
+        let pending = Pending { ask: Ask::Charge, charges, count: 1, waiter };
+        match self.queues[usize::from(slot)].push(pending) {
+            // Alone it is carried out here, which saves the way to another task. The call has its own deadline, and its
+            // end must be heard: the breaker learns from it.
+            Some(batch) if batch.len() == 1 => {
+                let duty = Duty { shared: self, slot };
+                for group in queue::grouped(batch) {
+                    self.call(slot, group).await;
+                }
+                drop(duty);
+                return self.answered(Ok(wait)).await;
+            }
+            Some(batch) => drop(tokio::spawn(Arc::clone(self).drive(slot, batch))),
+            None => {}
+        }
+        self.in_time(self.answered(Ok(wait))).await
+    }
+
+    async fn in_time<T>(&self, answer: impl Future<Output = Result<T, Refusal>>) -> Result<T, Refusal> {
+        let late = |_| Err(Refusal::Failed(StoreError::unavailable(format!("no answer within {:?}", self.deadline))));
+        tokio::time::timeout(self.deadline, answer).await.unwrap_or_else(late)
     }
 
     /// In a task of its own: whoever asked may give up, and what was reserved has to be given back all the same.
@@ -401,7 +426,25 @@ impl Shared {
             for group in queue::grouped(batch) {
                 self.call(slot, group).await;
             }
+            self.gather(slot).await;
             next = self.queues[usize::from(slot)].next();
+        }
+    }
+
+    /// Lets those who were just answered ask again, as long as more of them do: no time passes but theirs.
+    async fn gather(&self, slot: Slot) {
+        const ROUNDS: usize = 32;
+        const WITHOUT_MORE: usize = 3;
+        let queue = &self.queues[usize::from(slot)];
+        let (mut before, mut in_vain) = (queue.len(), 0);
+        for _ in 0..ROUNDS {
+            tokio::task::yield_now().await;
+            let now = queue.len();
+            in_vain = if now > before { 0 } else { in_vain + 1 };
+            if in_vain == WITHOUT_MORE {
+                return;
+            }
+            before = now;
         }
     }
 
@@ -423,10 +466,10 @@ impl Shared {
         let answers = |value: Value| {
             // A reply that cannot be used is a failure like any other: the breaker has to learn of it.
             let unusable = |error: ReplyError| StoreError::unavailable(error.to_string());
-            let reply = Reply::try_from(value).map_err(unusable)?;
+            let reply = batch.reply(value).map_err(unusable)?;
             Ok((batch.answer(&reply).map_err(unusable)?, reply.now))
         };
-        let answered = self.nodes.call(slot, Work::Script(&CHARGE, &call), answers).await;
+        let answered = self.nodes.call(slot, Work::Script(batch.script(), &call), answers).await;
         self.counts.count(requests, asked_at.elapsed());
         match answered {
             Ok((answers, now)) => {
@@ -510,6 +553,20 @@ impl Shared {
         match &self.clock {
             Clock::System(_) => None,
             Clock::Manual(clock) => Some(clock.now()),
+        }
+    }
+}
+
+/// The duty of whoever carries out a call: to see to those who wait meanwhile. Kept also by one who gives up.
+struct Duty<'s> {
+    shared: &'s Arc<Shared>,
+    slot: Slot,
+}
+
+impl Drop for Duty<'_> {
+    fn drop(&mut self) {
+        if let Some(batch) = self.shared.queues[usize::from(self.slot)].next() {
+            tokio::spawn(Arc::clone(self.shared).drive(self.slot, batch));
         }
     }
 }

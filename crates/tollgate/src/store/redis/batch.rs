@@ -5,12 +5,13 @@
 //! answers are those of the core, to the bit.
 
 use std::collections::HashMap;
+use std::collections::hash_map::Entry;
 
 use redis::Value;
-use tollgate_core::{Change, Charge, Decision, Lease, Receipt, State, Timestamp, decide, decide_all};
+use tollgate_core::{Change, Charge, Decision, Lease, Quota, Receipt, Refill, State, Timestamp, decide, decide_all};
 
 use super::msgpack;
-use super::script::{Call, Quotas, time};
+use super::script::{CHARGE, CHARGE_BUCKETS, CHARGE_ONE, Call, Quotas, Script, time};
 use super::stored::{read_log, read_string, state_key};
 
 /// Requests that are decided in one call.
@@ -65,39 +66,43 @@ struct Place {
 }
 
 impl Batch {
-    /// Whether these charges may join: in one call a key is charged by one quota only. It is not while requests under
-    /// old rules and new ones meet; then this batch goes first.
-    pub fn takes(&self, charges: &[Charge]) -> bool {
-        charges.iter().all(|charge| {
-            let place = self.places.get(&state_key(&charge.rule.name, &charge.key));
-            place.is_none_or(|place| self.quotas.list[place.quota] == charge.rule.quota)
-        })
-    }
-
-    /// Adds `count` requests that are alike. All charges of a request have different keys (a rule applies once), and
-    /// [`Batch::takes`] them. A lease of `count` tokens is one charge of cost 1.
-    pub fn push(&mut self, ask: Ask, charges: Vec<Charge>, count: u32) {
+    /// Adds `count` requests that are alike, whose charges all have different keys (a rule applies once). A lease of
+    /// `count` tokens is one charge of cost 1.
+    ///
+    /// In one call a key is charged by one quota only. While requests under old rules and new ones meet that may not
+    /// be so; then the charges come back, and this batch has to go first.
+    pub fn push(&mut self, ask: Ask, charges: Vec<Charge>, count: u32) -> Result<(), Vec<Charge>> {
         debug_assert!(ask != Ask::Lease || matches!(&*charges, [charge] if charge.cost == 1));
-        let places = charges.iter().map(|charge| self.place(charge)).collect();
+        let keys: Vec<String> = charges.iter().map(|charge| state_key(&charge.rule.name, &charge.key)).collect();
+        let is_other = |(key, charge): (&String, &Charge)| {
+            self.places.get(key).is_some_and(|place| self.quotas.list[place.quota] != charge.rule.quota)
+        };
+        if !self.places.is_empty() && keys.iter().zip(&charges).any(is_other) {
+            return Err(charges);
+        }
+        let places = keys.into_iter().zip(&charges).map(|(key, charge)| self.place(key, &charge.rule.quota)).collect();
         self.entries.push(Requests { ask, charges, places, count });
+        Ok(())
     }
 
-    fn place(&mut self, charge: &Charge) -> Place {
-        let key = state_key(&charge.rule.name, &charge.key);
-        if let Some(place) = self.places.get(&key) {
-            debug_assert_eq!(self.quotas.list[place.quota], charge.rule.quota, "two quotas for {key}");
-            return *place;
+    fn place(&mut self, key: String, quota: &Quota) -> Place {
+        match self.places.entry(key) {
+            Entry::Occupied(known) => *known.get(),
+            Entry::Vacant(new) => {
+                let is_log = quota.algorithm().keeps_log();
+                let keys = if is_log { &mut self.logs } else { &mut self.strings };
+                let place = Place { is_log, index: keys.len(), quota: self.quotas.position(quota) - 1 };
+                keys.push(new.key().clone());
+                *new.insert(place)
+            }
         }
-        let is_log = charge.rule.quota.algorithm().keeps_log();
-        let keys = if is_log { &mut self.logs } else { &mut self.strings };
-        let place = Place { is_log, index: keys.len(), quota: self.quotas.position(&charge.rule.quota) - 1 };
-        keys.push(key.clone());
-        self.places.insert(key, place);
-        place
     }
 
     /// What to send. `now` is for replay and tests; without it the server's clock is used.
     pub fn call(&self, now: Option<Timestamp>) -> Call {
+        if let Some((charge, refill)) = self.only_bucket() {
+            return Call::one(self.strings[0].clone(), charge.rule.quota.limit(), refill, charge.cost, now);
+        }
         let mut numbers = vec![self.strings.len() as i64];
         self.quotas.write(&mut numbers);
         for entry in &self.entries {
@@ -117,18 +122,53 @@ impl Batch {
         if place.is_log { self.strings.len() + place.index } else { place.index }
     }
 
+    /// The only charge, if it is to a bucket, enforced, and may pass.
+    fn only_bucket(&self) -> Option<(&Charge, Refill)> {
+        let [Requests { ask: Ask::Charge | Ask::Reserve, charges, count: 1, .. }] = self.entries.as_slice() else {
+            return None;
+        };
+        let [charge] = charges.as_slice() else { return None };
+        let may_pass = charge.rule.is_enforced() && (1..=charge.rule.quota.limit()).contains(&charge.cost);
+        charge.rule.quota.refill().filter(|_| may_pass).map(|refill| (charge, refill))
+    }
+
+    /// The script that decides it: a short one where it suffices.
+    pub fn script(&self) -> &'static Script {
+        if self.only_bucket().is_some() {
+            return &CHARGE_ONE;
+        }
+        let bucket = |quota: &Quota| quota.algorithm().has_burst();
+        if self.quotas.list.iter().all(bucket) { &CHARGE_BUCKETS } else { &CHARGE }
+    }
+
+    /// Reads what the script returned: states, how many passed, and the time.
+    pub fn reply(&self, value: Value) -> Result<Reply, ReplyError> {
+        let shape = |value: &dyn std::fmt::Debug| ReplyError::Shape(format!("{value:?}"));
+        let Value::Array(mut states) = value else { return Err(shape(&value)) };
+        let (keys, entries) = (self.strings.len() + self.logs.len(), self.entries.len());
+        if states.len() != keys + entries + 1 {
+            return Err(shape(&states));
+        }
+        let mut numbers = states.split_off(keys);
+        let Some(Value::Int(now)) = numbers.pop() else { return Err(shape(&numbers)) };
+        let number = |value: Value| match value {
+            Value::Int(number) => u32::try_from(number).map_err(|_| shape(&number)),
+            other => Err(shape(&other)),
+        };
+        let state = |value: Value| match value {
+            Value::BulkString(bytes) => Ok(Some(bytes)),
+            Value::Nil => Ok(None),
+            other => Err(shape(&other)),
+        };
+        Ok(Reply {
+            now: Timestamp::from_micros(u64::try_from(now).map_err(|_| shape(&now))?),
+            granted: numbers.into_iter().map(number).collect::<Result<_, _>>()?,
+            states: states.into_iter().map(state).collect::<Result<_, _>>()?,
+        })
+    }
+
     /// What every request of every entry gets, in the order in which they were added. A lease is one answer.
     pub fn answer(&self, reply: &Reply) -> Result<Vec<Vec<Answer>>, ReplyError> {
-        let keys = self.strings.len() + self.logs.len();
-        if reply.states.len() != keys || reply.granted.len() != self.entries.len() {
-            return Err(ReplyError::Shape(format!(
-                "{} states and {} entries were asked, {} and {} answered",
-                keys,
-                self.entries.len(),
-                reply.states.len(),
-                reply.granted.len()
-            )));
-        }
         let stored = reply.states.iter().enumerate();
         let mut states: Vec<State> = stored
             .map(|(index, state)| match state {
@@ -261,30 +301,4 @@ pub enum ReplyError {
         /// By the core.
         decided: u32,
     },
-}
-
-impl TryFrom<Value> for Reply {
-    type Error = ReplyError;
-
-    fn try_from(value: Value) -> Result<Reply, ReplyError> {
-        let shape = |value: &dyn std::fmt::Debug| ReplyError::Shape(format!("{value:?}"));
-        let Value::Array(parts) = value else { return Err(shape(&value)) };
-        let [Value::Int(now), Value::Array(granted), Value::Array(states)] = parts.as_slice() else {
-            return Err(shape(&parts));
-        };
-        let number = |value: &Value| match value {
-            Value::Int(number) => u32::try_from(*number).map_err(|_| shape(value)),
-            other => Err(shape(other)),
-        };
-        let state = |value: &Value| match value {
-            Value::BulkString(bytes) => Ok(Some(bytes.clone())),
-            Value::Nil => Ok(None),
-            other => Err(shape(other)),
-        };
-        Ok(Reply {
-            now: Timestamp::from_micros(u64::try_from(*now).map_err(|_| shape(now))?),
-            granted: granted.iter().map(number).collect::<Result<_, _>>()?,
-            states: states.iter().map(state).collect::<Result<_, _>>()?,
-        })
-    }
 }

@@ -73,12 +73,16 @@ local function bucket(limit, token_whole, token_part, denominator, full_whole, f
     return 0, false, whole, part
   end
 
-  -- The state with `amount` charged to that debt, and when it ends.
+  -- The state with `amount` charged to that debt, and when it ends. Buckets that were full end together.
+  local known_at, known_text
   local function charge(now, amount, whole, part)
     whole, part = add(whole, part, amount)
     local full_at = now + whole
     if part == 0 then
-      return format("%d", full_at), full_at
+      if full_at ~= known_at then
+        known_at, known_text = full_at, format("%d", full_at)
+      end
+      return known_text, full_at
     end
     return pack_bytes(">BI7I4", 98, full_at, part), full_at + 1
   end

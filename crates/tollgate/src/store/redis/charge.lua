@@ -6,8 +6,8 @@
 --   entries up to the end. An entry is `count` equal requests: count (negative when they only ask whether they would
 --   pass), how many charges, and for each charge its key, its quota (negative when the rule only watches) and its
 --   cost. A request charges a key once, and within a call a key is always charged by the same quota.
--- Returns {now, granted, states}: how many requests of each entry passed, the first ones, and each key's state before
---   the call. From these `decide` in Rust gives every answer, so answers are equal to the bit and the reply is small.
+-- Returns one flat list: each key's state before the call, how many requests of each entry passed, the first ones, and
+--   the time. From these `decide` in Rust gives every answer, so answers are equal to the bit and the reply is small.
 --
 -- Equal requests at the same moment are one sum: as many pass as fit into what is left, and the rest writes nothing.
 -- A rule that only watches takes as many of those that passed as fit into its own. The only trace of a denial is the
@@ -18,7 +18,7 @@ local batch = cmsgpack.unpack(ARGV[2])
 local strings = batch[1]
 local quotas, at = read_quotas(batch, 2)
 local states = strings > 0 and call("MGET", unpack(KEYS, 1, strings)) or {}
-local current, ends, granted = {}, {}, {}
+local current, ends, reply, replied = {}, {}, states, #KEYS
 
 -- Decides an entry of any kind, whose charges start at `at`. Returns how many of its requests pass.
 -- `seen` holds for each charge five things: how many of it pass, and what `view` returns beside.
@@ -87,7 +87,8 @@ while at < size do
   else
     passed = decide(at + 2, count, charges)
   end
-  granted[#granted + 1] = passed
+  replied = replied + 1
+  reply[replied] = passed
   at = at + 2 + 3 * charges
 end
 
@@ -101,9 +102,10 @@ for key = 1, strings do
 end
 for key = strings + 1, #KEYS do
   local state = current[key]
-  states[key] = state.law.digest(state)
+  reply[key] = state.law.digest(state)
   if state.changed then
     state.law.store(state, now)
   end
 end
-return { now, granted, states }
+reply[replied + 1] = now
+return reply

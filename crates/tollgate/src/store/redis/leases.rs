@@ -1,15 +1,16 @@
 //! Tokens taken from the store ahead of use, for rules that say `lease`: most requests are then decided here.
 //!
 //! [`Lease`] says why no interval ever admits more than the law. This module decides how many to take and when to give
-//! them back: as many as were spent in the last ten milliseconds, never more than a quarter of what is left in the
-//! store (so the last tokens are shared), again when half are gone, and back when nobody has used them for a while.
+//! them back: as many as were spent in the last ten milliseconds, and enough to live that long (tokens of a bucket that
+//! is nearly full end as fast as it refills); never more than a quarter of what is left in the store, so the last
+//! tokens are shared; again when half are gone; and back when nobody has used them for a while.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 use std::time::{Duration, Instant};
 
 use tokio::sync::Notify;
-use tollgate_core::{Charge, Decision, Lease, LeaseSize, Outcome, Receipt, Span, Timestamp};
+use tollgate_core::{Charge, Decision, Lease, LeaseSize, Outcome, Quota, Receipt, Span, Timestamp};
 
 use super::queue::Answered;
 use crate::store::memory::{Id, Secret};
@@ -84,6 +85,8 @@ impl Leases {
     const FORGOTTEN: Duration = Duration::from_secs(1);
     /// Of what is left in the store, one of so many parts is taken.
     const SHARE: u32 = 4;
+    /// Tokens that would end sooner are not worth taking.
+    const SHORTEST: Duration = Duration::from_millis(2);
 
     pub(super) fn new() -> Leases {
         Leases { secret: Secret::random(), state: RwLock::default() }
@@ -287,13 +290,19 @@ impl Held {
 
     fn wanted(&self, now: Instant) -> Option<u32> {
         let (seen, _) = self.seen.filter(|_| !self.is_taking)?;
+        let quota = &self.token.rule.quota;
+        let asked = self.demand.recent();
         let size = match self.token.rule.lease? {
-            LeaseSize::Auto => self.demand.recent(),
+            LeaseSize::Auto => {
+                asked.max(refilled(quota, Demand::WINDOW).saturating_sub(quota.limit() - seen.remaining))
+            }
             LeaseSize::Tokens(tokens) => tokens,
         };
         let tokens = size.min(seen.remaining / Leases::SHARE);
-        // A single token is as well asked for when it is needed.
-        (tokens > 1 && self.left(now) < size / 2).then_some(tokens)
+        // A single token is as well asked for when it is needed, and so are those that end as soon as they are here.
+        let owed = (quota.limit() - seen.remaining).saturating_add(tokens);
+        let is_worth_it = asked > 1 && tokens > 1 && owed > refilled(quota, Leases::SHORTEST);
+        (is_worth_it && self.left(now) < size / 2).then_some(tokens)
     }
 
     /// Takes leases out that are to go back: all, or those that were taken long ago. The newest first, for the others
@@ -311,6 +320,15 @@ impl Held {
         }
         back
     }
+}
+
+/// How many tokens a bucket gets back in a while, and so how many leased ones end. In a window none do.
+fn refilled(quota: &Quota, within: Duration) -> u32 {
+    if quota.refill().is_none() {
+        return 0;
+    }
+    let refilled = u128::from(quota.count()) * within.as_micros() / u128::from(quota.period().as_micros());
+    u32::try_from(refilled).unwrap_or(u32::MAX)
 }
 
 /// How many tokens were asked for in this window and the one before.

@@ -50,7 +50,7 @@ pub(super) enum Refusal {
 impl Node {
     /// With a connection that is made when it is first used.
     pub(super) fn lazy(route: Route, client: &redis::Client, deadline: Duration) -> Result<Node, ConnectError> {
-        let connection = super::server::lazy(client, deadline)?;
+        let connection = super::server::lazy(client)?;
         Ok(Node::new(route, connection, deadline))
     }
 
@@ -67,7 +67,7 @@ impl Node {
 
     /// A connection for itself, that works now.
     pub(super) async fn open(&self) -> Result<ConnectionManager, ConnectError> {
-        self.route.open(self.deadline).await
+        self.route.open().await
     }
 
     /// Where it is.
@@ -150,7 +150,7 @@ impl Node {
         }
         let node = Arc::clone(self);
         tokio::spawn(async move {
-            match node.route.open(node.deadline).await {
+            match node.route.open().await {
                 Ok(connection) => node.connection.store(Arc::new(connection)),
                 Err(error) => tracing::warn!("cannot reach the store at {} yet: {error}", node.route),
             }

@@ -43,30 +43,38 @@ pub(super) struct Queue(Mutex<Waiting>);
 #[derive(Debug, Default)]
 struct Waiting {
     requests: VecDeque<Pending>,
+    /// What they would take a server, about.
+    work: usize,
     /// How many calls are under way.
     calls: usize,
 }
 
 impl Queue {
-    /// Two calls overlap, so that the server works on one while the answers of the other travel. More would only make
-    /// batches smaller.
+    /// Two calls overlap, so that the server works on one while the answers of the other travel.
     const CALLS: usize = 2;
-    /// The most keys of one call: what the server computes without keeping others waiting for long.
-    const KEYS: usize = 64;
+    /// The most work of one call, in keys: what the server computes without keeping others waiting for long.
+    const WORK: usize = 64;
     /// The most requests of one call. Equal ones cost the server nothing, but each is answered here.
     const REQUESTS: usize = 1_024;
     /// Requests that wait at most. Beyond that the server is far behind, and a request would miss its deadline anyway.
     const LENGTH: usize = 16_384;
 
     /// Adds a request. Returns a batch if a call may start now; the caller has to carry it out and then ask `next`.
+    ///
+    /// A call starts when none is under way. Beside another one only a whole batch goes out: smaller ones would cost
+    /// the server more for each request.
     pub(super) fn push(&self, pending: Pending) -> Option<Vec<Pending>> {
         let mut waiting = self.waiting();
         if waiting.requests.len() >= Self::LENGTH {
-            let _ = pending.waiter.send(Err(Refusal::Failed(StoreError::unavailable("too many requests wait for it"))));
+            let late = StoreError::unavailable("too many requests wait for it");
+            let _ = pending.waiter.send(Err(Refusal::Failed(late)));
             return None;
         }
+        waiting.work += work_beside(waiting.requests.back(), &pending);
         waiting.requests.push_back(pending);
-        if waiting.calls == Self::CALLS {
+        let is_a_batch = waiting.work >= Self::WORK || waiting.requests.len() >= Self::REQUESTS;
+        let may_start = waiting.calls == 0 || (waiting.calls < Self::CALLS && is_a_batch);
+        if !may_start {
             return None;
         }
         waiting.calls += 1;
@@ -84,30 +92,46 @@ impl Queue {
         Some(batch)
     }
 
+    /// How many wait.
+    pub(super) fn len(&self) -> usize {
+        self.waiting().requests.len()
+    }
+
     fn waiting(&self) -> MutexGuard<'_, Waiting> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl Waiting {
+    /// Takes as much as one call may hold.
     fn take(&mut self) -> Vec<Pending> {
         let mut batch: Vec<Pending> = Vec::new();
-        let mut keys = 0;
+        let mut work = 0;
         while let Some(next) = self.requests.front() {
             if next.waiter.is_closed() {
                 self.requests.pop_front();
                 continue;
             }
-            // A run of equal requests, as a hot key makes, counts once.
-            let repeats = batch.last().is_some_and(|last| last.ask == next.ask && same(&last.charges, &next.charges));
-            keys += if repeats { 0 } else { next.charges.len() };
-            if !batch.is_empty() && (keys > Queue::KEYS || batch.len() == Queue::REQUESTS) {
+            work += work_beside(batch.last(), next);
+            if !batch.is_empty() && (work > Queue::WORK || batch.len() == Queue::REQUESTS) {
                 break;
             }
             batch.extend(self.requests.pop_front());
         }
+        // A run of equal requests that was cut counts as taken; the next batch will know better.
+        self.work = if self.requests.is_empty() { 0 } else { self.work.saturating_sub(work) };
         batch
     }
+}
+
+/// What a request adds to the work of a call. A run of equal requests, as a hot key makes, is the work of one.
+fn work_beside(before: Option<&Pending>, next: &Pending) -> usize {
+    if before.is_some_and(|before| before.ask == next.ask && same(&before.charges, &next.charges)) {
+        return 0;
+    }
+    // A log is a list, which takes a script several commands.
+    let work = |charge: &Charge| if charge.rule.quota.algorithm().keeps_log() { 3 } else { 1 };
+    next.charges.iter().map(work).sum()
 }
 
 fn same(one: &[Charge], other: &[Charge]) -> bool {
@@ -130,15 +154,20 @@ pub(super) struct Group {
 
 /// Puts equal requests together. More than one group only while rules change, when one key has two quotas.
 pub(super) fn grouped(pending: Vec<Pending>) -> Vec<Group> {
-    let mut groups: Vec<Group> = Vec::new();
-    for Kind { ask, charges, count, waiting } in kinds(pending) {
-        let fits = groups.iter().position(|group| group.batch.takes(&charges));
-        let at = fits.unwrap_or_else(|| {
-            groups.push(Group::default());
-            groups.len() - 1
-        });
-        groups[at].batch.push(ask, charges, count);
-        groups[at].waiting.push(waiting);
+    let mut groups: Vec<Group> = vec![Group::default()];
+    for Kind { ask, mut charges, count, waiting } in kinds(pending) {
+        for group in 0.. {
+            if group == groups.len() {
+                groups.push(Group::default());
+            }
+            match groups[group].batch.push(ask, charges, count) {
+                Ok(()) => {
+                    groups[group].waiting.push(waiting);
+                    break;
+                }
+                Err(back) => charges = back,
+            }
+        }
     }
     groups
 }
@@ -153,6 +182,10 @@ struct Kind {
 
 /// Each kind once, in the order of its first, with all who wait for it. Leases are not added up.
 fn kinds(pending: Vec<Pending>) -> Vec<Kind> {
+    if pending.len() == 1 {
+        let kind = |Pending { ask, charges, count, waiter }| Kind { ask, charges, count, waiting: vec![waiter] };
+        return pending.into_iter().map(kind).collect();
+    }
     let mut known: HashMap<(Ask, Vec<Identity<'_>>), usize> = HashMap::new();
     let mut count = 0;
     let kind_of: Vec<usize> = pending

@@ -22,14 +22,14 @@ impl Route {
     const SENTINEL: Duration = Duration::from_millis(500);
 
     /// A connection that works now.
-    pub(super) async fn open(&self, deadline: Duration) -> Result<ConnectionManager, ConnectError> {
+    pub(super) async fn open(&self) -> Result<ConnectionManager, ConnectError> {
         match self {
-            Route::Direct(client) => server::open(client, deadline).await,
+            Route::Direct(client) => server::open(client).await,
             Route::Sentinel { name, address } => {
                 let (host, port) = Route::primary(name, address).await?;
-                let mut connection = server::open(&address.client_at(&host, port)?, deadline).await?;
+                let mut connection = server::open(&address.client_at(&host, port)?).await?;
                 // Just after a failover a sentinel may still name the old primary.
-                let role: Vec<Value> = redis::cmd("ROLE").query_async(&mut connection).await.map_err(connect)?;
+                let role: Vec<Value> = server::ask(&mut connection, &redis::cmd("ROLE")).await.map_err(connect)?;
                 match role.first() {
                     Some(Value::BulkString(role)) if role == b"master" => Ok(connection),
                     _ => Err(ConnectError::Connect(format!("{host}:{port} is not yet, or no longer, the primary"))),

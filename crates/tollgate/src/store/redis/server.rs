@@ -4,9 +4,9 @@ use std::fmt;
 use std::time::Duration;
 
 use redis::aio::{ConnectionManager, ConnectionManagerConfig};
-use redis::{Client, ConnectionAddr, ErrorKind, RedisError};
+use redis::{Client, Cmd, ConnectionAddr, ErrorKind, FromRedisValue, RedisError};
 
-use super::script::CHARGE;
+use super::script::{CHARGE, CHARGE_BUCKETS, CHARGE_ONE};
 
 /// What was found at the other end.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -81,27 +81,36 @@ pub enum ConnectError {
 
 /// Asks a server what it is.
 pub(super) async fn identify(connection: &mut ConnectionManager) -> Result<Server, ConnectError> {
-    let info: String = redis::cmd("INFO").query_async(connection).await.map_err(connect)?;
+    let info: String = ask(connection, &redis::cmd("INFO")).await.map_err(connect)?;
     judge(&info)
 }
 
-/// Teaches a server the script, and finds out whether it may be run.
+/// At the start, when no deadline presses yet. Later each call has its own.
+pub(super) async fn ask<T: FromRedisValue>(connection: &mut ConnectionManager, command: &Cmd) -> Result<T, RedisError> {
+    let late = |_| Err(std::io::Error::from(std::io::ErrorKind::TimedOut).into());
+    tokio::time::timeout(Duration::from_secs(2), command.query_async(connection)).await.unwrap_or_else(late)
+}
+
+/// Teaches a server the scripts, and finds out whether they may be run.
 pub(super) async fn teach(connection: &mut ConnectionManager) -> Result<(), ConnectError> {
-    let loaded: Result<String, RedisError> =
-        redis::cmd("SCRIPT").arg("LOAD").arg(CHARGE.source()).query_async(connection).await;
-    match loaded {
-        Ok(_) => Ok(()),
-        Err(error) if error.code() == Some("NOPERM") || error.kind() == ErrorKind::AuthenticationFailed => {
-            Err(ConnectError::Scripts(error.to_string()))
+    for script in [&CHARGE, &CHARGE_BUCKETS, &CHARGE_ONE] {
+        let loaded: Result<String, RedisError> =
+            ask(connection, redis::cmd("SCRIPT").arg("LOAD").arg(script.source())).await;
+        match loaded {
+            Ok(_) => {}
+            Err(error) if error.code() == Some("NOPERM") || error.kind() == ErrorKind::AuthenticationFailed => {
+                return Err(ConnectError::Scripts(error.to_string()));
+            }
+            Err(error) => return Err(connect(error)),
         }
-        Err(error) => Err(connect(error)),
     }
+    Ok(())
 }
 
 /// A connection that works. Mending one that broke is the manager's task, in the background; waiting for that is
 /// bounded by each request's deadline.
-pub(super) async fn open(client: &Client, deadline: Duration) -> Result<ConnectionManager, ConnectError> {
-    let opened = ConnectionManager::new_with_config(client.clone(), config(deadline)).await;
+pub(super) async fn open(client: &Client) -> Result<ConnectionManager, ConnectError> {
+    let opened = ConnectionManager::new_with_config(client.clone(), config()).await;
     opened.map_err(|error| match client.get_connection_info().addr() {
         // A server that does not speak TLS waits for the rest of what it takes for a command.
         ConnectionAddr::TcpTls { .. } if error.is_timeout() => {
@@ -112,14 +121,15 @@ pub(super) async fn open(client: &Client, deadline: Duration) -> Result<Connecti
 }
 
 /// A connection that is made when it is first used.
-pub(super) fn lazy(client: &Client, deadline: Duration) -> Result<ConnectionManager, ConnectError> {
-    ConnectionManager::new_lazy_with_config(client.clone(), config(deadline)).map_err(connect)
+pub(super) fn lazy(client: &Client) -> Result<ConnectionManager, ConnectError> {
+    ConnectionManager::new_lazy_with_config(client.clone(), config()).map_err(connect)
 }
 
-fn config(deadline: Duration) -> ConnectionManagerConfig {
+/// Without a timeout for responses: whoever calls has one, and another would be set and cleared for nothing.
+fn config() -> ConnectionManagerConfig {
     ConnectionManagerConfig::new()
         .set_connection_timeout(Some(Duration::from_secs(1)))
-        .set_response_timeout(Some(deadline.max(Duration::from_millis(100))))
+        .set_response_timeout(None)
         .set_number_of_retries(2)
         .set_max_delay(Duration::from_millis(500))
 }

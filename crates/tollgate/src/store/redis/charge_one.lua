@@ -1,0 +1,16 @@
+-- What charge.lua does, for one request to one bucket: most calls of a limiter that is not busy.
+--
+-- KEYS[1]: the state. ARGV: the time in microseconds or "" for the server's, the cost, and the numbers of the bucket (see
+-- quotas.lua). Returns as charge.lua does: the state before, whether the request passed, and the time.
+
+local now = time(ARGV[1])
+local cost = ARGV[2] + 0
+local law = bucket(ARGV[3] + 0, ARGV[4] + 0, ARGV[5] + 0, ARGV[6] + 0, ARGV[7] + 0, ARGV[8] + 0)
+-- MGET, for what is there may be no string.
+local state = call("MGET", KEYS[1])[1]
+local passed, jumped, whole, part = law.view(state, now, cost, 1)
+if passed > 0 or jumped then
+  local value, ends = law.charge(now, passed * cost, whole, part)
+  call("PSETEX", KEYS[1], ttl(now, ends), value)
+end
+return { state, passed, now }
