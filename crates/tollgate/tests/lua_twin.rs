@@ -191,9 +191,14 @@ fn charge_cases(chance: &mut Chance, worlds: u64) -> (Vec<Case>, Vec<ChargeCase>
         for _ in 0..1 + chance.below(12) {
             world.move_clock(chance);
             world.edit_rules(chance);
-            let entries: Vec<_> = (0..1 + chance.below(5))
-                .map(|_| (world.request(chance), chance.pick(&[1, 1, 1, 1, 2, 3, 10, 40])))
-                .collect();
+            let entries: Vec<_> = if chance.one_in(2) {
+                let count = chance.pick(&[1, 1, 1, 5]);
+                world.single_requests(chance).into_iter().map(|request| (request, count)).collect()
+            } else {
+                (0..1 + chance.below(5))
+                    .map(|_| (world.request(chance), chance.pick(&[1, 1, 1, 1, 2, 3, 10, 40])))
+                    .collect()
+            };
             let mut used: Vec<usize> = entries.iter().flat_map(|((_, positions), _)| positions.clone()).collect();
             used.sort_unstable();
             used.dedup();
@@ -251,6 +256,10 @@ fn charge_cases(chance: &mut Chance, worlds: u64) -> (Vec<Case>, Vec<ChargeCase>
 fn charges_are_decided_as_in_rust() {
     with_seed(|seed| {
         let (cases, charges) = charge_cases(&mut Chance::new(seed), 1_500);
+        for script in [&CHARGE, &CHARGE_BUCKETS, &CHARGE_ONE] {
+            let used = cases.iter().filter(|case| std::ptr::eq(case.script, &raw const **script)).count();
+            assert!(used > 100, "a script is hardly tested: {used} of {} cases", cases.len());
+        }
         for kind in Kind::ALL {
             let server = Server::start(kind);
             run(&mut server.connect(), &cases, |case, index, value| {

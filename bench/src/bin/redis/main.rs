@@ -7,6 +7,7 @@ mod contestant;
 mod latency;
 mod load;
 mod promises;
+#[allow(dead_code)] // The benchmark of leases uses the rest.
 mod server;
 mod space;
 

@@ -77,6 +77,13 @@ impl Server {
         version.unwrap_or("of unknown version").trim().to_string()
     }
 
+    /// Scripts that were run so far.
+    pub fn calls(&self) -> u64 {
+        let text: String = self.ask(&["INFO", "commandstats"]);
+        let scripts = text.lines().find_map(|line| line.strip_prefix("cmdstat_evalsha:calls="));
+        scripts.and_then(|line| line.split(',').next()?.parse().ok()).unwrap_or(0)
+    }
+
     pub fn cpu(&self) -> Cpu {
         let info = self.info("cpu");
         let micros = |suffix: &str| {

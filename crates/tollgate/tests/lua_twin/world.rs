@@ -75,6 +75,19 @@ impl World {
         (charges, positions)
     }
 
+    /// One charge of one rule, for some identities one after the other: what a busy limiter sends most.
+    pub fn single_requests(&self, chance: &mut Chance) -> Vec<(Vec<Charge>, Vec<usize>)> {
+        let (index, of) = (chance.below(self.rules.len() as u64) as usize, self.identities as u64);
+        let rule = &self.rules[index];
+        let cost = cost(chance, &rule.quota);
+        let identities = 0..1 + chance.below(of) as usize;
+        let request = |identity: usize| {
+            let charge = Charge { rule: rule.clone(), key: self.key(identity), cost };
+            (vec![charge], vec![self.position(index, identity)])
+        };
+        identities.map(request).collect()
+    }
+
     /// Now and then somebody edits a rule: other numbers, or another algorithm. The states stay.
     pub fn edit_rules(&mut self, chance: &mut Chance) {
         let index = chance.below(self.rules.len() as u64) as usize;

@@ -105,13 +105,22 @@ impl Batch {
         }
         let mut numbers = vec![self.strings.len() as i64];
         self.quotas.write(&mut numbers);
-        for entry in &self.entries {
-            let count = i64::from(entry.count);
-            numbers.extend([if entry.ask == Ask::Peek { -count } else { count }, entry.charges.len() as i64]);
-            for (charge, place) in entry.charges.iter().zip(&entry.places) {
-                let quota = place.quota as i64 + 1;
-                let quota = if charge.rule.is_enforced() { quota } else { -quota };
-                numbers.extend([self.position(*place) as i64 + 1, quota, i64::from(charge.cost)]);
+        for run in self.entries.chunk_by(|one, next| one.is_followed_by(next)) {
+            let Requests { ask, charges, places, count } = &run[0];
+            let count = i64::from(*count);
+            match run[0].as_one() {
+                Some((charge, place)) => {
+                    let (key, quota) = (self.position(place) as i64 + 1, place.quota as i64 + 1);
+                    numbers.extend([0, run.len() as i64, count, key, quota, i64::from(charge.cost)]);
+                }
+                None => {
+                    numbers.extend([if *ask == Ask::Peek { -count } else { count }, charges.len() as i64]);
+                    for (charge, place) in charges.iter().zip(places) {
+                        let quota = place.quota as i64 + 1;
+                        let quota = if charge.rule.is_enforced() { quota } else { -quota };
+                        numbers.extend([self.position(*place) as i64 + 1, quota, i64::from(charge.cost)]);
+                    }
+                }
             }
         }
         let keys = self.strings.iter().chain(&self.logs).cloned().collect();
@@ -122,14 +131,11 @@ impl Batch {
         if place.is_log { self.strings.len() + place.index } else { place.index }
     }
 
-    /// The only charge, if it is to a bucket, enforced, and may pass.
+    /// The only charge of all, if it is to a bucket and may pass.
     fn only_bucket(&self) -> Option<(&Charge, Refill)> {
-        let [Requests { ask: Ask::Charge | Ask::Reserve, charges, count: 1, .. }] = self.entries.as_slice() else {
-            return None;
-        };
-        let [charge] = charges.as_slice() else { return None };
-        let may_pass = charge.rule.is_enforced() && (1..=charge.rule.quota.limit()).contains(&charge.cost);
-        charge.rule.quota.refill().filter(|_| may_pass).map(|refill| (charge, refill))
+        let [only @ Requests { count: 1, .. }] = self.entries.as_slice() else { return None };
+        let (charge, _) = only.as_one()?;
+        Some((charge, charge.rule.quota.refill()?))
     }
 
     /// The script that decides it: a short one where it suffices.
@@ -141,28 +147,34 @@ impl Batch {
         if self.quotas.list.iter().all(bucket) { &CHARGE_BUCKETS } else { &CHARGE }
     }
 
-    /// Reads what the script returned: states, how many passed, and the time.
+    /// Reads what the script returned: states, the time, and of which entries not all passed.
     pub fn reply(&self, value: Value) -> Result<Reply, ReplyError> {
         let shape = |value: &dyn std::fmt::Debug| ReplyError::Shape(format!("{value:?}"));
         let Value::Array(mut states) = value else { return Err(shape(&value)) };
-        let (keys, entries) = (self.strings.len() + self.logs.len(), self.entries.len());
-        if states.len() != keys + entries + 1 {
+        let keys = self.strings.len() + self.logs.len();
+        if states.len() <= keys {
             return Err(shape(&states));
         }
-        let mut numbers = states.split_off(keys);
-        let Some(Value::Int(now)) = numbers.pop() else { return Err(shape(&numbers)) };
-        let number = |value: Value| match value {
-            Value::Int(number) => u32::try_from(number).map_err(|_| shape(&number)),
-            other => Err(shape(&other)),
+        let rest = states.split_off(keys);
+        let number = |value: &Value| match value {
+            Value::Int(number) => u64::try_from(*number).map_err(|_| shape(number)),
+            other => Err(shape(other)),
         };
+        let mut granted: Vec<u32> = self.entries.iter().map(|entry| entry.count).collect();
+        let (now, exceptions) = (number(&rest[0])?, &rest[1..]);
+        for exception in exceptions.chunks(2) {
+            let [entry, passed] = exception else { return Err(shape(&rest)) };
+            let entry = (number(entry)? as usize).checked_sub(1).and_then(|entry| granted.get_mut(entry));
+            *entry.ok_or_else(|| shape(&rest))? = u32::try_from(number(passed)?).map_err(|_| shape(&rest))?;
+        }
         let state = |value: Value| match value {
             Value::BulkString(bytes) => Ok(Some(bytes)),
             Value::Nil => Ok(None),
             other => Err(shape(&other)),
         };
         Ok(Reply {
-            now: Timestamp::from_micros(u64::try_from(now).map_err(|_| shape(&now))?),
-            granted: numbers.into_iter().map(number).collect::<Result<_, _>>()?,
+            now: Timestamp::from_micros(now),
+            granted,
             states: states.into_iter().map(state).collect::<Result<_, _>>()?,
         })
     }
@@ -196,6 +208,22 @@ impl Batch {
 }
 
 impl Requests {
+    /// The only charge, if it is to be charged by an enforced rule without a log, and may pass.
+    fn as_one(&self) -> Option<(&Charge, Place)> {
+        let ([charge], [place]) = (self.charges.as_slice(), self.places.as_slice()) else { return None };
+        let may_pass = charge.rule.is_enforced() && (1..=charge.rule.quota.limit()).contains(&charge.cost);
+        (self.ask != Ask::Peek && !place.is_log && may_pass).then_some((charge, *place))
+    }
+
+    /// Whether the next entry is the same with the next key.
+    fn is_followed_by(&self, next: &Requests) -> bool {
+        let (Some((charge, place)), Some((next_charge, next_place))) = (self.as_one(), next.as_one()) else {
+            return false;
+        };
+        let is_next = next_place.index == place.index + 1 && next_place.quota == place.quota;
+        is_next && self.count == next.count && charge.cost == next_charge.cost
+    }
+
     /// Decides each of the requests, and counts those that passed.
     fn replay(&self, positions: &[usize], states: &mut [State], now: Timestamp) -> (Vec<Answer>, u32) {
         let mut answers: Vec<Answer> = Vec::with_capacity(self.count as usize);

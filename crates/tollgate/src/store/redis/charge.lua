@@ -6,8 +6,11 @@
 --   entries up to the end. An entry is `count` equal requests: count (negative when they only ask whether they would
 --   pass), how many charges, and for each charge its key, its quota (negative when the rule only watches) and its
 --   cost. A request charges a key once, and within a call a key is always charged by the same quota.
--- Returns one flat list: each key's state before the call, how many requests of each entry passed, the first ones, and
---   the time. From these `decide` in Rust gives every answer, so answers are equal to the bit and the reply is small.
+--   Entries in a row that differ only in their key, one after the other, are written as one: 0, how many, count, the first
+--   key, quota, cost; by an enforced rule, not in a log, of a cost that may pass.
+-- Returns one flat list: each key's state before the call, the time, and of each entry whose requests did not all pass
+--   its number and how many did, the first ones. From these `decide` in Rust gives every answer, so answers are equal
+--   to the bit and the reply is small.
 --
 -- Equal requests at the same moment are one sum: as many pass as fit into what is left, and the rest writes nothing.
 -- A rule that only watches takes as many of those that passed as fit into its own. The only trace of a denial is the
@@ -18,7 +21,7 @@ local batch = cmsgpack.unpack(ARGV[2])
 local strings = batch[1]
 local quotas, at = read_quotas(batch, 2)
 local states = strings > 0 and call("MGET", unpack(KEYS, 1, strings)) or {}
-local current, ends, reply, replied = {}, {}, states, #KEYS
+local current, ends, reply = {}, {}, states
 
 -- Decides an entry of any kind, whose charges start at `at`. Returns how many of its requests pass.
 -- `seen` holds for each charge five things: how many of it pass, and what `view` returns beside.
@@ -73,23 +76,38 @@ local function decide(at, count, charges)
   return passed
 end
 
+reply[#KEYS + 1] = now
+
+-- Notes how many requests of an entry passed, if not all.
+local entry, replied = 0, #KEYS + 1
+local function answer(passed, count)
+  entry = entry + 1
+  if passed ~= count then
+    reply[replied + 1], reply[replied + 2] = entry, passed
+    replied = replied + 2
+  end
+end
+
 local size = #batch
 while at < size do
-  local count, charges, key, quota, cost = batch[at], batch[at + 1], batch[at + 2], batch[at + 3], batch[at + 4]
-  local law = quotas[quota]
-  local passed, jumped, one, two, three
-  if charges == 1 and count > 0 and law and not law.is_log and cost > 0 and cost <= law.limit then
-    -- What most entries are, one enforced rule without a log: the same as `decide` in one pass.
-    passed, jumped, one, two, three = law.view(current[key] or states[key], now, cost, count)
-    if passed > 0 or jumped then
-      current[key], ends[key] = law.charge(now, passed * cost, one, two, three)
+  local count, charges = batch[at], batch[at + 1]
+  if count == 0 then
+    -- A run of what most entries are, one enforced rule without a log: the same as `decide` in one pass.
+    local first, quota, cost = batch[at + 3], batch[at + 4], batch[at + 5]
+    count = batch[at + 2]
+    local view, charge = quotas[quota].view, quotas[quota].charge
+    for key = first, first + charges - 1 do
+      local passed, jumped, one, two, three = view(current[key] or states[key], now, cost, count)
+      if passed > 0 or jumped then
+        current[key], ends[key] = charge(now, passed * cost, one, two, three)
+      end
+      answer(passed, count)
     end
+    at = at + 6
   else
-    passed = decide(at + 2, count, charges)
+    answer(decide(at + 2, count, charges), count > 0 and count or -count)
+    at = at + 2 + 3 * charges
   end
-  replied = replied + 1
-  reply[replied] = passed
-  at = at + 2 + 3 * charges
 end
 
 -- One MSET for all would be quicker by a twentieth, but from a script Redis then stores values in buffers as large as
@@ -107,5 +125,4 @@ for key = strings + 1, #KEYS do
     state.law.store(state, now)
   end
 end
-reply[replied + 1] = now
 return reply

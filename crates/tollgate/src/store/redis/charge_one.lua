@@ -1,7 +1,7 @@
 -- What charge.lua does, for one request to one bucket: most calls of a limiter that is not busy.
 --
 -- KEYS[1]: the state. ARGV: the time in microseconds or "" for the server's, the cost, and the numbers of the bucket (see
--- quotas.lua). Returns as charge.lua does: the state before, whether the request passed, and the time.
+-- quotas.lua). Returns as charge.lua does: the state before, the time, and the entry if it did not pass.
 
 local now = time(ARGV[1])
 local cost = ARGV[2] + 0
@@ -13,4 +13,7 @@ if passed > 0 or jumped then
   local value, ends = law.charge(now, passed * cost, whole, part)
   call("PSETEX", KEYS[1], ttl(now, ends), value)
 end
-return { state, passed, now }
+if passed == 0 then
+  return { state, now, 1, 0 }
+end
+return { state, now }
