@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use anyhow::Context;
 use tokio::net::{TcpListener, TcpSocket};
+use tokio::task::JoinSet;
 use tollgate::{HeaderStyle, Limiter, Policy, Store};
 use tracing_subscriber::EnvFilter;
 
@@ -84,13 +85,36 @@ fn override_by_flags(config: &mut Config, args: &Args) {
     }
 }
 
+/// The doors that are open, and where.
+struct Doors {
+    http: Door,
+}
+
+/// A listener and the address that it got.
+struct Door {
+    listener: TcpListener,
+    bound: SocketAddr,
+}
+
+impl Doors {
+    async fn open(config: &Config) -> anyhow::Result<Doors> {
+        Ok(Doors { http: Door::open("listen.http", &config.listen.http).await? })
+    }
+}
+
+impl Door {
+    async fn open(field: &str, address: &str) -> anyhow::Result<Door> {
+        let listener = listen(address).await.with_context(|| format!("{field}: cannot listen on {address}"))?;
+        let bound = listener.local_addr()?;
+        Ok(Door { listener, bound })
+    }
+}
+
 async fn serve(config: Config, policy: Policy, source: ConfigArgs) -> anyhow::Result<()> {
-    let address = &config.listen.http;
-    let listener = listen(address).await.with_context(|| format!("listen.http: cannot listen on {address}"))?;
-    let bound = listener.local_addr()?;
+    let doors = Doors::open(&config).await?;
     let admin = match config.admin.token.clone() {
         Some(token) => Admin::Token(token),
-        None if bound.ip().is_loopback() => Admin::Open,
+        None if doors.http.bound.ip().is_loopback() => Admin::Open,
         None => Admin::Off,
     };
     let store = settings::store(&config, tollgate::Clock::system()).await?;
@@ -108,10 +132,28 @@ async fn serve(config: Config, policy: Policy, source: ConfigArgs) -> anyhow::Re
     });
     // Before anybody is told that it runs: a signal that comes at once must find its handler.
     let reloading = signals::reload_on_hangup(source, service.limiter.clone())?;
-    let shutdown = signals::shutdown()?;
-    greet(bound, &config, &service)?;
+    let asked_to_stop = signals::shutdown()?;
+    greet(&doors, &config, &service)?;
     tokio::spawn(reloading);
-    let ended = http::run(listener, service.clone(), shutdown).await;
+    let (stop, stopping) = tokio::sync::watch::channel(false);
+    tokio::spawn(async move {
+        asked_to_stop.await;
+        let _ = stop.send(true);
+    });
+    // Every front hears it, and finishes what it has under way.
+    let shutdown = || {
+        let mut stopping = stopping.clone();
+        async move {
+            // An error means that nobody can ask any more.
+            let _ = stopping.wait_for(|stop| *stop).await;
+        }
+    };
+    let mut fronts = JoinSet::new();
+    fronts.spawn(http::run(doors.http.listener, service.clone(), shutdown()));
+    let mut ended = Ok(());
+    while let Some(front) = fronts.join_next().await {
+        ended = ended.and(front?);
+    }
     if let Store::Redis(redis) = service.limiter.store() {
         redis.return_leases().await;
     }
@@ -136,7 +178,8 @@ async fn listen(address: &str) -> std::io::Result<TcpListener> {
 }
 
 /// The first lines: what runs, which rules, and what to try.
-fn greet(bound: SocketAddr, config: &Config, service: &Service) -> anyhow::Result<()> {
+fn greet(doors: &Doors, config: &Config, service: &Service) -> anyhow::Result<()> {
+    let bound = doors.http.bound;
     let policy = service.limiter.policy();
     let mut out = std::io::stdout().lock();
     writeln!(out, "tollgate {} listening on http://{bound}", env!("CARGO_PKG_VERSION"))?;
