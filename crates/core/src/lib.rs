@@ -34,6 +34,6 @@ pub use policy::{Charge, Policy, PolicyError, PolicyErrors, Requirement};
 pub use quota::{Algorithm, Quota, QuotaBuilder, QuotaError};
 pub use request::{Descriptor, Request};
 pub use rule::{Condition, Cost, CostError, LeaseSize, Rule, RuleError};
-pub use rule_spec::{Enforcement, FailurePolicy, MatchValue, OneOrMany, RuleSpec, Scalar};
+pub use rule_spec::{CostCase, CostSpec, Enforcement, FailurePolicy, MatchValue, OneOrMany, RuleSpec, Scalar};
 pub use time::{Span, Timestamp};
 pub use verdict::{Row, Source, Verdict, decide_all};

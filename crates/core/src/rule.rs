@@ -8,7 +8,7 @@ use crate::limit::{Limit, LimitError, parse_count, parse_span};
 use crate::pattern::Pattern;
 use crate::quota::{Algorithm, Quota};
 use crate::request::Request;
-use crate::rule_spec::{Enforcement, FailurePolicy, MatchValue, OneOrMany, RuleSpec, Scalar};
+use crate::rule_spec::{CostSpec, Enforcement, FailurePolicy, MatchValue, OneOrMany, RuleSpec, Scalar};
 use crate::time::Span;
 
 /// What a request costs a rule, beside the request's own cost.
@@ -18,6 +18,8 @@ pub enum Cost {
     Fixed(u32),
     /// Carried by an attribute of the request; 1 when it has none.
     Attribute(String),
+    /// The first whose conditions all hold; 1 when none does.
+    Cases(Vec<(Vec<Condition>, Cost)>),
 }
 
 /// How many tokens an instance takes from a shared store at a time.
@@ -36,6 +38,39 @@ pub struct Condition {
     pub attribute: String,
     /// Any of these.
     pub patterns: Vec<Pattern>,
+}
+
+impl Condition {
+    fn holds(&self, request: &impl Request) -> bool {
+        let value = request.attribute(&self.attribute);
+        value.is_some_and(|value| self.patterns.iter().any(|pattern| pattern.matches(&value)))
+    }
+}
+
+impl Cost {
+    /// An attribute that should carry a cost and holds something else comes back with it.
+    fn of(&self, request: &impl Request) -> Result<u32, (&str, String)> {
+        match self {
+            Cost::Fixed(cost) => Ok(*cost),
+            Cost::Attribute(attribute) => match request.attribute(attribute) {
+                None => Ok(1),
+                Some(value) => parse_cost(&value).ok_or_else(|| (attribute.as_str(), value.into_owned())),
+            },
+            Cost::Cases(cases) => {
+                let holds = |(when, _): &&(Vec<Condition>, Cost)| when.iter().all(|condition| condition.holds(request));
+                cases.iter().find(holds).map_or(Ok(1), |(_, cost)| cost.of(request))
+            }
+        }
+    }
+
+    /// Whether any request carries its own cost.
+    pub fn is_carried(&self) -> bool {
+        match self {
+            Cost::Fixed(_) => false,
+            Cost::Attribute(_) => true,
+            Cost::Cases(cases) => cases.iter().any(|(_, cost)| cost.is_carried()),
+        }
+    }
 }
 
 /// A rule that was understood: everything in it is valid.
@@ -94,11 +129,11 @@ impl Rule {
         let when: Vec<Condition> = spec
             .when
             .iter()
-            .filter_map(|(attribute, value)| condition(attribute, value).map_err(&mut note).ok())
+            .filter_map(|(attribute, value)| condition("when", attribute, value).map_err(&mut note).ok())
             .collect();
         let key = KeyTemplate::new(&spec.key).map_err(|error| note(RuleError::new("key", error)));
         let quota = quota(&spec).map_err(|errors| errors.into_iter().for_each(&mut note));
-        let cost = cost(&spec.cost).map_err(&mut note);
+        let cost = costs(&spec.cost).map_err(|errors| errors.into_iter().for_each(&mut note));
         let lease = spec.lease.as_ref().map(|size| lease(size, spec.algorithm)).transpose().map_err(&mut note);
         let (Ok(key), Ok(quota), Ok(cost), Ok(lease), true) = (key, quota, cost, lease, errors.is_empty()) else {
             return Err(errors);
@@ -125,26 +160,16 @@ impl Rule {
 
     /// Whether every condition holds.
     pub fn matches(&self, request: &impl Request) -> bool {
-        self.when.iter().all(|condition| {
-            request
-                .attribute(&condition.attribute)
-                .is_some_and(|value| condition.patterns.iter().any(|pattern| pattern.matches(&value)))
-        })
+        self.when.iter().all(|condition| condition.holds(request))
     }
 
     /// The request's cost times the rule's. A product too large to count can never pass, and stays that.
     pub fn cost_of(&self, request: &impl Request) -> Result<u32, CostError> {
-        let own = match &self.cost {
-            Cost::Fixed(cost) => *cost,
-            Cost::Attribute(attribute) => match request.attribute(attribute) {
-                None => 1,
-                Some(value) => parse_cost(&value).ok_or_else(|| CostError {
-                    rule: self.name.clone(),
-                    attribute: attribute.clone(),
-                    value: value.into_owned(),
-                })?,
-            },
-        };
+        let own = self.cost.of(request).map_err(|(attribute, value)| CostError {
+            rule: self.name.clone(),
+            attribute: attribute.to_string(),
+            value,
+        })?;
         Ok(own.saturating_mul(request.cost()))
     }
 
@@ -162,9 +187,9 @@ impl Rule {
             let problem = format!("leaves little of {} to the other instances; use `auto`", self.quota.limit());
             warnings.push(RuleError::new("lease", problem));
         }
-        match self.cost {
+        match &self.cost {
             Cost::Fixed(0) => warnings.push(RuleError::new("cost", "0 charges nothing, so this rule never denies")),
-            Cost::Fixed(cost) if cost > self.quota.limit() => {
+            Cost::Fixed(cost) if *cost > self.quota.limit() => {
                 let problem = format!("{cost} is above the limit of {}, so nothing ever passes", self.quota.limit());
                 warnings.push(RuleError::new("cost", problem));
             }
@@ -216,13 +241,13 @@ fn check_name(name: &str) -> Result<(), RuleError> {
     }
 }
 
-fn condition(attribute: &str, value: &OneOrMany) -> Result<Condition, RuleError> {
+fn condition(within: &str, attribute: &str, value: &OneOrMany) -> Result<Condition, RuleError> {
     let values: Vec<String> = match value {
         OneOrMany::One(value) => vec![value.to_text()],
         OneOrMany::Many(values) => values.iter().map(MatchValue::to_text).collect(),
     };
     if values.is_empty() {
-        let field = format!("when.{attribute}");
+        let field = format!("{within}.{attribute}");
         return Err(RuleError::new(field, "an empty list matches nothing; name a value, or remove the condition"));
     }
     Ok(Condition { attribute: attribute.to_string(), patterns: values.iter().map(|text| Pattern::new(text)).collect() })
@@ -272,6 +297,32 @@ fn lease(size: &Scalar, algorithm: Algorithm) -> Result<LeaseSize, RuleError> {
             _ => Err(RuleError::new("lease", format!("{text:?} is no size; write auto, or a number of tokens"))),
         },
     }
+}
+
+fn costs(spec: &CostSpec) -> Result<Cost, Vec<RuleError>> {
+    let cases = match spec {
+        CostSpec::One(one) => return cost(one).map_err(|error| vec![error]),
+        CostSpec::Cases(cases) => cases,
+    };
+    let (mut understood, mut errors) = (Vec::with_capacity(cases.len()), Vec::new());
+    if cases.is_empty() {
+        errors.push(RuleError::new("cost", "an empty list says nothing; write a number, or a case"));
+    }
+    for (index, case) in cases.iter().enumerate() {
+        let field = format!("cost[{index}].when");
+        let mut note = |error: RuleError| errors.push(error);
+        let conditions = case.when.iter().map(|(attribute, value)| condition(&field, attribute, value));
+        let conditions: Vec<Condition> = conditions.filter_map(|one| one.map_err(&mut note).ok()).collect();
+        match cost(&case.cost) {
+            Ok(cost) => understood.push((conditions, cost)),
+            Err(error) => note(RuleError { field: format!("cost[{index}].cost"), ..error }),
+        }
+        if case.when.is_empty() && index + 1 < cases.len() {
+            let problem = "has no `when` and matches everything, so the cases after it never count; put it last";
+            errors.push(RuleError::new(format!("cost[{index}]"), problem));
+        }
+    }
+    if errors.is_empty() { Ok(Cost::Cases(understood)) } else { Err(errors) }
 }
 
 fn cost(cost: &Scalar) -> Result<Cost, RuleError> {

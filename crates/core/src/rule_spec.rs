@@ -35,9 +35,10 @@ pub struct RuleSpec {
     /// `auto`, or how many tokens an instance takes from a shared store at a time, to spend them without asking.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub lease: Option<Scalar>,
-    /// A number, or the name of the attribute that carries it.
-    #[serde(default = "Scalar::one")]
-    pub cost: Scalar,
+    /// A number, the name of the attribute that carries it, or a list of cases such as
+    /// `{ when: { method: POST, path: /reports/* }, cost: 10 }` of which the first that matches counts.
+    #[serde(default)]
+    pub cost: CostSpec,
     /// `enforce` or `shadow`.
     #[serde(default)]
     pub mode: Enforcement,
@@ -65,7 +66,7 @@ impl Default for RuleSpec {
             algorithm: Algorithm::default(),
             hold: None,
             lease: None,
-            cost: Scalar::one(),
+            cost: CostSpec::default(),
             mode: Enforcement::default(),
             on_store_failure: FailurePolicy::default(),
             active: yes(),
@@ -102,15 +103,52 @@ impl From<&str> for Scalar {
 }
 
 impl Scalar {
-    pub(crate) fn one() -> Scalar {
-        Scalar::Number(1)
-    }
-
     pub(crate) fn to_text(&self) -> String {
         match self {
             Scalar::Number(number) => number.to_string(),
             Scalar::Text(text) => text.clone(),
         }
+    }
+}
+
+/// What a request costs.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[serde(untagged)]
+pub enum CostSpec {
+    /// A number, or the name of the attribute that carries it.
+    One(Scalar),
+    /// The first that matches; 1 if none does.
+    Cases(Vec<CostCase>),
+}
+
+/// What some requests cost.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[serde(deny_unknown_fields)]
+pub struct CostCase {
+    /// Attributes that must match, as in a rule. Without any it is for all.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub when: BTreeMap<String, OneOrMany>,
+    /// A number, or the name of the attribute that carries it.
+    pub cost: Scalar,
+}
+
+impl Default for CostSpec {
+    fn default() -> Self {
+        CostSpec::from(1)
+    }
+}
+
+impl From<u64> for CostSpec {
+    fn from(cost: u64) -> Self {
+        CostSpec::One(Scalar::Number(cost))
+    }
+}
+
+impl From<&str> for CostSpec {
+    fn from(attribute: &str) -> Self {
+        CostSpec::One(attribute.into())
     }
 }
 
@@ -180,7 +218,7 @@ mod read {
 
     use serde::de::{Deserialize, Deserializer, Error, SeqAccess, Visitor};
 
-    use super::{MatchValue, OneOrMany, Scalar};
+    use super::{CostSpec, MatchValue, OneOrMany, Scalar};
 
     impl<'de> Deserialize<'de> for Scalar {
         fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
@@ -211,6 +249,46 @@ mod read {
 
         fn visit_str<E: Error>(self, text: &str) -> Result<Scalar, E> {
             Ok(Scalar::Text(text.into()))
+        }
+    }
+
+    impl<'de> Deserialize<'de> for CostSpec {
+        fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+            deserializer.deserialize_any(CostVisitor)
+        }
+    }
+
+    struct CostVisitor;
+
+    impl<'de> Visitor<'de> for CostVisitor {
+        type Value = CostSpec;
+
+        fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+            f.write_str("a number, the name of an attribute, or a list of cases")
+        }
+
+        fn visit_u64<E: Error>(self, number: u64) -> Result<CostSpec, E> {
+            ScalarVisitor.visit_u64(number).map(CostSpec::One)
+        }
+
+        fn visit_i64<E: Error>(self, number: i64) -> Result<CostSpec, E> {
+            ScalarVisitor.visit_i64(number).map(CostSpec::One)
+        }
+
+        fn visit_f64<E: Error>(self, number: f64) -> Result<CostSpec, E> {
+            ScalarVisitor.visit_f64(number).map(CostSpec::One)
+        }
+
+        fn visit_str<E: Error>(self, text: &str) -> Result<CostSpec, E> {
+            ScalarVisitor.visit_str(text).map(CostSpec::One)
+        }
+
+        fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<CostSpec, A::Error> {
+            let mut cases = Vec::new();
+            while let Some(case) = list.next_element()? {
+                cases.push(case);
+            }
+            Ok(CostSpec::Cases(cases))
         }
     }
 

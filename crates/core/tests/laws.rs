@@ -351,7 +351,7 @@ fn charges(limits: &[(u32, Algorithm, Enforcement)], cost: u32) -> Vec<Charge> {
         limit: Scalar::Text(format!("{count}/s")),
         algorithm: *algorithm,
         mode: *mode,
-        cost: Scalar::Number(1 + index as u64 % 2),
+        cost: (1 + index as u64 % 2).into(),
         ..RuleSpec::default()
     });
     Policy::new(specs).unwrap().charges(&Descriptor::new([("user", "u")]).with_cost(cost)).unwrap()

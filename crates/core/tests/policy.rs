@@ -5,7 +5,7 @@
 use std::collections::BTreeMap;
 
 use proptest::prelude::*;
-use tollgate_core::{Descriptor, Enforcement, MatchValue, OneOrMany, Policy, RuleSpec};
+use tollgate_core::{Descriptor, Enforcement, MatchValue, OneOrMany, Policy, Rule, RuleSpec};
 
 fn text(value: &str) -> MatchValue {
     MatchValue::Text(value.into())
@@ -129,4 +129,35 @@ proptest! {
             prop_assert_eq!(found, scanned);
         }
     }
+}
+
+#[test]
+fn the_first_case_that_matches_says_what_a_request_costs() {
+    let text = r#"{"name": "r", "key": "{user}", "limit": "100/s", "cost": [
+        {"when": {"method": "POST", "path": "/reports/*"}, "cost": 10},
+        {"when": {"path": ["/search", "/find"]}, "cost": "tokens"},
+        {"cost": 2}
+    ]}"#;
+    let spec: RuleSpec = serde_json::from_str(text).unwrap();
+    assert_eq!(serde_json::from_str::<RuleSpec>(&serde_json::to_string(&spec).unwrap()).unwrap(), spec);
+    let rule = Rule::new(spec).unwrap();
+    let cost = |attributes: &[(&str, &str)]| rule.cost_of(&Descriptor::new(attributes.iter().copied()).with_cost(3));
+    assert_eq!(cost(&[("method", "POST"), ("path", "/reports/7")]), Ok(30));
+    assert_eq!(cost(&[("method", "GET"), ("path", "/reports/7")]), Ok(6));
+    assert_eq!(cost(&[("path", "/find"), ("tokens", "5")]), Ok(15));
+    assert_eq!(cost(&[("path", "/find")]), Ok(3));
+    assert!(cost(&[("path", "/find"), ("tokens", "many")]).is_err());
+    assert!(rule.cost.is_carried());
+}
+
+#[test]
+fn cases_that_cannot_be_meant_are_named() {
+    let problems = |cost: &str| {
+        let text = format!(r#"{{"name": "r", "key": "k", "limit": "1/s", "cost": {cost}}}"#);
+        let errors = Rule::new(serde_json::from_str(&text).unwrap()).unwrap_err();
+        errors.into_iter().map(|error| error.field).collect::<Vec<_>>()
+    };
+    assert_eq!(problems("[]"), ["cost"]);
+    assert_eq!(problems(r#"[{"cost": 1}, {"when": {"a": "b"}, "cost": 2}]"#), ["cost[0]"]);
+    assert_eq!(problems(r#"[{"when": {"a": []}, "cost": "-1"}]"#), ["cost[0].when.a", "cost[0].cost"]);
 }

@@ -114,7 +114,7 @@ fn spec(rule: RuleCase) -> RuleSpec {
         limit: Scalar::Text(format!("{count}/{}ms", period_us / 1_000)),
         burst: Some(Scalar::Number(burst.into())),
         algorithm,
-        cost: Scalar::Number(rule.cost),
+        cost: rule.cost.into(),
         mode: rule.mode,
         ..RuleSpec::default()
     }

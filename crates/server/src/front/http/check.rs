@@ -6,7 +6,6 @@ use axum::extract::{Request, State};
 use axum::response::Response;
 use http::StatusCode;
 use tollgate::{CostError, StoreError};
-use tollgate_core::Cost;
 
 use super::{Front, Problem, body, pages::json};
 use crate::front::Service;
@@ -37,7 +36,7 @@ async fn batch(service: &Service, checks: &[Check<'_>]) -> Result<Response, Prob
 /// A batch is refused before its first check is charged, or not at all.
 fn validate_costs(service: &Service, checks: &[Check<'_>]) -> Result<(), Problem> {
     let policy = service.limiter.policy();
-    if policy.rules().iter().all(|rule| matches!(rule.cost, Cost::Fixed(_))) {
+    if policy.rules().iter().all(|rule| !rule.cost.is_carried()) {
         return Ok(());
     }
     for (index, check) in checks.iter().enumerate() {
