@@ -10,6 +10,7 @@
 
 mod algorithm;
 mod decision;
+mod denial;
 mod headers;
 mod key;
 mod limit;
@@ -25,6 +26,7 @@ mod verdict;
 
 pub use algorithm::{Bucket, Change, Counter, Entry, Lease, Log, Receipt, State, Window, decide};
 pub use decision::{Decision, Hold, Outcome};
+pub use denial::{Denial, Template};
 pub use headers::{HeaderStyle, limit_headers, retry_after_seconds};
 pub use key::{Key, KeyError, KeyTemplate};
 pub use limit::{Limit, LimitError, parse_count, parse_span};
@@ -34,6 +36,8 @@ pub use policy::{Charge, Policy, PolicyError, PolicyErrors, Requirement};
 pub use quota::{Algorithm, Quota, QuotaBuilder, QuotaError};
 pub use request::{Descriptor, Request};
 pub use rule::{Condition, Cost, CostError, LeaseSize, Rule, RuleError};
-pub use rule_spec::{CostCase, CostSpec, Enforcement, FailurePolicy, MatchValue, OneOrMany, RuleSpec, Scalar};
+pub use rule_spec::{
+    CostCase, CostSpec, DenySpec, Enforcement, FailurePolicy, MatchValue, OneOrMany, RuleSpec, Scalar,
+};
 pub use time::{Span, Timestamp};
 pub use verdict::{Row, Source, Verdict, decide_all};

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use crate::algorithm::Lease;
+use crate::denial::Denial;
 use crate::key::KeyTemplate;
 use crate::limit::{Limit, LimitError, parse_count, parse_span};
 use crate::pattern::Pattern;
@@ -94,6 +95,8 @@ pub struct Rule {
     pub mode: Enforcement,
     /// What to answer without a store.
     pub on_store_failure: FailurePolicy,
+    /// What denied HTTP requests get, where it is not the problem document.
+    pub deny: Option<Denial>,
     /// Switched on.
     pub active: bool,
     /// As written, for showing and saving.
@@ -135,7 +138,11 @@ impl Rule {
         let quota = quota(&spec).map_err(|errors| errors.into_iter().for_each(&mut note));
         let cost = costs(&spec.cost).map_err(|errors| errors.into_iter().for_each(&mut note));
         let lease = spec.lease.as_ref().map(|size| lease(size, spec.algorithm)).transpose().map_err(&mut note);
-        let (Ok(key), Ok(quota), Ok(cost), Ok(lease), true) = (key, quota, cost, lease, errors.is_empty()) else {
+        let deny = spec.deny.as_ref().map(Denial::new).transpose();
+        let deny = deny.map_err(|(field, problem)| note(RuleError::new(format!("deny.{field}"), problem)));
+        let (Ok(key), Ok(quota), Ok(cost), Ok(lease), Ok(deny), true) =
+            (key, quota, cost, lease, deny, errors.is_empty())
+        else {
             return Err(errors);
         };
         Ok(Rule {
@@ -148,6 +155,7 @@ impl Rule {
             lease,
             mode: spec.mode,
             on_store_failure: spec.on_store_failure,
+            deny,
             active: spec.active,
             spec,
         })

@@ -45,6 +45,9 @@ pub struct RuleSpec {
     /// What to answer when the store cannot: `local`, `open` or `closed`.
     #[serde(default)]
     pub on_store_failure: FailurePolicy,
+    /// What denied HTTP requests get, instead of the problem document.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub deny: Option<DenySpec>,
     /// `false` switches the rule off.
     #[serde(default = "yes")]
     pub active: bool,
@@ -69,6 +72,7 @@ impl Default for RuleSpec {
             cost: CostSpec::default(),
             mode: Enforcement::default(),
             on_store_failure: FailurePolicy::default(),
+            deny: None,
             active: yes(),
             description: None,
         }
@@ -109,6 +113,23 @@ impl Scalar {
             Scalar::Text(text) => text.clone(),
         }
     }
+}
+
+/// What denied HTTP requests get. Limit headers and `Retry-After` are there in any case.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[serde(deny_unknown_fields)]
+pub struct DenySpec {
+    /// Instead of `deny_status`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub status: Option<u16>,
+    /// Of the body; `text/plain; charset=utf-8` unless told.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub content_type: Option<String>,
+    /// A text in which `${rule}`, `${limit}`, `${remaining}`, `${retry_after}` (seconds) and `${retry_after_ms}` stand
+    /// for what is known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub body: Option<String>,
 }
 
 /// What a request costs.

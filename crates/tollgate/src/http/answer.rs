@@ -6,7 +6,7 @@
 use http::header::{CACHE_CONTROL, CONTENT_TYPE, RETRY_AFTER};
 use http::{HeaderMap, HeaderName, HeaderValue, Response, StatusCode};
 use serde_json::json;
-use tollgate_core::{CostError, HeaderStyle, Span, Timestamp, Verdict, limit_headers, retry_after_seconds};
+use tollgate_core::{CostError, HeaderStyle, Row, Span, Timestamp, Verdict, limit_headers, retry_after_seconds};
 
 const QUOTA_EXCEEDED: &str = "https://iana.org/assignments/http-problem-types#quota-exceeded";
 const REDUCED_CAPACITY: &str = "https://iana.org/assignments/http-problem-types#temporary-reduced-capacity";
@@ -132,7 +132,7 @@ impl AnswerStyle {
         let (status, kind, title) = if verdict.is_unavailable() {
             (StatusCode::SERVICE_UNAVAILABLE, REDUCED_CAPACITY, "Temporary reduced capacity")
         } else {
-            (self.deny_status, QUOTA_EXCEEDED, "Quota exceeded")
+            (own_status(verdict).unwrap_or(self.deny_status), QUOTA_EXCEEDED, "Quota exceeded")
         };
         let problem = json!({
             "type": kind,
@@ -144,8 +144,29 @@ impl AnswerStyle {
         });
         let mut headers = self.headers_for(verdict, now);
         headers.extend(retry_after(verdict).map(|seconds| (RETRY_AFTER, seconds)));
-        Answer::problem(status, headers, &problem)
+        let answer = Answer::problem(status, headers, &problem);
+        // A store that is away is not the client's fault, and is told in our words.
+        match verdict.limiting() {
+            Some(row) if !verdict.is_unavailable() => in_own_words(answer, verdict, row),
+            _ => answer,
+        }
     }
+}
+
+/// The status that the rule in the way wants.
+fn own_status(verdict: &Verdict) -> Option<StatusCode> {
+    StatusCode::from_u16(verdict.limiting()?.charge.rule.deny.as_ref()?.status?).ok()
+}
+
+/// The body that the rule wants.
+fn in_own_words(mut answer: Answer, verdict: &Verdict, row: &Row) -> Answer {
+    if let Some((content_type, template)) = row.charge.rule.deny.as_ref().and_then(|denial| denial.body.as_ref())
+        && let Ok(content_type) = HeaderValue::from_str(content_type)
+    {
+        answer.headers.insert(CONTENT_TYPE, content_type);
+        answer.body = template.fill(verdict, row).into_bytes();
+    }
+    answer
 }
 
 /// Whole seconds; absent when waiting does not help.

@@ -1,5 +1,5 @@
 use serde_json::Value;
-use tollgate_core::{Descriptor, Enforcement, Outcome, Policy, Row, RuleSpec, Source, State, decide_all};
+use tollgate_core::{DenySpec, Descriptor, Enforcement, Outcome, Policy, Row, RuleSpec, Source, State, decide_all};
 
 use super::*;
 
@@ -112,4 +112,28 @@ fn the_style_is_followed() {
     assert_eq!(bare.headers[RETRY_AFTER], "10");
     let allowed = AnswerStyle::default().headers_for(&verdict(vec![rule("r", "2/s")], 1, 1), NOW);
     assert_eq!(allowed["ratelimit"], r#""r";r=1;t=1"#);
+}
+
+#[test]
+fn a_rule_may_deny_in_its_own_words_and_the_standard_headers_stay() {
+    let deny = DenySpec {
+        status: Some(403),
+        content_type: Some("application/json".into()),
+        body: Some(r#"{"error": "${rule} allows ${limit}", "wait": ${retry_after}, "ms": ${retry_after_ms}}"#.into()),
+    };
+    let own = |deny| RuleSpec { deny: Some(deny), ..rule("logins", "1/90s") };
+    let answer = AnswerStyle::default().deny(&verdict(vec![own(deny.clone())], 1, 2), NOW);
+    assert_eq!(
+        (answer.status.as_u16(), &answer.headers[CONTENT_TYPE]),
+        (403, &"application/json".parse().expect("one"))
+    );
+    assert_eq!(answer.headers[RETRY_AFTER], "90");
+    assert!(answer.headers.contains_key("ratelimit"));
+    let body: Value = serde_json::from_slice(&answer.body).expect("json");
+    assert_eq!(body, json!({"error": "logins allows 1", "wait": 90, "ms": 90_000}));
+
+    // Only a status: the problem document says the same.
+    let answer = AnswerStyle::default()
+        .deny(&verdict(vec![own(DenySpec { body: None, content_type: None, ..deny })], 1, 2), NOW);
+    assert_eq!((answer.status.as_u16(), problem(&answer)["status"].as_u64()), (403, Some(403)));
 }

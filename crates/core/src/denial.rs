@@ -1,0 +1,135 @@
+//! What a rule says to those it denies, where its owner wants other words than ours.
+
+use std::fmt::Write as _;
+
+use crate::rule_spec::DenySpec;
+use crate::verdict::{Row, Verdict};
+
+/// The answer to a denied HTTP request, as far as a rule has its own. Limit headers and `Retry-After` stay.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Denial {
+    /// Instead of the service's.
+    pub status: Option<u16>,
+    /// The type and text of the body, if they are not the problem document.
+    pub body: Option<(String, Template)>,
+}
+
+/// A text with places for what is known of a denial.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Template(Vec<Part>);
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Part {
+    Text(String),
+    Place(Place),
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Place {
+    Rule,
+    Limit,
+    Remaining,
+    RetryAfter,
+    RetryAfterMs,
+}
+
+const PLACES: [(&str, Place); 5] = [
+    ("rule", Place::Rule),
+    ("limit", Place::Limit),
+    ("remaining", Place::Remaining),
+    ("retry_after", Place::RetryAfter),
+    ("retry_after_ms", Place::RetryAfterMs),
+];
+
+impl Denial {
+    /// Understands what was written, or says which field is wrong and why.
+    pub(crate) fn new(spec: &DenySpec) -> Result<Denial, (&'static str, String)> {
+        if let Some(status) = spec.status
+            && !(400..=599).contains(&status)
+        {
+            let problem = format!("{status} does not tell a client that it was denied; use 429, or another 4xx or 5xx");
+            return Err(("status", problem));
+        }
+        let content_type = spec.content_type.as_deref().unwrap_or("text/plain; charset=utf-8");
+        let is_type = content_type.contains('/') && content_type.bytes().all(|byte| (0x20..0x7F).contains(&byte));
+        if !is_type {
+            return Err(("content_type", format!("{content_type:?} is no media type; write for example text/html")));
+        }
+        if spec.content_type.is_some() && spec.body.is_none() {
+            return Err(("content_type", "says nothing without a body; add `body`, or remove it".into()));
+        }
+        let body = spec.body.as_deref().map(Template::new).transpose().map_err(|problem| ("body", problem))?;
+        Ok(Denial { status: spec.status, body: body.map(|body| (content_type.to_string(), body)) })
+    }
+}
+
+impl Template {
+    fn new(text: &str) -> Result<Template, String> {
+        let (mut parts, mut rest) = (Vec::new(), text);
+        while let Some((before, after)) = rest.split_once("${") {
+            let (name, after) =
+                after.split_once('}').ok_or_else(|| format!("`${{{after}` has no end; write for example ${{rule}}"))?;
+            let place = PLACES.iter().find(|(known, _)| *known == name).ok_or_else(|| {
+                let known: Vec<String> = PLACES.iter().map(|(known, _)| format!("${{{known}}}")).collect();
+                format!("nothing is known as ${{{name}}}; there is {}", known.join(", "))
+            })?;
+            parts.extend([Part::Text(before.to_string()), Part::Place(place.1)]);
+            rest = after;
+        }
+        parts.push(Part::Text(rest.to_string()));
+        Ok(Template(parts))
+    }
+
+    /// The text for a denied request. A wait that never ends is told as -1.
+    pub fn fill(&self, verdict: &Verdict, row: &Row) -> String {
+        let mut text = String::new();
+        for part in &self.0 {
+            let wait = verdict.retry_after();
+            let number = match part {
+                Part::Text(part) => {
+                    text.push_str(part);
+                    continue;
+                }
+                Part::Place(Place::Rule) => {
+                    text.push_str(&row.charge.rule.name);
+                    continue;
+                }
+                Part::Place(Place::Limit) => i64::from(row.decision.limit),
+                Part::Place(Place::Remaining) => i64::from(row.decision.remaining),
+                Part::Place(Place::RetryAfter) => wait.map_or(-1, |wait| wait.as_secs_ceil() as i64),
+                Part::Place(Place::RetryAfterMs) => wait.map_or(-1, |wait| wait.as_millis_ceil() as i64),
+            };
+            // Writing to a string cannot fail.
+            let _ = write!(text, "{number}");
+        }
+        text
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn problem(spec: DenySpec) -> (&'static str, String) {
+        Denial::new(&spec).expect_err("wrong")
+    }
+
+    #[test]
+    fn what_is_wrong_is_named() {
+        assert_eq!(problem(DenySpec { status: Some(200), ..DenySpec::default() }).0, "status");
+        let html = || Some("text/html".to_string());
+        assert_eq!(problem(DenySpec { content_type: html(), ..DenySpec::default() }).0, "content_type");
+        let bad_type = DenySpec { content_type: Some("html\n".into()), body: Some("x".into()), ..DenySpec::default() };
+        assert_eq!(problem(bad_type).0, "content_type");
+        for body in ["wait ${seconds}", "wait ${retry_after"] {
+            let (field, problem) = problem(DenySpec { body: Some(body.into()), ..DenySpec::default() });
+            assert!(field == "body" && problem.contains("${rule}"), "{problem}");
+        }
+    }
+
+    #[test]
+    fn braces_that_mean_nothing_stay() {
+        let template = Template::new(r#"{"error": "slow down", "wait": ${retry_after}}"#).expect("valid");
+        assert_eq!(template.0.len(), 3);
+    }
+}
