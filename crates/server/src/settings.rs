@@ -7,7 +7,10 @@ use anyhow::{Context, bail};
 use http::StatusCode;
 use ipnet::IpNet;
 use tollgate::http::{AnswerStyle, AttributeSource, Identity};
-use tollgate::{Clock, MemoryStore, RedisOptions, RedisStore, RedisTls, Span, Store, parse_span};
+use tollgate::{
+    Clock, Enforcement, MemoryStore, RedisOptions, RedisStore, RedisTls, RuleSpec, Span, Store, parse_span,
+};
+use tollgate_core::KeyTemplate;
 
 use crate::config::{Config, StoreConfig, TlsFiles};
 
@@ -89,10 +92,41 @@ pub(crate) fn warnings(config: &Config) -> Vec<(String, String)> {
         let problem = format!("{source} is what a client says of itself; trusted_proxies finds its true address");
         warnings.push(("identify.ip".into(), problem));
     }
+    if let Some(escape) = way_around(config) {
+        warnings.push(("rules".into(), escape));
+    }
     if config.rules.is_empty() {
         warnings.push(("rules".into(), "there are none, so every request passes".to_string()));
     }
     warnings
+}
+
+/// Rules that tell clients apart by what clients say of themselves, and none that holds whatever they say.
+fn way_around(config: &Config) -> Option<String> {
+    let rules = || config.rules.iter().filter(|rule| rule.active && rule.mode == Enforcement::Enforce);
+    let said = |attribute: &str| {
+        let sources = ["header.", "query.", "cookie."];
+        sources.iter().any(|source| attribute.starts_with(source)) || config.identify.contains_key(attribute)
+    };
+    // Every alternative of every placeholder; a rule with a condition can be left by not meeting it.
+    let needs = |rule: &RuleSpec| {
+        let key = KeyTemplate::new(&rule.key).ok()?;
+        Some(key.needs().flatten().cloned().collect::<Vec<String>>())
+    };
+    let mut named = None;
+    for rule in rules() {
+        let attributes = needs(rule)?;
+        match attributes.into_iter().find(|attribute| said(attribute)) {
+            Some(attribute) => named = named.or(Some((rule.name.clone(), attribute))),
+            None if rule.when.is_empty() => return None,
+            None => {}
+        }
+    }
+    let (rule, attribute) = named?;
+    Some(format!(
+        "`{rule}` tells clients apart by `{attribute}`, which a client can leave out or change with every request, and no \
+         rule holds in any case; add one by \"{{ip}}\" or \"global\", unless something in front of this service sets it"
+    ))
 }
 
 /// How HTTP requests become attributes. The configuration has been checked.

@@ -178,3 +178,22 @@ fn secrets_are_not_repeated_in_errors() {
         assert!(!error.contains("hunter2"), "{error}");
     }
 }
+
+#[test]
+fn limits_that_a_client_can_walk_around_are_a_warning() {
+    let warnings = |rules: &str| {
+        let text = format!("identify: {{api_key: header.x-api-key}}\nrules: {rules}");
+        let loaded = Config::parse(Path::new("t.yaml"), &text).unwrap();
+        loaded.warnings.iter().map(ToString::to_string).collect::<Vec<_>>().join(" ")
+    };
+    let keyed = "{name: keyed, key: '{api_key|ip}', limit: 1/s}";
+    assert!(warnings(&format!("[{keyed}]")).contains("`keyed` tells clients apart by `api_key`"));
+    let when = "{name: posts, key: '{ip}', when: {method: POST}, limit: 1/s}";
+    assert!(warnings(&format!("[{keyed}, {when}]")).contains("no rule holds in any case"));
+    assert_eq!(warnings(&format!("[{keyed}, {{name: all, key: '{{ip}}', limit: 9/s}}]")), "");
+    assert_eq!(
+        warnings("[{name: user, key: '{user_id}', limit: 1/s}]"),
+        "",
+        "what a caller sends to /v1/check is its own"
+    );
+}
