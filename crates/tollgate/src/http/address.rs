@@ -24,7 +24,7 @@ impl Extend<IpNet> for TrustedProxies {
 }
 
 impl TrustedProxies {
-    fn contain(&self, address: IpAddr) -> bool {
+    pub(super) fn contain(&self, address: IpAddr) -> bool {
         self.0.iter().any(|network| network.contains(&address))
     }
 

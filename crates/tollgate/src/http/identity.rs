@@ -117,6 +117,11 @@ impl Identity {
         self.trusted.client_address(headers, peer)
     }
 
+    /// Whether what this peer says of clients is believed.
+    pub fn trusts(&self, peer: IpAddr) -> bool {
+        self.trusted.contain(peer.to_canonical())
+    }
+
     /// The `ip` attribute: the client's address, or the network that stands for it.
     pub(super) fn ip(&self, headers: &HeaderMap, peer: IpAddr) -> String {
         group(self.client_address(headers, peer), self.ipv6_prefix)

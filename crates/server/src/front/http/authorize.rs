@@ -1,7 +1,8 @@
 //! Decisions for proxies, about requests that they describe in headers (nginx, Traefik, Caddy, APISIX, HAProxy) or
 //! by passing them on under a prefix (Envoy).
 
-use std::sync::Arc;
+use std::net::IpAddr;
+use std::sync::{Arc, Once};
 
 use axum::Extension;
 use axum::body::Body;
@@ -12,8 +13,9 @@ use http::request::Parts;
 use http::uri::PathAndQuery;
 use http::{HeaderMap, HeaderValue, Method, Request, Uri};
 use tollgate::http::Answer;
+use tracing::warn;
 
-use super::{Front, Peer, Problem, pages::json};
+use super::{Front, Peer, Problem, Service, pages::json};
 use crate::wire::{AuthorizeAnswer, quoted};
 
 const PREFIX: &str = "/v1/authorize";
@@ -31,6 +33,9 @@ pub(super) async fn authorize(
     let (parts, _) = request.into_parts();
     let original = Original::of(parts)?;
     let peer = peer.map(|Extension(Peer(address))| address);
+    if let Some(peer) = peer {
+        warn_of_a_stranger(service, &original.headers, peer);
+    }
     let described = service.identity.describe(&original.method, &original.uri, &original.headers, peer);
     let verdict = match service.check(&described).await {
         Ok(verdict) => verdict,
@@ -46,6 +51,21 @@ pub(super) async fn authorize(
     response.headers_mut().extend(service.answer.headers_for(&verdict, now));
     response.headers_mut().insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
     Ok(response)
+}
+
+/// Says once that somebody tells of clients and is not believed: most likely a proxy that is missing in the file, behind
+/// which everybody would share one address.
+fn warn_of_a_stranger(service: &Service, headers: &HeaderMap, peer: IpAddr) {
+    static SAID: Once = Once::new();
+    let tells = |name: &str| headers.contains_key(name);
+    if (tells("x-forwarded-for") || tells("forwarded")) && !service.identity.trusts(peer) {
+        SAID.call_once(|| {
+            warn!(
+                "{peer} forwards requests of others and is not in trusted_proxies, so `ip` is its own address for all of \
+                 them; add it if it is your proxy"
+            );
+        });
+    }
 }
 
 /// The request that the proxy asks about.
