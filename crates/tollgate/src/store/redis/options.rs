@@ -1,0 +1,43 @@
+//! How a store is connected.
+
+use std::fmt;
+use std::time::Duration;
+
+use crate::clock::Clock;
+
+/// How a store is connected.
+#[derive(Clone, Debug)]
+pub struct RedisOptions {
+    /// How long a request may wait for its decision.
+    pub deadline: Duration,
+    /// A manual clock decides by its own time instead of the server's: for replay and tests.
+    pub clock: Clock,
+    /// Certificates for `rediss://`, where those that the system trusts are not meant.
+    pub tls: Option<RedisTls>,
+}
+
+impl Default for RedisOptions {
+    fn default() -> Self {
+        RedisOptions { deadline: Duration::from_millis(20), clock: Clock::system(), tls: None }
+    }
+}
+
+/// Certificates and key in PEM format.
+#[derive(Clone, Default)]
+pub struct RedisTls {
+    /// Who vouches for the server, instead of those that the system trusts.
+    pub authority: Option<Vec<u8>>,
+    /// The certificate that this client shows,
+    pub certificate: Option<Vec<u8>>,
+    /// and its key.
+    pub key: Option<Vec<u8>>,
+}
+
+/// Not the key.
+impl fmt::Debug for RedisTls {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let RedisTls { authority, certificate, .. } = self;
+        let shown = (authority.is_some(), certificate.is_some());
+        f.debug_struct("RedisTls").field("authority", &shown.0).field("certificate", &shown.1).finish_non_exhaustive()
+    }
+}
