@@ -102,10 +102,21 @@ impl Lease {
         cost <= left
     }
 
-    /// Takes back tokens that were spent from it a moment ago, because the request did not pass after all. What ended
-    /// meanwhile stays ended.
-    pub fn put_back(&mut self, cost: u32) {
-        self.tokens = self.tokens.saturating_add(cost);
+    /// Takes up to `most` tokens out as a lease of their own, which ends as this one does.
+    pub fn split(&mut self, quota: &Quota, most: u32, now: Timestamp) -> Lease {
+        let left = self.left(quota, now);
+        let tokens = most.min(left);
+        self.tokens = left - tokens;
+        Lease { tokens, ends: self.ends }
+    }
+
+    /// Takes back what was split off, if it was split off this one. What ended meanwhile stays ended.
+    pub fn join(&mut self, other: Lease) -> bool {
+        let is_own = self.ends == other.ends;
+        if is_own {
+            self.tokens = self.tokens.saturating_add(other.tokens);
+        }
+        is_own
     }
 
     /// With what the rest goes back to the store; `None` when nothing is left. The lease must not be used after that.

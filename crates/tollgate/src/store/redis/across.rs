@@ -19,7 +19,7 @@ use super::nodes::Slot;
 use super::queue::Answered;
 use super::script::{Call, REFUND};
 use super::stored::state_key;
-use super::{Decided, Shared};
+use super::{Decided, Shared, read};
 use crate::store::StoreError;
 
 /// The charges of a request that one call can decide.
@@ -107,17 +107,22 @@ impl Shared {
         answers
     }
 
-    /// Gives charges back, once: a refund whose outcome is not known is not repeated, since it could mint.
-    pub(super) async fn refund(self: Arc<Self>, slot: Slot, receipts: Vec<(Charge, Receipt)>) {
+    /// Gives charges back, once: a refund whose outcome is not known is not repeated, since it could mint. Says which
+    /// did go back, if that is known.
+    pub(super) async fn refund(self: Arc<Self>, slot: Slot, receipts: Vec<(Charge, Receipt)>) -> Option<Vec<bool>> {
         if receipts.is_empty() {
-            return;
+            return Some(Vec::new());
         }
         let refunds = receipts
             .iter()
             .map(|(charge, receipt)| (state_key(&charge.rule.name, &charge.key), &charge.rule.quota, *receipt));
         let call = Call::refund(refunds, self.given_time());
-        if let Err(refusal) = self.nodes.call(slot, Work::Script(&REFUND, &call), |_| Ok(())).await {
-            tracing::warn!("a charge of a denied request stays in place: {}", StoreError::from(refusal));
+        match self.nodes.call(slot, Work::Script(&REFUND, &call), read::<Vec<bool>>).await {
+            Ok(is_back) => Some(is_back),
+            Err(refusal) => {
+                tracing::warn!("what was to be given back stays charged: {}", StoreError::from(refusal));
+                None
+            }
         }
     }
 }

@@ -3,12 +3,12 @@
 use std::sync::Arc;
 use std::time::Instant;
 
-use tollgate_core::{Charge, Decision, Receipt, Source};
+use tollgate_core::{Charge, Decision, Source};
 
 use super::across::denies;
 use super::batch::Ask;
 use super::denials::Denials;
-use super::leases::{Leases, Spent, Wanted};
+use super::leases::{Leases, Returning, Spent, Wanted};
 use super::{Decided, Shared, from};
 use crate::store::StoreError;
 
@@ -103,11 +103,15 @@ impl Shared {
         });
     }
 
-    pub(super) async fn give_back(self: &Arc<Self>, buckets: Vec<Vec<(Charge, Receipt)>>) {
-        for receipts in buckets {
+    pub(super) async fn give_back(self: &Arc<Self>, buckets: Vec<Returning>) {
+        for returning in buckets {
+            let receipts = returning.receipts();
             let Some((charge, _)) = receipts.first() else { continue };
             let slot = self.slot(charge);
-            Arc::clone(self).refund(slot, receipts).await;
+            // Where the outcome is not known they may be back already, and are not spent again.
+            if let Some(is_back) = Arc::clone(self).refund(slot, receipts).await {
+                returning.keep(&is_back);
+            }
         }
     }
 }

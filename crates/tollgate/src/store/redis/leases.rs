@@ -43,27 +43,53 @@ struct Held {
     demand: Demand,
     is_taking: bool,
     used_at: Instant,
+    /// When giving back was last tried.
+    tried_at: Instant,
     /// What the store said last.
     seen: Option<(Decision, Instant)>,
-    taken: u64,
 }
 
+#[derive(Clone, Copy)]
 struct Taken {
     lease: Lease,
     /// When it was taken by the server's clock,
     at: Timestamp,
     /// which was not before this moment.
     asked_at: Instant,
-    /// Tells leases of a holding apart.
-    number: u64,
 }
 
-/// A request that was served from a lease.
+/// A request that was served from leases.
 pub(super) struct Spent {
     pub(super) decision: Decision,
     cost: u32,
     holding: Arc<Holding>,
-    lease: u64,
+    /// The tokens, as long as they may go back.
+    tokens: Vec<Taken>,
+}
+
+/// Leases on their way back.
+pub(super) struct Returning {
+    holding: Arc<Holding>,
+    token: Charge,
+    /// The newest first: the others are below it and cannot go back before.
+    leases: Vec<(Taken, Receipt)>,
+}
+
+impl Returning {
+    /// The bucket at one token, and with what each lease goes back.
+    pub(super) fn receipts(&self) -> Vec<(Charge, Receipt)> {
+        self.leases.iter().map(|(_, receipt)| (self.token.clone(), *receipt)).collect()
+    }
+
+    /// Keeps what did not go back, because others have taken since: it can still be spent, until it ends.
+    pub(super) fn keep(self, is_back: &[bool]) {
+        let mut held = self.holding.held();
+        for ((taken, _), is_back) in self.leases.into_iter().zip(is_back) {
+            if !is_back {
+                held.leases.push_front(taken);
+            }
+        }
+    }
 }
 
 /// How many tokens a holding should take now.
@@ -78,9 +104,10 @@ impl Leases {
     const MOST: usize = 4_096;
     /// How often idle leases are looked for.
     pub(super) const SWEEP: Duration = Duration::from_millis(50);
-    /// Unused for so long, or taken so long ago, a lease goes back.
+    /// Unused for so long, leases go back.
     const IDLE: Duration = Duration::from_millis(100);
-    const OLDEST: Duration = Duration::from_millis(250);
+    /// What could not go back is tried again after so long.
+    const TRY_AGAIN: Duration = Duration::from_millis(500);
     /// A bucket that nobody has asked for in so long is forgotten.
     const FORGOTTEN: Duration = Duration::from_secs(1);
     /// Of what is left in the store, one of so many parts is taken.
@@ -125,18 +152,22 @@ impl Leases {
         state.holdings.values().map(|holding| u64::from(holding.held().left(now))).sum()
     }
 
-    /// What should go back, the newest of each bucket first; `None` when there is nothing left to look after.
-    pub(super) fn sweep(&self, now: Instant, all: bool) -> Option<Vec<Vec<(Charge, Receipt)>>> {
+    /// What should go back; `None` when there is nothing left to look after.
+    pub(super) fn sweep(&self, now: Instant, all: bool) -> Option<Vec<Returning>> {
         let mut state = self.state.write().unwrap_or_else(PoisonError::into_inner);
         let mut back = Vec::new();
         state.holdings.retain(|_, holding| {
             let mut held = holding.held();
-            let is_idle = all || now.saturating_duration_since(held.used_at) > Leases::IDLE;
-            let returned = held.give_back(now, is_idle);
-            if !returned.is_empty() {
-                back.push(returned);
+            let since = |then| now.saturating_duration_since(then);
+            if all || (since(held.used_at) > Leases::IDLE && since(held.tried_at) > Leases::TRY_AGAIN) {
+                held.tried_at = now;
+                let leases = held.take_out(now);
+                if !leases.is_empty() {
+                    back.push(Returning { holding: holding.clone(), token: held.token.clone(), leases });
+                    return true;
+                }
             }
-            held.is_taking || now.saturating_duration_since(held.used_at) < Leases::FORGOTTEN
+            held.is_taking || held.left(now) > 0 || since(held.used_at) < Leases::FORGOTTEN
         });
         state.is_swept = !state.holdings.is_empty();
         (state.is_swept || !back.is_empty()).then_some(back)
@@ -154,8 +185,8 @@ impl Holding {
             demand: Demand { since: now, current: 0, previous: 0 },
             is_taking: false,
             used_at: now,
+            tried_at: now - Leases::TRY_AGAIN,
             seen: None,
-            taken: 0,
         });
         Holding { held, taken: Notify::new() }
     }
@@ -213,11 +244,7 @@ impl Holding {
         held.is_taking = false;
         if let Some(Answered { answer, now: at, asked_at }) = answered {
             held.seen = answer.decisions.first().map(|decision| (*decision, now));
-            if let Some(lease) = answer.lease {
-                held.taken += 1;
-                let number = held.taken;
-                held.leases.push_back(Taken { lease, at, asked_at, number });
-            }
+            held.leases.extend(answer.lease.map(|lease| Taken { lease, at, asked_at }));
         }
         drop(held);
         self.taken.notify_waiters();
@@ -232,8 +259,12 @@ impl Spent {
     /// The request did not pass after all: its tokens go back, and the decision is as if they had not been spent.
     pub(super) fn put_back(self) -> Decision {
         let mut held = self.holding.held();
-        if let Some(taken) = held.leases.iter_mut().find(|taken| taken.number == self.lease) {
-            taken.lease.put_back(self.cost);
+        for tokens in self.tokens {
+            let joined = held.leases.iter_mut().any(|taken| taken.lease.join(tokens.lease));
+            // Its lease may have been used up by others meanwhile.
+            if !joined {
+                held.leases.push_front(tokens);
+            }
         }
         let remaining = self.decision.remaining.saturating_add(self.cost).min(self.decision.limit);
         Decision { remaining, ..self.decision }
@@ -249,22 +280,30 @@ impl Taken {
 
 impl Held {
     fn serve(&mut self, holding: &Arc<Holding>, charge: &Charge, now: Instant) -> Option<Spent> {
-        let lease = self.spend(charge.cost, now)?;
-        Some(Spent { decision: self.decision(now), cost: charge.cost, holding: holding.clone(), lease })
+        let tokens = self.spend(charge.cost, now)?;
+        Some(Spent { decision: self.decision(now), cost: charge.cost, holding: holding.clone(), tokens })
     }
 
-    /// From the oldest lease that has enough, whose number is returned.
-    fn spend(&mut self, cost: u32, now: Instant) -> Option<u64> {
-        let quota = self.token.rule.quota;
-        while let Some(oldest) = self.leases.front()
-            && oldest.lease.left(&quota, oldest.now(now)) == 0
-        {
-            self.leases.pop_front();
+    /// Takes so many tokens, the oldest first, or none.
+    fn spend(&mut self, cost: u32, now: Instant) -> Option<Vec<Taken>> {
+        if self.left(now) < cost {
+            return None;
         }
-        self.leases.iter_mut().find_map(|taken| {
-            let at = taken.now(now);
-            taken.lease.spend(&quota, cost, at).then_some(taken.number)
-        })
+        let quota = self.token.rule.quota;
+        let (mut tokens, mut missing) = (Vec::with_capacity(1), cost);
+        while missing > 0 {
+            let oldest = self.leases.front_mut()?;
+            let lease = oldest.lease.split(&quota, missing, oldest.now(now));
+            let at = oldest.now(now);
+            missing -= lease.left(&quota, at);
+            if lease.left(&quota, at) > 0 {
+                tokens.push(Taken { lease, ..*oldest });
+            }
+            if oldest.lease.left(&quota, at) == 0 {
+                self.leases.pop_front();
+            }
+        }
+        Some(tokens)
     }
 
     fn left(&self, now: Instant) -> u32 {
@@ -305,20 +344,11 @@ impl Held {
         (is_worth_it && self.left(now) < size / 2).then_some(tokens)
     }
 
-    /// Takes leases out that are to go back: all, or those that were taken long ago. The newest first, for the others
-    /// are below it and cannot go back before.
-    fn give_back(&mut self, now: Instant, all: bool) -> Vec<(Charge, Receipt)> {
-        let mut back = Vec::new();
+    /// Takes all leases out, with what they go back.
+    fn take_out(&mut self, now: Instant) -> Vec<(Taken, Receipt)> {
         let quota = self.token.rule.quota;
-        while let Some(taken) = self.leases.back()
-            && (all || now.saturating_duration_since(taken.asked_at) >= Leases::OLDEST)
-        {
-            if let Some(receipt) = taken.lease.receipt(&quota, taken.now(now)) {
-                back.push((self.token.clone(), receipt));
-            }
-            self.leases.pop_back();
-        }
-        back
+        let newest_first = self.leases.drain(..).rev();
+        newest_first.filter_map(|taken| Some((taken, taken.lease.receipt(&quota, taken.now(now))?))).collect()
     }
 }
 
