@@ -161,6 +161,23 @@ impl Limiter {
                         break;
                     }
                 }
+                Err(StoreError::Away { charges: away, .. }) => {
+                    self.store_errors.fetch_add(1, Relaxed);
+                    let (without, with): (Vec<_>, Vec<_>) =
+                        charges.into_iter().zip(positions).enumerate().partition(|(index, _)| away.contains(index));
+                    let (charges_away, places): (Vec<Charge>, Vec<usize>) =
+                        without.into_iter().map(|(_, one)| one).unzip();
+                    // A rule decided in this process keeps its charge if the store denies then; the store's are exact.
+                    let rows = Box::pin(self.rows_without_store(charges_away)).await;
+                    let is_denied = rows.iter().any(denies);
+                    answered.extend(places.into_iter().zip(rows));
+                    (charges, positions) = with.into_iter().map(|(_, one)| one).unzip();
+                    if is_denied {
+                        // Whatever the others would say: they are not asked, so nothing is charged.
+                        answered.extend(positions.into_iter().zip(charges.into_iter().map(by_failure_policy)));
+                        break;
+                    }
+                }
                 Err(StoreError::Unavailable { .. }) => {
                     self.store_errors.fetch_add(1, Relaxed);
                     return Err(charges);

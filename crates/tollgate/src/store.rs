@@ -36,6 +36,14 @@ pub enum StoreError {
         /// The charge that found no room, by position.
         charge: usize,
     },
+    /// Some of the charges are kept by a server that is away; the others could be decided without them.
+    #[error("a part of the store is unavailable: {reason}")]
+    Away {
+        /// Those charges, by position.
+        charges: Vec<usize>,
+        /// What happened, without secrets.
+        reason: String,
+    },
     /// The store did not answer in time, or not at all. Whether a charge arrived is not known.
     #[error("the store is unavailable: {reason}")]
     Unavailable {

@@ -214,3 +214,45 @@ async fn slots_move_under_requests() {
         check(&single).await;
     }
 }
+
+/// One node hangs: rules that it keeps answer by their policy, those of other nodes are decided by the store as ever.
+/// When it is back it is found without anybody asking for its keys.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_node_that_is_away_concerns_only_its_rules() {
+    let cluster = Cluster::start_with(15_000);
+    let rules = [
+        rule("user", "{user}", "3/day", Algorithm::TokenBucket),
+        rule("tenant", "{tenant}", "100/day", Algorithm::FixedWindow),
+    ];
+    let limiter = limiter(&cluster.url(), rules).await;
+    let owner = |value: &str, rule: &str| cluster.primary_of(cluster.slot_of(&format!("tollgate:{{{value}}}0:{rule}")));
+    let tenant = "acme";
+    let away = owner(tenant, "tenant");
+    let users: Vec<String> = (0..50).map(|nth| format!("user-{nth}")).collect();
+    let users: Vec<&String> = users.iter().filter(|user| owner(user, "user") != away).take(2).collect();
+    let check = async |user: &str| limiter.check(&Descriptor::new([("user", user), ("tenant", tenant)])).await.unwrap();
+    for _ in 0..3 {
+        assert!(check(users[0]).await.is_allowed());
+    }
+    cluster.node(away).pause();
+    let mut admitted = 0;
+    for _ in 0..20 {
+        let verdict = check(users[0]).await;
+        assert!(!verdict.is_allowed(), "its own limit is known and reached: {verdict:?}");
+        let verdict = check(users[1]).await;
+        assert_eq!(verdict.rows()[1].source, Source::Policy, "{verdict:?}");
+        admitted += u32::from(verdict.is_allowed());
+        tokio::time::sleep(Duration::from_millis(30)).await;
+    }
+    assert_eq!(admitted, 3, "by the limit that can be reached");
+    cluster.node(away).resume();
+    let tollgate::Store::Redis(store) = limiter.store() else { panic!("a Redis store") };
+    for _ in 0..200 {
+        if store.breaker() == tollgate::BreakerState::Closed {
+            break;
+        }
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+    assert_eq!(store.breaker(), tollgate::BreakerState::Closed, "nobody asked, and it is found all the same");
+    comes_back(&limiter, users[1]).await;
+}

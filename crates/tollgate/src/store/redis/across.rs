@@ -9,7 +9,7 @@
 //! - a process that dies, or a node that goes away, between charging and giving back leaves the charge in place.
 
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use tollgate_core::{Charge, Decision, Receipt};
 
@@ -58,13 +58,18 @@ impl Shared {
 
     /// Asks first, then charges, and gives back if others were faster.
     pub(super) async fn decide_across(self: Arc<Self>, parts: Vec<Part>) -> Result<Decided, StoreError> {
-        let peeked = self.ask_all(&parts, Ask::Peek).await;
-        let peeked: Vec<Answered> = peeked.into_iter().collect::<Result<_, _>>()?;
+        // Half of the time: whoever is left has to be asked again without those that do not answer.
+        let peeked = self.ask_all(&parts, Ask::Peek, Some(self.deadline / 2)).await;
+        if let Some(error) = away(&parts, &peeked) {
+            return Err(error);
+        }
+        let peeked: Vec<Answered> = peeked.into_iter().flatten().collect();
         if denied(&parts, &peeked).any(|denied| denied) {
             return Ok(put_together(&parts, &peeked));
         }
-        let reserved = self.ask_all(&parts, Ask::Reserve).await;
-        let failed = reserved.iter().find_map(|part| part.as_ref().err().cloned());
+        // Whatever it takes: what was charged must be known, to be given back.
+        let reserved = self.ask_all(&parts, Ask::Reserve, None).await;
+        let failed = away(&parts, &reserved);
         let charged = |part: &Part, answer: &Answered| !denies(&part.charges, &answer.answer.decisions);
         let is_whole =
             |part: &Part, answer: &Result<Answered, _>| matches!(answer, Ok(answer) if charged(part, answer));
@@ -88,15 +93,28 @@ impl Shared {
             // It logs its own troubles.
             let _ = refund.await;
         }
-        failed.map_or_else(|| Ok(put_together(&parts, &answers)), |error| Err(error.into()))
+        failed.map_or_else(|| Ok(put_together(&parts, &answers)), Err)
     }
 
     /// All parts at the same time.
-    async fn ask_all(self: &Arc<Self>, parts: &[Part], ask: Ask) -> Vec<Result<Answered, Refusal>> {
+    async fn ask_all(
+        self: &Arc<Self>,
+        parts: &[Part],
+        ask: Ask,
+        within: Option<Duration>,
+    ) -> Vec<Result<Answered, Refusal>> {
+        let until = within.map(|within| tokio::time::Instant::now() + within);
         let waits: Vec<_> = parts.iter().map(|part| self.submit(part.slot, ask, part.charges.clone(), 1)).collect();
         let mut answers = Vec::with_capacity(parts.len());
         for (part, wait) in parts.iter().zip(waits) {
-            answers.push(match self.answered(wait).await {
+            let answered = self.answered(wait);
+            let answered = match until {
+                Some(until) => tokio::time::timeout_at(until, answered).await.unwrap_or_else(|_| {
+                    Err(Refusal::Failed(StoreError::unavailable("one of its nodes does not answer in time")))
+                }),
+                None => answered.await,
+            };
+            answers.push(match answered {
                 // Halfway to another node: a single key is always in one place.
                 Err(Refusal::TryAgain) if part.charges.len() == 1 => {
                     self.ask_alone(part.slot, ask, part.charges.clone()).await
@@ -125,6 +143,17 @@ impl Shared {
             }
         }
     }
+}
+
+/// Which parts nobody answered for, if any.
+fn away(parts: &[Part], answers: &[Result<Answered, Refusal>]) -> Option<StoreError> {
+    let failed = || parts.iter().zip(answers).filter(|(_, answer)| answer.is_err());
+    let reason = failed().find_map(|(_, answer)| answer.as_ref().err().cloned()).map(StoreError::from)?;
+    if failed().count() == parts.len() {
+        return Some(reason);
+    }
+    let charges = failed().flat_map(|(part, _)| part.positions.iter().copied()).collect();
+    Some(StoreError::Away { charges, reason: reason.to_string() })
 }
 
 fn receipts(part: &Part, answer: &Answered) -> Vec<(Charge, Receipt)> {

@@ -68,6 +68,22 @@ impl Nodes {
         }
     }
 
+    /// Tries nodes that did not answer, so that they are found again also when nobody asks for their keys.
+    pub(super) async fn probe(&self) {
+        let nodes = match self {
+            Nodes::One(node) => vec![node.clone()],
+            Nodes::Cluster(cluster) => cluster.primaries(),
+        };
+        for node in nodes.iter().filter(|node| node.breaker_state() != BreakerState::Closed) {
+            if node.admit().is_ok() {
+                // It is reported to its breaker.
+                let _ = node.call(Work::Command(&redis::cmd("PING")), false, |_| Ok(())).await;
+            } else if let Nodes::Cluster(cluster) = self {
+                cluster.refresh_soon();
+            }
+        }
+    }
+
     /// The worst of all.
     pub(super) fn breaker_state(&self) -> BreakerState {
         match self {
@@ -250,7 +266,8 @@ async fn ask_for_slots(client: &redis::Client) -> Result<Vec<(Slot, Slot, String
         .set_response_timeout(Some(Cluster::TELL));
     let mut connection = client.get_multiplexed_async_connection_with_config(&config).await.map_err(connect)?;
     let slots = redis::cmd("CLUSTER").arg("SLOTS").query_async(&mut connection).await.map_err(|error| {
-        if error.to_string().contains("cluster support disabled") {
+        let text = error.to_string();
+        if text.contains("cluster support disabled") || text.contains("unknown command") {
             return ConnectError::Mode("the server is not part of a cluster; write redis://HOST:PORT".into());
         }
         connect(error)

@@ -26,15 +26,35 @@ impl Route {
         match self {
             Route::Direct(client) => server::open(client).await,
             Route::Sentinel { name, address } => {
-                let (host, port) = Route::primary(name, address).await?;
-                let mut connection = server::open(&address.client_at(&host, port)?).await?;
-                // Just after a failover a sentinel may still name the old primary.
-                let role: Vec<Value> = server::ask(&mut connection, &redis::cmd("ROLE")).await.map_err(connect)?;
-                match role.first() {
-                    Some(Value::BulkString(role)) if role == b"master" => Ok(connection),
-                    _ => Err(ConnectError::Connect(format!("{host}:{port} is not yet, or no longer, the primary"))),
+                // One sentinel may lag behind the others, or be the only one that is left.
+                let mut problem = ConnectError::Url("it names no sentinel".into());
+                for sentinel in &address.hosts {
+                    match Route::primary(name, address, sentinel).await {
+                        Ok(connection) => return Ok(connection),
+                        Err(error) => problem = error,
+                    }
                 }
+                Err(problem)
             }
+        }
+    }
+
+    /// A connection to the primary that a sentinel knows.
+    async fn primary(
+        name: &str,
+        address: &Address,
+        sentinel: &ConnectionInfo,
+    ) -> Result<ConnectionManager, ConnectError> {
+        let Some((host, port)) = Route::ask(name, address, sentinel).await? else {
+            let unknown = format!("the sentinel at {} knows no primary named {name:?}", sentinel.addr());
+            return Err(ConnectError::Connect(unknown));
+        };
+        let mut connection = server::open(&address.client_at(&host, port)?).await?;
+        // Just after a failover a sentinel may still name the old primary.
+        let role: Vec<Value> = server::ask(&mut connection, &redis::cmd("ROLE")).await.map_err(connect)?;
+        match role.first() {
+            Some(Value::BulkString(role)) if role == b"master" => Ok(connection),
+            _ => Err(ConnectError::Connect(format!("{host}:{port} is not yet, or no longer, the primary"))),
         }
     }
 
@@ -44,22 +64,6 @@ impl Route {
             Route::Direct(client) => host_of(client),
             Route::Sentinel { .. } => "",
         }
-    }
-
-    /// Where the primary is, by the first sentinel that knows.
-    async fn primary(name: &str, address: &Address) -> Result<(String, u16), ConnectError> {
-        let mut problem = None;
-        for sentinel in &address.hosts {
-            match Route::ask(name, address, sentinel).await {
-                Ok(Some((host, port))) => return Ok((host, port)),
-                Ok(None) => {
-                    let unknown = format!("the sentinel at {} knows no primary named {name:?}", sentinel.addr());
-                    problem = Some(ConnectError::Connect(unknown));
-                }
-                Err(error) => problem = Some(problem.unwrap_or(error)),
-            }
-        }
-        Err(problem.unwrap_or_else(|| ConnectError::Url("it names no sentinel".into())))
     }
 
     async fn ask(
@@ -74,7 +78,13 @@ impl Route {
         let mut connection = client.get_multiplexed_async_connection_with_config(&config).await.map_err(connect)?;
         let mut command = redis::cmd("SENTINEL");
         command.arg("get-master-addr-by-name").arg(name);
-        command.query_async(&mut connection).await.map_err(connect)
+        command.query_async(&mut connection).await.map_err(|error: redis::RedisError| {
+            if error.to_string().contains("unknown command") {
+                let problem = format!("{} is no sentinel; for a server itself write redis://", sentinel.addr());
+                return ConnectError::Mode(problem);
+            }
+            connect(error)
+        })
     }
 }
 
