@@ -229,6 +229,7 @@ impl ConfigError {
 
 impl Problem {
     fn new(file: &Path, field: String, problem: String) -> Problem {
+        let problem = without_secrets(&problem);
         Problem { file: file.to_path_buf(), line: None, column: None, field, problem, excerpt: None }
     }
 
@@ -264,7 +265,18 @@ impl fmt::Display for Problem {
 
 /// Lines that may hold a password or a token are not repeated: errors end up in logs.
 fn has_secret(line: &str) -> bool {
-    line.contains("://") && line.contains('@') || line.contains("token")
+    let is_address = ["://", "redis", "postgres"].iter().any(|part| line.contains(part));
+    (is_address && line.contains(['@', '?'])) || line.contains("token") || line.contains("password")
+}
+
+/// A text whose words that may hold a password are cut short.
+fn without_secrets(text: &str) -> String {
+    let shown = |word: &str| {
+        let hidden = has_secret(word) && (word.contains('@') || word.contains('='));
+        let start = word.find(':').map_or(0, |colon| colon + 1);
+        if hidden { format!("{}…", &word[..start]) } else { word.to_string() }
+    };
+    text.split(' ').map(shown).collect::<Vec<_>>().join(" ")
 }
 
 /// The part of a line around a column, and a mark under it. Files made by programs have very long lines.

@@ -1,7 +1,9 @@
 //! A configuration turned into the things that a service is made of.
 
+use std::hash::{BuildHasher as _, RandomState};
 use std::net::IpAddr;
 use std::path::PathBuf;
+use std::time::Duration;
 
 use anyhow::{Context, bail};
 use http::StatusCode;
@@ -190,6 +192,11 @@ pub(crate) async fn store(config: &Config, clock: Clock) -> anyhow::Result<Store
         options.deadline = parse_span(timeout).context("store.timeout")?.as_duration();
     }
     options.tls = tls.as_ref().map(certificates).transpose()?;
+    if matches!(options.clock, Clock::Manual(_)) {
+        // Replay decides in a world of its own, from nothing and without a hurry.
+        options.namespace = format!("tollgate-replay-{:016x}", RandomState::new().hash_one(std::process::id()));
+        options.deadline = options.deadline.max(Duration::from_secs(10));
+    }
     let store =
         RedisStore::connect(url, options).await.with_context(|| format!("store.url: {}", without_password(url)))?;
     Ok(store.into())

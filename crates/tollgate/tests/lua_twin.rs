@@ -204,7 +204,7 @@ fn charge_cases(chance: &mut Chance, worlds: u64) -> (Vec<Case>, Vec<ChargeCase>
             used.dedup();
             let key_of = |world: &World, position: usize| {
                 let (rule, identity) = (position / world.identities, position % world.identities);
-                state_key(&world.rules[rule].name, &world.key(identity))
+                state_key("tollgate", &world.rules[rule].name, &world.key(identity))
             };
             let seeds: Vec<(usize, Stored)> =
                 used.iter().map(|position| (*position, world.seed(chance, *position))).collect();

@@ -31,7 +31,7 @@ pub async fn measure(promises: &mut Promises) {
         ("sliding_window_counter", whole.by(Algorithm::SlidingWindowCounter)),
     ];
     for (name, limit) in ours {
-        let stored = |user: &str| state_key(RULE, &Key { variant: 0, value: user.to_string() });
+        let stored = |user: &str| state_key("tollgate", RULE, &Key { variant: 0, value: user.to_string() });
         let space = fill(limit, |clients| &clients.tollgate, stored).await;
         row(name, &space, &classic);
         promises.check(format!("{name}: used bytes a key"), space.used, Bound::AtMost, classic.used);

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 
 use anyhow::{Context, bail};
 use indicatif::{ProgressBar, ProgressStyle};
-use tollgate::{Limiter, ManualClock, Timestamp};
+use tollgate::{Limiter, ManualClock, Store, Timestamp};
 
 use super::{ConfigArgs, Ending};
 use crate::{settings, wire};
@@ -49,7 +49,11 @@ pub(super) fn run(args: Args) -> anyhow::Result<Ending> {
         }
         None => (Box::new(std::io::stdin()), None),
     };
-    runtime.block_on(replay(BufReader::with_capacity(1 << 16, input), size, &limiter, &clock))?;
+    let replayed = runtime.block_on(replay(BufReader::with_capacity(1 << 16, input), size, &limiter, &clock));
+    if let Store::Redis(redis) = limiter.store() {
+        runtime.block_on(redis.clear()).context("what the replay left in the store could not be removed")?;
+    }
+    replayed?;
     Ok(Ending::Fine)
 }
 

@@ -60,6 +60,8 @@ pub struct RedisStore(Arc<Shared>);
 
 struct Shared {
     nodes: Nodes,
+    /// What all keys begin with.
+    namespace: Arc<str>,
     server: Server,
     /// A manual clock decides by its own time instead of the server's: for replay and tests.
     clock: Clock,
@@ -85,12 +87,13 @@ impl RedisStore {
     /// `redis://USER:PASSWORD@HOST:PORT/DATABASE` is one server, `redis+cluster://A,B,C` a cluster of which some nodes are
     /// named, `redis+sentinel://A,B,C/NAME` the primary that these sentinels know; `rediss` instead of `redis` means TLS.
     pub async fn connect(url: &str, options: RedisOptions) -> Result<RedisStore, ConnectError> {
-        let RedisOptions { deadline, clock, tls } = options;
+        let RedisOptions { deadline, clock, tls, namespace } = options;
         let (nodes, server) = connect(Address::parse(url, tls.as_ref())?, deadline).await?;
         let is_real_time = matches!(clock, Clock::System(_));
         let shared = Arc::new(Shared {
             queues: (0..nodes.slots()).map(|_| Queue::default()).collect(),
             nodes,
+            namespace: namespace.into(),
             server,
             clock,
             deadline,
@@ -148,6 +151,34 @@ impl RedisStore {
         }
     }
 
+    /// Removes everything that this store's namespace holds: what replay leaves behind.
+    pub async fn clear(&self) -> Result<(), ConnectError> {
+        let nodes = match &self.0.nodes {
+            Nodes::One(node) => vec![node.clone()],
+            Nodes::Cluster(cluster) => cluster.primaries(),
+        };
+        let pattern = format!("{}:*", self.0.namespace);
+        for node in nodes {
+            let mut connection = node.open().await?;
+            let mut cursor = 0_u64;
+            loop {
+                let mut scan = redis::cmd("SCAN");
+                scan.arg(cursor).arg("MATCH").arg(&pattern).arg("COUNT").arg(1_000);
+                let failed = |error: redis::RedisError| ConnectError::Connect(error.to_string());
+                let (next, keys): (u64, Vec<Vec<u8>>) = server::ask(&mut connection, &scan).await.map_err(failed)?;
+                for key in keys {
+                    // One by one: they lie in different slots of a cluster.
+                    let _: i64 = server::ask(&mut connection, redis::cmd("DEL").arg(key)).await.map_err(failed)?;
+                }
+                cursor = next;
+                if cursor == 0 {
+                    break;
+                }
+            }
+        }
+        Ok(())
+    }
+
     /// Decides all charges together, all or nothing, and says who decided: the store, a denial that was remembered, or a
     /// lease.
     pub async fn charge(&self, charges: &[Charge]) -> Result<Vec<(Decision, Source)>, StoreError> {
@@ -171,7 +202,7 @@ impl RedisStore {
 
     /// What a bucket would say to a request of cost 1, without touching it: `remaining` is uncharged.
     pub async fn inspect(&self, rule: &Rule, key: &Key) -> Result<Decision, StoreError> {
-        let (state, now) = self.0.read(&rule.quota, &state_key(&rule.name, key)).await?;
+        let (state, now) = self.0.read(&rule.quota, &self.0.key(&rule.name, key)).await?;
         let (untouched, _) = decide(&rule.quota, 0, &state, now);
         let (asked, _) = decide(&rule.quota, 1, &state, now);
         Ok(Decision { outcome: asked.outcome, hold: None, ..untouched })
@@ -181,7 +212,7 @@ impl RedisStore {
     pub async fn reset(&self, rule: &Rule, key: &Key) -> Result<bool, StoreError> {
         // What is idle may still be stored for a moment, and is as good as forgotten.
         let counted = self.inspect(rule, key).await?.reset_after > Span::ZERO;
-        let key_text = state_key(&rule.name, key);
+        let key_text = self.0.key(&rule.name, key);
         let removed: i64 = self.0.command(&key_text, redis::cmd("DEL").arg(&key_text)).await?;
         if let Some(Ahead { denials, leases }) = &self.0.ahead {
             leases.forget(&rule.name, key);
@@ -192,7 +223,7 @@ impl RedisStore {
 
     /// Gives a `concurrency` slot back; false when it had expired or was given back before.
     pub async fn release(&self, rule: &Rule, key: &Key, hold: Hold) -> Result<bool, StoreError> {
-        let key = state_key(&rule.name, key);
+        let key = self.0.key(&rule.name, key);
         let slot = self.0.nodes.slot(&key);
         let call = Call::release(key, &rule.quota, hold, self.0.given_time());
         self.0.nodes.admit(slot)?;

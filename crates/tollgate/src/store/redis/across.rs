@@ -18,7 +18,6 @@ use super::node::{Refusal, Work};
 use super::nodes::Slot;
 use super::queue::Answered;
 use super::script::{Call, REFUND};
-use super::stored::state_key;
 use super::{Decided, Shared, read};
 use crate::store::StoreError;
 
@@ -35,7 +34,7 @@ impl Shared {
     pub(super) fn parts(&self, charges: &[Charge]) -> Vec<Part> {
         let mut parts: Vec<Part> = Vec::new();
         for (position, charge) in charges.iter().enumerate() {
-            let slot = self.nodes.slot(&state_key(&charge.rule.name, &charge.key));
+            let slot = self.slot(charge);
             match parts.iter_mut().find(|part| part.slot == slot) {
                 Some(part) => {
                     part.positions.push(position);
@@ -50,7 +49,7 @@ impl Shared {
     /// A request by keys: for slots on their way, whose keys are here and there.
     pub(super) fn single_parts(&self, charges: &[Charge]) -> Vec<Part> {
         let part = |(position, charge): (usize, &Charge)| {
-            let slot = self.nodes.slot(&state_key(&charge.rule.name, &charge.key));
+            let slot = self.slot(charge);
             Part { slot, positions: vec![position], charges: vec![charge.clone()] }
         };
         charges.iter().enumerate().map(part).collect()
@@ -133,7 +132,7 @@ impl Shared {
         }
         let refunds = receipts
             .iter()
-            .map(|(charge, receipt)| (state_key(&charge.rule.name, &charge.key), &charge.rule.quota, *receipt));
+            .map(|(charge, receipt)| (self.key(&charge.rule.name, &charge.key), &charge.rule.quota, *receipt));
         let call = Call::refund(refunds, self.given_time());
         match self.nodes.call(slot, Work::Script(&REFUND, &call), read::<Vec<bool>>).await {
             Ok(is_back) => Some(is_back),

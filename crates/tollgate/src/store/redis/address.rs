@@ -37,6 +37,12 @@ impl Address {
         let (scheme, rest) = url.split_once("://").ok_or_else(|| ConnectError::Url("it has no scheme".into()))?;
         let (scheme, kind) = scheme.split_once('+').unwrap_or((scheme, ""));
         let tls = tls.map(certificates).transpose()?;
+        if let Some((_, parameter)) = url.split_once('?')
+            && !["protocol=", "sentinel="].iter().any(|known| parameter.starts_with(known))
+        {
+            let name = parameter.split('=').next().unwrap_or_default();
+            return Err(ConnectError::Url(format!("it has a parameter {name:?} that means nothing here")));
+        }
         if kind.is_empty() {
             let sentinel = RedisConnectionInfo::default();
             return Ok(Address { mode: Mode::Single, hosts: vec![info(url)?], tls, sentinel });
@@ -185,6 +191,7 @@ mod tests {
             ("redis+cluster://h/3", "has no database"),
             ("redis+cluster://a,,b", "is empty"),
             ("redis+sentinel://a,b", "name is missing"),
+            ("redis://a?x=1", "a parameter \"x\""),
         ] {
             let error = parse(url).expect_err(url);
             assert!(error.contains(problem), "{error}");

@@ -6,17 +6,20 @@
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
+use std::sync::Arc;
 
 use redis::Value;
 use tollgate_core::{Change, Charge, Decision, Lease, Quota, Receipt, Refill, State, Timestamp, decide, decide_all};
 
 use super::msgpack;
 use super::script::{CHARGE, CHARGE_BUCKETS, CHARGE_ONE, Call, Quotas, Script, time};
-use super::stored::{read_log, read_string, state_key};
+use super::stored::{NAMESPACE, read_log, read_string, state_key};
 
 /// Requests that are decided in one call.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct Batch {
+    /// What all keys begin with.
+    namespace: Arc<str>,
     entries: Vec<Requests>,
     /// Keys of strings and of logs, each in the order of their first use.
     strings: Vec<String>,
@@ -65,7 +68,25 @@ struct Place {
     quota: usize,
 }
 
+impl Default for Batch {
+    fn default() -> Self {
+        Batch::new(NAMESPACE.into())
+    }
+}
+
 impl Batch {
+    /// An empty one, for keys of a namespace.
+    pub fn new(namespace: Arc<str>) -> Batch {
+        Batch {
+            namespace,
+            entries: Vec::new(),
+            strings: Vec::new(),
+            logs: Vec::new(),
+            places: HashMap::new(),
+            quotas: Quotas::default(),
+        }
+    }
+
     /// Adds `count` requests that are alike, whose charges all have different keys (a rule applies once). A lease of
     /// `count` tokens is one charge of cost 1.
     ///
@@ -73,7 +94,8 @@ impl Batch {
     /// be so; then the charges come back, and this batch has to go first.
     pub fn push(&mut self, ask: Ask, charges: Vec<Charge>, count: u32) -> Result<(), Vec<Charge>> {
         debug_assert!(ask != Ask::Lease || matches!(&*charges, [charge] if charge.cost == 1));
-        let keys: Vec<String> = charges.iter().map(|charge| state_key(&charge.rule.name, &charge.key)).collect();
+        let key = |charge: &Charge| state_key(&self.namespace, &charge.rule.name, &charge.key);
+        let keys: Vec<String> = charges.iter().map(key).collect();
         let is_other = |(key, charge): (&String, &Charge)| {
             self.places.get(key).is_some_and(|place| self.quotas.list[place.quota] != charge.rule.quota)
         };

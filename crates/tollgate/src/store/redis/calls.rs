@@ -5,7 +5,7 @@ use std::time::Instant;
 
 use redis::Value;
 use tokio::sync::oneshot;
-use tollgate_core::Charge;
+use tollgate_core::{Charge, Key};
 
 use super::across::Part;
 use super::batch::{Ask, ReplyError};
@@ -48,7 +48,7 @@ impl Shared {
             // end must be heard: the breaker learns from it.
             Some(batch) if batch.len() == 1 => {
                 let duty = Duty { shared: self, slot };
-                for group in queue::grouped(batch) {
+                for group in queue::grouped(batch, &self.namespace) {
                     self.call(slot, group).await;
                 }
                 drop(duty);
@@ -76,8 +76,13 @@ impl Shared {
         match &self.nodes {
             // Without making a key of it.
             Nodes::One(_) => 0,
-            Nodes::Cluster(_) => self.nodes.slot(&state_key(&charge.rule.name, &charge.key)),
+            Nodes::Cluster(_) => self.nodes.slot(&self.key(&charge.rule.name, &charge.key)),
         }
+    }
+
+    /// The key of a state.
+    pub(super) fn key(&self, rule: &str, key: &Key) -> String {
+        state_key(&self.namespace, rule, key)
     }
 
     /// Puts a request into the queue of its slot.
@@ -109,7 +114,7 @@ impl Shared {
     pub(super) async fn drive(self: Arc<Self>, slot: Slot, batch: Vec<Pending>) {
         let mut next = Some(batch);
         while let Some(batch) = next {
-            for group in queue::grouped(batch) {
+            for group in queue::grouped(batch, &self.namespace) {
                 self.call(slot, group).await;
             }
             self.gather(slot).await;
@@ -137,7 +142,7 @@ impl Shared {
     /// One call without waiting for others.
     pub(super) async fn ask_alone(&self, slot: Slot, ask: Ask, charges: Vec<Charge>) -> Result<Answered, Refusal> {
         let (waiter, wait) = oneshot::channel();
-        for group in queue::grouped(vec![Pending { ask, charges, count: 1, waiter }]) {
+        for group in queue::grouped(vec![Pending { ask, charges, count: 1, waiter }], &self.namespace) {
             self.call(slot, group).await;
         }
         self.answered(Ok(wait)).await

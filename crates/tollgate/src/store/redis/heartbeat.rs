@@ -15,8 +15,6 @@ use super::node::Work;
 use super::script::{Call, HEARTBEAT};
 use crate::store::StoreError;
 
-/// Where the signs are kept.
-const KEY: &str = "tollgate:instances";
 const EVERY: Duration = Duration::from_secs(1);
 /// Three signs missed, and an instance is taken for gone.
 const GONE_AFTER_MS: u64 = 3_500;
@@ -36,8 +34,9 @@ pub(super) fn start(shared: &Arc<Shared>) {
 async fn beat(shared: &Weak<Shared>, name: &str) -> bool {
     let Some(shared) = shared.upgrade() else { return false };
     let arguments = vec![name.as_bytes().to_vec(), GONE_AFTER_MS.to_string().into_bytes()];
-    let call = Call { keys: vec![KEY.to_string()], arguments };
-    let slot = shared.nodes.slot(KEY);
+    let key = format!("{}:instances", shared.namespace);
+    let slot = shared.nodes.slot(&key);
+    let call = Call { keys: vec![key], arguments };
     let read = |value| u32::from_redis_value(value).map_err(|error| StoreError::unavailable(error.to_string()));
     // A node whose breaker is open is left to those who need it.
     if shared.nodes.admit(slot).is_ok()

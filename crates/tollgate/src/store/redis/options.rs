@@ -3,6 +3,7 @@
 use std::fmt;
 use std::time::Duration;
 
+use super::stored::NAMESPACE;
 use crate::clock::Clock;
 
 /// How a store is connected.
@@ -14,11 +15,18 @@ pub struct RedisOptions {
     pub clock: Clock,
     /// Certificates for `rediss://`, where those that the system trusts are not meant.
     pub tls: Option<RedisTls>,
+    /// What all keys begin with. Stores with different ones share nothing; no braces, please: they choose slots.
+    pub namespace: String,
 }
 
 impl Default for RedisOptions {
     fn default() -> Self {
-        RedisOptions { deadline: Duration::from_millis(20), clock: Clock::system(), tls: None }
+        RedisOptions {
+            deadline: Duration::from_millis(20),
+            clock: Clock::system(),
+            tls: None,
+            namespace: NAMESPACE.to_string(),
+        }
     }
 }
 

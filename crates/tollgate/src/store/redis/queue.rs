@@ -146,19 +146,25 @@ fn identity(charge: &Charge) -> Identity<'_> {
 }
 
 /// What goes out in one call: entries of equal requests, and who waits for each.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Group {
     pub(super) batch: Batch,
     pub(super) waiting: Vec<Vec<Waiter>>,
 }
 
+impl Group {
+    fn new(namespace: &Arc<str>) -> Group {
+        Group { batch: Batch::new(namespace.clone()), waiting: Vec::new() }
+    }
+}
+
 /// Puts equal requests together. More than one group only while rules change, when one key has two quotas.
-pub(super) fn grouped(pending: Vec<Pending>) -> Vec<Group> {
-    let mut groups: Vec<Group> = vec![Group::default()];
+pub(super) fn grouped(pending: Vec<Pending>, namespace: &Arc<str>) -> Vec<Group> {
+    let mut groups: Vec<Group> = vec![Group::new(namespace)];
     for Kind { ask, mut charges, count, waiting } in kinds(pending) {
         for group in 0.. {
             if group == groups.len() {
-                groups.push(Group::default());
+                groups.push(Group::new(namespace));
             }
             match groups[group].batch.push(ask, charges, count) {
                 Ok(()) => {

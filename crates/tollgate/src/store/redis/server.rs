@@ -116,6 +116,9 @@ pub(super) async fn open(client: &Client) -> Result<ConnectionManager, ConnectEr
         ConnectionAddr::TcpTls { .. } if error.is_timeout() => {
             ConnectError::Connect(format!("{error}; does that port speak TLS? Without it the URL begins with redis"))
         }
+        ConnectionAddr::Tcp(..) if error.to_string().contains("reset") => {
+            ConnectError::Connect(format!("{error}; if that port speaks TLS the URL begins with rediss"))
+        }
         _ => connect(error),
     })
 }

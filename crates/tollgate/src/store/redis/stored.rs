@@ -4,14 +4,17 @@ use std::fmt::Write as _;
 
 use tollgate_core::{Bucket, Counter, Entry, Hold, Key, Log, Span, State, Timestamp, Window};
 
-/// The key of a state: `tollgate:{VALUE}VARIANT:RULE`.
+/// What the keys of a store begin with, unless told.
+pub(super) const NAMESPACE: &str = "tollgate";
+
+/// The key of a state: `tollgate:{VALUE}VARIANT:RULE`, or another namespace in its place.
 ///
 /// Braces make the value the hash tag, so that the rules of one identity share a slot of a cluster. Rule names have
 /// no braces, so the last closing one ends the value, and no two states share a key.
-pub fn state_key(rule: &str, key: &Key) -> String {
-    let mut text = String::with_capacity(rule.len() + key.value.len() + 16);
+pub fn state_key(namespace: &str, rule: &str, key: &Key) -> String {
+    let mut text = String::with_capacity(namespace.len() + rule.len() + key.value.len() + 8);
     // Writing to a string cannot fail.
-    let _ = write!(text, "tollgate:{{{}}}{}:{rule}", key.value, key.variant);
+    let _ = write!(text, "{namespace}:{{{}}}{}:{rule}", key.value, key.variant);
     text
 }
 
@@ -75,7 +78,7 @@ mod tests {
 
     #[test]
     fn the_key_names_identity_first_so_that_its_rules_share_a_slot() {
-        assert_eq!(state_key("per-user", &key(0, "42")), "tollgate:{42}0:per-user");
+        assert_eq!(state_key(NAMESPACE, "per-user", &key(0, "42")), "tollgate:{42}0:per-user");
     }
 
     #[test]
@@ -89,7 +92,7 @@ mod tests {
                     for rule in rules {
                         let key = key(variant, &format!("v{first}{second}"));
                         let identity = (rule, key.clone());
-                        let before = seen.insert(state_key(rule, &key), identity.clone());
+                        let before = seen.insert(state_key(NAMESPACE, rule, &key), identity.clone());
                         assert!(before.is_none_or(|before| before == identity));
                     }
                 }
