@@ -1,0 +1,68 @@
+//! The application behind the proxy: it answers 200, or 500 to `/broken`, and remembers what reached it.
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::{TcpListener, TcpStream};
+use std::sync::{Arc, Mutex};
+use std::thread;
+
+use super::client::header;
+
+pub struct Application {
+    pub port: u16,
+    received: Arc<Mutex<Vec<Received>>>,
+}
+
+#[derive(Clone, Debug)]
+pub struct Received {
+    pub head: String,
+    pub body: String,
+}
+
+impl Received {
+    pub fn header(&self, name: &str) -> Option<&str> {
+        header(&self.head, name)
+    }
+}
+
+impl Application {
+    pub fn start() -> Application {
+        let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
+        let port = listener.local_addr().unwrap().port();
+        let received = Arc::new(Mutex::new(Vec::new()));
+        let book = received.clone();
+        // It ends with the test.
+        thread::spawn(move || {
+            for stream in listener.incoming().flatten() {
+                let book = book.clone();
+                thread::spawn(move || serve(&stream, &book));
+            }
+        });
+        Application { port, received }
+    }
+
+    pub fn count(&self) -> usize {
+        self.received.lock().unwrap().len()
+    }
+
+    pub fn last(&self) -> Received {
+        self.received.lock().unwrap().last().expect("a request reached the application").clone()
+    }
+}
+
+/// One request a connection. A proxy that opens one ahead of use and closes it is no request.
+fn serve(mut stream: &TcpStream, book: &Mutex<Vec<Received>>) -> Option<()> {
+    let mut reader = BufReader::new(stream);
+    let mut head = String::new();
+    while !head.ends_with("\r\n\r\n") {
+        if reader.read_line(&mut head).ok()? == 0 {
+            return None;
+        }
+    }
+    let length = header(&head, "content-length").map_or(0, |length| length.parse().unwrap());
+    let mut body = vec![0; length];
+    reader.read_exact(&mut body).ok()?;
+    let status = if head.contains(" /broken ") { "500 Internal Server Error" } else { "200 OK" };
+    book.lock().unwrap().push(Received { head, body: String::from_utf8(body).ok()? });
+    let answer = format!("HTTP/1.1 {status}\r\ncontent-length: 4\r\nconnection: close\r\n\r\nmine");
+    stream.write_all(answer.as_bytes()).ok()
+}
