@@ -72,14 +72,17 @@ pub(crate) struct Listen {
     /// Envoy's rate limit service. Not served by this version.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) grpc: Option<String>,
-    /// The Redis protocol. Not served by this version.
+    /// The Redis protocol: `CL.THROTTLE` and `TOLLGATE.CHECK`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) resp: Option<String>,
+    /// What clients of the Redis protocol have to say with `AUTH`. Without one, everybody may ask.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) resp_password: Option<String>,
 }
 
 impl Default for Listen {
     fn default() -> Self {
-        Listen { http: "127.0.0.1:8080".into(), grpc: None, resp: None }
+        Listen { http: "127.0.0.1:8080".into(), grpc: None, resp: None, resp_password: None }
     }
 }
 

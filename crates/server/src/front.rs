@@ -1,6 +1,7 @@
 //! Doors to the limiter. Each is a function `run(listener, service, shutdown)` over the same [`Service`].
 
 pub(crate) mod http;
+pub(crate) mod resp;
 
 use std::fmt;
 use std::sync::Arc;

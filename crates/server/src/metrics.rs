@@ -4,6 +4,10 @@
 //! way of a request, which is why this is not a metrics library (their histograms lock). No label is ever something
 //! that a client can choose: rules, routes, statuses and sources are ours.
 
+mod commands;
+
+pub(crate) use commands::CommandOutcome;
+
 use std::collections::HashMap;
 use std::fmt::{self, Write as _};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -11,9 +15,11 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use arc_swap::ArcSwap;
-use tollgate::{BreakerState, DURATION_BOUNDS, Limiter, Policy, Row, Rule, Source, Store, Traffic, Verdict};
+use tollgate::{BreakerState, DURATION_BOUNDS, Limiter, Policy, Quota, Row, Rule, Source, Store, Traffic, Verdict};
 
 use crate::front::http::ROUTES;
+use crate::front::resp;
+use commands::Commands;
 
 /// The content type of [`Metrics::render`].
 pub(crate) const CONTENT_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
@@ -24,8 +30,11 @@ pub(crate) struct Metrics {
     rules: ArcSwap<RuleTable>,
     /// Held while a table is made: two made at once would each have counts that the other lacks.
     renewal: Mutex<()>,
+    /// What `CL.THROTTLE` decided: all its quotas together, as they are the clients' choice.
+    throttle: RuleSeries,
     check_duration: Histogram,
     requests: Requests,
+    commands: Commands,
 }
 
 impl Default for Metrics {
@@ -37,11 +46,14 @@ impl Default for Metrics {
 impl Metrics {
     /// Nothing counted yet.
     pub(crate) fn new() -> Metrics {
+        let any_quota = Quota::per_second(1).build().expect("a valid quota");
         Metrics {
             rules: ArcSwap::from_pointee(RuleTable::default()),
             renewal: Mutex::new(()),
+            throttle: RuleSeries::new(Arc::new(resp::throttle_rule_of(any_quota))),
             check_duration: Histogram::new(DURATION),
             requests: Requests::new(),
+            commands: Commands::default(),
         }
     }
 
@@ -55,6 +67,17 @@ impl Metrics {
                 None => self.record_new(limiter, row),
             }
         }
+    }
+
+    /// Counts a decision of `CL.THROTTLE` that took so long.
+    pub(crate) fn record_throttle(&self, row: &Row, took: Duration) {
+        self.check_duration.observe(u64::try_from(took.as_nanos()).unwrap_or(u64::MAX));
+        self.throttle.count(row);
+    }
+
+    /// Counts an answer of the RESP front. A command beyond [`resp::COMMANDS`] counts as unknown.
+    pub(crate) fn count_command(&self, command: usize, outcome: CommandOutcome) {
+        self.commands.count(command, outcome);
     }
 
     /// Counts an answer of the HTTP front. A route that is not in [`ROUTES`] counts as unknown.
@@ -88,7 +111,10 @@ impl Metrics {
         let rules = self.rules.load();
         let mut page = Page::default();
         page.family("tollgate_decisions_total", "counter", "What each rule said to the requests that it applied to.");
-        for series in &rules.in_order {
+        // Only where it is used: most have rules instead.
+        let throttle = Some(&self.throttle).filter(|series| series.is_used());
+        let all_series = || rules.in_order.iter().map(|series| &**series).chain(throttle);
+        for series in all_series() {
             series.write_decisions(&mut page);
         }
         page.family(
@@ -96,7 +122,7 @@ impl Metrics {
             "histogram",
             "The share of its limit that a rule had left after a decision.",
         );
-        for series in &rules.in_order {
+        for series in all_series() {
             page.histogram("tollgate_remaining_ratio", &format!("rule=\"{}\"", series.rule.name), &series.remaining);
         }
         page.family(
@@ -124,6 +150,8 @@ impl Metrics {
         page.sample("tollgate_rules_loaded", "", rules.in_order.len());
         page.family("tollgate_http_requests_total", "counter", "Answers of the HTTP front.");
         self.requests.write(&mut page);
+        page.family("tollgate_resp_requests_total", "counter", "Answers of the RESP front.");
+        self.commands.write(&mut page);
         page.0
     }
 }
@@ -196,6 +224,10 @@ impl RuleSeries {
         self.decisions[outcome][row.source as usize].fetch_add(1, Relaxed);
         let millionths = u64::from(decision.remaining) * 1_000_000 / u64::from(decision.limit.max(1));
         self.remaining.observe(millionths);
+    }
+
+    fn is_used(&self) -> bool {
+        self.decisions.iter().flatten().any(|count| count.load(Relaxed) > 0)
     }
 
     /// What cannot happen to a rule is left out; what can starts at 0, so that its first rise is seen as one.

@@ -23,6 +23,12 @@ pub(crate) fn problems(config: &Config) -> Vec<(String, String)> {
     if let Err(problem) = check_address(&config.listen.http) {
         note("listen.http".into(), problem);
     }
+    if let Some(Err(problem)) = config.listen.resp.as_deref().map(check_address) {
+        note("listen.resp".into(), problem);
+    }
+    if config.listen.resp_password.as_deref() == Some("") {
+        note("listen.resp_password".into(), anyhow::anyhow!("is empty; choose a long random one, or remove it"));
+    }
     if let Err(problem) = check_store(&config.store.url) {
         note("store.url".into(), problem);
     }
@@ -78,11 +84,11 @@ pub(crate) fn problems(config: &Config) -> Vec<(String, String)> {
 /// What is allowed and probably not meant, by field.
 pub(crate) fn warnings(config: &Config) -> Vec<(String, String)> {
     let mut warnings = Vec::new();
-    for (field, set) in [("grpc", config.listen.grpc.is_some()), ("resp", config.listen.resp.is_some())] {
-        if set {
-            warnings
-                .push((format!("listen.{field}"), "this version does not serve it; only listen.http is".to_string()));
-        }
+    if config.listen.grpc.is_some() {
+        warnings.push(("listen.grpc".into(), "this version does not serve it".to_string()));
+    }
+    if config.listen.resp_password.is_some() && config.listen.resp.is_none() {
+        warnings.push(("listen.resp_password".into(), "guards nothing; set listen.resp, or remove it".to_string()));
     }
     for (index, proxy) in config.trusted_proxies.iter().enumerate() {
         if parse_proxy(proxy).is_ok_and(|network| network.prefix_len() == 0) {

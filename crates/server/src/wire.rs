@@ -188,7 +188,7 @@ pub(crate) struct HoldToken {
 impl HoldToken {
     const PATTERN: &'static str = r"^[0-9]{1,5}\.[0-9]{1,16}\.[0-9]{1,10}$";
 
-    fn of(row: &Row) -> Option<HoldToken> {
+    pub(crate) fn of(row: &Row) -> Option<HoldToken> {
         row.decision.hold.map(|hold| HoldToken { variant: row.charge.key.variant, hold })
     }
 

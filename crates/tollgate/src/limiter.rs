@@ -134,6 +134,16 @@ impl Limiter {
         Ok(Verdict::new(rows))
     }
 
+    /// Decides charges that the caller made itself, by rules that need not be in force. A store that cannot answer is an
+    /// error here: what to do then is for the caller to say.
+    pub async fn charge(&self, charges: &[Charge]) -> Result<Vec<(Decision, Source)>, StoreError> {
+        let decided = self.store.charge(charges).await;
+        if decided.is_err() {
+            self.store_errors.fetch_add(1, Relaxed);
+        }
+        decided
+    }
+
     /// What a store says, in the order of the charges; rules for which it has no room answer by their policy. Gives the
     /// charges back if the store is away.
     async fn rows(&self, store: &Store, source: Source, mut charges: Vec<Charge>) -> Result<Vec<Row>, Vec<Charge>> {

@@ -13,6 +13,7 @@ use tracing_subscriber::EnvFilter;
 use super::{ConfigArgs, Ending, signals};
 use crate::config::Config;
 use crate::front::http::{self, Admin, Service};
+use crate::front::resp;
 use crate::metrics::Metrics;
 use crate::settings;
 
@@ -31,6 +32,12 @@ pub(super) struct Args {
     /// The address of the HTTP API; port 0 picks a free one
     #[arg(long, value_name = "ADDRESS", env = "TOLLGATE_HTTP")]
     http: Option<String>,
+    /// The address of the Redis protocol; port 0 picks a free one
+    #[arg(long, value_name = "ADDRESS", env = "TOLLGATE_RESP")]
+    resp: Option<String>,
+    /// The password that clients of the Redis protocol say with AUTH
+    #[arg(long, value_name = "PASSWORD", env = "TOLLGATE_RESP_PASSWORD", hide_env_values = true)]
+    resp_password: Option<String>,
     /// Where state lives: `memory:`, `redis://HOST:PORT`, `redis+cluster://A,B,C` or `redis+sentinel://A,B,C/NAME`
     #[arg(long, value_name = "URL", env = "TOLLGATE_STORE")]
     store: Option<String>,
@@ -67,13 +74,21 @@ pub(super) fn run(args: Args) -> anyhow::Result<Ending> {
     tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).with_ansi(colours).init();
     super::warn(&loaded);
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
-    runtime.block_on(serve(loaded.config, loaded.policy, args.config))?;
+    // What nobody asked for may be left out when another service has its port.
+    let resp = if args.config.config.is_some() || args.resp.is_some() { Need::Asked } else { Need::Default };
+    runtime.block_on(serve(loaded.config, loaded.policy, args.config, Needs { resp }))?;
     Ok(Ending::Fine)
 }
 
 fn override_by_flags(config: &mut Config, args: &Args) {
     if let Some(http) = &args.http {
         config.listen.http.clone_from(http);
+    }
+    if args.resp.is_some() {
+        config.listen.resp.clone_from(&args.resp);
+    }
+    if args.resp_password.is_some() {
+        config.listen.resp_password.clone_from(&args.resp_password);
     }
     if let Some(store) = &args.store {
         config.store.url.clone_from(store);
@@ -85,9 +100,23 @@ fn override_by_flags(config: &mut Config, args: &Args) {
     }
 }
 
+/// Whether somebody named an address, in the file or by a flag.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Need {
+    Asked,
+    /// It is in the embedded default only.
+    Default,
+}
+
+/// The same of each door that can stay closed.
+struct Needs {
+    resp: Need,
+}
+
 /// The doors that are open, and where.
 struct Doors {
     http: Door,
+    resp: Option<Door>,
 }
 
 /// A listener and the address that it got.
@@ -97,8 +126,11 @@ struct Door {
 }
 
 impl Doors {
-    async fn open(config: &Config) -> anyhow::Result<Doors> {
-        Ok(Doors { http: Door::open("listen.http", &config.listen.http).await? })
+    async fn open(config: &Config, needs: Needs) -> anyhow::Result<Doors> {
+        Ok(Doors {
+            http: Door::open("listen.http", &config.listen.http).await?,
+            resp: Door::open_if_named("listen.resp", config.listen.resp.as_deref(), needs.resp).await?,
+        })
     }
 }
 
@@ -108,10 +140,26 @@ impl Door {
         let bound = listener.local_addr()?;
         Ok(Door { listener, bound })
     }
+
+    /// None where no address is named, or where only the default names one that is taken.
+    async fn open_if_named(field: &str, address: Option<&str>, need: Need) -> anyhow::Result<Option<Door>> {
+        let Some(address) = address else { return Ok(None) };
+        match Door::open(field, address).await {
+            Err(error) if need == Need::Default && is_taken(&error) => {
+                tracing::warn!("{error:#}; going on without it");
+                Ok(None)
+            }
+            opened => opened.map(Some),
+        }
+    }
 }
 
-async fn serve(config: Config, policy: Policy, source: ConfigArgs) -> anyhow::Result<()> {
-    let doors = Doors::open(&config).await?;
+fn is_taken(error: &anyhow::Error) -> bool {
+    error.downcast_ref::<std::io::Error>().is_some_and(|error| error.kind() == std::io::ErrorKind::AddrInUse)
+}
+
+async fn serve(config: Config, policy: Policy, source: ConfigArgs, needs: Needs) -> anyhow::Result<()> {
+    let doors = Doors::open(&config, needs).await?;
     let admin = match config.admin.token.clone() {
         Some(token) => Admin::Token(token),
         None if doors.http.bound.ip().is_loopback() => Admin::Open,
@@ -150,6 +198,10 @@ async fn serve(config: Config, policy: Policy, source: ConfigArgs) -> anyhow::Re
     };
     let mut fronts = JoinSet::new();
     fronts.spawn(http::run(doors.http.listener, service.clone(), shutdown()));
+    if let Some(door) = doors.resp {
+        let password = config.listen.resp_password.map(resp::Password::new);
+        fronts.spawn(resp::run(door.listener, service.clone(), password, shutdown()));
+    }
     let mut ended = Ok(());
     while let Some(front) = fronts.join_next().await {
         ended = ended.and(front?);
@@ -183,6 +235,9 @@ fn greet(doors: &Doors, config: &Config, service: &Service) -> anyhow::Result<()
     let policy = service.limiter.policy();
     let mut out = std::io::stdout().lock();
     writeln!(out, "tollgate {} listening on http://{bound}", env!("CARGO_PKG_VERSION"))?;
+    if let Some(Door { bound, .. }) = &doors.resp {
+        writeln!(out, "listening on redis://{bound}")?;
+    }
     match service.limiter.store() {
         Store::Redis(redis) => {
             writeln!(out, "store: {} at {}", redis.server(), settings::without_password(&config.store.url))?;
@@ -206,7 +261,11 @@ fn greet(doors: &Doors, config: &Config, service: &Service) -> anyhow::Result<()
         writeln!(out, "  ... and {} more", policy.rules().len() - MOST_SHOWN)?;
     }
     let try_it = r#"{"attributes": {"user_id": "42", "plan": "free"}}"#;
-    writeln!(out, "try:\n  curl -d '{try_it}' http://{bound}/v1/check\n  curl -i http://{bound}/v1/authorize")?;
+    writeln!(out, "try:")?;
+    if let Some(Door { bound, .. }) = &doors.resp {
+        writeln!(out, "  redis-cli -h {} -p {} CL.THROTTLE user:42 15 30 60", bound.ip(), bound.port())?;
+    }
+    writeln!(out, "  curl -d '{try_it}' http://{bound}/v1/check\n  curl -i http://{bound}/v1/authorize")?;
     out.flush()?;
     Ok(())
 }

@@ -63,7 +63,7 @@ fn of_a_very_long_line_the_part_around_the_place_is_shown() {
 #[test]
 fn every_bad_value_is_told_at_once() {
     let text = "
-listen: { http: nowhere }
+listen: { http: nowhere, resp: '127.0.0.1:99999', resp_password: '' }
 store: { url: 'postgres://x' }
 trusted_proxies: [10.0.0.0/8, everywhere]
 identify: { user_id: headers.x }
@@ -75,6 +75,8 @@ rules:
     let problems = problems(text);
     let fields = [
         "listen.http",
+        "listen.resp",
+        "listen.resp_password",
         "store.url",
         "trusted_proxies[1]",
         "identify.user_id",
@@ -115,10 +117,10 @@ fn numbers_and_booleans_match_as_text() {
 
 #[test]
 fn what_is_probably_not_meant_is_a_warning() {
-    let text = "listen: {resp: '127.0.0.1:6380'}\nrules: [{name: a, key: global, limit: 1/s, burst: 4, algorithm: fixed_window}]";
+    let text = "listen: {grpc: '127.0.0.1:8081'}\nrules: [{name: a, key: global, limit: 1/s, burst: 4, algorithm: fixed_window}]";
     let loaded = Config::parse(Path::new("t.yaml"), text).unwrap();
     let warnings: Vec<&str> = loaded.warnings.iter().map(|warning| warning.field.as_str()).collect();
-    assert_eq!(warnings, ["rules[0].burst", "listen.resp"]);
+    assert_eq!(warnings, ["rules[0].burst", "listen.grpc"]);
 }
 
 /// The country `NO` was read as `false`, so its rule matched nobody and the file was called valid.

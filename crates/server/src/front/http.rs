@@ -151,7 +151,7 @@ async fn run_within(
 
 /// The next connection, once there is room for it. Trouble to accept passes: a process out of file descriptors has
 /// some again when a connection ends, and trying at once would only keep a processor busy.
-async fn accept(
+pub(super) async fn accept(
     listener: &TcpListener,
     slots: &Arc<Semaphore>,
 ) -> (TcpStream, SocketAddr, tokio::sync::OwnedSemaphorePermit) {

@@ -1,0 +1,130 @@
+//! The Redis protocol front: `CL.THROTTLE` as redis-cell answers it, `TOLLGATE.CHECK` over the rules, and as much of the
+//! usual commands as ordinary clients need to connect.
+//!
+//! A connection is one task. It takes what has arrived of a pipeline, has it decided together, and answers in order;
+//! then it reads on. So what a client can make us hold is one batch of commands and their answers.
+
+mod about;
+mod check;
+mod command;
+mod connection;
+mod inline;
+mod reply;
+mod request;
+mod session;
+mod throttle;
+
+pub(crate) use command::NAMES as COMMANDS;
+pub(crate) use session::Password;
+pub(crate) use throttle::rule_of as throttle_rule_of;
+
+use std::pin::pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::time::Duration;
+
+use tokio::net::TcpListener;
+use tokio::sync::{Semaphore, watch};
+use tokio::task::JoinSet;
+use tracing::{debug, error, info, warn};
+
+use super::Service;
+use connection::Connection;
+use throttle::Rules;
+
+/// What a client may take of us; what a command may take is in [`request`].
+#[derive(Clone, Copy, Debug)]
+struct Limits {
+    /// Connections at the same time; further ones wait in the kernel's queue.
+    connections: usize,
+    /// How long a connection may be silent between commands. Pools keep theirs for minutes.
+    idle: Duration,
+    /// How long a command may take to arrive, or an answer to be read.
+    stall: Duration,
+    /// Commands of a pipeline that are decided together.
+    depth: usize,
+    /// How long commands under way may take when the service stops.
+    drain: Duration,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Limits {
+            connections: 10_000,
+            idle: Duration::from_secs(600),
+            stall: Duration::from_secs(10),
+            depth: 256,
+            drain: Duration::from_secs(10),
+        }
+    }
+}
+
+/// What connections share.
+#[derive(Debug)]
+struct Front {
+    service: Arc<Service>,
+    limits: Limits,
+    /// What commands need, if they need one.
+    password: Option<Password>,
+    /// A rule for each quota that a command has named.
+    rules: Rules,
+    /// How many connections there have been.
+    connections: AtomicU64,
+}
+
+/// Serves until `shutdown`, then answers what is under way.
+pub(crate) async fn run(
+    listener: TcpListener,
+    service: Arc<Service>,
+    password: Option<Password>,
+    shutdown: impl Future<Output = ()>,
+) -> anyhow::Result<()> {
+    run_within(Limits::default(), listener, service, password, shutdown).await
+}
+
+async fn run_within(
+    limits: Limits,
+    listener: TcpListener,
+    service: Arc<Service>,
+    password: Option<Password>,
+    shutdown: impl Future<Output = ()>,
+) -> anyhow::Result<()> {
+    let front =
+        Arc::new(Front { service, limits, password, rules: Rules::default(), connections: AtomicU64::default() });
+    let slots = Arc::new(Semaphore::new(limits.connections));
+    let (stop, stopping) = watch::channel(false);
+    let mut connections = JoinSet::new();
+    let mut shutdown = pin!(shutdown);
+    loop {
+        let (stream, peer, slot) = tokio::select! {
+            () = &mut shutdown => break,
+            Some(ended) = connections.join_next() => {
+                if let Err(panic) = ended {
+                    error!("a connection ended badly: {panic}");
+                }
+                continue;
+            }
+            accepted = super::http::accept(&listener, &slots) => accepted,
+        };
+        let number = front.connections.fetch_add(1, Relaxed) + 1;
+        let connection = Connection::new(front.clone(), stream, number, stopping.clone());
+        connections.spawn(async move {
+            if let Err(error) = connection.serve().await {
+                debug!(%peer, "connection closed: {error}");
+            }
+            drop(slot);
+        });
+    }
+    drop(listener);
+    let _ = stop.send(true);
+    let drained = async { while connections.join_next().await.is_some() {} };
+    if tokio::time::timeout(limits.drain, drained).await.is_err() {
+        warn!("commands were still under way after {:?} and are cut off", limits.drain);
+    }
+    connections.shutdown().await;
+    info!("the RESP front has stopped");
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests;

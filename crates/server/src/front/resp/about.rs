@@ -1,0 +1,95 @@
+//! What clients ask about the server before they trust it. As little as they need.
+
+use super::command::NAMES;
+use super::reply::{Protocol, Reply, shown};
+use super::request::Word;
+use super::session::Session;
+
+const VERSION: &str = env!("CARGO_PKG_VERSION");
+/// Some clients compare it before they use what newer servers have. Ours speaks as this one does.
+const REDIS_VERSION: &str = "7.2.0";
+
+/// What `CONFIG GET` knows: what redis-benchmark and some libraries look at.
+const SETTINGS: [(&str, &str); 4] = [("save", ""), ("appendonly", "no"), ("databases", "1"), ("maxmemory", "0")];
+
+pub(super) fn version(protocol: Protocol) -> i64 {
+    match protocol {
+        Protocol::Resp2 => 2,
+        Protocol::Resp3 => 3,
+    }
+}
+
+/// The answer to `HELLO`.
+pub(super) fn hello(session: &Session) -> Reply {
+    Reply::Map(vec![
+        ("server", Reply::text("tollgate")),
+        ("version", Reply::text(VERSION)),
+        ("proto", Reply::Integer(version(session.protocol))),
+        ("id", Reply::Integer(session.id as i64)),
+        ("mode", Reply::text("standalone")),
+        ("role", Reply::text("master")),
+        ("modules", Reply::Array(Vec::new())),
+    ])
+}
+
+/// `INFO`: clients wait until nothing is loading. Sections that are asked for are not told apart.
+pub(super) fn info() -> Reply {
+    Reply::Text(format!(
+        "# Server\r\nredis_version:{REDIS_VERSION}\r\ntollgate_version:{VERSION}\r\nredis_mode:standalone\r\n\
+         # Persistence\r\nloading:0\r\n# Replication\r\nrole:master\r\nconnected_slaves:0\r\n"
+    ))
+}
+
+/// `CONFIG GET name [name ...]`.
+pub(super) fn config(words: &[Word<'_>]) -> Reply {
+    match words {
+        [verb, names @ ..] if verb.eq_ignore_ascii_case(b"GET") && !names.is_empty() => {
+            let is_asked = |setting: &str| {
+                names.iter().any(|name| **name == *b"*" || name.eq_ignore_ascii_case(setting.as_bytes()))
+            };
+            let asked = SETTINGS.iter().filter(|(setting, _)| is_asked(setting));
+            Reply::Map(asked.map(|(setting, value)| (*setting, Reply::text(*value))).collect())
+        }
+        _ => Reply::error("ERR only CONFIG GET is served here; settings are in the configuration file"),
+    }
+}
+
+/// `COMMAND`: what there is.
+pub(super) fn commands(words: &[Word<'_>]) -> Reply {
+    let described = || Reply::Array(NAMES.iter().map(|name| describe(name)).collect());
+    let Some((verb, names)) = words.split_first() else { return described() };
+    match verb.to_ascii_uppercase().as_slice() {
+        b"COUNT" => Reply::Integer(NAMES.len() as i64),
+        b"LIST" => Reply::Array(NAMES.iter().map(|name| Reply::text(*name)).collect()),
+        // For hints while typing; there are none.
+        b"DOCS" => Reply::Map(Vec::new()),
+        b"INFO" if names.is_empty() => described(),
+        b"INFO" => {
+            let find = |word: &Word<'_>| NAMES.iter().find(|name| word.eq_ignore_ascii_case(name.as_bytes()));
+            Reply::Array(names.iter().map(|word| find(word).map_or(Reply::Null, |name| describe(name))).collect())
+        }
+        _ => Reply::error(format!(
+            "ERR COMMAND {} is not served here; there are COUNT, DOCS, INFO and LIST",
+            shown(verb)
+        )),
+    }
+}
+
+/// Name, arity (at least so many when negative), flags, and the places of first key, last key and the step between.
+fn describe(name: &str) -> Reply {
+    let (arity, flag, key) = match name {
+        "cl.throttle" => (-5, "write", 1),
+        "tollgate.check" => (-3, "write", 0),
+        "echo" | "select" => (2, "fast", 0),
+        "auth" | "client" | "config" => (-2, "fast", 0),
+        "quit" | "reset" => (1, "fast", 0),
+        _ => (-1, "fast", 0),
+    };
+    let places = [key; 3].map(Reply::Integer);
+    let flags = Reply::Array(vec![Reply::Simple(flag)]);
+    let mut description = vec![Reply::text(name), Reply::Integer(arity), flags];
+    description.extend(places);
+    // Categories, tips, key specifications and subcommands, as Redis 7 has them.
+    description.extend([const { Reply::Array(Vec::new()) }; 4]);
+    Reply::Array(description)
+}

@@ -1,0 +1,116 @@
+//! What a command asks for. Everything that needs no store is answered here and in order, so that a connection's own
+//! state is always that of the commands before; what needs one becomes a [`Step`] to be carried out with others.
+
+use tollgate::Descriptor;
+
+use super::reply::{Protocol, Reply, shown};
+use super::request::Word;
+use super::session::Session;
+use super::throttle::Throttle;
+use super::{Front, about, check};
+
+/// What is served, as it is called in metrics. The busiest are first: names are compared one by one.
+pub(crate) const NAMES: [&str; 13] = [
+    "cl.throttle",
+    "tollgate.check",
+    "ping",
+    "echo",
+    "hello",
+    "auth",
+    "client",
+    "command",
+    "info",
+    "config",
+    "select",
+    "reset",
+    "quit",
+];
+
+/// A command that was understood.
+#[derive(Debug)]
+pub(super) struct Step {
+    /// Which of [`NAMES`], or none of them.
+    pub(super) name: Option<usize>,
+    pub(super) action: Action,
+    /// How its answer is written: a later `HELLO` does not change it.
+    pub(super) protocol: Protocol,
+    /// What becomes of the connection.
+    pub(super) then: Then,
+}
+
+#[derive(Debug)]
+pub(super) enum Action {
+    /// There is nothing left to do.
+    Answer(Reply),
+    Throttle(Throttle),
+    Check(Descriptor),
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Then {
+    GoOn,
+    Close,
+}
+
+impl Step {
+    /// An answer after which nothing can be understood any more.
+    pub(super) fn last(problem: String, protocol: Protocol) -> Step {
+        Step { name: None, action: Action::Answer(Reply::Error(problem)), protocol, then: Then::Close }
+    }
+}
+
+/// Understands a command; `None` where no answer is due and the connection must end.
+pub(super) fn plan(front: &Front, session: &mut Session, words: &[Word<'_>]) -> Option<Step> {
+    let (command, arguments) = words.split_first()?;
+    let name = NAMES.iter().position(|name| command.eq_ignore_ascii_case(name.as_bytes()));
+    if name.is_none() && is_http(command) {
+        return None;
+    }
+    let action = match name.map(|name| NAMES[name]) {
+        Some(name) => understand(front, session, name, arguments),
+        None if !session.is_known() => no_password(),
+        None => unknown(command),
+    };
+    let then = if name.is_some_and(|name| NAMES[name] == "quit") { Then::Close } else { Then::GoOn };
+    // After the action: the answer to `HELLO 3` is the first of the new version.
+    Some(Step { name, action: action.unwrap_or_else(Action::Answer), protocol: session.protocol, then })
+}
+
+/// A refusal is an answer too.
+fn understand(front: &Front, session: &mut Session, name: &str, words: &[Word<'_>]) -> Result<Action, Reply> {
+    if !session.is_known() && !matches!(name, "auth" | "hello" | "quit" | "reset") {
+        return no_password();
+    }
+    let reply = match (name, words) {
+        ("cl.throttle", _) => return Ok(Action::Throttle(front.rules.understand(words)?)),
+        ("tollgate.check", _) => return Ok(Action::Check(check::understand(words)?)),
+        ("ping", []) => Reply::Simple("PONG"),
+        ("ping" | "echo", [text]) => Reply::Bytes(text.to_vec()),
+        ("hello", _) => session.hello(words),
+        ("auth", _) => session.auth(words),
+        ("client", _) => session.client(words),
+        ("command", _) => about::commands(words),
+        ("info", _) => about::info(),
+        ("config", _) => about::config(words),
+        ("select", [database]) if **database == *b"0" => Reply::OK,
+        ("select", [_]) => Reply::error("ERR DB index is out of range"),
+        ("reset", []) => session.reset(),
+        ("quit", _) => Reply::OK,
+        _ => Reply::wrong_number_of_arguments(name),
+    };
+    Ok(Action::Answer(reply))
+}
+
+fn no_password() -> Result<Action, Reply> {
+    Err(Reply::error("NOAUTH Authentication required."))
+}
+
+fn unknown(command: &[u8]) -> Result<Action, Reply> {
+    let there_are = NAMES.map(str::to_ascii_uppercase).join(", ");
+    Err(Reply::error(format!("ERR unknown command '{}'; there are {there_are}", shown(command))))
+}
+
+/// A browser that was made to send an HTTP request here. Its body could hold commands, so nothing of it is read.
+fn is_http(command: &[u8]) -> bool {
+    command.eq_ignore_ascii_case(b"POST") || command.eq_ignore_ascii_case(b"HOST:")
+}

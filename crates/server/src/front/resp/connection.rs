@@ -1,0 +1,178 @@
+//! One connection: read, understand, have it decided, answer, read on.
+
+use std::io;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::future::join_all;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::TcpStream;
+use tokio::sync::watch;
+use tokio::time::{Instant, timeout, timeout_at};
+
+use super::command::{Action, NAMES, Step, Then, plan};
+use super::reply::{Protocol, Reply};
+use super::request::{MAX_COMMAND, Parsed, parse};
+use super::session::Session;
+use super::{Front, check, throttle};
+use crate::metrics::CommandOutcome;
+
+pub(super) struct Connection {
+    front: Arc<Front>,
+    stream: TcpStream,
+    session: Session,
+    stopping: watch::Receiver<bool>,
+    /// What has arrived and is not understood yet: less than a command, once its commands were answered.
+    input: Vec<u8>,
+    output: Vec<u8>,
+    /// Since when the first command of the input is not whole.
+    waiting_since: Option<Instant>,
+}
+
+impl Connection {
+    /// What is read at once: a deep pipeline of short commands.
+    const CHUNK: usize = 16 * 1024;
+    /// What the buffers keep while nothing is said.
+    const KEPT: usize = 2 * Connection::CHUNK;
+    /// How long a client that is cut off gets to read why.
+    const FAREWELL: Duration = Duration::from_millis(200);
+
+    pub(super) fn new(
+        front: Arc<Front>,
+        stream: TcpStream,
+        number: u64,
+        stopping: watch::Receiver<bool>,
+    ) -> Connection {
+        let session = Session::new(number, front.password.clone());
+        let (input, output) = (Vec::new(), Vec::new());
+        Connection { front, stream, session, stopping, input, output, waiting_since: None }
+    }
+
+    /// Until the client leaves, is cut off, or the service stops.
+    pub(super) async fn serve(mut self) -> io::Result<()> {
+        while self.read().await? {
+            if self.answer().await? == Then::Close {
+                return self.farewell().await;
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether more has arrived.
+    async fn read(&mut self) -> io::Result<bool> {
+        let limits = &self.front.limits;
+        let deadline = match self.waiting_since {
+            Some(since) => since + limits.stall,
+            None => Instant::now() + limits.idle,
+        };
+        self.input.reserve(Self::CHUNK);
+        tokio::select! {
+            read = timeout_at(deadline, self.stream.read_buf(&mut self.input)) => Ok(read?? > 0),
+            _ = self.stopping.wait_for(|stop| *stop) => Ok(false),
+        }
+    }
+
+    /// Answers every command that is whole, a batch at a time.
+    async fn answer(&mut self) -> io::Result<Then> {
+        let mut at = 0;
+        loop {
+            let (steps, taken, then) = self.understand(at);
+            at += taken;
+            let has_more = steps.len() == self.front.limits.depth;
+            let front = &*self.front;
+            for (reply, protocol) in join_all(steps.into_iter().map(|step| carry_out(front, step))).await {
+                reply.write(protocol, &mut self.output);
+            }
+            self.flush().await?;
+            if then == Then::Close {
+                return Ok(then);
+            }
+            if !has_more {
+                break;
+            }
+        }
+        self.input.drain(..at);
+        if self.input.capacity() > MAX_COMMAND && self.input.len() < Self::CHUNK {
+            self.input.shrink_to(Self::KEPT);
+        }
+        // The clock runs from a command's first byte: whoever sends a byte now and then is cut off too.
+        let is_new = at > 0 || self.waiting_since.is_none();
+        self.waiting_since = match self.input.is_empty() {
+            true => None,
+            false if is_new => Some(Instant::now()),
+            false => self.waiting_since,
+        };
+        Ok(Then::GoOn)
+    }
+
+    /// The commands from here on, as many as are decided together, and how many bytes they took.
+    fn understand(&mut self, start: usize) -> (Vec<Step>, usize, Then) {
+        let (mut steps, mut at) = (Vec::new(), start);
+        while steps.len() < self.front.limits.depth {
+            match parse(&self.input[at..]) {
+                Ok(Parsed::Incomplete) => break,
+                Ok(Parsed::Command(words, taken)) => {
+                    at += taken;
+                    if words.is_empty() {
+                        continue;
+                    }
+                    let Some(step) = plan(&self.front, &mut self.session, &words) else {
+                        return (steps, at - start, Then::Close);
+                    };
+                    let then = step.then;
+                    steps.push(step);
+                    if then == Then::Close {
+                        return (steps, at - start, then);
+                    }
+                }
+                Err(error) => {
+                    steps.push(Step::last(format!("ERR Protocol error: {error}"), self.session.protocol));
+                    return (steps, at - start, Then::Close);
+                }
+            }
+        }
+        (steps, at - start, Then::GoOn)
+    }
+
+    async fn flush(&mut self) -> io::Result<()> {
+        if self.output.is_empty() {
+            return Ok(());
+        }
+        timeout(self.front.limits.stall, self.stream.write_all(&self.output)).await??;
+        self.output.clear();
+        self.output.shrink_to(Self::KEPT);
+        Ok(())
+    }
+
+    /// Closing while more is arriving would take our last answer back (the kernel resets the connection), so what still
+    /// comes is read for a moment.
+    async fn farewell(mut self) -> io::Result<()> {
+        self.stream.shutdown().await?;
+        let unread = async {
+            let mut ignored = [0; 4096];
+            while self.stream.read(&mut ignored).await.is_ok_and(|read| read > 0) {}
+        };
+        let _ = timeout(Self::FAREWELL, unread).await;
+        Ok(())
+    }
+}
+
+/// Does what a command asks for, and counts it.
+async fn carry_out(front: &Front, step: Step) -> (Reply, Protocol) {
+    let Step { name, action, protocol, .. } = step;
+    let by_allowed = |is_allowed| if is_allowed { CommandOutcome::Allowed } else { CommandOutcome::Denied };
+    let (reply, outcome) = match action {
+        Action::Answer(reply @ Reply::Error(_)) => (reply, CommandOutcome::Error),
+        Action::Answer(reply) => (reply, CommandOutcome::Ok),
+        Action::Throttle(throttle) => match throttle.carry_out(&front.service).await {
+            Ok(decision) => (throttle::answer(&decision), by_allowed(decision.is_allowed())),
+            Err(error) => (throttle::failure(&error), CommandOutcome::Error),
+        },
+        Action::Check(request) => match front.service.check(&request).await {
+            Ok(verdict) => (check::answer(&verdict, protocol), by_allowed(verdict.is_allowed())),
+            Err(error) => (check::bad_cost(&error), CommandOutcome::Error),
+        },
+    };
+    front.service.metrics.count_command(name.unwrap_or(NAMES.len()), outcome);
+    (reply, protocol)
+}

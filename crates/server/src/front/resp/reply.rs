@@ -1,0 +1,136 @@
+//! Answers, in the two versions of the protocol.
+
+use std::io::Write as _;
+
+/// Which version a connection speaks: the second until it says `HELLO 3`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) enum Protocol {
+    #[default]
+    Resp2,
+    Resp3,
+}
+
+/// One answer.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Reply {
+    /// A short word of ours.
+    Simple(&'static str),
+    /// A code in capitals and what is wrong.
+    Error(String),
+    Integer(i64),
+    Bytes(Vec<u8>),
+    /// For people: `INFO`.
+    Text(String),
+    Null,
+    /// 1 or 0 in RESP2.
+    Boolean(bool),
+    Array(Vec<Reply>),
+    /// Names and values one after the other in RESP2.
+    Map(Vec<(&'static str, Reply)>),
+}
+
+impl Reply {
+    pub(super) const OK: Reply = Reply::Simple("OK");
+
+    /// A text as bytes.
+    pub(super) fn text(text: impl Into<String>) -> Reply {
+        Reply::Bytes(text.into().into_bytes())
+    }
+
+    pub(super) fn error(problem: impl Into<String>) -> Reply {
+        Reply::Error(problem.into())
+    }
+
+    /// As Redis says it.
+    pub(super) fn wrong_number_of_arguments(command: &str) -> Reply {
+        Reply::Error(format!("ERR wrong number of arguments for '{command}' command"))
+    }
+
+    pub(super) fn write(&self, protocol: Protocol, out: &mut Vec<u8>) {
+        let is_new = protocol == Protocol::Resp3;
+        match self {
+            Reply::Simple(text) => line(out, format_args!("+{text}")),
+            Reply::Error(text) => {
+                out.push(b'-');
+                // What a client sent may be repeated here, and a line must stay one.
+                out.extend(text.bytes().map(|byte| if byte.is_ascii_control() { b' ' } else { byte }));
+                out.extend(b"\r\n");
+            }
+            Reply::Integer(number) => line(out, format_args!(":{number}")),
+            Reply::Bytes(bytes) => bulk(out, bytes),
+            Reply::Text(text) if is_new => {
+                line(out, format_args!("={}", text.len() + 4));
+                line(out, format_args!("txt:{text}"));
+            }
+            Reply::Text(text) => bulk(out, text.as_bytes()),
+            Reply::Null if is_new => line(out, format_args!("_")),
+            Reply::Null => line(out, format_args!("$-1")),
+            Reply::Boolean(yes) if is_new => line(out, format_args!("#{}", if *yes { 't' } else { 'f' })),
+            Reply::Boolean(yes) => line(out, format_args!(":{}", u8::from(*yes))),
+            Reply::Array(elements) => {
+                line(out, format_args!("*{}", elements.len()));
+                elements.iter().for_each(|element| element.write(protocol, out));
+            }
+            Reply::Map(entries) => {
+                let (kind, size) = if is_new { ('%', entries.len()) } else { ('*', entries.len() * 2) };
+                line(out, format_args!("{kind}{size}"));
+                for (name, value) in entries {
+                    bulk(out, name.as_bytes());
+                    value.write(protocol, out);
+                }
+            }
+        }
+    }
+}
+
+/// Texts from clients as they may stand in an error: not endless.
+pub(super) fn shown(word: &[u8]) -> String {
+    const MOST: usize = 128;
+    let text = String::from_utf8_lossy(word);
+    match text.char_indices().nth(MOST) {
+        Some((end, _)) => format!("{}...", &text[..end]),
+        None => text.into_owned(),
+    }
+}
+
+fn bulk(out: &mut Vec<u8>, bytes: &[u8]) {
+    line(out, format_args!("${}", bytes.len()));
+    out.extend_from_slice(bytes);
+    out.extend_from_slice(b"\r\n");
+}
+
+fn line(out: &mut Vec<u8>, text: std::fmt::Arguments<'_>) {
+    // Writing to a vector cannot fail.
+    let _ = out.write_fmt(text);
+    out.extend_from_slice(b"\r\n");
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_versions_differ_where_the_second_has_no_type() {
+        let reply = Reply::Map(vec![
+            ("yes", Reply::Boolean(true)),
+            ("none", Reply::Null),
+            ("text", Reply::Text("a".into())),
+            ("list", Reply::Array(vec![Reply::Integer(-1), Reply::OK])),
+        ]);
+        let written = |protocol| {
+            let mut out = Vec::new();
+            reply.write(protocol, &mut out);
+            String::from_utf8(out).expect("text").replace("\r\n", " ")
+        };
+        assert_eq!(written(Protocol::Resp2), "*8 $3 yes :1 $4 none $-1 $4 text $1 a $4 list *2 :-1 +OK ");
+        assert_eq!(written(Protocol::Resp3), "%4 $3 yes #t $4 none _ $4 text =5 txt:a $4 list *2 :-1 +OK ");
+    }
+
+    #[test]
+    fn an_error_is_one_line_whatever_a_client_sent() {
+        let mut out = Vec::new();
+        Reply::error(format!("ERR no {}", shown(b"a\r\n+OK\r\n"))).write(Protocol::Resp2, &mut out);
+        assert_eq!(out, b"-ERR no a  +OK  \r\n");
+        assert_eq!(shown(&[b'x'; 500]).len(), 131);
+    }
+}

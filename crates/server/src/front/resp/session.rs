@@ -1,0 +1,169 @@
+//! Who is at the other end: whether it may ask, and which protocol it speaks.
+
+use std::fmt;
+
+use subtle::ConstantTimeEq as _;
+
+use super::about;
+use super::reply::{Protocol, Reply, shown};
+use super::request::Word;
+
+/// What clients have to know.
+#[derive(Clone, PartialEq, Eq)]
+pub(crate) struct Password(String);
+
+impl Password {
+    pub(crate) fn new(password: impl Into<String>) -> Password {
+        Password(password.into())
+    }
+
+    /// In constant time: how long a refusal takes must not tell how much of a guess was right.
+    fn is(&self, guess: &[u8]) -> bool {
+        self.0.as_bytes().ct_eq(guess).into()
+    }
+}
+
+/// It stays out of logs.
+impl fmt::Debug for Password {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Password(..)")
+    }
+}
+
+/// The state of one connection.
+#[derive(Debug)]
+pub(super) struct Session {
+    /// A number of its own.
+    pub(super) id: u64,
+    pub(super) protocol: Protocol,
+    needed: Option<Password>,
+    is_known: bool,
+    name: Vec<u8>,
+}
+
+impl Session {
+    pub(super) fn new(id: u64, needed: Option<Password>) -> Session {
+        let is_known = needed.is_none();
+        Session { id, protocol: Protocol::default(), needed, is_known, name: Vec::new() }
+    }
+
+    /// Whether it has said the password, or needs none.
+    pub(super) fn is_known(&self) -> bool {
+        self.is_known
+    }
+
+    /// `AUTH [username] password`.
+    pub(super) fn auth(&mut self, words: &[Word<'_>]) -> Reply {
+        let checked = match words {
+            [password] => self.log_in(b"default", password),
+            [user, password] => self.log_in(user, password),
+            _ => return Reply::wrong_number_of_arguments("auth"),
+        };
+        checked.err().unwrap_or(Reply::OK)
+    }
+
+    fn log_in(&mut self, user: &[u8], password: &[u8]) -> Result<(), Reply> {
+        let Some(needed) = &self.needed else {
+            return Err(Reply::error(
+                "ERR AUTH <password> called without any password configured for the default user. \
+                 Are you sure your configuration is correct?",
+            ));
+        };
+        if user == b"default" && needed.is(password) {
+            self.is_known = true;
+            return Ok(());
+        }
+        Err(Reply::error("WRONGPASS invalid username-password pair or user is disabled."))
+    }
+
+    /// `HELLO [version [AUTH username password] [SETNAME name]]`. Changes everything that it names, or nothing.
+    pub(super) fn hello(&mut self, words: &[Word<'_>]) -> Reply {
+        self.try_hello(words).unwrap_or_else(|refusal| refusal)
+    }
+
+    fn try_hello(&mut self, words: &[Word<'_>]) -> Result<Reply, Reply> {
+        let (protocol, mut options) = match words {
+            [] => (self.protocol, words),
+            [version, options @ ..] => (version_of(version)?, options),
+        };
+        let (mut login, mut name) = (None, None);
+        while let [option, rest @ ..] = options {
+            options = match rest {
+                [user, password, rest @ ..] if option.eq_ignore_ascii_case(b"AUTH") => {
+                    login = Some((user, password));
+                    rest
+                }
+                [given, rest @ ..] if option.eq_ignore_ascii_case(b"SETNAME") => {
+                    name = Some(name_of(given)?);
+                    rest
+                }
+                _ => return Err(Reply::error(format!("ERR Syntax error in HELLO option '{}'", shown(option)))),
+            };
+        }
+        if let Some((user, password)) = login {
+            self.log_in(user, password)?;
+        }
+        if !self.is_known {
+            return Err(Reply::error(
+                "NOAUTH HELLO must be called with the client already authenticated, otherwise the HELLO <proto> AUTH \
+                 <user> <pass> option can be used to authenticate the client and select the RESP protocol version at \
+                 the same time",
+            ));
+        }
+        self.protocol = protocol;
+        self.name = name.unwrap_or_else(|| std::mem::take(&mut self.name));
+        Ok(about::hello(self))
+    }
+
+    /// `RESET`: as if just connected.
+    pub(super) fn reset(&mut self) -> Reply {
+        *self = Session::new(self.id, self.needed.take());
+        Reply::Simple("RESET")
+    }
+
+    /// `CLIENT`: what clients say of themselves when they connect.
+    pub(super) fn client(&mut self, words: &[Word<'_>]) -> Reply {
+        let Some((verb, arguments)) = words.split_first() else {
+            return Reply::wrong_number_of_arguments("client");
+        };
+        let verb = verb.to_ascii_uppercase();
+        match (verb.as_slice(), arguments) {
+            (b"ID", []) => Reply::Integer(self.id as i64),
+            (b"GETNAME", []) if self.name.is_empty() => Reply::Null,
+            (b"GETNAME", []) => Reply::Bytes(self.name.clone()),
+            (b"SETNAME", [name]) => match name_of(name) {
+                Ok(name) => {
+                    self.name = name;
+                    Reply::OK
+                }
+                Err(refusal) => refusal,
+            },
+            (b"SETINFO", [_, _]) | (b"NO-EVICT" | b"NO-TOUCH", [_]) => Reply::OK,
+            (b"INFO", []) => {
+                let name = String::from_utf8_lossy(&self.name);
+                Reply::Text(format!("id={} name={name} db=0 resp={}\n", self.id, about::version(self.protocol)))
+            }
+            (verb, _) => Reply::error(format!(
+                "ERR CLIENT {} is not served here; there are ID, INFO, GETNAME, SETNAME, SETINFO, NO-EVICT and NO-TOUCH",
+                shown(verb)
+            )),
+        }
+    }
+}
+
+fn version_of(word: &[u8]) -> Result<Protocol, Reply> {
+    match word {
+        b"2" => Ok(Protocol::Resp2),
+        b"3" => Ok(Protocol::Resp3),
+        _ if word.iter().all(u8::is_ascii_digit) => Err(Reply::error("NOPROTO unsupported protocol version")),
+        _ => Err(Reply::error("ERR Protocol version is not an integer or out of range")),
+    }
+}
+
+fn name_of(word: &[u8]) -> Result<Vec<u8>, Reply> {
+    const LONGEST: usize = 256;
+    if word.len() <= LONGEST && word.iter().all(u8::is_ascii_graphic) {
+        return Ok(word.to_vec());
+    }
+    Err(Reply::error("ERR Client names cannot contain spaces, newlines or special characters."))
+}

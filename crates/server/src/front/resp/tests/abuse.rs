@@ -1,0 +1,98 @@
+//! Clients that mean no good, or are broken. Another connection never notices.
+
+use super::*;
+
+fn short() -> Limits {
+    Limits { idle: Duration::from_millis(400), stall: Duration::from_millis(100), ..Limits::default() }
+}
+
+#[tokio::test]
+async fn nonsense_is_answered_once_and_ends_only_its_connection() {
+    let gate = gate().await;
+    let mut bystander = gate.connect().await;
+    bystander.line("PING", "+PONG ").await;
+    for (bytes, problem) in [
+        (b"*1\r\n$-5\r\n".as_slice(), "invalid bulk length"),
+        (b"*1000000\r\n", "invalid multibulk length"),
+        (b"*1\r\n$999999999\r\n", "too big command, the largest is 65536 bytes"),
+        (b"*1\r\n+PING\r\n", "expected '$', got '+'"),
+        (b"ECHO 'a\r\n", "unbalanced quotes in request"),
+    ] {
+        let answers = gate.ask([b"PING\r\n", bytes, b"PING\r\n"].concat()).await;
+        assert_eq!(answers, format!("+PONG -ERR Protocol error: {problem} "));
+    }
+    bystander.line("PING", "+PONG ").await;
+}
+
+#[tokio::test]
+async fn an_endless_line_is_not_kept() {
+    let gate = gate().await;
+    let mut client = gate.connect().await;
+    // It may be cut off while it still sends.
+    let _ = client.0.write_all(&[b'x'; 200_000]).await;
+    assert_eq!(client.rest().await, "-ERR Protocol error: too big inline request ");
+}
+
+#[tokio::test]
+async fn half_a_command_is_waited_for_and_not_for_ever() {
+    let gate = open(&[], 10, short(), None).await;
+    let mut client = gate.connect().await;
+    client.send("*1\r\n$4\r\nPI").await;
+    tokio::time::sleep(Duration::from_millis(20)).await;
+    client.line("NG", "+PONG ").await;
+    client.send("*1\r\n$4\r\nPI").await;
+    assert_eq!(client.rest().await, "", "cut off");
+    // A byte now and then does not help.
+    let mut client = gate.connect().await;
+    let started = std::time::Instant::now();
+    while started.elapsed() < Duration::from_secs(10) && client.0.write_all(b"x").await.is_ok() {
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    assert!(started.elapsed() < Duration::from_secs(5), "cut off though it moves");
+}
+
+#[tokio::test]
+async fn silence_ends_a_connection() {
+    let gate = open(&[], 10, short(), None).await;
+    let mut client = gate.connect().await;
+    client.line("PING", "+PONG ").await;
+    tokio::time::sleep(Duration::from_millis(150)).await;
+    client.line("PING", "+PONG ").await;
+    assert_eq!(client.rest().await, "");
+}
+
+#[tokio::test]
+async fn who_does_not_read_is_cut_off() {
+    let gate = open(&[], 10, short(), None).await;
+    let mut client = gate.connect().await;
+    let started = std::time::Instant::now();
+    let echo = command(&[b"ECHO", &[b'x'; 60_000]]);
+    while started.elapsed() < Duration::from_secs(10) && client.0.write_all(&echo).await.is_ok() {}
+    assert!(started.elapsed() < Duration::from_secs(5), "it would have gone on");
+    gate.connect().await.line("PING", "+PONG ").await;
+}
+
+#[tokio::test]
+async fn further_connections_wait_for_their_turn() {
+    let gate = open(&[], 10, Limits { connections: 1, ..Limits::default() }, None).await;
+    let mut first = gate.connect().await;
+    first.line("PING", "+PONG ").await;
+    let mut second = gate.connect().await;
+    second.send("PING\r\n").await;
+    let mut byte = [0];
+    let early = tokio::time::timeout(Duration::from_millis(100), second.0.read(&mut byte)).await;
+    assert!(early.is_err(), "served beside the first");
+    drop(first);
+    second.line("PING", "+PONG +PONG ").await;
+}
+
+/// A web page can make a browser post to any port of this machine.
+#[tokio::test]
+async fn a_browser_is_not_listened_to() {
+    let gate = gate().await;
+    for request in ["POST / HTTP/1.1\r\nHost: localhost\r\n\r\nCL.THROTTLE k 0 1 60\r\n", "Host: localhost\r\nPING\r\n"]
+    {
+        assert_eq!(gate.ask(request).await, "");
+    }
+    assert_eq!(gate.ask("CL.THROTTLE k 0 1 60\r\n").await, "*5 :0 :1 :0 :-1 :60 ");
+}

@@ -1,0 +1,162 @@
+//! `CL.THROTTLE` against answers worked out by hand from redis-cell's definition: a bucket of `max_burst + 1`, a token
+//! every `period / count` seconds, waits in whole seconds rounded up.
+
+use super::*;
+
+/// At so many milliseconds: a command, and its five numbers.
+type Case = (u64, &'static str, [i64; 5]);
+
+async fn plays(cases: &[Case]) {
+    let gate = gate().await;
+    let mut client = gate.connect().await;
+    let mut now = 0;
+    for (at_ms, words, [limited, limit, remaining, retry_after, reset_after]) in cases {
+        gate.clock.advance(Span::from_micros((at_ms - now) * 1_000));
+        now = *at_ms;
+        let answer = format!("*5 :{limited} :{limit} :{remaining} :{retry_after} :{reset_after} ");
+        client.line(&format!("CL.THROTTLE {words}"), &answer).await;
+    }
+}
+
+#[tokio::test]
+async fn as_in_the_readme_of_redis_cell() {
+    // 30 a minute is one every 2 s, and 16 at once.
+    plays(&[
+        (0, "user123 15 30 60 1", [0, 16, 15, -1, 2]),
+        (0, "user123 15 30 60", [0, 16, 14, -1, 4]),
+        (0, "user123 15 30 60 14", [0, 16, 0, -1, 32]),
+        (0, "user123 15 30 60 1", [1, 16, 0, 2, 32]),
+        (0, "user123 15 30 60 16", [1, 16, 0, 32, 32]),
+        (1, "user123 15 30 60 1", [1, 16, 0, 2, 32]),
+        (1_000, "user123 15 30 60 1", [1, 16, 0, 1, 31]),
+        (1_001, "user123 15 30 60 1", [1, 16, 0, 1, 31]),
+        (1_999, "user123 15 30 60 1", [1, 16, 0, 1, 31]),
+        (2_000, "user123 15 30 60 1", [0, 16, 0, -1, 32]),
+        (34_000, "user123 15 30 60 0", [0, 16, 16, -1, 0]),
+    ])
+    .await;
+}
+
+/// The cases that redis-cell tests itself: five at once, one a second.
+#[tokio::test]
+async fn one_a_second() {
+    plays(&[
+        (0, "foo 4 1 1 6", [1, 5, 5, -1, 0]),
+        (0, "foo 4 1 1 1", [0, 5, 4, -1, 1]),
+        (0, "foo 4 1 1 1", [0, 5, 3, -1, 2]),
+        (0, "foo 4 1 1 1", [0, 5, 2, -1, 3]),
+        (0, "foo 4 1 1 1", [0, 5, 1, -1, 4]),
+        (0, "foo 4 1 1 1", [0, 5, 0, -1, 5]),
+        (0, "foo 4 1 1 1", [1, 5, 0, 1, 5]),
+        (3_000, "foo 4 1 1 1", [0, 5, 2, -1, 3]),
+        (3_100, "foo 4 1 1 1", [0, 5, 1, -1, 4]),
+        (4_000, "foo 4 1 1 1", [0, 5, 1, -1, 4]),
+        (8_000, "foo 4 1 1 1", [0, 5, 4, -1, 1]),
+        (9_500, "foo 4 1 1 1", [0, 5, 4, -1, 1]),
+        (9_500, "foo 4 1 1 0", [0, 5, 4, -1, 1]),
+        (9_500, "foo 4 1 1 2", [0, 5, 2, -1, 3]),
+        (9_500, "foo 4 1 1 5", [1, 5, 2, 3, 3]),
+    ])
+    .await;
+}
+
+/// Three in ten seconds: a token lasts 3.333... s.
+#[tokio::test]
+async fn a_rate_that_does_not_divide_a_second() {
+    plays(&[
+        (0, "k 0 3 10", [0, 1, 0, -1, 4]),
+        (3_333, "k 0 3 10", [1, 1, 0, 1, 1]),
+        (3_334, "k 0 3 10", [0, 1, 0, -1, 4]),
+        (3_334, "other 2 3 10 3", [0, 3, 0, -1, 10]),
+        (3_334, "other 2 3 10", [1, 3, 0, 4, 10]),
+        // Full again at 13.334 s, so 4.234 s are owed, and 7.567 s with one more.
+        (9_100, "other 2 3 10", [0, 3, 0, -1, 8]),
+        // 7.567 + 3.333 - 10 = 0.9 s too many.
+        (9_100, "other 2 3 10", [1, 3, 0, 1, 8]),
+        (9_100, "other 2 3 10 2", [1, 3, 0, 5, 8]),
+    ])
+    .await;
+}
+
+/// What is left is told in whole seconds rounded up, however little it is.
+#[tokio::test]
+async fn less_than_a_second_is_one() {
+    plays(&[
+        (0, "fast 0 1000 1", [0, 1, 0, -1, 1]),
+        (0, "fast 0 1000 1", [1, 1, 0, 1, 1]),
+        (1, "fast 0 1000 1", [0, 1, 0, -1, 1]),
+        (2, "fast 0 1000 1 0", [0, 1, 1, -1, 0]),
+    ])
+    .await;
+}
+
+#[tokio::test]
+async fn a_key_with_other_numbers_is_the_same_bucket() {
+    plays(&[
+        (0, "k 9 1 1 5", [0, 10, 5, -1, 5]),
+        // The bucket is full again at 5 s, whatever its size: of 20 tokens 15 are there,
+        (0, "k 19 1 1 0", [0, 20, 15, -1, 5]),
+        // of 5 none, and at twice the rate 5 s are 10 tokens.
+        (0, "k 4 1 1", [1, 5, 0, 1, 5]),
+        (0, "k 11 2 1 0", [0, 12, 2, -1, 5]),
+        (1_000, "k 4 1 1", [0, 5, 0, -1, 5]),
+    ])
+    .await;
+}
+
+#[tokio::test]
+async fn what_cannot_be_a_quota_is_refused_in_the_words_of_redis_cell() {
+    let gate = gate().await;
+    let usage =
+        "-Cell error: Store error: Usage: cl.throttle <key> <max_burst> <count per period> <period> [<quantity>] ";
+    for (words, answer) in [
+        ("", usage),
+        ("k 1 1", usage),
+        ("k 1 1 1 1 1", usage),
+        ("k x 1 1", "-Cell error: Store error: Couldn't parse as integer: x "),
+        ("k 1 1.5 1", "-Cell error: Store error: Couldn't parse as integer: 1.5 "),
+        ("k 1 1 1 9223372036854775808", "-Cell error: Store error: Couldn't parse as integer: 9223372036854775808 "),
+        ("k 1 0 1", "-Cell error: Store error: Zero rates are not supported "),
+        ("k 1 1 0", "-Cell error: Store error: Zero rates are not supported "),
+        ("k -1 1 1", "-ERR max_burst -1 is not between 0 and 4294967293 "),
+        ("k 1 -1 1", "-ERR count -1 is not between 0 and 4294967294 "),
+        ("k 1 1 -1", "-ERR period -1 is not between 0 and 2251799813 "),
+        ("k 1 1 9223372036854775807", "-ERR period 9223372036854775807 is not between 0 and 2251799813 "),
+        ("k 9223372036854775807 1 1", "-ERR max_burst 9223372036854775807 is not between 0 and 4294967293 "),
+        ("k 4294967293 1 60", "-ERR burst 4294967294 at 1/1min is too large to count exactly; lower the burst "),
+        ("k 1 1 1 -1", "-ERR quantity -1 is negative; tokens are not given back "),
+    ] {
+        assert_eq!(gate.ask(format!("CL.THROTTLE {words}\r\n")).await, answer, "{words}");
+    }
+    // However much is asked for, it is only never granted.
+    assert_eq!(gate.ask("CL.THROTTLE k 1 1 1 9223372036854775807\r\n").await, "*5 :1 :2 :2 :-1 :0 ");
+}
+
+/// Keys are bytes: those that are no text are not taken for the text that describes them.
+#[tokio::test]
+async fn no_two_keys_share_a_bucket() {
+    let gate = gate().await;
+    let keys: [&[u8]; 7] = [b"\xff\x00", b"ff00", b"\xff", b"\xef\xbf\xbd", b"", b"\0", b"a b"];
+    for key in keys {
+        let fresh = gate.ask(command(&[b"CL.THROTTLE", key, b"0", b"1", b"60"])).await;
+        assert_eq!(fresh, "*5 :0 :1 :0 :-1 :60 ", "{key:?}");
+    }
+}
+
+/// A rules file may name a rule as it likes.
+#[tokio::test]
+async fn a_rule_of_that_name_is_another() {
+    let rule = json!({ "name": "cl.throttle", "key": "{key}", "limit": "1/min" });
+    let gate = open(&[rule], 1_000, Limits::default(), None).await;
+    gate.ask("TOLLGATE.CHECK key k\r\n").await;
+    assert_eq!(gate.ask("CL.THROTTLE k 0 1 60\r\n").await, "*5 :0 :1 :0 :-1 :60 ");
+}
+
+#[tokio::test]
+async fn a_full_store_is_an_error_and_no_denial() {
+    let gate = open(&[], 1, Limits::default(), None).await;
+    let many: String = (0..1_000).map(|n| format!("CL.THROTTLE k{n} 0 1 60\r\n")).collect();
+    let answers = gate.ask(many).await;
+    assert!(answers.contains("-OOM the memory store is full"), "{answers}");
+    assert!(!answers.contains("*5 :1"), "nobody reached a limit: {answers}");
+}

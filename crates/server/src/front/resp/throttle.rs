@@ -1,0 +1,160 @@
+//! `CL.THROTTLE key max_burst count period [quantity]`, as redis-cell answers it.
+//!
+//! The quota comes with the command: a bucket of `max_burst + 1` tokens, refilled with `count` per `period` seconds. It is
+//! charged like any rule's, in the same store, under a name that no rule can have. As with every rule, the state is the
+//! key's and not the quota's: the same key with other numbers is the same bucket.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Instant;
+
+use tollgate::{Charge, Decision, FailurePolicy, Key, Quota, Row, Rule, RuleSpec, Span, StoreError};
+
+use super::Service;
+use super::reply::{Reply, shown};
+use super::request::Word;
+
+/// Rule names have no parentheses.
+const NAME: &str = "(cl.throttle)";
+
+/// A command that was understood.
+#[derive(Debug)]
+pub(super) struct Throttle(Charge);
+
+/// The numbers that name a quota.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+struct Numbers {
+    max_burst: i64,
+    count: i64,
+    period_s: i64,
+}
+
+/// One rule for each quota in use, so that equal commands are charged by the same rule and can go to the store as one.
+#[derive(Debug, Default)]
+pub(super) struct Rules(Mutex<HashMap<Numbers, Arc<Rule>>>);
+
+impl Rules {
+    /// More than anybody uses on purpose. Beyond that all are made anew, which costs only time.
+    const MOST: usize = 4_096;
+
+    /// Understands the words after the name.
+    pub(super) fn understand(&self, words: &[Word<'_>]) -> Result<Throttle, Reply> {
+        let [key, max_burst, count, period, rest @ ..] = words else { return Err(usage()) };
+        let numbers = Numbers { max_burst: integer(max_burst)?, count: integer(count)?, period_s: integer(period)? };
+        let quantity = match rest {
+            [] => 1,
+            [quantity] => integer(quantity)?,
+            _ => return Err(usage()),
+        };
+        if quantity < 0 {
+            return Err(Reply::error(format!("ERR quantity {quantity} is negative; tokens are not given back")));
+        }
+        // What is too large to count can never pass, and stays that.
+        let cost = u32::try_from(quantity).unwrap_or(u32::MAX);
+        Ok(Throttle(Charge { rule: self.rule(numbers)?, key: bucket(key), cost }))
+    }
+
+    fn rule(&self, numbers: Numbers) -> Result<Arc<Rule>, Reply> {
+        let known = |rules: &HashMap<Numbers, Arc<Rule>>| rules.get(&numbers).cloned();
+        if let Some(rule) = known(&self.0.lock().unwrap_or_else(PoisonError::into_inner)) {
+            return Ok(rule);
+        }
+        let rule = Arc::new(rule_of(numbers.quota()?));
+        let mut rules = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if rules.len() >= Self::MOST {
+            rules.clear();
+        }
+        Ok(rules.entry(numbers).or_insert(rule).clone())
+    }
+}
+
+impl Numbers {
+    fn quota(self) -> Result<Quota, Reply> {
+        let Numbers { max_burst, count, period_s } = self;
+        if count == 0 || period_s == 0 {
+            return Err(cell_error("Zero rates are not supported"));
+        }
+        let number = |name: &str, number: i64, most: u64| {
+            let fits = u64::try_from(number).ok().filter(|number| *number <= most);
+            fits.ok_or_else(|| Reply::error(format!("ERR {name} {number} is not between 0 and {most}")))
+        };
+        let most = u64::from(Quota::MAX_COUNT);
+        let limit = number("max_burst", max_burst, most - 1)? + 1;
+        let count = number("count", count, most)?;
+        let period = number("period", period_s, Span::MAX.as_micros() / Span::SECOND.as_micros())?;
+        // Both are at most `MAX_COUNT`, which is a `u32`.
+        let quota = Quota::per(count as u32, Span::from_secs(period)).burst(limit as u32);
+        quota.build().map_err(|error| Reply::error(format!("ERR {error}")))
+    }
+}
+
+/// A rule that no file names, with this quota. A store that is away denies nobody here: the command fails, as it would
+/// on a Redis that is away.
+pub(crate) fn rule_of(quota: Quota) -> Rule {
+    let spec = RuleSpec {
+        name: "cl.throttle".into(),
+        key: "{key}".into(),
+        limit: "1/s".into(),
+        on_store_failure: FailurePolicy::Closed,
+        ..RuleSpec::default()
+    };
+    let rule = Rule::new(spec).expect("a valid rule");
+    Rule { name: NAME.into(), quota, ..rule }
+}
+
+/// A key may be any bytes, and those of rules are text: what is none is written in hexadecimal and told apart by the
+/// variant, so that no two keys share a bucket.
+fn bucket(key: &[u8]) -> Key {
+    match std::str::from_utf8(key) {
+        Ok(text) => Key { variant: 0, value: text.to_string() },
+        Err(_) => Key { variant: 1, value: key.iter().map(|byte| format!("{byte:02x}")).collect() },
+    }
+}
+
+fn integer(word: &[u8]) -> Result<i64, Reply> {
+    let number = std::str::from_utf8(word).ok().and_then(|text| text.parse().ok());
+    number.ok_or_else(|| cell_error(&format!("Couldn't parse as integer: {}", shown(word))))
+}
+
+fn usage() -> Reply {
+    cell_error("Usage: cl.throttle <key> <max_burst> <count per period> <period> [<quantity>]")
+}
+
+/// As redis-cell begins its errors.
+fn cell_error(problem: &str) -> Reply {
+    Reply::error(format!("Cell error: Store error: {problem}"))
+}
+
+impl Throttle {
+    pub(super) async fn carry_out(self, service: &Service) -> Result<Decision, StoreError> {
+        let (started, Throttle(charge)) = (Instant::now(), self);
+        let decided = service.limiter.charge(std::slice::from_ref(&charge)).await?;
+        // There is a decision for each charge.
+        let Some((decision, source)) = decided.into_iter().next() else {
+            return Err(StoreError::Unavailable { reason: "it decided nothing".into() });
+        };
+        service.metrics.record_throttle(&Row { charge, decision, source }, started.elapsed());
+        Ok(decision)
+    }
+}
+
+/// Limited, limit, remaining, seconds to wait or -1, seconds until the bucket is full.
+pub(super) fn answer(decision: &Decision) -> Reply {
+    // Rounded up: a caller told 0 would retry at once and be denied again.
+    let seconds = |span: Span| span.as_secs_ceil() as i64;
+    let retry_after = if decision.is_allowed() { None } else { decision.retry_after() };
+    let numbers = [
+        i64::from(!decision.is_allowed()),
+        i64::from(decision.limit),
+        i64::from(decision.remaining),
+        retry_after.map_or(-1, seconds),
+        seconds(decision.reset_after),
+    ];
+    Reply::Array(numbers.map(Reply::Integer).into())
+}
+
+/// Why there is no decision, with the codes that Redis has for it.
+pub(super) fn failure(error: &StoreError) -> Reply {
+    let code = if matches!(error, StoreError::Full { .. }) { "OOM" } else { "ERR" };
+    Reply::error(format!("{code} {error}"))
+}

@@ -1,0 +1,54 @@
+//! Answers of the RESP front, by command and outcome.
+
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+use super::Page;
+use crate::front::resp::COMMANDS;
+
+/// How a command ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum CommandOutcome {
+    /// Nothing had to be decided.
+    Ok,
+    Allowed,
+    Denied,
+    /// The client's mistake, or a store that is away.
+    Error,
+}
+
+const OUTCOMES: [&str; 4] = ["ok", "allowed", "denied", "error"];
+
+/// A row for each command, and one for those that there are not.
+#[derive(Debug, Default)]
+pub(super) struct Commands([[AtomicU64; OUTCOMES.len()]; COMMANDS.len() + 1]);
+
+impl Commands {
+    pub(super) fn count(&self, command: usize, outcome: CommandOutcome) {
+        self.0[command.min(COMMANDS.len())][outcome as usize].fetch_add(1, Relaxed);
+    }
+
+    pub(super) fn write(&self, page: &mut Page) {
+        let commands = COMMANDS.iter().copied().chain(["unknown"]);
+        for (command, counts) in commands.zip(&self.0) {
+            for (outcome, count) in OUTCOMES.iter().zip(counts) {
+                let count = count.load(Relaxed);
+                if count > 0 {
+                    let labels = format!("command=\"{command}\",outcome=\"{outcome}\"");
+                    page.sample("tollgate_resp_requests_total", &labels, count);
+                }
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn outcomes_are_numbered_as_listed() {
+        use CommandOutcome::{Allowed, Denied, Error, Ok};
+        let names = [Ok, Allowed, Denied, Error].map(|outcome| OUTCOMES[outcome as usize]);
+        assert_eq!(names, ["ok", "allowed", "denied", "error"]);
+    }
+}
