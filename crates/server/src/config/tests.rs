@@ -178,6 +178,7 @@ fn secrets_are_not_repeated_in_errors() {
         "store: {url: \"redis+sentinel://:hunter2@a,b?sentinel=hunter2:hunter2\"}",
         "store: {url: \"redis://:hunter2@127.0.0.1\", tls: {ca: x}}",
         "admin: {token: hunter2, tokn: x}",
+        "listen: {resp_password: hunter2, resq: x}",
         "store: {url: \"redis://:hunter2@127.0.0.1\", timeout: 0ms}",
     ] {
         let error = Config::parse(Path::new("t.yaml"), text).unwrap_err().to_string();
