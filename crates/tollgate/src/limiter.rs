@@ -136,6 +136,19 @@ impl Limiter {
 
     /// Decides charges that the caller made itself, by rules that need not be in force. A store that cannot answer is an
     /// error here: what to do then is for the caller to say.
+    ///
+    /// ```
+    /// # use std::sync::Arc;
+    /// # use tollgate::{Charge, Key, Limiter, MemoryStore, Policy, Rule, RuleSpec};
+    /// # let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+    /// # runtime.block_on(async {
+    /// let limiter = Limiter::new(Policy::default(), MemoryStore::new());
+    /// let spec = RuleSpec { name: "mine".into(), key: "{id}".into(), limit: "2/min".into(), ..RuleSpec::default() };
+    /// let rule = Arc::new(Rule::new(spec).expect("valid"));
+    /// let charge = Charge { rule, key: Key { variant: 0, value: "42".into() }, cost: 1 };
+    /// assert_eq!(limiter.charge(&[charge]).await?[0].0.remaining, 1);
+    /// # Ok::<(), tollgate::StoreError>(()) }).unwrap();
+    /// ```
     pub async fn charge(&self, charges: &[Charge]) -> Result<Vec<(Decision, Source)>, StoreError> {
         let decided = self.store.charge(charges).await;
         if decided.is_err() {

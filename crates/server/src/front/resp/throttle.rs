@@ -74,14 +74,14 @@ impl Numbers {
         if count == 0 || period_s == 0 {
             return Err(cell_error("Zero rates are not supported"));
         }
-        let number = |name: &str, number: i64, most: u64| {
-            let fits = u64::try_from(number).ok().filter(|number| *number <= most);
-            fits.ok_or_else(|| Reply::error(format!("ERR {name} {number} is not between 0 and {most}")))
+        let number = |name: &str, number: i64, (least, most): (u64, u64)| {
+            let fits = u64::try_from(number).ok().filter(|number| (least..=most).contains(number));
+            fits.ok_or_else(|| Reply::error(format!("ERR {name} {number} is not between {least} and {most}")))
         };
         let most = u64::from(Quota::MAX_COUNT);
-        let limit = number("max_burst", max_burst, most - 1)? + 1;
-        let count = number("count", count, most)?;
-        let period = number("period", period_s, Span::MAX.as_micros() / Span::SECOND.as_micros())?;
+        let limit = number("max_burst", max_burst, (0, most - 1))? + 1;
+        let count = number("count", count, (1, most))?;
+        let period = number("period", period_s, (1, Span::MAX.as_micros() / Span::SECOND.as_micros()))?;
         // Both are at most `MAX_COUNT`, which is a `u32`.
         let quota = Quota::per(count as u32, Span::from_secs(period)).burst(limit as u32);
         quota.build().map_err(|error| Reply::error(format!("ERR {error}")))
