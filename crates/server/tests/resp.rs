@@ -137,7 +137,7 @@ fn redis_cli_speaks_both_versions() {
     let service = Service::start(&[]);
     assert_eq!(service.redis_cli(&["PING"]), "PONG\n");
     assert_eq!(service.redis_cli(&["CL.THROTTLE", "user123", "15", "30", "60"]), "0\n16\n15\n-1\n2\n");
-    assert_eq!(service.redis_cli(&["-2", "CL.THROTTLE", "user123", "15", "30", "60", "17"]), "1\n16\n15\n-1\n2\n");
+    assert_eq!(service.redis_cli(&["-2", "CL.THROTTLE", "other", "15", "30", "60", "17"]), "1\n16\n16\n-1\n0\n");
     let verdict = service.redis_cli(&["-3", "--json", "TOLLGATE.CHECK", "user_id", "42", "plan", "free"]);
     let verdict: serde_json::Value = serde_json::from_str(&verdict).unwrap();
     assert_eq!(verdict["allowed"], true);

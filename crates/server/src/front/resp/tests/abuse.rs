@@ -3,7 +3,7 @@
 use super::*;
 
 fn short() -> Limits {
-    Limits { idle: Duration::from_millis(400), stall: Duration::from_millis(100), ..Limits::default() }
+    Limits { idle: Duration::from_millis(1_500), stall: Duration::from_millis(500), ..Limits::default() }
 }
 
 #[tokio::test]
@@ -48,7 +48,7 @@ async fn half_a_command_is_waited_for_and_not_for_ever() {
     while started.elapsed() < Duration::from_secs(10) && client.0.write_all(b"x").await.is_ok() {
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
-    assert!(started.elapsed() < Duration::from_secs(5), "cut off though it moves");
+    assert!(started.elapsed() < Duration::from_secs(9), "cut off though it moves");
 }
 
 #[tokio::test]
@@ -56,7 +56,8 @@ async fn silence_ends_a_connection() {
     let gate = open(&[], 10, short(), None).await;
     let mut client = gate.connect().await;
     client.line("PING", "+PONG ").await;
-    tokio::time::sleep(Duration::from_millis(150)).await;
+    // Longer than a command may take: between commands there is more time.
+    tokio::time::sleep(Duration::from_millis(700)).await;
     client.line("PING", "+PONG ").await;
     assert_eq!(client.rest().await, "");
 }
@@ -68,7 +69,7 @@ async fn who_does_not_read_is_cut_off() {
     let started = std::time::Instant::now();
     let echo = command(&[b"ECHO", &[b'x'; 60_000]]);
     while started.elapsed() < Duration::from_secs(10) && client.0.write_all(&echo).await.is_ok() {}
-    assert!(started.elapsed() < Duration::from_secs(5), "it would have gone on");
+    assert!(started.elapsed() < Duration::from_secs(9), "it would have gone on");
     gate.connect().await.line("PING", "+PONG ").await;
 }
 
