@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 
 use redis::{Connection, Value};
-use servers::{Kind, Server};
+use servers::{Cluster, Kind, Server};
 
 /// The deadline is for a busy machine: no test here is about being late.
 const RULES: &str = "
@@ -244,6 +244,25 @@ fn two_processes_share_what_is_in_redis() {
     let error = lost.expect_err("nobody can know").to_string();
     assert!(error.contains("the store is unavailable"), "{error}");
     assert_eq!(services[0].redis_cli(&["PING"]), "PONG\n");
+}
+
+/// Keys of one pipeline live on different nodes, and each is charged in the order of its commands.
+#[test]
+fn a_pipeline_over_a_cluster_is_answered_in_order() {
+    let cluster = Cluster::start();
+    let service = Service::start(&["--store", &cluster.url()]);
+    let mut pipeline = redis::pipe();
+    for n in 0..600 {
+        pipeline.cmd("CL.THROTTLE").arg(format!("key{}", n % 200)).arg(&[9, 1, 3_600]);
+    }
+    let answers: Vec<Vec<i64>> = pipeline.query(&mut service.connect("")).unwrap();
+    for (n, answer) in answers.iter().enumerate() {
+        assert_eq!(answer[..4], [0, 10, 9 - n as i64 / 200, -1], "command {n}");
+    }
+    // Odd keys are text as well as any other.
+    for key in ["", "{", "}", "{}a", "a}b{c"] {
+        assert_eq!(throttle(&mut service.connect(""), key, &[0, 1, 3_600])[..4], [0, 1, 0, -1], "{key:?}");
+    }
 }
 
 #[test]
