@@ -8,7 +8,7 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 
-use tollgate::{Charge, Decision, FailurePolicy, Key, Quota, Row, Rule, RuleSpec, Span, StoreError};
+use tollgate::{Charge, Decision, FailurePolicy, Key, Outcome, Quota, Row, Rule, RuleSpec, Span, StoreError};
 
 use super::Service;
 use super::reply::{Reply, shown};
@@ -133,9 +133,21 @@ impl Throttle {
         let Some((decision, source)) = decided.into_iter().next() else {
             return Err(StoreError::Unavailable { reason: "it decided nothing".into() });
         };
+        let decision = if charge.cost == 0 { peeked(&charge.rule.quota, decision) } else { decision };
         service.metrics.record_throttle(&Row { charge, decision, source }, started.elapsed());
         Ok(decision)
     }
+}
+
+/// For us a look always passes. redis-cell calls it limited where the bucket owes more than it holds, as it may after it was
+/// charged by larger numbers. (Two refills and more are a clock that jumped, and the next charge will forgive them.)
+fn peeked(quota: &Quota, decision: Decision) -> Decision {
+    let full = quota.full_refill();
+    let too_much = decision.reset_after - full;
+    if too_much == Span::ZERO || too_much >= full {
+        return decision;
+    }
+    Decision { outcome: Outcome::Denied { retry_after: Some(too_much) }, ..decision }
 }
 
 /// Limited, limit, remaining, seconds to wait or -1, seconds until the bucket is full.

@@ -98,6 +98,9 @@ async fn a_key_with_other_numbers_is_the_same_bucket() {
         (0, "k 19 1 1 0", [0, 20, 15, -1, 5]),
         // of 5 none, and at twice the rate 5 s are 10 tokens.
         (0, "k 4 1 1", [1, 5, 0, 1, 5]),
+        (0, "k 4 1 1 0", [0, 5, 0, -1, 5]),
+        // Of 3 none, and two more are owed.
+        (0, "k 2 1 1 0", [1, 3, 0, 2, 5]),
         (0, "k 11 2 1 0", [0, 12, 2, -1, 5]),
         (1_000, "k 4 1 1", [0, 5, 0, -1, 5]),
     ])
