@@ -214,4 +214,20 @@ async fn what_cannot_decide_is_refused_at_the_door() {
     let error = refused(format!("redis://limited:secret@127.0.0.1:{}/", primary.port())).await.unwrap_err();
     assert!(matches!(error, ConnectError::Scripts(_)), "{error}");
     assert!(!error.to_string().contains("secret"), "{error}");
+
+    // What the guide names suffices, and each part of it is missed at the start and not later.
+    let enough = ["+@scripting", "+@string", "+@list", "+@sortedset", "+@keyspace", "+@connection", "+time", "+info"];
+    for missing in ["", "+@string", "+@list", "+@keyspace", "+time"] {
+        let allowed = enough.iter().filter(|one| **one != missing);
+        redis::cmd("ACL")
+            .arg(&["SETUSER", "narrow", "reset", "on", ">secret", "~tollgate:*", "-@all"])
+            .arg(allowed.copied().collect::<Vec<_>>())
+            .exec(&mut admin)
+            .unwrap();
+        let connected = refused(format!("redis://narrow:secret@127.0.0.1:{}/", primary.port())).await;
+        match missing {
+            "" => assert!(connected.is_ok(), "{connected:?}"),
+            _ => assert!(matches!(connected, Err(ConnectError::Permission(_))), "{missing}: {connected:?}"),
+        }
+    }
 }

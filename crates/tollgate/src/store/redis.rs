@@ -101,6 +101,7 @@ impl RedisStore {
             ahead: is_real_time.then(|| Ahead { denials: Denials::new(), leases: Leases::new() }),
             instances: AtomicU32::new(1),
         });
+        shared.rehearse().await?;
         if is_real_time {
             heartbeat::start(&shared);
         }

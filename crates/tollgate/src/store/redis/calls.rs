@@ -5,13 +5,14 @@ use std::time::Instant;
 
 use redis::Value;
 use tokio::sync::oneshot;
-use tollgate_core::{Charge, Key};
+use tollgate_core::{Algorithm, Charge, Key, Rule, RuleSpec};
 
 use super::across::Part;
-use super::batch::{Ask, ReplyError};
+use super::batch::{Ask, Batch, ReplyError};
 use super::node::{Refusal, Work};
 use super::nodes::{Nodes, Slot};
 use super::queue::{self, Answered, Group, Pending};
+use super::server::ConnectError;
 use super::stored::state_key;
 use super::{Decided, Shared};
 use crate::store::StoreError;
@@ -78,6 +79,31 @@ impl Shared {
             Nodes::One(_) => 0,
             Nodes::Cluster(_) => self.nodes.slot(&self.key(&charge.rule.name, &charge.key)),
         }
+    }
+
+    /// Does once what will be done all the time, to find out whether this user may.
+    pub(super) async fn rehearse(&self) -> Result<(), ConnectError> {
+        let charge = |algorithm: Algorithm| {
+            let (name, key, limit) = (format!("startup-{algorithm}"), "startup".into(), "1/s".into());
+            let rule = Rule::new(RuleSpec { name, key, limit, algorithm, ..RuleSpec::default() }).ok()?;
+            Some(Charge { rule: Arc::new(rule), key: Key { variant: 0, value: "startup".into() }, cost: 1 })
+        };
+        let charges: Vec<Charge> =
+            [Algorithm::TokenBucket, Algorithm::SlidingWindowLog].into_iter().filter_map(charge).collect();
+        let keys: Vec<String> = charges.iter().map(|charge| self.key(&charge.rule.name, &charge.key)).collect();
+        let (Some(first), mut batch) = (keys.first(), Batch::new(self.namespace.clone())) else { return Ok(()) };
+        let slot = self.nodes.slot(first);
+        let _ = batch.push(Ask::Charge, charges, 1);
+        let charged = self.nodes.call(slot, Work::Script(batch.script(), &batch.call(None)), |_| Ok(())).await;
+        let removed = self.nodes.call(slot, Work::Command(redis::cmd("DEL").arg(&keys)), |_| Ok(())).await;
+        for outcome in [charged, removed] {
+            let reason = outcome.err().map(|refusal| StoreError::from(refusal).to_string()).unwrap_or_default();
+            // Any other trouble may pass, and has its own answer while it lasts.
+            if ["NOPERM", "permission", "can't run this command"].iter().any(|word| reason.contains(word)) {
+                return Err(ConnectError::Permission(reason));
+            }
+        }
+        Ok(())
     }
 
     /// The key of a state.

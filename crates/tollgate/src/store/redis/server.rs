@@ -77,6 +77,12 @@ pub enum ConnectError {
     /// The user may not run scripts.
     #[error("the server does not let this user run scripts ({0}); allow EVAL, EVALSHA and SCRIPT")]
     Scripts(String),
+    /// The user may not do what the scripts do.
+    #[error(
+        "the server does not let this user do all that is needed ({0}); allow \
+         ~tollgate:* +@scripting +@string +@list +@sortedset +@keyspace +@connection +time +info"
+    )]
+    Permission(String),
 }
 
 /// Asks a server what it is.
