@@ -3,7 +3,6 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::decision::Outcome;
 use crate::quota::{Algorithm, Quota};
 use crate::time::{Span, Timestamp};
 use crate::verdict::{Row, Verdict};
@@ -63,12 +62,12 @@ pub fn retry_after_seconds(verdict: &Verdict) -> Option<u64> {
 /// the smallest share left. `now` is needed for resets that are moments.
 pub fn limit_headers(style: HeaderStyle, verdict: &Verdict, now: Timestamp) -> Vec<(&'static str, String)> {
     let enforced: Vec<&Row> = verdict.rows().iter().filter(|row| row.charge.rule.is_enforced()).collect();
-    let Some(binding) = verdict.limiting().or_else(|| tightest(&enforced)) else {
+    let Some(binding) = verdict.binding() else {
         return Vec::new();
     };
     let limit = binding.decision.limit;
     let remaining = binding.decision.remaining.to_string();
-    let reset = until_more(binding).as_secs_ceil();
+    let reset = binding.until_more().as_secs_ceil();
     let policies = || enforced.iter().map(|row| unnamed_policy(row)).collect::<Vec<_>>().join(", ");
     match style {
         HeaderStyle::None => Vec::new(),
@@ -91,7 +90,7 @@ pub fn limit_headers(style: HeaderStyle, verdict: &Verdict, now: Timestamp) -> V
             ("ratelimit-policy", policies()),
         ],
         HeaderStyle::XRateLimitEpoch => {
-            let reset = (now + until_more(binding)).as_micros().div_ceil(1_000_000);
+            let reset = (now + binding.until_more()).as_micros().div_ceil(1_000_000);
             x_ratelimit(limit, remaining, reset)
         }
         HeaderStyle::XRateLimitDelta => x_ratelimit(limit, remaining, reset),
@@ -104,11 +103,6 @@ fn x_ratelimit(limit: u32, remaining: String, reset: u64) -> Vec<(&'static str, 
         ("x-ratelimit-remaining", remaining),
         ("x-ratelimit-reset", reset.to_string()),
     ]
-}
-
-fn tightest<'r>(rows: &[&'r Row]) -> Option<&'r Row> {
-    let share = |row: &Row| u64::from(row.decision.remaining) * (1 << 32) / u64::from(row.decision.limit);
-    rows.iter().min_by_key(|row| share(row)).copied()
 }
 
 fn join(rows: &[&Row], item: impl Fn(&Row) -> String) -> String {
@@ -136,7 +130,7 @@ fn unnamed_policy(row: &Row) -> String {
 
 fn state_item(row: &Row) -> String {
     let (name, remaining) = (&row.charge.rule.name, row.decision.remaining);
-    match until_more(row).as_secs_ceil() {
+    match row.until_more().as_secs_ceil() {
         0 => format!("\"{name}\";r={remaining}"),
         seconds => format!("\"{name}\";r={remaining};t={seconds}"),
     }
@@ -148,23 +142,5 @@ fn window(quota: &Quota) -> Option<u64> {
         Algorithm::Concurrency => None,
         Algorithm::TokenBucket | Algorithm::Gcra | Algorithm::LeakyBucket => Some(quota.full_refill().as_secs_ceil()),
         _ => Some(quota.period().as_secs_ceil()),
-    }
-}
-
-/// How long the client can use no more than `remaining`. For a bucket that is until its next token; a window gives
-/// more when it has passed. Never longer than the wait that a denied client is told.
-fn until_more(row: &Row) -> Span {
-    let decision = &row.decision;
-    let quota = &row.charge.rule.quota;
-    let more = if quota.algorithm().has_burst() && decision.remaining < decision.limit {
-        let later_tokens = u64::from(decision.limit - decision.remaining - 1);
-        let their_time = u128::from(later_tokens) * u128::from(quota.period().as_micros()) / u128::from(quota.count());
-        decision.reset_after - Span::from_micros(their_time as u64)
-    } else {
-        decision.reset_after
-    };
-    match decision.outcome {
-        Outcome::Denied { retry_after: Some(wait) } => more.min(wait),
-        _ => more,
     }
 }

@@ -8,7 +8,7 @@ pub struct Pattern {
 }
 
 impl Pattern {
-    /// Reads a pattern. `*` matches any text, also across `/`; `\*` and `\\` are literal.
+    /// Reads a pattern. `*` matches any text, also across `/`; `\*`, `\\` and `\!` are literal.
     pub fn new(text: &str) -> Pattern {
         let mut pieces = vec![String::new()];
         let mut chars = text.chars().peekable();
@@ -18,7 +18,7 @@ impl Pattern {
                     pieces.push(String::new());
                     continue;
                 }
-                '\\' => chars.next_if(|next| matches!(next, '*' | '\\')).unwrap_or('\\'),
+                '\\' => chars.next_if(|next| matches!(next, '*' | '\\' | '!')).unwrap_or('\\'),
                 other => other,
             };
             if let Some(piece) = pieces.last_mut() {
@@ -80,6 +80,7 @@ mod tests {
             ("[ab]", "[ab]", true),
             (r"2\*3", "2*3", true),
             (r"2\*3", "2x3", false),
+            (r"\!x", "!x", true),
             ("*", "", true),
             ("", "", true),
             ("", "x", false),

@@ -37,14 +37,17 @@ pub enum LeaseSize {
 pub struct Condition {
     /// The attribute's name.
     pub attribute: String,
-    /// Any of these.
+    /// Any of these,
     pub patterns: Vec<Pattern>,
+    /// and none of these.
+    pub except: Vec<Pattern>,
 }
 
 impl Condition {
     fn holds(&self, request: &impl Request) -> bool {
-        let value = request.attribute(&self.attribute);
-        value.is_some_and(|value| self.patterns.iter().any(|pattern| pattern.matches(&value)))
+        let Some(value) = request.attribute(&self.attribute) else { return false };
+        let fits = |pattern: &Pattern| pattern.matches(&value);
+        self.patterns.iter().any(fits) && !self.except.iter().any(fits)
     }
 }
 
@@ -258,7 +261,12 @@ fn condition(within: &str, attribute: &str, value: &OneOrMany) -> Result<Conditi
         let field = format!("{within}.{attribute}");
         return Err(RuleError::new(field, "an empty list matches nothing; name a value, or remove the condition"));
     }
-    Ok(Condition { attribute: attribute.to_string(), patterns: values.iter().map(|text| Pattern::new(text)).collect() })
+    let (except, wanted): (Vec<&String>, Vec<&String>) = values.iter().partition(|text| text.starts_with('!'));
+    // Only exceptions: anything else will do.
+    let anything = wanted.is_empty().then(|| Pattern::new("*"));
+    let patterns = wanted.into_iter().map(|text| Pattern::new(text)).chain(anything).collect();
+    let except = except.into_iter().map(|text| Pattern::new(&text[1..])).collect();
+    Ok(Condition { attribute: attribute.to_string(), patterns, except })
 }
 
 fn quota(spec: &RuleSpec) -> Result<Quota, Vec<RuleError>> {

@@ -124,6 +124,13 @@ impl Verdict {
         self.limiting.map(|index| &self.rows[index])
     }
 
+    /// The rule that tells a client most: the limiting one of a denial, else the enforced one with the smallest share left.
+    pub fn binding(&self) -> Option<&Row> {
+        let share = |row: &&Row| u64::from(row.decision.remaining) * (1 << 32) / u64::from(row.decision.limit);
+        let enforced = self.rows.iter().filter(|row| row.charge.rule.is_enforced());
+        self.limiting().or_else(|| enforced.min_by_key(share))
+    }
+
     /// Zero when allowed; the longest wait of the enforced rules that deny; `None` if one of them never lets it pass.
     pub fn retry_after(&self) -> Option<Span> {
         self.limiting().map_or(Some(Span::ZERO), |row| row.decision.retry_after())
@@ -153,5 +160,24 @@ impl Row {
         let remaining = if matches!(outcome, Outcome::Allowed { .. }) { limit } else { 0 };
         let decision = Decision { outcome, limit, remaining, reset_after: Span::ZERO, hold: None };
         Row { charge, decision, source: Source::Policy }
+    }
+
+    /// How long the client can use no more than `remaining`. For a bucket that is until its next token; a window gives
+    /// more when it has passed. Never longer than the wait that a denied client is told.
+    pub fn until_more(&self) -> Span {
+        let decision = &self.decision;
+        let quota = &self.charge.rule.quota;
+        let more = if quota.algorithm().has_burst() && decision.remaining < decision.limit {
+            let later_tokens = u64::from(decision.limit - decision.remaining - 1);
+            let their_time =
+                u128::from(later_tokens) * u128::from(quota.period().as_micros()) / u128::from(quota.count());
+            decision.reset_after - Span::from_micros(their_time as u64)
+        } else {
+            decision.reset_after
+        };
+        match decision.outcome {
+            Outcome::Denied { retry_after: Some(wait) } => more.min(wait),
+            _ => more,
+        }
     }
 }

@@ -26,6 +26,24 @@ fn names(policy: &Policy, attributes: &[(&str, &str)]) -> Vec<String> {
 }
 
 #[test]
+fn values_can_be_excluded() {
+    let many = |values: &[&str]| OneOrMany::Many(values.iter().map(|value| text(value)).collect());
+    let policy = Policy::new([
+        rule("others", &[("user", many(&["!root", "!bot-*"]))], "{user}"),
+        rule("admins", &[("user", many(&["admin*", "!admin-test"]))], "{user}"),
+        rule("literal", &[("user", one(r"\!x"))], "{user}"),
+    ])
+    .unwrap();
+    assert_eq!(names(&policy, &[("user", "ann")]), ["others"]);
+    assert_eq!(names(&policy, &[("user", "root")]), [""; 0]);
+    assert_eq!(names(&policy, &[("user", "bot-7")]), [""; 0]);
+    assert_eq!(names(&policy, &[("user", "admin-1")]), ["others", "admins"]);
+    assert_eq!(names(&policy, &[("user", "admin-test")]), ["others"]);
+    assert_eq!(names(&policy, &[("user", "!x")]), ["others", "literal"]);
+    assert_eq!(names(&policy, &[]), [""; 0], "what is excluded must be there to compare");
+}
+
+#[test]
 fn rules_apply_in_file_order_when_everything_they_name_matches() {
     let policy = Policy::new([
         rule("everybody", &[], "global"),

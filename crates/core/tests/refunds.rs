@@ -142,4 +142,29 @@ proptest! {
         let after = decide(&other, 0, &state, now).0.remaining;
         prop_assert!(after >= before && after - before <= receipt.cost.max(1));
     }
+
+    #[test]
+    fn an_amount_given_back_is_what_was_used_and_never_more_than_the_limit(
+        quota in quotas(), before in steps(), cost in 1u64..2_000, wait in 0u64..500,
+    ) {
+        let (mut state, mut now) = (State::Fresh, START);
+        for (wait, cost) in before {
+            now += share(quota.full_refill().as_micros(), wait);
+            charge(&quota, cost_of(&quota, cost), &mut state, now);
+        }
+        now += share(quota.full_refill().as_micros(), wait);
+        let at = Timestamp::from_micros(now);
+        let left = |state: &State| decide(&quota, 0, state, at).0.remaining;
+        let (before, cost) = (left(&state), cost_of(&quota, cost));
+        for receipt in state.latest(&quota, cost, at) {
+            state.refund(&quota, receipt, at);
+        }
+        let after = left(&state);
+        prop_assert!(after <= quota.limit());
+        prop_assert!(after >= before);
+        prop_assert!(after - before <= cost, "{before} and {cost} given back make {after}");
+        if matches!(quota.algorithm(), Algorithm::TokenBucket | Algorithm::Gcra | Algorithm::LeakyBucket) {
+            prop_assert_eq!(after, (before + cost).min(quota.limit()));
+        }
+    }
 }

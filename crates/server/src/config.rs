@@ -69,7 +69,7 @@ impl Default for Config {
 pub(crate) struct Listen {
     /// The HTTP API.
     pub(crate) http: String,
-    /// Envoy's rate limit service. Not served by this version.
+    /// Envoy's rate limit service, over gRPC. Not served unless it has an address.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) grpc: Option<String>,
     /// The Redis protocol: `CL.THROTTLE` and `TOLLGATE.CHECK`.

@@ -1,5 +1,7 @@
 //! Doors to the limiter. Each is a function `run(listener, service, shutdown)` over the same [`Service`].
 
+mod connections;
+pub(crate) mod grpc;
 pub(crate) mod http;
 pub(crate) mod resp;
 

@@ -23,6 +23,9 @@ pub(crate) fn problems(config: &Config) -> Vec<(String, String)> {
     if let Err(problem) = check_address(&config.listen.http) {
         note("listen.http".into(), problem);
     }
+    if let Some(Err(problem)) = config.listen.grpc.as_deref().map(check_address) {
+        note("listen.grpc".into(), problem);
+    }
     if let Some(Err(problem)) = config.listen.resp.as_deref().map(check_address) {
         note("listen.resp".into(), problem);
     }
@@ -84,9 +87,6 @@ pub(crate) fn problems(config: &Config) -> Vec<(String, String)> {
 /// What is allowed and probably not meant, by field.
 pub(crate) fn warnings(config: &Config) -> Vec<(String, String)> {
     let mut warnings = Vec::new();
-    if config.listen.grpc.is_some() {
-        warnings.push(("listen.grpc".into(), "this version does not serve it".to_string()));
-    }
     if config.listen.resp_password.is_some() && config.listen.resp.is_none() {
         warnings.push(("listen.resp_password".into(), "guards nothing; set listen.resp, or remove it".to_string()));
     }

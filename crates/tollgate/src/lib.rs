@@ -12,7 +12,7 @@ pub mod tower;
 
 pub use clock::{Clock, ManualClock};
 pub use keyed::{Keyed, keyed};
-pub use limiter::{Bucket, Limiter};
+pub use limiter::{Bucket, Limiter, Together};
 pub use permit::Permit;
 #[cfg(feature = "redis")]
 pub use store::{BreakerState, ConnectError, DURATION_BOUNDS, RedisOptions, RedisStore, RedisTls, Server, Traffic};

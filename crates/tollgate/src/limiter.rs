@@ -1,5 +1,9 @@
 //! Rules and a store together: the full door.
 
+mod together;
+
+pub use together::Together;
+
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
@@ -59,6 +63,14 @@ impl Active {
     fn new(policy: Policy) -> Arc<Active> {
         let lacking = policy.requirements().iter().map(|_| AtomicU64::new(0)).collect();
         Arc::new(Active { policy: Arc::new(policy), lacking })
+    }
+
+    /// What a request is charged; the rules that it lacks an attribute for are counted.
+    fn charges(&self, request: &impl Request) -> Result<Vec<Charge>, CostError> {
+        for requirement in self.policy.unmet(request) {
+            self.lacking[requirement].fetch_add(1, Relaxed);
+        }
+        self.policy.charges(request)
     }
 }
 
@@ -120,18 +132,51 @@ impl Limiter {
     /// Decides a request. The only error is an attribute that should carry a cost and holds no number; a store that
     /// cannot answer is answered by each rule's failure policy, and the verdict says so.
     pub async fn check(&self, request: &impl Request) -> Result<Verdict, CostError> {
-        let charges = {
-            let active = self.rules.load();
-            for requirement in active.policy.unmet(request) {
-                active.lacking[requirement].fetch_add(1, Relaxed);
-            }
-            active.policy.charges(request)?
-        };
-        let rows = match self.rows(&self.store, Source::Store, charges).await {
+        let charges = self.rules.load().charges(request)?;
+        Ok(Verdict::new(self.decide(charges).await))
+    }
+
+    /// Decides several requests that pass or fail together: one enforced denial, and nothing is charged for any.
+    ///
+    /// ```
+    /// use tollgate::{Descriptor, Limiter, MemoryStore, Policy, RuleSpec};
+    ///
+    /// # let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+    /// # runtime.block_on(async {
+    /// let rule = RuleSpec { name: "per-user".into(), key: "{user_id}".into(), limit: "1/min".into(), ..RuleSpec::default() };
+    /// let limiter = Limiter::new(Policy::new([rule]).expect("valid"), MemoryStore::new());
+    /// let (one, two) = (Descriptor::new([("user_id", "1")]), Descriptor::new([("user_id", "2")]));
+    ///
+    /// assert!(limiter.check(&one).await?.is_allowed());
+    /// let denied = limiter.check_all(&[two.clone(), one]).await?;
+    /// assert!(!denied.whole.is_allowed());
+    /// assert!(denied.parts[0].is_allowed() && !denied.parts[1].is_allowed());
+    /// assert!(limiter.check(&two).await?.is_allowed(), "it was not charged");
+    /// # Ok::<(), tollgate::CostError>(()) }).unwrap();
+    /// ```
+    pub async fn check_all(&self, requests: &[impl Request]) -> Result<Together, CostError> {
+        Ok(self.charge_all(self.charges(requests)?).await)
+    }
+
+    /// What each request is charged by the rules in force, to be decided by [`Limiter::charge_all`]: for callers who have
+    /// something to change about it.
+    pub fn charges(&self, requests: &[impl Request]) -> Result<Vec<Vec<Charge>>, CostError> {
+        let active = self.rules.load();
+        requests.iter().map(|request| active.charges(request)).collect()
+    }
+
+    /// Decides what several requests are charged, all or nothing. Charges of the same bucket are added up.
+    pub async fn charge_all(&self, requests: Vec<Vec<Charge>>) -> Together {
+        let (charges, parts) = together::join(requests);
+        Together::new(self.decide(charges).await, parts)
+    }
+
+    /// One row per charge, from the store or from those who answer for it.
+    async fn decide(&self, charges: Vec<Charge>) -> Vec<Row> {
+        match self.rows(&self.store, Source::Store, charges).await {
             Ok(rows) => rows,
             Err(charges) => self.rows_without_store(charges).await,
-        };
-        Ok(Verdict::new(rows))
+        }
     }
 
     /// Decides charges that the caller made itself, by rules that need not be in force. A store that cannot answer is an
@@ -294,6 +339,15 @@ impl Limiter {
     pub async fn release(&self, rule: &str, key: &Key, hold: Hold) -> Option<Result<bool, StoreError>> {
         let rule = self.policy().rule(rule)?.clone();
         Some(self.store.release(&rule, key, hold).await)
+    }
+
+    /// Gives back what these charges would cost, as far as it counts: for callers who charge first and learn later what was
+    /// used. Nobody ever has more left than the limit.
+    pub async fn give_back(&self, charges: &[Charge]) -> Result<(), StoreError> {
+        for Charge { rule, key, cost } in charges {
+            self.store.give_back(rule, key, *cost).await?;
+        }
+        Ok(())
     }
 }
 

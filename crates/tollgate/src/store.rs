@@ -115,6 +115,17 @@ impl Store {
             Store::Redis(redis) => redis.release(rule, key, hold).await,
         }
     }
+
+    /// Gives back up to `cost` of what a bucket was charged last, for callers who do not know of which charges; false when
+    /// nothing of it counts any more. Nobody ever has more left than the limit. A `concurrency` slot is given back by its
+    /// hold only.
+    pub async fn give_back(&self, rule: &Rule, key: &Key, cost: u32) -> Result<bool, StoreError> {
+        match self {
+            Store::Memory(memory) => Ok(memory.give_back(rule, key, cost)),
+            #[cfg(feature = "redis")]
+            Store::Redis(redis) => redis.give_back(rule, key, cost).await,
+        }
+    }
 }
 
 impl From<MemoryStore> for Store {

@@ -108,6 +108,41 @@ impl State {
     }
 }
 
+impl State {
+    /// Receipts for up to `cost` of what was charged last: for callers who give back an amount and do not know of which
+    /// charges. Only what counts now can be given back, so nobody ever has more left than the limit.
+    ///
+    /// There are none for `concurrency`: a slot is given back by its hold.
+    pub fn latest(&self, quota: &Quota, cost: u32, now: Timestamp) -> Vec<Receipt> {
+        /// Of a log, at most so many requests at a time: a bound on what one call has to do.
+        const MOST: usize = 1_000;
+        let mut left = cost;
+        let mut receipt = |at: Timestamp, nth: u32, most: u32| {
+            let cost = left.min(most);
+            left -= cost;
+            (cost > 0).then_some(Receipt { cost, at, nth, is_lease: false })
+        };
+        match (self, quota.algorithm()) {
+            (State::Bucket(_), algorithm) if algorithm.has_burst() => receipt(now, 0, cost).into_iter().collect(),
+            (State::Window(window), Algorithm::FixedWindow) => {
+                receipt(window.start, 0, window.admitted).into_iter().collect()
+            }
+            (State::Counter(counter), Algorithm::SlidingWindowCounter) => {
+                let before = counter.start.as_micros().saturating_sub(quota.period().as_micros());
+                let before = Timestamp::from_micros(before);
+                let receipts = [receipt(counter.start, 0, counter.current), receipt(before, 0, counter.previous)];
+                receipts.into_iter().flatten().collect()
+            }
+            (State::Log(log), Algorithm::SlidingWindowLog) => {
+                let newest: Vec<_> = log.entries().copied().collect();
+                let newest = newest.into_iter().rev().take(MOST);
+                newest.filter_map(|entry| receipt(entry.hold.at, entry.hold.nth, entry.cost)).collect()
+            }
+            _ => Vec::new(),
+        }
+    }
+}
+
 /// The bucket with what is surely left of the charge put back; `None` when nothing is.
 fn refill(quota: &Quota, bucket: Bucket, receipt: Receipt, now: Timestamp) -> Option<Bucket> {
     let pace = quota.pace();

@@ -12,6 +12,7 @@ use tracing_subscriber::EnvFilter;
 
 use super::{ConfigArgs, Ending, signals};
 use crate::config::Config;
+use crate::front::grpc;
 use crate::front::http::{self, Admin, Service};
 use crate::front::resp;
 use crate::metrics::Metrics;
@@ -38,6 +39,9 @@ pub(super) struct Args {
     /// The password that clients of the Redis protocol say with AUTH
     #[arg(long, value_name = "PASSWORD", env = "TOLLGATE_RESP_PASSWORD", hide_env_values = true)]
     resp_password: Option<String>,
+    /// The address of Envoy's rate limit service (gRPC); port 0 picks a free one
+    #[arg(long, value_name = "ADDRESS", env = "TOLLGATE_GRPC")]
+    grpc: Option<String>,
     /// Where state lives: `memory:`, `redis://HOST:PORT`, `redis+cluster://A,B,C` or `redis+sentinel://A,B,C/NAME`
     #[arg(long, value_name = "URL", env = "TOLLGATE_STORE")]
     store: Option<String>,
@@ -74,9 +78,7 @@ pub(super) fn run(args: Args) -> anyhow::Result<Ending> {
     tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).with_ansi(colours).init();
     super::warn(&loaded);
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
-    // What nobody asked for may be left out when another service has its port.
-    let resp = if args.config.config.is_some() || args.resp.is_some() { Need::Asked } else { Need::Default };
-    runtime.block_on(serve(loaded.config, loaded.policy, args.config, Needs { resp }))?;
+    runtime.block_on(serve(loaded.config, loaded.policy, args))?;
     Ok(Ending::Fine)
 }
 
@@ -90,6 +92,9 @@ fn override_by_flags(config: &mut Config, args: &Args) {
     if args.resp_password.is_some() {
         config.listen.resp_password.clone_from(&args.resp_password);
     }
+    if args.grpc.is_some() {
+        config.listen.grpc.clone_from(&args.grpc);
+    }
     if let Some(store) = &args.store {
         config.store.url.clone_from(store);
     }
@@ -100,22 +105,10 @@ fn override_by_flags(config: &mut Config, args: &Args) {
     }
 }
 
-/// Whether somebody named an address, in the file or by a flag.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Need {
-    Asked,
-    /// It is in the embedded default only.
-    Default,
-}
-
-/// The same of each door that can stay closed.
-struct Needs {
-    resp: Need,
-}
-
 /// The doors that are open, and where.
 struct Doors {
     http: Door,
+    grpc: Option<Door>,
     resp: Option<Door>,
 }
 
@@ -126,10 +119,12 @@ struct Door {
 }
 
 impl Doors {
-    async fn open(config: &Config, needs: Needs) -> anyhow::Result<Doors> {
+    async fn open(config: &Config, args: &Args) -> anyhow::Result<Doors> {
+        let asked = |flag: &Option<String>| flag.is_some() || args.config.config.is_some();
         Ok(Doors {
             http: Door::open("listen.http", &config.listen.http).await?,
-            resp: Door::open_if_named("listen.resp", config.listen.resp.as_deref(), needs.resp).await?,
+            grpc: Door::open_if_wanted("listen.grpc", config.listen.grpc.as_deref(), asked(&args.grpc)).await?,
+            resp: Door::open_if_wanted("listen.resp", config.listen.resp.as_deref(), asked(&args.resp)).await?,
         })
     }
 }
@@ -141,11 +136,12 @@ impl Door {
         Ok(Door { listener, bound })
     }
 
-    /// None where no address is named, or where only the default names one that is taken.
-    async fn open_if_named(field: &str, address: Option<&str>, need: Need) -> anyhow::Result<Option<Door>> {
+    /// An address that somebody asked for must be bound. One of the embedded default may be taken by somebody else, which
+    /// is no reason not to serve the rest.
+    async fn open_if_wanted(field: &str, address: Option<&str>, asked: bool) -> anyhow::Result<Option<Door>> {
         let Some(address) = address else { return Ok(None) };
         match Door::open(field, address).await {
-            Err(error) if need == Need::Default && is_taken(&error) => {
+            Err(error) if !asked && is_taken(&error) => {
                 tracing::warn!("{error:#}; going on without it");
                 Ok(None)
             }
@@ -158,8 +154,8 @@ fn is_taken(error: &anyhow::Error) -> bool {
     error.downcast_ref::<std::io::Error>().is_some_and(|error| error.kind() == std::io::ErrorKind::AddrInUse)
 }
 
-async fn serve(config: Config, policy: Policy, source: ConfigArgs, needs: Needs) -> anyhow::Result<()> {
-    let doors = Doors::open(&config, needs).await?;
+async fn serve(config: Config, policy: Policy, args: Args) -> anyhow::Result<()> {
+    let doors = Doors::open(&config, &args).await?;
     let admin = match config.admin.token.clone() {
         Some(token) => Admin::Token(token),
         None if doors.http.bound.ip().is_loopback() => Admin::Open,
@@ -179,7 +175,7 @@ async fn serve(config: Config, policy: Policy, source: ConfigArgs, needs: Needs)
         admin,
     });
     // Before anybody is told that it runs: a signal that comes at once must find its handler.
-    let reloading = signals::reload_on_hangup(source, service.limiter.clone())?;
+    let reloading = signals::reload_on_hangup(args.config, service.limiter.clone())?;
     let asked_to_stop = signals::shutdown()?;
     greet(&doors, &config, &service)?;
     tokio::spawn(reloading);
@@ -201,6 +197,9 @@ async fn serve(config: Config, policy: Policy, source: ConfigArgs, needs: Needs)
     if let Some(door) = doors.resp {
         let password = config.listen.resp_password.map(resp::Password::new);
         fronts.spawn(resp::run(door.listener, service.clone(), password, shutdown()));
+    }
+    if let Some(door) = doors.grpc {
+        fronts.spawn(grpc::run(door.listener, service.clone(), shutdown()));
     }
     let mut ended = Ok(());
     while let Some(front) = fronts.join_next().await {
@@ -235,6 +234,9 @@ fn greet(doors: &Doors, config: &Config, service: &Service) -> anyhow::Result<()
     let policy = service.limiter.policy();
     let mut out = std::io::stdout().lock();
     writeln!(out, "tollgate {} listening on http://{bound}", env!("CARGO_PKG_VERSION"))?;
+    if let Some(Door { bound, .. }) = &doors.grpc {
+        writeln!(out, "grpc: {bound}, Envoy's rate limit service")?;
+    }
     if let Some(Door { bound, .. }) = &doors.resp {
         writeln!(out, "listening on redis://{bound}")?;
     }

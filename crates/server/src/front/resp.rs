@@ -104,7 +104,7 @@ async fn run_within(
                 }
                 continue;
             }
-            accepted = super::http::accept(&listener, &slots) => accepted,
+            accepted = super::connections::accept(&listener, &slots) => accepted,
         };
         let number = front.connections.fetch_add(1, Relaxed) + 1;
         let connection = Connection::new(front.clone(), stream, number, stopping.clone());

@@ -110,6 +110,11 @@ impl MemoryStore {
         self.table.release(self.id(rule, key), &rule.quota, hold, &self.clock)
     }
 
+    /// Gives back up to `cost` of what a bucket was charged last; false when nothing of it counts any more.
+    pub fn give_back(&self, rule: &Rule, key: &Key, cost: u32) -> bool {
+        self.table.give_back(self.id(rule, key), &rule.quota, cost, &self.clock)
+    }
+
     fn id(&self, rule: &Rule, key: &Key) -> Id {
         self.table.id_of_bucket(&rule.name, key)
     }

@@ -231,6 +231,23 @@ impl RedisStore {
         let released: i64 = self.0.nodes.call(slot, Work::Script(&RELEASE, &call), read).await?;
         Ok(released > 0)
     }
+
+    /// Gives back up to `cost` of what a bucket was charged last; false when nothing of it counts any more. What others
+    /// charge or give back between looking and giving can only make it less.
+    pub async fn give_back(&self, rule: &Rule, key: &Key, cost: u32) -> Result<bool, StoreError> {
+        let key = self.0.key(&rule.name, key);
+        let (state, now) = self.0.read(&rule.quota, &key).await?;
+        let receipts = state.latest(&rule.quota, cost, now);
+        if receipts.is_empty() {
+            return Ok(false);
+        }
+        let slot = self.0.nodes.slot(&key);
+        let refunds = receipts.into_iter().map(|receipt| (key.clone(), &rule.quota, receipt));
+        let call = Call::refund(refunds, self.0.given_time());
+        self.0.nodes.admit(slot)?;
+        let refunded: Vec<i64> = self.0.nodes.call(slot, Work::Script(&REFUND, &call), read).await?;
+        Ok(refunded.contains(&1))
+    }
 }
 
 async fn connect(address: Address, deadline: Duration) -> Result<(Nodes, Server), ConnectError> {

@@ -200,6 +200,32 @@ impl Locked<'_> {
         released && hold.at + quota.period() > now
     }
 
+    /// Gives back up to `cost` of what a bucket was charged last; false when nothing of it counts.
+    pub(super) fn give_back(&mut self, id: Id, quota: &Quota, cost: u32, now: Timestamp) -> bool {
+        let Some(at) = self.find(id) else { return false };
+        let index = self.slots[at].packed().log_index();
+        let mut state = match index {
+            Some(index) => self.shard.logs.take(index),
+            None => self.slots[at].packed().state().unwrap_or_default(),
+        };
+        let before = logs::bytes(&state);
+        let mut refunded = false;
+        for receipt in state.latest(quota, cost, now) {
+            refunded |= state.refund(quota, receipt, now);
+        }
+        let is_idle = state == State::Fresh;
+        if let Some(index) = index {
+            self.room.resize(before, logs::bytes(&state));
+            self.put_log(at, index, state, quota);
+        } else if let Some(packed) = Packed::new(&state, quota).filter(|_| !is_idle) {
+            self.set(at, packed);
+        }
+        if is_idle {
+            self.remove(at);
+        }
+        refunded
+    }
+
     #[inline]
     fn set(&mut self, at: usize, packed: Packed) {
         self.slots[at].set_packed(packed);

@@ -233,6 +233,11 @@ impl Table {
         self.lock_for(id).release(id, quota, hold, clock.now())
     }
 
+    /// Gives back up to `cost` of what a bucket was charged last.
+    pub(crate) fn give_back(&self, id: Id, quota: &Quota, cost: u32, clock: &Clock) -> bool {
+        self.lock_for(id).give_back(id, quota, cost, clock.now())
+    }
+
     /// Drops every log that no longer counts; whether there were any.
     #[cold]
     fn drop_logs(&self, now: Timestamp) -> bool {

@@ -1,4 +1,5 @@
 use http_body_util::{BodyExt as _, Full};
+use hyper_util::rt::TokioIo;
 use tokio::time::timeout;
 
 use super::*;

@@ -1,6 +1,7 @@
 use axum::Router;
 use axum::body::Body;
 use axum::routing::get;
+use tower::ServiceExt as _;
 
 use super::*;
 

@@ -1,0 +1,206 @@
+//! The gRPC front: Envoy's rate limit service, with health checking and reflection.
+//!
+//! One call of Envoy asks about several descriptors. They pass or fail together: all that they are charged is decided by
+//! the store at once, and one denial leaves nothing charged anywhere.
+
+mod answer;
+mod request;
+
+pub(crate) use super::Service;
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use axum::extract::Request as HttpRequest;
+use axum::middleware::{Next, from_fn};
+use axum::response::Response as HttpResponse;
+use envoy_types::pb::envoy::service::ratelimit::v3::rate_limit_service_server::{
+    RateLimitService, RateLimitServiceServer,
+};
+use envoy_types::pb::envoy::service::ratelimit::v3::{RateLimitRequest, RateLimitResponse};
+use hyper_util::rt::{TokioExecutor, TokioTimer};
+use hyper_util::server::conn::auto;
+use tokio::net::TcpListener;
+use tollgate::{Charge, Outcome, Row, Together, Verdict};
+use tonic::service::Routes;
+use tonic::{Request, Response, Status};
+use tonic_health::ServingStatus;
+use tonic_health::server::HealthReporter;
+
+use super::connections::{self, Limits};
+use request::{Asked, Hits};
+
+/// The service's name, in health checks.
+const NAME: &str = "envoy.service.ratelimit.v3.RateLimitService";
+/// What reflection shows of it.
+const DESCRIPTORS: &[u8] = include_bytes!("grpc/descriptors.bin");
+/// The largest request; as on the HTTP API.
+const MAX_MESSAGE: usize = 64 * 1024;
+/// A peer that answers no ping for that long is gone. Well below the time that a connection may be silent, so that one
+/// that is only idle stays.
+const PING: Duration = Duration::from_secs(10);
+/// How often health follows the store.
+const HEARTBEAT: Duration = Duration::from_millis(200);
+
+/// Serves until `shutdown`, then finishes what is under way.
+pub(crate) async fn run(
+    listener: TcpListener,
+    service: Arc<Service>,
+    shutdown: impl Future<Output = ()>,
+) -> anyhow::Result<()> {
+    let limits = Limits::default();
+    let (health, health_service) = tonic_health::server::health_reporter();
+    report(&health, service.is_ready()).await;
+    let watching = tokio::spawn(follow_readiness(health.clone(), service.clone()));
+    let reflection = || {
+        tonic_reflection::server::Builder::configure()
+            .register_encoded_file_descriptor_set(DESCRIPTORS)
+            .register_encoded_file_descriptor_set(tonic_health::pb::FILE_DESCRIPTOR_SET)
+    };
+    let rate_limits = RateLimitServiceServer::new(RateLimits(service)).max_decoding_message_size(MAX_MESSAGE);
+    let router = Routes::new(rate_limits)
+        .add_service(health_service.max_decoding_message_size(MAX_MESSAGE))
+        .add_service(reflection().build_v1()?)
+        .add_service(reflection().build_v1alpha()?)
+        .prepare()
+        .into_axum_router()
+        .layer(from_fn(move |request, next| in_time(2 * limits.request, request, next)));
+    let shutdown = async move {
+        shutdown.await;
+        watching.abort();
+        // Whoever watches has a stream that would not end by itself.
+        let mut health = health;
+        for name in ["", NAME] {
+            health.clear_service_status(name).await;
+        }
+    };
+    connections::serve("gRPC", limits, protocol(limits), router, listener, shutdown).await;
+    Ok(())
+}
+
+/// HTTP/2 only.
+fn protocol(limits: Limits) -> auto::Builder<TokioExecutor> {
+    let mut builder = auto::Builder::new(TokioExecutor::new()).http2_only();
+    builder
+        .http2()
+        .timer(TokioTimer::new())
+        .keep_alive_interval(PING)
+        .keep_alive_timeout(PING)
+        .max_header_list_size(limits.head as u32)
+        .max_concurrent_streams(limits.streams);
+    builder
+}
+
+/// A request that arrives too slowly is ended; streams that have begun to answer are not.
+async fn in_time(limit: Duration, request: HttpRequest, next: Next) -> HttpResponse {
+    match tokio::time::timeout(limit, next.run(request)).await {
+        Ok(response) => response,
+        Err(_) => Status::deadline_exceeded(format!("no whole request within {limit:?}")).into_http(),
+    }
+}
+
+async fn follow_readiness(health: HealthReporter, service: Arc<Service>) {
+    let mut known = None;
+    loop {
+        let ready = service.is_ready();
+        // Watchers are told of changes only.
+        if known.replace(ready) != Some(ready) {
+            report(&health, ready).await;
+        }
+        tokio::time::sleep(HEARTBEAT).await;
+    }
+}
+
+async fn report(health: &HealthReporter, ready: bool) {
+    let status = if ready { ServingStatus::Serving } else { ServingStatus::NotServing };
+    for name in ["", NAME] {
+        health.set_service_status(name, status).await;
+    }
+}
+
+/// Envoy's service over our rules.
+struct RateLimits(Arc<Service>);
+
+#[tonic::async_trait]
+impl RateLimitService for RateLimits {
+    async fn should_rate_limit(
+        &self,
+        request: Request<RateLimitRequest>,
+    ) -> Result<Response<RateLimitResponse>, Status> {
+        let service = &self.0;
+        let started = Instant::now();
+        let asked = request::read(request.into_inner())?;
+        let charges = request::charges(&service.limiter, &asked)?;
+        let decided = decide(service, &asked, charges).await?;
+        service.metrics.record(&service.limiter, &decided.whole, started.elapsed());
+        if decided.whole.is_unavailable() {
+            // An error, and not "over limit", so that Envoy's own failure mode applies.
+            let rule = decided.whole.limiting().map(|row| row.charge.rule.name.to_string()).unwrap_or_default();
+            return Err(Status::unavailable(format!("the store cannot answer, and rule `{rule}` says `closed`")));
+        }
+        let now = service.limiter.store().now();
+        Ok(Response::new(answer::answer(&service.answer, &asked, &decided, now)))
+    }
+}
+
+/// Decides everything that was asked, all or nothing.
+async fn decide(service: &Service, asked: &[Asked], charges: Vec<Vec<Charge>>) -> Result<Together, Status> {
+    let limiter = &service.limiter;
+    let each = || asked.iter().zip(&charges);
+    let at_no_cost = |charges: &[Charge]| charges.iter().cloned().map(|charge| Charge { cost: 0, ..charge }).collect();
+    if asked.iter().any(|asked| asked.hits == Hits::Check) {
+        // What is only checked must have something left, or nothing else is charged either.
+        let looked = limiter.charge_all(charges.iter().map(|charges| at_no_cost(charges)).collect()).await;
+        let checked = asked.iter().zip(&looked.parts).filter(|(asked, _)| asked.hits == Hits::Check);
+        if checked.into_iter().any(|(_, part)| part.rows().iter().any(is_used_up)) {
+            return Ok(used_up(asked, looked));
+        }
+    }
+    let now = each().map(|(asked, charges)| match asked.hits {
+        Hits::Charge(_) => charges.clone(),
+        Hits::Check | Hits::GiveBack(_) => at_no_cost(charges),
+    });
+    let mut decided = limiter.charge_all(now.collect()).await;
+    let is_given_back = |asked: &Asked| matches!(asked.hits, Hits::GiveBack(_));
+    if decided.whole.is_allowed() && asked.iter().any(is_given_back) {
+        for (_, charges) in each().filter(|(asked, _)| is_given_back(asked)) {
+            let unavailable = |error: tollgate::StoreError| Status::unavailable(error.to_string());
+            limiter.give_back(charges).await.map_err(unavailable)?;
+        }
+        let after = limiter.charge_all(charges.iter().map(|charges| at_no_cost(charges)).collect()).await;
+        let parts = asked.iter().zip(&mut decided.parts).zip(after.parts);
+        for ((_, part), after) in parts.filter(|((asked, _), _)| is_given_back(asked)) {
+            *part = after;
+        }
+    }
+    Ok(decided)
+}
+
+fn is_used_up(row: &Row) -> bool {
+    row.charge.rule.is_enforced() && row.decision.remaining == 0
+}
+
+/// What was looked at, where a descriptor that is only checked has nothing left: it is over its limit, and so is the whole.
+fn used_up(asked: &[Asked], looked: Together) -> Together {
+    let denied = |rows: &[Row]| {
+        let deny = |row: &Row| {
+            let mut row = row.clone();
+            if is_used_up(&row) {
+                row.decision.outcome = Outcome::Denied { retry_after: Some(row.until_more()) };
+            }
+            row
+        };
+        Verdict::new(rows.iter().map(deny).collect())
+    };
+    let whole: Vec<Row> = asked
+        .iter()
+        .zip(&looked.parts)
+        .filter(|(asked, _)| asked.hits == Hits::Check)
+        .flat_map(|(_, part)| part.rows().to_vec())
+        .collect();
+    let parts = asked.iter().zip(looked.parts).map(|(asked, part)| match asked.hits {
+        Hits::Check => denied(part.rows()),
+        _ => part,
+    });
+    Together { whole: denied(&whole), parts: parts.collect() }
+}

@@ -1,0 +1,137 @@
+//! What Envoy is told: a status for each descriptor, in order, and headers for the client.
+
+use std::collections::HashMap;
+
+use envoy_types::pb::envoy::config::core::v3::HeaderValue;
+use envoy_types::pb::envoy::service::ratelimit::v3::RateLimitResponse;
+use envoy_types::pb::envoy::service::ratelimit::v3::rate_limit_response::rate_limit::Unit;
+use envoy_types::pb::envoy::service::ratelimit::v3::rate_limit_response::{Code, DescriptorStatus, RateLimit};
+use envoy_types::pb::google::protobuf::Duration;
+use http::HeaderMap;
+use http::header::RETRY_AFTER;
+use tollgate::http::AnswerStyle;
+use tollgate::{Algorithm, Quota, Row, Span, Timestamp, Together, Verdict, retry_after_seconds};
+
+use super::request::Asked;
+
+/// The units that Envoy knows, shortest first, in seconds.
+const UNITS: [(Unit, u64); 7] = [
+    (Unit::Second, 1),
+    (Unit::Minute, 60),
+    (Unit::Hour, 3_600),
+    (Unit::Day, 86_400),
+    (Unit::Week, 7 * 86_400),
+    (Unit::Month, 30 * 86_400),
+    (Unit::Year, 365 * 86_400),
+];
+
+pub(super) fn answer(style: &AnswerStyle, asked: &[Asked], decided: &Together, now: Timestamp) -> RateLimitResponse {
+    let statuses = asked.iter().zip(&decided.parts).map(|(asked, part)| status(asked, part)).collect();
+    RateLimitResponse {
+        overall_code: code(&decided.whole).into(),
+        statuses,
+        response_headers_to_add: headers(style, &decided.whole, now),
+        ..RateLimitResponse::default()
+    }
+}
+
+fn code(verdict: &Verdict) -> Code {
+    if verdict.is_allowed() { Code::Ok } else { Code::OverLimit }
+}
+
+/// By the rule that binds; a descriptor to which no enforced rule applies has no limit to tell.
+fn status(asked: &Asked, verdict: &Verdict) -> DescriptorStatus {
+    let code = code(verdict).into();
+    let Some(binding) = verdict.binding() else {
+        return DescriptorStatus { code, ..DescriptorStatus::default() };
+    };
+    let (requests_per_unit, unit) = per_unit(&binding.charge.rule.quota);
+    let name = binding.charge.rule.name.to_string();
+    let mut status = DescriptorStatus {
+        code,
+        current_limit: Some(RateLimit { name, requests_per_unit, unit: unit.into() }),
+        limit_remaining: binding.decision.remaining,
+        duration_until_reset: Some(duration(binding.until_more())),
+        quota: None,
+    };
+    if let (Some(limit), Some(current)) = (&asked.limit, &mut status.current_limit)
+        && limit.requests_per_unit == 0
+        && !verdict.is_allowed()
+    {
+        (current.requests_per_unit, status.limit_remaining) = (0, 0);
+    }
+    status
+}
+
+/// A quota in a unit that Envoy knows. Where its period is none of them, the shortest that is not shorter, with as many as
+/// it gives in that time, rounded down: 5 in 90 s are 200 an hour.
+fn per_unit(quota: &Quota) -> (u32, Unit) {
+    if quota.algorithm() == Algorithm::Concurrency {
+        return (quota.limit(), Unit::Unknown);
+    }
+    let period = u128::from(quota.period().as_micros());
+    let micros = |seconds: u64| u128::from(seconds) * 1_000_000;
+    let longest = UNITS[UNITS.len() - 1];
+    let (unit, seconds) = UNITS.into_iter().find(|(_, seconds)| micros(*seconds) >= period).unwrap_or(longest);
+    let count = u128::from(quota.count()) * micros(seconds) / period;
+    (u32::try_from(count).unwrap_or(u32::MAX).max(1), unit)
+}
+
+fn duration(span: Span) -> Duration {
+    let micros = span.as_micros();
+    // Below 2^53 microseconds both fit.
+    Duration { seconds: (micros / 1_000_000) as i64, nanos: (micros % 1_000_000) as i32 * 1_000 }
+}
+
+/// The limit headers of the configured style, and when to come back.
+fn headers(style: &AnswerStyle, whole: &Verdict, now: Timestamp) -> Vec<HeaderValue> {
+    let mut headers: HeaderMap = style.headers_for(&one_row_per_rule(whole), now);
+    if let Some(seconds) = retry_after_seconds(whole) {
+        headers.insert(RETRY_AFTER, seconds.into());
+    }
+    let text = |value: &http::HeaderValue| value.to_str().map(str::to_string).unwrap_or_default();
+    let header = |(name, value): (&http::HeaderName, &http::HeaderValue)| HeaderValue {
+        key: name.to_string(),
+        value: text(value),
+        ..HeaderValue::default()
+    };
+    headers.iter().map(header).collect()
+}
+
+/// Descriptors may use several buckets of one rule; a header names a rule once, with the one that binds.
+fn one_row_per_rule(whole: &Verdict) -> Verdict {
+    let mut by_rule: HashMap<&str, usize> = HashMap::new();
+    let mut rows: Vec<Row> = Vec::new();
+    for row in whole.rows() {
+        match by_rule.get(&*row.charge.rule.name) {
+            Some(&place) => {
+                let both = Verdict::new(vec![rows[place].clone(), row.clone()]);
+                if let Some(binding) = both.binding() {
+                    rows[place] = binding.clone();
+                }
+            }
+            None => {
+                by_rule.insert(&row.charge.rule.name, rows.len());
+                rows.push(row.clone());
+            }
+        }
+    }
+    Verdict::new(rows)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_quota_is_told_in_the_shortest_unit_that_holds_its_period() {
+        let told = |count, micros| per_unit(&Quota::per(count, Span::from_micros(micros)).build().expect("a quota"));
+        assert_eq!(told(10, 1_000_000), (10, Unit::Second));
+        assert_eq!(told(6_000, 60_000_000), (6_000, Unit::Minute));
+        assert_eq!(told(20, 100_000), (200, Unit::Second));
+        assert_eq!(told(5, 90_000_000), (200, Unit::Hour));
+        assert_eq!(told(1, 2 * 365 * 86_400_000_000), (1, Unit::Year));
+        let slots = Quota::concurrent(3, Span::from_secs(60)).build().expect("a quota");
+        assert_eq!(per_unit(&slots), (3, Unit::Unknown));
+    }
+}

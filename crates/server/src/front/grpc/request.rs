@@ -1,0 +1,155 @@
+//! What Envoy asks, understood: each descriptor's attributes, its hits and its own limit, within bounds.
+
+use std::borrow::Cow;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use envoy_types::pb::envoy::extensions::common::ratelimit::v3::rate_limit_descriptor::{Entry, RateLimitOverride};
+use envoy_types::pb::envoy::service::ratelimit::v3::RateLimitRequest;
+use envoy_types::pb::envoy::r#type::v3::RateLimitUnit;
+use tollgate::{Algorithm, Charge, Descriptor, Limiter, Quota, Request, Rule, Span};
+use tonic::Status;
+
+/// More than any proxy sends.
+const MAX_DESCRIPTORS: usize = 100;
+const MAX_ENTRIES: usize = 100;
+
+/// One descriptor.
+#[derive(Debug)]
+pub(super) struct Asked {
+    attributes: Descriptor,
+    pub(super) hits: Hits,
+    pub(super) limit: Option<RateLimitOverride>,
+}
+
+impl Request for Asked {
+    fn attribute(&self, name: &str) -> Option<Cow<'_, str>> {
+        self.attributes.attribute(name)
+    }
+
+    fn cost(&self) -> u32 {
+        self.attributes.cost()
+    }
+}
+
+/// What to do with the hits of a descriptor.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Hits {
+    /// Charge them.
+    Charge(u32),
+    /// Only tell whether anything is left.
+    Check,
+    /// Give them back.
+    GiveBack(u32),
+}
+
+/// Reads a request, or says what is wrong with it.
+pub(super) fn read(request: RateLimitRequest) -> Result<Vec<Asked>, Status> {
+    let RateLimitRequest { domain, descriptors, hits_addend } = request;
+    if domain.is_empty() {
+        return Err(invalid("domain", "is empty; name the one that your rules match"));
+    }
+    if descriptors.is_empty() {
+        return Err(invalid("descriptors", "is empty; send at least one"));
+    }
+    if descriptors.len() > MAX_DESCRIPTORS {
+        return Err(invalid("descriptors", format!("{} are too many (at most {MAX_DESCRIPTORS})", descriptors.len())));
+    }
+    let asked = descriptors.into_iter().enumerate().map(|(index, descriptor)| {
+        let attributes = attributes(&domain, descriptor.entries, index)?;
+        // The descriptor's own number wins, and its 0 is meant; that of the request is 0 when it is not set.
+        let hits = match descriptor.hits_addend {
+            Some(hits) => u32::try_from(hits.value).unwrap_or(u32::MAX),
+            None => hits_addend.max(1),
+        };
+        let hits = match hits {
+            0 => Hits::Check,
+            hits if descriptor.is_negative_hits => Hits::GiveBack(hits),
+            hits => Hits::Charge(hits),
+        };
+        let cost = if let Hits::Charge(hits) | Hits::GiveBack(hits) = hits { hits } else { 0 };
+        Ok(Asked { attributes: Descriptor::from(attributes).with_cost(cost), hits, limit: descriptor.limit })
+    });
+    asked.collect()
+}
+
+/// The entries by name, `domain`, and `descriptor`: the names of the entries in order, by which a rule can ask for exactly
+/// this shape. An entry whose name is taken gets a number: the second `generic_key` is `generic_key#2`.
+fn attributes(domain: &str, entries: Vec<Entry>, index: usize) -> Result<BTreeMap<String, String>, Status> {
+    let field = |rest: &str| format!("descriptors[{index}].entries{rest}");
+    if entries.len() > MAX_ENTRIES {
+        return Err(invalid(&field(""), format!("{} are too many (at most {MAX_ENTRIES})", entries.len())));
+    }
+    let shape: Vec<&str> = entries.iter().map(|entry| entry.key.as_str()).collect();
+    let mut attributes =
+        BTreeMap::from([("domain".to_string(), domain.to_string()), ("descriptor".to_string(), shape.join(","))]);
+    for (position, Entry { key, value }) in entries.into_iter().enumerate() {
+        if key.is_empty() {
+            return Err(invalid(&field(&format!("[{position}].key")), "is empty; every entry has a name"));
+        }
+        let numbered = (2..).map(|number| format!("{key}#{number}"));
+        let free = std::iter::once(key.clone()).chain(numbered).find(|name| !attributes.contains_key(name));
+        attributes.extend(free.map(|name| (name, value)));
+    }
+    Ok(attributes)
+}
+
+/// What each descriptor is charged by the rules in force, under its own limit where it brings one.
+pub(super) fn charges(limiter: &Limiter, asked: &[Asked]) -> Result<Vec<Vec<Charge>>, Status> {
+    let mut charges = limiter.charges(asked).map_err(|error| {
+        // What it held is not repeated: it may not be meant for every reader.
+        let (attribute, rule) = (&error.attribute, &error.rule);
+        invalid(attribute, format!("is the cost of rule `{rule}` and must be a whole number"))
+    })?;
+    for (index, (asked, charges)) in asked.iter().zip(&mut charges).enumerate() {
+        if let Some(limit) = &asked.limit {
+            override_limit(limit, charges, &format!("descriptors[{index}].limit"))?;
+        }
+    }
+    Ok(charges)
+}
+
+/// The limit of the rule that says most about this descriptor, the first of several, becomes the caller's. The bucket, the
+/// algorithm and everything else stay.
+fn override_limit(limit: &RateLimitOverride, charges: &mut [Charge], field: &str) -> Result<(), Status> {
+    let period = match RateLimitUnit::try_from(limit.unit).ok().and_then(period_of) {
+        Some(period) => period,
+        None => return Err(invalid(&format!("{field}.unit"), format!("{} is no unit of time", limit.unit))),
+    };
+    let says = |rule: &Rule| rule.when.len() + rule.key.needs().count();
+    let most = charges.iter().map(|charge| says(&charge.rule)).max();
+    let Some(charge) = charges.iter_mut().find(|charge| Some(says(&charge.rule)) == most) else { return Ok(()) };
+    let algorithm = charge.rule.quota.algorithm();
+    let period = if algorithm == Algorithm::Concurrency { charge.rule.quota.period() } else { period };
+    let count = limit.requests_per_unit.max(1);
+    let quota = Quota::per(count, period)
+        .algorithm(algorithm)
+        .build()
+        .map_err(|error| invalid(field, format!("{count} for rule `{}`: {error}", charge.rule.name)))?;
+    // Tokens taken ahead were taken by the rule's own limit.
+    charge.rule = Arc::new(Rule { quota, lease: None, ..(*charge.rule).clone() });
+    if limit.requests_per_unit == 0 {
+        // A cost that cannot be counted never passes, which is what a limit of 0 means.
+        charge.cost = u32::MAX;
+    }
+    Ok(())
+}
+
+/// A unit as Envoy's reference service counts it: a month is 30 days and a year 365.
+fn period_of(unit: RateLimitUnit) -> Option<Span> {
+    const DAY: u64 = 86_400;
+    let seconds = match unit {
+        RateLimitUnit::Unknown => return None,
+        RateLimitUnit::Second => 1,
+        RateLimitUnit::Minute => 60,
+        RateLimitUnit::Hour => 3_600,
+        RateLimitUnit::Day => DAY,
+        RateLimitUnit::Month => 30 * DAY,
+        RateLimitUnit::Year => 365 * DAY,
+    };
+    Some(Span::from_secs(seconds))
+}
+
+fn invalid(field: &str, problem: impl AsRef<str>) -> Status {
+    Status::invalid_argument(format!("{field}: {}", problem.as_ref()))
+}

@@ -1,0 +1,164 @@
+//! A real Envoy between a client and an upstream, asking the real binary: `examples/envoy` with other ports.
+//!
+//! Envoy's binary comes with `./run setup`, or is named by `TOLLGATE_ENVOY`.
+
+#![allow(clippy::unwrap_used, missing_docs)]
+
+mod running;
+
+use std::io::{Read as _, Write as _};
+use std::net::{TcpListener, TcpStream};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use running::{Running, file};
+
+const ENVOY: &str = include_str!("../../../examples/envoy/envoy.yaml");
+const RULES: &str = include_str!("../../../examples/envoy/tollgate.yaml");
+
+struct Envoy {
+    child: Child,
+    port: u16,
+    log: String,
+}
+
+impl Envoy {
+    /// Asks the service at `grpc`.
+    fn start(grpc: &str, deny_on_failure: bool) -> Envoy {
+        // Another process may take a port between finding and using it.
+        let mut said = String::new();
+        for _ in 0..5 {
+            let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+            let grpc_port = grpc.rsplit(':').next().unwrap();
+            let config = [
+                ("port_value: 10000", format!("port_value: {port}")),
+                ("port_value: 8081", format!("port_value: {grpc_port}")),
+                ("port_value: 9000", format!("port_value: {}", upstream())),
+                ("failure_mode_deny: false", format!("failure_mode_deny: {deny_on_failure}")),
+            ]
+            .iter()
+            .fold(ENVOY.to_string(), |config, (from, to)| {
+                assert!(config.contains(from), "the example has no {from}");
+                config.replace(from, to)
+            });
+            let log = file("", "log");
+            let mut envoy = Envoy { child: spawn(&file(&config, "yaml"), &log), port, log };
+            let deadline = Instant::now() + Duration::from_secs(20);
+            while Instant::now() < deadline && envoy.child.try_wait().is_ok_and(|ended| ended.is_none()) {
+                if TcpStream::connect(("127.0.0.1", port)).is_ok() {
+                    return envoy;
+                }
+                std::thread::sleep(Duration::from_millis(20));
+            }
+            said = std::fs::read_to_string(&envoy.log).unwrap_or_default();
+        }
+        panic!("Envoy does not start; its log says:\n{said}");
+    }
+
+    /// The status, and the head of the answer in lower case.
+    fn get(&self, user: &str) -> (u16, String) {
+        let mut stream = TcpStream::connect(("127.0.0.1", self.port)).unwrap();
+        write!(stream, "GET / HTTP/1.1\r\nhost: shop\r\nx-user: {user}\r\nconnection: close\r\n\r\n").unwrap();
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).unwrap();
+        let status = answer.split(' ').nth(1).and_then(|status| status.parse().ok());
+        (status.unwrap_or_else(|| panic!("no status in {answer:?}")), answer.to_lowercase())
+    }
+}
+
+impl Drop for Envoy {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+fn spawn(config: &str, log: &str) -> Child {
+    let binary = binary();
+    let log = std::fs::File::create(log).unwrap();
+    Command::new(&binary)
+        .args(["-c", config, "--concurrency", "1", "--disable-hot-restart", "--log-level", "warning"])
+        .stdin(Stdio::null())
+        .stdout(log.try_clone().unwrap())
+        .stderr(log)
+        .spawn()
+        .unwrap_or_else(|error| panic!("cannot run {}: {error}; run ./run setup to install Envoy", binary.display()))
+}
+
+fn binary() -> PathBuf {
+    if let Some(path) = std::env::var_os("TOLLGATE_ENVOY") {
+        return path.into();
+    }
+    let tools = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../target/tools/lib");
+    let pythons = std::fs::read_dir(&tools).into_iter().flatten().flatten();
+    let mut found = pythons.map(|python| python.path().join("site-packages/envoy/_bin/envoy"));
+    found
+        .find(|path| path.exists())
+        .unwrap_or_else(|| panic!("no Envoy in {}; run ./run setup, or set TOLLGATE_ENVOY", tools.display()))
+}
+
+/// A service that answers everything with 200; its port.
+fn upstream() -> u16 {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = listener.local_addr().unwrap().port();
+    std::thread::spawn(move || {
+        for stream in listener.incoming().flatten() {
+            std::thread::spawn(move || answer(stream));
+        }
+    });
+    port
+}
+
+fn answer(mut stream: TcpStream) {
+    let mut head = [0; 4096];
+    while stream.read(&mut head).is_ok_and(|length| length > 0) {
+        if stream.write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 3\r\n\r\nhi\n").is_err() {
+            return;
+        }
+    }
+}
+
+fn header<'a>(answer: &'a str, name: &str) -> &'a str {
+    let line = answer.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'));
+    line.unwrap_or_else(|| panic!("no {name} in {answer}")).trim()
+}
+
+#[test]
+fn two_pass_and_the_third_is_told_when_to_come_back() {
+    let tollgate = Running::on(RULES, &[]);
+    let envoy = Envoy::start(tollgate.grpc.as_ref().unwrap(), true);
+    for left in ["1", "0"] {
+        let (status, answer) = envoy.get("ann");
+        assert_eq!(status, 200, "{answer}");
+        assert_eq!(
+            header(&answer, "x-ratelimit-limit"),
+            "2, 2;w=86400;name=\"per-user\", 100;w=1;name=\"per-address\""
+        );
+        assert_eq!(header(&answer, "x-ratelimit-remaining"), left);
+        let reset: u64 = header(&answer, "x-ratelimit-reset").parse().unwrap();
+        assert!(reset <= 86_400, "{reset}");
+        assert!(!answer.contains("retry-after"), "{answer}");
+    }
+    let (status, answer) = envoy.get("ann");
+    assert_eq!(status, 429, "{answer}");
+    assert_eq!(header(&answer, "x-ratelimit-remaining"), "0");
+    let wait: u64 = header(&answer, "retry-after").parse().unwrap();
+    assert!((1..=86_400).contains(&wait), "{answer}");
+    assert_eq!(envoy.get("bob").0, 200);
+    let metrics = tollgate.get("/metrics");
+    let denied = "tollgate_decisions_total{rule=\"per-user\",outcome=\"denied\",source=\"store\"} 1";
+    assert!(metrics.contains(denied), "{metrics}");
+}
+
+#[test]
+fn without_tollgate_envoys_failure_mode_decides() {
+    for (deny, expected) in [(true, 500), (false, 200)] {
+        let tollgate = Running::on(RULES, &[]);
+        let envoy = Envoy::start(tollgate.grpc.as_ref().unwrap(), deny);
+        assert_eq!(envoy.get("ann").0, 200);
+        drop(tollgate);
+        let (status, answer) = envoy.get("ann");
+        assert_eq!(status, expected, "{answer}");
+    }
+}

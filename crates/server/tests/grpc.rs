@@ -1,0 +1,84 @@
+//! Envoy's rate limit service as a client sees it: the real binary, and a generated client.
+
+#![allow(clippy::unwrap_used, missing_docs)]
+
+#[path = "grpc/decisions.rs"]
+mod decisions;
+#[path = "grpc/operation.rs"]
+mod operation;
+mod running;
+#[path = "../../tollgate/tests/servers/mod.rs"]
+mod servers;
+
+use envoy_types::pb::envoy::extensions::common::ratelimit::v3::RateLimitDescriptor;
+use envoy_types::pb::envoy::extensions::common::ratelimit::v3::rate_limit_descriptor::{Entry, RateLimitOverride};
+use envoy_types::pb::envoy::service::ratelimit::v3::rate_limit_response::{Code, DescriptorStatus};
+use envoy_types::pb::envoy::service::ratelimit::v3::rate_limit_service_client::RateLimitServiceClient;
+use envoy_types::pb::envoy::service::ratelimit::v3::{RateLimitRequest, RateLimitResponse};
+use envoy_types::pb::envoy::r#type::v3::RateLimitUnit;
+use envoy_types::pb::google::protobuf::UInt64Value;
+use running::Running;
+use tonic::Status;
+use tonic::transport::Channel;
+
+/// A service and a client of it.
+struct Gate {
+    service: Running,
+    client: RateLimitServiceClient<Channel>,
+}
+
+impl Gate {
+    async fn on(rules: &str) -> Gate {
+        Gate::of(Running::on(rules, &[])).await
+    }
+
+    async fn of(service: Running) -> Gate {
+        let client = RateLimitServiceClient::new(channel(&service).await);
+        Gate { service, client }
+    }
+
+    async fn ask(&self, request: RateLimitRequest) -> Result<RateLimitResponse, Status> {
+        Ok(self.client.clone().should_rate_limit(request).await?.into_inner())
+    }
+
+    /// The overall code, then the code and what is left of each descriptor.
+    async fn codes(&self, descriptors: &[RateLimitDescriptor]) -> (Code, Vec<(Code, u32)>) {
+        let answer = self.ask(request(descriptors)).await.unwrap();
+        let statuses = answer.statuses.iter().map(|status| (status.code(), status.limit_remaining)).collect();
+        (answer.overall_code(), statuses)
+    }
+
+    async fn status(&self, descriptor: RateLimitDescriptor) -> DescriptorStatus {
+        self.ask(request(&[descriptor])).await.unwrap().statuses.remove(0)
+    }
+}
+
+async fn channel(service: &Running) -> Channel {
+    let address = service.grpc.as_ref().expect("gRPC is served");
+    Channel::from_shared(format!("http://{address}")).unwrap().connect().await.unwrap()
+}
+
+fn request(descriptors: &[RateLimitDescriptor]) -> RateLimitRequest {
+    RateLimitRequest { domain: "shop".into(), descriptors: descriptors.to_vec(), hits_addend: 0 }
+}
+
+fn descriptor(entries: &[(&str, &str)]) -> RateLimitDescriptor {
+    let entry = |(key, value): &(&str, &str)| Entry { key: key.to_string(), value: value.to_string() };
+    RateLimitDescriptor { entries: entries.iter().map(entry).collect(), ..RateLimitDescriptor::default() }
+}
+
+fn user(name: &str) -> RateLimitDescriptor {
+    descriptor(&[("user", name)])
+}
+
+fn with_hits(descriptor: RateLimitDescriptor, hits: u64) -> RateLimitDescriptor {
+    RateLimitDescriptor { hits_addend: Some(UInt64Value { value: hits }), ..descriptor }
+}
+
+fn given_back(descriptor: RateLimitDescriptor, hits: u64) -> RateLimitDescriptor {
+    RateLimitDescriptor { is_negative_hits: true, ..with_hits(descriptor, hits) }
+}
+
+fn with_limit(descriptor: RateLimitDescriptor, requests_per_unit: u32, unit: RateLimitUnit) -> RateLimitDescriptor {
+    RateLimitDescriptor { limit: Some(RateLimitOverride { requests_per_unit, unit: unit.into() }), ..descriptor }
+}

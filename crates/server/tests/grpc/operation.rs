@@ -1,0 +1,139 @@
+//! What operators see: a store that is away, health, reflection, metrics, addresses.
+
+use std::net::TcpListener;
+use std::time::{Duration, Instant};
+
+use envoy_types::pb::envoy::service::ratelimit::v3::rate_limit_response::Code::Ok as Passed;
+use tokio_stream::StreamExt as _;
+use tonic_health::pb::HealthCheckRequest;
+use tonic_health::pb::health_check_response::ServingStatus;
+use tonic_health::pb::health_client::HealthClient;
+use tonic_reflection::pb::v1::ServerReflectionRequest;
+use tonic_reflection::pb::v1::server_reflection_client::ServerReflectionClient;
+use tonic_reflection::pb::v1::server_reflection_request::MessageRequest;
+use tonic_reflection::pb::v1::server_reflection_response::MessageResponse;
+
+use super::running::tollgate;
+use super::servers::{Kind, Server};
+use super::*;
+
+const SERVICE: &str = "envoy.service.ratelimit.v3.RateLimitService";
+
+#[tokio::test]
+async fn a_store_that_is_away_is_an_error_where_the_rule_says_closed() {
+    let redis = Server::start(Kind::Redis7);
+    let rules = "
+rules:
+  - { name: strict, key: '{strict}', limit: 10/h, on_store_failure: closed }
+  - { name: lenient, key: '{lenient}', limit: 10/h, on_store_failure: open }
+  - { name: local, key: '{local}', limit: 1/h }
+";
+    let gate = Gate::of(Running::on(rules, &["--store", &redis.url()])).await;
+    let health = HealthClient::new(channel(&gate.service).await);
+    let one = |name: &str| descriptor(&[(name, "x")]);
+    assert_eq!(gate.codes(&[one("strict"), one("lenient")]).await, (Passed, vec![(Passed, 9), (Passed, 9)]));
+    assert_eq!(served(&health, SERVICE).await, ServingStatus::Serving);
+    drop(redis);
+    let error = gate.ask(request(&[one("lenient"), one("strict")])).await.unwrap_err();
+    assert_eq!(error.code(), tonic::Code::Unavailable);
+    assert!(error.message().contains("rule `strict` says `closed`"), "{error}");
+    assert_eq!(gate.codes(&[one("lenient")]).await.0, Passed);
+    assert_eq!(gate.codes(&[one("local")]).await.0, Passed);
+    assert_eq!(gate.codes(&[one("local")]).await.0, Code::OverLimit);
+    // The breaker opens after a few failures, and health follows it.
+    let deadline = Instant::now() + Duration::from_secs(10);
+    while served(&health, SERVICE).await != ServingStatus::NotServing {
+        assert!(Instant::now() < deadline, "health does not follow the store");
+        gate.codes(&[one("lenient")]).await;
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    assert_eq!(served(&health, "").await, ServingStatus::NotServing);
+}
+
+#[tokio::test]
+async fn in_redis_hits_are_decided_together_and_can_be_given_back() {
+    for kind in Kind::ALL {
+        let redis = Server::start(kind);
+        for algorithm in ["token_bucket", "fixed_window", "sliding_window_counter", "sliding_window_log"] {
+            let rules =
+                format!("rules: [{{ name: {algorithm}, key: '{{user}}', limit: 10/day, algorithm: {algorithm} }}]");
+            let gate = Gate::of(Running::on(&rules, &["--store", &redis.url()])).await;
+            let both = [with_hits(user("ann"), 4), with_hits(user("ann"), 4)];
+            assert_eq!(gate.codes(&both).await.1, [(Passed, 2), (Passed, 2)], "{kind:?} {algorithm}");
+            assert_eq!(gate.codes(&both).await.0, Code::OverLimit, "{kind:?} {algorithm}");
+            assert_eq!(gate.status(given_back(user("ann"), 5)).await.limit_remaining, 7, "{kind:?} {algorithm}");
+            assert_eq!(gate.status(given_back(user("ann"), 500)).await.limit_remaining, 10, "{kind:?} {algorithm}");
+        }
+    }
+}
+
+async fn served(health: &HealthClient<Channel>, service: &str) -> ServingStatus {
+    let request = HealthCheckRequest { service: service.into() };
+    health.clone().check(request).await.unwrap().into_inner().status()
+}
+
+#[tokio::test]
+async fn whoever_watches_health_does_not_keep_the_service_from_stopping() {
+    let service = Running::on("rules: []", &[]);
+    let mut health = HealthClient::new(channel(&service).await);
+    assert_eq!(served(&health, "").await, ServingStatus::Serving);
+    let unknown = HealthCheckRequest { service: "no.such.Service".into() };
+    assert_eq!(health.check(unknown).await.unwrap_err().code(), tonic::Code::NotFound);
+    let mut watched = health.watch(HealthCheckRequest { service: SERVICE.into() }).await.unwrap().into_inner();
+    assert_eq!(watched.next().await.unwrap().unwrap().status(), ServingStatus::Serving);
+    let begun = Instant::now();
+    let stopped = tokio::task::spawn_blocking(|| service.stop());
+    while watched.next().await.is_some_and(|status| status.is_ok()) {}
+    assert_eq!(stopped.await.unwrap(), Some(0));
+    assert!(begun.elapsed() < Duration::from_secs(5), "{:?}", begun.elapsed());
+}
+
+#[tokio::test]
+async fn reflection_lists_the_services_and_describes_them() {
+    let service = Running::on("rules: []", &[]);
+    let mut reflection = ServerReflectionClient::new(channel(&service).await);
+    let questions = [MessageRequest::ListServices(String::new()), MessageRequest::FileContainingSymbol(SERVICE.into())]
+        .map(|message| ServerReflectionRequest { host: String::new(), message_request: Some(message) });
+    let answers = reflection.server_reflection_info(tokio_stream::iter(questions)).await.unwrap().into_inner();
+    let answers: Vec<_> = answers.map(|answer| answer.unwrap().message_response.unwrap()).collect().await;
+    let [MessageResponse::ListServicesResponse(services), MessageResponse::FileDescriptorResponse(files)] =
+        &answers[..]
+    else {
+        panic!("{answers:?}")
+    };
+    let names: Vec<&str> = services.service.iter().map(|service| service.name.as_str()).collect();
+    for name in [SERVICE, "grpc.health.v1.Health", "grpc.reflection.v1.ServerReflection"] {
+        assert!(names.contains(&name), "{name} is not among {names:?}");
+    }
+    let file = String::from_utf8_lossy(&files.file_descriptor_proto[0]);
+    assert!(file.contains("envoy/service/ratelimit/v3/rls.proto") && file.contains("ShouldRateLimit"));
+}
+
+#[tokio::test]
+async fn decisions_are_counted_by_rule() {
+    let gate = Gate::on("rules: [{ name: r, key: '{user}', limit: 1/h }]").await;
+    gate.codes(&[user("ann"), user("bob")]).await;
+    gate.codes(&[with_limit(user("ann"), 1, RateLimitUnit::Hour)]).await;
+    let metrics = gate.service.get("/metrics");
+    let count = |outcome: &str| {
+        let series = format!("tollgate_decisions_total{{rule=\"r\",outcome=\"{outcome}\",source=\"store\"}} ");
+        metrics.lines().find_map(|line| line.strip_prefix(&series)).unwrap_or_else(|| panic!("{metrics}")).to_string()
+    };
+    assert_eq!((count("allowed"), count("denied")), ("2".into(), "1".into()));
+}
+
+#[test]
+fn an_address_that_was_given_must_be_free_and_one_of_the_default_need_not() {
+    let taken = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = taken.local_addr().unwrap().to_string();
+    let output = tollgate(&["serve", "--http", "127.0.0.1:0", "--grpc", &address]).output().unwrap();
+    assert_eq!(output.status.code(), Some(2));
+    let text = String::from_utf8_lossy(&output.stderr).to_string();
+    assert!(text.contains(&format!("listen.grpc: cannot listen on {address}")), "{text}");
+    let output = tollgate(&["serve", "--grpc", "8081"]).output().unwrap();
+    assert!(String::from_utf8_lossy(&output.stderr).contains("listen.grpc: \"8081\" is no address"));
+    // Whether somebody else has 8081 or not: the default starts.
+    let _taken = TcpListener::bind("127.0.0.1:8081");
+    let service = Running::start(&["serve", "--http", "127.0.0.1:0"]);
+    assert!(service.get("/healthz").starts_with("HTTP/1.1 200"));
+}

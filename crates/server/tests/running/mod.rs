@@ -1,0 +1,80 @@
+//! The binary as a running service, gone when dropped.
+
+#![allow(dead_code, unreachable_pub, clippy::unwrap_used)] // Each test uses a part.
+
+use std::io::{BufRead as _, BufReader, Read as _, Write as _};
+use std::net::TcpStream;
+use std::path::PathBuf;
+use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
+
+/// The binary, deaf to what the developer has set.
+pub fn tollgate(args: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_tollgate"));
+    for (name, _) in std::env::vars().filter(|(name, _)| name.starts_with("TOLLGATE_")) {
+        command.env_remove(name);
+    }
+    command.args(args);
+    command
+}
+
+/// A file in a folder of this run.
+pub fn file(text: &str, ending: &str) -> String {
+    static FILES: AtomicU32 = AtomicU32::new(0);
+    let folder = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(format!("running-{}", std::process::id()));
+    std::fs::create_dir_all(&folder).unwrap();
+    let path = folder.join(format!("{}.{ending}", FILES.fetch_add(1, Relaxed)));
+    std::fs::write(&path, text).unwrap();
+    path.to_str().unwrap().to_string()
+}
+
+pub struct Running {
+    child: Child,
+    pub http: String,
+    /// Where gRPC is served, if it is.
+    pub grpc: Option<String>,
+}
+
+impl Running {
+    /// On these rules, with free ports.
+    pub fn on(rules: &str, more: &[&str]) -> Running {
+        let config = file(rules, "yaml");
+        let args = ["serve", "--http", "127.0.0.1:0", "--grpc", "127.0.0.1:0", "--config", &config];
+        Running::start(&[&args, more].concat())
+    }
+
+    pub fn start(args: &[&str]) -> Running {
+        let mut child = tollgate(args).stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
+        let mut lines = BufReader::new(child.stdout.take().unwrap()).lines().map_while(Result::ok);
+        let first = lines.next().expect("the service starts and says what it listens on");
+        let http = first.split("http://").nth(1).expect("an address").trim().to_string();
+        let rest: Vec<String> = lines.by_ref().take_while(|line| !line.starts_with("try:")).collect();
+        let grpc = rest.iter().find_map(|line| line.strip_prefix("grpc: ")).and_then(|line| line.split(',').next());
+        let grpc = grpc.map(str::to_string);
+        // What it says later must not stop it.
+        std::thread::spawn(move || lines.for_each(drop));
+        Running { child, http, grpc }
+    }
+
+    pub fn get(&self, path: &str) -> String {
+        let mut stream = TcpStream::connect(&self.http).unwrap();
+        write!(stream, "GET {path} HTTP/1.1\r\nhost: {}\r\nconnection: close\r\n\r\n", self.http).unwrap();
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).unwrap();
+        answer
+    }
+
+    /// Asks it to end, and waits until it has.
+    pub fn stop(mut self) -> Option<i32> {
+        let pid = self.child.id().to_string();
+        Command::new("kill").args(["-TERM", &pid]).status().expect("kill is there");
+        self.child.wait().unwrap().code()
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
