@@ -2,6 +2,7 @@
 
 mod check;
 mod draw;
+mod import;
 mod replay;
 mod schema;
 mod serve;
@@ -45,6 +46,8 @@ enum Verb {
     Validate(validate::Args),
     /// Decide recorded requests in virtual time: JSON lines in, JSON lines out
     Replay(replay::Args),
+    /// Turn the configuration of another rate limiter into rules
+    Import(import::Args),
     /// Print the JSON Schema of the configuration file, for editors
     Schema(schema::Args),
     /// Draw how each algorithm treats the same traffic, from real decisions, as SVG
@@ -66,6 +69,7 @@ pub(crate) fn run() -> ExitCode {
         Verb::Check(args) => check::run(args),
         Verb::Validate(args) => validate::run(args),
         Verb::Replay(args) => replay::run(args),
+        Verb::Import(args) => import::run(args),
         Verb::Schema(args) => schema::run(args),
         Verb::Draw(args) => draw::run(args),
     };

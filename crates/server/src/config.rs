@@ -1,6 +1,6 @@
 //! The configuration file: what it may say, and errors that name file, line, column, field and what to do.
 
-mod located;
+pub(crate) mod located;
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -172,15 +172,7 @@ pub(crate) struct Problem {
 impl Config {
     /// Reads a file.
     pub(crate) fn load(path: &Path) -> Result<Loaded, ConfigError> {
-        let text = std::fs::read_to_string(path).map_err(|error| {
-            let problem = match error.kind() {
-                std::io::ErrorKind::NotFound => "there is no such file".to_string(),
-                std::io::ErrorKind::InvalidData => "is not UTF-8 text; save it as UTF-8".to_string(),
-                _ => format!("cannot be read: {error}"),
-            };
-            ConfigError { unreadable: true, problems: vec![Problem::new(path, String::new(), problem)] }
-        })?;
-        Config::parse(path, &text)
+        Config::parse(path, &read_text(path)?)
     }
 
     /// The embedded default.
@@ -224,19 +216,31 @@ impl Config {
     }
 }
 
+/// The text of a file.
+pub(crate) fn read_text(path: &Path) -> Result<String, ConfigError> {
+    std::fs::read_to_string(path).map_err(|error| {
+        let problem = match error.kind() {
+            std::io::ErrorKind::NotFound => "there is no such file".to_string(),
+            std::io::ErrorKind::InvalidData => "is not UTF-8 text; save it as UTF-8".to_string(),
+            _ => format!("cannot be read: {error}"),
+        };
+        ConfigError { unreadable: true, problems: vec![Problem::new(path, String::new(), problem)] }
+    })
+}
+
 impl ConfigError {
-    fn of(problem: Problem) -> ConfigError {
+    pub(crate) fn of(problem: Problem) -> ConfigError {
         ConfigError { unreadable: false, problems: vec![problem] }
     }
 }
 
 impl Problem {
-    fn new(file: &Path, field: String, problem: String) -> Problem {
+    pub(crate) fn new(file: &Path, field: String, problem: String) -> Problem {
         let problem = without_secrets(&problem);
         Problem { file: file.to_path_buf(), line: None, column: None, field, problem, excerpt: None }
     }
 
-    fn at(mut self, place: Option<(u64, u64)>, text: &str) -> Problem {
+    pub(crate) fn at(mut self, place: Option<(u64, u64)>, text: &str) -> Problem {
         if let Some((line, column)) = place {
             (self.line, self.column) = (Some(line), Some(column));
             let line = text.lines().nth(line as usize - 1);

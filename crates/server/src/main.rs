@@ -4,6 +4,7 @@ mod command;
 mod config;
 mod explain;
 mod front;
+mod import;
 mod metrics;
 mod openapi;
 mod settings;

@@ -10,13 +10,13 @@ use serde_saphyr::{Location, Spanned};
 
 /// A document whose values know their places.
 #[derive(Debug)]
-pub(super) struct Located {
+pub(crate) struct Located {
     value: Value,
     places: Places,
 }
 
 /// Line and column, counted from 1.
-pub(super) type Place = (u64, u64);
+pub(crate) type Place = (u64, u64);
 
 /// Where things stand, by path: `rules[0].limit`.
 #[derive(Debug, Default)]
@@ -27,15 +27,15 @@ struct Places {
 
 /// Why a document cannot be read into a type.
 #[derive(Debug)]
-pub(super) struct Unreadable {
-    pub(super) field: String,
-    pub(super) message: String,
-    pub(super) place: Option<Place>,
+pub(crate) struct Unreadable {
+    pub(crate) field: String,
+    pub(crate) message: String,
+    pub(crate) place: Option<Place>,
 }
 
 impl Located {
     /// Reads YAML (and so JSON). An error has a place where the parser knows one.
-    pub(super) fn parse(text: &str) -> Result<Located, (Option<Place>, String)> {
+    pub(crate) fn parse(text: &str) -> Result<Located, (Option<Place>, String)> {
         if text.trim().is_empty() {
             return Ok(Located { value: Value::Object(serde_json::Map::new()), places: Places::default() });
         }
@@ -49,7 +49,7 @@ impl Located {
     }
 
     /// Reads the document into a type.
-    pub(super) fn read<T: DeserializeOwned>(&self) -> Result<T, Unreadable> {
+    pub(crate) fn read<T: DeserializeOwned>(&self) -> Result<T, Unreadable> {
         serde_path_to_error::deserialize(self.value.clone()).map_err(|error| {
             let path = error.path().to_string();
             let field = if path == "." { String::new() } else { path };
@@ -62,7 +62,7 @@ impl Located {
     }
 
     /// Where a field stands, or the nearest thing around it.
-    pub(super) fn place_of(&self, path: &str) -> Option<Place> {
+    pub(crate) fn place_of(&self, path: &str) -> Option<Place> {
         let mut path = path;
         loop {
             let place = self.places.values.get(path).or_else(|| self.places.names.get(path));

@@ -1,0 +1,72 @@
+//! `tollgate import`: the configuration of another rate limiter as rules, and what differs.
+
+use std::io::Write as _;
+use std::path::PathBuf;
+
+use anyhow::Context as _;
+
+use super::Ending;
+use crate::config::{Config, read_text};
+use crate::import::envoy_ratelimit;
+
+/// Turn the configuration of another rate limiter into rules
+#[derive(Debug, clap::Args)]
+pub(super) struct Args {
+    #[command(subcommand)]
+    from: From,
+}
+
+#[derive(Debug, clap::Subcommand)]
+enum From {
+    /// A YAML file of envoyproxy/ratelimit
+    EnvoyRatelimit(FileArgs),
+}
+
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:
+  tollgate import envoy-ratelimit config.yaml > tollgate.yaml
+  tollgate import envoy-ratelimit config.yaml --output tollgate.yaml && tollgate validate tollgate.yaml
+
+What does not mean quite the same is named on standard error, with its line.
+Exit status: 0 imported, 1 the file is not valid, 2 usage or trouble.")]
+struct FileArgs {
+    /// The file to import
+    file: PathBuf,
+    /// Where to write the rules; standard output without it
+    #[arg(long, short, value_name = "FILE", env = "TOLLGATE_OUTPUT")]
+    output: Option<PathBuf>,
+}
+
+pub(super) fn run(args: Args) -> anyhow::Result<Ending> {
+    let From::EnvoyRatelimit(FileArgs { file, output }) = args.from;
+    let text = read_text(&file)?;
+    let imported = match envoy_ratelimit(&file, &text) {
+        Ok(imported) => imported,
+        Err(error) => {
+            writeln!(std::io::stderr(), "{error}\n{} cannot be imported", file.display())?;
+            return Ok(Ending::No);
+        }
+    };
+    let mut report = std::io::stderr().lock();
+    for difference in &imported.differences {
+        writeln!(report, "differs: {difference}")?;
+    }
+    // What was made must be valid; a limit that is too large to count is not.
+    let loaded = match Config::parse(&file.with_extension("imported"), &imported.yaml) {
+        Ok(loaded) => loaded,
+        Err(error) => {
+            let problems = error.problems.iter().map(|problem| format!("{}: {}", file.display(), problem.problem));
+            writeln!(report, "{}", problems.collect::<Vec<_>>().join("\n"))?;
+            return Ok(Ending::No);
+        }
+    };
+    match output {
+        Some(path) => {
+            std::fs::write(&path, &imported.yaml).with_context(|| format!("cannot write {}", path.display()))?;
+        }
+        None => std::io::stdout().lock().write_all(imported.yaml.as_bytes())?,
+    }
+    let (rules, differences) = (loaded.policy.rules().len(), imported.differences.len());
+    writeln!(report, "imported {}: {rules} rules, {differences} differences", file.display())?;
+    Ok(Ending::Fine)
+}

@@ -1,0 +1,41 @@
+//! Configurations of other rate limiters, as rules.
+
+mod descriptors;
+mod rules;
+
+use std::path::Path;
+
+use crate::config::located::Located;
+use crate::config::{ConfigError, Problem};
+use descriptors::Root;
+
+/// Rules, and what they do not do as before.
+#[derive(Debug)]
+pub(crate) struct Imported {
+    /// A configuration file.
+    pub(crate) yaml: String,
+    /// In file order, each with its place.
+    pub(crate) differences: Vec<Problem>,
+}
+
+/// Imports a file of envoyproxy/ratelimit.
+pub(crate) fn envoy_ratelimit(path: &Path, text: &str) -> Result<Imported, ConfigError> {
+    let located = Located::parse(text)
+        .map_err(|(place, message)| ConfigError::of(Problem::new(path, String::new(), message).at(place, text)))?;
+    let root: Root = located.read().map_err(|unreadable| {
+        ConfigError::of(Problem::new(path, unreadable.field, unreadable.message).at(unreadable.place, text))
+    })?;
+    let found = |notes: Vec<(String, String)>| -> Vec<Problem> {
+        let note = |(field, problem): (String, String)| {
+            let place = located.place_of(&field);
+            Problem::new(path, field, problem).at(place, text)
+        };
+        notes.into_iter().map(note).collect()
+    };
+    let problems = root.problems();
+    if !problems.is_empty() {
+        return Err(ConfigError { unreadable: false, problems: found(problems) });
+    }
+    let name = path.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
+    Ok(Imported { yaml: rules::yaml(&name, &rules::of(&root)), differences: found(root.differences()) })
+}

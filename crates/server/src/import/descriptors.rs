@@ -1,0 +1,246 @@
+//! The file of envoyproxy/ratelimit: a tree of descriptors, what is wrong with it, and what rules cannot say.
+
+use std::collections::BTreeSet;
+use std::fmt;
+
+use serde::de::{Deserializer, Error, Visitor};
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+/// One domain.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Root {
+    pub(super) domain: Text,
+    #[serde(default)]
+    pub(super) descriptors: Option<Vec<Node>>,
+}
+
+/// One descriptor, with those below it.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Node {
+    pub(super) key: Text,
+    #[serde(default)]
+    value: Option<Text>,
+    #[serde(default)]
+    pub(super) rate_limit: Option<RateLimit>,
+    #[serde(default)]
+    pub(super) shadow_mode: bool,
+    #[serde(default)]
+    pub(super) quota_mode: bool,
+    #[serde(default)]
+    detailed_metric: bool,
+    #[serde(default)]
+    value_to_metric: bool,
+    #[serde(default)]
+    pub(super) share_threshold: bool,
+    #[serde(default)]
+    metadata: Option<Value>,
+    #[serde(default)]
+    pub(super) descriptors: Option<Vec<Node>>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct RateLimit {
+    #[serde(default)]
+    pub(super) unit: Option<String>,
+    #[serde(default)]
+    pub(super) requests_per_unit: Option<u32>,
+    #[serde(default)]
+    pub(super) unlimited: bool,
+    #[serde(default)]
+    pub(super) name: Option<Text>,
+    #[serde(default)]
+    replaces: Option<Vec<Replaced>>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Replaced {
+    name: Text,
+}
+
+/// A text, also where YAML reads `404` or `true`.
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+pub(super) struct Text(pub(super) String);
+
+/// The value of a descriptor.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Wanted<'n> {
+    /// This one.
+    Exactly(&'n str),
+    /// Whatever starts with this.
+    Prefix(&'n str),
+    /// Whatever none of the others wants.
+    Any,
+}
+
+/// Units with their names in a limit. A year is 365 days there.
+const UNITS: [(&str, &str); 7] = [
+    ("second", "s"),
+    ("minute", "min"),
+    ("hour", "h"),
+    ("day", "day"),
+    ("week", "week"),
+    ("month", "month"),
+    ("year", "365d"),
+];
+
+impl RateLimit {
+    /// The unit as it is written in a limit.
+    pub(super) fn period(&self) -> Option<&'static str> {
+        let unit = self.unit.as_ref()?.to_ascii_lowercase();
+        UNITS.iter().find(|(name, _)| *name == unit).map(|(_, period)| *period)
+    }
+}
+
+impl Node {
+    /// A star counts at the end only.
+    pub(super) fn wanted(&self) -> Wanted<'_> {
+        match self.value.as_ref().map(|value| value.0.as_str()) {
+            None | Some("") => Wanted::Any,
+            Some(value) => value.strip_suffix('*').map_or(Wanted::Exactly(value), Wanted::Prefix),
+        }
+    }
+
+    /// `key_value`, or the key alone: what the reference service looks up.
+    pub(super) fn label(&self) -> String {
+        match self.value.as_ref().filter(|value| !value.0.is_empty()) {
+            Some(value) => format!("{}_{}", self.key.0, value.0),
+            None => self.key.0.clone(),
+        }
+    }
+
+    pub(super) fn children(&self) -> &[Node] {
+        self.descriptors.as_deref().unwrap_or_default()
+    }
+}
+
+/// Field and what there is to say about it.
+type Notes = Vec<(String, String)>;
+
+impl Root {
+    pub(super) fn nodes(&self) -> &[Node] {
+        self.descriptors.as_deref().unwrap_or_default()
+    }
+
+    /// What the reference service refuses too, and what has no name in a rule.
+    pub(super) fn problems(&self) -> Notes {
+        let mut notes = Notes::new();
+        if self.domain.0.is_empty() {
+            notes.push(("domain".into(), "is empty; name the domain that Envoy sends".into()));
+        }
+        problems_of(self.nodes(), "descriptors", &mut notes);
+        notes
+    }
+
+    /// What rules do otherwise, or not at all.
+    pub(super) fn differences(&self) -> Notes {
+        let mut notes = Notes::new();
+        differences_of(self.nodes(), "descriptors", &mut notes);
+        notes
+    }
+}
+
+fn problems_of(nodes: &[Node], path: &str, notes: &mut Notes) {
+    let mut labels = BTreeSet::new();
+    for (index, node) in nodes.iter().enumerate() {
+        let path = format!("{path}[{index}]");
+        let mut note = |field: &str, problem: String| notes.push((format!("{path}.{field}"), problem));
+        if node.key.0.is_empty() {
+            note("key", "is empty; every descriptor has a key".into());
+        }
+        if let Some(bad) = node.key.0.chars().find(|c| matches!(c, '{' | '}' | '|' | ',')) {
+            note("key", format!("contains {bad:?}, which no rule can name; rename it here and in Envoy"));
+        }
+        if !labels.insert(node.label()) {
+            note("key", format!("there is a second `{}` on this level; keep one", node.label()));
+        }
+        if let Some(limit) = &node.rate_limit {
+            match (&limit.unit, limit.unlimited) {
+                (Some(_), true) => note("rate_limit.unit", "has no meaning beside `unlimited`; remove one".into()),
+                (Some(unit), false) if limit.period().is_none() => {
+                    let known = UNITS.map(|(name, _)| name);
+                    note("rate_limit.unit", format!("`{unit}` is no unit{}", crate::explain::suggestion(unit, &known)));
+                }
+                (None, false) => note("rate_limit", "the field `unit` is missing".into()),
+                _ => {}
+            }
+            for (index, replaced) in limit.replaces.iter().flatten().enumerate() {
+                if replaced.name.0.is_empty() || Some(&replaced.name) == limit.name.as_ref() {
+                    note(&format!("rate_limit.replaces[{index}].name"), "names no other limit".into());
+                }
+            }
+        }
+        problems_of(node.children(), &format!("{path}.descriptors"), notes);
+    }
+}
+
+fn differences_of(nodes: &[Node], path: &str, notes: &mut Notes) {
+    for (index, node) in nodes.iter().enumerate() {
+        let path = format!("{path}[{index}]");
+        let mut note = |field: &str, problem: &str| notes.push((format!("{path}.{field}"), problem.to_string()));
+        if let Some(limit) = &node.rate_limit {
+            for (index, replaced) in limit.replaces.iter().flatten().enumerate() {
+                let problem =
+                    format!("`{}` stays in force beside this one: rules cannot replace each other", replaced.name.0);
+                note(&format!("rate_limit.replaces[{index}]"), &problem);
+            }
+            match limit.requests_per_unit {
+                None if !limit.unlimited => {
+                    note("rate_limit", "has no requests_per_unit, which counts as 0: nothing passes")
+                }
+                Some(_) if limit.unlimited => note("rate_limit.requests_per_unit", "has no effect beside `unlimited`"),
+                _ => {}
+            }
+        }
+        if node.quota_mode {
+            note("quota_mode", "becomes `mode: shadow`: it never denies, and no metadata is sent to Envoy");
+        }
+        if node.shadow_mode && node.rate_limit.is_none() {
+            note("shadow_mode", "has no effect without a rate_limit beside it");
+        }
+        if node.share_threshold && !matches!(node.wanted(), Wanted::Prefix(_)) {
+            note("share_threshold", "has no effect on a value without a star at its end");
+        }
+        if node.detailed_metric || node.value_to_metric {
+            let field = if node.detailed_metric { "detailed_metric" } else { "value_to_metric" };
+            note(field, "is dropped: metrics are counted by rule, never by what clients send");
+        }
+        if node.metadata.is_some() {
+            note("metadata", "is dropped: no metadata is sent to Envoy");
+        }
+        differences_of(node.children(), &format!("{path}.descriptors"), notes);
+    }
+}
+
+impl<'de> Deserialize<'de> for Text {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct TextVisitor;
+        impl Visitor<'_> for TextVisitor {
+            type Value = Text;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a text")
+            }
+            fn visit_str<E: Error>(self, text: &str) -> Result<Text, E> {
+                Ok(Text(text.into()))
+            }
+            fn visit_bool<E: Error>(self, value: bool) -> Result<Text, E> {
+                Ok(Text(value.to_string()))
+            }
+            fn visit_i64<E: Error>(self, value: i64) -> Result<Text, E> {
+                Ok(Text(value.to_string()))
+            }
+            fn visit_u64<E: Error>(self, value: u64) -> Result<Text, E> {
+                Ok(Text(value.to_string()))
+            }
+            fn visit_f64<E: Error>(self, value: f64) -> Result<Text, E> {
+                Ok(Text(value.to_string()))
+            }
+        }
+        deserializer.deserialize_any(TextVisitor)
+    }
+}

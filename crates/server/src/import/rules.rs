@@ -1,0 +1,185 @@
+//! Descriptors as rules: one for each limit in the tree.
+//!
+//! The reference service looks a descriptor's entries up one after the other: the exact value, else the first prefix that
+//! fits, else the key alone; it never goes back, and the number of entries must be that of the tree. All rules apply
+//! together instead, so each says what it is not: `descriptor` asks for exactly these entries, and what comes first is
+//! excluded from what comes later.
+
+use std::collections::BTreeSet;
+use std::fmt::Write as _;
+
+use super::descriptors::{Node, Root, Wanted};
+
+/// A rule as it will be written.
+#[derive(Debug)]
+pub(super) struct ImportedRule {
+    name: String,
+    scope: String,
+    when: Vec<(String, Vec<String>)>,
+    key: String,
+    limit: String,
+    /// A request costs more than there is.
+    is_closed: bool,
+    is_shadow: bool,
+}
+
+/// One step down the tree.
+#[derive(Clone, Debug)]
+struct Level {
+    key: String,
+    label: String,
+    /// The attribute that this entry becomes.
+    attribute: String,
+    patterns: Vec<String>,
+    /// Every value has its own bucket.
+    is_in_bucket: bool,
+}
+
+/// The rules of a file, in its order.
+pub(super) fn of(root: &Root) -> Vec<ImportedRule> {
+    let mut rules = Rules { domain: &root.domain.0, names: BTreeSet::new(), rules: Vec::new() };
+    rules.add_all(root.nodes(), &[]);
+    rules.rules
+}
+
+struct Rules<'r> {
+    domain: &'r str,
+    names: BTreeSet<String>,
+    rules: Vec<ImportedRule>,
+}
+
+impl Rules<'_> {
+    fn add_all(&mut self, nodes: &[Node], above: &[Level]) {
+        for (index, node) in nodes.iter().enumerate() {
+            let mut levels = above.to_vec();
+            levels.push(level(nodes, index, above));
+            if let Some(limit) = node.rate_limit.as_ref().filter(|limit| !limit.unlimited) {
+                let count = limit.requests_per_unit.unwrap_or_default();
+                // A limit of 0 cannot be written; a cost above the limit means the same.
+                let limit_text = format!("{}/{}", count.max(1), limit.period().unwrap_or("s"));
+                let name = match limit.name.as_ref().filter(|name| !name.0.is_empty()) {
+                    Some(name) => name.0.clone(),
+                    None => {
+                        let labels = levels.iter().map(|level| level.label.as_str());
+                        std::iter::once(self.domain).chain(labels).collect::<Vec<_>>().join(".")
+                    }
+                };
+                let rule = ImportedRule {
+                    name: self.free_name(&name),
+                    scope: self.domain.to_string(),
+                    when: self.when(&levels),
+                    key: bucket(&levels),
+                    limit: limit_text,
+                    is_closed: count == 0,
+                    is_shadow: node.shadow_mode || node.quota_mode,
+                };
+                self.rules.push(rule);
+            }
+            self.add_all(node.children(), &levels);
+        }
+    }
+
+    fn when(&self, levels: &[Level]) -> Vec<(String, Vec<String>)> {
+        let shape: Vec<&str> = levels.iter().map(|level| level.key.as_str()).collect();
+        let mut when = vec![
+            ("domain".to_string(), vec![literal(self.domain)]),
+            ("descriptor".to_string(), vec![literal(&shape.join(","))]),
+        ];
+        let conditions = levels.iter().filter(|level| !level.patterns.is_empty());
+        when.extend(conditions.map(|level| (level.attribute.clone(), level.patterns.clone())));
+        when
+    }
+
+    /// Names are unique, short, and of characters that need no escaping anywhere.
+    fn free_name(&mut self, wanted: &str) -> String {
+        const LONGEST: usize = 90;
+        let fine = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.' | ':' | '/' | '@');
+        let name: String = wanted.chars().map(|c| if fine(c) { c } else { '-' }).take(LONGEST).collect();
+        let numbered = (2..).map(|number| format!("{name}-{number}"));
+        let free = std::iter::once(name.clone()).chain(numbered).find(|name| !self.names.contains(name));
+        let free = free.unwrap_or(name);
+        self.names.insert(free.clone());
+        free
+    }
+}
+
+fn level(nodes: &[Node], index: usize, above: &[Level]) -> Level {
+    let node = &nodes[index];
+    let key = node.key.0.clone();
+    // As the gRPC front names entries: the second of a name has a number, and these two names are taken.
+    let taken = usize::from(matches!(key.as_str(), "domain" | "descriptor"));
+    let before = taken + above.iter().filter(|level| level.key == key).count();
+    let attribute = if before == 0 { key.clone() } else { format!("{key}#{}", before + 1) };
+    let siblings = nodes.iter().enumerate().filter(|(_, sibling)| sibling.key == node.key);
+    let comes_first = |(place, sibling): &(usize, &Node)| match (node.wanted(), sibling.wanted()) {
+        (Wanted::Exactly(_), _) | (_, Wanted::Any) => false,
+        (Wanted::Any, _) => true,
+        (Wanted::Prefix(prefix), Wanted::Exactly(value)) => value.starts_with(prefix),
+        (Wanted::Prefix(prefix), Wanted::Prefix(other)) => {
+            *place < index && (prefix.starts_with(other) || other.starts_with(prefix))
+        }
+    };
+    let excluded = siblings.filter(comes_first).filter_map(|(_, sibling)| pattern(sibling.wanted()));
+    let excluded = excluded.map(|pattern| format!("!{pattern}"));
+    let is_in_bucket = match node.wanted() {
+        Wanted::Exactly(_) => false,
+        Wanted::Prefix(_) => !node.share_threshold,
+        Wanted::Any => true,
+    };
+    Level {
+        key,
+        label: node.label(),
+        attribute,
+        patterns: pattern(node.wanted()).into_iter().chain(excluded).collect(),
+        is_in_bucket,
+    }
+}
+
+fn pattern(wanted: Wanted<'_>) -> Option<String> {
+    match wanted {
+        Wanted::Exactly(value) => Some(literal(value)),
+        Wanted::Prefix(prefix) => Some(format!("{}*", literal(prefix))),
+        Wanted::Any => None,
+    }
+}
+
+/// One bucket for each combination of the values that are not fixed.
+fn bucket(levels: &[Level]) -> String {
+    let open = levels.iter().filter(|level| level.is_in_bucket);
+    let open: Vec<String> = open.map(|level| format!("{{{}}}", level.attribute)).collect();
+    if open.is_empty() { "all".to_string() } else { open.join(":") }
+}
+
+/// A pattern that only this text matches.
+fn literal(text: &str) -> String {
+    let escaped = text.replace('\\', r"\\").replace('*', r"\*");
+    match escaped.strip_prefix('!') {
+        Some(rest) => format!(r"\!{rest}"),
+        None => escaped,
+    }
+}
+
+/// The rules as a configuration file. Texts are quoted as in JSON, which is YAML too.
+pub(super) fn yaml(source: &str, rules: &[ImportedRule]) -> String {
+    let quoted = |text: &str| serde_json::Value::from(text).to_string();
+    let mut out = format!("# Imported from {} by `tollgate import envoy-ratelimit`.\n", source.escape_default());
+    out.push_str("listen:\n  http: 127.0.0.1:8080\n  grpc: 127.0.0.1:8081\n");
+    out.push_str(if rules.is_empty() { "rules: []\n" } else { "rules:\n" });
+    for rule in rules {
+        // Writing to a text cannot fail.
+        let _ = write!(out, "  - name: {}\n    scope: {}\n    when:\n", quoted(&rule.name), quoted(&rule.scope));
+        for (attribute, patterns) in &rule.when {
+            let patterns: Vec<String> = patterns.iter().map(|pattern| quoted(pattern)).collect();
+            let patterns = if let [one] = &patterns[..] { one.clone() } else { format!("[{}]", patterns.join(", ")) };
+            let _ = writeln!(out, "      {}: {patterns}", quoted(attribute));
+        }
+        let _ = writeln!(out, "    key: {}\n    limit: {}\n    algorithm: fixed_window", quoted(&rule.key), rule.limit);
+        if rule.is_closed {
+            let _ = writeln!(out, "    cost: 2\n    description: \"requests_per_unit: 0, so nothing passes\"");
+        }
+        if rule.is_shadow {
+            out.push_str("    mode: shadow\n");
+        }
+    }
+    out
+}
