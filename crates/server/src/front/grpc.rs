@@ -36,9 +36,6 @@ const NAME: &str = "envoy.service.ratelimit.v3.RateLimitService";
 const DESCRIPTORS: &[u8] = include_bytes!("grpc/descriptors.bin");
 /// The largest request; as on the HTTP API.
 const MAX_MESSAGE: usize = 64 * 1024;
-/// A peer that answers no ping for that long is gone. Well below the time that a connection may be silent, so that one
-/// that is only idle stays.
-const PING: Duration = Duration::from_secs(10);
 /// How often health follows the store.
 const HEARTBEAT: Duration = Duration::from_millis(200);
 
@@ -48,7 +45,15 @@ pub(crate) async fn run(
     service: Arc<Service>,
     shutdown: impl Future<Output = ()>,
 ) -> anyhow::Result<()> {
-    let limits = Limits::default();
+    run_within(Limits::default(), listener, service, shutdown).await
+}
+
+async fn run_within(
+    limits: Limits,
+    listener: TcpListener,
+    service: Arc<Service>,
+    shutdown: impl Future<Output = ()>,
+) -> anyhow::Result<()> {
     let (health, health_service) = tonic_health::server::health_reporter();
     report(&health, service.is_ready()).await;
     let watching = tokio::spawn(follow_readiness(health.clone(), service.clone()));
@@ -80,12 +85,14 @@ pub(crate) async fn run(
 
 /// HTTP/2 only.
 fn protocol(limits: Limits) -> auto::Builder<TokioExecutor> {
+    // A connection that is only idle answers pings and stays; one whose peer is gone does not.
+    let ping = limits.idle / 3;
     let mut builder = auto::Builder::new(TokioExecutor::new()).http2_only();
     builder
         .http2()
         .timer(TokioTimer::new())
-        .keep_alive_interval(PING)
-        .keep_alive_timeout(PING)
+        .keep_alive_interval(ping)
+        .keep_alive_timeout(ping)
         .max_header_list_size(limits.head as u32)
         .max_concurrent_streams(limits.streams);
     builder
@@ -204,3 +211,6 @@ fn used_up(asked: &[Asked], looked: Together) -> Together {
     });
     Together { whole: denied(&whole), parts: parts.collect() }
 }
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,77 @@
+//! Connections that do not behave. What is decided is tested from outside, with the real binary.
+
+use std::net::SocketAddr;
+
+use http_body_util::{Empty, StreamBody};
+use hyper::body::Frame;
+use hyper::client::conn::http2;
+use hyper_util::rt::TokioIo;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::TcpStream;
+use tokio::time::{sleep, timeout};
+use tollgate::http::{AnswerStyle, Identity};
+use tollgate::{Limiter, MemoryStore, Policy};
+
+use super::*;
+use crate::front::Admin;
+use crate::metrics::Metrics;
+
+const SOON: Duration = Duration::from_secs(10);
+const SHORT: Duration = Duration::from_millis(150);
+
+async fn open() -> SocketAddr {
+    let service = Arc::new(Service {
+        limiter: Arc::new(Limiter::new(Policy::default(), MemoryStore::with(100, tollgate::Clock::system()))),
+        metrics: Metrics::new(),
+        identity: Identity::new(),
+        answer: AnswerStyle::default(),
+        admin: Admin::Off,
+    });
+    let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
+    let address = listener.local_addr().expect("an address");
+    let limits = Limits { idle: SHORT, request: SHORT, ..Limits::default() };
+    tokio::spawn(run_within(limits, listener, service, std::future::pending()));
+    address
+}
+
+#[tokio::test]
+async fn who_says_nothing_or_no_http2_is_cut_off() {
+    let address = open().await;
+    for said in ["", "PRI * HTTP/2.0\r\n", "GET / HTTP/1.1\r\nhost: x\r\n\r\n"] {
+        let mut stream = TcpStream::connect(address).await.expect("connected");
+        stream.write_all(said.as_bytes()).await.expect("written");
+        let mut answer = Vec::new();
+        // A reset ends a connection too.
+        let ended = timeout(SOON, stream.read_to_end(&mut answer)).await;
+        assert!(ended.is_ok(), "still open after {said:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_connection_that_is_only_idle_stays() {
+    let stream = TcpStream::connect(open().await).await.expect("connected");
+    let io = TokioIo::new(stream);
+    let (sender, connection) =
+        http2::handshake::<_, _, Empty<&[u8]>>(TokioExecutor::new(), io).await.expect("a handshake");
+    let connection = tokio::spawn(connection);
+    sleep(6 * SHORT).await;
+    assert!(!connection.is_finished() && !sender.is_closed());
+}
+
+#[tokio::test]
+async fn a_message_that_does_not_end_is_answered() {
+    let address = open().await;
+    let io = TokioIo::new(TcpStream::connect(address).await.expect("connected"));
+    let (mut sender, connection) = http2::handshake(TokioExecutor::new(), io).await.expect("a handshake");
+    tokio::spawn(connection);
+    // The head of a message of 100 bytes, and never the rest.
+    let (parts, body) = tokio::sync::mpsc::channel::<Result<Frame<&[u8]>, std::convert::Infallible>>(1);
+    parts.send(Ok(Frame::data(&[0, 0, 0, 0, 100, 1][..]))).await.expect("sent");
+    let request = http::Request::post(format!("http://{address}/{NAME}/ShouldRateLimit"))
+        .header("content-type", "application/grpc")
+        .header("te", "trailers")
+        .body(StreamBody::new(tokio_stream::wrappers::ReceiverStream::new(body)))
+        .expect("a request");
+    let response = timeout(SOON, sender.send_request(request)).await.expect("in time").expect("an answer");
+    assert_eq!(response.headers()["grpc-status"], "4", "{response:?}");
+}
