@@ -2,11 +2,14 @@
 
 #![allow(clippy::unwrap_used, missing_docs)]
 
+#[path = "import/lookup.rs"]
+mod lookup;
 mod running;
 
 use std::io::Write as _;
 use std::process::{Output, Stdio};
 
+use proptest::prelude::*;
 use running::{file, tollgate};
 use serde_json::{Value, json};
 
@@ -35,10 +38,11 @@ impl Rules {
             let shape: Vec<&str> = entries.iter().map(|(key, _)| *key).collect();
             let mut attributes = json!({ "domain": domain, "descriptor": shape.join(",") });
             for (key, value) in entries.iter() {
-                // As the gRPC front names the second entry of a key.
-                let second = format!("{key}#2");
-                let name = if attributes.get(*key).is_some() { &second } else { *key };
-                attributes[name] = json!(value);
+                // As the gRPC front names the second and third entry of a key.
+                let numbered = (2..).map(|number| format!("{key}#{number}"));
+                let mut names = std::iter::once(key.to_string()).chain(numbered);
+                let free = names.find(|name| attributes.get(name).is_none()).unwrap();
+                attributes[free] = json!(value);
             }
             json!({ "at_us": 1_767_225_600_000_000_u64 + at as u64, "attributes": attributes }).to_string()
         };
@@ -189,4 +193,20 @@ fn the_rules_go_where_they_are_wanted() {
     let imported = tollgate(&["import", "envoy-ratelimit", &source, "--output", &output]).output().unwrap();
     assert!(imported.status.success() && imported.stdout.is_empty());
     assert!(std::fs::read_to_string(output).unwrap().contains("rules:\n  - name: "));
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 100, failure_persistence: None, ..ProptestConfig::default() })]
+
+    /// Exactly the rule of the limit that the reference service finds applies, and no other.
+    #[test]
+    fn every_descriptor_meets_the_limit_that_the_reference_service_finds(
+        tree in lookup::trees(), descriptors in lookup::descriptors(),
+    ) {
+        let rules = Rules::of(&lookup::yaml(&tree));
+        let asked: Vec<&[(&str, &str)]> = descriptors.iter().map(Vec::as_slice).collect();
+        let applied: Vec<String> = rules.decide("d", &asked).into_iter().map(|(rule, _)| rule).collect();
+        let expected: Vec<String> = asked.iter().map(|entries| lookup::look_up(&tree, entries).unwrap_or_default()).collect();
+        prop_assert_eq!(applied, expected, "{:?}\n{}", descriptors, lookup::yaml(&tree));
+    }
 }

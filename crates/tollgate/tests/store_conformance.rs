@@ -136,6 +136,10 @@ impl Subject {
         now_or_never(self.store.reset(rule, &key(value))).unwrap()
     }
 
+    fn give_back(&self, rule: &Rule, value: &str, cost: u32) -> bool {
+        now_or_never(self.store.give_back(rule, &key(value), cost)).unwrap()
+    }
+
     fn release(&self, rule: &Rule, value: &str, hold: Hold) -> bool {
         now_or_never(self.store.release(rule, &key(value), hold)).unwrap()
     }
@@ -323,6 +327,32 @@ fn a_slot_is_given_back_once() {
         assert!(!subject.release(&rule, "a", second), "expired");
         assert!(!subject.release(&rule, "a", third), "expired");
         assert_eq!(subject.inspect(&rule, "a").remaining, 2);
+    });
+}
+
+#[test]
+fn an_amount_is_given_back_and_never_beyond_the_limit() {
+    for_each_store(|store| {
+        for algorithm in Algorithm::ALL.into_iter().filter(|algorithm| *algorithm != Algorithm::Concurrency) {
+            let rule = rule(algorithm.name(), "10/h", algorithm);
+            for cost in [5, 3] {
+                assert!(store.charge_one(&rule, "a", cost).is_allowed());
+            }
+            assert!(store.give_back(&rule, "a", 5), "{algorithm}");
+            assert_eq!(store.inspect(&rule, "a").remaining, 7, "{algorithm}");
+            assert!(store.give_back(&rule, "a", 500), "{algorithm}");
+            assert_eq!(store.inspect(&rule, "a").remaining, 10, "{algorithm}");
+            assert!(!store.give_back(&rule, "a", 1) && !store.give_back(&rule, "new", 1), "{algorithm}");
+            assert!(
+                !store.reset(&rule, "a"),
+                "{algorithm}: a bucket that was given everything back is as if never used"
+            );
+        }
+        // A slot is given back by its hold, since somebody may still use it.
+        let slots = rule("slots", "3/min", Algorithm::Concurrency);
+        assert!(store.charge_one(&slots, "a", 2).is_allowed());
+        assert!(!store.give_back(&slots, "a", 2));
+        assert_eq!(store.inspect(&slots, "a").remaining, 1);
     });
 }
 
