@@ -117,10 +117,10 @@ fn numbers_and_booleans_match_as_text() {
 
 #[test]
 fn what_is_probably_not_meant_is_a_warning() {
-    let text = "listen: {grpc: '127.0.0.1:8081'}\nrules: [{name: a, key: global, limit: 1/s, burst: 4, algorithm: fixed_window}]";
+    let text = "listen: {resp_password: guards}\nrules: [{name: a, key: global, limit: 1/s, burst: 4, algorithm: fixed_window}]";
     let loaded = Config::parse(Path::new("t.yaml"), text).unwrap();
     let warnings: Vec<&str> = loaded.warnings.iter().map(|warning| warning.field.as_str()).collect();
-    assert_eq!(warnings, ["rules[0].burst", "listen.grpc"]);
+    assert_eq!(warnings, ["rules[0].burst", "listen.resp_password"]);
 }
 
 /// The country `NO` was read as `false`, so its rule matched nobody and the file was called valid.
