@@ -117,7 +117,16 @@ impl Identity {
         self.trusted.client_address(headers, peer)
     }
 
-    /// Whether what this peer says of clients is believed.
+    /// Whether the word of this peer is taken for where its requests come from.
+    ///
+    /// ```
+    /// use tollgate::http::Identity;
+    ///
+    /// let identity = Identity::new().trust(["10.0.0.0/8".parse()?]);
+    /// assert!(identity.trusts("10.0.0.1".parse()?));
+    /// assert!(!identity.trusts("203.0.113.7".parse()?));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn trusts(&self, peer: IpAddr) -> bool {
         self.trusted.contain(peer.to_canonical())
     }
