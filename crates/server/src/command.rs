@@ -2,20 +2,26 @@
 
 mod check;
 mod draw;
+mod greeting;
 mod import;
+mod proxy;
 mod replay;
 mod schema;
 mod serve;
 mod signals;
 mod validate;
 
-use std::io::Write as _;
+use std::io::{IsTerminal as _, Write as _};
 use std::path::PathBuf;
 use std::process::ExitCode;
 
+use anyhow::Context as _;
 use clap::{Parser, Subcommand};
+use tollgate::{HeaderStyle, Store};
+use tracing_subscriber::EnvFilter;
 
 use crate::config::{Config, ConfigError, Loaded};
+use crate::settings;
 
 #[derive(Debug, Parser)]
 #[command(
@@ -25,6 +31,7 @@ use crate::config::{Config, ConfigError, Loaded};
     after_help = "Examples:
   tollgate serve                                     run on the built-in default rules
   tollgate serve --config tollgate.yaml              run on your own
+  tollgate proxy --upstream http://127.0.0.1:3000 --limit 100/min
   tollgate validate tollgate.yaml                    check a file before it goes live
   tollgate check --config tollgate.yaml user_id=42 plan=free
   tollgate replay --config tollgate.yaml < events.jsonl > decisions.jsonl
@@ -40,6 +47,8 @@ struct Cli {
 enum Verb {
     /// Run the service
     Serve(serve::Args),
+    /// Run a reverse proxy that limits what passes it
+    Proxy(proxy::Args),
     /// Decide one request and explain the answer
     Check(check::Args),
     /// Check a configuration file
@@ -66,6 +75,7 @@ enum Ending {
 pub(crate) fn run() -> ExitCode {
     let ended = match Cli::parse().verb {
         Verb::Serve(args) => serve::run(args),
+        Verb::Proxy(args) => proxy::run(args),
         Verb::Check(args) => check::run(args),
         Verb::Validate(args) => validate::run(args),
         Verb::Replay(args) => replay::run(args),
@@ -104,6 +114,33 @@ impl ConfigArgs {
             None => Config::embedded(),
         }
     }
+}
+
+fn header_style(text: &str) -> Result<HeaderStyle, String> {
+    let names: Vec<&str> = HeaderStyle::ALL.iter().map(|(_, name)| *name).collect();
+    match HeaderStyle::ALL.iter().find(|(_, name)| *name == text) {
+        Some((style, _)) => Ok(*style),
+        None => Err(format!("there is no style `{text}`{}", crate::explain::suggestion(text, &names))),
+    }
+}
+
+/// Logs what the filter lets through to standard error.
+fn start_log(filter: &str) -> anyhow::Result<()> {
+    let filter = EnvFilter::try_new(filter).with_context(|| format!("--log {:?}", filter))?;
+    let colours = std::io::stderr().is_terminal();
+    tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).with_ansi(colours).init();
+    Ok(())
+}
+
+/// The store that a configuration names, with a warning where its server may lose what it is told.
+async fn open_store(config: &Config) -> anyhow::Result<Store> {
+    let store = settings::store(config, tollgate::Clock::system()).await?;
+    if let Store::Redis(redis) = &store
+        && let Some(warning) = redis.server().warning()
+    {
+        tracing::warn!("store.url: {warning}");
+    }
+    Ok(store)
 }
 
 /// Warnings go to standard error, where they disturb no data.

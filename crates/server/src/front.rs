@@ -1,16 +1,18 @@
 //! Doors to the limiter. Each is a function `run(listener, service, shutdown)` over the same [`Service`].
 
-mod connections;
+pub(crate) mod connections;
 pub(crate) mod grpc;
 pub(crate) mod http;
+pub(crate) mod proxy;
 pub(crate) mod resp;
 
 use std::fmt;
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Instant;
 
 use tollgate::http::{AnswerStyle, Identity};
-use tollgate::{BreakerState, CostError, Limiter, Request, Store, Verdict};
+use tollgate::{BreakerState, CostError, Limiter, Permit, Request, Store, Verdict};
 
 use crate::metrics::Metrics;
 
@@ -40,6 +42,17 @@ pub(crate) enum Admin {
     Off,
 }
 
+impl Admin {
+    /// Whoever has the token; without one, whoever can reach a loopback address.
+    pub(crate) fn for_address(token: Option<String>, bound: SocketAddr) -> Admin {
+        match token {
+            Some(token) => Admin::Token(token),
+            None if bound.ip().is_loopback() => Admin::Open,
+            None => Admin::Off,
+        }
+    }
+}
+
 /// The token stays out of logs.
 impl fmt::Debug for Admin {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -58,6 +71,14 @@ impl Service {
         let verdict = self.limiter.check(request).await?;
         self.metrics.record(&self.limiter, &verdict, started.elapsed());
         Ok(verdict)
+    }
+
+    /// Decides a request, counts what was decided, and keeps the slots that it occupies until the permit is dropped.
+    pub(crate) async fn acquire(&self, request: &impl Request) -> Result<(Verdict, Permit), CostError> {
+        let started = Instant::now();
+        let (verdict, permit) = self.limiter.acquire(request).await?;
+        self.metrics.record(&self.limiter, &verdict, started.elapsed());
+        Ok((verdict, permit))
     }
 
     /// Whether the store can decide. One in this process always can.

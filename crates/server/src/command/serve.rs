@@ -1,20 +1,19 @@
 //! `tollgate serve`: the service.
 
-use std::io::{IsTerminal as _, Write as _};
+use std::io::Write as _;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
 use anyhow::Context;
-use tokio::net::{TcpListener, TcpSocket};
+use tokio::net::TcpListener;
 use tokio::task::JoinSet;
 use tollgate::{HeaderStyle, Limiter, Policy, Store};
-use tracing_subscriber::EnvFilter;
 
-use super::{ConfigArgs, Ending, signals};
+use super::{ConfigArgs, Ending, greeting, signals};
 use crate::config::Config;
-use crate::front::grpc;
 use crate::front::http::{self, Admin, Service};
 use crate::front::resp;
+use crate::front::{connections, grpc};
 use crate::metrics::Metrics;
 use crate::settings;
 
@@ -52,19 +51,11 @@ pub(super) struct Args {
     #[arg(long, value_name = "TOKEN", env = "TOLLGATE_ADMIN_TOKEN", hide_env_values = true)]
     admin_token: Option<String>,
     /// The convention of limit headers: draft-11, draft-03, draft-06, draft-07, x-ratelimit-epoch, x-ratelimit-delta, none
-    #[arg(long, value_name = "STYLE", env = "TOLLGATE_HEADERS", value_parser = header_style)]
+    #[arg(long, value_name = "STYLE", env = "TOLLGATE_HEADERS", value_parser = super::header_style)]
     headers: Option<HeaderStyle>,
     /// What to log, such as `info` or `tollgate=debug`
     #[arg(long, value_name = "FILTER", default_value = "info", env = "TOLLGATE_LOG")]
     log: String,
-}
-
-fn header_style(text: &str) -> Result<HeaderStyle, String> {
-    let names: Vec<&str> = HeaderStyle::ALL.iter().map(|(_, name)| *name).collect();
-    match HeaderStyle::ALL.iter().find(|(_, name)| *name == text) {
-        Some((style, _)) => Ok(*style),
-        None => Err(format!("there is no style `{text}`{}", crate::explain::suggestion(text, &names))),
-    }
 }
 
 pub(super) fn run(args: Args) -> anyhow::Result<Ending> {
@@ -73,9 +64,7 @@ pub(super) fn run(args: Args) -> anyhow::Result<Ending> {
     if let Some((field, problem)) = settings::problems(&loaded.config).into_iter().next() {
         anyhow::bail!("{field}: {problem}");
     }
-    let filter = EnvFilter::try_new(&args.log).with_context(|| format!("--log {:?}", args.log))?;
-    let colours = std::io::stderr().is_terminal();
-    tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).with_ansi(colours).init();
+    super::start_log(&args.log)?;
     super::warn(&loaded);
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
     runtime.block_on(serve(loaded.config, loaded.policy, args))?;
@@ -131,7 +120,8 @@ impl Doors {
 
 impl Door {
     async fn open(field: &str, address: &str) -> anyhow::Result<Door> {
-        let listener = listen(address).await.with_context(|| format!("{field}: cannot listen on {address}"))?;
+        let listener =
+            connections::listen(address).await.with_context(|| format!("{field}: cannot listen on {address}"))?;
         let bound = listener.local_addr()?;
         Ok(Door { listener, bound })
     }
@@ -156,26 +146,17 @@ fn is_taken(error: &anyhow::Error) -> bool {
 
 async fn serve(config: Config, policy: Policy, args: Args) -> anyhow::Result<()> {
     let doors = Doors::open(&config, &args).await?;
-    let admin = match config.admin.token.clone() {
-        Some(token) => Admin::Token(token),
-        None if doors.http.bound.ip().is_loopback() => Admin::Open,
-        None => Admin::Off,
-    };
-    let store = settings::store(&config, tollgate::Clock::system()).await?;
-    if let Store::Redis(redis) = &store
-        && let Some(warning) = redis.server().warning()
-    {
-        tracing::warn!("store.url: {warning}");
-    }
+    let store = super::open_store(&config).await?;
     let service = Arc::new(Service {
         limiter: Arc::new(Limiter::new(policy, store)),
         metrics: Metrics::new(),
         identity: settings::identity(&config)?,
         answer: settings::answer_style(&config)?,
-        admin,
+        admin: Admin::for_address(config.admin.token.clone(), doors.http.bound),
     });
     // Before anybody is told that it runs: a signal that comes at once must find its handler.
-    let reloading = signals::reload_on_hangup(args.config, service.limiter.clone())?;
+    let load = move || args.config.load().map(|loaded| loaded.policy);
+    let reloading = signals::reload_on_hangup(load, service.limiter.clone())?;
     let asked_to_stop = signals::shutdown()?;
     greet(&doors, &config, &service)?;
     tokio::spawn(reloading);
@@ -211,27 +192,9 @@ async fn serve(config: Config, policy: Policy, args: Args) -> anyhow::Result<()>
     ended
 }
 
-/// Listens with a queue that a burst of new connections does not overflow: a connection refused there is tried again
-/// by its client a whole second later.
-async fn listen(address: &str) -> std::io::Result<TcpListener> {
-    const BACKLOG: u32 = 4_096;
-    let mut refused = std::io::Error::new(std::io::ErrorKind::NotFound, "the host has no address");
-    for address in tokio::net::lookup_host(address).await? {
-        let socket = if address.is_ipv4() { TcpSocket::new_v4()? } else { TcpSocket::new_v6()? };
-        #[cfg(unix)]
-        socket.set_reuseaddr(true)?;
-        match socket.bind(address).and_then(|()| socket.listen(BACKLOG)) {
-            Ok(listener) => return Ok(listener),
-            Err(error) => refused = error,
-        }
-    }
-    Err(refused)
-}
-
 /// The first lines: what runs, which rules, and what to try.
 fn greet(doors: &Doors, config: &Config, service: &Service) -> anyhow::Result<()> {
     let bound = doors.http.bound;
-    let policy = service.limiter.policy();
     let mut out = std::io::stdout().lock();
     writeln!(out, "tollgate {} listening on http://{bound}", env!("CARGO_PKG_VERSION"))?;
     if let Some(Door { bound, .. }) = &doors.grpc {
@@ -240,28 +203,14 @@ fn greet(doors: &Doors, config: &Config, service: &Service) -> anyhow::Result<()
     if let Some(Door { bound, .. }) = &doors.resp {
         writeln!(out, "listening on redis://{bound}")?;
     }
-    match service.limiter.store() {
-        Store::Redis(redis) => {
-            writeln!(out, "store: {} at {}", redis.server(), settings::without_password(&config.store.url))?;
-        }
-        _ => writeln!(out, "store: memory, up to {} keys", config.store.max_keys)?,
-    }
+    greeting::store(&mut out, config, &service.limiter)?;
     let admin = match service.admin {
         Admin::Open => "open (loopback only)",
         Admin::Token(_) => "needs the token",
         Admin::Off => "off: set admin.token (or TOLLGATE_ADMIN_TOKEN) to use it on an address that is not loopback",
     };
     writeln!(out, "admin: {admin}")?;
-    writeln!(out, "rules: {}", policy.rules().len())?;
-    const MOST_SHOWN: usize = 20;
-    for rule in policy.rules().iter().take(MOST_SHOWN) {
-        let shadow = if rule.is_enforced() { "" } else { " (shadow)" };
-        let inactive = if rule.active { "" } else { " (inactive)" };
-        writeln!(out, "  {:<16} {} by {}{shadow}{inactive}", rule.name, rule.quota, rule.spec.key)?;
-    }
-    if policy.rules().len() > MOST_SHOWN {
-        writeln!(out, "  ... and {} more", policy.rules().len() - MOST_SHOWN)?;
-    }
+    greeting::rules(&mut out, &service.limiter.policy())?;
     let try_it = r#"{"attributes": {"user_id": "42", "plan": "free"}}"#;
     writeln!(out, "try:")?;
     if let Some(Door { bound, .. }) = &doors.resp {

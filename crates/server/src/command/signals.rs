@@ -1,12 +1,11 @@
 //! What the operating system tells a running service. Handlers are in place when these functions return; the futures
 //! wait for the signals.
 
+use std::fmt;
 use std::io;
 use std::sync::Arc;
 
-use tollgate::Limiter;
-
-use super::ConfigArgs;
+use tollgate::{Limiter, Policy};
 
 /// Resolves when the process is asked to stop.
 #[cfg(unix)]
@@ -25,15 +24,18 @@ pub(super) fn shutdown() -> io::Result<impl Future<Output = ()>> {
 
 /// On SIGHUP the rules are read anew. A bad file changes nothing: the last good rules stay in force.
 #[cfg(unix)]
-pub(super) fn reload_on_hangup(source: ConfigArgs, limiter: Arc<Limiter>) -> io::Result<impl Future<Output = ()>> {
+pub(super) fn reload_on_hangup<E: fmt::Display>(
+    load: impl Fn() -> Result<Policy, E>,
+    limiter: Arc<Limiter>,
+) -> io::Result<impl Future<Output = ()>> {
     use tokio::signal::unix::{SignalKind, signal};
     let mut hangup = signal(SignalKind::hangup())?;
     Ok(async move {
         while hangup.recv().await.is_some() {
-            match source.load() {
-                Ok(loaded) => {
-                    let count = loaded.policy.rules().len();
-                    limiter.replace_policy(loaded.policy);
+            match load() {
+                Ok(policy) => {
+                    let count = policy.rules().len();
+                    limiter.replace_policy(policy);
                     tracing::info!("{count} rules are in force now; other settings change at the next start");
                 }
                 Err(error) => tracing::error!("the rules stay as they were: {error}"),
@@ -56,6 +58,9 @@ pub(super) fn shutdown() -> io::Result<impl Future<Output = ()>> {
 
 /// There is no such signal here.
 #[cfg(not(unix))]
-pub(super) fn reload_on_hangup(_: ConfigArgs, _: Arc<Limiter>) -> io::Result<impl Future<Output = ()>> {
+pub(super) fn reload_on_hangup<E: fmt::Display>(
+    _: impl Fn() -> Result<Policy, E>,
+    _: Arc<Limiter>,
+) -> io::Result<impl Future<Output = ()>> {
     Ok(std::future::ready(()))
 }

@@ -1,7 +1,7 @@
-//! Connections that speak HTTP, which gRPC does too.
+//! Connections, as every HTTP front takes them.
 //!
 //! The accept loop is our own so that limits hold before any request is read: how many connections there are, how
-//! long one may stall, how large a head may be. What a handler sees has passed all of them.
+//! long one may stall, how large a head may be.
 
 mod stall;
 
@@ -13,33 +13,33 @@ use std::time::Duration;
 use axum::Router;
 use axum::body::Body;
 use hyper::body::Incoming;
-use hyper_util::rt::{TokioExecutor, TokioIo};
+use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::server::conn::auto;
-use hyper_util::server::graceful::GracefulShutdown;
+use hyper_util::server::graceful::{GracefulShutdown, Watcher};
 use hyper_util::service::TowerToHyperService;
-use tokio::net::{TcpListener, TcpStream};
+use tokio::net::{TcpListener, TcpSocket, TcpStream};
 use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 use tower::ServiceExt as _;
 use tracing::{debug, error, info, warn};
 
-use stall::Stalling;
+pub(crate) use stall::{Busy, Stalling, UnderWay};
 
 /// What a client may take of us.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Limits {
+pub(crate) struct Limits {
     /// Connections at the same time; further ones wait in the kernel's queue.
-    pub(super) connections: usize,
+    pub(crate) connections: usize,
     /// How long a connection may be idle, stall, or take for the head of a request.
-    pub(super) idle: Duration,
+    pub(crate) idle: Duration,
     /// How long a request may take to arrive.
-    pub(super) request: Duration,
+    pub(crate) request: Duration,
     /// The head of a request in bytes.
-    pub(super) head: usize,
+    pub(crate) head: usize,
     /// Requests at the same time on one HTTP/2 connection.
-    pub(super) streams: u32,
+    pub(crate) streams: u32,
     /// How long requests under way may take when the service stops.
-    pub(super) drain: Duration,
+    pub(crate) drain: Duration,
 }
 
 impl Default for Limits {
@@ -55,12 +55,37 @@ impl Default for Limits {
     }
 }
 
+/// Listens with a queue that a burst of new connections does not overflow: a connection refused there is tried again
+/// by its client a whole second later.
+pub(crate) async fn listen(address: &str) -> std::io::Result<TcpListener> {
+    const BACKLOG: u32 = 4_096;
+    let mut refused = std::io::Error::new(std::io::ErrorKind::NotFound, "the host has no address");
+    for address in tokio::net::lookup_host(address).await? {
+        let socket = if address.is_ipv4() { TcpSocket::new_v4()? } else { TcpSocket::new_v6()? };
+        #[cfg(unix)]
+        socket.set_reuseaddr(true)?;
+        match socket.bind(address).and_then(|()| socket.listen(BACKLOG)) {
+            Ok(listener) => return Ok(listener),
+            Err(error) => refused = error,
+        }
+    }
+    Err(refused)
+}
+
+/// A connection that has its place among those allowed.
+pub(crate) struct Accepted {
+    pub(crate) stream: TcpStream,
+    pub(crate) peer: SocketAddr,
+    /// Tells the connection when to end after the requests under way.
+    pub(crate) watcher: Watcher,
+}
+
 /// The other end of the connection that a request came on.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Peer(pub(super) IpAddr);
 
-/// Serves until `shutdown`, then finishes what is under way. `front` is its name in the log.
-pub(super) async fn serve(
+/// Serves a router until `shutdown`, then finishes what is under way. `front` is its name in the log.
+pub(super) async fn serve_router(
     front: &str,
     limits: Limits,
     protocol: auto::Builder<TokioExecutor>,
@@ -69,24 +94,9 @@ pub(super) async fn serve(
     shutdown: impl Future<Output = ()>,
 ) {
     let builder = Arc::new(protocol);
-    let slots = Arc::new(Semaphore::new(limits.connections));
-    let graceful = GracefulShutdown::new();
-    let mut connections = JoinSet::new();
-    let mut shutdown = pin!(shutdown);
-    loop {
-        let accepted = tokio::select! {
-            () = &mut shutdown => break,
-            Some(ended) = connections.join_next() => {
-                if let Err(panic) = ended {
-                    error!("a connection ended badly: {panic}");
-                }
-                continue;
-            }
-            accepted = accept(&listener, &slots) => accepted,
-        };
-        let (stream, peer, slot) = accepted;
-        let (builder, router, watcher) = (builder.clone(), router.clone(), graceful.watcher());
-        connections.spawn(async move {
+    let serve_one = |Accepted { stream, peer, watcher }| {
+        let (builder, router) = (builder.clone(), router.clone());
+        async move {
             let requests = router.map_request(move |mut request: http::Request<Incoming>| {
                 request.extensions_mut().insert(Peer(peer.ip()));
                 request.map(Body::new)
@@ -96,6 +106,39 @@ pub(super) async fn serve(
             if let Err(error) = watcher.watch(connection).await {
                 debug!(%peer, "connection closed: {error}");
             }
+        }
+    };
+    serve(limits, listener, shutdown, serve_one).await;
+    info!("the {front} front has stopped");
+}
+
+/// Serves connections until `shutdown`, then finishes what is under way.
+pub(crate) async fn serve<F>(
+    limits: Limits,
+    listener: TcpListener,
+    shutdown: impl Future<Output = ()>,
+    serve_one: impl Fn(Accepted) -> F,
+) where
+    F: Future<Output = ()> + Send + 'static,
+{
+    let slots = Arc::new(Semaphore::new(limits.connections));
+    let graceful = GracefulShutdown::new();
+    let mut connections = JoinSet::new();
+    let mut shutdown = pin!(shutdown);
+    loop {
+        let (stream, peer, slot) = tokio::select! {
+            () = &mut shutdown => break,
+            Some(ended) = connections.join_next() => {
+                if let Err(panic) = ended {
+                    error!("a connection ended badly: {panic}");
+                }
+                continue;
+            }
+            accepted = accept(&listener, &slots) => accepted,
+        };
+        let served = serve_one(Accepted { stream, peer, watcher: graceful.watcher() });
+        connections.spawn(async move {
+            served.await;
             drop(slot);
         });
     }
@@ -104,7 +147,6 @@ pub(super) async fn serve(
         warn!("requests were still under way after {:?} and are cut off", limits.drain);
     }
     connections.shutdown().await;
-    info!("the {front} front has stopped");
 }
 
 /// The next connection, once there is room for it. Trouble to accept passes: a process out of file descriptors has
@@ -136,4 +178,22 @@ pub(super) async fn accept(
 fn is_of_one_connection(error: &std::io::Error) -> bool {
     use std::io::ErrorKind::{ConnectionAborted, ConnectionRefused, ConnectionReset};
     matches!(error.kind(), ConnectionAborted | ConnectionRefused | ConnectionReset)
+}
+
+/// HTTP/1.1, and HTTP/2 for those who begin with it.
+pub(crate) fn protocol(limits: Limits) -> auto::Builder<TokioExecutor> {
+    let mut builder = auto::Builder::new(TokioExecutor::new());
+    builder
+        .http1()
+        .timer(TokioTimer::new())
+        .header_read_timeout(limits.idle)
+        .max_buf_size(limits.head)
+        // A client that has said everything may close its half and still wants the answer.
+        .half_close(true);
+    builder
+        .http2()
+        .timer(TokioTimer::new())
+        .max_header_list_size(limits.head as u32)
+        .max_concurrent_streams(limits.streams);
+    builder
 }

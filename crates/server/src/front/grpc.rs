@@ -79,7 +79,7 @@ async fn run_within(
             health.clear_service_status(name).await;
         }
     };
-    connections::serve("gRPC", limits, protocol(limits), router, listener, shutdown).await;
+    connections::serve_router("gRPC", limits, protocol(limits), router, listener, shutdown).await;
     Ok(())
 }
 

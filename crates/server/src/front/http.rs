@@ -11,6 +11,7 @@ mod problem;
 
 use super::connections::{self, Limits, Peer};
 pub(crate) use super::{Admin, Service};
+pub(crate) use body::discard;
 pub(crate) use problem::Problem;
 
 use std::sync::Arc;
@@ -18,8 +19,6 @@ use std::sync::Arc;
 use axum::Router;
 use axum::middleware::{from_fn, from_fn_with_state};
 use axum::routing::{any, get, post};
-use hyper_util::rt::{TokioExecutor, TokioTimer};
-use hyper_util::server::conn::auto;
 use tokio::net::TcpListener;
 
 /// The names of all routes, for metrics and for suggestions.
@@ -59,26 +58,8 @@ async fn run_within(
     shutdown: impl Future<Output = ()>,
 ) -> anyhow::Result<()> {
     let router = router(Arc::new(Front { service, limits }));
-    connections::serve("HTTP", limits, protocol(limits), router, listener, shutdown).await;
+    connections::serve_router("HTTP", limits, connections::protocol(limits), router, listener, shutdown).await;
     Ok(())
-}
-
-/// HTTP/1.1, and HTTP/2 for those who begin with it.
-fn protocol(limits: Limits) -> auto::Builder<TokioExecutor> {
-    let mut builder = auto::Builder::new(TokioExecutor::new());
-    builder
-        .http1()
-        .timer(TokioTimer::new())
-        .header_read_timeout(limits.idle)
-        .max_buf_size(limits.head)
-        // A client that has said everything may close its half and still wants the answer.
-        .half_close(true);
-    builder
-        .http2()
-        .timer(TokioTimer::new())
-        .max_header_list_size(limits.head as u32)
-        .max_concurrent_streams(limits.streams);
-    builder
 }
 
 fn router(front: Arc<Front>) -> Router {

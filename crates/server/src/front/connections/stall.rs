@@ -3,53 +3,112 @@
 
 use std::io::{self, IoSlice};
 use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::{Instant, Sleep, sleep};
 
-pub(super) struct Stalling<S> {
+/// Counts the requests under way on a connection that may be silent meanwhile: whoever waits for a slow answer sends
+/// nothing. What they wait for must have a limit of its own.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Busy(Arc<AtomicUsize>);
+
+/// One request under way, until it is dropped.
+#[derive(Debug)]
+pub(crate) struct UnderWay(Busy);
+
+impl Busy {
+    pub(crate) fn begin(&self) -> UnderWay {
+        self.0.fetch_add(1, Relaxed);
+        UnderWay(self.clone())
+    }
+}
+
+impl Drop for UnderWay {
+    fn drop(&mut self) {
+        self.0.0.fetch_sub(1, Relaxed);
+    }
+}
+
+pub(crate) struct Stalling<S> {
     stream: S,
     limit: Duration,
+    busy: Busy,
     moved: Instant,
+    /// Since when nothing could be written.
+    blocked: Option<Instant>,
     /// Set once and moved on only when it rings: setting it at every byte would cost more than the byte.
     alarm: Pin<Box<Sleep>>,
 }
 
 impl<S> Stalling<S> {
-    pub(super) fn new(stream: S, limit: Duration) -> Stalling<S> {
-        Stalling { stream, limit, moved: Instant::now(), alarm: Box::pin(sleep(limit)) }
+    pub(crate) fn new(stream: S, limit: Duration) -> Stalling<S> {
+        let (busy, moved, alarm) = (Busy::default(), Instant::now(), Box::pin(sleep(limit)));
+        Stalling { stream, limit, busy, moved, blocked: None, alarm }
     }
 
-    /// Passes on what happened, and waits for the alarm when nothing did.
-    fn watch<T>(&mut self, cx: &mut Context<'_>, done: Poll<io::Result<T>>) -> Poll<io::Result<T>> {
+    /// Lets reads wait for as long as requests are under way. Writes never may: somebody does not read his answer.
+    pub(crate) fn unless(self, busy: Busy) -> Stalling<S> {
+        Stalling { busy, ..self }
+    }
+
+    /// Passes on what was read, and waits for the alarm when nothing was.
+    fn watch_read<T>(&mut self, cx: &mut Context<'_>, done: Poll<io::Result<T>>) -> Poll<io::Result<T>> {
         if done.is_ready() {
             self.moved = Instant::now();
             return done;
         }
         loop {
             ready!(self.alarm.as_mut().poll(cx));
-            let due = self.moved + self.limit;
-            if Instant::now() >= due {
+            if self.busy.0.load(Relaxed) > 0 {
+                self.moved = Instant::now();
+            }
+            if self.is_over(self.moved) {
                 return Poll::Ready(Err(io::ErrorKind::TimedOut.into()));
             }
+        }
+    }
+
+    /// Passes on what was written, and waits for the alarm when nothing was.
+    fn watch_write<T>(&mut self, cx: &mut Context<'_>, done: Poll<io::Result<T>>) -> Poll<io::Result<T>> {
+        if done.is_ready() {
+            (self.moved, self.blocked) = (Instant::now(), None);
+            return done;
+        }
+        let blocked = *self.blocked.get_or_insert_with(Instant::now);
+        loop {
+            ready!(self.alarm.as_mut().poll(cx));
+            if self.is_over(blocked) {
+                return Poll::Ready(Err(io::ErrorKind::TimedOut.into()));
+            }
+        }
+    }
+
+    /// Whether it has lasted too long. If not, the alarm rings when it will have.
+    fn is_over(&mut self, since: Instant) -> bool {
+        let due = since + self.limit;
+        let over = Instant::now() >= due;
+        if !over {
             self.alarm.as_mut().reset(due);
         }
+        over
     }
 }
 
 impl<S: AsyncRead + Unpin> AsyncRead for Stalling<S> {
     fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
         let done = Pin::new(&mut self.stream).poll_read(cx, buf);
-        self.watch(cx, done)
+        self.watch_read(cx, done)
     }
 }
 
 impl<S: AsyncWrite + Unpin> AsyncWrite for Stalling<S> {
     fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
         let done = Pin::new(&mut self.stream).poll_write(cx, buf);
-        self.watch(cx, done)
+        self.watch_write(cx, done)
     }
 
     fn poll_write_vectored(
@@ -58,7 +117,7 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Stalling<S> {
         bufs: &[IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
         let done = Pin::new(&mut self.stream).poll_write_vectored(cx, bufs);
-        self.watch(cx, done)
+        self.watch_write(cx, done)
     }
 
     fn is_write_vectored(&self) -> bool {

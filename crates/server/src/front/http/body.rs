@@ -46,8 +46,13 @@ pub(super) async fn read(request: Request<Body>, within: Duration) -> Result<Byt
     }
 }
 
-async fn discard(body: Body) {
-    let mut rest = Limited::new(body, DISCARD);
+/// Reads what is left of a body and throws it away, as far as that helps.
+pub(crate) async fn discard<B>(body: B)
+where
+    B: hyper::body::Body,
+    B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
+{
+    let mut rest = Box::pin(Limited::new(body, DISCARD));
     let all = async { while let Some(Ok(_)) = rest.frame().await {} };
     let _ = tokio::time::timeout(DISCARD_FOR, all).await;
 }

@@ -32,7 +32,7 @@ pub(crate) struct Problem {
 }
 
 impl Problem {
-    pub(super) fn new(status: StatusCode, detail: impl Into<String>) -> Problem {
+    pub(crate) fn new(status: StatusCode, detail: impl Into<String>) -> Problem {
         let title = status.canonical_reason().unwrap_or("Error");
         Problem {
             kind: "about:blank",
@@ -60,7 +60,7 @@ impl Problem {
     }
 
     /// The client is still sending what nobody will read: the connection cannot be used again.
-    pub(super) fn closing(self) -> Problem {
+    pub(crate) fn closing(self) -> Problem {
         self.with("connection", "close")
     }
 

@@ -1,0 +1,202 @@
+//! `tollgate proxy`: a reverse proxy that limits what passes it.
+
+mod limit;
+
+use std::io::Write as _;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::{Context as _, bail};
+use http::uri::Authority;
+use tollgate::{HeaderStyle, Limiter, Policy, Store, parse_span};
+
+use super::{Ending, greeting, signals};
+use crate::config::{Config, Loaded};
+use crate::front::connections;
+use crate::front::http::{self as api, Admin, Service};
+use crate::front::proxy::{self, Proxy, Timeouts, Upstream, WaitingRoom, parse_upstream};
+use crate::metrics::Metrics;
+use crate::settings;
+use limit::{LimitFlag, parse_limit};
+
+/// Run a reverse proxy that limits what passes it
+#[derive(Clone, Debug, clap::Args)]
+#[command(after_help = "Examples:
+  tollgate proxy --upstream http://127.0.0.1:3000 --limit \"100/min burst 20 by header.x-api-key|ip\"
+  tollgate proxy --upstream http://127.0.0.1:3000 --config tollgate.yaml --listen 0.0.0.0:8080
+  tollgate proxy --upstream http://127.0.0.1:3000 --limit \"50/s by global algorithm leaky_bucket\"
+  tollgate proxy --upstream http://127.0.0.1:3000 --limit 5/s --wait 2s
+
+A limit is N/unit [burst B] [by KEY[|KEY...]] [algorithm NAME]. KEY is ip (unless told), method, path, host, header.NAME,
+query.NAME, cookie.NAME, what the file's `identify` maps, or global. Several limits, and the rules of the file, are
+enforced together. SIGHUP reads the file anew. SIGINT and SIGTERM stop it after the requests under way.")]
+pub(super) struct Args {
+    /// The server to forward to
+    #[arg(long, value_name = "URL", env = "TOLLGATE_UPSTREAM", value_parser = parse_upstream)]
+    upstream: Authority,
+    /// A limit; may be given several times (separated by `;` in the environment variable)
+    #[arg(long, value_name = "LIMIT", env = "TOLLGATE_LIMIT", value_delimiter = ';', value_parser = parse_limit)]
+    limit: Vec<LimitFlag>,
+    /// A configuration file (YAML) with rules and settings
+    #[arg(long, short, value_name = "FILE", env = "TOLLGATE_CONFIG")]
+    config: Option<PathBuf>,
+    /// The address to listen on; port 0 picks a free one
+    #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:8080", env = "TOLLGATE_LISTEN")]
+    listen: String,
+    /// Where to serve health, metrics and the rest of the HTTP API beside it; nowhere unless told
+    #[arg(long, value_name = "ADDRESS", env = "TOLLGATE_ADMIN")]
+    admin: Option<String>,
+    /// Where state lives: `memory:`, `redis://HOST:PORT`, `redis+cluster://A,B,C` or `redis+sentinel://A,B,C/NAME`
+    #[arg(long, value_name = "URL", env = "TOLLGATE_STORE")]
+    store: Option<String>,
+    /// How many keys the memory store holds at most
+    #[arg(long, value_name = "N", env = "TOLLGATE_MAX_KEYS")]
+    max_keys: Option<usize>,
+    /// Addresses or CIDRs of proxies in front, whose X-Forwarded-For is believed
+    #[arg(long, value_name = "CIDR", env = "TOLLGATE_TRUSTED_PROXIES", value_delimiter = ',')]
+    trusted_proxies: Vec<String>,
+    /// The convention of limit headers: draft-11, draft-03, draft-06, draft-07, x-ratelimit-epoch, x-ratelimit-delta, none
+    #[arg(long, value_name = "STYLE", env = "TOLLGATE_HEADERS", value_parser = super::header_style)]
+    headers: Option<HeaderStyle>,
+    /// How long a request that would be denied may wait to pass
+    #[arg(long, value_name = "TIME", default_value = "0s", env = "TOLLGATE_WAIT", value_parser = duration)]
+    wait: Duration,
+    /// How many requests may wait at the same time, for `leaky_bucket` rules or by --wait
+    #[arg(long, value_name = "N", default_value_t = 1_000, env = "TOLLGATE_QUEUE")]
+    queue: usize,
+    /// How long the upstream may take to accept a connection
+    #[arg(long, value_name = "TIME", default_value = "5s", env = "TOLLGATE_CONNECT_TIMEOUT", value_parser = timeout)]
+    connect_timeout: Duration,
+    /// How long the upstream may take to begin its response, once it has the request
+    #[arg(long, value_name = "TIME", default_value = "60s", env = "TOLLGATE_RESPONSE_TIMEOUT", value_parser = timeout)]
+    response_timeout: Duration,
+    /// How long a body or a WebSocket may stand still
+    #[arg(long, value_name = "TIME", default_value = "60s", env = "TOLLGATE_IDLE_TIMEOUT", value_parser = timeout)]
+    idle_timeout: Duration,
+    /// How long requests under way may take when it is told to stop
+    #[arg(long, value_name = "TIME", default_value = "10s", env = "TOLLGATE_DRAIN_TIMEOUT", value_parser = duration)]
+    drain_timeout: Duration,
+    /// What to log, such as `info` or `tollgate=debug`
+    #[arg(long, value_name = "FILTER", default_value = "info", env = "TOLLGATE_LOG")]
+    log: String,
+}
+
+/// `0` needs no unit.
+fn duration(text: &str) -> Result<Duration, String> {
+    let span = if text == "0" { parse_span("0s") } else { parse_span(text) };
+    span.map(|span| span.as_duration()).map_err(|error| error.to_string())
+}
+
+fn timeout(text: &str) -> Result<Duration, String> {
+    duration(text).and_then(|timeout| match timeout.is_zero() {
+        true => Err("nothing is done in no time; write for example 30s".into()),
+        false => Ok(timeout),
+    })
+}
+
+pub(super) fn run(args: Args) -> anyhow::Result<Ending> {
+    let loaded = load(&args)?;
+    super::start_log(&args.log)?;
+    super::warn(&loaded);
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
+    runtime.block_on(serve(loaded.config, loaded.policy, args))?;
+    Ok(Ending::Fine)
+}
+
+/// The file, with what flags say instead and the rules that they add.
+fn load(args: &Args) -> anyhow::Result<Loaded> {
+    let mut loaded = match &args.config {
+        Some(path) => Config::load(path)?,
+        None => Loaded { config: Config::default(), policy: Policy::default(), warnings: Vec::new() },
+    };
+    let config = &mut loaded.config;
+    if let Some(store) = &args.store {
+        config.store.url.clone_from(store);
+    }
+    config.store.max_keys = args.max_keys.unwrap_or(config.store.max_keys);
+    config.headers = args.headers.unwrap_or(config.headers);
+    config.trusted_proxies.extend(args.trusted_proxies.iter().cloned());
+    config.listen.http.clone_from(&args.listen);
+    if args.config.is_none() && args.limit.is_empty() {
+        bail!("there is nothing to limit; add for example --limit \"100/min by ip\", or --config FILE with rules");
+    }
+    for (index, limit) in args.limit.iter().enumerate() {
+        let name = if index == 0 { "limit".into() } else { format!("limit-{}", index + 1) };
+        let rule = limit.rule(name, &config.identify).map_err(|problem| anyhow::anyhow!("--limit: {problem}"))?;
+        config.rules.push(rule);
+    }
+    if let Some((field, problem)) = settings::problems(config).into_iter().next() {
+        let flag = if field == "listen.http" { "--listen" } else { &field };
+        bail!("{flag}: {problem}");
+    }
+    let in_file = config.rules.len() - args.limit.len();
+    loaded.policy = Policy::new(config.rules.clone()).map_err(|errors| {
+        let problems = errors.iter().map(|error| {
+            let place = if error.index < in_file { format!("rules[{}]", error.index) } else { "--limit".into() };
+            format!("{place}: {}: {}", error.error.field, error.error.problem)
+        });
+        anyhow::anyhow!(problems.collect::<Vec<_>>().join("\n"))
+    })?;
+    Ok(loaded)
+}
+
+async fn serve(config: Config, policy: Policy, args: Args) -> anyhow::Result<()> {
+    let listen = |flag: &'static str, address: String| async move {
+        let listener = connections::listen(&address).await;
+        listener.with_context(|| format!("{flag}: cannot listen on {address}"))
+    };
+    let listener = listen("--listen", args.listen.clone()).await?;
+    let bound = listener.local_addr()?;
+    let admin = match &args.admin {
+        Some(address) => Some(listen("--admin", address.clone()).await?),
+        None => None,
+    };
+    let admin_bound = admin.as_ref().map(|admin| admin.local_addr()).transpose()?;
+    let store = super::open_store(&config).await?;
+    let service = Arc::new(Service {
+        limiter: Arc::new(Limiter::new(policy, store)),
+        metrics: Metrics::new(),
+        identity: settings::identity(&config)?,
+        answer: settings::answer_style(&config)?,
+        admin: Admin::for_address(config.admin.token.clone(), admin_bound.unwrap_or(bound)),
+    });
+    let timeouts = Timeouts { connect: args.connect_timeout, response: args.response_timeout, idle: args.idle_timeout };
+    let proxy = Arc::new(Proxy {
+        service: service.clone(),
+        upstream: Upstream::new(args.upstream.clone(), timeouts),
+        waiting: WaitingRoom::new(args.queue, args.wait),
+        drain: args.drain_timeout,
+    });
+    // Before anybody is told that it runs: a signal that comes at once must find its handler.
+    let source = args.clone();
+    let reloading =
+        signals::reload_on_hangup(move || load(&source).map(|loaded| loaded.policy), service.limiter.clone())?;
+    let (shutdown, admin_shutdown) = (signals::shutdown()?, signals::shutdown()?);
+    greet(bound, admin_bound, &config, &proxy)?;
+    tokio::spawn(reloading);
+    if let Some(admin) = admin {
+        tokio::spawn(api::run(admin, service.clone(), admin_shutdown));
+    }
+    proxy::run(listener, proxy, shutdown).await;
+    if let Store::Redis(redis) = service.limiter.store() {
+        redis.return_leases().await;
+    }
+    Ok(())
+}
+
+/// The first lines: what runs, which rules, and what to try.
+fn greet(bound: SocketAddr, admin: Option<SocketAddr>, config: &Config, proxy: &Proxy) -> anyhow::Result<()> {
+    let mut out = std::io::stdout().lock();
+    writeln!(out, "tollgate {} listening on http://{bound}", env!("CARGO_PKG_VERSION"))?;
+    writeln!(out, "upstream: http://{}", proxy.upstream.authority())?;
+    if let Some(admin) = admin {
+        writeln!(out, "admin: http://{admin}")?;
+    }
+    greeting::store(&mut out, config, &proxy.service.limiter)?;
+    greeting::rules(&mut out, &proxy.service.limiter.policy())?;
+    writeln!(out, "try:\n  curl -i http://{bound}/")?;
+    out.flush()?;
+    Ok(())
+}

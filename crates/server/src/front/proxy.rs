@@ -1,0 +1,233 @@
+//! The reverse proxy: requests are decided and, if they may pass, forwarded to one upstream.
+//!
+//! Nothing is collected on the way: bodies go through piece by piece in both directions, as fast as the slower side
+//! takes them. Rules see a request as the upstream will, without what concerned the client's connection alone.
+
+mod bodies;
+mod framing;
+mod headers;
+mod target;
+mod upstream;
+mod waiting;
+mod websocket;
+
+use std::convert::Infallible;
+use std::net::IpAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::body::Body;
+use axum::response::{IntoResponse as _, Response};
+use http::header::{CONTENT_LENGTH, EXPECT, HOST, RETRY_AFTER, TRANSFER_ENCODING};
+use http::request::Parts;
+use http::{HeaderMap, HeaderValue, Request, StatusCode, Version};
+use hyper::body::{Body as _, Incoming};
+use hyper::service::service_fn;
+use hyper::upgrade::OnUpgrade;
+use hyper_util::rt::TokioIo;
+use tokio::net::TcpListener;
+use tollgate::http::Answer;
+use tollgate::{Permit, Verdict};
+use tracing::{debug, info};
+
+use super::Service;
+use super::connections::{self, Accepted, Busy, Limits, Stalling, UnderWay, protocol};
+use super::http::{Problem, discard};
+use bodies::{Download, Upload};
+use framing::Strict;
+use headers::Hop;
+use target::Target;
+pub(crate) use upstream::{Timeouts, Upstream, parse_upstream};
+pub(crate) use waiting::WaitingRoom;
+use websocket::Sequel;
+
+/// What the proxy is made of.
+#[derive(Debug)]
+pub(crate) struct Proxy {
+    pub(crate) service: Arc<Service>,
+    pub(crate) upstream: Upstream,
+    pub(crate) waiting: WaitingRoom,
+    /// How long requests under way may take when the proxy stops.
+    pub(crate) drain: Duration,
+}
+
+/// The connection that a request came on.
+#[derive(Clone)]
+struct Client {
+    peer: IpAddr,
+    busy: Busy,
+    sequel: Sequel,
+}
+
+/// Serves until `shutdown`, then finishes what is under way.
+pub(crate) async fn run(listener: TcpListener, proxy: Arc<Proxy>, shutdown: impl Future<Output = ()>) {
+    let limits = Limits { drain: proxy.drain, ..Limits::default() };
+    let mut builder = protocol(limits);
+    // Somebody who closes his half has gone: else those who gave up would keep their places and the upstream busy.
+    builder.http1().half_close(false);
+    let builder = Arc::new(builder);
+    let serve = |Accepted { stream, peer, watcher }| {
+        let (builder, proxy) = (builder.clone(), proxy.clone());
+        async move {
+            let client = Client { peer: peer.ip(), busy: Busy::default(), sequel: Sequel::default() };
+            let stream = Stalling::new(stream, limits.idle).unless(client.busy.clone());
+            let io = TokioIo::new(Strict::new(stream, client.sequel.clone()));
+            let sequel = client.sequel.clone();
+            let requests = service_fn(move |request| {
+                let (proxy, client) = (proxy.clone(), client.clone());
+                async move { Ok::<_, Infallible>(proxy.answer(client, request).await) }
+            });
+            let connection = builder.serve_connection_with_upgrades(io, requests).into_owned();
+            if let Err(error) = watcher.watch(connection).await {
+                debug!(%peer, "connection closed: {error}");
+            }
+            sequel.run().await;
+        }
+    };
+    connections::serve(limits, listener, shutdown, serve).await;
+    info!("the proxy has stopped");
+}
+
+/// A request that may pass, with what it occupies.
+struct Admitted {
+    verdict: Verdict,
+    permit: Permit,
+}
+
+impl Proxy {
+    async fn answer(&self, client: Client, mut request: Request<Incoming>) -> Response {
+        let under_way = client.busy.begin();
+        let on_upgrade = hyper::upgrade::on(&mut request);
+        let (mut parts, body) = request.into_parts();
+        let target = match Target::of(&parts) {
+            Ok(target) => target,
+            Err(problem) => return problem.into_response(),
+        };
+        let version = parts.version;
+        let mut hop = headers::take_hop(&mut parts.headers);
+        // HTTP/2 has another way to begin one, and a body would be read as what follows.
+        hop.websocket &= version == Version::HTTP_11 && body.is_end_stream();
+        let Admitted { verdict, permit } = match self.admit(&client, &parts).await {
+            Ok(admitted) => admitted,
+            Err(denial) => {
+                // Who waits for leave to send has sent nothing yet.
+                if !parts.headers.contains_key(EXPECT) {
+                    discard(body).await;
+                }
+                return denial;
+            }
+        };
+        let now = self.service.limiter.store().now();
+        let limits = self.service.answer.headers_for(&verdict, now);
+        let on_upgrade = hop.websocket.then_some(on_upgrade);
+        let request = self.outgoing(parts, body, target, &client, hop);
+        let mut response = match self.forward(request, hop).await {
+            Ok(response) => self.incoming(response, client, on_upgrade, permit, under_way),
+            Err(problem) => problem.into_response(),
+        };
+        for (name, value) in limits {
+            // Every name comes once; what the upstream said of its own limits under that name would contradict.
+            if let Some(name) = name {
+                response.headers_mut().insert(name, value);
+            }
+        }
+        response
+    }
+}
+
+/// The walk of one request, step by step.
+impl Proxy {
+    /// Lets the request pass now or in its turn, or says why not.
+    async fn admit(&self, client: &Client, parts: &Parts) -> Result<Admitted, Response> {
+        let Service { identity, answer, limiter, .. } = &*self.service;
+        let described = identity.describe(&parts.method, &parts.uri, &parts.headers, Some(client.peer));
+        let mut visit = self.waiting.enter();
+        loop {
+            let decided = self.service.acquire(&described).await;
+            let (verdict, permit) = decided.map_err(|error| Answer::bad_cost(&error).into_response())?;
+            if verdict.is_allowed() {
+                let delay = verdict.delay().as_duration();
+                if !delay.is_zero() && visit.turn(delay).await.is_err() {
+                    return Err(full(answer.headers_for(&verdict, limiter.store().now()), delay));
+                }
+                return Ok(Admitted { verdict, permit });
+            }
+            let again = match verdict.retry_after() {
+                Some(wait) => visit.again(wait.as_duration()).await,
+                None => false,
+            };
+            if !again {
+                return Err(answer.deny(&verdict, limiter.store().now()).into_response());
+            }
+        }
+    }
+
+    /// The request as the upstream gets it.
+    fn outgoing(&self, parts: Parts, body: Incoming, target: Target, client: &Client, hop: Hop) -> Request<Upload> {
+        let Parts { method, version, mut headers, .. } = parts;
+        let authority = self.upstream.authority().as_str();
+        let host = target.host.unwrap_or_else(|| HeaderValue::from_str(authority).expect("an authority is plain text"));
+        headers::add_forwarded(&mut headers, &self.service.identity, client.peer, &host);
+        headers::add_via(&mut headers, version);
+        headers::put_hop(&mut headers, hop);
+        headers.insert(HOST, host);
+        // Written anew from the body as it was understood here.
+        if headers.remove(CONTENT_LENGTH).is_some() && body.is_end_stream() {
+            headers.insert(CONTENT_LENGTH, HeaderValue::from(0));
+        }
+        let mut request = Request::new(Upload::new(body, self.upstream.timeouts.idle));
+        *request.method_mut() = method;
+        *request.uri_mut() = self.upstream.uri(target.path);
+        *request.headers_mut() = headers;
+        request
+    }
+
+    async fn forward(&self, request: Request<Upload>, hop: Hop) -> Result<http::Response<Incoming>, Problem> {
+        let response = self.upstream.send(request).await?;
+        if response.status() == StatusCode::SWITCHING_PROTOCOLS && !hop.websocket {
+            let detail = "the upstream switched to another protocol, which nobody asked for";
+            return Err(Problem::new(StatusCode::BAD_GATEWAY, detail));
+        }
+        Ok(response)
+    }
+
+    /// The response as the client gets it.
+    fn incoming(
+        &self,
+        mut response: http::Response<Incoming>,
+        client: Client,
+        on_upgrade: Option<OnUpgrade>,
+        permit: Permit,
+        under_way: UnderWay,
+    ) -> Response {
+        let idle = self.upstream.timeouts.idle;
+        let version = response.version();
+        let chunked = response.headers().contains_key(TRANSFER_ENCODING);
+        let hop = headers::take_hop(response.headers_mut());
+        if chunked {
+            // Its length was not what it says.
+            response.headers_mut().remove(CONTENT_LENGTH);
+        }
+        headers::add_via(response.headers_mut(), version);
+        *response.version_mut() = Version::HTTP_11;
+        match on_upgrade {
+            Some(on_client) if response.status() == StatusCode::SWITCHING_PROTOCOLS => {
+                let on_upstream = hyper::upgrade::on(&mut response);
+                headers::put_hop(response.headers_mut(), Hop { trailers: false, ..hop });
+                client.sequel.carry(on_client, on_upstream, idle, (permit, under_way));
+                response.map(|_| Body::empty())
+            }
+            _ => response.map(|body| Body::new(Download::new(body, idle, permit, under_way))),
+        }
+    }
+}
+
+/// The answer to a request for which there is no place to wait.
+fn full(limits: HeaderMap, delay: Duration) -> Response {
+    let detail = "too many requests are waiting for their turn; try again later";
+    let mut response = Problem::new(StatusCode::SERVICE_UNAVAILABLE, detail).into_response();
+    response.headers_mut().extend(limits);
+    // Rounded up: who comes back early finds as many waiting.
+    response.headers_mut().insert(RETRY_AFTER, HeaderValue::from(delay.as_secs() + 1));
+    response
+}

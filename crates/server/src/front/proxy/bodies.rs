@@ -1,0 +1,166 @@
+//! Bodies on their way through. Each piece has a limited time to come, and what a response occupies ends with it.
+
+use std::io;
+use std::pin::Pin;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, OnceLock};
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use bytes::Bytes;
+use hyper::body::{Body, Frame, Incoming, SizeHint};
+use tokio::time::{Instant, Sleep, sleep};
+use tollgate::Permit;
+
+use crate::front::connections::UnderWay;
+
+type Error = Box<dyn std::error::Error + Send + Sync>;
+type Piece = Poll<Option<Result<Frame<Bytes>, Error>>>;
+
+/// A body of which every piece has to come in time.
+#[derive(Debug)]
+struct Paced {
+    body: Incoming,
+    limit: Duration,
+    /// Made when a piece is waited for that is not there yet.
+    alarm: Option<Pin<Box<Sleep>>>,
+    waiting: bool,
+}
+
+impl Paced {
+    fn new(body: Incoming, limit: Duration) -> Paced {
+        Paced { body, limit, alarm: None, waiting: false }
+    }
+
+    fn poll_frame(&mut self, cx: &mut Context<'_>) -> Piece {
+        if let Poll::Ready(piece) = Pin::new(&mut self.body).poll_frame(cx) {
+            self.waiting = false;
+            return Poll::Ready(piece.map(|piece| piece.map_err(Error::from)));
+        }
+        let limit = self.limit;
+        let alarm = self.alarm.get_or_insert_with(|| Box::pin(sleep(limit)));
+        if !self.waiting {
+            self.waiting = true;
+            alarm.as_mut().reset(Instant::now() + limit);
+        }
+        alarm.as_mut().poll(cx).map(|()| Some(Err(io::Error::from(io::ErrorKind::TimedOut).into())))
+    }
+}
+
+/// How a client's body failed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum UploadFailure {
+    /// Nothing came for too long.
+    Stalled,
+    /// It ended early, or is not framed as it should be.
+    Broken,
+}
+
+/// What is known of a client's body while it is sent to the upstream.
+#[derive(Debug)]
+pub(super) struct UploadState {
+    began: Instant,
+    moved_ms: AtomicU64,
+    failure: OnceLock<UploadFailure>,
+}
+
+impl UploadState {
+    /// When the upstream last took a piece.
+    pub(super) fn moved(&self) -> Instant {
+        self.began + Duration::from_millis(self.moved_ms.load(Relaxed))
+    }
+
+    pub(super) fn failure(&self) -> Option<UploadFailure> {
+        self.failure.get().copied()
+    }
+}
+
+/// The body of a request.
+#[derive(Debug)]
+pub(super) struct Upload {
+    /// None to send at all.
+    body: Option<Paced>,
+    state: Arc<UploadState>,
+}
+
+impl Upload {
+    pub(super) fn new(body: Incoming, idle: Duration) -> Upload {
+        let body = (!body.is_end_stream()).then(|| Paced::new(body, idle));
+        Upload { body, ..Upload::empty() }
+    }
+
+    pub(super) fn empty() -> Upload {
+        let (moved_ms, failure) = (AtomicU64::new(0), OnceLock::new());
+        Upload { body: None, state: Arc::new(UploadState { began: Instant::now(), moved_ms, failure }) }
+    }
+
+    pub(super) fn state(&self) -> Arc<UploadState> {
+        self.state.clone()
+    }
+}
+
+impl Body for Upload {
+    type Data = Bytes;
+    type Error = Error;
+
+    fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Piece {
+        let Some(body) = &mut self.body else { return Poll::Ready(None) };
+        let piece = body.poll_frame(cx);
+        match &piece {
+            Poll::Pending => {}
+            Poll::Ready(Some(Err(error))) => {
+                let stalled = error.is::<io::Error>();
+                let failure = if stalled { UploadFailure::Stalled } else { UploadFailure::Broken };
+                let _ = self.state.failure.set(failure);
+            }
+            Poll::Ready(_) => {
+                let since = self.state.began.elapsed().as_millis();
+                self.state.moved_ms.store(u64::try_from(since).unwrap_or(u64::MAX), Relaxed);
+            }
+        }
+        piece
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.as_ref().is_none_or(|paced| paced.body.is_end_stream())
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.body.as_ref().map_or(SizeHint::with_exact(0), |paced| paced.body.size_hint())
+    }
+}
+
+/// The body of a response. Slots of `concurrency` rules are given back when it has ended or is dropped.
+#[derive(Debug)]
+pub(super) struct Download {
+    body: Paced,
+    occupied: Option<(Permit, UnderWay)>,
+}
+
+impl Download {
+    pub(super) fn new(body: Incoming, idle: Duration, permit: Permit, under_way: UnderWay) -> Download {
+        Download { body: Paced::new(body, idle), occupied: Some((permit, under_way)) }
+    }
+}
+
+impl Body for Download {
+    type Data = Bytes;
+    type Error = Error;
+
+    fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Piece {
+        let piece = self.body.poll_frame(cx);
+        if let Poll::Ready(None | Some(Err(_))) = piece {
+            // Over, though the server may keep the body for a while.
+            self.occupied.take();
+        }
+        piece
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.body.body.size_hint()
+    }
+}

@@ -1,0 +1,188 @@
+//! Reads the framing of HTTP/1 requests more strictly than hyper does, before hyper.
+//!
+//! Where two readers of the same bytes can disagree about where a request ends, one of them can be made to see a
+//! request that the other did not. Hyper reads such bytes in one of the allowed ways and what is forwarded is written
+//! anew, so none of them pass through here; but somebody who sends them is attacking or broken, and is told so. What is
+//! refused is replaced by bytes that hyper is sure to answer with 400 and the end of the connection.
+
+use std::io;
+use std::pin::Pin;
+use std::task::{Context, Poll, ready};
+
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+
+mod head;
+
+use super::websocket::Sequel;
+use head::{Head, Length};
+
+/// How HTTP/2 begins; its framing leaves no doubts.
+const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
+
+/// No method, target, name, value or chunk size may hold the first byte; the others end the head around it.
+const POISON: &[u8] = b"\0\r\n\r\n";
+
+/// A connection of which only well framed requests are read.
+pub(super) struct Strict<S> {
+    stream: S,
+    sequel: Sequel,
+    place: Place,
+    /// What has come of the current line.
+    line: Vec<u8>,
+    /// What is left to deliver instead of refused bytes.
+    poison: Option<&'static [u8]>,
+}
+
+/// Where in the stream of requests the next byte is.
+enum Place {
+    /// So many bytes were those with which HTTP/2 begins.
+    Beginning(usize),
+    Head(Head),
+    Body(u64),
+    ChunkSize,
+    Chunk(u64),
+    /// The line end after a chunk.
+    ChunkEnd,
+    Trailers,
+    /// Something else than HTTP/1.
+    Opaque,
+}
+
+/// The byte from which on nothing is read.
+#[derive(Debug, PartialEq)]
+struct Refused(usize);
+
+impl<S> Strict<S> {
+    pub(super) fn new(stream: S, sequel: Sequel) -> Strict<S> {
+        Strict { stream, sequel, place: Place::Beginning(0), line: Vec::new(), poison: None }
+    }
+
+    fn read(&mut self, bytes: &[u8]) -> Result<(), Refused> {
+        let mut at = 0;
+        while at < bytes.len() {
+            match &mut self.place {
+                Place::Opaque => return Ok(()),
+                Place::Beginning(seen) if bytes[at] == PREFACE[*seen] => {
+                    *seen += 1;
+                    at += 1;
+                    if *seen == PREFACE.len() {
+                        self.place = Place::Opaque;
+                    }
+                }
+                Place::Beginning(seen) => {
+                    let seen = *seen;
+                    self.place = Place::Head(Head::default());
+                    self.read(&PREFACE[..seen]).map_err(|_| Refused(at))?;
+                }
+                Place::Body(left) | Place::Chunk(left) => {
+                    let here = (bytes.len() - at).min(usize::try_from(*left).unwrap_or(usize::MAX));
+                    at += here;
+                    *left -= here as u64;
+                    if *left == 0 {
+                        let of_chunk = matches!(self.place, Place::Chunk(_));
+                        self.place = if of_chunk { Place::ChunkEnd } else { Place::Head(Head::default()) };
+                    }
+                }
+                Place::Head(_) | Place::ChunkSize | Place::ChunkEnd | Place::Trailers => {
+                    let Some(end) = bytes[at..].iter().position(|byte| *byte == b'\n') else {
+                        self.line.extend_from_slice(&bytes[at..]);
+                        return Ok(());
+                    };
+                    self.line.extend_from_slice(&bytes[at..at + end]);
+                    at += end;
+                    self.end_line().ok_or(Refused(at))?;
+                    self.line.clear();
+                    at += 1;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Reads a line whose end has come; `None` is refused.
+    fn end_line(&mut self) -> Option<()> {
+        // A line that ends otherwise is one line to some and part of one to others.
+        let line = self.line.strip_suffix(b"\r").filter(|line| !line.contains(&b'\r'))?;
+        match &mut self.place {
+            Place::Head(head) => match head.read_line(line)? {
+                Length::NotYet => {}
+                Length::None => self.place = Place::Head(Head::default()),
+                Length::Known(length) => self.place = Place::Body(length),
+                Length::Chunked => self.place = Place::ChunkSize,
+            },
+            Place::ChunkSize => {
+                let size = chunk_size(line)?;
+                self.place = if size == 0 { Place::Trailers } else { Place::Chunk(size) };
+            }
+            Place::ChunkEnd => {
+                line.is_empty().then_some(())?;
+                self.place = Place::ChunkSize;
+            }
+            Place::Trailers if line.is_empty() => self.place = Place::Head(Head::default()),
+            Place::Trailers => _ = head::field(line)?,
+            Place::Beginning(_) | Place::Body(_) | Place::Chunk(_) | Place::Opaque => {}
+        }
+        Some(())
+    }
+}
+
+/// Hexadecimal digits and nothing before them; extensions may follow, and are not passed on.
+fn chunk_size(line: &[u8]) -> Option<u64> {
+    let end = line.iter().position(|byte| !byte.is_ascii_hexdigit()).unwrap_or(line.len());
+    let (digits, rest) = line.split_at(end);
+    let rest = rest.trim_ascii_start();
+    let fine = rest.is_empty() || rest.starts_with(b";");
+    u64::from_str_radix(std::str::from_utf8(digits).ok()?, 16).ok().filter(|_| fine)
+}
+
+impl<S: AsyncRead + Unpin> AsyncRead for Strict<S> {
+    fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        if let Some(poison) = self.poison {
+            // After the last of it this is the end.
+            let (now, later) = poison.split_at(poison.len().min(buf.remaining()));
+            buf.put_slice(now);
+            self.poison = Some(later);
+            return Poll::Ready(Ok(()));
+        }
+        let before = buf.filled().len();
+        ready!(Pin::new(&mut self.stream).poll_read(cx, buf))?;
+        if self.sequel.has_begun() {
+            self.place = Place::Opaque;
+        }
+        if let Err(Refused(at)) = self.read(&buf.filled()[before..]) {
+            buf.filled_mut()[before + at] = POISON[0];
+            buf.set_filled(before + at + 1);
+            self.poison = Some(&POISON[1..]);
+        }
+        Poll::Ready(Ok(()))
+    }
+}
+
+impl<S: AsyncWrite + Unpin> AsyncWrite for Strict<S> {
+    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.stream).poll_write(cx, buf)
+    }
+
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        bufs: &[io::IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.stream).poll_write_vectored(cx, bufs)
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.stream.is_write_vectored()
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_flush(cx)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_shutdown(cx)
+    }
+}
+
+#[cfg(test)]
+mod tests;

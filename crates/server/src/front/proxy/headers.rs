@@ -1,0 +1,139 @@
+//! What is changed in headers on the way: those of one connection end here, and the upstream is told for whom it works.
+
+use std::net::IpAddr;
+
+use http::header::{
+    CONNECTION, CONTENT_LENGTH, Entry, FORWARDED, HOST, PROXY_AUTHENTICATE, PROXY_AUTHORIZATION, TE, TRANSFER_ENCODING,
+    UPGRADE, VIA,
+};
+use http::{HeaderMap, HeaderName, HeaderValue, Version};
+use tollgate::http::Identity;
+
+const KEEP_ALIVE: HeaderName = HeaderName::from_static("keep-alive");
+const PROXY_CONNECTION: HeaderName = HeaderName::from_static("proxy-connection");
+const X_FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
+const X_FORWARDED_HOST: HeaderName = HeaderName::from_static("x-forwarded-host");
+const X_FORWARDED_PROTO: HeaderName = HeaderName::from_static("x-forwarded-proto");
+const X_REAL_IP: HeaderName = HeaderName::from_static("x-real-ip");
+
+/// What a message asked of this connection alone.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Hop {
+    /// To go on as a WebSocket.
+    pub(super) websocket: bool,
+    /// That trailers are welcome.
+    pub(super) trailers: bool,
+}
+
+/// Removes the headers that concern one connection, those that `Connection` names included, and tells what they asked.
+///
+/// Other upgrades than to WebSocket are left out, as a server may: `h2c` would carry requests past the limiter.
+pub(super) fn take_hop(headers: &mut HeaderMap) -> Hop {
+    let named: Vec<HeaderName> =
+        tokens(headers, CONNECTION).filter_map(|name| HeaderName::from_bytes(name.as_bytes()).ok()).collect();
+    let hop = Hop {
+        websocket: named.contains(&UPGRADE)
+            && tokens(headers, UPGRADE).any(|protocol| protocol.eq_ignore_ascii_case("websocket")),
+        trailers: tokens(headers, TE).any(|coding| coding.eq_ignore_ascii_case("trailers")),
+    };
+    for name in named {
+        // Whom a request is for, and how long it is, is not for one connection.
+        if name != HOST && name != CONTENT_LENGTH {
+            headers.remove(name);
+        }
+    }
+    for name in [
+        CONNECTION,
+        KEEP_ALIVE,
+        PROXY_CONNECTION,
+        PROXY_AUTHENTICATE,
+        PROXY_AUTHORIZATION,
+        TE,
+        TRANSFER_ENCODING,
+        UPGRADE,
+    ] {
+        headers.remove(name);
+    }
+    hop
+}
+
+/// Asks the next connection for what the last one was asked for.
+pub(super) fn put_hop(headers: &mut HeaderMap, hop: Hop) {
+    if hop.websocket {
+        headers.append(CONNECTION, HeaderValue::from_static("upgrade"));
+        headers.insert(UPGRADE, HeaderValue::from_static("websocket"));
+    }
+    if hop.trailers {
+        headers.append(CONNECTION, HeaderValue::from_static("te"));
+        headers.insert(TE, HeaderValue::from_static("trailers"));
+    }
+}
+
+fn tokens(headers: &HeaderMap, name: HeaderName) -> impl Iterator<Item = &str> {
+    let lines = headers.get_all(name).into_iter().filter_map(|line| line.to_str().ok());
+    lines.flat_map(|line| line.split(',')).map(str::trim).filter(|token| !token.is_empty())
+}
+
+/// Says through whom a message came, by its protocol on the way in.
+pub(super) fn add_via(headers: &mut HeaderMap, received: Version) {
+    let via = match received {
+        Version::HTTP_10 => "1.0 tollgate",
+        Version::HTTP_2 => "2 tollgate",
+        _ => "1.1 tollgate",
+    };
+    headers.append(VIA, HeaderValue::from_static(via));
+}
+
+/// Says for whom a request is forwarded: added to what trusted proxies said, instead of what anybody else did.
+pub(super) fn add_forwarded(headers: &mut HeaderMap, identity: &Identity, peer: IpAddr, host: &HeaderValue) {
+    let peer = peer.to_canonical();
+    if !identity.trusts(peer) {
+        let claims: Vec<HeaderName> = headers.keys().filter(|name| is_claim(name)).cloned().collect();
+        for name in claims {
+            headers.remove(name);
+        }
+    }
+    let client = identity.client_address(headers, peer);
+    // One that tells the hops by `Forwarded` alone is continued in both.
+    if client != peer && !headers.contains_key(X_FORWARDED_FOR) {
+        headers.insert(X_FORWARDED_FOR, value(client.to_string()));
+    }
+    append_hop(headers, X_FORWARDED_FOR, peer.to_string());
+    if headers.contains_key(FORWARDED) {
+        let node = if peer.is_ipv6() { format!("for=\"[{peer}]\"") } else { format!("for={peer}") };
+        append_hop(headers, FORWARDED, node);
+    }
+    headers.entry(X_FORWARDED_PROTO).or_insert(HeaderValue::from_static("http"));
+    headers.entry(X_FORWARDED_HOST).or_insert_with(|| host.clone());
+}
+
+/// Whatever tells where a request came from and how; only a trusted proxy knows.
+fn is_claim(name: &HeaderName) -> bool {
+    *name == FORWARDED || *name == X_REAL_IP || name.as_str().starts_with("x-forwarded-")
+}
+
+/// Several lines become one list, so that readers of the first line alone see it all.
+fn append_hop(headers: &mut HeaderMap, name: HeaderName, hop: String) {
+    match headers.entry(name) {
+        Entry::Vacant(vacant) => _ = vacant.insert(value(hop)),
+        Entry::Occupied(mut lines) => {
+            let mut list: Vec<u8> = Vec::new();
+            for line in lines.iter() {
+                list.extend_from_slice(line.as_bytes());
+                list.extend_from_slice(b", ");
+            }
+            list.extend_from_slice(hop.as_bytes());
+            // Made of parts that were values already.
+            if let Ok(list) = HeaderValue::from_bytes(&list) {
+                lines.insert(list);
+            }
+        }
+    }
+}
+
+fn value(address: String) -> HeaderValue {
+    HeaderValue::try_from(address).expect("addresses are plain text")
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,77 @@
+//! For whom a request is and what it asks for, said in one way only.
+
+use http::header::HOST;
+use http::request::Parts;
+use http::uri::{Authority, PathAndQuery};
+use http::{HeaderValue, Method, StatusCode, Version};
+
+use crate::front::http::Problem;
+use crate::wire::quoted;
+
+/// Where a request goes, in the words of the client.
+#[derive(Debug)]
+pub(super) struct Target {
+    /// The one host that it names; an HTTP/1.0 request may name none.
+    pub(super) host: Option<HeaderValue>,
+    pub(super) path: PathAndQuery,
+}
+
+impl Target {
+    /// Refuses requests that name two hosts, or none, or that are no request to a server.
+    pub(super) fn of(parts: &Parts) -> Result<Target, Problem> {
+        if parts.method == Method::CONNECT {
+            let detail = "this proxy leads to one server and opens no tunnels; send the request itself";
+            return Err(Problem::new(StatusCode::NOT_IMPLEMENTED, detail));
+        }
+        let path = match parts.uri.path_and_query() {
+            Some(path) if path.as_str().starts_with('/') => path.clone(),
+            // The absolute form without a path.
+            _ if parts.uri.authority().is_some() && parts.uri.path() == "/" => PathAndQuery::from_static("/"),
+            _ => return Err(bad(format!("{} is no path; it begins with a slash", quoted(&parts.uri.to_string())))),
+        };
+        // HTTP/2 lets them through, and readers of HTTP/1 differ about them.
+        if !path.as_str().bytes().all(|byte| matches!(byte, 0x21..=0x7e)) {
+            return Err(bad("the path holds letters beyond ASCII; write them percent-encoded"));
+        }
+        Ok(Target { host: host(parts)?, path })
+    }
+}
+
+fn host(parts: &Parts) -> Result<Option<HeaderValue>, Problem> {
+    let mut lines = parts.headers.get_all(HOST).into_iter();
+    let host = lines.next();
+    if lines.next().is_some() {
+        return Err(bad("there are several Host headers; send one"));
+    }
+    let named = match host {
+        Some(host) => Some(authority(host).ok_or_else(|| {
+            let host = quoted(&String::from_utf8_lossy(host.as_bytes()));
+            bad(format!("Host: {host} is no host; write a name or an address, and a port if it has one"))
+        })?),
+        None => None,
+    };
+    match (parts.uri.authority(), named) {
+        (Some(target), Some(named)) if *target != named => {
+            let detail =
+                format!("the target names {} but Host names {}", quoted(target.as_str()), quoted(named.as_str()));
+            Err(bad(detail))
+        }
+        (Some(target), _) if target.as_str().contains('@') => {
+            Err(bad("a target names no user; remove what is before the @"))
+        }
+        (Some(target), _) => HeaderValue::from_str(target.as_str()).map(Some).map_err(|error| bad(error.to_string())),
+        (None, None) if parts.version == Version::HTTP_11 => Err(bad("there is no Host header; HTTP/1.1 requires one")),
+        (None, _) => Ok(host.cloned()),
+    }
+}
+
+/// A host with or without a port, and nothing else.
+fn authority(host: &HeaderValue) -> Option<Authority> {
+    let text = host.to_str().ok()?;
+    text.parse().ok().filter(|_| !text.contains('@'))
+}
+
+/// Whoever sends such a request is not asked for another.
+fn bad(detail: impl Into<String>) -> Problem {
+    Problem::new(StatusCode::BAD_REQUEST, detail).closing()
+}

@@ -1,0 +1,113 @@
+//! How it starts, what it refuses to start with, and how it stops.
+
+use std::process::Command;
+use std::time::Duration;
+
+use tokio::io::AsyncWriteExt as _;
+
+use super::world::{Proxy, Upstream, read_until, run, tollgate};
+
+fn error(args: &[&str]) -> String {
+    let output = run(&[&["proxy", "--listen", "127.0.0.1:0"], args].concat());
+    assert_eq!(output.status.code(), Some(2), "{output:?}");
+    String::from_utf8(output.stderr).unwrap()
+}
+
+#[test]
+fn what_cannot_be_meant_is_refused_with_what_to_do() {
+    let upstream = ["--upstream", "http://127.0.0.1:1"];
+    let with = |args: &[&str]| error(&[&upstream, args].concat());
+    assert!(error(&["--limit", "1/s"]).contains("--upstream"));
+    assert!(with(&[]).contains("there is nothing to limit"));
+    assert!(error(&["--upstream", "https://a.test", "--limit", "1/s"]).contains("plain HTTP"));
+    assert!(error(&["--upstream", "ftp://a.test", "--limit", "1/s"]).contains("ftp:// is not spoken here"));
+    assert!(error(&["--upstream", "a.test:80", "--limit", "1/s"]).contains("http://127.0.0.1:3000"));
+    assert!(error(&["--upstream", "http://a.test/api", "--limit", "1/s"]).contains("remove /api"));
+    assert!(with(&["--limit", "ten/s"]).contains("--limit: limit: \"ten/s\""), "{}", with(&["--limit", "ten/s"]));
+    assert!(with(&["--limit", "1/s bust 3"]).contains("did you mean `burst`?"), "{}", with(&["--limit", "1/s bust 3"]));
+    assert!(with(&["--limit", "1/s burst 0"]).contains("--limit: burst:"), "{}", with(&["--limit", "1/s burst 0"]));
+    assert!(with(&["--limit", "1/s by header"]).contains("by: \"header\""), "{}", with(&["--limit", "1/s by header"]));
+    assert!(with(&["--limit", "1/s", "--trusted-proxies", "x"]).contains("trusted_proxies[0]: \"x\" is no address"));
+    assert!(with(&["--limit", "1/s", "--response-timeout", "0s"]).contains("write for example 30s"));
+    assert!(with(&["--limit", "1/s", "--config", "no-such-file.yaml"]).contains("there is no such file"));
+}
+
+#[tokio::test]
+async fn it_says_what_it_does_and_takes_everything_from_the_environment() {
+    let upstream = Upstream::plain().await;
+    let proxy = Proxy::start(upstream.address, &["--limit", "100/min burst 20 by header.x-api-key|ip"]);
+    let greeting = proxy.greeting.join("\n");
+    for line in [
+        "listening on http://127.0.0.1:",
+        &format!("upstream: http://{}", upstream.address),
+        "store: memory",
+        "rules: 1",
+        "100/min burst 20",
+        "by {header.x-api-key|ip}",
+        "curl -i http://127.0.0.1:",
+    ] {
+        assert!(greeting.contains(line), "{line}: {greeting}");
+    }
+    let output = tollgate(&["proxy"])
+        .env("TOLLGATE_UPSTREAM", "http://127.0.0.1:1")
+        .env("TOLLGATE_LIMIT", "1/s; 2/s by nobody")
+        .output()
+        .unwrap();
+    assert!(String::from_utf8(output.stderr).unwrap().contains("by: \"nobody\""));
+}
+
+#[tokio::test]
+async fn health_and_metrics_are_served_beside_it_when_asked_for() {
+    let upstream = Upstream::plain().await;
+    let proxy = Proxy::start(upstream.address, &["--limit", "1/h", "--admin", "127.0.0.1:0"]);
+    proxy.get("/", "").await;
+    proxy.get("/", "").await;
+    let admin = proxy.greeting.iter().find_map(|line| line.strip_prefix("admin: http://")).unwrap();
+    let mut stream = tokio::net::TcpStream::connect(admin).await.unwrap();
+    stream.write_all(b"GET /metrics HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n").await.unwrap();
+    let page = String::from_utf8(super::world::read_to_end(&mut stream).await).unwrap();
+    assert!(page.contains("tollgate_decisions_total{rule=\"limit\",outcome=\"denied\",source=\"store\"} 1"), "{page}");
+}
+
+#[cfg(unix)]
+#[tokio::test]
+async fn sigterm_finishes_the_requests_under_way() {
+    let upstream = Upstream::serving(|mut visitor| async move {
+        visitor.head().await;
+        tokio::time::sleep(Duration::from_millis(400)).await;
+        visitor.write("HTTP/1.1 200 OK\r\ncontent-length: 4\r\n\r\nslow").await;
+    })
+    .await;
+    let mut proxy = Proxy::wide(upstream.address);
+    let mut stream = proxy.connect().await;
+    stream.write_all(b"GET / HTTP/1.1\r\nhost: a\r\n\r\n").await.unwrap();
+    tokio::time::sleep(Duration::from_millis(100)).await;
+    assert!(Command::new("kill").args(["-TERM", &proxy.child.id().to_string()]).status().unwrap().success());
+    assert!(read_until(&mut stream, "slow").await.starts_with("HTTP/1.1 200"));
+    let ended = tokio::task::spawn_blocking(move || proxy.child.wait().unwrap().code()).await.unwrap();
+    assert_eq!(ended, Some(0));
+}
+
+#[cfg(unix)]
+#[tokio::test]
+async fn sighup_reads_the_file_anew_and_keeps_the_limits_of_flags() {
+    let folder = std::path::PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("proxy");
+    std::fs::create_dir_all(&folder).unwrap();
+    let path = folder.join("reload.yaml");
+    let rule = |name: &str| format!("rules: [{{name: {name}, key: global, limit: 100/h}}]");
+    std::fs::write(&path, rule("before")).unwrap();
+    let upstream = Upstream::plain().await;
+    let proxy = Proxy::start(upstream.address, &["--config", path.to_str().unwrap(), "--limit", "100/h"]);
+    assert!(proxy.get("/", "").await.head.contains("\"before\";q=100"));
+    std::fs::write(&path, rule("after")).unwrap();
+    assert!(Command::new("kill").args(["-HUP", &proxy.child.id().to_string()]).status().unwrap().success());
+    for _ in 0..100 {
+        tokio::time::sleep(Duration::from_millis(20)).await;
+        let head = proxy.get("/", "").await.head;
+        if head.contains("\"after\";q=100") {
+            assert!(head.contains("\"limit\";q=100"), "{head}");
+            return;
+        }
+    }
+    panic!("the rules were not read anew");
+}

@@ -1,0 +1,159 @@
+//! Upstreams and clients that are away, slow or broken.
+
+use std::time::{Duration, Instant};
+
+use tokio::io::AsyncWriteExt as _;
+use tokio::net::{TcpListener, TcpStream};
+use tokio::time::timeout;
+
+use super::world::{Proxy, Reply, Upstream, read_to_end, read_until};
+
+#[tokio::test]
+async fn an_upstream_that_is_away_is_a_bad_gateway() {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    drop(listener);
+    let reply = Proxy::wide(address).get("/", "").await;
+    assert_eq!(reply.problem(502)["detail"], "the upstream cannot be reached");
+    assert!(reply.header("ratelimit").is_some(), "it was charged, so it is told: {reply:?}");
+}
+
+#[tokio::test]
+async fn an_upstream_that_answers_nonsense_is_a_bad_gateway() {
+    for answer in [
+        "",
+        "nonsense\r\n\r\n",
+        "HTTP/1.1 200 OK\r\ncontent-le",
+        "HTTP/1.1 200 OK\r\ncontent-length: 1\r\ncontent-length: 2\r\n\r\nab",
+        "HTTP/1.1 101 Switching Protocols\r\nupgrade: x\r\nconnection: upgrade\r\n\r\n",
+    ] {
+        let upstream = Upstream::serving(move |mut visitor| async move {
+            visitor.head().await;
+            visitor.write(answer).await;
+        })
+        .await;
+        Proxy::wide(upstream.address).get("/", "").await.problem(502);
+    }
+}
+
+#[tokio::test]
+async fn an_upstream_that_does_not_answer_in_time_is_a_gateway_timeout() {
+    let upstream = Upstream::serving(|mut visitor| async move {
+        visitor.head().await;
+        std::future::pending::<()>().await;
+    })
+    .await;
+    let proxy = Proxy::start(upstream.address, &["--limit", "9/s", "--response-timeout", "200ms"]);
+    let began = Instant::now();
+    let reply = proxy.get("/", "").await;
+    assert_eq!(reply.problem(504)["detail"], "the upstream did not answer within 200ms");
+    assert!(began.elapsed() >= Duration::from_millis(200));
+}
+
+#[tokio::test]
+async fn an_upstream_that_accepts_no_connection_in_time_is_a_gateway_timeout() {
+    // A queue of one that nobody empties: the kernel leaves further connections without an answer.
+    let socket = tokio::net::TcpSocket::new_v4().unwrap();
+    socket.bind("127.0.0.1:0".parse().unwrap()).unwrap();
+    let listener = socket.listen(0).unwrap();
+    let address = listener.local_addr().unwrap();
+    let mut waiting = Vec::new();
+    while let Ok(connected) = timeout(Duration::from_millis(200), TcpStream::connect(address)).await {
+        waiting.push(connected.unwrap());
+    }
+    let proxy = Proxy::start(address, &["--limit", "9/s", "--connect-timeout", "300ms"]);
+    let reply = proxy.get("/", "").await;
+    assert_eq!(reply.problem(504)["detail"], "the upstream accepted no connection within 300ms");
+}
+
+#[tokio::test]
+async fn a_slow_upload_is_no_slow_answer() {
+    let upstream = Upstream::plain().await;
+    let proxy = Proxy::start(upstream.address, &["--limit", "9/s", "--response-timeout", "300ms"]);
+    let mut stream = proxy.connect().await;
+    stream.write_all(b"POST / HTTP/1.1\r\nhost: a\r\nconnection: close\r\ncontent-length: 6\r\n\r\n").await.unwrap();
+    for _ in 0..6 {
+        tokio::time::sleep(Duration::from_millis(120)).await;
+        stream.write_all(b"x").await.unwrap();
+    }
+    assert_eq!(Reply::parse(&read_to_end(&mut stream).await).status, 200);
+}
+
+#[tokio::test]
+async fn a_client_that_stops_sending_is_told_so() {
+    let upstream = Upstream::plain().await;
+    let proxy = Proxy::start(upstream.address, &["--limit", "9/s", "--idle-timeout", "200ms"]);
+    let reply = proxy.send("POST / HTTP/1.1\r\nhost: a\r\ncontent-length: 6\r\n\r\nabc").await;
+    reply.problem(408);
+}
+
+#[tokio::test]
+async fn a_response_that_stands_still_is_cut_off() {
+    let upstream = Upstream::serving(|mut visitor| async move {
+        visitor.head().await;
+        visitor.write("HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n5\r\nfirst\r\n").await;
+        std::future::pending::<()>().await;
+    })
+    .await;
+    let proxy = Proxy::start(upstream.address, &["--limit", "9/s", "--idle-timeout", "200ms"]);
+    let reply = proxy.send("GET / HTTP/1.1\r\nhost: a\r\n\r\n").await;
+    assert_eq!((reply.status, reply.body.as_str()), (200, "5\r\nfirst\r\n"), "it does not look whole");
+}
+
+#[tokio::test]
+async fn an_upstream_that_breaks_off_is_not_made_to_look_whole() {
+    let upstream = Upstream::serving(|mut visitor| async move {
+        visitor.head().await;
+        visitor.write("HTTP/1.1 200 OK\r\ncontent-length: 9\r\n\r\nfirst").await;
+    })
+    .await;
+    let reply = Proxy::wide(upstream.address).send("GET / HTTP/1.1\r\nhost: a\r\n\r\n").await;
+    assert_eq!((reply.header("content-length").as_deref(), reply.body.as_str()), (Some("9"), "first"));
+}
+
+#[tokio::test]
+async fn an_answer_may_come_before_the_upload_has_ended() {
+    let upstream = Upstream::serving(|mut visitor| async move {
+        visitor.head().await;
+        visitor.write("HTTP/1.1 413 Content Too Large\r\ncontent-length: 4\r\nconnection: close\r\n\r\nlong").await;
+        tokio::time::sleep(Duration::from_millis(500)).await;
+    })
+    .await;
+    let proxy = Proxy::wide(upstream.address);
+    let mut stream = proxy.connect().await;
+    stream.write_all(b"POST / HTTP/1.1\r\nhost: a\r\ncontent-length: 1000\r\n\r\nabc").await.unwrap();
+    let head = read_until(&mut stream, "\r\n\r\nlong").await;
+    assert!(head.starts_with("HTTP/1.1 413"), "{head}");
+}
+
+#[tokio::test]
+async fn a_connection_that_the_upstream_has_just_closed_loses_no_harmless_request() {
+    let upstream = Upstream::serving(|mut visitor| async move {
+        let answer = "HTTP/1.1 200 OK\r\ncontent-length: 5\r\n\r\nhello";
+        visitor.head().await;
+        visitor.write(answer).await;
+        // It looks as if it were kept, and ends with the next request.
+        visitor.head().await;
+    })
+    .await;
+    let proxy = Proxy::wide(upstream.address);
+    for _ in 0..5 {
+        assert_eq!(proxy.get("/", "").await.status, 200);
+    }
+    let post = "POST /once HTTP/1.1\r\nhost: a\r\nconnection: close\r\ncontent-length: 0\r\n\r\n";
+    proxy.send(post).await.problem(502);
+    assert_eq!(upstream.seen().concat().matches("/once").count(), 1, "what may change something is never repeated");
+}
+
+#[tokio::test]
+async fn a_denied_upload_is_told_so_and_not_cut_off() {
+    let upstream = Upstream::plain().await;
+    let proxy = Proxy::start(upstream.address, &["--limit", "1/h"]);
+    proxy.get("/", "").await;
+    let body = "x".repeat(4 << 20);
+    let length = body.len();
+    let upload = format!("POST / HTTP/1.1\r\nhost: a\r\nconnection: close\r\ncontent-length: {length}\r\n\r\n{body}");
+    proxy.send(upload).await.problem(429);
+    let asking = "POST / HTTP/1.1\r\nhost: a\r\nexpect: 100-continue\r\ncontent-length: 9\r\n\r\n";
+    proxy.send(asking).await.problem(429);
+}

@@ -1,0 +1,179 @@
+//! Bodies go through piece by piece, and what they occupy is free when they end.
+
+use std::time::Duration;
+
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::sync::mpsc;
+use tokio::time::timeout;
+
+use super::world::{Proxy, SOON, Upstream, header, read_until};
+
+const STREAM: &str = "HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n5\r\nfirst\r\n";
+
+/// An upstream that begins a response and ends it when told.
+async fn until_told() -> (Upstream, mpsc::UnboundedSender<()>) {
+    let (tell, told) = mpsc::unbounded_channel();
+    let told = std::sync::Arc::new(tokio::sync::Mutex::new(told));
+    let upstream = Upstream::serving(move |mut visitor| {
+        let told = told.clone();
+        async move {
+            while visitor.head().await.is_some() {
+                visitor.write(STREAM).await;
+                told.lock().await.recv().await;
+                visitor.write("4\r\nlast\r\n0\r\n\r\n").await;
+            }
+        }
+    })
+    .await;
+    (upstream, tell)
+}
+
+#[tokio::test]
+async fn the_first_piece_of_a_response_arrives_before_the_last_exists() {
+    let (upstream, tell) = until_told().await;
+    let proxy = Proxy::wide(upstream.address);
+    let mut stream = proxy.connect().await;
+    stream.write_all(b"GET / HTTP/1.1\r\nhost: a\r\n\r\n").await.unwrap();
+    read_until(&mut stream, "5\r\nfirst\r\n").await;
+    tell.send(()).unwrap();
+    read_until(&mut stream, "4\r\nlast\r\n0\r\n\r\n").await;
+}
+
+#[tokio::test]
+async fn the_first_piece_of_an_upload_arrives_before_the_last_exists() {
+    let (tell, mut told) = mpsc::unbounded_channel();
+    let upstream = Upstream::serving(move |mut visitor| {
+        let tell = tell.clone();
+        async move {
+            let head = visitor.head().await.unwrap();
+            tell.send(header(&head, "transfer-encoding").unwrap()).unwrap();
+            tell.send(visitor.until("first\r\n").await.unwrap()).unwrap();
+            visitor.until("0\r\n\r\n").await.unwrap();
+            visitor.write("HTTP/1.1 204 No Content\r\n\r\n").await;
+        }
+    })
+    .await;
+    let proxy = Proxy::wide(upstream.address);
+    let mut stream = proxy.connect().await;
+    let head = "POST / HTTP/1.1\r\nhost: a\r\ntransfer-encoding: chunked\r\n\r\n5\r\nfirst\r\n";
+    stream.write_all(head.as_bytes()).await.unwrap();
+    assert_eq!(timeout(SOON, told.recv()).await.unwrap().unwrap(), "chunked");
+    assert!(timeout(SOON, told.recv()).await.unwrap().unwrap().ends_with("first\r\n"));
+    stream.write_all(b"4\r\nlast\r\n0\r\n\r\n").await.unwrap();
+    assert!(read_until(&mut stream, "\r\n\r\n").await.starts_with("HTTP/1.1 204"));
+}
+
+#[tokio::test]
+async fn nobody_sends_faster_than_the_other_side_takes() {
+    const WHOLE: usize = 256 << 20;
+    let upstream = Upstream::serving(|mut visitor| async move {
+        visitor.head().await;
+        std::future::pending::<()>().await;
+    })
+    .await;
+    let proxy = Proxy::wide(upstream.address);
+    let mut stream = proxy.connect().await;
+    stream
+        .write_all(format!("POST / HTTP/1.1\r\nhost: a\r\ncontent-length: {WHOLE}\r\n\r\n").as_bytes())
+        .await
+        .unwrap();
+    let (piece, mut sent) = (vec![0; 65_536], 0);
+    // Until nothing moves any more: the buffers of the kernel are full, and nobody else keeps any.
+    while let Ok(Ok(count)) = timeout(Duration::from_millis(500), stream.write(&piece)).await {
+        sent += count;
+    }
+    assert!(sent < WHOLE / 4, "{sent} bytes were taken that nobody read");
+}
+
+#[tokio::test]
+async fn nobody_answers_faster_than_the_client_reads() {
+    let (tell, mut told) = mpsc::unbounded_channel();
+    let upstream = Upstream::serving(move |mut visitor| {
+        let tell = tell.clone();
+        async move {
+            visitor.head().await;
+            visitor.write("HTTP/1.1 200 OK\r\ncontent-length: 268435456\r\n\r\n").await;
+            let (piece, mut sent) = (vec![0; 65_536], 0);
+            while let Ok(Ok(count)) = timeout(Duration::from_millis(500), visitor.stream.write(&piece)).await {
+                sent += count;
+            }
+            tell.send(sent).unwrap();
+        }
+    })
+    .await;
+    let proxy = Proxy::wide(upstream.address);
+    let mut stream = proxy.connect().await;
+    stream.write_all(b"GET / HTTP/1.1\r\nhost: a\r\n\r\n").await.unwrap();
+    let sent = timeout(SOON, told.recv()).await.unwrap().unwrap();
+    assert!(sent < 64 << 20, "{sent} bytes were taken that nobody read");
+}
+
+#[tokio::test]
+async fn a_websocket_echoes_in_both_directions_and_holds_its_slot() {
+    let upstream = Upstream::serving(|mut visitor| async move {
+        let head = visitor.head().await.unwrap();
+        let asked = (header(&head, "connection"), header(&head, "upgrade"), header(&head, "sec-websocket-key"));
+        assert_eq!(asked, (Some("upgrade".into()), Some("websocket".into()), Some("dGhlIHNhbXBsZSBub25jZQ==".into())));
+        visitor.write("HTTP/1.1 101 Switching Protocols\r\nconnection: Upgrade\r\nupgrade: websocket\r\nsec-websocket-accept: s3pPLMBiTxaQ9kYGzzhZRbK+xOo=\r\n\r\nwelcome").await;
+        let mut piece = [0; 1_024];
+        while let Ok(count @ 1..) = visitor.stream.read(&mut piece).await {
+            visitor.write(&piece[..count]).await;
+        }
+    })
+    .await;
+    let proxy = Proxy::start(upstream.address, &["--limit", "1 by global algorithm concurrency"]);
+    let mut stream = proxy.connect().await;
+    let ask = "GET /chat HTTP/1.1\r\nhost: a\r\nConnection: keep-alive, Upgrade\r\nUpgrade: websocket\r\n\
+               sec-websocket-version: 13\r\nsec-websocket-key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n";
+    stream.write_all(ask.as_bytes()).await.unwrap();
+    let head = read_until(&mut stream, "\r\n\r\n").await;
+    assert!(head.starts_with("HTTP/1.1 101"), "{head}");
+    assert_eq!(header(&head, "upgrade").as_deref(), Some("websocket"));
+    assert_eq!(header(&head, "connection").as_deref(), Some("upgrade"));
+    assert!(header(&head, "ratelimit").is_some(), "{head}");
+    read_until(&mut stream, "welcome").await;
+    // What looks like bad HTTP is none of the proxy's business any more.
+    for frame in ["\n\nhello\n", "\0\r\r\n", "GET  / \n"] {
+        stream.write_all(frame.as_bytes()).await.unwrap();
+        read_until(&mut stream, frame).await;
+    }
+    assert_eq!(proxy.get("/", "").await.status, 429, "the slot is held while it is open");
+    drop(stream);
+    for _ in 0..100 {
+        tokio::time::sleep(Duration::from_millis(20)).await;
+        let mut again = proxy.connect().await;
+        again.write_all(ask.as_bytes()).await.unwrap();
+        if read_until(&mut again, "\r\n\r\n").await.starts_with("HTTP/1.1 101") {
+            return;
+        }
+    }
+    panic!("the slot was never given back");
+}
+
+#[tokio::test]
+async fn a_concurrency_slot_is_held_until_the_body_has_ended() {
+    let (upstream, tell) = until_told().await;
+    let proxy = Proxy::start(upstream.address, &["--limit", "1 by global algorithm concurrency"]);
+    let mut stream = proxy.connect().await;
+    stream.write_all(b"GET / HTTP/1.1\r\nhost: a\r\n\r\n").await.unwrap();
+    read_until(&mut stream, "first\r\n").await;
+    proxy.get("/", "").await.problem(429);
+    tell.send(()).unwrap();
+    read_until(&mut stream, "0\r\n\r\n").await;
+    tell.send(()).unwrap();
+    assert_eq!(proxy.get("/", "").await.status, 200);
+    // A client that leaves in the middle gives its slot back too.
+    let mut leaving = proxy.connect().await;
+    leaving.write_all(b"GET / HTTP/1.1\r\nhost: a\r\n\r\n").await.unwrap();
+    read_until(&mut leaving, "first\r\n").await;
+    drop(leaving);
+    tell.send(()).unwrap();
+    tell.send(()).unwrap();
+    for _ in 0..100 {
+        tokio::time::sleep(Duration::from_millis(20)).await;
+        if proxy.get("/", "").await.status == 200 {
+            return;
+        }
+    }
+    panic!("the slot was never given back");
+}
