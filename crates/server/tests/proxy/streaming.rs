@@ -3,10 +3,11 @@
 use std::time::Duration;
 
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::TcpStream;
 use tokio::sync::mpsc;
 use tokio::time::timeout;
 
-use super::world::{Proxy, SOON, Upstream, header, read_until};
+use super::world::{Proxy, SOON, Upstream, header, read_to_end, read_until};
 
 const STREAM: &str = "HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n5\r\nfirst\r\n";
 
@@ -148,6 +149,39 @@ async fn a_websocket_echoes_in_both_directions_and_holds_its_slot() {
         }
     }
     panic!("the slot was never given back");
+}
+
+/// An upstream that opens every WebSocket and says nothing, and a client that has opened one.
+async fn silent_websocket(args: &[&str]) -> (Proxy, TcpStream) {
+    let upstream = Upstream::serving(|mut visitor| async move {
+        visitor.head().await;
+        visitor.write("HTTP/1.1 101 Switching Protocols\r\nconnection: upgrade\r\nupgrade: websocket\r\n\r\n").await;
+        visitor.head().await;
+    })
+    .await;
+    let proxy = Proxy::start(upstream.address, &[&["--limit", "9/s"], args].concat());
+    let mut stream = proxy.connect().await;
+    let ask = "GET / HTTP/1.1\r\nhost: a\r\nconnection: upgrade\r\nupgrade: websocket\r\n\r\n";
+    stream.write_all(ask.as_bytes()).await.unwrap();
+    assert!(read_until(&mut stream, "\r\n\r\n").await.starts_with("HTTP/1.1 101"));
+    (proxy, stream)
+}
+
+#[tokio::test]
+async fn a_websocket_on_which_nothing_moves_is_closed() {
+    let (_proxy, mut stream) = silent_websocket(&["--idle-timeout", "200ms"]).await;
+    assert_eq!(read_to_end(&mut stream).await, b"");
+}
+
+#[cfg(unix)]
+#[tokio::test]
+async fn a_websocket_does_not_keep_the_proxy_from_stopping() {
+    let (mut proxy, mut stream) = silent_websocket(&["--drain-timeout", "1h"]).await;
+    let id = proxy.child.id().to_string();
+    assert!(std::process::Command::new("kill").args(["-TERM", &id]).status().unwrap().success());
+    assert_eq!(read_to_end(&mut stream).await, b"");
+    let ended = tokio::task::spawn_blocking(move || proxy.child.wait().unwrap().code()).await.unwrap();
+    assert_eq!(ended, Some(0));
 }
 
 #[tokio::test]
