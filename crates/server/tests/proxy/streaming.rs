@@ -116,10 +116,7 @@ async fn a_websocket_echoes_in_both_directions_and_holds_its_slot() {
         let asked = (header(&head, "connection"), header(&head, "upgrade"), header(&head, "sec-websocket-key"));
         assert_eq!(asked, (Some("upgrade".into()), Some("websocket".into()), Some("dGhlIHNhbXBsZSBub25jZQ==".into())));
         visitor.write("HTTP/1.1 101 Switching Protocols\r\nconnection: Upgrade\r\nupgrade: websocket\r\nsec-websocket-accept: s3pPLMBiTxaQ9kYGzzhZRbK+xOo=\r\n\r\nwelcome").await;
-        let mut piece = [0; 1_024];
-        while let Ok(count @ 1..) = visitor.stream.read(&mut piece).await {
-            visitor.write(&piece[..count]).await;
-        }
+        visitor.echo().await;
     })
     .await;
     let proxy = Proxy::start(upstream.address, &["--limit", "1 by global algorithm concurrency"]);
@@ -149,6 +146,34 @@ async fn a_websocket_echoes_in_both_directions_and_holds_its_slot() {
         }
     }
     panic!("the slot was never given back");
+}
+
+#[tokio::test]
+async fn a_large_body_comes_back_unchanged_while_it_is_sent() {
+    const WHOLE: usize = 32 << 20;
+    let upstream = Upstream::serving(|mut visitor| async move {
+        let head = visitor.until("\r\n\r\n").await.unwrap();
+        assert_eq!(header(&head, "expect").as_deref(), Some("100-continue"));
+        visitor.write(format!("HTTP/1.1 200 OK\r\ncontent-length: {WHOLE}\r\n\r\n")).await;
+        visitor.echo().await;
+    })
+    .await;
+    let proxy = Proxy::wide(upstream.address);
+    let mut stream = proxy.connect().await;
+    let head = format!("PUT / HTTP/1.1\r\nhost: a\r\nexpect: 100-continue\r\ncontent-length: {WHOLE}\r\n\r\n");
+    stream.write_all(head.as_bytes()).await.unwrap();
+    assert!(read_until(&mut stream, "\r\n\r\n").await.starts_with("HTTP/1.1 100"));
+    let sent: Vec<u8> = (0..WHOLE).map(|at| ((at * 31) >> 7) as u8).collect();
+    let (mut reader, mut writer) = stream.split();
+    let mut came = vec![0; WHOLE];
+    let receive = async {
+        while reader.read_u8().await.unwrap() != b'\n' || reader.read_u8().await.unwrap() != b'\r' {}
+        assert_eq!(reader.read_u8().await.unwrap(), b'\n');
+        reader.read_exact(&mut came).await.unwrap();
+    };
+    let both = async { tokio::join!(receive, async { writer.write_all(&sent).await.unwrap() }) };
+    timeout(Duration::from_secs(60), both).await.expect("nobody waits for ever");
+    assert!(came == sent);
 }
 
 /// An upstream that opens every WebSocket and says nothing, and a client that has opened one.

@@ -185,6 +185,13 @@ impl Visitor {
         }
     }
 
+    /// Sends everything back that comes, until the end.
+    pub(crate) async fn echo(mut self) {
+        self.stream.write_all(&self.unread).await.unwrap();
+        let (mut reader, mut writer) = self.stream.split();
+        let _ = tokio::io::copy(&mut reader, &mut writer).await;
+    }
+
     pub(crate) async fn write(&mut self, bytes: impl AsRef<[u8]>) {
         self.stream.write_all(bytes.as_ref()).await.unwrap();
     }
