@@ -63,7 +63,7 @@ struct Client {
 pub(crate) async fn run(listener: TcpListener, proxy: Arc<Proxy>, shutdown: impl Future<Output = ()>) {
     let limits = Limits { drain: proxy.drain, ..Limits::default() };
     let mut builder = protocol(limits);
-    // Somebody who closes his half has gone: else those who gave up would keep their places and the upstream busy.
+    // A client that closes its half has gone: else those who gave up would keep their places and the upstream busy.
     builder.http1().half_close(false);
     let builder = Arc::new(builder);
     let serve = |Accepted { stream, peer, watcher }| {
@@ -184,7 +184,8 @@ impl Proxy {
 
     async fn forward(&self, request: Request<Upload>, hop: Hop) -> Result<http::Response<Incoming>, Problem> {
         let response = self.upstream.send(request).await?;
-        if response.status() == StatusCode::SWITCHING_PROTOCOLS && !hop.websocket {
+        let asked = hop.websocket && headers::wants_websocket(response.headers());
+        if response.status() == StatusCode::SWITCHING_PROTOCOLS && !asked {
             let detail = "the upstream switched to another protocol, which nobody asked for";
             return Err(Problem::new(StatusCode::BAD_GATEWAY, detail));
         }

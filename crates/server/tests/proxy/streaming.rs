@@ -176,6 +176,16 @@ async fn a_large_body_comes_back_unchanged_while_it_is_sent() {
     assert!(came == sent);
 }
 
+#[tokio::test]
+async fn an_upstream_that_switches_to_something_else_is_a_bad_gateway() {
+    let upstream =
+        Upstream::answering("HTTP/1.1 101 Switching Protocols\r\nconnection: upgrade\r\nupgrade: h2c\r\n\r\n").await;
+    let proxy = Proxy::wide(upstream.address);
+    let ask = "GET / HTTP/1.1\r\nhost: a\r\nconnection: upgrade, close\r\nupgrade: h2c, websocket\r\n\r\n";
+    proxy.send(ask).await.problem(502);
+    assert_eq!(header(&upstream.only(), "upgrade").as_deref(), Some("websocket"));
+}
+
 /// An upstream that opens every WebSocket and says nothing, and a client that has opened one.
 async fn silent_websocket(args: &[&str]) -> (Proxy, TcpStream) {
     let upstream = Upstream::serving(|mut visitor| async move {

@@ -50,7 +50,7 @@ impl<S> Stalling<S> {
         Stalling { stream, limit, busy, moved, blocked: None, alarm }
     }
 
-    /// Lets reads wait for as long as requests are under way. Writes never may: somebody does not read his answer.
+    /// Lets reads wait for as long as requests are under way. Writes never may: somebody does not read the answer.
     pub(crate) fn unless(self, busy: Busy) -> Stalling<S> {
         Stalling { busy, ..self }
     }

@@ -32,8 +32,7 @@ pub(super) fn take_hop(headers: &mut HeaderMap) -> Hop {
     let named: Vec<HeaderName> =
         tokens(headers, CONNECTION).filter_map(|name| HeaderName::from_bytes(name.as_bytes()).ok()).collect();
     let hop = Hop {
-        websocket: named.contains(&UPGRADE)
-            && tokens(headers, UPGRADE).any(|protocol| protocol.eq_ignore_ascii_case("websocket")),
+        websocket: wants_websocket(headers),
         trailers: tokens(headers, TE).any(|coding| coding.eq_ignore_ascii_case("trailers")),
     };
     for name in named {
@@ -55,6 +54,12 @@ pub(super) fn take_hop(headers: &mut HeaderMap) -> Hop {
         headers.remove(name);
     }
     hop
+}
+
+/// Whether a message asks, or agrees, to go on as a WebSocket.
+pub(super) fn wants_websocket(headers: &HeaderMap) -> bool {
+    tokens(headers, CONNECTION).any(|name| name.eq_ignore_ascii_case("upgrade"))
+        && tokens(headers, UPGRADE).any(|protocol| protocol.eq_ignore_ascii_case("websocket"))
 }
 
 /// Asks the next connection for what the last one was asked for.
