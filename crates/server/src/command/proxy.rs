@@ -48,6 +48,9 @@ pub(super) struct Args {
     /// Where to serve health, metrics and the rest of the HTTP API beside it; nowhere unless told
     #[arg(long, value_name = "ADDRESS", env = "TOLLGATE_ADMIN")]
     admin: Option<String>,
+    /// The token that the admin part of the API asks for; needed where --admin is not a loopback address
+    #[arg(long, value_name = "TOKEN", env = "TOLLGATE_ADMIN_TOKEN", hide_env_values = true)]
+    admin_token: Option<String>,
     /// Where state lives: `memory:`, `redis://HOST:PORT`, `redis+cluster://A,B,C` or `redis+sentinel://A,B,C/NAME`
     #[arg(long, value_name = "URL", env = "TOLLGATE_STORE")]
     store: Option<String>,
@@ -119,6 +122,9 @@ fn load(args: &Args) -> anyhow::Result<Loaded> {
     config.headers = args.headers.unwrap_or(config.headers);
     config.trusted_proxies.extend(args.trusted_proxies.iter().cloned());
     config.listen.http.clone_from(&args.listen);
+    if args.admin_token.is_some() {
+        config.admin.token.clone_from(&args.admin_token);
+    }
     if args.config.is_none() && args.limit.is_empty() {
         bail!("there is nothing to limit; add for example --limit \"100/min by ip\", or --config FILE with rules");
     }

@@ -59,12 +59,15 @@ async fn it_says_what_it_does_and_takes_everything_from_the_environment() {
 #[tokio::test]
 async fn health_and_metrics_are_served_beside_it_when_asked_for() {
     let upstream = Upstream::plain().await;
-    let proxy = Proxy::start(upstream.address, &["--limit", "1/h", "--admin", "127.0.0.1:0"]);
+    let proxy = Proxy::start(upstream.address, &["--limit", "1/h", "--admin", "127.0.0.1:0", "--admin-token", "t"]);
     proxy.get("/", "").await;
     proxy.get("/", "").await;
     let admin = proxy.greeting.iter().find_map(|line| line.strip_prefix("admin: http://")).unwrap();
     let mut stream = tokio::net::TcpStream::connect(admin).await.unwrap();
-    stream.write_all(b"GET /metrics HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n").await.unwrap();
+    stream
+        .write_all(b"GET /metrics HTTP/1.1\r\nhost: localhost\r\nauthorization: Bearer t\r\nconnection: close\r\n\r\n")
+        .await
+        .unwrap();
     let page = String::from_utf8(super::world::read_to_end(&mut stream).await).unwrap();
     assert!(page.contains("tollgate_decisions_total{rule=\"limit\",outcome=\"denied\",source=\"store\"} 1"), "{page}");
 }
