@@ -29,7 +29,7 @@ use limit::{LimitFlag, parse_limit};
   tollgate proxy --upstream http://127.0.0.1:3000 --limit \"50/s by global algorithm leaky_bucket\"
   tollgate proxy --upstream http://127.0.0.1:3000 --limit 5/s --wait 2s
 
-A limit is N/unit [burst B] [by KEY[|KEY...]] [algorithm NAME]. KEY is ip (unless told), method, path, host, header.NAME,
+A limit is N/unit [burst B] [by KEY[|KEY...]] [algorithm NAME] [hold TIME]. KEY is ip (unless told), method, path, host, header.NAME,
 query.NAME, cookie.NAME, what the file's `identify` maps, or global. Several limits, and the rules of the file, are
 enforced together. SIGHUP reads the file anew. SIGINT and SIGTERM stop it after the requests under way.")]
 pub(super) struct Args {

@@ -16,11 +16,13 @@ pub(super) struct LimitFlag {
     /// Attributes, of which the first that a request has names its bucket; none for one bucket in all.
     by: Vec<String>,
     algorithm: Algorithm,
+    /// How long a slot of `concurrency` is kept at most.
+    hold: Option<String>,
 }
 
-const PARTS: [&str; 3] = ["burst", "by", "algorithm"];
+const PARTS: [&str; 4] = ["burst", "by", "algorithm", "hold"];
 
-/// Reads `N/unit [burst B] [by KEY[|KEY...]] [algorithm NAME]`; what follows the limit may come in any order.
+/// Reads `N/unit [burst B] [by KEY[|KEY...]] [algorithm NAME] [hold TIME]`; what follows the limit may come in any order.
 pub(super) fn parse_limit(text: &str) -> Result<LimitFlag, String> {
     // The limit may be written with spaces, as in `6,000 / min`.
     let text = text.split('/').map(str::trim).collect::<Vec<_>>().join("/");
@@ -31,7 +33,9 @@ pub(super) fn parse_limit(text: &str) -> Result<LimitFlag, String> {
     while let Some(part) = words.next() {
         if !PARTS.contains(&part) {
             let hint = suggestion(part, &PARTS);
-            return Err(format!("burst, by and algorithm may follow a limit, and {part:?} is none of them{hint}"));
+            return Err(format!(
+                "burst, by, algorithm and hold may follow a limit, and {part:?} is none of them{hint}"
+            ));
         }
         let value = words.next_if(|word| !PARTS.contains(word)).ok_or_else(|| format!("{part}: nothing follows it"))?;
         if parts.insert(part, value).is_some() {
@@ -43,6 +47,7 @@ pub(super) fn parse_limit(text: &str) -> Result<LimitFlag, String> {
         burst: parts.get("burst").map(|burst| burst.to_string()),
         by: keys(parts.get("by").copied().unwrap_or("ip"))?,
         algorithm: parts.get("algorithm").map_or(Ok(Algorithm::default()), |name| algorithm(name))?,
+        hold: parts.get("hold").map(|hold| hold.to_string()),
     })
 }
 
@@ -74,12 +79,16 @@ impl LimitFlag {
             }
         }
         let key = if self.by.is_empty() { "global".into() } else { format!("{{{}}}", self.by.join("|")) };
+        if self.hold.is_some() && self.algorithm != Algorithm::Concurrency {
+            return Err("hold: only slots of algorithm concurrency are held; add it, or remove hold".into());
+        }
         Ok(RuleSpec {
             name,
             key,
             limit: Scalar::Text(self.limit.clone()),
             burst: self.burst.clone().map(Scalar::Text),
             algorithm: self.algorithm,
+            hold: self.hold.clone(),
             ..RuleSpec::default()
         })
     }
@@ -103,8 +112,9 @@ mod tests {
         let spec = rule("100/min burst 20 by header.x-api-key|ip algorithm gcra");
         assert_eq!((spec.limit, spec.burst), (Scalar::from("100/min"), Some(Scalar::from("20"))));
         assert_eq!((spec.key.as_str(), spec.algorithm), ("{header.x-api-key|ip}", Algorithm::Gcra));
-        let spec = rule("3 algorithm concurrency by global");
+        let spec = rule("3 algorithm concurrency hold 1h by global");
         assert_eq!((spec.limit, spec.key.as_str()), (Scalar::from("3"), "global"));
+        assert_eq!(spec.hold.as_deref(), Some("1h"));
         assert_eq!(rule("6,000 / min").limit, Scalar::from("6,000/min"));
         assert_eq!(rule("10/s").key, "{ip}", "clients are told apart unless told otherwise");
     }
@@ -128,6 +138,7 @@ mod tests {
         assert!(error("10/s by header.").contains("by: \"header.\" is no place in a request"));
         assert!(error("10/s by a|").contains("an alternative is empty"));
         assert!(error("10/s algorithm leaky").contains("algorithm: there is no \"leaky\""));
+        assert!(error("10/s hold 1h").contains("hold: only slots"));
         assert!(error("10/s burst 5 twice").contains("\"twice\" is none of them"));
     }
 }
