@@ -128,6 +128,65 @@ async fn rules_answer_by_their_policy_while_the_server_is_away() {
     }
 }
 
+/// Hung, killed and back under load, plain and leased: nobody waits for long, and afterwards limits are exact again.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn under_load_nobody_waits_for_a_server_that_is_away() {
+    const DEADLINE: Duration = Duration::from_millis(250);
+    let mut server = Server::start(Kind::Redis7);
+    let options = RedisOptions { deadline: DEADLINE, ..RedisOptions::default() };
+    let store = RedisStore::connect(&server.url(), options).await.unwrap();
+    let leased = RuleSpec { lease: Some("auto".into()), ..rule("leased", "1,000,000/s", FailurePolicy::Open) };
+    let exact = RuleSpec { key: "{exact}".into(), ..rule("exact", "100/day", FailurePolicy::Open) };
+    let rules = [rule("plain", "10,000,000/day", FailurePolicy::Open), leased, exact];
+    let limiter = Arc::new(Limiter::new(Policy::new(rules).unwrap(), store));
+    let stop = Arc::new(std::sync::atomic::AtomicBool::new(false));
+    let callers: Vec<_> = (0..32)
+        .map(|nth| {
+            let (limiter, stop) = (limiter.clone(), stop.clone());
+            tokio::spawn(async move {
+                let (mut longest, mut away) = (Duration::ZERO, 0);
+                while !stop.load(std::sync::atomic::Ordering::Relaxed) {
+                    let asked = std::time::Instant::now();
+                    let verdict = limiter.check(&user(&format!("load-{}", nth % 4))).await.unwrap();
+                    longest = longest.max(asked.elapsed());
+                    away += u32::from(verdict.is_degraded());
+                    tokio::task::yield_now().await;
+                }
+                (longest, away)
+            })
+        })
+        .collect();
+    for hang in [true, false] {
+        tokio::time::sleep(Duration::from_millis(300)).await;
+        if hang {
+            server.pause()
+        } else {
+            server.kill()
+        }
+        tokio::time::sleep(4 * DEADLINE).await;
+        if hang {
+            server.resume()
+        } else {
+            server.restart()
+        }
+        comes_back(&limiter).await;
+    }
+    let mut admitted = 0;
+    for _ in 0..150 {
+        let verdict = limiter.check(&Descriptor::new([("user", "afterwards"), ("exact", "afterwards")])).await.unwrap();
+        assert!(!verdict.is_degraded(), "{verdict:?}");
+        admitted += u32::from(verdict.is_allowed());
+    }
+    assert_eq!(admitted, 100);
+    stop.store(true, std::sync::atomic::Ordering::Relaxed);
+    for caller in callers {
+        let (longest, away) = caller.await.unwrap();
+        // Twice the deadline, and as much again for a busy machine: not ten of them, as when each try waits anew.
+        assert!(longest < 4 * DEADLINE, "somebody waited for {longest:?}");
+        assert!(away > 0, "the server was away");
+    }
+}
+
 /// The store answers again, sooner or later.
 async fn comes_back(limiter: &Limiter) {
     for _ in 0..500 {

@@ -41,7 +41,10 @@ impl Shared {
             });
             let served = match &holding {
                 Some(holding) => {
-                    holding.serve(charge, now, |wanted| drop(tokio::spawn(self.clone().take(wanted)))).await
+                    match holding.serve(charge, now, |wanted| drop(tokio::spawn(self.clone().take(wanted)))).await {
+                        Ok(served) => served,
+                        Err(error) => return Err(put_back(spent, error)),
+                    }
                 }
                 None => None,
             };
@@ -53,12 +56,7 @@ impl Shared {
         let (rest, holdings): (Vec<Charge>, Vec<_>) = asked.into_iter().unzip();
         let decided = match self.decide(&rest).await {
             Ok(decided) => decided,
-            Err(error) => {
-                for spent in spent.into_iter().flatten() {
-                    spent.put_back();
-                }
-                return Err(error);
-            }
+            Err(error) => return Err(put_back(spent, error)),
         };
         for (holding, decision) in holdings.into_iter().zip(&decided.decisions) {
             if let Some(holding) = holding {
@@ -114,4 +112,12 @@ impl Shared {
             }
         }
     }
+}
+
+/// The request is not decided: what was spent for it goes back.
+fn put_back(spent: Vec<Option<Spent>>, error: StoreError) -> StoreError {
+    for spent in spent.into_iter().flatten() {
+        spent.put_back();
+    }
+    error
 }

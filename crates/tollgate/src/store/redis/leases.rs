@@ -13,6 +13,7 @@ use tokio::sync::Notify;
 use tollgate_core::{Charge, Decision, Lease, LeaseSize, Outcome, Quota, Receipt, Span, Timestamp};
 
 use super::queue::Answered;
+use crate::store::StoreError;
 use crate::store::memory::{Id, Secret};
 
 /// What this process has leased.
@@ -42,6 +43,8 @@ struct Held {
     leases: VecDeque<Taken>,
     demand: Demand,
     is_taking: bool,
+    /// The last try to take more did not arrive: whoever waited for it has waited long enough.
+    has_failed: bool,
     used_at: Instant,
     /// When giving back was last tried.
     tried_at: Instant,
@@ -184,6 +187,7 @@ impl Holding {
             leases: VecDeque::new(),
             demand: Demand { since: now, current: 0, previous: 0 },
             is_taking: false,
+            has_failed: false,
             used_at: now,
             tried_at: now - Leases::TRY_AGAIN,
             seen: None,
@@ -198,19 +202,22 @@ impl Holding {
         charge: &Charge,
         mut now: Instant,
         take: impl Fn(Wanted),
-    ) -> Option<Spent> {
+    ) -> Result<Option<Spent>, StoreError> {
         for round in 0..Holding::ROUNDS {
             // From here on no sign is missed.
             let sign = self.taken.notified();
             let (spent, wanted, is_taking) = self.spend(charge, now, round == 0);
             wanted.map(&take);
             if spent.is_some() || !is_taking {
-                return spent;
+                return Ok(spent);
             }
             sign.await;
             now = Instant::now();
+            if self.held().has_failed {
+                return Err(StoreError::unavailable("it did not answer when tokens were to be taken from it"));
+            }
         }
-        self.held().serve(self, charge, now)
+        Ok(self.held().serve(self, charge, now))
     }
 
     /// Spends if enough is left, and says how much more should be taken and whether that is being done.
@@ -242,6 +249,7 @@ impl Holding {
     pub(super) fn taken(&self, answered: Option<Answered>, now: Instant) {
         let mut held = self.held();
         held.is_taking = false;
+        held.has_failed = answered.is_none();
         if let Some(Answered { answer, now: at, asked_at }) = answered {
             held.seen = answer.decisions.first().map(|decision| (*decision, now));
             held.leases.extend(answer.lease.map(|lease| Taken { lease, at, asked_at }));
