@@ -12,7 +12,7 @@ use super::batch::{Ask, Batch, ReplyError};
 use super::node::{Refusal, Work};
 use super::nodes::{Nodes, Slot};
 use super::queue::{self, Answered, Group, Pending};
-use super::server::ConnectError;
+use super::server::{ConnectError, ask};
 use super::stored::state_key;
 use super::{Decided, Shared};
 use crate::store::StoreError;
@@ -92,12 +92,13 @@ impl Shared {
             [Algorithm::TokenBucket, Algorithm::SlidingWindowLog].into_iter().filter_map(charge).collect();
         let keys: Vec<String> = charges.iter().map(|charge| self.key(&charge.rule.name, &charge.key)).collect();
         let (Some(first), mut batch) = (keys.first(), Batch::new(self.namespace.clone())) else { return Ok(()) };
-        let slot = self.nodes.slot(first);
         let _ = batch.push(Ask::Charge, charges, 1);
-        let charged = self.nodes.call(slot, Work::Script(batch.script(), &batch.call(None)), |_| Ok(())).await;
-        let removed = self.nodes.call(slot, Work::Command(redis::cmd("DEL").arg(&keys)), |_| Ok(())).await;
+        // On a connection of its own and without a hurry: a busy machine must not hide what is missing.
+        let mut connection = self.nodes.owner(self.nodes.slot(first))?.open().await?;
+        let charged: Result<Value, _> = ask(&mut connection, &batch.script().eval(&batch.call(None))).await;
+        let removed: Result<Value, _> = ask(&mut connection, redis::cmd("DEL").arg(&keys)).await;
         for outcome in [charged, removed] {
-            let reason = outcome.err().map(|refusal| StoreError::from(refusal).to_string()).unwrap_or_default();
+            let reason = outcome.err().map(|error| error.to_string()).unwrap_or_default();
             // Any other trouble may pass, and has its own answer while it lasts.
             if ["NOPERM", "permission", "can't run this command"].iter().any(|word| reason.contains(word)) {
                 return Err(ConnectError::Permission(reason));

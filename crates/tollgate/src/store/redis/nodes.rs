@@ -47,6 +47,14 @@ impl Nodes {
         }
     }
 
+    /// The node of this slot.
+    pub(super) fn owner(&self, slot: Slot) -> Result<Arc<Node>, ConnectError> {
+        match self {
+            Nodes::One(node) => Ok(node.clone()),
+            Nodes::Cluster(cluster) => cluster.owner(slot).map_err(|error| ConnectError::Connect(error.to_string())),
+        }
+    }
+
     /// Whether the node of this slot may be called.
     pub(super) fn admit(&self, slot: Slot) -> Result<(), StoreError> {
         match self {
