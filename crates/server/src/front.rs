@@ -12,9 +12,11 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use tollgate::http::{AnswerStyle, Identity};
-use tollgate::{BreakerState, CostError, Limiter, Permit, Request, Store, Verdict};
+use tollgate::{BreakerState, CostError, Limiter, Permit, Policy, Request, Store, Verdict};
 
+use crate::config::Config;
 use crate::metrics::Metrics;
+use crate::settings;
 
 /// What every front serves.
 #[derive(Debug)]
@@ -65,6 +67,17 @@ impl fmt::Debug for Admin {
 }
 
 impl Service {
+    /// As a configuration says, over a store that is open already.
+    pub(crate) fn new(config: &Config, policy: Policy, store: Store, admin: Admin) -> anyhow::Result<Arc<Service>> {
+        Ok(Arc::new(Service {
+            limiter: Arc::new(Limiter::new(policy, store)),
+            metrics: Metrics::new(),
+            identity: settings::identity(config)?,
+            answer: settings::answer_style(config)?,
+            admin,
+        }))
+    }
+
     /// Decides a request and counts what was decided.
     pub(crate) async fn check(&self, request: &impl Request) -> Result<Verdict, CostError> {
         let started = Instant::now();

@@ -10,14 +10,13 @@ use std::time::Duration;
 
 use anyhow::{Context as _, bail};
 use http::uri::Authority;
-use tollgate::{HeaderStyle, Limiter, Policy, Store, parse_span};
+use tollgate::{HeaderStyle, Policy, Store, parse_span};
 
 use super::{Ending, greeting, signals};
 use crate::config::{Config, Loaded};
 use crate::front::connections;
 use crate::front::http::{self as api, Admin, Service};
 use crate::front::proxy::{self, Proxy, Timeouts, Upstream, WaitingRoom, parse_upstream};
-use crate::metrics::Metrics;
 use crate::settings;
 use limit::{LimitFlag, parse_limit};
 
@@ -161,13 +160,8 @@ async fn serve(config: Config, policy: Policy, args: Args) -> anyhow::Result<()>
     };
     let admin_bound = admin.as_ref().map(|admin| admin.local_addr()).transpose()?;
     let store = super::open_store(&config).await?;
-    let service = Arc::new(Service {
-        limiter: Arc::new(Limiter::new(policy, store)),
-        metrics: Metrics::new(),
-        identity: settings::identity(&config)?,
-        answer: settings::answer_style(&config)?,
-        admin: Admin::for_address(config.admin.token.clone(), admin_bound.unwrap_or(bound)),
-    });
+    let allowed = Admin::for_address(config.admin.token.clone(), admin_bound.unwrap_or(bound));
+    let service = Service::new(&config, policy, store, allowed)?;
     let timeouts = Timeouts { connect: args.connect_timeout, response: args.response_timeout, idle: args.idle_timeout };
     let proxy = Arc::new(Proxy {
         service: service.clone(),

@@ -2,19 +2,17 @@
 
 use std::io::Write as _;
 use std::net::SocketAddr;
-use std::sync::Arc;
 
 use anyhow::Context;
 use tokio::net::TcpListener;
 use tokio::task::JoinSet;
-use tollgate::{HeaderStyle, Limiter, Policy, Store};
+use tollgate::{HeaderStyle, Policy, Store};
 
 use super::{ConfigArgs, Ending, greeting, signals};
 use crate::config::Config;
 use crate::front::http::{self, Admin, Service};
 use crate::front::resp;
 use crate::front::{connections, grpc};
-use crate::metrics::Metrics;
 use crate::settings;
 
 /// Run the service
@@ -147,13 +145,8 @@ fn is_taken(error: &anyhow::Error) -> bool {
 async fn serve(config: Config, policy: Policy, args: Args) -> anyhow::Result<()> {
     let doors = Doors::open(&config, &args).await?;
     let store = super::open_store(&config).await?;
-    let service = Arc::new(Service {
-        limiter: Arc::new(Limiter::new(policy, store)),
-        metrics: Metrics::new(),
-        identity: settings::identity(&config)?,
-        answer: settings::answer_style(&config)?,
-        admin: Admin::for_address(config.admin.token.clone(), doors.http.bound),
-    });
+    let admin = Admin::for_address(config.admin.token.clone(), doors.http.bound);
+    let service = Service::new(&config, policy, store, admin)?;
     // Before anybody is told that it runs: a signal that comes at once must find its handler.
     let load = move || args.config.load().map(|loaded| loaded.policy);
     let reloading = signals::reload_on_hangup(load, service.limiter.clone())?;

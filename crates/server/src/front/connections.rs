@@ -151,7 +151,7 @@ pub(crate) async fn serve<F>(
 
 /// The next connection, once there is room for it. Trouble to accept passes: a process out of file descriptors has
 /// some again when a connection ends, and trying at once would only keep a processor busy.
-pub(super) async fn accept(
+async fn accept(
     listener: &TcpListener,
     slots: &Arc<Semaphore>,
 ) -> (TcpStream, SocketAddr, tokio::sync::OwnedSemaphorePermit) {

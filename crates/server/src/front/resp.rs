@@ -18,17 +18,16 @@ pub(crate) use command::NAMES as COMMANDS;
 pub(crate) use session::Password;
 pub(crate) use throttle::rule_of as throttle_rule_of;
 
-use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
 use tokio::net::TcpListener;
-use tokio::sync::{Semaphore, watch};
-use tokio::task::JoinSet;
-use tracing::{debug, error, info, warn};
+use tokio::sync::watch;
+use tracing::{debug, info};
 
 use super::Service;
+use super::connections::{self, Accepted};
 use connection::Connection;
 use throttle::Rules;
 
@@ -91,37 +90,24 @@ async fn run_within(
 ) -> anyhow::Result<()> {
     let front =
         Arc::new(Front { service, limits, password, rules: Rules::default(), connections: AtomicU64::default() });
-    let slots = Arc::new(Semaphore::new(limits.connections));
     let (stop, stopping) = watch::channel(false);
-    let mut connections = JoinSet::new();
-    let mut shutdown = pin!(shutdown);
-    loop {
-        let (stream, peer, slot) = tokio::select! {
-            () = &mut shutdown => break,
-            Some(ended) = connections.join_next() => {
-                if let Err(panic) = ended {
-                    error!("a connection ended badly: {panic}");
-                }
-                continue;
-            }
-            accepted = super::connections::accept(&listener, &slots) => accepted,
-        };
+    let shutdown = async move {
+        shutdown.await;
+        let _ = stop.send(true);
+    };
+    let serve_one = |Accepted { stream, peer, watcher }| {
         let number = front.connections.fetch_add(1, Relaxed) + 1;
         let connection = Connection::new(front.clone(), stream, number, stopping.clone());
-        connections.spawn(async move {
+        async move {
             if let Err(error) = connection.serve().await {
                 debug!(%peer, "connection closed: {error}");
             }
-            drop(slot);
-        });
-    }
-    drop(listener);
-    let _ = stop.send(true);
-    let drained = async { while connections.join_next().await.is_some() {} };
-    if tokio::time::timeout(limits.drain, drained).await.is_err() {
-        warn!("commands were still under way after {:?} and are cut off", limits.drain);
-    }
-    connections.shutdown().await;
+            // As long as it is there the front is not done.
+            drop(watcher);
+        }
+    };
+    let accepting = connections::Limits { connections: limits.connections, drain: limits.drain, ..Default::default() };
+    connections::serve(accepting, listener, shutdown, serve_one).await;
     info!("the RESP front has stopped");
     Ok(())
 }
