@@ -23,7 +23,7 @@ Examples:
 pub(super) struct Args {
     #[command(flatten)]
     config: ConfigArgs,
-    /// Where state lives, instead of what the file says: `memory:`, `redis://HOST:PORT` or `redis+cluster://A,B,C`
+    /// Where state lives, instead of what the file says: `memory:`, `redis://`, `redis+cluster://` or `redis+sentinel://`
     #[arg(long, value_name = "URL", env = "TOLLGATE_STORE")]
     store: Option<String>,
     /// Read events from a file rather than standard input
