@@ -14,7 +14,10 @@ use tollgate_core::{Charge, Decision, Hold, Key, Rule, Source, Timestamp};
 /// A place that keeps state.
 #[derive(Debug)]
 #[non_exhaustive]
-#[expect(clippy::large_enum_variant, reason = "there is one store in a process, and memory is the fast one")]
+#[cfg_attr(
+    feature = "redis",
+    expect(clippy::large_enum_variant, reason = "there is one store in a process, and memory is the fast one")
+)]
 pub enum Store {
     /// In this process.
     Memory(MemoryStore),
