@@ -33,6 +33,12 @@ pub(super) fn reload_on_hangup<E: fmt::Display>(
     Ok(async move {
         while hangup.recv().await.is_some() {
             match load() {
+                // A file that is being written is empty for a moment, and that must not open every gate.
+                Ok(policy) if policy.rules().is_empty() && !limiter.policy().rules().is_empty() => {
+                    tracing::error!(
+                        "the rules stay as they were: the file has none; to let everything pass, keep them with `active: false`"
+                    );
+                }
                 Ok(policy) => {
                     let count = policy.rules().len();
                     limiter.replace_policy(policy);

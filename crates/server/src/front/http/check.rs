@@ -4,8 +4,9 @@ use std::sync::Arc;
 
 use axum::extract::{Request, State};
 use axum::response::Response;
+use futures_util::future::join_all;
 use http::StatusCode;
-use tollgate::{CostError, StoreError};
+use tollgate::{CostError, StoreError, Verdict};
 
 use super::{Front, Problem, body, pages::json};
 use crate::front::Service;
@@ -25,11 +26,12 @@ pub(super) async fn check(State(front): State<Arc<Front>>, request: Request) -> 
 
 async fn batch(service: &Service, checks: &[Check<'_>]) -> Result<Response, Problem> {
     validate_costs(service, checks)?;
-    let mut verdicts = Vec::with_capacity(checks.len());
-    for (index, check) in checks.iter().enumerate() {
-        let at = || format!("checks[{index}].");
-        verdicts.push(service.check(check).await.map_err(|error| bad_cost(&at(), &error))?);
-    }
+    // Together: a shared store is asked for many at a time, and none waits for the one before it.
+    let decided = join_all(checks.iter().map(|check| service.check(check))).await;
+    let place = |(index, verdict): (usize, Result<Verdict, CostError>)| {
+        verdict.map_err(|error| bad_cost(&format!("checks[{index}]."), &error))
+    };
+    let verdicts = decided.into_iter().enumerate().map(place).collect::<Result<Vec<_>, _>>()?;
     Ok(json(&BatchAnswer { results: verdicts.iter().map(CheckAnswer::from).collect() }))
 }
 
