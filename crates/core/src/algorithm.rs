@@ -8,6 +8,7 @@ mod fixed_window;
 mod lease;
 mod log;
 mod receipt;
+mod settle;
 mod sliding_counter;
 
 pub use bucket::Bucket;

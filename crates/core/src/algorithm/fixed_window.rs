@@ -16,12 +16,7 @@ pub struct Window {
 
 #[inline]
 pub(super) fn decide(quota: &Quota, cost: u32, state: Option<Window>, now: Timestamp) -> (Decision, Option<Window>) {
-    let start = now.window_start(quota.period());
-    let (window, repaired) = match state {
-        Some(window) if jumped_back(window.start, now, quota.period()) => (Window { start, ..window }, true),
-        Some(window) if window.start >= start => (window, false),
-        _ => (Window { start, admitted: 0 }, false),
-    };
+    let (window, repaired) = as_of(quota, state, now);
     let end = window.start + quota.period();
     let answer = |outcome, admitted: u32| Decision {
         outcome,
@@ -38,4 +33,15 @@ pub(super) fn decide(quota: &Quota, cost: u32, state: Option<Window>, now: Times
         return (answer(Outcome::ALLOWED, admitted), (cost > 0).then_some(Window { admitted, ..window }));
     }
     (answer(Outcome::denied_for(end.since(now)), window.admitted), repaired.then_some(window))
+}
+
+/// The window that counts now, and whether a clock that jumped was repaired.
+#[inline]
+pub(super) fn as_of(quota: &Quota, state: Option<Window>, now: Timestamp) -> (Window, bool) {
+    let start = now.window_start(quota.period());
+    match state {
+        Some(window) if jumped_back(window.start, now, quota.period()) => (Window { start, ..window }, true),
+        Some(window) if window.start >= start => (window, false),
+        _ => (Window { start, admitted: 0 }, false),
+    }
 }

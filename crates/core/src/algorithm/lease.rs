@@ -123,8 +123,8 @@ impl Lease {
     pub fn receipt(&self, quota: &Quota, now: Timestamp) -> Option<Receipt> {
         let cost = Some(self.left(quota, now)).filter(|left| *left > 0)?;
         Some(match self.ends {
-            Ends::With(bucket) => Receipt { cost, at: bucket.full_at, nth: bucket.part, is_lease: true },
-            Ends::Window(start) => Receipt { cost, at: start, nth: 0, is_lease: true },
+            Ends::With(bucket) => Receipt { cost, at: bucket.full_at, nth: bucket.part, is_lease: true, after: None },
+            Ends::Window(start) => Receipt { cost, at: start, nth: 0, is_lease: true, after: None },
         })
     }
 }

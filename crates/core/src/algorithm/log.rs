@@ -98,6 +98,20 @@ impl Log {
         true
     }
 
+    /// Records `cost` at `now` whether it fits or not, as far as the log then holds at most twice the limit.
+    pub(super) fn overdraw(&mut self, quota: &Quota, cost: u32, now: Timestamp) {
+        let window = quota.period();
+        if self.last().is_some_and(|last| jumped_back(last, now, window)) {
+            self.rebase(now);
+        }
+        let (used, _) = self.live(now, window);
+        let room = (2 * u64::from(quota.limit())).saturating_sub(used).min(u64::from(cost)) as u32;
+        if room > 0 {
+            let expired = now.as_micros().checked_sub(window.as_micros()).map(Timestamp::from_micros);
+            self.record(Entry { hold: Hold { at: now, nth: 0 }, cost: room }, expired);
+        }
+    }
+
     fn next_nth(&self, at: Timestamp) -> u32 {
         let after = self.entries.partition_point(|entry| entry.hold.at <= at);
         match after.checked_sub(1).map(|index| self.entries[index].hold) {

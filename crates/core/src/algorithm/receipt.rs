@@ -29,6 +29,8 @@ pub struct Receipt {
     pub nth: u32,
     /// Given back only if nobody has charged the bucket since: see [`Lease`](super::Lease).
     pub is_lease: bool,
+    /// The bucket as the charge left it: see [`State::settle`].
+    pub after: Option<Bucket>,
 }
 
 impl Receipt {
@@ -57,7 +59,8 @@ impl Receipt {
             Change::Record { entry, .. } => (entry.hold.at, entry.hold.nth),
             _ => (now, 0),
         };
-        Some(Receipt { cost, at, nth, is_lease: false })
+        let after = if let Change::Replace(State::Bucket(bucket)) = change { Some(*bucket) } else { None };
+        Some(Receipt { cost, at, nth, is_lease: false, after })
     }
 }
 
@@ -65,7 +68,7 @@ impl State {
     /// Gives back what the charge of `receipt` took; false when nothing of it is left. To be called at most once for
     /// a receipt.
     pub fn refund(&mut self, quota: &Quota, receipt: Receipt, now: Timestamp) -> bool {
-        let Receipt { cost, at, nth, is_lease } = receipt;
+        let Receipt { cost, at, nth, is_lease, .. } = receipt;
         let algorithm = quota.algorithm();
         let refunded = match self {
             State::Log(log) if algorithm.keeps_log() => {
@@ -120,7 +123,7 @@ impl State {
         let mut receipt = |at: Timestamp, nth: u32, most: u32| {
             let cost = left.min(most);
             left -= cost;
-            (cost > 0).then_some(Receipt { cost, at, nth, is_lease: false })
+            (cost > 0).then_some(Receipt { cost, at, nth, is_lease: false, after: None })
         };
         match (self, quota.algorithm()) {
             (State::Bucket(_), algorithm) if algorithm.has_burst() => receipt(now, 0, cost).into_iter().collect(),

@@ -50,20 +50,7 @@ impl Counter {
 pub(super) fn decide(quota: &Quota, cost: u32, state: Option<Counter>, now: Timestamp) -> (Decision, Option<Counter>) {
     let window = quota.period();
     let limit = quota.limit();
-    let start = now.window_start(window);
-    let (mut counter, repaired) = match state {
-        // Where the clock landed the previous window may have faded further than it had: it counts in full.
-        Some(Counter { start: ahead, current, previous }) if jumped_back(ahead, now, window) => {
-            (Counter { start, current: current.saturating_add(previous), previous: 0 }, true)
-        }
-        Some(counter) if counter.start >= start => (counter, false),
-        Some(counter) => (counter.rolled_to(start, window), false),
-        None => (Counter { start, current: 0, previous: 0 }, false),
-    };
-    // A limit that was lowered: the products below are proven for counts within the limit only.
-    counter.current = counter.current.min(limit);
-    counter.previous = counter.previous.min(limit);
-
+    let (counter, repaired) = as_of(quota, state, now);
     let answer = |outcome, counter: Counter| Decision {
         outcome,
         limit,
@@ -105,4 +92,24 @@ fn faded_to(previous: u32, room: u32, window: Span) -> Span {
     }
     let still_allowed = u64::from(room) * window.as_micros() / u64::from(previous);
     Span::from_micros(window.as_micros() - still_allowed)
+}
+
+/// The counter as of now, and whether a clock that jumped was repaired.
+#[inline]
+pub(super) fn as_of(quota: &Quota, state: Option<Counter>, now: Timestamp) -> (Counter, bool) {
+    let (window, limit) = (quota.period(), quota.limit());
+    let start = now.window_start(window);
+    let (mut counter, repaired) = match state {
+        // Where the clock landed the previous window may have faded further than it had: it counts in full.
+        Some(Counter { start: ahead, current, previous }) if jumped_back(ahead, now, window) => {
+            (Counter { start, current: current.saturating_add(previous), previous: 0 }, true)
+        }
+        Some(counter) if counter.start >= start => (counter, false),
+        Some(counter) => (counter.rolled_to(start, window), false),
+        None => (Counter { start, current: 0, previous: 0 }, false),
+    };
+    // A limit that was lowered: products are proven for counts within the limit only.
+    counter.current = counter.current.min(limit);
+    counter.previous = counter.previous.min(limit);
+    (counter, repaired)
 }

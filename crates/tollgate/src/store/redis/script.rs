@@ -114,7 +114,7 @@ impl Call {
     /// Gives back what was charged to these keys.
     pub fn refund<'q>(refunds: impl IntoIterator<Item = (String, &'q Quota, Receipt)>, now: Option<Timestamp>) -> Call {
         let (mut quotas, mut numbers, mut keys) = (Quotas::default(), Vec::new(), Vec::new());
-        for (key, quota, Receipt { cost, at, nth, is_lease }) in refunds {
+        for (key, quota, Receipt { cost, at, nth, is_lease, .. }) in refunds {
             keys.push(key);
             let quota = quotas.position(quota) as i64;
             numbers.extend([keys.len() as i64, quota, i64::from(cost), at.as_micros() as i64, i64::from(nth)]);

@@ -1,0 +1,114 @@
+//! Correcting an estimate: a request is charged what it may cost, and once it is known what it did cost, the rest is
+//! given back or the difference is charged.
+//!
+//! What is given back is never more than the charge still costs the key: see [`State::settle`] for why that is
+//! provable. What was used beyond the estimate has happened already, so it is charged in any case: the key may then owe up
+//! to twice its limit, and waits for it.
+
+use super::{Bucket, Counter, Receipt, State, Window, fixed_window, sliding_counter};
+use crate::decision::Hold;
+use crate::pace::{Exact, Pace};
+use crate::quota::{Algorithm, Quota};
+use crate::time::Timestamp;
+
+impl State {
+    /// Corrects the charge of `receipt` to what it did cost; to be called at most once for a receipt. Returns how much of
+    /// the charge was given back.
+    ///
+    /// `refunded` is what this bucket was given back since the charge, by others: the sum of what this returned, and of
+    /// the costs of other refunds. It may be more than that, never less.
+    ///
+    /// Windows, counters and logs know what was charged when, so what goes back is exact. A bucket only knows when it will
+    /// be full again. Had the charge never been made, the bucket would owe less, by the cost at first, and never by more
+    /// than the least that it has owed since: once it would have been full, more time fills nothing. It has owed at least
+    /// what it owed after the charge, less all the time since and all that was refunded; so much of the cost, and no more,
+    /// goes back. In a bucket that is in use nothing is missing until as much time has passed as it owed.
+    ///
+    /// A `concurrency` slot is released, whatever the cost.
+    pub fn settle(&mut self, quota: &Quota, receipt: Receipt, cost: u32, refunded: u64, now: Timestamp) -> u32 {
+        if quota.algorithm() == Algorithm::Concurrency {
+            let hold = Hold { at: receipt.at, nth: receipt.nth };
+            return if self.release(hold) { receipt.cost } else { 0 };
+        }
+        let Some(unused) = receipt.cost.checked_sub(cost) else {
+            self.overdraw(quota, cost - receipt.cost, now);
+            return 0;
+        };
+        let is_back = match (&*self, receipt.after) {
+            (State::Bucket(bucket), Some(after)) if quota.algorithm().has_burst() => {
+                let credited = bucket.credited(quota, after, unused, refunded, now);
+                if let Some(bucket) = credited {
+                    *self = if bucket.until() <= now { State::Fresh } else { State::Bucket(bucket) };
+                }
+                credited.is_some()
+            }
+            _ => unused > 0 && self.refund(quota, Receipt { cost: unused, ..receipt }, now),
+        };
+        if is_back { unused } else { 0 }
+    }
+
+    /// Charges what was used already, whether it fits or not.
+    fn overdraw(&mut self, quota: &Quota, cost: u32, now: Timestamp) {
+        let cost = cost.min(quota.limit());
+        let most = quota.limit().saturating_mul(2);
+        let before = std::mem::take(self);
+        *self = match (quota.algorithm(), before) {
+            (_, before) if cost == 0 => before,
+            (Algorithm::FixedWindow, before) => {
+                let window = if let State::Window(window) = before { Some(window) } else { None };
+                let (window, _) = fixed_window::as_of(quota, window, now);
+                State::Window(Window { admitted: window.admitted.saturating_add(cost).min(most), ..window })
+            }
+            (Algorithm::SlidingWindowCounter, before) => {
+                let counter = if let State::Counter(counter) = before { Some(counter) } else { None };
+                let (counter, _) = sliding_counter::as_of(quota, counter, now);
+                let current = counter.current.saturating_add(cost).min(quota.limit());
+                State::Counter(Counter { current, ..counter })
+            }
+            (Algorithm::SlidingWindowLog | Algorithm::Concurrency, before) => {
+                let mut log = if let State::Log(log) = before { log } else { Default::default() };
+                log.overdraw(quota, cost, now);
+                State::Log(log)
+            }
+            (Algorithm::TokenBucket | Algorithm::Gcra | Algorithm::LeakyBucket, before) => {
+                let bucket = if let State::Bucket(bucket) = before { Some(bucket) } else { None };
+                State::Bucket(Bucket::overdrawn(bucket, quota, cost, now))
+            }
+        };
+    }
+}
+
+impl Bucket {
+    /// With what is surely left of an unused charge put back; `None` when nothing is. `after` is the bucket as that
+    /// charge left it.
+    fn credited(self, quota: &Quota, after: Bucket, unused: u32, refunded: u64, now: Timestamp) -> Option<Bucket> {
+        let pace = quota.pace();
+        if self.full_at < now || after.full_at < now || refunded >= u64::from(quota.limit()) || unused == 0 {
+            return None;
+        }
+        let (debt, owed, refunded) = (self.debt(pace, now), after.debt(pace, now), pace.lasting(refunded as u32));
+        if owed <= refunded {
+            return None;
+        }
+        let credit = pace.sub(owed, refunded).min(pace.lasting(unused.min(quota.limit())));
+        Some(Bucket::after(now, if debt <= credit { Exact::ZERO } else { pace.sub(debt, credit) }))
+    }
+
+    /// With `cost` more, at most the limit. What it owes stays below two full buckets: more would look like a clock that
+    /// jumped.
+    fn overdrawn(bucket: Option<Bucket>, quota: &Quota, cost: u32, now: Timestamp) -> Bucket {
+        let pace: &Pace = quota.pace();
+        let full_ahead = pace.add(pace.full(), pace.full());
+        let debt = match bucket {
+            Some(bucket) if bucket.full_at >= now => bucket.debt(pace, now),
+            _ => Exact::ZERO,
+        };
+        let debt = if debt >= full_ahead { pace.full() } else { debt };
+        let debt = pace.add(debt, pace.lasting(cost));
+        if debt < full_ahead {
+            return Bucket::after(now, debt);
+        }
+        let most = Exact { whole: full_ahead.whole.saturating_sub(1), ..full_ahead };
+        Bucket::after(now, most.max(pace.full()))
+    }
+}
