@@ -35,9 +35,9 @@ pub use pattern::Pattern;
 pub use policy::{Charge, Policy, PolicyError, PolicyErrors, Requirement};
 pub use quota::{Algorithm, Quota, QuotaBuilder, QuotaError};
 pub use request::{Descriptor, Request};
-pub use rule::{Condition, Cost, CostError, LeaseSize, Rule, RuleError};
+pub use rule::{Condition, Cost, CostError, LeaseSize, Rule, RuleError, parse_cost};
 pub use rule_spec::{
-    CostCase, CostSpec, DenySpec, Enforcement, FailurePolicy, MatchValue, OneOrMany, RuleSpec, Scalar,
+    CostCase, CostSpec, DenySpec, Enforcement, EstimatedCost, FailurePolicy, MatchValue, OneOrMany, RuleSpec, Scalar,
 };
 pub use time::{Span, Timestamp};
 pub use verdict::{Row, Source, Verdict, decide_all};

@@ -9,7 +9,7 @@ use crate::limit::{Limit, LimitError, parse_count, parse_span};
 use crate::pattern::Pattern;
 use crate::quota::{Algorithm, Quota};
 use crate::request::Request;
-use crate::rule_spec::{CostSpec, Enforcement, FailurePolicy, MatchValue, OneOrMany, RuleSpec, Scalar};
+use crate::rule_spec::{CostSpec, Enforcement, EstimatedCost, FailurePolicy, MatchValue, OneOrMany, RuleSpec, Scalar};
 use crate::time::Span;
 
 /// What a request costs a rule, beside the request's own cost.
@@ -17,8 +17,13 @@ use crate::time::Span;
 pub enum Cost {
     /// The same for every request.
     Fixed(u32),
-    /// Carried by an attribute of the request; 1 when it has none.
-    Attribute(String),
+    /// Carried by an attribute of the request.
+    Carried {
+        /// The attribute's name.
+        attribute: String,
+        /// What a request without it costs.
+        otherwise: u32,
+    },
     /// The first whose conditions all hold; 1 when none does.
     Cases(Vec<(Vec<Condition>, Cost)>),
 }
@@ -56,22 +61,35 @@ impl Cost {
     fn of(&self, request: &impl Request) -> Result<u32, (&str, String)> {
         match self {
             Cost::Fixed(cost) => Ok(*cost),
-            Cost::Attribute(attribute) => match request.attribute(attribute) {
-                None => Ok(1),
+            Cost::Carried { attribute, otherwise } => match request.attribute(attribute) {
+                None => Ok(*otherwise),
                 Some(value) => parse_cost(&value).ok_or_else(|| (attribute.as_str(), value.into_owned())),
             },
-            Cost::Cases(cases) => {
-                let holds = |(when, _): &&(Vec<Condition>, Cost)| when.iter().all(|condition| condition.holds(request));
-                cases.iter().find(holds).map_or(Ok(1), |(_, cost)| cost.of(request))
-            }
+            Cost::Cases(_) => self.case(request).map_or(Ok(1), |cost| cost.of(request)),
         }
+    }
+
+    /// The attribute that carries what this request costs, also if it does not have it yet.
+    pub fn carrier(&self, request: &impl Request) -> Option<&str> {
+        match self {
+            Cost::Fixed(_) => None,
+            Cost::Carried { attribute, .. } => Some(attribute),
+            Cost::Cases(_) => self.case(request)?.carrier(request),
+        }
+    }
+
+    /// The first case that holds.
+    fn case(&self, request: &impl Request) -> Option<&Cost> {
+        let Cost::Cases(cases) = self else { return None };
+        let holds = |(when, _): &&(Vec<Condition>, Cost)| when.iter().all(|condition| condition.holds(request));
+        cases.iter().find(holds).map(|(_, cost)| cost)
     }
 
     /// Whether any request carries its own cost.
     pub fn is_carried(&self) -> bool {
         match self {
             Cost::Fixed(_) => false,
-            Cost::Attribute(_) => true,
+            Cost::Carried { .. } => true,
             Cost::Cases(cases) => cases.iter().any(|(_, cost)| cost.is_carried()),
         }
     }
@@ -200,7 +218,7 @@ impl Rule {
         }
         match &self.cost {
             Cost::Fixed(0) => warnings.push(RuleError::new("cost", "0 charges nothing, so this rule never denies")),
-            Cost::Fixed(cost) if *cost > self.quota.limit() => {
+            Cost::Carried { otherwise: cost, .. } | Cost::Fixed(cost) if *cost > self.quota.limit() => {
                 let problem = format!("{cost} is above the limit of {}, so nothing ever passes", self.quota.limit());
                 warnings.push(RuleError::new("cost", problem));
             }
@@ -223,7 +241,7 @@ pub struct CostError {
 }
 
 /// A whole number, however large: what cannot be counted can never pass.
-fn parse_cost(text: &str) -> Option<u32> {
+pub fn parse_cost(text: &str) -> Option<u32> {
     let text = text.trim();
     let is_number = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
     is_number.then(|| text.parse().unwrap_or(u32::MAX))
@@ -318,6 +336,13 @@ fn lease(size: &Scalar, algorithm: Algorithm) -> Result<LeaseSize, RuleError> {
 fn costs(spec: &CostSpec) -> Result<Cost, Vec<RuleError>> {
     let cases = match spec {
         CostSpec::One(one) => return cost(one).map_err(|error| vec![error]),
+        CostSpec::Estimated(EstimatedCost { from, estimate }) => {
+            if from.trim().is_empty() {
+                let problem = "is empty; name the attribute that carries the cost, such as response.x-tokens-used";
+                return Err(vec![RuleError::new("cost.from", problem)]);
+            }
+            return Ok(Cost::Carried { attribute: from.clone(), otherwise: *estimate });
+        }
         CostSpec::Cases(cases) => cases,
     };
     let (mut understood, mut errors) = (Vec::with_capacity(cases.len()), Vec::new());
@@ -353,6 +378,6 @@ fn cost(cost: &Scalar) -> Result<Cost, RuleError> {
         Scalar::Text(text) if text.starts_with(|c: char| c.is_ascii_digit() || c == '-') => {
             Err(RuleError::new("cost", format!("{text:?} is neither a whole number nor the name of an attribute")))
         }
-        Scalar::Text(attribute) => Ok(Cost::Attribute(attribute.clone())),
+        Scalar::Text(attribute) => Ok(Cost::Carried { attribute: attribute.clone(), otherwise: 1 }),
     }
 }

@@ -36,7 +36,8 @@ pub struct RuleSpec {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub lease: Option<Scalar>,
     /// A number, the name of the attribute that carries it, or a list of cases such as
-    /// `{ when: { method: POST, path: /reports/* }, cost: 10 }` of which the first that matches counts.
+    /// `{ when: { method: POST, path: /reports/* }, cost: 10 }` of which the first that matches counts, or
+    /// `{ from: response.x-tokens-used, estimate: 500 }` where it is known later.
     #[serde(default)]
     pub cost: CostSpec,
     /// `enforce` or `shadow`.
@@ -141,6 +142,19 @@ pub enum CostSpec {
     One(Scalar),
     /// The first that matches; 1 if none does.
     Cases(Vec<CostCase>),
+    /// Carried by an attribute, and estimated until that is known.
+    Estimated(EstimatedCost),
+}
+
+/// A cost that is known later: the estimate is charged, and corrected when the request is settled.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[serde(deny_unknown_fields)]
+pub struct EstimatedCost {
+    /// The attribute that carries it; `response.NAME` is a header of the response, where the reverse proxy sees it.
+    pub from: String,
+    /// What is charged as long as the request does not have that attribute.
+    pub estimate: u32,
 }
 
 /// What some requests cost.
@@ -237,9 +251,10 @@ pub enum FailurePolicy {
 mod read {
     use std::fmt;
 
-    use serde::de::{Deserialize, Deserializer, Error, SeqAccess, Visitor};
+    use serde::de::value::MapAccessDeserializer;
+    use serde::de::{Deserialize, Deserializer, Error, MapAccess, SeqAccess, Visitor};
 
-    use super::{CostSpec, MatchValue, OneOrMany, Scalar};
+    use super::{CostSpec, EstimatedCost, MatchValue, OneOrMany, Scalar};
 
     impl<'de> Deserialize<'de> for Scalar {
         fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
@@ -285,7 +300,11 @@ mod read {
         type Value = CostSpec;
 
         fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-            f.write_str("a number, the name of an attribute, or a list of cases")
+            f.write_str("a number, the name of an attribute, a list of cases, or `from` with an `estimate`")
+        }
+
+        fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<CostSpec, A::Error> {
+            EstimatedCost::deserialize(MapAccessDeserializer::new(map)).map(CostSpec::Estimated)
         }
 
         fn visit_u64<E: Error>(self, number: u64) -> Result<CostSpec, E> {

@@ -6,6 +6,7 @@ pub mod http;
 mod keyed;
 mod limiter;
 mod permit;
+mod reservation;
 mod store;
 #[cfg(feature = "tower")]
 pub mod tower;
@@ -14,9 +15,10 @@ pub use clock::{Clock, ManualClock};
 pub use keyed::{Keyed, keyed};
 pub use limiter::{Bucket, Limiter, Together};
 pub use permit::Permit;
+pub use reservation::{Actual, Reservation, SettleError, Settled, Settlement, Ticket};
 #[cfg(feature = "redis")]
 pub use store::{BreakerState, ConnectError, DURATION_BOUNDS, RedisOptions, RedisStore, RedisTls, Server, Traffic};
-pub use store::{MemoryStore, Store, StoreError};
+pub use store::{MAX_HOLD, MemoryStore, Store, StoreError};
 pub use tollgate_core::{
     Algorithm, Charge, CostError, Decision, Descriptor, Enforcement, FailurePolicy, HeaderStyle, Hold, Key, Limit,
     LimitError, Outcome, Policy, PolicyError, PolicyErrors, Quota, QuotaBuilder, QuotaError, Request, Row, Rule,
@@ -28,7 +30,7 @@ pub use tollgate_core::{
 #[doc(hidden)]
 pub mod redis_wire {
     pub use crate::store::redis::{
-        Answer, Ask, Batch, CHARGE, CHARGE_BUCKETS, CHARGE_ONE, Call, REFUND, RELEASE, Reply, ReplyError, Script,
-        read_log, read_string, state_key,
+        Answer, Ask, Batch, CHARGE, CHARGE_BUCKETS, CHARGE_ONE, Call, REFUND, RELEASE, Reply, ReplyError, SETTLE, Script,
+        read_log, read_string, refunded_key, state_key,
     };
 }

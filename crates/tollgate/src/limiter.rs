@@ -13,6 +13,8 @@ use tollgate_core::{
     Charge, CostError, Decision, FailurePolicy, Hold, Key, Outcome, Policy, Request, Row, Rule, Source, Span, Verdict,
 };
 
+use crate::reservation::slot_of;
+use crate::store::held::{Held, Reserved};
 use crate::store::{MemoryStore, Store, StoreError};
 
 /// Decides requests by rules that can change while it runs. Cheap to share behind an [`Arc`].
@@ -179,6 +181,24 @@ impl Limiter {
         }
     }
 
+    /// The same for charges that are estimates, with what has to be known to correct them.
+    pub(crate) async fn decide_estimate(&self, charges: Vec<Charge>) -> (Vec<Row>, Vec<Option<Held>>) {
+        let rows = match self.store.reserve(&charges).await {
+            Ok(Reserved { decisions, held }) => {
+                let row = |(charge, (decision, source))| Row { charge, decision, source };
+                return (charges.into_iter().zip(decisions).map(row).collect(), held);
+            }
+            Err(StoreError::Unavailable { .. }) => {
+                self.store_errors.fetch_add(1, Relaxed);
+                self.rows_without_store(charges).await
+            }
+            // Some of it can be decided.
+            Err(_) => self.decide(charges).await,
+        };
+        let held = rows.iter().map(slot_of).collect();
+        (rows, held)
+    }
+
     /// Decides charges that the caller made itself, by rules that need not be in force. A store that cannot answer is an
     /// error here: what to do then is for the caller to say.
     ///
@@ -302,7 +322,7 @@ impl Limiter {
     }
 
     /// Where rules with `local` are decided while the store is away. Made when it is first needed.
-    fn local(&self) -> &Store {
+    pub(crate) fn local(&self) -> &Store {
         self.local.get_or_init(|| MemoryStore::new().into())
     }
 

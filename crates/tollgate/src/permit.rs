@@ -6,6 +6,7 @@ use tollgate_core::{CostError, Hold, Key, Request, Rule, Source, Verdict};
 
 use crate::limiter::Limiter;
 use crate::store::Store;
+use crate::store::held::Held;
 
 /// What an admitted request occupies until it is over. Dropping it gives every slot back, however the request ends.
 ///
@@ -70,6 +71,14 @@ fn slots(verdict: &Verdict) -> Vec<Slot> {
 }
 
 impl Permit {
+    /// The slots that a reservation occupied.
+    pub(crate) fn of(limiter: &Arc<Limiter>, held: impl Iterator<Item = (Held, Source)>) -> Permit {
+        let slot = |(Held { rule, key, receipt, .. }, source)| {
+            Slot { rule, key, hold: Hold { at: receipt.at, nth: receipt.nth }, source }
+        };
+        Permit { limiter: limiter.clone(), slots: held.map(slot).collect() }
+    }
+
     /// Whether nothing is occupied.
     pub fn is_empty(&self) -> bool {
         self.slots.is_empty()

@@ -1,14 +1,19 @@
 //! Where state lives. A store decides all charges of a request together, on its own clock.
 
+pub(crate) mod held;
 mod memory;
 #[cfg(feature = "redis")]
 pub(crate) mod redis;
 
+pub use held::MAX_HOLD;
 pub use memory::MemoryStore;
 pub(crate) use memory::{Id, Table};
 #[cfg(feature = "redis")]
 pub use redis::{BreakerState, ConnectError, DURATION_BOUNDS, RedisOptions, RedisStore, RedisTls, Server, Traffic};
 
+use std::time::Duration;
+
+use held::{Held, Reserved};
 use tollgate_core::{Charge, Decision, Hold, Key, Rule, Source, Timestamp};
 
 /// A place that keeps state.
@@ -55,7 +60,6 @@ pub enum StoreError {
     },
 }
 
-#[cfg(feature = "redis")]
 impl StoreError {
     pub(crate) fn unavailable(reason: impl Into<String>) -> StoreError {
         StoreError::Unavailable { reason: reason.into() }
@@ -80,6 +84,42 @@ impl Store {
             }
             #[cfg(feature = "redis")]
             Store::Redis(redis) => redis.charge(charges).await,
+        }
+    }
+
+    /// Decides as [`Store::charge`] does, by the store itself, so that what was charged can be corrected.
+    pub(crate) async fn reserve(&self, charges: &[Charge]) -> Result<Reserved, StoreError> {
+        match self {
+            Store::Memory(memory) => memory.reserve(charges),
+            #[cfg(feature = "redis")]
+            Store::Redis(redis) => redis.reserve(charges).await,
+        }
+    }
+
+    /// Corrects charges to what they did cost, each once, and says how much of each went back.
+    pub(crate) async fn settle(&self, held: &[(Held, u32)]) -> Result<Vec<u32>, StoreError> {
+        match self {
+            Store::Memory(memory) => Ok(memory.settle(held)),
+            #[cfg(feature = "redis")]
+            Store::Redis(redis) => redis.settle(held).await,
+        }
+    }
+
+    /// Keeps a small record under a name that nobody can guess, for all who share the store.
+    pub(crate) async fn keep(&self, id: &str, record: &[u8], lifetime: Duration) -> Result<(), StoreError> {
+        match self {
+            Store::Memory(memory) => memory.keep(id, record, lifetime),
+            #[cfg(feature = "redis")]
+            Store::Redis(redis) => redis.keep(id, record, lifetime).await,
+        }
+    }
+
+    /// Takes a record, which nobody else gets then; `None` when there is none, or its time is over.
+    pub(crate) async fn claim(&self, id: &str) -> Result<Option<Vec<u8>>, StoreError> {
+        match self {
+            Store::Memory(memory) => Ok(memory.claim(id)),
+            #[cfg(feature = "redis")]
+            Store::Redis(redis) => redis.claim(id).await,
         }
     }
 

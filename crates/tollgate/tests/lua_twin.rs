@@ -1,4 +1,4 @@
-//! The scripts are the core's twins: the same cases through `decide_all`, `release` and `refund` in Rust and through
+//! The scripts are the core's twins: the same cases through `decide_all`, `release`, `refund` and `settle` in Rust and through
 //! Lua on real servers must give the same answers and leave the same bytes.
 //!
 //! Failing? The message names the seed; `TOLLGATE_SEED=... cargo test -p tollgate --features redis --test lua_twin`
@@ -19,7 +19,7 @@ use redis::{Connection, Pipeline, Value};
 use servers::{Kind, Server};
 use stored::{Stored, ttl_ms};
 use tollgate::redis_wire::{
-    Answer, Ask, Batch, CHARGE, CHARGE_BUCKETS, CHARGE_ONE, Call, REFUND, RELEASE, Script, state_key,
+    Answer, Ask, Batch, CHARGE, CHARGE_BUCKETS, CHARGE_ONE, Call, REFUND, RELEASE, SETTLE, Script, state_key,
 };
 use tollgate_core::{
     Change, Charge, Decision, Hold, Lease, Quota, Receipt, Span, State, Timestamp, decide, decide_all,
@@ -48,7 +48,7 @@ struct Expected {
 /// Each case is a transaction: the clock by which keys expire stands still in it, so that states which end a
 /// millisecond later can be read back.
 fn run(connection: &mut Connection, cases: &[Case], mut check: impl FnMut(&Case, usize, Value)) {
-    for script in [&CHARGE, &CHARGE_BUCKETS, &CHARGE_ONE, &RELEASE, &REFUND] {
+    for script in [&CHARGE, &CHARGE_BUCKETS, &CHARGE_ONE, &RELEASE, &REFUND, &SETTLE] {
         redis::cmd("SCRIPT").arg("LOAD").arg(script.source()).exec(connection).unwrap();
     }
     for (chunk, cases) in cases.chunks(100).enumerate() {
@@ -356,7 +356,7 @@ fn refunds_give_back_as_in_rust() {
             refunded.push(done);
             cases.push(Case {
                 script: &REFUND,
-                call: Call::refund([(key.clone(), charged_by, receipt)], Some(at)),
+                call: Call::refund([(key.clone(), format!("{key}-r"), charged_by, receipt)], Some(at)),
                 seeds: vec![(key.clone(), seed.clone())],
                 expected: vec![Expected {
                     key,
@@ -370,6 +370,74 @@ fn refunds_give_back_as_in_rust() {
             let server = Server::start(kind);
             run(&mut server.connect(), &cases, |case, index, value| {
                 let expected = Value::Array(vec![Value::Int(i64::from(refunded[index]))]);
+                assert_eq!(value, expected, "{kind:?}, {}", case.told);
+            });
+        }
+    });
+}
+
+#[test]
+fn estimates_are_settled_as_in_rust() {
+    with_seed(|seed| {
+        let mut chance = Chance::new(seed);
+        let (mut cases, mut settled) = (Vec::new(), Vec::new());
+        for name in 0..4_000 {
+            let quota = world::quota(&mut chance);
+            let mut now = 1_700_000_000_000_000;
+            let (mut state, receipts) = history(&mut chance, &quota, &mut now);
+            let receipts: Vec<Receipt> = receipts.into_iter().filter(|receipt| !receipt.is_lease).collect();
+            let Some(receipt) = receipts.get(chance.below(receipts.len() as u64) as usize).copied() else { continue };
+            now += chance.pick(&[0, 0, 1, 1_000, quota.period().as_micros() / 3, quota.full_refill().as_micros()]);
+            now -= if chance.one_in(20) { chance.pick(&[1, quota.full_refill().as_micros().min(1 << 49)]) } else { 0 };
+            let other = world::quota(&mut chance);
+            let by = if chance.one_in(10) { &other } else { &quota };
+            let (key, counter) = (format!("settle-{name}"), format!("settle-{name}-r"));
+            let seed = if chance.one_in(20) { Stored::Hash } else { Stored::of(&state) };
+            if seed == Stored::Hash {
+                state = State::Fresh;
+            }
+            let unit = u64::from(quota.limit()).max(1);
+            let counted = chance.pick(&[0, 0, 0, 1, unit / 10, unit / 2, unit]);
+            let counted_before = chance.pick(&[0, 0, counted / 2]);
+            let cost = chance.pick(&[0, 0, receipt.cost / 2, receipt.cost - 1, receipt.cost, receipt.cost + 1]);
+            let cost = if chance.one_in(4) { world::cost(&mut chance, &quota) } else { cost };
+            let (before, at) = (state.clone(), Timestamp::from_micros(now));
+            let back = state.settle(by, receipt, cost, counted - counted_before, at);
+            let is_same = Stored::of(&state) == Stored::of(&before);
+            let is_shorter = matches!((&before, &state), (State::Log(_), State::Log(_))) && back > 0;
+            // What is overdrawn is written, also if it could owe no more.
+            let is_overdrawn = cost > receipt.cost && !by.algorithm().keeps_log();
+            let is_written = is_overdrawn || (!is_same && !is_shorter && Stored::of(&state) != Stored::Nothing);
+            settled.push(back);
+            let counts = back > 0 && by.refill().is_some();
+            let counter_after = counted + if counts { u64::from(back) } else { 0 };
+            cases.push(Case {
+                script: &SETTLE,
+                call: Call::settle([(key.clone(), counter.clone(), by, receipt, counted_before, cost)], Some(at)),
+                seeds: vec![
+                    (key.clone(), seed.clone()),
+                    (counter.clone(), Stored::Text(counted.to_string().into_bytes())),
+                ],
+                expected: vec![
+                    Expected {
+                        key,
+                        stored: if is_same { seed } else { Stored::of(&state) },
+                        ttl_ms: is_written.then(|| ttl_ms(&state, by, at)),
+                    },
+                    Expected {
+                        key: counter,
+                        stored: Stored::Text(counter_after.to_string().into_bytes()),
+                        ttl_ms: None,
+                    },
+                ],
+                told: format!("{by}: {receipt:?} cost {cost}, {counted} of {counted_before} at {now} from {before:?}"),
+            });
+        }
+        assert!(settled.iter().any(|back| *back > 0) && settled.contains(&0));
+        for kind in Kind::ALL {
+            let server = Server::start(kind);
+            run(&mut server.connect(), &cases, |case, index, value| {
+                let expected = Value::Array(vec![Value::Int(i64::from(settled[index]))]);
                 assert_eq!(value, expected, "{kind:?}, {}", case.told);
             });
         }

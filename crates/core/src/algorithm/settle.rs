@@ -108,7 +108,7 @@ impl Bucket {
         if debt < full_ahead {
             return Bucket::after(now, debt);
         }
-        let most = Exact { whole: full_ahead.whole.saturating_sub(1), ..full_ahead };
+        let most = full_ahead.whole.checked_sub(1).map_or(Exact::ZERO, |whole| Exact { whole, ..full_ahead });
         Bucket::after(now, most.max(pace.full()))
     }
 }

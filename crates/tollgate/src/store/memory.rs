@@ -4,6 +4,7 @@
 //! unobservable. Nothing else is ever dropped: a flood of new keys is refused once every entry still counts.
 
 mod eviction;
+mod holds;
 mod identity;
 mod lock;
 mod logs;
@@ -21,10 +22,15 @@ pub(crate) use identity::Id;
 pub(crate) use identity::Secret;
 pub(crate) use table::Table;
 
-use tollgate_core::{Charge, Decision, Hold, Key, Rule};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use tollgate_core::{Charge, Decision, Hold, Key, Rule, Source};
 
 use super::StoreError;
+use super::held::{Held, Reserved};
 use crate::clock::Clock;
+use holds::Holds;
 
 /// Keeps state in this process.
 ///
@@ -33,6 +39,7 @@ use crate::clock::Clock;
 pub struct MemoryStore {
     clock: Clock,
     table: Table,
+    holds: Mutex<Holds>,
 }
 
 impl Default for MemoryStore {
@@ -55,7 +62,8 @@ impl MemoryStore {
     /// A store for at most so many keys on this clock. The memory for them is set aside now, 34 bytes a key, and
     /// taken from the system as it is first used.
     pub fn with(max_keys: usize, clock: impl Into<Clock>) -> MemoryStore {
-        MemoryStore { clock: clock.into(), table: Table::new(max_keys, Self::DEFAULT_MAX_LOG_BYTES) }
+        let table = Table::new(max_keys, Self::DEFAULT_MAX_LOG_BYTES);
+        MemoryStore { clock: clock.into(), table, holds: Mutex::default() }
     }
 
     /// An empty store like this one in which the logs of `sliding_window_log` and `concurrency` take at most so many
@@ -112,7 +120,54 @@ impl MemoryStore {
 
     /// Gives back up to `cost` of what a bucket was charged last; false when nothing of it counts any more.
     pub fn give_back(&self, rule: &Rule, key: &Key, cost: u32) -> bool {
-        self.table.give_back(self.id(rule, key), &rule.quota, cost, &self.clock)
+        let (id, mut holds) = (self.id(rule, key), self.holds());
+        let is_back = self.table.give_back(id, &rule.quota, cost, &self.clock);
+        if is_back {
+            holds.count(id, cost);
+        }
+        is_back
+    }
+
+    /// Decides as [`MemoryStore::charge`] does, so that what was charged can be corrected.
+    pub(crate) fn reserve(&self, charges: &[Charge]) -> Result<Reserved, StoreError> {
+        let now = self.clock.now();
+        let watch = |charge: &Charge| match charge.rule.quota.algorithm().has_burst() {
+            true => self.holds().watch(self.id(&charge.rule, &charge.key), now),
+            false => 0,
+        };
+        let refunded: Vec<u64> = charges.iter().map(watch).collect();
+        let (decisions, receipts) = self.table.reserve_all(charges, &self.clock)?;
+        let held = charges.iter().zip(receipts.into_iter().chain(std::iter::repeat(None))).zip(refunded);
+        let held = held.map(|((charge, receipt), refunded)| Held::of(charge, receipt?, refunded).into()).collect();
+        let decisions = decisions.into_iter().map(|decision| (decision, Source::Store)).collect();
+        Ok(Reserved { decisions, held })
+    }
+
+    /// Corrects charges to what they did cost, and says how much of each went back.
+    pub(crate) fn settle(&self, held: &[(Held, u32)]) -> Vec<u32> {
+        // One after the other: what goes back is bounded by what has gone back before.
+        let mut holds = self.holds();
+        let mut settle = |(held, cost): &(Held, u32)| {
+            let id = self.id(&held.rule, &held.key);
+            let refunded = holds.refunded(id).saturating_sub(held.refunded);
+            let back = self.table.settle(id, &held.rule.quota, held.receipt, *cost, refunded, &self.clock);
+            holds.count(id, back);
+            back
+        };
+        held.iter().map(&mut settle).collect()
+    }
+
+    pub(crate) fn keep(&self, id: &str, record: &[u8], lifetime: Duration) -> Result<(), StoreError> {
+        let too_many = || StoreError::unavailable("too many reservations wait to be settled");
+        self.holds().keep(id, record, lifetime, self.clock.now()).then_some(()).ok_or_else(too_many)
+    }
+
+    pub(crate) fn claim(&self, id: &str) -> Option<Vec<u8>> {
+        self.holds().claim(id, self.clock.now())
+    }
+
+    fn holds(&self) -> MutexGuard<'_, Holds> {
+        self.holds.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn id(&self, rule: &Rule, key: &Key) -> Id {

@@ -13,6 +13,7 @@ mod breaker;
 mod calls;
 mod denials;
 mod heartbeat;
+mod holds;
 mod leases;
 mod msgpack;
 mod node;
@@ -28,9 +29,9 @@ mod traffic;
 pub use batch::{Answer, Ask, Batch, Reply, ReplyError};
 pub use breaker::BreakerState;
 pub use options::{RedisOptions, RedisTls};
-pub use script::{CHARGE, CHARGE_BUCKETS, CHARGE_ONE, Call, REFUND, RELEASE, Script};
+pub use script::{CHARGE, CHARGE_BUCKETS, CHARGE_ONE, Call, REFUND, RELEASE, SETTLE, Script};
 pub use server::{ConnectError, Server};
-pub use stored::{read_log, read_string, state_key};
+pub use stored::{read_log, read_string, refunded_key, state_key};
 pub use traffic::{DURATION_BOUNDS, Traffic};
 
 use std::fmt;
@@ -39,7 +40,7 @@ use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
 use redis::{Cmd, FromRedisValue, Value};
-use tollgate_core::{Charge, Decision, Hold, Key, Quota, Rule, Source, Span, State, Timestamp, decide};
+use tollgate_core::{Charge, Decision, Hold, Key, Quota, Receipt, Rule, Source, Span, State, Timestamp, decide};
 
 use super::StoreError;
 use crate::clock::Clock;
@@ -77,6 +78,8 @@ struct Shared {
 /// What a store said to a request.
 struct Decided {
     decisions: Vec<Decision>,
+    /// For [`Ask::Reserve`]: with what each charge is settled, where it took something.
+    receipts: Vec<Option<Receipt>>,
     /// It was decided not before this moment.
     asked_at: Instant,
 }
@@ -187,7 +190,7 @@ impl RedisStore {
             return Ok(Vec::new());
         }
         let Some(Ahead { denials, .. }) = &self.0.ahead else {
-            return Ok(from(Source::Store, self.0.decide(charges).await?.decisions));
+            return Ok(from(Source::Store, self.0.decide(charges, Ask::Charge).await?.decisions));
         };
         let id = denials.id(charges);
         if let Some(decisions) = denials.recall(id, Instant::now()) {
@@ -234,15 +237,16 @@ impl RedisStore {
 
     /// Gives back up to `cost` of what a bucket was charged last; false when nothing of it counts any more. What others
     /// charge or give back between looking and giving can only make it less.
-    pub async fn give_back(&self, rule: &Rule, key: &Key, cost: u32) -> Result<bool, StoreError> {
-        let key = self.0.key(&rule.name, key);
+    pub async fn give_back(&self, rule: &Rule, bucket: &Key, cost: u32) -> Result<bool, StoreError> {
+        let key = self.0.key(&rule.name, bucket);
         let (state, now) = self.0.read(&rule.quota, &key).await?;
         let receipts = state.latest(&rule.quota, cost, now);
         if receipts.is_empty() {
             return Ok(false);
         }
         let slot = self.0.nodes.slot(&key);
-        let refunds = receipts.into_iter().map(|receipt| (key.clone(), &rule.quota, receipt));
+        let refunded = self.0.refunded_key(&rule.name, bucket);
+        let refunds = receipts.into_iter().map(|receipt| (key.clone(), refunded.clone(), &rule.quota, receipt));
         let call = Call::refund(refunds, self.0.given_time());
         self.0.nodes.admit(slot)?;
         let refunded: Vec<i64> = self.0.nodes.call(slot, Work::Script(&REFUND, &call), read).await?;

@@ -202,28 +202,31 @@ impl Locked<'_> {
 
     /// Gives back up to `cost` of what a bucket was charged last; false when nothing of it counts.
     pub(super) fn give_back(&mut self, id: Id, quota: &Quota, cost: u32, now: Timestamp) -> bool {
-        let Some(at) = self.find(id) else { return false };
-        let index = self.slots[at].packed().log_index();
-        let mut state = match index {
-            Some(index) => self.shard.logs.take(index),
-            None => self.slots[at].packed().state().unwrap_or_default(),
-        };
-        let before = logs::bytes(&state);
-        let mut refunded = false;
-        for receipt in state.latest(quota, cost, now) {
-            refunded |= state.refund(quota, receipt, now);
+        self.edit(id, quota, now, |state, now| {
+            let receipts = state.latest(quota, cost, now).into_iter();
+            receipts.fold(false, |refunded, receipt| state.refund(quota, receipt, now) || refunded)
+        })
+    }
+
+    /// Changes a state. One that is new, or has grown, and for which there is no room, stays as it was.
+    pub(super) fn edit<T>(
+        &mut self,
+        id: Id,
+        quota: &Quota,
+        now: Timestamp,
+        edit: impl FnOnce(&mut State, Timestamp) -> T,
+    ) -> T {
+        let at = self.find(id);
+        let mut state = self.seen(at).as_ref().clone();
+        let done = edit(&mut state, now);
+        let is_idle = matches!(&state, State::Log(log) if log.last().is_none()) || state == State::Fresh;
+        match at {
+            Some(at) if is_idle => self.remove(at),
+            None if is_idle => {}
+            _ if *self.seen(at).as_ref() == state => {}
+            _ => _ = self.commit(at, Write { id, quota, change: Change::Replace(state) }, now),
         }
-        let is_idle = state == State::Fresh;
-        if let Some(index) = index {
-            self.room.resize(before, logs::bytes(&state));
-            self.put_log(at, index, state, quota);
-        } else if let Some(packed) = Packed::new(&state, quota).filter(|_| !is_idle) {
-            self.set(at, packed);
-        }
-        if is_idle {
-            self.remove(at);
-        }
-        refunded
+        done
     }
 
     #[inline]

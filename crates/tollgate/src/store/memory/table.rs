@@ -7,7 +7,9 @@ use std::fmt;
 use std::hash::Hash;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 
-use tollgate_core::{Bucket, Change, Charge, Decision, Hold, Key, Quota, Span, State, Timestamp, decide_all};
+use tollgate_core::{
+    Bucket, Change, Charge, Decision, Hold, Key, Quota, Receipt, Span, State, Timestamp, decide_all,
+};
 
 use super::identity::{Id, Secret};
 use super::lock::Lock;
@@ -188,21 +190,55 @@ impl Table {
         if let ([charge], [id]) = (charges, &*ids) {
             return Ok(vec![self.charge(*id, &charge.rule.quota, charge.cost, clock)?]);
         }
-        match self.try_charge_all(charges, &ids, clock) {
+        Ok(self.charge_together(charges, &ids, clock, false)?.0)
+    }
+
+    /// The same, with receipts of what was charged: none when it was denied.
+    pub(crate) fn reserve_all(
+        &self,
+        charges: &[Charge],
+        clock: &Clock,
+    ) -> Result<(Vec<Decision>, Vec<Option<Receipt>>), Full> {
+        let ids: Vec<Id> = charges.iter().map(|charge| self.id_of_bucket(&charge.rule.name, &charge.key)).collect();
+        self.charge_together(charges, &ids, clock, true)
+    }
+
+    fn charge_together(
+        &self,
+        charges: &[Charge],
+        ids: &[Id],
+        clock: &Clock,
+        with_receipts: bool,
+    ) -> Result<(Vec<Decision>, Vec<Option<Receipt>>), Full> {
+        match self.try_charge_all(charges, ids, clock, with_receipts) {
             Err(Full { lacking: NoRoom::Log, .. }) if self.drop_logs(clock.now()) => {
-                self.try_charge_all(charges, &ids, clock)
+                self.try_charge_all(charges, ids, clock, with_receipts)
             }
             other => other,
         }
     }
 
-    fn try_charge_all(&self, charges: &[Charge], ids: &[Id], clock: &Clock) -> Result<Vec<Decision>, Full> {
+    fn try_charge_all(
+        &self,
+        charges: &[Charge],
+        ids: &[Id],
+        clock: &Clock,
+        with_receipts: bool,
+    ) -> Result<(Vec<Decision>, Vec<Option<Receipt>>), Full> {
         let mut shards = self.lock_all(ids);
         let now = clock.now();
         shards.shards.iter_mut().for_each(|(_, shard)| shard.decided_at(now));
         let seen: Vec<Seen<'_>> = ids.iter().map(|id| shards.of(*id).seen(shards.of(*id).find(*id))).collect();
         let decided = decide_all(charges, seen.iter().map(AsRef::<State>::as_ref), now);
         drop(seen);
+        let denies = |(charge, (decision, _)): (&Charge, &(Decision, Change))| {
+            charge.rule.is_enforced() && !decision.is_allowed()
+        };
+        let mut receipts = Vec::new();
+        if with_receipts && !charges.iter().zip(&decided).any(denies) {
+            let taken = charges.iter().zip(&decided);
+            receipts.extend(taken.map(|(charge, (decision, change))| Receipt::of(charge.cost, decision, change, now)));
+        }
         let mut decisions = Vec::with_capacity(charges.len());
         let mut writes = Vec::with_capacity(charges.len());
         for (charge, ((decision, change), id)) in decided.into_iter().zip(ids).enumerate() {
@@ -212,7 +248,7 @@ impl Table {
             }
         }
         shards.commit_all(writes, &self.room, now)?;
-        Ok(decisions)
+        Ok((decisions, receipts))
     }
 
     /// What a bucket would say to a request of cost 1, with what is left as long as nobody asks.
@@ -236,6 +272,20 @@ impl Table {
     /// Gives back up to `cost` of what a bucket was charged last.
     pub(crate) fn give_back(&self, id: Id, quota: &Quota, cost: u32, clock: &Clock) -> bool {
         self.lock_for(id).give_back(id, quota, cost, clock.now())
+    }
+
+    /// Corrects a charge to what it did cost, and says how much went back.
+    pub(crate) fn settle(
+        &self,
+        id: Id,
+        quota: &Quota,
+        receipt: Receipt,
+        cost: u32,
+        refunded: u64,
+        clock: &Clock,
+    ) -> u32 {
+        self.lock_for(id)
+            .edit(id, quota, clock.now(), |state, now| state.settle(quota, receipt, cost, refunded, now))
     }
 
     /// Drops every log that no longer counts; whether there were any.

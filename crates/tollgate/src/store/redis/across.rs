@@ -29,6 +29,13 @@ pub(super) struct Part {
     pub(super) charges: Vec<Charge>,
 }
 
+impl Part {
+    /// Where its charges stand in the request.
+    pub(super) fn positions(&self) -> impl Iterator<Item = usize> + '_ {
+        self.positions.iter().copied()
+    }
+}
+
 impl Shared {
     /// A request by slots.
     pub(super) fn parts(&self, charges: &[Charge]) -> Vec<Part> {
@@ -130,9 +137,9 @@ impl Shared {
         if receipts.is_empty() {
             return Some(Vec::new());
         }
-        let refunds = receipts
-            .iter()
-            .map(|(charge, receipt)| (self.key(&charge.rule.name, &charge.key), &charge.rule.quota, *receipt));
+        let refunds = receipts.iter().map(|(Charge { rule, key, .. }, receipt)| {
+            (self.key(&rule.name, key), self.refunded_key(&rule.name, key), &rule.quota, *receipt)
+        });
         let call = Call::refund(refunds, self.given_time());
         match self.nodes.call(slot, Work::Script(&REFUND, &call), read::<Vec<bool>>).await {
             Ok(is_back) => Some(is_back),
@@ -170,11 +177,14 @@ pub(super) fn denies(charges: &[Charge], decisions: &[Decision]) -> bool {
 
 /// In the order of the request.
 fn put_together(parts: &[Part], answers: &[Answered]) -> Decided {
-    let mut decisions: Vec<(usize, Decision)> = Vec::new();
+    let mut all: Vec<(usize, Decision, Option<Receipt>)> = Vec::new();
     for (part, answer) in parts.iter().zip(answers) {
-        decisions.extend(part.positions.iter().copied().zip(answer.answer.decisions.iter().copied()));
+        let receipts = answer.answer.receipts.iter().copied().chain(std::iter::repeat(None));
+        let decided = part.positions.iter().zip(&answer.answer.decisions).zip(receipts);
+        all.extend(decided.map(|((position, decision), receipt)| (*position, *decision, receipt)));
     }
-    decisions.sort_by_key(|(position, _)| *position);
+    all.sort_by_key(|(position, ..)| *position);
     let asked_at = answers.iter().map(|answer| answer.asked_at).min().unwrap_or_else(Instant::now);
-    Decided { decisions: decisions.into_iter().map(|(_, decision)| decision).collect(), asked_at }
+    let (decisions, receipts) = all.into_iter().map(|(_, decision, receipt)| (decision, receipt)).unzip();
+    Decided { decisions, receipts, asked_at }
 }

@@ -27,7 +27,7 @@ impl Shared {
         let now = Instant::now();
         let is_leased = charges.iter().any(|charge| charge.rule.lease.is_some());
         let Some(leases) = self.ahead.as_ref().map(|ahead| &ahead.leases).filter(|_| is_leased) else {
-            let Decided { decisions, asked_at } = self.decide(charges).await?;
+            let Decided { decisions, asked_at, .. } = self.decide(charges, Ask::Charge).await?;
             return Ok((from(Source::Store, decisions), asked_at));
         };
         let mut spent: Vec<Option<Spent>> = Vec::with_capacity(charges.len());
@@ -54,7 +54,7 @@ impl Shared {
             spent.push(served);
         }
         let (rest, holdings): (Vec<Charge>, Vec<_>) = asked.into_iter().unzip();
-        let decided = match self.decide(&rest).await {
+        let decided = match self.decide(&rest, Ask::Charge).await {
             Ok(decided) => decided,
             Err(error) => return Err(put_back(spent, error)),
         };

@@ -8,7 +8,7 @@ use tokio::sync::oneshot;
 use tollgate_core::{Algorithm, Charge, Key, Rule, RuleSpec};
 
 use super::across::Part;
-use super::batch::{Ask, Batch, ReplyError};
+use super::batch::{Answer, Ask, Batch, ReplyError};
 use super::node::{Refusal, Work};
 use super::nodes::{Nodes, Slot};
 use super::queue::{self, Answered, Group, Pending};
@@ -18,10 +18,10 @@ use super::{Decided, Shared};
 use crate::store::StoreError;
 
 impl Shared {
-    /// By the store, within the deadline.
-    pub(super) async fn decide(self: &Arc<Self>, charges: &[Charge]) -> Result<Decided, StoreError> {
+    /// By the store, within the deadline: to be charged, or reserved.
+    pub(super) async fn decide(self: &Arc<Self>, charges: &[Charge], ask: Ask) -> Result<Decided, StoreError> {
         if charges.is_empty() {
-            return Ok(Decided { decisions: Vec::new(), asked_at: Instant::now() });
+            return Ok(Decided { decisions: Vec::new(), receipts: Vec::new(), asked_at: Instant::now() });
         }
         let slot = self.slot(&charges[0]);
         let is_one = charges.iter().all(|charge| self.slot(charge) == slot);
@@ -29,8 +29,14 @@ impl Shared {
             if !is_one {
                 return self.in_time(self.spawn_across(self.parts(charges))).await;
             }
-            match self.ask(slot, charges.to_vec()).await {
-                Ok(Answered { answer, asked_at, .. }) => Ok(Decided { decisions: answer.decisions, asked_at }),
+            let asked = match ask {
+                Ask::Charge => self.ask(slot, charges.to_vec()).await,
+                _ => self.in_time(self.answered(self.submit(slot, ask, charges.to_vec(), 1))).await,
+            };
+            match asked {
+                Ok(Answered { answer: Answer { decisions, receipts, .. }, asked_at, .. }) => {
+                    Ok(Decided { decisions, receipts, asked_at })
+                }
                 // Its keys are on their way to another node, and each is in one place.
                 Err(Refusal::TryAgain) => self.in_time(self.spawn_across(self.single_parts(charges))).await,
                 Err(refusal) => Err(refusal),

@@ -23,7 +23,7 @@ end
 
 -- `holds`: each request is an entry of its own, which can be released.
 local function log(limit, period, holds)
-  local law = { limit = limit, is_log = true }
+  local law = { limit = limit, is_log = true, holds = holds }
 
   -- How many entries were taken at or before `expired`, by halving.
   local function find_expired(key, length, expired)

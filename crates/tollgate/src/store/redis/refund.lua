@@ -1,74 +1,21 @@
--- Gives back what charges took: the twin of algorithm/receipt.rs, which says what is guaranteed.
+-- Gives back what charges took.
 --
--- KEYS: the states. ARGV[1]: the time in microseconds, or "" for the server's.
--- ARGV[2]: MessagePack, an array of integers: the quotas (see quotas.lua), then for each refund its key, its quota and
---   the receipt: cost, at, nth, and 1 for a lease or 0.
+-- KEYS: for each refund the state, and the key that counts what it was given back while somebody watches (watch.lua).
+-- ARGV[1]: the time in microseconds, or "" for the server's.
+-- ARGV[2]: MessagePack, an array of integers: the quotas (see quotas.lua), then for each refund its quota and the
+--   receipt: cost, at, nth, and 1 for a lease or 0.
 -- Returns for each refund 1, or 0 when nothing was left of the charge.
 
-local now = time(ARGV[1])
 local batch = cmsgpack.unpack(ARGV[2])
 local quotas, at = read_quotas(batch, 1)
 local refunded = {}
 
--- These return the state with the charge given back and when it ends, or nil when nothing was left of the charge.
-
-local function refund_bucket(law, value, cost, booked_at, nth, is_lease)
-  local whole, part = law.debt(value, now)
-  local taken_whole, taken_part = law.add(0, 0, cost < law.limit and cost or law.limit)
-  local refilled = now > booked_at and now - booked_at or 0
-  if is_lease == 1 then
-    -- Only if nobody has charged it since: it still ends where the lease left it.
-    if not whole or now + whole ~= booked_at or part ~= nth then
-      return nil
-    end
-    refilled = 0
-  elseif not whole or taken_whole < refilled or (taken_whole == refilled and taken_part == 0) then
-    return nil
+for i = at, #batch, 5 do
+  local law, key = quotas[batch[i]], 2 * #refunded + 1
+  local done = refund(KEYS[key], law, unpack(batch, i + 1, i + 4))
+  if done and law.debt and batch[i + 4] == 0 and call("EXISTS", KEYS[key + 1]) == 1 then
+    call("INCRBY", KEYS[key + 1], format("%d", batch[i + 1]))
   end
-  whole, part = whole - (taken_whole - refilled), part - taken_part
-  if part < 0 then
-    whole, part = whole - 1, part + law.denominator
-  end
-  if whole < 0 then
-    whole, part = 0, 0
-  end
-  return law.charge(now, 0, whole, part)
-end
-
-local function refund_window(law, value, cost, start)
-  local current_start, current, previous = read(value, law.kind, law.length)
-  if current_start == start then
-    current = current > cost and current - cost or 0
-  elseif law.length == 16 and current_start == start + law.period then
-    previous = previous > cost and previous - cost or 0
-  else
-    return nil
-  end
-  local state, ends = law.charge(now, 0, current_start, current, previous)
-  return state, (current > 0 or previous > 0) and ends or now
-end
-
-local function refund(key, law, cost, booked_at, nth, is_lease)
-  if law.is_log then
-    return reduce(key, booked_at, nth, cost)
-  end
-  local value = call("MGET", key)[1]
-  local state, ends
-  if value then
-    state, ends = (law.debt and refund_bucket or refund_window)(law, value, cost, booked_at, nth, is_lease)
-  end
-  if not state then
-    return false
-  elseif ends > now then
-    call("PSETEX", key, ttl(now, ends), state)
-  else
-    call("DEL", key)
-  end
-  return true
-end
-
-for i = at, #batch, 6 do
-  local done = refund(KEYS[batch[i]], quotas[batch[i + 1]], unpack(batch, i + 2, i + 5))
   refunded[#refunded + 1] = done and 1 or 0
 end
 return refunded

@@ -36,11 +36,19 @@ pub static CHARGE_ONE: LazyLock<Script> = LazyLock::new(|| {
     Script::new(&[include_str!("exact.lua"), include_str!("bucket.lua"), include_str!("charge_one.lua")])
 });
 
+/// What giving back knows beside.
+const REFUNDS: &[&str] = &[include_str!("reduce.lua"), include_str!("quotas.lua"), include_str!("give_back.lua")];
+
 /// Gives back what charges took: see `refund.lua`.
-pub static REFUND: LazyLock<Script> = LazyLock::new(|| {
-    let refund = [include_str!("reduce.lua"), include_str!("quotas.lua"), include_str!("refund.lua")];
-    Script::new(&[LAWS, &refund].concat())
-});
+pub static REFUND: LazyLock<Script> =
+    LazyLock::new(|| Script::new(&[LAWS, REFUNDS, &[include_str!("refund.lua")]].concat()));
+
+/// Corrects estimates: see `settle.lua`.
+pub static SETTLE: LazyLock<Script> =
+    LazyLock::new(|| Script::new(&[LAWS, REFUNDS, &[include_str!("settle.lua")]].concat()));
+
+/// Starts counting what buckets are given back: see `watch.lua`.
+pub(super) static WATCH: LazyLock<Script> = LazyLock::new(|| Script::new(&[include_str!("watch.lua")]));
 
 /// Gives a `concurrency` slot back: see `release.lua`.
 pub static RELEASE: LazyLock<Script> = LazyLock::new(|| {
@@ -111,15 +119,39 @@ impl Call {
         Call { keys: vec![key], arguments: std::iter::once(time(now)).chain(numbers).collect() }
     }
 
-    /// Gives back what was charged to these keys.
-    pub fn refund<'q>(refunds: impl IntoIterator<Item = (String, &'q Quota, Receipt)>, now: Option<Timestamp>) -> Call {
+    /// Gives back what was charged to these keys; the second of each counts what it was given back.
+    pub fn refund<'q>(
+        refunds: impl IntoIterator<Item = (String, String, &'q Quota, Receipt)>,
+        now: Option<Timestamp>,
+    ) -> Call {
         let (mut quotas, mut numbers, mut keys) = (Quotas::default(), Vec::new(), Vec::new());
-        for (key, quota, Receipt { cost, at, nth, is_lease, .. }) in refunds {
-            keys.push(key);
+        for (key, refunded, quota, Receipt { cost, at, nth, is_lease, .. }) in refunds {
+            keys.extend([key, refunded]);
             let quota = quotas.position(quota) as i64;
-            numbers.extend([keys.len() as i64, quota, i64::from(cost), at.as_micros() as i64, i64::from(nth)]);
-            numbers.push(i64::from(is_lease));
+            numbers.extend([quota, i64::from(cost), at.as_micros() as i64, i64::from(nth), i64::from(is_lease)]);
         }
+        Call::by_quotas(keys, &quotas, numbers, now)
+    }
+
+    /// Corrects what was charged to these keys to what it did cost; the second of each counts what it was given back.
+    pub fn settle<'q>(
+        settled: impl IntoIterator<Item = (String, String, &'q Quota, Receipt, u64, u32)>,
+        now: Option<Timestamp>,
+    ) -> Call {
+        let (mut quotas, mut numbers, mut keys) = (Quotas::default(), Vec::new(), Vec::new());
+        for (key, refunded, quota, receipt, refunded_before, cost) in settled {
+            keys.extend([key, refunded]);
+            let Receipt { cost: charged, at, nth, after, .. } = receipt;
+            let (full_at, part) =
+                after.map_or((-1, 0), |after| (after.full_at.as_micros() as i64, i64::from(after.part)));
+            let quota = quotas.position(quota) as i64;
+            numbers.extend([quota, i64::from(charged), at.as_micros() as i64, i64::from(nth)]);
+            numbers.extend([full_at, part, refunded_before.min(1 << 52) as i64, i64::from(cost)]);
+        }
+        Call::by_quotas(keys, &quotas, numbers, now)
+    }
+
+    fn by_quotas(keys: Vec<String>, quotas: &Quotas, mut numbers: Vec<i64>, now: Option<Timestamp>) -> Call {
         let mut all = Vec::new();
         quotas.write(&mut all);
         all.append(&mut numbers);

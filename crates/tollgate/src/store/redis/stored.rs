@@ -18,6 +18,11 @@ pub fn state_key(namespace: &str, rule: &str, key: &Key) -> String {
     text
 }
 
+/// The key that counts what a bucket was given back, while estimates are out: in the same slot, and the key of no state.
+pub fn refunded_key(namespace: &str, rule: &str, key: &Key) -> String {
+    format!("{namespace}:r{{{}}}{}:{rule}", key.value, key.variant)
+}
+
 /// Stored moments may lie past what a clock may show, by a refill.
 fn moment(micros: u64) -> Timestamp {
     Timestamp::default() + Span::from_micros(micros)

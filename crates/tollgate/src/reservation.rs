@@ -1,0 +1,217 @@
+//! Costs that are known later: reserve an estimate, then settle what it did cost.
+
+mod ticket;
+
+pub use ticket::Ticket;
+
+use std::borrow::Cow;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use tollgate_core::{Algorithm, Charge, CostError, Decision, Receipt, Request, Row, Source, Verdict, parse_cost};
+
+use crate::limiter::Limiter;
+use crate::permit::Permit;
+use crate::store::StoreError;
+use crate::store::held::Held;
+
+/// What an admitted request was charged as an estimate, to be corrected by [`Reservation::settle`].
+///
+/// Dropped without that, the estimate stays charged: what was done before something went wrong has been done. Slots of
+/// `concurrency` rules are given back in any case.
+///
+/// ```
+/// use std::sync::Arc;
+/// use tollgate::{Descriptor, Limiter, MemoryStore, Policy, RuleSpec};
+///
+/// # let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+/// # runtime.block_on(async {
+/// let tokens = RuleSpec { name: "tokens".into(), key: "{user_id}".into(), limit: "10,000/day".into(), ..RuleSpec::default() };
+/// let limiter = Arc::new(Limiter::new(Policy::new([tokens]).expect("valid"), MemoryStore::new()));
+///
+/// let estimate = Descriptor::new([("user_id", "42")]).with_cost(4_000);
+/// let (verdict, reservation) = limiter.reserve(&estimate).await?;
+/// assert_eq!(verdict.rows()[0].decision.remaining, 6_000);
+///
+/// // ... ask the model, and see what it used ...
+/// let settlement = reservation.settle(2_311).await.expect("the store is there");
+/// assert_eq!(settlement.rows[0].decision.remaining, 7_689);
+/// # Ok::<(), tollgate::CostError>(()) }).unwrap();
+/// ```
+#[derive(Debug)]
+#[must_use = "an estimate that is dropped stays charged"]
+pub struct Reservation {
+    limiter: Arc<Limiter>,
+    /// What the whole request was said to cost.
+    cost: u32,
+    held: Vec<HeldRow>,
+}
+
+/// What one rule holds, and how its part of the cost is found.
+#[derive(Clone, Debug)]
+struct HeldRow {
+    held: Held,
+    /// What the rule charges for each of the request's cost.
+    units: u32,
+    /// The attribute that carries these.
+    carrier: Option<String>,
+    /// Who was charged.
+    source: Source,
+}
+
+/// What a request did cost: its own cost, attributes that carry costs, or both. What is not told stays as estimated.
+///
+/// ```
+/// use tollgate::Actual;
+/// let tokens = Actual::cost(2_311);
+/// let by_attribute = Actual::default().attribute("response.x-tokens-used", "2311");
+/// ```
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Actual {
+    cost: Option<u32>,
+    attributes: BTreeMap<String, String>,
+}
+
+/// What became of a reservation.
+#[derive(Clone, Debug)]
+pub struct Settlement {
+    /// One per rule that had been charged.
+    pub rows: Vec<Settled>,
+}
+
+/// What became of one rule's charge.
+#[derive(Clone, Debug)]
+pub struct Settled {
+    /// The rule's row, with what it did cost.
+    pub charge: Charge,
+    /// What had been charged.
+    pub reserved: u32,
+    /// What was given back of it. Less than the difference where time has given it back already.
+    pub refunded: u32,
+    /// How the bucket stands now: `remaining` and `reset_after` as for a request that only looks.
+    pub decision: Decision,
+}
+
+impl Actual {
+    /// What the request did cost.
+    pub fn cost(cost: u32) -> Actual {
+        Actual { cost: Some(cost), ..Actual::default() }
+    }
+
+    /// With an attribute that carries the cost of some rule.
+    #[must_use]
+    pub fn attribute(mut self, name: impl Into<String>, value: impl Into<String>) -> Actual {
+        self.attributes.insert(name.into(), value.into());
+        self
+    }
+
+    fn of(&self, row: &HeldRow, reserved: u32) -> Result<u32, CostError> {
+        let told = row.carrier.as_ref().and_then(|carrier| Some((carrier, self.attributes.get(carrier)?)));
+        let units = match told {
+            Some((attribute, value)) => parse_cost(value).ok_or_else(|| CostError {
+                rule: row.held.rule.name.clone(),
+                attribute: attribute.clone(),
+                value: value.clone(),
+            })?,
+            None => row.units,
+        };
+        Ok(units.saturating_mul(self.cost.unwrap_or(reserved)))
+    }
+}
+
+impl From<u32> for Actual {
+    fn from(cost: u32) -> Actual {
+        Actual::cost(cost)
+    }
+}
+
+/// Why a reservation was not settled. The estimate stays charged.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum SettleError {
+    /// An attribute that should carry a cost holds no number. Nothing was changed.
+    #[error(transparent)]
+    Cost(#[from] CostError),
+    /// The store could not be reached, or did not say what it has done.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+}
+
+impl Limiter {
+    /// Decides a request as [`Limiter::check`] does, taking its cost for an estimate that is corrected later. The
+    /// reservation of a denied request is empty.
+    ///
+    /// What was decided without the store, while it was away, cannot be corrected and stays.
+    pub async fn reserve(self: &Arc<Self>, request: &impl Request) -> Result<(Verdict, Reservation), CostError> {
+        let charges = self.charges(std::slice::from_ref(&AsRequest(request)))?.remove(0);
+        let carriers: Vec<Option<String>> =
+            charges.iter().map(|charge| charge.rule.cost.carrier(request).map(str::to_string)).collect();
+        let (rows, held) = self.decide_estimate(charges).await;
+        let verdict = Verdict::new(rows);
+        let cost = request.cost();
+        let held = held.into_iter().zip(carriers).zip(verdict.rows());
+        let held = held.filter_map(|((held, carrier), row)| {
+            let units = row.charge.cost.checked_div(cost).unwrap_or(0);
+            Some(HeldRow { held: held?, units, carrier, source: row.source })
+        });
+        let held = if verdict.is_allowed() { held.collect() } else { Vec::new() };
+        Ok((verdict, Reservation { limiter: self.clone(), cost, held }))
+    }
+}
+
+/// A request by reference.
+struct AsRequest<'r, R>(&'r R);
+
+impl<R: Request> Request for AsRequest<'_, R> {
+    fn attribute(&self, name: &str) -> Option<Cow<'_, str>> {
+        self.0.attribute(name)
+    }
+
+    fn cost(&self) -> u32 {
+        self.0.cost()
+    }
+}
+
+/// What a row that nobody can correct holds: its slot.
+pub(crate) fn slot_of(row: &Row) -> Option<Held> {
+    let hold = row.decision.hold?;
+    let receipt = Receipt { cost: row.charge.cost, at: hold.at, nth: hold.nth, is_lease: false, after: None };
+    Some(Held::of(&row.charge, receipt, 0))
+}
+
+impl Reservation {
+    /// Whether nothing was charged.
+    pub fn is_empty(&self) -> bool {
+        self.held.is_empty()
+    }
+
+    /// Corrects the estimate: what was not used is given back, what was used beyond it is charged, also if it does not
+    /// fit any more (the key then has to wait for it).
+    ///
+    /// Nothing is ever minted. What a bucket has refilled meanwhile is not given back a second time, so it is better to
+    /// settle soon than late.
+    pub async fn settle(mut self, actual: impl Into<Actual>) -> Result<Settlement, SettleError> {
+        let actual = actual.into();
+        let costs = self.held.iter().map(|row| actual.of(row, self.cost)).collect::<Result<Vec<_>, _>>()?;
+        let held = std::mem::take(&mut self.held);
+        let mut rows = Vec::with_capacity(held.len());
+        let (local, stored): (Vec<_>, Vec<_>) =
+            held.into_iter().zip(costs).partition(|(row, _)| row.source == Source::Local);
+        for (source, held) in [(Source::Store, stored), (Source::Local, local)] {
+            let store = self.limiter.store_of(source);
+            let held: Vec<(Held, u32)> = held.into_iter().map(|(row, cost)| (row.held, cost)).collect();
+            let refunded = store.settle(&held).await?;
+            for ((Held { rule, key, receipt, .. }, cost), refunded) in held.into_iter().zip(refunded) {
+                let decision = store.inspect(&rule, &key).await?;
+                rows.push(Settled { charge: Charge { rule, key, cost }, reserved: receipt.cost, refunded, decision });
+            }
+        }
+        Ok(Settlement { rows })
+    }
+}
+
+impl Drop for Reservation {
+    fn drop(&mut self) {
+        let slots = self.held.drain(..).filter(|row| row.held.rule.quota.algorithm() == Algorithm::Concurrency);
+        drop(Permit::of(&self.limiter, slots.map(|HeldRow { held, source, .. }| (held, source))));
+    }
+}

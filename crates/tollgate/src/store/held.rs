@@ -1,0 +1,40 @@
+//! Charges that are to be corrected.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tollgate_core::{Charge, Decision, Key, Receipt, Rule, Source};
+
+/// The longest that an estimate may wait for its correction.
+pub const MAX_HOLD: Duration = Duration::from_secs(24 * 60 * 60);
+
+/// What one rule was charged as an estimate.
+#[derive(Clone, Debug)]
+pub(crate) struct Held {
+    /// The rule that was charged, which may have left the policy since.
+    pub(crate) rule: Arc<Rule>,
+    pub(crate) key: Key,
+    pub(crate) receipt: Receipt,
+    /// What the bucket had been given back before.
+    pub(crate) refunded: u64,
+}
+
+/// What a store said to a request whose cost is an estimate.
+#[derive(Debug)]
+pub(crate) struct Reserved {
+    pub(crate) decisions: Vec<(Decision, Source)>,
+    /// One per charge, where it took something.
+    pub(crate) held: Vec<Option<Held>>,
+}
+
+impl Held {
+    pub(crate) fn of(charge: &Charge, receipt: Receipt, refunded: u64) -> Held {
+        Held { rule: charge.rule.clone(), key: charge.key.clone(), receipt, refunded }
+    }
+
+    /// The same charge at another cost.
+    #[cfg(feature = "redis")]
+    pub(crate) fn charge(&self, cost: u32) -> Charge {
+        Charge { rule: self.rule.clone(), key: self.key.clone(), cost }
+    }
+}

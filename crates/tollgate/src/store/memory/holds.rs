@@ -1,0 +1,80 @@
+//! What buckets were given back while estimates are out, and the records by which these are found.
+
+use std::collections::HashMap;
+use std::hash::Hash;
+use std::time::Duration;
+
+use tollgate_core::{Span, Timestamp};
+
+use super::identity::Id;
+use crate::store::MAX_HOLD;
+
+/// Behind one lock: settling is rare compared to deciding.
+#[derive(Debug, Default)]
+pub(super) struct Holds {
+    refunded: Lasting<Id, u64>,
+    records: Lasting<String, Vec<u8>>,
+}
+
+/// Entries that end by themselves.
+#[derive(Debug)]
+struct Lasting<K, V> {
+    entries: HashMap<K, (V, Timestamp)>,
+    /// Those that have ended are looked for when there are so many.
+    sweep_at: usize,
+}
+
+impl Holds {
+    /// The most estimates that may be out at a time: a bound on memory.
+    const MOST_RECORDS: usize = 100_000;
+
+    /// Counts from now on what a bucket is given back, and says what was counted before.
+    pub(super) fn watch(&mut self, id: Id, now: Timestamp) -> u64 {
+        self.refunded.sweep(now);
+        let (count, until) = self.refunded.entries.entry(id).or_default();
+        *until = now + Span::from(2 * MAX_HOLD);
+        *count
+    }
+
+    /// What was counted so far.
+    pub(super) fn refunded(&self, id: Id) -> u64 {
+        self.refunded.entries.get(&id).map_or(0, |(count, _)| *count)
+    }
+
+    /// A bucket that is watched was given back so much.
+    pub(super) fn count(&mut self, id: Id, back: u32) {
+        if let Some((count, _)) = self.refunded.entries.get_mut(&id) {
+            *count += u64::from(back);
+        }
+    }
+
+    /// False when there are too many.
+    pub(super) fn keep(&mut self, id: &str, record: &[u8], lifetime: Duration, now: Timestamp) -> bool {
+        self.records.sweep(now);
+        if self.records.entries.len() >= Holds::MOST_RECORDS {
+            return false;
+        }
+        self.records.entries.insert(id.to_string(), (record.to_vec(), now + Span::from(lifetime)));
+        true
+    }
+
+    pub(super) fn claim(&mut self, id: &str, now: Timestamp) -> Option<Vec<u8>> {
+        self.records.entries.remove(id).filter(|(_, until)| *until > now).map(|(record, _)| record)
+    }
+}
+
+impl<K, V> Default for Lasting<K, V> {
+    fn default() -> Self {
+        Lasting { entries: HashMap::new(), sweep_at: 1_024 }
+    }
+}
+
+impl<K: Hash + Eq, V> Lasting<K, V> {
+    /// Drops what has ended, each time that there are twice as many as the last time left.
+    fn sweep(&mut self, now: Timestamp) {
+        if self.entries.len() >= self.sweep_at {
+            self.entries.retain(|_, (_, until)| *until > now);
+            self.sweep_at = (2 * self.entries.len()).clamp(1_024, Holds::MOST_RECORDS);
+        }
+    }
+}

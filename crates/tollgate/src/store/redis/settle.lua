@@ -1,0 +1,120 @@
+-- Corrects charges to what they did cost: the twin of algorithm/settle.rs, which says what is guaranteed.
+--
+-- KEYS: for each charge the state, and the key that counts what it was given back (watch.lua).
+-- ARGV[1]: the time in microseconds, or "" for the server's.
+-- ARGV[2]: MessagePack, an array of integers: the quotas (see quotas.lua), then for each charge its quota, the receipt
+--   (cost, at, nth, and for a bucket when it was full again after the charge: whole microseconds or -1, and parts), what
+--   the counter showed before the charge, and what it did cost.
+-- Returns for each charge how much was given back.
+
+-- The difference of two debts, of which the first is not the smaller.
+local function sub(law, whole, part, less_whole, less_part)
+  if part < less_part then
+    return whole - less_whole - 1, part + law.denominator - less_part
+  end
+  return whole - less_whole, part - less_part
+end
+
+-- The bucket with what is surely left of an unused charge put back; nil when nothing is.
+local function credited(law, value, unused, full_at, part, refunded)
+  local whole, parts = law.debt(value, now)
+  if not whole or full_at < now or refunded >= law.limit then
+    return nil
+  end
+  local owed_whole, owed_part = full_at - now, part < law.denominator and part or law.denominator - 1
+  local less_whole, less_part = law.add(0, 0, refunded)
+  if owed_whole < less_whole or (owed_whole == less_whole and owed_part <= less_part) then
+    return nil
+  end
+  owed_whole, owed_part = sub(law, owed_whole, owed_part, less_whole, less_part)
+  local most_whole, most_part = law.add(0, 0, unused < law.limit and unused or law.limit)
+  if owed_whole > most_whole or (owed_whole == most_whole and owed_part > most_part) then
+    owed_whole, owed_part = most_whole, most_part
+  end
+  if whole < owed_whole or (whole == owed_whole and parts <= owed_part) then
+    return law.charge(now, 0, 0, 0)
+  end
+  return law.charge(now, 0, sub(law, whole, parts, owed_whole, owed_part))
+end
+
+-- The bucket with `cost` more, as long as less than two full ones are owed.
+local function overdrawn_bucket(law, cost, whole, part)
+  local full_whole, full_part = law.add(0, 0, law.limit)
+  local most_whole, most_part = law.add(full_whole, full_part, law.limit)
+  whole, part = law.add(whole, part, cost)
+  if whole > most_whole or (whole == most_whole and part >= most_part) then
+    whole, part = most_whole - 1, most_part
+    if whole < full_whole or (whole == full_whole and part < full_part) then
+      whole, part = full_whole, full_part
+    end
+  end
+  return law.charge(now, 0, whole, part)
+end
+
+-- The window or counter with `cost` more, as long as a window counts at most twice the limit, a counter the limit.
+local function overdrawn_window(law, cost, start, current, previous)
+  local most = law.length == 16 and law.limit or 2 * law.limit
+  most = most < 4294967295 and most or 4294967295
+  local amount = current + cost < most and cost or most - current
+  return law.charge(now, amount, start, current, previous)
+end
+
+-- Charges what was used already, whether it fits or not.
+local function overdraw(key, law, cost)
+  cost = cost < law.limit and cost or law.limit
+  if cost == 0 then
+    return
+  elseif law.is_log then
+    local state = law.open(key, now)
+    local room = 2 * law.limit - state.used
+    local amount = cost < room and cost or room
+    if amount > 0 or state.jumped then
+      law.charge(now, amount > 0 and amount or 0, state, amount)
+      law.store(state, now)
+    end
+    return
+  end
+  local value = call("MGET", key)[1]
+  local _, _, one, two, three = law.view(value, now, 1, 1)
+  put(key, (law.debt and overdrawn_bucket or overdrawn_window)(law, cost, one, two, three))
+end
+
+local function settle(key, law, charged, booked_at, nth, full_at, part, refunded, cost)
+  if law.holds then
+    return reduce(key, booked_at, nth, EXACT) and charged or 0
+  elseif cost >= charged then
+    overdraw(key, law, cost - charged)
+    return 0
+  end
+  local unused, done = charged - cost, false
+  if law.debt and full_at >= 0 then
+    local value = call("MGET", key)[1]
+    local state, ends
+    if value then
+      state, ends = credited(law, value, unused, full_at, part, refunded)
+    end
+    if state then
+      put(key, state, ends)
+      done = true
+    end
+  else
+    done = refund(key, law, unused, booked_at, nth, 0)
+  end
+  return done and unused or 0
+end
+
+local batch = cmsgpack.unpack(ARGV[2])
+local quotas, at = read_quotas(batch, 1)
+local settled = {}
+for i = at, #batch, 8 do
+  local law, key = quotas[batch[i]], 2 * #settled + 1
+  local charged, booked_at, nth, full_at, part, before, cost = unpack(batch, i + 1, i + 7)
+  local count = redis.pcall("GET", KEYS[key + 1])
+  local refunded = type(count) == "string" and count - before or 0
+  local back = settle(KEYS[key], law, charged, booked_at, nth, full_at, part, refunded > 0 and refunded or 0, cost)
+  if back > 0 and law.debt and count then
+    call("INCRBY", KEYS[key + 1], format("%d", back))
+  end
+  settled[#settled + 1] = back
+end
+return settled

@@ -1,0 +1,12 @@
+-- Counts from now on what buckets are given back: whoever has charged an estimate must know when it is settled.
+--
+-- KEYS: the counters. ARGV[1]: for how many milliseconds they are kept at least.
+-- Returns what each counts now.
+
+local counts = {}
+for i, key in ipairs(KEYS) do
+  redis.call("SET", key, "0", "NX")
+  redis.call("PEXPIRE", key, ARGV[1])
+  counts[i] = redis.call("GET", key)
+end
+return counts
