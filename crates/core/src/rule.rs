@@ -202,6 +202,11 @@ impl Rule {
         Ok(own.saturating_mul(request.cost()))
     }
 
+    /// What the rule charges for each of the request's cost; 1 where that cannot be read.
+    pub fn units_of(&self, request: &impl Request) -> u32 {
+        self.cost.of(request).unwrap_or(1)
+    }
+
     /// Things that are allowed and probably not meant.
     pub fn warnings(&self) -> Vec<RuleError> {
         let mut warnings = Vec::new();

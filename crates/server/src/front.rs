@@ -12,7 +12,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use tollgate::http::{AnswerStyle, Identity};
-use tollgate::{BreakerState, CostError, Limiter, Permit, Policy, Request, Store, Verdict};
+use tollgate::{BreakerState, CostError, Limiter, Permit, Policy, Request, Reservation, Store, Verdict};
 
 use crate::config::Config;
 use crate::metrics::Metrics;
@@ -92,6 +92,14 @@ impl Service {
         let (verdict, permit) = self.limiter.acquire(request).await?;
         self.metrics.record(&self.limiter, &verdict, started.elapsed());
         Ok((verdict, permit))
+    }
+
+    /// Decides a request whose cost is an estimate, and counts what was decided.
+    pub(crate) async fn reserve(&self, request: &impl Request) -> Result<(Verdict, Reservation), CostError> {
+        let started = Instant::now();
+        let (verdict, reservation) = self.limiter.reserve(request).await?;
+        self.metrics.record(&self.limiter, &verdict, started.elapsed());
+        Ok((verdict, reservation))
     }
 
     /// Whether the store can decide. One in this process always can.

@@ -13,7 +13,7 @@ use crate::front::http::Problem;
 use crate::front::{Admin, Service};
 use crate::wire::{
     AuthorizeAnswer, BatchAnswer, CheckAnswer, CheckBody, DenialAnswer, HealthAnswer, KeyAnswer, Release,
-    ReleaseAnswer, ResetAnswer, RulesAnswer,
+    ReleaseAnswer, Reserve, ReserveAnswer, ResetAnswer, RulesAnswer, Settle, SettleAnswer,
 };
 
 /// The description of a service.
@@ -58,6 +58,18 @@ fn paths(writer: &mut Writer, service: &Service) -> Value {
         .body(writer.schema::<Release<'_>>())
         .answer(200, "Done, or it was free already.", JSON, writer.schema::<ReleaseAnswer>())
         .fails(&[400, 404, 408, 413, 503]);
+    let reserve = Operation::new("reserve", "Charge an estimate that is corrected later")
+        .body(writer.schema::<Reserve<'_>>())
+        .answer(200, "Decided, whether allowed or not.", JSON, writer.schema::<ReserveAnswer<'_>>())
+        .fails(&[400, 408, 413, 503]);
+    let settle = Operation::new("settle", "Correct an estimate to what it did cost, once")
+        .parameters(vec![json!({
+            "name": "id", "in": "path", "required": true, "description": "What /v1/reserve answered.",
+            "schema": { "type": "string", "pattern": "^[0-9a-f]{32}$" },
+        })])
+        .body(writer.schema::<Settle<'_>>())
+        .answer(200, "Corrected.", JSON, writer.schema::<SettleAnswer<'_>>())
+        .fails(&[400, 404, 408, 413, 503]);
     let show = Operation::new("showKey", "Show a bucket without touching it")
         .parameters(bucket(service))
         .answer(200, "The bucket as it is now.", JSON, writer.schema::<KeyAnswer<'_>>())
@@ -93,6 +105,8 @@ fn paths(writer: &mut Writer, service: &Service) -> Value {
         "/v1/check": { "post": writer.open(check) },
         "/v1/keys": { "get": writer.admin(show), "delete": writer.admin(reset) },
         "/v1/release": { "post": writer.open(release) },
+        "/v1/reservations/{id}/settle": { "post": writer.open(settle) },
+        "/v1/reserve": { "post": writer.open(reserve) },
         "/v1/rules": { "get": writer.admin(rules) },
     })
 }
@@ -271,7 +285,7 @@ fn failure(status: u16) -> &'static str {
     match status {
         400 => "Something is wrong with the request; `field` names it.",
         401 => "The admin token is missing or wrong.",
-        404 => "There is no such rule.",
+        404 => "There is no such rule, or no such reservation.",
         408 => "The body took too long to arrive.",
         413 => "The body is larger than 64 KiB.",
         _ => "The store cannot answer.",

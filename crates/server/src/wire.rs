@@ -4,9 +4,13 @@
 //! `/openapi.json`.
 
 mod read;
+mod reservation;
 mod strict;
 
-pub(crate) use read::{Check, CheckBody, Release, parse_check, parse_event, parse_release};
+pub(crate) use read::{
+    Check, CheckBody, Release, Reserve, Settle, parse_check, parse_event, parse_release, parse_reserve, parse_settle,
+};
+pub(crate) use reservation::{ReservationAnswer, ReserveAnswer, SettleAnswer};
 pub(crate) use strict::{Invalid, quoted, unknown};
 
 use std::fmt;

@@ -150,8 +150,10 @@ impl Limiter {
         let cost = request.cost();
         let held = held.into_iter().zip(carriers).zip(verdict.rows());
         let held = held.filter_map(|((held, carrier), row)| {
-            let units = row.charge.cost.checked_div(cost).unwrap_or(0);
-            Some(HeldRow { held: held?, units, carrier, source: row.source })
+            // An estimate of nothing took nothing, and what is used is charged all the same.
+            let nothing = || (row.charge.cost == 0 && row.decision.is_allowed()).then(|| Held::nothing(&row.charge));
+            let units = row.charge.rule.units_of(request);
+            Some(HeldRow { held: held.or_else(nothing)?, units, carrier, source: row.source })
         });
         let held = if verdict.is_allowed() { held.collect() } else { Vec::new() };
         Ok((verdict, Reservation { limiter: self.clone(), cost, held }))

@@ -8,6 +8,7 @@ mod keys;
 mod observe;
 mod pages;
 mod problem;
+mod reserve;
 
 use super::connections::{self, Limits, Peer};
 pub(crate) use super::{Admin, Service};
@@ -22,7 +23,7 @@ use axum::routing::{any, get, post};
 use tokio::net::TcpListener;
 
 /// The names of all routes, for metrics and for suggestions.
-pub(crate) const ROUTES: [&str; 10] = [
+pub(crate) const ROUTES: [&str; 12] = [
     "/",
     "/healthz",
     "/metrics",
@@ -32,6 +33,8 @@ pub(crate) const ROUTES: [&str; 10] = [
     "/v1/check",
     "/v1/keys",
     "/v1/release",
+    "/v1/reservations/{id}/settle",
+    "/v1/reserve",
     "/v1/rules",
 ];
 
@@ -76,6 +79,8 @@ fn router(front: Arc<Front>) -> Router {
         .route("/readyz", get(pages::readyz))
         .route("/v1/check", post(check::check))
         .route("/v1/release", post(check::release))
+        .route("/v1/reserve", post(reserve::reserve))
+        .route("/v1/reservations/{id}/settle", post(reserve::settle))
         .route("/v1/authorize", any(authorize::authorize))
         .route("/v1/authorize/", any(authorize::authorize))
         .route("/v1/authorize/{*path}", any(authorize::authorize))

@@ -10,6 +10,7 @@ use std::fmt::Display;
 use schemars::JsonSchema;
 use serde::de::{self, DeserializeSeed as _, MapAccess, SeqAccess};
 use tollgate::{Descriptor, Request, Timestamp};
+use tollgate_core::parse_cost;
 
 use super::strict::{At, Invalid, Name, TWICE, Text, Want, Wanted, Whole, once, quoted, unknown};
 use super::{HoldToken, ReplayEvent};
@@ -78,10 +79,42 @@ pub(crate) struct Release<'b> {
     pub(crate) hold: HoldToken,
 }
 
+/// An estimate to reserve.
+#[derive(Clone, Debug, PartialEq, Eq, JsonSchema)]
+#[schemars(deny_unknown_fields, rename = "ReserveRequest", transform = may_be_left_out)]
+pub(crate) struct Reserve<'b> {
+    #[schemars(flatten)]
+    pub(crate) check: Check<'b>,
+    /// For how many milliseconds the reservation can be settled; after that the estimate stays charged.
+    #[schemars(range(min = 1, max = MAX_HOLD_MS), extend("default" = DEFAULT_HOLD_MS))]
+    pub(crate) hold_ms: u64,
+}
+
+/// What a reserved request did cost.
+#[derive(Clone, Debug, Default, PartialEq, Eq, JsonSchema)]
+#[schemars(deny_unknown_fields, rename = "SettleRequest", transform = may_be_left_out)]
+pub(crate) struct Settle<'b> {
+    /// What the request did cost, instead of the estimate; 0 gives all of it back.
+    #[schemars(range(max = 4_294_967_295u32))]
+    pub(crate) cost: Option<u32>,
+    /// Attributes that carry the cost of a rule, with what they turned out to be: whole numbers.
+    #[schemars(with = "BTreeMap<String, WholeNumber>")]
+    pub(crate) attributes: Vec<(Cow<'b, str>, Cow<'b, str>)>,
+}
+
+/// A number in a text.
+#[derive(JsonSchema)]
+#[allow(dead_code, reason = "only described here")]
+struct WholeNumber(#[schemars(regex(pattern = r"^ *[0-9]+ *$"))] String);
+
+const DEFAULT_HOLD_MS: u64 = 60_000;
+const MAX_HOLD_MS: u64 = tollgate::MAX_HOLD.as_millis() as u64;
+
 const CHECK_FIELDS: &[&str] = &["attributes", "cost"];
 pub(super) const BODY_FIELDS: &[&str] = &["attributes", "cost", "checks"];
 const EVENT_FIELDS: &[&str] = &["at_us", "attributes", "cost"];
 const RELEASE_FIELDS: &[&str] = &["rule", "key", "hold"];
+const RESERVE_FIELDS: &[&str] = &["attributes", "cost", "hold_ms"];
 
 /// Reads the body of a check.
 pub(crate) fn parse_check(body: &[u8]) -> Result<CheckBody<'_>, Invalid> {
@@ -110,6 +143,31 @@ pub(crate) fn parse_release(body: &[u8]) -> Result<Release<'_>, Invalid> {
             at.field("hold").invalid(problem)
         })?;
         Ok(Release { rule: rule.clone(), key: key.clone(), hold: token })
+    })
+}
+
+/// Reads the body of a reservation.
+pub(crate) fn parse_reserve(body: &[u8]) -> Result<Reserve<'_>, Invalid> {
+    let example = r#"{"attributes": {"user_id": "42"}, "cost": 4000, "hold_ms": 60000}"#;
+    parse(body, RESERVE_FIELDS, example, |at, fields| match fields.hold_ms.unwrap_or(DEFAULT_HOLD_MS) {
+        0 => Err(at.field("hold_ms").invalid("0 is over at once; say how many milliseconds, or leave it out for 60000")),
+        hold_ms => Ok(Reserve { check: fields.check(), hold_ms }),
+    })
+}
+
+/// Reads the body that settles a reservation.
+pub(crate) fn parse_settle(body: &[u8]) -> Result<Settle<'_>, Invalid> {
+    let example = r#"{"cost": 2311}"#;
+    parse(body, CHECK_FIELDS, example, |at, fields| {
+        let attributes = fields.attributes.unwrap_or_default();
+        // Before anything is settled: it can be done once only.
+        match attributes.iter().find(|(_, value)| parse_cost(value).is_none()) {
+            Some((name, value)) => {
+                let problem = format!("{} is no whole number, and tells what was used; send for example \"3\"", quoted(value));
+                Err(at.field("attributes").field(name).invalid(problem))
+            }
+            None => Ok(Settle { cost: fields.cost, attributes }),
+        }
     })
 }
 
@@ -155,6 +213,7 @@ struct Fields<'b> {
     rule: Option<Cow<'b, str>>,
     key: Option<Cow<'b, str>>,
     hold: Option<Cow<'b, str>>,
+    hold_ms: Option<u64>,
 }
 
 impl<'b> Fields<'b> {
@@ -196,6 +255,10 @@ impl<'b> Wanted<'b> for Object<'_> {
                 "at_us" => {
                     let want = Whole { at, max: Timestamp::MAX.as_micros(), what: "microseconds since the epoch" };
                     once(at, &mut fields.at_us, &mut object, want)?;
+                }
+                "hold_ms" => {
+                    let want = Whole { at, max: MAX_HOLD_MS, what: "milliseconds, a day at most" };
+                    once(at, &mut fields.hold_ms, &mut object, want)?;
                 }
                 "rule" => once(at, &mut fields.rule, &mut object, Text(at))?,
                 "key" => once(at, &mut fields.key, &mut object, Text(at))?,

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use tollgate_core::{Charge, Decision, Key, Receipt, Rule, Source};
+use tollgate_core::{Charge, Decision, Key, Receipt, Rule, Source, Timestamp};
 
 /// The longest that an estimate may wait for its correction.
 pub const MAX_HOLD: Duration = Duration::from_secs(24 * 60 * 60);
@@ -30,6 +30,11 @@ pub(crate) struct Reserved {
 impl Held {
     pub(crate) fn of(charge: &Charge, receipt: Receipt, refunded: u64) -> Held {
         Held { rule: charge.rule.clone(), key: charge.key.clone(), receipt, refunded }
+    }
+
+    /// Of a charge that took nothing.
+    pub(crate) fn nothing(charge: &Charge) -> Held {
+        Held::of(charge, Receipt { cost: 0, at: Timestamp::default(), nth: 0, is_lease: false, after: None }, 0)
     }
 
     /// The same charge at another cost.

@@ -47,7 +47,7 @@ fn validate_costs(service: &Service, checks: &[Check<'_>]) -> Result<(), Problem
     Ok(())
 }
 
-fn bad_cost(place: &str, error: &CostError) -> Problem {
+pub(super) fn bad_cost(place: &str, error: &CostError) -> Problem {
     let field = format!("{place}attributes.{}", error.attribute);
     let problem = format!(
         "{} is no whole number, and rule `{}` takes its cost from here; send for example \"3\", or leave it out for 1",

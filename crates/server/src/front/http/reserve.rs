@@ -1,0 +1,70 @@
+//! Costs that are known later: an estimate is charged, and corrected by whoever knows the reservation's name.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::extract::{Path, Request, State};
+use axum::response::Response;
+use http::StatusCode;
+use tollgate::{Actual, SettleError, Ticket};
+
+use super::check::{bad_cost, unavailable};
+use super::{Front, Problem, body, pages::json};
+use crate::wire::{self, ReservationAnswer, ReserveAnswer, SettleAnswer, quoted};
+
+/// `POST /v1/reserve`.
+pub(super) async fn reserve(State(front): State<Arc<Front>>, request: Request) -> Result<Response, Problem> {
+    let body = body::read(request, front.limits.request).await?;
+    let asked = wire::parse_reserve(&body)?;
+    let (verdict, reservation) = front.service.reserve(&asked.check).await.map_err(|error| bad_cost("", &error))?;
+    if !verdict.is_allowed() {
+        return Ok(json(&ReserveAnswer::new(&verdict, None)));
+    }
+    let ticket = reservation.into_ticket();
+    let id = new_id()?;
+    let record = serde_json::to_vec(&ticket).expect("a ticket is always JSON");
+    let limiter = &front.service.limiter;
+    if let Err(error) = limiter.keep(&id, &record, Duration::from_millis(asked.hold_ms)).await {
+        // Nobody could settle it.
+        let _ = limiter.redeem(ticket).settle(0).await;
+        return Err(unavailable(&error));
+    }
+    let reservation = ReservationAnswer { id, expires_in_ms: asked.hold_ms };
+    Ok(json(&ReserveAnswer::new(&verdict, Some(reservation))))
+}
+
+/// `POST /v1/reservations/ID/settle`.
+pub(super) async fn settle(
+    State(front): State<Arc<Front>>,
+    Path(id): Path<String>,
+    request: Request,
+) -> Result<Response, Problem> {
+    let body = body::read(request, front.limits.request).await?;
+    let told = wire::parse_settle(&body)?;
+    let mut actual = told.cost.map_or_else(Actual::default, Actual::cost);
+    for (name, value) in told.attributes {
+        actual = actual.attribute(name, value);
+    }
+    let limiter = &front.service.limiter;
+    let is_id = id.len() == 32 && id.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'));
+    let record = if is_id { limiter.claim(&id).await.map_err(|error| unavailable(&error))? } else { None };
+    let ticket: Option<Ticket> = record.and_then(|record| serde_json::from_slice(&record).ok());
+    let ticket = ticket.ok_or_else(|| {
+        let problem = format!("id: {} names no reservation; it was settled before, or its time is over", quoted(&id));
+        Problem::new(StatusCode::NOT_FOUND, problem).about("id")
+    })?;
+    match limiter.redeem(ticket).settle(actual).await {
+        Ok(settlement) => Ok(json(&SettleAnswer::from(&settlement))),
+        Err(SettleError::Cost(error)) => Err(bad_cost("", &error)),
+        Err(SettleError::Store(error)) => Err(unavailable(&error)),
+    }
+}
+
+/// A name that nobody can guess.
+fn new_id() -> Result<String, Problem> {
+    let mut bytes = [0; 16];
+    getrandom::fill(&mut bytes).map_err(|error| {
+        Problem::new(StatusCode::SERVICE_UNAVAILABLE, format!("the system gives no random numbers: {error}"))
+    })?;
+    Ok(bytes.iter().map(|byte| format!("{byte:02x}")).collect())
+}

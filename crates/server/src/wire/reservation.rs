@@ -1,0 +1,83 @@
+//! What is answered about estimates and what became of them.
+
+use schemars::JsonSchema;
+use serde::Serialize;
+use tollgate::{Settled, Settlement, Span, Verdict};
+
+use super::CheckAnswer;
+
+/// The answer for an estimate.
+#[derive(Debug, Serialize, JsonSchema)]
+#[schemars(rename = "Reserved")]
+pub(crate) struct ReserveAnswer<'v> {
+    #[serde(flatten)]
+    verdict: CheckAnswer<'v>,
+    /// Null when the request was denied: nothing was charged.
+    reservation: Option<ReservationAnswer>,
+}
+
+/// What is to be settled.
+#[derive(Debug, Serialize, JsonSchema)]
+#[schemars(rename = "Reservation")]
+pub(crate) struct ReservationAnswer {
+    /// Whoever knows it can settle, once: POST /v1/reservations/ID/settle.
+    #[schemars(regex(pattern = r"^[0-9a-f]{32}$"))]
+    pub(crate) id: String,
+    /// After so many milliseconds the estimate stays charged.
+    pub(crate) expires_in_ms: u64,
+}
+
+impl<'v> ReserveAnswer<'v> {
+    pub(crate) fn new(verdict: &'v Verdict, reservation: Option<ReservationAnswer>) -> ReserveAnswer<'v> {
+        ReserveAnswer { verdict: verdict.into(), reservation }
+    }
+}
+
+/// What became of a reservation.
+#[derive(Debug, Serialize, JsonSchema)]
+#[schemars(rename = "Settlement")]
+pub(crate) struct SettleAnswer<'s> {
+    /// One row per rule that had been charged and is still in force.
+    rules: Vec<SettledAnswer<'s>>,
+}
+
+/// What became of one rule's charge.
+#[derive(Debug, Serialize, JsonSchema)]
+#[schemars(rename = "Settled")]
+struct SettledAnswer<'s> {
+    /// The rule's name.
+    rule: &'s str,
+    /// The rule's label, if it has one.
+    scope: Option<&'s str>,
+    /// Which of the rule's buckets.
+    key: &'s str,
+    /// What had been charged as an estimate.
+    reserved: u32,
+    /// What it did cost.
+    cost: u32,
+    /// What was given back; less than the difference where time had given it back already.
+    refunded: u32,
+    /// The burst of a bucket, or N of a window.
+    limit: u32,
+    /// Whole tokens left now.
+    remaining: u32,
+    /// Milliseconds until the bucket is as if never used, rounded up.
+    reset_after_ms: u64,
+}
+
+impl<'s> From<&'s Settlement> for SettleAnswer<'s> {
+    fn from(settlement: &'s Settlement) -> Self {
+        let row = |row: &'s Settled| SettledAnswer {
+            rule: &row.charge.rule.name,
+            scope: row.charge.rule.scope.as_deref(),
+            key: &row.charge.key.value,
+            reserved: row.reserved,
+            cost: row.charge.cost,
+            refunded: row.refunded,
+            limit: row.decision.limit,
+            remaining: row.decision.remaining,
+            reset_after_ms: Span::as_millis_ceil(row.decision.reset_after),
+        };
+        SettleAnswer { rules: settlement.rows.iter().map(row).collect() }
+    }
+}
