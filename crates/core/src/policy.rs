@@ -32,6 +32,7 @@ pub struct Policy {
     /// Rules that no condition files anywhere, by position.
     always: Vec<usize>,
     requirements: Vec<Requirement>,
+    cost_attributes: BTreeSet<String>,
 }
 
 /// A rule among the others that is wrong.
@@ -158,6 +159,7 @@ impl Policy {
             }
         }
         policy.by_attribute = by_attribute.into_values().collect();
+        policy.cost_attributes = rules.iter().flat_map(|rule| rule.cost.attributes()).map(str::to_string).collect();
         policy.rules = rules;
         policy
     }
@@ -170,6 +172,11 @@ impl Policy {
     /// A rule by name.
     pub fn rule(&self, name: &str) -> Option<&Arc<Rule>> {
         self.rules.iter().find(|rule| &*rule.name == name)
+    }
+
+    /// The attributes that carry the cost of some rule.
+    pub fn cost_attributes(&self) -> &BTreeSet<String> {
+        &self.cost_attributes
     }
 
     /// What rules cannot do without.

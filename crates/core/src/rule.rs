@@ -87,10 +87,15 @@ impl Cost {
 
     /// Whether any request carries its own cost.
     pub fn is_carried(&self) -> bool {
+        !self.attributes().is_empty()
+    }
+
+    /// The attributes that may carry it.
+    pub fn attributes(&self) -> Vec<&str> {
         match self {
-            Cost::Fixed(_) => false,
-            Cost::Carried { .. } => true,
-            Cost::Cases(cases) => cases.iter().any(|(_, cost)| cost.is_carried()),
+            Cost::Fixed(_) => Vec::new(),
+            Cost::Carried { attribute, .. } => vec![attribute],
+            Cost::Cases(cases) => cases.iter().flat_map(|(_, cost)| cost.attributes()).collect(),
         }
     }
 }

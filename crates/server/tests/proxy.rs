@@ -7,6 +7,8 @@ mod world;
 
 #[path = "proxy/commands.rs"]
 mod commands;
+#[path = "proxy/costs.rs"]
+mod costs;
 #[path = "proxy/failures.rs"]
 mod failures;
 #[path = "proxy/forwarding.rs"]

@@ -73,8 +73,11 @@ fn slots(verdict: &Verdict) -> Vec<Slot> {
 impl Permit {
     /// The slots that a reservation occupied.
     pub(crate) fn of(limiter: &Arc<Limiter>, held: impl Iterator<Item = (Held, Source)>) -> Permit {
-        let slot = |(Held { rule, key, receipt, .. }, source)| {
-            Slot { rule, key, hold: Hold { at: receipt.at, nth: receipt.nth }, source }
+        let slot = |(Held { rule, key, receipt, .. }, source)| Slot {
+            rule,
+            key,
+            hold: Hold { at: receipt.at, nth: receipt.nth },
+            source,
         };
         Permit { limiter: limiter.clone(), slots: held.map(slot).collect() }
     }

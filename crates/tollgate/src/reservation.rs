@@ -186,6 +186,18 @@ impl Reservation {
         self.held.is_empty()
     }
 
+    /// The attributes that carry what rules charged, by name.
+    pub fn carriers(&self) -> impl Iterator<Item = &str> {
+        self.held.iter().filter_map(|row| row.carrier.as_deref())
+    }
+
+    /// The slots that it occupies, to be given back at another time than the rest is settled.
+    pub fn take_slots(&mut self) -> Permit {
+        let is_slot = |row: &mut HeldRow| row.held.rule.quota.algorithm() == Algorithm::Concurrency;
+        let slots = self.held.extract_if(.., is_slot).map(|HeldRow { held, source, .. }| (held, source));
+        Permit::of(&self.limiter, slots)
+    }
+
     /// Corrects the estimate: what was not used is given back, what was used beyond it is charged, also if it does not
     /// fit any more (the key then has to wait for it).
     ///
@@ -213,7 +225,6 @@ impl Reservation {
 
 impl Drop for Reservation {
     fn drop(&mut self) {
-        let slots = self.held.drain(..).filter(|row| row.held.rule.quota.algorithm() == Algorithm::Concurrency);
-        drop(Permit::of(&self.limiter, slots.map(|HeldRow { held, source, .. }| (held, source))));
+        drop(self.take_slots());
     }
 }

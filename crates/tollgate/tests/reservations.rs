@@ -146,7 +146,8 @@ fn each_rule_is_corrected_by_its_own_cost() {
             cost: CostSpec::Estimated(EstimatedCost { from: "tokens".into(), estimate: 500 }),
             ..rule("tokens", "10,000/day")
         };
-        let everybody = RuleSpec { key: "all of them".into(), cost: "tokens".into(), ..rule("everybody", "1,000,000/day") };
+        let everybody =
+            RuleSpec { key: "all of them".into(), cost: "tokens".into(), ..rule("everybody", "1,000,000/day") };
         let slots = RuleSpec { algorithm: Algorithm::Concurrency, ..rule("slots", "1") };
         let limiter = limiter(new, clock, vec![requests, tokens, everybody, slots]);
         let now = || ["requests", "tokens", "slots"].map(|rule| left(&limiter, rule, "a"));

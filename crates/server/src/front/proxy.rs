@@ -4,6 +4,7 @@
 //! takes them. Rules see a request as the upstream will, without what concerned the client's connection alone.
 
 mod bodies;
+mod estimate;
 mod framing;
 mod headers;
 mod target;
@@ -27,13 +28,14 @@ use hyper::upgrade::OnUpgrade;
 use hyper_util::rt::TokioIo;
 use tokio::net::TcpListener;
 use tollgate::http::Answer;
-use tollgate::{Permit, Verdict};
+use tollgate::{Charge, CostError, Permit, Verdict};
 use tracing::{debug, info};
 
 use super::Service;
 use super::connections::{self, Accepted, Busy, Limits, Stalling, UnderWay, protocol};
 use super::http::{Problem, discard};
 use bodies::{Download, Upload};
+use estimate::Estimate;
 use framing::Strict;
 use headers::Hop;
 use target::Target;
@@ -92,6 +94,8 @@ pub(crate) async fn run(listener: TcpListener, proxy: Arc<Proxy>, shutdown: impl
 struct Admitted {
     verdict: Verdict,
     permit: Permit,
+    /// What the response may correct.
+    estimate: Option<Estimate>,
 }
 
 impl Proxy {
@@ -107,7 +111,7 @@ impl Proxy {
         let mut hop = headers::take_hop(&mut parts.headers);
         // HTTP/2 has another way to begin one, and a body would be read as what follows.
         hop.websocket &= version == Version::HTTP_11 && body.is_end_stream();
-        let Admitted { verdict, permit } = match self.admit(&client, &parts).await {
+        let Admitted { verdict, permit, estimate } = match self.admit(&client, &parts).await {
             Ok(admitted) => admitted,
             Err(denial) => {
                 // Who waits for leave to send has sent nothing yet.
@@ -122,7 +126,10 @@ impl Proxy {
         let on_upgrade = hop.websocket.then_some(on_upgrade);
         let request = self.outgoing(parts, body, target, &client, hop);
         let mut response = match self.forward(request, hop).await {
-            Ok(response) => self.incoming(response, client, on_upgrade, permit, under_way),
+            Ok(response) => {
+                let estimate = estimate.and_then(|estimate| estimate.settle_by(response.headers()));
+                self.incoming(response, client, on_upgrade, permit, under_way, estimate)
+            }
             Err(problem) => problem.into_response(),
         };
         for (name, value) in limits {
@@ -143,22 +150,44 @@ impl Proxy {
         let described = identity.describe(&parts.method, &parts.uri, &parts.headers, Some(client.peer));
         let mut visit = self.waiting.enter();
         loop {
-            let decided = self.service.acquire(&described).await;
-            let (verdict, permit) = decided.map_err(|error| Answer::bad_cost(&error).into_response())?;
+            let decided = self.decide(&described).await;
+            let admitted = decided.map_err(|error| Answer::bad_cost(&error).into_response())?;
+            let verdict = &admitted.verdict;
             if verdict.is_allowed() {
                 let delay = verdict.delay().as_duration();
                 if !delay.is_zero() && visit.turn(delay).await.is_err() {
-                    return Err(full(answer.headers_for(&verdict, limiter.store().now()), delay));
+                    self.take_back(verdict).await;
+                    return Err(full(answer.headers_for(verdict, limiter.store().now()), delay));
                 }
-                return Ok(Admitted { verdict, permit });
+                return Ok(admitted);
             }
             let again = match verdict.retry_after() {
                 Some(wait) => visit.again(wait.as_duration()).await,
                 None => false,
             };
             if !again {
-                return Err(answer.deny(&verdict, limiter.store().now()).into_response());
+                return Err(answer.deny(verdict, limiter.store().now()).into_response());
             }
+        }
+    }
+
+    /// Charges the request, as an estimate where the response will tell what it did cost.
+    async fn decide(&self, request: &impl tollgate::Request) -> Result<Admitted, CostError> {
+        if !estimate::is_needed(self.service.limiter.policy().cost_attributes()) {
+            let (verdict, permit) = self.service.acquire(request).await?;
+            return Ok(Admitted { verdict, permit, estimate: None });
+        }
+        let (verdict, mut reservation) = self.service.reserve(request).await?;
+        let permit = reservation.take_slots();
+        Ok(Admitted { verdict, permit, estimate: Estimate::of(reservation) })
+    }
+
+    /// Gives back what a request was charged that goes no further.
+    async fn take_back(&self, verdict: &Verdict) {
+        let charged = verdict.rows().iter().filter(|row| row.decision.is_allowed() && row.decision.hold.is_none());
+        let charges: Vec<Charge> = charged.map(|row| row.charge.clone()).collect();
+        if let Err(error) = self.service.limiter.give_back(&charges).await {
+            debug!("what a request without a place to wait was charged stays: {error}");
         }
     }
 
@@ -200,6 +229,7 @@ impl Proxy {
         on_upgrade: Option<OnUpgrade>,
         permit: Permit,
         under_way: UnderWay,
+        estimate: Option<Estimate>,
     ) -> Response {
         let idle = self.upstream.timeouts.idle;
         let version = response.version();
@@ -218,7 +248,7 @@ impl Proxy {
                 client.sequel.carry(on_client, on_upstream, idle, (permit, under_way));
                 response.map(|_| Body::empty())
             }
-            _ => response.map(|body| Body::new(Download::new(body, idle, permit, under_way))),
+            _ => response.map(|body| Body::new(Download::new(body, idle, permit, under_way, estimate))),
         }
     }
 }

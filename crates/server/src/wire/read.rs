@@ -150,7 +150,9 @@ pub(crate) fn parse_release(body: &[u8]) -> Result<Release<'_>, Invalid> {
 pub(crate) fn parse_reserve(body: &[u8]) -> Result<Reserve<'_>, Invalid> {
     let example = r#"{"attributes": {"user_id": "42"}, "cost": 4000, "hold_ms": 60000}"#;
     parse(body, RESERVE_FIELDS, example, |at, fields| match fields.hold_ms.unwrap_or(DEFAULT_HOLD_MS) {
-        0 => Err(at.field("hold_ms").invalid("0 is over at once; say how many milliseconds, or leave it out for 60000")),
+        0 => {
+            Err(at.field("hold_ms").invalid("0 is over at once; say how many milliseconds, or leave it out for 60000"))
+        }
         hold_ms => Ok(Reserve { check: fields.check(), hold_ms }),
     })
 }
@@ -163,7 +165,8 @@ pub(crate) fn parse_settle(body: &[u8]) -> Result<Settle<'_>, Invalid> {
         // Before anything is settled: it can be done once only.
         match attributes.iter().find(|(_, value)| parse_cost(value).is_none()) {
             Some((name, value)) => {
-                let problem = format!("{} is no whole number, and tells what was used; send for example \"3\"", quoted(value));
+                let problem =
+                    format!("{} is no whole number, and tells what was used; send for example \"3\"", quoted(value));
                 Err(at.field("attributes").field(name).invalid(problem))
             }
             None => Ok(Settle { cost: fields.cost, attributes }),

@@ -12,6 +12,7 @@ use hyper::body::{Body, Frame, Incoming, SizeHint};
 use tokio::time::{Instant, Sleep, sleep};
 use tollgate::Permit;
 
+use super::estimate::Estimate;
 use crate::front::connections::UnderWay;
 
 type Error = Box<dyn std::error::Error + Send + Sync>;
@@ -135,11 +136,19 @@ impl Body for Upload {
 pub(super) struct Download {
     body: Paced,
     occupied: Option<(Permit, UnderWay)>,
+    /// What the response's head did not correct, and its trailers may.
+    estimate: Option<Estimate>,
 }
 
 impl Download {
-    pub(super) fn new(body: Incoming, idle: Duration, permit: Permit, under_way: UnderWay) -> Download {
-        Download { body: Paced::new(body, idle), occupied: Some((permit, under_way)) }
+    pub(super) fn new(
+        body: Incoming,
+        idle: Duration,
+        permit: Permit,
+        under_way: UnderWay,
+        estimate: Option<Estimate>,
+    ) -> Download {
+        Download { body: Paced::new(body, idle), occupied: Some((permit, under_way)), estimate }
     }
 }
 
@@ -149,6 +158,11 @@ impl Body for Download {
 
     fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Piece {
         let piece = self.body.poll_frame(cx);
+        if let Poll::Ready(Some(Ok(frame))) = &piece
+            && let Some(trailers) = frame.trailers_ref()
+        {
+            self.estimate = self.estimate.take().and_then(|estimate| estimate.settle_by(trailers));
+        }
         if let Poll::Ready(None | Some(Err(_))) = piece {
             // Over, though the server may keep the body for a while.
             self.occupied.take();

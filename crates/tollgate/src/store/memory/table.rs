@@ -7,9 +7,7 @@ use std::fmt;
 use std::hash::Hash;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 
-use tollgate_core::{
-    Bucket, Change, Charge, Decision, Hold, Key, Quota, Receipt, Span, State, Timestamp, decide_all,
-};
+use tollgate_core::{Bucket, Change, Charge, Decision, Hold, Key, Quota, Receipt, Span, State, Timestamp, decide_all};
 
 use super::identity::{Id, Secret};
 use super::lock::Lock;
@@ -284,8 +282,7 @@ impl Table {
         refunded: u64,
         clock: &Clock,
     ) -> u32 {
-        self.lock_for(id)
-            .edit(id, quota, clock.now(), |state, now| state.settle(quota, receipt, cost, refunded, now))
+        self.lock_for(id).edit(id, quota, clock.now(), |state, now| state.settle(quota, receipt, cost, refunded, now))
     }
 
     /// Drops every log that no longer counts; whether there were any.

@@ -57,7 +57,8 @@ async fn a_hold_that_is_never_settled_ends_by_itself() {
 
 #[tokio::test]
 async fn an_attribute_may_carry_the_true_cost() {
-    let by_tokens = json!({"name": "tokens", "key": "{user_id}", "limit": "1000/day", "cost": {"from": "tokens", "estimate": 300}});
+    let by_tokens =
+        json!({"name": "tokens", "key": "{user_id}", "limit": "1000/day", "cost": {"from": "tokens", "estimate": 300}});
     let requests = json!({"name": "requests", "key": "{user_id}", "limit": "10/day"});
     let gate = Plan::new([by_tokens, requests]).open().await;
     let reserved = reserve(&gate, json!({"attributes": {"user_id": "42"}})).await;
