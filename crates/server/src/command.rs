@@ -9,6 +9,7 @@ mod replay;
 mod schema;
 mod serve;
 mod signals;
+mod tls;
 mod validate;
 
 use std::io::{IsTerminal as _, Write as _};

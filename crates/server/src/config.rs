@@ -78,12 +78,30 @@ pub(crate) struct Listen {
     /// What clients of the Redis protocol have to say with `AUTH`. Without one, everybody may ask.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) resp_password: Option<String>,
+    /// TLS on every address. Without it, nothing is encrypted.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) tls: Option<ListenTls>,
 }
 
 impl Default for Listen {
     fn default() -> Self {
-        Listen { http: "127.0.0.1:8080".into(), grpc: None, resp: None, resp_password: None }
+        Listen { http: "127.0.0.1:8080".into(), grpc: None, resp: None, resp_password: None, tls: None }
     }
+}
+
+/// Files in PEM format, read when the service starts and on SIGHUP.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub(crate) struct ListenTls {
+    /// The certificate that clients see, followed by those that vouch for it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) cert: Option<PathBuf>,
+    /// Its key, not encrypted.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) key: Option<PathBuf>,
+    /// Certificates of those who vouch for clients: every client must then show a certificate of theirs.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) client_ca: Option<PathBuf>,
 }
 
 /// Where state lives.

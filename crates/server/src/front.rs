@@ -1,10 +1,13 @@
 //! Doors to the limiter. Each is a function `run(listener, service, shutdown)` over the same [`Service`].
 
+mod certified;
 pub(crate) mod connections;
 pub(crate) mod grpc;
 pub(crate) mod http;
 pub(crate) mod proxy;
 pub(crate) mod resp;
+
+pub(crate) use certified::TLS_CLIENT;
 
 use std::fmt;
 use std::net::SocketAddr;

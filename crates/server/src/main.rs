@@ -8,6 +8,7 @@ mod import;
 mod metrics;
 mod openapi;
 mod settings;
+mod tls;
 mod wire;
 
 use std::process::ExitCode;

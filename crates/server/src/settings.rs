@@ -14,7 +14,8 @@ use tollgate::{
 };
 use tollgate_core::KeyTemplate;
 
-use crate::config::{Config, StoreConfig, TlsFiles};
+use crate::config::{Config, ListenTls, StoreConfig, TlsFiles};
+use crate::front::TLS_CLIENT;
 
 /// What is wrong with the configuration beside its rules, by field.
 pub(crate) fn problems(config: &Config) -> Vec<(String, String)> {
@@ -31,6 +32,14 @@ pub(crate) fn problems(config: &Config) -> Vec<(String, String)> {
     }
     if config.listen.resp_password.as_deref() == Some("") {
         note("listen.resp_password".into(), anyhow::anyhow!("is empty; choose a long random one, or remove it"));
+    }
+    if let Some(ListenTls { cert, key, .. }) = &config.listen.tls {
+        for (file, name) in [(cert, "cert"), (key, "key")] {
+            if file.is_none() {
+                let problem = "is missing; TLS needs a certificate and its key, as files in PEM format";
+                note(format!("listen.tls.{name}"), anyhow::anyhow!(problem));
+            }
+        }
     }
     if let Err(problem) = check_store(&config.store.url) {
         note("store.url".into(), problem);
@@ -69,6 +78,10 @@ pub(crate) fn problems(config: &Config) -> Vec<(String, String)> {
         note("ipv6_prefix".into(), anyhow::anyhow!("{} is not between 1 and 128", config.ipv6_prefix));
     }
     for (attribute, source) in &config.identify {
+        if attribute == TLS_CLIENT {
+            let problem = "is what the client's certificate says and nothing else; choose another name";
+            note(format!("identify.{attribute}"), anyhow::anyhow!(problem));
+        }
         if let Err(problem) = source.parse::<AttributeSource>() {
             note(format!("identify.{attribute}"), anyhow::anyhow!("{problem}"));
         }

@@ -4,7 +4,7 @@ use std::io::{self, Write};
 
 use tollgate::{Limiter, Policy, Store};
 
-use crate::config::Config;
+use crate::config::{Config, ListenTls};
 use crate::settings;
 
 pub(super) fn store(out: &mut impl Write, config: &Config, limiter: &Limiter) -> io::Result<()> {
@@ -13,6 +13,15 @@ pub(super) fn store(out: &mut impl Write, config: &Config, limiter: &Limiter) ->
             writeln!(out, "store: {} at {}", redis.server(), settings::without_password(&config.store.url))
         }
         _ => writeln!(out, "store: memory, up to {} keys", config.store.max_keys),
+    }
+}
+
+/// What curl and redis-cli need to be told where certificates are used.
+pub(super) fn certificate_flags(config: &Config) -> &'static str {
+    match &config.listen.tls {
+        None => "",
+        Some(ListenTls { client_ca: None, .. }) => " --cacert CA.pem",
+        Some(_) => " --cacert CA.pem --cert CLIENT.pem --key CLIENT.key",
     }
 }
 

@@ -9,15 +9,17 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context as _, bail};
-use http::uri::Authority;
+use rustls::ClientConfig;
 use tollgate::{HeaderStyle, Policy, Store, parse_span};
 
+use super::tls::{TlsArgs, certificates};
 use super::{Ending, greeting, signals};
 use crate::config::{Config, Loaded};
-use crate::front::connections;
+use crate::front::connections::{self, Listener};
 use crate::front::http::{self as api, Admin, Service};
-use crate::front::proxy::{self, Proxy, Timeouts, Upstream, WaitingRoom, parse_upstream};
+use crate::front::proxy::{self, Address, Proxy, Timeouts, Upstream, WaitingRoom, parse_upstream};
 use crate::settings;
+use crate::tls::{Acceptor, Protocol, Renew, Renewable, UpstreamFiles, upstream_config};
 use limit::{LimitFlag, parse_limit};
 
 /// Run a reverse proxy that limits what passes it
@@ -27,14 +29,17 @@ use limit::{LimitFlag, parse_limit};
   tollgate proxy --upstream http://127.0.0.1:3000 --config tollgate.yaml --listen 0.0.0.0:8080
   tollgate proxy --upstream http://127.0.0.1:3000 --limit \"50/s by global algorithm leaky_bucket\"
   tollgate proxy --upstream http://127.0.0.1:3000 --limit 5/s --wait 2s
+  tollgate proxy --upstream https://app.internal --upstream-ca ca.pem --limit 100/min --tls-cert server.pem --tls-key server.key
 
 A limit is N/unit [burst B] [by KEY[|KEY...]] [algorithm NAME] [hold TIME]. KEY is ip (unless told), method, path, host, header.NAME,
-query.NAME, cookie.NAME, what the file's `identify` maps, or global. Several limits, and the rules of the file, are
-enforced together. SIGHUP reads the file anew. SIGINT and SIGTERM stop it after the requests under way.")]
+query.NAME, cookie.NAME, tls.client, what the file's `identify` maps, or global. Several limits, and the rules of the file, are
+enforced together. SIGHUP reads the file and certificates anew. SIGINT and SIGTERM stop it after the requests under way.")]
 pub(super) struct Args {
     /// The server to forward to
     #[arg(long, value_name = "URL", env = "TOLLGATE_UPSTREAM", value_parser = parse_upstream)]
-    upstream: Authority,
+    upstream: Address,
+    #[command(flatten)]
+    upstream_files: UpstreamFiles,
     /// A limit; may be given several times (separated by `;` in the environment variable)
     #[arg(long, value_name = "LIMIT", env = "TOLLGATE_LIMIT", value_delimiter = ';', value_parser = parse_limit)]
     limit: Vec<LimitFlag>,
@@ -44,6 +49,8 @@ pub(super) struct Args {
     /// The address to listen on; port 0 picks a free one
     #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:8080", env = "TOLLGATE_LISTEN")]
     listen: String,
+    #[command(flatten)]
+    tls: TlsArgs,
     /// Where to serve health, metrics and the rest of the HTTP API beside it; nowhere unless told
     #[arg(long, value_name = "ADDRESS", env = "TOLLGATE_ADMIN")]
     admin: Option<String>,
@@ -121,6 +128,7 @@ fn load(args: &Args) -> anyhow::Result<Loaded> {
     config.headers = args.headers.unwrap_or(config.headers);
     config.trusted_proxies.extend(args.trusted_proxies.iter().cloned());
     config.listen.http.clone_from(&args.listen);
+    args.tls.override_in(config);
     if args.admin_token.is_some() {
         config.admin.token.clone_from(&args.admin_token);
     }
@@ -148,24 +156,31 @@ fn load(args: &Args) -> anyhow::Result<Loaded> {
 }
 
 async fn serve(config: Config, policy: Policy, args: Args) -> anyhow::Result<()> {
-    let listen = |flag: &'static str, address: String| async move {
-        let listener = connections::listen(&address).await;
-        listener.with_context(|| format!("{flag}: cannot listen on {address}"))
+    let certificates = certificates(&config)?;
+    let upstream_certificates = upstream_certificates(&args)?;
+    let tls = certificates.clone().map(|certificates| Acceptor::new(certificates, Protocol::Http));
+    let listen = |flag: &'static str, address: String| {
+        let tls = tls.clone();
+        async move {
+            let listener = connections::listen(&address).await;
+            let tcp = listener.with_context(|| format!("{flag}: cannot listen on {address}"))?;
+            anyhow::Ok(Listener { tcp, tls })
+        }
     };
     let listener = listen("--listen", args.listen.clone()).await?;
-    let bound = listener.local_addr()?;
+    let bound = listener.tcp.local_addr()?;
     let admin = match &args.admin {
         Some(address) => Some(listen("--admin", address.clone()).await?),
         None => None,
     };
-    let admin_bound = admin.as_ref().map(|admin| admin.local_addr()).transpose()?;
+    let admin_bound = admin.as_ref().map(|admin| admin.tcp.local_addr()).transpose()?;
     let store = super::open_store(&config).await?;
     let allowed = Admin::for_address(config.admin.token.clone(), admin_bound.unwrap_or(bound));
     let service = Service::new(&config, policy, store, allowed)?;
     let timeouts = Timeouts { connect: args.connect_timeout, response: args.response_timeout, idle: args.idle_timeout };
     let proxy = Arc::new(Proxy {
         service: service.clone(),
-        upstream: Upstream::new(args.upstream.clone(), timeouts),
+        upstream: Upstream::new(args.upstream.clone(), upstream_certificates.clone(), timeouts),
         waiting: WaitingRoom::new(args.queue, args.wait),
         drain: args.drain_timeout,
     });
@@ -173,9 +188,13 @@ async fn serve(config: Config, policy: Policy, args: Args) -> anyhow::Result<()>
     let source = args.clone();
     let reloading =
         signals::reload_on_hangup(move || load(&source).map(|loaded| loaded.policy), service.limiter.clone())?;
+    let listeners = certificates.into_iter().map(|it| it as Arc<dyn Renew>);
+    let renewed = listeners.chain(upstream_certificates.into_iter().map(|it| it as Arc<dyn Renew>)).collect();
+    let renewing = signals::renew_on_hangup(renewed)?;
     let (shutdown, admin_shutdown) = (signals::shutdown()?, signals::shutdown()?);
     greet(bound, admin_bound, &config, &proxy)?;
     tokio::spawn(reloading);
+    tokio::spawn(renewing);
     if let Some(admin) = admin {
         tokio::spawn(api::run(admin, service.clone(), admin_shutdown));
     }
@@ -186,17 +205,28 @@ async fn serve(config: Config, policy: Policy, args: Args) -> anyhow::Result<()>
     Ok(())
 }
 
+/// What an upstream with TLS is believed and shown.
+fn upstream_certificates(args: &Args) -> anyhow::Result<Option<Arc<Renewable<ClientConfig>>>> {
+    let files = args.upstream_files.clone();
+    match (&args.upstream.certified, files.first_given()) {
+        (Some(_), _) => Renewable::new("the upstream's", move || upstream_config(&files)).map(Some),
+        (None, Some(flag)) => bail!("{flag}: is for an upstream with TLS; write --upstream https://..., or remove it"),
+        (None, None) => Ok(None),
+    }
+}
+
 /// The first lines: what runs, which rules, and what to try.
 fn greet(bound: SocketAddr, admin: Option<SocketAddr>, config: &Config, proxy: &Proxy) -> anyhow::Result<()> {
     let mut out = std::io::stdout().lock();
-    writeln!(out, "tollgate {} listening on http://{bound}", env!("CARGO_PKG_VERSION"))?;
-    writeln!(out, "upstream: http://{}", proxy.upstream.authority())?;
+    let (s, show) = (if config.listen.tls.is_some() { "s" } else { "" }, greeting::certificate_flags(config));
+    writeln!(out, "tollgate {} listening on http{s}://{bound}", env!("CARGO_PKG_VERSION"))?;
+    writeln!(out, "upstream: {}", proxy.upstream.address())?;
     if let Some(admin) = admin {
-        writeln!(out, "admin: http://{admin}")?;
+        writeln!(out, "admin: http{s}://{admin}")?;
     }
     greeting::store(&mut out, config, &proxy.service.limiter)?;
     greeting::rules(&mut out, &proxy.service.limiter.policy())?;
-    writeln!(out, "try:\n  curl -i http://{bound}/")?;
+    writeln!(out, "try:\n  curl{show} -i http{s}://{bound}/")?;
     out.flush()?;
     Ok(())
 }

@@ -2,18 +2,22 @@
 
 use std::io::Write as _;
 use std::net::SocketAddr;
+use std::sync::Arc;
 
 use anyhow::Context;
-use tokio::net::TcpListener;
+use rustls::ServerConfig;
 use tokio::task::JoinSet;
 use tollgate::{HeaderStyle, Policy, Store};
 
+use super::tls::{TlsArgs, certificates};
 use super::{ConfigArgs, Ending, greeting, signals};
 use crate::config::Config;
+use crate::front::connections::Listener;
 use crate::front::http::{self, Admin, Service};
 use crate::front::resp;
 use crate::front::{connections, grpc};
 use crate::settings;
+use crate::tls::{Acceptor, Protocol, Renew, Renewable};
 
 /// Run the service
 #[derive(Debug, clap::Args)]
@@ -21,8 +25,9 @@ use crate::settings;
   tollgate serve
   tollgate serve --config tollgate.yaml --http 127.0.0.1:0      a free port, printed at the start
   export TOLLGATE_ADMIN_TOKEN=$(openssl rand -hex 16); tollgate serve --http 0.0.0.0:8080
+  tollgate serve --tls-cert server.pem --tls-key server.key --tls-client-ca ca.pem
 
-Flags win over the file. SIGHUP reads the rules anew; a bad file changes nothing. SIGINT and SIGTERM stop it after the
+Flags win over the file. SIGHUP reads the rules and certificates anew; a bad file changes nothing. SIGINT and SIGTERM stop it after the
 requests under way.")]
 pub(super) struct Args {
     #[command(flatten)]
@@ -39,6 +44,8 @@ pub(super) struct Args {
     /// The address of Envoy's rate limit service (gRPC); port 0 picks a free one
     #[arg(long, value_name = "ADDRESS", env = "TOLLGATE_GRPC")]
     grpc: Option<String>,
+    #[command(flatten)]
+    tls: TlsArgs,
     /// Where state lives: `memory:`, `redis://HOST:PORT`, `redis+cluster://A,B,C` or `redis+sentinel://A,B,C/NAME`
     #[arg(long, value_name = "URL", env = "TOLLGATE_STORE")]
     store: Option<String>,
@@ -82,6 +89,7 @@ fn override_by_flags(config: &mut Config, args: &Args) {
     if args.grpc.is_some() {
         config.listen.grpc.clone_from(&args.grpc);
     }
+    args.tls.override_in(config);
     if let Some(store) = &args.store {
         config.store.url.clone_from(store);
     }
@@ -101,7 +109,7 @@ struct Doors {
 
 /// A listener and the address that it got.
 struct Door {
-    listener: TcpListener,
+    listener: Listener,
     bound: SocketAddr,
 }
 
@@ -114,6 +122,16 @@ impl Doors {
             resp: Door::open_if_wanted("listen.resp", config.listen.resp.as_deref(), asked(&args.resp)).await?,
         })
     }
+
+    /// Has TLS spoken at all of them.
+    fn encrypt(&mut self, certificates: &Arc<Renewable<ServerConfig>>) {
+        let doors = [(Some(&mut self.http), Protocol::Http), (self.grpc.as_mut(), Protocol::Grpc)];
+        for (door, protocol) in doors.into_iter().chain([(self.resp.as_mut(), Protocol::Resp)]) {
+            if let Some(door) = door {
+                door.listener.tls = Some(Acceptor::new(certificates.clone(), protocol));
+            }
+        }
+    }
 }
 
 impl Door {
@@ -121,7 +139,7 @@ impl Door {
         let listener =
             connections::listen(address).await.with_context(|| format!("{field}: cannot listen on {address}"))?;
         let bound = listener.local_addr()?;
-        Ok(Door { listener, bound })
+        Ok(Door { listener: listener.into(), bound })
     }
 
     /// An address that somebody asked for must be bound. One of the embedded default may be taken by somebody else, which
@@ -143,16 +161,22 @@ fn is_taken(error: &anyhow::Error) -> bool {
 }
 
 async fn serve(config: Config, policy: Policy, args: Args) -> anyhow::Result<()> {
-    let doors = Doors::open(&config, &args).await?;
+    let certificates = certificates(&config)?;
+    let mut doors = Doors::open(&config, &args).await?;
+    if let Some(certificates) = &certificates {
+        doors.encrypt(certificates);
+    }
     let store = super::open_store(&config).await?;
     let admin = Admin::for_address(config.admin.token.clone(), doors.http.bound);
     let service = Service::new(&config, policy, store, admin)?;
     // Before anybody is told that it runs: a signal that comes at once must find its handler.
     let load = move || args.config.load().map(|loaded| loaded.policy);
     let reloading = signals::reload_on_hangup(load, service.limiter.clone())?;
+    let renewing = signals::renew_on_hangup(certificates.into_iter().map(|it| it as Arc<dyn Renew>).collect())?;
     let asked_to_stop = signals::shutdown()?;
     greet(&doors, &config, &service)?;
     tokio::spawn(reloading);
+    tokio::spawn(renewing);
     let (stop, stopping) = tokio::sync::watch::channel(false);
     tokio::spawn(async move {
         asked_to_stop.await;
@@ -189,12 +213,15 @@ async fn serve(config: Config, policy: Policy, args: Args) -> anyhow::Result<()>
 fn greet(doors: &Doors, config: &Config, service: &Service) -> anyhow::Result<()> {
     let bound = doors.http.bound;
     let mut out = std::io::stdout().lock();
-    writeln!(out, "tollgate {} listening on http://{bound}", env!("CARGO_PKG_VERSION"))?;
+    // What is written behind the schemes and commands of those who speak TLS.
+    let (s, with_tls) = if config.listen.tls.is_some() { ("s", ", with TLS") } else { ("", "") };
+    let show = greeting::certificate_flags(config);
+    writeln!(out, "tollgate {} listening on http{s}://{bound}", env!("CARGO_PKG_VERSION"))?;
     if let Some(Door { bound, .. }) = &doors.grpc {
-        writeln!(out, "grpc: {bound}, Envoy's rate limit service")?;
+        writeln!(out, "grpc: {bound}, Envoy's rate limit service{with_tls}")?;
     }
     if let Some(Door { bound, .. }) = &doors.resp {
-        writeln!(out, "listening on redis://{bound}")?;
+        writeln!(out, "listening on redis{s}://{bound}")?;
     }
     greeting::store(&mut out, config, &service.limiter)?;
     let admin = match service.admin {
@@ -207,9 +234,11 @@ fn greet(doors: &Doors, config: &Config, service: &Service) -> anyhow::Result<()
     let try_it = r#"{"attributes": {"user_id": "42", "plan": "free"}}"#;
     writeln!(out, "try:")?;
     if let Some(Door { bound, .. }) = &doors.resp {
-        writeln!(out, "  redis-cli -h {} -p {} CL.THROTTLE user:42 15 30 60", bound.ip(), bound.port())?;
+        let tls = if show.is_empty() { String::new() } else { format!(" --tls{show}") };
+        writeln!(out, "  redis-cli -h {} -p {}{tls} CL.THROTTLE user:42 15 30 60", bound.ip(), bound.port())?;
     }
-    writeln!(out, "  curl -d '{try_it}' http://{bound}/v1/check\n  curl -i http://{bound}/v1/authorize")?;
+    writeln!(out, "  curl{show} -d '{try_it}' http{s}://{bound}/v1/check")?;
+    writeln!(out, "  curl{show} -i http{s}://{bound}/v1/authorize")?;
     out.flush()?;
     Ok(())
 }

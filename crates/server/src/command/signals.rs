@@ -7,6 +7,8 @@ use std::sync::Arc;
 
 use tollgate::{Limiter, Policy};
 
+use crate::tls::Renew;
+
 /// Resolves when the process is asked to stop.
 #[cfg(unix)]
 pub(super) fn shutdown() -> io::Result<impl Future<Output = ()>> {
@@ -60,6 +62,24 @@ pub(super) fn shutdown() -> io::Result<impl Future<Output = ()>> {
         }
         tracing::info!("stopping: finishing the requests under way");
     })
+}
+
+/// On SIGHUP certificates are read anew.
+#[cfg(unix)]
+pub(super) fn renew_on_hangup(certificates: Vec<Arc<dyn Renew>>) -> io::Result<impl Future<Output = ()>> {
+    use tokio::signal::unix::{SignalKind, signal};
+    let mut hangup = signal(SignalKind::hangup())?;
+    Ok(async move {
+        while hangup.recv().await.is_some() {
+            certificates.iter().for_each(|certificates| certificates.renew());
+        }
+    })
+}
+
+/// There is no such signal here.
+#[cfg(not(unix))]
+pub(super) fn renew_on_hangup(_: Vec<Arc<dyn Renew>>) -> io::Result<impl Future<Output = ()>> {
+    Ok(std::future::ready(()))
 }
 
 /// There is no such signal here.

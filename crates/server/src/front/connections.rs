@@ -1,7 +1,7 @@
-//! Connections, as every HTTP front takes them.
+//! Connections, as every front takes them, with TLS or without.
 //!
 //! The accept loop is our own so that limits hold before any request is read: how many connections there are, how
-//! long one may stall, how large a head may be.
+//! long one may stall or take for a handshake, how large a head may be.
 
 mod stall;
 
@@ -18,11 +18,12 @@ use hyper_util::server::conn::auto;
 use hyper_util::server::graceful::{GracefulShutdown, Watcher};
 use hyper_util::service::TowerToHyperService;
 use tokio::net::{TcpListener, TcpSocket, TcpStream};
-use tokio::sync::Semaphore;
+use tokio::sync::{Semaphore, watch};
 use tokio::task::JoinSet;
 use tower::ServiceExt as _;
 use tracing::{debug, error, info, warn};
 
+use crate::tls::{self, Acceptor};
 pub(crate) use stall::{Busy, Stalling, UnderWay};
 
 /// What a client may take of us.
@@ -32,6 +33,8 @@ pub(crate) struct Limits {
     pub(crate) connections: usize,
     /// How long a connection may be idle, stall, or take for the head of a request.
     pub(crate) idle: Duration,
+    /// How long a TLS handshake may take.
+    pub(crate) handshake: Duration,
     /// How long a request may take to arrive.
     pub(crate) request: Duration,
     /// The head of a request in bytes.
@@ -47,6 +50,7 @@ impl Default for Limits {
         Limits {
             connections: 10_000,
             idle: Duration::from_secs(30),
+            handshake: Duration::from_secs(10),
             request: Duration::from_secs(10),
             head: 64 * 1024,
             streams: 256,
@@ -72,17 +76,42 @@ pub(crate) async fn listen(address: &str) -> std::io::Result<TcpListener> {
     Err(refused)
 }
 
+/// Where connections come from, and how they begin.
+#[derive(Debug)]
+pub(crate) struct Listener {
+    pub(crate) tcp: TcpListener,
+    /// Without it, what is spoken is not encrypted.
+    pub(crate) tls: Option<Acceptor>,
+}
+
+impl From<TcpListener> for Listener {
+    fn from(tcp: TcpListener) -> Listener {
+        Listener { tcp, tls: None }
+    }
+}
+
+/// What is read is decrypted; stalling is measured below that, where bytes move.
+pub(crate) type Stream = tls::Stream<Stalling<TcpStream>>;
+
 /// A connection that has its place among those allowed.
 pub(crate) struct Accepted {
-    pub(crate) stream: TcpStream,
+    pub(crate) stream: Stream,
     pub(crate) peer: SocketAddr,
+    /// What the client's certificate calls it, where it had to show one.
+    pub(crate) certified: Option<Arc<str>>,
+    /// Lets the client be silent while requests are under way.
+    pub(crate) busy: Busy,
     /// Tells the connection when to end after the requests under way.
     pub(crate) watcher: Watcher,
 }
 
 /// The other end of the connection that a request came on.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Peer(pub(super) IpAddr);
+#[derive(Clone, Debug)]
+pub(super) struct Peer {
+    pub(super) ip: IpAddr,
+    /// What its certificate calls it.
+    pub(super) certified: Option<Arc<str>>,
+}
 
 /// Serves a router until `shutdown`, then finishes what is under way. `front` is its name in the log.
 pub(super) async fn serve_router(
@@ -90,18 +119,18 @@ pub(super) async fn serve_router(
     limits: Limits,
     protocol: auto::Builder<TokioExecutor>,
     router: Router,
-    listener: TcpListener,
+    listener: Listener,
     shutdown: impl Future<Output = ()>,
 ) {
     let builder = Arc::new(protocol);
-    let serve_one = |Accepted { stream, peer, watcher }| {
+    let serve_one = move |Accepted { stream, peer, certified, watcher, .. }| {
         let (builder, router) = (builder.clone(), router.clone());
         async move {
             let requests = router.map_request(move |mut request: http::Request<Incoming>| {
-                request.extensions_mut().insert(Peer(peer.ip()));
+                request.extensions_mut().insert(Peer { ip: peer.ip(), certified: certified.clone() });
                 request.map(Body::new)
             });
-            let io = TokioIo::new(Stalling::new(stream, limits.idle));
+            let io = TokioIo::new(stream);
             let connection = builder.serve_connection(io, TowerToHyperService::new(requests)).into_owned();
             if let Err(error) = watcher.watch(connection).await {
                 debug!(%peer, "connection closed: {error}");
@@ -115,13 +144,16 @@ pub(super) async fn serve_router(
 /// Serves connections until `shutdown`, then finishes what is under way.
 pub(crate) async fn serve<F>(
     limits: Limits,
-    listener: TcpListener,
+    listener: Listener,
     shutdown: impl Future<Output = ()>,
-    serve_one: impl Fn(Accepted) -> F,
+    serve_one: impl Fn(Accepted) -> F + Send + Sync + 'static,
 ) where
     F: Future<Output = ()> + Send + 'static,
 {
+    let Listener { tcp: listener, tls } = listener;
+    let (serve_one, tls) = (Arc::new(serve_one), Arc::new(tls));
     let slots = Arc::new(Semaphore::new(limits.connections));
+    let (stop, stopping) = watch::channel(());
     let graceful = GracefulShutdown::new();
     let mut connections = JoinSet::new();
     let mut shutdown = pin!(shutdown);
@@ -136,17 +168,46 @@ pub(crate) async fn serve<F>(
             }
             accepted = accept(&listener, &slots) => accepted,
         };
-        let served = serve_one(Accepted { stream, peer, watcher: graceful.watcher() });
+        let (serve_one, tls, mut stopping, watcher) =
+            (serve_one.clone(), tls.clone(), stopping.clone(), graceful.watcher());
         connections.spawn(async move {
-            served.await;
+            let busy = Busy::default();
+            let begun = tokio::select! {
+                biased;
+                begun = begin(stream, &busy, (*tls).as_ref(), limits) => begun,
+                // Whoever has not begun has nothing under way.
+                _ = stopping.changed() => Err(std::io::ErrorKind::ConnectionAborted.into()),
+            };
+            match begun {
+                Ok((stream, certified)) => serve_one(Accepted { stream, peer, certified, busy, watcher }).await,
+                Err(error) => debug!(%peer, "connection closed before it began: {error}"),
+            }
             drop(slot);
         });
     }
-    drop(listener);
+    drop((listener, stop));
     if tokio::time::timeout(limits.drain, graceful.shutdown()).await.is_err() {
         warn!("requests were still under way after {:?} and are cut off", limits.drain);
     }
     connections.shutdown().await;
+}
+
+/// What is spoken on, after the handshake if there is to be one, and what the client's certificate calls it.
+async fn begin(
+    mut stream: TcpStream,
+    busy: &Busy,
+    tls: Option<&Acceptor>,
+    limits: Limits,
+) -> std::io::Result<(Stream, Option<Arc<str>>)> {
+    let stalling = |stream| Stalling::new(stream, limits.idle).unless(busy.clone());
+    let Some(tls) = tls else { return Ok((Stream::Plain(stalling(stream)), None)) };
+    let handshake = async {
+        tls.refuse_plain_text(&mut stream).await?;
+        tls.accept(stalling(stream)).await
+    };
+    let stream = tokio::time::timeout(limits.handshake, handshake).await??;
+    let certified = tls::client_name(&stream);
+    Ok((Stream::Tls(Box::new(stream)), certified))
 }
 
 /// The next connection, once there is room for it. Trouble to accept passes: a process out of file descriptors has

@@ -20,14 +20,13 @@ use envoy_types::pb::envoy::service::ratelimit::v3::rate_limit_service_server::{
 use envoy_types::pb::envoy::service::ratelimit::v3::{RateLimitRequest, RateLimitResponse};
 use hyper_util::rt::{TokioExecutor, TokioTimer};
 use hyper_util::server::conn::auto;
-use tokio::net::TcpListener;
 use tollgate::{Charge, Outcome, Row, Together, Verdict};
 use tonic::service::Routes;
 use tonic::{Request, Response, Status};
 use tonic_health::ServingStatus;
 use tonic_health::server::HealthReporter;
 
-use super::connections::{self, Limits};
+use super::connections::{self, Limits, Listener};
 use request::{Asked, Hits};
 
 /// The service's name, in health checks.
@@ -41,7 +40,7 @@ const HEARTBEAT: Duration = Duration::from_millis(200);
 
 /// Serves until `shutdown`, then finishes what is under way.
 pub(crate) async fn run(
-    listener: TcpListener,
+    listener: Listener,
     service: Arc<Service>,
     shutdown: impl Future<Output = ()>,
 ) -> anyhow::Result<()> {
@@ -50,7 +49,7 @@ pub(crate) async fn run(
 
 async fn run_within(
     limits: Limits,
-    listener: TcpListener,
+    listener: impl Into<Listener>,
     service: Arc<Service>,
     shutdown: impl Future<Output = ()>,
 ) -> anyhow::Result<()> {
@@ -79,7 +78,7 @@ async fn run_within(
             health.clear_service_status(name).await;
         }
     };
-    connections::serve_router("gRPC", limits, protocol(limits), router, listener, shutdown).await;
+    connections::serve_router("gRPC", limits, protocol(limits), router, listener.into(), shutdown).await;
     Ok(())
 }
 

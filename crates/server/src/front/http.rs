@@ -10,7 +10,8 @@ mod pages;
 mod problem;
 mod reserve;
 
-use super::connections::{self, Limits, Peer};
+use super::certified::Certified;
+use super::connections::{self, Limits, Listener, Peer};
 pub(crate) use super::{Admin, Service};
 pub(crate) use body::discard;
 pub(crate) use problem::Problem;
@@ -20,7 +21,6 @@ use std::sync::Arc;
 use axum::Router;
 use axum::middleware::{from_fn, from_fn_with_state};
 use axum::routing::{any, get, post};
-use tokio::net::TcpListener;
 
 /// The names of all routes, for metrics and for suggestions.
 pub(crate) const ROUTES: [&str; 12] = [
@@ -47,7 +47,7 @@ struct Front {
 
 /// Serves until `shutdown`, then finishes what is under way.
 pub(crate) async fn run(
-    listener: TcpListener,
+    listener: Listener,
     service: Arc<Service>,
     shutdown: impl Future<Output = ()>,
 ) -> anyhow::Result<()> {
@@ -56,12 +56,12 @@ pub(crate) async fn run(
 
 async fn run_within(
     limits: Limits,
-    listener: TcpListener,
+    listener: impl Into<Listener>,
     service: Arc<Service>,
     shutdown: impl Future<Output = ()>,
 ) -> anyhow::Result<()> {
     let router = router(Arc::new(Front { service, limits }));
-    connections::serve_router("HTTP", limits, connections::protocol(limits), router, listener, shutdown).await;
+    connections::serve_router("HTTP", limits, connections::protocol(limits), router, listener.into(), shutdown).await;
     Ok(())
 }
 

@@ -21,25 +21,26 @@ use axum::body::Body;
 use axum::response::{IntoResponse as _, Response};
 use http::header::{CONTENT_LENGTH, EXPECT, HOST, RETRY_AFTER, TRANSFER_ENCODING};
 use http::request::Parts;
+use http::uri::Scheme;
 use http::{HeaderMap, HeaderValue, Request, StatusCode, Version};
 use hyper::body::{Body as _, Incoming};
 use hyper::service::service_fn;
 use hyper::upgrade::OnUpgrade;
 use hyper_util::rt::TokioIo;
-use tokio::net::TcpListener;
 use tollgate::http::Answer;
 use tollgate::{Charge, CostError, Permit, Verdict};
 use tracing::{debug, info};
 
 use super::Service;
-use super::connections::{self, Accepted, Busy, Limits, Stalling, UnderWay, protocol};
+use super::certified::Certified;
+use super::connections::{self, Accepted, Busy, Limits, Listener, UnderWay, protocol};
 use super::http::{Problem, discard};
 use bodies::{Download, Upload};
 use estimate::Estimate;
 use framing::Strict;
 use headers::Hop;
 use target::Target;
-pub(crate) use upstream::{Timeouts, Upstream, parse_upstream};
+pub(crate) use upstream::{Address, Timeouts, Upstream, parse_upstream};
 pub(crate) use waiting::WaitingRoom;
 use websocket::Sequel;
 
@@ -57,22 +58,26 @@ pub(crate) struct Proxy {
 #[derive(Clone)]
 struct Client {
     peer: IpAddr,
+    /// How it reached the proxy.
+    scheme: Scheme,
+    /// What its certificate calls it.
+    certified: Option<Arc<str>>,
     busy: Busy,
     sequel: Sequel,
 }
 
 /// Serves until `shutdown`, then finishes what is under way.
-pub(crate) async fn run(listener: TcpListener, proxy: Arc<Proxy>, shutdown: impl Future<Output = ()>) {
+pub(crate) async fn run(listener: Listener, proxy: Arc<Proxy>, shutdown: impl Future<Output = ()>) {
     let limits = Limits { drain: proxy.drain, ..Limits::default() };
     let mut builder = protocol(limits);
     // A client that closes its half has gone: else those who gave up would keep their places and the upstream busy.
     builder.http1().half_close(false);
     let builder = Arc::new(builder);
-    let serve = |Accepted { stream, peer, watcher }| {
-        let (builder, proxy) = (builder.clone(), proxy.clone());
+    let scheme = if listener.tls.is_some() { Scheme::HTTPS } else { Scheme::HTTP };
+    let serve = move |Accepted { stream, peer, certified, busy, watcher }| {
+        let (builder, proxy, scheme) = (builder.clone(), proxy.clone(), scheme.clone());
         async move {
-            let client = Client { peer: peer.ip(), busy: Busy::default(), sequel: Sequel::default() };
-            let stream = Stalling::new(stream, limits.idle).unless(client.busy.clone());
+            let client = Client { peer: peer.ip(), scheme, certified, busy, sequel: Sequel::default() };
             let io = TokioIo::new(Strict::new(stream, client.sequel.clone()));
             let sequel = client.sequel.clone();
             let requests = service_fn(move |request| {
@@ -148,6 +153,7 @@ impl Proxy {
     async fn admit(&self, client: &Client, parts: &Parts) -> Result<Admitted, Response> {
         let Service { identity, answer, limiter, .. } = &*self.service;
         let described = identity.describe(&parts.method, &parts.uri, &parts.headers, Some(client.peer));
+        let described = Certified { request: described, client: client.certified.clone() };
         let mut visit = self.waiting.enter();
         loop {
             let decided = self.decide(&described).await;
@@ -194,9 +200,9 @@ impl Proxy {
     /// The request as the upstream gets it.
     fn outgoing(&self, parts: Parts, body: Incoming, target: Target, client: &Client, hop: Hop) -> Request<Upload> {
         let Parts { method, version, mut headers, .. } = parts;
-        let authority = self.upstream.authority().as_str();
+        let authority = self.upstream.address().authority.as_str();
         let host = target.host.unwrap_or_else(|| HeaderValue::from_str(authority).expect("an authority is plain text"));
-        headers::add_forwarded(&mut headers, &self.service.identity, client.peer, &host);
+        headers::add_forwarded(&mut headers, &self.service.identity, client.peer, &client.scheme, &host);
         headers::add_via(&mut headers, version);
         headers::put_hop(&mut headers, hop);
         headers.insert(HOST, host);

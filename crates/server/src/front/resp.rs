@@ -22,12 +22,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
-use tokio::net::TcpListener;
 use tokio::sync::watch;
 use tracing::{debug, info};
 
 use super::Service;
-use super::connections::{self, Accepted};
+use super::connections::{self, Accepted, Listener};
 use connection::Connection;
 use throttle::Rules;
 
@@ -73,7 +72,7 @@ struct Front {
 
 /// Serves until `shutdown`, then answers what is under way.
 pub(crate) async fn run(
-    listener: TcpListener,
+    listener: Listener,
     service: Arc<Service>,
     password: Option<Password>,
     shutdown: impl Future<Output = ()>,
@@ -83,7 +82,7 @@ pub(crate) async fn run(
 
 async fn run_within(
     limits: Limits,
-    listener: TcpListener,
+    listener: impl Into<Listener>,
     service: Arc<Service>,
     password: Option<Password>,
     shutdown: impl Future<Output = ()>,
@@ -95,7 +94,7 @@ async fn run_within(
         shutdown.await;
         let _ = stop.send(true);
     };
-    let serve_one = |Accepted { stream, peer, watcher }| {
+    let serve_one = move |Accepted { stream, peer, watcher, .. }| {
         let number = front.connections.fetch_add(1, Relaxed) + 1;
         let connection = Connection::new(front.clone(), stream, number, stopping.clone());
         async move {
@@ -106,8 +105,14 @@ async fn run_within(
             drop(watcher);
         }
     };
-    let accepting = connections::Limits { connections: limits.connections, drain: limits.drain, ..Default::default() };
-    connections::serve(accepting, listener, shutdown, serve_one).await;
+    let accepting = connections::Limits {
+        connections: limits.connections,
+        idle: limits.idle,
+        handshake: limits.stall,
+        drain: limits.drain,
+        ..Default::default()
+    };
+    connections::serve(accepting, listener.into(), shutdown, serve_one).await;
     info!("the RESP front has stopped");
     Ok(())
 }

@@ -7,6 +7,7 @@ use tollgate::{Algorithm, RuleSpec};
 use tollgate_core::Scalar;
 
 use crate::explain::suggestion;
+use crate::front::TLS_CLIENT;
 
 /// A limit as it was written, understood as far as it can be without knowing what `identify` maps.
 #[derive(Clone, Debug, PartialEq)]
@@ -72,7 +73,8 @@ impl LimitFlag {
     /// The rule that it means, under this name. `identified` are the attributes that the configuration maps.
     pub(super) fn rule(&self, name: String, identified: &BTreeMap<String, String>) -> Result<RuleSpec, String> {
         for key in &self.by {
-            if !identified.contains_key(key)
+            if key != TLS_CLIENT
+                && !identified.contains_key(key)
                 && let Err(problem) = key.parse::<AttributeSource>()
             {
                 return Err(format!("by: {problem}, global for one bucket in all, or what `identify` maps"));

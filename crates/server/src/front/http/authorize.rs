@@ -15,7 +15,7 @@ use http::{HeaderMap, HeaderValue, Method, Request, Uri};
 use tollgate::http::Answer;
 use tracing::warn;
 
-use super::{Front, Peer, Problem, Service, pages::json};
+use super::{Certified, Front, Peer, Problem, Service, pages::json};
 use crate::wire::{AuthorizeAnswer, quoted};
 
 const PREFIX: &str = "/v1/authorize";
@@ -32,11 +32,12 @@ pub(super) async fn authorize(
     let service = &front.service;
     let (parts, _) = request.into_parts();
     let original = Original::of(parts)?;
-    let peer = peer.map(|Extension(Peer(address))| address);
-    if let Some(peer) = peer {
-        warn_of_a_stranger(service, &original.headers, peer);
+    let (ip, certified) = peer.map(|Extension(Peer { ip, certified })| (ip, certified)).unzip();
+    if let Some(ip) = ip {
+        warn_of_a_stranger(service, &original.headers, ip);
     }
-    let described = service.identity.describe(&original.method, &original.uri, &original.headers, peer);
+    let described = service.identity.describe(&original.method, &original.uri, &original.headers, ip);
+    let described = Certified { request: described, client: certified.flatten() };
     let verdict = match service.check(&described).await {
         Ok(verdict) => verdict,
         Err(error) => return Ok(Answer::bad_cost(&error).into_response()),

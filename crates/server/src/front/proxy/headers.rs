@@ -6,6 +6,7 @@ use http::header::{
     CONNECTION, CONTENT_LENGTH, Entry, FORWARDED, HOST, PROXY_AUTHENTICATE, PROXY_AUTHORIZATION, TE, TRANSFER_ENCODING,
     UPGRADE, VIA,
 };
+use http::uri::Scheme;
 use http::{HeaderMap, HeaderName, HeaderValue, Version};
 use tollgate::http::Identity;
 
@@ -90,7 +91,13 @@ pub(super) fn add_via(headers: &mut HeaderMap, received: Version) {
 }
 
 /// Says for whom a request is forwarded: added to what trusted proxies said, instead of what anybody else did.
-pub(super) fn add_forwarded(headers: &mut HeaderMap, identity: &Identity, peer: IpAddr, host: &HeaderValue) {
+pub(super) fn add_forwarded(
+    headers: &mut HeaderMap,
+    identity: &Identity,
+    peer: IpAddr,
+    scheme: &Scheme,
+    host: &HeaderValue,
+) {
     let peer = peer.to_canonical();
     if !identity.trusts(peer) {
         let claims: Vec<HeaderName> = headers.keys().filter(|name| is_claim(name)).cloned().collect();
@@ -108,7 +115,7 @@ pub(super) fn add_forwarded(headers: &mut HeaderMap, identity: &Identity, peer: 
         let node = if peer.is_ipv6() { format!("for=\"[{peer}]\"") } else { format!("for={peer}") };
         append_hop(headers, FORWARDED, node);
     }
-    headers.entry(X_FORWARDED_PROTO).or_insert(HeaderValue::from_static("http"));
+    headers.entry(X_FORWARDED_PROTO).or_insert_with(|| value(scheme.to_string()));
     headers.entry(X_FORWARDED_HOST).or_insert_with(|| host.clone());
 }
 
@@ -136,8 +143,8 @@ fn append_hop(headers: &mut HeaderMap, name: HeaderName, hop: String) {
     }
 }
 
-fn value(address: String) -> HeaderValue {
-    HeaderValue::try_from(address).expect("addresses are plain text")
+fn value(text: String) -> HeaderValue {
+    HeaderValue::try_from(text).expect("addresses and schemes are plain text")
 }
 
 #[cfg(test)]

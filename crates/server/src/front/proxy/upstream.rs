@@ -1,26 +1,32 @@
 //! The server behind the proxy: its address, connections that are used again, and what its failures are called.
 
+mod address;
+mod connector;
+
 use std::io;
 use std::pin::pin;
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use http::uri::{Authority, PathAndQuery, Scheme};
+use http::uri::PathAndQuery;
 use http::{Method, Request, Response, StatusCode, Uri};
 use hyper::body::{Body as _, Incoming};
-use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::client::legacy::{Client, Error};
 use hyper_util::rt::{TokioExecutor, TokioTimer};
+use rustls::ClientConfig;
 use tokio::time::{Instant, timeout_at};
 use tracing::warn;
 
 use super::bodies::{Upload, UploadFailure};
 use crate::front::http::Problem;
+use crate::tls::Renewable;
+pub(crate) use address::{Address, parse_upstream};
+use connector::Connector;
 
 /// How long the upstream may take.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Timeouts {
-    /// To accept a connection.
+    /// To accept a connection, and again for a TLS handshake.
     pub(crate) connect: Duration,
     /// From the last piece of the request that it took to the head of its response.
     pub(crate) response: Duration,
@@ -31,63 +37,37 @@ pub(crate) struct Timeouts {
 /// The server behind the proxy.
 #[derive(Debug)]
 pub(crate) struct Upstream {
-    authority: Authority,
-    client: Client<HttpConnector, Upload>,
+    address: Address,
+    client: Client<Connector, Upload>,
     pub(crate) timeouts: Timeouts,
     /// When a failure was last logged. Clients decide how many there are, so the log takes one a second.
     logged: Mutex<Option<Instant>>,
 }
 
-/// Reads `http://HOST:PORT`.
-pub(crate) fn parse_upstream(text: &str) -> Result<Authority, String> {
-    let example = "write for example http://127.0.0.1:3000";
-    let uri: Uri = text.parse().map_err(|error| format!("{text:?} is no URL ({error}); {example}"))?;
-    let parts = uri.into_parts();
-    match parts.scheme.as_ref().map(Scheme::as_str) {
-        Some("http") => {}
-        Some("https") => {
-            return Err("this version speaks plain HTTP with the upstream; put what ends TLS there, or use its \
-                        http:// address"
-                .into());
-        }
-        Some(scheme) => return Err(format!("{scheme}:// is not spoken here; {example}")),
-        None => return Err(format!("{text:?} has no scheme; {example}")),
-    }
-    let authority = parts.authority.ok_or_else(|| format!("{text:?} names no host; {example}"))?;
-    if authority.as_str().contains('@') {
-        return Err("a user and a password are not sent to an upstream; remove what is before the @".into());
-    }
-    match parts.path_and_query.as_ref().map_or("/", PathAndQuery::as_str) {
-        "/" => Ok(authority),
-        path => Err(format!("requests keep their own paths, so nothing is put before them; remove {path}")),
-    }
-}
-
 impl Upstream {
-    pub(crate) fn new(authority: Authority, timeouts: Timeouts) -> Upstream {
+    /// `tls` is for an address that is to show a certificate.
+    pub(crate) fn new(address: Address, tls: Option<Arc<Renewable<ClientConfig>>>, timeouts: Timeouts) -> Upstream {
         /// Shorter than most servers keep an idle connection: one that is just being closed loses a request.
         const KEEP_IDLE: Duration = Duration::from_secs(4);
-        let mut connector = HttpConnector::new();
-        connector.set_nodelay(true);
-        connector.set_connect_timeout(Some(timeouts.connect));
+        let connector = Connector::new(tls.zip(address.certified.clone()), timeouts.connect);
         let client = Client::builder(TokioExecutor::new())
             .timer(TokioTimer::new())
             .pool_timer(TokioTimer::new())
             .pool_idle_timeout(KEEP_IDLE)
             .set_host(false)
             .build(connector);
-        Upstream { authority, client, timeouts, logged: Mutex::new(None) }
+        Upstream { address, client, timeouts, logged: Mutex::new(None) }
     }
 
-    pub(crate) fn authority(&self) -> &Authority {
-        &self.authority
+    pub(crate) fn address(&self) -> &Address {
+        &self.address
     }
 
     /// The same path here.
     pub(super) fn uri(&self, path: PathAndQuery) -> Uri {
         let mut parts = http::uri::Parts::default();
-        parts.scheme = Some(Scheme::HTTP);
-        parts.authority = Some(self.authority.clone());
+        parts.scheme = Some(self.address.scheme());
+        parts.authority = Some(self.address.authority.clone());
         parts.path_and_query = Some(path);
         Uri::from_parts(parts).expect("all three parts are there")
     }
@@ -137,6 +117,9 @@ impl Upstream {
             Failure::Upstream(error) => {
                 let cause = root(&error);
                 self.log(&format!("{error}: {cause}"));
+                if let Some(detail) = tls_detail(cause) {
+                    return Problem::new(StatusCode::BAD_GATEWAY, detail);
+                }
                 let timed_out = io_kind(cause) == Some(io::ErrorKind::TimedOut);
                 match (error.is_connect(), timed_out) {
                     (true, true) => {
@@ -155,7 +138,7 @@ impl Upstream {
         let mut logged = self.logged.lock().unwrap_or_else(PoisonError::into_inner);
         if logged.is_none_or(|last| last.elapsed() >= PAUSE) {
             *logged = Some(Instant::now());
-            warn!("upstream {}: {failure}", self.authority);
+            warn!("upstream {}: {failure}", self.address.authority);
         }
     }
 }
@@ -201,6 +184,16 @@ fn root(error: &Error) -> &(dyn std::error::Error + 'static) {
         cause = deeper;
     }
     cause
+}
+
+/// What a client is told of trouble with TLS, if that is what it was. The names in certificates are in the log.
+fn tls_detail(cause: &(dyn std::error::Error + 'static)) -> Option<&'static str> {
+    let error: &rustls::Error = cause.downcast_ref::<io::Error>()?.get_ref()?.downcast_ref()?;
+    Some(match error {
+        rustls::Error::InvalidCertificate(_) => "the upstream's certificate was refused; the proxy's log says why",
+        rustls::Error::AlertReceived(_) => "the upstream refused a TLS connection; the proxy's log says why",
+        _ => "no TLS connection to the upstream could be made; the proxy's log says why",
+    })
 }
 
 fn io_kind(error: &(dyn std::error::Error + 'static)) -> Option<io::ErrorKind> {

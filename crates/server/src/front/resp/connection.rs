@@ -6,7 +6,6 @@ use std::time::Duration;
 
 use futures_util::future::join_all;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
-use tokio::net::TcpStream;
 use tokio::sync::watch;
 use tokio::time::{Instant, timeout, timeout_at};
 
@@ -15,11 +14,12 @@ use super::reply::{Protocol, Reply};
 use super::request::{MAX_COMMAND, Parsed, parse};
 use super::session::Session;
 use super::{Front, check, throttle};
+use crate::front::connections::Stream;
 use crate::metrics::CommandOutcome;
 
 pub(super) struct Connection {
     front: Arc<Front>,
-    stream: TcpStream,
+    stream: Stream,
     session: Session,
     stopping: watch::Receiver<bool>,
     /// What has arrived and is not understood yet: less than a command, once its commands were answered.
@@ -37,12 +37,7 @@ impl Connection {
     /// How long a client that is cut off gets to read why.
     const FAREWELL: Duration = Duration::from_millis(200);
 
-    pub(super) fn new(
-        front: Arc<Front>,
-        stream: TcpStream,
-        number: u64,
-        stopping: watch::Receiver<bool>,
-    ) -> Connection {
+    pub(super) fn new(front: Arc<Front>, stream: Stream, number: u64, stopping: watch::Receiver<bool>) -> Connection {
         let session = Session::new(number, front.password.clone());
         let (input, output) = (Vec::new(), Vec::new());
         Connection { front, stream, session, stopping, input, output, waiting_since: None }
@@ -138,7 +133,12 @@ impl Connection {
         if self.output.is_empty() {
             return Ok(());
         }
-        timeout(self.front.limits.stall, self.stream.write_all(&self.output)).await??;
+        let sending = async {
+            self.stream.write_all(&self.output).await?;
+            // With TLS, what is written may not have gone out yet.
+            self.stream.flush().await
+        };
+        timeout(self.front.limits.stall, sending).await??;
         self.output.clear();
         self.output.shrink_to(Self::KEPT);
         Ok(())

@@ -7,7 +7,13 @@ fn headers(lines: &[(&'static str, &'static str)]) -> HeaderMap {
 fn forwarded(lines: &[(&'static str, &'static str)], peer: &str) -> HeaderMap {
     let identity = Identity::new().trust(["10.0.0.0/8".parse().expect("a network")]);
     let mut headers = headers(lines);
-    add_forwarded(&mut headers, &identity, peer.parse().expect("an address"), &HeaderValue::from_static("a.test"));
+    add_forwarded(
+        &mut headers,
+        &identity,
+        peer.parse().expect("an address"),
+        &Scheme::HTTP,
+        &HeaderValue::from_static("a.test"),
+    );
     headers
 }
 

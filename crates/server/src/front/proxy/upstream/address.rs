@@ -1,0 +1,57 @@
+//! Where the upstream is, as people write it.
+
+use std::fmt;
+
+use http::Uri;
+use http::uri::{Authority, PathAndQuery, Scheme};
+use rustls::pki_types::ServerName;
+
+/// Where the upstream is, and whether TLS is spoken with it.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Address {
+    pub(crate) authority: Authority,
+    /// Whom its certificate must be for, where it has to show one.
+    pub(crate) certified: Option<ServerName<'static>>,
+}
+
+impl Address {
+    pub(super) fn scheme(&self) -> Scheme {
+        if self.certified.is_some() { Scheme::HTTPS } else { Scheme::HTTP }
+    }
+}
+
+impl fmt::Display for Address {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}://{}", self.scheme(), self.authority)
+    }
+}
+
+/// Reads `http://HOST:PORT` or `https://HOST:PORT`.
+pub(crate) fn parse_upstream(text: &str) -> Result<Address, String> {
+    let example = "write for example http://127.0.0.1:3000";
+    let uri: Uri = text.parse().map_err(|error| format!("{text:?} is no URL ({error}); {example}"))?;
+    let parts = uri.into_parts();
+    let is_certified = match parts.scheme.as_ref().map(Scheme::as_str) {
+        Some("http") => false,
+        Some("https") => true,
+        Some(scheme) => return Err(format!("{scheme}:// is not spoken here; {example}")),
+        None => return Err(format!("{text:?} has no scheme; {example}")),
+    };
+    let authority = parts.authority.ok_or_else(|| format!("{text:?} names no host; {example}"))?;
+    if authority.as_str().contains('@') {
+        return Err("a user and a password are not sent to an upstream; remove what is before the @".into());
+    }
+    match parts.path_and_query.as_ref().map_or("/", PathAndQuery::as_str) {
+        "/" => {}
+        path => return Err(format!("requests keep their own paths, so nothing is put before them; remove {path}")),
+    }
+    let certified = is_certified.then(|| server_name(authority.host())).transpose()?;
+    Ok(Address { authority, certified })
+}
+
+/// Brackets around an address of IPv6 are of the URL.
+fn server_name(host: &str) -> Result<ServerName<'static>, String> {
+    let bare = host.strip_prefix('[').and_then(|host| host.strip_suffix(']')).unwrap_or(host);
+    let no_name = |_| format!("{host:?} is no name that a certificate can be for; write a host name or an address");
+    ServerName::try_from(bare.to_string()).map_err(no_name)
+}

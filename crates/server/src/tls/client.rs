@@ -1,0 +1,68 @@
+//! What the proxy believes of its upstream, and shows to it.
+
+use std::path::PathBuf;
+
+use anyhow::bail;
+use rustls::{ClientConfig, RootCertStore};
+
+use super::pem::Named;
+use super::{VERSIONS, provider};
+
+/// Files in PEM format, for an upstream that speaks TLS.
+#[derive(Clone, Debug, Default, PartialEq, clap::Args)]
+pub(crate) struct UpstreamFiles {
+    /// Who vouches for an https:// upstream (PEM), instead of those that the system trusts
+    #[arg(long, value_name = "FILE", env = "TOLLGATE_UPSTREAM_CA")]
+    pub(crate) upstream_ca: Option<PathBuf>,
+    /// The certificate to show to an https:// upstream (PEM)
+    #[arg(long, value_name = "FILE", env = "TOLLGATE_UPSTREAM_CERT", requires = "upstream_key")]
+    pub(crate) upstream_cert: Option<PathBuf>,
+    /// The key of that certificate (PEM)
+    #[arg(long, value_name = "FILE", env = "TOLLGATE_UPSTREAM_KEY", requires = "upstream_cert")]
+    pub(crate) upstream_key: Option<PathBuf>,
+}
+
+/// Reads the files, and what the system trusts where none says whom to.
+pub(crate) fn upstream_config(files: &UpstreamFiles) -> anyhow::Result<ClientConfig> {
+    let roots = match &files.upstream_ca {
+        Some(path) => Named { setting: "--upstream-ca", path }.authorities()?,
+        None => trusted_by_the_system()?,
+    };
+    let builder = ClientConfig::builder_with_provider(provider()).with_protocol_versions(&VERSIONS)?;
+    let builder = builder.with_root_certificates(roots);
+    let mut config = match (&files.upstream_cert, &files.upstream_key) {
+        (Some(cert), Some(key)) => {
+            let cert = Named { setting: "--upstream-cert", path: cert };
+            let key = Named { setting: "--upstream-key", path: key };
+            let made = builder.with_client_auth_cert(cert.certificates()?, key.key()?);
+            made.map_err(|error| key.refused(cert.path, error))?
+        }
+        _ => builder.with_no_client_auth(),
+    };
+    config.alpn_protocols = vec![b"http/1.1".to_vec()];
+    Ok(config)
+}
+
+fn trusted_by_the_system() -> anyhow::Result<RootCertStore> {
+    let found = rustls_native_certs::load_native_certs();
+    let mut roots = RootCertStore::empty();
+    // A system's store may hold old certificates that nobody can read any more; the others count.
+    roots.add_parsable_certificates(found.certs);
+    if roots.is_empty() {
+        let trouble = found.errors.first().map(|error| format!(" ({error})")).unwrap_or_default();
+        bail!("--upstream: this system trusts nobody{trouble}; install ca-certificates, or name --upstream-ca FILE");
+    }
+    Ok(roots)
+}
+
+impl UpstreamFiles {
+    /// The first flag that was given, for an upstream to which it means nothing.
+    pub(crate) fn first_given(&self) -> Option<&'static str> {
+        let given = [
+            (&self.upstream_ca, "--upstream-ca"),
+            (&self.upstream_cert, "--upstream-cert"),
+            (&self.upstream_key, "--upstream-key"),
+        ];
+        given.into_iter().find_map(|(path, flag)| path.as_ref().map(|_| flag))
+    }
+}
