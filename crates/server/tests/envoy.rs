@@ -4,6 +4,9 @@
 
 #![allow(clippy::unwrap_used, missing_docs)]
 
+#[allow(dead_code)] // Of the tests of TLS.
+#[path = "tls/authority.rs"]
+mod authority;
 mod running;
 
 use std::io::{Read as _, Write as _};
@@ -12,6 +15,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
+use authority::Authority;
 use running::{Running, file};
 
 const ENVOY: &str = include_str!("../../../examples/envoy/envoy.yaml");
@@ -26,6 +30,11 @@ struct Envoy {
 impl Envoy {
     /// Asks the service at `grpc`.
     fn start(grpc: &str, deny_on_failure: bool) -> Envoy {
+        Envoy::start_with(grpc, deny_on_failure, "")
+    }
+
+    /// With these lines more in what the example says of Tollgate.
+    fn start_with(grpc: &str, deny_on_failure: bool, of_tollgate: &str) -> Envoy {
         // Another process may take a port between finding and using it.
         let mut said = String::new();
         for _ in 0..5 {
@@ -36,6 +45,7 @@ impl Envoy {
                 ("port_value: 8081", format!("port_value: {grpc_port}")),
                 ("port_value: 9000", format!("port_value: {}", upstream())),
                 ("failure_mode_deny: false", format!("failure_mode_deny: {deny_on_failure}")),
+                ("    - name: tollgate\n", format!("    - name: tollgate\n{of_tollgate}")),
             ]
             .iter()
             .fold(ENVOY.to_string(), |config, (from, to)| {
@@ -161,4 +171,34 @@ fn without_tollgate_envoys_failure_mode_decides() {
         let (status, answer) = envoy.get("ann");
         assert_eq!(status, expected, "{answer}");
     }
+}
+
+/// The lines of docs/guide/envoy.md, with these files.
+const TLS: &str = r#"      transport_socket:
+        name: envoy.transport_sockets.tls
+        typed_config:
+          "@type": type.googleapis.com/envoy.extensions.transport_sockets.tls.v3.UpstreamTlsContext
+          sni: localhost
+          common_tls_context:
+            tls_certificates:
+              - { certificate_chain: { filename: CLIENT.pem }, private_key: { filename: CLIENT.key } }
+            validation_context:
+              trusted_ca: { filename: CA.pem }
+              match_typed_subject_alt_names: [{ san_type: DNS, matcher: { exact: localhost } }]
+"#;
+
+#[test]
+fn envoy_shows_a_certificate_and_asks_for_tollgates() {
+    assert!(include_str!("../../../docs/guide/envoy.md").contains(TLS), "the guide says what is tested");
+    let (authority, stranger) = (Authority::new(), Authority::new());
+    let server = authority.server();
+    let tollgate = Running::on(RULES, &server.flags_for(&authority));
+    let envoy = |client: &authority::Pair| {
+        let files = [("CLIENT.pem", &client.cert), ("CLIENT.key", &client.key), ("CA.pem", &authority.pem)];
+        let lines = files.into_iter().fold(TLS.to_string(), |lines, (name, file)| lines.replace(name, file));
+        Envoy::start_with(tollgate.grpc.as_ref().unwrap(), true, &lines)
+    };
+    let ours = envoy(&authority.client("envoy"));
+    assert_eq!([ours.get("ann").0, ours.get("ann").0, ours.get("ann").0], [200, 200, 429]);
+    assert_eq!(envoy(&stranger.client("envoy")).get("bob").0, 500, "nobody answers, and failing is to deny");
 }

@@ -258,3 +258,6 @@ pub(crate) fn protocol(limits: Limits) -> auto::Builder<TokioExecutor> {
         .max_concurrent_streams(limits.streams);
     builder
 }
+
+#[cfg(test)]
+mod tests;

@@ -62,9 +62,6 @@ impl Acceptor {
     pub(crate) async fn refuse_plain_text(&self, stream: &mut TcpStream) -> io::Result<()> {
         /// With which every connection begins.
         const HANDSHAKE: u8 = 0x16;
-        /// How long, and for how many bytes, what was sent is read: closing before would take the word back.
-        const MOMENT: Duration = Duration::from_millis(200);
-        const MOST: u64 = 64 * 1024;
         let mut first = [0];
         if stream.peek(&mut first).await? == 0 {
             return Err(io::ErrorKind::UnexpectedEof.into());
@@ -73,9 +70,7 @@ impl Acceptor {
             return Ok(());
         }
         stream.write_all(self.protocol.farewell()).await?;
-        stream.shutdown().await?;
-        let mut ignored = tokio::io::sink();
-        let _ = tokio::time::timeout(MOMENT, tokio::io::copy(&mut stream.take(MOST), &mut ignored)).await;
+        part(stream).await;
         Err(io::Error::new(io::ErrorKind::InvalidData, "the client does not speak TLS"))
     }
 
@@ -84,8 +79,26 @@ impl Acceptor {
         // A few pointers are copied, which is nothing beside a handshake.
         let mut config = ServerConfig::clone(&self.certificates.current());
         config.alpn_protocols = self.protocol.choices();
-        Ok(TlsAcceptor::from(Arc::new(config)).accept(stream).await?.into())
+        match TlsAcceptor::from(Arc::new(config)).accept(stream).into_fallible().await {
+            Ok(stream) => Ok(stream.into()),
+            Err((error, mut stream)) => {
+                part(&mut stream).await;
+                Err(error)
+            }
+        }
     }
+}
+
+/// Ends a connection so that the last word on it arrives: a client may have sent its request already, and closing with
+/// that unread would take back why it was refused (the kernel resets the connection).
+async fn part(stream: &mut (impl AsyncRead + AsyncWrite + Unpin)) {
+    const MOMENT: Duration = Duration::from_millis(200);
+    const MOST: u64 = 64 * 1024;
+    let unread = async {
+        stream.shutdown().await?;
+        tokio::io::copy(&mut stream.take(MOST), &mut tokio::io::sink()).await
+    };
+    let _ = tokio::time::timeout(MOMENT, unread).await;
 }
 
 /// What the certificate of the other side calls it: the first DNS name or URI, else its common name. It is there only

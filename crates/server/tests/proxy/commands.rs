@@ -19,7 +19,7 @@ fn what_cannot_be_meant_is_refused_with_what_to_do() {
     let with = |args: &[&str]| error(&[&upstream, args].concat());
     assert!(error(&["--limit", "1/s"]).contains("--upstream"));
     assert!(with(&[]).contains("there is nothing to limit"));
-    assert!(error(&["--upstream", "https://a.test", "--limit", "1/s"]).contains("plain HTTP"));
+    assert!(error(&["--upstream", "https://a_.-test", "--limit", "1/s"]).contains("is no name that a certificate"));
     assert!(error(&["--upstream", "ftp://a.test", "--limit", "1/s"]).contains("ftp:// is not spoken here"));
     assert!(error(&["--upstream", "a.test:80", "--limit", "1/s"]).contains("http://127.0.0.1:3000"));
     assert!(error(&["--upstream", "http://a.test/api", "--limit", "1/s"]).contains("remove /api"));

@@ -7,6 +7,7 @@ use std::net::TcpStream;
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
+use std::time::{Duration, Instant};
 
 /// The binary, deaf to what the developer has set.
 pub fn tollgate(args: &[&str]) -> Command {
@@ -33,6 +34,9 @@ pub struct Running {
     pub http: String,
     /// Where gRPC is served, if it is.
     pub grpc: Option<String>,
+    /// Where the Redis protocol is served, if it is.
+    pub resp: Option<String>,
+    log: String,
 }
 
 impl Running {
@@ -44,16 +48,20 @@ impl Running {
     }
 
     pub fn start(args: &[&str]) -> Running {
-        let mut child = tollgate(args).stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
+        let log = file("", "log");
+        let stderr = std::fs::File::create(&log).unwrap();
+        let mut child = tollgate(args).stdout(Stdio::piped()).stderr(stderr).spawn().unwrap();
         let mut lines = BufReader::new(child.stdout.take().unwrap()).lines().map_while(Result::ok);
         let first = lines.next().expect("the service starts and says what it listens on");
-        let http = first.split("http://").nth(1).expect("an address").trim().to_string();
+        let http = first.split("://").nth(1).expect("an address").trim().to_string();
         let rest: Vec<String> = lines.by_ref().take_while(|line| !line.starts_with("try:")).collect();
         let grpc = rest.iter().find_map(|line| line.strip_prefix("grpc: ")).and_then(|line| line.split(',').next());
         let grpc = grpc.map(str::to_string);
+        let resp = rest.iter().find_map(|line| line.strip_prefix("listening on redis")?.split("://").nth(1));
+        let resp = resp.map(str::to_string);
         // What it says later must not stop it.
         std::thread::spawn(move || lines.for_each(drop));
-        Running { child, http, grpc }
+        Running { child, http, grpc, resp, log }
     }
 
     pub fn get(&self, path: &str) -> String {
@@ -62,6 +70,25 @@ impl Running {
         let mut answer = String::new();
         stream.read_to_string(&mut answer).unwrap();
         answer
+    }
+
+    pub fn signal(&self, name: &str) {
+        let sent = Command::new("kill").args([name, &self.child.id().to_string()]).status();
+        assert!(sent.expect("kill is there").success());
+    }
+
+    /// Waits until it has logged this so many times.
+    #[track_caller]
+    pub fn wait_for_log(&self, text: &str, times: usize) {
+        let deadline = Instant::now() + Duration::from_secs(20);
+        loop {
+            let log = std::fs::read_to_string(&self.log).unwrap();
+            if log.matches(text).count() >= times {
+                return;
+            }
+            assert!(Instant::now() < deadline, "{text:?} is not {times} times in the log:\n{log}");
+            std::thread::sleep(Duration::from_millis(20));
+        }
     }
 
     /// Asks it to end, and waits until it has.

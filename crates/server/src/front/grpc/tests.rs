@@ -7,7 +7,7 @@ use hyper::body::Frame;
 use hyper::client::conn::http2;
 use hyper_util::rt::TokioIo;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
-use tokio::net::TcpStream;
+use tokio::net::{TcpListener, TcpStream};
 use tokio::time::{sleep, timeout};
 use tollgate::http::{AnswerStyle, Identity};
 use tollgate::{Limiter, MemoryStore, Policy};

@@ -1,0 +1,167 @@
+//! The reverse proxy with TLS on either side, and on both.
+
+use std::time::Duration;
+
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+
+use super::authority::Authority;
+use super::peer::{connect, curl, read_until};
+use super::running::{Running, tollgate};
+use super::upstream::{Handshake, TlsUpstream};
+use super::world::{Upstream, header};
+
+fn proxy(upstream: &str, more: &[&str]) -> Running {
+    let args = ["proxy", "--listen", "127.0.0.1:0", "--upstream", upstream, "--limit", "100000/s by global"];
+    Running::start(&[&args, more].concat())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn certificates_are_shown_and_verified_on_both_sides() {
+    let authority = Authority::new();
+    let (server, ours) = (authority.server(), authority.client("proxy"));
+    let upstream = TlsUpstream::start(Upstream::plain().await, &authority.server(), Some(&authority)).await;
+    let url = format!("https://localhost:{}", upstream.port);
+    let files = ["--upstream-ca", &authority.pem, "--upstream-cert", &ours.cert, "--upstream-key", &ours.key];
+    let proxy = proxy(&url, &[&server.flags_for(&authority)[..], &files].concat());
+    let client = authority.client("ann");
+    for version in ["--http1.1", "--http2"] {
+        let forged = ["--header", "x-forwarded-proto: http", "--header", "tls.client: eve"];
+        let url = format!("https://{}/orders", proxy.http);
+        assert_eq!(curl(&authority, Some(&client), &[&[version, &url], &forged[..]].concat()).unwrap(), "hello");
+    }
+    let expected = Handshake {
+        server_name: Some("localhost".into()),
+        protocol: Some(b"http/1.1".to_vec()),
+        has_certificate: true,
+    };
+    assert!(upstream.handshakes().iter().all(|handshake| *handshake == expected), "{:?}", upstream.handshakes());
+    for head in upstream.plain.seen().iter().flat_map(|seen| seen.split_inclusive("\r\n\r\n")) {
+        assert!(head.starts_with("GET /orders HTTP/1.1\r\n"), "{head}");
+        assert_eq!(header(head, "x-forwarded-proto").as_deref(), Some("https"), "{head}");
+    }
+    assert!(curl(&authority, None, &[&format!("https://{}/", proxy.http)]).is_err());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn clients_are_limited_by_their_certificates() {
+    let authority = Authority::new();
+    let server = authority.server();
+    let upstream = Upstream::plain().await;
+    let url = format!("http://{}", upstream.address);
+    let args = ["proxy", "--listen", "127.0.0.1:0", "--upstream", &url, "--limit", "1/h by tls.client"];
+    let proxy = Running::start(&[&args[..], &server.flags_for(&authority)].concat());
+    let (ann, bob) = (authority.client("ann"), authority.client("bob"));
+    let ask = |pair| {
+        let url = format!("https://{}/", proxy.http);
+        curl(&authority, Some(pair), &["--output", "/dev/null", "--write-out", "%{http_code}", &url]).unwrap()
+    };
+    assert_eq!([ask(&ann), ask(&ann), ask(&bob)], ["200", "429", "200"]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn streams_and_websockets_pass_through_both_sides() {
+    let authority = Authority::new();
+    let server = authority.server();
+    let plain = Upstream::serving(|mut visitor| async move {
+        let head = visitor.head().await.unwrap();
+        if head.starts_with("GET /stream ") {
+            visitor.write("HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n5\r\nfirst\r\n").await;
+            std::future::pending::<()>().await;
+        }
+        visitor.write("HTTP/1.1 101 Switching Protocols\r\nconnection: upgrade\r\nupgrade: websocket\r\n\r\n").await;
+        visitor.echo().await;
+    });
+    let upstream = TlsUpstream::start(plain.await, &authority.server(), None).await;
+    let url = format!("https://127.0.0.1:{}", upstream.port);
+    let proxy = proxy(&url, &[&server.flags()[..], &["--upstream-ca", &authority.pem]].concat());
+
+    let mut stream = connect(&proxy.http, &authority, None).await;
+    stream.write_all(b"GET /stream HTTP/1.1\r\nhost: a.test\r\n\r\n").await.unwrap();
+    read_until(&mut stream, "5\r\nfirst\r\n").await;
+
+    let mut socket = connect(&proxy.http, &authority, None).await;
+    let upgrade = "GET /chat HTTP/1.1\r\nhost: a.test\r\nconnection: upgrade\r\nupgrade: websocket\r\n\r\nhello";
+    socket.write_all(upgrade.as_bytes()).await.unwrap();
+    assert!(read_until(&mut socket, "\r\n\r\n").await.starts_with("HTTP/1.1 101"));
+    read_until(&mut socket, "hello").await;
+    // More than all buffers on the way hold.
+    const WHOLE: usize = 8 << 20;
+    let (mut reader, mut writer) = tokio::io::split(socket);
+    let sending = tokio::spawn(async move { writer.write_all(&vec![7; WHOLE]).await });
+    let mut echoed = vec![0; WHOLE];
+    tokio::time::timeout(super::world::SOON, reader.read_exact(&mut echoed)).await.unwrap().unwrap();
+    sending.await.unwrap().unwrap();
+    assert!(echoed.iter().all(|byte| *byte == 7));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_upstream_that_is_not_who_it_should_be_gets_no_request() {
+    let (authority, stranger) = (Authority::new(), Authority::new());
+    let wrong = [
+        (stranger.server(), None, "UnknownIssuer", "certificate was refused"),
+        (authority.server_for(&["elsewhere.test"]), None, "not valid for", "certificate was refused"),
+        (authority.expired_server(), None, "expired", "certificate was refused"),
+        (authority.server(), Some(&authority), "CertificateRequired", "the upstream refused a TLS connection"),
+    ];
+    for (pair, clients, logged, told) in wrong {
+        let upstream = TlsUpstream::start(Upstream::plain().await, &pair, clients).await;
+        let url = format!("https://127.0.0.1:{}", upstream.port);
+        let proxy = proxy(&url, &["--upstream-ca", &authority.pem]);
+        let answer = proxy.get("/");
+        assert!(answer.starts_with("HTTP/1.1 502") && answer.contains(told), "{logged}: {answer}");
+        assert!(!answer.contains("elsewhere"), "{answer}");
+        proxy.wait_for_log(logged, 1);
+        assert!(upstream.plain.seen().iter().all(String::is_empty), "{:?}", upstream.plain.seen());
+    }
+    let plain = Upstream::answering("HTTP/1.1 400 Bad Request\r\ncontent-length: 0\r\n\r\n").await;
+    let proxy =
+        proxy(&format!("https://{}", plain.address), &["--upstream-ca", &authority.pem, "--connect-timeout", "1s"]);
+    let answer = proxy.get("/");
+    // Which waits for the end of a head that is none, so nothing is answered within the time for a handshake.
+    assert!(answer.starts_with("HTTP/1.1 504") && answer.contains("no connection within 1s"), "{answer}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_upstreams_authority_is_read_anew_on_sighup() {
+    let (authority, next) = (Authority::new(), Authority::new());
+    let trusted = super::running::file(&std::fs::read_to_string(&authority.pem).unwrap(), "pem");
+    let upstream = TlsUpstream::start(Upstream::plain().await, &next.server(), None).await;
+    let proxy = proxy(&format!("https://127.0.0.1:{}", upstream.port), &["--upstream-ca", &trusted]);
+    assert!(proxy.get("/").starts_with("HTTP/1.1 502"));
+    std::fs::write(&trusted, "").unwrap();
+    proxy.signal("-HUP");
+    proxy.wait_for_log("the upstream's certificates stay as they were: --upstream-ca: ", 1);
+    std::fs::copy(&next.pem, &trusted).unwrap();
+    proxy.signal("-HUP");
+    proxy.wait_for_log("the upstream's certificates were read anew", 1);
+    assert!(proxy.get("/").starts_with("HTTP/1.1 200"));
+}
+
+#[test]
+fn flags_that_mean_nothing_are_refused() {
+    let authority = Authority::new();
+    let error = |args: &[&str]| {
+        let all = [&["proxy", "--listen", "127.0.0.1:0", "--limit", "1/s"], args].concat();
+        let output = tollgate(&all).output().unwrap();
+        assert_eq!(output.status.code(), Some(2), "{output:?}");
+        String::from_utf8(output.stderr).unwrap()
+    };
+    let plain = error(&["--upstream", "http://127.0.0.1:1", "--upstream-ca", &authority.pem]);
+    assert!(plain.contains("--upstream-ca: is for an upstream with TLS"), "{plain}");
+    let half = error(&["--upstream", "https://127.0.0.1:1", "--upstream-cert", &authority.pem]);
+    assert!(half.contains("--upstream-key"), "{half}");
+    let nobody = error(&["--upstream", "https://127.0.0.1:1", "--upstream-ca", "/dev/null"]);
+    assert!(nobody.contains("--upstream-ca: /dev/null: holds no certificate"), "{nobody}");
+}
+
+/// Half a second of nothing is the time for a handshake here; the client is told and nobody else waits.
+#[tokio::test(flavor = "multi_thread")]
+async fn an_upstream_that_never_finishes_its_handshake_is_given_up() {
+    let silent = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let authority = Authority::new();
+    let url = format!("https://{}", silent.local_addr().unwrap());
+    let proxy = proxy(&url, &["--upstream-ca", &authority.pem, "--connect-timeout", "500ms"]);
+    let answer = tokio::task::spawn_blocking(move || proxy.get("/"));
+    let answer = tokio::time::timeout(Duration::from_secs(20), answer).await.unwrap().unwrap();
+    assert!(answer.starts_with("HTTP/1.1 504"), "{answer}");
+}

@@ -1,0 +1,105 @@
+//! Who is not let in, and what is not started with.
+
+use std::io::{Read as _, Write as _};
+use std::net::TcpStream;
+
+use super::authority::{Authority, Pair};
+use super::peer::{curl, run};
+use super::running::{Running, file, tollgate};
+
+#[test]
+fn only_certificates_of_the_named_authority_pass_and_only_while_they_are_valid() {
+    let (authority, stranger) = (Authority::new(), Authority::new());
+    let server = authority.server();
+    let service = Running::on("rules: []", &server.flags_for(&authority));
+    let url = format!("https://{}/healthz", service.http);
+    let ask = |pair: Option<Pair>| curl(&authority, pair.as_ref(), &[&url]);
+    let refused = [
+        (None, "certificate required"),
+        (Some(stranger.client("eve")), "unknown ca"),
+        (Some(authority.expired_client()), "certificate expired"),
+        // One that was issued to show to clients is not one to show to servers.
+        (Some(authority.server()), "unsupported certificate"),
+    ];
+    for (pair, expected) in refused {
+        let said = ask(pair).unwrap_err();
+        assert!(said.contains(expected), "{expected}: {said}");
+    }
+    assert_eq!(ask(Some(authority.client("ann"))).unwrap(), "{\"status\":\"ok\"}");
+}
+
+#[test]
+fn old_versions_of_tls_are_refused() {
+    let authority = Authority::new();
+    let server = authority.server();
+    let service = Running::on("rules: []", &server.flags());
+    let begin = |version: &str| {
+        let args = ["s_client", "-connect", &service.http, "-CAfile", &authority.pem, version];
+        // OpenSSL speaks the old ones only if nothing is asked of their ciphers.
+        let output = run("openssl", &[&args[..], &["-cipher", "DEFAULT:@SECLEVEL=0", "-verify_return_error"]].concat());
+        (output.status.success(), String::from_utf8_lossy(&output.stderr).to_string())
+    };
+    for version in ["-tls1_2", "-tls1_3"] {
+        let (fine, said) = begin(version);
+        assert!(fine, "{version}: {said}");
+    }
+    for version in ["-tls1", "-tls1_1"] {
+        let (fine, said) = begin(version);
+        assert!(!fine && said.contains("alert"), "the service refused, and not the client: {version}: {said}");
+    }
+}
+
+#[test]
+fn plain_text_is_told_so_and_those_who_say_nothing_hold_nobody_up() {
+    let authority = Authority::new();
+    let server = authority.server();
+    let service = Running::on("rules: []", &server.flags());
+    let silent: Vec<TcpStream> = (0..200).map(|_| TcpStream::connect(&service.http).unwrap()).collect();
+    let mut begun: Vec<TcpStream> = (0..200).map(|_| TcpStream::connect(&service.http).unwrap()).collect();
+    // The head of a handshake whose rest never comes.
+    begun.iter_mut().for_each(|stream| stream.write_all(&[0x16, 3, 1, 0x40, 0]).unwrap());
+    let answer = service.get("/healthz");
+    assert!(answer.starts_with("HTTP/1.1 400") && answer.ends_with("begin with https:\n"), "{answer}");
+    let mut preface = TcpStream::connect(service.grpc.as_ref().unwrap()).unwrap();
+    preface.write_all(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n").unwrap();
+    assert_eq!(preface.read_to_end(&mut Vec::new()).unwrap(), 0);
+    let mut noise = TcpStream::connect(&service.http).unwrap();
+    noise.write_all(&[0x16; 70_000]).unwrap();
+    // Whatever it is told, it ends, be it by a reset.
+    let _ = noise.read_to_end(&mut Vec::new());
+    let fine = curl(&authority, None, &[&format!("https://{}/healthz", service.http)]);
+    assert_eq!(fine.unwrap(), "{\"status\":\"ok\"}");
+    drop((silent, begun));
+    assert_eq!(service.stop(), Some(0), "handshakes under way do not keep it from stopping");
+}
+
+#[test]
+fn what_cannot_work_is_refused_at_the_start_with_the_setting_the_file_and_what_to_do() {
+    let authority = Authority::new();
+    let (server, other) = (authority.server(), authority.server());
+    let (empty, encrypted) = (file("", "pem"), file("", "key"));
+    let args = ["genpkey", "-algorithm", "RSA", "-aes256", "-pass", "pass:secret", "-out", &encrypted];
+    assert!(run("openssl", &args).status.success());
+    let refusal = |flags: &[&str]| {
+        let output = tollgate(&[&["serve", "--http", "127.0.0.1:0"], flags].concat()).output().unwrap();
+        assert_eq!(output.status.code(), Some(2), "{flags:?}");
+        String::from_utf8(output.stderr).unwrap()
+    };
+    let both = |cert: &str, key: &str| refusal(&["--tls-cert", cert, "--tls-key", key]);
+    let cases = [
+        (both("no.pem", &server.key), "listen.tls.cert: cannot read no.pem: No such file"),
+        (both(&server.cert, "no.key"), "listen.tls.key: cannot read no.key: No such file"),
+        (both(&empty, &server.key), "holds no certificate; one begins with"),
+        (both(&server.cert, &server.cert), "holds no private key; one begins with"),
+        (both(&server.cert, &other.key), "is not the key of the first certificate in"),
+        (both(&server.cert, &encrypted), "the key is encrypted, and nobody is there to type its password"),
+        (refusal(&[&server.flags()[..], &["--tls-client-ca", &empty]].concat()), "listen.tls.client_ca: "),
+        (refusal(&["--tls-cert", &server.cert]), "listen.tls.key: is missing; TLS needs a certificate and its key"),
+        (refusal(&["--tls-client-ca", &authority.pem]), "listen.tls.cert: is missing"),
+    ];
+    for (said, expected) in cases {
+        assert!(said.contains(expected), "{expected}: {said}");
+    }
+    let rules = file("identify: { tls.client: header.x-client }\nrules: []", "yaml");
+    assert!(refusal(&["--config", &rules]).contains("identify.tls.client: is what the client's certificate says"));
+}

@@ -1,0 +1,60 @@
+//! Certificates that change while the service runs.
+
+use super::authority::Authority;
+use super::peer::{ask, chain, connect, shown};
+use super::running::{Running, file};
+
+#[tokio::test]
+async fn a_new_certificate_is_shown_after_sighup_and_connections_live_on() {
+    let authority = Authority::new();
+    let (files, second) = (authority.server(), authority.server());
+    let service = Running::on("rules: []", &files.flags());
+    let mut old = connect(&service.http, &authority, None).await;
+    assert_eq!(ask(&mut old, "/healthz").await, "200");
+    assert_eq!(shown(&old), chain(&files.cert)[0]);
+    files.replace(&second);
+    service.signal("-HUP");
+    service.wait_for_log("certificates were read anew", 1);
+    let mut new = connect(&service.http, &authority, None).await;
+    assert_eq!(shown(&new), chain(&second.cert)[0]);
+    assert_eq!((ask(&mut new, "/healthz").await, ask(&mut old, "/healthz").await), ("200".into(), "200".into()));
+}
+
+#[tokio::test]
+async fn a_bad_renewal_changes_nothing_and_says_why() {
+    let authority = Authority::new();
+    let (files, second) = (authority.server(), authority.server());
+    let before = chain(&files.cert)[0].clone();
+    let service = Running::on("rules: []", &files.flags());
+    // Half of a renewal, as a signal between the two writes finds it.
+    std::fs::copy(&second.cert, &files.cert).unwrap();
+    service.signal("-HUP");
+    service.wait_for_log("certificates stay as they were: listen.tls.key: ", 1);
+    assert_eq!(shown(&connect(&service.http, &authority, None).await), before);
+    std::fs::remove_file(&files.key).unwrap();
+    service.signal("-HUP");
+    service.wait_for_log("certificates stay as they were: listen.tls.key: cannot read ", 1);
+    assert_eq!(shown(&connect(&service.http, &authority, None).await), before);
+    std::fs::copy(&second.key, &files.key).unwrap();
+    service.signal("-HUP");
+    service.wait_for_log("certificates were read anew", 1);
+    assert_eq!(shown(&connect(&service.http, &authority, None).await), chain(&second.cert)[0]);
+}
+
+/// Whoever has a session from before must not come back with it.
+#[tokio::test]
+async fn clients_of_an_authority_that_was_replaced_are_refused_from_then_on() {
+    let (authority, next) = (Authority::new(), Authority::new());
+    let clients = file(&std::fs::read_to_string(&authority.pem).unwrap(), "pem");
+    let server = authority.server();
+    let flags = [server.flags(), vec!["--tls-client-ca", &clients]].concat();
+    let service = Running::on("rules: []", &flags);
+    let url = format!("https://{}/healthz", service.http);
+    let (ann, bob) = (authority.client("ann"), next.client("bob"));
+    let ask = |pair| super::peer::curl(&authority, Some(pair), &[&url]).is_ok();
+    assert_eq!((ask(&ann), ask(&bob)), (true, false));
+    std::fs::copy(&next.pem, &clients).unwrap();
+    service.signal("-HUP");
+    service.wait_for_log("certificates were read anew", 1);
+    assert_eq!((ask(&ann), ask(&bob)), (false, true));
+}
