@@ -47,9 +47,9 @@ struct Cli {
 #[derive(Debug, Subcommand)]
 enum Verb {
     /// Run the service
-    Serve(serve::Args),
+    Serve(Box<serve::Args>),
     /// Run a reverse proxy that limits what passes it
-    Proxy(proxy::Args),
+    Proxy(Box<proxy::Args>),
     /// Decide one request and explain the answer
     Check(check::Args),
     /// Check a configuration file
@@ -75,8 +75,8 @@ enum Ending {
 /// Runs what the command line says.
 pub(crate) fn run() -> ExitCode {
     let ended = match Cli::parse().verb {
-        Verb::Serve(args) => serve::run(args),
-        Verb::Proxy(args) => proxy::run(args),
+        Verb::Serve(args) => serve::run(*args),
+        Verb::Proxy(args) => proxy::run(*args),
         Verb::Check(args) => check::run(args),
         Verb::Validate(args) => validate::run(args),
         Verb::Replay(args) => replay::run(args),

@@ -140,6 +140,12 @@ fn load(args: &Args) -> anyhow::Result<Loaded> {
         let rule = limit.rule(name, &config.identify).map_err(|problem| anyhow::anyhow!("--limit: {problem}"))?;
         config.rules.push(rule);
     }
+    let asks_for_certificates = config.listen.tls.as_ref().is_some_and(|tls| tls.client_ca.is_some());
+    if !asks_for_certificates && args.limit.iter().any(LimitFlag::is_by_certificate_alone) {
+        bail!(
+            "--limit: by tls.client: no client has to show a certificate, so nobody would be limited; add --tls-client-ca FILE"
+        );
+    }
     if let Some((field, problem)) = settings::problems(config).into_iter().next() {
         let flag = if field == "listen.http" { "--listen" } else { &field };
         bail!("{flag}: {problem}");

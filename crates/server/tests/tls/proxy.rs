@@ -137,6 +137,26 @@ async fn the_upstreams_authority_is_read_anew_on_sighup() {
     assert!(proxy.get("/").starts_with("HTTP/1.1 200"));
 }
 
+/// Servers close connections that were idle, and most do so without the goodbye of TLS. A request that meets this was not
+/// answered for a reason that nobody outside can see, and is sent again if that is harmless.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_kept_connection_that_the_upstream_just_closes_costs_no_request() {
+    let authority = Authority::new();
+    let plain = Upstream::serving(|mut visitor| async move {
+        visitor.head().await;
+        visitor.write("HTTP/1.1 200 OK\r\ncontent-length: 5\r\n\r\nhello").await;
+        visitor.head().await;
+    });
+    let upstream = TlsUpstream::start(plain.await, &authority.server(), None).await;
+    let url = format!("https://127.0.0.1:{}", upstream.port);
+    let proxy = proxy(&url, &["--upstream-ca", &authority.pem]);
+    for _ in 0..5 {
+        let answer = proxy.get("/");
+        assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
+    }
+    assert_eq!(upstream.handshakes().len(), 5, "each connection was used again, once, and lost");
+}
+
 #[test]
 fn flags_that_mean_nothing_are_refused() {
     let authority = Authority::new();
@@ -148,6 +168,8 @@ fn flags_that_mean_nothing_are_refused() {
     };
     let plain = error(&["--upstream", "http://127.0.0.1:1", "--upstream-ca", &authority.pem]);
     assert!(plain.contains("--upstream-ca: is for an upstream with TLS"), "{plain}");
+    let nobody = error(&["--upstream", "http://127.0.0.1:1", "--limit", "1/s by tls.client"]);
+    assert!(nobody.contains("nobody would be limited; add --tls-client-ca"), "{nobody}");
     let half = error(&["--upstream", "https://127.0.0.1:1", "--upstream-cert", &authority.pem]);
     assert!(half.contains("--upstream-key"), "{half}");
     let nobody = error(&["--upstream", "https://127.0.0.1:1", "--upstream-ca", "/dev/null"]);

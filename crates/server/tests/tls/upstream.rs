@@ -46,7 +46,7 @@ impl TlsUpstream {
             while let Ok((stream, _)) = listener.accept().await {
                 let (acceptor, handshakes) = (acceptor.clone(), handshakes.clone());
                 tokio::spawn(async move {
-                    let Ok(mut client) = acceptor.accept(stream).await else { return };
+                    let Ok(client) = acceptor.accept(stream).await else { return };
                     let session = client.get_ref().1;
                     handshakes.lock().unwrap().push(Handshake {
                         server_name: session.server_name().map(str::to_string),
@@ -54,7 +54,13 @@ impl TlsUpstream {
                         has_certificate: session.peer_certificates().is_some(),
                     });
                     let mut plain = TcpStream::connect(address).await.unwrap();
-                    let _ = tokio::io::copy_bidirectional(&mut client, &mut plain).await;
+                    let (mut from_client, mut to_client) = tokio::io::split(client);
+                    let (mut from_plain, mut to_plain) = plain.split();
+                    // At the end it is just closed, without the goodbye of TLS, as by many servers.
+                    tokio::select! {
+                        _ = tokio::io::copy(&mut from_client, &mut to_plain) => {}
+                        _ = tokio::io::copy(&mut from_plain, &mut to_client) => {}
+                    }
                 });
             }
         });

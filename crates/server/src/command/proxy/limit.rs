@@ -70,6 +70,11 @@ fn algorithm(name: &str) -> Result<Algorithm, String> {
 }
 
 impl LimitFlag {
+    /// Whether it applies to those alone who show a certificate.
+    pub(super) fn is_by_certificate_alone(&self) -> bool {
+        !self.by.is_empty() && self.by.iter().all(|key| key == TLS_CLIENT)
+    }
+
     /// The rule that it means, under this name. `identified` are the attributes that the configuration maps.
     pub(super) fn rule(&self, name: String, identified: &BTreeMap<String, String>) -> Result<RuleSpec, String> {
         for key in &self.by {

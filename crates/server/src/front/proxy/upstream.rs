@@ -159,7 +159,9 @@ impl Failure {
         let Failure::Upstream(error) = self else { return false };
         let cause = root(error);
         let ended = cause.downcast_ref::<hyper::Error>().is_some_and(|error| error.is_incomplete_message());
-        let reset = matches!(io_kind(cause), Some(io::ErrorKind::ConnectionReset | io::ErrorKind::BrokenPipe));
+        use io::ErrorKind::{BrokenPipe, ConnectionReset, UnexpectedEof};
+        // The last is an end of TLS without a goodbye, as of servers that just close.
+        let reset = matches!(io_kind(cause), Some(ConnectionReset | BrokenPipe | UnexpectedEof));
         !error.is_connect() && (ended || reset)
     }
 }
