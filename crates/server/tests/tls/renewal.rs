@@ -58,3 +58,28 @@ async fn clients_of_an_authority_that_was_replaced_are_refused_from_then_on() {
     service.wait_for_log("certificates were read anew", 1);
     assert_eq!((ask(&ann), ask(&bob)), (false, true));
 }
+
+/// A session that is resumed is not verified again, so a certificate that has ended since would come back with it.
+#[test]
+fn sessions_are_resumed_only_where_no_certificate_is_asked_for() {
+    let authority = Authority::new();
+    let (server, client) = (authority.server(), authority.client("ann"));
+    for (flags, is_resumed) in [(server.flags(), true), (server.flags_for(&authority), false)] {
+        let service = Running::on("rules: []", &flags);
+        let args = ["s_client", "-tls1_2", "-reconnect", "-connect", &service.http, "-CAfile", &authority.pem];
+        let output = super::peer::run("openssl", &[&args[..], &["-cert", &client.cert, "-key", &client.key]].concat());
+        let said = String::from_utf8_lossy(&output.stdout);
+        assert_eq!((said.contains("New, TLSv1.2"), said.contains("Reused, TLSv1.2")), (true, is_resumed), "{said}");
+        let session = file("", "session");
+        let args = ["s_client", "-tls1_3", "-connect", &service.http, "-sess_out", &session, "-ign_eof"];
+        let ask = format!(
+            "printf 'GET /healthz HTTP/1.1\\r\\nhost: a\\r\\nconnection: close\\r\\n\\r\\n' | openssl {} -cert {} -key {}",
+            args.join(" "),
+            client.cert,
+            client.key
+        );
+        assert!(super::peer::run("sh", &["-c", &ask]).status.success());
+        let has_ticket = std::fs::metadata(&session).is_ok_and(|session| session.len() > 0);
+        assert_eq!(has_ticket, is_resumed, "with TLS 1.3 a ticket is what a session is resumed with");
+    }
+}

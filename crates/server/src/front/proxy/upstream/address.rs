@@ -55,3 +55,21 @@ fn server_name(host: &str) -> Result<ServerName<'static>, String> {
     let no_name = |_| format!("{host:?} is no name that a certificate can be for; write a host name or an address");
     ServerName::try_from(bare.to_string()).map_err(no_name)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_certificate_must_be_for_the_host_without_port_and_brackets() {
+        for (url, name) in
+            [("https://app.test", "app.test"), ("https://10.0.0.7:8443/", "10.0.0.7"), ("https://[::1]:8443", "::1")]
+        {
+            let address = parse_upstream(url).expect(url);
+            assert_eq!(address.certified.as_ref().map(|name| name.to_str().to_string()).as_deref(), Some(name));
+            assert_eq!(address.to_string(), url.trim_end_matches('/'));
+        }
+        assert_eq!(parse_upstream("http://app.test").expect("an address").certified, None);
+        assert!(parse_upstream("https://app..test").expect_err("no name").contains("is no name that a certificate"));
+    }
+}
