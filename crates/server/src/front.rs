@@ -12,7 +12,7 @@ pub(crate) use certified::TLS_CLIENT;
 use std::fmt;
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use tollgate::http::{AnswerStyle, Identity};
 use tollgate::{BreakerState, CostError, Limiter, Permit, Policy, Request, Reservation, Store, Verdict};
@@ -98,9 +98,13 @@ impl Service {
     }
 
     /// Decides a request whose cost is an estimate, and counts what was decided.
-    pub(crate) async fn reserve(&self, request: &impl Request) -> Result<(Verdict, Reservation), CostError> {
+    pub(crate) async fn reserve(
+        &self,
+        request: &impl Request,
+        hold: Duration,
+    ) -> Result<(Verdict, Reservation), CostError> {
         let started = Instant::now();
-        let (verdict, reservation) = self.limiter.reserve(request).await?;
+        let (verdict, reservation) = self.limiter.reserve_for(request, hold).await?;
         self.metrics.record(&self.limiter, &verdict, started.elapsed());
         Ok((verdict, reservation))
     }

@@ -7,6 +7,7 @@ pub use together::Together;
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::time::Duration;
 
 use arc_swap::ArcSwap;
 use tollgate_core::{
@@ -182,8 +183,8 @@ impl Limiter {
     }
 
     /// The same for charges that are estimates, with what has to be known to correct them.
-    pub(crate) async fn decide_estimate(&self, charges: Vec<Charge>) -> (Vec<Row>, Vec<Option<Held>>) {
-        let rows = match self.store.reserve(&charges).await {
+    pub(crate) async fn decide_estimate(&self, charges: Vec<Charge>, hold: Duration) -> (Vec<Row>, Vec<Option<Held>>) {
+        let rows = match self.store.reserve(&charges, hold).await {
             Ok(Reserved { decisions, held }) => {
                 let row = |(charge, (decision, source))| Row { charge, decision, source };
                 return (charges.into_iter().zip(decisions).map(row).collect(), held);

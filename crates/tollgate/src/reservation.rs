@@ -7,13 +7,14 @@ pub use ticket::Ticket;
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use tollgate_core::{Algorithm, Charge, CostError, Decision, Receipt, Request, Row, Source, Verdict, parse_cost};
 
 use crate::limiter::Limiter;
 use crate::permit::Permit;
-use crate::store::StoreError;
 use crate::store::held::Held;
+use crate::store::{MAX_HOLD, StoreError};
 
 /// What an admitted request was charged as an estimate, to be corrected by [`Reservation::settle`].
 ///
@@ -45,7 +46,13 @@ pub struct Reservation {
     /// What the whole request was said to cost.
     cost: u32,
     held: Vec<HeldRow>,
+    /// For how long the store counts what buckets are given back.
+    hold: Duration,
+    began: Instant,
 }
+
+/// How long a reservation lasts unless told.
+const DEFAULT_HOLD: Duration = Duration::from_secs(600);
 
 /// What one rule holds, and how its part of the cost is found.
 #[derive(Clone, Debug)]
@@ -137,15 +144,26 @@ pub enum SettleError {
 }
 
 impl Limiter {
-    /// Decides a request as [`Limiter::check`] does, taking its cost for an estimate that is corrected later. The
-    /// reservation of a denied request is empty.
+    /// Decides a request as [`Limiter::check`] does, taking its cost for an estimate that is corrected within ten minutes:
+    /// see [`Limiter::reserve_for`].
+    pub async fn reserve(self: &Arc<Self>, request: &impl Request) -> Result<(Verdict, Reservation), CostError> {
+        self.reserve_for(request, DEFAULT_HOLD).await
+    }
+
+    /// Decides a request as [`Limiter::check`] does, taking its cost for an estimate that is corrected within `hold` (at most
+    /// [`MAX_HOLD`]). Settled later, buckets are given nothing back. The reservation of a denied request is empty.
     ///
     /// What was decided without the store, while it was away, cannot be corrected and stays.
-    pub async fn reserve(self: &Arc<Self>, request: &impl Request) -> Result<(Verdict, Reservation), CostError> {
+    pub async fn reserve_for(
+        self: &Arc<Self>,
+        request: &impl Request,
+        hold: Duration,
+    ) -> Result<(Verdict, Reservation), CostError> {
+        let (hold, began) = (hold.min(MAX_HOLD), Instant::now());
         let charges = self.charges(std::slice::from_ref(&AsRequest(request)))?.remove(0);
         let carriers: Vec<Option<String>> =
             charges.iter().map(|charge| charge.rule.cost.carrier(request).map(str::to_string)).collect();
-        let (rows, held) = self.decide_estimate(charges).await;
+        let (rows, held) = self.decide_estimate(charges, hold).await;
         let verdict = Verdict::new(rows);
         let cost = request.cost();
         let held = held.into_iter().zip(carriers).zip(verdict.rows());
@@ -156,7 +174,7 @@ impl Limiter {
             Some(HeldRow { held: held.or_else(nothing)?, units, carrier, source: row.source })
         });
         let held = if verdict.is_allowed() { held.collect() } else { Vec::new() };
-        Ok((verdict, Reservation { limiter: self.clone(), cost, held }))
+        Ok((verdict, Reservation { limiter: self.clone(), cost, held, hold, began }))
     }
 }
 
@@ -177,7 +195,7 @@ impl<R: Request> Request for AsRequest<'_, R> {
 pub(crate) fn slot_of(row: &Row) -> Option<Held> {
     let hold = row.decision.hold?;
     let receipt = Receipt { cost: row.charge.cost, at: hold.at, nth: hold.nth, is_lease: false, after: None };
-    Some(Held::of(&row.charge, receipt, 0))
+    Some(Held::of(&row.charge, receipt, None))
 }
 
 impl Reservation {
@@ -206,7 +224,10 @@ impl Reservation {
     pub async fn settle(mut self, actual: impl Into<Actual>) -> Result<Settlement, SettleError> {
         let actual = actual.into();
         let costs = self.held.iter().map(|row| actual.of(row, self.cost)).collect::<Result<Vec<_>, _>>()?;
-        let held = std::mem::take(&mut self.held);
+        let mut held = std::mem::take(&mut self.held);
+        if self.began.elapsed() > self.hold {
+            held.iter_mut().for_each(|row| row.held.give_nothing_back());
+        }
         let mut rows = Vec::with_capacity(held.len());
         let (local, stored): (Vec<_>, Vec<_>) =
             held.into_iter().zip(costs).partition(|(row, _)| row.source == Source::Local);

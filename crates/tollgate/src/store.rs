@@ -88,11 +88,11 @@ impl Store {
     }
 
     /// Decides as [`Store::charge`] does, by the store itself, so that what was charged can be corrected.
-    pub(crate) async fn reserve(&self, charges: &[Charge]) -> Result<Reserved, StoreError> {
+    pub(crate) async fn reserve(&self, charges: &[Charge], hold: Duration) -> Result<Reserved, StoreError> {
         match self {
-            Store::Memory(memory) => memory.reserve(charges),
+            Store::Memory(memory) => memory.reserve(charges, hold),
             #[cfg(feature = "redis")]
-            Store::Redis(redis) => redis.reserve(charges).await,
+            Store::Redis(redis) => redis.reserve(charges, hold).await,
         }
     }
 

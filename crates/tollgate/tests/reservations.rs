@@ -217,3 +217,14 @@ fn a_ticket_that_nobody_claims_ends_by_itself() {
     clock.advance(Span::from_secs(60));
     assert_eq!(now_or_never(limiter.claim("id")).unwrap(), None);
 }
+
+#[test]
+fn settled_too_late_a_bucket_is_given_nothing_back() {
+    each_store(|name, new, clock| {
+        let limiter = limiter(new, clock, vec![rule("tokens", "1000/day")]);
+        let (_, reservation) = now_or_never(limiter.reserve_for(&user("a", 400), Duration::ZERO)).unwrap();
+        std::thread::sleep(Duration::from_millis(2));
+        let settled = now_or_never(reservation.settle(100)).unwrap();
+        assert_eq!((settled.rows[0].refunded, left(&limiter, "tokens", "a")), (0, 600), "{name}");
+    });
+}

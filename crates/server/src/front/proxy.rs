@@ -183,7 +183,7 @@ impl Proxy {
             let (verdict, permit) = self.service.acquire(request).await?;
             return Ok(Admitted { verdict, permit, estimate: None });
         }
-        let (verdict, mut reservation) = self.service.reserve(request).await?;
+        let (verdict, mut reservation) = self.service.reserve(request, estimate::HOLD).await?;
         let permit = reservation.take_slots();
         Ok(Admitted { verdict, permit, estimate: Estimate::of(reservation) })
     }

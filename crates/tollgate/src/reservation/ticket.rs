@@ -1,10 +1,10 @@
 //! A reservation that outlives the call that made it, written down: whoever has the ticket settles, in whatever process.
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Serialize};
-use tollgate_core::{Bucket, Key, Receipt, Source, Timestamp};
+use tollgate_core::{Bucket, Key, Receipt, Source, Span, Timestamp};
 
 use super::{HeldRow, Reservation};
 use crate::limiter::Limiter;
@@ -15,6 +15,7 @@ use crate::store::{Store, StoreError};
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Ticket {
     cost: u32,
+    hold_ms: u64,
     rows: Vec<TicketRow>,
 }
 
@@ -43,7 +44,7 @@ impl Reservation {
     /// Writes the reservation down. Slots stay occupied until the ticket is redeemed, or their hold is over.
     pub fn into_ticket(mut self) -> Ticket {
         let rows = std::mem::take(&mut self.held).into_iter().map(TicketRow::from).collect();
-        Ticket { cost: self.cost, rows }
+        Ticket { cost: self.cost, hold_ms: self.hold.as_millis() as u64, rows }
     }
 }
 
@@ -56,7 +57,9 @@ impl Limiter {
             let rule = policy.rule(&row.rule)?.clone();
             Some(row.held(rule))
         });
-        Reservation { limiter: self.clone(), cost: ticket.cost, held: held.collect() }
+        // The store counts for twice as long, and whoever claims a ticket settles at once.
+        let (hold, began) = (Duration::from_millis(ticket.hold_ms), Instant::now());
+        Reservation { limiter: self.clone(), cost: ticket.cost, held: held.collect(), hold, began }
     }
 
     /// Keeps a ticket for all who share the store, as long as told (at most [`MAX_HOLD`](crate::MAX_HOLD)).
@@ -106,15 +109,17 @@ impl From<HeldRow> for TicketRow {
 impl TicketRow {
     fn held(self, rule: Arc<tollgate_core::Rule>) -> HeldRow {
         let is_same = rule.quota.to_string() == self.quota;
-        // What was left long ago tells nothing about now.
-        let (full_at, part) = self.after.filter(|_| is_same).unwrap_or((0, 0));
-        let full_at = Timestamp::default() + tollgate_core::Span::from_micros(full_at);
-        let after = self.after.map(|_| Bucket { full_at, part });
+        let moment = |micros| Timestamp::default() + Span::from_micros(micros);
+        let after = self.after.map(|(full_at, part)| Bucket { full_at: moment(full_at), part });
         let at = Timestamp::from_micros(self.at);
         let receipt = Receipt { cost: self.charged, at, nth: self.nth, is_lease: false, after };
         let key = Key { variant: self.variant, value: self.key };
+        let mut held = Held { rule, key, receipt, refunded: self.refunded };
+        if !is_same {
+            held.give_nothing_back();
+        }
         HeldRow {
-            held: Held { rule, key, receipt, refunded: self.refunded },
+            held,
             units: self.units,
             carrier: self.carrier,
             source: if self.local { Source::Local } else { Source::Store },

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use tollgate_core::{Charge, Decision, Key, Receipt, Rule, Source, Timestamp};
+use tollgate_core::{Bucket, Charge, Decision, Key, Receipt, Rule, Source, Timestamp};
 
 /// The longest that an estimate may wait for its correction.
 pub const MAX_HOLD: Duration = Duration::from_secs(24 * 60 * 60);
@@ -28,13 +28,25 @@ pub(crate) struct Reserved {
 }
 
 impl Held {
-    pub(crate) fn of(charge: &Charge, receipt: Receipt, refunded: u64) -> Held {
-        Held { rule: charge.rule.clone(), key: charge.key.clone(), receipt, refunded }
+    pub(crate) fn of(charge: &Charge, receipt: Receipt, refunded: Option<u64>) -> Held {
+        let (rule, key) = (charge.rule.clone(), charge.key.clone());
+        let mut held = Held { rule, key, receipt, refunded: refunded.unwrap_or(0) };
+        if refunded.is_none() {
+            held.give_nothing_back();
+        }
+        held
+    }
+
+    /// A bucket that was full again long ago owes nothing to anybody.
+    pub(crate) fn give_nothing_back(&mut self) {
+        if let Some(after) = &mut self.receipt.after {
+            *after = Bucket { full_at: Timestamp::default(), part: 0 };
+        }
     }
 
     /// Of a charge that took nothing.
     pub(crate) fn nothing(charge: &Charge) -> Held {
-        Held::of(charge, Receipt { cost: 0, at: Timestamp::default(), nth: 0, is_lease: false, after: None }, 0)
+        Held::of(charge, Receipt { cost: 0, at: Timestamp::default(), nth: 0, is_lease: false, after: None }, None)
     }
 
     /// The same charge at another cost.

@@ -129,13 +129,13 @@ impl MemoryStore {
     }
 
     /// Decides as [`MemoryStore::charge`] does, so that what was charged can be corrected.
-    pub(crate) fn reserve(&self, charges: &[Charge]) -> Result<Reserved, StoreError> {
+    pub(crate) fn reserve(&self, charges: &[Charge], hold: Duration) -> Result<Reserved, StoreError> {
         let now = self.clock.now();
         let watch = |charge: &Charge| match charge.rule.quota.algorithm().has_burst() {
-            true => self.holds().watch(self.id(&charge.rule, &charge.key), now),
-            false => 0,
+            true => self.holds().watch(self.id(&charge.rule, &charge.key), 2 * hold, now),
+            false => Some(0),
         };
-        let refunded: Vec<u64> = charges.iter().map(watch).collect();
+        let refunded: Vec<Option<u64>> = charges.iter().map(watch).collect();
         let (decisions, receipts) = self.table.reserve_all(charges, &self.clock)?;
         let held = charges.iter().zip(receipts.into_iter().chain(std::iter::repeat(None))).zip(refunded);
         let held = held.map(|((charge, receipt), refunded)| Held::of(charge, receipt?, refunded).into()).collect();

@@ -16,7 +16,9 @@ use crate::wire::{self, ReservationAnswer, ReserveAnswer, SettleAnswer, quoted};
 pub(super) async fn reserve(State(front): State<Arc<Front>>, request: Request) -> Result<Response, Problem> {
     let body = body::read(request, front.limits.request).await?;
     let asked = wire::parse_reserve(&body)?;
-    let (verdict, reservation) = front.service.reserve(&asked.check).await.map_err(|error| bad_cost("", &error))?;
+    let hold = Duration::from_millis(asked.hold_ms);
+    let reserved = front.service.reserve(&asked.check, hold).await;
+    let (verdict, reservation) = reserved.map_err(|error| bad_cost("", &error))?;
     if !verdict.is_allowed() {
         return Ok(json(&ReserveAnswer::new(&verdict, None)));
     }
@@ -24,7 +26,7 @@ pub(super) async fn reserve(State(front): State<Arc<Front>>, request: Request) -
     let id = new_id()?;
     let record = serde_json::to_vec(&ticket).expect("a ticket is always JSON");
     let limiter = &front.service.limiter;
-    if let Err(error) = limiter.keep(&id, &record, Duration::from_millis(asked.hold_ms)).await {
+    if let Err(error) = limiter.keep(&id, &record, hold).await {
         // Nobody could settle it.
         let _ = limiter.redeem(ticket).settle(0).await;
         return Err(unavailable(&error));

@@ -2,6 +2,7 @@
 //! one of its trailers where the cost is known at the end only.
 
 use std::collections::BTreeSet;
+use std::time::Duration;
 
 use http::{HeaderMap, HeaderValue};
 use tollgate::{Actual, Reservation};
@@ -9,6 +10,9 @@ use tracing::warn;
 
 /// What attributes of the response begin with.
 const RESPONSE: &str = "response.";
+
+/// How long a response may take to tell it; later than that, less is given back.
+pub(super) const HOLD: Duration = Duration::from_secs(3_600);
 
 /// Whether the response tells what some requests cost.
 pub(super) fn is_needed(cost_attributes: &BTreeSet<String>) -> bool {

@@ -7,7 +7,6 @@ use std::time::Duration;
 use tollgate_core::{Span, Timestamp};
 
 use super::identity::Id;
-use crate::store::MAX_HOLD;
 
 /// Behind one lock: settling is rare compared to deciding.
 #[derive(Debug, Default)]
@@ -27,13 +26,18 @@ struct Lasting<K, V> {
 impl Holds {
     /// The most estimates that may be out at a time: a bound on memory.
     const MOST_RECORDS: usize = 100_000;
+    /// And the most buckets that may be watched.
+    const MOST_WATCHED: usize = 1_000_000;
 
-    /// Counts from now on what a bucket is given back, and says what was counted before.
-    pub(super) fn watch(&mut self, id: Id, now: Timestamp) -> u64 {
+    /// Counts from now on what a bucket is given back, and says what was counted before; `None` when there are too many.
+    pub(super) fn watch(&mut self, id: Id, lifetime: Duration, now: Timestamp) -> Option<u64> {
         self.refunded.sweep(now);
+        if self.refunded.entries.len() >= Holds::MOST_WATCHED && !self.refunded.entries.contains_key(&id) {
+            return None;
+        }
         let (count, until) = self.refunded.entries.entry(id).or_default();
-        *until = now + Span::from(2 * MAX_HOLD);
-        *count
+        *until = (*until).max(now + Span::from(lifetime));
+        Some(*count)
     }
 
     /// What was counted so far.
@@ -51,6 +55,9 @@ impl Holds {
     /// False when there are too many.
     pub(super) fn keep(&mut self, id: &str, record: &[u8], lifetime: Duration, now: Timestamp) -> bool {
         self.records.sweep(now);
+        if self.records.entries.len() >= Holds::MOST_RECORDS {
+            self.records.sweep_now(now);
+        }
         if self.records.entries.len() >= Holds::MOST_RECORDS {
             return false;
         }
@@ -73,8 +80,12 @@ impl<K: Hash + Eq, V> Lasting<K, V> {
     /// Drops what has ended, each time that there are twice as many as the last time left.
     fn sweep(&mut self, now: Timestamp) {
         if self.entries.len() >= self.sweep_at {
-            self.entries.retain(|_, (_, until)| *until > now);
-            self.sweep_at = (2 * self.entries.len()).clamp(1_024, Holds::MOST_RECORDS);
+            self.sweep_now(now);
         }
+    }
+
+    fn sweep_now(&mut self, now: Timestamp) {
+        self.entries.retain(|_, (_, until)| *until > now);
+        self.sweep_at = (2 * self.entries.len()).max(1_024);
     }
 }

@@ -13,17 +13,18 @@ use super::batch::Ask;
 use super::node::Work;
 use super::script::{Call, SETTLE, WATCH};
 use super::{RedisStore, Shared, from, read, stored};
+use crate::store::StoreError;
 use crate::store::held::{Held, Reserved};
-use crate::store::{MAX_HOLD, StoreError};
 
 impl RedisStore {
     /// Decides as [`RedisStore::charge`] does, by the store itself, so that what was charged can be corrected.
-    pub(crate) async fn reserve(&self, charges: &[Charge]) -> Result<Reserved, StoreError> {
-        let refunded = self.0.watch(charges).await?;
+    pub(crate) async fn reserve(&self, charges: &[Charge], hold: Duration) -> Result<Reserved, StoreError> {
+        let refunded = self.0.watch(charges, 2 * hold).await?;
         let decided = self.0.decide(charges, Ask::Reserve).await?;
         let receipts = decided.receipts.into_iter().chain(std::iter::repeat(None));
         let held = charges.iter().zip(receipts).zip(refunded);
-        let held = held.map(|((charge, receipt), refunded)| Held::of(charge, receipt?, refunded).into()).collect();
+        let held =
+            held.map(|((charge, receipt), refunded)| Held::of(charge, receipt?, Some(refunded)).into()).collect();
         Ok(Reserved { decisions: from(Source::Store, decided.decisions), held })
     }
 
@@ -67,9 +68,9 @@ impl RedisStore {
 
 impl Shared {
     /// Counts from now on what these buckets are given back, and says what was counted before.
-    async fn watch(self: &Arc<Self>, charges: &[Charge]) -> Result<Vec<u64>, StoreError> {
+    async fn watch(self: &Arc<Self>, charges: &[Charge], lifetime: Duration) -> Result<Vec<u64>, StoreError> {
         let mut counts = vec![0; charges.len()];
-        let lifetime = (2 * MAX_HOLD).as_millis().to_string().into_bytes();
+        let lifetime = lifetime.as_millis().max(1).to_string().into_bytes();
         for part in self.parts(charges) {
             let positions: Vec<usize> = part.positions().filter(|position| has_burst(&charges[*position])).collect();
             if positions.is_empty() {

@@ -6,7 +6,10 @@
 local counts = {}
 for i, key in ipairs(KEYS) do
   redis.call("SET", key, "0", "NX")
-  redis.call("PEXPIRE", key, ARGV[1])
+  -- PEXPIRE with GT is not in Redis 6.2.
+  if redis.call("PTTL", key) < tonumber(ARGV[1]) then
+    redis.call("PEXPIRE", key, ARGV[1])
+  end
   counts[i] = redis.call("GET", key)
 end
 return counts
