@@ -30,6 +30,9 @@ pub(crate) struct Config {
     pub(crate) rules_from: Option<String>,
     /// Addresses or CIDRs of the proxies whose forwarding headers are believed. None by default.
     pub(crate) trusted_proxies: Vec<String>,
+    /// The header in which trusted proxies tell the client's address: `forwarded`, `x-forwarded-for`, one that holds a single
+    /// address such as `x-real-ip` or `cf-connecting-ip`, or `auto` for what both of the first two tell.
+    pub(crate) client_address: String,
     /// IPv6 clients are told apart by this many leading bits.
     #[schemars(range(min = 1, max = 128))]
     pub(crate) ipv6_prefix: u8,
@@ -53,6 +56,7 @@ impl Default for Config {
             store: StoreConfig::default(),
             rules_from: None,
             trusted_proxies: Vec::new(),
+            client_address: "auto".into(),
             ipv6_prefix: 64,
             headers: HeaderStyle::default(),
             identify: BTreeMap::new(),

@@ -6,6 +6,7 @@ pub(crate) mod grpc;
 pub(crate) mod http;
 pub(crate) mod proxy;
 pub(crate) mod resp;
+mod stranger;
 
 pub(crate) use certified::TLS_CLIENT;
 

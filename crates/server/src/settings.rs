@@ -1,5 +1,8 @@
 //! A configuration turned into the things that a service is made of.
 
+mod identity;
+
+use std::collections::BTreeSet;
 use std::hash::{BuildHasher as _, RandomState};
 use std::net::IpAddr;
 use std::path::PathBuf;
@@ -8,7 +11,7 @@ use std::time::Duration;
 use anyhow::{Context, bail};
 use http::StatusCode;
 use ipnet::IpNet;
-use tollgate::http::{AnswerStyle, AttributeSource, Identity};
+use tollgate::http::{AddressSource, AnswerStyle, AttributeSource, Identity};
 use tollgate::{
     Clock, Enforcement, MemoryStore, RedisOptions, RedisStore, RedisTls, RuleSpec, Span, Store, parse_span,
 };
@@ -16,6 +19,7 @@ use tollgate_core::KeyTemplate;
 
 use crate::config::{Config, ListenTls, StoreConfig, TlsFiles};
 use crate::front::TLS_CLIENT;
+pub(crate) use identity::warnings as identity_warnings;
 
 /// What is wrong with the configuration beside its rules, by field.
 pub(crate) fn problems(config: &Config) -> Vec<(String, String)> {
@@ -74,6 +78,9 @@ pub(crate) fn problems(config: &Config) -> Vec<(String, String)> {
             note(format!("trusted_proxies[{index}]"), problem);
         }
     }
+    if let Err(problem) = config.client_address.parse::<AddressSource>() {
+        note("client_address".into(), problem.into());
+    }
     if !(1..=128).contains(&config.ipv6_prefix) {
         note("ipv6_prefix".into(), anyhow::anyhow!("{} is not between 1 and 128", config.ipv6_prefix));
     }
@@ -103,16 +110,7 @@ pub(crate) fn warnings(config: &Config) -> Vec<(String, String)> {
     if config.listen.resp_password.is_some() && config.listen.resp.is_none() {
         warnings.push(("listen.resp_password".into(), "guards nothing; set listen.resp, or remove it".to_string()));
     }
-    for (index, proxy) in config.trusted_proxies.iter().enumerate() {
-        if parse_proxy(proxy).is_ok_and(|network| network.prefix_len() == 0) {
-            let problem = "trusts everybody, so every client can choose its address; name your proxies";
-            warnings.push((format!("trusted_proxies[{index}]"), problem.to_string()));
-        }
-    }
-    if let Some(source) = config.identify.get("ip") {
-        let problem = format!("{source} is what a client says of itself; trusted_proxies finds its true address");
-        warnings.push(("identify.ip".into(), problem));
-    }
+    warnings.extend(identity_warnings(config));
     if let Some(escape) = way_around(config) {
         warnings.push(("rules".into(), escape));
     }
@@ -153,11 +151,18 @@ fn way_around(config: &Config) -> Option<String> {
 /// How HTTP requests become attributes. The configuration has been checked.
 pub(crate) fn identity(config: &Config) -> anyhow::Result<Identity> {
     let proxies = config.trusted_proxies.iter().map(|proxy| parse_proxy(proxy)).collect::<Result<Vec<_>, _>>()?;
-    let mut identity = Identity::new().trust(proxies).ipv6_prefix(config.ipv6_prefix);
+    let mut identity = Identity::new()
+        .trust(proxies)
+        .address_from(config.client_address.parse().context("client_address")?)
+        .ipv6_prefix(config.ipv6_prefix);
     for (attribute, source) in &config.identify {
         identity = identity.identify(attribute, source.parse().map_err(|error| anyhow::anyhow!("{error}"))?);
     }
-    Ok(identity)
+    // What a key names directly tells clients apart as well.
+    let keys = config.rules.iter().filter_map(|rule| KeyTemplate::new(&rule.key).ok());
+    let named: BTreeSet<String> = keys.flat_map(|key| key.needs().flatten().cloned().collect::<Vec<_>>()).collect();
+    let places = named.iter().filter(|name| !config.identify.contains_key(*name)).filter_map(|name| name.parse().ok());
+    Ok(places.fold(identity, Identity::single))
 }
 
 /// How verdicts become responses.

@@ -26,8 +26,9 @@ mod attributes;
 mod forwarded;
 mod identity;
 
+pub use address::{AddressSource, AddressSourceError};
 pub use answer::{Answer, AnswerStyle};
 #[cfg(feature = "tower")]
-pub(crate) use answer::{bad_cost_detail, denial_detail, retry_after};
+pub(crate) use answer::{bad_cost_detail, contradiction_detail, denial_detail, retry_after};
 pub use attributes::{AttributeSource, AttributeSourceError, HttpRequest};
 pub use identity::Identity;

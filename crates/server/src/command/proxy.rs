@@ -4,7 +4,7 @@ mod limit;
 
 use std::io::Write as _;
 use std::net::SocketAddr;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -14,7 +14,7 @@ use tollgate::{HeaderStyle, Policy, Store, parse_span};
 
 use super::tls::{TlsArgs, certificates};
 use super::{Ending, greeting, signals};
-use crate::config::{Config, Loaded};
+use crate::config::{Config, Loaded, Problem};
 use crate::front::connections::{self, Listener};
 use crate::front::http::{self as api, Admin, Service};
 use crate::front::proxy::{self, Address, Proxy, Timeouts, Upstream, WaitingRoom, parse_upstream};
@@ -66,6 +66,10 @@ pub(super) struct Args {
     /// Addresses or CIDRs of proxies in front, whose X-Forwarded-For is believed
     #[arg(long, value_name = "CIDR", env = "TOLLGATE_TRUSTED_PROXIES", value_delimiter = ',')]
     trusted_proxies: Vec<String>,
+    /// The header in which they tell the client's address: auto, forwarded, x-forwarded-for, or one that holds it alone,
+    /// such as x-real-ip or cf-connecting-ip
+    #[arg(long, value_name = "HEADER", env = "TOLLGATE_CLIENT_ADDRESS")]
+    client_address: Option<String>,
     /// The convention of limit headers: draft-11, draft-03, draft-06, draft-07, x-ratelimit-epoch, x-ratelimit-delta, none
     #[arg(long, value_name = "STYLE", env = "TOLLGATE_HEADERS", value_parser = super::header_style)]
     headers: Option<HeaderStyle>,
@@ -121,12 +125,16 @@ fn load(args: &Args) -> anyhow::Result<Loaded> {
         None => Loaded { config: Config::default(), policy: Policy::default(), warnings: Vec::new() },
     };
     let config = &mut loaded.config;
+    let before = settings::identity_warnings(config);
     if let Some(store) = &args.store {
         config.store.url.clone_from(store);
     }
     config.store.max_keys = args.max_keys.unwrap_or(config.store.max_keys);
     config.headers = args.headers.unwrap_or(config.headers);
     config.trusted_proxies.extend(args.trusted_proxies.iter().cloned());
+    if let Some(header) = &args.client_address {
+        config.client_address.clone_from(header);
+    }
     config.listen.http.clone_from(&args.listen);
     args.tls.override_in(config);
     if args.admin_token.is_some() {
@@ -147,8 +155,12 @@ fn load(args: &Args) -> anyhow::Result<Loaded> {
         );
     }
     if let Some((field, problem)) = settings::problems(config).into_iter().next() {
-        let flag = if field == "listen.http" { "--listen" } else { &field };
-        bail!("{flag}: {problem}");
+        bail!("{}: {problem}", flag_of(&field, args));
+    }
+    let told = settings::identity_warnings(config);
+    loaded.warnings.retain(|known| is_still_so(known, &before, &told));
+    for (field, problem) in told.into_iter().filter(|told| !before.contains(told)) {
+        loaded.warnings.push(Problem::new(Path::new("flags"), flag_of(&field, args), problem));
     }
     let in_file = config.rules.len() - args.limit.len();
     loaded.policy = Policy::new(config.rules.clone()).map_err(|errors| {
@@ -159,6 +171,21 @@ fn load(args: &Args) -> anyhow::Result<Loaded> {
         anyhow::anyhow!(problems.collect::<Vec<_>>().join("\n"))
     })?;
     Ok(loaded)
+}
+
+/// The name under which somebody wrote a setting.
+fn flag_of(field: &str, args: &Args) -> String {
+    match field {
+        "listen.http" => "--listen".into(),
+        "client_address" if args.client_address.is_some() => "--client-address".into(),
+        field => field.into(),
+    }
+}
+
+/// Whether flags have not put right what the file was warned about.
+fn is_still_so(known: &Problem, before: &[(String, String)], after: &[(String, String)]) -> bool {
+    let is_it = |(field, problem): &(String, String)| *field == known.field && *problem == known.problem;
+    after.iter().any(is_it) || !before.iter().any(is_it)
 }
 
 async fn serve(config: Config, policy: Policy, args: Args) -> anyhow::Result<()> {

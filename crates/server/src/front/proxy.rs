@@ -35,6 +35,7 @@ use super::Service;
 use super::certified::Certified;
 use super::connections::{self, Accepted, Busy, Limits, Listener, UnderWay, protocol};
 use super::http::{Problem, discard};
+use super::stranger;
 use bodies::{Download, Upload};
 use estimate::Estimate;
 use framing::Strict;
@@ -114,6 +115,8 @@ impl Proxy {
         };
         let version = parts.version;
         let mut hop = headers::take_hop(&mut parts.headers);
+        headers::take_lookalikes(&mut parts.headers);
+        stranger::watch(&self.service.identity, &parts.headers, client.peer, false);
         // HTTP/2 has another way to begin one, and a body would be read as what follows.
         hop.websocket &= version == Version::HTTP_11 && body.is_end_stream();
         let Admitted { verdict, permit, estimate } = match self.admit(&client, &parts).await {
@@ -152,6 +155,9 @@ impl Proxy {
     /// Lets the request pass now or in its turn, or says why not.
     async fn admit(&self, client: &Client, parts: &Parts) -> Result<Admitted, Response> {
         let Service { identity, answer, limiter, .. } = &*self.service;
+        if let Some(place) = identity.contradiction(&parts.uri, &parts.headers) {
+            return Err(Answer::contradiction(place).into_response());
+        }
         let described = identity.describe(&parts.method, &parts.uri, &parts.headers, Some(client.peer));
         let described = Certified { request: described, client: client.certified.clone() };
         let mut visit = self.waiting.enter();

@@ -3,7 +3,9 @@
 //! An IPv4-mapped IPv6 address is the IPv4 address in it, wherever it comes from: every address passes
 //! [`IpAddr::to_canonical`] before it is compared.
 
+use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::str::FromStr;
 
 use http::header::FORWARDED;
 use http::{HeaderMap, HeaderName};
@@ -12,6 +14,75 @@ use ipnet::{IpNet, Ipv4Net, Ipv6Net};
 use super::forwarded;
 
 const X_FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
+
+/// The header in which trusted proxies tell whom they forward.
+///
+/// ```
+/// use tollgate::http::AddressSource;
+///
+/// assert_eq!("X-Forwarded-For".parse(), Ok(AddressSource::XForwardedFor));
+/// let of_cloudflare = "cf-connecting-ip".parse::<AddressSource>()?;
+/// assert_eq!(of_cloudflare.to_string(), "cf-connecting-ip");
+/// assert!("x real ip".parse::<AddressSource>().is_err());
+/// # Ok::<(), tollgate::http::AddressSourceError>(())
+/// ```
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum AddressSource {
+    /// Whichever of `Forwarded` and `X-Forwarded-For` there is; where both are, what both tell.
+    #[default]
+    Auto,
+    /// The hops of `Forwarded` (RFC 7239).
+    Forwarded,
+    /// The hops of `X-Forwarded-For`.
+    XForwardedFor,
+    /// A header that holds one address, the client's, such as `X-Real-IP` or `CF-Connecting-IP`.
+    Header(HeaderName),
+}
+
+/// A text that names no header.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "{0:?} names no header; write auto, forwarded, x-forwarded-for, or the one in which your proxies write the client's \
+     address alone, such as x-real-ip or cf-connecting-ip"
+)]
+pub struct AddressSourceError(String);
+
+impl FromStr for AddressSource {
+    type Err = AddressSourceError;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let name = text.parse::<HeaderName>().map_err(|_| AddressSourceError(text.into()))?;
+        Ok(match name.as_str() {
+            "auto" => AddressSource::Auto,
+            "forwarded" => AddressSource::Forwarded,
+            "x-forwarded-for" => AddressSource::XForwardedFor,
+            _ => AddressSource::Header(name),
+        })
+    }
+}
+
+impl fmt::Display for AddressSource {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            AddressSource::Auto => "auto",
+            AddressSource::Forwarded => "forwarded",
+            AddressSource::XForwardedFor => "x-forwarded-for",
+            AddressSource::Header(name) => name.as_str(),
+        })
+    }
+}
+
+impl AddressSource {
+    /// Whether this header is one of those that are read.
+    pub(super) fn reads(&self, name: &HeaderName) -> bool {
+        match self {
+            AddressSource::Auto => *name == FORWARDED || *name == X_FORWARDED_FOR,
+            AddressSource::Forwarded => *name == FORWARDED,
+            AddressSource::XForwardedFor => *name == X_FORWARDED_FOR,
+            AddressSource::Header(read) => name == read,
+        }
+    }
+}
 
 /// The proxies whose word is taken.
 #[derive(Clone, Debug, Default)]
@@ -29,16 +100,22 @@ impl TrustedProxies {
     }
 
     /// Whose request it is. Why both headers must agree is told at `Identity::client_address`.
-    pub(super) fn client_address(&self, headers: &HeaderMap, peer: IpAddr) -> IpAddr {
+    pub(super) fn client_address(&self, source: &AddressSource, headers: &HeaderMap, peer: IpAddr) -> IpAddr {
         let peer = peer.to_canonical();
         if !self.contain(peer) {
             return peer;
         }
-        match (headers.contains_key(X_FORWARDED_FOR), headers.contains_key(FORWARDED)) {
-            (false, false) => peer,
-            (true, false) => self.walk(peer, x_forwarded_for(headers)),
-            (false, true) => self.walk(peer, forwarded(headers)),
-            (true, true) => {
+        let is_told = |header: AddressSource, name: HeaderName| {
+            *source == header || (*source == AddressSource::Auto && headers.contains_key(name))
+        };
+        let hops = is_told(AddressSource::XForwardedFor, X_FORWARDED_FOR);
+        let elements = is_told(AddressSource::Forwarded, FORWARDED);
+        match (source, hops, elements) {
+            (AddressSource::Header(name), ..) => single(headers, name).unwrap_or(peer),
+            (_, false, false) => peer,
+            (_, true, false) => self.walk(peer, x_forwarded_for(headers)),
+            (_, false, true) => self.walk(peer, forwarded(headers)),
+            (_, true, true) => {
                 let both = x_forwarded_for(headers).zip(forwarded(headers));
                 self.walk(peer, both.map(|(one, other)| one.filter(|_| one == other)))
             }
@@ -69,6 +146,13 @@ fn canonical(network: IpNet) -> IpNet {
         return IpNet::V4(unwrapped);
     }
     network
+}
+
+/// The address in a header that holds nothing else. Two lines are two answers, which are none: one may be the client's.
+fn single(headers: &HeaderMap, name: &HeaderName) -> Option<IpAddr> {
+    let mut lines = headers.get_all(name).into_iter();
+    let line = lines.next().filter(|_| lines.next().is_none())?;
+    node(line.to_str().ok()?.trim())
 }
 
 /// The hops of all lines of `X-Forwarded-For`, nearest first.

@@ -8,6 +8,8 @@ use http::{HeaderMap, HeaderName, HeaderValue, Response, StatusCode};
 use serde_json::json;
 use tollgate_core::{CostError, HeaderStyle, Row, Span, Timestamp, Verdict, limit_headers, retry_after_seconds};
 
+use super::attributes::AttributeSource;
+
 const QUOTA_EXCEEDED: &str = "https://iana.org/assignments/http-problem-types#quota-exceeded";
 const REDUCED_CAPACITY: &str = "https://iana.org/assignments/http-problem-types#temporary-reduced-capacity";
 
@@ -45,6 +47,27 @@ impl Answer {
             "title": "Bad Request",
             "status": status.as_u16(),
             "detail": bad_cost_detail(error),
+        });
+        Answer::problem(status, HeaderMap::new(), &problem)
+    }
+
+    /// Refuses a request that says who it is in two ways, as [`Identity::contradiction`](super::Identity::contradiction)
+    /// found out: 400, naming the place.
+    ///
+    /// ```
+    /// use tollgate::http::Answer;
+    ///
+    /// assert_eq!(Answer::contradiction(&"header.x-api-key".parse()?).status, 400);
+    /// # Ok::<(), tollgate::http::AttributeSourceError>(())
+    /// ```
+    pub fn contradiction(place: &AttributeSource) -> Answer {
+        let status = StatusCode::BAD_REQUEST;
+        let problem = json!({
+            "type": "about:blank",
+            "title": "Bad Request",
+            "status": status.as_u16(),
+            "detail": contradiction_detail(place),
+            "field": place.to_string(),
         });
         Answer::problem(status, HeaderMap::new(), &problem)
     }
@@ -199,6 +222,11 @@ pub(crate) fn denial_detail(verdict: &Verdict) -> String {
             row.charge.cost, row.decision.limit
         ),
     }
+}
+
+/// What is wrong, without the values: one of them may be a secret.
+pub(crate) fn contradiction_detail(place: &AttributeSource) -> String {
+    format!("`{place}` says who sends this request and is there several times, with different values; send it once.")
 }
 
 /// Which attribute should have been a number. What it held is not repeated: it may not be meant for every reader.

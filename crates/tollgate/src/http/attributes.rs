@@ -1,6 +1,7 @@
 //! The attributes of an HTTP request, looked up when a rule asks for them.
 
 use std::borrow::Cow;
+use std::fmt;
 use std::net::IpAddr;
 use std::str::FromStr;
 use std::sync::OnceLock;
@@ -24,7 +25,7 @@ use super::identity::Identity;
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum AttributeSource {
-    /// A header; several lines are joined with `, `.
+    /// A header; several lines that differ are joined with `, `.
     Header(HeaderName),
     /// The first query parameter of this name.
     Query(String),
@@ -55,15 +56,41 @@ impl FromStr for AttributeSource {
     }
 }
 
+impl fmt::Display for AttributeSource {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            AttributeSource::Header(name) => write!(f, "header.{name}"),
+            AttributeSource::Query(name) => write!(f, "query.{name}"),
+            AttributeSource::Cookie(name) => write!(f, "cookie.{name}"),
+            AttributeSource::Attribute(name) => f.write_str(name),
+        }
+    }
+}
+
+impl AttributeSource {
+    /// Whether a request says this more than once, and not the same.
+    pub(super) fn is_contradicted(&self, uri: &Uri, headers: &HeaderMap) -> bool {
+        match self {
+            AttributeSource::Header(name) => differ(headers.get_all(name).into_iter()),
+            AttributeSource::Query(name) => differ(queries(uri, name)),
+            AttributeSource::Cookie(_) | AttributeSource::Attribute(_) => false,
+        }
+    }
+}
+
+fn differ<T: PartialEq>(mut values: impl Iterator<Item = T>) -> bool {
+    values.next().is_some_and(|first| values.any(|other| other != first))
+}
+
 /// The head of an HTTP request as rules see it; made by [`Identity::describe`].
 ///
 /// | attribute | what it is |
 /// |---|---|
 /// | `ip` | the client's address, IPv6 as a network such as `2001:db8:1:2::/64` |
 /// | `method` | as in the request line |
-/// | `path` | in its normal spelling: `/%6Cogin`, `//login` and `/x/../login` are `/login` |
+/// | `path` | in its normal spelling: `/%6Cogin`, `//login`, `/x/../login` and `/login;v=1` are `/login` |
 /// | `host` | of the target, else of the `Host` header: lower case, without port and final dot |
-/// | `header.NAME` | lines joined with `, `; absent when it is not UTF-8 |
+/// | `header.NAME` | lines joined with `, ` unless all say the same; absent when it is not UTF-8 |
 /// | `query.NAME` | percent-decoded, `+` is a space; the first of this name |
 /// | `cookie.NAME` | without the quotes around it, if any; the first of this name |
 ///
@@ -151,10 +178,11 @@ impl Request for HttpRequest<'_> {
     }
 }
 
-/// However a client spells a path, it is one path: servers behind decode letters, merge slashes and resolve dots, so a
-/// rule for `/login` must not be stepped around by another spelling. What has a meaning of its own (`%2F`) stays.
+/// However a client spells a path, it is one path: servers behind decode letters, merge slashes, resolve dots and drop
+/// parameters (`/login;v=1`, RFC 3986 3.3), so a rule for `/login` must not be stepped around by another spelling. What
+/// has a meaning of its own (`%2F`) stays.
 fn normal_path(path: &str) -> Cow<'_, str> {
-    let is_odd = path.contains('%') || path.contains("//") || path.contains("/.");
+    let is_odd = path.contains(['%', ';']) || path.contains("//") || path.contains("/.");
     if !is_odd {
         return Cow::Borrowed(path);
     }
@@ -162,6 +190,8 @@ fn normal_path(path: &str) -> Cow<'_, str> {
     let mut segments: Vec<&str> = Vec::new();
     let mut ends_in_folder = false;
     for segment in decoded.split('/').skip(1) {
+        // Before dots are resolved: `/x/..;v=1/login` is `/login` to those who drop parameters.
+        let segment = segment.split_once(';').map_or(segment, |(name, _)| name);
         ends_in_folder = matches!(segment, "" | "." | "..");
         match segment {
             "" | "." => {}
@@ -222,6 +252,10 @@ fn header<'r>(headers: &'r HeaderMap, name: &str) -> Option<Cow<'r, str>> {
     let mut lines = headers.get_all(name).into_iter().map(|line| std::str::from_utf8(line.as_bytes()));
     let first = lines.next()?.ok()?;
     let mut joined = Cow::Borrowed(first);
+    // Who says the same three times is not three clients.
+    if !differ(headers.get_all(name).into_iter()) {
+        return Some(joined);
+    }
     for line in lines {
         let joined = joined.to_mut();
         joined.push_str(", ");
@@ -231,9 +265,13 @@ fn header<'r>(headers: &'r HeaderMap, name: &str) -> Option<Cow<'r, str>> {
 }
 
 fn query<'r>(uri: &'r Uri, name: &str) -> Option<Cow<'r, str>> {
-    let pairs = uri.query()?.split('&').map(|pair| pair.split_once('=').unwrap_or((pair, "")));
-    let (_, value) = pairs.into_iter().find(|(encoded, _)| decoded(encoded).as_deref() == Some(name))?;
-    decoded(value)
+    queries(uri, name).next()?
+}
+
+/// All parameters of this name; `None` is one whose bytes are no text.
+fn queries<'r>(uri: &'r Uri, name: &str) -> impl Iterator<Item = Option<Cow<'r, str>>> {
+    let pairs = uri.query().unwrap_or_default().split('&').map(|pair| pair.split_once('=').unwrap_or((pair, "")));
+    pairs.filter(move |(encoded, _)| decoded(encoded).as_deref() == Some(name)).map(|(_, value)| decoded(value))
 }
 
 /// `None` when the bytes are no text.

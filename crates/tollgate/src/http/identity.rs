@@ -3,10 +3,10 @@
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 
-use http::{HeaderMap, Method, Uri};
+use http::{HeaderMap, HeaderName, Method, Uri};
 use ipnet::IpNet;
 
-use super::address::{TrustedProxies, group};
+use super::address::{AddressSource, TrustedProxies, group};
 use super::attributes::{AttributeSource, HttpRequest};
 
 /// How an HTTP request becomes attributes.
@@ -26,13 +26,22 @@ use super::attributes::{AttributeSource, HttpRequest};
 #[derive(Clone, Debug)]
 pub struct Identity {
     trusted: TrustedProxies,
+    address: AddressSource,
     ipv6_prefix: u8,
     mapped: BTreeMap<String, AttributeSource>,
+    /// What a request may say once only.
+    single: Vec<AttributeSource>,
 }
 
 impl Default for Identity {
     fn default() -> Self {
-        Identity { trusted: TrustedProxies::default(), ipv6_prefix: Identity::IPV6_PREFIX, mapped: BTreeMap::new() }
+        Identity {
+            trusted: TrustedProxies::default(),
+            address: AddressSource::default(),
+            ipv6_prefix: Identity::IPV6_PREFIX,
+            mapped: BTreeMap::new(),
+            single: Vec::new(),
+        }
     }
 }
 
@@ -50,6 +59,25 @@ impl Identity {
     #[must_use]
     pub fn trust(mut self, proxies: impl IntoIterator<Item = IpNet>) -> Self {
         self.trusted.extend(proxies);
+        self
+    }
+
+    /// In which header the trusted proxies tell whom they forward. Others are then read from nobody, so it does not matter
+    /// what a client writes into them.
+    ///
+    /// ```
+    /// use tollgate::http::{AddressSource, Identity};
+    ///
+    /// let identity = Identity::new().trust(["10.0.0.0/8".parse()?]).address_from(AddressSource::XForwardedFor);
+    /// let mut headers = http::HeaderMap::new();
+    /// headers.insert("x-forwarded-for", "203.0.113.7".parse()?);
+    /// headers.insert("forwarded", "for=6.6.6.6".parse()?);
+    /// assert_eq!(identity.client_address(&headers, "10.0.0.1".parse()?).to_string(), "203.0.113.7");
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    #[must_use]
+    pub fn address_from(mut self, source: AddressSource) -> Self {
+        self.address = source;
         self
     }
 
@@ -72,8 +100,37 @@ impl Identity {
     /// ```
     #[must_use]
     pub fn identify(mut self, attribute: impl Into<String>, from: AttributeSource) -> Self {
-        self.mapped.insert(attribute.into(), from);
+        self.mapped.insert(attribute.into(), from.clone());
+        self.single(from)
+    }
+
+    /// A place that names the client and so may name one only; what [`Identity::identify`] maps is such a place already.
+    #[must_use]
+    pub fn single(mut self, place: AttributeSource) -> Self {
+        if !self.single.contains(&place) {
+            self.single.push(place);
+        }
         self
+    }
+
+    /// The place in which a request says who it is in two ways, if there is one.
+    ///
+    /// Of two API keys in two headers, or two query parameters of one name, one server takes the first and another the
+    /// last. Whichever were counted here, a client could have another one checked there, and a fresh bucket with every
+    /// request: so refuse such a request. Browsers do send two cookies of one name; of these the first counts.
+    ///
+    /// ```
+    /// use http::{HeaderMap, Uri};
+    /// use tollgate::http::Identity;
+    ///
+    /// let identity = Identity::new().identify("api_key", "query.key".parse()?);
+    /// assert_eq!(identity.contradiction(&Uri::from_static("/?key=a&key=a"), &HeaderMap::new()), None);
+    /// let place = identity.contradiction(&Uri::from_static("/?key=a&k%65y=b"), &HeaderMap::new());
+    /// assert_eq!(place.map(ToString::to_string).as_deref(), Some("query.key"));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn contradiction(&self, uri: &Uri, headers: &HeaderMap) -> Option<&AttributeSource> {
+        self.single.iter().find(|place| place.is_contradicted(uri, headers))
     }
 
     /// A request as rules see it. `peer` is the socket's address; without it there is no `ip`. Nothing is looked up
@@ -97,8 +154,11 @@ impl Identity {
     ///
     /// When a request carries both headers a hop counts only if both tell the same one. A proxy writes one of them
     /// and may pass the other on as the client sent it, and nothing in the request says which: preferring either
-    /// would let clients of half the proxies choose their address. So have the proxy remove the header that it does
-    /// not write; until then a client that sends it is counted as the proxy.
+    /// would let clients of half the proxies choose their address. So say which one it writes with
+    /// [`Identity::address_from`], or have the proxy remove the other; until then a client that sends it is counted as
+    /// the proxy.
+    ///
+    /// A header that holds one address is believed as it stands, so the proxy has to replace what its clients send in it.
     ///
     /// ```
     /// use tollgate::http::Identity;
@@ -114,7 +174,12 @@ impl Identity {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn client_address(&self, headers: &HeaderMap, peer: IpAddr) -> IpAddr {
-        self.trusted.client_address(headers, peer)
+        self.trusted.client_address(&self.address, headers, peer)
+    }
+
+    /// Whether this is a header from which the client's address is read, if a trusted proxy sends it.
+    pub fn reads_address_from(&self, header: &HeaderName) -> bool {
+        self.address.reads(header)
     }
 
     /// Whether the word of this peer is taken for where its requests come from.

@@ -44,7 +44,7 @@ pub(super) struct Settings {
     pub(super) limiter: Arc<Limiter>,
     pub(super) style: AnswerStyle,
     pub(super) patience: Duration,
-    identity: Identity,
+    pub(super) identity: Identity,
     peer: FindPeer,
     extractors: Vec<(String, FromParts<Option<String>>)>,
     cost: FromParts<u32>,

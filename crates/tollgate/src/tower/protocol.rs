@@ -6,7 +6,9 @@ use http::{HeaderMap, HeaderName, HeaderValue, Response};
 use percent_encoding::{AsciiSet, CONTROLS, utf8_percent_encode};
 use tollgate_core::{CostError, Timestamp, Verdict};
 
-use crate::http::{Answer, AnswerStyle, bad_cost_detail, denial_detail, retry_after};
+use crate::http::{
+    Answer, AnswerStyle, AttributeSource, bad_cost_detail, contradiction_detail, denial_detail, retry_after,
+};
 
 const GRPC_STATUS: HeaderName = HeaderName::from_static("grpc-status");
 const GRPC_MESSAGE: HeaderName = HeaderName::from_static("grpc-message");
@@ -52,6 +54,15 @@ impl Protocol {
         let pushback = verdict.retry_after().map_or(-1, |wait| wait.as_millis_ceil() as i64);
         headers.insert(GRPC_RETRY_PUSHBACK_MS, pushback.into());
         trailers_only(content_type, status, &denial_detail(verdict), headers)
+    }
+
+    pub(super) fn contradiction(&self, place: &AttributeSource) -> Response<Bytes> {
+        match self {
+            Protocol::Http => Answer::contradiction(place).into_response(),
+            Protocol::Grpc(content_type) => {
+                trailers_only(content_type, INVALID_ARGUMENT, &contradiction_detail(place), HeaderMap::new())
+            }
+        }
     }
 
     pub(super) fn bad_cost(&self, error: &CostError) -> Response<Bytes> {

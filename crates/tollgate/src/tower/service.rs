@@ -85,6 +85,9 @@ where
         return Ok(response.map(|body| ResponseBody::inner(body, None)));
     }
     let protocol = Protocol::of(&parts.headers);
+    if let Some(place) = settings.identity.contradiction(&parts.uri, &parts.headers) {
+        return Ok(protocol.contradiction(place).map(ResponseBody::answer));
+    }
     let (verdict, permit) = match settings.decide(&parts).await {
         Ok(decided) => decided,
         Err(error) => return Ok(protocol.bad_cost(&error).map(ResponseBody::answer)),

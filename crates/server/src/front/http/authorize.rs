@@ -1,8 +1,7 @@
 //! Decisions for proxies, about requests that they describe in headers (nginx, Traefik, Caddy, APISIX, HAProxy) or
 //! by passing them on under a prefix (Envoy).
 
-use std::net::IpAddr;
-use std::sync::{Arc, Once};
+use std::sync::Arc;
 
 use axum::Extension;
 use axum::body::Body;
@@ -13,9 +12,9 @@ use http::request::Parts;
 use http::uri::PathAndQuery;
 use http::{HeaderMap, HeaderValue, Method, Request, Uri};
 use tollgate::http::Answer;
-use tracing::warn;
 
-use super::{Certified, Front, Peer, Problem, Service, pages::json};
+use super::{Certified, Front, Peer, Problem, pages::json};
+use crate::front::stranger;
 use crate::wire::{AuthorizeAnswer, quoted};
 
 const PREFIX: &str = "/v1/authorize";
@@ -34,7 +33,10 @@ pub(super) async fn authorize(
     let original = Original::of(parts)?;
     let (ip, certified) = peer.map(|Extension(Peer { ip, certified })| (ip, certified)).unzip();
     if let Some(ip) = ip {
-        warn_of_a_stranger(service, &original.headers, ip);
+        stranger::watch(&service.identity, &original.headers, ip, original.is_described);
+    }
+    if let Some(place) = service.identity.contradiction(&original.uri, &original.headers) {
+        return Ok(Answer::contradiction(place).into_response());
     }
     let described = service.identity.describe(&original.method, &original.uri, &original.headers, ip);
     let described = Certified { request: described, client: certified.flatten() };
@@ -54,26 +56,13 @@ pub(super) async fn authorize(
     Ok(response)
 }
 
-/// Says once that somebody tells of clients and is not believed: most likely a proxy that is missing in the file, behind
-/// which everybody would share one address.
-fn warn_of_a_stranger(service: &Service, headers: &HeaderMap, peer: IpAddr) {
-    static SAID: Once = Once::new();
-    let tells = |name: &str| headers.contains_key(name);
-    if (tells("x-forwarded-for") || tells("forwarded")) && !service.identity.trusts(peer) {
-        SAID.call_once(|| {
-            warn!(
-                "{peer} forwards requests of others and is not in trusted_proxies, so `ip` is its own address for all of \
-                 them; add it if it is your proxy"
-            );
-        });
-    }
-}
-
 /// The request that the proxy asks about.
 struct Original {
     method: Method,
     uri: Uri,
     headers: HeaderMap,
+    /// It is another request than the one that was sent.
+    is_described: bool,
 }
 
 impl Original {
@@ -87,7 +76,7 @@ impl Original {
             let query = uri.query().map(|query| format!("?{query}")).unwrap_or_default();
             let path = format!("{below}{query}");
             let uri = with_path(uri, "path", path.as_bytes())?;
-            return Ok(Original { method, uri, headers });
+            return Ok(Original { method, uri, headers, is_described: true });
         }
         for names in [&METHODS, &URIS] {
             agree(&headers, names)?;
@@ -102,12 +91,12 @@ impl Original {
             None => uri,
         };
         let Some(host) = first(&headers, &HOSTS).map(|(_, host)| host.clone()) else {
-            return Ok(Original { method, uri, headers });
+            return Ok(Original { method, uri, headers, is_described: headers_tell });
         };
         headers.insert(HOST, host);
         // The target must not overrule it.
         let uri = uri.path_and_query().cloned().map_or(uri, Uri::from);
-        Ok(Original { method, uri, headers })
+        Ok(Original { method, uri, headers, is_described: true })
     }
 }
 

@@ -15,7 +15,23 @@ const PROXY_CONNECTION: HeaderName = HeaderName::from_static("proxy-connection")
 const X_FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
 const X_FORWARDED_HOST: HeaderName = HeaderName::from_static("x-forwarded-host");
 const X_FORWARDED_PROTO: HeaderName = HeaderName::from_static("x-forwarded-proto");
-const X_REAL_IP: HeaderName = HeaderName::from_static("x-real-ip");
+
+/// Headers beside `Forwarded` and `X-Forwarded-*` by which a server may be told where a request came from, or that it is
+/// another one than its first line says: some take a path from them, which no rule has seen.
+const CLAIMS: [&str; 12] = [
+    "x-real-ip",
+    "cf-connecting-ip",
+    "true-client-ip",
+    "fastly-client-ip",
+    "x-client-ip",
+    "x-cluster-client-ip",
+    "x-envoy-external-address",
+    "x-original-forwarded-for",
+    "x-original-url",
+    "x-original-uri",
+    "x-original-method",
+    "x-rewrite-url",
+];
 
 /// What a message asked of this connection alone.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -100,12 +116,11 @@ pub(super) fn add_forwarded(
 ) {
     let peer = peer.to_canonical();
     if !identity.trusts(peer) {
-        let claims: Vec<HeaderName> = headers.keys().filter(|name| is_claim(name)).cloned().collect();
-        for name in claims {
-            headers.remove(name);
-        }
+        remove(headers, |name| is_claim(name) || identity.reads_address_from(name));
     }
     let client = identity.client_address(headers, peer);
+    // What the proxies in front are known not to write is their client's own word.
+    remove(headers, |name| (*name == FORWARDED || *name == X_FORWARDED_FOR) && !identity.reads_address_from(name));
     // One that tells the hops by `Forwarded` alone is continued in both.
     if client != peer && !headers.contains_key(X_FORWARDED_FOR) {
         headers.insert(X_FORWARDED_FOR, value(client.to_string()));
@@ -121,7 +136,20 @@ pub(super) fn add_forwarded(
 
 /// Whatever tells where a request came from and how; only a trusted proxy knows.
 fn is_claim(name: &HeaderName) -> bool {
-    *name == FORWARDED || *name == X_REAL_IP || name.as_str().starts_with("x-forwarded-")
+    *name == FORWARDED || name.as_str().starts_with("x-forwarded-") || CLAIMS.contains(&name.as_str())
+}
+
+/// Removes headers whose names hold an underscore. Servers that hand headers on as variables (CGI, WSGI, Rack, PHP) read
+/// `x_api_key` as `X-Api-Key`, so a client could tell them what no rule has seen.
+pub(super) fn take_lookalikes(headers: &mut HeaderMap) {
+    remove(headers, |name| name.as_str().contains('_'));
+}
+
+fn remove(headers: &mut HeaderMap, unwanted: impl Fn(&HeaderName) -> bool) {
+    let names: Vec<HeaderName> = headers.keys().filter(|name| unwanted(name)).cloned().collect();
+    for name in names {
+        headers.remove(name);
+    }
 }
 
 /// Several lines become one list, so that readers of the first line alone see it all.

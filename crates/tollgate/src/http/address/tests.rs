@@ -19,22 +19,22 @@ fn headers(lines: &[(&'static str, &str)]) -> HeaderMap {
 /// The client of a request that arrives from 10.0.0.1 where 10.0.0.0/8 and 2001:db8:aaaa::/48 are trusted.
 fn client(lines: &[(&'static str, &str)]) -> String {
     let trusted = proxies(&["10.0.0.0/8", "2001:db8:aaaa::/48"]);
-    trusted.client_address(&headers(lines), [10, 0, 0, 1].into()).to_string()
+    trusted.client_address(&AddressSource::Auto, &headers(lines), [10, 0, 0, 1].into()).to_string()
 }
 
 #[test]
 fn without_trusted_proxies_no_header_is_believed() {
     let lines = [("x-forwarded-for", "6.6.6.6"), ("forwarded", "for=6.6.6.6"), ("x-real-ip", "6.6.6.6")];
     let peer = [10, 0, 0, 1].into();
-    assert_eq!(TrustedProxies::default().client_address(&headers(&lines), peer), peer);
-    assert_eq!(TrustedProxies::default().client_address(&headers(&lines[..1]), peer), peer);
+    assert_eq!(TrustedProxies::default().client_address(&AddressSource::Auto, &headers(&lines), peer), peer);
+    assert_eq!(TrustedProxies::default().client_address(&AddressSource::Auto, &headers(&lines[..1]), peer), peer);
 }
 
 #[test]
 fn a_peer_that_is_no_trusted_proxy_is_not_believed() {
     let peer = [198, 51, 100, 4].into();
     let lines = headers(&[("x-forwarded-for", "6.6.6.6")]);
-    assert_eq!(proxies(&["10.0.0.0/8"]).client_address(&lines, peer), peer);
+    assert_eq!(proxies(&["10.0.0.0/8"]).client_address(&AddressSource::Auto, &lines, peer), peer);
 }
 
 #[test]
@@ -93,6 +93,45 @@ fn headers_that_agree_are_both_right() {
     assert_eq!(client(&nearest_only), "10.0.0.9");
 }
 
+/// As `client`, where the proxies are known to write this header.
+fn client_told_by(source: &str, lines: &[(&'static str, &str)]) -> String {
+    let source = source.parse().expect(source);
+    proxies(&["10.0.0.0/8"]).client_address(&source, &headers(lines), [10, 0, 0, 1].into()).to_string()
+}
+
+#[test]
+fn a_header_that_the_proxies_do_not_write_is_not_read() {
+    let both = [("x-forwarded-for", "203.0.113.7"), ("forwarded", "for=198.51.100.4"), ("x-real-ip", "192.0.2.1")];
+    assert_eq!(client_told_by("x-forwarded-for", &both), "203.0.113.7");
+    assert_eq!(client_told_by("forwarded", &both), "198.51.100.4");
+    assert_eq!(client_told_by("x-real-ip", &both), "192.0.2.1");
+    assert_eq!(client_told_by("cf-connecting-ip", &both), "10.0.0.1");
+    assert_eq!(client_told_by("forwarded", &both[..1]), "10.0.0.1");
+    assert_eq!(client_told_by("x-forwarded-for", &both[1..]), "10.0.0.1");
+}
+
+#[test]
+fn a_header_of_one_address_holds_one() {
+    for (value, client) in [
+        ("203.0.113.7", "203.0.113.7"),
+        (" 203.0.113.7:4711 ", "203.0.113.7"),
+        ("[2001:db8::17]:4711", "2001:db8::17"),
+        ("::ffff:203.0.113.7", "203.0.113.7"),
+        ("10.0.0.9", "10.0.0.9"),
+        ("6.6.6.6, 203.0.113.7", "10.0.0.1"),
+        ("for=6.6.6.6", "10.0.0.1"),
+        ("unknown", "10.0.0.1"),
+        ("", "10.0.0.1"),
+    ] {
+        assert_eq!(client_told_by("x-real-ip", &[("x-real-ip", value)]), client, "{value:?}");
+    }
+    assert_eq!(client_told_by("x-real-ip", &[("x-real-ip", "6.6.6.6"), ("x-real-ip", "203.0.113.7")]), "10.0.0.1");
+    let stranger = [198, 51, 100, 4].into();
+    let source = "x-real-ip".parse().expect("a name");
+    let lines = headers(&[("x-real-ip", "6.6.6.6")]);
+    assert_eq!(proxies(&["10.0.0.0/8"]).client_address(&source, &lines, stranger), stranger);
+}
+
 #[test]
 fn quotes_of_the_client_do_not_hide_what_the_proxy_wrote() {
     assert_eq!(client(&[("forwarded", r#"for="6.6.6.6, for=203.0.113.7"#)]), "203.0.113.7");
@@ -105,22 +144,27 @@ fn bytes_that_are_no_text_end_the_walk() {
     let mut lines = headers(&[("x-forwarded-for", "6.6.6.6")]);
     lines.append("x-forwarded-for", http::HeaderValue::from_bytes(b"\xff\xfe, 10.0.0.9").expect("opaque bytes"));
     let trusted = proxies(&["10.0.0.0/8"]);
-    assert_eq!(trusted.client_address(&lines, [10, 0, 0, 1].into()).to_string(), "10.0.0.9");
+    assert_eq!(trusted.client_address(&AddressSource::Auto, &lines, [10, 0, 0, 1].into()).to_string(), "10.0.0.9");
 }
 
 #[test]
 fn mapped_addresses_are_unwrapped_by_bits() {
     // CVE-2026-30827 of express-rate-limit: every IPv4 client of a dual-stack socket shared one /64.
-    let unwrapped = |text: &str| proxies(&["10.0.0.0/8"]).client_address(&HeaderMap::new(), text.parse().expect(text));
+    let unwrapped = |text: &str| {
+        proxies(&["10.0.0.0/8"]).client_address(&AddressSource::Auto, &HeaderMap::new(), text.parse().expect(text))
+    };
     assert_eq!(unwrapped("::ffff:203.0.113.7").to_string(), "203.0.113.7");
     assert_eq!(unwrapped("0:0:0:0:0:ffff:cb00:7107").to_string(), "203.0.113.7");
 
     let lines = headers(&[("x-forwarded-for", "::ffff:cb00:7107, ::ffff:10.0.0.9")]);
     let peer: IpAddr = "::ffff:10.0.0.1".parse().expect("mapped");
-    assert_eq!(proxies(&["10.0.0.0/8"]).client_address(&lines, peer).to_string(), "203.0.113.7");
-    assert_eq!(proxies(&["::ffff:10.0.0.0/104"]).client_address(&lines, peer).to_string(), "203.0.113.7");
+    assert_eq!(proxies(&["10.0.0.0/8"]).client_address(&AddressSource::Auto, &lines, peer).to_string(), "203.0.113.7");
+    assert_eq!(
+        proxies(&["::ffff:10.0.0.0/104"]).client_address(&AddressSource::Auto, &lines, peer).to_string(),
+        "203.0.113.7"
+    );
     // All of IPv6 is not all of IPv4.
-    assert_eq!(proxies(&["::/0"]).client_address(&lines, peer).to_string(), "10.0.0.1");
+    assert_eq!(proxies(&["::/0"]).client_address(&AddressSource::Auto, &lines, peer).to_string(), "10.0.0.1");
 }
 
 #[test]

@@ -5,7 +5,13 @@ fn headers(lines: &[(&'static str, &'static str)]) -> HeaderMap {
 }
 
 fn forwarded(lines: &[(&'static str, &'static str)], peer: &str) -> HeaderMap {
+    forwarded_where("auto", lines, peer)
+}
+
+/// As `forwarded`, where the proxies in front are known to write this header.
+fn forwarded_where(told_by: &str, lines: &[(&'static str, &'static str)], peer: &str) -> HeaderMap {
     let identity = Identity::new().trust(["10.0.0.0/8".parse().expect("a network")]);
+    let identity = identity.address_from(told_by.parse().expect("a header"));
     let mut headers = headers(lines);
     add_forwarded(
         &mut headers,
@@ -79,5 +85,43 @@ fn trusted_proxies_are_continued() {
     assert_eq!(
         (&told["forwarded"], &told["x-forwarded-for"]),
         (&"for=203.0.113.7, for=10.0.0.1".parse().expect("text"), &"203.0.113.7, 10.0.0.1".parse().expect("text"))
+    );
+}
+
+/// The application took a path from X-Original-URL that no rule had seen, and an address from a header that the proxy did
+/// not know.
+#[test]
+fn a_client_tells_the_upstream_nothing_of_where_it_came_from_or_what_else_it_asks() {
+    let lies = CLAIMS.map(|name| (name, "6.6.6.6"));
+    let sent = forwarded(&lies, "203.0.113.7");
+    assert!(CLAIMS.iter().all(|name| !sent.contains_key(*name)), "{sent:?}");
+    assert!(
+        !forwarded_where("x-shop-client", &[("x-shop-client", "6.6.6.6")], "203.0.113.7").contains_key("x-shop-client")
+    );
+    let mut sent = headers(&[("x_forwarded_for", "6.6.6.6"), ("x_api_key", "made-up"), ("x-api-key", "mine")]);
+    take_lookalikes(&mut sent);
+    assert_eq!(sent, headers(&[("x-api-key", "mine")]));
+}
+
+#[test]
+fn the_upstream_hears_what_was_believed_and_nothing_else() {
+    let both = [("x-forwarded-for", "203.0.113.7"), ("forwarded", "for=198.51.100.4"), ("x-real-ip", "192.0.2.1")];
+    let sent = forwarded_where("x-forwarded-for", &both, "10.0.0.1");
+    assert_eq!(
+        (&sent["x-forwarded-for"], sent.get("forwarded")),
+        (&HeaderValue::from_static("203.0.113.7, 10.0.0.1"), None)
+    );
+    let sent = forwarded_where("forwarded", &both, "10.0.0.1");
+    assert_eq!(
+        (&sent["x-forwarded-for"], &sent["forwarded"]),
+        (
+            &HeaderValue::from_static("198.51.100.4, 10.0.0.1"),
+            &HeaderValue::from_static("for=198.51.100.4, for=10.0.0.1"),
+        )
+    );
+    let sent = forwarded_where("x-real-ip", &both, "10.0.0.1");
+    assert_eq!(
+        (&sent["x-forwarded-for"], sent.get("forwarded")),
+        (&HeaderValue::from_static("192.0.2.1, 10.0.0.1"), None)
     );
 }

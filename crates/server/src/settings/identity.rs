@@ -1,0 +1,218 @@
+//! Configurations in which a client can be whoever it likes, or in which many clients are one, told in words at the start.
+//!
+//! Only what is wrong whatever the traffic is told here. A proxy that is missing in `trusted_proxies` is seen when it asks
+//! (`front/stranger.rs`): a file cannot tell it from callers of `/v1/check`, who send the address themselves.
+
+use tollgate::RuleSpec;
+use tollgate_core::KeyTemplate;
+
+use super::parse_proxy;
+use crate::config::Config;
+use crate::explain::nearest;
+
+/// Headers in which proxies tell the client's address, and which anybody can send.
+const ADDRESSES: [&str; 13] = [
+    "forwarded",
+    "x-forwarded-for",
+    "x-real-ip",
+    "cf-connecting-ip",
+    "cf-connecting-ipv6",
+    "true-client-ip",
+    "fastly-client-ip",
+    "fly-client-ip",
+    "x-client-ip",
+    "x-cluster-client-ip",
+    "x-azure-clientip",
+    "x-envoy-external-address",
+    "x-appengine-user-ip",
+];
+
+/// Headers that say how a client speaks and not who it is: thousands send the same.
+const MANNERS: [&str; 11] = [
+    "user-agent",
+    "accept",
+    "accept-language",
+    "accept-encoding",
+    "accept-charset",
+    "cache-control",
+    "connection",
+    "content-type",
+    "origin",
+    "referer",
+    "sec-ch-ua",
+];
+
+/// Words for a rule's scope that promise one bucket per client.
+const CLIENTS: [&str; 10] =
+    ["user", "ip", "client", "tenant", "account", "customer", "session", "key", "api_key", "address"];
+
+/// What can be spoofed, and what puts everybody into one bucket, by field.
+pub(crate) fn warnings(config: &Config) -> Vec<(String, String)> {
+    let mut warnings = Vec::new();
+    for (index, proxy) in config.trusted_proxies.iter().enumerate() {
+        warnings.extend(of_proxy(proxy).map(|problem| (format!("trusted_proxies[{index}]"), problem)));
+    }
+    warnings.extend(of_client_address(config).map(|problem| ("client_address".into(), problem)));
+    warnings.extend(of_prefix(config.ipv6_prefix).map(|problem| ("ipv6_prefix".into(), problem)));
+    for (attribute, source) in &config.identify {
+        let problem = match attribute.as_str() {
+            "ip" => Some(format!("{source} is what a client says of itself; trusted_proxies finds its true address")),
+            _ => of_header(source),
+        };
+        warnings.extend(problem.map(|problem| (format!("identify.{attribute}"), problem)));
+    }
+    for (index, rule) in config.rules.iter().enumerate().filter(|(_, rule)| rule.active) {
+        let problem = of_key(rule).map(|problem| format!("rule `{}`: {problem}", rule.name));
+        warnings.extend(problem.map(|problem| (format!("rules[{index}].key"), problem)));
+    }
+    warnings
+}
+
+fn of_proxy(proxy: &str) -> Option<String> {
+    let network = parse_proxy(proxy).ok()?;
+    // Private networks are as large as 10.0.0.0/8 and fc00::/7.
+    let least = if network.addr().is_ipv4() { 8 } else { 7 };
+    match network.prefix_len() {
+        0 => Some("trusts everybody, so every client can choose its address; name your proxies".into()),
+        bits if bits < least => Some(format!(
+            "{proxy} trusts a large part of the world, and whoever is there can choose its address; name your proxies"
+        )),
+        _ => None,
+    }
+}
+
+fn of_client_address(config: &Config) -> Option<String> {
+    let header = config.client_address.to_ascii_lowercase();
+    if header == "auto" {
+        return None;
+    }
+    if config.trusted_proxies.is_empty() {
+        return Some(format!(
+            "{header} is believed from nobody, so everybody behind a proxy shares one bucket by `ip`; name the proxy in \
+             trusted_proxies, or remove this line"
+        ));
+    }
+    let meant = nearest(&header, &ADDRESSES).filter(|meant| *meant != header)?;
+    Some(format!("{header} is a header that few proxies write; did you mean `{meant}`?"))
+}
+
+fn of_prefix(bits: u8) -> Option<String> {
+    match bits {
+        0..32 => Some(format!(
+            "{bits} bits are the network of a whole provider, whose customers would share one bucket; 64 is one subscriber, \
+             48 a company"
+        )),
+        32..=64 => None,
+        _ => Some(format!(
+            "with {bits} bits one subscriber, who owns a /64, has as many buckets as it likes; use 64 or less"
+        )),
+    }
+}
+
+fn of_key(rule: &RuleSpec) -> Option<String> {
+    let key = KeyTemplate::new(&rule.key).ok()?;
+    let places: Vec<&[String]> = key.needs().collect();
+    if let Some(problem) = places.iter().copied().flatten().find_map(|place| of_header(place)) {
+        return Some(problem);
+    }
+    // Beside something that names a client it only divides that client's own.
+    let manner = |place: &&String| place.strip_prefix("header.").is_some_and(|name| is_in(&MANNERS, name));
+    if let [alternatives] = places[..]
+        && let Some(place) = alternatives.iter().find(manner)
+    {
+        return Some(format!(
+            "`{place}` is the same for all who use the same program, and anybody can change it; tell clients apart by {{ip}} \
+             or by a key that you gave them"
+        ));
+    }
+    let scope = rule.scope.as_deref()?;
+    (places.is_empty() && is_in(&CLIENTS, scope)).then(|| {
+        format!(
+            "the scope is {scope}, but {:?} names one bucket for everybody; write a key such as \"{{ip}}\" or \"{{user_id}}\" \
+             for one each, or the scope global",
+            rule.key
+        )
+    })
+}
+
+/// An address in a header, taken for what it says.
+fn of_header(place: &str) -> Option<String> {
+    let header = place.strip_prefix("header.").filter(|name| is_in(&ADDRESSES, name))?;
+    Some(format!(
+        "`{place}` is whatever a client writes into it; use {{ip}}, name your proxies in trusted_proxies and set \
+         client_address: {}",
+        header.to_ascii_lowercase()
+    ))
+}
+
+fn is_in(names: &[&str], name: &str) -> bool {
+    names.iter().any(|known| known.eq_ignore_ascii_case(name))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use super::*;
+
+    fn told(text: &str) -> Vec<String> {
+        let loaded = Config::parse(Path::new("t.yaml"), text).expect(text);
+        warnings(&loaded.config).into_iter().map(|(field, problem)| format!("{field}: {problem}")).collect()
+    }
+
+    #[track_caller]
+    fn warns(text: &str, of: &str) {
+        let told = told(text);
+        assert!(told.len() == 1 && told[0].starts_with(of), "{text}: {told:?}");
+    }
+
+    fn key(key: &str, more: &str) -> String {
+        format!("rules: [{{name: a, key: '{key}', limit: 1/s{more}}}]")
+    }
+
+    #[test]
+    fn what_a_client_can_choose_is_told() {
+        warns("trusted_proxies: ['::/0']", "trusted_proxies[0]: trusts everybody");
+        warns("trusted_proxies: [128.0.0.0/1]", "trusted_proxies[0]: 128.0.0.0/1 trusts a large part");
+        warns("ipv6_prefix: 128", "ipv6_prefix: with 128 bits one subscriber");
+        warns("identify: {ip: header.x-real-ip}", "identify.ip: header.x-real-ip is what a client says");
+        warns("identify: {client: header.X-Forwarded-For}", "identify.client: `header.X-Forwarded-For` is whatever");
+        warns(
+            &key("{header.cf-connecting-ip|ip}", ""),
+            "rules[0].key: rule `a`: `header.cf-connecting-ip` is whatever",
+        );
+        warns(&key("{header.forwarded}", ""), "rules[0].key: rule `a`: `header.forwarded` is whatever");
+    }
+
+    #[test]
+    fn what_puts_everybody_into_one_bucket_is_told() {
+        warns("ipv6_prefix: 24", "ipv6_prefix: 24 bits are the network of a whole provider");
+        warns("client_address: x-real-ip", "client_address: x-real-ip is believed from nobody");
+        warns(
+            "{client_address: x-forwarded-fro, trusted_proxies: [10.0.0.1]}",
+            "client_address: x-forwarded-fro is a header that few proxies write; did you mean `x-forwarded-for`?",
+        );
+        warns(&key("global", ", scope: user"), "rules[0].key: rule `a`: the scope is user, but \"global\" names one");
+        warns(&key("everyone", ", scope: ip"), "rules[0].key: rule `a`: the scope is ip");
+        warns(&key("{header.User-Agent}", ""), "rules[0].key: rule `a`: `header.User-Agent` is the same for all");
+    }
+
+    #[test]
+    fn what_is_in_order_is_not_mentioned() {
+        for text in [
+            "{trusted_proxies: [10.0.0.0/8, 'fc00::/7', 127.0.0.1], client_address: x-forwarded-for}",
+            "{trusted_proxies: [10.0.0.1], client_address: X-Real-IP}",
+            "{trusted_proxies: [10.0.0.1], client_address: x-shop-client}",
+            "ipv6_prefix: 48",
+            &key("{ip}:{header.user-agent}", ""),
+            &key("{header.x-api-key|ip}", ""),
+            &key("global", ", scope: endpoint"),
+            &key("global", ", scope: ip, active: false"),
+            include_str!("../../../../examples/tollgate.yaml"),
+            include_str!("../../../../examples/envoy/tollgate.yaml"),
+            crate::config::DEFAULT,
+        ] {
+            assert_eq!(told(text), [String::new(); 0], "{text}");
+        }
+    }
+}
