@@ -22,6 +22,17 @@ impl Received {
     pub fn header(&self, name: &str) -> Option<&str> {
         header(&self.head, name)
     }
+
+    /// What all lines of this name say, each once.
+    #[allow(dead_code, reason = "not every test needs them")]
+    pub fn headers(&self, name: &str) -> Vec<&str> {
+        let fields = self.head.split("\r\n").skip(1).filter_map(|line| line.split_once(':'));
+        let mut values: Vec<&str> =
+            fields.filter(|(found, _)| found.eq_ignore_ascii_case(name)).map(|(_, value)| value.trim()).collect();
+        values.retain(|value| !value.is_empty());
+        values.dedup();
+        values
+    }
 }
 
 impl Application {

@@ -10,12 +10,18 @@ use tokio::net::TcpSocket;
 pub struct Client {
     address: Ipv4Addr,
     proxy: SocketAddr,
+    host: &'static str,
     headers: Vec<(String, String)>,
 }
 
 impl Client {
     pub fn new(address: Ipv4Addr, proxy: SocketAddr) -> Client {
-        Client { address, proxy, headers: Vec::new() }
+        Client { address, proxy, host: "shop.example", headers: Vec::new() }
+    }
+
+    #[allow(dead_code, reason = "not every test needs another")]
+    pub fn host(self, host: &'static str) -> Client {
+        Client { host, ..self }
     }
 
     pub fn with(mut self, name: &str, value: &str) -> Client {
@@ -32,7 +38,7 @@ impl Client {
     }
 
     pub fn try_send(&self, method: &str, target: &str, body: &str) -> std::io::Result<Answer> {
-        let mut request = format!("{method} {target} HTTP/1.1\r\nhost: shop.example\r\n");
+        let mut request = format!("{method} {target} HTTP/1.1\r\nhost: {}\r\n", self.host);
         for (name, value) in &self.headers {
             request.push_str(&format!("{name}: {value}\r\n"));
         }
@@ -70,7 +76,7 @@ pub struct Answer {
 }
 
 impl Answer {
-    fn read(text: &str) -> Answer {
+    pub fn read(text: &str) -> Answer {
         let (head, body) = text.split_once("\r\n\r\n").unwrap_or((text, ""));
         let status = head.split(' ').nth(1).and_then(|status| status.parse().ok());
         Answer { status: status.unwrap_or_default(), head: head.into(), body: body.into() }

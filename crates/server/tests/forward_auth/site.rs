@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 use std::io::{BufRead, BufReader};
 use std::net::{Ipv4Addr, SocketAddr};
+use std::path::Path;
 use std::process::{Child, ChildStdout, Command, Stdio};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
@@ -18,9 +19,15 @@ pub struct Site {
 }
 
 impl Site {
+    /// On the rules of the examples.
     pub fn start(kind: Kind, changes: &[(&str, &str)]) -> Site {
+        let rules = std::fs::read_to_string(examples().join("tollgate.yaml")).unwrap();
+        Site::start_on(kind, changes, &rules)
+    }
+
+    pub fn start_on(kind: Kind, changes: &[(&str, &str)], rules: &str) -> Site {
         let application = Application::start();
-        let tollgate = Tollgate::start(free_port());
+        let tollgate = Tollgate::start(free_port(), rules.to_string());
         let ports = Ports { tollgate: tollgate.port, application: application.port };
         let proxy = Proxy::start(kind, ports, changes);
         Site { application, tollgate, proxy }
@@ -29,6 +36,11 @@ impl Site {
     /// Not 127.0.0.1, which is the proxy's, and trusted.
     pub fn client(&self, number: u8) -> Client {
         Client::new(Ipv4Addr::new(127, 0, 0, number), SocketAddr::from(([127, 0, 0, 1], self.proxy.port)))
+    }
+
+    #[allow(dead_code, reason = "not every test needs it")]
+    pub fn proxy_port(&self) -> u16 {
+        self.proxy.port
     }
 
     pub fn connections_to_tollgate(&self) -> usize {
@@ -50,16 +62,19 @@ fn connections_to(port: u16) -> usize {
     ends.collect::<BTreeSet<_>>().len()
 }
 
-/// The service, on the rules of the examples.
+/// The service.
 pub struct Tollgate {
     child: Child,
-    port: u16,
+    pub port: u16,
+    rules: String,
     /// Held open: it has more to say than where it listens.
     _stdout: BufReader<ChildStdout>,
 }
 
 impl Tollgate {
-    fn start(port: u16) -> Tollgate {
+    fn start(port: u16, rules: String) -> Tollgate {
+        let file = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("site-{port}.yaml"));
+        std::fs::write(&file, &rules).unwrap();
         let mut command = Command::new(env!("CARGO_BIN_EXE_tollgate"));
         // Whatever the developer has set must not change the tests.
         for (name, _) in std::env::vars().filter(|(name, _)| name.starts_with("TOLLGATE_")) {
@@ -67,7 +82,7 @@ impl Tollgate {
         }
         let mut child = command
             .args(["serve", "--http", &format!("127.0.0.1:{port}"), "--config"])
-            .arg(examples().join("tollgate.yaml"))
+            .arg(file)
             .stdout(Stdio::piped())
             .spawn()
             .unwrap();
@@ -75,7 +90,7 @@ impl Tollgate {
         let mut greeting = String::new();
         stdout.read_line(&mut greeting).unwrap();
         assert!(greeting.contains(&format!(":{port}")), "tollgate does not listen on port {port}: {greeting:?}");
-        Tollgate { child, port, _stdout: stdout }
+        Tollgate { child, port, rules, _stdout: stdout }
     }
 
     pub fn kill(&mut self) {
@@ -86,7 +101,7 @@ impl Tollgate {
 
     /// Where it was before, after it was killed.
     pub fn restart(&mut self) {
-        *self = Tollgate::start(self.port);
+        *self = Tollgate::start(self.port, std::mem::take(&mut self.rules));
     }
 }
 
