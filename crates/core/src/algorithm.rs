@@ -119,6 +119,15 @@ impl State {
         }
     }
 
+    /// Holds the slot of `hold` for another whole period from `now` on, under the name that is returned; `None` when it is no
+    /// longer there (released before, or expired).
+    pub fn renew(&mut self, quota: &Quota, hold: Hold, now: Timestamp) -> Option<Hold> {
+        match self {
+            State::Log(log) => log.renew(hold, now, quota.period()),
+            _ => None,
+        }
+    }
+
     /// When this state will be as if never used.
     pub fn until(&self, quota: &Quota) -> Timestamp {
         match self {

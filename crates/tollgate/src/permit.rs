@@ -1,6 +1,9 @@
 //! Slots of `concurrency` rules that give themselves back.
 
-use std::sync::Arc;
+#[cfg(any(feature = "redis", feature = "tower"))]
+mod renewal;
+
+use std::sync::{Arc, Mutex, PoisonError};
 
 use tollgate_core::{CostError, Hold, Key, Request, Rule, Source, Verdict};
 
@@ -38,8 +41,26 @@ use crate::store::held::Held;
 #[derive(Debug)]
 #[must_use = "dropping a permit gives its slots back"]
 pub struct Permit {
+    /// Nothing, where no rule counts slots.
+    occupied: Option<Arc<Occupied>>,
+    /// What renews the slots, where that was asked for.
+    #[cfg(any(feature = "redis", feature = "tower"))]
+    renewal: Option<tokio::task::AbortHandle>,
+}
+
+/// Slots that are shared with what renews them.
+#[derive(Debug)]
+struct Occupied {
     limiter: Arc<Limiter>,
-    slots: Vec<Slot>,
+    slots: Mutex<Slots>,
+}
+
+#[derive(Debug, Default)]
+struct Slots {
+    /// Empty while they are being renewed: whoever renews them has them.
+    held: Vec<Slot>,
+    /// Nobody wants them any more.
+    is_over: bool,
 }
 
 #[derive(Debug)]
@@ -53,11 +74,11 @@ struct Slot {
 }
 
 impl Limiter {
-    /// Decides a request as [`Limiter::check`] does, and keeps the slots that it occupies until the permit is dropped.
-    /// The permit of a denied request is empty.
+    /// Decides a request as [`Limiter::check`] does, and keeps the slots that it occupies until the permit is dropped, or
+    /// until their hold ends: [`Permit::renewed`] is for what may take longer. The permit of a denied request is empty.
     pub async fn acquire(self: &Arc<Self>, request: &impl Request) -> Result<(Verdict, Permit), CostError> {
         let verdict = self.check(request).await?;
-        let permit = Permit { limiter: self.clone(), slots: slots(&verdict) };
+        let permit = Permit::new(self, slots(&verdict));
         Ok((verdict, permit))
     }
 }
@@ -79,18 +100,48 @@ impl Permit {
             hold: Hold { at: receipt.at, nth: receipt.nth },
             source,
         };
-        Permit { limiter: limiter.clone(), slots: held.map(slot).collect() }
+        Permit::new(limiter, held.map(slot).collect())
+    }
+
+    fn new(limiter: &Arc<Limiter>, held: Vec<Slot>) -> Permit {
+        let occupied = (!held.is_empty()).then(|| {
+            Arc::new(Occupied { limiter: limiter.clone(), slots: Mutex::new(Slots { held, is_over: false }) })
+        });
+        Permit {
+            occupied,
+            #[cfg(any(feature = "redis", feature = "tower"))]
+            renewal: None,
+        }
     }
 
     /// Whether nothing is occupied.
     pub fn is_empty(&self) -> bool {
-        self.slots.is_empty()
+        self.occupied.is_none()
     }
 }
 
 impl Drop for Permit {
     fn drop(&mut self) {
-        for slot in self.slots.drain(..) {
+        let Some(occupied) = self.occupied.take() else { return };
+        let held = {
+            let mut slots = occupied.slots.lock().unwrap_or_else(PoisonError::into_inner);
+            slots.is_over = true;
+            std::mem::take(&mut slots.held)
+        };
+        // Whoever is renewing them finds that it is over, and gives them back.
+        #[cfg(any(feature = "redis", feature = "tower"))]
+        if !held.is_empty()
+            && let Some(renewal) = &self.renewal
+        {
+            renewal.abort();
+        }
+        occupied.give_back(held);
+    }
+}
+
+impl Occupied {
+    fn give_back(&self, slots: Vec<Slot>) {
+        for slot in slots {
             match self.limiter.store_of(slot.source) {
                 // False means that the hold had expired, and then there is nothing to give back.
                 Store::Memory(memory) => _ = memory.release(&slot.rule, &slot.key, slot.hold),

@@ -159,6 +159,16 @@ impl Store {
         }
     }
 
+    /// Holds a `concurrency` slot for another period, in one step, under the name that is returned: it is never free in
+    /// between, and nobody else gets in. `None` when it had expired or was given back before.
+    pub async fn renew(&self, rule: &Rule, key: &Key, hold: Hold) -> Result<Option<Hold>, StoreError> {
+        match self {
+            Store::Memory(memory) => Ok(memory.renew(rule, key, hold)),
+            #[cfg(feature = "redis")]
+            Store::Redis(redis) => redis.renew(rule, key, hold).await,
+        }
+    }
+
     /// Gives back up to `cost` of what a bucket was charged last, for callers who do not know of which charges; false when
     /// nothing of it counts any more. Nobody ever has more left than the limit. A `concurrency` slot is given back by its
     /// hold only.

@@ -19,7 +19,7 @@ use redis::{Connection, Pipeline, Value};
 use servers::{Kind, Server};
 use stored::{Stored, ttl_ms};
 use tollgate::redis_wire::{
-    Answer, Ask, Batch, CHARGE, CHARGE_BUCKETS, CHARGE_ONE, Call, REFUND, RELEASE, SETTLE, Script, state_key,
+    Answer, Ask, Batch, CHARGE, CHARGE_BUCKETS, CHARGE_ONE, Call, REFUND, RELEASE, RENEW, SETTLE, Script, state_key,
 };
 use tollgate_core::{
     Change, Charge, Decision, Hold, Lease, Quota, Receipt, Span, State, Timestamp, decide, decide_all,
@@ -48,7 +48,7 @@ struct Expected {
 /// Each case is a transaction: the clock by which keys expire stands still in it, so that states which end a
 /// millisecond later can be read back.
 fn run(connection: &mut Connection, cases: &[Case], mut check: impl FnMut(&Case, usize, Value)) {
-    for script in [&CHARGE, &CHARGE_BUCKETS, &CHARGE_ONE, &RELEASE, &REFUND, &SETTLE] {
+    for script in [&CHARGE, &CHARGE_BUCKETS, &CHARGE_ONE, &RELEASE, &RENEW, &REFUND, &SETTLE] {
         redis::cmd("SCRIPT").arg("LOAD").arg(script.source()).exec(connection).unwrap();
     }
     for (chunk, cases) in cases.chunks(100).enumerate() {
@@ -331,6 +331,50 @@ fn slots_are_released_as_in_rust() {
             let server = Server::start(kind);
             run(&mut server.connect(), &cases, |case, index, value| {
                 assert_eq!(value, Value::Int(i64::from(released[index])), "{kind:?}, {}", case.told);
+            });
+        }
+    });
+}
+
+#[test]
+fn slots_are_renewed_as_in_rust() {
+    with_seed(|seed| {
+        let mut chance = Chance::new(seed);
+        let (mut cases, mut renewals) = (Vec::new(), Vec::new());
+        for name in 0..600 {
+            let count = 1 + chance.below(200) as u32;
+            let quota = Quota::concurrent(count, Span::from_micros(1 + chance.below(10_000_000))).build().unwrap();
+            let mut now = 1_700_000_000_000_000;
+            let (mut state, receipts) = history(&mut chance, &quota, &mut now);
+            let key = format!("slots-{name}");
+            let seed = Stored::of(&state);
+            let stranger =
+                Receipt { cost: 1, at: Timestamp::from_micros(now - chance.below(5)), nth: 7, is_lease: false };
+            let receipt = receipts.get(chance.below(1 + receipts.len() as u64) as usize).copied().unwrap_or(stranger);
+            let hold = Hold { at: receipt.at, nth: receipt.nth };
+            let at = Timestamp::from_micros(now);
+            let renewed = state.renew(&quota, hold, at);
+            renewals.push(renewed);
+            cases.push(Case {
+                script: &RENEW,
+                call: Call::renew(key.clone(), &quota, hold, Some(at)),
+                seeds: vec![(key.clone(), seed)],
+                expected: vec![Expected {
+                    key,
+                    stored: Stored::of(&state),
+                    ttl_ms: renewed.filter(|renewed| *renewed != hold).map(|_| ttl_ms(&state, &quota, at)),
+                }],
+                told: format!("{quota}: {hold:?}"),
+            });
+        }
+        assert!(renewals.iter().any(Option::is_some) && renewals.iter().any(Option::is_none));
+        for kind in Kind::ALL {
+            let server = Server::start(kind);
+            run(&mut server.connect(), &cases, |case, index, value| {
+                let expected = renewals[index].map_or(Value::Nil, |hold| {
+                    Value::Array(vec![Value::Int(hold.at.as_micros() as i64), Value::Int(hold.nth.into())])
+                });
+                assert_eq!(value, expected, "{kind:?}, {}", case.told);
             });
         }
     });

@@ -57,6 +57,10 @@ impl Subject {
         now_or_never(self.store.give_back(rule, &key(value), cost)).unwrap()
     }
 
+    fn renew(&self, rule: &Rule, value: &str, hold: Hold) -> Option<Hold> {
+        now_or_never(self.store.renew(rule, &key(value), hold)).unwrap()
+    }
+
     fn release(&self, rule: &Rule, value: &str, hold: Hold) -> bool {
         now_or_never(self.store.release(rule, &key(value), hold)).unwrap()
     }
@@ -248,6 +252,33 @@ fn a_slot_is_given_back_once() {
 }
 
 #[test]
+fn a_renewed_slot_is_held_for_another_period_and_lets_nobody_in() {
+    for_each_store(|subject| {
+        let rule = rule("jobs", "2/60s", Algorithm::Concurrency);
+        let [first, second] = [1, 1].map(|cost| subject.charge_one(&rule, "a", cost).hold.unwrap());
+        assert_eq!(subject.renew(&rule, "a", first), Some(first), "nothing to renew yet");
+        subject.clock.advance(Span::from_secs(40));
+        let renewed = subject.renew(&rule, "a", first).unwrap();
+        assert!(!subject.charge_one(&rule, "a", 1).is_allowed());
+        assert_eq!(subject.renew(&rule, "a", first), None, "it goes by another name now");
+        assert!(!subject.release(&rule, "a", first));
+
+        subject.clock.advance(Span::from_secs(20));
+        assert_eq!(subject.renew(&rule, "a", second), None, "expired");
+        assert_eq!(subject.inspect(&rule, "a").remaining, 1, "the other one ended, the renewed one did not");
+        let third = subject.charge_one(&rule, "a", 1).hold.unwrap();
+        assert_eq!(subject.renew(&rule, "b", third), None, "another key's");
+        subject.clock.advance(Span::from_micros(39_999_999));
+        let renewed = subject.renew(&rule, "a", renewed).unwrap();
+        assert_eq!(subject.inspect(&rule, "a").remaining, 0);
+        assert!(subject.release(&rule, "a", renewed));
+        assert!(subject.release(&rule, "a", third));
+        assert_eq!(subject.renew(&rule, "a", third), None, "given back before");
+        assert_eq!(subject.inspect(&rule, "a").remaining, 2);
+    });
+}
+
+#[test]
 fn an_amount_is_given_back_and_never_beyond_the_limit() {
     for_each_store(|store| {
         for algorithm in Algorithm::ALL.into_iter().filter(|algorithm| *algorithm != Algorithm::Concurrency) {
@@ -379,6 +410,7 @@ enum Step {
     Reset(usize, u8),
     /// Gives back one of the slots taken so far, or one given back already.
     Release(usize),
+    Renew(usize),
     /// To and fro, in microseconds.
     Move(i64),
     /// Another quota under the same name.
@@ -453,6 +485,7 @@ fn any_step() -> impl Strategy<Value = Step> {
         2 => bucket().prop_map(|(rule, key)| Step::Inspect(rule, key)),
         1 => bucket().prop_map(|(rule, key)| Step::Reset(rule, key)),
         2 => (0_usize..100).prop_map(Step::Release),
+        3 => (0_usize..100).prop_map(Step::Renew),
         1 => (0..RULES).prop_flat_map(|nth| any_rule(nth).prop_map(move |rule| Step::Replace(nth, rule))),
     ]
 }
@@ -499,7 +532,15 @@ proptest! {
                         let released = model.state(rule, &key).release(hold) && hold.at + rule.quota.period() > now;
                         prop_assert_eq!(subject.release(rule, &key, hold), released);
                     }
-                    Step::Release(_) => {}
+                    Step::Renew(pick) if !holds.is_empty() => {
+                        let place = pick % holds.len();
+                        let (nth, key, hold) = holds[place];
+                        let rule = &rules[nth];
+                        let renewed = model.state(rule, &key.to_string()).renew(&rule.quota, hold, now);
+                        prop_assert_eq!(subject.renew(rule, &key.to_string(), hold), renewed);
+                        holds[place].2 = renewed.unwrap_or(hold);
+                    }
+                    Step::Release(_) | Step::Renew(_) => {}
                     Step::Move(micros) => {
                         subject.clock.set(Timestamp::from_micros(now.as_micros().saturating_add_signed(*micros)));
                     }

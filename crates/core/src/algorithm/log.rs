@@ -85,6 +85,22 @@ impl Log {
         self.reduce(hold, u32::MAX)
     }
 
+    /// Holds a slot that has not expired for another whole window, from `now` on. Nothing is admitted: what counts stays the
+    /// same, for longer. Where something was admitted later than `now`, by a clock that has run back, it stays as it is.
+    pub(super) fn renew(&mut self, hold: Hold, now: Timestamp, window: Span) -> Option<Hold> {
+        let index = self.entries.binary_search_by_key(&hold, |entry| entry.hold).ok()?;
+        if hold.at + window <= now {
+            return None;
+        }
+        if hold.at == now || self.last() > Some(now) {
+            return Some(hold);
+        }
+        let renewed = Hold { at: now, nth: self.next_nth(now) };
+        let entry = self.entries.remove(index)?;
+        self.entries.push_back(Entry { hold: renewed, ..entry });
+        Some(renewed)
+    }
+
     /// Takes `cost` off an entry, and the entry away when nothing is left of it.
     pub(super) fn reduce(&mut self, hold: Hold, cost: u32) -> bool {
         let Ok(index) = self.entries.binary_search_by_key(&hold, |entry| entry.hold) else { return false };

@@ -166,6 +166,8 @@ impl Proxy {
             let admitted = decided.map_err(|error| Answer::bad_cost(&error).into_response())?;
             let verdict = &admitted.verdict;
             if verdict.is_allowed() {
+                // A response, or a WebSocket, may take longer than a rule holds its slot.
+                let permit = permit.renewed();
                 let delay = verdict.delay().as_duration();
                 if !delay.is_zero() && visit.turn(delay).await.is_err() {
                     self.take_back(verdict).await;

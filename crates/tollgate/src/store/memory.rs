@@ -118,6 +118,12 @@ impl MemoryStore {
         self.table.release(self.id(rule, key), &rule.quota, hold, &self.clock)
     }
 
+    /// Holds a `concurrency` slot for another period under the name that is returned; `None` when it had expired or was given
+    /// back before.
+    pub fn renew(&self, rule: &Rule, key: &Key, hold: Hold) -> Option<Hold> {
+        self.table.renew(self.id(rule, key), &rule.quota, hold, &self.clock)
+    }
+
     /// Gives back up to `cost` of what a bucket was charged last; false when nothing of it counts any more.
     pub fn give_back(&self, rule: &Rule, key: &Key, cost: u32) -> bool {
         let (id, mut holds) = (self.id(rule, key), self.holds());

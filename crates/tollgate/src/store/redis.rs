@@ -29,7 +29,7 @@ mod traffic;
 pub use batch::{Answer, Ask, Batch, Reply, ReplyError};
 pub use breaker::BreakerState;
 pub use options::{RedisOptions, RedisTls};
-pub use script::{CHARGE, CHARGE_BUCKETS, CHARGE_ONE, Call, REFUND, RELEASE, SETTLE, Script};
+pub use script::{CHARGE, CHARGE_BUCKETS, CHARGE_ONE, Call, REFUND, RELEASE, RENEW, SETTLE, Script};
 pub use server::{ConnectError, Server};
 pub use stored::{read_log, read_string, refunded_key, state_key};
 pub use traffic::{DURATION_BOUNDS, Traffic};
@@ -233,6 +233,17 @@ impl RedisStore {
         self.0.nodes.admit(slot)?;
         let released: i64 = self.0.nodes.call(slot, Work::Script(&RELEASE, &call), read).await?;
         Ok(released > 0)
+    }
+
+    /// Holds a `concurrency` slot for another period under the name that is returned; `None` when it had expired or was given
+    /// back before. After an error it may go by another name that nobody knows, and is free when its hold ends.
+    pub async fn renew(&self, rule: &Rule, key: &Key, hold: Hold) -> Result<Option<Hold>, StoreError> {
+        let key = self.0.key(&rule.name, key);
+        let slot = self.0.nodes.slot(&key);
+        let call = Call::renew(key, &rule.quota, hold, self.0.given_time());
+        self.0.nodes.admit(slot)?;
+        let renewed: Option<(u64, u32)> = self.0.nodes.call(slot, Work::Script(&RENEW, &call), read).await?;
+        Ok(renewed.map(|(at, nth)| Hold { at: Timestamp::from_micros(at), nth }))
     }
 
     /// Gives back up to `cost` of what a bucket was charged last; false when nothing of it counts any more. What others

@@ -96,6 +96,8 @@ where
     if !verdict.is_allowed() {
         return Ok(protocol.deny(&settings.style, &verdict, now).map(ResponseBody::answer));
     }
+    // A response may take longer than a rule holds its slot.
+    let permit = permit.renewed();
     let limits = settings.style.headers_for(&verdict, now);
     let delay = verdict.delay().as_duration();
     if !delay.is_zero() {

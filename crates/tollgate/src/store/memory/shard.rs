@@ -200,6 +200,16 @@ impl Locked<'_> {
         released && hold.at + quota.period() > now
     }
 
+    /// Holds a slot of a `concurrency` quota for another period.
+    pub(super) fn renew(&mut self, id: Id, quota: &Quota, hold: Hold, now: Timestamp) -> Option<Hold> {
+        let at = self.find(id)?;
+        let index = self.slots[at].packed().log_index()?;
+        let mut state = self.shard.logs.take(index);
+        let renewed = state.renew(quota, hold, now);
+        self.put_log(at, index, state, quota);
+        renewed
+    }
+
     /// Gives back up to `cost` of what a bucket was charged last; false when nothing of it counts.
     pub(super) fn give_back(&mut self, id: Id, quota: &Quota, cost: u32, now: Timestamp) -> bool {
         self.edit(id, quota, now, |state, now| {

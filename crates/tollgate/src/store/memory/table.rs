@@ -267,6 +267,11 @@ impl Table {
         self.lock_for(id).release(id, quota, hold, clock.now())
     }
 
+    /// Holds a slot of a `concurrency` quota for another period.
+    pub(crate) fn renew(&self, id: Id, quota: &Quota, hold: Hold, clock: &Clock) -> Option<Hold> {
+        self.lock_for(id).renew(id, quota, hold, clock.now())
+    }
+
     /// Gives back up to `cost` of what a bucket was charged last.
     pub(crate) fn give_back(&self, id: Id, quota: &Quota, cost: u32, clock: &Clock) -> bool {
         self.lock_for(id).give_back(id, quota, cost, clock.now())

@@ -60,6 +60,16 @@ pub static RELEASE: LazyLock<Script> = LazyLock::new(|| {
     ])
 });
 
+/// Holds a `concurrency` slot for another period: see `renew.lua`.
+pub static RENEW: LazyLock<Script> = LazyLock::new(|| {
+    Script::new(&[
+        include_str!("exact.lua"),
+        include_str!("log.lua"),
+        include_str!("reduce.lua"),
+        include_str!("renew.lua"),
+    ])
+});
+
 /// Counts the instances that are alive: see `heartbeat.lua`.
 pub(super) static HEARTBEAT: LazyLock<Script> = LazyLock::new(|| Script::new(&[include_str!("heartbeat.lua")]));
 
@@ -117,6 +127,11 @@ impl Call {
         let numbers = [quota.period().as_micros(), hold.at.as_micros(), u64::from(hold.nth)];
         let numbers = numbers.iter().map(|number| number.to_string().into_bytes());
         Call { keys: vec![key], arguments: std::iter::once(time(now)).chain(numbers).collect() }
+    }
+
+    /// Holds the slot of `hold` for another period: the same arguments as to give it back.
+    pub fn renew(key: String, quota: &Quota, hold: Hold, now: Option<Timestamp>) -> Call {
+        Call::release(key, quota, hold, now)
     }
 
     /// Gives back what was charged to these keys; the second of each counts what it was given back.
