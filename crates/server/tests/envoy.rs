@@ -202,3 +202,21 @@ fn envoy_shows_a_certificate_and_asks_for_tollgates() {
     assert_eq!([ours.get("ann").0, ours.get("ann").0, ours.get("ann").0], [200, 200, 429]);
     assert_eq!(envoy(&stranger.client("envoy")).get("bob").0, 500, "nobody answers, and failing is to deny");
 }
+
+/// What a rule says to those it denies stayed behind: Envoy answered 429 with nothing in it.
+#[test]
+fn a_rule_denies_in_its_own_words() {
+    let words =
+        "algorithm: fixed_window\n    deny: { status: 420, content_type: text/html, body: \"<p>${rule}: enough</p>\" }";
+    let tollgate = Running::on(&RULES.replace("algorithm: fixed_window", words), &[]);
+    let envoy = Envoy::start(tollgate.grpc.as_ref().unwrap(), true);
+    for _ in 0..2 {
+        assert_eq!(envoy.get("ann").0, 200);
+    }
+    let (status, answer) = envoy.get("ann");
+    assert_eq!(status, 429, "the status is Envoy's: {answer}");
+    assert!(answer.ends_with("\r\n\r\n<p>per-user: enough</p>"), "{answer}");
+    assert_eq!(answer.matches("content-type").count(), 1, "{answer}");
+    assert_eq!(header(&answer, "content-type"), "text/html");
+    assert!(header(&answer, "retry-after").parse::<u64>().is_ok(), "{answer}");
+}

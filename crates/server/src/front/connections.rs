@@ -93,6 +93,21 @@ impl From<TcpListener> for Listener {
 /// What is read is decrypted; stalling is measured below that, where bytes move.
 pub(crate) type Stream = tls::Stream<Stalling<TcpStream>>;
 
+/// Tells those at work that the service stops.
+#[derive(Clone, Debug)]
+pub(crate) struct Stopping(watch::Receiver<bool>);
+
+impl Stopping {
+    /// How long a client may stand still with what it has begun to send.
+    pub(crate) const PATIENCE: Duration = Duration::from_secs(1);
+
+    /// Until it stops.
+    pub(crate) async fn begun(&mut self) {
+        // An error means that it has.
+        let _ = self.0.wait_for(|stop| *stop).await;
+    }
+}
+
 /// A connection that has its place among those allowed.
 pub(crate) struct Accepted {
     pub(crate) stream: Stream,
@@ -103,6 +118,8 @@ pub(crate) struct Accepted {
     pub(crate) busy: Busy,
     /// Tells the connection when to end after the requests under way.
     pub(crate) watcher: Watcher,
+    /// Tells whoever waits for the rest of a request.
+    pub(crate) stopping: Stopping,
 }
 
 /// The other end of the connection that a request came on.
@@ -123,11 +140,12 @@ pub(super) async fn serve_router(
     shutdown: impl Future<Output = ()>,
 ) {
     let builder = Arc::new(protocol);
-    let serve_one = move |Accepted { stream, peer, certified, watcher, .. }| {
+    let serve_one = move |Accepted { stream, peer, certified, watcher, stopping, .. }| {
         let (builder, router) = (builder.clone(), router.clone());
         async move {
             let requests = router.map_request(move |mut request: http::Request<Incoming>| {
                 request.extensions_mut().insert(Peer { ip: peer.ip(), certified: certified.clone() });
+                request.extensions_mut().insert(stopping.clone());
                 request.map(Body::new)
             });
             let io = TokioIo::new(stream);
@@ -153,9 +171,9 @@ pub(crate) async fn serve<F>(
     let Listener { tcp: listener, tls } = listener;
     let (serve_one, tls) = (Arc::new(serve_one), Arc::new(tls));
     let slots = Arc::new(Semaphore::new(limits.connections));
-    let (stop, stopping) = watch::channel(());
     let graceful = GracefulShutdown::new();
     let mut connections = JoinSet::new();
+    let (stop, stopping) = watch::channel(false);
     let mut shutdown = pin!(shutdown);
     loop {
         let (stream, peer, slot) = tokio::select! {
@@ -169,23 +187,26 @@ pub(crate) async fn serve<F>(
             accepted = accept(&listener, &slots) => accepted,
         };
         let (serve_one, tls, mut stopping, watcher) =
-            (serve_one.clone(), tls.clone(), stopping.clone(), graceful.watcher());
+            (serve_one.clone(), tls.clone(), Stopping(stopping.clone()), graceful.watcher());
         connections.spawn(async move {
             let busy = Busy::default();
             let begun = tokio::select! {
                 biased;
                 begun = begin(stream, &busy, (*tls).as_ref(), limits) => begun,
                 // Whoever has not begun has nothing under way.
-                _ = stopping.changed() => Err(std::io::ErrorKind::ConnectionAborted.into()),
+                () = stopping.begun() => Err(std::io::ErrorKind::ConnectionAborted.into()),
             };
             match begun {
-                Ok((stream, certified)) => serve_one(Accepted { stream, peer, certified, busy, watcher }).await,
+                Ok((stream, certified)) => {
+                    serve_one(Accepted { stream, peer, certified, busy, watcher, stopping }).await;
+                }
                 Err(error) => debug!(%peer, "connection closed before it began: {error}"),
             }
             drop(slot);
         });
     }
-    drop((listener, stop));
+    drop(listener);
+    let _ = stop.send(true);
     if tokio::time::timeout(limits.drain, graceful.shutdown()).await.is_err() {
         warn!("requests were still under way after {:?} and are cut off", limits.drain);
     }

@@ -33,7 +33,7 @@ use tracing::{debug, info};
 
 use super::Service;
 use super::certified::Certified;
-use super::connections::{self, Accepted, Busy, Limits, Listener, UnderWay, protocol};
+use super::connections::{self, Accepted, Busy, Limits, Listener, Stopping, UnderWay, protocol};
 use super::http::{Problem, discard};
 use super::stranger;
 use bodies::{Download, Upload};
@@ -65,6 +65,7 @@ struct Client {
     certified: Option<Arc<str>>,
     busy: Busy,
     sequel: Sequel,
+    stopping: Stopping,
 }
 
 /// Serves until `shutdown`, then finishes what is under way.
@@ -75,10 +76,10 @@ pub(crate) async fn run(listener: Listener, proxy: Arc<Proxy>, shutdown: impl Fu
     builder.http1().half_close(false);
     let builder = Arc::new(builder);
     let scheme = if listener.tls.is_some() { Scheme::HTTPS } else { Scheme::HTTP };
-    let serve = move |Accepted { stream, peer, certified, busy, watcher }| {
+    let serve = move |Accepted { stream, peer, certified, busy, watcher, stopping }| {
         let (builder, proxy, scheme) = (builder.clone(), proxy.clone(), scheme.clone());
         async move {
-            let client = Client { peer: peer.ip(), scheme, certified, busy, sequel: Sequel::default() };
+            let client = Client { peer: peer.ip(), scheme, certified, busy, sequel: Sequel::default(), stopping };
             let io = TokioIo::new(Strict::new(stream, client.sequel.clone()));
             let sequel = client.sequel.clone();
             let requests = service_fn(move |request| {
@@ -218,7 +219,7 @@ impl Proxy {
         if headers.remove(CONTENT_LENGTH).is_some() && body.is_end_stream() {
             headers.insert(CONTENT_LENGTH, HeaderValue::from(0));
         }
-        let mut request = Request::new(Upload::new(body, self.upstream.timeouts.idle));
+        let mut request = Request::new(Upload::new(body, self.upstream.timeouts.idle, client.stopping.clone()));
         *request.method_mut() = method;
         *request.uri_mut() = self.upstream.uri(target.path);
         *request.headers_mut() = headers;

@@ -28,6 +28,8 @@ fn what_cannot_be_meant_is_refused_with_what_to_do() {
     assert!(with(&["--limit", "1/s burst 0"]).contains("--limit: burst:"), "{}", with(&["--limit", "1/s burst 0"]));
     assert!(with(&["--limit", "1/s by header"]).contains("by: \"header\""), "{}", with(&["--limit", "1/s by header"]));
     assert!(with(&["--limit", "1/s", "--trusted-proxies", "x"]).contains("trusted_proxies[0]: \"x\" is no address"));
+    let header = with(&["--limit", "1/s", "--client-address", "x real ip"]);
+    assert!(header.contains("--client-address: \"x real ip\" names no header"), "{header}");
     assert!(with(&["--limit", "1/s", "--response-timeout", "0s"]).contains("write for example 30s"));
     assert!(with(&["--limit", "1/s", "--config", "no-such-file.yaml"]).contains("there is no such file"));
 }
@@ -87,6 +89,24 @@ async fn sigterm_finishes_the_requests_under_way() {
     tokio::time::sleep(Duration::from_millis(100)).await;
     assert!(Command::new("kill").args(["-TERM", &proxy.child.id().to_string()]).status().unwrap().success());
     assert!(read_until(&mut stream, "slow").await.starts_with("HTTP/1.1 200"));
+    let ended = tokio::task::spawn_blocking(move || proxy.child.wait().unwrap().code()).await.unwrap();
+    assert_eq!(ended, Some(0));
+}
+
+/// Half a body, sent and left, kept the proxy from stopping for as long as requests under way may take.
+#[cfg(unix)]
+#[tokio::test]
+async fn half_a_body_does_not_keep_it_from_stopping() {
+    let upstream = Upstream::plain().await;
+    let mut proxy = Proxy::start(upstream.address, &["--limit", "9/s", "--drain-timeout", "1h"]);
+    let mut stream = proxy.connect().await;
+    stream.write_all(b"POST / HTTP/1.1\r\nhost: a\r\ncontent-length: 10\r\n\r\nhalf").await.unwrap();
+    while upstream.seen().concat().find("half").is_none() {
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    assert!(Command::new("kill").args(["-TERM", &proxy.child.id().to_string()]).status().unwrap().success());
+    let problem = super::world::Reply::parse(&super::world::read_to_end(&mut stream).await).problem(408);
+    assert!(problem["detail"].as_str().unwrap().contains("nothing more of the body came within 1s"), "{problem}");
     let ended = tokio::task::spawn_blocking(move || proxy.child.wait().unwrap().code()).await.unwrap();
     assert_eq!(ended, Some(0));
 }

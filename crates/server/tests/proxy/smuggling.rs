@@ -175,6 +175,33 @@ async fn a_target_that_names_the_host_too_is_forwarded_as_a_path() {
     tunnel.problem(501);
 }
 
+/// TRACE passed, and an upstream that answers it would have shown a script the cookies that it cannot read, and anybody
+/// what proxies add on the way.
+#[tokio::test]
+async fn trace_is_not_passed_on() {
+    let upstream = Upstream::plain().await;
+    let proxy = Proxy::wide(upstream.address);
+    let reply = proxy.send("TRACE / HTTP/1.1\r\nhost: a\r\ncookie: sid=1\r\nconnection: close\r\n\r\n").await;
+    reply.problem(501);
+    assert!(upstream.seen().is_empty(), "{:?}", upstream.seen());
+}
+
+/// Space after the size of a chunk ends it for some readers and makes it another size, or none, for others.
+#[tokio::test]
+async fn space_after_a_chunk_size_is_refused() {
+    let upstream = Upstream::plain().await;
+    let proxy = Proxy::wide(upstream.address);
+    let head = "POST / HTTP/1.1\r\nhost: a\r\ntransfer-encoding: chunked\r\nconnection: close\r\n\r\n";
+    for chunks in ["5 \r\nhello\r\n0\r\n\r\n", "5\t\r\nhello\r\n0\r\n\r\n", "5\r\nhello\r\n0 \r\n\r\n"] {
+        assert_eq!(proxy.send(format!("{head}{chunks}")).await.status, 400, "{chunks:?}");
+    }
+    assert_eq!(
+        proxy.send(format!("{head}5 ;a\r\nhello\r\n0\r\n\r\n")).await.status,
+        200,
+        "it may precede an extension"
+    );
+}
+
 #[tokio::test]
 async fn a_head_that_is_too_large_is_refused() {
     let upstream = Upstream::plain().await;

@@ -246,3 +246,22 @@ async fn a_concurrency_slot_is_held_until_the_body_has_ended() {
     }
     panic!("the slot was never given back");
 }
+
+/// The slot was free when its hold had ended, though the response went on, and another request got in beside it.
+#[tokio::test]
+async fn a_concurrency_slot_outlives_its_hold() {
+    let (upstream, tell) = until_told().await;
+    let limit = "1 by global algorithm concurrency hold 2s";
+    let proxy = Proxy::start(upstream.address, &["--limit", limit]);
+    let mut stream = proxy.connect().await;
+    stream.write_all(b"GET / HTTP/1.1\r\nhost: a\r\n\r\n").await.unwrap();
+    read_until(&mut stream, "first\r\n").await;
+    for _ in 0..10 {
+        tokio::time::sleep(Duration::from_millis(500)).await;
+        proxy.get("/", "").await.problem(429);
+    }
+    tell.send(()).unwrap();
+    read_until(&mut stream, "0\r\n\r\n").await;
+    tell.send(()).unwrap();
+    assert_eq!(proxy.get("/", "").await.status, 200);
+}

@@ -27,12 +27,27 @@ const UNITS: [(Unit, u64); 7] = [
 
 pub(super) fn answer(style: &AnswerStyle, asked: &[Asked], decided: &Together, now: Timestamp) -> RateLimitResponse {
     let statuses = asked.iter().zip(&decided.parts).map(|(asked, part)| status(asked, part)).collect();
+    let mut response_headers_to_add = headers(style, &decided.whole, now);
+    let mut raw_body = Vec::new();
+    if let Some((content_type, body)) = own_words(&decided.whole) {
+        response_headers_to_add.push(header("content-type", content_type));
+        raw_body = body.into_bytes();
+    }
     RateLimitResponse {
         overall_code: code(&decided.whole).into(),
         statuses,
-        response_headers_to_add: headers(style, &decided.whole, now),
+        response_headers_to_add,
+        raw_body,
         ..RateLimitResponse::default()
     }
+}
+
+/// What the rule in the way says to those it denies, if it has words of its own. The status is for Envoy to choose
+/// (`rate_limited_status`): its protocol has no place for one.
+fn own_words(whole: &Verdict) -> Option<(&str, String)> {
+    let row = whole.limiting().filter(|_| !whole.is_allowed() && !whole.is_unavailable())?;
+    let (content_type, template) = row.charge.rule.deny.as_ref()?.body.as_ref()?;
+    Some((content_type, template.fill(whole, row)))
 }
 
 fn code(verdict: &Verdict) -> Code {
@@ -90,12 +105,11 @@ fn headers(style: &AnswerStyle, whole: &Verdict, now: Timestamp) -> Vec<HeaderVa
         headers.insert(RETRY_AFTER, seconds.into());
     }
     let text = |value: &http::HeaderValue| value.to_str().map(str::to_string).unwrap_or_default();
-    let header = |(name, value): (&http::HeaderName, &http::HeaderValue)| HeaderValue {
-        key: name.to_string(),
-        value: text(value),
-        ..HeaderValue::default()
-    };
-    headers.iter().map(header).collect()
+    headers.iter().map(|(name, value)| header(name.as_str(), &text(value))).collect()
+}
+
+fn header(name: &str, value: &str) -> HeaderValue {
+    HeaderValue { key: name.into(), value: value.into(), ..HeaderValue::default() }
 }
 
 /// Descriptors may use several buckets of one rule; a header names a rule once, with the one that binds.

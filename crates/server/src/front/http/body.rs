@@ -9,6 +9,7 @@ use http_body_util::{BodyExt as _, LengthLimitError, Limited};
 use hyper::body::Body as _;
 
 use super::Problem;
+use crate::front::connections::Stopping;
 
 /// The largest body that is read.
 pub(super) const MAX_BODY: usize = 64 * 1024;
@@ -21,6 +22,7 @@ const DISCARD_FOR: Duration = Duration::from_secs(2);
 /// The whole body, which has `within` to arrive.
 pub(super) async fn read(request: Request<Body>, within: Duration) -> Result<Bytes, Problem> {
     let waits = request.headers().contains_key(EXPECT);
+    let stopping = request.extensions().get::<Stopping>().cloned();
     let mut body = request.into_body();
     if body.size_hint().lower() > MAX_BODY as u64 {
         // Who asked first has sent nothing yet.
@@ -30,7 +32,14 @@ pub(super) async fn read(request: Request<Body>, within: Duration) -> Result<Byt
         return Err(too_large());
     }
     let whole = Limited::new(&mut body, MAX_BODY).collect();
-    match tokio::time::timeout(within, whole).await {
+    let arrived = tokio::select! {
+        arrived = tokio::time::timeout(within, whole) => arrived,
+        () = too_late(stopping) => {
+            let detail = "the service stops, and the rest of the body has not come; send the request again";
+            return Err(Problem::new(StatusCode::SERVICE_UNAVAILABLE, detail).closing());
+        }
+    };
+    match arrived {
         Ok(Ok(whole)) => Ok(whole.to_bytes()),
         Ok(Err(error)) if error.is::<LengthLimitError>() => {
             discard(body).await;
@@ -43,6 +52,17 @@ pub(super) async fn read(request: Request<Body>, within: Duration) -> Result<Byt
             let detail = format!("the body did not arrive within {within:?}; send it at once");
             Err(Problem::new(StatusCode::REQUEST_TIMEOUT, detail).closing())
         }
+    }
+}
+
+/// Until the service has waited long enough to stop: whoever sends half a body must not hold it up.
+async fn too_late(stopping: Option<Stopping>) {
+    match stopping {
+        Some(mut stopping) => {
+            stopping.begun().await;
+            tokio::time::sleep(Stopping::PATIENCE).await;
+        }
+        None => std::future::pending().await,
     }
 }
 

@@ -1,5 +1,6 @@
 //! Bodies on their way through. Each piece has a limited time to come, and what a response occupies ends with it.
 
+use std::fmt;
 use std::io;
 use std::pin::Pin;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -13,30 +14,48 @@ use tokio::time::{Instant, Sleep, sleep};
 use tollgate::Permit;
 
 use super::estimate::Estimate;
-use crate::front::connections::UnderWay;
+use crate::front::connections::{Stopping, UnderWay};
 
 type Error = Box<dyn std::error::Error + Send + Sync>;
 type Piece = Poll<Option<Result<Frame<Bytes>, Error>>>;
 
 /// A body of which every piece has to come in time.
-#[derive(Debug)]
 struct Paced {
     body: Incoming,
     limit: Duration,
     /// Made when a piece is waited for that is not there yet.
     alarm: Option<Pin<Box<Sleep>>>,
     waiting: bool,
+    /// Rings when the service stops, from when on pieces have less time to come.
+    hurry: Option<Pin<Box<dyn Future<Output = ()> + Send + Sync>>>,
+}
+
+impl fmt::Debug for Paced {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Paced").field("limit", &self.limit).field("waiting", &self.waiting).finish_non_exhaustive()
+    }
 }
 
 impl Paced {
     fn new(body: Incoming, limit: Duration) -> Paced {
-        Paced { body, limit, alarm: None, waiting: false }
+        Paced { body, limit, alarm: None, waiting: false, hurry: None }
+    }
+
+    /// Whoever stands still must not hold up a service that stops.
+    fn hurrying(self, mut stopping: Stopping) -> Paced {
+        Paced { hurry: Some(Box::pin(async move { stopping.begun().await })), ..self }
     }
 
     fn poll_frame(&mut self, cx: &mut Context<'_>) -> Piece {
         if let Poll::Ready(piece) = Pin::new(&mut self.body).poll_frame(cx) {
             self.waiting = false;
             return Poll::Ready(piece.map(|piece| piece.map_err(Error::from)));
+        }
+        if let Some(hurry) = &mut self.hurry
+            && hurry.as_mut().poll(cx).is_ready()
+        {
+            (self.hurry, self.waiting) = (None, false);
+            self.limit = self.limit.min(Stopping::PATIENCE);
         }
         let limit = self.limit;
         let alarm = self.alarm.get_or_insert_with(|| Box::pin(sleep(limit)));
@@ -51,8 +70,8 @@ impl Paced {
 /// How a client's body failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum UploadFailure {
-    /// Nothing came for too long.
-    Stalled,
+    /// Nothing came for so long.
+    Stalled(Duration),
     /// It ended early, or is not framed as it should be.
     Broken,
 }
@@ -85,8 +104,8 @@ pub(super) struct Upload {
 }
 
 impl Upload {
-    pub(super) fn new(body: Incoming, idle: Duration) -> Upload {
-        let body = (!body.is_end_stream()).then(|| Paced::new(body, idle));
+    pub(super) fn new(body: Incoming, idle: Duration, stopping: Stopping) -> Upload {
+        let body = (!body.is_end_stream()).then(|| Paced::new(body, idle).hurrying(stopping));
         Upload { body, ..Upload::empty() }
     }
 
@@ -111,7 +130,7 @@ impl Body for Upload {
             Poll::Pending => {}
             Poll::Ready(Some(Err(error))) => {
                 let stalled = error.is::<io::Error>();
-                let failure = if stalled { UploadFailure::Stalled } else { UploadFailure::Broken };
+                let failure = if stalled { UploadFailure::Stalled(body.limit) } else { UploadFailure::Broken };
                 let _ = self.state.failure.set(failure);
             }
             Poll::Ready(_) => {

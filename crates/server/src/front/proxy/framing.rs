@@ -126,12 +126,15 @@ impl<S> Strict<S> {
     }
 }
 
-/// Hexadecimal digits and nothing before them; extensions may follow, and are not passed on.
+/// Hexadecimal digits and nothing around them; extensions may follow, and are not passed on. Space may stand before an
+/// extension (RFC 9112 7.1.1) and nowhere else: some readers stop at it, and others do not.
 fn chunk_size(line: &[u8]) -> Option<u64> {
     let end = line.iter().position(|byte| !byte.is_ascii_hexdigit()).unwrap_or(line.len());
     let (digits, rest) = line.split_at(end);
-    let rest = rest.trim_ascii_start();
-    let fine = rest.is_empty() || rest.starts_with(b";");
+    let is_blank = |byte: &u8| matches!(byte, b' ' | b'\t');
+    let is_extension = rest.iter().find(|byte| !is_blank(byte)) == Some(&b';')
+        && rest.iter().all(|byte| is_blank(byte) || !byte.is_ascii_control());
+    let fine = rest.is_empty() || is_extension;
     u64::from_str_radix(std::str::from_utf8(digits).ok()?, 16).ok().filter(|_| fine)
 }
 

@@ -23,6 +23,10 @@ impl Target {
             let detail = "this proxy leads to one server and opens no tunnels; send the request itself";
             return Err(Problem::new(StatusCode::NOT_IMPLEMENTED, detail));
         }
+        if parts.method == Method::TRACE {
+            let detail = "TRACE would show what is added on the way, and is not passed on; send another method";
+            return Err(Problem::new(StatusCode::NOT_IMPLEMENTED, detail).closing());
+        }
         let path = match parts.uri.path_and_query() {
             Some(path) if path.as_str().starts_with('/') => path.clone(),
             // The absolute form without a path.

@@ -99,10 +99,10 @@ impl Upstream {
 
     /// What the client is told, which is no addresses: they are in the log.
     fn problem(&self, failure: Failure) -> Problem {
-        let Timeouts { connect, response, idle } = self.timeouts;
+        let Timeouts { connect, response, .. } = self.timeouts;
         match failure {
-            Failure::Upload(UploadFailure::Stalled) => {
-                let detail = format!("nothing more of the body came within {idle:?}; send it at once");
+            Failure::Upload(UploadFailure::Stalled(limit)) => {
+                let detail = format!("nothing more of the body came within {limit:?}; send it at once");
                 Problem::new(StatusCode::REQUEST_TIMEOUT, detail).closing()
             }
             Failure::Upload(UploadFailure::Broken) => {

@@ -71,7 +71,8 @@ pub(super) fn plan(front: &Front, session: &mut Session, words: &[Word<'_>]) -> 
         None if !session.is_known() => no_password(),
         None => unknown(command),
     };
-    let then = if name.is_some_and(|name| NAMES[name] == "quit") { Then::Close } else { Then::GoOn };
+    let is_last = name.is_some_and(|name| NAMES[name] == "quit") || session.is_guessing();
+    let then = if is_last { Then::Close } else { Then::GoOn };
     // After the action: the answer to `HELLO 3` is the first of the new version.
     Some(Step { name, action: action.unwrap_or_else(Action::Answer), protocol: session.protocol, then })
 }

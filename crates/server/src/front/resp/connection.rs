@@ -7,7 +7,7 @@ use std::time::Duration;
 use futures_util::future::join_all;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::sync::watch;
-use tokio::time::{Instant, timeout, timeout_at};
+use tokio::time::{Instant, sleep, timeout, timeout_at};
 
 use super::command::{Action, NAMES, Step, Then, plan};
 use super::reply::{Protocol, Reply};
@@ -71,12 +71,16 @@ impl Connection {
     async fn answer(&mut self) -> io::Result<Then> {
         let mut at = 0;
         loop {
+            let guesses = self.session.guesses();
             let (steps, taken, then) = self.understand(at);
             at += taken;
             let has_more = steps.len() == self.front.limits.depth;
             let front = &*self.front;
             for (reply, protocol) in join_all(steps.into_iter().map(|step| carry_out(front, step))).await {
                 reply.write(protocol, &mut self.output);
+            }
+            if self.session.guesses() > guesses {
+                self.pause().await;
             }
             self.flush().await?;
             if then == Then::Close {
@@ -98,6 +102,16 @@ impl Connection {
             false => self.waiting_since,
         };
         Ok(Then::GoOn)
+    }
+
+    /// Whoever has guessed a password wrong waits for the answer, twice as long each time. Nobody else does.
+    async fn pause(&mut self) {
+        const FIRST: Duration = Duration::from_millis(100);
+        let pause = FIRST * 2_u32.pow(self.session.guesses().clamp(1, 5) - 1);
+        tokio::select! {
+            () = sleep(pause) => {}
+            _ = self.stopping.wait_for(|stop| *stop) => {}
+        }
     }
 
     /// The commands from here on, as many as are decided together, and how many bytes they took.

@@ -38,13 +38,26 @@ pub(super) struct Session {
     pub(super) protocol: Protocol,
     needed: Option<Password>,
     is_known: bool,
+    /// Wrong passwords in a row.
+    guesses: u32,
     name: Vec<u8>,
 }
 
 impl Session {
     pub(super) fn new(id: u64, needed: Option<Password>) -> Session {
         let is_known = needed.is_none();
-        Session { id, protocol: Protocol::default(), needed, is_known, name: Vec::new() }
+        Session { id, protocol: Protocol::default(), needed, is_known, guesses: 0, name: Vec::new() }
+    }
+
+    /// Wrong passwords in a row.
+    pub(super) fn guesses(&self) -> u32 {
+        self.guesses
+    }
+
+    /// Whether it has guessed so often that it is cut off.
+    pub(super) fn is_guessing(&self) -> bool {
+        const MOST: u32 = 5;
+        self.guesses >= MOST
     }
 
     /// Whether it has said the password, or needs none.
@@ -70,9 +83,10 @@ impl Session {
             ));
         };
         if user == b"default" && needed.is(password) {
-            self.is_known = true;
+            (self.is_known, self.guesses) = (true, 0);
             return Ok(());
         }
+        self.guesses += 1;
         Err(Reply::error("WRONGPASS invalid username-password pair or user is disabled."))
     }
 
@@ -115,9 +129,9 @@ impl Session {
         Ok(about::hello(self))
     }
 
-    /// `RESET`: as if just connected.
+    /// `RESET`: as if just connected, but that its guesses are not forgotten.
     pub(super) fn reset(&mut self) -> Reply {
-        *self = Session::new(self.id, self.needed.take());
+        *self = Session { guesses: self.guesses, ..Session::new(self.id, self.needed.take()) };
         Reply::Simple("RESET")
     }
 

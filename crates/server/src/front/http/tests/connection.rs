@@ -128,6 +128,24 @@ async fn stopping_finishes_what_is_under_way_and_takes_nothing_new() {
     timeout(SOON, gate.running).await.expect("it stops").expect("without a panic").expect("without an error");
 }
 
+/// Half a body, sent and left, kept the service from stopping for ten seconds.
+#[tokio::test]
+async fn stopping_does_not_wait_for_the_rest_of_a_body() {
+    let mut gate = Plan::new([]).limits(|limits| limits.drain = Duration::from_secs(3_600)).open().await;
+    let mut half = gate.connect().await;
+    half.write_all(b"POST /v1/check HTTP/1.1\r\nhost: x\r\nexpect: 100-continue\r\ncontent-length: 20\r\n\r\n")
+        .await
+        .expect("sent");
+    let mut asked = [0; 25];
+    half.read_exact(&mut asked).await.expect("asked for the body");
+    half.write_all(b"{").await.expect("sent");
+    gate.begin_to_stop();
+    let reply = Reply::parse(&read_to_end(&mut half).await).0;
+    assert_eq!(reply.status, 503);
+    assert!(reply.json()["detail"].as_str().expect("text").contains("the rest of the body has not come"));
+    timeout(SOON, gate.running).await.expect("it stops").expect("without a panic").expect("without an error");
+}
+
 #[tokio::test]
 async fn stopping_does_not_wait_for_ever() {
     let mut gate = Plan::new([]).limits(|limits| limits.drain = Duration::from_millis(50)).open().await;

@@ -14,7 +14,7 @@ fn ordinary_requests_pass_one_after_the_other() {
     let requests = [
         "GET / HTTP/1.1\r\nhost: a\r\n\r\n",
         "\r\nPOST /a?b=c HTTP/1.1\r\nhost: a\r\nContent-Length: 5\r\n\r\nhe\nlo",
-        "POST / HTTP/1.1\r\nhost: a\r\nTransfer-Encoding: Chunked\r\n\r\n5;a=b\r\nhe\nlo\r\n00\r\nx-sum: 7\r\n\r\n",
+        "POST / HTTP/1.1\r\nhost: a\r\nTransfer-Encoding: Chunked\r\n\r\n5 \t;a=b\r\nhe\nlo\r\n00\r\nx-sum: 7\r\n\r\n",
         "DELETE / HTTP/1.0\r\n\r\n",
         "PUT / HTTP/1.1\r\nhost: a\r\ncontent-length: 0\r\ncontent-length: 0\r\nx: \tt\u{e9}xt\t \r\n\r\n",
     ];
@@ -78,6 +78,10 @@ fn doubtful_chunks_are_refused() {
         "-5\r\n",
         " 5\r\n",
         "5 5\r\n",
+        "5 \r\n",
+        "5\t\r\n",
+        "5\x0c;a\r\n",
+        "5;a\0\r\n",
         "\r\n",
         "5\r\nhello!\r\n",
         "5\r\nhello\n",

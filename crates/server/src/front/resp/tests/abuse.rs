@@ -97,3 +97,23 @@ async fn a_browser_is_not_listened_to() {
     }
     assert_eq!(gate.ask("CL.THROTTLE k 0 1 60\r\n").await, "*5 :0 :1 :0 :-1 :60 ");
 }
+
+/// Passwords could be guessed as fast as commands are read, thousands in one pipeline.
+#[tokio::test]
+async fn whoever_guesses_passwords_is_cut_off_and_nobody_else_waits() {
+    let gate = open(&[], 10, Limits::default(), Some("open sesame")).await;
+    let wrong = "-WRONGPASS invalid username-password pair or user is disabled. ";
+    let mut bystander = gate.connect().await;
+    bystander.line("AUTH \"open sesame\"", "+OK ").await;
+    let mut guesser = gate.connect().await;
+    guesser.send("AUTH a\r\n".repeat(1_000)).await;
+    bystander.line("PING", "+PONG ").await;
+    assert_eq!(guesser.rest().await, wrong.repeat(5));
+    // Neither another way to say it nor a fresh start is another chance.
+    let tricks = "AUTH a\r\nHELLO 3 AUTH default b\r\nRESET\r\nAUTH default c\r\nAUTH other d\r\nRESET\r\nAUTH e\r\n";
+    let answers = gate.ask(format!("{tricks}AUTH \"open sesame\"\r\n")).await;
+    assert_eq!(answers, format!("{wrong}{wrong}+RESET {wrong}{wrong}+RESET {wrong}"));
+    // A few mistakes are forgiven to whoever knows it.
+    let answers = gate.ask("AUTH a\r\nAUTH b\r\nAUTH \"open sesame\"\r\nAUTH c\r\nAUTH d\r\nPING\r\n").await;
+    assert_eq!(answers, format!("{wrong}{wrong}+OK {wrong}{wrong}+PONG "));
+}
