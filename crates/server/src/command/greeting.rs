@@ -2,7 +2,7 @@
 
 use std::io::{self, Write};
 
-use tollgate::{Limiter, Policy, Store};
+use tollgate::{Limiter, Policy, Rule, Store};
 
 use crate::config::{Config, ListenTls};
 use crate::settings;
@@ -22,6 +22,22 @@ pub(super) fn certificate_flags(config: &Config) -> &'static str {
         None => "",
         Some(ListenTls { client_ca: None, .. }) => " --cacert CA.pem",
         Some(_) => " --cacert CA.pem --cert CLIENT.pem --key CLIENT.key",
+    }
+}
+
+/// Whose address `ip` is, where a rule wants to know.
+pub(super) fn clients(out: &mut impl Write, config: &Config, policy: &Policy) -> io::Result<()> {
+    let wants_ip = |rule: &Rule| rule.active && rule.key.needs().flatten().any(|attribute| attribute == "ip");
+    if !policy.rules().iter().any(|rule| wants_ip(rule)) {
+        return Ok(());
+    }
+    let header = match config.client_address.as_str() {
+        "auto" => "forwarded or x-forwarded-for",
+        header => header,
+    };
+    match config.trusted_proxies.as_slice() {
+        [] => writeln!(out, "ip: the address of each connection; behind a proxy, name it in trusted_proxies"),
+        proxies => writeln!(out, "ip: what {} tell in {header}; of others, their own", proxies.join(", ")),
     }
 }
 

@@ -258,6 +258,7 @@ fn greet(bound: SocketAddr, admin: Option<SocketAddr>, config: &Config, proxy: &
         writeln!(out, "admin: http{s}://{admin}")?;
     }
     greeting::store(&mut out, config, &proxy.service.limiter)?;
+    greeting::clients(&mut out, config, &proxy.service.limiter.policy())?;
     greeting::rules(&mut out, &proxy.service.limiter.policy())?;
     writeln!(out, "try:\n  curl{show} -i http{s}://{bound}/")?;
     out.flush()?;

@@ -7,6 +7,21 @@ use hyper_util::rt::{TokioExecutor, TokioIo};
 use super::world::{Proxy, Upstream, header};
 
 #[tokio::test]
+async fn the_client_is_whom_the_named_header_tells() {
+    let upstream = Upstream::plain().await;
+    let flags = ["--trusted-proxies", "127.0.0.1", "--client-address", "CF-Connecting-IP"];
+    let proxy = Proxy::start(upstream.address, &[&["--limit", "1/h by ip"], flags.as_slice()].concat());
+    let told = "ip: what 127.0.0.1 tell in CF-Connecting-IP; of others, their own";
+    assert!(proxy.greeting.iter().any(|line| line == told), "{:?}", proxy.greeting);
+    let sent = "cf-connecting-ip: 203.0.113.7\r\nx-forwarded-for: 6.6.6.6\r\nforwarded: for=6.6.6.6\r\n";
+    assert_eq!(proxy.get("/", sent).await.status, 200);
+    assert_eq!(proxy.get("/", "cf-connecting-ip: 203.0.113.8\r\n").await.status, 200, "another client");
+    proxy.get("/", "cf-connecting-ip: ::ffff:203.0.113.7\r\nx-forwarded-for: 6.6.6.7\r\n").await.problem(429);
+    let seen = upstream.seen().concat();
+    assert!(seen.contains("x-forwarded-for: 203.0.113.7, 127.0.0.1\r\n") && !seen.contains("6.6.6."), "{seen}");
+}
+
+#[tokio::test]
 async fn requests_and_responses_pass_as_they_are() {
     let answer = "HTTP/1.1 201 Created\r\ncontent-length: 4\r\nx-own: 1\r\nset-cookie: a\r\nset-cookie: b\r\n\r\ndone";
     let upstream = Upstream::answering(answer).await;
