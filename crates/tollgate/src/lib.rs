@@ -30,7 +30,7 @@ pub use tollgate_core::{
 #[doc(hidden)]
 pub mod redis_wire {
     pub use crate::store::redis::{
-        Answer, Ask, Batch, CHARGE, CHARGE_BUCKETS, CHARGE_ONE, Call, REFUND, RELEASE, RENEW, Reply, ReplyError, SETTLE,
-        Script, read_log, read_string, refunded_key, state_key,
+        Answer, Ask, Batch, CHARGE, CHARGE_BUCKETS, CHARGE_ONE, Call, REFUND, RELEASE, RENEW, Reply, ReplyError,
+        SETTLE, Script, read_log, read_string, refunded_key, state_key,
     };
 }

@@ -348,8 +348,13 @@ fn slots_are_renewed_as_in_rust() {
             let (mut state, receipts) = history(&mut chance, &quota, &mut now);
             let key = format!("slots-{name}");
             let seed = Stored::of(&state);
-            let stranger =
-                Receipt { cost: 1, at: Timestamp::from_micros(now - chance.below(5)), nth: 7, is_lease: false };
+            let stranger = Receipt {
+                cost: 1,
+                at: Timestamp::from_micros(now - chance.below(5)),
+                nth: 7,
+                is_lease: false,
+                after: None,
+            };
             let receipt = receipts.get(chance.below(1 + receipts.len() as u64) as usize).copied().unwrap_or(stranger);
             let hold = Hold { at: receipt.at, nth: receipt.nth };
             let at = Timestamp::from_micros(now);
