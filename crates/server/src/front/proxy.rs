@@ -167,8 +167,6 @@ impl Proxy {
             let admitted = decided.map_err(|error| Answer::bad_cost(&error).into_response())?;
             let verdict = &admitted.verdict;
             if verdict.is_allowed() {
-                // A response, or a WebSocket, may take longer than a rule holds its slot.
-                let permit = permit.renewed();
                 let delay = verdict.delay().as_duration();
                 if !delay.is_zero() && visit.turn(delay).await.is_err() {
                     self.take_back(verdict).await;
@@ -186,14 +184,15 @@ impl Proxy {
         }
     }
 
-    /// Charges the request, as an estimate where the response will tell what it did cost.
+    /// Charges the request, as an estimate where the response will tell what it did cost. Slots are held for as long as the
+    /// response, or a WebSocket, lives.
     async fn decide(&self, request: &impl tollgate::Request) -> Result<Admitted, CostError> {
         if !estimate::is_needed(self.service.limiter.policy().cost_attributes()) {
             let (verdict, permit) = self.service.acquire(request).await?;
-            return Ok(Admitted { verdict, permit, estimate: None });
+            return Ok(Admitted { verdict, permit: permit.renewed(), estimate: None });
         }
         let (verdict, mut reservation) = self.service.reserve(request, estimate::HOLD).await?;
-        let permit = reservation.take_slots();
+        let permit = reservation.take_slots().renewed();
         Ok(Admitted { verdict, permit, estimate: Estimate::of(reservation) })
     }
 
