@@ -95,7 +95,7 @@ pub(crate) struct Reserve<'b> {
 #[schemars(deny_unknown_fields, rename = "SettleRequest", transform = may_be_left_out)]
 pub(crate) struct Settle<'b> {
     /// What the request did cost, instead of the estimate; 0 gives all of it back.
-    #[schemars(range(max = 4_294_967_295u32))]
+    #[schemars(with = "u32", range(max = 4_294_967_295u32))]
     pub(crate) cost: Option<u32>,
     /// Attributes that carry the cost of a rule, with what they turned out to be: whole numbers.
     #[schemars(with = "BTreeMap<String, WholeNumber>")]
