@@ -2,6 +2,8 @@
 
 mod command;
 mod config;
+#[allow(dead_code, reason = "rules and the audit come to it")]
+mod database;
 mod explain;
 mod front;
 mod import;
