@@ -27,6 +27,7 @@ create table rate_limit_rule (
     constraint rate_limit_rule_name_is_unique unique (name),
     constraint rate_limit_rule_rate_is_positive check (rate > 0),
     constraint rate_limit_rule_period_is_positive check (period > interval '0'),
+    constraint rate_limit_rule_period_is_countable check (period <= interval '100 years'),
     constraint rate_limit_rule_burst_is_positive check (burst_capacity > 0),
     constraint rate_limit_rule_algorithm_is_known check (algorithm in ('token_bucket', 'gcra', 'leaky_bucket',
         'fixed_window', 'sliding_window_log', 'sliding_window_counter', 'concurrency')),

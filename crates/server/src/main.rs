@@ -2,13 +2,13 @@
 
 mod command;
 mod config;
-#[allow(dead_code, reason = "rules and the audit come to it")]
 mod database;
 mod explain;
 mod front;
 mod import;
 mod metrics;
 mod openapi;
+mod rules;
 mod settings;
 mod wire;
 

@@ -8,6 +8,7 @@ mod keys;
 mod observe;
 mod pages;
 mod problem;
+mod rules;
 
 use super::connections::{self, Limits, Peer};
 pub(crate) use super::{Admin, Service};
@@ -18,11 +19,11 @@ use std::sync::Arc;
 
 use axum::Router;
 use axum::middleware::{from_fn, from_fn_with_state};
-use axum::routing::{any, get, post};
+use axum::routing::{any, get, post, put};
 use tokio::net::TcpListener;
 
 /// The names of all routes, for metrics and for suggestions.
-pub(crate) const ROUTES: [&str; 10] = [
+pub(crate) const ROUTES: [&str; 13] = [
     "/",
     "/healthz",
     "/metrics",
@@ -33,6 +34,9 @@ pub(crate) const ROUTES: [&str; 10] = [
     "/v1/keys",
     "/v1/release",
     "/v1/rules",
+    "/v1/rules/history",
+    "/v1/rules/rollback",
+    "/v1/rules/{name}",
 ];
 
 /// What handlers share.
@@ -69,7 +73,10 @@ fn router(front: Arc<Front>) -> Router {
         .route("/metrics", get(pages::metrics))
         .route("/openapi.json", get(move || description.answer()))
         .route("/v1/keys", get(keys::show).delete(keys::reset))
-        .route("/v1/rules", get(keys::rules))
+        .route("/v1/rules", get(rules::list).post(rules::create))
+        .route("/v1/rules/history", get(rules::history))
+        .route("/v1/rules/rollback", post(rules::rollback))
+        .route("/v1/rules/{*name}", put(rules::put).delete(rules::delete))
         .route_layer(from_fn_with_state(front.clone(), admin::require));
     Router::new()
         .route("/healthz", get(pages::healthz))
