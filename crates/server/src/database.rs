@@ -129,18 +129,19 @@ impl Database {
     /// Brings the tables up to date. Any number of instances may start at once: one works, the others wait for it. Where
     /// everything is there already, reading is all that is needed and allowed.
     pub(crate) async fn migrate(&self) -> Result<(), DatabaseError> {
-        let migrating = async {
+        let at = |error: DatabaseError| error.context(&format!("{}: making the tables", self.address));
+        let looking = async {
             let mut connection = PgConnection::connect_with(&self.options).await?;
-            if !is_up_to_date(&mut connection).await? {
-                // A connection of its own: when it ends, so does the lock, whatever happened.
-                migrator().run_direct(None, &mut connection, false).await.map_err(sqlx::Error::from)?;
-            }
-            let _ = connection.close().await;
-            Ok(())
+            let is_up_to_date = is_up_to_date(&mut connection).await?;
+            Ok((connection, is_up_to_date))
         };
-        within(MIGRATION_DEADLINE, migrating)
-            .await
-            .map_err(|error: DatabaseError| error.context(&format!("{}: making the tables", self.address)))
+        let (mut connection, is_up_to_date) = within(DEADLINE, looking).await.map_err(at)?;
+        if is_up_to_date {
+            return Ok(());
+        }
+        // On this connection alone: when it ends, so does the lock, whatever happened.
+        let migrating = async { migrator().run_direct(None, &mut connection, false).await.map_err(sqlx::Error::from) };
+        within(MIGRATION_DEADLINE, async { Ok(migrating.await?) }).await.map_err(at)
     }
 }
 

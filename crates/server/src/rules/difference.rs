@@ -41,24 +41,32 @@ pub(crate) struct ChangedField {
 impl Difference {
     /// However limits are written, the same limits are no difference.
     pub(crate) fn between(before: &Policy, after: &Policy) -> Difference {
-        let (before, after) = (specs(before), specs(after));
-        let by_name = |specs: &'_ [RuleSpec]| -> HashMap<String, usize> {
-            specs.iter().enumerate().map(|(index, spec)| (spec.name.clone(), index)).collect()
-        };
-        let (places_before, places_after) = (by_name(&before), by_name(&after));
+        let specs = |policy: &Policy| policy.rules().iter().map(|rule| canonical(rule)).collect::<Vec<_>>();
+        Difference::of(&specs(before), &specs(after))
+    }
+
+    /// Of rules in their one spelling, as they come from the table.
+    pub(super) fn of(before: &[RuleSpec], after: &[RuleSpec]) -> Difference {
+        fn by_name(specs: &[RuleSpec]) -> HashMap<&str, usize> {
+            specs.iter().enumerate().map(|(index, spec)| (spec.name.as_str(), index)).collect()
+        }
+        let (places_before, places_after) = (by_name(before), by_name(after));
         let mut difference = Difference::default();
         let mut last = None;
-        for spec in &after {
-            match places_before.get(&spec.name) {
+        for spec in after {
+            match places_before.get(spec.name.as_str()) {
                 None => difference.added.push(spec.clone()),
                 Some(place) => {
                     difference.reordered |= last.is_some_and(|last| place < last);
                     last = Some(place);
-                    difference.changed.extend(ChangedRule::between(&before[*place], spec));
+                    if before[*place] != *spec {
+                        difference.changed.extend(ChangedRule::between(&before[*place], spec));
+                    }
                 }
             }
         }
-        difference.removed = before.into_iter().filter(|spec| !places_after.contains_key(&spec.name)).collect();
+        let gone = before.iter().filter(|spec| !places_after.contains_key(spec.name.as_str()));
+        difference.removed = gone.cloned().collect();
         difference
     }
 
@@ -92,11 +100,6 @@ impl ChangedRule {
         }
         (!changed.is_empty()).then(|| ChangedRule { name: after.name.clone(), fields: changed })
     }
-}
-
-/// Each rule in its one spelling.
-fn specs(policy: &Policy) -> Vec<RuleSpec> {
-    policy.rules().iter().map(|rule| canonical(rule)).collect()
 }
 
 /// A rule as it comes back from the table: `6,000/min` and `6000/1min` are one.

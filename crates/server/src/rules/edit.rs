@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 
 use sqlx::{Connection as _, PgConnection};
-use tollgate::{Policy, Rule};
+use tollgate::{Policy, Rule, RuleSpec};
 
 use super::RulesError;
 use super::difference::Difference;
@@ -68,24 +68,25 @@ pub(super) async fn make(connection: &mut PgConnection, edit: &Edit, change: Cha
         Change::Rollback(asked) if !(1..=now).contains(&asked) => {
             return Err(RulesError::NoVersion { asked, newest: now });
         }
-        Change::Rollback(asked) => rows_at(&mut transaction, asked).await?,
+        Change::Rollback(asked) => {
+            let rows = rows_at(&mut transaction, asked).await?;
+            row::policy(&rows).map_err(|problems| RulesError::Bad { version: asked, problems })?;
+            rows
+        }
         change => change.of(&before)?,
     };
-    let understood = row::policy(&after);
-    if let (Err(problems), "rollback") = (&understood, action) {
-        return Err(RulesError::Bad { version: now, problems: problems.clone() });
-    }
-    let difference = match (row::policy(&before), understood) {
-        (Ok(before), Ok(after)) => Difference::between(&before, &after),
-        // Rules that nobody understands are not compared; what this change is about is good.
-        _ => Difference::default(),
-    };
+    let difference = Difference::of(&specs(&before), &specs(&after));
     if edit.dry_run || !write(&mut transaction, &before, &after).await? {
         return Ok(Edited { version: now, changed: false, difference });
     }
     let version = version(&mut transaction).await?;
     transaction.commit().await?;
     Ok(Edited { version, changed: true, difference })
+}
+
+/// Rows that nobody understands are not compared; what a change is about is good.
+fn specs(rows: &[Row]) -> Vec<RuleSpec> {
+    rows.iter().filter_map(|row| row.spec().ok()).collect()
 }
 
 impl Change {

@@ -10,7 +10,7 @@ use anyhow::bail;
 use sqlx::PgConnection;
 use sqlx::postgres::{PgListener, PgPoolOptions};
 use tokio::sync::{Notify, watch};
-use tollgate::{Limiter, Policy};
+use tollgate::{Limiter, Policy, RuleSpec};
 
 use super::{RuleSet, RuleTable, Rules, RulesError, reading, snapshot};
 use crate::database::{DEADLINE, Database, within};
@@ -118,7 +118,7 @@ pub(crate) async fn open(url: &str, snapshot: Option<PathBuf>) -> anyhow::Result
         errors: Default::default(),
     };
     if seen.is_some() {
-        following.keep(set.version, &set.policy).await;
+        following.keep(set.version, specs(&set.policy)).await;
     }
     warn_of(&set.policy);
     Ok(Rules { policy: set.policy, following: Some(Arc::new(following)) })
@@ -200,13 +200,14 @@ impl Following {
     }
 
     async fn adopt(&self, set: RuleSet, limiter: &Limiter) {
-        let (version, count) = (set.version, set.policy.rules().len());
-        warn_of(&set.policy);
-        self.keep(version, &set.policy).await;
-        limiter.replace_policy(set.policy);
+        let RuleSet { version, policy } = set;
+        let (count, rules) = (policy.rules().len(), specs(&policy));
+        warn_of(&policy);
+        limiter.replace_policy(policy);
         *self.lock() = Status { version, ..Status::default() };
         self.seen.send_replace(Some(version));
         tracing::info!("rules: version {version} is in force now, {count} rules");
+        self.keep(version, rules).await;
     }
 
     fn refuse(&self, version: i64, problem: String) {
@@ -233,10 +234,9 @@ impl Following {
         }
     }
 
-    async fn keep(&self, version: i64, policy: &Policy) {
+    async fn keep(&self, version: i64, rules: Vec<RuleSpec>) {
         let Some(path) = self.snapshot.clone() else { return };
         let address = self.table.database().address().to_string();
-        let rules = policy.rules().iter().map(|rule| rule.spec.clone()).collect();
         let kept = tokio::task::spawn_blocking(move || snapshot::save(&path, &address, version, rules)).await;
         if let (Ok(Err(error)), Some(path)) = (kept, &self.snapshot) {
             tracing::warn!("rules_snapshot {}: cannot be written: {error}", path.display());
@@ -269,6 +269,10 @@ impl Following {
     fn lock(&self) -> MutexGuard<'_, Status> {
         self.status.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+fn specs(policy: &Policy) -> Vec<RuleSpec> {
+    policy.rules().iter().map(|rule| rule.spec.clone()).collect()
 }
 
 fn warn_of(policy: &Policy) {

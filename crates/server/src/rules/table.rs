@@ -1,11 +1,16 @@
 //! The rules in Postgres, and why they cannot be read or changed.
 
+use std::time::Duration;
+
 use super::RuleSet;
 use super::edit::{self, Change, Edit, Edited};
 use super::history::{self, Version};
 use super::reading;
 use super::row::BadRow;
 use crate::database::{DEADLINE, Database, DatabaseError, within};
+
+/// How long a change may take: thousands of rules may be written.
+const EDIT_DEADLINE: Duration = Duration::from_secs(30);
 
 /// Where the rules are.
 #[derive(Clone, Debug)]
@@ -88,6 +93,6 @@ impl RuleTable {
     /// Changes rules: all of it as one version, or nothing.
     pub(crate) async fn edit(&self, edit: &Edit, change: Change) -> Result<Edited, RulesError> {
         let mut connection = self.database.connect().await?;
-        within(DEADLINE, edit::make(&mut connection, edit, change)).await
+        within(EDIT_DEADLINE, edit::make(&mut connection, edit, change)).await
     }
 }

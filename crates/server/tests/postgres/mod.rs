@@ -27,8 +27,26 @@ impl Postgres {
 
     /// With settings, such as `max_connections=50`.
     pub fn start_with(settings: &[&str]) -> Postgres {
+        Postgres::start_in(new_folder(), settings)
+    }
+
+    /// One that speaks TLS too, with this certificate and key.
+    pub fn start_tls(certificate: &str, key: &str) -> Postgres {
         let folder = new_folder();
-        // Everybody may in, and only those with a password over the network when asked for one.
+        std::fs::write(folder.join("given.crt"), certificate).unwrap();
+        std::fs::write(folder.join("given.key"), key).unwrap();
+        // It takes a key only that is its own and nobody else's.
+        run(shell(&folder, "install -m 600 given.crt own.crt && install -m 600 given.key own.key"));
+        let file = |name: &str| folder.join(name).display().to_string();
+        let settings = [
+            "ssl=on".to_string(),
+            format!("ssl_cert_file='{}'", file("own.crt")),
+            format!("ssl_key_file='{}'", file("own.key")),
+        ];
+        Postgres::start_in(folder, &settings.each_ref().map(String::as_str))
+    }
+
+    fn start_in(folder: PathBuf, settings: &[&str]) -> Postgres {
         run(program("initdb").arg("-D").arg(folder.join("data")).args([
             "-U",
             "postgres",

@@ -6,6 +6,7 @@ mod check;
 mod connection;
 mod errors;
 mod keys;
+mod rules;
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
