@@ -2,6 +2,7 @@
 //!
 //! A set of rules is in force as a whole or not at all: one bad row, and the last good rules stay.
 
+mod bad_row;
 mod difference;
 mod edit;
 mod follow;
@@ -9,13 +10,15 @@ mod history;
 mod reading;
 mod row;
 mod snapshot;
+mod status;
 mod table;
 mod yaml;
 
 pub(crate) use difference::{Difference, canonical};
 pub(crate) use edit::{Change, Edit, Edited};
-pub(crate) use follow::{Failure, Following, open};
+pub(crate) use follow::{Following, open};
 pub(crate) use history::Version;
+pub(crate) use status::Failure;
 pub(crate) use table::{RuleTable, RulesError};
 pub(crate) use yaml::yaml;
 

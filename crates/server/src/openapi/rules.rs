@@ -68,7 +68,7 @@ fn editor() -> Vec<Value> {
     let text = |name: &str, what: &str| {
         json!({
             "name": name, "in": "query", "required": false, "description": what,
-            "schema": { "type": "string", "maxLength": 50 },
+            "schema": { "type": "string", "maxLength": 200, "pattern": r"^[^\u0000]*$" },
         })
     };
     vec![

@@ -6,9 +6,10 @@ use sqlx::{Connection as _, PgConnection};
 use tollgate::{Policy, Rule, RuleSpec};
 
 use super::RulesError;
+use super::bad_row::policy;
 use super::difference::Difference;
 use super::reading::{rows, rows_at, version};
-use super::row::{self, Row};
+use super::row::Row;
 
 /// Who changes rules, and why.
 #[derive(Clone, Debug, Default)]
@@ -70,7 +71,7 @@ pub(super) async fn make(connection: &mut PgConnection, edit: &Edit, change: Cha
         }
         Change::Rollback(asked) => {
             let rows = rows_at(&mut transaction, asked).await?;
-            row::policy(&rows).map_err(|problems| RulesError::Bad { version: asked, problems })?;
+            policy(&rows).map_err(|problems| RulesError::Bad { version: asked, problems })?;
             rows
         }
         change => change.of(&before)?,

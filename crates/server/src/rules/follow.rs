@@ -12,6 +12,7 @@ use sqlx::postgres::{PgListener, PgPoolOptions};
 use tokio::sync::{Notify, watch};
 use tollgate::{Limiter, Policy, RuleSpec};
 
+use super::status::{Failure, Status};
 use super::{RuleSet, RuleTable, Rules, RulesError, reading, snapshot};
 use crate::database::{DEADLINE, Database, within};
 
@@ -32,45 +33,6 @@ pub(crate) struct Following {
     /// The newest version that was looked at, whether good or bad.
     seen: watch::Sender<Option<i64>>,
     errors: [AtomicU64; 2],
-}
-
-/// What is in force and why it is not something newer.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct Status {
-    /// The version in force.
-    pub(crate) version: i64,
-    /// A newer version, and what is wrong with it.
-    pub(crate) refused: Option<(i64, String)>,
-    /// Why the database does not answer.
-    pub(crate) away: Option<String>,
-}
-
-impl Status {
-    /// What there is to say in public, if anything is not as it should be.
-    pub(crate) fn trouble(&self) -> Option<String> {
-        let version = self.version;
-        match self {
-            Status { away: Some(_), .. } => Some(format!("the database is away; version {version} stays in force")),
-            Status { refused: Some((bad, _)), .. } => {
-                Some(format!("version {bad} is refused; version {version} stays in force"))
-            }
-            _ => None,
-        }
-    }
-}
-
-/// What is counted when rules cannot be had.
-#[derive(Clone, Copy, Debug)]
-pub(crate) enum Failure {
-    /// The database did not answer, or said no.
-    Database,
-    /// A row is no rule.
-    BadRule,
-}
-
-impl Failure {
-    pub(crate) const ALL: [(Failure, &'static str); 2] =
-        [(Failure::Database, "database"), (Failure::BadRule, "bad_rule")];
 }
 
 /// The rules of a database, or of the snapshot where it has none to give. Fails rather than to start without rules: a

@@ -2,7 +2,8 @@
 
 use sqlx::{PgConnection, Row as _};
 
-use super::row::{self, BadRow, Row, columns};
+use super::bad_row::{BadRow, policy};
+use super::row::{Row, columns};
 use super::{RuleSet, RulesError};
 
 /// More than anybody has; a table that grew by mistake must not take the process down.
@@ -16,7 +17,7 @@ pub(super) async fn version(connection: &mut PgConnection) -> Result<i64, RulesE
 /// The rules as they are now, all of one version.
 pub(super) async fn read(connection: &mut PgConnection) -> Result<RuleSet, RulesError> {
     let (version, rows) = rows(connection).await?;
-    match row::policy(&rows) {
+    match policy(&rows) {
         Ok(policy) => Ok(RuleSet { version, policy }),
         Err(problems) => Err(RulesError::Bad { version, problems }),
     }
@@ -31,7 +32,7 @@ pub(super) async fn last_good(connection: &mut PgConnection) -> Result<(RuleSet,
     };
     let RulesError::Bad { version: newest, .. } = bad else { return Err(bad) };
     for version in (1..newest).rev().take(HOW_FAR) {
-        if let Ok(policy) = row::policy(&rows_at(connection, version).await?) {
+        if let Ok(policy) = policy(&rows_at(connection, version).await?) {
             return Ok((RuleSet { version, policy }, Some(bad)));
         }
     }

@@ -1,16 +1,16 @@
 //! A row of `rate_limit_rule` and the rule that it means, in both directions.
 
 use std::collections::BTreeMap;
-use std::fmt;
 
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use sqlx::Row as _;
 use sqlx::postgres::PgRow;
-use tollgate::{Algorithm, Limit, Policy, Rule, RuleError, RuleSpec, Span};
+use tollgate::{Algorithm, Limit, Rule, RuleSpec, Span};
 use tollgate_core::{CostSpec, DenySpec, MatchValue, OneOrMany, Scalar, parse_count};
 
+use super::bad_row::BadRow;
 use crate::explain::explain;
 
 /// The columns that a [`Row`] is read from, of a table or record named `rule`.
@@ -56,65 +56,6 @@ struct Options {
     lease: Option<Scalar>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     deny: Option<DenySpec>,
-}
-
-/// Why a row is no rule.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub(crate) struct BadRow {
-    /// The rule's name.
-    pub(crate) rule: String,
-    /// The column, and where in it.
-    pub(crate) field: String,
-    /// What is wrong and what to do.
-    pub(crate) problem: String,
-}
-
-impl fmt::Display for BadRow {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "rule `{}`: {}: {}", self.rule, self.field, self.problem)
-    }
-}
-
-/// All the rows as rules, or everything that is wrong with them.
-pub(super) fn policy(rows: &[Row]) -> Result<Policy, Vec<BadRow>> {
-    let (mut specs, mut bad) = (Vec::with_capacity(rows.len()), Vec::new());
-    for row in rows {
-        match row.spec() {
-            Ok(spec) => specs.push(spec),
-            Err(problem) => bad.push(problem),
-        }
-    }
-    let wrong = |(spec, error): (&RuleSpec, RuleError)| BadRow {
-        rule: spec.name.clone(),
-        field: column(&error.field, spec),
-        problem: error.problem,
-    };
-    if bad.is_empty() {
-        match Policy::new(specs.iter().cloned()) {
-            Ok(policy) => return Ok(policy),
-            Err(errors) => bad.extend(errors.into_iter().map(|error| wrong((&specs[error.index], error.error)))),
-        }
-    } else {
-        // Whoever mends one rule wants to know of all.
-        let errors = specs.iter().filter_map(|spec| Some((spec, Rule::new(spec.clone()).err()?)));
-        bad.extend(errors.flat_map(|(spec, errors)| errors.into_iter().map(move |error| (spec, error))).map(wrong));
-    }
-    Err(bad)
-}
-
-/// The column that holds a field of a rules file.
-fn column(field: &str, spec: &RuleSpec) -> String {
-    let (first, rest) = field.split_at(field.find(['.', '[']).unwrap_or(field.len()));
-    match first {
-        "key" => "key_pattern".into(),
-        "limit" => "rate".into(),
-        "period" => "period".into(),
-        "burst" => "burst_capacity".into(),
-        "when" if rest == ".plan" && is_plain(spec.when.get("plan")).is_some() => "plan".into(),
-        "when" => format!("match_conditions{rest}"),
-        "hold" | "lease" | "deny" => format!("options.{field}"),
-        _ => field.to_string(),
-    }
 }
 
 impl Row {
@@ -238,7 +179,7 @@ impl Row {
 }
 
 /// One plain value, as the column `plan` holds it.
-fn is_plain(value: Option<&OneOrMany>) -> Option<&str> {
+pub(super) fn is_plain(value: Option<&OneOrMany>) -> Option<&str> {
     match value {
         Some(OneOrMany::One(MatchValue::Text(text))) => Some(text),
         _ => None,

@@ -3,10 +3,10 @@
 use std::time::Duration;
 
 use super::RuleSet;
+use super::bad_row::BadRow;
 use super::edit::{self, Change, Edit, Edited};
 use super::history::{self, Version};
 use super::reading;
-use super::row::BadRow;
 use crate::database::{DEADLINE, Database, DatabaseError, within};
 
 /// How long a change may take: thousands of rules may be written.

@@ -108,8 +108,8 @@ fn editor<'s>(service: &'s Service, request: &Request) -> Result<(&'s Following,
     let following = following(service)?;
     let [by, message] = parameters(request.uri(), ["as", "message"])?;
     for (name, text) in [("as", &by), ("message", &message)] {
-        if text.as_ref().is_some_and(|text| text.len() > MOST || text.contains('\0')) {
-            return Err(Problem::invalid(name, format!("must be at most {MOST} bytes, without NUL")));
+        if text.as_ref().is_some_and(|text| text.chars().count() > MOST || text.contains('\0')) {
+            return Err(Problem::invalid(name, format!("must be at most {MOST} characters, and no NUL")));
         }
     }
     // One token for all: a name is what somebody says of itself, and history tells so.

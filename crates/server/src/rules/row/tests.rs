@@ -7,6 +7,7 @@ use tollgate_core::CostCase;
 
 use super::*;
 use crate::config::Config;
+use crate::rules::bad_row::policy;
 use crate::rules::yaml;
 
 fn text() -> impl Strategy<Value = String> {
@@ -120,7 +121,8 @@ fn a_bad_row_names_rule_column_problem_and_fix() {
         said(|row| row.key_pattern = "{ip".into()),
         "rule `a`: key_pattern: \"{ip\": { is never closed; write {{ for a literal brace"
     );
-    let cases: [(fn(&mut Row), &str); 12] = [
+    type Spoil = fn(&mut Row);
+    let cases: [(Spoil, &str); 12] = [
         (|row| row.rate = 0, "rule `a`: rate: limit 0 would admit nothing"),
         (|row| row.rate = 99_999_999_999, "rule `a`: rate: "),
         (|row| row.period = None, "rule `a`: period: is missing; say per how long, such as '1 minute'"),
