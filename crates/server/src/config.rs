@@ -190,7 +190,7 @@ impl Config {
 
     /// Reads a file for its rules alone, wherever a service that runs on it takes its own from.
     pub(crate) fn load_rules(path: &Path) -> Result<Loaded, ConfigError> {
-        Config::parse_as(path, &read_text(path)?, |config| config.rules_from = None)
+        Config::parse_as(path, &read_text(path)?, |config| (config.rules_from, config.rules_snapshot) = (None, None))
     }
 
     fn parse_as(path: &Path, text: &str, change: impl FnOnce(&mut Config)) -> Result<Loaded, ConfigError> {

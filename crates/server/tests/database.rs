@@ -1,5 +1,6 @@
 //! The tables in a real Postgres: what they refuse, and what their triggers do, whoever writes to them.
 
+#![cfg(unix)]
 #![allow(clippy::unwrap_used, missing_docs)]
 
 mod postgres;

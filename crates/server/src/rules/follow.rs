@@ -118,7 +118,13 @@ impl Following {
         let mut connection = None;
         let mut retry = *RETRY.start();
         loop {
-            let wait = if self.lock().away.is_some() { retry } else { POLL };
+            let wait = match self.lock().away {
+                None => POLL,
+                Some(_) => {
+                    let longer = (2 * retry).min(*RETRY.end());
+                    std::mem::replace(&mut retry, longer)
+                }
+            };
             tokio::select! {
                 () = self.changed.notified() => {}
                 () = tokio::time::sleep(wait) => {}
@@ -137,7 +143,6 @@ impl Following {
                 }
                 Err(error) => {
                     connection = None;
-                    retry = (2 * retry).min(*RETRY.end());
                     self.away(error.to_string());
                 }
             }

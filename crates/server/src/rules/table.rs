@@ -1,6 +1,10 @@
 //! The rules in Postgres, and why they cannot be read or changed.
 
+use std::sync::Arc;
 use std::time::Duration;
+
+use sqlx::PgConnection;
+use tokio::sync::{Semaphore, SemaphorePermit};
 
 use super::RuleSet;
 use super::bad_row::BadRow;
@@ -11,11 +15,14 @@ use crate::database::{DEADLINE, Database, DatabaseError, within};
 
 /// How long a change may take: thousands of rules may be written.
 const EDIT_DEADLINE: Duration = Duration::from_secs(30);
+const AT_ONCE: usize = 4;
 
 /// Where the rules are.
 #[derive(Clone, Debug)]
 pub(crate) struct RuleTable {
     database: Database,
+    /// So many may use the database at once, whoever asks over HTTP: its connections are everybody's.
+    turns: Arc<Semaphore>,
 }
 
 /// Why rules could not be read or changed.
@@ -64,7 +71,7 @@ impl From<sqlx::Error> for RulesError {
 
 impl RuleTable {
     pub(crate) fn new(database: Database) -> RuleTable {
-        RuleTable { database }
+        RuleTable { database, turns: Arc::new(Semaphore::new(AT_ONCE)) }
     }
 
     pub(crate) fn database(&self) -> &Database {
@@ -73,26 +80,34 @@ impl RuleTable {
 
     /// The rules as they are now.
     pub(crate) async fn read(&self) -> Result<RuleSet, RulesError> {
-        let mut connection = self.database.connect().await?;
+        let (mut connection, _turn) = self.connect().await?;
         within(DEADLINE, reading::read(&mut connection)).await
     }
 
     /// The newest rules that are good: those of now, or of the last version before that can be understood, and then also
     /// why newer ones cannot.
     pub(crate) async fn read_last_good(&self) -> Result<(RuleSet, Option<RulesError>), RulesError> {
-        let mut connection = self.database.connect().await?;
+        let (mut connection, _turn) = self.connect().await?;
         within(DEADLINE, reading::last_good(&mut connection)).await
     }
 
     /// Versions, newest first: at most `limit` of those before `before`.
     pub(crate) async fn history(&self, before: Option<i64>, limit: i64) -> Result<Vec<Version>, RulesError> {
-        let mut connection = self.database.connect().await?;
+        let (mut connection, _turn) = self.connect().await?;
         within(DEADLINE, history::read(&mut connection, before, limit)).await
     }
 
     /// Changes rules: all of it as one version, or nothing.
     pub(crate) async fn edit(&self, edit: &Edit, change: Change) -> Result<Edited, RulesError> {
-        let mut connection = self.database.connect().await?;
+        let (mut connection, _turn) = self.connect().await?;
         within(EDIT_DEADLINE, edit::make(&mut connection, edit, change)).await
+    }
+
+    /// A connection, and the turn that it is used in.
+    async fn connect(&self) -> Result<(PgConnection, SemaphorePermit<'_>), RulesError> {
+        let turn = within(DEADLINE, async { Ok(self.turns.acquire().await) })
+            .await
+            .and_then(|turn| turn.map_err(|_| RulesError::Busy))?;
+        Ok((self.database.connect().await?, turn))
     }
 }

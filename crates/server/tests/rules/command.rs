@@ -199,3 +199,40 @@ fn ten_thousand_rules_are_one_version() {
     wait_until("all are in force", || service.metric("tollgate_rules_loaded") == 10_000.0);
     assert_eq!(service.limit("r9999"), "1/s");
 }
+
+/// Rights on the rules make an editor; history is written for it.
+#[test]
+fn an_editor_needs_few_rights() {
+    let postgres = Postgres::start();
+    rules_fine(&postgres.url(), &["apply", &rule_file(1)]);
+    postgres.sql_as("postgres", "limits", "create role editor login");
+    postgres.sql("grant select, insert, update, delete on rate_limit_rule to editor");
+    let url = postgres.url_as("editor");
+    let refused = rules(&url, &["apply", &rule_file(2)]);
+    assert_eq!(refused.status.code(), Some(2));
+    assert!(stderr(&refused).contains("permission denied for table tollgate_migration"), "{}", stderr(&refused));
+    let others = "tollgate_migration, rate_limit_rule_head, rate_limit_rule_version, rate_limit_rule_change";
+    postgres.sql(&format!("grant select on {others} to editor"));
+    rules_fine(&url, &["apply", &rule_file(2), "--as", "ann"]);
+    rules_fine(&url, &["rollback", "1"]);
+    assert_eq!(rules_fine(&url, &["history"]).lines().filter(|line| line.contains("Z  ")).count(), 3);
+    assert_eq!(postgres.sql("select changed_by from rate_limit_rule_version where version = 2"), "ann");
+}
+
+/// Passwords may come from where every client of Postgres finds them.
+#[test]
+fn the_password_may_be_elsewhere() {
+    let postgres = Postgres::start();
+    postgres.require_passwords();
+    let apply = |name: &str, value: &str| {
+        let mut command = tollgate(&["rules", "apply", &rule_file(1)]);
+        command.env("TOLLGATE_RULES_FROM", postgres.url_as("tollgate")).env(name, value);
+        command.output().unwrap().status.code()
+    };
+    let passwords = path("pgpass");
+    std::fs::write(&passwords, format!("127.0.0.1:{}:limits:tollgate:sesame\n", postgres.port())).unwrap();
+    std::fs::set_permissions(&passwords, std::os::unix::fs::PermissionsExt::from_mode(0o600)).unwrap();
+    assert_eq!(apply("PGPASSWORD", "wrong"), Some(2));
+    assert_eq!(apply("PGPASSWORD", "sesame"), Some(0));
+    assert_eq!(apply("PGPASSFILE", passwords.to_str().unwrap()), Some(0));
+}
