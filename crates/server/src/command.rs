@@ -6,9 +6,11 @@ mod greeting;
 mod import;
 mod proxy;
 mod replay;
+mod rules;
 mod schema;
 mod serve;
 mod signals;
+mod source;
 mod tls;
 mod validate;
 
@@ -36,6 +38,7 @@ use crate::settings;
   tollgate validate tollgate.yaml                    check a file before it goes live
   tollgate check --config tollgate.yaml user_id=42 plan=free
   tollgate replay --config tollgate.yaml < events.jsonl > decisions.jsonl
+  tollgate rules diff tollgate.yaml                  compare a file with the rules in Postgres
 
 Exit status: 0 fine, 1 the answer is no (denied, invalid), 2 usage or trouble."
 )]
@@ -56,6 +59,8 @@ enum Verb {
     Validate(validate::Args),
     /// Decide recorded requests in virtual time: JSON lines in, JSON lines out
     Replay(replay::Args),
+    /// See and change the rules in Postgres
+    Rules(rules::Args),
     /// Turn the configuration of another rate limiter into rules
     Import(import::Args),
     /// Print the JSON Schema of the configuration file, for editors
@@ -80,6 +85,7 @@ pub(crate) fn run() -> ExitCode {
         Verb::Check(args) => check::run(args),
         Verb::Validate(args) => validate::run(args),
         Verb::Replay(args) => replay::run(args),
+        Verb::Rules(args) => rules::run(args),
         Verb::Import(args) => import::run(args),
         Verb::Schema(args) => schema::run(args),
         Verb::Draw(args) => draw::run(args),
@@ -109,6 +115,13 @@ struct ConfigArgs {
 }
 
 impl ConfigArgs {
+    /// With the rules of now, wherever they are.
+    fn load_with_rules(&self) -> anyhow::Result<Loaded> {
+        let mut loaded = self.load()?;
+        source::read_once(&mut loaded)?;
+        Ok(loaded)
+    }
+
     fn load(&self) -> Result<Loaded, ConfigError> {
         match &self.config {
             Some(path) => Config::load(path),

@@ -24,10 +24,12 @@ pub(crate) struct Config {
     pub(crate) listen: Listen,
     /// Where state lives.
     pub(crate) store: StoreConfig,
-    /// A Postgres URL to take rules from, beside those of this file.
+    /// A Postgres URL to take rules from, instead of this file: `postgres://USER:PASSWORD@HOST:5432/DATABASE`.
     #[serde(skip_serializing_if = "Option::is_none")]
-    #[schemars(skip)]
     pub(crate) rules_from: Option<String>,
+    /// Where the last good rules of `rules_from` are kept, for a start while the database is away.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) rules_snapshot: Option<PathBuf>,
     /// Addresses or CIDRs of the proxies whose forwarding headers are believed. None by default.
     pub(crate) trusted_proxies: Vec<String>,
     /// The header in which trusted proxies tell the client's address: `forwarded`, `x-forwarded-for`, one that holds a single
@@ -55,6 +57,7 @@ impl Default for Config {
             listen: Listen::default(),
             store: StoreConfig::default(),
             rules_from: None,
+            rules_snapshot: None,
             trusted_proxies: Vec::new(),
             client_address: "auto".into(),
             ipv6_prefix: 64,
@@ -204,11 +207,21 @@ impl Config {
 
     /// Reads a text that came from `path`.
     pub(crate) fn parse(path: &Path, text: &str) -> Result<Loaded, ConfigError> {
+        Config::parse_as(path, text, |_| {})
+    }
+
+    /// Reads a file for its rules alone, wherever a service that runs on it takes its own from.
+    pub(crate) fn load_rules(path: &Path) -> Result<Loaded, ConfigError> {
+        Config::parse_as(path, &read_text(path)?, |config| (config.rules_from, config.rules_snapshot) = (None, None))
+    }
+
+    fn parse_as(path: &Path, text: &str, change: impl FnOnce(&mut Config)) -> Result<Loaded, ConfigError> {
         let located = Located::parse(text)
             .map_err(|(place, message)| ConfigError::of(Problem::new(path, String::new(), message).at(place, text)))?;
-        let config: Config = located.read().map_err(|unreadable| {
+        let mut config: Config = located.read().map_err(|unreadable| {
             ConfigError::of(Problem::new(path, unreadable.field, unreadable.message).at(unreadable.place, text))
         })?;
+        change(&mut config);
         let problem_at = |field: String, problem: String| {
             let place = located.place_of(&field);
             Problem::new(path, field, problem).at(place, text)

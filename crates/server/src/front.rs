@@ -16,10 +16,11 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use tollgate::http::{AnswerStyle, Identity};
-use tollgate::{BreakerState, CostError, Limiter, Permit, Policy, Request, Reservation, Store, Verdict};
+use tollgate::{BreakerState, CostError, Limiter, Permit, Request, Reservation, Store, Verdict};
 
 use crate::config::Config;
 use crate::metrics::Metrics;
+use crate::rules::{Following, Rules};
 use crate::settings;
 
 /// What every front serves.
@@ -35,6 +36,8 @@ pub(crate) struct Service {
     pub(crate) answer: AnswerStyle,
     /// Who may see and change things.
     pub(crate) admin: Admin,
+    /// Where the rules come from, if not from a file.
+    pub(crate) rules: Option<Arc<Following>>,
 }
 
 /// Who may use the part that shows and changes things.
@@ -72,13 +75,14 @@ impl fmt::Debug for Admin {
 
 impl Service {
     /// As a configuration says, over a store that is open already.
-    pub(crate) fn new(config: &Config, policy: Policy, store: Store, admin: Admin) -> anyhow::Result<Arc<Service>> {
+    pub(crate) fn new(config: &Config, rules: Rules, store: Store, admin: Admin) -> anyhow::Result<Arc<Service>> {
         Ok(Arc::new(Service {
-            limiter: Arc::new(Limiter::new(policy, store)),
+            limiter: Arc::new(Limiter::new(rules.policy, store)),
             metrics: Metrics::new(),
             identity: settings::identity(config)?,
             answer: settings::answer_style(config)?,
             admin,
+            rules: rules.following,
         }))
     }
 

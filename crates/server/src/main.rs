@@ -2,11 +2,13 @@
 
 mod command;
 mod config;
+mod database;
 mod explain;
 mod front;
 mod import;
 mod metrics;
 mod openapi;
+mod rules;
 mod settings;
 mod tls;
 mod wire;

@@ -5,8 +5,10 @@
 //! that a client can choose: rules, routes, statuses and sources are ours.
 
 mod commands;
+mod rules;
 
 pub(crate) use commands::CommandOutcome;
+pub(crate) use rules::rules;
 
 use std::collections::HashMap;
 use std::fmt::{self, Write as _};

@@ -3,6 +3,8 @@
 //! Paths are written here; every schema comes from the wire types themselves. The document describes this very
 //! service: its status of a denial, and a token only where one is set.
 
+mod rules;
+
 use std::collections::BTreeMap;
 
 use schemars::generate::{SchemaGenerator, SchemaSettings};
@@ -13,7 +15,7 @@ use crate::front::http::Problem;
 use crate::front::{Admin, Service};
 use crate::wire::{
     AuthorizeAnswer, BatchAnswer, CheckAnswer, CheckBody, DenialAnswer, HealthAnswer, KeyAnswer, Release,
-    ReleaseAnswer, Reserve, ReserveAnswer, ResetAnswer, RulesAnswer, Settle, SettleAnswer,
+    ReleaseAnswer, Reserve, ReserveAnswer, ResetAnswer, Settle, SettleAnswer,
 };
 
 /// The description of a service.
@@ -78,12 +80,6 @@ fn paths(writer: &mut Writer, service: &Service) -> Value {
         .parameters(bucket(service))
         .answer(200, "Forgotten, or there was nothing to forget.", JSON, writer.schema::<ResetAnswer>())
         .fails(&[400, 404, 503]);
-    let rules = Operation::new("listRules", "The rules in force, as written").answer(
-        200,
-        "In the order of the rules file.",
-        JSON,
-        writer.schema::<RulesAnswer<'_>>(),
-    );
     let text = json!({ "type": "string" });
     let page = Operation::new("index", "What this is, for people").answer(200, "A page.", "text/html", text.clone());
     let metrics =
@@ -94,7 +90,7 @@ fn paths(writer: &mut Writer, service: &Service) -> Value {
     let healthz = Operation::new("healthz", "Whether the process runs").answer(200, "It does.", JSON, health.clone());
     let readyz =
         Operation::new("readyz", "Whether the store can decide").answer(200, "It can.", JSON, health).fails(&[503]);
-    json!({
+    let mut paths = json!({
         "/": { "get": writer.admin(page) },
         "/healthz": { "get": writer.open(healthz) },
         "/metrics": { "get": writer.admin(metrics) },
@@ -107,8 +103,11 @@ fn paths(writer: &mut Writer, service: &Service) -> Value {
         "/v1/release": { "post": writer.open(release) },
         "/v1/reservations/{id}/settle": { "post": writer.open(settle) },
         "/v1/reserve": { "post": writer.open(reserve) },
-        "/v1/rules": { "get": writer.admin(rules) },
-    })
+    });
+    for (path, operations) in rules::paths(writer) {
+        paths[path] = operations;
+    }
+    paths
 }
 
 /// Every method that OpenAPI knows: they all do the same.
@@ -285,10 +284,12 @@ fn failure(status: u16) -> &'static str {
     match status {
         400 => "Something is wrong with the request; `field` names it.",
         401 => "The admin token is missing or wrong.",
-        404 => "There is no such rule, or no such reservation.",
+        404 => "There is no such rule, version or reservation.",
+        409 => "It cannot be done as things are; `detail` says why.",
+        412 => "The rules are not at the version that If-Match names.",
         408 => "The body took too long to arrive.",
         413 => "The body is larger than 64 KiB.",
-        _ => "The store cannot answer.",
+        _ => "The store, or the database of the rules, cannot answer.",
     }
 }
 

@@ -18,6 +18,7 @@ use tollgate::{
 use tollgate_core::KeyTemplate;
 
 use crate::config::{Config, ListenTls, StoreConfig, TlsFiles};
+use crate::database::Database;
 use crate::front::TLS_CLIENT;
 pub(crate) use identity::warnings as identity_warnings;
 
@@ -69,9 +70,13 @@ pub(crate) fn problems(config: &Config) -> Vec<(String, String)> {
             note("store.tls".into(), anyhow::anyhow!("a cert needs its key, and a key its cert"));
         }
     }
-    if config.rules_from.is_some() {
-        let problem = "this version reads rules from this file only; remove it and list them under `rules`";
+    if let Some(Err(problem)) = config.rules_from.as_deref().map(Database::new) {
         note("rules_from".into(), anyhow::anyhow!(problem));
+    }
+    if config.rules_from.is_some() && !config.rules.is_empty() {
+        let problem =
+            "rules_from takes them from Postgres; put these there with `tollgate rules apply`, then remove them here";
+        note("rules".into(), anyhow::anyhow!(problem));
     }
     for (index, proxy) in config.trusted_proxies.iter().enumerate() {
         if let Err(problem) = parse_proxy(proxy) {
@@ -114,7 +119,11 @@ pub(crate) fn warnings(config: &Config) -> Vec<(String, String)> {
     if let Some(escape) = way_around(config) {
         warnings.push(("rules".into(), escape));
     }
-    if config.rules.is_empty() {
+    if config.rules_snapshot.is_some() && config.rules_from.is_none() {
+        let problem = "keeps nothing without rules_from; set that, or remove it";
+        warnings.push(("rules_snapshot".into(), problem.to_string()));
+    }
+    if config.rules.is_empty() && config.rules_from.is_none() {
         warnings.push(("rules".into(), "there are none, so every request passes".to_string()));
     }
     warnings

@@ -5,12 +5,14 @@
 
 mod read;
 mod reservation;
+mod rule;
 mod strict;
 
 pub(crate) use read::{
     Check, CheckBody, Release, Reserve, Settle, parse_check, parse_event, parse_release, parse_reserve, parse_settle,
 };
 pub(crate) use reservation::{ReservationAnswer, ReserveAnswer, SettleAnswer};
+pub(crate) use rule::{EditAnswer, HistoryAnswer, Rollback, parse_rollback, parse_rule, rule_schema};
 pub(crate) use strict::{Invalid, quoted, unknown};
 
 use std::fmt;
@@ -362,6 +364,17 @@ impl<'r> KeyAnswer<'r> {
 pub(crate) struct RulesAnswer<'r> {
     /// In the order of the rules file.
     pub(crate) rules: Vec<RuleView<'r>>,
+    /// `file`, or `postgres`: only there they can be changed.
+    #[schemars(extend("enum" = ["file", "postgres"]))]
+    pub(crate) source: &'static str,
+    /// The version in force, with Postgres.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "i64")]
+    pub(crate) version: Option<i64>,
+    /// Why newer rules are not in force, if there are any or nobody can tell.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "String")]
+    pub(crate) problem: Option<String>,
 }
 
 /// A rule as written, with its quota as understood.
@@ -386,6 +399,10 @@ impl<'r> From<&'r Rule> for RuleView<'r> {
 pub(crate) struct HealthAnswer {
     /// `ok`.
     pub(crate) status: &'static str,
+    /// Only when newer rules cannot be had: the last good ones decide.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "String")]
+    pub(crate) rules: Option<String>,
 }
 
 /// An allowed request, for proxies that look at the status only.

@@ -34,7 +34,7 @@ pub(super) struct Args {
 }
 
 pub(super) fn run(args: Args) -> anyhow::Result<Ending> {
-    let loaded = args.config.load()?;
+    let loaded = args.config.load_with_rules()?;
     super::warn(&loaded);
     let attributes = args.attributes.iter().map(|text| parse_attribute(text)).collect::<anyhow::Result<Vec<_>>>()?;
     if let Some((name, _)) = attributes

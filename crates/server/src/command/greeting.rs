@@ -5,6 +5,7 @@ use std::io::{self, Write};
 use tollgate::{Limiter, Policy, Rule, Store};
 
 use crate::config::{Config, ListenTls};
+use crate::front::Service;
 use crate::settings;
 
 pub(super) fn store(out: &mut impl Write, config: &Config, limiter: &Limiter) -> io::Result<()> {
@@ -41,8 +42,12 @@ pub(super) fn clients(out: &mut impl Write, config: &Config, policy: &Policy) ->
     }
 }
 
-pub(super) fn rules(out: &mut impl Write, policy: &Policy) -> io::Result<()> {
-    writeln!(out, "rules: {}", policy.rules().len())?;
+pub(super) fn rules(out: &mut impl Write, service: &Service) -> io::Result<()> {
+    let policy = service.limiter.policy();
+    let from = service.rules.as_ref().map(|following| {
+        format!(", version {} from {}", following.status().version, following.table().database().address())
+    });
+    writeln!(out, "rules: {}{}", policy.rules().len(), from.unwrap_or_default())?;
     const MOST_SHOWN: usize = 20;
     for rule in policy.rules().iter().take(MOST_SHOWN) {
         let shadow = if rule.is_enforced() { "" } else { " (shadow)" };

@@ -13,7 +13,7 @@ use rustls::ClientConfig;
 use tollgate::{HeaderStyle, Policy, Store, parse_span};
 
 use super::tls::{TlsArgs, certificates};
-use super::{Ending, greeting, signals};
+use super::{Ending, greeting, signals, source};
 use crate::config::{Config, Loaded, Problem};
 use crate::front::connections::{self, Listener};
 use crate::front::http::{self as api, Admin, Service};
@@ -60,6 +60,8 @@ pub(super) struct Args {
     /// Where state lives: `memory:`, `redis://HOST:PORT`, `redis+cluster://A,B,C` or `redis+sentinel://A,B,C/NAME`
     #[arg(long, value_name = "URL", env = "TOLLGATE_STORE")]
     store: Option<String>,
+    #[command(flatten)]
+    rules: source::RulesArgs,
     /// How many keys the memory store holds at most
     #[arg(long, value_name = "N", env = "TOLLGATE_MAX_KEYS")]
     max_keys: Option<usize>,
@@ -129,6 +131,7 @@ fn load(args: &Args) -> anyhow::Result<Loaded> {
     if let Some(store) = &args.store {
         config.store.url.clone_from(store);
     }
+    args.rules.override_config(config, args.config.is_none());
     config.store.max_keys = args.max_keys.unwrap_or(config.store.max_keys);
     config.headers = args.headers.unwrap_or(config.headers);
     config.trusted_proxies.extend(args.trusted_proxies.iter().cloned());
@@ -140,7 +143,7 @@ fn load(args: &Args) -> anyhow::Result<Loaded> {
     if args.admin_token.is_some() {
         config.admin.token.clone_from(&args.admin_token);
     }
-    if args.config.is_none() && args.limit.is_empty() {
+    if args.config.is_none() && args.limit.is_empty() && config.rules_from.is_none() {
         bail!("there is nothing to limit; add for example --limit \"100/min by ip\", or --config FILE with rules");
     }
     for (index, limit) in args.limit.iter().enumerate() {
@@ -209,7 +212,8 @@ async fn serve(config: Config, policy: Policy, args: Args) -> anyhow::Result<()>
     let admin_bound = admin.as_ref().map(|admin| admin.tcp.local_addr()).transpose()?;
     let store = super::open_store(&config).await?;
     let allowed = Admin::for_address(config.admin.token.clone(), admin_bound.unwrap_or(bound));
-    let service = Service::new(&config, policy, store, allowed)?;
+    let rules = source::open(&config, policy).await?;
+    let service = Service::new(&config, rules, store, allowed)?;
     let timeouts = Timeouts { connect: args.connect_timeout, response: args.response_timeout, idle: args.idle_timeout };
     let proxy = Arc::new(Proxy {
         service: service.clone(),
@@ -218,15 +222,13 @@ async fn serve(config: Config, policy: Policy, args: Args) -> anyhow::Result<()>
         drain: args.drain_timeout,
     });
     // Before anybody is told that it runs: a signal that comes at once must find its handler.
-    let source = args.clone();
-    let reloading =
-        signals::reload_on_hangup(move || load(&source).map(|loaded| loaded.policy), service.limiter.clone())?;
+    let again = args.clone();
+    source::follow(&service, move || load(&again).map(|loaded| loaded.policy))?;
     let listeners = certificates.into_iter().map(|it| it as Arc<dyn Renew>);
     let renewed = listeners.chain(upstream_certificates.into_iter().map(|it| it as Arc<dyn Renew>)).collect();
     let renewing = signals::renew_on_hangup(renewed)?;
     let (shutdown, admin_shutdown) = (signals::shutdown()?, signals::shutdown()?);
     greet(bound, admin_bound, &config, &proxy)?;
-    tokio::spawn(reloading);
     tokio::spawn(renewing);
     if let Some(admin) = admin {
         tokio::spawn(api::run(admin, service.clone(), admin_shutdown));
@@ -259,7 +261,7 @@ fn greet(bound: SocketAddr, admin: Option<SocketAddr>, config: &Config, proxy: &
     }
     greeting::store(&mut out, config, &proxy.service.limiter)?;
     greeting::clients(&mut out, config, &proxy.service.limiter.policy())?;
-    greeting::rules(&mut out, &proxy.service.limiter.policy())?;
+    greeting::rules(&mut out, &proxy.service)?;
     writeln!(out, "try:\n  curl{show} -i http{s}://{bound}/")?;
     out.flush()?;
     Ok(())

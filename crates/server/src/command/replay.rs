@@ -32,7 +32,7 @@ pub(super) struct Args {
 }
 
 pub(super) fn run(args: Args) -> anyhow::Result<Ending> {
-    let mut loaded = args.config.load()?;
+    let mut loaded = args.config.load_with_rules()?;
     super::warn(&loaded);
     if let Some(store) = args.store {
         loaded.config.store.url = store;

@@ -10,7 +10,7 @@ use tokio::task::JoinSet;
 use tollgate::{HeaderStyle, Policy, Store};
 
 use super::tls::{TlsArgs, certificates};
-use super::{ConfigArgs, Ending, greeting, signals};
+use super::{ConfigArgs, Ending, greeting, signals, source};
 use crate::config::Config;
 use crate::front::connections::Listener;
 use crate::front::http::{self, Admin, Service};
@@ -49,6 +49,8 @@ pub(super) struct Args {
     /// Where state lives: `memory:`, `redis://HOST:PORT`, `redis+cluster://A,B,C` or `redis+sentinel://A,B,C/NAME`
     #[arg(long, value_name = "URL", env = "TOLLGATE_STORE")]
     store: Option<String>,
+    #[command(flatten)]
+    rules: source::RulesArgs,
     /// How many keys the memory store holds at most
     #[arg(long, value_name = "N", env = "TOLLGATE_MAX_KEYS")]
     max_keys: Option<usize>,
@@ -93,6 +95,7 @@ fn override_by_flags(config: &mut Config, args: &Args) {
     if let Some(store) = &args.store {
         config.store.url.clone_from(store);
     }
+    args.rules.override_config(config, args.config.config.is_none());
     config.store.max_keys = args.max_keys.unwrap_or(config.store.max_keys);
     config.headers = args.headers.unwrap_or(config.headers);
     if args.admin_token.is_some() {
@@ -168,14 +171,14 @@ async fn serve(config: Config, policy: Policy, args: Args) -> anyhow::Result<()>
     }
     let store = super::open_store(&config).await?;
     let admin = Admin::for_address(config.admin.token.clone(), doors.http.bound);
-    let service = Service::new(&config, policy, store, admin)?;
+    let rules = source::open(&config, policy).await?;
+    let service = Service::new(&config, rules, store, admin)?;
     // Before anybody is told that it runs: a signal that comes at once must find its handler.
     let load = move || args.config.load().map(|loaded| loaded.policy);
-    let reloading = signals::reload_on_hangup(load, service.limiter.clone())?;
+    source::follow(&service, load)?;
     let renewing = signals::renew_on_hangup(certificates.into_iter().map(|it| it as Arc<dyn Renew>).collect())?;
     let asked_to_stop = signals::shutdown()?;
     greet(&doors, &config, &service)?;
-    tokio::spawn(reloading);
     tokio::spawn(renewing);
     let (stop, stopping) = tokio::sync::watch::channel(false);
     tokio::spawn(async move {
@@ -231,7 +234,7 @@ fn greet(doors: &Doors, config: &Config, service: &Service) -> anyhow::Result<()
     };
     writeln!(out, "admin: {admin}")?;
     greeting::clients(&mut out, config, &service.limiter.policy())?;
-    greeting::rules(&mut out, &service.limiter.policy())?;
+    greeting::rules(&mut out, service)?;
     let try_it = r#"{"attributes": {"user_id": "42", "plan": "free"}}"#;
     writeln!(out, "try:")?;
     if let Some(Door { bound, .. }) = &doors.resp {

@@ -24,6 +24,18 @@ pub(super) fn shutdown() -> io::Result<impl Future<Output = ()>> {
     })
 }
 
+/// Does something on every SIGHUP.
+#[cfg(unix)]
+pub(super) fn on_hangup(act: impl Fn()) -> io::Result<impl Future<Output = ()>> {
+    use tokio::signal::unix::{SignalKind, signal};
+    let mut hangup = signal(SignalKind::hangup())?;
+    Ok(async move {
+        while hangup.recv().await.is_some() {
+            act();
+        }
+    })
+}
+
 /// On SIGHUP the rules are read anew. A bad file changes nothing: the last good rules stay in force.
 #[cfg(unix)]
 pub(super) fn reload_on_hangup<E: fmt::Display>(
@@ -83,6 +95,12 @@ pub(super) fn renew_on_hangup(_: Vec<Arc<dyn Renew>>) -> io::Result<impl Future<
 }
 
 /// There is no such signal here.
+#[cfg(not(unix))]
+pub(super) fn on_hangup(_: impl Fn()) -> io::Result<impl Future<Output = ()>> {
+    Ok(std::future::ready(()))
+}
+
+/// Nor here.
 #[cfg(not(unix))]
 pub(super) fn reload_on_hangup<E: fmt::Display>(
     _: impl Fn() -> Result<Policy, E>,

@@ -59,6 +59,9 @@ pub(super) fn run(args: Args) -> anyhow::Result<Ending> {
 
 /// "4 rules (1 shadow, 1 inactive)"
 fn summary(loaded: &Loaded) -> String {
+    if loaded.config.rules_from.is_some() {
+        return "rules from Postgres".into();
+    }
     let rules = loaded.policy.rules();
     let shadow = rules.iter().filter(|rule| !rule.is_enforced()).count();
     let inactive = rules.iter().filter(|rule| !rule.active).count();

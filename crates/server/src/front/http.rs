@@ -9,6 +9,7 @@ mod observe;
 mod pages;
 mod problem;
 mod reserve;
+mod rules;
 
 use super::certified::Certified;
 use super::connections::{self, Limits, Listener, Peer};
@@ -20,10 +21,10 @@ use std::sync::Arc;
 
 use axum::Router;
 use axum::middleware::{from_fn, from_fn_with_state};
-use axum::routing::{any, get, post};
+use axum::routing::{any, get, post, put};
 
 /// The names of all routes, for metrics and for suggestions.
-pub(crate) const ROUTES: [&str; 12] = [
+pub(crate) const ROUTES: [&str; 15] = [
     "/",
     "/healthz",
     "/metrics",
@@ -36,6 +37,9 @@ pub(crate) const ROUTES: [&str; 12] = [
     "/v1/reservations/{id}/settle",
     "/v1/reserve",
     "/v1/rules",
+    "/v1/rules/history",
+    "/v1/rules/rollback",
+    "/v1/rules/{name}",
 ];
 
 /// What handlers share.
@@ -72,7 +76,10 @@ fn router(front: Arc<Front>) -> Router {
         .route("/metrics", get(pages::metrics))
         .route("/openapi.json", get(move || description.answer()))
         .route("/v1/keys", get(keys::show).delete(keys::reset))
-        .route("/v1/rules", get(keys::rules))
+        .route("/v1/rules", get(rules::list).post(rules::create))
+        .route("/v1/rules/history", get(rules::history))
+        .route("/v1/rules/rollback", post(rules::rollback))
+        .route("/v1/rules/{*name}", put(rules::put).delete(rules::delete))
         .route_layer(from_fn_with_state(front.clone(), admin::require));
     Router::new()
         .route("/healthz", get(pages::healthz))

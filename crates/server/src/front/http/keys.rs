@@ -1,4 +1,4 @@
-//! Buckets and rules, for those who look after them.
+//! Buckets, for those who look after them.
 
 use std::sync::Arc;
 
@@ -8,7 +8,7 @@ use http::Uri;
 
 use super::check::{no_rule, unavailable};
 use super::{Front, Problem, pages::json};
-use crate::wire::{self, KeyAnswer, ResetAnswer, RulesAnswer};
+use crate::wire::{self, KeyAnswer, ResetAnswer};
 
 /// `GET /v1/keys`: a bucket, without touching it.
 pub(super) async fn show(State(front): State<Arc<Front>>, uri: Uri) -> Result<Response, Problem> {
@@ -33,12 +33,6 @@ pub(super) async fn reset(State(front): State<Arc<Front>>, uri: Uri) -> Result<R
         Some(Err(error)) => Err(unavailable(&error)),
         Some(Ok(reset)) => Ok(json(&ResetAnswer { reset })),
     }
-}
-
-/// `GET /v1/rules`: the rules in force, as written.
-pub(super) async fn rules(State(front): State<Arc<Front>>) -> Response {
-    let policy = front.service.limiter.policy();
-    json(&RulesAnswer { rules: policy.rules().iter().map(|rule| (&**rule).into()).collect() })
 }
 
 /// The bucket that a query names.

@@ -32,6 +32,7 @@ pub(super) async fn count(
     };
     let route = matched.as_ref().map_or("", |matched| match matched.as_str() {
         below if below.starts_with("/v1/authorize") => "/v1/authorize",
+        "/v1/rules/{*name}" => "/v1/rules/{name}",
         route => route,
     });
     front.service.metrics.count_request(route, response.status().as_u16());

@@ -32,20 +32,23 @@ fn content(kind: &'static str, body: impl Into<Body>) -> Response {
 
 /// `GET /healthz`: the process runs.
 pub(super) async fn healthz() -> Response {
-    json(&HealthAnswer { status: "ok" })
+    json(&HealthAnswer { status: "ok", rules: None })
 }
 
 /// `GET /readyz`: the store can decide.
 pub(super) async fn readyz(State(front): State<Arc<Front>>) -> Response {
     if front.service.is_ready() {
-        return json(&HealthAnswer { status: "ok" });
+        let rules = front.service.rules.as_ref().and_then(|following| following.status().trouble());
+        return json(&HealthAnswer { status: "ok", rules });
     }
     Problem::new(StatusCode::SERVICE_UNAVAILABLE, "the store cannot decide").into_response()
 }
 
 /// `GET /metrics`.
 pub(super) async fn metrics(State(front): State<Arc<Front>>) -> Response {
-    content(metrics::CONTENT_TYPE, front.service.metrics.render(&front.service.limiter))
+    let mut page = front.service.metrics.render(&front.service.limiter);
+    page.extend(front.service.rules.iter().map(|following| metrics::rules(following)));
+    content(metrics::CONTENT_TYPE, page)
 }
 
 /// `GET /openapi.json`, written once: it depends only on what cannot change while the service runs.

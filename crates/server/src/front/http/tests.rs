@@ -7,6 +7,7 @@ mod connection;
 mod errors;
 mod keys;
 mod reserve;
+mod rules;
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -70,6 +71,7 @@ impl Plan {
             identity: self.identity,
             answer: AnswerStyle::default(),
             admin: self.admin,
+            rules: None,
         });
         let socket = TcpSocket::new_v4().expect("a socket");
         socket.bind(([127, 0, 0, 1], 0).into()).expect("a free port");

@@ -1,0 +1,60 @@
+//! Rules and their history as text.
+
+use std::collections::BTreeSet;
+use std::fmt::Write as _;
+
+use serde_json::Value;
+
+use crate::rules::{RuleSet, Version};
+
+/// A line for each rule.
+pub(super) fn list(set: &RuleSet) -> String {
+    let rules = set.policy.rules();
+    let mut out = format!("version {}, {} rules\n", set.version, rules.len());
+    let widest = rules.iter().map(|rule| rule.name.len()).max().unwrap_or_default();
+    for rule in rules {
+        let shadow = if rule.is_enforced() { "" } else { " (shadow)" };
+        let inactive = if rule.active { "" } else { " (inactive)" };
+        // Writing to a text cannot fail.
+        let _ = writeln!(out, "  {:<widest$}  {} by {}{shadow}{inactive}", rule.name, rule.quota, rule.spec.key);
+    }
+    out
+}
+
+/// A paragraph for each version.
+pub(super) fn history(versions: &[Version]) -> String {
+    let mut out = String::new();
+    for version in versions {
+        let Version { version, changed_at, changed_by, action, message, changes } = version;
+        let message = message.as_ref().map(|message| format!(": {}", one_line(message))).unwrap_or_default();
+        let _ = writeln!(out, "{version}  {changed_at}  {}  {action}{message}", one_line(changed_by));
+        for change in changes {
+            let mark = match (&change.before, &change.after) {
+                (None, _) => '+',
+                (_, None) => '-',
+                _ => '~',
+            };
+            let _ = writeln!(out, "    {mark} {}", one_line(&change.name));
+            if let (Some(before), Some(after)) = (&change.before, &change.after) {
+                for (column, before, after) in columns(before, after) {
+                    let _ = writeln!(out, "        {column}: {before} -> {after}");
+                }
+            }
+        }
+    }
+    if out.is_empty() { "no versions yet\n".into() } else { out }
+}
+
+/// The columns that differ, without those that always do.
+fn columns<'v>(before: &'v Value, after: &'v Value) -> Vec<(&'v String, &'v Value, &'v Value)> {
+    const ALWAYS: [&str; 3] = ["created_at", "updated_at", "rule_id"];
+    let names: BTreeSet<&String> =
+        [before, after].iter().filter_map(|row| row.as_object()).flat_map(|row| row.keys()).collect();
+    let differ = names.into_iter().map(|name| (name, &before[name], &after[name]));
+    differ.filter(|(name, before, after)| before != after && !ALWAYS.contains(&name.as_str())).collect()
+}
+
+/// What others wrote must not look like lines of ours.
+fn one_line(text: &str) -> String {
+    text.chars().map(|c| if c.is_control() { ' ' } else { c }).collect()
+}

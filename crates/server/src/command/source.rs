@@ -1,0 +1,76 @@
+//! Where a service's rules come from: its file, or a database that is followed.
+
+use std::fmt;
+use std::path::PathBuf;
+
+use tollgate::Policy;
+
+use super::signals;
+use crate::config::{Config, Loaded};
+use crate::database::Database;
+use crate::front::Service;
+use crate::rules::{self, RuleTable, Rules};
+
+/// Rules from a database, instead of those of the file.
+#[derive(Clone, Debug, clap::Args)]
+pub(super) struct RulesArgs {
+    /// A Postgres URL to take rules from, such as postgres://USER:PASSWORD@HOST:5432/DATABASE
+    #[arg(long, value_name = "URL", env = "TOLLGATE_RULES_FROM", hide_env_values = true)]
+    rules_from: Option<String>,
+    /// Where the last good rules of the database are kept, for a start while it is away
+    #[arg(long, value_name = "FILE", env = "TOLLGATE_RULES_SNAPSHOT")]
+    rules_snapshot: Option<PathBuf>,
+}
+
+impl RulesArgs {
+    /// Flags win over the file. The example rules of the built-in default give way to a database.
+    pub(super) fn override_config(&self, config: &mut Config, is_default: bool) {
+        if self.rules_from.is_some() {
+            config.rules_from.clone_from(&self.rules_from);
+            if is_default {
+                config.rules.clear();
+            }
+        }
+        if self.rules_snapshot.is_some() {
+            config.rules_snapshot.clone_from(&self.rules_snapshot);
+        }
+    }
+}
+
+/// The rules to start with: those of the file, or of the database.
+pub(super) async fn open(config: &Config, policy: Policy) -> anyhow::Result<Rules> {
+    match &config.rules_from {
+        None => Ok(Rules { policy, following: None }),
+        Some(url) => {
+            if config.rules_snapshot.is_none() {
+                tracing::info!("without rules_snapshot this service does not start while Postgres is away");
+            }
+            rules::open(url, config.rules_snapshot.clone()).await
+        }
+    }
+}
+
+/// Follows changes of the rules from now on. On SIGHUP the file is read anew, or the database asked at once.
+pub(super) fn follow<E: fmt::Display + 'static>(
+    service: &Service,
+    load: impl Fn() -> Result<Policy, E> + Send + 'static,
+) -> std::io::Result<()> {
+    match service.rules.clone() {
+        None => drop(tokio::spawn(signals::reload_on_hangup(load, service.limiter.clone())?)),
+        Some(following) => {
+            tokio::spawn(following.clone().run(service.limiter.clone()));
+            tokio::spawn(signals::on_hangup(move || following.look())?);
+        }
+    }
+    Ok(())
+}
+
+/// The rules of now, for commands that decide and end.
+pub(super) fn read_once(loaded: &mut Loaded) -> anyhow::Result<()> {
+    let Some(url) = &loaded.config.rules_from else { return Ok(()) };
+    let database = Database::new(url).map_err(|problem| anyhow::anyhow!("rules_from: {problem}"))?;
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    let read = runtime.block_on(RuleTable::new(database).read());
+    loaded.policy = read.map_err(|error| anyhow::anyhow!("rules_from: {error}"))?.policy;
+    Ok(())
+}

@@ -1,0 +1,245 @@
+//! Postgres: where it is, how long it may take, and the tables that we make there.
+//!
+//! Connections are made when they are needed and dropped at the first trouble: what uses Postgres here is rare, or keeps
+//! its own connection. Nothing that is said about a database holds its password.
+
+use std::str::FromStr as _;
+use std::time::Duration;
+
+use sqlx::migrate::{Migration, MigrationType, Migrator};
+use sqlx::postgres::PgConnectOptions;
+use sqlx::{ConnectOptions as _, Connection as _, PgConnection, SqlSafeStr as _};
+use tokio::time::timeout;
+
+use crate::explain::suggestion;
+
+/// How long anything may take, connecting included. A server that hangs must not keep anybody waiting.
+pub(crate) const DEADLINE: Duration = Duration::from_secs(5);
+
+/// How long migrations may take: they may wait for those of another instance.
+const MIGRATION_DEADLINE: Duration = Duration::from_secs(60);
+
+/// The tables, in the order of their making. What was released is never changed: add a file.
+const MIGRATIONS: [(i64, &str, &str); 2] = [
+    (1, "rules", include_str!("../migrations/0001_rules.sql")),
+    (2, "violations", include_str!("../migrations/0002_violations.sql")),
+];
+
+/// A database, which need not be there yet.
+#[derive(Clone)]
+pub(crate) struct Database {
+    options: PgConnectOptions,
+    address: String,
+}
+
+/// Why a database did not do what it was asked.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum DatabaseError {
+    /// It cannot be reached, or does not answer in time. Later it may.
+    #[error("{0}")]
+    Away(String),
+    /// It answered, and the answer is no.
+    #[error("{message} (SQLSTATE {code})")]
+    Refused {
+        /// Postgres' code of the error, such as `42501`.
+        code: String,
+        /// In its own words.
+        message: String,
+    },
+}
+
+impl DatabaseError {
+    /// The same, with what was being done.
+    pub(crate) fn context(self, what: &str) -> DatabaseError {
+        match self {
+            DatabaseError::Away(problem) => DatabaseError::Away(format!("{what}: {problem}")),
+            DatabaseError::Refused { code, message } => {
+                DatabaseError::Refused { code, message: format!("{what}: {message}") }
+            }
+        }
+    }
+
+    fn timed_out(deadline: Duration) -> DatabaseError {
+        DatabaseError::Away(format!("no answer within {deadline:?}"))
+    }
+}
+
+impl From<sqlx::Error> for DatabaseError {
+    fn from(error: sqlx::Error) -> DatabaseError {
+        match error {
+            sqlx::Error::Database(said) => {
+                let code = said.code().map_or_else(|| "unknown".into(), |code| code.into_owned());
+                let message = said.message().to_string();
+                // It is starting, stopping, or has no connection to spare: it will be back.
+                if code.starts_with("57P") || code.starts_with("53") {
+                    return DatabaseError::Away(message);
+                }
+                DatabaseError::Refused { code, message }
+            }
+            sqlx::Error::Io(error) => DatabaseError::Away(error.to_string()),
+            sqlx::Error::Migrate(error) => match *error {
+                sqlx::migrate::MigrateError::Execute(error) => error.into(),
+                sqlx::migrate::MigrateError::ExecuteMigration(error, _) => error.into(),
+                error => DatabaseError::Refused { code: "migration".into(), message: error.to_string() },
+            },
+            error => DatabaseError::Away(error.to_string()),
+        }
+    }
+}
+
+impl Database {
+    /// Understands a URL such as `postgres://tollgate@db.internal/limits`, or says what is wrong with it. Nothing is
+    /// connected yet.
+    pub(crate) fn new(url: &str) -> Result<Database, String> {
+        check_url(url)?;
+        let options = PgConnectOptions::from_str(url).map_err(|error| match error {
+            sqlx::Error::Configuration(error) => format!("is no Postgres URL: {error}; {EXAMPLE}"),
+            error => format!("is no Postgres URL: {error}; {EXAMPLE}"),
+        })?;
+        let host = match options.get_socket() {
+            Some(socket) => socket.display().to_string(),
+            None => format!("{}:{}", options.get_host(), options.get_port()),
+        };
+        let address = format!("postgres at {host}/{}", options.get_database().unwrap_or(options.get_username()));
+        let name = options.get_application_name().unwrap_or("tollgate").to_string();
+        // Statements are ours and slow ones are cut off, so there is nothing to say about each.
+        Ok(Database { options: options.application_name(&name).disable_statement_logging(), address })
+    }
+
+    /// Where it is, without user and password.
+    pub(crate) fn address(&self) -> &str {
+        &self.address
+    }
+
+    /// How to connect, for those who keep connections themselves.
+    pub(crate) fn options(&self) -> &PgConnectOptions {
+        &self.options
+    }
+
+    /// A new connection, on which no statement outlives the deadline, also when nobody waits for it any more.
+    pub(crate) async fn connect(&self) -> Result<PgConnection, DatabaseError> {
+        let connecting = async {
+            let mut connection = PgConnection::connect_with(&self.options).await?;
+            sqlx::raw_sql("set statement_timeout = '5s'; set lock_timeout = '3s'").execute(&mut connection).await?;
+            Ok(connection)
+        };
+        within(DEADLINE, connecting).await.map_err(|error: DatabaseError| error.context(&self.address))
+    }
+
+    /// Brings the tables up to date. Any number of instances may start at once: one works, the others wait for it. Where
+    /// everything is there already, reading is all that is needed and allowed.
+    pub(crate) async fn migrate(&self) -> Result<(), DatabaseError> {
+        let at = |error: DatabaseError| error.context(&format!("{}: making the tables", self.address));
+        let looking = async {
+            let mut connection = PgConnection::connect_with(&self.options).await?;
+            let is_up_to_date = is_up_to_date(&mut connection).await?;
+            Ok((connection, is_up_to_date))
+        };
+        let (mut connection, is_up_to_date) = within(DEADLINE, looking).await.map_err(at)?;
+        if is_up_to_date {
+            return Ok(());
+        }
+        // On this connection alone: when it ends, so does the lock, whatever happened.
+        let migrating = async { migrator().run_direct(None, &mut connection, false).await.map_err(sqlx::Error::from) };
+        within(MIGRATION_DEADLINE, async { Ok(migrating.await?) }).await.map_err(at)
+    }
+}
+
+/// The password stays out of logs.
+impl std::fmt::Debug for Database {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(&self.address)
+    }
+}
+
+/// Does something within a time, or not at all.
+pub(crate) async fn within<T, E: From<DatabaseError>>(
+    deadline: Duration,
+    work: impl Future<Output = Result<T, E>>,
+) -> Result<T, E> {
+    timeout(deadline, work).await.unwrap_or_else(|_| Err(DatabaseError::timed_out(deadline).into()))
+}
+
+/// Not the usual table of the migration library: the database may belong to somebody who uses that too.
+const MIGRATION_TABLE: &str = "tollgate_migration";
+
+fn migrator() -> Migrator {
+    let migrations = MIGRATIONS.map(|(version, name, sql)| {
+        Migration::new(version, name.into(), MigrationType::Simple, sql.into_sql_str(), false)
+    });
+    let mut migrator = Migrator::with_migrations(migrations.into());
+    migrator.dangerous_set_table_name(MIGRATION_TABLE);
+    // While instances are being replaced, the old ones meet the tables of the new ones.
+    migrator.set_ignore_missing(true);
+    migrator
+}
+
+async fn is_up_to_date(connection: &mut PgConnection) -> Result<bool, sqlx::Error> {
+    let table: Option<String> =
+        sqlx::query_scalar("select to_regclass($1)::text").bind(MIGRATION_TABLE).fetch_one(&mut *connection).await?;
+    if table.is_none() {
+        return Ok(false);
+    }
+    let applied: Vec<i64> =
+        sqlx::query_scalar("select version from tollgate_migration where success").fetch_all(connection).await?;
+    Ok(MIGRATIONS.iter().all(|(version, ..)| applied.contains(version)))
+}
+
+const EXAMPLE: &str = "write for example postgres://USER:PASSWORD@HOST:5432/DATABASE";
+
+const PARAMETERS: [&str; 14] = [
+    "sslmode",
+    "sslrootcert",
+    "sslcert",
+    "sslkey",
+    "statement-cache-capacity",
+    "host",
+    "hostaddr",
+    "port",
+    "dbname",
+    "user",
+    "password",
+    "application_name",
+    "options",
+    "options[search_path]",
+];
+
+/// The library logs what it does not know, with its value, which may be a misspelt password. So it never sees that.
+fn check_url(url: &str) -> Result<(), String> {
+    if !url.starts_with("postgres://") && !url.starts_with("postgresql://") {
+        return Err(format!("is no Postgres URL; {EXAMPLE}"));
+    }
+    let Some((_, query)) = url.split_once('?') else { return Ok(()) };
+    for name in query.split('&').map(|pair| pair.split('=').next().unwrap_or(pair)) {
+        if !PARAMETERS.contains(&name) && !name.starts_with("options[") {
+            return Err(format!("the parameter `{name}` is not known{}", suggestion(name, &PARAMETERS)));
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Database;
+
+    #[test]
+    fn a_bad_url_is_refused_and_never_repeated() {
+        for (url, problem) in [
+            ("hunter2", "is no Postgres URL"),
+            ("mysql://u:hunter2@h/d", "is no Postgres URL"),
+            ("postgres://u:hunter2@h:99999/d", "invalid port"),
+            ("postgres://u:hunter2@h/d?pasword=hunter2", "`pasword` is not known; did you mean `password`?"),
+            ("postgres://u:hunter2@h/d?sslmode=hunter", "is no Postgres URL"),
+        ] {
+            let said = Database::new(url).expect_err(url);
+            assert!(said.contains(problem) && !said.contains("hunter2"), "{said}");
+        }
+    }
+
+    #[test]
+    fn an_address_holds_no_password() {
+        let database = Database::new("postgres://me:hunter2@db.internal:5433/limits?sslmode=require").expect("a URL");
+        assert_eq!(database.address(), "postgres at db.internal:5433/limits");
+        assert_eq!(format!("{database:?}"), "postgres at db.internal:5433/limits");
+    }
+}

@@ -1,0 +1,170 @@
+//! The rules, for those who look after them: listed from wherever they are, changed where they are in Postgres.
+
+use std::sync::Arc;
+
+use axum::extract::{Path, Query, Request, State};
+use axum::response::Response;
+use http::header::{ETAG, IF_MATCH};
+use http::{HeaderMap, HeaderValue, StatusCode, Uri};
+
+use super::{Front, Problem, body, check::no_rule, pages::json};
+use crate::database::DatabaseError;
+use crate::front::{Admin, Service};
+use crate::rules::{Change, Edit, Following, RulesError};
+use crate::wire::{self, EditAnswer, HistoryAnswer, RulesAnswer, quoted};
+
+/// `GET /v1/rules`: the rules in force, as written.
+pub(super) async fn list(State(front): State<Arc<Front>>) -> Response {
+    let service = &front.service;
+    let policy = service.limiter.policy();
+    let status = service.rules.as_ref().map(|following| following.status());
+    let version = status.as_ref().map(|status| status.version);
+    let answer = json(&RulesAnswer {
+        rules: policy.rules().iter().map(|rule| (&**rule).into()).collect(),
+        source: if status.is_some() { "postgres" } else { "file" },
+        version,
+        problem: status.and_then(|status| status.away.or(status.refused.map(|(_, problem)| problem))),
+    });
+    tagged(answer, version)
+}
+
+/// `POST /v1/rules`: a new rule, after all others.
+pub(super) async fn create(State(front): State<Arc<Front>>, request: Request) -> Result<Response, Problem> {
+    let (following, edit) = editor(&front.service, &request)?;
+    let body = body::read(request, front.limits.request).await?;
+    let rule = wire::parse_rule(&body, None)?;
+    let mut answer = change(&front.service, following, edit, Change::Create(Box::new(rule))).await?;
+    *answer.status_mut() = StatusCode::CREATED;
+    Ok(answer)
+}
+
+/// `PUT /v1/rules/NAME`: a rule as it should be, whether it was there or not.
+pub(super) async fn put(
+    State(front): State<Arc<Front>>,
+    Path(name): Path<String>,
+    request: Request,
+) -> Result<Response, Problem> {
+    let (following, edit) = editor(&front.service, &request)?;
+    let body = body::read(request, front.limits.request).await?;
+    let rule = wire::parse_rule(&body, Some(&name))?;
+    change(&front.service, following, edit, Change::Put(Box::new(rule))).await
+}
+
+/// `DELETE /v1/rules/NAME`.
+pub(super) async fn delete(
+    State(front): State<Arc<Front>>,
+    Path(name): Path<String>,
+    request: Request,
+) -> Result<Response, Problem> {
+    let (following, edit) = editor(&front.service, &request)?;
+    change(&front.service, following, edit, Change::Delete(name)).await
+}
+
+/// `POST /v1/rules/rollback`: the rules as they were, as a new version.
+pub(super) async fn rollback(State(front): State<Arc<Front>>, request: Request) -> Result<Response, Problem> {
+    let (following, edit) = editor(&front.service, &request)?;
+    let body = body::read(request, front.limits.request).await?;
+    let version = wire::parse_rollback(&body)?.version;
+    change(&front.service, following, edit, Change::Rollback(version)).await
+}
+
+/// `GET /v1/rules/history`: who changed what, newest first.
+pub(super) async fn history(State(front): State<Arc<Front>>, uri: Uri) -> Result<Response, Problem> {
+    const MOST: i64 = 100;
+    let following = following(&front.service)?;
+    let [limit, before] = parameters(&uri, ["limit", "before"])?;
+    let number =
+        |name: &'static str, given: Option<String>, most: i64| match given {
+            None => Ok(None),
+            Some(text) => text.parse().ok().filter(|number| (1..=most).contains(number)).map(Some).ok_or_else(|| {
+                Problem::invalid(name, format!("{} is no whole number from 1 to {most}", quoted(&text)))
+            }),
+        };
+    let limit = number("limit", limit, MOST)?.unwrap_or(20);
+    let before = number("before", before, i64::MAX)?;
+    let versions = following.table().history(before, limit).await.map_err(|error| problem(&front.service, error))?;
+    Ok(json(&HistoryAnswer { versions }))
+}
+
+async fn change(service: &Service, following: &Following, edit: Edit, change: Change) -> Result<Response, Problem> {
+    let edited = following.table().edit(&edit, change).await.map_err(|error| problem(service, error))?;
+    // Whoever asks here next should find what it just did.
+    following.wait_for(edited.version).await;
+    Ok(tagged(json(&EditAnswer { version: edited.version, changed: edited.changed }), Some(edited.version)))
+}
+
+/// Rules of a file are changed in the file.
+fn following(service: &Service) -> Result<&Following, Problem> {
+    service.rules.as_deref().ok_or_else(|| {
+        let detail = "the rules come from the configuration file, so they are changed there; set rules_from to keep them \
+                      in Postgres";
+        Problem::new(StatusCode::CONFLICT, detail)
+    })
+}
+
+/// Where to change rules, and who does it.
+fn editor<'s>(service: &'s Service, request: &Request) -> Result<(&'s Following, Edit), Problem> {
+    const MOST: usize = 200;
+    let following = following(service)?;
+    let [by, message] = parameters(request.uri(), ["as", "message"])?;
+    for (name, text) in [("as", &by), ("message", &message)] {
+        if text.as_ref().is_some_and(|text| text.chars().count() > MOST || text.contains('\0')) {
+            return Err(Problem::invalid(name, format!("must be at most {MOST} characters, and no NUL")));
+        }
+    }
+    // One token for all: a name is what somebody says of itself, and history tells so.
+    let door = if matches!(service.admin, Admin::Token(_)) { "admin token" } else { "loopback" };
+    let by = by.map_or_else(|| door.to_string(), |by| format!("{by} ({door})"));
+    Ok((following, Edit { by, message, seen: seen(request.headers())?, dry_run: false }))
+}
+
+/// The version that the editor has seen, if it says so.
+fn seen(headers: &HeaderMap) -> Result<Option<i64>, Problem> {
+    let Some(value) = headers.get(IF_MATCH) else { return Ok(None) };
+    let text = value.to_str().unwrap_or_default().trim();
+    if text == "*" {
+        return Ok(None);
+    }
+    let number = text.strip_prefix('"').and_then(|text| text.strip_suffix('"')).unwrap_or(text);
+    let is_number = !number.is_empty() && number.bytes().all(|byte| byte.is_ascii_digit());
+    number.parse().ok().filter(|_| is_number).map(Some).ok_or_else(|| {
+        Problem::invalid("If-Match", format!("{} is no version; send the ETag of GET /v1/rules", quoted(text)))
+    })
+}
+
+fn tagged(mut response: Response, version: Option<i64>) -> Response {
+    let tag = version.and_then(|version| HeaderValue::try_from(format!("\"{version}\"")).ok());
+    response.headers_mut().extend(tag.map(|tag| (ETAG, tag)));
+    response
+}
+
+/// The values of these parameters; any other is refused.
+fn parameters<const N: usize>(uri: &Uri, names: [&str; N]) -> Result<[Option<String>; N], Problem> {
+    let Query(pairs) = Query::<Vec<(String, String)>>::try_from_uri(uri)
+        .map_err(|error| Problem::invalid("", format!("the query cannot be read: {error}")))?;
+    let mut values = [const { None }; N];
+    for (name, value) in pairs {
+        let Some(index) = names.iter().position(|known| *known == name) else {
+            return Err(Problem::invalid(name.as_str(), wire::unknown(&name, &names)));
+        };
+        if values[index].replace(value).is_some() {
+            return Err(Problem::invalid(name, "is given twice; leave one out"));
+        }
+    }
+    Ok(values)
+}
+
+fn problem(service: &Service, error: RulesError) -> Problem {
+    let detail = error.to_string();
+    match error {
+        RulesError::Missing(name) => no_rule(service, &name),
+        RulesError::NoVersion { .. } => Problem::new(StatusCode::NOT_FOUND, detail).about("version"),
+        RulesError::Exists(_) => Problem::new(StatusCode::CONFLICT, detail).about("name"),
+        RulesError::Bad { .. } => Problem::new(StatusCode::CONFLICT, detail),
+        RulesError::Changed { .. } => Problem::new(StatusCode::PRECONDITION_FAILED, detail),
+        RulesError::Nul { field, .. } => Problem::invalid(field, "holds a NUL character, which Postgres cannot keep"),
+        RulesError::Database(DatabaseError::Away(_) | DatabaseError::Refused { .. }) | RulesError::Busy => {
+            Problem::new(StatusCode::SERVICE_UNAVAILABLE, format!("the rules cannot be reached: {detail}"))
+        }
+    }
+}

@@ -1,0 +1,26 @@
+//! What there is to say about rules that come from a database.
+
+use super::Page;
+use crate::rules::{Failure, Following};
+
+/// Their version, and whether it could not be renewed.
+pub(crate) fn rules(following: &Following) -> String {
+    let mut page = Page::default();
+    let status = following.status();
+    page.family("tollgate_rules_version", "gauge", "The version of the rules in force.");
+    page.sample("tollgate_rules_version", "", status.version);
+    page.family(
+        "tollgate_rules_refused_version",
+        "gauge",
+        "A newer version that holds a bad rule; 0 when there is none.",
+    );
+    page.sample("tollgate_rules_refused_version", "", status.refused.map_or(0, |(version, _)| version));
+    page.family("tollgate_rules_database_up", "gauge", "1 when the database of the rules answered last.");
+    page.sample("tollgate_rules_database_up", "", u8::from(status.away.is_none()));
+    page.family("tollgate_rules_errors_total", "counter", "How often newer rules could not be had, by reason.");
+    for (failure, name) in Failure::ALL {
+        let labels = format!("reason=\"{name}\"");
+        page.sample("tollgate_rules_errors_total", &labels, following.errors(failure));
+    }
+    page.0
+}

@@ -1,0 +1,67 @@
+//! All rows as rules, or everything that is wrong with them, in the words of the table.
+
+use std::fmt;
+
+use serde::Serialize;
+use tollgate::{Policy, Rule, RuleError, RuleSpec};
+
+use super::row::{Row, is_plain};
+
+/// Why a row is no rule.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub(crate) struct BadRow {
+    /// The rule's name.
+    pub(crate) rule: String,
+    /// The column, and where in it.
+    pub(crate) field: String,
+    /// What is wrong and what to do.
+    pub(crate) problem: String,
+}
+
+impl fmt::Display for BadRow {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "rule `{}`: {}: {}", self.rule, self.field, self.problem)
+    }
+}
+
+/// All the rows as rules, or everything that is wrong with them.
+pub(super) fn policy(rows: &[Row]) -> Result<Policy, Vec<BadRow>> {
+    let (mut specs, mut bad) = (Vec::with_capacity(rows.len()), Vec::new());
+    for row in rows {
+        match row.spec() {
+            Ok(spec) => specs.push(spec),
+            Err(problem) => bad.push(problem),
+        }
+    }
+    let wrong = |(spec, error): (&RuleSpec, RuleError)| BadRow {
+        rule: spec.name.clone(),
+        field: column(&error.field, spec),
+        problem: error.problem,
+    };
+    if bad.is_empty() {
+        match Policy::new(specs.iter().cloned()) {
+            Ok(policy) => return Ok(policy),
+            Err(errors) => bad.extend(errors.into_iter().map(|error| wrong((&specs[error.index], error.error)))),
+        }
+    } else {
+        // Whoever mends one rule wants to know of all.
+        let errors = specs.iter().filter_map(|spec| Some((spec, Rule::new(spec.clone()).err()?)));
+        bad.extend(errors.flat_map(|(spec, errors)| errors.into_iter().map(move |error| (spec, error))).map(wrong));
+    }
+    Err(bad)
+}
+
+/// The column that holds a field of a rules file.
+fn column(field: &str, spec: &RuleSpec) -> String {
+    let (first, rest) = field.split_at(field.find(['.', '[']).unwrap_or(field.len()));
+    match first {
+        "key" => "key_pattern".into(),
+        "limit" => "rate".into(),
+        "period" => "period".into(),
+        "burst" => "burst_capacity".into(),
+        "when" if rest == ".plan" && is_plain(spec.when.get("plan")).is_some() => "plan".into(),
+        "when" => format!("match_conditions{rest}"),
+        "hold" | "lease" | "deny" => format!("options.{field}"),
+        _ => field.to_string(),
+    }
+}

@@ -1,0 +1,70 @@
+//! Every version of the rules: who made it, when, why, and what it did.
+
+use serde::Serialize;
+use serde_json::Value;
+use sqlx::{PgConnection, Row as _};
+
+use super::RulesError;
+
+/// One version, and what it did.
+#[derive(Debug, Serialize, schemars::JsonSchema)]
+pub(crate) struct Version {
+    /// Counted from 1, without gaps.
+    pub(crate) version: i64,
+    /// When, in UTC.
+    pub(crate) changed_at: String,
+    /// Who.
+    pub(crate) changed_by: String,
+    /// `apply`, `create`, `put`, `delete`, `rollback`, or `sql` when somebody wrote to the table directly.
+    pub(crate) action: String,
+    /// Why, if somebody said so.
+    pub(crate) message: Option<String>,
+    /// What it did to each rule.
+    pub(crate) changes: Vec<VersionedChange>,
+}
+
+/// What a version did to one rule: made, changed or removed it.
+#[derive(Debug, Serialize, schemars::JsonSchema)]
+#[schemars(rename = "RuleChange")]
+pub(crate) struct VersionedChange {
+    /// The rule's name.
+    pub(crate) name: String,
+    /// The row before, by column; null when there was none.
+    pub(crate) before: Option<Value>,
+    /// The row after, by column; null when it is gone.
+    pub(crate) after: Option<Value>,
+}
+
+/// Versions, newest first: at most `limit` of those before `before`.
+pub(super) async fn read(
+    connection: &mut PgConnection,
+    before: Option<i64>,
+    limit: i64,
+) -> Result<Vec<Version>, RulesError> {
+    const VERSIONS: &str = "select version, changed_by, action, message,
+        to_char(changed_at at time zone 'utc', 'YYYY-MM-DD\"T\"HH24:MI:SS.US\"Z\"') as changed_at
+        from rate_limit_rule_version where $1::bigint is null or version < $1 order by version desc limit $2";
+    const CHANGES: &str = "select version, name, before, after from rate_limit_rule_change
+        where version = any($1) order by change_id";
+    let found = sqlx::query(VERSIONS).bind(before).bind(limit).fetch_all(&mut *connection).await?;
+    let mut versions = Vec::with_capacity(found.len());
+    for row in &found {
+        versions.push(Version {
+            version: row.try_get("version")?,
+            changed_at: row.try_get("changed_at")?,
+            changed_by: row.try_get("changed_by")?,
+            action: row.try_get("action")?,
+            message: row.try_get("message")?,
+            changes: Vec::new(),
+        });
+    }
+    let numbers: Vec<i64> = versions.iter().map(|version| version.version).collect();
+    for row in sqlx::query(CHANGES).bind(numbers).fetch_all(connection).await? {
+        let number: i64 = row.try_get("version")?;
+        if let Some(version) = versions.iter_mut().find(|version| version.version == number) {
+            let (name, before, after) = (row.try_get("name")?, row.try_get("before")?, row.try_get("after")?);
+            version.changes.push(VersionedChange { name, before, after });
+        }
+    }
+    Ok(versions)
+}

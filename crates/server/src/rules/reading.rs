@@ -1,0 +1,84 @@
+//! Reads rules: all of one version, as it is now or as it was.
+
+use sqlx::{PgConnection, Row as _};
+
+use super::bad_row::{BadRow, policy};
+use super::row::{Row, columns};
+use super::{RuleSet, RulesError};
+
+/// More than anybody has; a table that grew by mistake must not take the process down.
+const MAX_RULES: usize = 100_000;
+
+/// The number of the newest version: what is asked each second.
+pub(super) async fn version(connection: &mut PgConnection) -> Result<i64, RulesError> {
+    Ok(sqlx::query_scalar("select version from rate_limit_rule_head").fetch_one(connection).await?)
+}
+
+/// The rules as they are now, all of one version.
+pub(super) async fn read(connection: &mut PgConnection) -> Result<RuleSet, RulesError> {
+    let (version, rows) = rows(connection).await?;
+    match policy(&rows) {
+        Ok(policy) => Ok(RuleSet { version, policy }),
+        Err(problems) => Err(RulesError::Bad { version, problems }),
+    }
+}
+
+/// The rules as they are now, or else as they were at the last version that can be understood, and why.
+pub(super) async fn last_good(connection: &mut PgConnection) -> Result<(RuleSet, Option<RulesError>), RulesError> {
+    const HOW_FAR: usize = 20;
+    let bad = match read(connection).await {
+        Ok(good) => return Ok((good, None)),
+        Err(error) => error,
+    };
+    let RulesError::Bad { version: newest, .. } = bad else { return Err(bad) };
+    for version in (1..newest).rev().take(HOW_FAR) {
+        if let Ok(policy) = policy(&rows_at(connection, version).await?) {
+            return Ok((RuleSet { version, policy }, Some(bad)));
+        }
+    }
+    Err(bad)
+}
+
+/// One statement, so version and rows belong together.
+pub(super) async fn rows(connection: &mut PgConnection) -> Result<(i64, Vec<Row>), RulesError> {
+    const ROWS: &str = concat!(
+        "select head.version, rule.rule_id, ",
+        columns!(),
+        " from rate_limit_rule_head head left join rate_limit_rule rule on true
+         order by rule.position, rule.rule_id limit 100001"
+    );
+    let found = sqlx::query(ROWS).fetch_all(connection).await?;
+    let version: i64 = found.first().ok_or(sqlx::Error::RowNotFound)?.try_get("version")?;
+    // Without any rule there is one row with the version alone.
+    let is_rule = |row: &&sqlx::postgres::PgRow| row.try_get::<Option<i64>, _>("rule_id").is_ok_and(|id| id.is_some());
+    let rows = found.iter().filter(is_rule).map(Row::read).collect::<Result<Vec<_>, _>>()?;
+    bounded(version, rows).map(|rows| (version, rows))
+}
+
+/// The rows as they were at a version: a rule that changed since was what it was before its first change.
+pub(super) async fn rows_at(connection: &mut PgConnection, version: i64) -> Result<Vec<Row>, RulesError> {
+    const ROWS: &str = concat!(
+        "with changed as (
+             select distinct on (rule_id) rule_id, before from rate_limit_rule_change
+             where version > $1 order by rule_id, change_id
+         ), rule as (
+             select * from rate_limit_rule where rule_id not in (select rule_id from changed)
+             union all
+             select was.* from changed, jsonb_populate_record(null::rate_limit_rule, before) was where before is not null
+         )
+         select ",
+        columns!(),
+        " from rule order by rule.position, rule.rule_id limit 100001"
+    );
+    let found = sqlx::query(ROWS).bind(version).fetch_all(connection).await?;
+    bounded(version, found.iter().map(Row::read).collect::<Result<Vec<_>, _>>()?)
+}
+
+fn bounded(version: i64, rows: Vec<Row>) -> Result<Vec<Row>, RulesError> {
+    if rows.len() <= MAX_RULES {
+        return Ok(rows);
+    }
+    let problem = format!("there are more than {MAX_RULES} rules; something has filled the table by mistake");
+    let problems = vec![BadRow { rule: rows[MAX_RULES].name.clone(), field: "position".into(), problem }];
+    Err(RulesError::Bad { version, problems })
+}

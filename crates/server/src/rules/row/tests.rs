@@ -1,0 +1,171 @@
+use proptest::collection::{btree_map, vec};
+use proptest::option::of;
+use proptest::prelude::*;
+use serde_json::json;
+use tollgate::{Enforcement, FailurePolicy};
+use tollgate_core::CostCase;
+
+use super::*;
+use crate::config::Config;
+use crate::rules::bad_row::policy;
+use crate::rules::yaml;
+
+fn text() -> impl Strategy<Value = String> {
+    // Also what YAML, JSON and SQL read in their own ways.
+    prop_oneof!["[a-z]{1,8}", "[ -~]{0,12}", "\\PC{0,6}", Just("NO".into()), Just("1.10".into()), Just("null".into())]
+}
+
+fn value() -> impl Strategy<Value = MatchValue> {
+    let texts = text().prop_map(MatchValue::Text);
+    prop_oneof![4 => texts, 1 => any::<bool>().prop_map(MatchValue::Bool), 1 => any::<i64>().prop_map(MatchValue::Number)]
+}
+
+fn conditions() -> impl Strategy<Value = BTreeMap<String, OneOrMany>> {
+    let one_or_many = prop_oneof![value().prop_map(OneOrMany::One), vec(value(), 1..4).prop_map(OneOrMany::Many)];
+    let name = prop_oneof![2 => Just("plan".to_string()), 3 => "[a-z.]{1,8}", 1 => text()];
+    btree_map(name, one_or_many, 0..3)
+}
+
+fn cost() -> impl Strategy<Value = CostSpec> {
+    let one = || prop_oneof![(0u64..1_000).prop_map(Scalar::Number), "[a-z]{1,6}".prop_map(Scalar::Text)];
+    let case = (conditions(), one()).prop_map(|(when, cost)| CostCase { when, cost });
+    prop_oneof![one().prop_map(CostSpec::One), vec(case, 1..3).prop_map(CostSpec::Cases)]
+}
+
+fn limit() -> impl Strategy<Value = Scalar> {
+    let unit = prop_oneof!["ms", "s", "min", "m", "h", "day", "d", "week", "month"];
+    let count =
+        prop_oneof![Just("6,000".to_string()), Just("6_000".into()), (1u32..100_000).prop_map(|n| n.to_string())];
+    let rate = (count, of(1u32..200), unit)
+        .prop_map(|(count, number, unit)| format!("{count}/{}{unit}", number.map_or(String::new(), |n| n.to_string())));
+    prop_oneof![4 => rate.prop_map(Scalar::Text), 1 => (1u64..50).prop_map(Scalar::Number)]
+}
+
+fn deny() -> impl Strategy<Value = DenySpec> {
+    (of(400u16..600), of(Just("text/html".to_string())), of(text())).prop_map(|(status, content_type, body)| DenySpec {
+        status,
+        content_type,
+        body,
+    })
+}
+
+/// Rules with something of everything; those that are no rules are left out.
+pub(in crate::rules) fn rule() -> impl Strategy<Value = Rule> {
+    let who =
+        ("[a-z][a-z0-9:/@._-]{0,12}", of(text()), conditions(), prop_oneof![Just("global"), Just("{api_key|ip}")]);
+    let how = (limit(), of(1u64..500), proptest::sample::select(&Algorithm::ALL[..]), cost());
+    let odd = (
+        of(Just("10 min".to_string())),
+        of(prop_oneof![Just(Scalar::Text("auto".into())), Just(Scalar::Number(5))]),
+        of(deny()),
+    );
+    let modes = (any::<bool>(), 0..3usize, any::<bool>(), of(text()));
+    (who, how, odd, modes).prop_filter_map("no rule", |(who, how, odd, modes)| {
+        let (name, scope, when, key) = who;
+        let (limit, burst, algorithm, cost) = how;
+        let (hold, lease, deny) = odd;
+        let (shadow, failure, active, description) = modes;
+        let mode = if shadow { Enforcement::Shadow } else { Enforcement::Enforce };
+        let on_store_failure = [FailurePolicy::Local, FailurePolicy::Open, FailurePolicy::Closed][failure];
+        let burst = burst.map(Scalar::Number);
+        let key = key.into();
+        Rule::new(RuleSpec {
+            name,
+            scope,
+            when,
+            key,
+            limit,
+            burst,
+            algorithm,
+            hold,
+            lease,
+            cost,
+            mode,
+            on_store_failure,
+            deny,
+            active,
+            description,
+        })
+        .ok()
+    })
+}
+
+proptest! {
+    /// Nothing about a rule is lost or changed on its way into a row and back, and into a file and back.
+    #[test]
+    fn a_rule_survives_the_table_and_the_file(rule in rule()) {
+        let row = Row::of(&rule, 3);
+        let spec = row.spec().expect("a row of a rule is one");
+        let again = Rule::new(spec.clone()).expect("the same rule");
+        let meaning = |rule: &Rule| Rule { spec: RuleSpec::default(), ..rule.clone() };
+        prop_assert_eq!(meaning(&again), meaning(&rule));
+        prop_assert_eq!(Row::of(&again, 3), row);
+        let file = yaml([&spec]);
+        let read = Config::parse(std::path::Path::new("t.yaml"), &file).map_err(|error| TestCaseError::fail(format!("{error}\n{file}")))?;
+        prop_assert_eq!(meaning(&read.policy.rules()[0]), meaning(&rule), "{}", &file);
+        prop_assert_eq!(yaml([&Row::of(&read.policy.rules()[0], 0).spec().expect("a rule")]), file);
+    }
+}
+
+fn row(change: impl FnOnce(&mut Row)) -> Vec<Row> {
+    let spec = RuleSpec { name: "a".into(), key: "{ip}".into(), limit: "10/s".into(), ..RuleSpec::default() };
+    let mut row = Row::of(&Rule::new(spec).expect("a rule"), 1);
+    change(&mut row);
+    vec![row]
+}
+
+#[test]
+fn a_bad_row_names_rule_column_problem_and_fix() {
+    let said = |change: fn(&mut Row)| policy(&row(change)).expect_err("bad")[0].to_string();
+    assert_eq!(
+        said(|row| row.key_pattern = "{ip".into()),
+        "rule `a`: key_pattern: \"{ip\": { is never closed; write {{ for a literal brace"
+    );
+    type Spoil = fn(&mut Row);
+    let cases: [(Spoil, &str); 12] = [
+        (|row| row.rate = 0, "rule `a`: rate: limit 0 would admit nothing"),
+        (|row| row.rate = 99_999_999_999, "rule `a`: rate: "),
+        (|row| row.period = None, "rule `a`: period: is missing; say per how long, such as '1 minute'"),
+        (
+            |row| row.period = Some(Span::from_micros(1_500)),
+            "rule `a`: period: 1500us is no whole number of milliseconds",
+        ),
+        (|row| row.burst_capacity = Some(-1), "rule `a`: burst_capacity: "),
+        (
+            |row| row.algorithm = "token_buket".into(),
+            "rule `a`: algorithm: `token_buket` is not possible here; did you mean `token_bucket`?",
+        ),
+        (
+            |row| row.match_conditions = json!({"path": []}),
+            "rule `a`: match_conditions.path: an empty list matches nothing",
+        ),
+        (
+            |row| row.match_conditions = json!({"path": 1.5}),
+            "rule `a`: match_conditions.path: 1.5 could be written in several ways",
+        ),
+        (
+            |row| row.options = json!({"leese": "auto"}),
+            "rule `a`: options.leese: there is no field `leese`; did you mean `lease`?",
+        ),
+        (|row| row.options = json!({"deny": {"status": 200}}), "rule `a`: options.deny.status: 200 does not tell"),
+        (|row| row.cost = json!([{"when": {}}]), "rule `a`: cost[0]: the field `cost` is missing"),
+        (
+            |row| (row.plan, row.match_conditions) = (Some("free".into()), json!({"plan": "paid"})),
+            "rule `a`: plan: is also in match_conditions; keep one of them",
+        ),
+    ];
+    for (change, start) in cases {
+        let said = said(change);
+        assert!(said.starts_with(start), "{said}");
+    }
+}
+
+#[test]
+fn every_bad_row_is_told() {
+    let mut rows = row(|row| row.key_pattern = "{ip".into());
+    rows.extend(row(|row| (row.name, row.cost) = ("b".into(), json!("3x"))));
+    rows.extend(row(|row| (row.name, row.options) = ("c".into(), json!({"hold": 3}))));
+    let mut rules: Vec<String> = policy(&rows).expect_err("bad").into_iter().map(|bad| bad.rule).collect();
+    rules.sort();
+    assert_eq!(rules, ["a", "b", "c"]);
+}

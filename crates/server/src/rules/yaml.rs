@@ -1,0 +1,87 @@
+//! Rules as a rules file: the same rules give the same bytes.
+
+use std::fmt::Write as _;
+
+use serde_json::Value;
+use tollgate::RuleSpec;
+
+/// A rules file of these rules. What a rule leaves out has its default, so that is left out too.
+pub(crate) fn yaml<'r>(rules: impl IntoIterator<Item = &'r RuleSpec>) -> String {
+    let mut out = String::new();
+    for spec in rules {
+        let mut lead = "  - ";
+        for (field, value) in fields(spec) {
+            // Writing to a text cannot fail.
+            let _ = writeln!(out, "{lead}{field}: {}", flow(&value));
+            lead = "    ";
+        }
+    }
+    if out.is_empty() { "rules: []\n".into() } else { format!("rules:\n{out}") }
+}
+
+/// The fields of a rule that are not as usual, in the order of the documentation.
+pub(super) fn fields(spec: &RuleSpec) -> Vec<(&'static str, Value)> {
+    const NAMES: [&str; 15] = [
+        "name",
+        "scope",
+        "when",
+        "key",
+        "limit",
+        "burst",
+        "algorithm",
+        "hold",
+        "lease",
+        "cost",
+        "mode",
+        "on_store_failure",
+        "deny",
+        "active",
+        "description",
+    ];
+    let value = |spec: &RuleSpec| serde_json::to_value(spec).expect("a rule is always JSON");
+    let (mut given, usual) = (value(spec), value(&RuleSpec::default()));
+    let fields = NAMES.into_iter().map(|name| (name, given[name].take()));
+    fields.filter(|(name, value)| !value.is_null() && (*value != usual[name] || *name == "name")).collect()
+}
+
+/// A value on one line. JSON is YAML, but for what people would not quote.
+fn flow(value: &Value) -> String {
+    match value {
+        Value::String(text) if is_plain(text) => text.clone(),
+        Value::String(text) => quoted(text),
+        Value::Array(items) => format!("[{}]", items.iter().map(flow).collect::<Vec<_>>().join(", ")),
+        Value::Object(fields) => {
+            let fields: Vec<String> = fields
+                .iter()
+                .map(|(name, value)| format!("{}: {}", flow(&name.as_str().into()), flow(value)))
+                .collect();
+            format!("{{ {} }}", fields.join(", "))
+        }
+        scalar => scalar.to_string(),
+    }
+}
+
+/// Whether every reader of YAML takes the text for itself.
+fn is_plain(text: &str) -> bool {
+    const MEAN_SOMETHING: [&str; 9] = ["true", "false", "null", "yes", "no", "on", "off", "y", "n"];
+    let word = text.starts_with(|c: char| c.is_ascii_alphabetic() || c == '/')
+        && text.chars().all(|c| c.is_ascii_alphanumeric() || matches!(c, '_' | '-' | '.' | '/'));
+    let limit = text.split_once('/').is_some_and(|(count, period)| {
+        let period = period.trim_start_matches(|c: char| c.is_ascii_digit());
+        !count.is_empty()
+            && count.bytes().all(|byte| byte.is_ascii_digit())
+            && !period.is_empty()
+            && period.bytes().all(|byte| byte.is_ascii_lowercase())
+    });
+    (word || limit) && !MEAN_SOMETHING.contains(&text.to_ascii_lowercase().as_str())
+}
+
+/// In quotes, with everything escaped that a file had better not hold as it is.
+fn quoted(text: &str) -> String {
+    let json = Value::from(text).to_string();
+    json.chars().fold(String::with_capacity(json.len()), |mut out, c| {
+        let is_odd = c.is_control() || matches!(c, '\u{2028}' | '\u{2029}' | '\u{feff}' | '\u{fffe}' | '\u{ffff}');
+        let _ = if is_odd { write!(out, "\\u{:04x}", u32::from(c)) } else { write!(out, "{c}") };
+        out
+    })
+}
