@@ -1,5 +1,6 @@
 //! The `tollgate` command: a rate limiter as a service, and the tools around its rules.
 
+mod audit;
 mod command;
 mod config;
 #[allow(dead_code, reason = "rules and the audit come to it")]
@@ -7,6 +8,7 @@ mod database;
 mod explain;
 mod front;
 mod import;
+mod insight;
 mod metrics;
 mod openapi;
 mod settings;

@@ -5,8 +5,10 @@
 //! that a client can choose: rules, routes, statuses and sources are ours.
 
 mod commands;
+mod observed;
 
 pub(crate) use commands::CommandOutcome;
+pub(crate) use observed::families;
 
 use std::collections::HashMap;
 use std::fmt::{self, Write as _};

@@ -4,6 +4,7 @@ mod admin;
 mod authorize;
 mod body;
 mod check;
+mod insight;
 mod keys;
 mod observe;
 mod pages;
@@ -22,7 +23,7 @@ use axum::routing::{any, get, post};
 use tokio::net::TcpListener;
 
 /// The names of all routes, for metrics and for suggestions.
-pub(crate) const ROUTES: [&str; 10] = [
+pub(crate) const ROUTES: [&str; 12] = [
     "/",
     "/healthz",
     "/metrics",
@@ -30,9 +31,11 @@ pub(crate) const ROUTES: [&str; 10] = [
     "/readyz",
     "/v1/authorize",
     "/v1/check",
+    "/v1/insight",
     "/v1/keys",
     "/v1/release",
     "/v1/rules",
+    "/v1/violations",
 ];
 
 /// What handlers share.
@@ -69,7 +72,9 @@ fn router(front: Arc<Front>) -> Router {
         .route("/metrics", get(pages::metrics))
         .route("/openapi.json", get(move || description.answer()))
         .route("/v1/keys", get(keys::show).delete(keys::reset))
+        .route("/v1/insight", get(insight::insight))
         .route("/v1/rules", get(keys::rules))
+        .route("/v1/violations", get(insight::violations))
         .route_layer(from_fn_with_state(front.clone(), admin::require));
     Router::new()
         .route("/healthz", get(pages::healthz))

@@ -45,7 +45,8 @@ pub(super) async fn readyz(State(front): State<Arc<Front>>) -> Response {
 
 /// `GET /metrics`.
 pub(super) async fn metrics(State(front): State<Arc<Front>>) -> Response {
-    content(metrics::CONTENT_TYPE, front.service.metrics.render(&front.service.limiter))
+    let service = &front.service;
+    content(metrics::CONTENT_TYPE, service.metrics.render(&service.limiter) + &service.insight.metrics())
 }
 
 /// `GET /openapi.json`, written once: it depends only on what cannot change while the service runs.
