@@ -1,6 +1,7 @@
 //! The command line: one file per verb. Exit 0 fine, 1 the answer is no, 2 usage or trouble.
 
 mod check;
+mod client;
 mod draw;
 mod greeting;
 mod import;
@@ -10,6 +11,7 @@ mod schema;
 mod serve;
 mod signals;
 mod validate;
+mod violations;
 
 use std::io::{IsTerminal as _, Write as _};
 use std::path::PathBuf;
@@ -35,6 +37,7 @@ use crate::settings;
   tollgate validate tollgate.yaml                    check a file before it goes live
   tollgate check --config tollgate.yaml user_id=42 plan=free
   tollgate replay --config tollgate.yaml < events.jsonl > decisions.jsonl
+  tollgate violations --since 1h                     who was denied by the service that runs
 
 Exit status: 0 fine, 1 the answer is no (denied, invalid), 2 usage or trouble."
 )]
@@ -55,6 +58,8 @@ enum Verb {
     Validate(validate::Args),
     /// Decide recorded requests in virtual time: JSON lines in, JSON lines out
     Replay(replay::Args),
+    /// Show who was denied, by a running service
+    Violations(violations::Args),
     /// Turn the configuration of another rate limiter into rules
     Import(import::Args),
     /// Print the JSON Schema of the configuration file, for editors
@@ -79,6 +84,7 @@ pub(crate) fn run() -> ExitCode {
         Verb::Check(args) => check::run(args),
         Verb::Validate(args) => validate::run(args),
         Verb::Replay(args) => replay::run(args),
+        Verb::Violations(args) => violations::run(args),
         Verb::Import(args) => import::run(args),
         Verb::Schema(args) => schema::run(args),
         Verb::Draw(args) => draw::run(args),
