@@ -6,36 +6,35 @@
 mod behaviour;
 mod capture;
 mod demand;
+mod evidence;
 mod finding;
 mod hot_keys;
 mod privacy;
 mod report;
 mod rule;
 mod sample;
+mod state;
 mod timeline;
 
 pub(crate) use capture::MAX_KEY;
 pub(crate) use privacy::{Privacy, bounded, fingerprint};
 pub(crate) use report::{Dropped, Report};
 
-use std::collections::HashMap;
 use std::hash::{BuildHasher as _, RandomState};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use tollgate::{Limiter, Policy, Request, Row, Rule, Span, Timestamp};
+use tollgate::{Limiter, Request, Row, Span, Timestamp};
 
 use crate::audit::{Audit, Page, Query, Sink, Violation};
 use crate::database::DatabaseError;
 use crate::metrics::{Metrics, families};
-use capture::{Batch, Capture, Note};
-use rule::{Answer, Outcomes, RuleInsight, Seen};
-use timeline::Timeline;
+use capture::{Capture, Note};
+use rule::{Answer, Seen};
+use state::State;
 
 /// How often notes are read at least.
 const REFRESH: Duration = Duration::from_millis(200);
-/// Rules that are looked at closely; more than these come up together only in very large files.
-const MOST_RULES: usize = 128;
 
 /// How much is kept, and of whom.
 #[derive(Clone, Debug)]
@@ -67,51 +66,15 @@ pub(crate) struct Insight {
     state: Mutex<State>,
 }
 
-#[derive(Debug)]
-struct State {
-    spare: Batch,
-    policy: Option<Arc<Policy>>,
-    began: Timestamp,
-    rules: HashMap<Arc<str>, RuleInsight>,
-    /// Decisions by rules beyond [`MOST_RULES`].
-    beyond: u64,
-    /// The counters as they were last seen.
-    counted: HashMap<Arc<str>, Outcomes>,
-    latency: Timeline<Latency>,
-    latency_counted: Latency,
-    audit: Audit,
-}
-
-/// Decisions by how long they took: one count for each bound of the histogram.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-struct Latency(Vec<u64>);
-
-impl std::ops::AddAssign for Latency {
-    fn add_assign(&mut self, other: Latency) {
-        self.0.resize(self.0.len().max(other.0.len()), 0);
-        self.0.iter_mut().zip(other.0).for_each(|(count, more)| *count += more);
-    }
-}
-
 impl Insight {
     pub(crate) fn new(settings: Settings, now: Timestamp) -> Insight {
-        let state = State {
-            spare: Batch::default(),
-            policy: None,
-            began: now,
-            rules: HashMap::new(),
-            beyond: 0,
-            counted: HashMap::new(),
-            latency: Timeline::new(),
-            latency_counted: Latency::default(),
-            audit: Audit::new(settings.keep, settings.sink.clone()),
-        };
+        let audit = Audit::new(settings.keep, settings.sink.clone());
         Insight {
             settings,
             capture: Capture::new(),
             hasher: RandomState::new(),
             instance: instance().into(),
-            state: Mutex::new(state),
+            state: Mutex::new(State::new(audit, now)),
         }
     }
 
@@ -239,70 +202,6 @@ impl Insight {
             ("tollgate_audit_queue", "gauge", "Records that wait to be written to the database.", waiting as u64),
         ])
     }
-}
-
-impl State {
-    /// The rules in force are the ones that are looked at.
-    fn follow(&mut self, policy: Arc<Policy>, now: Timestamp) {
-        if self.policy.as_ref().is_some_and(|known| Arc::ptr_eq(known, &policy)) {
-            return;
-        }
-        self.rules.retain(|name, insight| match policy.rule(name) {
-            Some(rule) => {
-                insight.follow(rule, now);
-                true
-            }
-            None => is_throttle(name),
-        });
-        self.counted.retain(|name, _| policy.rule(name).is_some() || is_throttle(name));
-        self.policy = Some(policy);
-    }
-
-    /// What is known of a rule, from its first decision on; `None` when there are too many.
-    fn tracked(&mut self, rule: &Arc<Rule>, now: Timestamp) -> Option<&mut RuleInsight> {
-        if !self.rules.contains_key(&rule.name) {
-            let policy = self.policy.as_ref()?;
-            // A caller may bring a limit of its own; what is judged is the rule's.
-            let own = policy.rule(&rule.name);
-            if self.rules.len() >= MOST_RULES || (own.is_none() && !is_throttle(&rule.name)) {
-                return None;
-            }
-            self.rules.insert(rule.name.clone(), RuleInsight::new(own.unwrap_or(rule), self.began.max(now)));
-        }
-        self.rules.get_mut(&rule.name)
-    }
-
-    /// Adds what the counters have grown by to this second.
-    fn count(&mut self, metrics: &Metrics, now: Timestamp) {
-        let second = now.as_micros() / Span::SECOND.as_micros();
-        for (rule, allowed, denied) in metrics.outcomes() {
-            let outcomes = Outcomes { allowed, denied };
-            let before = self.counted.insert(rule.name.clone(), outcomes).unwrap_or_default();
-            if outcomes != before
-                && let Some(insight) = self.tracked(&rule, now)
-            {
-                insight.timeline.add(
-                    second,
-                    Outcomes {
-                        allowed: allowed.saturating_sub(before.allowed),
-                        denied: denied.saturating_sub(before.denied),
-                    },
-                );
-            }
-        }
-        let durations = metrics.durations();
-        let before = std::mem::replace(&mut self.latency_counted, Latency(durations.clone()));
-        let grown = durations.iter().zip(before.0.iter().chain(std::iter::repeat(&0)));
-        let grown: Vec<u64> = grown.map(|(now, before)| now.saturating_sub(*before)).collect();
-        if grown.iter().any(|count| *count > 0) {
-            self.latency.add(second, Latency(grown));
-        }
-    }
-}
-
-/// Whether this is what `CL.THROTTLE` is counted under: a rule that no file names.
-fn is_throttle(name: &str) -> bool {
-    name.starts_with('(')
 }
 
 /// Machine and process, so that records of several can be told apart.

@@ -68,11 +68,13 @@ impl Sampler {
 
     /// Hands out the records whose second has passed, and forgets keys that are quiet.
     pub(super) fn flush(&mut self, now: Timestamp, mut record: impl FnMut(Violation)) {
+        let mut full = Vec::new();
         self.keys.retain(|_, entry| {
-            let is_full = |gathering: &mut Violation| gathering.at + Span::SECOND <= now;
-            entry.gathering.take_if(is_full).into_iter().for_each(&mut record);
+            full.extend(entry.gathering.take_if(|gathering| gathering.at + Span::SECOND <= now));
             entry.gathering.is_some() || entry.last + QUIET > now
         });
+        full.sort_by_key(|record| record.at);
+        full.into_iter().for_each(&mut record);
     }
 }
 

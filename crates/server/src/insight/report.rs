@@ -1,19 +1,23 @@
 //! Everything in one answer: what a dashboard and a terminal need.
 
+mod latency;
+mod store;
+
 use std::collections::HashMap;
 
 use schemars::JsonSchema;
 use serde::Serialize;
-use tollgate::{BreakerState, DURATION_BOUNDS, Limiter, Rule, Span, Store, Timestamp};
+use tollgate::{Limiter, Rule, Span, Timestamp};
 
 use super::behaviour::Behaviour;
 use super::finding::Finding;
 use super::hot_keys::Hot;
 use super::rule::{Outcomes, RuleInsight};
-use super::timeline::Timeline;
-use super::{Insight, Latency, Privacy};
+use super::{Insight, Privacy};
 use crate::audit::{Query, Violation, written_time};
 use crate::metrics::Metrics;
+use latency::LatencyReport;
+use store::StoreReport;
 
 /// Rules that are told of, the busiest first chosen.
 const MOST_RULES: usize = 256;
@@ -66,53 +70,6 @@ struct Totals {
     decisions_per_second: f64,
     /// Denials a second, of the last ten seconds.
     denied_per_second: f64,
-}
-
-/// Decisions and how long they took.
-#[derive(Debug, Serialize, JsonSchema)]
-struct LatencyReport {
-    /// Half of the decisions of the last minute took at most so many microseconds.
-    p50_us: Option<f64>,
-    /// 99 in a hundred of them did.
-    p99_us: Option<f64>,
-    /// The same for each of up to 300 seconds, the oldest first; the last has just begun.
-    seconds: Quantiles,
-    /// The same for each of up to 360 minutes.
-    minutes: Quantiles,
-}
-
-/// Quantiles over time; null where nothing was decided. Each is the upper bound of a bucket of the histogram.
-#[derive(Debug, Serialize, JsonSchema)]
-struct Quantiles {
-    /// Microseconds.
-    p50_us: Vec<Option<f64>>,
-    /// Microseconds.
-    p99_us: Vec<Option<f64>>,
-}
-
-/// Where state lives and how it is.
-#[derive(Debug, Serialize, JsonSchema)]
-struct StoreReport {
-    /// `memory` or `redis`.
-    kind: &'static str,
-    /// Whether calls go out: `closed` they do, `half_open` one at a time tries, `open` none.
-    breaker: &'static str,
-    /// How often it could not answer.
-    errors: u64,
-    /// Keys that it keeps, where that is known.
-    keys: Option<usize>,
-    /// Keys that it can keep at most, where there is a bound.
-    max_keys: Option<usize>,
-    /// Tokens taken ahead of use and not yet spent.
-    leased_tokens: u64,
-    /// Instances that share it.
-    instances: u32,
-    /// Calls so far.
-    calls: u64,
-    /// Half of the calls took at most so many microseconds.
-    p50_us: Option<f64>,
-    /// 99 in a hundred of them did.
-    p99_us: Option<f64>,
 }
 
 /// A rule and its traffic.
@@ -309,85 +266,5 @@ impl Series {
     fn of(slots: impl Iterator<Item = Outcomes>) -> Series {
         let (allowed, denied) = slots.map(|outcomes| (outcomes.allowed, outcomes.denied)).unzip();
         Series { allowed, denied }
-    }
-}
-
-impl LatencyReport {
-    fn new(timeline: &Timeline<Latency>, second: u64) -> LatencyReport {
-        let mut minute = Latency::default();
-        let seconds: Vec<Latency> = timeline.seconds(second).collect();
-        seconds.iter().rev().take(60).for_each(|one| minute += one.clone());
-        LatencyReport {
-            p50_us: minute.quantile(0.5),
-            p99_us: minute.quantile(0.99),
-            seconds: Quantiles::of(seconds.into_iter()),
-            minutes: Quantiles::of(timeline.minutes(second)),
-        }
-    }
-}
-
-impl Quantiles {
-    fn of(slots: impl Iterator<Item = Latency>) -> Quantiles {
-        let (p50_us, p99_us) = slots.map(|slot| (slot.quantile(0.5), slot.quantile(0.99))).unzip();
-        Quantiles { p50_us, p99_us }
-    }
-}
-
-impl Latency {
-    fn quantile(&self, share: f64) -> Option<f64> {
-        quantile(&self.0, share, Metrics::duration_bound_us)
-    }
-}
-
-/// The upper bound of the bucket in which so large a share of all counts ends. Beyond the last bound nothing is known but
-/// that it was longer, so that bound is told.
-fn quantile(counts: &[u64], share: f64, bound: impl Fn(usize) -> Option<f64>) -> Option<f64> {
-    let total: u64 = counts.iter().sum();
-    let mut below = 0;
-    let bucket = counts.iter().position(|count| {
-        below += count;
-        total > 0 && below as f64 >= share * total as f64
-    })?;
-    bound(bucket).or_else(|| bound(counts.len() - 2))
-}
-
-impl StoreReport {
-    fn new(limiter: &Limiter) -> StoreReport {
-        let errors = limiter.store_errors();
-        let nothing = StoreReport {
-            kind: "memory",
-            breaker: "closed",
-            errors,
-            keys: None,
-            max_keys: None,
-            leased_tokens: 0,
-            instances: limiter.store().instances(),
-            calls: 0,
-            p50_us: None,
-            p99_us: None,
-        };
-        match limiter.store() {
-            Store::Memory(memory) => {
-                StoreReport { keys: Some(memory.len()), max_keys: Some(memory.max_keys()), ..nothing }
-            }
-            Store::Redis(redis) => {
-                let traffic = redis.traffic();
-                let bound = |bucket: usize| DURATION_BOUNDS.get(bucket).map(|bound| bound.as_secs_f64() * 1e6);
-                StoreReport {
-                    kind: "redis",
-                    breaker: match redis.breaker() {
-                        BreakerState::Closed => "closed",
-                        BreakerState::HalfOpen => "half_open",
-                        BreakerState::Open => "open",
-                    },
-                    leased_tokens: redis.leased_tokens(),
-                    calls: traffic.calls,
-                    p50_us: quantile(&traffic.durations, 0.5, bound),
-                    p99_us: quantile(&traffic.durations, 0.99, bound),
-                    ..nothing
-                }
-            }
-            _ => nothing,
-        }
     }
 }

@@ -7,7 +7,7 @@ use tollgate::{Quota, Rule, Span, Timestamp};
 
 use super::behaviour::Behaviour;
 use super::demand::{Demand, Ladder};
-use super::finding::{Enough, Evidence, Few};
+use super::evidence::{Enough, Evidence, Few};
 use super::hot_keys::{Hot, HotKeys};
 use super::sample::Sample;
 use super::timeline::Timeline;
@@ -126,7 +126,7 @@ impl RuleInsight {
             timeline: Timeline::new(),
             quota: rule.quota,
             // The limits of `CL.THROTTLE` are its callers': there is none to judge.
-            ladder: Ladder::new(rule.quota).filter(|_| !super::is_throttle(&rule.name)),
+            ladder: Ladder::new(rule.quota).filter(|_| !super::state::is_throttle(&rule.name)),
             now: Generation::at(now),
             before: Generation::at(now),
         }

@@ -4,7 +4,7 @@ use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
 use serde_json::{Value, json};
-use tollgate::{Descriptor, ManualClock, MemoryStore, RuleSpec};
+use tollgate::{Descriptor, ManualClock, MemoryStore, Policy, RuleSpec};
 
 use super::*;
 
