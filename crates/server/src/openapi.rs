@@ -166,7 +166,10 @@ fn violation_filters() -> Vec<Value> {
         text("cursor", "Where to go on: `next` of an answer."),
     ];
     let pattern = |pattern: &str, example: &str| json!({ "type": "string", "pattern": pattern, "examples": [example] });
-    all[1]["schema"] = pattern("^[0-9a-fA-F.:/]+$", "203.0.113.9");
+    let octet = "(25[0-5]|2[0-4][0-9]|1[0-9]{2}|[1-9]?[0-9])";
+    // Shorter spellings of IPv6 are taken too, but no pattern tells them.
+    let ip = format!(r"^({octet}\.){{3}}{octet}(/(3[0-2]|[12]?[0-9]))?$|^([0-9a-f]{{1,4}}:){{7}}[0-9a-f]{{1,4}}$");
+    all[1]["schema"] = pattern(&ip, "203.0.113.9");
     all[4]["schema"] = pattern(
         "^[1-9][0-9]{0,3}(s|min|h)$|^20[0-9]{2}-(0[1-9]|1[0-2])-([01][1-9]|2[0-8])T([01][0-9]|2[0-3]):[0-5][0-9]:[0-5][0-9]Z$",
         "1h",
@@ -174,7 +177,7 @@ fn violation_filters() -> Vec<Value> {
     all[5]["schema"] = all[4]["schema"].clone();
     all[6]["schema"] =
         json!({ "type": "integer", "minimum": 1, "maximum": Query::MAX_LIMIT, "default": Query::USUAL_LIMIT });
-    all[7]["schema"] = pattern("^[0-9]{1,15}\\.[0-9]{1,15}$", "1767225600000000.7");
+    all[7]["schema"] = pattern("^[0-9]{1,16}\\.[0-9]{1,15}$", "1767225600000000.7");
     all
 }
 

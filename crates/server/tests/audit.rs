@@ -3,7 +3,6 @@
 #![allow(clippy::unwrap_used, missing_docs)]
 
 mod postgres;
-#[allow(dead_code)]
 mod running;
 
 use std::io::{Read as _, Write as _};

@@ -148,7 +148,9 @@ mod tests {
         for keys in [10, 300, 100_000u32] {
             let mut sample: Sample<()> = Sample::new(512);
             for _ in 0..2 {
-                (0..keys).for_each(|key| drop(sample.note(state.hash_one(key))));
+                for key in 0..keys {
+                    sample.note(state.hash_one(key));
+                }
             }
             let joined = sample.join(&Sample::new(512), |_, _| ());
             let estimate = joined.keys() as f64;
