@@ -15,6 +15,8 @@ create table rate_limit_violation (
     retry_after    interval,
     -- How many violations this row stands for, where only some are written.
     count          integer not null default 1,
+    -- The rule only watched: nobody was denied.
+    shadow         boolean not null default false,
     instance       text,
     primary key (requested_at, violation_id),
     constraint rate_limit_violation_count_is_positive check (count > 0)

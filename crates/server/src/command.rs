@@ -1,6 +1,7 @@
 //! The command line: one file per verb. Exit 0 fine, 1 the answer is no, 2 usage or trouble.
 
 mod check;
+mod client;
 mod draw;
 mod greeting;
 mod import;
@@ -13,6 +14,7 @@ mod signals;
 mod source;
 mod tls;
 mod validate;
+mod violations;
 
 use std::io::{IsTerminal as _, Write as _};
 use std::path::PathBuf;
@@ -39,6 +41,7 @@ use crate::settings;
   tollgate check --config tollgate.yaml user_id=42 plan=free
   tollgate replay --config tollgate.yaml < events.jsonl > decisions.jsonl
   tollgate rules diff tollgate.yaml                  compare a file with the rules in Postgres
+  tollgate violations --since 1h                     who was denied by the service that runs
 
 Exit status: 0 fine, 1 the answer is no (denied, invalid), 2 usage or trouble."
 )]
@@ -61,6 +64,8 @@ enum Verb {
     Replay(replay::Args),
     /// See and change the rules in Postgres
     Rules(rules::Args),
+    /// Show who was denied, by a running service
+    Violations(violations::Args),
     /// Turn the configuration of another rate limiter into rules
     Import(import::Args),
     /// Print the JSON Schema of the configuration file, for editors
@@ -86,6 +91,7 @@ pub(crate) fn run() -> ExitCode {
         Verb::Validate(args) => validate::run(args),
         Verb::Replay(args) => replay::run(args),
         Verb::Rules(args) => rules::run(args),
+        Verb::Violations(args) => violations::run(args),
         Verb::Import(args) => import::run(args),
         Verb::Schema(args) => schema::run(args),
         Verb::Draw(args) => draw::run(args),

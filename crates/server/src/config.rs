@@ -47,6 +47,10 @@ pub(crate) struct Config {
     pub(crate) deny_status: u16,
     /// The part of the API that looks and changes rather than decides.
     pub(crate) admin: AdminConfig,
+    /// Whether traffic is observed: hot keys, findings, the audit.
+    pub(crate) insight: bool,
+    /// Who was denied.
+    pub(crate) audit: AuditConfig,
     /// The rules, all enforced together.
     pub(crate) rules: Vec<RuleSpec>,
 }
@@ -65,6 +69,8 @@ impl Default for Config {
             identify: BTreeMap::new(),
             deny_status: 429,
             admin: AdminConfig::default(),
+            insight: true,
+            audit: AuditConfig::default(),
             rules: Vec::new(),
         }
     }
@@ -159,6 +165,26 @@ pub(crate) struct AdminConfig {
     /// Required as `Authorization: Bearer TOKEN`. Without one, admin works on loopback addresses only.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) token: Option<String>,
+}
+
+/// Who was denied, and for how long that is remembered.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub(crate) struct AuditConfig {
+    /// How many of the last violations are kept in memory.
+    #[schemars(range(max = 1_000_000))]
+    pub(crate) keep: usize,
+    /// A Postgres URL to write violations to; the database of `rules_from` unless given.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) database: Option<String>,
+    /// How long the database keeps them.
+    pub(crate) retention: String,
+}
+
+impl Default for AuditConfig {
+    fn default() -> Self {
+        AuditConfig { keep: 10_000, database: None, retention: "30d".into() }
+    }
 }
 
 /// A configuration file that was read and whose rules were understood.

@@ -19,6 +19,7 @@ use tollgate::http::{AnswerStyle, Identity};
 use tollgate::{BreakerState, CostError, Limiter, Permit, Request, Reservation, Store, Verdict};
 
 use crate::config::Config;
+use crate::insight::Insight;
 use crate::metrics::Metrics;
 use crate::rules::{Following, Rules};
 use crate::settings;
@@ -30,6 +31,8 @@ pub(crate) struct Service {
     pub(crate) limiter: Arc<Limiter>,
     /// What is counted.
     pub(crate) metrics: Metrics,
+    /// What traffic looks like.
+    pub(crate) insight: Insight,
     /// How an HTTP request becomes attributes.
     pub(crate) identity: Identity,
     /// How a denied HTTP request is answered.
@@ -76,9 +79,11 @@ impl fmt::Debug for Admin {
 impl Service {
     /// As a configuration says, over a store that is open already.
     pub(crate) fn new(config: &Config, rules: Rules, store: Store, admin: Admin) -> anyhow::Result<Arc<Service>> {
+        let insight = Insight::new(settings::insight(config), store.now());
         Ok(Arc::new(Service {
             limiter: Arc::new(Limiter::new(rules.policy, store)),
             metrics: Metrics::new(),
+            insight,
             identity: settings::identity(config)?,
             answer: settings::answer_style(config)?,
             admin,
@@ -90,7 +95,7 @@ impl Service {
     pub(crate) async fn check(&self, request: &impl Request) -> Result<Verdict, CostError> {
         let started = Instant::now();
         let verdict = self.limiter.check(request).await?;
-        self.metrics.record(&self.limiter, &verdict, started.elapsed());
+        self.observe(request, &verdict, started.elapsed());
         Ok(verdict)
     }
 
@@ -98,7 +103,7 @@ impl Service {
     pub(crate) async fn acquire(&self, request: &impl Request) -> Result<(Verdict, Permit), CostError> {
         let started = Instant::now();
         let (verdict, permit) = self.limiter.acquire(request).await?;
-        self.metrics.record(&self.limiter, &verdict, started.elapsed());
+        self.observe(request, &verdict, started.elapsed());
         Ok((verdict, permit))
     }
 
@@ -110,8 +115,24 @@ impl Service {
     ) -> Result<(Verdict, Reservation), CostError> {
         let started = Instant::now();
         let (verdict, reservation) = self.limiter.reserve_for(request, hold).await?;
-        self.metrics.record(&self.limiter, &verdict, started.elapsed());
+        self.observe(request, &verdict, started.elapsed());
         Ok((verdict, reservation))
+    }
+
+    /// Counts a verdict that took so long, and notes who asked.
+    pub(crate) fn observe(&self, request: &impl Request, verdict: &Verdict, took: Duration) {
+        self.metrics.record(&self.limiter, verdict, took);
+        self.insight.observe(&self.limiter, verdict.rows(), request);
+    }
+
+    /// Keeps what is known of the traffic up to date, for ever.
+    pub(crate) async fn watch_traffic(self: Arc<Service>) {
+        self.insight.run(&self.limiter, &self.metrics).await;
+    }
+
+    /// Brings what is known of the traffic to where it is kept, when nobody watches any more.
+    pub(crate) async fn end_watch(&self) {
+        self.insight.finish(&self.limiter, &self.metrics).await;
     }
 
     /// Whether the store can decide. One in this process always can.

@@ -1,11 +1,13 @@
 //! The `tollgate` command: a rate limiter as a service, and the tools around its rules.
 
+mod audit;
 mod command;
 mod config;
 mod database;
 mod explain;
 mod front;
 mod import;
+mod insight;
 mod metrics;
 mod openapi;
 mod rules;

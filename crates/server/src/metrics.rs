@@ -5,9 +5,11 @@
 //! that a client can choose: rules, routes, statuses and sources are ours.
 
 mod commands;
+mod observed;
 mod rules;
 
 pub(crate) use commands::CommandOutcome;
+pub(crate) use observed::families;
 pub(crate) use rules::rules;
 
 use std::collections::HashMap;

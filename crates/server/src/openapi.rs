@@ -11,11 +11,13 @@ use schemars::generate::{SchemaGenerator, SchemaSettings};
 use schemars::{JsonSchema, Schema};
 use serde_json::{Map, Value, json};
 
+use crate::audit::Query;
 use crate::front::http::Problem;
 use crate::front::{Admin, Service};
+use crate::insight::Report;
 use crate::wire::{
     AuthorizeAnswer, BatchAnswer, CheckAnswer, CheckBody, DenialAnswer, HealthAnswer, KeyAnswer, Release,
-    ReleaseAnswer, Reserve, ReserveAnswer, ResetAnswer, Settle, SettleAnswer,
+    ReleaseAnswer, Reserve, ReserveAnswer, ResetAnswer, Settle, SettleAnswer, ViolationsAnswer,
 };
 
 /// The description of a service.
@@ -80,6 +82,16 @@ fn paths(writer: &mut Writer, service: &Service) -> Value {
         .parameters(bucket(service))
         .answer(200, "Forgotten, or there was nothing to forget.", JSON, writer.schema::<ResetAnswer>())
         .fails(&[400, 404, 503]);
+    let insight = Operation::new("insight", "What traffic looks like: series, hot keys, findings, the store").answer(
+        200,
+        "As far as this process knows.",
+        JSON,
+        writer.schema::<Report>(),
+    );
+    let violations = Operation::new("listViolations", "Who was denied: the audit")
+        .parameters(violation_filters())
+        .answer(200, "The newest first.", JSON, writer.schema::<ViolationsAnswer>())
+        .fails(&[400, 503]);
     let text = json!({ "type": "string" });
     let page = Operation::new("index", "What this is, for people").answer(200, "A page.", "text/html", text.clone());
     let metrics =
@@ -99,10 +111,12 @@ fn paths(writer: &mut Writer, service: &Service) -> Value {
         "/v1/authorize": authorize(writer, deny_status, "", &[]),
         "/v1/authorize/{path}": authorize(writer, deny_status, "Below", &[below()]),
         "/v1/check": { "post": writer.open(check) },
+        "/v1/insight": { "get": writer.admin(insight.fails(&[400])) },
         "/v1/keys": { "get": writer.admin(show), "delete": writer.admin(reset) },
         "/v1/release": { "post": writer.open(release) },
         "/v1/reservations/{id}/settle": { "post": writer.open(settle) },
         "/v1/reserve": { "post": writer.open(reserve) },
+        "/v1/violations": { "get": writer.admin(violations) },
     });
     for (path, operations) in rules::paths(writer) {
         paths[path] = operations;
@@ -146,6 +160,38 @@ fn bucket(service: &Service) -> Vec<Value> {
         })
     };
     vec![required("rule", rule, "The rule's name."), required("key", "42", "The key's text, as in the row of a check.")]
+}
+
+/// What narrows the audit. All are optional.
+fn violation_filters() -> Vec<Value> {
+    let text = |name: &str, what: &str| {
+        let schema = json!({ "type": "string", "minLength": 1 });
+        json!({ "name": name, "in": "query", "required": false, "description": what, "schema": schema })
+    };
+    let mut all = vec![
+        text("user_id", "The request's user."),
+        text("ip", "An address, or a network such as 10.0.0.0/8."),
+        text("rule", "The rule's name."),
+        text("key", "The bucket's key; a secret is found by itself or by its fingerprint."),
+        text("since", "From here on: 1h for so long ago, or 2026-01-31T12:00:00Z."),
+        text("until", "Before here, written the same way."),
+        text("limit", "How many at most; 100 unless given."),
+        text("cursor", "Where to go on: `next` of an answer."),
+    ];
+    let pattern = |pattern: &str, example: &str| json!({ "type": "string", "pattern": pattern, "examples": [example] });
+    let octet = "(25[0-5]|2[0-4][0-9]|1[0-9]{2}|[1-9]?[0-9])";
+    // Shorter spellings of IPv6 are taken too, but no pattern tells them.
+    let ip = format!(r"^({octet}\.){{3}}{octet}(/(3[0-2]|[12]?[0-9]))?$|^([0-9a-f]{{1,4}}:){{7}}[0-9a-f]{{1,4}}$");
+    all[1]["schema"] = pattern(&ip, "203.0.113.9");
+    all[4]["schema"] = pattern(
+        "^[1-9][0-9]{0,3}(s|min|h)$|^20[0-9]{2}-(0[1-9]|1[0-2])-([01][1-9]|2[0-8])T([01][0-9]|2[0-3]):[0-5][0-9]:[0-5][0-9]Z$",
+        "1h",
+    );
+    all[5]["schema"] = all[4]["schema"].clone();
+    all[6]["schema"] =
+        json!({ "type": "integer", "minimum": 1, "maximum": Query::MAX_LIMIT, "default": Query::USUAL_LIMIT });
+    all[7]["schema"] = pattern("^[0-9]{1,16}\\.[0-9]{1,15}$", "1767225600000000.7");
+    all
 }
 
 /// What proxies tell of the original request. An empty header is an absent one. The older names are told in words

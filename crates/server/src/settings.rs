@@ -6,6 +6,7 @@ use std::collections::BTreeSet;
 use std::hash::{BuildHasher as _, RandomState};
 use std::net::IpAddr;
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context, bail};
@@ -17,9 +18,11 @@ use tollgate::{
 };
 use tollgate_core::KeyTemplate;
 
+use crate::audit::Sink;
 use crate::config::{Config, ListenTls, StoreConfig, TlsFiles};
 use crate::database::Database;
 use crate::front::TLS_CLIENT;
+use crate::insight::{self, Privacy};
 pub(crate) use identity::warnings as identity_warnings;
 
 /// What is wrong with the configuration beside its rules, by field.
@@ -106,7 +109,40 @@ pub(crate) fn problems(config: &Config) -> Vec<(String, String)> {
     if config.admin.token.as_deref().is_some_and(|token| token.trim().is_empty()) {
         note("admin.token".into(), anyhow::anyhow!("is empty; choose a long random one, or remove it"));
     }
+    check_audit(config, &mut note);
     problems
+}
+
+fn check_audit(config: &Config, note: &mut impl FnMut(String, anyhow::Error)) {
+    const MOST: usize = 1_000_000;
+    let audit = &config.audit;
+    if audit.keep > MOST {
+        note("audit.keep".into(), anyhow::anyhow!("{} are too many to keep in memory (at most {MOST})", audit.keep));
+    }
+    match parse_span(&audit.retention) {
+        Err(problem) => note("audit.retention".into(), problem.into()),
+        Ok(span) if !(Span::from_secs(3_600)..=Span::from_secs(3_653 * 86_400)).contains(&span) => {
+            let problem = format!("{} is not between 1h and 3653d; 30d is usual", audit.retention);
+            note("audit.retention".into(), anyhow::anyhow!(problem));
+        }
+        Ok(_) => {}
+    }
+    if let Some(Err(problem)) = audit.database.as_deref().map(Database::new) {
+        note("audit.database".into(), anyhow::anyhow!(problem));
+    }
+}
+
+/// What is observed of traffic, and what of it is secret. The configuration has been checked.
+pub(crate) fn insight(config: &Config) -> insight::Settings {
+    let retention = parse_span(&config.audit.retention).unwrap_or(Span::from_secs(30 * 86_400));
+    let url = config.audit.database.as_deref().or(config.rules_from.as_deref());
+    let database = url.and_then(|url| Database::new(url).ok()).filter(|_| config.insight);
+    insight::Settings {
+        enabled: config.insight,
+        keep: config.audit.keep,
+        sink: database.map(|database| Arc::new(Sink::new(database, retention))),
+        privacy: Privacy::new(&config.identify),
+    }
 }
 
 /// What is allowed and probably not meant, by field.

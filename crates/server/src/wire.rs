@@ -22,6 +22,8 @@ use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Serialize, Serializer};
 use tollgate::{Algorithm, Bucket, Descriptor, Hold, Key, Row, Rule, RuleSpec, Span, Timestamp, Verdict};
 
+use crate::audit::Violation;
+
 /// One line of `replay`'s input.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct ReplayEvent {
@@ -391,6 +393,23 @@ impl<'r> From<&'r Rule> for RuleView<'r> {
     fn from(rule: &'r Rule) -> Self {
         RuleView { spec: &rule.spec, quota: rule.quota.to_string() }
     }
+}
+
+/// Violations, the newest first.
+#[derive(Debug, Serialize, JsonSchema)]
+#[schemars(rename = "Violations")]
+pub(crate) struct ViolationsAnswer {
+    /// As many as were asked for.
+    pub(crate) violations: Vec<Violation>,
+    /// The `cursor` with which to ask for more; absent when there are none.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "String")]
+    pub(crate) next: Option<String>,
+    /// Denials of this process that are missing because there was no room.
+    pub(crate) dropped: u64,
+    /// Where they were kept: `memory` or `postgres`.
+    #[schemars(extend("enum" = ["memory", "postgres"]))]
+    pub(crate) source: &'static str,
 }
 
 /// Whether the service is well.

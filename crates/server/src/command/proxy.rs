@@ -230,10 +230,13 @@ async fn serve(config: Config, policy: Policy, args: Args) -> anyhow::Result<()>
     let (shutdown, admin_shutdown) = (signals::shutdown()?, signals::shutdown()?);
     greet(bound, admin_bound, &config, &proxy)?;
     tokio::spawn(renewing);
+    let watching = tokio::spawn(service.clone().watch_traffic());
     if let Some(admin) = admin {
         tokio::spawn(api::run(admin, service.clone(), admin_shutdown));
     }
     proxy::run(listener, proxy, shutdown).await;
+    watching.abort();
+    service.end_watch().await;
     if let Store::Redis(redis) = service.limiter.store() {
         redis.return_leases().await;
     }

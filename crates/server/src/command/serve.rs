@@ -180,6 +180,7 @@ async fn serve(config: Config, policy: Policy, args: Args) -> anyhow::Result<()>
     let asked_to_stop = signals::shutdown()?;
     greet(&doors, &config, &service)?;
     tokio::spawn(renewing);
+    let watching = tokio::spawn(service.clone().watch_traffic());
     let (stop, stopping) = tokio::sync::watch::channel(false);
     tokio::spawn(async move {
         asked_to_stop.await;
@@ -206,6 +207,8 @@ async fn serve(config: Config, policy: Policy, args: Args) -> anyhow::Result<()>
     while let Some(front) = fronts.join_next().await {
         ended = ended.and(front?);
     }
+    watching.abort();
+    service.end_watch().await;
     if let Store::Redis(redis) = service.limiter.store() {
         redis.return_leases().await;
     }

@@ -138,7 +138,7 @@ impl RateLimitService for RateLimits {
         let asked = request::read(request.into_inner())?;
         let charges = request::charges(&service.limiter, &asked)?;
         let decided = decide(service, &asked, charges).await?;
-        service.metrics.record(&service.limiter, &decided.whole, started.elapsed());
+        service.observe(&request::Described(&asked), &decided.whole, started.elapsed());
         if decided.whole.is_unavailable() {
             // An error, and not "over limit", so that Envoy's own failure mode applies.
             let rule = decided.whole.limiting().map(|row| row.charge.rule.name.to_string()).unwrap_or_default();

@@ -4,6 +4,7 @@ mod admin;
 mod authorize;
 mod body;
 mod check;
+mod insight;
 mod keys;
 mod observe;
 mod pages;
@@ -24,7 +25,7 @@ use axum::middleware::{from_fn, from_fn_with_state};
 use axum::routing::{any, get, post, put};
 
 /// The names of all routes, for metrics and for suggestions.
-pub(crate) const ROUTES: [&str; 15] = [
+pub(crate) const ROUTES: [&str; 17] = [
     "/",
     "/healthz",
     "/metrics",
@@ -32,6 +33,7 @@ pub(crate) const ROUTES: [&str; 15] = [
     "/readyz",
     "/v1/authorize",
     "/v1/check",
+    "/v1/insight",
     "/v1/keys",
     "/v1/release",
     "/v1/reservations/{id}/settle",
@@ -40,6 +42,7 @@ pub(crate) const ROUTES: [&str; 15] = [
     "/v1/rules/history",
     "/v1/rules/rollback",
     "/v1/rules/{name}",
+    "/v1/violations",
 ];
 
 /// What handlers share.
@@ -76,10 +79,12 @@ fn router(front: Arc<Front>) -> Router {
         .route("/metrics", get(pages::metrics))
         .route("/openapi.json", get(move || description.answer()))
         .route("/v1/keys", get(keys::show).delete(keys::reset))
+        .route("/v1/insight", get(insight::insight))
         .route("/v1/rules", get(rules::list).post(rules::create))
         .route("/v1/rules/history", get(rules::history))
         .route("/v1/rules/rollback", post(rules::rollback))
         .route("/v1/rules/{*name}", put(rules::put).delete(rules::delete))
+        .route("/v1/violations", get(insight::violations))
         .route_layer(from_fn_with_state(front.clone(), admin::require));
     Router::new()
         .route("/healthz", get(pages::healthz))

@@ -6,12 +6,14 @@ use tollgate::{Limiter, MemoryStore, Policy};
 
 use super::*;
 use crate::front::http::ROUTES;
+use crate::insight::Insight;
 use crate::metrics::Metrics;
 
 fn described(admin: Admin) -> Value {
     document(&Service {
         limiter: Arc::new(Limiter::new(Policy::default(), MemoryStore::with(10, tollgate::Clock::system()))),
         metrics: Metrics::new(),
+        insight: Insight::new(Default::default(), tollgate::Timestamp::default()),
         identity: Identity::new(),
         answer: AnswerStyle { deny_status: http::StatusCode::FORBIDDEN, ..AnswerStyle::default() },
         admin,

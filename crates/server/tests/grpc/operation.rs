@@ -137,3 +137,14 @@ fn an_address_that_was_given_must_be_free_and_one_of_the_default_need_not() {
     let service = Running::start(&["serve", "--http", "127.0.0.1:0"]);
     assert!(service.get("/healthz").starts_with("HTTP/1.1 200"));
 }
+
+/// Descriptors of one call tell of one request: what one knows of the client belongs to the denial of another.
+#[tokio::test]
+async fn who_was_denied_is_in_the_audit_with_all_that_the_call_tells() {
+    let gate = Gate::of(Running::on("rules: [{ name: per-user, key: '{user_id}', limit: 1/h }]", &[])).await;
+    let call = [descriptor(&[("remote_address", "203.0.113.9")]), descriptor(&[("user_id", "ann")])];
+    assert_eq!(gate.codes(&call).await.0, Passed);
+    assert_eq!(gate.codes(&call).await.0, Code::OverLimit);
+    let audit = gate.service.get("/v1/violations?user_id=ann&ip=203.0.113.9&rule=per-user");
+    assert!(audit.contains(r#""key":"ann","user_id":"ann","ip":"203.0.113.9","endpoint":null"#), "{audit}");
+}

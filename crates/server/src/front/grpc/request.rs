@@ -32,6 +32,16 @@ impl Request for Asked {
     }
 }
 
+/// All descriptors of a call tell of one request: an attribute is whichever of them has it first.
+#[derive(Debug)]
+pub(super) struct Described<'a>(pub(super) &'a [Asked]);
+
+impl Request for Described<'_> {
+    fn attribute(&self, name: &str) -> Option<Cow<'_, str>> {
+        self.0.iter().find_map(|asked| asked.attribute(name))
+    }
+}
+
 /// What to do with the hits of a descriptor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Hits {

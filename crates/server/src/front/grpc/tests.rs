@@ -14,6 +14,7 @@ use tollgate::{Limiter, MemoryStore, Policy};
 
 use super::*;
 use crate::front::Admin;
+use crate::insight::Insight;
 use crate::metrics::Metrics;
 
 const SOON: Duration = Duration::from_secs(10);
@@ -23,6 +24,7 @@ async fn open() -> SocketAddr {
     let service = Arc::new(Service {
         limiter: Arc::new(Limiter::new(Policy::default(), MemoryStore::with(100, tollgate::Clock::system()))),
         metrics: Metrics::new(),
+        insight: Insight::new(Default::default(), tollgate::Timestamp::default()),
         identity: Identity::new(),
         answer: AnswerStyle::default(),
         admin: Admin::Off,

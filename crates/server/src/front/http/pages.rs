@@ -46,8 +46,9 @@ pub(super) async fn readyz(State(front): State<Arc<Front>>) -> Response {
 
 /// `GET /metrics`.
 pub(super) async fn metrics(State(front): State<Arc<Front>>) -> Response {
-    let mut page = front.service.metrics.render(&front.service.limiter);
-    page.extend(front.service.rules.iter().map(|following| metrics::rules(following)));
+    let service = &front.service;
+    let mut page = service.metrics.render(&service.limiter) + &service.insight.metrics();
+    page.extend(service.rules.iter().map(|following| metrics::rules(following)));
     content(metrics::CONTENT_TYPE, page)
 }
 

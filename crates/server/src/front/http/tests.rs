@@ -5,6 +5,7 @@ mod authorize;
 mod check;
 mod connection;
 mod errors;
+mod insight;
 mod keys;
 mod reserve;
 mod rules;
@@ -23,6 +24,7 @@ use tollgate::http::{AnswerStyle, Identity};
 use tollgate::{Limiter, ManualClock, MemoryStore, Policy, RuleSpec, Span, Timestamp};
 
 use super::*;
+use crate::insight::Insight;
 use crate::metrics::Metrics;
 
 /// A running front.
@@ -68,6 +70,7 @@ impl Plan {
         let service = Arc::new(Service {
             limiter: Arc::new(Limiter::new(Policy::new(specs).expect("valid rules"), store)),
             metrics: Metrics::new(),
+            insight: Insight::new(Default::default(), clock.now()),
             identity: self.identity,
             answer: AnswerStyle::default(),
             admin: self.admin,

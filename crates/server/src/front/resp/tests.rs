@@ -17,6 +17,7 @@ use tollgate::{Limiter, ManualClock, MemoryStore, Policy, RuleSpec, Span, Timest
 
 use super::*;
 use crate::front::Admin;
+use crate::insight::Insight;
 use crate::metrics::Metrics;
 
 /// A running front.
@@ -39,6 +40,7 @@ async fn open(rules: &[Value], max_keys: usize, limits: Limits, password: Option
     let service = Arc::new(Service {
         limiter: Arc::new(Limiter::new(Policy::new(specs).expect("valid rules"), store)),
         metrics: Metrics::new(),
+        insight: Insight::new(Default::default(), tollgate::Timestamp::default()),
         identity: Identity::new(),
         answer: AnswerStyle::default(),
         admin: Admin::Open,

@@ -8,7 +8,9 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 
-use tollgate::{Charge, Decision, FailurePolicy, Key, Outcome, Quota, Row, Rule, RuleSpec, Span, StoreError};
+use tollgate::{
+    Charge, Decision, Descriptor, FailurePolicy, Key, Outcome, Quota, Row, Rule, RuleSpec, Span, StoreError,
+};
 
 use super::Service;
 use super::reply::{Reply, shown};
@@ -134,7 +136,9 @@ impl Throttle {
             return Err(StoreError::Unavailable { reason: "it decided nothing".into() });
         };
         let decision = if charge.cost == 0 { peeked(&charge.rule.quota, decision) } else { decision };
-        service.metrics.record_throttle(&Row { charge, decision, source }, started.elapsed());
+        let row = Row { charge, decision, source };
+        service.metrics.record_throttle(&row, started.elapsed());
+        service.insight.observe(&service.limiter, std::slice::from_ref(&row), &Descriptor::default());
         Ok(decision)
     }
 }

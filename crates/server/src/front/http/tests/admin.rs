@@ -1,12 +1,14 @@
 use super::*;
 
-const GUARDED: [&str; 6] = [
+const GUARDED: [&str; 8] = [
     "GET /",
     "GET /metrics",
     "GET /openapi.json",
     "GET /v1/keys?rule=per-user&key=1",
     "DELETE /v1/keys?rule=per-user&key=1",
     "GET /v1/rules",
+    "GET /v1/insight",
+    "GET /v1/violations",
 ];
 
 const PUBLIC: [&str; 4] = ["GET /healthz", "GET /readyz", "GET /v1/authorize", "POST /v1/check"];

@@ -1,0 +1,150 @@
+//! `tollgate violations`: who was denied, as a running service knows it.
+
+use std::io::Write as _;
+
+use serde_json::Value;
+
+use super::Ending;
+use super::client::ServiceArgs;
+
+/// Show who was denied, by a running service
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:
+  tollgate violations                                    the last hundred
+  tollgate violations --since 1h --rule login            of one rule in the last hour
+  tollgate violations --ip 203.0.113.0/24 --json         of a network, for machines
+  tollgate violations --since 2026-01-31T12:00:00Z --until 2026-01-31T13:00:00Z --limit 1000
+
+Newest first. COUNT is how many denials of a key a line stands for: under attack it is one line a second for each.")]
+pub(super) struct Args {
+    #[command(flatten)]
+    service: ServiceArgs,
+    /// Only of this user
+    #[arg(long, value_name = "USER", env = "TOLLGATE_USER_ID")]
+    user_id: Option<String>,
+    /// Only of this address, or of a network such as 10.0.0.0/8
+    #[arg(long, value_name = "ADDRESS", env = "TOLLGATE_IP")]
+    ip: Option<String>,
+    /// Only by this rule
+    #[arg(long, value_name = "NAME", env = "TOLLGATE_RULE")]
+    rule: Option<String>,
+    /// Only of this key; a secret is found by itself or by its fingerprint
+    #[arg(long, env = "TOLLGATE_KEY")]
+    key: Option<String>,
+    /// Only from here on: `1h` for so long ago, or a time such as 2026-01-31T12:00:00Z
+    #[arg(long, value_name = "TIME", env = "TOLLGATE_SINCE")]
+    since: Option<String>,
+    /// Only before here
+    #[arg(long, value_name = "TIME", env = "TOLLGATE_UNTIL")]
+    until: Option<String>,
+    /// How many at most, up to 1000
+    #[arg(long, value_name = "N", default_value_t = 100, env = "TOLLGATE_LIMIT")]
+    limit: u32,
+    /// Go on from `next` of an answer
+    #[arg(long, env = "TOLLGATE_CURSOR")]
+    cursor: Option<String>,
+    /// Answer as the HTTP API does
+    #[arg(long, env = "TOLLGATE_JSON", value_parser = clap::builder::FalseyValueParser::new())]
+    json: bool,
+}
+
+pub(super) fn run(args: Args) -> anyhow::Result<Ending> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    let answer = runtime.block_on(args.service.get("/v1/violations", &args.parameters()))?;
+    let mut out = std::io::stdout().lock();
+    if args.json {
+        writeln!(out, "{answer}")?;
+        return Ok(Ending::Fine);
+    }
+    write!(out, "{}", table(&answer))?;
+    Ok(Ending::Fine)
+}
+
+impl Args {
+    fn parameters(&self) -> Vec<(&'static str, String)> {
+        let given = [
+            ("user_id", &self.user_id),
+            ("ip", &self.ip),
+            ("rule", &self.rule),
+            ("key", &self.key),
+            ("since", &self.since),
+            ("until", &self.until),
+            ("cursor", &self.cursor),
+        ];
+        let mut all: Vec<(&str, String)> = vec![("limit", self.limit.to_string())];
+        all.extend(given.into_iter().filter_map(|(name, value)| Some((name, value.clone()?))));
+        all
+    }
+}
+
+const COLUMNS: [(&str, &str); 8] = [
+    ("AT", "at"),
+    ("RULE", "rule"),
+    ("KEY", "key"),
+    ("USER", "user_id"),
+    ("IP", "ip"),
+    ("ENDPOINT", "endpoint"),
+    ("COUNT", "count"),
+    ("WAIT MS", "retry_after_ms"),
+];
+
+fn table(answer: &Value) -> String {
+    let violations = answer["violations"].as_array().map(Vec::as_slice).unwrap_or_default();
+    let head = COLUMNS.map(|(title, _)| title.to_string());
+    let lines: Vec<[String; COLUMNS.len()]> = std::iter::once(head)
+        .chain(violations.iter().map(|violation| COLUMNS.map(|(_, field)| cell(&violation[field]))))
+        .collect();
+    let width = |column: usize| lines.iter().map(|line| line[column].chars().count()).max().unwrap_or(0);
+    let widths: Vec<usize> = (0..COLUMNS.len()).map(width).collect();
+    let mut text = String::new();
+    for line in &lines {
+        let cells = line.iter().zip(&widths).map(|(cell, width)| format!("{cell:<width$}"));
+        text.push_str(cells.collect::<Vec<_>>().join("  ").trim_end());
+        text.push('\n');
+    }
+    if let Some(next) = answer["next"].as_str() {
+        text.push_str(&format!("more with --cursor {next}\n"));
+    }
+    match answer["dropped"].as_u64() {
+        Some(dropped) if dropped > 0 => text + &format!("{dropped} denials are missing: there was no room for them\n"),
+        _ => text,
+    }
+}
+
+/// Clients choose much of this, so nothing of it may move the cursor of a terminal.
+fn cell(value: &Value) -> String {
+    const LONGEST: usize = 48;
+    let text = match value {
+        Value::Null => "-".to_string(),
+        Value::String(text) => text.clone(),
+        other => other.to_string(),
+    };
+    let plain = |c: char| if c.is_control() { '\u{fffd}' } else { c };
+    match text.char_indices().nth(LONGEST) {
+        Some((end, _)) => text[..end].chars().map(plain).chain(['…']).collect(),
+        None => text.chars().map(plain).collect(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn a_table_shows_each_and_what_is_missing_and_moves_no_cursor() {
+        let answer = json!({
+            "violations": [{"at": "2026-01-01T00:00:00.000000Z", "rule": "login", "key": "\u{1b}[2Jx", "user_id": null,
+                "ip": "203.0.113.9", "endpoint": "POST /login", "count": 12, "retry_after_ms": null}],
+            "next": "7.7", "dropped": 3,
+        });
+        let text = table(&answer);
+        let lines: Vec<&str> = text.lines().collect();
+        assert!(lines[0].starts_with("AT ") && lines[0].ends_with("WAIT MS"), "{text}");
+        assert!(lines[1].contains("login  \u{fffd}[2Jx  -     203.0.113.9  POST /login  12     -"), "{text}");
+        assert_eq!(lines[2], "more with --cursor 7.7");
+        assert_eq!(lines[3], "3 denials are missing: there was no room for them");
+        assert!(!text.contains('\u{1b}'));
+    }
+}

@@ -1,0 +1,216 @@
+//! What a request leaves behind on its way: a note in a list that somebody else reads.
+//!
+//! Threads write to lists of their own, so that the lock is free but for the moment when the list is taken away to be read.
+//! Nothing is allocated for a note but room in the list, and that has an end: what finds none is counted and left out.
+
+use std::borrow::Cow;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::{mem, thread};
+
+use tokio::sync::Notify;
+use tollgate::{Request, Row, Rule, Source, Span, Timestamp};
+
+use super::privacy::bounded;
+
+/// Notes that one list has room for, and bytes of text.
+const EVENTS: usize = 8_192;
+const TEXT: usize = 512 * 1_024;
+/// Lists, at most.
+const SHARDS: usize = 8;
+/// The longest key, user and endpoint that are remembered in full.
+pub(crate) const MAX_KEY: usize = 128;
+const MAX_IP: usize = 64;
+const MAX_ENDPOINT: usize = 200;
+
+/// Lists of notes.
+#[derive(Debug)]
+pub(super) struct Capture {
+    shards: Box<[Mutex<Batch>]>,
+    /// Wakes whoever reads before a list is full.
+    pub(super) filling: Notify,
+    dropped_requests: AtomicU64,
+    dropped_denials: AtomicU64,
+}
+
+/// A list, and the texts that its notes refer to.
+#[derive(Debug, Default)]
+pub(super) struct Batch {
+    events: Vec<Event>,
+    text: String,
+}
+
+#[derive(Debug)]
+struct Event {
+    rule: Arc<Rule>,
+    at: Timestamp,
+    cost: u32,
+    variant: u16,
+    key: u16,
+    /// Where its texts begin.
+    text: u32,
+    denial: Option<Denial>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Denial {
+    remaining: u32,
+    retry_after: Option<Span>,
+    /// Lengths; absent when 0.
+    user_id: u16,
+    ip: u16,
+    endpoint: u16,
+}
+
+/// A note as it is read.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Note<'b> {
+    pub(super) rule: &'b Arc<Rule>,
+    pub(super) at: Timestamp,
+    pub(super) cost: u32,
+    pub(super) variant: u16,
+    pub(super) key: &'b str,
+    pub(super) denied: Option<Denied<'b>>,
+}
+
+/// What is noted of a denial.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Denied<'b> {
+    pub(super) remaining: u32,
+    pub(super) retry_after: Option<Span>,
+    pub(super) user_id: Option<&'b str>,
+    pub(super) ip: Option<&'b str>,
+    pub(super) endpoint: Option<&'b str>,
+}
+
+/// Who asked for what, as far as the request tells.
+#[derive(Debug, Default)]
+struct Circumstances<'r> {
+    user_id: Cow<'r, str>,
+    ip: Cow<'r, str>,
+    endpoint: String,
+}
+
+impl<'r> Circumstances<'r> {
+    fn of(request: &'r impl Request) -> Circumstances<'r> {
+        let attribute = |name: &str| request.attribute(name).unwrap_or_default();
+        let (method, path) = (attribute("method"), attribute("path"));
+        let separator = if method.is_empty() || path.is_empty() { "" } else { " " };
+        Circumstances {
+            user_id: attribute("user_id"),
+            // Envoy calls it so.
+            ip: request.attribute("ip").or_else(|| request.attribute("remote_address")).unwrap_or_default(),
+            endpoint: bounded(&format!("{method}{separator}{path}"), MAX_ENDPOINT).into_owned(),
+        }
+    }
+}
+
+impl Capture {
+    pub(super) fn new() -> Capture {
+        let shards = thread::available_parallelism().map_or(1, usize::from).min(SHARDS);
+        Capture {
+            shards: (0..shards).map(|_| Mutex::default()).collect(),
+            filling: Notify::new(),
+            dropped_requests: AtomicU64::new(0),
+            dropped_denials: AtomicU64::new(0),
+        }
+    }
+
+    /// Notes what was decided about a request.
+    pub(super) fn note(&self, rows: &[Row], request: &impl Request, now: Timestamp) {
+        let circumstances = if rows.iter().any(is_violation) { Circumstances::of(request) } else { Default::default() };
+        let mut batch = self.own();
+        let before = batch.events.len();
+        for row in rows.iter().filter(|row| tells_something(row)) {
+            if !batch.push(row, &circumstances, now) {
+                self.dropped_requests.fetch_add(1, Relaxed);
+                self.dropped_denials.fetch_add(u64::from(is_violation(row)), Relaxed);
+            }
+        }
+        if before < EVENTS / 2 && batch.events.len() >= EVENTS / 2 {
+            self.filling.notify_one();
+        }
+    }
+
+    /// The list of this thread.
+    fn own(&self) -> MutexGuard<'_, Batch> {
+        static THREADS: AtomicUsize = AtomicUsize::new(0);
+        thread_local!(static THREAD: usize = THREADS.fetch_add(1, Relaxed));
+        let shard = THREAD.with(|thread| thread % self.shards.len());
+        self.shards[shard].lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Takes each list away in turn to be read, leaving an empty one.
+    pub(super) fn drain(&self, spare: &mut Batch, mut read: impl FnMut(Note<'_>)) {
+        for shard in &self.shards {
+            mem::swap(spare, &mut *shard.lock().unwrap_or_else(PoisonError::into_inner));
+            spare.notes().for_each(&mut read);
+            spare.events.clear();
+            spare.text.clear();
+        }
+    }
+
+    /// Decisions that found no room, and how many of those were denials.
+    pub(super) fn dropped(&self) -> (u64, u64) {
+        (self.dropped_requests.load(Relaxed), self.dropped_denials.load(Relaxed))
+    }
+}
+
+/// Denied because a limit was reached. Where nobody could tell, none was.
+fn is_violation(row: &Row) -> bool {
+    !row.decision.is_allowed() && row.source != Source::Policy
+}
+
+/// A look at no cost is no request.
+fn tells_something(row: &Row) -> bool {
+    is_violation(row) || (row.decision.is_allowed() && row.charge.cost > 0)
+}
+
+impl Batch {
+    /// False when there is no room.
+    fn push(&mut self, row: &Row, circumstances: &Circumstances<'_>, at: Timestamp) -> bool {
+        let key = bounded(&row.charge.key.value, MAX_KEY);
+        let violation = is_violation(row).then_some(circumstances);
+        let texts = violation.map(|Circumstances { user_id, ip, endpoint }| {
+            (bounded(user_id, MAX_KEY), bounded(ip, MAX_IP), endpoint.as_str())
+        });
+        let more = texts.as_ref().map_or(0, |(user_id, ip, endpoint)| user_id.len() + ip.len() + endpoint.len());
+        if self.events.len() == EVENTS || self.text.len() + key.len() + more > TEXT {
+            return false;
+        }
+        let text = self.text.len() as u32;
+        self.text.push_str(&key);
+        let denial = texts.map(|(user_id, ip, endpoint)| {
+            [&*user_id, &*ip, endpoint].into_iter().for_each(|part| self.text.push_str(part));
+            Denial {
+                remaining: row.decision.remaining,
+                retry_after: row.decision.retry_after(),
+                user_id: user_id.len() as u16,
+                ip: ip.len() as u16,
+                endpoint: endpoint.len() as u16,
+            }
+        });
+        let (rule, variant) = (row.charge.rule.clone(), row.charge.key.variant);
+        self.events.push(Event { rule, at, cost: row.charge.cost, variant, key: key.len() as u16, text, denial });
+        true
+    }
+
+    fn notes(&self) -> impl Iterator<Item = Note<'_>> {
+        self.events.iter().map(|event| {
+            let mut rest = &self.text[event.text as usize..];
+            let mut take = |length: u16| {
+                let (text, after) = rest.split_at(length.into());
+                rest = after;
+                text
+            };
+            let key = take(event.key);
+            let denied = event.denial.map(|denial| {
+                let mut some = |length: u16| Some(take(length)).filter(|text| !text.is_empty());
+                let Denial { remaining, retry_after, .. } = denial;
+                let (user_id, ip, endpoint) = (some(denial.user_id), some(denial.ip), some(denial.endpoint));
+                Denied { remaining, retry_after, user_id, ip, endpoint }
+            });
+            Note { rule: &event.rule, at: event.at, cost: event.cost, variant: event.variant, key, denied }
+        })
+    }
+}

@@ -1,0 +1,227 @@
+//! Which limit would have been high enough for a key: its requests run against the rule's own algorithm at higher limits.
+//!
+//! Up to its first denial a limit sees every request, so whether it would have denied any is known exactly for buckets and
+//! fixed windows, from one number for each limit tried. A `sliding_window_log` is judged by the weighted sum of two windows, as
+//! `sliding_window_counter` is. What was denied and tried again counts again: who hammers asks for more than they need.
+
+use tollgate::{Algorithm, Quota, Span, Timestamp};
+
+/// How many higher limits are tried.
+pub(super) const RUNGS: usize = 16;
+
+/// The limits that are tried for a rule: the next round numbers above its own.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Ladder {
+    quota: Quota,
+    counts: [u32; RUNGS],
+}
+
+/// What a key's requests would have met at each limit.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub(super) struct Demand {
+    last: Timestamp,
+    /// What a bucket of each limit would owe; windows use the first two for this window and the one before.
+    owed: [u64; RUNGS],
+    /// How many of the limits, from the lowest, would have denied the key at least once.
+    denied_below: u8,
+}
+
+impl Ladder {
+    /// The limits to try for a quota; none for `concurrency`, where nobody knows when slots would have been given back.
+    pub(super) fn new(quota: Quota) -> Option<Ladder> {
+        let mut above = round_numbers().filter(|number| *number > quota.count());
+        let counts = std::array::from_fn(|_| above.next().unwrap_or(Quota::MAX_COUNT));
+        (quota.algorithm() != Algorithm::Concurrency).then_some(Ladder { quota, counts })
+    }
+
+    /// Adds a request of a key.
+    pub(super) fn add(&self, demand: &mut Demand, at: Timestamp, cost: u32) {
+        // A request that costs more than there is passes no limit of this kind; it says nothing about how often.
+        if cost == 0 || cost > self.quota.limit() {
+            return;
+        }
+        // Time that runs backwards stands still.
+        let at = at.max(demand.last);
+        let passed = at.since(demand.last).as_micros();
+        let too_low = match self.quota.algorithm() {
+            Algorithm::TokenBucket | Algorithm::Gcra | Algorithm::LeakyBucket => self.pour(demand, passed, cost),
+            _ => self.fill_window(demand, at, cost),
+        };
+        demand.last = at;
+        demand.denied_below = demand.denied_below.max(too_low as u8);
+    }
+
+    /// Buckets drain by their rate and hold their burst, which grows with the limit. What is owed is counted in tokens times
+    /// the period, so that no fraction is lost. Says how many of the limits are too low.
+    fn pour(&self, demand: &mut Demand, passed: u64, cost: u32) -> usize {
+        let period = self.quota.period().as_micros();
+        let mut too_low = 0;
+        for (rung, (owed, count)) in demand.owed.iter_mut().zip(self.counts).enumerate() {
+            let drained = owed.saturating_sub(passed.saturating_mul(count.into()));
+            *owed = drained.saturating_add(period.saturating_mul(cost.into()));
+            let burst = u64::from(self.quota.limit()) * u64::from(count) / u64::from(self.quota.count());
+            if *owed > period.saturating_mul(burst) {
+                too_low = rung + 1;
+            }
+        }
+        too_low
+    }
+
+    /// Counts this window and the one before, which fades where the algorithm lets it.
+    fn fill_window(&self, demand: &mut Demand, at: Timestamp, cost: u32) -> usize {
+        let window = self.quota.period().as_micros();
+        let [this, before, ..] = &mut demand.owed;
+        (*this, *before) = match at.as_micros() / window - demand.last.as_micros() / window {
+            0 => (*this, *before),
+            1 => (0, *this),
+            _ => (0, 0),
+        };
+        *this += u64::from(cost);
+        let fading = if self.quota.algorithm() == Algorithm::FixedWindow { 0 } else { *before };
+        let left = window - at.as_micros() % window;
+        let needed = u128::from(*this) * u128::from(window) + u128::from(fading) * u128::from(left);
+        self.counts.iter().take_while(|count| u128::from(**count) * u128::from(window) < needed).count()
+    }
+
+    /// The lowest limit that would have denied at most one key in a hundred, and which share it would have denied. `None`
+    /// when even the highest that was tried would have denied more.
+    pub(super) fn enough<'d>(&self, demands: impl Iterator<Item = &'d Demand>) -> Option<(u32, f64)> {
+        let mut denied_below: Vec<u8> = demands.map(|demand| demand.denied_below).collect();
+        denied_below.sort_unstable();
+        let keys = denied_below.len();
+        let denied_at = |rung: usize| keys - denied_below.partition_point(|below| usize::from(*below) <= rung);
+        let rung = (0..RUNGS).find(|rung| denied_at(*rung) * 100 <= keys)?;
+        Some((self.counts[rung], denied_at(rung) as f64 / keys.max(1) as f64))
+    }
+
+    /// A limit in the rule's own unit: `120/min`.
+    pub(super) fn written(&self, count: u32) -> String {
+        format!("{}/{}", grouped(u64::from(count)), unit(self.quota.period()))
+    }
+}
+
+impl Demand {
+    /// The same key at two times.
+    pub(super) fn add(&self, later: &Demand) -> Demand {
+        Demand { denied_below: self.denied_below.max(later.denied_below), ..*later }
+    }
+}
+
+/// 1, 2, 3, 4, 5, 6, 8, 10, 12, 15, 20, 25, 30, 40, ...
+fn round_numbers() -> impl Iterator<Item = u32> {
+    const TENTHS: [u64; 10] = [10, 12, 15, 20, 25, 30, 40, 50, 60, 80];
+    let decades = (0..10u32).map(|power| 10u64.pow(power));
+    let all = decades.flat_map(|decade| TENTHS.into_iter().map(move |tenths| tenths * decade));
+    all.filter(|number| number % 10 == 0).map_while(|number| u32::try_from(number / 10).ok())
+}
+
+/// `min`, `90s`.
+fn unit(period: Span) -> String {
+    let text = period.to_string();
+    let bare = text.strip_prefix('1').filter(|unit| unit.starts_with(|c: char| c.is_ascii_alphabetic()));
+    bare.unwrap_or(&text).to_string()
+}
+
+/// Digits by threes: 12,000.
+pub(super) fn grouped(number: u64) -> String {
+    let digits = number.to_string();
+    let mut text = String::with_capacity(digits.len() + digits.len() / 3);
+    for (index, digit) in digits.chars().enumerate() {
+        if index > 0 && (digits.len() - index).is_multiple_of(3) {
+            text.push(',');
+        }
+        text.push(digit);
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+    use tollgate::{Clock, Key, ManualClock, MemoryStore, Rule, RuleSpec};
+
+    use super::*;
+
+    fn quota(algorithm: Algorithm, count: u32, burst: u32) -> Quota {
+        Quota::per(count, Span::from_secs(10)).burst(burst).algorithm(algorithm).build().expect("a quota")
+    }
+
+    /// Whether a limit would deny any of these requests, asked of a real store.
+    fn denies_any(quota: Quota, count: u32, requests: &[(u64, u32)]) -> bool {
+        let burst = u64::from(quota.limit()) * u64::from(count) / u64::from(quota.count());
+        let higher = Quota::per(count, quota.period()).burst(burst as u32).algorithm(quota.algorithm());
+        let spec = RuleSpec { name: "try".into(), key: "{key}".into(), limit: "1/s".into(), ..RuleSpec::default() };
+        let rule = Rule { quota: higher.build().expect("a quota"), ..Rule::new(spec).expect("a rule") };
+        let clock = ManualClock::at(Timestamp::from_micros(0));
+        let store = MemoryStore::with(10, Clock::from(clock.clone()));
+        let rule = std::sync::Arc::new(rule);
+        requests.iter().any(|(at, cost)| {
+            clock.set(Timestamp::from_micros(*at));
+            let key = Key { variant: 0, value: "key".into() };
+            let charge = tollgate::Charge { rule: rule.clone(), key, cost: *cost };
+            !store.charge(&[charge]).expect("room")[0].is_allowed()
+        })
+    }
+
+    fn exact_algorithms() -> impl Strategy<Value = Algorithm> {
+        use Algorithm::{FixedWindow, LeakyBucket, SlidingWindowCounter, TokenBucket};
+        prop_oneof![Just(TokenBucket), Just(LeakyBucket), Just(FixedWindow), Just(SlidingWindowCounter)]
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(64))]
+
+        /// Every limit of the ladder denies the keys that the real algorithm denies, and no other.
+        #[test]
+        fn the_lowest_sufficient_limit_is_the_one_that_a_store_finds(
+            algorithm in exact_algorithms(),
+            (count, burst) in (1u32..20, 1u32..4),
+            keys in prop::collection::vec(prop::collection::vec((0u64..80, 1u32..3), 1..60), 1..12),
+        ) {
+            let quota = quota(algorithm, count, count * burst);
+            let ladder = Ladder::new(quota).expect("a ladder");
+            let mut demands = Vec::new();
+            let mut brute = [0usize; RUNGS];
+            for steps in &keys {
+                let mut at = 0;
+                let requests: Vec<(u64, u32)> = steps
+                    .iter()
+                    .map(|(step, cost)| { at += step * 61_803; (at, (*cost).min(quota.limit())) })
+                    .collect();
+                let mut demand = Demand::default();
+                requests.iter().for_each(|(at, cost)| ladder.add(&mut demand, Timestamp::from_micros(*at), *cost));
+                demands.push(demand);
+                for (rung, denied) in brute.iter_mut().enumerate() {
+                    *denied += usize::from(denies_any(quota, ladder.counts[rung], &requests));
+                }
+            }
+            let expected = (0..RUNGS).find(|rung| brute[*rung] * 100 <= keys.len());
+            let expected = expected.map(|rung| (ladder.counts[rung], brute[rung] as f64 / keys.len() as f64));
+            prop_assert_eq!(ladder.enough(demands.iter()), expected);
+        }
+    }
+
+    #[test]
+    fn one_key_in_a_hundred_may_be_denied() {
+        let ladder = Ladder::new(quota(Algorithm::FixedWindow, 5, 5)).expect("a ladder");
+        let demand = |requests: u32| {
+            let mut demand = Demand::default();
+            (0..requests).for_each(|_| ladder.add(&mut demand, Timestamp::from_micros(1), 1));
+            demand
+        };
+        let mut keys = vec![demand(11); 99];
+        keys.push(demand(5_000));
+        assert_eq!(ladder.enough(keys.iter()), Some((12, 0.01)));
+        keys.push(demand(5_000));
+        assert_eq!(ladder.enough(keys.iter()), None, "two of 101 are more than one in a hundred");
+    }
+
+    #[test]
+    fn limits_are_round_and_in_the_unit_of_the_rule() {
+        let ladder = Ladder::new(Quota::per_minute(60).build().expect("a quota")).expect("a ladder");
+        assert_eq!(ladder.counts[..5], [80, 100, 120, 150, 200]);
+        assert_eq!(ladder.written(1_200), "1,200/min");
+        assert_eq!(Ladder::new(Quota::concurrent(3, Span::from_secs(1)).build().expect("a quota")), None);
+        assert_eq!(round_numbers().take(12).collect::<Vec<_>>(), [1, 2, 3, 4, 5, 6, 8, 10, 12, 15, 20, 25]);
+    }
+}

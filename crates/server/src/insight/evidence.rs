@@ -1,0 +1,64 @@
+//! The numbers by which a rule is judged.
+
+use schemars::JsonSchema;
+use serde::Serialize;
+
+/// What is known of a rule's denials.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, JsonSchema)]
+pub(crate) struct Evidence {
+    /// How far back this looks, in seconds: between half an hour and an hour once the service has run for that long.
+    pub(crate) seconds: u64,
+    /// Requests that the rule applied to.
+    pub(crate) requests: u64,
+    /// Those that it denied, or would have denied in shadow mode.
+    pub(crate) denied: u64,
+    /// Different keys, in all likelihood.
+    pub(crate) keys: u64,
+    /// Different keys that were denied, in all likelihood.
+    pub(crate) keys_denied: u64,
+    /// The share of keys that were denied at least once, 0 to 1.
+    pub(crate) share_of_keys_denied: f64,
+    /// Whether keys were counted one by one; else they are estimated from a fair sample of 512.
+    pub(crate) exact: bool,
+    /// The fewest keys that four fifths of the denials come from, if ten are enough.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "Few")]
+    pub(crate) few: Option<Few>,
+    /// The share of denied keys that mostly ask again before their wait is over, 0 to 1, of those who came back at all.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "f64")]
+    pub(crate) share_hammering: Option<f64>,
+    /// The lowest round limit that would have denied at most one key in a hundred.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "Enough")]
+    pub(crate) enough: Option<Enough>,
+    /// All requests share one key.
+    #[serde(skip)]
+    pub(crate) one_key: bool,
+    #[serde(skip)]
+    pub(crate) shadow: bool,
+}
+
+/// A few keys that cause most denials.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, JsonSchema)]
+pub(crate) struct Few {
+    /// How many.
+    pub(crate) keys: u64,
+    /// The share of denials that surely is theirs, 0 to 1.
+    pub(crate) share: f64,
+    /// How many of them mostly ask again before their wait is over.
+    pub(crate) hammering: u64,
+    /// How many of them mostly wait.
+    pub(crate) waiting: u64,
+}
+
+/// A limit that would have been high enough.
+#[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
+pub(crate) struct Enough {
+    /// In the rule's own unit, such as `120/min`.
+    pub(crate) limit: String,
+    /// How many times the limit in force.
+    pub(crate) times: f64,
+    /// The share of keys that it would have denied, 0 to 1.
+    pub(crate) share_of_keys_denied: f64,
+}

@@ -1,0 +1,203 @@
+//! The keys that come up most, in bounded memory: the Space-Saving algorithm (Metwally, Agrawal, El Abbadi 2005).
+//!
+//! Of `n` appearances counted with room for `k` keys, no count is too high by more than `n / k`, none is too low, and every
+//! key that came up more than `n / k` times is there. Each count knows its own possible error.
+
+use std::collections::HashMap;
+
+/// Counts for up to a fixed number of keys, each with a note of type `T`.
+#[derive(Clone, Debug)]
+pub(super) struct HotKeys<T> {
+    room: usize,
+    places: HashMap<u64, usize>,
+    /// Apart from the rest, because finding the smallest looks at them all.
+    counts: Vec<u64>,
+    entries: Vec<Entry<T>>,
+    total: u64,
+}
+
+#[derive(Clone, Debug)]
+struct Entry<T> {
+    hash: u64,
+    variant: u16,
+    key: String,
+    error: u64,
+    note: T,
+}
+
+/// A key, with how often it came up: at most `count` times and at least `count - error`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Hot<T> {
+    hash: u64,
+    pub(super) variant: u16,
+    pub(super) key: String,
+    pub(super) count: u64,
+    pub(super) error: u64,
+    pub(super) note: T,
+}
+
+impl<T> Hot<T> {
+    /// How often it came up without any doubt.
+    pub(super) fn certain(&self) -> u64 {
+        self.count - self.error
+    }
+}
+
+impl<T: Default + Clone> HotKeys<T> {
+    /// Room for so many keys.
+    pub(super) fn new(room: usize) -> HotKeys<T> {
+        HotKeys { room, places: HashMap::new(), counts: Vec::new(), entries: Vec::new(), total: 0 }
+    }
+
+    /// Counts an appearance and hands out the key's note, a new one when the key has taken another's place.
+    pub(super) fn count(&mut self, hash: u64, variant: u16, key: &str) -> &mut T {
+        self.total += 1;
+        let place = match self.places.get(&hash) {
+            Some(place) => *place,
+            None if self.entries.len() < self.room => {
+                self.entries.push(Entry { hash, variant, key: key.to_string(), error: 0, note: T::default() });
+                self.counts.push(0);
+                self.places.insert(hash, self.entries.len() - 1);
+                self.entries.len() - 1
+            }
+            None => self.replace_smallest(hash, variant, key),
+        };
+        self.counts[place] += 1;
+        &mut self.entries[place].note
+    }
+
+    /// The newcomer inherits the smallest count as its possible error, which is what keeps every count from being too low.
+    fn replace_smallest(&mut self, hash: u64, variant: u16, key: &str) -> usize {
+        let smallest = self.smallest();
+        let place = self.counts.iter().position(|count| *count == smallest).unwrap_or(0);
+        let entry = &mut self.entries[place];
+        self.places.remove(&entry.hash);
+        self.places.insert(hash, place);
+        entry.key.clear();
+        entry.key.push_str(key);
+        (entry.hash, entry.variant, entry.error, entry.note) = (hash, variant, smallest, T::default());
+        place
+    }
+
+    fn smallest(&self) -> u64 {
+        self.counts.iter().copied().min().unwrap_or(0)
+    }
+
+    /// The note of a key that is there.
+    pub(super) fn note(&mut self, hash: u64) -> Option<&mut T> {
+        self.places.get(&hash).map(|place| &mut self.entries[*place].note)
+    }
+
+    /// How many appearances were counted.
+    pub(super) fn total(&self) -> u64 {
+        self.total
+    }
+
+    /// How often a key that is not there can have come up at most.
+    fn missed(&self) -> u64 {
+        if self.entries.len() < self.room { 0 } else { self.smallest() }
+    }
+
+    /// The hottest keys of two counts together, the surest first. What one of them may have missed is added to both count
+    /// and error, so the promises hold for the sum.
+    pub(super) fn top(&self, other: &HotKeys<T>, most: usize, merge: impl Fn(&T, &T) -> T) -> Vec<Hot<T>> {
+        let mut all: Vec<Hot<T>> = self.iter().map(|hot| other.with(hot, |mine, theirs| merge(theirs, mine))).collect();
+        all.extend(other.iter().filter(|hot| !self.places.contains_key(&hot.hash)).map(|hot| self.with(hot, &merge)));
+        all.sort_by(|a, b| (b.certain(), b.count).cmp(&(a.certain(), a.count)).then_with(|| a.key.cmp(&b.key)));
+        all.truncate(most);
+        all
+    }
+
+    fn iter(&self) -> impl Iterator<Item = Hot<T>> {
+        self.entries.iter().zip(&self.counts).map(|(Entry { hash, variant, key, error, note }, count)| Hot {
+            hash: *hash,
+            variant: *variant,
+            key: key.clone(),
+            count: *count,
+            error: *error,
+            note: note.clone(),
+        })
+    }
+
+    /// A key of another count with what was counted here added.
+    fn with(&self, hot: Hot<T>, merge: impl Fn(&T, &T) -> T) -> Hot<T> {
+        let Some(place) = self.places.get(&hot.hash) else {
+            let missed = self.missed();
+            return Hot { count: hot.count + missed, error: hot.error + missed, ..hot };
+        };
+        let (count, entry) = (self.counts[*place], &self.entries[*place]);
+        let note = merge(&entry.note, &hot.note);
+        Hot { count: hot.count + count, error: hot.error + entry.error, note, ..hot }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    const ROOM: usize = 8;
+
+    fn counted(stream: &[u64]) -> HotKeys<()> {
+        let mut hot = HotKeys::new(ROOM);
+        stream.iter().for_each(|key| *hot.count(*key, 0, &key.to_string()) = ());
+        hot
+    }
+
+    fn exact(stream: &[u64]) -> HashMap<u64, u64> {
+        let mut counts = HashMap::new();
+        stream.iter().for_each(|key| *counts.entry(*key).or_insert(0) += 1);
+        counts
+    }
+
+    /// A few keys that come up often among many that do not.
+    fn streams() -> impl Strategy<Value = Vec<u64>> {
+        prop::collection::vec(prop_oneof![0u64..4, 0u64..12, 0u64..200], 0..600)
+    }
+
+    fn none(_: &(), _: &()) {}
+
+    proptest! {
+        #[test]
+        fn no_count_is_off_by_more_than_its_share_and_no_hot_key_is_missed(stream in streams()) {
+            let (hot, exact) = (counted(&stream), exact(&stream));
+            let bound = stream.len() as u64 / ROOM as u64;
+            let top = hot.top(&HotKeys::new(ROOM), usize::MAX, none);
+            for one in &top {
+                let truth = exact.get(&one.hash).copied().unwrap_or(0);
+                prop_assert!(one.certain() <= truth && truth <= one.count, "{one:?} {truth}");
+                prop_assert!(one.error <= bound, "{one:?} {bound}");
+            }
+            for (key, truth) in exact.iter().filter(|(_, truth)| **truth > bound) {
+                prop_assert!(top.iter().any(|one| one.hash == *key), "{key} came up {truth} times");
+            }
+        }
+
+        #[test]
+        fn two_counts_keep_their_promises_together(first in streams(), second in streams()) {
+            let exact = exact(&[first.clone(), second.clone()].concat());
+            let bound = first.len() as u64 / ROOM as u64 + second.len() as u64 / ROOM as u64;
+            let top = counted(&first).top(&counted(&second), usize::MAX, none);
+            for one in &top {
+                let truth = exact.get(&one.hash).copied().unwrap_or(0);
+                prop_assert!(one.certain() <= truth && truth <= one.count, "{one:?} {truth}");
+                prop_assert!(one.error <= bound, "{one:?} {bound}");
+            }
+            for (key, truth) in exact.iter().filter(|(_, truth)| **truth > bound) {
+                prop_assert!(top.iter().any(|one| one.hash == *key), "{key} came up {truth} times");
+            }
+        }
+    }
+
+    #[test]
+    fn few_keys_are_counted_exactly() {
+        let mut hot: HotKeys<u32> = HotKeys::new(ROOM);
+        for key in [3, 1, 3, 2, 3] {
+            *hot.count(key, 0, &format!("key-{key}")) += 1;
+        }
+        let top = hot.top(&HotKeys::new(ROOM), 2, |a, b| a + b);
+        assert_eq!((top[0].key.as_str(), top[0].count, top[0].error, top[0].note), ("key-3", 3, 0, 3));
+        assert_eq!((top.len(), hot.total()), (2, 5));
+    }
+}

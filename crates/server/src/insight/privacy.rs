@@ -1,0 +1,138 @@
+//! What is remembered of a client: bounded in length, and secrets only by their fingerprint.
+
+use std::borrow::Cow;
+use std::collections::{BTreeMap, BTreeSet};
+use std::hash::{DefaultHasher, Hash as _, Hasher as _};
+
+use sha2::{Digest as _, Sha256};
+use tollgate::Rule;
+
+/// Which attributes are secrets.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Privacy {
+    /// Those that `identify` takes from a place where secrets are.
+    mapped: BTreeSet<String>,
+}
+
+/// Words by which secrets give themselves away. Cookies are always taken for one.
+const SECRETS: [&str; 13] = [
+    "api_key",
+    "api-key",
+    "apikey",
+    "authorization",
+    "x-auth",
+    "bearer",
+    "cookie",
+    "credential",
+    "jwt",
+    "password",
+    "secret",
+    "session",
+    "token",
+];
+
+impl Privacy {
+    /// Knows where attributes come from.
+    pub(crate) fn new(identify: &BTreeMap<String, String>) -> Privacy {
+        let secret = identify.iter().filter(|(_, source)| sounds_secret(source));
+        Privacy { mapped: secret.map(|(attribute, _)| attribute.clone()).collect() }
+    }
+
+    /// Whether an attribute may hold what only its owner should know.
+    pub(crate) fn is_secret(&self, attribute: &str) -> bool {
+        self.mapped.contains(attribute) || sounds_secret(attribute)
+    }
+
+    /// Whether a rule's key is made of a secret: of `{api_key|ip}` only the keys that are no address.
+    pub(crate) fn is_key_secret(&self, rule: &Rule, variant: u16) -> bool {
+        let placeholders: Vec<&[String]> = rule.key.needs().collect();
+        let mut rest = usize::from(variant);
+        // The last placeholder is the lowest digit.
+        placeholders.into_iter().rev().any(|names| {
+            let taken = rest % names.len();
+            rest /= names.len();
+            self.is_secret(&names[taken])
+        })
+    }
+
+    /// A key as it may be shown and stored.
+    pub(crate) fn shown_key<'k>(&self, rule: &Rule, variant: u16, key: &'k str) -> Cow<'k, str> {
+        if self.is_key_secret(rule, variant) { fingerprint(key).into() } else { key.into() }
+    }
+}
+
+fn sounds_secret(name: &str) -> bool {
+    let name = name.to_ascii_lowercase();
+    SECRETS.iter().any(|word| name.contains(word))
+}
+
+/// Tells a secret apart from others without telling it. The same everywhere, so that it can be searched for.
+pub(crate) fn fingerprint(secret: &str) -> String {
+    let digest = Sha256::digest(secret.as_bytes());
+    let hex: String = digest.iter().take(8).map(|byte| format!("{byte:02x}")).collect();
+    format!("sha256:{hex}")
+}
+
+/// A text of at most so many bytes: of a longer one the beginning, and a hash that tells it apart.
+pub(crate) fn bounded(text: &str, most: usize) -> Cow<'_, str> {
+    if text.len() <= most {
+        return text.into();
+    }
+    const HASH: usize = "~0123456789abcdef".len();
+    let mut hasher = DefaultHasher::new();
+    text.hash(&mut hasher);
+    let end = text.floor_char_boundary(most - HASH);
+    format!("{}~{:016x}", &text[..end], hasher.finish()).into()
+}
+
+#[cfg(test)]
+mod tests {
+    use tollgate::RuleSpec;
+
+    use super::*;
+
+    fn shown(identify: &[(&str, &str)], key: &str, variant: u16) -> String {
+        let identify = identify.iter().map(|(name, source)| (name.to_string(), source.to_string())).collect();
+        let spec = RuleSpec { name: "r".into(), key: key.into(), limit: "1/s".into(), ..RuleSpec::default() };
+        let rule = Rule::new(spec).expect("a rule");
+        Privacy::new(&identify).shown_key(&rule, variant, "the value").into_owned()
+    }
+
+    #[test]
+    fn secrets_are_shown_by_their_fingerprint() {
+        let hidden = fingerprint("the value");
+        assert!(hidden.starts_with("sha256:") && hidden.len() == 23, "{hidden}");
+        for key in
+            ["{header.Authorization}", "{header.x-api-key}", "{cookie.theme}", "{api_key}", "{ip}:{access_token}"]
+        {
+            assert_eq!(shown(&[], key, 0), hidden, "{key}");
+        }
+        for key in ["{ip}", "{user_id}", "{header.x-user-id}", "{path}", "global"] {
+            assert_eq!(shown(&[], key, 0), "the value", "{key}");
+        }
+    }
+
+    #[test]
+    fn what_identify_takes_from_a_secret_place_is_one() {
+        let (cookie, header) = ([("user_id", "cookie.sid")], [("user_id", "header.x-user-id")]);
+        assert_eq!(shown(&cookie, "{user_id}", 0), fingerprint("the value"));
+        assert_eq!(shown(&header, "{user_id}", 0), "the value");
+    }
+
+    #[test]
+    fn of_alternatives_the_one_that_was_taken_counts() {
+        assert_eq!(shown(&[], "{api_key|ip}", 0), fingerprint("the value"));
+        assert_eq!(shown(&[], "{api_key|ip}", 1), "the value");
+        // Two placeholders: api_key and path, ip and path.
+        assert_eq!(shown(&[], "{api_key|ip}/{path|host}", 1), fingerprint("the value"));
+        assert_eq!(shown(&[], "{api_key|ip}/{path|host}", 3), "the value");
+    }
+
+    #[test]
+    fn long_texts_are_cut_and_stay_different() {
+        let (one, other) =
+            (bounded(&"é".repeat(100), 64).into_owned(), bounded(&format!("{}x", "é".repeat(100)), 64).into_owned());
+        assert!(one.len() <= 64 && other.len() <= 64 && one != other, "{one} {other}");
+        assert_eq!(bounded("short", 64), "short");
+    }
+}

@@ -1,0 +1,270 @@
+//! Everything in one answer: what a dashboard and a terminal need.
+
+mod latency;
+mod store;
+
+use std::collections::HashMap;
+
+use schemars::JsonSchema;
+use serde::Serialize;
+use tollgate::{Limiter, Rule, Span, Timestamp};
+
+use super::behaviour::Behaviour;
+use super::finding::Finding;
+use super::hot_keys::Hot;
+use super::rule::{Outcomes, RuleInsight};
+use super::{Insight, Privacy};
+use crate::audit::{Query, Violation, written_time};
+use crate::metrics::Metrics;
+use latency::LatencyReport;
+use store::StoreReport;
+
+/// Rules that are told of, the busiest first chosen.
+const MOST_RULES: usize = 256;
+/// Keys that are told of each rule.
+const MOST_KEYS: usize = 10;
+/// Violations that are told.
+const RECENT: usize = 20;
+/// Rates are of so many of the last whole seconds.
+const RATE_SECONDS: usize = 10;
+
+/// The state of the service and its traffic.
+#[derive(Debug, Serialize, JsonSchema)]
+#[schemars(rename = "Insight")]
+pub(crate) struct Report {
+    /// The version of the service.
+    version: &'static str,
+    /// This process; the numbers are its own.
+    instance: String,
+    /// When this was true.
+    #[schemars(extend("format" = "date-time"))]
+    at: String,
+    /// How long the service has run.
+    uptime_seconds: u64,
+    /// Whether traffic is observed at all; if not, there are totals only.
+    observing: bool,
+    /// All rules together.
+    totals: Totals,
+    /// How long decisions took, all rules of a request together.
+    latency: LatencyReport,
+    /// Where state lives.
+    store: StoreReport,
+    /// How many rules are in force.
+    rules_loaded: usize,
+    /// Each rule in file order; of very many the busiest.
+    rules: Vec<RuleReport>,
+    /// The last violations, the newest first.
+    violations: Vec<Violation>,
+    /// What did not fit and is missing here.
+    dropped: Dropped,
+}
+
+/// Decisions since the start.
+#[derive(Debug, Default, Serialize, JsonSchema)]
+struct Totals {
+    /// Decisions: one for each rule that applied to a request.
+    decisions: u64,
+    /// Those that denied, shadow rules included.
+    denied: u64,
+    /// Decisions a second, of the last ten seconds.
+    decisions_per_second: f64,
+    /// Denials a second, of the last ten seconds.
+    denied_per_second: f64,
+}
+
+/// A rule and its traffic.
+#[derive(Debug, Serialize, JsonSchema)]
+#[schemars(rename = "RuleInsight")]
+struct RuleReport {
+    /// The rule's name.
+    name: String,
+    /// The rule's label, if it has one.
+    scope: Option<String>,
+    /// `enforce` or `shadow`.
+    mode: &'static str,
+    /// Whether it is switched on.
+    active: bool,
+    /// The template of its keys.
+    key: String,
+    /// Algorithm and numbers.
+    limit: String,
+    /// Requests that it let pass, since the start.
+    allowed: u64,
+    /// Requests that it denied, or would have in shadow mode, since the start.
+    denied: u64,
+    /// Requests a second that passed, of the last ten seconds.
+    allowed_per_second: f64,
+    /// Requests a second that did not.
+    denied_per_second: f64,
+    /// Each of up to 300 seconds, the oldest first; the last has just begun. Empty before the first decision.
+    seconds: Series,
+    /// Each of up to 360 minutes.
+    minutes: Series,
+    /// The keys with most requests in the last half to whole hour.
+    hot_by_traffic: Vec<HotKey>,
+    /// The keys with most denials.
+    hot_by_denials: Vec<HotDeniedKey>,
+    /// Attack, or badly tuned? Null before the first decision.
+    finding: Option<Finding>,
+}
+
+/// Counts over time.
+#[derive(Debug, Default, Serialize, JsonSchema)]
+struct Series {
+    /// What passed.
+    allowed: Vec<u64>,
+    /// What did not.
+    denied: Vec<u64>,
+}
+
+/// A busy key.
+#[derive(Debug, Serialize, JsonSchema)]
+struct HotKey {
+    /// The key; a secret by its fingerprint.
+    key: String,
+    /// How many, at most.
+    count: u64,
+    /// It is at least `count - error`.
+    error: u64,
+}
+
+/// A key that is often denied.
+#[derive(Debug, Serialize, JsonSchema)]
+struct HotDeniedKey {
+    /// The key; a secret by its fingerprint.
+    key: String,
+    /// How many, at most.
+    count: u64,
+    /// It is at least `count - error`.
+    error: u64,
+    /// Waits after which it came back.
+    waits_kept: u32,
+    /// Waits during which it asked again.
+    waits_broken: u32,
+}
+
+/// What is missing.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, JsonSchema)]
+pub(crate) struct Dropped {
+    /// Decisions that hot keys and findings do not know of. Totals and series know them.
+    pub(crate) decisions: u64,
+    /// Denials that the audit does not know of.
+    pub(crate) violations: u64,
+}
+
+impl Insight {
+    /// Everything that there is to tell now.
+    pub(crate) fn report(&self, limiter: &Limiter, metrics: &Metrics) -> Report {
+        let recent = Query { limit: RECENT, ..Query::default() };
+        let state = self.refresh(limiter, metrics);
+        let now = limiter.store().now();
+        let second = now.as_micros() / Span::SECOND.as_micros();
+        let mut counted: HashMap<&str, Outcomes> =
+            state.counted.iter().map(|(name, outcomes)| (&**name, *outcomes)).collect();
+        let policy = limiter.policy();
+        let in_force = policy.rules().iter().map(|rule| &**rule);
+        let throttle = metrics.throttle_rule();
+        let mut rules: Vec<(&Rule, Outcomes)> =
+            in_force.chain(throttle).map(|rule| (rule, counted.remove(&*rule.name).unwrap_or_default())).collect();
+        let mut totals = Totals::default();
+        for (_, outcomes) in &rules {
+            totals.decisions += outcomes.allowed + outcomes.denied;
+            totals.denied += outcomes.denied;
+        }
+        let busiest = busiest(&rules);
+        rules.retain(|(_, outcomes)| outcomes.allowed + outcomes.denied >= busiest);
+        rules.truncate(MOST_RULES);
+        let privacy = &self.settings.privacy;
+        let rules: Vec<RuleReport> = rules
+            .into_iter()
+            .map(|(rule, outcomes)| RuleReport::new(rule, outcomes, state.rules.get(&rule.name), privacy, now))
+            .collect();
+        totals.denied_per_second = rules.iter().map(|rule| rule.denied_per_second).sum();
+        totals.decisions_per_second =
+            totals.denied_per_second + rules.iter().map(|rule| rule.allowed_per_second).sum::<f64>();
+        let (latency, uptime_seconds) = (LatencyReport::new(&state.latency, second), uptime(state.began, now));
+        let violations = state.audit.find(&recent).violations;
+        drop(state);
+        Report {
+            version: env!("CARGO_PKG_VERSION"),
+            instance: self.instance.to_string(),
+            at: written_time(now),
+            uptime_seconds,
+            observing: self.settings.enabled,
+            totals,
+            latency,
+            store: StoreReport::new(limiter),
+            rules_loaded: policy.rules().len(),
+            rules,
+            violations,
+            dropped: self.dropped(),
+        }
+    }
+}
+
+fn uptime(began: Timestamp, now: Timestamp) -> u64 {
+    now.since(began).as_micros() / Span::SECOND.as_micros()
+}
+
+/// How many decisions a rule must have to be among those that are told of.
+fn busiest(rules: &[(&Rule, Outcomes)]) -> u64 {
+    let mut decisions: Vec<u64> = rules.iter().map(|(_, outcomes)| outcomes.allowed + outcomes.denied).collect();
+    decisions.sort_unstable_by(|a, b| b.cmp(a));
+    decisions.get(MOST_RULES).copied().unwrap_or(0)
+}
+
+impl RuleReport {
+    fn new(
+        rule: &Rule,
+        outcomes: Outcomes,
+        insight: Option<&RuleInsight>,
+        privacy: &Privacy,
+        now: Timestamp,
+    ) -> RuleReport {
+        let second = now.as_micros() / Span::SECOND.as_micros();
+        let shown = |variant: u16, key: &str| privacy.shown_key(rule, variant, key).into_owned();
+        let traffic = insight.map(|insight| insight.by_traffic(MOST_KEYS)).unwrap_or_default();
+        let denials = insight.map(|insight| insight.by_denials(MOST_KEYS)).unwrap_or_default();
+        let seconds = insight.map(|insight| Series::of(insight.timeline.seconds(second))).unwrap_or_default();
+        RuleReport {
+            name: rule.name.to_string(),
+            scope: rule.scope.clone(),
+            mode: if rule.is_enforced() { "enforce" } else { "shadow" },
+            active: rule.active,
+            key: rule.spec.key.clone(),
+            limit: rule.quota.to_string(),
+            allowed: outcomes.allowed,
+            denied: outcomes.denied,
+            allowed_per_second: rate(&seconds.allowed),
+            denied_per_second: rate(&seconds.denied),
+            seconds,
+            minutes: insight.map(|insight| Series::of(insight.timeline.minutes(second))).unwrap_or_default(),
+            hot_by_traffic: traffic
+                .into_iter()
+                .map(|Hot { variant, key, count, error, .. }| HotKey { key: shown(variant, &key), count, error })
+                .collect(),
+            hot_by_denials: denials
+                .into_iter()
+                .map(|Hot { variant, key, count, error, note, .. }| {
+                    let Behaviour { kept, broken, .. } = note;
+                    HotDeniedKey { key: shown(variant, &key), count, error, waits_kept: kept, waits_broken: broken }
+                })
+                .collect(),
+            finding: insight.map(|insight| Finding::of(insight.evidence(rule, now))),
+        }
+    }
+}
+
+/// Of the last whole seconds: the one that has just begun would make it look lower.
+fn rate(seconds: &[u64]) -> f64 {
+    let whole = seconds.len().saturating_sub(1);
+    let last = &seconds[whole.saturating_sub(RATE_SECONDS)..whole];
+    last.iter().sum::<u64>() as f64 / RATE_SECONDS as f64
+}
+
+impl Series {
+    fn of(slots: impl Iterator<Item = Outcomes>) -> Series {
+        let (allowed, denied) = slots.map(|outcomes| (outcomes.allowed, outcomes.denied)).unzip();
+        Series { allowed, denied }
+    }
+}

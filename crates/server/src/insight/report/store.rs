@@ -1,0 +1,73 @@
+//! Where state lives and how it is.
+
+use schemars::JsonSchema;
+use serde::Serialize;
+use tollgate::{BreakerState, DURATION_BOUNDS, Limiter, Store};
+
+use super::latency::quantile;
+
+/// Where state lives and how it is.
+#[derive(Debug, Serialize, JsonSchema)]
+pub(super) struct StoreReport {
+    /// `memory` or `redis`.
+    kind: &'static str,
+    /// Whether calls go out: `closed` they do, `half_open` one at a time tries, `open` none.
+    breaker: &'static str,
+    /// How often it could not answer.
+    errors: u64,
+    /// Keys that it keeps, where that is known.
+    keys: Option<usize>,
+    /// Keys that it can keep at most, where there is a bound.
+    max_keys: Option<usize>,
+    /// Tokens taken ahead of use and not yet spent.
+    leased_tokens: u64,
+    /// Instances that share it.
+    instances: u32,
+    /// Calls so far.
+    calls: u64,
+    /// Half of the calls took at most so many microseconds.
+    p50_us: Option<f64>,
+    /// 99 in a hundred of them did.
+    p99_us: Option<f64>,
+}
+
+impl StoreReport {
+    pub(super) fn new(limiter: &Limiter) -> StoreReport {
+        let errors = limiter.store_errors();
+        let nothing = StoreReport {
+            kind: "memory",
+            breaker: "closed",
+            errors,
+            keys: None,
+            max_keys: None,
+            leased_tokens: 0,
+            instances: limiter.store().instances(),
+            calls: 0,
+            p50_us: None,
+            p99_us: None,
+        };
+        match limiter.store() {
+            Store::Memory(memory) => {
+                StoreReport { keys: Some(memory.len()), max_keys: Some(memory.max_keys()), ..nothing }
+            }
+            Store::Redis(redis) => {
+                let traffic = redis.traffic();
+                let bound = |bucket: usize| DURATION_BOUNDS.get(bucket).map(|bound| bound.as_secs_f64() * 1e6);
+                StoreReport {
+                    kind: "redis",
+                    breaker: match redis.breaker() {
+                        BreakerState::Closed => "closed",
+                        BreakerState::HalfOpen => "half_open",
+                        BreakerState::Open => "open",
+                    },
+                    leased_tokens: redis.leased_tokens(),
+                    calls: traffic.calls,
+                    p50_us: quantile(&traffic.durations, 0.5, bound),
+                    p99_us: quantile(&traffic.durations, 0.99, bound),
+                    ..nothing
+                }
+            }
+            _ => nothing,
+        }
+    }
+}

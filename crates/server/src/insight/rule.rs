@@ -1,0 +1,225 @@
+//! What is known of one rule's traffic: between half an hour and an hour of it, so that yesterday's attack fades.
+
+use std::mem;
+use std::sync::Arc;
+
+use tollgate::{Quota, Rule, Span, Timestamp};
+
+use super::behaviour::Behaviour;
+use super::demand::{Demand, Ladder};
+use super::evidence::{Enough, Evidence, Few};
+use super::hot_keys::{Hot, HotKeys};
+use super::sample::Sample;
+use super::timeline::Timeline;
+
+/// Counts are off by at most a 64th of all.
+pub(super) const HOT_ROOM: usize = 64;
+/// Shares of keys are off by at most 2.2 % (one standard error).
+const SAMPLE_ROOM: usize = 512;
+/// How long one of the two generations lasts.
+const GENERATION: Span = Span::from_secs(1_800);
+/// More keys than these are not a few.
+const FEW: usize = 10;
+/// The share of denials that those few have to explain.
+const EXPLAINED: f64 = 0.8;
+
+/// A rule's traffic.
+#[derive(Debug)]
+pub(super) struct RuleInsight {
+    pub(super) timeline: Timeline<Outcomes>,
+    quota: Quota,
+    ladder: Option<Ladder>,
+    now: Generation,
+    before: Generation,
+}
+
+/// How many passed and how many did not.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Outcomes {
+    pub(super) allowed: u64,
+    pub(super) denied: u64,
+}
+
+impl std::ops::AddAssign for Outcomes {
+    fn add_assign(&mut self, other: Outcomes) {
+        self.allowed += other.allowed;
+        self.denied += other.denied;
+    }
+}
+
+/// One decision about one key.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Seen<'k> {
+    pub(super) at: Timestamp,
+    /// Of the key, with a secret of this process.
+    pub(super) hash: u64,
+    pub(super) variant: u16,
+    pub(super) key: &'k str,
+    pub(super) cost: u32,
+    pub(super) answer: Answer,
+    /// The rule's own quota: not one that a caller brought along.
+    pub(super) own_quota: bool,
+}
+
+/// What the rule said.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Answer {
+    Allowed,
+    /// Denied for so long; `None`: it can never pass.
+    Denied(Option<Span>),
+}
+
+#[derive(Debug)]
+struct Generation {
+    began: Timestamp,
+    traffic: HotKeys<()>,
+    denials: HotKeys<Behaviour>,
+    /// Of all keys.
+    keys: Sample<KeyNote>,
+    /// Of the denied ones.
+    denied: Sample<Behaviour>,
+}
+
+#[derive(Clone, Debug, Default)]
+struct KeyNote {
+    denied: bool,
+    demand: Demand,
+}
+
+impl Generation {
+    fn at(began: Timestamp) -> Generation {
+        Generation {
+            began,
+            traffic: HotKeys::new(HOT_ROOM),
+            denials: HotKeys::new(HOT_ROOM),
+            keys: Sample::new(SAMPLE_ROOM),
+            denied: Sample::new(SAMPLE_ROOM),
+        }
+    }
+
+    fn add(&mut self, seen: Seen<'_>, ladder: Option<&Ladder>) {
+        self.traffic.count(seen.hash, seen.variant, seen.key);
+        let is_denied = seen.answer != Answer::Allowed;
+        if let Some(note) = self.keys.note(seen.hash) {
+            note.denied |= is_denied;
+            if let Some(ladder) = ladder.filter(|_| seen.own_quota) {
+                ladder.add(&mut note.demand, seen.at, seen.cost);
+            }
+        }
+        let Answer::Denied(wait) = seen.answer else {
+            let known = [self.denials.note(seen.hash), self.denied.known(seen.hash)];
+            known.into_iter().flatten().for_each(|behaviour| behaviour.came(seen.at));
+            return;
+        };
+        let note = |behaviour: &mut Behaviour| {
+            behaviour.came(seen.at);
+            behaviour.told_to_wait(seen.at, wait.unwrap_or(Span::ZERO));
+        };
+        note(self.denials.count(seen.hash, seen.variant, seen.key));
+        self.denied.note(seen.hash).into_iter().for_each(note);
+    }
+}
+
+impl RuleInsight {
+    pub(super) fn new(rule: &Rule, now: Timestamp) -> RuleInsight {
+        RuleInsight {
+            timeline: Timeline::new(),
+            quota: rule.quota,
+            // The limits of `CL.THROTTLE` are its callers': there is none to judge.
+            ladder: Ladder::new(rule.quota).filter(|_| !super::state::is_throttle(&rule.name)),
+            now: Generation::at(now),
+            before: Generation::at(now),
+        }
+    }
+
+    /// A limit that has changed is judged anew.
+    pub(super) fn follow(&mut self, rule: &Arc<Rule>, now: Timestamp) {
+        if rule.quota != self.quota {
+            let timeline = mem::replace(&mut self.timeline, Timeline::new());
+            *self = RuleInsight { timeline, ..RuleInsight::new(rule, now) };
+        }
+    }
+
+    /// Whether a quota is the one that is judged.
+    pub(super) fn has_quota(&self, quota: &Quota) -> bool {
+        self.quota == *quota
+    }
+
+    /// Forgets what is too old.
+    pub(super) fn age(&mut self, now: Timestamp) {
+        let age = now.since(self.now.began);
+        if age >= GENERATION {
+            let began = self.now.began + GENERATION;
+            self.before = mem::replace(&mut self.now, Generation::at(began));
+        }
+        if age >= Span::from_micros(2 * GENERATION.as_micros()) {
+            (self.before, self.now) = (Generation::at(now), Generation::at(now));
+        }
+    }
+
+    pub(super) fn add(&mut self, seen: Seen<'_>) {
+        self.age(seen.at);
+        self.now.add(seen, self.ladder.as_ref());
+    }
+
+    /// The keys with most requests.
+    pub(super) fn by_traffic(&self, most: usize) -> Vec<Hot<()>> {
+        self.before.traffic.top(&self.now.traffic, most, |_, _| ())
+    }
+
+    /// The keys with most denials, and how they behave.
+    pub(super) fn by_denials(&self, most: usize) -> Vec<Hot<Behaviour>> {
+        self.before.denials.top(&self.now.denials, most, Behaviour::add)
+    }
+
+    /// What there is to judge a rule by.
+    pub(super) fn evidence(&self, rule: &Rule, now: Timestamp) -> Evidence {
+        let keys = self
+            .before
+            .keys
+            .join(&self.now.keys, |a, b| KeyNote { denied: a.denied || b.denied, demand: a.demand.add(&b.demand) });
+        let denied_keys = self.before.denied.join(&self.now.denied, Behaviour::add);
+        let denied = self.before.denials.total() + self.now.denials.total();
+        let judged: Vec<bool> = denied_keys.notes.iter().filter_map(Behaviour::hammers).collect();
+        let hammering = judged.iter().filter(|hammers| **hammers).count();
+        let enough = self.ladder.as_ref().filter(|_| denied > 0).and_then(|ladder| {
+            let (count, share) = ladder.enough(keys.notes.iter().map(|note| &note.demand))?;
+            let times = f64::from(count) / f64::from(rule.quota.count());
+            Some(Enough { limit: ladder.written(count), times, share_of_keys_denied: share })
+        });
+        Evidence {
+            seconds: now.since(self.before.began).as_micros() / Span::SECOND.as_micros(),
+            requests: self.before.traffic.total() + self.now.traffic.total(),
+            denied,
+            keys: keys.keys(),
+            keys_denied: denied_keys.keys(),
+            share_of_keys_denied: keys.share(|note| note.denied),
+            exact: keys.is_exact(),
+            few: self.few(denied),
+            share_hammering: (!judged.is_empty()).then(|| hammering as f64 / judged.len() as f64),
+            enough,
+            one_key: rule.key.needs().next().is_none(),
+            shadow: !rule.is_enforced(),
+        }
+    }
+
+    /// The fewest keys that surely explain most denials.
+    fn few(&self, denied: u64) -> Option<Few> {
+        let mut few = Few { keys: 0, share: 0.0, hammering: 0, waiting: 0 };
+        let mut theirs = 0;
+        for hot in self.by_denials(FEW) {
+            theirs += hot.certain();
+            few.keys += 1;
+            few.share = theirs as f64 / denied as f64;
+            match hot.note.hammers() {
+                Some(true) => few.hammering += 1,
+                Some(false) => few.waiting += 1,
+                None => {}
+            }
+            if few.share >= EXPLAINED {
+                return Some(few);
+            }
+        }
+        None
+    }
+}

@@ -1,0 +1,162 @@
+//! A fair sample of keys in bounded memory: those with the smallest hashes.
+//!
+//! Which keys are in it has nothing to do with how busy they are, and nobody outside can choose a hash. The bar only ever
+//! sinks, so a key that is in the sample has been in it since it first came up: what is noted of it is complete. How far the
+//! bar has sunk tells how many keys there are. With room for `k`, that estimate has a standard error of `1 / sqrt(k - 2)`, and
+//! a share of the keys one of at most `1 / (2 sqrt(k))`; up to `k` keys everything is exact.
+
+use std::collections::BTreeMap;
+
+/// Up to a fixed number of keys, each with a note of type `T`.
+#[derive(Clone, Debug)]
+pub(super) struct Sample<T> {
+    room: usize,
+    notes: BTreeMap<u64, T>,
+    /// Keys with this hash and above are not in the sample.
+    bar: Option<u64>,
+}
+
+impl<T: Default> Sample<T> {
+    /// Room for so many keys.
+    pub(super) fn new(room: usize) -> Sample<T> {
+        Sample { room, notes: BTreeMap::new(), bar: None }
+    }
+
+    /// The note of a key that came up, if it belongs to the sample.
+    pub(super) fn note(&mut self, hash: u64) -> Option<&mut T> {
+        if self.bar.is_some_and(|bar| hash >= bar) {
+            return None;
+        }
+        if self.notes.len() == self.room && !self.notes.contains_key(&hash) {
+            let largest = *self.notes.last_key_value()?.0;
+            self.bar = Some(hash.max(largest));
+            if hash > largest {
+                return None;
+            }
+            self.notes.pop_last();
+        }
+        Some(self.notes.entry(hash).or_default())
+    }
+
+    /// The note of a key that is there; nothing is added.
+    pub(super) fn known(&mut self, hash: u64) -> Option<&mut T> {
+        self.notes.get_mut(&hash)
+    }
+
+    /// The keys that belong to the samples of two times, as far down as both reach.
+    pub(super) fn join<'s>(&'s self, other: &'s Sample<T>, merge: impl Fn(&T, &T) -> T) -> Joined<T>
+    where
+        T: Clone,
+    {
+        let bar = self.bar.into_iter().chain(other.bar).min();
+        let below = |hash: &u64| bar.is_none_or(|bar| *hash < bar);
+        let mine = self.notes.iter().map(|(hash, note)| match other.notes.get(hash) {
+            Some(theirs) => (hash, merge(note, theirs)),
+            None => (hash, note.clone()),
+        });
+        let theirs = other.notes.iter().filter(|(hash, _)| !self.notes.contains_key(hash));
+        let all = mine.chain(theirs.map(|(hash, note)| (hash, note.clone())));
+        let notes: Vec<T> = all.filter(|(hash, _)| below(hash)).map(|(_, note)| note).collect();
+        let each_stands_for = bar.map_or(1.0, |bar| 2f64.powi(64) / (bar as f64).max(1.0));
+        Joined { notes, each_stands_for }
+    }
+}
+
+/// Notes of keys that were chosen fairly.
+#[derive(Clone, Debug)]
+pub(super) struct Joined<T> {
+    pub(super) notes: Vec<T>,
+    /// 1 when every key is there.
+    each_stands_for: f64,
+}
+
+impl<T> Joined<T> {
+    /// How many keys there are, in all likelihood.
+    pub(super) fn keys(&self) -> u64 {
+        (self.notes.len() as f64 * self.each_stands_for).round() as u64
+    }
+
+    /// Whether every key is there, so that nothing is estimated.
+    pub(super) fn is_exact(&self) -> bool {
+        self.each_stands_for == 1.0
+    }
+
+    /// The share of keys of which something holds.
+    pub(super) fn share(&self, holds: impl Fn(&T) -> bool) -> f64 {
+        let holding = self.notes.iter().filter(|note| holds(note)).count();
+        if self.notes.is_empty() { 0.0 } else { holding as f64 / self.notes.len() as f64 }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+    use std::hash::{BuildHasher as _, RandomState};
+
+    use proptest::prelude::*;
+
+    use super::*;
+
+    const ROOM: usize = 16;
+
+    fn sampled(hashes: &[u64]) -> Sample<u32> {
+        let mut sample = Sample::new(ROOM);
+        for hash in hashes {
+            if let Some(count) = sample.note(*hash) {
+                *count += 1;
+            }
+        }
+        sample
+    }
+
+    proptest! {
+        #[test]
+        fn the_smallest_hashes_are_there_and_their_notes_are_complete(hashes in prop::collection::vec(0u64..60, 0..300)) {
+            let sample = sampled(&hashes);
+            let distinct: BTreeSet<u64> = hashes.iter().copied().collect();
+            let smallest: Vec<u64> = distinct.iter().copied().take(ROOM).collect();
+            prop_assert_eq!(sample.notes.keys().copied().collect::<Vec<_>>(), smallest);
+            for (hash, count) in &sample.notes {
+                prop_assert_eq!(*count as usize, hashes.iter().filter(|one| *one == hash).count());
+            }
+            prop_assert_eq!(sample.bar, distinct.iter().copied().nth(ROOM));
+        }
+
+        #[test]
+        fn of_two_samples_every_key_below_both_bars_is_there(
+            first in prop::collection::vec(0u64..60, 0..200),
+            second in prop::collection::vec(0u64..60, 0..200),
+        ) {
+            let (one, other) = (sampled(&first), sampled(&second));
+            let bar = one.bar.into_iter().chain(other.bar).min().unwrap_or(u64::MAX);
+            let all = [first, second].concat();
+            let below: BTreeSet<u64> = all.iter().copied().filter(|hash| *hash < bar).collect();
+            let exact = |hash: &u64| all.iter().filter(|one| *one == hash).count() as u32;
+            let mut expected: Vec<u32> = below.iter().map(exact).collect();
+            let joined = one.join(&other, |a, b| a + b);
+            let mut notes = joined.notes;
+            notes.sort_unstable();
+            expected.sort_unstable();
+            prop_assert_eq!(notes, expected);
+        }
+    }
+
+    /// Four standard errors, so that it fails by chance once in ten thousand runs; the seed is the machine's.
+    #[test]
+    fn how_many_keys_there_are_is_known_within_its_error() {
+        let state = RandomState::new();
+        for keys in [10, 300, 100_000u32] {
+            let mut sample: Sample<()> = Sample::new(512);
+            for _ in 0..2 {
+                for key in 0..keys {
+                    sample.note(state.hash_one(key));
+                }
+            }
+            let joined = sample.join(&Sample::new(512), |_, _| ());
+            let estimate = joined.keys() as f64;
+            let error = if joined.is_exact() { 0.0 } else { 4.0 / 510f64.sqrt() };
+            assert!((estimate - f64::from(keys)).abs() <= error * f64::from(keys), "{estimate} for {keys}");
+            assert_eq!(joined.is_exact(), keys <= 512);
+        }
+    }
+}

@@ -1,0 +1,306 @@
+//! Traffic of many kinds against a real limiter in virtual time, and what is found in it.
+
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+
+use serde_json::{Value, json};
+use tollgate::{Descriptor, ManualClock, MemoryStore, Policy, RuleSpec};
+
+use super::*;
+
+const BEGIN: Timestamp = Timestamp::from_micros(1_767_225_600_000_000);
+
+/// A client that sends a request every `every_ms`, from `from_ms` until it has sent `requests`.
+#[derive(Clone)]
+struct Client {
+    attributes: Vec<(&'static str, String)>,
+    from_ms: u64,
+    every_ms: u64,
+    requests: u32,
+    /// Whether it comes back when it was told to, or keeps to its own pace.
+    waits: bool,
+}
+
+impl Client {
+    fn new(key: impl ToString) -> Client {
+        let attributes = vec![("ip", key.to_string())];
+        Client { attributes, from_ms: 0, every_ms: 1_000, requests: 60, waits: true }
+    }
+
+    fn from(self, from_ms: u64) -> Client {
+        Client { from_ms, ..self }
+    }
+
+    fn every(self, every_ms: u64, requests: u32) -> Client {
+        Client { every_ms, requests, ..self }
+    }
+
+    fn hammers(self) -> Client {
+        Client { waits: false, ..self }
+    }
+
+    fn with(mut self, name: &'static str, value: &str) -> Client {
+        self.attributes.push((name, value.into()));
+        self
+    }
+}
+
+struct World {
+    limiter: Limiter,
+    metrics: Metrics,
+    insight: Insight,
+    clock: ManualClock,
+}
+
+impl World {
+    fn new(rules: impl IntoIterator<Item = Value>) -> World {
+        let rules = rules.into_iter().map(|rule| serde_json::from_value::<RuleSpec>(rule).expect("a rule"));
+        let clock = ManualClock::at(BEGIN);
+        let store = MemoryStore::with(100_000, clock.clone());
+        let limiter = Limiter::new(Policy::new(rules).expect("valid rules"), store);
+        World { limiter, metrics: Metrics::new(), insight: Insight::new(Settings::default(), BEGIN), clock }
+    }
+
+    /// Lets clients come until they are done; what was decided is read as often as the service does.
+    async fn run(&self, clients: impl IntoIterator<Item = Client>) {
+        let mut clients: Vec<Client> = clients.into_iter().collect();
+        let start = self.clock.now().as_micros();
+        let mut next: BinaryHeap<Reverse<(u64, usize)>> = BinaryHeap::new();
+        next.extend(clients.iter().enumerate().map(|(index, client)| Reverse((start + client.from_ms * 1_000, index))));
+        let mut read_at = start;
+        while let Some(Reverse((at, index))) = next.pop() {
+            self.clock.set(Timestamp::from_micros(at));
+            if at >= read_at {
+                drop(self.insight.refresh(&self.limiter, &self.metrics));
+                read_at = at + 200_000;
+            }
+            let client = &mut clients[index];
+            let verdict = self.check(client.attributes.clone()).await;
+            client.requests -= 1;
+            let pause = client.every_ms * 1_000;
+            let wait = verdict.retry_after().map_or(0, Span::as_micros);
+            let pause = if client.waits { pause.max(wait) } else { pause };
+            if client.requests > 0 {
+                next.push(Reverse((at + pause, index)));
+            }
+        }
+    }
+
+    async fn check(&self, attributes: Vec<(&str, String)>) -> tollgate::Verdict {
+        let request = Descriptor::new(attributes);
+        let verdict = self.limiter.check(&request).await.expect("decided");
+        self.metrics.record(&self.limiter, &verdict, Duration::from_micros(3));
+        self.insight.observe(&self.limiter, verdict.rows(), &request);
+        verdict
+    }
+
+    fn report(&self) -> Value {
+        serde_json::to_value(self.insight.report(&self.limiter, &self.metrics)).expect("JSON")
+    }
+
+    async fn violations(&self, query: &Query) -> Page {
+        self.insight.violations(&self.limiter, &self.metrics, query).await.expect("an answer").0
+    }
+
+    fn found(&self) -> (String, String) {
+        let report = self.report();
+        assert_eq!(report["dropped"], json!({"decisions": 0, "violations": 0}));
+        let finding = &report["rules"][0]["finding"];
+        let text = |field: &str| finding[field].as_str().expect("text").to_string();
+        (text("kind"), text("sentence"))
+    }
+}
+
+fn per_ip(limit: &str) -> Value {
+    json!({"name": "per-ip", "key": "{ip}", "limit": limit})
+}
+
+/// Each scenario: its story, the rule, the clients, and what is to be found.
+#[tokio::test]
+async fn what_is_found_in_traffic() {
+    let calm = |count: usize| (0..count).map(|ip| Client::new(ip).from(ip as u64 * 37 % 5_000).every(5_000, 12));
+    let needy = |count: usize| (0..count).map(|ip| Client::new(ip).from(ip as u64 * 37 % 5_000).every(640, 600));
+    let scrapers = || (0..1_000).map(|ip| Client::new(format!("bot-{ip}")).every(50, 400).hammers());
+    let scenarios: Vec<(&str, Value, Vec<Client>, &str, &str)> = vec![
+        (
+            "everybody is within the limit",
+            per_ip("60/min"),
+            calm(30).collect(),
+            "quiet",
+            "seconds: 360 requests by 30 keys",
+        ),
+        (
+            "a handful of denials",
+            per_ip("10/min"),
+            vec![Client::new("a").every(10, 17)],
+            "not_enough_data",
+            "4 denials in the last 18 seconds: too few to tell",
+        ),
+        (
+            "one who guesses passwords",
+            json!({"name": "login", "key": "{ip}", "limit": "5/min", "algorithm": "sliding_window_log"}),
+            (0..200)
+                .map(|ip| Client::new(ip).from(ip * 400).every(20_000, 2))
+                .chain([Client::new("guesser").every(100, 3_000).hammers()])
+                .collect(),
+            "abuse",
+            "100 % of denials come from 1 key that retries without waiting: looks like abuse",
+        ),
+        (
+            "two of whom nobody waits, and some who were just unlucky",
+            per_ip("30/min"),
+            calm(98)
+                .chain([Client::new("x").every(50, 1_200).hammers(), Client::new("y").every(60, 1_000).hammers()])
+                .chain((0..3).map(|ip| Client::new(format!("unlucky-{ip}")).every(1_000, 50)))
+                .collect(),
+            "abuse",
+            "of denials come from 2 keys that retry without waiting: looks like abuse",
+        ),
+        (
+            "a scraper with a thousand addresses",
+            per_ip("60/min"),
+            scrapers().chain(calm(300)).collect(),
+            "abuse",
+            "of all keys were denied in the last 59 seconds, and over 99 % of those retry without waiting: looks like abuse from many keys at once",
+        ),
+        (
+            "a limit that is too low for everybody",
+            per_ip("60/min"),
+            needy(40).collect(),
+            "too_low",
+            "of those wait as told: the limit looks too low; 100/min would have denied nobody",
+        ),
+        (
+            "a crowd that comes all at once",
+            per_ip("10/min"),
+            (0..500).map(|ip| Client::new(ip).from(ip * 60).every(2_000, 15)).collect(),
+            "too_low",
+            "the limit looks too low; 12/min would have denied nobody",
+        ),
+        (
+            "one busy client that waits as told",
+            per_ip("60/min"),
+            calm(100).chain([Client::new("busy").every(200, 300)]).collect(),
+            "mixed",
+            "100 % of denials come from 1 key that waits as told: a client in need of a higher limit, rather than abuse",
+        ),
+        (
+            "a shadow rule that is being tuned",
+            json!({"name": "tuned", "key": "{ip}", "limit": "60/min", "mode": "shadow"}),
+            needy(40).collect(),
+            "too_low",
+            "100 % of all keys would have been denied in the last",
+        ),
+        (
+            "a limit for all together",
+            json!({"name": "everybody", "key": "global", "limit": "10/s"}),
+            scrapers().collect(),
+            "mixed",
+            "and all share one key: rules that tell clients apart know who it was",
+        ),
+    ];
+    let mut wrong = Vec::new();
+    for (story, rule, clients, kind, part) in scenarios {
+        let world = World::new([rule]);
+        world.run(clients).await;
+        let (found, sentence) = world.found();
+        if found != kind || !sentence.contains(part) {
+            wrong.push(format!("{story}: {found}: {sentence}"));
+        }
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+#[tokio::test]
+async fn yesterdays_attack_fades() {
+    let world = World::new([per_ip("10/min")]);
+    world.run([Client::new("attacker").every(100, 600).hammers()]).await;
+    assert_eq!(world.found().0, "abuse");
+    world.clock.advance(Span::from_secs(1_800));
+    assert_eq!(world.found().0, "abuse", "half an hour later it is still told");
+    world.clock.advance(Span::from_secs(1_800));
+    assert_eq!(world.found(), ("not_enough_data".into(), "no request in the last 31 minutes".into()));
+}
+
+#[tokio::test]
+async fn hot_keys_series_and_totals_agree() {
+    let world = World::new([per_ip("60/min")]);
+    let clients =
+        (0..200u64).map(|ip| Client::new(ip).every(1_000, 10)).chain([Client::new("hot").every(100, 600).hammers()]);
+    world.run(clients).await;
+    let report = world.report();
+    let rule = &report["rules"][0];
+    let sum = |series: &Value| series.as_array().expect("a list").iter().filter_map(Value::as_u64).sum::<u64>();
+    assert_eq!(report["totals"]["decisions"], 2_600);
+    for series in ["seconds", "minutes"] {
+        assert_eq!(rule["allowed"], sum(&rule[series]["allowed"]), "{series}");
+        assert_eq!(rule["denied"], sum(&rule[series]["denied"]), "{series}");
+    }
+    assert_eq!(
+        (&rule["hot_by_denials"][0]["key"], &rule["hot_by_denials"][0]["count"]),
+        (&json!("hot"), &rule["denied"])
+    );
+    assert_eq!(rule["hot_by_denials"][0]["error"], 0);
+    let (count, error) = (&rule["hot_by_traffic"][0]["count"], &rule["hot_by_traffic"][0]["error"]);
+    assert_eq!(rule["hot_by_traffic"][0]["key"], "hot");
+    let (count, error) = (count.as_u64().expect("a count"), error.as_u64().expect("an error"));
+    assert!((count - error..=count).contains(&600) && error <= 2_600 / 64, "{count} {error}");
+    assert_eq!(report["latency"]["p99_us"], 5.0, "the bucket that three microseconds fall into");
+}
+
+#[tokio::test]
+async fn every_denial_is_in_the_audit_once() {
+    let world = World::new([per_ip("5/min"), json!({"name": "s", "key": "{ip}", "limit": "2/min", "mode": "shadow"})]);
+    let clients = (0..30u64).map(|ip| Client::new(ip).every(100 + 40 * ip, 100).hammers());
+    world.run(clients).await;
+    world.clock.advance(Span::from_secs(2));
+    let report = world.report();
+    let query = Query { limit: 100_000, ..Query::default() };
+    let page = world.violations(&query).await;
+    for (index, name) in ["per-ip", "s"].into_iter().enumerate() {
+        let records = page.violations.iter().filter(|violation| &*violation.rule == name);
+        assert_eq!(records.map(|violation| violation.count).sum::<u64>(), report["rules"][index]["denied"], "{name}");
+    }
+}
+
+#[tokio::test]
+async fn secrets_are_neither_reported_nor_recorded() {
+    let rule = json!({"name": "keys", "key": "{api_key|ip}", "limit": "1/min"});
+    let world = World::new([rule]);
+    world.run([Client::new("203.0.113.9").with("api_key", "hunter2"), Client::new("203.0.113.10")]).await;
+    let page = world.violations(&Query::default()).await;
+    let said = format!("{} {:?}", world.report(), page);
+    assert!(!said.contains("hunter2"), "{said}");
+    assert!(said.contains(&fingerprint("hunter2")) && said.contains("203.0.113.10"), "{said}");
+    assert_eq!(page.violations[0].ip.as_deref(), Some("203.0.113.10"));
+}
+
+/// Rules change while traffic goes on: what was known of a changed limit says nothing about the new one.
+#[tokio::test]
+async fn a_changed_limit_is_judged_anew() {
+    let world = World::new([per_ip("10/min")]);
+    world.run([Client::new("attacker").every(100, 600).hammers()]).await;
+    let spec: RuleSpec = serde_json::from_value(per_ip("1,000/min")).expect("a rule");
+    world.limiter.replace_policy(Policy::new([spec]).expect("valid"));
+    assert_eq!(world.found().0, "not_enough_data");
+    assert!(world.report()["rules"][0]["denied"].as_u64() > Some(500), "the totals are kept");
+    world.limiter.replace_policy(Policy::default());
+    assert_eq!(world.report()["rules"], json!([]));
+}
+
+/// Nobody reads: the lists fill up, and everything beyond them is counted.
+#[tokio::test]
+async fn what_finds_no_room_is_counted() {
+    let world = World::new([per_ip("5/min")]);
+    for _ in 0..100_000 {
+        world.check(vec![("ip", "x".repeat(5_000))]).await;
+    }
+    let report = world.report();
+    let dropped = report["dropped"]["violations"].as_u64().expect("a number");
+    world.clock.advance(Span::from_secs(2));
+    let page = world.violations(&Query::default()).await;
+    let recorded: u64 = page.violations.iter().map(|violation| violation.count).sum();
+    assert!(dropped > 0);
+    assert_eq!(recorded + dropped, 100_000 - 5);
+    assert!(page.violations.iter().all(|violation| violation.key.len() <= MAX_KEY));
+}

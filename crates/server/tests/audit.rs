@@ -1,0 +1,205 @@
+//! The audit in a real Postgres, and through its absence: requests go on, nothing is written twice, what is lost is counted.
+
+#![allow(clippy::unwrap_used, missing_docs)]
+
+mod postgres;
+mod running;
+
+use std::io::{Read as _, Write as _};
+use std::net::TcpStream;
+
+use postgres::{Postgres, wait_until};
+use running::Running;
+use serde_json::{Value, json};
+
+/// A service on three a minute for each user, with its audit in this database.
+fn service(database: &Postgres, more: &str) -> Running {
+    let rules = "rules:\n  - { name: per-user, key: '{user_id}', limit: 3/min }\n  - { name: watch, key: '{user_id}', limit: 2/min, mode: shadow }\n";
+    Running::on(&format!("{rules}audit:\n  database: {}\n{more}", database.url()), &[])
+}
+
+/// The same, and its tables are there. They are made in the background.
+fn service_with_tables(database: &Postgres) -> Running {
+    let service = service(database, "");
+    database.wait_for(TABLES, "1");
+    service
+}
+
+const TABLES: &str = "select count(*) from pg_tables where tablename = 'rate_limit_violation'";
+
+fn post(service: &Running, body: &Value) -> Value {
+    let mut stream = TcpStream::connect(&service.http).unwrap();
+    let body = body.to_string();
+    let length = body.len();
+    write!(
+        stream,
+        "POST /v1/check HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\ncontent-length: {length}\r\n\r\n{body}"
+    )
+    .unwrap();
+    json_of(stream)
+}
+
+fn json_of(mut stream: TcpStream) -> Value {
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).unwrap();
+    serde_json::from_str(answer.split("\r\n\r\n").nth(1).unwrap()).unwrap()
+}
+
+/// Asks so often as one user; how many were denied.
+fn ask(service: &Running, user: &str, times: usize) -> usize {
+    let check = json!({"attributes": {"user_id": user, "ip": "203.0.113.9", "method": "POST", "path": "/orders"}});
+    let answer = post(service, &json!({"checks": vec![check; times]}));
+    answer["results"].as_array().unwrap().iter().filter(|verdict| verdict["allowed"] == false).count()
+}
+
+fn violations(service: &Running, query: &str) -> Value {
+    let answer = service.get(&format!("/v1/violations?{query}"));
+    serde_json::from_str(answer.split("\r\n\r\n").nth(1).unwrap()).unwrap()
+}
+
+fn metric(service: &Running, name: &str) -> u64 {
+    let page = service.get("/metrics");
+    page.lines()
+        .find_map(|line| line.strip_prefix(name)?.trim().parse().ok())
+        .unwrap_or_else(|| panic!("{name}\n{page}"))
+}
+
+const SUM: &str = "select coalesce(sum(count), 0) from rate_limit_violation where rule = 'per-user'";
+
+#[test]
+fn violations_are_written_and_found_there() {
+    let database = Postgres::start();
+    let service = service_with_tables(&database);
+    assert_eq!(ask(&service, "ann", 10), 7);
+    assert_eq!(ask(&service, "bob\u{0}", 4), 1);
+    database.wait_for(SUM, "8");
+    let row = "select concat_ws(' ', bucket_key, user_id, ip, endpoint, cost, tokens_at_time, count,
+        retry_after > interval '0' and retry_after <= interval '20 s', instance is not null)
+        from rate_limit_violation where rule = 'per-user' order by requested_at, violation_id limit 1";
+    assert_eq!(database.sql(row), "ann ann 203.0.113.9 POST /orders 1 0 1 t t");
+    assert_eq!(database.sql("select bool_and(shadow) from rate_limit_violation where rule = 'watch'"), "t");
+    let found = violations(&service, "user_id=ann&rule=per-user&ip=203.0.113.0/24&since=1h");
+    assert_eq!((&found["source"], &found["dropped"]), (&json!("postgres"), &json!(0)));
+    let list = found["violations"].as_array().unwrap();
+    assert_eq!(list.iter().map(|one| one["count"].as_u64().unwrap()).sum::<u64>(), 7);
+    assert_eq!((&list[0]["endpoint"], &list[0]["shadow"]), (&json!("POST /orders"), &json!(false)));
+    for (nothing, query) in
+        [("another user", "user_id=eve"), ("another network", "ip=10.0.0.0/8"), ("the past", "until=1h")]
+    {
+        assert_eq!(violations(&service, query)["violations"], json!([]), "{nothing}");
+    }
+    // Page by page: each record once, the newest first.
+    let (mut seen, mut cursor) = (Vec::new(), String::new());
+    loop {
+        let page = violations(&service, &format!("limit=3{cursor}"));
+        seen.extend(
+            page["violations"].as_array().unwrap().iter().map(|one| (one["at"].to_string(), one["id"].as_u64())),
+        );
+        let Some(next) = page["next"].as_str() else { break };
+        cursor = format!("&cursor={next}");
+    }
+    assert_eq!(seen.len().to_string(), database.sql("select count(*) from rate_limit_violation"));
+    assert!(seen.is_sorted_by(|a, b| a > b), "{seen:?}");
+}
+
+#[test]
+fn a_database_that_hangs_or_is_gone_keeps_nobody_waiting_and_gets_everything_once() {
+    let mut database = Postgres::start();
+    let service = service_with_tables(&database);
+    ask(&service, "first", 4);
+    database.wait_for(SUM, "1");
+    database.pause();
+    let mut denied = 1;
+    for user in 0..50 {
+        denied += ask(&service, &format!("user-{user}"), 20);
+    }
+    assert_eq!(denied, 1 + 50 * 17, "decided as ever");
+    wait_until("records wait", || metric(&service, "tollgate_audit_queue") > 0);
+    database.resume();
+    database.wait_for(SUM, &denied.to_string());
+    database.kill();
+    denied += ask(&service, "later", 20);
+    let refused = service.get("/v1/violations");
+    assert!(refused.starts_with("HTTP/1.1 503") && refused.contains("the audit cannot answer"), "{refused}");
+    assert!(service.get("/v1/insight").contains("\"later\""), "memory knows the last ones");
+    database.restart();
+    database.wait_for(SUM, &denied.to_string());
+    assert_eq!(metric(&service, "tollgate_violations_dropped_total"), 0);
+    assert_eq!(service.get("/healthz").lines().next(), Some("HTTP/1.1 200 OK"));
+}
+
+#[test]
+fn a_service_that_starts_before_its_database_writes_when_it_comes() {
+    let mut database = Postgres::start();
+    database.kill();
+    let service = service(&database, "");
+    assert_eq!(ask(&service, "early", 9), 6);
+    database.restart();
+    database.wait_for(TABLES, "1");
+    database.wait_for(SUM, "6");
+}
+
+#[test]
+fn what_is_left_is_written_when_the_service_ends() {
+    let database = Postgres::start();
+    let service = service_with_tables(&database);
+    assert_eq!(ask(&service, "last", 500), 497);
+    assert_eq!(service.stop(), Some(0));
+    assert_eq!(database.sql(SUM), "497");
+}
+
+#[test]
+fn old_days_are_dropped_as_the_file_says() {
+    let database = Postgres::start();
+    let first = service(&database, "  retention: 2d\n");
+    database.wait_for("select count(*) > 1 from pg_tables where tablename ~ '^rate_limit_violation_2'", "t");
+    assert_eq!(first.stop(), Some(0));
+    let old = "insert into rate_limit_violation (requested_at, rule, bucket_key, tokens_at_time) values (now() - interval '3 days', 'old', 'k', 0)";
+    database.sql(old);
+    let _second = service(&database, "  retention: 2d\n");
+    database.wait_for("select count(*) from rate_limit_violation where rule = 'old'", "0");
+}
+
+#[test]
+fn the_command_shows_who_was_denied() {
+    let database = Postgres::start();
+    let service = service_with_tables(&database);
+    ask(&service, "ann", 4);
+    database.wait_for(SUM, "1");
+    let url = format!("http://{}", service.http);
+    let run = |args: &[&str]| {
+        let output = running::tollgate(&[&["violations", "--url", &url], args].concat()).output().unwrap();
+        let text = |bytes: Vec<u8>| String::from_utf8(bytes).unwrap();
+        (output.status.code(), text(output.stdout), text(output.stderr))
+    };
+    let (code, table, _) = run(&["--rule", "per-user", "--since", "1h"]);
+    assert_eq!(code, Some(0));
+    assert!(
+        table.lines().nth(1).is_some_and(|line| line.contains("per-user  ann  ann   203.0.113.9  POST /orders  1")),
+        "{table}"
+    );
+    let (_, answer, _) = run(&["--user-id", "ann", "--json"]);
+    let answer: Value = serde_json::from_str(&answer).unwrap();
+    assert_eq!(answer["violations"][0]["user_id"], "ann");
+    let (code, _, error) = run(&["--ip", "nowhere"]);
+    assert!(code == Some(2) && error.contains("ip: \"nowhere\" is no address"), "{error}");
+    let gone = running::tollgate(&["violations", "--url", "http://127.0.0.1:1"]).output().unwrap();
+    let error = String::from_utf8(gone.stderr).unwrap();
+    assert!(gone.status.code() == Some(2) && error.contains("is a service running there?"), "{error}");
+}
+
+#[test]
+fn a_bad_setting_is_refused_by_name_and_tells_no_password() {
+    for (setting, problem) in [
+        ("database: mysql://me:hunter2@here/db", "audit.database: is no Postgres URL"),
+        ("retention: soon", "audit.retention: \"soon\""),
+        ("retention: 1s", "audit.retention: 1s is not between 1h and 3653d"),
+        ("keep: 2000000", "audit.keep: 2000000 are too many"),
+        ("kep: 1", "audit.kep: there is no field `kep`; did you mean `keep`?"),
+    ] {
+        let file = running::file(&format!("audit:\n  {setting}\n"), "yaml");
+        let output = running::tollgate(&["serve", "--config", &file]).output().unwrap();
+        let error = String::from_utf8(output.stderr).unwrap();
+        assert!(error.contains(problem) && !error.contains("hunter2"), "{setting}: {error}");
+    }
+}
