@@ -198,6 +198,25 @@ fn ten_thousand_rules_are_one_version() {
     assert_eq!(postgres.sql("select version from rate_limit_rule_head"), "1");
     wait_until("all are in force", || service.metric("tollgate_rules_loaded") == 10_000.0);
     assert_eq!(service.limit("r9999"), "1/s");
+    // Nobody has to read all of that, or to keep it in memory.
+    let history = &service.get("/v1/rules/history")["versions"][0];
+    assert_eq!((history["changes"].as_array().unwrap().len(), &history["left_out"]), (5_000, &json!(5_000)));
+    assert!(rules_fine(&url, &["history"]).ends_with("    ... and 5000 more\n"));
+}
+
+/// Positions are numbers that anybody may write; the largest one left no room after it, and adding to it overflowed.
+#[test]
+fn a_rule_comes_after_one_at_the_very_end() {
+    let postgres = Postgres::start();
+    let url = postgres.url();
+    rules_fine(&url, &["apply", &rule_file(1)]);
+    postgres.sql("update rate_limit_rule set position = 9223372036854775807");
+    let two = "rules: [{name: a, key: global, limit: 1/day}, {name: b, key: global, limit: 2/day}]";
+    rules_fine(&url, &["apply", &file(two)]);
+    assert_eq!(
+        postgres.sql("select string_agg(name || position, ' ' order by position) from rate_limit_rule"),
+        "a1 b2"
+    );
 }
 
 /// Rights on the rules make an editor; history is written for it.
