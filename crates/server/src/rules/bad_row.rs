@@ -20,7 +20,7 @@ pub(crate) struct BadRow {
 
 impl fmt::Display for BadRow {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "rule `{}`: {}: {}", self.rule, self.field, self.problem)
+        write!(f, "rule `{}`: {}: {}", self.rule.escape_debug(), self.field.escape_debug(), self.problem)
     }
 }
 

@@ -135,12 +135,12 @@ impl Change {
 /// what somebody changed and not of numbers.
 fn in_order(policy: &Policy, before: &[Row]) -> Vec<Row> {
     let known: HashMap<&str, i64> = before.iter().map(|row| (row.name.as_str(), row.position)).collect();
-    let mut last = 0;
+    let mut last = 0i64;
     let kept: Option<Vec<i64>> = policy
         .rules()
         .iter()
         .map(|rule| {
-            let position = known.get(&*rule.name).copied().unwrap_or(last + 1);
+            let position = known.get(&*rule.name).copied().unwrap_or(last.saturating_add(1));
             (position > last).then(|| std::mem::replace(&mut last, position)).map(|_| position)
         })
         .collect();

@@ -21,6 +21,9 @@ pub(crate) struct Version {
     pub(crate) message: Option<String>,
     /// What it did to each rule.
     pub(crate) changes: Vec<VersionedChange>,
+    /// How many more changes it made: an answer has an end.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub(crate) left_out: i64,
 }
 
 /// What a version did to one rule: made, changed or removed it.
@@ -35,6 +38,10 @@ pub(crate) struct VersionedChange {
     pub(crate) after: Option<Value>,
 }
 
+fn is_zero(number: &i64) -> bool {
+    *number == 0
+}
+
 /// Versions, newest first: at most `limit` of those before `before`.
 pub(super) async fn read(
     connection: &mut PgConnection,
@@ -42,10 +49,11 @@ pub(super) async fn read(
     limit: i64,
 ) -> Result<Vec<Version>, RulesError> {
     const VERSIONS: &str = "select version, changed_by, action, message,
+        (select count(*) from rate_limit_rule_change change where change.version = made.version) as changes,
         to_char(changed_at at time zone 'utc', 'YYYY-MM-DD\"T\"HH24:MI:SS.US\"Z\"') as changed_at
-        from rate_limit_rule_version where $1::bigint is null or version < $1 order by version desc limit $2";
+        from rate_limit_rule_version made where $1::bigint is null or version < $1 order by version desc limit $2";
     const CHANGES: &str = "select version, name, before, after from rate_limit_rule_change
-        where version = any($1) order by change_id";
+        where version = any($1) order by version desc, change_id limit 5000";
     let found = sqlx::query(VERSIONS).bind(before).bind(limit).fetch_all(&mut *connection).await?;
     let mut versions = Vec::with_capacity(found.len());
     for row in &found {
@@ -56,6 +64,7 @@ pub(super) async fn read(
             action: row.try_get("action")?,
             message: row.try_get("message")?,
             changes: Vec::new(),
+            left_out: row.try_get("changes")?,
         });
     }
     let numbers: Vec<i64> = versions.iter().map(|version| version.version).collect();
@@ -64,6 +73,7 @@ pub(super) async fn read(
         if let Some(version) = versions.iter_mut().find(|version| version.version == number) {
             let (name, before, after) = (row.try_get("name")?, row.try_get("before")?, row.try_get("after")?);
             version.changes.push(VersionedChange { name, before, after });
+            version.left_out -= 1;
         }
     }
     Ok(versions)

@@ -198,6 +198,25 @@ fn ten_thousand_rules_are_one_version() {
     assert_eq!(postgres.sql("select version from rate_limit_rule_head"), "1");
     wait_until("all are in force", || service.metric("tollgate_rules_loaded") == 10_000.0);
     assert_eq!(service.limit("r9999"), "1/s");
+    // Nobody has to read all of that, or to keep it in memory.
+    let history = &service.get("/v1/rules/history")["versions"][0];
+    assert_eq!((history["changes"].as_array().unwrap().len(), &history["left_out"]), (5_000, &json!(5_000)));
+    assert!(rules_fine(&url, &["history"]).ends_with("    ... and 5000 more\n"));
+}
+
+/// Positions are numbers that anybody may write; the largest one left no room after it, and adding to it overflowed.
+#[test]
+fn a_rule_comes_after_one_at_the_very_end() {
+    let postgres = Postgres::start();
+    let url = postgres.url();
+    rules_fine(&url, &["apply", &rule_file(1)]);
+    postgres.sql("update rate_limit_rule set position = 9223372036854775807");
+    let two = "rules: [{name: a, key: global, limit: 1/day}, {name: b, key: global, limit: 2/day}]";
+    rules_fine(&url, &["apply", &file(two)]);
+    assert_eq!(
+        postgres.sql("select string_agg(name || position, ' ' order by position) from rate_limit_rule"),
+        "a1 b2"
+    );
 }
 
 /// Rights on the rules make an editor; history is written for it.
@@ -235,4 +254,50 @@ fn the_password_may_be_elsewhere() {
     assert_eq!(apply("PGPASSWORD", "wrong"), Some(2));
     assert_eq!(apply("PGPASSWORD", "sesame"), Some(0));
     assert_eq!(apply("PGPASSFILE", passwords.to_str().unwrap()), Some(0));
+}
+
+/// Whatever characters and numbers rules hold, JSON, SQL and YAML give them back. `TOLLGATE_SEED` replays a failing run.
+#[test]
+fn odd_texts_survive_the_table() {
+    use proptest::test_runner::{Config, RngAlgorithm, TestRng, TestRunner};
+    use proptest::{collection::vec, prelude::*, strategy::ValueTree as _};
+    let seed = std::env::var("TOLLGATE_SEED").ok().and_then(|seed| seed.parse().ok()).unwrap_or_else(rand_seed);
+    println!("TOLLGATE_SEED={seed}");
+    let mut bytes = [0u8; 32];
+    bytes[..8].copy_from_slice(&u64::to_le_bytes(seed));
+    let mut runner = TestRunner::new_with_rng(Config::default(), TestRng::from_seed(RngAlgorithm::ChaCha, &bytes));
+    let text = || prop_oneof!["\\PC{1,12}", "[ -~]{1,12}", "[\\x01-\\x1f\"'\\\\:#{}$%]{1,6}", Just("NO".to_string())];
+    let value = prop_oneof![
+        text().prop_map(Value::from),
+        any::<i64>().prop_map(Value::from),
+        any::<bool>().prop_map(Value::from)
+    ];
+    let rule = (text(), text(), text(), vec(value, 1..4), text(), 1u32..100_000).prop_map(
+        |(scope, attribute, plan, values, text, limit)| {
+            json!({
+                "scope": scope, "when": { attribute: values, "plan": plan }, "key": "{user}", "limit": format!("{limit}/h"),
+                "cost": [{"when": {"x": text}, "cost": 2}], "deny": {"body": text.replace('$', "")}, "description": text,
+            })
+        },
+    );
+    let mut rules_of = |count: usize| -> Vec<Value> {
+        let numbered = |number: usize| {
+            let mut one = rule.new_tree(&mut runner).unwrap().current();
+            one["name"] = format!("r{number}").into();
+            one
+        };
+        (0..count).map(numbered).collect()
+    };
+    let postgres = Postgres::start();
+    let url = postgres.url();
+    let given = file(&json!({ "rules": rules_of(300) }).to_string());
+    rules_fine(&url, &["apply", &given]);
+    assert_eq!(rules_fine(&url, &["diff", &given]), "no differences\n");
+    let exported = file(&rules_fine(&url, &["export"]));
+    assert_eq!(rules_fine(&url, &["diff", &exported]), "no differences\n");
+}
+
+fn rand_seed() -> u64 {
+    use std::hash::{BuildHasher as _, RandomState};
+    RandomState::new().hash_one(0)
 }

@@ -25,7 +25,7 @@ pub(super) fn list(set: &RuleSet) -> String {
 pub(super) fn history(versions: &[Version]) -> String {
     let mut out = String::new();
     for version in versions {
-        let Version { version, changed_at, changed_by, action, message, changes } = version;
+        let Version { version, changed_at, changed_by, action, message, changes, left_out } = version;
         let message = message.as_ref().map(|message| format!(": {}", one_line(message))).unwrap_or_default();
         let _ = writeln!(out, "{version}  {changed_at}  {}  {action}{message}", one_line(changed_by));
         for change in changes {
@@ -40,6 +40,9 @@ pub(super) fn history(versions: &[Version]) -> String {
                     let _ = writeln!(out, "        {column}: {before} -> {after}");
                 }
             }
+        }
+        if *left_out > 0 {
+            let _ = writeln!(out, "    ... and {left_out} more");
         }
     }
     if out.is_empty() { "no versions yet\n".into() } else { out }

@@ -114,7 +114,7 @@ fn editor<'s>(service: &'s Service, request: &Request) -> Result<(&'s Following,
     }
     // One token for all: a name is what somebody says of itself, and history tells so.
     let door = if matches!(service.admin, Admin::Token(_)) { "admin token" } else { "loopback" };
-    let by = by.map_or_else(|| door.to_string(), |by| format!("{by} ({door})"));
+    let by = by.filter(|by| !by.trim().is_empty()).map_or_else(|| door.to_string(), |by| format!("{by} ({door})"));
     Ok((following, Edit { by, message, seen: seen(request.headers())?, dry_run: false }))
 }
 
