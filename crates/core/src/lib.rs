@@ -9,8 +9,10 @@
 //! a [`Verdict`].
 
 mod algorithm;
+mod changes;
 mod decision;
 mod denial;
+mod former;
 mod headers;
 mod key;
 mod limit;
@@ -25,6 +27,7 @@ mod time;
 mod verdict;
 
 pub use algorithm::{Bucket, Change, Counter, Entry, Lease, Log, Receipt, State, Window, decide};
+pub use changes::Changes;
 pub use decision::{Decision, Hold, Outcome};
 pub use denial::{Denial, Template};
 pub use headers::{HeaderStyle, limit_headers, retry_after_seconds};

@@ -12,6 +12,7 @@ use crate::key::Key;
 use crate::request::Request;
 use crate::rule::{Condition, CostError, Rule, RuleError};
 use crate::rule_spec::RuleSpec;
+use crate::time::Timestamp;
 
 /// One rule applied to one request.
 #[derive(Clone, Debug)]
@@ -170,6 +171,18 @@ impl Policy {
     /// A rule by name.
     pub fn rule(&self, name: &str) -> Option<&Arc<Rule>> {
         self.rules.iter().find(|rule| &*rule.name == name)
+    }
+
+    /// These rules in the place of others since `at`: buckets keep what they miss, whatever the numbers are now.
+    #[must_use]
+    pub fn in_place_of(mut self, former: &Policy, at: Timestamp) -> Policy {
+        for rule in &mut self.rules {
+            if let Some(before) = former.rule(&rule.name) {
+                let quota = rule.quota.in_place_of(&before.quota, at);
+                Arc::make_mut(rule).quota = quota;
+            }
+        }
+        self
     }
 
     /// What rules cannot do without.

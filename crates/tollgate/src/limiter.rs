@@ -10,7 +10,8 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use arc_swap::ArcSwap;
 use tollgate_core::{
-    Charge, CostError, Decision, FailurePolicy, Hold, Key, Outcome, Policy, Request, Row, Rule, Source, Span, Verdict,
+    Changes, Charge, CostError, Decision, FailurePolicy, Hold, Key, Outcome, Policy, Request, Row, Rule, Source, Span,
+    Verdict,
 };
 
 use crate::store::{MemoryStore, Store, StoreError};
@@ -100,10 +101,20 @@ impl Limiter {
         self.rules.load().policy.clone()
     }
 
-    /// Puts other rules in force. Requests under way finish with the old ones; buckets are kept by rule name and key.
-    pub fn replace_policy(&self, policy: Policy) {
-        self.rules.store(Active::new(policy));
-        self.shares.lock().unwrap_or_else(PoisonError::into_inner).clear();
+    /// Puts other rules in force, and says what changed. Requests under way finish with the old ones.
+    ///
+    /// Buckets are kept by rule name and key, whatever the numbers are: what is missing stays missing. So whoever waits
+    /// passes at once when a limit is raised far enough, and nobody gets a fresh burst when it is lowered.
+    pub fn replace_policy(&self, policy: Policy) -> Changes {
+        // One at a time: each goes by the one before.
+        let mut shares = self.shares.lock().unwrap_or_else(PoisonError::into_inner);
+        let former = self.policy();
+        let changes = Changes::between(&former, &policy);
+        self.rules.store(Active::new(policy.in_place_of(&former, self.store.now())));
+        shares.clear();
+        drop(shares);
+        self.store.rules_changed();
+        changes
     }
 
     /// The store.

@@ -68,7 +68,7 @@ impl Store {
         match self {
             Store::Memory(memory) => memory.clock().now(),
             #[cfg(feature = "redis")]
-            Store::Redis(redis) => redis.clock().now(),
+            Store::Redis(redis) => redis.now(),
         }
     }
 
@@ -80,6 +80,15 @@ impl Store {
             }
             #[cfg(feature = "redis")]
             Store::Redis(redis) => redis.charge(charges).await,
+        }
+    }
+
+    /// Other rules are in force: what was decided ahead by the old ones no longer counts.
+    pub(crate) fn rules_changed(&self) {
+        match self {
+            Store::Memory(_) => {}
+            #[cfg(feature = "redis")]
+            Store::Redis(redis) => redis.rules_changed(),
         }
     }
 

@@ -35,10 +35,11 @@ pub use traffic::{DURATION_BOUNDS, Traffic};
 
 use std::fmt;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
+use std::sync::atomic::{AtomicI64, AtomicU32, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
 use redis::{Cmd, FromRedisValue, Value};
+use tokio::runtime::Handle;
 use tollgate_core::{Charge, Decision, Hold, Key, Quota, Rule, Source, Span, State, Timestamp, decide};
 
 use super::StoreError;
@@ -72,6 +73,10 @@ struct Shared {
     /// What is decided here and not by a given time.
     ahead: Option<Ahead>,
     instances: AtomicU32,
+    /// How many microseconds the server's clock is ahead of this process's, by its last answer.
+    clock_ahead: AtomicI64,
+    /// For what goes on when nobody waits for it.
+    runtime: Handle,
 }
 
 /// What a store said to a request.
@@ -100,6 +105,8 @@ impl RedisStore {
             counts: Counts::default(),
             ahead: is_real_time.then(|| Ahead { denials: Denials::new(), leases: Leases::new() }),
             instances: AtomicU32::new(1),
+            clock_ahead: AtomicI64::new(0),
+            runtime: Handle::current(),
         });
         shared.rehearse().await?;
         if is_real_time {
@@ -121,6 +128,23 @@ impl RedisStore {
     /// The clock of this process, or the manual one. Decisions are made by the server's.
     pub fn clock(&self) -> &Clock {
         &self.0.clock
+    }
+
+    /// The server's time, as far as it is known: by its last answer and the clock of this process.
+    pub fn now(&self) -> Timestamp {
+        let ahead = self.0.clock_ahead.load(Relaxed);
+        Timestamp::from_micros(self.0.clock.now().as_micros().saturating_add_signed(ahead))
+    }
+
+    /// Other rules are in force: what was denied by the old ones may pass, and leases are returned.
+    pub(crate) fn rules_changed(&self) {
+        if let Some(Ahead { denials, leases }) = &self.0.ahead {
+            denials.forget_all();
+            if let Some(back) = leases.sweep(Instant::now(), true) {
+                let shared = self.0.clone();
+                self.0.runtime.spawn(async move { shared.give_back(back).await });
+            }
+        }
     }
 
     /// Whether calls go out: in a cluster, the worst of all nodes.
@@ -314,6 +338,14 @@ impl Shared {
         let slot = self.nodes.slot(key);
         self.nodes.admit(slot)?;
         Ok(self.nodes.call(slot, Work::Command(command), read).await?)
+    }
+
+    /// What the server's clock showed in an answer that came just now.
+    fn note_time(&self, server: Timestamp) {
+        if self.given_time().is_none() {
+            let ahead = server.as_micros() as i64 - self.clock.now().as_micros() as i64;
+            self.clock_ahead.store(ahead, Relaxed);
+        }
     }
 
     fn given_time(&self) -> Option<Timestamp> {
