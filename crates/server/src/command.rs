@@ -5,6 +5,7 @@ mod draw;
 mod greeting;
 mod import;
 mod proxy;
+mod reload;
 mod replay;
 mod schema;
 mod serve;

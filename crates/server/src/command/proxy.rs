@@ -12,6 +12,7 @@ use anyhow::{Context as _, bail};
 use http::uri::Authority;
 use tollgate::{HeaderStyle, Policy, Store, parse_span};
 
+use super::reload::{self, WatchArgs};
 use super::{Ending, greeting, signals};
 use crate::config::{Config, Loaded};
 use crate::front::connections;
@@ -30,7 +31,7 @@ use limit::{LimitFlag, parse_limit};
 
 A limit is N/unit [burst B] [by KEY[|KEY...]] [algorithm NAME] [hold TIME]. KEY is ip (unless told), method, path, host, header.NAME,
 query.NAME, cookie.NAME, what the file's `identify` maps, or global. Several limits, and the rules of the file, are
-enforced together. SIGHUP reads the file anew. SIGINT and SIGTERM stop it after the requests under way.")]
+enforced together. The file's rules are read anew when it changes, and on SIGHUP. SIGINT and SIGTERM stop it after the requests under way.")]
 pub(super) struct Args {
     /// The server to forward to
     #[arg(long, value_name = "URL", env = "TOLLGATE_UPSTREAM", value_parser = parse_upstream)]
@@ -41,6 +42,8 @@ pub(super) struct Args {
     /// A configuration file (YAML) with rules and settings
     #[arg(long, short, value_name = "FILE", env = "TOLLGATE_CONFIG")]
     config: Option<PathBuf>,
+    #[command(flatten)]
+    watch: WatchArgs,
     /// The address to listen on; port 0 picks a free one
     #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:8080", env = "TOLLGATE_LISTEN")]
     listen: String,
@@ -171,8 +174,8 @@ async fn serve(config: Config, policy: Policy, args: Args) -> anyhow::Result<()>
     });
     // Before anybody is told that it runs: a signal that comes at once must find its handler.
     let source = args.clone();
-    let reloading =
-        signals::reload_on_hangup(move || load(&source).map(|loaded| loaded.policy), service.limiter.clone())?;
+    let file = args.watch.file(args.config.as_ref());
+    let reloading = reload::reload(move || load(&source).map(|loaded| loaded.policy), service.limiter.clone(), file)?;
     let (shutdown, admin_shutdown) = (signals::shutdown()?, signals::shutdown()?);
     greet(bound, admin_bound, &config, &proxy)?;
     tokio::spawn(reloading);

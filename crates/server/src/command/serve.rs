@@ -8,6 +8,7 @@ use tokio::net::TcpListener;
 use tokio::task::JoinSet;
 use tollgate::{HeaderStyle, Policy, Store};
 
+use super::reload::{self, WatchArgs};
 use super::{ConfigArgs, Ending, greeting, signals};
 use crate::config::Config;
 use crate::front::http::{self, Admin, Service};
@@ -22,11 +23,13 @@ use crate::settings;
   tollgate serve --config tollgate.yaml --http 127.0.0.1:0      a free port, printed at the start
   export TOLLGATE_ADMIN_TOKEN=$(openssl rand -hex 16); tollgate serve --http 0.0.0.0:8080
 
-Flags win over the file. SIGHUP reads the rules anew; a bad file changes nothing. SIGINT and SIGTERM stop it after the
+Flags win over the file. Its rules are read anew when it changes, and on SIGHUP; a bad file changes nothing. SIGINT and SIGTERM stop it after the
 requests under way.")]
 pub(super) struct Args {
     #[command(flatten)]
     config: ConfigArgs,
+    #[command(flatten)]
+    watch: WatchArgs,
     /// The address of the HTTP API; port 0 picks a free one
     #[arg(long, value_name = "ADDRESS", env = "TOLLGATE_HTTP")]
     http: Option<String>,
@@ -148,8 +151,9 @@ async fn serve(config: Config, policy: Policy, args: Args) -> anyhow::Result<()>
     let admin = Admin::for_address(config.admin.token.clone(), doors.http.bound);
     let service = Service::new(&config, policy, store, admin)?;
     // Before anybody is told that it runs: a signal that comes at once must find its handler.
+    let file = args.watch.file(args.config.config.as_ref());
     let load = move || args.config.load().map(|loaded| loaded.policy);
-    let reloading = signals::reload_on_hangup(load, service.limiter.clone())?;
+    let reloading = reload::reload(load, service.limiter.clone(), file)?;
     let asked_to_stop = signals::shutdown()?;
     greet(&doors, &config, &service)?;
     tokio::spawn(reloading);

@@ -7,6 +7,8 @@ use std::net::TcpStream;
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 /// The binary, deaf to what the developer has set.
 pub fn tollgate(args: &[&str]) -> Command {
@@ -30,6 +32,7 @@ pub fn file(text: &str, ending: &str) -> String {
 
 pub struct Running {
     child: Child,
+    log: Arc<Mutex<String>>,
     pub http: String,
     /// Where gRPC is served, if it is.
     pub grpc: Option<String>,
@@ -44,7 +47,15 @@ impl Running {
     }
 
     pub fn start(args: &[&str]) -> Running {
-        let mut child = tollgate(args).stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
+        let mut child = tollgate(args).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        let log = Arc::new(Mutex::new(String::new()));
+        let (mut said, kept) = (BufReader::new(child.stderr.take().unwrap()), log.clone());
+        std::thread::spawn(move || {
+            let mut line = String::new();
+            while said.read_line(&mut line).is_ok_and(|bytes| bytes > 0) {
+                kept.lock().unwrap().push_str(&std::mem::take(&mut line));
+            }
+        });
         let mut lines = BufReader::new(child.stdout.take().unwrap()).lines().map_while(Result::ok);
         let first = lines.next().expect("the service starts and says what it listens on");
         let http = first.split("http://").nth(1).expect("an address").trim().to_string();
@@ -53,15 +64,38 @@ impl Running {
         let grpc = grpc.map(str::to_string);
         // What it says later must not stop it.
         std::thread::spawn(move || lines.for_each(drop));
-        Running { child, http, grpc }
+        Running { child, log, http, grpc }
     }
 
     pub fn get(&self, path: &str) -> String {
+        self.ask("GET", path, "")
+    }
+
+    /// The whole answer to a request with this body.
+    pub fn ask(&self, method: &str, path: &str, body: &str) -> String {
         let mut stream = TcpStream::connect(&self.http).unwrap();
-        write!(stream, "GET {path} HTTP/1.1\r\nhost: {}\r\nconnection: close\r\n\r\n", self.http).unwrap();
+        let (host, length) = (&self.http, body.len());
+        let head = format!("{method} {path} HTTP/1.1\r\nhost: {host}\r\nconnection: close\r\ncontent-length: {length}");
+        write!(stream, "{head}\r\n\r\n{body}").unwrap();
         let mut answer = String::new();
         stream.read_to_string(&mut answer).unwrap();
         answer
+    }
+
+    /// What it has logged so far.
+    pub fn logged(&self) -> String {
+        self.log.lock().unwrap().clone()
+    }
+
+    /// Waits until it has logged this, and says what it logged.
+    pub fn until_logged(&self, text: &str) -> String {
+        for _ in 0..400 {
+            if self.logged().contains(text) {
+                return self.logged();
+            }
+            std::thread::sleep(Duration::from_millis(25));
+        }
+        panic!("{text:?} is not in the log: {}", self.logged());
     }
 
     /// Asks it to end, and waits until it has.
