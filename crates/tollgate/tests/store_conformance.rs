@@ -5,6 +5,8 @@
 
 #[path = "store_conformance/changes.rs"]
 mod changes;
+#[path = "store_conformance/exceptions.rs"]
+mod exceptions;
 #[cfg(feature = "redis")]
 mod servers;
 #[path = "store_conformance/stores.rs"]

@@ -25,6 +25,7 @@ use tollgate_core::{Charge, Decision, Hold, Key, Rule};
 
 use super::StoreError;
 use crate::clock::Clock;
+use crate::exceptions::Exceptions;
 
 /// Keeps state in this process.
 ///
@@ -33,6 +34,7 @@ use crate::clock::Clock;
 pub struct MemoryStore {
     clock: Clock,
     table: Table,
+    pub(super) exceptions: Exceptions,
 }
 
 impl Default for MemoryStore {
@@ -55,7 +57,8 @@ impl MemoryStore {
     /// A store for at most so many keys on this clock. The memory for them is set aside now, 34 bytes a key, and
     /// taken from the system as it is first used.
     pub fn with(max_keys: usize, clock: impl Into<Clock>) -> MemoryStore {
-        MemoryStore { clock: clock.into(), table: Table::new(max_keys, Self::DEFAULT_MAX_LOG_BYTES) }
+        let table = Table::new(max_keys, Self::DEFAULT_MAX_LOG_BYTES);
+        MemoryStore { clock: clock.into(), table, exceptions: Exceptions::new() }
     }
 
     /// An empty store like this one in which the logs of `sliding_window_log` and `concurrency` take at most so many

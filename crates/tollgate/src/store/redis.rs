@@ -12,6 +12,7 @@ mod batch;
 mod breaker;
 mod calls;
 mod denials;
+mod exceptions;
 mod heartbeat;
 mod leases;
 mod msgpack;
@@ -40,10 +41,12 @@ use std::time::{Duration, Instant};
 
 use redis::{Cmd, FromRedisValue, Value};
 use tokio::runtime::Handle;
+use tokio::sync::Mutex as AsyncMutex;
 use tollgate_core::{Charge, Decision, Hold, Key, Quota, Rule, Source, Span, State, Timestamp, decide};
 
 use super::StoreError;
 use crate::clock::Clock;
+use crate::exceptions::Exceptions;
 use across::denies;
 use address::{Address, Mode};
 use ahead::Ahead;
@@ -77,6 +80,9 @@ struct Shared {
     clock_ahead: AtomicI64,
     /// For what goes on when nobody waits for it.
     runtime: Handle,
+    /// What is known of exceptions, and when they were changed last.
+    exceptions: Exceptions,
+    exceptions_seen: AsyncMutex<Option<String>>,
 }
 
 /// What a store said to a request.
@@ -107,8 +113,12 @@ impl RedisStore {
             instances: AtomicU32::new(1),
             clock_ahead: AtomicI64::new(0),
             runtime: Handle::current(),
+            exceptions: Exceptions::new(),
+            exceptions_seen: AsyncMutex::default(),
         });
         shared.rehearse().await?;
+        // From the first request on; if that fails, with the first beat that does not.
+        let _ = shared.load_exceptions().await;
         if is_real_time {
             heartbeat::start(&shared);
         }
@@ -128,6 +138,10 @@ impl RedisStore {
     /// The clock of this process, or the manual one. Decisions are made by the server's.
     pub fn clock(&self) -> &Clock {
         &self.0.clock
+    }
+
+    pub(crate) fn exceptions(&self) -> &Exceptions {
+        &self.0.exceptions
     }
 
     /// The server's time, as far as it is known: by its last answer and the clock of this process.

@@ -55,6 +55,9 @@ pub static RELEASE: LazyLock<Script> = LazyLock::new(|| {
 /// Counts the instances that are alive: see `heartbeat.lua`.
 pub(super) static HEARTBEAT: LazyLock<Script> = LazyLock::new(|| Script::new(&[include_str!("heartbeat.lua")]));
 
+/// Changes exceptions: see `exceptions.lua`.
+pub(super) static EXCEPTIONS: LazyLock<Script> = LazyLock::new(|| Script::new(&[include_str!("exceptions.lua")]));
+
 /// A script put together from its files.
 #[derive(Debug)]
 pub struct Script {
