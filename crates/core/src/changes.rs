@@ -1,5 +1,6 @@
 //! What differs between two sets of rules, for the one line that people look for after they changed something.
 
+use std::collections::HashMap;
 use std::fmt;
 
 use crate::policy::Policy;
@@ -21,17 +22,24 @@ pub struct Changes {
 impl Changes {
     /// What `policy` says otherwise than `former` did.
     pub fn between(former: &Policy, policy: &Policy) -> Changes {
-        let names = |rules: &mut dyn Iterator<Item = &Rule>| rules.map(|rule| rule.name.to_string()).collect();
-        let all = || policy.rules().iter().map(|rule| &**rule);
-        let pairs = || all().filter_map(|rule| Some((&**former.rule(&rule.name)?, rule)));
-        Changes {
-            added: names(&mut all().filter(|rule| former.rule(&rule.name).is_none())),
-            removed: names(
-                &mut former.rules().iter().map(|rule| &**rule).filter(|rule| policy.rule(&rule.name).is_none()),
-            ),
-            changed: names(&mut pairs().filter(|(before, rule)| before.spec != rule.spec).map(|(_, rule)| rule)),
-            restarted: pairs().filter_map(|(before, rule)| restart(before, rule)).collect(),
+        fn by_name(policy: &Policy) -> HashMap<&str, &Rule> {
+            policy.rules().iter().map(|rule| (&*rule.name, &**rule)).collect()
         }
+        let (before, after) = (by_name(former), by_name(policy));
+        let mut changes = Changes::default();
+        for rule in policy.rules() {
+            match before.get(&*rule.name) {
+                None => changes.added.push(rule.name.to_string()),
+                Some(before) if before.spec != rule.spec => {
+                    changes.changed.push(rule.name.to_string());
+                    changes.restarted.extend(restart(before, rule));
+                }
+                Some(_) => {}
+            }
+        }
+        let is_gone = |name: &&str| !after.contains_key(name);
+        changes.removed = former.rules().iter().map(|rule| &*rule.name).filter(is_gone).map(str::to_string).collect();
+        changes
     }
 
     /// Whether both say the same.

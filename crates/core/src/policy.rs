@@ -176,8 +176,9 @@ impl Policy {
     /// These rules in the place of others since `at`: buckets keep what they miss, whatever the numbers are now.
     #[must_use]
     pub fn in_place_of(mut self, former: &Policy, at: Timestamp) -> Policy {
+        let before: HashMap<&str, &Arc<Rule>> = former.rules.iter().map(|rule| (&*rule.name, rule)).collect();
         for rule in &mut self.rules {
-            if let Some(before) = former.rule(&rule.name) {
+            if let Some(before) = before.get(&*rule.name) {
                 let quota = rule.quota.in_place_of(&before.quota, at);
                 Arc::make_mut(rule).quota = quota;
             }

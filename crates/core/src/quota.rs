@@ -252,6 +252,14 @@ impl Quota {
         Quota { pace, formers, ..*self }
     }
 
+    /// The same quota for callers who bring numbers of their own with each request, as redis-cell does: whatever the numbers
+    /// were, a bucket is full at the moment that was written down.
+    #[must_use]
+    pub const fn untagged(mut self) -> Quota {
+        self.pace.set_tag(0);
+        self
+    }
+
     /// The numbers of the buckets that may still be stored by what this quota was before, the newest first, and until
     /// when each was in force.
     pub fn former_refills(&self) -> impl ExactSizeIterator<Item = (Refill, Timestamp)> + '_ {

@@ -18,13 +18,13 @@ fn quotas() -> impl Strategy<Value = Quota> {
 #[derive(Clone, Debug)]
 enum Step {
     Charge(u32),
-    Change(Quota),
+    Change(Box<Quota>),
 }
 
 /// A wait in thousandths of a refill, and what happens then.
 fn steps() -> impl Strategy<Value = Vec<(u64, Step)>> {
     let wait = prop_oneof![3 => Just(0u64), 3 => 0u64..30, 2 => 0u64..500, 1 => 0u64..1_500];
-    let step = prop_oneof![4 => (1u32..20).prop_map(Step::Charge), 1 => quotas().prop_map(Step::Change)];
+    let step = prop_oneof![4 => (1u32..20).prop_map(Step::Charge), 1 => quotas().prop_map(|quota| Step::Change(Box::new(quota)))];
     prop::collection::vec((wait, step), 1..60)
 }
 

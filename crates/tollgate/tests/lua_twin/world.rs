@@ -199,7 +199,7 @@ pub fn quota(chance: &mut Chance) -> Quota {
         let any = 1 + chance.below(100_000) as u32;
         let burst = chance.pick(&[1, 2, 5, 100, count, 2_000_000_000, Quota::MAX_COUNT, any]);
         if let Ok(quota) = Quota::per(count, Span::from_micros(period)).burst(burst).algorithm(algorithm).build() {
-            return quota;
+            return if chance.one_in(10) { quota.untagged() } else { quota };
         }
     }
 }

@@ -5,92 +5,97 @@
 -- Others are "b", 7 bytes of microseconds, 4 bytes of parts and 2 bytes of tag. Without a tag, as before there were any: a
 -- positive number, or "b" without the last 2 bytes.
 
--- ceil(a * b / c) for a < c, all at most 2^51: bit by bit, so that everything stays exact.
-local function scale(a, b, c)
-  local quotient, rest, bit = 0, 0, 2251799813685248
-  while bit >= 1 do
-    quotient, rest = quotient * 2, rest * 2
-    if b >= bit then
-      b, rest = b - bit, rest + a
+-- A bucket that was written by the numbers of `tag`, by the numbers `in_force`; nil if nobody knows them. `formers[at]` says how
+-- many numbers the rule had before, and there they follow, the oldest first: as for `bucket`, and when they ended.
+--
+-- This is rarely needed, so what it needs is only made here.
+local function carry_over(in_force, formers, at, tag, full_at, part)
+  -- ceil(a * b / c) for a < c, all at most 2^51: bit by bit, so that everything stays exact.
+  local function scale(a, b, c)
+    local quotient, rest, bit = 0, 0, 2251799813685248
+    while bit >= 1 do
+      quotient, rest = quotient * 2, rest * 2
+      if b >= bit then
+        b, rest = b - bit, rest + a
+      end
+      while rest >= c do
+        quotient, rest = quotient + 1, rest - c
+      end
+      bit = bit / 2
     end
-    while rest >= c do
-      quotient, rest = quotient + 1, rest - c
+    return rest > 0 and quotient + 1 or quotient
+  end
+
+  -- How long `tokens` last by these numbers, at most a whole bucket.
+  local function lasting(pace, tokens)
+    local parts = pace.token_part * tokens
+    local whole = floor(parts / pace.denominator)
+    return pace.token_whole * tokens + whole, parts - whole * pace.denominator
+  end
+
+  -- A bucket by `former` numbers as it was when they ended, by the `next` ones.
+  local function carry(former, next, full_at, part)
+    local denominator, emptied_at = former.denominator, full_at - former.full_whole
+    local moment = emptied_at > former.ended_at and emptied_at or former.ended_at
+    if full_at < moment then
+      return full_at, 0
     end
-    bit = bit / 2
+    local whole = full_at - moment
+    part = part < denominator and part or denominator - 1
+    if whole == former.full_whole and part > former.full_part then
+      part = former.full_part
+    end
+    -- How many tokens are missing: the division is off by less than one, and its neighbours put it right.
+    local missing = floor((whole + part / denominator) / (former.token_whole + former.token_part / denominator))
+    missing = missing + 1 < former.limit and missing + 1 or former.limit
+    local missing_whole, missing_part = lasting(former, missing)
+    while missing_whole > whole or (missing_whole == whole and missing_part > part) do
+      missing = missing - 1
+      missing_whole, missing_part = lasting(former, missing)
+    end
+    if missing >= next.limit then
+      return moment + next.full_whole, next.full_part
+    end
+    local share = (whole - missing_whole) * denominator + (part - missing_part)
+    local from = former.token_whole * denominator + former.token_part
+    share = scale(share, next.token_whole * next.denominator + next.token_part, from)
+    local rest = floor(share / next.denominator)
+    whole, part = lasting(next, missing)
+    whole, part = whole + rest, part + share - rest * next.denominator
+    if part >= next.denominator then
+      whole, part = whole + 1, part - next.denominator
+    end
+    return moment + whole, part
   end
-  return rest > 0 and quotient + 1 or quotient
-end
 
--- How long `tokens` last by these numbers, at most a whole bucket.
-local function lasting(pace, tokens)
-  local parts = pace.token_part * tokens
-  local carry = floor(parts / pace.denominator)
-  return pace.token_whole * tokens + carry, parts - carry * pace.denominator
-end
-
--- A bucket by `former` numbers as it was when they ended, by the `next` ones.
-local function carry(former, next, full_at, part)
-  local denominator, emptied_at = former.denominator, full_at - former.full_whole
-  local moment = emptied_at > former.ended_at and emptied_at or former.ended_at
-  if full_at < moment then
-    return full_at, 0
-  end
-  local whole = full_at - moment
-  part = part < denominator and part or denominator - 1
-  if whole == former.full_whole and part > former.full_part then
-    part = former.full_part
-  end
-  -- How many tokens are missing: the division is off by less than one, and its neighbours put it right.
-  local missing = floor((whole + part / denominator) / (former.token_whole + former.token_part / denominator))
-  missing = missing + 1 < former.limit and missing + 1 or former.limit
-  local missing_whole, missing_part = lasting(former, missing)
-  while missing_whole > whole or (missing_whole == whole and missing_part > part) do
-    missing = missing - 1
-    missing_whole, missing_part = lasting(former, missing)
-  end
-  if missing >= next.limit then
-    return moment + next.full_whole, next.full_part
-  end
-  local share = (whole - missing_whole) * denominator + (part - missing_part)
-  share = scale(share, next.token_whole * next.denominator + next.token_part, former.token_whole * denominator + former.token_part)
-  local rest = floor(share / next.denominator)
-  whole, part = lasting(next, missing)
-  whole, part = whole + rest, part + share - rest * next.denominator
-  if part >= next.denominator then
-    whole, part = whole + 1, part - next.denominator
-  end
-  return moment + whole, part
-end
-
--- A bucket by the numbers `in_force`, of which each knows those `before`; nil if it was written by none of them.
-local function carry_all(in_force, tag, full_at, part)
-  if tag == in_force.tag then
-    return full_at, part
-  elseif in_force.before then
-    full_at, part = carry_all(in_force.before, tag, full_at, part)
-    if full_at then
-      return carry(in_force.before, in_force, full_at, part)
+  local pace
+  for i = at + 1, at + 8 * formers[at], 8 do
+    local next = {
+      limit = formers[i] + 0, token_whole = formers[i + 2] + 0, token_part = formers[i + 3] + 0,
+      denominator = formers[i + 4] + 0, full_whole = formers[i + 5] + 0, full_part = formers[i + 6] + 0,
+      ended_at = formers[i + 7] + 0,
+    }
+    if pace then
+      full_at, part = carry(pace, next, full_at, part)
+    end
+    if pace or formers[i + 1] + 0 == tag then
+      pace = next
     end
   end
+  if pace then
+    return carry(pace, in_force, full_at, part)
+  end
 end
 
--- `before`: the numbers that the rule had before, if there are any, each with when they ended.
-local function bucket(limit, tag, token_whole, token_part, denominator, full_whole, full_part, before)
-  local pace = {
-    limit = limit, tag = tag, token_whole = token_whole, token_part = token_part, denominator = denominator,
-    full_whole = full_whole, full_part = full_part, before = before,
-  }
-  local tag_text = format("%03d", tag)
-
+-- `formers` and `at`: the numbers that the rule had before (see `carry_over`), if there are any.
+local function bucket(limit, tag, token_whole, token_part, denominator, full_whole, full_part, formers, at)
   -- What is missing at `now`: whole microseconds and parts, or nil when nothing is. Then 1 if it was written by numbers that
   -- the rule had before, and 2 if by others.
   local function debt(value, now)
     local full_at, part, written_by, foreign
     if find(value, "^%-%d%d%d%d+$") then
       full_at, part = sub(value, 2, -4) + 0, 0
-      if sub(value, -3) ~= tag_text then
-        written_by = sub(value, -3) + 0
-      end
+      written_by = sub(value, -3) + 0
     elseif find(value, "^%d+$") then
       full_at, part = value + 0, 0
     elseif #value == 14 and byte(value) == 98 then -- b
@@ -102,10 +107,16 @@ local function bucket(limit, tag, token_whole, token_part, denominator, full_who
       return nil
     end
     if written_by and written_by ~= tag and written_by ~= 0 then
-      local carried_at, carried_part = carry_all(pace, written_by, full_at, part)
-      foreign = carried_at and 1 or 2
-      if carried_at then
-        full_at, part = carried_at, carried_part
+      foreign = 2
+      if formers then
+        local in_force = {
+          limit = limit, token_whole = token_whole, token_part = token_part, denominator = denominator,
+          full_whole = full_whole, full_part = full_part,
+        }
+        local carried_at, carried_part = carry_over(in_force, formers, at, written_by, full_at, part)
+        if carried_at then
+          full_at, part, foreign = carried_at, carried_part, 1
+        end
       end
     end
     if full_at < now then
@@ -190,18 +201,4 @@ local function bucket(limit, tag, token_whole, token_part, denominator, full_who
   end
 
   return { limit = limit, denominator = denominator, view = view, charge = charge, debt = debt, add = add }
-end
-
--- The numbers that a rule had before: `list[at]` says how many, then come they, the oldest first. Returns the newest and the
--- position after them.
-local function read_formers(list, at)
-  local before
-  for i = at + 1, at + 8 * list[at], 8 do
-    before = {
-      limit = list[i] + 0, tag = list[i + 1] + 0, token_whole = list[i + 2] + 0, token_part = list[i + 3] + 0,
-      denominator = list[i + 4] + 0, full_whole = list[i + 5] + 0, full_part = list[i + 6] + 0, ended_at = list[i + 7] + 0,
-      before = before,
-    }
-  end
-  return before, at + 1 + 8 * list[at]
 end

@@ -7,7 +7,7 @@ local now = time(ARGV[1])
 local cost = ARGV[2] + 0
 local law = bucket(
   ARGV[3] + 0, ARGV[4] + 0, ARGV[5] + 0, ARGV[6] + 0, ARGV[7] + 0, ARGV[8] + 0, ARGV[9] + 0,
-  ARGV[10] and read_formers(ARGV, 10)
+  ARGV[10] and ARGV, 10
 )
 -- MGET, for what is there may be no string.
 local state = call("MGET", KEYS[1])[1]

@@ -12,13 +12,16 @@ local function read_quotas(batch, at)
   for i = 1, count do
     local algorithm, limit, period = batch[at], batch[at + 1], batch[at + 2]
     if algorithm == 1 or algorithm == 6 then
-      local before
+      local formers_at
+      at = at + 1
       if algorithm == 6 then
-        before, at = read_formers(batch, at + 1)
-      else
-        at = at + 1
+        formers_at = at
+        at = at + 1 + 8 * batch[at]
       end
-      quotas[i] = bucket(batch[at], batch[at + 1], batch[at + 2], batch[at + 3], batch[at + 4], batch[at + 5], batch[at + 6], before)
+      quotas[i] = bucket(
+        batch[at], batch[at + 1], batch[at + 2], batch[at + 3], batch[at + 4], batch[at + 5], batch[at + 6],
+        formers_at and batch, formers_at
+      )
       at = at + 7
     else
       local law = (algorithm == 2 and fixed_window) or (algorithm == 3 and sliding_counter) or log
