@@ -1,5 +1,6 @@
 //! An exception for a single key: blocked, allowed, or with a limit of its own, mostly for a while.
 
+use std::fmt;
 use std::sync::Arc;
 
 use crate::quota::Quota;
@@ -54,6 +55,14 @@ impl ExceptionKind {
             ExceptionKind::Allow => "allow",
             ExceptionKind::Grant(_) => "grant",
         }
+    }
+}
+
+/// `1000/min burst 200`.
+impl fmt::Display for Grant {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.limit)?;
+        self.burst.map_or(Ok(()), |burst| write!(f, " burst {burst}"))
     }
 }
 

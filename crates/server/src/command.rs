@@ -2,6 +2,7 @@
 
 mod check;
 mod draw;
+mod except;
 mod greeting;
 mod import;
 mod proxy;
@@ -36,6 +37,7 @@ use crate::settings;
   tollgate validate tollgate.yaml                    check a file before it goes live
   tollgate check --config tollgate.yaml user_id=42 plan=free
   tollgate replay --config tollgate.yaml < events.jsonl > decisions.jsonl
+  tollgate block --rule per-user --key 42 --for 1h   a key of a running service; see also allow, grant, lift, reset
 
 Exit status: 0 fine, 1 the answer is no (denied, invalid), 2 usage or trouble."
 )]
@@ -60,6 +62,18 @@ enum Verb {
     Import(import::Args),
     /// Print the JSON Schema of the configuration file, for editors
     Schema(schema::Args),
+    /// Deny every request of a key for a while
+    Block(except::BlockArgs),
+    /// Let every request of a key pass a rule, uncharged
+    Allow(except::AllowArgs),
+    /// Give a key a limit of its own for a while
+    Grant(except::GrantArgs),
+    /// End the exception of a key
+    Lift(except::LiftArgs),
+    /// Show the exceptions in force
+    Exceptions(except::ListArgs),
+    /// Forget what a key has used
+    Reset(except::ResetArgs),
     /// Draw how each algorithm treats the same traffic, from real decisions, as SVG
     Draw(draw::Args),
 }
@@ -82,6 +96,12 @@ pub(crate) fn run() -> ExitCode {
         Verb::Replay(args) => replay::run(args),
         Verb::Import(args) => import::run(args),
         Verb::Schema(args) => schema::run(args),
+        Verb::Block(args) => except::block(args),
+        Verb::Allow(args) => except::allow(args),
+        Verb::Grant(args) => except::grant(args),
+        Verb::Lift(args) => except::lift(args),
+        Verb::Exceptions(args) => except::list(args),
+        Verb::Reset(args) => except::reset(args),
         Verb::Draw(args) => draw::run(args),
     };
     match ended {

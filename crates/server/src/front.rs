@@ -12,7 +12,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use tollgate::http::{AnswerStyle, Identity};
-use tollgate::{BreakerState, CostError, Limiter, Permit, Policy, Request, Store, Verdict};
+use tollgate::{BreakerState, CostError, Exception, ExceptionKind, Limiter, Permit, Policy, Request, Store, Verdict};
 
 use crate::config::Config;
 use crate::metrics::Metrics;
@@ -31,6 +31,17 @@ pub(crate) struct Service {
     pub(crate) answer: AnswerStyle,
     /// Who may see and change things.
     pub(crate) admin: Admin,
+}
+
+/// What somebody has changed through the admin part.
+#[derive(Debug)]
+pub(crate) enum Changed<'c> {
+    /// An exception was made.
+    Excepted(&'c Exception),
+    /// An exception was ended.
+    Lifted { rule: &'c str, key: &'c str },
+    /// A bucket was forgotten.
+    Reset { rule: &'c str, key: &'c str },
 }
 
 /// Who may use the part that shows and changes things.
@@ -92,6 +103,23 @@ impl Service {
         let (verdict, permit) = self.limiter.acquire(request).await?;
         self.metrics.record(&self.limiter, &verdict, started.elapsed());
         Ok((verdict, permit))
+    }
+
+    /// Notes what somebody has changed by hand: who looks into the log finds it.
+    pub(crate) fn changed(&self, what: &Changed<'_>) {
+        match what {
+            Changed::Excepted(Exception { rule, key, kind, until, reason, .. }) => {
+                let rule = rule.as_deref().unwrap_or("*");
+                let until_ms = until.map(|until| until.as_micros() / 1_000);
+                let limit = match kind {
+                    ExceptionKind::Grant(grant) => Some(grant.to_string()),
+                    _ => None,
+                };
+                tracing::info!(action = kind.name(), rule, key, limit, until_ms, reason, "an exception was made");
+            }
+            Changed::Lifted { rule, key } => tracing::info!(action = "lift", rule, key, "an exception was lifted"),
+            Changed::Reset { rule, key } => tracing::info!(action = "reset", rule, key, "a bucket was forgotten"),
+        }
     }
 
     /// Whether the store can decide. One in this process always can.

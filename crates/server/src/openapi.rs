@@ -12,8 +12,8 @@ use serde_json::{Map, Value, json};
 use crate::front::http::Problem;
 use crate::front::{Admin, Service};
 use crate::wire::{
-    AuthorizeAnswer, BatchAnswer, CheckAnswer, CheckBody, DenialAnswer, HealthAnswer, KeyAnswer, Release,
-    ReleaseAnswer, ResetAnswer, RulesAnswer,
+    AuthorizeAnswer, BatchAnswer, CheckAnswer, CheckBody, DenialAnswer, ExceptionBody, ExceptionView, ExceptionsAnswer,
+    HealthAnswer, KeyAnswer, LiftedAnswer, Release, ReleaseAnswer, ResetAnswer, RulesAnswer,
 };
 
 /// The description of a service.
@@ -72,6 +72,25 @@ fn paths(writer: &mut Writer, service: &Service) -> Value {
         JSON,
         writer.schema::<RulesAnswer<'_>>(),
     );
+    let exceptions = Operation::new("listExceptions", "The exceptions for single keys").answer(
+        200,
+        "Those in force.",
+        JSON,
+        writer.schema::<ExceptionsAnswer>(),
+    );
+    let except = Operation::new("putException", "Block or allow a key, or grant it a limit of its own")
+        .body(writer.schema::<ExceptionBody<'_>>())
+        .answer(
+            200,
+            "In force here now, and within a second wherever the store is shared.",
+            JSON,
+            writer.schema::<ExceptionView>(),
+        )
+        .fails(&[400, 404, 408, 409, 413, 503]);
+    let lift = Operation::new("liftException", "End an exception")
+        .parameters(bucket(service))
+        .answer(200, "Ended, or there was none.", JSON, writer.schema::<LiftedAnswer>())
+        .fails(&[400, 503]);
     let text = json!({ "type": "string" });
     let page = Operation::new("index", "What this is, for people").answer(200, "A page.", "text/html", text.clone());
     let metrics =
@@ -91,6 +110,7 @@ fn paths(writer: &mut Writer, service: &Service) -> Value {
         "/v1/authorize": authorize(writer, deny_status, "", &[]),
         "/v1/authorize/{path}": authorize(writer, deny_status, "Below", &[below()]),
         "/v1/check": { "post": writer.open(check) },
+        "/v1/exceptions": { "get": writer.admin(exceptions), "put": writer.admin(except), "delete": writer.admin(lift) },
         "/v1/keys": { "get": writer.admin(show), "delete": writer.admin(reset) },
         "/v1/release": { "post": writer.open(release) },
         "/v1/rules": { "get": writer.admin(rules) },
@@ -273,6 +293,7 @@ fn failure(status: u16) -> &'static str {
         401 => "The admin token is missing or wrong.",
         404 => "There is no such rule.",
         408 => "The body took too long to arrive.",
+        409 => "There are as many exceptions as there can be.",
         413 => "The body is larger than 64 KiB.",
         _ => "The store cannot answer.",
     }

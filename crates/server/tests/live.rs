@@ -6,7 +6,7 @@ mod running;
 
 use std::path::PathBuf;
 
-use running::{Running, file};
+use running::{Running, file, tollgate};
 
 /// One rule, by user.
 fn rules(limit: &str) -> String {
@@ -121,4 +121,68 @@ fn a_file_is_left_alone_when_told() {
     std::thread::sleep(std::time::Duration::from_secs(1));
     assert!(!check(&service, "a").0);
     assert!(!service.logged().contains("in force now"));
+}
+
+/// What a command says and how it ends.
+fn run(service: &Running, args: &[&str]) -> (i32, String, String) {
+    let server = format!("http://{}", service.http);
+    let output = tollgate(&[args, &["--server", &server]].concat()).output().unwrap();
+    let text = |bytes: &[u8]| String::from_utf8(bytes.to_vec()).unwrap();
+    (output.status.code().unwrap(), text(&output.stdout), text(&output.stderr))
+}
+
+#[test]
+fn commands_make_show_and_lift_exceptions() {
+    let service = serve(&file(&rules("limit: 5/day"), "yaml"));
+    let key = ["--rule", "per-user", "--key", "a b/ü"];
+    let block = [&["block"], &key[..], &["--for", "1h", "--reason", "scraper"]].concat();
+    let (code, said, _) = run(&service, &block);
+    assert!(code == 0 && said.starts_with("block per-user a b/ü until 20") && said.ends_with("(scraper)\n"), "{said}");
+    assert!(!check(&service, "a b/ü").0 && check(&service, "b").0);
+    let log = service.until_logged("an exception was made");
+    assert!(log.contains(r#"action="block""#) && log.contains(r#"reason="scraper""#), "{log}");
+
+    let (code, said, _) = run(&service, &["exceptions", "--json"]);
+    let listed: serde_json::Value = serde_json::from_str(&said).unwrap();
+    assert_eq!((code, &listed["exceptions"][0]["key"]), (0, &"a b/ü".into()));
+
+    let lift = [&["lift"], &key[..]].concat();
+    assert_eq!(run(&service, &lift), (0, "lifted: per-user a b/ü\n".into(), String::new()));
+    assert_eq!(run(&service, &lift).0, 1, "there is none any more");
+    assert_eq!(run(&service, &["exceptions"]).1, "there are none\n");
+    assert_eq!(check(&service, "a b/ü"), (true, 4), "what was blocked was not charged");
+
+    assert_eq!(run(&service, &["allow", "--key", "c"]).1, "allow * c until it is lifted\n");
+    assert!((0..20).all(|_| check(&service, "c").0));
+    let (code, said, _) =
+        run(&service, &["grant", "--rule", "per-user", "--key", "b", "--limit", "9/day", "--for", "1d"]);
+    assert!(code == 0 && said.starts_with("grant per-user b 9/day until "), "{said}");
+    assert_eq!(check(&service, "b"), (true, 7));
+    assert_eq!(run(&service, &["reset", "--rule", "per-user", "--key", "b"]).1, "forgotten: per-user b\n");
+    assert_eq!(check(&service, "b"), (true, 8));
+}
+
+#[test]
+fn commands_say_what_is_wrong() {
+    let service = serve(&file(&rules("limit: 5/day"), "yaml"));
+    let (code, said, error) = run(&service, &["block", "--rule", "per-usr", "--key", "a"]);
+    assert!(code == 1 && said.is_empty() && error.contains("did you mean `per-user`?"), "{error}");
+    let (code, _, error) = run(&service, &["grant", "--key", "a", "--limit", "lots"]);
+    assert!(code == 1 && error.contains("limit: ") && error.contains("lots"), "{error}");
+    assert_eq!(run(&service, &["block", "--key", "a", "--for", "long"]).0, 2);
+    assert_eq!(run(&service, &["block"]).0, 2, "without a key");
+    let nowhere = tollgate(&["exceptions", "--server", "http://127.0.0.1:1"]).output().unwrap();
+    assert_eq!(nowhere.status.code(), Some(2));
+    assert!(String::from_utf8(nowhere.stderr).unwrap().contains("is it running?"));
+}
+
+#[test]
+fn a_service_with_a_token_asks_for_it() {
+    let config = file(&rules("limit: 5/day"), "yaml");
+    let service = Running::start(&["serve", "--http", "127.0.0.1:0", "--config", &config, "--admin-token", "sesame"]);
+    let (code, _, error) = run(&service, &["block", "--key", "a"]);
+    assert!(code == 2 && error.contains("needs the admin token"), "{error}");
+    assert_eq!(run(&service, &["block", "--key", "a", "--admin-token", "sesame"]).0, 0);
+    assert!(!check(&service, "a").0);
+    assert!(!service.logged().contains("sesame"));
 }

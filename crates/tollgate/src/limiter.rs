@@ -386,6 +386,12 @@ impl Limiter {
 }
 
 impl Limiter {
+    /// A rule of the policy as it is for a key: with the limit that was granted to it, if one was.
+    pub fn rule_of(&self, rule: &str, key: &str) -> Option<Arc<Rule>> {
+        let policy = self.policy();
+        Some(self.rule_for(policy.rule(rule)?, &Key { variant: 0, value: key.into() }))
+    }
+
     /// A rule as it is for a key, with what was granted to it.
     fn rule_for(&self, rule: &Arc<Rule>, key: &Key) -> Arc<Rule> {
         let exception = self.store.exceptions().rule(rule, key, self.store.now());

@@ -4,6 +4,7 @@ mod admin;
 mod authorize;
 mod body;
 mod check;
+mod exceptions;
 mod keys;
 mod observe;
 mod pages;
@@ -22,7 +23,7 @@ use axum::routing::{any, get, post};
 use tokio::net::TcpListener;
 
 /// The names of all routes, for metrics and for suggestions.
-pub(crate) const ROUTES: [&str; 10] = [
+pub(crate) const ROUTES: [&str; 11] = [
     "/",
     "/healthz",
     "/metrics",
@@ -30,6 +31,7 @@ pub(crate) const ROUTES: [&str; 10] = [
     "/readyz",
     "/v1/authorize",
     "/v1/check",
+    "/v1/exceptions",
     "/v1/keys",
     "/v1/release",
     "/v1/rules",
@@ -68,6 +70,7 @@ fn router(front: Arc<Front>) -> Router {
         .route("/", get(pages::index))
         .route("/metrics", get(pages::metrics))
         .route("/openapi.json", get(move || description.answer()))
+        .route("/v1/exceptions", get(exceptions::list).put(exceptions::put).delete(exceptions::lift))
         .route("/v1/keys", get(keys::show).delete(keys::reset))
         .route("/v1/rules", get(keys::rules))
         .route_layer(from_fn_with_state(front.clone(), admin::require));

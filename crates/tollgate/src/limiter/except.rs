@@ -6,7 +6,7 @@ use super::Limiter;
 use crate::exceptions::{ExceptionError, Exceptions};
 
 impl Limiter {
-    /// The longest key and the longest reason of an exception, in bytes.
+    /// The longest key and the longest reason of an exception, in characters.
     const MAX_TEXT: usize = 1_024;
 
     /// The exceptions in force, by rule and key.
@@ -77,8 +77,8 @@ impl Limiter {
             return invalid("key", "is empty; name one of the rule's keys".into());
         }
         for (field, text) in [("key", Some(&exception.key)), ("reason", exception.reason.as_ref())] {
-            if text.is_some_and(|text| text.len() > Limiter::MAX_TEXT) {
-                return invalid(field, format!("is longer than {} bytes", Limiter::MAX_TEXT));
+            if text.is_some_and(|text| text.chars().count() > Limiter::MAX_TEXT) {
+                return invalid(field, format!("is longer than {} characters", Limiter::MAX_TEXT));
             }
         }
         if exception.is_over(now) {

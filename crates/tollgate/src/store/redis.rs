@@ -36,7 +36,7 @@ pub use traffic::{DURATION_BOUNDS, Traffic};
 
 use std::fmt;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicI64, AtomicU32, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU32, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
 use redis::{Cmd, FromRedisValue, Value};
@@ -83,6 +83,8 @@ struct Shared {
     /// What is known of exceptions, and when they were changed last.
     exceptions: Exceptions,
     exceptions_seen: AsyncMutex<Option<String>>,
+    /// Whether this user may read them.
+    reads_exceptions: AtomicBool,
 }
 
 /// What a store said to a request.
@@ -115,10 +117,10 @@ impl RedisStore {
             runtime: Handle::current(),
             exceptions: Exceptions::new(),
             exceptions_seen: AsyncMutex::default(),
+            reads_exceptions: AtomicBool::new(true),
         });
         shared.rehearse().await?;
-        // From the first request on; if that fails, with the first beat that does not.
-        let _ = shared.load_exceptions().await;
+        shared.start_exceptions().await;
         if is_real_time {
             heartbeat::start(&shared);
         }

@@ -2,6 +2,7 @@
 //! that once a second.
 
 use std::collections::HashMap;
+use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
 use redis::Cmd;
@@ -54,8 +55,22 @@ impl Shared {
         format!("{}:exceptions", self.namespace)
     }
 
+    /// Knows them from the first request on; if that fails, from the first beat on that does not.
+    pub(super) async fn start_exceptions(&self) {
+        if let Err(error) = self.load_exceptions().await
+            && error.to_string().to_lowercase().contains("perm")
+        {
+            // Asking again and again would look like a server in trouble.
+            self.reads_exceptions.store(false, Relaxed);
+            tracing::warn!("exceptions for single keys are off: the user of the store lacks +@hash");
+        }
+    }
+
     /// Reads them if somebody has changed them.
     pub(super) async fn follow_exceptions(&self) {
+        if !self.reads_exceptions.load(Relaxed) {
+            return;
+        }
         let key = self.exceptions_key();
         let seen: Result<Option<String>, StoreError> = self.command(&key, redis::cmd("HGET").arg(&key).arg("")).await;
         let Ok(seen) = seen else { return };
