@@ -9,8 +9,11 @@
 //! a [`Verdict`].
 
 mod algorithm;
+mod changes;
 mod decision;
 mod denial;
+mod exception;
+mod former;
 mod headers;
 mod key;
 mod limit;
@@ -25,8 +28,10 @@ mod time;
 mod verdict;
 
 pub use algorithm::{Bucket, Change, Counter, Entry, Lease, Log, Receipt, State, Window, decide};
+pub use changes::Changes;
 pub use decision::{Decision, Hold, Outcome};
 pub use denial::{Denial, Template};
+pub use exception::{Exception, ExceptionKind, Grant};
 pub use headers::{HeaderStyle, limit_headers, retry_after_seconds};
 pub use key::{Key, KeyError, KeyTemplate};
 pub use limit::{Limit, LimitError, parse_count, parse_span};

@@ -35,6 +35,10 @@ pub struct Refill {
     pub full_whole: u64,
     /// and this many parts of one.
     pub full_part: u64,
+    /// So many tokens are a whole bucket.
+    pub burst: u32,
+    /// Marks what was written by these numbers, from 1 to 999.
+    pub tag: u16,
 }
 
 /// How long tokens last at this rate, and how long a whole bucket does.
@@ -43,11 +47,16 @@ pub(crate) struct Pace {
     token: Exact,
     denominator: u64,
     full: Exact,
+    burst: u32,
+    tag: u16,
 }
 
 impl Pace {
     /// For the algorithms that have no bucket.
-    pub(crate) const NONE: Pace = Pace { token: Exact::ZERO, denominator: 1, full: Exact::ZERO };
+    pub(crate) const NONE: Pace = Pace { token: Exact::ZERO, denominator: 1, full: Exact::ZERO, burst: 0, tag: 0 };
+
+    /// Tags are from 1 to this: three digits at the end of what is stored.
+    pub(crate) const TAGS: u16 = 999;
 
     /// `None` if a bucket of `burst` cannot be counted exactly.
     pub(crate) fn new(count: u32, period: Span, burst: u32) -> Option<Pace> {
@@ -58,7 +67,8 @@ impl Pace {
         // The largest products of `lasting`, and the sum that carries in `add`.
         let fits = token.whole.checked_mul(u64::from(burst))? <= Span::MAX.as_micros()
             && token.part.checked_mul(u64::from(burst))?.checked_add(2 * denominator)? < EXACT;
-        let mut pace = Pace { token, denominator, full: Exact::ZERO };
+        let mut pace =
+            Pace { token, denominator, full: Exact::ZERO, burst, tag: tag([micros, denominator, burst.into()]) };
         pace.full = fits.then(|| pace.lasting(burst))?;
         (pace.full.whole < Span::MAX.as_micros()).then_some(pace)
     }
@@ -70,7 +80,7 @@ impl Pace {
             Exact { whole: exact.whole, part: 0 }
         }
         if self.denominator == 1 {
-            Some(Pace { token: whole(self.token), denominator: 1, full: whole(self.full) })
+            Some(Pace { token: whole(self.token), denominator: 1, full: whole(self.full), ..*self })
         } else {
             None
         }
@@ -88,7 +98,38 @@ impl Pace {
             denominator: self.denominator,
             full_whole: self.full.whole,
             full_part: self.full.part,
+            burst: self.burst,
+            tag: self.tag,
         }
+    }
+
+    /// How much the whole bucket holds.
+    pub(crate) const fn burst(&self) -> u32 {
+        self.burst
+    }
+
+    /// Marks what was written by this pace, from 1 to 999: the same on every instance and after a restart.
+    pub(crate) const fn tag(&self) -> u16 {
+        self.tag
+    }
+
+    pub(crate) const fn set_tag(&mut self, tag: u16) {
+        self.tag = tag;
+    }
+
+    /// Whether the numbers are equal, whatever the tags are.
+    pub(crate) fn is_same(&self, other: &Pace) -> bool {
+        Pace { tag: other.tag, ..*self } == *other
+    }
+
+    /// The parts of a length of at most one token.
+    pub(crate) const fn parts(&self, exact: Exact) -> u64 {
+        exact.whole * self.denominator + exact.part
+    }
+
+    /// The parts of one token: the period, with the common factor divided out.
+    pub(crate) const fn token_parts(&self) -> u64 {
+        self.parts(self.token)
     }
 
     /// How many parts make a microsecond.
@@ -138,6 +179,15 @@ impl Pace {
             _ => (parts / per_token) as u32,
         }
     }
+}
+
+/// A number from 1 to 999 for these numbers. 0 marks what was written before there were tags.
+fn tag(numbers: [u64; 3]) -> u16 {
+    // FNV-1a, for it must never change: what is stored carries it.
+    let bytes = numbers.into_iter().flat_map(u64::to_be_bytes);
+    let hash =
+        bytes.fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3));
+    1 + ((hash ^ hash >> 32) % u64::from(Pace::TAGS)) as u16
 }
 
 const fn gcd(mut a: u64, mut b: u64) -> u64 {

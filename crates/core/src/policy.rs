@@ -12,6 +12,7 @@ use crate::key::Key;
 use crate::request::Request;
 use crate::rule::{Condition, CostError, Rule, RuleError};
 use crate::rule_spec::RuleSpec;
+use crate::time::Timestamp;
 
 /// One rule applied to one request.
 #[derive(Clone, Debug)]
@@ -177,6 +178,19 @@ impl Policy {
     /// The attributes that carry the cost of some rule.
     pub fn cost_attributes(&self) -> &BTreeSet<String> {
         &self.cost_attributes
+    }
+
+    /// These rules in the place of others since `at`: buckets keep what they miss, whatever the numbers are now.
+    #[must_use]
+    pub fn in_place_of(mut self, former: &Policy, at: Timestamp) -> Policy {
+        let before: HashMap<&str, &Arc<Rule>> = former.rules.iter().map(|rule| (&*rule.name, rule)).collect();
+        for rule in &mut self.rules {
+            if let Some(before) = before.get(&*rule.name) {
+                let quota = rule.quota.in_place_of(&before.quota, at);
+                Arc::make_mut(rule).quota = quota;
+            }
+        }
+        self
     }
 
     /// What rules cannot do without.

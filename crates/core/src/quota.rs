@@ -2,11 +2,13 @@
 
 use std::convert::Infallible;
 use std::fmt;
+use std::hash::{Hash, Hasher};
 
 use serde::{Deserialize, Serialize};
 
+use crate::former::{Former, Formers};
 use crate::pace::{Pace, Refill};
-use crate::time::{EXACT, Span};
+use crate::time::{EXACT, Span, Timestamp};
 
 /// How admitted requests are counted. The names are those of the rules file.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -83,13 +85,21 @@ impl fmt::Display for Algorithm {
 /// assert_eq!(window.to_string(), "600/min fixed_window");
 /// # Ok::<(), tollgate_core::QuotaError>(())
 /// ```
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Quota {
     algorithm: Algorithm,
     count: u32,
     period: Span,
     limit: u32,
     pace: Pace,
+    formers: Formers,
+}
+
+/// By its numbers: what it was before is left to comparison.
+impl Hash for Quota {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        (self.algorithm, self.count, self.period, self.limit).hash(state);
+    }
 }
 
 impl Quota {
@@ -159,7 +169,7 @@ impl Quota {
         } else {
             Pace::NONE
         };
-        Ok(Quota { algorithm, count, period, limit, pace })
+        Ok(Quota { algorithm, count, period, limit, pace, formers: Formers::NONE })
     }
 
     /// How requests are counted.
@@ -216,8 +226,52 @@ impl Quota {
         if self.algorithm.has_burst() { Some(self.pace.refill()) } else { None }
     }
 
+    /// This quota in the place of another one since `at`: what buckets miss by the former numbers they miss by these.
+    /// Windows and logs count costs, and need to know nothing.
+    ///
+    /// ```
+    /// # use tollgate_core::{Quota, State, Timestamp, decide};
+    /// let now = Timestamp::from_micros(1_700_000_000_000_000);
+    /// let small = Quota::per_second(10).burst(50).build()?;
+    /// let mut state = State::Fresh;
+    /// state.apply(decide(&small, 50, &state, now).1);
+    /// let large = Quota::per_second(100).burst(500).build()?.in_place_of(&small, now);
+    /// assert_eq!(decide(&large, 0, &state, now).0.remaining, 450);
+    /// # Ok::<(), tollgate_core::QuotaError>(())
+    /// ```
+    #[must_use]
+    pub fn in_place_of(&self, former: &Quota, at: Timestamp) -> Quota {
+        if !self.algorithm.has_burst() || !former.algorithm.has_burst() {
+            return *self;
+        }
+        let (pace, formers) = if self.pace.is_same(&former.pace) {
+            (former.pace, former.formers)
+        } else {
+            former.formers.followed_by(self.pace, Former { pace: former.pace, until: at })
+        };
+        Quota { pace, formers, ..*self }
+    }
+
+    /// The same quota for callers who bring numbers of their own with each request, as redis-cell does: whatever the numbers
+    /// were, a bucket is full at the moment that was written down.
+    #[must_use]
+    pub const fn untagged(mut self) -> Quota {
+        self.pace.set_tag(0);
+        self
+    }
+
+    /// The numbers of the buckets that may still be stored by what this quota was before, the newest first, and until
+    /// when each was in force.
+    pub fn former_refills(&self) -> impl ExactSizeIterator<Item = (Refill, Timestamp)> + '_ {
+        self.formers.as_slice().iter().map(|former| (former.pace.refill(), former.until))
+    }
+
     pub(crate) const fn pace(&self) -> &Pace {
         &self.pace
+    }
+
+    pub(crate) const fn formers(&self) -> &Formers {
+        &self.formers
     }
 }
 

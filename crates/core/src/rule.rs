@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use crate::algorithm::Lease;
 use crate::denial::Denial;
+use crate::exception::ExceptionKind;
 use crate::key::KeyTemplate;
 use crate::limit::{Limit, LimitError, parse_count, parse_span};
 use crate::pattern::Pattern;
@@ -125,6 +126,8 @@ pub struct Rule {
     pub deny: Option<Denial>,
     /// Switched on.
     pub active: bool,
+    /// The exception that is made of it for the key that is charged; none in a policy.
+    pub exception: Option<ExceptionKind>,
     /// As written, for showing and saving.
     pub spec: RuleSpec,
 }
@@ -183,6 +186,7 @@ impl Rule {
             on_store_failure: spec.on_store_failure,
             deny,
             active: spec.active,
+            exception: None,
             spec,
         })
     }

@@ -2,6 +2,7 @@
 
 use crate::algorithm::{Change, State, decide};
 use crate::decision::{Decision, Outcome};
+use crate::exception::ExceptionKind;
 use crate::policy::Charge;
 use crate::rule::Rule;
 use crate::time::{Span, Timestamp};
@@ -49,7 +50,7 @@ pub enum Source {
     Lease,
     /// This process, while the store is away.
     Local,
-    /// The rule's failure policy: nobody knows the real state.
+    /// The rule's failure policy, as nobody knows the real state; or an exception that settles it.
     Policy,
 }
 
@@ -100,7 +101,7 @@ impl Verdict {
             }
         }
         let denials = rows.iter().filter(|row| denies(&row.charge.rule, &row.decision));
-        let unavailable = limiting.is_some() && denials.into_iter().all(|row| row.source == Source::Policy);
+        let unavailable = limiting.is_some() && denials.into_iter().all(Row::is_unasked);
         Verdict { rows, limiting, unavailable }
     }
 
@@ -116,7 +117,7 @@ impl Verdict {
 
     /// Somebody other than the store answered for at least one rule.
     pub fn is_degraded(&self) -> bool {
-        self.rows.iter().any(|row| matches!(row.source, Source::Local | Source::Policy))
+        self.rows.iter().any(|row| row.source == Source::Local || row.is_unasked())
     }
 
     /// The enforced rule that makes the request wait longest, when it was denied.
@@ -160,6 +161,21 @@ impl Row {
         let remaining = if matches!(outcome, Outcome::Allowed { .. }) { limit } else { 0 };
         let decision = Decision { outcome, limit, remaining, reset_after: Span::ZERO, hold: None };
         Row { charge, decision, source: Source::Policy }
+    }
+
+    /// The answer of a rule from which an exception settles it: nobody has to be asked. `None` where it does not.
+    pub fn settled(charge: &Charge, until: Option<Span>) -> Option<Row> {
+        let outcome = match charge.rule.exception.as_ref()? {
+            ExceptionKind::Block => Outcome::Denied { retry_after: until },
+            ExceptionKind::Allow => Outcome::ALLOWED,
+            ExceptionKind::Grant(_) => return None,
+        };
+        Some(Row::without_store(charge.clone(), outcome))
+    }
+
+    /// Whether a store should have answered and did not.
+    fn is_unasked(&self) -> bool {
+        self.source == Source::Policy && self.charge.rule.exception.is_none()
     }
 
     /// How long the client can use no more than `remaining`. For a bucket that is until its next token; a window gives

@@ -3,9 +3,11 @@
 mod check;
 mod client;
 mod draw;
+mod except;
 mod greeting;
 mod import;
 mod proxy;
+mod reload;
 mod replay;
 mod rules;
 mod schema;
@@ -42,6 +44,7 @@ use crate::settings;
   tollgate replay --config tollgate.yaml < events.jsonl > decisions.jsonl
   tollgate rules diff tollgate.yaml                  compare a file with the rules in Postgres
   tollgate violations --since 1h                     who was denied by the service that runs
+  tollgate block --rule per-user --key 42 --for 1h   a key of a running service; see also allow, grant, lift, reset
 
 Exit status: 0 fine, 1 the answer is no (denied, invalid), 2 usage or trouble."
 )]
@@ -70,6 +73,18 @@ enum Verb {
     Import(import::Args),
     /// Print the JSON Schema of the configuration file, for editors
     Schema(schema::Args),
+    /// Deny every request of a key for a while
+    Block(except::BlockArgs),
+    /// Let every request of a key pass a rule, uncharged
+    Allow(except::AllowArgs),
+    /// Give a key a limit of its own for a while
+    Grant(except::GrantArgs),
+    /// End the exception of a key
+    Lift(except::LiftArgs),
+    /// Show the exceptions in force
+    Exceptions(except::ListArgs),
+    /// Forget what a key has used
+    Reset(except::ResetArgs),
     /// Draw how each algorithm treats the same traffic, from real decisions, as SVG
     Draw(draw::Args),
 }
@@ -94,6 +109,12 @@ pub(crate) fn run() -> ExitCode {
         Verb::Violations(args) => violations::run(args),
         Verb::Import(args) => import::run(args),
         Verb::Schema(args) => schema::run(args),
+        Verb::Block(args) => except::block(args),
+        Verb::Allow(args) => except::allow(args),
+        Verb::Grant(args) => except::grant(args),
+        Verb::Lift(args) => except::lift(args),
+        Verb::Exceptions(args) => except::list(args),
+        Verb::Reset(args) => except::reset(args),
         Verb::Draw(args) => draw::run(args),
     };
     match ended {

@@ -16,7 +16,9 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use tollgate::http::{AnswerStyle, Identity};
-use tollgate::{BreakerState, CostError, Limiter, Permit, Request, Reservation, Store, Verdict};
+use tollgate::{
+    BreakerState, CostError, Exception, ExceptionKind, Limiter, Permit, Request, Reservation, Store, Verdict,
+};
 
 use crate::config::Config;
 use crate::insight::Insight;
@@ -41,6 +43,17 @@ pub(crate) struct Service {
     pub(crate) admin: Admin,
     /// Where the rules come from, if not from a file.
     pub(crate) rules: Option<Arc<Following>>,
+}
+
+/// What somebody has changed through the admin part.
+#[derive(Debug)]
+pub(crate) enum Changed<'c> {
+    /// An exception was made.
+    Excepted(&'c Exception),
+    /// An exception was ended.
+    Lifted { rule: &'c str, key: &'c str },
+    /// A bucket was forgotten.
+    Reset { rule: &'c str, key: &'c str },
 }
 
 /// Who may use the part that shows and changes things.
@@ -133,6 +146,23 @@ impl Service {
     /// Brings what is known of the traffic to where it is kept, when nobody watches any more.
     pub(crate) async fn end_watch(&self) {
         self.insight.finish(&self.limiter, &self.metrics).await;
+    }
+
+    /// Notes what somebody has changed by hand: who looks into the log finds it.
+    pub(crate) fn changed(&self, what: &Changed<'_>) {
+        match what {
+            Changed::Excepted(Exception { rule, key, kind, until, reason, .. }) => {
+                let rule = rule.as_deref().unwrap_or("*");
+                let until_ms = until.map(|until| until.as_micros() / 1_000);
+                let limit = match kind {
+                    ExceptionKind::Grant(grant) => Some(grant.to_string()),
+                    _ => None,
+                };
+                tracing::info!(action = kind.name(), rule, key, limit, until_ms, reason, "an exception was made");
+            }
+            Changed::Lifted { rule, key } => tracing::info!(action = "lift", rule, key, "an exception was lifted"),
+            Changed::Reset { rule, key } => tracing::info!(action = "reset", rule, key, "a bucket was forgotten"),
+        }
     }
 
     /// Whether the store can decide. One in this process always can.

@@ -16,8 +16,9 @@ use crate::front::http::Problem;
 use crate::front::{Admin, Service};
 use crate::insight::Report;
 use crate::wire::{
-    AuthorizeAnswer, BatchAnswer, CheckAnswer, CheckBody, DenialAnswer, HealthAnswer, KeyAnswer, Release,
-    ReleaseAnswer, Reserve, ReserveAnswer, ResetAnswer, Settle, SettleAnswer, ViolationsAnswer,
+    AuthorizeAnswer, BatchAnswer, CheckAnswer, CheckBody, DenialAnswer, ExceptionBody, ExceptionView, ExceptionsAnswer,
+    HealthAnswer, KeyAnswer, LiftedAnswer, Release, ReleaseAnswer, Reserve, ReserveAnswer, ResetAnswer, Settle,
+    SettleAnswer, ViolationsAnswer,
 };
 
 /// The description of a service.
@@ -92,6 +93,25 @@ fn paths(writer: &mut Writer, service: &Service) -> Value {
         .parameters(violation_filters())
         .answer(200, "The newest first.", JSON, writer.schema::<ViolationsAnswer>())
         .fails(&[400, 503]);
+    let exceptions = Operation::new("listExceptions", "The exceptions for single keys").answer(
+        200,
+        "Those in force.",
+        JSON,
+        writer.schema::<ExceptionsAnswer>(),
+    );
+    let except = Operation::new("putException", "Block or allow a key, or grant it a limit of its own")
+        .body(writer.schema::<ExceptionBody<'_>>())
+        .answer(
+            200,
+            "In force here now, and within a second wherever the store is shared.",
+            JSON,
+            writer.schema::<ExceptionView>(),
+        )
+        .fails(&[400, 404, 408, 409, 413, 503]);
+    let lift = Operation::new("liftException", "End an exception")
+        .parameters(bucket(service))
+        .answer(200, "Ended, or there was none.", JSON, writer.schema::<LiftedAnswer>())
+        .fails(&[400, 503]);
     let text = json!({ "type": "string" });
     let page = Operation::new("index", "What this is, for people").answer(200, "A page.", "text/html", text.clone());
     let metrics =
@@ -112,6 +132,7 @@ fn paths(writer: &mut Writer, service: &Service) -> Value {
         "/v1/authorize/{path}": authorize(writer, deny_status, "Below", &[below()]),
         "/v1/check": { "post": writer.open(check) },
         "/v1/insight": { "get": writer.admin(insight.fails(&[400])) },
+        "/v1/exceptions": { "get": writer.admin(exceptions), "put": writer.admin(except), "delete": writer.admin(lift) },
         "/v1/keys": { "get": writer.admin(show), "delete": writer.admin(reset) },
         "/v1/release": { "post": writer.open(release) },
         "/v1/reservations/{id}/settle": { "post": writer.open(settle) },

@@ -3,11 +3,14 @@
 //! The API and `replay` share these types, so a request means the same to both. Every type also describes itself for
 //! `/openapi.json`.
 
+mod exceptions;
+mod moment;
 mod read;
 mod reservation;
 mod rule;
 mod strict;
 
+pub(crate) use exceptions::{ExceptionBody, ExceptionView, ExceptionsAnswer, LiftedAnswer, parse_exception};
 pub(crate) use read::{
     Check, CheckBody, Release, Reserve, Settle, parse_check, parse_event, parse_release, parse_reserve, parse_settle,
 };
@@ -20,7 +23,9 @@ use std::str::FromStr;
 
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Serialize, Serializer};
-use tollgate::{Algorithm, Bucket, Descriptor, Hold, Key, Row, Rule, RuleSpec, Span, Timestamp, Verdict};
+use tollgate::{
+    Algorithm, Bucket, Descriptor, ExceptionKind, Hold, Key, Row, Rule, RuleSpec, Span, Timestamp, Verdict,
+};
 
 use crate::audit::Violation;
 
@@ -80,6 +85,10 @@ struct RuleAnswer<'v> {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(with = "HoldToken")]
     hold: Option<HoldToken>,
+    /// `block`, `allow` or `grant`, where an exception was made for this key.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "String")]
+    exception: Option<&'static str>,
 }
 
 impl<'v> From<&'v Verdict> for CheckAnswer<'v> {
@@ -109,6 +118,7 @@ impl<'v> From<&'v Row> for RuleAnswer<'v> {
             reset_after_ms: decision.reset_after.as_millis_ceil(),
             delay_ms: delay(row).map(Span::as_millis_ceil),
             hold: HoldToken::of(row),
+            exception: rule.exception.as_ref().map(ExceptionKind::name),
         }
     }
 }

@@ -1,6 +1,7 @@
 //! Rate limiting that is exact: the simple door is [`keyed`], the full one [`Limiter`].
 
 mod clock;
+mod exceptions;
 #[cfg(feature = "http")]
 pub mod http;
 mod keyed;
@@ -12,6 +13,7 @@ mod store;
 pub mod tower;
 
 pub use clock::{Clock, ManualClock};
+pub use exceptions::ExceptionError;
 pub use keyed::{Keyed, keyed};
 pub use limiter::{Bucket, Limiter, Together};
 pub use permit::Permit;
@@ -20,9 +22,10 @@ pub use reservation::{Actual, Reservation, SettleError, Settled, Settlement, Tic
 pub use store::{BreakerState, ConnectError, DURATION_BOUNDS, RedisOptions, RedisStore, RedisTls, Server, Traffic};
 pub use store::{MAX_HOLD, MemoryStore, Store, StoreError};
 pub use tollgate_core::{
-    Algorithm, Charge, CostError, Decision, Descriptor, Enforcement, FailurePolicy, HeaderStyle, Hold, Key, Limit,
-    LimitError, Outcome, Policy, PolicyError, PolicyErrors, Quota, QuotaBuilder, QuotaError, Request, Row, Rule,
-    RuleError, RuleSpec, Source, Span, Timestamp, Verdict, limit_headers, parse_span, retry_after_seconds,
+    Algorithm, Changes, Charge, CostError, Decision, Descriptor, Enforcement, Exception, ExceptionKind, FailurePolicy,
+    Grant, HeaderStyle, Hold, Key, Limit, LimitError, Outcome, Policy, PolicyError, PolicyErrors, Quota, QuotaBuilder,
+    QuotaError, Request, Row, Rule, RuleError, RuleSpec, Source, Span, Timestamp, Verdict, limit_headers, parse_span,
+    retry_after_seconds,
 };
 
 /// For tests that run the scripts as they are; no part of the API.

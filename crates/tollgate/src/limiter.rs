@@ -1,5 +1,6 @@
 //! Rules and a store together: the full door.
 
+mod except;
 mod together;
 
 pub use together::Together;
@@ -11,9 +12,11 @@ use std::time::Duration;
 
 use arc_swap::ArcSwap;
 use tollgate_core::{
-    Charge, CostError, Decision, FailurePolicy, Hold, Key, Outcome, Policy, Request, Row, Rule, Source, Span, Verdict,
+    Changes, Charge, CostError, Decision, FailurePolicy, Hold, Key, Outcome, Policy, Request, Row, Rule, Source, Span,
+    Verdict,
 };
 
+use crate::exceptions::Applied;
 use crate::reservation::slot_of;
 use crate::store::held::{Held, Reserved};
 use crate::store::{MemoryStore, Store, StoreError};
@@ -103,10 +106,20 @@ impl Limiter {
         self.rules.load().policy.clone()
     }
 
-    /// Puts other rules in force. Requests under way finish with the old ones; buckets are kept by rule name and key.
-    pub fn replace_policy(&self, policy: Policy) {
-        self.rules.store(Active::new(policy));
-        self.shares.lock().unwrap_or_else(PoisonError::into_inner).clear();
+    /// Puts other rules in force, and says what changed. Requests under way finish with the old ones.
+    ///
+    /// Buckets are kept by rule name and key, whatever the numbers are: what is missing stays missing. So whoever waits
+    /// passes at once when a limit is raised far enough, and nobody gets a fresh burst when it is lowered.
+    pub fn replace_policy(&self, policy: Policy) -> Changes {
+        // One at a time: each goes by the one before.
+        let mut shares = self.shares.lock().unwrap_or_else(PoisonError::into_inner);
+        let former = self.policy();
+        let changes = Changes::between(&former, &policy);
+        self.rules.store(Active::new(policy.in_place_of(&former, self.store.now())));
+        shares.clear();
+        drop(shares);
+        self.store.rules_changed();
+        changes
     }
 
     /// The store.
@@ -176,6 +189,27 @@ impl Limiter {
 
     /// One row per charge, from the store or from those who answer for it.
     async fn decide(&self, charges: Vec<Charge>) -> Vec<Row> {
+        if self.store.exceptions().is_empty() {
+            return self.decide_open(charges).await;
+        }
+        let Applied { open, settled } = self.store.exceptions().apply(charges, self.store.now());
+        let (positions, charges): (Vec<usize>, Vec<Charge>) = open.into_iter().unzip();
+        let decided = if settled.iter().any(|(_, row)| denies(row)) {
+            // Whatever the others would say: they are not asked, so nothing is charged.
+            charges
+                .into_iter()
+                .map(|charge| Row::without_store(charge, Outcome::Allowed { delay: Span::ZERO }))
+                .collect()
+        } else {
+            self.decide_open(charges).await
+        };
+        let mut rows: Vec<(usize, Row)> = positions.into_iter().zip(decided).chain(settled).collect();
+        rows.sort_by_key(|(position, _)| *position);
+        rows.into_iter().map(|(_, row)| row).collect()
+    }
+
+    /// Of charges that no exception settles.
+    async fn decide_open(&self, charges: Vec<Charge>) -> Vec<Row> {
         match self.rows(&self.store, Source::Store, charges).await {
             Ok(rows) => rows,
             Err(charges) => self.rows_without_store(charges).await,
@@ -335,7 +369,7 @@ impl Limiter {
         let rule = self.policy().rule(rule)?.clone();
         let mut buckets = Vec::new();
         for key in keys(&rule, key) {
-            match self.store.inspect(&rule, &key).await {
+            match self.store.inspect(&self.rule_for(&rule, &key), &key).await {
                 Ok(decision) => buckets.push(Bucket { key, decision }),
                 Err(error) => return Some(Err(error)),
             }
@@ -348,7 +382,7 @@ impl Limiter {
         let rule = self.policy().rule(rule)?.clone();
         let mut found = false;
         for key in keys(&rule, key) {
-            match self.store.reset(&rule, &key).await {
+            match self.store.reset(&self.rule_for(&rule, &key), &key).await {
                 Ok(had_state) => found |= had_state,
                 Err(error) => return Some(Err(error)),
             }
@@ -359,16 +393,30 @@ impl Limiter {
     /// Gives a `concurrency` slot back; `Ok(false)` when it was free already, `None` when there is no such rule.
     pub async fn release(&self, rule: &str, key: &Key, hold: Hold) -> Option<Result<bool, StoreError>> {
         let rule = self.policy().rule(rule)?.clone();
-        Some(self.store.release(&rule, key, hold).await)
+        Some(self.store.release(&self.rule_for(&rule, key), key, hold).await)
     }
 
     /// Gives back what these charges would cost, as far as it counts: for callers who charge first and learn later what was
     /// used. Nobody ever has more left than the limit.
     pub async fn give_back(&self, charges: &[Charge]) -> Result<(), StoreError> {
         for Charge { rule, key, cost } in charges {
-            self.store.give_back(rule, key, *cost).await?;
+            self.store.give_back(&self.rule_for(rule, key), key, *cost).await?;
         }
         Ok(())
+    }
+}
+
+impl Limiter {
+    /// A rule of the policy as it is for a key: with the limit that was granted to it, if one was.
+    pub fn rule_of(&self, rule: &str, key: &str) -> Option<Arc<Rule>> {
+        let policy = self.policy();
+        Some(self.rule_for(policy.rule(rule)?, &Key { variant: 0, value: key.into() }))
+    }
+
+    /// A rule as it is for a key, with what was granted to it.
+    fn rule_for(&self, rule: &Arc<Rule>, key: &Key) -> Arc<Rule> {
+        let exception = self.store.exceptions().rule(rule, key, self.store.now());
+        exception.map_or_else(|| rule.clone(), |(rule, _)| rule)
     }
 }
 

@@ -14,7 +14,9 @@ pub use redis::{BreakerState, ConnectError, DURATION_BOUNDS, RedisOptions, Redis
 use std::time::Duration;
 
 use held::{Held, Reserved};
-use tollgate_core::{Charge, Decision, Hold, Key, Rule, Source, Timestamp};
+use tollgate_core::{Charge, Decision, Exception, Hold, Key, Rule, Source, Timestamp};
+
+use crate::exceptions::{ExceptionError, Exceptions};
 
 /// A place that keeps state.
 #[derive(Debug)]
@@ -72,7 +74,7 @@ impl Store {
         match self {
             Store::Memory(memory) => memory.clock().now(),
             #[cfg(feature = "redis")]
-            Store::Redis(redis) => redis.clock().now(),
+            Store::Redis(redis) => redis.now(),
         }
     }
 
@@ -120,6 +122,51 @@ impl Store {
             Store::Memory(memory) => Ok(memory.claim(id)),
             #[cfg(feature = "redis")]
             Store::Redis(redis) => redis.claim(id).await,
+        }
+    }
+
+    /// Other rules are in force: what was decided ahead by the old ones no longer counts.
+    pub(crate) fn rules_changed(&self) {
+        match self {
+            Store::Memory(_) => {}
+            #[cfg(feature = "redis")]
+            Store::Redis(redis) => redis.rules_changed(),
+        }
+    }
+
+    /// The exceptions that this instance knows.
+    pub(crate) fn exceptions(&self) -> &Exceptions {
+        match self {
+            Store::Memory(memory) => &memory.exceptions,
+            #[cfg(feature = "redis")]
+            Store::Redis(redis) => redis.exceptions(),
+        }
+    }
+
+    /// All exceptions that are kept, also those that are over.
+    pub(crate) async fn known_exceptions(&self) -> Result<Vec<Exception>, StoreError> {
+        match self {
+            Store::Memory(memory) => Ok(memory.exceptions.all()),
+            #[cfg(feature = "redis")]
+            Store::Redis(redis) => redis.known_exceptions().await,
+        }
+    }
+
+    /// Keeps an exception, removes one, and forgets what is outdated of those that are known.
+    pub(crate) async fn change_exceptions(
+        &self,
+        known: Vec<Exception>,
+        keep: Option<Exception>,
+        remove: Option<Exception>,
+        now: Timestamp,
+    ) -> Result<(), ExceptionError> {
+        match self {
+            Store::Memory(memory) => {
+                memory.exceptions.change(keep, remove, now);
+                Ok(())
+            }
+            #[cfg(feature = "redis")]
+            Store::Redis(redis) => redis.change_exceptions(known, keep, remove, now).await,
         }
     }
 

@@ -397,7 +397,9 @@ fn refunds_give_back_as_in_rust() {
             let Some(receipt) = receipts.get(chance.below(receipts.len() as u64) as usize).copied() else { continue };
             now += chance.pick(&[0, 0, 1, 1_000, quota.period().as_micros() / 3]);
             let other = world::quota(&mut chance);
-            let charged_by = if chance.one_in(10) { &other } else { &quota };
+            let changed_at = Timestamp::from_micros(now - chance.below(1_000_000));
+            let other = if chance.one_in(2) { other } else { other.in_place_of(&quota, changed_at) };
+            let charged_by = if chance.one_in(5) { &other } else { &quota };
             let key = format!("refund-{name}");
             let seed = if chance.one_in(20) { Stored::Hash } else { Stored::of(&state) };
             if seed == Stored::Hash {

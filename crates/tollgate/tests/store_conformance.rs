@@ -3,6 +3,10 @@
 //! The reference is a map of states and the pure function that decides: no shards, no packing, no expiry.
 #![allow(clippy::unwrap_used, unreachable_pub)]
 
+#[path = "store_conformance/changes.rs"]
+mod changes;
+#[path = "store_conformance/exceptions.rs"]
+mod exceptions;
 #[cfg(feature = "redis")]
 mod servers;
 #[path = "store_conformance/stores.rs"]

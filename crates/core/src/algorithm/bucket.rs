@@ -13,6 +13,8 @@ pub struct Bucket {
     pub full_at: Timestamp,
     /// The rest, as the numerator of a fraction whose denominator follows from the rate (below 2^32).
     pub part: u32,
+    /// Marks the numbers by which it was written; 0 where nobody noted them, and they are taken for those in force.
+    pub tag: u16,
 }
 
 impl Bucket {
@@ -25,6 +27,11 @@ impl Bucket {
     /// state. Inlined where it is used: moving a decision through memory takes longer than making it.
     #[inline(always)]
     pub fn decide(quota: &Quota, cost: u32, state: Option<Bucket>, now: Timestamp) -> (Decision, Option<Bucket>) {
+        if let Some(bucket) = state
+            && bucket.is_foreign(quota.pace())
+        {
+            return decide_foreign(quota, cost, bucket, now);
+        }
         // Most rates are whole microseconds a token; the same arithmetic is short when the compiler knows it.
         match quota.pace().in_whole_microseconds() {
             Some(pace) => decide(quota, &pace, cost, state, now),
@@ -35,14 +42,42 @@ impl Bucket {
     /// What is missing at `now`, which is not after `full_at`.
     #[inline(always)]
     pub(super) fn debt(&self, pace: &Pace, now: Timestamp) -> Exact {
-        // A rate that changed has another denominator: less than a microsecond, rounded against the client.
+        // Of an unknown rate, with another denominator: less than a microsecond, rounded against the client.
         let part = u64::from(self.part).min(pace.denominator() - 1);
         Exact { whole: self.full_at.since(now).as_micros(), part }
     }
 
-    pub(super) fn after(now: Timestamp, debt: Exact) -> Bucket {
-        Bucket { full_at: now + Span::from_micros(debt.whole), part: debt.part as u32 }
+    pub(crate) fn after(now: Timestamp, debt: Exact, pace: &Pace) -> Bucket {
+        Bucket { full_at: now + Span::from_micros(debt.whole), part: debt.part as u32, tag: pace.tag() }
     }
+
+    /// Whether it was written by other numbers than these.
+    #[inline(always)]
+    pub(super) fn is_foreign(&self, pace: &Pace) -> bool {
+        self.tag != pace.tag() && self.tag != 0
+    }
+
+    /// By the numbers of this quota, if those are known by which it was written.
+    pub(super) fn known(&self, quota: &Quota) -> Option<Bucket> {
+        if self.is_foreign(quota.pace()) { quota.formers().carry(*self, quota.pace()) } else { Some(*self) }
+    }
+}
+
+/// Of a bucket that was written by other numbers. A denial puts down what was found by these, so that the store keeps it
+/// for as long as it counts now.
+#[cold]
+#[inline(never)]
+fn decide_foreign(quota: &Quota, cost: u32, bucket: Bucket, now: Timestamp) -> (Decision, Option<Bucket>) {
+    let pace = quota.pace();
+    let bucket = bucket.known(quota).unwrap_or_else(|| {
+        // Nobody knows how many tokens that time was. It stays that time, up to a bucket that is empty as of now: no
+        // burst for nothing, and no wait for longer than a refill.
+        let debt = if bucket.full_at >= now { bucket.debt(pace, now) } else { Exact::ZERO };
+        Bucket::after(now, debt.min(pace.full()), pace)
+    });
+    let (decision, next) = decide(quota, pace, cost, Some(bucket), now);
+    let is_denied = !decision.is_allowed() && cost <= quota.limit();
+    (decision, next.or(is_denied.then_some(bucket)))
 }
 
 #[inline(always)]
@@ -62,14 +97,14 @@ fn decide(quota: &Quota, pace: &Pace, cost: u32, state: Option<Bucket>, now: Tim
             _ => Span::ZERO,
         };
         let decision = answer(quota, pace, Outcome::Allowed { delay }, charged);
-        return (decision, (cost > 0).then(|| Bucket::after(now, charged)));
+        return (decision, (cost > 0).then(|| Bucket::after(now, charged, pace)));
     }
     let full_ahead = pace.add(pace.full(), pace.full());
     if debt >= full_ahead {
         // A bucket never owes more than itself, so the clock ran back by a whole refill or more: it jumped.
         // The bucket is empty as of now, and nobody is locked out until the clock has caught up.
         let (debt, wait) = (pace.full(), asked);
-        return (answer(quota, pace, Outcome::denied_for(wait.ceil()), debt), Some(Bucket::after(now, debt)));
+        return (answer(quota, pace, Outcome::denied_for(wait.ceil()), debt), Some(Bucket::after(now, debt, pace)));
     }
     let wait = pace.sub(charged, pace.full());
     (answer(quota, pace, Outcome::denied_for(wait.ceil()), debt), None)

@@ -130,13 +130,14 @@ impl Lease {
 }
 
 impl Bucket {
-    /// The bucket without the tokens of a lease; `None` if somebody has charged it since.
+    /// The bucket without the tokens of a lease; `None` if somebody has charged it since, or the rule has changed.
     pub(super) fn without(&self, pace: &Pace, lease: Receipt, now: Timestamp) -> Option<Bucket> {
         let (owed, taken) = (self.debt(pace, now), pace.lasting(lease.cost));
-        if self.full_at != lease.at || owed.part != u64::from(lease.nth) || self.full_at < now {
+        if self.is_foreign(pace) || self.full_at != lease.at || owed.part != u64::from(lease.nth) || self.full_at < now
+        {
             return None;
         }
         let left = if taken < owed { pace.sub(owed, taken) } else { Exact::ZERO };
-        Some(Bucket::after(now, left))
+        Some(Bucket::after(now, left, pace))
     }
 }

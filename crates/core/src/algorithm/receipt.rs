@@ -84,8 +84,8 @@ impl State {
                     None => return false,
                 }
             }
-            State::Bucket(bucket) if algorithm.has_burst() && bucket.full_at >= now => {
-                match refill(quota, *bucket, receipt, now) {
+            State::Bucket(bucket) if algorithm.has_burst() => {
+                match bucket.known(quota).and_then(|bucket| refill(quota, bucket, receipt, now)) {
                     Some(bucket) => State::Bucket(bucket),
                     None => return false,
                 }
@@ -148,6 +148,9 @@ impl State {
 
 /// The bucket with what is surely left of the charge put back; `None` when nothing is.
 fn refill(quota: &Quota, bucket: Bucket, receipt: Receipt, now: Timestamp) -> Option<Bucket> {
+    if bucket.full_at < now {
+        return None;
+    }
     let pace = quota.pace();
     let taken = pace.lasting(receipt.cost.min(quota.limit()));
     let refilled = Exact { whole: now.since(receipt.at).as_micros(), part: 0 };
@@ -156,5 +159,5 @@ fn refill(quota: &Quota, bucket: Bucket, receipt: Receipt, now: Timestamp) -> Op
     }
     let (credit, debt) = (pace.sub(taken, refilled), bucket.debt(pace, now));
     let left = if debt <= credit { Exact::ZERO } else { pace.sub(debt, credit) };
-    Some(Bucket::after(now, left))
+    Some(Bucket::after(now, left, pace))
 }

@@ -36,7 +36,8 @@ impl State {
         };
         let is_back = match (&*self, receipt.after) {
             (State::Bucket(bucket), Some(after)) if quota.algorithm().has_burst() => {
-                let credited = bucket.credited(quota, after, unused, refunded, now);
+                let bucket = bucket.known(quota);
+                let credited = bucket.and_then(|bucket| bucket.credited(quota, after, unused, refunded, now));
                 if let Some(bucket) = credited {
                     *self = if bucket.until() <= now { State::Fresh } else { State::Bucket(bucket) };
                 }
@@ -83,6 +84,10 @@ impl Bucket {
     /// charge left it.
     fn credited(self, quota: &Quota, after: Bucket, unused: u32, refunded: u64, now: Timestamp) -> Option<Bucket> {
         let pace = quota.pace();
+        // By other numbers what it owed then says nothing about now.
+        if after.tag != pace.tag() {
+            return None;
+        }
         if self.full_at < now || after.full_at < now || refunded >= u64::from(quota.limit()) || unused == 0 {
             return None;
         }
@@ -91,7 +96,7 @@ impl Bucket {
             return None;
         }
         let credit = pace.sub(owed, refunded).min(pace.lasting(unused.min(quota.limit())));
-        Some(Bucket::after(now, if debt <= credit { Exact::ZERO } else { pace.sub(debt, credit) }))
+        Some(Bucket::after(now, if debt <= credit { Exact::ZERO } else { pace.sub(debt, credit) }, pace))
     }
 
     /// With `cost` more, at most the limit. What it owes stays below two full buckets: more would look like a clock that
@@ -99,16 +104,17 @@ impl Bucket {
     fn overdrawn(bucket: Option<Bucket>, quota: &Quota, cost: u32, now: Timestamp) -> Bucket {
         let pace: &Pace = quota.pace();
         let full_ahead = pace.add(pace.full(), pace.full());
-        let debt = match bucket {
-            Some(bucket) if bucket.full_at >= now => bucket.debt(pace, now),
+        let debt = match bucket.map(|bucket| bucket.known(quota).ok_or(bucket)) {
+            Some(Ok(bucket)) if bucket.full_at >= now => bucket.debt(pace, now),
+            Some(Err(unknown)) if unknown.full_at >= now => unknown.debt(pace, now).min(pace.full()),
             _ => Exact::ZERO,
         };
         let debt = if debt >= full_ahead { pace.full() } else { debt };
         let debt = pace.add(debt, pace.lasting(cost));
         if debt < full_ahead {
-            return Bucket::after(now, debt);
+            return Bucket::after(now, debt, pace);
         }
         let most = full_ahead.whole.checked_sub(1).map_or(Exact::ZERO, |whole| Exact { whole, ..full_ahead });
-        Bucket::after(now, most.max(pace.full()))
+        Bucket::after(now, most.max(pace.full()), pace)
     }
 }

@@ -12,6 +12,7 @@ use anyhow::{Context as _, bail};
 use rustls::ClientConfig;
 use tollgate::{HeaderStyle, Policy, Store, parse_span};
 
+use super::reload::WatchArgs;
 use super::tls::{TlsArgs, certificates};
 use super::{Ending, greeting, signals, source};
 use crate::config::{Config, Loaded, Problem};
@@ -33,7 +34,8 @@ use limit::{LimitFlag, parse_limit};
 
 A limit is N/unit [burst B] [by KEY[|KEY...]] [algorithm NAME] [hold TIME]. KEY is ip (unless told), method, path, host, header.NAME,
 query.NAME, cookie.NAME, tls.client, what the file's `identify` maps, or global. Several limits, and the rules of the file, are
-enforced together. SIGHUP reads the file and certificates anew. SIGINT and SIGTERM stop it after the requests under way.")]
+enforced together. The file's rules are read anew when it changes, rules and certificates on SIGHUP. SIGINT and SIGTERM stop it after the
+requests under way.")]
 pub(super) struct Args {
     /// The server to forward to
     #[arg(long, value_name = "URL", env = "TOLLGATE_UPSTREAM", value_parser = parse_upstream)]
@@ -46,6 +48,8 @@ pub(super) struct Args {
     /// A configuration file (YAML) with rules and settings
     #[arg(long, short, value_name = "FILE", env = "TOLLGATE_CONFIG")]
     config: Option<PathBuf>,
+    #[command(flatten)]
+    watch: WatchArgs,
     /// The address to listen on; port 0 picks a free one
     #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:8080", env = "TOLLGATE_LISTEN")]
     listen: String,
@@ -223,7 +227,8 @@ async fn serve(config: Config, policy: Policy, args: Args) -> anyhow::Result<()>
     });
     // Before anybody is told that it runs: a signal that comes at once must find its handler.
     let again = args.clone();
-    source::follow(&service, move || load(&again).map(|loaded| loaded.policy))?;
+    let file = args.watch.file(args.config.as_ref());
+    source::follow(&service, move || load(&again).map(|loaded| loaded.policy), file)?;
     let listeners = certificates.into_iter().map(|it| it as Arc<dyn Renew>);
     let renewed = listeners.chain(upstream_certificates.into_iter().map(|it| it as Arc<dyn Renew>)).collect();
     let renewing = signals::renew_on_hangup(renewed)?;

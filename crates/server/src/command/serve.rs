@@ -9,6 +9,7 @@ use rustls::ServerConfig;
 use tokio::task::JoinSet;
 use tollgate::{HeaderStyle, Policy, Store};
 
+use super::reload::WatchArgs;
 use super::tls::{TlsArgs, certificates};
 use super::{ConfigArgs, Ending, greeting, signals, source};
 use crate::config::Config;
@@ -27,11 +28,13 @@ use crate::tls::{Acceptor, Protocol, Renew, Renewable};
   export TOLLGATE_ADMIN_TOKEN=$(openssl rand -hex 16); tollgate serve --http 0.0.0.0:8080
   tollgate serve --tls-cert server.pem --tls-key server.key --tls-client-ca ca.pem
 
-Flags win over the file. SIGHUP reads the rules and certificates anew; a bad file changes nothing. SIGINT and SIGTERM stop it after the
+Flags win over the file. Its rules are read anew when it changes, rules and certificates on SIGHUP; a bad file changes nothing. SIGINT and SIGTERM stop it after the
 requests under way.")]
 pub(super) struct Args {
     #[command(flatten)]
     config: ConfigArgs,
+    #[command(flatten)]
+    watch: WatchArgs,
     /// The address of the HTTP API; port 0 picks a free one
     #[arg(long, value_name = "ADDRESS", env = "TOLLGATE_HTTP")]
     http: Option<String>,
@@ -174,8 +177,9 @@ async fn serve(config: Config, policy: Policy, args: Args) -> anyhow::Result<()>
     let rules = source::open(&config, policy).await?;
     let service = Service::new(&config, rules, store, admin)?;
     // Before anybody is told that it runs: a signal that comes at once must find its handler.
+    let file = args.watch.file(args.config.config.as_ref());
     let load = move || args.config.load().map(|loaded| loaded.policy);
-    source::follow(&service, load)?;
+    source::follow(&service, load, file)?;
     let renewing = signals::renew_on_hangup(certificates.into_iter().map(|it| it as Arc<dyn Renew>).collect())?;
     let asked_to_stop = signals::shutdown()?;
     greet(&doors, &config, &service)?;

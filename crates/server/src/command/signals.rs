@@ -1,11 +1,8 @@
 //! What the operating system tells a running service. Handlers are in place when these functions return; the futures
 //! wait for the signals.
 
-use std::fmt;
 use std::io;
 use std::sync::Arc;
-
-use tollgate::{Limiter, Policy};
 
 use crate::tls::Renew;
 
@@ -24,44 +21,29 @@ pub(super) fn shutdown() -> io::Result<impl Future<Output = ()>> {
     })
 }
 
-/// Does something on every SIGHUP.
+/// SIGHUP: somebody asks for rules and certificates to be read anew.
+pub(super) struct Hangup(#[cfg(unix)] tokio::signal::unix::Signal);
+
 #[cfg(unix)]
-pub(super) fn on_hangup(act: impl Fn()) -> io::Result<impl Future<Output = ()>> {
+pub(super) fn hangup() -> io::Result<Hangup> {
     use tokio::signal::unix::{SignalKind, signal};
-    let mut hangup = signal(SignalKind::hangup())?;
-    Ok(async move {
-        while hangup.recv().await.is_some() {
-            act();
-        }
-    })
+    Ok(Hangup(signal(SignalKind::hangup())?))
 }
 
-/// On SIGHUP the rules are read anew. A bad file changes nothing: the last good rules stay in force.
-#[cfg(unix)]
-pub(super) fn reload_on_hangup<E: fmt::Display>(
-    load: impl Fn() -> Result<Policy, E>,
-    limiter: Arc<Limiter>,
-) -> io::Result<impl Future<Output = ()>> {
-    use tokio::signal::unix::{SignalKind, signal};
-    let mut hangup = signal(SignalKind::hangup())?;
-    Ok(async move {
-        while hangup.recv().await.is_some() {
-            match load() {
-                // A file that is being written is empty for a moment, and that must not open every gate.
-                Ok(policy) if policy.rules().is_empty() && !limiter.policy().rules().is_empty() => {
-                    tracing::error!(
-                        "the rules stay as they were: the file has none; to let everything pass, keep them with `active: false`"
-                    );
-                }
-                Ok(policy) => {
-                    let count = policy.rules().len();
-                    limiter.replace_policy(policy);
-                    tracing::info!("{count} rules are in force now; other settings change at the next start");
-                }
-                Err(error) => tracing::error!("the rules stay as they were: {error}"),
-            }
-        }
-    })
+/// There is no such signal here.
+#[cfg(not(unix))]
+pub(super) fn hangup() -> io::Result<Hangup> {
+    Ok(Hangup())
+}
+
+impl Hangup {
+    /// The next one; `None` when there can be none.
+    pub(super) async fn recv(&mut self) -> Option<()> {
+        #[cfg(unix)]
+        return self.0.recv().await;
+        #[cfg(not(unix))]
+        std::future::pending().await
+    }
 }
 
 /// Resolves when the process is asked to stop.
@@ -76,35 +58,17 @@ pub(super) fn shutdown() -> io::Result<impl Future<Output = ()>> {
     })
 }
 
-/// On SIGHUP certificates are read anew.
-#[cfg(unix)]
-pub(super) fn renew_on_hangup(certificates: Vec<Arc<dyn Renew>>) -> io::Result<impl Future<Output = ()>> {
-    use tokio::signal::unix::{SignalKind, signal};
-    let mut hangup = signal(SignalKind::hangup())?;
+/// Does something on every SIGHUP. The signal finds its handler when this returns.
+pub(super) fn on_hangup(act: impl Fn()) -> io::Result<impl Future<Output = ()>> {
+    let mut hangup = hangup()?;
     Ok(async move {
         while hangup.recv().await.is_some() {
-            certificates.iter().for_each(|certificates| certificates.renew());
+            act();
         }
     })
 }
 
-/// There is no such signal here.
-#[cfg(not(unix))]
-pub(super) fn renew_on_hangup(_: Vec<Arc<dyn Renew>>) -> io::Result<impl Future<Output = ()>> {
-    Ok(std::future::ready(()))
-}
-
-/// There is no such signal here.
-#[cfg(not(unix))]
-pub(super) fn on_hangup(_: impl Fn()) -> io::Result<impl Future<Output = ()>> {
-    Ok(std::future::ready(()))
-}
-
-/// Nor here.
-#[cfg(not(unix))]
-pub(super) fn reload_on_hangup<E: fmt::Display>(
-    _: impl Fn() -> Result<Policy, E>,
-    _: Arc<Limiter>,
-) -> io::Result<impl Future<Output = ()>> {
-    Ok(std::future::ready(()))
+/// On SIGHUP certificates are read anew.
+pub(super) fn renew_on_hangup(certificates: Vec<Arc<dyn Renew>>) -> io::Result<impl Future<Output = ()>> {
+    on_hangup(move || certificates.iter().for_each(|certificates| certificates.renew()))
 }

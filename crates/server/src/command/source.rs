@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use tollgate::Policy;
 
-use super::signals;
+use super::{reload, signals};
 use crate::config::{Config, Loaded};
 use crate::database::Database;
 use crate::front::Service;
@@ -50,13 +50,15 @@ pub(super) async fn open(config: &Config, policy: Policy) -> anyhow::Result<Rule
     }
 }
 
-/// Follows changes of the rules from now on. On SIGHUP the file is read anew, or the database asked at once.
+/// Follows changes of the rules from now on. A file is read anew when it changes, and on SIGHUP; a
+/// database is asked at once then.
 pub(super) fn follow<E: fmt::Display + 'static>(
     service: &Service,
     load: impl Fn() -> Result<Policy, E> + Send + 'static,
+    file: Option<PathBuf>,
 ) -> std::io::Result<()> {
     match service.rules.clone() {
-        None => drop(tokio::spawn(signals::reload_on_hangup(load, service.limiter.clone())?)),
+        None => drop(tokio::spawn(reload::reload(load, service.limiter.clone(), file)?)),
         Some(following) => {
             tokio::spawn(following.clone().run(service.limiter.clone()));
             tokio::spawn(signals::on_hangup(move || following.look())?);

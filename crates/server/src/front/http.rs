@@ -4,6 +4,7 @@ mod admin;
 mod authorize;
 mod body;
 mod check;
+mod exceptions;
 mod insight;
 mod keys;
 mod observe;
@@ -25,7 +26,7 @@ use axum::middleware::{from_fn, from_fn_with_state};
 use axum::routing::{any, get, post, put};
 
 /// The names of all routes, for metrics and for suggestions.
-pub(crate) const ROUTES: [&str; 17] = [
+pub(crate) const ROUTES: [&str; 18] = [
     "/",
     "/healthz",
     "/metrics",
@@ -33,6 +34,7 @@ pub(crate) const ROUTES: [&str; 17] = [
     "/readyz",
     "/v1/authorize",
     "/v1/check",
+    "/v1/exceptions",
     "/v1/insight",
     "/v1/keys",
     "/v1/release",
@@ -78,6 +80,7 @@ fn router(front: Arc<Front>) -> Router {
         .route("/", get(pages::index))
         .route("/metrics", get(pages::metrics))
         .route("/openapi.json", get(move || description.answer()))
+        .route("/v1/exceptions", get(exceptions::list).put(exceptions::put).delete(exceptions::lift))
         .route("/v1/keys", get(keys::show).delete(keys::reset))
         .route("/v1/insight", get(insight::insight))
         .route("/v1/rules", get(rules::list).post(rules::create))

@@ -65,8 +65,15 @@ impl Running {
     }
 
     pub fn get(&self, path: &str) -> String {
+        self.ask("GET", path, "")
+    }
+
+    /// The whole answer to a request with this body.
+    pub fn ask(&self, method: &str, path: &str, body: &str) -> String {
         let mut stream = TcpStream::connect(&self.http).unwrap();
-        write!(stream, "GET {path} HTTP/1.1\r\nhost: {}\r\nconnection: close\r\n\r\n", self.http).unwrap();
+        let (host, length) = (&self.http, body.len());
+        let head = format!("{method} {path} HTTP/1.1\r\nhost: {host}\r\nconnection: close\r\ncontent-length: {length}");
+        write!(stream, "{head}\r\n\r\n{body}").unwrap();
         let mut answer = String::new();
         stream.read_to_string(&mut answer).unwrap();
         answer
@@ -89,6 +96,18 @@ impl Running {
             assert!(Instant::now() < deadline, "{text:?} is not {times} times in the log:\n{log}");
             std::thread::sleep(Duration::from_millis(20));
         }
+    }
+
+    /// What it has logged so far.
+    pub fn logged(&self) -> String {
+        std::fs::read_to_string(&self.log).unwrap()
+    }
+
+    /// Waits until it has logged this, and says what it logged.
+    #[track_caller]
+    pub fn until_logged(&self, text: &str) -> String {
+        self.wait_for_log(text, 1);
+        self.logged()
     }
 
     /// Asks it to end, and waits until it has.

@@ -6,7 +6,9 @@
 use http::header::{CACHE_CONTROL, CONTENT_TYPE, RETRY_AFTER};
 use http::{HeaderMap, HeaderName, HeaderValue, Response, StatusCode};
 use serde_json::json;
-use tollgate_core::{CostError, HeaderStyle, Row, Span, Timestamp, Verdict, limit_headers, retry_after_seconds};
+use tollgate_core::{
+    CostError, ExceptionKind, HeaderStyle, Row, Span, Timestamp, Verdict, limit_headers, retry_after_seconds,
+};
 
 use super::attributes::AttributeSource;
 
@@ -211,7 +213,10 @@ pub(crate) fn denial_detail(verdict: &Verdict) -> String {
         return "The request is within its limits.".into();
     };
     let name = &row.charge.rule.name;
+    let is_blocked = row.charge.rule.exception == Some(ExceptionKind::Block);
     match verdict.retry_after() {
+        Some(wait) if is_blocked => format!("Rule `{name}` blocks this key; retry in {}.", in_words(wait)),
+        None if is_blocked => format!("Rule `{name}` blocks this key until further notice."),
         Some(wait) if verdict.is_unavailable() => {
             format!("Rule `{name}` cannot be checked right now and lets nothing pass; retry in {}.", in_words(wait))
         }

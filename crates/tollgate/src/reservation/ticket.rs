@@ -30,7 +30,7 @@ struct TicketRow {
     at: u64,
     nth: u32,
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    after: Option<(u64, u32)>,
+    after: Option<(u64, u32, u16)>,
     refunded: u64,
     units: u32,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -97,7 +97,7 @@ impl From<HeldRow> for TicketRow {
             charged: receipt.cost,
             at: receipt.at.as_micros(),
             nth: receipt.nth,
-            after: receipt.after.map(|after| (after.full_at.as_micros(), after.part)),
+            after: receipt.after.map(|after| (after.full_at.as_micros(), after.part, after.tag)),
             refunded,
             units,
             carrier,
@@ -110,7 +110,7 @@ impl TicketRow {
     fn held(self, rule: Arc<tollgate_core::Rule>) -> HeldRow {
         let is_same = rule.quota.to_string() == self.quota;
         let moment = |micros| Timestamp::default() + Span::from_micros(micros);
-        let after = self.after.map(|(full_at, part)| Bucket { full_at: moment(full_at), part });
+        let after = self.after.map(|(full_at, part, tag)| Bucket { full_at: moment(full_at), part, tag });
         let at = Timestamp::from_micros(self.at);
         let receipt = Receipt { cost: self.charged, at, nth: self.nth, is_lease: false, after };
         let key = Key { variant: self.variant, value: self.key };

@@ -40,7 +40,7 @@ impl Held {
     /// A bucket that was full again long ago owes nothing to anybody.
     pub(crate) fn give_nothing_back(&mut self) {
         if let Some(after) = &mut self.receipt.after {
-            *after = Bucket { full_at: Timestamp::default(), part: 0 };
+            *after = Bucket { full_at: Timestamp::default(), part: 0, tag: after.tag };
         }
     }
 

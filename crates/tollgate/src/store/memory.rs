@@ -30,6 +30,7 @@ use tollgate_core::{Charge, Decision, Hold, Key, Rule, Source};
 use super::StoreError;
 use super::held::{Held, Reserved};
 use crate::clock::Clock;
+use crate::exceptions::Exceptions;
 use holds::Holds;
 
 /// Keeps state in this process.
@@ -40,6 +41,7 @@ pub struct MemoryStore {
     clock: Clock,
     table: Table,
     holds: Mutex<Holds>,
+    pub(super) exceptions: Exceptions,
 }
 
 impl Default for MemoryStore {
@@ -63,7 +65,7 @@ impl MemoryStore {
     /// taken from the system as it is first used.
     pub fn with(max_keys: usize, clock: impl Into<Clock>) -> MemoryStore {
         let table = Table::new(max_keys, Self::DEFAULT_MAX_LOG_BYTES);
-        MemoryStore { clock: clock.into(), table, holds: Mutex::default() }
+        MemoryStore { clock: clock.into(), table, holds: Mutex::default(), exceptions: Exceptions::new() }
     }
 
     /// An empty store like this one in which the logs of `sliding_window_log` and `concurrency` take at most so many

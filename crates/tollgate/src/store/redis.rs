@@ -12,6 +12,7 @@ mod batch;
 mod breaker;
 mod calls;
 mod denials;
+mod exceptions;
 mod heartbeat;
 mod holds;
 mod leases;
@@ -36,14 +37,17 @@ pub use traffic::{DURATION_BOUNDS, Traffic};
 
 use std::fmt;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU32, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
 use redis::{Cmd, FromRedisValue, Value};
+use tokio::runtime::Handle;
+use tokio::sync::Mutex as AsyncMutex;
 use tollgate_core::{Charge, Decision, Hold, Key, Quota, Receipt, Rule, Source, Span, State, Timestamp, decide};
 
 use super::StoreError;
 use crate::clock::Clock;
+use crate::exceptions::Exceptions;
 use across::denies;
 use address::{Address, Mode};
 use ahead::Ahead;
@@ -73,6 +77,15 @@ struct Shared {
     /// What is decided here and not by a given time.
     ahead: Option<Ahead>,
     instances: AtomicU32,
+    /// How many microseconds the server's clock is ahead of this process's, by its last answer.
+    clock_ahead: AtomicI64,
+    /// For what goes on when nobody waits for it.
+    runtime: Handle,
+    /// What is known of exceptions, and when they were changed last.
+    exceptions: Exceptions,
+    exceptions_seen: AsyncMutex<Option<String>>,
+    /// Whether this user may read them.
+    reads_exceptions: AtomicBool,
 }
 
 /// What a store said to a request.
@@ -103,8 +116,14 @@ impl RedisStore {
             counts: Counts::default(),
             ahead: is_real_time.then(|| Ahead { denials: Denials::new(), leases: Leases::new() }),
             instances: AtomicU32::new(1),
+            clock_ahead: AtomicI64::new(0),
+            runtime: Handle::current(),
+            exceptions: Exceptions::new(),
+            exceptions_seen: AsyncMutex::default(),
+            reads_exceptions: AtomicBool::new(true),
         });
         shared.rehearse().await?;
+        shared.start_exceptions().await;
         if is_real_time {
             heartbeat::start(&shared);
         }
@@ -124,6 +143,27 @@ impl RedisStore {
     /// The clock of this process, or the manual one. Decisions are made by the server's.
     pub fn clock(&self) -> &Clock {
         &self.0.clock
+    }
+
+    pub(crate) fn exceptions(&self) -> &Exceptions {
+        &self.0.exceptions
+    }
+
+    /// The server's time, as far as it is known: by its last answer and the clock of this process.
+    pub fn now(&self) -> Timestamp {
+        let ahead = self.0.clock_ahead.load(Relaxed);
+        Timestamp::from_micros(self.0.clock.now().as_micros().saturating_add_signed(ahead))
+    }
+
+    /// Other rules are in force: what was denied by the old ones may pass, and leases are returned.
+    pub(crate) fn rules_changed(&self) {
+        if let Some(Ahead { denials, leases }) = &self.0.ahead {
+            denials.forget_all();
+            if let Some(back) = leases.sweep(Instant::now(), true) {
+                let shared = self.0.clone();
+                self.0.runtime.spawn(async move { shared.give_back(back).await });
+            }
+        }
     }
 
     /// Whether calls go out: in a cluster, the worst of all nodes.
@@ -329,6 +369,14 @@ impl Shared {
         let slot = self.nodes.slot(key);
         self.nodes.admit(slot)?;
         Ok(self.nodes.call(slot, Work::Command(command), read).await?)
+    }
+
+    /// What the server's clock showed in an answer that came just now.
+    fn note_time(&self, server: Timestamp) {
+        if self.given_time().is_none() {
+            let ahead = server.as_micros() as i64 - self.clock.now().as_micros() as i64;
+            self.clock_ahead.store(ahead, Relaxed);
+        }
     }
 
     fn given_time(&self) -> Option<Timestamp> {

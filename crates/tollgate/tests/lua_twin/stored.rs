@@ -17,9 +17,12 @@ impl Stored {
         match state {
             State::Fresh => Stored::Nothing,
             State::Bucket(bucket) if bucket.part == 0 => {
-                Stored::Text(bucket.full_at.as_micros().to_string().into_bytes())
+                Stored::Text(format!("-{}{:03}", bucket.full_at.as_micros(), bucket.tag).into_bytes())
             }
-            State::Bucket(bucket) => text(b'b', bucket.full_at, &[bucket.part]),
+            State::Bucket(bucket) => match text(b'b', bucket.full_at, &[bucket.part]) {
+                Stored::Text(bytes) => Stored::Text([&bytes[..], &bucket.tag.to_be_bytes()].concat()),
+                other => other,
+            },
             State::Window(window) => text(b'w', window.start, &[window.admitted]),
             State::Counter(counter) => text(b'c', counter.start, &[counter.current, counter.previous]),
             State::Log(log) => list(log),

@@ -92,7 +92,7 @@ impl World {
     pub fn edit_rules(&mut self, chance: &mut Chance) {
         let index = chance.below(self.rules.len() as u64) as usize;
         let old = self.rules[index].quota;
-        let edited = match chance.below(20) {
+        let edited = match chance.below(12) {
             0 => quota(chance),
             1 | 2 => {
                 let count = chance.pick(&[1, old.count() / 3, old.count() / 2, old.count().saturating_mul(2)]).max(1);
@@ -101,6 +101,8 @@ impl World {
             }
             _ => return,
         };
+        // Mostly they are told what they were before; after a restart they are not.
+        let edited = if chance.one_in(4) { edited } else { edited.in_place_of(&old, self.now()) };
         self.rules[index] = Arc::new(Rule { quota: edited, ..(*self.rules[index]).clone() });
     }
 
@@ -134,9 +136,22 @@ impl World {
         if !chance.one_in(20) {
             return Stored::of(state);
         }
+        if let State::Bucket(bucket) = state
+            && chance.one_in(2)
+        {
+            // Written before there were tags.
+            bucket.tag = 0;
+            return match Stored::of(state) {
+                Stored::Text(text) if text[0] == b'-' => Stored::Text(text[1..text.len() - 3].to_vec()),
+                Stored::Text(text) => Stored::Text(text[..text.len() - 2].to_vec()),
+                other => other,
+            };
+        }
         *state = State::Fresh;
         match chance.below(6) {
-            0 => Stored::Text(chance.pick(&["", "OK", "-1", "1e15", "0x1F", "12 3", "99999999999999999999"]).into()),
+            0 => Stored::Text(
+                chance.pick(&["", "OK", "-1", "-12x4", "1e15", "0x1F", "12 3", "99999999999999999999"]).into(),
+            ),
             1 => Stored::Text(chance.pick(&["b", "b2345678901", "wshort", "c", "l", "l00001111111222"]).into()),
             2 => Stored::Text([&b"bw"[..], &[0xff; 10]].concat()),
             3 => Stored::Hash,
@@ -184,7 +199,7 @@ pub fn quota(chance: &mut Chance) -> Quota {
         let any = 1 + chance.below(100_000) as u32;
         let burst = chance.pick(&[1, 2, 5, 100, count, 2_000_000_000, Quota::MAX_COUNT, any]);
         if let Ok(quota) = Quota::per(count, Span::from_micros(period)).burst(burst).algorithm(algorithm).build() {
-            return quota;
+            return if chance.one_in(10) { quota.untagged() } else { quota };
         }
     }
 }

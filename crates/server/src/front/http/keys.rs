@@ -8,41 +8,45 @@ use http::Uri;
 
 use super::check::{no_rule, unavailable};
 use super::{Front, Problem, pages::json};
+use crate::front::Changed;
 use crate::wire::{self, KeyAnswer, ResetAnswer};
 
 /// `GET /v1/keys`: a bucket, without touching it.
 pub(super) async fn show(State(front): State<Arc<Front>>, uri: Uri) -> Result<Response, Problem> {
     let service = &front.service;
-    let named = Named::parse(&uri)?;
-    let policy = service.limiter.policy();
-    let Some(rule) = policy.rule(&named.rule) else {
+    let named = Named::parse(&uri, "/v1/keys")?;
+    let Some(rule) = service.limiter.rule_of(&named.rule, &named.key) else {
         return Err(no_rule(service, &named.rule));
     };
     match service.limiter.inspect(&named.rule, &named.key).await {
         None => Err(no_rule(service, &named.rule)),
         Some(Err(error)) => Err(unavailable(&error)),
-        Some(Ok(buckets)) => Ok(json(&KeyAnswer::new(rule, &named.key, &buckets))),
+        Some(Ok(buckets)) => Ok(json(&KeyAnswer::new(&rule, &named.key, &buckets))),
     }
 }
 
 /// `DELETE /v1/keys`: forgets a bucket.
 pub(super) async fn reset(State(front): State<Arc<Front>>, uri: Uri) -> Result<Response, Problem> {
-    let named = Named::parse(&uri)?;
+    let named = Named::parse(&uri, "/v1/keys")?;
     match front.service.limiter.reset(&named.rule, &named.key).await {
         None => Err(no_rule(&front.service, &named.rule)),
         Some(Err(error)) => Err(unavailable(&error)),
-        Some(Ok(reset)) => Ok(json(&ResetAnswer { reset })),
+        Some(Ok(reset)) => {
+            front.service.changed(&Changed::Reset { rule: &named.rule, key: &named.key });
+            Ok(json(&ResetAnswer { reset }))
+        }
     }
 }
 
 /// The bucket that a query names.
-struct Named {
-    rule: String,
-    key: String,
+pub(super) struct Named {
+    pub(super) rule: String,
+    pub(super) key: String,
 }
 
 impl Named {
-    fn parse(uri: &Uri) -> Result<Named, Problem> {
+    /// From the query of `path`.
+    pub(super) fn parse(uri: &Uri, path: &str) -> Result<Named, Problem> {
         let Query(pairs) = Query::<Vec<(String, String)>>::try_from_uri(uri)
             .map_err(|error| Problem::invalid("", format!("the query cannot be read: {error}")))?;
         let (mut rule, mut key) = (None, None);
@@ -59,7 +63,8 @@ impl Named {
                 return Err(Problem::invalid(name, "is given twice; leave one out"));
             }
         }
-        let missing = |name| Problem::invalid(name, "is missing; ask for example /v1/keys?rule=free-user&key=42");
+        let missing =
+            |name| Problem::invalid(name, format!("is missing; ask for example {path}?rule=free-user&key=42"));
         Ok(Named { rule: rule.ok_or_else(|| missing("rule"))?, key: key.ok_or_else(|| missing("key"))? })
     }
 }

@@ -5,6 +5,7 @@ mod authorize;
 mod check;
 mod connection;
 mod errors;
+mod exceptions;
 mod insight;
 mod keys;
 mod reserve;

@@ -86,7 +86,8 @@ impl Numbers {
         let period = number("period", period_s, (1, Span::MAX.as_micros() / Span::SECOND.as_micros()))?;
         // Both are at most `MAX_COUNT`, which is a `u32`.
         let quota = Quota::per(count as u32, Span::from_secs(period)).burst(limit as u32);
-        quota.build().map_err(|error| Reply::error(format!("ERR {error}")))
+        // Where the numbers differ from call to call, redis-cell carries the time over and not the tokens.
+        quota.build().map(Quota::untagged).map_err(|error| Reply::error(format!("ERR {error}")))
     }
 }
 

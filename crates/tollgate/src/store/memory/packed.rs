@@ -2,7 +2,7 @@
 //! is all that eviction needs. Together they hold the state exactly, also when the rule's quota changes later.
 //!
 //! ```text
-//! first word   kind 2 | full_at 62                        bucket    second word   part
+//! first word   kind 2 | full_at 62                        bucket    second word   tag 16 | part 32
 //!              kind 2 | lifetime 10 | start 52            window                  admitted
 //!              kind 2 | lifetime 10 | start 52            counter                 previous 32 | current 32
 //!              kind 2 | lifetime 10 | newest entry 52     log                     where the log is kept
@@ -58,7 +58,11 @@ impl Packed {
     /// The bucket, if this is one.
     #[inline]
     pub(super) fn bucket(self) -> Option<Bucket> {
-        (self.first >> KIND_SHIFT == BUCKET).then(|| Bucket { full_at: moment(self.first), part: self.second as u32 })
+        (self.first >> KIND_SHIFT == BUCKET).then(|| Bucket {
+            full_at: moment(self.first),
+            part: self.second as u32,
+            tag: (self.second >> 32) as u16,
+        })
     }
 
     /// Where the log is kept, if this is one.
@@ -87,7 +91,7 @@ impl Packed {
     #[inline]
     pub(super) fn until(self) -> Timestamp {
         if self.first >> KIND_SHIFT == BUCKET {
-            return moment(self.first + u64::from(self.second > 0));
+            return moment(self.first + u64::from(self.second as u32 > 0));
         }
         moment(self.first & MOMENT) + long_span(self.first >> LIFETIME_SHIFT & LIFETIME_BITS)
     }
@@ -96,7 +100,10 @@ impl Packed {
 impl From<Bucket> for Packed {
     #[inline]
     fn from(bucket: Bucket) -> Packed {
-        Packed { first: BUCKET << KIND_SHIFT | bucket.full_at.as_micros(), second: u64::from(bucket.part) }
+        Packed {
+            first: BUCKET << KIND_SHIFT | bucket.full_at.as_micros(),
+            second: u64::from(bucket.tag) << 32 | u64::from(bucket.part),
+        }
     }
 }
 
@@ -151,9 +158,9 @@ mod tests {
         }
 
         #[test]
-        fn a_bucket_comes_back_and_knows_its_end_exactly(full_at in 0..3_u64 << 51, part: u32) {
+        fn a_bucket_comes_back_and_knows_its_end_exactly(full_at in 0..3_u64 << 51, part: u32, tag: u16) {
             let full_at = moment(full_at);
-            let (state, quota) = (State::Bucket(Bucket { full_at, part }), quota(Algorithm::TokenBucket, 1));
+            let (state, quota) = (State::Bucket(Bucket { full_at, part, tag }), quota(Algorithm::TokenBucket, 1));
             let packed = Packed::new(&state, &quota).expect("fixed size");
             prop_assert_eq!(packed.until(), state.until(&quota));
             prop_assert_eq!(packed.state(), Some(state));

@@ -123,7 +123,7 @@ impl Batch {
     /// What to send. `now` is for replay and tests; without it the server's clock is used.
     pub fn call(&self, now: Option<Timestamp>) -> Call {
         if let Some((charge, refill)) = self.only_bucket() {
-            return Call::one(self.strings[0].clone(), charge.rule.quota.limit(), refill, charge.cost, now);
+            return Call::one(self.strings[0].clone(), &charge.rule.quota, refill, charge.cost, now);
         }
         let mut numbers = vec![self.strings.len() as i64];
         self.quotas.write(&mut numbers);

@@ -1,21 +1,133 @@
--- token_bucket, gcra and leaky_bucket: the twin of algorithm/bucket.rs and pace.rs.
+-- token_bucket, gcra and leaky_bucket: the twin of algorithm/bucket.rs, pace.rs and former.rs.
 --
--- State: the moment at which the bucket is full again. A decimal number of microseconds (which Redis keeps as an
--- integer), or "b", 7 bytes of microseconds and 4 bytes of parts when it is not whole.
+-- State: the moment at which the bucket is full again, and the tag of the numbers by which it was written. Whole
+-- microseconds are a negative decimal number (which Redis keeps as an integer): "-", the microseconds, three digits of tag.
+-- Others are "b", 7 bytes of microseconds, 4 bytes of parts and 2 bytes of tag. Without a tag, as before there were any: a
+-- positive number, or "b" without the last 2 bytes.
 
-local function bucket(limit, token_whole, token_part, denominator, full_whole, full_part)
-  -- What is missing at `now`: whole microseconds and parts, or nil when nothing is.
+-- A bucket that was written by the numbers of `tag`, by the numbers `in_force`; nil if nobody knows them. `formers[at]` says how
+-- many numbers the rule had before, and there they follow, the oldest first: as for `bucket`, and when they ended.
+--
+-- This is rarely needed, so what it needs is only made here.
+local function carry_over(in_force, formers, at, tag, full_at, part)
+  -- ceil(a * b / c) for a < c, all at most 2^51: bit by bit, so that everything stays exact.
+  local function scale(a, b, c)
+    local quotient, rest, bit = 0, 0, 2251799813685248
+    while bit >= 1 do
+      quotient, rest = quotient * 2, rest * 2
+      if b >= bit then
+        b, rest = b - bit, rest + a
+      end
+      while rest >= c do
+        quotient, rest = quotient + 1, rest - c
+      end
+      bit = bit / 2
+    end
+    return rest > 0 and quotient + 1 or quotient
+  end
+
+  -- How long `tokens` last by these numbers, at most a whole bucket.
+  local function lasting(pace, tokens)
+    local parts = pace.token_part * tokens
+    local whole = floor(parts / pace.denominator)
+    return pace.token_whole * tokens + whole, parts - whole * pace.denominator
+  end
+
+  -- A bucket by `former` numbers as it was when they ended, by the `next` ones.
+  local function carry(former, next, full_at, part)
+    local denominator, emptied_at = former.denominator, full_at - former.full_whole
+    local moment = emptied_at > former.ended_at and emptied_at or former.ended_at
+    if full_at < moment then
+      return full_at, 0
+    end
+    local whole = full_at - moment
+    part = part < denominator and part or denominator - 1
+    if whole == former.full_whole and part > former.full_part then
+      part = former.full_part
+    end
+    -- How many tokens are missing: the division is off by less than one, and its neighbours put it right.
+    local missing = floor((whole + part / denominator) / (former.token_whole + former.token_part / denominator))
+    missing = missing + 1 < former.limit and missing + 1 or former.limit
+    local missing_whole, missing_part = lasting(former, missing)
+    while missing_whole > whole or (missing_whole == whole and missing_part > part) do
+      missing = missing - 1
+      missing_whole, missing_part = lasting(former, missing)
+    end
+    if missing >= next.limit then
+      return moment + next.full_whole, next.full_part
+    end
+    local share = (whole - missing_whole) * denominator + (part - missing_part)
+    local from = former.token_whole * denominator + former.token_part
+    share = scale(share, next.token_whole * next.denominator + next.token_part, from)
+    local rest = floor(share / next.denominator)
+    whole, part = lasting(next, missing)
+    whole, part = whole + rest, part + share - rest * next.denominator
+    if part >= next.denominator then
+      whole, part = whole + 1, part - next.denominator
+    end
+    return moment + whole, part
+  end
+
+  local pace
+  for i = at + 1, at + 8 * formers[at], 8 do
+    local next = {
+      limit = formers[i] + 0, token_whole = formers[i + 2] + 0, token_part = formers[i + 3] + 0,
+      denominator = formers[i + 4] + 0, full_whole = formers[i + 5] + 0, full_part = formers[i + 6] + 0,
+      ended_at = formers[i + 7] + 0,
+    }
+    if pace then
+      full_at, part = carry(pace, next, full_at, part)
+    end
+    if pace or formers[i + 1] + 0 == tag then
+      pace = next
+    end
+  end
+  if pace then
+    return carry(pace, in_force, full_at, part)
+  end
+end
+
+-- `formers` and `at`: the numbers that the rule had before (see `carry_over`), if there are any.
+local function bucket(limit, tag, token_whole, token_part, denominator, full_whole, full_part, formers, at)
+  -- What is missing at `now`: whole microseconds and parts, or nil when nothing is. Then 1 if it was written by numbers that
+  -- the rule had before, and 2 if by others.
   local function debt(value, now)
-    local full_at, part
-    if find(value, "^%d+$") then
+    local full_at, part, written_by, foreign
+    if find(value, "^%-%d%d%d%d+$") then
+      full_at, part = sub(value, 2, -4) + 0, 0
+      written_by = sub(value, -3) + 0
+    elseif find(value, "^%d+$") then
       full_at, part = value + 0, 0
+    elseif #value == 14 and byte(value) == 98 then -- b
+      full_at, part, written_by = unpack_bytes(">I7I4I2", value, 2)
     else
-      full_at, part = read(value, 98, 12) -- b
+      full_at, part = read(value, 98, 12)
     end
-    if full_at and full_at >= now and full_at < EXACT then
-      -- A rate that changed has another denominator: less than a microsecond, rounded against the client.
-      return full_at - now, part < denominator and part or denominator - 1
+    if not full_at or full_at >= EXACT then
+      return nil
     end
+    if written_by and written_by ~= tag and written_by ~= 0 then
+      foreign = 2
+      if formers then
+        local in_force = {
+          limit = limit, token_whole = token_whole, token_part = token_part, denominator = denominator,
+          full_whole = full_whole, full_part = full_part,
+        }
+        local carried_at, carried_part = carry_over(in_force, formers, at, written_by, full_at, part)
+        if carried_at then
+          full_at, part, foreign = carried_at, carried_part, 1
+        end
+      end
+    end
+    if full_at < now then
+      return nil
+    end
+    local whole = full_at - now
+    part = part < denominator and part or denominator - 1
+    if foreign == 2 and (whole > full_whole or (whole == full_whole and part > full_part)) then
+      return full_whole, full_part, foreign
+    end
+    return whole, part, foreign
   end
 
   -- That debt with `tokens` more of it, at most the limit.
@@ -37,11 +149,12 @@ local function bucket(limit, token_whole, token_part, denominator, full_whole, f
     return whole < full_whole or (whole == full_whole and part <= full_part)
   end
 
-  -- How many of `count` requests of `cost` pass, whether a jumped clock needs repair, and the debt.
+  -- How many of `count` requests of `cost` pass, whether a denial has to be written down (a clock that jumped, or other
+  -- numbers), and the debt.
   local function view(value, now, cost, count)
-    local whole, part
+    local whole, part, foreign
     if value then
-      whole, part = debt(value, now)
+      whole, part, foreign = debt(value, now)
     end
     if not whole then
       whole, part = 0, 0
@@ -63,14 +176,14 @@ local function bucket(limit, token_whole, token_part, denominator, full_whole, f
         tokens = tokens - 1
       end
       local passing = floor(tokens / cost)
-      return passing < count and passing or count, false, whole, part
+      return passing < count and passing or count, foreign, whole, part
     end
     -- Two full buckets ahead: the clock jumped, and the bucket is empty as of now.
     local ahead_whole, ahead_part = add(full_whole, full_part, limit)
     if whole > ahead_whole or (whole == ahead_whole and part >= ahead_part) then
       return 0, true, full_whole, full_part
     end
-    return 0, false, whole, part
+    return 0, foreign, whole, part
   end
 
   -- The state with `amount` charged to that debt, and when it ends. Buckets that were full end together.
@@ -80,11 +193,11 @@ local function bucket(limit, token_whole, token_part, denominator, full_whole, f
     local full_at = now + whole
     if part == 0 then
       if full_at ~= known_at then
-        known_at, known_text = full_at, format("%d", full_at)
+        known_at, known_text = full_at, format("-%d%03d", full_at, tag)
       end
       return known_text, full_at
     end
-    return pack_bytes(">BI7I4", 98, full_at, part), full_at + 1
+    return pack_bytes(">BI7I4I2", 98, full_at, part, tag), full_at + 1
   end
 
   return { limit = limit, denominator = denominator, view = view, charge = charge, debt = debt, add = add }

@@ -197,6 +197,7 @@ impl Shared {
         self.counts.count(requests, asked_at.elapsed());
         match answered {
             Ok((answers, now)) => {
+                self.note_time(now);
                 for (waiter, answer) in waiting.into_iter().flatten().zip(answers.into_iter().flatten()) {
                     let _ = waiter.send(Ok(Answered { answer, now, asked_at }));
                 }

@@ -5,7 +5,10 @@ local now = time(ARGV[1])
 -- These return the state with the charge given back and when it ends, or nil when nothing was left of the charge.
 
 local function refund_bucket(law, value, cost, booked_at, nth, is_lease)
-  local whole, part = law.debt(value, now)
+  local whole, part, foreign = law.debt(value, now)
+  if foreign == 2 or (foreign and is_lease == 1) then
+    return nil
+  end
   local taken_whole, taken_part = law.add(0, 0, cost < law.limit and cost or law.limit)
   local refilled = now > booked_at and now - booked_at or 0
   if is_lease == 1 then

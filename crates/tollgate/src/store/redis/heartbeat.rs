@@ -1,7 +1,7 @@
 //! How many instances share the store: each gives a sign of life, and counts those of the others.
 //!
 //! While the store is away, a rule that is decided locally gets its share of the limit by the last count. With the same
-//! beat servers that did not answer are tried again.
+//! beat exceptions are followed that others made, and servers that did not answer are tried again.
 
 use std::hash::{BuildHasher, RandomState};
 use std::sync::atomic::Ordering::Relaxed;
@@ -44,6 +44,7 @@ async fn beat(shared: &Weak<Shared>, name: &str) -> bool {
     {
         shared.instances.store(instances.max(1), Relaxed);
     }
+    shared.follow_exceptions().await;
     shared.nodes.probe().await;
     true
 }

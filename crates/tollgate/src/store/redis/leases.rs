@@ -297,17 +297,17 @@ impl Held {
         if self.left(now) < cost {
             return None;
         }
-        let quota = self.token.rule.quota;
+        let quota = &self.token.rule.quota;
         let (mut tokens, mut missing) = (Vec::with_capacity(1), cost);
         while missing > 0 {
             let oldest = self.leases.front_mut()?;
-            let lease = oldest.lease.split(&quota, missing, oldest.now(now));
+            let lease = oldest.lease.split(quota, missing, oldest.now(now));
             let at = oldest.now(now);
-            missing -= lease.left(&quota, at);
-            if lease.left(&quota, at) > 0 {
+            missing -= lease.left(quota, at);
+            if lease.left(quota, at) > 0 {
                 tokens.push(Taken { lease, ..*oldest });
             }
-            if oldest.lease.left(&quota, at) == 0 {
+            if oldest.lease.left(quota, at) == 0 {
                 self.leases.pop_front();
             }
         }
@@ -354,9 +354,9 @@ impl Held {
 
     /// Takes all leases out, with what they go back.
     fn take_out(&mut self, now: Instant) -> Vec<(Taken, Receipt)> {
-        let quota = self.token.rule.quota;
+        let quota = &self.token.rule.quota;
         let newest_first = self.leases.drain(..).rev();
-        newest_first.filter_map(|taken| Some((taken, taken.lease.receipt(&quota, taken.now(now))?))).collect()
+        newest_first.filter_map(|taken| Some((taken, taken.lease.receipt(quota, taken.now(now))?))).collect()
     }
 }
 

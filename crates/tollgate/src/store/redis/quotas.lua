@@ -1,6 +1,8 @@
 -- read_quotas(batch, at): `batch[at]` says how many, then for each follow its algorithm and numbers:
---   1 bucket: limit, token_whole, token_part, denominator, full_whole, full_part
+--   1 bucket: limit, tag, token_whole, token_part, denominator, full_whole, full_part
 --   2 fixed_window, 3 sliding_window_counter, 4 sliding_window_log, 5 concurrency: limit, period
+--   6 bucket whose numbers were others before: how many others, then these, the oldest first, each as in 1 with when they
+--     ended; then as in 1
 -- Returns their laws and the position after them.
 
 local function read_quotas(batch, at)
@@ -9,8 +11,17 @@ local function read_quotas(batch, at)
   at = at + 1
   for i = 1, count do
     local algorithm, limit, period = batch[at], batch[at + 1], batch[at + 2]
-    if algorithm == 1 then
-      quotas[i] = bucket(limit, unpack(batch, at + 2, at + 6))
+    if algorithm == 1 or algorithm == 6 then
+      local formers_at
+      at = at + 1
+      if algorithm == 6 then
+        formers_at = at
+        at = at + 1 + 8 * batch[at]
+      end
+      quotas[i] = bucket(
+        batch[at], batch[at + 1], batch[at + 2], batch[at + 3], batch[at + 4], batch[at + 5], batch[at + 6],
+        formers_at and batch, formers_at
+      )
       at = at + 7
     else
       local law = (algorithm == 2 and fixed_window) or (algorithm == 3 and sliding_counter) or log

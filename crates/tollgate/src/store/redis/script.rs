@@ -73,6 +73,9 @@ pub static RENEW: LazyLock<Script> = LazyLock::new(|| {
 /// Counts the instances that are alive: see `heartbeat.lua`.
 pub(super) static HEARTBEAT: LazyLock<Script> = LazyLock::new(|| Script::new(&[include_str!("heartbeat.lua")]));
 
+/// Changes exceptions: see `exceptions.lua`.
+pub(super) static EXCEPTIONS: LazyLock<Script> = LazyLock::new(|| Script::new(&[include_str!("exceptions.lua")]));
+
 /// A script put together from its files.
 #[derive(Debug)]
 pub struct Script {
@@ -115,10 +118,13 @@ pub struct Call {
 
 impl Call {
     /// One request to one bucket.
-    pub(super) fn one(key: String, limit: u32, refill: Refill, cost: u32, now: Option<Timestamp>) -> Call {
-        let Refill { token_whole, token_part, denominator, full_whole, full_part } = refill;
-        let numbers = [cost.into(), limit.into(), token_whole, token_part, denominator, full_whole, full_part];
-        let numbers = numbers.iter().map(|number: &u64| number.to_string().into_bytes());
+    pub(super) fn one(key: String, quota: &Quota, refill: Refill, cost: u32, now: Option<Timestamp>) -> Call {
+        let mut numbers = vec![i64::from(cost)];
+        numbers.extend(bucket(refill));
+        if quota.former_refills().len() > 0 {
+            formers(quota, &mut numbers);
+        }
+        let numbers = numbers.iter().map(|number| number.to_string().into_bytes());
         Call { keys: vec![key], arguments: std::iter::once(time(now)).chain(numbers).collect() }
     }
 
@@ -157,8 +163,12 @@ impl Call {
         for (key, refunded, quota, receipt, refunded_before, cost) in settled {
             keys.extend([key, refunded]);
             let Receipt { cost: charged, at, nth, after, .. } = receipt;
-            let (full_at, part) =
-                after.map_or((-1, 0), |after| (after.full_at.as_micros() as i64, i64::from(after.part)));
+            let (full_at, part) = match after {
+                None => (-1, 0),
+                // By other numbers, what it owed then says nothing about now.
+                Some(after) if quota.refill().is_some_and(|refill| refill.tag != after.tag) => (0, 0),
+                Some(after) => (after.full_at.as_micros() as i64, i64::from(after.part)),
+            };
             let quota = quotas.position(quota) as i64;
             numbers.extend([quota, i64::from(charged), at.as_micros() as i64, i64::from(nth)]);
             numbers.extend([full_at, part, refunded_before.min(1 << 52) as i64, i64::from(cost)]);
@@ -203,22 +213,40 @@ impl Quotas {
     pub(super) fn write(&self, out: &mut Vec<i64>) {
         out.push(self.list.len() as i64);
         for quota in &self.list {
-            let code = match quota.algorithm() {
-                Algorithm::TokenBucket | Algorithm::Gcra | Algorithm::LeakyBucket => 1,
+            let was_other = quota.former_refills().len() > 0;
+            out.push(match quota.algorithm() {
+                Algorithm::TokenBucket | Algorithm::Gcra | Algorithm::LeakyBucket => 1 + 5 * i64::from(was_other),
                 Algorithm::FixedWindow => 2,
                 Algorithm::SlidingWindowCounter => 3,
                 Algorithm::SlidingWindowLog => 4,
                 Algorithm::Concurrency => 5,
-            };
-            out.extend([code, i64::from(quota.limit())]);
+            });
+            if was_other {
+                formers(quota, out);
+            }
             match quota.refill() {
-                Some(Refill { token_whole, token_part, denominator, full_whole, full_part }) => {
-                    let numbers = [token_whole, token_part, denominator, full_whole, full_part];
-                    out.extend(numbers.map(|number| number as i64));
-                }
-                None => out.push(quota.period().as_micros() as i64),
+                Some(refill) => out.extend(bucket(refill)),
+                None => out.extend([i64::from(quota.limit()), quota.period().as_micros() as i64]),
             }
         }
+    }
+}
+
+/// The numbers of a bucket.
+fn bucket(refill: Refill) -> [i64; 7] {
+    let Refill { token_whole, token_part, denominator, full_whole, full_part, burst, tag } = refill;
+    let numbers = [token_whole, token_part, denominator, full_whole, full_part].map(|number| number as i64);
+    let [token_whole, token_part, denominator, full_whole, full_part] = numbers;
+    [burst.into(), tag.into(), token_whole, token_part, denominator, full_whole, full_part]
+}
+
+/// How many numbers a bucket had before, and which, the oldest first.
+fn formers(quota: &Quota, out: &mut Vec<i64>) {
+    let formers: Vec<_> = quota.former_refills().collect();
+    out.push(formers.len() as i64);
+    for (refill, until) in formers.into_iter().rev() {
+        out.extend(bucket(refill));
+        out.push(until.as_micros() as i64);
     }
 }
 

@@ -80,7 +80,7 @@ pub enum ConnectError {
     /// The user may not do what the scripts do.
     #[error(
         "the server does not let this user do all that is needed ({0}); allow \
-         ~tollgate:* +@scripting +@string +@list +@sortedset +@keyspace +@connection +time +info"
+         ~tollgate:* +@scripting +@string +@list +@hash +@sortedset +@keyspace +@connection +time +info"
     )]
     Permission(String),
 }

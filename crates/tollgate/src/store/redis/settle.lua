@@ -8,7 +8,7 @@
 -- Returns for each charge how much was given back.
 
 -- The difference of two debts, of which the first is not the smaller.
-local function sub(law, whole, part, less_whole, less_part)
+local function less(law, whole, part, less_whole, less_part)
   if part < less_part then
     return whole - less_whole - 1, part + law.denominator - less_part
   end
@@ -17,8 +17,8 @@ end
 
 -- The bucket with what is surely left of an unused charge put back; nil when nothing is.
 local function credited(law, value, unused, full_at, part, refunded)
-  local whole, parts = law.debt(value, now)
-  if not whole or full_at < now or refunded >= law.limit then
+  local whole, parts, foreign = law.debt(value, now)
+  if not whole or foreign == 2 or full_at < now or refunded >= law.limit then
     return nil
   end
   local owed_whole, owed_part = full_at - now, part < law.denominator and part or law.denominator - 1
@@ -26,7 +26,7 @@ local function credited(law, value, unused, full_at, part, refunded)
   if owed_whole < less_whole or (owed_whole == less_whole and owed_part <= less_part) then
     return nil
   end
-  owed_whole, owed_part = sub(law, owed_whole, owed_part, less_whole, less_part)
+  owed_whole, owed_part = less(law, owed_whole, owed_part, less_whole, less_part)
   local most_whole, most_part = law.add(0, 0, unused < law.limit and unused or law.limit)
   if owed_whole > most_whole or (owed_whole == most_whole and owed_part > most_part) then
     owed_whole, owed_part = most_whole, most_part
@@ -34,7 +34,7 @@ local function credited(law, value, unused, full_at, part, refunded)
   if whole < owed_whole or (whole == owed_whole and parts <= owed_part) then
     return law.charge(now, 0, 0, 0)
   end
-  return law.charge(now, 0, sub(law, whole, parts, owed_whole, owed_part))
+  return law.charge(now, 0, less(law, whole, parts, owed_whole, owed_part))
 end
 
 -- The bucket with `cost` more, as long as less than two full ones are owed.

@@ -35,16 +35,24 @@ pub fn read_string(bytes: &[u8]) -> State {
     const EXACT: u64 = 1 << 53;
     let number =
         |from: usize, to: usize| bytes[from..to].iter().fold(0, |number: u64, byte| number << 8 | u64::from(*byte));
+    let digits = |text: &[u8]| {
+        let text = std::str::from_utf8(text).ok().filter(|text| text.bytes().all(|byte| byte.is_ascii_digit()));
+        text.and_then(|text| text.parse::<u64>().ok())
+    };
     let small = |from: usize| number(from, from + 4) as u32;
     let state = match (bytes.first(), bytes.len()) {
-        (Some(b'0'..=b'9'), _) => {
-            let text = std::str::from_utf8(bytes).ok().filter(|text| text.bytes().all(|byte| byte.is_ascii_digit()));
-            text.and_then(|text| text.parse().ok())
-                .map(|at| (at, State::Bucket(Bucket { full_at: moment(at), part: 0 })))
+        (Some(b'-'), 5..) => {
+            let (at, tag) = bytes[1..].split_at(bytes.len() - 4);
+            let bucket = |(at, tag)| (at, State::Bucket(Bucket { full_at: moment(at), part: 0, tag: tag as u16 }));
+            digits(at).zip(digits(tag)).map(bucket)
         }
-        (Some(b'b'), 12) => {
-            let at = number(1, 8);
-            Some((at, State::Bucket(Bucket { full_at: moment(at), part: small(8) })))
+        // Written before there were tags.
+        (Some(b'0'..=b'9'), _) => {
+            digits(bytes).map(|at| (at, State::Bucket(Bucket { full_at: moment(at), part: 0, tag: 0 })))
+        }
+        (Some(b'b'), 12 | 14) => {
+            let (at, tag) = (number(1, 8), number(12, bytes.len()) as u16);
+            Some((at, State::Bucket(Bucket { full_at: moment(at), part: small(8), tag })))
         }
         (Some(b'w'), 12) => {
             let at = number(1, 8);

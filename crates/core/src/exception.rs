@@ -1,0 +1,128 @@
+//! An exception for a single key: blocked, allowed, or with a limit of its own, mostly for a while.
+
+use std::fmt;
+use std::sync::Arc;
+
+use crate::quota::Quota;
+use crate::rule::{Rule, RuleError};
+use crate::rule_spec::{RuleSpec, Scalar};
+use crate::time::Timestamp;
+
+/// An exception from what a rule says about one of its keys.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Exception {
+    /// The rule's name; every rule that has this key without one.
+    pub rule: Option<String>,
+    /// The key's text, as in the row of a verdict.
+    pub key: String,
+    /// What it is.
+    pub kind: ExceptionKind,
+    /// In force since then.
+    pub since: Timestamp,
+    /// No longer in force from then on.
+    pub until: Option<Timestamp>,
+    /// Why, for people.
+    pub reason: Option<String>,
+    /// The grant that this one replaced, and since when that was in force: what its buckets miss they miss now.
+    pub former: Option<(Grant, Timestamp)>,
+}
+
+/// What an exception does.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ExceptionKind {
+    /// The rule denies every request of this key.
+    Block,
+    /// The rule does not apply to this key: nothing is charged.
+    Allow,
+    /// The key has another limit.
+    Grant(Grant),
+}
+
+/// A limit for a single key, as in a rules file.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Grant {
+    /// Such as `1000/min`.
+    pub limit: String,
+    /// The burst, if it is not the count of the limit.
+    pub burst: Option<u32>,
+}
+
+impl ExceptionKind {
+    /// `block`, `allow` or `grant`.
+    pub const fn name(&self) -> &'static str {
+        match self {
+            ExceptionKind::Block => "block",
+            ExceptionKind::Allow => "allow",
+            ExceptionKind::Grant(_) => "grant",
+        }
+    }
+}
+
+/// `1000/min burst 200`.
+impl fmt::Display for Grant {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.limit)?;
+        self.burst.map_or(Ok(()), |burst| write!(f, " burst {burst}"))
+    }
+}
+
+impl Grant {
+    /// The quota that it makes of a rule's, or what is wrong with it there.
+    pub fn quota(&self, rule: &Rule) -> Result<Quota, Vec<RuleError>> {
+        let limit = Scalar::Text(self.limit.clone());
+        let burst = self.burst.map(|burst| Scalar::Number(burst.into()));
+        Ok(Rule::new(RuleSpec { limit, burst, ..rule.spec.clone() })?.quota)
+    }
+}
+
+impl Exception {
+    /// For a key of this rule, or of every rule that has it where the name is `*`; without an end.
+    pub fn new(rule: &str, key: impl Into<String>, kind: ExceptionKind) -> Exception {
+        let rule = Some(rule).filter(|rule| *rule != "*").map(str::to_string);
+        let (since, key) = (Timestamp::default(), key.into());
+        Exception { rule, key, kind, since, until: None, reason: None, former: None }
+    }
+
+    /// The same, over from then on.
+    #[must_use]
+    pub fn until(self, until: Timestamp) -> Exception {
+        Exception { until: Some(until), ..self }
+    }
+
+    /// The same, with a reason.
+    #[must_use]
+    pub fn because(self, reason: impl Into<String>) -> Exception {
+        Exception { reason: Some(reason.into()), ..self }
+    }
+
+    /// Whether it is over at `now`.
+    pub fn is_over(&self, now: Timestamp) -> bool {
+        self.until.is_some_and(|until| until <= now)
+    }
+
+    /// The rule as it is for this key at `now`; `None` if it is as it always is. A grant that is over leaves a rule that
+    /// knows of it, so that what is missing stays missing; one that makes no sense for the rule changes nothing.
+    pub fn rule(&self, rule: &Rule, now: Timestamp) -> Option<Arc<Rule>> {
+        let ended = self.until.filter(|until| *until <= now);
+        match (&self.kind, ended) {
+            (ExceptionKind::Grant(grant), None) => {
+                let exception = Some(self.kind.clone());
+                Some(Arc::new(Rule { quota: self.granted(grant, rule)?, exception, ..rule.clone() }))
+            }
+            (ExceptionKind::Grant(grant), Some(until)) => {
+                let quota = rule.quota.in_place_of(&self.granted(grant, rule)?, until);
+                Some(Arc::new(Rule { quota, ..rule.clone() }))
+            }
+            (kind, None) => Some(Arc::new(Rule { exception: Some(kind.clone()), ..rule.clone() })),
+            (_, Some(_)) => None,
+        }
+    }
+
+    fn granted(&self, grant: &Grant, rule: &Rule) -> Option<Quota> {
+        let before = match &self.former {
+            Some((former, since)) => former.quota(rule).ok()?.in_place_of(&rule.quota, *since),
+            None => rule.quota,
+        };
+        Some(grant.quota(rule).ok()?.in_place_of(&before, self.since))
+    }
+}

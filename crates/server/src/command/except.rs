@@ -1,0 +1,244 @@
+//! `tollgate block`, `allow`, `grant`, `lift`, `exceptions` and `reset`: single keys of a running service.
+
+mod client;
+
+use std::io::Write as _;
+
+use anyhow::bail;
+use http::Method;
+use serde_json::{Map, Value, json};
+use tollgate::parse_span;
+
+use super::Ending;
+use client::{Answer, ServerArgs};
+
+/// Which key, of which rule.
+#[derive(Debug, clap::Args)]
+struct Target {
+    /// The rule's name; every rule that has this key unless told
+    #[arg(long, value_name = "NAME", default_value = "*", env = "TOLLGATE_RULE")]
+    rule: String,
+    /// The key's text, as in the answer to a check
+    #[arg(long, value_name = "KEY", env = "TOLLGATE_KEY")]
+    key: String,
+}
+
+/// For how long, and why.
+#[derive(Debug, clap::Args)]
+struct Terms {
+    /// For how long, such as 90s, 30min, 12h or 7d; without an end unless told
+    #[arg(long = "for", value_name = "TIME", env = "TOLLGATE_FOR", conflicts_with = "until")]
+    lasting: Option<String>,
+    /// Until when, in UTC, such as 2030-01-31T12:00:00Z
+    #[arg(long, value_name = "MOMENT", env = "TOLLGATE_UNTIL")]
+    until: Option<String>,
+    /// Why, for those who find it later
+    #[arg(long, value_name = "TEXT", env = "TOLLGATE_REASON")]
+    reason: Option<String>,
+}
+
+/// Deny every request of a key for a while
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:
+  tollgate block --rule per-user --key 42 --for 1h --reason scraper
+  tollgate block --key 203.0.113.9                               by every rule that has this key, until it is lifted
+
+Exit status: 0 done, 1 refused, 2 usage or trouble.")]
+pub(super) struct BlockArgs {
+    #[command(flatten)]
+    target: Target,
+    #[command(flatten)]
+    terms: Terms,
+    #[command(flatten)]
+    server: ServerArgs,
+}
+
+/// Let every request of a key pass a rule, uncharged
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:
+  tollgate allow --rule per-ip --key 198.51.100.7 --for 2h --reason \"load test\"
+
+Exit status: 0 done, 1 refused, 2 usage or trouble.")]
+pub(super) struct AllowArgs {
+    #[command(flatten)]
+    target: Target,
+    #[command(flatten)]
+    terms: Terms,
+    #[command(flatten)]
+    server: ServerArgs,
+}
+
+/// Give a key a limit of its own for a while
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:
+  tollgate grant --rule per-user --key 42 --limit 1000/min --burst 200 --for 7d --reason \"trial\"
+
+What the key had used stays used, when the grant begins and when it ends.
+Exit status: 0 done, 1 refused, 2 usage or trouble.")]
+pub(super) struct GrantArgs {
+    #[command(flatten)]
+    target: Target,
+    /// The limit, as in a rules file
+    #[arg(long, value_name = "LIMIT", env = "TOLLGATE_GRANT_LIMIT")]
+    limit: String,
+    /// The burst; the count of the limit unless told
+    #[arg(long, value_name = "N", env = "TOLLGATE_GRANT_BURST")]
+    burst: Option<u32>,
+    #[command(flatten)]
+    terms: Terms,
+    #[command(flatten)]
+    server: ServerArgs,
+}
+
+/// End the exception of a key
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:
+  tollgate lift --rule per-user --key 42
+
+Exit status: 0 lifted, 1 there was none, 2 usage or trouble.")]
+pub(super) struct LiftArgs {
+    #[command(flatten)]
+    target: Target,
+    #[command(flatten)]
+    server: ServerArgs,
+}
+
+/// Show the exceptions in force
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:
+  tollgate exceptions
+  tollgate exceptions --server http://10.0.0.5:8080 --json")]
+pub(super) struct ListArgs {
+    #[command(flatten)]
+    server: ServerArgs,
+}
+
+/// Forget what a key has used
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:
+  tollgate reset --rule per-user --key 42
+
+Exit status: 0 done, 1 there is no such rule, 2 usage or trouble.")]
+pub(super) struct ResetArgs {
+    /// The rule's name
+    #[arg(long, value_name = "NAME", env = "TOLLGATE_RULE")]
+    rule: String,
+    /// The key's text, as in the answer to a check
+    #[arg(long, value_name = "KEY", env = "TOLLGATE_KEY")]
+    key: String,
+    #[command(flatten)]
+    server: ServerArgs,
+}
+
+pub(super) fn block(args: BlockArgs) -> anyhow::Result<Ending> {
+    put("block", &args.target, &args.terms, &args.server, Map::new())
+}
+
+pub(super) fn allow(args: AllowArgs) -> anyhow::Result<Ending> {
+    put("allow", &args.target, &args.terms, &args.server, Map::new())
+}
+
+pub(super) fn grant(args: GrantArgs) -> anyhow::Result<Ending> {
+    let mut more = Map::from_iter([("limit".to_string(), json!(args.limit))]);
+    more.extend(args.burst.map(|burst| ("burst".to_string(), json!(burst))));
+    put("grant", &args.target, &args.terms, &args.server, more)
+}
+
+fn put(
+    kind: &str,
+    target: &Target,
+    terms: &Terms,
+    server: &ServerArgs,
+    mut body: Map<String, Value>,
+) -> anyhow::Result<Ending> {
+    let mut set = |name: &str, value: Value| _ = body.insert(name.to_string(), value);
+    set("rule", json!(target.rule));
+    set("key", json!(target.key));
+    set("kind", json!(kind));
+    if let Some(text) = &terms.lasting {
+        match parse_span(text) {
+            Ok(span) => set("for_ms", json!(span.as_millis_ceil())),
+            Err(error) => bail!("--for: {error}"),
+        }
+    }
+    if let Some(until) = &terms.until {
+        set("until", json!(until));
+    }
+    if let Some(reason) = &terms.reason {
+        set("reason", json!(reason));
+    }
+    let answer = server.ask(Method::PUT, "/v1/exceptions", Some(Value::Object(body)))?;
+    tell(server, answer, |made| (shown(made), Ending::Fine))
+}
+
+pub(super) fn lift(args: LiftArgs) -> anyhow::Result<Ending> {
+    let path = named("/v1/exceptions", &args.target.rule, &args.target.key);
+    let answer = args.server.ask(Method::DELETE, &path, None)?;
+    let Target { rule, key } = &args.target;
+    tell(&args.server, answer, |answer| match answer["lifted"].as_bool() {
+        Some(true) => (format!("lifted: {rule} {key}"), Ending::Fine),
+        _ => (format!("there is no exception for {rule} {key}"), Ending::No),
+    })
+}
+
+pub(super) fn list(args: ListArgs) -> anyhow::Result<Ending> {
+    let answer = args.server.ask(Method::GET, "/v1/exceptions", None)?;
+    tell(&args.server, answer, |answer| {
+        let lines: Vec<String> = answer["exceptions"].as_array().into_iter().flatten().map(shown).collect();
+        (if lines.is_empty() { "there are none".into() } else { lines.join("\n") }, Ending::Fine)
+    })
+}
+
+pub(super) fn reset(args: ResetArgs) -> anyhow::Result<Ending> {
+    let path = named("/v1/keys", &args.rule, &args.key);
+    let answer = args.server.ask(Method::DELETE, &path, None)?;
+    tell(&args.server, answer, |answer| {
+        let was_used = answer["reset"].as_bool() == Some(true);
+        let what = if was_used { "forgotten" } else { "there was nothing to forget" };
+        (format!("{what}: {} {}", args.rule, args.key), Ending::Fine)
+    })
+}
+
+/// Writes the answer for people, or as it came.
+fn tell(server: &ServerArgs, answer: Answer, say: impl FnOnce(&Value) -> (String, Ending)) -> anyhow::Result<Ending> {
+    match answer {
+        Answer::Done(answer) => {
+            let (text, ending) = say(&answer);
+            writeln!(std::io::stdout(), "{}", if server.json { answer.to_string() } else { text })?;
+            Ok(ending)
+        }
+        Answer::Refused(reason) => {
+            writeln!(std::io::stderr(), "error: {reason}")?;
+            Ok(Ending::No)
+        }
+    }
+}
+
+/// `block per-user 42 until 2030-01-31T12:00:00.000Z (scraper)`.
+fn shown(exception: &Value) -> String {
+    let text = |name: &str| exception[name].as_str().unwrap_or_default();
+    let mut line = format!("{} {} {}", text("kind"), text("rule"), text("key"));
+    if let Some(limit) = exception["limit"].as_str() {
+        line.push_str(&format!(" {limit}"));
+    }
+    if let Some(burst) = exception["burst"].as_u64() {
+        line.push_str(&format!(" burst {burst}"));
+    }
+    match exception["until"].as_str() {
+        Some(until) => line.push_str(&format!(" until {until}")),
+        None => line.push_str(" until it is lifted"),
+    }
+    if let Some(reason) = exception["reason"].as_str() {
+        line.push_str(&format!(" ({reason})"));
+    }
+    line
+}
+
+fn named(path: &str, rule: &str, key: &str) -> String {
+    let escaped = |text: &str| {
+        let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.~".contains(&byte);
+        let escape = |byte: u8| if plain(byte) { char::from(byte).to_string() } else { format!("%{byte:02X}") };
+        text.bytes().map(escape).collect::<String>()
+    };
+    format!("{path}?rule={}&key={}", escaped(rule), escaped(key))
+}

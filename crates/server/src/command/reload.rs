@@ -1,0 +1,121 @@
+//! Rules that change while the service runs: read anew on SIGHUP, and when their file has changed.
+//!
+//! The file is looked at a few times a second rather than watched by the kernel: that works alike on local disks, on
+//! network mounts and for the links that Kubernetes swaps, and sees a file only when it has stopped changing.
+
+use std::fmt;
+use std::io;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+
+use tollgate::{Limiter, Policy};
+
+use super::signals;
+
+/// How often the file is looked at. A change is seen on the second look that finds the same.
+const EVERY: Duration = Duration::from_millis(250);
+
+/// `--watch`.
+#[derive(Clone, Debug, clap::Args)]
+pub(super) struct WatchArgs {
+    /// Whether the rules are read anew when the file has changed; on SIGHUP they always are
+    #[arg(long, value_name = "BOOL", default_value_t = true, action = clap::ArgAction::Set, env = "TOLLGATE_WATCH")]
+    watch: bool,
+}
+
+impl WatchArgs {
+    /// The file to look at, if any.
+    pub(super) fn file(&self, config: Option<&PathBuf>) -> Option<PathBuf> {
+        config.filter(|_| self.watch).cloned()
+    }
+}
+
+/// Reads the rules anew whenever there is reason to. Signals find their handler when this returns; the future does the work.
+///
+/// A bad file changes nothing: the last good rules stay in force.
+pub(super) fn reload<E: fmt::Display>(
+    load: impl Fn() -> Result<Policy, E>,
+    limiter: Arc<Limiter>,
+    file: Option<PathBuf>,
+) -> io::Result<impl Future<Output = ()>> {
+    let mut hangup = signals::hangup()?;
+    Ok(async move {
+        let mut look = Look::default();
+        loop {
+            tokio::select! {
+                Some(()) = hangup.recv() => replace(load(), &limiter, true),
+                _ = tokio::time::sleep(EVERY), if file.is_some() => {
+                    if look.has_settled(file.clone()).await {
+                        replace(load(), &limiter, false);
+                    }
+                }
+                else => return,
+            }
+        }
+    })
+}
+
+/// Puts rules in force if they can be, and says what changed.
+fn replace<E: fmt::Display>(loaded: Result<Policy, E>, limiter: &Limiter, is_asked: bool) {
+    let former = limiter.policy();
+    match loaded {
+        // A file that is being written is empty for a moment, and that must not open every gate.
+        Ok(policy) if policy.rules().is_empty() && !former.rules().is_empty() => {
+            tracing::error!(
+                "the rules stay as they were: the file has none; to let everything pass, keep them with `active: false`"
+            );
+        }
+        // Touched, or something else in it changed.
+        Ok(policy) if !is_asked && is_same(&former, &policy) => {}
+        Ok(policy) => {
+            let count = policy.rules().len();
+            let changes = limiter.replace_policy(policy);
+            tracing::info!("{count} rules are in force now ({changes}); other settings change at the next start");
+            for warning in &changes.restarted {
+                tracing::warn!("{warning}");
+            }
+        }
+        Err(error) => tracing::error!("the rules stay as they were: {error}"),
+    }
+}
+
+fn is_same(former: &Policy, policy: &Policy) -> bool {
+    former.rules().iter().map(|rule| &rule.spec).eq(policy.rules().iter().map(|rule| &rule.spec))
+}
+
+/// What tells one version of a file from another; `None` while there is no such file.
+type Version = Option<(SystemTime, u64, u64)>;
+
+/// What was seen of a file.
+#[derive(Default)]
+struct Look {
+    /// At the last look.
+    last: Option<Version>,
+    /// When it was last read. It may have changed between the start and the first look, so that is none.
+    read: Option<Version>,
+}
+
+impl Look {
+    /// Whether the file is another than was read, and no longer changes.
+    async fn has_settled(&mut self, file: Option<PathBuf>) -> bool {
+        // In a thread of its own: a network mount may hang.
+        let Ok(seen) = tokio::task::spawn_blocking(move || version(file?)).await else { return false };
+        let is_steady = self.last.replace(seen) == Some(seen);
+        let is_new = is_steady && self.read != Some(seen);
+        if is_new {
+            self.read = Some(seen);
+        }
+        is_new
+    }
+}
+
+/// Through links, so that another target is another version.
+fn version(file: PathBuf) -> Version {
+    let known = std::fs::metadata(file).ok()?;
+    #[cfg(unix)]
+    let number = std::os::unix::fs::MetadataExt::ino(&known);
+    #[cfg(not(unix))]
+    let number = 0;
+    Some((known.modified().ok()?, known.len(), number))
+}

@@ -1,0 +1,50 @@
+//! Exceptions for single keys, for those who look after them.
+
+use std::sync::Arc;
+
+use axum::extract::{Request, State};
+use axum::response::Response;
+use http::{StatusCode, Uri};
+use tollgate::ExceptionError;
+
+use super::check::{no_rule, unavailable};
+use super::keys::Named;
+use super::{Front, Problem, body, pages::json};
+use crate::front::{Changed, Service};
+use crate::wire::{self, ExceptionView, ExceptionsAnswer, LiftedAnswer};
+
+/// `GET /v1/exceptions`: those in force.
+pub(super) async fn list(State(front): State<Arc<Front>>) -> Response {
+    let exceptions = front.service.limiter.exceptions().into_iter().map(ExceptionView::from).collect();
+    json(&ExceptionsAnswer { exceptions })
+}
+
+/// `PUT /v1/exceptions`: makes one, in the place of one that the rule and key had.
+pub(super) async fn put(State(front): State<Arc<Front>>, request: Request) -> Result<Response, Problem> {
+    let body = body::read(request, front.limits.request).await?;
+    let limiter = &front.service.limiter;
+    let exception = wire::parse_exception(&body, limiter.store().now())?;
+    let made = limiter.except(exception).await.map_err(|error| refused(&front.service, error))?;
+    front.service.changed(&Changed::Excepted(&made));
+    Ok(json(&ExceptionView::from(made)))
+}
+
+/// `DELETE /v1/exceptions`: ends one.
+pub(super) async fn lift(State(front): State<Arc<Front>>, uri: Uri) -> Result<Response, Problem> {
+    let Named { rule, key } = Named::parse(&uri, "/v1/exceptions")?;
+    let named = Some(rule.as_str()).filter(|rule| *rule != "*");
+    let lifted = front.service.limiter.lift(named, &key).await.map_err(|error| refused(&front.service, error))?;
+    if lifted {
+        front.service.changed(&Changed::Lifted { rule: &rule, key: &key });
+    }
+    Ok(json(&LiftedAnswer { lifted }))
+}
+
+fn refused(service: &Service, error: ExceptionError) -> Problem {
+    match error {
+        ExceptionError::NoRule(name) => no_rule(service, &name),
+        ExceptionError::Invalid { field, problem } => Problem::invalid(field, problem),
+        ExceptionError::Store(error) => unavailable(&error),
+        other => Problem::new(StatusCode::CONFLICT, other.to_string()),
+    }
+}

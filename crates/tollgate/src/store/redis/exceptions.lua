@@ -1,0 +1,24 @@
+-- Changes the exceptions of single keys, all or nothing.
+--
+-- KEYS[1]: the hash of exceptions; its field "" is the moment of the last change. ARGV[1]: how many there can be.
+-- ARGV[2]: how many to remove; then for each its field, and the value that it must still have or "" for any. Last, if one
+-- is to be kept: its field and value. Returns 1, or 0 when there is no room for it.
+
+local key, at = KEYS[1], 3
+for _ = 1, ARGV[2] + 0 do
+  local field, expected = ARGV[at], ARGV[at + 1]
+  at = at + 2
+  if expected == "" or redis.call("HGET", key, field) == expected then
+    redis.call("HDEL", key, field)
+  end
+end
+if ARGV[at] then
+  -- One more for the moment.
+  if redis.call("HEXISTS", key, ARGV[at]) == 0 and redis.call("HLEN", key) > ARGV[1] + 0 then
+    return 0
+  end
+  redis.call("HSET", key, ARGV[at], ARGV[at + 1])
+end
+local now = redis.call("TIME")
+redis.call("HSET", key, "", now[1] .. "." .. now[2])
+return 1
