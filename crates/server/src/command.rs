@@ -1,9 +1,12 @@
 //! The command line: one file per verb. Exit 0 fine, 1 the answer is no, 2 usage or trouble.
 
+mod alerts;
 mod check;
 mod draw;
 mod greeting;
+mod health;
 mod import;
+mod operations;
 mod proxy;
 mod replay;
 mod schema;
@@ -12,14 +15,13 @@ mod signals;
 mod tls;
 mod validate;
 
-use std::io::{IsTerminal as _, Write as _};
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use anyhow::Context as _;
 use clap::{Parser, Subcommand};
 use tollgate::{HeaderStyle, Store};
-use tracing_subscriber::EnvFilter;
+
+use operations::warn;
 
 use crate::config::{Config, ConfigError, Loaded};
 use crate::settings;
@@ -56,6 +58,10 @@ enum Verb {
     Validate(validate::Args),
     /// Decide recorded requests in virtual time: JSON lines in, JSON lines out
     Replay(replay::Args),
+    /// Try where alerts go
+    Alerts(alerts::Args),
+    /// Ask a running service whether it is well
+    Health(health::Args),
     /// Turn the configuration of another rate limiter into rules
     Import(import::Args),
     /// Print the JSON Schema of the configuration file, for editors
@@ -80,6 +86,8 @@ pub(crate) fn run() -> ExitCode {
         Verb::Check(args) => check::run(args),
         Verb::Validate(args) => validate::run(args),
         Verb::Replay(args) => replay::run(args),
+        Verb::Alerts(args) => alerts::run(args),
+        Verb::Health(args) => health::run(args),
         Verb::Import(args) => import::run(args),
         Verb::Schema(args) => schema::run(args),
         Verb::Draw(args) => draw::run(args),
@@ -90,7 +98,7 @@ pub(crate) fn run() -> ExitCode {
         // Whoever read our output has seen enough: `tollgate replay ... | head` is no trouble.
         Err(error) if is_broken_pipe(&error) => ExitCode::SUCCESS,
         Err(error) => {
-            let _ = writeln!(std::io::stderr(), "error: {error:#}");
+            operations::say_error(&error);
             ExitCode::from(2)
         }
     }
@@ -125,14 +133,6 @@ fn header_style(text: &str) -> Result<HeaderStyle, String> {
     }
 }
 
-/// Logs what the filter lets through to standard error.
-fn start_log(filter: &str) -> anyhow::Result<()> {
-    let filter = EnvFilter::try_new(filter).with_context(|| format!("--log {:?}", filter))?;
-    let colours = std::io::stderr().is_terminal();
-    tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).with_ansi(colours).init();
-    Ok(())
-}
-
 /// The store that a configuration names, with a warning where its server may lose what it is told.
 async fn open_store(config: &Config) -> anyhow::Result<Store> {
     let store = settings::store(config, tollgate::Clock::system()).await?;
@@ -142,11 +142,4 @@ async fn open_store(config: &Config) -> anyhow::Result<Store> {
         tracing::warn!("store.url: {warning}");
     }
     Ok(store)
-}
-
-/// Warnings go to standard error, where they disturb no data.
-fn warn(loaded: &Loaded) {
-    for warning in &loaded.warnings {
-        let _ = writeln!(std::io::stderr(), "warning: {warning}");
-    }
 }

@@ -11,7 +11,7 @@ pub(crate) use certified::TLS_CLIENT;
 
 use std::fmt;
 use std::net::SocketAddr;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Instant;
 
 use tollgate::http::{AnswerStyle, Identity};
@@ -20,6 +20,7 @@ use tollgate::{BreakerState, CostError, Limiter, Permit, Policy, Request, Reserv
 use crate::config::Config;
 use crate::metrics::Metrics;
 use crate::settings;
+use crate::telemetry::{self, Tracer};
 
 /// What every front serves.
 #[derive(Debug)]
@@ -34,6 +35,8 @@ pub(crate) struct Service {
     pub(crate) answer: AnswerStyle,
     /// Who may see and change things.
     pub(crate) admin: Admin,
+    /// What makes spans of requests, where a collector is configured.
+    pub(crate) tracer: OnceLock<Tracer>,
 }
 
 /// Who may use the part that shows and changes things.
@@ -78,6 +81,7 @@ impl Service {
             identity: settings::identity(config)?,
             answer: settings::answer_style(config)?,
             admin,
+            tracer: OnceLock::new(),
         }))
     }
 
@@ -85,7 +89,7 @@ impl Service {
     pub(crate) async fn check(&self, request: &impl Request) -> Result<Verdict, CostError> {
         let started = Instant::now();
         let verdict = self.limiter.check(request).await?;
-        self.metrics.record(&self.limiter, &verdict, started.elapsed());
+        self.decided(&verdict, started);
         Ok(verdict)
     }
 
@@ -93,7 +97,7 @@ impl Service {
     pub(crate) async fn acquire(&self, request: &impl Request) -> Result<(Verdict, Permit), CostError> {
         let started = Instant::now();
         let (verdict, permit) = self.limiter.acquire(request).await?;
-        self.metrics.record(&self.limiter, &verdict, started.elapsed());
+        self.decided(&verdict, started);
         Ok((verdict, permit))
     }
 
@@ -101,8 +105,14 @@ impl Service {
     pub(crate) async fn reserve(&self, request: &impl Request) -> Result<(Verdict, Reservation), CostError> {
         let started = Instant::now();
         let (verdict, reservation) = self.limiter.reserve(request).await?;
-        self.metrics.record(&self.limiter, &verdict, started.elapsed());
+        self.decided(&verdict, started);
         Ok((verdict, reservation))
+    }
+
+    /// Counts what was decided, and tells the trace of the request.
+    pub(crate) fn decided(&self, verdict: &Verdict, started: Instant) {
+        self.metrics.record(&self.limiter, verdict, started.elapsed());
+        telemetry::note_decision(self, verdict, started);
     }
 
     /// Whether the store can decide. One in this process always can.

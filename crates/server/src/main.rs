@@ -1,5 +1,6 @@
 //! The `tollgate` command: a rate limiter as a service, and the tools around its rules.
 
+mod alerts;
 mod command;
 mod config;
 mod explain;
@@ -7,7 +8,9 @@ mod front;
 mod import;
 mod metrics;
 mod openapi;
+mod outgoing;
 mod settings;
+mod telemetry;
 mod tls;
 mod wire;
 

@@ -14,7 +14,7 @@ use tollgate::{
 };
 use tollgate_core::KeyTemplate;
 
-use crate::config::{Config, ListenTls, StoreConfig, TlsFiles};
+use crate::config::{Config, ListenTls, StoreConfig, TlsFiles, operations};
 use crate::front::TLS_CLIENT;
 
 /// What is wrong with the configuration beside its rules, by field.
@@ -93,6 +93,9 @@ pub(crate) fn problems(config: &Config) -> Vec<(String, String)> {
     }
     if config.admin.token.as_deref().is_some_and(|token| token.trim().is_empty()) {
         note("admin.token".into(), anyhow::anyhow!("is empty; choose a long random one, or remove it"));
+    }
+    for (field, problem) in operations::problems(&config.alerts, &config.telemetry) {
+        note(field, problem);
     }
     problems
 }

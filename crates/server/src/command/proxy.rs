@@ -12,6 +12,7 @@ use anyhow::{Context as _, bail};
 use rustls::ClientConfig;
 use tollgate::{HeaderStyle, Policy, Store, parse_span};
 
+use super::operations::{self, OperationsArgs};
 use super::tls::{TlsArgs, certificates};
 use super::{Ending, greeting, signals};
 use crate::config::{Config, Loaded};
@@ -19,6 +20,7 @@ use crate::front::connections::{self, Listener};
 use crate::front::http::{self as api, Admin, Service};
 use crate::front::proxy::{self, Address, Proxy, Timeouts, Upstream, WaitingRoom, parse_upstream};
 use crate::settings;
+use crate::telemetry;
 use crate::tls::{Acceptor, Protocol, Renew, Renewable, UpstreamFiles, upstream_config};
 use limit::{LimitFlag, parse_limit};
 
@@ -87,9 +89,8 @@ pub(super) struct Args {
     /// How long requests under way may take when it is told to stop
     #[arg(long, value_name = "TIME", default_value = "10s", env = "TOLLGATE_DRAIN_TIMEOUT", value_parser = duration)]
     drain_timeout: Duration,
-    /// What to log, such as `info` or `tollgate=debug`
-    #[arg(long, value_name = "FILTER", default_value = "info", env = "TOLLGATE_LOG")]
-    log: String,
+    #[command(flatten)]
+    operations: OperationsArgs,
 }
 
 /// `0` needs no unit.
@@ -107,7 +108,7 @@ fn timeout(text: &str) -> Result<Duration, String> {
 
 pub(super) fn run(args: Args) -> anyhow::Result<Ending> {
     let loaded = load(&args)?;
-    super::start_log(&args.log)?;
+    args.operations.start_log()?;
     super::warn(&loaded);
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
     runtime.block_on(serve(loaded.config, loaded.policy, args))?;
@@ -129,6 +130,7 @@ fn load(args: &Args) -> anyhow::Result<Loaded> {
     config.trusted_proxies.extend(args.trusted_proxies.iter().cloned());
     config.listen.http.clone_from(&args.listen);
     args.tls.override_in(config);
+    args.operations.override_in(config);
     if args.admin_token.is_some() {
         config.admin.token.clone_from(&args.admin_token);
     }
@@ -183,6 +185,7 @@ async fn serve(config: Config, policy: Policy, args: Args) -> anyhow::Result<()>
     let store = super::open_store(&config).await?;
     let allowed = Admin::for_address(config.admin.token.clone(), admin_bound.unwrap_or(bound));
     let service = Service::new(&config, policy, store, allowed)?;
+    operations::start(&service, &config, bound)?;
     let timeouts = Timeouts { connect: args.connect_timeout, response: args.response_timeout, idle: args.idle_timeout };
     let proxy = Arc::new(Proxy {
         service: service.clone(),
@@ -192,8 +195,7 @@ async fn serve(config: Config, policy: Policy, args: Args) -> anyhow::Result<()>
     });
     // Before anybody is told that it runs: a signal that comes at once must find its handler.
     let source = args.clone();
-    let reloading =
-        signals::reload_on_hangup(move || load(&source).map(|loaded| loaded.policy), service.limiter.clone())?;
+    let reloading = signals::reload_on_hangup(move || load(&source).map(|loaded| loaded.policy), service.clone())?;
     let listeners = certificates.into_iter().map(|it| it as Arc<dyn Renew>);
     let renewed = listeners.chain(upstream_certificates.into_iter().map(|it| it as Arc<dyn Renew>)).collect();
     let renewing = signals::renew_on_hangup(renewed)?;
@@ -208,6 +210,7 @@ async fn serve(config: Config, policy: Policy, args: Args) -> anyhow::Result<()>
     if let Store::Redis(redis) = service.limiter.store() {
         redis.return_leases().await;
     }
+    telemetry::finish(&service).await;
     Ok(())
 }
 

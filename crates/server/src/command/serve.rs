@@ -9,6 +9,7 @@ use rustls::ServerConfig;
 use tokio::task::JoinSet;
 use tollgate::{HeaderStyle, Policy, Store};
 
+use super::operations::{self, OperationsArgs};
 use super::tls::{TlsArgs, certificates};
 use super::{ConfigArgs, Ending, greeting, signals};
 use crate::config::Config;
@@ -17,6 +18,7 @@ use crate::front::http::{self, Admin, Service};
 use crate::front::resp;
 use crate::front::{connections, grpc};
 use crate::settings;
+use crate::telemetry;
 use crate::tls::{Acceptor, Protocol, Renew, Renewable};
 
 /// Run the service
@@ -58,9 +60,8 @@ pub(super) struct Args {
     /// The convention of limit headers: draft-11, draft-03, draft-06, draft-07, x-ratelimit-epoch, x-ratelimit-delta, none
     #[arg(long, value_name = "STYLE", env = "TOLLGATE_HEADERS", value_parser = super::header_style)]
     headers: Option<HeaderStyle>,
-    /// What to log, such as `info` or `tollgate=debug`
-    #[arg(long, value_name = "FILTER", default_value = "info", env = "TOLLGATE_LOG")]
-    log: String,
+    #[command(flatten)]
+    operations: OperationsArgs,
 }
 
 pub(super) fn run(args: Args) -> anyhow::Result<Ending> {
@@ -69,7 +70,7 @@ pub(super) fn run(args: Args) -> anyhow::Result<Ending> {
     if let Some((field, problem)) = settings::problems(&loaded.config).into_iter().next() {
         anyhow::bail!("{field}: {problem}");
     }
-    super::start_log(&args.log)?;
+    args.operations.start_log()?;
     super::warn(&loaded);
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
     runtime.block_on(serve(loaded.config, loaded.policy, args))?;
@@ -90,6 +91,7 @@ fn override_by_flags(config: &mut Config, args: &Args) {
         config.listen.grpc.clone_from(&args.grpc);
     }
     args.tls.override_in(config);
+    args.operations.override_in(config);
     if let Some(store) = &args.store {
         config.store.url.clone_from(store);
     }
@@ -169,9 +171,10 @@ async fn serve(config: Config, policy: Policy, args: Args) -> anyhow::Result<()>
     let store = super::open_store(&config).await?;
     let admin = Admin::for_address(config.admin.token.clone(), doors.http.bound);
     let service = Service::new(&config, policy, store, admin)?;
+    operations::start(&service, &config, doors.http.bound)?;
     // Before anybody is told that it runs: a signal that comes at once must find its handler.
     let load = move || args.config.load().map(|loaded| loaded.policy);
-    let reloading = signals::reload_on_hangup(load, service.limiter.clone())?;
+    let reloading = signals::reload_on_hangup(load, service.clone())?;
     let renewing = signals::renew_on_hangup(certificates.into_iter().map(|it| it as Arc<dyn Renew>).collect())?;
     let asked_to_stop = signals::shutdown()?;
     greet(&doors, &config, &service)?;
@@ -206,6 +209,7 @@ async fn serve(config: Config, policy: Policy, args: Args) -> anyhow::Result<()>
     if let Store::Redis(redis) = service.limiter.store() {
         redis.return_leases().await;
     }
+    telemetry::finish(&service).await;
     ended
 }
 

@@ -5,8 +5,11 @@ use std::fmt;
 use std::io;
 use std::sync::Arc;
 
-use tollgate::{Limiter, Policy};
+#[cfg(unix)]
+use tollgate::Limiter;
+use tollgate::Policy;
 
+use crate::front::Service;
 use crate::tls::Renew;
 
 /// Resolves when the process is asked to stop.
@@ -28,28 +31,32 @@ pub(super) fn shutdown() -> io::Result<impl Future<Output = ()>> {
 #[cfg(unix)]
 pub(super) fn reload_on_hangup<E: fmt::Display>(
     load: impl Fn() -> Result<Policy, E>,
-    limiter: Arc<Limiter>,
+    service: Arc<Service>,
 ) -> io::Result<impl Future<Output = ()>> {
     use tokio::signal::unix::{SignalKind, signal};
     let mut hangup = signal(SignalKind::hangup())?;
     Ok(async move {
         while hangup.recv().await.is_some() {
-            match load() {
-                // A file that is being written is empty for a moment, and that must not open every gate.
-                Ok(policy) if policy.rules().is_empty() && !limiter.policy().rules().is_empty() => {
-                    tracing::error!(
-                        "the rules stay as they were: the file has none; to let everything pass, keep them with `active: false`"
-                    );
-                }
+            let loaded = load().map_err(|error| error.to_string());
+            match service.metrics.reloads.note(loaded.and_then(|policy| not_emptied(policy, &service.limiter))) {
                 Ok(policy) => {
                     let count = policy.rules().len();
-                    limiter.replace_policy(policy);
+                    service.limiter.replace_policy(policy);
                     tracing::info!("{count} rules are in force now; other settings change at the next start");
                 }
                 Err(error) => tracing::error!("the rules stay as they were: {error}"),
             }
         }
     })
+}
+
+/// A file that is being written is empty for a moment, and that must not open every gate.
+#[cfg(unix)]
+fn not_emptied(policy: Policy, limiter: &Limiter) -> Result<Policy, String> {
+    if policy.rules().is_empty() && !limiter.policy().rules().is_empty() {
+        return Err("the file has none; to let everything pass, keep them with `active: false`".into());
+    }
+    Ok(policy)
 }
 
 /// Resolves when the process is asked to stop.
@@ -86,7 +93,7 @@ pub(super) fn renew_on_hangup(_: Vec<Arc<dyn Renew>>) -> io::Result<impl Future<
 #[cfg(not(unix))]
 pub(super) fn reload_on_hangup<E: fmt::Display>(
     _: impl Fn() -> Result<Policy, E>,
-    _: Arc<Limiter>,
+    _: Arc<Service>,
 ) -> io::Result<impl Future<Output = ()>> {
     Ok(std::future::ready(()))
 }

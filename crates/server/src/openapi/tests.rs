@@ -15,6 +15,7 @@ fn described(admin: Admin) -> Value {
         identity: Identity::new(),
         answer: AnswerStyle { deny_status: http::StatusCode::FORBIDDEN, ..AnswerStyle::default() },
         admin,
+        tracer: Default::default(),
     })
 }
 

@@ -26,6 +26,7 @@ async fn open() -> SocketAddr {
         identity: Identity::new(),
         answer: AnswerStyle::default(),
         admin: Admin::Off,
+        tracer: Default::default(),
     });
     let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
     let address = listener.local_addr().expect("an address");

@@ -70,6 +70,7 @@ impl Plan {
             identity: self.identity,
             answer: AnswerStyle::default(),
             admin: self.admin,
+            tracer: Default::default(),
         });
         let socket = TcpSocket::new_v4().expect("a socket");
         socket.bind(([127, 0, 0, 1], 0).into()).expect("a free port");
