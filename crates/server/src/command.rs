@@ -1,11 +1,14 @@
 //! The command line: one file per verb. Exit 0 fine, 1 the answer is no, 2 usage or trouble.
 
+mod alerts;
 mod check;
 mod client;
 mod draw;
 mod except;
 mod greeting;
+mod health;
 mod import;
+mod operations;
 mod proxy;
 mod reload;
 mod replay;
@@ -18,14 +21,13 @@ mod tls;
 mod validate;
 mod violations;
 
-use std::io::{IsTerminal as _, Write as _};
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use anyhow::Context as _;
 use clap::{Parser, Subcommand};
 use tollgate::{HeaderStyle, Store};
-use tracing_subscriber::EnvFilter;
+
+use operations::warn;
 
 use crate::config::{Config, ConfigError, Loaded};
 use crate::settings;
@@ -69,6 +71,10 @@ enum Verb {
     Rules(rules::Args),
     /// Show who was denied, by a running service
     Violations(violations::Args),
+    /// Try where alerts go
+    Alerts(alerts::Args),
+    /// Ask a running service whether it is well
+    Health(health::Args),
     /// Turn the configuration of another rate limiter into rules
     Import(import::Args),
     /// Print the JSON Schema of the configuration file, for editors
@@ -107,6 +113,8 @@ pub(crate) fn run() -> ExitCode {
         Verb::Replay(args) => replay::run(args),
         Verb::Rules(args) => rules::run(args),
         Verb::Violations(args) => violations::run(args),
+        Verb::Alerts(args) => alerts::run(args),
+        Verb::Health(args) => health::run(args),
         Verb::Import(args) => import::run(args),
         Verb::Schema(args) => schema::run(args),
         Verb::Block(args) => except::block(args),
@@ -123,7 +131,7 @@ pub(crate) fn run() -> ExitCode {
         // Whoever read our output has seen enough: `tollgate replay ... | head` is no trouble.
         Err(error) if is_broken_pipe(&error) => ExitCode::SUCCESS,
         Err(error) => {
-            let _ = writeln!(std::io::stderr(), "error: {error:#}");
+            operations::say_error(&error);
             ExitCode::from(2)
         }
     }
@@ -165,14 +173,6 @@ fn header_style(text: &str) -> Result<HeaderStyle, String> {
     }
 }
 
-/// Logs what the filter lets through to standard error.
-fn start_log(filter: &str) -> anyhow::Result<()> {
-    let filter = EnvFilter::try_new(filter).with_context(|| format!("--log {:?}", filter))?;
-    let colours = std::io::stderr().is_terminal();
-    tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).with_ansi(colours).init();
-    Ok(())
-}
-
 /// The store that a configuration names, with a warning where its server may lose what it is told.
 async fn open_store(config: &Config) -> anyhow::Result<Store> {
     let store = settings::store(config, tollgate::Clock::system()).await?;
@@ -182,11 +182,4 @@ async fn open_store(config: &Config) -> anyhow::Result<Store> {
         tracing::warn!("store.url: {warning}");
     }
     Ok(store)
-}
-
-/// Warnings go to standard error, where they disturb no data.
-fn warn(loaded: &Loaded) {
-    for warning in &loaded.warnings {
-        let _ = writeln!(std::io::stderr(), "warning: {warning}");
-    }
 }

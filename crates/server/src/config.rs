@@ -1,6 +1,7 @@
 //! The configuration file: what it may say, and errors that name file, line, column, field and what to do.
 
 pub(crate) mod located;
+pub(crate) mod operations;
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -11,6 +12,7 @@ use serde::{Deserialize, Serialize};
 use tollgate::{HeaderStyle, Policy, PolicyError, RuleSpec};
 
 use located::Located;
+use operations::{AlertsConfig, TelemetryConfig};
 
 /// The embedded default: a memory store and a few example rules.
 pub(crate) const DEFAULT: &str = include_str!("config/default.yaml");
@@ -51,6 +53,10 @@ pub(crate) struct Config {
     pub(crate) insight: bool,
     /// Who was denied.
     pub(crate) audit: AuditConfig,
+    /// Who is told when something is wrong.
+    pub(crate) alerts: AlertsConfig,
+    /// Traces and metrics for a collector of OpenTelemetry.
+    pub(crate) telemetry: TelemetryConfig,
     /// The rules, all enforced together.
     pub(crate) rules: Vec<RuleSpec>,
 }
@@ -71,6 +77,8 @@ impl Default for Config {
             admin: AdminConfig::default(),
             insight: true,
             audit: AuditConfig::default(),
+            alerts: AlertsConfig::default(),
+            telemetry: TelemetryConfig::default(),
             rules: Vec::new(),
         }
     }
@@ -334,7 +342,8 @@ impl fmt::Display for Problem {
 /// Lines that may hold a password or a token are not repeated: errors end up in logs.
 fn has_secret(line: &str) -> bool {
     let is_address = ["://", "redis", "postgres"].iter().any(|part| line.contains(part));
-    (is_address && line.contains(['@', '?'])) || line.contains("token") || line.contains("password")
+    let names_one = ["token", "password", "secret", "webhook", "otlp"].iter().any(|name| line.contains(name));
+    (is_address && line.contains(['@', '?'])) || names_one
 }
 
 /// A text whose words that may hold a password are cut short.

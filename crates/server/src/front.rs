@@ -12,7 +12,7 @@ pub(crate) use certified::TLS_CLIENT;
 
 use std::fmt;
 use std::net::SocketAddr;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use tollgate::http::{AnswerStyle, Identity};
@@ -25,6 +25,7 @@ use crate::insight::Insight;
 use crate::metrics::Metrics;
 use crate::rules::{Following, Rules};
 use crate::settings;
+use crate::telemetry::{self, Tracer};
 
 /// What every front serves.
 #[derive(Debug)]
@@ -43,6 +44,8 @@ pub(crate) struct Service {
     pub(crate) admin: Admin,
     /// Where the rules come from, if not from a file.
     pub(crate) rules: Option<Arc<Following>>,
+    /// What makes spans of requests, where a collector is configured.
+    pub(crate) tracer: OnceLock<Tracer>,
 }
 
 /// What somebody has changed through the admin part.
@@ -101,6 +104,7 @@ impl Service {
             answer: settings::answer_style(config)?,
             admin,
             rules: rules.following,
+            tracer: OnceLock::new(),
         }))
     }
 
@@ -108,7 +112,7 @@ impl Service {
     pub(crate) async fn check(&self, request: &impl Request) -> Result<Verdict, CostError> {
         let started = Instant::now();
         let verdict = self.limiter.check(request).await?;
-        self.observe(request, &verdict, started.elapsed());
+        self.observe(request, &verdict, started);
         Ok(verdict)
     }
 
@@ -116,7 +120,7 @@ impl Service {
     pub(crate) async fn acquire(&self, request: &impl Request) -> Result<(Verdict, Permit), CostError> {
         let started = Instant::now();
         let (verdict, permit) = self.limiter.acquire(request).await?;
-        self.observe(request, &verdict, started.elapsed());
+        self.observe(request, &verdict, started);
         Ok((verdict, permit))
     }
 
@@ -128,13 +132,14 @@ impl Service {
     ) -> Result<(Verdict, Reservation), CostError> {
         let started = Instant::now();
         let (verdict, reservation) = self.limiter.reserve_for(request, hold).await?;
-        self.observe(request, &verdict, started.elapsed());
+        self.observe(request, &verdict, started);
         Ok((verdict, reservation))
     }
 
-    /// Counts a verdict that took so long, and notes who asked.
-    pub(crate) fn observe(&self, request: &impl Request, verdict: &Verdict, took: Duration) {
-        self.metrics.record(&self.limiter, verdict, took);
+    /// Counts what was decided, tells the trace of the request, and notes who asked.
+    pub(crate) fn observe(&self, request: &impl Request, verdict: &Verdict, started: Instant) {
+        self.metrics.record(&self.limiter, verdict, started.elapsed());
+        telemetry::note_decision(self, verdict, started);
         self.insight.observe(&self.limiter, verdict.rows(), request);
     }
 

@@ -1,5 +1,6 @@
 //! The `tollgate` command: a rate limiter as a service, and the tools around its rules.
 
+mod alerts;
 mod audit;
 mod command;
 mod config;
@@ -10,8 +11,10 @@ mod import;
 mod insight;
 mod metrics;
 mod openapi;
+mod outgoing;
 mod rules;
 mod settings;
+mod telemetry;
 mod tls;
 mod wire;
 

@@ -4,13 +4,17 @@
 //! way of a request, which is why this is not a metrics library (their histograms lock). No label is ever something
 //! that a client can choose: rules, routes, statuses and sources are ours.
 
+mod alerts;
 mod commands;
 mod observed;
 mod rules;
+mod spans;
 
+pub(crate) use alerts::{Alerts, Refusal, Reloads, WithoutStore};
 pub(crate) use commands::CommandOutcome;
 pub(crate) use observed::families;
 pub(crate) use rules::rules;
+pub(crate) use spans::{SpanOutcome, Spans};
 
 use std::collections::HashMap;
 use std::fmt::{self, Write as _};
@@ -23,6 +27,7 @@ use tollgate::{BreakerState, DURATION_BOUNDS, Limiter, Policy, Quota, Row, Rule,
 
 use crate::front::http::ROUTES;
 use crate::front::resp;
+use alerts::WithoutStoreCounts;
 use commands::Commands;
 
 /// The content type of [`Metrics::render`].
@@ -39,6 +44,10 @@ pub(crate) struct Metrics {
     check_duration: Histogram,
     requests: Requests,
     commands: Commands,
+    without_store: WithoutStoreCounts,
+    pub(crate) alerts: Alerts,
+    pub(crate) reloads: Reloads,
+    pub(crate) spans: Spans,
 }
 
 impl Default for Metrics {
@@ -58,6 +67,10 @@ impl Metrics {
             check_duration: Histogram::new(DURATION),
             requests: Requests::new(),
             commands: Commands::default(),
+            without_store: WithoutStoreCounts::default(),
+            alerts: Alerts::default(),
+            reloads: Reloads::default(),
+            spans: Spans::default(),
         }
     }
 
@@ -66,11 +79,23 @@ impl Metrics {
         self.check_duration.observe(u64::try_from(took.as_nanos()).unwrap_or(u64::MAX));
         let rules = self.rules.load();
         for row in verdict.rows() {
+            self.without_store.count(row);
             match rules.find(&row.charge.rule) {
                 Some(series) => series.count(row),
                 None => self.record_new(limiter, row),
             }
         }
+    }
+
+    /// How many decisions were made without the store.
+    pub(crate) fn without_store(&self) -> WithoutStore {
+        self.without_store.read()
+    }
+
+    /// The same by rule, for those that made any.
+    pub(crate) fn rules_without_store(&self) -> Vec<(Arc<str>, u64)> {
+        let by_rule = |series: &Arc<RuleSeries>| (series.rule.name.clone(), series.without_store());
+        self.rules.load().in_order.iter().map(by_rule).filter(|(_, count)| *count > 0).collect()
     }
 
     /// Counts a decision of `CL.THROTTLE` that took so long.
@@ -156,6 +181,9 @@ impl Metrics {
         self.requests.write(&mut page);
         page.family("tollgate_resp_requests_total", "counter", "Answers of the RESP front.");
         self.commands.write(&mut page);
+        self.alerts.write(&mut page);
+        self.reloads.write(&mut page);
+        self.spans.write(&mut page);
         page.0
     }
 }
@@ -228,6 +256,11 @@ impl RuleSeries {
         self.decisions[outcome][row.source as usize].fetch_add(1, Relaxed);
         let millionths = u64::from(decision.remaining) * 1_000_000 / u64::from(decision.limit.max(1));
         self.remaining.observe(millionths);
+    }
+
+    fn without_store(&self) -> u64 {
+        let by = |source: Source| self.decisions.iter().map(move |counts| counts[source as usize].load(Relaxed));
+        by(Source::Local).chain(by(Source::Policy)).sum()
     }
 
     fn is_used(&self) -> bool {

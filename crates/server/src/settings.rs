@@ -19,7 +19,7 @@ use tollgate::{
 use tollgate_core::KeyTemplate;
 
 use crate::audit::Sink;
-use crate::config::{Config, ListenTls, StoreConfig, TlsFiles};
+use crate::config::{Config, ListenTls, StoreConfig, TlsFiles, operations};
 use crate::database::Database;
 use crate::front::TLS_CLIENT;
 use crate::insight::{self, Privacy};
@@ -110,6 +110,9 @@ pub(crate) fn problems(config: &Config) -> Vec<(String, String)> {
         note("admin.token".into(), anyhow::anyhow!("is empty; choose a long random one, or remove it"));
     }
     check_audit(config, &mut note);
+    for (field, problem) in operations::problems(&config.alerts, &config.telemetry) {
+        note(field, problem);
+    }
     problems
 }
 

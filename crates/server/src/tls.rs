@@ -11,7 +11,7 @@ mod server;
 mod stream;
 
 pub(crate) use acceptor::{Acceptor, Protocol, client_name};
-pub(crate) use client::{UpstreamFiles, upstream_config};
+pub(crate) use client::{UpstreamFiles, caller_config, upstream_config};
 pub(crate) use server::server_config;
 pub(crate) use stream::Stream;
 

@@ -12,6 +12,7 @@ use anyhow::{Context as _, bail};
 use rustls::ClientConfig;
 use tollgate::{HeaderStyle, Policy, Store, parse_span};
 
+use super::operations::{self, OperationsArgs};
 use super::reload::WatchArgs;
 use super::tls::{TlsArgs, certificates};
 use super::{Ending, greeting, signals, source};
@@ -20,6 +21,7 @@ use crate::front::connections::{self, Listener};
 use crate::front::http::{self as api, Admin, Service};
 use crate::front::proxy::{self, Address, Proxy, Timeouts, Upstream, WaitingRoom, parse_upstream};
 use crate::settings;
+use crate::telemetry;
 use crate::tls::{Acceptor, Protocol, Renew, Renewable, UpstreamFiles, upstream_config};
 use limit::{LimitFlag, parse_limit};
 
@@ -97,9 +99,8 @@ pub(super) struct Args {
     /// How long requests under way may take when it is told to stop
     #[arg(long, value_name = "TIME", default_value = "10s", env = "TOLLGATE_DRAIN_TIMEOUT", value_parser = duration)]
     drain_timeout: Duration,
-    /// What to log, such as `info` or `tollgate=debug`
-    #[arg(long, value_name = "FILTER", default_value = "info", env = "TOLLGATE_LOG")]
-    log: String,
+    #[command(flatten)]
+    operations: OperationsArgs,
 }
 
 /// `0` needs no unit.
@@ -117,7 +118,7 @@ fn timeout(text: &str) -> Result<Duration, String> {
 
 pub(super) fn run(args: Args) -> anyhow::Result<Ending> {
     let loaded = load(&args)?;
-    super::start_log(&args.log)?;
+    args.operations.start_log()?;
     super::warn(&loaded);
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
     runtime.block_on(serve(loaded.config, loaded.policy, args))?;
@@ -144,6 +145,7 @@ fn load(args: &Args) -> anyhow::Result<Loaded> {
     }
     config.listen.http.clone_from(&args.listen);
     args.tls.override_in(config);
+    args.operations.override_in(config);
     if args.admin_token.is_some() {
         config.admin.token.clone_from(&args.admin_token);
     }
@@ -218,6 +220,7 @@ async fn serve(config: Config, policy: Policy, args: Args) -> anyhow::Result<()>
     let allowed = Admin::for_address(config.admin.token.clone(), admin_bound.unwrap_or(bound));
     let rules = source::open(&config, policy).await?;
     let service = Service::new(&config, rules, store, allowed)?;
+    operations::start(&service, &config, bound)?;
     let timeouts = Timeouts { connect: args.connect_timeout, response: args.response_timeout, idle: args.idle_timeout };
     let proxy = Arc::new(Proxy {
         service: service.clone(),
@@ -245,6 +248,7 @@ async fn serve(config: Config, policy: Policy, args: Args) -> anyhow::Result<()>
     if let Store::Redis(redis) = service.limiter.store() {
         redis.return_leases().await;
     }
+    telemetry::finish(&service).await;
     Ok(())
 }
 

@@ -9,9 +9,10 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
-use tollgate::{Limiter, Policy};
+use tollgate::Policy;
 
 use super::signals;
+use crate::front::Service;
 
 /// How often the file is looked at. A change is seen on the second look that finds the same.
 const EVERY: Duration = Duration::from_millis(250);
@@ -36,7 +37,7 @@ impl WatchArgs {
 /// A bad file changes nothing: the last good rules stay in force.
 pub(super) fn reload<E: fmt::Display>(
     load: impl Fn() -> Result<Policy, E>,
-    limiter: Arc<Limiter>,
+    service: Arc<Service>,
     file: Option<PathBuf>,
 ) -> io::Result<impl Future<Output = ()>> {
     let mut hangup = signals::hangup()?;
@@ -44,10 +45,10 @@ pub(super) fn reload<E: fmt::Display>(
         let mut look = Look::default();
         loop {
             tokio::select! {
-                Some(()) = hangup.recv() => replace(load(), &limiter, true),
+                Some(()) = hangup.recv() => replace(load(), &service, true),
                 _ = tokio::time::sleep(EVERY), if file.is_some() => {
                     if look.has_settled(file.clone()).await {
-                        replace(load(), &limiter, false);
+                        replace(load(), &service, false);
                     }
                 }
                 else => return,
@@ -57,20 +58,15 @@ pub(super) fn reload<E: fmt::Display>(
 }
 
 /// Puts rules in force if they can be, and says what changed.
-fn replace<E: fmt::Display>(loaded: Result<Policy, E>, limiter: &Limiter, is_asked: bool) {
-    let former = limiter.policy();
-    match loaded {
-        // A file that is being written is empty for a moment, and that must not open every gate.
-        Ok(policy) if policy.rules().is_empty() && !former.rules().is_empty() => {
-            tracing::error!(
-                "the rules stay as they were: the file has none; to let everything pass, keep them with `active: false`"
-            );
-        }
+fn replace<E: fmt::Display>(loaded: Result<Policy, E>, service: &Service, is_asked: bool) {
+    let former = service.limiter.policy();
+    let loaded = loaded.map_err(|error| error.to_string()).and_then(|policy| not_emptied(policy, &former));
+    match service.metrics.reloads.note(loaded) {
         // Touched, or something else in it changed.
         Ok(policy) if !is_asked && is_same(&former, &policy) => {}
         Ok(policy) => {
             let count = policy.rules().len();
-            let changes = limiter.replace_policy(policy);
+            let changes = service.limiter.replace_policy(policy);
             tracing::info!("{count} rules are in force now ({changes}); other settings change at the next start");
             for warning in &changes.restarted {
                 tracing::warn!("{warning}");
@@ -78,6 +74,14 @@ fn replace<E: fmt::Display>(loaded: Result<Policy, E>, limiter: &Limiter, is_ask
         }
         Err(error) => tracing::error!("the rules stay as they were: {error}"),
     }
+}
+
+/// A file that is being written is empty for a moment, and that must not open every gate.
+fn not_emptied(policy: Policy, former: &Policy) -> Result<Policy, String> {
+    if policy.rules().is_empty() && !former.rules().is_empty() {
+        return Err("the file has none; to let everything pass, keep them with `active: false`".into());
+    }
+    Ok(policy)
 }
 
 fn is_same(former: &Policy, policy: &Policy) -> bool {

@@ -9,6 +9,7 @@ use rustls::ServerConfig;
 use tokio::task::JoinSet;
 use tollgate::{HeaderStyle, Policy, Store};
 
+use super::operations::{self, OperationsArgs};
 use super::reload::WatchArgs;
 use super::tls::{TlsArgs, certificates};
 use super::{ConfigArgs, Ending, greeting, signals, source};
@@ -18,6 +19,7 @@ use crate::front::http::{self, Admin, Service};
 use crate::front::resp;
 use crate::front::{connections, grpc};
 use crate::settings;
+use crate::telemetry;
 use crate::tls::{Acceptor, Protocol, Renew, Renewable};
 
 /// Run the service
@@ -63,9 +65,8 @@ pub(super) struct Args {
     /// The convention of limit headers: draft-11, draft-03, draft-06, draft-07, x-ratelimit-epoch, x-ratelimit-delta, none
     #[arg(long, value_name = "STYLE", env = "TOLLGATE_HEADERS", value_parser = super::header_style)]
     headers: Option<HeaderStyle>,
-    /// What to log, such as `info` or `tollgate=debug`
-    #[arg(long, value_name = "FILTER", default_value = "info", env = "TOLLGATE_LOG")]
-    log: String,
+    #[command(flatten)]
+    operations: OperationsArgs,
 }
 
 pub(super) fn run(args: Args) -> anyhow::Result<Ending> {
@@ -74,7 +75,7 @@ pub(super) fn run(args: Args) -> anyhow::Result<Ending> {
     if let Some((field, problem)) = settings::problems(&loaded.config).into_iter().next() {
         anyhow::bail!("{field}: {problem}");
     }
-    super::start_log(&args.log)?;
+    args.operations.start_log()?;
     super::warn(&loaded);
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
     runtime.block_on(serve(loaded.config, loaded.policy, args))?;
@@ -95,6 +96,7 @@ fn override_by_flags(config: &mut Config, args: &Args) {
         config.listen.grpc.clone_from(&args.grpc);
     }
     args.tls.override_in(config);
+    args.operations.override_in(config);
     if let Some(store) = &args.store {
         config.store.url.clone_from(store);
     }
@@ -176,6 +178,7 @@ async fn serve(config: Config, policy: Policy, args: Args) -> anyhow::Result<()>
     let admin = Admin::for_address(config.admin.token.clone(), doors.http.bound);
     let rules = source::open(&config, policy).await?;
     let service = Service::new(&config, rules, store, admin)?;
+    operations::start(&service, &config, doors.http.bound)?;
     // Before anybody is told that it runs: a signal that comes at once must find its handler.
     let file = args.watch.file(args.config.config.as_ref());
     let load = move || args.config.load().map(|loaded| loaded.policy);
@@ -216,6 +219,7 @@ async fn serve(config: Config, policy: Policy, args: Args) -> anyhow::Result<()>
     if let Store::Redis(redis) = service.limiter.store() {
         redis.return_leases().await;
     }
+    telemetry::finish(&service).await;
     ended
 }
 

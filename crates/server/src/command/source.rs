@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::path::PathBuf;
+use std::sync::Arc;
 
 use tollgate::Policy;
 
@@ -53,12 +54,12 @@ pub(super) async fn open(config: &Config, policy: Policy) -> anyhow::Result<Rule
 /// Follows changes of the rules from now on. A file is read anew when it changes, and on SIGHUP; a
 /// database is asked at once then.
 pub(super) fn follow<E: fmt::Display + 'static>(
-    service: &Service,
+    service: &Arc<Service>,
     load: impl Fn() -> Result<Policy, E> + Send + 'static,
     file: Option<PathBuf>,
 ) -> std::io::Result<()> {
     match service.rules.clone() {
-        None => drop(tokio::spawn(reload::reload(load, service.limiter.clone(), file)?)),
+        None => drop(tokio::spawn(reload::reload(load, service.clone(), file)?)),
         Some(following) => {
             tokio::spawn(following.clone().run(service.limiter.clone()));
             tokio::spawn(signals::on_hangup(move || following.look())?);

@@ -27,6 +27,7 @@ use tonic_health::ServingStatus;
 use tonic_health::server::HealthReporter;
 
 use super::connections::{self, Limits, Listener};
+use crate::telemetry::{self, Described};
 use request::{Asked, Hits};
 
 /// The service's name, in health checks.
@@ -61,6 +62,7 @@ async fn run_within(
             .register_encoded_file_descriptor_set(DESCRIPTORS)
             .register_encoded_file_descriptor_set(tonic_health::pb::FILE_DESCRIPTOR_SET)
     };
+    let traced = service.clone();
     let rate_limits = RateLimitServiceServer::new(RateLimits(service)).max_decoding_message_size(MAX_MESSAGE);
     let router = Routes::new(rate_limits)
         .add_service(health_service.max_decoding_message_size(MAX_MESSAGE))
@@ -68,7 +70,8 @@ async fn run_within(
         .add_service(reflection().build_v1alpha()?)
         .prepare()
         .into_axum_router()
-        .layer(from_fn(move |request, next| in_time(2 * limits.request, request, next)));
+        .layer(from_fn(move |request, next| in_time(2 * limits.request, request, next)))
+        .layer(from_fn(move |request, next| trace(traced.clone(), request, next)));
     let shutdown = async move {
         shutdown.await;
         watching.abort();
@@ -105,6 +108,19 @@ async fn in_time(limit: Duration, request: HttpRequest, next: Next) -> HttpRespo
     }
 }
 
+/// Calls of the rate limit service, within their traces.
+async fn trace(service: Arc<Service>, request: HttpRequest, next: Next) -> HttpResponse {
+    const METHOD: &str = "envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit";
+    let is_ours = request.uri().path().strip_prefix('/') == Some(METHOD);
+    let begun = is_ours.then(|| telemetry::begin(&service, request.headers())).flatten();
+    let describe = |response: &HttpResponse| {
+        // An error is told before anything else is.
+        let is_error = response.headers().get("grpc-status").is_some_and(|status| status != "0");
+        Described::call("grpc", METHOD, is_error)
+    };
+    telemetry::within(&service, begun, next.run(request), describe).await
+}
+
 async fn follow_readiness(health: HealthReporter, service: Arc<Service>) {
     let mut known = None;
     loop {
@@ -138,7 +154,7 @@ impl RateLimitService for RateLimits {
         let asked = request::read(request.into_inner())?;
         let charges = request::charges(&service.limiter, &asked)?;
         let decided = decide(service, &asked, charges).await?;
-        service.observe(&request::Described(&asked), &decided.whole, started.elapsed());
+        service.observe(&request::Described(&asked), &decided.whole, started);
         if decided.whole.is_unavailable() {
             // An error, and not "over limit", so that Envoy's own failure mode applies.
             let rule = decided.whole.limiting().map(|row| row.charge.rule.name.to_string()).unwrap_or_default();

@@ -36,12 +36,13 @@ use super::certified::Certified;
 use super::connections::{self, Accepted, Busy, Limits, Listener, Stopping, UnderWay, protocol};
 use super::http::{Problem, discard};
 use super::stranger;
+use crate::telemetry::{self, Described};
 use bodies::{Download, Upload};
 use estimate::Estimate;
 use framing::Strict;
 use headers::Hop;
 use target::Target;
-pub(crate) use upstream::{Address, Timeouts, Upstream, parse_upstream};
+pub(crate) use upstream::{Address, Connector, Timeouts, Upstream, parse_upstream};
 pub(crate) use waiting::WaitingRoom;
 use websocket::Sequel;
 
@@ -84,7 +85,7 @@ pub(crate) async fn run(listener: Listener, proxy: Arc<Proxy>, shutdown: impl Fu
             let sequel = client.sequel.clone();
             let requests = service_fn(move |request| {
                 let (proxy, client) = (proxy.clone(), client.clone());
-                async move { Ok::<_, Infallible>(proxy.answer(client, request).await) }
+                async move { Ok::<_, Infallible>(proxy.answer_traced(client, request).await) }
             });
             let connection = builder.serve_connection_with_upgrades(io, requests).into_owned();
             if let Err(error) = watcher.watch(connection).await {
@@ -106,6 +107,14 @@ struct Admitted {
 }
 
 impl Proxy {
+    /// Within the request's trace, until the head of the response is there.
+    async fn answer_traced(&self, client: Client, request: Request<Incoming>) -> Response {
+        let begun = telemetry::begin(&self.service, request.headers());
+        let method = request.method().clone();
+        let describe = |response: &Response| Described::http(&method, "", response.status());
+        telemetry::within(&self.service, begun, self.answer(client, request), describe).await
+    }
+
     async fn answer(&self, client: Client, mut request: Request<Incoming>) -> Response {
         let under_way = client.busy.begin();
         let on_upgrade = hyper::upgrade::on(&mut request);
@@ -212,6 +221,7 @@ impl Proxy {
         let host = target.host.unwrap_or_else(|| HeaderValue::from_str(authority).expect("an authority is plain text"));
         headers::add_forwarded(&mut headers, &self.service.identity, client.peer, &client.scheme, &host);
         headers::add_via(&mut headers, version);
+        telemetry::inject(&mut headers);
         headers::put_hop(&mut headers, hop);
         headers.insert(HOST, host);
         // Written anew from the body as it was understood here.

@@ -18,6 +18,7 @@ fn described(admin: Admin) -> Value {
         answer: AnswerStyle { deny_status: http::StatusCode::FORBIDDEN, ..AnswerStyle::default() },
         admin,
         rules: None,
+        tracer: Default::default(),
     })
 }
 

@@ -1,6 +1,6 @@
 //! What the proxy believes of its upstream, and shows to it.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use anyhow::bail;
 use rustls::{ClientConfig, RootCertStore};
@@ -26,7 +26,7 @@ pub(crate) struct UpstreamFiles {
 pub(crate) fn upstream_config(files: &UpstreamFiles) -> anyhow::Result<ClientConfig> {
     let roots = match &files.upstream_ca {
         Some(path) => Named { setting: "--upstream-ca", path }.authorities()?,
-        None => trusted_by_the_system()?,
+        None => trusted_by_the_system("--upstream", "--upstream-ca")?,
     };
     let builder = ClientConfig::builder_with_provider(provider()).with_protocol_versions(&VERSIONS)?;
     let builder = builder.with_root_certificates(roots);
@@ -43,14 +43,30 @@ pub(crate) fn upstream_config(files: &UpstreamFiles) -> anyhow::Result<ClientCon
     Ok(config)
 }
 
-fn trusted_by_the_system() -> anyhow::Result<RootCertStore> {
+/// For calls that show no certificate. `setting` and a file name those who are believed, instead of whom the system trusts.
+pub(crate) fn caller_config(
+    setting: &'static str,
+    authorities: Option<&Path>,
+    protocol: &[u8],
+) -> anyhow::Result<ClientConfig> {
+    let roots = match authorities {
+        Some(path) => Named { setting, path }.authorities()?,
+        None => trusted_by_the_system(setting, setting)?,
+    };
+    let builder = ClientConfig::builder_with_provider(provider()).with_protocol_versions(&VERSIONS)?;
+    let mut config = builder.with_root_certificates(roots).with_no_client_auth();
+    config.alpn_protocols = vec![protocol.to_vec()];
+    Ok(config)
+}
+
+fn trusted_by_the_system(setting: &str, instead: &str) -> anyhow::Result<RootCertStore> {
     let found = rustls_native_certs::load_native_certs();
     let mut roots = RootCertStore::empty();
     // A system's store may hold old certificates that nobody can read any more; the others count.
     roots.add_parsable_certificates(found.certs);
     if roots.is_empty() {
         let trouble = found.errors.first().map(|error| format!(" ({error})")).unwrap_or_default();
-        bail!("--upstream: this system trusts nobody{trouble}; install ca-certificates, or name --upstream-ca FILE");
+        bail!("{setting}: this system trusts nobody{trouble}; install ca-certificates, or name a file with {instead}");
     }
     Ok(roots)
 }

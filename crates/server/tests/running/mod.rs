@@ -12,7 +12,8 @@ use std::time::{Duration, Instant};
 /// The binary, deaf to what the developer has set.
 pub fn tollgate(args: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_tollgate"));
-    for (name, _) in std::env::vars().filter(|(name, _)| name.starts_with("TOLLGATE_")) {
+    let is_heard = |name: &str| name.starts_with("TOLLGATE_") || name.starts_with("OTEL_");
+    for (name, _) in std::env::vars().filter(|(name, _)| is_heard(name)) {
         command.env_remove(name);
     }
     command.args(args);
@@ -48,9 +49,14 @@ impl Running {
     }
 
     pub fn start(args: &[&str]) -> Running {
+        Running::spawn(tollgate(args))
+    }
+
+    /// A command that may have variables set.
+    pub fn spawn(mut command: Command) -> Running {
         let log = file("", "log");
         let stderr = std::fs::File::create(&log).unwrap();
-        let mut child = tollgate(args).stdout(Stdio::piped()).stderr(stderr).spawn().unwrap();
+        let mut child = command.stdout(Stdio::piped()).stderr(stderr).spawn().unwrap();
         let mut lines = BufReader::new(child.stdout.take().unwrap()).lines().map_while(Result::ok);
         let first = lines.next().expect("the service starts and says what it listens on");
         let http = first.split("://").nth(1).expect("an address").trim().to_string();
@@ -82,6 +88,11 @@ impl Running {
     pub fn signal(&self, name: &str) {
         let sent = Command::new("kill").args([name, &self.child.id().to_string()]).status();
         assert!(sent.expect("kill is there").success());
+    }
+
+    /// What it has logged so far.
+    pub fn log(&self) -> String {
+        std::fs::read_to_string(&self.log).unwrap()
     }
 
     /// Waits until it has logged this so many times.

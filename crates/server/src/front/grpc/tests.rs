@@ -29,6 +29,7 @@ async fn open() -> SocketAddr {
         answer: AnswerStyle::default(),
         admin: Admin::Off,
         rules: None,
+        tracer: Default::default(),
     });
     let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
     let address = listener.local_addr().expect("an address");

@@ -14,6 +14,7 @@ use http::StatusCode;
 use tracing::error;
 
 use super::{Front, Problem};
+use crate::telemetry::{self, Described};
 
 /// Counts the answer under its route's name.
 pub(super) async fn count(
@@ -24,17 +25,26 @@ pub(super) async fn count(
 ) -> Response {
     // Reading a body has its own, shorter time; what comes after it only waits for the store, which has a deadline.
     let backstop = 2 * front.limits.request;
-    let response = match tokio::time::timeout(backstop, next.run(request)).await {
-        Ok(response) => response,
-        Err(_) => Problem::new(StatusCode::SERVICE_UNAVAILABLE, format!("no answer within {backstop:?}; try again"))
-            .closing()
-            .into_response(),
-    };
     let route = matched.as_ref().map_or("", |matched| match matched.as_str() {
         below if below.starts_with("/v1/authorize") => "/v1/authorize",
         "/v1/rules/{*name}" => "/v1/rules/{name}",
         route => route,
     });
+    // Of what is asked all the time, only decisions are worth a trace.
+    let traced = route.starts_with("/v1/").then(|| telemetry::begin(&front.service, request.headers())).flatten();
+    let method = request.method().clone();
+    let answering = async {
+        match tokio::time::timeout(backstop, next.run(request)).await {
+            Ok(response) => response,
+            Err(_) => {
+                Problem::new(StatusCode::SERVICE_UNAVAILABLE, format!("no answer within {backstop:?}; try again"))
+                    .closing()
+                    .into_response()
+            }
+        }
+    };
+    let describe = |response: &Response| Described::http(&method, route, response.status());
+    let response = telemetry::within(&front.service, traced, answering, describe).await;
     front.service.metrics.count_request(route, response.status().as_u16());
     response
 }

@@ -76,6 +76,7 @@ impl Plan {
             answer: AnswerStyle::default(),
             admin: self.admin,
             rules: None,
+            tracer: Default::default(),
         });
         let socket = TcpSocket::new_v4().expect("a socket");
         socket.bind(([127, 0, 0, 1], 0).into()).expect("a free port");

@@ -21,7 +21,7 @@ use super::bodies::{Upload, UploadFailure};
 use crate::front::http::Problem;
 use crate::tls::Renewable;
 pub(crate) use address::{Address, parse_upstream};
-use connector::Connector;
+pub(crate) use connector::Connector;
 
 /// How long the upstream may take.
 #[derive(Clone, Copy, Debug)]

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::future::join_all;
+use http::HeaderMap;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep, timeout, timeout_at};
@@ -16,6 +17,7 @@ use super::session::Session;
 use super::{Front, check, throttle};
 use crate::front::connections::Stream;
 use crate::metrics::CommandOutcome;
+use crate::telemetry::{self, Described};
 
 pub(super) struct Connection {
     front: Arc<Front>,
@@ -174,8 +176,22 @@ impl Connection {
 /// Does what a command asks for, and counts it.
 async fn carry_out(front: &Front, step: Step) -> (Reply, Protocol) {
     let Step { name, action, protocol, .. } = step;
+    let decides = matches!(action, Action::Throttle(_) | Action::Check(_));
+    // This protocol has no place for the caller's trace.
+    let begun = decides.then(|| telemetry::begin(&front.service, &HeaderMap::new())).flatten();
+    let describe = |(_, outcome): &(Reply, CommandOutcome)| {
+        let method = name.map_or("", |name| NAMES[name]);
+        Described::call("redis", method, *outcome == CommandOutcome::Error)
+    };
+    let work = answer(front, action, protocol);
+    let (reply, outcome) = telemetry::within(&front.service, begun, work, describe).await;
+    front.service.metrics.count_command(name.unwrap_or(NAMES.len()), outcome);
+    (reply, protocol)
+}
+
+async fn answer(front: &Front, action: Action, protocol: Protocol) -> (Reply, CommandOutcome) {
     let by_allowed = |is_allowed| if is_allowed { CommandOutcome::Allowed } else { CommandOutcome::Denied };
-    let (reply, outcome) = match action {
+    match action {
         Action::Answer(reply @ Reply::Error(_)) => (reply, CommandOutcome::Error),
         Action::Answer(reply) => (reply, CommandOutcome::Ok),
         Action::Throttle(throttle) => match throttle.carry_out(&front.service).await {
@@ -186,7 +202,5 @@ async fn carry_out(front: &Front, step: Step) -> (Reply, Protocol) {
             Ok(verdict) => (check::answer(&verdict, protocol), by_allowed(verdict.is_allowed())),
             Err(error) => (check::bad_cost(&error), CommandOutcome::Error),
         },
-    };
-    front.service.metrics.count_command(name.unwrap_or(NAMES.len()), outcome);
-    (reply, protocol)
+    }
 }

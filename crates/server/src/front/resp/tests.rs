@@ -45,6 +45,7 @@ async fn open(rules: &[Value], max_keys: usize, limits: Limits, password: Option
         answer: AnswerStyle::default(),
         admin: Admin::Open,
         rules: None,
+        tracer: Default::default(),
     });
     let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
     let address = listener.local_addr().expect("an address");

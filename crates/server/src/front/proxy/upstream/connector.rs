@@ -20,7 +20,7 @@ use crate::tls::{Renewable, Stream};
 
 /// Opens connections to the upstream.
 #[derive(Clone, Debug)]
-pub(super) struct Connector {
+pub(crate) struct Connector {
     tcp: HttpConnector,
     tls: Option<(Arc<Renewable<ClientConfig>>, ServerName<'static>)>,
     /// For the connection, and for the handshake.
@@ -29,7 +29,7 @@ pub(super) struct Connector {
 
 impl Connector {
     /// `tls` has what to believe and to show, and whom the upstream's certificate must be for.
-    pub(super) fn new(tls: Option<(Arc<Renewable<ClientConfig>>, ServerName<'static>)>, limit: Duration) -> Connector {
+    pub(crate) fn new(tls: Option<(Arc<Renewable<ClientConfig>>, ServerName<'static>)>, limit: Duration) -> Connector {
         let mut tcp = HttpConnector::new();
         tcp.set_nodelay(true);
         tcp.set_connect_timeout(Some(limit));

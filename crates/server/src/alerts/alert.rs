@@ -1,0 +1,140 @@
+//! One message to whoever watches.
+
+use serde::Serialize;
+use serde_json::Value;
+use time::OffsetDateTime;
+use time::format_description::well_known::Rfc3339;
+use tollgate::Timestamp;
+
+/// What is wrong.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum Kind {
+    /// The store does not answer and is not called any more.
+    BreakerOpen,
+    /// Rules answer by their failure policy, as the store could not.
+    WithoutStore,
+    /// The memory store has no room for a new key.
+    StoreFull,
+    /// Rules were to change and could not be read.
+    RulesRefused,
+    /// Nothing: somebody tries whether alerts arrive.
+    Test,
+}
+
+/// All kinds, in the order of their numbers.
+pub(crate) const KINDS: [Kind; 5] =
+    [Kind::BreakerOpen, Kind::WithoutStore, Kind::StoreFull, Kind::RulesRefused, Kind::Test];
+
+impl Kind {
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Kind::BreakerOpen => "breaker_open",
+            Kind::WithoutStore => "without_store",
+            Kind::StoreFull => "store_full",
+            Kind::RulesRefused => "rules_refused",
+            Kind::Test => "test",
+        }
+    }
+}
+
+/// Where an incident stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum Status {
+    Started,
+    Ongoing,
+    Over,
+}
+
+/// All of them, in the order of their numbers.
+pub(crate) const STATUSES: [Status; 3] = [Status::Started, Status::Ongoing, Status::Over];
+
+impl Status {
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Status::Started => "started",
+            Status::Ongoing => "ongoing",
+            Status::Over => "over",
+        }
+    }
+}
+
+/// One message, as it is posted.
+#[derive(Clone, Debug, Serialize)]
+pub(crate) struct Alert {
+    /// The same in every attempt to deliver it, so that a receiver can tell them from another alert.
+    pub(crate) id: String,
+    pub(crate) kind: Kind,
+    pub(crate) status: Status,
+    severity: &'static str,
+    at: String,
+    instance: String,
+    pub(crate) summary: String,
+    /// The same for people: what chat services show.
+    text: String,
+    details: Value,
+}
+
+impl Alert {
+    pub(crate) fn new(
+        (kind, status): (Kind, Status),
+        at: Timestamp,
+        instance: &str,
+        summary: String,
+        details: Value,
+    ) -> Alert {
+        let severity = match (kind, status) {
+            (_, Status::Over) | (Kind::Test, _) => "info",
+            (Kind::BreakerOpen, _) => "critical",
+            _ => "warning",
+        };
+        let text = format!("[{severity}] tollgate {instance}: {summary}");
+        Alert {
+            id: new_id(),
+            kind,
+            status,
+            severity,
+            at: rfc3339(at),
+            instance: instance.into(),
+            summary,
+            text,
+            details,
+        }
+    }
+}
+
+fn rfc3339(at: Timestamp) -> String {
+    let nanos = i128::from(at.as_micros()) * 1_000;
+    let time = OffsetDateTime::from_unix_timestamp_nanos(nanos).unwrap_or(OffsetDateTime::UNIX_EPOCH);
+    time.format(&Rfc3339).unwrap_or_default()
+}
+
+fn new_id() -> String {
+    let mut bytes = [0; 16];
+    // Without random numbers all are alike, and an alert is worth more than its name.
+    let _ = getrandom::fill(&mut bytes);
+    data_encoding::HEXLOWER.encode(&bytes)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn kinds_and_statuses_are_numbered_as_listed_and_posted_as_counted() {
+        for (index, kind) in KINDS.into_iter().enumerate() {
+            assert_eq!(kind as usize, index);
+            assert_eq!(serde_json::to_value(kind).ok(), Some(kind.name().into()));
+        }
+        for (index, status) in STATUSES.into_iter().enumerate() {
+            assert_eq!(status as usize, index);
+            assert_eq!(serde_json::to_value(status).ok(), Some(status.name().into()));
+        }
+    }
+
+    #[test]
+    fn times_are_written_as_receivers_read_them() {
+        assert_eq!(rfc3339(Timestamp::from_micros(1_763_218_805_250_000)), "2025-11-15T15:00:05.25Z");
+    }
+}

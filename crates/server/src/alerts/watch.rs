@@ -1,0 +1,244 @@
+//! Finds incidents in what is counted anyway, and puts them into words.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use serde_json::{Value, json};
+use tollgate::{BreakerState, Store, Timestamp};
+
+use super::incident::{Incident, News};
+use super::{Alert, Kind, Status};
+use crate::front::Service;
+use crate::metrics::{Refusal, WithoutStore};
+
+/// How things are at one moment.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Signs {
+    /// Whether the store is shared; else it is this process's memory.
+    is_shared: bool,
+    is_breaker_open: bool,
+    /// Decisions so far that the store did not make.
+    without_store: WithoutStore,
+    /// Why the rules that were to come into force did not.
+    refused: Option<Arc<Refusal>>,
+}
+
+impl Signs {
+    pub(super) fn of(service: &Service) -> Signs {
+        let breaker = match service.limiter.store() {
+            Store::Redis(redis) => Some(redis.breaker()),
+            _ => None,
+        };
+        Signs {
+            is_shared: breaker.is_some(),
+            is_breaker_open: breaker.is_some_and(|breaker| breaker != BreakerState::Closed),
+            without_store: service.metrics.without_store(),
+            refused: service.metrics.reloads.refused().or_else(|| refused_rows(service)),
+        }
+    }
+}
+
+/// Rules that came from the database and could not be put in force.
+fn refused_rows(service: &Service) -> Option<Arc<Refusal>> {
+    let (version, problem) = service.rules.as_ref()?.status().refused?;
+    Some(Arc::new(Refusal { reason: format!("version {version}: {problem}") }))
+}
+
+/// What each rule decided without the store so far, by its name.
+type ByRule = Vec<(Arc<str>, u64)>;
+
+/// The incidents under way.
+pub(super) struct Watch {
+    instance: String,
+    breaker: Incident,
+    without_store: Incident,
+    refused: Incident,
+    /// What had been counted when the last incident was over.
+    before: WithoutStore,
+    rules_before: BTreeMap<Arc<str>, u64>,
+    last: WithoutStore,
+}
+
+impl Watch {
+    pub(super) fn new(every: Duration, instance: String) -> Watch {
+        let incident = || Incident::new(every);
+        Watch {
+            instance,
+            breaker: incident(),
+            without_store: incident(),
+            refused: incident(),
+            before: WithoutStore::default(),
+            rules_before: BTreeMap::new(),
+            last: WithoutStore::default(),
+        }
+    }
+
+    /// What there is to tell. `by_rule` is asked for only then.
+    pub(super) fn look(
+        &mut self,
+        now: Duration,
+        at: Timestamp,
+        signs: &Signs,
+        by_rule: impl Fn() -> ByRule,
+    ) -> Vec<Alert> {
+        let mut alerts = Vec::new();
+        if let Some(news) = self.breaker.observe(now, signs.is_breaker_open) {
+            alerts.push(self.alert(Kind::BreakerOpen, news, at, breaker_summary(news), json!({})));
+        }
+        let without = signs.without_store;
+        let is_rising = without.total() > self.last.total();
+        self.last = without;
+        // With few requests there are pauses between them, and they are still decided without the store.
+        let goes_on = self.without_store.is_under_way() && signs.is_breaker_open;
+        if let Some(news) = self.without_store.observe(now, is_rising || goes_on) {
+            let rules = by_rule();
+            let kind = if signs.is_shared { Kind::WithoutStore } else { Kind::StoreFull };
+            let counts = without.since(&self.before);
+            let summary = without_store_summary(kind, news, &counts);
+            let details = json!({
+                "open": counts.open,
+                "closed": counts.closed,
+                "local": counts.local,
+                "rules": self.changed(&rules),
+            });
+            alerts.push(self.alert(kind, news, at, summary, details));
+            if news.status == Status::Over {
+                self.before = without;
+                self.rules_before = rules.into_iter().collect();
+            }
+        }
+        if let Some(news) = self.refused.observe(now, signs.refused.is_some()) {
+            let reason = signs.refused.as_ref().map(|refusal| refusal.reason.as_str()).unwrap_or_default();
+            let summary = match news.status {
+                Status::Over => format!("new rules are in force again, after {} of old ones", spoken(news.lasted)),
+                _ => format!("the rules stay as they were: {}", reason.lines().next().unwrap_or_default()),
+            };
+            alerts.push(self.alert(Kind::RulesRefused, news, at, summary, json!({ "reason": reason })));
+        }
+        alerts
+    }
+
+    fn alert(&self, kind: Kind, news: News, at: Timestamp, summary: String, mut details: Value) -> Alert {
+        details["lasted_s"] = json!(news.lasted.as_secs_f64());
+        details["times"] = json!(news.times);
+        Alert::new((kind, news.status), at, &self.instance, summary, details)
+    }
+
+    /// The rules that decided most without the store in this incident. Names are the operator's, and few are enough.
+    fn changed(&self, rules: &ByRule) -> Value {
+        const MOST_NAMED: usize = 10;
+        let before = |name: &Arc<str>| self.rules_before.get(name).copied().unwrap_or(0);
+        let changes = rules.iter().map(|(name, count)| (name, count.saturating_sub(before(name))));
+        let mut changed: Vec<(&Arc<str>, u64)> = changes.filter(|(_, count)| *count > 0).collect();
+        changed.sort_by_key(|(_, count)| std::cmp::Reverse(*count));
+        changed.iter().take(MOST_NAMED).map(|(name, count)| json!({ "rule": &***name, "decisions": count })).collect()
+    }
+}
+
+fn breaker_summary(news: News) -> String {
+    let times = if news.times > 1 { format!(", {} times", news.times) } else { String::new() };
+    match news.status {
+        Status::Started => "the store does not answer: its breaker is open, and rules answer without it".into(),
+        Status::Ongoing => format!("the store does not answer, for {} now{times}", spoken(news.lasted)),
+        Status::Over => format!("the store answers again: its breaker was open for {}{times}", spoken(news.lasted)),
+    }
+}
+
+fn without_store_summary(kind: Kind, news: News, counts: &WithoutStore) -> String {
+    let what = match kind {
+        Kind::StoreFull => "the memory store is full (raise store.max_keys)",
+        _ => "rules answer without the store",
+    };
+    let total = counts.total();
+    let were = if total == 1 { "decision was" } else { "decisions were" };
+    let by = [("open", counts.open), ("closed", counts.closed), ("local", counts.local)];
+    let by = by.map(|(policy, count)| format!("{} by {policy}", grouped(count))).join(", ");
+    let decided = |how: &str| format!("{} {were} made {how}: {by}", grouped(total));
+    match news.status {
+        Status::Started => format!("{what}; {}", decided("so")),
+        Status::Ongoing => format!("{what}, for {} now; {}", spoken(news.lasted), decided("so")),
+        Status::Over => format!("recovered after {}; {}", spoken(news.lasted), decided("without the store")),
+    }
+}
+
+/// `42 s`, `3 min 5 s`: nobody needs it finer.
+fn spoken(lasted: Duration) -> String {
+    match lasted.as_secs() {
+        0 => format!("{} ms", lasted.as_millis()),
+        seconds @ 1..60 => format!("{seconds} s"),
+        seconds @ 60..3_600 => format!("{} min {} s", seconds / 60, seconds % 60),
+        seconds => format!("{} h {} min", seconds / 3_600, seconds % 3_600 / 60),
+    }
+}
+
+/// `1,234`.
+fn grouped(number: u64) -> String {
+    let digits = number.to_string();
+    let mut text = String::new();
+    for (index, digit) in digits.chars().enumerate() {
+        if index > 0 && (digits.len() - index).is_multiple_of(3) {
+            text.push(',');
+        }
+        text.push(digit);
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn look(watch: &mut Watch, second: u64, signs: &Signs, rules: &[(&str, u64)]) -> Vec<Alert> {
+        let rules: ByRule = rules.iter().map(|(name, count)| ((*name).into(), *count)).collect();
+        watch.look(Duration::from_secs(second), Timestamp::from_micros(1), signs, || rules.clone())
+    }
+
+    #[test]
+    fn a_store_that_went_away_is_counted_from_one_incident_to_the_next() {
+        let mut watch = Watch::new(Duration::from_secs(60), "here:1".into());
+        let signs = |open, local| Signs {
+            is_shared: true,
+            without_store: WithoutStore { open, closed: 0, local },
+            ..Signs::default()
+        };
+        let started = look(&mut watch, 0, &signs(1, 0), &[("a", 1)]);
+        assert_eq!((started[0].kind, started[0].status), (Kind::WithoutStore, Status::Started));
+        assert!(look(&mut watch, 1, &signs(1_200, 34), &[("a", 1_200), ("b", 34)]).is_empty());
+        let over = look(&mut watch, 20, &signs(1_200, 34), &[("a", 1_200), ("b", 34)]);
+        let summary =
+            "recovered after 1 s; 1,234 decisions were made without the store: 1,200 by open, 0 by closed, 34 by local";
+        assert_eq!(over[0].summary, summary);
+        let next = look(&mut watch, 100, &signs(1_201, 34), &[("a", 1_201), ("b", 34)]);
+        let told = serde_json::to_value(&next[0]).expect("JSON");
+        assert_eq!(told["details"]["open"], 1);
+        assert_eq!(told["details"]["rules"], json!([{ "rule": "a", "decisions": 1 }]), "the other had no part in it");
+        assert_eq!(told["severity"], "warning");
+        assert!(told["text"].as_str().is_some_and(|text| text.starts_with("[warning] tollgate here:1: rules answer")));
+    }
+
+    /// Else every pause between two requests would end it, and an outage in the night be told again with each of them.
+    #[test]
+    fn few_requests_during_an_outage_are_one_incident() {
+        let mut watch = Watch::new(Duration::from_secs(60), "here:1".into());
+        let mut told = Vec::new();
+        for second in 0..600 {
+            let without_store = WithoutStore { open: 1 + second / 100, closed: 0, local: 0 };
+            let signs = Signs { is_shared: true, is_breaker_open: second < 500, without_store, ..Signs::default() };
+            told.extend(look(&mut watch, second, &signs, &[]));
+        }
+        let starts = |kind| told.iter().filter(|it| it.kind == kind && it.status == Status::Started).count();
+        assert_eq!((starts(Kind::BreakerOpen), starts(Kind::WithoutStore)), (1, 1));
+    }
+
+    #[test]
+    fn a_full_memory_store_and_refused_rules_are_told_apart() {
+        let mut watch = Watch::new(Duration::from_secs(60), "here:1".into());
+        let refused = Some(Arc::new(Refusal { reason: "rules.yaml:3:1: no such field\n  3 | lmit".into() }));
+        let without_store = WithoutStore { open: 0, closed: 7, local: 0 };
+        let signs = Signs { is_shared: false, without_store, refused, ..Signs::default() };
+        let alerts = look(&mut watch, 0, &signs, &[("a", 7)]);
+        assert_eq!(alerts.iter().map(|alert| alert.kind).collect::<Vec<_>>(), [Kind::StoreFull, Kind::RulesRefused]);
+        assert_eq!(alerts[1].summary, "the rules stay as they were: rules.yaml:3:1: no such field");
+    }
+}

@@ -1,0 +1,67 @@
+//! `tollgate alerts test`: do alerts arrive?
+
+use std::io::Write as _;
+
+use anyhow::{Context as _, bail};
+use serde_json::json;
+use tollgate::Clock;
+
+use super::{ConfigArgs, Ending};
+use crate::alerts::{Alert, Kind, Status, Webhook, instance};
+
+/// Try where alerts go
+#[derive(Debug, clap::Args)]
+pub(super) struct Args {
+    #[command(subcommand)]
+    verb: Verb,
+}
+
+#[derive(Debug, clap::Subcommand)]
+enum Verb {
+    /// Send one alert of kind `test` and say what the receiver answered
+    #[command(after_help = "Examples:
+  tollgate alerts test --config tollgate.yaml
+  TOLLGATE_ALERT_SECRET=... tollgate alerts test --alert-webhook https://hooks.example/tollgate
+
+Exit status: 0 the receiver took it, 1 it did not, 2 usage or trouble.")]
+    Test(TestArgs),
+}
+
+#[derive(Debug, clap::Args)]
+struct TestArgs {
+    #[command(flatten)]
+    config: ConfigArgs,
+    /// Where to send it, instead of where the file says
+    #[arg(long, value_name = "URL", env = "TOLLGATE_ALERT_WEBHOOK", hide_env_values = true)]
+    alert_webhook: Option<String>,
+    /// What signs it, instead of what the file says
+    #[arg(long, value_name = "SECRET", env = "TOLLGATE_ALERT_SECRET", hide_env_values = true)]
+    alert_secret: Option<String>,
+}
+
+pub(super) fn run(args: Args) -> anyhow::Result<Ending> {
+    let Verb::Test(args) = args.verb;
+    let mut config = args.config.load()?.config.alerts;
+    let given = |flag: Option<String>| flag.filter(|given| !given.is_empty());
+    config.webhook = given(args.alert_webhook).or(config.webhook);
+    config.secret = given(args.alert_secret).or(config.secret);
+    let Some(webhook) = Webhook::of(&config)? else {
+        bail!("there is no webhook; set alerts.webhook in the file, or --alert-webhook URL");
+    };
+    let now = Clock::system().now();
+    let summary = "this is a test, nothing is wrong".to_string();
+    let alert = Alert::new((Kind::Test, Status::Started), now, &instance(&config, 0), summary, json!({}));
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().context("no runtime")?;
+    let answered = runtime.block_on(webhook.post(&alert, now.as_micros() / 1_000_000));
+    let signed = if config.secret.is_some() { "signed" } else { "not signed: alerts.secret is not set" };
+    match answered {
+        Ok(status) => {
+            writeln!(std::io::stdout(), "{} took it: {status} (alert {}, {signed})", webhook.to(), alert.id)?;
+            Ok(Ending::Fine)
+        }
+        Err(refused) => {
+            writeln!(std::io::stderr(), "{} did not take it: {refused} ({signed})", webhook.to())?;
+            Ok(Ending::No)
+        }
+    }
+}

@@ -1,0 +1,42 @@
+//! `tollgate health`: is a running service well? For images that have no curl.
+
+use std::io::Write as _;
+use std::path::PathBuf;
+
+use anyhow::{Context as _, anyhow};
+use http::{HeaderMap, Method};
+
+use super::Ending;
+use crate::outgoing::{Caller, Destination, Spoken};
+
+/// Ask a running service whether it is well
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:
+  tollgate health                                   does the process answer?
+  tollgate health http://127.0.0.1:8080/readyz      and does its store?
+
+Exit status: 0 it is, 1 it is not or nobody answers.")]
+pub(super) struct Args {
+    /// What to ask
+    #[arg(value_name = "URL", default_value = "http://127.0.0.1:8080/healthz", env = "TOLLGATE_HEALTH_URL")]
+    url: String,
+    /// Who vouches for an https:// service (PEM), instead of those that the system trusts
+    #[arg(long, value_name = "FILE", env = "TOLLGATE_HEALTH_CA")]
+    ca: Option<PathBuf>,
+}
+
+pub(super) fn run(args: Args) -> anyhow::Result<Ending> {
+    let to = Destination::parse(&args.url).map_err(|problem| anyhow!("URL: {problem}"))?;
+    let caller = Caller::new(to, Spoken::Http1, "--ca", args.ca)?;
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().context("no runtime")?;
+    let (to, problem) = match runtime.block_on(caller.call(Method::GET, "", HeaderMap::new(), Vec::new())) {
+        Ok(answered) if answered.status.is_success() => {
+            writeln!(std::io::stdout(), "{}: {}", caller.to(), answered.status)?;
+            return Ok(Ending::Fine);
+        }
+        Ok(answered) => (caller.to(), answered.status.to_string()),
+        Err(problem) => (caller.to(), problem),
+    };
+    writeln!(std::io::stderr(), "{to}: {problem}")?;
+    Ok(Ending::No)
+}

@@ -1,0 +1,105 @@
+//! What every service that runs is told of those who watch it: its log, alerts and telemetry.
+
+use std::io::{IsTerminal as _, Write as _};
+use std::net::SocketAddr;
+use std::sync::{Arc, OnceLock};
+
+use anyhow::Context as _;
+use clap::ValueEnum;
+use tracing_subscriber::EnvFilter;
+
+use crate::config::{Config, Loaded};
+use crate::front::Service;
+use crate::{alerts, telemetry};
+
+#[derive(Clone, Debug, clap::Args)]
+pub(super) struct OperationsArgs {
+    /// A URL that alerts are posted to: the store is away, it is full, rules could not be read
+    #[arg(long, value_name = "URL", env = "TOLLGATE_ALERT_WEBHOOK", hide_env_values = true)]
+    alert_webhook: Option<String>,
+    /// Signs the alerts that are posted; best given as an environment variable
+    #[arg(long, value_name = "SECRET", env = "TOLLGATE_ALERT_SECRET", hide_env_values = true)]
+    alert_secret: Option<String>,
+    /// A collector of OpenTelemetry for traces and metrics, such as http://127.0.0.1:4318
+    #[arg(long, value_name = "URL", env = "TOLLGATE_OTLP", hide_env_values = true)]
+    otlp: Option<String>,
+    /// What to log, such as `info` or `tollgate=debug`
+    #[arg(long, value_name = "FILTER", default_value = "info", env = "TOLLGATE_LOG")]
+    log: String,
+    /// How to log it: lines for people, or a JSON object a line
+    #[arg(long, value_name = "FORMAT", value_enum, default_value = "text", env = "TOLLGATE_LOG_FORMAT")]
+    log_format: LogFormat,
+}
+
+/// How the log is written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(super) enum LogFormat {
+    Text,
+    Json,
+}
+
+/// How the log of this process is written, once it has begun.
+static FORMAT: OnceLock<LogFormat> = OnceLock::new();
+
+impl OperationsArgs {
+    /// Flags win over the file, each by itself. What is empty is as if absent: compose files set variables so.
+    pub(super) fn override_in(&self, config: &mut Config) {
+        for (flag, setting) in [
+            (&self.alert_webhook, &mut config.alerts.webhook),
+            (&self.alert_secret, &mut config.alerts.secret),
+            (&self.otlp, &mut config.telemetry.otlp),
+        ] {
+            if flag.as_ref().is_some_and(|given| !given.is_empty()) {
+                setting.clone_from(flag);
+            }
+        }
+    }
+
+    /// Logs what the filter lets through to standard error.
+    pub(super) fn start_log(&self) -> anyhow::Result<()> {
+        let filter = EnvFilter::try_new(&self.log).with_context(|| format!("--log {:?}", self.log))?;
+        let builder = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr);
+        match self.log_format {
+            LogFormat::Text => builder.with_ansi(std::io::stderr().is_terminal()).init(),
+            LogFormat::Json => {
+                builder.json().flatten_event(true).with_current_span(false).with_span_list(false).init();
+                // Else it would be lines for people.
+                std::panic::set_hook(Box::new(|panic| tracing::error!(target: "tollgate::panic", "{panic}")));
+            }
+        }
+        let _ = FORMAT.set(self.log_format);
+        Ok(())
+    }
+}
+
+/// Whether standard error has a JSON object a line.
+fn is_json() -> bool {
+    FORMAT.get() == Some(&LogFormat::Json)
+}
+
+/// What a command that failed says last.
+pub(super) fn say_error(error: &anyhow::Error) {
+    if is_json() {
+        tracing::error!("{error:#}");
+    } else {
+        let _ = writeln!(std::io::stderr(), "error: {error:#}");
+    }
+}
+
+/// Warnings go to standard error, where they disturb no data.
+pub(super) fn warn(loaded: &Loaded) {
+    for warning in &loaded.warnings {
+        if is_json() {
+            tracing::warn!("{warning}");
+        } else {
+            let _ = writeln!(std::io::stderr(), "warning: {warning}");
+        }
+    }
+}
+
+/// Has a service watched that listens here.
+pub(super) fn start(service: &Arc<Service>, config: &Config, bound: SocketAddr) -> anyhow::Result<()> {
+    let instance = alerts::instance(&config.alerts, bound.port());
+    telemetry::start(service, &config.telemetry, &instance)?;
+    alerts::start(service, &config.alerts, instance)
+}

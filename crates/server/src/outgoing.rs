@@ -1,0 +1,227 @@
+//! Calls to others: a webhook, a collector. Nothing is followed or repeated here, and every call has its time.
+//!
+//! A URL may carry a password, and the path of a webhook often is one: only scheme and host are ever shown.
+
+use std::fmt;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use bytes::Bytes;
+use data_encoding::BASE64;
+use http::header::{AUTHORIZATION, USER_AGENT};
+use http::uri::{PathAndQuery, Scheme};
+use http::{HeaderMap, HeaderValue, Method, Request, StatusCode, Uri};
+use http_body_util::{BodyExt as _, Full, Limited};
+use hyper_util::client::legacy::Client;
+use hyper_util::rt::{TokioExecutor, TokioTimer};
+use percent_encoding::percent_decode_str;
+use rustls::pki_types::ServerName;
+use tokio::time::timeout;
+
+use crate::front::proxy::Connector;
+use crate::tls::{Renewable, caller_config};
+
+/// For a whole call: connecting, asking and reading the answer.
+const LIMIT: Duration = Duration::from_secs(5);
+/// More of an answer is not read.
+const LARGEST_ANSWER: usize = 64 * 1024;
+
+/// Where calls go.
+#[derive(Clone, PartialEq)]
+pub(crate) struct Destination {
+    scheme: Scheme,
+    /// Host and port, without a user.
+    authority: http::uri::Authority,
+    path: PathAndQuery,
+    authorization: Option<HeaderValue>,
+    /// Whom a certificate must be for, where there is one.
+    certified: Option<ServerName<'static>>,
+}
+
+impl Destination {
+    /// Reads `https://USER:PASSWORD@HOST:PORT/PATH`. What it says of a bad one does not repeat it.
+    pub(crate) fn parse(text: &str) -> Result<Destination, String> {
+        let no_url = |problem: &str| format!("{problem}; write for example https://HOST:PORT/PATH");
+        let uri: Uri = text.parse().map_err(|error| no_url(&format!("is no URL ({error})")))?;
+        let scheme = uri.scheme().cloned().filter(|scheme| *scheme == Scheme::HTTP || *scheme == Scheme::HTTPS);
+        let scheme = scheme.ok_or_else(|| no_url("does not begin with http:// or https://"))?;
+        let whole = uri.authority().map(|authority| authority.as_str()).unwrap_or_default();
+        let (user, host) = whole.rsplit_once('@').map_or((None, whole), |(user, host)| (Some(user), host));
+        let authority: http::uri::Authority = host.parse().map_err(|_| no_url("names no host"))?;
+        let authorization = user.map(|user| basic(user).ok_or_else(|| no_url("has a user that cannot be sent")));
+        let bare = authority.host().trim_start_matches('[').trim_end_matches(']').to_string();
+        let certified = (scheme == Scheme::HTTPS).then(|| ServerName::try_from(bare)).transpose();
+        Ok(Destination {
+            certified: certified.map_err(|_| no_url("names no host that a certificate can be for"))?,
+            path: uri.path_and_query().cloned().unwrap_or_else(|| PathAndQuery::from_static("/")),
+            authorization: authorization.transpose()?,
+            scheme,
+            authority,
+        })
+    }
+
+    /// The URL, with more behind its path.
+    fn uri(&self, below: &str) -> Uri {
+        let path = match below {
+            "" => self.path.clone(),
+            below => {
+                let base = self.path.path().trim_end_matches('/');
+                PathAndQuery::try_from(format!("{base}{below}")).unwrap_or_else(|_| self.path.clone())
+            }
+        };
+        let mut parts = http::uri::Parts::default();
+        (parts.scheme, parts.authority) = (Some(self.scheme.clone()), Some(self.authority.clone()));
+        parts.path_and_query = Some(path);
+        Uri::from_parts(parts).expect("all three parts are there")
+    }
+}
+
+/// `USER:PASSWORD`, where either may be percent-encoded.
+fn basic(user: &str) -> Option<HeaderValue> {
+    let bytes: Vec<u8> = percent_decode_str(user).collect();
+    let mut value = HeaderValue::from_str(&format!("Basic {}", BASE64.encode(&bytes))).ok()?;
+    value.set_sensitive(true);
+    Some(value)
+}
+
+impl fmt::Display for Destination {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}://{}", self.scheme, self.authority)
+    }
+}
+
+/// The secrets stay out of logs.
+impl fmt::Debug for Destination {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Destination({self})")
+    }
+}
+
+/// Which version of HTTP is spoken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Spoken {
+    Http1,
+    Http2,
+}
+
+/// Who calls one destination.
+#[derive(Clone, Debug)]
+pub(crate) struct Caller {
+    to: Destination,
+    client: Client<Connector, Full<Bytes>>,
+}
+
+/// What came back.
+#[derive(Debug)]
+pub(crate) struct Answered {
+    pub(crate) status: StatusCode,
+    /// Those at the end too.
+    pub(crate) headers: HeaderMap,
+}
+
+impl Caller {
+    /// `setting` names the file of those who vouch for the destination.
+    pub(crate) fn new(
+        to: Destination,
+        spoken: Spoken,
+        setting: &'static str,
+        authorities: Option<PathBuf>,
+    ) -> anyhow::Result<Caller> {
+        let protocol: &[u8] = if spoken == Spoken::Http2 { b"h2" } else { b"http/1.1" };
+        let read = move || caller_config(setting, authorities.as_deref(), protocol);
+        let tls = to.certified.clone().map(|name| anyhow::Ok((Renewable::new(setting, read)?, name))).transpose()?;
+        let client = Client::builder(TokioExecutor::new())
+            .timer(TokioTimer::new())
+            .pool_timer(TokioTimer::new())
+            .pool_idle_timeout(Duration::from_secs(30))
+            .http2_only(spoken == Spoken::Http2)
+            .build(Connector::new(tls, LIMIT));
+        Ok(Caller { to, client })
+    }
+
+    pub(crate) fn to(&self) -> &Destination {
+        &self.to
+    }
+
+    /// Sends a body to a path below the destination's. An error says what happened, and no secrets.
+    pub(crate) async fn post(&self, below: &str, headers: HeaderMap, body: Vec<u8>) -> Result<Answered, String> {
+        self.call(Method::POST, below, headers, body).await
+    }
+
+    /// The same by any method.
+    pub(crate) async fn call(
+        &self,
+        method: Method,
+        below: &str,
+        headers: HeaderMap,
+        body: Vec<u8>,
+    ) -> Result<Answered, String> {
+        let mut request = Request::new(Full::new(Bytes::from(body)));
+        *request.method_mut() = method;
+        *request.uri_mut() = self.to.uri(below);
+        *request.headers_mut() = headers;
+        let agent = HeaderValue::from_static(concat!("tollgate/", env!("CARGO_PKG_VERSION")));
+        request.headers_mut().insert(USER_AGENT, agent);
+        if let Some(authorization) = &self.to.authorization {
+            request.headers_mut().insert(AUTHORIZATION, authorization.clone());
+        }
+        match timeout(LIMIT, self.exchange(request)).await {
+            Ok(answered) => answered,
+            Err(_) => Err(format!("no answer within {LIMIT:?}")),
+        }
+    }
+
+    async fn exchange(&self, request: Request<Full<Bytes>>) -> Result<Answered, String> {
+        let response = self.client.request(request).await.map_err(|error| root(&error))?;
+        let (parts, body) = response.into_parts();
+        let body = Limited::new(body, LARGEST_ANSWER).collect().await.map_err(|error| root(&*error))?;
+        let mut headers = parts.headers;
+        if let Some(trailers) = body.trailers() {
+            headers.extend(trailers.clone());
+        }
+        Ok(Answered { status: parts.status, headers })
+    }
+}
+
+/// What was behind an error: the rest only says that a call failed.
+fn root(error: &(dyn std::error::Error + 'static)) -> String {
+    let mut cause = error;
+    while let Some(deeper) = cause.source() {
+        cause = deeper;
+    }
+    cause.to_string()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_scheme_and_host_of_a_destination_are_shown() {
+        let to = Destination::parse("https://me:p%40ss@hooks.test:8443/services/T0/B0/secret?key=1").expect("a URL");
+        assert_eq!(to.to_string(), "https://hooks.test:8443");
+        assert_eq!(format!("{to:?}"), "Destination(https://hooks.test:8443)");
+        assert_eq!(to.uri("").to_string(), "https://hooks.test:8443/services/T0/B0/secret?key=1");
+        assert_eq!(to.authorization.as_ref().expect("a user").to_str().ok(), Some("Basic bWU6cEBzcw=="));
+    }
+
+    #[test]
+    fn a_bad_destination_is_refused_without_repeating_it() {
+        for bad in ["", "hooks.test/secret", "ftp://me:secret@hooks.test/", "https:///secret", "http://bad host/secret"]
+        {
+            let problem = Destination::parse(bad).expect_err(bad);
+            assert!(!problem.contains("secret") && problem.contains("https://HOST"), "{bad}: {problem}");
+        }
+    }
+
+    #[test]
+    fn paths_are_put_below_the_one_that_was_given() {
+        for (base, whole) in [
+            ("http://c:4318", "http://c:4318/v1/traces"),
+            ("http://c:4318/", "http://c:4318/v1/traces"),
+            ("http://c/otlp/", "http://c/otlp/v1/traces"),
+        ] {
+            assert_eq!(Destination::parse(base).expect("a URL").uri("/v1/traces").to_string(), whole);
+        }
+    }
+}

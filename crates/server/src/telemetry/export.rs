@@ -1,0 +1,172 @@
+//! Sending, from beside: one call at a time, each with its time, and nothing twice.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use http::header::{CONTENT_TYPE, TE};
+use http::{HeaderMap, HeaderValue};
+use prost::Message;
+use tokio::sync::{mpsc, oneshot};
+use tollgate::Clock;
+use tracing::warn;
+
+use super::messages::{Metrics, Resource, ResourceMetrics, ResourceSpans, Scope, ScopeMetrics, ScopeSpans, Traces};
+use super::numbers::{self, Covered};
+use super::span::Ended;
+use crate::config::operations::OtlpProtocol;
+use crate::front::Service;
+use crate::metrics::SpanOutcome;
+use crate::outgoing::{Answered, Caller};
+
+/// Spans go out when there are so many, or when the first has waited so long.
+const BATCH: usize = 512;
+const WAIT: Duration = Duration::from_secs(1);
+
+/// What is waiting to be sent.
+#[derive(Debug)]
+pub(super) enum Item {
+    /// Those of one request.
+    Spans(Vec<Ended>),
+    /// Everything now, numbers included; then say so.
+    Flush(oneshot::Sender<()>),
+}
+
+/// Who gets it.
+pub(super) struct Collector {
+    caller: Caller,
+    protocol: OtlpProtocol,
+    headers: HeaderMap,
+    resource: Resource,
+    clock: Clock,
+    started_ns: u64,
+    /// When a failure was last logged: once a minute is enough.
+    logged: Option<Instant>,
+}
+
+/// Sends spans as they come and numbers as often as told, until nobody can send any more.
+pub(super) async fn run(
+    mut collector: Collector,
+    mut waiting: mpsc::Receiver<Item>,
+    every: Option<Duration>,
+    service: Arc<Service>,
+) {
+    let mut batch: Vec<Ended> = Vec::new();
+    let mut oldest = tokio::time::Instant::now();
+    let mut next_numbers = every.map(|every| oldest + every);
+    let never = || tokio::time::Instant::now() + Duration::from_secs(86_400);
+    loop {
+        let due = if batch.is_empty() { never() } else { oldest + WAIT };
+        tokio::select! {
+            item = waiting.recv() => match item {
+                None => return,
+                Some(Item::Spans(spans)) => {
+                    if batch.is_empty() {
+                        oldest = tokio::time::Instant::now();
+                    }
+                    batch.extend(spans);
+                }
+                Some(Item::Flush(done)) => {
+                    collector.send_spans(std::mem::take(&mut batch), &service).await;
+                    if every.is_some() {
+                        collector.send_numbers(&service).await;
+                    }
+                    let _ = done.send(());
+                }
+            },
+            () = tokio::time::sleep_until(due) => {}
+            () = tokio::time::sleep_until(next_numbers.unwrap_or_else(never)) => {
+                collector.send_numbers(&service).await;
+                // From now on: a collector that was slow is not called more often for that.
+                next_numbers = every.map(|every| tokio::time::Instant::now() + every);
+            }
+        }
+        let is_due = !batch.is_empty() && tokio::time::Instant::now() >= oldest + WAIT;
+        if batch.len() >= BATCH || is_due {
+            collector.send_spans(std::mem::take(&mut batch), &service).await;
+        }
+    }
+}
+
+impl Collector {
+    pub(super) fn new(caller: Caller, protocol: OtlpProtocol, headers: HeaderMap, resource: Resource) -> Collector {
+        let clock = Clock::system();
+        let started_ns = now_ns(&clock);
+        Collector { caller, protocol, headers, resource, clock, started_ns, logged: None }
+    }
+
+    async fn send_spans(&mut self, batch: Vec<Ended>, service: &Service) {
+        if batch.is_empty() {
+            return;
+        }
+        let count = batch.len() as u64;
+        let (now, now_ns) = (Instant::now(), now_ns(&self.clock));
+        let at = |moment: Instant| now_ns.saturating_sub(now.saturating_duration_since(moment).as_nanos() as u64);
+        let spans = batch.into_iter().map(|mut ended| {
+            (ended.span.start_ns, ended.span.end_ns) = (at(ended.started), at(ended.ended));
+            ended.span
+        });
+        let scope = ScopeSpans { scope: Some(Scope::ours()), spans: spans.collect() };
+        let resource = ResourceSpans { resource: Some(self.resource.clone()), scopes: vec![scope] };
+        let is_sent = self.send("trace", Traces { resources: vec![resource] }.encode_to_vec()).await;
+        let outcome = if is_sent { SpanOutcome::Exported } else { SpanOutcome::Failed };
+        service.metrics.spans.count(outcome, count);
+    }
+
+    async fn send_numbers(&mut self, service: &Service) {
+        let page = service.metrics.render(&service.limiter);
+        let covered = Covered { start_ns: self.started_ns, time_ns: now_ns(&self.clock) };
+        let scope = ScopeMetrics { scope: Some(Scope::ours()), metrics: numbers::read(&page, covered) };
+        let resource = ResourceMetrics { resource: Some(self.resource.clone()), scopes: vec![scope] };
+        self.send("metrics", Metrics { resources: vec![resource] }.encode_to_vec()).await;
+    }
+
+    /// True if the collector took it. What it did not take is not sent again: it would only be in the way.
+    async fn send(&mut self, what: &str, message: Vec<u8>) -> bool {
+        let mut headers = self.headers.clone();
+        let answered = match self.protocol {
+            OtlpProtocol::Http => {
+                headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/x-protobuf"));
+                let below = if what == "trace" { "/v1/traces" } else { "/v1/metrics" };
+                self.caller.post(below, headers, message).await.and_then(by_status)
+            }
+            OtlpProtocol::Grpc => {
+                headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/grpc"));
+                headers.insert(TE, HeaderValue::from_static("trailers"));
+                let service = if what == "trace" { "trace.v1.TraceService" } else { "metrics.v1.MetricsService" };
+                let below = format!("/opentelemetry.proto.collector.{service}/Export");
+                self.caller.post(&below, headers, framed(&message)).await.and_then(by_grpc_status)
+            }
+        };
+        if let Err(problem) = &answered
+            && self.logged.is_none_or(|logged| logged.elapsed() >= Duration::from_secs(60))
+        {
+            self.logged = Some(Instant::now());
+            warn!("the collector at {} did not take what it was sent, which is dropped: {problem}", self.caller.to());
+        }
+        answered.is_ok()
+    }
+}
+
+fn by_status(answered: Answered) -> Result<(), String> {
+    if answered.status.is_success() { Ok(()) } else { Err(answered.status.to_string()) }
+}
+
+/// The status is in the trailers, or in the headers where there is nothing else.
+fn by_grpc_status(answered: Answered) -> Result<(), String> {
+    let code = answered.headers.get("grpc-status").and_then(|code| code.to_str().ok());
+    match code {
+        Some("0") => Ok(()),
+        Some(code) => Err(format!("gRPC status {code}")),
+        None => Err(format!("{}, and no gRPC status", answered.status)),
+    }
+}
+
+/// One message that is not compressed, as gRPC frames it.
+fn framed(message: &[u8]) -> Vec<u8> {
+    let length = u32::try_from(message.len()).unwrap_or(u32::MAX);
+    [&[0], length.to_be_bytes().as_slice(), message].concat()
+}
+
+fn now_ns(clock: &Clock) -> u64 {
+    clock.now().as_micros() * 1_000
+}

@@ -1,0 +1,203 @@
+//! Spans: one for a request, and one below it for each decision.
+
+use std::cell::RefCell;
+use std::sync::Arc;
+use std::time::Instant;
+
+use http::HeaderMap;
+use tollgate::{Store, Verdict};
+
+use super::context::{CURRENT, Context};
+use super::messages::{self, KeyValue, attribute};
+use crate::front::Service;
+
+/// A batch may hold very many; the first ones tell enough.
+const MOST_DECISIONS: usize = 32;
+
+/// The numbers of OpenTelemetry's SpanKind.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Kind {
+    Internal = 1,
+    Server = 2,
+    Client = 3,
+}
+
+/// A traced request that has begun.
+#[derive(Debug)]
+pub(crate) struct Begun {
+    context: Context,
+    parent: Option<[u8; 8]>,
+    started: Instant,
+}
+
+/// What is known of a request once it is answered.
+#[derive(Debug)]
+pub(crate) struct Described {
+    pub(crate) name: String,
+    pub(crate) attributes: Vec<KeyValue>,
+    /// Whether it failed by no fault of the caller's.
+    pub(crate) is_error: bool,
+}
+
+/// What happens while a traced request is worked on.
+#[derive(Debug)]
+pub(super) struct Work {
+    pub(super) context: Context,
+    decisions: Vec<Decided>,
+}
+
+#[derive(Debug)]
+struct Decided {
+    started: Instant,
+    ended: Instant,
+    kind: Kind,
+    rule: Option<Arc<str>>,
+    outcome: &'static str,
+    source: &'static str,
+    store: &'static str,
+    rules: usize,
+}
+
+/// A span that is over. Its times are told by the clock when it is sent.
+#[derive(Debug)]
+pub(super) struct Ended {
+    pub(super) span: messages::Span,
+    pub(super) started: Instant,
+    pub(super) ended: Instant,
+}
+
+/// Begins the span of a request, if it is traced.
+pub(crate) fn begin(service: &Service, headers: &HeaderMap) -> Option<Begun> {
+    let (context, parent) = service.tracer.get()?.sampler.decide(headers)?;
+    Some(Begun { context, parent, started: Instant::now() })
+}
+
+/// Works on a request, within its span if it has one.
+pub(crate) async fn within<T>(
+    service: &Service,
+    begun: Option<Begun>,
+    work: impl Future<Output = T>,
+    describe: impl FnOnce(&T) -> Described,
+) -> T {
+    let Some(begun) = begun else { return work.await };
+    let current = RefCell::new(Work { context: begun.context, decisions: Vec::new() });
+    let scope = CURRENT.scope(current, async {
+        let output = work.await;
+        let decisions = CURRENT.with(|work| std::mem::take(&mut work.borrow_mut().decisions));
+        (output, decisions)
+    });
+    let (output, decisions) = scope.await;
+    if let Some(tracer) = service.tracer.get() {
+        tracer.send(service, begun.end(describe(&output), decisions));
+    }
+    output
+}
+
+/// Takes note of a decision for the request that is worked on, if that is traced.
+pub(crate) fn note_decision(service: &Service, verdict: &Verdict, started: Instant) {
+    if service.tracer.get().is_none() {
+        return;
+    }
+    // An error means that it is not traced.
+    let _ = CURRENT.try_with(|work| {
+        let decisions = &mut work.borrow_mut().decisions;
+        if decisions.len() < MOST_DECISIONS {
+            decisions.push(Decided::new(service, verdict, started));
+        }
+    });
+}
+
+impl Decided {
+    fn new(service: &Service, verdict: &Verdict, started: Instant) -> Decided {
+        let (store, kind) = match service.limiter.store() {
+            Store::Redis(_) => ("redis", Kind::Client),
+            _ => ("memory", Kind::Internal),
+        };
+        let outcome = match (verdict.is_allowed(), verdict.is_unavailable()) {
+            (true, _) => "allowed",
+            (false, false) => "denied",
+            (false, true) => "unavailable",
+        };
+        Decided {
+            started,
+            ended: Instant::now(),
+            kind,
+            rule: verdict.limiting().map(|row| row.charge.rule.name.clone()),
+            outcome,
+            source: verdict.source().name(),
+            store,
+            rules: verdict.rows().len(),
+        }
+    }
+
+    fn attributes(&self) -> Vec<KeyValue> {
+        let mut attributes = vec![
+            attribute("tollgate.outcome", self.outcome),
+            attribute("tollgate.source", self.source),
+            attribute("tollgate.rules", self.rules as i64),
+        ];
+        attributes.extend(self.rule.as_ref().map(|rule| attribute("tollgate.rule", &**rule)));
+        attributes
+    }
+}
+
+impl Begun {
+    fn end(self, described: Described, decisions: Vec<Decided>) -> Vec<Ended> {
+        let Context { trace, span } = self.context;
+        let mut attributes = described.attributes;
+        // What was decided tells most about a request: that of the first denial, or of the last decision.
+        let telling = decisions.iter().find(|decided| decided.outcome != "allowed").or(decisions.last());
+        attributes.extend(telling.into_iter().flat_map(Decided::attributes));
+        let request = messages::Span {
+            trace_id: trace.to_vec(),
+            span_id: span.to_vec(),
+            parent_span_id: self.parent.map(|parent| parent.to_vec()).unwrap_or_default(),
+            name: described.name,
+            kind: Kind::Server as i32,
+            attributes,
+            status: described.is_error.then_some(messages::Status::ERROR),
+            ..messages::Span::default()
+        };
+        let mut spans = vec![Ended { span: request, started: self.started, ended: Instant::now() }];
+        spans.extend(decisions.into_iter().map(|decided| {
+            let mut attributes = decided.attributes();
+            attributes.push(attribute("db.system.name", decided.store));
+            let below = messages::Span {
+                trace_id: trace.to_vec(),
+                span_id: Context::new(Some(trace)).span.to_vec(),
+                parent_span_id: span.to_vec(),
+                name: "decide".into(),
+                kind: decided.kind as i32,
+                attributes,
+                status: (decided.outcome == "unavailable").then_some(messages::Status::ERROR),
+                ..messages::Span::default()
+            };
+            Ended { span: below, started: decided.started, ended: decided.ended }
+        }));
+        spans
+    }
+}
+
+impl Described {
+    /// By the conventions for HTTP. A method that is none of the usual ones is a client's invention.
+    pub(crate) fn http(method: &http::Method, route: &str, status: http::StatusCode) -> Described {
+        const USUAL: [&str; 9] = ["GET", "HEAD", "POST", "PUT", "DELETE", "CONNECT", "OPTIONS", "TRACE", "PATCH"];
+        let method = USUAL.into_iter().find(|usual| *usual == method.as_str()).unwrap_or("_OTHER");
+        let mut attributes = vec![
+            attribute("http.request.method", method),
+            attribute("http.response.status_code", i64::from(status.as_u16())),
+        ];
+        if !route.is_empty() {
+            attributes.push(attribute("http.route", route));
+        }
+        let named = if method == "_OTHER" { "HTTP" } else { method };
+        let name = if route.is_empty() { named.to_string() } else { format!("{named} {route}") };
+        Described { name, attributes, is_error: status.is_server_error() }
+    }
+
+    /// A call by another protocol.
+    pub(crate) fn call(system: &'static str, method: &str, is_error: bool) -> Described {
+        let attributes = vec![attribute("rpc.system", system), attribute("rpc.method", method)];
+        Described { name: method.to_string(), attributes, is_error }
+    }
+}

@@ -1,0 +1,161 @@
+//! The files of deploy/, with the tools that read them.
+
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+
+use serde_json::Value;
+
+use super::receiver::post;
+use super::running::{Running, file, tollgate};
+use super::servers::wait_until;
+
+fn deploy() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../deploy")
+}
+
+/// Runs a tool of Prometheus, which `./run setup` installs.
+#[track_caller]
+fn promtool(args: &[&str]) {
+    let output = Command::new("promtool").args(args).current_dir(deploy().join("prometheus")).output();
+    let output = output.unwrap_or_else(|error| panic!("promtool: {error}; run ./run setup"));
+    assert!(output.status.success(), "{args:?}: {output:?}");
+}
+
+#[test]
+fn prometheus_takes_its_files() {
+    promtool(&["check", "config", "--syntax-only", "prometheus.yml"]);
+    promtool(&["check", "rules", "alerts.yml"]);
+    promtool(&["test", "rules", "alerts_test.yml"]);
+}
+
+#[test]
+fn the_rules_of_every_deployment_are_valid() {
+    for rules in ["rules.yaml", "kubernetes/rules.yaml"] {
+        let path = deploy().join(rules);
+        let output = tollgate(&["validate", "--json", path.to_str().unwrap()]).output().unwrap();
+        let said: Value = serde_json::from_slice(&output.stdout).unwrap();
+        assert_eq!((&said["valid"], &said["warnings"]), (&true.into(), &Value::Array(Vec::new())), "{rules}: {said}");
+    }
+}
+
+/// A service that has done a little of everything, so that every metric that there is has a value.
+fn used() -> Running {
+    let rules = "rules: [{ name: a, key: '{user}', limit: 2/h }]";
+    let service = Running::on(rules, &["--resp", "127.0.0.1:0"]);
+    for _ in 0..3 {
+        post(&service.http, "/v1/check", "", r#"{"attributes": {"user": "x"}}"#);
+    }
+    let resp = service.resp.clone().unwrap();
+    let mut connection = redis::Client::open(format!("redis://{resp}/")).unwrap().get_connection().unwrap();
+    redis::cmd("PING").exec(&mut connection).unwrap();
+    service
+}
+
+/// Names of series in an expression: words that begin as ours do.
+fn names(expression: &str) -> impl Iterator<Item = &str> {
+    let words = expression.split(|c: char| !c.is_ascii_alphanumeric() && c != '_');
+    words.filter(|word| word.starts_with("tollgate_"))
+}
+
+#[test]
+fn everything_that_is_asked_for_is_there() {
+    let service = used();
+    let page = service.get("/metrics");
+    let series: BTreeSet<&str> = page.lines().filter_map(|line| line.split(['{', ' ']).next()).collect();
+    let dashboard: Value =
+        serde_json::from_str(&std::fs::read_to_string(deploy().join("grafana/tollgate.json")).unwrap()).unwrap();
+    let panels = dashboard["panels"].as_array().unwrap();
+    let targets = panels.iter().filter_map(|panel| panel["targets"].as_array()).flatten();
+    let mut expressions: Vec<String> = targets.map(|target| target["expr"].as_str().unwrap().to_string()).collect();
+    let variables = dashboard["templating"]["list"].as_array().unwrap().iter();
+    expressions.extend(variables.filter_map(|variable| variable["definition"].as_str().map(str::to_string)));
+    let alerts = std::fs::read_to_string(deploy().join("prometheus/alerts.yml")).unwrap();
+    expressions.extend(alerts.lines().filter(|line| !line.contains("summary")).map(str::to_string));
+    let asked: BTreeSet<&str> = expressions.iter().flat_map(|expression| names(expression)).collect();
+    assert!(asked.len() >= 20, "{asked:?}");
+    let missing: Vec<_> = asked.iter().filter(|name| !series.contains(*name)).collect();
+    assert!(missing.is_empty(), "asked for, and not on the page: {missing:?}");
+    let ids: BTreeSet<i64> = panels.iter().map(|panel| panel["id"].as_i64().unwrap()).collect();
+    assert_eq!(ids.len(), panels.len(), "each panel has its own number");
+}
+
+#[test]
+fn the_page_of_metrics_is_as_prometheus_likes_it() {
+    let service = used();
+    let page = service.get("/metrics");
+    let body = page.split_once("\r\n\r\n").unwrap().1;
+    let mut child = Command::new("promtool").args(["check", "metrics"]).stdin(Stdio::piped()).spawn().unwrap();
+    std::io::Write::write_all(&mut child.stdin.take().unwrap(), body.as_bytes()).unwrap();
+    assert!(child.wait().unwrap().success());
+}
+
+struct Ended(Child);
+
+impl Drop for Ended {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// A real Prometheus on our file, with only the address and the token changed.
+#[test]
+fn prometheus_scrapes_a_service_with_its_token() {
+    let rules = "admin: { token: for-the-test }\nrules: [{ name: a, key: '{user}', limit: 2/h }]";
+    let service = Running::on(rules, &[]);
+    post(&service.http, "/v1/check", "", r#"{"attributes": {"user": "x"}}"#);
+    let token = file("for-the-test", "token");
+    let text = std::fs::read_to_string(deploy().join("prometheus/prometheus.yml")).unwrap();
+    let alerts = deploy().join("prometheus/alerts.yml");
+    let text = text.replace("/etc/prometheus/tollgate-token", &token).replace("tollgate:8080", &service.http);
+    let text = text
+        .replace("scrape_interval: 15s", "scrape_interval: 1s")
+        .replace("- alerts.yml", &format!("- {}", alerts.display()));
+    let config = file(&text, "yml");
+    let data = format!("{config}.data");
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap().to_string();
+    drop(listener);
+    let mut command = Command::new("prometheus");
+    command.arg(format!("--config.file={config}")).arg(format!("--storage.tsdb.path={data}"));
+    command.arg(format!("--web.listen-address={address}")).stdout(Stdio::null()).stderr(Stdio::null());
+    let _prometheus = Ended(command.spawn().unwrap_or_else(|error| panic!("prometheus: {error}; run ./run setup")));
+    let ask = |query: &str| -> Option<String> {
+        std::net::TcpStream::connect(&address).ok()?;
+        Some(post(&address, "/api/v1/query", "content-type: application/x-www-form-urlencoded\r\n", query))
+    };
+    wait_until("it has scraped the decision", || {
+        ask("query=tollgate_decisions_total{outcome=\"allowed\"}")
+            .is_some_and(|said| said.contains(r#""rule":"a""#) && said.contains(r#","1"]"#))
+    });
+    assert!(ask("query=up").unwrap().contains(r#","1"]"#));
+}
+
+/// As compose sets those that nobody has given; nothing is no URL, and must not keep the service from starting.
+#[test]
+fn a_variable_that_is_set_to_nothing_is_as_if_absent() {
+    let rules = deploy().join("rules.yaml");
+    let free = ["--http", "127.0.0.1:0", "--grpc", "127.0.0.1:0", "--resp", "127.0.0.1:0"];
+    let mut command = tollgate(&[&["serve", "--config", rules.to_str().unwrap()], free.as_slice()].concat());
+    for name in ["TOLLGATE_ALERT_WEBHOOK", "TOLLGATE_ALERT_SECRET", "TOLLGATE_OTLP", "OTEL_EXPORTER_OTLP_ENDPOINT"] {
+        command.env(name, "");
+    }
+    let service = Running::spawn(command);
+    assert!(!service.log().contains("alerts go to"), "{}", service.log());
+    assert_eq!(service.stop(), Some(0));
+}
+
+#[test]
+fn a_service_can_be_asked_whether_it_is_well() {
+    let service = used();
+    let ask = |url: &str| tollgate(&["health", url]).output().unwrap();
+    assert!(ask(&format!("http://{}/healthz", service.http)).status.success());
+    let output = ask(&format!("http://{}/nothing", service.http));
+    assert_eq!(output.status.code(), Some(1));
+    assert!(String::from_utf8(output.stderr).unwrap().contains("404"));
+    let address = service.http.clone();
+    assert_eq!(service.stop(), Some(0));
+    assert_eq!(ask(&format!("http://{address}/healthz")).status.code(), Some(1));
+    assert_eq!(ask("not a url").status.code(), Some(2));
+}

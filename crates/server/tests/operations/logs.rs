@@ -1,0 +1,48 @@
+//! Logs for machines.
+
+use serde_json::Value;
+
+use super::receiver::post;
+use super::running::{Running, file, tollgate};
+
+fn lines(log: &str) -> Vec<Value> {
+    log.lines().map(|line| serde_json::from_str(line).unwrap_or_else(|error| panic!("{error}: {line}"))).collect()
+}
+
+/// Warnings of the file, a reload that fails, clients that send odd bytes, and the end: each line is an object.
+#[test]
+fn every_line_of_a_run_is_a_json_object() {
+    let text = "rules: [{ name: a, key: '{user}', limit: 5/s }]\ntrusted_proxies: [0.0.0.0/0]\n";
+    let config = file(text, "yaml");
+    let args = ["serve", "--http", "127.0.0.1:0", "--config", &config, "--log-format", "json", "--log", "debug"];
+    let service = Running::start(&args);
+    for odd in ["x-forwarded-for: \"}\\n{\"level\":\"ERROR\"\r\n", "x-forwarded-for: 1.2.3.4\r\n"] {
+        post(&service.http, "/v1/authorize", odd, "");
+    }
+    std::fs::write(&config, "rules: [{ name: a }]\n").unwrap();
+    service.signal("-HUP");
+    service.wait_for_log("the rules stay as they were", 2);
+    service.signal("-TERM");
+    service.wait_for_log("front has stopped", 1);
+    let all = lines(&service.log());
+    for line in &all {
+        for field in ["timestamp", "level", "target", "message"] {
+            assert!(line[field].is_string(), "{field}: {line}");
+        }
+    }
+    let found =
+        |field: &str, text: &str| all.iter().find(|line| line[field].as_str().is_some_and(|it| it.contains(text)));
+    assert_eq!(found("message", "trusts everybody").expect("the warning")["level"], "WARN");
+    let alert = found("target", "tollgate::alert").expect("the alert");
+    assert_eq!((&alert["kind"], &alert["status"]), (&"rules_refused".into(), &"started".into()));
+}
+
+#[test]
+fn a_start_that_fails_says_so_in_json_too() {
+    let args = ["serve", "--http", "203.0.113.1:1", "--log-format", "json"];
+    let output = tollgate(&args).output().unwrap();
+    assert_eq!(output.status.code(), Some(2));
+    let all = lines(&String::from_utf8(output.stderr).unwrap());
+    let last = all.last().expect("a line");
+    assert!(last["message"].as_str().unwrap().contains("cannot listen on 203.0.113.1:1"), "{last}");
+}
