@@ -214,7 +214,7 @@ impl Locked<'_> {
     pub(super) fn give_back(&mut self, id: Id, quota: &Quota, cost: u32, now: Timestamp) -> bool {
         self.edit(id, quota, now, |state, now| {
             let receipts = state.latest(quota, cost, now).into_iter();
-            receipts.fold(false, |refunded, receipt| state.refund(quota, receipt, now) || refunded)
+            receipts.filter(|receipt| state.refund(quota, *receipt, now)).count() > 0
         })
     }
 
