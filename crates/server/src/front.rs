@@ -22,7 +22,7 @@ use tollgate::{
 
 use crate::config::Config;
 use crate::insight::Insight;
-use crate::metrics::Metrics;
+use crate::metrics::{self, Metrics};
 use crate::rules::{Following, Rules};
 use crate::settings;
 use crate::telemetry::{self, Tracer};
@@ -141,6 +141,13 @@ impl Service {
         self.metrics.record(&self.limiter, verdict, started.elapsed());
         telemetry::note_decision(self, verdict, started);
         self.insight.observe(&self.limiter, verdict.rows(), request);
+    }
+
+    /// Everything that is counted, as Prometheus reads it.
+    pub(crate) fn numbers(&self) -> String {
+        let mut page = self.metrics.render(&self.limiter) + &self.insight.metrics();
+        page.extend(self.rules.iter().map(|following| metrics::rules(following)));
+        page
     }
 
     /// Keeps what is known of the traffic up to date, for ever.

@@ -113,7 +113,7 @@ impl Collector {
     }
 
     async fn send_numbers(&mut self, service: &Service) {
-        let page = service.metrics.render(&service.limiter);
+        let page = service.numbers();
         let covered = Covered { start_ns: self.started_ns, time_ns: now_ns(&self.clock) };
         let scope = ScopeMetrics { scope: Some(Scope::ours()), metrics: numbers::read(&page, covered) };
         let resource = ResourceMetrics { resource: Some(self.resource.clone()), scopes: vec![scope] };

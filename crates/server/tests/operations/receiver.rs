@@ -57,6 +57,10 @@ impl Receiver {
             let (seen, status) = (seen.clone(), StatusCode::from_u16(answer.load(Relaxed)).unwrap());
             async move {
                 let (parts, body) = request.into_parts();
+                if parts.method != "POST" {
+                    // Somebody else's: a port may have been another server's a moment ago.
+                    return plain_answer(StatusCode::METHOD_NOT_ALLOWED);
+                }
                 let body = body.collect().await.unwrap().to_bytes().to_vec();
                 let is_grpc = parts.headers.get("content-type").is_some_and(|kind| kind == "application/grpc");
                 seen.lock().unwrap().push(Call { path: parts.uri.path().into(), headers: parts.headers, body });

@@ -46,10 +46,7 @@ pub(super) async fn readyz(State(front): State<Arc<Front>>) -> Response {
 
 /// `GET /metrics`.
 pub(super) async fn metrics(State(front): State<Arc<Front>>) -> Response {
-    let service = &front.service;
-    let mut page = service.metrics.render(&service.limiter) + &service.insight.metrics();
-    page.extend(service.rules.iter().map(|following| metrics::rules(following)));
-    content(metrics::CONTENT_TYPE, page)
+    content(metrics::CONTENT_TYPE, front.service.numbers())
 }
 
 /// `GET /openapi.json`, written once: it depends only on what cannot change while the service runs.
