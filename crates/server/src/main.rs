@@ -3,6 +3,7 @@
 mod audit;
 mod command;
 mod config;
+mod dashboard;
 #[allow(dead_code, reason = "rules and the audit come to it")]
 mod database;
 mod explain;
