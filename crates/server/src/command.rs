@@ -10,6 +10,7 @@ mod replay;
 mod schema;
 mod serve;
 mod signals;
+mod top;
 mod validate;
 mod violations;
 
@@ -38,6 +39,7 @@ use crate::settings;
   tollgate check --config tollgate.yaml user_id=42 plan=free
   tollgate replay --config tollgate.yaml < events.jsonl > decisions.jsonl
   tollgate violations --since 1h                     who was denied by the service that runs
+  tollgate top                                       its traffic in this terminal, live
 
 Exit status: 0 fine, 1 the answer is no (denied, invalid), 2 usage or trouble."
 )]
@@ -60,6 +62,8 @@ enum Verb {
     Replay(replay::Args),
     /// Show who was denied, by a running service
     Violations(violations::Args),
+    /// Watch a running service in the terminal: traffic, findings, hot keys, the store
+    Top(top::Args),
     /// Turn the configuration of another rate limiter into rules
     Import(import::Args),
     /// Print the JSON Schema of the configuration file, for editors
@@ -85,6 +89,7 @@ pub(crate) fn run() -> ExitCode {
         Verb::Validate(args) => validate::run(args),
         Verb::Replay(args) => replay::run(args),
         Verb::Violations(args) => violations::run(args),
+        Verb::Top(args) => top::run(args),
         Verb::Import(args) => import::run(args),
         Verb::Schema(args) => schema::run(args),
         Verb::Draw(args) => draw::run(args),

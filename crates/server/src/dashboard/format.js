@@ -9,6 +9,9 @@ const brief = (number) => (Math.abs(number) < 10_000 ? whole.format(number) : co
 const rate = (number) => (number < 100 ? tenth.format(number) : brief(number));
 const plural = (number, one, many = `${one}s`) => `${count(number)} ${number === 1 ? one : many}`;
 
+/// As a sentence begins.
+const opening = (text) => text.charAt(0).toUpperCase() + text.slice(1);
+
 /// `100,000/s token bucket`.
 const quota = (text) => shown(text).replaceAll("_", " ").replace(/\d{5,}/g, (digits) => count(Number(digits)));
 

@@ -44,8 +44,10 @@ const page = {
   /// Shows one part of the page and hides the others.
   reveal(id) {
     for (const part of ["sign-in", "trouble", ...VIEWS.map((view) => `view-${view}`)]) $(part).hidden = part !== id;
-    document.querySelector("nav").hidden = !id.startsWith("view-");
+    for (const part of ["nav", ".facts"]) document.querySelector(part).hidden = !id.startsWith("view-");
     $("sign-out").hidden = !token.get();
+    // A link cannot carry a token.
+    $("links").hidden = token.get() !== null || !id.startsWith("view-");
   },
 
   route() {

@@ -1,9 +1,9 @@
 // The view of traffic: how much, how fast, who is denied, and how the store is.
 
 const BREAKER = {
-  closed: ["fine", "answers"],
-  half_open: ["half", "breaker half open: one call tries"],
-  open: ["away", "breaker open: rules answer by their failure policy"],
+  closed: ["fine", " answers"],
+  half_open: ["half", ": breaker half open, one call tries"],
+  open: ["away", ": breaker open, rules answer by their failure policy"],
 };
 /// How much time a chart can show, at first less; and how many slots make a row of its table.
 const RANGES = {
@@ -41,10 +41,10 @@ const overview = {
     const kind = store.kind === "redis" ? "Redis" : store.kind === "memory" ? "Memory" : shown(store.kind);
     const state = $("store-state");
     if (state.dataset.now !== store.breaker + kind) {
-      if (state.dataset.now) announce(`Store ${kind}: ${words}`);
+      if (state.dataset.now) announce(`${kind} store${words}`);
       state.dataset.now = store.breaker + kind;
       state.className = `state ${name}`;
-      state.replaceChildren(icon(name), el("span", {}, `${kind} store ${words}`));
+      state.replaceChildren(icon(name), el("span", {}, `${kind} store${words}`));
     }
     const kept = store.keys !== null && store.keys !== undefined;
     say($("tile-store-name"), kept ? "Keys in memory" : `${kind}, 99 % below`);

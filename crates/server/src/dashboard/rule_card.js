@@ -46,7 +46,7 @@ const ruleCard = {
     if (part.finding.dataset.now !== kind + sentence) {
       part.finding.dataset.now = kind + sentence;
       part.finding.className = `finding ${kind}`;
-      part.finding.replaceChildren(icon(kind), el("span", {}, el("span", { class: "unseen" }, `${KINDS[kind]}: `), el("span", { class: "sentence" }, shown(sentence))));
+      part.finding.replaceChildren(icon(kind), el("span", {}, el("span", { class: "unseen" }, `${KINDS[kind]}: `), el("span", { class: "sentence" }, opening(shown(sentence)))));
     }
     part.details.hidden = !rule.finding;
     if (part.details.open) ruleCard.more(part, rule);
