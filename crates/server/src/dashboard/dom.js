@@ -115,7 +115,7 @@ function complain(form, error) {
   const id = `error-of-${name}`;
   field.setAttribute("aria-invalid", "true");
   field.setAttribute("aria-errormessage", id);
-  field.closest("label").after(el("p", { class: "error of-field", id, role: "alert" }, error.message));
+  field.closest("label").after(el("p", { class: "error of-field", id, role: "alert" }, error.message.replace(`${error.field}: `, "")));
   field.focus();
   return true;
 }

@@ -20,8 +20,8 @@ const exceptions = {
       const until = one.until ? ["until ", moment(one.until)] : ["without an end"];
       const limit = one.limit ? ` of ${shown(one.limit)}${one.burst ? ` burst ${count(one.burst)}` : ""}` : "";
       const scope = one.rule === "*" ? " for every rule" : "";
-      return el("p", { class: "exception" }, el("b", {}, `${EXCEPTIONS[one.kind]?.title ?? shown(one.kind)}${limit}${scope}`), " ", ...until,
-        one.reason ? [": ", foreign(one.reason)] : "", " ",
+      return el("p", { class: "exception" }, el("b", {}, `${EXCEPTIONS[one.kind]?.title ?? shown(one.kind)}${limit}${scope}`), el("span", {}, ...until),
+        one.reason ? foreign(one.reason) : "",
         el("button", { type: "button", onclick: () => exceptions.lift(one) }, "End it"));
     });
   },

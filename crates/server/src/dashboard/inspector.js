@@ -70,14 +70,19 @@ const inspector = {
     const { answer } = bucket;
     const { key } = inspector.now;
     const denied = inspector.denies(bucket);
-    const blocked = exceptions.of(answer.rule, key).some((one) => one.kind === "block");
+    // What is made for the rule itself comes before what is made for every rule.
+    const [exception] = exceptions.of(answer.rule, key).sort((a, b) => (a.rule === "*") - (b.rule === "*"));
+    const refused = exception?.kind === "block" || (denied && exception?.kind !== "allow");
+    const states = { block: "Blocked by an exception", allow: "Let pass by an exception" };
+    const state = states[exception?.kind] ?? (denied ? "Denied now" : "Passes now");
+    const counts = denied && !states[exception?.kind];
     const bar = svg("svg", { class: "level", viewBox: "0 0 100 4", preserveAspectRatio: "none", "aria-hidden": "true" },
-      svg("rect", { class: "track", width: 100, height: 4 }), svg("rect", { class: denied ? "denied" : "allowed", width: answer.limit > 0 ? (100 * answer.remaining) / answer.limit : 0, height: 4 }));
-    const state = blocked ? "Blocked by an exception" : denied ? "Denied now" : "Passes now";
-    return el("section", { class: `card bucket ${denied || blocked ? "denied" : "allowed"}`, "aria-label": `Bucket of rule ${shown(answer.rule)}` },
+      svg("rect", { class: "track", width: 100, height: 4 }), svg("rect", { class: refused ? "denied" : "allowed", width: answer.limit > 0 ? (100 * answer.remaining) / answer.limit : 0, height: 4 }));
+    return el("section", { class: `card bucket ${refused ? "denied" : "allowed"}`, "aria-label": `Bucket of rule ${shown(answer.rule)}` },
       el("div", { class: "head" }, el("h3", {}, shown(answer.rule)), answer.scope ? el("span", { class: "chip" }, shown(answer.scope)) : ""),
-      el("p", { class: "verdict" }, icon(denied || blocked ? "away" : "fine"), el("b", {}, state),
-        el("span", { class: "countdown", "data-until": denied && answer.retry_after_ms !== null ? String(bucket.at + answer.retry_after_ms) : undefined }, denied && answer.retry_after_ms === null ? "and can never pass at this limit" : "")),
+      el("p", { class: "verdict" }, icon(refused ? "away" : "fine"), el("b", {}, state),
+        el("span", { class: "countdown", "data-until": counts && answer.retry_after_ms !== null ? String(bucket.at + answer.retry_after_ms) : undefined },
+          counts && answer.retry_after_ms === null ? "and can never pass at this limit" : "")),
       bar,
       el("dl", { class: "pairs" },
         inspector.pair("Left", `${count(answer.remaining)} of ${count(answer.limit)}`),
