@@ -24,7 +24,10 @@ impl Line {
 
     /// With more text. Clients choose some of it, so what is no visible character is replaced.
     pub(super) fn and(mut self, style: Style, text: &str) -> Line {
-        self.0.push((style, visible(text)));
+        match self.0.last_mut() {
+            Some((last, before)) if *last == style => before.push_str(&visible(text)),
+            _ => self.0.push((style, visible(text))),
+        }
         self
     }
 
