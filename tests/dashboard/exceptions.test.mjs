@@ -31,6 +31,7 @@ test("a key is blocked, which is told with its end and reason, and let go again"
   await done();
   await page.waitForSelector(".bucket.denied >> text=Blocked by an exception");
   assert.match(await page.textContent(".exception"), /Block.*until.*<i>scraper<\/i>/);
+  assert.match(await page.textContent(".bucket .why"), /An exception denies every request/);
   assert.deepEqual(await faults(page), []);
   await picture(page, "blocked");
   await page.click(".exception button");

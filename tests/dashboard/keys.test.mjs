@@ -52,14 +52,14 @@ test("a denied key is told when it passes, and why", async () => {
 });
 
 test("a reset asks first, can be left by Escape, and lets the key pass", async () => {
-  await page.focus("[data-does='reset login']");
+  await page.focus("[data-key='reset login']");
   await page.keyboard.press("Enter");
   await page.waitForSelector("#ask[open]");
   await picture(page, "reset");
   await page.keyboard.press("Escape");
   await page.waitForSelector("#ask", { state: "hidden" });
   assert.equal(await page.locator(".bucket.denied").count(), 1);
-  await page.focus("[data-does='reset login']");
+  await page.focus("[data-key='reset login']");
   await page.keyboard.press("Enter");
   await page.click("#ask-ok");
   await page.waitForSelector("#ask", { state: "hidden" });
@@ -106,6 +106,14 @@ test("violations are found by rule, key and network, and a mistake is explained"
   await page.waitForSelector("text=Nothing fits");
   await page.click("text=Clear");
   await page.waitForSelector("#found tbody tr");
+});
+
+// The state of the store was missing until the second answer when the page was opened at another view than the first.
+test("every view can be the first one", async () => {
+  const other = await openPage(service, { path: "/#rules" });
+  await other.waitForSelector("#rules-table tbody tr");
+  assert.match(await other.textContent("#store-state"), /Memory store answers/);
+  assert.deepEqual(other.sins, []);
 });
 
 test("rules of a file are shown and not edited", async () => {

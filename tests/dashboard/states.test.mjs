@@ -33,7 +33,7 @@ test("without traffic the page says what to try, and it works", async () => {
   const shell = spawn("sh", ["-c", command], { stdio: "ignore" });
   assert.deepEqual(await once(shell, "exit"), [0, null]);
   await page.waitForSelector("#empty", { state: "hidden" });
-  assert.match(await page.textContent("#tile-rate-note"), /^1 since/);
+  assert.match(await page.textContent("#tile-rate-note"), /^1 in all/);
   assert.deepEqual(page.sins, []);
 });
 

@@ -3,7 +3,6 @@
 
 #![allow(clippy::unwrap_used, missing_docs)]
 
-#[allow(dead_code)]
 mod postgres;
 
 use std::path::{Path, PathBuf};

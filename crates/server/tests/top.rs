@@ -2,7 +2,6 @@
 
 #![allow(clippy::unwrap_used, missing_docs)]
 
-#[allow(dead_code)]
 mod running;
 
 use std::io::{Read as _, Write as _};

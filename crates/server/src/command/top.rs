@@ -2,6 +2,7 @@
 
 mod draw;
 mod line;
+mod numbers;
 mod report;
 mod screen;
 

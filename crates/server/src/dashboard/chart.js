@@ -23,6 +23,23 @@ function niceStep(most, steps) {
   return [1, 2, 5, 10].map((factor) => factor * power).find((step) => step >= raw);
 }
 
+/// For counts: `ticks` in nice steps, and how high up a value is, 0 to 1.
+function fromZero(values) {
+  const highest = Math.max(...values, 1);
+  const step = niceStep(highest, 3);
+  const steps = Math.ceil(highest / step);
+  return { ticks: Array.from({ length: steps + 1 }, (_, index) => index * step), share: (value) => value / (steps * step) };
+}
+
+/// For durations, of which the longest would press all others flat: each tick is ten times the one below.
+function byTens(values) {
+  const known = values.filter((value) => value > 0);
+  const low = Math.floor(Math.log10(Math.min(...known, 1e9)));
+  const [from, to] = known.length > 0 ? [low, Math.max(low + 1, Math.ceil(Math.log10(Math.max(...known))))] : [0, 3];
+  const ticks = Array.from({ length: to - from + 1 }, (_, index) => 10 ** (from + index));
+  return { ticks, share: (value) => Math.max(0, (Math.log10(value) - from) / (to - from)) };
+}
+
 class Chart {
   constructor(container, { title, format, stacked }) {
     Object.assign(this, { container, title, format, stacked, data: null });
@@ -48,14 +65,12 @@ class Chart {
     const inner = { width: width - MARGIN.left - MARGIN.right, height: HEIGHT - MARGIN.top - MARGIN.bottom };
     const filled = lines[0].values.length;
     const x = (slot) => MARGIN.left + (inner.width * slot) / slots;
-    const heights = Array.from({ length: filled }, (_, slot) =>
-      this.stacked ? lines.reduce((sum, line) => sum + line.values[slot], 0) : Math.max(...lines.map((line) => line.values[slot] ?? 0)));
-    const step = niceStep(Math.max(...heights, 1), 3);
-    const most = step * Math.max(1, Math.ceil(Math.max(...heights, 1) / step));
-    const y = (value) => MARGIN.top + inner.height * (1 - value / most);
+    const heights = Array.from({ length: filled }, (_, slot) => lines.reduce((sum, line) => sum + line.values[slot], 0));
+    const scale = this.stacked ? fromZero(heights) : byTens(lines.flatMap((line) => line.values));
+    const y = (value) => MARGIN.top + inner.height * (1 - scale.share(value));
     this.geometry = { inner, x, slots, filled };
     const parts = [];
-    for (let value = 0; value <= most; value += step) {
+    for (const value of scale.ticks) {
       parts.push(svg("line", { class: "grid", x1: MARGIN.left, x2: width - MARGIN.right, y1: y(value), y2: y(value) }));
       const label = svg("text", { x: MARGIN.left - 8, y: y(value) + 4, "text-anchor": "end" });
       label.textContent = this.format(value);

@@ -49,6 +49,18 @@ function each(parent, items, keyOf, make) {
   parent.parts = parts;
 }
 
+/// Puts new parts in the place of old ones, unless they would be the same. Who walks along the buttons stays where it is.
+function renew(place, what, make) {
+  const now = JSON.stringify(what);
+  if (place.now === now) return;
+  place.now = now;
+  const buttons = () => [...place.querySelectorAll("button")];
+  const focused = buttons().indexOf(document.activeElement);
+  const key = document.activeElement?.dataset.key;
+  place.replaceChildren(...[make()].flat());
+  if (focused >= 0) (buttons().find((button) => button.dataset.key === key) ?? buttons()[focused])?.focus({ preventScroll: true });
+}
+
 /// A table whose cells are named, so that a phone can show each row as a card.
 function table(caption, columns, rows) {
   const head = columns.map(({ title, number }) =>

@@ -55,9 +55,8 @@ const inspector = {
     const cards = rule ? buckets : buckets.filter(used);
     // Those that deny first; the rest in the order of the rules.
     cards.sort((a, b) => inspector.denies(b) - inspector.denies(a));
-    const focused = $("inspected").contains(document.activeElement) ? document.activeElement.dataset.does : undefined;
-    $("inspected").replaceChildren(...cards.map(inspector.card), inspector.rest(cards.length, buckets.length, key), inspector.past(key, past));
-    if (focused) $("inspected").querySelector(`[data-does="${CSS.escape(focused)}"]`)?.focus();
+    renew($("inspected"), { key, cards, past, exceptions: known.exceptions }, () =>
+      [...cards.map(inspector.card), inspector.rest(cards.length, buckets.length, key), inspector.past(past)]);
     inspector.tick();
     clearInterval(inspector.ticking);
     const still = matchMedia("(prefers-reduced-motion: reduce)").matches;
@@ -89,21 +88,22 @@ const inspector = {
         inspector.pair("Quota", quota(answer.quota)),
         inspector.pair("As if never used", answer.reset_after_ms > 0 ? el("span", { "data-reset": String(bucket.at + answer.reset_after_ms) }) : "now"),
         (answer.variants ?? []).map((one) => inspector.pair(`Alternative ${one.variant}`, `${count(one.remaining)} left, ${one.retry_after_ms ? `passes in ${span(one.retry_after_ms)}` : "passes"}`))),
-      el("p", { class: "why" }, inspector.why(answer, denied)),
+      el("p", { class: "why" }, inspector.why(answer, denied, exception?.kind)),
       ...exceptions.list(answer.rule, key),
       el("div", { class: "actions" },
-        el("button", { type: "button", "data-does": `reset ${answer.rule}`, onclick: () => inspector.reset(answer.rule, key) }, "Reset bucket…"),
+        el("button", { type: "button", "data-key": `reset ${answer.rule}`, onclick: () => inspector.reset(answer.rule, key) }, "Reset bucket…"),
         ...exceptions.buttons(answer.rule, key)));
   },
 
   pair: (title, value) => el("div", {}, el("dt", {}, title), el("dd", {}, value)),
 
-  why({ rule: name, key, quota: written }, denied) {
+  why({ rule: name, key, quota: written }, denied, exception) {
     const rule = known.insight?.rules.find((one) => one.name === name);
     const hot = rule?.hot_by_denials.find((one) => one.key === key);
-    const parts = [denied
+    const excepted = { block: "An exception denies every request of this key, whatever it has left.", allow: "An exception lets every request of this key pass, and charges nothing." };
+    const parts = [excepted[exception] ?? (denied
       ? `The limit is ${quota(written)} for each ${rule?.key ?? "key"}, and this key has used all of it. Denied requests cost it nothing.`
-      : "A request of cost 1 passes this rule."];
+      : "A request of cost 1 passes this rule.")];
     if (rule?.mode === "shadow") parts.push("The rule is in shadow mode: it watches and denies nobody.");
     if (rule && !rule.active) parts.push("The rule is switched off.");
     if (hot) {
@@ -121,8 +121,8 @@ const inspector = {
     return el("p", { class: "card nothing" }, `No bucket of this key is in use under ${plural(asked, "rule")}: its next request passes.`);
   },
 
-  past: (key, past) => el("section", { class: "card", "aria-labelledby": "past-title" },
-    el("h3", { id: "past-title" }, "Denials of this key"), violationTable("Denials of this key", past)),
+  past: (past) => el("section", { class: "card", "aria-labelledby": "past-title" },
+    el("h3", { id: "past-title" }, "Denials of this key"), violationTable("Denials of this key", past, "None is on record.")),
 
   /// Moves the countdowns; at zero the bucket is looked at again.
   tick() {

@@ -103,6 +103,7 @@ const page = {
     page.updated = Date.now();
     $("banner").hidden = true;
     document.body.classList.remove("stale");
+    overview.store(insight.store);
     say($("version"), `Tollgate ${insight.version}`);
     say($("instance"), `instance ${shown(insight.instance)}`);
     say($("uptime"), `up ${span(insight.uptime_seconds * 1_000)}`);
@@ -114,7 +115,6 @@ const page = {
       return page.tick();
     }
     if (page.view() === "traffic") overview.update(insight);
-    else overview.store(insight.store);
     if (page.view() === "keys" && inspector.now?.read && !$("ask").open) inspector.run();
     page.tick();
   },

@@ -17,23 +17,23 @@ const overview = {
   charts: null,
 
   update(insight) {
-    const { totals, latency, store, rules } = insight;
+    const { totals, latency, rules } = insight;
     $("view-traffic").setAttribute("aria-busy", "false");
     $("empty").hidden = totals.decisions > 0;
     for (const id of ["traffic-title", "latency-title"]) $(id).closest(".charts").hidden = totals.decisions === 0;
     const share = totals.decisions_per_second > 0 ? totals.denied_per_second / totals.decisions_per_second : 0;
     say($("tile-rate"), rate(totals.decisions_per_second));
-    say($("tile-rate-note"), `${brief(totals.decisions)} since the start`);
+    say($("tile-rate-note"), `${brief(totals.decisions)} in all`);
     say($("tile-denied"), percent(share));
-    say($("tile-denied-note"), `${rate(totals.denied_per_second)} a second, ${brief(totals.denied)} since the start`);
+    say($("tile-denied-note"), `${rate(totals.denied_per_second)} a second, ${brief(totals.denied)} in all`);
     $("tile-denied").classList.toggle("denied", share > 0);
     say($("tile-p50"), micros(latency.p50_us));
     say($("tile-p99"), micros(latency.p99_us));
-    overview.store(store);
     overview.attention(rules);
     overview.draw(insight);
     overview.ruleCards(insight);
-    $("recent").replaceChildren(violationTable("Recent violations", insight.violations.slice(0, 8)));
+    const recent = insight.violations.slice(0, 8);
+    renew($("recent"), recent, () => violationTable("Recent violations", recent));
   },
 
   store(store) {

@@ -75,16 +75,13 @@ const ruleCard = {
   },
 
   hot(place, title, rule, keys) {
-    // The focus of somebody who walks along the keys stays where it is.
-    const focused = place.contains(document.activeElement) ? document.activeElement.dataset.key : undefined;
     const waits = keys.some((key) => key.waits_kept + key.waits_broken > 0);
     const columns = [
       { title: "Key", cell: (key) => keyButton(rule.name, key.key) },
       { title: "Count", number: true, cell: (key) => ruleCard.bounds(key) },
       waits && { title: "Waits kept", number: true, cell: (key) => (key.waits_kept + key.waits_broken > 0 ? `${count(key.waits_kept)} of ${count(key.waits_kept + key.waits_broken)}` : "–") },
     ].filter(Boolean);
-    place.replaceChildren(el("h5", {}, title), keys.length > 0 ? table(`${title} of ${rule.name}`, columns, keys) : el("p", { class: "note" }, "none"));
-    if (focused !== undefined) [...place.querySelectorAll("button")].find((button) => button.dataset.key === focused)?.focus();
+    renew(place, keys, () => [el("h5", {}, title), keys.length > 0 ? table(`${title} of ${shown(rule.name)}`, columns, keys) : el("p", { class: "note" }, "none")]);
   },
 
   /// `90 to 120` where a count is not exact.

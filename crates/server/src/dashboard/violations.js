@@ -1,7 +1,7 @@
 // Who was denied, and the search among them.
 
-function violationTable(caption, violations) {
-  if (violations.length === 0) return el("p", { class: "note nothing" }, "Nobody was denied.");
+function violationTable(caption, violations, nobody = "Nobody was denied.") {
+  if (violations.length === 0) return el("p", { class: "note nothing" }, nobody);
   const text = (value) => (value === null || value === undefined ? el("span", { class: "note" }, "–") : foreign(value));
   return table(caption, [
     { title: "When", cell: (one) => moment(one.at) },
@@ -20,10 +20,12 @@ const violations = {
   query: {},
 
   async search(next) {
-    const form = $("violation-filter");
-    if (!next) violations.query = Object.fromEntries(new FormData(form));
+    if (!next) violations.query = Object.fromEntries(new FormData($("violation-filter")));
+    const query = violations.query;
     try {
-      const answer = await api.get("/v1/violations", { ...violations.query, limit: 50, cursor: next });
+      const answer = await api.get("/v1/violations", { ...query, limit: 50, cursor: next });
+      // Somebody has asked for something else since.
+      if (violations.query !== query) return;
       say($("violation-error"), "");
       violations.found = next ? violations.found.concat(answer.violations) : answer.violations;
       violations.show(answer);

@@ -1,6 +1,7 @@
 //! The report as lines: all of it for scripts, or what fits a screen.
 
 use super::line::{Line, Style, wrapped};
+use super::numbers::{micros, percent, short, span};
 use super::report::{HotKey, Report, Rule, Violation};
 
 /// What is shown of the chosen rule.
@@ -228,44 +229,5 @@ fn bounds(key: &HotKey) -> String {
     match key.error {
         0 => short(key.count as f64),
         error => format!("{}-{}", short(key.count.saturating_sub(error) as f64), short(key.count as f64)),
-    }
-}
-
-fn short(number: f64) -> String {
-    let (scaled, unit) = match number {
-        ..100_000.0 => (number, ""),
-        ..1_000_000.0 => (number / 1e3, "k"),
-        ..1_000_000_000.0 => (number / 1e6, "M"),
-        _ => (number / 1e9, "G"),
-    };
-    let decimals = usize::from(scaled < 100.0 && scaled.fract() >= 0.05);
-    format!("{scaled:.decimals$}{unit}")
-}
-
-fn percent(share: f64) -> String {
-    match share * 100.0 {
-        none if none <= 0.0 => "0 %".into(),
-        little if little < 0.1 => "<0.1 %".into(),
-        most if most < 100.0 && most > 99.9 => ">99.9 %".into(),
-        part => format!("{part:.1} %"),
-    }
-}
-
-fn micros(us: Option<f64>) -> String {
-    match us {
-        None => "-".into(),
-        Some(us) if us < 1e3 => format!("{us:.0} µs"),
-        Some(us) if us < 1e6 => format!("{:.1} ms", us / 1e3),
-        Some(us) => format!("{:.1} s", us / 1e6),
-    }
-}
-
-/// `19 min 54 s`.
-fn span(seconds: u64) -> String {
-    match seconds {
-        0..60 => format!("{seconds} s"),
-        60..3_600 => format!("{} min {} s", seconds / 60, seconds % 60),
-        3_600..86_400 => format!("{} h {} min", seconds / 3_600, seconds % 3_600 / 60),
-        _ => format!("{} d {} h", seconds / 86_400, seconds % 86_400 / 3_600),
     }
 }
