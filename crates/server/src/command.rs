@@ -18,6 +18,7 @@ mod serve;
 mod signals;
 mod source;
 mod tls;
+mod top;
 mod validate;
 mod violations;
 
@@ -47,6 +48,7 @@ use crate::settings;
   tollgate rules diff tollgate.yaml                  compare a file with the rules in Postgres
   tollgate violations --since 1h                     who was denied by the service that runs
   tollgate block --rule per-user --key 42 --for 1h   a key of a running service; see also allow, grant, lift, reset
+  tollgate top                                       its traffic in this terminal, live
 
 Exit status: 0 fine, 1 the answer is no (denied, invalid), 2 usage or trouble."
 )]
@@ -75,6 +77,8 @@ enum Verb {
     Alerts(alerts::Args),
     /// Ask a running service whether it is well
     Health(health::Args),
+    /// Watch a running service in the terminal: traffic, findings, hot keys, the store
+    Top(top::Args),
     /// Turn the configuration of another rate limiter into rules
     Import(import::Args),
     /// Print the JSON Schema of the configuration file, for editors
@@ -115,6 +119,7 @@ pub(crate) fn run() -> ExitCode {
         Verb::Violations(args) => violations::run(args),
         Verb::Alerts(args) => alerts::run(args),
         Verb::Health(args) => health::run(args),
+        Verb::Top(args) => top::run(args),
         Verb::Import(args) => import::run(args),
         Verb::Schema(args) => schema::run(args),
         Verb::Block(args) => except::block(args),

@@ -4,6 +4,7 @@ mod alerts;
 mod audit;
 mod command;
 mod config;
+mod dashboard;
 mod database;
 mod explain;
 mod front;

@@ -113,7 +113,7 @@ fn paths(writer: &mut Writer, service: &Service) -> Value {
         .answer(200, "Ended, or there was none.", JSON, writer.schema::<LiftedAnswer>())
         .fails(&[400, 503]);
     let text = json!({ "type": "string" });
-    let page = Operation::new("index", "What this is, for people").answer(200, "A page.", "text/html", text.clone());
+    let page = Operation::new("index", "The dashboard").answer(200, "A page.", "text/html", text.clone());
     let metrics =
         Operation::new("metrics", "Metrics for Prometheus").answer(200, "The text format.", "text/plain", text);
     let description =

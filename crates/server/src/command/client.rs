@@ -19,7 +19,13 @@ const PATIENCE: Duration = Duration::from_secs(15);
 #[derive(Clone, Debug, clap::Args)]
 pub(super) struct ServiceArgs {
     /// The address of the service
-    #[arg(long, value_name = "URL", default_value = "http://127.0.0.1:8080", env = "TOLLGATE_URL")]
+    #[arg(
+        long,
+        visible_alias = "server",
+        value_name = "URL",
+        default_value = "http://127.0.0.1:8080",
+        env = "TOLLGATE_URL"
+    )]
     url: String,
     /// The token that the admin part of the service asks for
     #[arg(long, value_name = "TOKEN", env = "TOLLGATE_ADMIN_TOKEN", hide_env_values = true)]

@@ -244,6 +244,9 @@ fn greet(doors: &Doors, config: &Config, service: &Service) -> anyhow::Result<()
         Admin::Off => "off: set admin.token (or TOLLGATE_ADMIN_TOKEN) to use it on an address that is not loopback",
     };
     writeln!(out, "admin: {admin}")?;
+    if service.admin != Admin::Off {
+        writeln!(out, "dashboard: http{s}://{bound}/")?;
+    }
     greeting::clients(&mut out, config, &service.limiter.policy())?;
     greeting::rules(&mut out, service)?;
     let try_it = r#"{"attributes": {"user_id": "42", "plan": "free"}}"#;

@@ -5,31 +5,47 @@ use std::sync::Arc;
 
 use axum::extract::{Request, State};
 use axum::middleware::Next;
-use axum::response::Response;
-use http::header::{AUTHORIZATION, HOST};
+use axum::response::{IntoResponse as _, Response};
+use http::header::{ACCEPT, AUTHORIZATION, HOST};
 use http::{HeaderMap, StatusCode};
 use subtle::ConstantTimeEq as _;
 
 use super::{Front, Problem};
+use crate::dashboard;
 use crate::front::Admin;
 use crate::wire::quoted;
 
 /// Lets those in who may see and change things.
-pub(super) async fn require(
-    State(front): State<Arc<Front>>,
-    request: Request,
-    next: Next,
-) -> Result<Response, Problem> {
-    match &front.service.admin {
-        Admin::Open => require_local_host(&request)?,
-        Admin::Token(token) => authenticate(request.headers(), token)?,
+pub(super) async fn require(State(front): State<Arc<Front>>, request: Request, next: Next) -> Response {
+    match admit(&front.service.admin, &request) {
+        Ok(()) => next.run(request).await,
+        // Somebody with a browser gets the page that asks for the token. It holds no data, and the refusal stays one.
+        Err(problem) if request.uri().path() == "/" && wants_page(request.headers()) => {
+            dashboard::put_into(problem.into_response())
+        }
+        Err(problem) => problem.into_response(),
+    }
+}
+
+fn admit(admin: &Admin, request: &Request) -> Result<(), Problem> {
+    match admin {
+        Admin::Open => require_local_host(request),
+        Admin::Token(token) => authenticate(request.headers(), token),
         Admin::Off => {
             let detail = "the admin part is off, because this address is open to the network and no token is set; \
                           set admin.token or listen on loopback";
-            return Err(Problem::new(StatusCode::FORBIDDEN, detail));
+            Err(Problem::new(StatusCode::FORBIDDEN, detail))
         }
     }
-    Ok(next.run(request).await)
+}
+
+/// Browsers name HTML when somebody opens an address; scripts and tools do not.
+fn wants_page(headers: &HeaderMap) -> bool {
+    let accepted = headers.get_all(ACCEPT).into_iter().filter_map(|value| value.to_str().ok());
+    accepted.flat_map(|value| value.split(',')).any(|kind| {
+        let kind = kind.split(';').next().unwrap_or_default();
+        kind.trim().eq_ignore_ascii_case("text/html")
+    })
 }
 
 /// Without a token only those on this machine may come in, and they ask for it by a local name. Any other name is a web

@@ -1,17 +1,16 @@
 //! What is only looked at: the front page, health, metrics and the description.
 
-use std::fmt::Write as _;
 use std::sync::Arc;
 
 use axum::body::{Body, Bytes};
 use axum::extract::State;
 use axum::response::{IntoResponse as _, Response};
-use http::header::{CACHE_CONTROL, CONTENT_SECURITY_POLICY, CONTENT_TYPE, HOST};
-use http::{HeaderMap, HeaderValue, StatusCode};
+use http::header::{CACHE_CONTROL, CONTENT_TYPE};
+use http::{HeaderValue, StatusCode};
 use serde::Serialize;
-use tollgate::Rule;
 
 use super::{Front, Problem};
+use crate::dashboard;
 use crate::front::Service;
 use crate::metrics;
 use crate::openapi;
@@ -63,47 +62,7 @@ impl Description {
     }
 }
 
-/// `GET /`: what this is, and what is in force.
-pub(super) async fn index(State(front): State<Arc<Front>>, headers: HeaderMap) -> Response {
-    let host = headers.get(HOST).and_then(|host| host.to_str().ok()).unwrap_or("localhost:8080");
-    let policy = front.service.limiter.policy();
-    let mut rows = String::new();
-    for rule in policy.rules() {
-        write_row(&mut rows, rule);
-    }
-    if rows.is_empty() {
-        rows.push_str("<tr><td colspan=5>No rules: every request passes.</td></tr>");
-    }
-    let page = PAGE
-        .replace("{version}", env!("CARGO_PKG_VERSION"))
-        .replace("{host}", &escaped(host))
-        .replace("{rules}", &rows);
-    let mut response = content("text/html; charset=utf-8", page);
-    let policy = HeaderValue::from_static("default-src 'none'; style-src 'unsafe-inline'; frame-ancestors 'none'");
-    response.headers_mut().insert(CONTENT_SECURITY_POLICY, policy);
-    response
+/// `GET /`: the dashboard.
+pub(super) async fn index() -> Response {
+    dashboard::page()
 }
-
-fn write_row(rows: &mut String, rule: &Rule) {
-    let mode = match (rule.active, rule.is_enforced()) {
-        (false, _) => "off",
-        (true, true) => "enforced",
-        (true, false) => "shadow",
-    };
-    let cells = [
-        format!("<code>{}</code>", escaped(&rule.name)),
-        escaped(rule.scope.as_deref().unwrap_or("")),
-        format!("<code>{}</code>", escaped(&rule.spec.key)),
-        escaped(&rule.quota.to_string()),
-        mode.to_string(),
-    ];
-    let description = escaped(rule.spec.description.as_deref().unwrap_or(""));
-    // Writing to a string cannot fail.
-    let _ = writeln!(rows, "<tr title=\"{description}\"><td>{}</td></tr>", cells.join("</td><td>"));
-}
-
-fn escaped(text: &str) -> String {
-    text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;")
-}
-
-const PAGE: &str = include_str!("page.html");

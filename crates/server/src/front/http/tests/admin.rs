@@ -51,6 +51,23 @@ async fn without_a_token_on_an_open_address_nobody_gets_in() {
     }
 }
 
+/// Somebody with a browser needs a page to type the token into; it is a refusal all the same.
+#[tokio::test]
+async fn a_browser_is_refused_with_the_page_that_asks_for_the_token() {
+    let browser = "accept: text/html,application/xhtml+xml,*/*;q=0.8\r\n";
+    for (admin, status) in [(Admin::Token("sesame".into()), 401), (Admin::Off, 403)] {
+        let gate = Plan::new([per_user()]).admin(admin).open().await;
+        let page = gate.ask("GET /", browser, "").await;
+        assert_eq!((page.status, page.header("content-type")), (status, "text/html; charset=utf-8"));
+        assert!(page.body.contains("Admin token") && !page.body.contains("per-user"));
+        assert!(page.header("content-security-policy").contains("default-src 'none'"));
+        assert_eq!(page.header("www-authenticate"), if status == 401 { "Bearer" } else { "" });
+        for data in GUARDED.iter().filter(|request| **request != "GET /") {
+            gate.ask(data, browser, "").await.problem(status);
+        }
+    }
+}
+
 #[test]
 fn the_token_is_not_printed() {
     assert_eq!(format!("{:?}", Admin::Token("sesame".into())), "Token(..)");

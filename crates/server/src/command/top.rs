@@ -1,0 +1,66 @@
+//! `tollgate top`: what the dashboard shows, in a terminal, over the same API.
+
+mod draw;
+mod line;
+mod numbers;
+mod report;
+mod screen;
+
+use std::io::{IsTerminal as _, Write as _};
+use std::time::Duration;
+
+use anyhow::Context as _;
+
+use super::Ending;
+use super::client::ServiceArgs;
+use report::Report;
+
+/// Watch a running service in the terminal: traffic, findings, hot keys, the store
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:
+  tollgate top                                           the service on this machine
+  tollgate top --url http://10.0.0.7:8080 --interval 5s  another one, with TOLLGATE_ADMIN_TOKEN set
+  tollgate top --once                                    as plain text, once; also when the output is no terminal
+  tollgate top --json | jq .totals                       for machines: the answer of GET /v1/insight
+
+Keys: up and down choose a rule, tab changes what is shown of it, q ends. NO_COLOR is respected.")]
+pub(super) struct Args {
+    #[command(flatten)]
+    service: ServiceArgs,
+    /// How often to ask: between 200ms and 1h
+    #[arg(long, value_name = "TIME", default_value = "1s", env = "TOLLGATE_INTERVAL", value_parser = interval)]
+    interval: Duration,
+    /// Show it once, as plain text
+    #[arg(long, env = "TOLLGATE_ONCE", value_parser = clap::builder::FalseyValueParser::new())]
+    once: bool,
+    /// Answer as the HTTP API does, once
+    #[arg(long, env = "TOLLGATE_JSON", value_parser = clap::builder::FalseyValueParser::new())]
+    json: bool,
+}
+
+fn interval(text: &str) -> Result<Duration, String> {
+    let span = tollgate_core::parse_span(text).map_err(|error| error.to_string())?;
+    let interval = Duration::from_micros(span.as_micros());
+    let allowed = Duration::from_millis(200)..=Duration::from_secs(3_600);
+    if allowed.contains(&interval) { Ok(interval) } else { Err("use a time between 200ms and 1h".into()) }
+}
+
+pub(super) fn run(args: Args) -> anyhow::Result<Ending> {
+    if !args.once && !args.json && std::io::stdout().is_terminal() && std::io::stdin().is_terminal() {
+        screen::run(args.service, args.interval)?;
+        return Ok(Ending::Fine);
+    }
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    let answer = runtime.block_on(args.service.get("/v1/insight", &[]))?;
+    let mut out = std::io::stdout().lock();
+    if args.json {
+        writeln!(out, "{answer}")?;
+        return Ok(Ending::Fine);
+    }
+    let report: Report =
+        serde_json::from_value(answer).context("the service answers in a way that is not understood")?;
+    for line in draw::everything(&report) {
+        writeln!(out, "{}", line.plain().trim_end())?;
+    }
+    Ok(Ending::Fine)
+}

@@ -1,0 +1,57 @@
+// Asking the service, with the token where one is needed. The token lives in this tab and goes nowhere but into a header.
+
+class Refused extends Error {
+  constructor(status, problem) {
+    super(problem?.detail ?? `the service answered ${status} and does not say why`);
+    Object.assign(this, { status, field: problem?.field });
+  }
+}
+
+/// Nobody answered.
+class Unreachable extends Error {}
+
+const TOKEN = "tollgate-admin-token";
+const PATIENCE_MS = 10_000;
+
+const token = {
+  get: () => sessionStorage.getItem(TOKEN),
+  set: (value) => sessionStorage.setItem(TOKEN, value),
+  forget: () => sessionStorage.removeItem(TOKEN),
+};
+
+async function request(method, path, { query = {}, body, headers = {} } = {}) {
+  const given = Object.entries(query).filter(([, value]) => value !== undefined && value !== null && value !== "");
+  const search = given.length > 0 ? `?${new URLSearchParams(given)}` : "";
+  const sent = { ...headers };
+  if (token.get()) sent.authorization = `Bearer ${token.get()}`;
+  if (body !== undefined) sent["content-type"] = "application/json";
+  let response;
+  try {
+    response = await fetch(path + search, {
+      method,
+      headers: sent,
+      body: body === undefined ? undefined : JSON.stringify(body),
+      cache: "no-store",
+      signal: AbortSignal.timeout(PATIENCE_MS),
+    });
+  } catch (error) {
+    throw new Unreachable(error.name === "TimeoutError" ? `no answer within ${PATIENCE_MS / 1_000} s` : "it does not answer");
+  }
+  const answer = await response.json().catch(() => null);
+  if (!response.ok) throw new Refused(response.status, answer);
+  // Something before the service may answer in its place.
+  if (answer === null) throw new Unreachable("what answered is not Tollgate");
+  Object.defineProperty(answer, "tag", { value: response.headers.get("etag") });
+  return answer;
+}
+
+const api = {
+  get: (path, query) => request("GET", path, { query }),
+  put: (path, body, more) => request("PUT", path, { body, ...more }),
+  post: (path, body, more) => request("POST", path, { body, ...more }),
+  delete: (path, query, more) => request("DELETE", path, { query, ...more }),
+};
+
+/// What the last answers said, for every view.
+const known = { insight: null, rules: null, exceptions: null };
+

@@ -1,0 +1,160 @@
+// Why is this client denied, and when will it pass?
+
+const MOST_RULES = 40;
+/// What `CL.THROTTLE` decides has no rule whose buckets could be shown; it is known by a name that no rule can have.
+const hasBuckets = (rule) => !rule.startsWith("(");
+const FINGERPRINT = /^sha256:[0-9a-f]{16}$/;
+
+const inspector = {
+  /// What is looked at: `{ rule, key, buckets: [{ answer, at }] }`.
+  now: null,
+  ticking: null,
+
+  /// From a key that somebody pointed at.
+  open(rule, key) {
+    const form = $("inspect");
+    form.elements.key.value = key;
+    offerRules(form.elements.rule, inspector.names());
+    form.elements.rule.value = rule;
+    location.hash = "#keys";
+    inspector.submit();
+  },
+
+  names: () => (known.insight?.rules ?? []).map((rule) => rule.name).filter(hasBuckets),
+
+  submit() {
+    const { key, rule } = Object.fromEntries(new FormData($("inspect")));
+    inspector.now = key ? { rule, key, buckets: [], read: false } : null;
+    return inspector.run();
+  },
+
+  async run() {
+    const now = inspector.now;
+    if (!now) return;
+    const names = now.rule ? [now.rule] : inspector.names().slice(0, MOST_RULES);
+    try {
+      await exceptions.load();
+      const buckets = await Promise.all(names.map(async (rule) => {
+        const answer = await api.get("/v1/keys", { rule, key: now.key });
+        return { answer, at: performance.now() };
+      }));
+      const past = await api.get("/v1/violations", { key: now.key, rule: now.rule, limit: 10 });
+      if (inspector.now !== now) return;
+      Object.assign(now, { buckets, past: past.violations, read: true });
+      say($("inspect-error"), "");
+      inspector.show();
+    } catch (error) {
+      if (error instanceof Refused && error.status === 401) return signIn.show();
+      if (inspector.now === now) say($("inspect-error"), error.message);
+    }
+  },
+
+  show() {
+    const { key, rule, buckets, past } = inspector.now;
+    const used = ({ answer }) => answer.remaining < answer.limit || answer.reset_after_ms > 0 || exceptions.of(answer.rule, key).length > 0;
+    const cards = rule ? buckets : buckets.filter(used);
+    // Those that deny first; the rest in the order of the rules.
+    cards.sort((a, b) => inspector.denies(b) - inspector.denies(a));
+    renew($("inspected"), { key, cards, past, exceptions: known.exceptions }, () =>
+      [...cards.map(inspector.card), inspector.rest(cards.length, buckets.length, key), inspector.past(past)]);
+    inspector.tick();
+    clearInterval(inspector.ticking);
+    const still = matchMedia("(prefers-reduced-motion: reduce)").matches;
+    inspector.ticking = setInterval(inspector.tick, still ? 1_000 : 100);
+  },
+
+  denies: ({ answer }) => answer.retry_after_ms === null || answer.retry_after_ms > 0,
+
+  card(bucket) {
+    const { answer } = bucket;
+    const { key } = inspector.now;
+    const denied = inspector.denies(bucket);
+    // What is made for the rule itself comes before what is made for every rule.
+    const [exception] = exceptions.of(answer.rule, key).sort((a, b) => (a.rule === "*") - (b.rule === "*"));
+    const refused = exception?.kind === "block" || (denied && exception?.kind !== "allow");
+    const states = { block: "Blocked by an exception", allow: "Let pass by an exception" };
+    const state = states[exception?.kind] ?? (denied ? "Denied now" : "Passes now");
+    const counts = denied && !states[exception?.kind];
+    const bar = svg("svg", { class: "level", viewBox: "0 0 100 4", preserveAspectRatio: "none", "aria-hidden": "true" },
+      svg("rect", { class: "track", width: 100, height: 4 }), svg("rect", { class: refused ? "denied" : "allowed", width: answer.limit > 0 ? (100 * answer.remaining) / answer.limit : 0, height: 4 }));
+    return el("section", { class: `card bucket ${refused ? "denied" : "allowed"}`, "aria-label": `Bucket of rule ${shown(answer.rule)}` },
+      el("div", { class: "head" }, el("h3", {}, shown(answer.rule)), answer.scope ? el("span", { class: "chip" }, shown(answer.scope)) : ""),
+      el("p", { class: "verdict" }, icon(refused ? "away" : "fine"), el("b", {}, state),
+        el("span", { class: "countdown", "data-until": counts && answer.retry_after_ms !== null ? String(bucket.at + answer.retry_after_ms) : undefined },
+          counts && answer.retry_after_ms === null ? "and can never pass at this limit" : "")),
+      bar,
+      el("dl", { class: "pairs" },
+        inspector.pair("Left", `${count(answer.remaining)} of ${count(answer.limit)}`),
+        inspector.pair("Quota", quota(answer.quota)),
+        inspector.pair("As if never used", answer.reset_after_ms > 0 ? el("span", { "data-reset": String(bucket.at + answer.reset_after_ms) }) : "now"),
+        (answer.variants ?? []).map((one) => inspector.pair(`Alternative ${one.variant}`, `${count(one.remaining)} left, ${one.retry_after_ms ? `passes in ${span(one.retry_after_ms)}` : "passes"}`))),
+      el("p", { class: "why" }, inspector.why(answer, denied, exception?.kind)),
+      ...exceptions.list(answer.rule, key),
+      el("div", { class: "actions" },
+        el("button", { type: "button", "data-key": `reset ${answer.rule}`, onclick: () => inspector.reset(answer.rule, key) }, "Reset bucket…"),
+        ...exceptions.buttons(answer.rule, key)));
+  },
+
+  pair: (title, value) => el("div", {}, el("dt", {}, title), el("dd", {}, value)),
+
+  why({ rule: name, key, quota: written }, denied, exception) {
+    const rule = known.insight?.rules.find((one) => one.name === name);
+    const hot = rule?.hot_by_denials.find((one) => one.key === key);
+    const excepted = { block: "An exception denies every request of this key, whatever it has left.", allow: "An exception lets every request of this key pass, and charges nothing." };
+    const parts = [excepted[exception] ?? (denied
+      ? `The limit is ${quota(written)} for each ${rule?.key ?? "key"}, and this key has used all of it. Denied requests cost it nothing.`
+      : "A request of cost 1 passes this rule.")];
+    if (rule?.mode === "shadow") parts.push("The rule is in shadow mode: it watches and denies nobody.");
+    if (rule && !rule.active) parts.push("The rule is switched off.");
+    if (hot) {
+      const waits = hot.waits_kept + hot.waits_broken;
+      parts.push(`It was denied ${ruleCard.bounds(hot)} times lately${waits > 0 ? ` and kept ${count(hot.waits_kept)} of ${plural(waits, "wait")}: it ${hot.waits_broken > hot.waits_kept ? "retries without waiting" : "mostly waits as told"}` : ""}.`);
+    }
+    return shown(parts.join(" "));
+  },
+
+  rest(shownCards, asked, key) {
+    if (FINGERPRINT.test(key)) {
+      return el("p", { class: "card warning" }, "This key is a secret, known here by its fingerprint only. To see its bucket, type the key itself.");
+    }
+    if (shownCards > 0) return "";
+    return el("p", { class: "card nothing" }, `No bucket of this key is in use under ${plural(asked, "rule")}: its next request passes.`);
+  },
+
+  past: (past) => el("section", { class: "card", "aria-labelledby": "past-title" },
+    el("h3", { id: "past-title" }, "Denials of this key"), violationTable("Denials of this key", past, "None is on record.")),
+
+  /// Moves the countdowns; at zero the bucket is looked at again.
+  tick() {
+    const now = performance.now();
+    let over = false;
+    for (const node of document.querySelectorAll("#inspected [data-until]")) {
+      const left = Number(node.dataset.until) - now;
+      say(node, left > 0 ? `passes in ${span(left, 1)}` : "passes now");
+      if (left <= 0 && !node.dataset.over) over = node.dataset.over = "yes";
+    }
+    for (const node of document.querySelectorAll("#inspected [data-reset]")) {
+      say(node, Number(node.dataset.reset) > now ? `in ${span(Number(node.dataset.reset) - now, 1)}` : "now");
+    }
+    if (over) inspector.run();
+  },
+
+  reset(rule, key) {
+    ask({
+      title: "Reset this bucket?",
+      body: el("p", {}, "The key ", foreign(key, "b"), " of rule ", el("b", {}, shown(rule)), " becomes as if never used: its next requests pass, up to the whole burst."),
+      ok: "Reset",
+      danger: true,
+      act: async () => {
+        const { reset } = await api.delete("/v1/keys", { rule, key });
+        announce(reset ? "The bucket was reset" : "There was nothing to reset");
+        await inspector.run();
+      },
+    });
+  },
+
+  start() {
+    $("inspect").addEventListener("submit", (event) => { event.preventDefault(); inspector.submit(); });
+  },
+};
+

@@ -1,0 +1,105 @@
+// A rule with its traffic, the finding and its evidence, and its hot keys.
+
+const ruleCard = {
+  make(rule) {
+    const id = `rule-${encodeURIComponent(rule.name)}`;
+    const part = {
+      chips: el("span", { class: "chips" }),
+      limit: el("p", { class: "limit" }),
+      drawing: svg("svg", { class: "spark", viewBox: "0 0 60 32", preserveAspectRatio: "none", "aria-hidden": "true" }),
+      allowed: el("dd"), denied: el("dd"), total: el("dd"),
+      finding: el("p", { class: "finding" }),
+      evidence: el("dl", { class: "pairs" }),
+      traffic: el("div"), denials: el("div"),
+    };
+    part.details = el("details", { ontoggle: () => part.last && ruleCard.more(part, part.last) },
+      el("summary", {}, "Evidence and hot keys", el("span", { class: "unseen" }, ` of ${shown(rule.name)}`)),
+      part.evidence, el("div", { class: "hot" }, part.traffic, part.denials));
+    const node = el("article", { class: "card rule", id, "aria-labelledby": `${id}-name`, tabindex: "-1" },
+      el("div", { class: "head" }, el("h4", { id: `${id}-name` }, shown(rule.name)), part.chips),
+      part.limit, part.drawing,
+      el("dl", { class: "numbers" },
+        el("div", {}, el("dt", { class: "allowed" }, "allowed a second"), part.allowed),
+        el("div", {}, el("dt", { class: "denied" }, "denied a second"), part.denied),
+        el("div", {}, el("dt", {}, "denied of all"), part.total)),
+      part.finding, part.details);
+    part.node = node;
+    part.update = (now) => ruleCard.update(part, now);
+    return part;
+  },
+
+  update(part, rule) {
+    part.last = rule;
+    const chips = [rule.scope && shown(rule.scope), rule.mode === "shadow" && "shadow", !rule.active && "off"].filter(Boolean);
+    each(part.chips, chips, (chip) => chip, (chip) => ({ node: el("span", { class: "chip" }, chip) }));
+    const limit = `${rule.limit} by ${rule.key}`;
+    if (part.limit.dataset.now !== limit) {
+      part.limit.dataset.now = limit;
+      part.limit.replaceChildren(el("b", {}, quota(rule.limit)), " for each ", el("code", {}, shown(rule.key)));
+    }
+    sparkline(part.drawing, rule.seconds);
+    say(part.allowed, rate(rule.allowed_per_second));
+    say(part.denied, rate(rule.denied_per_second));
+    const all = rule.allowed + rule.denied;
+    say(part.total, all > 0 ? `${percent(rule.denied / all)} of ${brief(all)}` : "–");
+    const { kind, sentence } = rule.finding ?? { kind: "not_enough_data", sentence: "no request yet" };
+    if (part.finding.dataset.now !== kind + sentence) {
+      part.finding.dataset.now = kind + sentence;
+      part.finding.className = `finding ${kind}`;
+      part.finding.replaceChildren(icon(kind), el("span", {}, el("span", { class: "unseen" }, `${KINDS[kind]}: `), el("span", { class: "sentence" }, opening(shown(sentence)))));
+    }
+    part.details.hidden = !rule.finding;
+    if (part.details.open) ruleCard.more(part, rule);
+  },
+
+  /// What is under the fold, only while somebody looks.
+  more(part, rule) {
+    const evidence = rule.finding?.evidence;
+    const about = (number) => `${evidence.exact ? "" : "about "}${count(number)}`;
+    const facts = evidence ? [
+      ["Looks back", span(evidence.seconds * 1_000)],
+      ["Requests", count(evidence.requests)],
+      ["Denied", `${count(evidence.denied)} (${percent(evidence.requests > 0 ? evidence.denied / evidence.requests : 0)})`],
+      ["Keys", about(evidence.keys)],
+      ["Keys denied", `${about(evidence.keys_denied)} (${percent(evidence.share_of_keys_denied)})`],
+      evidence.few && ["Most denials", `${percent(evidence.few.share)} from ${plural(evidence.few.keys, "key")}`],
+      typeof evidence.share_hammering === "number" && ["Retry without waiting", `${percent(evidence.share_hammering)} of denied keys`],
+      evidence.enough && ["Would have done", `${shown(evidence.enough.limit)}, ${tenth.format(evidence.enough.times)} times the limit`],
+    ].filter(Boolean) : [];
+    each(part.evidence, facts, ([title]) => title, ([title]) => {
+      const value = el("dd");
+      return { node: el("div", {}, el("dt", {}, title), value), update: ([, text]) => say(value, text) };
+    });
+    ruleCard.hot(part.traffic, "Most requests", rule, rule.hot_by_traffic);
+    ruleCard.hot(part.denials, "Most denials", rule, rule.hot_by_denials);
+  },
+
+  hot(place, title, rule, keys) {
+    const waits = keys.some((key) => key.waits_kept + key.waits_broken > 0);
+    const columns = [
+      { title: "Key", cell: (key) => keyButton(rule.name, key.key) },
+      { title: "Count", number: true, cell: (key) => ruleCard.bounds(key) },
+      waits && { title: "Waits kept", number: true, cell: (key) => (key.waits_kept + key.waits_broken > 0 ? `${count(key.waits_kept)} of ${count(key.waits_kept + key.waits_broken)}` : "–") },
+    ].filter(Boolean);
+    renew(place, keys, () => [el("h5", {}, title), keys.length > 0 ? table(`${title} of ${shown(rule.name)}`, columns, keys) : el("p", { class: "note" }, "none")]);
+  },
+
+  /// `90 to 120` where a count is not exact.
+  bounds: ({ count: most, error }) => (error > 0 ? `${brief(most - error)} to ${brief(most)}` : brief(most)),
+
+  open(name) {
+    const card = $(`rule-${encodeURIComponent(name)}`);
+    if (!card) return;
+    card.querySelector("details").open = true;
+    card.scrollIntoView({ block: "start" });
+    card.focus({ preventScroll: true });
+  },
+};
+
+/// A key that leads to the inspector.
+function keyButton(rule, key) {
+  if (!hasBuckets(rule)) return foreign(key);
+  return el("button", { type: "button", class: "key", "data-key": key, title: shown(key), onclick: () => inspector.open(rule, key) },
+    el("span", { class: "unseen" }, "Inspect "), foreign(key));
+}
+

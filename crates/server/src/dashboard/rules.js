@@ -1,0 +1,76 @@
+// The rules in force; where they are kept in Postgres, they can be changed.
+
+const rules = {
+  editable: () => known.rules?.source === "postgres",
+
+  async load() {
+    try {
+      known.rules = await api.get("/v1/rules");
+      rules.show();
+      if (rules.editable()) await history.load();
+    } catch (error) {
+      if (error instanceof Refused && error.status === 401) return signIn.show();
+      $("rules-problem").hidden = false;
+      say($("rules-problem"), `The rules cannot be shown: ${error.message}`);
+    }
+  },
+
+  show() {
+    const { rules: list, version, problem } = known.rules;
+    const from = rules.editable() ? `from Postgres, version ${count(version ?? 0)}` : "from the configuration file, where they are changed";
+    say($("rules-source"), `${plural(list.length, "rule")} ${from}`);
+    $("rules-problem").hidden = !problem;
+    say($("rules-problem"), problem ? `Newer rules are not in force: ${shown(problem)}` : "");
+    $("rule-new").hidden = !rules.editable();
+    $("history").hidden = !rules.editable();
+    const mode = (rule) => (rule.active === false ? "off" : rule.mode ?? "enforce");
+    const columns = [
+      { title: "Rule", cell: (rule) => el("div", {}, el("b", {}, shown(rule.name)), rule.description ? el("p", { class: "note" }, shown(rule.description)) : "") },
+      { title: "For each", cell: (rule) => el("code", {}, shown(rule.key)) },
+      { title: "When", cell: (rule) => rules.when(rule) },
+      { title: "Quota", cell: (rule) => quota(rule.quota) },
+      { title: "Mode", cell: (rule) => el("span", { class: `chip ${mode(rule)}` }, shown(mode(rule))) },
+      { title: "Store away", cell: (rule) => shown(rule.on_store_failure ?? "local") },
+      rules.editable() && { title: "Change", cell: (rule) => el("div", { class: "actions" },
+        el("button", { type: "button", onclick: () => ruleForm.open(rule) }, "Edit", el("span", { class: "unseen" }, ` ${shown(rule.name)}`)),
+        el("button", { type: "button", onclick: () => rules.remove(rule) }, "Remove", el("span", { class: "unseen" }, ` ${shown(rule.name)}`))) },
+    ].filter(Boolean);
+    $("rules-table").replaceChildren(list.length > 0 ? table("Rules in force", columns, list)
+      : el("p", { class: "nothing" }, "There are no rules: every request passes."));
+  },
+
+  when(rule) {
+    const pairs = Object.entries(rule.when ?? {});
+    if (pairs.length === 0) return "always";
+    return el("span", {}, pairs.map(([name, value]) => el("code", { class: "line" }, `${shown(name)}: ${shown([value].flat().join(", "))}`)));
+  },
+
+  /// What every change carries: the version that was seen, and who changes it why.
+  change(body) {
+    const value = (name) => body.querySelector(`[name="${name}"]`).value.trim();
+    return { query: { as: value("as"), message: value("message") }, headers: known.rules.tag ? { "if-match": known.rules.tag } : {} };
+  },
+
+  reasons: () => [
+    el("label", {}, "Why, for the history ", el("input", { name: "message", maxlength: "200", autocomplete: "off" })),
+    el("label", {}, "Your name ", el("input", { name: "as", maxlength: "200", autocomplete: "off" })),
+  ],
+
+  remove(rule) {
+    const body = el("div", { class: "fields" }, el("p", {}, "Requests are not limited by ", el("b", {}, shown(rule.name)), " any more. The history keeps it."), rules.reasons());
+    ask({
+      title: "Remove this rule?", body, ok: "Remove", danger: true,
+      act: async () => {
+        const { query, headers } = rules.change(body);
+        await api.delete(`/v1/rules/${encodeURIComponent(rule.name)}`, query, { headers });
+        announce(`Rule ${shown(rule.name)} was removed`);
+        await rules.load();
+      },
+    });
+  },
+
+  start() {
+    $("rule-new").addEventListener("click", () => ruleForm.open(null));
+  },
+};
+

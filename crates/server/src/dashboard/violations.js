@@ -1,0 +1,67 @@
+// Who was denied, and the search among them.
+
+function violationTable(caption, violations, nobody = "Nobody was denied.") {
+  if (violations.length === 0) return el("p", { class: "note nothing" }, nobody);
+  const text = (value) => (value === null || value === undefined ? el("span", { class: "note" }, "–") : foreign(value));
+  return table(caption, [
+    { title: "When", cell: (one) => moment(one.at) },
+    { title: "Rule", cell: (one) => el("span", {}, foreign(one.rule), one.shadow ? el("span", { class: "chip" }, "shadow") : "") },
+    { title: "Key", cell: (one) => keyButton(one.rule, one.key) },
+    { title: "User", cell: (one) => text(one.user_id) },
+    { title: "IP", cell: (one) => text(one.ip) },
+    { title: "Endpoint", cell: (one) => text(one.endpoint) },
+    { title: "Wait told", number: true, cell: (one) => (one.retry_after_ms === null ? "never passes" : span(one.retry_after_ms)) },
+    { title: "Denials", number: true, cell: (one) => count(one.count) },
+  ], violations);
+}
+
+const violations = {
+  found: [],
+  query: {},
+
+  async search(next) {
+    if (!next) violations.query = Object.fromEntries(new FormData($("violation-filter")));
+    const query = violations.query;
+    try {
+      const answer = await api.get("/v1/violations", { ...query, limit: 50, cursor: next });
+      // Somebody has asked for something else since.
+      if (violations.query !== query) return;
+      say($("violation-error"), "");
+      violations.found = next ? violations.found.concat(answer.violations) : answer.violations;
+      violations.show(answer);
+    } catch (error) {
+      if (error instanceof Refused && error.status === 401) return signIn.show();
+      say($("violation-error"), error.message);
+    }
+  },
+
+  show({ next, dropped, source }) {
+    const where = source === "postgres" ? "from Postgres" : "from this process's memory";
+    const missing = dropped > 0 ? `; ${plural(dropped, "denial")} missing, there was no room` : "";
+    say($("found-note"), `${plural(violations.found.length, "record")} ${where}${missing}`);
+    const filtered = Object.values(violations.query).some((value) => value !== "");
+    $("found").replaceChildren(violations.found.length === 0 && filtered
+      ? el("p", { class: "note nothing" }, "Nothing fits. Take a filter away, or look further back.")
+      : violationTable("Violations", violations.found));
+    $("found-more").hidden = !next;
+    $("found-more").onclick = () => violations.search(next);
+  },
+
+  start() {
+    const form = $("violation-filter");
+    form.addEventListener("submit", (event) => { event.preventDefault(); violations.search(); });
+    // After the reset itself.
+    form.addEventListener("reset", () => setTimeout(() => violations.search()));
+    form.addEventListener("change", () => violations.search());
+  },
+};
+
+/// Keeps the choices of a rule in line with the rules that there are.
+function offerRules(select, names) {
+  if (select.dataset.now === names.join("\n")) return;
+  select.dataset.now = names.join("\n");
+  const chosen = select.value;
+  select.replaceChildren(el("option", { value: "" }, "every rule"), ...names.map((name) => el("option", { value: name }, shown(name))));
+  if (names.includes(chosen)) select.value = chosen;
+}
+

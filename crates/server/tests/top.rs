@@ -1,0 +1,105 @@
+//! `tollgate top` as people and scripts run it: against the real service, in a real terminal.
+
+#![allow(clippy::unwrap_used, missing_docs)]
+
+mod running;
+
+use std::io::{Read as _, Write as _};
+use std::net::TcpStream;
+use std::path::Path;
+use std::process::{Command, Output};
+
+use running::{Running, tollgate};
+use serde_json::{Value, json};
+
+const RULES: &str = "rules:
+  - { name: everybody, key: global, limit: 100_000/s }
+  - { name: login, key: '{ip}', limit: 5/min, when: { path: /login } }
+";
+
+fn check(service: &Running, checks: &[Value]) {
+    let body = json!({ "checks": checks }).to_string();
+    let mut stream = TcpStream::connect(&service.http).unwrap();
+    let length = body.len();
+    write!(stream, "POST /v1/check HTTP/1.1\r\nhost: x\r\nconnection: close\r\ncontent-length: {length}\r\n\r\n{body}")
+        .unwrap();
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).unwrap();
+    assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
+}
+
+/// One address hammers, another chose its text to harm terminals.
+fn attacked() -> Running {
+    let service = Running::on(RULES, &[]);
+    let login = |ip: &str| json!({"attributes": {"path": "/login", "ip": ip, "method": "POST"}});
+    check(&service, &vec![login("203.0.113.66"); 50]);
+    // Who asks again at once may not have read the answer yet; this one has.
+    std::thread::sleep(std::time::Duration::from_millis(300));
+    check(&service, &vec![login("203.0.113.66"); 50]);
+    check(&service, &vec![login("\u{1b}[2J\u{202e}evil\u{7}"); 7]);
+    service
+}
+
+fn top(service: &str, more: &[&str]) -> Output {
+    tollgate(&["top", "--server", &format!("http://{service}")]).args(more).output().unwrap()
+}
+
+#[test]
+fn once_tells_everything_as_plain_text() {
+    let service = attacked();
+    for more in [&["--once"][..], &[]] {
+        let output = top(&service.http, more);
+        assert_eq!(output.status.code(), Some(0));
+        let text = String::from_utf8(output.stdout).unwrap();
+        for part in [
+            "store    memory answers",
+            "abuse",
+            "of denials come from 1 key that retries without waiting: looks like abuse",
+            "login  5/min token_bucket by {ip}",
+            "203.0.113.66",
+            "\u{fffd}[2J\u{fffd}evil\u{fffd}",
+            "DENIED AT",
+            "POST /login",
+        ] {
+            assert!(text.contains(part), "{part}\n{text}");
+        }
+        assert!(!text.contains('\u{1b}') && !text.contains('\u{202e}'), "{text}");
+    }
+}
+
+#[test]
+fn json_is_the_answer_of_the_api() {
+    let service = attacked();
+    let output = top(&service.http, &["--json"]);
+    let answer: Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(answer["totals"]["decisions"], 214);
+    assert_eq!(answer["rules"][1]["finding"]["kind"], "abuse");
+}
+
+#[test]
+fn trouble_is_explained() {
+    let service = Running::on(&format!("admin: {{ token: sesame }}\n{RULES}"), &[]);
+    let refused = top(&service.http, &["--once"]);
+    assert_eq!(refused.status.code(), Some(2));
+    let said = String::from_utf8_lossy(&refused.stderr).into_owned();
+    assert!(said.contains("401") && said.contains("admin token"), "{said}");
+    assert_eq!(top(&service.http, &["--once", "--admin-token", "sesame"]).status.code(), Some(0));
+    let odd = top(&service.http, &["--interval", "1ms"]);
+    assert!(String::from_utf8_lossy(&odd.stderr).contains("between 200ms and 1h"));
+    let http = service.http.clone();
+    drop(service);
+    let gone = String::from_utf8_lossy(&top(&http, &["--once"]).stderr).into_owned();
+    assert!(gone.contains("is a service running there?"), "{gone}");
+}
+
+/// Drawn, chosen in by keys, resized, and the terminal given back after `q`, Ctrl-C and SIGTERM.
+#[test]
+fn it_lives_in_a_terminal_and_gives_it_back() {
+    let service = attacked();
+    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/top/terminal.py");
+    let mut python = Command::new("python3");
+    python.arg(script).args([env!("CARGO_BIN_EXE_tollgate"), &format!("http://{}", service.http)]);
+    let output = python.output().expect("python3 is there");
+    let said = String::from_utf8_lossy(&output.stdout);
+    assert_eq!(said, "top: fine\n", "{}", String::from_utf8_lossy(&output.stderr));
+}

@@ -1,0 +1,121 @@
+// What is shown when there is nothing to show, nobody may see it, or nobody answers.
+import assert from "node:assert/strict";
+import { spawn } from "node:child_process";
+import { once } from "node:events";
+import { mkdtempSync } from "node:fs";
+import { createServer } from "node:net";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { after, before, test } from "node:test";
+import { closeBrowser, faults, openBrowser, openPage, picture, RULES, Service } from "./world.mjs";
+
+const running = [];
+before(openBrowser);
+after(async () => {
+  await closeBrowser();
+  for (const one of running) await one.end();
+});
+
+async function start(rules, more) {
+  const service = await Service.start(rules, more);
+  running.push(service);
+  return service;
+}
+
+test("without traffic the page says what to try, and it works", async () => {
+  const service = await start(RULES);
+  const page = await openPage(service);
+  await page.waitForSelector("#empty >> text=No traffic yet");
+  const command = await page.textContent("#empty-command");
+  assert.ok(command.includes(`${service.url}/v1/check`), command);
+  assert.deepEqual(await faults(page), []);
+  await picture(page, "empty");
+  const shell = spawn("sh", ["-c", command], { stdio: "ignore" });
+  assert.deepEqual(await once(shell, "exit"), [0, null]);
+  await page.waitForSelector("#empty", { state: "hidden" });
+  assert.match(await page.textContent("#tile-rate-note"), /^1 in all/);
+  assert.deepEqual(page.sins, []);
+});
+
+test("with a token the page asks for it, keeps it in the tab, and sends it in a header", async () => {
+  const service = await start(`admin: { token: "open-sesame" }\n${RULES}`);
+  const page = await openPage(service);
+  await page.waitForSelector("#sign-in:visible");
+  assert.deepEqual(await faults(page), []);
+  await picture(page, "sign-in");
+  assert.equal(await page.isVisible("nav"), false);
+  await page.fill("#token", "sesame");
+  await page.keyboard.press("Enter");
+  await page.waitForSelector("#token-error:has-text('was refused')");
+  await page.fill("#token", "日本");
+  await page.keyboard.press("Enter");
+  await page.waitForSelector("#token-error:has-text('no such characters')");
+  const sent = [];
+  page.on("request", (request) => sent.push(request));
+  await page.fill("#token", "open-sesame");
+  await page.keyboard.press("Enter");
+  await page.waitForSelector("#rule-cards .rule");
+  assert.ok(sent.every((request) => !request.url().includes("sesame")));
+  assert.equal(sent[0].headers().authorization, "Bearer open-sesame");
+  assert.equal(await page.evaluate(() => JSON.stringify(localStorage).includes("sesame") || document.cookie !== ""), false);
+  await page.reload();
+  await page.waitForSelector("#rule-cards .rule");
+  await page.click("#sign-out");
+  await page.waitForSelector("#sign-in:visible");
+  assert.equal(await page.evaluate(() => sessionStorage.length), 0);
+  assert.ok(page.sins.every((sin) => sin.includes("401")), page.sins.join("\n"));
+});
+
+test("a service that is gone is told, and so is its return", async () => {
+  const service = await start(RULES);
+  const page = await openPage(service);
+  await page.waitForSelector("#empty:visible");
+  await service.end();
+  await page.waitForSelector("#banner:has-text('cannot be reached. The numbers below are old')");
+  assert.match(await page.textContent("#announce"), /cannot be reached/);
+  assert.deepEqual(await faults(page), []);
+  await picture(page, "away");
+  await service.again();
+  await page.click("#retry");
+  await page.waitForSelector("#banner", { state: "hidden" });
+  assert.equal(await page.textContent("#announce"), "The service answers again");
+  assert.ok(page.sins.every((sin) => sin.includes("ERR_CONNECTION_REFUSED")), page.sins.join("\n"));
+});
+
+test("a store that is away is told in words", async () => {
+  const port = await new Promise((resolve) => {
+    const probe = createServer().listen(0, "127.0.0.1", () => {
+      const { port } = probe.address();
+      probe.close(() => resolve(port));
+    });
+  });
+  const folder = mkdtempSync(join(tmpdir(), "tollgate-redis-"));
+  const redis = spawn("redis-server", ["--port", port, "--bind", "127.0.0.1", "--save", "", "--dir", folder], { stdio: ["ignore", "pipe", "ignore"] });
+  running.push({ end: async () => redis.kill("SIGKILL") });
+  for await (const chunk of redis.stdout) if (String(chunk).includes("Ready to accept")) break;
+  redis.stdout.resume();
+  const service = await start(`store: { url: "redis://127.0.0.1:${port}", timeout: 2s }\n${RULES}`);
+  await service.check([{ attributes: {} }]);
+  const page = await openPage(service);
+  await page.waitForSelector("#store-state.fine:has-text('Redis store answers')");
+  redis.kill("SIGKILL");
+  for (let turn = 0; turn < 20; turn += 1) await service.check([{ attributes: { user_id: String(turn) } }]);
+  await page.waitForSelector("#store-state.away:has-text('breaker open'), #store-state.half:has-text('breaker half open')");
+  assert.deepEqual(await faults(page), []);
+  await picture(page, "store-away");
+  assert.deepEqual(page.sins, []);
+});
+
+test("colours are chosen by the system or by a button that remembers", async () => {
+  const service = await start(RULES);
+  const page = await openPage(service, { dark: true });
+  const paper = () => page.evaluate(() => getComputedStyle(document.body).backgroundColor);
+  const dark = await paper();
+  await page.click("#theme");
+  assert.match(await page.textContent("#theme"), /light/);
+  assert.notEqual(await paper(), dark);
+  await page.reload();
+  assert.notEqual(await paper(), dark);
+  await page.click("#theme");
+  assert.equal(await paper(), dark);
+});
