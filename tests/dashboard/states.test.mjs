@@ -2,12 +2,9 @@
 import assert from "node:assert/strict";
 import { spawn } from "node:child_process";
 import { once } from "node:events";
-import { mkdtempSync } from "node:fs";
 import { createServer } from "node:net";
-import { tmpdir } from "node:os";
-import { join } from "node:path";
 import { after, before, test } from "node:test";
-import { closeBrowser, faults, openBrowser, openPage, picture, RULES, Service } from "./world.mjs";
+import { closeBrowser, faults, folder, openBrowser, openPage, picture, RULES, Service } from "./world.mjs";
 
 const running = [];
 before(openBrowser);
@@ -89,8 +86,7 @@ test("a store that is away is told in words", async () => {
       probe.close(() => resolve(port));
     });
   });
-  const folder = mkdtempSync(join(tmpdir(), "tollgate-redis-"));
-  const redis = spawn("redis-server", ["--port", port, "--bind", "127.0.0.1", "--save", "", "--dir", folder], { stdio: ["ignore", "pipe", "ignore"] });
+  const redis = spawn("redis-server", ["--port", port, "--bind", "127.0.0.1", "--save", "", "--dir", folder()], { stdio: ["ignore", "pipe", "ignore"] });
   running.push({ end: async () => redis.kill("SIGKILL") });
   for await (const chunk of redis.stdout) if (String(chunk).includes("Ready to accept")) break;
   redis.stdout.resume();

@@ -4,7 +4,7 @@
 // pictures of every state. `cargo test -p tollgate-server --test dashboard` sets them.
 import { spawn } from "node:child_process";
 import { once } from "node:events";
-import { mkdirSync, mkdtempSync, readFileSync, writeFileSync } from "node:fs";
+import { mkdirSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 import { createRequire } from "node:module";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
@@ -25,11 +25,18 @@ rules:
   - { name: by-key, key: "{api_key}", limit: 3/h }
 `;
 
+/// A folder that is gone when the tests are over.
+export function folder() {
+  const path = mkdtempSync(join(tmpdir(), "tollgate-dashboard-"));
+  process.on("exit", () => rmSync(path, { recursive: true, force: true }));
+  return path;
+}
+
 /// The binary as a running service.
 export class Service {
   static async start(rules = RULES, { args = [], port = 0 } = {}) {
     const service = new Service();
-    service.config = join(mkdtempSync(join(tmpdir(), "tollgate-dashboard-")), "rules.yaml");
+    service.config = join(folder(), "rules.yaml");
     writeFileSync(service.config, rules);
     service.args = args;
     await service.run(port);

@@ -1,7 +1,7 @@
 """Runs `tollgate top` in a terminal of its own: python3 terminal.py BINARY URL
 
 Waits for what must be seen, presses keys, changes the size, and ends it: by `q`, by Ctrl-C, and by a signal. After each the
-terminal must be as it was before.
+terminal must be as it was before. Without a terminal it does not go on.
 """
 import fcntl
 import os
@@ -91,4 +91,15 @@ terminal = Terminal(24, 80)
 terminal.wait_for("everybody")
 os.kill(terminal.pid, signal.SIGTERM)
 terminal.ends()
+# Its terminal was closed under `nohup`, and it went on for ever with a whole core.
+signal.signal(signal.SIGHUP, signal.SIG_IGN)
+terminal = Terminal(24, 80)
+terminal.wait_for("everybody")
+os.close(terminal.file)
+end = time.monotonic() + PATIENCE
+while os.waitpid(terminal.pid, os.WNOHANG) == (0, 0):
+    if time.monotonic() > end:
+        os.kill(terminal.pid, signal.SIGKILL)
+        raise AssertionError("it outlives its terminal")
+    time.sleep(0.1)
 print("top: fine")

@@ -1,6 +1,6 @@
 //! The terminal: redrawn in place, and given back as it was, whatever happens.
 
-use std::io::{self, Stdout, Write as _};
+use std::io::{self, IsTerminal as _, Stdout, Write as _};
 use std::sync::mpsc::{self, Receiver, Sender};
 use std::time::Duration;
 
@@ -43,6 +43,7 @@ pub(super) fn run(service: ServiceArgs, interval: Duration) -> anyhow::Result<()
         let _ = ending.send(News::End);
     });
     runtime.spawn(ask(service, interval, sender));
+    runtime.spawn(leave_with_terminal());
     let terminal = Terminal::take()?;
     let shown = Watch::default().run(&news, io::stdout());
     drop(terminal);
@@ -63,6 +64,15 @@ async fn ask(service: ServiceArgs, interval: Duration, sender: Sender<News>) {
         }
         tokio::time::sleep(interval).await;
     }
+}
+
+/// Ends the process when its terminal is closed, also where SIGHUP is ignored. The reader of events does not get past the endless
+/// nothing that such a terminal reads as, so this cannot wait for it; and there is nothing left to give back.
+async fn leave_with_terminal() {
+    while io::stdin().is_terminal() {
+        tokio::time::sleep(Duration::from_secs(1)).await;
+    }
+    std::process::exit(0);
 }
 
 /// A terminal that is ours until this is dropped; a panic gives it back first, so that its words can be read.
