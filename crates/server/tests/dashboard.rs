@@ -40,14 +40,12 @@ fn nothing_to_show_nobody_who_may_see_it_and_nobody_who_answers_are_told_apart()
 }
 
 #[test]
-#[ignore = "rules cannot be kept in Postgres yet"]
 fn rules_in_postgres_are_made_changed_removed_and_rolled_back() {
     let database = postgres::Postgres::start();
     browse("rules.test.mjs", &[("TOLLGATE_POSTGRES", &database.url())]);
 }
 
 #[test]
-#[ignore = "exceptions cannot be made yet"]
 fn exceptions_are_made_and_ended() {
     browse("exceptions.test.mjs", &[]);
 }
