@@ -37,6 +37,22 @@ struct Terms {
     reason: Option<String>,
 }
 
+/// Who does it.
+#[derive(Debug, clap::Args)]
+struct By {
+    /// Who you are, for the audit; your user name without it
+    #[arg(long = "as", value_name = "NAME", env = "TOLLGATE_AS")]
+    name: Option<String>,
+}
+
+impl By {
+    /// As the last parameter of a query, with what comes before it.
+    fn after(&self, separator: char) -> String {
+        let name = self.name.clone().or_else(|| whoami::username().ok()).unwrap_or_default();
+        format!("{separator}as={}", escaped(&name))
+    }
+}
+
 /// Deny every request of a key for a while
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
@@ -49,6 +65,8 @@ pub(super) struct BlockArgs {
     target: Target,
     #[command(flatten)]
     terms: Terms,
+    #[command(flatten)]
+    by: By,
     #[command(flatten)]
     server: ServerArgs,
 }
@@ -64,6 +82,8 @@ pub(super) struct AllowArgs {
     target: Target,
     #[command(flatten)]
     terms: Terms,
+    #[command(flatten)]
+    by: By,
     #[command(flatten)]
     server: ServerArgs,
 }
@@ -87,6 +107,8 @@ pub(super) struct GrantArgs {
     #[command(flatten)]
     terms: Terms,
     #[command(flatten)]
+    by: By,
+    #[command(flatten)]
     server: ServerArgs,
 }
 
@@ -99,6 +121,8 @@ Exit status: 0 lifted, 1 there was none, 2 usage or trouble.")]
 pub(super) struct LiftArgs {
     #[command(flatten)]
     target: Target,
+    #[command(flatten)]
+    by: By,
     #[command(flatten)]
     server: ServerArgs,
 }
@@ -127,27 +151,29 @@ pub(super) struct ResetArgs {
     #[arg(long, value_name = "KEY", env = "TOLLGATE_KEY")]
     key: String,
     #[command(flatten)]
+    by: By,
+    #[command(flatten)]
     server: ServerArgs,
 }
 
 pub(super) fn block(args: BlockArgs) -> anyhow::Result<Ending> {
-    put("block", &args.target, &args.terms, &args.server, Map::new())
+    put("block", &args.target, (&args.terms, &args.by), &args.server, Map::new())
 }
 
 pub(super) fn allow(args: AllowArgs) -> anyhow::Result<Ending> {
-    put("allow", &args.target, &args.terms, &args.server, Map::new())
+    put("allow", &args.target, (&args.terms, &args.by), &args.server, Map::new())
 }
 
 pub(super) fn grant(args: GrantArgs) -> anyhow::Result<Ending> {
     let mut more = Map::from_iter([("limit".to_string(), json!(args.limit))]);
     more.extend(args.burst.map(|burst| ("burst".to_string(), json!(burst))));
-    put("grant", &args.target, &args.terms, &args.server, more)
+    put("grant", &args.target, (&args.terms, &args.by), &args.server, more)
 }
 
 fn put(
     kind: &str,
     target: &Target,
-    terms: &Terms,
+    (terms, by): (&Terms, &By),
     server: &ServerArgs,
     mut body: Map<String, Value>,
 ) -> anyhow::Result<Ending> {
@@ -167,12 +193,12 @@ fn put(
     if let Some(reason) = &terms.reason {
         set("reason", json!(reason));
     }
-    let answer = server.ask(Method::PUT, "/v1/exceptions", Some(Value::Object(body)))?;
+    let answer = server.ask(Method::PUT, &format!("/v1/exceptions{}", by.after('?')), Some(Value::Object(body)))?;
     tell(server, answer, |made| (shown(made), Ending::Fine))
 }
 
 pub(super) fn lift(args: LiftArgs) -> anyhow::Result<Ending> {
-    let path = named("/v1/exceptions", &args.target.rule, &args.target.key);
+    let path = named("/v1/exceptions", &args.target.rule, &args.target.key) + &args.by.after('&');
     let answer = args.server.ask(Method::DELETE, &path, None)?;
     let Target { rule, key } = &args.target;
     tell(&args.server, answer, |answer| match answer["lifted"].as_bool() {
@@ -190,7 +216,7 @@ pub(super) fn list(args: ListArgs) -> anyhow::Result<Ending> {
 }
 
 pub(super) fn reset(args: ResetArgs) -> anyhow::Result<Ending> {
-    let path = named("/v1/keys", &args.rule, &args.key);
+    let path = named("/v1/keys", &args.rule, &args.key) + &args.by.after('&');
     let answer = args.server.ask(Method::DELETE, &path, None)?;
     tell(&args.server, answer, |answer| {
         let was_used = answer["reset"].as_bool() == Some(true);
@@ -235,10 +261,11 @@ fn shown(exception: &Value) -> String {
 }
 
 fn named(path: &str, rule: &str, key: &str) -> String {
-    let escaped = |text: &str| {
-        let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.~".contains(&byte);
-        let escape = |byte: u8| if plain(byte) { char::from(byte).to_string() } else { format!("%{byte:02X}") };
-        text.bytes().map(escape).collect::<String>()
-    };
     format!("{path}?rule={}&key={}", escaped(rule), escaped(key))
+}
+
+fn escaped(text: &str) -> String {
+    let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.~".contains(&byte);
+    let escape = |byte: u8| if plain(byte) { char::from(byte).to_string() } else { format!("%{byte:02X}") };
+    text.bytes().map(escape).collect()
 }
