@@ -23,7 +23,7 @@ struct Target {
     key: String,
 }
 
-/// For how long, and why.
+/// For how long, why, and who says so.
 #[derive(Debug, clap::Args)]
 struct Terms {
     /// For how long, such as 90s, 30min, 12h or 7d; without an end unless told
@@ -35,6 +35,8 @@ struct Terms {
     /// Why, for those who find it later
     #[arg(long, value_name = "TEXT", env = "TOLLGATE_REASON")]
     reason: Option<String>,
+    #[command(flatten)]
+    by: By,
 }
 
 /// Who does it.
@@ -66,8 +68,6 @@ pub(super) struct BlockArgs {
     #[command(flatten)]
     terms: Terms,
     #[command(flatten)]
-    by: By,
-    #[command(flatten)]
     server: ServerArgs,
 }
 
@@ -82,8 +82,6 @@ pub(super) struct AllowArgs {
     target: Target,
     #[command(flatten)]
     terms: Terms,
-    #[command(flatten)]
-    by: By,
     #[command(flatten)]
     server: ServerArgs,
 }
@@ -106,8 +104,6 @@ pub(super) struct GrantArgs {
     burst: Option<u32>,
     #[command(flatten)]
     terms: Terms,
-    #[command(flatten)]
-    by: By,
     #[command(flatten)]
     server: ServerArgs,
 }
@@ -157,23 +153,23 @@ pub(super) struct ResetArgs {
 }
 
 pub(super) fn block(args: BlockArgs) -> anyhow::Result<Ending> {
-    put("block", &args.target, (&args.terms, &args.by), &args.server, Map::new())
+    put("block", &args.target, &args.terms, &args.server, Map::new())
 }
 
 pub(super) fn allow(args: AllowArgs) -> anyhow::Result<Ending> {
-    put("allow", &args.target, (&args.terms, &args.by), &args.server, Map::new())
+    put("allow", &args.target, &args.terms, &args.server, Map::new())
 }
 
 pub(super) fn grant(args: GrantArgs) -> anyhow::Result<Ending> {
     let mut more = Map::from_iter([("limit".to_string(), json!(args.limit))]);
     more.extend(args.burst.map(|burst| ("burst".to_string(), json!(burst))));
-    put("grant", &args.target, (&args.terms, &args.by), &args.server, more)
+    put("grant", &args.target, &args.terms, &args.server, more)
 }
 
 fn put(
     kind: &str,
     target: &Target,
-    (terms, by): (&Terms, &By),
+    terms: &Terms,
     server: &ServerArgs,
     mut body: Map<String, Value>,
 ) -> anyhow::Result<Ending> {
@@ -193,7 +189,8 @@ fn put(
     if let Some(reason) = &terms.reason {
         set("reason", json!(reason));
     }
-    let answer = server.ask(Method::PUT, &format!("/v1/exceptions{}", by.after('?')), Some(Value::Object(body)))?;
+    let answer =
+        server.ask(Method::PUT, &format!("/v1/exceptions{}", terms.by.after('?')), Some(Value::Object(body)))?;
     tell(server, answer, |made| (shown(made), Ending::Fine))
 }
 

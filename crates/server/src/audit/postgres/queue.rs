@@ -96,3 +96,36 @@ impl fmt::Display for Content {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::ActionKind;
+    use super::*;
+
+    fn action(key: usize) -> Action {
+        let Violation { at, rule, instance, .. } = Violation::example();
+        let (rule, key) = (rule.to_string(), key.to_string());
+        let (limit, until, reason) = (None, None, None);
+        Action { at, action: ActionKind::Reset, rule, key, limit, until, reason, by: "loopback".into(), instance }
+    }
+
+    #[test]
+    fn a_flood_of_denials_pushes_no_action_out_and_actions_go_first() {
+        let mut queue = Queue::default();
+        assert_eq!(queue.push_action(action(0)), None);
+        let lost = (0..QUEUE + 5).filter_map(|_| queue.push(Violation::example())).count();
+        assert_eq!((lost, queue.content().to_string()), (5, format!("{QUEUE} denials and 1 actions")));
+        let first = queue.next_batch();
+        assert_eq!((first.actions.len(), first.violations.len()), (1, 0));
+        let second = queue.next_batch();
+        assert_eq!((second.actions.len(), second.violations.len()), (0, BATCH));
+        assert_eq!(queue.len(), QUEUE - BATCH);
+    }
+
+    #[test]
+    fn of_too_many_actions_the_oldest_goes() {
+        let mut queue = Queue::default();
+        let lost: Vec<Action> = (0..=ACTIONS).filter_map(|number| queue.push_action(action(number))).collect();
+        assert_eq!(lost, [action(0)]);
+    }
+}
