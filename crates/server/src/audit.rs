@@ -1,13 +1,15 @@
-//! The audit: who was denied by which rule, when, and how often.
+//! The audit: who was denied by which rule, when, and how often; and what people did to single keys.
 //!
 //! Violations reach this place off the way of requests. The last ones are kept in memory; with a database they are written
 //! there as well, and questions go there.
 
+mod action;
 mod postgres;
 mod query;
 mod ring;
 mod sampling;
 
+pub(crate) use action::{Action, ActionKind, ActionQuery, Actions};
 pub(crate) use postgres::Sink;
 pub(crate) use query::{Cursor, Query, written_time};
 

@@ -1,5 +1,6 @@
 //! The command line: one file per verb. Exit 0 fine, 1 the answer is no, 2 usage or trouble.
 
+mod actions;
 mod alerts;
 mod check;
 mod client;
@@ -17,6 +18,7 @@ mod schema;
 mod serve;
 mod signals;
 mod source;
+mod table;
 mod tls;
 mod top;
 mod validate;
@@ -49,6 +51,7 @@ use crate::settings;
   tollgate violations --since 1h                     who was denied by the service that runs
   tollgate block --rule per-user --key 42 --for 1h   a key of a running service; see also allow, grant, lift, reset
   tollgate top                                       its traffic in this terminal, live
+  tollgate actions --key 42                          who did what to it
 
 Exit status: 0 fine, 1 the answer is no (denied, invalid), 2 usage or trouble."
 )]
@@ -73,6 +76,8 @@ enum Verb {
     Rules(rules::Args),
     /// Show who was denied, by a running service
     Violations(violations::Args),
+    /// Show who blocked, allowed, granted, lifted or reset a key
+    Actions(actions::Args),
     /// Try where alerts go
     Alerts(alerts::Args),
     /// Ask a running service whether it is well
@@ -117,6 +122,7 @@ pub(crate) fn run() -> ExitCode {
         Verb::Replay(args) => replay::run(args),
         Verb::Rules(args) => rules::run(args),
         Verb::Violations(args) => violations::run(args),
+        Verb::Actions(args) => actions::run(args),
         Verb::Alerts(args) => alerts::run(args),
         Verb::Health(args) => health::run(args),
         Verb::Top(args) => top::run(args),

@@ -20,6 +20,7 @@ use tollgate::{
     BreakerState, CostError, Exception, ExceptionKind, Limiter, Permit, Request, Reservation, Store, Verdict,
 };
 
+use crate::audit::{Action, ActionKind};
 use crate::config::Config;
 use crate::insight::Insight;
 use crate::metrics::{self, Metrics};
@@ -57,6 +58,39 @@ pub(crate) enum Changed<'c> {
     Lifted { rule: &'c str, key: &'c str },
     /// A bucket was forgotten.
     Reset { rule: &'c str, key: &'c str },
+}
+
+impl<'c> Changed<'c> {
+    /// What was done, for which rule (`*` for every one) and which key.
+    fn named(&self) -> (ActionKind, &'c str, &'c str) {
+        match self {
+            Changed::Excepted(exception) => {
+                let action = match exception.kind {
+                    ExceptionKind::Block => ActionKind::Block,
+                    ExceptionKind::Allow => ActionKind::Allow,
+                    ExceptionKind::Grant(_) => ActionKind::Grant,
+                };
+                (action, exception.rule.as_deref().unwrap_or("*"), &exception.key)
+            }
+            Changed::Lifted { rule, key } => (ActionKind::Lift, rule, key),
+            Changed::Reset { rule, key } => (ActionKind::Reset, rule, key),
+        }
+    }
+
+    fn exception(&self) -> Option<&'c Exception> {
+        match self {
+            Changed::Excepted(exception) => Some(exception),
+            _ => None,
+        }
+    }
+
+    fn message(&self) -> &'static str {
+        match self {
+            Changed::Excepted(_) => "an exception was made",
+            Changed::Lifted { .. } => "an exception was lifted",
+            Changed::Reset { .. } => "a bucket was forgotten",
+        }
+    }
 }
 
 /// Who may use the part that shows and changes things.
@@ -160,21 +194,30 @@ impl Service {
         self.insight.finish(&self.limiter, &self.metrics).await;
     }
 
-    /// Notes what somebody has changed by hand: who looks into the log finds it.
-    pub(crate) fn changed(&self, what: &Changed<'_>) {
-        match what {
-            Changed::Excepted(Exception { rule, key, kind, until, reason, .. }) => {
-                let rule = rule.as_deref().unwrap_or("*");
-                let until_ms = until.map(|until| until.as_micros() / 1_000);
-                let limit = match kind {
-                    ExceptionKind::Grant(grant) => Some(grant.to_string()),
-                    _ => None,
-                };
-                tracing::info!(action = kind.name(), rule, key, limit, until_ms, reason, "an exception was made");
-            }
-            Changed::Lifted { rule, key } => tracing::info!(action = "lift", rule, key, "an exception was lifted"),
-            Changed::Reset { rule, key } => tracing::info!(action = "reset", rule, key, "a bucket was forgotten"),
-        }
+    /// Notes what somebody has changed by hand: who asks the audit finds it, and who looks into the log.
+    pub(crate) fn changed(&self, what: &Changed<'_>, by: String) {
+        let (action, rule, key) = what.named();
+        let made = what.exception();
+        let limit = made.and_then(|made| match &made.kind {
+            ExceptionKind::Grant(grant) => Some(grant.to_string()),
+            _ => None,
+        });
+        let action = Action {
+            at: self.limiter.store().now(),
+            action,
+            rule: rule.into(),
+            key: self.insight.shown_key(&self.limiter, rule, key),
+            limit,
+            until: made.and_then(|made| made.until),
+            reason: made.and_then(|made| made.reason.clone()),
+            by,
+            instance: self.insight.instance.clone(),
+        };
+        let Action { key, limit, until, reason, by, .. } = &action;
+        let until_ms = until.map(|until| until.as_micros() / 1_000);
+        let message = what.message();
+        tracing::info!(action = action.action.name(), rule, key, limit, until_ms, reason, by, "{message}");
+        self.insight.actions.add(action);
     }
 
     /// Whether the store can decide. One in this process always can.

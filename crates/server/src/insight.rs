@@ -24,9 +24,9 @@ use std::hash::{BuildHasher as _, RandomState};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use tollgate::{Limiter, Request, Row, Span, Timestamp};
+use tollgate::{Limiter, Request, Row, Rule, Span, Timestamp};
 
-use crate::audit::{Audit, Page, Query, Sink, Violation};
+use crate::audit::{Actions, Audit, Page, Query, Sink, Violation};
 use crate::database::DatabaseError;
 use crate::metrics::{Metrics, families};
 use capture::{Capture, Note};
@@ -62,7 +62,9 @@ pub(crate) struct Insight {
     /// Nobody outside can tell which keys it puts together, or into a sample.
     hasher: RandomState,
     /// The name of this process in records.
-    instance: Arc<str>,
+    pub(crate) instance: Arc<str>,
+    /// What people did to single keys: kept whether traffic is observed or not.
+    pub(crate) actions: Actions,
     state: Mutex<State>,
 }
 
@@ -70,6 +72,7 @@ impl Insight {
     pub(crate) fn new(settings: Settings, now: Timestamp) -> Insight {
         let audit = Audit::new(settings.keep, settings.sink.clone());
         Insight {
+            actions: Actions::new(settings.sink.clone()),
             settings,
             capture: Capture::new(),
             hasher: RandomState::new(),
@@ -168,6 +171,14 @@ impl Insight {
         };
         let rule = self.hasher.hash_one(&*note.rule.name);
         state.audit.add(self.hasher.hash_one((rule, hash)), rule, violation);
+    }
+
+    /// A key that somebody named, as it may be kept: of this rule, or of every rule where that is `*`.
+    pub(crate) fn shown_key(&self, limiter: &Limiter, rule: &str, key: &str) -> String {
+        let policy = limiter.policy();
+        let meant: Vec<&Rule> =
+            policy.rules().iter().filter(|one| rule == "*" || *one.name == *rule).map(|r| &**r).collect();
+        self.settings.privacy.shown_text(&meant, &bounded(key, MAX_KEY)).into_owned()
     }
 
     /// The violations that are asked for, and who knew them.

@@ -3,6 +3,7 @@
 //! Paths are written here; every schema comes from the wire types themselves. The document describes this very
 //! service: its status of a denial, and a token only where one is set.
 
+mod actions;
 mod rules;
 
 use std::collections::BTreeMap;
@@ -80,7 +81,7 @@ fn paths(writer: &mut Writer, service: &Service) -> Value {
         .answer(200, "The bucket as it is now.", JSON, writer.schema::<KeyAnswer<'_>>())
         .fails(&[400, 404, 503]);
     let reset = Operation::new("resetKey", "Forget a bucket")
-        .parameters(bucket(service))
+        .parameters([bucket(service), vec![actions::by()]].concat())
         .answer(200, "Forgotten, or there was nothing to forget.", JSON, writer.schema::<ResetAnswer>())
         .fails(&[400, 404, 503]);
     let insight = Operation::new("insight", "What traffic looks like: series, hot keys, findings, the store").answer(
@@ -100,6 +101,7 @@ fn paths(writer: &mut Writer, service: &Service) -> Value {
         writer.schema::<ExceptionsAnswer>(),
     );
     let except = Operation::new("putException", "Block or allow a key, or grant it a limit of its own")
+        .parameters(vec![actions::by()])
         .body(writer.schema::<ExceptionBody<'_>>())
         .answer(
             200,
@@ -109,7 +111,7 @@ fn paths(writer: &mut Writer, service: &Service) -> Value {
         )
         .fails(&[400, 404, 408, 409, 413, 503]);
     let lift = Operation::new("liftException", "End an exception")
-        .parameters(bucket(service))
+        .parameters([bucket(service), vec![actions::by()]].concat())
         .answer(200, "Ended, or there was none.", JSON, writer.schema::<LiftedAnswer>())
         .fails(&[400, 503]);
     let text = json!({ "type": "string" });
@@ -139,6 +141,7 @@ fn paths(writer: &mut Writer, service: &Service) -> Value {
         "/v1/reserve": { "post": writer.open(reserve) },
         "/v1/violations": { "get": writer.admin(violations) },
     });
+    paths["/v1/actions"] = actions::path(writer);
     for (path, operations) in rules::paths(writer) {
         paths[path] = operations;
     }

@@ -27,7 +27,7 @@ use tollgate::{
     Algorithm, Bucket, Descriptor, ExceptionKind, Hold, Key, Row, Rule, RuleSpec, Span, Timestamp, Verdict,
 };
 
-use crate::audit::Violation;
+use crate::audit::{Action, Violation};
 
 /// One line of `replay`'s input.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -416,6 +416,19 @@ pub(crate) struct ViolationsAnswer {
     #[schemars(with = "String")]
     pub(crate) next: Option<String>,
     /// Denials of this process that are missing because there was no room.
+    pub(crate) dropped: u64,
+    /// Where they were kept: `memory` or `postgres`.
+    #[schemars(extend("enum" = ["memory", "postgres"]))]
+    pub(crate) source: &'static str,
+}
+
+/// What was done to single keys, the newest first.
+#[derive(Debug, Serialize, JsonSchema)]
+#[schemars(rename = "Actions")]
+pub(crate) struct ActionsAnswer {
+    /// As many as were asked for.
+    pub(crate) actions: Vec<Action>,
+    /// Actions of this process that are missing because there was no room.
     pub(crate) dropped: u64,
     /// Where they were kept: `memory` or `postgres`.
     #[schemars(extend("enum" = ["memory", "postgres"]))]

@@ -188,6 +188,82 @@ fn the_command_shows_who_was_denied() {
     assert!(gone.status.code() == Some(2) && error.contains("is a service running there?"), "{error}");
 }
 
+fn actions(service: &Running, query: &str) -> Value {
+    let answer = service.get(&format!("/v1/actions?{query}"));
+    serde_json::from_str(answer.split("\r\n\r\n").nth(1).unwrap()).unwrap()
+}
+
+/// Runs a command that changes a key; it has to succeed.
+fn act(service: &Running, args: &[&str]) {
+    let server = format!("http://{}", service.http);
+    let output = running::tollgate(&[args, &["--server", &server, "--as", "ann"]].concat()).output().unwrap();
+    assert!(output.status.success(), "{args:?}: {}", String::from_utf8_lossy(&output.stderr));
+}
+
+const ACTIONS: &str = "select count(*) from rate_limit_action";
+
+#[test]
+fn what_people_did_to_a_key_is_kept_through_absence_and_seen_by_every_instance() {
+    let mut database = Postgres::start();
+    let first = service_with_tables(&database);
+    let second = service(&database, "");
+    let key = ["--rule", "per-user", "--key", "ann"];
+    act(&first, &[&["block"], &key[..], &["--for", "1h", "--reason", "scraper\u{7}"]].concat());
+    act(&first, &[&["lift"], &key[..]].concat());
+    act(&first, &[&["grant", "--limit", "9/min", "--burst", "20"], &key[..]].concat());
+    database.wait_for(ACTIONS, "3");
+    let row = "select concat_ws(' ', action, rule, bucket_key, ends_at > now() + interval '59 min', acted_by, instance is not null)
+        from rate_limit_action order by action_id limit 1";
+    assert_eq!(database.sql(row), "block per-user ann t ann (loopback) t");
+    database.kill();
+    act(&first, &[&["reset"], &key[..]].concat());
+    assert!(first.get("/v1/actions").contains("the audit cannot answer"));
+    database.restart();
+    database.wait_for(ACTIONS, "4");
+
+    let all = actions(&second, "rule=per-user&key=ann&since=1h");
+    assert_eq!((&all["source"], &all["dropped"]), (&json!("postgres"), &json!(0)));
+    let all = all["actions"].as_array().unwrap();
+    let kinds: Vec<&str> = all.iter().map(|one| one["action"].as_str().unwrap()).collect();
+    assert_eq!(kinds, ["reset", "grant", "lift", "block"]);
+    assert_eq!((&all[1]["limit"], &all[1]["until"]), (&json!("9/min burst 20"), &Value::Null));
+    assert_eq!((&all[3]["reason"], &all[3]["by"]), (&json!("scraper\u{7}"), &json!("ann (loopback)")));
+    let until = all[3]["until"].as_str().unwrap();
+    assert!(until > all[3]["at"].as_str().unwrap() && until.ends_with('Z'), "{until}");
+    for (nothing, query) in [("another key", "key=eve"), ("every rule", "rule=*"), ("the past", "until=1h")] {
+        assert_eq!(actions(&second, query)["actions"], json!([]), "{nothing}");
+    }
+    assert_eq!(actions(&second, "action=lift")["actions"].as_array().unwrap().len(), 1);
+
+    let run = |args: &[&str]| {
+        let url = format!("http://{}", second.http);
+        let output = running::tollgate(&[&["actions", "--url", &url], args].concat()).output().unwrap();
+        let text = |bytes: Vec<u8>| String::from_utf8(bytes).unwrap();
+        (output.status.code(), text(output.stdout), text(output.stderr))
+    };
+    let (code, table, _) = run(&["--key", "ann", "--action", "grant"]);
+    assert_eq!((code, table.lines().count()), (Some(0), 2), "{table}");
+    assert!(table.contains("grant   per-user  ann  9/min burst 20  -      ann (loopback)  -"), "{table}");
+    let (_, answer, _) = run(&["--limit", "1", "--json"]);
+    let answer: Value = serde_json::from_str(&answer).unwrap();
+    assert_eq!(answer["actions"][0]["action"], "reset");
+    let (code, _, error) = run(&["--action", "blok"]);
+    assert!(code == Some(2) && error.contains("action: is not known; did you mean `block`?"), "{error}");
+}
+
+#[test]
+fn actions_are_kept_as_long_as_violations_and_written_when_the_service_ends() {
+    let database = Postgres::start();
+    let first = service_with_tables(&database);
+    act(&first, &["reset", "--rule", "per-user", "--key", "ann"]);
+    assert_eq!(first.stop(), Some(0));
+    assert_eq!(database.sql(ACTIONS), "1");
+    let old = "insert into rate_limit_action (acted_at, action, rule, bucket_key, acted_by) values (now() - interval '3 days', 'lift', 'old', 'k', 'x')";
+    database.sql(old);
+    let _second = service(&database, "  retention: 2d\n");
+    database.wait_for("select string_agg(rule, ' ') from rate_limit_action", "per-user");
+}
+
 #[test]
 fn a_bad_setting_is_refused_by_name_and_tells_no_password() {
     for (setting, problem) in [

@@ -10,7 +10,7 @@ use postgres::Postgres;
 /// A server on which our tables have been made, as the service makes them.
 fn with_tables() -> Postgres {
     let server = Postgres::start();
-    for file in ["0001_rules.sql", "0002_violations.sql"] {
+    for file in ["0001_rules.sql", "0002_violations.sql", "0003_actions.sql"] {
         let path = format!("{}/migrations/{file}", env!("CARGO_MANIFEST_DIR"));
         server.sql(&std::fs::read_to_string(path).unwrap());
     }

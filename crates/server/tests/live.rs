@@ -162,6 +162,24 @@ fn commands_make_show_and_lift_exceptions() {
     assert_eq!(check(&service, "b"), (true, 8));
 }
 
+/// The log told the key of every exception as it was given, also where that was somebody's API key.
+#[test]
+fn a_secret_key_is_in_the_audit_and_in_the_log_by_its_fingerprint() {
+    // Also where no traffic is observed: actions are no traffic.
+    let config = "insight: false\nrules:\n  - { name: per-key, key: \"{api_key}\", limit: 5/day }\n";
+    let service = serve(&file(config, "yaml"));
+    for verb in ["block", "lift", "reset"] {
+        assert_eq!(run(&service, &[verb, "--rule", "per-key", "--key", "k-very-secret", "--as", "ann"]).0, 0, "{verb}");
+    }
+    let log = service.until_logged("a bucket was forgotten");
+    assert!(log.contains("key=\"sha256:") && log.contains("by=\"ann (loopback)\""), "{log}");
+    let url = format!("http://{}", service.http);
+    let told = tollgate(&["actions", "--url", &url, "--key", "k-very-secret"]).output().unwrap();
+    let told = String::from_utf8(told.stdout).unwrap();
+    assert_eq!(told.matches("sha256:").count(), 3, "{told}");
+    assert!(!log.contains("k-very-secret") && !told.contains("k-very-secret"), "{log}{told}");
+}
+
 #[test]
 fn commands_say_what_is_wrong() {
     let service = serve(&file(&rules("limit: 5/day"), "yaml"));

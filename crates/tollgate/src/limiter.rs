@@ -192,20 +192,14 @@ impl Limiter {
         if self.store.exceptions().is_empty() {
             return self.decide_open(charges).await;
         }
-        let Applied { open, settled } = self.store.exceptions().apply(charges, self.store.now());
-        let (positions, charges): (Vec<usize>, Vec<Charge>) = open.into_iter().unzip();
-        let decided = if settled.iter().any(|(_, row)| denies(row)) {
-            // Whatever the others would say: they are not asked, so nothing is charged.
-            charges
-                .into_iter()
-                .map(|charge| Row::without_store(charge, Outcome::Allowed { delay: Span::ZERO }))
-                .collect()
-        } else {
-            self.decide_open(charges).await
-        };
-        let mut rows: Vec<(usize, Row)> = positions.into_iter().zip(decided).chain(settled).collect();
-        rows.sort_by_key(|(position, _)| *position);
-        rows.into_iter().map(|(_, row)| row).collect()
+        match self.excepted(charges) {
+            Excepted::Denied(rows) => rows,
+            Excepted::Open(Applied { open, settled }) => {
+                let (positions, charges): (Vec<usize>, Vec<Charge>) = open.into_iter().unzip();
+                let decided = self.decide_open(charges).await;
+                in_order(positions.into_iter().zip(decided).chain(settled).collect())
+            }
+        }
     }
 
     /// Of charges that no exception settles.
@@ -216,8 +210,36 @@ impl Limiter {
         }
     }
 
-    /// The same for charges that are estimates, with what has to be known to correct them.
+    /// What exceptions say, and whether anything is left to ask.
+    fn excepted(&self, charges: Vec<Charge>) -> Excepted {
+        let Applied { open, settled } = self.store.exceptions().apply(charges, self.store.now());
+        if !settled.iter().any(|(_, row)| denies(row)) {
+            return Excepted::Open(Applied { open, settled });
+        }
+        // Whatever the others would say: they are not asked, so nothing is charged.
+        let unasked = |charge| Row::without_store(charge, Outcome::Allowed { delay: Span::ZERO });
+        let unasked = open.into_iter().map(|(position, charge)| (position, unasked(charge)));
+        Excepted::Denied(in_order(unasked.chain(settled).collect()))
+    }
+
+    /// The same as [`Limiter::decide`] for charges that are estimates, with what has to be known to correct them.
     pub(crate) async fn decide_estimate(&self, charges: Vec<Charge>, hold: Duration) -> (Vec<Row>, Vec<Option<Held>>) {
+        if self.store.exceptions().is_empty() {
+            return self.estimate_open(charges, hold).await;
+        }
+        match self.excepted(charges) {
+            Excepted::Denied(rows) => (rows, Vec::new()),
+            Excepted::Open(Applied { open, settled }) => {
+                let (positions, charges): (Vec<usize>, Vec<Charge>) = open.into_iter().unzip();
+                let (rows, held) = self.estimate_open(charges, hold).await;
+                let estimated = positions.into_iter().zip(rows.into_iter().zip(held));
+                let settled = settled.into_iter().map(|(position, row)| (position, (row, None)));
+                in_order(estimated.chain(settled).collect()).into_iter().unzip()
+            }
+        }
+    }
+
+    async fn estimate_open(&self, charges: Vec<Charge>, hold: Duration) -> (Vec<Row>, Vec<Option<Held>>) {
         let rows = match self.store.reserve(&charges, hold).await {
             Ok(Reserved { decisions, held }) => {
                 let row = |(charge, (decision, source))| Row { charge, decision, source };
@@ -228,7 +250,7 @@ impl Limiter {
                 self.rows_without_store(charges).await
             }
             // Some of it can be decided.
-            Err(_) => self.decide(charges).await,
+            Err(_) => self.decide_open(charges).await,
         };
         let held = rows.iter().map(slot_of).collect();
         (rows, held)
@@ -418,6 +440,18 @@ impl Limiter {
         let exception = self.store.exceptions().rule(rule, key, self.store.now());
         exception.map_or_else(|| rule.clone(), |(rule, _)| rule)
     }
+}
+
+/// What exceptions leave to decide.
+enum Excepted {
+    /// Nothing: one of them denies.
+    Denied(Vec<Row>),
+    Open(Applied),
+}
+
+fn in_order<T>(mut rows: Vec<(usize, T)>) -> Vec<T> {
+    rows.sort_by_key(|(position, _)| *position);
+    rows.into_iter().map(|(_, row)| row).collect()
 }
 
 fn keys(rule: &Rule, value: &str) -> impl Iterator<Item = Key> {

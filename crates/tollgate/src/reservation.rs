@@ -166,10 +166,11 @@ impl Limiter {
         let (rows, held) = self.decide_estimate(charges, hold).await;
         let verdict = Verdict::new(rows);
         let cost = request.cost();
-        let held = held.into_iter().zip(carriers).zip(verdict.rows());
+        let held = held.into_iter().chain(std::iter::repeat_with(|| None)).zip(carriers).zip(verdict.rows());
         let held = held.filter_map(|((held, carrier), row)| {
             // An estimate of nothing took nothing, and what is used is charged all the same.
-            let nothing = || (row.charge.cost == 0 && row.decision.is_allowed()).then(|| Held::nothing(&row.charge));
+            let is_nothing = row.charge.cost == 0 && row.decision.is_allowed() && row.source == Source::Store;
+            let nothing = || is_nothing.then(|| Held::nothing(&row.charge));
             let units = row.charge.rule.units_of(request);
             Some(HeldRow { held: held.or_else(nothing)?, units, carrier, source: row.source })
         });

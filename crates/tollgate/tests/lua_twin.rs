@@ -453,7 +453,7 @@ fn estimates_are_settled_as_in_rust() {
                 state = State::Fresh;
             }
             let unit = u64::from(quota.limit()).max(1);
-            let counted = chance.pick(&[0, 0, 0, 1, unit / 10, unit / 2, unit]);
+            let counted = chance.pick(&[0, 0, 0, 0, 1, unit / 10, unit / 2, unit, State::RESET, State::RESET + 1]);
             let counted_before = chance.pick(&[0, 0, counted / 2]);
             let cost = chance.pick(&[0, 0, receipt.cost / 2, receipt.cost - 1, receipt.cost, receipt.cost + 1]);
             let cost = if chance.one_in(4) { world::cost(&mut chance, &quota) } else { cost };

@@ -14,8 +14,8 @@ use proptest::prelude::*;
 use proptest::test_runner::{Config, TestRunner};
 use stores::{NewStore, STORES, turn};
 use tollgate::{
-    Actual, Algorithm, Descriptor, Limiter, ManualClock, Policy, Reservation, RuleSpec, Span, Ticket, Timestamp,
-    Verdict,
+    Actual, Algorithm, Descriptor, Exception, ExceptionKind, Limiter, ManualClock, Policy, Reservation, RuleSpec, Span,
+    Ticket, Timestamp, Verdict,
 };
 use tollgate_core::{CostSpec, EstimatedCost, Receipt, State, decide};
 
@@ -226,5 +226,51 @@ fn settled_too_late_a_bucket_is_given_nothing_back() {
         std::thread::sleep(Duration::from_millis(2));
         let settled = now_or_never(reservation.settle(100)).unwrap();
         assert_eq!((settled.rows[0].refunded, left(&limiter, "tokens", "a")), (0, 600), "{name}");
+    });
+}
+
+/// A reset gave back what was reserved, and settling gave it back a second time.
+#[test]
+fn what_a_reset_gave_back_is_not_given_back_again() {
+    let algorithms =
+        [Algorithm::TokenBucket, Algorithm::FixedWindow, Algorithm::SlidingWindowLog, Algorithm::SlidingWindowCounter];
+    each_store(|name, new, clock| {
+        for algorithm in algorithms {
+            let limiter = limiter(new, clock, vec![RuleSpec { algorithm, ..rule("tokens", "100/day") }]);
+            let (_, reservation) = reserve(&limiter, &user("a", 100));
+            clock.advance(Span::from_micros(7));
+            assert!(now_or_never(limiter.reset("tokens", "a")).unwrap().unwrap());
+            assert!(now_or_never(limiter.check(&user("a", 100))).unwrap().is_allowed());
+            let settled = now_or_never(reservation.settle(0)).unwrap();
+            assert_eq!((settled.rows[0].refunded, left(&limiter, "tokens", "a")), (0, 0), "{name}, {algorithm}");
+            // Those that come after it are settled as ever.
+            now_or_never(limiter.reset("tokens", "a")).unwrap().unwrap();
+            let (_, reservation) = reserve(&limiter, &user("a", 100));
+            now_or_never(reservation.settle(40)).unwrap();
+            assert_eq!(left(&limiter, "tokens", "a"), 60, "{name}, {algorithm}");
+            now_or_never(limiter.reset("tokens", "a")).unwrap().unwrap();
+        }
+    });
+}
+
+/// Estimates were charged past every exception: a blocked key could reserve.
+#[test]
+fn exceptions_hold_for_estimates_too() {
+    each_store(|name, new, clock| {
+        let limiter = limiter(new, clock, vec![rule("tokens", "100/day")]);
+        let except = |kind| {
+            let (key, since) = ("a".into(), clock.now());
+            let exception = Exception { rule: None, key, kind, since, until: None, reason: None, former: None };
+            now_or_never(limiter.except(exception)).unwrap();
+        };
+        except(ExceptionKind::Block);
+        let (verdict, reservation) = reserve(&limiter, &user("a", 60));
+        assert!(!verdict.is_allowed() && reservation.is_empty(), "{name}");
+        except(ExceptionKind::Allow);
+        let (verdict, reservation) = reserve(&limiter, &user("a", 60));
+        assert!(verdict.is_allowed(), "{name}");
+        now_or_never(reservation.settle(1_000)).unwrap();
+        now_or_never(limiter.lift(None, "a")).unwrap();
+        assert_eq!(left(&limiter, "tokens", "a"), 100, "{name}: not charged");
     });
 }

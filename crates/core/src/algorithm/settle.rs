@@ -12,6 +12,9 @@ use crate::quota::{Algorithm, Quota};
 use crate::time::Timestamp;
 
 impl State {
+    /// What a reset counts for among refunds: whatever was charged before has been given back by it.
+    pub const RESET: u64 = 1 << 40;
+
     /// Corrects the charge of `receipt` to what it did cost; to be called at most once for a receipt. Returns how much of
     /// the charge was given back.
     ///
@@ -34,6 +37,9 @@ impl State {
             self.overdraw(quota, cost - receipt.cost, now);
             return 0;
         };
+        if refunded >= State::RESET {
+            return 0;
+        }
         let is_back = match (&*self, receipt.after) {
             (State::Bucket(bucket), Some(after)) if quota.algorithm().has_burst() => {
                 let bucket = bucket.known(quota);

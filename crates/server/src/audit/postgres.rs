@@ -1,10 +1,9 @@
-//! Violations on their way to Postgres, and back to those who ask.
+//! Violations and actions on their way to Postgres, and back to those who ask.
 //!
 //! They wait in a queue with an end, from which one task writes batches. A database that is slow or gone fills the queue and
 //! nothing else: what has to go then are the oldest, and they are counted. A batch is written once: whether one whose answer
 //! got lost was written is asked before it is tried again.
 
-use std::collections::VecDeque;
 use std::mem;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -16,15 +15,15 @@ use tokio::time::{sleep, timeout};
 use tollgate::{Span, Timestamp};
 use tracing::{info, warn};
 
-use super::{Cursor, Page, Query, Violation, query};
+use super::{Action, ActionKind, ActionQuery, Cursor, Page, Query, Violation, query};
 use crate::database::{DEADLINE, Database, DatabaseError, within};
 
+mod action_rows;
+mod queue;
 mod rows;
 
-/// Violations that can wait.
-const QUEUE: usize = 20_000;
-/// Violations that are written together.
-const BATCH: usize = 1_000;
+use queue::{BATCH, Batch, Content, QUEUE, Queue};
+
 /// How long after a violation its batch goes out.
 const PACE: Duration = Duration::from_millis(500);
 /// How long nothing is tried after the first failure, and after many.
@@ -39,12 +38,14 @@ const QUESTIONS: usize = 4;
 pub(crate) struct Sink {
     database: Database,
     retention: Span,
-    queue: Mutex<VecDeque<Violation>>,
+    queue: Mutex<Queue>,
     writer: tokio::sync::Mutex<Writer>,
     filling: Notify,
     questions: Semaphore,
     /// Denials whose records are lost.
     dropped: AtomicU64,
+    /// Actions that are lost.
+    dropped_actions: AtomicU64,
 }
 
 /// Who writes: one at a time, with what has left the queue and may not have arrived.
@@ -54,19 +55,6 @@ struct Writer {
     has_tables: bool,
     swept: Option<Instant>,
     batch: Batch,
-}
-
-/// A batch, and the transaction that may have written it.
-#[derive(Debug, Default)]
-struct Batch {
-    violations: Vec<Violation>,
-    transaction: Option<String>,
-}
-
-impl Batch {
-    fn denials(&self) -> u64 {
-        self.violations.iter().map(|violation| violation.count).sum()
-    }
 }
 
 impl Writer {
@@ -84,10 +72,10 @@ impl Writer {
             within(DEADLINE, rows::sweep(connection, retention)).await?;
             self.swept = Some(Instant::now());
         }
-        if self.batch.violations.is_empty() {
+        if self.batch.is_empty() {
             return Ok(());
         }
-        let Batch { violations, transaction } = &mut self.batch;
+        let Batch { violations, actions, transaction } = &mut self.batch;
         let writing = async {
             if let Some(before) = transaction
                 && rows::is_committed(connection, before).await?
@@ -97,7 +85,10 @@ impl Writer {
             *transaction = None;
             let mut begun = connection.begin().await?;
             let name = rows::transaction_id(&mut begun).await?;
-            rows::insert(&mut begun, violations).await?;
+            match actions.is_empty() {
+                true => rows::insert(&mut begun, violations).await?,
+                false => action_rows::insert(&mut begun, actions).await?,
+            }
             // From here on it may be written without our knowing.
             *transaction = Some(name);
             begun.commit().await?;
@@ -117,20 +108,25 @@ impl Sink {
             filling: Notify::new(),
             questions: Semaphore::new(QUESTIONS),
             dropped: AtomicU64::new(0),
+            dropped_actions: AtomicU64::new(0),
         }
     }
 
     /// Adds a violation to those that wait.
     pub(super) fn push(&self, violation: Violation) {
         let mut queue = self.lock();
-        if queue.len() == QUEUE {
-            let oldest = queue.pop_front();
-            self.dropped.fetch_add(oldest.map_or(0, |oldest| oldest.count), Relaxed);
-        }
-        queue.push_back(violation);
+        let oldest = queue.push(violation);
+        self.dropped.fetch_add(oldest.map_or(0, |oldest| oldest.count), Relaxed);
         if queue.len() >= BATCH {
             self.filling.notify_one();
         }
+    }
+
+    /// Adds an action to those that wait. They are rare, so each goes out at once.
+    pub(super) fn push_action(&self, action: Action) {
+        let oldest = self.lock().push_action(action);
+        self.dropped_actions.fetch_add(u64::from(oldest.is_some()), Relaxed);
+        self.filling.notify_one();
     }
 
     /// How many records wait.
@@ -143,7 +139,12 @@ impl Sink {
         self.dropped.load(Relaxed)
     }
 
-    fn lock(&self) -> MutexGuard<'_, VecDeque<Violation>> {
+    /// How many actions were lost.
+    pub(super) fn dropped_actions(&self) -> u64 {
+        self.dropped_actions.load(Relaxed)
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Queue> {
         self.queue.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -176,10 +177,10 @@ impl Sink {
         // Whoever was stopped may have left it in the middle of something.
         self.writer.lock().await.connection = None;
         let _ = timeout(time, self.write_all()).await;
-        let under_way: u64 = self.writer.lock().await.batch.denials();
-        let left = under_way + self.lock().iter().map(|violation| violation.count).sum::<u64>();
-        if left > 0 {
-            warn!("{left} denials did not reach the audit in {}", self.database.address());
+        let mut left = self.writer.lock().await.batch.content();
+        left += self.lock().content();
+        if left != Content::default() {
+            warn!("{left} did not reach the audit in {}", self.database.address());
         }
     }
 
@@ -187,21 +188,20 @@ impl Sink {
     async fn write_all(&self) -> Result<(), DatabaseError> {
         let mut writer = self.writer.lock().await;
         loop {
-            if writer.batch.violations.is_empty() {
-                let mut queue = self.lock();
-                let most = queue.len().min(BATCH);
-                writer.batch = Batch { violations: queue.drain(..most).collect(), transaction: None };
+            if writer.batch.is_empty() {
+                writer.batch = self.lock().next_batch();
             }
             // Without any, days are still made in time.
             match writer.write(&self.database, self.retention).await {
-                Ok(()) if writer.batch.violations.is_empty() => return Ok(()),
+                Ok(()) if writer.batch.is_empty() => return Ok(()),
                 Ok(()) => writer.batch = Batch::default(),
                 Err(DatabaseError::Refused { code, message }) if code.starts_with("22") || code.starts_with("23") => {
                     // What it can never take must not keep the rest from it.
-                    let lost = mem::take(&mut writer.batch).denials();
-                    self.dropped.fetch_add(lost, Relaxed);
+                    let lost = mem::take(&mut writer.batch).content();
+                    self.dropped.fetch_add(lost.denials, Relaxed);
+                    self.dropped_actions.fetch_add(lost.actions, Relaxed);
                     writer.connection = None;
-                    warn!("{lost} denials are not in the audit: {message} (SQLSTATE {code})");
+                    warn!("{lost} are not in the audit: {message} (SQLSTATE {code})");
                 }
                 Err(error) => {
                     writer.connection = None;
@@ -222,6 +222,16 @@ impl Sink {
                 violations.get(query.limit).and(violations.get(query.limit.saturating_sub(1))).map(Cursor::after);
             violations.truncate(query.limit);
             Ok(Page { violations, next })
+        };
+        within(2 * DEADLINE, asking).await
+    }
+
+    /// The actions that are asked for, the newest first.
+    pub(super) async fn find_actions(&self, query: &ActionQuery) -> Result<Vec<Action>, DatabaseError> {
+        let asking = async {
+            let _turn = self.questions.acquire().await;
+            let mut connection = self.database.connect().await?;
+            action_rows::select(&mut connection, query).await
         };
         within(2 * DEADLINE, asking).await
     }

@@ -43,19 +43,10 @@ impl Query {
 
     /// Understands parameters; times that are relative end at `now`.
     pub(crate) fn parse(pairs: Vec<(String, String)>, now: Timestamp) -> Result<Query, Invalid> {
+        check_names(&pairs, &PARAMETERS)?;
         let mut query = Query::default();
-        let mut given: Vec<String> = Vec::new();
         for (name, value) in pairs {
             let invalid = |problem: String| Invalid { field: name.clone(), problem };
-            if !PARAMETERS.contains(&name.as_str()) {
-                return Err(invalid(unknown(&name, &PARAMETERS)));
-            }
-            if given.contains(&name) {
-                return Err(invalid("is given twice; leave one out".into()));
-            }
-            if value.is_empty() {
-                return Err(invalid("is empty; give it a value, or leave it out".into()));
-            }
             match name.as_str() {
                 "user_id" => query.user_id = Some(value),
                 "ip" => query.ip = Some(parse_network(&value).map_err(invalid)?),
@@ -66,7 +57,6 @@ impl Query {
                 "limit" => query.limit = parse_limit(&value).map_err(invalid)?,
                 _ => query.after = Some(Cursor::parse(&value).map_err(invalid)?),
             }
-            given.push(name);
         }
         Ok(query)
     }
@@ -94,6 +84,23 @@ impl Query {
     }
 }
 
+/// Refuses parameters that are unknown, empty or given twice.
+pub(super) fn check_names(pairs: &[(String, String)], known: &[&str]) -> Result<(), Invalid> {
+    for (index, (name, value)) in pairs.iter().enumerate() {
+        let invalid = |problem: String| Err(Invalid { field: name.clone(), problem });
+        if !known.contains(&name.as_str()) {
+            return invalid(unknown(name, known));
+        }
+        if pairs[..index].iter().any(|(before, _)| before == name) {
+            return invalid("is given twice; leave one out".into());
+        }
+        if value.is_empty() {
+            return invalid("is empty; give it a value, or leave it out".into());
+        }
+    }
+    Ok(())
+}
+
 /// Whether an address lies in a network, or a network in another. IPv6 clients are known by a network of theirs, in which
 /// the address that is asked for may lie.
 fn is_within(asked: IpNet, ip: &str) -> bool {
@@ -109,7 +116,7 @@ pub(super) fn parse_network(text: &str) -> Result<IpNet, String> {
 }
 
 /// `2026-01-31T12:00:00Z`, or `1h`: so long ago.
-fn parse_time(text: &str, now: Timestamp) -> Result<Timestamp, String> {
+pub(super) fn parse_time(text: &str, now: Timestamp) -> Result<Timestamp, String> {
     if let Ok(ago) = parse_span(text) {
         return Ok(Timestamp::from_micros(now.as_micros().saturating_sub(ago.as_micros())));
     }
@@ -122,7 +129,7 @@ fn parse_time(text: &str, now: Timestamp) -> Result<Timestamp, String> {
     })
 }
 
-fn parse_limit(text: &str) -> Result<usize, String> {
+pub(super) fn parse_limit(text: &str) -> Result<usize, String> {
     let limit = text.parse().ok().filter(|limit| (1..=Query::MAX_LIMIT).contains(limit));
     limit.ok_or_else(|| format!("{} is not between 1 and {}", quoted(text), Query::MAX_LIMIT))
 }

@@ -23,7 +23,7 @@ struct Target {
     key: String,
 }
 
-/// For how long, and why.
+/// For how long, why, and who says so.
 #[derive(Debug, clap::Args)]
 struct Terms {
     /// For how long, such as 90s, 30min, 12h or 7d; without an end unless told
@@ -35,6 +35,24 @@ struct Terms {
     /// Why, for those who find it later
     #[arg(long, value_name = "TEXT", env = "TOLLGATE_REASON")]
     reason: Option<String>,
+    #[command(flatten)]
+    by: By,
+}
+
+/// Who does it.
+#[derive(Debug, clap::Args)]
+struct By {
+    /// Who you are, for the audit; your user name without it
+    #[arg(long = "as", value_name = "NAME", env = "TOLLGATE_AS")]
+    name: Option<String>,
+}
+
+impl By {
+    /// As the last parameter of a query, with what comes before it.
+    fn after(&self, separator: char) -> String {
+        let name = self.name.clone().or_else(|| whoami::username().ok()).unwrap_or_default();
+        format!("{separator}as={}", escaped(&name))
+    }
 }
 
 /// Deny every request of a key for a while
@@ -100,6 +118,8 @@ pub(super) struct LiftArgs {
     #[command(flatten)]
     target: Target,
     #[command(flatten)]
+    by: By,
+    #[command(flatten)]
     server: ServerArgs,
 }
 
@@ -126,6 +146,8 @@ pub(super) struct ResetArgs {
     /// The key's text, as in the answer to a check
     #[arg(long, value_name = "KEY", env = "TOLLGATE_KEY")]
     key: String,
+    #[command(flatten)]
+    by: By,
     #[command(flatten)]
     server: ServerArgs,
 }
@@ -167,12 +189,13 @@ fn put(
     if let Some(reason) = &terms.reason {
         set("reason", json!(reason));
     }
-    let answer = server.ask(Method::PUT, "/v1/exceptions", Some(Value::Object(body)))?;
+    let answer =
+        server.ask(Method::PUT, &format!("/v1/exceptions{}", terms.by.after('?')), Some(Value::Object(body)))?;
     tell(server, answer, |made| (shown(made), Ending::Fine))
 }
 
 pub(super) fn lift(args: LiftArgs) -> anyhow::Result<Ending> {
-    let path = named("/v1/exceptions", &args.target.rule, &args.target.key);
+    let path = named("/v1/exceptions", &args.target.rule, &args.target.key) + &args.by.after('&');
     let answer = args.server.ask(Method::DELETE, &path, None)?;
     let Target { rule, key } = &args.target;
     tell(&args.server, answer, |answer| match answer["lifted"].as_bool() {
@@ -190,7 +213,7 @@ pub(super) fn list(args: ListArgs) -> anyhow::Result<Ending> {
 }
 
 pub(super) fn reset(args: ResetArgs) -> anyhow::Result<Ending> {
-    let path = named("/v1/keys", &args.rule, &args.key);
+    let path = named("/v1/keys", &args.rule, &args.key) + &args.by.after('&');
     let answer = args.server.ask(Method::DELETE, &path, None)?;
     tell(&args.server, answer, |answer| {
         let was_used = answer["reset"].as_bool() == Some(true);
@@ -235,10 +258,11 @@ fn shown(exception: &Value) -> String {
 }
 
 fn named(path: &str, rule: &str, key: &str) -> String {
-    let escaped = |text: &str| {
-        let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.~".contains(&byte);
-        let escape = |byte: u8| if plain(byte) { char::from(byte).to_string() } else { format!("%{byte:02X}") };
-        text.bytes().map(escape).collect::<String>()
-    };
     format!("{path}?rule={}&key={}", escaped(rule), escaped(key))
+}
+
+fn escaped(text: &str) -> String {
+    let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.~".contains(&byte);
+    let escape = |byte: u8| if plain(byte) { char::from(byte).to_string() } else { format!("%{byte:02X}") };
+    text.bytes().map(escape).collect()
 }

@@ -55,7 +55,7 @@ enum Verb {
     /// Who changed what, newest first
     History {
         /// How many versions at most
-        #[arg(long, value_name = "N", default_value_t = 20, env = "TOLLGATE_LIMIT", value_parser = clap::value_parser!(i64).range(1..=1_000))]
+        #[arg(long, value_name = "N", default_value_t = 20, env = "TOLLGATE_HISTORY_LIMIT", value_parser = clap::value_parser!(i64).range(1..=1_000))]
         limit: i64,
         /// Only versions before this one
         #[arg(long, value_name = "VERSION", env = "TOLLGATE_BEFORE")]

@@ -6,6 +6,7 @@ use serde_json::Value;
 
 use super::Ending;
 use super::client::ServiceArgs;
+use super::table::table;
 
 /// Show who was denied, by a running service
 #[derive(Debug, clap::Args)]
@@ -38,7 +39,7 @@ pub(super) struct Args {
     #[arg(long, value_name = "TIME", env = "TOLLGATE_UNTIL")]
     until: Option<String>,
     /// How many at most, up to 1000
-    #[arg(long, value_name = "N", default_value_t = 100, env = "TOLLGATE_LIMIT")]
+    #[arg(long, value_name = "N", default_value_t = 100, env = "TOLLGATE_VIOLATIONS_LIMIT")]
     limit: u32,
     /// Go on from `next` of an answer
     #[arg(long, env = "TOLLGATE_CURSOR")]
@@ -56,7 +57,7 @@ pub(super) fn run(args: Args) -> anyhow::Result<Ending> {
         writeln!(out, "{answer}")?;
         return Ok(Ending::Fine);
     }
-    write!(out, "{}", table(&answer))?;
+    write!(out, "{}", shown(&answer))?;
     Ok(Ending::Fine)
 }
 
@@ -88,41 +89,14 @@ const COLUMNS: [(&str, &str); 8] = [
     ("WAIT MS", "retry_after_ms"),
 ];
 
-fn table(answer: &Value) -> String {
-    let violations = answer["violations"].as_array().map(Vec::as_slice).unwrap_or_default();
-    let head = COLUMNS.map(|(title, _)| title.to_string());
-    let lines: Vec<[String; COLUMNS.len()]> = std::iter::once(head)
-        .chain(violations.iter().map(|violation| COLUMNS.map(|(_, field)| cell(&violation[field]))))
-        .collect();
-    let width = |column: usize| lines.iter().map(|line| line[column].chars().count()).max().unwrap_or(0);
-    let widths: Vec<usize> = (0..COLUMNS.len()).map(width).collect();
-    let mut text = String::new();
-    for line in &lines {
-        let cells = line.iter().zip(&widths).map(|(cell, width)| format!("{cell:<width$}"));
-        text.push_str(cells.collect::<Vec<_>>().join("  ").trim_end());
-        text.push('\n');
-    }
+fn shown(answer: &Value) -> String {
+    let mut text = table(&COLUMNS, &answer["violations"]);
     if let Some(next) = answer["next"].as_str() {
         text.push_str(&format!("more with --cursor {next}\n"));
     }
     match answer["dropped"].as_u64() {
         Some(dropped) if dropped > 0 => text + &format!("{dropped} denials are missing: there was no room for them\n"),
         _ => text,
-    }
-}
-
-/// Clients choose much of this, so nothing of it may move the cursor of a terminal.
-fn cell(value: &Value) -> String {
-    const LONGEST: usize = 48;
-    let text = match value {
-        Value::Null => "-".to_string(),
-        Value::String(text) => text.clone(),
-        other => other.to_string(),
-    };
-    let plain = |c: char| if c.is_control() { '\u{fffd}' } else { c };
-    match text.char_indices().nth(LONGEST) {
-        Some((end, _)) => text[..end].chars().map(plain).chain(['…']).collect(),
-        None => text.chars().map(plain).collect(),
     }
 }
 
@@ -139,7 +113,7 @@ mod tests {
                 "ip": "203.0.113.9", "endpoint": "POST /login", "count": 12, "retry_after_ms": null}],
             "next": "7.7", "dropped": 3,
         });
-        let text = table(&answer);
+        let text = shown(&answer);
         let lines: Vec<&str> = text.lines().collect();
         assert!(lines[0].starts_with("AT ") && lines[0].ends_with("WAIT MS"), "{text}");
         assert!(lines[1].contains("login  \u{fffd}[2Jx  -     203.0.113.9  POST /login  12     -"), "{text}");

@@ -1,5 +1,6 @@
 //! The HTTP front: decisions for callers and proxies, and the admin part.
 
+mod actions;
 mod admin;
 mod authorize;
 mod body;
@@ -26,12 +27,13 @@ use axum::middleware::{from_fn, from_fn_with_state};
 use axum::routing::{any, get, post, put};
 
 /// The names of all routes, for metrics and for suggestions.
-pub(crate) const ROUTES: [&str; 18] = [
+pub(crate) const ROUTES: [&str; 19] = [
     "/",
     "/healthz",
     "/metrics",
     "/openapi.json",
     "/readyz",
+    "/v1/actions",
     "/v1/authorize",
     "/v1/check",
     "/v1/exceptions",
@@ -80,6 +82,7 @@ fn router(front: Arc<Front>) -> Router {
         .route("/", get(pages::index))
         .route("/metrics", get(pages::metrics))
         .route("/openapi.json", get(move || description.answer()))
+        .route("/v1/actions", get(actions::list))
         .route("/v1/exceptions", get(exceptions::list).put(exceptions::put).delete(exceptions::lift))
         .route("/v1/keys", get(keys::show).delete(keys::reset))
         .route("/v1/insight", get(insight::insight))

@@ -95,6 +95,8 @@ impl<'r> Circumstances<'r> {
     fn of(request: &'r impl Request) -> Circumstances<'r> {
         let attribute = |name: &str| request.attribute(name).unwrap_or_default();
         let (method, path) = (attribute("method"), attribute("path"));
+        // Callers of the API may leave the query in it, which is nobody's business.
+        let path = path.split_once('?').map_or(&*path, |(path, _)| path);
         let separator = if method.is_empty() || path.is_empty() { "" } else { " " };
         Circumstances {
             user_id: attribute("user_id"),

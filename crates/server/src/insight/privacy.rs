@@ -3,7 +3,9 @@
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
+use std::net::IpAddr;
 
+use ipnet::IpNet;
 use sha2::{Digest as _, Sha256};
 use tollgate::Rule;
 
@@ -14,20 +16,27 @@ pub(crate) struct Privacy {
     mapped: BTreeSet<String>,
 }
 
-/// Words by which secrets give themselves away. Cookies are always taken for one.
-const SECRETS: [&str; 13] = [
+/// Words by which secrets give themselves away. What comes from a cookie or a query is always taken for one.
+const SECRETS: [&str; 20] = [
+    "access_key",
+    "access-key",
     "api_key",
     "api-key",
     "apikey",
     "authorization",
     "x-auth",
     "bearer",
-    "cookie",
+    "cookie.",
     "credential",
     "jwt",
-    "password",
+    "otp",
+    "passw",
+    "pwd",
+    "query.",
     "secret",
-    "session",
+    "sess",
+    "sid",
+    "signature",
     "token",
 ];
 
@@ -58,6 +67,21 @@ impl Privacy {
     /// A key as it may be shown and stored.
     pub(crate) fn shown_key<'k>(&self, rule: &Rule, variant: u16, key: &'k str) -> Cow<'k, str> {
         if self.is_key_secret(rule, variant) { fingerprint(key).into() } else { key.into() }
+    }
+
+    /// A key as it may be shown where only its text is known and the rules that may have it. What can be a secret is taken
+    /// for one, unless it is an address that can be one too. Of a rule that is gone nobody knows.
+    pub(crate) fn shown_text<'k>(&self, rules: &[&Rule], key: &'k str) -> Cow<'k, str> {
+        let variants = rules.iter().flat_map(|rule| (0..rule.key.variants()).map(move |variant| (*rule, variant)));
+        let (mut secret, mut plain) = (false, false);
+        for (rule, variant) in variants {
+            match self.is_key_secret(rule, variant) {
+                true => secret = true,
+                false => plain = true,
+            }
+        }
+        let is_address = key.parse::<IpAddr>().is_ok() || key.parse::<IpNet>().is_ok();
+        if plain && (is_address || !secret) { key.into() } else { fingerprint(key).into() }
     }
 }
 
@@ -126,6 +150,31 @@ mod tests {
         // Two placeholders: api_key and path, ip and path.
         assert_eq!(shown(&[], "{api_key|ip}/{path|host}", 1), fingerprint("the value"));
         assert_eq!(shown(&[], "{api_key|ip}/{path|host}", 3), "the value");
+    }
+
+    #[test]
+    fn a_text_that_can_be_a_secret_of_some_rule_is_taken_for_one() {
+        let rule = |key: &str| {
+            let spec = RuleSpec { name: "r".into(), key: key.into(), limit: "1/s".into(), ..RuleSpec::default() };
+            Rule::new(spec).expect("a rule")
+        };
+        let shown = |keys: &[&str], text: &str| {
+            let rules: Vec<Rule> = keys.iter().map(|key| rule(key)).collect();
+            let rules: Vec<&Rule> = rules.iter().collect();
+            Privacy::default().shown_text(&rules, text) == text
+        };
+        for (keys, text, is_plain) in [
+            (&["{user_id}"][..], "42", true),
+            (&["{api_key}"], "42", false),
+            (&["{api_key}"], "203.0.113.9", false),
+            (&["{api_key|ip}"], "k-123", false),
+            (&["{api_key|ip}"], "203.0.113.9", true),
+            (&["{ip}", "{api_key}"], "2001:db8::/64", true),
+            (&["{user_id}", "{api_key}"], "k-123", false),
+            (&[], "203.0.113.9", false),
+        ] {
+            assert_eq!(shown(keys, text), is_plain, "{keys:?} {text}");
+        }
     }
 
     #[test]

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Serialize};
-use tollgate_core::{Bucket, Key, Receipt, Source, Span, Timestamp};
+use tollgate_core::{Bucket, Charge, Key, Receipt, Rule, Source, Span, Timestamp};
 
 use super::{HeldRow, Reservation};
 use crate::limiter::Limiter;
@@ -55,11 +55,19 @@ impl Limiter {
         let policy = self.policy();
         let held = ticket.rows.into_iter().filter_map(|row| {
             let rule = policy.rule(&row.rule)?.clone();
-            Some(row.held(rule))
+            let key = Key { variant: row.variant, value: row.key.clone() };
+            Some(row.held(self.granted(rule, key)))
         });
         // The store counts for twice as long, and whoever claims a ticket settles at once.
         let (hold, began) = (Duration::from_millis(ticket.hold_ms), Instant::now());
         Reservation { limiter: self.clone(), cost: ticket.cost, held: held.collect(), hold, began }
+    }
+
+    /// The rule by which a key is limited: its own limit, if it was granted one.
+    fn granted(&self, rule: Arc<Rule>, key: Key) -> Arc<Rule> {
+        let charge = Charge { rule: rule.clone(), key, cost: 0 };
+        let applied = self.store().exceptions().apply(vec![charge], self.store().now());
+        applied.open.into_iter().next().map_or(rule, |(_, charge)| charge.rule)
     }
 
     /// Keeps a ticket for all who share the store, as long as told (at most [`MAX_HOLD`](crate::MAX_HOLD)).
@@ -107,7 +115,7 @@ impl From<HeldRow> for TicketRow {
 }
 
 impl TicketRow {
-    fn held(self, rule: Arc<tollgate_core::Rule>) -> HeldRow {
+    fn held(self, rule: Arc<Rule>) -> HeldRow {
         let is_same = rule.quota.to_string() == self.quota;
         let moment = |micros| Timestamp::default() + Span::from_micros(micros);
         let after = self.after.map(|(full_at, part, tag)| Bucket { full_at: moment(full_at), part, tag });

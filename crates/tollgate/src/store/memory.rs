@@ -25,7 +25,7 @@ pub(crate) use table::Table;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use tollgate_core::{Charge, Decision, Hold, Key, Rule, Source};
+use tollgate_core::{Algorithm, Charge, Decision, Hold, Key, Rule, Source};
 
 use super::StoreError;
 use super::held::{Held, Reserved};
@@ -112,7 +112,9 @@ impl MemoryStore {
 
     /// Forgets a bucket; false when there was nothing to forget.
     pub fn reset(&self, rule: &Rule, key: &Key) -> bool {
-        self.table.reset(self.id(rule, key), &rule.quota, &self.clock)
+        let (id, mut holds) = (self.id(rule, key), self.holds());
+        holds.reset(id);
+        self.table.reset(id, &rule.quota, &self.clock)
     }
 
     /// Gives a `concurrency` slot back; false when it had expired or was given back before.
@@ -139,9 +141,10 @@ impl MemoryStore {
     /// Decides as [`MemoryStore::charge`] does, so that what was charged can be corrected.
     pub(crate) fn reserve(&self, charges: &[Charge], hold: Duration) -> Result<Reserved, StoreError> {
         let now = self.clock.now();
-        let watch = |charge: &Charge| match charge.rule.quota.algorithm().has_burst() {
-            true => self.holds().watch(self.id(&charge.rule, &charge.key), 2 * hold, now),
-            false => Some(0),
+        let watch = |charge: &Charge| match charge.rule.quota.algorithm() {
+            // A slot is released, and cannot be given back twice.
+            Algorithm::Concurrency => Some(0),
+            _ => self.holds().watch(self.id(&charge.rule, &charge.key), 2 * hold, now),
         };
         let refunded: Vec<Option<u64>> = charges.iter().map(watch).collect();
         let (decisions, receipts) = self.table.reserve_all(charges, &self.clock)?;

@@ -257,7 +257,10 @@ impl RedisStore {
         // What is idle may still be stored for a moment, and is as good as forgotten.
         let counted = self.inspect(rule, key).await?.reset_after > Span::ZERO;
         let key_text = self.0.key(&rule.name, key);
-        let removed: i64 = self.0.command(&key_text, redis::cmd("DEL").arg(&key_text)).await?;
+        let slot = self.0.nodes.slot(&key_text);
+        let call = Call { keys: vec![key_text, self.0.refunded_key(&rule.name, key)], arguments: Vec::new() };
+        self.0.nodes.admit(slot)?;
+        let removed: i64 = self.0.nodes.call(slot, Work::Script(&script::RESET, &call), read).await?;
         if let Some(Ahead { denials, leases }) = &self.0.ahead {
             leases.forget(&rule.name, key);
             denials.forget_all();

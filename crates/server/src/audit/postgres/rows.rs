@@ -6,10 +6,12 @@ use sqlx::{PgConnection, Row as _};
 use super::query::parse_network;
 use super::{DatabaseError, Query, Span, Timestamp, Violation};
 
-/// Makes the days that are needed, and drops those that are too old.
+/// Makes the days that are needed, and drops what is too old.
 pub(super) async fn sweep(connection: &mut PgConnection, retention: Span) -> Result<(), DatabaseError> {
     let sweep = "select rate_limit_violation_partitions($1 * interval '1 microsecond')";
-    sqlx::query(sweep).bind(retention.as_micros() as f64).execute(connection).await?;
+    sqlx::query(sweep).bind(retention.as_micros() as f64).execute(&mut *connection).await?;
+    let forget = "delete from rate_limit_action where acted_at < now() - $1 * interval '1 microsecond'";
+    sqlx::query(forget).bind(retention.as_micros() as f64).execute(connection).await?;
     Ok(())
 }
 
@@ -58,7 +60,7 @@ pub(super) async fn insert(connection: &mut PgConnection, violations: &[Violatio
 }
 
 /// Postgres has no text with a zero byte in it.
-fn storable(text: &str) -> String {
+pub(super) fn storable(text: &str) -> String {
     text.replace('\0', "\u{fffd}")
 }
 

@@ -12,7 +12,7 @@ use subtle::ConstantTimeEq as _;
 
 use super::{Front, Problem};
 use crate::dashboard;
-use crate::front::Admin;
+use crate::front::{Admin, Service};
 use crate::wire::quoted;
 
 /// Lets those in who may see and change things.
@@ -46,6 +46,20 @@ fn wants_page(headers: &HeaderMap) -> bool {
         let kind = kind.split(';').next().unwrap_or_default();
         kind.trim().eq_ignore_ascii_case("text/html")
     })
+}
+
+/// The longest text that tells who changes something, or why, in characters.
+pub(super) const MAX_WORDS: usize = 200;
+
+/// Who changes something, as the audit and the history of rules tell it. There is one token for all, so a name is what
+/// somebody says of itself.
+pub(super) fn who(service: &Service, name: Option<String>) -> Result<String, Problem> {
+    if name.as_ref().is_some_and(|name| name.chars().count() > MAX_WORDS || name.contains('\0')) {
+        return Err(Problem::invalid("as", format!("must be at most {MAX_WORDS} characters, and no NUL")));
+    }
+    let door = if matches!(service.admin, Admin::Token(_)) { "admin token" } else { "loopback" };
+    let name = name.filter(|name| !name.trim().is_empty());
+    Ok(name.map_or_else(|| door.to_string(), |name| format!("{name} ({door})")))
 }
 
 /// Without a token only those on this machine may come in, and they ask for it by a local name. Any other name is a web

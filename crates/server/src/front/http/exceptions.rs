@@ -7,8 +7,10 @@ use axum::response::Response;
 use http::{StatusCode, Uri};
 use tollgate::ExceptionError;
 
+use super::admin::who;
 use super::check::{no_rule, unavailable};
 use super::keys::Named;
+use super::rules::parameters;
 use super::{Front, Problem, body, pages::json};
 use crate::front::{Changed, Service};
 use crate::wire::{self, ExceptionView, ExceptionsAnswer, LiftedAnswer};
@@ -21,21 +23,23 @@ pub(super) async fn list(State(front): State<Arc<Front>>) -> Response {
 
 /// `PUT /v1/exceptions`: makes one, in the place of one that the rule and key had.
 pub(super) async fn put(State(front): State<Arc<Front>>, request: Request) -> Result<Response, Problem> {
+    let [by] = parameters(request.uri(), ["as"])?;
+    let by = who(&front.service, by)?;
     let body = body::read(request, front.limits.request).await?;
     let limiter = &front.service.limiter;
     let exception = wire::parse_exception(&body, limiter.store().now())?;
     let made = limiter.except(exception).await.map_err(|error| refused(&front.service, error))?;
-    front.service.changed(&Changed::Excepted(&made));
+    front.service.changed(&Changed::Excepted(&made), by);
     Ok(json(&ExceptionView::from(made)))
 }
 
 /// `DELETE /v1/exceptions`: ends one.
 pub(super) async fn lift(State(front): State<Arc<Front>>, uri: Uri) -> Result<Response, Problem> {
-    let Named { rule, key } = Named::parse(&uri, "/v1/exceptions")?;
+    let (Named { rule, key }, by) = Named::parse_change(&front.service, &uri, "/v1/exceptions")?;
     let named = Some(rule.as_str()).filter(|rule| *rule != "*");
     let lifted = front.service.limiter.lift(named, &key).await.map_err(|error| refused(&front.service, error))?;
     if lifted {
-        front.service.changed(&Changed::Lifted { rule: &rule, key: &key });
+        front.service.changed(&Changed::Lifted { rule: &rule, key: &key }, by);
     }
     Ok(json(&LiftedAnswer { lifted }))
 }

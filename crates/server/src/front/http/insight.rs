@@ -36,7 +36,7 @@ pub(super) async fn violations(State(front): State<Arc<Front>>, uri: Uri) -> Res
     }))
 }
 
-fn pairs(uri: &Uri) -> Result<Vec<(String, String)>, Problem> {
+pub(super) fn pairs(uri: &Uri) -> Result<Vec<(String, String)>, Problem> {
     let Pairs(pairs) = Pairs::<Vec<(String, String)>>::try_from_uri(uri)
         .map_err(|error| Problem::invalid("", format!("the query cannot be read: {error}")))?;
     Ok(pairs)

@@ -7,9 +7,10 @@ use axum::response::Response;
 use http::header::{ETAG, IF_MATCH};
 use http::{HeaderMap, HeaderValue, StatusCode, Uri};
 
+use super::admin::{MAX_WORDS, who};
 use super::{Front, Problem, body, check::no_rule, pages::json};
 use crate::database::DatabaseError;
-use crate::front::{Admin, Service};
+use crate::front::Service;
 use crate::rules::{Change, Edit, Following, RulesError};
 use crate::wire::{self, EditAnswer, HistoryAnswer, RulesAnswer, quoted};
 
@@ -104,17 +105,12 @@ fn following(service: &Service) -> Result<&Following, Problem> {
 
 /// Where to change rules, and who does it.
 fn editor<'s>(service: &'s Service, request: &Request) -> Result<(&'s Following, Edit), Problem> {
-    const MOST: usize = 200;
     let following = following(service)?;
     let [by, message] = parameters(request.uri(), ["as", "message"])?;
-    for (name, text) in [("as", &by), ("message", &message)] {
-        if text.as_ref().is_some_and(|text| text.chars().count() > MOST || text.contains('\0')) {
-            return Err(Problem::invalid(name, format!("must be at most {MOST} characters, and no NUL")));
-        }
+    let by = who(service, by)?;
+    if message.as_ref().is_some_and(|text| text.chars().count() > MAX_WORDS || text.contains('\0')) {
+        return Err(Problem::invalid("message", format!("must be at most {MAX_WORDS} characters, and no NUL")));
     }
-    // One token for all: a name is what somebody says of itself, and history tells so.
-    let door = if matches!(service.admin, Admin::Token(_)) { "admin token" } else { "loopback" };
-    let by = by.filter(|by| !by.trim().is_empty()).map_or_else(|| door.to_string(), |by| format!("{by} ({door})"));
     Ok((following, Edit { by, message, seen: seen(request.headers())?, dry_run: false }))
 }
 
@@ -139,7 +135,7 @@ fn tagged(mut response: Response, version: Option<i64>) -> Response {
 }
 
 /// The values of these parameters; any other is refused.
-fn parameters<const N: usize>(uri: &Uri, names: [&str; N]) -> Result<[Option<String>; N], Problem> {
+pub(super) fn parameters<const N: usize>(uri: &Uri, names: [&str; N]) -> Result<[Option<String>; N], Problem> {
     let Query(pairs) = Query::<Vec<(String, String)>>::try_from_uri(uri)
         .map_err(|error| Problem::invalid("", format!("the query cannot be read: {error}")))?;
     let mut values = [const { None }; N];

@@ -1,5 +1,6 @@
 //! The front over real sockets: a service on a free port with a manual clock, and a client that writes bytes.
 
+mod actions;
 mod admin;
 mod authorize;
 mod check;

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::hash::Hash;
 use std::time::Duration;
 
-use tollgate_core::{Span, Timestamp};
+use tollgate_core::{Span, State, Timestamp};
 
 use super::identity::Id;
 
@@ -49,6 +49,13 @@ impl Holds {
     pub(super) fn count(&mut self, id: Id, back: u32) {
         if let Some((count, _)) = self.refunded.entries.get_mut(&id) {
             *count += u64::from(back);
+        }
+    }
+
+    /// A bucket was reset: what was charged to it before has been given back by that.
+    pub(super) fn reset(&mut self, id: Id) {
+        if let Some((count, _)) = self.refunded.entries.get_mut(&id) {
+            *count += State::RESET;
         }
     }
 

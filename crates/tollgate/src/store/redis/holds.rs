@@ -7,7 +7,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use tollgate_core::{Charge, Key, Source};
+use tollgate_core::{Algorithm, Charge, Key, Source};
 
 use super::batch::Ask;
 use super::node::Work;
@@ -72,7 +72,7 @@ impl Shared {
         let mut counts = vec![0; charges.len()];
         let lifetime = lifetime.as_millis().max(1).to_string().into_bytes();
         for part in self.parts(charges) {
-            let positions: Vec<usize> = part.positions().filter(|position| has_burst(&charges[*position])).collect();
+            let positions: Vec<usize> = part.positions().filter(|position| is_amount(&charges[*position])).collect();
             if positions.is_empty() {
                 continue;
             }
@@ -97,6 +97,7 @@ impl Shared {
     }
 }
 
-fn has_burst(charge: &Charge) -> bool {
-    charge.rule.quota.algorithm().has_burst()
+/// A slot is released, and cannot be given back twice.
+fn is_amount(charge: &Charge) -> bool {
+    charge.rule.quota.algorithm() != Algorithm::Concurrency
 }

@@ -47,6 +47,9 @@ pub static REFUND: LazyLock<Script> =
 pub static SETTLE: LazyLock<Script> =
     LazyLock::new(|| Script::new(&[LAWS, REFUNDS, &[include_str!("settle.lua")]].concat()));
 
+/// Forgets a state: see `reset.lua`.
+pub(super) static RESET: LazyLock<Script> = LazyLock::new(|| Script::new(&[include_str!("reset.lua")]));
+
 /// Starts counting what buckets are given back: see `watch.lua`.
 pub(super) static WATCH: LazyLock<Script> = LazyLock::new(|| Script::new(&[include_str!("watch.lua")]));
 

@@ -85,6 +85,9 @@ local function settle(key, law, charged, booked_at, nth, full_at, part, refunded
   elseif cost >= charged then
     overdraw(key, law, cost - charged)
     return 0
+  elseif refunded >= 1099511627776 then
+    -- Reset since: see reset.lua.
+    return 0
   end
   local unused, done = charged - cost, false
   if law.debt and full_at >= 0 then

@@ -1,6 +1,6 @@
 use super::*;
 
-const GUARDED: [&str; 8] = [
+const GUARDED: [&str; 9] = [
     "GET /",
     "GET /metrics",
     "GET /openapi.json",
@@ -9,6 +9,7 @@ const GUARDED: [&str; 8] = [
     "GET /v1/rules",
     "GET /v1/insight",
     "GET /v1/violations",
+    "GET /v1/actions",
 ];
 
 const PUBLIC: [&str; 4] = ["GET /healthz", "GET /readyz", "GET /v1/authorize", "POST /v1/check"];

@@ -1,0 +1,232 @@
+//! What people did to single keys, beside who was denied: the last ones in memory, all of them in a database if there is one.
+
+use std::collections::VecDeque;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use schemars::JsonSchema;
+use serde::{Serialize, Serializer};
+use tollgate::Timestamp;
+
+use super::query::{check_names, parse_limit, parse_time};
+use super::{Query, Sink, time, written_time};
+use crate::database::DatabaseError;
+use crate::wire::{Invalid, unknown};
+
+/// Actions kept in memory.
+const KEEP: usize = 1_000;
+
+/// What was done.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum ActionKind {
+    Block,
+    Allow,
+    Grant,
+    Lift,
+    Reset,
+}
+
+impl ActionKind {
+    const ALL: [ActionKind; 5] =
+        [ActionKind::Block, ActionKind::Allow, ActionKind::Grant, ActionKind::Lift, ActionKind::Reset];
+
+    /// All names, for those who ask.
+    pub(crate) const NAMES: [&str; 5] = ["block", "allow", "grant", "lift", "reset"];
+
+    pub(crate) const fn name(self) -> &'static str {
+        ActionKind::NAMES[self as usize]
+    }
+
+    pub(super) fn named(name: &str) -> Option<ActionKind> {
+        ActionKind::ALL.into_iter().find(|kind| kind.name() == name)
+    }
+}
+
+/// Something that somebody did to a key.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, JsonSchema)]
+pub(crate) struct Action {
+    /// When.
+    #[serde(serialize_with = "time")]
+    #[schemars(with = "String", extend("format" = "date-time"))]
+    pub(crate) at: Timestamp,
+    /// What was done.
+    pub(crate) action: ActionKind,
+    /// The rule's name, or `*` for every rule that has the key.
+    pub(crate) rule: String,
+    /// Which of the rule's buckets; a secret by its fingerprint.
+    pub(crate) key: String,
+    /// What was granted; null for all but a grant.
+    pub(crate) limit: Option<String>,
+    /// When it ends by itself; null when it does not.
+    #[serde(serialize_with = "maybe_time")]
+    #[schemars(with = "Option<String>", extend("format" = "date-time"))]
+    pub(crate) until: Option<Timestamp>,
+    /// Why, if somebody said so.
+    pub(crate) reason: Option<String>,
+    /// Who: the name that was given, and the door by which it came.
+    pub(crate) by: String,
+    /// The process that was asked.
+    pub(crate) instance: Arc<str>,
+}
+
+fn maybe_time<S: Serializer>(at: &Option<Timestamp>, serializer: S) -> Result<S::Ok, S::Error> {
+    at.map(written_time).serialize(serializer)
+}
+
+/// Which actions. Everything that is given has to fit.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct ActionQuery {
+    pub(crate) action: Option<ActionKind>,
+    pub(crate) rule: Option<String>,
+    pub(crate) key: Option<String>,
+    pub(crate) since: Option<Timestamp>,
+    pub(crate) until: Option<Timestamp>,
+    pub(crate) limit: usize,
+}
+
+impl Default for ActionQuery {
+    fn default() -> Self {
+        ActionQuery { action: None, rule: None, key: None, since: None, until: None, limit: Query::USUAL_LIMIT }
+    }
+}
+
+impl ActionQuery {
+    /// Understands parameters; times that are relative end at `now`.
+    pub(crate) fn parse(pairs: Vec<(String, String)>, now: Timestamp) -> Result<ActionQuery, Invalid> {
+        check_names(&pairs, &["action", "rule", "key", "since", "until", "limit"])?;
+        let mut query = ActionQuery::default();
+        for (name, value) in pairs {
+            let invalid = |problem: String| Invalid { field: name.clone(), problem };
+            match name.as_str() {
+                "action" => {
+                    let kind = ActionKind::named(&value);
+                    query.action = Some(kind.ok_or_else(|| invalid(unknown(&value, &ActionKind::NAMES)))?);
+                }
+                "rule" => query.rule = Some(value),
+                "key" => query.key = Some(value),
+                "since" => query.since = Some(parse_time(&value, now).map_err(invalid)?),
+                "until" => query.until = Some(parse_time(&value, now).map_err(invalid)?),
+                _ => query.limit = parse_limit(&value).map_err(invalid)?,
+            }
+        }
+        Ok(query)
+    }
+
+    fn matches(&self, action: &Action) -> bool {
+        self.action.is_none_or(|kind| action.action == kind)
+            && self.rule.as_ref().is_none_or(|rule| action.rule == *rule)
+            && self.key.as_ref().is_none_or(|key| Query::spellings(key).contains(&action.key))
+            && self.since.is_none_or(|since| action.at >= since)
+            && self.until.is_none_or(|until| action.at < until)
+    }
+}
+
+/// Keeps actions. Adding one waits for nobody.
+#[derive(Debug)]
+pub(crate) struct Actions {
+    recent: Mutex<VecDeque<Action>>,
+    sink: Option<Arc<Sink>>,
+}
+
+impl Actions {
+    pub(crate) fn new(sink: Option<Arc<Sink>>) -> Actions {
+        Actions { recent: Mutex::default(), sink }
+    }
+
+    pub(crate) fn add(&self, action: Action) {
+        if let Some(sink) = &self.sink {
+            sink.push_action(action.clone());
+        }
+        let mut recent = self.lock();
+        if recent.len() == KEEP {
+            recent.pop_front();
+        }
+        recent.push_back(action);
+    }
+
+    /// The actions that are asked for, the newest first, and who knew them.
+    pub(crate) async fn find(&self, query: &ActionQuery) -> Result<(Vec<Action>, &'static str), DatabaseError> {
+        if let Some(sink) = &self.sink {
+            return Ok((sink.find_actions(query).await?, "postgres"));
+        }
+        let recent = self.lock();
+        let found = recent.iter().rev().filter(|action| query.matches(action)).take(query.limit);
+        Ok((found.cloned().collect(), "memory"))
+    }
+
+    /// How many found no room on their way to the database, or were refused there.
+    pub(crate) fn dropped(&self) -> u64 {
+        self.sink.as_ref().map_or(0, |sink| sink.dropped_actions())
+    }
+
+    fn lock(&self) -> MutexGuard<'_, VecDeque<Action>> {
+        self.recent.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::insight::fingerprint;
+
+    const NOW: Timestamp = Timestamp::from_micros(1_767_225_600_000_000);
+
+    fn action(key: &str) -> Action {
+        Action {
+            at: NOW,
+            action: ActionKind::Block,
+            rule: "login".into(),
+            key: key.into(),
+            limit: None,
+            until: None,
+            reason: None,
+            by: "loopback".into(),
+            instance: "here:1".into(),
+        }
+    }
+
+    fn parse(name: &str, value: &str) -> Result<ActionQuery, String> {
+        ActionQuery::parse(vec![(name.into(), value.into())], NOW).map_err(|invalid| invalid.to_string())
+    }
+
+    #[test]
+    fn every_parameter_narrows_the_answer() {
+        for (name, value, fits) in [
+            ("action", "block", true),
+            ("action", "lift", false),
+            ("rule", "login", true),
+            ("rule", "*", false),
+            ("key", "k-123", true),
+            ("key", "k-124", false),
+            ("since", "1h", true),
+            ("since", "2026-01-01T00:00:00.000001Z", false),
+            ("until", "1s", false),
+        ] {
+            let query = parse(name, value).expect(value);
+            for shown in ["k-123".to_string(), fingerprint("k-123")] {
+                assert_eq!(query.matches(&action(&shown)), fits, "{name}={value} for {shown}");
+            }
+        }
+        assert_eq!(parse("action", "blok"), Err("action: is not known; did you mean `block`?".into()));
+    }
+
+    #[tokio::test]
+    async fn the_newest_come_first_and_the_oldest_are_forgotten() {
+        let actions = Actions::new(None);
+        for number in 0..KEEP + 5 {
+            actions.add(action(&number.to_string()));
+        }
+        let all = ActionQuery { limit: Query::MAX_LIMIT, ..ActionQuery::default() };
+        let (found, source) = actions.find(&all).await.expect("memory answers");
+        assert_eq!((found.len(), source), (KEEP, "memory"));
+        assert_eq!((found[0].key.as_str(), found[KEEP - 1].key.as_str()), ("1004", "5"));
+    }
+
+    #[test]
+    fn every_kind_is_read_as_it_is_written() {
+        for kind in ActionKind::ALL {
+            assert_eq!(ActionKind::named(kind.name()), Some(kind));
+            assert_eq!(serde_json::to_value(kind).expect("text"), kind.name());
+        }
+    }
+}

@@ -1,0 +1,110 @@
+//! `tollgate actions`: what people did to single keys, as a running service knows it.
+
+use std::io::Write as _;
+
+use serde_json::Value;
+
+use super::Ending;
+use super::client::ServiceArgs;
+use super::table::table;
+
+/// Show who blocked, allowed, granted, lifted or reset a key
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:
+  tollgate actions                                       the last hundred
+  tollgate actions --rule per-user --key 42              all that was done to one key
+  tollgate actions --action block --since 24h --json     the blocks of a day, for machines
+
+Newest first. RULE is * where every rule that has the key was meant; BY tells the name that was given with --as.")]
+pub(super) struct Args {
+    #[command(flatten)]
+    service: ServiceArgs,
+    /// Only this: block, allow, grant, lift or reset
+    #[arg(long, env = "TOLLGATE_ACTION")]
+    action: Option<String>,
+    /// Only for this rule; * for those that were for every rule
+    #[arg(long, value_name = "NAME", env = "TOLLGATE_RULE")]
+    rule: Option<String>,
+    /// Only for this key; a secret is found by itself or by its fingerprint
+    #[arg(long, env = "TOLLGATE_KEY")]
+    key: Option<String>,
+    /// Only from here on: `1h` for so long ago, or a time such as 2026-01-31T12:00:00Z
+    #[arg(long, value_name = "TIME", env = "TOLLGATE_SINCE")]
+    since: Option<String>,
+    /// Only before here
+    #[arg(long, value_name = "TIME", env = "TOLLGATE_UNTIL")]
+    until: Option<String>,
+    /// How many at most, up to 1000
+    #[arg(long, value_name = "N", default_value_t = 100, env = "TOLLGATE_ACTIONS_LIMIT")]
+    limit: u32,
+    /// Answer as the HTTP API does
+    #[arg(long, env = "TOLLGATE_JSON", value_parser = clap::builder::FalseyValueParser::new())]
+    json: bool,
+}
+
+pub(super) fn run(args: Args) -> anyhow::Result<Ending> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    let answer = runtime.block_on(args.service.get("/v1/actions", &args.parameters()))?;
+    let mut out = std::io::stdout().lock();
+    if args.json {
+        writeln!(out, "{answer}")?;
+    } else {
+        write!(out, "{}", shown(&answer))?;
+    }
+    Ok(Ending::Fine)
+}
+
+impl Args {
+    fn parameters(&self) -> Vec<(&'static str, String)> {
+        let given = [
+            ("action", &self.action),
+            ("rule", &self.rule),
+            ("key", &self.key),
+            ("since", &self.since),
+            ("until", &self.until),
+        ];
+        let mut all: Vec<(&str, String)> = vec![("limit", self.limit.to_string())];
+        all.extend(given.into_iter().filter_map(|(name, value)| Some((name, value.clone()?))));
+        all
+    }
+}
+
+const COLUMNS: [(&str, &str); 8] = [
+    ("AT", "at"),
+    ("ACTION", "action"),
+    ("RULE", "rule"),
+    ("KEY", "key"),
+    ("LIMIT", "limit"),
+    ("UNTIL", "until"),
+    ("BY", "by"),
+    ("REASON", "reason"),
+];
+
+fn shown(answer: &Value) -> String {
+    let text = table(&COLUMNS, &answer["actions"]);
+    match answer["dropped"].as_u64() {
+        Some(dropped) if dropped > 0 => text + &format!("{dropped} actions are missing: there was no room for them\n"),
+        _ => text,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn a_table_shows_each_and_what_is_missing() {
+        let answer = json!({
+            "actions": [{"at": "2026-01-01T00:00:00.000000Z", "action": "grant", "rule": "login", "key": "42",
+                "limit": "9/s", "until": null, "by": "ann (loopback)", "reason": "trial\u{1b}[2J"}],
+            "dropped": 2,
+        });
+        let text = shown(&answer);
+        let lines: Vec<&str> = text.lines().collect();
+        assert!(lines[0].starts_with("AT ") && lines[0].ends_with("REASON"), "{text}");
+        assert!(lines[1].ends_with("grant   login  42   9/s    -      ann (loopback)  trial\u{fffd}[2J"), "{text}");
+        assert_eq!(lines[2], "2 actions are missing: there was no room for them");
+    }
+}

@@ -1,0 +1,35 @@
+//! Answers of a service as a table for people.
+
+use serde_json::Value;
+
+/// A line for each of `rows`, below the titles of the columns. A column is a title and the field that it shows.
+pub(super) fn table<const N: usize>(columns: &[(&str, &str); N], rows: &Value) -> String {
+    let rows = rows.as_array().map(Vec::as_slice).unwrap_or_default();
+    let head = columns.map(|(title, _)| title.to_string());
+    let lines: Vec<[String; N]> =
+        std::iter::once(head).chain(rows.iter().map(|row| columns.map(|(_, field)| cell(&row[field])))).collect();
+    let width = |column: usize| lines.iter().map(|line| line[column].chars().count()).max().unwrap_or(0);
+    let widths: Vec<usize> = (0..N).map(width).collect();
+    let mut text = String::new();
+    for line in &lines {
+        let cells = line.iter().zip(&widths).map(|(cell, width)| format!("{cell:<width$}"));
+        text.push_str(cells.collect::<Vec<_>>().join("  ").trim_end());
+        text.push('\n');
+    }
+    text
+}
+
+/// Clients choose much of this, so nothing of it may move the cursor of a terminal.
+fn cell(value: &Value) -> String {
+    const LONGEST: usize = 48;
+    let text = match value {
+        Value::Null => "-".to_string(),
+        Value::String(text) => text.clone(),
+        other => other.to_string(),
+    };
+    let plain = |c: char| if c.is_control() { '\u{fffd}' } else { c };
+    match text.char_indices().nth(LONGEST) {
+        Some((end, _)) => text[..end].chars().map(plain).chain(['…']).collect(),
+        None => text.chars().map(plain).collect(),
+    }
+}

@@ -1,0 +1,24 @@
+//! What people did to single keys, for those who look back.
+
+use std::sync::Arc;
+
+use axum::extract::State;
+use axum::response::Response;
+use http::{StatusCode, Uri};
+
+use super::insight::pairs;
+use super::{Front, Problem, pages::json};
+use crate::audit::ActionQuery;
+use crate::wire::ActionsAnswer;
+
+/// `GET /v1/actions`: who blocked, allowed, granted, lifted and reset what.
+pub(super) async fn list(State(front): State<Arc<Front>>, uri: Uri) -> Result<Response, Problem> {
+    let service = &front.service;
+    let query = ActionQuery::parse(pairs(&uri)?, service.limiter.store().now())?;
+    let kept = &service.insight.actions;
+    let (actions, source) = kept
+        .find(&query)
+        .await
+        .map_err(|error| Problem::new(StatusCode::SERVICE_UNAVAILABLE, format!("the audit cannot answer: {error}")))?;
+    Ok(json(&ActionsAnswer { actions, dropped: kept.dropped(), source }))
+}
