@@ -8,6 +8,7 @@ mod fixed_window;
 mod lease;
 mod log;
 mod receipt;
+mod refunds;
 mod settle;
 mod sliding_counter;
 
@@ -16,6 +17,7 @@ pub use fixed_window::Window;
 pub use lease::Lease;
 pub use log::{Entry, Log};
 pub use receipt::Receipt;
+pub use refunds::Refunds;
 pub use sliding_counter::Counter;
 
 use crate::decision::{Decision, Hold};

@@ -27,7 +27,7 @@ mod rule_spec;
 mod time;
 mod verdict;
 
-pub use algorithm::{Bucket, Change, Counter, Entry, Lease, Log, Receipt, State, Window, decide};
+pub use algorithm::{Bucket, Change, Counter, Entry, Lease, Log, Receipt, Refunds, State, Window, decide};
 pub use changes::Changes;
 pub use decision::{Decision, Hold, Outcome};
 pub use denial::{Denial, Template};

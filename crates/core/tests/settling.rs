@@ -39,11 +39,13 @@ fn charge(quota: &Quota, cost: u32, state: &mut State, now: u64) -> Option<Recei
     receipt
 }
 
-/// What is out: the estimate's receipt, what it will really cost, and what had been refunded when it was charged.
+/// What is out: the estimate's receipt, what it will really cost, what had been refunded when it was charged, and the how
+/// manieth charge it was.
 struct Out {
     receipt: Receipt,
     actual: u32,
     refunded_before: u64,
+    nth: usize,
 }
 
 proptest! {
@@ -60,7 +62,10 @@ proptest! {
         ),
     ) {
         let (mut state, mut knowing, mut now) = (State::Fresh, State::Fresh, START);
-        let (mut out, mut refunded): (Vec<Out>, u64) = (Vec::new(), 0);
+        let mut out: Vec<Out> = Vec::new();
+        // Of which charge, and how much.
+        let mut refunds: Vec<(usize, u64)> = Vec::new();
+        let mut charged = 0;
         for (wait, cost, used, action, which) in steps {
             now += share(quota.full_refill().as_micros(), wait);
             let cost = share(u64::from(quota.limit()), cost).max(1) as u32;
@@ -73,12 +78,16 @@ proptest! {
                     if actual > 0 {
                         prop_assert!(charge(&quota, actual, &mut knowing, now).is_some());
                     }
-                    out.push(Out { receipt, actual, refunded_before: refunded });
+                    let refunded_before = refunds.iter().map(|(_, back)| back).sum();
+                    charged += 1;
+                    out.push(Out { receipt, actual, refunded_before, nth: charged });
                 },
                 _ if out.is_empty() => {}
                 _ => {
-                    let Out { receipt, actual, refunded_before } = out.swap_remove(which.index(out.len()));
-                    refunded += u64::from(state.settle(&quota, receipt, actual, refunded - refunded_before, at(now)));
+                    let Out { receipt, actual, refunded_before, nth } = out.swap_remove(which.index(out.len()));
+                    let of_earlier = refunds.iter().filter(|(of, _)| *of < nth).map(|(_, back)| back).sum::<u64>();
+                    let back = state.settle(&quota, receipt, actual, of_earlier - refunded_before, at(now));
+                    refunds.push((nth, back.into()));
                 }
             }
             let (estimating, knowing) = (left(&quota, &state, now), left(&quota, &knowing, now));

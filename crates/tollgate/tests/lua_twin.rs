@@ -22,7 +22,7 @@ use tollgate::redis_wire::{
     Answer, Ask, Batch, CHARGE, CHARGE_BUCKETS, CHARGE_ONE, Call, REFUND, RELEASE, RENEW, SETTLE, Script, state_key,
 };
 use tollgate_core::{
-    Change, Charge, Decision, Hold, Lease, Quota, Receipt, Span, State, Timestamp, decide, decide_all,
+    Change, Charge, Decision, Hold, Lease, Quota, Receipt, Refunds, Span, State, Timestamp, decide, decide_all,
 };
 use world::World;
 
@@ -453,26 +453,35 @@ fn estimates_are_settled_as_in_rust() {
                 state = State::Fresh;
             }
             let unit = u64::from(quota.limit()).max(1);
-            let counted = chance.pick(&[0, 0, 0, 0, 1, unit / 10, unit / 2, unit, State::RESET, State::RESET + 1]);
-            let counted_before = chance.pick(&[0, 0, counted / 2]);
+            let mut refunds = Refunds::default();
+            for _ in 0..chance.pick(&[0, 0, 1, 2, 70]) {
+                let of = receipt.at.as_micros().saturating_sub(40).saturating_add(chance.below(80));
+                refunds.add(Timestamp::from_micros(of), chance.pick(&[1, 1 + unit / 100, unit / 10, unit / 2]));
+            }
+            if chance.one_in(20) {
+                refunds.reset();
+            }
+            let counted_before = chance.pick(&[0, 0, refunds.total() / 2, refunds.total()]);
             let cost = chance.pick(&[0, 0, receipt.cost / 2, receipt.cost - 1, receipt.cost, receipt.cost + 1]);
             let cost = if chance.one_in(4) { world::cost(&mut chance, &quota) } else { cost };
             let (before, at) = (state.clone(), Timestamp::from_micros(now));
-            let back = state.settle(by, receipt, cost, counted - counted_before, at);
+            let seeded = refunds.clone();
+            let back = state.settle(by, receipt, cost, refunds.since(receipt.at, counted_before), at);
+            if back > 0 {
+                refunds.add(receipt.at, back.into());
+            }
             let is_same = Stored::of(&state) == Stored::of(&before);
             let is_shorter = matches!((&before, &state), (State::Log(_), State::Log(_))) && back > 0;
             // What is overdrawn is written, also if it could owe no more.
             let is_overdrawn = cost > receipt.cost && !by.algorithm().keeps_log();
             let is_written = is_overdrawn || (!is_same && !is_shorter && Stored::of(&state) != Stored::Nothing);
             settled.push(back);
-            let counts = back > 0 && by.refill().is_some();
-            let counter_after = counted + if counts { u64::from(back) } else { 0 };
             cases.push(Case {
                 script: &SETTLE,
                 call: Call::settle([(key.clone(), counter.clone(), by, receipt, counted_before, cost)], Some(at)),
                 seeds: vec![
                     (key.clone(), seed.clone()),
-                    (counter.clone(), Stored::Text(counted.to_string().into_bytes())),
+                    (counter.clone(), Stored::Text(seeded.to_string().into_bytes())),
                 ],
                 expected: vec![
                     Expected {
@@ -480,13 +489,9 @@ fn estimates_are_settled_as_in_rust() {
                         stored: if is_same { seed } else { Stored::of(&state) },
                         ttl_ms: is_written.then(|| ttl_ms(&state, by, at)),
                     },
-                    Expected {
-                        key: counter,
-                        stored: Stored::Text(counter_after.to_string().into_bytes()),
-                        ttl_ms: None,
-                    },
+                    Expected { key: counter, stored: Stored::Text(refunds.to_string().into_bytes()), ttl_ms: None },
                 ],
-                told: format!("{by}: {receipt:?} cost {cost}, {counted} of {counted_before} at {now} from {before:?}"),
+                told: format!("{by}: {receipt:?} cost {cost}, {seeded} of {counted_before} at {now} from {before:?}"),
             });
         }
         assert!(settled.iter().any(|back| *back > 0) && settled.contains(&0));

@@ -17,7 +17,7 @@ use tollgate::{
     Actual, Algorithm, Descriptor, Exception, ExceptionKind, Limiter, ManualClock, Policy, Reservation, RuleSpec, Span,
     Ticket, Timestamp, Verdict,
 };
-use tollgate_core::{CostSpec, EstimatedCost, Receipt, State, decide};
+use tollgate_core::{CostSpec, EstimatedCost, Receipt, Refunds, State, decide};
 
 const NOON: Timestamp = Timestamp::from_micros(1_700_000_000_000_000);
 
@@ -96,7 +96,7 @@ fn every_store_settles_as_the_core_does() {
                 let spec = RuleSpec { algorithm, ..rule(&format!("r{}", run.get()), limit) };
                 let limiter = limiter(new, clock, vec![spec]);
                 let quota = limiter.policy().rules()[0].quota;
-                let (mut state, mut refunded) = (State::Fresh, 0_u64);
+                let (mut state, mut refunds) = (State::Fresh, Refunds::default());
                 let mut out: Vec<(Reservation, Receipt, u64)> = Vec::new();
                 for step in steps {
                     let now = clock.now();
@@ -115,15 +115,17 @@ fn every_store_settles_as_the_core_does() {
                             state.apply(change);
                             prop_assert_eq!(verdict.rows()[0].decision, decision);
                             prop_assert_eq!(reservation.is_empty(), receipt.is_none());
-                            out.extend(receipt.map(|receipt| (reservation, receipt, refunded)));
+                            out.extend(receipt.map(|receipt| (reservation, receipt, refunds.total())));
                         }
                         Step::Settle(_, _) if out.is_empty() => {}
                         Step::Settle(which, cost) => {
                             let which = which % out.len();
                             let (reservation, receipt, before) = out.swap_remove(which);
                             let settled = now_or_never(reservation.settle(cost)).unwrap();
-                            let back = state.settle(&quota, receipt, cost, refunded - before, now);
-                            refunded += u64::from(back);
+                            let back = state.settle(&quota, receipt, cost, refunds.since(receipt.at, before), now);
+                            if back > 0 {
+                                refunds.add(receipt.at, back.into());
+                            }
                             let row = &settled.rows[0];
                             prop_assert_eq!((row.reserved, row.refunded, row.charge.cost), (receipt.cost, back, cost));
                             let untouched = decide(&quota, 0, &state, now).0;
@@ -226,6 +228,30 @@ fn settled_too_late_a_bucket_is_given_nothing_back() {
         std::thread::sleep(Duration::from_millis(2));
         let settled = now_or_never(reservation.settle(100)).unwrap();
         assert_eq!((settled.rows[0].refunded, left(&limiter, "tokens", "a")), (0, 600), "{name}");
+    });
+}
+
+/// Settled the newest first, half of what was not used stayed charged: refunds of later charges were held against earlier ones.
+#[test]
+fn in_whatever_order_they_are_settled_all_that_was_not_used_goes_back() {
+    each_store(|name, new, clock| {
+        for newest_first in [true, false] {
+            let limiter = limiter(new, clock, vec![rule(&format!("tokens-{newest_first}"), "100/day")]);
+            let mut out: Vec<Reservation> = Vec::new();
+            for _ in 0..10 {
+                out.push(reserve(&limiter, &user("a", 10)).1);
+                clock.advance(Span::from_micros(10));
+            }
+            if newest_first {
+                out.reverse();
+            }
+            let refunded: Vec<u32> =
+                out.into_iter().map(|one| now_or_never(one.settle(0)).unwrap().rows[0].refunded).collect();
+            assert_eq!(refunded, [10; 10], "{name}");
+            // What was refilled while they were out is not given back a second time.
+            clock.advance(Span::from_micros(1_000));
+            assert_eq!(left(&limiter, &format!("tokens-{newest_first}"), "a"), 100, "{name}");
+        }
     });
 }
 

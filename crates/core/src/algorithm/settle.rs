@@ -18,14 +18,15 @@ impl State {
     /// Corrects the charge of `receipt` to what it did cost; to be called at most once for a receipt. Returns how much of
     /// the charge was given back.
     ///
-    /// `refunded` is what this bucket was given back since the charge, by others: the sum of what this returned, and of
-    /// the costs of other refunds. It may be more than that, never less.
+    /// `refunded` is what the key was given back since this charge of charges that were made before it: what this returned
+    /// for them, and the costs of other refunds ([`Refunds`](super::Refunds) keeps that). It may be more, never less.
     ///
     /// Windows, counters and logs know what was charged when, so what goes back is exact. A bucket only knows when it will
     /// be full again. Had the charge never been made, the bucket would owe less, by the cost at first, and never by more
     /// than the least that it has owed since: once it would have been full, more time fills nothing. It has owed at least
-    /// what it owed after the charge, less all the time since and all that was refunded; so much of the cost, and no more,
-    /// goes back. In a bucket that is in use nothing is missing until as much time has passed as it owed.
+    /// what it owed after the charge, less all the time since and what was refunded of earlier charges (what goes back of a
+    /// later one leaves at least what was there before that); so much of the cost, and no more, goes back. In a bucket that
+    /// is in use nothing is missing until as much time has passed as it owed.
     ///
     /// A `concurrency` slot is released, whatever the cost.
     pub fn settle(&mut self, quota: &Quota, receipt: Receipt, cost: u32, refunded: u64, now: Timestamp) -> u32 {

@@ -254,7 +254,8 @@ fn shown(exception: &Value) -> String {
     if let Some(reason) = exception["reason"].as_str() {
         line.push_str(&format!(" ({reason})"));
     }
-    line
+    // Others wrote much of it, so nothing of it may move the cursor of a terminal, or make another line.
+    line.chars().map(|c| if c.is_control() { '\u{fffd}' } else { c }).collect()
 }
 
 fn named(path: &str, rule: &str, key: &str) -> String {

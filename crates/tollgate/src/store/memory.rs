@@ -25,7 +25,7 @@ pub(crate) use table::Table;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use tollgate_core::{Algorithm, Charge, Decision, Hold, Key, Rule, Source};
+use tollgate_core::{Algorithm, Charge, Decision, Hold, Key, Rule, Source, Timestamp};
 
 use super::StoreError;
 use super::held::{Held, Reserved};
@@ -133,7 +133,8 @@ impl MemoryStore {
         let (id, mut holds) = (self.id(rule, key), self.holds());
         let is_back = self.table.give_back(id, &rule.quota, cost, &self.clock);
         if is_back {
-            holds.count(id, cost);
+            // Of whatever was charged last, so of anything.
+            holds.count(id, Timestamp::default(), cost);
         }
         is_back
     }
@@ -160,9 +161,9 @@ impl MemoryStore {
         let mut holds = self.holds();
         let mut settle = |(held, cost): &(Held, u32)| {
             let id = self.id(&held.rule, &held.key);
-            let refunded = holds.refunded(id).saturating_sub(held.refunded);
+            let refunded = holds.since(id, held.receipt.at, held.refunded);
             let back = self.table.settle(id, &held.rule.quota, held.receipt, *cost, refunded, &self.clock);
-            holds.count(id, back);
+            holds.count(id, held.receipt.at, back);
             back
         };
         held.iter().map(&mut settle).collect()

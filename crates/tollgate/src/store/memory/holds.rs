@@ -4,14 +4,14 @@ use std::collections::HashMap;
 use std::hash::Hash;
 use std::time::Duration;
 
-use tollgate_core::{Span, State, Timestamp};
+use tollgate_core::{Refunds, Span, Timestamp};
 
 use super::identity::Id;
 
 /// Behind one lock: settling is rare compared to deciding.
 #[derive(Debug, Default)]
 pub(super) struct Holds {
-    refunded: Lasting<Id, u64>,
+    refunded: Lasting<Id, Refunds>,
     records: Lasting<String, Vec<u8>>,
 }
 
@@ -35,27 +35,27 @@ impl Holds {
         if self.refunded.entries.len() >= Holds::MOST_WATCHED && !self.refunded.entries.contains_key(&id) {
             return None;
         }
-        let (count, until) = self.refunded.entries.entry(id).or_default();
+        let (refunds, until) = self.refunded.entries.entry(id).or_default();
         *until = (*until).max(now + Span::from(lifetime));
-        Some(*count)
+        Some(refunds.total())
     }
 
-    /// What was counted so far.
-    pub(super) fn refunded(&self, id: Id) -> u64 {
-        self.refunded.entries.get(&id).map_or(0, |(count, _)| *count)
+    /// What was given back of earlier charges since a charge of this moment.
+    pub(super) fn since(&self, id: Id, charged: Timestamp, before: u64) -> u64 {
+        self.refunded.entries.get(&id).map_or(0, |(refunds, _)| refunds.since(charged, before))
     }
 
-    /// A bucket that is watched was given back so much.
-    pub(super) fn count(&mut self, id: Id, back: u32) {
-        if let Some((count, _)) = self.refunded.entries.get_mut(&id) {
-            *count += u64::from(back);
+    /// A key that is watched was given back so much of a charge of this moment.
+    pub(super) fn count(&mut self, id: Id, charged: Timestamp, back: u32) {
+        if let Some((refunds, _)) = self.refunded.entries.get_mut(&id).filter(|_| back > 0) {
+            refunds.add(charged, back.into());
         }
     }
 
-    /// A bucket was reset: what was charged to it before has been given back by that.
+    /// A key was reset: what was charged to it before has been given back by that.
     pub(super) fn reset(&mut self, id: Id) {
-        if let Some((count, _)) = self.refunded.entries.get_mut(&id) {
-            *count += State::RESET;
+        if let Some((refunds, _)) = self.refunded.entries.get_mut(&id) {
+            refunds.reset();
         }
     }
 

@@ -1,6 +1,6 @@
 -- Gives back what charges took.
 --
--- KEYS: for each refund the state, and the key that counts what it was given back while somebody watches (watch.lua).
+-- KEYS: for each refund the state, and where it is counted what it was given back (refunds.lua).
 -- ARGV[1]: the time in microseconds, or "" for the server's.
 -- ARGV[2]: MessagePack, an array of integers: the quotas (see quotas.lua), then for each refund its quota and the
 --   receipt: cost, at, nth, and 1 for a lease or 0.
@@ -13,8 +13,9 @@ local refunded = {}
 for i = at, #batch, 5 do
   local law, key = quotas[batch[i]], 2 * #refunded + 1
   local done = refund(KEYS[key], law, unpack(batch, i + 1, i + 4))
-  if done and law.debt and batch[i + 4] == 0 and call("EXISTS", KEYS[key + 1]) == 1 then
-    call("INCRBY", KEYS[key + 1], format("%d", batch[i + 1]))
+  local refunds = done and batch[i + 4] == 0 and read_refunds(KEYS[key + 1])
+  if refunds then
+    add_refund(KEYS[key + 1], refunds, batch[i + 2], batch[i + 1])
   end
   refunded[#refunded + 1] = done and 1 or 0
 end

@@ -1,9 +1,10 @@
 -- Forgets a state. Estimates that were charged to it before have been given back by this: what is counted says so.
 --
--- KEYS: the state, and the key that counts what it was given back (watch.lua). Returns whether there was one.
+-- KEYS: the state, and where it is counted what it was given back (refunds.lua). Returns whether there was one.
 
 local removed = redis.call("DEL", KEYS[1])
-if redis.call("EXISTS", KEYS[2]) == 1 then
-  redis.call("INCRBY", KEYS[2], "1099511627776")
+local refunds = read_refunds(KEYS[2])
+if refunds then
+  add_refund(KEYS[2], refunds, 0, 1099511627776)
 end
 return removed

@@ -37,7 +37,12 @@ pub static CHARGE_ONE: LazyLock<Script> = LazyLock::new(|| {
 });
 
 /// What giving back knows beside.
-const REFUNDS: &[&str] = &[include_str!("reduce.lua"), include_str!("quotas.lua"), include_str!("give_back.lua")];
+const REFUNDS: &[&str] = &[
+    include_str!("reduce.lua"),
+    include_str!("quotas.lua"),
+    include_str!("refunds.lua"),
+    include_str!("give_back.lua"),
+];
 
 /// Gives back what charges took: see `refund.lua`.
 pub static REFUND: LazyLock<Script> =
@@ -48,10 +53,12 @@ pub static SETTLE: LazyLock<Script> =
     LazyLock::new(|| Script::new(&[LAWS, REFUNDS, &[include_str!("settle.lua")]].concat()));
 
 /// Forgets a state: see `reset.lua`.
-pub(super) static RESET: LazyLock<Script> = LazyLock::new(|| Script::new(&[include_str!("reset.lua")]));
+pub(super) static RESET: LazyLock<Script> =
+    LazyLock::new(|| Script::new(&[include_str!("refunds.lua"), include_str!("reset.lua")]));
 
 /// Starts counting what buckets are given back: see `watch.lua`.
-pub(super) static WATCH: LazyLock<Script> = LazyLock::new(|| Script::new(&[include_str!("watch.lua")]));
+pub(super) static WATCH: LazyLock<Script> =
+    LazyLock::new(|| Script::new(&[include_str!("refunds.lua"), include_str!("watch.lua")]));
 
 /// Gives a `concurrency` slot back: see `release.lua`.
 pub static RELEASE: LazyLock<Script> = LazyLock::new(|| {

@@ -1,10 +1,10 @@
 -- Corrects charges to what they did cost: the twin of algorithm/settle.rs, which says what is guaranteed.
 --
--- KEYS: for each charge the state, and the key that counts what it was given back (watch.lua).
+-- KEYS: for each charge the state, and where it is counted what it was given back (refunds.lua).
 -- ARGV[1]: the time in microseconds, or "" for the server's.
 -- ARGV[2]: MessagePack, an array of integers: the quotas (see quotas.lua), then for each charge its quota, the receipt
 --   (cost, at, nth, and for a bucket when it was full again after the charge: whole microseconds or -1, and parts), what
---   the counter showed before the charge, and what it did cost.
+--   was counted before the charge, and what it did cost.
 -- Returns for each charge how much was given back.
 
 -- The difference of two debts, of which the first is not the smaller.
@@ -112,11 +112,11 @@ local settled = {}
 for i = at, #batch, 8 do
   local law, key = quotas[batch[i]], 2 * #settled + 1
   local charged, booked_at, nth, full_at, part, before, cost = unpack(batch, i + 1, i + 7)
-  local count = redis.pcall("GET", KEYS[key + 1])
-  local refunded = type(count) == "string" and count - before or 0
+  local refunds = read_refunds(KEYS[key + 1])
+  local refunded = refunds and sum_refunds(refunds, booked_at) - before or 0
   local back = settle(KEYS[key], law, charged, booked_at, nth, full_at, part, refunded > 0 and refunded or 0, cost)
-  if back > 0 and law.debt and count then
-    call("INCRBY", KEYS[key + 1], format("%d", back))
+  if back > 0 and refunds then
+    add_refund(KEYS[key + 1], refunds, booked_at, back)
   end
   settled[#settled + 1] = back
 end
