@@ -109,6 +109,8 @@ pub(crate) enum Spoken {
 pub(crate) struct Caller {
     to: Destination,
     client: Client<Connector, Full<Bytes>>,
+    limit: Duration,
+    largest_answer: usize,
 }
 
 /// What came back.
@@ -117,6 +119,7 @@ pub(crate) struct Answered {
     pub(crate) status: StatusCode,
     /// Those at the end too.
     pub(crate) headers: HeaderMap,
+    pub(crate) body: Bytes,
 }
 
 impl Caller {
@@ -136,7 +139,12 @@ impl Caller {
             .pool_idle_timeout(Duration::from_secs(30))
             .http2_only(spoken == Spoken::Http2)
             .build(Connector::new(tls, LIMIT));
-        Ok(Caller { to, client })
+        Ok(Caller { to, client, limit: LIMIT, largest_answer: LARGEST_ANSWER })
+    }
+
+    /// The same, for answers that take longer or are larger.
+    pub(crate) fn patient(self, limit: Duration, largest_answer: usize) -> Caller {
+        Caller { limit, largest_answer, ..self }
     }
 
     pub(crate) fn to(&self) -> &Destination {
@@ -165,21 +173,21 @@ impl Caller {
         if let Some(authorization) = &self.to.authorization {
             request.headers_mut().insert(AUTHORIZATION, authorization.clone());
         }
-        match timeout(LIMIT, self.exchange(request)).await {
+        match timeout(self.limit, self.exchange(request)).await {
             Ok(answered) => answered,
-            Err(_) => Err(format!("no answer within {LIMIT:?}")),
+            Err(_) => Err(format!("no answer within {:?}", self.limit)),
         }
     }
 
     async fn exchange(&self, request: Request<Full<Bytes>>) -> Result<Answered, String> {
         let response = self.client.request(request).await.map_err(|error| root(&error))?;
         let (parts, body) = response.into_parts();
-        let body = Limited::new(body, LARGEST_ANSWER).collect().await.map_err(|error| root(&*error))?;
+        let body = Limited::new(body, self.largest_answer).collect().await.map_err(|error| root(&*error))?;
         let mut headers = parts.headers;
         if let Some(trailers) = body.trailers() {
             headers.extend(trailers.clone());
         }
-        Ok(Answered { status: parts.status, headers })
+        Ok(Answered { status: parts.status, headers, body: body.to_bytes() })
     }
 }
 

@@ -185,7 +185,7 @@ fn the_command_shows_who_was_denied() {
     assert!(code == Some(2) && error.contains("ip: \"nowhere\" is no address"), "{error}");
     let gone = running::tollgate(&["violations", "--url", "http://127.0.0.1:1"]).output().unwrap();
     let error = String::from_utf8(gone.stderr).unwrap();
-    assert!(gone.status.code() == Some(2) && error.contains("is a service running there?"), "{error}");
+    assert!(gone.status.code() == Some(2) && error.contains("is it running?"), "{error}");
 }
 
 fn actions(service: &Running, query: &str) -> Value {

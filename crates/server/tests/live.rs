@@ -48,7 +48,7 @@ fn an_edited_file_lets_the_waiting_client_pass_and_gives_nobody_a_fresh_burst() 
     assert_eq!(check(&service, "a"), (true, 2), "the three that were added, and five are still missing");
 
     std::fs::write(&config, rules("limit: 4/day")).unwrap();
-    let lowered = || service.logged().matches("rules are in force now").count() == 2;
+    let lowered = || service.log().matches("rules are in force now").count() == 2;
     while !lowered() {
         std::thread::sleep(std::time::Duration::from_millis(25));
     }
@@ -120,7 +120,7 @@ fn a_file_is_left_alone_when_told() {
     std::fs::write(&config, rules("limit: 2/day")).unwrap();
     std::thread::sleep(std::time::Duration::from_secs(1));
     assert!(!check(&service, "a").0);
-    assert!(!service.logged().contains("in force now"));
+    assert!(!service.log().contains("in force now"));
 }
 
 /// What a command says and how it ends.
@@ -202,5 +202,5 @@ fn a_service_with_a_token_asks_for_it() {
     assert!(code == 2 && error.contains("needs the admin token"), "{error}");
     assert_eq!(run(&service, &["block", "--key", "a", "--admin-token", "sesame"]).0, 0);
     assert!(!check(&service, "a").0);
-    assert!(!service.logged().contains("sesame"));
+    assert!(!service.log().contains("sesame"));
 }

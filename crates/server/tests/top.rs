@@ -89,7 +89,7 @@ fn trouble_is_explained() {
     let http = service.http.clone();
     drop(service);
     let gone = String::from_utf8_lossy(&top(&http, &["--once"]).stderr).into_owned();
-    assert!(gone.contains("is a service running there?"), "{gone}");
+    assert!(gone.contains("is it running?"), "{gone}");
 }
 
 /// Drawn, chosen in by keys, resized, and the terminal given back after `q`, Ctrl-C and SIGTERM.

@@ -1,75 +1,92 @@
-//! Asking a service that runs: for commands that show what it knows.
+//! Asking a service that runs, over its HTTP API.
 
+use std::path::PathBuf;
 use std::time::Duration;
 
 use anyhow::{Context as _, bail};
-use axum::body::Bytes;
 use http::header::AUTHORIZATION;
-use http::{Request, Uri};
-use http_body_util::{BodyExt as _, Empty};
-use hyper_util::client::legacy::Client;
-use hyper_util::rt::TokioExecutor;
+use http::{HeaderMap, HeaderValue, Method, StatusCode};
 use serde_json::Value;
-use tokio::time::timeout;
+
+use crate::outgoing::{Answered, Caller, Destination, Spoken};
 
 /// How long an answer may take.
 const PATIENCE: Duration = Duration::from_secs(15);
+/// No answer is larger: ten thousand exceptions of the longest texts.
+const LARGEST: usize = 64 << 20;
 
-/// Where the service is.
+/// Which service.
 #[derive(Clone, Debug, clap::Args)]
 pub(super) struct ServiceArgs {
-    /// The address of the service
+    /// The HTTP address of a running service
     #[arg(
         long,
-        visible_alias = "server",
+        visible_alias = "url",
         value_name = "URL",
         default_value = "http://127.0.0.1:8080",
-        env = "TOLLGATE_URL"
+        env = "TOLLGATE_SERVER"
     )]
-    url: String,
-    /// The token that the admin part of the service asks for
+    server: String,
+    /// The token that the admin part of its API asks for
     #[arg(long, value_name = "TOKEN", env = "TOLLGATE_ADMIN_TOKEN", hide_env_values = true)]
     admin_token: Option<String>,
+    /// A file of the authorities that vouch for an https:// service; those of the system unless told
+    #[arg(long, value_name = "FILE", env = "TOLLGATE_CA")]
+    ca: Option<PathBuf>,
+}
+
+/// What a service says.
+pub(super) enum Answer {
+    /// Done.
+    Done(Value),
+    /// Not with these values, and why.
+    Refused(String),
 }
 
 impl ServiceArgs {
     /// What the service answers to a path with these parameters.
     pub(super) async fn get(&self, path: &str, parameters: &[(&str, String)]) -> anyhow::Result<Value> {
-        let base = self.url.trim_end_matches('/');
-        if !base.starts_with("http://") {
-            bail!("--url {base}: write http://HOST:PORT; for https, go through what ends TLS before the service");
-        }
-        let query: Vec<String> = parameters.iter().map(|(name, value)| format!("{name}={}", encoded(value))).collect();
+        let query: Vec<String> = parameters.iter().map(|(name, value)| format!("{name}={}", escaped(value))).collect();
         let separator = if query.is_empty() { "" } else { "?" };
-        let uri: Uri = format!("{base}{path}{separator}{}", query.join("&"))
-            .parse()
-            .with_context(|| format!("--url {base}: is no address; write for example http://127.0.0.1:8080"))?;
-        let mut request = Request::get(uri);
+        match self.ask(Method::GET, &format!("{path}{separator}{}", query.join("&")), None).await? {
+            Answer::Done(answer) => Ok(answer),
+            Answer::Refused(reason) => bail!("{}: {reason}", self.server),
+        }
+    }
+
+    /// Asks, and waits for the answer.
+    pub(super) async fn ask(&self, method: Method, path: &str, body: Option<Value>) -> anyhow::Result<Answer> {
+        let to = Destination::parse(self.server.trim_end_matches('/'));
+        let to = to.map_err(|problem| anyhow::anyhow!("--server: {:?} {problem}", self.server))?;
+        let base = to.to_string();
+        let caller = Caller::new(to, Spoken::Http1, "--ca", self.ca.clone())?.patient(PATIENCE, LARGEST);
+        let mut headers = HeaderMap::new();
         if let Some(token) = &self.admin_token {
-            request = request.header(AUTHORIZATION, format!("Bearer {token}"));
+            let token = HeaderValue::from_str(&format!("Bearer {token}"));
+            headers.insert(AUTHORIZATION, token.context("--admin-token: cannot be sent in a header")?);
         }
-        let request = request.body(Empty::<Bytes>::new()).context("--admin-token: cannot be sent in a header")?;
-        let asking = async {
-            let response = Client::builder(TokioExecutor::new()).build_http().request(request).await?;
-            let status = response.status();
-            let body = response.into_body().collect().await?.to_bytes();
-            Ok::<_, anyhow::Error>((status, body))
+        let body = body.map(|body| body.to_string()).unwrap_or_default();
+        let answered = caller.call(method, path, headers, body.into_bytes()).await;
+        let Answered { status, body, .. } = answered
+            .map_err(|problem| anyhow::anyhow!("--server: no service answers at {base}; is it running? ({problem})"))?;
+        let answer: Option<Value> = serde_json::from_slice(&body).ok();
+        let detail = || {
+            let detail = answer.as_ref().and_then(|answer| answer["detail"].as_str());
+            detail.unwrap_or("no reason given").to_string()
         };
-        let (status, body) = timeout(PATIENCE, asking)
-            .await
-            .map_err(|_| anyhow::anyhow!("no answer within {PATIENCE:?}"))
-            .and_then(|answered| answered)
-            .with_context(|| format!("{base}: cannot be asked; is a service running there? --url names another"))?;
-        let answer: Value = serde_json::from_slice(&body).unwrap_or_default();
-        if !status.is_success() {
-            bail!("{base}: {status}: {}", answer["detail"].as_str().unwrap_or("it does not say why"));
+        match status {
+            StatusCode::OK => match answer {
+                Some(answer) => Ok(Answer::Done(answer)),
+                None => bail!("{base}: this is no answer of Tollgate; is it the HTTP address?"),
+            },
+            StatusCode::BAD_REQUEST | StatusCode::NOT_FOUND | StatusCode::CONFLICT => Ok(Answer::Refused(detail())),
+            _ => bail!("{base}: {status}: {}", detail()),
         }
-        Ok(answer)
     }
 }
 
 /// Percent-encodes whatever could mean something in a query.
-fn encoded(value: &str) -> String {
+pub(super) fn escaped(value: &str) -> String {
     let keep = |byte: u8| byte.is_ascii_alphanumeric() || b"-._~:/".contains(&byte);
     value.bytes().map(|byte| if keep(byte) { char::from(byte).to_string() } else { format!("%{byte:02X}") }).collect()
 }

@@ -1,7 +1,5 @@
 //! `tollgate block`, `allow`, `grant`, `lift`, `exceptions` and `reset`: single keys of a running service.
 
-mod client;
-
 use std::io::Write as _;
 
 use anyhow::bail;
@@ -10,7 +8,7 @@ use serde_json::{Map, Value, json};
 use tollgate::parse_span;
 
 use super::Ending;
-use client::{Answer, ServerArgs};
+use super::client::{Answer, ServiceArgs, escaped};
 
 /// Which key, of which rule.
 #[derive(Debug, clap::Args)]
@@ -37,6 +35,23 @@ struct Terms {
     reason: Option<String>,
     #[command(flatten)]
     by: By,
+}
+
+/// Which service, and how to tell what it answers.
+#[derive(Debug, clap::Args)]
+struct ServerArgs {
+    #[command(flatten)]
+    service: ServiceArgs,
+    /// Print the answer as JSON
+    #[arg(long, env = "TOLLGATE_JSON", value_parser = clap::builder::FalseyValueParser::new())]
+    json: bool,
+}
+
+impl ServerArgs {
+    fn ask(&self, method: Method, path: &str, body: Option<Value>) -> anyhow::Result<Answer> {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+        runtime.block_on(self.service.ask(method, path, body))
+    }
 }
 
 /// Who does it.
@@ -260,10 +275,4 @@ fn shown(exception: &Value) -> String {
 
 fn named(path: &str, rule: &str, key: &str) -> String {
     format!("{path}?rule={}&key={}", escaped(rule), escaped(key))
-}
-
-fn escaped(text: &str) -> String {
-    let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.~".contains(&byte);
-    let escape = |byte: u8| if plain(byte) { char::from(byte).to_string() } else { format!("%{byte:02X}") };
-    text.bytes().map(escape).collect()
 }

@@ -19,7 +19,7 @@ use report::Report;
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   tollgate top                                           the service on this machine
-  tollgate top --url http://10.0.0.7:8080 --interval 5s  another one, with TOLLGATE_ADMIN_TOKEN set
+  tollgate top --server http://10.0.0.7:8080 --interval 5s  another one, with TOLLGATE_ADMIN_TOKEN set
   tollgate top --once                                    as plain text, once; also when the output is no terminal
   tollgate top --json | jq .totals                       for machines: the answer of GET /v1/insight
 

@@ -109,16 +109,11 @@ impl Running {
         }
     }
 
-    /// What it has logged so far.
-    pub fn logged(&self) -> String {
-        std::fs::read_to_string(&self.log).unwrap()
-    }
-
     /// Waits until it has logged this, and says what it logged.
     #[track_caller]
     pub fn until_logged(&self, text: &str) -> String {
         self.wait_for_log(text, 1);
-        self.logged()
+        self.log()
     }
 
     /// Asks it to end, and waits until it has.

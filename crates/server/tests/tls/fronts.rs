@@ -9,7 +9,7 @@ use tonic::transport::{Certificate, Channel, ClientTlsConfig, Endpoint, Error, I
 
 use super::authority::{Authority, Pair};
 use super::peer::{curl, run};
-use super::running::Running;
+use super::running::{Running, tollgate};
 
 const ONE_EACH: &str = "rules: [{ name: each, key: '{user}', limit: 1/h }]";
 
@@ -49,6 +49,24 @@ fn clients_are_told_apart_by_their_certificates_and_cannot_say_otherwise() {
         let shown = curl(&authority, Some(&ann), &[&format!("{url}{name}")]).unwrap();
         assert!(shown.contains(&format!("\"remaining\":{remaining}")), "{name}: {shown}");
     }
+}
+
+#[test]
+fn commands_that_ask_a_service_believe_its_certificate_or_do_not() {
+    let authority = Authority::new();
+    let service = Running::on(ONE_EACH, &authority.server().flags());
+    let url = format!("https://{}", service.http);
+    let ask = |authority: &Authority| {
+        let args = ["block", "--server", &url, "--ca", &authority.pem, "--rule", "each", "--key", "ann"];
+        tollgate(&args).output().unwrap()
+    };
+    let stranger = ask(&Authority::new());
+    let said = String::from_utf8_lossy(&stranger.stderr).into_owned();
+    assert!(stranger.status.code() == Some(2) && said.contains("certificate"), "{said}");
+    assert_eq!(ask(&authority).status.code(), Some(0));
+    let body = r#"{"attributes": {"user": "ann"}}"#;
+    let denied = curl(&authority, None, &["--data", body, &format!("{url}/v1/check")]).unwrap();
+    assert!(denied.contains(r#""allowed":false"#), "{denied}");
 }
 
 async fn channel(address: &str, authority: &Authority, shown: Option<&Pair>) -> Result<Channel, Error> {
