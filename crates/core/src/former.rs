@@ -36,22 +36,18 @@ impl Formers {
         &self.list[..usize::from(self.count)]
     }
 
-    /// `pace` in the place of `newest`, which had these before: with a tag that tells it from them, and all of them.
+    /// `pace` in the place of `newest`, which had these before: with a tag that tells it from them, and all of them. One that
+    /// comes back is another one too: what it wrote before went through what came between.
+    ///
     /// Instances that go through the same changes find the same tag.
-    pub(crate) fn followed_by(&self, pace: Pace, newest: Former) -> (Pace, Formers) {
+    pub(crate) fn followed_by(&self, mut pace: Pace, newest: Former) -> (Pace, Formers) {
         let all = || std::iter::once(&newest).chain(self.as_slice());
-        let mut pace = match all().find(|former| former.pace.is_same(&pace)) {
-            // It is back: what it wrote before is its own.
-            Some(former) => former.pace,
-            None => pace,
-        };
-        let others = || all().filter(|former| !former.pace.is_same(&pace));
         let mut tag = pace.tag();
-        while others().any(|former| former.pace.tag() == tag) {
+        while all().any(|former| former.pace.tag() == tag) {
             tag = tag % Pace::TAGS + 1;
         }
         let mut formers = Formers::NONE;
-        for (place, former) in formers.list.iter_mut().zip(others()) {
+        for (place, former) in formers.list.iter_mut().zip(all()) {
             *place = *former;
             formers.count += 1;
         }

@@ -19,12 +19,14 @@ fn quotas() -> impl Strategy<Value = Quota> {
 enum Step {
     Charge(u32),
     Change(Box<Quota>),
+    /// To what it was before the last change.
+    Back,
 }
 
 /// A wait in thousandths of a refill, and what happens then.
 fn steps() -> impl Strategy<Value = Vec<(u64, Step)>> {
     let wait = prop_oneof![3 => Just(0u64), 3 => 0u64..30, 2 => 0u64..500, 1 => 0u64..1_500];
-    let step = prop_oneof![4 => (1u32..20).prop_map(Step::Charge), 1 => quotas().prop_map(|quota| Step::Change(Box::new(quota)))];
+    let step = prop_oneof![4 => (1u32..20).prop_map(Step::Charge), 1 => quotas().prop_map(|quota| Step::Change(Box::new(quota))), 1 => Just(Step::Back)];
     prop::collection::vec((wait, step), 1..60)
 }
 
@@ -77,14 +79,18 @@ proptest! {
         let mut rounded = 0;
         // More changes than are remembered: then a bucket is only safe.
         let mut changes_since_write = 0;
+        let mut before = first;
         for (wait, step) in steps {
             now += (u128::from(quota.full_refill().as_micros()) * u128::from(wait) / 1_000) as u64;
             account.advance(&quota, now);
             rounded += 2 << 20;
             let at = Timestamp::from_micros(now);
+            let step = if let Step::Back = step { Step::Change(Box::new(before)) } else { step };
             match step {
+                Step::Back => unreachable!("it is a change"),
                 Step::Change(to) => {
                     rounded += microsecond(&to);
+                    before = Quota::per(quota.count(), quota.period()).burst(quota.limit()).build().unwrap();
                     quota = to.in_place_of(&quota, at);
                     account.change(&quota);
                     changes_since_write += 1;
