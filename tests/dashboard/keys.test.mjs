@@ -79,7 +79,7 @@ test("a countdown that is over is looked at again", async () => {
 test("a hostile key and a secret can be inspected", async () => {
   await inspect(HOSTILE[0]);
   await page.waitForSelector(".bucket.denied");
-  assert.equal(await page.title(), "Keys · Tollgate");
+  assert.equal(await page.title(), "Keys · Tollkeeper");
   await inspect("sha256:0123456789abcdef");
   await page.waitForSelector("text=known here by its fingerprint only");
   await inspect("k-secret-1");

@@ -1,4 +1,4 @@
-// Rules that are kept in Postgres (TOLLGATE_POSTGRES is its address): made, changed, removed and rolled back.
+// Rules that are kept in Postgres (TOLLKEEPER_POSTGRES is its address): made, changed, removed and rolled back.
 import assert from "node:assert/strict";
 import { after, before, test } from "node:test";
 import { closeBrowser, faults, openBrowser, openPage, picture, Service } from "./world.mjs";
@@ -7,7 +7,7 @@ let service, page;
 
 before(async () => {
   await openBrowser();
-  service = await Service.start(`rules_from: ${process.env.TOLLGATE_POSTGRES}\n`);
+  service = await Service.start(`rules_from: ${process.env.TOLLKEEPER_POSTGRES}\n`);
   page = await openPage(service, { path: "/#rules" });
 });
 after(async () => {

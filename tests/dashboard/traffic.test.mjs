@@ -58,7 +58,7 @@ test("what attackers choose stays text", async () => {
   assert.ok(text.includes("abc\\u{202e}gnp.exe\\u{202c}"), "a line that would be turned around is spelled out");
   assert.ok(text.includes("line\\u{a}break\\u{0}\\u{1b}[2J\\u{200b}"));
   assert.equal(await page.locator("main img, main script").count(), 0);
-  assert.equal(await page.title(), "Traffic · Tollgate");
+  assert.equal(await page.title(), "Traffic · Tollkeeper");
   assert.ok(await page.evaluate(() => document.documentElement.scrollWidth <= innerWidth), "a long key makes nothing wide");
 });
 
@@ -89,7 +89,7 @@ test("no markup can be made of text, and nothing else may run", async () => {
     script.append("document.title = 'owned'");
     document.body.append(script);
   });
-  assert.equal(await page.title(), "Traffic · Tollgate");
+  assert.equal(await page.title(), "Traffic · Tollkeeper");
   assert.ok(page.sins.length > 0, "the browser said so");
   page.sins.length = 0;
   await page.reload();

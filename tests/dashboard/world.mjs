@@ -1,7 +1,7 @@
 // What the tests of the dashboard share: the real service with traffic, and a real browser.
 //
-// TOLLGATE_BINARY names the service, TOLLGATE_PACKAGES the folder of the Node packages, TOLLGATE_PICTURES a folder for
-// pictures of every state. `cargo test -p tollgate-server --test dashboard` sets them.
+// TOLLKEEPER_BINARY names the service, TOLLKEEPER_PACKAGES the folder of the Node packages, TOLLKEEPER_PICTURES a folder for
+// pictures of every state. `cargo test -p tollkeeper-server --test dashboard` sets them.
 import { spawn } from "node:child_process";
 import { once } from "node:events";
 import { mkdirSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs";
@@ -10,7 +10,7 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { createInterface } from "node:readline";
 
-const { TOLLGATE_BINARY: binary, TOLLGATE_PACKAGES: packages, TOLLGATE_PICTURES: pictures } = process.env;
+const { TOLLKEEPER_BINARY: binary, TOLLKEEPER_PACKAGES: packages, TOLLKEEPER_PICTURES: pictures } = process.env;
 const require = createRequire(`${packages}/package.json`);
 const { chromium } = require("playwright-core");
 const axeSource = readFileSync(require.resolve("axe-core/axe.min.js"), "utf8");
@@ -27,7 +27,7 @@ rules:
 
 /// A folder that is gone when the tests are over.
 export function folder() {
-  const path = mkdtempSync(join(tmpdir(), "tollgate-dashboard-"));
+  const path = mkdtempSync(join(tmpdir(), "tollkeeper-dashboard-"));
   process.on("exit", () => rmSync(path, { recursive: true, force: true }));
   return path;
 }
@@ -44,7 +44,7 @@ export class Service {
   }
 
   async run(port) {
-    const env = Object.fromEntries(Object.entries(process.env).filter(([name]) => !name.startsWith("TOLLGATE_")));
+    const env = Object.fromEntries(Object.entries(process.env).filter(([name]) => !name.startsWith("TOLLKEEPER_")));
     const args = ["serve", "--http", `127.0.0.1:${port}`, "--config", this.config, ...this.args];
     this.child = spawn(binary, args, { env, stdio: ["ignore", "pipe", "inherit"] });
     for await (const line of createInterface({ input: this.child.stdout })) {

@@ -7,12 +7,12 @@ import urllib.request
 from prometheus_client.parser import text_string_to_metric_families
 
 EXPECTED = {
-    "tollgate_decisions": "counter",
-    "tollgate_check_duration_seconds": "histogram",
-    "tollgate_store_errors": "counter",
-    "tollgate_remaining_ratio": "histogram",
-    "tollgate_keys": "gauge",
-    "tollgate_rules_loaded": "gauge",
+    "tollkeeper_decisions": "counter",
+    "tollkeeper_check_duration_seconds": "histogram",
+    "tollkeeper_store_errors": "counter",
+    "tollkeeper_remaining_ratio": "histogram",
+    "tollkeeper_keys": "gauge",
+    "tollkeeper_rules_loaded": "gauge",
 }
 
 text = urllib.request.urlopen(sys.argv[1], timeout=10).read().decode()

@@ -15,7 +15,7 @@ assert.equal(await client.ping(), "PONG");
 assert.equal(await client.client("GETNAME"), "tests");
 assert.deepEqual(await client.call("CL.THROTTLE", "ioredis", 15, 30, 60), [0, 16, 15, -1, 2]);
 
-const verdict = await client.call("TOLLGATE.CHECK", "user_id", "ioredis", "plan", "free");
+const verdict = await client.call("TOLLKEEPER.CHECK", "user_id", "ioredis", "plan", "free");
 assert.deepEqual(verdict.slice(0, 5), [1, null, 0, 0, "store"]);
 assert.deepEqual(verdict.at(-1).slice(0, 5), ["free-user", "ioredis", 1, 50, 49]);
 

@@ -19,7 +19,7 @@ for protocol in (2, 3):
     assert client.execute_command("CL.THROTTLE", key, 15, 30, 60) == [0, 16, 15, -1, 2]
     assert client.execute_command("CL.THROTTLE", f"{key}:large", 15, 30, 60, 17) == [1, 16, 16, -1, 0]
 
-    verdict = client.execute_command("TOLLGATE.CHECK", "user_id", key, "plan", "free")
+    verdict = client.execute_command("TOLLKEEPER.CHECK", "user_id", key, "plan", "free")
     if protocol == 3:
         assert verdict["allowed"] is True and verdict["limiting"] is None, verdict
         rule = verdict["rules"][-1]

@@ -9,8 +9,8 @@ use std::process::Command;
 use std::thread;
 
 use governor::DefaultKeyedRateLimiter;
-use tollgate::{Keyed, Quota};
-use tollgate_bench::{Contestant, Numbers, race};
+use tollkeeper::{Keyed, Quota};
+use tollkeeper_bench::{Contestant, Numbers, race};
 
 const KEYS: usize = 1_000_000;
 const HOT_CHECKS: usize = 1_000_000;
@@ -18,12 +18,12 @@ const BATCH: usize = 16;
 
 fn main() {
     match std::env::args().nth(1).as_deref() {
-        Some("resident-tollgate") => return fill_tollgate(),
+        Some("resident-tollkeeper") => return fill_tollkeeper(),
         Some("resident-governor") => return fill_governor(),
         _ => {}
     }
     let rounds = std::env::args().nth(1).and_then(|rounds| rounds.parse().ok()).unwrap_or(15);
-    println!("| case | tollgate ns | spread | governor ns | spread | times faster |");
+    println!("| case | tollkeeper ns | spread | governor ns | spread | times faster |");
     println!("|---|---:|---|---:|---|---:|");
     hot_key(rounds, 1, Mood::Allowed);
     hot_key(rounds, 1, Mood::Denied);
@@ -51,12 +51,12 @@ impl Mood {
     }
 
     /// A token every 36 s and a burst that no round exhausts, so that every key stays in use; or one token an hour.
-    fn tollgate(self) -> Keyed {
+    fn tollkeeper(self) -> Keyed {
         let quota = match self {
             Mood::Allowed => Quota::per_hour(100).burst(50_000_000),
             Mood::Denied => Quota::per_hour(1),
         };
-        tollgate::keyed(quota).expect("valid")
+        tollkeeper::keyed(quota).expect("valid")
     }
 
     fn governor(self) -> DefaultKeyedRateLimiter<String> {
@@ -70,9 +70,9 @@ impl Mood {
 
 fn hot_key(rounds: usize, threads: usize, mood: Mood) {
     let key = String::from("user-0000042");
-    let (ours, theirs) = (mood.tollgate(), mood.governor());
+    let (ours, theirs) = (mood.tollkeeper(), mood.governor());
     let mut contestants = [
-        Contestant::new("tollgate", || on_threads(threads, || black_box(&ours.check(black_box(&key))).is_allowed())),
+        Contestant::new("tollkeeper", || on_threads(threads, || black_box(&ours.check(black_box(&key))).is_allowed())),
         Contestant::new("governor", || on_threads(threads, || black_box(&theirs.check_key(black_box(&key))).is_ok())),
     ];
     race(rounds, &mut contestants);
@@ -92,7 +92,7 @@ fn on_threads(threads: usize, check: impl Fn() -> bool + Sync) -> usize {
 }
 
 fn uniform(rounds: usize, mood: Mood) {
-    let (ours, theirs) = (mood.tollgate(), mood.governor());
+    let (ours, theirs) = (mood.tollkeeper(), mood.governor());
     for nth in Numbers::new(1).shuffled(KEYS) {
         let key = name(nth);
         ours.check(&key);
@@ -154,19 +154,19 @@ fn report_pair(case: &str, ours: &Contestant<'_>, theirs: &Contestant<'_>) {
 fn memory() {
     println!("| memory at a million keys | bytes a key, resident |");
     println!("|---|---:|");
-    for name in ["tollgate", "governor"] {
+    for name in ["tollkeeper", "governor"] {
         let this = std::env::current_exe().expect("this program");
         let output = Command::new(this).arg(format!("resident-{name}")).output().expect("runs");
         println!("| {name} | {} |", String::from_utf8_lossy(&output.stdout).trim());
     }
-    let bytes = Mood::Allowed.tollgate().memory_bytes();
-    println!("| tollgate, set aside (`memory_bytes`) | {:.1} |", bytes as f64 / KEYS as f64);
+    let bytes = Mood::Allowed.tollkeeper().memory_bytes();
+    println!("| tollkeeper, set aside (`memory_bytes`) | {:.1} |", bytes as f64 / KEYS as f64);
 }
 
 /// With one token an hour no key can be dropped again.
-fn fill_tollgate() {
+fn fill_tollkeeper() {
     let before = resident_bytes();
-    let limiter = Mood::Denied.tollgate();
+    let limiter = Mood::Denied.tollkeeper();
     (0..KEYS).for_each(|nth| assert!(limiter.check(&name(nth)).is_allowed()));
     assert_eq!(limiter.len(), KEYS);
     print_bytes_a_key(before);

@@ -6,14 +6,14 @@
 //!
 //!     cargo build --release && cargo run --release --manifest-path bench/Cargo.toml --bin observe [ROUNDS] [BINARY]
 //!
-//! With `TOLLGATE_BENCH_POSTGRES=postgres://...` one more has its audit in that database, and if `TOLLGATE_BENCH_POSTGRES_PID` names
+//! With `TOLLKEEPER_BENCH_POSTGRES=postgres://...` one more has its audit in that database, and if `TOLLKEEPER_BENCH_POSTGRES_PID` names
 //! its process, another finds it stopped (SIGSTOP).
 
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::TcpStream;
 use std::process::{Child, Command, Stdio};
 
-use tollgate_bench::{Contestant, Numbers, race};
+use tollkeeper_bench::{Contestant, Numbers, race};
 
 /// Commands in a pipeline, and pipelines in a round.
 const DEPTH: usize = 256;
@@ -25,8 +25,8 @@ const TRAFFIC: [(&str, usize, &str); 2] =
 
 fn main() {
     let rounds = std::env::args().nth(1).and_then(|rounds| rounds.parse().ok()).unwrap_or(15);
-    let binary = std::env::args().nth(2).unwrap_or_else(|| "target/release/tollgate".into());
-    let database = std::env::var("TOLLGATE_BENCH_POSTGRES").ok();
+    let binary = std::env::args().nth(2).unwrap_or_else(|| "target/release/tollkeeper".into());
+    let database = std::env::var("TOLLKEEPER_BENCH_POSTGRES").ok();
     println!("| traffic | contestant | fastest ns | times | processor ns | times |");
     println!("|---|---|---:|---:|---:|---:|");
     for (traffic, users, limit) in TRAFFIC {
@@ -38,7 +38,7 @@ fn main() {
         }
         let measured = measure(rounds, &binary, users, limit, &settings);
         report(traffic, &measured);
-        if let Ok(pid) = std::env::var("TOLLGATE_BENCH_POSTGRES_PID") {
+        if let Ok(pid) = std::env::var("TOLLKEEPER_BENCH_POSTGRES_PID") {
             signal("STOP", &pid);
             let stopped =
                 [settings[0].clone(), ("observed, database stopped", settings.last().expect("some").1.clone())];
@@ -99,7 +99,7 @@ impl Gate {
              - {{ name: everybody, key: global, limit: 1_000_000/s }}\n\
              - {{ name: per-user, key: '{{user_id}}', limit: {limit} }}\n"
         );
-        let file = std::env::temp_dir().join(format!("tollgate-observe-{}.yaml", std::process::id()));
+        let file = std::env::temp_dir().join(format!("tollkeeper-observe-{}.yaml", std::process::id()));
         std::fs::write(&file, config).expect("a file");
         let mut child = Command::new(binary)
             .args(["serve", "--log", "error", "--config"])
@@ -130,7 +130,7 @@ impl Gate {
         let mut commands = String::new();
         for _ in 0..DEPTH {
             let user = numbers.draw() as usize % users;
-            commands.push_str(&format!("TOLLGATE.CHECK user_id {user} ip 203.0.113.9 method GET path /orders\r\n"));
+            commands.push_str(&format!("TOLLKEEPER.CHECK user_id {user} ip 203.0.113.9 method GET path /orders\r\n"));
         }
         // The last answer is known by its text.
         commands.push_str("ECHO over-and-out\r\n");

@@ -3,9 +3,9 @@
 use std::collections::BTreeMap;
 use std::hint::black_box;
 
-use tollgate::{Descriptor, Policy, RuleSpec};
-use tollgate_bench::{Contestant, Numbers, race};
-use tollgate_core::{MatchValue, OneOrMany};
+use tollkeeper::{Descriptor, Policy, RuleSpec};
+use tollkeeper_bench::{Contestant, Numbers, race};
+use tollkeeper_core::{MatchValue, OneOrMany};
 
 const REQUESTS: usize = 1_000;
 

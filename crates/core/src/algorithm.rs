@@ -64,7 +64,7 @@ pub enum Change {
 /// further in the future than the quota's window would lock its client out until the clock caught up.
 ///
 /// ```
-/// use tollgate_core::{Quota, State, Timestamp, decide};
+/// use tollkeeper_core::{Quota, State, Timestamp, decide};
 ///
 /// let quota = Quota::per_second(1).burst(2).build()?;
 /// let mut state = State::Fresh;
@@ -74,7 +74,7 @@ pub enum Change {
 ///     state.apply(change);
 ///     assert_eq!(decision.is_allowed(), expected);
 /// }
-/// # Ok::<(), tollgate_core::QuotaError>(())
+/// # Ok::<(), tollkeeper_core::QuotaError>(())
 /// ```
 #[inline]
 pub fn decide(quota: &Quota, cost: u32, state: &State, now: Timestamp) -> (Decision, Change) {

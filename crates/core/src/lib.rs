@@ -1,7 +1,7 @@
 //! What a limit means: quotas, algorithms, rules, decisions and headers, in exact integer arithmetic.
 //!
 //! This crate does no I/O, reads no clock, takes no lock and knows no floating point number. [`decide`] is the one
-//! definition of truth: every store and every script answers as it does. Most users want the `tollgate` crate,
+//! definition of truth: every store and every script answers as it does. Most users want the `tollkeeper` crate,
 //! which puts a store and a clock around it.
 //!
 //! The words: a [`Rule`] says who is limited by what key and how; its [`Quota`] is the algorithm and the numbers;

@@ -77,13 +77,13 @@ impl fmt::Display for Algorithm {
 /// An algorithm with its numbers. Only [`Quota::new`] makes one, so every quota in existence can be decided exactly.
 ///
 /// ```
-/// use tollgate_core::{Algorithm, Quota};
+/// use tollkeeper_core::{Algorithm, Quota};
 ///
 /// let quota = Quota::per_second(50).burst(100).build()?;
 /// assert_eq!(quota.limit(), 100);
 /// let window = Quota::per_minute(600).algorithm(Algorithm::FixedWindow).build()?;
 /// assert_eq!(window.to_string(), "600/min fixed_window");
-/// # Ok::<(), tollgate_core::QuotaError>(())
+/// # Ok::<(), tollkeeper_core::QuotaError>(())
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Quota {
@@ -205,10 +205,10 @@ impl Quota {
     /// the whole does, except that nobody gets less than one.
     ///
     /// ```
-    /// # use tollgate_core::Quota;
+    /// # use tollkeeper_core::Quota;
     /// let quota = Quota::per_second(10).burst(50).build()?;
     /// assert_eq!(quota.share(4).to_string(), "10/4s burst 12 token_bucket");
-    /// # Ok::<(), tollgate_core::QuotaError>(())
+    /// # Ok::<(), tollkeeper_core::QuotaError>(())
     /// ```
     pub fn share(&self, shares: u32) -> Quota {
         let shares = shares.max(1);
@@ -230,14 +230,14 @@ impl Quota {
     /// Windows and logs count costs, and need to know nothing.
     ///
     /// ```
-    /// # use tollgate_core::{Quota, State, Timestamp, decide};
+    /// # use tollkeeper_core::{Quota, State, Timestamp, decide};
     /// let now = Timestamp::from_micros(1_700_000_000_000_000);
     /// let small = Quota::per_second(10).burst(50).build()?;
     /// let mut state = State::Fresh;
     /// state.apply(decide(&small, 50, &state, now).1);
     /// let large = Quota::per_second(100).burst(500).build()?.in_place_of(&small, now);
     /// assert_eq!(decide(&large, 0, &state, now).0.remaining, 450);
-    /// # Ok::<(), tollgate_core::QuotaError>(())
+    /// # Ok::<(), tollkeeper_core::QuotaError>(())
     /// ```
     #[must_use]
     pub fn in_place_of(&self, former: &Quota, at: Timestamp) -> Quota {

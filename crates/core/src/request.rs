@@ -17,7 +17,7 @@ pub trait Request {
 /// A request as a flat map of names to strings.
 ///
 /// ```
-/// use tollgate_core::Descriptor;
+/// use tollkeeper_core::Descriptor;
 /// let request = Descriptor::new([("user_id", "42"), ("plan", "free")]).with_cost(3);
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq)]

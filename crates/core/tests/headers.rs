@@ -2,7 +2,7 @@
 
 #![allow(clippy::unwrap_used, missing_docs)]
 
-use tollgate_core::{
+use tollkeeper_core::{
     Algorithm, Descriptor, Enforcement, HeaderStyle, Policy, Row, RuleSpec, Source, State, Timestamp, Verdict,
     decide_all, limit_headers, retry_after_seconds,
 };

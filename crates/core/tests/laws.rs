@@ -5,7 +5,7 @@
 #![allow(clippy::unwrap_used, missing_docs)]
 
 use proptest::prelude::*;
-use tollgate_core::{
+use tollkeeper_core::{
     Algorithm, Change, Charge, Descriptor, Enforcement, Policy, Quota, RuleSpec, Scalar, Span, State, Timestamp,
     decide, decide_all,
 };

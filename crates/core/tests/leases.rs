@@ -4,7 +4,7 @@
 #![allow(clippy::unwrap_used, missing_docs)]
 
 use proptest::prelude::*;
-use tollgate_core::{Algorithm, Lease, Quota, Span, State, Timestamp, decide};
+use tollkeeper_core::{Algorithm, Lease, Quota, Span, State, Timestamp, decide};
 
 const START: u64 = 1_700_000_000_000_000;
 

@@ -5,7 +5,7 @@
 use std::collections::BTreeMap;
 
 use proptest::prelude::*;
-use tollgate_core::{Descriptor, Enforcement, MatchValue, OneOrMany, Policy, Rule, RuleSpec};
+use tollkeeper_core::{Descriptor, Enforcement, MatchValue, OneOrMany, Policy, Rule, RuleSpec};
 
 fn text(value: &str) -> MatchValue {
     MatchValue::Text(value.into())

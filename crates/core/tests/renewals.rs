@@ -3,7 +3,7 @@
 #![allow(clippy::unwrap_used)]
 
 use proptest::prelude::*;
-use tollgate_core::{Hold, Quota, Span, State, Timestamp, decide};
+use tollkeeper_core::{Hold, Quota, Span, State, Timestamp, decide};
 
 #[derive(Clone, Debug)]
 enum Step {

@@ -3,7 +3,7 @@
 #![allow(clippy::unwrap_used, missing_docs)]
 
 use proptest::prelude::*;
-use tollgate_core::{Algorithm, Quota, Receipt, Span, State, Timestamp, decide};
+use tollkeeper_core::{Algorithm, Quota, Receipt, Span, State, Timestamp, decide};
 
 const START: u64 = 1_700_000_000_000_000;
 

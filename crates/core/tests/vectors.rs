@@ -5,7 +5,7 @@
 use std::collections::{BTreeMap, HashMap};
 
 use serde::Deserialize;
-use tollgate_core::{
+use tollkeeper_core::{
     Algorithm, Descriptor, Enforcement, Key, MatchValue, OneOrMany, Policy, Quota, Row, RuleSpec, Scalar, Source, Span,
     State, Timestamp, Verdict, decide, decide_all,
 };

@@ -87,10 +87,10 @@ begin
     update rate_limit_rule_head set version = version + 1, transaction_id = pg_current_xact_id() returning version into made;
     insert into rate_limit_rule_version (version, changed_by, action, message) values (
         made,
-        coalesce(nullif(current_setting('tollgate.changed_by', true), ''), session_user),
-        coalesce(nullif(current_setting('tollgate.action', true), ''), 'sql'),
-        nullif(current_setting('tollgate.message', true), ''));
-    perform pg_notify('tollgate_rules', made::text);
+        coalesce(nullif(current_setting('tollkeeper.changed_by', true), ''), session_user),
+        coalesce(nullif(current_setting('tollkeeper.action', true), ''), 'sql'),
+        nullif(current_setting('tollkeeper.message', true), ''));
+    perform pg_notify('tollkeeper_rules', made::text);
     return made;
 end $$;
 

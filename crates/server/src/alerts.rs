@@ -16,7 +16,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use tokio::sync::mpsc;
-use tollgate::Store;
+use tollkeeper::Store;
 use tracing::{error, info, warn};
 
 use crate::config::operations::{AlertsConfig, alerts_every};
@@ -44,7 +44,7 @@ async fn run(mut watch: Watch, service: Arc<Service>, queue: mpsc::Sender<Alert>
     // An open breaker stays so for 100 ms at least: it cannot be missed.
     let is_shared = matches!(service.limiter.store(), Store::Redis(_));
     let pause = Duration::from_millis(if is_shared { 50 } else { 500 });
-    let (started, clock) = (Instant::now(), tollgate::Clock::system());
+    let (started, clock) = (Instant::now(), tollkeeper::Clock::system());
     loop {
         tokio::time::sleep(pause).await;
         let signs = watch::Signs::of(&service);
@@ -57,9 +57,9 @@ async fn run(mut watch: Watch, service: Arc<Service>, queue: mpsc::Sender<Alert>
 fn tell(alert: Alert, service: &Service, queue: &mpsc::Sender<Alert>) {
     let (kind, status, summary) = (alert.kind.name(), alert.status.name(), &alert.summary);
     match (alert.status, alert.kind) {
-        (Status::Over, _) => info!(target: "tollgate::alert", kind, status, "{summary}"),
-        (_, Kind::BreakerOpen) => error!(target: "tollgate::alert", kind, status, "{summary}"),
-        _ => warn!(target: "tollgate::alert", kind, status, "{summary}"),
+        (Status::Over, _) => info!(target: "tollkeeper::alert", kind, status, "{summary}"),
+        (_, Kind::BreakerOpen) => error!(target: "tollkeeper::alert", kind, status, "{summary}"),
+        _ => warn!(target: "tollkeeper::alert", kind, status, "{summary}"),
     }
     service.metrics.alerts.count(alert.kind, alert.status);
     match queue.try_send(alert) {
@@ -74,6 +74,6 @@ pub(crate) fn instance(config: &AlertsConfig, port: u16) -> String {
     config.instance.clone().unwrap_or_else(|| {
         let host = std::fs::read_to_string("/proc/sys/kernel/hostname").or_else(|_| std::env::var("HOSTNAME"));
         let host = host.map(|host| host.trim().to_string()).unwrap_or_default();
-        format!("{}:{port}", if host.is_empty() { "tollgate" } else { &host })
+        format!("{}:{port}", if host.is_empty() { "tollkeeper" } else { &host })
     })
 }

@@ -17,7 +17,7 @@ use std::sync::Arc;
 
 use schemars::JsonSchema;
 use serde::{Serialize, Serializer};
-use tollgate::Timestamp;
+use tollkeeper::Timestamp;
 
 use ring::Ring;
 use sampling::Sampler;

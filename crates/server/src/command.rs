@@ -28,7 +28,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
-use tollgate::{HeaderStyle, Store};
+use tollkeeper::{HeaderStyle, Store};
 
 use operations::warn;
 
@@ -37,21 +37,21 @@ use crate::settings;
 
 #[derive(Debug, Parser)]
 #[command(
-    name = "tollgate",
+    name = "tollkeeper",
     version,
     about = "An exact rate limiter: one process, one command, the right answers.",
     after_help = "Examples:
-  tollgate serve                                     run on the built-in default rules
-  tollgate serve --config tollgate.yaml              run on your own
-  tollgate proxy --upstream http://127.0.0.1:3000 --limit 100/min
-  tollgate validate tollgate.yaml                    check a file before it goes live
-  tollgate check --config tollgate.yaml user_id=42 plan=free
-  tollgate replay --config tollgate.yaml < events.jsonl > decisions.jsonl
-  tollgate rules diff tollgate.yaml                  compare a file with the rules in Postgres
-  tollgate violations --since 1h                     who was denied by the service that runs
-  tollgate block --rule per-user --key 42 --for 1h   a key of a running service; see also allow, grant, lift, reset
-  tollgate top                                       its traffic in this terminal, live
-  tollgate actions --key 42                          who did what to it
+  tollkeeper serve                                     run on the built-in default rules
+  tollkeeper serve --config tollkeeper.yaml              run on your own
+  tollkeeper proxy --upstream http://127.0.0.1:3000 --limit 100/min
+  tollkeeper validate tollkeeper.yaml                    check a file before it goes live
+  tollkeeper check --config tollkeeper.yaml user_id=42 plan=free
+  tollkeeper replay --config tollkeeper.yaml < events.jsonl > decisions.jsonl
+  tollkeeper rules diff tollkeeper.yaml                  compare a file with the rules in Postgres
+  tollkeeper violations --since 1h                     who was denied by the service that runs
+  tollkeeper block --rule per-user --key 42 --for 1h   a key of a running service; see also allow, grant, lift, reset
+  tollkeeper top                                       its traffic in this terminal, live
+  tollkeeper actions --key 42                          who did what to it
 
 Exit status: 0 fine, 1 the answer is no (denied, invalid), 2 usage or trouble."
 )]
@@ -139,7 +139,7 @@ pub(crate) fn run() -> ExitCode {
     match ended {
         Ok(Ending::Fine) => ExitCode::SUCCESS,
         Ok(Ending::No) => ExitCode::from(1),
-        // Whoever read our output has seen enough: `tollgate replay ... | head` is no trouble.
+        // Whoever read our output has seen enough: `tollkeeper replay ... | head` is no trouble.
         Err(error) if is_broken_pipe(&error) => ExitCode::SUCCESS,
         Err(error) => {
             operations::say_error(&error);
@@ -156,7 +156,7 @@ fn is_broken_pipe(error: &anyhow::Error) -> bool {
 #[derive(Debug, clap::Args)]
 struct ConfigArgs {
     /// The configuration file (YAML); the built-in default without one
-    #[arg(long, short, value_name = "FILE", env = "TOLLGATE_CONFIG")]
+    #[arg(long, short, value_name = "FILE", env = "TOLLKEEPER_CONFIG")]
     config: Option<PathBuf>,
 }
 
@@ -186,7 +186,7 @@ fn header_style(text: &str) -> Result<HeaderStyle, String> {
 
 /// The store that a configuration names, with a warning where its server may lose what it is told.
 async fn open_store(config: &Config) -> anyhow::Result<Store> {
-    let store = settings::store(config, tollgate::Clock::system()).await?;
+    let store = settings::store(config, tollkeeper::Clock::system()).await?;
     if let Store::Redis(redis) = &store
         && let Some(warning) = redis.server().warning()
     {

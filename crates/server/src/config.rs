@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-use tollgate::{HeaderStyle, Policy, PolicyError, RuleSpec};
+use tollkeeper::{HeaderStyle, Policy, PolicyError, RuleSpec};
 
 use located::Located;
 use operations::{AlertsConfig, TelemetryConfig};
@@ -17,10 +17,10 @@ use operations::{AlertsConfig, TelemetryConfig};
 /// The embedded default: a memory store and a few example rules.
 pub(crate) const DEFAULT: &str = include_str!("config/default.yaml");
 
-/// A Tollgate configuration: where to listen, where state lives, how clients are told apart, and the rules.
+/// A Tollkeeper configuration: where to listen, where state lives, how clients are told apart, and the rules.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
-#[schemars(title = "Tollgate configuration")]
+#[schemars(title = "Tollkeeper configuration")]
 pub(crate) struct Config {
     /// Addresses to listen on.
     pub(crate) listen: Listen,
@@ -93,7 +93,7 @@ pub(crate) struct Listen {
     /// Envoy's rate limit service, over gRPC. Not served unless it has an address.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) grpc: Option<String>,
-    /// The Redis protocol: `CL.THROTTLE` and `TOLLGATE.CHECK`.
+    /// The Redis protocol: `CL.THROTTLE` and `TOLLKEEPER.CHECK`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) resp: Option<String>,
     /// What clients of the Redis protocol have to say with `AUTH`. Without one, everybody may ask.
@@ -146,7 +146,7 @@ pub(crate) struct StoreConfig {
 
 impl Default for StoreConfig {
     fn default() -> Self {
-        let max_keys = tollgate::MemoryStore::DEFAULT_MAX_KEYS;
+        let max_keys = tollkeeper::MemoryStore::DEFAULT_MAX_KEYS;
         StoreConfig { url: "memory:".into(), timeout: None, max_keys, tls: None }
     }
 }

@@ -89,7 +89,7 @@ impl From<sqlx::Error> for DatabaseError {
 }
 
 impl Database {
-    /// Understands a URL such as `postgres://tollgate@db.internal/limits`, or says what is wrong with it. Nothing is
+    /// Understands a URL such as `postgres://tollkeeper@db.internal/limits`, or says what is wrong with it. Nothing is
     /// connected yet.
     pub(crate) fn new(url: &str) -> Result<Database, String> {
         check_url(url)?;
@@ -102,7 +102,7 @@ impl Database {
             None => format!("{}:{}", options.get_host(), options.get_port()),
         };
         let address = format!("postgres at {host}/{}", options.get_database().unwrap_or(options.get_username()));
-        let name = options.get_application_name().unwrap_or("tollgate").to_string();
+        let name = options.get_application_name().unwrap_or("tollkeeper").to_string();
         // Statements are ours and slow ones are cut off, so there is nothing to say about each.
         Ok(Database { options: options.application_name(&name).disable_statement_logging(), address })
     }
@@ -162,7 +162,7 @@ pub(crate) async fn within<T, E: From<DatabaseError>>(
 }
 
 /// Not the usual table of the migration library: the database may belong to somebody who uses that too.
-const MIGRATION_TABLE: &str = "tollgate_migration";
+const MIGRATION_TABLE: &str = "tollkeeper_migration";
 
 fn migrator() -> Migrator {
     let migrations = MIGRATIONS.map(|(version, name, sql)| {
@@ -182,7 +182,7 @@ async fn is_up_to_date(connection: &mut PgConnection) -> Result<bool, sqlx::Erro
         return Ok(false);
     }
     let applied: Vec<i64> =
-        sqlx::query_scalar("select version from tollgate_migration where success").fetch_all(connection).await?;
+        sqlx::query_scalar("select version from tollkeeper_migration where success").fetch_all(connection).await?;
     Ok(MIGRATIONS.iter().all(|(version, ..)| applied.contains(version)))
 }
 

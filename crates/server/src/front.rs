@@ -15,8 +15,8 @@ use std::net::SocketAddr;
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
-use tollgate::http::{AnswerStyle, Identity};
-use tollgate::{
+use tollkeeper::http::{AnswerStyle, Identity};
+use tollkeeper::{
     BreakerState, CostError, Exception, ExceptionKind, Limiter, Permit, Request, Reservation, Store, Verdict,
 };
 

@@ -24,7 +24,7 @@ use std::hash::{BuildHasher as _, RandomState};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use tollgate::{Limiter, Request, Row, Rule, Span, Timestamp};
+use tollkeeper::{Limiter, Request, Row, Rule, Span, Timestamp};
 
 use crate::audit::{Actions, Audit, Page, Query, Sink, Violation};
 use crate::database::DatabaseError;
@@ -208,9 +208,14 @@ impl Insight {
         let Dropped { decisions, violations } = self.dropped();
         let waiting = self.settings.sink.as_ref().map_or(0, |sink| sink.waiting());
         families(&[
-            ("tollgate_observations_dropped_total", "counter", "Decisions that hot keys and findings miss.", decisions),
-            ("tollgate_violations_dropped_total", "counter", "Denials that the audit misses.", violations),
-            ("tollgate_audit_queue", "gauge", "Records that wait to be written to the database.", waiting as u64),
+            (
+                "tollkeeper_observations_dropped_total",
+                "counter",
+                "Decisions that hot keys and findings miss.",
+                decisions,
+            ),
+            ("tollkeeper_violations_dropped_total", "counter", "Denials that the audit misses.", violations),
+            ("tollkeeper_audit_queue", "gauge", "Records that wait to be written to the database.", waiting as u64),
         ])
     }
 }
@@ -218,7 +223,7 @@ impl Insight {
 /// Machine and process, so that records of several can be told apart.
 fn instance() -> String {
     let host = std::fs::read_to_string("/proc/sys/kernel/hostname").ok().or_else(|| std::env::var("HOSTNAME").ok());
-    let host = host.as_deref().map(str::trim).filter(|host| !host.is_empty()).unwrap_or("tollgate");
+    let host = host.as_deref().map(str::trim).filter(|host| !host.is_empty()).unwrap_or("tollkeeper");
     format!("{}:{}", bounded(host, 64), std::process::id())
 }
 

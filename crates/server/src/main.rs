@@ -1,4 +1,4 @@
-//! The `tollgate` command: a rate limiter as a service, and the tools around its rules.
+//! The `tollkeeper` command: a rate limiter as a service, and the tools around its rules.
 
 mod alerts;
 mod audit;

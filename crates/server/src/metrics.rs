@@ -23,7 +23,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use arc_swap::ArcSwap;
-use tollgate::{BreakerState, DURATION_BOUNDS, Limiter, Policy, Quota, Row, Rule, Source, Store, Traffic, Verdict};
+use tollkeeper::{BreakerState, DURATION_BOUNDS, Limiter, Policy, Quota, Row, Rule, Source, Store, Traffic, Verdict};
 
 use crate::front::http::ROUTES;
 use crate::front::resp;
@@ -139,7 +139,7 @@ impl Metrics {
         self.refresh(limiter);
         let rules = self.rules.load();
         let mut page = Page::default();
-        page.family("tollgate_decisions_total", "counter", "What each rule said to the requests that it applied to.");
+        page.family("tollkeeper_decisions_total", "counter", "What each rule said to the requests that it applied to.");
         // Only where it is used: most have rules instead.
         let throttle = Some(&self.throttle).filter(|series| series.is_used());
         let all_series = || rules.in_order.iter().map(|series| &**series).chain(throttle);
@@ -147,39 +147,39 @@ impl Metrics {
             series.write_decisions(&mut page);
         }
         page.family(
-            "tollgate_remaining_ratio",
+            "tollkeeper_remaining_ratio",
             "histogram",
             "The share of its limit that a rule had left after a decision.",
         );
         for series in all_series() {
-            page.histogram("tollgate_remaining_ratio", &format!("rule=\"{}\"", series.rule.name), &series.remaining);
+            page.histogram("tollkeeper_remaining_ratio", &format!("rule=\"{}\"", series.rule.name), &series.remaining);
         }
         page.family(
-            "tollgate_rule_lacking_attribute_total",
+            "tollkeeper_rule_lacking_attribute_total",
             "counter",
             "Requests to which a rule did not apply because they lack an attribute that it needs.",
         );
         for (rule, count) in limiter.lacking() {
-            page.sample("tollgate_rule_lacking_attribute_total", &format!("rule=\"{}\"", rule.name), count);
+            page.sample("tollkeeper_rule_lacking_attribute_total", &format!("rule=\"{}\"", rule.name), count);
         }
         page.family(
-            "tollgate_check_duration_seconds",
+            "tollkeeper_check_duration_seconds",
             "histogram",
             "How long a decision took, all rules of a request together.",
         );
-        page.histogram("tollgate_check_duration_seconds", "", &self.check_duration);
-        page.family("tollgate_store_errors_total", "counter", "How often the store could not answer.");
-        page.sample("tollgate_store_errors_total", "", limiter.store_errors());
+        page.histogram("tollkeeper_check_duration_seconds", "", &self.check_duration);
+        page.family("tollkeeper_store_errors_total", "counter", "How often the store could not answer.");
+        page.sample("tollkeeper_store_errors_total", "", limiter.store_errors());
         if let Store::Memory(memory) = limiter.store() {
-            page.family("tollgate_keys", "gauge", "Keys that the memory store keeps.");
-            page.sample("tollgate_keys", "", memory.len());
+            page.family("tollkeeper_keys", "gauge", "Keys that the memory store keeps.");
+            page.sample("tollkeeper_keys", "", memory.len());
         }
         page.shared_store(limiter.store());
-        page.family("tollgate_rules_loaded", "gauge", "Rules in force, also those that are switched off.");
-        page.sample("tollgate_rules_loaded", "", rules.in_order.len());
-        page.family("tollgate_http_requests_total", "counter", "Answers of the HTTP front.");
+        page.family("tollkeeper_rules_loaded", "gauge", "Rules in force, also those that are switched off.");
+        page.sample("tollkeeper_rules_loaded", "", rules.in_order.len());
+        page.family("tollkeeper_http_requests_total", "counter", "Answers of the HTTP front.");
         self.requests.write(&mut page);
-        page.family("tollgate_resp_requests_total", "counter", "Answers of the RESP front.");
+        page.family("tollkeeper_resp_requests_total", "counter", "Answers of the RESP front.");
         self.commands.write(&mut page);
         self.alerts.write(&mut page);
         self.reloads.write(&mut page);
@@ -276,7 +276,7 @@ impl RuleSeries {
                 let usual = *source == Source::Store && (outcome == 0 || outcome == may_deny);
                 if count > 0 || usual {
                     let labels = format!("rule=\"{}\",outcome=\"{name}\",source=\"{}\"", self.rule.name, source.name());
-                    page.sample("tollgate_decisions_total", &labels, count);
+                    page.sample("tollkeeper_decisions_total", &labels, count);
                 }
             }
         }
@@ -311,7 +311,7 @@ impl Requests {
                 let count = count.load(Relaxed);
                 if count > 0 {
                     let labels = format!("route=\"{route}\",status=\"{status}\"");
-                    page.sample("tollgate_http_requests_total", &labels, count);
+                    page.sample("tollkeeper_http_requests_total", &labels, count);
                 }
             }
         }
@@ -427,24 +427,24 @@ impl Page {
             BreakerState::HalfOpen => 1,
             BreakerState::Open => 2,
         };
-        self.family("tollgate_breaker_state", "gauge", "0 calls go out, 1 one at a time tries, 2 none.");
-        self.sample("tollgate_breaker_state", "", state);
-        self.family("tollgate_batch_size", "summary", "Requests that went to the store in one call.");
-        self.sample("tollgate_batch_size_sum", "", traffic.requests);
-        self.sample("tollgate_batch_size_count", "", traffic.calls);
-        self.family("tollgate_store_duration_seconds", "histogram", "How long calls to the store took.");
+        self.family("tollkeeper_breaker_state", "gauge", "0 calls go out, 1 one at a time tries, 2 none.");
+        self.sample("tollkeeper_breaker_state", "", state);
+        self.family("tollkeeper_batch_size", "summary", "Requests that went to the store in one call.");
+        self.sample("tollkeeper_batch_size_sum", "", traffic.requests);
+        self.sample("tollkeeper_batch_size_count", "", traffic.calls);
+        self.family("tollkeeper_store_duration_seconds", "histogram", "How long calls to the store took.");
         let mut total = 0;
         let bounds = DURATION_BOUNDS.iter().map(|bound| bound.as_secs_f64().to_string()).chain(["+Inf".to_string()]);
         for (bound, count) in bounds.zip(traffic.durations.iter().chain(std::iter::repeat(&0))) {
             total += count;
-            self.line(format_args!("tollgate_store_duration_seconds_bucket{{le=\"{bound}\"}} {total}"));
+            self.line(format_args!("tollkeeper_store_duration_seconds_bucket{{le=\"{bound}\"}} {total}"));
         }
-        self.sample("tollgate_store_duration_seconds_sum", "", traffic.total.as_secs_f64());
-        self.sample("tollgate_store_duration_seconds_count", "", total);
-        self.family("tollgate_leased_tokens", "gauge", "Tokens taken from the store ahead of use and not yet spent.");
-        self.sample("tollgate_leased_tokens", "", leased);
-        self.family("tollgate_instances", "gauge", "Instances that share the store, by their last signs of life.");
-        self.sample("tollgate_instances", "", instances);
+        self.sample("tollkeeper_store_duration_seconds_sum", "", traffic.total.as_secs_f64());
+        self.sample("tollkeeper_store_duration_seconds_count", "", total);
+        self.family("tollkeeper_leased_tokens", "gauge", "Tokens taken from the store ahead of use and not yet spent.");
+        self.sample("tollkeeper_leased_tokens", "", leased);
+        self.family("tollkeeper_instances", "gauge", "Instances that share the store, by their last signs of life.");
+        self.sample("tollkeeper_instances", "", instances);
     }
 
     fn line(&mut self, line: fmt::Arguments<'_>) {

@@ -33,7 +33,7 @@ pub(crate) fn document(service: &Service) -> Value {
     json!({
         "openapi": "3.1.0",
         "info": {
-            "title": "Tollgate",
+            "title": "Tollkeeper",
             "version": env!("CARGO_PKG_VERSION"),
             "description": "An exact rate limiter: decisions, buckets and rules.",
             "license": { "name": "MIT OR Apache-2.0" },

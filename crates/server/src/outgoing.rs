@@ -168,7 +168,7 @@ impl Caller {
         *request.method_mut() = method;
         *request.uri_mut() = self.to.uri(below);
         *request.headers_mut() = headers;
-        let agent = HeaderValue::from_static(concat!("tollgate/", env!("CARGO_PKG_VERSION")));
+        let agent = HeaderValue::from_static(concat!("tollkeeper/", env!("CARGO_PKG_VERSION")));
         request.headers_mut().insert(USER_AGENT, agent);
         if let Some(authorization) = &self.to.authorization {
             request.headers_mut().insert(AUTHORIZATION, authorization.clone());

@@ -24,7 +24,7 @@ pub(crate) use yaml::yaml;
 
 use std::sync::Arc;
 
-use tollgate::Policy;
+use tollkeeper::Policy;
 
 /// The rules that a service starts with, and where newer ones come from, if not from its file.
 #[derive(Debug)]

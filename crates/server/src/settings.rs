@@ -12,11 +12,11 @@ use std::time::Duration;
 use anyhow::{Context, bail};
 use http::StatusCode;
 use ipnet::IpNet;
-use tollgate::http::{AddressSource, AnswerStyle, AttributeSource, Identity};
-use tollgate::{
+use tollkeeper::http::{AddressSource, AnswerStyle, AttributeSource, Identity};
+use tollkeeper::{
     Clock, Enforcement, MemoryStore, RedisOptions, RedisStore, RedisTls, RuleSpec, Span, Store, parse_span,
 };
-use tollgate_core::KeyTemplate;
+use tollkeeper_core::KeyTemplate;
 
 use crate::audit::Sink;
 use crate::config::{Config, ListenTls, StoreConfig, TlsFiles, operations};
@@ -78,7 +78,7 @@ pub(crate) fn problems(config: &Config) -> Vec<(String, String)> {
     }
     if config.rules_from.is_some() && !config.rules.is_empty() {
         let problem =
-            "rules_from takes them from Postgres; put these there with `tollgate rules apply`, then remove them here";
+            "rules_from takes them from Postgres; put these there with `tollkeeper rules apply`, then remove them here";
         note("rules".into(), anyhow::anyhow!(problem));
     }
     for (index, proxy) in config.trusted_proxies.iter().enumerate() {
@@ -266,7 +266,7 @@ pub(crate) async fn store(config: &Config, clock: Clock) -> anyhow::Result<Store
     options.tls = tls.as_ref().map(certificates).transpose()?;
     if matches!(options.clock, Clock::Manual(_)) {
         // Replay decides in a world of its own, from nothing and without a hurry.
-        options.namespace = format!("tollgate-replay-{:016x}", RandomState::new().hash_one(std::process::id()));
+        options.namespace = format!("tollkeeper-replay-{:016x}", RandomState::new().hash_one(std::process::id()));
         options.deadline = options.deadline.max(Duration::from_secs(10));
     }
     let store =

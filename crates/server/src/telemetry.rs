@@ -128,7 +128,7 @@ impl Settings {
             to,
             protocol,
             traces,
-            service_name: name.unwrap_or_else(|| "tollgate".into()),
+            service_name: name.unwrap_or_else(|| "tollkeeper".into()),
             headers: resource::headers(variable("OTEL_EXPORTER_OTLP_HEADERS").as_deref())?,
             attributes: variable("OTEL_RESOURCE_ATTRIBUTES"),
         }))

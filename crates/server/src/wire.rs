@@ -23,7 +23,7 @@ use std::str::FromStr;
 
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Serialize, Serializer};
-use tollgate::{
+use tollkeeper::{
     Algorithm, Bucket, Descriptor, ExceptionKind, Hold, Key, Row, Rule, RuleSpec, Span, Timestamp, Verdict,
 };
 

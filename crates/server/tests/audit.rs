@@ -114,7 +114,7 @@ fn a_database_that_hangs_or_is_gone_keeps_nobody_waiting_and_gets_everything_onc
         denied += ask(&service, &format!("user-{user}"), 20);
     }
     assert_eq!(denied, 1 + 50 * 17, "decided as ever");
-    wait_until("records wait", || metric(&service, "tollgate_audit_queue") > 0);
+    wait_until("records wait", || metric(&service, "tollkeeper_audit_queue") > 0);
     database.resume();
     database.wait_for(SUM, &denied.to_string());
     database.kill();
@@ -124,7 +124,7 @@ fn a_database_that_hangs_or_is_gone_keeps_nobody_waiting_and_gets_everything_onc
     assert!(service.get("/v1/insight").contains("\"later\""), "memory knows the last ones");
     database.restart();
     database.wait_for(SUM, &denied.to_string());
-    assert_eq!(metric(&service, "tollgate_violations_dropped_total"), 0);
+    assert_eq!(metric(&service, "tollkeeper_violations_dropped_total"), 0);
     assert_eq!(service.get("/healthz").lines().next(), Some("HTTP/1.1 200 OK"));
 }
 
@@ -168,7 +168,7 @@ fn the_command_shows_who_was_denied() {
     database.wait_for(SUM, "1");
     let url = format!("http://{}", service.http);
     let run = |args: &[&str]| {
-        let output = running::tollgate(&[&["violations", "--url", &url], args].concat()).output().unwrap();
+        let output = running::tollkeeper(&[&["violations", "--url", &url], args].concat()).output().unwrap();
         let text = |bytes: Vec<u8>| String::from_utf8(bytes).unwrap();
         (output.status.code(), text(output.stdout), text(output.stderr))
     };
@@ -183,7 +183,7 @@ fn the_command_shows_who_was_denied() {
     assert_eq!(answer["violations"][0]["user_id"], "ann");
     let (code, _, error) = run(&["--ip", "nowhere"]);
     assert!(code == Some(2) && error.contains("ip: \"nowhere\" is no address"), "{error}");
-    let gone = running::tollgate(&["violations", "--url", "http://127.0.0.1:1"]).output().unwrap();
+    let gone = running::tollkeeper(&["violations", "--url", "http://127.0.0.1:1"]).output().unwrap();
     let error = String::from_utf8(gone.stderr).unwrap();
     assert!(gone.status.code() == Some(2) && error.contains("is it running?"), "{error}");
 }
@@ -196,7 +196,7 @@ fn actions(service: &Running, query: &str) -> Value {
 /// Runs a command that changes a key; it has to succeed.
 fn act(service: &Running, args: &[&str]) {
     let server = format!("http://{}", service.http);
-    let output = running::tollgate(&[args, &["--server", &server, "--as", "ann"]].concat()).output().unwrap();
+    let output = running::tollkeeper(&[args, &["--server", &server, "--as", "ann"]].concat()).output().unwrap();
     assert!(output.status.success(), "{args:?}: {}", String::from_utf8_lossy(&output.stderr));
 }
 
@@ -237,7 +237,7 @@ fn what_people_did_to_a_key_is_kept_through_absence_and_seen_by_every_instance()
 
     let run = |args: &[&str]| {
         let url = format!("http://{}", second.http);
-        let output = running::tollgate(&[&["actions", "--url", &url], args].concat()).output().unwrap();
+        let output = running::tollkeeper(&[&["actions", "--url", &url], args].concat()).output().unwrap();
         let text = |bytes: Vec<u8>| String::from_utf8(bytes).unwrap();
         (output.status.code(), text(output.stdout), text(output.stderr))
     };
@@ -274,7 +274,7 @@ fn a_bad_setting_is_refused_by_name_and_tells_no_password() {
         ("kep: 1", "audit.kep: there is no field `kep`; did you mean `keep`?"),
     ] {
         let file = running::file(&format!("audit:\n  {setting}\n"), "yaml");
-        let output = running::tollgate(&["serve", "--config", &file]).output().unwrap();
+        let output = running::tollkeeper(&["serve", "--config", &file]).output().unwrap();
         let error = String::from_utf8(output.stderr).unwrap();
         assert!(error.contains(problem) && !error.contains("hunter2"), "{setting}: {error}");
     }

@@ -2,7 +2,7 @@
 
 #![allow(clippy::unwrap_used, missing_docs)]
 
-#[path = "../../tollgate/tests/servers/mod.rs"]
+#[path = "../../tollkeeper/tests/servers/mod.rs"]
 mod servers;
 
 use std::io::{BufRead, BufReader, Read, Write};
@@ -12,10 +12,10 @@ use std::process::{Child, Command, Output, Stdio};
 
 use serde_json::{Value, json};
 
-fn tollgate(args: &[&str]) -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_tollgate"));
+fn tollkeeper(args: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_tollkeeper"));
     // Whatever the developer has set must not change the tests.
-    for (name, _) in std::env::vars().filter(|(name, _)| name.starts_with("TOLLGATE_")) {
+    for (name, _) in std::env::vars().filter(|(name, _)| name.starts_with("TOLLKEEPER_")) {
         command.env_remove(name);
     }
     command.args(args);
@@ -24,7 +24,7 @@ fn tollgate(args: &[&str]) -> Command {
 
 fn run(args: &[&str], input: &str) -> Output {
     let mut child =
-        tollgate(args).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("starts");
+        tollkeeper(args).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("starts");
     let mut stdin = child.stdin.take().unwrap();
     let input = input.to_string();
     // Written from beside, so that neither side waits for the other on a full pipe.
@@ -111,10 +111,10 @@ fn check_explains_itself() {
 #[test]
 fn every_flag_has_an_environment_variable() {
     let config = file("env.yaml", FREE_USER);
-    let output = tollgate(&["check", "user_id=1"])
-        .env("TOLLGATE_CONFIG", config)
-        .env("TOLLGATE_TIMES", "51")
-        .env("TOLLGATE_JSON", "true")
+    let output = tollkeeper(&["check", "user_id=1"])
+        .env("TOLLKEEPER_CONFIG", config)
+        .env("TOLLKEEPER_TIMES", "51")
+        .env("TOLLKEEPER_JSON", "true")
         .output()
         .unwrap();
     let answer: Value = serde_json::from_str(&stdout(&output)).unwrap();
@@ -200,7 +200,7 @@ fn replay_over_redis_writes_what_it_writes_over_memory() {
         assert!(memory.status.success() && !memory.stdout.is_empty());
         // Live limits are neither read nor touched.
         for server in &single {
-            redis::cmd("SET").arg("tollgate:{live}0:rule").arg("1").exec(&mut server.connect()).unwrap();
+            redis::cmd("SET").arg("tollkeeper:{live}0:rule").arg("1").exec(&mut server.connect()).unwrap();
         }
         for url in &urls {
             let redis = run(&["replay", "--config", &config, "--store", url], &events);
@@ -209,7 +209,7 @@ fn replay_over_redis_writes_what_it_writes_over_memory() {
         }
         for server in &single {
             let keys: Vec<String> = redis::cmd("KEYS").arg("*").query(&mut server.connect()).unwrap();
-            assert_eq!(keys, ["tollgate:{live}0:rule"], "nothing is left behind");
+            assert_eq!(keys, ["tollkeeper:{live}0:rule"], "nothing is left behind");
         }
     }
 }
@@ -245,7 +245,7 @@ struct Service {
 
 impl Service {
     fn start(args: &[&str]) -> Service {
-        let mut child = tollgate(args).stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
+        let mut child = tollkeeper(args).stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
         let mut lines = BufReader::new(child.stdout.take().unwrap()).lines().map(Result::unwrap);
         let first = lines.next().expect("says what it listens on");
         let address = first.split("http://").nth(1).expect("an address").trim().replace("0.0.0.0", "127.0.0.1");
@@ -289,7 +289,7 @@ impl Drop for Service {
 #[test]
 fn serve_without_configuration_says_what_to_try_and_it_works() {
     let service = Service::start(&["serve", "--http", "127.0.0.1:0"]);
-    assert!(service.greeting[0].starts_with("tollgate "));
+    assert!(service.greeting[0].starts_with("tollkeeper "));
     let curl = service.greeting.iter().find(|line| line.contains("curl -d")).expect("a curl to try");
     let body = curl.split('\'').nth(1).unwrap();
     assert!(service.get("/healthz").starts_with("HTTP/1.1 200"));

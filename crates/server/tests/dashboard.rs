@@ -16,8 +16,8 @@ fn browse(file: &str, more: &[(&str, &str)]) {
     let pictures: PathBuf = root.join("target/dashboard");
     let mut node = Command::new("node");
     node.args(["--test", "--test-reporter=spec"]).arg(root.join("tests/dashboard").join(file));
-    node.env("TOLLGATE_BINARY", env!("CARGO_BIN_EXE_tollgate"));
-    node.env("TOLLGATE_PACKAGES", packages.canonicalize().unwrap()).env("TOLLGATE_PICTURES", pictures);
+    node.env("TOLLKEEPER_BINARY", env!("CARGO_BIN_EXE_tollkeeper"));
+    node.env("TOLLKEEPER_PACKAGES", packages.canonicalize().unwrap()).env("TOLLKEEPER_PICTURES", pictures);
     node.envs(more.iter().copied());
     let done = node.output().expect("node is there: ./run setup installs it");
     let said = String::from_utf8_lossy(&done.stdout);
@@ -42,7 +42,7 @@ fn nothing_to_show_nobody_who_may_see_it_and_nobody_who_answers_are_told_apart()
 #[test]
 fn rules_in_postgres_are_made_changed_removed_and_rolled_back() {
     let database = postgres::Postgres::start();
-    browse("rules.test.mjs", &[("TOLLGATE_POSTGRES", &database.url())]);
+    browse("rules.test.mjs", &[("TOLLKEEPER_POSTGRES", &database.url())]);
 }
 
 #[test]

@@ -18,7 +18,7 @@ fn with_tables() -> Postgres {
 }
 
 fn refused(server: &Postgres, text: &str) -> String {
-    let output = server.try_sql_as("tollgate", "limits", text);
+    let output = server.try_sql_as("tollkeeper", "limits", text);
     assert!(!output.status.success(), "{text} was taken");
     String::from_utf8(output.stderr).unwrap()
 }
@@ -55,12 +55,13 @@ fn a_transaction_that_changes_rules_is_one_version_and_tells_who_what_and_when()
     server
         .sql("update rate_limit_rule set rate = 6 where name = 'b'; delete from rate_limit_rule where name = 'nobody'");
     server.sql("begin; delete from rate_limit_rule; rollback");
-    let said = "set tollgate.changed_by = 'ann'; set tollgate.action = 'delete'; set tollgate.message = 'not needed'";
+    let said =
+        "set tollkeeper.changed_by = 'ann'; set tollkeeper.action = 'delete'; set tollkeeper.message = 'not needed'";
     server.sql(&format!("{said}; delete from rate_limit_rule where name = 'a'"));
     server.sql("truncate rate_limit_rule");
     let versions = "select string_agg(concat_ws(' ', version, changed_by, action, message), '; ' order by version)
         from rate_limit_rule_version";
-    assert_eq!(server.sql(versions), "1 tollgate sql; 2 tollgate sql; 3 ann delete not needed; 4 tollgate sql");
+    assert_eq!(server.sql(versions), "1 tollkeeper sql; 2 tollkeeper sql; 3 ann delete not needed; 4 tollkeeper sql");
     let changes = "select string_agg(concat_ws(' ', version, name, coalesce(before->>'rate', '-'),
         coalesce(after->>'rate', '-')), '; ' order by change_id) from rate_limit_rule_change";
     assert_eq!(server.sql(changes), "1 a - 10; 1 b - 5; 2 b 5 6; 3 a 10 -; 4 b 6 -");

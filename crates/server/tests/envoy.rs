@@ -1,6 +1,6 @@
 //! A real Envoy between a client and an upstream, asking the real binary: `examples/envoy` with other ports.
 //!
-//! Envoy's binary comes with `./run setup`, or is named by `TOLLGATE_ENVOY`.
+//! Envoy's binary comes with `./run setup`, or is named by `TOLLKEEPER_ENVOY`.
 
 #![allow(clippy::unwrap_used, missing_docs)]
 
@@ -19,7 +19,7 @@ use authority::Authority;
 use running::{Running, file};
 
 const ENVOY: &str = include_str!("../../../examples/envoy/envoy.yaml");
-const RULES: &str = include_str!("../../../examples/envoy/tollgate.yaml");
+const RULES: &str = include_str!("../../../examples/envoy/tollkeeper.yaml");
 
 struct Envoy {
     child: Child,
@@ -33,8 +33,8 @@ impl Envoy {
         Envoy::start_with(grpc, deny_on_failure, "")
     }
 
-    /// With these lines more in what the example says of Tollgate.
-    fn start_with(grpc: &str, deny_on_failure: bool, of_tollgate: &str) -> Envoy {
+    /// With these lines more in what the example says of Tollkeeper.
+    fn start_with(grpc: &str, deny_on_failure: bool, of_tollkeeper: &str) -> Envoy {
         // Another process may take a port between finding and using it.
         let mut said = String::new();
         for _ in 0..5 {
@@ -45,7 +45,7 @@ impl Envoy {
                 ("port_value: 8081", format!("port_value: {grpc_port}")),
                 ("port_value: 9000", format!("port_value: {}", upstream())),
                 ("failure_mode_deny: false", format!("failure_mode_deny: {deny_on_failure}")),
-                ("    - name: tollgate\n", format!("    - name: tollgate\n{of_tollgate}")),
+                ("    - name: tollkeeper\n", format!("    - name: tollkeeper\n{of_tollkeeper}")),
             ]
             .iter()
             .fold(ENVOY.to_string(), |config, (from, to)| {
@@ -97,7 +97,7 @@ fn spawn(config: &str, log: &str) -> Child {
 }
 
 fn binary() -> PathBuf {
-    if let Some(path) = std::env::var_os("TOLLGATE_ENVOY") {
+    if let Some(path) = std::env::var_os("TOLLKEEPER_ENVOY") {
         return path.into();
     }
     let tools = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../target/tools/lib");
@@ -105,7 +105,7 @@ fn binary() -> PathBuf {
     let mut found = pythons.map(|python| python.path().join("site-packages/envoy/_bin/envoy"));
     found
         .find(|path| path.exists())
-        .unwrap_or_else(|| panic!("no Envoy in {}; run ./run setup, or set TOLLGATE_ENVOY", tools.display()))
+        .unwrap_or_else(|| panic!("no Envoy in {}; run ./run setup, or set TOLLKEEPER_ENVOY", tools.display()))
 }
 
 /// A service that answers everything with 200; its port.
@@ -136,8 +136,8 @@ fn header<'a>(answer: &'a str, name: &str) -> &'a str {
 
 #[test]
 fn two_pass_and_the_third_is_told_when_to_come_back() {
-    let tollgate = Running::on(RULES, &[]);
-    let envoy = Envoy::start(tollgate.grpc.as_ref().unwrap(), true);
+    let tollkeeper = Running::on(RULES, &[]);
+    let envoy = Envoy::start(tollkeeper.grpc.as_ref().unwrap(), true);
     for left in ["1", "0"] {
         let (status, answer) = envoy.get("ann");
         assert_eq!(status, 200, "{answer}");
@@ -156,18 +156,18 @@ fn two_pass_and_the_third_is_told_when_to_come_back() {
     let wait: u64 = header(&answer, "retry-after").parse().unwrap();
     assert!((1..=86_400).contains(&wait), "{answer}");
     assert_eq!(envoy.get("bob").0, 200);
-    let metrics = tollgate.get("/metrics");
-    let denied = "tollgate_decisions_total{rule=\"per-user\",outcome=\"denied\",source=\"store\"} 1";
+    let metrics = tollkeeper.get("/metrics");
+    let denied = "tollkeeper_decisions_total{rule=\"per-user\",outcome=\"denied\",source=\"store\"} 1";
     assert!(metrics.contains(denied), "{metrics}");
 }
 
 #[test]
-fn without_tollgate_envoys_failure_mode_decides() {
+fn without_tollkeeper_envoys_failure_mode_decides() {
     for (deny, expected) in [(true, 500), (false, 200)] {
-        let tollgate = Running::on(RULES, &[]);
-        let envoy = Envoy::start(tollgate.grpc.as_ref().unwrap(), deny);
+        let tollkeeper = Running::on(RULES, &[]);
+        let envoy = Envoy::start(tollkeeper.grpc.as_ref().unwrap(), deny);
         assert_eq!(envoy.get("ann").0, 200);
-        drop(tollgate);
+        drop(tollkeeper);
         let (status, answer) = envoy.get("ann");
         assert_eq!(status, expected, "{answer}");
     }
@@ -188,15 +188,15 @@ const TLS: &str = r#"      transport_socket:
 "#;
 
 #[test]
-fn envoy_shows_a_certificate_and_asks_for_tollgates() {
+fn envoy_shows_a_certificate_and_asks_for_tollkeepers() {
     assert!(include_str!("../../../docs/guide/envoy.md").contains(TLS), "the guide says what is tested");
     let (authority, stranger) = (Authority::new(), Authority::new());
     let server = authority.server();
-    let tollgate = Running::on(RULES, &server.flags_for(&authority));
+    let tollkeeper = Running::on(RULES, &server.flags_for(&authority));
     let envoy = |client: &authority::Pair| {
         let files = [("CLIENT.pem", &client.cert), ("CLIENT.key", &client.key), ("CA.pem", &authority.pem)];
         let lines = files.into_iter().fold(TLS.to_string(), |lines, (name, file)| lines.replace(name, file));
-        Envoy::start_with(tollgate.grpc.as_ref().unwrap(), true, &lines)
+        Envoy::start_with(tollkeeper.grpc.as_ref().unwrap(), true, &lines)
     };
     let ours = envoy(&authority.client("envoy"));
     assert_eq!([ours.get("ann").0, ours.get("ann").0, ours.get("ann").0], [200, 200, 429]);
@@ -208,8 +208,8 @@ fn envoy_shows_a_certificate_and_asks_for_tollgates() {
 fn a_rule_denies_in_its_own_words() {
     let words =
         "algorithm: fixed_window\n    deny: { status: 420, content_type: text/html, body: \"<p>${rule}: enough</p>\" }";
-    let tollgate = Running::on(&RULES.replace("algorithm: fixed_window", words), &[]);
-    let envoy = Envoy::start(tollgate.grpc.as_ref().unwrap(), true);
+    let tollkeeper = Running::on(&RULES.replace("algorithm: fixed_window", words), &[]);
+    let envoy = Envoy::start(tollkeeper.grpc.as_ref().unwrap(), true);
     for _ in 0..2 {
         assert_eq!(envoy.get("ann").0, 200);
     }

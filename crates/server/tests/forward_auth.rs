@@ -1,4 +1,4 @@
-//! Real proxies in front of an application, each with its configuration from `examples/`, ask a real Tollgate.
+//! Real proxies in front of an application, each with its configuration from `examples/`, ask a real Tollkeeper.
 //!
 //! The configurations are used as they are but for ports, so what people copy is what is tested.
 
@@ -18,7 +18,7 @@ use proxy::Kind;
 use serde_json::{Value, json};
 use site::Site;
 
-/// What a proxy cannot do as Tollgate would like it to; the examples and the guide tell so.
+/// What a proxy cannot do as Tollkeeper would like it to; the examples and the guide tell so.
 struct Manners {
     kind: Kind,
     /// Who gets the limit headers of a request that is allowed.
@@ -35,7 +35,7 @@ enum LimitsGoTo {
 }
 
 enum ProblemBy {
-    Tollgate,
+    Tollkeeper,
     Proxy,
 }
 
@@ -55,7 +55,7 @@ fn traefik_asks_before_it_forwards() {
     Manners {
         kind: Kind::Traefik,
         limits_go_to: LimitsGoTo::Application,
-        problem_by: ProblemBy::Tollgate,
+        problem_by: ProblemBy::Tollkeeper,
         status_while_away: 500,
     }
     .hold();
@@ -66,7 +66,7 @@ fn caddy_asks_before_it_forwards() {
     Manners {
         kind: Kind::Caddy,
         limits_go_to: LimitsGoTo::Client,
-        problem_by: ProblemBy::Tollgate,
+        problem_by: ProblemBy::Tollkeeper,
         status_while_away: 502,
     }
     .hold();
@@ -77,7 +77,7 @@ fn haproxy_asks_before_it_forwards() {
     Manners {
         kind: Kind::Haproxy,
         limits_go_to: LimitsGoTo::Client,
-        problem_by: ProblemBy::Tollgate,
+        problem_by: ProblemBy::Tollkeeper,
         status_while_away: 503,
     }
     .hold();
@@ -88,7 +88,7 @@ fn envoy_asks_before_it_forwards() {
     Manners {
         kind: Kind::Envoy,
         limits_go_to: LimitsGoTo::Client,
-        problem_by: ProblemBy::Tollgate,
+        problem_by: ProblemBy::Tollkeeper,
         status_while_away: 503,
     }
     .hold();
@@ -100,8 +100,8 @@ impl Manners {
         self.what_is_allowed_reaches_the_application(&site);
         self.what_is_refused_does_not(&site);
         self.forged_headers_gain_nothing(&site);
-        self.connections_to_tollgate_stay_open(&site);
-        self.nobody_passes_while_tollgate_is_away(&mut site);
+        self.connections_to_tollkeeper_stay_open(&site);
+        self.nobody_passes_while_tollkeeper_is_away(&mut site);
     }
 
     fn what_is_allowed_reaches_the_application(&self, site: &Site) {
@@ -120,7 +120,7 @@ impl Manners {
         assert!(limits.is_some_and(|limits| limits.contains("\"per-key\";r=4;t=")), "{answer:?} {received:?}");
         assert!(policies.is_some_and(|policies| policies.contains("\"per-key\";q=5;w=180")), "{answer:?}");
 
-        // Trouble of the application is its own, and not mistaken for Tollgate's.
+        // Trouble of the application is its own, and not mistaken for Tollkeeper's.
         let answer = site.client(2).get("/broken");
         assert_eq!((answer.status, answer.body.as_str()), (500, "mine"), "{answer:?}");
     }
@@ -145,7 +145,7 @@ impl Manners {
         assert_eq!(problem["status"], json!(429));
         assert_eq!(problem["title"], json!("Quota exceeded"));
         let violated = match self.problem_by {
-            ProblemBy::Tollgate => json!(["per-key"]),
+            ProblemBy::Tollkeeper => json!(["per-key"]),
             ProblemBy::Proxy => Value::Null,
         };
         assert_eq!(problem["violated-policies"], violated);
@@ -212,46 +212,46 @@ impl Manners {
         assert_ne!(received.header("x-forwarded-method"), Some("PUT"), "{received:?}");
     }
 
-    fn connections_to_tollgate_stay_open(&self, site: &Site) {
-        let before = site.connections_to_tollgate();
+    fn connections_to_tollkeeper_stay_open(&self, site: &Site) {
+        let before = site.connections_to_tollkeeper();
         let client = site.client(6);
         for _ in 0..20 {
             assert_eq!(client.get("/orders").status, 200);
         }
         // A few for several threads and for health checks, and not one for each request.
-        let opened = site.connections_to_tollgate().saturating_sub(before);
+        let opened = site.connections_to_tollkeeper().saturating_sub(before);
         assert!(opened < 10, "{opened} new connections for 20 requests");
     }
 
-    fn nobody_passes_while_tollgate_is_away(&self, site: &mut Site) {
+    fn nobody_passes_while_tollkeeper_is_away(&self, site: &mut Site) {
         let reached = site.application.count();
-        site.tollgate.kill();
+        site.tollkeeper.kill();
         let answer = site.client(5).get("/orders");
         assert_eq!(answer.status, self.status_while_away, "{answer:?}");
         assert_eq!(answer.header("retry-after"), None, "{answer:?}");
         assert_eq!(site.application.count(), reached, "a request that nobody allowed reached the application");
 
-        site.tollgate.restart();
+        site.tollkeeper.restart();
         site::wait_until("the proxy finds it again", || site.client(5).get("/orders").status == 200);
     }
 }
 
 #[test]
-fn nginx_lets_everybody_pass_while_tollgate_is_away_if_told() {
-    passes_while_tollgate_is_away(
+fn nginx_lets_everybody_pass_while_tollkeeper_is_away_if_told() {
+    passes_while_tollkeeper_is_away(
         Kind::Nginx,
         &[("# error_page 502 504", "error_page 502 504"), ("# location @pass", "location @pass")],
     );
 }
 
 #[test]
-fn haproxy_lets_everybody_pass_while_tollgate_is_away_if_told() {
-    passes_while_tollgate_is_away(Kind::Haproxy, &[("http-request return status 503", "# ")]);
+fn haproxy_lets_everybody_pass_while_tollkeeper_is_away_if_told() {
+    passes_while_tollkeeper_is_away(Kind::Haproxy, &[("http-request return status 503", "# ")]);
 }
 
 #[test]
-fn envoy_lets_everybody_pass_while_tollgate_is_away_if_told() {
-    passes_while_tollgate_is_away(Kind::Envoy, &[("failure_mode_allow: false", "failure_mode_allow: true")]);
+fn envoy_lets_everybody_pass_while_tollkeeper_is_away_if_told() {
+    passes_while_tollkeeper_is_away(Kind::Envoy, &[("failure_mode_allow: false", "failure_mode_allow: true")]);
 }
 
 /// As many headers as most proxies take, in many lines and under many names. HAProxy 2.6 crashed when its Lua client was
@@ -261,14 +261,14 @@ fn talkative(client: Client) -> Client {
 }
 
 /// `changes` are what the example says one may change, and to what.
-fn passes_while_tollgate_is_away(kind: Kind, changes: &[(&str, &str)]) {
+fn passes_while_tollkeeper_is_away(kind: Kind, changes: &[(&str, &str)]) {
     let mut site = Site::start(kind, changes);
-    // Tollgate is not away when it refuses to read so many headers.
+    // Tollkeeper is not away when it refuses to read so many headers.
     let talker = talkative(site.client(3));
     let statuses: Vec<u16> = (0..4).map(|_| talker.send("POST", "/login", "guess").status).collect();
     assert_ne!(statuses[3], 200, "{statuses:?}");
 
-    site.tollgate.kill();
+    site.tollkeeper.kill();
     for _ in 0..6 {
         let answer = site.client(2).with("x-api-key", "alice").get("/orders");
         assert_eq!(answer.status, 200, "{answer:?}");

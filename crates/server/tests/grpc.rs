@@ -7,7 +7,7 @@ mod decisions;
 #[path = "grpc/operation.rs"]
 mod operation;
 mod running;
-#[path = "../../tollgate/tests/servers/mod.rs"]
+#[path = "../../tollkeeper/tests/servers/mod.rs"]
 mod servers;
 
 use envoy_types::pb::envoy::extensions::common::ratelimit::v3::RateLimitDescriptor;

@@ -10,11 +10,11 @@ use std::io::Write as _;
 use std::process::{Output, Stdio};
 
 use proptest::prelude::*;
-use running::{file, tollgate};
+use running::{file, tollkeeper};
 use serde_json::{Value, json};
 
 fn import(text: &str) -> (Option<i32>, String, String) {
-    let output = tollgate(&["import", "envoy-ratelimit", &file(text, "yaml")]).output().unwrap();
+    let output = tollkeeper(&["import", "envoy-ratelimit", &file(text, "yaml")]).output().unwrap();
     let text = |bytes: &[u8]| String::from_utf8(bytes.to_vec()).unwrap();
     (output.status.code(), text(&output.stdout), text(&output.stderr))
 }
@@ -27,7 +27,7 @@ impl Rules {
         let (code, rules, report) = import(text);
         assert_eq!(code, Some(0), "{report}");
         let config = file(&rules, "yaml");
-        let validated = tollgate(&["validate", &config]).output().unwrap();
+        let validated = tollkeeper(&["validate", &config]).output().unwrap();
         assert!(validated.status.success(), "{}\n{rules}", String::from_utf8_lossy(&validated.stderr));
         Rules(config)
     }
@@ -53,7 +53,7 @@ impl Rules {
     }
 
     fn replay(&self, events: &str) -> Output {
-        let mut child = tollgate(&["replay", "--config", &self.0])
+        let mut child = tollkeeper(&["replay", "--config", &self.0])
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())
@@ -183,14 +183,14 @@ fn what_the_reference_service_refuses_is_refused_with_its_place() {
         assert!(report.contains(expected), "no {expected:?} in\n{report}");
         assert_eq!((code, rules.as_str()), (Some(1), ""), "{report}");
     }
-    let missing = tollgate(&["import", "envoy-ratelimit", "no-such-file.yaml"]).output().unwrap();
+    let missing = tollkeeper(&["import", "envoy-ratelimit", "no-such-file.yaml"]).output().unwrap();
     assert_eq!(missing.status.code(), Some(2));
 }
 
 #[test]
 fn the_rules_go_where_they_are_wanted() {
     let (source, output) = (file(include_str!("import/messaging.yaml"), "yaml"), file("", "yaml"));
-    let imported = tollgate(&["import", "envoy-ratelimit", &source, "--output", &output]).output().unwrap();
+    let imported = tollkeeper(&["import", "envoy-ratelimit", &source, "--output", &output]).output().unwrap();
     assert!(imported.status.success() && imported.stdout.is_empty());
     assert!(std::fs::read_to_string(output).unwrap().contains("rules:\n  - name: "));
 }

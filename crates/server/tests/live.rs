@@ -6,7 +6,7 @@ mod running;
 
 use std::path::PathBuf;
 
-use running::{Running, file, tollgate};
+use running::{Running, file, tollkeeper};
 
 /// One rule, by user.
 fn rules(limit: &str) -> String {
@@ -60,11 +60,11 @@ fn an_edited_file_lets_the_waiting_client_pass_and_gives_nobody_a_fresh_burst() 
 #[test]
 fn a_file_that_is_renamed_over_is_seen() {
     let folder = folder("rename");
-    let config = folder.join("tollgate.yaml");
+    let config = folder.join("tollkeeper.yaml");
     std::fs::write(&config, rules("limit: 1/day")).unwrap();
     let service = serve(config.to_str().unwrap());
     assert!(check(&service, "a").0 && !check(&service, "a").0);
-    let new = folder.join(".tollgate.yaml.swp");
+    let new = folder.join(".tollkeeper.yaml.swp");
     std::fs::write(&new, rules("limit: 2/day")).unwrap();
     std::fs::rename(&new, &config).unwrap();
     service.until_logged("(changed per-user)");
@@ -78,11 +78,11 @@ fn a_link_that_is_swapped_is_seen() {
     let folder = folder("swap");
     for (version, limit) in [("..1", "limit: 1/day"), ("..2", "limit: 2/day")] {
         std::fs::create_dir(folder.join(version)).unwrap();
-        std::fs::write(folder.join(version).join("tollgate.yaml"), rules(limit)).unwrap();
+        std::fs::write(folder.join(version).join("tollkeeper.yaml"), rules(limit)).unwrap();
     }
     symlink("..1", folder.join("..data")).unwrap();
-    symlink("..data/tollgate.yaml", folder.join("tollgate.yaml")).unwrap();
-    let service = serve(folder.join("tollgate.yaml").to_str().unwrap());
+    symlink("..data/tollkeeper.yaml", folder.join("tollkeeper.yaml")).unwrap();
+    let service = serve(folder.join("tollkeeper.yaml").to_str().unwrap());
     assert!(check(&service, "a").0 && !check(&service, "a").0);
     symlink("..2", folder.join("..data_tmp")).unwrap();
     std::fs::rename(folder.join("..data_tmp"), folder.join("..data")).unwrap();
@@ -126,7 +126,7 @@ fn a_file_is_left_alone_when_told() {
 /// What a command says and how it ends.
 fn run(service: &Running, args: &[&str]) -> (i32, String, String) {
     let server = format!("http://{}", service.http);
-    let output = tollgate(&[args, &["--server", &server]].concat()).output().unwrap();
+    let output = tollkeeper(&[args, &["--server", &server]].concat()).output().unwrap();
     let text = |bytes: &[u8]| String::from_utf8(bytes.to_vec()).unwrap();
     (output.status.code().unwrap(), text(&output.stdout), text(&output.stderr))
 }
@@ -174,7 +174,7 @@ fn a_secret_key_is_in_the_audit_and_in_the_log_by_its_fingerprint() {
     let log = service.until_logged("a bucket was forgotten");
     assert!(log.contains("key=\"sha256:") && log.contains("by=\"ann (loopback)\""), "{log}");
     let url = format!("http://{}", service.http);
-    let told = tollgate(&["actions", "--url", &url, "--key", "k-very-secret"]).output().unwrap();
+    let told = tollkeeper(&["actions", "--url", &url, "--key", "k-very-secret"]).output().unwrap();
     let told = String::from_utf8(told.stdout).unwrap();
     assert_eq!(told.matches("sha256:").count(), 3, "{told}");
     assert!(!log.contains("k-very-secret") && !told.contains("k-very-secret"), "{log}{told}");
@@ -189,7 +189,7 @@ fn commands_say_what_is_wrong() {
     assert!(code == 1 && error.contains("limit: ") && error.contains("lots"), "{error}");
     assert_eq!(run(&service, &["block", "--key", "a", "--for", "long"]).0, 2);
     assert_eq!(run(&service, &["block"]).0, 2, "without a key");
-    let nowhere = tollgate(&["exceptions", "--server", "http://127.0.0.1:1"]).output().unwrap();
+    let nowhere = tollkeeper(&["exceptions", "--server", "http://127.0.0.1:1"]).output().unwrap();
     assert_eq!(nowhere.status.code(), Some(2));
     assert!(String::from_utf8(nowhere.stderr).unwrap().contains("is it running?"));
 }

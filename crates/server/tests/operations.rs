@@ -4,7 +4,7 @@
 #![allow(clippy::unwrap_used, missing_docs)]
 
 mod running;
-#[path = "../../tollgate/tests/servers/mod.rs"]
+#[path = "../../tollkeeper/tests/servers/mod.rs"]
 mod servers;
 
 #[path = "operations/alerts.rs"]

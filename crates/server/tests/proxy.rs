@@ -1,4 +1,4 @@
-//! `tollgate proxy` as people run it: the binary between raw sockets, so that every byte on both sides is seen.
+//! `tollkeeper proxy` as people run it: the binary between raw sockets, so that every byte on both sides is seen.
 
 #![allow(clippy::unwrap_used, missing_docs)]
 

@@ -3,7 +3,7 @@
 
 #![allow(clippy::unwrap_used, missing_docs)]
 
-#[path = "../../tollgate/tests/servers/mod.rs"]
+#[path = "../../tollkeeper/tests/servers/mod.rs"]
 mod servers;
 
 use std::io::{BufRead, BufReader, Read, Write};
@@ -23,10 +23,10 @@ rules:
 ";
 const PASSWORD: &str = "open sesame";
 
-fn tollgate(args: &[&str]) -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_tollgate"));
+fn tollkeeper(args: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_tollkeeper"));
     // Whatever the developer has set must not change the tests.
-    for (name, _) in std::env::vars().filter(|(name, _)| name.starts_with("TOLLGATE_")) {
+    for (name, _) in std::env::vars().filter(|(name, _)| name.starts_with("TOLLKEEPER_")) {
         command.env_remove(name);
     }
     command.args(["serve", "--http", "127.0.0.1:0"]).args(args).stdout(Stdio::piped()).stderr(Stdio::piped());
@@ -45,7 +45,7 @@ impl Service {
     fn start(more: &[&str]) -> Service {
         let config = file("rules.yaml", RULES);
         let args = ["--resp", "127.0.0.1:0", "--config", &config];
-        Service::spawn(tollgate(&args).args(more))
+        Service::spawn(tollkeeper(&args).args(more))
     }
 
     fn spawn(command: &mut Command) -> Service {
@@ -138,7 +138,7 @@ fn redis_cli_speaks_both_versions() {
     assert_eq!(service.redis_cli(&["PING"]), "PONG\n");
     assert_eq!(service.redis_cli(&["CL.THROTTLE", "user123", "15", "30", "60"]), "0\n16\n15\n-1\n2\n");
     assert_eq!(service.redis_cli(&["-2", "CL.THROTTLE", "other", "15", "30", "60", "17"]), "1\n16\n16\n-1\n0\n");
-    let verdict = service.redis_cli(&["-3", "--json", "TOLLGATE.CHECK", "user_id", "42", "plan", "free"]);
+    let verdict = service.redis_cli(&["-3", "--json", "TOLLKEEPER.CHECK", "user_id", "42", "plan", "free"]);
     let verdict: serde_json::Value = serde_json::from_str(&verdict).unwrap();
     assert_eq!(verdict["allowed"], true);
     assert_eq!(verdict["rules"][1]["remaining"], 49);
@@ -197,7 +197,7 @@ fn the_redis_crate_in_both_versions() {
         let remaining: Vec<i64> = answers.iter().map(|answer| answer[2]).collect();
         let first = remaining[0];
         assert_eq!(remaining, (0..10_000).map(|n| first - n).collect::<Vec<_>>());
-        let mut check = redis::cmd("TOLLGATE.CHECK");
+        let mut check = redis::cmd("TOLLKEEPER.CHECK");
         check.arg(&["user_id", &key, "plan", "free", "COST", "51"]);
         match (check.query(&mut connection).unwrap(), options) {
             (Value::Array(answer), "") => {
@@ -302,8 +302,8 @@ fn who_abuses_the_protocol_hurts_nobody_else() {
 #[test]
 fn the_password_comes_from_the_environment_and_is_not_shown() {
     let config = file("rules.yaml", RULES);
-    let mut command = tollgate(&["--resp", "127.0.0.1:0", "--config", &config, "--log", "trace"]);
-    let service = Service::spawn(command.env("TOLLGATE_RESP_PASSWORD", PASSWORD));
+    let mut command = tollkeeper(&["--resp", "127.0.0.1:0", "--config", &config, "--log", "trace"]);
+    let service = Service::spawn(command.env("TOLLKEEPER_RESP_PASSWORD", PASSWORD));
     assert_eq!(service.redis_cli(&["PING"]), "NOAUTH Authentication required.\n\n");
     assert_eq!(service.redis_cli(&["--no-auth-warning", "-a", PASSWORD, "PING"]), "PONG\n");
     assert_eq!(service.redis_cli(&["--no-auth-warning", "-3", "--user", "default", "-a", PASSWORD, "PING"]), "PONG\n");
@@ -316,12 +316,12 @@ fn the_password_comes_from_the_environment_and_is_not_shown() {
 fn a_taken_port_is_trouble_only_where_somebody_asked_for_it() {
     // Somebody else may have it already, which is as good.
     let _taken = TcpListener::bind("127.0.0.1:6380");
-    let service = Service::spawn(&mut tollgate(&[]));
+    let service = Service::spawn(&mut tollkeeper(&[]));
     assert!(!service.greeting.iter().any(|line| line.contains("redis")), "{:?}", service.greeting);
     let said = service.stop();
     assert!(said.contains("listen.resp: cannot listen on 127.0.0.1:6380"), "{said}");
     assert!(said.contains("going on without it"), "{said}");
-    let output = tollgate(&["--resp", "127.0.0.1:6380"]).output().unwrap();
+    let output = tollkeeper(&["--resp", "127.0.0.1:6380"]).output().unwrap();
     assert_eq!(output.status.code(), Some(2));
     assert!(String::from_utf8_lossy(&output.stderr).contains("listen.resp: cannot listen on 127.0.0.1:6380"));
 }

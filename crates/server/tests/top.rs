@@ -1,4 +1,4 @@
-//! `tollgate top` as people and scripts run it: against the real service, in a real terminal.
+//! `tollkeeper top` as people and scripts run it: against the real service, in a real terminal.
 
 #![allow(clippy::unwrap_used, missing_docs)]
 
@@ -9,7 +9,7 @@ use std::net::TcpStream;
 use std::path::Path;
 use std::process::{Command, Output};
 
-use running::{Running, tollgate};
+use running::{Running, tollkeeper};
 use serde_json::{Value, json};
 
 const RULES: &str = "rules:
@@ -41,7 +41,7 @@ fn attacked() -> Running {
 }
 
 fn top(service: &str, more: &[&str]) -> Output {
-    tollgate(&["top", "--server", &format!("http://{service}")]).args(more).output().unwrap()
+    tollkeeper(&["top", "--server", &format!("http://{service}")]).args(more).output().unwrap()
 }
 
 #[test]
@@ -98,7 +98,7 @@ fn it_lives_in_a_terminal_and_gives_it_back() {
     let service = attacked();
     let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/top/terminal.py");
     let mut python = Command::new("python3");
-    python.arg(script).args([env!("CARGO_BIN_EXE_tollgate"), &format!("http://{}", service.http)]);
+    python.arg(script).args([env!("CARGO_BIN_EXE_tollkeeper"), &format!("http://{}", service.http)]);
     let output = python.output().expect("python3 is there");
     let said = String::from_utf8_lossy(&output.stdout);
     assert_eq!(said, "top: fine\n", "{}", String::from_utf8_lossy(&output.stderr));

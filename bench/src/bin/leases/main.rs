@@ -1,16 +1,16 @@
 //! Three processes share one Redis and one rule of a million requests a second with `lease: auto`, through the library.
 //! One of them is killed in the middle. The auditor of the tests, which knows nothing but times, judges all of it.
 
-#[path = "../../../../crates/tollgate/tests/processes/auditor.rs"]
+#[path = "../../../../crates/tollkeeper/tests/processes/auditor.rs"]
 mod auditor;
-#[path = "../../../../crates/tollgate/tests/processes/fleet.rs"]
+#[path = "../../../../crates/tollkeeper/tests/processes/fleet.rs"]
 mod fleet;
-#[path = "../../../../crates/tollgate/tests/processes/recording.rs"]
+#[path = "../../../../crates/tollkeeper/tests/processes/recording.rs"]
 mod recording;
 #[path = "../redis/server.rs"]
 #[allow(dead_code)]
 mod server;
-#[path = "../../../../crates/tollgate/tests/processes/worker.rs"]
+#[path = "../../../../crates/tollkeeper/tests/processes/worker.rs"]
 mod worker;
 
 use std::time::Duration;

@@ -1,8 +1,8 @@
 //! How long one script call keeps the server from doing anything else, by the server's slow log.
 
 use redis::Value;
-use tollgate::Algorithm;
-use tollgate_bench::Samples;
+use tollkeeper::Algorithm;
+use tollkeeper_bench::Samples;
 
 use crate::contestant::{Client, Clients, Limit};
 use crate::load::drive;
@@ -29,7 +29,7 @@ pub async fn measure(promises: &mut Promises) {
         eprintln!("script time: {name}");
         let server = Server::start();
         let clients = Clients::connect(&server, limit, TASKS).await;
-        let micros = row(name, &server, &clients.tollgate).await;
+        let micros = row(name, &server, &clients.tollkeeper).await;
         // Longer ones say how long somebody else had the processor: with tasks on all of them, a server waits for its
         // turn in the middle of a script. The classic script shows by how much.
         promises.check(format!("{name}: median µs of a call"), micros.median(), Bound::AtMost, 250.0);

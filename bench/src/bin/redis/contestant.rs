@@ -1,11 +1,11 @@
-//! Who decides: the classic script, one call a request, or Tollgate.
+//! Who decides: the classic script, one call a request, or Tollkeeper.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use redis::Script;
 use redis::aio::MultiplexedConnection;
-use tollgate::{Algorithm, Descriptor, Limiter, Policy, RedisOptions, RedisStore, RuleSpec};
+use tollkeeper::{Algorithm, Descriptor, Limiter, Policy, RedisOptions, RedisStore, RuleSpec};
 
 use crate::server::Server;
 
@@ -85,7 +85,7 @@ impl Classic {
         Classic { script: Script::new(include_str!("classic.lua")), tokens_a_second, capacity: limit.count }
     }
 
-    /// As long as the name of Tollgate's state for the same user.
+    /// As long as the name of Tollkeeper's state for the same user.
     pub fn key(user: &str) -> String {
         format!("ratelimit{{{user}}}0:{RULE}")
     }
@@ -102,14 +102,14 @@ impl Classic {
 #[derive(Clone)]
 pub enum Client {
     Classic(Arc<Classic>, MultiplexedConnection),
-    Tollgate(Arc<Limiter>),
+    Tollkeeper(Arc<Limiter>),
 }
 
 impl Client {
     pub async fn decide(&mut self, user: &str) -> bool {
         match self {
             Client::Classic(classic, connection) => classic.decide(connection, user).await,
-            Client::Tollgate(limiter) => {
+            Client::Tollkeeper(limiter) => {
                 let verdict = limiter.check(&request(user)).await.expect("a cost of 1");
                 assert!(!verdict.is_unavailable() && !verdict.is_degraded(), "the store did not answer");
                 verdict.is_allowed()
@@ -124,7 +124,7 @@ pub struct Clients {
     pub classic: Vec<Client>,
     /// One connection for all tasks: commands queue up in the socket and are read together.
     pub piped: Vec<Client>,
-    pub tollgate: Vec<Client>,
+    pub tollkeeper: Vec<Client>,
     /// To see how many requests went out together.
     pub store: RedisStore,
 }
@@ -142,7 +142,7 @@ impl Clients {
         Clients {
             classic: pool,
             piped: vec![Client::Classic(classic.clone(), connect().await); tasks],
-            tollgate: vec![Client::Tollgate(Arc::new(limiter)); tasks],
+            tollkeeper: vec![Client::Tollkeeper(Arc::new(limiter)); tasks],
             store,
         }
     }

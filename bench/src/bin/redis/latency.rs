@@ -1,10 +1,10 @@
-//! One request at a time: what Tollgate adds to the round trip of a plain script call.
+//! One request at a time: what Tollkeeper adds to the round trip of a plain script call.
 
 use std::time::Instant;
 
 use redis::aio::ConnectionManager;
-use tollgate::redis_wire::{Ask, Batch};
-use tollgate_bench::Samples;
+use tollkeeper::redis_wire::{Ask, Batch};
+use tollkeeper_bench::Samples;
 
 use crate::contestant::{Classic, Limit, request, user};
 use crate::promises::{Bound, Promises};
@@ -31,7 +31,7 @@ pub async fn compare(promises: &mut Promises) {
     println!();
 }
 
-const NAMES: [&str; 3] = ["classic EVALSHA, plain", "our script, plain", "tollgate"];
+const NAMES: [&str; 3] = ["classic EVALSHA, plain", "our script, plain", "tollkeeper"];
 
 #[derive(Default)]
 struct Measured {

@@ -2,8 +2,8 @@
 
 use std::time::Instant;
 
-use tollgate::{RedisStore, Traffic};
-use tollgate_bench::{Numbers, Samples};
+use tollkeeper::{RedisStore, Traffic};
+use tollkeeper_bench::{Numbers, Samples};
 
 use crate::contestant::{Client, Clients, Limit, user};
 use crate::promises::{Bound, Promises};
@@ -20,7 +20,7 @@ struct Case {
     expected: Expected,
     /// Decisions of one round: the quicker side does more of them, so that rounds are long enough to measure.
     classic: usize,
-    tollgate: usize,
+    tollkeeper: usize,
     promised_times_less_cpu: Option<f64>,
 }
 
@@ -37,7 +37,7 @@ const CASES: [Case; 5] = [
         users: 1_000_000,
         expected: Expected::Allowed,
         classic: 16_384,
-        tollgate: 65_536,
+        tollkeeper: 65_536,
         promised_times_less_cpu: Some(4.0),
     },
     // With a limit that refills slowly every state is found stored, where the first case finds most of them idle.
@@ -47,7 +47,7 @@ const CASES: [Case; 5] = [
         users: 20_000,
         expected: Expected::Allowed,
         classic: 16_384,
-        tollgate: 65_536,
+        tollkeeper: 65_536,
         promised_times_less_cpu: None,
     },
     Case {
@@ -56,7 +56,7 @@ const CASES: [Case; 5] = [
         users: 1,
         expected: Expected::Allowed,
         classic: 16_384,
-        tollgate: 131_072,
+        tollkeeper: 131_072,
         promised_times_less_cpu: Some(50.0),
     },
     Case {
@@ -65,7 +65,7 @@ const CASES: [Case; 5] = [
         users: 1,
         expected: Expected::Allowed,
         classic: 16_384,
-        tollgate: 524_288,
+        tollkeeper: 524_288,
         promised_times_less_cpu: Some(50.0),
     },
     Case {
@@ -74,7 +74,7 @@ const CASES: [Case; 5] = [
         users: 1,
         expected: Expected::Denied,
         classic: 16_384,
-        tollgate: 262_144,
+        tollkeeper: 262_144,
         promised_times_less_cpu: Some(1_000.0),
     },
 ];
@@ -98,14 +98,14 @@ pub async fn compare(promises: &mut Promises) {
         }
     }
     println!(
-        "| case | tasks | classic µs | spread | tollgate µs | spread | times less \
+        "| case | tasks | classic µs | spread | tollkeeper µs | spread | times less \
          | main thread | piped classic µs | requests a call |"
     );
     println!("|---|---:|---:|---|---:|---|---:|---:|---:|---:|");
     rows.iter().for_each(|(cpu, _)| println!("{cpu}"));
     println!(
-        "\n| case | tasks | classic/s | spread | tollgate/s | spread | times more \
-         | piped classic/s | classic client µs | tollgate client µs |"
+        "\n| case | tasks | classic/s | spread | tollkeeper/s | spread | times more \
+         | piped classic/s | classic client µs | tollkeeper client µs |"
     );
     println!("|---|---:|---:|---|---:|---|---:|---:|---:|---:|");
     rows.iter().for_each(|(_, rate)| println!("{rate}"));
@@ -115,8 +115,8 @@ pub async fn compare(promises: &mut Promises) {
 /// One case with some tasks: the contestants take turns, after a round that does not count. Returns the two rows.
 async fn race(case: &Case, tasks: usize, promises: &mut Promises) -> (String, String) {
     let server = Server::start();
-    let Clients { classic, piped, tollgate, store } = Clients::connect(&server, case.limit, tasks).await;
-    let mut contestants = [(classic, case.classic), (piped, case.classic), (tollgate, case.tollgate)]
+    let Clients { classic, piped, tollkeeper, store } = Clients::connect(&server, case.limit, tasks).await;
+    let mut contestants = [(classic, case.classic), (piped, case.classic), (tollkeeper, case.tollkeeper)]
         .map(|(clients, decisions)| (clients, decisions, Measured::default()));
     let mut traffic = store.traffic();
     for round in 0..=ROUNDS {

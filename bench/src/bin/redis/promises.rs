@@ -1,4 +1,4 @@
-//! What Tollgate promises, and whether this run kept it.
+//! What Tollkeeper promises, and whether this run kept it.
 
 /// How a measure relates to its target.
 #[derive(Clone, Copy)]

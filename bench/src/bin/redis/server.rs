@@ -24,7 +24,7 @@ pub struct Cpu {
 impl Server {
     pub fn start() -> Server {
         static STARTED: AtomicU32 = AtomicU32::new(0);
-        let name = format!("tollgate-bench-{}-{}", std::process::id(), STARTED.fetch_add(1, Relaxed));
+        let name = format!("tollkeeper-bench-{}-{}", std::process::id(), STARTED.fetch_add(1, Relaxed));
         let dir = std::env::temp_dir().join(name);
         std::fs::create_dir_all(&dir).expect("a temporary folder");
         let free = TcpListener::bind("127.0.0.1:0").and_then(|listener| listener.local_addr());

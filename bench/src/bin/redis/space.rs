@@ -1,7 +1,7 @@
 //! What a key takes in the server's memory.
 
-use tollgate::redis_wire::state_key;
-use tollgate::{Algorithm, Key};
+use tollkeeper::redis_wire::state_key;
+use tollkeeper::{Algorithm, Key};
 
 use crate::contestant::{Classic, Client, Clients, Limit, RULE, user};
 use crate::promises::{Bound, Promises};
@@ -31,8 +31,8 @@ pub async fn measure(promises: &mut Promises) {
         ("sliding_window_counter", whole.by(Algorithm::SlidingWindowCounter)),
     ];
     for (name, limit) in ours {
-        let stored = |user: &str| state_key("tollgate", RULE, &Key { variant: 0, value: user.to_string() });
-        let space = fill(limit, |clients| &clients.tollgate, stored).await;
+        let stored = |user: &str| state_key("tollkeeper", RULE, &Key { variant: 0, value: user.to_string() });
+        let space = fill(limit, |clients| &clients.tollkeeper, stored).await;
         row(name, &space, &classic);
         promises.check(format!("{name}: used bytes a key"), space.used, Bound::AtMost, classic.used);
     }

@@ -22,7 +22,7 @@ use crate::time::Timestamp;
 /// Tokens that were taken from a state and not yet spent.
 ///
 /// ```
-/// use tollgate_core::{Lease, Quota, Span, State, Timestamp, decide};
+/// use tollkeeper_core::{Lease, Quota, Span, State, Timestamp, decide};
 ///
 /// let quota = Quota::per_second(10).burst(50).build()?;
 /// let now = Timestamp::from_micros(1_700_000_000_000_000);
@@ -35,7 +35,7 @@ use crate::time::Timestamp;
 /// assert_eq!(lease.left(&quota, now), 19);
 /// // A second later the bucket has ten tokens back, so ten of those that were taken are gone.
 /// assert_eq!(lease.left(&quota, now + Span::SECOND), 10);
-/// # Ok::<(), tollgate_core::QuotaError>(())
+/// # Ok::<(), tollkeeper_core::QuotaError>(())
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Lease {

@@ -37,7 +37,7 @@ impl Receipt {
     /// The receipt of a charge that was decided at `now`; `None` when it takes nothing: denied, or a peek.
     ///
     /// ```
-    /// use tollgate_core::{Quota, Receipt, State, Timestamp, decide};
+    /// use tollkeeper_core::{Quota, Receipt, State, Timestamp, decide};
     ///
     /// let quota = Quota::per_second(1).burst(2).build()?;
     /// let now = Timestamp::from_micros(1_700_000_000_000_000);
@@ -47,7 +47,7 @@ impl Receipt {
     /// state.apply(change);
     /// assert!(state.refund(&quota, receipt, now));
     /// assert_eq!(state, State::Fresh);
-    /// # Ok::<(), tollgate_core::QuotaError>(())
+    /// # Ok::<(), tollkeeper_core::QuotaError>(())
     /// ```
     pub fn of(cost: u32, decision: &Decision, change: &Change, now: Timestamp) -> Option<Receipt> {
         if cost == 0 || !decision.is_allowed() {

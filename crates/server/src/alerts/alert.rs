@@ -4,7 +4,7 @@ use serde::Serialize;
 use serde_json::Value;
 use time::OffsetDateTime;
 use time::format_description::well_known::Rfc3339;
-use tollgate::Timestamp;
+use tollkeeper::Timestamp;
 
 /// What is wrong.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
@@ -89,7 +89,7 @@ impl Alert {
             (Kind::BreakerOpen, _) => "critical",
             _ => "warning",
         };
-        let text = format!("[{severity}] tollgate {instance}: {summary}");
+        let text = format!("[{severity}] tollkeeper {instance}: {summary}");
         Alert {
             id: new_id(),
             kind,

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use serde_json::{Value, json};
-use tollgate::{BreakerState, Store, Timestamp};
+use tollkeeper::{BreakerState, Store, Timestamp};
 
 use super::incident::{Incident, News};
 use super::{Alert, Kind, Status};
@@ -214,7 +214,9 @@ mod tests {
         assert_eq!(told["details"]["open"], 1);
         assert_eq!(told["details"]["rules"], json!([{ "rule": "a", "decisions": 1 }]), "the other had no part in it");
         assert_eq!(told["severity"], "warning");
-        assert!(told["text"].as_str().is_some_and(|text| text.starts_with("[warning] tollgate here:1: rules answer")));
+        assert!(
+            told["text"].as_str().is_some_and(|text| text.starts_with("[warning] tollkeeper here:1: rules answer"))
+        );
     }
 
     /// Else every pause between two requests would end it, and an outage in the night be told again with each of them.

@@ -8,7 +8,7 @@ use http::header::CONTENT_TYPE;
 use http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
 use ring::hmac;
 use tokio::sync::mpsc;
-use tollgate::Clock;
+use tollkeeper::Clock;
 use tracing::{debug, warn};
 
 use super::Alert;
@@ -17,9 +17,9 @@ use crate::front::Service;
 use crate::outgoing::{Caller, Destination, Spoken};
 
 /// `t=UNIX_SECONDS,v1=HEX`, the HMAC-SHA256 of `UNIX_SECONDS.BODY` by the secret.
-const SIGNATURE: HeaderName = HeaderName::from_static("x-tollgate-signature");
+const SIGNATURE: HeaderName = HeaderName::from_static("x-tollkeeper-signature");
 /// Names the alert, and is the same in every attempt.
-const ID: HeaderName = HeaderName::from_static("x-tollgate-alert");
+const ID: HeaderName = HeaderName::from_static("x-tollkeeper-alert");
 
 /// Attempts, and the pauses between them: about three minutes in all.
 const ATTEMPTS: u32 = 10;

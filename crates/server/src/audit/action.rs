@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use schemars::JsonSchema;
 use serde::{Serialize, Serializer};
-use tollgate::Timestamp;
+use tollkeeper::Timestamp;
 
 use super::query::{check_names, parse_limit, parse_time};
 use super::{Query, Sink, time, written_time};

@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use sqlx::{Connection as _, PgConnection};
 use tokio::sync::{Notify, Semaphore};
 use tokio::time::{sleep, timeout};
-use tollgate::{Span, Timestamp};
+use tollkeeper::{Span, Timestamp};
 use tracing::{info, warn};
 
 use super::{Action, ActionKind, ActionQuery, Cursor, Page, Query, Violation, query};

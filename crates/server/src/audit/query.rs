@@ -6,7 +6,7 @@ use std::net::IpAddr;
 use ipnet::IpNet;
 use time::OffsetDateTime;
 use time::format_description::well_known::Rfc3339;
-use tollgate::{Span, Timestamp, parse_span};
+use tollkeeper::{Span, Timestamp, parse_span};
 
 use super::Violation;
 use crate::insight::{MAX_KEY, bounded, fingerprint};

@@ -4,7 +4,7 @@
 
 use std::collections::HashMap;
 
-use tollgate::{Span, Timestamp};
+use tollkeeper::{Span, Timestamp};
 
 use super::Violation;
 

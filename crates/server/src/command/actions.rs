@@ -1,4 +1,4 @@
-//! `tollgate actions`: what people did to single keys, as a running service knows it.
+//! `tollkeeper actions`: what people did to single keys, as a running service knows it.
 
 use std::io::Write as _;
 
@@ -11,34 +11,34 @@ use super::table::table;
 /// Show who blocked, allowed, granted, lifted or reset a key
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
-  tollgate actions                                       the last hundred
-  tollgate actions --rule per-user --key 42              all that was done to one key
-  tollgate actions --action block --since 24h --json     the blocks of a day, for machines
+  tollkeeper actions                                       the last hundred
+  tollkeeper actions --rule per-user --key 42              all that was done to one key
+  tollkeeper actions --action block --since 24h --json     the blocks of a day, for machines
 
 Newest first. RULE is * where every rule that has the key was meant; BY tells the name that was given with --as.")]
 pub(super) struct Args {
     #[command(flatten)]
     service: ServiceArgs,
     /// Only this: block, allow, grant, lift or reset
-    #[arg(long, env = "TOLLGATE_ACTION")]
+    #[arg(long, env = "TOLLKEEPER_ACTION")]
     action: Option<String>,
     /// Only for this rule; * for those that were for every rule
-    #[arg(long, value_name = "NAME", env = "TOLLGATE_RULE")]
+    #[arg(long, value_name = "NAME", env = "TOLLKEEPER_RULE")]
     rule: Option<String>,
     /// Only for this key; a secret is found by itself or by its fingerprint
-    #[arg(long, env = "TOLLGATE_KEY")]
+    #[arg(long, env = "TOLLKEEPER_KEY")]
     key: Option<String>,
     /// Only from here on: `1h` for so long ago, or a time such as 2026-01-31T12:00:00Z
-    #[arg(long, value_name = "TIME", env = "TOLLGATE_SINCE")]
+    #[arg(long, value_name = "TIME", env = "TOLLKEEPER_SINCE")]
     since: Option<String>,
     /// Only before here
-    #[arg(long, value_name = "TIME", env = "TOLLGATE_UNTIL")]
+    #[arg(long, value_name = "TIME", env = "TOLLKEEPER_UNTIL")]
     until: Option<String>,
     /// How many at most, up to 1000
-    #[arg(long, value_name = "N", default_value_t = 100, env = "TOLLGATE_ACTIONS_LIMIT")]
+    #[arg(long, value_name = "N", default_value_t = 100, env = "TOLLKEEPER_ACTIONS_LIMIT")]
     limit: u32,
     /// Answer as the HTTP API does
-    #[arg(long, env = "TOLLGATE_JSON", value_parser = clap::builder::FalseyValueParser::new())]
+    #[arg(long, env = "TOLLKEEPER_JSON", value_parser = clap::builder::FalseyValueParser::new())]
     json: bool,
 }
 

@@ -1,10 +1,10 @@
-//! `tollgate alerts test`: do alerts arrive?
+//! `tollkeeper alerts test`: do alerts arrive?
 
 use std::io::Write as _;
 
 use anyhow::{Context as _, bail};
 use serde_json::json;
-use tollgate::Clock;
+use tollkeeper::Clock;
 
 use super::{ConfigArgs, Ending};
 use crate::alerts::{Alert, Kind, Status, Webhook, instance};
@@ -20,8 +20,8 @@ pub(super) struct Args {
 enum Verb {
     /// Send one alert of kind `test` and say what the receiver answered
     #[command(after_help = "Examples:
-  tollgate alerts test --config tollgate.yaml
-  TOLLGATE_ALERT_SECRET=... tollgate alerts test --alert-webhook https://hooks.example/tollgate
+  tollkeeper alerts test --config tollkeeper.yaml
+  TOLLKEEPER_ALERT_SECRET=... tollkeeper alerts test --alert-webhook https://hooks.example/tollkeeper
 
 Exit status: 0 the receiver took it, 1 it did not, 2 usage or trouble.")]
     Test(TestArgs),
@@ -32,10 +32,10 @@ struct TestArgs {
     #[command(flatten)]
     config: ConfigArgs,
     /// Where to send it, instead of where the file says
-    #[arg(long, value_name = "URL", env = "TOLLGATE_ALERT_WEBHOOK", hide_env_values = true)]
+    #[arg(long, value_name = "URL", env = "TOLLKEEPER_ALERT_WEBHOOK", hide_env_values = true)]
     alert_webhook: Option<String>,
     /// What signs it, instead of what the file says
-    #[arg(long, value_name = "SECRET", env = "TOLLGATE_ALERT_SECRET", hide_env_values = true)]
+    #[arg(long, value_name = "SECRET", env = "TOLLKEEPER_ALERT_SECRET", hide_env_values = true)]
     alert_secret: Option<String>,
 }
 

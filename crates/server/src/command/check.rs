@@ -1,9 +1,9 @@
-//! `tollgate check`: one decision, explained.
+//! `tollkeeper check`: one decision, explained.
 
 use std::io::Write as _;
 
 use anyhow::bail;
-use tollgate::{Clock, Decision, Descriptor, Limiter, MemoryStore, Policy, Request, Row, Rule, Span, Verdict};
+use tollkeeper::{Clock, Decision, Descriptor, Limiter, MemoryStore, Policy, Request, Row, Rule, Span, Verdict};
 
 use super::{ConfigArgs, Ending};
 use crate::wire;
@@ -11,22 +11,22 @@ use crate::wire;
 /// Decide one request and explain the answer
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
-  tollgate check user_id=42 plan=free
-  tollgate check --config tollgate.yaml --cost 10 path=/reports/7 method=POST ip=203.0.113.9
-  tollgate check --times 60 user_id=42 plan=free        what does the 60th of 60 at once get?
+  tollkeeper check user_id=42 plan=free
+  tollkeeper check --config tollkeeper.yaml --cost 10 path=/reports/7 method=POST ip=203.0.113.9
+  tollkeeper check --times 60 user_id=42 plan=free        what does the 60th of 60 at once get?
 
 State starts fresh: this asks what the rules say, not how much a client has used. Exits with 1 when denied.")]
 pub(super) struct Args {
     #[command(flatten)]
     config: ConfigArgs,
     /// What the request costs; 0 looks without charging
-    #[arg(long, default_value_t = 1, env = "TOLLGATE_COST")]
+    #[arg(long, default_value_t = 1, env = "TOLLKEEPER_COST")]
     cost: u32,
     /// Decide so many such requests at one moment and explain the last
-    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=1_000_000), env = "TOLLGATE_TIMES")]
+    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=1_000_000), env = "TOLLKEEPER_TIMES")]
     times: u32,
     /// Answer as the HTTP API does
-    #[arg(long, env = "TOLLGATE_JSON", value_parser = clap::builder::FalseyValueParser::new())]
+    #[arg(long, env = "TOLLKEEPER_JSON", value_parser = clap::builder::FalseyValueParser::new())]
     json: bool,
     /// Attributes of the request
     #[arg(value_name = "NAME=VALUE")]
@@ -46,7 +46,7 @@ pub(super) fn run(args: Args) -> anyhow::Result<Ending> {
     }
     let request = Descriptor::new(attributes).with_cost(args.cost);
     // Time stands still, so that asking many times does not refill anything.
-    let clock = tollgate::ManualClock::at(Clock::system().now());
+    let clock = tollkeeper::ManualClock::at(Clock::system().now());
     let limiter = Limiter::new(loaded.policy, MemoryStore::with(loaded.config.store.max_keys, clock));
     let runtime = tokio::runtime::Builder::new_current_thread().build()?;
     let mut verdict = runtime.block_on(limiter.check(&request))?;

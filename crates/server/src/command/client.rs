@@ -24,14 +24,14 @@ pub(super) struct ServiceArgs {
         visible_alias = "url",
         value_name = "URL",
         default_value = "http://127.0.0.1:8080",
-        env = "TOLLGATE_SERVER"
+        env = "TOLLKEEPER_SERVER"
     )]
     server: String,
     /// The token that the admin part of its API asks for
-    #[arg(long, value_name = "TOKEN", env = "TOLLGATE_ADMIN_TOKEN", hide_env_values = true)]
+    #[arg(long, value_name = "TOKEN", env = "TOLLKEEPER_ADMIN_TOKEN", hide_env_values = true)]
     admin_token: Option<String>,
     /// A file of the authorities that vouch for an https:// service; those of the system unless told
-    #[arg(long, value_name = "FILE", env = "TOLLGATE_CA")]
+    #[arg(long, value_name = "FILE", env = "TOLLKEEPER_CA")]
     ca: Option<PathBuf>,
 }
 
@@ -77,7 +77,7 @@ impl ServiceArgs {
         match status {
             StatusCode::OK => match answer {
                 Some(answer) => Ok(Answer::Done(answer)),
-                None => bail!("{base}: this is no answer of Tollgate; is it the HTTP address?"),
+                None => bail!("{base}: this is no answer of Tollkeeper; is it the HTTP address?"),
             },
             StatusCode::BAD_REQUEST | StatusCode::NOT_FOUND | StatusCode::CONFLICT => Ok(Answer::Refused(detail())),
             _ => bail!("{base}: {status}: {}", detail()),

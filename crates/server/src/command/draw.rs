@@ -1,22 +1,22 @@
-//! `tollgate draw`: the same traffic under each algorithm, drawn from real decisions.
+//! `tollkeeper draw`: the same traffic under each algorithm, drawn from real decisions.
 
 use std::fmt::Write as _;
 use std::io::Write as _;
 use std::path::PathBuf;
 
 use anyhow::Context;
-use tollgate::{Algorithm, Decision, Outcome, Quota, Span, Timestamp};
-use tollgate_core::{State, decide};
+use tollkeeper::{Algorithm, Decision, Outcome, Quota, Span, Timestamp};
+use tollkeeper_core::{State, decide};
 
 use super::Ending;
 
 /// Draw how each algorithm treats the same traffic, from real decisions, as SVG
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Example:
-  tollgate draw --out algorithms.svg")]
+  tollkeeper draw --out algorithms.svg")]
 pub(super) struct Args {
     /// Where to write; standard output without it
-    #[arg(long, value_name = "FILE", env = "TOLLGATE_OUT")]
+    #[arg(long, value_name = "FILE", env = "TOLLKEEPER_OUT")]
     out: Option<PathBuf>,
 }
 

@@ -1,11 +1,11 @@
-//! `tollgate block`, `allow`, `grant`, `lift`, `exceptions` and `reset`: single keys of a running service.
+//! `tollkeeper block`, `allow`, `grant`, `lift`, `exceptions` and `reset`: single keys of a running service.
 
 use std::io::Write as _;
 
 use anyhow::bail;
 use http::Method;
 use serde_json::{Map, Value, json};
-use tollgate::parse_span;
+use tollkeeper::parse_span;
 
 use super::Ending;
 use super::client::{Answer, ServiceArgs, escaped};
@@ -14,10 +14,10 @@ use super::client::{Answer, ServiceArgs, escaped};
 #[derive(Debug, clap::Args)]
 struct Target {
     /// The rule's name; every rule that has this key unless told
-    #[arg(long, value_name = "NAME", default_value = "*", env = "TOLLGATE_RULE")]
+    #[arg(long, value_name = "NAME", default_value = "*", env = "TOLLKEEPER_RULE")]
     rule: String,
     /// The key's text, as in the answer to a check
-    #[arg(long, value_name = "KEY", env = "TOLLGATE_KEY")]
+    #[arg(long, value_name = "KEY", env = "TOLLKEEPER_KEY")]
     key: String,
 }
 
@@ -25,13 +25,13 @@ struct Target {
 #[derive(Debug, clap::Args)]
 struct Terms {
     /// For how long, such as 90s, 30min, 12h or 7d; without an end unless told
-    #[arg(long = "for", value_name = "TIME", env = "TOLLGATE_FOR", conflicts_with = "until")]
+    #[arg(long = "for", value_name = "TIME", env = "TOLLKEEPER_FOR", conflicts_with = "until")]
     lasting: Option<String>,
     /// Until when, in UTC, such as 2030-01-31T12:00:00Z
-    #[arg(long, value_name = "MOMENT", env = "TOLLGATE_UNTIL")]
+    #[arg(long, value_name = "MOMENT", env = "TOLLKEEPER_UNTIL")]
     until: Option<String>,
     /// Why, for those who find it later
-    #[arg(long, value_name = "TEXT", env = "TOLLGATE_REASON")]
+    #[arg(long, value_name = "TEXT", env = "TOLLKEEPER_REASON")]
     reason: Option<String>,
     #[command(flatten)]
     by: By,
@@ -43,7 +43,7 @@ struct ServerArgs {
     #[command(flatten)]
     service: ServiceArgs,
     /// Print the answer as JSON
-    #[arg(long, env = "TOLLGATE_JSON", value_parser = clap::builder::FalseyValueParser::new())]
+    #[arg(long, env = "TOLLKEEPER_JSON", value_parser = clap::builder::FalseyValueParser::new())]
     json: bool,
 }
 
@@ -58,7 +58,7 @@ impl ServerArgs {
 #[derive(Debug, clap::Args)]
 struct By {
     /// Who you are, for the audit; your user name without it
-    #[arg(long = "as", value_name = "NAME", env = "TOLLGATE_AS")]
+    #[arg(long = "as", value_name = "NAME", env = "TOLLKEEPER_AS")]
     name: Option<String>,
 }
 
@@ -73,8 +73,8 @@ impl By {
 /// Deny every request of a key for a while
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
-  tollgate block --rule per-user --key 42 --for 1h --reason scraper
-  tollgate block --key 203.0.113.9                               by every rule that has this key, until it is lifted
+  tollkeeper block --rule per-user --key 42 --for 1h --reason scraper
+  tollkeeper block --key 203.0.113.9                               by every rule that has this key, until it is lifted
 
 Exit status: 0 done, 1 refused, 2 usage or trouble.")]
 pub(super) struct BlockArgs {
@@ -89,7 +89,7 @@ pub(super) struct BlockArgs {
 /// Let every request of a key pass a rule, uncharged
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
-  tollgate allow --rule per-ip --key 198.51.100.7 --for 2h --reason \"load test\"
+  tollkeeper allow --rule per-ip --key 198.51.100.7 --for 2h --reason \"load test\"
 
 Exit status: 0 done, 1 refused, 2 usage or trouble.")]
 pub(super) struct AllowArgs {
@@ -104,7 +104,7 @@ pub(super) struct AllowArgs {
 /// Give a key a limit of its own for a while
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
-  tollgate grant --rule per-user --key 42 --limit 1000/min --burst 200 --for 7d --reason \"trial\"
+  tollkeeper grant --rule per-user --key 42 --limit 1000/min --burst 200 --for 7d --reason \"trial\"
 
 What the key had used stays used, when the grant begins and when it ends.
 Exit status: 0 done, 1 refused, 2 usage or trouble.")]
@@ -112,10 +112,10 @@ pub(super) struct GrantArgs {
     #[command(flatten)]
     target: Target,
     /// The limit, as in a rules file
-    #[arg(long, value_name = "LIMIT", env = "TOLLGATE_GRANT_LIMIT")]
+    #[arg(long, value_name = "LIMIT", env = "TOLLKEEPER_GRANT_LIMIT")]
     limit: String,
     /// The burst; the count of the limit unless told
-    #[arg(long, value_name = "N", env = "TOLLGATE_GRANT_BURST")]
+    #[arg(long, value_name = "N", env = "TOLLKEEPER_GRANT_BURST")]
     burst: Option<u32>,
     #[command(flatten)]
     terms: Terms,
@@ -126,7 +126,7 @@ pub(super) struct GrantArgs {
 /// End the exception of a key
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
-  tollgate lift --rule per-user --key 42
+  tollkeeper lift --rule per-user --key 42
 
 Exit status: 0 lifted, 1 there was none, 2 usage or trouble.")]
 pub(super) struct LiftArgs {
@@ -141,8 +141,8 @@ pub(super) struct LiftArgs {
 /// Show the exceptions in force
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
-  tollgate exceptions
-  tollgate exceptions --server http://10.0.0.5:8080 --json")]
+  tollkeeper exceptions
+  tollkeeper exceptions --server http://10.0.0.5:8080 --json")]
 pub(super) struct ListArgs {
     #[command(flatten)]
     server: ServerArgs,
@@ -151,15 +151,15 @@ pub(super) struct ListArgs {
 /// Forget what a key has used
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
-  tollgate reset --rule per-user --key 42
+  tollkeeper reset --rule per-user --key 42
 
 Exit status: 0 done, 1 there is no such rule, 2 usage or trouble.")]
 pub(super) struct ResetArgs {
     /// The rule's name
-    #[arg(long, value_name = "NAME", env = "TOLLGATE_RULE")]
+    #[arg(long, value_name = "NAME", env = "TOLLKEEPER_RULE")]
     rule: String,
     /// The key's text, as in the answer to a check
-    #[arg(long, value_name = "KEY", env = "TOLLGATE_KEY")]
+    #[arg(long, value_name = "KEY", env = "TOLLKEEPER_KEY")]
     key: String,
     #[command(flatten)]
     by: By,

@@ -2,7 +2,7 @@
 
 use std::io::{self, Write};
 
-use tollgate::{Limiter, Policy, Rule, Store};
+use tollkeeper::{Limiter, Policy, Rule, Store};
 
 use crate::config::{Config, ListenTls};
 use crate::front::Service;

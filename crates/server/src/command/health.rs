@@ -1,4 +1,4 @@
-//! `tollgate health`: is a running service well? For images that have no curl.
+//! `tollkeeper health`: is a running service well? For images that have no curl.
 
 use std::io::Write as _;
 use std::path::PathBuf;
@@ -12,16 +12,16 @@ use crate::outgoing::{Caller, Destination, Spoken};
 /// Ask a running service whether it is well
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
-  tollgate health                                   does the process answer?
-  tollgate health http://127.0.0.1:8080/readyz      and does its store?
+  tollkeeper health                                   does the process answer?
+  tollkeeper health http://127.0.0.1:8080/readyz      and does its store?
 
 Exit status: 0 it is, 1 it is not or nobody answers.")]
 pub(super) struct Args {
     /// What to ask
-    #[arg(value_name = "URL", default_value = "http://127.0.0.1:8080/healthz", env = "TOLLGATE_HEALTH_URL")]
+    #[arg(value_name = "URL", default_value = "http://127.0.0.1:8080/healthz", env = "TOLLKEEPER_HEALTH_URL")]
     url: String,
     /// Who vouches for an https:// service (PEM), instead of those that the system trusts
-    #[arg(long, value_name = "FILE", env = "TOLLGATE_HEALTH_CA")]
+    #[arg(long, value_name = "FILE", env = "TOLLKEEPER_HEALTH_CA")]
     ca: Option<PathBuf>,
 }
 

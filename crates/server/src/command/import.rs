@@ -1,4 +1,4 @@
-//! `tollgate import`: the configuration of another rate limiter as rules, and what differs.
+//! `tollkeeper import`: the configuration of another rate limiter as rules, and what differs.
 
 use std::io::Write as _;
 use std::path::PathBuf;
@@ -24,8 +24,8 @@ enum From {
 
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
-  tollgate import envoy-ratelimit config.yaml > tollgate.yaml
-  tollgate import envoy-ratelimit config.yaml --output tollgate.yaml && tollgate validate tollgate.yaml
+  tollkeeper import envoy-ratelimit config.yaml > tollkeeper.yaml
+  tollkeeper import envoy-ratelimit config.yaml --output tollkeeper.yaml && tollkeeper validate tollkeeper.yaml
 
 What does not mean quite the same is named on standard error, with its line.
 Exit status: 0 imported, 1 the file is not valid, 2 usage or trouble.")]
@@ -33,7 +33,7 @@ struct FileArgs {
     /// The file to import
     file: PathBuf,
     /// Where to write the rules; standard output without it
-    #[arg(long, short, value_name = "FILE", env = "TOLLGATE_OUTPUT")]
+    #[arg(long, short, value_name = "FILE", env = "TOLLKEEPER_OUTPUT")]
     output: Option<PathBuf>,
 }
 

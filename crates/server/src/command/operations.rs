@@ -15,19 +15,19 @@ use crate::{alerts, telemetry};
 #[derive(Clone, Debug, clap::Args)]
 pub(super) struct OperationsArgs {
     /// A URL that alerts are posted to: the store is away, it is full, rules could not be read
-    #[arg(long, value_name = "URL", env = "TOLLGATE_ALERT_WEBHOOK", hide_env_values = true)]
+    #[arg(long, value_name = "URL", env = "TOLLKEEPER_ALERT_WEBHOOK", hide_env_values = true)]
     alert_webhook: Option<String>,
     /// Signs the alerts that are posted; best given as an environment variable
-    #[arg(long, value_name = "SECRET", env = "TOLLGATE_ALERT_SECRET", hide_env_values = true)]
+    #[arg(long, value_name = "SECRET", env = "TOLLKEEPER_ALERT_SECRET", hide_env_values = true)]
     alert_secret: Option<String>,
     /// A collector of OpenTelemetry for traces and metrics, such as http://127.0.0.1:4318
-    #[arg(long, value_name = "URL", env = "TOLLGATE_OTLP", hide_env_values = true)]
+    #[arg(long, value_name = "URL", env = "TOLLKEEPER_OTLP", hide_env_values = true)]
     otlp: Option<String>,
-    /// What to log, such as `info` or `tollgate=debug`
-    #[arg(long, value_name = "FILTER", default_value = "info", env = "TOLLGATE_LOG")]
+    /// What to log, such as `info` or `tollkeeper=debug`
+    #[arg(long, value_name = "FILTER", default_value = "info", env = "TOLLKEEPER_LOG")]
     log: String,
     /// How to log it: lines for people, or a JSON object a line
-    #[arg(long, value_name = "FORMAT", value_enum, default_value = "text", env = "TOLLGATE_LOG_FORMAT")]
+    #[arg(long, value_name = "FORMAT", value_enum, default_value = "text", env = "TOLLKEEPER_LOG_FORMAT")]
     log_format: LogFormat,
 }
 
@@ -64,7 +64,7 @@ impl OperationsArgs {
             LogFormat::Json => {
                 builder.json().flatten_event(true).with_current_span(false).with_span_list(false).init();
                 // Else it would be lines for people.
-                std::panic::set_hook(Box::new(|panic| tracing::error!(target: "tollgate::panic", "{panic}")));
+                std::panic::set_hook(Box::new(|panic| tracing::error!(target: "tollkeeper::panic", "{panic}")));
             }
         }
         let _ = FORMAT.set(self.log_format);

@@ -1,4 +1,4 @@
-//! `tollgate proxy`: a reverse proxy that limits what passes it.
+//! `tollkeeper proxy`: a reverse proxy that limits what passes it.
 
 mod limit;
 
@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use anyhow::{Context as _, bail};
 use rustls::ClientConfig;
-use tollgate::{HeaderStyle, Policy, Store, parse_span};
+use tollkeeper::{HeaderStyle, Policy, Store, parse_span};
 
 use super::operations::{self, OperationsArgs};
 use super::reload::WatchArgs;
@@ -28,11 +28,11 @@ use limit::{LimitFlag, parse_limit};
 /// Run a reverse proxy that limits what passes it
 #[derive(Clone, Debug, clap::Args)]
 #[command(after_help = "Examples:
-  tollgate proxy --upstream http://127.0.0.1:3000 --limit \"100/min burst 20 by header.x-api-key|ip\"
-  tollgate proxy --upstream http://127.0.0.1:3000 --config tollgate.yaml --listen 0.0.0.0:8080
-  tollgate proxy --upstream http://127.0.0.1:3000 --limit \"50/s by global algorithm leaky_bucket\"
-  tollgate proxy --upstream http://127.0.0.1:3000 --limit 5/s --wait 2s
-  tollgate proxy --upstream https://app.internal --upstream-ca ca.pem --limit 100/min --tls-cert server.pem --tls-key server.key
+  tollkeeper proxy --upstream http://127.0.0.1:3000 --limit \"100/min burst 20 by header.x-api-key|ip\"
+  tollkeeper proxy --upstream http://127.0.0.1:3000 --config tollkeeper.yaml --listen 0.0.0.0:8080
+  tollkeeper proxy --upstream http://127.0.0.1:3000 --limit \"50/s by global algorithm leaky_bucket\"
+  tollkeeper proxy --upstream http://127.0.0.1:3000 --limit 5/s --wait 2s
+  tollkeeper proxy --upstream https://app.internal --upstream-ca ca.pem --limit 100/min --tls-cert server.pem --tls-key server.key
 
 A limit is N/unit [burst B] [by KEY[|KEY...]] [algorithm NAME] [hold TIME]. KEY is ip (unless told), method, path, host, header.NAME,
 query.NAME, cookie.NAME, tls.client, what the file's `identify` maps, or global. Several limits, and the rules of the file, are
@@ -40,64 +40,64 @@ enforced together. The file's rules are read anew when it changes, rules and cer
 requests under way.")]
 pub(super) struct Args {
     /// The server to forward to
-    #[arg(long, value_name = "URL", env = "TOLLGATE_UPSTREAM", value_parser = parse_upstream)]
+    #[arg(long, value_name = "URL", env = "TOLLKEEPER_UPSTREAM", value_parser = parse_upstream)]
     upstream: Address,
     #[command(flatten)]
     upstream_files: UpstreamFiles,
     /// A limit; may be given several times (separated by `;` in the environment variable)
-    #[arg(long, value_name = "LIMIT", env = "TOLLGATE_LIMIT", value_delimiter = ';', value_parser = parse_limit)]
+    #[arg(long, value_name = "LIMIT", env = "TOLLKEEPER_LIMIT", value_delimiter = ';', value_parser = parse_limit)]
     limit: Vec<LimitFlag>,
     /// A configuration file (YAML) with rules and settings
-    #[arg(long, short, value_name = "FILE", env = "TOLLGATE_CONFIG")]
+    #[arg(long, short, value_name = "FILE", env = "TOLLKEEPER_CONFIG")]
     config: Option<PathBuf>,
     #[command(flatten)]
     watch: WatchArgs,
     /// The address to listen on; port 0 picks a free one
-    #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:8080", env = "TOLLGATE_LISTEN")]
+    #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:8080", env = "TOLLKEEPER_LISTEN")]
     listen: String,
     #[command(flatten)]
     tls: TlsArgs,
     /// Where to serve health, metrics and the rest of the HTTP API beside it; nowhere unless told
-    #[arg(long, value_name = "ADDRESS", env = "TOLLGATE_ADMIN")]
+    #[arg(long, value_name = "ADDRESS", env = "TOLLKEEPER_ADMIN")]
     admin: Option<String>,
     /// The token that the admin part of the API asks for; needed where --admin is not a loopback address
-    #[arg(long, value_name = "TOKEN", env = "TOLLGATE_ADMIN_TOKEN", hide_env_values = true)]
+    #[arg(long, value_name = "TOKEN", env = "TOLLKEEPER_ADMIN_TOKEN", hide_env_values = true)]
     admin_token: Option<String>,
     /// Where state lives: `memory:`, `redis://HOST:PORT`, `redis+cluster://A,B,C` or `redis+sentinel://A,B,C/NAME`
-    #[arg(long, value_name = "URL", env = "TOLLGATE_STORE")]
+    #[arg(long, value_name = "URL", env = "TOLLKEEPER_STORE")]
     store: Option<String>,
     #[command(flatten)]
     rules: source::RulesArgs,
     /// How many keys the memory store holds at most
-    #[arg(long, value_name = "N", env = "TOLLGATE_MAX_KEYS")]
+    #[arg(long, value_name = "N", env = "TOLLKEEPER_MAX_KEYS")]
     max_keys: Option<usize>,
     /// Addresses or CIDRs of proxies in front, whose X-Forwarded-For is believed
-    #[arg(long, value_name = "CIDR", env = "TOLLGATE_TRUSTED_PROXIES", value_delimiter = ',')]
+    #[arg(long, value_name = "CIDR", env = "TOLLKEEPER_TRUSTED_PROXIES", value_delimiter = ',')]
     trusted_proxies: Vec<String>,
     /// The header in which they tell the client's address: auto, forwarded, x-forwarded-for, or one that holds it alone,
     /// such as x-real-ip or cf-connecting-ip
-    #[arg(long, value_name = "HEADER", env = "TOLLGATE_CLIENT_ADDRESS")]
+    #[arg(long, value_name = "HEADER", env = "TOLLKEEPER_CLIENT_ADDRESS")]
     client_address: Option<String>,
     /// The convention of limit headers: draft-11, draft-03, draft-06, draft-07, x-ratelimit-epoch, x-ratelimit-delta, none
-    #[arg(long, value_name = "STYLE", env = "TOLLGATE_HEADERS", value_parser = super::header_style)]
+    #[arg(long, value_name = "STYLE", env = "TOLLKEEPER_HEADERS", value_parser = super::header_style)]
     headers: Option<HeaderStyle>,
     /// How long a request that would be denied may wait to pass
-    #[arg(long, value_name = "TIME", default_value = "0s", env = "TOLLGATE_WAIT", value_parser = duration)]
+    #[arg(long, value_name = "TIME", default_value = "0s", env = "TOLLKEEPER_WAIT", value_parser = duration)]
     wait: Duration,
     /// How many requests may wait at the same time, for `leaky_bucket` rules or by --wait
-    #[arg(long, value_name = "N", default_value_t = 1_000, env = "TOLLGATE_QUEUE")]
+    #[arg(long, value_name = "N", default_value_t = 1_000, env = "TOLLKEEPER_QUEUE")]
     queue: usize,
     /// How long the upstream may take to accept a connection
-    #[arg(long, value_name = "TIME", default_value = "5s", env = "TOLLGATE_CONNECT_TIMEOUT", value_parser = timeout)]
+    #[arg(long, value_name = "TIME", default_value = "5s", env = "TOLLKEEPER_CONNECT_TIMEOUT", value_parser = timeout)]
     connect_timeout: Duration,
     /// How long the upstream may take to begin its response, once it has the request
-    #[arg(long, value_name = "TIME", default_value = "60s", env = "TOLLGATE_RESPONSE_TIMEOUT", value_parser = timeout)]
+    #[arg(long, value_name = "TIME", default_value = "60s", env = "TOLLKEEPER_RESPONSE_TIMEOUT", value_parser = timeout)]
     response_timeout: Duration,
     /// How long a body or a WebSocket may stand still
-    #[arg(long, value_name = "TIME", default_value = "60s", env = "TOLLGATE_IDLE_TIMEOUT", value_parser = timeout)]
+    #[arg(long, value_name = "TIME", default_value = "60s", env = "TOLLKEEPER_IDLE_TIMEOUT", value_parser = timeout)]
     idle_timeout: Duration,
     /// How long requests under way may take when it is told to stop
-    #[arg(long, value_name = "TIME", default_value = "10s", env = "TOLLGATE_DRAIN_TIMEOUT", value_parser = duration)]
+    #[arg(long, value_name = "TIME", default_value = "10s", env = "TOLLKEEPER_DRAIN_TIMEOUT", value_parser = duration)]
     drain_timeout: Duration,
     #[command(flatten)]
     operations: OperationsArgs,
@@ -266,7 +266,7 @@ fn upstream_certificates(args: &Args) -> anyhow::Result<Option<Arc<Renewable<Cli
 fn greet(bound: SocketAddr, admin: Option<SocketAddr>, config: &Config, proxy: &Proxy) -> anyhow::Result<()> {
     let mut out = std::io::stdout().lock();
     let (s, show) = (if config.listen.tls.is_some() { "s" } else { "" }, greeting::certificate_flags(config));
-    writeln!(out, "tollgate {} listening on http{s}://{bound}", env!("CARGO_PKG_VERSION"))?;
+    writeln!(out, "tollkeeper {} listening on http{s}://{bound}", env!("CARGO_PKG_VERSION"))?;
     writeln!(out, "upstream: {}", proxy.upstream.address())?;
     if let Some(admin) = admin {
         writeln!(out, "admin: http{s}://{admin}")?;

@@ -9,7 +9,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
-use tollgate::Policy;
+use tollkeeper::Policy;
 
 use super::signals;
 use crate::front::Service;
@@ -21,7 +21,7 @@ const EVERY: Duration = Duration::from_millis(250);
 #[derive(Clone, Debug, clap::Args)]
 pub(super) struct WatchArgs {
     /// Whether the rules are read anew when the file has changed; on SIGHUP they always are
-    #[arg(long, value_name = "BOOL", default_value_t = true, action = clap::ArgAction::Set, env = "TOLLGATE_WATCH")]
+    #[arg(long, value_name = "BOOL", default_value_t = true, action = clap::ArgAction::Set, env = "TOLLKEEPER_WATCH")]
     watch: bool,
 }
 

@@ -1,4 +1,4 @@
-//! `tollgate replay`: recorded requests decided in virtual time. The clock stands where each event says.
+//! `tollkeeper replay`: recorded requests decided in virtual time. The clock stands where each event says.
 
 use std::fs::File;
 use std::io::{BufRead, BufReader, BufWriter, IsTerminal, Read, Write};
@@ -6,7 +6,7 @@ use std::path::PathBuf;
 
 use anyhow::{Context, bail};
 use indicatif::{ProgressBar, ProgressStyle};
-use tollgate::{Limiter, ManualClock, Store, Timestamp};
+use tollkeeper::{Limiter, ManualClock, Store, Timestamp};
 
 use super::{ConfigArgs, Ending};
 use crate::{settings, wire};
@@ -17,17 +17,17 @@ use crate::{settings, wire};
 Each line out: {\"at_us\": 3000000, \"allowed\": true, \"limiting\": null, \"retry_after_us\": 0, \"rules\": [...]}
 
 Examples:
-  tollgate replay --config tollgate.yaml < events.jsonl > decisions.jsonl
-  tollgate replay --store redis://127.0.0.1:6379 --input events.jsonl
-  tollgate replay --input events.jsonl | jq -c 'select(.allowed | not)'")]
+  tollkeeper replay --config tollkeeper.yaml < events.jsonl > decisions.jsonl
+  tollkeeper replay --store redis://127.0.0.1:6379 --input events.jsonl
+  tollkeeper replay --input events.jsonl | jq -c 'select(.allowed | not)'")]
 pub(super) struct Args {
     #[command(flatten)]
     config: ConfigArgs,
     /// Where state lives, instead of what the file says: `memory:`, `redis://`, `redis+cluster://` or `redis+sentinel://`
-    #[arg(long, value_name = "URL", env = "TOLLGATE_STORE")]
+    #[arg(long, value_name = "URL", env = "TOLLKEEPER_STORE")]
     store: Option<String>,
     /// Read events from a file rather than standard input
-    #[arg(long, value_name = "FILE", env = "TOLLGATE_INPUT")]
+    #[arg(long, value_name = "FILE", env = "TOLLKEEPER_INPUT")]
     input: Option<PathBuf>,
 }
 

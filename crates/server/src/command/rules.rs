@@ -1,4 +1,4 @@
-//! `tollgate rules`: the rules in Postgres, for people and for pipelines.
+//! `tollkeeper rules`: the rules in Postgres, for people and for pipelines.
 
 mod show;
 
@@ -8,7 +8,7 @@ use std::path::PathBuf;
 use anyhow::Context as _;
 use clap::Subcommand;
 use serde_json::json;
-use tollgate::{Policy, RuleSpec};
+use tollkeeper::{Policy, RuleSpec};
 
 use super::Ending;
 use crate::config::{Config, ConfigError};
@@ -18,13 +18,13 @@ use crate::rules::{Change, Difference, Edit, Edited, RuleTable, RulesError, cano
 /// See and change the rules in Postgres
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
-  export TOLLGATE_RULES_FROM=postgres://tollgate:PASSWORD@127.0.0.1:5432/limits
-  tollgate rules list
-  tollgate rules diff tollgate.yaml                     what `apply` would do; exit 1 if anything
-  tollgate rules apply tollgate.yaml -m 'double the free plan'
-  tollgate rules export > tollgate.yaml
-  tollgate rules history --limit 5
-  tollgate rules rollback 12
+  export TOLLKEEPER_RULES_FROM=postgres://tollkeeper:PASSWORD@127.0.0.1:5432/limits
+  tollkeeper rules list
+  tollkeeper rules diff tollkeeper.yaml                     what `apply` would do; exit 1 if anything
+  tollkeeper rules apply tollkeeper.yaml -m 'double the free plan'
+  tollkeeper rules export > tollkeeper.yaml
+  tollkeeper rules history --limit 5
+  tollkeeper rules rollback 12
 
 Running services follow within a second. The variable keeps the password out of the process list.
 Exit status: 0 fine, 1 the answer is no (differences, invalid, refused), 2 usage or trouble.")]
@@ -32,10 +32,10 @@ pub(super) struct Args {
     #[command(subcommand)]
     verb: Verb,
     /// Where the rules are: postgres://USER:PASSWORD@HOST:5432/DATABASE
-    #[arg(long, global = true, value_name = "URL", env = "TOLLGATE_RULES_FROM", hide_env_values = true)]
+    #[arg(long, global = true, value_name = "URL", env = "TOLLKEEPER_RULES_FROM", hide_env_values = true)]
     database: Option<String>,
     /// Answer in JSON
-    #[arg(long, global = true, env = "TOLLGATE_JSON", value_parser = clap::builder::FalseyValueParser::new())]
+    #[arg(long, global = true, env = "TOLLKEEPER_JSON", value_parser = clap::builder::FalseyValueParser::new())]
     json: bool,
 }
 
@@ -55,10 +55,10 @@ enum Verb {
     /// Who changed what, newest first
     History {
         /// How many versions at most
-        #[arg(long, value_name = "N", default_value_t = 20, env = "TOLLGATE_HISTORY_LIMIT", value_parser = clap::value_parser!(i64).range(1..=1_000))]
+        #[arg(long, value_name = "N", default_value_t = 20, env = "TOLLKEEPER_HISTORY_LIMIT", value_parser = clap::value_parser!(i64).range(1..=1_000))]
         limit: i64,
         /// Only versions before this one
-        #[arg(long, value_name = "VERSION", env = "TOLLGATE_BEFORE")]
+        #[arg(long, value_name = "VERSION", env = "TOLLKEEPER_BEFORE")]
         before: Option<i64>,
     },
     /// Make the rules what they were at a version; that is a new version
@@ -75,7 +75,7 @@ struct ApplyArgs {
     /// A rules file
     file: PathBuf,
     /// Take a file without rules, which removes them all
-    #[arg(long, env = "TOLLGATE_ALLOW_EMPTY", value_parser = clap::builder::FalseyValueParser::new())]
+    #[arg(long, env = "TOLLKEEPER_ALLOW_EMPTY", value_parser = clap::builder::FalseyValueParser::new())]
     allow_empty: bool,
     #[command(flatten)]
     edit: EditArgs,
@@ -84,16 +84,16 @@ struct ApplyArgs {
 #[derive(Debug, clap::Args)]
 struct EditArgs {
     /// Only tell what would change
-    #[arg(long, env = "TOLLGATE_DRY_RUN", value_parser = clap::builder::FalseyValueParser::new())]
+    #[arg(long, env = "TOLLKEEPER_DRY_RUN", value_parser = clap::builder::FalseyValueParser::new())]
     dry_run: bool,
     /// Who you are, for the history; your user name without it
-    #[arg(long = "as", value_name = "NAME", env = "TOLLGATE_AS")]
+    #[arg(long = "as", value_name = "NAME", env = "TOLLKEEPER_AS")]
     by: Option<String>,
     /// Why, for the history
-    #[arg(long, short, value_name = "TEXT", env = "TOLLGATE_MESSAGE")]
+    #[arg(long, short, value_name = "TEXT", env = "TOLLKEEPER_MESSAGE")]
     message: Option<String>,
     /// Refuse if the rules are at another version than this, because somebody else has changed them
-    #[arg(long, value_name = "VERSION", env = "TOLLGATE_EXPECT")]
+    #[arg(long, value_name = "VERSION", env = "TOLLKEEPER_EXPECT")]
     expect: Option<i64>,
 }
 
@@ -106,7 +106,7 @@ impl EditArgs {
 }
 
 pub(super) fn run(args: Args) -> anyhow::Result<Ending> {
-    let url = args.database.context("say where the rules are: --database URL, or TOLLGATE_RULES_FROM")?;
+    let url = args.database.context("say where the rules are: --database URL, or TOLLKEEPER_RULES_FROM")?;
     let database = Database::new(&url).map_err(|problem| anyhow::anyhow!("--database: {problem}"))?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     match runtime.block_on(answer(args.verb, RuleTable::new(database), args.json)) {

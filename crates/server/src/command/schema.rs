@@ -1,4 +1,4 @@
-//! `tollgate schema`: the configuration file as JSON Schema.
+//! `tollkeeper schema`: the configuration file as JSON Schema.
 
 use std::io::Write as _;
 
@@ -8,9 +8,9 @@ use crate::config::Config;
 /// Print the JSON Schema of the configuration file, for editors
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Example:
-  tollgate schema > tollgate.schema.json
-  # then, as the first line of tollgate.yaml:
-  # yaml-language-server: $schema=./tollgate.schema.json")]
+  tollkeeper schema > tollkeeper.schema.json
+  # then, as the first line of tollkeeper.yaml:
+  # yaml-language-server: $schema=./tollkeeper.schema.json")]
 pub(super) struct Args {}
 
 pub(super) fn run(_: Args) -> anyhow::Result<Ending> {

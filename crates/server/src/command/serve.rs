@@ -1,4 +1,4 @@
-//! `tollgate serve`: the service.
+//! `tollkeeper serve`: the service.
 
 use std::io::Write as _;
 use std::net::SocketAddr;
@@ -7,7 +7,7 @@ use std::sync::Arc;
 use anyhow::Context;
 use rustls::ServerConfig;
 use tokio::task::JoinSet;
-use tollgate::{HeaderStyle, Policy, Store};
+use tollkeeper::{HeaderStyle, Policy, Store};
 
 use super::operations::{self, OperationsArgs};
 use super::reload::WatchArgs;
@@ -25,10 +25,10 @@ use crate::tls::{Acceptor, Protocol, Renew, Renewable};
 /// Run the service
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
-  tollgate serve
-  tollgate serve --config tollgate.yaml --http 127.0.0.1:0      a free port, printed at the start
-  export TOLLGATE_ADMIN_TOKEN=$(openssl rand -hex 16); tollgate serve --http 0.0.0.0:8080
-  tollgate serve --tls-cert server.pem --tls-key server.key --tls-client-ca ca.pem
+  tollkeeper serve
+  tollkeeper serve --config tollkeeper.yaml --http 127.0.0.1:0      a free port, printed at the start
+  export TOLLKEEPER_ADMIN_TOKEN=$(openssl rand -hex 16); tollkeeper serve --http 0.0.0.0:8080
+  tollkeeper serve --tls-cert server.pem --tls-key server.key --tls-client-ca ca.pem
 
 Flags win over the file. Its rules are read anew when it changes, rules and certificates on SIGHUP; a bad file changes nothing. SIGINT and SIGTERM stop it after the
 requests under way.")]
@@ -38,32 +38,32 @@ pub(super) struct Args {
     #[command(flatten)]
     watch: WatchArgs,
     /// The address of the HTTP API; port 0 picks a free one
-    #[arg(long, value_name = "ADDRESS", env = "TOLLGATE_HTTP")]
+    #[arg(long, value_name = "ADDRESS", env = "TOLLKEEPER_HTTP")]
     http: Option<String>,
     /// The address of the Redis protocol; port 0 picks a free one
-    #[arg(long, value_name = "ADDRESS", env = "TOLLGATE_RESP")]
+    #[arg(long, value_name = "ADDRESS", env = "TOLLKEEPER_RESP")]
     resp: Option<String>,
     /// The password that clients of the Redis protocol say with AUTH
-    #[arg(long, value_name = "PASSWORD", env = "TOLLGATE_RESP_PASSWORD", hide_env_values = true)]
+    #[arg(long, value_name = "PASSWORD", env = "TOLLKEEPER_RESP_PASSWORD", hide_env_values = true)]
     resp_password: Option<String>,
     /// The address of Envoy's rate limit service (gRPC); port 0 picks a free one
-    #[arg(long, value_name = "ADDRESS", env = "TOLLGATE_GRPC")]
+    #[arg(long, value_name = "ADDRESS", env = "TOLLKEEPER_GRPC")]
     grpc: Option<String>,
     #[command(flatten)]
     tls: TlsArgs,
     /// Where state lives: `memory:`, `redis://HOST:PORT`, `redis+cluster://A,B,C` or `redis+sentinel://A,B,C/NAME`
-    #[arg(long, value_name = "URL", env = "TOLLGATE_STORE")]
+    #[arg(long, value_name = "URL", env = "TOLLKEEPER_STORE")]
     store: Option<String>,
     #[command(flatten)]
     rules: source::RulesArgs,
     /// How many keys the memory store holds at most
-    #[arg(long, value_name = "N", env = "TOLLGATE_MAX_KEYS")]
+    #[arg(long, value_name = "N", env = "TOLLKEEPER_MAX_KEYS")]
     max_keys: Option<usize>,
     /// The token that the admin part of the API asks for
-    #[arg(long, value_name = "TOKEN", env = "TOLLGATE_ADMIN_TOKEN", hide_env_values = true)]
+    #[arg(long, value_name = "TOKEN", env = "TOLLKEEPER_ADMIN_TOKEN", hide_env_values = true)]
     admin_token: Option<String>,
     /// The convention of limit headers: draft-11, draft-03, draft-06, draft-07, x-ratelimit-epoch, x-ratelimit-delta, none
-    #[arg(long, value_name = "STYLE", env = "TOLLGATE_HEADERS", value_parser = super::header_style)]
+    #[arg(long, value_name = "STYLE", env = "TOLLKEEPER_HEADERS", value_parser = super::header_style)]
     headers: Option<HeaderStyle>,
     #[command(flatten)]
     operations: OperationsArgs,
@@ -230,7 +230,7 @@ fn greet(doors: &Doors, config: &Config, service: &Service) -> anyhow::Result<()
     // What is written behind the schemes and commands of those who speak TLS.
     let (s, with_tls) = if config.listen.tls.is_some() { ("s", ", with TLS") } else { ("", "") };
     let show = greeting::certificate_flags(config);
-    writeln!(out, "tollgate {} listening on http{s}://{bound}", env!("CARGO_PKG_VERSION"))?;
+    writeln!(out, "tollkeeper {} listening on http{s}://{bound}", env!("CARGO_PKG_VERSION"))?;
     if let Some(Door { bound, .. }) = &doors.grpc {
         writeln!(out, "grpc: {bound}, Envoy's rate limit service{with_tls}")?;
     }
@@ -241,7 +241,7 @@ fn greet(doors: &Doors, config: &Config, service: &Service) -> anyhow::Result<()
     let admin = match service.admin {
         Admin::Open => "open (loopback only)",
         Admin::Token(_) => "needs the token",
-        Admin::Off => "off: set admin.token (or TOLLGATE_ADMIN_TOKEN) to use it on an address that is not loopback",
+        Admin::Off => "off: set admin.token (or TOLLKEEPER_ADMIN_TOKEN) to use it on an address that is not loopback",
     };
     writeln!(out, "admin: {admin}")?;
     if service.admin != Admin::Off {

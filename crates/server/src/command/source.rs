@@ -4,7 +4,7 @@ use std::fmt;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use tollgate::Policy;
+use tollkeeper::Policy;
 
 use super::{reload, signals};
 use crate::config::{Config, Loaded};
@@ -16,10 +16,10 @@ use crate::rules::{self, RuleTable, Rules};
 #[derive(Clone, Debug, clap::Args)]
 pub(super) struct RulesArgs {
     /// A Postgres URL to take rules from, such as postgres://USER:PASSWORD@HOST:5432/DATABASE
-    #[arg(long, value_name = "URL", env = "TOLLGATE_RULES_FROM", hide_env_values = true)]
+    #[arg(long, value_name = "URL", env = "TOLLKEEPER_RULES_FROM", hide_env_values = true)]
     rules_from: Option<String>,
     /// Where the last good rules of the database are kept, for a start while it is away
-    #[arg(long, value_name = "FILE", env = "TOLLGATE_RULES_SNAPSHOT")]
+    #[arg(long, value_name = "FILE", env = "TOLLKEEPER_RULES_SNAPSHOT")]
     rules_snapshot: Option<PathBuf>,
 }
 

@@ -11,13 +11,13 @@ use crate::tls::{self, Renewable};
 #[derive(Clone, Debug, clap::Args)]
 pub(super) struct TlsArgs {
     /// The certificate that clients see, followed by those that vouch for it (PEM); everything is then served with TLS
-    #[arg(long, value_name = "FILE", env = "TOLLGATE_TLS_CERT")]
+    #[arg(long, value_name = "FILE", env = "TOLLKEEPER_TLS_CERT")]
     tls_cert: Option<PathBuf>,
     /// The key of that certificate (PEM)
-    #[arg(long, value_name = "FILE", env = "TOLLGATE_TLS_KEY")]
+    #[arg(long, value_name = "FILE", env = "TOLLKEEPER_TLS_KEY")]
     tls_key: Option<PathBuf>,
     /// Who vouches for clients (PEM); every client must then show a certificate
-    #[arg(long, value_name = "FILE", env = "TOLLGATE_TLS_CLIENT_CA")]
+    #[arg(long, value_name = "FILE", env = "TOLLKEEPER_TLS_CLIENT_CA")]
     tls_client_ca: Option<PathBuf>,
 }
 

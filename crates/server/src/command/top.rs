@@ -1,4 +1,4 @@
-//! `tollgate top`: what the dashboard shows, in a terminal, over the same API.
+//! `tollkeeper top`: what the dashboard shows, in a terminal, over the same API.
 
 mod draw;
 mod line;
@@ -18,28 +18,28 @@ use report::Report;
 /// Watch a running service in the terminal: traffic, findings, hot keys, the store
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
-  tollgate top                                           the service on this machine
-  tollgate top --server http://10.0.0.7:8080 --interval 5s  another one, with TOLLGATE_ADMIN_TOKEN set
-  tollgate top --once                                    as plain text, once; also when the output is no terminal
-  tollgate top --json | jq .totals                       for machines: the answer of GET /v1/insight
+  tollkeeper top                                           the service on this machine
+  tollkeeper top --server http://10.0.0.7:8080 --interval 5s  another one, with TOLLKEEPER_ADMIN_TOKEN set
+  tollkeeper top --once                                    as plain text, once; also when the output is no terminal
+  tollkeeper top --json | jq .totals                       for machines: the answer of GET /v1/insight
 
 Keys: up and down choose a rule, tab changes what is shown of it, q ends. NO_COLOR is respected.")]
 pub(super) struct Args {
     #[command(flatten)]
     service: ServiceArgs,
     /// How often to ask: between 200ms and 1h
-    #[arg(long, value_name = "TIME", default_value = "1s", env = "TOLLGATE_INTERVAL", value_parser = interval)]
+    #[arg(long, value_name = "TIME", default_value = "1s", env = "TOLLKEEPER_INTERVAL", value_parser = interval)]
     interval: Duration,
     /// Show it once, as plain text
-    #[arg(long, env = "TOLLGATE_ONCE", value_parser = clap::builder::FalseyValueParser::new())]
+    #[arg(long, env = "TOLLKEEPER_ONCE", value_parser = clap::builder::FalseyValueParser::new())]
     once: bool,
     /// Answer as the HTTP API does, once
-    #[arg(long, env = "TOLLGATE_JSON", value_parser = clap::builder::FalseyValueParser::new())]
+    #[arg(long, env = "TOLLKEEPER_JSON", value_parser = clap::builder::FalseyValueParser::new())]
     json: bool,
 }
 
 fn interval(text: &str) -> Result<Duration, String> {
-    let span = tollgate_core::parse_span(text).map_err(|error| error.to_string())?;
+    let span = tollkeeper_core::parse_span(text).map_err(|error| error.to_string())?;
     let interval = Duration::from_micros(span.as_micros());
     let allowed = Duration::from_millis(200)..=Duration::from_secs(3_600);
     if allowed.contains(&interval) { Ok(interval) } else { Err("use a time between 200ms and 1h".into()) }

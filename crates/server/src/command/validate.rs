@@ -1,4 +1,4 @@
-//! `tollgate validate`: is a configuration file right, and if not, where and why.
+//! `tollkeeper validate`: is a configuration file right, and if not, where and why.
 
 use std::io::Write as _;
 use std::path::PathBuf;
@@ -11,18 +11,18 @@ use crate::config::{Config, DEFAULT, Loaded};
 /// Check a configuration file: every problem with line, column and a suggestion
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
-  tollgate validate tollgate.yaml
-  tollgate validate --json tollgate.yaml | jq '.problems[].line'
-  tollgate validate --print-default > tollgate.yaml     start from the built-in default")]
+  tollkeeper validate tollkeeper.yaml
+  tollkeeper validate --json tollkeeper.yaml | jq '.problems[].line'
+  tollkeeper validate --print-default > tollkeeper.yaml     start from the built-in default")]
 pub(super) struct Args {
     /// The file to check
-    #[arg(required_unless_present = "print_default", env = "TOLLGATE_CONFIG")]
+    #[arg(required_unless_present = "print_default", env = "TOLLKEEPER_CONFIG")]
     file: Option<PathBuf>,
     /// Answer in JSON
-    #[arg(long, env = "TOLLGATE_JSON", value_parser = clap::builder::FalseyValueParser::new())]
+    #[arg(long, env = "TOLLKEEPER_JSON", value_parser = clap::builder::FalseyValueParser::new())]
     json: bool,
     /// Print the built-in default configuration instead
-    #[arg(long, env = "TOLLGATE_PRINT_DEFAULT", value_parser = clap::builder::FalseyValueParser::new())]
+    #[arg(long, env = "TOLLKEEPER_PRINT_DEFAULT", value_parser = clap::builder::FalseyValueParser::new())]
     print_default: bool,
 }
 

@@ -1,4 +1,4 @@
-//! `tollgate violations`: who was denied, as a running service knows it.
+//! `tollkeeper violations`: who was denied, as a running service knows it.
 
 use std::io::Write as _;
 
@@ -11,41 +11,41 @@ use super::table::table;
 /// Show who was denied, by a running service
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
-  tollgate violations                                    the last hundred
-  tollgate violations --since 1h --rule login            of one rule in the last hour
-  tollgate violations --ip 203.0.113.0/24 --json         of a network, for machines
-  tollgate violations --since 2026-01-31T12:00:00Z --until 2026-01-31T13:00:00Z --limit 1000
+  tollkeeper violations                                    the last hundred
+  tollkeeper violations --since 1h --rule login            of one rule in the last hour
+  tollkeeper violations --ip 203.0.113.0/24 --json         of a network, for machines
+  tollkeeper violations --since 2026-01-31T12:00:00Z --until 2026-01-31T13:00:00Z --limit 1000
 
 Newest first. COUNT is how many denials of a key a line stands for: under attack it is one line a second for each.")]
 pub(super) struct Args {
     #[command(flatten)]
     service: ServiceArgs,
     /// Only of this user
-    #[arg(long, value_name = "USER", env = "TOLLGATE_USER_ID")]
+    #[arg(long, value_name = "USER", env = "TOLLKEEPER_USER_ID")]
     user_id: Option<String>,
     /// Only of this address, or of a network such as 10.0.0.0/8
-    #[arg(long, value_name = "ADDRESS", env = "TOLLGATE_IP")]
+    #[arg(long, value_name = "ADDRESS", env = "TOLLKEEPER_IP")]
     ip: Option<String>,
     /// Only by this rule
-    #[arg(long, value_name = "NAME", env = "TOLLGATE_RULE")]
+    #[arg(long, value_name = "NAME", env = "TOLLKEEPER_RULE")]
     rule: Option<String>,
     /// Only of this key; a secret is found by itself or by its fingerprint
-    #[arg(long, env = "TOLLGATE_KEY")]
+    #[arg(long, env = "TOLLKEEPER_KEY")]
     key: Option<String>,
     /// Only from here on: `1h` for so long ago, or a time such as 2026-01-31T12:00:00Z
-    #[arg(long, value_name = "TIME", env = "TOLLGATE_SINCE")]
+    #[arg(long, value_name = "TIME", env = "TOLLKEEPER_SINCE")]
     since: Option<String>,
     /// Only before here
-    #[arg(long, value_name = "TIME", env = "TOLLGATE_UNTIL")]
+    #[arg(long, value_name = "TIME", env = "TOLLKEEPER_UNTIL")]
     until: Option<String>,
     /// How many at most, up to 1000
-    #[arg(long, value_name = "N", default_value_t = 100, env = "TOLLGATE_VIOLATIONS_LIMIT")]
+    #[arg(long, value_name = "N", default_value_t = 100, env = "TOLLKEEPER_VIOLATIONS_LIMIT")]
     limit: u32,
     /// Go on from `next` of an answer
-    #[arg(long, env = "TOLLGATE_CURSOR")]
+    #[arg(long, env = "TOLLKEEPER_CURSOR")]
     cursor: Option<String>,
     /// Answer as the HTTP API does
-    #[arg(long, env = "TOLLGATE_JSON", value_parser = clap::builder::FalseyValueParser::new())]
+    #[arg(long, env = "TOLLKEEPER_JSON", value_parser = clap::builder::FalseyValueParser::new())]
     json: bool,
 }
 

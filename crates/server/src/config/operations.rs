@@ -6,7 +6,7 @@ use std::time::Duration;
 use anyhow::anyhow;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-use tollgate::{Span, parse_span};
+use tollkeeper::{Span, parse_span};
 
 use crate::outgoing::Destination;
 
@@ -48,7 +48,7 @@ pub(crate) struct TelemetryConfig {
     /// How often metrics are sent: `15s` unless told, `0s` for never.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) metrics: Option<String>,
-    /// What the service is called: `tollgate` unless told.
+    /// What the service is called: `tollkeeper` unless told.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) service_name: Option<String>,
     /// A file (PEM) of those who vouch for an https:// collector, instead of those that the system trusts.

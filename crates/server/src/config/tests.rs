@@ -111,7 +111,7 @@ fn json_is_yaml() {
 fn numbers_and_booleans_match_as_text() {
     let text = "rules: [{name: a, key: global, limit: 1/s, when: {beta: true, tier: [1, 2, 'three']}}]";
     let loaded = Config::parse(Path::new("t.yaml"), text).unwrap();
-    let request = tollgate::Descriptor::new([("beta", "true"), ("tier", "2")]);
+    let request = tollkeeper::Descriptor::new([("beta", "true"), ("tier", "2")]);
     assert_eq!(loaded.policy.charges(&request).unwrap().len(), 1);
 }
 
@@ -129,7 +129,7 @@ fn values_match_as_they_are_written() {
     for written in ["NO", "no", "on", "y", "True", "0x10", "1_000", "+5", "007", "1.10", "1e3", "true", "42"] {
         let text = format!("rules: [{{name: a, key: global, limit: 1/s, when: {{x: {written}}}}}]");
         let loaded = Config::parse(Path::new("t.yaml"), &text).unwrap();
-        let request = tollgate::Descriptor::new([("x", written)]);
+        let request = tollkeeper::Descriptor::new([("x", written)]);
         assert_eq!(loaded.policy.charges(&request).unwrap().len(), 1, "{written}");
     }
 }

@@ -10,7 +10,7 @@ class Refused extends Error {
 /// Nobody answered.
 class Unreachable extends Error {}
 
-const TOKEN = "tollgate-admin-token";
+const TOKEN = "tollkeeper-admin-token";
 const PATIENCE_MS = 10_000;
 
 const token = {
@@ -40,7 +40,7 @@ async function request(method, path, { query = {}, body, headers = {} } = {}) {
   const answer = await response.json().catch(() => null);
   if (!response.ok) throw new Refused(response.status, answer);
   // Something before the service may answer in its place.
-  if (answer === null) throw new Unreachable("what answered is not Tollgate");
+  if (answer === null) throw new Unreachable("what answered is not Tollkeeper");
   Object.defineProperty(answer, "tag", { value: response.headers.get("etag") });
   return answer;
 }

@@ -64,7 +64,7 @@ const page = {
   },
 
   fill(view) {
-    document.title = `${view[0].toUpperCase()}${view.slice(1)} · Tollgate`;
+    document.title = `${view[0].toUpperCase()}${view.slice(1)} · Tollkeeper`;
     if (view === "traffic") overview.update(known.insight);
     if (view === "violations") violations.search();
     if (view === "rules") rules.load();
@@ -104,7 +104,7 @@ const page = {
     $("banner").hidden = true;
     document.body.classList.remove("stale");
     overview.store(insight.store);
-    say($("version"), `Tollgate ${insight.version}`);
+    say($("version"), `Tollkeeper ${insight.version}`);
     say($("instance"), `instance ${shown(insight.instance)}`);
     say($("uptime"), `up ${span(insight.uptime_seconds * 1_000)}`);
     const names = insight.rules.map((rule) => rule.name);
@@ -166,11 +166,11 @@ const theme = {
   },
 
   start() {
-    const stored = localStorage.getItem("tollgate-theme");
+    const stored = localStorage.getItem("tollkeeper-theme");
     theme.apply(theme.names.includes(stored) ? stored : "system");
     $("theme").addEventListener("click", () => {
       const next = theme.names[(theme.names.indexOf(document.documentElement.dataset.theme) + 1) % theme.names.length];
-      localStorage.setItem("tollgate-theme", next);
+      localStorage.setItem("tollkeeper-theme", next);
       theme.apply(next);
     });
   },

@@ -3,8 +3,8 @@
 use std::borrow::Cow;
 use std::sync::Arc;
 
-use tollgate::Request;
-use tollgate::http::HttpRequest;
+use tollkeeper::Request;
+use tollkeeper::http::HttpRequest;
 
 /// The attribute that a client's certificate fills.
 pub(crate) const TLS_CLIENT: &str = "tls.client";

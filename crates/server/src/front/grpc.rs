@@ -20,7 +20,7 @@ use envoy_types::pb::envoy::service::ratelimit::v3::rate_limit_service_server::{
 use envoy_types::pb::envoy::service::ratelimit::v3::{RateLimitRequest, RateLimitResponse};
 use hyper_util::rt::{TokioExecutor, TokioTimer};
 use hyper_util::server::conn::auto;
-use tollgate::{Charge, Outcome, Row, Together, Verdict};
+use tollkeeper::{Charge, Outcome, Row, Together, Verdict};
 use tonic::service::Routes;
 use tonic::{Request, Response, Status};
 use tonic_health::ServingStatus;
@@ -186,7 +186,7 @@ async fn decide(service: &Service, asked: &[Asked], charges: Vec<Vec<Charge>>) -
     let is_given_back = |asked: &Asked| matches!(asked.hits, Hits::GiveBack(_));
     if decided.whole.is_allowed() && asked.iter().any(is_given_back) {
         for (_, charges) in each().filter(|(asked, _)| is_given_back(asked)) {
-            let unavailable = |error: tollgate::StoreError| Status::unavailable(error.to_string());
+            let unavailable = |error: tollkeeper::StoreError| Status::unavailable(error.to_string());
             limiter.give_back(charges).await.map_err(unavailable)?;
         }
         let after = limiter.charge_all(charges.iter().map(|charges| at_no_cost(charges)).collect()).await;

@@ -27,8 +27,8 @@ use hyper::body::{Body as _, Incoming};
 use hyper::service::service_fn;
 use hyper::upgrade::OnUpgrade;
 use hyper_util::rt::TokioIo;
-use tollgate::http::Answer;
-use tollgate::{Charge, CostError, Permit, Verdict};
+use tollkeeper::http::Answer;
+use tollkeeper::{Charge, CostError, Permit, Verdict};
 use tracing::{debug, info};
 
 use super::Service;
@@ -195,7 +195,7 @@ impl Proxy {
 
     /// Charges the request, as an estimate where the response will tell what it did cost. Slots are held for as long as the
     /// response, or a WebSocket, lives.
-    async fn decide(&self, request: &impl tollgate::Request) -> Result<Admitted, CostError> {
+    async fn decide(&self, request: &impl tollkeeper::Request) -> Result<Admitted, CostError> {
         if !estimate::is_needed(self.service.limiter.policy().cost_attributes()) {
             let (verdict, permit) = self.service.acquire(request).await?;
             return Ok(Admitted { verdict, permit: permit.renewed(), estimate: None });

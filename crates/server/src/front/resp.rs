@@ -1,4 +1,4 @@
-//! The Redis protocol front: `CL.THROTTLE` as redis-cell answers it, `TOLLGATE.CHECK` over the rules, and as much of the
+//! The Redis protocol front: `CL.THROTTLE` as redis-cell answers it, `TOLLKEEPER.CHECK` over the rules, and as much of the
 //! usual commands as ordinary clients need to connect.
 //!
 //! A connection is one task. It takes what has arrived of a pipeline, has it decided together, and answers in order;

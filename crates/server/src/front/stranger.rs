@@ -6,7 +6,7 @@ use std::sync::Once;
 
 use http::HeaderMap;
 use http::header::FORWARDED;
-use tollgate::http::Identity;
+use tollkeeper::http::Identity;
 use tracing::warn;
 
 const TELLING: [&str; 4] = ["forwarded", "x-forwarded-for", "x-real-ip", "x-forwarded-proto"];

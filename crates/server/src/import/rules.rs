@@ -162,7 +162,7 @@ fn literal(text: &str) -> String {
 /// The rules as a configuration file. Texts are quoted as in JSON, which is YAML too.
 pub(super) fn yaml(source: &str, rules: &[ImportedRule]) -> String {
     let quoted = |text: &str| serde_json::Value::from(text).to_string();
-    let mut out = format!("# Imported from {} by `tollgate import envoy-ratelimit`.\n", source.escape_default());
+    let mut out = format!("# Imported from {} by `tollkeeper import envoy-ratelimit`.\n", source.escape_default());
     out.push_str("listen:\n  http: 127.0.0.1:8080\n  grpc: 127.0.0.1:8081\n");
     out.push_str(if rules.is_empty() { "rules: []\n" } else { "rules:\n" });
     for rule in rules {

@@ -1,6 +1,6 @@
 //! What the denied do: wait as they were told, or keep asking.
 
-use tollgate::{Span, Timestamp};
+use tollkeeper::{Span, Timestamp};
 
 /// What a key did with the waits that it was told.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

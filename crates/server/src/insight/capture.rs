@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::{mem, thread};
 
 use tokio::sync::Notify;
-use tollgate::{Request, Row, Rule, Source, Span, Timestamp};
+use tollkeeper::{Request, Row, Rule, Source, Span, Timestamp};
 
 use super::privacy::bounded;
 

@@ -4,7 +4,7 @@
 //! fixed windows, from one number for each limit tried. A `sliding_window_log` is judged by the weighted sum of two windows, as
 //! `sliding_window_counter` is. What was denied and tried again counts again: who hammers asks for more than they need.
 
-use tollgate::{Algorithm, Quota, Span, Timestamp};
+use tollkeeper::{Algorithm, Quota, Span, Timestamp};
 
 /// How many higher limits are tried.
 pub(super) const RUNGS: usize = 16;
@@ -138,7 +138,7 @@ pub(super) fn grouped(number: u64) -> String {
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
-    use tollgate::{Clock, Key, ManualClock, MemoryStore, Rule, RuleSpec};
+    use tollkeeper::{Clock, Key, ManualClock, MemoryStore, Rule, RuleSpec};
 
     use super::*;
 
@@ -158,7 +158,7 @@ mod tests {
         requests.iter().any(|(at, cost)| {
             clock.set(Timestamp::from_micros(*at));
             let key = Key { variant: 0, value: "key".into() };
-            let charge = tollgate::Charge { rule: rule.clone(), key, cost: *cost };
+            let charge = tollkeeper::Charge { rule: rule.clone(), key, cost: *cost };
             !store.charge(&[charge]).expect("room")[0].is_allowed()
         })
     }

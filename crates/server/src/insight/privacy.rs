@@ -7,7 +7,7 @@ use std::net::IpAddr;
 
 use ipnet::IpNet;
 use sha2::{Digest as _, Sha256};
-use tollgate::Rule;
+use tollkeeper::Rule;
 
 /// Which attributes are secrets.
 #[derive(Clone, Debug, Default)]
@@ -111,7 +111,7 @@ pub(crate) fn bounded(text: &str, most: usize) -> Cow<'_, str> {
 
 #[cfg(test)]
 mod tests {
-    use tollgate::RuleSpec;
+    use tollkeeper::RuleSpec;
 
     use super::*;
 

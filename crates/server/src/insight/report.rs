@@ -7,7 +7,7 @@ use std::collections::HashMap;
 
 use schemars::JsonSchema;
 use serde::Serialize;
-use tollgate::{Limiter, Rule, Span, Timestamp};
+use tollkeeper::{Limiter, Rule, Span, Timestamp};
 
 use super::behaviour::Behaviour;
 use super::finding::Finding;

@@ -3,7 +3,7 @@
 use std::mem;
 use std::sync::Arc;
 
-use tollgate::{Quota, Rule, Span, Timestamp};
+use tollkeeper::{Quota, Rule, Span, Timestamp};
 
 use super::behaviour::Behaviour;
 use super::demand::{Demand, Ladder};

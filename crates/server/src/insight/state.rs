@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use tollgate::{Policy, Rule, Span, Timestamp};
+use tollkeeper::{Policy, Rule, Span, Timestamp};
 
 use super::capture::Batch;
 use super::rule::{Outcomes, RuleInsight};

@@ -4,7 +4,7 @@ use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
 use serde_json::{Value, json};
-use tollgate::{Descriptor, ManualClock, MemoryStore, Policy, RuleSpec};
+use tollkeeper::{Descriptor, ManualClock, MemoryStore, Policy, RuleSpec};
 
 use super::*;
 
@@ -86,7 +86,7 @@ impl World {
         }
     }
 
-    async fn check(&self, attributes: Vec<(&str, String)>) -> tollgate::Verdict {
+    async fn check(&self, attributes: Vec<(&str, String)>) -> tollkeeper::Verdict {
         let request = Descriptor::new(attributes);
         let verdict = self.limiter.check(&request).await.expect("decided");
         self.metrics.record(&self.limiter, &verdict, Duration::from_micros(3));

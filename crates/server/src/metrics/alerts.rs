@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use tollgate::{Row, Source};
+use tollkeeper::{Row, Source};
 
 use super::Page;
 use crate::alerts::{KINDS, Kind, Outcome, STATUSES, Status};
@@ -28,16 +28,16 @@ impl Alerts {
 
     /// All kinds start at 0, so that the first of each is seen as a rise.
     pub(super) fn write(&self, page: &mut Page) {
-        page.family("tollgate_alerts_total", "counter", "Alerts that were told, to the log in any case.");
+        page.family("tollkeeper_alerts_total", "counter", "Alerts that were told, to the log in any case.");
         for (kind, by_status) in KINDS.iter().zip(&self.told).filter(|(kind, _)| **kind != Kind::Test) {
             for (status, count) in STATUSES.iter().zip(by_status) {
                 let labels = format!("kind=\"{}\",status=\"{}\"", kind.name(), status.name());
-                page.sample("tollgate_alerts_total", &labels, count.load(Relaxed));
+                page.sample("tollkeeper_alerts_total", &labels, count.load(Relaxed));
             }
         }
-        page.family("tollgate_alert_deliveries_total", "counter", "What became of alerts for the webhook.");
+        page.family("tollkeeper_alert_deliveries_total", "counter", "What became of alerts for the webhook.");
         for (outcome, count) in OUTCOMES.iter().zip(&self.deliveries) {
-            page.sample("tollgate_alert_deliveries_total", &format!("outcome=\"{outcome}\""), count.load(Relaxed));
+            page.sample("tollkeeper_alert_deliveries_total", &format!("outcome=\"{outcome}\""), count.load(Relaxed));
         }
     }
 }
@@ -125,9 +125,9 @@ impl Reloads {
     }
 
     pub(super) fn write(&self, page: &mut Page) {
-        page.family("tollgate_rules_reloads_total", "counter", "Attempts to put other rules in force.");
+        page.family("tollkeeper_rules_reloads_total", "counter", "Attempts to put other rules in force.");
         for (outcome, count) in [("accepted", &self.accepted), ("refused", &self.refused)] {
-            page.sample("tollgate_rules_reloads_total", &format!("outcome=\"{outcome}\""), count.load(Relaxed));
+            page.sample("tollkeeper_rules_reloads_total", &format!("outcome=\"{outcome}\""), count.load(Relaxed));
         }
     }
 }

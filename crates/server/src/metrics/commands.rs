@@ -34,7 +34,7 @@ impl Commands {
                 let count = count.load(Relaxed);
                 if count > 0 {
                     let labels = format!("command=\"{command}\",outcome=\"{outcome}\"");
-                    page.sample("tollgate_resp_requests_total", &labels, count);
+                    page.sample("tollkeeper_resp_requests_total", &labels, count);
                 }
             }
         }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-use tollgate::{Rule, Source};
+use tollkeeper::{Rule, Source};
 
 use super::{DURATION, Metrics, Page, RuleSeries};
 

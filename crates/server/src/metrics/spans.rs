@@ -27,9 +27,9 @@ impl Spans {
     }
 
     pub(super) fn write(&self, page: &mut Page) {
-        page.family("tollgate_spans_total", "counter", "What became of spans for the collector.");
+        page.family("tollkeeper_spans_total", "counter", "What became of spans for the collector.");
         for (outcome, count) in OUTCOMES.iter().zip(&self.0) {
-            page.sample("tollgate_spans_total", &format!("outcome=\"{outcome}\""), count.load(Relaxed));
+            page.sample("tollkeeper_spans_total", &format!("outcome=\"{outcome}\""), count.load(Relaxed));
         }
     }
 }

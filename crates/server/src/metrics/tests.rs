@@ -1,4 +1,4 @@
-use tollgate::{Descriptor, ManualClock, MemoryStore, RuleSpec, Timestamp};
+use tollkeeper::{Descriptor, ManualClock, MemoryStore, RuleSpec, Timestamp};
 
 use super::*;
 
@@ -33,18 +33,18 @@ async fn decisions_are_counted_by_rule_outcome_and_source() {
         check(&metrics, &limiter, "x").await;
     }
     let page = metrics.render(&limiter);
-    let count = |labels: &str| value(&page, &format!("tollgate_decisions_total{{{labels},source=\"store\"}}"));
+    let count = |labels: &str| value(&page, &format!("tollkeeper_decisions_total{{{labels},source=\"store\"}}"));
     assert_eq!(count(r#"rule="a",outcome="allowed""#), Some(3.0), "each rule tells what it alone says");
     assert_eq!(count(r#"rule="b",outcome="allowed""#), Some(1.0));
     assert_eq!(count(r#"rule="b",outcome="denied""#), Some(2.0));
-    assert_eq!(value(&page, r#"tollgate_remaining_ratio_bucket{rule="b",le="0"}"#), Some(3.0));
-    assert_eq!(value(&page, r#"tollgate_remaining_ratio_bucket{rule="a",le="0.35"}"#), Some(0.0));
-    assert_eq!(value(&page, r#"tollgate_remaining_ratio_bucket{rule="a",le="0.5"}"#), Some(3.0));
-    assert_eq!(value(&page, r#"tollgate_check_duration_seconds_bucket{le="0.0000025"}"#), Some(0.0));
-    assert_eq!(value(&page, r#"tollgate_check_duration_seconds_bucket{le="0.000005"}"#), Some(3.0));
-    assert_eq!(value(&page, "tollgate_check_duration_seconds_sum"), Some(0.000009));
-    assert_eq!(value(&page, "tollgate_keys"), Some(2.0));
-    assert_eq!(value(&page, "tollgate_rules_loaded"), Some(2.0));
+    assert_eq!(value(&page, r#"tollkeeper_remaining_ratio_bucket{rule="b",le="0"}"#), Some(3.0));
+    assert_eq!(value(&page, r#"tollkeeper_remaining_ratio_bucket{rule="a",le="0.35"}"#), Some(0.0));
+    assert_eq!(value(&page, r#"tollkeeper_remaining_ratio_bucket{rule="a",le="0.5"}"#), Some(3.0));
+    assert_eq!(value(&page, r#"tollkeeper_check_duration_seconds_bucket{le="0.0000025"}"#), Some(0.0));
+    assert_eq!(value(&page, r#"tollkeeper_check_duration_seconds_bucket{le="0.000005"}"#), Some(3.0));
+    assert_eq!(value(&page, "tollkeeper_check_duration_seconds_sum"), Some(0.000009));
+    assert_eq!(value(&page, "tollkeeper_keys"), Some(2.0));
+    assert_eq!(value(&page, "tollkeeper_rules_loaded"), Some(2.0));
     assert!(!page.contains("\"x\""), "no label is a client's choice:\n{page}");
 }
 
@@ -56,7 +56,7 @@ async fn counts_survive_a_change_of_rules() {
     check(&metrics, &limiter, "x").await;
     let page = metrics.render(&limiter);
     let allowed = |rule: &str| {
-        value(&page, &format!("tollgate_decisions_total{{rule=\"{rule}\",outcome=\"allowed\",source=\"store\"}}"))
+        value(&page, &format!("tollkeeper_decisions_total{{rule=\"{rule}\",outcome=\"allowed\",source=\"store\"}}"))
     };
     assert_eq!((allowed("a"), allowed("b"), allowed("c")), (Some(2.0), None, Some(1.0)));
 }
@@ -77,7 +77,7 @@ async fn what_a_rule_lacked_is_told() {
     let (metrics, limiter) = (Metrics::new(), limiter(&[("a", "9/s")]));
     limiter.check(&Descriptor::default()).await.expect("decided");
     let page = metrics.render(&limiter);
-    assert_eq!(value(&page, r#"tollgate_rule_lacking_attribute_total{rule="a"}"#), Some(1.0));
+    assert_eq!(value(&page, r#"tollkeeper_rule_lacking_attribute_total{rule="a"}"#), Some(1.0));
 }
 
 #[test]
@@ -87,8 +87,8 @@ fn requests_are_counted_under_known_names_only() {
     metrics.count_request("/v1/check", 200);
     metrics.count_request("/wp-login.php", 404);
     let page = metrics.render(&limiter);
-    assert_eq!(value(&page, r#"tollgate_http_requests_total{route="/v1/check",status="200"}"#), Some(2.0));
-    assert_eq!(value(&page, r#"tollgate_http_requests_total{route="unknown",status="404"}"#), Some(1.0));
+    assert_eq!(value(&page, r#"tollkeeper_http_requests_total{route="/v1/check",status="200"}"#), Some(2.0));
+    assert_eq!(value(&page, r#"tollkeeper_http_requests_total{route="unknown",status="404"}"#), Some(1.0));
     assert!(!page.contains("wp-login"));
 }
 

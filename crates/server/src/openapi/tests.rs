@@ -1,8 +1,8 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use tollgate::http::{AnswerStyle, Identity};
-use tollgate::{Limiter, MemoryStore, Policy};
+use tollkeeper::http::{AnswerStyle, Identity};
+use tollkeeper::{Limiter, MemoryStore, Policy};
 
 use super::*;
 use crate::front::http::ROUTES;
@@ -11,9 +11,9 @@ use crate::metrics::Metrics;
 
 fn described(admin: Admin) -> Value {
     document(&Service {
-        limiter: Arc::new(Limiter::new(Policy::default(), MemoryStore::with(10, tollgate::Clock::system()))),
+        limiter: Arc::new(Limiter::new(Policy::default(), MemoryStore::with(10, tollkeeper::Clock::system()))),
         metrics: Metrics::new(),
-        insight: Insight::new(Default::default(), tollgate::Timestamp::default()),
+        insight: Insight::new(Default::default(), tollkeeper::Timestamp::default()),
         identity: Identity::new(),
         answer: AnswerStyle { deny_status: http::StatusCode::FORBIDDEN, ..AnswerStyle::default() },
         admin,

@@ -3,7 +3,7 @@
 use std::fmt;
 
 use serde::Serialize;
-use tollgate::{Policy, Rule, RuleError, RuleSpec};
+use tollkeeper::{Policy, Rule, RuleError, RuleSpec};
 
 use super::row::{Row, is_plain};
 

@@ -5,7 +5,7 @@ use std::fmt;
 
 use serde::Serialize;
 use serde_json::Value;
-use tollgate::{Policy, Rule, RuleSpec};
+use tollkeeper::{Policy, Rule, RuleSpec};
 
 use super::row::Row;
 use super::yaml::fields;

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 
 use sqlx::{Connection as _, PgConnection};
-use tollgate::{Policy, Rule, RuleSpec};
+use tollkeeper::{Policy, Rule, RuleSpec};
 
 use super::RulesError;
 use super::bad_row::policy;
@@ -51,8 +51,8 @@ pub(super) async fn make(connection: &mut PgConnection, edit: &Edit, change: Cha
     let action = change.name();
     let mut transaction = connection.begin().await?;
     sqlx::query(
-        "select set_config('tollgate.changed_by', $1, true), set_config('tollgate.action', $2, true),
-         set_config('tollgate.message', $3, true)",
+        "select set_config('tollkeeper.changed_by', $1, true), set_config('tollkeeper.action', $2, true),
+         set_config('tollkeeper.message', $3, true)",
     )
     .bind(&edit.by)
     .bind(action)

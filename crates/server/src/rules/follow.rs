@@ -10,7 +10,7 @@ use anyhow::bail;
 use sqlx::PgConnection;
 use sqlx::postgres::{PgListener, PgPoolOptions};
 use tokio::sync::{Notify, watch};
-use tollgate::{Limiter, Policy, RuleSpec};
+use tollkeeper::{Limiter, Policy, RuleSpec};
 
 use super::status::{Failure, Status};
 use super::{RuleSet, RuleTable, Rules, RulesError, reading, snapshot};
@@ -20,7 +20,7 @@ use crate::database::{DEADLINE, Database, within};
 const POLL: Duration = Duration::from_secs(1);
 /// How long to wait before trying a database again that was away.
 const RETRY: std::ops::RangeInclusive<Duration> = Duration::from_millis(500)..=Duration::from_secs(5);
-const CHANNEL: &str = "tollgate_rules";
+const CHANNEL: &str = "tollkeeper_rules";
 
 /// The rules of a database, as one instance knows them.
 #[derive(Debug)]

@@ -7,8 +7,8 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use sqlx::Row as _;
 use sqlx::postgres::PgRow;
-use tollgate::{Algorithm, Limit, Rule, RuleSpec, Span};
-use tollgate_core::{CostSpec, DenySpec, MatchValue, OneOrMany, Scalar, parse_count};
+use tollkeeper::{Algorithm, Limit, Rule, RuleSpec, Span};
+use tollkeeper_core::{CostSpec, DenySpec, MatchValue, OneOrMany, Scalar, parse_count};
 
 use super::bad_row::BadRow;
 use crate::explain::explain;

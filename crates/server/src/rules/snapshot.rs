@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 use sha2::{Digest as _, Sha256};
-use tollgate::{Policy, RuleSpec};
+use tollkeeper::{Policy, RuleSpec};
 
 use super::RuleSet;
 
@@ -75,7 +75,7 @@ pub(super) fn load(path: &Path, from: &str) -> Result<RuleSet, String> {
     }
     let policy = Policy::new(content.rules).map_err(|errors| {
         let errors: Vec<String> = errors.iter().map(ToString::to_string).collect();
-        format!("holds rules that this version of tollgate does not understand: {}", errors.join("; "))
+        format!("holds rules that this version of tollkeeper does not understand: {}", errors.join("; "))
     })?;
     Ok(RuleSet { version: content.version, policy })
 }
@@ -92,7 +92,7 @@ mod tests {
     const FROM: &str = "postgres at 127.0.0.1:5432/limits";
 
     fn kept() -> (PathBuf, String) {
-        let path = std::env::temp_dir().join(format!("tollgate-snapshot-{}", std::process::id()));
+        let path = std::env::temp_dir().join(format!("tollkeeper-snapshot-{}", std::process::id()));
         let spec = RuleSpec { name: "a".into(), key: "{ip}".into(), limit: "6,000/min".into(), ..RuleSpec::default() };
         save(&path, FROM, 7, vec![spec]).unwrap();
         let text = std::fs::read_to_string(&path).unwrap();

@@ -60,7 +60,7 @@ impl From<sqlx::Error> for RulesError {
         match DatabaseError::from(error) {
             DatabaseError::Refused { code, .. } if code == "55P03" => RulesError::Busy,
             DatabaseError::Refused { code, .. } if code == "42P01" => {
-                let message = "there are no tables of tollgate yet; `tollgate rules apply FILE` makes them, and a service \
+                let message = "there are no tables of tollkeeper yet; `tollkeeper rules apply FILE` makes them, and a service \
                                with rules_from does";
                 RulesError::Database(DatabaseError::Refused { code, message: message.into() })
             }

@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 
 use serde_json::Value;
-use tollgate::RuleSpec;
+use tollkeeper::RuleSpec;
 
 /// A rules file of these rules. What a rule leaves out has its default, so that is left out too.
 pub(crate) fn yaml<'r>(rules: impl IntoIterator<Item = &'r RuleSpec>) -> String {

@@ -3,8 +3,8 @@
 //! Only what is wrong whatever the traffic is told here. A proxy that is missing in `trusted_proxies` is seen when it asks
 //! (`front/stranger.rs`): a file cannot tell it from callers of `/v1/check`, who send the address themselves.
 
-use tollgate::RuleSpec;
-use tollgate_core::KeyTemplate;
+use tollkeeper::RuleSpec;
+use tollkeeper_core::KeyTemplate;
 
 use super::parse_proxy;
 use crate::config::Config;
@@ -208,8 +208,8 @@ mod tests {
             &key("{header.x-api-key|ip}", ""),
             &key("global", ", scope: endpoint"),
             &key("global", ", scope: ip, active: false"),
-            include_str!("../../../../examples/tollgate.yaml"),
-            include_str!("../../../../examples/envoy/tollgate.yaml"),
+            include_str!("../../../../examples/tollkeeper.yaml"),
+            include_str!("../../../../examples/envoy/tollkeeper.yaml"),
             crate::config::DEFAULT,
         ] {
             assert!(told(text).is_empty(), "{text}: {:?}", told(text));

@@ -3,7 +3,7 @@
 use std::cell::RefCell;
 
 use http::{HeaderMap, HeaderName, HeaderValue};
-use tollgate::{Keyed, Quota};
+use tollkeeper::{Keyed, Quota};
 
 use super::span::Work;
 
@@ -76,7 +76,7 @@ impl Sampler {
 
     pub(super) fn new(share: f64) -> anyhow::Result<Sampler> {
         let below = if share >= 1.0 { u64::MAX } else { (share.max(0.0) * u64::MAX as f64) as u64 };
-        Ok(Sampler { below, asked: tollgate::keyed(Quota::per_second(Self::MOST_ASKED_PER_SECOND))? })
+        Ok(Sampler { below, asked: tollkeeper::keyed(Quota::per_second(Self::MOST_ASKED_PER_SECOND))? })
     }
 
     /// The place of a request in its trace and that of its caller, if it is traced.

@@ -7,7 +7,7 @@ use http::header::{CONTENT_TYPE, TE};
 use http::{HeaderMap, HeaderValue};
 use prost::Message;
 use tokio::sync::{mpsc, oneshot};
-use tollgate::Clock;
+use tollkeeper::Clock;
 use tracing::warn;
 
 use super::messages::{Metrics, Resource, ResourceMetrics, ResourceSpans, Scope, ScopeMetrics, ScopeSpans, Traces};

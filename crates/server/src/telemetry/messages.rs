@@ -56,7 +56,7 @@ pub(super) struct Scope {
 
 impl Scope {
     pub(super) fn ours() -> Scope {
-        Scope { name: "tollgate".into(), version: env!("CARGO_PKG_VERSION").into() }
+        Scope { name: "tollkeeper".into(), version: env!("CARGO_PKG_VERSION").into() }
     }
 }
 

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use http::HeaderMap;
-use tollgate::{Store, Verdict};
+use tollkeeper::{Store, Verdict};
 
 use super::context::{CURRENT, Context};
 use super::messages::{self, KeyValue, attribute};
@@ -132,11 +132,11 @@ impl Decided {
 
     fn attributes(&self) -> Vec<KeyValue> {
         let mut attributes = vec![
-            attribute("tollgate.outcome", self.outcome),
-            attribute("tollgate.source", self.source),
-            attribute("tollgate.rules", self.rules as i64),
+            attribute("tollkeeper.outcome", self.outcome),
+            attribute("tollkeeper.source", self.source),
+            attribute("tollkeeper.rules", self.rules as i64),
         ];
-        attributes.extend(self.rule.as_ref().map(|rule| attribute("tollgate.rule", &**rule)));
+        attributes.extend(self.rule.as_ref().map(|rule| attribute("tollkeeper.rule", &**rule)));
         attributes
     }
 }

@@ -12,13 +12,13 @@ use super::{VERSIONS, provider};
 #[derive(Clone, Debug, Default, PartialEq, clap::Args)]
 pub(crate) struct UpstreamFiles {
     /// Who vouches for an https:// upstream (PEM), instead of those that the system trusts
-    #[arg(long, value_name = "FILE", env = "TOLLGATE_UPSTREAM_CA")]
+    #[arg(long, value_name = "FILE", env = "TOLLKEEPER_UPSTREAM_CA")]
     pub(crate) upstream_ca: Option<PathBuf>,
     /// The certificate to show to an https:// upstream (PEM)
-    #[arg(long, value_name = "FILE", env = "TOLLGATE_UPSTREAM_CERT", requires = "upstream_key")]
+    #[arg(long, value_name = "FILE", env = "TOLLKEEPER_UPSTREAM_CERT", requires = "upstream_key")]
     pub(crate) upstream_cert: Option<PathBuf>,
     /// The key of that certificate (PEM)
-    #[arg(long, value_name = "FILE", env = "TOLLGATE_UPSTREAM_KEY", requires = "upstream_cert")]
+    #[arg(long, value_name = "FILE", env = "TOLLKEEPER_UPSTREAM_KEY", requires = "upstream_cert")]
     pub(crate) upstream_key: Option<PathBuf>,
 }
 

@@ -7,7 +7,7 @@ use std::fmt::Display;
 use schemars::JsonSchema;
 use serde::Serialize;
 use serde::de::{self, DeserializeSeed as _, MapAccess};
-use tollgate::{Exception, ExceptionKind, Grant, Span, Timestamp};
+use tollkeeper::{Exception, ExceptionKind, Grant, Span, Timestamp};
 
 use super::moment::{PATTERN, read_moment, write_moment};
 use super::strict::{At, Invalid, Name, Text, Want, Wanted, Whole, once, quoted, unknown};

@@ -1,6 +1,6 @@
 //! Moments as people write them: RFC 3339 in UTC, `2026-01-31T12:00:00Z`.
 
-use tollgate::Timestamp;
+use tollkeeper::Timestamp;
 
 /// How a moment is described in the schema.
 pub(crate) const PATTERN: &str =

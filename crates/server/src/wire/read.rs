@@ -9,8 +9,8 @@ use std::fmt::Display;
 
 use schemars::JsonSchema;
 use serde::de::{self, DeserializeSeed as _, MapAccess, SeqAccess};
-use tollgate::{Descriptor, Request, Timestamp};
-use tollgate_core::parse_cost;
+use tollkeeper::{Descriptor, Request, Timestamp};
+use tollkeeper_core::parse_cost;
 
 use super::strict::{At, Invalid, Name, TWICE, Text, Want, Wanted, Whole, once, quoted, unknown};
 use super::{HoldToken, ReplayEvent};
@@ -108,7 +108,7 @@ pub(crate) struct Settle<'b> {
 struct WholeNumber(#[schemars(regex(pattern = r"^ *[0-9]+ *$"))] String);
 
 const DEFAULT_HOLD_MS: u64 = 60_000;
-const MAX_HOLD_MS: u64 = tollgate::MAX_HOLD.as_millis() as u64;
+const MAX_HOLD_MS: u64 = tollkeeper::MAX_HOLD.as_millis() as u64;
 
 const CHECK_FIELDS: &[&str] = &["attributes", "cost"];
 pub(super) const BODY_FIELDS: &[&str] = &["attributes", "cost", "checks"];

@@ -2,7 +2,7 @@
 
 use schemars::JsonSchema;
 use serde::Serialize;
-use tollgate::{Settled, Settlement, Span, Verdict};
+use tollkeeper::{Settled, Settlement, Span, Verdict};
 
 use super::CheckAnswer;
 

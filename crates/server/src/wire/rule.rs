@@ -6,7 +6,7 @@ use schemars::{JsonSchema, Schema, SchemaGenerator};
 use serde::de::{self, Deserializer, MapAccess, SeqAccess, Visitor};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
-use tollgate::{Rule, RuleSpec};
+use tollkeeper::{Rule, RuleSpec};
 
 use super::Invalid;
 use super::strict::quoted;

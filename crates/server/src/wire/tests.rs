@@ -1,7 +1,7 @@
 use std::collections::BTreeSet;
 
 use serde_json::{Value, json};
-use tollgate::{Limiter, ManualClock, MemoryStore, Policy, Request as _, RuleSpec};
+use tollkeeper::{Limiter, ManualClock, MemoryStore, Policy, Request as _, RuleSpec};
 
 use super::read::BODY_FIELDS;
 use super::*;
@@ -170,7 +170,7 @@ fn what_is_described_is_what_is_read() {
 #[tokio::test]
 async fn a_denial_has_the_fields_that_are_described() {
     let verdict = verdict(&[free_user()], &[("user_id", "42")], 51).await;
-    let answer = tollgate::http::AnswerStyle::default().deny(&verdict, Timestamp::default());
+    let answer = tollkeeper::http::AnswerStyle::default().deny(&verdict, Timestamp::default());
     let body: serde_json::Map<String, Value> = serde_json::from_slice(&answer.body).expect("JSON");
     let schema = schemars::schema_for!(DenialAnswer);
     let described = schema.as_value()["properties"].as_object().expect("properties");

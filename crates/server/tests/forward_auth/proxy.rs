@@ -56,7 +56,7 @@ impl Kind {
                 // The example is a part of a configuration; this is the least that the rest can be.
                 let rest = "daemon off; pid nginx.pid; events {} http { access_log off; client_body_temp_path body; \
                             proxy_temp_path proxy; fastcgi_temp_path fastcgi; uwsgi_temp_path uwsgi; scgi_temp_path scgi; \
-                            include tollgate.conf; }";
+                            include tollkeeper.conf; }";
                 fs::write(folder.join("nginx.conf"), rest).unwrap();
                 command.arg("-p").arg(folder).args(["-e", "stderr", "-c"]).arg(folder.join("nginx.conf"))
             }
@@ -74,7 +74,7 @@ impl Kind {
 /// Where the proxy finds the others.
 #[derive(Clone, Copy)]
 pub struct Ports {
-    pub tollgate: u16,
+    pub tollkeeper: u16,
     pub application: u16,
 }
 
@@ -110,8 +110,8 @@ impl Proxy {
         let port = free_port();
         let folder = new_folder(kind);
         // By way of words: a new port such as 23000 must not be taken for one that is still to be replaced.
-        let words = [("8080", "TOLLGATE-PORT"), ("3000", "APPLICATION-PORT"), ("8000", "PROXY-PORT")];
-        let numbers = [ports.tollgate, ports.application, port].map(|port| port.to_string());
+        let words = [("8080", "TOLLKEEPER-PORT"), ("3000", "APPLICATION-PORT"), ("8000", "PROXY-PORT")];
+        let numbers = [ports.tollkeeper, ports.application, port].map(|port| port.to_string());
         let renumbered = words.iter().zip(&numbers).map(|((_, word), number)| (*word, number.as_str()));
         let all: Vec<_> = changes.iter().copied().chain(words).chain(renumbered).collect();
         copy_changed(&examples().join(kind.example()), &folder, &all);

@@ -1,4 +1,4 @@
-//! All that a test needs: an application, Tollgate, and a proxy before them.
+//! All that a test needs: an application, Tollkeeper, and a proxy before them.
 
 use std::collections::BTreeSet;
 use std::io::{BufRead, BufReader};
@@ -14,23 +14,23 @@ use super::proxy::{Kind, Ports, Proxy, examples, free_port};
 
 pub struct Site {
     pub application: Application,
-    pub tollgate: Tollgate,
+    pub tollkeeper: Tollkeeper,
     proxy: Proxy,
 }
 
 impl Site {
     /// On the rules of the examples.
     pub fn start(kind: Kind, changes: &[(&str, &str)]) -> Site {
-        let rules = std::fs::read_to_string(examples().join("tollgate.yaml")).unwrap();
+        let rules = std::fs::read_to_string(examples().join("tollkeeper.yaml")).unwrap();
         Site::start_on(kind, changes, &rules)
     }
 
     pub fn start_on(kind: Kind, changes: &[(&str, &str)], rules: &str) -> Site {
         let application = Application::start();
-        let tollgate = Tollgate::start(free_port(), rules.to_string());
-        let ports = Ports { tollgate: tollgate.port, application: application.port };
+        let tollkeeper = Tollkeeper::start(free_port(), rules.to_string());
+        let ports = Ports { tollkeeper: tollkeeper.port, application: application.port };
         let proxy = Proxy::start(kind, ports, changes);
-        Site { application, tollgate, proxy }
+        Site { application, tollkeeper, proxy }
     }
 
     /// Not 127.0.0.1, which is the proxy's, and trusted.
@@ -43,8 +43,8 @@ impl Site {
         self.proxy.port
     }
 
-    pub fn connections_to_tollgate(&self) -> usize {
-        connections_to(self.tollgate.port)
+    pub fn connections_to_tollkeeper(&self) -> usize {
+        connections_to(self.tollkeeper.port)
     }
 }
 
@@ -63,7 +63,7 @@ fn connections_to(port: u16) -> usize {
 }
 
 /// The service.
-pub struct Tollgate {
+pub struct Tollkeeper {
     child: Child,
     pub port: u16,
     rules: String,
@@ -71,13 +71,13 @@ pub struct Tollgate {
     _stdout: BufReader<ChildStdout>,
 }
 
-impl Tollgate {
-    fn start(port: u16, rules: String) -> Tollgate {
+impl Tollkeeper {
+    fn start(port: u16, rules: String) -> Tollkeeper {
         let file = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("site-{port}.yaml"));
         std::fs::write(&file, &rules).unwrap();
-        let mut command = Command::new(env!("CARGO_BIN_EXE_tollgate"));
+        let mut command = Command::new(env!("CARGO_BIN_EXE_tollkeeper"));
         // Whatever the developer has set must not change the tests.
-        for (name, _) in std::env::vars().filter(|(name, _)| name.starts_with("TOLLGATE_")) {
+        for (name, _) in std::env::vars().filter(|(name, _)| name.starts_with("TOLLKEEPER_")) {
             command.env_remove(name);
         }
         let mut child = command
@@ -89,8 +89,8 @@ impl Tollgate {
         let mut stdout = BufReader::new(child.stdout.take().unwrap());
         let mut greeting = String::new();
         stdout.read_line(&mut greeting).unwrap();
-        assert!(greeting.contains(&format!(":{port}")), "tollgate does not listen on port {port}: {greeting:?}");
-        Tollgate { child, port, rules, _stdout: stdout }
+        assert!(greeting.contains(&format!(":{port}")), "tollkeeper does not listen on port {port}: {greeting:?}");
+        Tollkeeper { child, port, rules, _stdout: stdout }
     }
 
     pub fn kill(&mut self) {
@@ -101,11 +101,11 @@ impl Tollgate {
 
     /// Where it was before, after it was killed.
     pub fn restart(&mut self) {
-        *self = Tollgate::start(self.port, std::mem::take(&mut self.rules));
+        *self = Tollkeeper::start(self.port, std::mem::take(&mut self.rules));
     }
 }
 
-impl Drop for Tollgate {
+impl Drop for Tollkeeper {
     fn drop(&mut self) {
         self.kill();
     }

@@ -13,7 +13,7 @@ use tonic_reflection::pb::v1::server_reflection_client::ServerReflectionClient;
 use tonic_reflection::pb::v1::server_reflection_request::MessageRequest;
 use tonic_reflection::pb::v1::server_reflection_response::MessageResponse;
 
-use super::running::tollgate;
+use super::running::tollkeeper;
 use super::servers::{Kind, Server};
 use super::*;
 
@@ -116,7 +116,7 @@ async fn decisions_are_counted_by_rule() {
     gate.codes(&[with_limit(user("ann"), 1, RateLimitUnit::Hour)]).await;
     let metrics = gate.service.get("/metrics");
     let count = |outcome: &str| {
-        let series = format!("tollgate_decisions_total{{rule=\"r\",outcome=\"{outcome}\",source=\"store\"}} ");
+        let series = format!("tollkeeper_decisions_total{{rule=\"r\",outcome=\"{outcome}\",source=\"store\"}} ");
         metrics.lines().find_map(|line| line.strip_prefix(&series)).unwrap_or_else(|| panic!("{metrics}")).to_string()
     };
     assert_eq!((count("allowed"), count("denied")), ("2".into(), "1".into()));
@@ -126,11 +126,11 @@ async fn decisions_are_counted_by_rule() {
 fn an_address_that_was_given_must_be_free_and_one_of_the_default_need_not() {
     let taken = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = taken.local_addr().unwrap().to_string();
-    let output = tollgate(&["serve", "--http", "127.0.0.1:0", "--grpc", &address]).output().unwrap();
+    let output = tollkeeper(&["serve", "--http", "127.0.0.1:0", "--grpc", &address]).output().unwrap();
     assert_eq!(output.status.code(), Some(2));
     let text = String::from_utf8_lossy(&output.stderr).to_string();
     assert!(text.contains(&format!("listen.grpc: cannot listen on {address}")), "{text}");
-    let output = tollgate(&["serve", "--grpc", "8081"]).output().unwrap();
+    let output = tollkeeper(&["serve", "--grpc", "8081"]).output().unwrap();
     assert!(String::from_utf8_lossy(&output.stderr).contains("listen.grpc: \"8081\" is no address"));
     // Whether somebody else has 8081 or not: the default starts.
     let _taken = TcpListener::bind("127.0.0.1:8081");

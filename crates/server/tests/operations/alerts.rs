@@ -11,7 +11,7 @@ use serde_json::Value;
 
 use super::authority::Authority;
 use super::receiver::{Call, Receiver, metric, post};
-use super::running::{Running, file, tollgate};
+use super::running::{Running, file, tollkeeper};
 use super::servers::{Kind, Server, wait_until};
 
 const SECRET: &str = "a-secret-for-tests";
@@ -54,7 +54,7 @@ parts = dict(part.split('=', 1) for part in header.split(','))
 signed = parts['t'].encode() + b'.' + sys.stdin.buffer.read()
 expected = hmac.new(secret.encode(), signed, hashlib.sha256).hexdigest()
 sys.exit(0 if hmac.compare_digest(expected, parts['v1']) else 1)";
-    let header = call.header("x-tollgate-signature").expect("it is signed");
+    let header = call.header("x-tollkeeper-signature").expect("it is signed");
     let mut command = Command::new("python3");
     let mut python = command.args(["-c", PYTHON, SECRET, header]).stdin(Stdio::piped()).spawn().unwrap();
     python.stdin.take().unwrap().write_all(&call.body).unwrap();
@@ -94,19 +94,19 @@ rules:
     let (started, over) = (&of(&calls, "breaker_open", "started")[0], &of(&calls, "breaker_open", "over")[0]);
     assert_eq!((&started["severity"], &over["severity"]), (&"critical".into(), &"info".into()));
     assert_eq!(started["instance"], "here");
-    assert!(over["text"].as_str().unwrap().contains("tollgate here: the store answers again"), "{over}");
+    assert!(over["text"].as_str().unwrap().contains("tollkeeper here: the store answers again"), "{over}");
     // What was told is what was counted.
     let told = |policy: &str| -> u64 {
         of(&calls, "without_store", "over").iter().map(|over| over["details"][policy].as_u64().unwrap()).sum()
     };
     let page = service.get("/metrics");
     let decided = |rule: &str, source: &str| {
-        metric(&page, &format!("tollgate_decisions_total{{rule=\"{rule}\",outcome=\"allowed\",source=\"{source}\"}}"))
+        metric(&page, &format!("tollkeeper_decisions_total{{rule=\"{rule}\",outcome=\"allowed\",source=\"{source}\"}}"))
     };
     assert_eq!((told("open"), told("local")), (decided("soft", "policy"), decided("spare", "local")));
     assert!(told("open") > 0 && told("closed") == 0);
-    assert_eq!(metric(&page, r#"tollgate_alerts_total{kind="breaker_open",status="started"}"#), 1);
-    assert_eq!(metric(&page, r#"tollgate_alert_deliveries_total{outcome="failed"}"#), 0);
+    assert_eq!(metric(&page, r#"tollkeeper_alerts_total{kind="breaker_open",status="started"}"#), 1);
+    assert_eq!(metric(&page, r#"tollkeeper_alert_deliveries_total{outcome="failed"}"#), 0);
     // Signed, authorised, and nothing of that is in the log.
     calls.iter().for_each(verify);
     assert!(calls.iter().all(|call| call.path == "/hook/in-the-path"));
@@ -154,14 +154,14 @@ fn rules_that_cannot_be_read_are_told_until_they_can() {
     let alert = calls[0].json();
     assert_eq!((&alert["kind"], &alert["severity"]), (&"rules_refused".into(), &"warning".into()));
     assert!(alert["details"]["reason"].as_str().unwrap().contains("limt"), "{alert}");
-    assert_eq!(calls[0].header("x-tollgate-signature"), None, "there is no secret");
+    assert_eq!(calls[0].header("x-tollkeeper-signature"), None, "there is no secret");
     let page = service.get("/metrics");
-    assert_eq!(metric(&page, r#"tollgate_rules_reloads_total{outcome="refused"}"#), 1);
+    assert_eq!(metric(&page, r#"tollkeeper_rules_reloads_total{outcome="refused"}"#), 1);
     let good = std::fs::read_to_string(&config).unwrap().replace("limt", "limit");
     std::fs::write(&config, good).unwrap();
     service.signal("-HUP");
     let count =
-        |outcome| metric(&service.get("/metrics"), &format!("tollgate_rules_reloads_total{{outcome=\"{outcome}\"}}"));
+        |outcome| metric(&service.get("/metrics"), &format!("tollkeeper_rules_reloads_total{{outcome=\"{outcome}\"}}"));
     wait_until("they are read", || count("accepted") == 1);
     std::fs::write(&config, "").unwrap();
     service.signal("-HUP");
@@ -177,7 +177,7 @@ fn a_receiver_that_was_down_gets_its_alerts_when_it_is_up() {
     let receiver = Receiver::start_on(port);
     receiver.wait("it arrives", |calls| of(calls, "rules_refused", "started").len() == 1);
     wait_until("that is counted", || {
-        metric(&service.get("/metrics"), r#"tollgate_alert_deliveries_total{outcome="delivered"}"#) == 1
+        metric(&service.get("/metrics"), r#"tollkeeper_alert_deliveries_total{outcome="delivered"}"#) == 1
     });
 }
 
@@ -190,7 +190,7 @@ fn a_receiver_that_fails_is_asked_again_and_one_that_refuses_is_not() {
     receiver.answer(204);
     let calls = receiver.wait("it was tried again", |calls| calls.len() >= 2);
     assert_eq!(calls[0].json()["id"], calls[1].json()["id"], "the same alert");
-    assert_eq!(calls[0].header("x-tollgate-alert"), calls[0].json()["id"].as_str());
+    assert_eq!(calls[0].header("x-tollkeeper-alert"), calls[0].json()["id"].as_str());
     for status in [404, 302] {
         let receiver = Receiver::start();
         receiver.answer(status);
@@ -198,7 +198,7 @@ fn a_receiver_that_fails_is_asked_again_and_one_that_refuses_is_not() {
         service.wait_for_log("is given up", 1);
         assert_eq!(receiver.calls().len(), 1, "{status}: neither tried again nor followed");
         wait_until("that is counted", || {
-            metric(&service.get("/metrics"), r#"tollgate_alert_deliveries_total{outcome="failed"}"#) == 1
+            metric(&service.get("/metrics"), r#"tollkeeper_alert_deliveries_total{outcome="failed"}"#) == 1
         });
     }
 }
@@ -219,7 +219,7 @@ rules: [{{ name: each, key: '{{user}}', limit: 1/h, on_store_failure: closed }}]
         post(&service.http, "/v1/check", "", &format!(r#"{{"checks": [{}]}}"#, checks.join(",")));
     }
     let page = service.get("/metrics");
-    let failed = metric(&page, r#"tollgate_decisions_total{rule="each",outcome="denied",source="policy"}"#);
+    let failed = metric(&page, r#"tollkeeper_decisions_total{rule="each",outcome="denied",source="policy"}"#);
     assert!(failed > 1_000, "the store is full: {failed}");
     let calls = receiver.wait("it is told", |calls| !calls.is_empty());
     assert_eq!(calls[0].json()["kind"], "store_full");
@@ -232,18 +232,18 @@ rules: [{{ name: each, key: '{{user}}', limit: 1/h, on_store_failure: closed }}]
 fn whether_alerts_arrive_can_be_tried() {
     let receiver = Receiver::start();
     let config = file(&format!("alerts: {{ webhook: '{}/x', secret: {SECRET} }}", receiver.url()), "yaml");
-    let output = tollgate(&["alerts", "test", "--config", &config]).output().unwrap();
+    let output = tollkeeper(&["alerts", "test", "--config", &config]).output().unwrap();
     let said = String::from_utf8(output.stdout).unwrap();
     assert!(output.status.success() && said.contains("took it: 200 OK") && said.contains("signed"), "{said}");
     let calls = receiver.calls();
     assert_eq!((calls.len(), &calls[0].json()["kind"]), (1, &"test".into()));
     verify(&calls[0]);
     receiver.answer(500);
-    let output = tollgate(&["alerts", "test", "--config", &config]).output().unwrap();
+    let output = tollkeeper(&["alerts", "test", "--config", &config]).output().unwrap();
     let said = String::from_utf8(output.stderr).unwrap();
     assert_eq!(output.status.code(), Some(1));
     assert!(said.contains("did not take it: 500"), "{said}");
-    let output = tollgate(&["alerts", "test"]).output().unwrap();
+    let output = tollkeeper(&["alerts", "test"]).output().unwrap();
     assert_eq!(output.status.code(), Some(2));
     assert!(String::from_utf8(output.stderr).unwrap().contains("set alerts.webhook"));
 }
@@ -255,7 +255,7 @@ fn a_receiver_with_tls_must_show_a_certificate_that_is_believed() {
     let receiver = Running::on("rules: []", &authority.server().flags());
     let try_with = |ca: &str| {
         let text = format!("alerts: {{ webhook: 'https://{}/v1/check', ca: '{ca}' }}", receiver.http);
-        let output = tollgate(&["alerts", "test", "--config", &file(&text, "yaml")]).output().unwrap();
+        let output = tollkeeper(&["alerts", "test", "--config", &file(&text, "yaml")]).output().unwrap();
         String::from_utf8(output.stderr).unwrap()
     };
     let said = try_with(&authority.pem);
@@ -265,7 +265,7 @@ fn a_receiver_with_tls_must_show_a_certificate_that_is_believed() {
     let said = try_with("/does/not/exist.pem");
     assert!(said.contains("alerts.ca: cannot read /does/not/exist.pem"), "{said}");
     let url = format!("https://{}/healthz", receiver.http);
-    assert!(tollgate(&["health", "--ca", &authority.pem, &url]).status().unwrap().success());
+    assert!(tollkeeper(&["health", "--ca", &authority.pem, &url]).status().unwrap().success());
 }
 
 #[test]
@@ -281,7 +281,7 @@ fn bad_settings_are_refused_by_name_and_without_secrets() {
         ("telemetry.traces", "telemetry: { traces: 7 }"),
         ("telemetry.metrics", "telemetry: { metrics: 1ms }"),
     ] {
-        let output = tollgate(&["validate", &file(text, "yaml")]).output().unwrap();
+        let output = tollkeeper(&["validate", &file(text, "yaml")]).output().unwrap();
         let said = String::from_utf8(output.stderr).unwrap();
         assert_eq!(output.status.code(), Some(1), "{text}: {said}");
         assert!(said.contains(field) && !said.contains("s3cret"), "{text}: {said}");

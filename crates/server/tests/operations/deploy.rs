@@ -7,7 +7,7 @@ use std::process::{Child, Command, Stdio};
 use serde_json::Value;
 
 use super::receiver::post;
-use super::running::{Running, file, tollgate};
+use super::running::{Running, file, tollkeeper};
 use super::servers::wait_until;
 
 fn deploy() -> PathBuf {
@@ -33,7 +33,7 @@ fn prometheus_takes_its_files() {
 fn the_rules_of_every_deployment_are_valid() {
     for rules in ["rules.yaml", "kubernetes/rules.yaml"] {
         let path = deploy().join(rules);
-        let output = tollgate(&["validate", "--json", path.to_str().unwrap()]).output().unwrap();
+        let output = tollkeeper(&["validate", "--json", path.to_str().unwrap()]).output().unwrap();
         let said: Value = serde_json::from_slice(&output.stdout).unwrap();
         assert_eq!((&said["valid"], &said["warnings"]), (&true.into(), &Value::Array(Vec::new())), "{rules}: {said}");
     }
@@ -55,7 +55,7 @@ fn used() -> Running {
 /// Names of series in an expression: words that begin as ours do.
 fn names(expression: &str) -> impl Iterator<Item = &str> {
     let words = expression.split(|c: char| !c.is_ascii_alphanumeric() && c != '_');
-    words.filter(|word| word.starts_with("tollgate_"))
+    words.filter(|word| word.starts_with("tollkeeper_"))
 }
 
 #[test]
@@ -64,7 +64,7 @@ fn everything_that_is_asked_for_is_there() {
     let page = service.get("/metrics");
     let series: BTreeSet<&str> = page.lines().filter_map(|line| line.split(['{', ' ']).next()).collect();
     let dashboard: Value =
-        serde_json::from_str(&std::fs::read_to_string(deploy().join("grafana/tollgate.json")).unwrap()).unwrap();
+        serde_json::from_str(&std::fs::read_to_string(deploy().join("grafana/tollkeeper.json")).unwrap()).unwrap();
     let panels = dashboard["panels"].as_array().unwrap();
     let targets = panels.iter().filter_map(|panel| panel["targets"].as_array()).flatten();
     let mut expressions: Vec<String> = targets.map(|target| target["expr"].as_str().unwrap().to_string()).collect();
@@ -108,7 +108,7 @@ fn prometheus_scrapes_a_service_with_its_token() {
     let token = file("for-the-test", "token");
     let text = std::fs::read_to_string(deploy().join("prometheus/prometheus.yml")).unwrap();
     let alerts = deploy().join("prometheus/alerts.yml");
-    let text = text.replace("/etc/prometheus/tollgate-token", &token).replace("tollgate:8080", &service.http);
+    let text = text.replace("/etc/prometheus/tollkeeper-token", &token).replace("tollkeeper:8080", &service.http);
     let text = text
         .replace("scrape_interval: 15s", "scrape_interval: 1s")
         .replace("- alerts.yml", &format!("- {}", alerts.display()));
@@ -126,7 +126,7 @@ fn prometheus_scrapes_a_service_with_its_token() {
         Some(post(&address, "/api/v1/query", "content-type: application/x-www-form-urlencoded\r\n", query))
     };
     wait_until("it has scraped the decision", || {
-        ask("query=tollgate_decisions_total{outcome=\"allowed\"}")
+        ask("query=tollkeeper_decisions_total{outcome=\"allowed\"}")
             .is_some_and(|said| said.contains(r#""rule":"a""#) && said.contains(r#","1"]"#))
     });
     assert!(ask("query=up").unwrap().contains(r#","1"]"#));
@@ -137,8 +137,10 @@ fn prometheus_scrapes_a_service_with_its_token() {
 fn a_variable_that_is_set_to_nothing_is_as_if_absent() {
     let rules = deploy().join("rules.yaml");
     let free = ["--http", "127.0.0.1:0", "--grpc", "127.0.0.1:0", "--resp", "127.0.0.1:0"];
-    let mut command = tollgate(&[&["serve", "--config", rules.to_str().unwrap()], free.as_slice()].concat());
-    for name in ["TOLLGATE_ALERT_WEBHOOK", "TOLLGATE_ALERT_SECRET", "TOLLGATE_OTLP", "OTEL_EXPORTER_OTLP_ENDPOINT"] {
+    let mut command = tollkeeper(&[&["serve", "--config", rules.to_str().unwrap()], free.as_slice()].concat());
+    for name in
+        ["TOLLKEEPER_ALERT_WEBHOOK", "TOLLKEEPER_ALERT_SECRET", "TOLLKEEPER_OTLP", "OTEL_EXPORTER_OTLP_ENDPOINT"]
+    {
         command.env(name, "");
     }
     let service = Running::spawn(command);
@@ -149,7 +151,7 @@ fn a_variable_that_is_set_to_nothing_is_as_if_absent() {
 #[test]
 fn a_service_can_be_asked_whether_it_is_well() {
     let service = used();
-    let ask = |url: &str| tollgate(&["health", url]).output().unwrap();
+    let ask = |url: &str| tollkeeper(&["health", url]).output().unwrap();
     assert!(ask(&format!("http://{}/healthz", service.http)).status.success());
     let output = ask(&format!("http://{}/nothing", service.http));
     assert_eq!(output.status.code(), Some(1));

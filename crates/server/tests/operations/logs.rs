@@ -3,7 +3,7 @@
 use serde_json::Value;
 
 use super::receiver::post;
-use super::running::{Running, file, tollgate};
+use super::running::{Running, file, tollkeeper};
 
 fn lines(log: &str) -> Vec<Value> {
     log.lines().map(|line| serde_json::from_str(line).unwrap_or_else(|error| panic!("{error}: {line}"))).collect()
@@ -33,14 +33,14 @@ fn every_line_of_a_run_is_a_json_object() {
     let found =
         |field: &str, text: &str| all.iter().find(|line| line[field].as_str().is_some_and(|it| it.contains(text)));
     assert_eq!(found("message", "trusts everybody").expect("the warning")["level"], "WARN");
-    let alert = found("target", "tollgate::alert").expect("the alert");
+    let alert = found("target", "tollkeeper::alert").expect("the alert");
     assert_eq!((&alert["kind"], &alert["status"]), (&"rules_refused".into(), &"started".into()));
 }
 
 #[test]
 fn a_start_that_fails_says_so_in_json_too() {
     let args = ["serve", "--http", "203.0.113.1:1", "--log-format", "json"];
-    let output = tollgate(&args).output().unwrap();
+    let output = tollkeeper(&args).output().unwrap();
     assert_eq!(output.status.code(), Some(2));
     let all = lines(&String::from_utf8(output.stderr).unwrap());
     let last = all.last().expect("a line");

@@ -14,7 +14,7 @@ use opentelemetry_proto::tonic::trace::v1::Span;
 use prost::Message as _;
 
 use super::receiver::{Call, Receiver, metric, post};
-use super::running::{Running, file, tollgate};
+use super::running::{Running, file, tollkeeper};
 use super::servers::wait_until;
 
 const PARENT: &str = "traceparent: 00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01\r\n";
@@ -88,23 +88,23 @@ fn traced_by(protocol: &str) {
     assert_eq!(first.trace_id, 0x4bf9_2f35_77b3_4da6_a3ce_929d_0e0e_4736_u128.to_be_bytes());
     assert_eq!(first.parent_span_id, 0x00f0_67aa_0ba9_02b7_u64.to_be_bytes());
     assert_eq!(integer(&first.attributes, "http.response.status_code"), Some(200));
-    assert_eq!(text(&first.attributes, "tollgate.outcome"), Some("allowed"));
+    assert_eq!(text(&first.attributes, "tollkeeper.outcome"), Some("allowed"));
     assert!(
         first.start_time_unix_nano > 1_600_000_000_000_000_000 && first.end_time_unix_nano > first.start_time_unix_nano
     );
     let (_, last) = &all[2];
     assert!(last.parent_span_id.is_empty() && last.trace_id != first.trace_id);
-    assert_eq!(text(&last.attributes, "tollgate.outcome"), Some("denied"));
-    assert_eq!(text(&last.attributes, "tollgate.rule"), Some("per-user"));
+    assert_eq!(text(&last.attributes, "tollkeeper.outcome"), Some("denied"));
+    assert_eq!(text(&last.attributes, "tollkeeper.rule"), Some("per-user"));
     let below = spans(&calls).into_iter().map(|(_, span)| span).find(|span| span.parent_span_id == first.span_id);
     let below = below.expect("a span for the decision");
     assert_eq!((below.name.as_str(), text(&below.attributes, "db.system.name")), ("decide", Some("memory")));
-    assert_eq!(text(&below.attributes, "tollgate.source"), Some("store"));
+    assert_eq!(text(&below.attributes, "tollkeeper.source"), Some("store"));
     assert!(below.start_time_unix_nano >= first.start_time_unix_nano);
     assert!(calls.iter().all(|call| !call.body.windows(10).any(|part| part == b"somebody-s")), "no keys of clients");
     // The numbers are those of Prometheus.
     let denied = |calls: &[Call]| {
-        let decisions = metrics(calls).into_iter().find(|metric| metric.name == "tollgate_decisions_total")?;
+        let decisions = metrics(calls).into_iter().find(|metric| metric.name == "tollkeeper_decisions_total")?;
         let Some(Data::Sum(sum)) = decisions.data else { panic!("no counter") };
         assert!(sum.is_monotonic && sum.aggregation_temporality == 2);
         let is_denied = |attributes: &[KeyValue]| text(attributes, "outcome") == Some("denied");
@@ -116,7 +116,7 @@ fn traced_by(protocol: &str) {
     let names: Vec<&str> = page.lines().filter_map(|line| line.strip_prefix("# TYPE ")?.split(' ').next()).collect();
     let sent = metrics(&collector.calls());
     assert_eq!(sent.iter().map(|metric| metric.name.as_str()).collect::<Vec<_>>(), names);
-    let duration = sent.into_iter().find(|metric| metric.name == "tollgate_check_duration_seconds").unwrap();
+    let duration = sent.into_iter().find(|metric| metric.name == "tollkeeper_check_duration_seconds").unwrap();
     let Some(Data::Histogram(histogram)) = duration.data else { panic!("no histogram") };
     let point = &histogram.data_points[0];
     assert_eq!((point.count, point.bucket_counts.iter().sum::<u64>()), (4, 4));
@@ -141,7 +141,7 @@ fn calls_by_grpc_and_commands_are_traced_too() {
     let service = Running::on(&telemetry, &["--resp", "127.0.0.1:0"]);
     let resp = service.resp.clone().unwrap();
     let mut connection = redis::Client::open(format!("redis://{resp}/")).unwrap().get_connection().unwrap();
-    redis::cmd("TOLLGATE.CHECK").arg(&["user", "x"]).exec(&mut connection).unwrap();
+    redis::cmd("TOLLKEEPER.CHECK").arg(&["user", "x"]).exec(&mut connection).unwrap();
     redis::cmd("CL.THROTTLE").arg(&["x", "15", "30", "60"]).exec(&mut connection).unwrap();
     let grpc = service.grpc.clone().unwrap();
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
@@ -158,11 +158,11 @@ fn calls_by_grpc_and_commands_are_traced_too() {
     let calls = collector.wait("three requests arrive", |calls| requests(calls).len() == 3);
     let all = requests(&calls);
     let found = |name: &str| all.iter().map(|(_, span)| span).find(|span| span.name == name).expect(name);
-    assert_eq!(text(&found("tollgate.check").attributes, "tollgate.outcome"), Some("allowed"));
+    assert_eq!(text(&found("tollkeeper.check").attributes, "tollkeeper.outcome"), Some("allowed"));
     assert_eq!(text(&found("cl.throttle").attributes, "rpc.system"), Some("redis"));
     let call = found("envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit");
     assert_eq!(call.parent_span_id, 0x00f0_67aa_0ba9_02b7_u64.to_be_bytes());
-    assert_eq!(text(&call.attributes, "tollgate.outcome"), Some("allowed"));
+    assert_eq!(text(&call.attributes, "tollkeeper.outcome"), Some("allowed"));
     assert!(!calls.iter().any(|call| call.path == "/v1/metrics"), "they were not asked for");
 }
 
@@ -171,7 +171,7 @@ fn the_proxy_passes_the_trace_on() {
     let (collector, upstream) = (Receiver::start(), Receiver::start());
     let flags = ["--listen", "127.0.0.1:0", "--limit", "1000/s by global"];
     let url = upstream.url();
-    let mut command = tollgate(&[&["proxy", "--upstream", &url], flags.as_slice()].concat());
+    let mut command = tollkeeper(&[&["proxy", "--upstream", &url], flags.as_slice()].concat());
     command.env("OTEL_EXPORTER_OTLP_ENDPOINT", collector.url()).env("OTEL_TRACES_SAMPLER_ARG", "0");
     command.env("OTEL_RESOURCE_ATTRIBUTES", "deployment.environment=test").env("OTEL_SERVICE_NAME", "edge");
     let proxy = Running::spawn(command);
@@ -232,7 +232,7 @@ fn a_collector_that_is_gone_is_in_nobodys_way() {
         let page = service.get("/metrics");
         ["failed", "dropped"]
             .iter()
-            .map(|it| metric(&page, &format!("tollgate_spans_total{{outcome=\"{it}\"}}")))
+            .map(|it| metric(&page, &format!("tollkeeper_spans_total{{outcome=\"{it}\"}}")))
             .sum::<u64>()
     };
     wait_until("what was lost is counted", || lost() == 40);

@@ -1,6 +1,6 @@
 //! A real Postgres for tests: started as a child on a free port in a temporary folder, gone when dropped.
 //!
-//! Binaries come from Debian's package (`./run setup` installs it) or from the folder that `TOLLGATE_POSTGRES_BIN` names.
+//! Binaries come from Debian's package (`./run setup` installs it) or from the folder that `TOLLKEEPER_POSTGRES_BIN` names.
 //! Postgres refuses to run as root, so root starts it as `nobody`. A test whose server does not start fails and says why.
 
 #![allow(dead_code, unreachable_pub, clippy::unwrap_used)] // Each test uses a part.
@@ -13,7 +13,7 @@ use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
-/// One server with a database `limits`, whose owner is `tollgate`.
+/// One server with a database `limits`, whose owner is `tollkeeper`.
 pub struct Postgres {
     child: Child,
     port: u16,
@@ -67,8 +67,8 @@ impl Postgres {
             let port = free_port();
             let mut server = Postgres { child: spawn(&folder, port), port, folder: folder.clone() };
             if server.comes_up() {
-                server.sql_as("postgres", "postgres", "create role tollgate login password 'sesame'");
-                server.sql_as("postgres", "postgres", "create database limits owner tollgate");
+                server.sql_as("postgres", "postgres", "create role tollkeeper login password 'sesame'");
+                server.sql_as("postgres", "postgres", "create database limits owner tollkeeper");
                 return server;
             }
             let _ = server.child.wait();
@@ -83,7 +83,7 @@ impl Postgres {
 
     /// Of the database, as its owner.
     pub fn url(&self) -> String {
-        self.url_as("tollgate:sesame")
+        self.url_as("tollkeeper:sesame")
     }
 
     /// Of the database as somebody else: `user` or `user:password`.
@@ -99,7 +99,7 @@ impl Postgres {
 
     /// Does what psql does with a text; what it prints, without decoration.
     pub fn sql(&self, text: &str) -> String {
-        self.sql_as("tollgate", "limits", text)
+        self.sql_as("tollkeeper", "limits", text)
     }
 
     pub fn sql_as(&self, user: &str, database: &str, text: &str) -> String {
@@ -231,7 +231,7 @@ fn run(mut command: impl std::borrow::BorrowMut<Command>) {
 }
 
 fn binary(name: &str) -> PathBuf {
-    if let Some(folder) = std::env::var_os("TOLLGATE_POSTGRES_BIN") {
+    if let Some(folder) = std::env::var_os("TOLLKEEPER_POSTGRES_BIN") {
         return PathBuf::from(folder).join(name);
     }
     let installed = std::fs::read_dir("/usr/lib/postgresql").into_iter().flatten().flatten();
@@ -247,7 +247,7 @@ fn new_folder() -> PathBuf {
     static MADE: AtomicU32 = AtomicU32::new(0);
     let number = MADE.fetch_add(1, Relaxed);
     // Not the target folder: the path of a socket must be short, and `nobody` must be able to get there.
-    let path = std::env::temp_dir().join(format!("tollgate-pg-{}-{number}", std::process::id()));
+    let path = std::env::temp_dir().join(format!("tollkeeper-pg-{}-{number}", std::process::id()));
     std::fs::create_dir_all(&path).unwrap();
     if is_root() {
         std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o777)).unwrap();

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use tokio::io::AsyncWriteExt as _;
 
-use super::world::{Proxy, Upstream, read_until, run, tollgate};
+use super::world::{Proxy, Upstream, read_until, run, tollkeeper};
 
 fn error(args: &[&str]) -> String {
     let output = run(&[&["proxy", "--listen", "127.0.0.1:0"], args].concat());
@@ -51,9 +51,9 @@ async fn it_says_what_it_does_and_takes_everything_from_the_environment() {
     ] {
         assert!(greeting.contains(line), "{line}: {greeting}");
     }
-    let output = tollgate(&["proxy"])
-        .env("TOLLGATE_UPSTREAM", "http://127.0.0.1:1")
-        .env("TOLLGATE_LIMIT", "1/s; 2/s by nobody")
+    let output = tollkeeper(&["proxy"])
+        .env("TOLLKEEPER_UPSTREAM", "http://127.0.0.1:1")
+        .env("TOLLKEEPER_LIMIT", "1/s; 2/s by nobody")
         .output()
         .unwrap();
     assert!(String::from_utf8(output.stderr).unwrap().contains("by: \"nobody\""));
@@ -72,7 +72,10 @@ async fn health_and_metrics_are_served_beside_it_when_asked_for() {
         .await
         .unwrap();
     let page = String::from_utf8(super::world::read_to_end(&mut stream).await).unwrap();
-    assert!(page.contains("tollgate_decisions_total{rule=\"limit\",outcome=\"denied\",source=\"store\"} 1"), "{page}");
+    assert!(
+        page.contains("tollkeeper_decisions_total{rule=\"limit\",outcome=\"denied\",source=\"store\"} 1"),
+        "{page}"
+    );
 }
 
 #[cfg(unix)]

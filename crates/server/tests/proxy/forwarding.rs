@@ -32,13 +32,13 @@ async fn requests_and_responses_pass_as_they_are() {
     assert_eq!((reply.status, reply.body.as_str()), (201, "done"), "{reply:?}");
     assert_eq!(reply.header("set-cookie").unwrap(), "a, b");
     assert_eq!(reply.header("x-own").unwrap(), "1");
-    assert_eq!(reply.header("via").unwrap(), "1.1 tollgate");
+    assert_eq!(reply.header("via").unwrap(), "1.1 tollkeeper");
     let seen = upstream.only();
     assert!(seen.starts_with("PUT /a%2Fb//c/../d?q=1&q=%20 HTTP/1.1\r\n"), "{seen}");
     assert_eq!(header(&seen, "host").unwrap(), "Shop.test:81");
     assert_eq!(header(&seen, "x-a").unwrap(), "1, 2");
     assert_eq!(header(&seen, "content-length").unwrap(), "3");
-    assert_eq!(header(&seen, "via").unwrap(), "1.1 tollgate");
+    assert_eq!(header(&seen, "via").unwrap(), "1.1 tollkeeper");
     assert!(seen.ends_with("\r\n\r\nabc"), "{seen}");
 }
 
@@ -150,7 +150,7 @@ async fn http_2_clients_reach_an_http_1_upstream() {
     let seen = upstream.only();
     assert!(seen.starts_with("POST /orders?a=b HTTP/1.1\r\n"), "{seen}");
     assert_eq!(header(&seen, "host").as_deref(), Some("shop.test"));
-    assert_eq!(header(&seen, "via").as_deref(), Some("2 tollgate"));
+    assert_eq!(header(&seen, "via").as_deref(), Some("2 tollkeeper"));
     assert_eq!(header(&seen, "content-length").as_deref(), Some("4"));
 }
 
@@ -175,5 +175,5 @@ async fn an_http_1_0_client_gets_no_chunks() {
     let seen = upstream.only();
     assert!(seen.starts_with("GET / HTTP/1.1\r\n"), "{seen}");
     assert_eq!(header(&seen, "host"), Some(upstream.address.to_string()));
-    assert_eq!(header(&seen, "via").as_deref(), Some("1.0 tollgate"));
+    assert_eq!(header(&seen, "via").as_deref(), Some("1.0 tollkeeper"));
 }

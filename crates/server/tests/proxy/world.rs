@@ -14,10 +14,10 @@ use tokio::time::timeout;
 /// Longer than anything here takes, and short enough to wait for when it does not come.
 pub(crate) const SOON: Duration = Duration::from_secs(10);
 
-pub(crate) fn tollgate(args: &[&str]) -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_tollgate"));
+pub(crate) fn tollkeeper(args: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_tollkeeper"));
     // Whatever the developer has set must not change the tests.
-    for (name, _) in std::env::vars().filter(|(name, _)| name.starts_with("TOLLGATE_")) {
+    for (name, _) in std::env::vars().filter(|(name, _)| name.starts_with("TOLLKEEPER_")) {
         command.env_remove(name);
     }
     command.args(args);
@@ -25,7 +25,7 @@ pub(crate) fn tollgate(args: &[&str]) -> Command {
 }
 
 pub(crate) fn run(args: &[&str]) -> Output {
-    tollgate(args).output().unwrap()
+    tollkeeper(args).output().unwrap()
 }
 
 /// A running proxy; ended when dropped.
@@ -38,7 +38,7 @@ pub(crate) struct Proxy {
 impl Proxy {
     pub(crate) fn start(upstream: SocketAddr, args: &[&str]) -> Proxy {
         let url = format!("http://{upstream}");
-        let mut command = tollgate(&["proxy", "--upstream", &url, "--listen", "127.0.0.1:0", "--log", "off"]);
+        let mut command = tollkeeper(&["proxy", "--upstream", &url, "--listen", "127.0.0.1:0", "--log", "off"]);
         let mut child = command.args(args).stdout(Stdio::piped()).spawn().unwrap();
         let mut greeting: Vec<String> = Vec::new();
         for line in BufReader::new(child.stdout.take().unwrap()).lines().map(Result::unwrap) {

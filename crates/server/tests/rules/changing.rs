@@ -221,7 +221,7 @@ fn an_editor_who_never_ends_keeps_others_from_changing_and_nobody_from_reading()
     let service = Instance::on(&url);
     let port = postgres.port();
     let lunch = std::thread::spawn(move || {
-        let psql = format!("psql -X -q -h 127.0.0.1 -p {port} -U tollgate limits");
+        let psql = format!("psql -X -q -h 127.0.0.1 -p {port} -U tollkeeper limits");
         let script = format!("(echo 'begin; update rate_limit_rule set rate = 7;'; sleep 8) | {psql}");
         std::process::Command::new("sh").args(["-c", &script]).status().unwrap()
     });
@@ -230,7 +230,7 @@ fn an_editor_who_never_ends_keeps_others_from_changing_and_nobody_from_reading()
     assert_eq!(status, 503, "{problem}");
     assert!(problem["detail"].as_str().unwrap().contains("somebody else is changing the rules"), "{problem}");
     assert_eq!(service.limit("a"), "1/day", "what is not committed is not there");
-    assert_eq!(service.metric("tollgate_rules_database_up"), 1.0);
+    assert_eq!(service.metric("tollkeeper_rules_database_up"), 1.0);
     lunch.join().unwrap();
     assert_eq!(service.json("PUT /v1/rules/b", "", &rule("b", "1/s")).0, 200);
 }

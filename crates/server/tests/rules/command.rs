@@ -1,4 +1,4 @@
-//! `tollgate rules`: what it prints, and how it ends.
+//! `tollkeeper rules`: what it prints, and how it ends.
 
 use serde_json::{Value, json};
 
@@ -34,7 +34,7 @@ fn what_is_exported_is_taken_back_byte_for_byte() {
     let exported = rules_fine(&url, &["export"]);
     let copy = file(&exported);
     assert_eq!(rules_fine(&url, &["diff", &copy]), "no differences\n");
-    postgres.sql_as("postgres", "postgres", "create database other owner tollgate");
+    postgres.sql_as("postgres", "postgres", "create database other owner tollkeeper");
     let other = url.replace("/limits", "/other");
     rules_fine(&other, &["apply", &copy]);
     assert_eq!(rules_fine(&other, &["export"]), exported);
@@ -45,7 +45,7 @@ fn what_is_exported_is_taken_back_byte_for_byte() {
     let replay = |config: &str, url: Option<&str>| {
         let config = url.map_or(config.to_string(), |url| file(&format!("rules_from: {url}")));
         let input = file(&events);
-        let output = tollgate(&["replay", "--config", &config, "--input", &input]).output().unwrap();
+        let output = tollkeeper(&["replay", "--config", &config, "--input", &input]).output().unwrap();
         assert!(output.status.success(), "{}", stderr(&output));
         String::from_utf8(output.stdout).unwrap()
     };
@@ -136,7 +136,7 @@ fn history_tells_who_when_what_and_why_and_any_version_can_be_had_again() {
     assert_eq!(
         lines,
         [
-            "3  tollgate  sql",
+            "3  tollkeeper  sql",
             "    ~ renamed",
             "        name: \"a\" -> \"renamed\"",
             "        rate: 2 -> 3",
@@ -175,11 +175,11 @@ fn exit_codes_tell_fine_no_and_trouble_apart() {
     assert_eq!(code(&["apply", "--allow-empty", &file("rules: []")]), 0);
     assert_eq!(code(&["history", "--limit", "0"]), 2);
     assert_eq!(code(&["rolback", "1"]), 2);
-    let nowhere = tollgate(&["rules", "list"]).output().unwrap();
+    let nowhere = tollkeeper(&["rules", "list"]).output().unwrap();
     assert_eq!(nowhere.status.code(), Some(2));
-    assert!(stderr(&nowhere).contains("--database URL, or TOLLGATE_RULES_FROM"), "{}", stderr(&nowhere));
-    let help = tollgate(&["rules", "--help"]).output().unwrap();
-    assert!(String::from_utf8_lossy(&help.stdout).contains("tollgate rules rollback 12"));
+    assert!(stderr(&nowhere).contains("--database URL, or TOLLKEEPER_RULES_FROM"), "{}", stderr(&nowhere));
+    let help = tollkeeper(&["rules", "--help"]).output().unwrap();
+    assert!(String::from_utf8_lossy(&help.stdout).contains("tollkeeper rules rollback 12"));
     // A file that names the database too is taken for its rules.
     let both = file(&format!("rules_from: {url}\nrules: [{{name: a, key: global, limit: 5/day}}]"));
     assert_eq!(code(&["apply", &both]), 0);
@@ -196,7 +196,7 @@ fn ten_thousand_rules_are_one_version() {
     let service = Instance::on(&url);
     rules_fine(&url, &["apply", &file(&format!("rules:\n{all}"))]);
     assert_eq!(postgres.sql("select version from rate_limit_rule_head"), "1");
-    wait_until("all are in force", || service.metric("tollgate_rules_loaded") == 10_000.0);
+    wait_until("all are in force", || service.metric("tollkeeper_rules_loaded") == 10_000.0);
     assert_eq!(service.limit("r9999"), "1/s");
     // Nobody has to read all of that, or to keep it in memory.
     let history = &service.get("/v1/rules/history")["versions"][0];
@@ -229,8 +229,8 @@ fn an_editor_needs_few_rights() {
     let url = postgres.url_as("editor");
     let refused = rules(&url, &["apply", &rule_file(2)]);
     assert_eq!(refused.status.code(), Some(2));
-    assert!(stderr(&refused).contains("permission denied for table tollgate_migration"), "{}", stderr(&refused));
-    let others = "tollgate_migration, rate_limit_rule_head, rate_limit_rule_version, rate_limit_rule_change";
+    assert!(stderr(&refused).contains("permission denied for table tollkeeper_migration"), "{}", stderr(&refused));
+    let others = "tollkeeper_migration, rate_limit_rule_head, rate_limit_rule_version, rate_limit_rule_change";
     postgres.sql(&format!("grant select on {others} to editor"));
     rules_fine(&url, &["apply", &rule_file(2), "--as", "ann"]);
     rules_fine(&url, &["rollback", "1"]);
@@ -244,25 +244,25 @@ fn the_password_may_be_elsewhere() {
     let postgres = Postgres::start();
     postgres.require_passwords();
     let apply = |name: &str, value: &str| {
-        let mut command = tollgate(&["rules", "apply", &rule_file(1)]);
-        command.env("TOLLGATE_RULES_FROM", postgres.url_as("tollgate")).env(name, value);
+        let mut command = tollkeeper(&["rules", "apply", &rule_file(1)]);
+        command.env("TOLLKEEPER_RULES_FROM", postgres.url_as("tollkeeper")).env(name, value);
         command.output().unwrap().status.code()
     };
     let passwords = path("pgpass");
-    std::fs::write(&passwords, format!("127.0.0.1:{}:limits:tollgate:sesame\n", postgres.port())).unwrap();
+    std::fs::write(&passwords, format!("127.0.0.1:{}:limits:tollkeeper:sesame\n", postgres.port())).unwrap();
     std::fs::set_permissions(&passwords, std::os::unix::fs::PermissionsExt::from_mode(0o600)).unwrap();
     assert_eq!(apply("PGPASSWORD", "wrong"), Some(2));
     assert_eq!(apply("PGPASSWORD", "sesame"), Some(0));
     assert_eq!(apply("PGPASSFILE", passwords.to_str().unwrap()), Some(0));
 }
 
-/// Whatever characters and numbers rules hold, JSON, SQL and YAML give them back. `TOLLGATE_SEED` replays a failing run.
+/// Whatever characters and numbers rules hold, JSON, SQL and YAML give them back. `TOLLKEEPER_SEED` replays a failing run.
 #[test]
 fn odd_texts_survive_the_table() {
     use proptest::test_runner::{Config, RngAlgorithm, TestRng, TestRunner};
     use proptest::{collection::vec, prelude::*, strategy::ValueTree as _};
-    let seed = std::env::var("TOLLGATE_SEED").ok().and_then(|seed| seed.parse().ok()).unwrap_or_else(rand_seed);
-    println!("TOLLGATE_SEED={seed}");
+    let seed = std::env::var("TOLLKEEPER_SEED").ok().and_then(|seed| seed.parse().ok()).unwrap_or_else(rand_seed);
+    println!("TOLLKEEPER_SEED={seed}");
     let mut bytes = [0u8; 32];
     bytes[..8].copy_from_slice(&u64::to_le_bytes(seed));
     let mut runner = TestRunner::new_with_rng(Config::default(), TestRng::from_seed(RngAlgorithm::ChaCha, &bytes));

@@ -23,15 +23,15 @@ fn all_instances_follow_commands_the_api_and_plain_sql() {
     two.comes_to("a", "5/day");
 
     // Each listens, so that a change is there at once and not at the next look.
-    postgres.wait_for("select count(*) from pg_stat_activity where query like 'LISTEN \"tollgate_rules\"%'", "2");
+    postgres.wait_for("select count(*) from pg_stat_activity where query like 'LISTEN \"tollkeeper_rules\"%'", "2");
     postgres.sql("insert into rate_limit_rule (name, key_pattern, rate, period) values ('b', '{ip}', 7, '1 hour')");
     postgres.sql("update rate_limit_rule set rate = 6 where name = 'a'");
     for instance in [&one, &two] {
         instance.comes_to("a", "6/day");
         assert_eq!(instance.limit("b"), "7/h");
-        assert_eq!(instance.metric("tollgate_rules_version"), 5.0);
-        assert_eq!(instance.metric("tollgate_rules_loaded"), 2.0);
-        assert_eq!(instance.metric("tollgate_rules_errors_total{reason=\"database\"}"), 0.0);
+        assert_eq!(instance.metric("tollkeeper_rules_version"), 5.0);
+        assert_eq!(instance.metric("tollkeeper_rules_loaded"), 2.0);
+        assert_eq!(instance.metric("tollkeeper_rules_errors_total{reason=\"database\"}"), 0.0);
     }
     postgres.sql("truncate rate_limit_rule");
     one.comes_to("a", "");
@@ -65,10 +65,10 @@ fn a_bad_row_leaves_the_last_good_rules_in_force_for_everybody() {
         "begin; update rate_limit_rule set rate = 9; insert into rate_limit_rule (name, key_pattern, rate, period)
          values ('bad', '{user', 1, '1 s'); commit",
     );
-    wait_until("it is refused", || instance.metric("tollgate_rules_refused_version") == 2.0);
+    wait_until("it is refused", || instance.metric("tollkeeper_rules_refused_version") == 2.0);
     assert_eq!(instance.limit("a"), "3/day", "not half of the change either");
-    assert_eq!(instance.metric("tollgate_rules_version"), 1.0);
-    assert_eq!(instance.metric("tollgate_rules_errors_total{reason=\"bad_rule\"}"), 1.0);
+    assert_eq!(instance.metric("tollkeeper_rules_version"), 1.0);
+    assert_eq!(instance.metric("tollkeeper_rules_errors_total{reason=\"bad_rule\"}"), 1.0);
     let said = "version 2 of the rules is refused: rule `bad`: key_pattern: \"{user\": { is never closed";
     assert!(instance.log().contains(said), "{}", instance.log());
     assert!(instance.get("/v1/rules")["problem"].as_str().unwrap().contains(said));
@@ -90,7 +90,7 @@ fn a_bad_row_leaves_the_last_good_rules_in_force_for_everybody() {
     instance.comes_to("a", "5/day");
     late.comes_to("a", "5/day");
     assert_eq!(instance.get("/readyz"), json!({"status": "ok"}));
-    assert_eq!(instance.metric("tollgate_rules_refused_version"), 0.0);
+    assert_eq!(instance.metric("tollkeeper_rules_refused_version"), 0.0);
 }
 
 #[test]

@@ -16,7 +16,7 @@ fn rules_stay_while_the_database_is_away_and_are_followed_when_it_is_back() {
         } else {
             postgres.kill()
         }
-        wait_until("it is noticed", || instance.metric("tollgate_rules_database_up") == 0.0);
+        wait_until("it is noticed", || instance.metric("tollkeeper_rules_database_up") == 0.0);
         assert_eq!(instance.json("POST /v1/check", "", &json!({"cost": 0})).1["allowed"], true);
         assert_eq!(instance.get("/readyz")["rules"].as_str().unwrap().split(';').next(), Some("the database is away"));
         let (status, problem) = instance.json("DELETE /v1/rules/a", "", &json!(null));
@@ -56,7 +56,7 @@ fn a_service_starts_on_the_snapshot_while_the_database_is_away() {
     let instance = Instance::with(&url, &with);
     assert_eq!((instance.limit("a").as_str(), instance.passes(9)), ("4/day", 4), "the last good rules");
     assert!(instance.log().contains("starting on version 2 of the rules, from"), "{}", instance.log());
-    assert_eq!(instance.metric("tollgate_rules_database_up"), 0.0);
+    assert_eq!(instance.metric("tollkeeper_rules_database_up"), 0.0);
     postgres.restart();
     postgres.sql("update rate_limit_rule set rate = 5");
     instance.comes_to("a", "5/day");
@@ -96,7 +96,7 @@ fn many_instances_make_the_tables_together() {
         .collect();
     let instances: Vec<Instance> = started.into_iter().map(|one| one.join().unwrap().unwrap()).collect();
     let files = std::fs::read_dir(concat!(env!("CARGO_MANIFEST_DIR"), "/migrations")).unwrap().count();
-    assert_eq!(postgres.sql("select count(*) from tollgate_migration where success"), files.to_string(), "each once");
+    assert_eq!(postgres.sql("select count(*) from tollkeeper_migration where success"), files.to_string(), "each once");
     rules_fine(&url, &["apply", &rule_file(3)]);
     for instance in &instances {
         instance.comes_to("a", "3/day");
@@ -107,7 +107,7 @@ fn many_instances_make_the_tables_together() {
 fn passwords_are_never_told() {
     let postgres = Postgres::start();
     postgres.require_passwords();
-    let wrong = postgres.url_as("tollgate:hunter2");
+    let wrong = postgres.url_as("tollkeeper:hunter2");
     let said = Instance::try_with(&wrong, &["--log", "debug"]).err().expect("wrong");
     assert!(said.contains("password authentication failed") && !said.contains("hunter2"), "{said}");
     for args in [&["list"][..], &["history"], &["apply", &rule_file(1)]] {
@@ -116,7 +116,7 @@ fn passwords_are_never_told() {
         let said = stderr(&output);
         assert!(said.contains("password authentication failed") && !said.contains("hunter2"), "{said}");
     }
-    let help = tollgate(&["rules", "--help"]).env("TOLLGATE_RULES_FROM", &wrong).output().unwrap();
+    let help = tollkeeper(&["rules", "--help"]).env("TOLLKEEPER_RULES_FROM", &wrong).output().unwrap();
     assert!(!String::from_utf8_lossy(&help.stdout).contains("hunter2"));
     let output = rules("postgres://u:hunter2@127.0.0.1:x/d", &["list"]);
     assert!(output.status.code() == Some(2) && !stderr(&output).contains("hunter2"), "{}", stderr(&output));
@@ -124,9 +124,9 @@ fn passwords_are_never_told() {
     // Right at first, and changed while it runs: it goes on, and says so without telling either.
     rules_fine(&postgres.url(), &["apply", &rule_file(3)]);
     let instance = Instance::with(&postgres.url(), &["--log", "debug"]);
-    postgres.sql_as("postgres", "limits", "alter role tollgate password 'hunter3'");
+    postgres.sql_as("postgres", "limits", "alter role tollkeeper password 'hunter3'");
     // Again and again: one that is just being made is not in the list yet.
-    let end = "select pg_terminate_backend(pid) from pg_stat_activity where usename = 'tollgate'";
+    let end = "select pg_terminate_backend(pid) from pg_stat_activity where usename = 'tollkeeper'";
     wait_until("it is noticed", || {
         postgres.sql_as("postgres", "limits", end);
         instance.log().contains("password authentication failed")
@@ -145,9 +145,9 @@ fn a_service_may_have_the_right_to_read_only() {
     postgres.sql_as("postgres", "limits", "revoke create on schema public from public");
     let url = postgres.url_as("reader:r");
     let said = Instance::try_with(&url, &[]).err().expect("it may nothing");
-    assert!(said.contains("permission denied for table tollgate_migration (SQLSTATE 42501)"), "{said}");
+    assert!(said.contains("permission denied for table tollkeeper_migration (SQLSTATE 42501)"), "{said}");
     postgres.sql(
-        "grant select on tollgate_migration, rate_limit_rule, rate_limit_rule_head, rate_limit_rule_change to reader",
+        "grant select on tollkeeper_migration, rate_limit_rule, rate_limit_rule_head, rate_limit_rule_change to reader",
     );
     let instance = Instance::on(&url);
     postgres.sql("update rate_limit_rule set rate = 4");
@@ -160,16 +160,16 @@ fn a_service_may_have_the_right_to_read_only() {
 #[test]
 fn a_configuration_that_cannot_be_meant_is_refused() {
     let both = file("rules_from: postgres://u:hunter2@127.0.0.1/d\nrules: [{name: a, key: global, limit: 1/s}]");
-    let output = tollgate(&["validate", &both]).output().unwrap();
+    let output = tollkeeper(&["validate", &both]).output().unwrap();
     assert_eq!(output.status.code(), Some(1));
     let said = stderr(&output);
     assert!(
-        said.contains("rules: rules_from takes them from Postgres; put these there with `tollgate rules apply`"),
+        said.contains("rules: rules_from takes them from Postgres; put these there with `tollkeeper rules apply`"),
         "{said}"
     );
     assert!(!said.contains("hunter2"), "{said}");
     let bad = file("rules_from: mysql://u:hunter2@127.0.0.1/d");
-    let said = stderr(&tollgate(&["validate", &bad]).output().unwrap());
+    let said = stderr(&tollkeeper(&["validate", &bad]).output().unwrap());
     assert!(said.contains("rules_from: is no Postgres URL") && !said.contains("hunter2"), "{said}");
 }
 
@@ -184,7 +184,7 @@ fn the_database_can_be_told_apart_from_an_impostor() {
     let instance = Instance::on(&trusting(&own.cert.pem()));
     assert_eq!(instance.limit("a"), "3/day");
     postgres.wait_for(
-        "select bool_and(ssl) from pg_stat_ssl join pg_stat_activity using (pid) where application_name = 'tollgate'",
+        "select bool_and(ssl) from pg_stat_ssl join pg_stat_activity using (pid) where application_name = 'tollkeeper'",
         "t",
     );
     let output = rules(&trusting(&other.cert.pem()), &["list"]);

@@ -11,18 +11,18 @@ use serde_json::{Value, json};
 pub(crate) use crate::postgres::{Postgres, wait_until};
 
 /// The binary, deaf to what the developer has set.
-pub(crate) fn tollgate(args: &[&str]) -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_tollgate"));
-    for (name, _) in std::env::vars().filter(|(name, _)| name.starts_with("TOLLGATE_") || name.starts_with("PG")) {
+pub(crate) fn tollkeeper(args: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_tollkeeper"));
+    for (name, _) in std::env::vars().filter(|(name, _)| name.starts_with("TOLLKEEPER_") || name.starts_with("PG")) {
         command.env_remove(name);
     }
     command.args(args);
     command
 }
 
-/// `tollgate rules ARGS` on a database.
+/// `tollkeeper rules ARGS` on a database.
 pub(crate) fn rules(url: &str, args: &[&str]) -> Output {
-    tollgate(&[&["rules"], args].concat()).env("TOLLGATE_RULES_FROM", url).output().unwrap()
+    tollkeeper(&[&["rules"], args].concat()).env("TOLLKEEPER_RULES_FROM", url).output().unwrap()
 }
 
 /// The same when it must work; what it prints.
@@ -84,7 +84,7 @@ impl Instance {
         let log = path("log");
         let stderr = std::fs::File::create(&log).unwrap();
         let mut child =
-            tollgate(args).env("TOLLGATE_RULES_FROM", url).stdout(Stdio::piped()).stderr(stderr).spawn().unwrap();
+            tollkeeper(args).env("TOLLKEEPER_RULES_FROM", url).stdout(Stdio::piped()).stderr(stderr).spawn().unwrap();
         let mut lines = BufReader::new(child.stdout.take().unwrap()).lines().map_while(Result::ok);
         let greeting: Vec<String> = lines.by_ref().take_while(|line| !line.starts_with("try:")).collect();
         if greeting.is_empty() {

@@ -10,9 +10,9 @@ use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
 /// The binary, deaf to what the developer has set.
-pub fn tollgate(args: &[&str]) -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_tollgate"));
-    let is_heard = |name: &str| name.starts_with("TOLLGATE_") || name.starts_with("OTEL_");
+pub fn tollkeeper(args: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_tollkeeper"));
+    let is_heard = |name: &str| name.starts_with("TOLLKEEPER_") || name.starts_with("OTEL_");
     for (name, _) in std::env::vars().filter(|(name, _)| is_heard(name)) {
         command.env_remove(name);
     }
@@ -49,7 +49,7 @@ impl Running {
     }
 
     pub fn start(args: &[&str]) -> Running {
-        Running::spawn(tollgate(args))
+        Running::spawn(tollkeeper(args))
     }
 
     /// A command that may have variables set.

@@ -7,9 +7,9 @@ use std::sync::Arc;
 
 use axum::extract::ConnectInfo;
 use serde_json::json;
-use tollgate::http::{AddressSource, Identity};
-use tollgate::tower::TollgateLayer;
-use tollgate::{Limiter, MemoryStore, Policy, RuleSpec};
+use tollkeeper::http::{AddressSource, Identity};
+use tollkeeper::tower::TollkeeperLayer;
+use tollkeeper::{Limiter, MemoryStore, Policy, RuleSpec};
 
 use super::application::{Application, Received};
 use super::attacks::Attack;
@@ -89,14 +89,14 @@ impl Front {
         let args = ["proxy", "--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0", "--upstream", &upstream];
         let (mut running, address) = Running::start(&args, &config());
         let buckets = Buckets::At(running.find("admin: http://"));
-        let (name, told) = ("tollgate proxy".into(), Told::AsItIs);
+        let (name, told) = ("tollkeeper proxy".into(), Told::AsItIs);
         Front { name, address, told, buckets, application: Some(application), _running: vec![Box::new(running)] }
     }
 
     /// One of the examples.
     pub fn behind(kind: Kind) -> Front {
         let mut site = Site::start_on(kind, &[], &config());
-        let buckets = Buckets::At(SocketAddr::from(([127, 0, 0, 1], site.tollgate.port)));
+        let buckets = Buckets::At(SocketAddr::from(([127, 0, 0, 1], site.tollkeeper.port)));
         let address = SocketAddr::from(([127, 0, 0, 1], site.proxy_port()));
         let application = std::mem::replace(&mut site.application, Application::start());
         let (name, told) = (format!("behind {kind:?}"), Told::AsItIs);
@@ -117,7 +117,7 @@ impl Front {
             .address_from(AddressSource::XForwardedFor)
             .identify("api_key", "header.x-api-key".parse().unwrap())
             .identify("key", "query.key".parse().unwrap());
-        let layer = TollgateLayer::new(limiter.clone())
+        let layer = TollkeeperLayer::new(limiter.clone())
             .identity(identity)
             .peer(|found| found.get::<ConnectInfo<SocketAddr>>().map(|peer| peer.0.ip()));
         let app = axum::Router::new().fallback(|| async { "mine" }).layer(layer);
@@ -195,8 +195,8 @@ struct Running {
 impl Running {
     fn start(args: &[&str], config: &str) -> (Running, SocketAddr) {
         let file = tempfile(config);
-        let mut command = Command::new(env!("CARGO_BIN_EXE_tollgate"));
-        for (name, _) in std::env::vars().filter(|(name, _)| name.starts_with("TOLLGATE_")) {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_tollkeeper"));
+        for (name, _) in std::env::vars().filter(|(name, _)| name.starts_with("TOLLKEEPER_")) {
             command.env_remove(name);
         }
         let mut child = command.args(args).arg("--config").arg(file).stdout(Stdio::piped()).spawn().unwrap();

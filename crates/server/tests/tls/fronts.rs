@@ -9,7 +9,7 @@ use tonic::transport::{Certificate, Channel, ClientTlsConfig, Endpoint, Error, I
 
 use super::authority::{Authority, Pair};
 use super::peer::{curl, run};
-use super::running::{Running, tollgate};
+use super::running::{Running, tollkeeper};
 
 const ONE_EACH: &str = "rules: [{ name: each, key: '{user}', limit: 1/h }]";
 
@@ -58,7 +58,7 @@ fn commands_that_ask_a_service_believe_its_certificate_or_do_not() {
     let url = format!("https://{}", service.http);
     let ask = |authority: &Authority| {
         let args = ["block", "--server", &url, "--ca", &authority.pem, "--rule", "each", "--key", "ann"];
-        tollgate(&args).output().unwrap()
+        tollkeeper(&args).output().unwrap()
     };
     let stranger = ask(&Authority::new());
     let said = String::from_utf8_lossy(&stranger.stderr).into_owned();

@@ -6,7 +6,7 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 
 use super::authority::Authority;
 use super::peer::{connect, curl, read_until};
-use super::running::{Running, tollgate};
+use super::running::{Running, tollkeeper};
 use super::upstream::{Handshake, TlsUpstream};
 use super::world::{Upstream, header};
 
@@ -162,7 +162,7 @@ fn flags_that_mean_nothing_are_refused() {
     let authority = Authority::new();
     let error = |args: &[&str]| {
         let all = [&["proxy", "--listen", "127.0.0.1:0", "--limit", "1/s"], args].concat();
-        let output = tollgate(&all).output().unwrap();
+        let output = tollkeeper(&all).output().unwrap();
         assert_eq!(output.status.code(), Some(2), "{output:?}");
         String::from_utf8(output.stderr).unwrap()
     };

@@ -5,7 +5,7 @@ use std::net::TcpStream;
 
 use super::authority::{Authority, Pair};
 use super::peer::{curl, run};
-use super::running::{Running, file, tollgate};
+use super::running::{Running, file, tollkeeper};
 
 #[test]
 fn only_certificates_of_the_named_authority_pass_and_only_while_they_are_valid() {
@@ -81,7 +81,7 @@ fn what_cannot_work_is_refused_at_the_start_with_the_setting_the_file_and_what_t
     let args = ["genpkey", "-algorithm", "RSA", "-aes256", "-pass", "pass:secret", "-out", &encrypted];
     assert!(run("openssl", &args).status.success());
     let refusal = |flags: &[&str]| {
-        let output = tollgate(&[&["serve", "--http", "127.0.0.1:0"], flags].concat()).output().unwrap();
+        let output = tollkeeper(&[&["serve", "--http", "127.0.0.1:0"], flags].concat()).output().unwrap();
         assert_eq!(output.status.code(), Some(2), "{flags:?}");
         String::from_utf8(output.stderr).unwrap()
     };

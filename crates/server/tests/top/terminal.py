@@ -1,4 +1,4 @@
-"""Runs `tollgate top` in a terminal of its own: python3 terminal.py BINARY URL
+"""Runs `tollkeeper top` in a terminal of its own: python3 terminal.py BINARY URL
 
 Waits for what must be seen, presses keys, changes the size, and ends it: by `q`, by Ctrl-C, and by a signal. After each the
 terminal must be as it was before. Without a terminal it does not go on.
@@ -21,7 +21,7 @@ class Terminal:
     def __init__(self, rows, columns, **environment):
         self.pid, self.file = pty.fork()
         if self.pid == 0:
-            clean = {name: value for name, value in os.environ.items() if not name.startswith(("TOLLGATE_", "NO_COLOR"))}
+            clean = {name: value for name, value in os.environ.items() if not name.startswith(("TOLLKEEPER_", "NO_COLOR"))}
             # The size is set before it starts, so it is never seen without one.
             fcntl.ioctl(0, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
             args = [BINARY, "top", "--url", URL, "--interval", "200ms"]

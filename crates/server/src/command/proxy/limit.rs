@@ -2,9 +2,9 @@
 
 use std::collections::BTreeMap;
 
-use tollgate::http::AttributeSource;
-use tollgate::{Algorithm, RuleSpec};
-use tollgate_core::Scalar;
+use tollkeeper::http::AttributeSource;
+use tollkeeper::{Algorithm, RuleSpec};
+use tollkeeper_core::Scalar;
 
 use crate::explain::suggestion;
 use crate::front::TLS_CLIENT;

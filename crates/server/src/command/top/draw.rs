@@ -83,7 +83,7 @@ fn head(report: &Report) -> Vec<Line> {
         _ => format!("{} calls, 99 % below {}", short(store.calls as f64), micros(store.p99_us)),
     };
     vec![
-        Line::of(Style::Strong, &format!("Tollgate {}", report.version))
+        Line::of(Style::Strong, &format!("Tollkeeper {}", report.version))
             .and(Style::Quiet, &format!("  instance {}, up {}", report.instance, span(report.uptime_seconds))),
         Line::of(Style::Quiet, "traffic  ")
             .and(Style::Strong, &format!("{}/s", short(totals.decisions_per_second)))

@@ -9,8 +9,8 @@ use envoy_types::pb::envoy::service::ratelimit::v3::rate_limit_response::{Code, 
 use envoy_types::pb::google::protobuf::Duration;
 use http::HeaderMap;
 use http::header::RETRY_AFTER;
-use tollgate::http::AnswerStyle;
-use tollgate::{Algorithm, Quota, Row, Span, Timestamp, Together, Verdict, retry_after_seconds};
+use tollkeeper::http::AnswerStyle;
+use tollkeeper::{Algorithm, Quota, Row, Span, Timestamp, Together, Verdict, retry_after_seconds};
 
 use super::request::Asked;
 

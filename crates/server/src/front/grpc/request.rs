@@ -7,7 +7,7 @@ use std::sync::Arc;
 use envoy_types::pb::envoy::extensions::common::ratelimit::v3::rate_limit_descriptor::{Entry, RateLimitOverride};
 use envoy_types::pb::envoy::service::ratelimit::v3::RateLimitRequest;
 use envoy_types::pb::envoy::r#type::v3::RateLimitUnit;
-use tollgate::{Algorithm, Charge, Descriptor, Limiter, Quota, Request, Rule, Span};
+use tollkeeper::{Algorithm, Charge, Descriptor, Limiter, Quota, Request, Rule, Span};
 use tonic::Status;
 
 /// More than any proxy sends.

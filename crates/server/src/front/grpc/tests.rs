@@ -9,8 +9,8 @@ use hyper_util::rt::TokioIo;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::time::{sleep, timeout};
-use tollgate::http::{AnswerStyle, Identity};
-use tollgate::{Limiter, MemoryStore, Policy};
+use tollkeeper::http::{AnswerStyle, Identity};
+use tollkeeper::{Limiter, MemoryStore, Policy};
 
 use super::*;
 use crate::front::Admin;
@@ -22,9 +22,9 @@ const SHORT: Duration = Duration::from_millis(150);
 
 async fn open() -> SocketAddr {
     let service = Arc::new(Service {
-        limiter: Arc::new(Limiter::new(Policy::default(), MemoryStore::with(100, tollgate::Clock::system()))),
+        limiter: Arc::new(Limiter::new(Policy::default(), MemoryStore::with(100, tollkeeper::Clock::system()))),
         metrics: Metrics::new(),
-        insight: Insight::new(Default::default(), tollgate::Timestamp::default()),
+        insight: Insight::new(Default::default(), tollkeeper::Timestamp::default()),
         identity: Identity::new(),
         answer: AnswerStyle::default(),
         admin: Admin::Off,

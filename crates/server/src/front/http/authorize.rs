@@ -11,7 +11,7 @@ use http::header::{CACHE_CONTROL, HOST};
 use http::request::Parts;
 use http::uri::PathAndQuery;
 use http::{HeaderMap, HeaderValue, Method, Request, Uri};
-use tollgate::http::Answer;
+use tollkeeper::http::Answer;
 
 use super::{Certified, Front, Peer, Problem, pages::json};
 use crate::front::stranger;

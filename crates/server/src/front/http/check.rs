@@ -6,7 +6,7 @@ use axum::extract::{Request, State};
 use axum::response::Response;
 use futures_util::future::join_all;
 use http::StatusCode;
-use tollgate::{CostError, StoreError, Verdict};
+use tollkeeper::{CostError, StoreError, Verdict};
 
 use super::{Front, Problem, body, pages::json};
 use crate::front::Service;

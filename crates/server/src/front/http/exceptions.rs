@@ -5,7 +5,7 @@ use std::sync::Arc;
 use axum::extract::{Request, State};
 use axum::response::Response;
 use http::{StatusCode, Uri};
-use tollgate::ExceptionError;
+use tollkeeper::ExceptionError;
 
 use super::admin::who;
 use super::check::{no_rule, unavailable};

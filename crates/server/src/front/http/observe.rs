@@ -59,7 +59,7 @@ pub(super) async fn survive(request: Request, next: Next) -> Response {
     });
     outcome.await.unwrap_or_else(|| {
         error!("a handler panicked; its request was answered with 500");
-        let detail = "this is a bug in tollgate; its log says where, please report it";
+        let detail = "this is a bug in tollkeeper; its log says where, please report it";
         Problem::new(StatusCode::INTERNAL_SERVER_ERROR, detail).into_response()
     })
 }

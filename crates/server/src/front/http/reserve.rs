@@ -6,7 +6,7 @@ use std::time::Duration;
 use axum::extract::{Path, Request, State};
 use axum::response::Response;
 use http::StatusCode;
-use tollgate::{Actual, SettleError, Ticket};
+use tollkeeper::{Actual, SettleError, Ticket};
 
 use super::check::{bad_cost, unavailable};
 use super::{Front, Problem, body, pages::json};

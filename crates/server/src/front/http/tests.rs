@@ -22,8 +22,8 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpSocket, TcpStream};
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
-use tollgate::http::{AnswerStyle, Identity};
-use tollgate::{Limiter, ManualClock, MemoryStore, Policy, RuleSpec, Span, Timestamp};
+use tollkeeper::http::{AnswerStyle, Identity};
+use tollkeeper::{Limiter, ManualClock, MemoryStore, Policy, RuleSpec, Span, Timestamp};
 
 use super::*;
 use crate::insight::Insight;

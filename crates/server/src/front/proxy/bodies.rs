@@ -11,7 +11,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use hyper::body::{Body, Frame, Incoming, SizeHint};
 use tokio::time::{Instant, Sleep, sleep};
-use tollgate::Permit;
+use tollkeeper::Permit;
 
 use super::estimate::Estimate;
 use crate::front::connections::{Stopping, UnderWay};

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use http::{HeaderMap, HeaderValue};
-use tollgate::{Actual, Reservation};
+use tollkeeper::{Actual, Reservation};
 use tracing::warn;
 
 /// What attributes of the response begin with.

@@ -8,7 +8,7 @@ use http::header::{
 };
 use http::uri::Scheme;
 use http::{HeaderMap, HeaderName, HeaderValue, Version};
-use tollgate::http::Identity;
+use tollkeeper::http::Identity;
 
 const KEEP_ALIVE: HeaderName = HeaderName::from_static("keep-alive");
 const PROXY_CONNECTION: HeaderName = HeaderName::from_static("proxy-connection");
@@ -99,9 +99,9 @@ fn tokens(headers: &HeaderMap, name: HeaderName) -> impl Iterator<Item = &str> {
 /// Says through whom a message came, by its protocol on the way in.
 pub(super) fn add_via(headers: &mut HeaderMap, received: Version) {
     let via = match received {
-        Version::HTTP_10 => "1.0 tollgate",
-        Version::HTTP_2 => "2 tollgate",
-        _ => "1.1 tollgate",
+        Version::HTTP_10 => "1.0 tollkeeper",
+        Version::HTTP_2 => "2 tollkeeper",
+        _ => "1.1 tollkeeper",
     };
     headers.append(VIA, HeaderValue::from_static(via));
 }

@@ -22,7 +22,7 @@ pub(super) fn version(protocol: Protocol) -> i64 {
 /// The answer to `HELLO`.
 pub(super) fn hello(session: &Session) -> Reply {
     Reply::Map(vec![
-        ("server", Reply::text("tollgate")),
+        ("server", Reply::text("tollkeeper")),
         ("version", Reply::text(VERSION)),
         ("proto", Reply::Integer(version(session.protocol))),
         ("id", Reply::Integer(session.id as i64)),
@@ -35,7 +35,7 @@ pub(super) fn hello(session: &Session) -> Reply {
 /// `INFO`: clients wait until nothing is loading. Sections that are asked for are not told apart.
 pub(super) fn info() -> Reply {
     Reply::Text(format!(
-        "# Server\r\nredis_version:{REDIS_VERSION}\r\ntollgate_version:{VERSION}\r\nredis_mode:standalone\r\n\
+        "# Server\r\nredis_version:{REDIS_VERSION}\r\ntollkeeper_version:{VERSION}\r\nredis_mode:standalone\r\n\
          # Persistence\r\nloading:0\r\n# Replication\r\nrole:master\r\nconnected_slaves:0\r\n"
     ))
 }
@@ -79,7 +79,7 @@ pub(super) fn commands(words: &[Word<'_>]) -> Reply {
 fn describe(name: &str) -> Reply {
     let (arity, flag, key) = match name {
         "cl.throttle" => (-5, "write", 1),
-        "tollgate.check" => (-3, "write", 0),
+        "tollkeeper.check" => (-3, "write", 0),
         "echo" | "select" => (2, "fast", 0),
         "auth" | "client" | "config" => (-2, "fast", 0),
         "quit" | "reset" => (1, "fast", 0),

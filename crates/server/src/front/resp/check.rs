@@ -1,8 +1,8 @@
-//! `TOLLGATE.CHECK name value [name value ...] [COST n]`: a request decided by the rules.
+//! `TOLLKEEPER.CHECK name value [name value ...] [COST n]`: a request decided by the rules.
 
 use std::collections::BTreeMap;
 
-use tollgate::{CostError, Descriptor, Row, Span, Verdict};
+use tollkeeper::{CostError, Descriptor, Row, Span, Verdict};
 
 use super::reply::{Protocol, Reply, shown};
 use super::request::Word;
@@ -11,7 +11,7 @@ use crate::wire::HoldToken;
 /// Understands the words after the name.
 pub(super) fn understand(words: &[Word<'_>]) -> Result<Descriptor, Reply> {
     if words.is_empty() {
-        return Err(Reply::wrong_number_of_arguments("tollgate.check"));
+        return Err(Reply::wrong_number_of_arguments("tollkeeper.check"));
     }
     let (attributes, cost) = match words {
         [attributes @ .., option, cost] if option.eq_ignore_ascii_case(b"COST") && attributes.len() % 2 == 0 => {

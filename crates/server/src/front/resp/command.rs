@@ -1,7 +1,7 @@
 //! What a command asks for. Everything that needs no store is answered here and in order, so that a connection's own
 //! state is always that of the commands before; what needs one becomes a [`Step`] to be carried out with others.
 
-use tollgate::Descriptor;
+use tollkeeper::Descriptor;
 
 use super::reply::{Protocol, Reply, shown};
 use super::request::Word;
@@ -12,7 +12,7 @@ use super::{Front, about, check};
 /// What is served, as it is called in metrics. The busiest are first: names are compared one by one.
 pub(crate) const NAMES: [&str; 13] = [
     "cl.throttle",
-    "tollgate.check",
+    "tollkeeper.check",
     "ping",
     "echo",
     "hello",
@@ -84,7 +84,7 @@ fn understand(front: &Front, session: &mut Session, name: &str, words: &[Word<'_
     }
     let reply = match (name, words) {
         ("cl.throttle", _) => return Ok(Action::Throttle(front.rules.understand(words)?)),
-        ("tollgate.check", _) => return Ok(Action::Check(check::understand(words)?)),
+        ("tollkeeper.check", _) => return Ok(Action::Check(check::understand(words)?)),
         ("ping", []) => Reply::Simple("PONG"),
         ("ping" | "echo", [text]) => Reply::Bytes(text.to_vec()),
         ("hello", _) => session.hello(words),

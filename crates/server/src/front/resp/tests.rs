@@ -12,8 +12,8 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
-use tollgate::http::{AnswerStyle, Identity};
-use tollgate::{Limiter, ManualClock, MemoryStore, Policy, RuleSpec, Span, Timestamp};
+use tollkeeper::http::{AnswerStyle, Identity};
+use tollkeeper::{Limiter, ManualClock, MemoryStore, Policy, RuleSpec, Span, Timestamp};
 
 use super::*;
 use crate::front::Admin;
@@ -40,7 +40,7 @@ async fn open(rules: &[Value], max_keys: usize, limits: Limits, password: Option
     let service = Arc::new(Service {
         limiter: Arc::new(Limiter::new(Policy::new(specs).expect("valid rules"), store)),
         metrics: Metrics::new(),
-        insight: Insight::new(Default::default(), tollgate::Timestamp::default()),
+        insight: Insight::new(Default::default(), tollkeeper::Timestamp::default()),
         identity: Identity::new(),
         answer: AnswerStyle::default(),
         admin: Admin::Open,
@@ -128,7 +128,7 @@ async fn hello_changes_what_follows_and_not_what_went_before() {
         gate.ask("CLIENT GETNAME\r\nHELLO 3 SETNAME me\r\nCLIENT GETNAME\r\nRESET\r\nCLIENT GETNAME\r\n").await;
     let version = env!("CARGO_PKG_VERSION");
     let hello = format!(
-        "%7 $6 server $8 tollgate $7 version ${} {version} $5 proto :3 $2 id :1 $4 mode $10 standalone $4 role $6 master $7 \
+        "%7 $6 server $8 tollkeeper $7 version ${} {version} $5 proto :3 $2 id :1 $4 mode $10 standalone $4 role $6 master $7 \
          modules *0 ",
         version.len()
     );
@@ -187,7 +187,7 @@ async fn what_clients_ask_when_they_connect_has_an_answer() {
     assert!(gate.ask("INFO\r\n").await.contains("loading:0"));
     assert!(gate.ask("COMMAND\r\n").await.starts_with("*13 *10 $11 cl.throttle :-5 *1 +write :1 :1 :1 "));
     let unknown = gate.ask("GET key\r\n").await;
-    assert!(unknown.starts_with("-ERR unknown command 'GET'; there are CL.THROTTLE, TOLLGATE.CHECK"), "{unknown}");
+    assert!(unknown.starts_with("-ERR unknown command 'GET'; there are CL.THROTTLE, TOLLKEEPER.CHECK"), "{unknown}");
     assert_eq!(gate.ask("QUIT\r\nPING\r\n").await, "+OK ", "nothing after it is answered");
 }
 
@@ -197,12 +197,12 @@ async fn commands_are_counted_by_names_of_ours() {
     gate.ask("CL.THROTTLE k 0 1 60\r\nCL.THROTTLE k 0 1 60\r\nCL.THROTTLE k\r\nping\r\nSECRET\r\n").await;
     let page = gate.service.metrics.render(&gate.service.limiter);
     for line in [
-        r#"tollgate_resp_requests_total{command="cl.throttle",outcome="allowed"} 1"#,
-        r#"tollgate_resp_requests_total{command="cl.throttle",outcome="denied"} 1"#,
-        r#"tollgate_resp_requests_total{command="cl.throttle",outcome="error"} 1"#,
-        r#"tollgate_resp_requests_total{command="ping",outcome="ok"} 1"#,
-        r#"tollgate_resp_requests_total{command="unknown",outcome="error"} 1"#,
-        r#"tollgate_decisions_total{rule="(cl.throttle)",outcome="denied",source="store"} 1"#,
+        r#"tollkeeper_resp_requests_total{command="cl.throttle",outcome="allowed"} 1"#,
+        r#"tollkeeper_resp_requests_total{command="cl.throttle",outcome="denied"} 1"#,
+        r#"tollkeeper_resp_requests_total{command="cl.throttle",outcome="error"} 1"#,
+        r#"tollkeeper_resp_requests_total{command="ping",outcome="ok"} 1"#,
+        r#"tollkeeper_resp_requests_total{command="unknown",outcome="error"} 1"#,
+        r#"tollkeeper_decisions_total{rule="(cl.throttle)",outcome="denied",source="store"} 1"#,
     ] {
         assert!(page.lines().any(|there| there == line), "{line} is not in\n{page}");
     }

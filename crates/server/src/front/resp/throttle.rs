@@ -8,7 +8,7 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 
-use tollgate::{
+use tollkeeper::{
     Charge, Decision, Descriptor, FailurePolicy, Key, Outcome, Quota, Row, Rule, RuleSpec, Span, StoreError,
 };
 

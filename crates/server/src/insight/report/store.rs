@@ -2,7 +2,7 @@
 
 use schemars::JsonSchema;
 use serde::Serialize;
-use tollgate::{BreakerState, DURATION_BOUNDS, Limiter, Store};
+use tollkeeper::{BreakerState, DURATION_BOUNDS, Limiter, Store};
 
 use super::latency::quantile;
 

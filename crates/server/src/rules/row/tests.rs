@@ -2,8 +2,8 @@ use proptest::collection::{btree_map, vec};
 use proptest::option::of;
 use proptest::prelude::*;
 use serde_json::json;
-use tollgate::{Enforcement, FailurePolicy};
-use tollgate_core::CostCase;
+use tollkeeper::{Enforcement, FailurePolicy};
+use tollkeeper_core::CostCase;
 
 use super::*;
 use crate::config::Config;

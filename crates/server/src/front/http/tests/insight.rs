@@ -72,7 +72,7 @@ async fn insight_tells_of_rules_keys_the_store_and_what_was_found() {
     assert_eq!(report["dropped"], json!({"decisions": 0, "violations": 0}));
     let metrics = gate.get("/metrics").await.body;
     for line in
-        ["tollgate_violations_dropped_total 0", "tollgate_observations_dropped_total 0", "tollgate_audit_queue 0"]
+        ["tollkeeper_violations_dropped_total 0", "tollkeeper_observations_dropped_total 0", "tollkeeper_audit_queue 0"]
     {
         assert!(metrics.lines().any(|one| one == line), "{line}");
     }

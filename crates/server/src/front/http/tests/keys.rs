@@ -94,12 +94,12 @@ async fn health_metrics_and_description_are_there() {
     let metrics = gate.get("/metrics").await;
     assert_eq!(metrics.header("content-type"), "text/plain; version=0.0.4; charset=utf-8");
     for line in [
-        r#"tollgate_decisions_total{rule="per-user",outcome="allowed",source="store"} 1"#,
-        r#"tollgate_http_requests_total{route="/v1/check",status="200"} 1"#,
-        r#"tollgate_http_requests_total{route="/v1/authorize",status="200"} 1"#,
-        r#"tollgate_http_requests_total{route="unknown",status="404"} 1"#,
-        r#"tollgate_rule_lacking_attribute_total{rule="per-user"} 1"#,
-        "tollgate_check_duration_seconds_count 2",
+        r#"tollkeeper_decisions_total{rule="per-user",outcome="allowed",source="store"} 1"#,
+        r#"tollkeeper_http_requests_total{route="/v1/check",status="200"} 1"#,
+        r#"tollkeeper_http_requests_total{route="/v1/authorize",status="200"} 1"#,
+        r#"tollkeeper_http_requests_total{route="unknown",status="404"} 1"#,
+        r#"tollkeeper_rule_lacking_attribute_total{rule="per-user"} 1"#,
+        "tollkeeper_check_duration_seconds_count 2",
     ] {
         assert!(metrics.body.lines().any(|one| one == line), "{line}\n{}", metrics.body);
     }

@@ -38,5 +38,5 @@ async fn every_name_is_counted_as_one_route() {
         gate.ask(&format!("DELETE /v1/rules/{name}"), "", "").await.problem(409);
     }
     let page = gate.get("/metrics").await.body;
-    assert!(page.contains(r#"tollgate_http_requests_total{route="/v1/rules/{name}",status="409"} 3"#), "{page}");
+    assert!(page.contains(r#"tollkeeper_http_requests_total{route="/v1/rules/{name}",status="409"} 3"#), "{page}");
 }

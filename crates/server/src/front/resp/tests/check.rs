@@ -1,4 +1,4 @@
-//! `TOLLGATE.CHECK` over rules.
+//! `TOLLKEEPER.CHECK` over rules.
 
 use super::*;
 
@@ -27,16 +27,16 @@ async fn a_verdict_by_position_and_by_name() {
     let row = user(1, 0, 0, 60_000);
     client
         .line(
-            "TOLLGATE.CHECK user_id 42 COST 2",
+            "TOLLKEEPER.CHECK user_id 42 COST 2",
             &format!("*7 :1 $-1 :0 :0 $5 store {}{row}", everybody(98).replace(":10 ", ":20 ")),
         )
         .await;
     let row = user(0, 0, 30_000, 60_000);
     let denied = format!("*7 :0 $4 user :30000 :0 $5 store {}{row}", everybody(98).replace(":10 ", ":20 "));
-    client.line("tollgate.check user_id 42", &denied).await;
-    let never = gate.ask("TOLLGATE.CHECK user_id 42 COST 3\r\n").await;
+    client.line("tollkeeper.check user_id 42", &denied).await;
+    let never = gate.ask("TOLLKEEPER.CHECK user_id 42 COST 3\r\n").await;
     assert!(never.starts_with("*7 :0 $4 user :-1 :0 "), "{never}");
-    let named = gate.ask("HELLO 3\r\nTOLLGATE.CHECK user_id 42 cost 3\r\n").await;
+    let named = gate.ask("HELLO 3\r\nTOLLKEEPER.CHECK user_id 42 cost 3\r\n").await;
     let named = &named[named.find("%6").expect("a map")..];
     assert!(named.starts_with("%6 $7 allowed #f $8 limiting $4 user $14 retry_after_ms _ $8 delay_ms :0 "), "{named}");
     assert!(named.contains("$5 rules *2 %11 $4 rule $9 everybody $3 key $6 global $7 allowed #t "), "{named}");
@@ -45,24 +45,24 @@ async fn a_verdict_by_position_and_by_name() {
 #[tokio::test]
 async fn turns_and_slots_are_told() {
     let gate = gate().await;
-    let paced = gate.ask("TOLLGATE.CHECK queue q\r\nTOLLGATE.CHECK queue q\r\n").await;
+    let paced = gate.ask("TOLLKEEPER.CHECK queue q\r\nTOLLKEEPER.CHECK queue q\r\n").await;
     assert!(paced.contains("*7 :1 $-1 :0 :100 $5 store "), "{paced}");
-    let slot = gate.ask("TOLLGATE.CHECK tenant acme\r\n").await;
+    let slot = gate.ask("TOLLKEEPER.CHECK tenant acme\r\n").await;
     assert!(slot.ends_with("$20 0.1767225600000000.0 "), "{slot}");
 }
 
 #[tokio::test]
 async fn no_rule_and_no_attributes_pass() {
     let gate = open(&[], 10, Limits::default(), None).await;
-    assert_eq!(gate.ask("TOLLGATE.CHECK user_id 42\r\n").await, "*5 :1 $-1 :0 :0 $5 store ");
-    assert_eq!(gate.ask("TOLLGATE.CHECK COST 5\r\n").await, "*5 :1 $-1 :0 :0 $5 store ");
+    assert_eq!(gate.ask("TOLLKEEPER.CHECK user_id 42\r\n").await, "*5 :1 $-1 :0 :0 $5 store ");
+    assert_eq!(gate.ask("TOLLKEEPER.CHECK COST 5\r\n").await, "*5 :1 $-1 :0 :0 $5 store ");
 }
 
 #[tokio::test]
 async fn what_cannot_be_decided_is_explained() {
     let gate = gate().await;
     for (words, answer) in [
-        ("", "-ERR wrong number of arguments for 'tollgate.check' command "),
+        ("", "-ERR wrong number of arguments for 'tollkeeper.check' command "),
         ("a", "-ERR attribute `a` has no value; write name value pairs "),
         ("a 1 b", "-ERR attribute `b` has no value; write name value pairs "),
         ("a 1 a 2", "-ERR attribute `a` is given twice "),
@@ -74,6 +74,6 @@ async fn what_cannot_be_decided_is_explained() {
             "-ERR attribute `tokens` is the cost of rule `priced` and must be a whole number, not `many` ",
         ),
     ] {
-        assert_eq!(gate.ask(format!("TOLLGATE.CHECK {words}\r\n")).await, answer, "{words}");
+        assert_eq!(gate.ask(format!("TOLLKEEPER.CHECK {words}\r\n")).await, answer, "{words}");
     }
 }

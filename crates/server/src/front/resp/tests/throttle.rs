@@ -151,7 +151,7 @@ async fn no_two_keys_share_a_bucket() {
 async fn a_rule_of_that_name_is_another() {
     let rule = json!({ "name": "cl.throttle", "key": "{key}", "limit": "1/min" });
     let gate = open(&[rule], 1_000, Limits::default(), None).await;
-    gate.ask("TOLLGATE.CHECK key k\r\n").await;
+    gate.ask("TOLLKEEPER.CHECK key k\r\n").await;
     assert_eq!(gate.ask("CL.THROTTLE k 0 1 60\r\n").await, "*5 :0 :1 :0 :-1 :60 ");
 }
 

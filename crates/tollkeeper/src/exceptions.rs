@@ -1,0 +1,171 @@
+//! The exceptions in force, as every request looks at them: one atomic load while there are none.
+//!
+//! The store keeps them, so that all who share it follow; this is what an instance knows of them, and goes on with while
+//! the store is away.
+
+use std::collections::HashMap;
+use std::fmt;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use arc_swap::ArcSwap;
+use tollkeeper_core::{Charge, Exception, ExceptionKind, Key, Row, Rule, Span, Timestamp};
+
+use crate::store::StoreError;
+
+/// Why an exception was not made.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum ExceptionError {
+    /// There is no such rule.
+    #[error("rule: there is none named {0:?}; leave it out to mean every rule that has this key")]
+    NoRule(String),
+    /// A field says something that cannot be.
+    #[error("{field}: {problem}")]
+    Invalid {
+        /// Which one.
+        field: String,
+        /// What is wrong with it and what to do.
+        problem: String,
+    },
+    /// There are as many as can be.
+    #[error("there are {} exceptions already, which is the most; lift some, or change the rules", Exceptions::MOST)]
+    TooMany,
+    /// The store could not keep it.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+}
+
+/// What an instance knows.
+pub(crate) struct Exceptions {
+    any: AtomicBool,
+    by_key: ArcSwap<HashMap<String, Vec<Entry>>>,
+    /// One change at a time.
+    changing: Mutex<()>,
+}
+
+struct Entry {
+    exception: Exception,
+    /// What it makes of rules, by name: a rule, whether the exception was over, and the rule for this key.
+    made: Mutex<HashMap<Arc<str>, Made>>,
+}
+
+struct Made {
+    of: Arc<Rule>,
+    was_over: bool,
+    rule: Option<Arc<Rule>>,
+}
+
+/// What becomes of a request's charges.
+pub(crate) struct Applied {
+    /// Those that are still to be decided, by position.
+    pub(crate) open: Vec<(usize, Charge)>,
+    /// Those that exceptions settle.
+    pub(crate) settled: Vec<(usize, Row)>,
+}
+
+impl Exceptions {
+    /// How many there can be.
+    pub(crate) const MOST: usize = 10_000;
+    /// A grant that is over is remembered for so long, because buckets may still be written by it.
+    const REMEMBERED: Span = Span::from_secs(86_400);
+
+    pub(crate) fn new() -> Exceptions {
+        Exceptions { any: AtomicBool::new(false), by_key: ArcSwap::default(), changing: Mutex::default() }
+    }
+
+    #[inline]
+    pub(crate) fn is_empty(&self) -> bool {
+        !self.any.load(Relaxed)
+    }
+
+    /// Whether nothing would change if this were forgotten.
+    pub(crate) fn is_outdated(exception: &Exception, now: Timestamp) -> bool {
+        let Some(until) = exception.until else { return false };
+        match exception.kind {
+            ExceptionKind::Grant(_) => until + Exceptions::REMEMBERED <= now,
+            _ => until <= now,
+        }
+    }
+
+    /// Puts these in force instead of those before.
+    pub(crate) fn replace(&self, all: impl IntoIterator<Item = Exception>) {
+        let mut by_key: HashMap<String, Vec<Entry>> = HashMap::new();
+        for exception in all {
+            let entries = by_key.entry(exception.key.clone()).or_default();
+            entries.push(Entry { exception, made: Mutex::default() });
+            // What is said of one rule goes before what is said of all.
+            entries.sort_by_key(|entry| entry.exception.rule.is_none());
+        }
+        let any = !by_key.is_empty();
+        self.by_key.store(Arc::new(by_key));
+        self.any.store(any, Relaxed);
+    }
+
+    /// Keeps one, removes one, and forgets what is outdated.
+    pub(crate) fn change(&self, keep: Option<Exception>, remove: Option<Exception>, now: Timestamp) {
+        let _one_at_a_time = self.changing.lock().unwrap_or_else(PoisonError::into_inner);
+        let is_named = |one: &Exception, other: &Option<Exception>| {
+            other.as_ref().is_some_and(|other| other.rule == one.rule && other.key == one.key)
+        };
+        let mut all = self.all();
+        all.retain(|one| !Exceptions::is_outdated(one, now) && !is_named(one, &keep) && !is_named(one, &remove));
+        self.replace(all.into_iter().chain(keep));
+    }
+
+    /// All that are known, also those that are over.
+    pub(crate) fn all(&self) -> Vec<Exception> {
+        self.by_key.load().values().flatten().map(|entry| entry.exception.clone()).collect()
+    }
+
+    /// The rule as it is for a key, and how long until the exception ends.
+    pub(crate) fn rule(&self, rule: &Arc<Rule>, key: &Key, now: Timestamp) -> Option<(Arc<Rule>, Option<Span>)> {
+        if self.is_empty() {
+            return None;
+        }
+        let by_key = self.by_key.load();
+        let applies = |entry: &&Entry| entry.exception.rule.as_deref().is_none_or(|name| name == &*rule.name);
+        // One that is over must not hide another that is not.
+        let found = by_key.get(&key.value)?.iter().filter(applies);
+        let entry = found.min_by_key(|entry| entry.exception.is_over(now))?;
+        Some((entry.rule(rule, now)?, entry.exception.until.map(|until| until.since(now))))
+    }
+
+    /// Applies what is known to the charges of a request.
+    pub(crate) fn apply(&self, charges: Vec<Charge>, now: Timestamp) -> Applied {
+        let mut applied = Applied { open: Vec::with_capacity(charges.len()), settled: Vec::new() };
+        for (position, charge) in charges.into_iter().enumerate() {
+            let Some((rule, left)) = self.rule(&charge.rule, &charge.key, now) else {
+                applied.open.push((position, charge));
+                continue;
+            };
+            let charge = Charge { rule, ..charge };
+            match Row::settled(&charge, left) {
+                Some(row) => applied.settled.push((position, row)),
+                None => applied.open.push((position, charge)),
+            }
+        }
+        applied
+    }
+}
+
+impl Entry {
+    fn rule(&self, of: &Arc<Rule>, now: Timestamp) -> Option<Arc<Rule>> {
+        let is_over = self.exception.is_over(now);
+        let mut made = self.made.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(known) = made.get(&of.name).filter(|known| Arc::ptr_eq(&known.of, of) && known.was_over == is_over)
+        {
+            return known.rule.clone();
+        }
+        let rule = self.exception.rule(of, now);
+        made.insert(of.name.clone(), Made { of: of.clone(), was_over: is_over, rule: rule.clone() });
+        rule
+    }
+}
+
+/// How many, not which.
+impl fmt::Debug for Exceptions {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Exceptions").field("keys", &self.by_key.load().len()).finish()
+    }
+}

@@ -1,0 +1,34 @@
+//! HTTP requests as attributes, and the answer that a denied one gets.
+//!
+//! Nothing here reads a body, opens a socket or asks the time: [`Identity`] turns the head of a request into what
+//! rules ask for, and [`AnswerStyle`] turns a verdict into status, headers and body. The `tower` layer and the
+//! service are built on these two.
+//!
+//! ```
+//! use http::{HeaderMap, Method, Uri};
+//! use tollkeeper::{Request, http::Identity};
+//!
+//! let identity = Identity::new().identify("user_id", "header.x-user-id".parse()?);
+//! let (method, uri, mut headers) = (Method::GET, Uri::from_static("/api/orders?page=2"), HeaderMap::new());
+//! headers.insert("x-user-id", "42".parse()?);
+//!
+//! let request = identity.describe(&method, &uri, &headers, Some([203, 0, 113, 7].into()));
+//! assert_eq!(request.attribute("user_id").as_deref(), Some("42"));
+//! assert_eq!(request.attribute("path").as_deref(), Some("/api/orders"));
+//! assert_eq!(request.attribute("query.page").as_deref(), Some("2"));
+//! assert_eq!(request.attribute("ip").as_deref(), Some("203.0.113.7"));
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+
+mod address;
+mod answer;
+mod attributes;
+mod forwarded;
+mod identity;
+
+pub use address::{AddressSource, AddressSourceError};
+pub use answer::{Answer, AnswerStyle};
+#[cfg(feature = "tower")]
+pub(crate) use answer::{bad_cost_detail, contradiction_detail, denial_detail, retry_after};
+pub use attributes::{AttributeSource, AttributeSourceError, HttpRequest};
+pub use identity::Identity;

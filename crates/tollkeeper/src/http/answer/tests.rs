@@ -1,0 +1,139 @@
+use serde_json::Value;
+use tollkeeper_core::{DenySpec, Descriptor, Enforcement, Outcome, Policy, Row, RuleSpec, Source, State, decide_all};
+
+use super::*;
+
+const NOW: Timestamp = Timestamp::from_micros(1_700_000_000_000_000);
+
+fn rule(name: &str, limit: &str) -> RuleSpec {
+    RuleSpec { name: name.into(), key: "{header.authorization}".into(), limit: limit.into(), ..RuleSpec::default() }
+}
+
+/// The verdict on the `nth` request of this cost.
+fn verdict(rules: Vec<RuleSpec>, cost: u32, nth: usize) -> Verdict {
+    let policy = Policy::new(rules).expect("valid rules");
+    let request = Descriptor::new([("header.authorization", "secret-token")]).with_cost(cost);
+    let charges = policy.charges(&request).expect("charges");
+    let mut states = vec![State::default(); charges.len()];
+    let mut decisions = Vec::new();
+    for _ in 0..nth {
+        let decided = decide_all(&charges, &states, NOW);
+        decisions = decided.iter().map(|(decision, _)| *decision).collect();
+        for (state, (_, change)) in states.iter_mut().zip(decided) {
+            state.apply(change);
+        }
+    }
+    let rows = charges.into_iter().zip(decisions);
+    Verdict::new(rows.map(|(charge, decision)| Row { charge, decision, source: Source::Store }).collect())
+}
+
+fn problem(answer: &Answer) -> Value {
+    assert_eq!(answer.headers[CONTENT_TYPE], "application/problem+json");
+    assert_eq!(answer.headers[CACHE_CONTROL], "no-store");
+    serde_json::from_slice(&answer.body).expect("json")
+}
+
+#[test]
+fn a_denial_says_when_to_come_back_and_whose_limit_it_is() {
+    let shadow = RuleSpec { mode: Enforcement::Shadow, ..rule("trial", "1/h") };
+    let denied = verdict(vec![rule("burst", "1/2s"), rule("roomy", "9/s"), rule("daily", "1/min"), shadow], 1, 2);
+    let answer = AnswerStyle::default().deny(&denied, NOW);
+    assert_eq!(answer.status, 429);
+    assert_eq!(answer.headers[RETRY_AFTER], "60");
+    assert_eq!(answer.headers["ratelimit-policy"], r#""burst";q=1;w=2,"roomy";q=9;w=1,"daily";q=1;w=60"#);
+    let problem = problem(&answer);
+    assert_eq!(problem["type"], QUOTA_EXCEEDED);
+    assert_eq!(problem["status"], 429);
+    assert_eq!(problem["detail"], "The limit of rule `daily` is reached; retry in 60 seconds.");
+    assert_eq!(problem["violated-policies"], json!(["burst", "daily"]));
+    assert_eq!(problem["retry_after_ms"], 60_000);
+}
+
+#[test]
+fn a_short_wait_is_told_in_full_and_never_as_zero() {
+    let answer = AnswerStyle::default().deny(&verdict(vec![rule("fast", "3/s")], 3, 2), NOW);
+    assert_eq!(answer.headers[RETRY_AFTER], "1");
+    let short = AnswerStyle::default().deny(&verdict(vec![rule("fast", "1000000/s")], 1_000_000, 2), NOW);
+    assert_eq!(problem(&short)["retry_after_ms"], 1_000);
+    let answer = AnswerStyle::default().deny(&verdict(vec![rule("fast", "3/100ms")], 1, 4), NOW);
+    assert_eq!(answer.headers[RETRY_AFTER], "1");
+    assert_eq!(problem(&answer)["retry_after_ms"], 34);
+    assert_eq!(problem(&answer)["detail"], "The limit of rule `fast` is reached; retry in 34 milliseconds.");
+}
+
+#[test]
+fn what_can_never_pass_is_not_told_to_come_back() {
+    let answer = AnswerStyle::default().deny(&verdict(vec![rule("small", "5/s")], 6, 1), NOW);
+    assert_eq!(answer.status, 429);
+    assert!(!answer.headers.contains_key(RETRY_AFTER));
+    let problem = problem(&answer);
+    assert_eq!(problem["retry_after_ms"], Value::Null);
+    let detail = problem["detail"].as_str().expect("text");
+    assert!(detail.contains("the cost exceeds the limit") && detail.contains("costs 6"), "{detail}");
+}
+
+#[test]
+fn a_store_that_is_away_is_503() {
+    let charge = verdict(vec![rule("strict", "5/s")], 1, 1).rows()[0].charge.clone();
+    let outcome = Outcome::Denied { retry_after: Some(Span::SECOND) };
+    let away = Verdict::new(vec![Row::without_store(charge, outcome)]);
+    let style = AnswerStyle { deny_status: StatusCode::FORBIDDEN, ..AnswerStyle::default() };
+    let answer = style.deny(&away, NOW);
+    assert_eq!(answer.status, 503);
+    assert_eq!(answer.headers[RETRY_AFTER], "1");
+    assert_eq!(problem(&answer)["type"], REDUCED_CAPACITY);
+    assert_eq!(problem(&answer)["violated-policies"], json!(["strict"]));
+}
+
+#[test]
+fn no_answer_repeats_a_key() {
+    let answer = AnswerStyle::default().deny(&verdict(vec![rule("r", "1/s")], 1, 2), NOW);
+    let text = format!("{:?} {}", answer.headers, String::from_utf8_lossy(&answer.body));
+    assert!(!text.contains("secret"), "{text}");
+    let error = CostError { rule: "r".into(), attribute: "header.x".into(), value: "secret".into() };
+    let answer = Answer::bad_cost(&error);
+    assert_eq!(answer.status, 400);
+    assert!(problem(&answer)["detail"].as_str().is_some_and(|text| text.contains("`header.x`")));
+    assert!(!String::from_utf8_lossy(&answer.body).contains("secret"));
+}
+
+#[test]
+fn the_style_is_followed() {
+    let style = AnswerStyle { headers: HeaderStyle::XRateLimitEpoch, deny_status: StatusCode::FORBIDDEN };
+    let denied = verdict(vec![rule("r", "1/10s")], 1, 2);
+    let answer = style.deny(&denied, NOW);
+    assert_eq!(
+        (answer.status, &answer.headers["x-ratelimit-reset"]),
+        (StatusCode::FORBIDDEN, &"1700000010".parse().expect("value"))
+    );
+    assert_eq!(problem(&answer)["status"], 403);
+    let bare = AnswerStyle { headers: HeaderStyle::None, ..AnswerStyle::default() }.deny(&denied, NOW);
+    assert_eq!(bare.headers.len(), 3, "{:?}", bare.headers);
+    assert_eq!(bare.headers[RETRY_AFTER], "10");
+    let allowed = AnswerStyle::default().headers_for(&verdict(vec![rule("r", "2/s")], 1, 1), NOW);
+    assert_eq!(allowed["ratelimit"], r#""r";r=1;t=1"#);
+}
+
+#[test]
+fn a_rule_may_deny_in_its_own_words_and_the_standard_headers_stay() {
+    let deny = DenySpec {
+        status: Some(403),
+        content_type: Some("application/json".into()),
+        body: Some(r#"{"error": "${rule} allows ${limit}", "wait": ${retry_after}, "ms": ${retry_after_ms}}"#.into()),
+    };
+    let own = |deny| RuleSpec { deny: Some(deny), ..rule("logins", "1/90s") };
+    let answer = AnswerStyle::default().deny(&verdict(vec![own(deny.clone())], 1, 2), NOW);
+    assert_eq!(
+        (answer.status.as_u16(), &answer.headers[CONTENT_TYPE]),
+        (403, &"application/json".parse().expect("one"))
+    );
+    assert_eq!(answer.headers[RETRY_AFTER], "90");
+    assert!(answer.headers.contains_key("ratelimit"));
+    let body: Value = serde_json::from_slice(&answer.body).expect("json");
+    assert_eq!(body, json!({"error": "logins allows 1", "wait": 90, "ms": 90_000}));
+
+    // Only a status: the problem document says the same.
+    let answer = AnswerStyle::default()
+        .deny(&verdict(vec![own(DenySpec { body: None, content_type: None, ..deny })], 1, 2), NOW);
+    assert_eq!((answer.status.as_u16(), problem(&answer)["status"].as_u64()), (403, Some(403)));
+}

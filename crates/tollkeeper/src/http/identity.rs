@@ -1,0 +1,207 @@
+//! How an HTTP request becomes attributes: what is configured once and asked for every request.
+
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+
+use http::{HeaderMap, HeaderName, Method, Uri};
+use ipnet::IpNet;
+
+use super::address::{AddressSource, TrustedProxies, group};
+use super::attributes::{AttributeSource, HttpRequest};
+
+/// How an HTTP request becomes attributes.
+///
+/// Unless told otherwise no header is believed about where a request comes from, and IPv6 clients are grouped by
+/// /64, the least that one subscriber owns.
+///
+/// ```
+/// use tollkeeper::http::Identity;
+///
+/// let identity = Identity::new()
+///     .trust(["10.0.0.0/8".parse()?])
+///     .ipv6_prefix(56)
+///     .identify("user_id", "header.x-user-id".parse()?);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Clone, Debug)]
+pub struct Identity {
+    trusted: TrustedProxies,
+    address: AddressSource,
+    ipv6_prefix: u8,
+    mapped: BTreeMap<String, AttributeSource>,
+    /// What a request may say once only.
+    single: Vec<AttributeSource>,
+}
+
+impl Default for Identity {
+    fn default() -> Self {
+        Identity {
+            trusted: TrustedProxies::default(),
+            address: AddressSource::default(),
+            ipv6_prefix: Identity::IPV6_PREFIX,
+            mapped: BTreeMap::new(),
+            single: Vec::new(),
+        }
+    }
+}
+
+impl Identity {
+    /// How many bits of an IPv6 address name a client unless told.
+    pub const IPV6_PREFIX: u8 = 64;
+
+    /// Believes no header about the client's address, groups IPv6 clients by /64 and maps nothing.
+    pub fn new() -> Identity {
+        Identity::default()
+    }
+
+    /// Adds proxies whose word is taken for the address of whom they forward. A network written as IPv4 covers the
+    /// same addresses in their IPv4-mapped form; `::/0` covers IPv6 alone.
+    #[must_use]
+    pub fn trust(mut self, proxies: impl IntoIterator<Item = IpNet>) -> Self {
+        self.trusted.extend(proxies);
+        self
+    }
+
+    /// In which header the trusted proxies tell whom they forward. Others are then read from nobody, so it does not matter
+    /// what a client writes into them.
+    ///
+    /// ```
+    /// use tollkeeper::http::{AddressSource, Identity};
+    ///
+    /// let identity = Identity::new().trust(["10.0.0.0/8".parse()?]).address_from(AddressSource::XForwardedFor);
+    /// let mut headers = http::HeaderMap::new();
+    /// headers.insert("x-forwarded-for", "203.0.113.7".parse()?);
+    /// headers.insert("forwarded", "for=6.6.6.6".parse()?);
+    /// assert_eq!(identity.client_address(&headers, "10.0.0.1".parse()?).to_string(), "203.0.113.7");
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    #[must_use]
+    pub fn address_from(mut self, source: AddressSource) -> Self {
+        self.address = source;
+        self
+    }
+
+    /// How many bits of an IPv6 address name a client; from 128 on every address is its own.
+    #[must_use]
+    pub fn ipv6_prefix(mut self, bits: u8) -> Self {
+        self.ipv6_prefix = bits.min(128);
+        self
+    }
+
+    /// Gives an attribute a name of the user's choice. It hides whatever had that name before, `ip` included.
+    ///
+    /// ```
+    /// use tollkeeper::http::{AttributeSource, Identity};
+    ///
+    /// let identity = Identity::new()
+    ///     .identify("user_id", "header.x-user-id".parse()?)
+    ///     .identify("session", AttributeSource::Cookie("sid".into()));
+    /// # Ok::<(), tollkeeper::http::AttributeSourceError>(())
+    /// ```
+    #[must_use]
+    pub fn identify(mut self, attribute: impl Into<String>, from: AttributeSource) -> Self {
+        self.mapped.insert(attribute.into(), from.clone());
+        self.single(from)
+    }
+
+    /// A place that names the client and so may name one only; what [`Identity::identify`] maps is such a place already.
+    #[must_use]
+    pub fn single(mut self, place: AttributeSource) -> Self {
+        if !self.single.contains(&place) {
+            self.single.push(place);
+        }
+        self
+    }
+
+    /// The place in which a request says who it is in two ways, if there is one.
+    ///
+    /// Of two API keys in two headers, or two query parameters of one name, one server takes the first and another the
+    /// last. Whichever were counted here, a client could have another one checked there, and a fresh bucket with every
+    /// request: so refuse such a request. Browsers do send two cookies of one name; of these the first counts.
+    ///
+    /// ```
+    /// use http::{HeaderMap, Uri};
+    /// use tollkeeper::http::Identity;
+    ///
+    /// let identity = Identity::new().identify("api_key", "query.key".parse()?);
+    /// assert_eq!(identity.contradiction(&Uri::from_static("/?key=a&key=a"), &HeaderMap::new()), None);
+    /// let place = identity.contradiction(&Uri::from_static("/?key=a&k%65y=b"), &HeaderMap::new());
+    /// assert_eq!(place.map(ToString::to_string).as_deref(), Some("query.key"));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn contradiction(&self, uri: &Uri, headers: &HeaderMap) -> Option<&AttributeSource> {
+        self.single.iter().find(|place| place.is_contradicted(uri, headers))
+    }
+
+    /// A request as rules see it. `peer` is the socket's address; without it there is no `ip`. Nothing is looked up
+    /// before a rule asks for it.
+    pub fn describe<'r>(
+        &'r self,
+        method: &'r Method,
+        uri: &'r Uri,
+        headers: &'r HeaderMap,
+        peer: Option<IpAddr>,
+    ) -> HttpRequest<'r> {
+        HttpRequest::new(self, method, uri, headers, peer)
+    }
+
+    /// Whose request it is, behind the trusted proxies. `peer` is the socket's address.
+    ///
+    /// Headers are read only if the peer is a trusted proxy. The hops that `X-Forwarded-For` or `Forwarded` tells
+    /// are followed from the nearest one for as long as they are trusted; the first that is not is the client. A hop
+    /// that is no address ends the walk at the last one that was: what stands further away was written by nobody
+    /// who is trusted.
+    ///
+    /// When a request carries both headers a hop counts only if both tell the same one. A proxy writes one of them
+    /// and may pass the other on as the client sent it, and nothing in the request says which: preferring either
+    /// would let clients of half the proxies choose their address. So say which one it writes with
+    /// [`Identity::address_from`], or have the proxy remove the other; until then a client that sends it is counted as
+    /// the proxy.
+    ///
+    /// A header that holds one address is believed as it stands, so the proxy has to replace what its clients send in it.
+    ///
+    /// ```
+    /// use tollkeeper::http::Identity;
+    ///
+    /// let identity = Identity::new().trust(["10.0.0.0/8".parse()?]);
+    /// let mut headers = http::HeaderMap::new();
+    /// headers.insert("x-forwarded-for", "6.6.6.6, 203.0.113.7, 10.0.0.9".parse()?);
+    ///
+    /// let proxy = "10.0.0.1".parse()?;
+    /// assert_eq!(identity.client_address(&headers, proxy).to_string(), "203.0.113.7");
+    /// let stranger = "198.51.100.4".parse()?;
+    /// assert_eq!(identity.client_address(&headers, stranger), stranger);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn client_address(&self, headers: &HeaderMap, peer: IpAddr) -> IpAddr {
+        self.trusted.client_address(&self.address, headers, peer)
+    }
+
+    /// Whether this is a header from which the client's address is read, if a trusted proxy sends it.
+    pub fn reads_address_from(&self, header: &HeaderName) -> bool {
+        self.address.reads(header)
+    }
+
+    /// Whether the word of this peer is taken for where its requests come from.
+    ///
+    /// ```
+    /// use tollkeeper::http::Identity;
+    ///
+    /// let identity = Identity::new().trust(["10.0.0.0/8".parse()?]);
+    /// assert!(identity.trusts("10.0.0.1".parse()?));
+    /// assert!(!identity.trusts("203.0.113.7".parse()?));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn trusts(&self, peer: IpAddr) -> bool {
+        self.trusted.contain(peer.to_canonical())
+    }
+
+    /// The `ip` attribute: the client's address, or the network that stands for it.
+    pub(super) fn ip(&self, headers: &HeaderMap, peer: IpAddr) -> String {
+        group(self.client_address(headers, peer), self.ipv6_prefix)
+    }
+
+    pub(super) fn mapped(&self, attribute: &str) -> Option<&AttributeSource> {
+        self.mapped.get(attribute)
+    }
+}

@@ -1,0 +1,169 @@
+//! The simple door: one quota, any key, no rules, no async.
+
+use std::hash::Hash;
+
+use tollkeeper_core::{Decision, FailurePolicy, Hold, Outcome, Quota, QuotaError, Span, Timestamp};
+
+use crate::clock::Clock;
+use crate::store::{Id, Table};
+
+/// Limits each key by the same quota.
+///
+/// ```
+/// use tollkeeper::Quota;
+///
+/// let limiter = tollkeeper::keyed(Quota::per_second(50).burst(100))?;
+/// assert!(limiter.check("192.0.2.7").is_allowed());
+/// assert_eq!(limiter.check("192.0.2.7").remaining, 98);
+/// # Ok::<(), tollkeeper::QuotaError>(())
+/// ```
+pub fn keyed<Q>(quota: Q) -> Result<Keyed, QuotaError>
+where
+    Q: TryInto<Quota>,
+    QuotaError: From<Q::Error>,
+{
+    Ok(Keyed {
+        quota: quota.try_into()?,
+        clock: Clock::system(),
+        table: Table::new(Table::DEFAULT_MAX_KEYS, Table::DEFAULT_MAX_LOG_BYTES),
+        on_full: FailurePolicy::Open,
+    })
+}
+
+/// One quota for every key; [`keyed`] makes one. Share it by reference or behind an [`Arc`](std::sync::Arc).
+///
+/// A key is anything that can be hashed, and is known by a keyed 128-bit hash of it: `"a"` and `String::from("a")`
+/// are one key, as they hash alike.
+#[derive(Debug)]
+pub struct Keyed {
+    quota: Quota,
+    clock: Clock,
+    table: Table,
+    on_full: FailurePolicy,
+}
+
+impl Keyed {
+    /// How many keys of a batch are on their way from memory at once.
+    const BATCH: usize = 16;
+
+    /// For at most so many keys, instead of a million. Meant for building: what was counted so far is forgotten.
+    #[must_use]
+    pub fn with_max_keys(self, max_keys: usize) -> Keyed {
+        Keyed { table: Table::new(max_keys, self.table.max_log_bytes()), ..self }
+    }
+
+    /// With logs of at most so many bytes in total, instead of 64 MiB: `sliding_window_log` and `concurrency`
+    /// remember every admitted request. Meant for building: what was counted so far is forgotten.
+    #[must_use]
+    pub fn with_max_log_bytes(self, max_log_bytes: usize) -> Keyed {
+        Keyed { table: Table::new(self.table.max_keys(), max_log_bytes), ..self }
+    }
+
+    /// On another clock, such as a [`ManualClock`](crate::ManualClock).
+    #[must_use]
+    pub fn with_clock(self, clock: impl Into<Clock>) -> Keyed {
+        Keyed { clock: clock.into(), ..self }
+    }
+
+    /// What a key that is new gets while every key kept is still limited. It passes (`open`, and `local`, as there
+    /// is nowhere else to go) unless told `closed`: then it is denied, to come again in a second. Keys that are kept
+    /// are not affected.
+    #[must_use]
+    pub fn on_full(self, on_full: FailurePolicy) -> Keyed {
+        Keyed { on_full, ..self }
+    }
+
+    /// Decides a request of cost 1.
+    #[inline]
+    pub fn check<K: Hash + ?Sized>(&self, key: &K) -> Decision {
+        self.check_cost(key, 1)
+    }
+
+    /// Decides a request of any cost; 0 peeks.
+    #[inline]
+    pub fn check_cost<K: Hash + ?Sized>(&self, key: &K, cost: u32) -> Decision {
+        let read = self.clock.now();
+        self.charge(self.table.id_of(key), cost, read)
+    }
+
+    /// Decides many requests of cost 1: the same answers in the same order as one by one, but sooner, since memory
+    /// is asked for several keys at once.
+    pub fn check_many<K: Hash>(&self, keys: &[K]) -> Vec<Decision> {
+        let mut decisions = Vec::with_capacity(keys.len());
+        self.check_many_into(keys, &mut decisions);
+        decisions
+    }
+
+    /// As [`check_many`](Keyed::check_many), adding the answers to `decisions`.
+    pub fn check_many_into<K: Hash>(&self, keys: &[K], decisions: &mut Vec<Decision>) {
+        for keys in keys.chunks(Self::BATCH) {
+            let read = self.clock.now();
+            let mut ids = [Id::default(); Self::BATCH];
+            for (id, key) in ids.iter_mut().zip(keys) {
+                *id = self.table.id_of(key);
+                self.table.prefetch(*id);
+            }
+            decisions.extend(ids[..keys.len()].iter().map(|id| self.charge(*id, 1, read)));
+        }
+    }
+
+    /// What a request of cost 1 would be told now, without charging it: `remaining` is as if nobody had asked.
+    pub fn peek<K: Hash + ?Sized>(&self, key: &K) -> Decision {
+        self.table.peek(self.table.id_of(key), &self.quota, &self.clock)
+    }
+
+    /// Forgets a key; false when there was nothing to forget.
+    pub fn reset<K: Hash + ?Sized>(&self, key: &K) -> bool {
+        self.table.reset(self.table.id_of(key), &self.quota, &self.clock)
+    }
+
+    /// Gives the slot of an admitted request back; false when it had expired or was given back before. For quotas of
+    /// [`Quota::concurrent`].
+    pub fn release<K: Hash + ?Sized>(&self, key: &K, hold: Hold) -> bool {
+        self.table.release(self.table.id_of(key), &self.quota, hold, &self.clock)
+    }
+
+    /// The quota.
+    pub fn quota(&self) -> &Quota {
+        &self.quota
+    }
+
+    /// How many keys are kept, some of which may be idle by now.
+    pub fn len(&self) -> usize {
+        self.table.len()
+    }
+
+    /// Whether nothing is kept.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// What the limiter takes at most: the entries, also those that were never used, and the logs there are now.
+    pub fn memory_bytes(&self) -> usize {
+        self.table.memory_bytes()
+    }
+
+    #[inline(always)]
+    fn charge(&self, id: Id, cost: u32, read: Timestamp) -> Decision {
+        match self.table.charge_known_bucket(id, &self.quota, cost, read, &self.clock) {
+            Some(decision) => decision,
+            None => self.charge_slowly(id, cost),
+        }
+    }
+
+    #[inline(never)]
+    fn charge_slowly(&self, id: Id, cost: u32) -> Decision {
+        self.table.charge_slowly(id, &self.quota, cost, &self.clock).unwrap_or_else(|_| self.without_store())
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn without_store(&self) -> Decision {
+        let limit = self.quota.limit();
+        let (outcome, remaining) = match self.on_full {
+            FailurePolicy::Open | FailurePolicy::Local => (Outcome::Allowed { delay: Span::ZERO }, limit),
+            FailurePolicy::Closed => (Outcome::Denied { retry_after: Some(Span::SECOND) }, 0),
+        };
+        Decision { outcome, limit, remaining, reset_after: Span::ZERO, hold: None }
+    }
+}

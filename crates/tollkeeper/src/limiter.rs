@@ -1,0 +1,476 @@
+//! Rules and a store together: the full door.
+
+mod except;
+mod together;
+
+pub use together::Together;
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::time::Duration;
+
+use arc_swap::ArcSwap;
+use tollkeeper_core::{
+    Changes, Charge, CostError, Decision, FailurePolicy, Hold, Key, Outcome, Policy, Request, Row, Rule, Source, Span,
+    Verdict,
+};
+
+use crate::exceptions::Applied;
+use crate::reservation::slot_of;
+use crate::store::held::{Held, Reserved};
+use crate::store::{MemoryStore, Store, StoreError};
+
+/// Decides requests by rules that can change while it runs. Cheap to share behind an [`Arc`].
+///
+/// ```
+/// use tollkeeper::{Descriptor, Limiter, MemoryStore, Policy, RuleSpec};
+///
+/// # let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+/// # runtime.block_on(async {
+/// let rule = RuleSpec { name: "per-user".into(), key: "{user_id}".into(), limit: "2/min".into(), ..RuleSpec::default() };
+/// let limiter = Limiter::new(Policy::new([rule]).expect("valid"), MemoryStore::new());
+///
+/// let request = Descriptor::new([("user_id", "42")]);
+/// assert!(limiter.check(&request).await?.is_allowed());
+/// assert!(limiter.check(&request).await?.is_allowed());
+/// let verdict = limiter.check(&request).await?;
+/// assert!(!verdict.is_allowed());
+/// assert_eq!(&*verdict.limiting().unwrap().charge.rule.name, "per-user");
+/// # Ok::<(), tollkeeper::CostError>(()) }).unwrap();
+/// ```
+#[derive(Debug)]
+pub struct Limiter {
+    rules: ArcSwap<Active>,
+    store: Store,
+    local: OnceLock<Store>,
+    /// Rules with this instance's share of their quotas, by name: for as long as the store is away.
+    shares: Mutex<HashMap<Arc<str>, Share>>,
+    store_errors: AtomicU64,
+}
+
+/// A rule, among how many it is shared, and the rule with one share.
+#[derive(Debug)]
+struct Share {
+    of: Arc<Rule>,
+    instances: u32,
+    rule: Arc<Rule>,
+}
+
+/// A policy with what is counted about it.
+#[derive(Debug)]
+struct Active {
+    policy: Arc<Policy>,
+    /// For each requirement of the policy, how many requests lacked it.
+    lacking: Vec<AtomicU64>,
+}
+
+impl Active {
+    fn new(policy: Policy) -> Arc<Active> {
+        let lacking = policy.requirements().iter().map(|_| AtomicU64::new(0)).collect();
+        Arc::new(Active { policy: Arc::new(policy), lacking })
+    }
+
+    /// What a request is charged; the rules that it lacks an attribute for are counted.
+    fn charges(&self, request: &impl Request) -> Result<Vec<Charge>, CostError> {
+        for requirement in self.policy.unmet(request) {
+            self.lacking[requirement].fetch_add(1, Relaxed);
+        }
+        self.policy.charges(request)
+    }
+}
+
+/// A bucket as found by [`Limiter::inspect`].
+#[derive(Clone, Debug)]
+pub struct Bucket {
+    /// Which one.
+    pub key: Key,
+    /// What it would say to a request of cost 1; `remaining` is uncharged.
+    pub decision: Decision,
+}
+
+impl Limiter {
+    /// Rules over a store.
+    pub fn new(policy: Policy, store: impl Into<Store>) -> Limiter {
+        Limiter {
+            rules: ArcSwap::new(Active::new(policy)),
+            store: store.into(),
+            local: OnceLock::new(),
+            shares: Mutex::default(),
+            store_errors: AtomicU64::new(0),
+        }
+    }
+
+    /// The rules in force.
+    pub fn policy(&self) -> Arc<Policy> {
+        self.rules.load().policy.clone()
+    }
+
+    /// Puts other rules in force, and says what changed. Requests under way finish with the old ones.
+    ///
+    /// Buckets are kept by rule name and key, whatever the numbers are: what is missing stays missing. So whoever waits
+    /// passes at once when a limit is raised far enough, and nobody gets a fresh burst when it is lowered.
+    pub fn replace_policy(&self, policy: Policy) -> Changes {
+        // One at a time: each goes by the one before.
+        let mut shares = self.shares.lock().unwrap_or_else(PoisonError::into_inner);
+        let former = self.policy();
+        let changes = Changes::between(&former, &policy);
+        self.rules.store(Active::new(policy.in_place_of(&former, self.store.now())));
+        shares.clear();
+        drop(shares);
+        self.store.rules_changed();
+        changes
+    }
+
+    /// The store.
+    pub fn store(&self) -> &Store {
+        &self.store
+    }
+
+    /// How often the store could not answer.
+    pub fn store_errors(&self) -> u64 {
+        self.store_errors.load(Relaxed)
+    }
+
+    /// How often each rule did not apply because a request lacked an attribute that it needs.
+    pub fn lacking(&self) -> Vec<(Arc<Rule>, u64)> {
+        let active = self.rules.load();
+        let counts = active.policy.requirements().iter().zip(&active.lacking);
+        counts
+            .flat_map(|(requirement, count)| {
+                let count = count.load(Relaxed);
+                requirement.rules.iter().map(move |position| (*position, count))
+            })
+            .map(|(position, count)| (active.policy.rules()[position].clone(), count))
+            .collect()
+    }
+
+    /// Decides a request. The only error is an attribute that should carry a cost and holds no number; a store that
+    /// cannot answer is answered by each rule's failure policy, and the verdict says so.
+    pub async fn check(&self, request: &impl Request) -> Result<Verdict, CostError> {
+        let charges = self.rules.load().charges(request)?;
+        Ok(Verdict::new(self.decide(charges).await))
+    }
+
+    /// Decides several requests that pass or fail together: one enforced denial, and nothing is charged for any.
+    ///
+    /// ```
+    /// use tollkeeper::{Descriptor, Limiter, MemoryStore, Policy, RuleSpec};
+    ///
+    /// # let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+    /// # runtime.block_on(async {
+    /// let rule = RuleSpec { name: "per-user".into(), key: "{user_id}".into(), limit: "1/min".into(), ..RuleSpec::default() };
+    /// let limiter = Limiter::new(Policy::new([rule]).expect("valid"), MemoryStore::new());
+    /// let (one, two) = (Descriptor::new([("user_id", "1")]), Descriptor::new([("user_id", "2")]));
+    ///
+    /// assert!(limiter.check(&one).await?.is_allowed());
+    /// let denied = limiter.check_all(&[two.clone(), one]).await?;
+    /// assert!(!denied.whole.is_allowed());
+    /// assert!(denied.parts[0].is_allowed() && !denied.parts[1].is_allowed());
+    /// assert!(limiter.check(&two).await?.is_allowed(), "it was not charged");
+    /// # Ok::<(), tollkeeper::CostError>(()) }).unwrap();
+    /// ```
+    pub async fn check_all(&self, requests: &[impl Request]) -> Result<Together, CostError> {
+        Ok(self.charge_all(self.charges(requests)?).await)
+    }
+
+    /// What each request is charged by the rules in force, to be decided by [`Limiter::charge_all`]: for callers who have
+    /// something to change about it.
+    pub fn charges(&self, requests: &[impl Request]) -> Result<Vec<Vec<Charge>>, CostError> {
+        let active = self.rules.load();
+        requests.iter().map(|request| active.charges(request)).collect()
+    }
+
+    /// Decides what several requests are charged, all or nothing. Charges of the same bucket are added up.
+    pub async fn charge_all(&self, requests: Vec<Vec<Charge>>) -> Together {
+        let (charges, parts) = together::join(requests);
+        Together::new(self.decide(charges).await, parts)
+    }
+
+    /// One row per charge, from the store or from those who answer for it.
+    async fn decide(&self, charges: Vec<Charge>) -> Vec<Row> {
+        if self.store.exceptions().is_empty() {
+            return self.decide_open(charges).await;
+        }
+        match self.excepted(charges) {
+            Excepted::Denied(rows) => rows,
+            Excepted::Open(Applied { open, settled }) => {
+                let (positions, charges): (Vec<usize>, Vec<Charge>) = open.into_iter().unzip();
+                let decided = self.decide_open(charges).await;
+                in_order(positions.into_iter().zip(decided).chain(settled).collect())
+            }
+        }
+    }
+
+    /// Of charges that no exception settles.
+    async fn decide_open(&self, charges: Vec<Charge>) -> Vec<Row> {
+        match self.rows(&self.store, Source::Store, charges).await {
+            Ok(rows) => rows,
+            Err(charges) => self.rows_without_store(charges).await,
+        }
+    }
+
+    /// What exceptions say, and whether anything is left to ask.
+    fn excepted(&self, charges: Vec<Charge>) -> Excepted {
+        let Applied { open, settled } = self.store.exceptions().apply(charges, self.store.now());
+        if !settled.iter().any(|(_, row)| denies(row)) {
+            return Excepted::Open(Applied { open, settled });
+        }
+        // Whatever the others would say: they are not asked, so nothing is charged.
+        let unasked = |charge| Row::without_store(charge, Outcome::Allowed { delay: Span::ZERO });
+        let unasked = open.into_iter().map(|(position, charge)| (position, unasked(charge)));
+        Excepted::Denied(in_order(unasked.chain(settled).collect()))
+    }
+
+    /// The same as [`Limiter::decide`] for charges that are estimates, with what has to be known to correct them.
+    pub(crate) async fn decide_estimate(&self, charges: Vec<Charge>, hold: Duration) -> (Vec<Row>, Vec<Option<Held>>) {
+        if self.store.exceptions().is_empty() {
+            return self.estimate_open(charges, hold).await;
+        }
+        match self.excepted(charges) {
+            Excepted::Denied(rows) => (rows, Vec::new()),
+            Excepted::Open(Applied { open, settled }) => {
+                let (positions, charges): (Vec<usize>, Vec<Charge>) = open.into_iter().unzip();
+                let (rows, held) = self.estimate_open(charges, hold).await;
+                let estimated = positions.into_iter().zip(rows.into_iter().zip(held));
+                let settled = settled.into_iter().map(|(position, row)| (position, (row, None)));
+                in_order(estimated.chain(settled).collect()).into_iter().unzip()
+            }
+        }
+    }
+
+    async fn estimate_open(&self, charges: Vec<Charge>, hold: Duration) -> (Vec<Row>, Vec<Option<Held>>) {
+        let rows = match self.store.reserve(&charges, hold).await {
+            Ok(Reserved { decisions, held }) => {
+                let row = |(charge, (decision, source))| Row { charge, decision, source };
+                return (charges.into_iter().zip(decisions).map(row).collect(), held);
+            }
+            Err(StoreError::Unavailable { .. }) => {
+                self.store_errors.fetch_add(1, Relaxed);
+                self.rows_without_store(charges).await
+            }
+            // Some of it can be decided.
+            Err(_) => self.decide_open(charges).await,
+        };
+        let held = rows.iter().map(slot_of).collect();
+        (rows, held)
+    }
+
+    /// Decides charges that the caller made itself, by rules that need not be in force. A store that cannot answer is an
+    /// error here: what to do then is for the caller to say.
+    ///
+    /// ```
+    /// # use std::sync::Arc;
+    /// # use tollkeeper::{Charge, Key, Limiter, MemoryStore, Policy, Rule, RuleSpec};
+    /// # let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+    /// # runtime.block_on(async {
+    /// let limiter = Limiter::new(Policy::default(), MemoryStore::new());
+    /// let spec = RuleSpec { name: "mine".into(), key: "{id}".into(), limit: "2/min".into(), ..RuleSpec::default() };
+    /// let rule = Arc::new(Rule::new(spec).expect("valid"));
+    /// let charge = Charge { rule, key: Key { variant: 0, value: "42".into() }, cost: 1 };
+    /// assert_eq!(limiter.charge(&[charge]).await?[0].0.remaining, 1);
+    /// # Ok::<(), tollkeeper::StoreError>(()) }).unwrap();
+    /// ```
+    pub async fn charge(&self, charges: &[Charge]) -> Result<Vec<(Decision, Source)>, StoreError> {
+        let decided = self.store.charge(charges).await;
+        if decided.is_err() {
+            self.store_errors.fetch_add(1, Relaxed);
+        }
+        decided
+    }
+
+    /// What a store says, in the order of the charges; rules for which it has no room answer by their policy. Gives the
+    /// charges back if the store is away.
+    async fn rows(&self, store: &Store, source: Source, mut charges: Vec<Charge>) -> Result<Vec<Row>, Vec<Charge>> {
+        let mut answered: Vec<(usize, Row)> = Vec::new();
+        let mut positions: Vec<usize> = (0..charges.len()).collect();
+        loop {
+            let asked = if source == Source::Local { self.shares_of(&charges) } else { None };
+            match store.charge(asked.as_ref().unwrap_or(&charges)).await {
+                Ok(decisions) => {
+                    let decided = charges.into_iter().zip(decisions).zip(positions);
+                    answered.extend(decided.map(|((charge, (decision, by)), position)| {
+                        (position, Row { charge, decision, source: source.max(by) })
+                    }));
+                    break;
+                }
+                Err(StoreError::Full { charge }) => {
+                    self.store_errors.fetch_add(1, Relaxed);
+                    let row = by_failure_policy(charges.remove(charge));
+                    let closed = denies(&row);
+                    answered.push((positions.remove(charge), row));
+                    if closed {
+                        // Denied whatever the others say: they are not asked, so nothing is charged.
+                        let rest = charges.into_iter().map(by_failure_policy);
+                        answered.extend(positions.into_iter().zip(rest));
+                        break;
+                    }
+                }
+                Err(StoreError::Away { charges: away, .. }) => {
+                    self.store_errors.fetch_add(1, Relaxed);
+                    let (without, with): (Vec<_>, Vec<_>) =
+                        charges.into_iter().zip(positions).enumerate().partition(|(index, _)| away.contains(index));
+                    let (charges_away, places): (Vec<Charge>, Vec<usize>) =
+                        without.into_iter().map(|(_, one)| one).unzip();
+                    // A rule decided in this process keeps its charge if the store denies then; the store's are exact.
+                    let rows = Box::pin(self.rows_without_store(charges_away)).await;
+                    let is_denied = rows.iter().any(denies);
+                    answered.extend(places.into_iter().zip(rows));
+                    (charges, positions) = with.into_iter().map(|(_, one)| one).unzip();
+                    if is_denied {
+                        // Whatever the others would say: they are not asked, so nothing is charged.
+                        answered.extend(positions.into_iter().zip(charges.into_iter().map(by_failure_policy)));
+                        break;
+                    }
+                }
+                Err(StoreError::Unavailable { .. }) => {
+                    self.store_errors.fetch_add(1, Relaxed);
+                    return Err(charges);
+                }
+            }
+        }
+        answered.sort_by_key(|(position, _)| *position);
+        Ok(answered.into_iter().map(|(_, row)| row).collect())
+    }
+
+    /// Each rule's own answer while the store is away: `closed` denies, `open` lets pass, `local` decides in this process.
+    async fn rows_without_store(&self, charges: Vec<Charge>) -> Vec<Row> {
+        let is_local = |charge: &Charge| charge.rule.on_store_failure == FailurePolicy::Local;
+        let closed =
+            |charge: &Charge| charge.rule.is_enforced() && charge.rule.on_store_failure == FailurePolicy::Closed;
+        if charges.iter().any(closed) {
+            return charges.into_iter().map(by_failure_policy).collect();
+        }
+        let (local, rest): (Vec<_>, Vec<_>) = charges.into_iter().enumerate().partition(|(_, charge)| is_local(charge));
+        let (positions, local): (Vec<usize>, Vec<Charge>) = local.into_iter().unzip();
+        let decided = match self.rows(self.local(), Source::Local, local).await {
+            Ok(rows) => rows,
+            Err(charges) => charges.into_iter().map(by_failure_policy).collect(),
+        };
+        let mut rows: Vec<(usize, Row)> = positions.into_iter().zip(decided).collect();
+        rows.extend(rest.into_iter().map(|(position, charge)| (position, by_failure_policy(charge))));
+        rows.sort_by_key(|(position, _)| *position);
+        rows.into_iter().map(|(_, row)| row).collect()
+    }
+
+    /// The same charges by this instance's share of each quota; `None` when it is alone.
+    fn shares_of(&self, charges: &[Charge]) -> Option<Vec<Charge>> {
+        let instances = self.store.instances();
+        if instances == 1 {
+            return None;
+        }
+        let mut shares = self.shares.lock().unwrap_or_else(PoisonError::into_inner);
+        let share = |charge: &Charge| {
+            let of = &charge.rule;
+            let known = shares.get(&of.name).filter(|share| share.instances == instances && Arc::ptr_eq(&share.of, of));
+            let rule = known.map(|share| share.rule.clone()).unwrap_or_else(|| {
+                let rule = Arc::new(Rule { quota: of.quota.share(instances), ..(**of).clone() });
+                shares.insert(of.name.clone(), Share { of: of.clone(), instances, rule: rule.clone() });
+                rule
+            });
+            Charge { rule, ..charge.clone() }
+        };
+        Some(charges.iter().map(share).collect())
+    }
+
+    /// The store that a row's answer came from.
+    pub(crate) fn store_of(&self, source: Source) -> &Store {
+        if source == Source::Local { self.local() } else { &self.store }
+    }
+
+    /// Where rules with `local` are decided while the store is away. Made when it is first needed.
+    pub(crate) fn local(&self) -> &Store {
+        self.local.get_or_init(|| MemoryStore::new().into())
+    }
+
+    /// What a rule's buckets with this key say now, without touching them; `None` when there is no such rule.
+    ///
+    /// A key of `{api_key|ip}` names one bucket per alternative: all that could be meant are returned, the one of
+    /// the first alternative first.
+    pub async fn inspect(&self, rule: &str, key: &str) -> Option<Result<Vec<Bucket>, StoreError>> {
+        let rule = self.policy().rule(rule)?.clone();
+        let mut buckets = Vec::new();
+        for key in keys(&rule, key) {
+            match self.store.inspect(&self.rule_for(&rule, &key), &key).await {
+                Ok(decision) => buckets.push(Bucket { key, decision }),
+                Err(error) => return Some(Err(error)),
+            }
+        }
+        Some(Ok(buckets))
+    }
+
+    /// Forgets a rule's buckets with this key; `Ok(false)` when there were none, `None` when there is no such rule.
+    pub async fn reset(&self, rule: &str, key: &str) -> Option<Result<bool, StoreError>> {
+        let rule = self.policy().rule(rule)?.clone();
+        let mut found = false;
+        for key in keys(&rule, key) {
+            match self.store.reset(&self.rule_for(&rule, &key), &key).await {
+                Ok(had_state) => found |= had_state,
+                Err(error) => return Some(Err(error)),
+            }
+        }
+        Some(Ok(found))
+    }
+
+    /// Gives a `concurrency` slot back; `Ok(false)` when it was free already, `None` when there is no such rule.
+    pub async fn release(&self, rule: &str, key: &Key, hold: Hold) -> Option<Result<bool, StoreError>> {
+        let rule = self.policy().rule(rule)?.clone();
+        Some(self.store.release(&self.rule_for(&rule, key), key, hold).await)
+    }
+
+    /// Gives back what these charges would cost, as far as it counts: for callers who charge first and learn later what was
+    /// used. Nobody ever has more left than the limit.
+    pub async fn give_back(&self, charges: &[Charge]) -> Result<(), StoreError> {
+        for Charge { rule, key, cost } in charges {
+            self.store.give_back(&self.rule_for(rule, key), key, *cost).await?;
+        }
+        Ok(())
+    }
+}
+
+impl Limiter {
+    /// A rule of the policy as it is for a key: with the limit that was granted to it, if one was.
+    pub fn rule_of(&self, rule: &str, key: &str) -> Option<Arc<Rule>> {
+        let policy = self.policy();
+        Some(self.rule_for(policy.rule(rule)?, &Key { variant: 0, value: key.into() }))
+    }
+
+    /// A rule as it is for a key, with what was granted to it.
+    fn rule_for(&self, rule: &Arc<Rule>, key: &Key) -> Arc<Rule> {
+        let exception = self.store.exceptions().rule(rule, key, self.store.now());
+        exception.map_or_else(|| rule.clone(), |(rule, _)| rule)
+    }
+}
+
+/// What exceptions leave to decide.
+enum Excepted {
+    /// Nothing: one of them denies.
+    Denied(Vec<Row>),
+    Open(Applied),
+}
+
+fn in_order<T>(mut rows: Vec<(usize, T)>) -> Vec<T> {
+    rows.sort_by_key(|(position, _)| *position);
+    rows.into_iter().map(|(_, row)| row).collect()
+}
+
+fn keys(rule: &Rule, value: &str) -> impl Iterator<Item = Key> {
+    (0..rule.key.variants()).map(move |variant| Key { variant, value: value.to_string() })
+}
+
+/// How long a client denied by `closed` is asked to wait before it tries the store again.
+const RETRY_UNAVAILABLE: Span = Span::SECOND;
+
+/// The answer of a rule whose state nobody can reach. Where the memory store itself is full, `local` has nowhere else to
+/// go and lets the request pass, as `open` does.
+fn by_failure_policy(charge: Charge) -> Row {
+    let outcome = match charge.rule.on_store_failure {
+        FailurePolicy::Closed => Outcome::Denied { retry_after: Some(RETRY_UNAVAILABLE) },
+        FailurePolicy::Open | FailurePolicy::Local => Outcome::Allowed { delay: Span::ZERO },
+    };
+    Row::without_store(charge, outcome)
+}
+
+fn denies(row: &Row) -> bool {
+    row.charge.rule.is_enforced() && !row.decision.is_allowed()
+}

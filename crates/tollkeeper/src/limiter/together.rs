@@ -1,0 +1,63 @@
+//! Several requests decided as one: all or nothing over all of them.
+//!
+//! Stores take it for granted that a request charges a bucket once. Two of these requests may use the same one, so their
+//! charges are added up, and each request is told what the bucket says to the sum.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use tollkeeper_core::{Charge, Key, Row, Rule, Verdict};
+
+/// What was said to several requests that pass or fail together.
+#[derive(Clone, Debug)]
+pub struct Together {
+    /// The answer for all of them, with one row per bucket.
+    pub whole: Verdict,
+    /// The answer for each, by its own rules, in order. One may be allowed although the whole is not; nothing was
+    /// charged then.
+    pub parts: Vec<Verdict>,
+}
+
+/// For each request, in which of the joined charges it has a part, and its own cost.
+pub(super) type Parts = Vec<Vec<(usize, u32)>>;
+
+/// The charges of all requests with every bucket named once, and who shares them.
+pub(super) fn join(requests: Vec<Vec<Charge>>) -> (Vec<Charge>, Parts) {
+    let mut places: HashMap<(Arc<str>, Key), usize> = HashMap::new();
+    let mut joined: Vec<Charge> = Vec::new();
+    let mut add = |charge: Charge| {
+        let cost = charge.cost;
+        let place = *places.entry((charge.rule.name.clone(), charge.key.clone())).or_insert(joined.len());
+        match joined.get_mut(place) {
+            Some(same) => {
+                same.cost = same.cost.saturating_add(cost);
+                if is_stricter(&charge.rule, &same.rule) {
+                    same.rule = charge.rule;
+                }
+            }
+            None => joined.push(charge),
+        }
+        (place, cost)
+    };
+    let parts = requests.into_iter().map(|charges| charges.into_iter().map(&mut add).collect()).collect();
+    (joined, parts)
+}
+
+impl Together {
+    /// From the rows of joined charges, in order.
+    pub(super) fn new(rows: Vec<Row>, parts: Parts) -> Together {
+        let own = |(place, cost): (usize, u32)| {
+            let mut row = rows[place].clone();
+            row.charge.cost = cost;
+            row
+        };
+        let parts = parts.into_iter().map(|part| Verdict::new(part.into_iter().map(own).collect())).collect();
+        Together { parts, whole: Verdict::new(rows) }
+    }
+}
+
+/// Of two quotas for one bucket, as callers with limits of their own may bring them, the lower one holds.
+fn is_stricter(rule: &Rule, than: &Rule) -> bool {
+    let order = |rule: &Rule| (rule.quota.limit(), std::cmp::Reverse(rule.quota.period()));
+    order(rule) < order(than)
+}

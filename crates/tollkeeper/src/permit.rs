@@ -1,0 +1,215 @@
+//! Slots of `concurrency` rules that give themselves back.
+
+#[cfg(any(feature = "redis", feature = "tower"))]
+mod renewal;
+
+use std::sync::{Arc, Mutex, PoisonError};
+
+use tollkeeper_core::{CostError, Hold, Key, Request, Rule, Source, Verdict};
+
+use crate::limiter::Limiter;
+use crate::store::Store;
+use crate::store::held::Held;
+
+/// What an admitted request occupies until it is over. Dropping it gives every slot back, however the request ends.
+///
+/// ```
+/// use std::sync::Arc;
+/// use tollkeeper::{Algorithm, Descriptor, Limiter, MemoryStore, Policy, RuleSpec};
+///
+/// # let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+/// # runtime.block_on(async {
+/// let one_at_a_time = RuleSpec {
+///     name: "exports".into(),
+///     key: "{user_id}".into(),
+///     limit: "1".into(),
+///     algorithm: Algorithm::Concurrency,
+///     ..RuleSpec::default()
+/// };
+/// let limiter = Arc::new(Limiter::new(Policy::new([one_at_a_time]).expect("valid"), MemoryStore::new()));
+/// let request = Descriptor::new([("user_id", "42")]);
+///
+/// let (first, permit) = limiter.acquire(&request).await?;
+/// let (second, _none) = limiter.acquire(&request).await?;
+/// assert!(first.is_allowed() && !second.is_allowed());
+///
+/// drop(permit);
+/// let (third, _permit) = limiter.acquire(&request).await?;
+/// assert!(third.is_allowed());
+/// # Ok::<(), tollkeeper::CostError>(()) }).unwrap();
+/// ```
+#[derive(Debug)]
+#[must_use = "dropping a permit gives its slots back"]
+pub struct Permit {
+    /// Nothing, where no rule counts slots.
+    occupied: Option<Arc<Occupied>>,
+    /// What renews the slots, where that was asked for.
+    #[cfg(any(feature = "redis", feature = "tower"))]
+    renewal: Option<tokio::task::AbortHandle>,
+}
+
+/// Slots that are shared with what renews them.
+#[derive(Debug)]
+struct Occupied {
+    limiter: Arc<Limiter>,
+    slots: Mutex<Slots>,
+}
+
+#[derive(Debug, Default)]
+struct Slots {
+    /// Empty while they are being renewed: whoever renews them has them.
+    held: Vec<Slot>,
+    /// Nobody wants them any more.
+    is_over: bool,
+}
+
+#[derive(Debug)]
+struct Slot {
+    /// The rule that was charged, which may have left the policy since.
+    rule: Arc<Rule>,
+    key: Key,
+    hold: Hold,
+    /// Who gave it, and so takes it back.
+    source: Source,
+}
+
+impl Limiter {
+    /// Decides a request as [`Limiter::check`] does, and keeps the slots that it occupies until the permit is dropped, or
+    /// until their hold ends: [`Permit::renewed`] is for what may take longer. The permit of a denied request is empty.
+    pub async fn acquire(self: &Arc<Self>, request: &impl Request) -> Result<(Verdict, Permit), CostError> {
+        let verdict = self.check(request).await?;
+        let permit = Permit::new(self, slots(&verdict));
+        Ok((verdict, permit))
+    }
+}
+
+fn slots(verdict: &Verdict) -> Vec<Slot> {
+    let slot = |row: &tollkeeper_core::Row| {
+        let hold = row.decision.hold?;
+        Some(Slot { rule: row.charge.rule.clone(), key: row.charge.key.clone(), hold, source: row.source })
+    };
+    verdict.rows().iter().filter_map(slot).collect()
+}
+
+impl Permit {
+    /// The slots that a reservation occupied.
+    pub(crate) fn of(limiter: &Arc<Limiter>, held: impl Iterator<Item = (Held, Source)>) -> Permit {
+        let slot = |(Held { rule, key, receipt, .. }, source)| Slot {
+            rule,
+            key,
+            hold: Hold { at: receipt.at, nth: receipt.nth },
+            source,
+        };
+        Permit::new(limiter, held.map(slot).collect())
+    }
+
+    fn new(limiter: &Arc<Limiter>, held: Vec<Slot>) -> Permit {
+        let occupied = (!held.is_empty()).then(|| {
+            Arc::new(Occupied { limiter: limiter.clone(), slots: Mutex::new(Slots { held, is_over: false }) })
+        });
+        Permit {
+            occupied,
+            #[cfg(any(feature = "redis", feature = "tower"))]
+            renewal: None,
+        }
+    }
+
+    /// Whether nothing is occupied.
+    pub fn is_empty(&self) -> bool {
+        self.occupied.is_none()
+    }
+}
+
+impl Drop for Permit {
+    fn drop(&mut self) {
+        let Some(occupied) = self.occupied.take() else { return };
+        let held = {
+            let mut slots = occupied.slots.lock().unwrap_or_else(PoisonError::into_inner);
+            slots.is_over = true;
+            std::mem::take(&mut slots.held)
+        };
+        // Whoever is renewing them finds that it is over, and gives them back.
+        #[cfg(any(feature = "redis", feature = "tower"))]
+        if !held.is_empty()
+            && let Some(renewal) = &self.renewal
+        {
+            renewal.abort();
+        }
+        occupied.give_back(held);
+    }
+}
+
+impl Occupied {
+    fn give_back(&self, slots: Vec<Slot>) {
+        for slot in slots {
+            match self.limiter.store_of(slot.source) {
+                // False means that the hold had expired, and then there is nothing to give back.
+                Store::Memory(memory) => _ = memory.release(&slot.rule, &slot.key, slot.hold),
+                #[cfg(feature = "redis")]
+                Store::Redis(redis) => release_later(redis.clone(), slot),
+            }
+        }
+    }
+}
+
+/// A drop cannot wait for a server. Outside of a runtime, or when the server is away, the hold ends by itself.
+#[cfg(feature = "redis")]
+fn release_later(redis: crate::store::RedisStore, slot: Slot) {
+    if let Ok(runtime) = tokio::runtime::Handle::try_current() {
+        runtime.spawn(async move { redis.release(&slot.rule, &slot.key, slot.hold).await });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tollkeeper_core::{Algorithm, Descriptor, Enforcement, Policy, RuleSpec};
+
+    use super::*;
+    use crate::MemoryStore;
+
+    fn concurrency(name: &str, limit: &str) -> RuleSpec {
+        let algorithm = Algorithm::Concurrency;
+        RuleSpec { name: name.into(), key: "global".into(), limit: limit.into(), algorithm, ..RuleSpec::default() }
+    }
+
+    fn limiter(rules: Vec<RuleSpec>) -> Arc<Limiter> {
+        Arc::new(Limiter::new(Policy::new(rules).expect("valid rules"), MemoryStore::new()))
+    }
+
+    async fn acquire(limiter: &Arc<Limiter>) -> (Verdict, Permit) {
+        limiter.acquire(&Descriptor::default()).await.expect("no cost attribute")
+    }
+
+    #[tokio::test]
+    async fn every_slot_comes_back_also_of_shadow_rules() {
+        let shadow = RuleSpec { mode: Enforcement::Shadow, ..concurrency("trial", "1") };
+        let limiter = limiter(vec![concurrency("a", "1"), shadow]);
+        for _ in 0..3 {
+            let (verdict, permit) = acquire(&limiter).await;
+            assert!(verdict.rows().iter().all(|row| row.decision.is_allowed()));
+            assert!(!permit.is_empty());
+        }
+    }
+
+    #[tokio::test]
+    async fn a_denied_request_occupies_nothing() {
+        let limiter = limiter(vec![concurrency("wide", "2"), concurrency("narrow", "1")]);
+        let (_, held) = acquire(&limiter).await;
+        let (denied, nothing) = acquire(&limiter).await;
+        assert!(!denied.is_allowed() && nothing.is_empty());
+        drop(nothing);
+        assert!(!acquire(&limiter).await.0.is_allowed());
+        drop(held);
+        assert!(acquire(&limiter).await.0.is_allowed());
+    }
+
+    #[tokio::test]
+    async fn a_rule_that_has_gone_gets_its_slot_back_too() {
+        let limiter = limiter(vec![concurrency("a", "1")]);
+        let (_, permit) = acquire(&limiter).await;
+        limiter.replace_policy(Policy::default());
+        drop(permit);
+        limiter.replace_policy(Policy::new([concurrency("a", "1")]).expect("valid rules"));
+        assert!(acquire(&limiter).await.0.is_allowed());
+    }
+}

@@ -1,0 +1,57 @@
+//! Charges that are to be corrected.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tollkeeper_core::{Bucket, Charge, Decision, Key, Receipt, Rule, Source, Timestamp};
+
+/// The longest that an estimate may wait for its correction.
+pub const MAX_HOLD: Duration = Duration::from_secs(24 * 60 * 60);
+
+/// What one rule was charged as an estimate.
+#[derive(Clone, Debug)]
+pub(crate) struct Held {
+    /// The rule that was charged, which may have left the policy since.
+    pub(crate) rule: Arc<Rule>,
+    pub(crate) key: Key,
+    pub(crate) receipt: Receipt,
+    /// What the bucket had been given back before.
+    pub(crate) refunded: u64,
+}
+
+/// What a store said to a request whose cost is an estimate.
+#[derive(Debug)]
+pub(crate) struct Reserved {
+    pub(crate) decisions: Vec<(Decision, Source)>,
+    /// One per charge, where it took something.
+    pub(crate) held: Vec<Option<Held>>,
+}
+
+impl Held {
+    pub(crate) fn of(charge: &Charge, receipt: Receipt, refunded: Option<u64>) -> Held {
+        let (rule, key) = (charge.rule.clone(), charge.key.clone());
+        let mut held = Held { rule, key, receipt, refunded: refunded.unwrap_or(0) };
+        if refunded.is_none() {
+            held.give_nothing_back();
+        }
+        held
+    }
+
+    /// A bucket that was full again long ago owes nothing to anybody.
+    pub(crate) fn give_nothing_back(&mut self) {
+        if let Some(after) = &mut self.receipt.after {
+            *after = Bucket { full_at: Timestamp::default(), part: 0, tag: after.tag };
+        }
+    }
+
+    /// Of a charge that took nothing.
+    pub(crate) fn nothing(charge: &Charge) -> Held {
+        Held::of(charge, Receipt { cost: 0, at: Timestamp::default(), nth: 0, is_lease: false, after: None }, None)
+    }
+
+    /// The same charge at another cost.
+    #[cfg(feature = "redis")]
+    pub(crate) fn charge(&self, cost: u32) -> Charge {
+        Charge { rule: self.rule.clone(), key: self.key.clone(), cost }
+    }
+}

@@ -1,0 +1,188 @@
+//! The embedded store: fixed-size entries in a sharded hash table with a hard cap.
+//!
+//! A bucket that is full again, or a window that has passed, equals one that was never used, so dropping it is
+//! unobservable. Nothing else is ever dropped: a flood of new keys is refused once every entry still counts.
+
+mod eviction;
+mod holds;
+mod identity;
+mod lock;
+mod logs;
+mod packed;
+mod room;
+mod runs;
+mod shard;
+mod slots;
+mod table;
+#[cfg(test)]
+mod tests;
+
+pub(crate) use identity::Id;
+#[cfg(feature = "redis")]
+pub(crate) use identity::Secret;
+pub(crate) use table::Table;
+
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use tollkeeper_core::{Algorithm, Charge, Decision, Hold, Key, Rule, Source, Timestamp};
+
+use super::StoreError;
+use super::held::{Held, Reserved};
+use crate::clock::Clock;
+use crate::exceptions::Exceptions;
+use holds::Holds;
+
+/// Keeps state in this process.
+///
+/// Buckets are found by a keyed 128-bit hash of rule and key; the key itself is not kept.
+#[derive(Debug)]
+pub struct MemoryStore {
+    clock: Clock,
+    table: Table,
+    holds: Mutex<Holds>,
+    pub(super) exceptions: Exceptions,
+}
+
+impl Default for MemoryStore {
+    fn default() -> Self {
+        MemoryStore::new()
+    }
+}
+
+impl MemoryStore {
+    /// How many keys are kept unless told.
+    pub const DEFAULT_MAX_KEYS: usize = Table::DEFAULT_MAX_KEYS;
+    /// How many bytes the logs of `sliding_window_log` and `concurrency` may take unless told.
+    pub const DEFAULT_MAX_LOG_BYTES: usize = Table::DEFAULT_MAX_LOG_BYTES;
+
+    /// A store on the machine's clock.
+    pub fn new() -> MemoryStore {
+        MemoryStore::with(Self::DEFAULT_MAX_KEYS, Clock::system())
+    }
+
+    /// A store for at most so many keys on this clock. The memory for them is set aside now, 34 bytes a key, and
+    /// taken from the system as it is first used.
+    pub fn with(max_keys: usize, clock: impl Into<Clock>) -> MemoryStore {
+        let table = Table::new(max_keys, Self::DEFAULT_MAX_LOG_BYTES);
+        MemoryStore { clock: clock.into(), table, holds: Mutex::default(), exceptions: Exceptions::new() }
+    }
+
+    /// An empty store like this one in which the logs of `sliding_window_log` and `concurrency` take at most so many
+    /// bytes. They remember each admitted request, so they are not part of what `max_keys` bounds.
+    #[must_use]
+    pub fn with_max_log_bytes(self, max_log_bytes: usize) -> MemoryStore {
+        MemoryStore { table: Table::new(self.table.max_keys(), max_log_bytes), ..self }
+    }
+
+    /// The store's clock.
+    pub fn clock(&self) -> &Clock {
+        &self.clock
+    }
+
+    /// How many keys are kept, some of which may be idle by now.
+    pub fn len(&self) -> usize {
+        self.table.len()
+    }
+
+    /// Whether nothing is kept.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// How many keys can be kept.
+    pub fn max_keys(&self) -> usize {
+        self.table.max_keys()
+    }
+
+    /// What the store takes at most: the entries, also those that were never used, and the logs there are now.
+    pub fn memory_bytes(&self) -> usize {
+        self.table.memory_bytes()
+    }
+
+    /// Decides all charges together: all or nothing.
+    pub fn charge(&self, charges: &[Charge]) -> Result<Vec<Decision>, StoreError> {
+        Ok(self.table.charge_all(charges, &self.clock)?)
+    }
+
+    /// What a bucket would say to a request of cost 1, without touching it: `remaining` is uncharged.
+    pub fn inspect(&self, rule: &Rule, key: &Key) -> Decision {
+        self.table.peek(self.id(rule, key), &rule.quota, &self.clock)
+    }
+
+    /// Forgets a bucket; false when there was nothing to forget.
+    pub fn reset(&self, rule: &Rule, key: &Key) -> bool {
+        let (id, mut holds) = (self.id(rule, key), self.holds());
+        holds.reset(id);
+        self.table.reset(id, &rule.quota, &self.clock)
+    }
+
+    /// Gives a `concurrency` slot back; false when it had expired or was given back before.
+    pub fn release(&self, rule: &Rule, key: &Key, hold: Hold) -> bool {
+        self.table.release(self.id(rule, key), &rule.quota, hold, &self.clock)
+    }
+
+    /// Holds a `concurrency` slot for another period under the name that is returned; `None` when it had expired or was given
+    /// back before.
+    pub fn renew(&self, rule: &Rule, key: &Key, hold: Hold) -> Option<Hold> {
+        self.table.renew(self.id(rule, key), &rule.quota, hold, &self.clock)
+    }
+
+    /// Gives back up to `cost` of what a bucket was charged last; false when nothing of it counts any more.
+    pub fn give_back(&self, rule: &Rule, key: &Key, cost: u32) -> bool {
+        let (id, mut holds) = (self.id(rule, key), self.holds());
+        let is_back = self.table.give_back(id, &rule.quota, cost, &self.clock);
+        if is_back {
+            // Of whatever was charged last, so of anything.
+            holds.count(id, Timestamp::default(), cost);
+        }
+        is_back
+    }
+
+    /// Decides as [`MemoryStore::charge`] does, so that what was charged can be corrected.
+    pub(crate) fn reserve(&self, charges: &[Charge], hold: Duration) -> Result<Reserved, StoreError> {
+        let now = self.clock.now();
+        let watch = |charge: &Charge| match charge.rule.quota.algorithm() {
+            // A slot is released, and cannot be given back twice.
+            Algorithm::Concurrency => Some(0),
+            _ => self.holds().watch(self.id(&charge.rule, &charge.key), 2 * hold, now),
+        };
+        let refunded: Vec<Option<u64>> = charges.iter().map(watch).collect();
+        let (decisions, receipts) = self.table.reserve_all(charges, &self.clock)?;
+        let held = charges.iter().zip(receipts.into_iter().chain(std::iter::repeat(None))).zip(refunded);
+        let held = held.map(|((charge, receipt), refunded)| Held::of(charge, receipt?, refunded).into()).collect();
+        let decisions = decisions.into_iter().map(|decision| (decision, Source::Store)).collect();
+        Ok(Reserved { decisions, held })
+    }
+
+    /// Corrects charges to what they did cost, and says how much of each went back.
+    pub(crate) fn settle(&self, held: &[(Held, u32)]) -> Vec<u32> {
+        // One after the other: what goes back is bounded by what has gone back before.
+        let mut holds = self.holds();
+        let mut settle = |(held, cost): &(Held, u32)| {
+            let id = self.id(&held.rule, &held.key);
+            let refunded = holds.since(id, held.receipt.at, held.refunded);
+            let back = self.table.settle(id, &held.rule.quota, held.receipt, *cost, refunded, &self.clock);
+            holds.count(id, held.receipt.at, back);
+            back
+        };
+        held.iter().map(&mut settle).collect()
+    }
+
+    pub(crate) fn keep(&self, id: &str, record: &[u8], lifetime: Duration) -> Result<(), StoreError> {
+        let too_many = || StoreError::unavailable("too many reservations wait to be settled");
+        self.holds().keep(id, record, lifetime, self.clock.now()).then_some(()).ok_or_else(too_many)
+    }
+
+    pub(crate) fn claim(&self, id: &str) -> Option<Vec<u8>> {
+        self.holds().claim(id, self.clock.now())
+    }
+
+    fn holds(&self) -> MutexGuard<'_, Holds> {
+        self.holds.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn id(&self, rule: &Rule, key: &Key) -> Id {
+        self.table.id_of_bucket(&rule.name, key)
+    }
+}

@@ -1,0 +1,86 @@
+//! Which entry is meant: a keyed 128-bit hash stands for rule and key.
+//!
+//! One half is compared, the other half places the entry. Two buckets are taken for one only when both halves
+//! agree, and nobody who does not know the secret can look for such a pair.
+
+use std::hash::{BuildHasher, Hash, Hasher, RandomState};
+
+use siphasher::sip128::{Hasher128, SipHasher13};
+use tollkeeper_core::Key;
+
+/// A bucket's name within a table.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub(crate) struct Id {
+    /// The fingerprint, as it stands in an entry that is at its home slot.
+    pub(super) tag: u64,
+    /// Chooses the shard and the home slot.
+    pub(in crate::store) place: u64,
+}
+
+/// The lowest byte of a tag is not part of the fingerprint: it is 1 plus the distance of an entry from its home
+/// slot, so that a tag is never 0, and entries of different homes never compare as equal.
+pub(super) const DISTANCE: u64 = 0xFF;
+
+/// What makes the hashes of one table unpredictable.
+pub(crate) struct Secret(u64, u64);
+
+impl Secret {
+    pub(crate) fn random() -> Secret {
+        let draw = || RandomState::new().hash_one(0_u8);
+        Secret(draw(), draw())
+    }
+
+    /// Made anew for each key: the compiler then knows that nothing has been hashed yet.
+    #[inline]
+    fn hasher(&self) -> SipHasher13 {
+        SipHasher13::new_with_keys(self.0, self.1)
+    }
+
+    /// The bucket of a rule. 0xFF occurs in no UTF-8, and the variant has a fixed length, so no two buckets hash the
+    /// same bytes.
+    #[inline]
+    pub(crate) fn bucket(&self, rule: &str, key: &Key) -> Id {
+        let mut hasher = self.hasher();
+        hasher.write(rule.as_bytes());
+        hasher.write(&[0xFF]);
+        hasher.write(&key.variant.to_le_bytes());
+        hasher.write(key.value.as_bytes());
+        Id::from(hasher)
+    }
+
+    /// The only bucket of a key, where there is one quota and no rule.
+    #[inline]
+    pub(crate) fn key(&self, key: &(impl Hash + ?Sized)) -> Id {
+        let mut hasher = self.hasher();
+        key.hash(&mut hasher);
+        Id::from(hasher)
+    }
+}
+
+impl From<SipHasher13> for Id {
+    #[inline]
+    fn from(hasher: SipHasher13) -> Id {
+        let hash = hasher.finish128();
+        Id { tag: hash.h2 & !DISTANCE | 1, place: hash.h1 }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rule_variant_and_value_cannot_run_into_each_other() {
+        let secret = Secret::random();
+        let id = |rule: &str, variant, value: &str| secret.bucket(rule, &Key { variant, value: value.into() });
+        assert_ne!(id("ab", 0, "c"), id("a", 0, "bc"));
+        assert_ne!(id("a", 0, "b"), id("a", 1, "b"));
+        assert_ne!(id("a", 0x6261, "c"), id("a", 0x62, "ac"));
+        assert_eq!(id("a", 0, "b"), id("a", 0, "b"));
+    }
+
+    #[test]
+    fn every_table_has_a_secret_of_its_own() {
+        assert_ne!(Secret::random().key("a"), Secret::random().key("a"));
+    }
+}

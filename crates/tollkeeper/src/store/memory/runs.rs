@@ -1,0 +1,129 @@
+//! Where the entries of a shard lie: open addressing with linear probing.
+//!
+//! The entries of a run are sorted by their home slots, and each knows its distance from home. So a search ends at
+//! the first entry that is nearer to its home than the one searched for would be, and a removal moves the rest of
+//! the run back by one, leaving no tombstone.
+
+use tollkeeper_core::Bucket;
+
+use super::identity::{DISTANCE, Id};
+use super::packed::Packed;
+use super::shard::Locked;
+use super::slots::Slot;
+
+/// The farthest that an entry may be from home, plus 1. Keys are spread by a keyed hash and a table is never more
+/// than 7/8 full, so that nobody will ever see an entry as far as that.
+const MAX_DISTANCE: u64 = DISTANCE - 1;
+
+impl Locked<'_> {
+    /// Where the entry of `id` is.
+    #[inline]
+    pub(super) fn find(&self, id: Id) -> Option<usize> {
+        let mut at = self.home(id);
+        let mut wanted = id.tag;
+        loop {
+            let found = self.slots[at].tag();
+            if found == wanted {
+                return Some(at);
+            }
+            if found & DISTANCE < wanted & DISTANCE {
+                return None;
+            }
+            wanted += 1;
+            at = self.after(at);
+        }
+    }
+
+    /// Makes a free slot where `id` belongs, by moving those on by one that are nearer to their homes. `None`, and
+    /// nothing moved, if one would get too far.
+    pub(super) fn open(&self, id: Id) -> Option<usize> {
+        let mut place = self.home(id);
+        let mut tag = id.tag;
+        while self.slots[place].tag() & DISTANCE >= tag & DISTANCE {
+            place = self.after(place);
+            tag += 1;
+        }
+        let mut free = place;
+        let mut farthest = tag & DISTANCE;
+        while self.slots[free].tag() != 0 {
+            farthest = farthest.max((self.slots[free].tag() & DISTANCE) + 1);
+            free = self.after(free);
+        }
+        if farthest > MAX_DISTANCE {
+            return None;
+        }
+        while free != place {
+            let before = self.before(free);
+            self.move_entry(before, free, self.slots[before].tag() + 1);
+            free = before;
+        }
+        self.slots[place].set_tag(tag);
+        self.slots[place].set_packed(Packed::default());
+        Some(place)
+    }
+
+    /// Frees a slot, and moves those back by one that were pushed away from their homes.
+    pub(super) fn remove(&mut self, at: usize) {
+        self.free_log(at);
+        self.shard.used -= 1;
+        self.room.return_key();
+        let mut free = at;
+        loop {
+            let next = self.after(free);
+            let tag = self.slots[next].tag();
+            // Empty, or at home.
+            if tag & DISTANCE <= 1 {
+                break;
+            }
+            self.move_entry(next, free, tag - 1);
+            free = next;
+        }
+        self.slots[free].set_tag(0);
+    }
+
+    fn move_entry(&self, from: usize, to: usize, tag: u64) {
+        self.slots[to].set_tag(tag);
+        self.slots[to].set_packed(self.slots[from].packed());
+    }
+
+    #[inline]
+    fn home(&self, id: Id) -> usize {
+        home(id, self.slots.len())
+    }
+
+    #[inline]
+    pub(super) fn after(&self, at: usize) -> usize {
+        if at + 1 == self.slots.len() { 0 } else { at + 1 }
+    }
+
+    fn before(&self, at: usize) -> usize {
+        at.checked_sub(1).unwrap_or(self.slots.len() - 1)
+    }
+}
+
+/// The bucket of `id` as it is seen without the lock, while others may move entries. `None` if it is not found at once:
+/// it may be there all the same.
+#[inline(always)]
+pub(super) fn glimpse(slots: &[Slot], id: Id) -> Option<Bucket> {
+    /// Nearly all entries are nearer to their homes than that.
+    const MOST: u64 = 16;
+    let mut at = home(id, slots.len());
+    for distance in 0..MOST {
+        let slot = &slots[at];
+        let found = slot.tag();
+        if found == id.tag + distance {
+            return slot.packed().bucket();
+        }
+        if found & DISTANCE <= distance {
+            return None;
+        }
+        at = if at + 1 == slots.len() { 0 } else { at + 1 };
+    }
+    None
+}
+
+/// The slot of a shard at which a search for `id` starts.
+#[inline]
+pub(super) fn home(id: Id, slots: usize) -> usize {
+    (((id.place & u64::from(u32::MAX)) * slots as u64) >> 32) as usize
+}

@@ -1,0 +1,238 @@
+//! What the store does inside: runs, removal, dropping and the caps. What it answers is in `store_conformance`.
+
+use std::collections::HashMap;
+
+use proptest::prelude::*;
+use tollkeeper_core::{Algorithm, Decision, Hold, Quota, Span, Timestamp};
+
+use super::identity::{DISTANCE, Id};
+use super::table::Table;
+use crate::clock::{Clock, ManualClock};
+
+const START: Timestamp = Timestamp::from_micros(1_700_000_000_000_000);
+
+struct Subject {
+    table: Table,
+    hands: ManualClock,
+    clock: Clock,
+}
+
+impl Subject {
+    fn new(max_keys: usize, max_log_bytes: usize) -> Subject {
+        let hands = ManualClock::at(START);
+        Subject { table: Table::new(max_keys, max_log_bytes), clock: hands.clone().into(), hands }
+    }
+
+    /// `None` when there is no room.
+    fn charge(&self, id: Id, quota: &Quota) -> Option<Decision> {
+        self.table.charge(id, quota, 1, &self.clock).ok()
+    }
+
+    fn charge_key(&self, key: u32, quota: &Quota) -> Option<Decision> {
+        self.charge(self.table.id_of(&key), quota)
+    }
+
+    fn reset(&self, id: Id, quota: &Quota) -> bool {
+        self.table.reset(id, quota, &self.clock)
+    }
+
+    fn release(&self, id: Id, quota: &Quota, hold: Hold) -> bool {
+        self.table.release(id, quota, hold, &self.clock)
+    }
+}
+
+fn per_second() -> Quota {
+    Quota::per_second(1).build().expect("valid")
+}
+
+/// Entries are sorted by home slot within their run, and the counts are right.
+fn assert_sound(table: &Table) {
+    let mut keys = 0;
+    for shard in table.each_shard() {
+        let distances: Vec<u64> = shard.slots.iter().map(|slot| slot.tag() & DISTANCE).collect();
+        for (at, distance) in distances.iter().enumerate() {
+            let before = distances[at.checked_sub(1).unwrap_or(distances.len() - 1)];
+            assert!(*distance <= before + 1, "slot {at} of {distances:?} is where nobody finds it");
+        }
+        let used = distances.iter().filter(|distance| **distance > 0).count();
+        assert_eq!(used, shard.shard.used);
+        keys += used;
+    }
+    assert_eq!(keys, table.len());
+}
+
+proptest! {
+    /// Three homes, the first and the last slot among them, so that runs are long and wrap around.
+    #[test]
+    fn crowded_runs_keep_every_entry(steps in prop::collection::vec((0_u64..60, any::<bool>()), 1..400)) {
+        let subject = Subject::new(40, 0);
+        let quota = Quota::per_day(1_000).build().expect("valid");
+        let mut used: HashMap<u64, u32> = HashMap::new();
+        for (key, resets) in steps {
+            let place = [0, 1 << 27, u64::from(u32::MAX)][key as usize % 3];
+            let id = Id { tag: (key + 1) << 8 | 1, place };
+            if resets {
+                prop_assert_eq!(subject.reset(id, &quota), used.remove(&key).is_some());
+            } else if let Some(decision) = subject.charge(id, &quota) {
+                let used = used.entry(key).or_default();
+                *used += 1;
+                prop_assert_eq!(decision.remaining, 1_000 - *used);
+            } else {
+                prop_assert_eq!(subject.table.len(), 40);
+            }
+            assert_sound(&subject.table);
+        }
+    }
+
+    #[test]
+    fn dropping_leaves_the_table_sound(steps in prop::collection::vec((0_u32..300, 0_u64..40_000), 1..600)) {
+        let subject = Subject::new(64, 0);
+        for (key, micros) in steps {
+            subject.hands.advance(Span::from_micros(micros));
+            subject.charge_key(key, &per_second());
+            prop_assert!(subject.table.len() <= 64);
+            assert_sound(&subject.table);
+        }
+    }
+}
+
+#[test]
+fn nothing_is_dropped_while_there_is_plenty_of_room() {
+    let subject = Subject::new(100, 0);
+    for key in 0..70 {
+        assert!(subject.charge_key(key, &per_second()).is_some());
+    }
+    subject.hands.advance(Span::from_secs(10));
+    assert!(subject.charge_key(70, &per_second()).is_some());
+    assert_eq!(subject.table.len(), 71);
+    subject.hands.set(START);
+    assert!(!subject.charge_key(0, &per_second()).expect("known").is_allowed(), "the clock ran back");
+}
+
+#[test]
+fn a_full_table_refuses_until_something_expires() {
+    let subject = Subject::new(100, 0);
+    for key in 0..100 {
+        assert!(subject.charge_key(key, &per_second()).is_some());
+    }
+    for key in 100..400 {
+        assert_eq!(subject.charge_key(key, &per_second()), None);
+    }
+    assert!(subject.charge_key(7, &per_second()).is_some_and(|decision| !decision.is_allowed()));
+    subject.hands.advance(Span::SECOND - Span::from_micros(1));
+    assert_eq!(subject.charge_key(100, &per_second()), None);
+    subject.hands.advance(Span::from_micros(1));
+    for key in 100..200 {
+        assert!(subject.charge_key(key, &per_second()).is_some());
+    }
+    assert_sound(&subject.table);
+}
+
+#[test]
+fn one_key_that_expires_makes_room_for_one() {
+    let subject = Subject::new(100, 0);
+    let brief = Quota::per(1, Span::from_micros(1_000)).build().expect("valid");
+    subject.charge_key(0, &brief);
+    for key in 1..100 {
+        assert!(subject.charge_key(key, &per_second()).is_some());
+    }
+    subject.hands.advance(Span::from_micros(1_000));
+    assert!(subject.charge_key(100, &per_second()).is_some());
+    assert_eq!(subject.charge_key(101, &per_second()), None);
+}
+
+/// Somebody keeps a brief entry alive that always seems about to expire, and floods: each refusal must not look at the
+/// whole shard.
+#[test]
+fn fruitless_sweeps_are_paid_for_before_the_next() {
+    let subject = Subject::new(10_000, 0);
+    let (brief, hour) =
+        (Quota::per_second(1_000_000).build().expect("valid"), Quota::per_hour(1).build().expect("valid"));
+    subject.charge_key(0, &brief);
+    for key in 1..10_000 {
+        assert!(subject.charge_key(key, &hour).is_some());
+    }
+    let mut sweeps = 0;
+    for stranger in 10_000..11_000 {
+        let before = subject.table.each_shard().map(|shard| shard.shard.debt).sum::<usize>();
+        assert_eq!(subject.charge_key(stranger, &hour), None);
+        let after = subject.table.each_shard().map(|shard| shard.shard.debt).sum::<usize>();
+        sweeps += usize::from(after > before);
+        subject.hands.advance(Span::from_micros(1));
+        assert!(subject.charge_key(0, &brief).is_some());
+    }
+    assert!((1..=5).contains(&sweeps), "{sweeps} sweeps for a thousand refusals");
+}
+
+#[test]
+fn many_shards_hold_as_many_keys_as_promised() {
+    let subject = Subject::new(100_000, 0);
+    let hour = Quota::per_hour(1).build().expect("valid");
+    for key in 0..100_000 {
+        assert!(subject.charge_key(key, &hour).is_some(), "key {key}");
+    }
+    assert_eq!(subject.charge_key(100_000, &hour), None);
+    assert_eq!(subject.table.len(), 100_000);
+    assert!(subject.table.memory_bytes() <= 40 * 100_000);
+    assert_sound(&subject.table);
+}
+
+#[test]
+fn logs_stay_within_their_bytes_and_return_them() {
+    let subject = Subject::new(1_000, 100_000);
+    let log = Quota::per(1_000, Span::SECOND).algorithm(Algorithm::SlidingWindowLog).build().expect("valid");
+    let empty = subject.table.memory_bytes();
+    let mut refused = 0;
+    for step in 0..20_000_u32 {
+        subject.hands.advance(Span::from_micros(1));
+        refused += u32::from(subject.charge_key(step % 100, &log).is_none());
+        assert!(subject.table.memory_bytes() <= empty + 100_000);
+    }
+    assert!(refused > 0);
+
+    // All logs are idle by now, and make room for one that grows.
+    subject.hands.advance(Span::from_secs(2));
+    for _ in 0..1_000 {
+        subject.hands.advance(Span::from_micros(1));
+        assert!(subject.charge_key(1_000, &log).is_some());
+    }
+    assert_eq!(subject.table.len(), 1);
+    assert!(subject.reset(subject.table.id_of(&1_000_u32), &log));
+    assert_eq!(subject.table.memory_bytes(), empty);
+}
+
+#[test]
+fn the_last_slot_given_back_frees_the_log() {
+    let subject = Subject::new(10, 100_000);
+    let jobs = Quota::concurrent(5, Span::from_secs(60)).build().expect("valid");
+    let empty = subject.table.memory_bytes();
+    let id = subject.table.id_of("a");
+    let holds: Vec<Hold> = (0..5).filter_map(|_| subject.charge(id, &jobs)?.hold).collect();
+    assert!(subject.table.memory_bytes() > empty);
+    assert!(holds.iter().all(|hold| subject.release(id, &jobs, *hold)));
+    assert_eq!((subject.table.len(), subject.table.memory_bytes()), (0, empty));
+}
+
+#[test]
+fn a_rule_that_stops_keeping_a_log_frees_it() {
+    let subject = Subject::new(10, 100_000);
+    let log = Quota::per_minute(5).algorithm(Algorithm::SlidingWindowLog).build().expect("valid");
+    let empty = subject.table.memory_bytes();
+    let id = subject.table.id_of("a");
+    subject.charge(id, &log);
+    assert!(subject.charge(id, &per_second()).is_some_and(|decision| decision.is_allowed()));
+    assert_eq!((subject.table.len(), subject.table.memory_bytes()), (1, empty));
+}
+
+/// A thread that read the clock, and then lost the race for the lock, must not go back in time.
+#[test]
+fn time_order_is_lock_order() {
+    let subject = Subject::new(10, 0);
+    let quota = Quota::per_second(1).burst(10).build().expect("valid");
+    let id = subject.table.id_of("a");
+    subject.charge(id, &quota);
+    subject.hands.advance(Span::from_secs(5));
+    subject.charge(id, &quota);
+    let late = subject.table.charge_known_bucket(id, &quota, 1, START, &subject.clock).expect("known");
+    assert_eq!(late.remaining, 8, "as of the second charge, when the bucket was full again");
+}

@@ -1,0 +1,406 @@
+//! State in Redis or Valkey, decided by a script next to it, on the server's own clock.
+//!
+//! Requests that arrive while a call is under way go out together in the next one, and equal ones as one sum, so a busy
+//! limiter costs the server a fraction of a call a request. What was denied is not asked for again before it can pass,
+//! and a rule may take tokens ahead of use. Every request has a deadline, and a breaker stops calling a server that does not
+//! answer.
+
+mod across;
+mod address;
+mod ahead;
+mod batch;
+mod breaker;
+mod calls;
+mod denials;
+mod exceptions;
+mod heartbeat;
+mod holds;
+mod leases;
+mod msgpack;
+mod node;
+mod nodes;
+mod options;
+mod queue;
+mod route;
+mod script;
+mod server;
+mod stored;
+mod traffic;
+
+pub use batch::{Answer, Ask, Batch, Reply, ReplyError};
+pub use breaker::BreakerState;
+pub use options::{RedisOptions, RedisTls};
+pub use script::{CHARGE, CHARGE_BUCKETS, CHARGE_ONE, Call, REFUND, RELEASE, RENEW, SETTLE, Script};
+pub use server::{ConnectError, Server};
+pub use stored::{read_log, read_string, refunded_key, state_key};
+pub use traffic::{DURATION_BOUNDS, Traffic};
+
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU32, Ordering::Relaxed};
+use std::time::{Duration, Instant};
+
+use redis::{Cmd, FromRedisValue, Value};
+use tokio::runtime::Handle;
+use tokio::sync::Mutex as AsyncMutex;
+use tollkeeper_core::{Charge, Decision, Hold, Key, Quota, Receipt, Rule, Source, Span, State, Timestamp, decide};
+
+use super::StoreError;
+use crate::clock::Clock;
+use crate::exceptions::Exceptions;
+use across::denies;
+use address::{Address, Mode};
+use ahead::Ahead;
+use denials::Denials;
+use leases::Leases;
+use node::{Node, Work};
+use nodes::{Cluster, Nodes};
+use queue::Queue;
+use route::Route;
+use traffic::Counts;
+
+/// Keeps state in a Redis or Valkey server, or in a cluster of them. Clones share the connections.
+#[derive(Clone)]
+pub struct RedisStore(Arc<Shared>);
+
+struct Shared {
+    nodes: Nodes,
+    /// What all keys begin with.
+    namespace: Arc<str>,
+    server: Server,
+    /// A manual clock decides by its own time instead of the server's: for replay and tests.
+    clock: Clock,
+    deadline: Duration,
+    /// One per slot: only keys of one slot go out in one call.
+    queues: Box<[Queue]>,
+    counts: Counts,
+    /// What is decided here and not by a given time.
+    ahead: Option<Ahead>,
+    instances: AtomicU32,
+    /// How many microseconds the server's clock is ahead of this process's, by its last answer.
+    clock_ahead: AtomicI64,
+    /// For what goes on when nobody waits for it.
+    runtime: Handle,
+    /// What is known of exceptions, and when they were changed last.
+    exceptions: Exceptions,
+    exceptions_seen: AsyncMutex<Option<String>>,
+    /// Whether this user may read them.
+    reads_exceptions: AtomicBool,
+}
+
+/// What a store said to a request.
+struct Decided {
+    decisions: Vec<Decision>,
+    /// For [`Ask::Reserve`]: with what each charge is settled, where it took something.
+    receipts: Vec<Option<Receipt>>,
+    /// It was decided not before this moment.
+    asked_at: Instant,
+}
+
+impl RedisStore {
+    /// Connects, and refuses a server that could not decide: too old, a read-only replica, or scripts forbidden.
+    ///
+    /// `redis://USER:PASSWORD@HOST:PORT/DATABASE` is one server, `redis+cluster://A,B,C` a cluster of which some nodes are
+    /// named, `redis+sentinel://A,B,C/NAME` the primary that these sentinels know; `rediss` instead of `redis` means TLS.
+    pub async fn connect(url: &str, options: RedisOptions) -> Result<RedisStore, ConnectError> {
+        let RedisOptions { deadline, clock, tls, namespace } = options;
+        let (nodes, server) = connect(Address::parse(url, tls.as_ref())?, deadline).await?;
+        let is_real_time = matches!(clock, Clock::System(_));
+        let shared = Arc::new(Shared {
+            queues: (0..nodes.slots()).map(|_| Queue::default()).collect(),
+            nodes,
+            namespace: namespace.into(),
+            server,
+            clock,
+            deadline,
+            counts: Counts::default(),
+            ahead: is_real_time.then(|| Ahead { denials: Denials::new(), leases: Leases::new() }),
+            instances: AtomicU32::new(1),
+            clock_ahead: AtomicI64::new(0),
+            runtime: Handle::current(),
+            exceptions: Exceptions::new(),
+            exceptions_seen: AsyncMutex::default(),
+            reads_exceptions: AtomicBool::new(true),
+        });
+        shared.rehearse().await?;
+        shared.start_exceptions().await;
+        if is_real_time {
+            heartbeat::start(&shared);
+        }
+        Ok(RedisStore(shared))
+    }
+
+    /// Whether a URL can be understood. Whether a server is there is known when it is connected.
+    pub fn check_url(url: &str) -> Result<(), ConnectError> {
+        Address::parse(url, None).map(drop)
+    }
+
+    /// What was found at the other end.
+    pub fn server(&self) -> &Server {
+        &self.0.server
+    }
+
+    /// The clock of this process, or the manual one. Decisions are made by the server's.
+    pub fn clock(&self) -> &Clock {
+        &self.0.clock
+    }
+
+    pub(crate) fn exceptions(&self) -> &Exceptions {
+        &self.0.exceptions
+    }
+
+    /// The server's time, as far as it is known: by its last answer and the clock of this process.
+    pub fn now(&self) -> Timestamp {
+        let ahead = self.0.clock_ahead.load(Relaxed);
+        Timestamp::from_micros(self.0.clock.now().as_micros().saturating_add_signed(ahead))
+    }
+
+    /// Other rules are in force: what was denied by the old ones may pass, and leases are returned.
+    pub(crate) fn rules_changed(&self) {
+        if let Some(Ahead { denials, leases }) = &self.0.ahead {
+            denials.forget_all();
+            if let Some(back) = leases.sweep(Instant::now(), true) {
+                let shared = self.0.clone();
+                self.0.runtime.spawn(async move { shared.give_back(back).await });
+            }
+        }
+    }
+
+    /// Whether calls go out: in a cluster, the worst of all nodes.
+    pub fn breaker(&self) -> BreakerState {
+        self.0.nodes.breaker_state()
+    }
+
+    /// The calls that went out so far.
+    pub fn traffic(&self) -> Traffic {
+        self.0.counts.read()
+    }
+
+    /// How many stores are connected to the same server, in all processes, by their last signs of life.
+    pub fn instances(&self) -> u32 {
+        self.0.instances.load(Relaxed)
+    }
+
+    /// Tokens that were taken ahead of use and are not spent yet. A process that is killed takes them along.
+    pub fn leased_tokens(&self) -> u64 {
+        self.0.ahead.as_ref().map_or(0, |ahead| ahead.leases.tokens(Instant::now()))
+    }
+
+    /// Gives leased tokens back: what to do last before a process ends.
+    pub async fn return_leases(&self) {
+        if let Some(ahead) = &self.0.ahead
+            && let Some(back) = ahead.leases.sweep(Instant::now(), true)
+        {
+            self.0.give_back(back).await;
+        }
+    }
+
+    /// Removes everything that this store's namespace holds: what replay leaves behind.
+    pub async fn clear(&self) -> Result<(), ConnectError> {
+        let nodes = match &self.0.nodes {
+            Nodes::One(node) => vec![node.clone()],
+            Nodes::Cluster(cluster) => cluster.primaries(),
+        };
+        let pattern = format!("{}:*", self.0.namespace);
+        for node in nodes {
+            let mut connection = node.open().await?;
+            let mut cursor = 0_u64;
+            loop {
+                let mut scan = redis::cmd("SCAN");
+                scan.arg(cursor).arg("MATCH").arg(&pattern).arg("COUNT").arg(1_000);
+                let failed = |error: redis::RedisError| ConnectError::Connect(error.to_string());
+                let (next, keys): (u64, Vec<Vec<u8>>) = server::ask(&mut connection, &scan).await.map_err(failed)?;
+                for key in keys {
+                    // One by one: they lie in different slots of a cluster.
+                    let _: i64 = server::ask(&mut connection, redis::cmd("DEL").arg(key)).await.map_err(failed)?;
+                }
+                cursor = next;
+                if cursor == 0 {
+                    break;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Decides all charges together, all or nothing, and says who decided: the store, a denial that was remembered, or a
+    /// lease.
+    pub async fn charge(&self, charges: &[Charge]) -> Result<Vec<(Decision, Source)>, StoreError> {
+        if charges.is_empty() {
+            return Ok(Vec::new());
+        }
+        let Some(Ahead { denials, .. }) = &self.0.ahead else {
+            return Ok(from(Source::Store, self.0.decide(charges, Ask::Charge).await?.decisions));
+        };
+        let id = denials.id(charges);
+        if let Some(decisions) = denials.recall(id, Instant::now()) {
+            return Ok(from(Source::DenyCache, decisions));
+        }
+        let (decided, asked_at) = self.0.charge(charges).await?;
+        let decisions: Vec<Decision> = decided.iter().map(|(decision, _)| *decision).collect();
+        if denies(charges, &decisions) {
+            denials.remember(id, charges, &decisions, asked_at, Instant::now());
+        }
+        Ok(decided)
+    }
+
+    /// What a bucket would say to a request of cost 1, without touching it: `remaining` is uncharged.
+    pub async fn inspect(&self, rule: &Rule, key: &Key) -> Result<Decision, StoreError> {
+        let (state, now) = self.0.read(&rule.quota, &self.0.key(&rule.name, key)).await?;
+        let (untouched, _) = decide(&rule.quota, 0, &state, now);
+        let (asked, _) = decide(&rule.quota, 1, &state, now);
+        Ok(Decision { outcome: asked.outcome, hold: None, ..untouched })
+    }
+
+    /// Forgets a bucket; false when there was nothing to forget.
+    pub async fn reset(&self, rule: &Rule, key: &Key) -> Result<bool, StoreError> {
+        // What is idle may still be stored for a moment, and is as good as forgotten.
+        let counted = self.inspect(rule, key).await?.reset_after > Span::ZERO;
+        let key_text = self.0.key(&rule.name, key);
+        let slot = self.0.nodes.slot(&key_text);
+        let call = Call { keys: vec![key_text, self.0.refunded_key(&rule.name, key)], arguments: Vec::new() };
+        self.0.nodes.admit(slot)?;
+        let removed: i64 = self.0.nodes.call(slot, Work::Script(&script::RESET, &call), read).await?;
+        if let Some(Ahead { denials, leases }) = &self.0.ahead {
+            leases.forget(&rule.name, key);
+            denials.forget_all();
+        }
+        Ok(counted && removed > 0)
+    }
+
+    /// Gives a `concurrency` slot back; false when it had expired or was given back before.
+    pub async fn release(&self, rule: &Rule, key: &Key, hold: Hold) -> Result<bool, StoreError> {
+        let key = self.0.key(&rule.name, key);
+        let slot = self.0.nodes.slot(&key);
+        let call = Call::release(key, &rule.quota, hold, self.0.given_time());
+        self.0.nodes.admit(slot)?;
+        let released: i64 = self.0.nodes.call(slot, Work::Script(&RELEASE, &call), read).await?;
+        Ok(released > 0)
+    }
+
+    /// Holds a `concurrency` slot for another period under the name that is returned; `None` when it had expired or was given
+    /// back before. After an error it may go by another name that nobody knows, and is free when its hold ends.
+    pub async fn renew(&self, rule: &Rule, key: &Key, hold: Hold) -> Result<Option<Hold>, StoreError> {
+        let key = self.0.key(&rule.name, key);
+        let slot = self.0.nodes.slot(&key);
+        let call = Call::renew(key, &rule.quota, hold, self.0.given_time());
+        self.0.nodes.admit(slot)?;
+        let renewed: Option<(u64, u32)> = self.0.nodes.call(slot, Work::Script(&RENEW, &call), read).await?;
+        Ok(renewed.map(|(at, nth)| Hold { at: Timestamp::from_micros(at), nth }))
+    }
+
+    /// Gives back up to `cost` of what a bucket was charged last; false when nothing of it counts any more. What others
+    /// charge or give back between looking and giving can only make it less.
+    pub async fn give_back(&self, rule: &Rule, bucket: &Key, cost: u32) -> Result<bool, StoreError> {
+        let key = self.0.key(&rule.name, bucket);
+        let (state, now) = self.0.read(&rule.quota, &key).await?;
+        let receipts = state.latest(&rule.quota, cost, now);
+        if receipts.is_empty() {
+            return Ok(false);
+        }
+        let slot = self.0.nodes.slot(&key);
+        let refunded = self.0.refunded_key(&rule.name, bucket);
+        let refunds = receipts.into_iter().map(|receipt| (key.clone(), refunded.clone(), &rule.quota, receipt));
+        let call = Call::refund(refunds, self.0.given_time());
+        self.0.nodes.admit(slot)?;
+        let refunded: Vec<i64> = self.0.nodes.call(slot, Work::Script(&REFUND, &call), read).await?;
+        Ok(refunded.contains(&1))
+    }
+}
+
+async fn connect(address: Address, deadline: Duration) -> Result<(Nodes, Server), ConnectError> {
+    let route = match &address.mode {
+        Mode::Single => Route::Direct(address.client(address.hosts[0].clone())?),
+        Mode::Sentinel { name } => Route::Sentinel { name: name.clone(), address: address.clone() },
+        Mode::Cluster => {
+            let cluster = Cluster::connect(address, deadline).await?;
+            let mut found = None;
+            let primaries = cluster.primaries();
+            for node in &primaries {
+                let mut connection = node.open().await?;
+                server::teach(&mut connection).await?;
+                let server = server::identify(&mut connection).await?;
+                // Any warning is one of the cluster.
+                if found.as_ref().is_none_or(|found: &Server| found.warning().is_none()) {
+                    found = Some(server);
+                }
+            }
+            let server = found.ok_or(ConnectError::Incomplete(0))?;
+            return Ok((Nodes::Cluster(cluster), Server { primaries: primaries.len(), ..server }));
+        }
+    };
+    let mut connection = route.open().await?;
+    let server = server::identify(&mut connection).await?;
+    let other = |problem: &str| Err(ConnectError::Mode(problem.to_string()));
+    match server.mode.as_str() {
+        "cluster" => return other("the server is a node of a cluster; write redis+cluster://HOST:PORT,HOST:PORT"),
+        "sentinel" => return other("the server is a sentinel; write redis+sentinel://HOST:PORT,HOST:PORT/NAME"),
+        _ if server.is_replica => return Err(ConnectError::Replica),
+        _ => server::teach(&mut connection).await?,
+    }
+    Ok((Nodes::One(Arc::new(Node::new(route, connection, deadline))), server))
+}
+
+impl Shared {
+    /// A state as it is stored, and the time.
+    async fn read(&self, quota: &Quota, key: &str) -> Result<(State, Timestamp), StoreError> {
+        let mut command = redis::cmd(if quota.algorithm().keeps_log() { "LRANGE" } else { "MGET" });
+        command.arg(key);
+        if quota.algorithm().keeps_log() {
+            // The first item is a header, made of the others.
+            command.arg(1).arg(-1);
+        }
+        let now = match self.given_time() {
+            Some(now) => now,
+            None => {
+                let (seconds, micros): (u64, u64) = self.command(key, &redis::cmd("TIME")).await?;
+                Timestamp::from_micros(seconds * 1_000_000 + micros)
+            }
+        };
+        let items: Vec<Option<Vec<u8>>> = match self.command(key, &command).await {
+            // What an algorithm kept that the rule has no longer.
+            Err(StoreError::Unavailable { reason }) if reason.contains("WRONGTYPE") => Vec::new(),
+            other => other?,
+        };
+        let bytes = items.into_iter().flatten().flatten().collect::<Vec<u8>>();
+        let state = if quota.algorithm().keeps_log() { read_log(&bytes) } else { read_string(&bytes) };
+        Ok((state, now))
+    }
+
+    /// On the node of a key.
+    async fn command<T: FromRedisValue>(&self, key: &str, command: &Cmd) -> Result<T, StoreError> {
+        let slot = self.nodes.slot(key);
+        self.nodes.admit(slot)?;
+        Ok(self.nodes.call(slot, Work::Command(command), read).await?)
+    }
+
+    /// What the server's clock showed in an answer that came just now.
+    fn note_time(&self, server: Timestamp) {
+        if self.given_time().is_none() {
+            let ahead = server.as_micros() as i64 - self.clock.now().as_micros() as i64;
+            self.clock_ahead.store(ahead, Relaxed);
+        }
+    }
+
+    fn given_time(&self) -> Option<Timestamp> {
+        match &self.clock {
+            Clock::System(_) => None,
+            Clock::Manual(clock) => Some(clock.now()),
+        }
+    }
+}
+
+fn from(source: Source, decisions: Vec<Decision>) -> Vec<(Decision, Source)> {
+    decisions.into_iter().map(|decision| (decision, source)).collect()
+}
+
+fn read<T: FromRedisValue>(value: Value) -> Result<T, StoreError> {
+    T::from_redis_value(value).map_err(|error| StoreError::unavailable(error.to_string()))
+}
+
+/// Not the address, which may carry a password.
+impl fmt::Debug for RedisStore {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("RedisStore").field("server", &self.0.server).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,190 @@
+//! Requests whose rules live in different slots of a cluster, which no single script can decide.
+//!
+//! First every slot is asked whether its part would pass, without charging. If one denies, the request is denied and was
+//! charged nowhere. If all agree, each is charged, and all may have agreed a moment too early: if one denies now, the
+//! others are given back what they took. So
+//! - never more than a limit passes, since every slot decides on its own charges atomically;
+//! - a denied request ends charged nowhere. In the rare case that others were faster between the two steps, a request
+//!   that comes just then may see less than there is, and a bucket may miss what it refilled in that moment;
+//! - a process that dies, or a node that goes away, between charging and giving back leaves the charge in place.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use tollkeeper_core::{Charge, Decision, Receipt};
+
+use super::batch::Ask;
+use super::node::{Refusal, Work};
+use super::nodes::Slot;
+use super::queue::Answered;
+use super::script::{Call, REFUND};
+use super::{Decided, Shared, read};
+use crate::store::StoreError;
+
+/// The charges of a request that one call can decide.
+pub(super) struct Part {
+    pub(super) slot: Slot,
+    /// Where they stand in the request.
+    positions: Vec<usize>,
+    pub(super) charges: Vec<Charge>,
+}
+
+impl Part {
+    /// Where its charges stand in the request.
+    pub(super) fn positions(&self) -> impl Iterator<Item = usize> + '_ {
+        self.positions.iter().copied()
+    }
+}
+
+impl Shared {
+    /// A request by slots.
+    pub(super) fn parts(&self, charges: &[Charge]) -> Vec<Part> {
+        let mut parts: Vec<Part> = Vec::new();
+        for (position, charge) in charges.iter().enumerate() {
+            let slot = self.slot(charge);
+            match parts.iter_mut().find(|part| part.slot == slot) {
+                Some(part) => {
+                    part.positions.push(position);
+                    part.charges.push(charge.clone());
+                }
+                None => parts.push(Part { slot, positions: vec![position], charges: vec![charge.clone()] }),
+            }
+        }
+        parts
+    }
+
+    /// A request by keys: for slots on their way, whose keys are here and there.
+    pub(super) fn single_parts(&self, charges: &[Charge]) -> Vec<Part> {
+        let part = |(position, charge): (usize, &Charge)| {
+            let slot = self.slot(charge);
+            Part { slot, positions: vec![position], charges: vec![charge.clone()] }
+        };
+        charges.iter().enumerate().map(part).collect()
+    }
+
+    /// Asks first, then charges, and gives back if others were faster.
+    pub(super) async fn decide_across(self: Arc<Self>, parts: Vec<Part>) -> Result<Decided, StoreError> {
+        // Half of the time: whoever is left has to be asked again without those that do not answer.
+        let peeked = self.ask_all(&parts, Ask::Peek, Some(self.deadline / 2)).await;
+        if let Some(error) = away(&parts, &peeked) {
+            return Err(error);
+        }
+        let peeked: Vec<Answered> = peeked.into_iter().flatten().collect();
+        if denied(&parts, &peeked).any(|denied| denied) {
+            return Ok(put_together(&parts, &peeked));
+        }
+        // Whatever it takes: what was charged must be known, to be given back.
+        let reserved = self.ask_all(&parts, Ask::Reserve, None).await;
+        let failed = away(&parts, &reserved);
+        let charged = |part: &Part, answer: &Answered| !denies(&part.charges, &answer.answer.decisions);
+        let is_whole =
+            |part: &Part, answer: &Result<Answered, _>| matches!(answer, Ok(answer) if charged(part, answer));
+        if parts.iter().zip(&reserved).all(|(part, answer)| is_whole(part, answer)) {
+            return Ok(put_together(&parts, &reserved.into_iter().flatten().collect::<Vec<_>>()));
+        }
+        let mut answers = Vec::with_capacity(parts.len());
+        let mut refunds = Vec::new();
+        for ((part, reserved), peeked) in parts.iter().zip(reserved).zip(peeked) {
+            match reserved {
+                Ok(answer) if charged(part, &answer) => {
+                    refunds.push(tokio::spawn(Arc::clone(&self).refund(part.slot, receipts(part, &answer))));
+                    // What it said before anything was charged is true again.
+                    answers.push(peeked);
+                }
+                Ok(denied) => answers.push(denied),
+                Err(_) => answers.push(peeked),
+            }
+        }
+        for refund in refunds {
+            // It logs its own troubles.
+            let _ = refund.await;
+        }
+        failed.map_or_else(|| Ok(put_together(&parts, &answers)), Err)
+    }
+
+    /// All parts at the same time.
+    async fn ask_all(
+        self: &Arc<Self>,
+        parts: &[Part],
+        ask: Ask,
+        within: Option<Duration>,
+    ) -> Vec<Result<Answered, Refusal>> {
+        let until = within.map(|within| tokio::time::Instant::now() + within);
+        let waits: Vec<_> = parts.iter().map(|part| self.submit(part.slot, ask, part.charges.clone(), 1)).collect();
+        let mut answers = Vec::with_capacity(parts.len());
+        for (part, wait) in parts.iter().zip(waits) {
+            let answered = self.answered(wait);
+            let answered = match until {
+                Some(until) => tokio::time::timeout_at(until, answered).await.unwrap_or_else(|_| {
+                    Err(Refusal::Failed(StoreError::unavailable("one of its nodes does not answer in time")))
+                }),
+                None => answered.await,
+            };
+            answers.push(match answered {
+                // Halfway to another node: a single key is always in one place.
+                Err(Refusal::TryAgain) if part.charges.len() == 1 => {
+                    self.ask_alone(part.slot, ask, part.charges.clone()).await
+                }
+                other => other,
+            });
+        }
+        answers
+    }
+
+    /// Gives charges back, once: a refund whose outcome is not known is not repeated, since it could mint. Says which
+    /// did go back, if that is known.
+    pub(super) async fn refund(self: Arc<Self>, slot: Slot, receipts: Vec<(Charge, Receipt)>) -> Option<Vec<bool>> {
+        if receipts.is_empty() {
+            return Some(Vec::new());
+        }
+        let refunds = receipts.iter().map(|(Charge { rule, key, .. }, receipt)| {
+            (self.key(&rule.name, key), self.refunded_key(&rule.name, key), &rule.quota, *receipt)
+        });
+        let call = Call::refund(refunds, self.given_time());
+        match self.nodes.call(slot, Work::Script(&REFUND, &call), read::<Vec<bool>>).await {
+            Ok(is_back) => Some(is_back),
+            Err(refusal) => {
+                tracing::warn!("what was to be given back stays charged: {}", StoreError::from(refusal));
+                None
+            }
+        }
+    }
+}
+
+/// Which parts nobody answered for, if any.
+fn away(parts: &[Part], answers: &[Result<Answered, Refusal>]) -> Option<StoreError> {
+    let failed = || parts.iter().zip(answers).filter(|(_, answer)| answer.is_err());
+    let reason = failed().find_map(|(_, answer)| answer.as_ref().err().cloned()).map(StoreError::from)?;
+    if failed().count() == parts.len() {
+        return Some(reason);
+    }
+    let charges = failed().flat_map(|(part, _)| part.positions.iter().copied()).collect();
+    Some(StoreError::Away { charges, reason: reason.to_string() })
+}
+
+fn receipts(part: &Part, answer: &Answered) -> Vec<(Charge, Receipt)> {
+    let taken = part.charges.iter().zip(&answer.answer.receipts);
+    taken.filter_map(|(charge, receipt)| Some((charge.clone(), (*receipt)?))).collect()
+}
+
+fn denied<'p>(parts: &'p [Part], answers: &'p [Answered]) -> impl Iterator<Item = bool> + 'p {
+    parts.iter().zip(answers).map(|(part, answer)| denies(&part.charges, &answer.answer.decisions))
+}
+
+pub(super) fn denies(charges: &[Charge], decisions: &[Decision]) -> bool {
+    charges.iter().zip(decisions).any(|(charge, decision)| charge.rule.is_enforced() && !decision.is_allowed())
+}
+
+/// In the order of the request.
+fn put_together(parts: &[Part], answers: &[Answered]) -> Decided {
+    let mut all: Vec<(usize, Decision, Option<Receipt>)> = Vec::new();
+    for (part, answer) in parts.iter().zip(answers) {
+        let receipts = answer.answer.receipts.iter().copied().chain(std::iter::repeat(None));
+        let decided = part.positions.iter().zip(&answer.answer.decisions).zip(receipts);
+        all.extend(decided.map(|((position, decision), receipt)| (*position, *decision, receipt)));
+    }
+    all.sort_by_key(|(position, ..)| *position);
+    let asked_at = answers.iter().map(|answer| answer.asked_at).min().unwrap_or_else(Instant::now);
+    let (decisions, receipts) = all.into_iter().map(|(_, decision, receipt)| (decision, receipt)).unzip();
+    Decided { decisions, receipts, asked_at }
+}

@@ -1,0 +1,123 @@
+//! What is decided without a call, as long as time passes here as it does on the server.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use tollkeeper_core::{Charge, Decision, Source};
+
+use super::across::denies;
+use super::batch::Ask;
+use super::denials::Denials;
+use super::leases::{Leases, Returning, Spent, Wanted};
+use super::{Decided, Shared, from};
+use crate::store::StoreError;
+
+/// What saves calls, as long as time passes here as it does on the server.
+pub(super) struct Ahead {
+    pub(super) denials: Denials,
+    pub(super) leases: Leases,
+}
+
+impl Shared {
+    /// From leases as far as they reach, and from the store for the rest.
+    pub(super) async fn charge(
+        self: &Arc<Self>,
+        charges: &[Charge],
+    ) -> Result<(Vec<(Decision, Source)>, Instant), StoreError> {
+        let now = Instant::now();
+        let is_leased = charges.iter().any(|charge| charge.rule.lease.is_some());
+        let Some(leases) = self.ahead.as_ref().map(|ahead| &ahead.leases).filter(|_| is_leased) else {
+            let Decided { decisions, asked_at, .. } = self.decide(charges, Ask::Charge).await?;
+            return Ok((from(Source::Store, decisions), asked_at));
+        };
+        let mut spent: Vec<Option<Spent>> = Vec::with_capacity(charges.len());
+        let mut asked = Vec::new();
+        for charge in charges {
+            let holding = leases.holding(charge, now).map(|(holding, is_first)| {
+                if is_first {
+                    self.sweep_leases();
+                }
+                holding
+            });
+            let served = match &holding {
+                Some(holding) => {
+                    match holding.serve(charge, now, |wanted| drop(tokio::spawn(self.clone().take(wanted)))).await {
+                        Ok(served) => served,
+                        Err(error) => return Err(put_back(spent, error)),
+                    }
+                }
+                None => None,
+            };
+            if served.is_none() {
+                asked.push((charge.clone(), holding));
+            }
+            spent.push(served);
+        }
+        let (rest, holdings): (Vec<Charge>, Vec<_>) = asked.into_iter().unzip();
+        let decided = match self.decide(&rest, Ask::Charge).await {
+            Ok(decided) => decided,
+            Err(error) => return Err(put_back(spent, error)),
+        };
+        for (holding, decision) in holdings.into_iter().zip(&decided.decisions) {
+            if let Some(holding) = holding {
+                holding.learn(*decision, now);
+            }
+        }
+        let is_denied = denies(&rest, &decided.decisions);
+        let mut decisions = decided.decisions.into_iter();
+        let mut answers = Vec::with_capacity(charges.len());
+        for served in spent {
+            match served {
+                Some(spent) if is_denied => answers.push((spent.put_back(), Source::Lease)),
+                Some(spent) => answers.push((spent.decision, Source::Lease)),
+                // There is a decision for each that was asked for.
+                None => answers.extend(decisions.next().map(|decision| (decision, Source::Store))),
+            }
+        }
+        Ok((answers, decided.asked_at))
+    }
+
+    /// Takes tokens ahead of use.
+    pub(super) async fn take(self: Arc<Self>, wanted: Wanted) {
+        let Wanted { holding, token, tokens } = wanted;
+        let wait = self.submit(self.slot(&token), Ask::Lease, vec![token], tokens);
+        let answered = self.answered(wait).await.ok();
+        holding.taken(answered, Instant::now());
+    }
+
+    /// Looks after idle leases for as long as there are any.
+    pub(super) fn sweep_leases(self: &Arc<Self>) {
+        let shared = Arc::downgrade(self);
+        tokio::spawn(async move {
+            loop {
+                tokio::time::sleep(Leases::SWEEP).await;
+                let Some(shared) = shared.upgrade() else { return };
+                let Some(back) = shared.ahead.as_ref().and_then(|ahead| ahead.leases.sweep(Instant::now(), false))
+                else {
+                    return;
+                };
+                shared.give_back(back).await;
+            }
+        });
+    }
+
+    pub(super) async fn give_back(self: &Arc<Self>, buckets: Vec<Returning>) {
+        for returning in buckets {
+            let receipts = returning.receipts();
+            let Some((charge, _)) = receipts.first() else { continue };
+            let slot = self.slot(charge);
+            // Where the outcome is not known they may be back already, and are not spent again.
+            if let Some(is_back) = Arc::clone(self).refund(slot, receipts).await {
+                returning.keep(&is_back);
+            }
+        }
+    }
+}
+
+/// The request is not decided: what was spent for it goes back.
+fn put_back(spent: Vec<Option<Spent>>, error: StoreError) -> StoreError {
+    for spent in spent.into_iter().flatten() {
+        spent.put_back();
+    }
+    error
+}

@@ -1,0 +1,354 @@
+//! Many requests in one call.
+//!
+//! The script charges what passes and returns the time, how many passed, and each state as it was before;
+//! [`Batch::answer`] then decides again with [`decide_all`] from that state at that time. So replies are small, and
+//! answers are those of the core, to the bit.
+
+use std::collections::HashMap;
+use std::collections::hash_map::Entry;
+use std::sync::Arc;
+
+use redis::Value;
+use tollkeeper_core::{Change, Charge, Decision, Lease, Quota, Receipt, Refill, State, Timestamp, decide, decide_all};
+
+use super::msgpack;
+use super::script::{CHARGE, CHARGE_BUCKETS, CHARGE_ONE, Call, Quotas, Script, time};
+use super::stored::{NAMESPACE, read_log, read_string, state_key};
+
+/// Requests that are decided in one call.
+#[derive(Debug)]
+pub struct Batch {
+    /// What all keys begin with.
+    namespace: Arc<str>,
+    entries: Vec<Requests>,
+    /// Keys of strings and of logs, each in the order of their first use.
+    strings: Vec<String>,
+    logs: Vec<String>,
+    places: HashMap<String, Place>,
+    quotas: Quotas,
+}
+
+/// What requests ask for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Ask {
+    /// To pass and be charged.
+    Charge,
+    /// The same, with receipts: the request is charged elsewhere too, and another place may deny it.
+    Reserve,
+    /// Whether they would pass. Nothing is charged.
+    Peek,
+    /// As many tokens as there are of those asked for, to be spent later.
+    Lease,
+}
+
+/// What one request gets.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Answer {
+    /// One per charge.
+    pub decisions: Vec<Decision>,
+    /// For [`Ask::Reserve`]: with what each charge is given back, where it took something.
+    pub receipts: Vec<Option<Receipt>>,
+    /// For [`Ask::Lease`]: the tokens, if there were any.
+    pub lease: Option<Lease>,
+}
+
+#[derive(Debug)]
+struct Requests {
+    ask: Ask,
+    charges: Vec<Charge>,
+    places: Vec<Place>,
+    count: u32,
+}
+
+/// Where a state is among the keys, and the quota by which it is charged.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Place {
+    is_log: bool,
+    index: usize,
+    quota: usize,
+}
+
+impl Default for Batch {
+    fn default() -> Self {
+        Batch::new(NAMESPACE.into())
+    }
+}
+
+impl Batch {
+    /// An empty one, for keys of a namespace.
+    pub fn new(namespace: Arc<str>) -> Batch {
+        Batch {
+            namespace,
+            entries: Vec::new(),
+            strings: Vec::new(),
+            logs: Vec::new(),
+            places: HashMap::new(),
+            quotas: Quotas::default(),
+        }
+    }
+
+    /// Adds `count` requests that are alike, whose charges all have different keys (a rule applies once). A lease of
+    /// `count` tokens is one charge of cost 1.
+    ///
+    /// In one call a key is charged by one quota only. While requests under old rules and new ones meet that may not
+    /// be so; then the charges come back, and this batch has to go first.
+    pub fn push(&mut self, ask: Ask, charges: Vec<Charge>, count: u32) -> Result<(), Vec<Charge>> {
+        debug_assert!(ask != Ask::Lease || matches!(&*charges, [charge] if charge.cost == 1));
+        let key = |charge: &Charge| state_key(&self.namespace, &charge.rule.name, &charge.key);
+        let keys: Vec<String> = charges.iter().map(key).collect();
+        let is_other = |(key, charge): (&String, &Charge)| {
+            self.places.get(key).is_some_and(|place| self.quotas.list[place.quota] != charge.rule.quota)
+        };
+        if !self.places.is_empty() && keys.iter().zip(&charges).any(is_other) {
+            return Err(charges);
+        }
+        let places = keys.into_iter().zip(&charges).map(|(key, charge)| self.place(key, &charge.rule.quota)).collect();
+        self.entries.push(Requests { ask, charges, places, count });
+        Ok(())
+    }
+
+    fn place(&mut self, key: String, quota: &Quota) -> Place {
+        match self.places.entry(key) {
+            Entry::Occupied(known) => *known.get(),
+            Entry::Vacant(new) => {
+                let is_log = quota.algorithm().keeps_log();
+                let keys = if is_log { &mut self.logs } else { &mut self.strings };
+                let place = Place { is_log, index: keys.len(), quota: self.quotas.position(quota) - 1 };
+                keys.push(new.key().clone());
+                *new.insert(place)
+            }
+        }
+    }
+
+    /// What to send. `now` is for replay and tests; without it the server's clock is used.
+    pub fn call(&self, now: Option<Timestamp>) -> Call {
+        if let Some((charge, refill)) = self.only_bucket() {
+            return Call::one(self.strings[0].clone(), &charge.rule.quota, refill, charge.cost, now);
+        }
+        let mut numbers = vec![self.strings.len() as i64];
+        self.quotas.write(&mut numbers);
+        for run in self.entries.chunk_by(|one, next| one.is_followed_by(next)) {
+            let Requests { ask, charges, places, count } = &run[0];
+            let count = i64::from(*count);
+            match run[0].as_one() {
+                Some((charge, place)) => {
+                    let (key, quota) = (self.position(place) as i64 + 1, place.quota as i64 + 1);
+                    numbers.extend([0, run.len() as i64, count, key, quota, i64::from(charge.cost)]);
+                }
+                None => {
+                    numbers.extend([if *ask == Ask::Peek { -count } else { count }, charges.len() as i64]);
+                    for (charge, place) in charges.iter().zip(places) {
+                        let quota = place.quota as i64 + 1;
+                        let quota = if charge.rule.is_enforced() { quota } else { -quota };
+                        numbers.extend([self.position(*place) as i64 + 1, quota, i64::from(charge.cost)]);
+                    }
+                }
+            }
+        }
+        let keys = self.strings.iter().chain(&self.logs).cloned().collect();
+        Call { keys, arguments: vec![time(now), msgpack::integers(&numbers)] }
+    }
+
+    fn position(&self, place: Place) -> usize {
+        if place.is_log { self.strings.len() + place.index } else { place.index }
+    }
+
+    /// The only charge of all, if it is to a bucket and may pass.
+    fn only_bucket(&self) -> Option<(&Charge, Refill)> {
+        let [only @ Requests { count: 1, .. }] = self.entries.as_slice() else { return None };
+        let (charge, _) = only.as_one()?;
+        Some((charge, charge.rule.quota.refill()?))
+    }
+
+    /// The script that decides it: a short one where it suffices.
+    pub fn script(&self) -> &'static Script {
+        if self.only_bucket().is_some() {
+            return &CHARGE_ONE;
+        }
+        let bucket = |quota: &Quota| quota.algorithm().has_burst();
+        if self.quotas.list.iter().all(bucket) { &CHARGE_BUCKETS } else { &CHARGE }
+    }
+
+    /// Reads what the script returned: states, the time, and of which entries not all passed.
+    pub fn reply(&self, value: Value) -> Result<Reply, ReplyError> {
+        let shape = |value: &dyn std::fmt::Debug| ReplyError::Shape(format!("{value:?}"));
+        let Value::Array(mut states) = value else { return Err(shape(&value)) };
+        let keys = self.strings.len() + self.logs.len();
+        if states.len() <= keys {
+            return Err(shape(&states));
+        }
+        let rest = states.split_off(keys);
+        let number = |value: &Value| match value {
+            Value::Int(number) => u64::try_from(*number).map_err(|_| shape(number)),
+            other => Err(shape(other)),
+        };
+        let mut granted: Vec<u32> = self.entries.iter().map(|entry| entry.count).collect();
+        let (now, exceptions) = (number(&rest[0])?, &rest[1..]);
+        for exception in exceptions.chunks(2) {
+            let [entry, passed] = exception else { return Err(shape(&rest)) };
+            let entry = (number(entry)? as usize).checked_sub(1).and_then(|entry| granted.get_mut(entry));
+            *entry.ok_or_else(|| shape(&rest))? = u32::try_from(number(passed)?).map_err(|_| shape(&rest))?;
+        }
+        let state = |value: Value| match value {
+            Value::BulkString(bytes) => Ok(Some(bytes)),
+            Value::Nil => Ok(None),
+            other => Err(shape(&other)),
+        };
+        Ok(Reply {
+            now: Timestamp::from_micros(now),
+            granted,
+            states: states.into_iter().map(state).collect::<Result<_, _>>()?,
+        })
+    }
+
+    /// What every request of every entry gets, in the order in which they were added. A lease is one answer.
+    pub fn answer(&self, reply: &Reply) -> Result<Vec<Vec<Answer>>, ReplyError> {
+        let stored = reply.states.iter().enumerate();
+        let mut states: Vec<State> = stored
+            .map(|(index, state)| match state {
+                Some(bytes) if index < self.strings.len() => read_string(bytes),
+                Some(bytes) => read_log(bytes),
+                None => State::Fresh,
+            })
+            .collect();
+        let replayed = self.entries.iter().zip(&reply.granted).enumerate();
+        replayed
+            .map(|(position, (entry, granted))| {
+                let positions: Vec<usize> = entry.places.iter().map(|place| self.position(*place)).collect();
+                let (answers, passed) = match entry.ask {
+                    Ask::Charge | Ask::Reserve => entry.replay(&positions, &mut states, reply.now),
+                    Ask::Peek => entry.peek(&positions, &mut states, reply.now),
+                    Ask::Lease => entry.lease(*granted, &mut states[positions[0]], reply.now),
+                };
+                if passed != *granted {
+                    return Err(ReplyError::Disagrees { entry: position, granted: *granted, decided: passed });
+                }
+                Ok(answers)
+            })
+            .collect()
+    }
+}
+
+impl Requests {
+    /// The only charge, if it is to be charged by an enforced rule without a log, and may pass.
+    fn as_one(&self) -> Option<(&Charge, Place)> {
+        let ([charge], [place]) = (self.charges.as_slice(), self.places.as_slice()) else { return None };
+        let may_pass = charge.rule.is_enforced() && (1..=charge.rule.quota.limit()).contains(&charge.cost);
+        (self.ask != Ask::Peek && !place.is_log && may_pass).then_some((charge, *place))
+    }
+
+    /// Whether the next entry is the same with the next key.
+    fn is_followed_by(&self, next: &Requests) -> bool {
+        let (Some((charge, place)), Some((next_charge, next_place))) = (self.as_one(), next.as_one()) else {
+            return false;
+        };
+        let is_next = next_place.index == place.index + 1 && next_place.quota == place.quota;
+        is_next && self.count == next.count && charge.cost == next_charge.cost
+    }
+
+    /// Decides each of the requests, and counts those that passed.
+    fn replay(&self, positions: &[usize], states: &mut [State], now: Timestamp) -> (Vec<Answer>, u32) {
+        let mut answers: Vec<Answer> = Vec::with_capacity(self.count as usize);
+        let mut passed = 0;
+        while answers.len() < self.count as usize {
+            let decided = decide_all(&self.charges, positions.iter().map(|position| &states[*position]), now);
+            let (decisions, changes): (Vec<Decision>, Vec<Change>) = decided.into_iter().unzip();
+            let is_denied = self.denies(&decisions);
+            let decisions = if self.ask == Ask::Peek && !is_denied {
+                let untouched = self.charges.iter().zip(positions).zip(decisions);
+                let untouched = untouched.map(|((charge, position), decision)| {
+                    if !decision.is_allowed() {
+                        return decision;
+                    }
+                    let (untouched, _) = decide(&charge.rule.quota, 0, &states[*position], now);
+                    Decision { outcome: decision.outcome, ..untouched }
+                });
+                untouched.collect()
+            } else {
+                decisions
+            };
+            let mut receipts = Vec::new();
+            if self.ask == Ask::Reserve && !is_denied {
+                let taken = self.charges.iter().zip(&decisions).zip(&changes);
+                receipts
+                    .extend(taken.map(|((charge, decision), change)| Receipt::of(charge.cost, decision, change, now)));
+            }
+            for (position, change) in positions.iter().zip(changes) {
+                states[*position].apply(change);
+            }
+            let answer = Answer { decisions, receipts, lease: None };
+            if is_denied {
+                // What is denied is denied alike from here on.
+                answers.resize(self.count as usize, answer);
+            } else {
+                passed += 1;
+                answers.push(answer);
+            }
+        }
+        (answers, passed)
+    }
+
+    fn denies(&self, decisions: &[Decision]) -> bool {
+        let mut decided = self.charges.iter().zip(decisions);
+        decided.any(|(charge, decision)| charge.rule.is_enforced() && !decision.is_allowed())
+    }
+
+    /// As if they were charged one after the other, on a copy; what remains is told uncharged. Only a clock that jumped is
+    /// repaired for good.
+    fn peek(&self, positions: &[usize], states: &mut [State], now: Timestamp) -> (Vec<Answer>, u32) {
+        let mut copy: Vec<State> = positions.iter().map(|position| states[*position].clone()).collect();
+        let own: Vec<usize> = (0..positions.len()).collect();
+        let (answers, passed) = self.replay(&own, &mut copy, now);
+        for (charge, position) in self.charges.iter().zip(positions) {
+            let (decision, change) = decide(&charge.rule.quota, charge.cost, &states[*position], now);
+            if !decision.is_allowed() {
+                states[*position].apply(change);
+            }
+        }
+        (answers, passed)
+    }
+
+    /// The tokens that were granted are one charge, and one more would not have passed.
+    fn lease(&self, granted: u32, state: &mut State, now: Timestamp) -> (Vec<Answer>, u32) {
+        let quota = &self.charges[0].rule.quota;
+        let (decision, change) = decide(quota, granted, state, now);
+        let is_all = granted == self.count || !decide(quota, granted + 1, state, now).0.is_allowed();
+        let passed = if decision.is_allowed() && is_all { granted } else { u32::MAX };
+        let lease = if granted > 0 { Lease::of(quota, granted, &change) } else { None };
+        // Denied altogether, it may have repaired a clock that jumped.
+        let change = if granted > 0 { change } else { decide(quota, 1, state, now).1 };
+        state.apply(change);
+        (vec![Answer { decisions: vec![decision], receipts: Vec::new(), lease }], passed)
+    }
+}
+
+/// What the charge script returns.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Reply {
+    /// The time at which everything was decided.
+    pub now: Timestamp,
+    /// How many requests of each entry passed.
+    pub granted: Vec<u32>,
+    /// The state of each key before the call, as stored.
+    pub states: Vec<Option<Vec<u8>>>,
+}
+
+/// A reply that cannot be used. What was charged stays charged.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum ReplyError {
+    /// Not what the script returns.
+    #[error("the store's script returned something else than this version of Tollkeeper expects: {0}")]
+    Shape(String),
+    /// The script let another number pass than the core does. They are twins, so this is a bug in one of them.
+    #[error(
+        "entry {entry}: the script let {granted} requests pass and the core {decided}; please report this as a bug"
+    )]
+    Disagrees {
+        /// Which entry of the batch.
+        entry: usize,
+        /// By the script.
+        granted: u32,
+        /// By the core.
+        decided: u32,
+    },
+}

@@ -1,0 +1,181 @@
+//! Denials that are still true, so that whoever hammers a limit costs the store nothing.
+//!
+//! A denial with its exact wait is a proof: until then the same request does not pass, whoever else is served. It is
+//! remembered by the clock of this process. The server decided between the moments at which the call left and its
+//! answer came; counted from the first, the wait ends no later than on the server, so nobody is denied for longer; what is
+//! left to wait is told counted from the second, so whoever waits as told does not come too early.
+//!
+//! What could end a denial early is a reset, a refund or a changed clock on the server. Resets here forget at once; for
+//! everything that happens elsewhere a denial is asked for again after a second at most.
+
+use std::hash::{Hash, Hasher};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use tollkeeper_core::{Algorithm, Charge, Decision, Outcome, Span};
+
+use crate::store::memory::{Id, Secret};
+
+/// Remembered denials. A new one takes the place of an old one with the same slot: forgetting only costs a call.
+pub(super) struct Denials {
+    secret: Secret,
+    slots: Box<[Mutex<Option<Denial>>]>,
+}
+
+struct Denial {
+    /// Of the whole request: rules, keys and costs.
+    id: Id,
+    /// True until then,
+    until: Instant,
+    /// and known since.
+    since: Instant,
+    decisions: Box<[Decision]>,
+}
+
+/// A request as far as it matters to its decision.
+struct Request<'c>(&'c [Charge]);
+
+impl Hash for Request<'_> {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        for Charge { rule, key, cost } in self.0 {
+            (&*rule.name, rule.quota, rule.is_enforced(), key.variant, &*key.value, cost).hash(state);
+        }
+    }
+}
+
+impl Denials {
+    /// A few megabytes when all are taken.
+    const SLOTS: usize = 1 << 14;
+    const LONGEST: Duration = Duration::from_secs(1);
+
+    pub(super) fn new() -> Denials {
+        let slots = (0..Denials::SLOTS).map(|_| Mutex::new(None)).collect();
+        Denials { secret: Secret::random(), slots }
+    }
+
+    pub(super) fn id(&self, charges: &[Charge]) -> Id {
+        self.secret.key(&Request(charges))
+    }
+
+    /// What a request gets that was denied before and still is.
+    pub(super) fn recall(&self, id: Id, now: Instant) -> Option<Vec<Decision>> {
+        let slot = self.slot(id);
+        let denial = slot.as_ref().filter(|denial| denial.id == id && now < denial.until)?;
+        let elapsed = Span::from(now.saturating_duration_since(denial.since));
+        let still = |decision: &Decision| {
+            let outcome = match decision.outcome {
+                Outcome::Denied { retry_after } => {
+                    Outcome::Denied { retry_after: retry_after.map(|wait| wait - elapsed) }
+                }
+                allowed => allowed,
+            };
+            Decision { outcome, reset_after: decision.reset_after - elapsed, ..*decision }
+        };
+        Some(denial.decisions.iter().map(still).collect())
+    }
+
+    /// Remembers a denial that was asked for at `asked_at` and is known `now`.
+    pub(super) fn remember(&self, id: Id, charges: &[Charge], decisions: &[Decision], asked_at: Instant, now: Instant) {
+        // A slot can be given back at any time.
+        if charges.iter().any(|charge| charge.rule.quota.algorithm() == Algorithm::Concurrency) {
+            return;
+        }
+        // Until the first of the rules that deny no longer does, so that each rule's answer stays true.
+        let waits = decisions.iter().filter(|decision| !decision.is_allowed()).filter_map(Decision::retry_after);
+        let wait = waits.min().map_or(Denials::LONGEST, |wait| wait.as_duration().min(Denials::LONGEST));
+        *self.slot(id) = Some(Denial { id, until: asked_at + wait, since: now, decisions: decisions.into() });
+    }
+
+    /// A bucket was reset, and nobody knows which denials it had caused.
+    pub(super) fn forget_all(&self) {
+        for slot in &self.slots {
+            *slot.lock().unwrap_or_else(PoisonError::into_inner) = None;
+        }
+    }
+
+    fn slot(&self, id: Id) -> MutexGuard<'_, Option<Denial>> {
+        self.slots[id.place as usize % Denials::SLOTS].lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use tollkeeper_core::{Key, Rule, RuleSpec, State, Timestamp, decide_all};
+
+    use super::*;
+
+    fn charge(limit: &str, algorithm: Algorithm, user: &str, cost: u32) -> Charge {
+        let spec =
+            RuleSpec { name: "r".into(), key: "{user}".into(), limit: limit.into(), algorithm, ..RuleSpec::default() };
+        let rule = Arc::new(Rule::new(spec).expect("valid"));
+        Charge { rule, key: Key { variant: 0, value: user.into() }, cost }
+    }
+
+    /// What a request gets whose rule has just admitted all that it can.
+    fn denied(charge: &Charge) -> Vec<Decision> {
+        let (now, mut state) = (Timestamp::from_micros(1_700_000_000_000_000), State::Fresh);
+        let full = Charge { cost: charge.rule.quota.limit(), ..charge.clone() };
+        state.apply(decide_all(&[full], [&state.clone()], now).remove(0).1);
+        decide_all(std::slice::from_ref(charge), [&state], now).into_iter().map(|(decision, _)| decision).collect()
+    }
+
+    #[test]
+    fn a_denial_is_true_until_its_wait_is_over_and_tells_what_is_left() {
+        let (denials, charge) = (Denials::new(), charge("10/s", Algorithm::TokenBucket, "a", 1));
+        let id = denials.id(std::slice::from_ref(&charge));
+        let (asked, ms) = (Instant::now(), Duration::from_millis);
+        denials.remember(id, std::slice::from_ref(&charge), &denied(&charge), asked, asked + ms(5));
+        let wait = |at| denials.recall(id, at).map(|decisions| decisions[0].retry_after().expect("it passes one day"));
+        assert_eq!(wait(asked + ms(5)), Some(Span::from_micros(100_000)));
+        assert_eq!(wait(asked + ms(65)), Some(Span::from_micros(40_000)));
+        assert_eq!(wait(asked + ms(99)), Some(Span::from_micros(6_000)), "counted from when the answer came");
+        assert_eq!(wait(asked + ms(100)), None, "the server may let it pass now");
+    }
+
+    #[test]
+    fn nothing_is_remembered_for_longer_than_a_second() {
+        for (limit, cost) in [("1/day", 1), ("1/s", 2)] {
+            let (denials, charge) = (Denials::new(), charge(limit, Algorithm::TokenBucket, "a", cost));
+            let id = denials.id(std::slice::from_ref(&charge));
+            let now = Instant::now();
+            denials.remember(id, std::slice::from_ref(&charge), &denied(&charge), now, now);
+            assert!(denials.recall(id, now + Duration::from_millis(999)).is_some());
+            assert!(denials.recall(id, now + Duration::from_secs(1)).is_none());
+        }
+    }
+
+    #[test]
+    fn slots_that_may_be_given_back_are_not_remembered() {
+        let (denials, charge) = (Denials::new(), charge("1", Algorithm::Concurrency, "a", 1));
+        let (id, now) = (denials.id(std::slice::from_ref(&charge)), Instant::now());
+        denials.remember(id, std::slice::from_ref(&charge), &denied(&charge), now, now);
+        assert!(denials.recall(id, now).is_none());
+    }
+
+    #[test]
+    fn another_key_cost_or_quota_is_another_request() {
+        let denials = Denials::new();
+        let ids = [
+            charge("1/s", Algorithm::TokenBucket, "a", 1),
+            charge("1/s", Algorithm::TokenBucket, "b", 1),
+            charge("1/s", Algorithm::TokenBucket, "a", 2),
+            charge("2/s", Algorithm::TokenBucket, "a", 1),
+            charge("1/s", Algorithm::FixedWindow, "a", 1),
+        ]
+        .map(|charge| denials.id(std::slice::from_ref(&charge)));
+        for (index, id) in ids.iter().enumerate() {
+            assert!(!ids[..index].contains(id));
+        }
+    }
+
+    #[test]
+    fn a_reset_forgets() {
+        let (denials, charge) = (Denials::new(), charge("1/s", Algorithm::TokenBucket, "a", 1));
+        let (id, now) = (denials.id(std::slice::from_ref(&charge)), Instant::now());
+        denials.remember(id, std::slice::from_ref(&charge), &denied(&charge), now, now);
+        denials.forget_all();
+        assert!(denials.recall(id, now).is_none());
+    }
+}

@@ -1,0 +1,158 @@
+//! Exceptions in one hash, from which all instances read them: whoever changes it notes the moment, and the others look at
+//! that once a second.
+
+use std::collections::HashMap;
+use std::sync::atomic::Ordering::Relaxed;
+use std::time::Duration;
+
+use redis::Cmd;
+use redis::aio::ConnectionManager;
+use serde_json::{Value, json};
+use tollkeeper_core::{Exception, ExceptionKind, Grant, Timestamp};
+
+use super::script::{Call, EXCEPTIONS};
+use super::server::ask;
+use super::{RedisStore, Shared};
+use crate::exceptions::{ExceptionError, Exceptions};
+use crate::store::StoreError;
+
+/// They are read and changed by people, on a connection of their own: that may take longer than a decision.
+const WITHIN: Duration = Duration::from_secs(5);
+
+impl RedisStore {
+    /// All that are stored, also those that are over.
+    pub(crate) async fn known_exceptions(&self) -> Result<Vec<Exception>, StoreError> {
+        Ok(self.0.read_exceptions().await?.0)
+    }
+
+    /// Keeps one, removes one, and forgets what is outdated.
+    pub(crate) async fn change_exceptions(
+        &self,
+        known: Vec<Exception>,
+        keep: Option<Exception>,
+        remove: Option<Exception>,
+        now: Timestamp,
+    ) -> Result<(), ExceptionError> {
+        let outdated = known.iter().filter(|exception| Exceptions::is_outdated(exception, now));
+        let removed: Vec<_> = outdated.map(|old| (field(old), write(old))).collect();
+        let removed: Vec<_> = removed.into_iter().chain(remove.map(|one| (field(&one), String::new()))).collect();
+        let mut arguments = vec![Exceptions::MOST.to_string(), removed.len().to_string()];
+        arguments.extend(removed.into_iter().flat_map(|(field, value)| [field, value]));
+        arguments.extend(keep.iter().flat_map(|one| [field(one), write(one)]));
+        let arguments = arguments.into_iter().map(String::into_bytes).collect();
+        let call = Call { keys: vec![self.0.exceptions_key()], arguments };
+        let is_kept: i64 = self.0.ask_alone_for_exceptions(&EXCEPTIONS.eval(&call)).await?;
+        if is_kept == 0 {
+            return Err(ExceptionError::TooMany);
+        }
+        self.0.load_exceptions().await?;
+        Ok(())
+    }
+}
+
+impl Shared {
+    fn exceptions_key(&self) -> String {
+        format!("{}:exceptions", self.namespace)
+    }
+
+    /// Knows them from the first request on; if that fails, from the first beat on that does not.
+    pub(super) async fn start_exceptions(&self) {
+        if let Err(error) = self.load_exceptions().await
+            && error.to_string().to_lowercase().contains("perm")
+        {
+            // Asking again and again would look like a server in trouble.
+            self.reads_exceptions.store(false, Relaxed);
+            tracing::warn!("exceptions for single keys are off: the user of the store lacks +@hash");
+        }
+    }
+
+    /// Reads them if somebody has changed them.
+    pub(super) async fn follow_exceptions(&self) {
+        if !self.reads_exceptions.load(Relaxed) {
+            return;
+        }
+        let key = self.exceptions_key();
+        let seen: Result<Option<String>, StoreError> = self.command(&key, redis::cmd("HGET").arg(&key).arg("")).await;
+        let Ok(seen) = seen else { return };
+        let is_known = *self.exceptions_seen.lock().await == seen;
+        if !is_known && let Err(error) = self.load_exceptions().await {
+            tracing::warn!("exceptions stay as they were: {error}");
+        }
+    }
+
+    /// Puts in force what is stored. One at a time, so that an older reading never comes last.
+    pub(super) async fn load_exceptions(&self) -> Result<(), StoreError> {
+        let mut seen = self.exceptions_seen.lock().await;
+        let (stored, changed_at) = self.read_exceptions().await?;
+        self.exceptions.replace(stored);
+        *seen = changed_at;
+        Ok(())
+    }
+
+    /// With the moment of the last change.
+    async fn read_exceptions(&self) -> Result<(Vec<Exception>, Option<String>), StoreError> {
+        let key = self.exceptions_key();
+        let mut all: HashMap<String, String> = self.ask_alone_for_exceptions(redis::cmd("HGETALL").arg(&key)).await?;
+        let changed_at = all.remove("");
+        Ok((all.into_values().filter_map(|value| read(&value)).collect(), changed_at))
+    }
+
+    async fn ask_alone_for_exceptions<T: redis::FromRedisValue>(&self, command: &Cmd) -> Result<T, StoreError> {
+        let failed = |error: &dyn std::fmt::Display| StoreError::unavailable(error.to_string());
+        let asked = async {
+            let owner = self.nodes.owner(self.nodes.slot(&self.exceptions_key())).map_err(|error| failed(&error))?;
+            let mut connection: ConnectionManager = owner.open().await.map_err(|error| failed(&error))?;
+            ask(&mut connection, command).await.map_err(|error| failed(&error))
+        };
+        tokio::time::timeout(WITHIN, asked)
+            .await
+            .unwrap_or_else(|_| Err(failed(&format!("no answer within {WITHIN:?}"))))
+    }
+}
+
+/// Rule names have no spaces, so no two exceptions share a field.
+fn field(exception: &Exception) -> String {
+    format!("{} {}", exception.rule.as_deref().unwrap_or("*"), exception.key)
+}
+
+fn write(exception: &Exception) -> String {
+    let Exception { rule, key, kind, since, until, reason, former } = exception;
+    let grant = |grant: &Grant| json!({ "limit": grant.limit, "burst": grant.burst });
+    let mut written = json!({
+        "rule": rule, "key": key, "kind": kind.name(), "since_us": since.as_micros(),
+        "until_us": until.map(Timestamp::as_micros), "reason": reason,
+    });
+    if let ExceptionKind::Grant(granted) = kind {
+        written["grant"] = grant(granted);
+    }
+    if let Some((granted, since)) = former {
+        written["former"] = json!({ "grant": grant(granted), "since_us": since.as_micros() });
+    }
+    written.to_string()
+}
+
+/// `None` for what this version does not know.
+fn read(text: &str) -> Option<Exception> {
+    let value: Value = serde_json::from_str(text).ok()?;
+    let text = |name: &str| value[name].as_str().map(str::to_string);
+    let moment = |value: &Value| value.as_u64().map(Timestamp::from_micros);
+    let grant = |value: &Value| {
+        let burst = value["burst"].as_u64().and_then(|burst| u32::try_from(burst).ok());
+        Some(Grant { limit: value["limit"].as_str()?.to_string(), burst })
+    };
+    let kind = match value["kind"].as_str()? {
+        "block" => ExceptionKind::Block,
+        "allow" => ExceptionKind::Allow,
+        "grant" => ExceptionKind::Grant(grant(&value["grant"])?),
+        _ => return None,
+    };
+    Some(Exception {
+        rule: text("rule"),
+        key: text("key")?,
+        kind,
+        since: moment(&value["since_us"])?,
+        until: moment(&value["until_us"]),
+        reason: text("reason"),
+        former: grant(&value["former"]["grant"]).zip(moment(&value["former"]["since_us"])),
+    })
+}

@@ -1,0 +1,103 @@
+//! Estimates that are corrected later, and the small records by which they are found.
+//!
+//! What is given back to a bucket is bounded by all that it was given back since the charge (see `State::settle`), so that is
+//! counted beside the bucket as long as an estimate may be out. The count is read before the charge: what came back in between
+//! is counted as if it came after, which can only make less of a refund.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tollkeeper_core::{Algorithm, Charge, Key, Source};
+
+use super::batch::Ask;
+use super::node::Work;
+use super::script::{Call, SETTLE, WATCH};
+use super::{RedisStore, Shared, from, read, stored};
+use crate::store::StoreError;
+use crate::store::held::{Held, Reserved};
+
+impl RedisStore {
+    /// Decides as [`RedisStore::charge`] does, by the store itself, so that what was charged can be corrected.
+    pub(crate) async fn reserve(&self, charges: &[Charge], hold: Duration) -> Result<Reserved, StoreError> {
+        let refunded = self.0.watch(charges, 2 * hold).await?;
+        let decided = self.0.decide(charges, Ask::Reserve).await?;
+        let receipts = decided.receipts.into_iter().chain(std::iter::repeat(None));
+        let held = charges.iter().zip(receipts).zip(refunded);
+        let held =
+            held.map(|((charge, receipt), refunded)| Held::of(charge, receipt?, Some(refunded)).into()).collect();
+        Ok(Reserved { decisions: from(Source::Store, decided.decisions), held })
+    }
+
+    /// Corrects what was charged, once: a call whose outcome is not known is not repeated. Says how much went back.
+    pub(crate) async fn settle(&self, held: &[(Held, u32)]) -> Result<Vec<u32>, StoreError> {
+        let mut back = vec![0; held.len()];
+        let charges: Vec<Charge> = held.iter().map(|(held, cost)| held.charge(*cost)).collect();
+        for part in self.0.parts(&charges) {
+            let settled = part.positions().map(|position| {
+                let (Held { rule, key, receipt, refunded }, cost) = &held[position];
+                let keys = (self.0.key(&rule.name, key), self.0.refunded_key(&rule.name, key));
+                (keys.0, keys.1, &rule.quota, *receipt, *refunded, *cost)
+            });
+            let call = Call::settle(settled, self.0.given_time());
+            self.0.nodes.admit(part.slot)?;
+            let found: Vec<u32> = self.0.nodes.call(part.slot, Work::Script(&SETTLE, &call), read).await?;
+            for (position, found) in part.positions().zip(found) {
+                back[position] = found;
+            }
+        }
+        if let Some(ahead) = self.0.ahead.as_ref().filter(|_| back.iter().any(|back| *back > 0)) {
+            ahead.denials.forget_all();
+        }
+        Ok(back)
+    }
+
+    /// Keeps a record for a while.
+    pub(crate) async fn keep(&self, id: &str, record: &[u8], lifetime: Duration) -> Result<(), StoreError> {
+        let key = self.0.record_key(id);
+        let mut command = redis::cmd("SET");
+        command.arg(&key).arg(record).arg("PX").arg(lifetime.as_millis().max(1) as u64);
+        self.0.command(&key, &command).await
+    }
+
+    /// Takes a record, which nobody else gets then.
+    pub(crate) async fn claim(&self, id: &str) -> Result<Option<Vec<u8>>, StoreError> {
+        let key = self.0.record_key(id);
+        self.0.command(&key, redis::cmd("GETDEL").arg(&key)).await
+    }
+}
+
+impl Shared {
+    /// Counts from now on what these buckets are given back, and says what was counted before.
+    async fn watch(self: &Arc<Self>, charges: &[Charge], lifetime: Duration) -> Result<Vec<u64>, StoreError> {
+        let mut counts = vec![0; charges.len()];
+        let lifetime = lifetime.as_millis().max(1).to_string().into_bytes();
+        for part in self.parts(charges) {
+            let positions: Vec<usize> = part.positions().filter(|position| is_amount(&charges[*position])).collect();
+            if positions.is_empty() {
+                continue;
+            }
+            let keys = positions.iter().map(|position| &charges[*position]);
+            let keys = keys.map(|charge| self.refunded_key(&charge.rule.name, &charge.key)).collect();
+            let call = Call { keys, arguments: vec![lifetime.clone()] };
+            self.nodes.admit(part.slot)?;
+            let found: Vec<u64> = self.nodes.call(part.slot, Work::Script(&WATCH, &call), read).await?;
+            for (position, count) in positions.into_iter().zip(found) {
+                counts[position] = count;
+            }
+        }
+        Ok(counts)
+    }
+
+    pub(super) fn refunded_key(&self, rule: &str, key: &Key) -> String {
+        stored::refunded_key(&self.namespace, rule, key)
+    }
+
+    fn record_key(&self, id: &str) -> String {
+        format!("{}:reservation:{id}", self.namespace)
+    }
+}
+
+/// A slot is released, and cannot be given back twice.
+fn is_amount(charge: &Charge) -> bool {
+    charge.rule.quota.algorithm() != Algorithm::Concurrency
+}

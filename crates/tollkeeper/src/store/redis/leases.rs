@@ -1,0 +1,396 @@
+//! Tokens taken from the store ahead of use, for rules that say `lease`: most requests are then decided here.
+//!
+//! [`Lease`] says why no interval ever admits more than the law. This module decides how many to take and when to give
+//! them back: as many as were spent in the last ten milliseconds, and enough to live that long (tokens of a bucket that
+//! is nearly full end as fast as it refills); never more than a quarter of what is left in the store, so the last
+//! tokens are shared; again when half are gone; and back when nobody has used them for a while.
+
+use std::collections::{HashMap, VecDeque};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
+use std::time::{Duration, Instant};
+
+use tokio::sync::Notify;
+use tollkeeper_core::{Charge, Decision, Lease, LeaseSize, Outcome, Quota, Receipt, Span, Timestamp};
+
+use super::queue::Answered;
+use crate::store::StoreError;
+use crate::store::memory::{Id, Secret};
+
+/// What this process has leased.
+pub(super) struct Leases {
+    secret: Secret,
+    state: RwLock<State>,
+}
+
+#[derive(Default)]
+struct State {
+    holdings: HashMap<Id, Arc<Holding>>,
+    /// Somebody looks after idle leases.
+    is_swept: bool,
+}
+
+/// The leases of one bucket.
+pub(super) struct Holding {
+    held: Mutex<Held>,
+    /// Tells those who wait that more was taken, or that there is nothing to take.
+    taken: Notify,
+}
+
+struct Held {
+    /// The bucket, at a cost of one token.
+    token: Charge,
+    /// Oldest first.
+    leases: VecDeque<Taken>,
+    demand: Demand,
+    is_taking: bool,
+    /// The last try to take more did not arrive: whoever waited for it has waited long enough.
+    has_failed: bool,
+    used_at: Instant,
+    /// When giving back was last tried.
+    tried_at: Instant,
+    /// What the store said last.
+    seen: Option<(Decision, Instant)>,
+}
+
+#[derive(Clone, Copy)]
+struct Taken {
+    lease: Lease,
+    /// When it was taken by the server's clock,
+    at: Timestamp,
+    /// which was not before this moment.
+    asked_at: Instant,
+}
+
+/// A request that was served from leases.
+pub(super) struct Spent {
+    pub(super) decision: Decision,
+    cost: u32,
+    holding: Arc<Holding>,
+    /// The tokens, as long as they may go back.
+    tokens: Vec<Taken>,
+}
+
+/// Leases on their way back.
+pub(super) struct Returning {
+    holding: Arc<Holding>,
+    token: Charge,
+    /// The newest first: the others are below it and cannot go back before.
+    leases: Vec<(Taken, Receipt)>,
+}
+
+impl Returning {
+    /// The bucket at one token, and with what each lease goes back.
+    pub(super) fn receipts(&self) -> Vec<(Charge, Receipt)> {
+        self.leases.iter().map(|(_, receipt)| (self.token.clone(), *receipt)).collect()
+    }
+
+    /// Keeps what did not go back, because others have taken since: it can still be spent, until it ends.
+    pub(super) fn keep(self, is_back: &[bool]) {
+        let mut held = self.holding.held();
+        for ((taken, _), is_back) in self.leases.into_iter().zip(is_back) {
+            if !is_back {
+                held.leases.push_front(taken);
+            }
+        }
+    }
+}
+
+/// How many tokens a holding should take now.
+pub(super) struct Wanted {
+    pub(super) holding: Arc<Holding>,
+    pub(super) token: Charge,
+    pub(super) tokens: u32,
+}
+
+impl Leases {
+    /// Buckets that are leased from at most; others are asked for in the store.
+    const MOST: usize = 4_096;
+    /// How often idle leases are looked for.
+    pub(super) const SWEEP: Duration = Duration::from_millis(50);
+    /// Unused for so long, leases go back.
+    const IDLE: Duration = Duration::from_millis(100);
+    /// What could not go back is tried again after so long.
+    const TRY_AGAIN: Duration = Duration::from_millis(500);
+    /// A bucket that nobody has asked for in so long is forgotten.
+    const FORGOTTEN: Duration = Duration::from_secs(1);
+    /// Of what is left in the store, one of so many parts is taken.
+    const SHARE: u32 = 4;
+    /// Tokens that would end sooner are not worth taking.
+    const SHORTEST: Duration = Duration::from_millis(2);
+
+    pub(super) fn new() -> Leases {
+        Leases { secret: Secret::random(), state: RwLock::default() }
+    }
+
+    /// The holding of a bucket, and whether somebody has to start looking after idle leases. `None` when the charge
+    /// is not to be leased.
+    pub(super) fn holding(&self, charge: &Charge, now: Instant) -> Option<(Arc<Holding>, bool)> {
+        if charge.rule.lease.is_none() || charge.cost == 0 {
+            return None;
+        }
+        let id = self.secret.bucket(&charge.rule.name, &charge.key);
+        let known = self.state.read().unwrap_or_else(PoisonError::into_inner).holdings.get(&id).cloned();
+        if let Some(holding) = known {
+            return Some((holding, false));
+        }
+        let mut state = self.state.write().unwrap_or_else(PoisonError::into_inner);
+        if state.holdings.len() >= Leases::MOST {
+            return None;
+        }
+        let holding = state.holdings.entry(id).or_insert_with(|| Arc::new(Holding::new(charge, now))).clone();
+        let start = !state.is_swept;
+        state.is_swept = true;
+        Some((holding, start))
+    }
+
+    /// Forgets the leases of a bucket that was reset.
+    pub(super) fn forget(&self, rule: &str, key: &tollkeeper_core::Key) {
+        let id = self.secret.bucket(rule, key);
+        self.state.write().unwrap_or_else(PoisonError::into_inner).holdings.remove(&id);
+    }
+
+    /// Tokens that are out and can still be spent.
+    pub(super) fn tokens(&self, now: Instant) -> u64 {
+        let state = self.state.read().unwrap_or_else(PoisonError::into_inner);
+        state.holdings.values().map(|holding| u64::from(holding.held().left(now))).sum()
+    }
+
+    /// What should go back; `None` when there is nothing left to look after.
+    pub(super) fn sweep(&self, now: Instant, all: bool) -> Option<Vec<Returning>> {
+        let mut state = self.state.write().unwrap_or_else(PoisonError::into_inner);
+        let mut back = Vec::new();
+        state.holdings.retain(|_, holding| {
+            let mut held = holding.held();
+            let since = |then| now.saturating_duration_since(then);
+            if all || (since(held.used_at) > Leases::IDLE && since(held.tried_at) > Leases::TRY_AGAIN) {
+                held.tried_at = now;
+                let leases = held.take_out(now);
+                if !leases.is_empty() {
+                    back.push(Returning { holding: holding.clone(), token: held.token.clone(), leases });
+                    return true;
+                }
+            }
+            held.is_taking || held.left(now) > 0 || since(held.used_at) < Leases::FORGOTTEN
+        });
+        state.is_swept = !state.holdings.is_empty();
+        (state.is_swept || !back.is_empty()).then_some(back)
+    }
+}
+
+impl Holding {
+    /// How often a request waits for others that take more, before it asks for itself.
+    const ROUNDS: usize = 10;
+
+    fn new(charge: &Charge, now: Instant) -> Holding {
+        let held = Mutex::new(Held {
+            token: Charge { cost: 1, ..charge.clone() },
+            leases: VecDeque::new(),
+            demand: Demand { since: now, current: 0, previous: 0 },
+            is_taking: false,
+            has_failed: false,
+            used_at: now,
+            tried_at: now - Leases::TRY_AGAIN,
+            seen: None,
+        });
+        Holding { held, taken: Notify::new() }
+    }
+
+    /// Serves a request from what is held, or from what is just being taken. Otherwise the store has to be asked. `take`
+    /// is told when more is wanted.
+    pub(super) async fn serve(
+        self: &Arc<Self>,
+        charge: &Charge,
+        mut now: Instant,
+        take: impl Fn(Wanted),
+    ) -> Result<Option<Spent>, StoreError> {
+        for round in 0..Holding::ROUNDS {
+            // From here on no sign is missed.
+            let sign = self.taken.notified();
+            let (spent, wanted, is_taking) = self.spend(charge, now, round == 0);
+            wanted.map(&take);
+            if spent.is_some() || !is_taking {
+                return Ok(spent);
+            }
+            sign.await;
+            now = Instant::now();
+            if self.held().has_failed {
+                return Err(StoreError::unavailable("it did not answer when tokens were to be taken from it"));
+            }
+        }
+        Ok(self.held().serve(self, charge, now))
+    }
+
+    /// Spends if enough is left, and says how much more should be taken and whether that is being done.
+    fn spend(self: &Arc<Self>, charge: &Charge, now: Instant, is_new: bool) -> (Option<Spent>, Option<Wanted>, bool) {
+        let mut held = self.held();
+        if held.token.rule.quota != charge.rule.quota {
+            // The rule has changed: what was taken under the old one ends by itself.
+            held.leases.clear();
+        }
+        if !Arc::ptr_eq(&held.token.rule, &charge.rule) {
+            held.token.rule = charge.rule.clone();
+        }
+        held.used_at = now;
+        if is_new {
+            held.demand.count(charge.cost, now);
+        }
+        let spent = held.serve(self, charge, now);
+        let wanted = held.wanted(now).map(|tokens| Wanted { holding: self.clone(), token: held.token.clone(), tokens });
+        held.is_taking |= wanted.is_some();
+        (spent, wanted, held.is_taking)
+    }
+
+    /// What the store said to a request that it decided.
+    pub(super) fn learn(&self, decision: Decision, now: Instant) {
+        self.held().seen = Some((decision, now));
+    }
+
+    /// What came of taking more.
+    pub(super) fn taken(&self, answered: Option<Answered>, now: Instant) {
+        let mut held = self.held();
+        held.is_taking = false;
+        held.has_failed = answered.is_none();
+        if let Some(Answered { answer, now: at, asked_at }) = answered {
+            held.seen = answer.decisions.first().map(|decision| (*decision, now));
+            held.leases.extend(answer.lease.map(|lease| Taken { lease, at, asked_at }));
+        }
+        drop(held);
+        self.taken.notify_waiters();
+    }
+
+    fn held(&self) -> MutexGuard<'_, Held> {
+        self.held.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Spent {
+    /// The request did not pass after all: its tokens go back, and the decision is as if they had not been spent.
+    pub(super) fn put_back(self) -> Decision {
+        let mut held = self.holding.held();
+        for tokens in self.tokens {
+            let joined = held.leases.iter_mut().any(|taken| taken.lease.join(tokens.lease));
+            // Its lease may have been used up by others meanwhile.
+            if !joined {
+                held.leases.push_front(tokens);
+            }
+        }
+        let remaining = self.decision.remaining.saturating_add(self.cost).min(self.decision.limit);
+        Decision { remaining, ..self.decision }
+    }
+}
+
+impl Taken {
+    /// The server's time: at most this.
+    fn now(&self, now: Instant) -> Timestamp {
+        self.at + Span::from(now.saturating_duration_since(self.asked_at))
+    }
+}
+
+impl Held {
+    fn serve(&mut self, holding: &Arc<Holding>, charge: &Charge, now: Instant) -> Option<Spent> {
+        let tokens = self.spend(charge.cost, now)?;
+        Some(Spent { decision: self.decision(now), cost: charge.cost, holding: holding.clone(), tokens })
+    }
+
+    /// Takes so many tokens, the oldest first, or none.
+    fn spend(&mut self, cost: u32, now: Instant) -> Option<Vec<Taken>> {
+        if self.left(now) < cost {
+            return None;
+        }
+        let quota = &self.token.rule.quota;
+        let (mut tokens, mut missing) = (Vec::with_capacity(1), cost);
+        while missing > 0 {
+            let oldest = self.leases.front_mut()?;
+            let lease = oldest.lease.split(quota, missing, oldest.now(now));
+            let at = oldest.now(now);
+            missing -= lease.left(quota, at);
+            if lease.left(quota, at) > 0 {
+                tokens.push(Taken { lease, ..*oldest });
+            }
+            if oldest.lease.left(quota, at) == 0 {
+                self.leases.pop_front();
+            }
+        }
+        Some(tokens)
+    }
+
+    fn left(&self, now: Instant) -> u32 {
+        let quota = &self.token.rule.quota;
+        self.leases.iter().map(|taken| taken.lease.left(quota, taken.now(now))).sum()
+    }
+
+    /// What the store said last, with what is left here. Others may have taken from it since.
+    fn decision(&self, now: Instant) -> Decision {
+        let limit = self.token.rule.quota.limit();
+        let (seen, age) = match &self.seen {
+            Some((seen, at)) => (seen.remaining, seen.reset_after - Span::from(now.saturating_duration_since(*at))),
+            None => (0, Span::ZERO),
+        };
+        Decision {
+            outcome: Outcome::Allowed { delay: Span::ZERO },
+            limit,
+            remaining: seen.saturating_add(self.left(now)).min(limit),
+            reset_after: age,
+            hold: None,
+        }
+    }
+
+    fn wanted(&self, now: Instant) -> Option<u32> {
+        let (seen, _) = self.seen.filter(|_| !self.is_taking)?;
+        let quota = &self.token.rule.quota;
+        let asked = self.demand.recent();
+        let size = match self.token.rule.lease? {
+            LeaseSize::Auto => {
+                asked.max(refilled(quota, Demand::WINDOW).saturating_sub(quota.limit() - seen.remaining))
+            }
+            LeaseSize::Tokens(tokens) => tokens,
+        };
+        let tokens = size.min(seen.remaining / Leases::SHARE);
+        // A single token is as well asked for when it is needed, and so are those that end as soon as they are here.
+        let owed = (quota.limit() - seen.remaining).saturating_add(tokens);
+        let is_worth_it = asked > 1 && tokens > 1 && owed > refilled(quota, Leases::SHORTEST);
+        (is_worth_it && self.left(now) < size / 2).then_some(tokens)
+    }
+
+    /// Takes all leases out, with what they go back.
+    fn take_out(&mut self, now: Instant) -> Vec<(Taken, Receipt)> {
+        let quota = &self.token.rule.quota;
+        let newest_first = self.leases.drain(..).rev();
+        newest_first.filter_map(|taken| Some((taken, taken.lease.receipt(quota, taken.now(now))?))).collect()
+    }
+}
+
+/// How many tokens a bucket gets back in a while, and so how many leased ones end. In a window none do.
+fn refilled(quota: &Quota, within: Duration) -> u32 {
+    if quota.refill().is_none() {
+        return 0;
+    }
+    let refilled = u128::from(quota.count()) * within.as_micros() / u128::from(quota.period().as_micros());
+    u32::try_from(refilled).unwrap_or(u32::MAX)
+}
+
+/// How many tokens were asked for in this window and the one before.
+struct Demand {
+    since: Instant,
+    current: u32,
+    previous: u32,
+}
+
+impl Demand {
+    const WINDOW: Duration = Duration::from_millis(10);
+
+    fn count(&mut self, cost: u32, now: Instant) {
+        let elapsed = now.saturating_duration_since(self.since);
+        if elapsed >= Demand::WINDOW {
+            let is_next = elapsed < 2 * Demand::WINDOW;
+            self.previous = if is_next { self.current } else { 0 };
+            self.since = if is_next { self.since + Demand::WINDOW } else { now };
+            self.current = 0;
+        }
+        self.current = self.current.saturating_add(cost);
+    }
+
+    fn recent(&self) -> u32 {
+        self.current.max(self.previous)
+    }
+}

@@ -1,0 +1,337 @@
+//! Which node decides: the only one, or in a cluster the one that owns the slot of a key.
+//!
+//! The map of slots is read at the start and again whenever a node redirects or fails. A call that is redirected follows
+//! at once; one whose outcome is unknown is never repeated, since it may have been charged. Each node has a connection and a
+//! breaker of its own, so that one which is away does not keep the others waiting.
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use arc_swap::ArcSwap;
+use redis::Value;
+
+use super::address::{Address, split_host};
+use super::breaker::BreakerState;
+use super::node::{Node, Refusal, Work};
+use super::route::{Route, host_of};
+use super::server::ConnectError;
+use crate::store::StoreError;
+
+/// One of the parts into which a cluster divides its keys. A single server has one for all.
+pub(super) type Slot = u16;
+
+/// How many slots a cluster has.
+pub(super) const SLOTS: usize = 16_384;
+
+/// All servers of a store.
+pub(super) enum Nodes {
+    One(Arc<Node>),
+    Cluster(Arc<Cluster>),
+}
+
+impl Nodes {
+    /// How many slots there are to choose from.
+    pub(super) fn slots(&self) -> usize {
+        match self {
+            Nodes::One(_) => 1,
+            Nodes::Cluster(_) => SLOTS,
+        }
+    }
+
+    pub(super) fn slot(&self, key: &str) -> Slot {
+        match self {
+            Nodes::One(_) => 0,
+            Nodes::Cluster(_) => slot_of(key),
+        }
+    }
+
+    /// The node of this slot.
+    pub(super) fn owner(&self, slot: Slot) -> Result<Arc<Node>, ConnectError> {
+        match self {
+            Nodes::One(node) => Ok(node.clone()),
+            Nodes::Cluster(cluster) => cluster.owner(slot).map_err(|error| ConnectError::Connect(error.to_string())),
+        }
+    }
+
+    /// Whether the node of this slot may be called.
+    pub(super) fn admit(&self, slot: Slot) -> Result<(), StoreError> {
+        match self {
+            Nodes::One(node) => node.admit(),
+            Nodes::Cluster(cluster) => cluster.owner(slot)?.admit().inspect_err(|_| cluster.refresh_soon()),
+        }
+    }
+
+    /// Has the node of this slot do some work.
+    pub(super) async fn call<T>(
+        &self,
+        slot: Slot,
+        work: Work<'_>,
+        read: impl Fn(Value) -> Result<T, StoreError>,
+    ) -> Result<T, Refusal> {
+        match self {
+            Nodes::One(node) => node.call(work, false, read).await,
+            Nodes::Cluster(cluster) => cluster.call(slot, work, read).await,
+        }
+    }
+
+    /// Tries nodes that did not answer, so that they are found again also when nobody asks for their keys.
+    pub(super) async fn probe(&self) {
+        let nodes = match self {
+            Nodes::One(node) => vec![node.clone()],
+            Nodes::Cluster(cluster) => cluster.primaries(),
+        };
+        for node in nodes.iter().filter(|node| node.breaker_state() != BreakerState::Closed) {
+            if node.admit().is_ok() {
+                // It is reported to its breaker.
+                let _ = node.call(Work::Command(&redis::cmd("PING")), false, |_| Ok(())).await;
+            } else if let Nodes::Cluster(cluster) = self {
+                cluster.refresh_soon();
+            }
+        }
+    }
+
+    /// The worst of all.
+    pub(super) fn breaker_state(&self) -> BreakerState {
+        match self {
+            Nodes::One(node) => node.breaker_state(),
+            Nodes::Cluster(cluster) => {
+                let view = cluster.view.load();
+                let states = view.iter().map(|range| range.node.breaker_state());
+                states.max().unwrap_or(BreakerState::Open)
+            }
+        }
+    }
+}
+
+/// A cluster as it was last seen.
+pub(super) struct Cluster {
+    address: Address,
+    deadline: Duration,
+    view: ArcSwap<Vec<Range>>,
+    /// Every node that was heard of and is not forgotten yet, by its address.
+    nodes: Mutex<HashMap<String, Arc<Node>>>,
+    is_refreshing: AtomicBool,
+}
+
+/// Slots in a row that one node owns.
+struct Range {
+    first: Slot,
+    last: Slot,
+    node: Arc<Node>,
+}
+
+impl Cluster {
+    /// How often a call follows redirections. A slot on its way causes two.
+    const HOPS: usize = 5;
+    /// The map is not read more often than this.
+    const REFRESH: Duration = Duration::from_millis(100);
+    /// How long a node may take to tell the map.
+    const TELL: Duration = Duration::from_millis(500);
+
+    /// Reads the map from the first host that has one.
+    pub(super) async fn connect(address: Address, deadline: Duration) -> Result<Arc<Cluster>, ConnectError> {
+        let cluster = Arc::new(Cluster {
+            address,
+            deadline,
+            view: ArcSwap::from_pointee(Vec::new()),
+            nodes: Mutex::default(),
+            is_refreshing: AtomicBool::new(false),
+        });
+        cluster.refresh().await?;
+        let view = cluster.view.load();
+        let covered = view.iter().map(|range| usize::from(range.last - range.first) + 1).sum();
+        if covered < SLOTS {
+            return Err(ConnectError::Incomplete(covered));
+        }
+        Ok(cluster)
+    }
+
+    /// The nodes that own slots.
+    pub(super) fn primaries(&self) -> Vec<Arc<Node>> {
+        let mut primaries: Vec<Arc<Node>> = Vec::new();
+        for range in self.view.load().iter() {
+            if !primaries.iter().any(|known| Arc::ptr_eq(known, &range.node)) {
+                primaries.push(range.node.clone());
+            }
+        }
+        primaries
+    }
+
+    fn owner(&self, slot: Slot) -> Result<Arc<Node>, StoreError> {
+        let view = self.view.load();
+        let range = view.get(view.partition_point(|range| range.last < slot)).filter(|range| range.first <= slot);
+        range
+            .map(|range| range.node.clone())
+            .ok_or_else(|| StoreError::unavailable(format!("no node serves slot {slot}")))
+    }
+
+    async fn call<T>(
+        self: &Arc<Self>,
+        slot: Slot,
+        work: Work<'_>,
+        read: impl Fn(Value) -> Result<T, StoreError>,
+    ) -> Result<T, Refusal> {
+        let failed = |error| {
+            self.refresh_soon();
+            Refusal::Failed(error)
+        };
+        let mut node = self.owner(slot).map_err(failed)?;
+        let (started, mut asking, mut hops) = (Instant::now(), false, 0);
+        loop {
+            let refusal = match node.call(work, asking, &read).await {
+                Ok(done) => return Ok(done),
+                Err(Refusal::Failed(error)) => return Err(failed(error)),
+                Err(refusal) => refusal,
+            };
+            hops += 1;
+            if hops > Cluster::HOPS || started.elapsed() > self.deadline {
+                return Err(refusal);
+            }
+            (node, asking) = match &refusal {
+                Refusal::Moved(address) => {
+                    self.refresh_soon();
+                    (self.node_at(&whole(address, &node)).map_err(failed)?, false)
+                }
+                Refusal::Ask(address) => (self.node_at(&whole(address, &node)).map_err(failed)?, true),
+                Refusal::TryAgain | Refusal::Failed(_) => return Err(refusal),
+            };
+        }
+    }
+
+    /// The node at an address that was heard of, which may be new.
+    fn node_at(&self, address: &str) -> Result<Arc<Node>, StoreError> {
+        let mut nodes = self.nodes.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(node) = nodes.get(address) {
+            return Ok(node.clone());
+        }
+        let unusable = |error: ConnectError| StoreError::unavailable(format!("{address}: {error}"));
+        let (host, port) = split_host(address).ok_or_else(|| unusable(ConnectError::Url("no address".into())))?;
+        let client = self.address.client_at(host, port).map_err(unusable)?;
+        let node = Node::lazy(Route::Direct(client.clone()), &client, self.deadline).map_err(unusable)?;
+        let node = Arc::new(node);
+        nodes.insert(address.to_string(), node.clone());
+        Ok(node)
+    }
+
+    /// Reads the map again, in the background and not too often.
+    fn refresh_soon(self: &Arc<Self>) {
+        if self.is_refreshing.swap(true, Relaxed) {
+            return;
+        }
+        let cluster = Arc::clone(self);
+        tokio::spawn(async move {
+            if let Err(error) = cluster.refresh().await {
+                tracing::warn!("cannot read the map of the cluster yet: {error}");
+            }
+            tokio::time::sleep(Cluster::REFRESH).await;
+            cluster.is_refreshing.store(false, Relaxed);
+        });
+    }
+
+    async fn refresh(&self) -> Result<(), ConnectError> {
+        let mut problem = None;
+        // Who owns slots knows best; the hosts that were configured may have left.
+        let known = self.nodes.lock().unwrap_or_else(PoisonError::into_inner).keys().cloned().collect::<Vec<_>>();
+        let known = known.iter().filter_map(|address| {
+            let (host, port) = split_host(address)?;
+            self.address.client_at(host, port).ok()
+        });
+        let named = self.address.hosts.iter().filter_map(|info| self.address.client(info.clone()).ok());
+        for client in known.chain(named) {
+            match ask_for_slots(&client).await {
+                Ok(ranges) => return self.replace_view(ranges),
+                Err(error) => problem = Some(problem.unwrap_or(error)),
+            }
+        }
+        Err(problem.unwrap_or_else(|| ConnectError::Url("it names no host".into())))
+    }
+
+    fn replace_view(&self, owners: Vec<(Slot, Slot, String)>) -> Result<(), ConnectError> {
+        let mut view = Vec::with_capacity(owners.len());
+        for (first, last, address) in &owners {
+            let node = self.node_at(address).map_err(|error| ConnectError::Connect(error.to_string()))?;
+            view.push(Range { first: *first, last: *last, node });
+        }
+        view.sort_by_key(|range| range.first);
+        self.view.store(Arc::new(view));
+        let mut nodes = self.nodes.lock().unwrap_or_else(PoisonError::into_inner);
+        nodes.retain(|address, _| owners.iter().any(|(_, _, owner)| owner == address));
+        Ok(())
+    }
+}
+
+/// A node that does not know its own name redirects to a port of the host that was asked.
+fn whole(address: &str, asked: &Node) -> String {
+    if address.starts_with(':') { format!("{}{address}", asked.host()) } else { address.to_string() }
+}
+
+async fn ask_for_slots(client: &redis::Client) -> Result<Vec<(Slot, Slot, String)>, ConnectError> {
+    let connect = |error: redis::RedisError| ConnectError::Connect(error.to_string());
+    let config = redis::AsyncConnectionConfig::new()
+        .set_connection_timeout(Some(Cluster::TELL))
+        .set_response_timeout(Some(Cluster::TELL));
+    let mut connection = client.get_multiplexed_async_connection_with_config(&config).await.map_err(connect)?;
+    let slots = redis::cmd("CLUSTER").arg("SLOTS").query_async(&mut connection).await.map_err(|error| {
+        let text = error.to_string();
+        if text.contains("cluster support disabled") || text.contains("unknown command") {
+            return ConnectError::Mode("the server is not part of a cluster; write redis://HOST:PORT".into());
+        }
+        connect(error)
+    })?;
+    Ok(read_slots(&slots, host_of(client)))
+}
+
+/// From what `CLUSTER SLOTS` answers: ranges and the address of the primary of each. A node that does not know its own
+/// name is where the answer came from.
+fn read_slots(slots: &Value, answering: &str) -> Vec<(Slot, Slot, String)> {
+    let Value::Array(ranges) = slots else { return Vec::new() };
+    let range = |range: &Value| {
+        let Value::Array(parts) = range else { return None };
+        let [Value::Int(first), Value::Int(last), Value::Array(primary), ..] = parts.as_slice() else { return None };
+        let [host, Value::Int(port), ..] = primary.as_slice() else { return None };
+        let host = match host {
+            Value::BulkString(host) => String::from_utf8_lossy(host).into_owned(),
+            Value::SimpleString(host) => host.clone(),
+            _ => String::new(),
+        };
+        let host = if host.is_empty() || host == "?" { answering } else { &host };
+        Some((Slot::try_from(*first).ok()?, Slot::try_from(*last).ok()?, format!("{host}:{port}")))
+    };
+    ranges.iter().filter_map(range).collect()
+}
+
+/// The slot of a key: of what stands in its first braces, if anything does.
+pub(super) fn slot_of(key: &str) -> Slot {
+    let tag = key.split_once('{').and_then(|(_, rest)| rest.split_once('}')).map(|(tag, _)| tag);
+    let hashed = tag.filter(|tag| !tag.is_empty()).unwrap_or(key);
+    crc16::State::<crc16::XMODEM>::calculate(hashed.as_bytes()) % SLOTS as u16
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn slots_are_those_of_the_server() {
+        // As `CLUSTER KEYSLOT` says.
+        for (key, slot) in [("foo", 12_182), ("tollkeeper:{foo}0:rule", 12_182), ("{}foo", 9_500), ("x{a}{b}", 15_495)]
+        {
+            assert_eq!(slot_of(key), slot, "{key}");
+        }
+    }
+
+    #[test]
+    fn the_map_is_read_whatever_a_node_calls_itself() {
+        let text = |text: &str| Value::BulkString(text.into());
+        let range = |first, last, host: Value, port| {
+            let node = |host, port| Value::Array(vec![host, Value::Int(port), text("id"), Value::Array(Vec::new())]);
+            Value::Array(vec![Value::Int(first), Value::Int(last), node(host, port), node(text("replica"), 1)])
+        };
+        let slots =
+            Value::Array(vec![range(0, 5, text("10.0.0.1"), 7_000), range(6, 9, Value::Nil, 7_001), Value::Int(3)]);
+        let expected = [(0, 5, "10.0.0.1:7000".to_string()), (6, 9, "asked:7001".to_string())];
+        assert_eq!(read_slots(&slots, "asked"), expected);
+    }
+}

@@ -1,0 +1,265 @@
+//! The scripts and how they are called. Nothing here knows a connection.
+
+use std::collections::HashMap;
+use std::sync::LazyLock;
+
+use redis::Cmd;
+use tollkeeper_core::{Algorithm, Hold, Quota, Receipt, Refill, Timestamp};
+
+use super::msgpack;
+
+/// What the scripts know of every algorithm.
+const LAWS: &[&str] = &[
+    include_str!("exact.lua"),
+    include_str!("bucket.lua"),
+    include_str!("fixed_window.lua"),
+    include_str!("sliding_counter.lua"),
+    include_str!("log.lua"),
+];
+
+/// Decides charges: see `charge.lua`.
+pub static CHARGE: LazyLock<Script> =
+    LazyLock::new(|| Script::new(&[LAWS, &[include_str!("quotas.lua"), include_str!("charge.lua")]].concat()));
+
+/// The same for buckets only, which are most of what is asked for: it is prepared in less time.
+pub static CHARGE_BUCKETS: LazyLock<Script> = LazyLock::new(|| {
+    Script::new(&[
+        include_str!("exact.lua"),
+        include_str!("bucket.lua"),
+        include_str!("quotas.lua"),
+        include_str!("charge.lua"),
+    ])
+});
+
+/// The same for one request to one bucket: see `charge_one.lua`.
+pub static CHARGE_ONE: LazyLock<Script> = LazyLock::new(|| {
+    Script::new(&[include_str!("exact.lua"), include_str!("bucket.lua"), include_str!("charge_one.lua")])
+});
+
+/// What giving back knows beside.
+const REFUNDS: &[&str] = &[
+    include_str!("reduce.lua"),
+    include_str!("quotas.lua"),
+    include_str!("refunds.lua"),
+    include_str!("give_back.lua"),
+];
+
+/// Gives back what charges took: see `refund.lua`.
+pub static REFUND: LazyLock<Script> =
+    LazyLock::new(|| Script::new(&[LAWS, REFUNDS, &[include_str!("refund.lua")]].concat()));
+
+/// Corrects estimates: see `settle.lua`.
+pub static SETTLE: LazyLock<Script> =
+    LazyLock::new(|| Script::new(&[LAWS, REFUNDS, &[include_str!("settle.lua")]].concat()));
+
+/// Forgets a state: see `reset.lua`.
+pub(super) static RESET: LazyLock<Script> =
+    LazyLock::new(|| Script::new(&[include_str!("refunds.lua"), include_str!("reset.lua")]));
+
+/// Starts counting what buckets are given back: see `watch.lua`.
+pub(super) static WATCH: LazyLock<Script> =
+    LazyLock::new(|| Script::new(&[include_str!("refunds.lua"), include_str!("watch.lua")]));
+
+/// Gives a `concurrency` slot back: see `release.lua`.
+pub static RELEASE: LazyLock<Script> = LazyLock::new(|| {
+    Script::new(&[
+        include_str!("exact.lua"),
+        include_str!("log.lua"),
+        include_str!("reduce.lua"),
+        include_str!("release.lua"),
+    ])
+});
+
+/// Holds a `concurrency` slot for another period: see `renew.lua`.
+pub static RENEW: LazyLock<Script> = LazyLock::new(|| {
+    Script::new(&[
+        include_str!("exact.lua"),
+        include_str!("log.lua"),
+        include_str!("reduce.lua"),
+        include_str!("renew.lua"),
+    ])
+});
+
+/// Counts the instances that are alive: see `heartbeat.lua`.
+pub(super) static HEARTBEAT: LazyLock<Script> = LazyLock::new(|| Script::new(&[include_str!("heartbeat.lua")]));
+
+/// Changes exceptions: see `exceptions.lua`.
+pub(super) static EXCEPTIONS: LazyLock<Script> = LazyLock::new(|| Script::new(&[include_str!("exceptions.lua")]));
+
+/// A script put together from its files.
+#[derive(Debug)]
+pub struct Script {
+    source: String,
+    sha: String,
+}
+
+impl Script {
+    fn new(files: &[&str]) -> Script {
+        let source = files.concat();
+        let sha = redis::Script::new(&source).get_hash().to_string();
+        Script { source, sha }
+    }
+
+    /// The text, for `SCRIPT LOAD`.
+    pub fn source(&self) -> &str {
+        &self.source
+    }
+
+    /// Runs it by its hash. A server that does not know it (restarted, promoted, flushed) answers `NOSCRIPT`, and
+    /// the same call by [`Script::eval`] runs and teaches it.
+    pub fn evalsha(&self, call: &Call) -> Cmd {
+        call.command("EVALSHA", &self.sha)
+    }
+
+    /// Runs it by its text.
+    pub fn eval(&self, call: &Call) -> Cmd {
+        call.command("EVAL", &self.source)
+    }
+}
+
+/// The keys and arguments of one call, all keys in one slot.
+#[derive(Clone, Debug)]
+pub struct Call {
+    /// The `KEYS` of the script.
+    pub keys: Vec<String>,
+    /// Its `ARGV`.
+    pub arguments: Vec<Vec<u8>>,
+}
+
+impl Call {
+    /// One request to one bucket.
+    pub(super) fn one(key: String, quota: &Quota, refill: Refill, cost: u32, now: Option<Timestamp>) -> Call {
+        let mut numbers = vec![i64::from(cost)];
+        numbers.extend(bucket(refill));
+        if quota.former_refills().len() > 0 {
+            formers(quota, &mut numbers);
+        }
+        let numbers = numbers.iter().map(|number| number.to_string().into_bytes());
+        Call { keys: vec![key], arguments: std::iter::once(time(now)).chain(numbers).collect() }
+    }
+
+    /// Gives the slot of `hold` back. `now` is for replay and tests; without it the server's clock is used.
+    pub fn release(key: String, quota: &Quota, hold: Hold, now: Option<Timestamp>) -> Call {
+        let numbers = [quota.period().as_micros(), hold.at.as_micros(), u64::from(hold.nth)];
+        let numbers = numbers.iter().map(|number| number.to_string().into_bytes());
+        Call { keys: vec![key], arguments: std::iter::once(time(now)).chain(numbers).collect() }
+    }
+
+    /// Holds the slot of `hold` for another period: the same arguments as to give it back.
+    pub fn renew(key: String, quota: &Quota, hold: Hold, now: Option<Timestamp>) -> Call {
+        Call::release(key, quota, hold, now)
+    }
+
+    /// Gives back what was charged to these keys; the second of each counts what it was given back.
+    pub fn refund<'q>(
+        refunds: impl IntoIterator<Item = (String, String, &'q Quota, Receipt)>,
+        now: Option<Timestamp>,
+    ) -> Call {
+        let (mut quotas, mut numbers, mut keys) = (Quotas::default(), Vec::new(), Vec::new());
+        for (key, refunded, quota, Receipt { cost, at, nth, is_lease, .. }) in refunds {
+            keys.extend([key, refunded]);
+            let quota = quotas.position(quota) as i64;
+            numbers.extend([quota, i64::from(cost), at.as_micros() as i64, i64::from(nth), i64::from(is_lease)]);
+        }
+        Call::by_quotas(keys, &quotas, numbers, now)
+    }
+
+    /// Corrects what was charged to these keys to what it did cost; the second of each counts what it was given back.
+    pub fn settle<'q>(
+        settled: impl IntoIterator<Item = (String, String, &'q Quota, Receipt, u64, u32)>,
+        now: Option<Timestamp>,
+    ) -> Call {
+        let (mut quotas, mut numbers, mut keys) = (Quotas::default(), Vec::new(), Vec::new());
+        for (key, refunded, quota, receipt, refunded_before, cost) in settled {
+            keys.extend([key, refunded]);
+            let Receipt { cost: charged, at, nth, after, .. } = receipt;
+            let (full_at, part) = match after {
+                None => (-1, 0),
+                // By other numbers, what it owed then says nothing about now.
+                Some(after) if quota.refill().is_some_and(|refill| refill.tag != after.tag) => (0, 0),
+                Some(after) => (after.full_at.as_micros() as i64, i64::from(after.part)),
+            };
+            let quota = quotas.position(quota) as i64;
+            numbers.extend([quota, i64::from(charged), at.as_micros() as i64, i64::from(nth)]);
+            numbers.extend([full_at, part, refunded_before.min(1 << 52) as i64, i64::from(cost)]);
+        }
+        Call::by_quotas(keys, &quotas, numbers, now)
+    }
+
+    fn by_quotas(keys: Vec<String>, quotas: &Quotas, mut numbers: Vec<i64>, now: Option<Timestamp>) -> Call {
+        let mut all = Vec::new();
+        quotas.write(&mut all);
+        all.append(&mut numbers);
+        Call { keys, arguments: vec![time(now), msgpack::integers(&all)] }
+    }
+
+    fn command(&self, name: &str, script: &str) -> Cmd {
+        let mut command = redis::cmd(name);
+        command.arg(script).arg(self.keys.len()).arg(&self.keys);
+        for argument in &self.arguments {
+            command.arg(argument.as_slice());
+        }
+        command
+    }
+}
+
+/// The quotas of a call, each once.
+#[derive(Debug, Default)]
+pub(super) struct Quotas {
+    pub(super) list: Vec<Quota>,
+    positions: HashMap<Quota, usize>,
+}
+
+impl Quotas {
+    /// Counted from 1, as Lua does.
+    pub(super) fn position(&mut self, quota: &Quota) -> usize {
+        *self.positions.entry(*quota).or_insert_with(|| {
+            self.list.push(*quota);
+            self.list.len()
+        })
+    }
+
+    /// As `quotas.lua` reads them.
+    pub(super) fn write(&self, out: &mut Vec<i64>) {
+        out.push(self.list.len() as i64);
+        for quota in &self.list {
+            let was_other = quota.former_refills().len() > 0;
+            out.push(match quota.algorithm() {
+                Algorithm::TokenBucket | Algorithm::Gcra | Algorithm::LeakyBucket => 1 + 5 * i64::from(was_other),
+                Algorithm::FixedWindow => 2,
+                Algorithm::SlidingWindowCounter => 3,
+                Algorithm::SlidingWindowLog => 4,
+                Algorithm::Concurrency => 5,
+            });
+            if was_other {
+                formers(quota, out);
+            }
+            match quota.refill() {
+                Some(refill) => out.extend(bucket(refill)),
+                None => out.extend([i64::from(quota.limit()), quota.period().as_micros() as i64]),
+            }
+        }
+    }
+}
+
+/// The numbers of a bucket.
+fn bucket(refill: Refill) -> [i64; 7] {
+    let Refill { token_whole, token_part, denominator, full_whole, full_part, burst, tag } = refill;
+    let numbers = [token_whole, token_part, denominator, full_whole, full_part].map(|number| number as i64);
+    let [token_whole, token_part, denominator, full_whole, full_part] = numbers;
+    [burst.into(), tag.into(), token_whole, token_part, denominator, full_whole, full_part]
+}
+
+/// How many numbers a bucket had before, and which, the oldest first.
+fn formers(quota: &Quota, out: &mut Vec<i64>) {
+    let formers: Vec<_> = quota.former_refills().collect();
+    out.push(formers.len() as i64);
+    for (refill, until) in formers.into_iter().rev() {
+        out.extend(bucket(refill));
+        out.push(until.as_micros() as i64);
+    }
+}
+
+pub(super) fn time(now: Option<Timestamp>) -> Vec<u8> {
+    now.map(|now| now.as_micros().to_string().into_bytes()).unwrap_or_default()
+}

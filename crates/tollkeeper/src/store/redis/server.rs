@@ -1,0 +1,192 @@
+//! Finding out, before anything is decided, whether a server can decide.
+
+use std::fmt;
+use std::time::Duration;
+
+use redis::aio::{ConnectionManager, ConnectionManagerConfig};
+use redis::{Client, Cmd, ConnectionAddr, ErrorKind, FromRedisValue, RedisError};
+
+use super::script::{CHARGE, CHARGE_BUCKETS, CHARGE_ONE};
+
+/// What was found at the other end.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Server {
+    /// `redis`, `valkey` or another name that the server gives itself.
+    pub name: String,
+    /// Its version.
+    pub version: String,
+    /// `standalone`, `sentinel` or `cluster`, as the server says.
+    pub mode: String,
+    /// It follows another one and cannot be written to.
+    pub is_replica: bool,
+    /// How many servers share the keys: more than one in a cluster.
+    pub primaries: usize,
+    /// What it does when memory is short.
+    pub maxmemory_policy: Option<String>,
+}
+
+impl Server {
+    /// What an operator should know about this server.
+    pub fn warning(&self) -> Option<String> {
+        let policy = self.maxmemory_policy.as_deref()?;
+        (policy != "noeviction").then(|| {
+            format!(
+                "maxmemory-policy is {policy}: when memory is short the server drops live limits and forgives clients; \
+                 set it to noeviction"
+            )
+        })
+    }
+}
+
+impl fmt::Display for Server {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} {}, {}", self.name, self.version, self.mode)?;
+        if self.mode == "cluster" { write!(f, " of {} primaries", self.primaries) } else { Ok(()) }
+    }
+}
+
+/// Why a server cannot be used.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum ConnectError {
+    /// The URL is not one.
+    #[error(
+        "{0}; write for example redis://127.0.0.1:6379, redis+cluster://10.0.0.1:6379,10.0.0.2:6379 or \
+         redis+sentinel://10.0.0.1:26379,10.0.0.2:26379/mymaster"
+    )]
+    Url(String),
+    /// The certificates are not usable.
+    #[error("{0}")]
+    Tls(String),
+    /// Nobody there, or no entry.
+    #[error("cannot connect: {0}")]
+    Connect(String),
+    /// Scripts need effects replication and more.
+    #[error("the server is {0}, and Tollkeeper needs 6.2 or newer")]
+    TooOld(String),
+    /// A replica cannot be written to.
+    #[error("the server is a read-only replica; give the address of its primary")]
+    Replica,
+    /// Another kind of address is needed.
+    #[error("{0}")]
+    Mode(String),
+    /// A cluster that could not decide on every key.
+    #[error(
+        "the cluster serves {0} of 16384 slots; wait until it is complete, or mend it with redis-cli --cluster fix"
+    )]
+    Incomplete(usize),
+    /// The user may not run scripts.
+    #[error("the server does not let this user run scripts ({0}); allow EVAL, EVALSHA and SCRIPT")]
+    Scripts(String),
+    /// The user may not do what the scripts do.
+    #[error(
+        "the server does not let this user do all that is needed ({0}); allow \
+         ~tollkeeper:* +@scripting +@string +@list +@hash +@sortedset +@keyspace +@connection +time +info"
+    )]
+    Permission(String),
+}
+
+/// Asks a server what it is.
+pub(super) async fn identify(connection: &mut ConnectionManager) -> Result<Server, ConnectError> {
+    let info: String = ask(connection, &redis::cmd("INFO")).await.map_err(connect)?;
+    judge(&info)
+}
+
+/// At the start, when no deadline presses yet. Later each call has its own.
+pub(super) async fn ask<T: FromRedisValue>(connection: &mut ConnectionManager, command: &Cmd) -> Result<T, RedisError> {
+    let late = |_| Err(std::io::Error::from(std::io::ErrorKind::TimedOut).into());
+    tokio::time::timeout(Duration::from_secs(2), command.query_async(connection)).await.unwrap_or_else(late)
+}
+
+/// Teaches a server the scripts, and finds out whether they may be run.
+pub(super) async fn teach(connection: &mut ConnectionManager) -> Result<(), ConnectError> {
+    for script in [&CHARGE, &CHARGE_BUCKETS, &CHARGE_ONE] {
+        let loaded: Result<String, RedisError> =
+            ask(connection, redis::cmd("SCRIPT").arg("LOAD").arg(script.source())).await;
+        match loaded {
+            Ok(_) => {}
+            Err(error) if error.code() == Some("NOPERM") || error.kind() == ErrorKind::AuthenticationFailed => {
+                return Err(ConnectError::Scripts(error.to_string()));
+            }
+            Err(error) => return Err(connect(error)),
+        }
+    }
+    Ok(())
+}
+
+/// A connection that works. Mending one that broke is the manager's task, in the background; waiting for that is
+/// bounded by each request's deadline.
+pub(super) async fn open(client: &Client) -> Result<ConnectionManager, ConnectError> {
+    let opened = ConnectionManager::new_with_config(client.clone(), config()).await;
+    opened.map_err(|error| match client.get_connection_info().addr() {
+        // A server that does not speak TLS waits for the rest of what it takes for a command.
+        ConnectionAddr::TcpTls { .. } if error.is_timeout() => {
+            ConnectError::Connect(format!("{error}; does that port speak TLS? Without it the URL begins with redis"))
+        }
+        ConnectionAddr::Tcp(..) if error.to_string().contains("reset") => {
+            ConnectError::Connect(format!("{error}; if that port speaks TLS the URL begins with rediss"))
+        }
+        _ => connect(error),
+    })
+}
+
+/// A connection that is made when it is first used.
+pub(super) fn lazy(client: &Client) -> Result<ConnectionManager, ConnectError> {
+    ConnectionManager::new_lazy_with_config(client.clone(), config()).map_err(connect)
+}
+
+/// Without a timeout for responses: whoever calls has one, and another would be set and cleared for nothing.
+fn config() -> ConnectionManagerConfig {
+    ConnectionManagerConfig::new()
+        .set_connection_timeout(Some(Duration::from_secs(1)))
+        .set_response_timeout(None)
+        .set_number_of_retries(2)
+        .set_max_delay(Duration::from_millis(500))
+}
+
+fn connect(error: RedisError) -> ConnectError {
+    ConnectError::Connect(error.to_string())
+}
+
+/// What `INFO` says.
+fn judge(info: &str) -> Result<Server, ConnectError> {
+    let field = |name: &str| info.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':')).map(str::trim);
+    let name = field("server_name").unwrap_or("redis").to_string();
+    let version = field("valkey_version").or(field("redis_version")).unwrap_or("0").to_string();
+    let mut parts = version.split('.').map(|part| part.parse::<u32>().unwrap_or(0));
+    let number = (parts.next().unwrap_or(0), parts.next().unwrap_or(0));
+    if number < (6, 2) {
+        return Err(ConnectError::TooOld(format!("{name} {version}")));
+    }
+    let mode = field("server_mode").or(field("redis_mode")).unwrap_or("standalone").to_string();
+    let maxmemory_policy = field("maxmemory").filter(|max| *max != "0").and(field("maxmemory_policy"));
+    Ok(Server {
+        name,
+        version,
+        mode,
+        is_replica: field("role") == Some("slave"),
+        primaries: 1,
+        maxmemory_policy: maxmemory_policy.map(str::to_string),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_server_is_judged_by_what_it_says() {
+        let info = |extra: &str| {
+            format!("# Server\r\nredis_version:7.0.15\r\nredis_mode:standalone\r\nrole:master\r\n{extra}")
+        };
+        assert_eq!(judge(&info("")).expect("fine").to_string(), "redis 7.0.15, standalone");
+        assert_eq!(judge("redis_version:5.0.1\r\n"), Err(ConnectError::TooOld("redis 5.0.1".into())));
+        assert!(judge("redis_version:7.0.0\r\nrole:slave\r\n").expect("fine").is_replica);
+        let valkey =
+            judge("server_name:valkey\r\nredis_version:7.2.4\r\nvalkey_version:9.1.0\r\nserver_mode:standalone\r\n");
+        assert_eq!(valkey.expect("fine").to_string(), "valkey 9.1.0, standalone");
+        let evicting = judge(&info("maxmemory:1000\r\nmaxmemory_policy:allkeys-lru\r\n")).expect("fine");
+        assert!(evicting.warning().expect("a warning").contains("allkeys-lru"));
+        let unbounded = judge(&info("maxmemory:0\r\nmaxmemory_policy:allkeys-lru\r\n")).expect("fine");
+        assert_eq!(unbounded.warning(), None);
+    }
+}

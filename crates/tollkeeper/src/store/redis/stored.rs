@@ -1,0 +1,125 @@
+//! What is stored under which name.
+
+use std::fmt::Write as _;
+
+use tollkeeper_core::{Bucket, Counter, Entry, Hold, Key, Log, Span, State, Timestamp, Window};
+
+/// What the keys of a store begin with, unless told.
+pub(super) const NAMESPACE: &str = "tollkeeper";
+
+/// The key of a state: `tollkeeper:{VALUE}VARIANT:RULE`, or another namespace in its place.
+///
+/// Braces make the value the hash tag, so that the rules of one identity share a slot of a cluster. Rule names have
+/// no braces, so the last closing one ends the value, and no two states share a key.
+pub fn state_key(namespace: &str, rule: &str, key: &Key) -> String {
+    let mut text = String::with_capacity(namespace.len() + rule.len() + key.value.len() + 8);
+    // Writing to a string cannot fail.
+    let _ = write!(text, "{namespace}:{{{}}}{}:{rule}", key.value, key.variant);
+    text
+}
+
+/// The key that counts what a bucket was given back, while estimates are out: in the same slot, and the key of no state.
+pub fn refunded_key(namespace: &str, rule: &str, key: &Key) -> String {
+    format!("{namespace}:r{{{}}}{}:{rule}", key.value, key.variant)
+}
+
+/// Stored moments may lie past what a clock may show, by a refill.
+fn moment(micros: u64) -> Timestamp {
+    Timestamp::default() + Span::from_micros(micros)
+}
+
+/// Reads the state of a bucket, window or counter. Anything else is [`State::Fresh`]: a foreign value, or that of an
+/// algorithm which the rule has no longer (`decide` sees to that).
+pub fn read_string(bytes: &[u8]) -> State {
+    /// The first number that a script cannot count exactly.
+    const EXACT: u64 = 1 << 53;
+    let number =
+        |from: usize, to: usize| bytes[from..to].iter().fold(0, |number: u64, byte| number << 8 | u64::from(*byte));
+    let digits = |text: &[u8]| {
+        let text = std::str::from_utf8(text).ok().filter(|text| text.bytes().all(|byte| byte.is_ascii_digit()));
+        text.and_then(|text| text.parse::<u64>().ok())
+    };
+    let small = |from: usize| number(from, from + 4) as u32;
+    let state = match (bytes.first(), bytes.len()) {
+        (Some(b'-'), 5..) => {
+            let (at, tag) = bytes[1..].split_at(bytes.len() - 4);
+            let bucket = |(at, tag)| (at, State::Bucket(Bucket { full_at: moment(at), part: 0, tag: tag as u16 }));
+            digits(at).zip(digits(tag)).map(bucket)
+        }
+        // Written before there were tags.
+        (Some(b'0'..=b'9'), _) => {
+            digits(bytes).map(|at| (at, State::Bucket(Bucket { full_at: moment(at), part: 0, tag: 0 })))
+        }
+        (Some(b'b'), 12 | 14) => {
+            let (at, tag) = (number(1, 8), number(12, bytes.len()) as u16);
+            Some((at, State::Bucket(Bucket { full_at: moment(at), part: small(8), tag })))
+        }
+        (Some(b'w'), 12) => {
+            let at = number(1, 8);
+            Some((at, State::Window(Window { start: moment(at), admitted: small(8) })))
+        }
+        (Some(b'c'), 16) => {
+            let at = number(1, 8);
+            Some((at, State::Counter(Counter { start: moment(at), current: small(8), previous: small(12) })))
+        }
+        _ => None,
+    };
+    state.filter(|(at, _)| *at < EXACT).map_or(State::Fresh, |(_, state)| state)
+}
+
+/// Reads the entries of a log: 7 bytes of microseconds, 3 bytes nth and 3 bytes cost each.
+pub fn read_log(bytes: &[u8]) -> State {
+    let number = |bytes: &[u8]| bytes.iter().fold(0, |number: u64, byte| number << 8 | u64::from(*byte));
+    let (entries, rest) = bytes.as_chunks::<13>();
+    if entries.is_empty() || !rest.is_empty() {
+        return State::Fresh;
+    }
+    let entry = |bytes: &[u8; 13]| Entry {
+        hold: Hold { at: moment(number(&bytes[..7])), nth: number(&bytes[7..10]) as u32 },
+        cost: number(&bytes[10..]) as u32,
+    };
+    State::Log(entries.iter().map(entry).collect::<Log>())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn key(variant: u16, value: &str) -> Key {
+        Key { variant, value: value.into() }
+    }
+
+    #[test]
+    fn the_key_names_identity_first_so_that_its_rules_share_a_slot() {
+        assert_eq!(state_key(NAMESPACE, "per-user", &key(0, "42")), "tollkeeper:{42}0:per-user");
+    }
+
+    #[test]
+    fn no_two_states_share_a_key() {
+        let pieces = ["", "}", "{", "}0:", "1", "0:a", "}1:b", "a", ":", "x}0:a"];
+        let rules = ["a", "b", "0:a", "1:a", ":a", "a:0"];
+        let mut seen = std::collections::HashMap::new();
+        for first in pieces {
+            for second in pieces {
+                for variant in [0, 1, 10] {
+                    for rule in rules {
+                        let key = key(variant, &format!("v{first}{second}"));
+                        let identity = (rule, key.clone());
+                        let before = seen.insert(state_key(NAMESPACE, rule, &key), identity.clone());
+                        assert!(before.is_none_or(|before| before == identity));
+                    }
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn foreign_values_are_fresh() {
+        for value in
+            ["", "b", "b12", "-5", "+5", "1e15", "0x10", "12 ", "99999999999999999999", "9007199254740992", "OK"]
+        {
+            assert_eq!(read_string(value.as_bytes()), State::Fresh, "{value:?}");
+        }
+        assert_eq!(read_log(b"short"), State::Fresh);
+    }
+}

@@ -1,0 +1,28 @@
+//! A layer for axum, tonic and everything else that speaks tower.
+//!
+//! Each request is decided before the service sees it. A denied one is answered here, in HTTP or in gRPC, whichever
+//! it speaks; an admitted one goes on, after its `delay` where a rule paces what it admits. Every response carries
+//! the limit headers. Slots of `concurrency` rules are kept until the response's body has ended or was dropped.
+//!
+//! ```
+//! use std::net::SocketAddr;
+//! use axum::{Router, extract::ConnectInfo, routing::get};
+//! use tollkeeper::{Limiter, MemoryStore, Policy, RuleSpec, tower::TollkeeperLayer};
+//!
+//! let rule = RuleSpec { name: "per-client".into(), key: "{ip}".into(), limit: "100/min".into(), ..RuleSpec::default() };
+//! let limiter = Limiter::new(Policy::new([rule]).expect("valid"), MemoryStore::new());
+//! let layer = TollkeeperLayer::new(limiter)
+//!     .peer(|extensions| extensions.get::<ConnectInfo<SocketAddr>>().map(|peer| peer.0.ip()))
+//!     .skip(|request| request.uri.path() == "/healthz");
+//! let app: Router = Router::new().route("/", get(|| async { "hello" })).layer(layer);
+//! // axum::serve(listener, app.into_make_service_with_connect_info::<SocketAddr>())
+//! ```
+
+mod body;
+mod layer;
+mod protocol;
+mod service;
+
+pub use body::ResponseBody;
+pub use layer::TollkeeperLayer;
+pub use service::TollkeeperService;

@@ -1,0 +1,144 @@
+//! The one path that every request takes.
+
+use std::future::Future;
+use std::mem;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use http::request::Parts;
+use http::{HeaderMap, Request, Response};
+use tokio::time::{Instant, sleep};
+use tollkeeper_core::{CostError, HeaderStyle, Verdict};
+use tower_service::Service;
+
+use super::body::ResponseBody;
+use super::layer::Settings;
+use super::protocol::Protocol;
+use crate::permit::Permit;
+
+/// A service whose requests are limited; made by [`TollkeeperLayer`](super::TollkeeperLayer).
+///
+/// ```
+/// use std::convert::Infallible;
+/// use http::{Request, Response};
+/// use tollkeeper::{Limiter, MemoryStore, Policy, RuleSpec, tower::TollkeeperLayer};
+/// use tower::{Layer, ServiceExt, service_fn};
+///
+/// # let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
+/// # runtime.block_on(async {
+/// let rule = RuleSpec { name: "all".into(), key: "global".into(), limit: "1/h".into(), ..RuleSpec::default() };
+/// let limiter = Limiter::new(Policy::new([rule]).expect("valid"), MemoryStore::new());
+/// let hello = service_fn(async |_: Request<()>| Ok::<_, Infallible>(Response::new(axum::body::Body::from("hello"))));
+/// let service = TollkeeperLayer::new(limiter).layer(hello);
+///
+/// assert_eq!(service.clone().oneshot(Request::new(())).await?.status(), 200);
+/// assert_eq!(service.oneshot(Request::new(())).await?.status(), 429);
+/// # Ok::<(), Infallible>(()) }).unwrap();
+/// ```
+#[derive(Clone, Debug)]
+pub struct TollkeeperService<S> {
+    inner: S,
+    settings: Arc<Settings>,
+}
+
+impl<S> TollkeeperService<S> {
+    pub(super) fn new(inner: S, settings: Arc<Settings>) -> Self {
+        TollkeeperService { inner, settings }
+    }
+}
+
+impl<S, B, R> Service<Request<B>> for TollkeeperService<S>
+where
+    S: Service<Request<B>, Response = Response<R>> + Clone + Send + 'static,
+    S::Future: Send,
+    B: Send + 'static,
+    R: 'static,
+{
+    type Response = Response<ResponseBody<R>>;
+    type Error = S::Error;
+    type Future = Pin<Box<dyn Future<Output = Result<Self::Response, S::Error>> + Send>>;
+
+    fn poll_ready(&mut self, context: &mut Context<'_>) -> Poll<Result<(), S::Error>> {
+        self.inner.poll_ready(context)
+    }
+
+    fn call(&mut self, request: Request<B>) -> Self::Future {
+        // The one that was polled is ready; a clone of it may not be.
+        let fresh = self.inner.clone();
+        let ready = mem::replace(&mut self.inner, fresh);
+        Box::pin(serve(self.settings.clone(), ready, request))
+    }
+}
+
+async fn serve<S, B, R>(
+    settings: Arc<Settings>,
+    mut inner: S,
+    request: Request<B>,
+) -> Result<Response<ResponseBody<R>>, S::Error>
+where
+    S: Service<Request<B>, Response = Response<R>>,
+{
+    let (parts, body) = request.into_parts();
+    if settings.skips(&parts) {
+        let response = inner.call(Request::from_parts(parts, body)).await?;
+        return Ok(response.map(|body| ResponseBody::inner(body, None)));
+    }
+    let protocol = Protocol::of(&parts.headers);
+    if let Some(place) = settings.identity.contradiction(&parts.uri, &parts.headers) {
+        return Ok(protocol.contradiction(place).map(ResponseBody::answer));
+    }
+    let (verdict, permit) = match settings.decide(&parts).await {
+        Ok(decided) => decided,
+        Err(error) => return Ok(protocol.bad_cost(&error).map(ResponseBody::answer)),
+    };
+    let now = settings.limiter.store().now();
+    if !verdict.is_allowed() {
+        return Ok(protocol.deny(&settings.style, &verdict, now).map(ResponseBody::answer));
+    }
+    // A response may take longer than a rule holds its slot.
+    let permit = permit.renewed();
+    let limits = settings.style.headers_for(&verdict, now);
+    let delay = verdict.delay().as_duration();
+    if !delay.is_zero() {
+        sleep(delay).await;
+    }
+    let mut response = inner.call(Request::from_parts(parts, body)).await?;
+    add_limits(response.headers_mut(), limits, settings.style.headers);
+    Ok(response.map(|body| ResponseBody::inner(body, Some(permit))))
+}
+
+impl Settings {
+    /// The verdict, after as much waiting as was asked for.
+    async fn decide(&self, parts: &Parts) -> Result<(Verdict, Permit), CostError> {
+        let request = self.describe(parts);
+        // The bound is on the time of the runtime, which is the one that sleeps; limits are on that of the store.
+        let began = Instant::now();
+        loop {
+            let (verdict, permit) = self.limiter.acquire(&request).await?;
+            let left = self.patience.saturating_sub(began.elapsed());
+            match verdict.retry_after() {
+                Some(wait) if !verdict.is_allowed() && !left.is_zero() && wait.as_duration() <= left => {
+                    sleep(wait.as_duration()).await;
+                }
+                _ => return Ok((verdict, permit)),
+            }
+        }
+    }
+}
+
+/// Of several layers, or a service that has limits of its own, all are told where the style can list them. Where it
+/// cannot, the innermost is, which knows most about the request.
+fn add_limits(headers: &mut HeaderMap, limits: HeaderMap, style: HeaderStyle) {
+    let listed = style == HeaderStyle::Draft11;
+    for (name, value) in limits {
+        // Every name comes once: limits were made with one value each.
+        let Some(name) = name else { continue };
+        if listed || !headers.contains_key(&name) {
+            headers.append(name, value);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

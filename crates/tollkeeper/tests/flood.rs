@@ -1,0 +1,94 @@
+//! A flood of new keys: memory stays within its cap, and nobody's limit is washed away.
+#![allow(clippy::unwrap_used)]
+
+use std::fmt::Write as _;
+use std::sync::Arc;
+
+use tollkeeper::{Charge, Key, ManualClock, MemoryStore, Rule, RuleSpec, Span, StoreError, Timestamp};
+
+const MAX_KEYS: usize = 1_000_000;
+const FLOOD: usize = 10_000_000;
+const CLIENTS: usize = 1_000;
+/// What the test itself, and the allocator, may take beside the store.
+const SLACK_BYTES: usize = 16 << 20;
+
+#[test]
+fn ten_million_keys_wash_no_limit_away() {
+    let clock = ManualClock::at(Timestamp::from_micros(1_700_000_000_000_000));
+    let before = resident_bytes();
+    let store = MemoryStore::with(MAX_KEYS, clock.clone());
+    let bound = store.memory_bytes();
+    assert!(bound <= 40 * MAX_KEYS, "{bound} bytes for {MAX_KEYS} keys");
+
+    // Client n uses n mod 6 of its 5 tokens, of which it gets one back every 12 minutes.
+    let mut login = charge("login", "5/h");
+    for client in 0..CLIENTS {
+        let used = (0..client % 6).filter(|_| is_allowed(&store, &mut login, "client", client)).count();
+        assert_eq!(used, (client % 6).min(5));
+    }
+
+    // Two microseconds apart and forgotten after a second, about half a million of them count at a time.
+    let mut visit = charge("visit", "1/s");
+    for stranger in 0..FLOOD {
+        clock.advance(Span::from_micros(2));
+        assert!(is_allowed(&store, &mut visit, "stranger", stranger));
+        if stranger.is_multiple_of(100_000) {
+            assert!(store.len() <= MAX_KEYS);
+            assert_eq!(store.memory_bytes(), bound);
+        }
+    }
+    // Now all at one moment, so that nothing can be dropped and the store has to refuse.
+    let mut refused = 0;
+    for stranger in FLOOD..FLOOD + MAX_KEYS {
+        name(&mut visit, "stranger", stranger);
+        match store.charge(std::slice::from_ref(&visit)) {
+            Ok(decisions) => assert!(decisions[0].is_allowed()),
+            Err(error) => {
+                assert_eq!(error, StoreError::Full { charge: 0 });
+                refused += 1;
+            }
+        }
+    }
+    assert!(refused > 0);
+    assert_eq!(store.len(), MAX_KEYS, "every place is used");
+    assert_eq!(store.memory_bytes(), bound);
+    if let (Some(before), Some(after)) = (before, resident_bytes()) {
+        assert!(after - before <= bound + SLACK_BYTES, "{} bytes resident for {bound}", after - before);
+    }
+
+    // 20 seconds have passed since, which give nobody a token back: each has exactly what it had left.
+    for client in 0..CLIENTS {
+        let left = (0..10).filter(|_| is_allowed_or_full(&store, &mut login, "client", client)).count();
+        // Who never came is new to the store, and may find no room.
+        if !client.is_multiple_of(6) {
+            assert_eq!(left, 5 - (client % 6), "client {client}");
+        }
+    }
+}
+
+fn charge(rule: &str, limit: &str) -> Charge {
+    let spec = RuleSpec { name: rule.into(), key: "{id}".into(), limit: limit.into(), ..RuleSpec::default() };
+    Charge { rule: Arc::new(Rule::new(spec).unwrap()), key: Key { variant: 0, value: String::new() }, cost: 1 }
+}
+
+fn name(charge: &mut Charge, kind: &str, nth: usize) {
+    charge.key.value.clear();
+    write!(charge.key.value, "{kind}-{nth}").unwrap();
+}
+
+fn is_allowed(store: &MemoryStore, charge: &mut Charge, kind: &str, nth: usize) -> bool {
+    name(charge, kind, nth);
+    store.charge(std::slice::from_ref(charge)).unwrap()[0].is_allowed()
+}
+
+fn is_allowed_or_full(store: &MemoryStore, charge: &mut Charge, kind: &str, nth: usize) -> bool {
+    name(charge, kind, nth);
+    store.charge(std::slice::from_ref(charge)).is_ok_and(|decisions| decisions[0].is_allowed())
+}
+
+/// What the system says that this process takes; `None` where there is no such file.
+fn resident_bytes() -> Option<usize> {
+    let status = std::fs::read_to_string("/proc/self/status").ok()?;
+    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"))?;
+    Some(line.trim().strip_suffix("kB")?.trim().parse::<usize>().ok()? * 1024)
+}

@@ -1,0 +1,220 @@
+//! Generated rules, clients and clocks.
+
+use std::sync::Arc;
+
+use tollkeeper_core::{Algorithm, Charge, Enforcement, Key, Quota, Rule, RuleSpec, Span, State, Timestamp, decide};
+
+use crate::chance::Chance;
+use crate::stored::Stored;
+
+/// Some rules over some identities, and the state of each pair.
+pub struct World {
+    pub rules: Vec<Arc<Rule>>,
+    pub identities: usize,
+    /// By rule, then identity.
+    pub states: Vec<State>,
+    pub now: u64,
+    name: u64,
+}
+
+const START: u64 = 1_700_000_000_000_000;
+
+impl World {
+    /// `name` keeps the keys of worlds apart.
+    pub fn new(chance: &mut Chance, name: u64) -> World {
+        let rules: Vec<_> = (0..1 + chance.below(4)).map(|index| Arc::new(rule(chance, index))).collect();
+        let identities = 1 + chance.below(3) as usize;
+        let states = vec![State::Fresh; rules.len() * identities];
+        let now = chance.pick(&[START, START, START, START, 0, 5_000_000, Timestamp::MAX.as_micros() - (1 << 40)]);
+        let mut world = World { rules, identities, states, now, name };
+        world.fill_logs(chance);
+        world
+    }
+
+    /// Gives logs a past: many small entries over a period, so that many leave at once and large costs wait for many.
+    fn fill_logs(&mut self, chance: &mut Chance) {
+        let (start, identities) = (self.now, self.identities);
+        for (position, state) in self.states.iter_mut().enumerate() {
+            let quota = self.rules[position / identities].quota;
+            if !quota.algorithm().keeps_log() || chance.one_in(3) {
+                continue;
+            }
+            let most = chance.pick(&[1, 1, 3]);
+            for step in 0..chance.below(120) {
+                let at = Timestamp::from_micros(start + step * (quota.period().as_micros() / 100));
+                state.apply(decide(&quota, 1 + chance.below(most) as u32, state, at).1);
+                self.now = self.now.max(at.as_micros());
+            }
+        }
+    }
+
+    pub fn now(&self) -> Timestamp {
+        Timestamp::from_micros(self.now)
+    }
+
+    /// Where the state of a charge is.
+    pub fn position(&self, rule: usize, identity: usize) -> usize {
+        rule * self.identities + identity
+    }
+
+    pub fn key(&self, identity: usize) -> Key {
+        Key { variant: identity as u16 % 2, value: format!("{}-{identity}", self.name) }
+    }
+
+    /// The charges of one request by some of the rules, and the positions of their states.
+    pub fn request(&self, chance: &mut Chance) -> (Vec<Charge>, Vec<usize>) {
+        let identity = chance.below(self.identities as u64) as usize;
+        let (mut charges, mut positions) = (Vec::new(), Vec::new());
+        for (index, rule) in self.rules.iter().enumerate() {
+            if charges.is_empty() || !chance.one_in(3) {
+                let cost = cost(chance, &rule.quota);
+                charges.push(Charge { rule: rule.clone(), key: self.key(identity), cost });
+                positions.push(self.position(index, identity));
+            }
+        }
+        (charges, positions)
+    }
+
+    /// One charge of one rule, for some identities one after the other: what a busy limiter sends most.
+    pub fn single_requests(&self, chance: &mut Chance) -> Vec<(Vec<Charge>, Vec<usize>)> {
+        let (index, of) = (chance.below(self.rules.len() as u64) as usize, self.identities as u64);
+        let rule = &self.rules[index];
+        let cost = cost(chance, &rule.quota);
+        let identities = 0..1 + chance.below(of) as usize;
+        let request = |identity: usize| {
+            let charge = Charge { rule: rule.clone(), key: self.key(identity), cost };
+            (vec![charge], vec![self.position(index, identity)])
+        };
+        identities.map(request).collect()
+    }
+
+    /// Now and then somebody edits a rule: other numbers, or another algorithm. The states stay.
+    pub fn edit_rules(&mut self, chance: &mut Chance) {
+        let index = chance.below(self.rules.len() as u64) as usize;
+        let old = self.rules[index].quota;
+        let edited = match chance.below(12) {
+            0 => quota(chance),
+            1 | 2 => {
+                let count = chance.pick(&[1, old.count() / 3, old.count() / 2, old.count().saturating_mul(2)]).max(1);
+                let edited = Quota::per(count, old.period()).algorithm(old.algorithm()).build();
+                edited.unwrap_or(old)
+            }
+            _ => return,
+        };
+        // Mostly they are told what they were before; after a restart they are not.
+        let edited = if chance.one_in(4) { edited } else { edited.in_place_of(&old, self.now()) };
+        self.rules[index] = Arc::new(Rule { quota: edited, ..(*self.rules[index]).clone() });
+    }
+
+    /// Lets time pass, mostly forwards.
+    pub fn move_clock(&mut self, chance: &mut Chance) {
+        let quota = self.rules[chance.below(self.rules.len() as u64) as usize].quota;
+        let (period, refill) = (quota.period().as_micros(), quota.full_refill().as_micros());
+        let told = self.states.iter().map(|state| decide(&quota, 1, state, self.now()).0.retry_after());
+        let told = told.flatten().map(Span::as_micros).max().unwrap_or(0);
+        let share = |of: u64, chance: &mut Chance| (u128::from(of) * u128::from(chance.below(1_100)) / 1_000) as u64;
+        let limit = Timestamp::MAX.as_micros();
+        self.now = match chance.below(16) {
+            0..=3 => self.now,
+            4 => self.now + chance.below(3),
+            5..=7 => self.now + share(period, chance),
+            8 => self.now + share(refill, chance),
+            9 => self.now + told,
+            10 => self.now + told.saturating_sub(1),
+            11 => self.now.saturating_sub(chance.below(3)),
+            12 => self.now.saturating_sub(share(period, chance)),
+            13 => self.now.saturating_sub(refill.saturating_add(share(refill, chance))),
+            14 => self.now.saturating_sub(refill.saturating_mul(2).saturating_add(share(refill, chance))),
+            _ => self.now + refill.saturating_mul(2),
+        }
+        .min(limit);
+    }
+
+    /// What the key of a state holds, which now and then is not what Tollkeeper wrote there.
+    pub fn seed(&mut self, chance: &mut Chance, position: usize) -> Stored {
+        let state = &mut self.states[position];
+        if !chance.one_in(20) {
+            return Stored::of(state);
+        }
+        if let State::Bucket(bucket) = state
+            && chance.one_in(2)
+        {
+            // Written before there were tags.
+            bucket.tag = 0;
+            return match Stored::of(state) {
+                Stored::Text(text) if text[0] == b'-' => Stored::Text(text[1..text.len() - 3].to_vec()),
+                Stored::Text(text) => Stored::Text(text[..text.len() - 2].to_vec()),
+                other => other,
+            };
+        }
+        *state = State::Fresh;
+        match chance.below(6) {
+            0 => Stored::Text(
+                chance.pick(&["", "OK", "-1", "-12x4", "1e15", "0x1F", "12 3", "99999999999999999999"]).into(),
+            ),
+            1 => Stored::Text(chance.pick(&["b", "b2345678901", "wshort", "c", "l", "l00001111111222"]).into()),
+            2 => Stored::Text([&b"bw"[..], &[0xff; 10]].concat()),
+            3 => Stored::Hash,
+            4 => Stored::List(vec![b"not a header".into(), b"x".into()]),
+            // Of another algorithm, as when a rule was changed.
+            _ => {
+                let other = quota(chance);
+                let now = Timestamp::from_micros(self.now);
+                state.apply(decide(&other, 1, &State::Fresh, now).1);
+                Stored::of(state)
+            }
+        }
+    }
+}
+
+fn rule(chance: &mut Chance, index: u64) -> Rule {
+    let spec = RuleSpec {
+        name: format!("rule-{index}"),
+        key: "{user}".into(),
+        limit: "1/s".into(),
+        mode: if chance.one_in(4) { Enforcement::Shadow } else { Enforcement::Enforce },
+        ..RuleSpec::default()
+    };
+    Rule { quota: quota(chance), ..Rule::new(spec).unwrap() }
+}
+
+pub fn quota(chance: &mut Chance) -> Quota {
+    loop {
+        let algorithm = chance.pick(&Algorithm::ALL);
+        let any = 1 + chance.below(1_000_000) as u32;
+        let count = chance.pick(&[1, 2, 3, 5, 10, 100, 1_000, 7_919, 1_234_567, Quota::MAX_COUNT, any]);
+        let any = 1 + chance.below(100_000_000_000);
+        let period = chance.pick(&[
+            1,
+            7,
+            1_000,
+            1_000_000,
+            1_000_000,
+            60_000_000,
+            3_600_000_000,
+            86_400_000_000,
+            90_000_001,
+            any,
+        ]);
+        let any = 1 + chance.below(100_000) as u32;
+        let burst = chance.pick(&[1, 2, 5, 100, count, 2_000_000_000, Quota::MAX_COUNT, any]);
+        if let Ok(quota) = Quota::per(count, Span::from_micros(period)).burst(burst).algorithm(algorithm).build() {
+            return if chance.one_in(10) { quota.untagged() } else { quota };
+        }
+    }
+}
+
+pub fn cost(chance: &mut Chance, quota: &Quota) -> u32 {
+    let limit = quota.limit();
+    match chance.below(12) {
+        0 => 0,
+        1..=4 => 1,
+        5 => 2,
+        6 => limit,
+        7 => limit + 1,
+        8 => limit / 2,
+        9 => limit - limit / 3,
+        10 => u32::MAX,
+        _ => (u64::from(limit) * chance.below(1_000) / 1_000) as u32,
+    }
+}

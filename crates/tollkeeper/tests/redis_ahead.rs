@@ -1,0 +1,265 @@
+//! What the Redis store does without asking: denials that are still true, tokens that were leased, and each
+//! instance's share while the server is away.
+#![allow(clippy::unwrap_used)]
+
+mod servers;
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use servers::{Kind, Server};
+use tollkeeper::{
+    Algorithm, Descriptor, FailurePolicy, Limiter, Policy, RedisOptions, RedisStore, RuleSpec, Source, Store,
+};
+
+async fn connect(server: &Server) -> RedisStore {
+    let options = RedisOptions { deadline: Duration::from_secs(2), ..RedisOptions::default() };
+    RedisStore::connect(&server.url(), options).await.unwrap()
+}
+
+fn rule(name: &str, limit: &str) -> RuleSpec {
+    RuleSpec {
+        name: name.into(),
+        key: "{user}".into(),
+        limit: limit.into(),
+        on_store_failure: FailurePolicy::Closed,
+        ..RuleSpec::default()
+    }
+}
+
+fn leased(name: &str, limit: &str, lease: &str) -> RuleSpec {
+    RuleSpec { lease: Some(lease.into()), ..rule(name, limit) }
+}
+
+fn user(name: &str) -> Descriptor {
+    Descriptor::new([("user", name)])
+}
+
+async fn ask(limiter: &Limiter, name: &str) -> (Source, bool) {
+    let verdict = limiter.check(&user(name)).await.unwrap();
+    (verdict.source(), verdict.is_allowed())
+}
+
+fn redis(limiter: &Limiter) -> &RedisStore {
+    match limiter.store() {
+        Store::Redis(redis) => redis,
+        other => panic!("{other:?}"),
+    }
+}
+
+/// Calls that went out, without the signs of life, which are not counted as such.
+fn calls(limiter: &Limiter) -> u64 {
+    redis(limiter).traffic().calls
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn whoever_hammers_a_limit_costs_the_server_nothing() {
+    let server = Server::start(Kind::Redis7);
+    let policy = Policy::new([rule("narrow", "2/h"), rule("wide", "100/h")]).unwrap();
+    let limiter = Limiter::new(policy, connect(&server).await);
+    for _ in 0..2 {
+        assert_eq!(ask(&limiter, "a").await, (Source::Store, true));
+    }
+    assert_eq!(ask(&limiter, "a").await, (Source::Store, false));
+    let before = calls(&limiter);
+    let first = limiter.check(&user("a")).await.unwrap();
+    for _ in 0..2_000 {
+        ask(&limiter, "a").await;
+    }
+    // One call a second at most; the loop may take that long on a busy machine.
+    assert!(calls(&limiter) - before < 10);
+    assert_eq!(first.source(), Source::DenyCache);
+    assert_eq!(&*first.limiting().unwrap().charge.rule.name, "narrow");
+    let row = |nth: usize| (first.rows()[nth].decision.is_allowed(), first.rows()[nth].decision.remaining);
+    assert_eq!((row(0), row(1)), ((false, 0), (true, 98)), "each rule says what it said");
+    assert!(ask(&limiter, "b").await.1, "others are not concerned");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_remembered_denial_ends_when_it_said_that_it_would() {
+    let server = Server::start(Kind::Redis7);
+    let limiter = Limiter::new(Policy::new([rule("r", "1/100ms")]).unwrap(), connect(&server).await);
+    assert!(ask(&limiter, "a").await.1);
+    let mut remembered = 0;
+    for _ in 0..5 {
+        let denied = limiter.check(&user("a")).await.unwrap();
+        let again = limiter.check(&user("a")).await.unwrap();
+        assert!(!denied.is_allowed(), "just admitted one");
+        let wait = again.retry_after().unwrap();
+        assert!(wait <= denied.retry_after().unwrap());
+        remembered += u32::from(again.source() == Source::DenyCache);
+        let told = Instant::now();
+        tokio::time::sleep(wait.as_duration()).await;
+        assert_eq!(ask(&limiter, "a").await, (Source::Store, true), "waited as told, {:?}", told.elapsed());
+    }
+    assert!(remembered > 0);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn resets_and_new_rules_end_remembered_denials() {
+    let server = Server::start(Kind::Redis7);
+    let window = |limit| RuleSpec { algorithm: Algorithm::SlidingWindowLog, ..rule("r", limit) };
+    let limiter = Limiter::new(Policy::new([window("1/day")]).unwrap(), connect(&server).await);
+    assert!(ask(&limiter, "a").await.1);
+    assert!(!ask(&limiter, "a").await.1);
+    assert!(limiter.reset("r", "a").await.unwrap().unwrap());
+    assert_eq!(ask(&limiter, "a").await, (Source::Store, true));
+    assert!(!ask(&limiter, "a").await.1);
+    limiter.replace_policy(Policy::new([window("2/day")]).unwrap());
+    assert_eq!(ask(&limiter, "a").await, (Source::Store, true), "one more is allowed now");
+}
+
+/// Most requests are decided here; what is out is counted, and goes back when nobody needs it.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn leased_tokens_save_calls_and_go_back_when_idle() {
+    let server = Server::start(Kind::Redis7);
+    for algorithm in [Algorithm::TokenBucket, Algorithm::FixedWindow, Algorithm::SlidingWindowCounter] {
+        for lease in ["auto", "500"] {
+            let rule = RuleSpec { algorithm, ..leased(&format!("{algorithm}-{lease}"), "100,000/day", lease) };
+            let name = rule.name.clone();
+            let limiter = Limiter::new(Policy::new([rule]).unwrap(), connect(&server).await);
+            let mut by_lease = 0;
+            for _ in 0..8_000 {
+                let (source, is_allowed) = ask(&limiter, "a").await;
+                assert!(is_allowed);
+                by_lease += u32::from(source == Source::Lease);
+            }
+            assert!(by_lease > 6_000, "{name}: only {by_lease} of 8,000 were leased");
+            assert!(calls(&limiter) < 2_500, "{name}: {} calls", calls(&limiter));
+            let left = async || limiter.inspect(&name, "a").await.unwrap().unwrap()[0].decision.remaining;
+            assert!(left().await <= 92_000, "{name}: what was spent had been taken");
+            for _ in 0..100 {
+                tokio::time::sleep(Duration::from_millis(20)).await;
+                if redis(&limiter).leased_tokens() == 0 && left().await >= 91_990 {
+                    break;
+                }
+            }
+            assert_eq!(redis(&limiter).leased_tokens(), 0, "{name}");
+            // A bucket may miss the token whose turn it was.
+            assert!((91_990..=92_000).contains(&left().await), "{name}: {} left", left().await);
+        }
+    }
+}
+
+/// The last tokens are still shared: leases shrink with what is left, and nothing is handed out twice.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn leases_shrink_as_the_bucket_empties() {
+    let server = Server::start(Kind::Redis7);
+    let mut limiters = Vec::new();
+    for _ in 0..3 {
+        let policy = Policy::new([leased("r", "3,000/day", "1,000")]).unwrap();
+        limiters.push(Arc::new(Limiter::new(policy, connect(&server).await)));
+    }
+    let mut tasks = Vec::new();
+    for limiter in &limiters {
+        let limiter = limiter.clone();
+        tasks.push(tokio::spawn(async move {
+            let (mut admitted, mut most_out) = (0, 0);
+            for _ in 0..4_000 {
+                admitted += u32::from(ask(&limiter, "a").await.1);
+                most_out = most_out.max(redis(&limiter).leased_tokens());
+                tokio::task::yield_now().await;
+            }
+            (admitted, most_out)
+        }));
+    }
+    let mut shares = Vec::new();
+    for task in tasks {
+        let (admitted, most_out) = task.await.unwrap();
+        assert!(most_out <= 1_500, "a lease of 1,000 is taken when fewer than half are left");
+        shares.push(admitted);
+    }
+    let total: u32 = shares.iter().sum();
+    assert!(total <= 3_000 && total > 2_900, "{shares:?}");
+    assert!(shares.iter().all(|share| *share > 100), "nobody starves: {shares:?}");
+}
+
+/// A leased rule beside one that is not: all or nothing holds for both.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_denial_by_another_rule_spends_no_lease() {
+    let server = Server::start(Kind::Redis7);
+    let global = RuleSpec { key: "global".into(), ..leased("global", "100,000/day", "1,000") };
+    let limiter = Limiter::new(Policy::new([global, rule("user", "50/day")]).unwrap(), connect(&server).await);
+    let mut admitted = 0;
+    for nth in 0..200 {
+        let verdict = limiter.check(&user(if nth % 2 == 0 { "a" } else { "b" })).await.unwrap();
+        admitted += u32::from(verdict.is_allowed());
+        if !verdict.is_allowed() {
+            assert_eq!(&*verdict.limiting().unwrap().charge.rule.name, "user");
+        }
+    }
+    assert_eq!(admitted, 100);
+    redis(&limiter).return_leases().await;
+    let left = limiter.inspect("global", "global").await.unwrap().unwrap()[0].decision.remaining;
+    assert!((99_898..=99_900).contains(&left), "{left}");
+}
+
+/// Instances hear of each other, and while the server is away each admits its share.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn while_the_server_is_away_each_instance_admits_its_share() {
+    let mut server = Server::start(Kind::Redis7);
+    let mut limiters = Vec::new();
+    for _ in 0..3 {
+        let local = RuleSpec { on_store_failure: FailurePolicy::Local, ..rule("r", "30/day") };
+        limiters.push(Limiter::new(Policy::new([local]).unwrap(), connect(&server).await));
+    }
+    let started = Instant::now();
+    while limiters.iter().any(|limiter| redis(limiter).instances() != 3) {
+        assert!(started.elapsed() < Duration::from_secs(10), "they do not find each other");
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+    server.kill();
+    for limiter in &limiters {
+        let mut admitted = 0;
+        for _ in 0..40 {
+            let (source, is_allowed) = ask(limiter, "a").await;
+            assert_eq!(source, Source::Local);
+            admitted += u32::from(is_allowed);
+        }
+        assert_eq!(admitted, 10, "a third of thirty");
+    }
+}
+
+/// Denied by another rule, with tokens of a lease in hand: they go back, whoever took from the bucket meanwhile. What
+/// is not in the store is in somebody's hands.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn denied_requests_lose_no_tokens_of_leased_rules() {
+    let server = Server::start(Kind::Redis7);
+    for (algorithm, lease) in
+        [(Algorithm::TokenBucket, "auto"), (Algorithm::Gcra, "100"), (Algorithm::FixedWindow, "100")]
+    {
+        let name = format!("{algorithm}-{lease}");
+        let global = RuleSpec { key: "global".into(), algorithm, ..leased(&name, "20,000/day", lease) };
+        let policy = || Policy::new([global.clone(), rule("user", "20/day")]).unwrap();
+        let limiters = [
+            Arc::new(Limiter::new(policy(), connect(&server).await)),
+            Arc::new(Limiter::new(policy(), connect(&server).await)),
+        ];
+        let mut tasks = Vec::new();
+        for nth in 0..16 {
+            let limiter = limiters[nth % 2].clone();
+            tasks.push(tokio::spawn(async move {
+                let mut admitted = 0;
+                for round in 0..100 {
+                    // Mostly more than a user ever gets.
+                    let cost = if round % 10 == 0 { 2 } else { 21 };
+                    let request = user(&format!("{nth}-{round}")).with_cost(cost);
+                    admitted += u32::from(limiter.check(&request).await.unwrap().is_allowed()) * cost;
+                }
+                admitted
+            }));
+        }
+        let mut admitted = 0;
+        for task in tasks {
+            admitted += task.await.unwrap();
+        }
+        assert_eq!(admitted, 16 * 10 * 2);
+        let held = || limiters.iter().map(|limiter| redis(limiter).leased_tokens() as u32).sum::<u32>();
+        let left = async || limiters[0].inspect(&name, "global").await.unwrap().unwrap()[0].decision.remaining;
+        tokio::time::sleep(Duration::from_millis(400)).await;
+        let (left, held) = (left().await, held());
+        // A bucket may miss the tokens whose turn it is.
+        let accounted = admitted + left + held;
+        assert!((19_990..=20_000).contains(&accounted), "{name}: {admitted} + {left} left + {held} held");
+    }
+}

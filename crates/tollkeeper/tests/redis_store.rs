@@ -1,0 +1,292 @@
+//! The Redis store against a real server: exact under load, honest when the server is away, exact again when it is back.
+#![allow(clippy::unwrap_used)]
+
+mod servers;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use servers::{Kind, Server};
+use tollkeeper::{
+    Algorithm, BreakerState, ConnectError, Descriptor, FailurePolicy, Limiter, Policy, RedisOptions, RedisStore,
+    RuleSpec, Source, Store,
+};
+
+async fn connect(server: &Server) -> RedisStore {
+    let options = RedisOptions { deadline: Duration::from_millis(200), ..RedisOptions::default() };
+    RedisStore::connect(&server.url(), options).await.unwrap()
+}
+
+fn rule(name: &str, limit: &str, on_store_failure: FailurePolicy) -> RuleSpec {
+    RuleSpec { name: name.into(), key: "{user}".into(), limit: limit.into(), on_store_failure, ..RuleSpec::default() }
+}
+
+fn user(name: &str) -> Descriptor {
+    Descriptor::new([("user", name)])
+}
+
+/// The source of the answer to one request, and whether it passed. Nothing may keep a caller waiting for long.
+async fn ask(limiter: &Limiter, name: &str) -> (Source, bool) {
+    let answer = tokio::time::timeout(Duration::from_secs(5), limiter.check(&user(name))).await;
+    let verdict = answer.expect("answers whatever the store does").unwrap();
+    (verdict.source(), verdict.is_allowed())
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn many_tasks_on_one_key_admit_exactly_the_limit() {
+    let server = Server::start(Kind::Redis7);
+    let rules = [rule("user", "100/day", FailurePolicy::Closed), rule("tenant", "1,000/day", FailurePolicy::Closed)];
+    // Two limiters, as two processes would have: they share nothing but the server.
+    let mut tasks = Vec::new();
+    let mut stores = Vec::new();
+    for _ in 0..2 {
+        let store = connect(&server).await;
+        stores.push(store.clone());
+        let limiter = Arc::new(Limiter::new(Policy::new(rules.clone()).unwrap(), store));
+        for _ in 0..16 {
+            let limiter = limiter.clone();
+            tasks.push(tokio::spawn(async move {
+                let mut admitted = 0;
+                for _ in 0..40 {
+                    let verdict = limiter.check(&user("a")).await.unwrap();
+                    assert!(!verdict.is_unavailable());
+                    admitted += u32::from(verdict.is_allowed());
+                }
+                admitted
+            }));
+        }
+    }
+    let mut admitted = 0;
+    for task in tasks {
+        admitted += task.await.unwrap();
+    }
+    assert_eq!(admitted, 100);
+    let calls: u64 = stores.iter().map(|store| store.traffic().calls).sum();
+    assert!(calls * 2 < 2 * 16 * 40, "{calls} calls: waiting ones go out together, and denials are remembered");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_server_that_forgot_the_script_is_taught_again() {
+    let server = Server::start(Kind::Redis7);
+    let limiter =
+        Limiter::new(Policy::new([rule("r", "2/day", FailurePolicy::Closed)]).unwrap(), connect(&server).await);
+    assert_eq!(ask(&limiter, "a").await, (Source::Store, true));
+    redis::cmd("SCRIPT").arg("FLUSH").exec(&mut server.connect()).unwrap();
+    assert_eq!(ask(&limiter, "a").await, (Source::Store, true));
+    assert_eq!(ask(&limiter, "a").await, (Source::Store, false));
+}
+
+/// On the server's own clock a state lives for as long as it matters, and memory follows what is owed.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn state_ends_when_it_no_longer_matters() {
+    let server = Server::start(Kind::Redis7);
+    for algorithm in Algorithm::ALL {
+        let spec = RuleSpec { algorithm, ..rule(algorithm.name(), "2/100s", FailurePolicy::Closed) };
+        let limiter = Limiter::new(Policy::new([spec]).unwrap(), connect(&server).await);
+        let verdict = limiter.check(&user("a")).await.unwrap();
+        let reset_ms = verdict.rows()[0].decision.reset_after.as_millis_ceil() as i64;
+        let key = format!("tollkeeper:{{a}}0:{algorithm}");
+        let ttl: i64 = redis::cmd("PTTL").arg(&key).query(&mut server.connect()).unwrap();
+        assert!((reset_ms - 5_000..=reset_ms + 1).contains(&ttl), "{algorithm}: {ttl} ms to live, {reset_ms} to go");
+    }
+}
+
+/// Killed, hung, and back: each rule answers by its own policy meanwhile, and by the store again afterwards.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn rules_answer_by_their_policy_while_the_server_is_away() {
+    let mut server = Server::start(Kind::Redis7);
+    let limiter =
+        |policy, store: &RedisStore| Limiter::new(Policy::new([rule("r", "3/day", policy)]).unwrap(), store.clone());
+    let store = connect(&server).await;
+    let open = limiter(FailurePolicy::Open, &store);
+    let closed = limiter(FailurePolicy::Closed, &store);
+    let local = limiter(FailurePolicy::Local, &store);
+    assert_eq!(ask(&closed, "a").await, (Source::Store, true));
+
+    for hang in [true, false] {
+        if hang {
+            server.pause()
+        } else {
+            server.kill()
+        }
+        for _ in 0..8 {
+            assert_eq!(ask(&open, "a").await, (Source::Policy, true));
+            assert_eq!(ask(&closed, "a").await, (Source::Policy, false));
+        }
+        assert_ne!(store.breaker(), BreakerState::Closed);
+        // In this process, and exactly: the second outage finds what the first one used.
+        let expected = if hang { [true, true, true, false] } else { [false; 4] };
+        for allowed in expected {
+            assert_eq!(ask(&local, "b").await, (Source::Local, allowed));
+        }
+        if hang {
+            server.resume()
+        } else {
+            server.restart()
+        }
+        comes_back(&open).await;
+    }
+}
+
+/// Hung, killed and back under load, plain and leased: nobody waits for long, and afterwards limits are exact again.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn under_load_nobody_waits_for_a_server_that_is_away() {
+    const DEADLINE: Duration = Duration::from_millis(250);
+    let mut server = Server::start(Kind::Redis7);
+    let options = RedisOptions { deadline: DEADLINE, ..RedisOptions::default() };
+    let store = RedisStore::connect(&server.url(), options).await.unwrap();
+    let leased = RuleSpec { lease: Some("auto".into()), ..rule("leased", "1,000,000/s", FailurePolicy::Open) };
+    let exact = RuleSpec { key: "{exact}".into(), ..rule("exact", "100/day", FailurePolicy::Open) };
+    let rules = [rule("plain", "10,000,000/day", FailurePolicy::Open), leased, exact];
+    let limiter = Arc::new(Limiter::new(Policy::new(rules).unwrap(), store));
+    let stop = Arc::new(std::sync::atomic::AtomicBool::new(false));
+    let callers: Vec<_> = (0..32)
+        .map(|nth| {
+            let (limiter, stop) = (limiter.clone(), stop.clone());
+            tokio::spawn(async move {
+                let (mut longest, mut away) = (Duration::ZERO, 0);
+                while !stop.load(std::sync::atomic::Ordering::Relaxed) {
+                    let asked = std::time::Instant::now();
+                    let verdict = limiter.check(&user(&format!("load-{}", nth % 4))).await.unwrap();
+                    longest = longest.max(asked.elapsed());
+                    away += u32::from(verdict.is_degraded());
+                    tokio::task::yield_now().await;
+                }
+                (longest, away)
+            })
+        })
+        .collect();
+    for hang in [true, false] {
+        tokio::time::sleep(Duration::from_millis(300)).await;
+        if hang {
+            server.pause()
+        } else {
+            server.kill()
+        }
+        tokio::time::sleep(4 * DEADLINE).await;
+        if hang {
+            server.resume()
+        } else {
+            server.restart()
+        }
+        comes_back(&limiter).await;
+    }
+    let mut admitted = 0;
+    for _ in 0..150 {
+        let verdict = limiter.check(&Descriptor::new([("user", "afterwards"), ("exact", "afterwards")])).await.unwrap();
+        assert!(!verdict.is_degraded(), "{verdict:?}");
+        admitted += u32::from(verdict.is_allowed());
+    }
+    assert_eq!(admitted, 100);
+    stop.store(true, std::sync::atomic::Ordering::Relaxed);
+    for caller in callers {
+        let (longest, away) = caller.await.unwrap();
+        // Twice the deadline, and as much again for a busy machine: not ten of them, as when each try waits anew.
+        assert!(longest < 4 * DEADLINE, "somebody waited for {longest:?}");
+        assert!(away > 0, "the server was away");
+    }
+}
+
+/// The store answers again, sooner or later.
+async fn comes_back(limiter: &Limiter) {
+    for _ in 0..500 {
+        tokio::time::sleep(Duration::from_millis(20)).await;
+        if ask(limiter, "c").await.0 == Source::Store {
+            return;
+        }
+    }
+    panic!("it never came back");
+}
+
+/// A password that was wrong for a moment left an error in the connection, which every later call got again.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_password_that_was_wrong_for_a_moment_is_tried_again() {
+    let server = Server::start(Kind::Redis7);
+    // A connection that was made before there was a password keeps its rights.
+    let mut admin = server.connect();
+    let mut admin = |words: &[&str]| redis::cmd(words[0]).arg(&words[1..]).exec(&mut admin).unwrap();
+    admin(&["CONFIG", "SET", "requirepass", "right"]);
+    let url = format!("redis://:right@127.0.0.1:{}/", server.port());
+    let options = RedisOptions { deadline: Duration::from_millis(200), ..RedisOptions::default() };
+    let store = RedisStore::connect(&url, options).await.unwrap();
+    let limiter = Limiter::new(Policy::new([rule("r", "3/day", FailurePolicy::Open)]).unwrap(), store.clone());
+    assert_eq!(ask(&limiter, "a").await.0, Source::Store);
+    admin(&["CONFIG", "SET", "requirepass", "other"]);
+    admin(&["CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes"]);
+    while store.breaker() == BreakerState::Closed {
+        ask(&limiter, "a").await;
+    }
+    admin(&["CONFIG", "SET", "requirepass", "right"]);
+    comes_back(&limiter).await;
+}
+
+/// A connection that went silent without closing (a firewall forgot it) was kept for ever.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_connection_that_went_silent_is_replaced() {
+    let server = Server::start(Kind::Redis7);
+    let proxy = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let url = format!("redis://{}/", proxy.local_addr().unwrap());
+    let (silence, silent) = tokio::sync::watch::channel(false);
+    let port = server.port();
+    tokio::spawn(async move {
+        loop {
+            let (mut client, _) = proxy.accept().await.unwrap();
+            let mut upstream = tokio::net::TcpStream::connect(("127.0.0.1", port)).await.unwrap();
+            // Those who come while it is silent are served; the ones before are not, and not told.
+            let (mut silent, began) = (silent.clone(), *silent.borrow());
+            tokio::spawn(async move {
+                let stalled = silent.wait_for(|silent| *silent && !began);
+                tokio::select! {
+                    _ = tokio::io::copy_bidirectional(&mut client, &mut upstream) => return,
+                    _ = stalled => {}
+                }
+                std::future::pending::<()>().await;
+            });
+        }
+    });
+    let options = RedisOptions { deadline: Duration::from_millis(100), ..RedisOptions::default() };
+    let store = RedisStore::connect(&url, options).await.unwrap();
+    let limiter = Limiter::new(Policy::new([rule("r", "3/day", FailurePolicy::Open)]).unwrap(), store);
+    assert_eq!(ask(&limiter, "a").await.0, Source::Store);
+    silence.send(true).unwrap();
+    assert_eq!(ask(&limiter, "a").await.0, Source::Policy);
+    comes_back(&limiter).await;
+}
+
+#[tokio::test]
+async fn what_cannot_decide_is_refused_at_the_door() {
+    let primary = Server::start(Kind::Redis7);
+    let replica = Server::start_with(Kind::Redis7, |_| {
+        vec!["--replicaof".into(), "127.0.0.1".into(), primary.port().to_string()]
+    });
+    let refused =
+        |url: String| async move { RedisStore::connect(&url, RedisOptions::default()).await.map(Store::from) };
+    assert!(matches!(refused(replica.url()).await, Err(ConnectError::Replica)));
+    assert!(matches!(refused("redis//nowhere".into()).await, Err(ConnectError::Url(_))));
+    assert!(matches!(refused("redis://127.0.0.1:1/".into()).await, Err(ConnectError::Connect(_))));
+
+    let mut admin = primary.connect();
+    redis::cmd("ACL")
+        .arg(&["SETUSER", "limited", "on", ">secret", "~*", "+@all", "-@scripting"])
+        .exec(&mut admin)
+        .unwrap();
+    let error = refused(format!("redis://limited:secret@127.0.0.1:{}/", primary.port())).await.unwrap_err();
+    assert!(matches!(error, ConnectError::Scripts(_)), "{error}");
+    assert!(!error.to_string().contains("secret"), "{error}");
+
+    // What the guide names suffices, and each part of it is missed at the start and not later.
+    let enough = ["+@scripting", "+@string", "+@list", "+@sortedset", "+@keyspace", "+@connection", "+time", "+info"];
+    for missing in ["", "+@string", "+@list", "+@keyspace", "+time"] {
+        let allowed = enough.iter().filter(|one| **one != missing);
+        redis::cmd("ACL")
+            .arg(&["SETUSER", "narrow", "reset", "on", ">secret", "~tollkeeper:*", "-@all"])
+            .arg(allowed.copied().collect::<Vec<_>>())
+            .exec(&mut admin)
+            .unwrap();
+        let connected = refused(format!("redis://narrow:secret@127.0.0.1:{}/", primary.port())).await;
+        match missing {
+            "" => assert!(connected.is_ok(), "{connected:?}"),
+            _ => assert!(matches!(connected, Err(ConnectError::Permission(_))), "{missing}: {connected:?}"),
+        }
+    }
+}

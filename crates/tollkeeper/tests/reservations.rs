@@ -1,0 +1,302 @@
+//! Estimates that are corrected later, over every store: each does what the core's pure function says.
+
+#![allow(clippy::unwrap_used, missing_docs, unreachable_pub)]
+
+#[cfg(feature = "redis")]
+mod servers;
+#[path = "store_conformance/stores.rs"]
+mod stores;
+
+use std::sync::{Arc, LazyLock};
+use std::time::Duration;
+
+use proptest::prelude::*;
+use proptest::test_runner::{Config, TestRunner};
+use stores::{NewStore, STORES, turn};
+use tollkeeper::{
+    Actual, Algorithm, Descriptor, Exception, ExceptionKind, Limiter, ManualClock, Policy, Reservation, RuleSpec, Span,
+    Ticket, Timestamp, Verdict,
+};
+use tollkeeper_core::{CostSpec, EstimatedCost, Receipt, Refunds, State, decide};
+
+const NOON: Timestamp = Timestamp::from_micros(1_700_000_000_000_000);
+
+/// One runtime for all: connections live on the one that made them.
+static RUNTIME: LazyLock<tokio::runtime::Runtime> = LazyLock::new(|| tokio::runtime::Runtime::new().unwrap());
+
+fn now_or_never<T>(future: impl Future<Output = T>) -> T {
+    RUNTIME.block_on(future)
+}
+
+fn rule(name: &str, limit: &str) -> RuleSpec {
+    RuleSpec { name: name.into(), key: "{user}".into(), limit: limit.into(), ..RuleSpec::default() }
+}
+
+fn limiter(new: NewStore, clock: &ManualClock, rules: Vec<RuleSpec>) -> Arc<Limiter> {
+    Arc::new(Limiter::new(Policy::new(rules).unwrap(), new(clock.clone())))
+}
+
+fn user(name: &str, cost: u32) -> Descriptor {
+    Descriptor::new([("user", name)]).with_cost(cost)
+}
+
+fn reserve(limiter: &Arc<Limiter>, request: &Descriptor) -> (Verdict, Reservation) {
+    now_or_never(limiter.reserve(request)).unwrap()
+}
+
+fn left(limiter: &Limiter, rule: &str, key: &str) -> u32 {
+    now_or_never(limiter.inspect(rule, key)).unwrap().unwrap()[0].decision.remaining
+}
+
+/// Every store, one after the other, on a clock of its own.
+fn each_store(test: impl Fn(&str, NewStore, &ManualClock)) {
+    for (name, new) in STORES {
+        let (_turn, clock) = (turn(name), ManualClock::at(NOON));
+        test(name, *new, &clock);
+    }
+}
+
+#[derive(Clone, Debug)]
+enum Step {
+    Wait(u64),
+    Check(u32),
+    Reserve(u32),
+    Settle(usize, u32),
+}
+
+fn steps() -> impl Strategy<Value = Vec<Step>> {
+    let step = prop_oneof![
+        (0u64..4_000_000).prop_map(Step::Wait),
+        (0u32..60).prop_map(Step::Check),
+        (1u32..60).prop_map(Step::Reserve),
+        (1u32..60).prop_map(Step::Reserve),
+        (any::<usize>(), 0u32..90).prop_map(|(which, cost)| Step::Settle(which, cost)),
+        (any::<usize>(), 0u32..20).prop_map(|(which, cost)| Step::Settle(which, cost)),
+    ];
+    prop::collection::vec(step, 1..30)
+}
+
+#[test]
+fn every_store_settles_as_the_core_does() {
+    each_store(|name, new, clock| {
+        let algorithms = [
+            Algorithm::TokenBucket,
+            Algorithm::FixedWindow,
+            Algorithm::SlidingWindowLog,
+            Algorithm::SlidingWindowCounter,
+            Algorithm::LeakyBucket,
+        ];
+        let cases = if name == "memory" { 200 } else { 12 };
+        let mut runner = TestRunner::new(Config { cases, failure_persistence: None, ..Config::default() });
+        let run = std::cell::Cell::new(0);
+        let any_limit = prop::sample::select(vec!["10/s", "7/s", "50/min", "100/10s"]);
+        runner
+            .run(&(prop::sample::select(algorithms.to_vec()), any_limit, steps()), |(algorithm, limit, steps)| {
+                run.set(run.get() + 1);
+                let spec = RuleSpec { algorithm, ..rule(&format!("r{}", run.get()), limit) };
+                let limiter = limiter(new, clock, vec![spec]);
+                let quota = limiter.policy().rules()[0].quota;
+                let (mut state, mut refunds) = (State::Fresh, Refunds::default());
+                let mut out: Vec<(Reservation, Receipt, u64)> = Vec::new();
+                for step in steps {
+                    let now = clock.now();
+                    match step {
+                        Step::Wait(micros) => clock.advance(Span::from_micros(micros)),
+                        Step::Check(cost) => {
+                            let verdict = now_or_never(limiter.check(&user("a", cost))).unwrap();
+                            let (decision, change) = decide(&quota, cost, &state, now);
+                            state.apply(change);
+                            prop_assert_eq!(verdict.rows()[0].decision, decision);
+                        }
+                        Step::Reserve(cost) => {
+                            let (verdict, reservation) = reserve(&limiter, &user("a", cost));
+                            let (decision, change) = decide(&quota, cost, &state, now);
+                            let receipt = Receipt::of(cost, &decision, &change, now);
+                            state.apply(change);
+                            prop_assert_eq!(verdict.rows()[0].decision, decision);
+                            prop_assert_eq!(reservation.is_empty(), receipt.is_none());
+                            out.extend(receipt.map(|receipt| (reservation, receipt, refunds.total())));
+                        }
+                        Step::Settle(_, _) if out.is_empty() => {}
+                        Step::Settle(which, cost) => {
+                            let which = which % out.len();
+                            let (reservation, receipt, before) = out.swap_remove(which);
+                            let settled = now_or_never(reservation.settle(cost)).unwrap();
+                            let back = state.settle(&quota, receipt, cost, refunds.since(receipt.at, before), now);
+                            if back > 0 {
+                                refunds.add(receipt.at, back.into());
+                            }
+                            let row = &settled.rows[0];
+                            prop_assert_eq!((row.reserved, row.refunded, row.charge.cost), (receipt.cost, back, cost));
+                            let untouched = decide(&quota, 0, &state, now).0;
+                            prop_assert_eq!(row.decision.remaining, untouched.remaining);
+                            prop_assert_eq!(row.decision.reset_after, untouched.reset_after);
+                        }
+                    }
+                }
+                Ok(())
+            })
+            .unwrap_or_else(|error| panic!("{name}: {error}"));
+    });
+}
+
+#[test]
+fn each_rule_is_corrected_by_its_own_cost() {
+    each_store(|name, new, clock| {
+        let requests = rule("requests", "100/day");
+        let tokens = RuleSpec {
+            cost: CostSpec::Estimated(EstimatedCost { from: "tokens".into(), estimate: 500 }),
+            ..rule("tokens", "10,000/day")
+        };
+        let everybody =
+            RuleSpec { key: "all of them".into(), cost: "tokens".into(), ..rule("everybody", "1,000,000/day") };
+        let slots = RuleSpec { algorithm: Algorithm::Concurrency, ..rule("slots", "1") };
+        let limiter = limiter(new, clock, vec![requests, tokens, everybody, slots]);
+        let now = || ["requests", "tokens", "slots"].map(|rule| left(&limiter, rule, "a"));
+
+        let (verdict, reservation) = reserve(&limiter, &user("a", 1));
+        assert!(verdict.is_allowed(), "{name}");
+        assert_eq!(now(), [99, 9_500, 0], "{name}");
+        let (denied, nothing) = reserve(&limiter, &user("a", 1));
+        assert!(!denied.is_allowed() && nothing.is_empty(), "{name}: there is one slot");
+        let settled = now_or_never(reservation.settle(Actual::default().attribute("tokens", "2311"))).unwrap();
+        assert_eq!(settled.rows.len(), 4, "{name}");
+        assert_eq!(now(), [99, 7_689, 1], "{name}");
+        assert_eq!(left(&limiter, "everybody", "all of them"), 1_000_000 - 2_311, "{name}");
+
+        let (_, dropped) = reserve(&limiter, &user("a", 1));
+        now_or_never(async { drop(dropped) });
+        while left(&limiter, "slots", "a") == 0 {
+            std::thread::sleep(Duration::from_millis(2));
+        }
+        assert_eq!(now(), [98, 7_189, 1], "{name}: the estimate stays, and the slot is free");
+
+        let (_, cancelled) = reserve(&limiter, &user("a", 1));
+        let wrong = now_or_never(cancelled.settle(Actual::default().attribute("tokens", "many"))).unwrap_err();
+        assert_eq!(
+            wrong.to_string(),
+            "attribute `tokens` is the cost of rule `tokens` and must be a whole number, not \"many\""
+        );
+    });
+}
+
+#[test]
+fn a_ticket_is_redeemed_by_anybody_once() {
+    each_store(|name, new, clock| {
+        let limiter = limiter(new, clock, vec![rule("tokens", "1000/day")]);
+        let (_, reservation) = reserve(&limiter, &user("a", 400));
+        let ticket = serde_json::to_vec(&reservation.into_ticket()).unwrap();
+        now_or_never(limiter.keep("id", &ticket, Duration::from_secs(60))).unwrap();
+        assert_eq!(now_or_never(limiter.claim("other")).unwrap(), None, "{name}");
+        let claimed = now_or_never(limiter.claim("id")).unwrap().unwrap();
+        assert_eq!(now_or_never(limiter.claim("id")).unwrap(), None, "{name}: once");
+        let ticket: Ticket = serde_json::from_slice(&claimed).unwrap();
+        now_or_never(limiter.redeem(ticket).settle(100)).unwrap();
+        assert_eq!(left(&limiter, "tokens", "a"), 900, "{name}");
+    });
+}
+
+#[test]
+fn a_ticket_of_another_time_gives_nothing_back() {
+    each_store(|name, new, clock| {
+        let limiter = limiter(new, clock, vec![rule("tokens", "1000/day"), rule("gone", "1000/day")]);
+        let (_, reservation) = reserve(&limiter, &user("a", 400));
+        let ticket = reservation.into_ticket();
+        limiter.replace_policy(Policy::new([rule("tokens", "500/day")]).unwrap());
+        let before = left(&limiter, "tokens", "a");
+        let settled = now_or_never(limiter.redeem(ticket).settle(0)).unwrap();
+        assert_eq!((settled.rows.len(), settled.rows[0].refunded), (1, 0), "{name}");
+        assert_eq!(left(&limiter, "tokens", "a"), before, "{name}");
+    });
+}
+
+#[test]
+fn a_ticket_that_nobody_claims_ends_by_itself() {
+    let clock = ManualClock::at(NOON);
+    let (_, new) = STORES[0];
+    let limiter = limiter(new, &clock, vec![rule("tokens", "1000/s")]);
+    now_or_never(limiter.keep("id", b"ticket", Duration::from_secs(60))).unwrap();
+    clock.advance(Span::from_secs(60));
+    assert_eq!(now_or_never(limiter.claim("id")).unwrap(), None);
+}
+
+#[test]
+fn settled_too_late_a_bucket_is_given_nothing_back() {
+    each_store(|name, new, clock| {
+        let limiter = limiter(new, clock, vec![rule("tokens", "1000/day")]);
+        let (_, reservation) = now_or_never(limiter.reserve_for(&user("a", 400), Duration::ZERO)).unwrap();
+        std::thread::sleep(Duration::from_millis(2));
+        let settled = now_or_never(reservation.settle(100)).unwrap();
+        assert_eq!((settled.rows[0].refunded, left(&limiter, "tokens", "a")), (0, 600), "{name}");
+    });
+}
+
+/// Settled the newest first, half of what was not used stayed charged: refunds of later charges were held against earlier ones.
+#[test]
+fn in_whatever_order_they_are_settled_all_that_was_not_used_goes_back() {
+    each_store(|name, new, clock| {
+        for newest_first in [true, false] {
+            let limiter = limiter(new, clock, vec![rule(&format!("tokens-{newest_first}"), "100/day")]);
+            let mut out: Vec<Reservation> = Vec::new();
+            for _ in 0..10 {
+                out.push(reserve(&limiter, &user("a", 10)).1);
+                clock.advance(Span::from_micros(10));
+            }
+            if newest_first {
+                out.reverse();
+            }
+            let refunded: Vec<u32> =
+                out.into_iter().map(|one| now_or_never(one.settle(0)).unwrap().rows[0].refunded).collect();
+            assert_eq!(refunded, [10; 10], "{name}");
+            // What was refilled while they were out is not given back a second time.
+            clock.advance(Span::from_micros(1_000));
+            assert_eq!(left(&limiter, &format!("tokens-{newest_first}"), "a"), 100, "{name}");
+        }
+    });
+}
+
+/// A reset gave back what was reserved, and settling gave it back a second time.
+#[test]
+fn what_a_reset_gave_back_is_not_given_back_again() {
+    let algorithms =
+        [Algorithm::TokenBucket, Algorithm::FixedWindow, Algorithm::SlidingWindowLog, Algorithm::SlidingWindowCounter];
+    each_store(|name, new, clock| {
+        for algorithm in algorithms {
+            let limiter = limiter(new, clock, vec![RuleSpec { algorithm, ..rule("tokens", "100/day") }]);
+            let (_, reservation) = reserve(&limiter, &user("a", 100));
+            clock.advance(Span::from_micros(7));
+            assert!(now_or_never(limiter.reset("tokens", "a")).unwrap().unwrap());
+            assert!(now_or_never(limiter.check(&user("a", 100))).unwrap().is_allowed());
+            let settled = now_or_never(reservation.settle(0)).unwrap();
+            assert_eq!((settled.rows[0].refunded, left(&limiter, "tokens", "a")), (0, 0), "{name}, {algorithm}");
+            // Those that come after it are settled as ever.
+            now_or_never(limiter.reset("tokens", "a")).unwrap().unwrap();
+            let (_, reservation) = reserve(&limiter, &user("a", 100));
+            now_or_never(reservation.settle(40)).unwrap();
+            assert_eq!(left(&limiter, "tokens", "a"), 60, "{name}, {algorithm}");
+            now_or_never(limiter.reset("tokens", "a")).unwrap().unwrap();
+        }
+    });
+}
+
+/// Estimates were charged past every exception: a blocked key could reserve.
+#[test]
+fn exceptions_hold_for_estimates_too() {
+    each_store(|name, new, clock| {
+        let limiter = limiter(new, clock, vec![rule("tokens", "100/day")]);
+        let except = |kind| {
+            let (key, since) = ("a".into(), clock.now());
+            let exception = Exception { rule: None, key, kind, since, until: None, reason: None, former: None };
+            now_or_never(limiter.except(exception)).unwrap();
+        };
+        except(ExceptionKind::Block);
+        let (verdict, reservation) = reserve(&limiter, &user("a", 60));
+        assert!(!verdict.is_allowed() && reservation.is_empty(), "{name}");
+        except(ExceptionKind::Allow);
+        let (verdict, reservation) = reserve(&limiter, &user("a", 60));
+        assert!(verdict.is_allowed(), "{name}");
+        now_or_never(reservation.settle(1_000)).unwrap();
+        now_or_never(limiter.lift(None, "a")).unwrap();
+        assert_eq!(left(&limiter, "tokens", "a"), 100, "{name}: not charged");
+    });
+}
