@@ -20,7 +20,7 @@ use tollkeeper::Store;
 use tracing::{error, info, warn};
 
 use crate::config::operations::{AlertsConfig, alerts_every};
-use crate::front::Service;
+use crate::service::Service;
 use watch::Watch;
 
 /// How many alerts may wait for the webhook. More come only when a receiver is away for very long.

@@ -112,8 +112,8 @@ enum Ending {
     No,
 }
 
-/// Runs what the command line says.
-pub(crate) fn run() -> ExitCode {
+/// Runs what the command line of this process says, until it is done.
+pub fn run() -> ExitCode {
     let ended = match Cli::parse().verb {
         Verb::Serve(args) => serve::run(*args),
         Verb::Proxy(args) => proxy::run(*args),

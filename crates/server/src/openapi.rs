@@ -14,8 +14,8 @@ use serde_json::{Map, Value, json};
 
 use crate::audit::Query;
 use crate::front::http::Problem;
-use crate::front::{Admin, Service};
 use crate::insight::Report;
+use crate::service::{Admin, Service};
 use crate::wire::{
     AuthorizeAnswer, BatchAnswer, CheckAnswer, CheckBody, DenialAnswer, ExceptionBody, ExceptionView, ExceptionsAnswer,
     HealthAnswer, KeyAnswer, LiftedAnswer, Release, ReleaseAnswer, Reserve, ReserveAnswer, ResetAnswer, Settle,

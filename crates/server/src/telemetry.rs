@@ -22,9 +22,9 @@ use http::HeaderMap;
 use tokio::sync::{mpsc, oneshot};
 
 use crate::config::operations::{OtlpProtocol, TelemetryConfig, metrics_every};
-use crate::front::Service;
 use crate::metrics::SpanOutcome;
 use crate::outgoing::{Caller, Destination, Spoken};
+use crate::service::Service;
 use context::Sampler;
 use export::{Collector, Item};
 use span::Ended;

@@ -9,8 +9,8 @@ use tollkeeper::{BreakerState, Store, Timestamp};
 
 use super::incident::{Incident, News};
 use super::{Alert, Kind, Status};
-use crate::front::Service;
 use crate::metrics::{Refusal, WithoutStore};
+use crate::service::Service;
 
 /// How things are at one moment.
 #[derive(Clone, Debug, Default)]

@@ -13,8 +13,8 @@ use tracing::{debug, warn};
 
 use super::Alert;
 use crate::config::operations::AlertsConfig;
-use crate::front::Service;
 use crate::outgoing::{Caller, Destination, Spoken};
+use crate::service::Service;
 
 /// `t=UNIX_SECONDS,v1=HEX`, the HMAC-SHA256 of `UNIX_SECONDS.BODY` by the secret.
 const SIGNATURE: HeaderName = HeaderName::from_static("x-tollkeeper-signature");

@@ -5,7 +5,7 @@ use std::io::{self, Write};
 use tollkeeper::{Limiter, Policy, Rule, Store};
 
 use crate::config::{Config, ListenTls};
-use crate::front::Service;
+use crate::service::Service;
 use crate::settings;
 
 pub(super) fn store(out: &mut impl Write, config: &Config, limiter: &Limiter) -> io::Result<()> {

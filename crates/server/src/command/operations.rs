@@ -9,7 +9,7 @@ use clap::ValueEnum;
 use tracing_subscriber::EnvFilter;
 
 use crate::config::{Config, Loaded};
-use crate::front::Service;
+use crate::service::Service;
 use crate::{alerts, telemetry};
 
 #[derive(Clone, Debug, clap::Args)]

@@ -12,7 +12,7 @@ use std::time::{Duration, SystemTime};
 use tollkeeper::Policy;
 
 use super::signals;
-use crate::front::Service;
+use crate::service::Service;
 
 /// How often the file is looked at. A change is seen on the second look that finds the same.
 const EVERY: Duration = Duration::from_millis(250);

@@ -9,8 +9,8 @@ use tollkeeper::Policy;
 use super::{reload, signals};
 use crate::config::{Config, Loaded};
 use crate::database::Database;
-use crate::front::Service;
 use crate::rules::{self, RuleTable, Rules};
+use crate::service::Service;
 
 /// Rules from a database, instead of those of the file.
 #[derive(Clone, Debug, clap::Args)]

@@ -6,7 +6,7 @@
 mod answer;
 mod request;
 
-pub(crate) use super::Service;
+use crate::service::Service;
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};

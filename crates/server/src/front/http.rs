@@ -16,7 +16,7 @@ mod rules;
 
 use super::certified::Certified;
 use super::connections::{self, Limits, Listener, Peer};
-pub(crate) use super::{Admin, Service};
+use crate::service::Service;
 pub(crate) use body::discard;
 pub(crate) use problem::Problem;
 

@@ -31,11 +31,11 @@ use tollkeeper::http::Answer;
 use tollkeeper::{Charge, CostError, Permit, Verdict};
 use tracing::{debug, info};
 
-use super::Service;
 use super::certified::Certified;
 use super::connections::{self, Accepted, Busy, Limits, Listener, Stopping, UnderWay, protocol};
 use super::http::{Problem, discard};
 use super::stranger;
+use crate::service::Service;
 use crate::telemetry::{self, Described};
 use bodies::{Download, Upload};
 use estimate::Estimate;

@@ -25,8 +25,8 @@ use std::time::Duration;
 use tokio::sync::watch;
 use tracing::{debug, info};
 
-use super::Service;
 use super::connections::{self, Accepted, Listener};
+use crate::service::Service;
 use connection::Connection;
 use throttle::Rules;
 

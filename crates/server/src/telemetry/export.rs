@@ -14,9 +14,9 @@ use super::messages::{Metrics, Resource, ResourceMetrics, ResourceSpans, Scope, 
 use super::numbers::{self, Covered};
 use super::span::Ended;
 use crate::config::operations::OtlpProtocol;
-use crate::front::Service;
 use crate::metrics::SpanOutcome;
 use crate::outgoing::{Answered, Caller};
+use crate::service::Service;
 
 /// Spans go out when there are so many, or when the first has waited so long.
 const BATCH: usize = 512;

@@ -9,7 +9,7 @@ use tollkeeper::{Store, Verdict};
 
 use super::context::{CURRENT, Context};
 use super::messages::{self, KeyValue, attribute};
-use crate::front::Service;
+use crate::service::Service;
 
 /// A batch may hold very many; the first ones tell enough.
 const MOST_DECISIONS: usize = 32;

@@ -13,9 +13,9 @@ use tollkeeper::http::{AnswerStyle, Identity};
 use tollkeeper::{Limiter, MemoryStore, Policy};
 
 use super::*;
-use crate::front::Admin;
 use crate::insight::Insight;
 use crate::metrics::Metrics;
+use crate::service::Admin;
 
 const SOON: Duration = Duration::from_secs(10);
 const SHORT: Duration = Duration::from_millis(150);

@@ -12,7 +12,7 @@ use subtle::ConstantTimeEq as _;
 
 use super::{Front, Problem};
 use crate::dashboard;
-use crate::front::{Admin, Service};
+use crate::service::{Admin, Service};
 use crate::wire::quoted;
 
 /// Lets those in who may see and change things.

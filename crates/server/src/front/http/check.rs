@@ -9,7 +9,7 @@ use http::StatusCode;
 use tollkeeper::{CostError, StoreError, Verdict};
 
 use super::{Front, Problem, body, pages::json};
-use crate::front::Service;
+use crate::service::Service;
 use crate::wire::{self, BatchAnswer, Check, CheckAnswer, CheckBody, Invalid, ReleaseAnswer};
 
 /// `POST /v1/check`. The content type is not looked at: `curl -d` calls everything a form.

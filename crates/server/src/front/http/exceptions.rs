@@ -12,7 +12,8 @@ use super::check::{no_rule, unavailable};
 use super::keys::Named;
 use super::rules::parameters;
 use super::{Front, Problem, body, pages::json};
-use crate::front::{Changed, Service};
+use crate::service::Service;
+use crate::service::changes::Changed;
 use crate::wire::{self, ExceptionView, ExceptionsAnswer, LiftedAnswer};
 
 /// `GET /v1/exceptions`: those in force.

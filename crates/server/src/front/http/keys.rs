@@ -9,7 +9,8 @@ use http::Uri;
 use super::admin::who;
 use super::check::{no_rule, unavailable};
 use super::{Front, Problem, pages::json};
-use crate::front::{Changed, Service};
+use crate::service::Service;
+use crate::service::changes::Changed;
 use crate::wire::{self, KeyAnswer, ResetAnswer};
 
 /// `GET /v1/keys`: a bucket, without touching it.

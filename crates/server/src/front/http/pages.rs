@@ -11,9 +11,9 @@ use serde::Serialize;
 
 use super::{Front, Problem};
 use crate::dashboard;
-use crate::front::Service;
 use crate::metrics;
 use crate::openapi;
+use crate::service::Service;
 use crate::wire::HealthAnswer;
 
 /// 200 with JSON that nobody may keep.

@@ -10,8 +10,8 @@ use http::{HeaderMap, HeaderValue, StatusCode, Uri};
 use super::admin::{MAX_WORDS, who};
 use super::{Front, Problem, body, check::no_rule, pages::json};
 use crate::database::DatabaseError;
-use crate::front::Service;
 use crate::rules::{Change, Edit, Following, RulesError};
+use crate::service::Service;
 use crate::wire::{self, EditAnswer, HistoryAnswer, RulesAnswer, quoted};
 
 /// `GET /v1/rules`: the rules in force, as written.

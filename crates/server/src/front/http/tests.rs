@@ -28,6 +28,7 @@ use tollkeeper::{Limiter, ManualClock, MemoryStore, Policy, RuleSpec, Span, Time
 use super::*;
 use crate::insight::Insight;
 use crate::metrics::Metrics;
+use crate::service::Admin;
 
 /// A running front.
 struct Gate {

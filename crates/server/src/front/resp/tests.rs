@@ -16,9 +16,9 @@ use tollkeeper::http::{AnswerStyle, Identity};
 use tollkeeper::{Limiter, ManualClock, MemoryStore, Policy, RuleSpec, Span, Timestamp};
 
 use super::*;
-use crate::front::Admin;
 use crate::insight::Insight;
 use crate::metrics::Metrics;
+use crate::service::Admin;
 
 /// A running front.
 struct Gate {

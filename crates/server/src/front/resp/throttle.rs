@@ -12,9 +12,9 @@ use tollkeeper::{
     Charge, Decision, Descriptor, FailurePolicy, Key, Outcome, Quota, Row, Rule, RuleSpec, Span, StoreError,
 };
 
-use super::Service;
 use super::reply::{Reply, shown};
 use super::request::Word;
+use crate::service::Service;
 
 /// Rule names have no parentheses.
 const NAME: &str = "(cl.throttle)";

@@ -1,0 +1,117 @@
+//! What every front asks: decide, observe, answer. There is one path, so that no decision goes uncounted.
+
+mod admin;
+pub(crate) mod changes;
+
+pub(crate) use admin::Admin;
+
+use std::sync::{Arc, OnceLock};
+use std::time::{Duration, Instant};
+
+use tollkeeper::http::{AnswerStyle, Identity};
+use tollkeeper::{BreakerState, CostError, Limiter, Permit, Request, Reservation, Store, Verdict};
+
+use crate::config::Config;
+use crate::insight::Insight;
+use crate::metrics::{self, Metrics};
+use crate::rules::{Following, Rules};
+use crate::settings;
+use crate::telemetry::{self, Tracer};
+
+/// What every front serves.
+#[derive(Debug)]
+pub(crate) struct Service {
+    /// Rules and store.
+    pub(crate) limiter: Arc<Limiter>,
+    /// What is counted.
+    pub(crate) metrics: Metrics,
+    /// What traffic looks like.
+    pub(crate) insight: Insight,
+    /// How an HTTP request becomes attributes.
+    pub(crate) identity: Identity,
+    /// How a denied HTTP request is answered.
+    pub(crate) answer: AnswerStyle,
+    /// Who may see and change things.
+    pub(crate) admin: Admin,
+    /// Where the rules come from, if not from a file.
+    pub(crate) rules: Option<Arc<Following>>,
+    /// What makes spans of requests, where a collector is configured.
+    pub(crate) tracer: OnceLock<Tracer>,
+}
+
+impl Service {
+    /// As a configuration says, over a store that is open already.
+    pub(crate) fn new(config: &Config, rules: Rules, store: Store, admin: Admin) -> anyhow::Result<Arc<Service>> {
+        let insight = Insight::new(settings::insight(config), store.now());
+        Ok(Arc::new(Service {
+            limiter: Arc::new(Limiter::new(rules.policy, store)),
+            metrics: Metrics::new(),
+            insight,
+            identity: settings::identity(config)?,
+            answer: settings::answer_style(config)?,
+            admin,
+            rules: rules.following,
+            tracer: OnceLock::new(),
+        }))
+    }
+
+    /// Decides a request and counts what was decided.
+    pub(crate) async fn check(&self, request: &impl Request) -> Result<Verdict, CostError> {
+        let started = Instant::now();
+        let verdict = self.limiter.check(request).await?;
+        self.observe(request, &verdict, started);
+        Ok(verdict)
+    }
+
+    /// Decides a request, counts what was decided, and keeps the slots that it occupies until the permit is dropped.
+    pub(crate) async fn acquire(&self, request: &impl Request) -> Result<(Verdict, Permit), CostError> {
+        let started = Instant::now();
+        let (verdict, permit) = self.limiter.acquire(request).await?;
+        self.observe(request, &verdict, started);
+        Ok((verdict, permit))
+    }
+
+    /// Decides a request whose cost is an estimate, and counts what was decided.
+    pub(crate) async fn reserve(
+        &self,
+        request: &impl Request,
+        hold: Duration,
+    ) -> Result<(Verdict, Reservation), CostError> {
+        let started = Instant::now();
+        let (verdict, reservation) = self.limiter.reserve_for(request, hold).await?;
+        self.observe(request, &verdict, started);
+        Ok((verdict, reservation))
+    }
+
+    /// Counts what was decided, tells the trace of the request, and notes who asked.
+    pub(crate) fn observe(&self, request: &impl Request, verdict: &Verdict, started: Instant) {
+        self.metrics.record(&self.limiter, verdict, started.elapsed());
+        telemetry::note_decision(self, verdict, started);
+        self.insight.observe(&self.limiter, verdict.rows(), request);
+    }
+
+    /// Everything that is counted, as Prometheus reads it.
+    pub(crate) fn numbers(&self) -> String {
+        let mut page = self.metrics.render(&self.limiter) + &self.insight.metrics();
+        page.extend(self.rules.iter().map(|following| metrics::rules(following)));
+        page
+    }
+
+    /// Keeps what is known of the traffic up to date, for ever.
+    pub(crate) async fn watch_traffic(self: Arc<Service>) {
+        self.insight.run(&self.limiter, &self.metrics).await;
+    }
+
+    /// Brings what is known of the traffic to where it is kept, when nobody watches any more.
+    pub(crate) async fn end_watch(&self) {
+        self.insight.finish(&self.limiter, &self.metrics).await;
+    }
+
+    /// Whether the store can decide. One in this process always can.
+    pub(crate) fn is_ready(&self) -> bool {
+        match self.limiter.store() {
+            Store::Redis(redis) => redis.breaker() == BreakerState::Closed,
+            _ => true,
+        }
+    }
+}

@@ -1,0 +1,37 @@
+//! Who may use the admin part of the service.
+
+use std::fmt;
+use std::net::SocketAddr;
+
+/// Who may use the part that shows and changes things.
+#[derive(Clone, PartialEq, Eq)]
+pub(crate) enum Admin {
+    /// Everybody: the service listens on loopback only.
+    Open,
+    /// Whoever sends this token.
+    Token(String),
+    /// Nobody: the service listens to the world and has no token.
+    Off,
+}
+
+impl Admin {
+    /// Whoever has the token; without one, whoever can reach a loopback address.
+    pub(crate) fn for_address(token: Option<String>, bound: SocketAddr) -> Admin {
+        match token {
+            Some(token) => Admin::Token(token),
+            None if bound.ip().is_loopback() => Admin::Open,
+            None => Admin::Off,
+        }
+    }
+}
+
+/// The token stays out of logs.
+impl fmt::Debug for Admin {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Admin::Open => "Open",
+            Admin::Token(_) => "Token(..)",
+            Admin::Off => "Off",
+        })
+    }
+}

@@ -1,0 +1,78 @@
+//! What people change by hand, in the audit and in the log.
+
+use tollkeeper::{Exception, ExceptionKind};
+
+use super::Service;
+use crate::audit::{Action, ActionKind};
+
+/// What somebody has changed through the admin part.
+#[derive(Debug)]
+pub(crate) enum Changed<'c> {
+    /// An exception was made.
+    Excepted(&'c Exception),
+    /// An exception was ended.
+    Lifted { rule: &'c str, key: &'c str },
+    /// A bucket was forgotten.
+    Reset { rule: &'c str, key: &'c str },
+}
+
+impl<'c> Changed<'c> {
+    /// What was done, for which rule (`*` for every one) and which key.
+    fn named(&self) -> (ActionKind, &'c str, &'c str) {
+        match self {
+            Changed::Excepted(exception) => {
+                let action = match exception.kind {
+                    ExceptionKind::Block => ActionKind::Block,
+                    ExceptionKind::Allow => ActionKind::Allow,
+                    ExceptionKind::Grant(_) => ActionKind::Grant,
+                };
+                (action, exception.rule.as_deref().unwrap_or("*"), &exception.key)
+            }
+            Changed::Lifted { rule, key } => (ActionKind::Lift, rule, key),
+            Changed::Reset { rule, key } => (ActionKind::Reset, rule, key),
+        }
+    }
+
+    fn exception(&self) -> Option<&'c Exception> {
+        match self {
+            Changed::Excepted(exception) => Some(exception),
+            _ => None,
+        }
+    }
+
+    fn message(&self) -> &'static str {
+        match self {
+            Changed::Excepted(_) => "an exception was made",
+            Changed::Lifted { .. } => "an exception was lifted",
+            Changed::Reset { .. } => "a bucket was forgotten",
+        }
+    }
+}
+
+impl Service {
+    /// Notes what somebody has changed by hand: who asks the audit finds it, and who looks into the log.
+    pub(crate) fn changed(&self, what: &Changed<'_>, by: String) {
+        let (action, rule, key) = what.named();
+        let made = what.exception();
+        let limit = made.and_then(|made| match &made.kind {
+            ExceptionKind::Grant(grant) => Some(grant.to_string()),
+            _ => None,
+        });
+        let action = Action {
+            at: self.limiter.store().now(),
+            action,
+            rule: rule.into(),
+            key: self.insight.shown_key(&self.limiter, rule, key),
+            limit,
+            until: made.and_then(|made| made.until),
+            reason: made.and_then(|made| made.reason.clone()),
+            by,
+            instance: self.insight.instance.clone(),
+        };
+        let Action { key, limit, until, reason, by, .. } = &action;
+        let until_ms = until.map(|until| until.as_micros() / 1_000);
+        let message = what.message();
+        tracing::info!(action = action.action.name(), rule, key, limit, until_ms, reason, by, "{message}");
+        self.insight.actions.add(action);
+    }
+}
