@@ -1,16 +1,16 @@
 -- Asks Tollkeeper about a request:
---   http-request lua.tollkeeper http://127.0.0.1:8080/v1/authorize    answers the client if it is refused, and sets
---                                                                   txn.tollkeeper_allowed if it is not
---   http-response lua.tollkeeper_limits                               puts the limit headers on the application's answer
+--   http-request lua.tollkeeper http://127.0.0.1:8080/v1/authorize    answers the client if the request is denied;
+--                                                                   otherwise sets txn.tollkeeper_allowed
+--   http-response lua.tollkeeper_limits                               adds the limit headers to the application's response
 
--- A decision takes less than a millisecond; who waits longer waits for a server that is away.
+-- A decision takes less than a millisecond; anything slower means that Tollkeeper is unreachable.
 local TIMEOUT_MS = 1000
 
--- The headers that rules can use; add yours. Not all of them, and several lines as one: HAProxy 2.6 crashes when its
--- client is given more than about a hundred, and who sends them is the client's choice.
+-- The headers that rules can use; add yours. Do not forward all of them, and join repeated lines: HAProxy 2.6 crashes when
+-- its HTTP client is given more than about a hundred headers, and any client can send that many.
 local PASSED_ON = { "authorization", "cookie", "user-agent", "x-api-key", "x-user-id" }
 
--- Who asks for what.
+-- The request headers that describe the original request.
 local function question(txn)
     local headers = {
         ["x-forwarded-for"] = { txn.sf:src() },
@@ -29,7 +29,7 @@ local function question(txn)
     return headers
 end
 
--- Whatever the convention is that `headers` in the rules file chose.
+-- Matches every header style that `headers` in the rules file can select.
 local function is_limit(name)
     return name:find("^ratelimit") or name:find("^x%-ratelimit") or name == "retry-after"
 end
@@ -49,7 +49,7 @@ local function kind(response)
     return values and values[0]
 end
 
--- Tollkeeper's own word, be it 429 or 503, and not the 503 that HAProxy writes when there is no answer.
+-- True for Tollkeeper's own 429 or 503, false for the 503 that HAProxy generates when there is no answer.
 local function is_refusal(response)
     return (response.status >= 400 and response.status < 500) or kind(response) == "application/problem+json"
 end
