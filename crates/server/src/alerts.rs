@@ -5,67 +5,82 @@
 //! So there is no flood, however many requests fail.
 
 mod alert;
+mod counters;
 mod incident;
 mod watch;
 mod webhook;
 
-pub(crate) use alert::{Alert, KINDS, Kind, STATUSES, Status};
-pub(crate) use webhook::{Outcome, Webhook};
+pub(crate) use alert::{Alert, Kind, Status};
+pub(crate) use counters::Counters;
+pub(crate) use webhook::Webhook;
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use tokio::sync::mpsc;
-use tollkeeper::Store;
+use tollkeeper::{Limiter, Store};
 use tracing::{error, info, warn};
 
 use crate::config::operations::{AlertsConfig, alerts_every};
-use crate::service::Service;
+use crate::metrics::Metrics;
+use crate::rules::Following;
+use alert::{KINDS, STATUSES};
 use watch::Watch;
+use webhook::Outcome;
 
 /// How many alerts may wait for the webhook. More come only when a receiver is away for very long.
 const QUEUE: usize = 64;
 
-/// Watches a service for as long as it runs, under this name.
-pub(crate) fn start(service: &Arc<Service>, config: &AlertsConfig, instance: String) -> anyhow::Result<()> {
+/// What is watched, and where alerts are counted.
+#[derive(Clone, Debug)]
+pub(crate) struct Watched {
+    pub(crate) limiter: Arc<Limiter>,
+    pub(crate) metrics: Arc<Metrics>,
+    /// Where the rules come from, if not from a file.
+    pub(crate) rules: Option<Arc<Following>>,
+    pub(crate) counters: Arc<Counters>,
+}
+
+/// Watches for as long as the process runs, under this name.
+pub(crate) fn start(watched: Watched, config: &AlertsConfig, instance: String) -> anyhow::Result<()> {
     let every = alerts_every(config)?;
     let webhook = Webhook::of(config)?;
     let (queue, waiting) = mpsc::channel(QUEUE);
     if let Some(webhook) = webhook {
         info!("alerts go to {}", webhook.to());
-        tokio::spawn(webhook::deliver_all(webhook, waiting, service.clone()));
+        tokio::spawn(webhook::deliver_all(webhook, waiting, watched.counters.clone()));
     }
     let watch = Watch::new(every, instance);
-    tokio::spawn(run(watch, service.clone(), queue));
+    tokio::spawn(run(watch, watched, queue));
     Ok(())
 }
 
-async fn run(mut watch: Watch, service: Arc<Service>, queue: mpsc::Sender<Alert>) {
+async fn run(mut watch: Watch, watched: Watched, queue: mpsc::Sender<Alert>) {
     // An open breaker stays so for 100 ms at least: it cannot be missed.
-    let is_shared = matches!(service.limiter.store(), Store::Redis(_));
+    let is_shared = matches!(watched.limiter.store(), Store::Redis(_));
     let pause = Duration::from_millis(if is_shared { 50 } else { 500 });
     let (started, clock) = (Instant::now(), tollkeeper::Clock::system());
     loop {
         tokio::time::sleep(pause).await;
-        let signs = watch::Signs::of(&service);
-        for alert in watch.look(started.elapsed(), clock.now(), &signs, || service.metrics.rules_without_store()) {
-            tell(alert, &service, &queue);
+        let signs = watch::Signs::of(&watched);
+        for alert in watch.look(started.elapsed(), clock.now(), &signs, || watched.metrics.rules_without_store()) {
+            raise(alert, &watched.counters, &queue);
         }
     }
 }
 
-fn tell(alert: Alert, service: &Service, queue: &mpsc::Sender<Alert>) {
+fn raise(alert: Alert, counters: &Counters, queue: &mpsc::Sender<Alert>) {
     let (kind, status, summary) = (alert.kind.name(), alert.status.name(), &alert.summary);
     match (alert.status, alert.kind) {
         (Status::Over, _) => info!(target: "tollkeeper::alert", kind, status, "{summary}"),
         (_, Kind::BreakerOpen) => error!(target: "tollkeeper::alert", kind, status, "{summary}"),
         _ => warn!(target: "tollkeeper::alert", kind, status, "{summary}"),
     }
-    service.metrics.alerts.count(alert.kind, alert.status);
+    counters.count(alert.kind, alert.status);
     match queue.try_send(alert) {
         // Closed: there is no webhook.
         Ok(()) | Err(mpsc::error::TrySendError::Closed(_)) => {}
-        Err(mpsc::error::TrySendError::Full(_)) => service.metrics.alerts.count_delivery(Outcome::Dropped),
+        Err(mpsc::error::TrySendError::Full(_)) => counters.count_delivery(Outcome::Dropped),
     }
 }
 

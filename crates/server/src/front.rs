@@ -10,3 +10,10 @@ pub(crate) mod resp;
 mod stranger;
 
 pub(crate) use certified::TLS_CLIENT;
+
+use crate::metrics::{Labels, Metrics};
+
+/// Metrics with the names of what the fronts serve.
+pub(crate) fn metrics() -> Metrics {
+    Metrics::new(Labels { routes: &http::ROUTES, commands: &resp::COMMANDS, throttle: resp::throttle_rule() })
+}

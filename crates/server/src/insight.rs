@@ -28,7 +28,7 @@ use tollkeeper::{Limiter, Request, Row, Rule, Span, Timestamp};
 
 use crate::audit::{Actions, Audit, Page, Query, Sink, Violation};
 use crate::database::DatabaseError;
-use crate::metrics::{Metrics, families};
+use crate::metrics::{self, Metrics};
 use capture::{Capture, Note};
 use rule::{Answer, Seen};
 use state::State;
@@ -203,20 +203,22 @@ impl Insight {
         Dropped { decisions: decisions + state.beyond, violations }
     }
 
-    /// The same for Prometheus.
-    pub(crate) fn metrics(&self) -> String {
+    /// The same as metrics.
+    pub(crate) fn write(&self, page: &mut metrics::Page) {
         let Dropped { decisions, violations } = self.dropped();
         let waiting = self.settings.sink.as_ref().map_or(0, |sink| sink.waiting());
-        families(&[
-            (
-                "tollkeeper_observations_dropped_total",
-                "counter",
-                "Decisions that hot keys and findings miss.",
-                decisions,
-            ),
-            ("tollkeeper_violations_dropped_total", "counter", "Denials that the audit misses.", violations),
-            ("tollkeeper_audit_queue", "gauge", "Records that wait to be written to the database.", waiting as u64),
-        ])
+        let mut one = |name: &str, kind: &str, help: &str, value: u64| {
+            page.family(name, kind, help);
+            page.sample(name, "", value);
+        };
+        one(
+            "tollkeeper_observations_dropped_total",
+            "counter",
+            "Decisions that hot keys and findings miss.",
+            decisions,
+        );
+        one("tollkeeper_violations_dropped_total", "counter", "Denials that the audit misses.", violations);
+        one("tollkeeper_audit_queue", "gauge", "Records that wait to be written to the database.", waiting as u64);
     }
 }
 

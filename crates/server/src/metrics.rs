@@ -4,17 +4,16 @@
 //! way of a request, which is why this is not a metrics library (their histograms lock). No label is ever something
 //! that a client can choose: rules, routes, statuses and sources are ours.
 
-mod alerts;
 mod commands;
 mod observed;
-mod rules;
+mod reloads;
 mod spans;
+mod without_store;
 
-pub(crate) use alerts::{Alerts, Refusal, Reloads, WithoutStore};
 pub(crate) use commands::CommandOutcome;
-pub(crate) use observed::families;
-pub(crate) use rules::rules;
+pub(crate) use reloads::{Refusal, Reloads};
 pub(crate) use spans::{SpanOutcome, Spans};
+pub(crate) use without_store::WithoutStore;
 
 use std::collections::HashMap;
 use std::fmt::{self, Write as _};
@@ -23,14 +22,12 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use arc_swap::ArcSwap;
-use tollkeeper::{BreakerState, DURATION_BOUNDS, Limiter, Policy, Quota, Row, Rule, Source, Store, Traffic, Verdict};
+use tollkeeper::{BreakerState, DURATION_BOUNDS, Limiter, Policy, Row, Rule, Source, Store, Traffic, Verdict};
 
-use crate::front::http::ROUTES;
-use crate::front::resp;
-use alerts::WithoutStoreCounts;
 use commands::Commands;
+use without_store::WithoutStoreCounts;
 
-/// The content type of [`Metrics::render`].
+/// The content type of a [`Page`].
 pub(crate) const CONTENT_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
 
 /// Everything that is counted.
@@ -45,32 +42,32 @@ pub(crate) struct Metrics {
     requests: Requests,
     commands: Commands,
     without_store: WithoutStoreCounts,
-    pub(crate) alerts: Alerts,
     pub(crate) reloads: Reloads,
-    pub(crate) spans: Spans,
 }
 
-impl Default for Metrics {
-    fn default() -> Self {
-        Metrics::new()
-    }
+/// What others define and metrics are labelled with.
+#[derive(Clone, Debug)]
+pub(crate) struct Labels {
+    /// The routes of the HTTP front.
+    pub(crate) routes: &'static [&'static str],
+    /// The commands of the RESP front.
+    pub(crate) commands: &'static [&'static str],
+    /// The rule that stands for all quotas of `CL.THROTTLE`, which are its clients' choice.
+    pub(crate) throttle: Arc<Rule>,
 }
 
 impl Metrics {
     /// Nothing counted yet.
-    pub(crate) fn new() -> Metrics {
-        let any_quota = Quota::per_second(1).build().expect("a valid quota");
+    pub(crate) fn new(labels: Labels) -> Metrics {
         Metrics {
             rules: ArcSwap::from_pointee(RuleTable::default()),
             renewal: Mutex::new(()),
-            throttle: RuleSeries::new(Arc::new(resp::throttle_rule_of(any_quota))),
+            throttle: RuleSeries::new(labels.throttle),
             check_duration: Histogram::new(DURATION),
-            requests: Requests::new(),
-            commands: Commands::default(),
+            requests: Requests::new(labels.routes),
+            commands: Commands::new(labels.commands),
             without_store: WithoutStoreCounts::default(),
-            alerts: Alerts::default(),
             reloads: Reloads::default(),
-            spans: Spans::default(),
         }
     }
 
@@ -104,12 +101,12 @@ impl Metrics {
         self.throttle.count(row);
     }
 
-    /// Counts an answer of the RESP front. A command beyond [`resp::COMMANDS`] counts as unknown.
+    /// Counts an answer of the RESP front. A command beyond those that were named counts as unknown.
     pub(crate) fn count_command(&self, command: usize, outcome: CommandOutcome) {
         self.commands.count(command, outcome);
     }
 
-    /// Counts an answer of the HTTP front. A route that is not in [`ROUTES`] counts as unknown.
+    /// Counts an answer of the HTTP front. A route that was not named counts as unknown.
     pub(crate) fn count_request(&self, route: &str, status: u16) {
         self.requests.count(route, status);
     }
@@ -134,17 +131,16 @@ impl Metrics {
         }
     }
 
-    /// Everything in Prometheus' text format.
-    pub(crate) fn render(&self, limiter: &Limiter) -> String {
+    /// Everything that is counted here, on a page of Prometheus' text format.
+    pub(crate) fn write(&self, limiter: &Limiter, page: &mut Page) {
         self.refresh(limiter);
         let rules = self.rules.load();
-        let mut page = Page::default();
         page.family("tollkeeper_decisions_total", "counter", "What each rule said to the requests that it applied to.");
         // Only where it is used: most have rules instead.
         let throttle = Some(&self.throttle).filter(|series| series.is_used());
         let all_series = || rules.in_order.iter().map(|series| &**series).chain(throttle);
         for series in all_series() {
-            series.write_decisions(&mut page);
+            series.write_decisions(page);
         }
         page.family(
             "tollkeeper_remaining_ratio",
@@ -178,13 +174,10 @@ impl Metrics {
         page.family("tollkeeper_rules_loaded", "gauge", "Rules in force, also those that are switched off.");
         page.sample("tollkeeper_rules_loaded", "", rules.in_order.len());
         page.family("tollkeeper_http_requests_total", "counter", "Answers of the HTTP front.");
-        self.requests.write(&mut page);
+        self.requests.write(page);
         page.family("tollkeeper_resp_requests_total", "counter", "Answers of the RESP front.");
-        self.commands.write(&mut page);
-        self.alerts.write(&mut page);
-        self.reloads.write(&mut page);
-        self.spans.write(&mut page);
-        page.0
+        self.commands.write(page);
+        self.reloads.write(page);
     }
 }
 
@@ -285,28 +278,31 @@ impl RuleSeries {
 
 /// Answers by route and status: a table of counters for every status that exists, so that none has to be looked up.
 #[derive(Debug)]
-struct Requests(Box<[AtomicU64]>);
+struct Requests {
+    routes: &'static [&'static str],
+    counts: Box<[AtomicU64]>,
+}
 
 impl Requests {
     const STATUSES: std::ops::Range<u16> = 100..600;
     const UNKNOWN: &'static str = "unknown";
 
-    fn new() -> Requests {
-        let size = (ROUTES.len() + 1) * Self::STATUSES.len();
-        Requests((0..size).map(|_| AtomicU64::new(0)).collect())
+    fn new(routes: &'static [&'static str]) -> Requests {
+        let size = (routes.len() + 1) * Self::STATUSES.len();
+        Requests { routes, counts: (0..size).map(|_| AtomicU64::new(0)).collect() }
     }
 
     fn count(&self, route: &str, status: u16) {
-        let row = ROUTES.iter().position(|known| *known == route).unwrap_or(ROUTES.len());
+        let row = self.routes.iter().position(|known| *known == route).unwrap_or(self.routes.len());
         if Self::STATUSES.contains(&status) {
             let column = usize::from(status - Self::STATUSES.start);
-            self.0[row * Self::STATUSES.len() + column].fetch_add(1, Relaxed);
+            self.counts[row * Self::STATUSES.len() + column].fetch_add(1, Relaxed);
         }
     }
 
     fn write(&self, page: &mut Page) {
-        let routes = ROUTES.iter().copied().chain([Self::UNKNOWN]);
-        for (route, counts) in routes.zip(self.0.chunks(Self::STATUSES.len())) {
+        let routes = self.routes.iter().copied().chain([Self::UNKNOWN]);
+        for (route, counts) in routes.zip(self.counts.chunks(Self::STATUSES.len())) {
             for (status, count) in Self::STATUSES.zip(counts) {
                 let count = count.load(Relaxed);
                 if count > 0 {
@@ -386,16 +382,21 @@ impl Histogram {
 }
 
 /// The text format, as far as it is needed. Labels are written as given: none of ours needs escaping.
-#[derive(Default)]
-struct Page(String);
+#[derive(Debug, Default)]
+pub(crate) struct Page(String);
 
 impl Page {
-    fn family(&mut self, name: &str, kind: &str, help: &str) {
+    /// The text.
+    pub(crate) fn text(self) -> String {
+        self.0
+    }
+
+    pub(crate) fn family(&mut self, name: &str, kind: &str, help: &str) {
         self.line(format_args!("# HELP {name} {help}"));
         self.line(format_args!("# TYPE {name} {kind}"));
     }
 
-    fn sample(&mut self, name: &str, labels: &str, value: impl fmt::Display) {
+    pub(crate) fn sample(&mut self, name: &str, labels: &str, value: impl fmt::Display) {
         match labels {
             "" => self.line(format_args!("{name} {value}")),
             labels => self.line(format_args!("{name}{{{labels}}} {value}")),

@@ -7,6 +7,7 @@ mod difference;
 mod edit;
 mod follow;
 mod history;
+mod metrics;
 mod reading;
 mod row;
 mod snapshot;

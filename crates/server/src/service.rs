@@ -5,18 +5,19 @@ pub(crate) mod changes;
 
 pub(crate) use admin::Admin;
 
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use tollkeeper::http::{AnswerStyle, Identity};
 use tollkeeper::{BreakerState, CostError, Limiter, Permit, Request, Reservation, Store, Verdict};
 
+use crate::alerts;
 use crate::config::Config;
 use crate::insight::Insight;
-use crate::metrics::{self, Metrics};
+use crate::metrics::{Metrics, Page};
 use crate::rules::{Following, Rules};
 use crate::settings;
-use crate::telemetry::{self, Tracer};
+use crate::telemetry::Tracer;
 
 /// What every front serves.
 #[derive(Debug)]
@@ -24,7 +25,9 @@ pub(crate) struct Service {
     /// Rules and store.
     pub(crate) limiter: Arc<Limiter>,
     /// What is counted.
-    pub(crate) metrics: Metrics,
+    pub(crate) metrics: Arc<Metrics>,
+    /// How many alerts were raised.
+    pub(crate) alerts: Arc<alerts::Counters>,
     /// What traffic looks like.
     pub(crate) insight: Insight,
     /// How an HTTP request becomes attributes.
@@ -35,23 +38,30 @@ pub(crate) struct Service {
     pub(crate) admin: Admin,
     /// Where the rules come from, if not from a file.
     pub(crate) rules: Option<Arc<Following>>,
-    /// What makes spans of requests, where a collector is configured.
-    pub(crate) tracer: OnceLock<Tracer>,
+    /// Makes spans of requests, where a collector is configured.
+    pub(crate) tracer: Tracer,
 }
 
 impl Service {
     /// As a configuration says, over a store that is open already.
-    pub(crate) fn new(config: &Config, rules: Rules, store: Store, admin: Admin) -> anyhow::Result<Arc<Service>> {
+    pub(crate) fn new(
+        config: &Config,
+        rules: Rules,
+        store: Store,
+        admin: Admin,
+        metrics: Metrics,
+    ) -> anyhow::Result<Arc<Service>> {
         let insight = Insight::new(settings::insight(config), store.now());
         Ok(Arc::new(Service {
             limiter: Arc::new(Limiter::new(rules.policy, store)),
-            metrics: Metrics::new(),
+            metrics: Arc::new(metrics),
+            alerts: Default::default(),
             insight,
             identity: settings::identity(config)?,
             answer: settings::answer_style(config)?,
             admin,
             rules: rules.following,
-            tracer: OnceLock::new(),
+            tracer: Tracer::default(),
         }))
     }
 
@@ -86,15 +96,21 @@ impl Service {
     /// Counts what was decided, tells the trace of the request, and notes who asked.
     pub(crate) fn observe(&self, request: &impl Request, verdict: &Verdict, started: Instant) {
         self.metrics.record(&self.limiter, verdict, started.elapsed());
-        telemetry::note_decision(self, verdict, started);
+        self.tracer.note_decision(self.limiter.store(), verdict, started);
         self.insight.observe(&self.limiter, verdict.rows(), request);
     }
 
     /// Everything that is counted, as Prometheus reads it.
     pub(crate) fn numbers(&self) -> String {
-        let mut page = self.metrics.render(&self.limiter) + &self.insight.metrics();
-        page.extend(self.rules.iter().map(|following| metrics::rules(following)));
-        page
+        let mut page = Page::default();
+        self.metrics.write(&self.limiter, &mut page);
+        self.alerts.write(&mut page);
+        self.tracer.write(&mut page);
+        self.insight.write(&mut page);
+        if let Some(following) = &self.rules {
+            following.write(&mut page);
+        }
+        page.text()
     }
 
     /// Keeps what is known of the traffic up to date, for ever.

@@ -12,9 +12,9 @@ mod resource;
 mod span;
 
 pub(crate) use context::inject;
-pub(crate) use span::{Described, begin, note_decision, within};
+pub(crate) use span::Described;
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use anyhow::Context as _;
@@ -22,9 +22,8 @@ use http::HeaderMap;
 use tokio::sync::{mpsc, oneshot};
 
 use crate::config::operations::{OtlpProtocol, TelemetryConfig, metrics_every};
-use crate::metrics::SpanOutcome;
+use crate::metrics::{Page, SpanOutcome, Spans};
 use crate::outgoing::{Caller, Destination, Spoken};
-use crate::service::Service;
 use context::Sampler;
 use export::{Collector, Item};
 use span::Ended;
@@ -34,51 +33,68 @@ const QUEUE: usize = 2_048;
 /// How long a service that stops waits for its last spans and numbers to be sent.
 const FLUSH: Duration = Duration::from_secs(2);
 
-/// What makes spans of requests.
-#[derive(Debug)]
+/// Makes spans of requests, once a collector is known; until then nothing is traced.
+#[derive(Debug, Default)]
 pub(crate) struct Tracer {
+    counters: Arc<Spans>,
+    exporting: OnceLock<Exporting>,
+}
+
+/// Which requests are traced, and the queue of what is sent.
+#[derive(Debug)]
+struct Exporting {
     sampler: Sampler,
     queue: mpsc::Sender<Item>,
 }
 
 impl Tracer {
-    /// Hands spans over, without waiting.
-    fn send(&self, service: &Service, spans: Vec<Ended>) {
-        let count = spans.len() as u64;
-        if self.queue.try_send(Item::Spans(spans)).is_err() {
-            service.metrics.spans.count(SpanOutcome::Dropped, count);
+    /// Starts to send what a configuration asks for; nothing if it names no collector. The standard variables of
+    /// OpenTelemetry fill in what the file leaves out. `page` gives the metrics of the moment.
+    pub(crate) fn start(
+        &self,
+        config: &TelemetryConfig,
+        instance: &str,
+        page: impl Fn() -> String + Send + Sync + 'static,
+    ) -> anyhow::Result<()> {
+        let Some(settings) = Settings::new(config, |name| std::env::var(name).ok())? else { return Ok(()) };
+        let (queue, waiting) = mpsc::channel(QUEUE);
+        let exporting = Exporting { sampler: Sampler::new(settings.traces)?, queue };
+        tracing::info!("traces and metrics go to {} ({} of requests)", settings.to, settings.traces);
+        let spoken = if settings.protocol == OtlpProtocol::Grpc { Spoken::Http2 } else { Spoken::Http1 };
+        let caller = Caller::new(settings.to, spoken, "telemetry.ca", config.ca.clone())?;
+        let resource = resource::resource(&settings.service_name, instance, settings.attributes.as_deref());
+        let collector = Collector::new(caller, settings.protocol, settings.headers, resource, self.counters.clone());
+        // Nobody else sets it.
+        let _ = self.exporting.set(exporting);
+        tokio::spawn(export::run(collector, waiting, metrics_every(config)?, page));
+        Ok(())
+    }
+
+    /// Sends what is left, for as long as a service that stops can wait.
+    pub(crate) async fn finish(&self) {
+        let Some(Exporting { queue, .. }) = self.exporting.get() else { return };
+        let (done, is_done) = oneshot::channel();
+        let flush = async {
+            if queue.send(Item::Flush(done)).await.is_ok() {
+                let _ = is_done.await;
+            }
+        };
+        if tokio::time::timeout(FLUSH, flush).await.is_err() {
+            tracing::warn!("the collector did not accept the last spans and metrics within {FLUSH:?}");
         }
     }
-}
 
-/// Begins to send what a configuration asks for; nothing if it names no collector. The standard variables of OpenTelemetry
-/// say what the file does not.
-pub(crate) fn start(service: &Arc<Service>, config: &TelemetryConfig, instance: &str) -> anyhow::Result<()> {
-    let Some(settings) = Settings::new(config, |name| std::env::var(name).ok())? else { return Ok(()) };
-    let (queue, waiting) = mpsc::channel(QUEUE);
-    let tracer = Tracer { sampler: Sampler::new(settings.traces)?, queue };
-    tracing::info!("traces and metrics go to {} ({} of requests)", settings.to, settings.traces);
-    let spoken = if settings.protocol == OtlpProtocol::Grpc { Spoken::Http2 } else { Spoken::Http1 };
-    let caller = Caller::new(settings.to, spoken, "telemetry.ca", config.ca.clone())?;
-    let resource = resource::resource(&settings.service_name, instance, settings.attributes.as_deref());
-    let collector = Collector::new(caller, settings.protocol, settings.headers, resource);
-    // Nobody else sets it.
-    let _ = service.tracer.set(tracer);
-    tokio::spawn(export::run(collector, waiting, metrics_every(config)?, service.clone()));
-    Ok(())
-}
+    /// What became of the spans.
+    pub(crate) fn write(&self, page: &mut Page) {
+        self.counters.write(page);
+    }
 
-/// Sends what is left, for as long as a service that stops can wait.
-pub(crate) async fn finish(service: &Service) {
-    let Some(tracer) = service.tracer.get() else { return };
-    let (done, is_done) = oneshot::channel();
-    let flush = async {
-        if tracer.queue.send(Item::Flush(done)).await.is_ok() {
-            let _ = is_done.await;
+    /// Hands spans over, without waiting.
+    fn send(&self, exporting: &Exporting, spans: Vec<Ended>) {
+        let count = spans.len() as u64;
+        if exporting.queue.try_send(Item::Spans(spans)).is_err() {
+            self.counters.count(SpanOutcome::Dropped, count);
         }
-    };
-    if tokio::time::timeout(FLUSH, flush).await.is_err() {
-        tracing::warn!("the collector did not take the last spans and numbers within {FLUSH:?}");
     }
 }
 

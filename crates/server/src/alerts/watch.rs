@@ -8,9 +8,9 @@ use serde_json::{Value, json};
 use tollkeeper::{BreakerState, Store, Timestamp};
 
 use super::incident::{Incident, News};
-use super::{Alert, Kind, Status};
+use super::{Alert, Kind, Status, Watched};
 use crate::metrics::{Refusal, WithoutStore};
-use crate::service::Service;
+use crate::rules::Following;
 
 /// How things are at one moment.
 #[derive(Clone, Debug, Default)]
@@ -25,23 +25,23 @@ pub(super) struct Signs {
 }
 
 impl Signs {
-    pub(super) fn of(service: &Service) -> Signs {
-        let breaker = match service.limiter.store() {
+    pub(super) fn of(watched: &Watched) -> Signs {
+        let breaker = match watched.limiter.store() {
             Store::Redis(redis) => Some(redis.breaker()),
             _ => None,
         };
         Signs {
             is_shared: breaker.is_some(),
             is_breaker_open: breaker.is_some_and(|breaker| breaker != BreakerState::Closed),
-            without_store: service.metrics.without_store(),
-            refused: service.metrics.reloads.refused().or_else(|| refused_rows(service)),
+            without_store: watched.metrics.without_store(),
+            refused: watched.metrics.reloads.refused().or_else(|| refused_rows(watched.rules.as_deref()?)),
         }
     }
 }
 
 /// Rules that came from the database and could not be put in force.
-fn refused_rows(service: &Service) -> Option<Arc<Refusal>> {
-    let (version, problem) = service.rules.as_ref()?.status().refused?;
+fn refused_rows(rules: &Following) -> Option<Arc<Refusal>> {
+    let (version, problem) = rules.status().refused?;
     Some(Arc::new(Refusal { reason: format!("version {version}: {problem}") }))
 }
 

@@ -11,10 +11,9 @@ use tokio::sync::mpsc;
 use tollkeeper::Clock;
 use tracing::{debug, warn};
 
-use super::Alert;
+use super::{Alert, Counters};
 use crate::config::operations::AlertsConfig;
 use crate::outgoing::{Caller, Destination, Spoken};
-use crate::service::Service;
 
 /// `t=UNIX_SECONDS,v1=HEX`, the HMAC-SHA256 of `UNIX_SECONDS.BODY` by the secret.
 const SIGNATURE: HeaderName = HeaderName::from_static("x-tollkeeper-signature");
@@ -99,11 +98,11 @@ fn signature(key: &hmac::Key, now_s: u64, body: &[u8]) -> HeaderValue {
 }
 
 /// Delivers what comes, one after the other, until nobody can send any more.
-pub(super) async fn deliver_all(webhook: Webhook, mut waiting: mpsc::Receiver<Alert>, service: Arc<Service>) {
+pub(super) async fn deliver_all(webhook: Webhook, mut waiting: mpsc::Receiver<Alert>, counters: Arc<Counters>) {
     let clock = Clock::system();
     while let Some(alert) = waiting.recv().await {
         let outcome = deliver(&webhook, &alert, &clock).await;
-        service.metrics.alerts.count_delivery(outcome);
+        counters.count_delivery(outcome);
     }
 }
 

@@ -8,9 +8,9 @@ use anyhow::Context as _;
 use clap::ValueEnum;
 use tracing_subscriber::EnvFilter;
 
+use crate::alerts::{self, Watched};
 use crate::config::{Config, Loaded};
 use crate::service::Service;
-use crate::{alerts, telemetry};
 
 #[derive(Clone, Debug, clap::Args)]
 pub(super) struct OperationsArgs {
@@ -100,6 +100,13 @@ pub(super) fn warn(loaded: &Loaded) {
 /// Has a service watched that listens here.
 pub(super) fn start(service: &Arc<Service>, config: &Config, bound: SocketAddr) -> anyhow::Result<()> {
     let instance = alerts::instance(&config.alerts, bound.port());
-    telemetry::start(service, &config.telemetry, &instance)?;
-    alerts::start(service, &config.alerts, instance)
+    let counted = service.clone();
+    service.tracer.start(&config.telemetry, &instance, move || counted.numbers())?;
+    let watched = Watched {
+        limiter: service.limiter.clone(),
+        metrics: service.metrics.clone(),
+        rules: service.rules.clone(),
+        counters: service.alerts.clone(),
+    };
+    alerts::start(watched, &config.alerts, instance)
 }

@@ -22,7 +22,6 @@ use crate::front::http as api;
 use crate::front::proxy::{self, Address, Proxy, Timeouts, Upstream, WaitingRoom, parse_upstream};
 use crate::service::{Admin, Service};
 use crate::settings;
-use crate::telemetry;
 use crate::tls::{Acceptor, Protocol, Renew, Renewable, UpstreamFiles, upstream_config};
 use limit::{LimitFlag, parse_limit};
 
@@ -220,7 +219,7 @@ async fn serve(config: Config, policy: Policy, args: Args) -> anyhow::Result<()>
     let store = super::open_store(&config).await?;
     let allowed = Admin::for_address(config.admin.token.clone(), admin_bound.unwrap_or(bound));
     let rules = source::open(&config, policy).await?;
-    let service = Service::new(&config, rules, store, allowed)?;
+    let service = Service::new(&config, rules, store, allowed, crate::front::metrics())?;
     operations::start(&service, &config, bound)?;
     let timeouts = Timeouts { connect: args.connect_timeout, response: args.response_timeout, idle: args.idle_timeout };
     let proxy = Arc::new(Proxy {
@@ -249,7 +248,7 @@ async fn serve(config: Config, policy: Policy, args: Args) -> anyhow::Result<()>
     if let Store::Redis(redis) = service.limiter.store() {
         redis.return_leases().await;
     }
-    telemetry::finish(&service).await;
+    service.tracer.finish().await;
     Ok(())
 }
 

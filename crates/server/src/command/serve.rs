@@ -17,10 +17,9 @@ use crate::config::Config;
 use crate::front::connections::Listener;
 use crate::front::http;
 use crate::front::resp;
-use crate::front::{connections, grpc};
+use crate::front::{self, connections, grpc};
 use crate::service::{Admin, Service};
 use crate::settings;
-use crate::telemetry;
 use crate::tls::{Acceptor, Protocol, Renew, Renewable};
 
 /// Run the service
@@ -178,7 +177,7 @@ async fn serve(config: Config, policy: Policy, args: Args) -> anyhow::Result<()>
     let store = super::open_store(&config).await?;
     let admin = Admin::for_address(config.admin.token.clone(), doors.http.bound);
     let rules = source::open(&config, policy).await?;
-    let service = Service::new(&config, rules, store, admin)?;
+    let service = Service::new(&config, rules, store, admin, front::metrics())?;
     operations::start(&service, &config, doors.http.bound)?;
     // Before anybody is told that it runs: a signal that comes at once must find its handler.
     let file = args.watch.file(args.config.config.as_ref());
@@ -220,7 +219,7 @@ async fn serve(config: Config, policy: Policy, args: Args) -> anyhow::Result<()>
     if let Store::Redis(redis) = service.limiter.store() {
         redis.return_leases().await;
     }
-    telemetry::finish(&service).await;
+    service.tracer.finish().await;
     ended
 }
 

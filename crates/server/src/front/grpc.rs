@@ -27,7 +27,7 @@ use tonic_health::ServingStatus;
 use tonic_health::server::HealthReporter;
 
 use super::connections::{self, Limits, Listener};
-use crate::telemetry::{self, Described};
+use crate::telemetry::Described;
 use request::{Asked, Hits};
 
 /// The service's name, in health checks.
@@ -112,13 +112,13 @@ async fn in_time(limit: Duration, request: HttpRequest, next: Next) -> HttpRespo
 async fn trace(service: Arc<Service>, request: HttpRequest, next: Next) -> HttpResponse {
     const METHOD: &str = "envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit";
     let is_ours = request.uri().path().strip_prefix('/') == Some(METHOD);
-    let begun = is_ours.then(|| telemetry::begin(&service, request.headers())).flatten();
+    let begun = is_ours.then(|| service.tracer.begin(request.headers())).flatten();
     let describe = |response: &HttpResponse| {
         // An error is told before anything else is.
         let is_error = response.headers().get("grpc-status").is_some_and(|status| status != "0");
         Described::call("grpc", METHOD, is_error)
     };
-    telemetry::within(&service, begun, next.run(request), describe).await
+    service.tracer.within(begun, next.run(request), describe).await
 }
 
 async fn follow_readiness(health: HealthReporter, service: Arc<Service>) {

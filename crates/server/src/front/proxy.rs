@@ -109,10 +109,10 @@ struct Admitted {
 impl Proxy {
     /// Within the request's trace, until the head of the response is there.
     async fn answer_traced(&self, client: Client, request: Request<Incoming>) -> Response {
-        let begun = telemetry::begin(&self.service, request.headers());
+        let begun = self.service.tracer.begin(request.headers());
         let method = request.method().clone();
         let describe = |response: &Response| Described::http(&method, "", response.status());
-        telemetry::within(&self.service, begun, self.answer(client, request), describe).await
+        self.service.tracer.within(begun, self.answer(client, request), describe).await
     }
 
     async fn answer(&self, client: Client, mut request: Request<Incoming>) -> Response {

@@ -16,7 +16,7 @@ mod throttle;
 
 pub(crate) use command::NAMES as COMMANDS;
 pub(crate) use session::Password;
-pub(crate) use throttle::rule_of as throttle_rule_of;
+pub(crate) use throttle::rule_for_metrics as throttle_rule;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};

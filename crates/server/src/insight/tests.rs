@@ -58,7 +58,7 @@ impl World {
         let clock = ManualClock::at(BEGIN);
         let store = MemoryStore::with(100_000, clock.clone());
         let limiter = Limiter::new(Policy::new(rules).expect("valid rules"), store);
-        World { limiter, metrics: Metrics::new(), insight: Insight::new(Settings::default(), BEGIN), clock }
+        World { limiter, metrics: crate::front::metrics(), insight: Insight::new(Settings::default(), BEGIN), clock }
     }
 
     /// Lets clients come until they are done; what was decided is read as often as the service does.

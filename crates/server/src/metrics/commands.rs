@@ -3,7 +3,6 @@
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use super::Page;
-use crate::front::resp::COMMANDS;
 
 /// How a command ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -12,24 +11,31 @@ pub(crate) enum CommandOutcome {
     Ok,
     Allowed,
     Denied,
-    /// The client's mistake, or a store that is away.
+    /// The client's mistake, or a store that is unreachable.
     Error,
 }
 
 const OUTCOMES: [&str; 4] = ["ok", "allowed", "denied", "error"];
 
 /// A row for each command, and one for those that there are not.
-#[derive(Debug, Default)]
-pub(super) struct Commands([[AtomicU64; OUTCOMES.len()]; COMMANDS.len() + 1]);
+#[derive(Debug)]
+pub(super) struct Commands {
+    names: &'static [&'static str],
+    counts: Box<[[AtomicU64; OUTCOMES.len()]]>,
+}
 
 impl Commands {
+    pub(super) fn new(names: &'static [&'static str]) -> Commands {
+        Commands { names, counts: (0..=names.len()).map(|_| Default::default()).collect() }
+    }
+
     pub(super) fn count(&self, command: usize, outcome: CommandOutcome) {
-        self.0[command.min(COMMANDS.len())][outcome as usize].fetch_add(1, Relaxed);
+        self.counts[command.min(self.names.len())][outcome as usize].fetch_add(1, Relaxed);
     }
 
     pub(super) fn write(&self, page: &mut Page) {
-        let commands = COMMANDS.iter().copied().chain(["unknown"]);
-        for (command, counts) in commands.zip(&self.0) {
+        let commands = self.names.iter().copied().chain(["unknown"]);
+        for (command, counts) in commands.zip(&self.counts) {
             for (outcome, count) in OUTCOMES.iter().zip(counts) {
                 let count = count.load(Relaxed);
                 if count > 0 {

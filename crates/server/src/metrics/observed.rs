@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use tollkeeper::{Rule, Source};
 
-use super::{DURATION, Metrics, Page, RuleSeries};
+use super::{DURATION, Metrics, RuleSeries};
 
 impl Metrics {
     /// What each rule has let pass and denied so far. Where the store could not answer, nobody was at a limit.
@@ -44,14 +44,4 @@ impl RuleSeries {
         };
         self.decisions[1..].iter().map(|by_source| known(by_source)).sum()
     }
-}
-
-/// Families of one number each, for those who count elsewhere: name, kind, help, value.
-pub(crate) fn families(all: &[(&str, &str, &str, u64)]) -> String {
-    let mut page = Page::default();
-    for (name, kind, help, value) in all {
-        page.family(name, kind, help);
-        page.sample(name, "", value);
-    }
-    page.0
 }

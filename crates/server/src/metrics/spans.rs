@@ -26,7 +26,7 @@ impl Spans {
         self.0[outcome as usize].fetch_add(spans, Relaxed);
     }
 
-    pub(super) fn write(&self, page: &mut Page) {
+    pub(crate) fn write(&self, page: &mut Page) {
         page.family("tollkeeper_spans_total", "counter", "What became of spans for the collector.");
         for (outcome, count) in OUTCOMES.iter().zip(&self.0) {
             page.sample("tollkeeper_spans_total", &format!("outcome=\"{outcome}\""), count.load(Relaxed));

@@ -16,6 +16,17 @@ fn limiter(rules: &[(&str, &str)]) -> Limiter {
     Limiter::new(policy(rules), MemoryStore::with(100, ManualClock::at(Timestamp::from_micros(1))))
 }
 
+fn metrics() -> Metrics {
+    let throttle = policy(&[("(cl.throttle)", "1/s")]).rules()[0].clone();
+    Metrics::new(Labels { routes: &["/v1/check"], commands: &["ping"], throttle })
+}
+
+fn render(metrics: &Metrics, limiter: &Limiter) -> String {
+    let mut page = Page::default();
+    metrics.write(limiter, &mut page);
+    page.text()
+}
+
 async fn check(metrics: &Metrics, limiter: &Limiter, user: &str) {
     let verdict = limiter.check(&Descriptor::new([("user", user)])).await.expect("decided");
     metrics.record(limiter, &verdict, Duration::from_micros(3));
@@ -28,11 +39,11 @@ fn value(page: &str, series: &str) -> Option<f64> {
 
 #[tokio::test]
 async fn decisions_are_counted_by_rule_outcome_and_source() {
-    let (metrics, limiter) = (Metrics::new(), limiter(&[("a", "2/s"), ("b", "1/s")]));
+    let (metrics, limiter) = (metrics(), limiter(&[("a", "2/s"), ("b", "1/s")]));
     for _ in 0..3 {
         check(&metrics, &limiter, "x").await;
     }
-    let page = metrics.render(&limiter);
+    let page = render(&metrics, &limiter);
     let count = |labels: &str| value(&page, &format!("tollkeeper_decisions_total{{{labels},source=\"store\"}}"));
     assert_eq!(count(r#"rule="a",outcome="allowed""#), Some(3.0), "each rule tells what it alone says");
     assert_eq!(count(r#"rule="b",outcome="allowed""#), Some(1.0));
@@ -50,11 +61,11 @@ async fn decisions_are_counted_by_rule_outcome_and_source() {
 
 #[tokio::test]
 async fn counts_survive_a_change_of_rules() {
-    let (metrics, limiter) = (Metrics::new(), limiter(&[("a", "9/s"), ("b", "9/s")]));
+    let (metrics, limiter) = (metrics(), limiter(&[("a", "9/s"), ("b", "9/s")]));
     check(&metrics, &limiter, "x").await;
     limiter.replace_policy(policy(&[("c", "9/s"), ("a", "9/s")]));
     check(&metrics, &limiter, "x").await;
-    let page = metrics.render(&limiter);
+    let page = render(&metrics, &limiter);
     let allowed = |rule: &str| {
         value(&page, &format!("tollkeeper_decisions_total{{rule=\"{rule}\",outcome=\"allowed\",source=\"store\"}}"))
     };
@@ -63,30 +74,30 @@ async fn counts_survive_a_change_of_rules() {
 
 #[tokio::test]
 async fn a_verdict_by_rules_that_are_gone_is_counted_under_the_name() {
-    let (metrics, limiter) = (Metrics::new(), limiter(&[("a", "9/s"), ("b", "9/s")]));
+    let (metrics, limiter) = (metrics(), limiter(&[("a", "9/s"), ("b", "9/s")]));
     let verdict = limiter.check(&Descriptor::new([("user", "x")])).await.expect("decided");
     limiter.replace_policy(policy(&[("b", "9/s")]));
     metrics.record(&limiter, &verdict, Duration::ZERO);
-    let page = metrics.render(&limiter);
+    let page = render(&metrics, &limiter);
     assert!(page.contains(r#"{rule="b",outcome="allowed",source="store"} 1"#), "{page}");
     assert!(!page.contains(r#"rule="a""#), "{page}");
 }
 
 #[tokio::test]
 async fn what_a_rule_lacked_is_told() {
-    let (metrics, limiter) = (Metrics::new(), limiter(&[("a", "9/s")]));
+    let (metrics, limiter) = (metrics(), limiter(&[("a", "9/s")]));
     limiter.check(&Descriptor::default()).await.expect("decided");
-    let page = metrics.render(&limiter);
+    let page = render(&metrics, &limiter);
     assert_eq!(value(&page, r#"tollkeeper_rule_lacking_attribute_total{rule="a"}"#), Some(1.0));
 }
 
 #[test]
 fn requests_are_counted_under_known_names_only() {
-    let (metrics, limiter) = (Metrics::new(), limiter(&[]));
+    let (metrics, limiter) = (metrics(), limiter(&[]));
     metrics.count_request("/v1/check", 200);
     metrics.count_request("/v1/check", 200);
     metrics.count_request("/wp-login.php", 404);
-    let page = metrics.render(&limiter);
+    let page = render(&metrics, &limiter);
     assert_eq!(value(&page, r#"tollkeeper_http_requests_total{route="/v1/check",status="200"}"#), Some(2.0));
     assert_eq!(value(&page, r#"tollkeeper_http_requests_total{route="unknown",status="404"}"#), Some(1.0));
     assert!(!page.contains("wp-login"));

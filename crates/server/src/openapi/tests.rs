@@ -7,12 +7,12 @@ use tollkeeper::{Limiter, MemoryStore, Policy};
 use super::*;
 use crate::front::http::ROUTES;
 use crate::insight::Insight;
-use crate::metrics::Metrics;
 
 fn described(admin: Admin) -> Value {
     document(&Service {
         limiter: Arc::new(Limiter::new(Policy::default(), MemoryStore::with(10, tollkeeper::Clock::system()))),
-        metrics: Metrics::new(),
+        metrics: crate::front::metrics().into(),
+        alerts: Default::default(),
         insight: Insight::new(Default::default(), tollkeeper::Timestamp::default()),
         identity: Identity::new(),
         answer: AnswerStyle { deny_status: http::StatusCode::FORBIDDEN, ..AnswerStyle::default() },

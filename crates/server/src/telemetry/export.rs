@@ -14,9 +14,8 @@ use super::messages::{Metrics, Resource, ResourceMetrics, ResourceSpans, Scope, 
 use super::numbers::{self, Covered};
 use super::span::Ended;
 use crate::config::operations::OtlpProtocol;
-use crate::metrics::SpanOutcome;
+use crate::metrics::{SpanOutcome, Spans};
 use crate::outgoing::{Answered, Caller};
-use crate::service::Service;
 
 /// Spans go out when there are so many, or when the first has waited so long.
 const BATCH: usize = 512;
@@ -39,6 +38,7 @@ pub(super) struct Collector {
     resource: Resource,
     clock: Clock,
     started_ns: u64,
+    counters: Arc<Spans>,
     /// When a failure was last logged: once a minute is enough.
     logged: Option<Instant>,
 }
@@ -48,7 +48,7 @@ pub(super) async fn run(
     mut collector: Collector,
     mut waiting: mpsc::Receiver<Item>,
     every: Option<Duration>,
-    service: Arc<Service>,
+    page: impl Fn() -> String + Send + Sync,
 ) {
     let mut batch: Vec<Ended> = Vec::new();
     let mut oldest = tokio::time::Instant::now();
@@ -66,35 +66,41 @@ pub(super) async fn run(
                     batch.extend(spans);
                 }
                 Some(Item::Flush(done)) => {
-                    collector.send_spans(std::mem::take(&mut batch), &service).await;
+                    collector.send_spans(std::mem::take(&mut batch)).await;
                     if every.is_some() {
-                        collector.send_numbers(&service).await;
+                        collector.send_numbers(&page()).await;
                     }
                     let _ = done.send(());
                 }
             },
             () = tokio::time::sleep_until(due) => {}
             () = tokio::time::sleep_until(next_numbers.unwrap_or_else(never)) => {
-                collector.send_numbers(&service).await;
+                collector.send_numbers(&page()).await;
                 // From now on: a collector that was slow is not called more often for that.
                 next_numbers = every.map(|every| tokio::time::Instant::now() + every);
             }
         }
         let is_due = !batch.is_empty() && tokio::time::Instant::now() >= oldest + WAIT;
         if batch.len() >= BATCH || is_due {
-            collector.send_spans(std::mem::take(&mut batch), &service).await;
+            collector.send_spans(std::mem::take(&mut batch)).await;
         }
     }
 }
 
 impl Collector {
-    pub(super) fn new(caller: Caller, protocol: OtlpProtocol, headers: HeaderMap, resource: Resource) -> Collector {
+    pub(super) fn new(
+        caller: Caller,
+        protocol: OtlpProtocol,
+        headers: HeaderMap,
+        resource: Resource,
+        counters: Arc<Spans>,
+    ) -> Collector {
         let clock = Clock::system();
         let started_ns = now_ns(&clock);
-        Collector { caller, protocol, headers, resource, clock, started_ns, logged: None }
+        Collector { caller, protocol, headers, resource, clock, started_ns, counters, logged: None }
     }
 
-    async fn send_spans(&mut self, batch: Vec<Ended>, service: &Service) {
+    async fn send_spans(&mut self, batch: Vec<Ended>) {
         if batch.is_empty() {
             return;
         }
@@ -109,13 +115,12 @@ impl Collector {
         let resource = ResourceSpans { resource: Some(self.resource.clone()), scopes: vec![scope] };
         let is_sent = self.send("trace", Traces { resources: vec![resource] }.encode_to_vec()).await;
         let outcome = if is_sent { SpanOutcome::Exported } else { SpanOutcome::Failed };
-        service.metrics.spans.count(outcome, count);
+        self.counters.count(outcome, count);
     }
 
-    async fn send_numbers(&mut self, service: &Service) {
-        let page = service.numbers();
+    async fn send_numbers(&mut self, page: &str) {
         let covered = Covered { start_ns: self.started_ns, time_ns: now_ns(&self.clock) };
-        let scope = ScopeMetrics { scope: Some(Scope::ours()), metrics: numbers::read(&page, covered) };
+        let scope = ScopeMetrics { scope: Some(Scope::ours()), metrics: numbers::read(page, covered) };
         let resource = ResourceMetrics { resource: Some(self.resource.clone()), scopes: vec![scope] };
         self.send("metrics", Metrics { resources: vec![resource] }.encode_to_vec()).await;
     }

@@ -7,9 +7,9 @@ use std::time::Instant;
 use http::HeaderMap;
 use tollkeeper::{Store, Verdict};
 
+use super::Tracer;
 use super::context::{CURRENT, Context};
 use super::messages::{self, KeyValue, attribute};
-use crate::service::Service;
 
 /// A batch may hold very many; the first ones tell enough.
 const MOST_DECISIONS: usize = 32;
@@ -66,50 +66,52 @@ pub(super) struct Ended {
     pub(super) ended: Instant,
 }
 
-/// Begins the span of a request, if it is traced.
-pub(crate) fn begin(service: &Service, headers: &HeaderMap) -> Option<Begun> {
-    let (context, parent) = service.tracer.get()?.sampler.decide(headers)?;
-    Some(Begun { context, parent, started: Instant::now() })
-}
-
-/// Works on a request, within its span if it has one.
-pub(crate) async fn within<T>(
-    service: &Service,
-    begun: Option<Begun>,
-    work: impl Future<Output = T>,
-    describe: impl FnOnce(&T) -> Described,
-) -> T {
-    let Some(begun) = begun else { return work.await };
-    let current = RefCell::new(Work { context: begun.context, decisions: Vec::new() });
-    let scope = CURRENT.scope(current, async {
-        let output = work.await;
-        let decisions = CURRENT.with(|work| std::mem::take(&mut work.borrow_mut().decisions));
-        (output, decisions)
-    });
-    let (output, decisions) = scope.await;
-    if let Some(tracer) = service.tracer.get() {
-        tracer.send(service, begun.end(describe(&output), decisions));
+impl Tracer {
+    /// Begins the span of a request, if it is traced.
+    pub(crate) fn begin(&self, headers: &HeaderMap) -> Option<Begun> {
+        let (context, parent) = self.exporting.get()?.sampler.decide(headers)?;
+        Some(Begun { context, parent, started: Instant::now() })
     }
-    output
-}
 
-/// Takes note of a decision for the request that is worked on, if that is traced.
-pub(crate) fn note_decision(service: &Service, verdict: &Verdict, started: Instant) {
-    if service.tracer.get().is_none() {
-        return;
-    }
-    // An error means that it is not traced.
-    let _ = CURRENT.try_with(|work| {
-        let decisions = &mut work.borrow_mut().decisions;
-        if decisions.len() < MOST_DECISIONS {
-            decisions.push(Decided::new(service, verdict, started));
+    /// Works on a request, within its span if it has one.
+    pub(crate) async fn within<T>(
+        &self,
+        begun: Option<Begun>,
+        work: impl Future<Output = T>,
+        describe: impl FnOnce(&T) -> Described,
+    ) -> T {
+        let Some(begun) = begun else { return work.await };
+        let current = RefCell::new(Work { context: begun.context, decisions: Vec::new() });
+        let scope = CURRENT.scope(current, async {
+            let output = work.await;
+            let decisions = CURRENT.with(|work| std::mem::take(&mut work.borrow_mut().decisions));
+            (output, decisions)
+        });
+        let (output, decisions) = scope.await;
+        if let Some(exporting) = self.exporting.get() {
+            self.send(exporting, begun.end(describe(&output), decisions));
         }
-    });
+        output
+    }
+
+    /// Adds a decision to the span of the current request, if that is traced.
+    pub(crate) fn note_decision(&self, store: &Store, verdict: &Verdict, started: Instant) {
+        if self.exporting.get().is_none() {
+            return;
+        }
+        // An error means that it is not traced.
+        let _ = CURRENT.try_with(|work| {
+            let decisions = &mut work.borrow_mut().decisions;
+            if decisions.len() < MOST_DECISIONS {
+                decisions.push(Decided::new(store, verdict, started));
+            }
+        });
+    }
 }
 
 impl Decided {
-    fn new(service: &Service, verdict: &Verdict, started: Instant) -> Decided {
-        let (store, kind) = match service.limiter.store() {
+    fn new(store: &Store, verdict: &Verdict, started: Instant) -> Decided {
+        let (store, kind) = match store {
             Store::Redis(_) => ("redis", Kind::Client),
             _ => ("memory", Kind::Internal),
         };

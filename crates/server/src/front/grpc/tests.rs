@@ -14,7 +14,6 @@ use tollkeeper::{Limiter, MemoryStore, Policy};
 
 use super::*;
 use crate::insight::Insight;
-use crate::metrics::Metrics;
 use crate::service::Admin;
 
 const SOON: Duration = Duration::from_secs(10);
@@ -23,7 +22,8 @@ const SHORT: Duration = Duration::from_millis(150);
 async fn open() -> SocketAddr {
     let service = Arc::new(Service {
         limiter: Arc::new(Limiter::new(Policy::default(), MemoryStore::with(100, tollkeeper::Clock::system()))),
-        metrics: Metrics::new(),
+        metrics: crate::front::metrics().into(),
+        alerts: Default::default(),
         insight: Insight::new(Default::default(), tollkeeper::Timestamp::default()),
         identity: Identity::new(),
         answer: AnswerStyle::default(),

@@ -14,7 +14,7 @@ use http::StatusCode;
 use tracing::error;
 
 use super::{Front, Problem};
-use crate::telemetry::{self, Described};
+use crate::telemetry::Described;
 
 /// Counts the answer under its route's name.
 pub(super) async fn count(
@@ -31,7 +31,7 @@ pub(super) async fn count(
         route => route,
     });
     // Of what is asked all the time, only decisions are worth a trace.
-    let traced = route.starts_with("/v1/").then(|| telemetry::begin(&front.service, request.headers())).flatten();
+    let traced = route.starts_with("/v1/").then(|| front.service.tracer.begin(request.headers())).flatten();
     let method = request.method().clone();
     let answering = async {
         match tokio::time::timeout(backstop, next.run(request)).await {
@@ -44,7 +44,7 @@ pub(super) async fn count(
         }
     };
     let describe = |response: &Response| Described::http(&method, route, response.status());
-    let response = telemetry::within(&front.service, traced, answering, describe).await;
+    let response = front.service.tracer.within(traced, answering, describe).await;
     front.service.metrics.count_request(route, response.status().as_u16());
     response
 }

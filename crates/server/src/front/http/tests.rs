@@ -27,7 +27,6 @@ use tollkeeper::{Limiter, ManualClock, MemoryStore, Policy, RuleSpec, Span, Time
 
 use super::*;
 use crate::insight::Insight;
-use crate::metrics::Metrics;
 use crate::service::Admin;
 
 /// A running front.
@@ -72,7 +71,8 @@ impl Plan {
         let store = MemoryStore::with(1_000, clock.clone());
         let service = Arc::new(Service {
             limiter: Arc::new(Limiter::new(Policy::new(specs).expect("valid rules"), store)),
-            metrics: Metrics::new(),
+            metrics: crate::front::metrics().into(),
+            alerts: Default::default(),
             insight: Insight::new(Default::default(), clock.now()),
             identity: self.identity,
             answer: AnswerStyle::default(),

@@ -17,7 +17,7 @@ use super::session::Session;
 use super::{Front, check, throttle};
 use crate::front::connections::Stream;
 use crate::metrics::CommandOutcome;
-use crate::telemetry::{self, Described};
+use crate::telemetry::Described;
 
 pub(super) struct Connection {
     front: Arc<Front>,
@@ -178,13 +178,13 @@ async fn carry_out(front: &Front, step: Step) -> (Reply, Protocol) {
     let Step { name, action, protocol, .. } = step;
     let decides = matches!(action, Action::Throttle(_) | Action::Check(_));
     // This protocol has no place for the caller's trace.
-    let begun = decides.then(|| telemetry::begin(&front.service, &HeaderMap::new())).flatten();
+    let begun = decides.then(|| front.service.tracer.begin(&HeaderMap::new())).flatten();
     let describe = |(_, outcome): &(Reply, CommandOutcome)| {
         let method = name.map_or("", |name| NAMES[name]);
         Described::call("redis", method, *outcome == CommandOutcome::Error)
     };
     let work = answer(front, action, protocol);
-    let (reply, outcome) = telemetry::within(&front.service, begun, work, describe).await;
+    let (reply, outcome) = front.service.tracer.within(begun, work, describe).await;
     front.service.metrics.count_command(name.unwrap_or(NAMES.len()), outcome);
     (reply, protocol)
 }

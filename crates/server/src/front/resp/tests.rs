@@ -17,7 +17,6 @@ use tollkeeper::{Limiter, ManualClock, MemoryStore, Policy, RuleSpec, Span, Time
 
 use super::*;
 use crate::insight::Insight;
-use crate::metrics::Metrics;
 use crate::service::Admin;
 
 /// A running front.
@@ -39,7 +38,8 @@ async fn open(rules: &[Value], max_keys: usize, limits: Limits, password: Option
     let store = MemoryStore::with(max_keys, clock.clone());
     let service = Arc::new(Service {
         limiter: Arc::new(Limiter::new(Policy::new(specs).expect("valid rules"), store)),
-        metrics: Metrics::new(),
+        metrics: crate::front::metrics().into(),
+        alerts: Default::default(),
         insight: Insight::new(Default::default(), tollkeeper::Timestamp::default()),
         identity: Identity::new(),
         answer: AnswerStyle::default(),
@@ -154,7 +154,7 @@ async fn without_the_password_nothing_is_decided() {
     assert_eq!(gate.ask("HELLO 3 AUTH default guess\r\nCLIENT GETNAME\r\n").await, format!("{wrong}{no}"));
     let answers = gate.ask("HELLO 3 AUTH default \"open sesame\"\r\nPING\r\n").await;
     assert!(answers.starts_with("%7 ") && answers.ends_with("+PONG "), "{answers}");
-    assert!(!gate.service.metrics.render(&gate.service.limiter).contains("(cl.throttle)"), "nothing was decided");
+    assert!(!gate.service.numbers().contains("(cl.throttle)"), "nothing was decided");
     assert_eq!(format!("{:?}", Password::new("open sesame")), "Password(..)");
 }
 
@@ -195,7 +195,7 @@ async fn what_clients_ask_when_they_connect_has_an_answer() {
 async fn commands_are_counted_by_names_of_ours() {
     let gate = gate().await;
     gate.ask("CL.THROTTLE k 0 1 60\r\nCL.THROTTLE k 0 1 60\r\nCL.THROTTLE k\r\nping\r\nSECRET\r\n").await;
-    let page = gate.service.metrics.render(&gate.service.limiter);
+    let page = gate.service.numbers();
     for line in [
         r#"tollkeeper_resp_requests_total{command="cl.throttle",outcome="allowed"} 1"#,
         r#"tollkeeper_resp_requests_total{command="cl.throttle",outcome="denied"} 1"#,

@@ -93,7 +93,7 @@ impl Numbers {
 
 /// A rule that no file names, with this quota. A store that is away denies nobody here: the command fails, as it would
 /// on a Redis that is away.
-pub(crate) fn rule_of(quota: Quota) -> Rule {
+fn rule_of(quota: Quota) -> Rule {
     let spec = RuleSpec {
         name: "cl.throttle".into(),
         key: "{key}".into(),
@@ -103,6 +103,11 @@ pub(crate) fn rule_of(quota: Quota) -> Rule {
     };
     let rule = Rule::new(spec).expect("a valid rule");
     Rule { name: NAME.into(), quota, ..rule }
+}
+
+/// The rule that all quotas are counted under, as they are the clients' choice.
+pub(crate) fn rule_for_metrics() -> Arc<Rule> {
+    Arc::new(rule_of(Quota::per_second(1).build().expect("a valid quota")))
 }
 
 /// A key may be any bytes, and those of rules are text: what is none is written in hexadecimal and told apart by the

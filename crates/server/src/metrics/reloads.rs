@@ -1,0 +1,62 @@
+//! Attempts to put other rules in force, and why the last one failed.
+
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use super::Page;
+
+/// Why rules that were to come into force did not.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Refusal {
+    pub(crate) reason: String,
+}
+
+/// Attempts to put other rules in force.
+#[derive(Debug, Default)]
+pub(crate) struct Reloads {
+    accepted: AtomicU64,
+    refused: AtomicU64,
+    /// Until others are accepted.
+    last_refusal: Mutex<Option<Arc<Refusal>>>,
+}
+
+impl Reloads {
+    /// Takes note of how an attempt ended, and gives it back.
+    pub(crate) fn note<T, E: std::fmt::Display>(&self, attempt: Result<T, E>) -> Result<T, E> {
+        /// A file with very many mistakes says enough with the first ones.
+        const LONGEST: usize = 2_000;
+        let refusal = attempt.as_ref().err().map(|error| {
+            let reason = error.to_string().chars().take(LONGEST).collect();
+            Arc::new(Refusal { reason })
+        });
+        let counter = if refusal.is_some() { &self.refused } else { &self.accepted };
+        counter.fetch_add(1, Relaxed);
+        *self.last_refusal.lock().unwrap_or_else(PoisonError::into_inner) = refusal;
+        attempt
+    }
+
+    pub(crate) fn refused(&self) -> Option<Arc<Refusal>> {
+        self.last_refusal.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    pub(super) fn write(&self, page: &mut Page) {
+        page.family("tollkeeper_rules_reloads_total", "counter", "Attempts to put other rules in force.");
+        for (outcome, count) in [("accepted", &self.accepted), ("refused", &self.refused)] {
+            page.sample("tollkeeper_rules_reloads_total", &format!("outcome=\"{outcome}\""), count.load(Relaxed));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_refusal_stands_until_rules_are_accepted() {
+        let reloads = Reloads::default();
+        assert!(reloads.note(Err::<(), _>("rules.yaml: no")).is_err());
+        assert_eq!(reloads.refused().expect("refused").reason, "rules.yaml: no");
+        assert!(reloads.note(Ok::<_, String>(())).is_ok());
+        assert_eq!(reloads.refused(), None);
+    }
+}
