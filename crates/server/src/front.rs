@@ -12,8 +12,9 @@ mod stranger;
 pub(crate) use certified::TLS_CLIENT;
 
 use crate::metrics::{Labels, Metrics};
+use crate::route::Route;
 
 /// Metrics with the names of what the fronts serve.
 pub(crate) fn metrics() -> Metrics {
-    Metrics::new(Labels { routes: &http::ROUTES, commands: &resp::COMMANDS, throttle: resp::throttle_rule() })
+    Metrics::new(Labels { routes: Route::NAMES, commands: &resp::COMMANDS, throttle: resp::throttle_rule() })
 }

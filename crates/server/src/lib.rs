@@ -13,6 +13,7 @@ mod insight;
 mod metrics;
 mod openapi;
 mod outgoing;
+mod route;
 mod rules;
 mod service;
 mod settings;

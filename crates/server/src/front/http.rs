@@ -24,30 +24,9 @@ use std::sync::Arc;
 
 use axum::Router;
 use axum::middleware::{from_fn, from_fn_with_state};
-use axum::routing::{any, get, post, put};
+use axum::routing::{MethodRouter, any};
 
-/// The names of all routes, for metrics and for suggestions.
-pub(crate) const ROUTES: [&str; 19] = [
-    "/",
-    "/healthz",
-    "/metrics",
-    "/openapi.json",
-    "/readyz",
-    "/v1/actions",
-    "/v1/authorize",
-    "/v1/check",
-    "/v1/exceptions",
-    "/v1/insight",
-    "/v1/keys",
-    "/v1/release",
-    "/v1/reservations/{id}/settle",
-    "/v1/reserve",
-    "/v1/rules",
-    "/v1/rules/history",
-    "/v1/rules/rollback",
-    "/v1/rules/{name}",
-    "/v1/violations",
-];
+use crate::route::{Access, Route};
 
 /// What handlers share.
 #[derive(Debug)]
@@ -77,37 +56,50 @@ async fn run_within(
 }
 
 fn router(front: Arc<Front>) -> Router {
-    let description = pages::Description::new(&front.service);
-    let admin = Router::new()
-        .route("/", get(pages::index))
-        .route("/metrics", get(pages::metrics))
-        .route("/openapi.json", get(move || description.answer()))
-        .route("/v1/actions", get(actions::list))
-        .route("/v1/exceptions", get(exceptions::list).put(exceptions::put).delete(exceptions::lift))
-        .route("/v1/keys", get(keys::show).delete(keys::reset))
-        .route("/v1/insight", get(insight::insight))
-        .route("/v1/rules", get(rules::list).post(rules::create))
-        .route("/v1/rules/history", get(rules::history))
-        .route("/v1/rules/rollback", post(rules::rollback))
-        .route("/v1/rules/{*name}", put(rules::put).delete(rules::delete))
-        .route("/v1/violations", get(insight::violations))
-        .route_layer(from_fn_with_state(front.clone(), admin::require));
-    Router::new()
-        .route("/healthz", get(pages::healthz))
-        .route("/readyz", get(pages::readyz))
-        .route("/v1/check", post(check::check))
-        .route("/v1/release", post(check::release))
-        .route("/v1/reserve", post(reserve::reserve))
-        .route("/v1/reservations/{id}/settle", post(reserve::settle))
-        .route("/v1/authorize", any(authorize::authorize))
-        .route("/v1/authorize/", any(authorize::authorize))
-        .route("/v1/authorize/{*path}", any(authorize::authorize))
-        .merge(admin)
-        .fallback(problem::not_found)
-        .method_not_allowed_fallback(problem::method_not_allowed)
-        .layer(from_fn(observe::survive))
-        .layer(from_fn_with_state(front.clone(), observe::count))
-        .with_state(front)
+    let mut router = Router::new();
+    let guard = from_fn_with_state(front.clone(), admin::require);
+    for &route in Route::ALL {
+        let mut handlers = handlers(route, &front.service);
+        if route.access() == Access::Admin {
+            handlers = handlers.route_layer(guard.clone());
+        }
+        let counted = from_fn_with_state((front.clone(), Some(route)), observe::count);
+        let handlers = handlers.layer(from_fn(observe::survive)).layer(counted);
+        for pattern in route.patterns() {
+            router = router.route(pattern, handlers.clone());
+        }
+    }
+    let elsewhere = from_fn_with_state((front.clone(), None), observe::count);
+    router.fallback_service(any(problem::not_found).layer(elsewhere)).with_state(front)
+}
+
+/// What answers on a route.
+fn handlers(route: Route, service: &Service) -> MethodRouter<Arc<Front>> {
+    let only = MethodRouter::new().fallback(problem::method_not_allowed);
+    match route {
+        Route::Index => only.get(pages::index),
+        Route::Healthz => only.get(pages::healthz),
+        Route::Metrics => only.get(pages::metrics),
+        Route::Openapi => {
+            let description = pages::Description::new(service);
+            only.get(move || description.answer())
+        }
+        Route::Readyz => only.get(pages::readyz),
+        Route::Actions => only.get(actions::list),
+        Route::Authorize => any(authorize::authorize),
+        Route::Check => only.post(check::check),
+        Route::Exceptions => only.get(exceptions::list).put(exceptions::put).delete(exceptions::lift),
+        Route::Insight => only.get(insight::insight),
+        Route::Keys => only.get(keys::show).delete(keys::reset),
+        Route::Release => only.post(check::release),
+        Route::Settle => only.post(reserve::settle),
+        Route::Reserve => only.post(reserve::reserve),
+        Route::Rules => only.get(rules::list).post(rules::create),
+        Route::RulesHistory => only.get(rules::history),
+        Route::RulesRollback => only.post(rules::rollback),
+        Route::Rule => only.put(rules::put).delete(rules::delete),
+        Route::Violations => only.get(insight::violations),
+    }
 }
 
 #[cfg(test)]

@@ -7,31 +7,27 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::task::Poll;
 
-use axum::extract::{MatchedPath, Request, State};
+use axum::extract::{Request, State};
 use axum::middleware::Next;
 use axum::response::{IntoResponse as _, Response};
 use http::StatusCode;
 use tracing::error;
 
 use super::{Front, Problem};
+use crate::route::Route;
 use crate::telemetry::Described;
 
-/// Counts the answer under its route's name.
+/// Counts the answer under its route, if it has one.
 pub(super) async fn count(
-    State(front): State<Arc<Front>>,
-    matched: Option<MatchedPath>,
+    State((front, route)): State<(Arc<Front>, Option<Route>)>,
     request: Request,
     next: Next,
 ) -> Response {
     // Reading a body has its own, shorter time; what comes after it only waits for the store, which has a deadline.
     let backstop = 2 * front.limits.request;
-    let route = matched.as_ref().map_or("", |matched| match matched.as_str() {
-        below if below.starts_with("/v1/authorize") => "/v1/authorize",
-        "/v1/rules/{*name}" => "/v1/rules/{name}",
-        route => route,
-    });
+    let name = route.map_or("", Route::name);
     // Of what is asked all the time, only decisions are worth a trace.
-    let traced = route.starts_with("/v1/").then(|| front.service.tracer.begin(request.headers())).flatten();
+    let traced = name.starts_with("/v1/").then(|| front.service.tracer.begin(request.headers())).flatten();
     let method = request.method().clone();
     let answering = async {
         match tokio::time::timeout(backstop, next.run(request)).await {
@@ -43,9 +39,9 @@ pub(super) async fn count(
             }
         }
     };
-    let describe = |response: &Response| Described::http(&method, route, response.status());
+    let describe = |response: &Response| Described::http(&method, name, response.status());
     let response = front.service.tracer.within(traced, answering, describe).await;
-    front.service.metrics.count_request(route, response.status().as_u16());
+    front.service.metrics.count_request(name, response.status().as_u16());
     response
 }
 

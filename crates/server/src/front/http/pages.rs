@@ -13,7 +13,7 @@ use super::{Front, Problem};
 use crate::dashboard;
 use crate::metrics;
 use crate::openapi;
-use crate::service::Service;
+use crate::service::{Admin, Service};
 use crate::wire::HealthAnswer;
 
 /// 200 with JSON that nobody may keep.
@@ -54,7 +54,13 @@ pub(super) struct Description(Bytes);
 
 impl Description {
     pub(super) fn new(service: &Service) -> Description {
-        Description(openapi::document(service).to_string().into())
+        let policy = service.limiter.policy();
+        let facts = openapi::Facts {
+            deny_status: service.answer.deny_status.as_u16(),
+            needs_token: matches!(service.admin, Admin::Token(_)),
+            example_rule: policy.rules().first().map_or("free-user", |rule| &*rule.name).into(),
+        };
+        Description(openapi::document(&facts).to_string().into())
     }
 
     pub(super) async fn answer(self) -> Response {

@@ -7,8 +7,8 @@ use http::{HeaderName, HeaderValue, Method, StatusCode, Uri};
 use schemars::JsonSchema;
 use serde::Serialize;
 
-use super::ROUTES;
 use crate::explain::nearest;
+use crate::route::Route;
 use crate::wire::{Invalid, quoted};
 
 /// What went wrong.
@@ -91,7 +91,7 @@ impl IntoResponse for Problem {
 }
 
 pub(super) async fn not_found(uri: Uri) -> Problem {
-    let hint = match nearest(uri.path(), &ROUTES).filter(|route| *route != "/") {
+    let hint = match nearest(uri.path(), Route::NAMES).filter(|route| *route != "/") {
         Some(route) => format!("did you mean {route}?"),
         None => "GET /openapi.json lists what there is".into(),
     };

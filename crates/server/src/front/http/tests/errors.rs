@@ -1,3 +1,5 @@
+use std::collections::BTreeSet;
+
 use axum::Router;
 use axum::body::Body;
 use axum::routing::get;
@@ -29,6 +31,24 @@ async fn a_method_that_is_not_taken_is_405_with_those_that_are() {
         let reply = gate.ask(request, "", "").await;
         reply.problem(405);
         assert_eq!(reply.header("allow"), allowed, "{request}");
+    }
+}
+
+/// Paths come from one table; the methods of a path are written in the router and in the description.
+#[tokio::test]
+async fn every_route_takes_the_methods_that_are_described() {
+    let gate = Plan::new([]).open().await;
+    let document = gate.get("/openapi.json").await.json();
+    for route in Route::ALL.iter().filter(|route| **route != Route::Authorize) {
+        let described = document["paths"][route.name()].as_object().expect("described").keys();
+        let mut described: BTreeSet<String> = described.map(|method| method.to_uppercase()).collect();
+        if described.contains("GET") {
+            described.insert("HEAD".into());
+        }
+        let reply = gate.ask(&format!("PURGE {}", route.name().replace(['{', '}'], "")), "", "").await;
+        reply.problem(405);
+        let allowed: BTreeSet<String> = reply.header("allow").split(',').map(str::to_string).collect();
+        assert_eq!(allowed, described, "{route:?}");
     }
 }
 

@@ -1,0 +1,29 @@
+//! Operations that only look: the dashboard, health, metrics and the description.
+
+use serde_json::json;
+
+use super::{JSON, Operation, Writer};
+use crate::wire::HealthAnswer;
+
+pub(super) fn index() -> Operation {
+    Operation::new("index", "The dashboard").answer(200, "A page.", "text/html", json!({ "type": "string" }))
+}
+
+pub(super) fn metrics() -> Operation {
+    let text = json!({ "type": "string" });
+    Operation::new("metrics", "Metrics for Prometheus").answer(200, "The text format.", "text/plain", text)
+}
+
+pub(super) fn description() -> Operation {
+    Operation::new("describe", "This description").answer(200, "OpenAPI 3.1.", JSON, json!({ "type": "object" }))
+}
+
+pub(super) fn healthz(writer: &mut Writer<'_>) -> Operation {
+    let health = writer.schema::<HealthAnswer>();
+    Operation::new("healthz", "Whether the process runs").answer(200, "It does.", JSON, health)
+}
+
+pub(super) fn readyz(writer: &mut Writer<'_>) -> Operation {
+    let health = writer.schema::<HealthAnswer>();
+    Operation::new("readyz", "Whether the store can decide").answer(200, "It can.", JSON, health).fails(&[503])
+}
