@@ -9,13 +9,12 @@ use std::sync::LazyLock;
 
 use axum::body::{Body, Bytes};
 use axum::response::Response;
-use base64::Engine as _;
-use base64::engine::general_purpose::STANDARD as BASE64;
+use data_encoding::BASE64;
 use http::HeaderValue;
 use http::header::{
     CACHE_CONTROL, CONTENT_SECURITY_POLICY, CONTENT_TYPE, REFERRER_POLICY, VARY, X_CONTENT_TYPE_OPTIONS,
 };
-use sha2::{Digest as _, Sha256};
+use ring::digest::{SHA256, digest};
 
 const FRAME: &str = include_str!("dashboard/index.html");
 const STYLE: &str = include_str!("dashboard/style.css");
@@ -76,7 +75,7 @@ pub(crate) fn put_into(answer: Response) -> Response {
 }
 
 fn hash(text: &str) -> String {
-    format!("sha256-{}", BASE64.encode(Sha256::digest(text)))
+    format!("sha256-{}", BASE64.encode(digest(&SHA256, text.as_bytes()).as_ref()))
 }
 
 fn data_url(svg: &str) -> String {

@@ -5,8 +5,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::net::IpAddr;
 
+use data_encoding::HEXLOWER;
 use ipnet::IpNet;
-use sha2::{Digest as _, Sha256};
+use ring::digest::{SHA256, digest};
 use tollkeeper::Rule;
 
 /// Which attributes are secrets.
@@ -92,9 +93,8 @@ fn sounds_secret(name: &str) -> bool {
 
 /// Tells a secret apart from others without telling it. The same everywhere, so that it can be searched for.
 pub(crate) fn fingerprint(secret: &str) -> String {
-    let digest = Sha256::digest(secret.as_bytes());
-    let hex: String = digest.iter().take(8).map(|byte| format!("{byte:02x}")).collect();
-    format!("sha256:{hex}")
+    let digest = digest(&SHA256, secret.as_bytes());
+    format!("sha256:{}", HEXLOWER.encode(&digest.as_ref()[..8]))
 }
 
 /// A text of at most so many bytes: of a longer one the beginning, and a hash that tells it apart.

@@ -6,8 +6,9 @@ use std::fs::{File, OpenOptions};
 use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
 
+use data_encoding::HEXLOWER;
+use ring::digest::{SHA256, digest};
 use serde::{Deserialize, Serialize};
-use sha2::{Digest as _, Sha256};
 use tollkeeper::{Policy, RuleSpec};
 
 use super::RuleSet;
@@ -81,7 +82,7 @@ pub(super) fn load(path: &Path, from: &str) -> Result<RuleSet, String> {
 }
 
 fn checksum(content: &[u8]) -> String {
-    Sha256::digest(content).iter().map(|byte| format!("{byte:02x}")).collect()
+    HEXLOWER.encode(digest(&SHA256, content).as_ref())
 }
 
 #[cfg(test)]
