@@ -1,22 +1,22 @@
-//! Envoy's rate limit service as a client sees it: the real binary, and a generated client.
+//! Envoy's rate limit service as a client sees it: the real binary, and a client of its own.
 
 #![allow(clippy::unwrap_used, missing_docs)]
 
 #[path = "grpc/decisions.rs"]
 mod decisions;
+mod envoy_client;
+#[path = "grpc/messages.rs"]
+mod messages;
 #[path = "grpc/operation.rs"]
 mod operation;
 mod running;
 #[path = "../../tollkeeper/tests/servers/mod.rs"]
 mod servers;
 
-use envoy_types::pb::envoy::extensions::common::ratelimit::v3::RateLimitDescriptor;
-use envoy_types::pb::envoy::extensions::common::ratelimit::v3::rate_limit_descriptor::{Entry, RateLimitOverride};
-use envoy_types::pb::envoy::service::ratelimit::v3::rate_limit_response::{Code, DescriptorStatus};
-use envoy_types::pb::envoy::service::ratelimit::v3::rate_limit_service_client::RateLimitServiceClient;
-use envoy_types::pb::envoy::service::ratelimit::v3::{RateLimitRequest, RateLimitResponse};
-use envoy_types::pb::envoy::r#type::v3::RateLimitUnit;
-use envoy_types::pb::google::protobuf::UInt64Value;
+use envoy_client::{
+    Code, DescriptorStatus, Entry, RateLimitDescriptor, RateLimitOverride, RateLimitRequest, RateLimitResponse,
+    RateLimitServiceClient, RateLimitUnit,
+};
 use running::Running;
 use tonic::Status;
 use tonic::transport::Channel;
@@ -24,7 +24,7 @@ use tonic::transport::Channel;
 /// A service and a client of it.
 struct Gate {
     service: Running,
-    client: RateLimitServiceClient<Channel>,
+    client: RateLimitServiceClient,
 }
 
 impl Gate {
@@ -33,7 +33,7 @@ impl Gate {
     }
 
     async fn of(service: Running) -> Gate {
-        let client = RateLimitServiceClient::new(channel(&service).await);
+        let client = RateLimitServiceClient::connect(service.grpc.as_ref().expect("gRPC is served")).await;
         Gate { service, client }
     }
 
@@ -72,7 +72,7 @@ fn user(name: &str) -> RateLimitDescriptor {
 }
 
 fn with_hits(descriptor: RateLimitDescriptor, hits: u64) -> RateLimitDescriptor {
-    RateLimitDescriptor { hits_addend: Some(UInt64Value { value: hits }), ..descriptor }
+    RateLimitDescriptor { hits_addend: Some(hits), ..descriptor }
 }
 
 fn given_back(descriptor: RateLimitDescriptor, hits: u64) -> RateLimitDescriptor {

@@ -3,6 +3,7 @@
 
 #![allow(clippy::unwrap_used, missing_docs)]
 
+mod envoy_client;
 mod running;
 #[path = "../../tollkeeper/tests/servers/mod.rs"]
 mod servers;

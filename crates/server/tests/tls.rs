@@ -5,6 +5,7 @@
 
 #[path = "tls/authority.rs"]
 mod authority;
+mod envoy_client;
 #[path = "tls/fronts.rs"]
 mod fronts;
 #[path = "tls/peer.rs"]

@@ -4,6 +4,7 @@
 //! the store at once, and one denial leaves nothing charged anywhere.
 
 mod answer;
+mod envoy;
 mod request;
 
 use crate::service::Service;
@@ -14,26 +15,23 @@ use std::time::{Duration, Instant};
 use axum::extract::Request as HttpRequest;
 use axum::middleware::{Next, from_fn};
 use axum::response::Response as HttpResponse;
-use envoy_types::pb::envoy::service::ratelimit::v3::rate_limit_service_server::{
-    RateLimitService, RateLimitServiceServer,
-};
-use envoy_types::pb::envoy::service::ratelimit::v3::{RateLimitRequest, RateLimitResponse};
+use axum::routing::any;
 use hyper_util::rt::{TokioExecutor, TokioTimer};
 use hyper_util::server::conn::auto;
 use tollkeeper::{Charge, Outcome, Row, Together, Verdict};
+use tonic::server::Grpc;
 use tonic::service::Routes;
 use tonic::{Request, Response, Status};
 use tonic_health::ServingStatus;
 use tonic_health::server::HealthReporter;
+use tonic_prost::ProstCodec;
+use tower::service_fn;
 
 use super::connections::{self, Limits, Listener};
 use crate::telemetry::Described;
+use envoy::{DESCRIPTORS, METHOD, RateLimitRequest, RateLimitResponse, SERVICE};
 use request::{Asked, Hits};
 
-/// The service's name, in health checks.
-const NAME: &str = "envoy.service.ratelimit.v3.RateLimitService";
-/// What reflection shows of it.
-const DESCRIPTORS: &[u8] = include_bytes!("grpc/descriptors.bin");
 /// The largest request; as on the HTTP API.
 const MAX_MESSAGE: usize = 64 * 1024;
 /// How often health follows the store.
@@ -63,13 +61,12 @@ async fn run_within(
             .register_encoded_file_descriptor_set(tonic_health::pb::FILE_DESCRIPTOR_SET)
     };
     let traced = service.clone();
-    let rate_limits = RateLimitServiceServer::new(RateLimits(service)).max_decoding_message_size(MAX_MESSAGE);
-    let router = Routes::new(rate_limits)
-        .add_service(health_service.max_decoding_message_size(MAX_MESSAGE))
+    let router = Routes::new(health_service.max_decoding_message_size(MAX_MESSAGE))
         .add_service(reflection().build_v1()?)
         .add_service(reflection().build_v1alpha()?)
         .prepare()
         .into_axum_router()
+        .route(&format!("/{METHOD}"), any(move |request| should_rate_limit(service.clone(), request)))
         .layer(from_fn(move |request, next| in_time(2 * limits.request, request, next)))
         .layer(from_fn(move |request, next| trace(traced.clone(), request, next)));
     let shutdown = async move {
@@ -77,7 +74,7 @@ async fn run_within(
         watching.abort();
         // Whoever watches has a stream that would not end by itself.
         let mut health = health;
-        for name in ["", NAME] {
+        for name in ["", SERVICE] {
             health.clear_service_status(name).await;
         }
     };
@@ -110,7 +107,6 @@ async fn in_time(limit: Duration, request: HttpRequest, next: Next) -> HttpRespo
 
 /// Calls of the rate limit service, within their traces.
 async fn trace(service: Arc<Service>, request: HttpRequest, next: Next) -> HttpResponse {
-    const METHOD: &str = "envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit";
     let is_ours = request.uri().path().strip_prefix('/') == Some(METHOD);
     let begun = is_ours.then(|| service.tracer.begin(request.headers())).flatten();
     let describe = |response: &HttpResponse| {
@@ -135,34 +131,34 @@ async fn follow_readiness(health: HealthReporter, service: Arc<Service>) {
 
 async fn report(health: &HealthReporter, ready: bool) {
     let status = if ready { ServingStatus::Serving } else { ServingStatus::NotServing };
-    for name in ["", NAME] {
+    for name in ["", SERVICE] {
         health.set_service_status(name, status).await;
     }
 }
 
-/// Envoy's service over our rules.
-struct RateLimits(Arc<Service>);
+/// Envoy's only method: reads the message, decides, writes the answer.
+async fn should_rate_limit(service: Arc<Service>, request: HttpRequest) -> HttpResponse {
+    let decide = service_fn(|request| answer_to(&service, request));
+    let mut grpc = Grpc::new(ProstCodec::default()).max_decoding_message_size(MAX_MESSAGE);
+    grpc.unary(decide, request).await.map(axum::body::Body::new)
+}
 
-#[tonic::async_trait]
-impl RateLimitService for RateLimits {
-    async fn should_rate_limit(
-        &self,
-        request: Request<RateLimitRequest>,
-    ) -> Result<Response<RateLimitResponse>, Status> {
-        let service = &self.0;
-        let started = Instant::now();
-        let asked = request::read(request.into_inner())?;
-        let charges = request::charges(&service.limiter, &asked)?;
-        let decided = decide(service, &asked, charges).await?;
-        service.observe(&request::Described(&asked), &decided.whole, started);
-        if decided.whole.is_unavailable() {
-            // An error, and not "over limit", so that Envoy's own failure mode applies.
-            let rule = decided.whole.limiting().map(|row| row.charge.rule.name.to_string()).unwrap_or_default();
-            return Err(Status::unavailable(format!("the store cannot answer, and rule `{rule}` says `closed`")));
-        }
-        let now = service.limiter.store().now();
-        Ok(Response::new(answer::answer(&service.answer, &asked, &decided, now)))
+async fn answer_to(
+    service: &Service,
+    request: Request<RateLimitRequest>,
+) -> Result<Response<RateLimitResponse>, Status> {
+    let started = Instant::now();
+    let asked = request::read(request.into_inner())?;
+    let charges = request::charges(&service.limiter, &asked)?;
+    let decided = decide(service, &asked, charges).await?;
+    service.observe(&request::Described(&asked), &decided.whole, started);
+    if decided.whole.is_unavailable() {
+        // An error, and not "over limit", so that Envoy's own failure mode applies.
+        let rule = decided.whole.limiting().map(|row| row.charge.rule.name.to_string()).unwrap_or_default();
+        return Err(Status::unavailable(format!("the store cannot answer, and rule `{rule}` says `closed`")));
     }
+    let now = service.limiter.store().now();
+    Ok(Response::new(answer::answer(&service.answer, &asked, &decided, now)))
 }
 
 /// Decides everything that was asked, all or nothing.

@@ -1,10 +1,7 @@
 //! What is decided: all or nothing, statuses in order, hits, limits of the caller's own.
 
-use envoy_types::pb::envoy::service::ratelimit::v3::RateLimitRequest;
-use envoy_types::pb::envoy::service::ratelimit::v3::rate_limit_response::Code::{Ok as Passed, OverLimit};
-use envoy_types::pb::envoy::service::ratelimit::v3::rate_limit_response::rate_limit::Unit;
-use envoy_types::pb::envoy::r#type::v3::RateLimitUnit;
-
+use super::envoy_client::Code::{Ok as Passed, OverLimit};
+use super::envoy_client::Unit;
 use super::*;
 
 const PER_USER: &str = "

@@ -1,9 +1,5 @@
 //! Traces and metrics as a collector meets them. What arrives is read with OpenTelemetry's own messages.
 
-use envoy_types::pb::envoy::extensions::common::ratelimit::v3::RateLimitDescriptor;
-use envoy_types::pb::envoy::extensions::common::ratelimit::v3::rate_limit_descriptor::Entry;
-use envoy_types::pb::envoy::service::ratelimit::v3::RateLimitRequest;
-use envoy_types::pb::envoy::service::ratelimit::v3::rate_limit_service_client::RateLimitServiceClient;
 use opentelemetry_proto::tonic::collector::metrics::v1::ExportMetricsServiceRequest;
 use opentelemetry_proto::tonic::collector::trace::v1::ExportTraceServiceRequest;
 use opentelemetry_proto::tonic::common::v1::KeyValue;
@@ -13,6 +9,7 @@ use opentelemetry_proto::tonic::resource::v1::Resource;
 use opentelemetry_proto::tonic::trace::v1::Span;
 use prost::Message as _;
 
+use super::envoy_client::{Entry, RateLimitDescriptor, RateLimitRequest, RateLimitServiceClient};
 use super::receiver::{Call, Receiver, metric, post};
 use super::running::{Running, file, tollkeeper};
 use super::servers::wait_until;
@@ -146,7 +143,7 @@ fn calls_by_grpc_and_commands_are_traced_too() {
     let grpc = service.grpc.clone().unwrap();
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     runtime.block_on(async {
-        let mut client = RateLimitServiceClient::connect(format!("http://{grpc}")).await.unwrap();
+        let mut client = RateLimitServiceClient::connect(&grpc).await;
         let entries = vec![Entry { key: "user".into(), value: "y".into() }];
         let descriptors = vec![RateLimitDescriptor { entries, ..RateLimitDescriptor::default() }];
         let asked = RateLimitRequest { domain: "d".into(), descriptors, ..RateLimitRequest::default() };

@@ -1,13 +1,9 @@
 //! Every front with clients that others wrote.
 
-use envoy_types::pb::envoy::extensions::common::ratelimit::v3::RateLimitDescriptor;
-use envoy_types::pb::envoy::extensions::common::ratelimit::v3::rate_limit_descriptor::Entry;
-use envoy_types::pb::envoy::service::ratelimit::v3::RateLimitRequest;
-use envoy_types::pb::envoy::service::ratelimit::v3::rate_limit_response::Code;
-use envoy_types::pb::envoy::service::ratelimit::v3::rate_limit_service_client::RateLimitServiceClient;
 use tonic::transport::{Certificate, Channel, ClientTlsConfig, Endpoint, Error, Identity};
 
 use super::authority::{Authority, Pair};
+use super::envoy_client::{Code, Entry, RateLimitDescriptor, RateLimitRequest, RateLimitServiceClient};
 use super::peer::{curl, run};
 use super::running::{Running, tollkeeper};
 

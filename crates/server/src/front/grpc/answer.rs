@@ -2,16 +2,13 @@
 
 use std::collections::HashMap;
 
-use envoy_types::pb::envoy::config::core::v3::HeaderValue;
-use envoy_types::pb::envoy::service::ratelimit::v3::RateLimitResponse;
-use envoy_types::pb::envoy::service::ratelimit::v3::rate_limit_response::rate_limit::Unit;
-use envoy_types::pb::envoy::service::ratelimit::v3::rate_limit_response::{Code, DescriptorStatus, RateLimit};
-use envoy_types::pb::google::protobuf::Duration;
 use http::HeaderMap;
 use http::header::RETRY_AFTER;
+use prost_types::Duration;
 use tollkeeper::http::AnswerStyle;
 use tollkeeper::{Algorithm, Quota, Row, Span, Timestamp, Together, Verdict, retry_after_seconds};
 
+use super::envoy::{Code, DescriptorStatus, HeaderValue, RateLimit, RateLimitResponse, Unit};
 use super::request::Asked;
 
 /// The units that Envoy knows, shortest first, in seconds.

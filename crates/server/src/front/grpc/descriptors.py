@@ -1,9 +1,10 @@
 """Writes descriptors.bin, what gRPC reflection shows: Envoy's rls.proto and the files that it imports, without comments.
 
-    python3 descriptors.py ~/.cargo/registry/src/*/envoy-types-*/src/generated/types.bin
+    python3 descriptors.py FILES.bin
 
-The input is the set of all of Envoy's descriptors that the crate envoy-types was generated from. Run it again when that
-crate is updated.
+FILES.bin is a FileDescriptorSet that holds Envoy's API: `buf build buf.build/envoyproxy/envoy -o FILES.bin` writes one, and
+the crate envoy-types has one at src/generated/types.bin (ours comes from its version 0.7.7). The messages in envoy.rs follow
+by hand; tests/grpc/messages.rs tells what differs.
 """
 
 import pathlib

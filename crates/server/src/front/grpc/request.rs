@@ -4,11 +4,10 @@ use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use envoy_types::pb::envoy::extensions::common::ratelimit::v3::rate_limit_descriptor::{Entry, RateLimitOverride};
-use envoy_types::pb::envoy::service::ratelimit::v3::RateLimitRequest;
-use envoy_types::pb::envoy::r#type::v3::RateLimitUnit;
 use tollkeeper::{Algorithm, Charge, Descriptor, Limiter, Quota, Request, Rule, Span};
 use tonic::Status;
+
+use super::envoy::{Entry, RateLimitOverride, RateLimitRequest, RateLimitUnit};
 
 /// More than any proxy sends.
 const MAX_DESCRIPTORS: usize = 100;
@@ -69,7 +68,7 @@ pub(super) fn read(request: RateLimitRequest) -> Result<Vec<Asked>, Status> {
         let attributes = attributes(&domain, descriptor.entries, index)?;
         // The descriptor's own number wins, and its 0 is meant; that of the request is 0 when it is not set.
         let hits = match descriptor.hits_addend {
-            Some(hits) => u32::try_from(hits.value).unwrap_or(u32::MAX),
+            Some(hits) => u32::try_from(hits).unwrap_or(u32::MAX),
             None => hits_addend.max(1),
         };
         let hits = match hits {

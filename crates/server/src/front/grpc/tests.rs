@@ -71,7 +71,7 @@ async fn a_message_that_does_not_end_is_answered() {
     // The head of a message of 100 bytes, and never the rest.
     let (parts, body) = tokio::sync::mpsc::channel::<Result<Frame<&[u8]>, std::convert::Infallible>>(1);
     parts.send(Ok(Frame::data(&[0, 0, 0, 0, 100, 1][..]))).await.expect("sent");
-    let request = http::Request::post(format!("http://{address}/{NAME}/ShouldRateLimit"))
+    let request = http::Request::post(format!("http://{address}/{METHOD}"))
         .header("content-type", "application/grpc")
         .header("te", "trailers")
         .body(StreamBody::new(tokio_stream::wrappers::ReceiverStream::new(body)))
