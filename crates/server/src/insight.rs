@@ -1,23 +1,19 @@
 //! What traffic looks like from inside: hot keys, who is denied and how they take it, and whether a limit is wrong.
 //!
-//! A request leaves notes behind ([`capture`]) and goes on. Whoever refreshes reads them: a task, every fifth of a second,
+//! A request leaves notes behind ([`crate::capture`]) and goes on. Whoever refreshes reads them: a task, every fifth of a second,
 //! or somebody who asks. Everything has a bound, and what did not fit is counted.
 
 mod behaviour;
-mod capture;
 mod demand;
 mod evidence;
 mod finding;
 mod hot_keys;
-mod privacy;
 mod report;
 mod rule;
 mod sample;
 mod state;
 mod timeline;
 
-pub(crate) use capture::MAX_KEY;
-pub(crate) use privacy::{Privacy, bounded, fingerprint};
 pub(crate) use report::{Dropped, Report};
 
 use std::hash::{BuildHasher as _, RandomState};
@@ -27,9 +23,10 @@ use std::time::Duration;
 use tollkeeper::{Limiter, Request, Row, Rule, Span, Timestamp};
 
 use crate::audit::{Actions, Audit, Page, Query, Sink, Violation};
+use crate::capture::{Capture, Note};
 use crate::database::DatabaseError;
 use crate::metrics::{self, Metrics};
-use capture::{Capture, Note};
+use crate::privacy::{MAX_KEY, Privacy, bounded, fingerprint};
 use rule::{Answer, Seen};
 use state::State;
 

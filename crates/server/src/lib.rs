@@ -2,6 +2,7 @@
 
 mod alerts;
 mod audit;
+mod capture;
 mod command;
 mod config;
 mod dashboard;
@@ -13,6 +14,7 @@ mod insight;
 mod metrics;
 mod openapi;
 mod outgoing;
+mod privacy;
 mod route;
 mod rules;
 mod service;

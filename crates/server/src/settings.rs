@@ -22,7 +22,8 @@ use crate::audit::Sink;
 use crate::config::{Config, ListenTls, StoreConfig, TlsFiles, operations};
 use crate::database::Database;
 use crate::front::TLS_CLIENT;
-use crate::insight::{self, Privacy};
+use crate::insight;
+use crate::privacy::Privacy;
 pub(crate) use identity::warnings as identity_warnings;
 
 /// What is wrong with the configuration beside its rules, by field.

@@ -167,7 +167,7 @@ impl Actions {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::insight::fingerprint;
+    use crate::privacy::fingerprint;
 
     const NOW: Timestamp = Timestamp::from_micros(1_767_225_600_000_000);
 

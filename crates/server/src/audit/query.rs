@@ -9,7 +9,7 @@ use time::format_description::well_known::Rfc3339;
 use tollkeeper::{Span, Timestamp, parse_span};
 
 use super::Violation;
-use crate::insight::{MAX_KEY, bounded, fingerprint};
+use crate::privacy::{MAX_KEY, bounded, fingerprint};
 use crate::wire::{Invalid, quoted, unknown};
 
 /// The names of all parameters.

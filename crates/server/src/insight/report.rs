@@ -9,13 +9,14 @@ use schemars::JsonSchema;
 use serde::Serialize;
 use tollkeeper::{Limiter, Rule, Span, Timestamp};
 
+use super::Insight;
 use super::behaviour::Behaviour;
 use super::finding::Finding;
 use super::hot_keys::Hot;
 use super::rule::{Outcomes, RuleInsight};
-use super::{Insight, Privacy};
 use crate::audit::{Query, Violation, written_time};
 use crate::metrics::Metrics;
+use crate::privacy::Privacy;
 use latency::LatencyReport;
 use store::StoreReport;
 

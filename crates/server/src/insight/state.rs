@@ -5,10 +5,10 @@ use std::sync::Arc;
 
 use tollkeeper::{Policy, Rule, Span, Timestamp};
 
-use super::capture::Batch;
 use super::rule::{Outcomes, RuleInsight};
 use super::timeline::Timeline;
 use crate::audit::Audit;
+use crate::capture::Batch;
 use crate::metrics::Metrics;
 
 /// Rules that are looked at closely; more than these come up together only in very large files.

@@ -11,31 +11,30 @@ use std::{mem, thread};
 use tokio::sync::Notify;
 use tollkeeper::{Request, Row, Rule, Source, Span, Timestamp};
 
-use super::privacy::bounded;
+use crate::privacy::{MAX_KEY, bounded};
 
 /// Notes that one list has room for, and bytes of text.
 const EVENTS: usize = 8_192;
 const TEXT: usize = 512 * 1_024;
 /// Lists, at most.
 const SHARDS: usize = 8;
-/// The longest key, user and endpoint that are remembered in full.
-pub(crate) const MAX_KEY: usize = 128;
+/// The longest address and endpoint that are remembered in full.
 const MAX_IP: usize = 64;
 const MAX_ENDPOINT: usize = 200;
 
 /// Lists of notes.
 #[derive(Debug)]
-pub(super) struct Capture {
+pub(crate) struct Capture {
     shards: Box<[Mutex<Batch>]>,
     /// Wakes whoever reads before a list is full.
-    pub(super) filling: Notify,
+    pub(crate) filling: Notify,
     dropped_requests: AtomicU64,
     dropped_denials: AtomicU64,
 }
 
 /// A list, and the texts that its notes refer to.
 #[derive(Debug, Default)]
-pub(super) struct Batch {
+pub(crate) struct Batch {
     events: Vec<Event>,
     text: String,
 }
@@ -64,23 +63,23 @@ struct Denial {
 
 /// A note as it is read.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Note<'b> {
-    pub(super) rule: &'b Arc<Rule>,
-    pub(super) at: Timestamp,
-    pub(super) cost: u32,
-    pub(super) variant: u16,
-    pub(super) key: &'b str,
-    pub(super) denied: Option<Denied<'b>>,
+pub(crate) struct Note<'b> {
+    pub(crate) rule: &'b Arc<Rule>,
+    pub(crate) at: Timestamp,
+    pub(crate) cost: u32,
+    pub(crate) variant: u16,
+    pub(crate) key: &'b str,
+    pub(crate) denied: Option<Denied<'b>>,
 }
 
 /// What is noted of a denial.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Denied<'b> {
-    pub(super) remaining: u32,
-    pub(super) retry_after: Option<Span>,
-    pub(super) user_id: Option<&'b str>,
-    pub(super) ip: Option<&'b str>,
-    pub(super) endpoint: Option<&'b str>,
+pub(crate) struct Denied<'b> {
+    pub(crate) remaining: u32,
+    pub(crate) retry_after: Option<Span>,
+    pub(crate) user_id: Option<&'b str>,
+    pub(crate) ip: Option<&'b str>,
+    pub(crate) endpoint: Option<&'b str>,
 }
 
 /// Who asked for what, as far as the request tells.
@@ -108,7 +107,7 @@ impl<'r> Circumstances<'r> {
 }
 
 impl Capture {
-    pub(super) fn new() -> Capture {
+    pub(crate) fn new() -> Capture {
         let shards = thread::available_parallelism().map_or(1, usize::from).min(SHARDS);
         Capture {
             shards: (0..shards).map(|_| Mutex::default()).collect(),
@@ -119,7 +118,7 @@ impl Capture {
     }
 
     /// Notes what was decided about a request.
-    pub(super) fn note(&self, rows: &[Row], request: &impl Request, now: Timestamp) {
+    pub(crate) fn note(&self, rows: &[Row], request: &impl Request, now: Timestamp) {
         let circumstances = if rows.iter().any(is_violation) { Circumstances::of(request) } else { Default::default() };
         let mut batch = self.own();
         let before = batch.events.len();
@@ -143,7 +142,7 @@ impl Capture {
     }
 
     /// Takes each list away in turn to be read, leaving an empty one.
-    pub(super) fn drain(&self, spare: &mut Batch, mut read: impl FnMut(Note<'_>)) {
+    pub(crate) fn drain(&self, spare: &mut Batch, mut read: impl FnMut(Note<'_>)) {
         for shard in &self.shards {
             mem::swap(spare, &mut *shard.lock().unwrap_or_else(PoisonError::into_inner));
             spare.notes().for_each(&mut read);
@@ -153,7 +152,7 @@ impl Capture {
     }
 
     /// Decisions that found no room, and how many of those were denials.
-    pub(super) fn dropped(&self) -> (u64, u64) {
+    pub(crate) fn dropped(&self) -> (u64, u64) {
         (self.dropped_requests.load(Relaxed), self.dropped_denials.load(Relaxed))
     }
 }

@@ -10,6 +10,9 @@ use ipnet::IpNet;
 use ring::digest::{SHA256, digest};
 use tollkeeper::Rule;
 
+/// The longest key that is remembered in full.
+pub(crate) const MAX_KEY: usize = 128;
+
 /// Which attributes are secrets.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Privacy {
