@@ -21,9 +21,10 @@ use tokio::sync::mpsc;
 use tollkeeper::{Limiter, Store};
 use tracing::{error, info, warn};
 
-use crate::config::operations::{AlertsConfig, alerts_every};
+use crate::config::operations::AlertsConfig;
 use crate::metrics::Metrics;
 use crate::rules::Following;
+use crate::settings::operations::alerts_every;
 use alert::{KINDS, STATUSES};
 use watch::Watch;
 use webhook::Outcome;

@@ -32,8 +32,8 @@ use tollkeeper::{HeaderStyle, Store};
 
 use operations::warn;
 
-use crate::config::{Config, ConfigError, Loaded};
-use crate::settings;
+use crate::config::{Config, ConfigError};
+use crate::settings::{self, Loaded};
 
 #[derive(Debug, Parser)]
 #[command(
@@ -170,8 +170,8 @@ impl ConfigArgs {
 
     fn load(&self) -> Result<Loaded, ConfigError> {
         match &self.config {
-            Some(path) => Config::load(path),
-            None => Config::embedded(),
+            Some(path) => settings::load(path),
+            None => settings::load_embedded(),
         }
     }
 }

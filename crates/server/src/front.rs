@@ -9,8 +9,6 @@ pub(crate) mod proxy;
 pub(crate) mod resp;
 mod stranger;
 
-pub(crate) use certified::TLS_CLIENT;
-
 use crate::metrics::{Labels, Metrics};
 use crate::route::Route;
 

@@ -18,8 +18,7 @@ use percent_encoding::percent_decode_str;
 use rustls::pki_types::ServerName;
 use tokio::time::timeout;
 
-use crate::front::proxy::Connector;
-use crate::tls::{Renewable, caller_config};
+use crate::tls::{Connector, Renewable, caller_config};
 
 /// For a whole call: connecting, asking and reading the answer.
 const LIMIT: Duration = Duration::from_secs(5);

@@ -21,9 +21,10 @@ use anyhow::Context as _;
 use http::HeaderMap;
 use tokio::sync::{mpsc, oneshot};
 
-use crate::config::operations::{OtlpProtocol, TelemetryConfig, metrics_every};
+use crate::config::operations::{OtlpProtocol, TelemetryConfig};
 use crate::metrics::{Page, SpanOutcome, Spans};
 use crate::outgoing::{Caller, Destination, Spoken};
+use crate::settings::operations::metrics_every;
 use context::Sampler;
 use export::{Collector, Item};
 use span::Ended;

@@ -6,8 +6,8 @@ use std::path::PathBuf;
 use anyhow::Context as _;
 
 use super::Ending;
-use crate::config::{Config, read_text};
 use crate::import::envoy_ratelimit;
+use crate::settings;
 
 /// Turn the configuration of another rate limiter into rules
 #[derive(Debug, clap::Args)]
@@ -39,7 +39,7 @@ struct FileArgs {
 
 pub(super) fn run(args: Args) -> anyhow::Result<Ending> {
     let From::EnvoyRatelimit(FileArgs { file, output }) = args.from;
-    let text = read_text(&file)?;
+    let text = settings::read_text(&file)?;
     let imported = match envoy_ratelimit(&file, &text) {
         Ok(imported) => imported,
         Err(error) => {
@@ -52,7 +52,7 @@ pub(super) fn run(args: Args) -> anyhow::Result<Ending> {
         writeln!(report, "differs: {difference}")?;
     }
     // What was made must be valid; a limit that is too large to count is not.
-    let loaded = match Config::parse(&file.with_extension("imported"), &imported.yaml) {
+    let loaded = match settings::parse(&file.with_extension("imported"), &imported.yaml) {
         Ok(loaded) => loaded,
         Err(error) => {
             let problems = error.problems.iter().map(|problem| format!("{}: {}", file.display(), problem.problem));

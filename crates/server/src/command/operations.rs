@@ -9,8 +9,9 @@ use clap::ValueEnum;
 use tracing_subscriber::EnvFilter;
 
 use crate::alerts::{self, Watched};
-use crate::config::{Config, Loaded};
+use crate::config::Config;
 use crate::service::Service;
+use crate::settings::Loaded;
 
 #[derive(Clone, Debug, clap::Args)]
 pub(super) struct OperationsArgs {

@@ -16,12 +16,12 @@ use super::operations::{self, OperationsArgs};
 use super::reload::WatchArgs;
 use super::tls::{TlsArgs, certificates};
 use super::{Ending, greeting, signals, source};
-use crate::config::{Config, Loaded, Problem};
+use crate::config::{Config, Problem};
 use crate::front::connections::{self, Listener};
 use crate::front::http as api;
 use crate::front::proxy::{self, Address, Proxy, Timeouts, Upstream, WaitingRoom, parse_upstream};
 use crate::service::{Admin, Service};
-use crate::settings;
+use crate::settings::{self, Loaded};
 use crate::tls::{Acceptor, Protocol, Renew, Renewable, UpstreamFiles, upstream_config};
 use limit::{LimitFlag, parse_limit};
 
@@ -128,11 +128,11 @@ pub(super) fn run(args: Args) -> anyhow::Result<Ending> {
 /// The file, with what flags say instead and the rules that they add.
 fn load(args: &Args) -> anyhow::Result<Loaded> {
     let mut loaded = match &args.config {
-        Some(path) => Config::load(path)?,
+        Some(path) => settings::load(path)?,
         None => Loaded { config: Config::default(), policy: Policy::default(), warnings: Vec::new() },
     };
     let config = &mut loaded.config;
-    let before = settings::identity_warnings(config);
+    let before = settings::spoofing_warnings(config);
     if let Some(store) = &args.store {
         config.store.url.clone_from(store);
     }
@@ -166,7 +166,7 @@ fn load(args: &Args) -> anyhow::Result<Loaded> {
     if let Some((field, problem)) = settings::problems(config).into_iter().next() {
         bail!("{}: {problem}", flag_of(&field, args));
     }
-    let told = settings::identity_warnings(config);
+    let told = settings::spoofing_warnings(config);
     loaded.warnings.retain(|known| is_still_so(known, &before, &told));
     for (field, problem) in told.into_iter().filter(|told| !before.contains(told)) {
         loaded.warnings.push(Problem::new(Path::new("flags"), flag_of(&field, args), problem));

@@ -11,9 +11,10 @@ use serde_json::json;
 use tollkeeper::{Policy, RuleSpec};
 
 use super::Ending;
-use crate::config::{Config, ConfigError};
+use crate::config::ConfigError;
 use crate::database::Database;
 use crate::rules::{Change, Difference, Edit, Edited, RuleTable, RulesError, canonical, yaml};
+use crate::settings;
 
 /// See and change the rules in Postgres
 #[derive(Debug, clap::Args)]
@@ -143,7 +144,7 @@ async fn answer(verb: Verb, table: RuleTable, json: bool) -> anyhow::Result<Endi
             }
         }
         Verb::Diff { file } => {
-            let wanted = Config::load_rules(&file)?.policy;
+            let wanted = settings::load_rules(&file)?.policy;
             let set = table.read().await?;
             let difference = Difference::between(&set.policy, &wanted);
             match json {
@@ -153,7 +154,7 @@ async fn answer(verb: Verb, table: RuleTable, json: bool) -> anyhow::Result<Endi
             return Ok(if difference.is_empty() { Ending::Fine } else { Ending::No });
         }
         Verb::Apply(ApplyArgs { file, allow_empty, edit }) => {
-            let loaded = Config::load_rules(&file)?;
+            let loaded = settings::load_rules(&file)?;
             super::warn(&loaded);
             if loaded.policy.rules().is_empty() && !allow_empty {
                 let problem = "has no rules, and without any everything passes; --allow-empty says that you mean it";

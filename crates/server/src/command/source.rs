@@ -7,10 +7,11 @@ use std::sync::Arc;
 use tollkeeper::Policy;
 
 use super::{reload, signals};
-use crate::config::{Config, Loaded};
+use crate::config::Config;
 use crate::database::Database;
 use crate::rules::{self, RuleTable, Rules};
 use crate::service::Service;
+use crate::settings::Loaded;
 
 /// Rules from a database, instead of those of the file.
 #[derive(Clone, Debug, clap::Args)]

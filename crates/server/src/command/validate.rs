@@ -6,7 +6,8 @@ use std::path::PathBuf;
 use serde_json::json;
 
 use super::Ending;
-use crate::config::{Config, DEFAULT, Loaded};
+use crate::config::DEFAULT;
+use crate::settings::{self, Loaded};
 
 /// Check a configuration file: every problem with line, column and a suggestion
 #[derive(Debug, clap::Args)]
@@ -32,7 +33,7 @@ pub(super) fn run(args: Args) -> anyhow::Result<Ending> {
         out.write_all(DEFAULT.as_bytes())?;
         return Ok(Ending::Fine);
     };
-    match Config::load(&file) {
+    match settings::load(&file) {
         Ok(loaded) => {
             if args.json {
                 let rules: Vec<_> = loaded.policy.rules().iter().map(|rule| rule.name.to_string()).collect();

@@ -6,8 +6,7 @@ use std::sync::Arc;
 use tollkeeper::Request;
 use tollkeeper::http::HttpRequest;
 
-/// The attribute that a client's certificate fills.
-pub(crate) const TLS_CLIENT: &str = "tls.client";
+use crate::tls::CLIENT_ATTRIBUTE;
 
 /// A request with the name in the certificate that its client showed. Nothing that a client writes can stand in for it.
 pub(super) struct Certified<'r> {
@@ -18,7 +17,7 @@ pub(super) struct Certified<'r> {
 impl Request for Certified<'_> {
     fn attribute(&self, name: &str) -> Option<Cow<'_, str>> {
         match name {
-            TLS_CLIENT => self.client.as_deref().map(Cow::Borrowed),
+            CLIENT_ATTRIBUTE => self.client.as_deref().map(Cow::Borrowed),
             _ => self.request.attribute(name),
         }
     }

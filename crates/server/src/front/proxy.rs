@@ -42,7 +42,7 @@ use estimate::Estimate;
 use framing::Strict;
 use headers::Hop;
 use target::Target;
-pub(crate) use upstream::{Address, Connector, Timeouts, Upstream, parse_upstream};
+pub(crate) use upstream::{Address, Timeouts, Upstream, parse_upstream};
 pub(crate) use waiting::WaitingRoom;
 use websocket::Sequel;
 

@@ -10,7 +10,7 @@ use tokio::net::TcpStream;
 use tokio_rustls::{TlsAcceptor, TlsStream};
 use x509_parser::prelude::{FromDer as _, GeneralName, X509Certificate};
 
-use super::Renewable;
+use super::renewable::Renewable;
 
 /// What is spoken inside.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -100,6 +100,9 @@ async fn part(stream: &mut (impl AsyncRead + AsyncWrite + Unpin)) {
     };
     let _ = tokio::time::timeout(MOMENT, unread).await;
 }
+
+/// The attribute that [`client_name`] fills: no client can choose it.
+pub(crate) const CLIENT_ATTRIBUTE: &str = "tls.client";
 
 /// What the certificate of the other side calls it: the first DNS name or URI, else its common name. It is there only
 /// where certificates are required, and then it was verified.

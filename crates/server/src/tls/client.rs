@@ -6,7 +6,7 @@ use anyhow::bail;
 use rustls::{ClientConfig, RootCertStore};
 
 use super::pem::Named;
-use super::{VERSIONS, provider};
+use super::provider::{VERSIONS, provider};
 
 /// Files in PEM format, for an upstream that speaks TLS.
 #[derive(Clone, Debug, Default, PartialEq, clap::Args)]

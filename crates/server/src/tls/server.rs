@@ -8,7 +8,7 @@ use rustls::ServerConfig;
 use rustls::server::{NoServerSessionStorage, WebPkiClientVerifier};
 
 use super::pem::Named;
-use super::{VERSIONS, provider};
+use super::provider::{VERSIONS, provider};
 use crate::config::ListenTls;
 
 /// Reads the files that a configuration names. It has been checked that there are a certificate and a key.

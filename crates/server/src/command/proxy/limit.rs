@@ -7,7 +7,7 @@ use tollkeeper::{Algorithm, RuleSpec};
 use tollkeeper_core::Scalar;
 
 use crate::explain::suggestion;
-use crate::front::TLS_CLIENT;
+use crate::tls::CLIENT_ATTRIBUTE;
 
 /// A limit as it was written, understood as far as it can be without knowing what `identify` maps.
 #[derive(Clone, Debug, PartialEq)]
@@ -72,13 +72,13 @@ fn algorithm(name: &str) -> Result<Algorithm, String> {
 impl LimitFlag {
     /// Whether it applies to those alone who show a certificate.
     pub(super) fn is_by_certificate_alone(&self) -> bool {
-        !self.by.is_empty() && self.by.iter().all(|key| key == TLS_CLIENT)
+        !self.by.is_empty() && self.by.iter().all(|key| key == CLIENT_ATTRIBUTE)
     }
 
     /// The rule that it means, under this name. `identified` are the attributes that the configuration maps.
     pub(super) fn rule(&self, name: String, identified: &BTreeMap<String, String>) -> Result<RuleSpec, String> {
         for key in &self.by {
-            if key != TLS_CLIENT
+            if key != CLIENT_ATTRIBUTE
                 && !identified.contains_key(key)
                 && let Err(problem) = key.parse::<AttributeSource>()
             {

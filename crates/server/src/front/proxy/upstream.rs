@@ -1,7 +1,6 @@
 //! The server behind the proxy: its address, connections that are used again, and what its failures are called.
 
 mod address;
-mod connector;
 
 use std::io;
 use std::pin::pin;
@@ -19,9 +18,8 @@ use tracing::warn;
 
 use super::bodies::{Upload, UploadFailure};
 use crate::front::http::Problem;
-use crate::tls::Renewable;
+use crate::tls::{Connector, Renewable};
 pub(crate) use address::{Address, parse_upstream};
-pub(crate) use connector::Connector;
 
 /// How long the upstream may take.
 #[derive(Clone, Copy, Debug)]

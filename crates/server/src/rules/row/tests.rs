@@ -6,7 +6,6 @@ use tollkeeper::{Enforcement, FailurePolicy};
 use tollkeeper_core::CostCase;
 
 use super::*;
-use crate::config::Config;
 use crate::rules::bad_row::policy;
 use crate::rules::yaml;
 
@@ -101,7 +100,7 @@ proptest! {
         prop_assert_eq!(meaning(&again), meaning(&rule));
         prop_assert_eq!(Row::of(&again, 3), row);
         let file = yaml([&spec]);
-        let read = Config::parse(std::path::Path::new("t.yaml"), &file).map_err(|error| TestCaseError::fail(format!("{error}\n{file}")))?;
+        let read = crate::settings::parse(std::path::Path::new("t.yaml"), &file).map_err(|error| TestCaseError::fail(format!("{error}\n{file}")))?;
         prop_assert_eq!(meaning(&read.policy.rules()[0]), meaning(&rule), "{}", &file);
         prop_assert_eq!(yaml([&Row::of(&read.policy.rules()[0], 0).spec().expect("a rule")]), file);
     }

@@ -3,7 +3,7 @@
 use super::*;
 
 fn problems(text: &str) -> Vec<String> {
-    let error = Config::parse(Path::new("t.yaml"), text).expect_err("refused");
+    let error = parse(Path::new("t.yaml"), text).expect_err("refused");
     error.problems.iter().map(|problem| problem.to_string().lines().next().unwrap().to_string()).collect()
 }
 
@@ -13,14 +13,14 @@ fn first(text: &str) -> String {
 
 #[test]
 fn the_default_is_valid_and_warns_of_nothing() {
-    let loaded = Config::embedded().unwrap();
+    let loaded = load_embedded().unwrap();
     assert_eq!(loaded.policy.rules().len(), 4);
     assert!(loaded.warnings.is_empty(), "{:?}", loaded.warnings);
 }
 
 #[test]
 fn an_empty_file_is_all_defaults() {
-    let loaded = Config::parse(Path::new("t.yaml"), "").unwrap();
+    let loaded = parse(Path::new("t.yaml"), "").unwrap();
     assert_eq!(loaded.config, Config::default());
     assert_eq!(loaded.warnings.len(), 1);
 }
@@ -44,7 +44,7 @@ fn errors_name_file_line_column_field_and_fix() {
 
 #[test]
 fn the_mark_stands_under_the_value() {
-    let error = Config::parse(Path::new("t.yaml"), "deny_status: 200\n").unwrap_err().to_string();
+    let error = parse(Path::new("t.yaml"), "deny_status: 200\n").unwrap_err().to_string();
     let lines: Vec<&str> = error.lines().collect();
     assert_eq!(lines[1], "  1 | deny_status: 200");
     assert_eq!(lines[2], "    |              ^");
@@ -54,7 +54,7 @@ fn the_mark_stands_under_the_value() {
 fn of_a_very_long_line_the_part_around_the_place_is_shown() {
     let rules = (0..50).map(|i| format!("{{name: r{i}, key: global, limit: 1/s}}")).collect::<Vec<_>>().join(", ");
     let text = format!("rules: [{rules}, {{name: x, key: global, limit: nine/s}}]");
-    let error = Config::parse(Path::new("t.yaml"), &text).unwrap_err().to_string();
+    let error = parse(Path::new("t.yaml"), &text).unwrap_err().to_string();
     let lines: Vec<&str> = error.lines().collect();
     assert!(lines[1].len() < 130, "{error}");
     assert_eq!(lines[1].find("nine/s"), lines[2].find('^'), "{error}");
@@ -103,14 +103,14 @@ fn broken_yaml_has_a_place_too() {
 #[test]
 fn json_is_yaml() {
     let text = r#"{"rules": [{"name": "a", "key": "{user_id}", "limit": "6,000/min", "cost": "tokens"}]}"#;
-    let loaded = Config::parse(Path::new("t.json"), text).unwrap();
+    let loaded = parse(Path::new("t.json"), text).unwrap();
     assert_eq!(loaded.policy.rules()[0].quota.to_string(), "6000/min token_bucket");
 }
 
 #[test]
 fn numbers_and_booleans_match_as_text() {
     let text = "rules: [{name: a, key: global, limit: 1/s, when: {beta: true, tier: [1, 2, 'three']}}]";
-    let loaded = Config::parse(Path::new("t.yaml"), text).unwrap();
+    let loaded = parse(Path::new("t.yaml"), text).unwrap();
     let request = tollkeeper::Descriptor::new([("beta", "true"), ("tier", "2")]);
     assert_eq!(loaded.policy.charges(&request).unwrap().len(), 1);
 }
@@ -118,7 +118,7 @@ fn numbers_and_booleans_match_as_text() {
 #[test]
 fn what_is_probably_not_meant_is_a_warning() {
     let text = "listen: {resp_password: guards}\nrules: [{name: a, key: global, limit: 1/s, burst: 4, algorithm: fixed_window}]";
-    let loaded = Config::parse(Path::new("t.yaml"), text).unwrap();
+    let loaded = parse(Path::new("t.yaml"), text).unwrap();
     let warnings: Vec<&str> = loaded.warnings.iter().map(|warning| warning.field.as_str()).collect();
     assert_eq!(warnings, ["rules[0].burst", "listen.resp_password"]);
 }
@@ -128,7 +128,7 @@ fn what_is_probably_not_meant_is_a_warning() {
 fn values_match_as_they_are_written() {
     for written in ["NO", "no", "on", "y", "True", "0x10", "1_000", "+5", "007", "1.10", "1e3", "true", "42"] {
         let text = format!("rules: [{{name: a, key: global, limit: 1/s, when: {{x: {written}}}}}]");
-        let loaded = Config::parse(Path::new("t.yaml"), &text).unwrap();
+        let loaded = parse(Path::new("t.yaml"), &text).unwrap();
         let request = tollkeeper::Descriptor::new([("x", written)]);
         assert_eq!(loaded.policy.charges(&request).unwrap().len(), 1, "{written}");
     }
@@ -147,19 +147,15 @@ fn odd_numbers_are_refused_as_they_were_written() {
 #[test]
 fn several_problems_of_one_rule_are_told_together() {
     let text = "rules:\n  - name: 'a b'\n    key: '{x'\n    limit: 10/parsec\n    burst: -1\n    cost: -3\n";
-    let fields: Vec<String> = Config::parse(Path::new("t.yaml"), text)
-        .unwrap_err()
-        .problems
-        .into_iter()
-        .map(|problem| problem.field)
-        .collect();
+    let fields: Vec<String> =
+        parse(Path::new("t.yaml"), text).unwrap_err().problems.into_iter().map(|problem| problem.field).collect();
     assert_eq!(fields, ["rules[0].name", "rules[0].key", "rules[0].limit", "rules[0].burst", "rules[0].cost"]);
 }
 
 #[test]
 fn what_cannot_work_or_be_trusted_is_a_warning() {
     let text = "trusted_proxies: [0.0.0.0/0]\nidentify: {ip: header.x-real-ip}\nrules: [{name: a, key: global, limit: 1/s, cost: 5}]";
-    let loaded = Config::parse(Path::new("t.yaml"), text).unwrap();
+    let loaded = parse(Path::new("t.yaml"), text).unwrap();
     let warnings: Vec<&str> = loaded.warnings.iter().map(|warning| warning.field.as_str()).collect();
     assert_eq!(warnings, ["rules[0].cost", "trusted_proxies[0]", "identify.ip"]);
 }
@@ -181,7 +177,7 @@ fn secrets_are_not_repeated_in_errors() {
         "listen: {resp_password: hunter2, resq: x}",
         "store: {url: \"redis://:hunter2@127.0.0.1\", timeout: 0ms}",
     ] {
-        let error = Config::parse(Path::new("t.yaml"), text).unwrap_err().to_string();
+        let error = parse(Path::new("t.yaml"), text).unwrap_err().to_string();
         assert!(!error.contains("hunter2"), "{error}");
     }
 }
@@ -190,7 +186,7 @@ fn secrets_are_not_repeated_in_errors() {
 fn limits_that_a_client_can_walk_around_are_a_warning() {
     let warnings = |rules: &str| {
         let text = format!("identify: {{api_key: header.x-api-key}}\nrules: {rules}");
-        let loaded = Config::parse(Path::new("t.yaml"), &text).unwrap();
+        let loaded = parse(Path::new("t.yaml"), &text).unwrap();
         loaded.warnings.iter().map(ToString::to_string).collect::<Vec<_>>().join(" ")
     };
     let keyed = "{name: keyed, key: '{api_key|ip}', limit: 1/s}";

@@ -6,7 +6,7 @@
 use tollkeeper::RuleSpec;
 use tollkeeper_core::KeyTemplate;
 
-use super::parse_proxy;
+use super::client::parse_proxy;
 use crate::config::Config;
 use crate::explain::nearest;
 
@@ -156,7 +156,7 @@ mod tests {
     use super::*;
 
     fn told(text: &str) -> Vec<String> {
-        let loaded = Config::parse(Path::new("t.yaml"), text).expect(text);
+        let loaded = crate::settings::parse(Path::new("t.yaml"), text).expect(text);
         warnings(&loaded.config).into_iter().map(|(field, problem)| format!("{field}: {problem}")).collect()
     }
 

@@ -1,4 +1,4 @@
-//! Connections to the upstream, with TLS or without.
+//! Connections to others, with TLS or without.
 
 use std::io;
 use std::pin::Pin;
@@ -16,9 +16,10 @@ use tokio::time::timeout;
 use tokio_rustls::TlsConnector;
 use tower::{BoxError, Service};
 
-use crate::tls::{Renewable, Stream};
+use super::renewable::Renewable;
+use super::stream::Stream;
 
-/// Opens connections to the upstream.
+/// Opens connections to one server.
 #[derive(Clone, Debug)]
 pub(crate) struct Connector {
     tcp: HttpConnector,
@@ -28,7 +29,7 @@ pub(crate) struct Connector {
 }
 
 impl Connector {
-    /// `tls` has what to believe and to show, and whom the upstream's certificate must be for.
+    /// `tls` has what to believe and to show, and whom the server's certificate must be for.
     pub(crate) fn new(tls: Option<(Arc<Renewable<ClientConfig>>, ServerName<'static>)>, limit: Duration) -> Connector {
         let mut tcp = HttpConnector::new();
         tcp.set_nodelay(true);

@@ -1,0 +1,112 @@
+//! What is wrong with a file, and where: file, line, column, field and what to do. Never a secret.
+
+use std::fmt;
+use std::path::{Path, PathBuf};
+
+use serde::Serialize;
+
+/// Everything that is wrong with a file.
+#[derive(Debug)]
+pub(crate) struct ConfigError {
+    /// Nobody could read it, so nothing is known of what it says.
+    pub(crate) unreadable: bool,
+    pub(crate) problems: Vec<Problem>,
+}
+
+/// One thing that is wrong, and where.
+#[derive(Clone, Debug, Serialize)]
+pub(crate) struct Problem {
+    pub(crate) file: PathBuf,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) line: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) column: Option<u64>,
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub(crate) field: String,
+    pub(crate) problem: String,
+    /// The line, and a second one that marks the place in it.
+    #[serde(skip)]
+    excerpt: Option<(String, String)>,
+}
+
+impl ConfigError {
+    pub(crate) fn of(problem: Problem) -> ConfigError {
+        ConfigError { unreadable: false, problems: vec![problem] }
+    }
+}
+
+impl Problem {
+    pub(crate) fn new(file: &Path, field: String, problem: String) -> Problem {
+        let problem = without_secrets(&problem);
+        Problem { file: file.to_path_buf(), line: None, column: None, field, problem, excerpt: None }
+    }
+
+    pub(crate) fn at(mut self, place: Option<(u64, u64)>, text: &str) -> Problem {
+        if let Some((line, column)) = place {
+            (self.line, self.column) = (Some(line), Some(column));
+            let line = text.lines().nth(line as usize - 1);
+            self.excerpt = line.filter(|line| !has_secret(line)).map(|line| excerpt(line, column));
+        }
+        self
+    }
+}
+
+/// `rules.yaml:7:12: rules[1].limit: ...`, the line, and a mark under the place.
+impl fmt::Display for Problem {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", self.file.display())?;
+        if let (Some(line), Some(column)) = (self.line, self.column) {
+            write!(f, ":{line}:{column}")?;
+        }
+        if !self.field.is_empty() {
+            write!(f, ": {}", self.field)?;
+        }
+        write!(f, ": {}", self.problem)?;
+        if let (Some((text, mark)), Some(line)) = (&self.excerpt, self.line) {
+            let gutter = line.to_string();
+            let blank = " ".repeat(gutter.len());
+            write!(f, "\n  {gutter} | {text}\n  {blank} | {mark}")?;
+        }
+        Ok(())
+    }
+}
+
+/// Lines that may hold a password or a token are not repeated: errors end up in logs.
+fn has_secret(line: &str) -> bool {
+    let is_address = ["://", "redis", "postgres"].iter().any(|part| line.contains(part));
+    let names_one = ["token", "password", "secret", "webhook", "otlp"].iter().any(|name| line.contains(name));
+    (is_address && line.contains(['@', '?'])) || names_one
+}
+
+/// A text whose words that may hold a password are cut short.
+fn without_secrets(text: &str) -> String {
+    let shown = |word: &str| {
+        let hidden = has_secret(word) && (word.contains('@') || word.contains('='));
+        let start = word.find(':').map_or(0, |colon| colon + 1);
+        if hidden { format!("{}…", &word[..start]) } else { word.to_string() }
+    };
+    text.split(' ').map(shown).collect::<Vec<_>>().join(" ")
+}
+
+/// The part of a line around a column, and a mark under it. Files made by programs have very long lines.
+fn excerpt(line: &str, column: u64) -> (String, String) {
+    const BEFORE: usize = 60;
+    const SHOWN: usize = 100;
+    let column = (column as usize).saturating_sub(1);
+    let first = if column > SHOWN - 20 { column - BEFORE } else { 0 };
+    let dots = if first > 0 { "..." } else { "" };
+    let text: String = line.chars().skip(first).take(SHOWN).collect();
+    (format!("{dots}{text}"), format!("{}^", " ".repeat(dots.len() + column - first)))
+}
+
+impl fmt::Display for ConfigError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (index, problem) in self.problems.iter().enumerate() {
+            let separator = if index == 0 { "" } else { "\n" };
+            write!(f, "{separator}{problem}")?;
+        }
+        Ok(())
+    }
+}
+
+impl std::error::Error for ConfigError {}

@@ -1,0 +1,135 @@
+//! What is wrong with a configuration beside its rules. Each is told by its field, with what to do.
+
+use anyhow::{Context, bail};
+use tollkeeper::http::{AddressSource, AttributeSource};
+use tollkeeper::{Span, parse_span};
+
+use super::client::parse_proxy;
+use super::operations;
+use super::store::check_store;
+use crate::config::{Config, ListenTls};
+use crate::database::Database;
+use crate::tls::CLIENT_ATTRIBUTE;
+
+/// What is wrong with the configuration beside its rules, by field.
+pub(crate) fn problems(config: &Config) -> Vec<(String, String)> {
+    let mut problems = Vec::new();
+    let mut note = |field: String, problem: anyhow::Error| problems.push((field, format!("{problem:#}")));
+    if let Err(problem) = check_address(&config.listen.http) {
+        note("listen.http".into(), problem);
+    }
+    if let Some(Err(problem)) = config.listen.grpc.as_deref().map(check_address) {
+        note("listen.grpc".into(), problem);
+    }
+    if let Some(Err(problem)) = config.listen.resp.as_deref().map(check_address) {
+        note("listen.resp".into(), problem);
+    }
+    if config.listen.resp_password.as_deref() == Some("") {
+        note("listen.resp_password".into(), anyhow::anyhow!("is empty; choose a long random one, or remove it"));
+    }
+    if let Some(ListenTls { cert, key, .. }) = &config.listen.tls {
+        for (file, name) in [(cert, "cert"), (key, "key")] {
+            if file.is_none() {
+                let problem = "is missing; TLS needs a certificate and its key, as files in PEM format";
+                note(format!("listen.tls.{name}"), anyhow::anyhow!(problem));
+            }
+        }
+    }
+    if let Err(problem) = check_store(&config.store.url) {
+        note("store.url".into(), problem);
+    }
+    if config.store.max_keys == 0 {
+        note("store.max_keys".into(), anyhow::anyhow!("0 keys hold no limit; use at least 1"));
+    }
+    match config.store.timeout.as_deref().map(parse_span) {
+        Some(Err(problem)) => note("store.timeout".into(), problem.into()),
+        Some(Ok(timeout)) if !(Span::from_micros(1_000)..=Span::from_secs(60)).contains(&timeout) => {
+            note("store.timeout".into(), anyhow::anyhow!("{timeout} is not between 1ms and 60s; 20ms is usual"));
+        }
+        _ => {}
+    }
+    if let Some(tls) = &config.store.tls {
+        if !config.store.url.starts_with("rediss") {
+            note(
+                "store.tls".into(),
+                anyhow::anyhow!("is for rediss:// and the like; write store.url so, or remove it"),
+            );
+        }
+        if tls.cert.is_some() != tls.key.is_some() {
+            note("store.tls".into(), anyhow::anyhow!("a cert needs its key, and a key its cert"));
+        }
+    }
+    if let Some(Err(problem)) = config.rules_from.as_deref().map(Database::new) {
+        note("rules_from".into(), anyhow::anyhow!(problem));
+    }
+    if config.rules_from.is_some() && !config.rules.is_empty() {
+        let problem =
+            "rules_from takes them from Postgres; put these there with `tollkeeper rules apply`, then remove them here";
+        note("rules".into(), anyhow::anyhow!(problem));
+    }
+    for (index, proxy) in config.trusted_proxies.iter().enumerate() {
+        if let Err(problem) = parse_proxy(proxy) {
+            note(format!("trusted_proxies[{index}]"), problem);
+        }
+    }
+    if let Err(problem) = config.client_address.parse::<AddressSource>() {
+        note("client_address".into(), problem.into());
+    }
+    if !(1..=128).contains(&config.ipv6_prefix) {
+        note("ipv6_prefix".into(), anyhow::anyhow!("{} is not between 1 and 128", config.ipv6_prefix));
+    }
+    for (attribute, source) in &config.identify {
+        if attribute == CLIENT_ATTRIBUTE {
+            let problem = "is what the client's certificate says and nothing else; choose another name";
+            note(format!("identify.{attribute}"), anyhow::anyhow!(problem));
+        }
+        if let Err(problem) = source.parse::<AttributeSource>() {
+            note(format!("identify.{attribute}"), anyhow::anyhow!("{problem}"));
+        }
+    }
+    if !(400..=599).contains(&config.deny_status) {
+        let problem =
+            format!("{} does not tell a client that it was denied; use 429, or another 4xx or 5xx", config.deny_status);
+        note("deny_status".into(), anyhow::anyhow!(problem));
+    }
+    if config.admin.token.as_deref().is_some_and(|token| token.trim().is_empty()) {
+        note("admin.token".into(), anyhow::anyhow!("is empty; choose a long random one, or remove it"));
+    }
+    check_audit(config, &mut note);
+    for (field, problem) in operations::problems(&config.alerts, &config.telemetry) {
+        note(field, problem);
+    }
+    problems
+}
+
+fn check_audit(config: &Config, note: &mut impl FnMut(String, anyhow::Error)) {
+    const MOST: usize = 1_000_000;
+    let audit = &config.audit;
+    if audit.keep > MOST {
+        note("audit.keep".into(), anyhow::anyhow!("{} are too many to keep in memory (at most {MOST})", audit.keep));
+    }
+    match parse_span(&audit.retention) {
+        Err(problem) => note("audit.retention".into(), problem.into()),
+        Ok(span) if !(Span::from_secs(3_600)..=Span::from_secs(3_653 * 86_400)).contains(&span) => {
+            let problem = format!("{} is not between 1h and 3653d; 30d is usual", audit.retention);
+            note("audit.retention".into(), anyhow::anyhow!(problem));
+        }
+        Ok(_) => {}
+    }
+    if let Some(Err(problem)) = audit.database.as_deref().map(Database::new) {
+        note("audit.database".into(), anyhow::anyhow!(problem));
+    }
+}
+
+/// `host:port`; whether the host exists is known when it is bound.
+fn check_address(text: &str) -> anyhow::Result<()> {
+    let (host, port) = text
+        .rsplit_once(':')
+        .filter(|(host, _)| !host.is_empty())
+        .with_context(|| format!("{text:?} is no address; write for example 127.0.0.1:8080"))?;
+    port.parse::<u16>().with_context(|| format!("{port:?} is no port; use 0 to 65535"))?;
+    if host.contains(char::is_whitespace) {
+        bail!("{host:?} is no host");
+    }
+    Ok(())
+}

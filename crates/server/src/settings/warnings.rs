@@ -1,0 +1,55 @@
+//! What a configuration says that is allowed and probably not meant.
+
+use tollkeeper::{Enforcement, RuleSpec};
+use tollkeeper_core::KeyTemplate;
+
+use super::spoofing;
+use crate::config::Config;
+
+/// What is allowed and probably not meant, by field.
+pub(crate) fn warnings(config: &Config) -> Vec<(String, String)> {
+    let mut warnings = Vec::new();
+    if config.listen.resp_password.is_some() && config.listen.resp.is_none() {
+        warnings.push(("listen.resp_password".into(), "guards nothing; set listen.resp, or remove it".to_string()));
+    }
+    warnings.extend(spoofing::warnings(config));
+    if let Some(escape) = way_around(config) {
+        warnings.push(("rules".into(), escape));
+    }
+    if config.rules_snapshot.is_some() && config.rules_from.is_none() {
+        let problem = "keeps nothing without rules_from; set that, or remove it";
+        warnings.push(("rules_snapshot".into(), problem.to_string()));
+    }
+    if config.rules.is_empty() && config.rules_from.is_none() {
+        warnings.push(("rules".into(), "there are none, so every request passes".to_string()));
+    }
+    warnings
+}
+
+/// Rules that tell clients apart by what clients say of themselves, and none that holds whatever they say.
+fn way_around(config: &Config) -> Option<String> {
+    let rules = || config.rules.iter().filter(|rule| rule.active && rule.mode == Enforcement::Enforce);
+    let said = |attribute: &str| {
+        let sources = ["header.", "query.", "cookie."];
+        sources.iter().any(|source| attribute.starts_with(source)) || config.identify.contains_key(attribute)
+    };
+    // Every alternative of every placeholder; a rule with a condition can be left by not meeting it.
+    let needs = |rule: &RuleSpec| {
+        let key = KeyTemplate::new(&rule.key).ok()?;
+        Some(key.needs().flatten().cloned().collect::<Vec<String>>())
+    };
+    let mut named = None;
+    for rule in rules() {
+        let attributes = needs(rule)?;
+        match attributes.into_iter().find(|attribute| said(attribute)) {
+            Some(attribute) => named = named.or(Some((rule.name.clone(), attribute))),
+            None if rule.when.is_empty() => return None,
+            None => {}
+        }
+    }
+    let (rule, attribute) = named?;
+    Some(format!(
+        "`{rule}` tells clients apart by `{attribute}`, which a client can leave out or change with every request, and no \
+         rule holds in any case; add one by \"{{ip}}\" or \"global\", unless something in front of this service sets it"
+    ))
+}
