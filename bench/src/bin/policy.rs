@@ -81,5 +81,5 @@ fn request(number: usize) -> Descriptor {
 }
 
 fn scan(policy: &Policy, request: &Descriptor) -> usize {
-    policy.rules().iter().filter(|rule| rule.matches(request) && rule.key.render(request).is_ok()).count()
+    policy.rules().iter().filter(|rule| rule.matches(request) && rule.key().render(request).is_ok()).count()
 }

@@ -23,22 +23,22 @@ impl Changes {
     /// What `policy` says otherwise than `former` did.
     pub fn between(former: &Policy, policy: &Policy) -> Changes {
         fn by_name(policy: &Policy) -> HashMap<&str, &Rule> {
-            policy.rules().iter().map(|rule| (&*rule.name, &**rule)).collect()
+            policy.rules().iter().map(|rule| (rule.name(), &**rule)).collect()
         }
         let (before, after) = (by_name(former), by_name(policy));
         let mut changes = Changes::default();
         for rule in policy.rules() {
-            match before.get(&*rule.name) {
-                None => changes.added.push(rule.name.to_string()),
-                Some(before) if before.spec != rule.spec => {
-                    changes.changed.push(rule.name.to_string());
+            match before.get(rule.name()) {
+                None => changes.added.push(rule.name().to_string()),
+                Some(before) if before.spec() != rule.spec() => {
+                    changes.changed.push(rule.name().to_string());
                     changes.restarted.extend(restart(before, rule));
                 }
                 Some(_) => {}
             }
         }
         let is_gone = |name: &&str| !after.contains_key(name);
-        changes.removed = former.rules().iter().map(|rule| &*rule.name).filter(is_gone).map(str::to_string).collect();
+        changes.removed = former.rules().iter().map(|rule| rule.name()).filter(is_gone).map(str::to_string).collect();
         changes
     }
 
@@ -50,13 +50,16 @@ impl Changes {
 
 /// Why the buckets of a rule do not survive its change, if they do not.
 fn restart(before: &Rule, rule: &Rule) -> Option<String> {
-    let (was, is) = (before.quota.algorithm(), rule.quota.algorithm());
-    if before.key != rule.key {
-        return Some(format!("rule `{}` has another key, so its buckets start full", rule.name));
+    let (was, is) = (before.quota().algorithm(), rule.quota().algorithm());
+    if before.key() != rule.key() {
+        return Some(format!("rule `{}` has another key, so its buckets start full", rule.name()));
     }
     let is_kept = was == is || (was.has_burst() && is.has_burst()) || (was.keeps_log() && is.keeps_log());
     (!is_kept).then(|| {
-        format!("rule `{}` counts by {is} instead of {was}, which cannot read its state: buckets start full", rule.name)
+        format!(
+            "rule `{}` counts by {is} instead of {was}, which cannot read its state: buckets start full",
+            rule.name()
+        )
     })
 }
 

@@ -8,10 +8,20 @@ use crate::verdict::{Row, Verdict};
 /// The answer to a denied HTTP request, as far as a rule has its own. Limit headers and `Retry-After` stay.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Denial {
+    status: Option<u16>,
+    body: Option<(String, Template)>,
+}
+
+impl Denial {
     /// Instead of the service's.
-    pub status: Option<u16>,
+    pub fn status(&self) -> Option<u16> {
+        self.status
+    }
+
     /// The type and text of the body, if they are not the problem document.
-    pub body: Option<(String, Template)>,
+    pub fn body(&self) -> Option<(&str, &Template)> {
+        self.body.as_ref().map(|(content_type, template)| (content_type.as_str(), template))
+    }
 }
 
 /// A text with places for what is known of a denial.
@@ -91,7 +101,7 @@ impl Template {
                     continue;
                 }
                 Part::Place(Place::Rule) => {
-                    text.push_str(&row.charge.rule.name);
+                    text.push_str(row.charge.rule.name());
                     continue;
                 }
                 Part::Place(Place::Limit) => i64::from(row.decision.limit),

@@ -3,8 +3,9 @@
 use std::fmt;
 use std::sync::Arc;
 
+use crate::charge::Terms;
 use crate::quota::Quota;
-use crate::rule::{Rule, RuleError};
+use crate::rule::{Rule, RuleErrors};
 use crate::rule_spec::{RuleSpec, Scalar};
 use crate::time::Timestamp;
 
@@ -56,6 +57,11 @@ impl ExceptionKind {
             ExceptionKind::Grant(_) => "grant",
         }
     }
+
+    /// Whether it decides by itself, so that nobody has to be asked.
+    pub const fn settles(&self) -> bool {
+        matches!(self, ExceptionKind::Block | ExceptionKind::Allow)
+    }
 }
 
 /// `1000/min burst 200`.
@@ -68,10 +74,10 @@ impl fmt::Display for Grant {
 
 impl Grant {
     /// The quota that it makes of a rule's, or what is wrong with it there.
-    pub fn quota(&self, rule: &Rule) -> Result<Quota, Vec<RuleError>> {
+    pub fn quota(&self, rule: &Rule) -> Result<Quota, RuleErrors> {
         let limit = Scalar::Text(self.limit.clone());
         let burst = self.burst.map(|burst| Scalar::Number(burst.into()));
-        Ok(Rule::new(RuleSpec { limit, burst, ..rule.spec.clone() })?.quota)
+        Ok(RuleSpec { limit, burst, ..rule.spec().clone() }.build()?.quota)
     }
 }
 
@@ -100,28 +106,29 @@ impl Exception {
         self.until.is_some_and(|until| until <= now)
     }
 
-    /// The rule as it is for this key at `now`; `None` if it is as it always is. A grant that is over leaves a rule that
-    /// knows of it, so that what is missing stays missing; one that makes no sense for the rule changes nothing.
-    pub fn rule(&self, rule: &Rule, now: Timestamp) -> Option<Arc<Rule>> {
+    /// What holds for this key of a rule at `now`; `None` if the rule's own terms do. A grant that is over leaves a quota
+    /// that knows of it, so that what is missing stays missing; one that makes no sense for the rule changes nothing.
+    pub fn terms(self: &Arc<Self>, rule: &Rule, now: Timestamp) -> Option<Terms> {
         let ended = self.until.filter(|until| *until <= now);
         match (&self.kind, ended) {
             (ExceptionKind::Grant(grant), None) => {
-                let exception = Some(self.kind.clone());
-                Some(Arc::new(Rule { quota: self.granted(grant, rule)?, exception, ..rule.clone() }))
+                Some(Terms::of(rule, self.granted(grant, rule)?, Some(self.clone())))
             }
             (ExceptionKind::Grant(grant), Some(until)) => {
-                let quota = rule.quota.in_place_of(&self.granted(grant, rule)?, until);
-                Some(Arc::new(Rule { quota, ..rule.clone() }))
+                let quota = rule.quota().in_place_of(&self.granted(grant, rule)?, until);
+                Some(Terms::of(rule, quota, None))
             }
-            (kind, None) => Some(Arc::new(Rule { exception: Some(kind.clone()), ..rule.clone() })),
-            (_, Some(_)) => None,
+            (ExceptionKind::Block | ExceptionKind::Allow, None) => {
+                Some(Terms::of(rule, *rule.quota(), Some(self.clone())))
+            }
+            (ExceptionKind::Block | ExceptionKind::Allow, Some(_)) => None,
         }
     }
 
     fn granted(&self, grant: &Grant, rule: &Rule) -> Option<Quota> {
         let before = match &self.former {
-            Some((former, since)) => former.quota(rule).ok()?.in_place_of(&rule.quota, *since),
-            None => rule.quota,
+            Some((former, since)) => former.quota(rule).ok()?.in_place_of(rule.quota(), *since),
+            None => *rule.quota(),
         };
         Some(grant.quota(rule).ok()?.in_place_of(&before, self.since))
     }

@@ -113,23 +113,23 @@ fn join(rows: &[&Row], item: impl Fn(&Row) -> String) -> String {
 fn policy_item(row: &Row) -> String {
     let rule = &row.charge.rule;
     let limit = row.decision.limit;
-    match window(&rule.quota) {
-        Some(window) => format!("\"{}\";q={limit};w={window}", rule.name),
-        None => format!("\"{}\";q={limit};qu=\"concurrent-requests\"", rule.name),
+    match window(row.charge.quota()) {
+        Some(window) => format!("\"{}\";q={limit};w={window}", rule.name()),
+        None => format!("\"{}\";q={limit};qu=\"concurrent-requests\"", rule.name()),
     }
 }
 
 /// The older drafts list limits and windows without names.
 fn unnamed_policy(row: &Row) -> String {
     let limit = row.decision.limit;
-    match window(&row.charge.rule.quota) {
+    match window(row.charge.quota()) {
         Some(window) => format!("{limit};w={window}"),
         None => limit.to_string(),
     }
 }
 
 fn state_item(row: &Row) -> String {
-    let (name, remaining) = (&row.charge.rule.name, row.decision.remaining);
+    let (name, remaining) = (row.charge.rule.name(), row.decision.remaining);
     match row.until_more().as_secs_ceil() {
         0 => format!("\"{name}\";r={remaining}"),
         seconds => format!("\"{name}\";r={remaining};t={seconds}"),

@@ -10,6 +10,7 @@
 
 mod algorithm;
 mod changes;
+mod charge;
 mod decision;
 mod denial;
 mod exception;
@@ -29,6 +30,7 @@ mod verdict;
 
 pub use algorithm::{Bucket, Change, Counter, Entry, Lease, Log, Receipt, Refunds, State, Window, decide};
 pub use changes::Changes;
+pub use charge::{BucketRef, Charge, Terms};
 pub use decision::{Decision, Hold, Outcome};
 pub use denial::{Denial, Template};
 pub use exception::{Exception, ExceptionKind, Grant};
@@ -37,10 +39,10 @@ pub use key::{Key, KeyError, KeyTemplate};
 pub use limit::{Limit, LimitError, parse_count, parse_span};
 pub use pace::Refill;
 pub use pattern::Pattern;
-pub use policy::{Charge, Policy, PolicyError, PolicyErrors, Requirement};
+pub use policy::{Policy, PolicyError, PolicyErrors, Requirement};
 pub use quota::{Algorithm, Quota, QuotaBuilder, QuotaError};
 pub use request::{Descriptor, Request};
-pub use rule::{Condition, Cost, CostError, LeaseSize, Rule, RuleError, parse_cost};
+pub use rule::{Condition, Cost, CostError, LeaseSize, Rule, RuleError, RuleErrors, parse_cost};
 pub use rule_spec::{
     CostCase, CostSpec, DenySpec, Enforcement, EstimatedCost, FailurePolicy, MatchValue, OneOrMany, RuleSpec, Scalar,
 };

@@ -8,22 +8,11 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fmt;
 use std::sync::Arc;
 
-use crate::key::Key;
+use crate::charge::Charge;
 use crate::request::Request;
 use crate::rule::{Condition, CostError, Rule, RuleError};
 use crate::rule_spec::RuleSpec;
 use crate::time::Timestamp;
-
-/// One rule applied to one request.
-#[derive(Clone, Debug)]
-pub struct Charge {
-    /// The rule, with its quota.
-    pub rule: Arc<Rule>,
-    /// Which of the rule's buckets.
-    pub key: Key,
-    /// The request's cost times the rule's.
-    pub cost: u32,
-}
 
 /// A set of rules, ready to match requests.
 #[derive(Debug, Default)]
@@ -111,11 +100,12 @@ struct AttributeIndex {
 
 impl Policy {
     /// Understands every rule, or names all that are wrong.
-    pub fn new(specs: impl IntoIterator<Item = RuleSpec>) -> Result<Policy, PolicyErrors> {
+    pub fn new<S: Into<RuleSpec>>(specs: impl IntoIterator<Item = S>) -> Result<Policy, PolicyErrors> {
         let mut rules: Vec<Arc<Rule>> = Vec::new();
         let mut errors = Vec::new();
         let mut positions: HashMap<String, usize> = HashMap::new();
         for (index, spec) in specs.into_iter().enumerate() {
+            let spec = spec.into();
             let name = spec.name.clone();
             let named = (!name.is_empty()).then(|| name.clone());
             if let Some(first) = positions.get(&name) {
@@ -124,7 +114,7 @@ impl Policy {
                 errors.push(PolicyError { index, name: named, error });
                 continue;
             }
-            match Rule::new(spec) {
+            match spec.build() {
                 Ok(rule) => rules.push(Arc::new(rule)),
                 Err(wrong) => {
                     errors.extend(wrong.into_iter().map(|error| PolicyError { index, name: named.clone(), error }));
@@ -139,9 +129,9 @@ impl Policy {
         let mut policy = Policy { requirements: requirements(&rules), ..Policy::default() };
         let popularity = popularity(&rules);
         let mut by_attribute: BTreeMap<&str, AttributeIndex> = BTreeMap::new();
-        for (position, rule) in rules.iter().enumerate().filter(|(_, rule)| rule.active) {
+        for (position, rule) in rules.iter().enumerate().filter(|(_, rule)| rule.is_active()) {
             let fewest_shared = rule
-                .when
+                .when()
                 .iter()
                 .map(|condition| (filings(condition).map(|filing| popularity[&filing]).sum::<usize>(), condition))
                 .min_by_key(|(shared, _)| *shared);
@@ -149,8 +139,8 @@ impl Policy {
                 policy.always.push(position);
                 continue;
             };
-            let index = by_attribute.entry(&condition.attribute).or_insert_with(|| AttributeIndex {
-                attribute: condition.attribute.clone(),
+            let index = by_attribute.entry(condition.attribute()).or_insert_with(|| AttributeIndex {
+                attribute: condition.attribute().to_string(),
                 exact: HashMap::new(),
                 prefixes: HashMap::new(),
                 prefix_lengths: Vec::new(),
@@ -160,7 +150,7 @@ impl Policy {
             }
         }
         policy.by_attribute = by_attribute.into_values().collect();
-        policy.cost_attributes = rules.iter().flat_map(|rule| rule.cost.attributes()).map(str::to_string).collect();
+        policy.cost_attributes = rules.iter().flat_map(|rule| rule.cost().attributes()).map(str::to_string).collect();
         policy.rules = rules;
         policy
     }
@@ -172,7 +162,7 @@ impl Policy {
 
     /// A rule by name.
     pub fn rule(&self, name: &str) -> Option<&Arc<Rule>> {
-        self.rules.iter().find(|rule| &*rule.name == name)
+        self.rules.iter().find(|rule| rule.name() == name)
     }
 
     /// The attributes that carry the cost of some rule.
@@ -183,10 +173,10 @@ impl Policy {
     /// These rules in the place of others since `at`: buckets keep what they miss, whatever the numbers are now.
     #[must_use]
     pub fn in_place_of(mut self, former: &Policy, at: Timestamp) -> Policy {
-        let before: HashMap<&str, &Arc<Rule>> = former.rules.iter().map(|rule| (&*rule.name, rule)).collect();
+        let before: HashMap<&str, &Arc<Rule>> = former.rules.iter().map(|rule| (rule.name(), rule)).collect();
         for rule in &mut self.rules {
-            if let Some(before) = before.get(&*rule.name) {
-                let quota = rule.quota.in_place_of(&before.quota, at);
+            if let Some(before) = before.get(rule.name()) {
+                let quota = rule.quota().in_place_of(before.quota(), at);
                 Arc::make_mut(rule).quota = quota;
             }
         }
@@ -222,9 +212,9 @@ impl Policy {
             if !rule.matches(request) {
                 continue;
             }
-            let Ok(key) = rule.key.render(request) else { continue };
+            let Ok(key) = rule.key().render(request) else { continue };
             match rule.cost_of(request) {
-                Ok(cost) => charges.push(Charge { rule: rule.clone(), key, cost }),
+                Ok(cost) => charges.push(Charge::new(rule.clone(), key, cost)),
                 Err(error) if rule.is_enforced() => return Err(error),
                 // A rule that only watches never stops a request, however odd its cost.
                 Err(_) => {}
@@ -270,16 +260,16 @@ enum Filing<'r> {
 }
 
 fn filings(condition: &Condition) -> impl Iterator<Item = Filing<'_>> {
-    condition.patterns.iter().map(|pattern| match pattern.exact() {
-        Some(value) => Filing::Exact(&condition.attribute, value),
-        None => Filing::Prefix(&condition.attribute, pattern.prefix()),
+    condition.patterns().iter().map(|pattern| match pattern.exact() {
+        Some(value) => Filing::Exact(condition.attribute(), value),
+        None => Filing::Prefix(condition.attribute(), pattern.prefix()),
     })
 }
 
 /// How many rules could be filed under each value or prefix.
 fn popularity(rules: &[Arc<Rule>]) -> HashMap<Filing<'_>, usize> {
     let mut popularity = HashMap::new();
-    for filing in rules.iter().flat_map(|rule| rule.when.iter().flat_map(filings)) {
+    for filing in rules.iter().flat_map(|rule| rule.when().iter().flat_map(filings)) {
         *popularity.entry(filing).or_insert(0) += 1;
     }
     popularity
@@ -287,9 +277,9 @@ fn popularity(rules: &[Arc<Rule>]) -> HashMap<Filing<'_>, usize> {
 
 fn requirements(rules: &[Arc<Rule>]) -> Vec<Requirement> {
     let mut by_attributes: BTreeMap<BTreeSet<Vec<String>>, Vec<usize>> = BTreeMap::new();
-    for (position, rule) in rules.iter().enumerate().filter(|(_, rule)| rule.active) {
-        let conditions = rule.when.iter().map(|condition| vec![condition.attribute.clone()]);
-        let needs: BTreeSet<Vec<String>> = conditions.chain(rule.key.needs().map(<[String]>::to_vec)).collect();
+    for (position, rule) in rules.iter().enumerate().filter(|(_, rule)| rule.is_active()) {
+        let conditions = rule.when().iter().map(|condition| vec![condition.attribute().to_string()]);
+        let needs: BTreeSet<Vec<String>> = conditions.chain(rule.key().needs().map(<[String]>::to_vec)).collect();
         if !needs.is_empty() {
             by_attributes.entry(needs).or_default().push(position);
         }

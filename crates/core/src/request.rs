@@ -14,6 +14,16 @@ pub trait Request {
     }
 }
 
+impl<R: Request + ?Sized> Request for &R {
+    fn attribute(&self, name: &str) -> Option<Cow<'_, str>> {
+        (**self).attribute(name)
+    }
+
+    fn cost(&self) -> u32 {
+        (**self).cost()
+    }
+}
+
 /// A request as a flat map of names to strings.
 ///
 /// ```

@@ -1,10 +1,10 @@
 //! A rule that was understood: who is limited, by what key, and how.
 
+use std::fmt;
 use std::sync::Arc;
 
 use crate::algorithm::Lease;
 use crate::denial::Denial;
-use crate::exception::ExceptionKind;
 use crate::key::KeyTemplate;
 use crate::limit::{Limit, LimitError, parse_count, parse_span};
 use crate::pattern::Pattern;
@@ -41,15 +41,32 @@ pub enum LeaseSize {
 /// One attribute and what it may be.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Condition {
-    /// The attribute's name.
-    pub attribute: String,
+    attribute: String,
     /// Any of these,
-    pub patterns: Vec<Pattern>,
+    patterns: Vec<Pattern>,
     /// and none of these.
-    pub except: Vec<Pattern>,
+    except: Vec<Pattern>,
 }
 
 impl Condition {
+    /// The attribute's name.
+    #[inline]
+    pub fn attribute(&self) -> &str {
+        &self.attribute
+    }
+
+    /// The value must match one of these.
+    #[inline]
+    pub fn patterns(&self) -> &[Pattern] {
+        &self.patterns
+    }
+
+    /// The value must match none of these.
+    #[inline]
+    pub fn except(&self) -> &[Pattern] {
+        &self.except
+    }
+
     fn holds(&self, request: &impl Request) -> bool {
         let Some(value) = request.attribute(&self.attribute) else { return false };
         let fits = |pattern: &Pattern| pattern.matches(&value);
@@ -101,35 +118,17 @@ impl Cost {
     }
 }
 
-/// A rule that was understood: everything in it is valid.
+/// A rule that was understood: everything in it is valid. [`Rule::new`] begins one, [`RuleSpec::build`] proves it.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Rule {
-    /// Unique among the rules.
-    pub name: Arc<str>,
-    /// A label.
-    pub scope: Option<String>,
-    /// All of these must hold.
-    pub when: Vec<Condition>,
-    /// Which bucket.
-    pub key: KeyTemplate,
-    /// How much.
-    pub quota: Quota,
-    /// What each request costs.
-    pub cost: Cost,
-    /// Whether tokens are taken from a shared store ahead of use.
-    pub lease: Option<LeaseSize>,
-    /// Whether it may deny.
-    pub mode: Enforcement,
-    /// What to answer without a store.
-    pub on_store_failure: FailurePolicy,
-    /// What denied HTTP requests get, where it is not the problem document.
-    pub deny: Option<Denial>,
-    /// Switched on.
-    pub active: bool,
-    /// The exception that is made of it for the key that is charged; none in a policy.
-    pub exception: Option<ExceptionKind>,
-    /// As written, for showing and saving.
-    pub spec: RuleSpec,
+    name: Arc<str>,
+    when: Vec<Condition>,
+    key: KeyTemplate,
+    pub(crate) quota: Quota,
+    cost: Cost,
+    lease: Option<LeaseSize>,
+    deny: Option<Denial>,
+    spec: RuleSpec,
 }
 
 /// What is wrong with a rule, and in which field.
@@ -142,6 +141,39 @@ pub struct RuleError {
     pub problem: String,
 }
 
+/// Every field of a rule that is wrong. Never empty.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RuleErrors(Vec<RuleError>);
+
+impl RuleErrors {
+    /// Each of them.
+    pub fn iter(&self) -> std::slice::Iter<'_, RuleError> {
+        self.0.iter()
+    }
+}
+
+impl IntoIterator for RuleErrors {
+    type Item = RuleError;
+    type IntoIter = std::vec::IntoIter<RuleError>;
+
+    fn into_iter(self) -> Self::IntoIter {
+        self.0.into_iter()
+    }
+}
+
+/// One line for each.
+impl fmt::Display for RuleErrors {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (index, error) in self.iter().enumerate() {
+            let separator = if index == 0 { "" } else { "\n" };
+            write!(f, "{separator}{error}")?;
+        }
+        Ok(())
+    }
+}
+
+impl std::error::Error for RuleErrors {}
+
 impl RuleError {
     fn new(field: impl Into<String>, problem: impl ToString) -> Self {
         RuleError { field: field.into(), problem: problem.to_string() }
@@ -153,8 +185,98 @@ impl Rule {
     pub const DEFAULT_HOLD: Span = Span::from_secs(60);
     const MAX_NAME: usize = 100;
 
-    /// Understands a rule, or names every field that is wrong.
-    pub fn new(spec: RuleSpec) -> Result<Rule, Vec<RuleError>> {
+    /// A rule of this name, to be completed and built.
+    ///
+    /// ```
+    /// use tollkeeper_core::Rule;
+    /// let rule = Rule::new("per-user").key("{user_id}").limit("10/s").burst(50).build()?;
+    /// assert_eq!(rule.quota().limit(), 50);
+    /// # Ok::<(), tollkeeper_core::RuleErrors>(())
+    /// ```
+    #[expect(clippy::new_ret_no_self, reason = "a rule exists only valid, so it begins as a spec")]
+    pub fn new(name: impl Into<String>) -> RuleSpec {
+        RuleSpec { name: name.into(), ..RuleSpec::default() }
+    }
+
+    /// Unique among the rules.
+    #[inline]
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// The name, to be kept for longer than the rule.
+    #[inline]
+    pub fn shared_name(&self) -> Arc<str> {
+        self.name.clone()
+    }
+
+    /// A label such as user, endpoint, ip, tenant or global.
+    #[inline]
+    pub fn scope(&self) -> Option<&str> {
+        self.spec.scope.as_deref()
+    }
+
+    /// All of these must hold.
+    #[inline]
+    pub fn when(&self) -> &[Condition] {
+        &self.when
+    }
+
+    /// Which bucket.
+    #[inline]
+    pub fn key(&self) -> &KeyTemplate {
+        &self.key
+    }
+
+    /// How much. A charge may have another: see [`Charge::quota`](crate::Charge::quota).
+    #[inline]
+    pub fn quota(&self) -> &Quota {
+        &self.quota
+    }
+
+    /// What each request costs.
+    #[inline]
+    pub fn cost(&self) -> &Cost {
+        &self.cost
+    }
+
+    /// Whether tokens are taken from a shared store ahead of use.
+    #[inline]
+    pub fn lease(&self) -> Option<LeaseSize> {
+        self.lease
+    }
+
+    /// Whether it may deny.
+    #[inline]
+    pub fn mode(&self) -> Enforcement {
+        self.spec.mode
+    }
+
+    /// What to answer when the store cannot.
+    #[inline]
+    pub fn on_store_failure(&self) -> FailurePolicy {
+        self.spec.on_store_failure
+    }
+
+    /// What denied HTTP requests get, where it is not the problem document.
+    #[inline]
+    pub fn deny(&self) -> Option<&Denial> {
+        self.deny.as_ref()
+    }
+
+    /// Switched on.
+    #[inline]
+    pub fn is_active(&self) -> bool {
+        self.spec.active
+    }
+
+    /// As written, for showing and saving.
+    #[inline]
+    pub fn spec(&self) -> &RuleSpec {
+        &self.spec
+    }
+
+    fn understand(spec: RuleSpec) -> Result<Rule, RuleErrors> {
         let mut errors = Vec::new();
         let mut note = |error: RuleError| errors.push(error);
         check_name(&spec.name).unwrap_or_else(&mut note);
@@ -172,28 +294,15 @@ impl Rule {
         let (Ok(key), Ok(quota), Ok(cost), Ok(lease), Ok(deny), true) =
             (key, quota, cost, lease, deny, errors.is_empty())
         else {
-            return Err(errors);
+            return Err(RuleErrors(errors));
         };
-        Ok(Rule {
-            name: spec.name.as_str().into(),
-            scope: spec.scope.clone(),
-            when,
-            key,
-            quota,
-            cost,
-            lease,
-            mode: spec.mode,
-            on_store_failure: spec.on_store_failure,
-            deny,
-            active: spec.active,
-            exception: None,
-            spec,
-        })
+        Ok(Rule { name: spec.name.as_str().into(), when, key, quota, cost, lease, deny, spec })
     }
 
     /// Whether the rule may deny.
+    #[inline]
     pub fn is_enforced(&self) -> bool {
-        self.mode == Enforcement::Enforce
+        self.spec.mode == Enforcement::Enforce
     }
 
     /// Whether every condition holds.
@@ -239,6 +348,33 @@ impl Rule {
             _ => {}
         }
         warnings
+    }
+}
+
+impl RuleSpec {
+    /// Understands the rule, or names every field that is wrong.
+    pub fn build(self) -> Result<Rule, RuleErrors> {
+        Rule::understand(self)
+    }
+
+    /// The same for a rule of the program's own: its name is put in parentheses, which no rule that people write can have.
+    pub fn build_internal(self) -> Result<Rule, RuleErrors> {
+        let rule = self.build()?;
+        Ok(Rule { name: format!("({})", rule.name).into(), ..rule })
+    }
+}
+
+impl TryFrom<RuleSpec> for Rule {
+    type Error = RuleErrors;
+
+    fn try_from(spec: RuleSpec) -> Result<Rule, RuleErrors> {
+        spec.build()
+    }
+}
+
+impl From<Rule> for RuleSpec {
+    fn from(rule: Rule) -> RuleSpec {
+        rule.spec
     }
 }
 

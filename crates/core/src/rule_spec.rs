@@ -80,6 +80,126 @@ impl Default for RuleSpec {
     }
 }
 
+/// Completing a rule by code: each method sets the field of its name. [`RuleSpec::build`] makes a rule of it.
+///
+/// ```
+/// use tollkeeper_core::{Algorithm, Rule};
+/// let rule = Rule::new("exports")
+///     .key("{tenant}")
+///     .limit("5")
+///     .algorithm(Algorithm::Concurrency)
+///     .when("path", ["/exports/*", "/reports/*"])
+///     .shadow()
+///     .build()?;
+/// assert!(!rule.is_enforced());
+/// # Ok::<(), tollkeeper_core::RuleErrors>(())
+/// ```
+impl RuleSpec {
+    /// One bucket per value of this template, such as `{user_id}` or `{api_key|ip}`.
+    #[must_use]
+    pub fn key(mut self, template: impl Into<String>) -> RuleSpec {
+        self.key = template.into();
+        self
+    }
+
+    /// Such as `10/s`; for `concurrency` a plain number.
+    #[must_use]
+    pub fn limit(mut self, limit: impl Into<Scalar>) -> RuleSpec {
+        self.limit = limit.into();
+        self
+    }
+
+    /// How much may pass at once after idling.
+    #[must_use]
+    pub fn burst(mut self, burst: impl Into<Scalar>) -> RuleSpec {
+        self.burst = Some(burst.into());
+        self
+    }
+
+    /// How requests are counted.
+    #[must_use]
+    pub fn algorithm(mut self, algorithm: Algorithm) -> RuleSpec {
+        self.algorithm = algorithm;
+        self
+    }
+
+    /// For `concurrency`: unreleased slots expire after this, such as `30s`.
+    #[must_use]
+    pub fn hold(mut self, hold: impl Into<String>) -> RuleSpec {
+        self.hold = Some(hold.into());
+        self
+    }
+
+    /// What a request costs: a number, or the name of the attribute that carries it.
+    #[must_use]
+    pub fn cost(mut self, cost: impl Into<CostSpec>) -> RuleSpec {
+        self.cost = cost.into();
+        self
+    }
+
+    /// One more attribute that must match: a value, a glob, or a list of them.
+    #[must_use]
+    pub fn when(mut self, attribute: impl Into<String>, value: impl Into<OneOrMany>) -> RuleSpec {
+        self.when.insert(attribute.into(), value.into());
+        self
+    }
+
+    /// A label.
+    #[must_use]
+    pub fn scope(mut self, scope: impl Into<String>) -> RuleSpec {
+        self.scope = Some(scope.into());
+        self
+    }
+
+    /// Whether it may deny.
+    #[must_use]
+    pub fn mode(mut self, mode: Enforcement) -> RuleSpec {
+        self.mode = mode;
+        self
+    }
+
+    /// Counts and reports, and never denies.
+    #[must_use]
+    pub fn shadow(self) -> RuleSpec {
+        self.mode(Enforcement::Shadow)
+    }
+
+    /// What to answer when the store cannot.
+    #[must_use]
+    pub fn on_store_failure(mut self, policy: FailurePolicy) -> RuleSpec {
+        self.on_store_failure = policy;
+        self
+    }
+
+    /// `auto`, or how many tokens an instance takes from a shared store at a time.
+    #[must_use]
+    pub fn lease(mut self, size: impl Into<Scalar>) -> RuleSpec {
+        self.lease = Some(size.into());
+        self
+    }
+
+    /// What denied HTTP requests get, instead of the problem document.
+    #[must_use]
+    pub fn deny(mut self, deny: DenySpec) -> RuleSpec {
+        self.deny = Some(deny);
+        self
+    }
+
+    /// Whether it is switched on.
+    #[must_use]
+    pub fn active(mut self, active: bool) -> RuleSpec {
+        self.active = active;
+        self
+    }
+
+    /// For people.
+    #[must_use]
+    pub fn description(mut self, description: impl Into<String>) -> RuleSpec {
+        self.description = Some(description.into());
+        self
+    }
+}
+
 fn yes() -> bool {
     true
 }
@@ -104,6 +224,18 @@ impl Default for Scalar {
 impl From<&str> for Scalar {
     fn from(text: &str) -> Self {
         Scalar::Text(text.into())
+    }
+}
+
+impl From<String> for Scalar {
+    fn from(text: String) -> Self {
+        Scalar::Text(text)
+    }
+}
+
+impl From<u64> for Scalar {
+    fn from(number: u64) -> Self {
+        Scalar::Number(number)
     }
 }
 
@@ -209,6 +341,48 @@ pub enum MatchValue {
     Number(i64),
     /// A value or a glob.
     Text(String),
+}
+
+impl<T: Into<MatchValue>> From<T> for OneOrMany {
+    fn from(value: T) -> Self {
+        OneOrMany::One(value.into())
+    }
+}
+
+impl<T: Into<MatchValue>, const N: usize> From<[T; N]> for OneOrMany {
+    fn from(values: [T; N]) -> Self {
+        OneOrMany::Many(values.into_iter().map(Into::into).collect())
+    }
+}
+
+impl<T: Into<MatchValue>> From<Vec<T>> for OneOrMany {
+    fn from(values: Vec<T>) -> Self {
+        OneOrMany::Many(values.into_iter().map(Into::into).collect())
+    }
+}
+
+impl From<&str> for MatchValue {
+    fn from(text: &str) -> Self {
+        MatchValue::Text(text.into())
+    }
+}
+
+impl From<String> for MatchValue {
+    fn from(text: String) -> Self {
+        MatchValue::Text(text)
+    }
+}
+
+impl From<i64> for MatchValue {
+    fn from(number: i64) -> Self {
+        MatchValue::Number(number)
+    }
+}
+
+impl From<bool> for MatchValue {
+    fn from(value: bool) -> Self {
+        MatchValue::Bool(value)
+    }
 }
 
 impl MatchValue {

@@ -1,9 +1,9 @@
 //! Several rules, one answer: all or nothing.
 
 use crate::algorithm::{Change, State, decide};
+use crate::charge::Charge;
 use crate::decision::{Decision, Outcome};
 use crate::exception::ExceptionKind;
-use crate::policy::Charge;
 use crate::rule::Rule;
 use crate::time::{Span, Timestamp};
 
@@ -19,14 +19,14 @@ pub fn decide_all<'s>(
     let mut decided: Vec<(Decision, Change)> = charges
         .iter()
         .zip(states.clone())
-        .map(|(charge, state)| decide(&charge.rule.quota, charge.cost, state, now))
+        .map(|(charge, state)| decide(charge.quota(), charge.cost, state, now))
         .collect();
     let denied = charges.iter().zip(&decided).any(|(charge, (decision, _))| denies(&charge.rule, decision));
     if denied {
         for ((charge, state), (decision, change)) in charges.iter().zip(states).zip(&mut decided) {
             // The change of a denial only repairs a clock that jumped; that of an admission is not made.
             if decision.is_allowed() {
-                let (untouched, _) = decide(&charge.rule.quota, 0, state, now);
+                let (untouched, _) = decide(charge.quota(), 0, state, now);
                 *decision = Decision { outcome: decision.outcome, ..untouched };
                 *change = Change::None;
             }
@@ -39,29 +39,33 @@ fn denies(rule: &Rule, decision: &Decision) -> bool {
     rule.is_enforced() && !decision.is_allowed()
 }
 
-/// Who answered.
+/// Who answered, the most certain first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Source {
     /// The store.
     Store,
+    /// An exception: it blocked or allowed the key, or the store decided by the limit that was granted to it.
+    Exception,
     /// A remembered denial that is still exact.
     DenyCache,
     /// Tokens taken from the store ahead of use.
     Lease,
-    /// This process, while the store is away.
+    /// This process, while the store is unreachable.
     Local,
-    /// The rule's failure policy, as nobody knows the real state; or an exception that settles it.
+    /// The rule's failure policy, as nobody knows the real state.
     Policy,
 }
 
 impl Source {
     /// Every source, for exporters.
-    pub const ALL: [Source; 5] = [Source::Store, Source::DenyCache, Source::Lease, Source::Local, Source::Policy];
+    pub const ALL: [Source; 6] =
+        [Source::Store, Source::Exception, Source::DenyCache, Source::Lease, Source::Local, Source::Policy];
 
     /// The name in answers and metrics.
     pub const fn name(self) -> &'static str {
         match self {
             Source::Store => "store",
+            Source::Exception => "exception",
             Source::DenyCache => "deny_cache",
             Source::Lease => "lease",
             Source::Local => "local",
@@ -101,7 +105,7 @@ impl Verdict {
             }
         }
         let denials = rows.iter().filter(|row| denies(&row.charge.rule, &row.decision));
-        let unavailable = limiting.is_some() && denials.into_iter().all(Row::is_unasked);
+        let unavailable = limiting.is_some() && denials.into_iter().all(|row| row.source == Source::Policy);
         Verdict { rows, limiting, unavailable }
     }
 
@@ -115,9 +119,9 @@ impl Verdict {
         self.unavailable
     }
 
-    /// Somebody other than the store answered for at least one rule.
+    /// The store could not answer for at least one rule, and somebody else did.
     pub fn is_degraded(&self) -> bool {
-        self.rows.iter().any(|row| row.source == Source::Local || row.is_unasked())
+        self.rows.iter().any(|row| matches!(row.source, Source::Local | Source::Policy))
     }
 
     /// The enforced rule that makes the request wait longest, when it was denied.
@@ -155,34 +159,55 @@ impl Verdict {
 }
 
 impl Row {
-    /// The answer of a rule whose state nobody could reach.
-    pub fn without_store(charge: Charge, outcome: Outcome) -> Row {
-        let limit = charge.rule.quota.limit();
-        let remaining = if matches!(outcome, Outcome::Allowed { .. }) { limit } else { 0 };
-        let decision = Decision { outcome, limit, remaining, reset_after: Span::ZERO, hold: None };
-        Row { charge, decision, source: Source::Policy }
+    /// The answer for a charge that was decided, also if by another limit than the rule's.
+    pub fn decided(charge: Charge, decision: Decision, source: Source) -> Row {
+        let least = if charge.exception().is_some() { Source::Exception } else { Source::Store };
+        Row { charge, decision, source: source.max(least) }
     }
 
-    /// The answer of a rule from which an exception settles it: nobody has to be asked. `None` where it does not.
-    pub fn settled(charge: &Charge, until: Option<Span>) -> Option<Row> {
-        let outcome = match charge.rule.exception.as_ref()? {
-            ExceptionKind::Block => Outcome::Denied { retry_after: until },
+    /// The failure policy's answer for a rule whose state nobody could reach.
+    pub fn without_store(charge: Charge, outcome: Outcome) -> Row {
+        Row::unread(charge, outcome, Source::Policy)
+    }
+
+    /// The answer for a rule where an exception settles it: nobody has to be asked. `None` where it does not.
+    pub fn settled(charge: &Charge, now: Timestamp) -> Option<Row> {
+        let exception = charge.exception()?;
+        let outcome = match exception.kind {
+            ExceptionKind::Block => Outcome::Denied { retry_after: exception.until.map(|until| until.since(now)) },
             ExceptionKind::Allow => Outcome::ALLOWED,
             ExceptionKind::Grant(_) => return None,
         };
-        Some(Row::without_store(charge.clone(), outcome))
+        Some(Row::unread(charge.clone(), outcome, Source::Exception))
     }
 
-    /// Whether a store should have answered and did not.
-    fn is_unasked(&self) -> bool {
-        self.source == Source::Policy && self.charge.rule.exception.is_none()
+    /// The place of a rule that was not asked, because an exception from another one denies the request.
+    pub fn unasked(charge: Charge) -> Row {
+        Row::unread(charge.on_own_terms(), Outcome::ALLOWED, Source::Exception)
+    }
+
+    /// Whether the rule was not asked: it applies to the request, and nobody knows what it would have said.
+    pub fn is_unasked(&self) -> bool {
+        self.source == Source::Exception && self.charge.exception().is_none()
+    }
+
+    /// Whether an exception blocks the key.
+    pub fn is_blocked(&self) -> bool {
+        self.charge.exception().is_some_and(|exception| exception.kind == ExceptionKind::Block)
+    }
+
+    fn unread(charge: Charge, outcome: Outcome, source: Source) -> Row {
+        let limit = charge.quota().limit();
+        let remaining = if matches!(outcome, Outcome::Allowed { .. }) { limit } else { 0 };
+        let decision = Decision { outcome, limit, remaining, reset_after: Span::ZERO, hold: None };
+        Row { charge, decision, source }
     }
 
     /// How long the client can use no more than `remaining`. For a bucket that is until its next token; a window gives
     /// more when it has passed. Never longer than the wait that a denied client is told.
     pub fn until_more(&self) -> Span {
         let decision = &self.decision;
-        let quota = &self.charge.rule.quota;
+        let quota = self.charge.quota();
         let more = if quota.algorithm().has_burst() && decision.remaining < decision.limit {
             let later_tokens = u64::from(decision.limit - decision.remaining - 1);
             let their_time =

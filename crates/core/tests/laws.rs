@@ -378,14 +378,14 @@ proptest! {
             let decided = decide_all(&charges, &together, at);
             let denied = charges.iter().zip(&decided).any(|(c, (d, _))| c.rule.is_enforced() && !d.is_allowed());
             for (index, (decision, change)) in decided.into_iter().enumerate() {
-                let (alone, its_change) = decide(&charges[index].rule.quota, charges[index].cost, &one_by_one[index], at);
+                let (alone, its_change) = decide(charges[index].rule.quota(), charges[index].cost, &one_by_one[index], at);
                 prop_assert_eq!(decision.outcome, alone.outcome);
                 together[index].apply(change);
                 if !denied {
                     prop_assert_eq!(decision, alone);
                     one_by_one[index].apply(its_change);
                 }
-                let (peek, _) = decide(&charges[index].rule.quota, 0, &together[index], at);
+                let (peek, _) = decide(charges[index].rule.quota(), 0, &together[index], at);
                 prop_assert_eq!((decision.remaining, decision.reset_after), (peek.remaining, peek.reset_after));
             }
             prop_assert_eq!(&together, &one_by_one);

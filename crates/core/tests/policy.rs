@@ -5,7 +5,7 @@
 use std::collections::BTreeMap;
 
 use proptest::prelude::*;
-use tollkeeper_core::{Descriptor, Enforcement, MatchValue, OneOrMany, Policy, Rule, RuleSpec};
+use tollkeeper_core::{Descriptor, Enforcement, MatchValue, OneOrMany, Policy, RuleSpec};
 
 fn text(value: &str) -> MatchValue {
     MatchValue::Text(value.into())
@@ -22,7 +22,7 @@ fn one(value: &str) -> OneOrMany {
 
 fn names(policy: &Policy, attributes: &[(&str, &str)]) -> Vec<String> {
     let charges = policy.charges(&Descriptor::new(attributes.iter().copied())).unwrap();
-    charges.iter().map(|charge| charge.rule.name.to_string()).collect()
+    charges.iter().map(|charge| charge.rule.name().to_string()).collect()
 }
 
 #[test]
@@ -141,9 +141,9 @@ proptest! {
         let policy = Policy::new(specs).unwrap();
         for attributes in requests {
             let request = Descriptor::from(attributes);
-            let found: Vec<_> = policy.charges(&request).unwrap().into_iter().map(|c| c.rule.name.clone()).collect();
+            let found: Vec<_> = policy.charges(&request).unwrap().into_iter().map(|c| c.rule.shared_name()).collect();
             let scanned: Vec<_> =
-                policy.rules().iter().filter(|r| r.active && r.matches(&request)).map(|r| r.name.clone()).collect();
+                policy.rules().iter().filter(|r| r.is_active() && r.matches(&request)).map(|r| r.shared_name()).collect();
             prop_assert_eq!(found, scanned);
         }
     }
@@ -158,21 +158,21 @@ fn the_first_case_that_matches_says_what_a_request_costs() {
     ]}"#;
     let spec: RuleSpec = serde_json::from_str(text).unwrap();
     assert_eq!(serde_json::from_str::<RuleSpec>(&serde_json::to_string(&spec).unwrap()).unwrap(), spec);
-    let rule = Rule::new(spec).unwrap();
+    let rule = spec.build().unwrap();
     let cost = |attributes: &[(&str, &str)]| rule.cost_of(&Descriptor::new(attributes.iter().copied()).with_cost(3));
     assert_eq!(cost(&[("method", "POST"), ("path", "/reports/7")]), Ok(30));
     assert_eq!(cost(&[("method", "GET"), ("path", "/reports/7")]), Ok(6));
     assert_eq!(cost(&[("path", "/find"), ("tokens", "5")]), Ok(15));
     assert_eq!(cost(&[("path", "/find")]), Ok(3));
     assert!(cost(&[("path", "/find"), ("tokens", "many")]).is_err());
-    assert!(rule.cost.is_carried());
+    assert!(rule.cost().is_carried());
 }
 
 #[test]
 fn cases_that_cannot_be_meant_are_named() {
     let problems = |cost: &str| {
         let text = format!(r#"{{"name": "r", "key": "k", "limit": "1/s", "cost": {cost}}}"#);
-        let errors = Rule::new(serde_json::from_str(&text).unwrap()).unwrap_err();
+        let errors = serde_json::from_str::<RuleSpec>(&text).unwrap().build().unwrap_err();
         errors.into_iter().map(|error| error.field).collect::<Vec<_>>()
     };
     assert_eq!(problems("[]"), ["cost"]);

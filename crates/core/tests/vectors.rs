@@ -129,7 +129,7 @@ fn verdicts_are_those_of_the_model() {
         for (index, event) in case.events.into_iter().enumerate() {
             let now = Timestamp::from_micros(event.at_us);
             let charges = policy.charges(&Descriptor::from(event.attributes).with_cost(event.cost)).unwrap();
-            let ids: Vec<_> = charges.iter().map(|c| (c.rule.name.to_string(), c.key.clone())).collect();
+            let ids: Vec<_> = charges.iter().map(|c| (c.rule.name().to_string(), c.key.clone())).collect();
             let current: Vec<State> = ids.iter().map(|id| states.get(id).cloned().unwrap_or_default()).collect();
             let decided = decide_all(&charges, &current, now);
             let mut rows = Vec::new();
@@ -146,14 +146,14 @@ fn verdicts_are_those_of_the_model() {
             assert_eq!(got, event.rules, "{place}");
             assert_eq!(verdict.is_allowed(), event.allowed, "{place}");
             assert_eq!(verdict.retry_after().map(Span::as_micros), event.retry_after_us, "{place}");
-            assert_eq!(verdict.limiting().map(|row| row.charge.rule.name.to_string()), event.limiting, "{place}");
+            assert_eq!(verdict.limiting().map(|row| row.charge.rule.name().to_string()), event.limiting, "{place}");
         }
     }
 }
 
 fn row_case(row: &Row) -> RowCase {
     RowCase {
-        rule: row.charge.rule.name.to_string(),
+        rule: row.charge.rule.name().to_string(),
         key: row.charge.key.value.clone(),
         allowed: row.decision.is_allowed(),
         shadow: !row.charge.rule.is_enforced(),

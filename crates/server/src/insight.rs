@@ -131,7 +131,7 @@ impl Insight {
             return self.record(state, &note, hash);
         };
         let answer = note.denied.map_or(Answer::Allowed, |denied| Answer::Denied(denied.retry_after));
-        let own_quota = insight.has_quota(&note.rule.quota);
+        let own_quota = insight.has_quota(note.rule.quota());
         insight.add(Seen {
             at: note.at,
             hash,
@@ -154,7 +154,7 @@ impl Insight {
         let violation = Violation {
             id: 0,
             at: note.at,
-            rule: note.rule.name.clone(),
+            rule: note.rule.shared_name(),
             key: self.settings.privacy.shown_key(note.rule, note.variant, note.key).into_owned(),
             user_id,
             ip: denied.ip.map(str::to_string),
@@ -166,7 +166,7 @@ impl Insight {
             shadow: !note.rule.is_enforced(),
             instance: self.instance.clone(),
         };
-        let rule = self.hasher.hash_one(&*note.rule.name);
+        let rule = self.hasher.hash_one(note.rule.name());
         state.audit.add(self.hasher.hash_one((rule, hash)), rule, violation);
     }
 
@@ -174,7 +174,7 @@ impl Insight {
     pub(crate) fn shown_key(&self, limiter: &Limiter, rule: &str, key: &str) -> String {
         let policy = limiter.policy();
         let meant: Vec<&Rule> =
-            policy.rules().iter().filter(|one| rule == "*" || *one.name == *rule).map(|r| &**r).collect();
+            policy.rules().iter().filter(|one| rule == "*" || *one.name() == *rule).map(|r| &**r).collect();
         self.settings.privacy.shown_text(&meant, &bounded(key, MAX_KEY)).into_owned()
     }
 

@@ -91,7 +91,7 @@ impl Metrics {
 
     /// The same by rule, for those that made any.
     pub(crate) fn rules_without_store(&self) -> Vec<(Arc<str>, u64)> {
-        let by_rule = |series: &Arc<RuleSeries>| (series.rule.name.clone(), series.without_store());
+        let by_rule = |series: &Arc<RuleSeries>| (series.rule.shared_name(), series.without_store());
         self.rules.load().in_order.iter().map(by_rule).filter(|(_, count)| *count > 0).collect()
     }
 
@@ -116,7 +116,7 @@ impl Metrics {
     fn record_new(&self, limiter: &Limiter, row: &Row) {
         self.refresh(limiter);
         // A verdict by rules that were replaced meanwhile goes to the rule of the same name, if there still is one.
-        if let Some(series) = self.rules.load().by_name(&row.charge.rule.name) {
+        if let Some(series) = self.rules.load().by_name(row.charge.rule.name()) {
             series.count(row);
         }
     }
@@ -148,7 +148,11 @@ impl Metrics {
             "The share of its limit that a rule had left after a decision.",
         );
         for series in all_series() {
-            page.histogram("tollkeeper_remaining_ratio", &format!("rule=\"{}\"", series.rule.name), &series.remaining);
+            page.histogram(
+                "tollkeeper_remaining_ratio",
+                &format!("rule=\"{}\"", series.rule.name()),
+                &series.remaining,
+            );
         }
         page.family(
             "tollkeeper_rule_lacking_attribute_total",
@@ -156,7 +160,7 @@ impl Metrics {
             "Requests to which a rule did not apply because they lack an attribute that it needs.",
         );
         for (rule, count) in limiter.lacking() {
-            page.sample("tollkeeper_rule_lacking_attribute_total", &format!("rule=\"{}\"", rule.name), count);
+            page.sample("tollkeeper_rule_lacking_attribute_total", &format!("rule=\"{}\"", rule.name()), count);
         }
         page.family(
             "tollkeeper_check_duration_seconds",
@@ -194,11 +198,11 @@ struct RuleTable {
 impl RuleTable {
     fn new(policy: Arc<Policy>, before: &RuleTable) -> RuleTable {
         let known: HashMap<&str, &Arc<RuleSeries>> =
-            before.in_order.iter().map(|series| (&*series.rule.name, series)).collect();
+            before.in_order.iter().map(|series| (series.rule.name(), series)).collect();
         let mut in_order = Vec::with_capacity(policy.rules().len());
         let mut by_address = Vec::with_capacity(policy.rules().len());
         for rule in policy.rules() {
-            let series = match known.get(&*rule.name) {
+            let series = match known.get(rule.name()) {
                 Some(series) => Arc::clone(series),
                 None => Arc::new(RuleSeries::new(rule.clone())),
             };
@@ -215,7 +219,7 @@ impl RuleTable {
     }
 
     fn by_name(&self, name: &str) -> Option<&RuleSeries> {
-        self.in_order.iter().find(|series| &*series.rule.name == name).map(|series| &**series)
+        self.in_order.iter().find(|series| series.rule.name() == name).map(|series| &**series)
     }
 }
 
@@ -268,7 +272,8 @@ impl RuleSeries {
                 let count = count.load(Relaxed);
                 let usual = *source == Source::Store && (outcome == 0 || outcome == may_deny);
                 if count > 0 || usual {
-                    let labels = format!("rule=\"{}\",outcome=\"{name}\",source=\"{}\"", self.rule.name, source.name());
+                    let labels =
+                        format!("rule=\"{}\",outcome=\"{name}\",source=\"{}\"", self.rule.name(), source.name());
                     page.sample("tollkeeper_decisions_total", &labels, count);
                 }
             }

@@ -58,7 +58,7 @@ impl Privacy {
 
     /// Whether a rule's key is made of a secret: of `{api_key|ip}` only the keys that are no address.
     pub(crate) fn is_key_secret(&self, rule: &Rule, variant: u16) -> bool {
-        let placeholders: Vec<&[String]> = rule.key.needs().collect();
+        let placeholders: Vec<&[String]> = rule.key().needs().collect();
         let mut rest = usize::from(variant);
         // The last placeholder is the lowest digit.
         placeholders.into_iter().rev().any(|names| {
@@ -76,7 +76,7 @@ impl Privacy {
     /// A key as it may be shown where only its text is known and the rules that may have it. What can be a secret is taken
     /// for one, unless it is an address that can be one too. Of a rule that is gone nobody knows.
     pub(crate) fn shown_text<'k>(&self, rules: &[&Rule], key: &'k str) -> Cow<'k, str> {
-        let variants = rules.iter().flat_map(|rule| (0..rule.key.variants()).map(move |variant| (*rule, variant)));
+        let variants = rules.iter().flat_map(|rule| (0..rule.key().variants()).map(move |variant| (*rule, variant)));
         let (mut secret, mut plain) = (false, false);
         for (rule, variant) in variants {
             match self.is_key_secret(rule, variant) {
@@ -121,7 +121,7 @@ mod tests {
     fn shown(identify: &[(&str, &str)], key: &str, variant: u16) -> String {
         let identify = identify.iter().map(|(name, source)| (name.to_string(), source.to_string())).collect();
         let spec = RuleSpec { name: "r".into(), key: key.into(), limit: "1/s".into(), ..RuleSpec::default() };
-        let rule = Rule::new(spec).expect("a rule");
+        let rule = spec.build().expect("a rule");
         Privacy::new(&identify).shown_key(&rule, variant, "the value").into_owned()
     }
 
@@ -159,7 +159,7 @@ mod tests {
     fn a_text_that_can_be_a_secret_of_some_rule_is_taken_for_one() {
         let rule = |key: &str| {
             let spec = RuleSpec { name: "r".into(), key: key.into(), limit: "1/s".into(), ..RuleSpec::default() };
-            Rule::new(spec).expect("a rule")
+            spec.build().expect("a rule")
         };
         let shown = |keys: &[&str], text: &str| {
             let rules: Vec<Rule> = keys.iter().map(|key| rule(key)).collect();

@@ -23,9 +23,7 @@ use std::str::FromStr;
 
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Serialize, Serializer};
-use tollkeeper::{
-    Algorithm, Bucket, Descriptor, ExceptionKind, Hold, Key, Row, Rule, RuleSpec, Span, Timestamp, Verdict,
-};
+use tollkeeper::{Algorithm, Descriptor, Hold, Inspected, Key, Row, Rule, RuleSpec, Span, Timestamp, Verdict};
 
 use crate::audit::{Action, Violation};
 
@@ -95,7 +93,7 @@ impl<'v> From<&'v Verdict> for CheckAnswer<'v> {
     fn from(verdict: &'v Verdict) -> Self {
         CheckAnswer {
             allowed: verdict.is_allowed(),
-            limiting: verdict.limiting().map(|row| &*row.charge.rule.name),
+            limiting: verdict.limiting().map(|row| row.charge.rule.name()),
             retry_after_ms: verdict.retry_after().map(Span::as_millis_ceil),
             source: verdict.source().name(),
             rules: verdict.rows().iter().map(RuleAnswer::from).collect(),
@@ -107,8 +105,8 @@ impl<'v> From<&'v Row> for RuleAnswer<'v> {
     fn from(row: &'v Row) -> Self {
         let (rule, decision) = (&*row.charge.rule, &row.decision);
         RuleAnswer {
-            rule: &rule.name,
-            scope: rule.scope.as_deref(),
+            rule: rule.name(),
+            scope: rule.scope(),
             key: &row.charge.key.value,
             allowed: decision.is_allowed(),
             shadow: !rule.is_enforced(),
@@ -118,7 +116,7 @@ impl<'v> From<&'v Row> for RuleAnswer<'v> {
             reset_after_ms: decision.reset_after.as_millis_ceil(),
             delay_ms: delay(row).map(Span::as_millis_ceil),
             hold: HoldToken::of(row),
-            exception: rule.exception.as_ref().map(ExceptionKind::name),
+            exception: row.charge.exception().map(|exception| exception.kind.name()),
         }
     }
 }
@@ -163,7 +161,7 @@ pub(crate) fn replay_line(at_us: u64, verdict: &Verdict) -> String {
     let line = ReplayLine {
         at_us,
         allowed: verdict.is_allowed(),
-        limiting: verdict.limiting().map(|row| &*row.charge.rule.name),
+        limiting: verdict.limiting().map(|row| row.charge.rule.name()),
         retry_after_us: verdict.retry_after().map(Span::as_micros),
         rules: verdict.rows().iter().map(ReplayRule::from).collect(),
     };
@@ -174,8 +172,8 @@ impl<'v> From<&'v Row> for ReplayRule<'v> {
     fn from(row: &'v Row) -> Self {
         let (rule, decision) = (&*row.charge.rule, &row.decision);
         ReplayRule {
-            rule: &rule.name,
-            scope: rule.scope.as_deref(),
+            rule: rule.name(),
+            scope: rule.scope(),
             key: &row.charge.key.value,
             allowed: decision.is_allowed(),
             shadow: !rule.is_enforced(),
@@ -191,7 +189,7 @@ impl<'v> From<&'v Row> for ReplayRule<'v> {
 
 /// Rows of a leaky bucket always tell the wait, also when it is zero.
 fn delay(row: &Row) -> Option<Span> {
-    (row.charge.rule.quota.algorithm() == Algorithm::LeakyBucket).then(|| row.decision.delay())
+    (row.charge.rule.quota().algorithm() == Algorithm::LeakyBucket).then(|| row.decision.delay())
 }
 
 /// Names a slot of a `concurrency` rule beside rule and key: `variant.at.nth`.
@@ -332,7 +330,7 @@ struct VariantAnswer {
 }
 
 impl Level {
-    fn of(bucket: &Bucket) -> Level {
+    fn of(bucket: &Inspected) -> Level {
         let decision = &bucket.decision;
         Level {
             remaining: decision.remaining,
@@ -344,27 +342,30 @@ impl Level {
 
 impl<'r> KeyAnswer<'r> {
     /// The buckets of a rule that share a key's text.
-    pub(crate) fn new(rule: &'r Rule, key: &'r str, buckets: &[Bucket]) -> KeyAnswer<'r> {
-        let limit = rule.quota.limit();
-        let used = |bucket: &&Bucket| bucket.decision.remaining < limit || bucket.decision.reset_after > Span::ZERO;
-        let in_use: Vec<&Bucket> = buckets.iter().filter(used).collect();
+    pub(crate) fn new(rule: &'r Rule, key: &'r str, buckets: &[Inspected]) -> KeyAnswer<'r> {
+        let used = |bucket: &&Inspected| {
+            bucket.decision.remaining < bucket.decision.limit || bucket.decision.reset_after > Span::ZERO
+        };
+        let in_use: Vec<&Inspected> = buckets.iter().filter(used).collect();
         // The most used: least left, and longest to go.
         let most = in_use.iter().copied().min_by_key(|bucket| {
-            (bucket.decision.remaining, std::cmp::Reverse(bucket.decision.reset_after), bucket.key.variant)
+            (bucket.decision.remaining, std::cmp::Reverse(bucket.decision.reset_after), bucket.charge.key.variant)
         });
+        let quota = most.or(buckets.first()).map_or(rule.quota(), |bucket| bucket.charge.quota());
+        let limit = quota.limit();
         let level = most.map_or(Level { remaining: limit, retry_after_ms: Some(0), reset_after_ms: 0 }, Level::of);
         let variants = if in_use.len() < 2 { Vec::new() } else { in_use };
         KeyAnswer {
-            rule: &rule.name,
-            scope: rule.scope.as_deref(),
+            rule: rule.name(),
+            scope: rule.scope(),
             key,
-            algorithm: rule.quota.algorithm().name(),
-            quota: rule.quota.to_string(),
+            algorithm: quota.algorithm().name(),
+            quota: quota.to_string(),
             limit,
             level,
             variants: variants
                 .into_iter()
-                .map(|bucket| VariantAnswer { variant: bucket.key.variant, level: Level::of(bucket) })
+                .map(|bucket| VariantAnswer { variant: bucket.charge.key.variant, level: Level::of(bucket) })
                 .collect(),
         }
     }
@@ -401,7 +402,7 @@ pub(crate) struct RuleView<'r> {
 
 impl<'r> From<&'r Rule> for RuleView<'r> {
     fn from(rule: &'r Rule) -> Self {
-        RuleView { spec: &rule.spec, quota: rule.quota.to_string() }
+        RuleView { spec: rule.spec(), quota: rule.quota().to_string() }
     }
 }
 

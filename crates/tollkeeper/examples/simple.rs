@@ -38,12 +38,12 @@ fn tell(who: &str, verdict: &Verdict) {
     let left: Vec<String> = verdict
         .rows()
         .iter()
-        .map(|row| format!("{} has {} left", row.charge.rule.name, row.decision.remaining))
+        .map(|row| format!("{} has {} left", row.charge.rule.name(), row.decision.remaining))
         .collect();
     let answer = match (verdict.limiting(), verdict.retry_after()) {
         (None, _) => "passes".to_string(),
-        (Some(row), Some(wait)) => format!("is denied by {} for {wait}", row.charge.rule.name),
-        (Some(row), None) => format!("can never pass {} at that cost", row.charge.rule.name),
+        (Some(row), Some(wait)) => format!("is denied by {} for {wait}", row.charge.rule.name()),
+        (Some(row), None) => format!("can never pass {} at that cost", row.charge.rule.name()),
     };
     println!("{who} {answer}; {}", left.join(", "));
 }

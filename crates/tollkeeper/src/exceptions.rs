@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use arc_swap::ArcSwap;
-use tollkeeper_core::{Charge, Exception, ExceptionKind, Key, Row, Rule, Span, Timestamp};
+use tollkeeper_core::{Charge, Exception, ExceptionKind, Key, Row, Rule, Span, Terms, Timestamp};
 
 use crate::store::StoreError;
 
@@ -45,15 +45,16 @@ pub(crate) struct Exceptions {
 }
 
 struct Entry {
-    exception: Exception,
-    /// What it makes of rules, by name: a rule, whether the exception was over, and the rule for this key.
+    exception: Arc<Exception>,
+    /// The terms that it makes for rules, by name.
     made: Mutex<HashMap<Arc<str>, Made>>,
 }
 
+/// For which rule, whether the exception was over, and what holds for this key then.
 struct Made {
     of: Arc<Rule>,
     was_over: bool,
-    rule: Option<Arc<Rule>>,
+    terms: Option<Arc<Terms>>,
 }
 
 /// What becomes of a request's charges.
@@ -93,7 +94,7 @@ impl Exceptions {
         let mut by_key: HashMap<String, Vec<Entry>> = HashMap::new();
         for exception in all {
             let entries = by_key.entry(exception.key.clone()).or_default();
-            entries.push(Entry { exception, made: Mutex::default() });
+            entries.push(Entry { exception: Arc::new(exception), made: Mutex::default() });
             // What is said of one rule goes before what is said of all.
             entries.sort_by_key(|entry| entry.exception.rule.is_none());
         }
@@ -115,32 +116,32 @@ impl Exceptions {
 
     /// All that are known, also those that are over.
     pub(crate) fn all(&self) -> Vec<Exception> {
-        self.by_key.load().values().flatten().map(|entry| entry.exception.clone()).collect()
+        self.by_key.load().values().flatten().map(|entry| (*entry.exception).clone()).collect()
     }
 
-    /// The rule as it is for a key, and how long until the exception ends.
-    pub(crate) fn rule(&self, rule: &Arc<Rule>, key: &Key, now: Timestamp) -> Option<(Arc<Rule>, Option<Span>)> {
+    /// What holds for a key instead of what the rule says.
+    pub(crate) fn terms(&self, rule: &Arc<Rule>, key: &Key, now: Timestamp) -> Option<Arc<Terms>> {
         if self.is_empty() {
             return None;
         }
         let by_key = self.by_key.load();
-        let applies = |entry: &&Entry| entry.exception.rule.as_deref().is_none_or(|name| name == &*rule.name);
+        let applies = |entry: &&Entry| entry.exception.rule.as_deref().is_none_or(|name| name == rule.name());
         // One that is over must not hide another that is not.
         let found = by_key.get(&key.value)?.iter().filter(applies);
         let entry = found.min_by_key(|entry| entry.exception.is_over(now))?;
-        Some((entry.rule(rule, now)?, entry.exception.until.map(|until| until.since(now))))
+        entry.terms(rule, now)
     }
 
     /// Applies what is known to the charges of a request.
     pub(crate) fn apply(&self, charges: Vec<Charge>, now: Timestamp) -> Applied {
         let mut applied = Applied { open: Vec::with_capacity(charges.len()), settled: Vec::new() };
         for (position, charge) in charges.into_iter().enumerate() {
-            let Some((rule, left)) = self.rule(&charge.rule, &charge.key, now) else {
+            let Some(terms) = self.terms(&charge.rule, &charge.key, now) else {
                 applied.open.push((position, charge));
                 continue;
             };
-            let charge = Charge { rule, ..charge };
-            match Row::settled(&charge, left) {
+            let charge = charge.on(terms);
+            match Row::settled(&charge, now) {
                 Some(row) => applied.settled.push((position, row)),
                 None => applied.open.push((position, charge)),
             }
@@ -150,16 +151,16 @@ impl Exceptions {
 }
 
 impl Entry {
-    fn rule(&self, of: &Arc<Rule>, now: Timestamp) -> Option<Arc<Rule>> {
+    fn terms(&self, of: &Arc<Rule>, now: Timestamp) -> Option<Arc<Terms>> {
         let is_over = self.exception.is_over(now);
         let mut made = self.made.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(known) = made.get(&of.name).filter(|known| Arc::ptr_eq(&known.of, of) && known.was_over == is_over)
+        if let Some(known) = made.get(of.name()).filter(|known| Arc::ptr_eq(&known.of, of) && known.was_over == is_over)
         {
-            return known.rule.clone();
+            return known.terms.clone();
         }
-        let rule = self.exception.rule(of, now);
-        made.insert(of.name.clone(), Made { of: of.clone(), was_over: is_over, rule: rule.clone() });
-        rule
+        let terms = self.exception.terms(of, now).map(Arc::new);
+        made.insert(of.shared_name(), Made { of: of.clone(), was_over: is_over, terms: terms.clone() });
+        terms
     }
 }
 

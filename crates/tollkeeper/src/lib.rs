@@ -15,17 +15,17 @@ pub mod tower;
 pub use clock::{Clock, ManualClock};
 pub use exceptions::ExceptionError;
 pub use keyed::{Keyed, keyed};
-pub use limiter::{Bucket, Limiter, Together};
+pub use limiter::{Inspected, Limiter, Together};
 pub use permit::Permit;
 pub use reservation::{Actual, Reservation, SettleError, Settled, Settlement, Ticket};
 #[cfg(feature = "redis")]
 pub use store::{BreakerState, ConnectError, DURATION_BOUNDS, RedisOptions, RedisStore, RedisTls, Server, Traffic};
 pub use store::{MAX_HOLD, MemoryStore, Store, StoreError};
 pub use tollkeeper_core::{
-    Algorithm, Changes, Charge, CostError, Decision, Descriptor, Enforcement, Exception, ExceptionKind, FailurePolicy,
-    Grant, HeaderStyle, Hold, Key, Limit, LimitError, Outcome, Policy, PolicyError, PolicyErrors, Quota, QuotaBuilder,
-    QuotaError, Request, Row, Rule, RuleError, RuleSpec, Source, Span, Timestamp, Verdict, limit_headers, parse_span,
-    retry_after_seconds,
+    Algorithm, BucketRef, Changes, Charge, CostError, Decision, Descriptor, Enforcement, Exception, ExceptionKind,
+    FailurePolicy, Grant, HeaderStyle, Hold, Key, Limit, LimitError, Outcome, Policy, PolicyError, PolicyErrors, Quota,
+    QuotaBuilder, QuotaError, Request, Row, Rule, RuleError, RuleErrors, RuleSpec, Source, Span, Terms, Timestamp,
+    Verdict, limit_headers, parse_span, retry_after_seconds,
 };
 
 /// For tests that run the scripts as they are; no part of the API.

@@ -13,7 +13,7 @@ use std::time::Duration;
 use arc_swap::ArcSwap;
 use tollkeeper_core::{
     Changes, Charge, CostError, Decision, FailurePolicy, Hold, Key, Outcome, Policy, Request, Row, Rule, Source, Span,
-    Verdict,
+    Terms, Verdict,
 };
 
 use crate::exceptions::Applied;
@@ -36,7 +36,7 @@ use crate::store::{MemoryStore, Store, StoreError};
 /// assert!(limiter.check(&request).await?.is_allowed());
 /// let verdict = limiter.check(&request).await?;
 /// assert!(!verdict.is_allowed());
-/// assert_eq!(&*verdict.limiting().unwrap().charge.rule.name, "per-user");
+/// assert_eq!(verdict.limiting().unwrap().charge.rule.name(), "per-user");
 /// # Ok::<(), tollkeeper::CostError>(()) }).unwrap();
 /// ```
 #[derive(Debug)]
@@ -44,17 +44,17 @@ pub struct Limiter {
     rules: ArcSwap<Active>,
     store: Store,
     local: OnceLock<Store>,
-    /// Rules with this instance's share of their quotas, by name: for as long as the store is away.
+    /// This instance's share of each rule's limit, by name: for as long as the store is unreachable.
     shares: Mutex<HashMap<Arc<str>, Share>>,
     store_errors: AtomicU64,
 }
 
-/// A rule, among how many it is shared, and the rule with one share.
+/// A rule, among how many its limit is shared, and one share.
 #[derive(Debug)]
 struct Share {
     of: Arc<Rule>,
     instances: u32,
-    rule: Arc<Rule>,
+    terms: Arc<Terms>,
 }
 
 /// A policy with what is counted about it.
@@ -82,9 +82,9 @@ impl Active {
 
 /// A bucket as found by [`Limiter::inspect`].
 #[derive(Clone, Debug)]
-pub struct Bucket {
-    /// Which one.
-    pub key: Key,
+pub struct Inspected {
+    /// Which one, and by which quota: its rule's, or the one that was granted to the key.
+    pub charge: Charge,
     /// What it would say to a request of cost 1; `remaining` is uncharged.
     pub decision: Decision,
 }
@@ -217,8 +217,7 @@ impl Limiter {
             return Excepted::Open(Applied { open, settled });
         }
         // Whatever the others would say: they are not asked, so nothing is charged.
-        let unasked = |charge| Row::without_store(charge, Outcome::Allowed { delay: Span::ZERO });
-        let unasked = open.into_iter().map(|(position, charge)| (position, unasked(charge)));
+        let unasked = open.into_iter().map(|(position, charge)| (position, Row::unasked(charge)));
         Excepted::Denied(in_order(unasked.chain(settled).collect()))
     }
 
@@ -242,7 +241,7 @@ impl Limiter {
     async fn estimate_open(&self, charges: Vec<Charge>, hold: Duration) -> (Vec<Row>, Vec<Option<Held>>) {
         let rows = match self.store.reserve(&charges, hold).await {
             Ok(Reserved { decisions, held }) => {
-                let row = |(charge, (decision, source))| Row { charge, decision, source };
+                let row = |(charge, (decision, source))| Row::decided(charge, decision, source);
                 return (charges.into_iter().zip(decisions).map(row).collect(), held);
             }
             Err(StoreError::Unavailable { .. }) => {
@@ -261,13 +260,12 @@ impl Limiter {
     ///
     /// ```
     /// # use std::sync::Arc;
-    /// # use tollkeeper::{Charge, Key, Limiter, MemoryStore, Policy, Rule, RuleSpec};
+    /// # use tollkeeper::{Charge, Key, Limiter, MemoryStore, Policy, Rule};
     /// # let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
     /// # runtime.block_on(async {
     /// let limiter = Limiter::new(Policy::default(), MemoryStore::new());
-    /// let spec = RuleSpec { name: "mine".into(), key: "{id}".into(), limit: "2/min".into(), ..RuleSpec::default() };
-    /// let rule = Arc::new(Rule::new(spec).expect("valid"));
-    /// let charge = Charge { rule, key: Key { variant: 0, value: "42".into() }, cost: 1 };
+    /// let rule = Arc::new(Rule::new("mine").key("{id}").limit("2/min").build().expect("valid"));
+    /// let charge = Charge::new(rule, Key { variant: 0, value: "42".into() }, 1);
     /// assert_eq!(limiter.charge(&[charge]).await?[0].0.remaining, 1);
     /// # Ok::<(), tollkeeper::StoreError>(()) }).unwrap();
     /// ```
@@ -288,9 +286,9 @@ impl Limiter {
             let asked = if source == Source::Local { self.shares_of(&charges) } else { None };
             match store.charge(asked.as_ref().unwrap_or(&charges)).await {
                 Ok(decisions) => {
-                    let decided = charges.into_iter().zip(decisions).zip(positions);
+                    let decided = asked.unwrap_or(charges).into_iter().zip(decisions).zip(positions);
                     answered.extend(decided.map(|((charge, (decision, by)), position)| {
-                        (position, Row { charge, decision, source: source.max(by) })
+                        (position, Row::decided(charge, decision, source.max(by)))
                     }));
                     break;
                 }
@@ -335,9 +333,9 @@ impl Limiter {
 
     /// Each rule's own answer while the store is away: `closed` denies, `open` lets pass, `local` decides in this process.
     async fn rows_without_store(&self, charges: Vec<Charge>) -> Vec<Row> {
-        let is_local = |charge: &Charge| charge.rule.on_store_failure == FailurePolicy::Local;
+        let is_local = |charge: &Charge| charge.rule.on_store_failure() == FailurePolicy::Local;
         let closed =
-            |charge: &Charge| charge.rule.is_enforced() && charge.rule.on_store_failure == FailurePolicy::Closed;
+            |charge: &Charge| charge.rule.is_enforced() && charge.rule.on_store_failure() == FailurePolicy::Closed;
         if charges.iter().any(closed) {
             return charges.into_iter().map(by_failure_policy).collect();
         }
@@ -362,13 +360,18 @@ impl Limiter {
         let mut shares = self.shares.lock().unwrap_or_else(PoisonError::into_inner);
         let share = |charge: &Charge| {
             let of = &charge.rule;
-            let known = shares.get(&of.name).filter(|share| share.instances == instances && Arc::ptr_eq(&share.of, of));
-            let rule = known.map(|share| share.rule.clone()).unwrap_or_else(|| {
-                let rule = Arc::new(Rule { quota: of.quota.share(instances), ..(**of).clone() });
-                shares.insert(of.name.clone(), Share { of: of.clone(), instances, rule: rule.clone() });
-                rule
+            if let Some(terms) = charge.terms() {
+                let terms = terms.with_quota(terms.quota().share(instances));
+                return charge.clone().on(Arc::new(terms));
+            }
+            let known =
+                shares.get(of.name()).filter(|share| share.instances == instances && Arc::ptr_eq(&share.of, of));
+            let terms = known.map(|share| share.terms.clone()).unwrap_or_else(|| {
+                let terms = Arc::new(Terms::new(of.quota().share(instances)));
+                shares.insert(of.shared_name(), Share { of: of.clone(), instances, terms: terms.clone() });
+                terms
             });
-            Charge { rule, ..charge.clone() }
+            charge.clone().on(terms)
         };
         Some(charges.iter().map(share).collect())
     }
@@ -387,12 +390,13 @@ impl Limiter {
     ///
     /// A key of `{api_key|ip}` names one bucket per alternative: all that could be meant are returned, the one of
     /// the first alternative first.
-    pub async fn inspect(&self, rule: &str, key: &str) -> Option<Result<Vec<Bucket>, StoreError>> {
+    pub async fn inspect(&self, rule: &str, key: &str) -> Option<Result<Vec<Inspected>, StoreError>> {
         let rule = self.policy().rule(rule)?.clone();
         let mut buckets = Vec::new();
         for key in keys(&rule, key) {
-            match self.store.inspect(&self.rule_for(&rule, &key), &key).await {
-                Ok(decision) => buckets.push(Bucket { key, decision }),
+            let charge = self.charge_of(rule.clone(), key);
+            match self.store.inspect(charge.bucket()).await {
+                Ok(decision) => buckets.push(Inspected { charge, decision }),
                 Err(error) => return Some(Err(error)),
             }
         }
@@ -404,7 +408,7 @@ impl Limiter {
         let rule = self.policy().rule(rule)?.clone();
         let mut found = false;
         for key in keys(&rule, key) {
-            match self.store.reset(&self.rule_for(&rule, &key), &key).await {
+            match self.store.reset(self.charge_of(rule.clone(), key).bucket()).await {
                 Ok(had_state) => found |= had_state,
                 Err(error) => return Some(Err(error)),
             }
@@ -415,30 +419,29 @@ impl Limiter {
     /// Gives a `concurrency` slot back; `Ok(false)` when it was free already, `None` when there is no such rule.
     pub async fn release(&self, rule: &str, key: &Key, hold: Hold) -> Option<Result<bool, StoreError>> {
         let rule = self.policy().rule(rule)?.clone();
-        Some(self.store.release(&self.rule_for(&rule, key), key, hold).await)
+        Some(self.store.release(self.charge_of(rule, key.clone()).bucket(), hold).await)
     }
 
     /// Gives back what these charges would cost, as far as it counts: for callers who charge first and learn later what was
     /// used. Nobody ever has more left than the limit.
     pub async fn give_back(&self, charges: &[Charge]) -> Result<(), StoreError> {
-        for Charge { rule, key, cost } in charges {
-            self.store.give_back(&self.rule_for(rule, key), key, *cost).await?;
+        for charge in charges {
+            let bucket = self.charge_of(charge.rule.clone(), charge.key.clone());
+            self.store.give_back(bucket.bucket(), charge.cost).await?;
         }
         Ok(())
     }
 }
 
 impl Limiter {
-    /// A rule of the policy as it is for a key: with the limit that was granted to it, if one was.
-    pub fn rule_of(&self, rule: &str, key: &str) -> Option<Arc<Rule>> {
-        let policy = self.policy();
-        Some(self.rule_for(policy.rule(rule)?, &Key { variant: 0, value: key.into() }))
-    }
-
-    /// A rule as it is for a key, with what was granted to it.
-    fn rule_for(&self, rule: &Arc<Rule>, key: &Key) -> Arc<Rule> {
-        let exception = self.store.exceptions().rule(rule, key, self.store.now());
-        exception.map_or_else(|| rule.clone(), |(rule, _)| rule)
+    /// A charge of nothing to a key of a rule, with the exception that is in force for it: its quota is the one that holds.
+    pub fn charge_of(&self, rule: Arc<Rule>, key: Key) -> Charge {
+        let terms = self.store.exceptions().terms(&rule, &key, self.store.now());
+        let charge = Charge::new(rule, key, 0);
+        match terms {
+            Some(terms) => charge.on(terms),
+            None => charge,
+        }
     }
 }
 
@@ -455,7 +458,7 @@ fn in_order<T>(mut rows: Vec<(usize, T)>) -> Vec<T> {
 }
 
 fn keys(rule: &Rule, value: &str) -> impl Iterator<Item = Key> {
-    (0..rule.key.variants()).map(move |variant| Key { variant, value: value.to_string() })
+    (0..rule.key().variants()).map(move |variant| Key { variant, value: value.to_string() })
 }
 
 /// How long a client denied by `closed` is asked to wait before it tries the store again.
@@ -464,7 +467,7 @@ const RETRY_UNAVAILABLE: Span = Span::SECOND;
 /// The answer of a rule whose state nobody can reach. Where the memory store itself is full, `local` has nowhere else to
 /// go and lets the request pass, as `open` does.
 fn by_failure_policy(charge: Charge) -> Row {
-    let outcome = match charge.rule.on_store_failure {
+    let outcome = match charge.rule.on_store_failure() {
         FailurePolicy::Closed => Outcome::Denied { retry_after: Some(RETRY_UNAVAILABLE) },
         FailurePolicy::Open | FailurePolicy::Local => Outcome::Allowed { delay: Span::ZERO },
     };

@@ -5,7 +5,7 @@ mod renewal;
 
 use std::sync::{Arc, Mutex, PoisonError};
 
-use tollkeeper_core::{CostError, Hold, Key, Request, Rule, Source, Verdict};
+use tollkeeper_core::{Charge, CostError, Hold, Request, Source, Verdict};
 
 use crate::limiter::Limiter;
 use crate::store::Store;
@@ -65,9 +65,8 @@ struct Slots {
 
 #[derive(Debug)]
 struct Slot {
-    /// The rule that was charged, which may have left the policy since.
-    rule: Arc<Rule>,
-    key: Key,
+    /// What was charged, by a rule that may have left the policy since.
+    charge: Charge,
     hold: Hold,
     /// Who gave it, and so takes it back.
     source: Source,
@@ -86,7 +85,7 @@ impl Limiter {
 fn slots(verdict: &Verdict) -> Vec<Slot> {
     let slot = |row: &tollkeeper_core::Row| {
         let hold = row.decision.hold?;
-        Some(Slot { rule: row.charge.rule.clone(), key: row.charge.key.clone(), hold, source: row.source })
+        Some(Slot { charge: row.charge.clone(), hold, source: row.source })
     };
     verdict.rows().iter().filter_map(slot).collect()
 }
@@ -94,9 +93,8 @@ fn slots(verdict: &Verdict) -> Vec<Slot> {
 impl Permit {
     /// The slots that a reservation occupied.
     pub(crate) fn of(limiter: &Arc<Limiter>, held: impl Iterator<Item = (Held, Source)>) -> Permit {
-        let slot = |(Held { rule, key, receipt, .. }, source)| Slot {
-            rule,
-            key,
+        let slot = |(Held { charge, receipt, .. }, source)| Slot {
+            charge,
             hold: Hold { at: receipt.at, nth: receipt.nth },
             source,
         };
@@ -144,7 +142,7 @@ impl Occupied {
         for slot in slots {
             match self.limiter.store_of(slot.source) {
                 // False means that the hold had expired, and then there is nothing to give back.
-                Store::Memory(memory) => _ = memory.release(&slot.rule, &slot.key, slot.hold),
+                Store::Memory(memory) => _ = memory.release(slot.charge.bucket(), slot.hold),
                 #[cfg(feature = "redis")]
                 Store::Redis(redis) => release_later(redis.clone(), slot),
             }
@@ -156,7 +154,7 @@ impl Occupied {
 #[cfg(feature = "redis")]
 fn release_later(redis: crate::store::RedisStore, slot: Slot) {
     if let Ok(runtime) = tokio::runtime::Handle::try_current() {
-        runtime.spawn(async move { redis.release(&slot.rule, &slot.key, slot.hold).await });
+        runtime.spawn(async move { redis.release(slot.charge.bucket(), slot.hold).await });
     }
 }
 

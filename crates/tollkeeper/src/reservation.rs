@@ -4,7 +4,6 @@ mod ticket;
 
 pub use ticket::Ticket;
 
-use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -116,7 +115,7 @@ impl Actual {
         let told = row.carrier.as_ref().and_then(|carrier| Some((carrier, self.attributes.get(carrier)?)));
         let units = match told {
             Some((attribute, value)) => parse_cost(value).ok_or_else(|| CostError {
-                rule: row.held.rule.name.clone(),
+                rule: row.held.charge.rule.shared_name(),
                 attribute: attribute.clone(),
                 value: value.clone(),
             })?,
@@ -160,16 +159,16 @@ impl Limiter {
         hold: Duration,
     ) -> Result<(Verdict, Reservation), CostError> {
         let (hold, began) = (hold.min(MAX_HOLD), Instant::now());
-        let charges = self.charges(std::slice::from_ref(&AsRequest(request)))?.remove(0);
+        let charges = self.charges(&[request])?.remove(0);
         let carriers: Vec<Option<String>> =
-            charges.iter().map(|charge| charge.rule.cost.carrier(request).map(str::to_string)).collect();
+            charges.iter().map(|charge| charge.rule.cost().carrier(request).map(str::to_string)).collect();
         let (rows, held) = self.decide_estimate(charges, hold).await;
         let verdict = Verdict::new(rows);
         let cost = request.cost();
         let held = held.into_iter().chain(std::iter::repeat_with(|| None)).zip(carriers).zip(verdict.rows());
         let held = held.filter_map(|((held, carrier), row)| {
             // An estimate of nothing took nothing, and what is used is charged all the same.
-            let is_nothing = row.charge.cost == 0 && row.decision.is_allowed() && row.source == Source::Store;
+            let is_nothing = row.charge.cost == 0 && row.decision.is_allowed() && is_counted(row);
             let nothing = || is_nothing.then(|| Held::nothing(&row.charge));
             let units = row.charge.rule.units_of(request);
             Some(HeldRow { held: held.or_else(nothing)?, units, carrier, source: row.source })
@@ -179,17 +178,10 @@ impl Limiter {
     }
 }
 
-/// A request by reference.
-struct AsRequest<'r, R>(&'r R);
-
-impl<R: Request> Request for AsRequest<'_, R> {
-    fn attribute(&self, name: &str) -> Option<Cow<'_, str>> {
-        self.0.attribute(name)
-    }
-
-    fn cost(&self) -> u32 {
-        self.0.cost()
-    }
+/// Whether the store keeps the row's bucket: it decided, by the rule's limit or by a granted one.
+fn is_counted(row: &Row) -> bool {
+    let is_settled = row.charge.exception().is_some_and(|exception| exception.kind.settles());
+    matches!(row.source, Source::Store | Source::Exception) && !is_settled
 }
 
 /// What a row that nobody can correct holds: its slot.
@@ -212,7 +204,7 @@ impl Reservation {
 
     /// The slots that it occupies, to be given back at another time than the rest is settled.
     pub fn take_slots(&mut self) -> Permit {
-        let is_slot = |row: &mut HeldRow| row.held.rule.quota.algorithm() == Algorithm::Concurrency;
+        let is_slot = |row: &mut HeldRow| row.held.charge.quota().algorithm() == Algorithm::Concurrency;
         let slots = self.held.extract_if(.., is_slot).map(|HeldRow { held, source, .. }| (held, source));
         Permit::of(&self.limiter, slots)
     }
@@ -236,9 +228,10 @@ impl Reservation {
             let store = self.limiter.store_of(source);
             let held: Vec<(Held, u32)> = held.into_iter().map(|(row, cost)| (row.held, cost)).collect();
             let refunded = store.settle(&held).await?;
-            for ((Held { rule, key, receipt, .. }, cost), refunded) in held.into_iter().zip(refunded) {
-                let decision = store.inspect(&rule, &key).await?;
-                rows.push(Settled { charge: Charge { rule, key, cost }, reserved: receipt.cost, refunded, decision });
+            for ((Held { charge, receipt, .. }, cost), refunded) in held.into_iter().zip(refunded) {
+                let decision = store.inspect(charge.bucket()).await?;
+                let charge = charge.with_cost(cost);
+                rows.push(Settled { charge, reserved: receipt.cost, refunded, decision });
             }
         }
         Ok(Settlement { rows })

@@ -14,7 +14,7 @@ pub use redis::{BreakerState, ConnectError, DURATION_BOUNDS, RedisOptions, Redis
 use std::time::Duration;
 
 use held::{Held, Reserved};
-use tollkeeper_core::{Charge, Decision, Exception, Hold, Key, Rule, Source, Timestamp};
+use tollkeeper_core::{BucketRef, Charge, Decision, Exception, Hold, Source, Timestamp};
 
 use crate::exceptions::{ExceptionError, Exceptions};
 
@@ -180,50 +180,50 @@ impl Store {
     }
 
     /// What a bucket would say to a request of cost 1, without touching it: `remaining` is uncharged.
-    pub async fn inspect(&self, rule: &Rule, key: &Key) -> Result<Decision, StoreError> {
+    pub async fn inspect(&self, bucket: BucketRef<'_>) -> Result<Decision, StoreError> {
         match self {
-            Store::Memory(memory) => Ok(memory.inspect(rule, key)),
+            Store::Memory(memory) => Ok(memory.inspect(bucket)),
             #[cfg(feature = "redis")]
-            Store::Redis(redis) => redis.inspect(rule, key).await,
+            Store::Redis(redis) => redis.inspect(bucket).await,
         }
     }
 
     /// Forgets a bucket; false when there was nothing to forget.
-    pub async fn reset(&self, rule: &Rule, key: &Key) -> Result<bool, StoreError> {
+    pub async fn reset(&self, bucket: BucketRef<'_>) -> Result<bool, StoreError> {
         match self {
-            Store::Memory(memory) => Ok(memory.reset(rule, key)),
+            Store::Memory(memory) => Ok(memory.reset(bucket)),
             #[cfg(feature = "redis")]
-            Store::Redis(redis) => redis.reset(rule, key).await,
+            Store::Redis(redis) => redis.reset(bucket).await,
         }
     }
 
     /// Gives a `concurrency` slot back; false when it had expired or was given back before.
-    pub async fn release(&self, rule: &Rule, key: &Key, hold: Hold) -> Result<bool, StoreError> {
+    pub async fn release(&self, bucket: BucketRef<'_>, hold: Hold) -> Result<bool, StoreError> {
         match self {
-            Store::Memory(memory) => Ok(memory.release(rule, key, hold)),
+            Store::Memory(memory) => Ok(memory.release(bucket, hold)),
             #[cfg(feature = "redis")]
-            Store::Redis(redis) => redis.release(rule, key, hold).await,
+            Store::Redis(redis) => redis.release(bucket, hold).await,
         }
     }
 
     /// Holds a `concurrency` slot for another period, in one step, under the name that is returned: it is never free in
     /// between, and nobody else gets in. `None` when it had expired or was given back before.
-    pub async fn renew(&self, rule: &Rule, key: &Key, hold: Hold) -> Result<Option<Hold>, StoreError> {
+    pub async fn renew(&self, bucket: BucketRef<'_>, hold: Hold) -> Result<Option<Hold>, StoreError> {
         match self {
-            Store::Memory(memory) => Ok(memory.renew(rule, key, hold)),
+            Store::Memory(memory) => Ok(memory.renew(bucket, hold)),
             #[cfg(feature = "redis")]
-            Store::Redis(redis) => redis.renew(rule, key, hold).await,
+            Store::Redis(redis) => redis.renew(bucket, hold).await,
         }
     }
 
     /// Gives back up to `cost` of what a bucket was charged last, for callers who do not know of which charges; false when
     /// nothing of it counts any more. Nobody ever has more left than the limit. A `concurrency` slot is given back by its
     /// hold only.
-    pub async fn give_back(&self, rule: &Rule, key: &Key, cost: u32) -> Result<bool, StoreError> {
+    pub async fn give_back(&self, bucket: BucketRef<'_>, cost: u32) -> Result<bool, StoreError> {
         match self {
-            Store::Memory(memory) => Ok(memory.give_back(rule, key, cost)),
+            Store::Memory(memory) => Ok(memory.give_back(bucket, cost)),
             #[cfg(feature = "redis")]
-            Store::Redis(redis) => redis.give_back(rule, key, cost).await,
+            Store::Redis(redis) => redis.give_back(bucket, cost).await,
         }
     }
 }

@@ -4,7 +4,7 @@
 use std::fmt::Write as _;
 use std::sync::Arc;
 
-use tollkeeper::{Charge, Key, ManualClock, MemoryStore, Rule, RuleSpec, Span, StoreError, Timestamp};
+use tollkeeper::{Charge, Key, ManualClock, MemoryStore, RuleSpec, Span, StoreError, Timestamp};
 
 const MAX_KEYS: usize = 1_000_000;
 const FLOOD: usize = 10_000_000;
@@ -68,7 +68,7 @@ fn ten_million_keys_wash_no_limit_away() {
 
 fn charge(rule: &str, limit: &str) -> Charge {
     let spec = RuleSpec { name: rule.into(), key: "{id}".into(), limit: limit.into(), ..RuleSpec::default() };
-    Charge { rule: Arc::new(Rule::new(spec).unwrap()), key: Key { variant: 0, value: String::new() }, cost: 1 }
+    Charge::new(Arc::new(spec.build().unwrap()), Key { variant: 0, value: String::new() }, 1)
 }
 
 fn name(charge: &mut Charge, kind: &str, nth: usize) {

@@ -135,7 +135,7 @@ fn decide_each(
             if ask != Ask::Peek {
                 written[*position] |= change != Change::None;
             }
-            let (untouched, _) = decide(&charge.rule.quota, 0, &world.states[*position], world.now());
+            let (untouched, _) = decide(charge.quota(), 0, &world.states[*position], world.now());
             world.states[*position].apply(change);
             // What was not charged remains.
             let is_charged = ask != Ask::Peek || denied || !decision.is_allowed();
@@ -151,7 +151,7 @@ fn decide_each(
         world.states = before;
         // What a peek leaves: the repair of a clock that jumped.
         for (charge, position) in charges.iter().zip(positions) {
-            let (decision, change) = decide(&charge.rule.quota, charge.cost, &world.states[*position], world.now());
+            let (decision, change) = decide(charge.quota(), charge.cost, &world.states[*position], world.now());
             if !decision.is_allowed() {
                 written[*position] |= change != Change::None;
                 world.states[*position].apply(change);
@@ -163,7 +163,7 @@ fn decide_each(
 
 /// Takes up to `count` tokens by asking for one after the other.
 fn lease_each(charge: &Charge, position: usize, count: u32, world: &mut World, written: &mut [bool]) -> (Answer, u32) {
-    let (quota, now) = (&charge.rule.quota, world.now());
+    let (quota, now) = (charge.quota(), world.now());
     let state = &mut world.states[position];
     let mut tokens = 0;
     let mut probe = state.clone();
@@ -204,18 +204,19 @@ fn charge_cases(chance: &mut Chance, worlds: u64) -> (Vec<Case>, Vec<ChargeCase>
             used.dedup();
             let key_of = |world: &World, position: usize| {
                 let (rule, identity) = (position / world.identities, position % world.identities);
-                state_key("tollkeeper", &world.rules[rule].name, &world.key(identity))
+                state_key("tollkeeper", world.rules[rule].rule.name(), &world.key(identity))
             };
             let seeds: Vec<(usize, Stored)> =
                 used.iter().map(|position| (*position, world.seed(chance, *position))).collect();
-            let rules: Vec<String> = world.rules.iter().map(|rule| format!("{} {:?}", rule.quota, rule.mode)).collect();
+            let rules: Vec<String> =
+                world.rules.iter().map(|rule| format!("{} {:?}", rule.quota, rule.rule.mode())).collect();
             let mut told = format!("at {} {rules:?} {:?}", world.now, world.states);
             let (mut batch, mut granted, mut answers) = (Batch::default(), Vec::new(), Vec::new());
             let mut written = vec![false; world.states.len()];
             for ((charges, positions), count) in entries {
                 let ask = chance.pick(&[Ask::Charge, Ask::Charge, Ask::Reserve, Ask::Peek, Ask::Lease]);
-                let leasable = matches!(&*charges, [Charge { rule, cost: 1, .. }]
-                    if rule.is_enforced() && Lease::is_possible(rule.quota.algorithm()));
+                let leasable = matches!(&*charges, [charge @ Charge { rule, cost: 1, .. }]
+                    if rule.is_enforced() && Lease::is_possible(charge.quota().algorithm()));
                 let ask = if ask == Ask::Lease && !leasable { Ask::Charge } else { ask };
                 let (answer, passed) = if ask == Ask::Lease {
                     let (answer, tokens) = lease_each(&charges[0], positions[0], count, &mut world, &mut written);
@@ -224,7 +225,7 @@ fn charge_cases(chance: &mut Chance, worlds: u64) -> (Vec<Case>, Vec<ChargeCase>
                     decide_each(ask, &charges, &positions, count, &mut world, &mut written)
                 };
                 granted.push(passed);
-                let costs = charges.iter().map(|charge| (&*charge.rule.name, &*charge.key.value, charge.cost));
+                let costs = charges.iter().map(|charge| (charge.rule.name(), &*charge.key.value, charge.cost));
                 told.push_str(&format!(", {ask:?} {count} times {:?}", costs.collect::<Vec<_>>()));
                 answers.push(answer);
                 batch.push(ask, charges, count).unwrap();

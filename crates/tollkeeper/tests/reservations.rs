@@ -95,7 +95,7 @@ fn every_store_settles_as_the_core_does() {
                 run.set(run.get() + 1);
                 let spec = RuleSpec { algorithm, ..rule(&format!("r{}", run.get()), limit) };
                 let limiter = limiter(new, clock, vec![spec]);
-                let quota = limiter.policy().rules()[0].quota;
+                let quota = *limiter.policy().rules()[0].quota();
                 let (mut state, mut refunds) = (State::Fresh, Refunds::default());
                 let mut out: Vec<(Reservation, Receipt, u64)> = Vec::new();
                 for step in steps {

@@ -45,28 +45,28 @@ impl Subject {
         Ok(decided.into_iter().map(|(decision, _)| decision).collect())
     }
 
-    fn charge_one(&self, rule: &Arc<Rule>, value: &str, cost: u32) -> Decision {
+    fn charge_one(&self, rule: &Limited, value: &str, cost: u32) -> Decision {
         self.charge(&[charge(rule, value, cost)]).unwrap()[0]
     }
 
-    fn inspect(&self, rule: &Rule, value: &str) -> Decision {
-        now_or_never(self.store.inspect(rule, &key(value))).unwrap()
+    fn inspect(&self, rule: &Limited, value: &str) -> Decision {
+        now_or_never(self.store.inspect(charge(rule, value, 0).bucket())).unwrap()
     }
 
-    fn reset(&self, rule: &Rule, value: &str) -> bool {
-        now_or_never(self.store.reset(rule, &key(value))).unwrap()
+    fn reset(&self, rule: &Limited, value: &str) -> bool {
+        now_or_never(self.store.reset(charge(rule, value, 0).bucket())).unwrap()
     }
 
-    fn give_back(&self, rule: &Rule, value: &str, cost: u32) -> bool {
-        now_or_never(self.store.give_back(rule, &key(value), cost)).unwrap()
+    fn give_back(&self, rule: &Limited, value: &str, cost: u32) -> bool {
+        now_or_never(self.store.give_back(charge(rule, value, 0).bucket(), cost)).unwrap()
     }
 
-    fn renew(&self, rule: &Rule, value: &str, hold: Hold) -> Option<Hold> {
-        now_or_never(self.store.renew(rule, &key(value), hold)).unwrap()
+    fn renew(&self, rule: &Limited, value: &str, hold: Hold) -> Option<Hold> {
+        now_or_never(self.store.renew(charge(rule, value, 0).bucket(), hold)).unwrap()
     }
 
-    fn release(&self, rule: &Rule, value: &str, hold: Hold) -> bool {
-        now_or_never(self.store.release(rule, &key(value), hold)).unwrap()
+    fn release(&self, rule: &Limited, value: &str, hold: Hold) -> bool {
+        now_or_never(self.store.release(charge(rule, value, 0).bucket(), hold)).unwrap()
     }
 }
 
@@ -81,15 +81,30 @@ fn key(value: &str) -> Key {
     Key { variant: 0, value: value.into() }
 }
 
-fn charge(rule: &Arc<Rule>, value: &str, cost: u32) -> Charge {
-    Charge { rule: rule.clone(), key: key(value), cost }
+fn charge(rule: &Limited, value: &str, cost: u32) -> Charge {
+    let charge = Charge::new(rule.rule.clone(), key(value), cost);
+    if rule.quota == *rule.rule.quota() { charge } else { charge.with_quota(rule.quota) }
 }
 
-fn rule(name: &str, limit: &str, algorithm: Algorithm) -> Arc<Rule> {
+/// A rule, and the quota by which it is charged.
+#[derive(Clone, Debug)]
+struct Limited {
+    rule: Arc<Rule>,
+    quota: Quota,
+}
+
+impl Limited {
+    /// The same rule by another quota.
+    fn by(&self, quota: Quota) -> Limited {
+        Limited { rule: self.rule.clone(), quota }
+    }
+}
+
+fn rule(name: &str, limit: &str, algorithm: Algorithm) -> Limited {
     rule_with(name, limit, |spec| spec.algorithm = algorithm)
 }
 
-fn rule_with(name: &str, limit: &str, change: impl FnOnce(&mut RuleSpec)) -> Arc<Rule> {
+fn rule_with(name: &str, limit: &str, change: impl FnOnce(&mut RuleSpec)) -> Limited {
     let mut spec = RuleSpec { name: name.into(), key: "{user_id}".into(), limit: limit.into(), ..RuleSpec::default() };
     change(&mut spec);
     if spec.algorithm == Algorithm::Concurrency {
@@ -97,7 +112,8 @@ fn rule_with(name: &str, limit: &str, change: impl FnOnce(&mut RuleSpec)) -> Arc
         spec.limit = Scalar::Number(count.parse().unwrap());
         spec.hold = Some(hold.into());
     }
-    Arc::new(Rule::new(spec).unwrap())
+    let rule = Arc::new(spec.build().unwrap());
+    Limited { quota: *rule.quota(), rule }
 }
 
 /// Runs a test with every store.
@@ -145,8 +161,7 @@ fn decisions_are_those_of_the_independent_model() {
             let quota = Quota::per(number("count") as u32, Span::from_micros(number("period_us")))
                 .burst(number("burst") as u32)
                 .algorithm(serde_json::from_value(quota["algorithm"].clone()).unwrap());
-            let rule = rule("vector", "1/s", Algorithm::TokenBucket);
-            let rule = Arc::new(Rule { quota: quota.build().unwrap(), ..(*rule).clone() });
+            let rule = rule("vector", "1/s", Algorithm::TokenBucket).by(quota.build().unwrap());
             let steps: Vec<Step> = serde_json::from_value(case["steps"].clone()).unwrap();
             for (index, expected) in steps.into_iter().enumerate() {
                 subject.clock.set(Timestamp::from_micros(expected.0));
@@ -314,7 +329,8 @@ fn rules_and_variants_have_buckets_of_their_own() {
         let (one, other) = (rule("one", "1/h", Algorithm::TokenBucket), rule("other", "1/h", Algorithm::TokenBucket));
         assert!(subject.charge_one(&one, "a", 1).is_allowed());
         assert!(subject.charge_one(&other, "a", 1).is_allowed());
-        let variant = Charge { key: Key { variant: 1, value: "a".into() }, ..charge(&one, "a", 1) };
+        let mut variant = charge(&one, "a", 1);
+        variant.key.variant = 1;
         assert!(subject.charge(&[variant]).unwrap()[0].is_allowed());
         assert!(!subject.charge_one(&one, "a", 1).is_allowed());
     });
@@ -353,7 +369,7 @@ fn threads_with_overlapping_rules_neither_deadlock_nor_admit_too_much() {
     const THREADS: usize = 8;
     for_each_store(|subject| {
         let rounds = if matches!(subject.store, Store::Memory(_)) { 3_000 } else { 150 };
-        let rules: Vec<Arc<Rule>> =
+        let rules: Vec<Limited> =
             (0..4).map(|nth| rule(&format!("rule-{nth}"), &format!("{}/h", rounds / 2), Algorithm::ALL[nth])).collect();
         let keys = ["a", "b", "c"];
         let admitted: Vec<[AtomicU32; 3]> = rules.iter().map(|_| Default::default()).collect();
@@ -385,7 +401,7 @@ fn threads_with_overlapping_rules_neither_deadlock_nor_admit_too_much() {
         for (rule, admitted) in rules.iter().zip(admitted) {
             for (key, admitted) in keys.into_iter().zip(admitted) {
                 let (admitted, left) = (admitted.into_inner(), subject.inspect(rule, key).remaining);
-                assert_eq!(admitted + left, rounds as u32 / 2, "{} of {key}", rule.name);
+                assert_eq!(admitted + left, rounds as u32 / 2, "{} of {key}", rule.rule.name());
             }
         }
     });
@@ -418,7 +434,7 @@ enum Step {
     /// To and fro, in microseconds.
     Move(i64),
     /// Another quota under the same name.
-    Replace(usize, Arc<Rule>),
+    Replace(usize, Limited),
 }
 
 /// The reference: states in a map.
@@ -426,14 +442,14 @@ enum Step {
 struct Model(BTreeMap<(Arc<str>, String), State>);
 
 impl Model {
-    fn state(&mut self, rule: &Rule, value: &str) -> &mut State {
-        self.0.entry((rule.name.clone(), value.into())).or_default()
+    fn state(&mut self, rule: &str, value: &str) -> &mut State {
+        self.0.entry((rule.into(), value.into())).or_default()
     }
 
     fn charge(&mut self, charges: &[Charge], now: Timestamp) -> Vec<Decision> {
         let mut decided: Vec<(Decision, Change)> = Vec::new();
         for charge in charges {
-            decided.push(decide(&charge.rule.quota, charge.cost, self.state(&charge.rule, &charge.key.value), now));
+            decided.push(decide(charge.quota(), charge.cost, self.state(charge.rule.name(), &charge.key.value), now));
         }
         let denied = charges
             .iter()
@@ -441,9 +457,9 @@ impl Model {
             .any(|(charge, (decision, _))| charge.rule.is_enforced() && !decision.is_allowed());
         let mut answers = Vec::new();
         for (charge, (decision, change)) in charges.iter().zip(decided) {
-            let state = self.state(&charge.rule, &charge.key.value);
+            let state = self.state(charge.rule.name(), &charge.key.value);
             if denied && decision.is_allowed() {
-                let (untouched, _) = decide(&charge.rule.quota, 0, state, now);
+                let (untouched, _) = decide(charge.quota(), 0, state, now);
                 answers.push(Decision { outcome: decision.outcome, ..untouched });
             } else {
                 state.apply(change);
@@ -454,7 +470,7 @@ impl Model {
     }
 }
 
-fn any_rule(nth: usize) -> impl Strategy<Value = Arc<Rule>> {
+fn any_rule(nth: usize) -> impl Strategy<Value = Limited> {
     let numbers = (1_u32..12, prop::sample::select(vec!["1ms", "7ms", "1s", "60s", "1h"]), 1_u32..20);
     (prop::sample::select(Algorithm::ALL.to_vec()), numbers, any::<bool>()).prop_map(
         move |(algorithm, (count, period, burst), shadow)| {
@@ -519,28 +535,28 @@ proptest! {
                     }
                     Step::Inspect(nth, key) => {
                         let (rule, key) = (&rules[*nth], key.to_string());
-                        let (untouched, _) = decide(&rule.quota, 0, model.state(rule, &key), now);
-                        let (asked, _) = decide(&rule.quota, 1, model.state(rule, &key), now);
+                        let (untouched, _) = decide(&rule.quota, 0, model.state(rule.rule.name(), &key), now);
+                        let (asked, _) = decide(&rule.quota, 1, model.state(rule.rule.name(), &key), now);
                         let expected = Decision { outcome: asked.outcome, ..untouched };
                         prop_assert_eq!(subject.inspect(rule, &key), expected);
                     }
                     Step::Reset(nth, key) => {
                         let (rule, key) = (&rules[*nth], key.to_string());
-                        let state = std::mem::take(model.state(rule, &key));
+                        let state = std::mem::take(model.state(rule.rule.name(), &key));
                         let (before, _) = decide(&rule.quota, 0, &state, now);
                         prop_assert_eq!(subject.reset(rule, &key), before.reset_after > Span::ZERO);
                     }
                     Step::Release(pick) if !holds.is_empty() => {
                         let (nth, key, hold) = holds[pick % holds.len()];
                         let (rule, key) = (&rules[nth], key.to_string());
-                        let released = model.state(rule, &key).release(hold) && hold.at + rule.quota.period() > now;
+                        let released = model.state(rule.rule.name(), &key).release(hold) && hold.at + rule.quota.period() > now;
                         prop_assert_eq!(subject.release(rule, &key, hold), released);
                     }
                     Step::Renew(pick) if !holds.is_empty() => {
                         let place = pick % holds.len();
                         let (nth, key, hold) = holds[place];
                         let rule = &rules[nth];
-                        let renewed = model.state(rule, &key.to_string()).renew(&rule.quota, hold, now);
+                        let renewed = model.state(rule.rule.name(), &key.to_string()).renew(&rule.quota, hold, now);
                         prop_assert_eq!(subject.renew(rule, &key.to_string(), hold), renewed);
                         holds[place].2 = renewed.unwrap_or(hold);
                     }
@@ -574,7 +590,7 @@ proptest! {
                 Err(_) => {
                     // A window may be kept for a sixteenth of its life longer.
                     let counts = |((name, _), state): (&(Arc<str>, String), &State)| {
-                        let quota = &rules.iter().find(|rule| rule.name == *name).unwrap().quota;
+                        let quota = &rules.iter().find(|rule| rule.rule.name() == &**name).unwrap().quota;
                         state.until(quota) + Span::from_micros(quota.full_refill().as_micros() / 8) > now
                     };
                     let kept = model.0.iter().filter(|entry| counts(*entry)).count();

@@ -72,10 +72,10 @@ fn parse_attribute(text: &str) -> anyhow::Result<(String, String)> {
 fn explanation(verdict: &Verdict, policy: &Policy, request: &Descriptor) -> String {
     let mut text = headline(verdict, policy);
     for rule in policy.rules() {
-        let row = verdict.rows().iter().find(|row| row.charge.rule.name == rule.name);
+        let row = verdict.rows().iter().find(|row| row.charge.rule.name() == rule.name());
         let line = match row {
             Some(row) => says(row),
-            None => format!("  -  {:<16} does not apply: {}", rule.name, why_not(rule, request)),
+            None => format!("  -  {:<16} does not apply: {}", rule.name(), why_not(rule, request)),
         };
         text.push_str(&line);
         text.push('\n');
@@ -96,7 +96,7 @@ fn headline(verdict: &Verdict, policy: &Policy) -> String {
                     format!("can never pass: cost {} is above the limit of {}", row.charge.cost, row.decision.limit)
                 }
             };
-            format!("denied by {} for key {:?}: {wait}\n", row.charge.rule.name, row.charge.key.value)
+            format!("denied by {} for key {:?}: {wait}\n", row.charge.rule.name(), row.charge.key.value)
         }
     }
 }
@@ -112,28 +112,28 @@ fn says(row: &Row) -> String {
     };
     format!(
         "  {mark} {:<16} key {:?}, cost {}: {remaining} of {limit} left, full again in {}{delay}{shadow}  [{}]",
-        rule.name,
+        rule.name(),
         row.charge.key.value,
         row.charge.cost,
         seconds(reset_after),
-        rule.quota,
+        rule.quota(),
     )
 }
 
 fn why_not(rule: &Rule, request: &Descriptor) -> String {
-    if !rule.active {
+    if !rule.is_active() {
         return "it is switched off (active: false)".to_string();
     }
-    for condition in &rule.when {
-        match request.attribute(&condition.attribute) {
-            None => return format!("the request has no `{}`", condition.attribute),
-            Some(value) if !condition.patterns.iter().any(|pattern| pattern.matches(&value)) => {
-                return format!("`{}` is {value:?}", condition.attribute);
+    for condition in rule.when() {
+        match request.attribute(condition.attribute()) {
+            None => return format!("the request has no `{}`", condition.attribute()),
+            Some(value) if !condition.patterns().iter().any(|pattern| pattern.matches(&value)) => {
+                return format!("`{}` is {value:?}", condition.attribute());
             }
             Some(_) => {}
         }
     }
-    match rule.key.render(request) {
+    match rule.key().render(request) {
         Err(names) => format!("its key needs `{}`", names.join("` or `")),
         Ok(_) => "it was not asked".to_string(),
     }

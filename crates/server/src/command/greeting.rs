@@ -28,7 +28,7 @@ pub(super) fn certificate_flags(config: &Config) -> &'static str {
 
 /// Whose address `ip` is, where a rule wants to know.
 pub(super) fn clients(out: &mut impl Write, config: &Config, policy: &Policy) -> io::Result<()> {
-    let wants_ip = |rule: &Rule| rule.active && rule.key.needs().flatten().any(|attribute| attribute == "ip");
+    let wants_ip = |rule: &Rule| rule.is_active() && rule.key().needs().flatten().any(|attribute| attribute == "ip");
     if !policy.rules().iter().any(|rule| wants_ip(rule)) {
         return Ok(());
     }
@@ -51,8 +51,8 @@ pub(super) fn rules(out: &mut impl Write, service: &Service) -> io::Result<()> {
     const MOST_SHOWN: usize = 20;
     for rule in policy.rules().iter().take(MOST_SHOWN) {
         let shadow = if rule.is_enforced() { "" } else { " (shadow)" };
-        let inactive = if rule.active { "" } else { " (inactive)" };
-        writeln!(out, "  {:<16} {} by {}{shadow}{inactive}", rule.name, rule.quota, rule.spec.key)?;
+        let inactive = if rule.is_active() { "" } else { " (inactive)" };
+        writeln!(out, "  {:<16} {} by {}{shadow}{inactive}", rule.name(), rule.quota(), rule.spec().key)?;
     }
     if policy.rules().len() > MOST_SHOWN {
         writeln!(out, "  ... and {} more", policy.rules().len() - MOST_SHOWN)?;

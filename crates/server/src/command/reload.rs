@@ -85,7 +85,7 @@ fn not_emptied(policy: Policy, former: &Policy) -> Result<Policy, String> {
 }
 
 fn is_same(former: &Policy, policy: &Policy) -> bool {
-    former.rules().iter().map(|rule| &rule.spec).eq(policy.rules().iter().map(|rule| &rule.spec))
+    former.rules().iter().map(|rule| rule.spec()).eq(policy.rules().iter().map(|rule| rule.spec()))
 }
 
 /// What tells one version of a file from another; `None` while there is no such file.

@@ -36,7 +36,7 @@ pub(super) fn run(args: Args) -> anyhow::Result<Ending> {
     match settings::load(&file) {
         Ok(loaded) => {
             if args.json {
-                let rules: Vec<_> = loaded.policy.rules().iter().map(|rule| rule.name.to_string()).collect();
+                let rules: Vec<_> = loaded.policy.rules().iter().map(|rule| rule.name().to_string()).collect();
                 writeln!(out, "{}", json!({ "valid": true, "rules": rules, "warnings": loaded.warnings }))?;
             } else {
                 super::warn(&loaded);
@@ -65,7 +65,7 @@ fn summary(loaded: &Loaded) -> String {
     }
     let rules = loaded.policy.rules();
     let shadow = rules.iter().filter(|rule| !rule.is_enforced()).count();
-    let inactive = rules.iter().filter(|rule| !rule.active).count();
+    let inactive = rules.iter().filter(|rule| !rule.is_active()).count();
     let s = if rules.len() == 1 { "" } else { "s" };
     let notes: Vec<String> = [(shadow, "shadow"), (inactive, "inactive")]
         .into_iter()

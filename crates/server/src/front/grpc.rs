@@ -165,7 +165,7 @@ async fn answer_to(
 async fn decide(service: &Service, asked: &[Asked], charges: Vec<Vec<Charge>>) -> Result<Together, Status> {
     let limiter = &service.limiter;
     let each = || asked.iter().zip(&charges);
-    let at_no_cost = |charges: &[Charge]| charges.iter().cloned().map(|charge| Charge { cost: 0, ..charge }).collect();
+    let at_no_cost = |charges: &[Charge]| charges.iter().cloned().map(|charge| charge.with_cost(0)).collect();
     if asked.iter().any(|asked| asked.hits == Hits::Check) {
         // What is only checked must have something left, or nothing else is charged either.
         let looked = limiter.charge_all(charges.iter().map(|charges| at_no_cost(charges)).collect()).await;

@@ -16,7 +16,7 @@ mod throttle;
 
 pub(crate) use command::NAMES as COMMANDS;
 pub(crate) use session::Password;
-pub(crate) use throttle::rule_for_metrics as throttle_rule;
+pub(crate) use throttle::rule as throttle_rule;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -28,7 +28,7 @@ use tracing::{debug, info};
 use super::connections::{self, Accepted, Listener};
 use crate::service::Service;
 use connection::Connection;
-use throttle::Rules;
+use throttle::Quotas;
 
 /// What a client may take of us; what a command may take is in [`request`].
 #[derive(Clone, Copy, Debug)]
@@ -65,7 +65,7 @@ struct Front {
     /// What commands need, if they need one.
     password: Option<Password>,
     /// A rule for each quota that a command has named.
-    rules: Rules,
+    quotas: Quotas,
     /// How many connections there have been.
     connections: AtomicU64,
 }
@@ -88,7 +88,7 @@ async fn run_within(
     shutdown: impl Future<Output = ()>,
 ) -> anyhow::Result<()> {
     let front =
-        Arc::new(Front { service, limits, password, rules: Rules::default(), connections: AtomicU64::default() });
+        Arc::new(Front { service, limits, password, quotas: Quotas::default(), connections: AtomicU64::default() });
     let (stop, stopping) = watch::channel(false);
     let shutdown = async move {
         shutdown.await;

@@ -138,7 +138,7 @@ pub(super) fn grouped(number: u64) -> String {
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
-    use tollkeeper::{Clock, Key, ManualClock, MemoryStore, Rule, RuleSpec};
+    use tollkeeper::{Clock, Key, ManualClock, MemoryStore, Rule, Terms};
 
     use super::*;
 
@@ -150,15 +150,15 @@ mod tests {
     fn denies_any(quota: Quota, count: u32, requests: &[(u64, u32)]) -> bool {
         let burst = u64::from(quota.limit()) * u64::from(count) / u64::from(quota.count());
         let higher = Quota::per(count, quota.period()).burst(burst as u32).algorithm(quota.algorithm());
-        let spec = RuleSpec { name: "try".into(), key: "{key}".into(), limit: "1/s".into(), ..RuleSpec::default() };
-        let rule = Rule { quota: higher.build().expect("a quota"), ..Rule::new(spec).expect("a rule") };
+        let rule = Rule::new("try").key("{key}").limit("1/s").build().expect("a rule");
+        let terms = std::sync::Arc::new(Terms::new(higher.build().expect("a quota")));
         let clock = ManualClock::at(Timestamp::from_micros(0));
         let store = MemoryStore::with(10, Clock::from(clock.clone()));
         let rule = std::sync::Arc::new(rule);
         requests.iter().any(|(at, cost)| {
             clock.set(Timestamp::from_micros(*at));
             let key = Key { variant: 0, value: "key".into() };
-            let charge = tollkeeper::Charge { rule: rule.clone(), key, cost: *cost };
+            let charge = tollkeeper::Charge::new(rule.clone(), key, *cost).on(terms.clone());
             !store.charge(&[charge]).expect("room")[0].is_allowed()
         })
     }

@@ -166,7 +166,7 @@ impl Insight {
         let in_force = policy.rules().iter().map(|rule| &**rule);
         let throttle = metrics.throttle_rule();
         let mut rules: Vec<(&Rule, Outcomes)> =
-            in_force.chain(throttle).map(|rule| (rule, counted.remove(&*rule.name).unwrap_or_default())).collect();
+            in_force.chain(throttle).map(|rule| (rule, counted.remove(rule.name()).unwrap_or_default())).collect();
         let mut totals = Totals::default();
         for (_, outcomes) in &rules {
             totals.decisions += outcomes.allowed + outcomes.denied;
@@ -178,7 +178,7 @@ impl Insight {
         let privacy = &self.settings.privacy;
         let rules: Vec<RuleReport> = rules
             .into_iter()
-            .map(|(rule, outcomes)| RuleReport::new(rule, outcomes, state.rules.get(&rule.name), privacy, now))
+            .map(|(rule, outcomes)| RuleReport::new(rule, outcomes, state.rules.get(rule.name()), privacy, now))
             .collect();
         totals.denied_per_second = rules.iter().map(|rule| rule.denied_per_second).sum();
         totals.decisions_per_second =
@@ -228,12 +228,12 @@ impl RuleReport {
         let denials = insight.map(|insight| insight.by_denials(MOST_KEYS)).unwrap_or_default();
         let seconds = insight.map(|insight| Series::of(insight.timeline.seconds(second))).unwrap_or_default();
         RuleReport {
-            name: rule.name.to_string(),
-            scope: rule.scope.clone(),
+            name: rule.name().to_string(),
+            scope: rule.scope().map(str::to_string),
             mode: if rule.is_enforced() { "enforce" } else { "shadow" },
-            active: rule.active,
-            key: rule.spec.key.clone(),
-            limit: rule.quota.to_string(),
+            active: rule.is_active(),
+            key: rule.spec().key.clone(),
+            limit: rule.quota().to_string(),
             allowed: outcomes.allowed,
             denied: outcomes.denied,
             allowed_per_second: rate(&seconds.allowed),

@@ -124,9 +124,9 @@ impl RuleInsight {
     pub(super) fn new(rule: &Rule, now: Timestamp) -> RuleInsight {
         RuleInsight {
             timeline: Timeline::new(),
-            quota: rule.quota,
+            quota: *rule.quota(),
             // The limits of `CL.THROTTLE` are its callers': there is none to judge.
-            ladder: Ladder::new(rule.quota).filter(|_| !super::state::is_throttle(&rule.name)),
+            ladder: Ladder::new(*rule.quota()).filter(|_| !super::state::is_throttle(rule.name())),
             now: Generation::at(now),
             before: Generation::at(now),
         }
@@ -134,7 +134,7 @@ impl RuleInsight {
 
     /// A limit that has changed is judged anew.
     pub(super) fn follow(&mut self, rule: &Arc<Rule>, now: Timestamp) {
-        if rule.quota != self.quota {
+        if *rule.quota() != self.quota {
             let timeline = mem::replace(&mut self.timeline, Timeline::new());
             *self = RuleInsight { timeline, ..RuleInsight::new(rule, now) };
         }
@@ -184,7 +184,7 @@ impl RuleInsight {
         let hammering = judged.iter().filter(|hammers| **hammers).count();
         let enough = self.ladder.as_ref().filter(|_| denied > 0).and_then(|ladder| {
             let (count, share) = ladder.enough(keys.notes.iter().map(|note| &note.demand))?;
-            let times = f64::from(count) / f64::from(rule.quota.count());
+            let times = f64::from(count) / f64::from(rule.quota().count());
             Some(Enough { limit: ladder.written(count), times, share_of_keys_denied: share })
         });
         Evidence {
@@ -198,7 +198,7 @@ impl RuleInsight {
             few: self.few(denied),
             share_hammering: (!judged.is_empty()).then(|| hammering as f64 / judged.len() as f64),
             enough,
-            one_key: rule.key.needs().next().is_none(),
+            one_key: rule.key().needs().next().is_none(),
             shadow: !rule.is_enforced(),
         }
     }

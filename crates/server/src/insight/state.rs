@@ -73,16 +73,16 @@ impl State {
 
     /// What is known of a rule, from its first decision on; `None` when there are too many.
     pub(super) fn tracked(&mut self, rule: &Arc<Rule>, now: Timestamp) -> Option<&mut RuleInsight> {
-        if !self.rules.contains_key(&rule.name) {
+        if !self.rules.contains_key(rule.name()) {
             let policy = self.policy.as_ref()?;
             // A caller may bring a limit of its own; what is judged is the rule's.
-            let own = policy.rule(&rule.name);
-            if self.rules.len() >= MOST_RULES || (own.is_none() && !is_throttle(&rule.name)) {
+            let own = policy.rule(rule.name());
+            if self.rules.len() >= MOST_RULES || (own.is_none() && !is_throttle(rule.name())) {
                 return None;
             }
-            self.rules.insert(rule.name.clone(), RuleInsight::new(own.unwrap_or(rule), self.began.max(now)));
+            self.rules.insert(rule.shared_name(), RuleInsight::new(own.unwrap_or(rule), self.began.max(now)));
         }
-        self.rules.get_mut(&rule.name)
+        self.rules.get_mut(rule.name())
     }
 
     /// Adds what the counters have grown by to this second.
@@ -90,7 +90,7 @@ impl State {
         let second = now.as_micros() / Span::SECOND.as_micros();
         for (rule, allowed, denied) in metrics.outcomes() {
             let outcomes = Outcomes { allowed, denied };
-            let before = self.counted.insert(rule.name.clone(), outcomes).unwrap_or_default();
+            let before = self.counted.insert(rule.shared_name(), outcomes).unwrap_or_default();
             if outcomes != before
                 && let Some(insight) = self.tracked(&rule, now)
             {

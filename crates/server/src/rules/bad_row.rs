@@ -3,7 +3,7 @@
 use std::fmt;
 
 use serde::Serialize;
-use tollkeeper::{Policy, Rule, RuleError, RuleSpec};
+use tollkeeper::{Policy, RuleError, RuleSpec};
 
 use super::row::{Row, is_plain};
 
@@ -45,7 +45,7 @@ pub(super) fn policy(rows: &[Row]) -> Result<Policy, Vec<BadRow>> {
         }
     } else {
         // Whoever mends one rule wants to know of all.
-        let errors = specs.iter().filter_map(|spec| Some((spec, Rule::new(spec.clone()).err()?)));
+        let errors = specs.iter().filter_map(|spec| Some((spec, spec.clone().build().err()?)));
         bad.extend(errors.flat_map(|(spec, errors)| errors.into_iter().map(move |error| (spec, error))).map(wrong));
     }
     Err(bad)

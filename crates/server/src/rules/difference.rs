@@ -104,7 +104,7 @@ impl ChangedRule {
 
 /// A rule as it comes back from the table: `6,000/min` and `6000/1min` are one.
 pub(crate) fn canonical(rule: &Rule) -> RuleSpec {
-    Row::of(rule, 0).spec().unwrap_or_else(|_| rule.spec.clone())
+    Row::of(rule, 0).spec().unwrap_or_else(|_| rule.spec().clone())
 }
 
 impl fmt::Display for Difference {

@@ -110,14 +110,14 @@ impl Change {
                 after = in_order(&policy, before);
                 after.iter().try_for_each(without_nul)?;
             }
-            Change::Create(rule) | Change::Put(rule) if place(&rule.name).is_none() => {
+            Change::Create(rule) | Change::Put(rule) if place(rule.name()).is_none() => {
                 let last = before.last().map_or(0, |row| row.position);
                 after.push(Row::of(&rule, last.saturating_add(1)));
                 after.last().map_or(Ok(()), without_nul)?;
             }
-            Change::Create(rule) => return Err(RulesError::Exists(rule.name.to_string())),
+            Change::Create(rule) => return Err(RulesError::Exists(rule.name().to_string())),
             Change::Put(rule) => {
-                let place = place(&rule.name).unwrap_or_default();
+                let place = place(rule.name()).unwrap_or_default();
                 after[place] = Row::of(&rule, before[place].position);
                 without_nul(&after[place])?;
             }
@@ -140,7 +140,7 @@ fn in_order(policy: &Policy, before: &[Row]) -> Vec<Row> {
         .rules()
         .iter()
         .map(|rule| {
-            let position = known.get(&*rule.name).copied().unwrap_or(last.saturating_add(1));
+            let position = known.get(rule.name()).copied().unwrap_or(last.saturating_add(1));
             (position > last).then(|| std::mem::replace(&mut last, position)).map(|_| position)
         })
         .collect();

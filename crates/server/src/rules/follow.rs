@@ -239,7 +239,7 @@ impl Following {
 }
 
 fn specs(policy: &Policy) -> Vec<RuleSpec> {
-    policy.rules().iter().map(|rule| rule.spec.clone()).collect()
+    policy.rules().iter().map(|rule| rule.spec().clone()).collect()
 }
 
 fn warn_of(policy: &Policy) {
@@ -248,7 +248,7 @@ fn warn_of(policy: &Policy) {
     }
     for rule in policy.rules() {
         for warning in rule.warnings() {
-            tracing::warn!("rule `{}`: {}: {}", rule.name, warning.field, warning.problem);
+            tracing::warn!("rule `{}`: {}: {}", rule.name(), warning.field, warning.problem);
         }
     }
 }

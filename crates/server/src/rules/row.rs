@@ -61,7 +61,7 @@ struct Options {
 impl Row {
     /// The columns of a valid rule.
     pub(super) fn of(rule: &Rule, position: i64) -> Row {
-        let spec = &rule.spec;
+        let spec = rule.spec();
         let limit: Limit = text(&spec.limit).parse().expect("the limit of a valid rule");
         let burst = spec.burst.as_ref().map(|burst| parse_count(&text(burst)).expect("the burst of a valid rule"));
         let mut when = spec.when.clone();

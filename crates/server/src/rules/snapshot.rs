@@ -104,7 +104,7 @@ mod tests {
     fn what_was_kept_comes_back_and_what_was_damaged_does_not() {
         let (path, text) = kept();
         let set = load(&path, FROM).unwrap();
-        assert_eq!((set.version, set.policy.rules().len(), &*set.policy.rules()[0].name), (7, 1, "a"));
+        assert_eq!((set.version, set.policy.rules().len(), set.policy.rules()[0].name()), (7, 1, "a"));
         #[cfg(unix)]
         {
             use std::os::unix::fs::PermissionsExt as _;

@@ -124,7 +124,7 @@ impl Decided {
             started,
             ended: Instant::now(),
             kind,
-            rule: verdict.limiting().map(|row| row.charge.rule.name.clone()),
+            rule: verdict.limiting().map(|row| row.charge.rule.shared_name()),
             outcome,
             source: verdict.source().name(),
             store,

@@ -68,8 +68,8 @@ struct SettledAnswer<'s> {
 impl<'s> From<&'s Settlement> for SettleAnswer<'s> {
     fn from(settlement: &'s Settlement) -> Self {
         let row = |row: &'s Settled| SettledAnswer {
-            rule: &row.charge.rule.name,
-            scope: row.charge.rule.scope.as_deref(),
+            rule: row.charge.rule.name(),
+            scope: row.charge.rule.scope(),
             key: &row.charge.key.value,
             reserved: row.reserved,
             cost: row.charge.cost,

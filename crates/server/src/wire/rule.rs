@@ -63,7 +63,7 @@ pub(crate) fn parse_rule(body: &[u8], name: Option<&str>) -> Result<Rule, Invali
         }
     }
     let spec: RuleSpec = understand(value, example)?;
-    Rule::new(spec).map_err(|errors| {
+    spec.build().map_err(|errors| {
         let mut errors = errors.into_iter();
         let first = errors.next().map(|error| (error.field, error.problem)).unwrap_or_default();
         let rest: String = errors.map(|error| format!("; {error}")).collect();

@@ -6,9 +6,7 @@
 use http::header::{CACHE_CONTROL, CONTENT_TYPE, RETRY_AFTER};
 use http::{HeaderMap, HeaderName, HeaderValue, Response, StatusCode};
 use serde_json::json;
-use tollkeeper_core::{
-    CostError, ExceptionKind, HeaderStyle, Row, Span, Timestamp, Verdict, limit_headers, retry_after_seconds,
-};
+use tollkeeper_core::{CostError, HeaderStyle, Row, Span, Timestamp, Verdict, limit_headers, retry_after_seconds};
 
 use super::attributes::AttributeSource;
 
@@ -180,12 +178,12 @@ impl AnswerStyle {
 
 /// The status that the rule in the way wants.
 fn own_status(verdict: &Verdict) -> Option<StatusCode> {
-    StatusCode::from_u16(verdict.limiting()?.charge.rule.deny.as_ref()?.status?).ok()
+    StatusCode::from_u16(verdict.limiting()?.charge.rule.deny()?.status()?).ok()
 }
 
 /// The body that the rule wants.
 fn in_own_words(mut answer: Answer, verdict: &Verdict, row: &Row) -> Answer {
-    if let Some((content_type, template)) = row.charge.rule.deny.as_ref().and_then(|denial| denial.body.as_ref())
+    if let Some((content_type, template)) = row.charge.rule.deny().and_then(|denial| denial.body())
         && let Ok(content_type) = HeaderValue::from_str(content_type)
     {
         answer.headers.insert(CONTENT_TYPE, content_type);
@@ -203,7 +201,7 @@ pub(crate) fn retry_after(verdict: &Verdict) -> Option<HeaderValue> {
 fn violated(verdict: &Verdict) -> Vec<&str> {
     let rows = verdict.rows().iter();
     rows.filter(|row| row.charge.rule.is_enforced() && !row.decision.is_allowed())
-        .map(|row| &*row.charge.rule.name)
+        .map(|row| row.charge.rule.name())
         .collect()
 }
 
@@ -212,8 +210,8 @@ pub(crate) fn denial_detail(verdict: &Verdict) -> String {
     let Some(row) = verdict.limiting() else {
         return "The request is within its limits.".into();
     };
-    let name = &row.charge.rule.name;
-    let is_blocked = row.charge.rule.exception == Some(ExceptionKind::Block);
+    let name = row.charge.rule.name();
+    let is_blocked = row.is_blocked();
     match verdict.retry_after() {
         Some(wait) if is_blocked => format!("Rule `{name}` blocks this key; retry in {}.", in_words(wait)),
         None if is_blocked => format!("Rule `{name}` blocks this key until further notice."),

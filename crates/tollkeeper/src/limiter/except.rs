@@ -1,6 +1,6 @@
 //! Making, lifting and showing exceptions.
 
-use tollkeeper_core::{Exception, ExceptionKind, Rule, RuleError, RuleSpec, Timestamp};
+use tollkeeper_core::{Exception, ExceptionKind, Rule, RuleErrors, Timestamp};
 
 use super::Limiter;
 use crate::exceptions::{ExceptionError, Exceptions};
@@ -102,6 +102,6 @@ impl Limiter {
     }
 }
 
-fn any_rule() -> Result<Rule, Vec<RuleError>> {
-    Rule::new(RuleSpec { name: "any".into(), key: "global".into(), limit: "1/s".into(), ..RuleSpec::default() })
+fn any_rule() -> Result<Rule, RuleErrors> {
+    Rule::new("any").key("global").limit("1/s").build()
 }

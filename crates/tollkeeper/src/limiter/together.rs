@@ -6,7 +6,7 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use tollkeeper_core::{Charge, Key, Row, Rule, Verdict};
+use tollkeeper_core::{Charge, Key, Quota, Row, Verdict};
 
 /// What was said to several requests that pass or fail together.
 #[derive(Clone, Debug)]
@@ -27,12 +27,12 @@ pub(super) fn join(requests: Vec<Vec<Charge>>) -> (Vec<Charge>, Parts) {
     let mut joined: Vec<Charge> = Vec::new();
     let mut add = |charge: Charge| {
         let cost = charge.cost;
-        let place = *places.entry((charge.rule.name.clone(), charge.key.clone())).or_insert(joined.len());
+        let place = *places.entry((charge.rule.shared_name(), charge.key.clone())).or_insert(joined.len());
         match joined.get_mut(place) {
             Some(same) => {
                 same.cost = same.cost.saturating_add(cost);
-                if is_stricter(&charge.rule, &same.rule) {
-                    same.rule = charge.rule;
+                if is_stricter(charge.quota(), same.quota()) {
+                    *same = charge.with_cost(same.cost);
                 }
             }
             None => joined.push(charge),
@@ -57,7 +57,7 @@ impl Together {
 }
 
 /// Of two quotas for one bucket, as callers with limits of their own may bring them, the lower one holds.
-fn is_stricter(rule: &Rule, than: &Rule) -> bool {
-    let order = |rule: &Rule| (rule.quota.limit(), std::cmp::Reverse(rule.quota.period()));
-    order(rule) < order(than)
+fn is_stricter(quota: &Quota, than: &Quota) -> bool {
+    let order = |quota: &Quota| (quota.limit(), std::cmp::Reverse(quota.period()));
+    order(quota) < order(than)
 }

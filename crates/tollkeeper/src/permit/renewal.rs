@@ -41,7 +41,7 @@ impl Occupied {
     /// A third of the shortest hold.
     fn interval(&self) -> Duration {
         let slots = self.slots.lock().unwrap_or_else(PoisonError::into_inner);
-        let shortest = slots.held.iter().map(|slot| slot.rule.quota.period().as_duration()).min();
+        let shortest = slots.held.iter().map(|slot| slot.charge.quota().period().as_duration()).min();
         (shortest.unwrap_or_default() / 3).max(Duration::from_millis(1))
     }
 
@@ -51,7 +51,7 @@ impl Occupied {
 
     /// The slot under its new name; `None` when it is lost.
     async fn renew(&self, slot: Slot) -> Option<Slot> {
-        match self.limiter.store_of(slot.source).renew(&slot.rule, &slot.key, slot.hold).await {
+        match self.limiter.store_of(slot.source).renew(slot.charge.bucket(), slot.hold).await {
             Ok(Some(hold)) => Some(Slot { hold, ..slot }),
             Ok(None) => None,
             // Perhaps next time.

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Serialize};
-use tollkeeper_core::{Bucket, Charge, Key, Receipt, Rule, Source, Span, Timestamp};
+use tollkeeper_core::{Bucket, Charge, Key, Receipt, Source, Span, Timestamp};
 
 use super::{HeldRow, Reservation};
 use crate::limiter::Limiter;
@@ -56,18 +56,11 @@ impl Limiter {
         let held = ticket.rows.into_iter().filter_map(|row| {
             let rule = policy.rule(&row.rule)?.clone();
             let key = Key { variant: row.variant, value: row.key.clone() };
-            Some(row.held(self.granted(rule, key)))
+            Some(row.held(self.charge_of(rule, key)))
         });
         // The store counts for twice as long, and whoever claims a ticket settles at once.
         let (hold, began) = (Duration::from_millis(ticket.hold_ms), Instant::now());
         Reservation { limiter: self.clone(), cost: ticket.cost, held: held.collect(), hold, began }
-    }
-
-    /// The rule by which a key is limited: its own limit, if it was granted one.
-    fn granted(&self, rule: Arc<Rule>, key: Key) -> Arc<Rule> {
-        let charge = Charge { rule: rule.clone(), key, cost: 0 };
-        let applied = self.store().exceptions().apply(vec![charge], self.store().now());
-        applied.open.into_iter().next().map_or(rule, |(_, charge)| charge.rule)
     }
 
     /// Keeps a ticket for all who share the store, as long as told (at most [`MAX_HOLD`](crate::MAX_HOLD)).
@@ -96,12 +89,12 @@ impl Limiter {
 
 impl From<HeldRow> for TicketRow {
     fn from(row: HeldRow) -> TicketRow {
-        let HeldRow { held: Held { rule, key, receipt, refunded }, units, carrier, source } = row;
+        let HeldRow { held: Held { charge, receipt, refunded }, units, carrier, source } = row;
         TicketRow {
-            rule: rule.name.to_string(),
-            key: key.value,
-            variant: key.variant,
-            quota: rule.quota.to_string(),
+            rule: charge.rule.name().to_string(),
+            quota: charge.quota().to_string(),
+            variant: charge.key.variant,
+            key: charge.key.value,
             charged: receipt.cost,
             at: receipt.at.as_micros(),
             nth: receipt.nth,
@@ -115,14 +108,13 @@ impl From<HeldRow> for TicketRow {
 }
 
 impl TicketRow {
-    fn held(self, rule: Arc<Rule>) -> HeldRow {
-        let is_same = rule.quota.to_string() == self.quota;
+    fn held(self, charge: Charge) -> HeldRow {
+        let is_same = charge.quota().to_string() == self.quota;
         let moment = |micros| Timestamp::default() + Span::from_micros(micros);
         let after = self.after.map(|(full_at, part, tag)| Bucket { full_at: moment(full_at), part, tag });
         let at = Timestamp::from_micros(self.at);
         let receipt = Receipt { cost: self.charged, at, nth: self.nth, is_lease: false, after };
-        let key = Key { variant: self.variant, value: self.key };
-        let mut held = Held { rule, key, receipt, refunded: self.refunded };
+        let mut held = Held { charge, receipt, refunded: self.refunded };
         if !is_same {
             held.give_nothing_back();
         }

@@ -1,9 +1,8 @@
 //! Charges that are to be corrected.
 
-use std::sync::Arc;
 use std::time::Duration;
 
-use tollkeeper_core::{Bucket, Charge, Decision, Key, Receipt, Rule, Source, Timestamp};
+use tollkeeper_core::{Bucket, Charge, Decision, Receipt, Source, Timestamp};
 
 /// The longest that an estimate may wait for its correction.
 pub const MAX_HOLD: Duration = Duration::from_secs(24 * 60 * 60);
@@ -11,9 +10,8 @@ pub const MAX_HOLD: Duration = Duration::from_secs(24 * 60 * 60);
 /// What one rule was charged as an estimate.
 #[derive(Clone, Debug)]
 pub(crate) struct Held {
-    /// The rule that was charged, which may have left the policy since.
-    pub(crate) rule: Arc<Rule>,
-    pub(crate) key: Key,
+    /// What was charged, by a rule that may have left the policy since.
+    pub(crate) charge: Charge,
     pub(crate) receipt: Receipt,
     /// What the bucket had been given back before.
     pub(crate) refunded: u64,
@@ -29,8 +27,7 @@ pub(crate) struct Reserved {
 
 impl Held {
     pub(crate) fn of(charge: &Charge, receipt: Receipt, refunded: Option<u64>) -> Held {
-        let (rule, key) = (charge.rule.clone(), charge.key.clone());
-        let mut held = Held { rule, key, receipt, refunded: refunded.unwrap_or(0) };
+        let mut held = Held { charge: charge.clone(), receipt, refunded: refunded.unwrap_or(0) };
         if refunded.is_none() {
             held.give_nothing_back();
         }
@@ -47,11 +44,5 @@ impl Held {
     /// Of a charge that took nothing.
     pub(crate) fn nothing(charge: &Charge) -> Held {
         Held::of(charge, Receipt { cost: 0, at: Timestamp::default(), nth: 0, is_lease: false, after: None }, None)
-    }
-
-    /// The same charge at another cost.
-    #[cfg(feature = "redis")]
-    pub(crate) fn charge(&self, cost: u32) -> Charge {
-        Charge { rule: self.rule.clone(), key: self.key.clone(), cost }
     }
 }

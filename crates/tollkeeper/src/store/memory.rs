@@ -25,7 +25,7 @@ pub(crate) use table::Table;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use tollkeeper_core::{Algorithm, Charge, Decision, Hold, Key, Rule, Source, Timestamp};
+use tollkeeper_core::{Algorithm, BucketRef, Charge, Decision, Hold, Source, Timestamp};
 
 use super::StoreError;
 use super::held::{Held, Reserved};
@@ -106,32 +106,32 @@ impl MemoryStore {
     }
 
     /// What a bucket would say to a request of cost 1, without touching it: `remaining` is uncharged.
-    pub fn inspect(&self, rule: &Rule, key: &Key) -> Decision {
-        self.table.peek(self.id(rule, key), &rule.quota, &self.clock)
+    pub fn inspect(&self, bucket: BucketRef<'_>) -> Decision {
+        self.table.peek(self.id(bucket), bucket.quota, &self.clock)
     }
 
     /// Forgets a bucket; false when there was nothing to forget.
-    pub fn reset(&self, rule: &Rule, key: &Key) -> bool {
-        let (id, mut holds) = (self.id(rule, key), self.holds());
+    pub fn reset(&self, bucket: BucketRef<'_>) -> bool {
+        let (id, mut holds) = (self.id(bucket), self.holds());
         holds.reset(id);
-        self.table.reset(id, &rule.quota, &self.clock)
+        self.table.reset(id, bucket.quota, &self.clock)
     }
 
     /// Gives a `concurrency` slot back; false when it had expired or was given back before.
-    pub fn release(&self, rule: &Rule, key: &Key, hold: Hold) -> bool {
-        self.table.release(self.id(rule, key), &rule.quota, hold, &self.clock)
+    pub fn release(&self, bucket: BucketRef<'_>, hold: Hold) -> bool {
+        self.table.release(self.id(bucket), bucket.quota, hold, &self.clock)
     }
 
     /// Holds a `concurrency` slot for another period under the name that is returned; `None` when it had expired or was given
     /// back before.
-    pub fn renew(&self, rule: &Rule, key: &Key, hold: Hold) -> Option<Hold> {
-        self.table.renew(self.id(rule, key), &rule.quota, hold, &self.clock)
+    pub fn renew(&self, bucket: BucketRef<'_>, hold: Hold) -> Option<Hold> {
+        self.table.renew(self.id(bucket), bucket.quota, hold, &self.clock)
     }
 
     /// Gives back up to `cost` of what a bucket was charged last; false when nothing of it counts any more.
-    pub fn give_back(&self, rule: &Rule, key: &Key, cost: u32) -> bool {
-        let (id, mut holds) = (self.id(rule, key), self.holds());
-        let is_back = self.table.give_back(id, &rule.quota, cost, &self.clock);
+    pub fn give_back(&self, bucket: BucketRef<'_>, cost: u32) -> bool {
+        let (id, mut holds) = (self.id(bucket), self.holds());
+        let is_back = self.table.give_back(id, bucket.quota, cost, &self.clock);
         if is_back {
             // Of whatever was charged last, so of anything.
             holds.count(id, Timestamp::default(), cost);
@@ -142,10 +142,10 @@ impl MemoryStore {
     /// Decides as [`MemoryStore::charge`] does, so that what was charged can be corrected.
     pub(crate) fn reserve(&self, charges: &[Charge], hold: Duration) -> Result<Reserved, StoreError> {
         let now = self.clock.now();
-        let watch = |charge: &Charge| match charge.rule.quota.algorithm() {
+        let watch = |charge: &Charge| match charge.quota().algorithm() {
             // A slot is released, and cannot be given back twice.
             Algorithm::Concurrency => Some(0),
-            _ => self.holds().watch(self.id(&charge.rule, &charge.key), 2 * hold, now),
+            _ => self.holds().watch(self.id(charge.bucket()), 2 * hold, now),
         };
         let refunded: Vec<Option<u64>> = charges.iter().map(watch).collect();
         let (decisions, receipts) = self.table.reserve_all(charges, &self.clock)?;
@@ -160,9 +160,9 @@ impl MemoryStore {
         // One after the other: what goes back is bounded by what has gone back before.
         let mut holds = self.holds();
         let mut settle = |(held, cost): &(Held, u32)| {
-            let id = self.id(&held.rule, &held.key);
+            let id = self.id(held.charge.bucket());
             let refunded = holds.since(id, held.receipt.at, held.refunded);
-            let back = self.table.settle(id, &held.rule.quota, held.receipt, *cost, refunded, &self.clock);
+            let back = self.table.settle(id, held.charge.quota(), held.receipt, *cost, refunded, &self.clock);
             holds.count(id, held.receipt.at, back);
             back
         };
@@ -182,7 +182,7 @@ impl MemoryStore {
         self.holds.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn id(&self, rule: &Rule, key: &Key) -> Id {
-        self.table.id_of_bucket(&rule.name, key)
+    fn id(&self, bucket: BucketRef<'_>) -> Id {
+        self.table.id_of_bucket(bucket.rule, bucket.key)
     }
 }

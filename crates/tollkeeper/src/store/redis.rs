@@ -43,7 +43,7 @@ use std::time::{Duration, Instant};
 use redis::{Cmd, FromRedisValue, Value};
 use tokio::runtime::Handle;
 use tokio::sync::Mutex as AsyncMutex;
-use tollkeeper_core::{Charge, Decision, Hold, Key, Quota, Receipt, Rule, Source, Span, State, Timestamp, decide};
+use tollkeeper_core::{BucketRef, Charge, Decision, Hold, Quota, Receipt, Source, Span, State, Timestamp, decide};
 
 use super::StoreError;
 use crate::clock::Clock;
@@ -245,34 +245,34 @@ impl RedisStore {
     }
 
     /// What a bucket would say to a request of cost 1, without touching it: `remaining` is uncharged.
-    pub async fn inspect(&self, rule: &Rule, key: &Key) -> Result<Decision, StoreError> {
-        let (state, now) = self.0.read(&rule.quota, &self.0.key(&rule.name, key)).await?;
-        let (untouched, _) = decide(&rule.quota, 0, &state, now);
-        let (asked, _) = decide(&rule.quota, 1, &state, now);
+    pub async fn inspect(&self, bucket: BucketRef<'_>) -> Result<Decision, StoreError> {
+        let (state, now) = self.0.read(bucket.quota, &self.0.key(bucket)).await?;
+        let (untouched, _) = decide(bucket.quota, 0, &state, now);
+        let (asked, _) = decide(bucket.quota, 1, &state, now);
         Ok(Decision { outcome: asked.outcome, hold: None, ..untouched })
     }
 
     /// Forgets a bucket; false when there was nothing to forget.
-    pub async fn reset(&self, rule: &Rule, key: &Key) -> Result<bool, StoreError> {
+    pub async fn reset(&self, bucket: BucketRef<'_>) -> Result<bool, StoreError> {
         // What is idle may still be stored for a moment, and is as good as forgotten.
-        let counted = self.inspect(rule, key).await?.reset_after > Span::ZERO;
-        let key_text = self.0.key(&rule.name, key);
-        let slot = self.0.nodes.slot(&key_text);
-        let call = Call { keys: vec![key_text, self.0.refunded_key(&rule.name, key)], arguments: Vec::new() };
+        let counted = self.inspect(bucket).await?.reset_after > Span::ZERO;
+        let key = self.0.key(bucket);
+        let slot = self.0.nodes.slot(&key);
+        let call = Call { keys: vec![key, self.0.refunded_key(bucket)], arguments: Vec::new() };
         self.0.nodes.admit(slot)?;
         let removed: i64 = self.0.nodes.call(slot, Work::Script(&script::RESET, &call), read).await?;
         if let Some(Ahead { denials, leases }) = &self.0.ahead {
-            leases.forget(&rule.name, key);
+            leases.forget(bucket);
             denials.forget_all();
         }
         Ok(counted && removed > 0)
     }
 
     /// Gives a `concurrency` slot back; false when it had expired or was given back before.
-    pub async fn release(&self, rule: &Rule, key: &Key, hold: Hold) -> Result<bool, StoreError> {
-        let key = self.0.key(&rule.name, key);
+    pub async fn release(&self, bucket: BucketRef<'_>, hold: Hold) -> Result<bool, StoreError> {
+        let key = self.0.key(bucket);
         let slot = self.0.nodes.slot(&key);
-        let call = Call::release(key, &rule.quota, hold, self.0.given_time());
+        let call = Call::release(key, bucket.quota, hold, self.0.given_time());
         self.0.nodes.admit(slot)?;
         let released: i64 = self.0.nodes.call(slot, Work::Script(&RELEASE, &call), read).await?;
         Ok(released > 0)
@@ -280,10 +280,10 @@ impl RedisStore {
 
     /// Holds a `concurrency` slot for another period under the name that is returned; `None` when it had expired or was given
     /// back before. After an error it may go by another name that nobody knows, and is free when its hold ends.
-    pub async fn renew(&self, rule: &Rule, key: &Key, hold: Hold) -> Result<Option<Hold>, StoreError> {
-        let key = self.0.key(&rule.name, key);
+    pub async fn renew(&self, bucket: BucketRef<'_>, hold: Hold) -> Result<Option<Hold>, StoreError> {
+        let key = self.0.key(bucket);
         let slot = self.0.nodes.slot(&key);
-        let call = Call::renew(key, &rule.quota, hold, self.0.given_time());
+        let call = Call::renew(key, bucket.quota, hold, self.0.given_time());
         self.0.nodes.admit(slot)?;
         let renewed: Option<(u64, u32)> = self.0.nodes.call(slot, Work::Script(&RENEW, &call), read).await?;
         Ok(renewed.map(|(at, nth)| Hold { at: Timestamp::from_micros(at), nth }))
@@ -291,16 +291,16 @@ impl RedisStore {
 
     /// Gives back up to `cost` of what a bucket was charged last; false when nothing of it counts any more. What others
     /// charge or give back between looking and giving can only make it less.
-    pub async fn give_back(&self, rule: &Rule, bucket: &Key, cost: u32) -> Result<bool, StoreError> {
-        let key = self.0.key(&rule.name, bucket);
-        let (state, now) = self.0.read(&rule.quota, &key).await?;
-        let receipts = state.latest(&rule.quota, cost, now);
+    pub async fn give_back(&self, bucket: BucketRef<'_>, cost: u32) -> Result<bool, StoreError> {
+        let key = self.0.key(bucket);
+        let (state, now) = self.0.read(bucket.quota, &key).await?;
+        let receipts = state.latest(bucket.quota, cost, now);
         if receipts.is_empty() {
             return Ok(false);
         }
         let slot = self.0.nodes.slot(&key);
-        let refunded = self.0.refunded_key(&rule.name, bucket);
-        let refunds = receipts.into_iter().map(|receipt| (key.clone(), refunded.clone(), &rule.quota, receipt));
+        let refunded = self.0.refunded_key(bucket);
+        let refunds = receipts.into_iter().map(|receipt| (key.clone(), refunded.clone(), bucket.quota, receipt));
         let call = Call::refund(refunds, self.0.given_time());
         self.0.nodes.admit(slot)?;
         let refunded: Vec<i64> = self.0.nodes.call(slot, Work::Script(&REFUND, &call), read).await?;

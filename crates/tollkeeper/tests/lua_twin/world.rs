@@ -7,9 +7,21 @@ use tollkeeper_core::{Algorithm, Charge, Enforcement, Key, Quota, Rule, RuleSpec
 use crate::chance::Chance;
 use crate::stored::Stored;
 
+/// A rule, and the quota by which it is charged.
+pub struct Limited {
+    pub rule: Arc<Rule>,
+    pub quota: Quota,
+}
+
+impl Limited {
+    fn charge(&self, key: Key, cost: u32) -> Charge {
+        Charge::new(self.rule.clone(), key, cost).with_quota(self.quota)
+    }
+}
+
 /// Some rules over some identities, and the state of each pair.
 pub struct World {
-    pub rules: Vec<Arc<Rule>>,
+    pub rules: Vec<Limited>,
     pub identities: usize,
     /// By rule, then identity.
     pub states: Vec<State>,
@@ -22,7 +34,7 @@ const START: u64 = 1_700_000_000_000_000;
 impl World {
     /// `name` keeps the keys of worlds apart.
     pub fn new(chance: &mut Chance, name: u64) -> World {
-        let rules: Vec<_> = (0..1 + chance.below(4)).map(|index| Arc::new(rule(chance, index))).collect();
+        let rules: Vec<_> = (0..1 + chance.below(4)).map(|index| rule(chance, index)).collect();
         let identities = 1 + chance.below(3) as usize;
         let states = vec![State::Fresh; rules.len() * identities];
         let now = chance.pick(&[START, START, START, START, 0, 5_000_000, Timestamp::MAX.as_micros() - (1 << 40)]);
@@ -68,7 +80,7 @@ impl World {
         for (index, rule) in self.rules.iter().enumerate() {
             if charges.is_empty() || !chance.one_in(3) {
                 let cost = cost(chance, &rule.quota);
-                charges.push(Charge { rule: rule.clone(), key: self.key(identity), cost });
+                charges.push(rule.charge(self.key(identity), cost));
                 positions.push(self.position(index, identity));
             }
         }
@@ -82,7 +94,7 @@ impl World {
         let cost = cost(chance, &rule.quota);
         let identities = 0..1 + chance.below(of) as usize;
         let request = |identity: usize| {
-            let charge = Charge { rule: rule.clone(), key: self.key(identity), cost };
+            let charge = rule.charge(self.key(identity), cost);
             (vec![charge], vec![self.position(index, identity)])
         };
         identities.map(request).collect()
@@ -103,7 +115,7 @@ impl World {
         };
         // Mostly they are told what they were before; after a restart they are not.
         let edited = if chance.one_in(4) { edited } else { edited.in_place_of(&old, self.now()) };
-        self.rules[index] = Arc::new(Rule { quota: edited, ..(*self.rules[index]).clone() });
+        self.rules[index].quota = edited;
     }
 
     /// Lets time pass, mostly forwards.
@@ -167,7 +179,7 @@ impl World {
     }
 }
 
-fn rule(chance: &mut Chance, index: u64) -> Rule {
+fn rule(chance: &mut Chance, index: u64) -> Limited {
     let spec = RuleSpec {
         name: format!("rule-{index}"),
         key: "{user}".into(),
@@ -175,7 +187,7 @@ fn rule(chance: &mut Chance, index: u64) -> Rule {
         mode: if chance.one_in(4) { Enforcement::Shadow } else { Enforcement::Enforce },
         ..RuleSpec::default()
     };
-    Rule { quota: quota(chance), ..Rule::new(spec).unwrap() }
+    Limited { rule: Arc::new(spec.build().unwrap()), quota: quota(chance) }
 }
 
 pub fn quota(chance: &mut Chance) -> Quota {

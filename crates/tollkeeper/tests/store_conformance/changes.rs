@@ -1,19 +1,16 @@
 //! Rules that change while their state lives: raised, the waiting client passes; lowered, nobody gets a fresh burst.
 
-use std::sync::Arc;
-
-use tollkeeper::{Algorithm, Rule, Span};
+use tollkeeper::{Algorithm, Span};
 use tollkeeper_core::Scalar;
 
-use crate::{NOON, Subject, for_each_store, rule, rule_with};
+use crate::{Limited, NOON, Subject, for_each_store, rule, rule_with};
 
 /// `rule` in the place of `former`, as of now.
-fn in_place_of(rule: &Rule, former: &Rule, subject: &Subject) -> Arc<Rule> {
-    let quota = rule.quota.in_place_of(&former.quota, subject.clock.now());
-    Arc::new(Rule { quota, ..rule.clone() })
+fn in_place_of(rule: &Limited, former: &Limited, subject: &Subject) -> Limited {
+    rule.by(rule.quota.in_place_of(&former.quota, subject.clock.now()))
 }
 
-fn empty(subject: &Subject, rule: &Arc<Rule>, key: &str) {
+fn empty(subject: &Subject, rule: &Limited, key: &str) {
     let limit = rule.quota.limit();
     assert!(subject.charge_one(rule, key, limit).is_allowed());
     assert!(!subject.charge_one(rule, key, 1).is_allowed());

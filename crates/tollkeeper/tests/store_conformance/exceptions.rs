@@ -58,8 +58,8 @@ fn a_blocked_key_is_denied_at_once_until_the_end() {
         assert!(world.check("a").is_allowed());
         world.except("per-user", "a", ExceptionKind::Block, 60).unwrap();
         let denied = world.check("a");
-        assert_eq!(&*denied.limiting().unwrap().charge.rule.name, "per-user");
-        assert_eq!((denied.retry_after(), denied.source()), (Some(Span::from_secs(60)), Source::Policy));
+        assert_eq!(denied.limiting().unwrap().charge.rule.name(), "per-user");
+        assert_eq!((denied.retry_after(), denied.source()), (Some(Span::from_secs(60)), Source::Exception));
         assert!(!denied.is_unavailable());
         assert_eq!(world.remaining("b", 1), 98, "another key passes, and nobody was charged for the blocked one");
         world.clock.advance(Span::from_secs(60) - Span::from_micros(1));
@@ -91,7 +91,7 @@ fn an_allowed_key_is_not_charged() {
             let verdict = world.check("a");
             assert!(verdict.is_allowed());
             let [user, tenant] = verdict.rows() else { panic!("two rules apply") };
-            assert_eq!((user.decision.remaining, user.source), (10, Source::Policy));
+            assert_eq!((user.decision.remaining, user.source), (10, Source::Exception));
             assert_eq!((tenant.decision.remaining, tenant.source), (left, Source::Store), "the other rule counts");
         }
         world.clock.advance(Span::from_secs(60));
@@ -137,7 +137,7 @@ fn an_exception_from_every_rule_gives_way_to_one_from_a_rule() {
         world.clock.advance(Span::from_secs(30));
         assert!(!world.check("a").is_allowed());
         world.except("*", "t", ExceptionKind::Block, 60).unwrap();
-        assert_eq!(&*world.check("b").limiting().unwrap().charge.rule.name, "per-tenant");
+        assert_eq!(&*world.check("b").limiting().unwrap().charge.rule.name(), "per-tenant");
     });
 }
 

@@ -11,12 +11,12 @@ use crate::rules::{RuleSet, Version};
 pub(super) fn list(set: &RuleSet) -> String {
     let rules = set.policy.rules();
     let mut out = format!("version {}, {} rules\n", set.version, rules.len());
-    let widest = rules.iter().map(|rule| rule.name.len()).max().unwrap_or_default();
+    let widest = rules.iter().map(|rule| rule.name().len()).max().unwrap_or_default();
     for rule in rules {
         let shadow = if rule.is_enforced() { "" } else { " (shadow)" };
-        let inactive = if rule.active { "" } else { " (inactive)" };
+        let inactive = if rule.is_active() { "" } else { " (inactive)" };
         // Writing to a text cannot fail.
-        let _ = writeln!(out, "  {:<widest$}  {} by {}{shadow}{inactive}", rule.name, rule.quota, rule.spec.key);
+        let _ = writeln!(out, "  {:<widest$}  {} by {}{shadow}{inactive}", rule.name(), rule.quota(), rule.spec().key);
     }
     out
 }

@@ -43,7 +43,7 @@ pub(super) fn answer(style: &AnswerStyle, asked: &[Asked], decided: &Together, n
 /// (`rate_limited_status`): its protocol has no place for one.
 fn own_words(whole: &Verdict) -> Option<(&str, String)> {
     let row = whole.limiting().filter(|_| !whole.is_allowed() && !whole.is_unavailable())?;
-    let (content_type, template) = row.charge.rule.deny.as_ref()?.body.as_ref()?;
+    let (content_type, template) = row.charge.rule.deny()?.body()?;
     Some((content_type, template.fill(whole, row)))
 }
 
@@ -57,8 +57,8 @@ fn status(asked: &Asked, verdict: &Verdict) -> DescriptorStatus {
     let Some(binding) = verdict.binding() else {
         return DescriptorStatus { code, ..DescriptorStatus::default() };
     };
-    let (requests_per_unit, unit) = per_unit(&binding.charge.rule.quota);
-    let name = binding.charge.rule.name.to_string();
+    let (requests_per_unit, unit) = per_unit(binding.charge.rule.quota());
+    let name = binding.charge.rule.name().to_string();
     let mut status = DescriptorStatus {
         code,
         current_limit: Some(RateLimit { name, requests_per_unit, unit: unit.into() }),
@@ -114,7 +114,7 @@ fn one_row_per_rule(whole: &Verdict) -> Verdict {
     let mut by_rule: HashMap<&str, usize> = HashMap::new();
     let mut rows: Vec<Row> = Vec::new();
     for row in whole.rows() {
-        match by_rule.get(&*row.charge.rule.name) {
+        match by_rule.get(row.charge.rule.name()) {
             Some(&place) => {
                 let both = Verdict::new(vec![rows[place].clone(), row.clone()]);
                 if let Some(binding) = both.binding() {
@@ -122,7 +122,7 @@ fn one_row_per_rule(whole: &Verdict) -> Verdict {
                 }
             }
             None => {
-                by_rule.insert(&row.charge.rule.name, rows.len());
+                by_rule.insert(row.charge.rule.name(), rows.len());
                 rows.push(row.clone());
             }
         }

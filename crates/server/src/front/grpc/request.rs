@@ -2,7 +2,6 @@
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
-use std::sync::Arc;
 
 use tollkeeper::{Algorithm, Charge, Descriptor, Limiter, Quota, Request, Rule, Span};
 use tonic::Status;
@@ -125,18 +124,17 @@ fn override_limit(limit: &RateLimitOverride, charges: &mut [Charge], field: &str
         Some(period) => period,
         None => return Err(invalid(&format!("{field}.unit"), format!("{} is no unit of time", limit.unit))),
     };
-    let says = |rule: &Rule| rule.when.len() + rule.key.needs().count();
+    let says = |rule: &Rule| rule.when().len() + rule.key().needs().count();
     let most = charges.iter().map(|charge| says(&charge.rule)).max();
     let Some(charge) = charges.iter_mut().find(|charge| Some(says(&charge.rule)) == most) else { return Ok(()) };
-    let algorithm = charge.rule.quota.algorithm();
-    let period = if algorithm == Algorithm::Concurrency { charge.rule.quota.period() } else { period };
+    let algorithm = charge.quota().algorithm();
+    let period = if algorithm == Algorithm::Concurrency { charge.quota().period() } else { period };
     let count = limit.requests_per_unit.max(1);
     let quota = Quota::per(count, period)
         .algorithm(algorithm)
         .build()
-        .map_err(|error| invalid(field, format!("{count} for rule `{}`: {error}", charge.rule.name)))?;
-    // Tokens taken ahead were taken by the rule's own limit.
-    charge.rule = Arc::new(Rule { quota, lease: None, ..(*charge.rule).clone() });
+        .map_err(|error| invalid(field, format!("{count} for rule `{}`: {error}", charge.rule.name())))?;
+    *charge = charge.clone().with_quota(quota);
     if limit.requests_per_unit == 0 {
         // A cost that cannot be counted never passes, which is what a limit of 0 means.
         charge.cost = u32::MAX;

@@ -38,7 +38,7 @@ async fn batch(service: &Service, checks: &[Check<'_>]) -> Result<Response, Prob
 /// A batch is refused before its first check is charged, or not at all.
 fn validate_costs(service: &Service, checks: &[Check<'_>]) -> Result<(), Problem> {
     let policy = service.limiter.policy();
-    if policy.rules().iter().all(|rule| !rule.cost.is_carried()) {
+    if policy.rules().iter().all(|rule| !rule.cost().is_carried()) {
         return Ok(());
     }
     for (index, check) in checks.iter().enumerate() {
@@ -72,7 +72,7 @@ pub(super) async fn release(State(front): State<Arc<Front>>, request: Request) -
 /// 404 for a rule that is not there, with the name that was probably meant.
 pub(super) fn no_rule(service: &Service, name: &str) -> Problem {
     let policy = service.limiter.policy();
-    let names: Vec<&str> = policy.rules().iter().map(|rule| &*rule.name).collect();
+    let names: Vec<&str> = policy.rules().iter().map(|rule| rule.name()).collect();
     let quoted = wire::quoted(name);
     let hint = match crate::explain::nearest(name, &names) {
         Some(nearest) => format!("did you mean `{nearest}`?"),

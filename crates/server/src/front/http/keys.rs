@@ -17,13 +17,14 @@ use crate::wire::{self, KeyAnswer, ResetAnswer};
 pub(super) async fn show(State(front): State<Arc<Front>>, uri: Uri) -> Result<Response, Problem> {
     let service = &front.service;
     let named = Named::parse(&uri, "/v1/keys")?;
-    let Some(rule) = service.limiter.rule_of(&named.rule, &named.key) else {
+    let policy = service.limiter.policy();
+    let Some(rule) = policy.rule(&named.rule) else {
         return Err(no_rule(service, &named.rule));
     };
     match service.limiter.inspect(&named.rule, &named.key).await {
         None => Err(no_rule(service, &named.rule)),
         Some(Err(error)) => Err(unavailable(&error)),
-        Some(Ok(buckets)) => Ok(json(&KeyAnswer::new(&rule, &named.key, &buckets))),
+        Some(Ok(buckets)) => Ok(json(&KeyAnswer::new(rule, &named.key, &buckets))),
     }
 }
 

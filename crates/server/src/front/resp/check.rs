@@ -51,7 +51,7 @@ fn cost_of(word: &[u8]) -> Result<u32, Reply> {
 
 /// A verdict with names in RESP3, by position in RESP2.
 pub(super) fn answer(verdict: &Verdict, protocol: Protocol) -> Reply {
-    let limiting = verdict.limiting().map(|row| &*row.charge.rule.name);
+    let limiting = verdict.limiting().map(|row| row.charge.rule.name());
     let rows = verdict.rows().iter();
     let head = [
         ("allowed", Reply::Boolean(verdict.is_allowed())),
@@ -76,7 +76,7 @@ pub(super) fn answer(verdict: &Verdict, protocol: Protocol) -> Reply {
 fn fields(row: &Row, protocol: Protocol) -> [(&'static str, Reply); 11] {
     let (rule, decision) = (&*row.charge.rule, &row.decision);
     [
-        ("rule", Reply::text(&*rule.name)),
+        ("rule", Reply::text(rule.name())),
         ("key", Reply::text(&*row.charge.key.value)),
         ("allowed", Reply::Boolean(decision.is_allowed())),
         ("limit", Reply::Integer(decision.limit.into())),
@@ -85,7 +85,7 @@ fn fields(row: &Row, protocol: Protocol) -> [(&'static str, Reply); 11] {
         ("reset_after_ms", millis(decision.reset_after)),
         ("delay_ms", millis(decision.delay())),
         ("shadow", Reply::Boolean(!rule.is_enforced())),
-        ("scope", or_null(rule.scope.as_deref())),
+        ("scope", or_null(rule.scope())),
         ("hold", or_null(HoldToken::of(row).map(|hold| hold.to_string()).as_deref())),
     ]
 }

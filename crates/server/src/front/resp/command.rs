@@ -83,7 +83,7 @@ fn understand(front: &Front, session: &mut Session, name: &str, words: &[Word<'_
         return no_password();
     }
     let reply = match (name, words) {
-        ("cl.throttle", _) => return Ok(Action::Throttle(front.rules.understand(words)?)),
+        ("cl.throttle", _) => return Ok(Action::Throttle(front.quotas.understand(words)?)),
         ("tollkeeper.check", _) => return Ok(Action::Check(check::understand(words)?)),
         ("ping", []) => Reply::Simple("PONG"),
         ("ping" | "echo", [text]) => Reply::Bytes(text.to_vec()),

@@ -9,15 +9,12 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 
 use tollkeeper::{
-    Charge, Decision, Descriptor, FailurePolicy, Key, Outcome, Quota, Row, Rule, RuleSpec, Span, StoreError,
+    Charge, Decision, Descriptor, FailurePolicy, Key, Outcome, Quota, Row, Rule, Span, StoreError, Terms,
 };
 
 use super::reply::{Reply, shown};
 use super::request::Word;
 use crate::service::Service;
-
-/// Rule names have no parentheses.
-const NAME: &str = "(cl.throttle)";
 
 /// A command that was understood.
 #[derive(Debug)]
@@ -31,12 +28,21 @@ struct Numbers {
     period_s: i64,
 }
 
-/// One rule for each quota in use, so that equal commands are charged by the same rule and can go to the store as one.
-#[derive(Debug, Default)]
-pub(super) struct Rules(Mutex<HashMap<Numbers, Arc<Rule>>>);
+/// The terms of each quota in use, so that equal commands are charged on the same terms and can go to the store as one.
+#[derive(Debug)]
+pub(super) struct Quotas {
+    rule: Arc<Rule>,
+    terms: Mutex<HashMap<Numbers, Arc<Terms>>>,
+}
 
-impl Rules {
-    /// More than anybody uses on purpose. Beyond that all are made anew, which costs only time.
+impl Default for Quotas {
+    fn default() -> Quotas {
+        Quotas { rule: rule(), terms: Mutex::default() }
+    }
+}
+
+impl Quotas {
+    /// More than anybody uses on purpose. Beyond that all are made again, which costs only time.
     const MOST: usize = 4_096;
 
     /// Understands the words after the name.
@@ -53,20 +59,20 @@ impl Rules {
         }
         // What is too large to count can never pass, and stays that.
         let cost = u32::try_from(quantity).unwrap_or(u32::MAX);
-        Ok(Throttle(Charge { rule: self.rule(numbers)?, key: bucket(key), cost }))
+        Ok(Throttle(Charge::new(self.rule.clone(), bucket(key), cost).on(self.terms(numbers)?)))
     }
 
-    fn rule(&self, numbers: Numbers) -> Result<Arc<Rule>, Reply> {
-        let known = |rules: &HashMap<Numbers, Arc<Rule>>| rules.get(&numbers).cloned();
-        if let Some(rule) = known(&self.0.lock().unwrap_or_else(PoisonError::into_inner)) {
-            return Ok(rule);
+    fn terms(&self, numbers: Numbers) -> Result<Arc<Terms>, Reply> {
+        let known = |terms: &HashMap<Numbers, Arc<Terms>>| terms.get(&numbers).cloned();
+        if let Some(terms) = known(&self.terms.lock().unwrap_or_else(PoisonError::into_inner)) {
+            return Ok(terms);
         }
-        let rule = Arc::new(rule_of(numbers.quota()?));
-        let mut rules = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if rules.len() >= Self::MOST {
-            rules.clear();
+        let made = Arc::new(Terms::new(numbers.quota()?));
+        let mut terms = self.terms.lock().unwrap_or_else(PoisonError::into_inner);
+        if terms.len() >= Self::MOST {
+            terms.clear();
         }
-        Ok(rules.entry(numbers).or_insert(rule).clone())
+        Ok(terms.entry(numbers).or_insert(made).clone())
     }
 }
 
@@ -91,23 +97,11 @@ impl Numbers {
     }
 }
 
-/// A rule that no file names, with this quota. A store that is away denies nobody here: the command fails, as it would
-/// on a Redis that is away.
-fn rule_of(quota: Quota) -> Rule {
-    let spec = RuleSpec {
-        name: "cl.throttle".into(),
-        key: "{key}".into(),
-        limit: "1/s".into(),
-        on_store_failure: FailurePolicy::Closed,
-        ..RuleSpec::default()
-    };
-    let rule = Rule::new(spec).expect("a valid rule");
-    Rule { name: NAME.into(), quota, ..rule }
-}
-
-/// The rule that all quotas are counted under, as they are the clients' choice.
-pub(crate) fn rule_for_metrics() -> Arc<Rule> {
-    Arc::new(rule_of(Quota::per_second(1).build().expect("a valid quota")))
+/// The rule of all these commands, which no file can name; its limit is never used. An unreachable store denies nobody
+/// here: the command fails, as it would on an unreachable Redis.
+pub(crate) fn rule() -> Arc<Rule> {
+    let rule = Rule::new("cl.throttle").key("{key}").limit("1/s").on_store_failure(FailurePolicy::Closed);
+    Arc::new(rule.build_internal().expect("a valid rule"))
 }
 
 /// A key may be any bytes, and those of rules are text: what is none is written in hexadecimal and told apart by the
@@ -141,8 +135,8 @@ impl Throttle {
         let Some((decision, source)) = decided.into_iter().next() else {
             return Err(StoreError::Unavailable { reason: "it decided nothing".into() });
         };
-        let decision = if charge.cost == 0 { peeked(&charge.rule.quota, decision) } else { decision };
-        let row = Row { charge, decision, source };
+        let decision = if charge.cost == 0 { peeked(charge.quota(), decision) } else { decision };
+        let row = Row::decided(charge, decision, source);
         service.metrics.record_throttle(&row, started.elapsed());
         service.insight.observe(&service.limiter, std::slice::from_ref(&row), &Descriptor::default());
         Ok(decision)

@@ -68,7 +68,7 @@ pub(in crate::rules) fn rule() -> impl Strategy<Value = Rule> {
         let on_store_failure = [FailurePolicy::Local, FailurePolicy::Open, FailurePolicy::Closed][failure];
         let burst = burst.map(Scalar::Number);
         let key = key.into();
-        Rule::new(RuleSpec {
+        RuleSpec {
             name,
             scope,
             when,
@@ -84,7 +84,8 @@ pub(in crate::rules) fn rule() -> impl Strategy<Value = Rule> {
             deny,
             active,
             description,
-        })
+        }
+        .build()
         .ok()
     })
 }
@@ -95,8 +96,12 @@ proptest! {
     fn a_rule_survives_the_table_and_the_file(rule in rule()) {
         let row = Row::of(&rule, 3);
         let spec = row.spec().expect("a row of a rule is one");
-        let again = Rule::new(spec.clone()).expect("the same rule");
-        let meaning = |rule: &Rule| Rule { spec: RuleSpec::default(), ..rule.clone() };
+        let again = spec.clone().build().expect("the same rule");
+        let meaning = |rule: &Rule| {
+            let who = (rule.name().to_string(), rule.scope().map(str::to_string), rule.when().to_vec(), rule.key().clone());
+            let how = (*rule.quota(), rule.cost().clone(), rule.lease(), rule.deny().cloned());
+            (who, how, rule.mode(), rule.on_store_failure(), rule.is_active())
+        };
         prop_assert_eq!(meaning(&again), meaning(&rule));
         prop_assert_eq!(Row::of(&again, 3), row);
         let file = yaml([&spec]);
@@ -108,7 +113,7 @@ proptest! {
 
 fn row(change: impl FnOnce(&mut Row)) -> Vec<Row> {
     let spec = RuleSpec { name: "a".into(), key: "{ip}".into(), limit: "10/s".into(), ..RuleSpec::default() };
-    let mut row = Row::of(&Rule::new(spec).expect("a rule"), 1);
+    let mut row = Row::of(&spec.build().expect("a rule"), 1);
     change(&mut row);
     vec![row]
 }

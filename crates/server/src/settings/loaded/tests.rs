@@ -104,7 +104,7 @@ fn broken_yaml_has_a_place_too() {
 fn json_is_yaml() {
     let text = r#"{"rules": [{"name": "a", "key": "{user_id}", "limit": "6,000/min", "cost": "tokens"}]}"#;
     let loaded = parse(Path::new("t.json"), text).unwrap();
-    assert_eq!(loaded.policy.rules()[0].quota.to_string(), "6000/min token_bucket");
+    assert_eq!(loaded.policy.rules()[0].quota().to_string(), "6000/min token_bucket");
 }
 
 #[test]

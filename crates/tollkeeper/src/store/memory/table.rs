@@ -186,9 +186,9 @@ impl Table {
 
     /// Decides several charges: all or nothing.
     pub(crate) fn charge_all(&self, charges: &[Charge], clock: &Clock) -> Result<Vec<Decision>, Full> {
-        let ids: Vec<Id> = charges.iter().map(|charge| self.id_of_bucket(&charge.rule.name, &charge.key)).collect();
+        let ids: Vec<Id> = charges.iter().map(|charge| self.id_of_bucket(charge.rule.name(), &charge.key)).collect();
         if let ([charge], [id]) = (charges, &*ids) {
-            return Ok(vec![self.charge(*id, &charge.rule.quota, charge.cost, clock)?]);
+            return Ok(vec![self.charge(*id, charge.quota(), charge.cost, clock)?]);
         }
         Ok(self.charge_together(charges, &ids, clock, false)?.0)
     }
@@ -199,7 +199,7 @@ impl Table {
         charges: &[Charge],
         clock: &Clock,
     ) -> Result<(Vec<Decision>, Vec<Option<Receipt>>), Full> {
-        let ids: Vec<Id> = charges.iter().map(|charge| self.id_of_bucket(&charge.rule.name, &charge.key)).collect();
+        let ids: Vec<Id> = charges.iter().map(|charge| self.id_of_bucket(charge.rule.name(), &charge.key)).collect();
         self.charge_together(charges, &ids, clock, true)
     }
 
@@ -244,7 +244,7 @@ impl Table {
         for (charge, ((decision, change), id)) in decided.into_iter().zip(ids).enumerate() {
             decisions.push(decision);
             if change != Change::None {
-                writes.push((charge, Write { id: *id, quota: &charges[charge].rule.quota, change }));
+                writes.push((charge, Write { id: *id, quota: charges[charge].quota(), change }));
             }
         }
         shards.commit_all(writes, &self.room, now)?;

@@ -137,8 +137,9 @@ impl Shared {
         if receipts.is_empty() {
             return Some(Vec::new());
         }
-        let refunds = receipts.iter().map(|(Charge { rule, key, .. }, receipt)| {
-            (self.key(&rule.name, key), self.refunded_key(&rule.name, key), &rule.quota, *receipt)
+        let refunds = receipts.iter().map(|(charge, receipt)| {
+            let bucket = charge.bucket();
+            (self.key(bucket), self.refunded_key(bucket), bucket.quota, *receipt)
         });
         let call = Call::refund(refunds, self.given_time());
         match self.nodes.call(slot, Work::Script(&REFUND, &call), read::<Vec<bool>>).await {

@@ -25,7 +25,7 @@ impl Shared {
         charges: &[Charge],
     ) -> Result<(Vec<(Decision, Source)>, Instant), StoreError> {
         let now = Instant::now();
-        let is_leased = charges.iter().any(|charge| charge.rule.lease.is_some());
+        let is_leased = charges.iter().any(|charge| charge.lease().is_some());
         let Some(leases) = self.ahead.as_ref().map(|ahead| &ahead.leases).filter(|_| is_leased) else {
             let Decided { decisions, asked_at, .. } = self.decide(charges, Ask::Charge).await?;
             return Ok((from(Source::Store, decisions), asked_at));

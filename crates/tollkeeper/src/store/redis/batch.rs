@@ -94,15 +94,15 @@ impl Batch {
     /// be so; then the charges come back, and this batch has to go first.
     pub fn push(&mut self, ask: Ask, charges: Vec<Charge>, count: u32) -> Result<(), Vec<Charge>> {
         debug_assert!(ask != Ask::Lease || matches!(&*charges, [charge] if charge.cost == 1));
-        let key = |charge: &Charge| state_key(&self.namespace, &charge.rule.name, &charge.key);
+        let key = |charge: &Charge| state_key(&self.namespace, charge.rule.name(), &charge.key);
         let keys: Vec<String> = charges.iter().map(key).collect();
         let is_other = |(key, charge): (&String, &Charge)| {
-            self.places.get(key).is_some_and(|place| self.quotas.list[place.quota] != charge.rule.quota)
+            self.places.get(key).is_some_and(|place| self.quotas.list[place.quota] != *charge.quota())
         };
         if !self.places.is_empty() && keys.iter().zip(&charges).any(is_other) {
             return Err(charges);
         }
-        let places = keys.into_iter().zip(&charges).map(|(key, charge)| self.place(key, &charge.rule.quota)).collect();
+        let places = keys.into_iter().zip(&charges).map(|(key, charge)| self.place(key, charge.quota())).collect();
         self.entries.push(Requests { ask, charges, places, count });
         Ok(())
     }
@@ -123,7 +123,7 @@ impl Batch {
     /// What to send. `now` is for replay and tests; without it the server's clock is used.
     pub fn call(&self, now: Option<Timestamp>) -> Call {
         if let Some((charge, refill)) = self.only_bucket() {
-            return Call::one(self.strings[0].clone(), &charge.rule.quota, refill, charge.cost, now);
+            return Call::one(self.strings[0].clone(), charge.quota(), refill, charge.cost, now);
         }
         let mut numbers = vec![self.strings.len() as i64];
         self.quotas.write(&mut numbers);
@@ -157,7 +157,7 @@ impl Batch {
     fn only_bucket(&self) -> Option<(&Charge, Refill)> {
         let [only @ Requests { count: 1, .. }] = self.entries.as_slice() else { return None };
         let (charge, _) = only.as_one()?;
-        Some((charge, charge.rule.quota.refill()?))
+        Some((charge, charge.quota().refill()?))
     }
 
     /// The script that decides it: a short one where it suffices.
@@ -233,7 +233,7 @@ impl Requests {
     /// The only charge, if it is to be charged by an enforced rule without a log, and may pass.
     fn as_one(&self) -> Option<(&Charge, Place)> {
         let ([charge], [place]) = (self.charges.as_slice(), self.places.as_slice()) else { return None };
-        let may_pass = charge.rule.is_enforced() && (1..=charge.rule.quota.limit()).contains(&charge.cost);
+        let may_pass = charge.rule.is_enforced() && (1..=charge.quota().limit()).contains(&charge.cost);
         (self.ask != Ask::Peek && !place.is_log && may_pass).then_some((charge, *place))
     }
 
@@ -260,7 +260,7 @@ impl Requests {
                     if !decision.is_allowed() {
                         return decision;
                     }
-                    let (untouched, _) = decide(&charge.rule.quota, 0, &states[*position], now);
+                    let (untouched, _) = decide(charge.quota(), 0, &states[*position], now);
                     Decision { outcome: decision.outcome, ..untouched }
                 });
                 untouched.collect()
@@ -300,7 +300,7 @@ impl Requests {
         let own: Vec<usize> = (0..positions.len()).collect();
         let (answers, passed) = self.replay(&own, &mut copy, now);
         for (charge, position) in self.charges.iter().zip(positions) {
-            let (decision, change) = decide(&charge.rule.quota, charge.cost, &states[*position], now);
+            let (decision, change) = decide(charge.quota(), charge.cost, &states[*position], now);
             if !decision.is_allowed() {
                 states[*position].apply(change);
             }
@@ -310,7 +310,7 @@ impl Requests {
 
     /// The tokens that were granted are one charge, and one more would not have passed.
     fn lease(&self, granted: u32, state: &mut State, now: Timestamp) -> (Vec<Answer>, u32) {
-        let quota = &self.charges[0].rule.quota;
+        let quota = self.charges[0].quota();
         let (decision, change) = decide(quota, granted, state, now);
         let is_all = granted == self.count || !decide(quota, granted + 1, state, now).0.is_allowed();
         let passed = if decision.is_allowed() && is_all { granted } else { u32::MAX };

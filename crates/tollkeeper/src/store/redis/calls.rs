@@ -5,7 +5,7 @@ use std::time::Instant;
 
 use redis::Value;
 use tokio::sync::oneshot;
-use tollkeeper_core::{Algorithm, Charge, Key, Rule, RuleSpec};
+use tollkeeper_core::{Algorithm, BucketRef, Charge, Key, RuleSpec};
 
 use super::across::Part;
 use super::batch::{Answer, Ask, Batch, ReplyError};
@@ -83,7 +83,7 @@ impl Shared {
         match &self.nodes {
             // Without making a key of it.
             Nodes::One(_) => 0,
-            Nodes::Cluster(_) => self.nodes.slot(&self.key(&charge.rule.name, &charge.key)),
+            Nodes::Cluster(_) => self.nodes.slot(&self.key(charge.bucket())),
         }
     }
 
@@ -91,12 +91,12 @@ impl Shared {
     pub(super) async fn rehearse(&self) -> Result<(), ConnectError> {
         let charge = |algorithm: Algorithm| {
             let (name, key, limit) = (format!("startup-{algorithm}"), "startup".into(), "1/s".into());
-            let rule = Rule::new(RuleSpec { name, key, limit, algorithm, ..RuleSpec::default() }).ok()?;
-            Some(Charge { rule: Arc::new(rule), key: Key { variant: 0, value: "startup".into() }, cost: 1 })
+            let rule = RuleSpec { name, key, limit, algorithm, ..RuleSpec::default() }.build().ok()?;
+            Some(Charge::new(Arc::new(rule), Key { variant: 0, value: "startup".into() }, 1))
         };
         let charges: Vec<Charge> =
             [Algorithm::TokenBucket, Algorithm::SlidingWindowLog].into_iter().filter_map(charge).collect();
-        let keys: Vec<String> = charges.iter().map(|charge| self.key(&charge.rule.name, &charge.key)).collect();
+        let keys: Vec<String> = charges.iter().map(|charge| self.key(charge.bucket())).collect();
         let (Some(first), mut batch) = (keys.first(), Batch::new(self.namespace.clone())) else { return Ok(()) };
         let _ = batch.push(Ask::Charge, charges, 1);
         // On a connection of its own and without a hurry: a busy machine must not hide what is missing.
@@ -114,8 +114,8 @@ impl Shared {
     }
 
     /// The key of a state.
-    pub(super) fn key(&self, rule: &str, key: &Key) -> String {
-        state_key(&self.namespace, rule, key)
+    pub(super) fn key(&self, bucket: BucketRef<'_>) -> String {
+        state_key(&self.namespace, bucket.rule, bucket.key)
     }
 
     /// Puts a request into the queue of its slot.

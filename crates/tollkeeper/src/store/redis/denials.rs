@@ -37,8 +37,9 @@ struct Request<'c>(&'c [Charge]);
 
 impl Hash for Request<'_> {
     fn hash<H: Hasher>(&self, state: &mut H) {
-        for Charge { rule, key, cost } in self.0 {
-            (&*rule.name, rule.quota, rule.is_enforced(), key.variant, &*key.value, cost).hash(state);
+        for charge in self.0 {
+            let Charge { rule, key, cost, .. } = charge;
+            (rule.name(), charge.quota(), rule.is_enforced(), key.variant, &*key.value, cost).hash(state);
         }
     }
 }
@@ -77,7 +78,7 @@ impl Denials {
     /// Remembers a denial that was asked for at `asked_at` and is known `now`.
     pub(super) fn remember(&self, id: Id, charges: &[Charge], decisions: &[Decision], asked_at: Instant, now: Instant) {
         // A slot can be given back at any time.
-        if charges.iter().any(|charge| charge.rule.quota.algorithm() == Algorithm::Concurrency) {
+        if charges.iter().any(|charge| charge.quota().algorithm() == Algorithm::Concurrency) {
             return;
         }
         // Until the first of the rules that deny no longer does, so that each rule's answer stays true.
@@ -102,21 +103,21 @@ impl Denials {
 mod tests {
     use std::sync::Arc;
 
-    use tollkeeper_core::{Key, Rule, RuleSpec, State, Timestamp, decide_all};
+    use tollkeeper_core::{Key, RuleSpec, State, Timestamp, decide_all};
 
     use super::*;
 
     fn charge(limit: &str, algorithm: Algorithm, user: &str, cost: u32) -> Charge {
         let spec =
             RuleSpec { name: "r".into(), key: "{user}".into(), limit: limit.into(), algorithm, ..RuleSpec::default() };
-        let rule = Arc::new(Rule::new(spec).expect("valid"));
-        Charge { rule, key: Key { variant: 0, value: user.into() }, cost }
+        let rule = Arc::new(spec.build().expect("valid"));
+        Charge::new(rule, Key { variant: 0, value: user.into() }, cost)
     }
 
     /// What a request gets whose rule has just admitted all that it can.
     fn denied(charge: &Charge) -> Vec<Decision> {
         let (now, mut state) = (Timestamp::from_micros(1_700_000_000_000_000), State::Fresh);
-        let full = Charge { cost: charge.rule.quota.limit(), ..charge.clone() };
+        let full = charge.clone().with_cost(charge.quota().limit());
         state.apply(decide_all(&[full], [&state.clone()], now).remove(0).1);
         decide_all(std::slice::from_ref(charge), [&state], now).into_iter().map(|(decision, _)| decision).collect()
     }

@@ -7,7 +7,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use tollkeeper_core::{Algorithm, Charge, Key, Source};
+use tollkeeper_core::{Algorithm, BucketRef, Charge, Source};
 
 use super::batch::Ask;
 use super::node::Work;
@@ -31,12 +31,12 @@ impl RedisStore {
     /// Corrects what was charged, once: a call whose outcome is not known is not repeated. Says how much went back.
     pub(crate) async fn settle(&self, held: &[(Held, u32)]) -> Result<Vec<u32>, StoreError> {
         let mut back = vec![0; held.len()];
-        let charges: Vec<Charge> = held.iter().map(|(held, cost)| held.charge(*cost)).collect();
+        let charges: Vec<Charge> = held.iter().map(|(held, cost)| held.charge.clone().with_cost(*cost)).collect();
         for part in self.0.parts(&charges) {
             let settled = part.positions().map(|position| {
-                let (Held { rule, key, receipt, refunded }, cost) = &held[position];
-                let keys = (self.0.key(&rule.name, key), self.0.refunded_key(&rule.name, key));
-                (keys.0, keys.1, &rule.quota, *receipt, *refunded, *cost)
+                let (Held { charge, receipt, refunded }, cost) = &held[position];
+                let (bucket, shared) = (charge.bucket(), &self.0);
+                (shared.key(bucket), shared.refunded_key(bucket), bucket.quota, *receipt, *refunded, *cost)
             });
             let call = Call::settle(settled, self.0.given_time());
             self.0.nodes.admit(part.slot)?;
@@ -77,7 +77,7 @@ impl Shared {
                 continue;
             }
             let keys = positions.iter().map(|position| &charges[*position]);
-            let keys = keys.map(|charge| self.refunded_key(&charge.rule.name, &charge.key)).collect();
+            let keys = keys.map(|charge| self.refunded_key(charge.bucket())).collect();
             let call = Call { keys, arguments: vec![lifetime.clone()] };
             self.nodes.admit(part.slot)?;
             let found: Vec<u64> = self.nodes.call(part.slot, Work::Script(&WATCH, &call), read).await?;
@@ -88,8 +88,8 @@ impl Shared {
         Ok(counts)
     }
 
-    pub(super) fn refunded_key(&self, rule: &str, key: &Key) -> String {
-        stored::refunded_key(&self.namespace, rule, key)
+    pub(super) fn refunded_key(&self, bucket: BucketRef<'_>) -> String {
+        stored::refunded_key(&self.namespace, bucket.rule, bucket.key)
     }
 
     fn record_key(&self, id: &str) -> String {
@@ -99,5 +99,5 @@ impl Shared {
 
 /// A slot is released, and cannot be given back twice.
 fn is_amount(charge: &Charge) -> bool {
-    charge.rule.quota.algorithm() != Algorithm::Concurrency
+    charge.quota().algorithm() != Algorithm::Concurrency
 }

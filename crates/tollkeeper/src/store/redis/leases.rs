@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 use std::time::{Duration, Instant};
 
 use tokio::sync::Notify;
-use tollkeeper_core::{Charge, Decision, Lease, LeaseSize, Outcome, Quota, Receipt, Span, Timestamp};
+use tollkeeper_core::{BucketRef, Charge, Decision, Lease, LeaseSize, Outcome, Quota, Receipt, Span, Timestamp};
 
 use super::queue::Answered;
 use crate::store::StoreError;
@@ -125,10 +125,10 @@ impl Leases {
     /// The holding of a bucket, and whether somebody has to start looking after idle leases. `None` when the charge
     /// is not to be leased.
     pub(super) fn holding(&self, charge: &Charge, now: Instant) -> Option<(Arc<Holding>, bool)> {
-        if charge.rule.lease.is_none() || charge.cost == 0 {
+        if charge.lease().is_none() || charge.cost == 0 {
             return None;
         }
-        let id = self.secret.bucket(&charge.rule.name, &charge.key);
+        let id = self.secret.bucket(charge.rule.name(), &charge.key);
         let known = self.state.read().unwrap_or_else(PoisonError::into_inner).holdings.get(&id).cloned();
         if let Some(holding) = known {
             return Some((holding, false));
@@ -144,8 +144,8 @@ impl Leases {
     }
 
     /// Forgets the leases of a bucket that was reset.
-    pub(super) fn forget(&self, rule: &str, key: &tollkeeper_core::Key) {
-        let id = self.secret.bucket(rule, key);
+    pub(super) fn forget(&self, bucket: BucketRef<'_>) {
+        let id = self.secret.bucket(bucket.rule, bucket.key);
         self.state.write().unwrap_or_else(PoisonError::into_inner).holdings.remove(&id);
     }
 
@@ -183,7 +183,7 @@ impl Holding {
 
     fn new(charge: &Charge, now: Instant) -> Holding {
         let held = Mutex::new(Held {
-            token: Charge { cost: 1, ..charge.clone() },
+            token: charge.clone().with_cost(1),
             leases: VecDeque::new(),
             demand: Demand { since: now, current: 0, previous: 0 },
             is_taking: false,
@@ -223,12 +223,12 @@ impl Holding {
     /// Spends if enough is left, and says how much more should be taken and whether that is being done.
     fn spend(self: &Arc<Self>, charge: &Charge, now: Instant, is_new: bool) -> (Option<Spent>, Option<Wanted>, bool) {
         let mut held = self.held();
-        if held.token.rule.quota != charge.rule.quota {
+        if held.token.quota() != charge.quota() {
             // The rule has changed: what was taken under the old one ends by itself.
             held.leases.clear();
         }
-        if !Arc::ptr_eq(&held.token.rule, &charge.rule) {
-            held.token.rule = charge.rule.clone();
+        if !held.token.has_terms_of(charge) {
+            held.token = charge.clone().with_cost(1);
         }
         held.used_at = now;
         if is_new {
@@ -297,7 +297,7 @@ impl Held {
         if self.left(now) < cost {
             return None;
         }
-        let quota = &self.token.rule.quota;
+        let quota = self.token.quota();
         let (mut tokens, mut missing) = (Vec::with_capacity(1), cost);
         while missing > 0 {
             let oldest = self.leases.front_mut()?;
@@ -315,13 +315,13 @@ impl Held {
     }
 
     fn left(&self, now: Instant) -> u32 {
-        let quota = &self.token.rule.quota;
+        let quota = self.token.quota();
         self.leases.iter().map(|taken| taken.lease.left(quota, taken.now(now))).sum()
     }
 
     /// What the store said last, with what is left here. Others may have taken from it since.
     fn decision(&self, now: Instant) -> Decision {
-        let limit = self.token.rule.quota.limit();
+        let limit = self.token.quota().limit();
         let (seen, age) = match &self.seen {
             Some((seen, at)) => (seen.remaining, seen.reset_after - Span::from(now.saturating_duration_since(*at))),
             None => (0, Span::ZERO),
@@ -337,9 +337,9 @@ impl Held {
 
     fn wanted(&self, now: Instant) -> Option<u32> {
         let (seen, _) = self.seen.filter(|_| !self.is_taking)?;
-        let quota = &self.token.rule.quota;
+        let quota = self.token.quota();
         let asked = self.demand.recent();
-        let size = match self.token.rule.lease? {
+        let size = match self.token.lease()? {
             LeaseSize::Auto => {
                 asked.max(refilled(quota, Demand::WINDOW).saturating_sub(quota.limit() - seen.remaining))
             }
@@ -354,7 +354,7 @@ impl Held {
 
     /// Takes all leases out, with what they go back.
     fn take_out(&mut self, now: Instant) -> Vec<(Taken, Receipt)> {
-        let quota = &self.token.rule.quota;
+        let quota = self.token.quota();
         let newest_first = self.leases.drain(..).rev();
         newest_first.filter_map(|taken| Some((taken, taken.lease.receipt(quota, taken.now(now))?))).collect()
     }

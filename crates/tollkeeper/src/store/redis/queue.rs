@@ -130,7 +130,7 @@ fn work_beside(before: Option<&Pending>, next: &Pending) -> usize {
         return 0;
     }
     // A log is a list, which takes a script several commands.
-    let work = |charge: &Charge| if charge.rule.quota.algorithm().keeps_log() { 3 } else { 1 };
+    let work = |charge: &Charge| if charge.quota().algorithm().keeps_log() { 3 } else { 1 };
     next.charges.iter().map(work).sum()
 }
 
@@ -138,11 +138,12 @@ fn same(one: &[Charge], other: &[Charge]) -> bool {
     one.len() == other.len() && one.iter().zip(other).all(|(one, other)| identity(one) == identity(other))
 }
 
-type Identity<'c> = (usize, &'c Key, u32);
+type Identity<'c> = (usize, Option<usize>, &'c Key, u32);
 
-/// Equal charges: of one rule (not only of its name), to one key, at one cost.
+/// Equal charges: of one rule (not only of its name), on the same terms, to one key, at one cost.
 fn identity(charge: &Charge) -> Identity<'_> {
-    (Arc::as_ptr(&charge.rule).addr(), &charge.key, charge.cost)
+    let terms = charge.terms().map(|terms| Arc::as_ptr(terms).addr());
+    (Arc::as_ptr(&charge.rule).addr(), terms, &charge.key, charge.cost)
 }
 
 /// What goes out in one call: entries of equal requests, and who waits for each.

@@ -45,7 +45,7 @@ async fn charged(template: &str, path: &str, headers: &str) -> String {
     candidates.extend(["/orders", "/\"é", "/other"]);
     let mut found = Vec::new();
     for candidate in candidates {
-        let buckets = gate.service.limiter.inspect(&rule.name, candidate).await.expect("a rule").expect("a store");
+        let buckets = gate.service.limiter.inspect(rule.name(), candidate).await.expect("a rule").expect("a store");
         if buckets.iter().any(|bucket| bucket.decision.remaining == 0) {
             found.push(candidate);
         }

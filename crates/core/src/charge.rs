@@ -1,0 +1,145 @@
+//! One rule applied to one request: which bucket, by which numbers, at what cost.
+//!
+//! A charge goes by its rule's quota and no exception in nearly every case, and then it carries neither: [`Terms`] are
+//! there only where something else holds. So whoever decides asks the charge for its quota, never the rule.
+
+use std::sync::Arc;
+
+use crate::exception::Exception;
+use crate::key::Key;
+use crate::quota::Quota;
+use crate::rule::{LeaseSize, Rule};
+
+/// One rule applied to one request.
+#[derive(Clone, Debug)]
+pub struct Charge {
+    /// The rule.
+    pub rule: Arc<Rule>,
+    /// Which of the rule's buckets.
+    pub key: Key,
+    /// The request's cost times the rule's.
+    pub cost: u32,
+    terms: Option<Arc<Terms>>,
+}
+
+/// What holds for a charge instead of what its rule says: a share of the limit, a caller's own limit, an exception.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Terms {
+    quota: Quota,
+    lease: Option<LeaseSize>,
+    exception: Option<Arc<Exception>>,
+}
+
+/// A bucket and the numbers by which it is read.
+#[derive(Clone, Copy, Debug)]
+pub struct BucketRef<'b> {
+    /// The rule's name.
+    pub rule: &'b str,
+    /// Which of its buckets.
+    pub key: &'b Key,
+    /// The numbers.
+    pub quota: &'b Quota,
+}
+
+impl Charge {
+    /// By the rule's own quota.
+    #[inline]
+    pub fn new(rule: Arc<Rule>, key: Key, cost: u32) -> Charge {
+        Charge { rule, key, cost, terms: None }
+    }
+
+    /// The same charge at another cost.
+    #[must_use]
+    pub fn with_cost(self, cost: u32) -> Charge {
+        Charge { cost, ..self }
+    }
+
+    /// The same charge on other terms.
+    #[must_use]
+    pub fn on(self, terms: Arc<Terms>) -> Charge {
+        Charge { terms: Some(terms), ..self }
+    }
+
+    /// The same charge by another quota.
+    #[must_use]
+    pub fn with_quota(self, quota: Quota) -> Charge {
+        self.on(Arc::new(Terms::new(quota)))
+    }
+
+    /// The same charge as its rule has it, without an exception; the quota stays.
+    pub(crate) fn on_own_terms(self) -> Charge {
+        match &self.terms {
+            Some(terms) if terms.exception.is_some() => {
+                let terms = Terms { exception: None, ..(**terms).clone() };
+                self.on(Arc::new(terms))
+            }
+            _ => self,
+        }
+    }
+
+    /// The terms, where they are not the rule's.
+    #[inline]
+    pub fn terms(&self) -> Option<&Arc<Terms>> {
+        self.terms.as_ref()
+    }
+
+    /// The quota in force for this charge.
+    #[inline]
+    pub fn quota(&self) -> &Quota {
+        match &self.terms {
+            None => self.rule.quota(),
+            Some(terms) => &terms.quota,
+        }
+    }
+
+    /// The exception that is in force for this charge.
+    #[inline]
+    pub fn exception(&self) -> Option<&Arc<Exception>> {
+        self.terms.as_ref()?.exception.as_ref()
+    }
+
+    /// Whether tokens are taken from a shared store ahead of use.
+    #[inline]
+    pub fn lease(&self) -> Option<LeaseSize> {
+        match &self.terms {
+            None => self.rule.lease(),
+            Some(terms) => terms.lease,
+        }
+    }
+
+    /// The bucket that is charged.
+    #[inline]
+    pub fn bucket(&self) -> BucketRef<'_> {
+        BucketRef { rule: self.rule.name(), key: &self.key, quota: self.quota() }
+    }
+
+    /// Whether both go by the same rule (not only by its name) on the same terms.
+    pub fn has_terms_of(&self, other: &Charge) -> bool {
+        let terms = |charge: &Charge| charge.terms.as_ref().map(Arc::as_ptr);
+        Arc::ptr_eq(&self.rule, &other.rule) && terms(self) == terms(other)
+    }
+}
+
+impl Terms {
+    /// Another quota. Nothing is leased by it: tokens that were taken ahead were taken by the rule's own.
+    pub fn new(quota: Quota) -> Terms {
+        Terms { quota, lease: None, exception: None }
+    }
+
+    /// The same with another quota.
+    #[must_use]
+    pub fn with_quota(&self, quota: Quota) -> Terms {
+        Terms { quota, lease: None, exception: self.exception.clone() }
+    }
+
+    /// The quota that an exception leaves to a rule, and the exception itself while it is in force.
+    pub(crate) fn of(rule: &Rule, quota: Quota, exception: Option<Arc<Exception>>) -> Terms {
+        Terms { quota, lease: rule.lease(), exception }
+    }
+
+    /// The quota.
+    #[inline]
+    pub fn quota(&self) -> &Quota {
+        &self.quota
+    }
+}
