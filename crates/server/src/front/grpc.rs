@@ -154,7 +154,7 @@ async fn answer_to(
     service.observe(&request::Described(&asked), &decided.whole, started);
     if decided.whole.is_unavailable() {
         // An error, and not "over limit", so that Envoy's own failure mode applies.
-        let rule = decided.whole.limiting().map(|row| row.charge.rule.name.to_string()).unwrap_or_default();
+        let rule = decided.whole.limiting().map(|row| row.charge.rule.name().to_string()).unwrap_or_default();
         return Err(Status::unavailable(format!("the store cannot answer, and rule `{rule}` says `closed`")));
     }
     let now = service.limiter.store().now();

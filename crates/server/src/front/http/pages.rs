@@ -58,7 +58,7 @@ impl Description {
         let facts = openapi::Facts {
             deny_status: service.answer.deny_status.as_u16(),
             needs_token: matches!(service.admin, Admin::Token(_)),
-            example_rule: policy.rules().first().map_or("free-user", |rule| &*rule.name).into(),
+            example_rule: policy.rules().first().map_or("free-user", |rule| rule.name()).into(),
         };
         Description(openapi::document(&facts).to_string().into())
     }
