@@ -4,7 +4,7 @@
 //! is cheapest and so the cost of looking at it is greatest. Rounds take turns. Beside the fastest round stands the processor time
 //! that the service took for each decision in all of them, reading notes and writing to the audit included.
 //!
-//!     cargo build --release && cargo run --release --manifest-path bench/Cargo.toml --bin observe [ROUNDS] [BINARY]
+//!     cargo build --profile dist && cargo run --release --manifest-path bench/Cargo.toml --bin observe [ROUNDS] [BINARY]
 //!
 //! With `TOLLKEEPER_BENCH_POSTGRES=postgres://...` one more has its audit in that database, and if `TOLLKEEPER_BENCH_POSTGRES_PID` names
 //! its process, another finds it stopped (SIGSTOP).
@@ -25,7 +25,7 @@ const TRAFFIC: [(&str, usize, &str); 2] =
 
 fn main() {
     let rounds = std::env::args().nth(1).and_then(|rounds| rounds.parse().ok()).unwrap_or(15);
-    let binary = std::env::args().nth(2).unwrap_or_else(|| "target/release/tollkeeper".into());
+    let binary = std::env::args().nth(2).unwrap_or_else(|| "target/dist/tollkeeper".into());
     let database = std::env::var("TOLLKEEPER_BENCH_POSTGRES").ok();
     println!("| traffic | contestant | fastest ns | times | processor ns | times |");
     println!("|---|---|---:|---:|---:|---:|");
@@ -106,7 +106,7 @@ impl Gate {
             .arg(&file)
             .stdout(Stdio::piped())
             .spawn()
-            .expect("the binary; build it with `cargo build --release`");
+            .expect("the binary; build it with `cargo build --profile dist`");
         let lines = BufReader::new(child.stdout.take().expect("output")).lines().map_while(Result::ok);
         let mut lines = lines.skip_while(|line| !line.contains("redis://"));
         let line = lines.next().expect("an address");
