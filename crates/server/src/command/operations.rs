@@ -6,7 +6,9 @@ use std::sync::{Arc, OnceLock};
 
 use anyhow::Context as _;
 use clap::ValueEnum;
-use tracing_subscriber::EnvFilter;
+use tracing_subscriber::filter::{LevelFilter, Targets};
+use tracing_subscriber::layer::SubscriberExt as _;
+use tracing_subscriber::util::SubscriberInitExt as _;
 
 use crate::alerts::{self, Watched};
 use crate::config::Config;
@@ -58,12 +60,13 @@ impl OperationsArgs {
 
     /// Logs what the filter lets through to standard error.
     pub(super) fn start_log(&self) -> anyhow::Result<()> {
-        let filter = EnvFilter::try_new(&self.log).with_context(|| format!("--log {:?}", self.log))?;
-        let builder = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr);
+        let filter: Targets = self.log.parse().with_context(|| format!("--log {:?}", self.log))?;
+        let builder = tracing_subscriber::fmt().with_max_level(LevelFilter::TRACE).with_writer(std::io::stderr);
         match self.log_format {
-            LogFormat::Text => builder.with_ansi(std::io::stderr().is_terminal()).init(),
+            LogFormat::Text => builder.with_ansi(std::io::stderr().is_terminal()).finish().with(filter).init(),
             LogFormat::Json => {
-                builder.json().flatten_event(true).with_current_span(false).with_span_list(false).init();
+                let builder = builder.json().flatten_event(true).with_current_span(false).with_span_list(false);
+                builder.finish().with(filter).init();
                 // Else it would be lines for people.
                 std::panic::set_hook(Box::new(|panic| tracing::error!(target: "tollkeeper::panic", "{panic}")));
             }
