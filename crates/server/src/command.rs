@@ -4,7 +4,9 @@ mod actions;
 mod alerts;
 mod check;
 mod client;
+mod configuration;
 mod draw;
+mod ending;
 mod except;
 mod greeting;
 mod health;
@@ -24,16 +26,11 @@ mod top;
 mod validate;
 mod violations;
 
-use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
-use tollkeeper::{HeaderStyle, Store};
 
-use operations::warn;
-
-use crate::config::{Config, ConfigError};
-use crate::settings::{self, Loaded};
+use ending::Ending;
 
 #[derive(Debug, Parser)]
 #[command(
@@ -104,14 +101,6 @@ enum Verb {
     Draw(draw::Args),
 }
 
-/// How a command ended.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Ending {
-    Fine,
-    /// The answer is no: denied, or invalid.
-    No,
-}
-
 /// Runs what the command line of this process says, until it is done.
 pub fn run() -> ExitCode {
     let ended = match Cli::parse().verb {
@@ -150,47 +139,4 @@ pub fn run() -> ExitCode {
 
 fn is_broken_pipe(error: &anyhow::Error) -> bool {
     error.downcast_ref::<std::io::Error>().is_some_and(|error| error.kind() == std::io::ErrorKind::BrokenPipe)
-}
-
-/// `--config FILE`, or the built-in default.
-#[derive(Debug, clap::Args)]
-struct ConfigArgs {
-    /// The configuration file (YAML); the built-in default without one
-    #[arg(long, short, value_name = "FILE", env = "TOLLKEEPER_CONFIG")]
-    config: Option<PathBuf>,
-}
-
-impl ConfigArgs {
-    /// With the rules of now, wherever they are.
-    fn load_with_rules(&self) -> anyhow::Result<Loaded> {
-        let mut loaded = self.load()?;
-        source::read_once(&mut loaded)?;
-        Ok(loaded)
-    }
-
-    fn load(&self) -> Result<Loaded, ConfigError> {
-        match &self.config {
-            Some(path) => settings::load(path),
-            None => settings::load_embedded(),
-        }
-    }
-}
-
-fn header_style(text: &str) -> Result<HeaderStyle, String> {
-    let names: Vec<&str> = HeaderStyle::ALL.iter().map(|(_, name)| *name).collect();
-    match HeaderStyle::ALL.iter().find(|(_, name)| *name == text) {
-        Some((style, _)) => Ok(*style),
-        None => Err(format!("there is no style `{text}`{}", crate::explain::suggestion(text, &names))),
-    }
-}
-
-/// The store that a configuration names, with a warning where its server may lose what it is told.
-async fn open_store(config: &Config) -> anyhow::Result<Store> {
-    let store = settings::store(config, tollkeeper::Clock::system()).await?;
-    if let Store::Redis(redis) = &store
-        && let Some(warning) = redis.server().warning()
-    {
-        tracing::warn!("store.url: {warning}");
-    }
-    Ok(store)
 }

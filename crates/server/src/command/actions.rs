@@ -4,8 +4,8 @@ use std::io::Write as _;
 
 use serde_json::Value;
 
-use super::Ending;
 use super::client::ServiceArgs;
+use super::ending::Ending;
 use super::table::table;
 
 /// Show who blocked, allowed, granted, lifted or reset a key

@@ -6,7 +6,8 @@ use anyhow::{Context as _, bail};
 use serde_json::json;
 use tollkeeper::Clock;
 
-use super::{ConfigArgs, Ending};
+use super::configuration::ConfigArgs;
+use super::ending::Ending;
 use crate::alerts::{Alert, Kind, Status, Webhook, instance};
 
 /// Try where alerts go

@@ -5,7 +5,9 @@ use std::io::Write as _;
 use anyhow::bail;
 use tollkeeper::{Clock, Decision, Descriptor, Limiter, MemoryStore, Policy, Request, Row, Rule, Span, Verdict};
 
-use super::{ConfigArgs, Ending};
+use super::configuration::ConfigArgs;
+use super::ending::Ending;
+use super::operations;
 use crate::wire;
 
 /// Decide one request and explain the answer
@@ -35,7 +37,7 @@ pub(super) struct Args {
 
 pub(super) fn run(args: Args) -> anyhow::Result<Ending> {
     let loaded = args.config.load_with_rules()?;
-    super::warn(&loaded);
+    operations::warn(&loaded);
     let attributes = args.attributes.iter().map(|text| parse_attribute(text)).collect::<anyhow::Result<Vec<_>>>()?;
     if let Some((name, _)) = attributes
         .iter()

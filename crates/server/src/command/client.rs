@@ -36,7 +36,7 @@ pub(super) struct ServiceArgs {
 }
 
 /// What a service says.
-pub(super) enum Answer {
+pub(super) enum Reply {
     /// Done.
     Done(Value),
     /// Not with these values, and why.
@@ -49,13 +49,13 @@ impl ServiceArgs {
         let query: Vec<String> = parameters.iter().map(|(name, value)| format!("{name}={}", escaped(value))).collect();
         let separator = if query.is_empty() { "" } else { "?" };
         match self.ask(Method::GET, &format!("{path}{separator}{}", query.join("&")), None).await? {
-            Answer::Done(answer) => Ok(answer),
-            Answer::Refused(reason) => bail!("{}: {reason}", self.server),
+            Reply::Done(answer) => Ok(answer),
+            Reply::Refused(reason) => bail!("{}: {reason}", self.server),
         }
     }
 
     /// Asks, and waits for the answer.
-    pub(super) async fn ask(&self, method: Method, path: &str, body: Option<Value>) -> anyhow::Result<Answer> {
+    pub(super) async fn ask(&self, method: Method, path: &str, body: Option<Value>) -> anyhow::Result<Reply> {
         let to = Destination::parse(self.server.trim_end_matches('/'));
         let to = to.map_err(|problem| anyhow::anyhow!("--server: {:?} {problem}", self.server))?;
         let base = to.to_string();
@@ -76,10 +76,10 @@ impl ServiceArgs {
         };
         match status {
             StatusCode::OK => match answer {
-                Some(answer) => Ok(Answer::Done(answer)),
+                Some(answer) => Ok(Reply::Done(answer)),
                 None => bail!("{base}: this is no answer of Tollkeeper; is it the HTTP address?"),
             },
-            StatusCode::BAD_REQUEST | StatusCode::NOT_FOUND | StatusCode::CONFLICT => Ok(Answer::Refused(detail())),
+            StatusCode::BAD_REQUEST | StatusCode::NOT_FOUND | StatusCode::CONFLICT => Ok(Reply::Refused(detail())),
             _ => bail!("{base}: {status}: {}", detail()),
         }
     }

@@ -8,7 +8,7 @@ use anyhow::Context;
 use tollkeeper::{Algorithm, Decision, Outcome, Quota, Span, Timestamp};
 use tollkeeper_core::{State, decide};
 
-use super::Ending;
+use super::ending::Ending;
 
 /// Draw how each algorithm treats the same traffic, from real decisions, as SVG
 #[derive(Debug, clap::Args)]

@@ -7,8 +7,8 @@ use http::Method;
 use serde_json::{Map, Value, json};
 use tollkeeper::parse_span;
 
-use super::Ending;
-use super::client::{Answer, ServiceArgs, escaped};
+use super::client::{Reply, ServiceArgs, escaped};
+use super::ending::Ending;
 
 /// Which key, of which rule.
 #[derive(Debug, clap::Args)]
@@ -48,7 +48,7 @@ struct ServerArgs {
 }
 
 impl ServerArgs {
-    fn ask(&self, method: Method, path: &str, body: Option<Value>) -> anyhow::Result<Answer> {
+    fn ask(&self, method: Method, path: &str, body: Option<Value>) -> anyhow::Result<Reply> {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
         runtime.block_on(self.service.ask(method, path, body))
     }
@@ -238,14 +238,14 @@ pub(super) fn reset(args: ResetArgs) -> anyhow::Result<Ending> {
 }
 
 /// Writes the answer for people, or as it came.
-fn tell(server: &ServerArgs, answer: Answer, say: impl FnOnce(&Value) -> (String, Ending)) -> anyhow::Result<Ending> {
+fn tell(server: &ServerArgs, answer: Reply, say: impl FnOnce(&Value) -> (String, Ending)) -> anyhow::Result<Ending> {
     match answer {
-        Answer::Done(answer) => {
+        Reply::Done(answer) => {
             let (text, ending) = say(&answer);
             writeln!(std::io::stdout(), "{}", if server.json { answer.to_string() } else { text })?;
             Ok(ending)
         }
-        Answer::Refused(reason) => {
+        Reply::Refused(reason) => {
             writeln!(std::io::stderr(), "error: {reason}")?;
             Ok(Ending::No)
         }

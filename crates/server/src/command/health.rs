@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use anyhow::{Context as _, anyhow};
 use http::{HeaderMap, Method};
 
-use super::Ending;
+use super::ending::Ending;
 use crate::outgoing::{Caller, Destination, Spoken};
 
 /// Ask a running service whether it is well

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use anyhow::Context as _;
 
-use super::Ending;
+use super::ending::Ending;
 use crate::import::envoy_ratelimit;
 use crate::settings;
 

@@ -12,10 +12,12 @@ use anyhow::{Context as _, bail};
 use rustls::ClientConfig;
 use tollkeeper::{HeaderStyle, Policy, Store, parse_span};
 
+use super::configuration::{header_style, open_store};
+use super::ending::Ending;
 use super::operations::{self, OperationsArgs};
 use super::reload::WatchArgs;
 use super::tls::{TlsArgs, certificates};
-use super::{Ending, greeting, signals, source};
+use super::{greeting, signals, source};
 use crate::config::{Config, Problem};
 use crate::front::connections::{self, Listener};
 use crate::front::http as api;
@@ -79,7 +81,7 @@ pub(super) struct Args {
     #[arg(long, value_name = "HEADER", env = "TOLLKEEPER_CLIENT_ADDRESS")]
     client_address: Option<String>,
     /// The convention of limit headers: draft-11, draft-03, draft-06, draft-07, x-ratelimit-epoch, x-ratelimit-delta, none
-    #[arg(long, value_name = "STYLE", env = "TOLLKEEPER_HEADERS", value_parser = super::header_style)]
+    #[arg(long, value_name = "STYLE", env = "TOLLKEEPER_HEADERS", value_parser = header_style)]
     headers: Option<HeaderStyle>,
     /// How long a request that would be denied may wait to pass
     #[arg(long, value_name = "TIME", default_value = "0s", env = "TOLLKEEPER_WAIT", value_parser = duration)]
@@ -119,7 +121,7 @@ fn timeout(text: &str) -> Result<Duration, String> {
 pub(super) fn run(args: Args) -> anyhow::Result<Ending> {
     let loaded = load(&args)?;
     args.operations.start_log()?;
-    super::warn(&loaded);
+    operations::warn(&loaded);
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
     runtime.block_on(serve(loaded.config, loaded.policy, args))?;
     Ok(Ending::Fine)
@@ -216,7 +218,7 @@ async fn serve(config: Config, policy: Policy, args: Args) -> anyhow::Result<()>
         None => None,
     };
     let admin_bound = admin.as_ref().map(|admin| admin.tcp.local_addr()).transpose()?;
-    let store = super::open_store(&config).await?;
+    let store = open_store(&config).await?;
     let allowed = Admin::for_address(config.admin.token.clone(), admin_bound.unwrap_or(bound));
     let rules = source::open(&config, policy).await?;
     let service = Service::new(&config, rules, store, allowed, crate::front::metrics())?;

@@ -8,7 +8,9 @@ use anyhow::{Context, bail};
 use indicatif::{ProgressBar, ProgressStyle};
 use tollkeeper::{Limiter, ManualClock, Store, Timestamp};
 
-use super::{ConfigArgs, Ending};
+use super::configuration::ConfigArgs;
+use super::ending::Ending;
+use super::operations;
 use crate::{settings, wire};
 
 /// Decide recorded requests in virtual time: JSON lines in, JSON lines out
@@ -33,7 +35,7 @@ pub(super) struct Args {
 
 pub(super) fn run(args: Args) -> anyhow::Result<Ending> {
     let mut loaded = args.config.load_with_rules()?;
-    super::warn(&loaded);
+    operations::warn(&loaded);
     if let Some(store) = args.store {
         loaded.config.store.url = store;
     }

@@ -10,7 +10,8 @@ use clap::Subcommand;
 use serde_json::json;
 use tollkeeper::{Policy, RuleSpec};
 
-use super::Ending;
+use super::ending::Ending;
+use super::operations;
 use crate::config::ConfigError;
 use crate::database::Database;
 use crate::rules::{Change, Difference, Edit, Edited, RuleTable, RulesError, canonical, yaml};
@@ -155,7 +156,7 @@ async fn answer(verb: Verb, table: RuleTable, json: bool) -> anyhow::Result<Endi
         }
         Verb::Apply(ApplyArgs { file, allow_empty, edit }) => {
             let loaded = settings::load_rules(&file)?;
-            super::warn(&loaded);
+            operations::warn(&loaded);
             if loaded.policy.rules().is_empty() && !allow_empty {
                 let problem = "has no rules, and without any everything passes; --allow-empty says that you mean it";
                 writeln!(std::io::stderr(), "{}: {problem}", file.display())?;

@@ -2,7 +2,7 @@
 
 use std::io::Write as _;
 
-use super::Ending;
+use super::ending::Ending;
 use crate::config::Config;
 
 /// Print the JSON Schema of the configuration file, for editors

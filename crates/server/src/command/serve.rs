@@ -9,10 +9,12 @@ use rustls::ServerConfig;
 use tokio::task::JoinSet;
 use tollkeeper::{HeaderStyle, Policy, Store};
 
+use super::configuration::{ConfigArgs, header_style, open_store};
+use super::ending::Ending;
 use super::operations::{self, OperationsArgs};
 use super::reload::WatchArgs;
 use super::tls::{TlsArgs, certificates};
-use super::{ConfigArgs, Ending, greeting, signals, source};
+use super::{greeting, signals, source};
 use crate::config::Config;
 use crate::front::connections::Listener;
 use crate::front::http;
@@ -63,7 +65,7 @@ pub(super) struct Args {
     #[arg(long, value_name = "TOKEN", env = "TOLLKEEPER_ADMIN_TOKEN", hide_env_values = true)]
     admin_token: Option<String>,
     /// The convention of limit headers: draft-11, draft-03, draft-06, draft-07, x-ratelimit-epoch, x-ratelimit-delta, none
-    #[arg(long, value_name = "STYLE", env = "TOLLKEEPER_HEADERS", value_parser = super::header_style)]
+    #[arg(long, value_name = "STYLE", env = "TOLLKEEPER_HEADERS", value_parser = header_style)]
     headers: Option<HeaderStyle>,
     #[command(flatten)]
     operations: OperationsArgs,
@@ -76,7 +78,7 @@ pub(super) fn run(args: Args) -> anyhow::Result<Ending> {
         anyhow::bail!("{field}: {problem}");
     }
     args.operations.start_log()?;
-    super::warn(&loaded);
+    operations::warn(&loaded);
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
     runtime.block_on(serve(loaded.config, loaded.policy, args))?;
     Ok(Ending::Fine)
@@ -174,7 +176,7 @@ async fn serve(config: Config, policy: Policy, args: Args) -> anyhow::Result<()>
     if let Some(certificates) = &certificates {
         doors.encrypt(certificates);
     }
-    let store = super::open_store(&config).await?;
+    let store = open_store(&config).await?;
     let admin = Admin::for_address(config.admin.token.clone(), doors.http.bound);
     let rules = source::open(&config, policy).await?;
     let service = Service::new(&config, rules, store, admin, front::metrics())?;

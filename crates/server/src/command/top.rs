@@ -11,8 +11,8 @@ use std::time::Duration;
 
 use anyhow::Context as _;
 
-use super::Ending;
 use super::client::ServiceArgs;
+use super::ending::Ending;
 use report::Report;
 
 /// Watch a running service in the terminal: traffic, findings, hot keys, the store

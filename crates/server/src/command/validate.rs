@@ -5,7 +5,8 @@ use std::path::PathBuf;
 
 use serde_json::json;
 
-use super::Ending;
+use super::ending::Ending;
+use super::operations;
 use crate::config::DEFAULT;
 use crate::settings::{self, Loaded};
 
@@ -39,7 +40,7 @@ pub(super) fn run(args: Args) -> anyhow::Result<Ending> {
                 let rules: Vec<_> = loaded.policy.rules().iter().map(|rule| rule.name().to_string()).collect();
                 writeln!(out, "{}", json!({ "valid": true, "rules": rules, "warnings": loaded.warnings }))?;
             } else {
-                super::warn(&loaded);
+                operations::warn(&loaded);
                 writeln!(out, "{} is valid: {}", file.display(), summary(&loaded))?;
             }
             Ok(Ending::Fine)

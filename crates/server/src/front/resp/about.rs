@@ -1,9 +1,8 @@
 //! What clients ask about the server before they trust it. As little as they need.
 
-use super::command::NAMES;
+use super::names::NAMES;
 use super::reply::{Protocol, Reply, shown};
 use super::request::Word;
-use super::session::Session;
 
 const VERSION: &str = env!("CARGO_PKG_VERSION");
 /// Some clients compare it before they use what newer servers have. Ours speaks as this one does.
@@ -12,20 +11,13 @@ const REDIS_VERSION: &str = "7.2.0";
 /// What `CONFIG GET` knows: what redis-benchmark and some libraries look at.
 const SETTINGS: [(&str, &str); 4] = [("save", ""), ("appendonly", "no"), ("databases", "1"), ("maxmemory", "0")];
 
-pub(super) fn version(protocol: Protocol) -> i64 {
-    match protocol {
-        Protocol::Resp2 => 2,
-        Protocol::Resp3 => 3,
-    }
-}
-
 /// The answer to `HELLO`.
-pub(super) fn hello(session: &Session) -> Reply {
+pub(super) fn hello(connection: u64, protocol: Protocol) -> Reply {
     Reply::Map(vec![
         ("server", Reply::text("tollkeeper")),
         ("version", Reply::text(VERSION)),
-        ("proto", Reply::Integer(version(session.protocol))),
-        ("id", Reply::Integer(session.id as i64)),
+        ("proto", Reply::Integer(protocol.version())),
+        ("id", Reply::Integer(connection as i64)),
         ("mode", Reply::text("standalone")),
         ("role", Reply::text("master")),
         ("modules", Reply::Array(Vec::new())),

@@ -3,28 +3,13 @@
 
 use tollkeeper::Descriptor;
 
+use super::names::NAMES;
 use super::reply::{Protocol, Reply, shown};
 use super::request::Word;
 use super::session::Session;
+use super::shared::Shared;
 use super::throttle::Throttle;
-use super::{Front, about, check};
-
-/// What is served, as it is called in metrics. The busiest are first: names are compared one by one.
-pub(crate) const NAMES: [&str; 13] = [
-    "cl.throttle",
-    "tollkeeper.check",
-    "ping",
-    "echo",
-    "hello",
-    "auth",
-    "client",
-    "command",
-    "info",
-    "config",
-    "select",
-    "reset",
-    "quit",
-];
+use super::{about, check};
 
 /// A command that was understood.
 #[derive(Debug)]
@@ -60,14 +45,14 @@ impl Step {
 }
 
 /// Understands a command; `None` where no answer is due and the connection must end.
-pub(super) fn plan(front: &Front, session: &mut Session, words: &[Word<'_>]) -> Option<Step> {
+pub(super) fn plan(shared: &Shared, session: &mut Session, words: &[Word<'_>]) -> Option<Step> {
     let (command, arguments) = words.split_first()?;
     let name = NAMES.iter().position(|name| command.eq_ignore_ascii_case(name.as_bytes()));
     if name.is_none() && is_http(command) {
         return None;
     }
     let action = match name.map(|name| NAMES[name]) {
-        Some(name) => understand(front, session, name, arguments),
+        Some(name) => understand(shared, session, name, arguments),
         None if !session.is_known() => no_password(),
         None => unknown(command),
     };
@@ -78,12 +63,12 @@ pub(super) fn plan(front: &Front, session: &mut Session, words: &[Word<'_>]) -> 
 }
 
 /// A refusal is an answer too.
-fn understand(front: &Front, session: &mut Session, name: &str, words: &[Word<'_>]) -> Result<Action, Reply> {
+fn understand(shared: &Shared, session: &mut Session, name: &str, words: &[Word<'_>]) -> Result<Action, Reply> {
     if !session.is_known() && !matches!(name, "auth" | "hello" | "quit" | "reset") {
         return no_password();
     }
     let reply = match (name, words) {
-        ("cl.throttle", _) => return Ok(Action::Throttle(front.quotas.understand(words)?)),
+        ("cl.throttle", _) => return Ok(Action::Throttle(shared.quotas.understand(words)?)),
         ("tollkeeper.check", _) => return Ok(Action::Check(check::understand(words)?)),
         ("ping", []) => Reply::Simple("PONG"),
         ("ping" | "echo", [text]) => Reply::Bytes(text.to_vec()),

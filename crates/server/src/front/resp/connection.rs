@@ -10,17 +10,19 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep, timeout, timeout_at};
 
-use super::command::{Action, NAMES, Step, Then, plan};
+use super::command::{Action, Step, Then, plan};
+use super::names::NAMES;
 use super::reply::{Protocol, Reply};
 use super::request::{MAX_COMMAND, Parsed, parse};
 use super::session::Session;
-use super::{Front, check, throttle};
+use super::shared::Shared;
+use super::{check, throttle};
 use crate::front::connections::Stream;
 use crate::metrics::CommandOutcome;
 use crate::telemetry::Described;
 
 pub(super) struct Connection {
-    front: Arc<Front>,
+    shared: Arc<Shared>,
     stream: Stream,
     session: Session,
     stopping: watch::Receiver<bool>,
@@ -39,10 +41,10 @@ impl Connection {
     /// How long a client that is cut off gets to read why.
     const FAREWELL: Duration = Duration::from_millis(200);
 
-    pub(super) fn new(front: Arc<Front>, stream: Stream, number: u64, stopping: watch::Receiver<bool>) -> Connection {
-        let session = Session::new(number, front.password.clone());
+    pub(super) fn new(shared: Arc<Shared>, stream: Stream, number: u64, stopping: watch::Receiver<bool>) -> Connection {
+        let session = Session::new(number, shared.password.clone());
         let (input, output) = (Vec::new(), Vec::new());
-        Connection { front, stream, session, stopping, input, output, waiting_since: None }
+        Connection { shared, stream, session, stopping, input, output, waiting_since: None }
     }
 
     /// Until the client leaves, is cut off, or the service stops.
@@ -57,7 +59,7 @@ impl Connection {
 
     /// Whether more has arrived.
     async fn read(&mut self) -> io::Result<bool> {
-        let limits = &self.front.limits;
+        let limits = &self.shared.limits;
         let deadline = match self.waiting_since {
             Some(since) => since + limits.stall,
             None => Instant::now() + limits.idle,
@@ -76,9 +78,9 @@ impl Connection {
             let guesses = self.session.guesses();
             let (steps, taken, then) = self.understand(at);
             at += taken;
-            let has_more = steps.len() == self.front.limits.depth;
-            let front = &*self.front;
-            for (reply, protocol) in join_all(steps.into_iter().map(|step| carry_out(front, step))).await {
+            let has_more = steps.len() == self.shared.limits.depth;
+            let shared = &*self.shared;
+            for (reply, protocol) in join_all(steps.into_iter().map(|step| carry_out(shared, step))).await {
                 reply.write(protocol, &mut self.output);
             }
             if self.session.guesses() > guesses {
@@ -119,7 +121,7 @@ impl Connection {
     /// The commands from here on, as many as are decided together, and how many bytes they took.
     fn understand(&mut self, start: usize) -> (Vec<Step>, usize, Then) {
         let (mut steps, mut at) = (Vec::new(), start);
-        while steps.len() < self.front.limits.depth {
+        while steps.len() < self.shared.limits.depth {
             match parse(&self.input[at..]) {
                 Ok(Parsed::Incomplete) => break,
                 Ok(Parsed::Command(words, taken)) => {
@@ -127,7 +129,7 @@ impl Connection {
                     if words.is_empty() {
                         continue;
                     }
-                    let Some(step) = plan(&self.front, &mut self.session, &words) else {
+                    let Some(step) = plan(&self.shared, &mut self.session, &words) else {
                         return (steps, at - start, Then::Close);
                     };
                     let then = step.then;
@@ -154,7 +156,7 @@ impl Connection {
             // With TLS, what is written may not have gone out yet.
             self.stream.flush().await
         };
-        timeout(self.front.limits.stall, sending).await??;
+        timeout(self.shared.limits.stall, sending).await??;
         self.output.clear();
         self.output.shrink_to(Self::KEPT);
         Ok(())
@@ -174,31 +176,31 @@ impl Connection {
 }
 
 /// Does what a command asks for, and counts it.
-async fn carry_out(front: &Front, step: Step) -> (Reply, Protocol) {
+async fn carry_out(shared: &Shared, step: Step) -> (Reply, Protocol) {
     let Step { name, action, protocol, .. } = step;
     let decides = matches!(action, Action::Throttle(_) | Action::Check(_));
     // This protocol has no place for the caller's trace.
-    let begun = decides.then(|| front.service.tracer.begin(&HeaderMap::new())).flatten();
+    let begun = decides.then(|| shared.service.tracer.begin(&HeaderMap::new())).flatten();
     let describe = |(_, outcome): &(Reply, CommandOutcome)| {
         let method = name.map_or("", |name| NAMES[name]);
         Described::call("redis", method, *outcome == CommandOutcome::Error)
     };
-    let work = answer(front, action, protocol);
-    let (reply, outcome) = front.service.tracer.within(begun, work, describe).await;
-    front.service.metrics.count_command(name.unwrap_or(NAMES.len()), outcome);
+    let work = answer(shared, action, protocol);
+    let (reply, outcome) = shared.service.tracer.within(begun, work, describe).await;
+    shared.service.metrics.count_command(name.unwrap_or(NAMES.len()), outcome);
     (reply, protocol)
 }
 
-async fn answer(front: &Front, action: Action, protocol: Protocol) -> (Reply, CommandOutcome) {
+async fn answer(shared: &Shared, action: Action, protocol: Protocol) -> (Reply, CommandOutcome) {
     let by_allowed = |is_allowed| if is_allowed { CommandOutcome::Allowed } else { CommandOutcome::Denied };
     match action {
         Action::Answer(reply @ Reply::Error(_)) => (reply, CommandOutcome::Error),
         Action::Answer(reply) => (reply, CommandOutcome::Ok),
-        Action::Throttle(throttle) => match throttle.carry_out(&front.service).await {
+        Action::Throttle(throttle) => match throttle.carry_out(&shared.service).await {
             Ok(decision) => (throttle::answer(&decision), by_allowed(decision.is_allowed())),
             Err(error) => (throttle::failure(&error), CommandOutcome::Error),
         },
-        Action::Check(request) => match front.service.check(&request).await {
+        Action::Check(request) => match shared.service.check(&request).await {
             Ok(verdict) => (check::answer(&verdict, protocol), by_allowed(verdict.is_allowed())),
             Err(error) => (check::bad_cost(&error), CommandOutcome::Error),
         },

@@ -10,6 +10,16 @@ pub(super) enum Protocol {
     Resp3,
 }
 
+impl Protocol {
+    /// As `HELLO` counts it.
+    pub(super) fn version(self) -> i64 {
+        match self {
+            Protocol::Resp2 => 2,
+            Protocol::Resp3 => 3,
+        }
+    }
+}
+
 /// One answer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Reply {

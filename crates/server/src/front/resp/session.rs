@@ -126,7 +126,7 @@ impl Session {
         }
         self.protocol = protocol;
         self.name = name.unwrap_or_else(|| std::mem::take(&mut self.name));
-        Ok(about::hello(self))
+        Ok(about::hello(self.id, self.protocol))
     }
 
     /// `RESET`: as if just connected, but that its guesses are not forgotten.
@@ -155,7 +155,7 @@ impl Session {
             (b"SETINFO", [_, _]) | (b"NO-EVICT" | b"NO-TOUCH", [_]) => Reply::OK,
             (b"INFO", []) => {
                 let name = String::from_utf8_lossy(&self.name);
-                Reply::Text(format!("id={} name={name} db=0 resp={}\n", self.id, about::version(self.protocol)))
+                Reply::Text(format!("id={} name={name} db=0 resp={}\n", self.id, self.protocol.version()))
             }
             (verb, _) => Reply::error(format!(
                 "ERR CLIENT {} is not served here; there are ID, INFO, GETNAME, SETNAME, SETINFO, NO-EVICT and NO-TOUCH",

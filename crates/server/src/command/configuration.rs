@@ -1,0 +1,53 @@
+//! `--config FILE`, and what is read from it before a command begins.
+
+use std::path::PathBuf;
+
+use tollkeeper::{HeaderStyle, Store};
+
+use super::source;
+use crate::config::{Config, ConfigError};
+use crate::settings::{self, Loaded};
+
+/// `--config FILE`, or the built-in default.
+#[derive(Debug, clap::Args)]
+pub(super) struct ConfigArgs {
+    /// The configuration file (YAML); the built-in default without one
+    #[arg(long, short, value_name = "FILE", env = "TOLLKEEPER_CONFIG")]
+    pub(super) config: Option<PathBuf>,
+}
+
+impl ConfigArgs {
+    /// With the rules of now, wherever they are.
+    pub(super) fn load_with_rules(&self) -> anyhow::Result<Loaded> {
+        let mut loaded = self.load()?;
+        source::read_once(&mut loaded)?;
+        Ok(loaded)
+    }
+
+    pub(super) fn load(&self) -> Result<Loaded, ConfigError> {
+        match &self.config {
+            Some(path) => settings::load(path),
+            None => settings::load_embedded(),
+        }
+    }
+}
+
+/// A style of limit headers by its name.
+pub(super) fn header_style(text: &str) -> Result<HeaderStyle, String> {
+    let names: Vec<&str> = HeaderStyle::ALL.iter().map(|(_, name)| *name).collect();
+    match HeaderStyle::ALL.iter().find(|(_, name)| *name == text) {
+        Some((style, _)) => Ok(*style),
+        None => Err(format!("there is no style `{text}`{}", crate::explain::suggestion(text, &names))),
+    }
+}
+
+/// The store that a configuration names, with a warning where its server may lose what it is told.
+pub(super) async fn open_store(config: &Config) -> anyhow::Result<Store> {
+    let store = settings::store(config, tollkeeper::Clock::system()).await?;
+    if let Store::Redis(redis) = &store
+        && let Some(warning) = redis.server().warning()
+    {
+        tracing::warn!("store.url: {warning}");
+    }
+    Ok(store)
+}

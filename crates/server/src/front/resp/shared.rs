@@ -1,0 +1,49 @@
+//! What the connections of this front share, and what each may take.
+
+use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
+use std::time::Duration;
+
+use super::session::Password;
+use super::throttle::Quotas;
+use crate::service::Service;
+
+/// What a client may take of us; what a command may take is in [`request`](super::request).
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Limits {
+    /// Connections at the same time; further ones wait in the kernel's queue.
+    pub(super) connections: usize,
+    /// How long a connection may be silent between commands. Pools keep theirs for minutes.
+    pub(super) idle: Duration,
+    /// How long a command may take to arrive, or an answer to be read.
+    pub(super) stall: Duration,
+    /// Commands of a pipeline that are decided together.
+    pub(super) depth: usize,
+    /// How long commands under way may take when the service stops.
+    pub(super) drain: Duration,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Limits {
+            connections: 10_000,
+            idle: Duration::from_secs(600),
+            stall: Duration::from_secs(10),
+            depth: 256,
+            drain: Duration::from_secs(10),
+        }
+    }
+}
+
+/// What connections share.
+#[derive(Debug)]
+pub(super) struct Shared {
+    pub(super) service: Arc<Service>,
+    pub(super) limits: Limits,
+    /// What commands need, if they need one.
+    pub(super) password: Option<Password>,
+    /// A rule for each quota that a command has named.
+    pub(super) quotas: Quotas,
+    /// How many connections there have been.
+    pub(super) connections: AtomicU64,
+}
