@@ -5,11 +5,14 @@
 mod bad_row;
 mod difference;
 mod edit;
+mod error;
 mod follow;
 mod history;
 mod metrics;
+mod policy;
 mod reading;
 mod row;
+mod set;
 mod snapshot;
 mod status;
 mod table;
@@ -17,26 +20,10 @@ mod yaml;
 
 pub(crate) use difference::{Difference, canonical};
 pub(crate) use edit::{Change, Edit, Edited};
-pub(crate) use follow::{Following, open};
+pub(crate) use error::RulesError;
+pub(crate) use follow::{Following, Rules, open};
 pub(crate) use history::Version;
+pub(crate) use set::RuleSet;
 pub(crate) use status::Failure;
-pub(crate) use table::{RuleTable, RulesError};
+pub(crate) use table::RuleTable;
 pub(crate) use yaml::yaml;
-
-use std::sync::Arc;
-
-use tollkeeper::Policy;
-
-/// The rules that a service starts with, and where newer ones come from, if not from its file.
-#[derive(Debug)]
-pub(crate) struct Rules {
-    pub(crate) policy: Policy,
-    pub(crate) following: Option<Arc<Following>>,
-}
-
-/// Good rules, and which version of them.
-#[derive(Debug)]
-pub(crate) struct RuleSet {
-    pub(crate) version: i64,
-    pub(crate) policy: Policy,
-}

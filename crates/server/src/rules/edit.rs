@@ -5,9 +5,9 @@ use std::collections::HashMap;
 use sqlx::{Connection as _, PgConnection};
 use tollkeeper::{Policy, Rule, RuleSpec};
 
-use super::RulesError;
-use super::bad_row::policy;
 use super::difference::Difference;
+use super::error::RulesError;
+use super::policy::policy;
 use super::reading::{rows, rows_at, version};
 use super::row::Row;
 

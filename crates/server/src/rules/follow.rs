@@ -12,8 +12,11 @@ use sqlx::postgres::{PgListener, PgPoolOptions};
 use tokio::sync::{Notify, watch};
 use tollkeeper::{Limiter, Policy, RuleSpec};
 
+use super::error::RulesError;
+use super::set::RuleSet;
 use super::status::{Failure, Status};
-use super::{RuleSet, RuleTable, Rules, RulesError, reading, snapshot};
+use super::table::RuleTable;
+use super::{reading, snapshot};
 use crate::database::{DEADLINE, Database, within};
 
 /// How often the version is asked for.
@@ -21,6 +24,13 @@ const POLL: Duration = Duration::from_secs(1);
 /// How long to wait before trying a database again that was away.
 const RETRY: std::ops::RangeInclusive<Duration> = Duration::from_millis(500)..=Duration::from_secs(5);
 const CHANNEL: &str = "tollkeeper_rules";
+
+/// The rules that a service starts with, and where newer ones come from, if not from its file.
+#[derive(Debug)]
+pub(crate) struct Rules {
+    pub(crate) policy: Policy,
+    pub(crate) following: Option<Arc<Following>>,
+}
 
 /// The rules of a database, as one instance knows them.
 #[derive(Debug)]

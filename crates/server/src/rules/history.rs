@@ -4,7 +4,7 @@ use serde::Serialize;
 use serde_json::Value;
 use sqlx::{PgConnection, Row as _};
 
-use super::RulesError;
+use super::error::RulesError;
 
 /// One version, and what it did.
 #[derive(Debug, Serialize, schemars::JsonSchema)]

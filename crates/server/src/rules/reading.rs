@@ -2,9 +2,11 @@
 
 use sqlx::{PgConnection, Row as _};
 
-use super::bad_row::{BadRow, policy};
+use super::bad_row::BadRow;
+use super::error::RulesError;
+use super::policy::policy;
 use super::row::{Row, columns};
-use super::{RuleSet, RulesError};
+use super::set::RuleSet;
 
 /// More than anybody has; a table that grew by mistake must not take the process down.
 const MAX_RULES: usize = 100_000;

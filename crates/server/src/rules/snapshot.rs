@@ -11,7 +11,7 @@ use ring::digest::{SHA256, digest};
 use serde::{Deserialize, Serialize};
 use tollkeeper::{Policy, RuleSpec};
 
-use super::RuleSet;
+use super::set::RuleSet;
 
 #[derive(Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]

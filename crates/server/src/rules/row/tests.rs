@@ -6,7 +6,7 @@ use tollkeeper::{Enforcement, FailurePolicy};
 use tollkeeper_core::CostCase;
 
 use super::*;
-use crate::rules::bad_row::policy;
+use crate::rules::policy::policy;
 use crate::rules::yaml;
 
 fn text() -> impl Strategy<Value = String> {
