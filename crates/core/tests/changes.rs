@@ -1,8 +1,6 @@
 //! What holds when the numbers of a rule change while its buckets live: an account of tokens, kept by fractions and
 //! without the code under test, says what may pass.
 
-#![allow(clippy::unwrap_used, missing_docs)]
-
 use proptest::prelude::*;
 use tollkeeper_core::{Algorithm, Change, Quota, Span, State, Timestamp, decide};
 

@@ -1,7 +1,5 @@
 //! What clients read: every header style, on allowed and on denied answers.
 
-#![allow(clippy::unwrap_used, missing_docs)]
-
 use tollkeeper_core::{
     Algorithm, Descriptor, Enforcement, HeaderStyle, Policy, Row, RuleSpec, Source, State, Timestamp, Verdict,
     decide_all, limit_headers, retry_after_seconds,

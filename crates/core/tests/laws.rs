@@ -2,8 +2,6 @@
 //!
 //! The auditor here reads only what was admitted when; it knows the definitions, not the code.
 
-#![allow(clippy::unwrap_used, missing_docs)]
-
 use proptest::prelude::*;
 use tollkeeper_core::{
     Algorithm, Change, Charge, Descriptor, Enforcement, Policy, Quota, RuleSpec, Scalar, Span, State, Timestamp,

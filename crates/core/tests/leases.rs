@@ -1,8 +1,6 @@
 //! What leases promise: however tokens are taken ahead, spent, forgotten and given back, no interval admits more than
 //! the law, which is checked from the moments of the spends alone.
 
-#![allow(clippy::unwrap_used, missing_docs)]
-
 use proptest::prelude::*;
 use tollkeeper_core::{Algorithm, Lease, Quota, Span, State, Timestamp, decide};
 

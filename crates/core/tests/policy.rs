@@ -1,7 +1,5 @@
 //! Matching through the index finds exactly what looking at every rule would find.
 
-#![allow(clippy::unwrap_used, missing_docs)]
-
 use std::collections::BTreeMap;
 
 use proptest::prelude::*;

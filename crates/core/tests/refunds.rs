@@ -1,7 +1,5 @@
 //! What a refund promises: nothing is ever minted, and what nobody else touched is exactly as it was.
 
-#![allow(clippy::unwrap_used, missing_docs)]
-
 use proptest::prelude::*;
 use tollkeeper_core::{Algorithm, Quota, Receipt, Span, State, Timestamp, decide};
 

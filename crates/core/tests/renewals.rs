@@ -1,7 +1,5 @@
 //! The law of renewals: however slots are taken, renewed and given back, never more than N are held at once.
 
-#![allow(clippy::unwrap_used)]
-
 use proptest::prelude::*;
 use tollkeeper_core::{Hold, Quota, Span, State, Timestamp, decide};
 

@@ -1,7 +1,5 @@
 //! What settling an estimate promises: nothing is ever minted, nothing is lost in time, and what was used is charged.
 
-#![allow(clippy::unwrap_used, missing_docs)]
-
 use proptest::prelude::*;
 use tollkeeper_core::{Algorithm, Quota, Receipt, Span, State, Timestamp, decide};
 

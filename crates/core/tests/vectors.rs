@@ -1,7 +1,5 @@
 //! The core answers as an independent model does: `vectors/generate.py` wrote these files from the definitions.
 
-#![allow(clippy::unwrap_used, missing_docs)]
-
 use std::collections::{BTreeMap, HashMap};
 
 use serde::Deserialize;
