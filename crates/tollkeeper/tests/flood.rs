@@ -1,5 +1,4 @@
 //! A flood of new keys: memory stays within its cap, and nobody's limit is washed away.
-#![allow(clippy::unwrap_used)]
 
 use std::fmt::Write as _;
 use std::sync::Arc;
@@ -14,6 +13,7 @@ const SLACK_BYTES: usize = 16 << 20;
 
 #[test]
 fn ten_million_keys_wash_no_limit_away() {
+    let _alone = super::alone();
     let clock = ManualClock::at(Timestamp::from_micros(1_700_000_000_000_000));
     let before = resident_bytes();
     let store = MemoryStore::with(MAX_KEYS, clock.clone());

@@ -1,5 +1,4 @@
 //! The simple door.
-#![allow(clippy::unwrap_used)]
 
 use proptest::prelude::*;
 use tollkeeper::{Algorithm, Decision, FailurePolicy, Keyed, ManualClock, Quota, QuotaError, Span, Timestamp, keyed};

@@ -1,22 +1,15 @@
 //! The scripts are the core's twins: the same cases through `decide_all`, `release`, `refund` and `settle` in Rust and through
 //! Lua on real servers must give the same answers and leave the same bytes.
 //!
-//! Failing? The message names the seed; `TOLLKEEPER_SEED=... cargo test -p tollkeeper --features redis --test lua_twin`
+//! Failing? The message names the seed; `TOLLKEEPER_SEED=... cargo test -p tollkeeper --features redis --test stores lua_twin`
 //! replays it.
 
-#![allow(clippy::unwrap_used, missing_docs, unreachable_pub)]
-
-#[path = "lua_twin/chance.rs"]
 mod chance;
-mod servers;
-#[path = "lua_twin/stored.rs"]
 mod stored;
-#[path = "lua_twin/world.rs"]
 mod world;
 
 use chance::Chance;
 use redis::{Connection, Pipeline, Value};
-use servers::{Kind, Server};
 use stored::{Stored, ttl_ms};
 use tollkeeper::redis_wire::{
     Answer, Ask, Batch, CHARGE, CHARGE_BUCKETS, CHARGE_ONE, Call, REFUND, RELEASE, RENEW, SETTLE, Script, state_key,
@@ -24,6 +17,7 @@ use tollkeeper::redis_wire::{
 use tollkeeper_core::{
     Change, Charge, Decision, Hold, Lease, Quota, Receipt, Refunds, Span, State, Timestamp, decide, decide_all,
 };
+use tollkeeper_testkit::store::{Kind, Server};
 use world::World;
 
 /// One call with everything that it should do.

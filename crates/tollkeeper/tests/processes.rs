@@ -1,25 +1,19 @@
 //! Many processes hammer one key of one Redis: what they are told is exactly what the law says. An auditor that knows
 //! nothing of this library judges by the times at which requests were asked and answered.
-#![cfg(unix)]
-#![allow(clippy::unwrap_used)]
 
-#[path = "processes/auditor.rs"]
 mod auditor;
-#[path = "processes/fleet.rs"]
 mod fleet;
-#[path = "processes/recording.rs"]
 mod recording;
-mod servers;
-#[path = "processes/worker.rs"]
 mod worker;
 
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use auditor::{Law, Rate, Report, Request};
 use fleet::{Fleet, Orders};
 use serde_json::{Value, json};
-use servers::{Kind, Server};
+use tollkeeper_testkit::store::{Kind, Server};
+
+use super::alone;
 
 /// Not a test: what this executable does when a fleet starts it again.
 #[test]
@@ -30,13 +24,7 @@ fn worker() {
     }
 }
 
-const AS_WORKER: [&str; 4] = ["worker", "--exact", "--ignored", "--nocapture"];
-
-/// Fleets sail one after the other: the less they disturb each other, the sharper the auditor sees.
-fn alone() -> MutexGuard<'static, ()> {
-    static SEA: Mutex<()> = Mutex::new(());
-    SEA.lock().unwrap_or_else(PoisonError::into_inner)
-}
+const AS_WORKER: [&str; 4] = ["processes::worker", "--exact", "--ignored", "--nocapture"];
 
 fn rule(algorithm: &str, limit: &str) -> Value {
     json!({ "name": "shared", "key": "{user}", "algorithm": algorithm, "limit": limit, "on_store_failure": "closed" })

@@ -1,16 +1,13 @@
 //! What the Redis store does without asking: denials that are still true, tokens that were leased, and each
 //! instance's share while the server is away.
-#![allow(clippy::unwrap_used)]
-
-mod servers;
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use servers::{Kind, Server};
 use tollkeeper::{
     Algorithm, Descriptor, FailurePolicy, Limiter, Policy, RedisOptions, RedisStore, RuleSpec, Source, Store,
 };
+use tollkeeper_testkit::store::{Kind, Server};
 
 async fn connect(server: &Server) -> RedisStore {
     let options = RedisOptions { deadline: Duration::from_secs(2), ..RedisOptions::default() };

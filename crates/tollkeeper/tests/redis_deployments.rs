@@ -1,16 +1,13 @@
 //! The store as people deploy it: behind Sentinel, with TLS, and as a cluster that fails over and reshards.
-#![allow(clippy::unwrap_used)]
-
-mod servers;
 
 use std::sync::Arc;
 use std::time::Duration;
 
-use servers::{ClientCertificates, Cluster, Kind, Sentinels, Server, TlsServer};
 use tollkeeper::{
     Algorithm, ConnectError, Descriptor, FailurePolicy, Limiter, Policy, RedisOptions, RedisStore, RedisTls, RuleSpec,
     Source,
 };
+use tollkeeper_testkit::store::{ClientCertificates, Cluster, Kind, Sentinels, Server, TlsServer};
 
 fn options() -> RedisOptions {
     RedisOptions { deadline: Duration::from_millis(300), ..RedisOptions::default() }
@@ -70,12 +67,12 @@ async fn the_promoted_replica_is_followed_behind_sentinels() {
 
 #[tokio::test]
 async fn a_private_authority_is_trusted_when_named() {
-    let pem = |path| Some(std::fs::read(path).unwrap());
+    let pem = |path: &str| Some(std::fs::read(path).unwrap());
     for clients in [ClientCertificates::NotAsked, ClientCertificates::Required] {
         let server = TlsServer::start(clients);
         let connect = async |tls| RedisStore::connect(&server.url(), RedisOptions { tls, ..options() }).await;
-        let authority = RedisTls { authority: pem(server.ca_pem()), ..RedisTls::default() };
-        let client = (pem(server.client_pem()), pem(server.client_key()));
+        let authority = RedisTls { authority: pem(&server.authority.pem), ..RedisTls::default() };
+        let client = (pem(&server.client.cert), pem(&server.client.key));
         let both = RedisTls { certificate: client.0, key: client.1, ..authority.clone() };
         assert!(connect(Some(both.clone())).await.is_ok());
         assert_eq!(connect(Some(authority)).await.is_ok(), clients == ClientCertificates::NotAsked);

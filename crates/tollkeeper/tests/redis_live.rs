@@ -1,15 +1,11 @@
 //! Changes that several instances on one real server follow.
 
-#![allow(clippy::unwrap_used, missing_docs, unreachable_pub)]
-
-mod servers;
-
 use std::time::Duration;
 
-use servers::{Kind, Server};
 use tollkeeper::{
     Descriptor, Exception, ExceptionKind, Limiter, Policy, RedisOptions, RedisStore, RuleSpec, Source, Span, Store,
 };
+use tollkeeper_testkit::store::{Kind, Server};
 
 fn policy(limit: &str, lease: Option<&str>) -> Policy {
     let lease = lease.map(Into::into);

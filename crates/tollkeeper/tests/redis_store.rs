@@ -1,16 +1,13 @@
 //! The Redis store against a real server: exact under load, honest when the server is away, exact again when it is back.
-#![allow(clippy::unwrap_used)]
-
-mod servers;
 
 use std::sync::Arc;
 use std::time::Duration;
 
-use servers::{Kind, Server};
 use tollkeeper::{
     Algorithm, BreakerState, ConnectError, Descriptor, FailurePolicy, Limiter, Policy, RedisOptions, RedisStore,
     RuleSpec, Source, Store,
 };
+use tollkeeper_testkit::store::{Kind, Server};
 
 async fn connect(server: &Server) -> RedisStore {
     let options = RedisOptions { deadline: Duration::from_millis(200), ..RedisOptions::default() };

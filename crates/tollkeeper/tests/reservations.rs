@@ -1,32 +1,19 @@
 //! Estimates that are corrected later, over every store: each does what the core's pure function says.
 
-#![allow(clippy::unwrap_used, missing_docs, unreachable_pub)]
-
-#[cfg(feature = "redis")]
-mod servers;
-#[path = "store_conformance/stores.rs"]
-mod stores;
-
-use std::sync::{Arc, LazyLock};
+use std::sync::Arc;
 use std::time::Duration;
 
 use proptest::prelude::*;
 use proptest::test_runner::{Config, TestRunner};
-use stores::{NewStore, STORES, turn};
 use tollkeeper::{
     Actual, Algorithm, Descriptor, Exception, ExceptionKind, Limiter, ManualClock, Policy, Reservation, RuleSpec, Span,
     Ticket, Timestamp, Verdict,
 };
 use tollkeeper_core::{CostSpec, EstimatedCost, Receipt, Refunds, State, decide};
 
+use super::every_store::{NewStore, STORES, now_or_never, turn};
+
 const NOON: Timestamp = Timestamp::from_micros(1_700_000_000_000_000);
-
-/// One runtime for all: connections live on the one that made them.
-static RUNTIME: LazyLock<tokio::runtime::Runtime> = LazyLock::new(|| tokio::runtime::Runtime::new().unwrap());
-
-fn now_or_never<T>(future: impl Future<Output = T>) -> T {
-    RUNTIME.block_on(future)
-}
 
 fn rule(name: &str, limit: &str) -> RuleSpec {
     RuleSpec { name: name.into(), key: "{user}".into(), limit: limit.into(), ..RuleSpec::default() }

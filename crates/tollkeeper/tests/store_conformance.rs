@@ -1,29 +1,23 @@
-//! What every store must do, whatever it is made of. A new store joins in `stores.rs`.
+//! What every store must do, whatever it is made of. A new store joins in `every_store.rs`.
 //!
 //! The reference is a map of states and the pure function that decides: no shards, no packing, no expiry.
-#![allow(clippy::unwrap_used, unreachable_pub)]
 
-#[path = "store_conformance/changes.rs"]
 mod changes;
-#[path = "store_conformance/exceptions.rs"]
 mod exceptions;
-#[cfg(feature = "redis")]
-mod servers;
-#[path = "store_conformance/stores.rs"]
-mod stores;
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
-use std::sync::{Arc, LazyLock};
 use std::thread;
 
 use proptest::prelude::*;
-use stores::{NewStore, STORES, Turn, turn};
 use tollkeeper::{
     Algorithm, Charge, Decision, Enforcement, Hold, Key, ManualClock, MemoryStore, Quota, Rule, RuleSpec, Span, Store,
     StoreError, Timestamp,
 };
 use tollkeeper_core::{Change, Scalar, State, decide};
+
+use super::every_store::{NewStore, STORES, Turn, now_or_never, turn};
 
 const NOON: Timestamp = Timestamp::from_micros(1_700_000_000_000_000);
 
@@ -68,13 +62,6 @@ impl Subject {
     fn release(&self, rule: &Limited, value: &str, hold: Hold) -> bool {
         now_or_never(self.store.release(charge(rule, value, 0).bucket(), hold)).unwrap()
     }
-}
-
-/// One runtime for all: connections live on the one that made them.
-static RUNTIME: LazyLock<tokio::runtime::Runtime> = LazyLock::new(|| tokio::runtime::Runtime::new().unwrap());
-
-fn now_or_never<T>(future: impl Future<Output = T>) -> T {
-    RUNTIME.block_on(future)
 }
 
 fn key(value: &str) -> Key {

@@ -5,7 +5,7 @@ use tollkeeper_core::{Log, Quota, State, Timestamp};
 
 /// What a key holds.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Stored {
+pub(super) enum Stored {
     Nothing,
     Text(Vec<u8>),
     List(Vec<Vec<u8>>),
@@ -13,7 +13,7 @@ pub enum Stored {
 }
 
 impl Stored {
-    pub fn of(state: &State) -> Stored {
+    pub(super) fn of(state: &State) -> Stored {
         match state {
             State::Fresh => Stored::Nothing,
             State::Bucket(bucket) if bucket.part == 0 => {
@@ -30,7 +30,7 @@ impl Stored {
     }
 
     /// Puts it there.
-    pub fn seed(&self, key: &str, pipe: &mut Pipeline) {
+    pub(super) fn seed(&self, key: &str, pipe: &mut Pipeline) {
         pipe.cmd("DEL").arg(key);
         match self {
             Stored::Nothing => {}
@@ -67,7 +67,7 @@ fn list(log: &Log) -> Stored {
 }
 
 /// The time to live that a state written at `now` has, in milliseconds: at least a day, as the time is given.
-pub fn ttl_ms(state: &State, quota: &Quota, now: Timestamp) -> i64 {
+pub(super) fn ttl_ms(state: &State, quota: &Quota, now: Timestamp) -> i64 {
     const DAY_MS: i64 = 86_400_000;
     // Logs live a millisecond longer: see log.lua.
     let more = i64::from(matches!(state, State::Log(_)));
@@ -75,7 +75,7 @@ pub fn ttl_ms(state: &State, quota: &Quota, now: Timestamp) -> i64 {
 }
 
 /// Reads a key back: its type, its time to live, and its content if it is of this type.
-pub fn read_back(expected: &Stored, key: &str, pipe: &mut Pipeline) {
+pub(super) fn read_back(expected: &Stored, key: &str, pipe: &mut Pipeline) {
     pipe.cmd("TYPE").arg(key).cmd("PTTL").arg(key);
     match expected {
         Stored::Text(_) => pipe.cmd("MGET").arg(key),
@@ -85,7 +85,7 @@ pub fn read_back(expected: &Stored, key: &str, pipe: &mut Pipeline) {
 }
 
 /// What was read back, and the time to live.
-pub fn found(replies: &[Value]) -> (Stored, i64) {
+pub(super) fn found(replies: &[Value]) -> (Stored, i64) {
     let text = |value: &Value| redis::from_redis_value_ref::<Vec<u8>>(value).unwrap_or_default();
     let items = || match &replies[2] {
         Value::Array(items) => items.iter().map(text).collect(),

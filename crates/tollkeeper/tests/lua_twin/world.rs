@@ -4,13 +4,13 @@ use std::sync::Arc;
 
 use tollkeeper_core::{Algorithm, Charge, Enforcement, Key, Quota, Rule, RuleSpec, Span, State, Timestamp, decide};
 
-use crate::chance::Chance;
-use crate::stored::Stored;
+use super::chance::Chance;
+use super::stored::Stored;
 
 /// A rule, and the quota by which it is charged.
-pub struct Limited {
-    pub rule: Arc<Rule>,
-    pub quota: Quota,
+pub(super) struct Limited {
+    pub(super) rule: Arc<Rule>,
+    pub(super) quota: Quota,
 }
 
 impl Limited {
@@ -20,12 +20,12 @@ impl Limited {
 }
 
 /// Some rules over some identities, and the state of each pair.
-pub struct World {
-    pub rules: Vec<Limited>,
-    pub identities: usize,
+pub(super) struct World {
+    pub(super) rules: Vec<Limited>,
+    pub(super) identities: usize,
     /// By rule, then identity.
-    pub states: Vec<State>,
-    pub now: u64,
+    pub(super) states: Vec<State>,
+    pub(super) now: u64,
     name: u64,
 }
 
@@ -33,7 +33,7 @@ const START: u64 = 1_700_000_000_000_000;
 
 impl World {
     /// `name` keeps the keys of worlds apart.
-    pub fn new(chance: &mut Chance, name: u64) -> World {
+    pub(super) fn new(chance: &mut Chance, name: u64) -> World {
         let rules: Vec<_> = (0..1 + chance.below(4)).map(|index| rule(chance, index)).collect();
         let identities = 1 + chance.below(3) as usize;
         let states = vec![State::Fresh; rules.len() * identities];
@@ -60,21 +60,21 @@ impl World {
         }
     }
 
-    pub fn now(&self) -> Timestamp {
+    pub(super) fn now(&self) -> Timestamp {
         Timestamp::from_micros(self.now)
     }
 
     /// Where the state of a charge is.
-    pub fn position(&self, rule: usize, identity: usize) -> usize {
+    pub(super) fn position(&self, rule: usize, identity: usize) -> usize {
         rule * self.identities + identity
     }
 
-    pub fn key(&self, identity: usize) -> Key {
+    pub(super) fn key(&self, identity: usize) -> Key {
         Key { variant: identity as u16 % 2, value: format!("{}-{identity}", self.name) }
     }
 
     /// The charges of one request by some of the rules, and the positions of their states.
-    pub fn request(&self, chance: &mut Chance) -> (Vec<Charge>, Vec<usize>) {
+    pub(super) fn request(&self, chance: &mut Chance) -> (Vec<Charge>, Vec<usize>) {
         let identity = chance.below(self.identities as u64) as usize;
         let (mut charges, mut positions) = (Vec::new(), Vec::new());
         for (index, rule) in self.rules.iter().enumerate() {
@@ -88,7 +88,7 @@ impl World {
     }
 
     /// One charge of one rule, for some identities one after the other: what a busy limiter sends most.
-    pub fn single_requests(&self, chance: &mut Chance) -> Vec<(Vec<Charge>, Vec<usize>)> {
+    pub(super) fn single_requests(&self, chance: &mut Chance) -> Vec<(Vec<Charge>, Vec<usize>)> {
         let (index, of) = (chance.below(self.rules.len() as u64) as usize, self.identities as u64);
         let rule = &self.rules[index];
         let cost = cost(chance, &rule.quota);
@@ -101,7 +101,7 @@ impl World {
     }
 
     /// Now and then somebody edits a rule: other numbers, or another algorithm. The states stay.
-    pub fn edit_rules(&mut self, chance: &mut Chance) {
+    pub(super) fn edit_rules(&mut self, chance: &mut Chance) {
         let index = chance.below(self.rules.len() as u64) as usize;
         let old = self.rules[index].quota;
         let edited = match chance.below(12) {
@@ -119,7 +119,7 @@ impl World {
     }
 
     /// Lets time pass, mostly forwards.
-    pub fn move_clock(&mut self, chance: &mut Chance) {
+    pub(super) fn move_clock(&mut self, chance: &mut Chance) {
         let quota = self.rules[chance.below(self.rules.len() as u64) as usize].quota;
         let (period, refill) = (quota.period().as_micros(), quota.full_refill().as_micros());
         let told = self.states.iter().map(|state| decide(&quota, 1, state, self.now()).0.retry_after());
@@ -143,7 +143,7 @@ impl World {
     }
 
     /// What the key of a state holds, which now and then is not what Tollkeeper wrote there.
-    pub fn seed(&mut self, chance: &mut Chance, position: usize) -> Stored {
+    pub(super) fn seed(&mut self, chance: &mut Chance, position: usize) -> Stored {
         let state = &mut self.states[position];
         if !chance.one_in(20) {
             return Stored::of(state);
@@ -190,7 +190,7 @@ fn rule(chance: &mut Chance, index: u64) -> Limited {
     Limited { rule: Arc::new(spec.build().unwrap()), quota: quota(chance) }
 }
 
-pub fn quota(chance: &mut Chance) -> Quota {
+pub(super) fn quota(chance: &mut Chance) -> Quota {
     loop {
         let algorithm = chance.pick(&Algorithm::ALL);
         let any = 1 + chance.below(1_000_000) as u32;
@@ -216,7 +216,7 @@ pub fn quota(chance: &mut Chance) -> Quota {
     }
 }
 
-pub fn cost(chance: &mut Chance, quota: &Quota) -> u32 {
+pub(super) fn cost(chance: &mut Chance, quota: &Quota) -> u32 {
     let limit = quota.limit();
     match chance.below(12) {
         0 => 0,

@@ -3,7 +3,7 @@
 use tollkeeper::{Algorithm, Span};
 use tollkeeper_core::Scalar;
 
-use crate::{Limited, NOON, Subject, for_each_store, rule, rule_with};
+use super::{Limited, NOON, Subject, for_each_store, rule, rule_with};
 
 /// `rule` in the place of `former`, as of now.
 fn in_place_of(rule: &Limited, former: &Limited, subject: &Subject) -> Limited {

@@ -5,8 +5,8 @@ use tollkeeper::{
     Verdict,
 };
 
-use crate::stores::{STORES, turn};
-use crate::{NOON, now_or_never};
+use super::NOON;
+use crate::every_store::{STORES, now_or_never, turn};
 
 /// A limiter over a store, on a clock that the test moves.
 struct World {

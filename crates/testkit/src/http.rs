@@ -1,0 +1,177 @@
+//! HTTP/1.1 by hand: requests that are exactly the bytes a test wants, and answers as they came.
+
+use std::fmt;
+use std::io::{self, Read as _, Write as _};
+use std::net::{Ipv4Addr, SocketAddr, TcpStream, ToSocketAddrs as _};
+use std::ops::Deref;
+
+use serde_json::Value;
+use socket2::{Domain, Socket, Type};
+
+use crate::wait::PATIENCE;
+
+/// Sends requests, each on a connection of its own that ends with the answer.
+#[derive(Clone, Debug)]
+pub struct Client {
+    to: SocketAddr,
+    from: Ipv4Addr,
+    host: String,
+    headers: Vec<(String, String)>,
+}
+
+impl Client {
+    /// One that asks this address, from 127.0.0.1.
+    pub fn to(address: &str) -> Client {
+        let to = address.to_socket_addrs().ok().and_then(|mut found| found.next());
+        let to = to.unwrap_or_else(|| panic!("{address:?} is not an address"));
+        Client { to, from: Ipv4Addr::LOCALHOST, host: address.into(), headers: Vec::new() }
+    }
+
+    /// The same from another address. All of 127.0.0.0/8 is this machine.
+    pub fn from(self, from: Ipv4Addr) -> Client {
+        Client { from, ..self }
+    }
+
+    /// The same with another `Host`.
+    pub fn host(self, host: &str) -> Client {
+        Client { host: host.into(), ..self }
+    }
+
+    /// The same with one more header.
+    pub fn with(mut self, name: &str, value: &str) -> Client {
+        self.headers.push((name.into(), value.into()));
+        self
+    }
+
+    /// The same with more headers, each a line.
+    pub fn with_lines(self, lines: &str) -> Client {
+        let fields = lines.lines().map(|line| line.split_once(": ").unwrap_or_else(|| panic!("{line:?} is no header")));
+        fields.fold(self, |client, (name, value)| client.with(name, value))
+    }
+
+    /// Asks with GET.
+    #[track_caller]
+    pub fn get(&self, target: &str) -> Answer {
+        self.send("GET", target, "")
+    }
+
+    /// Asks with POST.
+    #[track_caller]
+    pub fn post(&self, target: &str, body: &str) -> Answer {
+        self.send("POST", target, body)
+    }
+
+    /// Asks with any method.
+    #[track_caller]
+    pub fn send(&self, method: &str, target: &str, body: &str) -> Answer {
+        self.try_send(method, target, body).unwrap_or_else(|error| panic!("{method} {target} of {self:?}: {error}"))
+    }
+
+    /// The same where the connection may break.
+    pub fn try_send(&self, method: &str, target: &str, body: &str) -> io::Result<Answer> {
+        let mut request = format!("{method} {target} HTTP/1.1\r\nhost: {}\r\n", self.host);
+        for (name, value) in &self.headers {
+            request.push_str(&format!("{name}: {value}\r\n"));
+        }
+        if !self.headers.iter().any(|(name, _)| name.eq_ignore_ascii_case("connection")) {
+            request.push_str("connection: close\r\n");
+        }
+        request.push_str(&format!("content-length: {}\r\n\r\n{body}", body.len()));
+        self.try_write(request.as_bytes())
+    }
+
+    /// Sends these bytes and nothing else.
+    #[track_caller]
+    pub fn write(&self, bytes: &[u8]) -> Answer {
+        self.try_write(bytes).unwrap_or_else(|error| panic!("{self:?}: {error}"))
+    }
+
+    fn try_write(&self, bytes: &[u8]) -> io::Result<Answer> {
+        let mut stream = self.connect()?;
+        stream.set_read_timeout(Some(PATIENCE))?;
+        stream.write_all(bytes)?;
+        let mut answer = Vec::new();
+        stream.read_to_end(&mut answer)?;
+        Ok(Answer::parse(&answer))
+    }
+
+    fn connect(&self) -> io::Result<TcpStream> {
+        let socket = Socket::new(Domain::for_address(self.to), Type::STREAM, None)?;
+        if self.to.is_ipv4() {
+            socket.bind(&SocketAddr::from((self.from, 0)).into())?;
+        }
+        socket.connect(&self.to.into())?;
+        Ok(socket.into())
+    }
+}
+
+/// What came back. As a text it is everything, the status line first.
+#[derive(Clone, Debug)]
+pub struct Answer {
+    /// 0 where none came.
+    pub status: u16,
+    /// Up to the empty line.
+    pub head: String,
+    /// All that follows, as it came.
+    pub body: String,
+    text: String,
+}
+
+impl Answer {
+    /// Takes an answer apart, be it cut off.
+    pub fn parse(bytes: &[u8]) -> Answer {
+        let text = String::from_utf8_lossy(bytes).into_owned();
+        let (head, body) = text.split_once("\r\n\r\n").unwrap_or((&text, ""));
+        let status = head.split(' ').nth(1).and_then(|status| status.parse().ok()).unwrap_or_default();
+        let (head, body) = (format!("{head}\r\n"), body.to_string());
+        Answer { status, head, body, text }
+    }
+
+    /// The values of all lines of a header, joined.
+    pub fn header(&self, name: &str) -> Option<String> {
+        header(&self.head, name)
+    }
+
+    /// The body as JSON.
+    #[track_caller]
+    pub fn json(&self) -> Value {
+        serde_json::from_str(&self.body).unwrap_or_else(|error| panic!("{error}: {self}"))
+    }
+
+    /// The problem document that this is, checked to be one.
+    #[track_caller]
+    pub fn problem(&self, status: u16) -> Value {
+        let kind = self.header("content-type");
+        assert_eq!((self.status, kind.as_deref()), (status, Some("application/problem+json")), "{self}");
+        let problem = self.json();
+        assert_eq!(problem["status"], status);
+        problem
+    }
+}
+
+impl Deref for Answer {
+    type Target = str;
+
+    fn deref(&self) -> &str {
+        &self.text
+    }
+}
+
+impl fmt::Display for Answer {
+    fn fmt(&self, out: &mut fmt::Formatter) -> fmt::Result {
+        out.write_str(&self.text)
+    }
+}
+
+/// The values of all lines of a header in a head, joined; the case of its name does not matter.
+pub fn header(head: &str, name: &str) -> Option<String> {
+    let lines = head.lines().skip(1).take_while(|line| !line.is_empty()).filter_map(|line| line.split_once(':'));
+    let values: Vec<&str> =
+        lines.filter(|(found, _)| found.eq_ignore_ascii_case(name)).map(|(_, value)| value.trim()).collect();
+    (!values.is_empty()).then(|| values.join(", "))
+}
+
+/// The value of a series on a page of metrics, if it is there.
+pub fn metric(page: &str, series: &str) -> Option<f64> {
+    page.lines().find_map(|line| line.strip_prefix(series)?.strip_prefix(' ')?.trim().parse().ok())
+}

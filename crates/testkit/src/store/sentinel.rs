@@ -1,0 +1,130 @@
+//! A primary and a replica that three sentinels watch.
+
+use std::collections::HashMap;
+
+use super::{Kind, Launch, Server};
+use crate::wait_until;
+
+const SERVICE: &str = "mymaster";
+
+/// One primary, one replica, three sentinels of which two must agree.
+pub struct Sentinels {
+    /// All three.
+    pub sentinels: Vec<Server>,
+    /// The first one was the primary at first.
+    pub data: Vec<Server>,
+}
+
+impl Sentinels {
+    /// Without a password.
+    pub fn start() -> Sentinels {
+        Sentinels::launch(None)
+    }
+
+    /// Clients of the primary and the replica need a user and a password; those of the sentinels do not.
+    pub fn start_with_password(user: &str, password: &str) -> Sentinels {
+        Sentinels::launch(Some((user, password)))
+    }
+
+    fn launch(login: Option<(&str, &str)>) -> Sentinels {
+        let data = |primary: Option<u16>| {
+            Server::launch(|_| {
+                let mut options = vec!["--repl-diskless-sync-delay".to_string(), "0".into()];
+                if let Some((user, password)) = login {
+                    options.extend(["--user", "default", "off", "--user", user, "on"].map(String::from));
+                    options.extend([format!(">{password}"), "~*".into(), "&*".into(), "+@all".into()]);
+                    options.extend(["--masteruser", user, "--masterauth", password].map(String::from));
+                }
+                if let Some(port) = primary {
+                    options.extend(["--replicaof".into(), "127.0.0.1".into(), port.to_string()]);
+                }
+                let login = login.map(|(user, password)| (user.to_string(), password.to_string()));
+                Launch { login, ..Launch::new(Kind::Redis7, options) }
+            })
+        };
+        let primary = data(None);
+        let replica = data(Some(primary.port));
+        let config = watch(primary.port, login);
+        let sentinel = |_| {
+            Server::launch(|_| Launch { config: Some(config.clone()), ..Launch::new(Kind::Redis7, ["--sentinel"]) })
+        };
+        let all = Sentinels { sentinels: (0..3).map(sentinel).collect(), data: vec![primary, replica] };
+        for sentinel in &all.sentinels {
+            // By default they greet each other every two seconds and look at replicas every ten; and a machine that
+            // stood still for two seconds would stop a failover for thirty. The ping period stays as it is: a replica
+            // heard of less often than in five of them is not promoted, and during a failover it is once a second.
+            let periods = ["INFO-PERIOD", "100", "PUBLISH-PERIOD", "100", "ASK-PERIOD", "100", "TILT-PERIOD", "500"];
+            sentinel.tell(&[&["SENTINEL", "DEBUG"], &periods[..]].concat());
+        }
+        wait_until("the sentinels know all", || all.sentinels.iter().all(knows_all) && all.is_replicating());
+        all
+    }
+
+    /// Where the sentinels listen.
+    pub fn addresses(&self) -> Vec<String> {
+        self.sentinels.iter().map(|sentinel| format!("127.0.0.1:{}", sentinel.port)).collect()
+    }
+
+    /// The name by which sentinels know the primary.
+    pub fn service(&self) -> &'static str {
+        SERVICE
+    }
+
+    /// The port of the primary, as the first sentinel that answers says.
+    pub fn primary_port(&self) -> u16 {
+        self.answers().next().expect("a sentinel is alive")
+    }
+
+    /// Ends the current primary as a crash does, and says its port.
+    pub fn kill_primary(&mut self) -> u16 {
+        let port = self.primary_port();
+        self.data.iter_mut().filter(|server| server.port == port).for_each(Server::kill);
+        port
+    }
+
+    /// Waits until all sentinels that answer name another primary and it takes writes, and says its port.
+    pub fn wait_for_failover(&self, old_port: u16) -> u16 {
+        wait_until("the sentinels name a new primary", || self.answers().all(|port| port != old_port));
+        let port = self.primary_port();
+        let primary = self.data.iter().find(|server| server.port == port).unwrap();
+        wait_until("it is a primary", || primary.ask(&["INFO", "replication"]).is_ok_and(is_primary));
+        port
+    }
+
+    fn answers(&self) -> impl Iterator<Item = u16> {
+        let words = ["SENTINEL", "GET-MASTER-ADDR-BY-NAME", SERVICE];
+        self.sentinels.iter().filter_map(move |one| one.ask::<(String, u16)>(&words).ok()).map(|(_, port)| port)
+    }
+
+    fn is_replicating(&self) -> bool {
+        let replication = self.data[1].ask::<String>(&["INFO", "replication"]);
+        replication.is_ok_and(|replication| replication.contains("master_link_status:up"))
+    }
+}
+
+/// The file of a sentinel, which it rewrites with what it finds out.
+fn watch(primary: u16, login: Option<(&str, &str)>) -> String {
+    let mut config = format!("sentinel monitor {SERVICE} 127.0.0.1 {primary} 2\n");
+    let mut set = |option: &str, value: &str| config.push_str(&format!("sentinel {option} {SERVICE} {value}\n"));
+    set("down-after-milliseconds", "500");
+    set("failover-timeout", "2000");
+    if let Some((user, password)) = login {
+        set("auth-user", user);
+        set("auth-pass", password);
+    }
+    config
+}
+
+/// It sees the replica in good health, and the two other sentinels.
+fn knows_all(sentinel: &Server) -> bool {
+    let primary = sentinel.ask::<HashMap<String, String>>(&["SENTINEL", "MASTER", SERVICE]);
+    let replicas = sentinel.ask::<Vec<HashMap<String, String>>>(&["SENTINEL", "REPLICAS", SERVICE]);
+    let (Ok(primary), Ok(replicas)) = (primary, replicas) else { return false };
+    let is_well =
+        |replica: &HashMap<String, String>| replica["flags"] == "slave" && replica["master-link-status"] == "ok";
+    primary["flags"] == "master" && primary["num-other-sentinels"] == "2" && replicas.iter().any(is_well)
+}
+
+fn is_primary(replication: String) -> bool {
+    replication.contains("role:master")
+}

@@ -1,0 +1,9 @@
+//! What needs no server: the simple API and the tower layer, in one binary.
+
+#![allow(clippy::unwrap_used, missing_docs)]
+
+mod keyed;
+#[cfg(feature = "tower")]
+mod tower_grpc;
+#[cfg(feature = "tower")]
+mod tower_http;
