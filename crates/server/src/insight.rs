@@ -25,7 +25,7 @@ use tollkeeper::{Limiter, Request, Row, Rule, Span, Timestamp};
 use crate::audit::{Actions, Audit, Page, Query, Sink, Violation};
 use crate::capture::{Capture, Note};
 use crate::database::DatabaseError;
-use crate::metrics::{self, Metrics};
+use crate::metrics::{Family, Metrics, catalog};
 use crate::privacy::{MAX_KEY, Privacy, bounded, fingerprint};
 use rule::{Answer, Seen};
 use state::State;
@@ -201,21 +201,14 @@ impl Insight {
     }
 
     /// The same as metrics.
-    pub(crate) fn write(&self, page: &mut metrics::Page) {
+    pub(crate) fn families(&self) -> Vec<Family> {
         let Dropped { decisions, violations } = self.dropped();
         let waiting = self.settings.sink.as_ref().map_or(0, |sink| sink.waiting());
-        let mut one = |name: &str, kind: &str, help: &str, value: u64| {
-            page.family(name, kind, help);
-            page.sample(name, "", value);
-        };
-        one(
-            "tollkeeper_observations_dropped_total",
-            "counter",
-            "Decisions that hot keys and findings miss.",
-            decisions,
-        );
-        one("tollkeeper_violations_dropped_total", "counter", "Denials that the audit misses.", violations);
-        one("tollkeeper_audit_queue", "gauge", "Records that wait to be written to the database.", waiting as u64);
+        vec![
+            Family::single(&catalog::OBSERVATIONS_DROPPED, decisions),
+            Family::single(&catalog::VIOLATIONS_DROPPED, violations),
+            Family::single(&catalog::AUDIT_QUEUE, waiting as u64),
+        ]
     }
 }
 

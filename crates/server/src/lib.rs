@@ -11,7 +11,7 @@ mod explain;
 mod front;
 mod import;
 mod insight;
-mod metrics;
+pub mod metrics;
 mod openapi;
 mod outgoing;
 mod privacy;

@@ -14,7 +14,7 @@ use tollkeeper::{BreakerState, CostError, Limiter, Permit, Request, Reservation,
 use crate::alerts;
 use crate::config::Config;
 use crate::insight::Insight;
-use crate::metrics::{Metrics, Page};
+use crate::metrics::{Family, Metrics};
 use crate::rules::{Following, Rules};
 use crate::settings;
 use crate::telemetry::Tracer;
@@ -100,17 +100,14 @@ impl Service {
         self.insight.observe(&self.limiter, verdict.rows(), request);
     }
 
-    /// Everything that is counted, as Prometheus reads it.
-    pub(crate) fn numbers(&self) -> String {
-        let mut page = Page::default();
-        self.metrics.write(&self.limiter, &mut page);
-        self.alerts.write(&mut page);
-        self.tracer.write(&mut page);
-        self.insight.write(&mut page);
-        if let Some(following) = &self.rules {
-            following.write(&mut page);
-        }
-        page.text()
+    /// Everything that is measured, at this moment.
+    pub(crate) fn families(&self) -> Vec<Family> {
+        let mut families = self.metrics.families(&self.limiter);
+        families.extend(self.alerts.families());
+        families.push(self.tracer.family());
+        families.extend(self.insight.families());
+        families.extend(self.rules.iter().flat_map(|following| following.families()));
+        families
     }
 
     /// Keeps what is known of the traffic up to date, for ever.

@@ -5,9 +5,10 @@
 //! time is dropped and counted, so that one that is slow or gone slows nothing and fills nothing.
 
 mod context;
+mod counters;
 mod export;
+mod families;
 mod messages;
-mod numbers;
 mod resource;
 mod span;
 
@@ -22,10 +23,11 @@ use http::HeaderMap;
 use tokio::sync::{mpsc, oneshot};
 
 use crate::config::operations::{OtlpProtocol, TelemetryConfig};
-use crate::metrics::{Page, SpanOutcome, Spans};
+use crate::metrics::Family;
 use crate::outgoing::{Caller, Destination, Spoken};
 use crate::settings::operations::metrics_every;
 use context::Sampler;
+use counters::{SpanCounters, SpanOutcome};
 use export::{Collector, Item};
 use span::Ended;
 
@@ -37,7 +39,7 @@ const FLUSH: Duration = Duration::from_secs(2);
 /// Makes spans of requests, once a collector is known; until then nothing is traced.
 #[derive(Debug, Default)]
 pub(crate) struct Tracer {
-    counters: Arc<Spans>,
+    counters: Arc<SpanCounters>,
     exporting: OnceLock<Exporting>,
 }
 
@@ -50,12 +52,12 @@ struct Exporting {
 
 impl Tracer {
     /// Starts to send what a configuration asks for; nothing if it names no collector. The standard variables of
-    /// OpenTelemetry fill in what the file leaves out. `page` gives the metrics of the moment.
+    /// OpenTelemetry fill in what the file leaves out. `families` gives the metrics of the moment.
     pub(crate) fn start(
         &self,
         config: &TelemetryConfig,
         instance: &str,
-        page: impl Fn() -> String + Send + Sync + 'static,
+        families: impl Fn() -> Vec<Family> + Send + Sync + 'static,
     ) -> anyhow::Result<()> {
         let Some(settings) = Settings::new(config, |name| std::env::var(name).ok())? else { return Ok(()) };
         let (queue, waiting) = mpsc::channel(QUEUE);
@@ -67,7 +69,7 @@ impl Tracer {
         let collector = Collector::new(caller, settings.protocol, settings.headers, resource, self.counters.clone());
         // Nobody else sets it.
         let _ = self.exporting.set(exporting);
-        tokio::spawn(export::run(collector, waiting, metrics_every(config)?, page));
+        tokio::spawn(export::run(collector, waiting, metrics_every(config)?, families));
         Ok(())
     }
 
@@ -86,8 +88,8 @@ impl Tracer {
     }
 
     /// What became of the spans.
-    pub(crate) fn write(&self, page: &mut Page) {
-        self.counters.write(page);
+    pub(crate) fn family(&self) -> Family {
+        self.counters.family()
     }
 
     /// Hands spans over, without waiting.

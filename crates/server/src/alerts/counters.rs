@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use super::{KINDS, Kind, Outcome, STATUSES, Status};
-use crate::metrics::Page;
+use crate::metrics::{Family, catalog};
 
 const OUTCOMES: [&str; 3] = ["delivered", "failed", "dropped"];
 
@@ -24,18 +24,18 @@ impl Counters {
     }
 
     /// All kinds start at 0, so that the first of each is seen as a rise.
-    pub(crate) fn write(&self, page: &mut Page) {
-        page.family("tollkeeper_alerts_total", "counter", "Alerts raised. Each is in the log too.");
+    pub(crate) fn families(&self) -> Vec<Family> {
+        let mut alerts = Family::new(&catalog::ALERTS);
         for (kind, by_status) in KINDS.iter().zip(&self.alerts).filter(|(kind, _)| **kind != Kind::Test) {
             for (status, count) in STATUSES.iter().zip(by_status) {
-                let labels = format!("kind=\"{}\",status=\"{}\"", kind.name(), status.name());
-                page.sample("tollkeeper_alerts_total", &labels, count.load(Relaxed));
+                alerts.add([kind.name(), status.name()], count.load(Relaxed));
             }
         }
-        page.family("tollkeeper_alert_deliveries_total", "counter", "What became of alerts for the webhook.");
+        let mut deliveries = Family::new(&catalog::ALERT_DELIVERIES);
         for (outcome, count) in OUTCOMES.iter().zip(&self.deliveries) {
-            page.sample("tollkeeper_alert_deliveries_total", &format!("outcome=\"{outcome}\""), count.load(Relaxed));
+            deliveries.add([outcome], count.load(Relaxed));
         }
+        vec![alerts, deliveries]
     }
 }
 

@@ -105,7 +105,7 @@ pub(super) fn warn(loaded: &Loaded) {
 pub(super) fn start(service: &Arc<Service>, config: &Config, bound: SocketAddr) -> anyhow::Result<()> {
     let instance = alerts::instance(&config.alerts, bound.port());
     let counted = service.clone();
-    service.tracer.start(&config.telemetry, &instance, move || counted.numbers())?;
+    service.tracer.start(&config.telemetry, &instance, move || counted.families())?;
     let watched = Watched {
         limiter: service.limiter.clone(),
         metrics: service.metrics.clone(),

@@ -2,7 +2,8 @@
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-use super::Page;
+use super::catalog;
+use super::family::Family;
 
 /// How a command ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -33,17 +34,18 @@ impl Commands {
         self.counts[command.min(self.names.len())][outcome as usize].fetch_add(1, Relaxed);
     }
 
-    pub(super) fn write(&self, page: &mut Page) {
+    pub(super) fn family(&self) -> Family {
+        let mut family = Family::new(&catalog::RESP_REQUESTS);
         let commands = self.names.iter().copied().chain(["unknown"]);
         for (command, counts) in commands.zip(&self.counts) {
             for (outcome, count) in OUTCOMES.iter().zip(counts) {
                 let count = count.load(Relaxed);
                 if count > 0 {
-                    let labels = format!("command=\"{command}\",outcome=\"{outcome}\"");
-                    page.sample("tollkeeper_resp_requests_total", &labels, count);
+                    family.add([command, outcome], count);
                 }
             }
         }
+        family
     }
 }
 

@@ -3,7 +3,8 @@
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use super::Page;
+use super::catalog;
+use super::family::Family;
 
 /// Why rules that were to come into force did not.
 #[derive(Debug, PartialEq, Eq)]
@@ -39,11 +40,12 @@ impl Reloads {
         self.last_refusal.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    pub(super) fn write(&self, page: &mut Page) {
-        page.family("tollkeeper_rules_reloads_total", "counter", "Attempts to put other rules in force.");
+    pub(super) fn family(&self) -> Family {
+        let mut family = Family::new(&catalog::RULES_RELOADS);
         for (outcome, count) in [("accepted", &self.accepted), ("refused", &self.refused)] {
-            page.sample("tollkeeper_rules_reloads_total", &format!("outcome=\"{outcome}\""), count.load(Relaxed));
+            family.add([outcome], count.load(Relaxed));
         }
+        family
     }
 }
 

@@ -1,4 +1,4 @@
-use tollkeeper::{Descriptor, ManualClock, MemoryStore, RuleSpec, Timestamp};
+use tollkeeper::{Descriptor, ManualClock, MemoryStore, Policy, RuleSpec, Source, Timestamp};
 
 use super::*;
 
@@ -17,14 +17,12 @@ fn limiter(rules: &[(&str, &str)]) -> Limiter {
 }
 
 fn metrics() -> Metrics {
-    let throttle = policy(&[("(cl.throttle)", "1/s")]).rules()[0].clone();
+    let throttle = policy(&[("throttle", "1/s")]).rules()[0].clone();
     Metrics::new(Labels { routes: &["/v1/check"], commands: &["ping"], throttle })
 }
 
 fn render(metrics: &Metrics, limiter: &Limiter) -> String {
-    let mut page = Page::default();
-    metrics.write(limiter, &mut page);
-    page.text()
+    text(&metrics.families(limiter))
 }
 
 async fn check(metrics: &Metrics, limiter: &Limiter, user: &str) {

@@ -28,13 +28,13 @@ impl WithoutStore {
 
 /// The same while it is counted.
 #[derive(Debug, Default)]
-pub(super) struct WithoutStoreCounts {
+pub(super) struct WithoutStoreCounters {
     open: AtomicU64,
     closed: AtomicU64,
     local: AtomicU64,
 }
 
-impl WithoutStoreCounts {
+impl WithoutStoreCounters {
     /// Touches nothing for what the store decided.
     pub(super) fn count(&self, row: &Row) {
         let counter = match row.source {

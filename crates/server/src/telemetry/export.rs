@@ -1,4 +1,4 @@
-//! Sending, from beside: one call at a time, each with its time, and nothing twice.
+//! Sending to the collector, by a task of its own: one call at a time, each with a deadline, and nothing twice.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -10,11 +10,12 @@ use tokio::sync::{mpsc, oneshot};
 use tollkeeper::Clock;
 use tracing::warn;
 
+use super::counters::{SpanCounters, SpanOutcome};
+use super::families::{Covered, metric};
 use super::messages::{Metrics, Resource, ResourceMetrics, ResourceSpans, Scope, ScopeMetrics, ScopeSpans, Traces};
-use super::numbers::{self, Covered};
 use super::span::Ended;
 use crate::config::operations::OtlpProtocol;
-use crate::metrics::{SpanOutcome, Spans};
+use crate::metrics::Family;
 use crate::outgoing::{Answered, Caller};
 
 /// Spans go out when there are so many, or when the first has waited so long.
@@ -26,7 +27,7 @@ const WAIT: Duration = Duration::from_secs(1);
 pub(super) enum Item {
     /// Those of one request.
     Spans(Vec<Ended>),
-    /// Everything now, numbers included; then say so.
+    /// Everything now, metrics included; then say so.
     Flush(oneshot::Sender<()>),
 }
 
@@ -38,21 +39,21 @@ pub(super) struct Collector {
     resource: Resource,
     clock: Clock,
     started_ns: u64,
-    counters: Arc<Spans>,
+    counters: Arc<SpanCounters>,
     /// When a failure was last logged: once a minute is enough.
     logged: Option<Instant>,
 }
 
-/// Sends spans as they come and numbers as often as told, until nobody can send any more.
+/// Sends spans as they come and metrics at their interval, until no sender is left.
 pub(super) async fn run(
     mut collector: Collector,
     mut waiting: mpsc::Receiver<Item>,
     every: Option<Duration>,
-    page: impl Fn() -> String + Send + Sync,
+    families: impl Fn() -> Vec<Family> + Send + Sync,
 ) {
     let mut batch: Vec<Ended> = Vec::new();
     let mut oldest = tokio::time::Instant::now();
-    let mut next_numbers = every.map(|every| oldest + every);
+    let mut next_metrics = every.map(|every| oldest + every);
     let never = || tokio::time::Instant::now() + Duration::from_secs(86_400);
     loop {
         let due = if batch.is_empty() { never() } else { oldest + WAIT };
@@ -68,16 +69,16 @@ pub(super) async fn run(
                 Some(Item::Flush(done)) => {
                     collector.send_spans(std::mem::take(&mut batch)).await;
                     if every.is_some() {
-                        collector.send_numbers(&page()).await;
+                        collector.send_metrics(&families()).await;
                     }
                     let _ = done.send(());
                 }
             },
             () = tokio::time::sleep_until(due) => {}
-            () = tokio::time::sleep_until(next_numbers.unwrap_or_else(never)) => {
-                collector.send_numbers(&page()).await;
+            () = tokio::time::sleep_until(next_metrics.unwrap_or_else(never)) => {
+                collector.send_metrics(&families()).await;
                 // From now on: a collector that was slow is not called more often for that.
-                next_numbers = every.map(|every| tokio::time::Instant::now() + every);
+                next_metrics = every.map(|every| tokio::time::Instant::now() + every);
             }
         }
         let is_due = !batch.is_empty() && tokio::time::Instant::now() >= oldest + WAIT;
@@ -93,7 +94,7 @@ impl Collector {
         protocol: OtlpProtocol,
         headers: HeaderMap,
         resource: Resource,
-        counters: Arc<Spans>,
+        counters: Arc<SpanCounters>,
     ) -> Collector {
         let clock = Clock::system();
         let started_ns = now_ns(&clock);
@@ -118,14 +119,15 @@ impl Collector {
         self.counters.count(outcome, count);
     }
 
-    async fn send_numbers(&mut self, page: &str) {
+    async fn send_metrics(&mut self, families: &[Family]) {
         let covered = Covered { start_ns: self.started_ns, time_ns: now_ns(&self.clock) };
-        let scope = ScopeMetrics { scope: Some(Scope::ours()), metrics: numbers::read(page, covered) };
+        let metrics = families.iter().map(|family| metric(family, covered)).collect();
+        let scope = ScopeMetrics { scope: Some(Scope::ours()), metrics };
         let resource = ResourceMetrics { resource: Some(self.resource.clone()), scopes: vec![scope] };
         self.send("metrics", Metrics { resources: vec![resource] }.encode_to_vec()).await;
     }
 
-    /// True if the collector took it. What it did not take is not sent again: it would only be in the way.
+    /// Whether the collector accepted it. What it did not accept is dropped rather than kept ahead of what follows.
     async fn send(&mut self, what: &str, message: Vec<u8>) -> bool {
         let mut headers = self.headers.clone();
         let answered = match self.protocol {
@@ -146,7 +148,7 @@ impl Collector {
             && self.logged.is_none_or(|logged| logged.elapsed() >= Duration::from_secs(60))
         {
             self.logged = Some(Instant::now());
-            warn!("the collector at {} did not take what it was sent, which is dropped: {problem}", self.caller.to());
+            warn!("the collector at {} did not accept what was sent, which is dropped: {problem}", self.caller.to());
         }
         answered.is_ok()
     }

@@ -45,7 +45,7 @@ pub(super) async fn readyz(State(front): State<Arc<Front>>) -> Response {
 
 /// `GET /metrics`.
 pub(super) async fn metrics(State(front): State<Arc<Front>>) -> Response {
-    content(metrics::CONTENT_TYPE, front.service.numbers())
+    content(metrics::CONTENT_TYPE, metrics::text(&front.service.families()))
 }
 
 /// `GET /openapi.json`, written once: it depends only on what cannot change while the service runs.

@@ -128,7 +128,7 @@ async fn hello_changes_what_follows_and_not_what_went_before() {
         gate.ask("CLIENT GETNAME\r\nHELLO 3 SETNAME me\r\nCLIENT GETNAME\r\nRESET\r\nCLIENT GETNAME\r\n").await;
     let version = env!("CARGO_PKG_VERSION");
     let hello = format!(
-        "%7 $6 server $8 tollkeeper $7 version ${} {version} $5 proto :3 $2 id :1 $4 mode $10 standalone $4 role $6 master $7 \
+        "%7 $6 server $10 tollkeeper $7 version ${} {version} $5 proto :3 $2 id :1 $4 mode $10 standalone $4 role $6 master $7 \
          modules *0 ",
         version.len()
     );
@@ -154,7 +154,7 @@ async fn without_the_password_nothing_is_decided() {
     assert_eq!(gate.ask("HELLO 3 AUTH default guess\r\nCLIENT GETNAME\r\n").await, format!("{wrong}{no}"));
     let answers = gate.ask("HELLO 3 AUTH default \"open sesame\"\r\nPING\r\n").await;
     assert!(answers.starts_with("%7 ") && answers.ends_with("+PONG "), "{answers}");
-    assert!(!gate.service.numbers().contains("(cl.throttle)"), "nothing was decided");
+    assert!(!crate::metrics::text(&gate.service.families()).contains("(cl.throttle)"), "nothing was decided");
     assert_eq!(format!("{:?}", Password::new("open sesame")), "Password(..)");
 }
 
@@ -195,7 +195,7 @@ async fn what_clients_ask_when_they_connect_has_an_answer() {
 async fn commands_are_counted_by_names_of_ours() {
     let gate = gate().await;
     gate.ask("CL.THROTTLE k 0 1 60\r\nCL.THROTTLE k 0 1 60\r\nCL.THROTTLE k\r\nping\r\nSECRET\r\n").await;
-    let page = gate.service.numbers();
+    let page = crate::metrics::text(&gate.service.families());
     for line in [
         r#"tollkeeper_resp_requests_total{command="cl.throttle",outcome="allowed"} 1"#,
         r#"tollkeeper_resp_requests_total{command="cl.throttle",outcome="denied"} 1"#,

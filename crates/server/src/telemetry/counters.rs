@@ -1,17 +1,17 @@
-//! What became of the spans that were to be sent to a collector.
+//! What became of the spans for the collector.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-use super::Page;
+use crate::metrics::{Family, catalog};
 
 /// What became of a span.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum SpanOutcome {
-    /// The collector has it.
+pub(super) enum SpanOutcome {
+    /// The collector accepted it.
     Exported,
     /// Too many were waiting.
     Dropped,
-    /// The collector did not take it.
+    /// The collector did not accept it.
     Failed,
 }
 
@@ -19,18 +19,19 @@ const OUTCOMES: [&str; 3] = ["exported", "dropped", "failed"];
 
 /// Spans by outcome.
 #[derive(Debug, Default)]
-pub(crate) struct Spans([AtomicU64; OUTCOMES.len()]);
+pub(super) struct SpanCounters([AtomicU64; OUTCOMES.len()]);
 
-impl Spans {
-    pub(crate) fn count(&self, outcome: SpanOutcome, spans: u64) {
+impl SpanCounters {
+    pub(super) fn count(&self, outcome: SpanOutcome, spans: u64) {
         self.0[outcome as usize].fetch_add(spans, Relaxed);
     }
 
-    pub(crate) fn write(&self, page: &mut Page) {
-        page.family("tollkeeper_spans_total", "counter", "What became of spans for the collector.");
+    pub(super) fn family(&self) -> Family {
+        let mut family = Family::new(&catalog::SPANS);
         for (outcome, count) in OUTCOMES.iter().zip(&self.0) {
-            page.sample("tollkeeper_spans_total", &format!("outcome=\"{outcome}\""), count.load(Relaxed));
+            family.add([outcome], count.load(Relaxed));
         }
+        family
     }
 }
 

@@ -1,0 +1,91 @@
+//! Every family that the service can have, with its meaning, in the order in which they are shown.
+
+use super::family::{Description, Kind, Unit};
+
+macro_rules! families {
+    ($($family:ident $kind:ident $unit:ident $name:literal [$($label:literal),*] $help:literal;)+) => {
+        $(pub(crate) static $family: Description = Description {
+            name: $name,
+            kind: Kind::$kind,
+            unit: Unit::$unit,
+            labels: &[$($label),*],
+            help: $help,
+        };)+
+
+        /// Every family of metrics. Some have samples only in some configurations.
+        pub static FAMILIES: &[&Description] = &[$(&$family),+];
+    };
+}
+
+families! {
+    DECISIONS Counter Dimensionless "tollkeeper_decisions_total" ["rule", "outcome", "source"]
+        "Decisions of each rule: what it alone said about a request, and who answered.";
+    REMAINING Histogram Dimensionless "tollkeeper_remaining_ratio" ["rule"]
+        "The share of its limit that a rule had left after a decision.";
+    LACKING_ATTRIBUTE Counter Dimensionless "tollkeeper_rule_lacking_attribute_total" ["rule"]
+        "Requests that a rule did not apply to because they lack an attribute that it needs.";
+    CHECK_DURATION Histogram Seconds "tollkeeper_check_duration_seconds" []
+        "How long a decision took, for all rules of a request together.";
+    STORE_ERRORS Counter Dimensionless "tollkeeper_store_errors_total" []
+        "How often the store could not answer.";
+    KEYS Gauge Dimensionless "tollkeeper_keys" []
+        "Keys in the memory store.";
+    BREAKER_STATE Gauge Dimensionless "tollkeeper_breaker_state" []
+        "Circuit breaker of the store. 0 closed: calls go out; 1 half-open: probing; 2 open: no calls.";
+    BATCH_SIZE Summary Dimensionless "tollkeeper_batch_size" []
+        "Requests per call to the store.";
+    STORE_DURATION Histogram Seconds "tollkeeper_store_duration_seconds" []
+        "How long calls to the store took.";
+    LEASED_TOKENS Gauge Dimensionless "tollkeeper_leased_tokens" []
+        "Tokens leased from the store and not yet used.";
+    INSTANCES Gauge Dimensionless "tollkeeper_instances" []
+        "Instances that share the store, by their heartbeats.";
+    RULES_LOADED Gauge Dimensionless "tollkeeper_rules_loaded" []
+        "Rules in force, including inactive ones.";
+    HTTP_REQUESTS Counter Dimensionless "tollkeeper_http_requests_total" ["route", "status"]
+        "Responses of the HTTP API.";
+    RESP_REQUESTS Counter Dimensionless "tollkeeper_resp_requests_total" ["command", "outcome"]
+        "Replies over the Redis protocol.";
+    RULES_RELOADS Counter Dimensionless "tollkeeper_rules_reloads_total" ["outcome"]
+        "Reloads of the rules file, accepted or refused.";
+    ALERTS Counter Dimensionless "tollkeeper_alerts_total" ["kind", "status"]
+        "Alerts that were raised. Each one is in the log too.";
+    ALERT_DELIVERIES Counter Dimensionless "tollkeeper_alert_deliveries_total" ["outcome"]
+        "Deliveries of alerts to the webhook.";
+    SPANS Counter Dimensionless "tollkeeper_spans_total" ["outcome"]
+        "Trace spans for the OpenTelemetry collector.";
+    OBSERVATIONS_DROPPED Counter Dimensionless "tollkeeper_observations_dropped_total" []
+        "Decisions missing from hot keys and findings because there was no room for them.";
+    VIOLATIONS_DROPPED Counter Dimensionless "tollkeeper_violations_dropped_total" []
+        "Denials missing from the audit because there was no room for them, or the database refused them.";
+    AUDIT_QUEUE Gauge Dimensionless "tollkeeper_audit_queue" []
+        "Audit records waiting to be written to the database.";
+    RULES_VERSION Gauge Dimensionless "tollkeeper_rules_version" []
+        "Version of the rules in force, from the rules database.";
+    RULES_REFUSED_VERSION Gauge Dimensionless "tollkeeper_rules_refused_version" []
+        "A newer version of the rules that was refused because of a bad rule; 0 if there is none.";
+    RULES_DATABASE_UP Gauge Dimensionless "tollkeeper_rules_database_up" []
+        "1 if the rules database answered last time, 0 if it did not.";
+    RULES_ERRORS Counter Dimensionless "tollkeeper_rules_errors_total" ["reason"]
+        "How often newer rules could not be read from the database.";
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+
+    #[test]
+    fn families_are_named_as_prometheus_has_it() {
+        let names: BTreeSet<&str> = FAMILIES.iter().map(|family| family.name).collect();
+        assert_eq!(names.len(), FAMILIES.len(), "no name twice");
+        for Description { name, kind, unit, labels, help } in FAMILIES {
+            assert!(name.starts_with("tollkeeper_"), "{name}");
+            assert_eq!(name.ends_with("_total"), *kind == Kind::Counter, "{name}");
+            assert_eq!(name.ends_with("_seconds"), *unit == Unit::Seconds, "{name}");
+            assert!(!labels.contains(&"le") && !labels.contains(&"quantile"), "{name}");
+            assert!(help.ends_with('.') && !help.contains('\n'), "{name}: {help}");
+        }
+    }
+}

@@ -1,0 +1,84 @@
+//! Counts of observations by size, as integers: one addition to a bucket and one to the sum, neither of which waits.
+
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+use super::family::Distribution;
+
+/// The largest value of each bucket in whole units, and how many units make one of what is shown.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Buckets {
+    bounds: &'static [u64],
+    units: u64,
+}
+
+/// Nanoseconds, shown as seconds. A decision in memory takes about a microsecond.
+pub(super) const DURATION: Buckets = Buckets {
+    bounds: &[
+        1_000,
+        2_500,
+        5_000,
+        10_000,
+        25_000,
+        50_000,
+        100_000,
+        250_000,
+        500_000,
+        1_000_000,
+        2_500_000,
+        5_000_000,
+        10_000_000,
+        25_000_000,
+        50_000_000,
+        100_000_000,
+        1_000_000_000,
+    ],
+    units: 1_000_000_000,
+};
+
+/// Millionths, shown as a share of 1; finest where a limit is nearly reached.
+pub(super) const RATIO: Buckets =
+    Buckets { bounds: &[0, 50_000, 100_000, 200_000, 350_000, 500_000, 750_000, 1_000_000], units: 1_000_000 };
+
+impl Buckets {
+    /// The largest value of a bucket in its units, if it has one.
+    pub(super) fn bound(&self, bucket: usize) -> Option<u64> {
+        self.bounds.get(bucket).copied()
+    }
+}
+
+#[derive(Debug)]
+pub(super) struct Histogram {
+    buckets: Buckets,
+    /// One per bound, and one for what lies beyond all.
+    counts: Box<[AtomicU64]>,
+    sum: AtomicU64,
+}
+
+impl Histogram {
+    pub(super) fn new(buckets: Buckets) -> Histogram {
+        let counts = (0..=buckets.bounds.len()).map(|_| AtomicU64::new(0)).collect();
+        Histogram { buckets, counts, sum: AtomicU64::new(0) }
+    }
+
+    /// Counts a value in the units of the buckets.
+    pub(super) fn observe(&self, value: u64) {
+        let bucket = self.buckets.bounds.partition_point(|bound| *bound < value);
+        self.counts[bucket].fetch_add(1, Relaxed);
+        self.sum.fetch_add(value, Relaxed);
+    }
+
+    /// How many values each bucket holds.
+    pub(super) fn counts(&self) -> Vec<u64> {
+        self.counts.iter().map(|count| count.load(Relaxed)).collect()
+    }
+
+    pub(super) fn distribution(&self) -> Distribution {
+        let Buckets { bounds, units } = self.buckets;
+        let shown = |value: u64| value as f64 / units as f64;
+        Distribution {
+            bounds: bounds.iter().map(|bound| shown(*bound)).collect(),
+            counts: self.counts(),
+            sum: shown(self.sum.load(Relaxed)),
+        }
+    }
+}

@@ -1,0 +1,127 @@
+//! Decisions by rule. A decision finds the counters of its rule by the rule's address: no lock, no hashing of labels, no
+//! allocation.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+use tollkeeper::{Policy, Row, Rule, Source};
+
+use super::family::Family;
+use super::histogram::{Histogram, RATIO};
+
+/// The counters of each rule of one policy.
+#[derive(Debug, Default)]
+pub(super) struct RuleTable {
+    /// Kept, so that no other rule can come to live at an address of this table.
+    policy: Option<Arc<Policy>>,
+    pub(super) in_order: Vec<Arc<RuleCounters>>,
+    by_address: Vec<(usize, Arc<RuleCounters>)>,
+}
+
+impl RuleTable {
+    /// For the rules of a policy, with the counts so far of those that had any by name.
+    pub(super) fn new(policy: Arc<Policy>, before: &RuleTable) -> RuleTable {
+        let known: HashMap<&str, &Arc<RuleCounters>> =
+            before.in_order.iter().map(|counters| (counters.rule.name(), counters)).collect();
+        let mut in_order = Vec::with_capacity(policy.rules().len());
+        let mut by_address = Vec::with_capacity(policy.rules().len());
+        for rule in policy.rules() {
+            let counters = match known.get(rule.name()) {
+                Some(counters) => Arc::clone(counters),
+                None => Arc::new(RuleCounters::new(rule.clone())),
+            };
+            by_address.push((address(rule), counters.clone()));
+            in_order.push(counters);
+        }
+        by_address.sort_unstable_by_key(|(address, _)| *address);
+        RuleTable { policy: Some(policy), in_order, by_address }
+    }
+
+    pub(super) fn is_of(&self, policy: &Arc<Policy>) -> bool {
+        self.policy.as_ref().is_some_and(|known| Arc::ptr_eq(known, policy))
+    }
+
+    pub(super) fn find(&self, rule: &Arc<Rule>) -> Option<&RuleCounters> {
+        let found = self.by_address.binary_search_by_key(&address(rule), |(address, _)| *address).ok()?;
+        Some(&self.by_address[found].1)
+    }
+
+    pub(super) fn by_name(&self, name: &str) -> Option<&RuleCounters> {
+        self.in_order.iter().find(|counters| counters.rule.name() == name).map(|counters| &**counters)
+    }
+}
+
+fn address(rule: &Arc<Rule>) -> usize {
+    Arc::as_ptr(rule).addr()
+}
+
+/// What is counted of one rule.
+#[derive(Debug)]
+pub(super) struct RuleCounters {
+    pub(super) rule: Arc<Rule>,
+    /// By outcome, then by source.
+    decisions: [[AtomicU64; Source::ALL.len()]; OUTCOMES.len()],
+    remaining: Histogram,
+}
+
+const OUTCOMES: [&str; 3] = ["allowed", "denied", "shadow_denied"];
+
+impl RuleCounters {
+    pub(super) fn new(rule: Arc<Rule>) -> RuleCounters {
+        RuleCounters { rule, decisions: Default::default(), remaining: Histogram::new(RATIO) }
+    }
+
+    pub(super) fn count(&self, row: &Row) {
+        let decision = &row.decision;
+        let outcome = match (decision.is_allowed(), row.charge.rule.is_enforced()) {
+            (true, _) => 0,
+            (false, true) => 1,
+            (false, false) => 2,
+        };
+        self.decisions[outcome][row.source as usize].fetch_add(1, Relaxed);
+        let millionths = u64::from(decision.remaining) * 1_000_000 / u64::from(decision.limit.max(1));
+        self.remaining.observe(millionths);
+    }
+
+    /// Decisions that the store had no part in, because it could not answer.
+    pub(super) fn without_store(&self) -> u64 {
+        let by = |source: Source| self.decisions.iter().map(move |counts| counts[source as usize].load(Relaxed));
+        by(Source::Local).chain(by(Source::Policy)).sum()
+    }
+
+    pub(super) fn is_used(&self) -> bool {
+        self.decisions.iter().flatten().any(|count| count.load(Relaxed) > 0)
+    }
+
+    pub(super) fn allowed(&self) -> u64 {
+        self.decisions[0].iter().map(|count| count.load(Relaxed)).sum()
+    }
+
+    /// Denials because of a limit. Where the store could not answer, nobody was at a limit.
+    pub(super) fn denied(&self) -> u64 {
+        let known = |by_source: &[AtomicU64]| -> u64 {
+            let sources = Source::ALL.iter().zip(by_source).filter(|(source, _)| **source != Source::Policy);
+            sources.map(|(_, count)| count.load(Relaxed)).sum()
+        };
+        self.decisions[1..].iter().map(|by_source| known(by_source)).sum()
+    }
+
+    /// Leaves out what cannot happen to the rule; what can starts at 0, so that its first rise is seen as one.
+    pub(super) fn add_decisions(&self, family: &mut Family) {
+        let may_deny = if self.rule.is_enforced() { 1 } else { 2 };
+        for (outcome, (name, by_source)) in OUTCOMES.iter().zip(&self.decisions).enumerate() {
+            for (source, count) in Source::ALL.iter().zip(by_source) {
+                let count = count.load(Relaxed);
+                let usual = *source == Source::Store && (outcome == 0 || outcome == may_deny);
+                if count > 0 || usual {
+                    family.add([self.rule.name(), name, source.name()], count);
+                }
+            }
+        }
+    }
+
+    pub(super) fn add_remaining(&self, family: &mut Family) {
+        family.add([self.rule.name()], self.remaining.distribution());
+    }
+}

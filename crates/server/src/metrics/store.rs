@@ -1,0 +1,41 @@
+//! What is measured of the store.
+
+use std::iter;
+
+use tollkeeper::{BreakerState, DURATION_BOUNDS, Limiter, Store, Traffic};
+
+use super::catalog;
+use super::family::{Distribution, Family, Value};
+
+/// Nothing ever happens on the way to a store in this process, so its families stay at 0 there.
+pub(super) fn families(limiter: &Limiter) -> Vec<Family> {
+    let store = limiter.store();
+    let (breaker, traffic, leased, instances) = match store {
+        Store::Redis(redis) => (redis.breaker(), redis.traffic(), redis.leased_tokens(), redis.instances()),
+        _ => (BreakerState::Closed, Traffic::default(), 0, 1),
+    };
+    let breaker = match breaker {
+        BreakerState::Closed => 0,
+        BreakerState::HalfOpen => 1,
+        BreakerState::Open => 2,
+    };
+    let mut families = vec![Family::single(&catalog::STORE_ERRORS, limiter.store_errors())];
+    if let Store::Memory(memory) = store {
+        families.push(Family::single(&catalog::KEYS, memory.len() as u64));
+    }
+    let batch_size = Value::Summary { sum: traffic.requests as f64, count: traffic.calls };
+    families.extend([
+        Family::single(&catalog::BREAKER_STATE, breaker),
+        Family::single(&catalog::BATCH_SIZE, batch_size),
+        Family::single(&catalog::STORE_DURATION, durations(&traffic)),
+        Family::single(&catalog::LEASED_TOKENS, leased),
+        Family::single(&catalog::INSTANCES, u64::from(instances)),
+    ]);
+    families
+}
+
+fn durations(traffic: &Traffic) -> Distribution {
+    let bounds: Vec<f64> = DURATION_BOUNDS.iter().map(|bound| bound.as_secs_f64()).collect();
+    let counts = traffic.durations.iter().copied().chain(iter::repeat(0)).take(bounds.len() + 1).collect();
+    Distribution { bounds, counts, sum: traffic.total.as_secs_f64() }
+}
