@@ -1,0 +1,368 @@
+//! Rules over a store, for hosts that ask from their own threads.
+
+use std::future::Future;
+use std::path::Path;
+use std::pin::{Pin, pin};
+use std::sync::atomic::Ordering::Relaxed;
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::task::{Context, Poll, Waker};
+use std::time::Duration;
+
+use arc_swap::ArcSwap;
+use tokio::sync::Mutex as AsyncMutex;
+use tollkeeper::http::{Answer, AnswerStyle, Identity};
+use tollkeeper::{
+    Bucket, Changes, Clock, Limiter, MemoryStore, Policy, RedisOptions, RedisStore, RuleSpec, Settlement, Store,
+};
+
+use crate::error::{Error, Kind};
+use crate::fork;
+use crate::hold::{Estimate, Slots, actual};
+use crate::io::Io;
+use crate::request::{Needs, Subject};
+use crate::settings::Settings;
+use crate::verdict::Checked;
+
+/// What is asked of an engine.
+pub enum Ask {
+    /// May it pass?
+    Check(Subject),
+    /// May it pass, and hold its slots?
+    Acquire(Subject),
+    /// May it pass at this estimate, corrected within this time?
+    Reserve(Subject, Option<Duration>),
+    /// It did cost this.
+    Settle(Estimate, Option<u32>, Vec<(String, String)>),
+    /// How do this rule's buckets of this key stand?
+    Inspect(String, String),
+    /// Forget this rule's buckets of this key.
+    Reset(String, String),
+    /// Connect now rather than with the first request.
+    Connect,
+    /// Give back what was taken ahead of use: the last thing before a process ends.
+    Close,
+}
+
+/// What an engine answers.
+pub enum Reply {
+    /// To [`Ask::Check`].
+    Checked(Checked),
+    /// To [`Ask::Acquire`].
+    Acquired(Checked, Slots),
+    /// To [`Ask::Reserve`].
+    Reserved(Checked, Estimate),
+    /// To [`Ask::Settle`].
+    Settled(Settlement),
+    /// To [`Ask::Inspect`].
+    Buckets(Vec<Bucket>),
+    /// To [`Ask::Reset`]: whether there was anything to forget.
+    Reset(bool),
+    /// To the others.
+    Done,
+}
+
+/// An answer, now or later.
+pub enum Progress {
+    /// It is known.
+    Ready(Result<Reply, Error>),
+    /// A server has to be asked: see [`Mailbox::expect`](crate::Mailbox::expect) and [`Work::wait`].
+    Pending(Work),
+}
+
+/// What is under way.
+pub struct Work(pub(crate) Pin<Box<dyn Future<Output = Result<Reply, Error>> + Send>>);
+
+impl Work {
+    /// Waits for it on this thread. A host that has a lock of its own gives it up meanwhile.
+    pub fn wait(self) -> Result<Reply, Error> {
+        Io::get()?.block_on(self.0)?
+    }
+}
+
+/// A limiter for a host. Making one starts and connects nothing.
+pub struct Engine {
+    settings: Settings,
+    clock: Clock,
+    rules: ArcSwap<Rules>,
+    /// One change of rules at a time.
+    changing: Mutex<()>,
+    place: Place,
+}
+
+/// The rules in force, and how requests are read for them.
+struct Rules {
+    specs: Vec<RuleSpec>,
+    needs: Arc<Needs>,
+    front: Arc<Front>,
+}
+
+/// How requests become attributes and verdicts answers.
+struct Front {
+    identity: Identity,
+    style: AnswerStyle,
+}
+
+/// Where decisions are made.
+enum Place {
+    /// In this process, on the caller's thread.
+    Here(Arc<Limiter>),
+    /// On a server, by way of the I/O thread.
+    There(Mutex<Arc<Remote>>),
+}
+
+/// A connection that is made when it is first needed.
+struct Remote {
+    generation: u64,
+    limiter: OnceLock<Arc<Limiter>>,
+    connecting: AsyncMutex<()>,
+}
+
+impl Remote {
+    fn new() -> Arc<Remote> {
+        let connecting = AsyncMutex::new(());
+        Arc::new(Remote { generation: fork::generation(), limiter: OnceLock::new(), connecting })
+    }
+}
+
+impl Engine {
+    /// From code: JSON in the shape of the rules file.
+    pub fn from_json(text: &str, clock: Clock) -> Result<Arc<Engine>, Error> {
+        Engine::new(Settings::from_json(text)?, clock)
+    }
+
+    /// From a rules file; `store` overrules what it names.
+    pub fn from_file(path: &Path, store: Option<&str>, clock: Clock) -> Result<Arc<Engine>, Error> {
+        Engine::new(Settings::from_file(path, store)?, clock)
+    }
+
+    /// From settings.
+    pub fn new(mut settings: Settings, clock: Clock) -> Result<Arc<Engine>, Error> {
+        fork::watch();
+        let specs = std::mem::take(&mut settings.rules);
+        let policy = understood(&specs)?;
+        let place = if settings.is_memory() {
+            let store = MemoryStore::with(settings.store.max_keys, clock.clone());
+            Place::Here(Arc::new(Limiter::new(policy, store)))
+        } else {
+            Place::There(Mutex::new(Remote::new()))
+        };
+        let rules = ArcSwap::from_pointee(Rules::new(specs, &settings)?);
+        Ok(Arc::new(Engine { settings, clock, rules, changing: Mutex::default(), place }))
+    }
+
+    /// Puts other rules in force: a JSON list. Says what changed, where anything was in force.
+    pub fn replace_rules(&self, json: &str) -> Result<Option<Changes>, Error> {
+        let mut reader = serde_json::Deserializer::from_str(json);
+        let specs: Vec<RuleSpec> = serde_path_to_error::deserialize(&mut reader).map_err(|error| {
+            let message = error.inner().to_string();
+            let message = message.split(" at line ").next().unwrap_or_default();
+            Error::new(Kind::Rule, format!("rules{}: {message}", error.path()))
+        })?;
+        self.replace(specs)
+    }
+
+    /// Puts the rules of a file in force, and nothing else of it.
+    pub fn replace_rules_from_file(&self, path: &Path) -> Result<Option<Changes>, Error> {
+        self.replace(Settings::from_file(path, None)?.rules)
+    }
+
+    fn replace(&self, specs: Vec<RuleSpec>) -> Result<Option<Changes>, Error> {
+        let _one_at_a_time = self.changing.lock().unwrap_or_else(PoisonError::into_inner);
+        let policy = understood(&specs)?;
+        self.rules.store(Arc::new(Rules::new(specs, &self.settings)?));
+        let limiter = match &self.place {
+            Place::Here(limiter) => Some(limiter.clone()),
+            Place::There(_) => self.remote().limiter.get().cloned(),
+        };
+        Ok(match limiter {
+            // Leases of the old rules are given back by the I/O thread.
+            Some(limiter) if self.is_remote() => Some(Io::get()?.within(|| limiter.replace_policy(policy))),
+            Some(limiter) => Some(limiter.replace_policy(policy)),
+            None => None,
+        })
+    }
+
+    /// The rules in force, as JSON.
+    pub fn rules_json(&self) -> String {
+        serde_json::to_string(&self.rules.load().specs).unwrap_or_default()
+    }
+
+    /// Which parts of a request the rules in force look at.
+    pub fn needs(&self) -> Arc<Needs> {
+        self.rules.load().needs.clone()
+    }
+
+    /// Whether answers may come from a server.
+    pub fn is_remote(&self) -> bool {
+        matches!(self.place, Place::There(_))
+    }
+
+    /// Whether this process has connected to a server.
+    pub fn is_connected(&self) -> bool {
+        self.is_remote() && self.remote().limiter.get().is_some()
+    }
+
+    /// Answers now if no server has to be asked.
+    pub fn ask(self: &Arc<Self>, ask: Ask) -> Progress {
+        match &self.place {
+            Place::Here(limiter) => {
+                let (front, limiter) = (self.rules.load().front.clone(), limiter.clone());
+                let mut answer = pin!(answer(front, limiter, None, ask));
+                match answer.as_mut().poll(&mut Context::from_waker(Waker::noop())) {
+                    Poll::Ready(reply) => Progress::Ready(reply),
+                    // The memory store waits for nobody.
+                    Poll::Pending => {
+                        Progress::Ready(Err(Error::new(Kind::Usage, "the memory store kept a caller waiting")))
+                    }
+                }
+            }
+            Place::There(_) => self.ask_there(ask).unwrap_or_else(|error| Progress::Ready(Err(error))),
+        }
+    }
+
+    fn ask_there(self: &Arc<Self>, ask: Ask) -> Result<Progress, Error> {
+        let (remote, io) = (self.remote(), Io::get()?);
+        let front = self.rules.load().front.clone();
+        let mut work: Pin<Box<dyn Future<Output = Result<Reply, Error>> + Send>> = match remote.limiter.get() {
+            Some(limiter) => Box::pin(answer(front, limiter.clone(), Some(io.clone()), ask)),
+            None => {
+                let (engine, io) = (self.clone(), io.clone());
+                Box::pin(async move {
+                    let limiter = engine.connected(&remote).await?;
+                    answer(front, limiter, Some(io), ask).await
+                })
+            }
+        };
+        Ok(match io.poll_once(work.as_mut()) {
+            Poll::Ready(reply) => Progress::Ready(reply),
+            Poll::Pending => Progress::Pending(Work(work)),
+        })
+    }
+
+    /// The connection of this process.
+    fn remote(&self) -> Arc<Remote> {
+        let Place::There(remote) = &self.place else { return Remote::new() };
+        let mut remote = remote.lock().unwrap_or_else(PoisonError::into_inner);
+        if remote.generation != fork::generation() {
+            // The parent's connections are the parent's, and its locks may be held for ever.
+            std::mem::forget(std::mem::replace(&mut *remote, Remote::new()));
+        }
+        remote.clone()
+    }
+
+    /// The limiter, connected if need be.
+    async fn connected(&self, remote: &Remote) -> Result<Arc<Limiter>, Error> {
+        let _one_at_a_time = remote.connecting.lock().await;
+        if let Some(limiter) = remote.limiter.get() {
+            return Ok(limiter.clone());
+        }
+        let store = self.connect().await?;
+        let policy = understood(&self.rules.load().specs)?;
+        Ok(remote.limiter.get_or_init(|| Arc::new(Limiter::new(policy, store))).clone())
+    }
+
+    async fn connect(&self) -> Result<RedisStore, Error> {
+        let mut options = RedisOptions { clock: self.clock.clone(), ..RedisOptions::default() };
+        if let Some(timeout) = self.settings.timeout()? {
+            options.deadline = timeout;
+        }
+        if let Some(namespace) = &self.settings.store.namespace {
+            options.namespace = namespace.clone();
+        }
+        options.tls = self.settings.certificates()?;
+        RedisStore::connect(&self.settings.store.url, options).await.map_err(|error| Error::new(Kind::Store, error))
+    }
+}
+
+impl Rules {
+    fn new(specs: Vec<RuleSpec>, settings: &Settings) -> Result<Rules, Error> {
+        let front = Front { identity: settings.identity_for(&specs)?, style: settings.style()? };
+        Ok(Rules { needs: Arc::new(Needs::of(&specs, settings)), front: Arc::new(front), specs })
+    }
+}
+
+fn understood(specs: &[RuleSpec]) -> Result<Policy, Error> {
+    Policy::new(specs.iter().cloned()).map_err(|errors| Error::new(Kind::Rule, errors))
+}
+
+/// The one way of a question to the library. `io` where slots and estimates are a server's.
+async fn answer(front: Arc<Front>, limiter: Arc<Limiter>, io: Option<Arc<Io>>, ask: Ask) -> Result<Reply, Error> {
+    let checked = |verdict| Checked { verdict: Arc::new(verdict), now: limiter.store().now(), style: front.style };
+    match ask {
+        Ask::Check(Subject::Attributes(request)) => Ok(Reply::Checked(checked(limiter.check(&request).await?))),
+        Ask::Check(Subject::Http(head)) => {
+            front.refuse(&limiter, &head)?;
+            Ok(Reply::Checked(checked(limiter.check(&head.describe(&front.identity)).await?)))
+        }
+        Ask::Acquire(subject) => {
+            let (verdict, permit) = match &subject {
+                Subject::Attributes(request) => limiter.acquire(request).await?,
+                Subject::Http(head) => {
+                    front.refuse(&limiter, head)?;
+                    limiter.acquire(&head.describe(&front.identity)).await?
+                }
+            };
+            Ok(Reply::Acquired(checked(verdict), Slots::new(permit)))
+        }
+        Ask::Reserve(subject, hold) => {
+            let hold = hold.unwrap_or(Duration::from_secs(600));
+            let (verdict, reservation) = match &subject {
+                Subject::Attributes(request) => limiter.reserve_for(request, hold).await?,
+                Subject::Http(head) => {
+                    front.refuse(&limiter, head)?;
+                    limiter.reserve_for(&head.describe(&front.identity), hold).await?
+                }
+            };
+            Ok(Reply::Reserved(checked(verdict), Estimate::new(reservation, io)))
+        }
+        Ask::Settle(estimate, cost, attributes) => {
+            let gone =
+                || Error::new(Kind::Usage, "the reservation was made by the process that this one was forked from");
+            let reservation = estimate.take().ok_or_else(gone)?;
+            Ok(Reply::Settled(reservation.settle(actual(cost, attributes)).await?))
+        }
+        Ask::Inspect(rule, key) => match limiter.inspect(&rule, &key).await {
+            Some(buckets) => Ok(Reply::Buckets(buckets?)),
+            None => Err(no_rule(&rule)),
+        },
+        Ask::Reset(rule, key) => match limiter.reset(&rule, &key).await {
+            Some(had_state) => Ok(Reply::Reset(had_state?)),
+            None => Err(no_rule(&rule)),
+        },
+        Ask::Connect => Ok(Reply::Done),
+        Ask::Close => {
+            if let Store::Redis(redis) = limiter.store() {
+                redis.return_leases().await;
+            }
+            Ok(Reply::Done)
+        }
+    }
+}
+
+fn no_rule(name: &str) -> Error {
+    Error::new(Kind::Usage, format!("there is no rule `{name}`"))
+}
+
+impl Front {
+    /// Requests that are not decided: two names for one client, or none where a rule needs its address.
+    fn refuse(&self, limiter: &Limiter, head: &crate::request::Head) -> Result<(), Error> {
+        if let Some(place) = self.identity.contradiction(&head.uri, &head.headers) {
+            let message = format!("`{place}` is there several times, with different values");
+            return Err(Error::refused(Kind::Request, message, Answer::contradiction(place)));
+        }
+        if head.peer.is_none() {
+            let request = head.describe(&self.identity);
+            // Without charging: a limit that nobody is counted by must not look like one that is kept.
+            limiter.charges(std::slice::from_ref(&request))?;
+            if request.lacks_address.load(Relaxed) {
+                return Err(Error::new(
+                    Kind::Address,
+                    "a rule limits by `ip`, and the server does not tell the client's address (a Unix socket?); have the \
+                     server pass it on (uvicorn --proxy-headers, gunicorn --forwarded-allow-ips), or limit by something \
+                     else, such as header.x-api-key",
+                ));
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,68 @@
+//! What can go wrong, in the words of the library, and as which exception the host raises it.
+
+use tollkeeper::http::Answer;
+use tollkeeper::{CostError, SettleError, StoreError};
+
+/// Which exception it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// A rule, a quota or a limit that cannot be understood.
+    Rule,
+    /// A file or a setting that cannot be understood.
+    Config,
+    /// An attribute that should carry a cost and holds no number.
+    Cost,
+    /// A request that says who it is in two ways, or that cannot be read.
+    Request,
+    /// A store that cannot be used.
+    Store,
+    /// A limit by address, and a request whose address nobody knows.
+    Address,
+    /// A call that makes no sense.
+    Usage,
+}
+
+/// What went wrong.
+#[derive(Clone, Debug, thiserror::Error)]
+#[error("{message}")]
+pub struct Error {
+    /// Which exception it is.
+    pub kind: Kind,
+    /// What happened and what to do.
+    pub message: String,
+    /// What an HTTP client is told, where the request was at fault.
+    pub answer: Option<Box<Answer>>,
+}
+
+impl Error {
+    /// An error that is no client's fault.
+    pub fn new(kind: Kind, message: impl ToString) -> Error {
+        Error { kind, message: message.to_string(), answer: None }
+    }
+
+    /// A request that is refused with this answer.
+    pub fn refused(kind: Kind, message: impl ToString, answer: Answer) -> Error {
+        Error { kind, message: message.to_string(), answer: Some(Box::new(answer)) }
+    }
+}
+
+impl From<CostError> for Error {
+    fn from(error: CostError) -> Error {
+        Error::refused(Kind::Cost, &error, Answer::bad_cost(&error))
+    }
+}
+
+impl From<StoreError> for Error {
+    fn from(error: StoreError) -> Error {
+        Error::new(Kind::Store, error)
+    }
+}
+
+impl From<SettleError> for Error {
+    fn from(error: SettleError) -> Error {
+        match error {
+            SettleError::Cost(error) => error.into(),
+            SettleError::Store(error) => error.into(),
+        }
+    }
+}

@@ -1,0 +1,48 @@
+//! Answers that came later. The host is woken once for all that are ready, and takes them together.
+
+use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use crate::engine::{Reply, Work};
+use crate::error::Error;
+use crate::io::Io;
+
+/// Answers for one thread of the host, such as an event loop. `T` says to whom an answer belongs.
+pub struct Mailbox<T> {
+    answers: Mutex<Vec<(T, Result<Reply, Error>)>>,
+    /// Whether the host has been, or is about to be, woken for what is here.
+    is_announced: AtomicBool,
+    wake: Box<dyn Fn() + Send + Sync>,
+}
+
+impl<T: Send + 'static> Mailbox<T> {
+    /// `wake` is called from the I/O thread when there is something to take, and again only after [`Mailbox::take`].
+    pub fn new(wake: impl Fn() + Send + Sync + 'static) -> Arc<Mailbox<T>> {
+        Arc::new(Mailbox { answers: Mutex::default(), is_announced: AtomicBool::new(false), wake: Box::new(wake) })
+    }
+
+    /// Has work carried on; its answer will be here.
+    pub fn expect(self: &Arc<Self>, ticket: T, work: Work) -> Result<(), Error> {
+        let mailbox = self.clone();
+        Io::get()?.submit(Box::pin(async move {
+            let answer = work.0.await;
+            mailbox.put(ticket, answer);
+        }));
+        Ok(())
+    }
+
+    /// All that is ready.
+    pub fn take(&self) -> Vec<(T, Result<Reply, Error>)> {
+        // Before looking: what comes from now on wakes the host again.
+        self.is_announced.store(false, SeqCst);
+        std::mem::take(&mut *self.answers.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    fn put(self: Arc<Self>, ticket: T, answer: Result<Reply, Error>) {
+        self.answers.lock().unwrap_or_else(PoisonError::into_inner).push((ticket, answer));
+        if !self.is_announced.swap(true, SeqCst) {
+            // Behind all tasks that are ready now, so that one wake-up is for all that one reply of the server answered.
+            tokio::spawn(async move { (self.wake)() });
+        }
+    }
+}

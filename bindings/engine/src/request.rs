@@ -1,0 +1,186 @@
+//! A request as hosts know it, and which parts of it the rules in force look at.
+
+use std::borrow::Cow;
+use std::net::IpAddr;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+
+use http::header::{COOKIE, FORWARDED, HOST};
+use http::{HeaderMap, HeaderName, HeaderValue, Method, Uri};
+use tollkeeper::http::{Answer, HttpRequest, Identity};
+use tollkeeper::{Algorithm, Descriptor, Request, RuleSpec};
+
+use crate::error::{Error, Kind};
+use crate::settings::Settings;
+
+/// What is asked about.
+#[derive(Debug)]
+pub enum Subject {
+    /// Attributes that the caller named.
+    Attributes(Descriptor),
+    /// An HTTP request.
+    Http(Box<Head>),
+}
+
+/// The head of an HTTP request.
+#[derive(Debug, Default)]
+pub struct Head {
+    pub(crate) method: Method,
+    pub(crate) uri: Uri,
+    pub(crate) headers: HeaderMap,
+    pub(crate) peer: Option<IpAddr>,
+    /// What the host knows better: a user, or what a key function returned.
+    pub(crate) known: Vec<(String, String)>,
+    pub(crate) cost: u32,
+}
+
+impl Head {
+    /// A request from this peer, at cost 1.
+    pub fn new(peer: Option<IpAddr>) -> Head {
+        Head { peer, cost: 1, ..Head::default() }
+    }
+
+    /// Sets the cost.
+    pub fn set_cost(&mut self, cost: u32) {
+        self.cost = cost;
+    }
+
+    /// Adds an attribute that the host knows; it hides what the request says under that name.
+    pub fn know(&mut self, name: impl Into<String>, value: impl Into<String>) {
+        self.known.push((name.into(), value.into()));
+    }
+
+    /// Sets the method; anything that is none counts as an unknown one.
+    pub fn set_method(&mut self, method: &[u8]) {
+        self.method = Method::from_bytes(method).unwrap_or_default();
+    }
+
+    /// Sets path and query, as they came over the wire or decoded. Bytes that a target cannot hold are escaped.
+    pub fn set_target(&mut self, path: &[u8], query: &[u8]) -> Result<(), Error> {
+        let mut target = Vec::with_capacity(path.len() + query.len() + 2);
+        if !path.starts_with(b"/") {
+            target.push(b'/');
+        }
+        escape(path, &mut target, b"?#");
+        if !query.is_empty() {
+            target.push(b'?');
+            escape(query, &mut target, b"#");
+        }
+        self.uri = Uri::try_from(target).map_err(|_| {
+            let answer = Answer::contradiction(&tollkeeper::http::AttributeSource::Attribute("path".into()));
+            Error::refused(Kind::Request, "the request's target is too long to be read", answer)
+        })?;
+        Ok(())
+    }
+
+    /// Adds a header; those that cannot be one are left out, as every server does.
+    pub fn add_header(&mut self, name: &[u8], value: &[u8]) {
+        if let (Ok(name), Ok(value)) = (HeaderName::from_bytes(name), HeaderValue::from_bytes(value)) {
+            self.headers.append(name, value);
+        }
+    }
+
+    /// The request as rules see it.
+    pub(crate) fn describe<'h>(&'h self, identity: &'h Identity) -> Described<'h> {
+        let http = identity.describe(&self.method, &self.uri, &self.headers, self.peer).with_cost(self.cost);
+        Described { http, known: &self.known, lacks_address: AtomicBool::new(false) }
+    }
+}
+
+/// Escapes what a request target cannot hold, and what would end this part of it.
+fn escape(text: &[u8], target: &mut Vec<u8>, ends: &[u8]) {
+    for byte in text {
+        let is_fine = byte.is_ascii_graphic() && !b"\"<>\\^`{|}".contains(byte) && !ends.contains(byte);
+        if is_fine {
+            target.push(*byte);
+        } else {
+            target.extend(format!("%{byte:02X}").into_bytes());
+        }
+    }
+}
+
+/// An HTTP request with what the host knows of it.
+pub(crate) struct Described<'h> {
+    http: HttpRequest<'h>,
+    known: &'h [(String, String)],
+    /// A rule asked for the client's address, and nobody knows it.
+    pub(crate) lacks_address: AtomicBool,
+}
+
+impl Request for Described<'_> {
+    fn attribute(&self, name: &str) -> Option<Cow<'_, str>> {
+        if let Some((_, value)) = self.known.iter().find(|(known, _)| known == name) {
+            return Some(Cow::Borrowed(value));
+        }
+        let value = self.http.attribute(name);
+        if value.is_none() && name == "ip" {
+            self.lacks_address.store(true, Relaxed);
+        }
+        value
+    }
+
+    fn cost(&self) -> u32 {
+        self.http.cost()
+    }
+}
+
+/// What a host has to hand over for the rules in force. Looking for names in the text of the rules finds rather too many
+/// than too few.
+#[derive(Clone, Debug, Default)]
+pub struct Needs {
+    /// Method.
+    pub method: bool,
+    /// Path and query.
+    pub target: bool,
+    /// Headers by name, in lower case.
+    pub headers: Vec<HeaderName>,
+    /// Whether a rule counts slots, so that requests have to be acquired rather than checked.
+    pub slots: bool,
+    /// Whether something is limited by user, which hosts know.
+    pub user: bool,
+}
+
+impl Needs {
+    pub(crate) fn of(rules: &[RuleSpec], settings: &Settings) -> Needs {
+        let mut text = serde_json::to_string(rules).unwrap_or_default();
+        for source in settings.identify.values() {
+            text.push(' ');
+            text.push_str(source);
+        }
+        let mut headers = names_after(&text, "header.");
+        if text.contains("cookie.") {
+            headers.push(COOKIE);
+        }
+        if text.contains("host") {
+            headers.push(HOST);
+        }
+        if !settings.trusted_proxies.is_empty() {
+            match settings.client_address.parse() {
+                Ok(tollkeeper::http::AddressSource::Header(name)) => headers.push(name),
+                _ => headers.extend([FORWARDED, HeaderName::from_static("x-forwarded-for")]),
+            }
+        }
+        headers.sort_by(|one, other| one.as_str().cmp(other.as_str()));
+        headers.dedup();
+        Needs {
+            method: text.contains("method"),
+            target: text.contains("path") || text.contains("query."),
+            headers,
+            slots: rules.iter().any(|rule| rule.algorithm == Algorithm::Concurrency),
+            user: text.contains("{user}")
+                || text.contains("user|")
+                || text.contains("|user")
+                || text.contains("\"user\""),
+        }
+    }
+}
+
+/// The names that follow a prefix anywhere in a text.
+fn names_after(text: &str, prefix: &str) -> Vec<HeaderName> {
+    let is_name = |c: char| c.is_ascii_alphanumeric() || "!#$%&'*+.^_`~-".contains(c);
+    text.match_indices(prefix)
+        .filter_map(|(at, _)| {
+            let rest = &text[at + prefix.len()..];
+            rest[..rest.find(|c| !is_name(c)).unwrap_or(rest.len())].parse().ok()
+        })
+        .collect()
+}

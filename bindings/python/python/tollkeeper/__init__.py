@@ -1,0 +1,54 @@
+"""Exact rate limiting in your process.
+
+- ``keyed("10/s burst 20").check(key)`` limits each key by one quota, in memory, without an event loop.
+- ``Limiter`` decides by rules, from code or from a file, in memory or in Redis.
+- ``tollkeeper.asgi``, ``tollkeeper.wsgi``, ``tollkeeper.fastapi``, ``tollkeeper.flask`` and ``tollkeeper.django`` are for the web.
+"""
+
+from ._errors import (
+    AddressError,
+    ConfigError,
+    CostError,
+    RequestError,
+    RuleError,
+    StoreError,
+    TollkeeperError,
+    UsageError,
+)
+from ._tollkeeper import (
+    Decision,
+    Keyed,
+    Limiter,
+    ManualClock,
+    Permit,
+    Quota,
+    Reservation,
+    RuleDecision,
+    Settlement,
+    Verdict,
+    __version__,
+    keyed,
+)
+
+__all__ = [
+    "AddressError",
+    "ConfigError",
+    "CostError",
+    "Decision",
+    "Keyed",
+    "Limiter",
+    "ManualClock",
+    "Permit",
+    "Quota",
+    "RequestError",
+    "Reservation",
+    "RuleDecision",
+    "RuleError",
+    "Settlement",
+    "StoreError",
+    "TollkeeperError",
+    "UsageError",
+    "Verdict",
+    "__version__",
+    "keyed",
+]

@@ -1,0 +1,38 @@
+"""Who a request is from, where the framework knows better than its headers."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ._errors import UsageError
+
+_NAMES = ("id", "pk", "user_id", "identity", "username", "display_name", "sub")
+
+
+def name_of(user: Any) -> str | None:
+    """The name of a user in whatever form a framework has it; None for nobody."""
+    if user is None:
+        return None
+    if isinstance(user, (str, int, bytes)):
+        return user.decode("utf-8", "replace") if isinstance(user, bytes) else str(user)
+    is_authenticated = getattr(user, "is_authenticated", True)
+    if callable(is_authenticated):
+        is_authenticated = is_authenticated()
+    if not is_authenticated:
+        return None
+    for name in _NAMES:
+        try:
+            value = user[name] if isinstance(user, dict) else getattr(user, name, None)
+        except (KeyError, NotImplementedError):
+            continue
+        if value is not None:
+            return str(value)
+    raise UsageError(
+        f"cannot tell how {type(user).__name__} is named; it has none of {', '.join(_NAMES)}. "
+        "Give by= a function that returns a text"
+    )
+
+
+def key_of(value: Any) -> str | None:
+    """What a key function returned, as a key. None means: not limited by this."""
+    return name_of(value)

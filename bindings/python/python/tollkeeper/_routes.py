@@ -1,0 +1,94 @@
+"""Limits on single routes. All of them share one limiter, and so one store and one connection."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+import threading
+from typing import Any
+
+from ._errors import UsageError
+from ._rules import By, LimitLike, lines, rules_of
+from ._tollkeeper import Limiter
+
+#: The attribute that says which route's limits a request is asked about.
+ROUTE = "route"
+_LONGEST_NAME = 96
+
+
+class Limits:
+    """Where the limits of routes live: ``limit = Limits(store="redis://...")``, then ``@limit("5/min")``.
+
+    Each route counts for itself; a limit with a ``name`` is shared by all that use that name. In a shared store the names are
+    the routes' own, so that all processes mean the same.
+    """
+
+    def __init__(self, *, store: str = "memory:", **settings: Any) -> None:
+        self._settings = {"store": store, **settings}
+        self._lock = threading.Lock()
+        self._rules: dict[str, list[dict[str, Any]]] = {}
+        self._made: Limiter | None = None
+
+    @property
+    def limiter(self) -> Limiter:
+        """The limiter, made when it is first needed."""
+        with self._lock:
+            return self._limiter()
+
+    def _limiter(self) -> Limiter:
+        if self._made is None:
+            self._made = Limiter.from_rules(self._all(), **self._settings)
+        return self._made
+
+    def _all(self) -> list[dict[str, Any]]:
+        return [rule for rules in self._rules.values() for rule in rules]
+
+
+class RouteLimit:
+    """One ``limit(...)``."""
+
+    def __init__(self, limits: Limits, limit: LimitLike, by: By, name: str | None, cost: Any) -> None:
+        if not lines(limit):
+            raise UsageError("there is nothing to limit; write for example limit(\"5/min\")")
+        self.limits = limits
+        self.by = by
+        self.cost = cost
+        self._limit = limit
+        self._name = name
+        self._known: dict[str, str] = {}
+        # Whatever is wrong with it is told here, and not when somebody first asks for the route.
+        rules_of(limit, by, "check")
+
+    def rule_for(self, route: str) -> tuple[Limiter, str]:
+        """The limiter, and under which name a route's rules are in it."""
+        name = self._known.get(route)
+        if name is None:
+            name = self._register(route)
+        limiter = self.limits._made
+        return (limiter if limiter is not None else self.limits.limiter), name
+
+    def _register(self, route: str) -> str:
+        limits = self.limits
+        text = "+".join(str(line).replace(" ", "-") for line in lines(self._limit))
+        name = rule_name(self._name or f"{route}:{text}")
+        with limits._lock:
+            rules = rules_of(self._limit, self.by, name, {ROUTE: name})
+            before = limits._rules.get(name)
+            if before is not None and before != rules:
+                raise UsageError(f"two different limits are called {name!r}; give one of them another name")
+            if before is None:
+                limits._rules[name] = rules
+                if limits._made is not None:
+                    limits._made.replace_rules(limits._all())
+                else:
+                    limits._limiter()
+        self._known[route] = name
+        return name
+
+
+def rule_name(text: str) -> str:
+    """A text as the name of a rule, which goes into headers and keys."""
+    name = re.sub(r"[^A-Za-z0-9._:/@-]+", "-", re.sub(r"[{}<>]", "", text)).strip("-")
+    if len(name) <= _LONGEST_NAME:
+        return name or "limit"
+    return f"{name[: _LONGEST_NAME - 9]}-{hashlib.sha256(text.encode()).hexdigest()[:8]}"

@@ -1,0 +1,39 @@
+"""Limits in a line as the rules of a limiter."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any, Union
+
+from ._tollkeeper import Limiter, Quota
+
+#: ``"100/min burst 20"`` or a ``Quota``; several hold together, all or nothing.
+LimitLike = Union[str, Quota, Iterable[Union[str, Quota]]]
+#: ``"header.x-api-key|ip"``, ``"user"``, or a function of the request that returns a key.
+By = Union[str, Callable[..., Any], None]
+
+#: The attribute that holds what a key function returned.
+KEY = "key"
+
+
+def lines(limit: LimitLike) -> list[str | Quota]:
+    return [limit] if isinstance(limit, (str, Quota)) else list(limit)
+
+
+def rules_of(limit: LimitLike, by: By, name: str, when: dict[str, str] | None = None) -> list[dict[str, Any]]:
+    """The rules that limits mean, under names made of this one."""
+    specs = []
+    for index, line in enumerate(lines(limit)):
+        # The library reads the line; what is left to do is to give it a name and a key.
+        (spec,) = Limiter.from_rules([line], max_keys=1).rules
+        spec["name"] = name if index == 0 else f"{name}-{index + 1}"
+        if callable(by):
+            spec["key"] = "{" + KEY + "}"
+        elif by == "global":
+            spec["key"] = "global"
+        elif by is not None:
+            spec["key"] = "{" + by + "}"
+        if when:
+            spec["when"] = when
+        specs.append(spec)
+    return specs

@@ -1,0 +1,222 @@
+"""Limits for Django: a middleware for all requests, and a decorator for single views, sync or async.
+
+>>> MIDDLEWARE = [..., "tollkeeper.django.RateLimitMiddleware"]
+>>> TOLLKEEPER = {"limit": "100/min burst 20", "by": "user|ip"}
+
+>>> @limit("5/min", by="ip")
+... def login(request): ...
+"""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import inspect
+import time
+from collections.abc import Awaitable, Callable
+from typing import Any, TypeVar
+
+from django.conf import settings
+from django.http import HttpRequest, HttpResponse
+from django.http.response import HttpResponseBase
+from django.utils.decorators import sync_and_async_middleware
+
+from . import _routes
+from ._errors import UsageError
+from ._identity import key_of, name_of
+from ._routes import ROUTE, RouteLimit
+from ._rules import KEY, By, LimitLike, rules_of
+from ._tollkeeper import Collector, Limiter, Refusal, Verdict
+
+__all__ = ["Limits", "RateLimitMiddleware", "limit"]
+
+_View = TypeVar("_View", bound=Callable[..., Any])
+_LAYER = "_tollkeeper"
+
+
+class Limits(_routes.Limits):
+    """Where the limits of views live: ``limit = Limits(store="redis://127.0.0.1:6379")``."""
+
+    def __call__(
+        self, limit: LimitLike, *, by: By = None, name: str | None = None, cost: int | Callable[[Any], int] = 1
+    ) -> Callable[[_View], _View]:
+        """A decorator that limits the view it is put on.
+
+        :param by: an attribute such as ``"header.x-api-key|ip"`` or ``"user"``; or a function of the request, sync or (for async
+            views) async, that returns a key. The client's address by default.
+        :param name: a name shared by several views, which then count together.
+        """
+        route_limit = RouteLimit(self, limit, by, name, cost)
+
+        def decorate(view: _View) -> _View:
+            if inspect.iscoroutinefunction(view):
+
+                @functools.wraps(view)
+                async def limited_async(request: HttpRequest, *args: Any, **kwargs: Any) -> Any:
+                    limiter, known, cost = _question(route_limit, request)
+                    if inspect.isawaitable(known.get(KEY)):
+                        known[KEY] = key_of(await known[KEY])
+                    verdict = await _ask(limiter, request, known, cost)
+                    layer, is_outermost = _layer(request)
+                    denied = _denied(verdict, layer)
+                    if denied is None:
+                        try:
+                            if verdict.delay:
+                                await asyncio.sleep(verdict.delay)
+                            denied = await view(request, *args, **kwargs)
+                        finally:
+                            verdict._release()
+                    return _with_limits(layer, denied) if is_outermost else denied
+
+                return limited_async  # type: ignore[return-value]
+
+            @functools.wraps(view)
+            def limited(request: HttpRequest, *args: Any, **kwargs: Any) -> Any:
+                limiter, known, cost = _question(route_limit, request)
+                verdict = _ask_sync(limiter, request, known, cost)
+                layer, is_outermost = _layer(request)
+                denied = _denied(verdict, layer)
+                if denied is None:
+                    try:
+                        if verdict.delay:
+                            time.sleep(verdict.delay)
+                        denied = view(request, *args, **kwargs)
+                    finally:
+                        verdict._release()
+                return _with_limits(layer, denied) if is_outermost else denied
+
+            return limited  # type: ignore[return-value]
+
+        return decorate
+
+
+#: Limits in this process's memory. ``Limits(store=...)`` is for a shared store.
+limit = Limits()
+
+
+def _configured() -> tuple[Limiter, Any]:
+    """The limiter that ``settings.TOLLKEEPER`` describes, and its key function."""
+    config = dict(getattr(settings, "TOLLKEEPER", None) or {})
+    if not config:
+        raise UsageError('settings.TOLLKEEPER is missing; write for example TOLLKEEPER = {"limit": "100/min burst 20"}')
+    by = config.pop("by", None)
+    if isinstance(config.get("limiter"), Limiter):
+        return config["limiter"], by
+    if "file" in config:
+        return Limiter.from_file(config.pop("file"), **config), by
+    if "limit" in config:
+        name = config.pop("name", "requests")
+        config["rules"] = rules_of(config.pop("limit"), by, name)
+    return Limiter.from_rules(config.pop("rules"), **config), by
+
+
+@sync_and_async_middleware
+def RateLimitMiddleware(get_response: Callable[[HttpRequest], Any]) -> Callable[[HttpRequest], Any]:
+    """Limits all requests by ``settings.TOLLKEEPER``: ``limit`` and ``by``, ``rules``, ``file`` or ``limiter``, and the settings of
+    ``Limiter.from_rules``. For limits by ``user`` put it behind ``AuthenticationMiddleware``."""
+    limiter, by = _configured()
+
+    def known_of(request: HttpRequest) -> dict[str, Any]:
+        if callable(by):
+            return {KEY: key_of(by(request))}
+        return {"user": _user(request)} if limiter._needs_user() else {}
+
+    if inspect.iscoroutinefunction(get_response):
+
+        async def limited_async(request: HttpRequest) -> HttpResponseBase:
+            if limiter._needs_user() and hasattr(request, "auser"):
+                known: dict[str, Any] = {"user": name_of(await request.auser())}
+            else:
+                known = known_of(request)
+            verdict = await _ask(limiter, request, known, 1)
+            layer, _ = _layer(request)
+            response = _denied(verdict, layer)
+            if response is None:
+                try:
+                    if verdict.delay:
+                        await asyncio.sleep(verdict.delay)
+                    response = await get_response(request)
+                finally:
+                    verdict._release()
+            return _with_limits(layer, response)
+
+        return limited_async
+
+    def limited(request: HttpRequest) -> HttpResponseBase:
+        verdict = _ask_sync(limiter, request, known_of(request), 1)
+        layer, _ = _layer(request)
+        response = _denied(verdict, layer)
+        if response is None:
+            try:
+                if verdict.delay:
+                    time.sleep(verdict.delay)
+                response = get_response(request)
+            finally:
+                verdict._release()
+        return _with_limits(layer, response)
+
+    return limited
+
+
+def _question(route_limit: RouteLimit, request: HttpRequest) -> tuple[Limiter, dict[str, Any], int]:
+    match = request.resolver_match
+    route = match.route if match is not None and match.route else request.path
+    limiter, name = route_limit.rule_for(f"{request.method}:/{route.lstrip('/')}")
+    known: dict[str, Any] = {ROUTE: name}
+    by = route_limit.by
+    if callable(by):
+        value = by(request)
+        known[KEY] = value if inspect.isawaitable(value) else key_of(value)
+    elif isinstance(by, str) and "user" in by.split("|"):
+        known["user"] = _user(request)
+    cost = route_limit.cost if isinstance(route_limit.cost, int) else route_limit.cost(request)
+    return limiter, known, cost
+
+
+def _ask_sync(limiter: Limiter, request: HttpRequest, known: dict[str, Any], cost: int) -> Any:
+    # Also under ASGI, where sync views run in threads: META is what the server said, in WSGI's words.
+    return limiter._check_wsgi(request.META, known, cost)
+
+
+async def _ask(limiter: Limiter, request: HttpRequest, known: dict[str, Any], cost: int) -> Any:
+    scope = getattr(request, "scope", None)
+    if scope is None:
+        return limiter._check_wsgi(request.META, known, cost)
+    answer = limiter._check_asgi(scope, known, cost)
+    return answer if isinstance(answer, (Verdict, Refusal)) else await answer
+
+
+def _layer(request: HttpRequest) -> tuple[Collector, bool]:
+    layer: Collector | None = getattr(request, _LAYER, None)
+    if layer is not None:
+        return layer, False
+    layer = Collector()
+    setattr(request, _LAYER, layer)
+    return layer, True
+
+
+def _denied(verdict: Verdict | Refusal, layer: Collector) -> HttpResponse | None:
+    if isinstance(verdict, Verdict):
+        layer.add(verdict)
+    if verdict.allowed:
+        return None
+    status, fields, body = verdict._denial(False)
+    response = HttpResponse(body, status=status)
+    for name, value in fields:
+        response[name.decode("latin-1")] = value.decode("latin-1")
+    return response
+
+
+def _with_limits(layer: Collector, response: Any) -> Any:
+    for name, value in layer.headers():
+        response[name] = value
+    return response
+
+
+def _user(request: HttpRequest) -> str | None:
+    if not hasattr(request, "user"):
+        raise UsageError(
+            'a limit is by "user", and nobody has said who that is: put django.contrib.auth.middleware.AuthenticationMiddleware '
+            "before it in MIDDLEWARE, or give by= a function of the request"
+        )
+    return name_of(request.user)

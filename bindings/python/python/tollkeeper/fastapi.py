@@ -1,0 +1,191 @@
+"""Limits on single routes of FastAPI.
+
+>>> @app.post("/login", dependencies=[Depends(limit("5/min", by="ip"))])
+
+The 429 is in the OpenAPI document. For headers on every response, also of endpoints that return a ``Response`` themselves, add
+``tollkeeper.asgi.RateLimitMiddleware``: limits of routes join its headers.
+"""
+
+import asyncio
+import inspect
+from typing import Any, Callable, Optional, Union
+
+import fastapi.openapi.utils
+from fastapi import Depends, Response
+from starlette.exceptions import HTTPException, WebSocketException
+from starlette.requests import HTTPConnection, Request
+from starlette.routing import BaseRoute
+
+from . import _routes
+from ._identity import key_of
+from ._routes import ROUTE, RouteLimit
+from ._rules import KEY, By, LimitLike
+from ._tollkeeper import Collector, Limiter, Refusal, Verdict
+from .asgi import LAYER, TRY_AGAIN_LATER, _decided, user_of
+
+__all__ = ["RESPONSES", "Limits", "RateLimitExceeded", "limit"]
+
+#: What a limited operation says in OpenAPI. Added by itself; for ``responses=`` where a route is documented by hand.
+RESPONSES: dict[Union[int, str], dict[str, Any]] = {
+    429: {
+        "description": "Too many requests: a limit is reached",
+        "headers": {
+            "Retry-After": {"description": "Seconds until the same request passes", "schema": {"type": "integer"}},
+            "RateLimit-Policy": {"description": "The limits that hold", "schema": {"type": "string"}},
+            "RateLimit": {"description": "What is left of them", "schema": {"type": "string"}},
+        },
+        "content": {
+            "application/problem+json": {
+                "schema": {
+                    "type": "object",
+                    "title": "Problem",
+                    "properties": {
+                        "type": {"type": "string"},
+                        "title": {"type": "string"},
+                        "status": {"type": "integer"},
+                        "detail": {"type": "string"},
+                        "violated-policies": {"type": "array", "items": {"type": "string"}},
+                        "retry_after_ms": {"type": "integer", "nullable": True},
+                    },
+                }
+            }
+        },
+    }
+}
+
+
+class RateLimitExceeded(HTTPException):
+    """A denied request. Answered with a problem document unless the application has a handler for it."""
+
+    def __init__(self, verdict: Union[Verdict, Refusal], limits: bool) -> None:
+        status, headers, body = verdict._denial(limits)
+        text = {name.decode("latin-1"): value.decode("latin-1") for name, value in headers}
+        super().__init__(status_code=status, detail=body.decode("utf-8", "replace"), headers=text)
+        self.verdict = verdict
+        self.body = body
+
+
+async def _answer(_request: Request, error: Exception) -> Response:
+    assert isinstance(error, RateLimitExceeded)
+    return Response(error.body, status_code=error.status_code, headers=dict(error.headers or {}))
+
+
+class Limits(_routes.Limits):
+    """Where the limits of routes live: ``limit = Limits(store="redis://127.0.0.1:6379")``.
+
+    The settings are those of ``Limiter.from_rules``.
+    """
+
+    def __call__(
+        self,
+        limit: LimitLike,
+        *,
+        by: By = None,
+        name: Optional[str] = None,
+        cost: Union[int, Callable[[HTTPConnection], int]] = 1,
+    ) -> Callable[..., Any]:
+        """A dependency that limits the route it is used on: ``Depends(limit("5/min", by="ip"))``.
+
+        :param by: an attribute such as ``"header.x-api-key|ip"`` or ``"user"``; a dependency, whose value names the client; or a
+            function of the request. The client's address by default.
+        :param name: a name shared by several routes, which then count together.
+        """
+        _document()
+        route_limit = RouteLimit(self, limit, by, name, cost)
+        if callable(by) and not _takes_request(by):
+            # A dependency like any other: it may have its own, and is not asked twice in a request.
+            async def dependency(connection: HTTPConnection, response: Response, key: Any = Depends(by)) -> None:
+                await _enforce(route_limit, connection, response, {KEY: key_of(key)})
+
+        else:
+
+            async def dependency(connection: HTTPConnection, response: Response) -> None:  # type: ignore[misc]
+                known: dict[str, Any] = {}
+                if callable(by):
+                    value = by(connection)
+                    known[KEY] = key_of(await value if inspect.isawaitable(value) else value)
+                elif isinstance(by, str) and "user" in by.split("|"):
+                    known["user"] = user_of(connection.scope)
+                await _enforce(route_limit, connection, response, known)
+
+        dependency.__tollkeeper_limit__ = route_limit  # type: ignore[attr-defined]
+        return dependency
+
+
+#: Limits in this process's memory. ``Limits(store=...)`` is for a shared store.
+limit = Limits()
+
+
+def _takes_request(by: Callable[..., Any]) -> bool:
+    """Whether it is a plain function such as ``lambda request: request.headers["x-tenant"]``."""
+    parameters = list(inspect.signature(by).parameters.values())
+    return len(parameters) == 1 and parameters[0].annotation is inspect.Parameter.empty and (
+        parameters[0].default is inspect.Parameter.empty
+    )
+
+
+async def _enforce(
+    route_limit: RouteLimit, connection: HTTPConnection, response: Response, known: dict[str, Any]
+) -> None:
+    scope = connection.scope
+    limiter, rule = route_limit.rule_for(_route_of(scope))
+    known[ROUTE] = rule
+    cost = route_limit.cost if isinstance(route_limit.cost, int) else route_limit.cost(connection)
+    verdict = await _decided(limiter._check_asgi(scope, known, cost))
+    layer = scope.get(LAYER)
+    if isinstance(verdict, Verdict):
+        if layer is None:
+            layer = scope[LAYER] = Collector()
+        layer.add(verdict)
+    if not verdict.allowed:
+        if scope["type"] == "websocket":
+            raise WebSocketException(code=TRY_AGAIN_LATER, reason="rate limited")
+        error = RateLimitExceeded(verdict, limits=False)
+        if isinstance(layer, Collector):
+            error.headers = {**dict(error.headers or {}), **dict(layer.headers())}
+        handlers = scope.get("starlette.exception_handlers")
+        if handlers:
+            handlers[0].setdefault(RateLimitExceeded, _answer)
+        raise error
+    assert isinstance(verdict, Verdict)
+    if isinstance(layer, Collector):
+        for name, value in layer.headers():
+            response.headers[name] = value
+    if verdict.delay:
+        await asyncio.sleep(verdict.delay)
+
+
+def _route_of(scope: Any) -> str:
+    """The route's own name: the same in every process."""
+    route: Optional[BaseRoute] = scope.get("route")
+    path = getattr(route, "path", None) or scope["path"]
+    methods = sorted(getattr(route, "methods", None) or ["WS"])
+    return f"{'-'.join(methods)}:{scope.get('root_path', '')}{path}"
+
+
+def _document() -> None:
+    """Has FastAPI describe the 429 of limited operations. A dependency cannot say so by itself, and FastAPI has no hook for it,
+    so the function that describes a path is wrapped; nothing else changes, and what a route says of 429 itself stays."""
+    original = getattr(fastapi.openapi.utils, "get_openapi_path", None)
+    if original is None or hasattr(original, "__tollkeeper__"):
+        return
+
+    def get_openapi_path(*args: Any, **kwargs: Any) -> Any:
+        described = original(*args, **kwargs)
+        route = kwargs.get("route") or (args[0] if args else None)
+        if described and route is not None and _is_limited(getattr(route, "dependant", None)):
+            for operation in described[0].values():
+                for status, response in RESPONSES.items():
+                    operation.setdefault("responses", {}).setdefault(str(status), response)
+        return described
+
+    get_openapi_path.__tollkeeper__ = True  # type: ignore[attr-defined]
+    fastapi.openapi.utils.get_openapi_path = get_openapi_path  # type: ignore[assignment]
+
+
+def _is_limited(dependant: Any) -> bool:
+    if dependant is None:
+        return False
+    if hasattr(getattr(dependant, "call", None), "__tollkeeper_limit__"):
+        return True
+    return any(_is_limited(inner) for inner in getattr(dependant, "dependencies", ()))

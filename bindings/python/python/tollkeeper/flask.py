@@ -1,0 +1,124 @@
+"""Limits on single views of Flask.
+
+>>> @app.post("/login")
+... @limit("5/min", by="ip")
+... def login(): ...
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import time
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+from flask import Response, after_this_request, current_app, g, request
+
+from . import _routes
+from ._errors import UsageError
+from ._identity import key_of, name_of
+from ._routes import ROUTE, RouteLimit
+from ._rules import KEY, By, LimitLike
+from ._tollkeeper import Collector, Verdict
+from .wsgi import LAYER
+
+__all__ = ["Limits", "limit"]
+
+_View = TypeVar("_View", bound=Callable[..., Any])
+
+
+class Limits(_routes.Limits):
+    """Where the limits of views live: ``limit = Limits(store="redis://127.0.0.1:6379")``."""
+
+    def __call__(
+        self, limit: LimitLike, *, by: By = None, name: str | None = None, cost: int | Callable[[Any], int] = 1
+    ) -> Callable[[_View], _View]:
+        """A decorator that limits the view it is put on, below ``@app.route``.
+
+        :param by: an attribute such as ``"header.x-api-key|ip"`` or ``"user"`` (flask-login's, or ``g.user``); or a function of
+            the request that returns a key. The client's address by default.
+        :param name: a name shared by several views, which then count together.
+        """
+        route_limit = RouteLimit(self, limit, by, name, cost)
+
+        def decorate(view: _View) -> _View:
+            if inspect.iscoroutinefunction(view):
+
+                @functools.wraps(view)
+                async def limited_async(*args: Any, **kwargs: Any) -> Any:
+                    verdict, denied = _enforce(route_limit)
+                    if denied is not None:
+                        return denied
+                    try:
+                        return await view(*args, **kwargs)
+                    finally:
+                        verdict._release()
+
+                return limited_async  # type: ignore[return-value]
+
+            @functools.wraps(view)
+            def limited(*args: Any, **kwargs: Any) -> Any:
+                verdict, denied = _enforce(route_limit)
+                if denied is not None:
+                    return denied
+                try:
+                    return view(*args, **kwargs)
+                finally:
+                    verdict._release()
+
+            return limited  # type: ignore[return-value]
+
+        return decorate
+
+
+#: Limits in this process's memory. ``Limits(store=...)`` is for a shared store.
+limit = Limits()
+
+
+def _enforce(route_limit: RouteLimit) -> tuple[Any, Response | None]:
+    rule = request.url_rule
+    route = f"{request.method}:{rule.rule if rule is not None else request.path}"
+    limiter, name = route_limit.rule_for(route)
+    known: dict[str, Any] = {ROUTE: name}
+    by = route_limit.by
+    if callable(by):
+        known[KEY] = key_of(by(request))
+    elif isinstance(by, str) and "user" in by.split("|"):
+        known["user"] = _user()
+    cost = route_limit.cost if isinstance(route_limit.cost, int) else route_limit.cost(request)
+    verdict = limiter._check_wsgi(request.environ, known, cost)
+    layer: Collector | None = request.environ.get(LAYER)
+    if layer is None:
+        layer = request.environ[LAYER] = Collector()
+        after_this_request(functools.partial(_with_limits, layer))
+    if isinstance(verdict, Verdict):
+        layer.add(verdict)
+    if not verdict.allowed:
+        status, fields, body = verdict._denial(False)
+        headers = [(field.decode("latin-1"), value.decode("latin-1")) for field, value in fields]
+        return verdict, Response(body, status=status, headers=headers)
+    assert isinstance(verdict, Verdict)
+    if verdict.delay:
+        time.sleep(verdict.delay)
+    return verdict, None
+
+
+def _with_limits(layer: Collector, response: Response) -> Response:
+    for name, value in layer.headers():
+        response.headers[name] = value
+    return response
+
+
+def _user() -> str | None:
+    if hasattr(current_app, "login_manager"):
+        import flask_login  # type: ignore[import-not-found, import-untyped, unused-ignore]
+
+        user = flask_login.current_user
+        return str(user.get_id()) if user.is_authenticated else None
+    if "user" not in g:
+        raise UsageError(
+            'a limit is by "user", and nobody has said who that is: use flask-login, set g.user before the view runs, or give '
+            "by= a function of the request"
+        )
+    return name_of(g.user)

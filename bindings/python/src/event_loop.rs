@@ -1,0 +1,272 @@
+//! The way of answers into an event loop: one wake-up for many.
+//!
+//! The I/O thread never runs Python. It writes to an eventfd (a pipe where there is none) that the loop watches; the loop then
+//! takes all answers that are there. Loops that cannot watch a descriptor (Windows' proactor) are told by
+//! `call_soon_threadsafe`, once for many answers as well.
+
+use std::cell::RefCell;
+use std::sync::Arc;
+
+use pyo3::exceptions::PyNotImplementedError;
+use pyo3::intern;
+use pyo3::prelude::*;
+use pyo3::sync::PyOnceLock;
+use pyo3::types::{PyWeakrefMethods, PyWeakrefReference};
+use tollkeeper_engine::{Engine, Error, Mailbox, Progress, Reply, Work};
+
+use crate::awaitable::Answered;
+use crate::errors::raise;
+use crate::hold::{Permit, Reservation, Settlement};
+use crate::verdict::{Refusal, Verdict};
+
+/// What an answer is to become.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Shape {
+    /// What a caller of the limiter gets.
+    Plain,
+    /// What a middleware gets: a verdict that holds its slots, or a refusal.
+    Http,
+}
+
+/// Who waits for an answer.
+struct Waiter {
+    future: Py<PyAny>,
+    shape: Shape,
+    engine: Arc<Engine>,
+}
+
+/// The loops of this thread, the last one used first.
+struct Loop {
+    it: Py<PyWeakrefReference>,
+    mailbox: Arc<Mailbox<Waiter>>,
+    process: u32,
+}
+
+thread_local! {
+    static LOOPS: RefCell<Vec<Loop>> = const { RefCell::new(Vec::new()) };
+}
+
+static GET_RUNNING_LOOP: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
+
+/// An awaitable for the running loop, or for none where the answer is there.
+pub(crate) fn answered(py: Python<'_>, engine: &Arc<Engine>, progress: Progress, shape: Shape) -> PyResult<Py<PyAny>> {
+    match progress {
+        Progress::Ready(reply) => {
+            let answer = python(py, engine, reply, shape)?;
+            Ok(Answered::ready(answer).into_pyobject(py)?.into_any().unbind())
+        }
+        Progress::Pending(work) => {
+            let future = later(py, engine, work, shape)?;
+            Ok(Answered::later(future).into_pyobject(py)?.into_any().unbind())
+        }
+    }
+}
+
+/// A future of the running loop.
+pub(crate) fn later(py: Python<'_>, engine: &Arc<Engine>, work: Work, shape: Shape) -> PyResult<Py<PyAny>> {
+    let running = GET_RUNNING_LOOP.import(py, "asyncio", "get_running_loop")?.call0()?;
+    let mailbox = mailbox(&running)?;
+    let future = running.call_method0(intern!(py, "create_future"))?.unbind();
+    let waiter = Waiter { future: future.clone_ref(py), shape, engine: engine.clone() };
+    mailbox.expect(waiter, work).map_err(|error| raise(py, error))?;
+    Ok(future)
+}
+
+/// Waits for an answer on this thread, without the interpreter's lock.
+pub(crate) fn wait(py: Python<'_>, engine: &Arc<Engine>, progress: Progress, shape: Shape) -> PyResult<Py<PyAny>> {
+    let reply = match progress {
+        Progress::Ready(reply) => reply,
+        Progress::Pending(work) => py.detach(|| work.wait()),
+    };
+    python(py, engine, reply, shape)
+}
+
+/// An answer as Python has it.
+pub(crate) fn python(
+    py: Python<'_>,
+    engine: &Arc<Engine>,
+    reply: Result<Reply, Error>,
+    shape: Shape,
+) -> PyResult<Py<PyAny>> {
+    let reply = match reply {
+        Ok(reply) => reply,
+        Err(error) => {
+            return match error.answer {
+                Some(answer) if shape == Shape::Http => Ok(Refusal(*answer).into_pyobject(py)?.into_any().unbind()),
+                _ => Err(raise(py, error)),
+            };
+        }
+    };
+    Ok(match (reply, shape) {
+        (Reply::Checked(checked), _) => Verdict::new(checked, None).into_pyobject(py)?.into_any().unbind(),
+        (Reply::Acquired(checked, slots), Shape::Http) => {
+            Verdict::new(checked, Some(slots)).into_pyobject(py)?.into_any().unbind()
+        }
+        (Reply::Acquired(checked, slots), Shape::Plain) => {
+            Permit::new(py, checked, slots)?.into_pyobject(py)?.into_any().unbind()
+        }
+        (Reply::Reserved(checked, estimate), _) => {
+            Reservation::new(py, engine.clone(), checked, estimate)?.into_pyobject(py)?.into_any().unbind()
+        }
+        (Reply::Settled(settlement), _) => Settlement::list(py, settlement)?.into_any(),
+        (Reply::Buckets(buckets), _) => crate::limiter::buckets(py, buckets)?,
+        (Reply::Reset(had_state), _) => had_state.into_pyobject(py)?.to_owned().into_any().unbind(),
+        (Reply::Done, _) => py.None(),
+    })
+}
+
+/// The mailbox of a loop, made when the loop first waits for something.
+fn mailbox(running: &Bound<'_, PyAny>) -> PyResult<Arc<Mailbox<Waiter>>> {
+    let process = std::process::id();
+    let known = LOOPS.with_borrow(|loops| {
+        let is_it = |known: &&Loop| {
+            known.process == process && known.it.bind(running.py()).upgrade().is_some_and(|it| it.is(running))
+        };
+        loops.iter().find(is_it).map(|known| known.mailbox.clone())
+    });
+    if let Some(mailbox) = known {
+        return Ok(mailbox);
+    }
+    let it = PyWeakrefReference::new(running)?;
+    let mailbox = watched(running)?;
+    LOOPS.with_borrow_mut(|loops| {
+        loops.retain(|known| known.process == process && known.it.bind(running.py()).upgrade().is_some());
+        loops.insert(0, Loop { it: it.unbind(), mailbox: mailbox.clone(), process });
+    });
+    Ok(mailbox)
+}
+
+/// A mailbox that a loop watches.
+fn watched(running: &Bound<'_, PyAny>) -> PyResult<Arc<Mailbox<Waiter>>> {
+    let py = running.py();
+    #[cfg(unix)]
+    {
+        let signal = Arc::new(signal::Signal::new()?);
+        let of_thread = signal.clone();
+        let mailbox = Mailbox::new(move || of_thread.raise());
+        let reader = Reader { mailbox: mailbox.clone(), signal: Some(signal.clone()) };
+        match running.call_method1(intern!(py, "add_reader"), (signal.descriptor(), reader)) {
+            Ok(_) => return Ok(mailbox),
+            Err(error) if error.is_instance_of::<PyNotImplementedError>(py) => {}
+            Err(error) => return Err(error),
+        }
+    }
+    let holder: Arc<std::sync::OnceLock<(Py<PyWeakrefReference>, Py<Reader>)>> = Arc::default();
+    let of_thread = holder.clone();
+    let mailbox = Mailbox::new(move || {
+        // At the end of the interpreter nobody waits any more.
+        Python::try_attach(|py| {
+            let Some((running, reader)) = of_thread.get() else { return };
+            if let Some(running) = running.bind(py).upgrade() {
+                // A loop that was closed meanwhile has nobody who waits.
+                let _ = running.call_method1(intern!(py, "call_soon_threadsafe"), (reader.clone_ref(py),));
+            }
+        });
+    });
+    let reader = Py::new(
+        py,
+        Reader {
+            mailbox: mailbox.clone(),
+            #[cfg(unix)]
+            signal: None,
+        },
+    )?;
+    let _ = holder.set((PyWeakrefReference::new(running)?.unbind(), reader));
+    Ok(mailbox)
+}
+
+/// What the loop calls when answers are there.
+#[pyclass(frozen)]
+struct Reader {
+    mailbox: Arc<Mailbox<Waiter>>,
+    #[cfg(unix)]
+    signal: Option<Arc<signal::Signal>>,
+}
+
+#[pymethods]
+impl Reader {
+    fn __call__(&self, py: Python<'_>) -> PyResult<()> {
+        #[cfg(unix)]
+        if let Some(signal) = &self.signal {
+            signal.clear();
+        }
+        for (Waiter { future, shape, engine }, reply) in self.mailbox.take() {
+            let future = future.bind(py);
+            // Who was cancelled does not wait any more; what the answer holds goes back when it is dropped.
+            if future.call_method0(intern!(py, "done"))?.is_truthy()? {
+                continue;
+            }
+            match python(py, &engine, reply, shape) {
+                Ok(answer) => future.call_method1(intern!(py, "set_result"), (answer,))?,
+                Err(error) => future.call_method1(intern!(py, "set_exception"), (error.into_value(py),))?,
+            };
+        }
+        Ok(())
+    }
+}
+
+#[cfg(unix)]
+mod signal {
+    //! A descriptor that can be read when there is something to do.
+
+    use std::io;
+    use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
+
+    /// An eventfd, or both ends of a pipe.
+    pub(super) struct Signal {
+        read: OwnedFd,
+        write: Option<OwnedFd>,
+    }
+
+    impl Signal {
+        #[cfg(any(target_os = "linux", target_os = "android"))]
+        pub(super) fn new() -> io::Result<Signal> {
+            // SAFETY: a new descriptor that nobody else has.
+            let read = unsafe {
+                match libc::eventfd(0, libc::EFD_NONBLOCK | libc::EFD_CLOEXEC) {
+                    -1 => return Err(io::Error::last_os_error()),
+                    descriptor => OwnedFd::from_raw_fd(descriptor),
+                }
+            };
+            Ok(Signal { read, write: None })
+        }
+
+        #[cfg(not(any(target_os = "linux", target_os = "android")))]
+        pub(super) fn new() -> io::Result<Signal> {
+            let mut ends = [0; 2];
+            // SAFETY: two new descriptors that nobody else has.
+            let (read, write) = unsafe {
+                if libc::pipe(ends.as_mut_ptr()) == -1 {
+                    return Err(io::Error::last_os_error());
+                }
+                for end in ends {
+                    libc::fcntl(end, libc::F_SETFL, libc::O_NONBLOCK);
+                    libc::fcntl(end, libc::F_SETFD, libc::FD_CLOEXEC);
+                }
+                (OwnedFd::from_raw_fd(ends[0]), OwnedFd::from_raw_fd(ends[1]))
+            };
+            Ok(Signal { read, write: Some(write) })
+        }
+
+        /// What the loop watches.
+        pub(super) fn descriptor(&self) -> RawFd {
+            self.read.as_raw_fd()
+        }
+
+        /// There is something to do. A pipe that is full has said so already.
+        pub(super) fn raise(&self) {
+            let end = self.write.as_ref().unwrap_or(&self.read).as_raw_fd();
+            // SAFETY: eight bytes of our own are written to a descriptor that is open.
+            unsafe { libc::write(end, (&raw const ONE).cast(), 8) };
+        }
+
+        /// It is being done.
+        pub(super) fn clear(&self) {
+            let mut bytes = [0_u8; 64];
+            // SAFETY: at most as many bytes are read as there is room for.
+            unsafe { libc::read(self.read.as_raw_fd(), bytes.as_mut_ptr().cast(), bytes.len()) };
+        }
+    }
+
+    static ONE: u64 = 1;
+}

@@ -1,0 +1,45 @@
+//! The extension module behind the Python package `tollkeeper`. Every decision is made by the library; here is only what
+//! Python needs to ask for it: types, exceptions, the way into an event loop, and HTTP requests as ASGI and WSGI have them.
+//!
+//! Importing it starts nothing: the one thread that talks to Redis begins with the first request that needs it.
+
+mod awaitable;
+mod clock;
+mod errors;
+mod event_loop;
+mod headers;
+mod hold;
+mod keyed;
+mod limiter;
+mod quota;
+mod text;
+mod verdict;
+
+use pyo3::prelude::*;
+
+#[pymodule]
+mod _tollkeeper {
+    #[pymodule_export]
+    use super::awaitable::Answered;
+    #[pymodule_export]
+    use super::clock::ManualClock;
+    #[pymodule_export]
+    use super::headers::{Collector, Sender};
+    #[pymodule_export]
+    use super::hold::{Permit, Reservation, Settlement};
+    #[pymodule_export]
+    use super::keyed::{Decision, Keyed, keyed};
+    #[pymodule_export]
+    use super::limiter::Limiter;
+    #[pymodule_export]
+    use super::quota::Quota;
+    #[pymodule_export]
+    use super::verdict::{Refusal, RuleDecision, Verdict};
+
+    use super::*;
+
+    #[pymodule_init]
+    fn init(module: &Bound<'_, PyModule>) -> PyResult<()> {
+        module.add("__version__", env!("CARGO_PKG_VERSION"))
+    }
+}

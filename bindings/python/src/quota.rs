@@ -1,0 +1,130 @@
+//! An algorithm and its numbers.
+
+use pyo3::prelude::*;
+use tollkeeper::Algorithm;
+
+use crate::clock::seconds;
+use crate::errors::raise;
+
+/// An algorithm and its numbers, proven to be counted exactly: `Quota("10/s burst 20")`, or `Quota.per_second(10, burst=20)`.
+#[pyclass(frozen, module = "tollkeeper")]
+pub(crate) struct Quota(tollkeeper::Quota);
+
+#[pymethods]
+impl Quota {
+    #[new]
+    fn new(py: Python<'_>, text: &str) -> PyResult<Quota> {
+        tollkeeper_engine::quota(text).map(Quota).map_err(|error| raise(py, error))
+    }
+
+    /// So many a second.
+    #[staticmethod]
+    #[pyo3(signature = (count, *, burst=None, algorithm=None))]
+    fn per_second(py: Python<'_>, count: u32, burst: Option<u32>, algorithm: Option<&str>) -> PyResult<Quota> {
+        Quota::of(py, format!("{count}/s"), burst, algorithm)
+    }
+
+    /// So many a minute.
+    #[staticmethod]
+    #[pyo3(signature = (count, *, burst=None, algorithm=None))]
+    fn per_minute(py: Python<'_>, count: u32, burst: Option<u32>, algorithm: Option<&str>) -> PyResult<Quota> {
+        Quota::of(py, format!("{count}/min"), burst, algorithm)
+    }
+
+    /// So many an hour.
+    #[staticmethod]
+    #[pyo3(signature = (count, *, burst=None, algorithm=None))]
+    fn per_hour(py: Python<'_>, count: u32, burst: Option<u32>, algorithm: Option<&str>) -> PyResult<Quota> {
+        Quota::of(py, format!("{count}/h"), burst, algorithm)
+    }
+
+    /// So many a day.
+    #[staticmethod]
+    #[pyo3(signature = (count, *, burst=None, algorithm=None))]
+    fn per_day(py: Python<'_>, count: u32, burst: Option<u32>, algorithm: Option<&str>) -> PyResult<Quota> {
+        Quota::of(py, format!("{count}/day"), burst, algorithm)
+    }
+
+    /// At most so many at the same time; a slot that is never released is free again after `hold`.
+    #[staticmethod]
+    #[pyo3(signature = (count, *, hold="60s"))]
+    fn concurrent(py: Python<'_>, count: u32, hold: &str) -> PyResult<Quota> {
+        Quota::new(py, &format!("{count} algorithm concurrency hold {hold}"))
+    }
+
+    /// The algorithm's name.
+    #[getter]
+    fn algorithm(&self) -> &'static str {
+        self.0.algorithm().name()
+    }
+
+    /// N of `N per period`.
+    #[getter]
+    fn count(&self) -> u32 {
+        self.0.count()
+    }
+
+    /// The period in seconds.
+    #[getter]
+    fn period(&self) -> f64 {
+        seconds(self.0.period().as_micros())
+    }
+
+    /// The most that can pass at once: the burst of a bucket, or N.
+    #[getter]
+    fn limit(&self) -> u32 {
+        self.0.limit()
+    }
+
+    fn __str__(&self) -> String {
+        self.0.to_string()
+    }
+
+    fn __repr__(&self) -> String {
+        format!("Quota({:?})", self.line())
+    }
+
+    fn __eq__(&self, other: &Quota) -> bool {
+        self.0 == other.0
+    }
+
+    fn __hash__(&self) -> u64 {
+        use std::hash::{DefaultHasher, Hash, Hasher};
+        let mut hasher = DefaultHasher::new();
+        self.0.hash(&mut hasher);
+        hasher.finish()
+    }
+}
+
+impl Quota {
+    fn of(py: Python<'_>, mut text: String, burst: Option<u32>, algorithm: Option<&str>) -> PyResult<Quota> {
+        if let Some(burst) = burst {
+            text.push_str(&format!(" burst {burst}"));
+        }
+        if let Some(algorithm) = algorithm {
+            text.push_str(&format!(" algorithm {algorithm}"));
+        }
+        Quota::new(py, &text)
+    }
+
+    /// The quota that a caller gave as a text or as a `Quota`.
+    pub(crate) fn read(quota: &Bound<'_, PyAny>) -> PyResult<tollkeeper::Quota> {
+        if let Ok(quota) = quota.cast::<Quota>() {
+            return Ok(quota.get().0);
+        }
+        Ok(Quota::new(quota.py(), &quota.extract::<String>()?)?.0)
+    }
+
+    /// As a limit is written in a line.
+    pub(crate) fn line(&self) -> String {
+        let quota = &self.0;
+        let (count, period, algorithm) = (quota.count(), quota.period(), quota.algorithm());
+        match algorithm {
+            Algorithm::Concurrency => format!("{count} algorithm {algorithm} hold {period}"),
+            _ if algorithm.has_burst() => {
+                format!("{count}/{period} burst {} algorithm {algorithm}", quota.limit())
+            }
+            _ => format!("{count}/{period} algorithm {algorithm}"),
+        }
+    }
+}

@@ -1,0 +1,229 @@
+//! The answer for a request.
+
+use std::sync::{Mutex, PoisonError};
+
+use pyo3::prelude::*;
+use pyo3::types::{PyBytes, PyDict, PyList, PyTuple};
+use tollkeeper::Row;
+use tollkeeper::http::Answer;
+use tollkeeper_engine::{Checked, Slots};
+
+use crate::clock::seconds;
+
+/// The answer for a request.
+#[pyclass(frozen, module = "tollkeeper")]
+pub(crate) struct Verdict {
+    pub(crate) checked: Checked,
+    /// What it occupies until the request is over, where a rule counts slots.
+    slots: Mutex<Option<Slots>>,
+}
+
+impl Verdict {
+    pub(crate) fn new(checked: Checked, slots: Option<Slots>) -> Verdict {
+        Verdict { checked, slots: Mutex::new(slots) }
+    }
+}
+
+#[pymethods]
+impl Verdict {
+    /// Whether the request may pass.
+    #[getter]
+    fn allowed(&self) -> bool {
+        self.checked.verdict.is_allowed()
+    }
+
+    /// The name of the rule that denies, if one does.
+    #[getter]
+    fn limiting(&self) -> Option<&str> {
+        self.checked.verdict.limiting().map(|row| &*row.charge.rule.name)
+    }
+
+    /// Seconds until the same request passes: 0.0 when it passes, None when it never can.
+    #[getter]
+    fn retry_after(&self) -> Option<f64> {
+        self.checked.verdict.retry_after().map(|wait| seconds(wait.as_micros()))
+    }
+
+    /// Seconds that an admitted request has to wait for its turn: `leaky_bucket` only.
+    #[getter]
+    fn delay(&self) -> f64 {
+        seconds(self.checked.verdict.delay().as_micros())
+    }
+
+    /// Who answered: `store`, `deny_cache`, `lease`, `local`, `policy` or `exception`.
+    #[getter]
+    fn source(&self) -> &'static str {
+        self.checked.verdict.source().name()
+    }
+
+    /// Denied because the store could not answer, not because a limit was reached.
+    #[getter]
+    fn unavailable(&self) -> bool {
+        self.checked.verdict.is_unavailable()
+    }
+
+    /// One per rule that applied, in their order.
+    #[getter]
+    fn rules(&self, py: Python<'_>) -> PyResult<Py<PyList>> {
+        let rules = PyList::empty(py);
+        for row in self.checked.verdict.rows() {
+            rules.append(RuleDecision(row.clone()))?;
+        }
+        Ok(rules.unbind())
+    }
+
+    /// The limit headers, and `retry-after` where waiting helps; names in lower case.
+    #[getter]
+    fn headers(&self, py: Python<'_>) -> PyResult<Py<PyDict>> {
+        let headers = PyDict::new(py);
+        for (name, value) in self.checked.headers() {
+            headers.set_item(name, value)?;
+        }
+        Ok(headers.unbind())
+    }
+
+    /// Status, headers and body for a denied request.
+    #[pyo3(signature = (limits=true))]
+    fn _denial<'py>(&self, py: Python<'py>, limits: bool) -> PyResult<Bound<'py, PyTuple>> {
+        let mut answer = self.checked.deny();
+        if !limits {
+            for name in self.checked.style.headers_for(&self.checked.verdict, self.checked.now).keys() {
+                answer.headers.remove(name);
+            }
+        }
+        denial(py, &answer)
+    }
+
+    /// Gives the slots back: the request is over.
+    fn _release(&self) {
+        drop(self.slots.lock().unwrap_or_else(PoisonError::into_inner).take());
+    }
+
+    fn __bool__(&self) -> bool {
+        self.allowed()
+    }
+
+    fn __repr__(&self) -> String {
+        let verdict = &self.checked.verdict;
+        if verdict.is_allowed() {
+            let rules: Vec<&str> = verdict.rows().iter().map(|row| &*row.charge.rule.name).collect();
+            return format!("Verdict(allowed=True, rules={rules:?})");
+        }
+        let retry_after = self.retry_after().map_or("None".to_string(), |wait| format!("{wait:?}"));
+        format!("Verdict(allowed=False, limiting={:?}, retry_after={retry_after})", self.limiting().unwrap_or_default())
+    }
+}
+
+/// An HTTP request that is not decided, because of what it says of itself.
+#[pyclass(frozen, module = "tollkeeper")]
+pub(crate) struct Refusal(pub(crate) Answer);
+
+#[pymethods]
+impl Refusal {
+    /// Always false.
+    #[getter]
+    fn allowed(&self) -> bool {
+        false
+    }
+
+    #[pyo3(signature = (limits=true))]
+    fn _denial<'py>(&self, py: Python<'py>, limits: bool) -> PyResult<Bound<'py, PyTuple>> {
+        let _ = limits;
+        denial(py, &self.0)
+    }
+
+    fn _release(&self) {}
+}
+
+/// `(status, [(name, value)], body)`, in bytes as ASGI has them.
+fn denial<'py>(py: Python<'py>, answer: &Answer) -> PyResult<Bound<'py, PyTuple>> {
+    let headers = PyList::empty(py);
+    for (name, value) in &answer.headers {
+        headers.append((PyBytes::new(py, name.as_str().as_bytes()), PyBytes::new(py, value.as_bytes())))?;
+    }
+    (answer.status.as_u16(), headers, PyBytes::new(py, &answer.body)).into_pyobject(py)
+}
+
+/// What one rule says.
+#[pyclass(frozen, module = "tollkeeper")]
+pub(crate) struct RuleDecision(Row);
+
+#[pymethods]
+impl RuleDecision {
+    /// The rule's name.
+    #[getter]
+    fn rule(&self) -> &str {
+        &self.0.charge.rule.name
+    }
+
+    /// The rule's label.
+    #[getter]
+    fn scope(&self) -> Option<&str> {
+        self.0.charge.rule.scope.as_deref()
+    }
+
+    /// Which of the rule's buckets.
+    #[getter]
+    fn key(&self) -> &str {
+        &self.0.charge.key.value
+    }
+
+    /// Whether this rule alone lets it pass.
+    #[getter]
+    fn allowed(&self) -> bool {
+        self.0.decision.is_allowed()
+    }
+
+    /// Whether the rule only counts, and never denies.
+    #[getter]
+    fn shadow(&self) -> bool {
+        !self.0.charge.rule.is_enforced()
+    }
+
+    /// The burst of a bucket, or N.
+    #[getter]
+    fn limit(&self) -> u32 {
+        self.0.decision.limit
+    }
+
+    /// What is left after this request.
+    #[getter]
+    fn remaining(&self) -> u32 {
+        self.0.decision.remaining
+    }
+
+    /// Seconds until this rule lets the same request pass: 0.0 when it does, None when it never can.
+    #[getter]
+    fn retry_after(&self) -> Option<f64> {
+        self.0.decision.retry_after().map(|wait| seconds(wait.as_micros()))
+    }
+
+    /// Seconds until the bucket is as if it had never been used.
+    #[getter]
+    fn reset_after(&self) -> f64 {
+        seconds(self.0.decision.reset_after.as_micros())
+    }
+
+    /// Seconds that an admitted request has to wait for its turn: `leaky_bucket` only.
+    #[getter]
+    fn delay(&self) -> f64 {
+        seconds(self.0.decision.delay().as_micros())
+    }
+
+    /// Who answered.
+    #[getter]
+    fn source(&self) -> &'static str {
+        self.0.source.name()
+    }
+
+    fn __repr__(&self) -> String {
+        let Row { decision, .. } = &self.0;
+        let allowed = if decision.is_allowed() { "True" } else { "False" };
+        format!(
+            "RuleDecision(rule={:?}, key={:?}, allowed={allowed}, remaining={})",
+            self.rule(),
+            self.key(),
+            decision.remaining
+        )
+    }
+}
