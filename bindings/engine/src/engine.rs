@@ -12,7 +12,7 @@ use arc_swap::ArcSwap;
 use tokio::sync::Mutex as AsyncMutex;
 use tollkeeper::http::{Answer, AnswerStyle, Identity};
 use tollkeeper::{
-    Bucket, Changes, Clock, Limiter, MemoryStore, Policy, RedisOptions, RedisStore, RuleSpec, Settlement, Store,
+    Changes, Clock, Inspected, Limiter, MemoryStore, Policy, RedisOptions, RedisStore, RuleSpec, Settlement, Store,
 };
 
 use crate::error::{Error, Kind};
@@ -54,7 +54,7 @@ pub enum Reply {
     /// To [`Ask::Settle`].
     Settled(Settlement),
     /// To [`Ask::Inspect`].
-    Buckets(Vec<Bucket>),
+    Buckets(Vec<Inspected>),
     /// To [`Ask::Reset`]: whether there was anything to forget.
     Reset(bool),
     /// To the others.

@@ -10,7 +10,7 @@ const PARTS: [&str; 4] = ["burst", "by", "algorithm", "hold"];
 pub fn quota(text: &str) -> Result<Quota, Error> {
     let spec = rule("limit", text, Some("global"))?;
     let policy = Policy::new([spec]).map_err(|errors| Error::new(Kind::Rule, in_short(text, &errors)))?;
-    Ok(policy.rules()[0].quota)
+    Ok(*policy.rules()[0].quota())
 }
 
 /// The rule that a text means. `by` overrules what the text says, and the client's address what nobody says.

@@ -155,7 +155,7 @@ impl Settlement {
     /// The rule's name.
     #[getter]
     fn rule(&self) -> &str {
-        &self.0.charge.rule.name
+        self.0.charge.rule.name()
     }
 
     /// Which of its buckets.

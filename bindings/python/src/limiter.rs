@@ -8,7 +8,7 @@ use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyList, PyString, PyTuple};
-use tollkeeper::{Bucket, Descriptor};
+use tollkeeper::{Descriptor, Inspected};
 use tollkeeper_engine::{Ask, Engine, Head, Needs, Progress, Subject};
 
 use crate::clock::{ManualClock, seconds, span_text};
@@ -439,11 +439,11 @@ fn wsgi_head(environ: &Bound<'_, PyDict>, needs: &Needs) -> Result<Head, Trouble
 }
 
 /// Buckets as dicts.
-pub(crate) fn buckets(py: Python<'_>, buckets: Vec<Bucket>) -> PyResult<Py<PyAny>> {
+pub(crate) fn buckets(py: Python<'_>, buckets: Vec<Inspected>) -> PyResult<Py<PyAny>> {
     let all = PyList::empty(py);
-    for Bucket { key, decision, .. } in buckets {
+    for Inspected { charge, decision, .. } in buckets {
         let bucket = PyDict::new(py);
-        bucket.set_item("key", key.value)?;
+        bucket.set_item("key", charge.key.value)?;
         bucket.set_item("allowed", decision.is_allowed())?;
         bucket.set_item("limit", decision.limit)?;
         bucket.set_item("remaining", decision.remaining)?;

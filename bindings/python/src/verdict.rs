@@ -35,7 +35,7 @@ impl Verdict {
     /// The name of the rule that denies, if one does.
     #[getter]
     fn limiting(&self) -> Option<&str> {
-        self.checked.verdict.limiting().map(|row| &*row.charge.rule.name)
+        self.checked.verdict.limiting().map(|row| row.charge.rule.name())
     }
 
     /// Seconds until the same request passes: 0.0 when it passes, None when it never can.
@@ -106,7 +106,7 @@ impl Verdict {
     fn __repr__(&self) -> String {
         let verdict = &self.checked.verdict;
         if verdict.is_allowed() {
-            let rules: Vec<&str> = verdict.rows().iter().map(|row| &*row.charge.rule.name).collect();
+            let rules: Vec<&str> = verdict.rows().iter().map(|row| row.charge.rule.name()).collect();
             return format!("Verdict(allowed=True, rules={rules:?})");
         }
         let retry_after = self.retry_after().map_or("None".to_string(), |wait| format!("{wait:?}"));
@@ -153,13 +153,13 @@ impl RuleDecision {
     /// The rule's name.
     #[getter]
     fn rule(&self) -> &str {
-        &self.0.charge.rule.name
+        self.0.charge.rule.name()
     }
 
     /// The rule's label.
     #[getter]
     fn scope(&self) -> Option<&str> {
-        self.0.charge.rule.scope.as_deref()
+        self.0.charge.rule.scope()
     }
 
     /// Which of the rule's buckets.
