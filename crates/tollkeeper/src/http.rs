@@ -25,6 +25,7 @@ mod answer;
 mod attributes;
 mod forwarded;
 mod identity;
+mod problem;
 
 pub use address::{AddressSource, AddressSourceError};
 pub use answer::{Answer, AnswerStyle};
@@ -32,3 +33,4 @@ pub use answer::{Answer, AnswerStyle};
 pub(crate) use answer::{bad_cost_detail, contradiction_detail, denial_detail, retry_after};
 pub use attributes::{AttributeSource, AttributeSourceError, HttpRequest};
 pub use identity::Identity;
+pub use problem::Problem;

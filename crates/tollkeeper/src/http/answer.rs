@@ -3,11 +3,11 @@
 //! A problem names rules and never keys: a key may be made of a secret that the client, or somebody between, should
 //! not see again.
 
-use http::header::{CACHE_CONTROL, CONTENT_TYPE, RETRY_AFTER};
+use http::header::{CONTENT_TYPE, RETRY_AFTER};
 use http::{HeaderMap, HeaderName, HeaderValue, Response, StatusCode};
-use serde_json::json;
 use tollkeeper_core::{CostError, HeaderStyle, Row, Span, Timestamp, Verdict, limit_headers, retry_after_seconds};
 
+use super::Problem;
 use super::attributes::AttributeSource;
 
 const QUOTA_EXCEEDED: &str = "https://iana.org/assignments/http-problem-types#quota-exceeded";
@@ -41,14 +41,7 @@ impl Answer {
     /// assert_eq!(Answer::bad_cost(&error).status, 400);
     /// ```
     pub fn bad_cost(error: &CostError) -> Answer {
-        let status = StatusCode::BAD_REQUEST;
-        let problem = json!({
-            "type": "about:blank",
-            "title": "Bad Request",
-            "status": status.as_u16(),
-            "detail": bad_cost_detail(error),
-        });
-        Answer::problem(status, HeaderMap::new(), &problem)
+        Problem::new(StatusCode::BAD_REQUEST, bad_cost_detail(error)).into()
     }
 
     /// Refuses a request that says who it is in two ways, as [`Identity::contradiction`](super::Identity::contradiction)
@@ -61,21 +54,7 @@ impl Answer {
     /// # Ok::<(), tollkeeper::http::AttributeSourceError>(())
     /// ```
     pub fn contradiction(place: &AttributeSource) -> Answer {
-        let status = StatusCode::BAD_REQUEST;
-        let problem = json!({
-            "type": "about:blank",
-            "title": "Bad Request",
-            "status": status.as_u16(),
-            "detail": contradiction_detail(place),
-            "field": place.to_string(),
-        });
-        Answer::problem(status, HeaderMap::new(), &problem)
-    }
-
-    fn problem(status: StatusCode, mut headers: HeaderMap, problem: &serde_json::Value) -> Answer {
-        headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/problem+json"));
-        headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
-        Answer { status, headers, body: problem.to_string().into_bytes() }
+        Problem::new(StatusCode::BAD_REQUEST, contradiction_detail(place)).field(place.to_string()).into()
     }
 
     /// The answer as a response.
@@ -157,17 +136,13 @@ impl AnswerStyle {
         } else {
             (own_status(verdict).unwrap_or(self.deny_status), QUOTA_EXCEEDED, "Quota exceeded")
         };
-        let problem = json!({
-            "type": kind,
-            "title": title,
-            "status": status.as_u16(),
-            "detail": denial_detail(verdict),
-            "violated-policies": violated(verdict),
-            "retry_after_ms": verdict.retry_after().map(Span::as_millis_ceil),
-        });
-        let mut headers = self.headers_for(verdict, now);
-        headers.extend(retry_after(verdict).map(|seconds| (RETRY_AFTER, seconds)));
-        let answer = Answer::problem(status, headers, &problem);
+        let problem = Problem::new(status, denial_detail(verdict))
+            .of_type(kind, title)
+            .member("violated-policies", &violated(verdict))
+            .member("retry_after_ms", &verdict.retry_after().map(Span::as_millis_ceil));
+        let mut answer = Answer::from(problem);
+        answer.headers.extend(self.headers_for(verdict, now));
+        answer.headers.extend(retry_after(verdict).map(|seconds| (RETRY_AFTER, seconds)));
         // A store that is away is not the client's fault, and is told in our words.
         match verdict.limiting() {
             Some(row) if !verdict.is_unavailable() => in_own_words(answer, verdict, row),

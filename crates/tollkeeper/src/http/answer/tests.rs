@@ -1,6 +1,9 @@
 use serde_json::Value;
 use tollkeeper_core::{DenySpec, Descriptor, Enforcement, Outcome, Policy, Row, RuleSpec, Source, State, decide_all};
 
+use http::header::CACHE_CONTROL;
+use serde_json::json;
+
 use super::*;
 
 const NOW: Timestamp = Timestamp::from_micros(1_700_000_000_000_000);
