@@ -97,7 +97,7 @@ test("violations are found by rule, key and network, and a mistake is explained"
   await page.fill("#violation-filter [name=ip]", "1.2.3");
   page.sins.length = 0;
   await page.click("#violation-filter .primary");
-  await page.waitForSelector("#violation-error:has-text('is no address and no network')");
+  await page.waitForSelector("#violation-error:has-text('is not an address or a network')");
   // The browser notes the refused request itself.
   assert.ok(page.sins.every((sin) => sin.includes("400")), page.sins.join("\n"));
   page.sins.length = 0;

@@ -9,16 +9,17 @@ mod query;
 mod ring;
 mod sampling;
 
-pub(crate) use action::{Action, ActionKind, ActionQuery, Actions};
+pub(crate) use action::{Action, ActionKind, ActionQuery, Actions, ActionsQuery};
 pub(crate) use postgres::Sink;
-pub(crate) use query::{Cursor, Query, written_time};
+pub(crate) use query::{Cursor, Query, ViolationsQuery};
 
 use std::sync::Arc;
 
 use schemars::JsonSchema;
-use serde::{Serialize, Serializer};
+use serde::Serialize;
 use tollkeeper::Timestamp;
 
+use crate::moment::{self, Moment};
 use ring::Ring;
 use sampling::Sampler;
 
@@ -28,8 +29,8 @@ pub(crate) struct Violation {
     /// Larger for later ones; a place to go on from.
     pub(crate) id: u64,
     /// When: the first, where it stands for several.
-    #[serde(serialize_with = "time")]
-    #[schemars(with = "String", extend("format" = "date-time"))]
+    #[serde(serialize_with = "moment::serialize")]
+    #[schemars(with = "Moment")]
     pub(crate) at: Timestamp,
     /// The rule that denied.
     pub(crate) rule: Arc<str>,
@@ -53,10 +54,6 @@ pub(crate) struct Violation {
     pub(crate) shadow: bool,
     /// The process that decided.
     pub(crate) instance: Arc<str>,
-}
-
-fn time<S: Serializer>(at: &Timestamp, serializer: S) -> Result<S::Ok, S::Error> {
-    serializer.serialize_str(&written_time(*at))
 }
 
 /// Violations that were asked for, the newest first.

@@ -11,7 +11,7 @@ use sqlx::postgres::PgConnectOptions;
 use sqlx::{ConnectOptions as _, Connection as _, PgConnection, SqlSafeStr as _};
 use tokio::time::timeout;
 
-use crate::explain::suggestion;
+use crate::strict::suggestion;
 
 /// How long anything may take, connecting included. A server that hangs must not keep anybody waiting.
 pub(crate) const DEADLINE: Duration = Duration::from_secs(5);

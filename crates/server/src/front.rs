@@ -1,6 +1,7 @@
 //! Doors to the service. Each is a function `run(listener, service, shutdown)` over the same
 //! [`Service`](crate::service::Service).
 
+mod body;
 mod certified;
 pub(crate) mod connections;
 pub(crate) mod grpc;

@@ -10,12 +10,12 @@ mod rules;
 
 use std::collections::BTreeMap;
 
-use schemars::generate::{SchemaGenerator, SchemaSettings};
+use schemars::generate::{Contract, SchemaGenerator, SchemaSettings};
 use schemars::{JsonSchema, Schema};
 use serde_json::{Map, Value, json};
 
-use crate::front::http::Problem;
 use crate::route::{Access, Route};
+use crate::wire::ProblemAnswer;
 
 /// What the description has to know of a service.
 #[derive(Clone, Debug)]
@@ -30,7 +30,7 @@ pub(crate) struct Facts {
 
 /// The description of a service.
 pub(crate) fn document(facts: &Facts) -> Value {
-    let mut writer = Writer { schemas: schemas(), facts };
+    let mut writer = Writer { schemas: schemas(Contract::Serialize), requests: schemas(Contract::Deserialize), facts };
     let mut paths = Map::new();
     for &route in Route::ALL {
         for path in route.paths() {
@@ -42,7 +42,9 @@ pub(crate) fn document(facts: &Facts) -> Value {
             paths.insert(path, written.collect::<Map<_, _>>().into());
         }
     }
-    let mut components = json!({ "schemas": writer.schemas.take_definitions(true) });
+    let mut definitions = writer.requests.take_definitions(true);
+    definitions.extend(writer.schemas.take_definitions(true));
+    let mut components = json!({ "schemas": definitions });
     if facts.needs_token {
         components["securitySchemes"] = json!({ "admin": { "type": "http", "scheme": "bearer" } });
     }
@@ -88,11 +90,11 @@ fn operations(writer: &mut Writer<'_>, route: Route, path: &str) -> Vec<(&'stati
     }
 }
 
-fn schemas() -> SchemaGenerator {
+fn schemas(contract: Contract) -> SchemaGenerator {
     SchemaSettings::draft2020_12()
         .with(|settings| {
             settings.definitions_path = "/components/schemas".into();
-            settings.contract = schemars::generate::Contract::Serialize;
+            settings.contract = contract;
         })
         .into_generator()
 }
@@ -101,7 +103,10 @@ const JSON: &str = "application/json";
 const PROBLEM: &str = "application/problem+json";
 
 struct Writer<'f> {
+    /// Of what is answered.
     schemas: SchemaGenerator,
+    /// Of what is sent: what has a default may be left out.
+    requests: SchemaGenerator,
     facts: &'f Facts,
 }
 
@@ -112,12 +117,31 @@ impl Writer<'_> {
         schema.into()
     }
 
+    /// The parameters of a query, as its type reads them.
+    fn query<T: JsonSchema>(&mut self) -> Vec<Value> {
+        let schema = T::json_schema(&mut self.requests).to_value();
+        let required = schema["required"].as_array().cloned().unwrap_or_default();
+        let properties = schema["properties"].as_object().cloned().unwrap_or_default();
+        let parameter = |(name, mut schema): (String, Value)| {
+            let description = schema.as_object_mut().and_then(|schema| schema.remove("description"));
+            let required = required.contains(&Value::from(name.as_str()));
+            without_null(&mut schema);
+            json!({ "name": name, "in": "query", "required": required, "description": description, "schema": schema })
+        };
+        properties.into_iter().map(parameter).collect()
+    }
+
+    /// A reference to the schema of what is sent.
+    fn body<T: JsonSchema>(&mut self) -> Value {
+        self.requests.subschema_for::<T>().into()
+    }
+
     fn write(&mut self, access: Access, mut operation: Operation) -> Value {
         let needs_token = access == Access::Admin && self.facts.needs_token;
         if needs_token {
             operation.failures.push(401);
         }
-        let problem = self.schema::<Problem>();
+        let problem = self.schema::<ProblemAnswer>();
         let mut responses = operation.responses;
         for status in operation.failures {
             responses.insert(status, response(failure(status), PROBLEM, &problem));
@@ -175,6 +199,16 @@ impl Operation {
     fn fails(mut self, statuses: &[u16]) -> Self {
         self.failures.extend(statuses);
         self
+    }
+}
+
+/// A parameter that may be left out is never null.
+fn without_null(schema: &mut Value) {
+    if let Some(Value::Array(types)) = schema.get("type") {
+        schema["type"] = types.iter().find(|kind| *kind != "null").cloned().unwrap_or_default();
+    }
+    if let Some(Value::Array(values)) = schema.get_mut("enum") {
+        values.retain(|value| !value.is_null());
     }
 }
 

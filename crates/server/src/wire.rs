@@ -3,27 +3,28 @@
 //! The API and `replay` share these types, so a request means the same to both. Every type also describes itself for
 //! `/openapi.json`.
 
+mod attributes;
 mod exceptions;
-mod moment;
-mod read;
+mod hold;
+mod problem;
+mod query;
+mod request;
 mod reservation;
 mod rule;
-mod strict;
 
 pub(crate) use exceptions::{ExceptionBody, ExceptionView, ExceptionsAnswer, LiftedAnswer, parse_exception};
-pub(crate) use read::{
+pub(crate) use hold::HoldToken;
+pub(crate) use problem::{DenialAnswer, ProblemAnswer};
+pub(crate) use query::{BucketChangeQuery, BucketQuery, ExceptionQuery, HistoryQuery, NoQuery, RulesChangeQuery};
+pub(crate) use request::{
     Check, CheckBody, Release, Reserve, Settle, parse_check, parse_event, parse_release, parse_reserve, parse_settle,
 };
 pub(crate) use reservation::{ReservationAnswer, ReserveAnswer, SettleAnswer};
 pub(crate) use rule::{EditAnswer, HistoryAnswer, Rollback, parse_rollback, parse_rule, rule_schema};
-pub(crate) use strict::{Invalid, quoted, unknown};
 
-use std::fmt;
-use std::str::FromStr;
-
-use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
-use serde::{Serialize, Serializer};
-use tollkeeper::{Algorithm, Descriptor, Hold, Inspected, Key, Row, Rule, RuleSpec, Span, Timestamp, Verdict};
+use schemars::JsonSchema;
+use serde::Serialize;
+use tollkeeper::{Algorithm, Descriptor, Inspected, Row, Rule, RuleSpec, Span, Verdict};
 
 use crate::audit::{Action, Violation};
 
@@ -190,82 +191,6 @@ impl<'v> From<&'v Row> for ReplayRule<'v> {
 /// Rows of a leaky bucket always tell the wait, also when it is zero.
 fn delay(row: &Row) -> Option<Span> {
     (row.charge.rule.quota().algorithm() == Algorithm::LeakyBucket).then(|| row.decision.delay())
-}
-
-/// Names a slot of a `concurrency` rule beside rule and key: `variant.at.nth`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct HoldToken {
-    /// Which of the buckets that share the key's text.
-    pub(crate) variant: u16,
-    /// Which slot of it.
-    pub(crate) hold: Hold,
-}
-
-impl HoldToken {
-    const PATTERN: &'static str = r"^[0-9]{1,5}\.[0-9]{1,16}\.[0-9]{1,10}$";
-
-    pub(crate) fn of(row: &Row) -> Option<HoldToken> {
-        row.decision.hold.map(|hold| HoldToken { variant: row.charge.key.variant, hold })
-    }
-
-    /// The bucket whose key has this text.
-    pub(crate) fn key(&self, value: &str) -> Key {
-        Key { variant: self.variant, value: value.to_string() }
-    }
-}
-
-impl fmt::Display for HoldToken {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}.{}.{}", self.variant, self.hold.at.as_micros(), self.hold.nth)
-    }
-}
-
-impl Serialize for HoldToken {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.collect_str(self)
-    }
-}
-
-impl JsonSchema for HoldToken {
-    fn schema_name() -> std::borrow::Cow<'static, str> {
-        "Hold".into()
-    }
-
-    fn json_schema(_: &mut SchemaGenerator) -> Schema {
-        json_schema!({
-            "type": "string",
-            "pattern": HoldToken::PATTERN,
-            "description": "Names a taken slot of a concurrency rule; taken as it is.",
-            "examples": ["0.1767225600000000.0"],
-        })
-    }
-}
-
-/// A text that no check ever answered.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct HoldTokenError;
-
-impl FromStr for HoldToken {
-    type Err = HoldTokenError;
-
-    /// Reads every text of the right form. Numbers out of range name a slot that cannot exist: they are brought into
-    /// range, where nothing will be found either, because a slot of the largest number is never given out.
-    fn from_str(text: &str) -> Result<HoldToken, HoldTokenError> {
-        let mut parts = text.split('.');
-        let mut number = |digits: usize| {
-            let part = parts.next().filter(|part| (1..=digits).contains(&part.len())).ok_or(HoldTokenError)?;
-            let fine = part.bytes().all(|byte| byte.is_ascii_digit());
-            part.parse::<u64>().ok().filter(|_| fine).ok_or(HoldTokenError)
-        };
-        let (variant, at, nth) = (number(5)?, number(16)?, number(10)?);
-        if parts.next().is_some() {
-            return Err(HoldTokenError);
-        }
-        Ok(HoldToken {
-            variant: variant.try_into().unwrap_or(u16::MAX),
-            hold: Hold { at: Timestamp::from_micros(at), nth: nth.try_into().unwrap_or(u32::MAX) },
-        })
-    }
 }
 
 /// Whether a slot was given back.
@@ -457,28 +382,6 @@ pub(crate) struct AuthorizeAnswer {
     /// Milliseconds to wait until the request's turn, when a leaky bucket paces it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) delay_ms: Option<u64>,
-}
-
-/// A denied request, as a problem document.
-// The library writes it; a test compares the fields.
-#[derive(Debug, JsonSchema)]
-#[schemars(rename = "Denial")]
-#[allow(dead_code, reason = "only described here")]
-pub(crate) struct DenialAnswer {
-    /// What kind of problem: quota exceeded, or temporarily reduced capacity.
-    #[schemars(rename = "type")]
-    kind: String,
-    /// The same in words.
-    title: String,
-    /// The status, again.
-    status: u16,
-    /// Which rule, and when to come back.
-    detail: String,
-    /// The enforced rules that deny, in the order of the rules file.
-    #[schemars(rename = "violated-policies")]
-    violated_policies: Vec<String>,
-    /// Milliseconds until the same request passes, rounded up; null when it never can.
-    retry_after_ms: Option<u64>,
 }
 
 #[cfg(test)]

@@ -155,7 +155,7 @@ fn what_the_reference_service_refuses_is_refused_with_its_place() {
     let cases = [
         (
             "domain: d\ndescriptors:\n  - key: a\n    rate_limits: {}\n",
-            ":4:5: descriptors[0].rate_limits: there is no field",
+            ":4:5: descriptors[0].rate_limits: is not known",
         ),
         ("domain: d\ndescriptors:\n  - key: a\n    rate_limit: { unit: dya, requests_per_unit: 1 }\n", ":4:25: "),
         ("domain: d\ndescriptors:\n  - key: a\n    rate_limit: { requests_per_unit: 1 }\n", "`unit` is missing"),

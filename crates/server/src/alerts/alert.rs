@@ -2,9 +2,9 @@
 
 use serde::Serialize;
 use serde_json::Value;
-use time::OffsetDateTime;
-use time::format_description::well_known::Rfc3339;
 use tollkeeper::Timestamp;
+
+use crate::moment::Moment;
 
 /// What is wrong.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
@@ -95,19 +95,13 @@ impl Alert {
             kind,
             status,
             severity,
-            at: rfc3339(at),
+            at: Moment(at).to_string(),
             instance: instance.into(),
             summary,
             text,
             details,
         }
     }
-}
-
-fn rfc3339(at: Timestamp) -> String {
-    let nanos = i128::from(at.as_micros()) * 1_000;
-    let time = OffsetDateTime::from_unix_timestamp_nanos(nanos).unwrap_or(OffsetDateTime::UNIX_EPOCH);
-    time.format(&Rfc3339).unwrap_or_default()
 }
 
 fn new_id() -> String {
@@ -131,10 +125,5 @@ mod tests {
             assert_eq!(status as usize, index);
             assert_eq!(serde_json::to_value(status).ok(), Some(status.name().into()));
         }
-    }
-
-    #[test]
-    fn times_are_written_as_receivers_read_them() {
-        assert_eq!(rfc3339(Timestamp::from_micros(1_763_218_805_250_000)), "2025-11-15T15:00:05.25Z");
     }
 }

@@ -4,20 +4,22 @@ use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use schemars::JsonSchema;
-use serde::{Serialize, Serializer};
+use serde::{Deserialize, Serialize};
 use tollkeeper::Timestamp;
 
-use super::query::{check_names, parse_limit, parse_time};
-use super::{Query, Sink, time, written_time};
+use super::query::{PageSize, page_size};
+use super::{Query, Sink};
 use crate::database::DatabaseError;
-use crate::wire::{Invalid, unknown};
+use crate::moment::{self, Moment, PastMoment};
+use crate::strict::Filled;
 
 /// Actions kept in memory.
 const KEEP: usize = 1_000;
 
 /// What was done.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, JsonSchema)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
+#[schemars(inline)]
 pub(crate) enum ActionKind {
     Block,
     Allow,
@@ -30,8 +32,7 @@ impl ActionKind {
     const ALL: [ActionKind; 5] =
         [ActionKind::Block, ActionKind::Allow, ActionKind::Grant, ActionKind::Lift, ActionKind::Reset];
 
-    /// All names, for those who ask.
-    pub(crate) const NAMES: [&str; 5] = ["block", "allow", "grant", "lift", "reset"];
+    const NAMES: [&str; 5] = ["block", "allow", "grant", "lift", "reset"];
 
     pub(crate) const fn name(self) -> &'static str {
         ActionKind::NAMES[self as usize]
@@ -46,8 +47,8 @@ impl ActionKind {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, JsonSchema)]
 pub(crate) struct Action {
     /// When.
-    #[serde(serialize_with = "time")]
-    #[schemars(with = "String", extend("format" = "date-time"))]
+    #[serde(serialize_with = "moment::serialize")]
+    #[schemars(with = "Moment")]
     pub(crate) at: Timestamp,
     /// What was done.
     pub(crate) action: ActionKind,
@@ -58,8 +59,8 @@ pub(crate) struct Action {
     /// What was granted; null for all but a grant.
     pub(crate) limit: Option<String>,
     /// When it ends by itself; null when it does not.
-    #[serde(serialize_with = "maybe_time")]
-    #[schemars(with = "Option<String>", extend("format" = "date-time"))]
+    #[serde(serialize_with = "moment::serialize")]
+    #[schemars(with = "Option<Moment>")]
     pub(crate) until: Option<Timestamp>,
     /// Why, if somebody said so.
     pub(crate) reason: Option<String>,
@@ -69,8 +70,23 @@ pub(crate) struct Action {
     pub(crate) instance: Arc<str>,
 }
 
-fn maybe_time<S: Serializer>(at: &Option<Timestamp>, serializer: S) -> Result<S::Ok, S::Error> {
-    at.map(written_time).serialize(serializer)
+/// The parameters of `GET /v1/actions`. All are optional, and each narrows the answer.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct ActionsQuery {
+    /// What was done.
+    action: Option<ActionKind>,
+    /// The rule's name.
+    rule: Option<Filled>,
+    /// The bucket's key; a secret is found by itself or by its fingerprint.
+    key: Option<Filled>,
+    /// From here on: 1h for that long ago, or a time such as 2026-01-31T12:00:00Z.
+    since: Option<PastMoment>,
+    /// Before here, written the same way.
+    until: Option<PastMoment>,
+    /// How many at most.
+    #[schemars(extend("default" = Query::USUAL_LIMIT))]
+    limit: Option<PageSize>,
 }
 
 /// Which actions. Everything that is given has to fit.
@@ -91,25 +107,16 @@ impl Default for ActionQuery {
 }
 
 impl ActionQuery {
-    /// Understands parameters; times that are relative end at `now`.
-    pub(crate) fn parse(pairs: Vec<(String, String)>, now: Timestamp) -> Result<ActionQuery, Invalid> {
-        check_names(&pairs, &["action", "rule", "key", "since", "until", "limit"])?;
-        let mut query = ActionQuery::default();
-        for (name, value) in pairs {
-            let invalid = |problem: String| Invalid { field: name.clone(), problem };
-            match name.as_str() {
-                "action" => {
-                    let kind = ActionKind::named(&value);
-                    query.action = Some(kind.ok_or_else(|| invalid(unknown(&value, &ActionKind::NAMES)))?);
-                }
-                "rule" => query.rule = Some(value),
-                "key" => query.key = Some(value),
-                "since" => query.since = Some(parse_time(&value, now).map_err(invalid)?),
-                "until" => query.until = Some(parse_time(&value, now).map_err(invalid)?),
-                _ => query.limit = parse_limit(&value).map_err(invalid)?,
-            }
+    /// What is asked for; times that are relative end at `now`.
+    pub(crate) fn new(asked: ActionsQuery, now: Timestamp) -> ActionQuery {
+        ActionQuery {
+            action: asked.action,
+            rule: asked.rule.map(|Filled(text)| text),
+            key: asked.key.map(|Filled(text)| text),
+            since: asked.since.map(|since| since.seen_from(now)),
+            until: asked.until.map(|until| until.seen_from(now)),
+            limit: page_size(asked.limit),
         }
-        Ok(query)
     }
 
     fn matches(&self, action: &Action) -> bool {
@@ -186,7 +193,8 @@ mod tests {
     }
 
     fn parse(name: &str, value: &str) -> Result<ActionQuery, String> {
-        ActionQuery::parse(vec![(name.into(), value.into())], NOW).map_err(|invalid| invalid.to_string())
+        let asked = crate::strict::query(Some(&format!("{name}={value}")), "");
+        Ok(ActionQuery::new(asked.map_err(|invalid| invalid.to_string())?, NOW))
     }
 
     #[test]
@@ -207,7 +215,7 @@ mod tests {
                 assert_eq!(query.matches(&action(&shown)), fits, "{name}={value} for {shown}");
             }
         }
-        assert_eq!(parse("action", "blok"), Err("action: is not known; did you mean `block`?".into()));
+        assert_eq!(parse("action", "blok"), Err("action: \"blok\" is not known; did you mean `block`?".into()));
     }
 
     #[tokio::test]

@@ -1,19 +1,45 @@
 //! What can be asked of the audit.
 
+use std::borrow::Cow;
 use std::fmt;
 use std::net::IpAddr;
+use std::str::FromStr;
 
 use ipnet::IpNet;
-use time::OffsetDateTime;
-use time::format_description::well_known::Rfc3339;
-use tollkeeper::{Span, Timestamp, parse_span};
+use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
+use serde::{Deserialize, Deserializer};
+use tollkeeper::Timestamp;
 
 use super::Violation;
+use crate::moment::PastMoment;
 use crate::privacy::{MAX_KEY, bounded, fingerprint};
-use crate::wire::{Invalid, quoted, unknown};
+use crate::strict::{Filled, Whole, parsed};
 
-/// The names of all parameters.
-const PARAMETERS: [&str; 8] = ["user_id", "ip", "rule", "key", "since", "until", "limit", "cursor"];
+/// How many entries of the audit an answer may hold.
+pub(super) type PageSize = Whole<1, { Query::MAX_LIMIT as u64 }>;
+
+/// The parameters of `GET /v1/violations`. All are optional, and each narrows the answer.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct ViolationsQuery {
+    /// The request's user.
+    user_id: Option<Filled>,
+    /// An address, or a network such as 10.0.0.0/8.
+    ip: Option<Network>,
+    /// The rule's name.
+    rule: Option<Filled>,
+    /// The bucket's key; a secret is found by itself or by its fingerprint.
+    key: Option<Filled>,
+    /// From here on: 1h for that long ago, or a time such as 2026-01-31T12:00:00Z.
+    since: Option<PastMoment>,
+    /// Before here, written the same way.
+    until: Option<PastMoment>,
+    /// How many at most.
+    #[schemars(extend("default" = Query::USUAL_LIMIT))]
+    limit: Option<PageSize>,
+    /// Where to go on: `next` of an answer.
+    cursor: Option<Cursor>,
+}
 
 /// Which violations. Everything that is given has to fit.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -41,24 +67,18 @@ impl Query {
     pub(crate) const USUAL_LIMIT: usize = 100;
     pub(crate) const MAX_LIMIT: usize = 1_000;
 
-    /// Understands parameters; times that are relative end at `now`.
-    pub(crate) fn parse(pairs: Vec<(String, String)>, now: Timestamp) -> Result<Query, Invalid> {
-        check_names(&pairs, &PARAMETERS)?;
-        let mut query = Query::default();
-        for (name, value) in pairs {
-            let invalid = |problem: String| Invalid { field: name.clone(), problem };
-            match name.as_str() {
-                "user_id" => query.user_id = Some(value),
-                "ip" => query.ip = Some(parse_network(&value).map_err(invalid)?),
-                "rule" => query.rule = Some(value),
-                "key" => query.key = Some(value),
-                "since" => query.since = Some(parse_time(&value, now).map_err(invalid)?),
-                "until" => query.until = Some(parse_time(&value, now).map_err(invalid)?),
-                "limit" => query.limit = parse_limit(&value).map_err(invalid)?,
-                _ => query.after = Some(Cursor::parse(&value).map_err(invalid)?),
-            }
+    /// What is asked for; times that are relative end at `now`.
+    pub(crate) fn new(asked: ViolationsQuery, now: Timestamp) -> Query {
+        Query {
+            user_id: asked.user_id.map(|Filled(text)| text),
+            ip: asked.ip.map(|Network(network)| network),
+            rule: asked.rule.map(|Filled(text)| text),
+            key: asked.key.map(|Filled(text)| text),
+            since: asked.since.map(|since| since.seen_from(now)),
+            until: asked.until.map(|until| until.seen_from(now)),
+            after: asked.cursor,
+            limit: page_size(asked.limit),
         }
-        Ok(query)
     }
 
     /// The ways in which a text may have been stored: as it is, or by its fingerprint.
@@ -84,54 +104,56 @@ impl Query {
     }
 }
 
-/// Refuses parameters that are unknown, empty or given twice.
-pub(super) fn check_names(pairs: &[(String, String)], known: &[&str]) -> Result<(), Invalid> {
-    for (index, (name, value)) in pairs.iter().enumerate() {
-        let invalid = |problem: String| Err(Invalid { field: name.clone(), problem });
-        if !known.contains(&name.as_str()) {
-            return invalid(unknown(name, known));
-        }
-        if pairs[..index].iter().any(|(before, _)| before == name) {
-            return invalid("is given twice; leave one out".into());
-        }
-        if value.is_empty() {
-            return invalid("is empty; give it a value, or leave it out".into());
-        }
-    }
-    Ok(())
+pub(super) fn page_size(asked: Option<PageSize>) -> usize {
+    asked.map_or(Query::USUAL_LIMIT, |size| usize::try_from(size.0).unwrap_or(Query::MAX_LIMIT))
 }
 
 /// Whether an address lies in a network, or a network in another. IPv6 clients are known by a network of theirs, in which
 /// the address that is asked for may lie.
 fn is_within(asked: IpNet, ip: &str) -> bool {
-    let known = parse_network(ip);
-    known.is_ok_and(|known| asked.contains(&known) || known.contains(&asked))
+    ip.parse().is_ok_and(|Network(known)| asked.contains(&known) || known.contains(&asked))
 }
 
-pub(super) fn parse_network(text: &str) -> Result<IpNet, String> {
-    let address = text.parse::<IpAddr>().map(IpNet::from);
-    address.or_else(|_| text.parse::<IpNet>()).map_err(|_| {
-        format!("{} is no address and no network; write for example 203.0.113.9 or 10.0.0.0/8", quoted(text))
-    })
-}
+/// A network, or a single address.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Network(IpNet);
 
-/// `2026-01-31T12:00:00Z`, or `1h`: so long ago.
-pub(super) fn parse_time(text: &str, now: Timestamp) -> Result<Timestamp, String> {
-    if let Ok(ago) = parse_span(text) {
-        return Ok(Timestamp::from_micros(now.as_micros().saturating_sub(ago.as_micros())));
+/// A text that is neither.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("is not an address or a network; use for example 203.0.113.9 or 10.0.0.0/8")]
+pub(super) struct NotANetwork;
+
+impl FromStr for Network {
+    type Err = NotANetwork;
+
+    fn from_str(text: &str) -> Result<Network, NotANetwork> {
+        let address = text.parse::<IpAddr>().map(IpNet::from);
+        address.or_else(|_| text.parse::<IpNet>()).map(Network).map_err(|_| NotANetwork)
     }
-    // A plus that nobody encoded arrives as a space.
-    let time = OffsetDateTime::parse(&text.replace(' ', "+"), &Rfc3339);
-    let micros =
-        time.ok().map(|time| time.unix_timestamp_nanos() / 1_000).and_then(|micros| u64::try_from(micros).ok());
-    micros.map(Timestamp::from_micros).ok_or_else(|| {
-        format!("{} is no time; write 1h or 30min for so long ago, or 2026-01-31T12:00:00Z", quoted(text))
-    })
 }
 
-pub(super) fn parse_limit(text: &str) -> Result<usize, String> {
-    let limit = text.parse().ok().filter(|limit| (1..=Query::MAX_LIMIT).contains(limit));
-    limit.ok_or_else(|| format!("{} is not between 1 and {}", quoted(text), Query::MAX_LIMIT))
+impl<'de> Deserialize<'de> for Network {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        parsed(deserializer)
+    }
+}
+
+impl JsonSchema for Network {
+    fn inline_schema() -> bool {
+        true
+    }
+
+    fn schema_name() -> Cow<'static, str> {
+        "Network".into()
+    }
+
+    fn json_schema(_: &mut SchemaGenerator) -> Schema {
+        let octet = "(25[0-5]|2[0-4][0-9]|1[0-9]{2}|[1-9]?[0-9])";
+        // Shorter spellings of IPv6 are taken too, but no pattern tells them.
+        let pattern =
+            format!(r"^({octet}\.){{3}}{octet}(/(3[0-2]|[12]?[0-9]))?$|^([0-9a-f]{{1,4}}:){{7}}[0-9a-f]{{1,4}}$");
+        json_schema!({ "type": "string", "pattern": pattern, "examples": ["203.0.113.9"] })
+    }
 }
 
 /// A place in the list: the last violation that was seen of it. Written `AT.ID`.
@@ -146,13 +168,46 @@ impl Cursor {
     pub(super) fn after(violation: &Violation) -> Cursor {
         Cursor { at: violation.at, id: violation.id }
     }
+}
 
-    fn parse(text: &str) -> Result<Cursor, String> {
+/// A text that no answer ever gave as `next`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("is not a cursor; send `next` of an answer")]
+pub(crate) struct NotACursor;
+
+impl FromStr for Cursor {
+    type Err = NotACursor;
+
+    fn from_str(text: &str) -> Result<Cursor, NotACursor> {
         let number = |text: &str| text.parse().ok().filter(|number: &u64| *number <= i64::MAX as u64);
         let cursor = text
             .split_once('.')
             .and_then(|(at, id)| Some(Cursor { at: Timestamp::from_micros(number(at)?), id: number(id)? }));
-        cursor.ok_or_else(|| format!("{} is no place in the list; take it from `next` of an answer", quoted(text)))
+        cursor.ok_or(NotACursor)
+    }
+}
+
+impl<'de> Deserialize<'de> for Cursor {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        parsed(deserializer)
+    }
+}
+
+impl JsonSchema for Cursor {
+    fn inline_schema() -> bool {
+        true
+    }
+
+    fn schema_name() -> Cow<'static, str> {
+        "Cursor".into()
+    }
+
+    fn json_schema(_: &mut SchemaGenerator) -> Schema {
+        json_schema!({
+            "type": "string",
+            "pattern": r"^[0-9]{1,16}\.[0-9]{1,15}$",
+            "examples": ["1767225600000000.7"],
+        })
     }
 }
 
@@ -162,16 +217,6 @@ impl fmt::Display for Cursor {
     }
 }
 
-/// A moment as RFC 3339, in UTC.
-pub(crate) fn written_time(at: Timestamp) -> String {
-    let micros = at.as_micros();
-    let (seconds, rest) = (micros / Span::SECOND.as_micros(), micros % Span::SECOND.as_micros());
-    // Every timestamp lies before the year 10,000, so none of this fails.
-    let whole = OffsetDateTime::from_unix_timestamp(seconds as i64).ok().and_then(|time| time.format(&Rfc3339).ok());
-    let whole = whole.unwrap_or_default();
-    format!("{}.{rest:06}Z", whole.trim_end_matches('Z'))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -179,11 +224,8 @@ mod tests {
     const NOW: Timestamp = Timestamp::from_micros(1_767_225_600_000_000);
 
     fn parse(text: &str) -> Result<Query, String> {
-        let pairs = text.split('&').filter(|pair| !pair.is_empty()).map(|pair| {
-            let (name, value) = pair.split_once('=').expect("a pair");
-            (name.to_string(), value.to_string())
-        });
-        Query::parse(pairs.collect(), NOW).map_err(|invalid| invalid.to_string())
+        let asked = crate::strict::query(Some(text), "").map_err(|invalid| invalid.to_string())?;
+        Ok(Query::new(asked, NOW))
     }
 
     #[test]
@@ -220,25 +262,17 @@ mod tests {
     fn what_is_wrong_is_named() {
         for (text, problem) in [
             ("usr_id=1", "usr_id: is not known; did you mean `user_id`?"),
-            ("ip=1.2.3", "ip: \"1.2.3\" is no address and no network"),
-            ("since=yesterday", "since: \"yesterday\" is no time; write 1h"),
-            ("since=5", "since: \"5\" is no time"),
-            ("limit=0", "limit: \"0\" is not between 1 and 1000"),
-            ("limit=1001", "limit: \"1001\" is not between"),
-            ("cursor=7", "cursor: \"7\" is no place"),
+            ("ip=1.2.3", "ip: \"1.2.3\" is not an address or a network"),
+            ("since=yesterday", "since: \"yesterday\" is not a time; use 1h"),
+            ("since=5", "since: \"5\" is not a time"),
+            ("limit=0", "limit: must be a whole number from 1 to 1000, not 0"),
+            ("limit=1001", "limit: must be a whole number from 1 to 1000, not 1001"),
+            ("cursor=7", "cursor: \"7\" is not a cursor"),
             ("rule=", "rule: is empty"),
             ("rule=a&rule=b", "rule: is given twice"),
         ] {
             let error = parse(text).expect_err(text);
             assert!(error.starts_with(problem), "{text}: {error}");
         }
-    }
-
-    #[test]
-    fn times_are_written_as_they_are_read() {
-        let at = Timestamp::from_micros(NOW.as_micros() + 1_234_567);
-        assert_eq!(written_time(at), "2026-01-01T00:00:01.234567Z");
-        assert_eq!(parse_time(&written_time(at), NOW), Ok(at));
-        assert_eq!(parse_time("90s", NOW), Ok(Timestamp::from_micros(NOW.as_micros() - 90_000_000)));
     }
 }

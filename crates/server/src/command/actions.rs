@@ -97,7 +97,7 @@ mod tests {
     #[test]
     fn a_table_shows_each_and_what_is_missing() {
         let answer = json!({
-            "actions": [{"at": "2026-01-01T00:00:00.000000Z", "action": "grant", "rule": "login", "key": "42",
+            "actions": [{"at": "2026-01-01T00:00:00.000Z", "action": "grant", "rule": "login", "key": "42",
                 "limit": "9/s", "until": null, "by": "ann (loopback)", "reason": "trial\u{1b}[2J"}],
             "dropped": 2,
         });

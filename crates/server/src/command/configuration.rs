@@ -37,7 +37,7 @@ pub(super) fn header_style(text: &str) -> Result<HeaderStyle, String> {
     let names: Vec<&str> = HeaderStyle::ALL.iter().map(|(_, name)| *name).collect();
     match HeaderStyle::ALL.iter().find(|(_, name)| *name == text) {
         Some((style, _)) => Ok(*style),
-        None => Err(format!("there is no style `{text}`{}", crate::explain::suggestion(text, &names))),
+        None => Err(format!("there is no style `{text}`{}", crate::strict::suggestion(text, &names))),
     }
 }
 

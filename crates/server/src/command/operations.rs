@@ -6,12 +6,16 @@ use std::sync::{Arc, OnceLock};
 
 use anyhow::Context as _;
 use clap::ValueEnum;
+use tollkeeper::Clock;
 use tracing_subscriber::filter::{LevelFilter, Targets};
+use tracing_subscriber::fmt::format::Writer;
+use tracing_subscriber::fmt::time::FormatTime;
 use tracing_subscriber::layer::SubscriberExt as _;
 use tracing_subscriber::util::SubscriberInitExt as _;
 
 use crate::alerts::{self, Watched};
 use crate::config::Config;
+use crate::moment::Moment;
 use crate::service::Service;
 use crate::settings::Loaded;
 
@@ -61,7 +65,10 @@ impl OperationsArgs {
     /// Logs what the filter lets through to standard error.
     pub(super) fn start_log(&self) -> anyhow::Result<()> {
         let filter: Targets = self.log.parse().with_context(|| format!("--log {:?}", self.log))?;
-        let builder = tracing_subscriber::fmt().with_max_level(LevelFilter::TRACE).with_writer(std::io::stderr);
+        let builder = tracing_subscriber::fmt()
+            .with_max_level(LevelFilter::TRACE)
+            .with_timer(LogTimer(Clock::system()))
+            .with_writer(std::io::stderr);
         match self.log_format {
             LogFormat::Text => builder.with_ansi(std::io::stderr().is_terminal()).finish().with(filter).init(),
             LogFormat::Json => {
@@ -73,6 +80,15 @@ impl OperationsArgs {
         }
         let _ = FORMAT.set(self.log_format);
         Ok(())
+    }
+}
+
+/// Times of the log, written as every other time.
+struct LogTimer(Clock);
+
+impl FormatTime for LogTimer {
+    fn format_time(&self, to: &mut Writer<'_>) -> std::fmt::Result {
+        write!(to, "{}", Moment(self.0.now()))
     }
 }
 

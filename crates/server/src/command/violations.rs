@@ -109,7 +109,7 @@ mod tests {
     #[test]
     fn a_table_shows_each_and_what_is_missing_and_moves_no_cursor() {
         let answer = json!({
-            "violations": [{"at": "2026-01-01T00:00:00.000000Z", "rule": "login", "key": "\u{1b}[2Jx", "user_id": null,
+            "violations": [{"at": "2026-01-01T00:00:00.000Z", "rule": "login", "key": "\u{1b}[2Jx", "user_id": null,
                 "ip": "203.0.113.9", "endpoint": "POST /login", "count": 12, "retry_after_ms": null}],
             "next": "7.7", "dropped": 3,
         });

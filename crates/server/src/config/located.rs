@@ -8,6 +8,8 @@ use serde::{Deserialize, de};
 use serde_json::Value;
 use serde_saphyr::{Location, Spanned};
 
+use crate::strict;
+
 /// A document whose values know their places.
 #[derive(Debug)]
 pub(crate) struct Located {
@@ -57,7 +59,13 @@ impl Located {
             // Of a field that should not be there the name is what is wrong.
             let name = self.places.names.get(&field).filter(|_| message.starts_with("unknown field"));
             let place = name.copied().or_else(|| self.place_of(&field));
-            Unreadable { field, message: crate::explain::explain(&message), place }
+            let (member, message) = strict::explain(&message);
+            let field = match member {
+                Some(member) if field.is_empty() => member.to_string(),
+                Some(member) => format!("{field}.{member}"),
+                None => field,
+            };
+            Unreadable { field, message, place }
         })
     }
 

@@ -3,7 +3,6 @@
 mod actions;
 mod admin;
 mod authorize;
-mod body;
 mod check;
 mod exceptions;
 mod insight;
@@ -14,17 +13,20 @@ mod problem;
 mod reserve;
 mod rules;
 
+use super::body;
 use super::certified::Certified;
 use super::connections::{self, Limits, Listener, Peer};
 use crate::service::Service;
-pub(crate) use body::discard;
-pub(crate) use problem::Problem;
+use problem::Refused;
 
 use std::sync::Arc;
 
 use axum::Router;
+use axum::body::Bytes;
+use axum::extract::Request;
 use axum::middleware::{from_fn, from_fn_with_state};
 use axum::routing::{MethodRouter, any};
+use tollkeeper::http::Problem;
 
 use crate::route::{Access, Route};
 
@@ -33,6 +35,13 @@ use crate::route::{Access, Route};
 struct Front {
     service: Arc<Service>,
     limits: Limits,
+}
+
+impl Front {
+    /// The whole body of a request.
+    async fn body(&self, request: Request) -> Result<Bytes, Problem> {
+        body::read(request, self.limits.request).await
+    }
 }
 
 /// Serves until `shutdown`, then finishes what is under way.

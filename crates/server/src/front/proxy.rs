@@ -18,7 +18,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use axum::body::Body;
-use axum::response::{IntoResponse as _, Response};
+use axum::response::Response;
 use http::header::{CONTENT_LENGTH, EXPECT, HOST, RETRY_AFTER, TRANSFER_ENCODING};
 use http::request::Parts;
 use http::uri::Scheme;
@@ -27,13 +27,13 @@ use hyper::body::{Body as _, Incoming};
 use hyper::service::service_fn;
 use hyper::upgrade::OnUpgrade;
 use hyper_util::rt::TokioIo;
-use tollkeeper::http::Answer;
+use tollkeeper::http::{Answer, Problem};
 use tollkeeper::{Charge, CostError, Permit, Verdict};
 use tracing::{debug, info};
 
+use super::body::discard;
 use super::certified::Certified;
 use super::connections::{self, Accepted, Busy, Limits, Listener, Stopping, UnderWay, protocol};
-use super::http::{Problem, discard};
 use super::stranger;
 use crate::service::Service;
 use crate::telemetry::{self, Described};

@@ -14,8 +14,9 @@ use super::behaviour::Behaviour;
 use super::finding::Finding;
 use super::hot_keys::Hot;
 use super::rule::{Outcomes, RuleInsight};
-use crate::audit::{Query, Violation, written_time};
+use crate::audit::{Query, Violation};
 use crate::metrics::Metrics;
+use crate::moment::Moment;
 use crate::privacy::Privacy;
 use latency::LatencyReport;
 use store::StoreReport;
@@ -39,7 +40,7 @@ pub(crate) struct Report {
     instance: String,
     /// When this was true.
     #[schemars(extend("format" = "date-time"))]
-    at: String,
+    at: Moment,
     /// How long the service has run.
     uptime_seconds: u64,
     /// Whether traffic is observed at all; if not, there are totals only.
@@ -189,7 +190,7 @@ impl Insight {
         Report {
             version: env!("CARGO_PKG_VERSION"),
             instance: self.instance.to_string(),
-            at: written_time(now),
+            at: Moment(now),
             uptime_seconds,
             observing: self.settings.enabled,
             totals,

@@ -12,21 +12,21 @@ pub(super) fn check(writer: &mut Writer<'_>) -> Operation {
     let verdict = writer.schema::<CheckAnswer<'_>>();
     let verdicts = writer.schema::<BatchAnswer<'_>>();
     Operation::new("check", "Decide a request, or a batch of them in order")
-        .body(writer.schema::<CheckBody<'_>>())
+        .body(writer.body::<CheckBody<'_>>())
         .answer(200, "Decided, whether allowed or not.", JSON, json!({ "anyOf": [verdict, verdicts] }))
         .fails(&[400, 408, 413])
 }
 
 pub(super) fn release(writer: &mut Writer<'_>) -> Operation {
     Operation::new("release", "Give a slot of a concurrency rule back")
-        .body(writer.schema::<Release<'_>>())
+        .body(writer.body::<Release<'_>>())
         .answer(200, "Done, or it was free already.", JSON, writer.schema::<ReleaseAnswer>())
         .fails(&[400, 404, 408, 413, 503])
 }
 
 pub(super) fn reserve(writer: &mut Writer<'_>) -> Operation {
     Operation::new("reserve", "Charge an estimate that is corrected later")
-        .body(writer.schema::<Reserve<'_>>())
+        .body(writer.body::<Reserve<'_>>())
         .answer(200, "Decided, whether allowed or not.", JSON, writer.schema::<ReserveAnswer<'_>>())
         .fails(&[400, 408, 413, 503])
 }
@@ -37,7 +37,7 @@ pub(super) fn settle(writer: &mut Writer<'_>) -> Operation {
             "name": "id", "in": "path", "required": true, "description": "What /v1/reserve answered.",
             "schema": { "type": "string", "pattern": "^[0-9a-f]{32}$" },
         })])
-        .body(writer.schema::<Settle<'_>>())
+        .body(writer.body::<Settle<'_>>())
         .answer(200, "Corrected.", JSON, writer.schema::<SettleAnswer<'_>>())
         .fails(&[400, 404, 408, 413, 503])
 }

@@ -3,16 +3,18 @@
 use serde::Serialize;
 use serde_json::Value;
 use sqlx::{PgConnection, Row as _};
+use tollkeeper::Timestamp;
 
 use super::error::RulesError;
+use crate::moment::Moment;
 
 /// One version, and what it did.
 #[derive(Debug, Serialize, schemars::JsonSchema)]
 pub(crate) struct Version {
     /// Counted from 1, without gaps.
     pub(crate) version: i64,
-    /// When, in UTC.
-    pub(crate) changed_at: String,
+    /// When.
+    pub(crate) changed_at: Moment,
     /// Who.
     pub(crate) changed_by: String,
     /// `apply`, `create`, `put`, `delete`, `rollback`, or `sql` when somebody wrote to the table directly.
@@ -50,7 +52,7 @@ pub(super) async fn read(
 ) -> Result<Vec<Version>, RulesError> {
     const VERSIONS: &str = "select version, changed_by, action, message,
         (select count(*) from rate_limit_rule_change change where change.version = made.version) as changes,
-        to_char(changed_at at time zone 'utc', 'YYYY-MM-DD\"T\"HH24:MI:SS.US\"Z\"') as changed_at
+        (extract(epoch from changed_at) * 1000000)::bigint as changed_us
         from rate_limit_rule_version made where $1::bigint is null or version < $1 order by version desc limit $2";
     const CHANGES: &str = "select version, name, before, after from rate_limit_rule_change
         where version = any($1) order by version desc, change_id limit 5000";
@@ -59,7 +61,7 @@ pub(super) async fn read(
     for row in &found {
         versions.push(Version {
             version: row.try_get("version")?,
-            changed_at: row.try_get("changed_at")?,
+            changed_at: Moment(Timestamp::from_micros(row.try_get::<i64, _>("changed_us")?.unsigned_abs())),
             changed_by: row.try_get("changed_by")?,
             action: row.try_get("action")?,
             message: row.try_get("message")?,

@@ -11,7 +11,7 @@ use tollkeeper::{Algorithm, Limit, Rule, RuleSpec, Span};
 use tollkeeper_core::{CostSpec, DenySpec, MatchValue, OneOrMany, Scalar, parse_count};
 
 use super::bad_row::BadRow;
-use crate::explain::explain;
+use crate::strict;
 
 /// The columns that a [`Row`] is read from, of a table or record named `rule`.
 macro_rules! columns {
@@ -148,7 +148,7 @@ impl Row {
             None if algorithm == Algorithm::Concurrency => Ok(scalar(self.rate)),
             None => Err(self.bad("period", "is missing; say per how long, such as '1 minute'")),
             Some(period) if period == Span::ZERO || !period.as_micros().is_multiple_of(1_000) => {
-                Err(self.bad("period", &format!("{period} is no whole number of milliseconds; use a longer one")))
+                Err(self.bad("period", &format!("{period} is not a whole number of milliseconds; use a longer one")))
             }
             Some(period) => {
                 let period = period.to_string();
@@ -162,14 +162,13 @@ impl Row {
     }
 
     fn value<T: DeserializeOwned>(&self, column: &str, value: &Value) -> Result<T, BadRow> {
-        serde_path_to_error::deserialize(value).map_err(|error| {
-            let path = error.path().to_string();
-            let field = match path.as_str() {
-                "." | "" => column.to_string(),
+        strict::value(value.clone(), "").map_err(|error| {
+            let field = match error.field.as_str() {
+                "" => column.to_string(),
                 path if path.starts_with('[') => format!("{column}{path}"),
                 path => format!("{column}.{path}"),
             };
-            self.bad(&field, &explain(&error.into_inner().to_string()))
+            self.bad(&field, &error.problem)
         })
     }
 

@@ -8,7 +8,7 @@ use tollkeeper_core::KeyTemplate;
 
 use super::client::parse_proxy;
 use crate::config::Config;
-use crate::explain::nearest;
+use crate::strict::nearest;
 
 /// Headers in which proxies tell the client's address, and which anybody can send.
 const ADDRESSES: [&str; 13] = [

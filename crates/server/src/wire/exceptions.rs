@@ -1,147 +1,90 @@
 //! Exceptions as they are asked for and shown.
 
 use std::borrow::Cow;
-use std::cell::RefCell;
-use std::fmt::Display;
 
 use schemars::JsonSchema;
-use serde::Serialize;
-use serde::de::{self, DeserializeSeed as _, MapAccess};
+use serde::{Deserialize, Serialize};
 use tollkeeper::{Exception, ExceptionKind, Grant, Span, Timestamp};
 
-use super::moment::{PATTERN, read_moment, write_moment};
-use super::strict::{At, Invalid, Name, Text, Want, Wanted, Whole, once, quoted, unknown};
+use crate::moment::{self, Moment};
+use crate::strict::{self, Invalid, Whole, given};
 
 /// The name that means every rule.
 const EVERY: &str = "*";
-const FIELDS: &[&str] = &["rule", "key", "kind", "limit", "burst", "for_ms", "until", "reason"];
-const KINDS: &[&str] = &["block", "allow", "grant"];
 const EXAMPLE: &str = r#"{"rule": "free-user", "key": "42", "kind": "block", "for_ms": 3600000, "reason": "scraper"}"#;
+/// As long as any wait that is counted.
+const MAX_FOR_MS: u64 = Span::MAX.as_micros() / 1_000;
+const MAX_BURST: u64 = u32::MAX as u64;
 
 /// An exception to be made.
-#[derive(Debug, Default, JsonSchema)]
-#[schemars(deny_unknown_fields, rename = "ExceptionRequest", transform = needs_key_and_kind)]
-#[allow(dead_code, reason = "some fields are only described here")]
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+#[schemars(rename = "ExceptionRequest")]
 pub(crate) struct ExceptionBody<'b> {
     /// The rule's name, or `*` for every rule that has this key.
-    #[schemars(with = "String", extend("default" = "*"))]
+    #[serde(default, borrow, deserialize_with = "given")]
+    #[schemars(with = "String", extend("default" = EVERY))]
     rule: Option<Cow<'b, str>>,
     /// The key's text, as in the row of a check.
+    #[serde(borrow)]
     #[schemars(with = "String", length(min = 1, max = 1024))]
-    key: Option<Cow<'b, str>>,
+    key: Cow<'b, str>,
     /// `block` denies, `allow` lets pass without a charge, `grant` gives another limit.
-    #[schemars(with = "String", extend("enum" = KINDS))]
-    kind: Option<Cow<'b, str>>,
+    kind: Kind,
     /// For a grant: the limit, such as `1000/min`.
+    #[serde(default, borrow, deserialize_with = "given")]
     #[schemars(with = "String")]
     limit: Option<Cow<'b, str>>,
-    /// For a grant: the burst, unless it is the count of the limit.
-    #[schemars(with = "u32", range(min = 1))]
-    burst: Option<u64>,
+    /// For a grant: the burst; by default the count of the limit.
+    #[serde(default, deserialize_with = "given")]
+    #[schemars(with = "Whole<1, MAX_BURST>")]
+    burst: Option<Whole<1, MAX_BURST>>,
     /// For how many milliseconds; without an end when neither this nor `until` is given.
-    #[schemars(with = "u64", range(min = 1))]
-    for_ms: Option<u64>,
-    /// Until when, in UTC.
-    #[schemars(with = "String", regex(pattern = PATTERN))]
-    until: Option<Cow<'b, str>>,
+    #[serde(default, deserialize_with = "given")]
+    #[schemars(with = "Whole<1, MAX_FOR_MS>")]
+    for_ms: Option<Whole<1, MAX_FOR_MS>>,
+    /// Until when.
+    #[serde(default, deserialize_with = "given")]
+    #[schemars(with = "Moment")]
+    until: Option<Moment>,
     /// Why, for people.
+    #[serde(default, borrow, deserialize_with = "given")]
     #[schemars(with = "String", length(max = 1024))]
     reason: Option<Cow<'b, str>>,
 }
 
-fn needs_key_and_kind(schema: &mut schemars::Schema) {
-    schema.insert("required".into(), serde_json::json!(["key", "kind"]));
+/// What an exception does.
+#[derive(Clone, Copy, Debug, Deserialize, Serialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+#[schemars(inline)]
+enum Kind {
+    Block,
+    Allow,
+    Grant,
 }
 
 /// Reads an exception that is to be in force from `now` on.
 pub(crate) fn parse_exception(text: &[u8], now: Timestamp) -> Result<Exception, Invalid> {
-    let complaint = RefCell::new(None);
-    let at = At::whole(&complaint);
-    let whole = |problem: String| Invalid { field: String::new(), problem };
-    if text.trim_ascii().is_empty() {
-        return Err(whole(format!("there is nothing here; send for example {EXAMPLE}")));
-    }
-    let mut json = serde_json::Deserializer::from_slice(text);
-    let read = Want(Body(at)).deserialize(&mut json);
-    match read.and_then(|body| json.end().map(|()| body)) {
-        Ok(body) => body.understand(at, now),
-        Err(syntax) => Err(complaint
-            .take()
-            .unwrap_or_else(|| whole(format!("this is not JSON: {syntax}; send for example {EXAMPLE}")))),
-    }
-}
-
-impl ExceptionBody<'_> {
-    fn understand(self, at: At<'_>, now: Timestamp) -> Result<Exception, Invalid> {
-        let missing =
-            |name: &'static str| at.field(name).invalid(format_args!("is missing; send for example {EXAMPLE}"));
-        let key = self.key.ok_or_else(|| missing("key"))?;
-        let kind = self.kind.ok_or_else(|| missing("kind"))?;
-        let kind = match (&*kind, self.limit) {
-            ("grant", Some(limit)) => {
-                let burst = self.burst.map(|burst| u32::try_from(burst).unwrap_or(u32::MAX));
-                ExceptionKind::Grant(Grant { limit: limit.into_owned(), burst })
-            }
-            ("grant", None) => {
-                return Err(at.field("limit").invalid("is missing; a grant needs one, such as 1000/min"));
-            }
-            ("block" | "allow", Some(_)) => return Err(at.field("limit").invalid("is for a grant; leave it out")),
-            ("block" | "allow", None) if self.burst.is_some() => {
-                return Err(at.field("burst").invalid("is for a grant; leave it out"));
-            }
-            ("block", None) => ExceptionKind::Block,
-            ("allow", None) => ExceptionKind::Allow,
-            (other, _) => return Err(at.field("kind").invalid(unknown(other, KINDS))),
-        };
-        let until = match (self.for_ms, self.until) {
-            (Some(_), Some(_)) => return Err(at.field("until").invalid("says the same as for_ms; leave one out")),
-            (Some(0), None) => return Err(at.field("for_ms").invalid("is 0, which is over at once; use at least 1")),
-            (Some(ms), None) => Some(now + Span::from_micros(ms * 1_000)),
-            (None, Some(text)) => Some(read_moment(&text).ok_or_else(|| {
-                let problem = format!("{} is no moment in UTC; write for example 2030-01-31T12:00:00Z", quoted(&text));
-                at.field("until").invalid(problem)
-            })?),
-            (None, None) => None,
-        };
-        let mut exception = Exception::new(self.rule.as_deref().unwrap_or(EVERY), key, kind);
-        (exception.until, exception.reason) = (until, self.reason.map(Cow::into_owned));
-        Ok(exception)
-    }
-}
-
-struct Body<'p>(At<'p>);
-
-impl<'b> Wanted<'b> for Body<'_> {
-    type Value = ExceptionBody<'b>;
-
-    fn refuse<E: de::Error>(self, seen: impl Display) -> E {
-        self.0.refuse(format_args!("an object such as {EXAMPLE} is wanted here, not {seen}"))
-    }
-
-    fn object<A: MapAccess<'b>>(self, mut object: A) -> Result<ExceptionBody<'b>, A::Error> {
-        let mut body = ExceptionBody::default();
-        while let Some(name) = object.next_key_seed(Want(Name))? {
-            let at = self.0.field(&name);
-            match &*name {
-                "rule" => once(at, &mut body.rule, &mut object, Text(at))?,
-                "key" => once(at, &mut body.key, &mut object, Text(at))?,
-                "kind" => once(at, &mut body.kind, &mut object, Text(at))?,
-                "limit" => once(at, &mut body.limit, &mut object, Text(at))?,
-                "until" => once(at, &mut body.until, &mut object, Text(at))?,
-                "reason" => once(at, &mut body.reason, &mut object, Text(at))?,
-                "burst" => {
-                    once(at, &mut body.burst, &mut object, Whole { at, max: u32::MAX.into(), what: "tokens" })?;
-                }
-                "for_ms" => {
-                    // As long as any wait that is counted.
-                    let want = Whole { at, max: Span::MAX.as_micros() / 1_000, what: "milliseconds" };
-                    once(at, &mut body.for_ms, &mut object, want)?;
-                }
-                _ => return Err(at.refuse(unknown(&name, FIELDS))),
-            }
+    let body: ExceptionBody<'_> = strict::json(text, EXAMPLE)?;
+    let kind = match (body.kind, body.limit) {
+        (Kind::Grant, Some(limit)) => {
+            let burst = body.burst.map(|burst| u32::try_from(burst.0).unwrap_or(u32::MAX));
+            ExceptionKind::Grant(Grant { limit: limit.into_owned(), burst })
         }
-        Ok(body)
-    }
+        (Kind::Grant, None) => return Err(Invalid::new("limit", "is missing; a grant needs one, such as 1000/min")),
+        (_, Some(_)) => return Err(Invalid::new("limit", "is for a grant; leave it out")),
+        (_, None) if body.burst.is_some() => return Err(Invalid::new("burst", "is for a grant; leave it out")),
+        (Kind::Block, None) => ExceptionKind::Block,
+        (Kind::Allow, None) => ExceptionKind::Allow,
+    };
+    let until = match (body.for_ms, body.until) {
+        (Some(_), Some(_)) => return Err(Invalid::new("until", "says the same as for_ms; leave one out")),
+        (Some(for_ms), None) => Some(now + Span::from_micros(for_ms.0 * 1_000)),
+        (None, until) => until.map(|Moment(at)| at),
+    };
+    let mut exception = Exception::new(body.rule.as_deref().unwrap_or(EVERY), body.key, kind);
+    (exception.until, exception.reason) = (until, body.reason.map(Cow::into_owned));
+    Ok(exception)
 }
 
 /// An exception in force.
@@ -153,8 +96,7 @@ pub(crate) struct ExceptionView {
     /// The key's text.
     key: String,
     /// What it does.
-    #[schemars(extend("enum" = KINDS))]
-    kind: &'static str,
+    kind: Kind,
     /// For a grant: the limit.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(with = "String")]
@@ -163,10 +105,14 @@ pub(crate) struct ExceptionView {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(with = "u32")]
     burst: Option<u32>,
-    /// Since when, in UTC.
-    since: String,
-    /// Until when, in UTC; null when it has no end.
-    until: Option<String>,
+    /// Since when.
+    #[serde(serialize_with = "moment::serialize")]
+    #[schemars(with = "Moment")]
+    since: Timestamp,
+    /// Until when; null when it has no end.
+    #[serde(serialize_with = "moment::serialize")]
+    #[schemars(with = "Option<Moment>")]
+    until: Option<Timestamp>,
     /// Why, if somebody said so.
     reason: Option<String>,
 }
@@ -174,14 +120,13 @@ pub(crate) struct ExceptionView {
 impl From<Exception> for ExceptionView {
     fn from(exception: Exception) -> ExceptionView {
         let Exception { rule, key, kind, since, until, reason, former: _ } = exception;
-        let name = kind.name();
-        let (limit, burst) = match kind {
-            ExceptionKind::Grant(Grant { limit, burst }) => (Some(limit), burst),
-            _ => (None, None),
+        let (kind, limit, burst) = match kind {
+            ExceptionKind::Block => (Kind::Block, None, None),
+            ExceptionKind::Allow => (Kind::Allow, None, None),
+            ExceptionKind::Grant(Grant { limit, burst }) => (Kind::Grant, Some(limit), burst),
         };
         let rule = rule.unwrap_or_else(|| EVERY.into());
-        let (since, until) = (write_moment(since), until.map(write_moment));
-        ExceptionView { rule, key, kind: name, limit, burst, since, until, reason }
+        ExceptionView { rule, key, kind, limit, burst, since, until, reason }
     }
 }
 

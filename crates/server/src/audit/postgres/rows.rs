@@ -3,7 +3,7 @@
 use sqlx::postgres::PgRow;
 use sqlx::{PgConnection, Row as _};
 
-use super::query::parse_network;
+use super::query::Network;
 use super::{DatabaseError, Query, Span, Timestamp, Violation};
 
 /// Makes the days that are needed, and drops what is too old.
@@ -45,8 +45,8 @@ pub(super) async fn insert(connection: &mut PgConnection, violations: &[Violatio
         .bind(each().map(|one| one.rule.to_string()).collect::<Vec<_>>())
         .bind(each().map(|one| storable(&one.key)).collect::<Vec<_>>())
         .bind(each().map(|one| maybe(&one.user_id)).collect::<Vec<_>>())
-        // Whoever calls the API says what it likes; what is no address is left out.
-        .bind(each().map(|one| one.ip.clone().filter(|ip| parse_network(ip).is_ok())).collect::<Vec<_>>())
+        // Whoever calls the API says what it likes; what is not an address is left out.
+        .bind(each().map(|one| one.ip.clone().filter(|ip| ip.parse::<Network>().is_ok())).collect::<Vec<_>>())
         .bind(each().map(|one| maybe(&one.endpoint)).collect::<Vec<_>>())
         .bind(each().map(|one| i64::from(one.cost)).collect::<Vec<_>>())
         .bind(each().map(|one| i64::from(one.remaining)).collect::<Vec<_>>())

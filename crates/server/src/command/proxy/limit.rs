@@ -6,7 +6,7 @@ use tollkeeper::http::AttributeSource;
 use tollkeeper::{Algorithm, RuleSpec};
 use tollkeeper_core::Scalar;
 
-use crate::explain::suggestion;
+use crate::strict::suggestion;
 use crate::tls::CLIENT_ATTRIBUTE;
 
 /// A limit as it was written, understood as far as it can be without knowing what `identify` maps.

@@ -207,7 +207,7 @@ fn violations(report: &Report, most: usize) -> Vec<Line> {
         .number(Style::Quiet, "COUNT", 7)
         .number(Style::Quiet, "WAIT", 11);
     let row = |one: &Violation| {
-        // The time of 2026-01-31T12:00:00.000000Z, in UTC.
+        // The time of 2026-01-31T12:00:00.000Z, in UTC.
         let time = one.at.get(11..19).unwrap_or(&one.at);
         let wait = one.retry_after_ms.map_or("never".into(), |ms| {
             if ms < 60_000 { format!("{:.1} s", ms as f64 / 1_000.0) } else { span(ms.div_ceil(1_000)) }

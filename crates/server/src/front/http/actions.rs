@@ -5,16 +5,17 @@ use std::sync::Arc;
 use axum::extract::State;
 use axum::response::Response;
 use http::{StatusCode, Uri};
+use tollkeeper::http::Problem;
 
-use super::insight::pairs;
-use super::{Front, Problem, pages::json};
+use super::{Front, Refused, pages::json};
 use crate::audit::ActionQuery;
+use crate::strict;
 use crate::wire::ActionsAnswer;
 
 /// `GET /v1/actions`: who blocked, allowed, granted, lifted and reset what.
-pub(super) async fn list(State(front): State<Arc<Front>>, uri: Uri) -> Result<Response, Problem> {
+pub(super) async fn list(State(front): State<Arc<Front>>, uri: Uri) -> Result<Response, Refused> {
     let service = &front.service;
-    let query = ActionQuery::parse(pairs(&uri)?, service.limiter.store().now())?;
+    let query = ActionQuery::new(strict::query(uri.query(), "")?, service.limiter.store().now());
     let kept = &service.insight.actions;
     let (actions, source) = kept
         .find(&query)

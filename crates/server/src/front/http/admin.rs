@@ -5,15 +5,16 @@ use std::sync::Arc;
 
 use axum::extract::{Request, State};
 use axum::middleware::Next;
-use axum::response::{IntoResponse as _, Response};
+use axum::response::Response;
 use http::header::{ACCEPT, AUTHORIZATION, HOST};
 use http::{HeaderMap, StatusCode};
 use subtle::ConstantTimeEq as _;
+use tollkeeper::http::Problem;
 
-use super::{Front, Problem};
+use super::{Front, problem::unauthorized};
 use crate::dashboard;
 use crate::service::{Admin, Service};
-use crate::wire::quoted;
+use crate::strict::{Note, quoted};
 
 /// Lets those in who may see and change things.
 pub(super) async fn require(State(front): State<Arc<Front>>, request: Request, next: Next) -> Response {
@@ -48,18 +49,12 @@ fn wants_page(headers: &HeaderMap) -> bool {
     })
 }
 
-/// The longest text that tells who changes something, or why, in characters.
-pub(super) const MAX_WORDS: usize = 200;
-
 /// Who changes something, as the audit and the history of rules tell it. There is one token for all, so a name is what
 /// somebody says of itself.
-pub(super) fn who(service: &Service, name: Option<String>) -> Result<String, Problem> {
-    if name.as_ref().is_some_and(|name| name.chars().count() > MAX_WORDS || name.contains('\0')) {
-        return Err(Problem::invalid("as", format!("must be at most {MAX_WORDS} characters, and no NUL")));
-    }
+pub(super) fn who(service: &Service, name: Option<Note>) -> String {
     let door = if matches!(service.admin, Admin::Token(_)) { "admin token" } else { "loopback" };
-    let name = name.filter(|name| !name.trim().is_empty());
-    Ok(name.map_or_else(|| door.to_string(), |name| format!("{name} ({door})")))
+    let name = name.filter(|Note(name)| !name.trim().is_empty());
+    name.map_or_else(|| door.to_string(), |Note(name)| format!("{name} ({door})"))
 }
 
 /// Without a token only those on this machine may come in, and they ask for it by a local name. Any other name is a web
@@ -84,7 +79,7 @@ fn require_local_host(request: &Request) -> Result<(), Problem> {
 
 fn authenticate(headers: &HeaderMap, token: &str) -> Result<(), Problem> {
     let Some(value) = headers.get(AUTHORIZATION) else {
-        return Err(Problem::unauthorized("this needs the admin token; send Authorization: Bearer TOKEN"));
+        return Err(unauthorized("this needs the admin token; send Authorization: Bearer TOKEN"));
     };
     let (scheme, given) = value.as_bytes().split_at(value.len().min(7));
     // In constant time: how long a refusal takes must not tell how much of a guess was right.
@@ -92,5 +87,5 @@ fn authenticate(headers: &HeaderMap, token: &str) -> Result<(), Problem> {
     if scheme.eq_ignore_ascii_case(b"bearer ") && bool::from(right) {
         return Ok(());
     }
-    Err(Problem::unauthorized("this is not the admin token; send Authorization: Bearer TOKEN"))
+    Err(unauthorized("this is not the admin token; send Authorization: Bearer TOKEN"))
 }

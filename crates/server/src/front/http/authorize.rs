@@ -11,11 +11,12 @@ use http::header::{CACHE_CONTROL, HOST};
 use http::request::Parts;
 use http::uri::PathAndQuery;
 use http::{HeaderMap, HeaderValue, Method, Request, Uri};
-use tollkeeper::http::Answer;
+use tollkeeper::http::{Answer, Problem};
 
-use super::{Certified, Front, Peer, Problem, pages::json};
+use super::{Certified, Front, Peer, Refused, pages::json};
 use crate::front::stranger;
-use crate::wire::{AuthorizeAnswer, quoted};
+use crate::strict::quoted;
+use crate::wire::AuthorizeAnswer;
 
 const PREFIX: &str = "/v1/authorize";
 const METHODS: [&str; 2] = ["x-forwarded-method", "x-original-method"];
@@ -27,7 +28,7 @@ pub(super) async fn authorize(
     State(front): State<Arc<Front>>,
     peer: Option<Extension<Peer>>,
     request: Request<Body>,
-) -> Result<Response, Problem> {
+) -> Result<Response, Refused> {
     let service = &front.service;
     let (parts, _) = request.into_parts();
     let original = Original::of(parts)?;
@@ -82,8 +83,9 @@ impl Original {
             agree(&headers, names)?;
         }
         let method = match first(&headers, &METHODS) {
-            Some((name, value)) => Method::from_bytes(value.as_bytes())
-                .map_err(|_| Problem::invalid(name, format!("{} is no method", shown(value.as_bytes()))))?,
+            Some((name, value)) => Method::from_bytes(value.as_bytes()).map_err(|_| {
+                Problem::invalid(name, format!("{} is not a method; use one such as GET", shown(value.as_bytes())))
+            })?,
             None => method,
         };
         let uri = match first(&headers, &URIS) {
@@ -123,7 +125,7 @@ fn first<'h>(headers: &'h HeaderMap, names: &[&'static str]) -> Option<(&'static
 fn with_path(uri: Uri, field: &str, path: &[u8]) -> Result<Uri, Problem> {
     let mut parts = uri.into_parts();
     parts.path_and_query = Some(lenient(path).ok_or_else(|| {
-        let problem = format!("{} is no path; it begins with a slash, as in /api/orders?page=2", shown(path));
+        let problem = format!("{} is not a path; begin with a slash, as in /api/orders?page=2", shown(path));
         Problem::invalid(field, problem)
     })?);
     Uri::from_parts(parts).map_err(|error| Problem::invalid(field, error.to_string()))

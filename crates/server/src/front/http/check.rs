@@ -6,21 +6,23 @@ use axum::extract::{Request, State};
 use axum::response::Response;
 use futures_util::future::join_all;
 use http::StatusCode;
+use tollkeeper::http::Problem;
 use tollkeeper::{CostError, StoreError, Verdict};
 
-use super::{Front, Problem, body, pages::json};
+use super::{Front, Refused, pages::json};
 use crate::service::Service;
-use crate::wire::{self, BatchAnswer, Check, CheckAnswer, CheckBody, Invalid, ReleaseAnswer};
+use crate::strict::{nearest, quoted};
+use crate::wire::{self, BatchAnswer, Check, CheckAnswer, CheckBody, ReleaseAnswer};
 
 /// `POST /v1/check`. The content type is not looked at: `curl -d` calls everything a form.
-pub(super) async fn check(State(front): State<Arc<Front>>, request: Request) -> Result<Response, Problem> {
-    let body = body::read(request, front.limits.request).await?;
+pub(super) async fn check(State(front): State<Arc<Front>>, request: Request) -> Result<Response, Refused> {
+    let body = front.body(request).await?;
     match wire::parse_check(&body)? {
         CheckBody::One(check) => {
             let verdict = front.service.check(&check).await.map_err(|error| bad_cost("", &error))?;
             Ok(json(&CheckAnswer::from(&verdict)))
         }
-        CheckBody::Batch { checks } => batch(&front.service, &checks).await,
+        CheckBody::Batch { checks } => Ok(batch(&front.service, &checks).await?),
     }
 }
 
@@ -50,21 +52,21 @@ fn validate_costs(service: &Service, checks: &[Check<'_>]) -> Result<(), Problem
 pub(super) fn bad_cost(place: &str, error: &CostError) -> Problem {
     let field = format!("{place}attributes.{}", error.attribute);
     let problem = format!(
-        "{} is no whole number, and rule `{}` takes its cost from here; send for example \"3\", or leave it out for 1",
-        wire::quoted(&error.value),
+        "{} is not a whole number, and rule `{}` takes its cost from here; send for example \"3\", or leave it out for 1",
+        quoted(&error.value),
         error.rule
     );
-    Invalid { field, problem }.into()
+    Problem::invalid(field, problem)
 }
 
 /// `POST /v1/release`.
-pub(super) async fn release(State(front): State<Arc<Front>>, request: Request) -> Result<Response, Problem> {
-    let body = body::read(request, front.limits.request).await?;
+pub(super) async fn release(State(front): State<Arc<Front>>, request: Request) -> Result<Response, Refused> {
+    let body = front.body(request).await?;
     let release = wire::parse_release(&body)?;
     let key = release.hold.key(&release.key);
     match front.service.limiter.release(&release.rule, &key, release.hold.hold).await {
-        None => Err(no_rule(&front.service, &release.rule)),
-        Some(Err(error)) => Err(unavailable(&error)),
+        None => Err(no_rule(&front.service, &release.rule).into()),
+        Some(Err(error)) => Err(unavailable(&error).into()),
         Some(Ok(released)) => Ok(json(&ReleaseAnswer { released })),
     }
 }
@@ -73,12 +75,11 @@ pub(super) async fn release(State(front): State<Arc<Front>>, request: Request) -
 pub(super) fn no_rule(service: &Service, name: &str) -> Problem {
     let policy = service.limiter.policy();
     let names: Vec<&str> = policy.rules().iter().map(|rule| rule.name()).collect();
-    let quoted = wire::quoted(name);
-    let hint = match crate::explain::nearest(name, &names) {
+    let hint = match nearest(name, &names) {
         Some(nearest) => format!("did you mean `{nearest}`?"),
         None => "GET /v1/rules lists the rules in force".into(),
     };
-    Problem::new(StatusCode::NOT_FOUND, format!("rule: there is none named {quoted}; {hint}")).about("rule")
+    Problem::new(StatusCode::NOT_FOUND, format!("rule: there is none named {}; {hint}", quoted(name))).field("rule")
 }
 
 pub(super) fn unavailable(error: &StoreError) -> Problem {

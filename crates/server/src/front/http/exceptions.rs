@@ -6,15 +6,15 @@ use axum::extract::{Request, State};
 use axum::response::Response;
 use http::{StatusCode, Uri};
 use tollkeeper::ExceptionError;
+use tollkeeper::http::Problem;
 
 use super::admin::who;
 use super::check::{no_rule, unavailable};
-use super::keys::Named;
-use super::rules::parameters;
-use super::{Front, Problem, body, pages::json};
+use super::{Front, Refused, pages::json};
 use crate::service::Service;
 use crate::service::changes::Changed;
-use crate::wire::{self, ExceptionView, ExceptionsAnswer, LiftedAnswer};
+use crate::strict::{self, Filled};
+use crate::wire::{self, BucketChangeQuery, ExceptionQuery, ExceptionView, ExceptionsAnswer, LiftedAnswer};
 
 /// `GET /v1/exceptions`: those in force.
 pub(super) async fn list(State(front): State<Arc<Front>>) -> Response {
@@ -23,24 +23,24 @@ pub(super) async fn list(State(front): State<Arc<Front>>) -> Response {
 }
 
 /// `PUT /v1/exceptions`: makes one, in the place of one that the rule and key had.
-pub(super) async fn put(State(front): State<Arc<Front>>, request: Request) -> Result<Response, Problem> {
-    let [by] = parameters(request.uri(), ["as"])?;
-    let by = who(&front.service, by)?;
-    let body = body::read(request, front.limits.request).await?;
+pub(super) async fn put(State(front): State<Arc<Front>>, request: Request) -> Result<Response, Refused> {
+    let ExceptionQuery { by } = strict::query(request.uri().query(), "")?;
+    let body = front.body(request).await?;
     let limiter = &front.service.limiter;
     let exception = wire::parse_exception(&body, limiter.store().now())?;
     let made = limiter.except(exception).await.map_err(|error| refused(&front.service, error))?;
-    front.service.changed(&Changed::Excepted(&made), by);
+    front.service.changed(&Changed::Excepted(&made), who(&front.service, by));
     Ok(json(&ExceptionView::from(made)))
 }
 
 /// `DELETE /v1/exceptions`: ends one.
-pub(super) async fn lift(State(front): State<Arc<Front>>, uri: Uri) -> Result<Response, Problem> {
-    let (Named { rule, key }, by) = Named::parse_change(&front.service, &uri, "/v1/exceptions")?;
+pub(super) async fn lift(State(front): State<Arc<Front>>, uri: Uri) -> Result<Response, Refused> {
+    let hint = "ask for example /v1/exceptions?rule=free-user&key=42";
+    let BucketChangeQuery { rule: Filled(rule), key: Filled(key), by } = strict::query(uri.query(), hint)?;
     let named = Some(rule.as_str()).filter(|rule| *rule != "*");
     let lifted = front.service.limiter.lift(named, &key).await.map_err(|error| refused(&front.service, error))?;
     if lifted {
-        front.service.changed(&Changed::Lifted { rule: &rule, key: &key }, by);
+        front.service.changed(&Changed::Lifted { rule: &rule, key: &key }, who(&front.service, by));
     }
     Ok(json(&LiftedAnswer { lifted }))
 }

@@ -9,11 +9,12 @@ use std::task::Poll;
 
 use axum::extract::{Request, State};
 use axum::middleware::Next;
-use axum::response::{IntoResponse as _, Response};
+use axum::response::Response;
 use http::StatusCode;
+use tollkeeper::http::Problem;
 use tracing::error;
 
-use super::{Front, Problem};
+use super::Front;
 use crate::route::Route;
 use crate::telemetry::Described;
 

@@ -4,12 +4,13 @@ use std::sync::Arc;
 
 use axum::body::{Body, Bytes};
 use axum::extract::State;
-use axum::response::{IntoResponse as _, Response};
+use axum::response::Response;
 use http::header::{CACHE_CONTROL, CONTENT_TYPE};
 use http::{HeaderValue, StatusCode};
 use serde::Serialize;
+use tollkeeper::http::Problem;
 
-use super::{Front, Problem};
+use super::Front;
 use crate::dashboard;
 use crate::metrics;
 use crate::openapi;

@@ -5,19 +5,22 @@ use std::time::Duration;
 
 use axum::extract::{Path, Request, State};
 use axum::response::Response;
+use data_encoding::HEXLOWER;
 use http::StatusCode;
+use tollkeeper::http::Problem;
 use tollkeeper::{Actual, SettleError, Ticket};
 
 use super::check::{bad_cost, unavailable};
-use super::{Front, Problem, body, pages::json};
-use crate::wire::{self, ReservationAnswer, ReserveAnswer, SettleAnswer, quoted};
+use super::{Front, Refused, pages::json};
+use crate::strict::quoted;
+use crate::wire::{self, ReservationAnswer, ReserveAnswer, SettleAnswer};
 
 /// `POST /v1/reserve`.
-pub(super) async fn reserve(State(front): State<Arc<Front>>, request: Request) -> Result<Response, Problem> {
-    let body = body::read(request, front.limits.request).await?;
-    let asked = wire::parse_reserve(&body)?;
-    let hold = Duration::from_millis(asked.hold_ms);
-    let reserved = front.service.reserve(&asked.check, hold).await;
+pub(super) async fn reserve(State(front): State<Arc<Front>>, request: Request) -> Result<Response, Refused> {
+    let body = front.body(request).await?;
+    let (check, hold_ms) = wire::parse_reserve(&body)?.into_parts();
+    let hold = Duration::from_millis(hold_ms);
+    let reserved = front.service.reserve(&check, hold).await;
     let (verdict, reservation) = reserved.map_err(|error| bad_cost("", &error))?;
     if !verdict.is_allowed() {
         return Ok(json(&ReserveAnswer::new(&verdict, None)));
@@ -29,9 +32,9 @@ pub(super) async fn reserve(State(front): State<Arc<Front>>, request: Request) -
     if let Err(error) = limiter.keep(&id, &record, hold).await {
         // Nobody could settle it.
         let _ = limiter.redeem(ticket).settle(0).await;
-        return Err(unavailable(&error));
+        return Err(unavailable(&error).into());
     }
-    let reservation = ReservationAnswer { id, expires_in_ms: asked.hold_ms };
+    let reservation = ReservationAnswer { id, expires_in_ms: hold_ms };
     Ok(json(&ReserveAnswer::new(&verdict, Some(reservation))))
 }
 
@@ -40,11 +43,11 @@ pub(super) async fn settle(
     State(front): State<Arc<Front>>,
     Path(id): Path<String>,
     request: Request,
-) -> Result<Response, Problem> {
-    let body = body::read(request, front.limits.request).await?;
-    let told = wire::parse_settle(&body)?;
-    let mut actual = told.cost.map_or_else(Actual::default, Actual::cost);
-    for (name, value) in told.attributes {
+) -> Result<Response, Refused> {
+    let body = front.body(request).await?;
+    let settle = wire::parse_settle(&body)?;
+    let mut actual = settle.cost().map_or_else(Actual::default, Actual::cost);
+    for (name, value) in settle.attributes.iter() {
         actual = actual.attribute(name, value);
     }
     let limiter = &front.service.limiter;
@@ -52,13 +55,16 @@ pub(super) async fn settle(
     let record = if is_id { limiter.claim(&id).await.map_err(|error| unavailable(&error))? } else { None };
     let ticket: Option<Ticket> = record.and_then(|record| serde_json::from_slice(&record).ok());
     let ticket = ticket.ok_or_else(|| {
-        let problem = format!("id: {} names no reservation; it was settled before, or its time is over", quoted(&id));
-        Problem::new(StatusCode::NOT_FOUND, problem).about("id")
+        let problem = format!(
+            "id: {} is not a reservation that can be settled; it was settled before, or its time is over",
+            quoted(&id)
+        );
+        Problem::new(StatusCode::NOT_FOUND, problem).field("id")
     })?;
     match limiter.redeem(ticket).settle(actual).await {
         Ok(settlement) => Ok(json(&SettleAnswer::from(&settlement))),
-        Err(SettleError::Cost(error)) => Err(bad_cost("", &error)),
-        Err(SettleError::Store(error)) => Err(unavailable(&error)),
+        Err(SettleError::Cost(error)) => Err(bad_cost("", &error).into()),
+        Err(SettleError::Store(error)) => Err(unavailable(&error).into()),
     }
 }
 
@@ -66,7 +72,7 @@ pub(super) async fn settle(
 fn new_id() -> Result<String, Problem> {
     let mut bytes = [0; 16];
     getrandom::fill(&mut bytes).map_err(|error| {
-        Problem::new(StatusCode::SERVICE_UNAVAILABLE, format!("the system gives no random numbers: {error}"))
+        Problem::new(StatusCode::SERVICE_UNAVAILABLE, format!("the system cannot provide random numbers: {error}"))
     })?;
-    Ok(bytes.iter().map(|byte| format!("{byte:02x}")).collect())
+    Ok(HEXLOWER.encode(&bytes))
 }

@@ -2,17 +2,19 @@
 
 use std::sync::Arc;
 
-use axum::extract::{Path, Query, Request, State};
+use axum::extract::{Path, Request, State};
 use axum::response::Response;
 use http::header::{ETAG, IF_MATCH};
 use http::{HeaderMap, HeaderValue, StatusCode, Uri};
+use tollkeeper::http::Problem;
 
-use super::admin::{MAX_WORDS, who};
-use super::{Front, Problem, body, check::no_rule, pages::json};
+use super::admin::who;
+use super::{Front, Refused, check::no_rule, pages::json};
 use crate::database::DatabaseError;
 use crate::rules::{Change, Edit, Following, RulesError};
 use crate::service::Service;
-use crate::wire::{self, EditAnswer, HistoryAnswer, RulesAnswer, quoted};
+use crate::strict::{self, Note, quoted};
+use crate::wire::{self, EditAnswer, HistoryAnswer, HistoryQuery, RulesAnswer, RulesChangeQuery};
 
 /// `GET /v1/rules`: the rules in force, as written.
 pub(super) async fn list(State(front): State<Arc<Front>>) -> Response {
@@ -30,9 +32,9 @@ pub(super) async fn list(State(front): State<Arc<Front>>) -> Response {
 }
 
 /// `POST /v1/rules`: a new rule, after all others.
-pub(super) async fn create(State(front): State<Arc<Front>>, request: Request) -> Result<Response, Problem> {
+pub(super) async fn create(State(front): State<Arc<Front>>, request: Request) -> Result<Response, Refused> {
     let (following, edit) = editor(&front.service, &request)?;
-    let body = body::read(request, front.limits.request).await?;
+    let body = front.body(request).await?;
     let rule = wire::parse_rule(&body, None)?;
     let mut answer = change(&front.service, following, edit, Change::Create(Box::new(rule))).await?;
     *answer.status_mut() = StatusCode::CREATED;
@@ -44,11 +46,11 @@ pub(super) async fn put(
     State(front): State<Arc<Front>>,
     Path(name): Path<String>,
     request: Request,
-) -> Result<Response, Problem> {
+) -> Result<Response, Refused> {
     let (following, edit) = editor(&front.service, &request)?;
-    let body = body::read(request, front.limits.request).await?;
+    let body = front.body(request).await?;
     let rule = wire::parse_rule(&body, Some(&name))?;
-    change(&front.service, following, edit, Change::Put(Box::new(rule))).await
+    Ok(change(&front.service, following, edit, Change::Put(Box::new(rule))).await?)
 }
 
 /// `DELETE /v1/rules/NAME`.
@@ -56,33 +58,26 @@ pub(super) async fn delete(
     State(front): State<Arc<Front>>,
     Path(name): Path<String>,
     request: Request,
-) -> Result<Response, Problem> {
+) -> Result<Response, Refused> {
     let (following, edit) = editor(&front.service, &request)?;
-    change(&front.service, following, edit, Change::Delete(name)).await
+    Ok(change(&front.service, following, edit, Change::Delete(name)).await?)
 }
 
 /// `POST /v1/rules/rollback`: the rules as they were, as a new version.
-pub(super) async fn rollback(State(front): State<Arc<Front>>, request: Request) -> Result<Response, Problem> {
+pub(super) async fn rollback(State(front): State<Arc<Front>>, request: Request) -> Result<Response, Refused> {
     let (following, edit) = editor(&front.service, &request)?;
-    let body = body::read(request, front.limits.request).await?;
-    let version = wire::parse_rollback(&body)?.version;
-    change(&front.service, following, edit, Change::Rollback(version)).await
+    let body = front.body(request).await?;
+    let version = i64::try_from(wire::parse_rollback(&body)?.version.0).unwrap_or(i64::MAX);
+    Ok(change(&front.service, following, edit, Change::Rollback(version)).await?)
 }
 
 /// `GET /v1/rules/history`: who changed what, newest first.
-pub(super) async fn history(State(front): State<Arc<Front>>, uri: Uri) -> Result<Response, Problem> {
-    const MOST: i64 = 100;
+pub(super) async fn history(State(front): State<Arc<Front>>, uri: Uri) -> Result<Response, Refused> {
     let following = following(&front.service)?;
-    let [limit, before] = parameters(&uri, ["limit", "before"])?;
-    let number =
-        |name: &'static str, given: Option<String>, most: i64| match given {
-            None => Ok(None),
-            Some(text) => text.parse().ok().filter(|number| (1..=most).contains(number)).map(Some).ok_or_else(|| {
-                Problem::invalid(name, format!("{} is no whole number from 1 to {most}", quoted(&text)))
-            }),
-        };
-    let limit = number("limit", limit, MOST)?.unwrap_or(20);
-    let before = number("before", before, i64::MAX)?;
+    let HistoryQuery { limit, before } = strict::query(uri.query(), "")?;
+    let signed = |number: u64| i64::try_from(number).unwrap_or(i64::MAX);
+    let limit = signed(limit.map_or(HistoryQuery::USUAL_LIMIT, |limit| limit.0));
+    let before = before.map(|before| signed(before.0));
     let versions = following.table().history(before, limit).await.map_err(|error| problem(&front.service, error))?;
     Ok(json(&HistoryAnswer { versions }))
 }
@@ -106,11 +101,8 @@ fn following(service: &Service) -> Result<&Following, Problem> {
 /// Where to change rules, and who does it.
 fn editor<'s>(service: &'s Service, request: &Request) -> Result<(&'s Following, Edit), Problem> {
     let following = following(service)?;
-    let [by, message] = parameters(request.uri(), ["as", "message"])?;
-    let by = who(service, by)?;
-    if message.as_ref().is_some_and(|text| text.chars().count() > MAX_WORDS || text.contains('\0')) {
-        return Err(Problem::invalid("message", format!("must be at most {MAX_WORDS} characters, and no NUL")));
-    }
+    let RulesChangeQuery { by, message } = strict::query(request.uri().query(), "")?;
+    let (by, message) = (who(service, by), message.map(|Note(text)| text));
     Ok((following, Edit { by, message, seen: seen(request.headers())?, dry_run: false }))
 }
 
@@ -124,7 +116,7 @@ fn seen(headers: &HeaderMap) -> Result<Option<i64>, Problem> {
     let number = text.strip_prefix('"').and_then(|text| text.strip_suffix('"')).unwrap_or(text);
     let is_number = !number.is_empty() && number.bytes().all(|byte| byte.is_ascii_digit());
     number.parse().ok().filter(|_| is_number).map(Some).ok_or_else(|| {
-        Problem::invalid("If-Match", format!("{} is no version; send the ETag of GET /v1/rules", quoted(text)))
+        Problem::invalid("If-Match", format!("{} is not a version; send the ETag of GET /v1/rules", quoted(text)))
     })
 }
 
@@ -134,28 +126,12 @@ fn tagged(mut response: Response, version: Option<i64>) -> Response {
     response
 }
 
-/// The values of these parameters; any other is refused.
-pub(super) fn parameters<const N: usize>(uri: &Uri, names: [&str; N]) -> Result<[Option<String>; N], Problem> {
-    let Query(pairs) = Query::<Vec<(String, String)>>::try_from_uri(uri)
-        .map_err(|error| Problem::invalid("", format!("the query cannot be read: {error}")))?;
-    let mut values = [const { None }; N];
-    for (name, value) in pairs {
-        let Some(index) = names.iter().position(|known| *known == name) else {
-            return Err(Problem::invalid(name.as_str(), wire::unknown(&name, &names)));
-        };
-        if values[index].replace(value).is_some() {
-            return Err(Problem::invalid(name, "is given twice; leave one out"));
-        }
-    }
-    Ok(values)
-}
-
 fn problem(service: &Service, error: RulesError) -> Problem {
     let detail = error.to_string();
     match error {
         RulesError::Missing(name) => no_rule(service, &name),
-        RulesError::NoVersion { .. } => Problem::new(StatusCode::NOT_FOUND, detail).about("version"),
-        RulesError::Exists(_) => Problem::new(StatusCode::CONFLICT, detail).about("name"),
+        RulesError::NoVersion { .. } => Problem::new(StatusCode::NOT_FOUND, detail).field("version"),
+        RulesError::Exists(_) => Problem::new(StatusCode::CONFLICT, detail).field("name"),
         RulesError::Bad { .. } => Problem::new(StatusCode::CONFLICT, detail),
         RulesError::Changed { .. } => Problem::new(StatusCode::PRECONDITION_FAILED, detail),
         RulesError::Nul { field, .. } => Problem::invalid(field, "holds a NUL character, which Postgres cannot keep"),

@@ -5,8 +5,9 @@ use http::request::Parts;
 use http::uri::{Authority, PathAndQuery};
 use http::{HeaderValue, Method, StatusCode, Version};
 
-use crate::front::http::Problem;
-use crate::wire::quoted;
+use tollkeeper::http::Problem;
+
+use crate::strict::quoted;
 
 /// Where a request goes, in the words of the client.
 #[derive(Debug)]

@@ -14,10 +14,10 @@ use hyper_util::client::legacy::{Client, Error};
 use hyper_util::rt::{TokioExecutor, TokioTimer};
 use rustls::ClientConfig;
 use tokio::time::{Instant, timeout_at};
+use tollkeeper::http::Problem;
 use tracing::warn;
 
 use super::bodies::{Upload, UploadFailure};
-use crate::front::http::Problem;
 use crate::tls::{Connector, Renewable};
 pub(crate) use address::{Address, parse_upstream};
 

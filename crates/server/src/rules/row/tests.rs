@@ -132,12 +132,12 @@ fn a_bad_row_names_rule_column_problem_and_fix() {
         (|row| row.period = None, "rule `a`: period: is missing; say per how long, such as '1 minute'"),
         (
             |row| row.period = Some(Span::from_micros(1_500)),
-            "rule `a`: period: 1500us is no whole number of milliseconds",
+            "rule `a`: period: 1500us is not a whole number of milliseconds",
         ),
         (|row| row.burst_capacity = Some(-1), "rule `a`: burst_capacity: "),
         (
             |row| row.algorithm = "token_buket".into(),
-            "rule `a`: algorithm: `token_buket` is not possible here; did you mean `token_bucket`?",
+            "rule `a`: algorithm: \"token_buket\" is not known; did you mean `token_bucket`?",
         ),
         (
             |row| row.match_conditions = json!({"path": []}),
@@ -147,12 +147,9 @@ fn a_bad_row_names_rule_column_problem_and_fix() {
             |row| row.match_conditions = json!({"path": 1.5}),
             "rule `a`: match_conditions.path: 1.5 could be written in several ways",
         ),
-        (
-            |row| row.options = json!({"leese": "auto"}),
-            "rule `a`: options.leese: there is no field `leese`; did you mean `lease`?",
-        ),
+        (|row| row.options = json!({"leese": "auto"}), "rule `a`: options.leese: is not known; did you mean `lease`?"),
         (|row| row.options = json!({"deny": {"status": 200}}), "rule `a`: options.deny.status: 200 does not tell"),
-        (|row| row.cost = json!([{"when": {}}]), "rule `a`: cost[0]: the field `cost` is missing"),
+        (|row| row.cost = json!([{"when": {}}]), "rule `a`: cost[0].cost: is missing"),
         (
             |row| (row.plan, row.match_conditions) = (Some("free".into()), json!({"plan": "paid"})),
             "rule `a`: plan: is also in match_conditions; keep one of them",

@@ -38,8 +38,8 @@ async fn what_was_done_to_a_key_is_told_with_who_when_until_when_and_why() {
     assert_eq!(told, expected);
     let first = &all["actions"][4];
     let expected = json!({
-        "at": "2026-01-01T00:00:00.000000Z", "action": "block", "rule": "per-user", "key": "42", "limit": null,
-        "until": "2026-01-01T00:01:00.000000Z", "reason": "scraper", "by": "ann (loopback)", "instance": first["instance"],
+        "at": "2026-01-01T00:00:00.000Z", "action": "block", "rule": "per-user", "key": "42", "limit": null,
+        "until": "2026-01-01T00:01:00.000Z", "reason": "scraper", "by": "ann (loopback)", "instance": first["instance"],
     });
     assert_eq!(first, &expected);
     assert_eq!(all["actions"][3]["limit"], "9/s burst 20");
@@ -89,16 +89,16 @@ async fn a_question_or_a_name_that_makes_no_sense_is_400_and_names_the_field() {
     let gate = Plan::new([per_user()]).open().await;
     let long = "x".repeat(201);
     for (request, detail) in [
-        ("GET /v1/actions?action=blok", "action: is not known; did you mean `block`?"),
-        ("GET /v1/actions?user_id=1", "user_id: is not known; what can be here is action, rule, key"),
-        ("GET /v1/actions?limit=0", "limit: \"0\" is not between 1 and 1000"),
-        ("GET /v1/actions?since=then", "since: \"then\" is no time; write 1h"),
+        ("GET /v1/actions?action=blok", "action: \"blok\" is not known; did you mean `block`?"),
+        ("GET /v1/actions?user_id=1", "user_id: is not known; use one of action, rule, key"),
+        ("GET /v1/actions?limit=0", "limit: must be a whole number from 1 to 1000, not 0"),
+        ("GET /v1/actions?since=then", "since: \"then\" is not a time; use 1h"),
         ("GET /v1/actions?rule=", "rule: is empty"),
         ("GET /v1/actions?key=a&key=b", "key: is given twice"),
         ("GET /v1/keys?rule=per-user&key=1&as=ann", "as: is not known"),
         ("PUT /v1/exceptions?az=ann", "az: is not known; did you mean `as`?"),
-        (&format!("PUT /v1/exceptions?as={long}"), "as: must be at most 200 characters, and no NUL"),
-        ("DELETE /v1/keys?rule=per-user&key=1&as=%00", "as: must be at most 200 characters, and no NUL"),
+        (&format!("PUT /v1/exceptions?as={long}"), "as: must be at most 200 characters, without NUL"),
+        ("DELETE /v1/keys?rule=per-user&key=1&as=%00", "as: must be at most 200 characters, without NUL"),
         ("DELETE /v1/exceptions?rule=*&key=1&as=a&as=b", "as: is given twice"),
     ] {
         let body = if request.starts_with("PUT") { r#"{"key": "1", "kind": "block"}"# } else { "" };

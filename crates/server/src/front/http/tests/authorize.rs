@@ -105,9 +105,9 @@ async fn a_target_that_no_strict_reader_takes_is_read_all_the_same() {
 async fn a_proxy_that_makes_no_sense_is_told() {
     let gate = Plan::new([per_ip()]).open().await;
     let reply = gate.ask("GET /v1/authorize", "x-forwarded-uri: orders\r\n", "").await;
-    assert!(reply.problem(400).starts_with("x-forwarded-uri: \"orders\" is no path"));
+    assert!(reply.problem(400).starts_with("x-forwarded-uri: \"orders\" is not a path"));
     let reply = gate.ask("GET /v1/authorize", "x-forwarded-method: G T\r\n", "").await;
-    assert!(reply.problem(400).starts_with("x-forwarded-method: \"G T\" is no method"));
+    assert!(reply.problem(400).starts_with("x-forwarded-method: \"G T\" is not a method"));
 }
 
 #[tokio::test]

@@ -72,7 +72,7 @@ async fn a_batch_that_is_wrong_anywhere_charges_nothing() {
     let body = json!({"checks": [{"attributes": {"units": "5"}}, {"attributes": {"units": "many"}}]});
     let reply = gate.ask("POST /v1/check", "", body.to_string()).await;
     assert!(
-        reply.problem(400).starts_with("checks[1].attributes.units: \"many\" is no whole number"),
+        reply.problem(400).starts_with("checks[1].attributes.units: \"many\" is not a whole number"),
         "{}",
         reply.body
     );
@@ -114,7 +114,7 @@ async fn a_release_of_nothing_is_refused() {
     let unknown = gate.ask("POST /v1/release", "", release("per-usr", "0.1.0")).await;
     assert_eq!(unknown.problem(404), "rule: there is none named \"per-usr\"; did you mean `per-user`?");
     let bad = gate.ask("POST /v1/release", "", release("per-user", "slot 1")).await;
-    assert!(bad.problem(400).starts_with("hold: \"slot 1\" is no hold"));
+    assert!(bad.problem(400).starts_with("hold: \"slot 1\" is not a hold"));
     let elsewhere = gate.ask("POST /v1/release", "", release("per-user", "0.1.0")).await;
     assert_eq!(elsewhere.json(), json!({"released": false}));
 }

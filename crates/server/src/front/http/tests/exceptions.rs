@@ -31,7 +31,7 @@ async fn a_key_is_blocked_shown_and_free_again() {
 async fn a_proxy_is_told_of_a_block_as_of_a_limit() {
     let by_ip = json!({"name": "per-ip", "key": "{ip}", "limit": "3/s"});
     let gate = Plan::new([by_ip]).open().await;
-    put(&gate, json!({"key": "127.0.0.1", "kind": "block", "until": "2026-01-01T00:00:30Z"})).await.json();
+    put(&gate, json!({"key": "127.0.0.1", "kind": "block", "until": "2026-01-01T01:00:30+01:00"})).await.json();
     let denied = gate.get("/v1/authorize").await;
     assert_eq!((denied.status, denied.headers["retry-after"].as_str()), (429, "30"));
     assert!(denied.body.contains("Rule `per-ip` blocks this key; retry in 30 seconds."), "{}", denied.body);
@@ -67,7 +67,7 @@ async fn what_is_wrong_is_named() {
     let cases = [
         (json!({}), 400, "key: is missing"),
         (json!({"key": "1"}), 400, "kind: is missing"),
-        (json!({"key": "1", "kind": "blok"}), 400, "kind: is not known; did you mean `block`?"),
+        (json!({"key": "1", "kind": "blok"}), 400, "kind: \"blok\" is not known; did you mean `block`?"),
         (json!({"key": "1", "kind": "block", "fro_ms": 1}), 400, "fro_ms: is not known; did you mean `for_ms`?"),
         (json!({"key": 1, "kind": "block"}), 400, "key: must be a string, not 1"),
         (json!({"key": "1", "kind": "block", "limit": "1/s"}), 400, "limit: is for a grant"),
@@ -75,8 +75,12 @@ async fn what_is_wrong_is_named() {
         (json!({"key": "1", "kind": "grant"}), 400, "limit: is missing"),
         (json!({"key": "1", "kind": "grant", "limit": "lots"}), 400, "limit: "),
         (json!({"key": "1", "kind": "grant", "limit": "1/s", "burst": 0}), 400, "burst: "),
-        (json!({"key": "1", "kind": "block", "for_ms": 0}), 400, "for_ms: is 0"),
-        (json!({"key": "1", "kind": "block", "until": "tomorrow"}), 400, "until: \"tomorrow\" is no moment in UTC"),
+        (json!({"key": "1", "kind": "block", "for_ms": 0}), 400, "for_ms: must be a whole number from 1 to "),
+        (
+            json!({"key": "1", "kind": "block", "until": "tomorrow"}),
+            400,
+            "until: \"tomorrow\" is not a time; use RFC 3339",
+        ),
         (json!({"key": "1", "kind": "block", "until": "2025-12-31T00:00:00Z"}), 400, "until: is not in the future"),
         (
             json!({"key": "1", "kind": "block", "until": "2027-01-01T00:00:00Z", "for_ms": 1}),

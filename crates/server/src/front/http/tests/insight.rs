@@ -17,7 +17,7 @@ async fn who_was_denied_can_be_asked_by_user_address_rule_and_time() {
     assert_eq!((&all["source"], &all["dropped"], all.get("next")), (&json!("memory"), &json!(0), None));
     let newest = &all["violations"][0];
     let expected = json!({
-        "id": 3, "at": "2026-01-01T00:01:00.000000Z", "rule": "per-user", "key": "43", "user_id": "43", "ip": "198.51.100.7",
+        "id": 3, "at": "2026-01-01T00:01:00.000Z", "rule": "per-user", "key": "43", "user_id": "43", "ip": "198.51.100.7",
         "endpoint": "POST /orders", "cost": 3, "remaining": 0, "retry_after_ms": 1_500, "count": 1, "shadow": false,
         "instance": newest["instance"],
     });
@@ -42,11 +42,11 @@ async fn who_was_denied_can_be_asked_by_user_address_rule_and_time() {
 async fn a_question_that_makes_no_sense_is_400_and_names_the_field() {
     let gate = Plan::new([per_user()]).open().await;
     for (path, detail) in [
-        ("/v1/violations?ip=here", "ip: \"here\" is no address and no network"),
+        ("/v1/violations?ip=here", "ip: \"here\" is not an address or a network"),
         ("/v1/violations?usr_id=1", "usr_id: is not known; did you mean `user_id`?"),
-        ("/v1/violations?limit=5000", "limit: \"5000\" is not between 1 and 1000"),
-        ("/v1/violations?since=then", "since: \"then\" is no time; write 1h"),
-        ("/v1/insight?rule=a", "rule: is not known; this takes no parameters"),
+        ("/v1/violations?limit=5000", "limit: must be a whole number from 1 to 1000, not 5000"),
+        ("/v1/violations?since=then", "since: \"then\" is not a time; use 1h"),
+        ("/v1/insight?rule=a", "rule: is not known; nothing can be given here"),
     ] {
         let reply = gate.get(path).await;
         assert!(reply.problem(400).starts_with(detail), "{path}: {}", reply.body);

@@ -84,12 +84,16 @@ async fn nothing_estimated_and_something_used() {
 async fn what_is_wrong_is_named() {
     let gate = Plan::new([tokens()]).open().await;
     for (target, body, says) in [
-        ("POST /v1/reserve", r#"{"hold_ms": 0}"#, "hold_ms: 0 is over at once"),
+        ("POST /v1/reserve", r#"{"hold_ms": 0}"#, "hold_ms: must be a whole number from 1 to 86400000, not 0"),
         ("POST /v1/reserve", r#"{"hold_ms": 86400001}"#, "hold_ms: "),
-        ("POST /v1/reserve", r#"{"hold": 5}"#, "what can be here is attributes, cost, hold_ms"),
+        ("POST /v1/reserve", r#"{"hold": 5}"#, "use one of attributes, cost, hold_ms"),
         ("POST /v1/reservations/0123456789abcdef0123456789abcdef/settle", r#"{"costs": 5}"#, "did you mean `cost`"),
-        ("POST /v1/reservations/0123456789abcdef0123456789abcdef/settle", "{}", "names no reservation"),
-        ("POST /v1/reservations/x/settle", "{}", "names no reservation"),
+        (
+            "POST /v1/reservations/0123456789abcdef0123456789abcdef/settle",
+            "{}",
+            "is not a reservation that can be settled",
+        ),
+        ("POST /v1/reservations/x/settle", "{}", "is not a reservation that can be settled"),
     ] {
         let reply = gate.ask(target, "", body).await;
         assert!((400..405).contains(&reply.status) && reply.body.contains(says), "{target} {body}: {}", reply.body);

@@ -1,4 +1,4 @@
-//! Reads a body, no larger and no slower than allowed.
+//! Reads the body of a request, no larger and no slower than allowed. What it says is for [`crate::strict`] to read.
 
 use std::time::Duration;
 
@@ -7,12 +7,12 @@ use http::header::EXPECT;
 use http::{Request, StatusCode};
 use http_body_util::{BodyExt as _, LengthLimitError, Limited};
 use hyper::body::Body as _;
+use tollkeeper::http::Problem;
 
-use super::Problem;
-use crate::front::connections::Stopping;
+use super::connections::Stopping;
 
 /// The largest body that is read.
-pub(super) const MAX_BODY: usize = 64 * 1024;
+const MAX_BODY: usize = 64 * 1024;
 
 /// How much of a body that is too large is read and thrown away before it is refused, and for how long: a client that
 /// is cut off while it sends may never see the answer.

@@ -1,0 +1,227 @@
+//! Points in time as text: RFC 3339. Any offset and any fraction is read; UTC with milliseconds is written, so that texts
+//! sort as the times do.
+
+use std::borrow::Cow;
+use std::fmt::{self, Display};
+use std::str::FromStr;
+
+use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
+use serde::de::Deserializer;
+use serde::ser::Serializer;
+use serde::{Deserialize, Serialize};
+use time::OffsetDateTime;
+use time::format_description::well_known::Rfc3339;
+use tollkeeper::{Span, Timestamp, parse_span};
+
+use crate::strict::parsed;
+
+/// A point in time, read and written as RFC 3339.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Moment(pub(crate) Timestamp);
+
+impl Display for Moment {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let micros = self.0.as_micros();
+        // No timestamp lies past the year 2255, so this always succeeds.
+        let at = OffsetDateTime::from_unix_timestamp((micros / 1_000_000) as i64).unwrap_or(OffsetDateTime::UNIX_EPOCH);
+        let (hour, minute, second) = at.to_hms();
+        write!(
+            f,
+            "{:04}-{:02}-{:02}T{hour:02}:{minute:02}:{second:02}.{:03}Z",
+            at.year(),
+            u8::from(at.month()),
+            at.day(),
+            micros / 1_000 % 1_000
+        )
+    }
+}
+
+/// A text that is not a point in time since 1970.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("is not a time; use RFC 3339, such as 2030-01-31T12:00:00Z or 2030-01-31T13:00:00+01:00")]
+pub(crate) struct NotAMoment;
+
+impl FromStr for Moment {
+    type Err = NotAMoment;
+
+    fn from_str(text: &str) -> Result<Moment, NotAMoment> {
+        let at = OffsetDateTime::parse(text, &Rfc3339).map_err(|_| NotAMoment)?;
+        let micros = u64::try_from(at.unix_timestamp_nanos() / 1_000).map_err(|_| NotAMoment)?;
+        Ok(Moment(Timestamp::from_micros(micros)))
+    }
+}
+
+impl Serialize for Moment {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(self)
+    }
+}
+
+impl<'de> Deserialize<'de> for Moment {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        parsed(deserializer)
+    }
+}
+
+/// For fields that are a [`Timestamp`], or may be.
+pub(crate) fn serialize<S: Serializer>(
+    at: &(impl Copy + Into<Option<Timestamp>>),
+    serializer: S,
+) -> Result<S::Ok, S::Error> {
+    (*at).into().map(Moment).serialize(serializer)
+}
+
+/// What RFC 3339 allows, from 1970 to 2119.
+macro_rules! pattern {
+    () => {
+        "(19[7-9][0-9]|20[0-9]{2}|21[01][0-9])-((0[13578]|1[02])-(0[1-9]|[12][0-9]|3[01])|(0[469]|11)-(0[1-9]|[12][0-9]|30)\
+         |02-(0[1-9]|[12][0-9]))T([01][0-9]|2[0-3]):[0-5][0-9]:[0-5][0-9](\\.[0-9]{1,9})?(Z|[+-]([01][0-9]|2[0-3]):[0-5][0-9])"
+    };
+}
+
+impl JsonSchema for Moment {
+    fn inline_schema() -> bool {
+        true
+    }
+
+    fn schema_name() -> Cow<'static, str> {
+        "Moment".into()
+    }
+
+    fn json_schema(_: &mut SchemaGenerator) -> Schema {
+        json_schema!({ "type": "string", "format": "date-time", "pattern": concat!("^", pattern!(), "$") })
+    }
+}
+
+/// A point in time, or how long ago it was: `1h`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum PastMoment {
+    /// So long before now.
+    Ago(Span),
+    /// Then.
+    At(Timestamp),
+}
+
+impl PastMoment {
+    /// The point in time, seen from `now`.
+    pub(crate) fn seen_from(self, now: Timestamp) -> Timestamp {
+        match self {
+            PastMoment::Ago(span) => Timestamp::from_micros(now.as_micros().saturating_sub(span.as_micros())),
+            PastMoment::At(at) => at,
+        }
+    }
+}
+
+/// A text that is neither a point in time nor a span.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("is not a time; use 1h or 30min for that long ago, or RFC 3339 such as 2026-01-31T12:00:00Z")]
+pub(crate) struct NotAPastMoment;
+
+impl FromStr for PastMoment {
+    type Err = NotAPastMoment;
+
+    fn from_str(text: &str) -> Result<PastMoment, NotAPastMoment> {
+        if let Ok(span) = parse_span(text) {
+            return Ok(PastMoment::Ago(span));
+        }
+        // A plus that nobody encoded arrives in a query as a space.
+        let offset = text.len().checked_sub(6).filter(|start| text.is_char_boundary(*start));
+        let text = match offset.map(|start| text.split_at(start)) {
+            Some((time, offset)) if offset.starts_with(' ') => Cow::Owned(format!("{time}+{}", &offset[1..])),
+            _ => Cow::Borrowed(text),
+        };
+        text.parse().map(|Moment(at)| PastMoment::At(at)).map_err(|_| NotAPastMoment)
+    }
+}
+
+impl<'de> Deserialize<'de> for PastMoment {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        parsed(deserializer)
+    }
+}
+
+impl JsonSchema for PastMoment {
+    fn inline_schema() -> bool {
+        true
+    }
+
+    fn schema_name() -> Cow<'static, str> {
+        "PastMoment".into()
+    }
+
+    fn json_schema(_: &mut SchemaGenerator) -> Schema {
+        json_schema!({
+            "type": "string",
+            "pattern": concat!("^[1-9][0-9]{0,3}(s|min|h)$|^", pattern!(), "$"),
+            "examples": ["1h", "2026-01-31T12:00:00Z"],
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const NOW: Timestamp = Timestamp::from_micros(1_767_225_600_000_000);
+
+    #[test]
+    fn moments_are_read_as_they_are_written() {
+        for (text, micros) in [
+            ("1970-01-01T00:00:00.000Z", 0),
+            ("2000-02-29T23:59:59.999Z", 951_868_799_999_000),
+            ("2026-01-01T00:00:00.000Z", 1_767_225_600_000_000),
+            ("2100-03-01T00:00:00.000Z", 4_107_542_400_000_000),
+        ] {
+            let moment = Moment(Timestamp::from_micros(micros));
+            assert_eq!(moment.to_string(), text);
+            assert_eq!(text.parse(), Ok(moment));
+        }
+        assert_eq!(Moment(Timestamp::MAX).to_string(), "2112-09-17T23:53:47.370Z");
+    }
+
+    /// An exception's `until` used to refuse `+01:00`, which the `since` of a query took.
+    #[test]
+    fn every_offset_and_fraction_is_read() {
+        for (text, micros) in [
+            ("2026-01-01T01:00:00+01:00", 0),
+            ("2025-12-31T18:30:00-05:30", 0),
+            ("2026-01-01T00:00:00.5Z", 500_000),
+            ("2026-01-01T00:00:00.123456789Z", 123_456),
+            ("2026-01-01t00:00:00z", 0),
+        ] {
+            let moment = Moment(Timestamp::from_micros(NOW.as_micros() + micros));
+            assert_eq!(text.parse(), Ok(moment), "{text}");
+        }
+    }
+
+    #[test]
+    fn other_texts_are_refused() {
+        for text in [
+            "",
+            "Z",
+            "tomorrow",
+            "2026-01-01",
+            "2026-01-01T00:00:00",
+            "2026-13-01T00:00:00Z",
+            "2026-02-29T00:00:00Z",
+            "2026-01-01T24:00:00Z",
+            "2026-01-01T00:00:00.Z",
+            "+026-01-01T00:00:00Z",
+            "1969-12-31T23:59:59Z",
+        ] {
+            assert_eq!(text.parse::<Moment>(), Err(NotAMoment), "{text}");
+        }
+    }
+
+    #[test]
+    fn the_past_may_be_told_by_how_long_ago_it_was() {
+        let seen = |text: &str| text.parse().map(|past: PastMoment| past.seen_from(NOW));
+        assert_eq!(seen("90s"), Ok(Timestamp::from_micros(NOW.as_micros() - 90_000_000)));
+        assert_eq!(seen("2026-01-01T00:00:00Z"), Ok(NOW));
+        assert_eq!(seen("2026-01-01T01:00:00+01:00"), Ok(NOW));
+        assert_eq!(seen("2026-01-01T01:00:00 01:00"), Ok(NOW), "a plus that was not encoded");
+        for text in ["", "5", "yesterday", "2026-01-01T01:00:00 é:00"] {
+            assert_eq!(seen(text), Err(NotAPastMoment), "{text}");
+        }
+    }
+}

@@ -1,0 +1,18 @@
+//! The name that somebody probably meant.
+
+/// "; did you mean `limit`?" when a known name is near, otherwise what can be used.
+pub(crate) fn suggestion(name: &str, known: &[&str]) -> String {
+    match nearest(name, known) {
+        Some(nearest) => format!("; did you mean `{nearest}`?"),
+        None if known.is_empty() => "; nothing can be given here".to_string(),
+        None => format!("; use one of {}", known.join(", ")),
+    }
+}
+
+/// The name that was probably meant, if one is near.
+pub(crate) fn nearest<'k>(name: &str, known: &[&'k str]) -> Option<&'k str> {
+    // What comes from outside may be long, and comparing takes time by the product of both lengths.
+    let name: String = name.chars().take(60).collect();
+    let by_distance = known.iter().map(|other| (strsim::damerau_levenshtein(&name, other), *other)).min();
+    by_distance.filter(|(distance, other)| *distance <= 1 + other.len() / 4).map(|(_, nearest)| nearest)
+}

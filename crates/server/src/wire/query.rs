@@ -1,0 +1,69 @@
+//! What the queries of the admin part ask for.
+
+use schemars::JsonSchema;
+use serde::Deserialize;
+
+use crate::strict::{Filled, Note, Whole};
+
+/// Nothing.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct NoQuery {}
+
+/// A bucket.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct BucketQuery {
+    /// The rule's name.
+    pub(crate) rule: Filled,
+    /// The key's text, as in the row of a check.
+    pub(crate) key: Filled,
+}
+
+/// A bucket that is changed, and by whom.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct BucketChangeQuery {
+    /// The rule's name.
+    pub(crate) rule: Filled,
+    /// The key's text, as in the row of a check.
+    pub(crate) key: Filled,
+    /// Who does it, for the audit.
+    #[serde(rename = "as")]
+    pub(crate) by: Option<Note>,
+}
+
+/// Who makes an exception.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct ExceptionQuery {
+    /// Who does it, for the audit.
+    #[serde(rename = "as")]
+    pub(crate) by: Option<Note>,
+}
+
+/// Who changes rules, and why.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct RulesChangeQuery {
+    /// Who changes it, for the history.
+    #[serde(rename = "as")]
+    pub(crate) by: Option<Note>,
+    /// Why, for the history.
+    pub(crate) message: Option<Note>,
+}
+
+/// Which versions of the rules.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct HistoryQuery {
+    /// How many versions at most.
+    #[schemars(extend("default" = HistoryQuery::USUAL_LIMIT))]
+    pub(crate) limit: Option<Whole<1, 100>>,
+    /// Only versions before this one.
+    pub(crate) before: Option<Whole<1, { i64::MAX as u64 }>>,
+}
+
+impl HistoryQuery {
+    pub(crate) const USUAL_LIMIT: u64 = 20;
+}

@@ -1,0 +1,241 @@
+//! What callers send: checks, releases, reservations, and the events of `replay`.
+
+use std::borrow::Cow;
+
+use schemars::JsonSchema;
+use serde::Deserialize;
+use serde::de::{Deserializer, Error, SeqAccess, Visitor};
+use tollkeeper::{Descriptor, Request, Timestamp};
+use tollkeeper_core::parse_cost;
+
+use super::attributes::Attributes;
+use super::{HoldToken, ReplayEvent};
+use crate::strict::{self, Invalid, Object, Whole, given, quoted, shortened};
+
+/// How many checks a batch may hold.
+const MAX_CHECKS: usize = 1_000;
+const DEFAULT_HOLD_MS: u64 = 60_000;
+const MAX_HOLD_MS: u64 = tollkeeper::MAX_HOLD.as_millis() as u64;
+const MAX_COST: u64 = u32::MAX as u64;
+
+/// What a request costs.
+type Cost = Whole<0, MAX_COST>;
+
+fn one() -> Cost {
+    Whole(1)
+}
+
+/// A request as the API takes it.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Check<'b> {
+    /// What is known of the request.
+    #[serde(default, borrow)]
+    attributes: Attributes<'b>,
+    /// What the request costs; each rule multiplies it by its own cost. 0 peeks and charges nothing.
+    #[serde(default = "one")]
+    #[schemars(extend("default" = 1))]
+    cost: Cost,
+}
+
+impl Request for Check<'_> {
+    fn attribute(&self, name: &str) -> Option<Cow<'_, str>> {
+        self.attributes.get(name).map(Cow::Borrowed)
+    }
+
+    fn cost(&self) -> u32 {
+        count(self.cost)
+    }
+}
+
+fn count(cost: Cost) -> u32 {
+    cost.0.try_into().unwrap_or(u32::MAX)
+}
+
+impl From<Check<'_>> for Descriptor {
+    fn from(check: Check<'_>) -> Descriptor {
+        Descriptor::new(check.attributes.iter()).with_cost(count(check.cost))
+    }
+}
+
+/// One check, or many.
+#[derive(Clone, Debug, PartialEq, Eq, JsonSchema)]
+#[schemars(untagged, deny_unknown_fields, rename = "CheckRequest")]
+pub(crate) enum CheckBody<'b> {
+    /// One.
+    One(Check<'b>),
+    /// Many, decided in order.
+    Batch {
+        /// Decided in order; each sees the ones before it.
+        #[schemars(length(max = MAX_CHECKS))]
+        checks: Vec<Check<'b>>,
+    },
+}
+
+/// A slot to give back.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+#[schemars(rename = "ReleaseRequest")]
+pub(crate) struct Release<'b> {
+    /// The rule's name.
+    #[serde(borrow)]
+    pub(crate) rule: Cow<'b, str>,
+    /// The row's key.
+    #[serde(borrow)]
+    pub(crate) key: Cow<'b, str>,
+    /// The row's hold.
+    pub(crate) hold: HoldToken,
+}
+
+/// An estimate to reserve.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+#[schemars(rename = "ReserveRequest")]
+pub(crate) struct Reserve<'b> {
+    /// What is known of the request.
+    #[serde(default, borrow)]
+    attributes: Attributes<'b>,
+    /// What the request will cost, as far as anybody can tell.
+    #[serde(default = "one")]
+    #[schemars(extend("default" = 1))]
+    cost: Cost,
+    /// For how many milliseconds the reservation can be settled; after that the estimate stays charged.
+    #[serde(default = "a_minute")]
+    #[schemars(extend("default" = DEFAULT_HOLD_MS))]
+    hold_ms: Whole<1, MAX_HOLD_MS>,
+}
+
+fn a_minute() -> Whole<1, MAX_HOLD_MS> {
+    Whole(DEFAULT_HOLD_MS)
+}
+
+impl<'b> Reserve<'b> {
+    /// The request, and for how many milliseconds it can be settled.
+    pub(crate) fn into_parts(self) -> (Check<'b>, u64) {
+        (Check { attributes: self.attributes, cost: self.cost }, self.hold_ms.0)
+    }
+}
+
+/// What a reserved request did cost.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+#[schemars(rename = "SettleRequest")]
+pub(crate) struct Settle<'b> {
+    /// What the request did cost, instead of the estimate; 0 gives all of it back.
+    #[serde(default, deserialize_with = "given")]
+    #[schemars(with = "Cost")]
+    cost: Option<Cost>,
+    /// Attributes that carry the cost of a rule, with what they turned out to be: whole numbers.
+    #[serde(default, borrow)]
+    #[schemars(with = "std::collections::BTreeMap<String, WholeNumber>")]
+    pub(crate) attributes: Attributes<'b>,
+}
+
+impl Settle<'_> {
+    /// What the request did cost, if it is told in one number.
+    pub(crate) fn cost(&self) -> Option<u32> {
+        self.cost.map(count)
+    }
+}
+
+/// A number in a text.
+#[derive(JsonSchema)]
+#[allow(dead_code, reason = "only described here")]
+struct WholeNumber(#[schemars(regex(pattern = r"^ *[0-9]+ *$"))] String);
+
+/// Everything that the body of a check may hold.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct CheckFields<'b> {
+    #[serde(default, borrow, deserialize_with = "given")]
+    attributes: Option<Attributes<'b>>,
+    #[serde(default, deserialize_with = "given")]
+    cost: Option<Cost>,
+    #[serde(default, borrow, deserialize_with = "given")]
+    checks: Option<Checks<'b>>,
+}
+
+/// Reads the body of a check.
+pub(crate) fn parse_check(body: &[u8]) -> Result<CheckBody<'_>, Invalid> {
+    let example = r#"{"attributes": {"user_id": "42"}, "cost": 1}"#;
+    match strict::json(body, example)? {
+        CheckFields { attributes: None, cost: None, checks: Some(Checks(checks)) } => Ok(CheckBody::Batch { checks }),
+        CheckFields { checks: Some(_), .. } => Err(Invalid::new(
+            "checks",
+            "stands alone: a batch takes attributes and cost in its items; move them there, or leave checks out",
+        )),
+        CheckFields { attributes, cost, checks: None } => {
+            Ok(CheckBody::One(Check { attributes: attributes.unwrap_or_default(), cost: cost.unwrap_or_else(one) }))
+        }
+    }
+}
+
+/// Reads the body of a release.
+pub(crate) fn parse_release(body: &[u8]) -> Result<Release<'_>, Invalid> {
+    strict::json(body, r#"{"rule": "jobs", "key": "42", "hold": "0.1767225600000000.0"}"#)
+}
+
+/// Reads the body of a reservation.
+pub(crate) fn parse_reserve(body: &[u8]) -> Result<Reserve<'_>, Invalid> {
+    strict::json(body, r#"{"attributes": {"user_id": "42"}, "cost": 4000, "hold_ms": 60000}"#)
+}
+
+/// Reads the body that settles a reservation.
+pub(crate) fn parse_settle(body: &[u8]) -> Result<Settle<'_>, Invalid> {
+    let settle: Settle<'_> = strict::json(body, r#"{"cost": 2311}"#)?;
+    // Before anything is settled: it can be done once only.
+    if let Some((name, value)) = settle.attributes.iter().find(|(_, value)| parse_cost(value).is_none()) {
+        let problem = format!("{} is not a whole number of what was used; send for example \"3\"", quoted(value));
+        return Err(Invalid::new(format!("attributes.{}", shortened(name)), problem));
+    }
+    Ok(settle)
+}
+
+/// A line of `replay`, as it is written.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct EventFields<'b> {
+    at_us: Whole<0, { Timestamp::MAX.as_micros() }>,
+    #[serde(default, borrow)]
+    attributes: Attributes<'b>,
+    #[serde(default = "one")]
+    cost: Cost,
+}
+
+/// Reads a line of `replay`.
+pub(crate) fn parse_event(line: &str) -> Result<ReplayEvent, String> {
+    let example = r#"{"at_us": 3000000, "attributes": {"user_id": "42"}, "cost": 1}"#;
+    let EventFields { at_us, attributes, cost } =
+        strict::json(line.as_bytes(), example).map_err(|invalid| invalid.to_string())?;
+    Ok(ReplayEvent { at_us: at_us.0, descriptor: Check { attributes, cost }.into() })
+}
+
+/// The checks of a batch.
+struct Checks<'b>(Vec<Check<'b>>);
+
+impl<'de: 'b, 'b> Deserialize<'de> for Checks<'b> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_seq(ChecksVisitor).map(Checks)
+    }
+}
+
+struct ChecksVisitor;
+
+impl<'de> Visitor<'de> for ChecksVisitor {
+    type Value = Vec<Check<'de>>;
+
+    fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("a list of checks")
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<Vec<Check<'de>>, A::Error> {
+        let mut checks = Vec::new();
+        while let Some(Object(check)) = list.next_element()? {
+            if checks.len() == MAX_CHECKS {
+                return Err(Error::custom(format_args!("has more than {MAX_CHECKS} items; send several batches")));
+            }
+            checks.push(check);
+        }
+        Ok(checks)
+    }
+}
