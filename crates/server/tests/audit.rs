@@ -1,25 +1,16 @@
 //! The audit in a real Postgres, and through its absence: requests go on, nothing is written twice, what is lost is counted.
 
-#![allow(clippy::unwrap_used, missing_docs)]
-
-mod postgres;
-mod running;
-
-use std::io::{Read as _, Write as _};
-use std::net::TcpStream;
-
-use postgres::{Postgres, wait_until};
-use running::Running;
 use serde_json::{Value, json};
+use tollkeeper_testkit::{Postgres, Service, file, tollkeeper, wait_until};
 
 /// A service on three a minute for each user, with its audit in this database.
-fn service(database: &Postgres, more: &str) -> Running {
+fn service(database: &Postgres, more: &str) -> Service {
     let rules = "rules:\n  - { name: per-user, key: '{user_id}', limit: 3/min }\n  - { name: watch, key: '{user_id}', limit: 2/min, mode: shadow }\n";
-    Running::on(&format!("{rules}audit:\n  database: {}\n{more}", database.url()), &[])
+    Service::on(&format!("{rules}audit:\n  database: {}\n{more}", database.url()), &[])
 }
 
 /// The same, and its tables are there. They are made in the background.
-fn service_with_tables(database: &Postgres) -> Running {
+fn service_with_tables(database: &Postgres) -> Service {
     let service = service(database, "");
     database.wait_for(TABLES, "1");
     service
@@ -27,41 +18,15 @@ fn service_with_tables(database: &Postgres) -> Running {
 
 const TABLES: &str = "select count(*) from pg_tables where tablename = 'rate_limit_violation'";
 
-fn post(service: &Running, body: &Value) -> Value {
-    let mut stream = TcpStream::connect(&service.http).unwrap();
-    let body = body.to_string();
-    let length = body.len();
-    write!(
-        stream,
-        "POST /v1/check HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\ncontent-length: {length}\r\n\r\n{body}"
-    )
-    .unwrap();
-    json_of(stream)
-}
-
-fn json_of(mut stream: TcpStream) -> Value {
-    let mut answer = String::new();
-    stream.read_to_string(&mut answer).unwrap();
-    serde_json::from_str(answer.split("\r\n\r\n").nth(1).unwrap()).unwrap()
-}
-
 /// Asks so often as one user; how many were denied.
-fn ask(service: &Running, user: &str, times: usize) -> usize {
+fn ask(service: &Service, user: &str, times: usize) -> usize {
     let check = json!({"attributes": {"user_id": user, "ip": "203.0.113.9", "method": "POST", "path": "/orders"}});
-    let answer = post(service, &json!({"checks": vec![check; times]}));
+    let answer = service.check(&json!({"checks": vec![check; times]}));
     answer["results"].as_array().unwrap().iter().filter(|verdict| verdict["allowed"] == false).count()
 }
 
-fn violations(service: &Running, query: &str) -> Value {
-    let answer = service.get(&format!("/v1/violations?{query}"));
-    serde_json::from_str(answer.split("\r\n\r\n").nth(1).unwrap()).unwrap()
-}
-
-fn metric(service: &Running, name: &str) -> u64 {
-    let page = service.get("/metrics");
-    page.lines()
-        .find_map(|line| line.strip_prefix(name)?.trim().parse().ok())
-        .unwrap_or_else(|| panic!("{name}\n{page}"))
+fn violations(service: &Service, query: &str) -> Value {
+    service.get(&format!("/v1/violations?{query}")).json()
 }
 
 const SUM: &str = "select coalesce(sum(count), 0) from rate_limit_violation where rule = 'per-user'";
@@ -114,18 +79,18 @@ fn a_database_that_hangs_or_is_gone_keeps_nobody_waiting_and_gets_everything_onc
         denied += ask(&service, &format!("user-{user}"), 20);
     }
     assert_eq!(denied, 1 + 50 * 17, "decided as ever");
-    wait_until("records wait", || metric(&service, "tollkeeper_audit_queue") > 0);
+    wait_until("records wait", || service.metric("tollkeeper_audit_queue") > 0.0);
     database.resume();
     database.wait_for(SUM, &denied.to_string());
     database.kill();
     denied += ask(&service, "later", 20);
     let refused = service.get("/v1/violations");
-    assert!(refused.starts_with("HTTP/1.1 503") && refused.contains("the audit cannot answer"), "{refused}");
+    assert!(refused.status == 503 && refused.contains("the audit cannot answer"), "{refused}");
     assert!(service.get("/v1/insight").contains("\"later\""), "memory knows the last ones");
     database.restart();
     database.wait_for(SUM, &denied.to_string());
-    assert_eq!(metric(&service, "tollkeeper_violations_dropped_total"), 0);
-    assert_eq!(service.get("/healthz").lines().next(), Some("HTTP/1.1 200 OK"));
+    assert_eq!(service.metric("tollkeeper_violations_dropped_total"), 0.0);
+    assert_eq!(service.get("/healthz").status, 200);
 }
 
 #[test]
@@ -168,7 +133,7 @@ fn the_command_shows_who_was_denied() {
     database.wait_for(SUM, "1");
     let url = format!("http://{}", service.http);
     let run = |args: &[&str]| {
-        let output = running::tollkeeper(&[&["violations", "--url", &url], args].concat()).output().unwrap();
+        let output = tollkeeper(&[&["violations", "--url", &url], args].concat()).output().unwrap();
         let text = |bytes: Vec<u8>| String::from_utf8(bytes).unwrap();
         (output.status.code(), text(output.stdout), text(output.stderr))
     };
@@ -183,20 +148,19 @@ fn the_command_shows_who_was_denied() {
     assert_eq!(answer["violations"][0]["user_id"], "ann");
     let (code, _, error) = run(&["--ip", "nowhere"]);
     assert!(code == Some(2) && error.contains("ip: \"nowhere\" is not an address"), "{error}");
-    let gone = running::tollkeeper(&["violations", "--url", "http://127.0.0.1:1"]).output().unwrap();
+    let gone = tollkeeper(&["violations", "--url", "http://127.0.0.1:1"]).output().unwrap();
     let error = String::from_utf8(gone.stderr).unwrap();
     assert!(gone.status.code() == Some(2) && error.contains("is it running?"), "{error}");
 }
 
-fn actions(service: &Running, query: &str) -> Value {
-    let answer = service.get(&format!("/v1/actions?{query}"));
-    serde_json::from_str(answer.split("\r\n\r\n").nth(1).unwrap()).unwrap()
+fn actions(service: &Service, query: &str) -> Value {
+    service.get(&format!("/v1/actions?{query}")).json()
 }
 
 /// Runs a command that changes a key; it has to succeed.
-fn act(service: &Running, args: &[&str]) {
+fn act(service: &Service, args: &[&str]) {
     let server = format!("http://{}", service.http);
-    let output = running::tollkeeper(&[args, &["--server", &server, "--as", "ann"]].concat()).output().unwrap();
+    let output = tollkeeper(&[args, &["--server", &server, "--as", "ann"]].concat()).output().unwrap();
     assert!(output.status.success(), "{args:?}: {}", String::from_utf8_lossy(&output.stderr));
 }
 
@@ -237,7 +201,7 @@ fn what_people_did_to_a_key_is_kept_through_absence_and_seen_by_every_instance()
 
     let run = |args: &[&str]| {
         let url = format!("http://{}", second.http);
-        let output = running::tollkeeper(&[&["actions", "--url", &url], args].concat()).output().unwrap();
+        let output = tollkeeper(&[&["actions", "--url", &url], args].concat()).output().unwrap();
         let text = |bytes: Vec<u8>| String::from_utf8(bytes).unwrap();
         (output.status.code(), text(output.stdout), text(output.stderr))
     };
@@ -273,8 +237,8 @@ fn a_bad_setting_is_refused_by_name_and_tells_no_password() {
         ("keep: 2000000", "audit.keep: 2000000 are too many"),
         ("kep: 1", "audit.kep: is not known; did you mean `keep`?"),
     ] {
-        let file = running::file(&format!("audit:\n  {setting}\n"), "yaml");
-        let output = running::tollkeeper(&["serve", "--config", &file]).output().unwrap();
+        let config = file(&format!("audit:\n  {setting}\n"), "yaml");
+        let output = tollkeeper(&["serve", "--config", &config]).output().unwrap();
         let error = String::from_utf8(output.stderr).unwrap();
         assert!(error.contains(problem) && !error.contains("hunter2"), "{setting}: {error}");
     }

@@ -1,11 +1,6 @@
 //! The tables in a real Postgres: what they refuse, and what their triggers do, whoever writes to them.
 
-#![cfg(unix)]
-#![allow(clippy::unwrap_used, missing_docs)]
-
-mod postgres;
-
-use postgres::Postgres;
+use tollkeeper_testkit::Postgres;
 
 /// A server on which our tables have been made, as the service makes them.
 fn with_tables() -> Postgres {

@@ -1,31 +1,15 @@
 //! A real Envoy between a client and an upstream, asking the real binary: `examples/envoy` with other ports.
-//!
-//! Envoy's binary comes with `./run setup`, or is named by `TOLLKEEPER_ENVOY`.
-
-#![allow(clippy::unwrap_used, missing_docs)]
-
-#[allow(dead_code)] // Of the tests of TLS.
-#[path = "tls/authority.rs"]
-mod authority;
-mod running;
 
 use std::io::{Read as _, Write as _};
 use std::net::{TcpListener, TcpStream};
-use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
-use std::time::{Duration, Instant};
 
-use authority::Authority;
-use running::{Running, file};
+use tollkeeper_testkit::http::{Answer, Client};
+use tollkeeper_testkit::proxy::{Kind, Proxy, Setup};
+use tollkeeper_testkit::{Authority, Pair, Service};
 
-const ENVOY: &str = include_str!("../../../examples/envoy/envoy.yaml");
 const RULES: &str = include_str!("../../../examples/envoy/tollkeeper.yaml");
 
-struct Envoy {
-    child: Child,
-    port: u16,
-    log: String,
-}
+struct Envoy(Proxy);
 
 impl Envoy {
     /// Asks the service at `grpc`.
@@ -35,77 +19,19 @@ impl Envoy {
 
     /// With these lines more in what the example says of Tollkeeper.
     fn start_with(grpc: &str, deny_on_failure: bool, of_tollkeeper: &str) -> Envoy {
-        // Another process may take a port between finding and using it.
-        let mut said = String::new();
-        for _ in 0..5 {
-            let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
-            let grpc_port = grpc.rsplit(':').next().unwrap();
-            let config = [
-                ("port_value: 10000", format!("port_value: {port}")),
-                ("port_value: 8081", format!("port_value: {grpc_port}")),
-                ("port_value: 9000", format!("port_value: {}", upstream())),
-                ("failure_mode_deny: false", format!("failure_mode_deny: {deny_on_failure}")),
-                ("    - name: tollkeeper\n", format!("    - name: tollkeeper\n{of_tollkeeper}")),
-            ]
-            .iter()
-            .fold(ENVOY.to_string(), |config, (from, to)| {
-                assert!(config.contains(from), "the example has no {from}");
-                config.replace(from, to)
-            });
-            let log = file("", "log");
-            let mut envoy = Envoy { child: spawn(&file(&config, "yaml"), &log), port, log };
-            let deadline = Instant::now() + Duration::from_secs(20);
-            while Instant::now() < deadline && envoy.child.try_wait().is_ok_and(|ended| ended.is_none()) {
-                if TcpStream::connect(("127.0.0.1", port)).is_ok() {
-                    return envoy;
-                }
-                std::thread::sleep(Duration::from_millis(20));
-            }
-            said = std::fs::read_to_string(&envoy.log).unwrap_or_default();
-        }
-        panic!("Envoy does not start; its log says:\n{said}");
+        let grpc_port = grpc.rsplit(':').next().and_then(|port| port.parse().ok()).expect("a port");
+        let ports = [(8081, grpc_port), (9000, upstream())];
+        let failure_mode = format!("failure_mode_deny: {deny_on_failure}");
+        let tollkeeper = format!("    - name: tollkeeper\n{of_tollkeeper}");
+        let changes =
+            [("failure_mode_deny: false", failure_mode.as_str()), ("    - name: tollkeeper\n", tollkeeper.as_str())];
+        let setup = Setup { kind: Kind::Envoy, example: "envoy", own_port: 10_000, ports: &ports, changes: &changes };
+        Envoy(Proxy::start(&setup, |status| status > 0))
     }
 
-    /// The status, and the head of the answer in lower case.
-    fn get(&self, user: &str) -> (u16, String) {
-        let mut stream = TcpStream::connect(("127.0.0.1", self.port)).unwrap();
-        write!(stream, "GET / HTTP/1.1\r\nhost: shop\r\nx-user: {user}\r\nconnection: close\r\n\r\n").unwrap();
-        let mut answer = String::new();
-        stream.read_to_string(&mut answer).unwrap();
-        let status = answer.split(' ').nth(1).and_then(|status| status.parse().ok());
-        (status.unwrap_or_else(|| panic!("no status in {answer:?}")), answer.to_lowercase())
+    fn get(&self, user: &str) -> Answer {
+        Client::to(&self.0.address()).host("shop").with("x-user", user).get("/")
     }
-}
-
-impl Drop for Envoy {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
-}
-
-fn spawn(config: &str, log: &str) -> Child {
-    let binary = binary();
-    let log = std::fs::File::create(log).unwrap();
-    Command::new(&binary)
-        .args(["-c", config, "--concurrency", "1", "--disable-hot-restart", "--log-level", "warning"])
-        .stdin(Stdio::null())
-        .stdout(log.try_clone().unwrap())
-        .stderr(log)
-        .spawn()
-        .unwrap_or_else(|error| panic!("cannot run {}: {error}; run ./run setup to install Envoy", binary.display()))
-}
-
-fn binary() -> PathBuf {
-    if let Some(path) = std::env::var_os("TOLLKEEPER_ENVOY") {
-        return path.into();
-    }
-    let tools = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../target/tools/lib");
-    let pythons = std::fs::read_dir(&tools).into_iter().flatten().flatten();
-    let mut found = pythons.map(|python| python.path().join("site-packages/envoy/_bin/envoy"));
-    found
-        .find(|path| path.exists())
-        .unwrap_or_else(|| panic!("no Envoy in {}; run ./run setup, or set TOLLKEEPER_ENVOY", tools.display()))
 }
 
 /// A service that answers everything with 200; its port.
@@ -129,18 +55,18 @@ fn answer(mut stream: TcpStream) {
     }
 }
 
-fn header<'a>(answer: &'a str, name: &str) -> &'a str {
-    let line = answer.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'));
-    line.unwrap_or_else(|| panic!("no {name} in {answer}")).trim()
+#[track_caller]
+fn header(answer: &Answer, name: &str) -> String {
+    answer.header(name).unwrap_or_else(|| panic!("no {name} in {answer}"))
 }
 
 #[test]
 fn two_pass_and_the_third_is_told_when_to_come_back() {
-    let tollkeeper = Running::on(RULES, &[]);
+    let tollkeeper = Service::on(RULES, &[]);
     let envoy = Envoy::start(tollkeeper.grpc.as_ref().unwrap(), true);
     for left in ["1", "0"] {
-        let (status, answer) = envoy.get("ann");
-        assert_eq!(status, 200, "{answer}");
+        let answer = envoy.get("ann");
+        assert_eq!(answer.status, 200, "{answer}");
         assert_eq!(
             header(&answer, "x-ratelimit-limit"),
             "2, 2;w=86400;name=\"per-user\", 100;w=1;name=\"per-address\""
@@ -148,14 +74,14 @@ fn two_pass_and_the_third_is_told_when_to_come_back() {
         assert_eq!(header(&answer, "x-ratelimit-remaining"), left);
         let reset: u64 = header(&answer, "x-ratelimit-reset").parse().unwrap();
         assert!(reset <= 86_400, "{reset}");
-        assert!(!answer.contains("retry-after"), "{answer}");
+        assert_eq!(answer.header("retry-after"), None, "{answer}");
     }
-    let (status, answer) = envoy.get("ann");
-    assert_eq!(status, 429, "{answer}");
+    let answer = envoy.get("ann");
+    assert_eq!(answer.status, 429, "{answer}");
     assert_eq!(header(&answer, "x-ratelimit-remaining"), "0");
     let wait: u64 = header(&answer, "retry-after").parse().unwrap();
     assert!((1..=86_400).contains(&wait), "{answer}");
-    assert_eq!(envoy.get("bob").0, 200);
+    assert_eq!(envoy.get("bob").status, 200);
     let metrics = tollkeeper.get("/metrics");
     let denied = "tollkeeper_decisions_total{rule=\"per-user\",outcome=\"denied\",source=\"store\"} 1";
     assert!(metrics.contains(denied), "{metrics}");
@@ -164,12 +90,12 @@ fn two_pass_and_the_third_is_told_when_to_come_back() {
 #[test]
 fn without_tollkeeper_envoys_failure_mode_decides() {
     for (deny, expected) in [(true, 500), (false, 200)] {
-        let tollkeeper = Running::on(RULES, &[]);
+        let tollkeeper = Service::on(RULES, &[]);
         let envoy = Envoy::start(tollkeeper.grpc.as_ref().unwrap(), deny);
-        assert_eq!(envoy.get("ann").0, 200);
+        assert_eq!(envoy.get("ann").status, 200);
         drop(tollkeeper);
-        let (status, answer) = envoy.get("ann");
-        assert_eq!(status, expected, "{answer}");
+        let answer = envoy.get("ann");
+        assert_eq!(answer.status, expected, "{answer}");
     }
 }
 
@@ -192,15 +118,15 @@ fn envoy_shows_a_certificate_and_asks_for_tollkeepers() {
     assert!(include_str!("../../../docs/guide/envoy.md").contains(TLS), "the guide says what is tested");
     let (authority, stranger) = (Authority::new(), Authority::new());
     let server = authority.server();
-    let tollkeeper = Running::on(RULES, &server.flags_for(&authority));
-    let envoy = |client: &authority::Pair| {
+    let tollkeeper = Service::on(RULES, &server.flags_for(&authority));
+    let envoy = |client: &Pair| {
         let files = [("CLIENT.pem", &client.cert), ("CLIENT.key", &client.key), ("CA.pem", &authority.pem)];
         let lines = files.into_iter().fold(TLS.to_string(), |lines, (name, file)| lines.replace(name, file));
         Envoy::start_with(tollkeeper.grpc.as_ref().unwrap(), true, &lines)
     };
     let ours = envoy(&authority.client("envoy"));
-    assert_eq!([ours.get("ann").0, ours.get("ann").0, ours.get("ann").0], [200, 200, 429]);
-    assert_eq!(envoy(&stranger.client("envoy")).get("bob").0, 500, "nobody answers, and failing is to deny");
+    assert_eq!([ours.get("ann").status, ours.get("ann").status, ours.get("ann").status], [200, 200, 429]);
+    assert_eq!(envoy(&stranger.client("envoy")).get("bob").status, 500, "nobody answers, and failing is to deny");
 }
 
 /// What a rule says to those it denies stayed behind: Envoy answered 429 with nothing in it.
@@ -208,15 +134,15 @@ fn envoy_shows_a_certificate_and_asks_for_tollkeepers() {
 fn a_rule_denies_in_its_own_words() {
     let words =
         "algorithm: fixed_window\n    deny: { status: 420, content_type: text/html, body: \"<p>${rule}: enough</p>\" }";
-    let tollkeeper = Running::on(&RULES.replace("algorithm: fixed_window", words), &[]);
+    let tollkeeper = Service::on(&RULES.replace("algorithm: fixed_window", words), &[]);
     let envoy = Envoy::start(tollkeeper.grpc.as_ref().unwrap(), true);
     for _ in 0..2 {
-        assert_eq!(envoy.get("ann").0, 200);
+        assert_eq!(envoy.get("ann").status, 200);
     }
-    let (status, answer) = envoy.get("ann");
-    assert_eq!(status, 429, "the status is Envoy's: {answer}");
+    let answer = envoy.get("ann");
+    assert_eq!(answer.status, 429, "the status is Envoy's: {answer}");
     assert!(answer.ends_with("\r\n\r\n<p>per-user: enough</p>"), "{answer}");
-    assert_eq!(answer.matches("content-type").count(), 1, "{answer}");
+    assert_eq!(answer.to_lowercase().matches("content-type").count(), 1, "{answer}");
     assert_eq!(header(&answer, "content-type"), "text/html");
     assert!(header(&answer, "retry-after").parse::<u64>().is_ok(), "{answer}");
 }

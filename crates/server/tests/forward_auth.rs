@@ -2,21 +2,12 @@
 //!
 //! The configurations are used as they are but for ports, so what people copy is what is tested.
 
-#![allow(clippy::unwrap_used, missing_docs, unreachable_pub)]
-
-#[path = "forward_auth/application.rs"]
-mod application;
-#[path = "forward_auth/client.rs"]
-mod client;
-#[path = "forward_auth/proxy.rs"]
-mod proxy;
-#[path = "forward_auth/site.rs"]
-mod site;
-
-use client::Client;
-use proxy::Kind;
 use serde_json::{Value, json};
-use site::Site;
+use tollkeeper_testkit::http::Client;
+use tollkeeper_testkit::proxy::Kind;
+use tollkeeper_testkit::wait_until;
+
+use super::site::Site;
 
 /// What a proxy cannot do as Tollkeeper would like it to; the examples and the guide tell so.
 struct Manners {
@@ -112,7 +103,7 @@ impl Manners {
         let received = site.application.last();
         assert!(received.head.starts_with("POST /orders?page=2 HTTP/1.1\r\n"), "{received:?}");
         assert_eq!(received.body, "three apples");
-        assert_eq!(received.header("x-forwarded-for"), Some("127.0.0.2"));
+        assert_eq!(received.header("x-forwarded-for").as_deref(), Some("127.0.0.2"));
         let (limits, policies) = match self.limits_go_to {
             LimitsGoTo::Client => (answer.header("ratelimit"), answer.header("ratelimit-policy")),
             LimitsGoTo::Application => (received.header("ratelimit"), received.header("ratelimit-policy")),
@@ -139,9 +130,9 @@ impl Manners {
         assert!((1..=36).contains(&retry_after), "{answer:?}");
         assert!(answer.header("ratelimit").is_some_and(|limits| limits.contains("\"per-key\";r=0;t=")), "{answer:?}");
         assert!(answer.header("ratelimit-policy").is_some_and(|policies| policies.contains("\"per-key\";q=5")));
-        assert_eq!(answer.header("content-type"), Some("application/problem+json"));
-        assert_eq!(answer.header("cache-control"), Some("no-store"));
-        let problem: Value = serde_json::from_str(&answer.body).unwrap_or_else(|_| panic!("{answer:?}"));
+        assert_eq!(answer.header("content-type").as_deref(), Some("application/problem+json"));
+        assert_eq!(answer.header("cache-control").as_deref(), Some("no-store"));
+        let problem = answer.json();
         assert_eq!(problem["status"], json!(429));
         assert_eq!(problem["title"], json!("Quota exceeded"));
         let violated = match self.problem_by {
@@ -206,10 +197,10 @@ impl Manners {
         // Nor does the application hear the client's words as if they were the proxy's.
         assert_eq!(liar.get("/").status, 200);
         let received = site.application.last();
-        assert_eq!(received.header("x-forwarded-for"), Some("127.0.0.3"), "{received:?}");
+        assert_eq!(received.header("x-forwarded-for").as_deref(), Some("127.0.0.3"), "{received:?}");
         assert_eq!(received.header("forwarded"), None, "{received:?}");
         assert_eq!(received.header("x-original-uri"), None, "{received:?}");
-        assert_ne!(received.header("x-forwarded-method"), Some("PUT"), "{received:?}");
+        assert_ne!(received.header("x-forwarded-method").as_deref(), Some("PUT"), "{received:?}");
     }
 
     fn connections_to_tollkeeper_stay_open(&self, site: &Site) {
@@ -232,7 +223,7 @@ impl Manners {
         assert_eq!(site.application.count(), reached, "a request that nobody allowed reached the application");
 
         site.tollkeeper.restart();
-        site::wait_until("the proxy finds it again", || site.client(5).get("/orders").status == 200);
+        wait_until("the proxy finds it again", || site.client(5).get("/orders").status == 200);
     }
 }
 

@@ -3,25 +3,14 @@
 //! A client has an address of its own, and whatever it writes, a request of its own is either refused or charged to that
 //! address, to the path and host that the application sees, and to the one API key that it names.
 
-#![allow(clippy::unwrap_used, missing_docs, unreachable_pub, dead_code)]
-
-#[path = "forward_auth/application.rs"]
-mod application;
-#[path = "spoofing/attacks.rs"]
 mod attacks;
-#[path = "forward_auth/client.rs"]
-mod client;
-#[path = "spoofing/fronts.rs"]
 mod fronts;
-#[path = "forward_auth/proxy.rs"]
-mod proxy;
-#[path = "forward_auth/site.rs"]
-mod site;
 
-use application::Received;
+use tollkeeper_testkit::proxy::Kind;
+
+use super::site::Received;
 use attacks::{Attack, attacks};
 use fronts::Front;
-use proxy::Kind;
 
 #[test]
 fn authorize_asked_by_headers() {
@@ -146,7 +135,8 @@ fn land(front: &Front, client: u8, attack: &Attack) -> (u16, Vec<String>) {
 fn what_the_application_believes(received: &Received) -> Vec<String> {
     let mut wrong = Vec::new();
     for name in ["x-forwarded-for", "forwarded"] {
-        let nearest = received.header(name).and_then(|hops| hops.rsplit(',').next()).unwrap_or_default();
+        let hops = received.header(name).unwrap_or_default();
+        let nearest = hops.rsplit(',').next().unwrap_or_default();
         if nearest.contains("6.6.6.") {
             wrong.push(format!("the application hears {name}: {nearest}"));
         }

@@ -9,7 +9,7 @@ use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 use crate::wait::PATIENCE;
-use crate::{Folder, Process, free_port, wait_until};
+use crate::{Folder, Pair, Process, free_port, wait_until};
 
 /// One server with a database `limits`, whose owner is `tollkeeper`.
 pub struct Postgres {
@@ -29,11 +29,11 @@ impl Postgres {
         Postgres::start_in(new_folder(), settings)
     }
 
-    /// One that speaks TLS too, with this certificate and key.
-    pub fn start_tls(certificate: &str, key: &str) -> Postgres {
+    /// One that speaks TLS too, with this certificate.
+    pub fn start_tls(pair: &Pair) -> Postgres {
         let folder = new_folder();
-        std::fs::write(folder.join("given.crt"), certificate).unwrap();
-        std::fs::write(folder.join("given.key"), key).unwrap();
+        std::fs::copy(&pair.cert, folder.join("given.crt")).unwrap();
+        std::fs::copy(&pair.key, folder.join("given.key")).unwrap();
         // It takes a key only that is its own and nobody else's.
         run(shell(&folder, "install -m 600 given.crt own.crt && install -m 600 given.key own.key"));
         let file = |name: &str| folder.join(name).display().to_string();

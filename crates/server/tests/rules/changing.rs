@@ -12,8 +12,8 @@ fn rule(name: &str, limit: &str) -> Value {
 fn rules_are_made_changed_removed_and_had_again() {
     let postgres = Postgres::start();
     let service = Instance::on(&postgres.url());
-    let (status, head, _) = service.ask("GET /v1/rules", "", "");
-    assert!(status == 200 && head.contains("etag: \"0\""), "{head}");
+    let answer = service.ask("GET /v1/rules", "", "");
+    assert_eq!((answer.status, answer.header("etag").as_deref()), (200, Some("\"0\"")), "{answer}");
     assert_eq!(service.get("/v1/rules"), json!({"rules": [], "source": "postgres", "version": 0}));
 
     let everything = json!({
@@ -111,9 +111,7 @@ fn bad_input_names_the_field_and_changes_nothing() {
         ),
         (r#"{"name": "a", "key": "global", "limit": "1/s", "description": "a\u0000b"}"#, "description", "NUL"),
     ] {
-        let (status, _, answer) = service.ask("POST /v1/rules", "", body);
-        let problem: Value = serde_json::from_str(&answer).unwrap();
-        assert_eq!(status, 400, "{body}: {problem}");
+        let problem = service.ask("POST /v1/rules", "", body).problem(400);
         assert_eq!(problem["field"].as_str().unwrap_or_default(), field, "{body}: {problem}");
         assert!(problem["detail"].as_str().unwrap().contains(said), "{body}: {problem}");
     }

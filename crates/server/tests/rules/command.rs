@@ -248,7 +248,8 @@ fn the_password_may_be_elsewhere() {
         command.env("TOLLKEEPER_RULES_FROM", postgres.url_as("tollkeeper")).env(name, value);
         command.output().unwrap().status.code()
     };
-    let passwords = path("pgpass");
+    let folder = Folder::new();
+    let passwords = folder.join("pgpass");
     std::fs::write(&passwords, format!("127.0.0.1:{}:limits:tollkeeper:sesame\n", postgres.port())).unwrap();
     std::fs::set_permissions(&passwords, std::os::unix::fs::PermissionsExt::from_mode(0o600)).unwrap();
     assert_eq!(apply("PGPASSWORD", "wrong"), Some(2));

@@ -125,7 +125,7 @@ fn the_proxy_follows_too() {
     rules_fine(&url, &["apply", &rule_file(3)]);
     let (listen, admin) = ("127.0.0.1:0", "127.0.0.1:0");
     let args = ["proxy", "--upstream", "http://127.0.0.1:9", "--listen", listen, "--admin", admin];
-    let instance = Instance::start(&args, &url).unwrap().at("admin: http://");
+    let instance = Instance::start(&args, &url).unwrap();
     assert_eq!(instance.limit("a"), "3/day");
     postgres.sql("update rate_limit_rule set rate = 4");
     instance.comes_to("a", "4/day");

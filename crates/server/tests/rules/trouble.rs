@@ -1,6 +1,7 @@
 //! The database is away, hangs, refuses or is slow to come; many come at once.
 
 use serde_json::json;
+use tollkeeper_testkit::Authority;
 
 use super::world::*;
 
@@ -41,7 +42,8 @@ fn a_service_starts_on_the_snapshot_while_the_database_is_away() {
     let mut postgres = Postgres::start();
     let url = postgres.url();
     rules_fine(&url, &["apply", &rule_file(3)]);
-    let snapshot = path("snapshot");
+    let folder = Folder::new();
+    let snapshot = folder.join("snapshot");
     let with = ["--rules-snapshot", snapshot.to_str().unwrap()];
     let instance = Instance::with(&url, &with);
     rules_fine(&url, &["apply", &rule_file(4)]);
@@ -175,19 +177,18 @@ fn a_configuration_that_cannot_be_meant_is_refused() {
 
 #[test]
 fn the_database_can_be_told_apart_from_an_impostor() {
-    let own = rcgen::generate_simple_self_signed(["localhost".to_string()]).unwrap();
-    let other = rcgen::generate_simple_self_signed(["localhost".to_string()]).unwrap();
-    let postgres = Postgres::start_tls(&own.cert.pem(), &own.signing_key.serialize_pem());
+    let (own, other) = (Authority::new(), Authority::new());
+    let postgres = Postgres::start_tls(&own.server());
     let url = postgres.url().replace("127.0.0.1", "localhost");
-    let trusting = |certificate: &str| format!("{url}?sslmode=verify-full&sslrootcert={}", file(certificate));
-    rules_fine(&trusting(&own.cert.pem()), &["apply", &rule_file(3)]);
-    let instance = Instance::on(&trusting(&own.cert.pem()));
+    let trusting = |authority: &Authority| format!("{url}?sslmode=verify-full&sslrootcert={}", authority.pem);
+    rules_fine(&trusting(&own), &["apply", &rule_file(3)]);
+    let instance = Instance::on(&trusting(&own));
     assert_eq!(instance.limit("a"), "3/day");
     postgres.wait_for(
         "select bool_and(ssl) from pg_stat_ssl join pg_stat_activity using (pid) where application_name = 'tollkeeper'",
         "t",
     );
-    let output = rules(&trusting(&other.cert.pem()), &["list"]);
+    let output = rules(&trusting(&other), &["list"]);
     assert_eq!(output.status.code(), Some(2));
     assert!(stderr(&output).contains("certificate"), "{}", stderr(&output));
 }

@@ -1,28 +1,15 @@
-//! The binary as a service and as a command, with what it says.
+//! The binary on rules in Postgres: as a service, and as a command.
 
-use std::io::{BufRead as _, BufReader, Read as _, Write as _};
-use std::net::TcpStream;
-use std::path::PathBuf;
-use std::process::{Child, Command, Output, Stdio};
-use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
+use std::ops::Deref;
+use std::process::{Command, Output};
 
 use serde_json::{Value, json};
-
-pub(crate) use crate::postgres::{Postgres, wait_until};
-
-/// The binary, deaf to what the developer has set.
-pub(crate) fn tollkeeper(args: &[&str]) -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_tollkeeper"));
-    for (name, _) in std::env::vars().filter(|(name, _)| name.starts_with("TOLLKEEPER_") || name.starts_with("PG")) {
-        command.env_remove(name);
-    }
-    command.args(args);
-    command
-}
+pub(crate) use tollkeeper_testkit::{Folder, Postgres, tollkeeper, wait_until};
+use tollkeeper_testkit::{Service, http};
 
 /// `tollkeeper rules ARGS` on a database.
 pub(crate) fn rules(url: &str, args: &[&str]) -> Output {
-    tollkeeper(&[&["rules"], args].concat()).env("TOLLKEEPER_RULES_FROM", url).output().unwrap()
+    on_database(&[&["rules"], args].concat(), url).output().unwrap()
 }
 
 /// The same when it must work; what it prints.
@@ -33,22 +20,19 @@ pub(crate) fn rules_fine(url: &str, args: &[&str]) -> String {
     String::from_utf8(output.stdout).unwrap()
 }
 
+fn on_database(args: &[&str], url: &str) -> Command {
+    let mut command = tollkeeper(args);
+    command.env("TOLLKEEPER_RULES_FROM", url);
+    command
+}
+
 pub(crate) fn stderr(output: &Output) -> String {
     String::from_utf8_lossy(&output.stderr).into_owned()
 }
 
-pub(crate) fn path(ending: &str) -> PathBuf {
-    static MADE: AtomicU32 = AtomicU32::new(0);
-    let folder = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(format!("rules-{}", std::process::id()));
-    std::fs::create_dir_all(&folder).unwrap();
-    folder.join(format!("{}.{ending}", MADE.fetch_add(1, Relaxed)))
-}
-
 /// A file with these lines.
 pub(crate) fn file(text: &str) -> String {
-    let path = path("yaml");
-    std::fs::write(&path, text).unwrap();
-    path.to_str().unwrap().into()
+    tollkeeper_testkit::file(text, "yaml")
 }
 
 /// One rule, `a`, of so many a day.
@@ -56,12 +40,11 @@ pub(crate) fn rule_file(limit: u32) -> String {
     file(&format!("rules: [{{name: a, key: global, limit: {limit}/day}}]"))
 }
 
-/// A service on the rules of a database; ended when dropped.
+/// A service on the rules of a database.
 pub(crate) struct Instance {
-    child: Child,
-    address: String,
-    pub(crate) greeting: Vec<String>,
-    log: PathBuf,
+    service: Service,
+    /// Where its rules are shown and changed.
+    client: http::Client,
 }
 
 impl Instance {
@@ -81,71 +64,30 @@ impl Instance {
 
     /// What these arguments start.
     pub(crate) fn start(args: &[&str], url: &str) -> Result<Instance, String> {
-        let log = path("log");
-        let stderr = std::fs::File::create(&log).unwrap();
-        let mut child =
-            tollkeeper(args).env("TOLLKEEPER_RULES_FROM", url).stdout(Stdio::piped()).stderr(stderr).spawn().unwrap();
-        let mut lines = BufReader::new(child.stdout.take().unwrap()).lines().map_while(Result::ok);
-        let greeting: Vec<String> = lines.by_ref().take_while(|line| !line.starts_with("try:")).collect();
-        if greeting.is_empty() {
-            let code = child.wait().unwrap().code();
-            return Err(format!("exit {code:?}: {}", std::fs::read_to_string(&log).unwrap()));
-        }
-        let address = greeting[0].split("http://").nth(1).expect("an address").trim().to_string();
-        // What it says later must not stop it.
-        std::thread::spawn(move || lines.for_each(drop));
-        Ok(Instance { child, address, greeting, log })
+        let service = Service::try_spawn(on_database(args, url))?;
+        let client = http::Client::to(service.admin.as_ref().unwrap_or(&service.http));
+        Ok(Instance { service, client })
     }
 
-    /// The same, asked at another address that it has told.
-    pub(crate) fn at(mut self, label: &str) -> Instance {
-        let told = self.greeting.iter().find_map(|line| line.strip_prefix(label));
-        self.address = told.expect("an address").to_string();
-        self
+    /// The answer to a request such as `GET /v1/rules`, with more headers, each a line.
+    #[track_caller]
+    pub(crate) fn ask(&self, request: &str, headers: &str, body: &str) -> http::Answer {
+        let (method, target) = request.split_once(' ').expect("a method and a target");
+        self.client.clone().with_lines(headers).send(method, target, body)
     }
 
-    /// What it has logged.
-    pub(crate) fn log(&self) -> String {
-        std::fs::read_to_string(&self.log).unwrap()
-    }
-
-    pub(crate) fn signal(&self, signal: &str) {
-        let sent = Command::new("kill").args([signal, &self.child.id().to_string()]).status().unwrap();
-        assert!(sent.success());
-    }
-
-    /// Status, head and body of an answer.
-    pub(crate) fn ask(&self, request: &str, headers: &str, body: &str) -> (u16, String, String) {
-        let mut stream = TcpStream::connect(&self.address).unwrap();
-        let length = body.len();
-        write!(
-            stream,
-            "{request} HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n{headers}content-length: {length}\r\n\r\n{body}"
-        )
-        .unwrap();
-        let mut answer = String::new();
-        stream.read_to_string(&mut answer).unwrap();
-        let (head, body) = answer.split_once("\r\n\r\n").expect("an answer");
-        let status = head.split(' ').nth(1).and_then(|status| status.parse().ok()).expect("a status");
-        (status, head.to_lowercase(), body.to_string())
-    }
-
+    #[track_caller]
     pub(crate) fn json(&self, request: &str, headers: &str, body: &Value) -> (u16, Value) {
         let body = if body.is_null() { String::new() } else { body.to_string() };
-        let (status, _, body) = self.ask(request, headers, &body);
-        (status, serde_json::from_str(&body).unwrap_or_else(|error| panic!("{error}: {body}")))
+        let answer = self.ask(request, headers, &body);
+        (answer.status, answer.json())
     }
 
+    #[track_caller]
     pub(crate) fn get(&self, path: &str) -> Value {
         let (status, answer) = self.json(&format!("GET {path}"), "", &Value::Null);
         assert_eq!(status, 200, "{path}: {answer}");
         answer
-    }
-
-    pub(crate) fn metric(&self, name: &str) -> f64 {
-        let (_, _, page) = self.ask("GET /metrics", "", "");
-        let line = page.lines().find(|line| line.strip_prefix(name).is_some_and(|rest| rest.starts_with(' ')));
-        line.and_then(|line| line.rsplit(' ').next()?.parse().ok()).unwrap_or_else(|| panic!("no {name} in {page}"))
     }
 
     /// The limit of a rule in force, as a text such as `5/day`.
@@ -162,14 +104,14 @@ impl Instance {
 
     /// How many of so many requests pass.
     pub(crate) fn passes(&self, times: usize) -> usize {
-        let allowed = |_: &usize| self.json("POST /v1/check", "", &json!({})).1["allowed"] == json!(true);
-        (0..times).filter(allowed).count()
+        (0..times).filter(|_| self.check(&json!({}))["allowed"] == json!(true)).count()
     }
 }
 
-impl Drop for Instance {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
+impl Deref for Instance {
+    type Target = Service;
+
+    fn deref(&self) -> &Service {
+        &self.service
     }
 }

@@ -2,39 +2,40 @@
 
 /// A request that pretends something.
 #[derive(Debug)]
-pub struct Attack {
-    pub story: &'static str,
-    pub target: String,
-    pub host: &'static str,
+pub(super) struct Attack {
+    #[allow(dead_code, reason = "shown by Debug")]
+    pub(super) story: &'static str,
+    pub(super) target: String,
+    pub(super) host: &'static str,
     /// The host for which the application would take it.
-    pub lands_at: &'static str,
-    pub headers: Vec<(&'static str, String)>,
+    pub(super) lands_at: &'static str,
+    pub(super) headers: Vec<(&'static str, String)>,
     /// The application would take it for a request of /login.
-    pub login: bool,
+    pub(super) login: bool,
     /// The API key that an application would find in it.
-    pub key: Option<&'static str>,
+    pub(super) key: Option<&'static str>,
 }
 
 impl Attack {
-    pub fn new(story: &'static str) -> Attack {
+    pub(super) fn new(story: &'static str) -> Attack {
         let (target, host) = ("/".into(), "shop.example");
         Attack { story, target, host, lands_at: host, headers: Vec::new(), login: false, key: None }
     }
 
-    pub fn with(mut self, name: &'static str, value: impl Into<String>) -> Attack {
+    pub(super) fn with(mut self, name: &'static str, value: impl Into<String>) -> Attack {
         self.headers.push((name, value.into()));
         self
     }
 
-    pub fn target(self, target: &str) -> Attack {
+    pub(super) fn target(self, target: &str) -> Attack {
         Attack { target: target.into(), ..self }
     }
 
-    pub fn login(self) -> Attack {
+    pub(super) fn login(self) -> Attack {
         Attack { login: true, ..self }
     }
 
-    pub fn key(self, key: &'static str) -> Attack {
+    pub(super) fn key(self, key: &'static str) -> Attack {
         Attack { key: Some(key), ..self }.with("x-api-key", key)
     }
 
@@ -43,7 +44,7 @@ impl Attack {
     }
 }
 
-pub fn attacks() -> Vec<Attack> {
+pub(super) fn attacks() -> Vec<Attack> {
     [addresses(), keys(), paths(), hosts()].into_iter().flatten().collect()
 }
 

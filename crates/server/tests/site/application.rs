@@ -5,27 +5,27 @@ use std::net::{TcpListener, TcpStream};
 use std::sync::{Arc, Mutex};
 use std::thread;
 
-use super::client::header;
+use tollkeeper_testkit::http::header;
 
-pub struct Application {
-    pub port: u16,
+pub(crate) struct Application {
+    pub(crate) port: u16,
     received: Arc<Mutex<Vec<Received>>>,
 }
 
 #[derive(Clone, Debug)]
-pub struct Received {
-    pub head: String,
-    pub body: String,
+pub(crate) struct Received {
+    pub(crate) head: String,
+    pub(crate) body: String,
 }
 
 impl Received {
-    pub fn header(&self, name: &str) -> Option<&str> {
+    /// What all lines of this name say.
+    pub(crate) fn header(&self, name: &str) -> Option<String> {
         header(&self.head, name)
     }
 
     /// What all lines of this name say, each once.
-    #[allow(dead_code, reason = "not every test needs them")]
-    pub fn headers(&self, name: &str) -> Vec<&str> {
+    pub(crate) fn headers(&self, name: &str) -> Vec<&str> {
         let fields = self.head.split("\r\n").skip(1).filter_map(|line| line.split_once(':'));
         let mut values: Vec<&str> =
             fields.filter(|(found, _)| found.eq_ignore_ascii_case(name)).map(|(_, value)| value.trim()).collect();
@@ -36,7 +36,7 @@ impl Received {
 }
 
 impl Application {
-    pub fn start() -> Application {
+    pub(crate) fn start() -> Application {
         let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
         let port = listener.local_addr().unwrap().port();
         let received = Arc::new(Mutex::new(Vec::new()));
@@ -51,11 +51,11 @@ impl Application {
         Application { port, received }
     }
 
-    pub fn count(&self) -> usize {
+    pub(crate) fn count(&self) -> usize {
         self.received.lock().unwrap().len()
     }
 
-    pub fn last(&self) -> Received {
+    pub(crate) fn last(&self) -> Received {
         self.received.lock().unwrap().last().expect("a request reached the application").clone()
     }
 }
