@@ -4,19 +4,16 @@
 #
 #   tests/openapi/run.sh http://127.0.0.1:8080 [ADMIN_TOKEN]
 #
-# Needs `schemathesis` (see requirements.txt) on the PATH, or a Python with pip to make it a virtual environment in
-# $TOLLKEEPER_VENV. The same seed tries the same requests; set SEED and EXAMPLES to try others.
+# Needs `schemathesis`, on the PATH or where ./run setup installs it. The same seed tries the same requests; set SEED and
+# EXAMPLES to try others.
 set -euo pipefail
 
 base=${1:?"say where the service is, for example: $0 http://127.0.0.1:8080"}
 token=${2:-}
 here=$(cd "$(dirname "$0")" && pwd)
 
-if ! command -v schemathesis >/dev/null; then
-  venv=${TOLLKEEPER_VENV:-${TMPDIR:-/tmp}/tollkeeper-openapi-venv}
-  [ -x "$venv/bin/schemathesis" ] || { python3 -m venv "$venv" && "$venv/bin/pip" -q install -r "$here/requirements.txt"; }
-  PATH="$venv/bin:$PATH"
-fi
+PATH="$PATH:$here/../../target/tools/bin"
+command -v schemathesis >/dev/null || { echo "schemathesis is not installed; run ./run setup" >&2; exit 2; }
 
 # Run where nothing is left behind: the tool keeps notes in the working directory.
 scratch=$(mktemp -d)
