@@ -79,25 +79,16 @@ impl Metrics {
 
     /// Counts a verdict that took so long.
     pub(crate) fn record(&self, limiter: &Limiter, verdict: &Verdict, took: Duration) {
-        self.observe_duration(took);
+        self.check_duration.observe(u64::try_from(took.as_nanos()).unwrap_or(u64::MAX));
         let rules = self.rules.load();
         for row in verdict.rows() {
             self.without_store.count(row);
             match rules.find(&row.charge.rule) {
                 Some(counters) => counters.count(row),
+                None if row.charge.rule.name() == self.throttle.rule.name() => self.throttle.count(row),
                 None => self.record_new(limiter, row),
             }
         }
-    }
-
-    /// Counts a decision of `CL.THROTTLE` that took so long.
-    pub(crate) fn record_throttle(&self, row: &Row, took: Duration) {
-        self.observe_duration(took);
-        self.throttle.count(row);
-    }
-
-    fn observe_duration(&self, took: Duration) {
-        self.check_duration.observe(u64::try_from(took.as_nanos()).unwrap_or(u64::MAX));
     }
 
     /// The first decision under rules that came into force since.

@@ -2,6 +2,7 @@
 
 mod admin;
 pub(crate) mod changes;
+pub(crate) mod together;
 
 pub(crate) use admin::Admin;
 
@@ -9,7 +10,10 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use tollkeeper::http::{AnswerStyle, Identity};
-use tollkeeper::{BreakerState, CostError, Limiter, Permit, Request, Reservation, Store, Verdict};
+use tollkeeper::{
+    BreakerState, Charge, CostError, Decision, Descriptor, Limiter, Permit, Request, Reservation, Row, Store,
+    StoreError, Verdict,
+};
 
 use crate::alerts;
 use crate::config::Config;
@@ -93,8 +97,22 @@ impl Service {
         Ok((verdict, reservation))
     }
 
-    /// Counts what was decided, tells the trace of the request, and notes who asked.
-    pub(crate) fn observe(&self, request: &impl Request, verdict: &Verdict, started: Instant) {
+    /// Decides a charge whose quota came with the request, and counts what was decided. There is no decision where the
+    /// store cannot answer.
+    pub(crate) async fn charge(&self, charge: Charge) -> Result<Decision, StoreError> {
+        let started = Instant::now();
+        let decided = self.limiter.charge(std::slice::from_ref(&charge)).await?;
+        // There is a decision for each charge.
+        let Some((decision, source)) = decided.into_iter().next() else {
+            return Err(StoreError::Unavailable { reason: "it decided nothing".into() });
+        };
+        let verdict = Verdict::new(vec![Row::decided(charge, decision, source)]);
+        self.observe(&Descriptor::default(), &verdict, started);
+        Ok(decision)
+    }
+
+    /// What every decision goes through: it is counted, added to the trace of its request, and noted with who asked.
+    fn observe(&self, request: &impl Request, verdict: &Verdict, started: Instant) {
         self.metrics.record(&self.limiter, verdict, started.elapsed());
         self.tracer.note_decision(self.limiter.store(), verdict, started);
         self.insight.observe(&self.limiter, verdict.rows(), request);

@@ -7,10 +7,8 @@ mod answer;
 mod envoy;
 mod request;
 
-use crate::service::Service;
-
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use axum::extract::Request as HttpRequest;
 use axum::middleware::{Next, from_fn};
@@ -18,7 +16,6 @@ use axum::response::Response as HttpResponse;
 use axum::routing::any;
 use hyper_util::rt::{TokioExecutor, TokioTimer};
 use hyper_util::server::conn::auto;
-use tollkeeper::{Charge, Outcome, Row, Together, Verdict};
 use tonic::server::Grpc;
 use tonic::service::Routes;
 use tonic::{Request, Response, Status};
@@ -28,9 +25,9 @@ use tonic_prost::ProstCodec;
 use tower::service_fn;
 
 use super::connections::{self, Limits, Listener};
+use crate::service::Service;
 use crate::telemetry::Described;
 use envoy::{DESCRIPTORS, METHOD, RateLimitRequest, RateLimitResponse, SERVICE};
-use request::{Asked, Hits};
 
 /// The largest request; as on the HTTP API.
 const MAX_MESSAGE: usize = 64 * 1024;
@@ -147,11 +144,10 @@ async fn answer_to(
     service: &Service,
     request: Request<RateLimitRequest>,
 ) -> Result<Response<RateLimitResponse>, Status> {
-    let started = Instant::now();
     let asked = request::read(request.into_inner())?;
-    let charges = request::charges(&service.limiter, &asked)?;
-    let decided = decide(service, &asked, charges).await?;
-    service.observe(&request::Described(&asked), &decided.whole, started);
+    let parts = request::parts(&service.limiter, &asked)?;
+    let decided = service.check_together(&request::Described(&asked), &parts).await;
+    let decided = decided.map_err(|error| Status::unavailable(error.to_string()))?;
     if decided.whole.is_unavailable() {
         // An error, and not "over limit", so that Envoy's own failure mode applies.
         let rule = decided.whole.limiting().map(|row| row.charge.rule.name().to_string()).unwrap_or_default();
@@ -159,68 +155,6 @@ async fn answer_to(
     }
     let now = service.limiter.store().now();
     Ok(Response::new(answer::answer(&service.answer, &asked, &decided, now)))
-}
-
-/// Decides everything that was asked, all or nothing.
-async fn decide(service: &Service, asked: &[Asked], charges: Vec<Vec<Charge>>) -> Result<Together, Status> {
-    let limiter = &service.limiter;
-    let each = || asked.iter().zip(&charges);
-    let at_no_cost = |charges: &[Charge]| charges.iter().cloned().map(|charge| charge.with_cost(0)).collect();
-    if asked.iter().any(|asked| asked.hits == Hits::Check) {
-        // What is only checked must have something left, or nothing else is charged either.
-        let looked = limiter.charge_all(charges.iter().map(|charges| at_no_cost(charges)).collect()).await;
-        let checked = asked.iter().zip(&looked.parts).filter(|(asked, _)| asked.hits == Hits::Check);
-        if checked.into_iter().any(|(_, part)| part.rows().iter().any(is_used_up)) {
-            return Ok(used_up(asked, looked));
-        }
-    }
-    let now = each().map(|(asked, charges)| match asked.hits {
-        Hits::Charge(_) => charges.clone(),
-        Hits::Check | Hits::GiveBack(_) => at_no_cost(charges),
-    });
-    let mut decided = limiter.charge_all(now.collect()).await;
-    let is_given_back = |asked: &Asked| matches!(asked.hits, Hits::GiveBack(_));
-    if decided.whole.is_allowed() && asked.iter().any(is_given_back) {
-        for (_, charges) in each().filter(|(asked, _)| is_given_back(asked)) {
-            let unavailable = |error: tollkeeper::StoreError| Status::unavailable(error.to_string());
-            limiter.give_back(charges).await.map_err(unavailable)?;
-        }
-        let after = limiter.charge_all(charges.iter().map(|charges| at_no_cost(charges)).collect()).await;
-        let parts = asked.iter().zip(&mut decided.parts).zip(after.parts);
-        for ((_, part), after) in parts.filter(|((asked, _), _)| is_given_back(asked)) {
-            *part = after;
-        }
-    }
-    Ok(decided)
-}
-
-fn is_used_up(row: &Row) -> bool {
-    row.charge.rule.is_enforced() && row.decision.remaining == 0
-}
-
-/// What was looked at, where a descriptor that is only checked has nothing left: it is over its limit, and so is the whole.
-fn used_up(asked: &[Asked], looked: Together) -> Together {
-    let denied = |rows: &[Row]| {
-        let deny = |row: &Row| {
-            let mut row = row.clone();
-            if is_used_up(&row) {
-                row.decision.outcome = Outcome::Denied { retry_after: Some(row.until_more()) };
-            }
-            row
-        };
-        Verdict::new(rows.iter().map(deny).collect())
-    };
-    let whole: Vec<Row> = asked
-        .iter()
-        .zip(&looked.parts)
-        .filter(|(asked, _)| asked.hits == Hits::Check)
-        .flat_map(|(_, part)| part.rows().to_vec())
-        .collect();
-    let parts = asked.iter().zip(looked.parts).map(|(asked, part)| match asked.hits {
-        Hits::Check => denied(part.rows()),
-        _ => part,
-    });
-    Together { whole: denied(&whole), parts: parts.collect() }
 }
 
 #[cfg(test)]

@@ -57,7 +57,7 @@ fn status(asked: &Asked, verdict: &Verdict) -> DescriptorStatus {
     let Some(binding) = verdict.binding() else {
         return DescriptorStatus { code, ..DescriptorStatus::default() };
     };
-    let (requests_per_unit, unit) = per_unit(binding.charge.rule.quota());
+    let (requests_per_unit, unit) = per_unit(binding.charge.quota());
     let name = binding.charge.rule.name().to_string();
     let mut status = DescriptorStatus {
         code,

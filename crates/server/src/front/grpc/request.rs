@@ -7,6 +7,7 @@ use tollkeeper::{Algorithm, Charge, Descriptor, Limiter, Quota, Request, Rule, S
 use tonic::Status;
 
 use super::envoy::{Entry, RateLimitOverride, RateLimitRequest, RateLimitUnit};
+use crate::service::together::{Effect, Part};
 
 /// More than any proxy sends.
 const MAX_DESCRIPTORS: usize = 100;
@@ -16,7 +17,7 @@ const MAX_ENTRIES: usize = 100;
 #[derive(Debug)]
 pub(super) struct Asked {
     attributes: Descriptor,
-    pub(super) hits: Hits,
+    effect: Effect,
     pub(super) limit: Option<RateLimitOverride>,
 }
 
@@ -40,17 +41,6 @@ impl Request for Described<'_> {
     }
 }
 
-/// What to do with the hits of a descriptor.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Hits {
-    /// Charge them.
-    Charge(u32),
-    /// Only tell whether anything is left.
-    Check,
-    /// Give them back.
-    GiveBack(u32),
-}
-
 /// Reads a request, or says what is wrong with it.
 pub(super) fn read(request: RateLimitRequest) -> Result<Vec<Asked>, Status> {
     let RateLimitRequest { domain, descriptors, hits_addend } = request;
@@ -70,13 +60,12 @@ pub(super) fn read(request: RateLimitRequest) -> Result<Vec<Asked>, Status> {
             Some(hits) => u32::try_from(hits).unwrap_or(u32::MAX),
             None => hits_addend.max(1),
         };
-        let hits = match hits {
-            0 => Hits::Check,
-            hits if descriptor.is_negative_hits => Hits::GiveBack(hits),
-            hits => Hits::Charge(hits),
+        let effect = match hits {
+            0 => Effect::Check,
+            _ if descriptor.is_negative_hits => Effect::GiveBack,
+            _ => Effect::Charge,
         };
-        let cost = if let Hits::Charge(hits) | Hits::GiveBack(hits) = hits { hits } else { 0 };
-        Ok(Asked { attributes: Descriptor::from(attributes).with_cost(cost), hits, limit: descriptor.limit })
+        Ok(Asked { attributes: Descriptor::from(attributes).with_cost(hits), effect, limit: descriptor.limit })
     });
     asked.collect()
 }
@@ -103,7 +92,7 @@ fn attributes(domain: &str, entries: Vec<Entry>, index: usize) -> Result<BTreeMa
 }
 
 /// What each descriptor is charged by the rules in force, under its own limit where it brings one.
-pub(super) fn charges(limiter: &Limiter, asked: &[Asked]) -> Result<Vec<Vec<Charge>>, Status> {
+pub(super) fn parts(limiter: &Limiter, asked: &[Asked]) -> Result<Vec<Part>, Status> {
     let mut charges = limiter.charges(asked).map_err(|error| {
         // What it held is not repeated: it may not be meant for every reader.
         let (attribute, rule) = (&error.attribute, &error.rule);
@@ -114,7 +103,7 @@ pub(super) fn charges(limiter: &Limiter, asked: &[Asked]) -> Result<Vec<Vec<Char
             override_limit(limit, charges, &format!("descriptors[{index}].limit"))?;
         }
     }
-    Ok(charges)
+    Ok(asked.iter().zip(charges).map(|(asked, charges)| Part { charges, effect: asked.effect }).collect())
 }
 
 /// The limit of the rule that says most about this descriptor, the first of several, becomes the caller's. The bucket, the

@@ -6,11 +6,8 @@
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Instant;
 
-use tollkeeper::{
-    Charge, Decision, Descriptor, FailurePolicy, Key, Outcome, Quota, Row, Rule, Span, StoreError, Terms,
-};
+use tollkeeper::{Charge, Decision, FailurePolicy, Key, Outcome, Quota, Rule, Span, StoreError, Terms};
 
 use super::reply::{Reply, shown};
 use super::request::Word;
@@ -129,17 +126,10 @@ fn cell_error(problem: &str) -> Reply {
 
 impl Throttle {
     pub(super) async fn carry_out(self, service: &Service) -> Result<Decision, StoreError> {
-        let (started, Throttle(charge)) = (Instant::now(), self);
-        let decided = service.limiter.charge(std::slice::from_ref(&charge)).await?;
-        // There is a decision for each charge.
-        let Some((decision, source)) = decided.into_iter().next() else {
-            return Err(StoreError::Unavailable { reason: "it decided nothing".into() });
-        };
-        let decision = if charge.cost == 0 { peeked(charge.quota(), decision) } else { decision };
-        let row = Row::decided(charge, decision, source);
-        service.metrics.record_throttle(&row, started.elapsed());
-        service.insight.observe(&service.limiter, std::slice::from_ref(&row), &Descriptor::default());
-        Ok(decision)
+        let Throttle(charge) = self;
+        let peeked_at = (charge.cost == 0).then(|| *charge.quota());
+        let decision = service.charge(charge).await?;
+        Ok(peeked_at.map_or(decision, |quota| peeked(&quota, decision)))
     }
 }
 

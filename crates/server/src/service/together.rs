@@ -1,0 +1,108 @@
+//! Several requests that pass or fail together, as one call of Envoy asks about them.
+
+use std::time::Instant;
+
+use tollkeeper::{Charge, Outcome, Request, Row, StoreError, Together, Verdict};
+
+use super::Service;
+
+/// One of several requests: what it would be charged, and what to do with that.
+#[derive(Clone, Debug)]
+pub(crate) struct Part {
+    pub(crate) charges: Vec<Charge>,
+    pub(crate) effect: Effect,
+}
+
+/// What becomes of the charges of a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Effect {
+    /// They are charged.
+    Charge,
+    /// Nothing is charged. It passes if every enforced rule has anything left.
+    Check,
+    /// They are given back, if all others pass.
+    GiveBack,
+}
+
+impl Service {
+    /// Decides all parts of a request, all or nothing, and counts what was decided.
+    ///
+    /// # Errors
+    ///
+    /// If the store could not give back what was to be given back.
+    pub(crate) async fn check_together(&self, request: &impl Request, parts: &[Part]) -> Result<Together, StoreError> {
+        let started = Instant::now();
+        let mut decided = match self.find_used_up(parts).await {
+            Some(used_up) => used_up,
+            None => self.limiter.charge_all(parts.iter().map(Part::charged_now).collect()).await,
+        };
+        self.observe(request, &decided.whole, started);
+        if decided.whole.is_allowed() && parts.iter().any(|part| part.effect == Effect::GiveBack) {
+            self.give_back(parts, &mut decided).await?;
+        }
+        Ok(decided)
+    }
+
+    /// The denial, where a part that is only checked has nothing left. Then nothing else is charged either.
+    async fn find_used_up(&self, parts: &[Part]) -> Option<Together> {
+        if parts.iter().all(|part| part.effect != Effect::Check) {
+            return None;
+        }
+        let seen = self.limiter.charge_all(parts.iter().map(Part::at_no_cost).collect()).await;
+        let mut checked = parts.iter().zip(&seen.parts).filter(|(part, _)| part.effect == Effect::Check);
+        let is_used_up = checked.any(|(_, verdict)| verdict.rows().iter().any(is_used_up));
+        is_used_up.then(|| deny_used_up(parts, seen))
+    }
+
+    /// Gives back, and tells those parts what is left after that.
+    async fn give_back(&self, parts: &[Part], decided: &mut Together) -> Result<(), StoreError> {
+        let is_given_back = |part: &Part| part.effect == Effect::GiveBack;
+        for part in parts.iter().filter(|part| is_given_back(part)) {
+            self.limiter.give_back(&part.charges).await?;
+        }
+        let after = self.limiter.charge_all(parts.iter().map(Part::at_no_cost).collect()).await;
+        let verdicts = parts.iter().zip(&mut decided.parts).zip(after.parts);
+        for ((_, verdict), after) in verdicts.filter(|((part, _), _)| is_given_back(part)) {
+            *verdict = after;
+        }
+        Ok(())
+    }
+}
+
+impl Part {
+    fn charged_now(&self) -> Vec<Charge> {
+        match self.effect {
+            Effect::Charge => self.charges.clone(),
+            Effect::Check | Effect::GiveBack => self.at_no_cost(),
+        }
+    }
+
+    fn at_no_cost(&self) -> Vec<Charge> {
+        self.charges.iter().map(|charge| charge.clone().with_cost(0)).collect()
+    }
+}
+
+fn is_used_up(row: &Row) -> bool {
+    row.charge.rule.is_enforced() && row.decision.remaining == 0
+}
+
+/// What was seen, where a part that is only checked has nothing left: it is over its limit, and so is the whole.
+fn deny_used_up(parts: &[Part], seen: Together) -> Together {
+    let denied = |rows: &[Row]| {
+        let deny = |row: &Row| {
+            let mut row = row.clone();
+            if is_used_up(&row) {
+                row.decision.outcome = Outcome::Denied { retry_after: Some(row.until_more()) };
+            }
+            row
+        };
+        Verdict::new(rows.iter().map(deny).collect())
+    };
+    let checked = parts.iter().zip(&seen.parts).filter(|(part, _)| part.effect == Effect::Check);
+    let whole: Vec<Row> = checked.flat_map(|(_, verdict)| verdict.rows().to_vec()).collect();
+    let verdicts = parts.iter().zip(seen.parts).map(|(part, verdict)| match part.effect {
+        Effect::Check => denied(verdict.rows()),
+        Effect::Charge | Effect::GiveBack => verdict,
+    });
+    Together { whole: denied(&whole), parts: verdicts.collect() }
+}
