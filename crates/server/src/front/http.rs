@@ -12,37 +12,18 @@ mod pages;
 mod problem;
 mod reserve;
 mod rules;
-
-use super::body;
-use super::certified::Certified;
-use super::connections::{self, Limits, Listener, Peer};
-use crate::service::Service;
-use problem::Refused;
+mod shared;
 
 use std::sync::Arc;
 
 use axum::Router;
-use axum::body::Bytes;
-use axum::extract::Request;
 use axum::middleware::{from_fn, from_fn_with_state};
 use axum::routing::{MethodRouter, any};
-use tollkeeper::http::Problem;
 
+use super::connections::{self, Limits, Listener};
 use crate::route::{Access, Route};
-
-/// What handlers share.
-#[derive(Debug)]
-struct Front {
-    service: Arc<Service>,
-    limits: Limits,
-}
-
-impl Front {
-    /// The whole body of a request.
-    async fn body(&self, request: Request) -> Result<Bytes, Problem> {
-        body::read(request, self.limits.request).await
-    }
-}
+use crate::service::Service;
+use shared::Shared;
 
 /// Serves until `shutdown`, then finishes what is under way.
 pub(crate) async fn run(
@@ -59,31 +40,31 @@ async fn run_within(
     service: Arc<Service>,
     shutdown: impl Future<Output = ()>,
 ) -> anyhow::Result<()> {
-    let router = router(Arc::new(Front { service, limits }));
+    let router = router(Arc::new(Shared { service, limits }));
     connections::serve_router("HTTP", limits, connections::protocol(limits), router, listener.into(), shutdown).await;
     Ok(())
 }
 
-fn router(front: Arc<Front>) -> Router {
+fn router(shared: Arc<Shared>) -> Router {
     let mut router = Router::new();
-    let guard = from_fn_with_state(front.clone(), admin::require);
+    let guard = from_fn_with_state(shared.clone(), admin::require);
     for &route in Route::ALL {
-        let mut handlers = handlers(route, &front.service);
+        let mut handlers = handlers(route, &shared.service);
         if route.access() == Access::Admin {
             handlers = handlers.route_layer(guard.clone());
         }
-        let counted = from_fn_with_state((front.clone(), Some(route)), observe::count);
+        let counted = from_fn_with_state((shared.clone(), Some(route)), observe::count);
         let handlers = handlers.layer(from_fn(observe::survive)).layer(counted);
         for pattern in route.patterns() {
             router = router.route(pattern, handlers.clone());
         }
     }
-    let elsewhere = from_fn_with_state((front.clone(), None), observe::count);
-    router.fallback_service(any(problem::not_found).layer(elsewhere)).with_state(front)
+    let elsewhere = from_fn_with_state((shared.clone(), None), observe::count);
+    router.fallback_service(any(problem::not_found).layer(elsewhere)).with_state(shared)
 }
 
 /// What answers on a route.
-fn handlers(route: Route, service: &Service) -> MethodRouter<Arc<Front>> {
+fn handlers(route: Route, service: &Service) -> MethodRouter<Arc<Shared>> {
     let only = MethodRouter::new().fallback(problem::method_not_allowed);
     match route {
         Route::Index => only.get(pages::index),

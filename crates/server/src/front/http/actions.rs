@@ -7,14 +7,16 @@ use axum::response::Response;
 use http::{StatusCode, Uri};
 use tollkeeper::http::Problem;
 
-use super::{Front, Refused, pages::json};
+use super::pages::json;
+use super::problem::Refused;
+use super::shared::Shared;
 use crate::audit::ActionQuery;
 use crate::strict;
 use crate::wire::ActionsAnswer;
 
 /// `GET /v1/actions`: who blocked, allowed, granted, lifted and reset what.
-pub(super) async fn list(State(front): State<Arc<Front>>, uri: Uri) -> Result<Response, Refused> {
-    let service = &front.service;
+pub(super) async fn list(State(shared): State<Arc<Shared>>, uri: Uri) -> Result<Response, Refused> {
+    let service = &shared.service;
     let query = ActionQuery::new(strict::query(uri.query(), "")?, service.limiter.store().now());
     let kept = &service.insight.actions;
     let (actions, source) = kept

@@ -11,14 +11,15 @@ use http::{HeaderMap, StatusCode};
 use subtle::ConstantTimeEq as _;
 use tollkeeper::http::Problem;
 
-use super::{Front, problem::unauthorized};
+use super::problem::unauthorized;
+use super::shared::Shared;
 use crate::dashboard;
 use crate::service::{Admin, Service};
 use crate::strict::{Note, quoted};
 
 /// Lets those in who may see and change things.
-pub(super) async fn require(State(front): State<Arc<Front>>, request: Request, next: Next) -> Response {
-    match admit(&front.service.admin, &request) {
+pub(super) async fn require(State(shared): State<Arc<Shared>>, request: Request, next: Next) -> Response {
+    match admit(&shared.service.admin, &request) {
         Ok(()) => next.run(request).await,
         // Somebody with a browser gets the page that asks for the token. It holds no data, and the refusal stays one.
         Err(problem) if request.uri().path() == "/" && wants_page(request.headers()) => {

@@ -13,7 +13,11 @@ use http::uri::PathAndQuery;
 use http::{HeaderMap, HeaderValue, Method, Request, Uri};
 use tollkeeper::http::{Answer, Problem};
 
-use super::{Certified, Front, Peer, Refused, pages::json};
+use super::pages::json;
+use super::problem::Refused;
+use super::shared::Shared;
+use crate::front::certified::Certified;
+use crate::front::connections::Peer;
 use crate::front::stranger;
 use crate::strict::quoted;
 use crate::wire::AuthorizeAnswer;
@@ -25,11 +29,11 @@ const HOSTS: [&str; 1] = ["x-forwarded-host"];
 
 /// `ANY /v1/authorize`: 200, or the denial that the proxy passes on. The body is never read.
 pub(super) async fn authorize(
-    State(front): State<Arc<Front>>,
+    State(shared): State<Arc<Shared>>,
     peer: Option<Extension<Peer>>,
     request: Request<Body>,
 ) -> Result<Response, Refused> {
-    let service = &front.service;
+    let service = &shared.service;
     let (parts, _) = request.into_parts();
     let original = Original::of(parts)?;
     let (ip, certified) = peer.map(|Extension(Peer { ip, certified })| (ip, certified)).unzip();

@@ -9,20 +9,22 @@ use http::StatusCode;
 use tollkeeper::http::Problem;
 use tollkeeper::{CostError, StoreError, Verdict};
 
-use super::{Front, Refused, pages::json};
+use super::pages::json;
+use super::problem::Refused;
+use super::shared::Shared;
 use crate::service::Service;
 use crate::strict::{nearest, quoted};
 use crate::wire::{self, BatchAnswer, Check, CheckAnswer, CheckBody, ReleaseAnswer};
 
 /// `POST /v1/check`. The content type is not looked at: `curl -d` calls everything a form.
-pub(super) async fn check(State(front): State<Arc<Front>>, request: Request) -> Result<Response, Refused> {
-    let body = front.body(request).await?;
+pub(super) async fn check(State(shared): State<Arc<Shared>>, request: Request) -> Result<Response, Refused> {
+    let body = shared.body(request).await?;
     match wire::parse_check(&body)? {
         CheckBody::One(check) => {
-            let verdict = front.service.check(&check).await.map_err(|error| bad_cost("", &error))?;
+            let verdict = shared.service.check(&check).await.map_err(|error| bad_cost("", &error))?;
             Ok(json(&CheckAnswer::from(&verdict)))
         }
-        CheckBody::Batch { checks } => Ok(batch(&front.service, &checks).await?),
+        CheckBody::Batch { checks } => Ok(batch(&shared.service, &checks).await?),
     }
 }
 
@@ -60,12 +62,12 @@ pub(super) fn bad_cost(place: &str, error: &CostError) -> Problem {
 }
 
 /// `POST /v1/release`.
-pub(super) async fn release(State(front): State<Arc<Front>>, request: Request) -> Result<Response, Refused> {
-    let body = front.body(request).await?;
+pub(super) async fn release(State(shared): State<Arc<Shared>>, request: Request) -> Result<Response, Refused> {
+    let body = shared.body(request).await?;
     let release = wire::parse_release(&body)?;
     let key = release.hold.key(&release.key);
-    match front.service.limiter.release(&release.rule, &key, release.hold.hold).await {
-        None => Err(no_rule(&front.service, &release.rule).into()),
+    match shared.service.limiter.release(&release.rule, &key, release.hold.hold).await {
+        None => Err(no_rule(&shared.service, &release.rule).into()),
         Some(Err(error)) => Err(unavailable(&error).into()),
         Some(Ok(released)) => Ok(json(&ReleaseAnswer { released })),
     }

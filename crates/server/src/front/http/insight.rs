@@ -7,21 +7,23 @@ use axum::response::Response;
 use http::{StatusCode, Uri};
 use tollkeeper::http::Problem;
 
-use super::{Front, Refused, pages::json};
+use super::pages::json;
+use super::problem::Refused;
+use super::shared::Shared;
 use crate::audit::Query;
 use crate::strict;
 use crate::wire::{NoQuery, ViolationsAnswer};
 
 /// `GET /v1/insight`: everything that a dashboard needs.
-pub(super) async fn insight(State(front): State<Arc<Front>>, uri: Uri) -> Result<Response, Refused> {
+pub(super) async fn insight(State(shared): State<Arc<Shared>>, uri: Uri) -> Result<Response, Refused> {
     let NoQuery {} = strict::query(uri.query(), "")?;
-    let service = &front.service;
+    let service = &shared.service;
     Ok(json(&service.insight.report(&service.limiter, &service.metrics)))
 }
 
 /// `GET /v1/violations`: the audit.
-pub(super) async fn violations(State(front): State<Arc<Front>>, uri: Uri) -> Result<Response, Refused> {
-    let service = &front.service;
+pub(super) async fn violations(State(shared): State<Arc<Shared>>, uri: Uri) -> Result<Response, Refused> {
+    let service = &shared.service;
     let query = Query::new(strict::query(uri.query(), "")?, service.limiter.store().now());
     let (page, source) =
         service.insight.violations(&service.limiter, &service.metrics, &query).await.map_err(|error| {

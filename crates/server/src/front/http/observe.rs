@@ -14,21 +14,21 @@ use http::StatusCode;
 use tollkeeper::http::Problem;
 use tracing::error;
 
-use super::Front;
+use super::shared::Shared;
 use crate::route::Route;
 use crate::telemetry::Described;
 
 /// Counts the answer under its route, if it has one.
 pub(super) async fn count(
-    State((front, route)): State<(Arc<Front>, Option<Route>)>,
+    State((shared, route)): State<(Arc<Shared>, Option<Route>)>,
     request: Request,
     next: Next,
 ) -> Response {
     // Reading a body has its own, shorter time; what comes after it only waits for the store, which has a deadline.
-    let backstop = 2 * front.limits.request;
+    let backstop = 2 * shared.limits.request;
     let name = route.map_or("", Route::name);
     // Of what is asked all the time, only decisions are worth a trace.
-    let traced = name.starts_with("/v1/").then(|| front.service.tracer.begin(request.headers())).flatten();
+    let traced = name.starts_with("/v1/").then(|| shared.service.tracer.begin(request.headers())).flatten();
     let method = request.method().clone();
     let answering = async {
         match tokio::time::timeout(backstop, next.run(request)).await {
@@ -41,8 +41,8 @@ pub(super) async fn count(
         }
     };
     let describe = |response: &Response| Described::http(&method, name, response.status());
-    let response = front.service.tracer.within(traced, answering, describe).await;
-    front.service.metrics.count_request(name, response.status().as_u16());
+    let response = shared.service.tracer.within(traced, answering, describe).await;
+    shared.service.metrics.count_request(name, response.status().as_u16());
     response
 }
 

@@ -10,7 +10,7 @@ use http::{HeaderValue, StatusCode};
 use serde::Serialize;
 use tollkeeper::http::Problem;
 
-use super::Front;
+use super::shared::Shared;
 use crate::dashboard;
 use crate::metrics;
 use crate::openapi;
@@ -36,17 +36,17 @@ pub(super) async fn healthz() -> Response {
 }
 
 /// `GET /readyz`: the store can decide.
-pub(super) async fn readyz(State(front): State<Arc<Front>>) -> Response {
-    if front.service.is_ready() {
-        let rules = front.service.rules.as_ref().and_then(|following| following.status().trouble());
+pub(super) async fn readyz(State(shared): State<Arc<Shared>>) -> Response {
+    if shared.service.is_ready() {
+        let rules = shared.service.rules.as_ref().and_then(|following| following.status().trouble());
         return json(&HealthAnswer { status: "ok", rules });
     }
     Problem::new(StatusCode::SERVICE_UNAVAILABLE, "the store cannot decide").into_response()
 }
 
 /// `GET /metrics`.
-pub(super) async fn metrics(State(front): State<Arc<Front>>) -> Response {
-    content(metrics::CONTENT_TYPE, metrics::text(&front.service.families()))
+pub(super) async fn metrics(State(shared): State<Arc<Shared>>) -> Response {
+    content(metrics::CONTENT_TYPE, metrics::text(&shared.service.families()))
 }
 
 /// `GET /openapi.json`, written once: it depends only on what cannot change while the service runs.

@@ -11,16 +11,18 @@ use tollkeeper::http::Problem;
 use tollkeeper::{Actual, SettleError, Ticket};
 
 use super::check::{bad_cost, unavailable};
-use super::{Front, Refused, pages::json};
+use super::pages::json;
+use super::problem::Refused;
+use super::shared::Shared;
 use crate::strict::quoted;
 use crate::wire::{self, ReservationAnswer, ReserveAnswer, SettleAnswer};
 
 /// `POST /v1/reserve`.
-pub(super) async fn reserve(State(front): State<Arc<Front>>, request: Request) -> Result<Response, Refused> {
-    let body = front.body(request).await?;
+pub(super) async fn reserve(State(shared): State<Arc<Shared>>, request: Request) -> Result<Response, Refused> {
+    let body = shared.body(request).await?;
     let (check, hold_ms) = wire::parse_reserve(&body)?.into_parts();
     let hold = Duration::from_millis(hold_ms);
-    let reserved = front.service.reserve(&check, hold).await;
+    let reserved = shared.service.reserve(&check, hold).await;
     let (verdict, reservation) = reserved.map_err(|error| bad_cost("", &error))?;
     if !verdict.is_allowed() {
         return Ok(json(&ReserveAnswer::new(&verdict, None)));
@@ -28,7 +30,7 @@ pub(super) async fn reserve(State(front): State<Arc<Front>>, request: Request) -
     let ticket = reservation.into_ticket();
     let id = new_id()?;
     let record = serde_json::to_vec(&ticket).expect("a ticket is always JSON");
-    let limiter = &front.service.limiter;
+    let limiter = &shared.service.limiter;
     if let Err(error) = limiter.keep(&id, &record, hold).await {
         // Nobody could settle it.
         let _ = limiter.redeem(ticket).settle(0).await;
@@ -40,17 +42,17 @@ pub(super) async fn reserve(State(front): State<Arc<Front>>, request: Request) -
 
 /// `POST /v1/reservations/ID/settle`.
 pub(super) async fn settle(
-    State(front): State<Arc<Front>>,
+    State(shared): State<Arc<Shared>>,
     Path(id): Path<String>,
     request: Request,
 ) -> Result<Response, Refused> {
-    let body = front.body(request).await?;
+    let body = shared.body(request).await?;
     let settle = wire::parse_settle(&body)?;
     let mut actual = settle.cost().map_or_else(Actual::default, Actual::cost);
     for (name, value) in settle.attributes.iter() {
         actual = actual.attribute(name, value);
     }
-    let limiter = &front.service.limiter;
+    let limiter = &shared.service.limiter;
     let is_id = id.len() == 32 && id.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'));
     let record = if is_id { limiter.claim(&id).await.map_err(|error| unavailable(&error))? } else { None };
     let ticket: Option<Ticket> = record.and_then(|record| serde_json::from_slice(&record).ok());

@@ -9,7 +9,10 @@ use http::{HeaderMap, HeaderValue, StatusCode, Uri};
 use tollkeeper::http::Problem;
 
 use super::admin::who;
-use super::{Front, Refused, check::no_rule, pages::json};
+use super::check::no_rule;
+use super::pages::json;
+use super::problem::Refused;
+use super::shared::Shared;
 use crate::database::DatabaseError;
 use crate::rules::{Change, Edit, Following, RulesError};
 use crate::service::Service;
@@ -17,8 +20,8 @@ use crate::strict::{self, Note, quoted};
 use crate::wire::{self, EditAnswer, HistoryAnswer, HistoryQuery, RulesAnswer, RulesChangeQuery};
 
 /// `GET /v1/rules`: the rules in force, as written.
-pub(super) async fn list(State(front): State<Arc<Front>>) -> Response {
-    let service = &front.service;
+pub(super) async fn list(State(shared): State<Arc<Shared>>) -> Response {
+    let service = &shared.service;
     let policy = service.limiter.policy();
     let status = service.rules.as_ref().map(|following| following.status());
     let version = status.as_ref().map(|status| status.version);
@@ -32,53 +35,53 @@ pub(super) async fn list(State(front): State<Arc<Front>>) -> Response {
 }
 
 /// `POST /v1/rules`: a new rule, after all others.
-pub(super) async fn create(State(front): State<Arc<Front>>, request: Request) -> Result<Response, Refused> {
-    let (following, edit) = editor(&front.service, &request)?;
-    let body = front.body(request).await?;
+pub(super) async fn create(State(shared): State<Arc<Shared>>, request: Request) -> Result<Response, Refused> {
+    let (following, edit) = editor(&shared.service, &request)?;
+    let body = shared.body(request).await?;
     let rule = wire::parse_rule(&body, None)?;
-    let mut answer = change(&front.service, following, edit, Change::Create(Box::new(rule))).await?;
+    let mut answer = change(&shared.service, following, edit, Change::Create(Box::new(rule))).await?;
     *answer.status_mut() = StatusCode::CREATED;
     Ok(answer)
 }
 
 /// `PUT /v1/rules/NAME`: a rule as it should be, whether it was there or not.
 pub(super) async fn put(
-    State(front): State<Arc<Front>>,
+    State(shared): State<Arc<Shared>>,
     Path(name): Path<String>,
     request: Request,
 ) -> Result<Response, Refused> {
-    let (following, edit) = editor(&front.service, &request)?;
-    let body = front.body(request).await?;
+    let (following, edit) = editor(&shared.service, &request)?;
+    let body = shared.body(request).await?;
     let rule = wire::parse_rule(&body, Some(&name))?;
-    Ok(change(&front.service, following, edit, Change::Put(Box::new(rule))).await?)
+    Ok(change(&shared.service, following, edit, Change::Put(Box::new(rule))).await?)
 }
 
 /// `DELETE /v1/rules/NAME`.
 pub(super) async fn delete(
-    State(front): State<Arc<Front>>,
+    State(shared): State<Arc<Shared>>,
     Path(name): Path<String>,
     request: Request,
 ) -> Result<Response, Refused> {
-    let (following, edit) = editor(&front.service, &request)?;
-    Ok(change(&front.service, following, edit, Change::Delete(name)).await?)
+    let (following, edit) = editor(&shared.service, &request)?;
+    Ok(change(&shared.service, following, edit, Change::Delete(name)).await?)
 }
 
 /// `POST /v1/rules/rollback`: the rules as they were, as a new version.
-pub(super) async fn rollback(State(front): State<Arc<Front>>, request: Request) -> Result<Response, Refused> {
-    let (following, edit) = editor(&front.service, &request)?;
-    let body = front.body(request).await?;
+pub(super) async fn rollback(State(shared): State<Arc<Shared>>, request: Request) -> Result<Response, Refused> {
+    let (following, edit) = editor(&shared.service, &request)?;
+    let body = shared.body(request).await?;
     let version = i64::try_from(wire::parse_rollback(&body)?.version.0).unwrap_or(i64::MAX);
-    Ok(change(&front.service, following, edit, Change::Rollback(version)).await?)
+    Ok(change(&shared.service, following, edit, Change::Rollback(version)).await?)
 }
 
 /// `GET /v1/rules/history`: who changed what, newest first.
-pub(super) async fn history(State(front): State<Arc<Front>>, uri: Uri) -> Result<Response, Refused> {
-    let following = following(&front.service)?;
+pub(super) async fn history(State(shared): State<Arc<Shared>>, uri: Uri) -> Result<Response, Refused> {
+    let following = following(&shared.service)?;
     let HistoryQuery { limit, before } = strict::query(uri.query(), "")?;
     let signed = |number: u64| i64::try_from(number).unwrap_or(i64::MAX);
     let limit = signed(limit.map_or(HistoryQuery::USUAL_LIMIT, |limit| limit.0));
     let before = before.map(|before| signed(before.0));
-    let versions = following.table().history(before, limit).await.map_err(|error| problem(&front.service, error))?;
+    let versions = following.table().history(before, limit).await.map_err(|error| problem(&shared.service, error))?;
     Ok(json(&HistoryAnswer { versions }))
 }
 

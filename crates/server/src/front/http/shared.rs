@@ -1,0 +1,25 @@
+//! What the handlers of this front share.
+
+use std::sync::Arc;
+
+use axum::body::Bytes;
+use axum::extract::Request;
+use tollkeeper::http::Problem;
+
+use crate::front::body;
+use crate::front::connections::Limits;
+use crate::service::Service;
+
+/// What handlers share.
+#[derive(Debug)]
+pub(super) struct Shared {
+    pub(super) service: Arc<Service>,
+    pub(super) limits: Limits,
+}
+
+impl Shared {
+    /// The whole body of a request.
+    pub(super) async fn body(&self, request: Request) -> Result<Bytes, Problem> {
+        body::read(request, self.limits.request).await
+    }
+}
