@@ -8,6 +8,8 @@
 //! one rule applied to one request is a [`Charge`], answered by a [`Decision`]; the answer for the whole request is
 //! a [`Verdict`].
 
+#![cfg_attr(docsrs, feature(doc_cfg))]
+
 mod algorithm;
 mod changes;
 mod charge;
@@ -48,3 +50,8 @@ pub use rule_spec::{
 };
 pub use time::{Span, Timestamp};
 pub use verdict::{Row, Source, Verdict, decide_all};
+
+/// The README's examples, run with the other documentation tests.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;

@@ -1,5 +1,7 @@
 //! Rate limiting that is exact: the simple door is [`keyed`], the full one [`Limiter`].
 
+#![cfg_attr(docsrs, feature(doc_cfg))]
+
 mod clock;
 mod exceptions;
 #[cfg(feature = "http")]
@@ -37,3 +39,8 @@ pub mod redis_wire {
         SETTLE, Script, read_log, read_string, refunded_key, state_key,
     };
 }
+
+/// The README's examples, run with the other documentation tests.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;
