@@ -1,132 +1,201 @@
 //! The audit: who was denied by which rule, when, and how often; and what people did to single keys.
 //!
-//! Violations reach this place off the way of requests. The last ones are kept in memory; with a database they are written
-//! there as well, and questions go there.
+//! Denials arrive as notes, after their requests have been answered. The last ones are kept in memory; with a database they
+//! are written there as well, and queries go there.
 
 mod action;
 mod postgres;
 mod query;
 mod ring;
 mod sampling;
+mod violation;
 
 pub(crate) use action::{Action, ActionKind, ActionQuery, Actions, ActionsQuery};
 pub(crate) use postgres::Sink;
-pub(crate) use query::{Cursor, Query, ViolationsQuery};
+pub(crate) use query::{Query, ViolationsQuery};
+pub(crate) use violation::{Page, Violation};
 
-use std::sync::Arc;
+use std::hash::{BuildHasher as _, RandomState};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
-use schemars::JsonSchema;
-use serde::Serialize;
-use tollkeeper::Timestamp;
+use tollkeeper::{Policy, Rule, Span, Timestamp};
 
-use crate::moment::{self, Moment};
+use crate::capture::{Denied, Note};
+use crate::database::DatabaseError;
+use crate::metrics::{Family, catalog};
+use crate::privacy::{MAX_KEY, Privacy, bounded, fingerprint};
+use query::Cursor;
 use ring::Ring;
 use sampling::Sampler;
 
-/// A request that a rule denied, or several.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, JsonSchema)]
-pub(crate) struct Violation {
-    /// Larger for later ones; a place to go on from.
-    pub(crate) id: u64,
-    /// When: the first, where it stands for several.
-    #[serde(serialize_with = "moment::serialize")]
-    #[schemars(with = "Moment")]
-    pub(crate) at: Timestamp,
-    /// The rule that denied.
-    pub(crate) rule: Arc<str>,
-    /// Which of the rule's buckets; a secret by its fingerprint.
-    pub(crate) key: String,
-    /// The request's `user_id`, if it had one.
-    pub(crate) user_id: Option<String>,
-    /// The request's `ip`, if it had one.
-    pub(crate) ip: Option<String>,
-    /// Method and path, as far as the request had them.
-    pub(crate) endpoint: Option<String>,
-    /// What the request would have been charged.
-    pub(crate) cost: u32,
-    /// Whole tokens that were left.
-    pub(crate) remaining: u32,
-    /// Milliseconds after which it would have passed; null when it never can.
-    pub(crate) retry_after_ms: Option<u64>,
-    /// How many denials of this key it stands for: one, or those of a second.
-    pub(crate) count: u64,
-    /// Whether the rule only watches: nobody was denied.
-    pub(crate) shadow: bool,
-    /// The process that decided.
-    pub(crate) instance: Arc<str>,
+/// How long the end of the service waits for the database.
+const LAST_WRITE: Duration = Duration::from_secs(3);
+
+/// How much is kept, and where.
+#[derive(Clone, Debug)]
+pub(crate) struct Settings {
+    /// Violations kept in memory.
+    pub(crate) keep: usize,
+    /// A database that gets them too.
+    pub(crate) sink: Option<Arc<Sink>>,
+    pub(crate) privacy: Arc<Privacy>,
 }
 
-/// Violations that were asked for, the newest first.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Page {
-    pub(crate) violations: Vec<Violation>,
-    /// Where the next page begins, if there is one.
-    pub(crate) next: Option<Cursor>,
+impl Default for Settings {
+    fn default() -> Self {
+        Settings { keep: 10_000, sink: None, privacy: Arc::default() }
+    }
 }
 
-/// Gathers violations. It belongs to whoever reads what requests leave behind.
+/// Who was denied, and what people did.
 #[derive(Debug)]
 pub(crate) struct Audit {
-    sampler: Sampler,
-    records: Records,
+    /// The name of this process in records.
+    pub(crate) instance: Arc<str>,
+    /// What people did to single keys.
+    pub(crate) actions: Actions,
+    records: Mutex<Records>,
+    sink: Option<Arc<Sink>>,
+    privacy: Arc<Privacy>,
+    hasher: RandomState,
 }
 
-/// Where records go.
+/// Denials on their way to becoming records, and the last records.
 #[derive(Debug)]
 struct Records {
+    sampler: Sampler,
     ring: Ring,
-    sink: Option<Arc<Sink>>,
-}
-
-impl Records {
-    fn push(&mut self, record: Violation) {
-        if let Some(sink) = &self.sink {
-            sink.push(record.clone());
-        }
-        self.ring.push(record);
-    }
 }
 
 impl Audit {
-    /// Keeps so many of the last violations in memory, and passes all on to a database if there is one.
-    pub(crate) fn new(keep: usize, sink: Option<Arc<Sink>>) -> Audit {
-        Audit { sampler: Sampler::default(), records: Records { ring: Ring::new(keep), sink } }
+    pub(crate) fn new(settings: Settings) -> Audit {
+        let Settings { keep, sink, privacy } = settings;
+        Audit {
+            instance: instance().into(),
+            actions: Actions::new(sink.clone()),
+            records: Mutex::new(Records { sampler: Sampler::default(), ring: Ring::new(keep) }),
+            sink,
+            privacy,
+            hasher: RandomState::new(),
+        }
     }
 
-    /// Adds a denial, identified by its key and by its rule.
-    pub(crate) fn add(&mut self, key: u64, rule: u64, denial: Violation) {
-        self.sampler.add(key, rule, denial, |record| self.records.push(record));
+    /// Takes denials until it is dropped.
+    pub(crate) fn recorder(&self) -> Recorder<'_> {
+        Recorder { audit: self, records: self.lock() }
+    }
+
+    /// The last violations that are kept in memory, the newest first.
+    pub(crate) fn recent(&self, limit: usize) -> Vec<Violation> {
+        self.lock().ring.find(&Query { limit, ..Query::default() }).violations
+    }
+
+    /// The violations that match, and where they were found.
+    pub(crate) async fn find(&self, query: &Query) -> Result<(Page, &'static str), DatabaseError> {
+        match &self.sink {
+            Some(sink) => Ok((sink.find(query).await?, "postgres")),
+            None => Ok((self.lock().ring.find(query), "memory")),
+        }
+    }
+
+    /// A key that somebody named, as it may be kept: of this rule, or of every rule where that is `*`.
+    pub(crate) fn shown_key(&self, policy: &Policy, rule: &str, key: &str) -> String {
+        let rules = policy.rules().iter().map(|one| &**one);
+        let meant: Vec<&Rule> = rules.filter(|one| rule == "*" || one.name() == rule).collect();
+        self.privacy.shown_text(&meant, &bounded(key, MAX_KEY)).into_owned()
+    }
+
+    /// Denials whose records did not reach the database.
+    pub(crate) fn dropped(&self) -> u64 {
+        self.sink.as_ref().map_or(0, |sink| sink.dropped())
+    }
+
+    /// How many records wait for the database.
+    pub(crate) fn queue(&self) -> Family {
+        let waiting = self.sink.as_ref().map_or(0, |sink| sink.waiting());
+        Family::single(&catalog::AUDIT_QUEUE, waiting as u64)
+    }
+
+    /// Writes to the database, if there is one, for ever.
+    pub(crate) async fn run(&self) {
+        if let Some(sink) = &self.sink {
+            sink.run().await;
+        }
+    }
+
+    /// Writes what is left, within a time. For the end of the service, when [`Audit::run`] is over.
+    pub(crate) async fn finish(&self) {
+        self.recorder().flush(Timestamp::MAX);
+        if let Some(sink) = &self.sink {
+            sink.finish(LAST_WRITE).await;
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Records> {
+        self.records.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Makes records of denials.
+pub(crate) struct Recorder<'a> {
+    audit: &'a Audit,
+    records: MutexGuard<'a, Records>,
+}
+
+impl Recorder<'_> {
+    /// Adds what was noted, if it was denied.
+    pub(crate) fn add(&mut self, note: &Note<'_>) {
+        let Some(denied) = &note.denied else { return };
+        let hasher = &self.audit.hasher;
+        let rule = hasher.hash_one(note.rule.name());
+        let key = hasher.hash_one((rule, note.variant, note.key));
+        let violation = self.audit.violation(note, denied);
+        let Records { sampler, ring } = &mut *self.records;
+        sampler.add(key, rule, violation, |record| self.audit.keep(ring, record));
     }
 
     /// Records what has gathered.
     pub(crate) fn flush(&mut self, now: Timestamp) {
-        self.sampler.flush(now, |record| self.records.push(record));
-    }
-
-    /// What is kept in memory.
-    pub(crate) fn find(&self, query: &Query) -> Page {
-        self.records.ring.find(query)
+        let Records { sampler, ring } = &mut *self.records;
+        sampler.flush(now, |record| self.audit.keep(ring, record));
     }
 }
 
-#[cfg(test)]
-impl Violation {
-    /// Something to change.
-    pub(crate) fn example() -> Violation {
+impl Audit {
+    fn violation(&self, note: &Note<'_>, denied: &Denied<'_>) -> Violation {
+        let user_id = denied.user_id.map(|user| match self.privacy.is_secret("user_id") {
+            true => fingerprint(user),
+            false => user.to_string(),
+        });
         Violation {
             id: 0,
-            at: Timestamp::from_micros(1_767_225_600_000_000),
-            rule: "login".into(),
-            key: "203.0.113.9".into(),
-            user_id: None,
-            ip: Some("203.0.113.9".into()),
-            endpoint: Some("POST /login".into()),
-            cost: 1,
-            remaining: 0,
-            retry_after_ms: Some(1_500),
+            at: note.at,
+            rule: note.rule.shared_name(),
+            key: self.privacy.shown_key(note.rule, note.variant, note.key).into_owned(),
+            user_id,
+            ip: denied.ip.map(str::to_string),
+            endpoint: denied.endpoint.map(str::to_string),
+            cost: note.cost,
+            remaining: denied.remaining,
+            retry_after_ms: denied.retry_after.map(Span::as_millis_ceil),
             count: 1,
-            shadow: false,
-            instance: "here:1".into(),
+            shadow: !note.rule.is_enforced(),
+            instance: self.instance.clone(),
         }
     }
+
+    fn keep(&self, ring: &mut Ring, record: Violation) {
+        if let Some(sink) = &self.sink {
+            sink.push(record.clone());
+        }
+        ring.push(record);
+    }
+}
+
+/// Host and process, to tell the records of several instances apart.
+fn instance() -> String {
+    let host = std::fs::read_to_string("/proc/sys/kernel/hostname").ok().or_else(|| std::env::var("HOSTNAME").ok());
+    let host = host.as_deref().map(str::trim).filter(|host| !host.is_empty()).unwrap_or("tollkeeper");
+    format!("{}:{}", bounded(host, 64), std::process::id())
 }

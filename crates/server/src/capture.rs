@@ -1,6 +1,6 @@
-//! What a request leaves behind on its way: a note in a list that somebody else reads.
+//! Notes that requests leave behind, in lists that somebody else reads ([`crate::observer`]).
 //!
-//! Threads write to lists of their own, so that the lock is free but for the moment when the list is taken away to be read.
+//! Threads write to lists of their own, so that a lock is contended only while its list is taken away to be read.
 //! Nothing is allocated for a note but room in the list, and that has an end: what finds none is counted and left out.
 
 use std::borrow::Cow;
@@ -22,9 +22,19 @@ const SHARDS: usize = 8;
 const MAX_IP: usize = 64;
 const MAX_ENDPOINT: usize = 200;
 
+/// Which decisions are noted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Noted {
+    /// All, for insight and the audit.
+    Everything,
+    /// Denials only, for the audit. What passes costs nothing here.
+    Denials,
+}
+
 /// Lists of notes.
 #[derive(Debug)]
 pub(crate) struct Capture {
+    noted: Noted,
     shards: Box<[Mutex<Batch>]>,
     /// Wakes whoever reads before a list is full.
     pub(crate) filling: Notify,
@@ -46,6 +56,7 @@ struct Event {
     cost: u32,
     variant: u16,
     key: u16,
+    on_own_terms: bool,
     /// Where its texts begin.
     text: u32,
     denial: Option<Denial>,
@@ -69,6 +80,8 @@ pub(crate) struct Note<'b> {
     pub(crate) cost: u32,
     pub(crate) variant: u16,
     pub(crate) key: &'b str,
+    /// Whether the rule's own quota decided: no grant, and none that the caller brought along.
+    pub(crate) on_own_terms: bool,
     pub(crate) denied: Option<Denied<'b>>,
 }
 
@@ -107,9 +120,10 @@ impl<'r> Circumstances<'r> {
 }
 
 impl Capture {
-    pub(crate) fn new() -> Capture {
+    pub(crate) fn new(noted: Noted) -> Capture {
         let shards = thread::available_parallelism().map_or(1, usize::from).min(SHARDS);
         Capture {
+            noted,
             shards: (0..shards).map(|_| Mutex::default()).collect(),
             filling: Notify::new(),
             dropped_requests: AtomicU64::new(0),
@@ -118,11 +132,16 @@ impl Capture {
     }
 
     /// Notes what was decided about a request.
-    pub(crate) fn note(&self, rows: &[Row], request: &impl Request, now: Timestamp) {
-        let circumstances = if rows.iter().any(is_violation) { Circumstances::of(request) } else { Default::default() };
+    pub(crate) fn note(&self, rows: &[Row], request: &impl Request, now: impl FnOnce() -> Timestamp) {
+        let circumstances = match (rows.iter().any(is_violation), self.noted) {
+            (true, _) => Circumstances::of(request),
+            (false, Noted::Everything) => Circumstances::default(),
+            (false, Noted::Denials) => return,
+        };
+        let now = now();
         let mut batch = self.own();
         let before = batch.events.len();
-        for row in rows.iter().filter(|row| tells_something(row)) {
+        for row in rows.iter().filter(|row| self.is_noted(row)) {
             if !batch.push(row, &circumstances, now) {
                 self.dropped_requests.fetch_add(1, Relaxed);
                 self.dropped_denials.fetch_add(u64::from(is_violation(row)), Relaxed);
@@ -131,6 +150,11 @@ impl Capture {
         if before < EVENTS / 2 && batch.events.len() >= EVENTS / 2 {
             self.filling.notify_one();
         }
+    }
+
+    /// A look at no cost is no request.
+    fn is_noted(&self, row: &Row) -> bool {
+        is_violation(row) || (self.noted == Noted::Everything && row.decision.is_allowed() && row.charge.cost > 0)
     }
 
     /// The list of this thread.
@@ -162,11 +186,6 @@ fn is_violation(row: &Row) -> bool {
     !row.decision.is_allowed() && row.source != Source::Policy
 }
 
-/// A look at no cost is no request.
-fn tells_something(row: &Row) -> bool {
-    is_violation(row) || (row.decision.is_allowed() && row.charge.cost > 0)
-}
-
 impl Batch {
     /// False when there is no room.
     fn push(&mut self, row: &Row, circumstances: &Circumstances<'_>, at: Timestamp) -> bool {
@@ -191,8 +210,16 @@ impl Batch {
                 endpoint: endpoint.len() as u16,
             }
         });
-        let (rule, variant) = (row.charge.rule.clone(), row.charge.key.variant);
-        self.events.push(Event { rule, at, cost: row.charge.cost, variant, key: key.len() as u16, text, denial });
+        self.events.push(Event {
+            rule: row.charge.rule.clone(),
+            at,
+            cost: row.charge.cost,
+            variant: row.charge.key.variant,
+            key: key.len() as u16,
+            on_own_terms: row.charge.terms().is_none(),
+            text,
+            denial,
+        });
         true
     }
 
@@ -211,7 +238,8 @@ impl Batch {
                 let (user_id, ip, endpoint) = (some(denial.user_id), some(denial.ip), some(denial.endpoint));
                 Denied { remaining, retry_after, user_id, ip, endpoint }
             });
-            Note { rule: &event.rule, at: event.at, cost: event.cost, variant: event.variant, key, denied }
+            let Event { rule, at, cost, variant, on_own_terms, .. } = event;
+            Note { rule, at: *at, cost: *cost, variant: *variant, key, on_own_terms: *on_own_terms, denied }
         })
     }
 }

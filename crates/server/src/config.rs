@@ -52,7 +52,7 @@ pub(crate) struct Config {
     pub(crate) deny_status: u16,
     /// The part of the API that looks and changes rather than decides.
     pub(crate) admin: AdminConfig,
-    /// Whether traffic is observed: hot keys, findings, the audit.
+    /// Whether traffic is analysed: hot keys, findings, charts. The audit is kept either way.
     pub(crate) insight: bool,
     /// Who was denied.
     pub(crate) audit: AuditConfig,

@@ -12,6 +12,7 @@ mod import;
 mod insight;
 pub mod metrics;
 mod moment;
+mod observer;
 mod openapi;
 mod outgoing;
 mod privacy;

@@ -17,8 +17,8 @@ use tollkeeper::{
 
 use crate::alerts;
 use crate::config::Config;
-use crate::insight::Insight;
 use crate::metrics::{Family, Metrics};
+use crate::observer::Observer;
 use crate::rules::{Following, Rules};
 use crate::settings;
 use crate::telemetry::Tracer;
@@ -32,8 +32,8 @@ pub(crate) struct Service {
     pub(crate) metrics: Arc<Metrics>,
     /// How many alerts were raised.
     pub(crate) alerts: Arc<alerts::Counters>,
-    /// What traffic looks like.
-    pub(crate) insight: Insight,
+    /// Who was denied, and what traffic looks like.
+    pub(crate) observer: Observer,
     /// How an HTTP request becomes attributes.
     pub(crate) identity: Identity,
     /// How a denied HTTP request is answered.
@@ -55,12 +55,12 @@ impl Service {
         admin: Admin,
         metrics: Metrics,
     ) -> anyhow::Result<Arc<Service>> {
-        let insight = Insight::new(settings::insight(config), store.now());
+        let observer = Observer::new(settings::observer(config), store.now());
         Ok(Arc::new(Service {
             limiter: Arc::new(Limiter::new(rules.policy, store)),
             metrics: Arc::new(metrics),
             alerts: Default::default(),
-            insight,
+            observer,
             identity: settings::identity(config)?,
             answer: settings::answer_style(config)?,
             admin,
@@ -115,7 +115,7 @@ impl Service {
     fn observe(&self, request: &impl Request, verdict: &Verdict, started: Instant) {
         self.metrics.record(&self.limiter, verdict, started.elapsed());
         self.tracer.note_decision(self.limiter.store(), verdict, started);
-        self.insight.observe(&self.limiter, verdict.rows(), request);
+        self.observer.observe(&self.limiter, verdict.rows(), request);
     }
 
     /// Everything that is measured, at this moment.
@@ -123,19 +123,19 @@ impl Service {
         let mut families = self.metrics.families(&self.limiter);
         families.extend(self.alerts.families());
         families.push(self.tracer.family());
-        families.extend(self.insight.families());
+        families.extend(self.observer.families());
         families.extend(self.rules.iter().flat_map(|following| following.families()));
         families
     }
 
     /// Keeps what is known of the traffic up to date, for ever.
     pub(crate) async fn watch_traffic(self: Arc<Service>) {
-        self.insight.run(&self.limiter, &self.metrics).await;
+        self.observer.run(&self.limiter, &self.metrics).await;
     }
 
     /// Brings what is known of the traffic to where it is kept, when nobody watches any more.
     pub(crate) async fn end_watch(&self) {
-        self.insight.finish(&self.limiter, &self.metrics).await;
+        self.observer.finish(&self.limiter, &self.metrics).await;
     }
 
     /// Whether the store can decide. One in this process always can.

@@ -20,22 +20,21 @@ use http::StatusCode;
 use tollkeeper::http::AnswerStyle;
 use tollkeeper::{Span, parse_span};
 
-use crate::audit::Sink;
+use crate::audit::{self, Sink};
 use crate::config::Config;
 use crate::database::Database;
-use crate::insight;
+use crate::observer::{self, Analysis};
 use crate::privacy::Privacy;
 
 /// What is observed of traffic, and what of it is secret. The configuration has been checked.
-pub(crate) fn insight(config: &Config) -> insight::Settings {
+pub(crate) fn observer(config: &Config) -> observer::Settings {
     let retention = parse_span(&config.audit.retention).unwrap_or(Span::from_secs(30 * 86_400));
     let url = config.audit.database.as_deref().or(config.rules_from.as_deref());
-    let database = url.and_then(|url| Database::new(url).ok()).filter(|_| config.insight);
-    insight::Settings {
-        enabled: config.insight,
-        keep: config.audit.keep,
-        sink: database.map(|database| Arc::new(Sink::new(database, retention))),
-        privacy: Privacy::new(&config.identify),
+    let sink = url.and_then(|url| Database::new(url).ok()).map(|database| Arc::new(Sink::new(database, retention)));
+    let privacy = Arc::new(Privacy::new(&config.identify));
+    observer::Settings {
+        analysis: if config.insight { Analysis::On } else { Analysis::Off },
+        audit: audit::Settings { keep: config.audit.keep, sink, privacy },
     }
 }
 

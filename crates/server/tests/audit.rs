@@ -215,6 +215,32 @@ fn what_people_did_to_a_key_is_kept_through_absence_and_seen_by_every_instance()
     assert!(code == Some(2) && error.contains("action: \"blok\" is not known; did you mean `block`?"), "{error}");
 }
 
+/// `insight: false` used to turn the audit's database off as well: nobody could ask who had been denied, and what people did
+/// was forgotten with the process.
+#[test]
+fn without_insight_the_audit_is_kept_all_the_same() {
+    let database = Postgres::start();
+    let service = service(&database, "insight: false\n");
+    database.wait_for(TABLES, "1");
+    assert_eq!(ask(&service, "ann", 10), 7);
+    act(&service, &["block", "--rule", "per-user", "--key", "eve"]);
+    database.wait_for(SUM, "7");
+    database.wait_for(ACTIONS, "1");
+    let found = violations(&service, "rule=per-user");
+    assert_eq!((&found["source"], &found["dropped"]), (&json!("postgres"), &json!(0)));
+    let counts = found["violations"].as_array().unwrap().iter().map(|one| one["count"].as_u64().unwrap());
+    assert_eq!(counts.sum::<u64>(), 7);
+    assert_eq!(actions(&service, "key=eve")["actions"][0]["action"], "block");
+
+    let answer = service.get("/v1/insight");
+    let report: Value = serde_json::from_str(answer.split("\r\n\r\n").nth(1).unwrap()).unwrap();
+    let rule = &report["rules"][0];
+    assert_eq!((&report["observing"], &rule["denied"]), (&json!(false), &json!(7)), "totals are counted anyway");
+    assert_eq!(report["violations"][0]["user_id"], "ann", "the last ones are in memory too");
+    assert_eq!(rule["hot_by_denials"], json!([]));
+    assert_eq!((&rule["finding"], &rule["seconds"]["denied"]), (&Value::Null, &json!([])));
+}
+
 #[test]
 fn actions_are_kept_as_long_as_violations_and_written_when_the_service_ends() {
     let database = Postgres::start();

@@ -4,11 +4,11 @@ use tollkeeper::{Span, Timestamp};
 
 /// What a key did with the waits that it was told.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Behaviour {
+pub(crate) struct Behaviour {
     /// Waits that it kept: its next request came after.
-    pub(super) kept: u32,
+    pub(crate) kept: u32,
     /// Waits during which it asked again.
-    pub(super) broken: u32,
+    pub(crate) broken: u32,
     told: Option<Told>,
 }
 

@@ -27,13 +27,13 @@ struct Entry<T> {
 
 /// A key, with how often it came up: at most `count` times and at least `count - error`.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Hot<T> {
+pub(crate) struct Hot<T> {
     hash: u64,
-    pub(super) variant: u16,
-    pub(super) key: String,
-    pub(super) count: u64,
-    pub(super) error: u64,
-    pub(super) note: T,
+    pub(crate) variant: u16,
+    pub(crate) key: String,
+    pub(crate) count: u64,
+    pub(crate) error: u64,
+    pub(crate) note: T,
 }
 
 impl<T> Hot<T> {

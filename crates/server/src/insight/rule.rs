@@ -25,8 +25,8 @@ const EXPLAINED: f64 = 0.8;
 
 /// A rule's traffic.
 #[derive(Debug)]
-pub(super) struct RuleInsight {
-    pub(super) timeline: Timeline<Outcomes>,
+pub(crate) struct RuleInsight {
+    pub(crate) timeline: Timeline<Outcomes>,
     quota: Quota,
     ladder: Option<Ladder>,
     now: Generation,
@@ -35,9 +35,19 @@ pub(super) struct RuleInsight {
 
 /// How many passed and how many did not.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Outcomes {
-    pub(super) allowed: u64,
-    pub(super) denied: u64,
+pub(crate) struct Outcomes {
+    pub(crate) allowed: u64,
+    pub(crate) denied: u64,
+}
+
+impl Outcomes {
+    /// What came in addition to before.
+    pub(super) fn since(self, before: Outcomes) -> Outcomes {
+        Outcomes {
+            allowed: self.allowed.saturating_sub(before.allowed),
+            denied: self.denied.saturating_sub(before.denied),
+        }
+    }
 }
 
 impl std::ops::AddAssign for Outcomes {
@@ -49,24 +59,26 @@ impl std::ops::AddAssign for Outcomes {
 
 /// One decision about one key.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Seen<'k> {
+pub(super) struct Observation<'k> {
     pub(super) at: Timestamp,
     /// Of the key, with a secret of this process.
     pub(super) hash: u64,
     pub(super) variant: u16,
     pub(super) key: &'k str,
     pub(super) cost: u32,
-    pub(super) answer: Answer,
-    /// The rule's own quota: not one that a caller brought along.
+    pub(super) outcome: Observed,
+    /// Whether the quota that is judged decided it.
     pub(super) own_quota: bool,
 }
 
 /// What the rule said.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Answer {
+pub(super) enum Observed {
     Allowed,
-    /// Denied for so long; `None`: it can never pass.
-    Denied(Option<Span>),
+    Denied {
+        /// Until it would pass; `None`: it never can.
+        wait: Option<Span>,
+    },
 }
 
 #[derive(Debug)]
@@ -97,16 +109,16 @@ impl Generation {
         }
     }
 
-    fn add(&mut self, seen: Seen<'_>, ladder: Option<&Ladder>) {
+    fn add(&mut self, seen: Observation<'_>, ladder: Option<&Ladder>) {
         self.traffic.count(seen.hash, seen.variant, seen.key);
-        let is_denied = seen.answer != Answer::Allowed;
+        let is_denied = seen.outcome != Observed::Allowed;
         if let Some(note) = self.keys.note(seen.hash) {
             note.denied |= is_denied;
             if let Some(ladder) = ladder.filter(|_| seen.own_quota) {
                 ladder.add(&mut note.demand, seen.at, seen.cost);
             }
         }
-        let Answer::Denied(wait) = seen.answer else {
+        let Observed::Denied { wait } = seen.outcome else {
             let known = [self.denials.note(seen.hash), self.denied.known(seen.hash)];
             known.into_iter().flatten().for_each(|behaviour| behaviour.came(seen.at));
             return;
@@ -126,13 +138,13 @@ impl RuleInsight {
             timeline: Timeline::new(),
             quota: *rule.quota(),
             // The limits of `CL.THROTTLE` are its callers': there is none to judge.
-            ladder: Ladder::new(*rule.quota()).filter(|_| !super::state::is_throttle(rule.name())),
+            ladder: Ladder::new(*rule.quota()).filter(|_| !super::is_throttle(rule.name())),
             now: Generation::at(now),
             before: Generation::at(now),
         }
     }
 
-    /// A limit that has changed is judged anew.
+    /// A limit that has changed is judged from the start.
     pub(super) fn follow(&mut self, rule: &Arc<Rule>, now: Timestamp) {
         if *rule.quota() != self.quota {
             let timeline = mem::replace(&mut self.timeline, Timeline::new());
@@ -157,23 +169,23 @@ impl RuleInsight {
         }
     }
 
-    pub(super) fn add(&mut self, seen: Seen<'_>) {
+    pub(super) fn add(&mut self, seen: Observation<'_>) {
         self.age(seen.at);
         self.now.add(seen, self.ladder.as_ref());
     }
 
     /// The keys with most requests.
-    pub(super) fn by_traffic(&self, most: usize) -> Vec<Hot<()>> {
+    pub(crate) fn by_traffic(&self, most: usize) -> Vec<Hot<()>> {
         self.before.traffic.top(&self.now.traffic, most, |_, _| ())
     }
 
     /// The keys with most denials, and how they behave.
-    pub(super) fn by_denials(&self, most: usize) -> Vec<Hot<Behaviour>> {
+    pub(crate) fn by_denials(&self, most: usize) -> Vec<Hot<Behaviour>> {
         self.before.denials.top(&self.now.denials, most, Behaviour::add)
     }
 
     /// What there is to judge a rule by.
-    pub(super) fn evidence(&self, rule: &Rule, now: Timestamp) -> Evidence {
+    pub(crate) fn evidence(&self, rule: &Rule, now: Timestamp) -> Evidence {
         let keys = self
             .before
             .keys

@@ -5,32 +5,32 @@ use std::ops::AddAssign;
 
 /// Sums for each of the last 5 minutes' seconds and 6 hours' minutes.
 #[derive(Clone, Debug)]
-pub(super) struct Timeline<T> {
+pub(crate) struct Timeline<T> {
     seconds: Slots<T>,
     minutes: Slots<T>,
 }
 
 impl<T: AddAssign + Clone + Default> Timeline<T> {
-    pub(super) const SECONDS: usize = 300;
-    pub(super) const MINUTES: usize = 360;
+    pub(crate) const SECONDS: usize = 300;
+    pub(crate) const MINUTES: usize = 360;
 
-    pub(super) fn new() -> Timeline<T> {
+    pub(crate) fn new() -> Timeline<T> {
         Timeline { seconds: Slots::new(Self::SECONDS), minutes: Slots::new(Self::MINUTES) }
     }
 
     /// Adds what happened in a second since the epoch.
-    pub(super) fn add(&mut self, second: u64, what: T) {
+    pub(crate) fn add(&mut self, second: u64, what: T) {
         self.minutes.add(second / 60, what.clone());
         self.seconds.add(second, what);
     }
 
     /// Each second up to this one, the oldest first, without those before anything happened.
-    pub(super) fn seconds(&self, now: u64) -> impl ExactSizeIterator<Item = T> {
+    pub(crate) fn seconds(&self, now: u64) -> impl ExactSizeIterator<Item = T> {
         self.seconds.until(now).into_iter()
     }
 
     /// Each minute up to that of this second.
-    pub(super) fn minutes(&self, now: u64) -> impl ExactSizeIterator<Item = T> {
+    pub(crate) fn minutes(&self, now: u64) -> impl ExactSizeIterator<Item = T> {
         self.minutes.until(now / 60).into_iter()
     }
 }

@@ -5,7 +5,7 @@ use serde_json::Value;
 
 use super::{JSON, Operation, Writer};
 use crate::audit::{ActionsQuery, ViolationsQuery};
-use crate::insight::Report;
+use crate::observer::Report;
 use crate::wire::{
     ActionsAnswer, BucketChangeQuery, BucketQuery, ExceptionBody, ExceptionQuery, ExceptionView, ExceptionsAnswer,
     KeyAnswer, LiftedAnswer, NoQuery, ResetAnswer, ViolationsAnswer,

@@ -62,17 +62,17 @@ impl Service {
             at: self.limiter.store().now(),
             action,
             rule: rule.into(),
-            key: self.insight.shown_key(&self.limiter, rule, key),
+            key: self.observer.audit.shown_key(&self.limiter.policy(), rule, key),
             limit,
             until: made.and_then(|made| made.until),
             reason: made.and_then(|made| made.reason.clone()),
             by,
-            instance: self.insight.instance.clone(),
+            instance: self.observer.audit.instance.clone(),
         };
         let Action { key, limit, until, reason, by, .. } = &action;
         let until_ms = until.map(|until| until.as_micros() / 1_000);
         let message = what.message();
         tracing::info!(action = action.action.name(), rule, key, limit, until_ms, reason, by, "{message}");
-        self.insight.actions.add(action);
+        self.observer.audit.actions.add(action);
     }
 }

@@ -13,7 +13,7 @@ use tollkeeper::http::{AnswerStyle, Identity};
 use tollkeeper::{Limiter, MemoryStore, Policy};
 
 use super::*;
-use crate::insight::Insight;
+use crate::observer::Observer;
 use crate::service::Admin;
 
 const SOON: Duration = Duration::from_secs(10);
@@ -24,7 +24,7 @@ async fn open() -> SocketAddr {
         limiter: Arc::new(Limiter::new(Policy::default(), MemoryStore::with(100, tollkeeper::Clock::system()))),
         metrics: crate::front::metrics().into(),
         alerts: Default::default(),
-        insight: Insight::new(Default::default(), tollkeeper::Timestamp::default()),
+        observer: Observer::new(Default::default(), tollkeeper::Timestamp::default()),
         identity: Identity::new(),
         answer: AnswerStyle::default(),
         admin: Admin::Off,

@@ -18,7 +18,7 @@ use crate::wire::ActionsAnswer;
 pub(super) async fn list(State(shared): State<Arc<Shared>>, uri: Uri) -> Result<Response, Refused> {
     let service = &shared.service;
     let query = ActionQuery::new(strict::query(uri.query(), "")?, service.limiter.store().now());
-    let kept = &service.insight.actions;
+    let kept = &service.observer.audit.actions;
     let (actions, source) = kept
         .find(&query)
         .await

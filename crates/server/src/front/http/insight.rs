@@ -18,7 +18,7 @@ use crate::wire::{NoQuery, ViolationsAnswer};
 pub(super) async fn insight(State(shared): State<Arc<Shared>>, uri: Uri) -> Result<Response, Refused> {
     let NoQuery {} = strict::query(uri.query(), "")?;
     let service = &shared.service;
-    Ok(json(&service.insight.report(&service.limiter, &service.metrics)))
+    Ok(json(&service.observer.report(&service.limiter, &service.metrics)))
 }
 
 /// `GET /v1/violations`: the audit.
@@ -26,14 +26,14 @@ pub(super) async fn violations(State(shared): State<Arc<Shared>>, uri: Uri) -> R
     let service = &shared.service;
     let query = Query::new(strict::query(uri.query(), "")?, service.limiter.store().now());
     let (page, source) =
-        service.insight.violations(&service.limiter, &service.metrics, &query).await.map_err(|error| {
+        service.observer.violations(&service.limiter, &service.metrics, &query).await.map_err(|error| {
             Problem::new(StatusCode::SERVICE_UNAVAILABLE, format!("the audit cannot answer: {error}"))
         })?;
     let next = page.next.map(|next| next.to_string());
     Ok(json(&ViolationsAnswer {
         violations: page.violations,
         next,
-        dropped: service.insight.dropped().violations,
+        dropped: service.observer.dropped().violations,
         source,
     }))
 }

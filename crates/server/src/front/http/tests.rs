@@ -26,7 +26,7 @@ use tollkeeper::http::{AnswerStyle, Identity};
 use tollkeeper::{Limiter, ManualClock, MemoryStore, Policy, RuleSpec, Span, Timestamp};
 
 use super::*;
-use crate::insight::Insight;
+use crate::observer::Observer;
 use crate::service::Admin;
 
 /// A running front.
@@ -73,7 +73,7 @@ impl Plan {
             limiter: Arc::new(Limiter::new(Policy::new(specs).expect("valid rules"), store)),
             metrics: crate::front::metrics().into(),
             alerts: Default::default(),
-            insight: Insight::new(Default::default(), clock.now()),
+            observer: Observer::new(Default::default(), clock.now()),
             identity: self.identity,
             answer: AnswerStyle::default(),
             admin: self.admin,

@@ -16,7 +16,7 @@ use tollkeeper::http::{AnswerStyle, Identity};
 use tollkeeper::{Limiter, ManualClock, MemoryStore, Policy, RuleSpec, Span, Timestamp};
 
 use super::*;
-use crate::insight::Insight;
+use crate::observer::Observer;
 use crate::service::Admin;
 
 /// A running front.
@@ -40,7 +40,7 @@ async fn open(rules: &[Value], max_keys: usize, limits: Limits, password: Option
         limiter: Arc::new(Limiter::new(Policy::new(specs).expect("valid rules"), store)),
         metrics: crate::front::metrics().into(),
         alerts: Default::default(),
-        insight: Insight::new(Default::default(), tollkeeper::Timestamp::default()),
+        observer: Observer::new(Default::default(), tollkeeper::Timestamp::default()),
         identity: Identity::new(),
         answer: AnswerStyle::default(),
         admin: Admin::Open,

@@ -168,11 +168,11 @@ async fn a_full_store_is_an_error_and_no_denial() {
 async fn whoever_is_limited_is_in_the_audit_and_among_the_hot_keys() {
     let gate = gate().await;
     gate.ask("CL.THROTTLE user:42 1 30 60\r\n".repeat(5)).await;
-    let Service { insight, limiter, metrics, .. } = &*gate.service;
-    let (page, source) = insight.violations(limiter, metrics, &Default::default()).await.expect("an answer");
+    let Service { observer, limiter, metrics, .. } = &*gate.service;
+    let (page, source) = observer.violations(limiter, metrics, &Default::default()).await.expect("an answer");
     let denied: Vec<&str> = page.violations.iter().map(|one| one.key.as_str()).collect();
     assert_eq!((denied, source), (vec!["user:42"; 3], "memory"));
-    let report = serde_json::to_value(insight.report(limiter, metrics)).expect("JSON");
+    let report = serde_json::to_value(observer.report(limiter, metrics)).expect("JSON");
     let rule = &report["rules"][0];
     assert_eq!((&rule["name"], &rule["denied"]), (&json!("(cl.throttle)"), &json!(3)));
     assert_eq!(rule["hot_by_traffic"][0], json!({"key": "user:42", "count": 5, "error": 0}));

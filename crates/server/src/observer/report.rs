@@ -4,28 +4,26 @@ mod latency;
 mod store;
 
 use std::collections::HashMap;
+use std::sync::Arc;
 
 use schemars::JsonSchema;
 use serde::Serialize;
 use tollkeeper::{Limiter, Rule, Span, Timestamp};
 
-use super::Insight;
-use super::behaviour::Behaviour;
-use super::finding::Finding;
-use super::hot_keys::Hot;
-use super::rule::{Outcomes, RuleInsight};
-use crate::audit::{Query, Violation};
+use super::Observer;
+use crate::audit::Violation;
+use crate::insight::{Behaviour, Finding, Hot, Insight, Outcomes, RuleInsight};
 use crate::metrics::Metrics;
 use crate::moment::Moment;
 use crate::privacy::Privacy;
 use latency::LatencyReport;
 use store::StoreReport;
 
-/// Rules that are told of, the busiest first chosen.
+/// Rules that are shown; of more, the busiest.
 const MOST_RULES: usize = 256;
-/// Keys that are told of each rule.
+/// Keys that are shown of each rule.
 const MOST_KEYS: usize = 10;
-/// Violations that are told.
+/// Violations that are shown.
 const RECENT: usize = 20;
 /// Rates are of so many of the last whole seconds.
 const RATE_SECONDS: usize = 10;
@@ -43,7 +41,7 @@ pub(crate) struct Report {
     at: Moment,
     /// How long the service has run.
     uptime_seconds: u64,
-    /// Whether traffic is observed at all; if not, there are totals only.
+    /// Whether traffic is analysed. If not, there are totals only.
     observing: bool,
     /// All rules together.
     totals: Totals,
@@ -148,26 +146,23 @@ struct HotDeniedKey {
 /// What is missing.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, JsonSchema)]
 pub(crate) struct Dropped {
-    /// Decisions that hot keys and findings do not know of. Totals and series know them.
+    /// Decisions missing from hot keys and findings. Totals and series include them.
     pub(crate) decisions: u64,
-    /// Denials that the audit does not know of.
+    /// Denials missing from the audit.
     pub(crate) violations: u64,
 }
 
-impl Insight {
-    /// Everything that there is to tell now.
+impl Observer {
+    /// The state of the service and its traffic at this moment.
     pub(crate) fn report(&self, limiter: &Limiter, metrics: &Metrics) -> Report {
-        let recent = Query { limit: RECENT, ..Query::default() };
-        let state = self.refresh(limiter, metrics);
+        let reader = self.refresh(limiter, metrics);
+        let insight = reader.insight.as_ref();
         let now = limiter.store().now();
-        let second = now.as_micros() / Span::SECOND.as_micros();
-        let mut counted: HashMap<&str, Outcomes> =
-            state.counted.iter().map(|(name, outcomes)| (&**name, *outcomes)).collect();
         let policy = limiter.policy();
+        let outcomes = Counted::new(insight, metrics);
         let in_force = policy.rules().iter().map(|rule| &**rule);
-        let throttle = metrics.throttle_rule();
         let mut rules: Vec<(&Rule, Outcomes)> =
-            in_force.chain(throttle).map(|rule| (rule, counted.remove(rule.name()).unwrap_or_default())).collect();
+            in_force.chain(metrics.throttle_rule()).map(|rule| (rule, outcomes.of(rule.name()))).collect();
         let mut totals = Totals::default();
         for (_, outcomes) in &rules {
             totals.decisions += outcomes.allowed + outcomes.denied;
@@ -176,30 +171,58 @@ impl Insight {
         let busiest = busiest(&rules);
         rules.retain(|(_, outcomes)| outcomes.allowed + outcomes.denied >= busiest);
         rules.truncate(MOST_RULES);
-        let privacy = &self.settings.privacy;
         let rules: Vec<RuleReport> = rules
             .into_iter()
-            .map(|(rule, outcomes)| RuleReport::new(rule, outcomes, state.rules.get(rule.name()), privacy, now))
+            .map(|(rule, outcomes)| {
+                let insight = insight.and_then(|insight| insight.rule(rule.name()));
+                RuleReport::new(rule, outcomes, insight, &self.privacy, now)
+            })
             .collect();
         totals.denied_per_second = rules.iter().map(|rule| rule.denied_per_second).sum();
         totals.decisions_per_second =
             totals.denied_per_second + rules.iter().map(|rule| rule.allowed_per_second).sum::<f64>();
-        let (latency, uptime_seconds) = (LatencyReport::new(&state.latency, second), uptime(state.began, now));
-        let violations = state.audit.find(&recent).violations;
-        drop(state);
+        let latency = LatencyReport::new(insight, now.as_micros() / Span::SECOND.as_micros());
+        let observing = insight.is_some();
+        drop(reader);
         Report {
             version: env!("CARGO_PKG_VERSION"),
-            instance: self.instance.to_string(),
+            instance: self.audit.instance.to_string(),
             at: Moment(now),
-            uptime_seconds,
-            observing: self.settings.enabled,
+            uptime_seconds: uptime(self.began, now),
+            observing,
             totals,
             latency,
             store: StoreReport::new(limiter),
             rules_loaded: policy.rules().len(),
             rules,
-            violations,
+            violations: self.audit.recent(RECENT),
             dropped: self.dropped(),
+        }
+    }
+}
+
+/// What each rule has decided: as its series know it, where there are any, so that both agree.
+enum Counted<'o> {
+    Observed(&'o Insight),
+    Totals(HashMap<Arc<str>, Outcomes>),
+}
+
+impl<'o> Counted<'o> {
+    fn new(insight: Option<&'o Insight>, metrics: &Metrics) -> Counted<'o> {
+        match insight {
+            Some(insight) => Counted::Observed(insight),
+            None => {
+                let outcomes = metrics.outcomes().into_iter();
+                let totals = outcomes.map(|(rule, allowed, denied)| (rule.shared_name(), Outcomes { allowed, denied }));
+                Counted::Totals(totals.collect())
+            }
+        }
+    }
+
+    fn of(&self, rule: &str) -> Outcomes {
+        match self {
+            Counted::Observed(insight) => insight.counted(rule),
+            Counted::Totals(totals) => totals.get(rule).copied().unwrap_or_default(),
         }
     }
 }

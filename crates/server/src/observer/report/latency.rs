@@ -3,8 +3,7 @@
 use schemars::JsonSchema;
 use serde::Serialize;
 
-use crate::insight::state::Latency;
-use crate::insight::timeline::Timeline;
+use crate::insight::{Insight, Latency};
 use crate::metrics::Metrics;
 
 /// Decisions and how long they took.
@@ -30,15 +29,16 @@ struct Quantiles {
 }
 
 impl LatencyReport {
-    pub(super) fn new(timeline: &Timeline<Latency>, second: u64) -> LatencyReport {
+    pub(super) fn new(insight: Option<&Insight>, second: u64) -> LatencyReport {
         let mut minute = Latency::default();
-        let seconds: Vec<Latency> = timeline.seconds(second).collect();
+        let seconds: Vec<Latency> = insight.into_iter().flat_map(|insight| insight.latency().seconds(second)).collect();
+        let minutes = insight.into_iter().flat_map(|insight| insight.latency().minutes(second));
         seconds.iter().rev().take(60).for_each(|one| minute += one.clone());
         LatencyReport {
             p50_us: minute.quantile(0.5),
             p99_us: minute.quantile(0.99),
             seconds: Quantiles::of(seconds.into_iter()),
-            minutes: Quantiles::of(timeline.minutes(second)),
+            minutes: Quantiles::of(minutes),
         }
     }
 }

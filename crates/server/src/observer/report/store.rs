@@ -11,7 +11,7 @@ use super::latency::quantile;
 pub(super) struct StoreReport {
     /// `memory` or `redis`.
     kind: &'static str,
-    /// Whether calls go out: `closed` they do, `half_open` one at a time tries, `open` none.
+    /// Circuit breaker: `closed` calls go out, `half_open` probing, `open` no calls.
     breaker: &'static str,
     /// How often it could not answer.
     errors: u64,
@@ -19,7 +19,7 @@ pub(super) struct StoreReport {
     keys: Option<usize>,
     /// Keys that it can keep at most, where there is a bound.
     max_keys: Option<usize>,
-    /// Tokens taken ahead of use and not yet spent.
+    /// Tokens leased and not yet used.
     leased_tokens: u64,
     /// Instances that share it.
     instances: u32,

@@ -4,9 +4,10 @@ use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
 use serde_json::{Value, json};
-use tollkeeper::{Descriptor, ManualClock, MemoryStore, Policy, RuleSpec};
+use tollkeeper::{Descriptor, ManualClock, MemoryStore, Policy, RuleSpec, Span};
 
 use super::*;
+use crate::privacy::{MAX_KEY, fingerprint};
 
 const BEGIN: Timestamp = Timestamp::from_micros(1_767_225_600_000_000);
 
@@ -48,17 +49,21 @@ impl Client {
 struct World {
     limiter: Limiter,
     metrics: Metrics,
-    insight: Insight,
+    observer: Observer,
     clock: ManualClock,
 }
 
 impl World {
     fn new(rules: impl IntoIterator<Item = Value>) -> World {
+        World::with(Settings::default(), rules)
+    }
+
+    fn with(settings: Settings, rules: impl IntoIterator<Item = Value>) -> World {
         let rules = rules.into_iter().map(|rule| serde_json::from_value::<RuleSpec>(rule).expect("a rule"));
         let clock = ManualClock::at(BEGIN);
         let store = MemoryStore::with(100_000, clock.clone());
         let limiter = Limiter::new(Policy::new(rules).expect("valid rules"), store);
-        World { limiter, metrics: crate::front::metrics(), insight: Insight::new(Settings::default(), BEGIN), clock }
+        World { limiter, metrics: crate::front::metrics(), observer: Observer::new(settings, BEGIN), clock }
     }
 
     /// Lets clients come until they are done; what was decided is read as often as the service does.
@@ -71,7 +76,7 @@ impl World {
         while let Some(Reverse((at, index))) = next.pop() {
             self.clock.set(Timestamp::from_micros(at));
             if at >= read_at {
-                drop(self.insight.refresh(&self.limiter, &self.metrics));
+                drop(self.observer.refresh(&self.limiter, &self.metrics));
                 read_at = at + 200_000;
             }
             let client = &mut clients[index];
@@ -90,16 +95,16 @@ impl World {
         let request = Descriptor::new(attributes);
         let verdict = self.limiter.check(&request).await.expect("decided");
         self.metrics.record(&self.limiter, &verdict, Duration::from_micros(3));
-        self.insight.observe(&self.limiter, verdict.rows(), &request);
+        self.observer.observe(&self.limiter, verdict.rows(), &request);
         verdict
     }
 
     fn report(&self) -> Value {
-        serde_json::to_value(self.insight.report(&self.limiter, &self.metrics)).expect("JSON")
+        serde_json::to_value(self.observer.report(&self.limiter, &self.metrics)).expect("JSON")
     }
 
     async fn violations(&self, query: &Query) -> Page {
-        self.insight.violations(&self.limiter, &self.metrics, query).await.expect("an answer").0
+        self.observer.violations(&self.limiter, &self.metrics, query).await.expect("an answer").0
     }
 
     fn found(&self) -> (String, String) {
@@ -303,4 +308,27 @@ async fn what_finds_no_room_is_counted() {
     assert!(dropped > 0);
     assert_eq!(recorded + dropped, 100_000 - 5);
     assert!(page.violations.iter().all(|violation| violation.key.len() <= MAX_KEY));
+}
+
+/// What passes is not even noted, and what is denied is recorded as ever.
+#[tokio::test]
+async fn without_analysis_there_are_totals_and_the_audit() {
+    let settings = Settings { analysis: Analysis::Off, ..Settings::default() };
+    let world = World::with(settings, [per_ip("5/min")]);
+    world.run([Client::new("a").every(100, 20).hammers(), Client::new("b").every(100, 3)]).await;
+    world.clock.advance(Span::from_secs(2));
+    let (report, page) = (world.report(), world.violations(&Query::default()).await);
+    let recorded: u64 = page.violations.iter().map(|violation| violation.count).sum();
+    assert_eq!((recorded, page.violations[0].key.as_str()), (15, "a"));
+    let rule = &report["rules"][0];
+    assert_eq!(
+        (&rule["allowed"], &rule["denied"], &report["totals"]["decisions"]),
+        (&json!(8), &json!(15), &json!(23))
+    );
+    assert_eq!(
+        (&report["observing"], &rule["finding"], &rule["hot_by_traffic"]),
+        (&json!(false), &Value::Null, &json!([]))
+    );
+    assert_eq!(report["latency"]["p99_us"], Value::Null);
+    assert_eq!(report["dropped"], json!({"decisions": 0, "violations": 0}));
 }

@@ -1,0 +1,73 @@
+//! One record of the audit, and pages of them.
+
+use std::sync::Arc;
+
+use schemars::JsonSchema;
+use serde::Serialize;
+use tollkeeper::Timestamp;
+
+use super::query::Cursor;
+use crate::moment::{self, Moment};
+
+/// A request that a rule denied, or several.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, JsonSchema)]
+pub(crate) struct Violation {
+    /// Larger for later ones; a place to go on from.
+    pub(crate) id: u64,
+    /// When: the first, where it stands for several.
+    #[serde(serialize_with = "moment::serialize")]
+    #[schemars(with = "Moment")]
+    pub(crate) at: Timestamp,
+    /// The rule that denied.
+    pub(crate) rule: Arc<str>,
+    /// Which of the rule's buckets; a secret by its fingerprint.
+    pub(crate) key: String,
+    /// The request's `user_id`, if it had one.
+    pub(crate) user_id: Option<String>,
+    /// The request's `ip`, if it had one.
+    pub(crate) ip: Option<String>,
+    /// Method and path, as far as the request had them.
+    pub(crate) endpoint: Option<String>,
+    /// What the request would have been charged.
+    pub(crate) cost: u32,
+    /// Whole tokens that were left.
+    pub(crate) remaining: u32,
+    /// Milliseconds after which it would have passed; null when it never can.
+    pub(crate) retry_after_ms: Option<u64>,
+    /// How many denials of this key it stands for: one, or those of a second.
+    pub(crate) count: u64,
+    /// Whether the rule only watches: nobody was denied.
+    pub(crate) shadow: bool,
+    /// The process that decided.
+    pub(crate) instance: Arc<str>,
+}
+
+/// Violations that were asked for, the newest first.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Page {
+    pub(crate) violations: Vec<Violation>,
+    /// Where the next page begins, if there is one.
+    pub(crate) next: Option<Cursor>,
+}
+
+#[cfg(test)]
+impl Violation {
+    /// Something to change.
+    pub(crate) fn example() -> Violation {
+        Violation {
+            id: 0,
+            at: Timestamp::from_micros(1_767_225_600_000_000),
+            rule: "login".into(),
+            key: "203.0.113.9".into(),
+            user_id: None,
+            ip: Some("203.0.113.9".into()),
+            endpoint: Some("POST /login".into()),
+            cost: 1,
+            remaining: 0,
+            retry_after_ms: Some(1_500),
+            count: 1,
+            shadow: false,
+            instance: "here:1".into(),
+        }
+    }
+}

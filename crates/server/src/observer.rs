@@ -1,0 +1,153 @@
+//! Observes what is decided without keeping a request waiting: notes are taken ([`crate::capture`]), read by a task every
+//! fifth of a second or by somebody who asks, and handed to the audit, and to insight where that is on.
+
+mod report;
+
+pub(crate) use report::Report;
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use tollkeeper::{Limiter, Request, Row, Timestamp};
+
+use crate::audit::{self, Audit, Page, Query};
+use crate::capture::{Batch, Capture, Noted};
+use crate::database::DatabaseError;
+use crate::insight::Insight;
+use crate::metrics::{Family, Metrics, catalog};
+use crate::privacy::Privacy;
+use report::Dropped;
+
+/// How often notes are read at least.
+const REFRESH: Duration = Duration::from_millis(200);
+
+/// What is observed.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Settings {
+    pub(crate) analysis: Analysis,
+    pub(crate) audit: audit::Settings,
+}
+
+/// Whether traffic is analysed: hot keys, findings, timelines. The audit is kept in any case.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Analysis {
+    #[default]
+    On,
+    Off,
+}
+
+/// Takes notes of requests, and hands them to those who make something of them.
+#[derive(Debug)]
+pub(crate) struct Observer {
+    capture: Capture,
+    pub(crate) audit: Audit,
+    privacy: Arc<Privacy>,
+    began: Timestamp,
+    reader: Mutex<Reader>,
+}
+
+/// Whoever holds it reads notes.
+#[derive(Debug)]
+struct Reader {
+    spare: Batch,
+    insight: Option<Insight>,
+}
+
+impl Observer {
+    pub(crate) fn new(settings: Settings, now: Timestamp) -> Observer {
+        let (noted, insight) = match settings.analysis {
+            Analysis::On => (Noted::Everything, Some(Insight::new(now))),
+            Analysis::Off => (Noted::Denials, None),
+        };
+        Observer {
+            capture: Capture::new(noted),
+            privacy: settings.audit.privacy.clone(),
+            audit: Audit::new(settings.audit),
+            began: now,
+            reader: Mutex::new(Reader { spare: Batch::default(), insight }),
+        }
+    }
+
+    /// Notes what was decided about a request. The only part that a request waits for.
+    pub(crate) fn observe(&self, limiter: &Limiter, rows: &[Row], request: &impl Request) {
+        if !rows.is_empty() {
+            self.capture.note(rows, request, || limiter.store().now());
+        }
+    }
+
+    /// Reads notes as they come, and writes to the audit's database, for ever.
+    pub(crate) async fn run(&self, limiter: &Limiter, metrics: &Metrics) {
+        let reading = async {
+            loop {
+                // Whichever comes first; both are fine.
+                let _ = tokio::time::timeout(REFRESH, self.capture.filling.notified()).await;
+                drop(self.refresh(limiter, metrics));
+            }
+        };
+        tokio::join!(self.audit.run(), reading);
+    }
+
+    /// Reads and writes what is left, within a time. For the end of the service, when [`Observer::run`] is over.
+    pub(crate) async fn finish(&self, limiter: &Limiter, metrics: &Metrics) {
+        drop(self.refresh(limiter, metrics));
+        self.audit.finish().await;
+    }
+
+    /// Reads what was noted until now.
+    fn refresh(&self, limiter: &Limiter, metrics: &Metrics) -> MutexGuard<'_, Reader> {
+        let now = limiter.store().now();
+        let mut guard = self.lock();
+        let Reader { spare, insight } = &mut *guard;
+        let mut recorder = self.audit.recorder();
+        if let Some(insight) = insight {
+            insight.follow(limiter.policy(), now);
+        }
+        self.capture.drain(spare, |note| {
+            if let Some(insight) = insight {
+                insight.add(&note);
+            }
+            recorder.add(&note);
+        });
+        if let Some(insight) = insight {
+            insight.count(metrics, now);
+        }
+        recorder.flush(now);
+        drop(recorder);
+        guard
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Reader> {
+        self.reader.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The violations that match, up to this moment, and where they were found.
+    pub(crate) async fn violations(
+        &self,
+        limiter: &Limiter,
+        metrics: &Metrics,
+        query: &Query,
+    ) -> Result<(Page, &'static str), DatabaseError> {
+        drop(self.refresh(limiter, metrics));
+        self.audit.find(query).await
+    }
+
+    /// What did not fit.
+    pub(crate) fn dropped(&self) -> Dropped {
+        let (decisions, violations) = self.capture.dropped();
+        let beyond = self.lock().insight.as_ref().map(|insight| decisions + insight.dropped());
+        Dropped { decisions: beyond.unwrap_or(0), violations: violations + self.audit.dropped() }
+    }
+
+    /// The same as metrics.
+    pub(crate) fn families(&self) -> Vec<Family> {
+        let Dropped { decisions, violations } = self.dropped();
+        vec![
+            Family::single(&catalog::OBSERVATIONS_DROPPED, decisions),
+            Family::single(&catalog::VIOLATIONS_DROPPED, violations),
+            self.audit.queue(),
+        ]
+    }
+}
+
+#[cfg(test)]
+mod tests;
