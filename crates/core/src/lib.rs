@@ -27,6 +27,7 @@ mod quota;
 mod request;
 mod rule;
 mod rule_spec;
+mod shorthand;
 mod time;
 mod verdict;
 
@@ -48,6 +49,7 @@ pub use rule::{Condition, Cost, CostError, LeaseSize, Rule, RuleError, RuleError
 pub use rule_spec::{
     CostCase, CostSpec, DenySpec, Enforcement, EstimatedCost, FailurePolicy, MatchValue, OneOrMany, RuleSpec, Scalar,
 };
+pub use shorthand::Shorthand;
 pub use time::{Span, Timestamp};
 pub use verdict::{Row, Source, Verdict, decide_all};
 

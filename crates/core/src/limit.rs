@@ -16,7 +16,14 @@ pub struct Limit {
 #[error("{0}")]
 pub struct LimitError(String);
 
-const UNITS: [(&[&str], u64); 7] = [
+impl LimitError {
+    pub(crate) fn new(problem: impl Into<String>) -> LimitError {
+        LimitError(problem.into())
+    }
+}
+
+const UNITS: [(&[&str], u64); 8] = [
+    (&["us", "microsecond", "microseconds"], 1),
     (&["ms", "millisecond", "milliseconds"], 1_000),
     (&["s", "sec", "secs", "second", "seconds"], 1_000_000),
     (&["m", "min", "mins", "minute", "minutes"], 60_000_000),

@@ -328,9 +328,16 @@ impl TryFrom<QuotaBuilder> for Quota {
     }
 }
 
-/// Why numbers make no quota.
+/// Why numbers cannot be a quota.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
 pub enum QuotaError {
+    /// A text that does not say a quota.
+    #[error("{problem}")]
+    Unreadable {
+        /// What is wrong with it and what to do.
+        problem: String,
+    },
     /// A limit of nothing.
     #[error("{field} 0 would admit nothing; use at least 1, or deactivate the rule with `active: false`")]
     Zero {
@@ -402,7 +409,8 @@ impl QuotaError {
         match self {
             QuotaError::Zero { field } | QuotaError::CountTooLarge { field, .. } => field,
             QuotaError::BurstTooLarge { .. } => "burst",
-            QuotaError::ZeroPeriod
+            QuotaError::Unreadable { .. }
+            | QuotaError::ZeroPeriod
             | QuotaError::PeriodTooLong { .. }
             | QuotaError::CounterTooLarge { .. }
             | QuotaError::LogTooLong { .. } => "limit",

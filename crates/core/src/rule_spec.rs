@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use crate::quota::Algorithm;
+use crate::quota::{Algorithm, Quota};
 
 /// A rule as written. The field names are those of the rules file.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -99,6 +99,18 @@ impl RuleSpec {
     #[must_use]
     pub fn key(mut self, template: impl Into<String>) -> RuleSpec {
         self.key = template.into();
+        self
+    }
+
+    /// Limit, burst, algorithm and hold of this quota.
+    #[must_use]
+    pub fn quota(mut self, quota: Quota) -> RuleSpec {
+        self.algorithm = quota.algorithm();
+        (self.limit, self.hold) = match quota.algorithm() {
+            Algorithm::Concurrency => (quota.count().to_string().into(), Some(quota.period().to_string())),
+            _ => (format!("{}/{}", quota.count(), quota.period()).into(), None),
+        };
+        self.burst = quota.algorithm().has_burst().then(|| Scalar::Number(quota.limit().into()));
         self
     }
 

@@ -6,8 +6,10 @@ mod together;
 pub use together::Together;
 
 use std::collections::HashMap;
+use std::pin::pin;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use arc_swap::ArcSwap;
@@ -47,6 +49,18 @@ pub struct Limiter {
     /// This instance's share of each rule's limit, by name: for as long as the store is unreachable.
     shares: Mutex<HashMap<Arc<str>, Share>>,
     store_errors: AtomicU64,
+}
+
+/// Why [`Limiter::try_check`] did not decide.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum TryCheckError {
+    /// An attribute that should carry a cost does not hold a number.
+    #[error(transparent)]
+    Cost(#[from] CostError),
+    /// The store is shared with other processes, so its answer has to be awaited.
+    #[error("the store is shared and has to be awaited; use `check`, or a memory store")]
+    SharedStore,
 }
 
 /// A rule, among how many its limit is shared, and one share.
@@ -150,6 +164,29 @@ impl Limiter {
     pub async fn check(&self, request: &impl Request) -> Result<Verdict, CostError> {
         let charges = self.rules.load().charges(request)?;
         Ok(Verdict::new(self.decide(charges).await))
+    }
+
+    /// Decides a request without `async`, on a memory store. A shared store has to be waited for and is refused.
+    ///
+    /// ```
+    /// use tollkeeper::{Descriptor, Limiter, MemoryStore, Policy, Rule};
+    ///
+    /// let rules = [Rule::new("per-user").key("{user_id}").limit("2/min")];
+    /// let limiter = Limiter::new(Policy::new(rules)?, MemoryStore::new());
+    /// let verdict = limiter.try_check(&Descriptor::new([("user_id", "42")]))?;
+    /// assert!(verdict.is_allowed());
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn try_check(&self, request: &impl Request) -> Result<Verdict, TryCheckError> {
+        if !matches!(self.store, Store::Memory(_)) {
+            return Err(TryCheckError::SharedStore);
+        }
+        let check = pin!(self.check(request));
+        match check.poll(&mut Context::from_waker(Waker::noop())) {
+            Poll::Ready(checked) => Ok(checked?),
+            // The memory store never waits, nor does the local one behind it.
+            Poll::Pending => Err(TryCheckError::SharedStore),
+        }
     }
 
     /// Decides several requests that pass or fail together: one enforced denial, and nothing is charged for any.

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use anyhow::{Context as _, bail};
 use rustls::ClientConfig;
-use tollkeeper::{HeaderStyle, Policy, Store, parse_span};
+use tollkeeper::{HeaderStyle, Policy, Shorthand, Store, parse_span};
 
 use super::configuration::{header_style, open_store};
 use super::ending::Ending;
@@ -25,7 +25,6 @@ use crate::front::proxy::{self, Address, Proxy, Timeouts, Upstream, WaitingRoom,
 use crate::service::{Admin, Service};
 use crate::settings::{self, Loaded};
 use crate::tls::{Acceptor, Protocol, Renew, Renewable, UpstreamFiles, upstream_config};
-use limit::{LimitFlag, parse_limit};
 
 /// Run a reverse proxy that limits what passes it
 #[derive(Clone, Debug, clap::Args)]
@@ -36,7 +35,7 @@ use limit::{LimitFlag, parse_limit};
   tollkeeper proxy --upstream http://127.0.0.1:3000 --limit 5/s --wait 2s
   tollkeeper proxy --upstream https://app.internal --upstream-ca ca.pem --limit 100/min --tls-cert server.pem --tls-key server.key
 
-A limit is N/unit [burst B] [by KEY[|KEY...]] [algorithm NAME] [hold TIME]. KEY is ip (unless told), method, path, host, header.NAME,
+A limit is N/unit [burst B] [by KEY[|KEY...]] [algorithm NAME] [hold TIME]. KEY is ip (the default), method, path, host, header.NAME,
 query.NAME, cookie.NAME, tls.client, what the file's `identify` maps, or global. Several limits, and the rules of the file, are
 enforced together. The file's rules are read anew when it changes, rules and certificates on SIGHUP. SIGINT and SIGTERM stop it after the
 requests under way.")]
@@ -47,8 +46,8 @@ pub(super) struct Args {
     #[command(flatten)]
     upstream_files: UpstreamFiles,
     /// A limit; may be given several times (separated by `;` in the environment variable)
-    #[arg(long, value_name = "LIMIT", env = "TOLLKEEPER_LIMIT", value_delimiter = ';', value_parser = parse_limit)]
-    limit: Vec<LimitFlag>,
+    #[arg(long, value_name = "LIMIT", env = "TOLLKEEPER_LIMIT", value_delimiter = ';')]
+    limit: Vec<Shorthand>,
     /// A configuration file (YAML) with rules and settings
     #[arg(long, short, value_name = "FILE", env = "TOLLKEEPER_CONFIG")]
     config: Option<PathBuf>,
@@ -156,11 +155,12 @@ fn load(args: &Args) -> anyhow::Result<Loaded> {
     }
     for (index, limit) in args.limit.iter().enumerate() {
         let name = if index == 0 { "limit".into() } else { format!("limit-{}", index + 1) };
-        let rule = limit.rule(name, &config.identify).map_err(|problem| anyhow::anyhow!("--limit: {problem}"))?;
+        let rule =
+            limit::rule(limit, name, &config.identify).map_err(|problem| anyhow::anyhow!("--limit: {problem}"))?;
         config.rules.push(rule);
     }
     let asks_for_certificates = config.listen.tls.as_ref().is_some_and(|tls| tls.client_ca.is_some());
-    if !asks_for_certificates && args.limit.iter().any(LimitFlag::is_by_certificate_alone) {
+    if !asks_for_certificates && args.limit.iter().any(limit::is_by_certificate_alone) {
         bail!(
             "--limit: by tls.client: no client has to show a certificate, so nobody would be limited; add --tls-client-ca FILE"
         );

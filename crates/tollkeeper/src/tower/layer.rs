@@ -3,22 +3,26 @@
 use std::borrow::Cow;
 use std::fmt;
 use std::net::{IpAddr, SocketAddr};
-use std::sync::Arc;
+use std::sync::{Arc, Once};
 use std::time::Duration;
 
-use http::Extensions;
 use http::request::Parts;
-use tollkeeper_core::Request;
+use http::{Extensions, HeaderName};
+use tollkeeper_core::{Policy, Quota, QuotaError, Request, Rule, RuleSpec};
 use tower_layer::Layer;
 
 use super::service::TollkeeperService;
-use crate::http::{AnswerStyle, HttpRequest, Identity};
+use crate::http::{AnswerStyle, AttributeSource, HttpRequest, Identity};
 use crate::limiter::Limiter;
+use crate::store::MemoryStore;
 
 type FromParts<T> = Arc<dyn Fn(&Parts) -> T + Send + Sync>;
 type FindPeer = Arc<dyn Fn(&Extensions) -> Option<IpAddr> + Send + Sync>;
 
-/// Limits the requests of a service by a [`Limiter`].
+/// Middleware that limits the requests of a service.
+///
+/// [`per_ip`](TollkeeperLayer::per_ip) and [`per_header`](TollkeeperLayer::per_header) need no more than a limit;
+/// [`new`](TollkeeperLayer::new) takes a [`Limiter`] with rules and a store of your choice.
 ///
 /// ```
 /// use std::time::Duration;
@@ -49,11 +53,62 @@ pub(super) struct Settings {
     extractors: Vec<(String, FromParts<Option<String>>)>,
     cost: FromParts<u32>,
     skip: FromParts<bool>,
+    /// A missing address is logged once: clients must not be able to fill the log.
+    logged: Arc<Once>,
 }
 
 impl TollkeeperLayer {
-    /// A layer that decides by this limiter, believes no header about where a request comes from, and never waits
-    /// for a denied request.
+    /// The same limit for each client address, in memory.
+    ///
+    /// ```
+    /// use tollkeeper::tower::TollkeeperLayer;
+    ///
+    /// let layer = TollkeeperLayer::per_ip("100/min burst 20")?;
+    /// # Ok::<(), tollkeeper::QuotaError>(())
+    /// ```
+    ///
+    /// The address is the socket's, see [`peer`](TollkeeperLayer::peer). Behind a proxy that is the proxy's own address: name the
+    /// proxies to trust with [`identity`](TollkeeperLayer::identity). A request for which the server provides no address is
+    /// answered with status 500 and logged as an error, so that a misconfigured server cannot pass for an unlimited one.
+    pub fn per_ip<Q>(quota: Q) -> Result<TollkeeperLayer, QuotaError>
+    where
+        Q: TryInto<Quota>,
+        QuotaError: From<Q::Error>,
+    {
+        TollkeeperLayer::of_rule(Rule::new("per-ip").key("{ip}").quota(quota.try_into()?))
+    }
+
+    /// The same limit for each value of a header such as an API key, in memory. Requests without the header are limited by
+    /// client address, as [`per_ip`](TollkeeperLayer::per_ip) does.
+    ///
+    /// ```
+    /// use tollkeeper::{Quota, tower::TollkeeperLayer};
+    ///
+    /// let layer = TollkeeperLayer::per_header("x-api-key", Quota::per_minute(100).burst(20))?;
+    /// # Ok::<(), tollkeeper::QuotaError>(())
+    /// ```
+    ///
+    /// A client that invents a new value for each request gets a new bucket for each request. Put this behind the layer that
+    /// authenticates, or add a limit [`per_ip`](TollkeeperLayer::per_ip). A request that has the header twice, with different
+    /// values, is answered with status 400.
+    pub fn per_header<Q>(name: &'static str, quota: Q) -> Result<TollkeeperLayer, QuotaError>
+    where
+        Q: TryInto<Quota>,
+        QuotaError: From<Q::Error>,
+    {
+        let name = HeaderName::from_static(name);
+        let rule = Rule::new("per-header").key(format!("{{header.{name}|ip}}")).quota(quota.try_into()?);
+        let identity = Identity::new().single(AttributeSource::Header(name));
+        Ok(TollkeeperLayer::of_rule(rule)?.identity(identity))
+    }
+
+    fn of_rule(rule: RuleSpec) -> Result<TollkeeperLayer, QuotaError> {
+        let policy = Policy::new([rule]).map_err(|errors| QuotaError::Unreadable { problem: errors.to_string() })?;
+        Ok(TollkeeperLayer::new(Limiter::new(policy, MemoryStore::new())))
+    }
+
+    /// Limits by the rules of this limiter. No forwarding header is trusted and denied requests do not wait, unless you say
+    /// so with the methods below.
     pub fn new(limiter: impl Into<Arc<Limiter>>) -> TollkeeperLayer {
         let settings = Settings {
             limiter: limiter.into(),
@@ -64,6 +119,7 @@ impl TollkeeperLayer {
             extractors: Vec::new(),
             cost: Arc::new(|_| 1),
             skip: Arc::new(|_| false),
+            logged: Arc::new(Once::new()),
         };
         TollkeeperLayer { settings: Arc::new(settings) }
     }
@@ -80,8 +136,12 @@ impl TollkeeperLayer {
         self.with(|settings| settings.style = style)
     }
 
-    /// Where a server leaves the socket's address; without it there is no attribute `ip`, and rules that need it do
-    /// not apply. Unless told, an [`IpAddr`] or a [`SocketAddr`] among the extensions is taken.
+    /// Where the server leaves the address of the connection, for the attribute `ip`.
+    ///
+    /// By default the request's extensions are searched for an [`IpAddr`] or a [`SocketAddr`], with the feature `axum` also for
+    /// axum's `ConnectInfo<SocketAddr>`, and with the feature `tonic` for tonic's `TcpConnectInfo`. If a
+    /// rule needs `ip` and there is no address, the request is answered with status 500 (gRPC `INTERNAL`) and the reason is
+    /// logged: a limit that silently never applies would be worse.
     ///
     /// ```
     /// use std::net::SocketAddr;
@@ -118,7 +178,7 @@ impl TollkeeperLayer {
         self.with(|settings| settings.extractors.push((name.into(), Arc::new(extract))))
     }
 
-    /// What a request costs, before each rule multiplies it by its own; 1 unless told. 0 peeks.
+    /// What a request costs, before each rule multiplies it by its own; 1 by default. 0 peeks.
     #[must_use]
     pub fn cost(self, cost: impl Fn(&Parts) -> u32 + Send + Sync + 'static) -> Self {
         self.with(|settings| settings.cost = Arc::new(cost))
@@ -130,12 +190,12 @@ impl TollkeeperLayer {
         self.with(|settings| settings.skip = Arc::new(skip))
     }
 
-    /// Lets a denied request wait and try again, for at most this long in all: while its exact wait fits into what is
-    /// left. It is denied at once when it does not. Not at all unless told.
+    /// Lets a denied request wait and try again, for at most this long in total. A request whose exact wait does not fit into
+    /// the time left is denied at once. By default nothing waits.
     ///
-    /// Each waiting request keeps its connection. Whoever waited is decided anew among all others, so this smooths
-    /// short bursts and is no queue; a `leaky_bucket` rule is one. A slot of a `concurrency` rule is waited for until
-    /// the first hold expires, which is rarely soon.
+    /// Each waiting request keeps its connection. No order is guaranteed among waiting requests: this smooths short bursts. Use
+    /// a `leaky_bucket` rule for a queue. A request denied by a `concurrency` rule waits until the first slot expires, which is
+    /// rarely soon.
     #[must_use]
     pub fn wait_up_to(self, patience: Duration) -> Self {
         self.with(|settings| settings.patience = patience)
@@ -161,9 +221,22 @@ impl<S> Layer<S> for TollkeeperLayer {
     }
 }
 
+/// The address that a server left in the extensions.
 fn address_in(extensions: &Extensions) -> Option<IpAddr> {
     let address = extensions.get::<IpAddr>().copied();
-    address.or_else(|| extensions.get::<SocketAddr>().map(SocketAddr::ip))
+    let address = address.or_else(|| extensions.get::<SocketAddr>().map(SocketAddr::ip));
+    #[cfg(feature = "axum")]
+    let address = address.or_else(|| {
+        let connection = extensions.get::<axum::extract::ConnectInfo<SocketAddr>>()?;
+        Some(connection.0.ip())
+    });
+    #[cfg(feature = "tonic")]
+    let address = address.or_else(|| {
+        // Over TLS too: tonic leaves the connection below it as well.
+        let connection = extensions.get::<tonic::transport::server::TcpConnectInfo>()?;
+        Some(connection.remote_addr()?.ip())
+    });
+    address
 }
 
 impl Settings {
@@ -174,7 +247,31 @@ impl Settings {
     pub(super) fn describe<'r>(&'r self, parts: &'r Parts) -> Described<'r> {
         let peer = (self.peer)(&parts.extensions);
         let http = self.identity.describe(&parts.method, &parts.uri, &parts.headers, peer);
-        Described { http: http.with_cost((self.cost)(parts)), parts, settings: self }
+        Described { http: http.with_cost((self.cost)(parts)), has_peer: peer.is_some(), parts, settings: self }
+    }
+
+    /// A rule that needs the client's address although the server provides none: it would never apply.
+    pub(super) fn rule_without_address(&self, request: &Described<'_>) -> Option<Arc<str>> {
+        if request.has_peer || request.attribute("ip").is_some() {
+            return None;
+        }
+        let policy = self.limiter.policy();
+        let lacks_address = |names: &Vec<String>| {
+            names.iter().any(|name| name == "ip") && names.iter().all(|name| request.attribute(name).is_none())
+        };
+        let unmet = policy.unmet(request).map(|position| &policy.requirements()[position]);
+        let rule =
+            unmet.filter(|unmet| unmet.attributes.iter().any(lacks_address)).find_map(|unmet| unmet.rules.first());
+        let rule = policy.rules()[*rule?].shared_name();
+        self.logged.call_once(|| {
+            tracing::error!(
+                rule = &*rule,
+                "rate limiting by client address is on, but the server provides no address, so requests are answered with \
+                 status 500; with axum, enable the feature `axum` of tollkeeper and serve the app with \
+                 into_make_service_with_connect_info::<SocketAddr>(); otherwise tell the layer with .peer(...)"
+            );
+        });
+        Some(rule)
     }
 }
 
@@ -191,6 +288,8 @@ impl fmt::Debug for Settings {
 /// A request with what the application adds to it.
 pub(super) struct Described<'r> {
     http: HttpRequest<'r>,
+    /// Whether the server said from which address the request came.
+    has_peer: bool,
     parts: &'r Parts,
     settings: &'r Settings,
 }
@@ -208,3 +307,6 @@ impl Request for Described<'_> {
         self.http.cost()
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -2,12 +2,12 @@
 
 use bytes::Bytes;
 use http::header::{CONTENT_TYPE, RETRY_AFTER};
-use http::{HeaderMap, HeaderName, HeaderValue, Response};
+use http::{HeaderMap, HeaderName, HeaderValue, Response, StatusCode};
 use percent_encoding::{AsciiSet, CONTROLS, utf8_percent_encode};
 use tollkeeper_core::{CostError, Timestamp, Verdict};
 
 use crate::http::{
-    Answer, AnswerStyle, AttributeSource, bad_cost_detail, contradiction_detail, denial_detail, retry_after,
+    Answer, AnswerStyle, AttributeSource, Problem, bad_cost_detail, contradiction_detail, denial_detail, retry_after,
 };
 
 const GRPC_STATUS: HeaderName = HeaderName::from_static("grpc-status");
@@ -17,6 +17,7 @@ const GRPC_RETRY_PUSHBACK_MS: HeaderName = HeaderName::from_static("grpc-retry-p
 /// Status codes of gRPC.
 const INVALID_ARGUMENT: u16 = 3;
 const RESOURCE_EXHAUSTED: u16 = 8;
+const INTERNAL: u16 = 13;
 const UNAVAILABLE: u16 = 14;
 
 /// A `grpc-message` is printable ASCII without `%`.
@@ -62,6 +63,15 @@ impl Protocol {
             Protocol::Grpc(content_type) => {
                 trailers_only(content_type, INVALID_ARGUMENT, &contradiction_detail(place), HeaderMap::new())
             }
+        }
+    }
+
+    /// The server provides no client address although a rule needs it. The log says what to do; clients need not know.
+    pub(super) fn no_address(&self, rule: &str) -> Response<Bytes> {
+        let detail = format!("Rule `{rule}` limits by client address, and the server does not provide one.");
+        match self {
+            Protocol::Http => Problem::new(StatusCode::INTERNAL_SERVER_ERROR, detail).into_response(),
+            Protocol::Grpc(content_type) => trailers_only(content_type, INTERNAL, &detail, HeaderMap::new()),
         }
     }
 

@@ -6,14 +6,13 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
-use http::request::Parts;
 use http::{HeaderMap, Request, Response};
 use tokio::time::{Instant, sleep};
 use tollkeeper_core::{CostError, HeaderStyle, Verdict};
 use tower_service::Service;
 
 use super::body::ResponseBody;
-use super::layer::Settings;
+use super::layer::{Described, Settings};
 use super::protocol::Protocol;
 use crate::permit::Permit;
 
@@ -88,7 +87,11 @@ where
     if let Some(place) = settings.identity.contradiction(&parts.uri, &parts.headers) {
         return Ok(protocol.contradiction(place).map(ResponseBody::answer));
     }
-    let (verdict, permit) = match settings.decide(&parts).await {
+    let described = settings.describe(&parts);
+    if let Some(rule) = settings.rule_without_address(&described) {
+        return Ok(protocol.no_address(&rule).map(ResponseBody::answer));
+    }
+    let (verdict, permit) = match settings.decide(&described).await {
         Ok(decided) => decided,
         Err(error) => return Ok(protocol.bad_cost(&error).map(ResponseBody::answer)),
     };
@@ -110,12 +113,11 @@ where
 
 impl Settings {
     /// The verdict, after as much waiting as was asked for.
-    async fn decide(&self, parts: &Parts) -> Result<(Verdict, Permit), CostError> {
-        let request = self.describe(parts);
+    async fn decide(&self, request: &Described<'_>) -> Result<(Verdict, Permit), CostError> {
         // The bound is on the time of the runtime, which is the one that sleeps; limits are on that of the store.
         let began = Instant::now();
         loop {
-            let (verdict, permit) = self.limiter.acquire(&request).await?;
+            let (verdict, permit) = self.limiter.acquire(request).await?;
             let left = self.patience.saturating_sub(began.elapsed());
             match verdict.retry_after() {
                 Some(wait) if !verdict.is_allowed() && !left.is_zero() && wait.as_duration() <= left => {
