@@ -4,6 +4,8 @@
 //! data: its script asks the API as any client does. Only what is compiled in here may run, by its hash; nothing may be
 //! loaded from elsewhere, and text never becomes markup (`require-trusted-types-for`).
 
+mod rule_fields;
+
 use std::fmt::Write as _;
 use std::sync::LazyLock;
 
@@ -16,11 +18,13 @@ use http::header::{
 };
 use ring::digest::{SHA256, digest};
 
+use rule_fields::rule_fields;
+
 const FRAME: &str = include_str!("dashboard/index.html");
 const STYLE: &str = include_str!("dashboard/style.css");
 const ICON: &str = include_str!("dashboard/icon.svg");
 /// One module, in the order in which each part needs what comes before it.
-const SCRIPT: &str = concat!(
+const PARTS: &str = concat!(
     include_str!("dashboard/dom.js"),
     include_str!("dashboard/format.js"),
     include_str!("dashboard/api.js"),
@@ -41,12 +45,19 @@ struct Page {
     policy: HeaderValue,
 }
 
+/// The parts, after the fields of a rule, of which they make a form.
+static SCRIPT: LazyLock<String> = LazyLock::new(|| {
+    // What would end the script, or start a comment in it, is told by its number.
+    let fields = rule_fields().to_string().replace('<', "\\u003c");
+    format!("const RULE_FIELDS = {fields};\n{PARTS}")
+});
+
 static PAGE: LazyLock<Page> = LazyLock::new(|| {
-    let body = FRAME.replace("{icon}", &data_url(ICON)).replace("{style}", STYLE).replace("{script}", SCRIPT);
+    let body = FRAME.replace("{icon}", &data_url(ICON)).replace("{style}", STYLE).replace("{script}", &SCRIPT);
     let policy = format!(
         "default-src 'none'; script-src '{}'; style-src '{}'; img-src data:; connect-src 'self'; base-uri 'none'; \
          form-action 'none'; frame-ancestors 'none'; require-trusted-types-for 'script'; trusted-types 'none'",
-        hash(SCRIPT),
+        hash(&SCRIPT),
         hash(STYLE),
     );
     Page { body: body.into(), policy: HeaderValue::try_from(policy).expect("a policy is ASCII") }
@@ -103,7 +114,7 @@ mod tests {
         // What a script is hashed as ends where the parser sees its end.
         assert_eq!(page.matches("</script").count(), 1);
         assert_eq!(page.matches("</style").count(), 1);
-        assert!(page.contains(&format!("<script type=\"module\">{SCRIPT}</script>")));
+        assert!(page.contains(&format!("<script type=\"module\">{}</script>", *SCRIPT)));
         assert!(page.contains(&format!("<style>{STYLE}</style>")));
     }
 }

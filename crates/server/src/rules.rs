@@ -6,6 +6,7 @@ mod bad_row;
 mod difference;
 mod edit;
 mod error;
+mod fields;
 mod follow;
 mod history;
 mod metrics;

@@ -1,28 +1,31 @@
-// A rule in a form. What the form has no field for stays as it is, as JSON.
+// A rule in a form. RULE_FIELDS is made from the schema of a rule, so every field is here: a value of one line has an
+// input, everything else is entered as JSON.
 
-const ALGORITHMS = ["token_bucket", "gcra", "leaky_bucket", "fixed_window", "sliding_window_log", "sliding_window_counter", "concurrency"];
-const FIELDS = ["name", "description", "scope", "key", "limit", "burst", "algorithm", "hold", "mode", "on_store_failure", "active"];
+// Better labels than the names of fields, in the order of the form.
+const LABELS = {
+  name: { label: "Name", placeholder: "free-user" },
+  scope: { label: "Scope", placeholder: "user" },
+  key: { label: "One bucket for each", placeholder: "{user_id}" },
+  algorithm: { label: "Algorithm" },
+  limit: { label: "Limit", placeholder: "10/s" },
+  burst: { label: "Burst", placeholder: "as the limit says" },
+  hold: { label: "Hold, for concurrency", placeholder: "10min" },
+  lease: { label: "Lease", placeholder: "auto, or a number" },
+  mode: { label: "Mode" },
+  on_store_failure: { label: "When the store is unreachable" },
+  active: { label: "Active" },
+  description: { label: "Description" },
+};
+const placeOf = ({ name }) => (Object.keys(LABELS).indexOf(name) + 1 || Infinity);
+const INPUTS = RULE_FIELDS.filter(({ kind }) => kind !== "json").sort((one, other) => placeOf(one) - placeOf(other));
+const AS_JSON = RULE_FIELDS.filter(({ kind }) => kind === "json").map(({ name }) => name);
 
 const ruleForm = {
   open(rule) {
-    const input = (name, title, more = {}) => el("label", {}, `${title} `,
-      el("input", { name, value: rule?.[name] ?? "", spellcheck: "false", autocomplete: "off", ...more }));
-    const select = (name, title, values, usual) => el("label", {}, `${title} `, el("select", { name },
-      values.map((value) => el("option", { value, selected: (rule?.[name] ?? usual) === value }, value.replaceAll("_", " ")))));
     const body = el("div", { class: "fields two" },
-      input("name", "Name", { required: true, readonly: rule !== null, placeholder: "free-user" }),
-      input("scope", "Scope", { placeholder: "user" }),
-      input("key", "One bucket for each", { required: true, placeholder: "{user_id}" }),
-      select("algorithm", "Algorithm", ALGORITHMS, "token_bucket"),
-      input("limit", "Limit", { required: true, placeholder: "10/s" }),
-      input("burst", "Burst", { placeholder: "as the limit says" }),
-      input("hold", "Hold, for concurrency", { placeholder: "10min" }),
-      select("mode", "Mode", ["enforce", "shadow"], "enforce"),
-      select("on_store_failure", "When the store is away", ["local", "open", "closed"], "local"),
-      el("label", { class: "check" }, el("input", { type: "checkbox", name: "active", checked: rule?.active !== false }), " switched on"),
-      el("label", { class: "whole" }, "Description ", el("input", { name: "description", value: rule?.description ?? "", autocomplete: "off" })),
-      el("label", { class: "whole" }, "When, cost, lease, deny: as JSON ",
-        el("textarea", { name: "more", rows: "4", spellcheck: "false", "data-fields": "when cost lease deny" }, ruleForm.more(rule))),
+      INPUTS.map((field) => ruleForm.input(field, rule)),
+      el("label", { class: "whole" }, `As JSON: ${AS_JSON.join(", ")} `,
+        el("textarea", { name: "more", rows: "4", spellcheck: "false", "data-fields": AS_JSON.join(" ") }, ruleForm.more(rule))),
       rules.reasons());
     ask({
       title: rule ? `Edit ${shown(rule.name)}` : "New rule", body, ok: rule ? "Save" : "Create",
@@ -37,19 +40,35 @@ const ruleForm = {
     });
   },
 
+  input({ name, kind, choices, required, description, default: usual }, rule) {
+    const { label = name.replaceAll("_", " "), placeholder } = LABELS[name] ?? {};
+    const value = rule?.[name] ?? usual;
+    const title = description ?? undefined;
+    if (kind === "switch") {
+      return el("label", { class: "check", title }, el("input", { type: "checkbox", name, checked: value === true }), ` ${label}`);
+    }
+    if (kind === "choice") {
+      const option = (choice) => el("option", { value: choice, selected: value === choice }, choice.replaceAll("_", " "));
+      return el("label", { title }, `${label} `, el("select", { name }, choices.map(option)));
+    }
+    return el("label", { title, class: name === "description" && "whole" }, `${label} `, el("input", {
+      name, value: value ?? "", placeholder, required, readonly: name === "name" && Boolean(rule), spellcheck: "false", autocomplete: "off",
+    }));
+  },
+
   more(rule) {
-    const rest = Object.entries(rule ?? {}).filter(([name]) => !FIELDS.includes(name) && name !== "quota");
-    return JSON.stringify(rule ? Object.fromEntries(rest) : { when: {} }, null, 2);
+    const given = Object.entries(rule ?? { when: {} }).filter(([name]) => AS_JSON.includes(name));
+    return JSON.stringify(Object.fromEntries(given), null, 2);
   },
 
   read(body) {
     const sent = {};
-    for (const name of FIELDS) {
+    for (const { name, kind } of INPUTS) {
       const field = body.querySelector(`[name="${name}"]`);
-      if (field.type === "checkbox") sent[name] = field.checked;
-      else if (field.value.trim() !== "") sent[name] = field.value.trim();
+      const text = field.value.trim();
+      if (kind === "switch") sent[name] = field.checked;
+      else if (text !== "") sent[name] = kind === "scalar" && /^\d+$/.test(text) ? Number(text) : text;
     }
-    for (const name of ["limit", "burst"]) if (/^\d+$/.test(sent[name] ?? "")) sent[name] = Number(sent[name]);
     const text = body.querySelector("[name=more]").value.trim();
     if (text === "") return sent;
     let more;

@@ -7,8 +7,8 @@ use serde::Serialize;
 use serde_json::Value;
 use tollkeeper::{Policy, Rule, RuleSpec};
 
+use super::fields::fields;
 use super::row::Row;
-use super::yaml::fields;
 
 /// From one set of rules to another.
 #[derive(Debug, Default, PartialEq, Serialize)]
@@ -33,7 +33,7 @@ pub(crate) struct ChangedRule {
 /// From one value to another; null where a field is as usual.
 #[derive(Debug, PartialEq, Serialize)]
 pub(crate) struct ChangedField {
-    field: &'static str,
+    field: String,
     before: Value,
     after: Value,
 }
@@ -83,17 +83,17 @@ impl ChangedRule {
     /// What differs, if anything does.
     pub(crate) fn between(before: &RuleSpec, after: &RuleSpec) -> Option<ChangedRule> {
         let (mut old, mut new) = (fields(before), fields(after));
-        let names: Vec<&'static str> = old.iter().chain(&new).map(|(name, _)| *name).collect();
+        let names: Vec<String> = old.iter().chain(&new).map(|(name, _)| name.clone()).collect();
         let mut take = |name: &str| {
-            let of = |fields: &mut Vec<(&'static str, Value)>| {
-                let found = fields.iter().position(|(other, _)| *other == name);
+            let of = |fields: &mut Vec<(String, Value)>| {
+                let found = fields.iter().position(|(other, _)| other == name);
                 found.map_or(Value::Null, |index| fields.remove(index).1)
             };
             (of(&mut old), of(&mut new))
         };
         let mut changed = Vec::new();
         for field in names {
-            let (before, after) = take(field);
+            let (before, after) = take(&field);
             if before != after {
                 changed.push(ChangedField { field, before, after });
             }
@@ -114,7 +114,7 @@ impl fmt::Display for Difference {
         }
         for spec in &self.added {
             writeln!(f, "+ {}", spec.name)?;
-            for (field, value) in fields(spec).into_iter().filter(|(field, _)| *field != "name") {
+            for (field, value) in fields(spec).into_iter().filter(|(field, _)| field != "name") {
                 writeln!(f, "    {field}: {}", shown(&value))?;
             }
         }

@@ -154,9 +154,10 @@ fn without_nul(row: &Row) -> Result<(), RulesError> {
     if !has_nul {
         return Ok(());
     }
-    let field = ["key_pattern", "scope", "plan", "match_conditions", "cost", "options", "description"];
-    let field = field.into_iter().find(|field| value[field].to_string().contains("\\u0000")).unwrap_or("name");
-    Err(RulesError::Nul { rule: row.name.clone(), field })
+    let columns = value.as_object().into_iter().flatten();
+    let field =
+        columns.filter(|(_, value)| value.to_string().contains("\\u0000")).map(|(column, _)| column.clone()).next();
+    Err(RulesError::Nul { rule: row.name.clone(), field: field.unwrap_or_default() })
 }
 
 /// Makes the table as it should be; whether there was anything to do.

@@ -21,7 +21,7 @@ pub(crate) enum RulesError {
     #[error("somebody else is changing the rules right now; try again")]
     Busy,
     #[error("rule `{rule}`: {field}: holds a NUL character, which Postgres cannot keep; remove it")]
-    Nul { rule: String, field: &'static str },
+    Nul { rule: String, field: String },
 }
 
 fn listed(problems: &[BadRow]) -> String {

@@ -5,7 +5,7 @@ use sqlx::{PgConnection, Row as _};
 use super::bad_row::BadRow;
 use super::error::RulesError;
 use super::policy::policy;
-use super::row::{Row, columns};
+use super::row::{Row, record};
 use super::set::RuleSet;
 
 /// More than anybody has; a table that grew by mistake must not take the process down.
@@ -45,7 +45,7 @@ pub(super) async fn last_good(connection: &mut PgConnection) -> Result<(RuleSet,
 pub(super) async fn rows(connection: &mut PgConnection) -> Result<(i64, Vec<Row>), RulesError> {
     const ROWS: &str = concat!(
         "select head.version, rule.rule_id, ",
-        columns!(),
+        record!(),
         " from rate_limit_rule_head head left join rate_limit_rule rule on true
          order by rule.position, rule.rule_id limit 100001"
     );
@@ -69,7 +69,7 @@ pub(super) async fn rows_at(connection: &mut PgConnection, version: i64) -> Resu
              select was.* from changed, jsonb_populate_record(null::rate_limit_rule, before) was where before is not null
          )
          select ",
-        columns!(),
+        record!(),
         " from rule order by rule.position, rule.rule_id limit 100001"
     );
     let found = sqlx::query(ROWS).bind(version).fetch_all(connection).await?;

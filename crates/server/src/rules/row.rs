@@ -1,38 +1,35 @@
 //! A row of `rate_limit_rule` and the rule that it means, in both directions.
 
-use std::collections::BTreeMap;
-
-use serde::de::DeserializeOwned;
-use serde::{Deserialize, Serialize};
-use serde_json::Value;
+use serde::{Deserialize, Deserializer, Serialize};
+use serde_json::{Map, Value};
 use sqlx::Row as _;
 use sqlx::postgres::PgRow;
+use sqlx::types::Json;
 use tollkeeper::{Algorithm, Limit, Rule, RuleSpec, Span};
-use tollkeeper_core::{CostSpec, DenySpec, MatchValue, OneOrMany, Scalar, parse_count};
+use tollkeeper_core::{MatchValue, OneOrMany, Scalar, parse_count};
 
 use super::bad_row::BadRow;
+use super::fields::fields;
 use crate::strict;
 
-/// The columns that a [`Row`] is read from, of a table or record named `rule`.
-macro_rules! columns {
+/// What a [`Row`] is read from: a row of a table or record named `rule`, as JSON. Postgres has several ways to write an
+/// interval, so the period is told in microseconds.
+macro_rules! record {
     () => {
-        "rule.name, rule.position, rule.key_pattern, rule.scope, rule.rate,
-         (extract(epoch from rule.period) * 1000000)::bigint as period_us, rule.burst_capacity, rule.algorithm,
-         rule.plan, rule.match_conditions, rule.cost, rule.mode, rule.on_store_failure, rule.options, rule.is_active,
-         rule.description"
+        "to_jsonb(rule) || jsonb_build_object('period', (extract(epoch from rule.period) * 1000000)::bigint) as record"
     };
 }
-pub(super) use columns;
+pub(super) use record;
 
-/// What a row says, beside its number and times. It serializes as the record that the table takes.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+/// The columns of a rule. It serializes as the record that the table takes.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(super) struct Row {
     pub(super) name: String,
     pub(super) position: i64,
     key_pattern: String,
     scope: Option<String>,
     rate: i64,
-    #[serde(serialize_with = "interval")]
+    #[serde(serialize_with = "interval", deserialize_with = "micros")]
     period: Option<Span>,
     burst_capacity: Option<i64>,
     algorithm: String,
@@ -41,21 +38,31 @@ pub(super) struct Row {
     cost: Value,
     mode: String,
     on_store_failure: String,
+    /// Every field that has no column of its own, by its name in a rules file.
     options: Value,
     is_active: bool,
     description: Option<String>,
 }
 
-/// What few rules have, in one column.
-#[derive(Default, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-struct Options {
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    hold: Option<String>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    lease: Option<Scalar>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    deny: Option<DenySpec>,
+/// The column that holds a field of a rules file, if it has one of its own.
+fn column(field: &str) -> Option<&'static str> {
+    Some(match field {
+        "name" => "name",
+        "scope" => "scope",
+        "when" => "match_conditions",
+        "key" => "key_pattern",
+        "limit" => "rate",
+        // Not a field, but what the numbers of a limit may be wrong about.
+        "period" => "period",
+        "burst" => "burst_capacity",
+        "algorithm" => "algorithm",
+        "cost" => "cost",
+        "mode" => "mode",
+        "on_store_failure" => "on_store_failure",
+        "active" => "is_active",
+        "description" => "description",
+        _ => return None,
+    })
 }
 
 impl Row {
@@ -65,11 +72,15 @@ impl Row {
         let limit: Limit = text(&spec.limit).parse().expect("the limit of a valid rule");
         let burst = spec.burst.as_ref().map(|burst| parse_count(&text(burst)).expect("the burst of a valid rule"));
         let mut when = spec.when.clone();
-        let plan = is_plain(when.get("plan")).map(str::to_string);
+        let plan = match when.get("plan") {
+            Some(OneOrMany::One(MatchValue::Text(plan))) => Some(plan.clone()),
+            _ => None,
+        };
         if plan.is_some() {
             when.remove("plan");
         }
-        let options = Options { hold: spec.hold.clone(), lease: spec.lease.clone(), deny: spec.deny.clone() };
+        let options: Map<String, Value> =
+            fields(spec).into_iter().filter(|(field, _)| column(field).is_none()).collect();
         Row {
             name: spec.name.clone(),
             position,
@@ -84,68 +95,62 @@ impl Row {
             cost: json(&spec.cost),
             mode: word(&spec.mode),
             on_store_failure: word(&spec.on_store_failure),
-            options: json(&options),
+            options: options.into(),
             is_active: spec.active,
             description: spec.description.clone(),
         }
     }
 
-    /// Reads [`columns`].
+    /// Reads a [`record`].
     pub(super) fn read(row: &PgRow) -> Result<Row, sqlx::Error> {
-        let period_us: Option<i64> = row.try_get("period_us")?;
-        Ok(Row {
-            name: row.try_get("name")?,
-            position: row.try_get("position")?,
-            key_pattern: row.try_get("key_pattern")?,
-            scope: row.try_get("scope")?,
-            rate: row.try_get("rate")?,
-            period: period_us.map(|micros| Span::from_micros(micros.unsigned_abs())),
-            burst_capacity: row.try_get("burst_capacity")?,
-            algorithm: row.try_get("algorithm")?,
-            plan: row.try_get("plan")?,
-            match_conditions: row.try_get("match_conditions")?,
-            cost: row.try_get("cost")?,
-            mode: row.try_get("mode")?,
-            on_store_failure: row.try_get("on_store_failure")?,
-            options: row.try_get("options")?,
-            is_active: row.try_get("is_active")?,
-            description: row.try_get("description")?,
-        })
+        row.try_get("record").map(|Json(row)| row)
     }
 
-    /// What the row says, as in a rules file. Whether that is a rule is for [`Rule::new`] to tell.
+    /// What the row says, as in a rules file. Whether that is a rule is for [`RuleSpec::build`] to tell.
     pub(super) fn spec(&self) -> Result<RuleSpec, BadRow> {
-        let mut when: BTreeMap<String, OneOrMany> = self.value("match_conditions", &self.match_conditions)?;
-        if let Some(plan) = &self.plan
-            && when.insert("plan".into(), OneOrMany::One(MatchValue::Text(plan.clone()))).is_some()
+        let mut when = self.match_conditions.clone();
+        if let (Some(plan), Some(conditions)) = (&self.plan, when.as_object_mut())
+            && conditions.insert("plan".into(), plan.as_str().into()).is_some()
         {
             return Err(self.bad("plan", "is also in match_conditions; keep one of them"));
         }
-        let Options { hold, lease, deny } = self.value("options", &self.options)?;
-        let cost: CostSpec = self.value("cost", &self.cost)?;
-        let algorithm: Algorithm = self.value("algorithm", &Value::from(self.algorithm.as_str()))?;
-        Ok(RuleSpec {
-            name: self.name.clone(),
-            scope: self.scope.clone(),
-            when,
-            key: self.key_pattern.clone(),
-            limit: self.limit(algorithm)?,
-            burst: self.burst_capacity.map(scalar),
-            algorithm,
-            hold,
-            lease,
-            cost,
-            mode: self.value("mode", &Value::from(self.mode.as_str()))?,
-            on_store_failure: self.value("on_store_failure", &Value::from(self.on_store_failure.as_str()))?,
-            deny,
-            active: self.is_active,
-            description: self.description.clone(),
-        })
+        let Value::Object(mut fields) = self.options.clone() else {
+            return Err(self.bad("options", "must be an object"));
+        };
+        if let Some((field, column)) = fields.keys().find_map(|field| Some((field, column(field)?))) {
+            return Err(self.bad(&format!("options.{field}"), &format!("belongs into the column {column}")));
+        }
+        let own = [
+            ("name", self.name.as_str().into()),
+            ("scope", json(&self.scope)),
+            ("when", when),
+            ("key", self.key_pattern.as_str().into()),
+            ("limit", self.limit()?),
+            ("burst", json(&self.burst_capacity)),
+            ("algorithm", self.algorithm.as_str().into()),
+            ("cost", self.cost.clone()),
+            ("mode", self.mode.as_str().into()),
+            ("on_store_failure", self.on_store_failure.as_str().into()),
+            ("active", self.is_active.into()),
+            ("description", json(&self.description)),
+        ];
+        fields.extend(own.map(|(field, value)| (field.to_string(), value)));
+        strict::value(fields.into(), "").map_err(|error| self.bad(&self.place(&error.field), &error.problem))
     }
 
-    fn limit(&self, algorithm: Algorithm) -> Result<Scalar, BadRow> {
+    /// Where in the table a field of a rules file is.
+    pub(super) fn place(&self, field: &str) -> String {
+        let (first, rest) = field.split_at(field.find(['.', '[']).unwrap_or(field.len()));
+        match column(first) {
+            Some("match_conditions") if rest == ".plan" && self.plan.is_some() => "plan".into(),
+            Some(column) => format!("{column}{rest}"),
+            None => format!("options.{field}"),
+        }
+    }
+
+    fn limit(&self) -> Result<Value, BadRow> {
         match self.period {
-            None if algorithm == Algorithm::Concurrency => Ok(scalar(self.rate)),
+            None if self.algorithm == Algorithm::Concurrency.name() => Ok(self.rate.into()),
             None => Err(self.bad("period", "is missing; say per how long, such as '1 minute'")),
             Some(period) if period == Span::ZERO || !period.as_micros().is_multiple_of(1_000) => {
                 Err(self.bad("period", &format!("{period} is not a whole number of milliseconds; use a longer one")))
@@ -156,32 +161,13 @@ impl Row {
                 let period =
                     period.strip_prefix('1').filter(|unit| !unit.starts_with(char::is_numeric)).unwrap_or(&period);
                 let period = period.strip_suffix('d').map_or(period.to_string(), |days| format!("{days}day"));
-                Ok(Scalar::Text(format!("{}/{period}", self.rate)))
+                Ok(format!("{}/{period}", self.rate).into())
             }
         }
     }
 
-    fn value<T: DeserializeOwned>(&self, column: &str, value: &Value) -> Result<T, BadRow> {
-        strict::value(value.clone(), "").map_err(|error| {
-            let field = match error.field.as_str() {
-                "" => column.to_string(),
-                path if path.starts_with('[') => format!("{column}{path}"),
-                path => format!("{column}.{path}"),
-            };
-            self.bad(&field, &error.problem)
-        })
-    }
-
     fn bad(&self, field: &str, problem: &str) -> BadRow {
         BadRow { rule: self.name.clone(), field: field.into(), problem: problem.into() }
-    }
-}
-
-/// One plain value, as the column `plan` holds it.
-pub(super) fn is_plain(value: Option<&OneOrMany>) -> Option<&str> {
-    match value {
-        Some(OneOrMany::One(MatchValue::Text(text))) => Some(text),
-        _ => None,
     }
 }
 
@@ -190,10 +176,6 @@ fn text(scalar: &Scalar) -> String {
         Scalar::Number(number) => number.to_string(),
         Scalar::Text(text) => text.clone(),
     }
-}
-
-fn scalar(number: i64) -> Scalar {
-    u64::try_from(number).map_or_else(|_| Scalar::Text(number.to_string()), Scalar::Number)
 }
 
 fn json(value: &impl Serialize) -> Value {
@@ -213,6 +195,12 @@ fn interval<S: serde::Serializer>(period: &Option<Span>, serializer: S) -> Resul
     let unit = UNITS.iter().find(|(size, _)| micros.is_multiple_of(*size));
     let (size, unit) = unit.copied().unwrap_or((1, "microseconds"));
     serializer.collect_str(&format_args!("{} {unit}", micros / size))
+}
+
+/// The period of a [`record`].
+fn micros<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Span>, D::Error> {
+    let micros: Option<i64> = Deserialize::deserialize(deserializer)?;
+    Ok(micros.map(|micros| Span::from_micros(micros.unsigned_abs())))
 }
 
 #[cfg(test)]

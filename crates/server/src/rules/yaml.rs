@@ -5,6 +5,8 @@ use std::fmt::Write as _;
 use serde_json::Value;
 use tollkeeper::RuleSpec;
 
+use super::fields::fields;
+
 /// A rules file of these rules. What a rule leaves out has its default, so that is left out too.
 pub(crate) fn yaml<'r>(rules: impl IntoIterator<Item = &'r RuleSpec>) -> String {
     let mut out = String::new();
@@ -17,31 +19,6 @@ pub(crate) fn yaml<'r>(rules: impl IntoIterator<Item = &'r RuleSpec>) -> String 
         }
     }
     if out.is_empty() { "rules: []\n".into() } else { format!("rules:\n{out}") }
-}
-
-/// The fields of a rule that are not as usual, in the order of the documentation.
-pub(super) fn fields(spec: &RuleSpec) -> Vec<(&'static str, Value)> {
-    const NAMES: [&str; 15] = [
-        "name",
-        "scope",
-        "when",
-        "key",
-        "limit",
-        "burst",
-        "algorithm",
-        "hold",
-        "lease",
-        "cost",
-        "mode",
-        "on_store_failure",
-        "deny",
-        "active",
-        "description",
-    ];
-    let value = |spec: &RuleSpec| serde_json::to_value(spec).expect("a rule is always JSON");
-    let (mut given, usual) = (value(spec), value(&RuleSpec::default()));
-    let fields = NAMES.into_iter().map(|name| (name, given[name].take()));
-    fields.filter(|(name, value)| !value.is_null() && (*value != usual[name] || *name == "name")).collect()
 }
 
 /// A value on one line. JSON is YAML, but for what people would not quote.

@@ -29,7 +29,7 @@ pub struct Problem {
     status: StatusCode,
     detail: String,
     members: Vec<(&'static str, Value)>,
-    headers: HeaderMap,
+    headers: Vec<(HeaderName, HeaderValue)>,
 }
 
 impl Problem {
@@ -39,8 +39,7 @@ impl Problem {
     /// A problem that its status says enough about: the type is `about:blank`, the title the name of the status.
     pub fn new(status: StatusCode, detail: impl Into<String>) -> Problem {
         let title = status.canonical_reason().unwrap_or("Error");
-        let (members, headers) = (Vec::new(), HeaderMap::new());
-        Problem { kind: "about:blank", title, status, detail: detail.into(), members, headers }
+        Problem { kind: "about:blank", title, status, detail: detail.into(), members: Vec::new(), headers: Vec::new() }
     }
 
     /// 400 for a request with a field that is wrong. An empty name means the request as a whole.
@@ -76,7 +75,7 @@ impl Problem {
 
     /// Adds a header to the response.
     pub fn header(mut self, name: HeaderName, value: HeaderValue) -> Problem {
-        self.headers.insert(name, value);
+        self.headers.push((name, value));
         self
     }
 
@@ -118,7 +117,7 @@ impl Serialize for Problem {
 
 impl From<Problem> for Answer {
     fn from(mut problem: Problem) -> Answer {
-        let mut headers = std::mem::take(&mut problem.headers);
+        let mut headers: HeaderMap = std::mem::take(&mut problem.headers).into_iter().collect();
         headers.insert(CONTENT_TYPE, HeaderValue::from_static(Problem::CONTENT_TYPE));
         headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
         // Texts, numbers and values that are JSON already: there is nothing to fail on.

@@ -1,9 +1,11 @@
+use std::collections::BTreeMap;
+
 use proptest::collection::{btree_map, vec};
 use proptest::option::of;
 use proptest::prelude::*;
 use serde_json::json;
 use tollkeeper::{Enforcement, FailurePolicy};
-use tollkeeper_core::CostCase;
+use tollkeeper_core::{CostCase, CostSpec, DenySpec};
 
 use super::*;
 use crate::rules::policy::policy;
@@ -68,6 +70,7 @@ pub(in crate::rules) fn rule() -> impl Strategy<Value = Rule> {
         let on_store_failure = [FailurePolicy::Local, FailurePolicy::Open, FailurePolicy::Closed][failure];
         let burst = burst.map(Scalar::Number);
         let key = key.into();
+        // All fields, without a default: a field that is new does not compile here until it is tried too.
         RuleSpec {
             name,
             scope,
@@ -126,7 +129,7 @@ fn a_bad_row_names_rule_column_problem_and_fix() {
         "rule `a`: key_pattern: \"{ip\": { is never closed; write {{ for a literal brace"
     );
     type Spoil = fn(&mut Row);
-    let cases: [(Spoil, &str); 12] = [
+    let cases: [(Spoil, &str); 13] = [
         (|row| row.rate = 0, "rule `a`: rate: limit 0 would admit nothing"),
         (|row| row.rate = 99_999_999_999, "rule `a`: rate: "),
         (|row| row.period = None, "rule `a`: period: is missing; say per how long, such as '1 minute'"),
@@ -148,6 +151,7 @@ fn a_bad_row_names_rule_column_problem_and_fix() {
             "rule `a`: match_conditions.path: 1.5 could be written in several ways",
         ),
         (|row| row.options = json!({"leese": "auto"}), "rule `a`: options.leese: is not known; did you mean `lease`?"),
+        (|row| row.options = json!({"mode": "shadow"}), "rule `a`: options.mode: belongs into the column mode"),
         (|row| row.options = json!({"deny": {"status": 200}}), "rule `a`: options.deny.status: 200 does not tell"),
         (|row| row.cost = json!([{"when": {}}]), "rule `a`: cost[0].cost: is missing"),
         (

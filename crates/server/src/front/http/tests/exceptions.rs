@@ -17,7 +17,7 @@ async fn a_key_is_blocked_shown_and_free_again() {
     assert_eq!(made["until"], "2026-01-01T00:01:00.000Z");
     let denied = check(&gate, "42").await;
     assert_eq!((&denied["allowed"], &denied["retry_after_ms"]), (&json!(false), &json!(60_000)));
-    assert_eq!((&denied["source"], &denied["rules"][0]["exception"]), (&json!("policy"), &json!("block")));
+    assert_eq!((&denied["source"], &denied["rules"][0]["exception"]), (&json!("exception"), &json!("block")));
     assert_eq!(check(&gate, "43").await["allowed"], true);
     assert_eq!(gate.get("/v1/exceptions").await.json(), json!({"exceptions": [made]}));
     let lift = async || gate.ask("DELETE /v1/exceptions?rule=per-user&key=42", "", "").await.json();
