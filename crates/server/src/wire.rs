@@ -24,7 +24,7 @@ pub(crate) use rule::{EditAnswer, HistoryAnswer, Rollback, parse_rollback, parse
 
 use schemars::JsonSchema;
 use serde::Serialize;
-use tollkeeper::{Algorithm, Descriptor, Inspected, Row, Rule, RuleSpec, Span, Verdict};
+use tollkeeper::{Algorithm, Descriptor, Inspected, Row, Rule, RuleSpec, Source, Span, Verdict};
 
 use crate::audit::{Action, Violation};
 
@@ -48,7 +48,7 @@ pub(crate) struct CheckAnswer<'v> {
     /// Milliseconds until the same request passes, rounded up; 0 when it may pass, null when it never can.
     retry_after_ms: Option<u64>,
     /// Who answered.
-    #[schemars(extend("enum" = ["store", "deny_cache", "lease", "local", "policy"]))]
+    #[schemars(extend("enum" = Source::ALL.map(Source::name)))]
     source: &'static str,
     /// One row per rule that applied, in the order of the rules file.
     rules: Vec<RuleAnswer<'v>>,
