@@ -155,7 +155,7 @@ impl Store {
     /// Keeps an exception, removes one, and forgets what is outdated of those that are known.
     pub(crate) async fn change_exceptions(
         &self,
-        known: Vec<Exception>,
+        #[cfg_attr(not(feature = "redis"), expect(unused_variables))] known: Vec<Exception>,
         keep: Option<Exception>,
         remove: Option<Exception>,
         now: Timestamp,
