@@ -9,6 +9,7 @@ use crate::exception::Exception;
 use crate::key::Key;
 use crate::quota::Quota;
 use crate::rule::{LeaseSize, Rule};
+use crate::terms::Terms;
 
 /// One rule applied to one request.
 #[derive(Clone, Debug)]
@@ -20,14 +21,6 @@ pub struct Charge {
     /// The request's cost times the rule's.
     pub cost: u32,
     terms: Option<Arc<Terms>>,
-}
-
-/// What holds for a charge instead of what its rule says: a share of the limit, a caller's own limit, an exception.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Terms {
-    quota: Quota,
-    lease: Option<LeaseSize>,
-    exception: Option<Arc<Exception>>,
 }
 
 /// A bucket and the numbers by which it is read.
@@ -117,29 +110,5 @@ impl Charge {
     pub fn has_terms_of(&self, other: &Charge) -> bool {
         let terms = |charge: &Charge| charge.terms.as_ref().map(Arc::as_ptr);
         Arc::ptr_eq(&self.rule, &other.rule) && terms(self) == terms(other)
-    }
-}
-
-impl Terms {
-    /// Another quota. Nothing is leased by it: tokens that were taken ahead were taken by the rule's own.
-    pub fn new(quota: Quota) -> Terms {
-        Terms { quota, lease: None, exception: None }
-    }
-
-    /// The same with another quota.
-    #[must_use]
-    pub fn with_quota(&self, quota: Quota) -> Terms {
-        Terms { quota, lease: None, exception: self.exception.clone() }
-    }
-
-    /// The quota that an exception leaves to a rule, and the exception itself while it is in force.
-    pub(crate) fn of(rule: &Rule, quota: Quota, exception: Option<Arc<Exception>>) -> Terms {
-        Terms { quota, lease: rule.lease(), exception }
-    }
-
-    /// The quota.
-    #[inline]
-    pub fn quota(&self) -> &Quota {
-        &self.quota
     }
 }

@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 
 use crate::rule_spec::DenySpec;
-use crate::verdict::{Row, Verdict};
+use crate::time::Span;
 
 /// The answer to a denied HTTP request, as far as a rule has its own. Limit headers and `Retry-After` stay.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -27,6 +27,16 @@ impl Denial {
 /// A text with places for what is known of a denial.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Template(Vec<Part>);
+
+/// What is known of a denial.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Facts<'f> {
+    pub(crate) rule: &'f str,
+    pub(crate) limit: u32,
+    pub(crate) remaining: u32,
+    /// `None` when it never passes.
+    pub(crate) retry_after: Option<Span>,
+}
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Part {
@@ -90,24 +100,25 @@ impl Template {
         Ok(Template(parts))
     }
 
-    /// The text for a denied request. A wait that never ends is told as -1.
-    pub fn fill(&self, verdict: &Verdict, row: &Row) -> String {
+    /// The text with these facts. A wait that never ends is told as -1.
+    pub(crate) fn text(&self, facts: &Facts<'_>) -> String {
+        let Facts { rule, limit, remaining, retry_after } = *facts;
+        let wait = |in_unit: fn(Span) -> u64| retry_after.map_or(-1, |wait| in_unit(wait) as i64);
         let mut text = String::new();
         for part in &self.0 {
-            let wait = verdict.retry_after();
             let number = match part {
                 Part::Text(part) => {
                     text.push_str(part);
                     continue;
                 }
                 Part::Place(Place::Rule) => {
-                    text.push_str(row.charge.rule.name());
+                    text.push_str(rule);
                     continue;
                 }
-                Part::Place(Place::Limit) => i64::from(row.decision.limit),
-                Part::Place(Place::Remaining) => i64::from(row.decision.remaining),
-                Part::Place(Place::RetryAfter) => wait.map_or(-1, |wait| wait.as_secs_ceil() as i64),
-                Part::Place(Place::RetryAfterMs) => wait.map_or(-1, |wait| wait.as_millis_ceil() as i64),
+                Part::Place(Place::Limit) => i64::from(limit),
+                Part::Place(Place::Remaining) => i64::from(remaining),
+                Part::Place(Place::RetryAfter) => wait(Span::as_secs_ceil),
+                Part::Place(Place::RetryAfterMs) => wait(Span::as_millis_ceil),
             };
             // Writing to a string cannot fail.
             let _ = write!(text, "{number}");

@@ -1,9 +1,7 @@
 //! An exception for a single key: blocked, allowed, or with a limit of its own, mostly for a while.
 
 use std::fmt;
-use std::sync::Arc;
 
-use crate::charge::Terms;
 use crate::quota::Quota;
 use crate::rule::{Rule, RuleErrors};
 use crate::rule_spec::{RuleSpec, Scalar};
@@ -104,32 +102,5 @@ impl Exception {
     /// Whether it is over at `now`.
     pub fn is_over(&self, now: Timestamp) -> bool {
         self.until.is_some_and(|until| until <= now)
-    }
-
-    /// What holds for this key of a rule at `now`; `None` if the rule's own terms do. A grant that is over leaves a quota
-    /// that knows of it, so that what is missing stays missing; one that makes no sense for the rule changes nothing.
-    pub fn terms(self: &Arc<Self>, rule: &Rule, now: Timestamp) -> Option<Terms> {
-        let ended = self.until.filter(|until| *until <= now);
-        match (&self.kind, ended) {
-            (ExceptionKind::Grant(grant), None) => {
-                Some(Terms::of(rule, self.granted(grant, rule)?, Some(self.clone())))
-            }
-            (ExceptionKind::Grant(grant), Some(until)) => {
-                let quota = rule.quota().in_place_of(&self.granted(grant, rule)?, until);
-                Some(Terms::of(rule, quota, None))
-            }
-            (ExceptionKind::Block | ExceptionKind::Allow, None) => {
-                Some(Terms::of(rule, *rule.quota(), Some(self.clone())))
-            }
-            (ExceptionKind::Block | ExceptionKind::Allow, Some(_)) => None,
-        }
-    }
-
-    fn granted(&self, grant: &Grant, rule: &Rule) -> Option<Quota> {
-        let before = match &self.former {
-            Some((former, since)) => former.quota(rule).ok()?.in_place_of(rule.quota(), *since),
-            None => *rule.quota(),
-        };
-        Some(grant.quota(rule).ok()?.in_place_of(&before, self.since))
     }
 }

@@ -8,7 +8,7 @@
 
 use std::fmt;
 
-use crate::algorithm::Bucket;
+use crate::bucket::Bucket;
 use crate::pace::{Exact, Pace};
 use crate::time::{Span, Timestamp};
 

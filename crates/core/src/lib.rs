@@ -11,6 +11,7 @@
 #![cfg_attr(docsrs, feature(doc_cfg))]
 
 mod algorithm;
+mod bucket;
 mod changes;
 mod charge;
 mod decision;
@@ -28,12 +29,14 @@ mod request;
 mod rule;
 mod rule_spec;
 mod shorthand;
+mod terms;
 mod time;
 mod verdict;
 
-pub use algorithm::{Bucket, Change, Counter, Entry, Lease, Log, Receipt, Refunds, State, Window, decide};
+pub use algorithm::{Change, Counter, Entry, Lease, Log, Receipt, Refunds, State, Window, decide};
+pub use bucket::Bucket;
 pub use changes::Changes;
-pub use charge::{BucketRef, Charge, Terms};
+pub use charge::{BucketRef, Charge};
 pub use decision::{Decision, Hold, Outcome};
 pub use denial::{Denial, Template};
 pub use exception::{Exception, ExceptionKind, Grant};
@@ -50,6 +53,7 @@ pub use rule_spec::{
     CostCase, CostSpec, DenySpec, Enforcement, EstimatedCost, FailurePolicy, MatchValue, OneOrMany, RuleSpec, Scalar,
 };
 pub use shorthand::Shorthand;
+pub use terms::Terms;
 pub use time::{Span, Timestamp};
 pub use verdict::{Row, Source, Verdict, decide_all};
 

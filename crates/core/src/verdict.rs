@@ -3,6 +3,7 @@
 use crate::algorithm::{Change, State, decide};
 use crate::charge::Charge;
 use crate::decision::{Decision, Outcome};
+use crate::denial::{Facts, Template};
 use crate::exception::ExceptionKind;
 use crate::rule::Rule;
 use crate::time::{Span, Timestamp};
@@ -220,5 +221,13 @@ impl Row {
             Outcome::Denied { retry_after: Some(wait) } => more.min(wait),
             _ => more,
         }
+    }
+}
+
+impl Template {
+    /// The text for a denied request.
+    pub fn fill(&self, verdict: &Verdict, row: &Row) -> String {
+        let Decision { limit, remaining, .. } = row.decision;
+        self.text(&Facts { rule: row.charge.rule.name(), limit, remaining, retry_after: verdict.retry_after() })
     }
 }

@@ -1,28 +1,13 @@
 //! `token_bucket`, `gcra` and `leaky_bucket`: one law. The state is the moment at which the bucket is full again
 //! (the queue is empty); what is missing now is the debt, the time from now until then.
 
+use crate::bucket::Bucket;
 use crate::decision::{Decision, Outcome};
 use crate::pace::{Exact, Pace};
 use crate::quota::{Algorithm, Quota};
 use crate::time::{Span, Timestamp};
 
-/// When the bucket will be full again: whole microseconds, and a part of one in units of the quota's rate.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Bucket {
-    /// The whole microseconds.
-    pub full_at: Timestamp,
-    /// The rest, as the numerator of a fraction whose denominator follows from the rate (below 2^32).
-    pub part: u32,
-    /// Marks the numbers by which it was written; 0 where nobody noted them, and they are taken for those in force.
-    pub tag: u16,
-}
-
 impl Bucket {
-    /// The first whole microsecond at which the bucket is full.
-    pub(super) fn until(&self) -> Timestamp {
-        self.full_at + Span::from_micros(u64::from(self.part > 0))
-    }
-
     /// What [`decide`](crate::decide) says under a quota that has a burst, for stores that need not look at any other
     /// state. Inlined where it is used: moving a decision through memory takes longer than making it.
     #[inline(always)]
@@ -37,24 +22,6 @@ impl Bucket {
             Some(pace) => decide(quota, &pace, cost, state, now),
             None => decide(quota, quota.pace(), cost, state, now),
         }
-    }
-
-    /// What is missing at `now`, which is not after `full_at`.
-    #[inline(always)]
-    pub(super) fn debt(&self, pace: &Pace, now: Timestamp) -> Exact {
-        // Of an unknown rate, with another denominator: less than a microsecond, rounded against the client.
-        let part = u64::from(self.part).min(pace.denominator() - 1);
-        Exact { whole: self.full_at.since(now).as_micros(), part }
-    }
-
-    pub(crate) fn after(now: Timestamp, debt: Exact, pace: &Pace) -> Bucket {
-        Bucket { full_at: now + Span::from_micros(debt.whole), part: debt.part as u32, tag: pace.tag() }
-    }
-
-    /// Whether it was written by other numbers than these.
-    #[inline(always)]
-    pub(super) fn is_foreign(&self, pace: &Pace) -> bool {
-        self.tag != pace.tag() && self.tag != 0
     }
 
     /// By the numbers of this quota, if those are known by which it was written.

@@ -1,6 +1,6 @@
 //! `fixed_window`: N per window, windows starting at multiples of the period since the epoch.
 
-use super::jumped_back;
+use super::jump::jumped_back;
 use crate::decision::{Decision, Outcome};
 use crate::quota::Quota;
 use crate::time::{Span, Timestamp};

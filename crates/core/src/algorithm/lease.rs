@@ -14,7 +14,9 @@
 //!
 //! In a window everything counts alike until the window ends, so leased tokens end with it and may always go back.
 
-use super::{Bucket, Change, Receipt, State};
+use super::receipt::Receipt;
+use super::state::{Change, State};
+use crate::bucket::Bucket;
 use crate::pace::{Exact, Pace};
 use crate::quota::{Algorithm, Quota};
 use crate::time::Timestamp;

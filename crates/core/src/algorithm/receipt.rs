@@ -11,7 +11,10 @@
 //! This holds under one quota and a clock that does not jump. After a jump, or when the state was reset or replaced, a
 //! refund gives back at most the cost, and nothing where the charge can no longer be found.
 
-use super::{Bucket, Change, Counter, State, Window};
+use super::fixed_window::Window;
+use super::sliding_counter::Counter;
+use super::state::{Change, State};
+use crate::bucket::Bucket;
 use crate::decision::{Decision, Hold};
 use crate::pace::Exact;
 use crate::quota::{Algorithm, Quota};

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use super::State;
+use super::state::State;
 use crate::time::Timestamp;
 
 /// Refunds of one key. What is given back of a later charge does not bear on an earlier one (see [`State::settle`]), so they

@@ -5,7 +5,11 @@
 //! provable. What was used beyond the estimate has happened already, so it is charged in any case: the key may then owe up
 //! to twice its limit, and waits for it.
 
-use super::{Bucket, Counter, Receipt, State, Window, fixed_window, sliding_counter};
+use super::fixed_window::{self, Window};
+use super::receipt::Receipt;
+use super::sliding_counter::{self, Counter};
+use super::state::State;
+use crate::bucket::Bucket;
 use crate::decision::Hold;
 use crate::pace::{Exact, Pace};
 use crate::quota::{Algorithm, Quota};

@@ -2,7 +2,7 @@
 //!
 //! `previous * (1 - elapsed / window)` is compared after multiplying by the window, so it stays an integer.
 
-use super::jumped_back;
+use super::jump::jumped_back;
 use crate::decision::{Decision, Outcome};
 use crate::quota::Quota;
 use crate::time::{Span, Timestamp};

@@ -40,7 +40,11 @@ async fn per_header_limits_each_value_and_others_by_address() {
     assert_eq!(status(&layer, BOB, Some("k1")).await, 429);
     assert_eq!(status(&layer, ANN, None).await, 200);
     assert_eq!(status(&layer, ANN, None).await, 429);
-    assert_eq!(status(&layer, BOB, Some("203.0.113.1")).await, 200, "a key that looks like an address is not that address");
+    assert_eq!(
+        status(&layer, BOB, Some("203.0.113.1")).await,
+        200,
+        "a key that looks like an address is not that address"
+    );
 }
 
 /// A layer without `.peer(...)` in a server that leaves no address: a rule by `{ip}` never applied, and everybody passed.
