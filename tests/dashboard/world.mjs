@@ -1,7 +1,7 @@
 // What the tests of the dashboard share: the real service with traffic, and a real browser.
 //
 // TOLLKEEPER_BINARY names the service, TOLLKEEPER_PACKAGES the folder of the Node packages, TOLLKEEPER_PICTURES a folder for
-// pictures of every state. `cargo test -p tollkeeper-server --test dashboard` sets them.
+// pictures of every state. `cargo test -p tollkeeper-server --test service dashboard` sets them.
 import { spawn } from "node:child_process";
 import { once } from "node:events";
 import { mkdirSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs";

@@ -1,26 +1,12 @@
 //! The binary as people run it: exit codes, messages, replay in virtual time, and a service that starts and stops.
 
-#![allow(clippy::unwrap_used, missing_docs)]
-
-#[path = "../../tollkeeper/tests/servers/mod.rs"]
-mod servers;
-
-use std::io::{BufRead, BufReader, Read, Write};
-use std::net::TcpStream;
-use std::path::PathBuf;
-use std::process::{Child, Command, Output, Stdio};
+use std::io::Write as _;
+use std::process::{Output, Stdio};
+use std::time::Duration;
 
 use serde_json::{Value, json};
-
-fn tollkeeper(args: &[&str]) -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_tollkeeper"));
-    // Whatever the developer has set must not change the tests.
-    for (name, _) in std::env::vars().filter(|(name, _)| name.starts_with("TOLLKEEPER_")) {
-        command.env_remove(name);
-    }
-    command.args(args);
-    command
-}
+use tollkeeper_testkit::store::{Cluster, Kind, Server};
+use tollkeeper_testkit::{Folder, Service, file, tollkeeper, wait_until};
 
 fn run(args: &[&str], input: &str) -> Output {
     let mut child =
@@ -44,15 +30,6 @@ fn stderr(output: &Output) -> String {
     String::from_utf8(output.stderr.clone()).unwrap()
 }
 
-/// A file in the test's own folder.
-fn file(name: &str, text: &str) -> String {
-    let folder = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("cli");
-    std::fs::create_dir_all(&folder).unwrap();
-    let path = folder.join(name);
-    std::fs::write(&path, text).unwrap();
-    path.to_str().unwrap().to_string()
-}
-
 const FREE_USER: &str = "
 rules:
   - name: free-user
@@ -64,8 +41,8 @@ rules:
 
 #[test]
 fn exit_codes_tell_fine_no_and_trouble_apart() {
-    let good = file("good.yaml", FREE_USER);
-    let bad = file("bad.yaml", "rules: [{name: a, key: global, limit: ten/s}]");
+    let good = file(FREE_USER, "yaml");
+    let bad = file("rules: [{name: a, key: global, limit: ten/s}]", "yaml");
     let code = |args: &[&str]| run(args, "").status.code().unwrap();
     assert_eq!(code(&["--help"]), 0);
     assert_eq!(code(&["no-such-verb"]), 2);
@@ -83,12 +60,15 @@ fn exit_codes_tell_fine_no_and_trouble_apart() {
 
 #[test]
 fn validate_points_at_the_place() {
-    let bad = file("place.yaml", "rules:\n  - name: slow\n    key: global\n    limit: ten/s\n");
-    let output = run(&["validate", &bad], "");
+    let folder = Folder::new();
+    let bad = folder.join("place.yaml");
+    std::fs::write(&bad, "rules:\n  - name: slow\n    key: global\n    limit: ten/s\n").unwrap();
+    let bad = bad.to_str().unwrap();
+    let output = run(&["validate", bad], "");
     let text = stderr(&output);
     assert!(text.contains("place.yaml:4:12: rules[0].limit: rule `slow`: \"ten/s\""), "{text}");
     assert!(text.contains("  4 |     limit: ten/s\n    |            ^"), "{text}");
-    let output = run(&["validate", "--json", &bad], "");
+    let output = run(&["validate", "--json", bad], "");
     let answer: Value = serde_json::from_str(&stdout(&output)).unwrap();
     assert_eq!(answer["valid"], json!(false));
     assert_eq!(answer["problems"][0]["line"], json!(4));
@@ -97,7 +77,7 @@ fn validate_points_at_the_place() {
 
 #[test]
 fn check_explains_itself() {
-    let config = file("explain.yaml", FREE_USER);
+    let config = file(FREE_USER, "yaml");
     let denied = stdout(&run(&["check", "--config", &config, "--times", "51", "user_id=42"], ""));
     assert!(denied.starts_with("denied by free-user for key \"42\": passes in 100.000 ms\n"), "{denied}");
     let skipped = stdout(&run(&["check", "--config", &config], ""));
@@ -110,7 +90,7 @@ fn check_explains_itself() {
 
 #[test]
 fn every_flag_has_an_environment_variable() {
-    let config = file("env.yaml", FREE_USER);
+    let config = file(FREE_USER, "yaml");
     let output = tollkeeper(&["check", "user_id=1"])
         .env("TOLLKEEPER_CONFIG", config)
         .env("TOLLKEEPER_TIMES", "51")
@@ -123,7 +103,7 @@ fn every_flag_has_an_environment_variable() {
 
 #[test]
 fn replay_writes_what_the_contract_shows() {
-    let config = file("replay.yaml", FREE_USER);
+    let config = file(FREE_USER, "yaml");
     let event = r#"{"at_us": 3000000, "attributes": {"user_id": "42"}, "cost": 1}"#;
     let output = run(&["replay", "--config", &config], event);
     assert_eq!(
@@ -139,7 +119,7 @@ fn replay_writes_what_the_contract_shows() {
 
 #[test]
 fn replay_keeps_what_it_decided_before_a_bad_line() {
-    let config = file("badline.yaml", FREE_USER);
+    let config = file(FREE_USER, "yaml");
     let good = r#"{"at_us": 1, "attributes": {"user_id": "42"}}"#;
     for bad in
         ["{", "[]", "{\"at_us\": -1}", "{\"at_us\": 1, \"attributes\": {\"a\": 1}}", "{\"at_us\": 1, \"const\": 2}"]
@@ -156,9 +136,9 @@ fn replay_keeps_what_it_decided_before_a_bad_line() {
 fn replay_answers_as_the_independent_model_does() {
     let vectors = include_str!("../../core/tests/vectors/verdicts.json");
     let vectors: Value = serde_json::from_str(vectors).unwrap();
-    for (index, case) in vectors["cases"].as_array().unwrap().iter().enumerate() {
+    for case in vectors["cases"].as_array().unwrap() {
         let rules: Vec<Value> = case["rules"].as_array().unwrap().iter().map(rule_of).collect();
-        let config = file(&format!("case-{index}.json"), &json!({ "rules": rules }).to_string());
+        let config = file(&json!({ "rules": rules }).to_string(), "json");
         let events = case["events"].as_array().unwrap();
         let input: String = events.iter().map(|event| format!("{}\n", event_of(event))).collect();
         let output = run(&["replay", "--config", &config], &input);
@@ -187,13 +167,13 @@ fn replay_answers_as_the_independent_model_does() {
 #[test]
 fn replay_over_redis_writes_what_it_writes_over_memory() {
     let vectors: Value = serde_json::from_str(include_str!("../../core/tests/vectors/verdicts.json")).unwrap();
-    let single = servers::Kind::ALL.map(servers::Server::start);
-    let cluster = servers::Cluster::start();
-    let urls: Vec<String> = single.iter().map(servers::Server::url).chain([cluster.url()]).collect();
+    let single = Kind::ALL.map(Server::start);
+    let cluster = Cluster::start();
+    let urls: Vec<String> = single.iter().map(Server::url).chain([cluster.url()]).collect();
     for (index, case) in vectors["cases"].as_array().unwrap().iter().enumerate() {
         let rules: Vec<Value> = case["rules"].as_array().unwrap().iter().map(rule_of).collect();
         let config = json!({ "store": { "timeout": "5s" }, "rules": rules }).to_string();
-        let config = file(&format!("twin-{index}.json"), &config);
+        let config = file(&config, "json");
         let events: String =
             case["events"].as_array().unwrap().iter().map(|event| format!("{}\n", event_of(event))).collect();
         let memory = run(&["replay", "--config", &config], &events);
@@ -236,59 +216,14 @@ fn the_schema_describes_the_default() {
     assert!(rule["properties"]["algorithm"].is_object());
 }
 
-/// A running service; ended when dropped.
-struct Service {
-    child: Child,
-    address: String,
-    greeting: Vec<String>,
-}
-
-impl Service {
-    fn start(args: &[&str]) -> Service {
-        let mut child = tollkeeper(args).stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
-        let mut lines = BufReader::new(child.stdout.take().unwrap()).lines().map(Result::unwrap);
-        let first = lines.next().expect("says what it listens on");
-        let address = first.split("http://").nth(1).expect("an address").trim().replace("0.0.0.0", "127.0.0.1");
-        let mut greeting = vec![first];
-        for line in lines.by_ref() {
-            greeting.push(line);
-            if greeting.last().is_some_and(|line| line.contains("/v1/authorize")) {
-                break;
-            }
-        }
-        Service { child, address, greeting }
-    }
-
-    fn send(&self, request: &str) -> String {
-        let mut stream = TcpStream::connect(&self.address).unwrap();
-        stream.write_all(request.as_bytes()).unwrap();
-        let mut answer = String::new();
-        stream.read_to_string(&mut answer).unwrap();
-        answer
-    }
-
-    fn get(&self, path: &str) -> String {
-        self.send(&format!("GET {path} HTTP/1.1\r\nhost: t\r\nconnection: close\r\n\r\n"))
-    }
-
-    fn post(&self, path: &str, body: &str) -> String {
-        let length = body.len();
-        self.send(&format!(
-            "POST {path} HTTP/1.1\r\nhost: t\r\nconnection: close\r\ncontent-length: {length}\r\n\r\n{body}"
-        ))
-    }
-}
-
-impl Drop for Service {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
+/// The service without configuration. The ports of the default may be in use by others.
+fn serve(http: &str) -> Service {
+    Service::start(&["serve", "--http", http, "--grpc", "127.0.0.1:0", "--resp", "127.0.0.1:0"])
 }
 
 #[test]
 fn serve_without_configuration_says_what_to_try_and_it_works() {
-    let service = Service::start(&["serve", "--http", "127.0.0.1:0"]);
+    let service = serve("127.0.0.1:0");
     assert!(service.greeting[0].starts_with("tollkeeper "));
     let curl = service.greeting.iter().find(|line| line.contains("curl -d")).expect("a curl to try");
     let body = curl.split('\'').nth(1).unwrap();
@@ -303,7 +238,7 @@ fn serve_without_configuration_says_what_to_try_and_it_works() {
 
 #[test]
 fn serve_denies_with_everything_a_client_needs() {
-    let config = file("deny.yaml", "rules: [{name: tight, key: '{ip}', limit: 2/90s}]");
+    let config = file("rules: [{name: tight, key: '{ip}', limit: 2/90s}]", "yaml");
     let service = Service::start(&["serve", "--http", "127.0.0.1:0", "--config", &config]);
     for _ in 0..2 {
         assert!(service.get("/v1/authorize").starts_with("HTTP/1.1 200"));
@@ -317,48 +252,34 @@ fn serve_denies_with_everything_a_client_needs() {
 
 #[test]
 fn admin_does_not_start_on_an_open_address_without_a_token() {
-    let service = Service::start(&["serve", "--http", "0.0.0.0:0"]);
+    let service = serve("0.0.0.0:0");
     assert!(service.greeting.iter().any(|line| line.contains("admin: off")), "{:?}", service.greeting);
     assert!(service.get("/metrics").starts_with("HTTP/1.1 403"));
     assert!(service.get("/healthz").starts_with("HTTP/1.1 200"));
 }
 
-#[cfg(unix)]
 #[test]
 fn sigterm_ends_the_service_cleanly() {
-    let mut service = Service::start(&["serve", "--http", "127.0.0.1:0"]);
-    assert!(service.get("/readyz").starts_with("HTTP/1.1 200"));
-    let killed = Command::new("kill").args(["-TERM", &service.child.id().to_string()]).status().unwrap();
-    assert!(killed.success());
-    assert_eq!(service.child.wait().unwrap().code(), Some(0));
+    let service = serve("127.0.0.1:0");
+    assert_eq!(service.get("/readyz").status, 200);
+    assert_eq!(service.stop(), Some(0));
 }
 
-#[cfg(unix)]
 #[test]
 fn sighup_reads_the_rules_anew_and_a_bad_file_changes_nothing() {
     let rule = |limit: &str| format!("rules: [{{name: a, key: global, limit: {limit}}}]");
-    let config = file("reload.yaml", &rule("5/day"));
+    let config = file(&rule("5/day"), "yaml");
     let service = Service::start(&["serve", "--http", "127.0.0.1:0", "--config", &config]);
-    let hangup = || {
-        let sent = Command::new("kill").args(["-HUP", &service.child.id().to_string()]).status().unwrap();
-        assert!(sent.success());
-    };
-    let rules = || service.send("GET /v1/rules HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n");
-    let comes_true = |text: &str| {
-        (0..200).any(|_| {
-            std::thread::sleep(std::time::Duration::from_millis(20));
-            rules().contains(text)
-        })
-    };
+    let rules = || service.get("/v1/rules");
     // An empty file is one that somebody is just writing.
     for bad in ["rules: [", ""] {
         std::fs::write(&config, bad).unwrap();
-        hangup();
+        service.signal("-HUP");
         // The bad file must have been seen before it is replaced; there is nothing to wait for but time.
-        std::thread::sleep(std::time::Duration::from_millis(200));
+        std::thread::sleep(Duration::from_millis(200));
         assert!(rules().contains("5/day"), "the last good rules stay");
     }
     std::fs::write(&config, rule("7/day")).unwrap();
-    hangup();
-    assert!(comes_true("7/day"), "{}", rules());
+    service.signal("-HUP");
+    wait_until("the new rules are in force", || rules().contains("7/day"));
 }

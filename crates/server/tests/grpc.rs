@@ -1,38 +1,30 @@
 //! Envoy's rate limit service as a client sees it: the real binary, and a client of its own.
 
-#![allow(clippy::unwrap_used, missing_docs)]
-
-#[path = "grpc/decisions.rs"]
 mod decisions;
-mod envoy_client;
-#[path = "grpc/messages.rs"]
 mod messages;
-#[path = "grpc/operation.rs"]
 mod operation;
-mod running;
-#[path = "../../tollkeeper/tests/servers/mod.rs"]
-mod servers;
 
-use envoy_client::{
-    Code, DescriptorStatus, Entry, RateLimitDescriptor, RateLimitOverride, RateLimitRequest, RateLimitResponse,
-    RateLimitServiceClient, RateLimitUnit,
-};
-use running::Running;
+use tollkeeper_testkit::Service;
 use tonic::Status;
 use tonic::transport::Channel;
 
+use crate::envoy_client::{
+    Code, DescriptorStatus, Entry, RateLimitDescriptor, RateLimitOverride, RateLimitRequest, RateLimitResponse,
+    RateLimitServiceClient, RateLimitUnit,
+};
+
 /// A service and a client of it.
 struct Gate {
-    service: Running,
+    service: Service,
     client: RateLimitServiceClient,
 }
 
 impl Gate {
     async fn on(rules: &str) -> Gate {
-        Gate::of(Running::on(rules, &[])).await
+        Gate::of(Service::on(rules, &[])).await
     }
 
-    async fn of(service: Running) -> Gate {
+    async fn of(service: Service) -> Gate {
         let client = RateLimitServiceClient::connect(service.grpc.as_ref().expect("gRPC is served")).await;
         Gate { service, client }
     }
@@ -53,7 +45,7 @@ impl Gate {
     }
 }
 
-async fn channel(service: &Running) -> Channel {
+async fn channel(service: &Service) -> Channel {
     let address = service.grpc.as_ref().expect("gRPC is served");
     Channel::from_shared(format!("http://{address}")).unwrap().connect().await.unwrap()
 }

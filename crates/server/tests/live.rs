@@ -1,35 +1,21 @@
 //! Rules that change while the real binary runs on them: edited in place, replaced, swapped behind a link, broken.
 
-#![allow(missing_docs, clippy::unwrap_used)]
-
-mod running;
-
-use std::path::PathBuf;
-
-use running::{Running, file, tollkeeper};
+use serde_json::json;
+use tollkeeper_testkit::{Folder, Service, file, tollkeeper};
 
 /// One rule, by user.
 fn rules(limit: &str) -> String {
     format!("rules:\n  - {{ name: per-user, key: \"{{user_id}}\", {limit} }}\n")
 }
 
-fn serve(config: &str) -> Running {
-    Running::start(&["serve", "--http", "127.0.0.1:0", "--config", config])
+fn serve(config: &str) -> Service {
+    Service::start(&["serve", "--http", "127.0.0.1:0", "--config", config])
 }
 
 /// Whether a request of this user passes, and what is left then.
-fn check(service: &Running, user: &str) -> (bool, u64) {
-    let answer = service.ask("POST", "/v1/check", &format!(r#"{{"attributes": {{"user_id": "{user}"}}}}"#));
-    let body: serde_json::Value = serde_json::from_str(answer.split("\r\n\r\n").nth(1).unwrap()).unwrap();
+fn check(service: &Service, user: &str) -> (bool, u64) {
+    let body = service.check(&json!({"attributes": {"user_id": user}}));
     (body["allowed"].as_bool().unwrap(), body["rules"][0]["remaining"].as_u64().unwrap())
-}
-
-/// A folder of its own.
-fn folder(name: &str) -> PathBuf {
-    let folder = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(format!("live-{}-{name}", std::process::id()));
-    let _ = std::fs::remove_dir_all(&folder);
-    std::fs::create_dir_all(&folder).unwrap();
-    folder
 }
 
 #[test]
@@ -59,7 +45,7 @@ fn an_edited_file_lets_the_waiting_client_pass_and_gives_nobody_a_fresh_burst() 
 
 #[test]
 fn a_file_that_is_renamed_over_is_seen() {
-    let folder = folder("rename");
+    let folder = Folder::new();
     let config = folder.join("tollkeeper.yaml");
     std::fs::write(&config, rules("limit: 1/day")).unwrap();
     let service = serve(config.to_str().unwrap());
@@ -75,7 +61,7 @@ fn a_file_that_is_renamed_over_is_seen() {
 #[test]
 fn a_link_that_is_swapped_is_seen() {
     use std::os::unix::fs::symlink;
-    let folder = folder("swap");
+    let folder = Folder::new();
     for (version, limit) in [("..1", "limit: 1/day"), ("..2", "limit: 2/day")] {
         std::fs::create_dir(folder.join(version)).unwrap();
         std::fs::write(folder.join(version).join("tollkeeper.yaml"), rules(limit)).unwrap();
@@ -115,7 +101,7 @@ fn a_bad_an_empty_or_a_missing_file_changes_nothing() {
 #[test]
 fn a_file_is_left_alone_when_told() {
     let config = file(&rules("limit: 1/day"), "yaml");
-    let service = Running::start(&["serve", "--http", "127.0.0.1:0", "--config", &config, "--watch", "false"]);
+    let service = Service::start(&["serve", "--http", "127.0.0.1:0", "--config", &config, "--watch", "false"]);
     assert!(check(&service, "a").0);
     std::fs::write(&config, rules("limit: 2/day")).unwrap();
     std::thread::sleep(std::time::Duration::from_secs(1));
@@ -124,7 +110,7 @@ fn a_file_is_left_alone_when_told() {
 }
 
 /// What a command says and how it ends.
-fn run(service: &Running, args: &[&str]) -> (i32, String, String) {
+fn run(service: &Service, args: &[&str]) -> (i32, String, String) {
     let server = format!("http://{}", service.http);
     let output = tollkeeper(&[args, &["--server", &server]].concat()).output().unwrap();
     let text = |bytes: &[u8]| String::from_utf8(bytes.to_vec()).unwrap();
@@ -197,7 +183,7 @@ fn commands_say_what_is_wrong() {
 #[test]
 fn a_service_with_a_token_asks_for_it() {
     let config = file(&rules("limit: 5/day"), "yaml");
-    let service = Running::start(&["serve", "--http", "127.0.0.1:0", "--config", &config, "--admin-token", "sesame"]);
+    let service = Service::start(&["serve", "--http", "127.0.0.1:0", "--config", &config, "--admin-token", "sesame"]);
     let (code, _, error) = run(&service, &["block", "--key", "a"]);
     assert!(code == 2 && error.contains("needs the admin token"), "{error}");
     assert_eq!(run(&service, &["block", "--key", "a", "--admin-token", "sesame"]).0, 0);

@@ -1,18 +1,15 @@
 //! The RESP front as clients meet it: the real binary, and redis-cli, redis-benchmark, redis-py, ioredis and the redis
 //! crate talking to it.
 
-#![allow(clippy::unwrap_used, missing_docs)]
-
-#[path = "../../tollkeeper/tests/servers/mod.rs"]
-mod servers;
-
-use std::io::{BufRead, BufReader, Read, Write};
+use std::io::{Read as _, Write as _};
 use std::net::{TcpListener, TcpStream};
-use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Output, Stdio};
+use std::ops::Deref;
+use std::process::{Command, Output};
+use std::time::Duration;
 
 use redis::{Connection, Value};
-use servers::{Cluster, Kind, Server};
+use tollkeeper_testkit::store::{Cluster, Kind, Server};
+use tollkeeper_testkit::{Service, file, pinned, repository, system, tollkeeper, tools};
 
 /// The deadline is for a busy machine: no test here is about being late.
 const RULES: &str = "
@@ -23,47 +20,32 @@ rules:
 ";
 const PASSWORD: &str = "open sesame";
 
-fn tollkeeper(args: &[&str]) -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_tollkeeper"));
-    // Whatever the developer has set must not change the tests.
-    for (name, _) in std::env::vars().filter(|(name, _)| name.starts_with("TOLLKEEPER_")) {
-        command.env_remove(name);
-    }
-    command.args(["serve", "--http", "127.0.0.1:0"]).args(args).stdout(Stdio::piped()).stderr(Stdio::piped());
-    command
+fn serve(args: &[&str]) -> Command {
+    tollkeeper(&[&["serve", "--http", "127.0.0.1:0"], args].concat())
 }
 
-/// A running service; ended when dropped.
-struct Service {
-    child: Child,
-    greeting: Vec<String>,
+/// A service that speaks the Redis protocol.
+struct Front {
+    service: Service,
     port: u16,
 }
 
-impl Service {
+impl Front {
     /// By the rules above.
-    fn start(more: &[&str]) -> Service {
-        let config = file("rules.yaml", RULES);
+    fn start(more: &[&str]) -> Front {
+        let config = file(RULES, "yaml");
         let args = ["--resp", "127.0.0.1:0", "--config", &config];
-        Service::spawn(tollkeeper(&args).args(more))
+        Front::spawn(serve(&[&args, more].concat()))
     }
 
-    fn spawn(command: &mut Command) -> Service {
-        let mut child = command.spawn().unwrap();
-        let mut greeting = Vec::new();
-        for line in BufReader::new(child.stdout.take().unwrap()).lines().map(Result::unwrap) {
-            let is_last = line.contains("/v1/authorize");
-            greeting.push(line);
-            if is_last {
-                break;
-            }
-        }
-        let port = greeting.iter().find_map(|line| line.strip_prefix("listening on redis://127.0.0.1:")?.parse().ok());
-        Service { child, greeting, port: port.unwrap_or(0) }
+    fn spawn(command: Command) -> Front {
+        let service = Service::spawn(command);
+        let port = service.resp.as_ref().and_then(|address| address.strip_prefix("127.0.0.1:")?.parse().ok());
+        let port = port.unwrap_or_else(|| panic!("it does not listen: {:?}", service.greeting));
+        Front { service, port }
     }
 
     fn connect(&self, options: &str) -> Connection {
-        assert_ne!(self.port, 0, "it does not listen: {:?}", self.greeting);
         let url = format!("redis://127.0.0.1:{}/{options}", self.port);
         redis::Client::open(url).unwrap().get_connection().unwrap()
     }
@@ -71,46 +53,34 @@ impl Service {
     /// Bytes as they are, on a connection of their own.
     fn raw(&self, bytes: &[u8]) -> TcpStream {
         let mut stream = TcpStream::connect(("127.0.0.1", self.port)).unwrap();
-        stream.set_read_timeout(Some(std::time::Duration::from_secs(20))).unwrap();
+        stream.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
         stream.write_all(bytes).unwrap();
         stream
     }
 
     fn redis_cli(&self, args: &[&str]) -> String {
         let port = self.port.to_string();
-        said(run("redis-cli", Command::new("redis-cli").args(["-p", &port]).args(args)))
-    }
-
-    /// Ends it as an orchestrator does, and returns what it said on its error output.
-    fn stop(mut self) -> String {
-        assert!(Command::new("kill").args(["-TERM", &self.child.id().to_string()]).status().unwrap().success());
-        let mut said = String::new();
-        self.child.stderr.take().unwrap().read_to_string(&mut said).unwrap();
-        assert_eq!(self.child.wait().unwrap().code(), Some(0), "{said}");
-        said
+        said(run(Command::new(system("redis-cli")).args(["-p", &port]).args(args)))
     }
 }
 
-impl Drop for Service {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
+impl Deref for Front {
+    type Target = Service;
+
+    fn deref(&self) -> &Service {
+        &self.service
     }
 }
 
-fn file(name: &str, text: &str) -> String {
-    let folder = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("resp");
-    std::fs::create_dir_all(&folder).unwrap();
-    // Written once for all tests, which run at the same time.
-    let path = folder.join(name);
-    let own = folder.join(format!("{name}.{}.{:?}", std::process::id(), std::thread::current().id()));
-    std::fs::write(&own, text).unwrap();
-    std::fs::rename(&own, &path).unwrap();
-    path.to_str().unwrap().to_string()
+/// Ends it as an orchestrator does; what it logged.
+fn stop(mut service: Service) -> String {
+    service.signal("-TERM");
+    assert_eq!(service.wait(), Some(0), "{}", service.log());
+    service.log()
 }
 
-fn run(tool: &str, command: &mut Command) -> Output {
-    command.output().unwrap_or_else(|error| panic!("cannot run {tool}: {error}; run ./run setup to install it"))
+fn run(command: &mut Command) -> Output {
+    command.output().unwrap_or_else(|error| panic!("cannot run {command:?}: {error}; run ./run setup"))
 }
 
 fn said(output: Output) -> String {
@@ -120,21 +90,13 @@ fn said(output: Output) -> String {
     format!("{out}{err}")
 }
 
-fn tools() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../target/tools")
-}
-
-fn script(name: &str) -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/resp").join(name)
-}
-
 fn throttle(connection: &mut Connection, key: &str, numbers: &[i64]) -> Vec<i64> {
     redis::cmd("CL.THROTTLE").arg(key).arg(numbers).query(connection).unwrap()
 }
 
 #[test]
 fn redis_cli_speaks_both_versions() {
-    let service = Service::start(&[]);
+    let service = Front::start(&[]);
     assert_eq!(service.redis_cli(&["PING"]), "PONG\n");
     assert_eq!(service.redis_cli(&["CL.THROTTLE", "user123", "15", "30", "60"]), "0\n16\n15\n-1\n2\n");
     assert_eq!(service.redis_cli(&["-2", "CL.THROTTLE", "other", "15", "30", "60", "17"]), "1\n16\n16\n-1\n0\n");
@@ -144,7 +106,7 @@ fn redis_cli_speaks_both_versions() {
     assert_eq!(verdict["rules"][1]["remaining"], 49);
     // What the first lines say to try is worth trying.
     let hint = service.greeting.iter().find_map(|line| line.trim().strip_prefix("redis-cli ")).unwrap();
-    let tried = run("redis-cli", Command::new("redis-cli").args(hint.split(' ')));
+    let tried = run(Command::new(system("redis-cli")).args(hint.split(' ')));
     assert_eq!(said(tried), "0\n16\n15\n-1\n2\n");
 }
 
@@ -152,12 +114,12 @@ fn redis_cli_speaks_both_versions() {
 fn redis_benchmark_completes_without_errors() {
     let redis = Server::start(Kind::Redis7);
     for store in ["memory:".to_string(), redis.url()] {
-        let service = Service::start(&["--store", &store]);
+        let service = Front::start(&["--store", &store]);
         for (depth, requests) in [("1", "5000"), ("16", "50000")] {
-            let mut command = Command::new("redis-benchmark");
+            let mut command = Command::new(system("redis-benchmark"));
             command.args(["-p", &service.port.to_string(), "-q", "-n", requests, "-P", depth, "-r", "1000"]);
             command.args(["CL.THROTTLE", "key:__rand_int__", "15", "30", "60"]);
-            let output = said(run("redis-benchmark", &mut command));
+            let output = said(run(&mut command));
             assert!(output.contains("requests per second"), "{output}");
             assert!(!output.to_lowercase().contains("err") && !output.contains("WARNING"), "{output}");
         }
@@ -166,25 +128,25 @@ fn redis_benchmark_completes_without_errors() {
 
 #[test]
 fn redis_py_in_both_versions() {
-    let service = Service::start(&["--resp-password", PASSWORD]);
-    let mut python = Command::new(tools().join("bin/python"));
-    python.arg(script("client.py")).args([&service.port.to_string(), PASSWORD]);
-    assert_eq!(said(run("redis-py", &mut python)), "redis-py: fine\n");
+    let service = Front::start(&["--resp-password", PASSWORD]);
+    let mut python = Command::new(pinned("python"));
+    python.arg(repository().join("tests/resp/client.py")).args([&service.port.to_string(), PASSWORD]);
+    assert_eq!(said(run(&mut python)), "redis-py: fine\n");
 }
 
 #[test]
 fn ioredis() {
-    let service = Service::start(&["--resp-password", PASSWORD]);
+    let service = Front::start(&["--resp-password", PASSWORD]);
     let packages = tools().join("node_tests_resp");
     assert!(packages.exists(), "no {}; run ./run setup to install ioredis", packages.display());
-    let mut node = Command::new("node");
-    node.arg(script("client.mjs")).arg(packages).args([&service.port.to_string(), PASSWORD]);
-    assert_eq!(said(run("node", &mut node)), "ioredis: fine\n");
+    let mut node = Command::new(system("node"));
+    node.arg(repository().join("tests/resp/client.mjs")).arg(packages).args([&service.port.to_string(), PASSWORD]);
+    assert_eq!(said(run(&mut node)), "ioredis: fine\n");
 }
 
 #[test]
 fn the_redis_crate_in_both_versions() {
-    let service = Service::start(&[]);
+    let service = Front::start(&[]);
     for options in ["", "?protocol=resp3"] {
         let mut connection = service.connect(options);
         let key = format!("crate{options}");
@@ -216,7 +178,7 @@ fn the_redis_crate_in_both_versions() {
 fn two_processes_share_what_is_in_redis() {
     let mut redis = Server::start(Kind::Redis7);
     let url = redis.url();
-    let services = [Service::start(&["--store", &url]), Service::start(&["--store", &url])];
+    let services = [Front::start(&["--store", &url]), Front::start(&["--store", &url])];
     let mut connections = services.each_ref().map(|service| service.connect(""));
     for n in 0..10 {
         let answer = throttle(&mut connections[n % 2], "shared", &[9, 1, 3_600]);
@@ -250,7 +212,7 @@ fn two_processes_share_what_is_in_redis() {
 #[test]
 fn a_pipeline_over_a_cluster_is_answered_in_order() {
     let cluster = Cluster::start();
-    let service = Service::start(&["--store", &cluster.url()]);
+    let service = Front::start(&["--store", &cluster.url()]);
     let mut pipeline = redis::pipe();
     for n in 0..600 {
         pipeline.cmd("CL.THROTTLE").arg(format!("key{}", n % 200)).arg(&[9, 1, 3_600]);
@@ -267,7 +229,7 @@ fn a_pipeline_over_a_cluster_is_answered_in_order() {
 
 #[test]
 fn who_abuses_the_protocol_hurts_nobody_else() {
-    let service = Service::start(&[]);
+    let service = Front::start(&[]);
     let mut bystander = service.connect("");
     let many = "CL.THROTTLE flood 9 1 60\r\n".repeat(10_000);
     let garbage: Vec<u8> = (0..50_000u32).map(|n| (n.wrapping_mul(2_654_435_761) >> 24) as u8).collect();
@@ -296,19 +258,19 @@ fn who_abuses_the_protocol_hurts_nobody_else() {
     assert_eq!(answers.matches("*5\r\n").count(), 10_000);
     assert!(answers.ends_with("+OK\r\n"));
     drop(open);
-    assert!(!service.stop().contains("panic"));
+    assert!(!stop(service.service).contains("panic"));
 }
 
 #[test]
 fn the_password_comes_from_the_environment_and_is_not_shown() {
-    let config = file("rules.yaml", RULES);
-    let mut command = tollkeeper(&["--resp", "127.0.0.1:0", "--config", &config, "--log", "trace"]);
-    let service = Service::spawn(command.env("TOLLKEEPER_RESP_PASSWORD", PASSWORD));
+    let mut command = serve(&["--resp", "127.0.0.1:0", "--config", &file(RULES, "yaml"), "--log", "trace"]);
+    command.env("TOLLKEEPER_RESP_PASSWORD", PASSWORD);
+    let service = Front::spawn(command);
     assert_eq!(service.redis_cli(&["PING"]), "NOAUTH Authentication required.\n\n");
     assert_eq!(service.redis_cli(&["--no-auth-warning", "-a", PASSWORD, "PING"]), "PONG\n");
     assert_eq!(service.redis_cli(&["--no-auth-warning", "-3", "--user", "default", "-a", PASSWORD, "PING"]), "PONG\n");
     let greeting = service.greeting.join("\n");
-    assert!(!format!("{greeting}{}", service.stop()).contains(PASSWORD));
+    assert!(!format!("{greeting}{}", stop(service.service)).contains(PASSWORD));
 }
 
 /// With no configuration every front starts by itself, and a second service on the machine must not fail for it.
@@ -316,12 +278,12 @@ fn the_password_comes_from_the_environment_and_is_not_shown() {
 fn a_taken_port_is_trouble_only_where_somebody_asked_for_it() {
     // Somebody else may have it already, which is as good.
     let _taken = TcpListener::bind("127.0.0.1:6380");
-    let service = Service::spawn(&mut tollkeeper(&[]));
+    let service = Service::spawn(serve(&[]));
     assert!(!service.greeting.iter().any(|line| line.contains("redis")), "{:?}", service.greeting);
-    let said = service.stop();
+    let said = stop(service);
     assert!(said.contains("listen.resp: cannot listen on 127.0.0.1:6380"), "{said}");
     assert!(said.contains("going on without it"), "{said}");
-    let output = tollkeeper(&["--resp", "127.0.0.1:6380"]).output().unwrap();
+    let output = serve(&["--resp", "127.0.0.1:6380"]).output().unwrap();
     assert_eq!(output.status.code(), Some(2));
     assert!(String::from_utf8_lossy(&output.stderr).contains("listen.resp: cannot listen on 127.0.0.1:6380"));
 }

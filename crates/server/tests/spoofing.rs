@@ -97,7 +97,7 @@ fn land(front: &Front, client: u8, attack: &Attack) -> (u16, Vec<String>) {
         [left("everything", "global"), left("by-ip", &own), left("login", &own), left("by-host", attack.lands_at), key]
     };
     let (before, reached) = (counted(), front.reached());
-    let status = front.send(client, attack).status;
+    let status = front.send(client, attack);
     let after = counted();
     let [all, ip, login, host, key] = [0, 1, 2, 3, 4].map(|index| before[index] - after[index]);
     let mut wrong = Vec::new();

@@ -1,42 +1,26 @@
 //! `tollkeeper top` as people and scripts run it: against the real service, in a real terminal.
 
-#![allow(clippy::unwrap_used, missing_docs)]
-
-mod running;
-
-use std::io::{Read as _, Write as _};
-use std::net::TcpStream;
 use std::path::Path;
 use std::process::{Command, Output};
+use std::time::Duration;
 
-use running::{Running, tollkeeper};
 use serde_json::{Value, json};
+use tollkeeper_testkit::{Service, binary, tollkeeper};
 
 const RULES: &str = "rules:
   - { name: everybody, key: global, limit: 100_000/s }
   - { name: login, key: '{ip}', limit: 5/min, when: { path: /login } }
 ";
 
-fn check(service: &Running, checks: &[Value]) {
-    let body = json!({ "checks": checks }).to_string();
-    let mut stream = TcpStream::connect(&service.http).unwrap();
-    let length = body.len();
-    write!(stream, "POST /v1/check HTTP/1.1\r\nhost: x\r\nconnection: close\r\ncontent-length: {length}\r\n\r\n{body}")
-        .unwrap();
-    let mut answer = String::new();
-    stream.read_to_string(&mut answer).unwrap();
-    assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
-}
-
 /// One address hammers, another chose its text to harm terminals.
-fn attacked() -> Running {
-    let service = Running::on(RULES, &[]);
+fn attacked() -> Service {
+    let service = Service::on(RULES, &[]);
     let login = |ip: &str| json!({"attributes": {"path": "/login", "ip": ip, "method": "POST"}});
-    check(&service, &vec![login("203.0.113.66"); 50]);
+    service.check(&json!({ "checks": vec![login("203.0.113.66"); 50] }));
     // Who asks again at once may not have read the answer yet; this one has.
-    std::thread::sleep(std::time::Duration::from_millis(300));
-    check(&service, &vec![login("203.0.113.66"); 50]);
-    check(&service, &vec![login("\u{1b}[2J\u{202e}evil\u{7}"); 7]);
+    std::thread::sleep(Duration::from_millis(300));
+    service.check(&json!({ "checks": vec![login("203.0.113.66"); 50] }));
+    service.check(&json!({ "checks": vec![login("\u{1b}[2J\u{202e}evil\u{7}"); 7] }));
     service
 }
 
@@ -78,7 +62,7 @@ fn json_is_the_answer_of_the_api() {
 
 #[test]
 fn trouble_is_explained() {
-    let service = Running::on(&format!("admin: {{ token: sesame }}\n{RULES}"), &[]);
+    let service = Service::on(&format!("admin: {{ token: sesame }}\n{RULES}"), &[]);
     let refused = top(&service.http, &["--once"]);
     assert_eq!(refused.status.code(), Some(2));
     let said = String::from_utf8_lossy(&refused.stderr).into_owned();
@@ -98,7 +82,7 @@ fn it_lives_in_a_terminal_and_gives_it_back() {
     let service = attacked();
     let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/top/terminal.py");
     let mut python = Command::new("python3");
-    python.arg(script).args([env!("CARGO_BIN_EXE_tollkeeper"), &format!("http://{}", service.http)]);
+    python.arg(script).arg(binary()).arg(format!("http://{}", service.http));
     let output = python.output().expect("python3 is there");
     let said = String::from_utf8_lossy(&output.stdout);
     assert_eq!(said, "top: fine\n", "{}", String::from_utf8_lossy(&output.stderr));

@@ -92,7 +92,7 @@ impl Client {
         stream.write_all(bytes)?;
         let mut answer = Vec::new();
         stream.read_to_end(&mut answer)?;
-        Ok(Answer::parse(&answer))
+        Answer::try_parse(&answer).ok_or_else(|| io::Error::new(io::ErrorKind::UnexpectedEof, "no whole head came"))
     }
 
     fn connect(&self) -> io::Result<TcpStream> {
@@ -108,7 +108,7 @@ impl Client {
 /// What came back. As a text it is everything, the status line first.
 #[derive(Clone, Debug)]
 pub struct Answer {
-    /// 0 where none came.
+    /// Of the status line.
     pub status: u16,
     /// Up to the empty line.
     pub head: String,
@@ -118,13 +118,18 @@ pub struct Answer {
 }
 
 impl Answer {
-    /// Takes an answer apart, be it cut off.
+    /// Takes an answer apart. Its body may be cut off, its head may not.
+    #[track_caller]
     pub fn parse(bytes: &[u8]) -> Answer {
+        Answer::try_parse(bytes).unwrap_or_else(|| panic!("no answer: {:?}", String::from_utf8_lossy(bytes)))
+    }
+
+    fn try_parse(bytes: &[u8]) -> Option<Answer> {
         let text = String::from_utf8_lossy(bytes).into_owned();
-        let (head, body) = text.split_once("\r\n\r\n").unwrap_or((&text, ""));
-        let status = head.split(' ').nth(1).and_then(|status| status.parse().ok()).unwrap_or_default();
+        let (head, body) = text.split_once("\r\n\r\n")?;
+        let status = head.split(' ').nth(1)?.parse().ok()?;
         let (head, body) = (format!("{head}\r\n"), body.to_string());
-        Answer { status, head, body, text }
+        Some(Answer { status, head, body, text })
     }
 
     /// The values of all lines of a header, joined.

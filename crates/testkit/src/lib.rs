@@ -6,6 +6,7 @@
 #![allow(clippy::unwrap_used, clippy::missing_panics_doc)] // A test that cannot go on panics.
 
 mod certificates;
+mod curl;
 pub mod http;
 mod port;
 #[cfg(unix)]
@@ -19,6 +20,7 @@ pub mod store;
 mod wait;
 
 pub use certificates::{Authority, Pair};
+pub use curl::curl;
 pub use port::free_port;
 #[cfg(unix)]
 pub use postgres::Postgres;

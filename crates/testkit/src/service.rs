@@ -173,13 +173,12 @@ impl Service {
     /// Asks it to end and waits until it has; its exit code.
     pub fn stop(mut self) -> Option<i32> {
         self.signal("-TERM");
-        self.process.wait().code()
+        self.wait()
     }
 
-    /// The same, with what it logged.
-    pub fn stop_with_log(mut self) -> (Option<i32>, String) {
-        self.signal("-TERM");
-        (self.process.wait().code(), self.log())
+    /// Waits until it has ended by itself, or after a signal; its exit code.
+    pub fn wait(&mut self) -> Option<i32> {
+        self.process.wait().code()
     }
 
     /// Ends it at once, as a crash does.

@@ -1,8 +1,8 @@
 //! What is decided: all or nothing, statuses in order, hits, limits of the caller's own.
 
-use super::envoy_client::Code::{Ok as Passed, OverLimit};
-use super::envoy_client::Unit;
 use super::*;
+use crate::envoy_client::Code::{Ok as Passed, OverLimit};
+use crate::envoy_client::Unit;
 
 const PER_USER: &str = "
 rules:

@@ -7,7 +7,7 @@ use prost::encoding::{WireType, encode_key, encode_varint};
 use prost_types::field_descriptor_proto::Type;
 use prost_types::{DescriptorProto, EnumDescriptorProto, FileDescriptorSet};
 
-use super::envoy_client::*;
+use crate::envoy_client::*;
 
 /// The types of `descriptors.bin` by full name, as fields refer to them: `.envoy.type.v3.RateLimitUnit`.
 #[derive(Default)]

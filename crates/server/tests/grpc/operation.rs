@@ -12,10 +12,10 @@ use tonic_reflection::pb::v1::server_reflection_client::ServerReflectionClient;
 use tonic_reflection::pb::v1::server_reflection_request::MessageRequest;
 use tonic_reflection::pb::v1::server_reflection_response::MessageResponse;
 
-use super::envoy_client::Code::Ok as Passed;
-use super::running::tollkeeper;
-use super::servers::{Kind, Server};
 use super::*;
+use crate::envoy_client::Code::Ok as Passed;
+use tollkeeper_testkit::store::{Kind, Server};
+use tollkeeper_testkit::tollkeeper;
 
 const SERVICE: &str = "envoy.service.ratelimit.v3.RateLimitService";
 
@@ -28,7 +28,7 @@ rules:
   - { name: lenient, key: '{lenient}', limit: 10/h, on_store_failure: open }
   - { name: local, key: '{local}', limit: 1/h }
 ";
-    let gate = Gate::of(Running::on(rules, &["--store", &redis.url()])).await;
+    let gate = Gate::of(Service::on(rules, &["--store", &redis.url()])).await;
     let health = HealthClient::new(channel(&gate.service).await);
     let one = |name: &str| descriptor(&[(name, "x")]);
     assert_eq!(gate.codes(&[one("strict"), one("lenient")]).await, (Passed, vec![(Passed, 9), (Passed, 9)]));
@@ -57,7 +57,7 @@ async fn in_redis_hits_are_decided_together_and_can_be_given_back() {
         for algorithm in ["token_bucket", "fixed_window", "sliding_window_counter", "sliding_window_log"] {
             let rules =
                 format!("rules: [{{ name: {algorithm}, key: '{{user}}', limit: 10/day, algorithm: {algorithm} }}]");
-            let gate = Gate::of(Running::on(&rules, &["--store", &redis.url()])).await;
+            let gate = Gate::of(Service::on(&rules, &["--store", &redis.url()])).await;
             let both = [with_hits(user("ann"), 4), with_hits(user("ann"), 4)];
             assert_eq!(gate.codes(&both).await.1, [(Passed, 2), (Passed, 2)], "{kind:?} {algorithm}");
             assert_eq!(gate.codes(&both).await.0, Code::OverLimit, "{kind:?} {algorithm}");
@@ -74,7 +74,7 @@ async fn served(health: &HealthClient<Channel>, service: &str) -> ServingStatus 
 
 #[tokio::test]
 async fn whoever_watches_health_does_not_keep_the_service_from_stopping() {
-    let service = Running::on("rules: []", &[]);
+    let service = Service::on("rules: []", &[]);
     let mut health = HealthClient::new(channel(&service).await);
     assert_eq!(served(&health, "").await, ServingStatus::Serving);
     let unknown = HealthCheckRequest { service: "no.such.Service".into() };
@@ -90,7 +90,7 @@ async fn whoever_watches_health_does_not_keep_the_service_from_stopping() {
 
 #[tokio::test]
 async fn reflection_lists_the_services_and_describes_them() {
-    let service = Running::on("rules: []", &[]);
+    let service = Service::on("rules: []", &[]);
     let mut reflection = ServerReflectionClient::new(channel(&service).await);
     let questions = [MessageRequest::ListServices(String::new()), MessageRequest::FileContainingSymbol(SERVICE.into())]
         .map(|message| ServerReflectionRequest { host: String::new(), message_request: Some(message) });
@@ -134,14 +134,14 @@ fn an_address_that_was_given_must_be_free_and_one_of_the_default_need_not() {
     assert!(String::from_utf8_lossy(&output.stderr).contains("listen.grpc: \"8081\" is no address"));
     // Whether somebody else has 8081 or not: the default starts.
     let _taken = TcpListener::bind("127.0.0.1:8081");
-    let service = Running::start(&["serve", "--http", "127.0.0.1:0"]);
+    let service = Service::start(&["serve", "--http", "127.0.0.1:0", "--resp", "127.0.0.1:0"]);
     assert!(service.get("/healthz").starts_with("HTTP/1.1 200"));
 }
 
 /// Descriptors of one call tell of one request: what one knows of the client belongs to the denial of another.
 #[tokio::test]
 async fn who_was_denied_is_in_the_audit_with_all_that_the_call_tells() {
-    let gate = Gate::of(Running::on("rules: [{ name: per-user, key: '{user_id}', limit: 1/h }]", &[])).await;
+    let gate = Gate::of(Service::on("rules: [{ name: per-user, key: '{user_id}', limit: 1/h }]", &[])).await;
     let call = [descriptor(&[("remote_address", "203.0.113.9")]), descriptor(&[("user_id", "ann")])];
     assert_eq!(gate.codes(&call).await.0, Passed);
     assert_eq!(gate.codes(&call).await.0, Code::OverLimit);

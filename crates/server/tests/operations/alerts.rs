@@ -9,10 +9,10 @@ use std::time::Duration;
 
 use serde_json::Value;
 
-use super::authority::Authority;
+use tollkeeper_testkit::store::{Kind, Server};
+use tollkeeper_testkit::{Authority, Service, file, tollkeeper, wait_until};
+
 use super::receiver::{Call, Receiver, metric, post};
-use super::running::{Running, file, tollkeeper};
-use super::servers::{Kind, Server, wait_until};
 
 const SECRET: &str = "a-secret-for-tests";
 
@@ -74,7 +74,7 @@ rules:
         redis.url(),
         receiver.address
     );
-    let service = Running::on(&rules, &[]);
+    let service = Service::on(&rules, &[]);
     let traffic = Traffic::to(&service.http, "/v1/check");
     wait_until("requests are decided", || service.get("/metrics").contains("source=\"store\"} 1"));
     redis.kill();
@@ -124,7 +124,7 @@ fn the_proxy_tells_of_its_store_too() {
     let (hook, to, store) = (receiver.url(), upstream.url(), redis.url());
     let flags = ["--listen", "127.0.0.1:0", "--limit", "100000/s by global", "--alert-webhook", &hook];
     let args = [&["proxy", "--upstream", &to, "--store", &store, "--alert-secret", SECRET], flags.as_slice()].concat();
-    let proxy = Running::start(&args);
+    let proxy = Service::start(&args);
     let _traffic = Traffic::to(&proxy.http, "/");
     redis.kill();
     let calls = receiver.wait("both are told", |calls| {
@@ -134,13 +134,13 @@ fn the_proxy_tells_of_its_store_too() {
 }
 
 /// On a rules file that goes bad: an alert that needs no store.
-fn refused(receiver: &str, every: &str) -> (Running, String) {
+fn refused(receiver: &str, every: &str) -> (Service, String) {
     let good = format!(
         "alerts: {{ webhook: '{receiver}', every: {every} }}\nrules: [{{ name: a, key: global, limit: 5/s }}]\n"
     );
     let config = file(&good, "yaml");
     // Read when it is told to, and not a second time because the file has changed.
-    let service = Running::start(&["serve", "--http", "127.0.0.1:0", "--watch", "false", "--config", &config]);
+    let service = Service::start(&["serve", "--http", "127.0.0.1:0", "--watch", "false", "--config", &config]);
     std::fs::write(&config, good.replace("limit", "limt")).unwrap();
     service.signal("-HUP");
     (service, config)
@@ -212,7 +212,7 @@ alerts: {{ webhook: '{}', every: 60s }}
 rules: [{{ name: each, key: '{{user}}', limit: 1/h, on_store_failure: closed }}]",
         receiver.url()
     );
-    let service = Running::on(&rules, &[]);
+    let service = Service::on(&rules, &[]);
     for batch in 0..40 {
         let one = |user: u32| format!(r#"{{"attributes": {{"user": "{batch}-{user}"}}}}"#);
         let checks: Vec<String> = (0..100).map(one).collect();
@@ -252,7 +252,7 @@ fn whether_alerts_arrive_can_be_tried() {
 #[test]
 fn a_receiver_with_tls_must_show_a_certificate_that_is_believed() {
     let authority = Authority::new();
-    let receiver = Running::on("rules: []", &authority.server().flags());
+    let receiver = Service::on("rules: []", &authority.server().flags());
     let try_with = |ca: &str| {
         let text = format!("alerts: {{ webhook: 'https://{}/v1/check', ca: '{ca}' }}", receiver.http);
         let output = tollkeeper(&["alerts", "test", "--config", &file(&text, "yaml")]).output().unwrap();

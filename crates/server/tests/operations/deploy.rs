@@ -1,24 +1,25 @@
 //! The files of deploy/, with the tools that read them.
 
 use std::collections::BTreeSet;
-use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::path::PathBuf;
+use std::process::{Command, Stdio};
 
 use serde_json::Value;
+use tollkeeper_testkit::http::Client;
+
+use tollkeeper_testkit::{Process, Service, file, free_port, repository, system, tollkeeper, wait_until};
 
 use super::receiver::post;
-use super::running::{Running, file, tollkeeper};
-use super::servers::wait_until;
 
 fn deploy() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../deploy")
+    repository().join("deploy")
 }
 
 /// Runs a tool of Prometheus, which `./run setup` installs.
 #[track_caller]
 fn promtool(args: &[&str]) {
-    let output = Command::new("promtool").args(args).current_dir(deploy().join("prometheus")).output();
-    let output = output.unwrap_or_else(|error| panic!("promtool: {error}; run ./run setup"));
+    let output = Command::new(system("promtool")).args(args).current_dir(deploy().join("prometheus")).output();
+    let output = output.unwrap_or_else(|error| panic!("promtool: {error}"));
     assert!(output.status.success(), "{args:?}: {output:?}");
 }
 
@@ -40,9 +41,9 @@ fn the_rules_of_every_deployment_are_valid() {
 }
 
 /// A service that has done a little of everything, so that every metric that there is has a value.
-fn used() -> Running {
+fn used() -> Service {
     let rules = "rules: [{ name: a, key: '{user}', limit: 2/h }]";
-    let service = Running::on(rules, &["--resp", "127.0.0.1:0"]);
+    let service = Service::on(rules, &["--resp", "127.0.0.1:0"]);
     for _ in 0..3 {
         post(&service.http, "/v1/check", "", r#"{"attributes": {"user": "x"}}"#);
     }
@@ -85,25 +86,16 @@ fn the_page_of_metrics_is_as_prometheus_likes_it() {
     let service = used();
     let page = service.get("/metrics");
     let body = page.split_once("\r\n\r\n").unwrap().1;
-    let mut child = Command::new("promtool").args(["check", "metrics"]).stdin(Stdio::piped()).spawn().unwrap();
+    let mut child = Command::new(system("promtool")).args(["check", "metrics"]).stdin(Stdio::piped()).spawn().unwrap();
     std::io::Write::write_all(&mut child.stdin.take().unwrap(), body.as_bytes()).unwrap();
     assert!(child.wait().unwrap().success());
-}
-
-struct Ended(Child);
-
-impl Drop for Ended {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
 }
 
 /// A real Prometheus on our file, with only the address and the token changed.
 #[test]
 fn prometheus_scrapes_a_service_with_its_token() {
     let rules = "admin: { token: for-the-test }\nrules: [{ name: a, key: '{user}', limit: 2/h }]";
-    let service = Running::on(rules, &[]);
+    let service = Service::on(rules, &[]);
     post(&service.http, "/v1/check", "", r#"{"attributes": {"user": "x"}}"#);
     let token = file("for-the-test", "token");
     let text = std::fs::read_to_string(deploy().join("prometheus/prometheus.yml")).unwrap();
@@ -114,17 +106,13 @@ fn prometheus_scrapes_a_service_with_its_token() {
         .replace("- alerts.yml", &format!("- {}", alerts.display()));
     let config = file(&text, "yml");
     let data = format!("{config}.data");
-    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
-    let address = listener.local_addr().unwrap().to_string();
-    drop(listener);
-    let mut command = Command::new("prometheus");
+    let address = format!("127.0.0.1:{}", free_port());
+    let mut command = Command::new(system("prometheus"));
     command.arg(format!("--config.file={config}")).arg(format!("--storage.tsdb.path={data}"));
-    command.arg(format!("--web.listen-address={address}")).stdout(Stdio::null()).stderr(Stdio::null());
-    let _prometheus = Ended(command.spawn().unwrap_or_else(|error| panic!("prometheus: {error}; run ./run setup")));
-    let ask = |query: &str| -> Option<String> {
-        std::net::TcpStream::connect(&address).ok()?;
-        Some(post(&address, "/api/v1/query", "content-type: application/x-www-form-urlencoded\r\n", query))
-    };
+    command.arg(format!("--web.listen-address={address}"));
+    let _prometheus = Process::spawn(&mut command, file("", "log").into());
+    let client = Client::to(&address).with("content-type", "application/x-www-form-urlencoded");
+    let ask = |query: &str| client.try_send("POST", "/api/v1/query", query).ok();
     wait_until("it has scraped the decision", || {
         ask("query=tollkeeper_decisions_total{outcome=\"allowed\"}")
             .is_some_and(|said| said.contains(r#""rule":"a""#) && said.contains(r#","1"]"#))
@@ -143,7 +131,7 @@ fn a_variable_that_is_set_to_nothing_is_as_if_absent() {
     {
         command.env(name, "");
     }
-    let service = Running::spawn(command);
+    let service = Service::spawn(command);
     assert!(!service.log().contains("alerts go to"), "{}", service.log());
     assert_eq!(service.stop(), Some(0));
 }

@@ -2,8 +2,9 @@
 
 use serde_json::Value;
 
+use tollkeeper_testkit::{Service, file, tollkeeper};
+
 use super::receiver::post;
-use super::running::{Running, file, tollkeeper};
 
 fn lines(log: &str) -> Vec<Value> {
     log.lines().map(|line| serde_json::from_str(line).unwrap_or_else(|error| panic!("{error}: {line}"))).collect()
@@ -15,7 +16,7 @@ fn every_line_of_a_run_is_a_json_object() {
     let text = "rules: [{ name: a, key: '{user}', limit: 5/s }]\ntrusted_proxies: [0.0.0.0/0]\n";
     let config = file(text, "yaml");
     let args = ["serve", "--http", "127.0.0.1:0", "--config", &config, "--log-format", "json", "--log", "debug"];
-    let service = Running::start(&args);
+    let service = Service::start(&args);
     for odd in ["x-forwarded-for: \"}\\n{\"level\":\"ERROR\"\r\n", "x-forwarded-for: 1.2.3.4\r\n"] {
         post(&service.http, "/v1/authorize", odd, "");
     }

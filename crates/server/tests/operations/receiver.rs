@@ -1,7 +1,6 @@
 //! Somebody who is called: a webhook's receiver, a collector, an upstream.
 
-use std::io::{Read as _, Write as _};
-use std::net::{SocketAddr, TcpStream};
+use std::net::SocketAddr;
 use std::sync::atomic::{AtomicU16, Ordering::Relaxed};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -14,7 +13,8 @@ use http_body_util::{BodyExt as _, Full};
 use serde_json::Value;
 use tokio::runtime::Runtime;
 
-use super::servers::wait_until;
+use tollkeeper_testkit::http::{self as raw, Answer, Client};
+use tollkeeper_testkit::wait_until;
 
 /// What was received.
 #[derive(Clone, Debug)]
@@ -117,20 +117,13 @@ fn grpc_answer() -> Response {
     response
 }
 
-/// Posts JSON on a connection of its own, and gives back the whole answer.
-pub(crate) fn post(address: &str, path: &str, headers: &str, body: &str) -> String {
-    let length = body.len();
-    let head =
-        format!("POST {path} HTTP/1.1\r\nhost: a\r\nconnection: close\r\ncontent-length: {length}\r\n{headers}\r\n");
-    let mut stream = TcpStream::connect(address).unwrap();
-    stream.write_all(format!("{head}{body}").as_bytes()).unwrap();
-    let mut answer = String::new();
-    stream.read_to_string(&mut answer).unwrap();
-    answer
+/// Posts a body on a connection of its own, with more headers, each a line.
+#[track_caller]
+pub(crate) fn post(address: &str, path: &str, headers: &str, body: &str) -> Answer {
+    Client::to(address).with_lines(headers).post(path, body)
 }
 
-/// The value of a series on a page of metrics; 0 where it is not there.
+/// The value of a counter on a page of metrics; 0 where it is not there.
 pub(crate) fn metric(page: &str, series: &str) -> u64 {
-    let line = page.lines().find_map(|line| line.strip_prefix(series)?.strip_prefix(' '));
-    line.map_or(0, |value| value.trim().parse().unwrap())
+    raw::metric(page, series).unwrap_or_default() as u64
 }

@@ -9,10 +9,10 @@ use opentelemetry_proto::tonic::resource::v1::Resource;
 use opentelemetry_proto::tonic::trace::v1::Span;
 use prost::Message as _;
 
-use super::envoy_client::{Entry, RateLimitDescriptor, RateLimitRequest, RateLimitServiceClient};
+use tollkeeper_testkit::{Service, file, tollkeeper, wait_until};
+
 use super::receiver::{Call, Receiver, metric, post};
-use super::running::{Running, file, tollkeeper};
-use super::servers::wait_until;
+use crate::envoy_client::{Entry, RateLimitDescriptor, RateLimitRequest, RateLimitServiceClient};
 
 const PARENT: &str = "traceparent: 00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01\r\n";
 const UNSAMPLED: &str = "traceparent: 00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-00\r\n";
@@ -69,7 +69,7 @@ fn traced_by(protocol: &str) {
         "telemetry: {{ otlp: '{}', protocol: {protocol}, traces: 1, metrics: 1s, service_name: gate }}\n{RULES}",
         collector.url()
     );
-    let service = Running::on(&telemetry, &[]);
+    let service = Service::on(&telemetry, &[]);
     for headers in [PARENT, "", "", UNSAMPLED] {
         post(&service.http, "/v1/check", headers, CHECK);
     }
@@ -135,7 +135,7 @@ fn calls_by_grpc_and_commands_are_traced_too() {
     let collector = Receiver::start();
     let rules = "rules: [{ name: per-user, key: '{user}', limit: 2/h }]";
     let telemetry = format!("telemetry: {{ otlp: '{}', traces: 1, metrics: 0s }}\n{rules}", collector.url());
-    let service = Running::on(&telemetry, &["--resp", "127.0.0.1:0"]);
+    let service = Service::on(&telemetry, &["--resp", "127.0.0.1:0"]);
     let resp = service.resp.clone().unwrap();
     let mut connection = redis::Client::open(format!("redis://{resp}/")).unwrap().get_connection().unwrap();
     redis::cmd("TOLLKEEPER.CHECK").arg(&["user", "x"]).exec(&mut connection).unwrap();
@@ -171,7 +171,7 @@ fn the_proxy_passes_the_trace_on() {
     let mut command = tollkeeper(&[&["proxy", "--upstream", &url], flags.as_slice()].concat());
     command.env("OTEL_EXPORTER_OTLP_ENDPOINT", collector.url()).env("OTEL_TRACES_SAMPLER_ARG", "0");
     command.env("OTEL_RESOURCE_ATTRIBUTES", "deployment.environment=test").env("OTEL_SERVICE_NAME", "edge");
-    let proxy = Running::spawn(command);
+    let proxy = Service::spawn(command);
     post(&proxy.http, "/a/path/of/the/client", PARENT, "");
     post(&proxy.http, "/", UNSAMPLED, "");
     post(&proxy.http, "/", "", "");
@@ -194,7 +194,7 @@ fn the_proxy_passes_the_trace_on() {
 fn without_a_collector_the_proxy_leaves_traces_alone() {
     let upstream = Receiver::start();
     let url = upstream.url();
-    let proxy = Running::start(&["proxy", "--upstream", &url, "--listen", "127.0.0.1:0", "--limit", "1000/s"]);
+    let proxy = Service::start(&["proxy", "--upstream", &url, "--listen", "127.0.0.1:0", "--limit", "1000/s"]);
     post(&proxy.http, "/", PARENT, "");
     assert_eq!(upstream.calls()[0].header("traceparent"), PARENT.trim().strip_prefix("traceparent: "));
 }
@@ -205,7 +205,7 @@ fn a_collector_that_hangs_keeps_nobody_from_an_answer_or_from_stopping() {
     let hanging = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let otlp = format!("http://{}", hanging.local_addr().unwrap());
     let config = file(&format!("telemetry: {{ otlp: '{otlp}', traces: 1, metrics: 1s }}\n{RULES}"), "yaml");
-    let service = Running::start(&["serve", "--http", "127.0.0.1:0", "--config", &config]);
+    let service = Service::start(&["serve", "--http", "127.0.0.1:0", "--config", &config]);
     let (mut waiting, _) =
         hanging.accept().map(|(stream, _)| (stream, post(&service.http, "/v1/check", "", CHECK))).unwrap();
     for _ in 0..3_000 {
@@ -221,7 +221,7 @@ fn a_collector_that_hangs_keeps_nobody_from_an_answer_or_from_stopping() {
 fn a_collector_that_is_gone_is_in_nobodys_way() {
     let gone = Receiver::start().url();
     let config = file(&format!("telemetry: {{ otlp: '{gone}', traces: 1, metrics: 1s }}\n{RULES}"), "yaml");
-    let service = Running::start(&["serve", "--http", "127.0.0.1:0", "--config", &config]);
+    let service = Service::start(&["serve", "--http", "127.0.0.1:0", "--config", &config]);
     for _ in 0..20 {
         assert!(post(&service.http, "/v1/check", "", CHECK).starts_with("HTTP/1.1 200"));
     }
@@ -233,6 +233,6 @@ fn a_collector_that_is_gone_is_in_nobodys_way() {
             .sum::<u64>()
     };
     wait_until("what was lost is counted", || lost() == 40);
-    service.wait_for_log("did not take what it was sent", 1);
+    service.wait_for_log("did not accept what was sent", 1);
     assert_eq!(service.stop(), Some(0));
 }

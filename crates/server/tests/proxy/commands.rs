@@ -1,11 +1,13 @@
 //! How it starts, what it refuses to start with, and how it stops.
 
-use std::process::Command;
 use std::time::Duration;
 
 use tokio::io::AsyncWriteExt as _;
 
-use super::world::{Proxy, Upstream, read_until, run, tollkeeper};
+use tollkeeper_testkit::http::{Answer, Client};
+use tollkeeper_testkit::{file, tollkeeper};
+
+use super::world::{Proxy, Upstream, read_to_end, read_until, run};
 
 fn error(args: &[&str]) -> String {
     let output = run(&[&["proxy", "--listen", "127.0.0.1:0"], args].concat());
@@ -65,13 +67,8 @@ async fn health_and_metrics_are_served_beside_it_when_asked_for() {
     let proxy = Proxy::start(upstream.address, &["--limit", "1/h", "--admin", "127.0.0.1:0", "--admin-token", "t"]);
     proxy.get("/", "").await;
     proxy.get("/", "").await;
-    let admin = proxy.greeting.iter().find_map(|line| line.strip_prefix("admin: http://")).unwrap();
-    let mut stream = tokio::net::TcpStream::connect(admin).await.unwrap();
-    stream
-        .write_all(b"GET /metrics HTTP/1.1\r\nhost: localhost\r\nauthorization: Bearer t\r\nconnection: close\r\n\r\n")
-        .await
-        .unwrap();
-    let page = String::from_utf8(super::world::read_to_end(&mut stream).await).unwrap();
+    let admin = Client::to(proxy.admin.as_ref().expect("an admin address"));
+    let page = admin.with("authorization", "Bearer t").get("/metrics");
     assert!(
         page.contains("tollkeeper_decisions_total{rule=\"limit\",outcome=\"denied\",source=\"store\"} 1"),
         "{page}"
@@ -87,14 +84,13 @@ async fn sigterm_finishes_the_requests_under_way() {
         visitor.write("HTTP/1.1 200 OK\r\ncontent-length: 4\r\n\r\nslow").await;
     })
     .await;
-    let mut proxy = Proxy::wide(upstream.address);
+    let proxy = Proxy::wide(upstream.address);
     let mut stream = proxy.connect().await;
     stream.write_all(b"GET / HTTP/1.1\r\nhost: a\r\n\r\n").await.unwrap();
     tokio::time::sleep(Duration::from_millis(100)).await;
-    assert!(Command::new("kill").args(["-TERM", &proxy.child.id().to_string()]).status().unwrap().success());
+    proxy.signal("-TERM");
     assert!(read_until(&mut stream, "slow").await.starts_with("HTTP/1.1 200"));
-    let ended = tokio::task::spawn_blocking(move || proxy.child.wait().unwrap().code()).await.unwrap();
-    assert_eq!(ended, Some(0));
+    assert_eq!(proxy.ended().await, Some(0));
 }
 
 /// Half a body, sent and left, kept the proxy from stopping for as long as requests under way may take.
@@ -102,32 +98,28 @@ async fn sigterm_finishes_the_requests_under_way() {
 #[tokio::test]
 async fn half_a_body_does_not_keep_it_from_stopping() {
     let upstream = Upstream::plain().await;
-    let mut proxy = Proxy::start(upstream.address, &["--limit", "9/s", "--drain-timeout", "1h"]);
+    let proxy = Proxy::start(upstream.address, &["--limit", "9/s", "--drain-timeout", "1h"]);
     let mut stream = proxy.connect().await;
     stream.write_all(b"POST / HTTP/1.1\r\nhost: a\r\ncontent-length: 10\r\n\r\nhalf").await.unwrap();
     while upstream.seen().concat().find("half").is_none() {
         tokio::time::sleep(Duration::from_millis(10)).await;
     }
-    assert!(Command::new("kill").args(["-TERM", &proxy.child.id().to_string()]).status().unwrap().success());
-    let problem = super::world::Reply::parse(&super::world::read_to_end(&mut stream).await).problem(408);
+    proxy.signal("-TERM");
+    let problem = Answer::parse(&read_to_end(&mut stream).await).problem(408);
     assert!(problem["detail"].as_str().unwrap().contains("nothing more of the body came within 1s"), "{problem}");
-    let ended = tokio::task::spawn_blocking(move || proxy.child.wait().unwrap().code()).await.unwrap();
-    assert_eq!(ended, Some(0));
+    assert_eq!(proxy.ended().await, Some(0));
 }
 
 #[cfg(unix)]
 #[tokio::test]
 async fn sighup_reads_the_file_anew_and_keeps_the_limits_of_flags() {
-    let folder = std::path::PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("proxy");
-    std::fs::create_dir_all(&folder).unwrap();
-    let path = folder.join("reload.yaml");
     let rule = |name: &str| format!("rules: [{{name: {name}, key: global, limit: 100/h}}]");
-    std::fs::write(&path, rule("before")).unwrap();
+    let path = file(&rule("before"), "yaml");
     let upstream = Upstream::plain().await;
-    let proxy = Proxy::start(upstream.address, &["--config", path.to_str().unwrap(), "--limit", "100/h"]);
+    let proxy = Proxy::start(upstream.address, &["--config", &path, "--limit", "100/h"]);
     assert!(proxy.get("/", "").await.head.contains("\"before\";q=100"));
     std::fs::write(&path, rule("after")).unwrap();
-    assert!(Command::new("kill").args(["-HUP", &proxy.child.id().to_string()]).status().unwrap().success());
+    proxy.signal("-HUP");
     for _ in 0..100 {
         tokio::time::sleep(Duration::from_millis(20)).await;
         let head = proxy.get("/", "").await.head;

@@ -1,5 +1,7 @@
 //! Costs that only the upstream knows.
 
+use tollkeeper_testkit::file;
+
 use super::world::{Proxy, SOON, Upstream};
 
 const RULES: &str = "rules:
@@ -7,12 +9,8 @@ const RULES: &str = "rules:
   - { name: tokens, key: '{ip}', limit: 1000/day, cost: { from: response.x-tokens-used, estimate: 300 } }
 ";
 
-fn start(upstream: &Upstream, name: &str) -> Proxy {
-    let folder = std::path::PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("proxy");
-    std::fs::create_dir_all(&folder).unwrap();
-    let path = folder.join(name);
-    std::fs::write(&path, RULES).unwrap();
-    Proxy::start(upstream.address, &["--config", path.to_str().unwrap()])
+fn start(upstream: &Upstream) -> Proxy {
+    Proxy::start(upstream.address, &["--config", &file(RULES, "yaml")])
 }
 
 /// What is left of both rules, told by the next answer: its own estimate is part of it.
@@ -36,7 +34,7 @@ async fn settles_at_one_estimate(proxy: &Proxy) {
 #[tokio::test]
 async fn a_header_of_the_response_corrects_the_estimate() {
     let upstream = Upstream::answering("HTTP/1.1 200 OK\r\nx-tokens-used: 0\r\ncontent-length: 2\r\n\r\nok").await;
-    let proxy = start(&upstream, "response-header.yaml");
+    let proxy = start(&upstream);
     assert!(left(&proxy).await.contains("\"tokens\";r=700"));
     // Nothing was used, so one estimate is all that is missing in the end.
     settles_at_one_estimate(&proxy).await;
@@ -45,7 +43,7 @@ async fn a_header_of_the_response_corrects_the_estimate() {
 #[tokio::test]
 async fn more_than_the_estimate_is_charged_too() {
     let upstream = Upstream::answering("HTTP/1.1 200 OK\r\nX-Tokens-Used: 900\r\ncontent-length: 2\r\n\r\nok").await;
-    let proxy = start(&upstream, "response-more.yaml");
+    let proxy = start(&upstream);
     assert_eq!(proxy.get("/", "").await.status, 200);
     let until = tokio::time::Instant::now() + SOON;
     loop {
@@ -62,17 +60,17 @@ async fn more_than_the_estimate_is_charged_too() {
 async fn a_trailer_corrects_it_where_the_cost_is_known_at_the_end() {
     let answer = "HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\ntrailer: x-tokens-used\r\n\r\n2\r\nok\r\n0\r\nx-tokens-used: 0\r\n\r\n";
     let upstream = Upstream::answering(answer).await;
-    let proxy = start(&upstream, "response-trailer.yaml");
+    let proxy = start(&upstream);
     assert!(left(&proxy).await.contains("\"tokens\";r=700"));
     settles_at_one_estimate(&proxy).await;
 }
 
 #[tokio::test]
 async fn without_a_number_the_estimate_stays() {
-    for (name, header) in [("none", ""), ("bad", "x-tokens-used: some\r\n")] {
+    for header in ["", "x-tokens-used: some\r\n"] {
         let answer = format!("HTTP/1.1 200 OK\r\n{header}content-length: 2\r\n\r\nok");
         let upstream = Upstream::answering(answer.leak()).await;
-        let proxy = start(&upstream, &format!("response-{name}.yaml"));
+        let proxy = start(&upstream);
         for left_over in [700, 400, 100] {
             assert!(left(&proxy).await.contains(&format!("\"tokens\";r={left_over}")));
         }

@@ -6,7 +6,9 @@ use tokio::io::AsyncWriteExt as _;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::time::timeout;
 
-use super::world::{Proxy, Reply, Upstream, read_to_end, read_until};
+use tollkeeper_testkit::http::Answer;
+
+use super::world::{Proxy, Upstream, read_to_end, read_until};
 
 #[tokio::test]
 async fn an_upstream_that_is_away_is_a_bad_gateway() {
@@ -76,7 +78,7 @@ async fn a_slow_upload_is_no_slow_answer() {
         tokio::time::sleep(Duration::from_millis(120)).await;
         stream.write_all(b"x").await.unwrap();
     }
-    assert_eq!(Reply::parse(&read_to_end(&mut stream).await).status, 200);
+    assert_eq!(Answer::parse(&read_to_end(&mut stream).await).status, 200);
 }
 
 #[tokio::test]

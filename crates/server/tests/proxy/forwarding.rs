@@ -4,7 +4,9 @@ use bytes::Bytes;
 use http_body_util::{BodyExt as _, Full};
 use hyper_util::rt::{TokioExecutor, TokioIo};
 
-use super::world::{Proxy, Upstream, header};
+use tollkeeper_testkit::http::header;
+
+use super::world::{Proxy, Upstream};
 
 #[tokio::test]
 async fn the_client_is_whom_the_named_header_tells() {

@@ -1,5 +1,7 @@
 //! Decisions and what clients are told of them.
 
+use tollkeeper_testkit::file;
+
 use super::world::{Proxy, Upstream};
 
 #[tokio::test]
@@ -50,16 +52,11 @@ async fn a_header_that_the_upstream_does_not_see_opens_no_bucket() {
 
 #[tokio::test]
 async fn rules_of_a_file_and_limits_of_flags_are_enforced_together() {
-    let folder = std::path::PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("proxy");
-    std::fs::create_dir_all(&folder).unwrap();
-    let path = folder.join("together.yaml");
     let rules = "identify: { user: cookie.sid }\ndeny_status: 403\nrules:\n  - { name: login, key: '{user}', limit: 1/h, when: { path: /login, method: POST, query.a: '1' } }\n";
-    std::fs::write(&path, rules).unwrap();
+    let path = file(rules, "yaml");
     let upstream = Upstream::plain().await;
-    let proxy = Proxy::start(
-        upstream.address,
-        &["--config", path.to_str().unwrap(), "--limit", "3/h by user|ip", "--limit", "9/h by global"],
-    );
+    let proxy =
+        Proxy::start(upstream.address, &["--config", &path, "--limit", "3/h by user|ip", "--limit", "9/h by global"]);
     assert!(proxy.greeting.iter().any(|line| line.contains("rules: 3")), "{:?}", proxy.greeting);
     let login =
         "POST //x/../login?a=1 HTTP/1.1\r\nhost: a\r\ncookie: sid=s\r\nconnection: close\r\ncontent-length: 0\r\n\r\n";

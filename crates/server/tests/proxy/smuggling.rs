@@ -5,7 +5,9 @@ use http_body_util::Empty;
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use tokio::io::AsyncWriteExt as _;
 
-use super::world::{Proxy, Reply, Upstream, read_to_end};
+use tollkeeper_testkit::http::Answer;
+
+use super::world::{Proxy, Upstream, read_to_end};
 
 /// Every one of these is followed by a request that must not be seen as one.
 const HIDDEN: &str = "GET /hidden HTTP/1.1\r\nhost: a\r\n\r\n";
@@ -101,7 +103,7 @@ async fn one_byte_at_a_time_changes_nothing() {
             }
             tokio::task::yield_now().await;
         }
-        let reply = Reply::parse(&read_to_end(&mut stream).await);
+        let reply = Answer::parse(&read_to_end(&mut stream).await);
         assert_eq!(reply.status, 400, "{what}: {reply:?}");
     }
     assert!(upstream.seen().is_empty(), "{:?}", upstream.seen());

@@ -7,7 +7,9 @@ use tokio::net::TcpStream;
 use tokio::sync::mpsc;
 use tokio::time::timeout;
 
-use super::world::{Proxy, SOON, Upstream, header, read_to_end, read_until};
+use tollkeeper_testkit::http::header;
+
+use super::world::{Proxy, SOON, Upstream, read_to_end, read_until};
 
 const STREAM: &str = "HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n5\r\nfirst\r\n";
 
@@ -211,12 +213,10 @@ async fn a_websocket_on_which_nothing_moves_is_closed() {
 #[cfg(unix)]
 #[tokio::test]
 async fn a_websocket_does_not_keep_the_proxy_from_stopping() {
-    let (mut proxy, mut stream) = silent_websocket(&["--drain-timeout", "1h"]).await;
-    let id = proxy.child.id().to_string();
-    assert!(std::process::Command::new("kill").args(["-TERM", &id]).status().unwrap().success());
+    let (proxy, mut stream) = silent_websocket(&["--drain-timeout", "1h"]).await;
+    proxy.signal("-TERM");
     assert_eq!(read_to_end(&mut stream).await, b"");
-    let ended = tokio::task::spawn_blocking(move || proxy.child.wait().unwrap().code()).await.unwrap();
-    assert_eq!(ended, Some(0));
+    assert_eq!(proxy.ended().await, Some(0));
 }
 
 #[tokio::test]

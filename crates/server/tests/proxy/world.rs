@@ -1,54 +1,32 @@
 //! A running proxy, upstreams that record what they get, and clients that write bytes.
 
-use std::io::{BufRead as _, BufReader};
 use std::net::SocketAddr;
-use std::process::{Child, Command, Output, Stdio};
+use std::ops::{Deref, DerefMut};
+use std::process::Output;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use serde_json::Value;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::time::timeout;
+use tollkeeper_testkit::http::{Answer, header};
+use tollkeeper_testkit::{Service, tollkeeper};
 
 /// Longer than anything here takes, and short enough to wait for when it does not come.
 pub(crate) const SOON: Duration = Duration::from_secs(10);
-
-pub(crate) fn tollkeeper(args: &[&str]) -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_tollkeeper"));
-    // Whatever the developer has set must not change the tests.
-    for (name, _) in std::env::vars().filter(|(name, _)| name.starts_with("TOLLKEEPER_")) {
-        command.env_remove(name);
-    }
-    command.args(args);
-    command
-}
 
 pub(crate) fn run(args: &[&str]) -> Output {
     tollkeeper(args).output().unwrap()
 }
 
 /// A running proxy; ended when dropped.
-pub(crate) struct Proxy {
-    pub(crate) child: Child,
-    pub(crate) address: String,
-    pub(crate) greeting: Vec<String>,
-}
+pub(crate) struct Proxy(Service);
 
 impl Proxy {
     pub(crate) fn start(upstream: SocketAddr, args: &[&str]) -> Proxy {
         let url = format!("http://{upstream}");
-        let mut command = tollkeeper(&["proxy", "--upstream", &url, "--listen", "127.0.0.1:0", "--log", "off"]);
-        let mut child = command.args(args).stdout(Stdio::piped()).spawn().unwrap();
-        let mut greeting: Vec<String> = Vec::new();
-        for line in BufReader::new(child.stdout.take().unwrap()).lines().map(Result::unwrap) {
-            greeting.push(line);
-            if greeting.last().is_some_and(|line| line.contains("curl")) {
-                break;
-            }
-        }
-        let address = greeting.first().and_then(|line| line.split("http://").nth(1)).expect("an address").to_string();
-        Proxy { child, address, greeting }
+        let free = ["proxy", "--upstream", &url, "--listen", "127.0.0.1:0", "--log", "off"];
+        Proxy(Service::start(&[&free, args].concat()))
     }
 
     /// A proxy that limits nobody who tests it.
@@ -57,26 +35,38 @@ impl Proxy {
     }
 
     pub(crate) async fn connect(&self) -> TcpStream {
-        TcpStream::connect(&self.address).await.unwrap()
+        TcpStream::connect(&self.http).await.unwrap()
     }
 
     /// Sends bytes on a connection of their own and reads until the proxy ends it.
-    pub(crate) async fn send(&self, bytes: impl AsRef<[u8]>) -> Reply {
+    pub(crate) async fn send(&self, bytes: impl AsRef<[u8]>) -> Answer {
         let mut stream = self.connect().await;
         // It may be refused while it is sent.
         let _ = stream.write_all(bytes.as_ref()).await;
-        Reply::parse(&read_to_end(&mut stream).await)
+        Answer::parse(&read_to_end(&mut stream).await)
     }
 
-    pub(crate) async fn get(&self, path: &str, headers: &str) -> Reply {
+    pub(crate) async fn get(&self, path: &str, headers: &str) -> Answer {
         self.send(format!("GET {path} HTTP/1.1\r\nhost: a.test\r\nconnection: close\r\n{headers}\r\n")).await
+    }
+
+    /// Waits until it has ended after a signal; its exit code.
+    pub(crate) async fn ended(mut self) -> Option<i32> {
+        tokio::task::spawn_blocking(move || self.wait()).await.unwrap()
     }
 }
 
-impl Drop for Proxy {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
+impl Deref for Proxy {
+    type Target = Service;
+
+    fn deref(&self) -> &Service {
+        &self.0
+    }
+}
+
+impl DerefMut for Proxy {
+    fn deref_mut(&mut self) -> &mut Service {
+        &mut self.0
     }
 }
 
@@ -197,14 +187,6 @@ impl Visitor {
     }
 }
 
-/// The values of all lines of a header, joined.
-pub(crate) fn header(head: &str, name: &str) -> Option<String> {
-    let lines = head.lines().skip(1).take_while(|line| !line.is_empty()).filter_map(|line| line.split_once(':'));
-    let values: Vec<&str> =
-        lines.filter(|(known, _)| known.eq_ignore_ascii_case(name)).map(|(_, value)| value.trim()).collect();
-    (!values.is_empty()).then(|| values.join(", "))
-}
-
 pub(crate) async fn read_to_end(stream: &mut TcpStream) -> Vec<u8> {
     let mut bytes = Vec::new();
     // A reset ends a connection too.
@@ -224,39 +206,4 @@ pub(crate) async fn read_until(stream: &mut TcpStream, end: &str) -> String {
     let text = String::from_utf8_lossy(&bytes).to_string();
     assert!(in_time, "{end:?} did not come, only {text:?}");
     text
-}
-
-/// What came back.
-#[derive(Debug)]
-pub(crate) struct Reply {
-    pub(crate) status: u16,
-    pub(crate) head: String,
-    pub(crate) body: String,
-}
-
-impl Reply {
-    #[track_caller]
-    pub(crate) fn parse(bytes: &[u8]) -> Reply {
-        let text = String::from_utf8_lossy(bytes);
-        let (head, body) = text.split_once("\r\n\r\n").unwrap_or_else(|| panic!("no head: {text:?}"));
-        let status = head.split(' ').nth(1).unwrap().parse().unwrap();
-        Reply { status, head: format!("{head}\r\n"), body: body.to_string() }
-    }
-
-    pub(crate) fn header(&self, name: &str) -> Option<String> {
-        header(&self.head, name)
-    }
-
-    /// The problem document that this is, checked to be one.
-    #[track_caller]
-    pub(crate) fn problem(&self, status: u16) -> Value {
-        assert_eq!(
-            (self.status, self.header("content-type").as_deref()),
-            (status, Some("application/problem+json")),
-            "{self:?}"
-        );
-        let problem: Value = serde_json::from_str(&self.body).unwrap();
-        assert_eq!(problem["status"], status);
-        problem
-    }
 }

@@ -130,9 +130,9 @@ impl Front {
         Front { name, address, told, buckets, application: None, _running: vec![Box::new(runtime)] }
     }
 
-    /// A connection that is cut off is an answer too.
-    pub(super) fn send(&self, number: u8, attack: &Attack) -> Answer {
-        self.try_send(number, attack).unwrap_or_else(|_| Answer::parse(b""))
+    /// The status of the answer; 0 for a connection that is cut off, which is an answer too.
+    pub(super) fn send(&self, number: u8, attack: &Attack) -> u16 {
+        self.try_send(number, attack).map_or(0, |answer| answer.status)
     }
 
     fn try_send(&self, number: u8, attack: &Attack) -> std::io::Result<Answer> {

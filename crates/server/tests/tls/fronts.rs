@@ -2,10 +2,9 @@
 
 use tonic::transport::{Certificate, Channel, ClientTlsConfig, Endpoint, Error, Identity};
 
-use super::authority::{Authority, Pair};
-use super::envoy_client::{Code, Entry, RateLimitDescriptor, RateLimitRequest, RateLimitServiceClient};
-use super::peer::{curl, run};
-use super::running::{Running, tollkeeper};
+use tollkeeper_testkit::{Authority, Pair, Service, curl, run, tollkeeper};
+
+use crate::envoy_client::{Code, Entry, RateLimitDescriptor, RateLimitRequest, RateLimitServiceClient};
 
 const ONE_EACH: &str = "rules: [{ name: each, key: '{user}', limit: 1/h }]";
 
@@ -13,7 +12,7 @@ const ONE_EACH: &str = "rules: [{ name: each, key: '{user}', limit: 1/h }]";
 fn http_1_and_2_are_spoken_by_choice_of_the_client() {
     let authority = Authority::new();
     let server = authority.server();
-    let service = Running::on("rules: []", &server.flags());
+    let service = Service::on("rules: []", &server.flags());
     for (flag, version) in [("--http1.1", "1.1"), ("--http2", "2")] {
         let url = format!("https://{}/healthz", service.http);
         let answer = curl(&authority, None, &[flag, "--write-out", " %{http_version}", &url]);
@@ -28,7 +27,7 @@ fn clients_are_told_apart_by_their_certificates_and_cannot_say_otherwise() {
     let authority = Authority::new();
     let server = authority.server();
     let rules = "rules: [{ name: each, key: '{tls.client}', limit: 1/h }]";
-    let service = Running::on(rules, &server.flags_for(&authority));
+    let service = Service::on(rules, &server.flags_for(&authority));
     let url = format!("https://{}/v1/authorize?tls.client=x", service.http);
     let ask = |pair: &Pair, header: &str| {
         let args = ["--output", "/dev/null", "--write-out", "%{http_code}", "--header", header, &url];
@@ -50,7 +49,7 @@ fn clients_are_told_apart_by_their_certificates_and_cannot_say_otherwise() {
 #[test]
 fn commands_that_ask_a_service_believe_its_certificate_or_do_not() {
     let authority = Authority::new();
-    let service = Running::on(ONE_EACH, &authority.server().flags());
+    let service = Service::on(ONE_EACH, &authority.server().flags());
     let url = format!("https://{}", service.http);
     let ask = |authority: &Authority| {
         let args = ["block", "--server", &url, "--ca", &authority.pem, "--rule", "each", "--key", "ann"];
@@ -85,7 +84,7 @@ async fn decide(channel: Channel) -> Result<Code, tonic::Status> {
 async fn grpc_is_decided_for_clients_with_a_certificate_alone() {
     let authority = Authority::new();
     let (server, client) = (authority.server(), authority.client("envoy"));
-    let service = Running::on(ONE_EACH, &server.flags_for(&authority));
+    let service = Service::on(ONE_EACH, &server.flags_for(&authority));
     let grpc = service.grpc.as_ref().unwrap();
     // Without one the client has finished its handshake before it is refused, so the first call may be what fails.
     let refused = match channel(grpc, &authority, None).await {
@@ -102,7 +101,7 @@ async fn grpc_is_decided_for_clients_with_a_certificate_alone() {
 fn the_redis_protocol_is_spoken_with_tls_too() {
     let authority = Authority::new();
     let (server, client) = (authority.server(), authority.client("redis"));
-    let service = Running::on("rules: []", &[&server.flags_for(&authority)[..], &["--resp", "127.0.0.1:0"]].concat());
+    let service = Service::on("rules: []", &[&server.flags_for(&authority)[..], &["--resp", "127.0.0.1:0"]].concat());
     let resp = service.resp.as_ref().unwrap();
     let (host, port) = resp.split_once(':').unwrap();
     let ask = |tls: &[&str]| {

@@ -1,6 +1,5 @@
-//! A raw connection with TLS, and curl.
+//! A raw connection with TLS.
 
-use std::process::{Command, Output};
 use std::sync::Arc;
 
 use rustls::pki_types::pem::PemObject as _;
@@ -11,8 +10,10 @@ use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
 
-use super::authority::{Authority, Pair};
-use super::world::SOON;
+use tollkeeper_testkit::http::header;
+use tollkeeper_testkit::{Authority, Pair};
+
+use crate::proxy::world::SOON;
 
 pub(crate) fn chain(path: &str) -> Vec<CertificateDer<'static>> {
     CertificateDer::pem_file_iter(path).unwrap().map(Result::unwrap).collect()
@@ -28,7 +29,7 @@ pub(crate) fn roots(authority: &Authority) -> RootCertStore {
     roots
 }
 
-/// A connection to a server whom this authority vouches for.
+/// A connection to a server with a certificate of this authority.
 pub(crate) async fn connect(address: &str, authority: &Authority, shown: Option<&Pair>) -> TlsStream<TcpStream> {
     let builder = ClientConfig::builder().with_root_certificates(roots(authority));
     let config = match shown {
@@ -49,7 +50,7 @@ pub(crate) fn shown(stream: &TlsStream<TcpStream>) -> CertificateDer<'static> {
 pub(crate) async fn ask(stream: &mut TlsStream<TcpStream>, path: &str) -> String {
     stream.write_all(format!("GET {path} HTTP/1.1\r\nhost: a.test\r\n\r\n").as_bytes()).await.unwrap();
     let head = read_until(stream, "\r\n\r\n").await;
-    let length: usize = super::world::header(&head, "content-length").unwrap().parse().unwrap();
+    let length: usize = header(&head, "content-length").unwrap().parse().unwrap();
     stream.read_exact(&mut vec![0; length]).await.unwrap();
     head.split(' ').nth(1).unwrap().to_string()
 }
@@ -65,22 +66,4 @@ pub(crate) async fn read_until(stream: &mut (impl AsyncRead + Unpin), end: &str)
     let text = String::from_utf8_lossy(&bytes).to_string();
     assert!(in_time, "{end:?} did not come, only {text:?}");
     text
-}
-
-pub(crate) fn run(program: &str, args: &[&str]) -> Output {
-    let output = Command::new(program).args(args).stdin(std::process::Stdio::null()).output();
-    output.unwrap_or_else(|error| panic!("cannot run {program}: {error}; run ./run setup to install it"))
-}
-
-/// What curl prints of an answer, or what it complains of.
-pub(crate) fn curl(authority: &Authority, shown: Option<&Pair>, args: &[&str]) -> Result<String, String> {
-    let mut all = vec!["--silent", "--show-error", "--max-time", "20", "--cacert", &authority.pem];
-    if let Some(pair) = shown {
-        all.extend(["--cert", &pair.cert, "--key", &pair.key]);
-    }
-    let output = run("curl", &[&all, args].concat());
-    match output.status.success() {
-        true => Ok(String::from_utf8(output.stdout).unwrap()),
-        false => Err(String::from_utf8(output.stderr).unwrap()),
-    }
 }

@@ -4,15 +4,16 @@ use std::time::Duration;
 
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 
-use super::authority::Authority;
-use super::peer::{connect, curl, read_until};
-use super::running::{Running, tollkeeper};
-use super::upstream::{Handshake, TlsUpstream};
-use super::world::{Upstream, header};
+use tollkeeper_testkit::http::header;
+use tollkeeper_testkit::{Authority, Service, curl, file, tollkeeper};
 
-fn proxy(upstream: &str, more: &[&str]) -> Running {
+use super::peer::{connect, read_until};
+use super::upstream::{Handshake, TlsUpstream};
+use crate::proxy::world::{SOON, Upstream};
+
+fn proxy(upstream: &str, more: &[&str]) -> Service {
     let args = ["proxy", "--listen", "127.0.0.1:0", "--upstream", upstream, "--limit", "100000/s by global"];
-    Running::start(&[&args, more].concat())
+    Service::start(&[&args, more].concat())
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -49,7 +50,7 @@ async fn clients_are_limited_by_their_certificates() {
     let upstream = Upstream::plain().await;
     let url = format!("http://{}", upstream.address);
     let args = ["proxy", "--listen", "127.0.0.1:0", "--upstream", &url, "--limit", "1/h by tls.client"];
-    let proxy = Running::start(&[&args[..], &server.flags_for(&authority)].concat());
+    let proxy = Service::start(&[&args[..], &server.flags_for(&authority)].concat());
     let (ann, bob) = (authority.client("ann"), authority.client("bob"));
     let ask = |pair| {
         let url = format!("https://{}/", proxy.http);
@@ -89,7 +90,7 @@ async fn streams_and_websockets_pass_through_both_sides() {
     let (mut reader, mut writer) = tokio::io::split(socket);
     let sending = tokio::spawn(async move { writer.write_all(&vec![7; WHOLE]).await });
     let mut echoed = vec![0; WHOLE];
-    tokio::time::timeout(super::world::SOON, reader.read_exact(&mut echoed)).await.unwrap().unwrap();
+    tokio::time::timeout(SOON, reader.read_exact(&mut echoed)).await.unwrap().unwrap();
     sending.await.unwrap().unwrap();
     assert!(echoed.iter().all(|byte| *byte == 7));
 }
@@ -124,7 +125,7 @@ async fn an_upstream_that_is_not_who_it_should_be_gets_no_request() {
 #[tokio::test(flavor = "multi_thread")]
 async fn the_upstreams_authority_is_read_anew_on_sighup() {
     let (authority, next) = (Authority::new(), Authority::new());
-    let trusted = super::running::file(&std::fs::read_to_string(&authority.pem).unwrap(), "pem");
+    let trusted = file(&std::fs::read_to_string(&authority.pem).unwrap(), "pem");
     let upstream = TlsUpstream::start(Upstream::plain().await, &next.server(), None).await;
     let proxy = proxy(&format!("https://127.0.0.1:{}", upstream.port), &["--upstream-ca", &trusted]);
     assert!(proxy.get("/").starts_with("HTTP/1.1 502"));

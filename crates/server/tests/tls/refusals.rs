@@ -3,15 +3,13 @@
 use std::io::{Read as _, Write as _};
 use std::net::TcpStream;
 
-use super::authority::{Authority, Pair};
-use super::peer::{curl, run};
-use super::running::{Running, file, tollkeeper};
+use tollkeeper_testkit::{Authority, Pair, Service, curl, file, run, tollkeeper};
 
 #[test]
 fn only_certificates_of_the_named_authority_pass_and_only_while_they_are_valid() {
     let (authority, stranger) = (Authority::new(), Authority::new());
     let server = authority.server();
-    let service = Running::on("rules: []", &server.flags_for(&authority));
+    let service = Service::on("rules: []", &server.flags_for(&authority));
     let url = format!("https://{}/healthz", service.http);
     let ask = |pair: Option<Pair>| curl(&authority, pair.as_ref(), &[&url]);
     let refused = [
@@ -32,7 +30,7 @@ fn only_certificates_of_the_named_authority_pass_and_only_while_they_are_valid()
 fn old_versions_of_tls_are_refused() {
     let authority = Authority::new();
     let server = authority.server();
-    let service = Running::on("rules: []", &server.flags());
+    let service = Service::on("rules: []", &server.flags());
     let begin = |version: &str| {
         let args = ["s_client", "-connect", &service.http, "-CAfile", &authority.pem, version];
         // OpenSSL speaks the old ones only if nothing is asked of their ciphers.
@@ -53,7 +51,7 @@ fn old_versions_of_tls_are_refused() {
 fn plain_text_is_told_so_and_those_who_say_nothing_hold_nobody_up() {
     let authority = Authority::new();
     let server = authority.server();
-    let service = Running::on("rules: []", &server.flags());
+    let service = Service::on("rules: []", &server.flags());
     let silent: Vec<TcpStream> = (0..200).map(|_| TcpStream::connect(&service.http).unwrap()).collect();
     let mut begun: Vec<TcpStream> = (0..200).map(|_| TcpStream::connect(&service.http).unwrap()).collect();
     // The head of a handshake whose rest never comes.

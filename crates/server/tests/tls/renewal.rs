@@ -1,14 +1,14 @@
 //! Certificates that change while the service runs.
 
-use super::authority::Authority;
+use tollkeeper_testkit::{Authority, Service, curl, file, run};
+
 use super::peer::{ask, chain, connect, shown};
-use super::running::{Running, file};
 
 #[tokio::test]
 async fn a_new_certificate_is_shown_after_sighup_and_connections_live_on() {
     let authority = Authority::new();
     let (files, second) = (authority.server(), authority.server());
-    let service = Running::on("rules: []", &files.flags());
+    let service = Service::on("rules: []", &files.flags());
     let mut old = connect(&service.http, &authority, None).await;
     assert_eq!(ask(&mut old, "/healthz").await, "200");
     assert_eq!(shown(&old), chain(&files.cert)[0]);
@@ -25,7 +25,7 @@ async fn a_bad_renewal_changes_nothing_and_says_why() {
     let authority = Authority::new();
     let (files, second) = (authority.server(), authority.server());
     let before = chain(&files.cert)[0].clone();
-    let service = Running::on("rules: []", &files.flags());
+    let service = Service::on("rules: []", &files.flags());
     // Half of a renewal, as a signal between the two writes finds it.
     std::fs::copy(&second.cert, &files.cert).unwrap();
     service.signal("-HUP");
@@ -48,10 +48,10 @@ async fn clients_of_an_authority_that_was_replaced_are_refused_from_then_on() {
     let clients = file(&std::fs::read_to_string(&authority.pem).unwrap(), "pem");
     let server = authority.server();
     let flags = [server.flags(), vec!["--tls-client-ca", &clients]].concat();
-    let service = Running::on("rules: []", &flags);
+    let service = Service::on("rules: []", &flags);
     let url = format!("https://{}/healthz", service.http);
     let (ann, bob) = (authority.client("ann"), next.client("bob"));
-    let ask = |pair| super::peer::curl(&authority, Some(pair), &[&url]).is_ok();
+    let ask = |pair| curl(&authority, Some(pair), &[&url]).is_ok();
     assert_eq!((ask(&ann), ask(&bob)), (true, false));
     std::fs::copy(&next.pem, &clients).unwrap();
     service.signal("-HUP");
@@ -65,9 +65,9 @@ fn sessions_are_resumed_only_where_no_certificate_is_asked_for() {
     let authority = Authority::new();
     let (server, client) = (authority.server(), authority.client("ann"));
     for (flags, is_resumed) in [(server.flags(), true), (server.flags_for(&authority), false)] {
-        let service = Running::on("rules: []", &flags);
+        let service = Service::on("rules: []", &flags);
         let args = ["s_client", "-tls1_2", "-reconnect", "-connect", &service.http, "-CAfile", &authority.pem];
-        let output = super::peer::run("openssl", &[&args[..], &["-cert", &client.cert, "-key", &client.key]].concat());
+        let output = run("openssl", &[&args[..], &["-cert", &client.cert, "-key", &client.key]].concat());
         let said = String::from_utf8_lossy(&output.stdout);
         assert_eq!((said.contains("New, TLSv1.2"), said.contains("Reused, TLSv1.2")), (true, is_resumed), "{said}");
         let session = file("", "session");
@@ -78,7 +78,7 @@ fn sessions_are_resumed_only_where_no_certificate_is_asked_for() {
             client.cert,
             client.key
         );
-        assert!(super::peer::run("sh", &["-c", &ask]).status.success());
+        assert!(run("sh", &["-c", &ask]).status.success());
         let has_ticket = std::fs::metadata(&session).is_ok_and(|session| session.len() > 0);
         assert_eq!(has_ticket, is_resumed, "with TLS 1.3 a ticket is what a session is resumed with");
     }

@@ -7,9 +7,10 @@ use rustls::server::WebPkiClientVerifier;
 use tokio::net::{TcpListener, TcpStream};
 use tokio_rustls::TlsAcceptor;
 
-use super::authority::{Authority, Pair};
+use tollkeeper_testkit::{Authority, Pair};
+
 use super::peer::{chain, key, roots};
-use super::world::Upstream;
+use crate::proxy::world::Upstream;
 
 /// What a connection asked for.
 #[derive(Clone, Debug, PartialEq)]

@@ -1,7 +1,7 @@
 //! A client of Envoy's rate limit service. Its messages are the service's own; `grpc/messages.rs` checks them against
 //! Envoy's descriptors.
 
-#[path = "../../src/front/grpc/envoy.rs"]
+#[path = "../src/front/grpc/envoy.rs"]
 #[allow(dead_code)]
 mod messages;
 

@@ -1,0 +1,16 @@
+//! The service, the proxy and the commands as people run them, in one binary: `cargo test -p tollkeeper-server --test service
+//! live` runs those of `live.rs`.
+
+#![allow(clippy::unwrap_used, missing_docs)]
+
+mod cli;
+mod dashboard;
+mod envoy_client;
+mod grpc;
+mod import;
+mod live;
+mod operations;
+mod proxy;
+mod resp;
+mod tls;
+mod top;
