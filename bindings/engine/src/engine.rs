@@ -6,13 +6,14 @@ use std::pin::{Pin, pin};
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::task::{Context, Poll, Waker};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use arc_swap::ArcSwap;
 use tokio::sync::Mutex as AsyncMutex;
 use tollkeeper::http::{Answer, AnswerStyle, Identity};
 use tollkeeper::{
-    Changes, Clock, Inspected, Limiter, MemoryStore, Policy, RedisOptions, RedisStore, RuleSpec, Settlement, Store,
+    Changes, Clock, ConnectError, Inspected, Limiter, MemoryStore, Policy, RedisOptions, RedisStore, RuleSpec,
+    Settlement, Store, UnreachableStore,
 };
 
 use crate::error::{Error, Kind};
@@ -114,12 +115,27 @@ enum Place {
 struct Remote {
     generation: u64,
     limiter: OnceLock<Arc<Limiter>>,
-    connecting: AsyncMutex<()>,
+    /// Whoever holds it connects; the others wait.
+    connecting: AsyncMutex<Option<Failure>>,
 }
+
+/// An attempt to connect that failed, and who answers until the next one.
+#[derive(Clone)]
+struct Failure {
+    at: Instant,
+    error: Error,
+    rules: Arc<Rules>,
+    meanwhile: Arc<Limiter>,
+}
+
+/// How long a failed attempt to connect is not repeated: requests are answered by their rules' failure policies meanwhile.
+const CONNECT_AGAIN_AFTER: Duration = Duration::from_secs(1);
+/// How long the first request waits for a connection, at most.
+const CONNECT_WITHIN: Duration = Duration::from_secs(2);
 
 impl Remote {
     fn new() -> Arc<Remote> {
-        let connecting = AsyncMutex::new(());
+        let connecting = AsyncMutex::new(None);
         Arc::new(Remote { generation: fork::generation(), limiter: OnceLock::new(), connecting })
     }
 }
@@ -132,7 +148,7 @@ impl Engine {
 
     /// From a rules file; `store` overrules what it names.
     pub fn from_file(path: &Path, store: Option<&str>, clock: Clock) -> Result<Arc<Engine>, Error> {
-        Engine::new(Settings::from_file(path, store)?, clock)
+        Engine::new(Settings::from_file(path, store)?, clock).map_err(|error| error.at(path))
     }
 
     /// From settings.
@@ -163,7 +179,7 @@ impl Engine {
 
     /// Puts the rules of a file in force, and nothing else of it.
     pub fn replace_rules_from_file(&self, path: &Path) -> Result<Option<Changes>, Error> {
-        self.replace(Settings::from_file(path, None)?.rules)
+        self.replace(Settings::from_file(path, None)?.rules).map_err(|error| error.at(path))
     }
 
     fn replace(&self, specs: Vec<RuleSpec>) -> Result<Option<Changes>, Error> {
@@ -228,7 +244,10 @@ impl Engine {
             None => {
                 let (engine, io) = (self.clone(), io.clone());
                 Box::pin(async move {
-                    let limiter = engine.connected(&remote).await?;
+                    let limiter = match ask {
+                        Ask::Connect => engine.reach(&remote).await.map_err(|failure| failure.error)?,
+                        _ => engine.connected(&remote).await?,
+                    };
                     answer(front, limiter, Some(io), ask).await
                 })
             }
@@ -250,15 +269,57 @@ impl Engine {
         remote.clone()
     }
 
-    /// The limiter, connected if need be.
-    async fn connected(&self, remote: &Remote) -> Result<Arc<Limiter>, Error> {
-        let _one_at_a_time = remote.connecting.lock().await;
+    /// The limiter, connected if need be; or, where nobody can be reached, one that answers by failure policies.
+    async fn connected(self: &Arc<Self>, remote: &Arc<Remote>) -> Result<Arc<Limiter>, Error> {
+        match self.reach(remote).await {
+            Ok(limiter) => Ok(limiter),
+            Err(Failure { meanwhile, rules, error, .. }) if error.kind == Kind::Unreachable => {
+                let current = self.rules.load_full();
+                if !Arc::ptr_eq(&current, &rules) {
+                    meanwhile.replace_policy(understood(&current.specs)?);
+                }
+                Ok(meanwhile)
+            }
+            Err(Failure { error, .. }) => Err(error),
+        }
+    }
+
+    /// The first attempt is waited for. Later ones are made in the background, so that requests are answered meanwhile.
+    async fn reach(self: &Arc<Self>, remote: &Arc<Remote>) -> Result<Arc<Limiter>, Failure> {
+        let mut last = remote.connecting.lock().await;
         if let Some(limiter) = remote.limiter.get() {
             return Ok(limiter.clone());
         }
-        let store = self.connect().await?;
+        let Some(failure) = &mut *last else {
+            return self.attempt(remote).await.map_err(|error| last.insert(self.failed(error)).clone());
+        };
+        if failure.at.elapsed() >= CONNECT_AGAIN_AFTER {
+            failure.at = Instant::now();
+            let (engine, remote) = (self.clone(), remote.clone());
+            tokio::spawn(async move {
+                if let Err(error) = engine.attempt(&remote).await
+                    && let Some(failure) = &mut *remote.connecting.lock().await
+                {
+                    (failure.at, failure.error) = (Instant::now(), error);
+                }
+            });
+        }
+        Err(failure.clone())
+    }
+
+    async fn attempt(&self, remote: &Remote) -> Result<Arc<Limiter>, Error> {
+        let late = || Error::new(Kind::Unreachable, format!("cannot connect: no answer within {CONNECT_WITHIN:?}"));
+        let store = tokio::time::timeout(CONNECT_WITHIN, self.connect()).await.map_err(|_| late())??;
         let policy = understood(&self.rules.load().specs)?;
         Ok(remote.limiter.get_or_init(|| Arc::new(Limiter::new(policy, store))).clone())
+    }
+
+    fn failed(&self, error: Error) -> Failure {
+        let rules = self.rules.load_full();
+        let store = UnreachableStore::new(error.message.clone(), self.clock.clone());
+        // These rules were understood before.
+        let meanwhile = Arc::new(Limiter::new(understood(&rules.specs).unwrap_or_default(), store));
+        Failure { at: Instant::now(), error, rules, meanwhile }
     }
 
     async fn connect(&self) -> Result<RedisStore, Error> {
@@ -270,7 +331,11 @@ impl Engine {
             options.namespace = namespace.clone();
         }
         options.tls = self.settings.certificates()?;
-        RedisStore::connect(&self.settings.store.url, options).await.map_err(|error| Error::new(Kind::Store, error))
+        RedisStore::connect(&self.settings.store.url, options).await.map_err(|error| match error {
+            ConnectError::Connect(_) | ConnectError::Incomplete(_) => Error::new(Kind::Unreachable, error),
+            // Waiting would not help.
+            error => Error::new(Kind::Store, error),
+        })
     }
 }
 

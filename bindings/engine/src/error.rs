@@ -16,6 +16,8 @@ pub enum Kind {
     Request,
     /// A store that cannot be used.
     Store,
+    /// A store that nobody can reach right now: the same exception.
+    Unreachable,
     /// A limit by address, and a request whose address nobody knows.
     Address,
     /// A call that makes no sense.
@@ -38,6 +40,11 @@ impl Error {
     /// An error that is no client's fault.
     pub fn new(kind: Kind, message: impl ToString) -> Error {
         Error { kind, message: message.to_string(), answer: None }
+    }
+
+    /// The same, about a file.
+    pub(crate) fn at(self, path: &std::path::Path) -> Error {
+        Error { message: format!("{}: {}", path.display(), self.message), ..self }
     }
 
     /// A request that is refused with this answer.

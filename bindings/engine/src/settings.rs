@@ -137,7 +137,7 @@ impl Settings {
         if let Some(url) = store {
             settings.store.url = url.into();
         }
-        settings.proven().map_err(|error| Error { message: format!("{}: {}", path.display(), error.message), ..error })
+        settings.proven().map_err(|error| error.at(path))
     }
 
     /// Whether state is kept in this process.

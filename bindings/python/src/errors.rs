@@ -21,7 +21,7 @@ pub(crate) fn raise(py: Python<'_>, error: Error) -> PyErr {
         Kind::Config => (&CONFIG, "ConfigError"),
         Kind::Cost => (&COST, "CostError"),
         Kind::Request => (&REQUEST, "RequestError"),
-        Kind::Store => (&STORE, "StoreError"),
+        Kind::Store | Kind::Unreachable => (&STORE, "StoreError"),
         Kind::Address => (&ADDRESS, "AddressError"),
         Kind::Usage => (&USAGE, "UsageError"),
     };

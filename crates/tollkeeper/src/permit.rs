@@ -145,6 +145,9 @@ impl Occupied {
                 Store::Memory(memory) => _ = memory.release(slot.charge.bucket(), slot.hold),
                 #[cfg(feature = "redis")]
                 Store::Redis(redis) => release_later(redis.clone(), slot),
+                // It has given none.
+                #[cfg(feature = "redis")]
+                Store::Unreachable(_) => {}
             }
         }
     }

@@ -4,10 +4,14 @@ pub(crate) mod held;
 mod memory;
 #[cfg(feature = "redis")]
 pub(crate) mod redis;
+#[cfg(feature = "redis")]
+mod unreachable;
 
 pub use held::MAX_HOLD;
 pub use memory::MemoryStore;
 pub(crate) use memory::{Id, Table};
+#[cfg(feature = "redis")]
+pub use unreachable::UnreachableStore;
 #[cfg(feature = "redis")]
 pub use redis::{BreakerState, ConnectError, DURATION_BOUNDS, RedisOptions, RedisStore, RedisTls, Server, Traffic};
 
@@ -31,6 +35,9 @@ pub enum Store {
     /// In Redis or Valkey, shared by many processes.
     #[cfg(feature = "redis")]
     Redis(RedisStore),
+    /// On a server that nobody has reached yet: each rule answers by its failure policy.
+    #[cfg(feature = "redis")]
+    Unreachable(UnreachableStore),
 }
 
 /// Why a store could not decide. Nothing was charged.
@@ -75,6 +82,8 @@ impl Store {
             Store::Memory(memory) => memory.clock().now(),
             #[cfg(feature = "redis")]
             Store::Redis(redis) => redis.now(),
+            #[cfg(feature = "redis")]
+            Store::Unreachable(unreachable) => unreachable.now(),
         }
     }
 
@@ -86,6 +95,8 @@ impl Store {
             }
             #[cfg(feature = "redis")]
             Store::Redis(redis) => redis.charge(charges).await,
+            #[cfg(feature = "redis")]
+            Store::Unreachable(unreachable) => Err(unreachable.error()),
         }
     }
 
@@ -95,6 +106,8 @@ impl Store {
             Store::Memory(memory) => memory.reserve(charges, hold),
             #[cfg(feature = "redis")]
             Store::Redis(redis) => redis.reserve(charges, hold).await,
+            #[cfg(feature = "redis")]
+            Store::Unreachable(unreachable) => Err(unreachable.error()),
         }
     }
 
@@ -104,6 +117,8 @@ impl Store {
             Store::Memory(memory) => Ok(memory.settle(held)),
             #[cfg(feature = "redis")]
             Store::Redis(redis) => redis.settle(held).await,
+            #[cfg(feature = "redis")]
+            Store::Unreachable(unreachable) => Err(unreachable.error()),
         }
     }
 
@@ -113,6 +128,8 @@ impl Store {
             Store::Memory(memory) => memory.keep(id, record, lifetime),
             #[cfg(feature = "redis")]
             Store::Redis(redis) => redis.keep(id, record, lifetime).await,
+            #[cfg(feature = "redis")]
+            Store::Unreachable(unreachable) => Err(unreachable.error()),
         }
     }
 
@@ -122,6 +139,8 @@ impl Store {
             Store::Memory(memory) => Ok(memory.claim(id)),
             #[cfg(feature = "redis")]
             Store::Redis(redis) => redis.claim(id).await,
+            #[cfg(feature = "redis")]
+            Store::Unreachable(unreachable) => Err(unreachable.error()),
         }
     }
 
@@ -131,6 +150,8 @@ impl Store {
             Store::Memory(_) => {}
             #[cfg(feature = "redis")]
             Store::Redis(redis) => redis.rules_changed(),
+            #[cfg(feature = "redis")]
+            Store::Unreachable(_) => {},
         }
     }
 
@@ -140,6 +161,8 @@ impl Store {
             Store::Memory(memory) => &memory.exceptions,
             #[cfg(feature = "redis")]
             Store::Redis(redis) => redis.exceptions(),
+            #[cfg(feature = "redis")]
+            Store::Unreachable(unreachable) => unreachable.exceptions(),
         }
     }
 
@@ -149,6 +172,8 @@ impl Store {
             Store::Memory(memory) => Ok(memory.exceptions.all()),
             #[cfg(feature = "redis")]
             Store::Redis(redis) => redis.known_exceptions().await,
+            #[cfg(feature = "redis")]
+            Store::Unreachable(unreachable) => Err(unreachable.error()),
         }
     }
 
@@ -167,6 +192,8 @@ impl Store {
             }
             #[cfg(feature = "redis")]
             Store::Redis(redis) => redis.change_exceptions(known, keep, remove, now).await,
+            #[cfg(feature = "redis")]
+            Store::Unreachable(unreachable) => Err(unreachable.error().into()),
         }
     }
 
@@ -176,6 +203,8 @@ impl Store {
             Store::Memory(_) => 1,
             #[cfg(feature = "redis")]
             Store::Redis(redis) => redis.instances(),
+            #[cfg(feature = "redis")]
+            Store::Unreachable(_) => 1,
         }
     }
 
@@ -185,6 +214,8 @@ impl Store {
             Store::Memory(memory) => Ok(memory.inspect(bucket)),
             #[cfg(feature = "redis")]
             Store::Redis(redis) => redis.inspect(bucket).await,
+            #[cfg(feature = "redis")]
+            Store::Unreachable(unreachable) => Err(unreachable.error()),
         }
     }
 
@@ -194,6 +225,8 @@ impl Store {
             Store::Memory(memory) => Ok(memory.reset(bucket)),
             #[cfg(feature = "redis")]
             Store::Redis(redis) => redis.reset(bucket).await,
+            #[cfg(feature = "redis")]
+            Store::Unreachable(unreachable) => Err(unreachable.error()),
         }
     }
 
@@ -203,6 +236,8 @@ impl Store {
             Store::Memory(memory) => Ok(memory.release(bucket, hold)),
             #[cfg(feature = "redis")]
             Store::Redis(redis) => redis.release(bucket, hold).await,
+            #[cfg(feature = "redis")]
+            Store::Unreachable(unreachable) => Err(unreachable.error()),
         }
     }
 
@@ -213,6 +248,8 @@ impl Store {
             Store::Memory(memory) => Ok(memory.renew(bucket, hold)),
             #[cfg(feature = "redis")]
             Store::Redis(redis) => redis.renew(bucket, hold).await,
+            #[cfg(feature = "redis")]
+            Store::Unreachable(unreachable) => Err(unreachable.error()),
         }
     }
 
@@ -224,6 +261,8 @@ impl Store {
             Store::Memory(memory) => Ok(memory.give_back(bucket, cost)),
             #[cfg(feature = "redis")]
             Store::Redis(redis) => redis.give_back(bucket, cost).await,
+            #[cfg(feature = "redis")]
+            Store::Unreachable(unreachable) => Err(unreachable.error()),
         }
     }
 }
@@ -238,5 +277,12 @@ impl From<MemoryStore> for Store {
 impl From<RedisStore> for Store {
     fn from(redis: RedisStore) -> Store {
         Store::Redis(redis)
+    }
+}
+
+#[cfg(feature = "redis")]
+impl From<UnreachableStore> for Store {
+    fn from(unreachable: UnreachableStore) -> Store {
+        Store::Unreachable(unreachable)
     }
 }

@@ -1,0 +1,80 @@
+"""Django: the middleware of its settings and the decorator, sync and async."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import django
+from django.conf import settings
+
+settings.configure(
+    DEBUG=True,
+    SECRET_KEY="a test",
+    ALLOWED_HOSTS=["*"],
+    ROOT_URLCONF=__name__,
+    MIDDLEWARE=["tollkeeper.django.RateLimitMiddleware"],
+    TOLLKEEPER={"limit": "100/min burst 50", "by": "header.x-key|ip", "name": "site"},
+)
+django.setup()
+
+from django.http import HttpRequest, HttpResponse  # noqa: E402
+from django.test import AsyncClient, Client  # noqa: E402
+from django.urls import path  # noqa: E402
+
+from tollkeeper.django import Limits  # noqa: E402
+
+limit = Limits()
+
+
+@limit("2/min", by="ip", name="login")
+def login(_request: HttpRequest) -> HttpResponse:
+    return HttpResponse("ok")
+
+
+@limit("2/min", by=lambda request: request.headers.get("x-user"))
+async def search(_request: HttpRequest, what: str) -> HttpResponse:
+    await asyncio.sleep(0)
+    return HttpResponse(f"found {what}")
+
+
+def home(_request: HttpRequest) -> HttpResponse:
+    return HttpResponse("home")
+
+
+urlpatterns = [path("", home), path("login", login), path("search/<str:what>", search)]
+
+
+def test_wsgi() -> None:
+    client = Client()
+    assert client.get("/").headers["ratelimit-policy"] == '"site";q=50;w=30'
+    passed = client.get("/login")
+    assert passed.headers["ratelimit-policy"] == '"site";q=50;w=30,"login";q=2;w=60'
+    client.get("/login")
+    denied = client.get("/login")
+    assert denied.status_code == 429 and denied.headers["content-type"] == "application/problem+json"
+    assert denied.headers["retry-after"] == "30" and '"login";r=0' in denied.headers["ratelimit"]
+    keyed = [client.get("/", headers={"x-key": "k"}).status_code for _ in range(51)]
+    assert keyed == [200] * 50 + [429]
+
+
+def test_asgi() -> None:
+    async def main() -> None:
+        client = AsyncClient()
+        codes = [(await client.get(f"/search/{i}", headers={"x-user": "a"})).status_code for i in range(3)]
+        assert codes == [200, 200, 429]
+        answer: Any = await client.get("/search/x", headers={"x-user": "b"})
+        assert answer.headers["ratelimit-policy"].startswith('"site";q=50;w=30,"GET:/search/str:what:2/min"')
+
+    asyncio.run(main())
+
+
+def test_asgi_application() -> None:
+    from django.core.asgi import get_asgi_application
+    from starlette.testclient import TestClient
+
+    from tollkeeper.asgi import RateLimitMiddleware
+
+    client = TestClient(RateLimitMiddleware(get_asgi_application(), limit="1/min", name="outer"))
+    assert '"outer"' in client.get("/").headers["ratelimit-policy"]
+    assert client.get("/").status_code == 429

@@ -1,0 +1,171 @@
+"""Limits on single routes of FastAPI, alone and under the middleware."""
+
+from typing import Any, Optional
+
+import pytest
+from fastapi import Depends, FastAPI, Header, Request, Response, WebSocket
+from fastapi.testclient import TestClient
+from starlette.websockets import WebSocketDisconnect
+
+from tollkeeper import RuleError, UsageError
+from tollkeeper.asgi import RateLimitMiddleware
+from tollkeeper.fastapi import Limits, RateLimitExceeded
+
+
+def test_a_route_is_limited_and_says_so() -> None:
+    app, limit = FastAPI(), Limits()
+
+    @app.post("/login", dependencies=[Depends(limit("2/min burst 1", by="ip"))])
+    async def login() -> dict[str, bool]:
+        return {"ok": True}
+
+    @app.get("/open")
+    async def open_to_all() -> str:
+        return "open"
+
+    client = TestClient(app)
+    passed = client.post("/login")
+    assert passed.status_code == 200
+    assert passed.headers["ratelimit-policy"] == '"POST:/login:2/min-burst-1";q=1;w=30'
+    denied = client.post("/login")
+    assert denied.status_code == 429 and denied.headers["content-type"] == "application/problem+json"
+    assert denied.headers["retry-after"] == "30" and "ratelimit" in denied.headers
+    assert denied.json()["violated-policies"] == ["POST:/login:2/min-burst-1"]
+    assert "ratelimit" not in client.get("/open").headers
+
+
+def test_openapi_describes_the_429_of_limited_routes_only() -> None:
+    app, limit = FastAPI(), Limits()
+
+    @app.get("/direct", dependencies=[Depends(limit("5/min"))])
+    async def direct() -> str:
+        return ""
+
+    def outer(_: Any = Depends(limit("5/min"))) -> None:
+        return None
+
+    @app.get("/nested")
+    async def nested(_: Any = Depends(outer)) -> str:
+        return ""
+
+    @app.get("/own", dependencies=[Depends(limit("5/min"))], responses={429: {"description": "mine"}})
+    async def own() -> str:
+        return ""
+
+    @app.get("/open")
+    async def open_to_all() -> str:
+        return ""
+
+    paths = app.openapi()["paths"]
+    for path in ("/direct", "/nested"):
+        described = paths[path]["get"]["responses"]["429"]
+        assert "application/problem+json" in described["content"] and "Retry-After" in described["headers"]
+    assert paths["/own"]["get"]["responses"]["429"]["description"] == "mine"
+    assert "429" not in paths["/open"]["get"]["responses"]
+
+
+def test_routes_count_for_themselves_unless_they_share_a_name() -> None:
+    app, limit = FastAPI(), Limits()
+    shared = limit("1/min", name="shared")
+    for path in ("/a", "/b"):
+        app.get(path, dependencies=[Depends(limit("1/min"))])(lambda: "ok")
+    for path in ("/c", "/d"):
+        app.get(path, dependencies=[Depends(shared)])(lambda: "ok")
+    app.get("/items/{item}", dependencies=[Depends(limit("1/min"))])(lambda item: item)
+    client = TestClient(app)
+    assert [client.get(path).status_code for path in ("/a", "/b", "/a")] == [200, 200, 429]
+    assert [client.get(path).status_code for path in ("/c", "/d")] == [200, 429]
+    assert [client.get(path).status_code for path in ("/items/1", "/items/2")] == [200, 429]
+
+
+def test_keys_by_dependency_function_and_header() -> None:
+    app, limit = FastAPI(), Limits()
+    asked = []
+
+    async def current_user(x_user: Optional[str] = Header(None)) -> Optional[dict[str, str]]:
+        asked.append(x_user)
+        return {"id": x_user} if x_user else None
+
+    @app.get("/dependency", dependencies=[Depends(limit("1/min", by=current_user))])
+    async def dependency(user: Any = Depends(current_user)) -> Any:
+        return user
+
+    app.get("/function", dependencies=[Depends(limit("1/min", by=lambda request: request.headers.get("x-user")))])(lambda: "")
+    app.get("/header", dependencies=[Depends(limit("1/min", by="header.x-user|ip"))])(lambda: "")
+    client = TestClient(app)
+    for path in ("/dependency", "/function", "/header"):
+        codes = [client.get(path, headers={"x-user": user}).status_code for user in ("a", "b", "a")]
+        assert codes == [200, 200, 429], path
+    assert asked == ["a", "b", "a"], "FastAPI asks a dependency once in a request"
+
+
+def test_by_user() -> None:
+    app, limit = FastAPI(), Limits()
+
+    @app.middleware("http")
+    async def authenticate(request: Request, call_next: Any) -> Any:
+        request.state.user = request.headers.get("x-user")
+        return await call_next(request)
+
+    app.get("/", dependencies=[Depends(limit("1/min", by="user|ip"))])(lambda: "")
+    client = TestClient(app)
+    assert [client.get("/", headers={"x-user": user}).status_code for user in "aba"] == [200, 200, 429]
+    assert [client.get("/").status_code for _ in range(2)] == [200, 429], "nobody is counted by address"
+    bare = FastAPI()
+    bare.get("/", dependencies=[Depends(limit("1/min", by="user"))])(lambda: "")
+    with pytest.raises(UsageError, match="nobody has said"):
+        TestClient(bare).get("/")
+
+
+def test_middleware_and_route_tell_both_limits() -> None:
+    app, limit = FastAPI(), Limits()
+    app.add_middleware(RateLimitMiddleware, limit="10/min", name="app")
+
+    @app.get("/own", dependencies=[Depends(limit("2/min", name="route")), Depends(limit("9/h", name="hour"))])
+    async def own() -> Response:
+        return Response("a response of its own", headers={"x-own": "1"})
+
+    client = TestClient(app)
+    passed = client.get("/own")
+    assert passed.headers["ratelimit-policy"] == '"app";q=10;w=60,"route";q=2;w=60,"hour";q=9;w=3600'
+    assert passed.headers["x-own"] == "1"
+    client.get("/own")
+    denied = client.get("/own")
+    assert denied.status_code == 429 and denied.json()["violated-policies"] == ["route"]
+    assert denied.headers["ratelimit"].startswith('"app";r=7') and '"route";r=0' in denied.headers["ratelimit"]
+    assert denied.headers["retry-after"] == "30"
+
+
+def test_an_application_may_answer_in_its_own_way() -> None:
+    app, limit = FastAPI(), Limits()
+
+    @app.exception_handler(RateLimitExceeded)
+    async def too_many(_request: Request, error: RateLimitExceeded) -> Response:
+        return Response("slow down", status_code=error.status_code, headers=error.headers)
+
+    app.get("/", dependencies=[Depends(limit("1/min"))])(lambda: "")
+    client = TestClient(app)
+    client.get("/")
+    denied = client.get("/")
+    assert (denied.status_code, denied.text, denied.headers["retry-after"]) == (429, "slow down", "60")
+
+
+def test_websocket_routes() -> None:
+    app, limit = FastAPI(), Limits()
+
+    @app.websocket("/ws")
+    async def socket(websocket: WebSocket, _: Any = Depends(limit("1/min"))) -> None:
+        await websocket.accept()
+        await websocket.close()
+
+    client = TestClient(app)
+    with client.websocket_connect("/ws"):
+        pass
+    with pytest.raises(WebSocketDisconnect) as closed, client.websocket_connect("/ws"):
+        pass
+    assert closed.value.code == 1013
+
+
+def test_mistakes_are_named_when_the_route_is_made() -> None:
+    with pytest.raises(RuleError, match="no unit of time"):
+        Limits()("5/fortnight")

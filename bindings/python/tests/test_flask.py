@@ -1,0 +1,109 @@
+"""The WSGI middleware and limits on single views of Flask."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from flask import Flask, g
+
+from tollkeeper import AddressError, UsageError
+from tollkeeper.flask import Limits
+from tollkeeper.wsgi import RateLimitMiddleware
+
+
+def application() -> Flask:
+    app, limit = Flask(__name__), Limits()
+
+    @app.get("/")
+    def home() -> str:
+        return "home"
+
+    @app.post("/login")
+    @limit("1/min", by="ip", name="login")
+    def login() -> str:
+        return "ok"
+
+    @app.get("/key")
+    @limit("1/min", by=lambda request: request.headers.get("x-user"))
+    def key() -> str:
+        return "ok"
+
+    @app.get("/user")
+    @limit("1/min", by="user")
+    def user() -> str:
+        return "ok"
+
+    return app
+
+
+def test_a_view_is_limited() -> None:
+    client = application().test_client()
+    assert client.post("/login").headers["RateLimit-Policy"] == '"login";q=1;w=60'
+    denied = client.post("/login")
+    assert denied.status_code == 429 and denied.content_type == "application/problem+json"
+    assert denied.headers["Retry-After"] == "60" and denied.headers["RateLimit"].startswith('"login";r=0')
+    assert "RateLimit" not in client.get("/").headers
+    codes = [client.get("/key", headers={"x-user": name}).status_code for name in "aba"]
+    assert codes == [200, 200, 429]
+
+
+def test_by_user() -> None:
+    app = application()
+    app.testing = True
+    with pytest.raises(UsageError, match="nobody has said"):
+        app.test_client().get("/user")
+    app = application()
+
+    @app.before_request
+    def authenticate() -> None:
+        g.user = {"id": 7}
+
+    assert [app.test_client().get("/user").status_code for _ in range(2)] == [200, 429]
+
+
+def test_middleware_and_view_tell_both_limits() -> None:
+    app = application()
+    app.wsgi_app = RateLimitMiddleware(app.wsgi_app, limit="3/min", name="app")  # type: ignore[method-assign]
+    client = app.test_client()
+    assert client.post("/login").headers["RateLimit-Policy"] == '"app";q=3;w=60,"login";q=1;w=60'
+    denied = client.post("/login")
+    assert denied.status_code == 429 and denied.json["violated-policies"] == ["login"]  # type: ignore[index]
+    assert client.get("/").status_code == 200
+    denied = client.get("/")
+    assert denied.status_code == 429 and denied.json["violated-policies"] == ["app"]  # type: ignore[index]
+    assert denied.headers["Retry-After"] and denied.headers["Content-Length"]
+
+
+def test_wsgi_identity() -> None:
+    app = Flask(__name__)
+    app.get("/")(lambda: "home")
+    wsgi = RateLimitMiddleware(app.wsgi_app, limit="1/min", trusted_proxies=["10.0.0.1"], by="header.x-api-key|ip")
+    app.wsgi_app = wsgi  # type: ignore[method-assign]
+    client = app.test_client()
+
+    def get(address: str | None, **headers: str) -> int:
+        environ: dict[str, Any] = {"REMOTE_ADDR": address}
+        return client.get("/", environ_overrides=environ, headers={k.replace("_", "-"): v for k, v in headers.items()}).status_code
+
+    assert get("10.0.0.1", x_forwarded_for="1.1.1.1") == 200
+    assert get("10.0.0.1", x_forwarded_for="1.1.1.2") == 200
+    assert get("10.0.0.1", x_forwarded_for="1.1.1.1") == 429
+    assert get("9.9.9.9", x_forwarded_for="1.1.1.3") == 200
+    assert get("9.9.9.9", x_forwarded_for="1.1.1.4") == 429
+    assert [get("9.9.9.9", x_api_key=key) for key in "aba"] == [200, 200, 429]
+    with pytest.raises(AddressError):
+        get("")
+
+
+def test_exempt_and_errors_of_the_application() -> None:
+    def broken(_environ: Any, _start: Any) -> Any:
+        raise KeyError("broken")
+
+    from werkzeug.test import Client
+
+    wsgi = RateLimitMiddleware(broken, limit="1 algorithm concurrency", exempt=["/healthz"])
+    client = Client(wsgi)
+    for _ in range(3):
+        with pytest.raises(KeyError):
+            client.get("/", environ_overrides={"REMOTE_ADDR": "1.1.1.1"})

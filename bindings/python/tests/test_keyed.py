@@ -1,0 +1,84 @@
+"""One quota, any key."""
+
+from __future__ import annotations
+
+import threading
+
+import pytest
+
+from tollkeeper import ManualClock, Quota, RuleError, TollkeeperError, keyed
+
+
+def test_the_wait_is_exact() -> None:
+    clock = ManualClock()
+    limiter = keyed("10/s burst 2", clock=clock)
+    assert limiter.check("a").allowed and limiter.check("a").remaining == 0
+    denied = limiter.check("a")
+    assert not denied and denied.retry_after == pytest.approx(0.1)
+    clock.advance(0.099999)
+    assert not limiter.check("a").allowed
+    clock.advance(0.000001)
+    assert limiter.check("a").allowed
+
+
+def test_keys_of_different_kinds_are_different() -> None:
+    limiter = keyed("1/min")
+    assert limiter.check("1").allowed and limiter.check(b"1").allowed and limiter.check(1).allowed
+    assert not limiter.check("1").allowed and not limiter.check(b"1").allowed and not limiter.check(1).allowed
+    assert len(limiter) == 3
+    assert limiter.check("ä\u2028😀").allowed and not limiter.check("ä\u2028😀").allowed
+    with pytest.raises(TypeError, match="str, bytes or int"):
+        limiter.check(1.5)  # type: ignore[arg-type]
+
+
+def test_peek_and_reset() -> None:
+    limiter = keyed(Quota.per_minute(3))
+    assert [decision.remaining for decision in limiter.check_many(["a", "a", "b"])] == [2, 1, 2]
+    assert limiter.peek("a").remaining == 1 and limiter.peek("a").remaining == 1
+    assert limiter.reset("a") and not limiter.reset("a")
+    assert limiter.check("a", 4).retry_after is None, "it can never pass"
+
+
+def test_slots() -> None:
+    limiter = keyed(Quota.concurrent(1))
+    first = limiter.check("a")
+    assert first.allowed and not limiter.check("a").allowed
+    assert limiter.release("a", first) and not limiter.release("a", first)
+    assert limiter.check("a").allowed
+
+
+def test_quotas() -> None:
+    assert str(Quota("10/s burst 20")) == "10/s burst 20 token_bucket"
+    assert Quota.per_second(10, burst=20) == Quota("10/s burst 20")
+    assert Quota("6,000/min algorithm fixed_window").algorithm == "fixed_window"
+    assert (Quota("5/90s").count, Quota("5/90s").period, Quota("5/90s").limit) == (5, 90.0, 5)
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("10/fortnight", "is no unit of time"),
+        ("0/s", "would admit nothing"),
+        ("ten/s", "not a whole number"),
+        ("10/s bust 20", "none of them"),
+        ("10/s algorithm leaky", "there is no"),
+    ],
+)
+def test_errors_say_what_to_do(text: str, words: str) -> None:
+    with pytest.raises(RuleError, match=words) as error:
+        keyed(text)
+    assert isinstance(error.value, (ValueError, TollkeeperError))
+
+
+def test_threads_together_get_what_one_would() -> None:
+    limiter, passed = keyed("1000/h"), []
+
+    def work() -> None:
+        passed.append(sum(limiter.check("hot").allowed for _ in range(1000)))
+
+    threads = [threading.Thread(target=work) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert sum(passed) == 1000

@@ -1,0 +1,63 @@
+//! A server that nobody has reached yet.
+//!
+//! For a program that has to answer before its store does: with this in the place of the store each rule answers by its
+//! failure policy, until a limiter on the real one takes over.
+
+use tollkeeper_core::Timestamp;
+
+use super::StoreError;
+use crate::clock::Clock;
+use crate::exceptions::Exceptions;
+
+/// Stands in for a server that cannot be reached, and says why.
+#[derive(Debug)]
+pub struct UnreachableStore {
+    reason: String,
+    clock: Clock,
+    exceptions: Exceptions,
+}
+
+impl UnreachableStore {
+    /// For this reason, which holds no secrets.
+    pub fn new(reason: impl Into<String>, clock: impl Into<Clock>) -> UnreachableStore {
+        UnreachableStore { reason: reason.into(), clock: clock.into(), exceptions: Exceptions::new() }
+    }
+
+    pub(super) fn now(&self) -> Timestamp {
+        self.clock.now()
+    }
+
+    pub(super) fn exceptions(&self) -> &Exceptions {
+        &self.exceptions
+    }
+
+    pub(super) fn error(&self) -> StoreError {
+        StoreError::unavailable(self.reason.clone())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tollkeeper_core::{Descriptor, FailurePolicy, Policy, Rule, Source};
+
+    use super::*;
+    use crate::Limiter;
+
+    #[tokio::test]
+    async fn each_rule_answers_by_its_failure_policy() {
+        let cases = [
+            (FailurePolicy::Local, [true, false], Source::Local),
+            (FailurePolicy::Open, [true, true], Source::Policy),
+            (FailurePolicy::Closed, [false, false], Source::Policy),
+        ];
+        for (policy, allowed, source) in cases {
+            let rule = Rule::new("one").key("global").limit("1/min").on_store_failure(policy);
+            let store = UnreachableStore::new("cannot connect", Clock::system());
+            let limiter = Limiter::new(Policy::new([rule]).expect("valid"), store);
+            for allowed in allowed {
+                let verdict = limiter.check(&Descriptor::default()).await.expect("no cost attribute");
+                assert_eq!((verdict.is_allowed(), verdict.source()), (allowed, source), "{policy:?}");
+            }
+        }
+    }
+}
