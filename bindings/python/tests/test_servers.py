@@ -15,14 +15,18 @@ from conftest import Redis, free_port, serving
 LIMIT = 300
 
 
-def load(port: int, path: str = "/") -> tuple[int, int]:
-    """How many requests passed and how many did not, by an own count of a few connections."""
-    command = ["wrk", "-t1", "-c8", "-d2s", f"http://127.0.0.1:{port}{path}"]
-    text = subprocess.run(command, capture_output=True, text=True, check=True, timeout=60).stdout
-    total = int(re.search(r"(\d+) requests in", text).group(1))  # type: ignore[union-attr]
-    denied = re.search(r"Non-2xx or 3xx responses: (\d+)", text)
-    return total - (int(denied.group(1)) if denied else 0), total
-
+def load(port: int) -> tuple[int, int]:
+    """How many requests passed, and of how many: at least twice as many as may, however slow the machine is."""
+    passed = total = 0
+    command = ["wrk", "-t1", "-c8", "-d2s", f"http://127.0.0.1:{port}/"]
+    for _ in range(30):
+        text = subprocess.run(command, capture_output=True, text=True, check=True, timeout=60).stdout
+        asked = int(re.search(r"(\d+) requests in", text).group(1))  # type: ignore[union-attr]
+        denied = re.search(r"Non-2xx or 3xx responses: (\d+)", text)
+        passed, total = passed + asked - (int(denied.group(1)) if denied else 0), total + asked
+        if total >= 2 * LIMIT:
+            break
+    return passed, total
 
 
 @pytest.mark.parametrize("loop", ["asyncio", "uvloop"])

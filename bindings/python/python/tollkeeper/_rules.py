@@ -37,3 +37,8 @@ def rules_of(limit: LimitLike, by: By, name: str, when: dict[str, str] | None = 
             spec["when"] = when
         specs.append(spec)
     return specs
+
+
+def given(**settings: Any) -> dict[str, Any]:
+    """The settings that were given."""
+    return {name: value for name, value in settings.items() if value is not None}

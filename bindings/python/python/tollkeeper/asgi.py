@@ -9,17 +9,18 @@ passed ones get the limit headers. WebSocket handshakes are limited too.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable, MutableMapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from inspect import isawaitable
 from typing import Any
 
 from ._errors import UsageError
 from ._identity import key_of, name_of
-from ._rules import KEY, By, LimitLike, rules_of
+from ._rules import KEY, By, LimitLike, given, rules_of
 from ._tollkeeper import Limiter, Refusal, Sender, Verdict
 
-Scope = MutableMapping[str, Any]
-Message = MutableMapping[str, Any]
+# As Starlette and others have them, so that type checkers take one for the other.
+Scope = Any
+Message = Any
 Receive = Callable[[], Awaitable[Message]]
 Send = Callable[[Message], Awaitable[None]]
 ASGIApp = Callable[[Scope, Receive, Send], Awaitable[None]]
@@ -42,7 +43,7 @@ class RateLimitMiddleware:
     :param store: ``"memory:"`` (each process counts for itself) or ``"redis://..."`` (all count together).
     :param exempt: paths that are not limited, or a function of the scope.
     :param cost: what a request costs, or a function of the scope.
-    :param settings: as for ``Limiter.from_rules``: ``trusted_proxies``, ``headers``, ``identify`` and others.
+    :param timeout: how long Redis may take, in seconds; the others are settings of ``Limiter.from_rules`` as well.
     """
 
     def __init__(
@@ -56,8 +57,28 @@ class RateLimitMiddleware:
         store: str = "memory:",
         exempt: Iterable[str] | Callable[[Scope], bool] = (),
         cost: int | Callable[[Scope], int] = 1,
-        **settings: Any,
+        timeout: float | str | None = None,
+        max_keys: int | None = None,
+        namespace: str | None = None,
+        trusted_proxies: Iterable[str] | None = None,
+        client_address: str | None = None,
+        ipv6_prefix: int | None = None,
+        headers: str | None = None,
+        identify: Mapping[str, str] | None = None,
+        deny_status: int | None = None,
     ) -> None:
+        # By name, because type checkers do not follow **settings through add_middleware.
+        settings = given(
+            timeout=timeout,
+            max_keys=max_keys,
+            namespace=namespace,
+            trusted_proxies=trusted_proxies,
+            client_address=client_address,
+            ipv6_prefix=ipv6_prefix,
+            headers=headers,
+            identify=identify,
+            deny_status=deny_status,
+        )
         if (limit is None) == (limiter is None):
             raise UsageError("give either limit=, such as \"100/min burst 20\", or limiter=")
         if limiter is None:

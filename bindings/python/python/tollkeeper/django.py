@@ -13,12 +13,11 @@ import asyncio
 import functools
 import inspect
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from typing import Any, TypeVar
 
 from django.conf import settings
 from django.http import HttpRequest, HttpResponse
-from django.http.response import HttpResponseBase
 from django.utils.decorators import sync_and_async_middleware
 
 from . import _routes
@@ -123,14 +122,14 @@ def RateLimitMiddleware(get_response: Callable[[HttpRequest], Any]) -> Callable[
 
     if inspect.iscoroutinefunction(get_response):
 
-        async def limited_async(request: HttpRequest) -> HttpResponseBase:
+        async def limited_async(request: HttpRequest) -> Any:
             if limiter._needs_user() and hasattr(request, "auser"):
                 known: dict[str, Any] = {"user": name_of(await request.auser())}
             else:
                 known = known_of(request)
             verdict = await _ask(limiter, request, known, 1)
             layer, _ = _layer(request)
-            response = _denied(verdict, layer)
+            response: Any = _denied(verdict, layer)
             if response is None:
                 try:
                     if verdict.delay:
@@ -142,10 +141,10 @@ def RateLimitMiddleware(get_response: Callable[[HttpRequest], Any]) -> Callable[
 
         return limited_async
 
-    def limited(request: HttpRequest) -> HttpResponseBase:
+    def limited(request: HttpRequest) -> Any:
         verdict = _ask_sync(limiter, request, known_of(request), 1)
         layer, _ = _layer(request)
-        response = _denied(verdict, layer)
+        response: Any = _denied(verdict, layer)
         if response is None:
             try:
                 if verdict.delay:

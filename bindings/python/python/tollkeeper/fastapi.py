@@ -54,6 +54,9 @@ RESPONSES: dict[Union[int, str], dict[str, Any]] = {
 }
 
 
+_MARK = "__tollkeeper_limit__"
+
+
 class RateLimitExceeded(HTTPException):
     """A denied request. Answered with a problem document unless the application has a handler for it."""
 
@@ -94,26 +97,31 @@ class Limits(_routes.Limits):
         route_limit = RouteLimit(self, limit, by, name, cost)
         if callable(by) and not _takes_request(by):
             # A dependency like any other: it may have its own, and is not asked twice in a request.
-            async def dependency(connection: HTTPConnection, response: Response, key: Any = Depends(by)) -> None:
+            async def with_key(connection: HTTPConnection, response: Response, key: Any = Depends(by)) -> None:
                 await _enforce(route_limit, connection, response, {KEY: key_of(key)})
 
-        else:
+            return _marked(with_key)
 
-            async def dependency(connection: HTTPConnection, response: Response) -> None:  # type: ignore[misc]
-                known: dict[str, Any] = {}
-                if callable(by):
-                    value = by(connection)
-                    known[KEY] = key_of(await value if inspect.isawaitable(value) else value)
-                elif isinstance(by, str) and "user" in by.split("|"):
-                    known["user"] = user_of(connection.scope)
-                await _enforce(route_limit, connection, response, known)
+        async def dependency(connection: HTTPConnection, response: Response) -> None:
+            known: dict[str, Any] = {}
+            if callable(by):
+                value = by(connection)
+                known[KEY] = key_of(await value if inspect.isawaitable(value) else value)
+            elif isinstance(by, str) and "user" in by.split("|"):
+                known["user"] = user_of(connection.scope)
+            await _enforce(route_limit, connection, response, known)
 
-        dependency.__tollkeeper_limit__ = route_limit  # type: ignore[attr-defined]
-        return dependency
+        return _marked(dependency)
 
 
 #: Limits in this process's memory. ``Limits(store=...)`` is for a shared store.
 limit = Limits()
+
+
+def _marked(dependency: Callable[..., Any]) -> Callable[..., Any]:
+    """So that it is found where a route is described."""
+    setattr(dependency, _MARK, True)
+    return dependency
 
 
 def _takes_request(by: Callable[..., Any]) -> bool:
@@ -167,7 +175,7 @@ def _document() -> None:
     """Has FastAPI describe the 429 of limited operations. A dependency cannot say so by itself, and FastAPI has no hook for it,
     so the function that describes a path is wrapped; nothing else changes, and what a route says of 429 itself stays."""
     original = getattr(fastapi.openapi.utils, "get_openapi_path", None)
-    if original is None or hasattr(original, "__tollkeeper__"):
+    if original is None or hasattr(original, _MARK):
         return
 
     def get_openapi_path(*args: Any, **kwargs: Any) -> Any:
@@ -179,13 +187,12 @@ def _document() -> None:
                     operation.setdefault("responses", {}).setdefault(str(status), response)
         return described
 
-    get_openapi_path.__tollkeeper__ = True  # type: ignore[attr-defined]
-    fastapi.openapi.utils.get_openapi_path = get_openapi_path  # type: ignore[assignment]
+    setattr(fastapi.openapi.utils, "get_openapi_path", _marked(get_openapi_path))
 
 
 def _is_limited(dependant: Any) -> bool:
     if dependant is None:
         return False
-    if hasattr(getattr(dependant, "call", None), "__tollkeeper_limit__"):
+    if hasattr(getattr(dependant, "call", None), _MARK):
         return True
     return any(_is_limited(inner) for inner in getattr(dependant, "dependencies", ()))

@@ -6,13 +6,13 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from http import HTTPStatus
 from typing import Any
 
 from ._errors import UsageError
 from ._identity import key_of, name_of
-from ._rules import KEY, By, LimitLike, rules_of
+from ._rules import KEY, By, LimitLike, given, rules_of
 from ._tollkeeper import Collector, Limiter, Refusal, Verdict
 
 Environ = dict[str, Any]
@@ -38,8 +38,28 @@ class RateLimitMiddleware:
         store: str = "memory:",
         exempt: Iterable[str] | Callable[[Environ], bool] = (),
         cost: int | Callable[[Environ], int] = 1,
-        **settings: Any,
+        timeout: float | str | None = None,
+        max_keys: int | None = None,
+        namespace: str | None = None,
+        trusted_proxies: Iterable[str] | None = None,
+        client_address: str | None = None,
+        ipv6_prefix: int | None = None,
+        headers: str | None = None,
+        identify: Mapping[str, str] | None = None,
+        deny_status: int | None = None,
     ) -> None:
+        # By name, because type checkers do not follow **settings through add_middleware.
+        settings = given(
+            timeout=timeout,
+            max_keys=max_keys,
+            namespace=namespace,
+            trusted_proxies=trusted_proxies,
+            client_address=client_address,
+            ipv6_prefix=ipv6_prefix,
+            headers=headers,
+            identify=identify,
+            deny_status=deny_status,
+        )
         if (limit is None) == (limiter is None):
             raise UsageError("give either limit=, such as \"100/min burst 20\", or limiter=")
         if limiter is None:
