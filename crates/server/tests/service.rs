@@ -1,4 +1,4 @@
-//! The service, the proxy and the commands as people run them, in one binary: `cargo test -p tollkeeper-server --test service
+//! The service, the proxy and the commands as people run them, in one binary. `cargo test -p tollkeeper-server --test service
 //! live` runs those of `live.rs`.
 
 #![allow(clippy::unwrap_used, missing_docs)]

@@ -176,7 +176,7 @@ fn only_windows_that_surely_hold_a_denial_are_called_exhausted() {
     assert_eq!(exhausted_windows(&[at(0, 1, false), at(999, 1, false), at(3_000, 1, true), straddling], rate), 1);
 }
 
-/// A measurement: `cargo test --release --features redis --test processes ten_million -- --ignored --nocapture`.
+/// A measurement: `cargo test --release --features redis --test quiet ten_million -- --ignored --nocapture`.
 #[test]
 #[ignore = "a measurement, meant for an optimised build"]
 fn ten_million_requests_are_audited_in_seconds() {
