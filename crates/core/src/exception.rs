@@ -22,6 +22,8 @@ pub struct Exception {
     pub until: Option<Timestamp>,
     /// Why, for people.
     pub reason: Option<String>,
+    /// Who made it, for people.
+    pub made_by: Option<String>,
     /// The grant that this one replaced, and since when that was in force: what its buckets miss they miss now.
     pub former: Option<(Grant, Timestamp)>,
 }
@@ -84,7 +86,7 @@ impl Exception {
     pub fn new(rule: &str, key: impl Into<String>, kind: ExceptionKind) -> Exception {
         let rule = Some(rule).filter(|rule| *rule != "*").map(str::to_string);
         let (since, key) = (Timestamp::default(), key.into());
-        Exception { rule, key, kind, since, until: None, reason: None, former: None }
+        Exception { rule, key, kind, since, until: None, reason: None, made_by: None, former: None }
     }
 
     /// The same, over from then on.
@@ -97,6 +99,12 @@ impl Exception {
     #[must_use]
     pub fn because(self, reason: impl Into<String>) -> Exception {
         Exception { reason: Some(reason.into()), ..self }
+    }
+
+    /// The same, with who made it.
+    #[must_use]
+    pub fn made_by(self, who: impl Into<String>) -> Exception {
+        Exception { made_by: Some(who.into()), ..self }
     }
 
     /// Whether it is over at `now`.

@@ -56,12 +56,13 @@ pub fn retry_after_seconds(verdict: &Verdict) -> Option<u64> {
     verdict.retry_after().map(Span::as_secs_ceil)
 }
 
-/// The limit headers of a response, allowed or denied, without `Retry-After`. Only enforced rules appear.
+/// The limit headers of a response, allowed or denied, without `Retry-After`. Only enforced rules that were asked appear.
 ///
 /// Styles that tell one state only tell that of the limit that binds: the limiting rule of a denial, else the rule with
 /// the smallest share left. `now` is needed for resets that are moments.
 pub fn limit_headers(style: HeaderStyle, verdict: &Verdict, now: Timestamp) -> Vec<(&'static str, String)> {
-    let enforced: Vec<&Row> = verdict.rows().iter().filter(|row| row.charge.rule.is_enforced()).collect();
+    let is_told = |row: &&Row| row.charge.rule.is_enforced() && !row.is_unasked();
+    let enforced: Vec<&Row> = verdict.rows().iter().filter(is_told).collect();
     let Some(binding) = verdict.binding() else {
         return Vec::new();
     };

@@ -133,7 +133,7 @@ impl Verdict {
     /// The rule that tells a client most: the limiting one of a denial, else the enforced one with the smallest share left.
     pub fn binding(&self) -> Option<&Row> {
         let share = |row: &&Row| u64::from(row.decision.remaining) * (1 << 32) / u64::from(row.decision.limit);
-        let enforced = self.rows.iter().filter(|row| row.charge.rule.is_enforced());
+        let enforced = self.rows.iter().filter(|row| row.charge.rule.is_enforced() && !row.is_unasked());
         self.limiting().or_else(|| enforced.min_by_key(share))
     }
 
@@ -208,6 +208,9 @@ impl Row {
     /// more when it has passed. Never longer than the wait that a denied client is told.
     pub fn until_more(&self) -> Span {
         let decision = &self.decision;
+        if self.is_blocked() {
+            return decision.retry_after().unwrap_or(Span::ZERO);
+        }
         let quota = self.charge.quota();
         let more = if quota.algorithm().has_burst() && decision.remaining < decision.limit {
             let later_tokens = u64::from(decision.limit - decision.remaining - 1);

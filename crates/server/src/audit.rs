@@ -13,7 +13,7 @@ mod violation;
 pub(crate) use action::{Action, ActionKind, ActionQuery, Actions, ActionsQuery};
 pub(crate) use postgres::Sink;
 pub(crate) use query::{Query, ViolationsQuery};
-pub(crate) use violation::{Page, Violation};
+pub(crate) use violation::{Blocked, Page, Violation};
 
 use std::hash::{BuildHasher as _, RandomState};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -148,7 +148,8 @@ impl Recorder<'_> {
     pub(crate) fn add(&mut self, note: &Note<'_>) {
         let Some(denied) = &note.denied else { return };
         let hasher = &self.audit.hasher;
-        let rule = hasher.hash_one(note.rule.name());
+        // A record stands for denials of one kind.
+        let rule = hasher.hash_one((note.rule.name(), denied.block.is_some()));
         let key = hasher.hash_one((rule, note.variant, note.key));
         let violation = self.audit.violation(note, denied);
         let Records { sampler, ring } = &mut *self.records;
@@ -181,6 +182,7 @@ impl Audit {
             retry_after_ms: denied.retry_after.map(Span::as_millis_ceil),
             count: 1,
             shadow: !note.rule.is_enforced(),
+            blocked: denied.block.map(|block| Blocked { until: block.until, by: block.made_by.clone() }),
             instance: self.instance.clone(),
         }
     }

@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::{mem, thread};
 
 use tokio::sync::Notify;
-use tollkeeper::{Request, Row, Rule, Source, Span, Timestamp};
+use tollkeeper::{Exception, Request, Row, Rule, Source, Span, Timestamp};
 
 use crate::privacy::{MAX_KEY, bounded};
 
@@ -62,8 +62,10 @@ struct Event {
     denial: Option<Denial>,
 }
 
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 struct Denial {
+    /// The exception that blocks the key, if that is why.
+    block: Option<Arc<Exception>>,
     remaining: u32,
     retry_after: Option<Span>,
     /// Lengths; absent when 0.
@@ -88,6 +90,8 @@ pub(crate) struct Note<'b> {
 /// What is noted of a denial.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Denied<'b> {
+    /// The exception that blocks the key, if that is why.
+    pub(crate) block: Option<&'b Exception>,
     pub(crate) remaining: u32,
     pub(crate) retry_after: Option<Span>,
     pub(crate) user_id: Option<&'b str>,
@@ -152,9 +156,10 @@ impl Capture {
         }
     }
 
-    /// A look at no cost is no request.
+    /// A look at no cost is no request, and a rule that was not asked has nothing to tell.
     fn is_noted(&self, row: &Row) -> bool {
-        is_violation(row) || (self.noted == Noted::Everything && row.decision.is_allowed() && row.charge.cost > 0)
+        let is_admission = row.decision.is_allowed() && row.charge.cost > 0 && !row.is_unasked();
+        is_violation(row) || (self.noted == Noted::Everything && is_admission)
     }
 
     /// The list of this thread.
@@ -181,7 +186,7 @@ impl Capture {
     }
 }
 
-/// Denied because a limit was reached. Where nobody could tell, none was.
+/// Denied because a limit was reached, or because the key is blocked. Where nobody could tell, neither was.
 fn is_violation(row: &Row) -> bool {
     !row.decision.is_allowed() && row.source != Source::Policy
 }
@@ -203,6 +208,7 @@ impl Batch {
         let denial = texts.map(|(user_id, ip, endpoint)| {
             [&*user_id, &*ip, endpoint].into_iter().for_each(|part| self.text.push_str(part));
             Denial {
+                block: row.charge.exception().filter(|_| row.is_blocked()).cloned(),
                 remaining: row.decision.remaining,
                 retry_after: row.decision.retry_after(),
                 user_id: user_id.len() as u16,
@@ -232,11 +238,11 @@ impl Batch {
                 text
             };
             let key = take(event.key);
-            let denied = event.denial.map(|denial| {
+            let denied = event.denial.as_ref().map(|denial| {
                 let mut some = |length: u16| Some(take(length)).filter(|text| !text.is_empty());
-                let Denial { remaining, retry_after, .. } = denial;
+                let (remaining, retry_after, block) = (denial.remaining, denial.retry_after, denial.block.as_deref());
                 let (user_id, ip, endpoint) = (some(denial.user_id), some(denial.ip), some(denial.endpoint));
-                Denied { remaining, retry_after, user_id, ip, endpoint }
+                Denied { block, remaining, retry_after, user_id, ip, endpoint }
             });
             let Event { rule, at, cost, variant, on_own_terms, .. } = event;
             Note { rule, at: *at, cost: *cost, variant: *variant, key, on_own_terms: *on_own_terms, denied }

@@ -26,7 +26,7 @@ use std::sync::Arc;
 
 use tollkeeper::{Policy, Rule, Span, Timestamp};
 
-use crate::capture::Note;
+use crate::capture::{Denied, Note};
 use crate::metrics::Metrics;
 use rule::{Observation, Observed};
 
@@ -97,7 +97,11 @@ impl Insight {
             self.beyond += 1;
             return;
         };
-        let outcome = note.denied.map_or(Observed::Allowed, |denied| Observed::Denied { wait: denied.retry_after });
+        let outcome = match note.denied {
+            None => Observed::Allowed,
+            Some(Denied { block: Some(_), .. }) => Observed::Blocked,
+            Some(denied) => Observed::Denied { wait: denied.retry_after },
+        };
         insight.add(Observation {
             at: note.at,
             hash,

@@ -81,7 +81,8 @@ impl Metrics {
     pub(crate) fn record(&self, limiter: &Limiter, verdict: &Verdict, took: Duration) {
         self.check_duration.observe(u64::try_from(took.as_nanos()).unwrap_or(u64::MAX));
         let rules = self.rules.load();
-        for row in verdict.rows() {
+        // A rule that was not asked has decided nothing.
+        for row in verdict.rows().iter().filter(|row| !row.is_unasked()) {
             self.without_store.count(row);
             match rules.find(&row.charge.rule) {
                 Some(counters) => counters.count(row),

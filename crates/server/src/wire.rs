@@ -88,6 +88,9 @@ struct RuleAnswer<'v> {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(with = "String")]
     exception: Option<&'static str>,
+    /// The rule was not asked, because an exception from another rule denies the request.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    unasked: bool,
 }
 
 impl<'v> From<&'v Verdict> for CheckAnswer<'v> {
@@ -118,6 +121,7 @@ impl<'v> From<&'v Row> for RuleAnswer<'v> {
             delay_ms: delay(row).map(Span::as_millis_ceil),
             hold: HoldToken::of(row),
             exception: row.charge.exception().map(|exception| exception.kind.name()),
+            unasked: row.is_unasked(),
         }
     }
 }
@@ -190,7 +194,7 @@ impl<'v> From<&'v Row> for ReplayRule<'v> {
 
 /// Rows of a leaky bucket always tell the wait, also when it is zero.
 fn delay(row: &Row) -> Option<Span> {
-    (row.charge.rule.quota().algorithm() == Algorithm::LeakyBucket).then(|| row.decision.delay())
+    (row.charge.quota().algorithm() == Algorithm::LeakyBucket).then(|| row.decision.delay())
 }
 
 /// Whether a slot was given back.

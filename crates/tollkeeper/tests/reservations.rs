@@ -272,8 +272,8 @@ fn exceptions_hold_for_estimates_too() {
     each_store(|name, new, clock| {
         let limiter = limiter(new, clock, vec![rule("tokens", "100/day")]);
         let except = |kind| {
-            let (key, since) = ("a".into(), clock.now());
-            let exception = Exception { rule: None, key, kind, since, until: None, reason: None, former: None };
+            let (key, since) = ("a", clock.now());
+            let exception = Exception { since, ..Exception::new("*", key, kind) };
             now_or_never(limiter.except(exception)).unwrap();
         };
         except(ExceptionKind::Block);

@@ -38,8 +38,21 @@ pub(crate) struct Violation {
     pub(crate) count: u64,
     /// Whether the rule only watches: nobody was denied.
     pub(crate) shadow: bool,
+    /// The exception that blocks the key, where it was not the limit that denied.
+    pub(crate) blocked: Option<Blocked>,
     /// The process that decided.
     pub(crate) instance: Arc<str>,
+}
+
+/// Why a key is blocked.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, JsonSchema)]
+pub(crate) struct Blocked {
+    /// Until when; null when it has no end.
+    #[serde(serialize_with = "moment::serialize")]
+    #[schemars(with = "Option<Moment>")]
+    pub(crate) until: Option<Timestamp>,
+    /// By whom, if that is known.
+    pub(crate) by: Option<String>,
 }
 
 /// Violations that were asked for, the newest first.
@@ -67,6 +80,7 @@ impl Violation {
             retry_after_ms: Some(1_500),
             count: 1,
             shadow: false,
+            blocked: None,
             instance: "here:1".into(),
         }
     }

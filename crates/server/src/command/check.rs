@@ -94,6 +94,7 @@ fn headline(verdict: &Verdict, policy: &Policy) -> String {
         Some(row) => {
             let wait = match verdict.retry_after() {
                 Some(wait) => format!("passes in {}", seconds(wait)),
+                None if row.is_blocked() => "blocked by an exception without an end".to_string(),
                 None => {
                     format!("can never pass: cost {} is above the limit of {}", row.charge.cost, row.decision.limit)
                 }
@@ -108,17 +109,23 @@ fn says(row: &Row) -> String {
     let Decision { limit, remaining, reset_after, .. } = row.decision;
     let mark = if row.decision.is_allowed() { "ok" } else { "NO" };
     let shadow = if rule.is_enforced() { "" } else { " (shadow: never denies)" };
+    if row.is_unasked() {
+        let because = "not asked, because an exception denies the request";
+        return format!("  -  {:<16} key {:?}: {because}", rule.name(), row.charge.key.value);
+    }
+    let excepted = row.charge.exception().map(|exception| format!(" ({} by an exception)", exception.kind.name()));
     let delay = match row.decision.delay() {
         Span::ZERO => String::new(),
         delay => format!(", its turn comes in {}", seconds(delay)),
     };
     format!(
-        "  {mark} {:<16} key {:?}, cost {}: {remaining} of {limit} left, full again in {}{delay}{shadow}  [{}]",
+        "  {mark} {:<16} key {:?}, cost {}: {remaining} of {limit} left, full again in {}{delay}{shadow}{}  [{}]",
         rule.name(),
         row.charge.key.value,
         row.charge.cost,
         seconds(reset_after),
-        rule.quota(),
+        excepted.unwrap_or_default(),
+        row.charge.quota(),
     )
 }
 

@@ -78,7 +78,7 @@ impl Args {
     }
 }
 
-const COLUMNS: [(&str, &str); 8] = [
+const COLUMNS: [(&str, &str); 9] = [
     ("AT", "at"),
     ("RULE", "rule"),
     ("KEY", "key"),
@@ -87,10 +87,15 @@ const COLUMNS: [(&str, &str); 8] = [
     ("ENDPOINT", "endpoint"),
     ("COUNT", "count"),
     ("WAIT MS", "retry_after_ms"),
+    ("BLOCKED", "blocked"),
 ];
 
 fn shown(answer: &Value) -> String {
-    let mut text = table(&COLUMNS, &answer["violations"]);
+    let mut violations = answer["violations"].clone();
+    for violation in violations.as_array_mut().into_iter().flatten() {
+        violation["blocked"] = block(&violation["blocked"]);
+    }
+    let mut text = table(&COLUMNS, &violations);
     if let Some(next) = answer["next"].as_str() {
         text.push_str(&format!("more with --cursor {next}\n"));
     }
@@ -98,6 +103,16 @@ fn shown(answer: &Value) -> String {
         Some(dropped) if dropped > 0 => text + &format!("{dropped} denials are missing: there was no room for them\n"),
         _ => text,
     }
+}
+
+/// `until 2026-01-31T12:00:00Z by alice`; nothing where it was the limit that denied.
+fn block(blocked: &Value) -> Value {
+    if blocked.is_null() {
+        return Value::Null;
+    }
+    let until = blocked["until"].as_str().map_or_else(|| "no end".to_string(), |until| format!("until {until}"));
+    let by = blocked["by"].as_str().map(|by| format!(" by {by}")).unwrap_or_default();
+    Value::String(until + &by)
 }
 
 #[cfg(test)]
@@ -110,13 +125,17 @@ mod tests {
     fn a_table_shows_each_and_what_is_missing_and_moves_no_cursor() {
         let answer = json!({
             "violations": [{"at": "2026-01-01T00:00:00.000Z", "rule": "login", "key": "\u{1b}[2Jx", "user_id": null,
-                "ip": "203.0.113.9", "endpoint": "POST /login", "count": 12, "retry_after_ms": null}],
+                "ip": "203.0.113.9", "endpoint": "POST /login", "count": 12, "retry_after_ms": null,
+                "blocked": {"until": null, "by": "alice"}}],
             "next": "7.7", "dropped": 3,
         });
         let text = shown(&answer);
         let lines: Vec<&str> = text.lines().collect();
-        assert!(lines[0].starts_with("AT ") && lines[0].ends_with("WAIT MS"), "{text}");
-        assert!(lines[1].contains("login  \u{fffd}[2Jx  -     203.0.113.9  POST /login  12     -"), "{text}");
+        assert!(lines[0].starts_with("AT ") && lines[0].ends_with("WAIT MS  BLOCKED"), "{text}");
+        assert!(
+            lines[1].contains("login  \u{fffd}[2Jx  -     203.0.113.9  POST /login  12     -        no end by alice"),
+            "{text}"
+        );
         assert_eq!(lines[2], "more with --cursor 7.7");
         assert_eq!(lines[3], "3 denials are missing: there was no room for them");
         assert!(!text.contains('\u{1b}'));

@@ -99,7 +99,7 @@ const inspector = {
 
   why({ rule: name, key, quota: written }, denied, exception) {
     const rule = known.insight?.rules.find((one) => one.name === name);
-    const hot = rule?.hot_by_denials.find((one) => one.key === key);
+    const hot = rule?.hot_by_denials.find((one) => one.key === key && !one.blocked);
     const excepted = { block: "An exception denies every request of this key, whatever it has left.", allow: "An exception lets every request of this key pass, and charges nothing." };
     const parts = [excepted[exception] ?? (denied
       ? `The limit is ${quota(written)} for each ${rule?.key ?? "key"}, and this key has used all of it. Denied requests cost it nothing.`

@@ -60,6 +60,7 @@ const ruleCard = {
       ["Looks back", span(evidence.seconds * 1_000)],
       ["Requests", count(evidence.requests)],
       ["Denied", `${count(evidence.denied)} (${percent(evidence.requests > 0 ? evidence.denied / evidence.requests : 0)})`],
+      evidence.blocked > 0 && ["Denied as blocked", count(evidence.blocked)],
       ["Keys", about(evidence.keys)],
       ["Keys denied", `${about(evidence.keys_denied)} (${percent(evidence.share_of_keys_denied)})`],
       evidence.few && ["Most denials", `${percent(evidence.few.share)} from ${plural(evidence.few.keys, "key")}`],
@@ -77,7 +78,7 @@ const ruleCard = {
   hot(place, title, rule, keys) {
     const waits = keys.some((key) => key.waits_kept + key.waits_broken > 0);
     const columns = [
-      { title: "Key", cell: (key) => keyButton(rule.name, key.key) },
+      { title: "Key", cell: (key) => (key.blocked ? el("span", {}, keyButton(rule.name, key.key), el("span", { class: "chip" }, "blocked")) : keyButton(rule.name, key.key)) },
       { title: "Count", number: true, cell: (key) => ruleCard.bounds(key) },
       waits && { title: "Waits kept", number: true, cell: (key) => (key.waits_kept + key.waits_broken > 0 ? `${count(key.waits_kept)} of ${count(key.waits_kept + key.waits_broken)}` : "–") },
     ].filter(Boolean);

@@ -5,14 +5,19 @@ function violationTable(caption, violations, nobody = "Nobody was denied.") {
   const text = (value) => (value === null || value === undefined ? el("span", { class: "note" }, "–") : foreign(value));
   return table(caption, [
     { title: "When", cell: (one) => moment(one.at) },
-    { title: "Rule", cell: (one) => el("span", {}, foreign(one.rule), one.shadow ? el("span", { class: "chip" }, "shadow") : "") },
+    { title: "Rule", cell: (one) => el("span", {}, foreign(one.rule), one.shadow ? el("span", { class: "chip" }, "shadow") : "", one.blocked ? el("span", { class: "chip", title: blockedBy(one.blocked) }, "blocked") : "") },
     { title: "Key", cell: (one) => keyButton(one.rule, one.key) },
     { title: "User", cell: (one) => text(one.user_id) },
     { title: "IP", cell: (one) => text(one.ip) },
     { title: "Endpoint", cell: (one) => text(one.endpoint) },
-    { title: "Wait told", number: true, cell: (one) => (one.retry_after_ms === null ? "never passes" : span(one.retry_after_ms)) },
+    { title: "Wait told", number: true, cell: (one) => (one.retry_after_ms === null ? (one.blocked ? "no end" : "never passes") : span(one.retry_after_ms)) },
     { title: "Denials", number: true, cell: (one) => count(one.count) },
   ], violations);
+}
+
+/// By whom a key is blocked, and until when.
+function blockedBy({ by, until }) {
+  return shown(`blocked${by ? ` by ${by}` : ""} ${until ? `until ${until}` : "without an end"}`);
 }
 
 const violations = {

@@ -10,9 +10,11 @@ pub(crate) struct Evidence {
     pub(crate) seconds: u64,
     /// Requests that the rule applied to.
     pub(crate) requests: u64,
-    /// Those that it denied, or would have denied in shadow mode.
+    /// Those that its limit denied, or would have denied in shadow mode.
     pub(crate) denied: u64,
-    /// Different keys, in all likelihood.
+    /// Those of keys that an exception blocks, which say nothing about the limit.
+    pub(crate) blocked: u64,
+    /// Different keys that were not blocked, in all likelihood.
     pub(crate) keys: u64,
     /// Different keys that were denied, in all likelihood.
     pub(crate) keys_denied: u64,

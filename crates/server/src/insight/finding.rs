@@ -49,6 +49,7 @@ impl Finding {
     /// Judges.
     pub(crate) fn of(evidence: Evidence) -> Finding {
         let (kind, sentence) = evidence.judge();
+        let sentence = sentence + &evidence.besides();
         Finding { kind, sentence, evidence }
     }
 }
@@ -58,6 +59,13 @@ impl Evidence {
         let last = format!("in the last {}", self.horizon());
         if self.requests == 0 {
             return (Kind::NotEnoughData, format!("no request {last}"));
+        }
+        if self.denied == 0 && self.blocked > 0 {
+            let requests = counted(self.requests - self.blocked.min(self.requests), "request");
+            return (
+                Kind::Quiet,
+                format!("the limit denied nobody {last}: {requests} by {}", counted(self.keys, "key")),
+            );
         }
         if self.denied == 0 {
             let (requests, keys) = (counted(self.requests, "request"), counted(self.keys, "key"));
@@ -85,6 +93,16 @@ impl Evidence {
                 (Kind::Mixed, format!("{keys}: neither a few nor everybody{}", self.would_do()))
             }
         }
+    }
+
+    /// `; 120 requests of blocked keys were denied besides`.
+    fn besides(&self) -> String {
+        if self.blocked == 0 {
+            return String::new();
+        }
+        let was = if self.blocked == 1 { "was" } else { "were" };
+        let denied = if self.shadow { "would have been denied".into() } else { format!("{was} denied") };
+        format!("; {} of blocked keys {denied} besides", counted(self.blocked, "request"))
     }
 
     /// A few keys stand for the denials, unless they are simply all that were denied and many at that.

@@ -79,6 +79,8 @@ pub(super) enum Observed {
         /// Until it would pass; `None`: it never can.
         wait: Option<Span>,
     },
+    /// Denied by an exception, which says nothing about the limit.
+    Blocked,
 }
 
 #[derive(Debug)]
@@ -86,6 +88,8 @@ struct Generation {
     began: Timestamp,
     traffic: HotKeys<()>,
     denials: HotKeys<Behaviour>,
+    /// Of keys that an exception blocks.
+    blocks: HotKeys<()>,
     /// Of all keys.
     keys: Sample<KeyNote>,
     /// Of the denied ones.
@@ -104,6 +108,7 @@ impl Generation {
             began,
             traffic: HotKeys::new(HOT_ROOM),
             denials: HotKeys::new(HOT_ROOM),
+            blocks: HotKeys::new(HOT_ROOM),
             keys: Sample::new(SAMPLE_ROOM),
             denied: Sample::new(SAMPLE_ROOM),
         }
@@ -111,6 +116,10 @@ impl Generation {
 
     fn add(&mut self, seen: Observation<'_>, ladder: Option<&Ladder>) {
         self.traffic.count(seen.hash, seen.variant, seen.key);
+        if seen.outcome == Observed::Blocked {
+            self.blocks.count(seen.hash, seen.variant, seen.key);
+            return;
+        }
         let is_denied = seen.outcome != Observed::Allowed;
         if let Some(note) = self.keys.note(seen.hash) {
             note.denied |= is_denied;
@@ -184,6 +193,11 @@ impl RuleInsight {
         self.before.denials.top(&self.now.denials, most, Behaviour::add)
     }
 
+    /// The blocked keys with most requests.
+    pub(crate) fn by_blocks(&self, most: usize) -> Vec<Hot<()>> {
+        self.before.blocks.top(&self.now.blocks, most, |_, _| ())
+    }
+
     /// What there is to judge a rule by.
     pub(crate) fn evidence(&self, rule: &Rule, now: Timestamp) -> Evidence {
         let keys = self
@@ -203,6 +217,7 @@ impl RuleInsight {
             seconds: now.since(self.before.began).as_micros() / Span::SECOND.as_micros(),
             requests: self.before.traffic.total() + self.now.traffic.total(),
             denied,
+            blocked: self.before.blocks.total() + self.now.blocks.total(),
             keys: keys.keys(),
             keys_denied: denied_keys.keys(),
             share_of_keys_denied: keys.share(|note| note.denied),

@@ -80,8 +80,11 @@ impl RuleCounters {
             (false, false) => 2,
         };
         self.decisions[outcome][row.source as usize].fetch_add(1, Relaxed);
-        let millionths = u64::from(decision.remaining) * 1_000_000 / u64::from(decision.limit.max(1));
-        self.remaining.observe(millionths);
+        // What is left of a key that an exception settles is not known, nor does it matter.
+        if row.charge.exception().is_none_or(|exception| !exception.kind.settles()) {
+            let millionths = u64::from(decision.remaining) * 1_000_000 / u64::from(decision.limit.max(1));
+            self.remaining.observe(millionths);
+        }
     }
 
     /// Decisions that the store had no part in, because it could not answer.
@@ -98,7 +101,7 @@ impl RuleCounters {
         self.decisions[0].iter().map(|count| count.load(Relaxed)).sum()
     }
 
-    /// Denials because of a limit. Where the store could not answer, nobody was at a limit.
+    /// Denials because of a limit or a block. Where the store could not answer, nobody was at a limit.
     pub(super) fn denied(&self) -> u64 {
         let known = |by_source: &[AtomicU64]| -> u64 {
             let sources = Source::ALL.iter().zip(by_source).filter(|(source, _)| **source != Source::Policy);

@@ -141,6 +141,8 @@ struct HotDeniedKey {
     waits_kept: u32,
     /// Waits during which it asked again.
     waits_broken: u32,
+    /// An exception blocks it: these denials are not the limit's.
+    blocked: bool,
 }
 
 /// What is missing.
@@ -250,6 +252,7 @@ impl RuleReport {
         let shown = |variant: u16, key: &str| privacy.shown_key(rule, variant, key).into_owned();
         let traffic = insight.map(|insight| insight.by_traffic(MOST_KEYS)).unwrap_or_default();
         let denials = insight.map(|insight| insight.by_denials(MOST_KEYS)).unwrap_or_default();
+        let blocks = insight.map(|insight| insight.by_blocks(MOST_KEYS)).unwrap_or_default();
         let seconds = insight.map(|insight| Series::of(insight.timeline.seconds(second))).unwrap_or_default();
         RuleReport {
             name: rule.name().to_string(),
@@ -268,16 +271,30 @@ impl RuleReport {
                 .into_iter()
                 .map(|Hot { variant, key, count, error, .. }| HotKey { key: shown(variant, &key), count, error })
                 .collect(),
-            hot_by_denials: denials
-                .into_iter()
-                .map(|Hot { variant, key, count, error, note, .. }| {
-                    let Behaviour { kept, broken, .. } = note;
-                    HotDeniedKey { key: shown(variant, &key), count, error, waits_kept: kept, waits_broken: broken }
-                })
-                .collect(),
+            hot_by_denials: most_denied(denials, blocks, shown),
             finding: insight.map(|insight| Finding::of(insight.evidence(rule, now))),
         }
     }
+}
+
+/// The keys with most denials, by the limit or by an exception that blocks them.
+fn most_denied(
+    denials: Vec<Hot<Behaviour>>,
+    blocks: Vec<Hot<()>>,
+    shown: impl Fn(u16, &str) -> String,
+) -> Vec<HotDeniedKey> {
+    let denied = denials.into_iter().map(|Hot { variant, key, count, error, note, .. }| {
+        let Behaviour { kept: waits_kept, broken: waits_broken, .. } = note;
+        HotDeniedKey { key: shown(variant, &key), count, error, waits_kept, waits_broken, blocked: false }
+    });
+    let blocked = blocks.into_iter().map(|Hot { variant, key, count, error, .. }| {
+        let key = shown(variant, &key);
+        HotDeniedKey { key, count, error, waits_kept: 0, waits_broken: 0, blocked: true }
+    });
+    let mut all: Vec<HotDeniedKey> = denied.chain(blocked).collect();
+    all.sort_by_key(|hot| std::cmp::Reverse(hot.count - hot.error));
+    all.truncate(MOST_KEYS);
+    all
 }
 
 /// Of the last whole seconds: the one that has just begun would make it look lower.

@@ -115,18 +115,20 @@ pub(crate) struct ExceptionView {
     until: Option<Timestamp>,
     /// Why, if somebody said so.
     reason: Option<String>,
+    /// Who made it: the name that was given, and how the caller authenticated.
+    made_by: Option<String>,
 }
 
 impl From<Exception> for ExceptionView {
     fn from(exception: Exception) -> ExceptionView {
-        let Exception { rule, key, kind, since, until, reason, former: _ } = exception;
+        let Exception { rule, key, kind, since, until, reason, made_by, former: _ } = exception;
         let (kind, limit, burst) = match kind {
             ExceptionKind::Block => (Kind::Block, None, None),
             ExceptionKind::Allow => (Kind::Allow, None, None),
             ExceptionKind::Grant(Grant { limit, burst }) => (Kind::Grant, Some(limit), burst),
         };
         let rule = rule.unwrap_or_else(|| EVERY.into());
-        ExceptionView { rule, key, kind, limit, burst, since, until, reason }
+        ExceptionView { rule, key, kind, limit, burst, since, until, reason, made_by }
     }
 }
 

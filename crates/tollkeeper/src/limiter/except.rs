@@ -76,7 +76,8 @@ impl Limiter {
         if exception.key.is_empty() {
             return invalid("key", "is empty; name one of the rule's keys".into());
         }
-        for (field, text) in [("key", Some(&exception.key)), ("reason", exception.reason.as_ref())] {
+        let texts = [Some(&exception.key), exception.reason.as_ref(), exception.made_by.as_ref()];
+        for (field, text) in ["key", "reason", "made_by"].into_iter().zip(texts) {
             if text.is_some_and(|text| text.chars().count() > Limiter::MAX_TEXT) {
                 return invalid(field, format!("is longer than {} characters", Limiter::MAX_TEXT));
             }

@@ -5,6 +5,7 @@ use sqlx::{PgConnection, Row as _};
 
 use super::query::Network;
 use super::{DatabaseError, Query, Span, Timestamp, Violation};
+use crate::audit::Blocked;
 
 /// Makes the days that are needed, and drops what is too old.
 pub(super) async fn sweep(connection: &mut PgConnection, retention: Span) -> Result<(), DatabaseError> {
@@ -32,12 +33,14 @@ pub(super) async fn is_committed(connection: &mut PgConnection, transaction: &st
 
 pub(super) async fn insert(connection: &mut PgConnection, violations: &[Violation]) -> Result<(), sqlx::Error> {
     const INSERT: &str = "insert into rate_limit_violation (requested_at, rule, bucket_key, user_id, ip, endpoint, cost,
-            tokens_at_time, retry_after, count, shadow, instance)
+            tokens_at_time, retry_after, count, shadow, instance, blocked, blocked_until, blocked_by)
         select timestamptz 'epoch' + at_us * interval '1 microsecond', rule, bucket_key, user_id, ip::inet, endpoint, cost,
-            tokens_at_time, retry_after_ms * interval '1 millisecond', count, shadow, instance
+            tokens_at_time, retry_after_ms * interval '1 millisecond', count, shadow, instance,
+            blocked, timestamptz 'epoch' + blocked_until_us * interval '1 microsecond', blocked_by
         from unnest($1::bigint[], $2::text[], $3::text[], $4::text[], $5::text[], $6::text[], $7::bigint[], $8::bigint[],
-            $9::bigint[], $10::int[], $11::bool[], $12::text[])
-            as row (at_us, rule, bucket_key, user_id, ip, endpoint, cost, tokens_at_time, retry_after_ms, count, shadow, instance)";
+            $9::bigint[], $10::int[], $11::bool[], $12::text[], $13::bool[], $14::bigint[], $15::text[])
+            as row (at_us, rule, bucket_key, user_id, ip, endpoint, cost, tokens_at_time, retry_after_ms, count, shadow, instance,
+                blocked, blocked_until_us, blocked_by)";
     let each = || violations.iter();
     let maybe = |text: &Option<String>| text.as_deref().map(storable);
     sqlx::query(INSERT)
@@ -54,6 +57,9 @@ pub(super) async fn insert(connection: &mut PgConnection, violations: &[Violatio
         .bind(each().map(|one| i32::try_from(one.count).unwrap_or(i32::MAX)).collect::<Vec<_>>())
         .bind(each().map(|one| one.shadow).collect::<Vec<_>>())
         .bind(each().map(|one| one.instance.to_string()).collect::<Vec<_>>())
+        .bind(each().map(|one| one.blocked.is_some()).collect::<Vec<_>>())
+        .bind(each().map(|one| Some(one.blocked.as_ref()?.until?.as_micros() as i64)).collect::<Vec<_>>())
+        .bind(each().map(|one| one.blocked.as_ref().and_then(|blocked| maybe(&blocked.by))).collect::<Vec<_>>())
         .execute(connection)
         .await?;
     Ok(())
@@ -68,7 +74,8 @@ pub(super) fn storable(text: &str) -> String {
 pub(super) async fn select(connection: &mut PgConnection, query: &Query) -> Result<Vec<Violation>, DatabaseError> {
     const SELECT: &str = "select violation_id, (extract(epoch from requested_at) * 1000000)::bigint as at_us, rule, bucket_key,
             user_id, abbrev(ip) as ip, endpoint, cost, tokens_at_time,
-            (extract(epoch from retry_after) * 1000)::bigint as retry_after_ms, count, shadow, coalesce(instance, '') as instance
+            (extract(epoch from retry_after) * 1000)::bigint as retry_after_ms, count, shadow, coalesce(instance, '') as instance,
+            blocked, (extract(epoch from blocked_until) * 1000000)::bigint as blocked_until_us, blocked_by
         from rate_limit_violation
         where ($1::text is null or rule = $1)
             and ($2::text[] is null or bucket_key = any($2))
@@ -112,6 +119,13 @@ fn read(row: &PgRow) -> Result<Violation, sqlx::Error> {
         retry_after_ms: row.try_get::<Option<i64>, _>("retry_after_ms")?.map(|ms| ms.max(0) as u64),
         count: row.try_get::<i32, _>("count")?.max(0) as u64,
         shadow: row.try_get("shadow")?,
+        blocked: if row.try_get("blocked")? { Some(blocked(row)?) } else { None },
         instance: row.try_get::<String, _>("instance")?.into(),
     })
+}
+
+fn blocked(row: &PgRow) -> Result<Blocked, sqlx::Error> {
+    let until = row.try_get::<Option<i64>, _>("blocked_until_us")?;
+    let until = until.map(|micros| Timestamp::from_micros(micros.max(0) as u64));
+    Ok(Blocked { until, by: row.try_get("blocked_by")? })
 }

@@ -29,9 +29,10 @@ pub(super) async fn put(State(shared): State<Arc<Shared>>, request: Request) -> 
     let ExceptionQuery { by } = strict::query(request.uri().query(), "")?;
     let body = shared.body(request).await?;
     let limiter = &shared.service.limiter;
-    let exception = wire::parse_exception(&body, limiter.store().now())?;
+    let by = who(&shared.service, by);
+    let exception = wire::parse_exception(&body, limiter.store().now())?.made_by(&by);
     let made = limiter.except(exception).await.map_err(|error| refused(&shared.service, error))?;
-    shared.service.changed(&Changed::Excepted(&made), who(&shared.service, by));
+    shared.service.changed(&Changed::Excepted(&made), by);
     Ok(json(&ExceptionView::from(made)))
 }
 

@@ -116,11 +116,11 @@ fn field(exception: &Exception) -> String {
 }
 
 fn write(exception: &Exception) -> String {
-    let Exception { rule, key, kind, since, until, reason, former } = exception;
+    let Exception { rule, key, kind, since, until, reason, made_by, former } = exception;
     let grant = |grant: &Grant| json!({ "limit": grant.limit, "burst": grant.burst });
     let mut written = json!({
         "rule": rule, "key": key, "kind": kind.name(), "since_us": since.as_micros(),
-        "until_us": until.map(Timestamp::as_micros), "reason": reason,
+        "until_us": until.map(Timestamp::as_micros), "reason": reason, "made_by": made_by,
     });
     if let ExceptionKind::Grant(granted) = kind {
         written["grant"] = grant(granted);
@@ -153,6 +153,7 @@ fn read(text: &str) -> Option<Exception> {
         since: moment(&value["since_us"])?,
         until: moment(&value["until_us"]),
         reason: text("reason"),
+        made_by: text("made_by"),
         former: grant(&value["former"]["grant"]).zip(moment(&value["former"]["since_us"])),
     })
 }
