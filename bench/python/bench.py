@@ -215,7 +215,8 @@ def shared() -> None:
             from limits.aio.storage import RedisStorage
             from limits.aio.strategies import FixedWindowRateLimiter
 
-            storage = RedisStorage(f"async+redis://127.0.0.1:{port}", implementation=implementation)  # type: ignore[arg-type]
+            options: dict[str, Any] = {"max_connections": 1000}
+            storage = RedisStorage(f"async+redis://127.0.0.1:{port}", implementation=implementation, **options)  # type: ignore[arg-type]
             limiter, rate = FixedWindowRateLimiter(storage), limits.parse("1000000/second")
             return lambda key: limiter.hit(rate, key)
 
