@@ -421,7 +421,7 @@ enum Step {
     /// To and fro, in microseconds.
     Move(i64),
     /// Another quota under the same name.
-    Replace(usize, Limited),
+    Replace(usize, Box<Limited>),
 }
 
 /// The reference: states in a map.
@@ -493,7 +493,7 @@ fn any_step() -> impl Strategy<Value = Step> {
         1 => bucket().prop_map(|(rule, key)| Step::Reset(rule, key)),
         2 => (0_usize..100).prop_map(Step::Release),
         3 => (0_usize..100).prop_map(Step::Renew),
-        1 => (0..RULES).prop_flat_map(|nth| any_rule(nth).prop_map(move |rule| Step::Replace(nth, rule))),
+        1 => (0..RULES).prop_flat_map(|nth| any_rule(nth).prop_map(move |rule| Step::Replace(nth, Box::new(rule)))),
     ]
 }
 
@@ -551,7 +551,7 @@ proptest! {
                     Step::Move(micros) => {
                         subject.clock.set(Timestamp::from_micros(now.as_micros().saturating_add_signed(*micros)));
                     }
-                    Step::Replace(nth, rule) => rules[*nth] = rule.clone(),
+                    Step::Replace(nth, rule) => rules[*nth] = (**rule).clone(),
                 }
             }
         }

@@ -137,7 +137,7 @@ fn an_exception_from_every_rule_gives_way_to_one_from_a_rule() {
         world.clock.advance(Span::from_secs(30));
         assert!(!world.check("a").is_allowed());
         world.except("*", "t", ExceptionKind::Block, 60).unwrap();
-        assert_eq!(&*world.check("b").limiting().unwrap().charge.rule.name(), "per-tenant");
+        assert_eq!(world.check("b").limiting().unwrap().charge.rule.name(), "per-tenant");
     });
 }
 
