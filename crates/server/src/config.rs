@@ -32,7 +32,7 @@ pub(crate) struct Config {
     /// A Postgres URL to take rules from, instead of this file: `postgres://USER:PASSWORD@HOST:5432/DATABASE`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) rules_from: Option<String>,
-    /// Where the last good rules of `rules_from` are kept, for a start while the database is away.
+    /// Where the last good rules of `rules_from` are kept, for a start while the database is unreachable.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) rules_snapshot: Option<PathBuf>,
     /// Addresses or CIDRs of the proxies whose forwarding headers are believed. None by default.

@@ -47,7 +47,7 @@ struct Page {
 
 /// The parts, after the fields of a rule, of which they make a form.
 static SCRIPT: LazyLock<String> = LazyLock::new(|| {
-    // What would end the script, or start a comment in it, is told by its number.
+    // A `<` could end the script.
     let fields = rule_fields().to_string().replace('<', "\\u003c");
     format!("const RULE_FIELDS = {fields};\n{PARTS}")
 });

@@ -38,7 +38,7 @@ pub(crate) struct Database {
 pub(crate) enum DatabaseError {
     /// It cannot be reached, or does not answer in time. Later it may.
     #[error("{0}")]
-    Away(String),
+    Unreachable(String),
     /// It answered, and the answer is no.
     #[error("{message} (SQLSTATE {code})")]
     Refused {
@@ -53,7 +53,7 @@ impl DatabaseError {
     /// The same, with what was being done.
     pub(crate) fn context(self, what: &str) -> DatabaseError {
         match self {
-            DatabaseError::Away(problem) => DatabaseError::Away(format!("{what}: {problem}")),
+            DatabaseError::Unreachable(problem) => DatabaseError::Unreachable(format!("{what}: {problem}")),
             DatabaseError::Refused { code, message } => {
                 DatabaseError::Refused { code, message: format!("{what}: {message}") }
             }
@@ -61,7 +61,7 @@ impl DatabaseError {
     }
 
     fn timed_out(deadline: Duration) -> DatabaseError {
-        DatabaseError::Away(format!("no answer within {deadline:?}"))
+        DatabaseError::Unreachable(format!("no answer within {deadline:?}"))
     }
 }
 
@@ -73,17 +73,17 @@ impl From<sqlx::Error> for DatabaseError {
                 let message = said.message().to_string();
                 // It is starting, stopping, or has no connection to spare: it will be back.
                 if code.starts_with("57P") || code.starts_with("53") {
-                    return DatabaseError::Away(message);
+                    return DatabaseError::Unreachable(message);
                 }
                 DatabaseError::Refused { code, message }
             }
-            sqlx::Error::Io(error) => DatabaseError::Away(error.to_string()),
+            sqlx::Error::Io(error) => DatabaseError::Unreachable(error.to_string()),
             sqlx::Error::Migrate(error) => match *error {
                 sqlx::migrate::MigrateError::Execute(error) => error.into(),
                 sqlx::migrate::MigrateError::ExecuteMigration(error, _) => error.into(),
                 error => DatabaseError::Refused { code: "migration".into(), message: error.to_string() },
             },
-            error => DatabaseError::Away(error.to_string()),
+            error => DatabaseError::Unreachable(error.to_string()),
         }
     }
 }

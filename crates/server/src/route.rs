@@ -70,7 +70,7 @@ impl Route {
     /// The name of the route in metrics, traces and messages: the first of its paths.
     pub(crate) const fn name(self) -> &'static str {
         match self {
-            // Routes whose pattern is not a path that a client could be told.
+            // The pattern of the router is not what readers of the documentation know.
             Route::Rule => "/v1/rules/{name}",
             route => route.patterns()[0],
         }

@@ -90,7 +90,7 @@ pub(crate) fn value<T: DeserializeOwned>(value: Value, hint: &str) -> Result<T, 
         .map_err(|error| Invalid::explained(error.path(), &message(error.inner()), hint))
 }
 
-/// What serde_json says, without the line and column that it appends: places are told by name.
+/// What serde_json says, without the line and column that it appends: places are given by name.
 fn message(error: &serde_json::Error) -> String {
     let text = error.to_string();
     let end = format!(" at line {} column {}", error.line(), error.column());

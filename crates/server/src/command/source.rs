@@ -19,7 +19,7 @@ pub(super) struct RulesArgs {
     /// A Postgres URL to take rules from, such as postgres://USER:PASSWORD@HOST:5432/DATABASE
     #[arg(long, value_name = "URL", env = "TOLLKEEPER_RULES_FROM", hide_env_values = true)]
     rules_from: Option<String>,
-    /// Where the last good rules of the database are kept, for a start while it is away
+    /// Where the last good rules of the database are kept, for a start while it is unreachable
     #[arg(long, value_name = "FILE", env = "TOLLKEEPER_RULES_SNAPSHOT")]
     rules_snapshot: Option<PathBuf>,
 }
@@ -45,7 +45,7 @@ pub(super) async fn open(config: &Config, policy: Policy) -> anyhow::Result<Rule
         None => Ok(Rules { policy, following: None }),
         Some(url) => {
             if config.rules_snapshot.is_none() {
-                tracing::info!("without rules_snapshot this service does not start while Postgres is away");
+                tracing::info!("without rules_snapshot this service does not start while Postgres is unreachable");
             }
             rules::open(url, config.rules_snapshot.clone()).await
         }

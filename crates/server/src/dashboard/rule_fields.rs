@@ -34,7 +34,7 @@ fn input(root: &Value, schema: &Value) -> (&'static str, Vec<Value>) {
         _ if !choices.is_empty() => ("choice", choices),
         ["boolean"] => ("switch", choices),
         ["string"] => ("text", choices),
-        [all @ ..] if all.iter().all(|kind| ["string", "integer"].contains(kind)) => ("scalar", choices),
+        all if all.iter().all(|kind| ["string", "integer"].contains(kind)) => ("scalar", choices),
         _ => ("json", choices),
     }
 }

@@ -47,8 +47,10 @@ pub(super) fn actions(writer: &mut Writer<'_>) -> Operation {
 }
 
 pub(super) fn exceptions(writer: &mut Writer<'_>) -> Operation {
-    let answer = writer.schema::<ExceptionsAnswer>();
-    Operation::new("listExceptions", "The exceptions for single keys").answer(200, "Those in force.", JSON, answer)
+    Operation::new("listExceptions", "The exceptions for single keys")
+        .parameters(writer.query::<NoQuery>())
+        .answer(200, "Those in force.", JSON, writer.schema::<ExceptionsAnswer>())
+        .fails(&[400])
 }
 
 pub(super) fn put_exception(writer: &mut Writer<'_>) -> Operation {

@@ -78,7 +78,7 @@ fn with_limit_headers(mut operation: Operation, statuses: &[u16]) -> Operation {
     operation
 }
 
-/// What proxies tell of the original request. An empty header is an absent one. The older names are told in words
+/// What proxies say about the original request. An empty header is an absent one. The older names are in words
 /// only: whether one of them is read at all depends on the other, which no schema can say.
 fn original() -> Vec<Value> {
     let header = |name: &str, pattern: &str, what: &str| {

@@ -3,16 +3,15 @@
 use serde_json::{Value, json};
 
 use super::{JSON, Operation, Writer};
-use crate::wire::{EditAnswer, HistoryAnswer, HistoryQuery, Rollback, RulesAnswer, RulesChangeQuery, rule_schema};
+use crate::wire::{
+    EditAnswer, HistoryAnswer, HistoryQuery, NoQuery, Rollback, RulesAnswer, RulesChangeQuery, rule_schema,
+};
 
 pub(super) fn list(writer: &mut Writer<'_>) -> Operation {
-    let rules = writer.schema::<RulesAnswer<'_>>();
-    Operation::new("listRules", "The rules in force, as written").answer(
-        200,
-        "In the order of the rules file.",
-        JSON,
-        rules,
-    )
+    Operation::new("listRules", "The rules in force, as written")
+        .parameters(writer.query::<NoQuery>())
+        .answer(200, "In the order of the rules file.", JSON, writer.schema::<RulesAnswer<'_>>())
+        .fails(&[400])
 }
 
 pub(super) fn create(writer: &mut Writer<'_>) -> Operation {

@@ -1,10 +1,10 @@
-//! Why a row is no rule, in the words of the table.
+//! Why a row is not a valid rule, by column.
 
 use std::fmt;
 
 use serde::Serialize;
 
-/// Why a row is no rule.
+/// Why a row is not a valid rule.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub(crate) struct BadRow {
     /// The rule's name.

@@ -21,7 +21,7 @@ use crate::database::{DEADLINE, Database, within};
 
 /// How often the version is asked for.
 const POLL: Duration = Duration::from_secs(1);
-/// How long to wait before trying a database again that was away.
+/// How long to wait before trying an unreachable database again.
 const RETRY: std::ops::RangeInclusive<Duration> = Duration::from_millis(500)..=Duration::from_secs(5);
 const CHANNEL: &str = "tollkeeper_rules";
 
@@ -73,7 +73,7 @@ pub(crate) async fn open(url: &str, snapshot: Option<PathBuf>) -> anyhow::Result
                 Ok(set) => {
                     let (version, path) = (set.version, path.display());
                     tracing::warn!("rules_from: {error}; starting on version {version} of the rules, from {path}");
-                    status.away = Some(error.to_string());
+                    status.unreachable = Some(error.to_string());
                     set
                 }
                 Err(problem) => bail!("rules_from: {error}; and rules_snapshot {} {problem}", path.display()),
@@ -128,7 +128,7 @@ impl Following {
         let mut connection = None;
         let mut retry = *RETRY.start();
         loop {
-            let wait = match self.lock().away {
+            let wait = match self.lock().unreachable {
                 None => POLL,
                 Some(_) => {
                     let longer = (2 * retry).min(*RETRY.end());
@@ -153,7 +153,7 @@ impl Following {
                 }
                 Err(error) => {
                     connection = None;
-                    self.away(error.to_string());
+                    self.note_unreachable(error.to_string());
                 }
             }
         }
@@ -195,18 +195,18 @@ impl Following {
         self.seen.send_replace(Some(version));
     }
 
-    fn away(&self, problem: String) {
+    fn note_unreachable(&self, problem: String) {
         self.errors[Failure::Database as usize].fetch_add(1, Relaxed);
         let mut status = self.lock();
         // Once for each trouble, however often it is tried.
-        if status.away.as_ref() != Some(&problem) {
+        if status.unreachable.as_ref() != Some(&problem) {
             tracing::error!("rules: {problem}; version {} stays in force", status.version);
         }
-        status.away = Some(problem);
+        status.unreachable = Some(problem);
     }
 
     fn answers(&self) {
-        if self.lock().away.take().is_some() {
+        if self.lock().unreachable.take().is_some() {
             tracing::info!("rules: {} answers again", self.table.database().address());
         }
     }
@@ -231,7 +231,7 @@ impl Following {
                 listener.eager_reconnect(false);
                 if listener.listen(CHANNEL).await.is_ok() {
                     retry = *RETRY.start();
-                    // What came between the last look and this moment was told to nobody.
+                    // Nobody was notified of what came between the last look and now.
                     self.look();
                     while let Ok(Some(_)) = listener.try_recv().await {
                         self.look();

@@ -16,7 +16,7 @@ impl Following {
         vec![
             Family::single(&catalog::RULES_VERSION, version(status.version)),
             Family::single(&catalog::RULES_REFUSED_VERSION, refused),
-            Family::single(&catalog::RULES_DATABASE_UP, u64::from(status.away.is_none())),
+            Family::single(&catalog::RULES_DATABASE_UP, u64::from(status.unreachable.is_none())),
             errors,
         ]
     }

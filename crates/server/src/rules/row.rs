@@ -13,7 +13,7 @@ use super::fields::fields;
 use crate::strict;
 
 /// What a [`Row`] is read from: a row of a table or record named `rule`, as JSON. Postgres has several ways to write an
-/// interval, so the period is told in microseconds.
+/// interval, so the period is in microseconds.
 macro_rules! record {
     () => {
         "to_jsonb(rule) || jsonb_build_object('period', (extract(epoch from rule.period) * 1000000)::bigint) as record"

@@ -1,4 +1,4 @@
-//! The last good rules on disk, for a start while the database is away.
+//! The last good rules on disk, for a start while the database is unreachable.
 //!
 //! The first line is the checksum of the rest, which is JSON. A file is replaced as a whole or not at all.
 

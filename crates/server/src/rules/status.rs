@@ -8,7 +8,7 @@ pub(crate) struct Status {
     /// A newer version, and what is wrong with it.
     pub(crate) refused: Option<(i64, String)>,
     /// Why the database does not answer.
-    pub(crate) away: Option<String>,
+    pub(crate) unreachable: Option<String>,
 }
 
 impl Status {
@@ -16,7 +16,9 @@ impl Status {
     pub(crate) fn trouble(&self) -> Option<String> {
         let version = self.version;
         match self {
-            Status { away: Some(_), .. } => Some(format!("the database is away; version {version} stays in force")),
+            Status { unreachable: Some(_), .. } => {
+                Some(format!("the database is unreachable; version {version} stays in force"))
+            }
             Status { refused: Some((bad, _)), .. } => {
                 Some(format!("version {bad} is refused; version {version} stays in force"))
             }
@@ -30,7 +32,7 @@ impl Status {
 pub(crate) enum Failure {
     /// The database did not answer, or said no.
     Database,
-    /// A row is no rule.
+    /// A row is not a valid rule.
     BadRule,
 }
 

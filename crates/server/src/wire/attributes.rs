@@ -80,7 +80,7 @@ impl<'de> DeserializeSeed<'de> for Text {
     fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Cow<'de, str>, D::Error> {
         match self {
             Text::Name => deserializer.deserialize_str(self),
-            // Any type, so that it can be told how to write it as a string.
+            // Any type, to be able to say how it is written as a string.
             Text::Value => deserializer.deserialize_any(self),
         }
     }

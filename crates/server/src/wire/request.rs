@@ -9,7 +9,8 @@ use tollkeeper::{Descriptor, Request, Timestamp};
 use tollkeeper_core::parse_cost;
 
 use super::attributes::Attributes;
-use super::{HoldToken, ReplayEvent};
+use super::hold::HoldToken;
+use super::replay::ReplayEvent;
 use crate::strict::{self, Invalid, Object, Whole, given, quoted, shortened};
 
 /// How many checks a batch may hold.
@@ -132,7 +133,7 @@ pub(crate) struct Settle<'b> {
 }
 
 impl Settle<'_> {
-    /// What the request did cost, if it is told in one number.
+    /// What the request did cost, if it is one number for all rules.
     pub(crate) fn cost(&self) -> Option<u32> {
         self.cost.map(count)
     }

@@ -4,7 +4,7 @@ use schemars::JsonSchema;
 use serde::Serialize;
 use tollkeeper::{Settled, Settlement, Span, Verdict};
 
-use super::CheckAnswer;
+use super::verdict::CheckAnswer;
 
 /// The answer for an estimate.
 #[derive(Debug, Serialize, JsonSchema)]

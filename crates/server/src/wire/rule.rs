@@ -1,4 +1,4 @@
-//! Rules as they are sent to be kept, and what became of them.
+//! Rules as they are shown and sent, and what became of a change.
 
 use schemars::{JsonSchema, Schema, SchemaGenerator};
 use serde::{Deserialize, Serialize};
@@ -13,6 +13,41 @@ pub(crate) fn rule_schema(generator: &mut SchemaGenerator, required: &[&str]) ->
     let mut schema = RuleSpec::json_schema(generator);
     schema.insert("required".into(), json!(required));
     schema
+}
+
+/// The rules in force.
+#[derive(Debug, Serialize, JsonSchema)]
+#[schemars(rename = "Rules")]
+pub(crate) struct RulesAnswer<'r> {
+    /// In the order of the rules file.
+    pub(crate) rules: Vec<RuleView<'r>>,
+    /// `file`, or `postgres`: only there they can be changed.
+    #[schemars(extend("enum" = ["file", "postgres"]))]
+    pub(crate) source: &'static str,
+    /// The version in force, with Postgres.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "i64")]
+    pub(crate) version: Option<i64>,
+    /// Why newer rules are not in force, if there are any or nobody can tell.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "String")]
+    pub(crate) problem: Option<String>,
+}
+
+/// A rule as written, with its quota as understood.
+#[derive(Debug, Serialize, JsonSchema)]
+#[schemars(rename = "RuleInForce")]
+pub(crate) struct RuleView<'r> {
+    #[serde(flatten)]
+    spec: &'r RuleSpec,
+    /// Algorithm and numbers as understood, for people.
+    quota: String,
+}
+
+impl<'r> From<&'r Rule> for RuleView<'r> {
+    fn from(rule: &'r Rule) -> Self {
+        RuleView { spec: rule.spec(), quota: rule.quota().to_string() }
+    }
 }
 
 /// What a change of the rules did.

@@ -1,9 +1,12 @@
 use std::collections::BTreeSet;
 
 use serde_json::{Value, json};
-use tollkeeper::{Hold, Limiter, ManualClock, MemoryStore, Policy, Request as _, RuleSpec, Timestamp};
+use tollkeeper::{
+    Descriptor, Hold, Limiter, ManualClock, MemoryStore, Policy, Request as _, RuleSpec, Timestamp, Verdict,
+};
 
 use super::hold::HoldTokenError;
+use super::replay::ReplayEvent;
 use super::*;
 
 fn rule(text: Value) -> RuleSpec {

@@ -1,4 +1,4 @@
-//! The database is away, hangs, refuses or is slow to come; many come at once.
+//! The database is unreachable, hangs, refuses or is slow to come; many come at once.
 
 use serde_json::json;
 use tollkeeper_testkit::Authority;
@@ -19,7 +19,10 @@ fn rules_stay_while_the_database_is_away_and_are_followed_when_it_is_back() {
         }
         wait_until("it is noticed", || instance.metric("tollkeeper_rules_database_up") == 0.0);
         assert_eq!(instance.json("POST /v1/check", "", &json!({"cost": 0})).1["allowed"], true);
-        assert_eq!(instance.get("/readyz")["rules"].as_str().unwrap().split(';').next(), Some("the database is away"));
+        assert_eq!(
+            instance.get("/readyz")["rules"].as_str().unwrap().split(';').next(),
+            Some("the database is unreachable")
+        );
         let (status, problem) = instance.json("DELETE /v1/rules/a", "", &json!(null));
         assert_eq!(status, 503, "{problem}");
         assert!(!problem.to_string().contains("sesame"), "{problem}");

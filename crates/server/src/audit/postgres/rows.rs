@@ -26,7 +26,7 @@ pub(super) async fn is_committed(connection: &mut PgConnection, transaction: &st
     let status: Option<String> = status;
     match status.as_deref() {
         // The commit may have arrived and wait for its turn.
-        Some("in progress") => Err(DatabaseError::Away("the last batch is still being written".into())),
+        Some("in progress") => Err(DatabaseError::Unreachable("the last batch is still being written".into())),
         status => Ok(status == Some("committed")),
     }
 }

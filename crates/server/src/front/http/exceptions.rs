@@ -16,12 +16,13 @@ use super::shared::Shared;
 use crate::service::Service;
 use crate::service::changes::Changed;
 use crate::strict::{self, Filled};
-use crate::wire::{self, BucketChangeQuery, ExceptionQuery, ExceptionView, ExceptionsAnswer, LiftedAnswer};
+use crate::wire::{self, BucketChangeQuery, ExceptionQuery, ExceptionView, ExceptionsAnswer, LiftedAnswer, NoQuery};
 
 /// `GET /v1/exceptions`: those in force.
-pub(super) async fn list(State(shared): State<Arc<Shared>>) -> Response {
+pub(super) async fn list(State(shared): State<Arc<Shared>>, uri: Uri) -> Result<Response, Refused> {
+    let NoQuery {} = strict::query(uri.query(), "")?;
     let exceptions = shared.service.limiter.exceptions().into_iter().map(ExceptionView::from).collect();
-    json(&ExceptionsAnswer { exceptions })
+    Ok(json(&ExceptionsAnswer { exceptions }))
 }
 
 /// `PUT /v1/exceptions`: makes one, in the place of one that the rule and key had.

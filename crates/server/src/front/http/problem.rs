@@ -1,5 +1,7 @@
 //! Problems as what handlers answer.
 
+use axum::extract::Path;
+use axum::extract::rejection::PathRejection;
 use axum::response::{IntoResponse, Response};
 use http::header::WWW_AUTHENTICATE;
 use http::{HeaderValue, Method, StatusCode, Uri};
@@ -28,6 +30,11 @@ impl From<Invalid> for Problem {
     fn from(invalid: Invalid) -> Problem {
         Problem::invalid(invalid.field, invalid.problem)
     }
+}
+
+/// The part of the path that a route names. axum would refuse one that is not UTF-8 without a problem document.
+pub(super) fn segment(name: &str, path: Result<Path<String>, PathRejection>) -> Result<String, Problem> {
+    path.map(|Path(text)| text).map_err(|_| Problem::invalid(name, "is not UTF-8; percent-encode it as UTF-8"))
 }
 
 /// 401, saying how to authenticate.

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use axum::extract::rejection::PathRejection;
 use axum::extract::{Path, Request, State};
 use axum::response::Response;
 use data_encoding::HEXLOWER;
@@ -12,7 +13,7 @@ use tollkeeper::{Actual, SettleError, Ticket};
 
 use super::check::{bad_cost, unavailable};
 use super::pages::json;
-use super::problem::Refused;
+use super::problem::{Refused, segment};
 use super::shared::Shared;
 use crate::strict::quoted;
 use crate::wire::{self, ReservationAnswer, ReserveAnswer, SettleAnswer};
@@ -43,9 +44,10 @@ pub(super) async fn reserve(State(shared): State<Arc<Shared>>, request: Request)
 /// `POST /v1/reservations/ID/settle`.
 pub(super) async fn settle(
     State(shared): State<Arc<Shared>>,
-    Path(id): Path<String>,
+    id: Result<Path<String>, PathRejection>,
     request: Request,
 ) -> Result<Response, Refused> {
+    let id = segment("id", id)?;
     let body = shared.body(request).await?;
     let settle = wire::parse_settle(&body)?;
     let mut actual = settle.cost().map_or_else(Actual::default, Actual::cost);

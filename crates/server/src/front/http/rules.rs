@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use axum::extract::rejection::PathRejection;
 use axum::extract::{Path, Request, State};
 use axum::response::Response;
 use http::header::{ETAG, IF_MATCH};
@@ -11,16 +12,17 @@ use tollkeeper::http::Problem;
 use super::admin::who;
 use super::check::no_rule;
 use super::pages::json;
-use super::problem::Refused;
+use super::problem::{Refused, segment};
 use super::shared::Shared;
 use crate::database::DatabaseError;
 use crate::rules::{Change, Edit, Following, RulesError};
 use crate::service::Service;
 use crate::strict::{self, Note, quoted};
-use crate::wire::{self, EditAnswer, HistoryAnswer, HistoryQuery, RulesAnswer, RulesChangeQuery};
+use crate::wire::{self, EditAnswer, HistoryAnswer, HistoryQuery, NoQuery, RulesAnswer, RulesChangeQuery};
 
 /// `GET /v1/rules`: the rules in force, as written.
-pub(super) async fn list(State(shared): State<Arc<Shared>>) -> Response {
+pub(super) async fn list(State(shared): State<Arc<Shared>>, uri: Uri) -> Result<Response, Refused> {
+    let NoQuery {} = strict::query(uri.query(), "")?;
     let service = &shared.service;
     let policy = service.limiter.policy();
     let status = service.rules.as_ref().map(|following| following.status());
@@ -29,9 +31,9 @@ pub(super) async fn list(State(shared): State<Arc<Shared>>) -> Response {
         rules: policy.rules().iter().map(|rule| (&**rule).into()).collect(),
         source: if status.is_some() { "postgres" } else { "file" },
         version,
-        problem: status.and_then(|status| status.away.or(status.refused.map(|(_, problem)| problem))),
+        problem: status.and_then(|status| status.unreachable.or(status.refused.map(|(_, problem)| problem))),
     });
-    tagged(answer, version)
+    Ok(tagged(answer, version))
 }
 
 /// `POST /v1/rules`: a new rule, after all others.
@@ -47,10 +49,11 @@ pub(super) async fn create(State(shared): State<Arc<Shared>>, request: Request) 
 /// `PUT /v1/rules/NAME`: a rule as it should be, whether it was there or not.
 pub(super) async fn put(
     State(shared): State<Arc<Shared>>,
-    Path(name): Path<String>,
+    name: Result<Path<String>, PathRejection>,
     request: Request,
 ) -> Result<Response, Refused> {
     let (following, edit) = editor(&shared.service, &request)?;
+    let name = segment("name", name)?;
     let body = shared.body(request).await?;
     let rule = wire::parse_rule(&body, Some(&name))?;
     Ok(change(&shared.service, following, edit, Change::Put(Box::new(rule))).await?)
@@ -59,11 +62,11 @@ pub(super) async fn put(
 /// `DELETE /v1/rules/NAME`.
 pub(super) async fn delete(
     State(shared): State<Arc<Shared>>,
-    Path(name): Path<String>,
+    name: Result<Path<String>, PathRejection>,
     request: Request,
 ) -> Result<Response, Refused> {
     let (following, edit) = editor(&shared.service, &request)?;
-    Ok(change(&shared.service, following, edit, Change::Delete(name)).await?)
+    Ok(change(&shared.service, following, edit, Change::Delete(segment("name", name)?)).await?)
 }
 
 /// `POST /v1/rules/rollback`: the rules as they were, as a new version.
@@ -138,7 +141,7 @@ fn problem(service: &Service, error: RulesError) -> Problem {
         RulesError::Bad { .. } => Problem::new(StatusCode::CONFLICT, detail),
         RulesError::Changed { .. } => Problem::new(StatusCode::PRECONDITION_FAILED, detail),
         RulesError::Nul { field, .. } => Problem::invalid(field, "holds a NUL character, which Postgres cannot keep"),
-        RulesError::Database(DatabaseError::Away(_) | DatabaseError::Refused { .. }) | RulesError::Busy => {
+        RulesError::Database(DatabaseError::Unreachable(_) | DatabaseError::Refused { .. }) | RulesError::Busy => {
             Problem::new(StatusCode::SERVICE_UNAVAILABLE, format!("the rules cannot be reached: {detail}"))
         }
     }

@@ -52,6 +52,23 @@ async fn every_route_takes_the_methods_that_are_described() {
     }
 }
 
+/// axum's own refusals are plain text, and came through where a path was not UTF-8.
+#[tokio::test]
+async fn a_path_that_is_not_utf_8_is_a_problem_too() {
+    let gate = Plan::new([]).open().await;
+    let reply = gate.ask("POST /v1/reservations/%FF/settle", "", "{}").await;
+    assert_eq!(reply.problem(400), "id: is not UTF-8; percent-encode it as UTF-8");
+}
+
+#[tokio::test]
+async fn lists_that_take_no_parameters_refuse_them() {
+    let gate = Plan::new([]).open().await;
+    for path in ["/v1/rules", "/v1/exceptions", "/v1/insight"] {
+        let reply = gate.get(&format!("{path}?rule=a")).await;
+        assert_eq!(reply.problem(400), "rule: is not known; nothing can be given here", "{path}");
+    }
+}
+
 #[tokio::test]
 async fn a_mistake_names_its_field() {
     let gate = Plan::new([]).open().await;

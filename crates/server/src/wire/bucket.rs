@@ -1,0 +1,92 @@
+//! Buckets as the admin part shows them.
+
+use schemars::JsonSchema;
+use serde::Serialize;
+use tollkeeper::{Inspected, Rule, Span};
+
+/// A bucket as it is now.
+#[derive(Debug, Serialize, JsonSchema)]
+#[schemars(rename = "Bucket")]
+pub(crate) struct KeyAnswer<'r> {
+    /// The rule's name.
+    rule: &'r str,
+    /// The rule's label, if it has one.
+    scope: Option<&'r str>,
+    /// Which of the rule's buckets.
+    key: &'r str,
+    /// How requests are counted.
+    algorithm: &'static str,
+    /// Algorithm and numbers, for people.
+    quota: String,
+    /// The burst of a bucket, or N of a window.
+    limit: u32,
+    #[serde(flatten)]
+    level: Level,
+    /// The buckets of each alternative, when the rule's key has alternatives such as `{api_key|ip}` and several of them
+    /// are in use under this text. The answer itself tells the one that is used most.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    variants: Vec<VariantAnswer>,
+}
+
+/// How full a bucket is.
+#[derive(Clone, Copy, Debug, Serialize, JsonSchema)]
+struct Level {
+    /// Whole tokens left.
+    remaining: u32,
+    /// Milliseconds until a request passes, rounded up; 0 when one passes now.
+    retry_after_ms: Option<u64>,
+    /// Milliseconds until the bucket is as if never used, rounded up.
+    reset_after_ms: u64,
+}
+
+/// One of several buckets that share a text.
+#[derive(Debug, Serialize, JsonSchema)]
+#[schemars(rename = "Variant")]
+struct VariantAnswer {
+    /// Which alternatives of the key's template were taken; 0 when each placeholder took its first.
+    variant: u16,
+    #[serde(flatten)]
+    level: Level,
+}
+
+impl Level {
+    fn of(bucket: &Inspected) -> Level {
+        let decision = &bucket.decision;
+        Level {
+            remaining: decision.remaining,
+            retry_after_ms: decision.retry_after().map(Span::as_millis_ceil),
+            reset_after_ms: decision.reset_after.as_millis_ceil(),
+        }
+    }
+}
+
+impl<'r> KeyAnswer<'r> {
+    /// The buckets of a rule that share a key's text.
+    pub(crate) fn new(rule: &'r Rule, key: &'r str, buckets: &[Inspected]) -> KeyAnswer<'r> {
+        let used = |bucket: &&Inspected| {
+            bucket.decision.remaining < bucket.decision.limit || bucket.decision.reset_after > Span::ZERO
+        };
+        let in_use: Vec<&Inspected> = buckets.iter().filter(used).collect();
+        // The most used: least left, and longest to go.
+        let most = in_use.iter().copied().min_by_key(|bucket| {
+            (bucket.decision.remaining, std::cmp::Reverse(bucket.decision.reset_after), bucket.charge.key.variant)
+        });
+        let quota = most.or(buckets.first()).map_or(rule.quota(), |bucket| bucket.charge.quota());
+        let limit = quota.limit();
+        let level = most.map_or(Level { remaining: limit, retry_after_ms: Some(0), reset_after_ms: 0 }, Level::of);
+        let variants = if in_use.len() < 2 { Vec::new() } else { in_use };
+        KeyAnswer {
+            rule: rule.name(),
+            scope: rule.scope(),
+            key,
+            algorithm: quota.algorithm().name(),
+            quota: quota.to_string(),
+            limit,
+            level,
+            variants: variants
+                .into_iter()
+                .map(|bucket| VariantAnswer { variant: bucket.charge.key.variant, level: Level::of(bucket) })
+                .collect(),
+        }
+    }
+}

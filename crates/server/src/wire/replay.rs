@@ -1,0 +1,74 @@
+//! The lines of `replay`: events in, verdicts out, to the microsecond.
+
+use serde::Serialize;
+use tollkeeper::{Descriptor, Row, Span, Verdict};
+
+use super::hold::HoldToken;
+use super::verdict::delay;
+
+/// One line of `replay`'s input.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct ReplayEvent {
+    /// When the request comes, in microseconds since the epoch.
+    pub(crate) at_us: u64,
+    /// The request.
+    pub(crate) descriptor: Descriptor,
+}
+
+/// A verdict as one line of `replay`'s output, to the microsecond.
+#[derive(Serialize)]
+struct ReplayLine<'v> {
+    at_us: u64,
+    allowed: bool,
+    limiting: Option<&'v str>,
+    retry_after_us: Option<u64>,
+    rules: Vec<ReplayRule<'v>>,
+}
+
+#[derive(Serialize)]
+struct ReplayRule<'v> {
+    rule: &'v str,
+    scope: Option<&'v str>,
+    key: &'v str,
+    allowed: bool,
+    shadow: bool,
+    limit: u32,
+    remaining: u32,
+    retry_after_us: Option<u64>,
+    reset_after_us: u64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    delay_us: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    hold: Option<HoldToken>,
+}
+
+/// A verdict as one line of `replay`'s output, without the line's end.
+pub(crate) fn replay_line(at_us: u64, verdict: &Verdict) -> String {
+    let line = ReplayLine {
+        at_us,
+        allowed: verdict.is_allowed(),
+        limiting: verdict.limiting().map(|row| row.charge.rule.name()),
+        retry_after_us: verdict.retry_after().map(Span::as_micros),
+        rules: verdict.rows().iter().map(ReplayRule::from).collect(),
+    };
+    serde_json::to_string(&line).expect("a verdict is always JSON")
+}
+
+impl<'v> From<&'v Row> for ReplayRule<'v> {
+    fn from(row: &'v Row) -> Self {
+        let (rule, decision) = (&*row.charge.rule, &row.decision);
+        ReplayRule {
+            rule: rule.name(),
+            scope: rule.scope(),
+            key: &row.charge.key.value,
+            allowed: decision.is_allowed(),
+            shadow: !rule.is_enforced(),
+            limit: decision.limit,
+            remaining: decision.remaining,
+            retry_after_us: decision.retry_after().map(Span::as_micros),
+            reset_after_us: decision.reset_after.as_micros(),
+            delay_us: delay(row).map(Span::as_micros),
+            hold: HoldToken::of(row),
+        }
+    }
+}

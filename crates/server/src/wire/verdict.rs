@@ -1,0 +1,109 @@
+//! Verdicts as the API answers them.
+
+use schemars::JsonSchema;
+use serde::Serialize;
+use tollkeeper::{Algorithm, Row, Source, Span, Verdict};
+
+use super::hold::HoldToken;
+
+/// The answer for one request.
+#[derive(Debug, Serialize, JsonSchema)]
+#[schemars(rename = "Verdict")]
+pub(crate) struct CheckAnswer<'v> {
+    /// Whether the request may pass.
+    allowed: bool,
+    /// The enforced rule that makes it wait longest; null when it may pass.
+    limiting: Option<&'v str>,
+    /// Milliseconds until the same request passes, rounded up; 0 when it may pass, null when it never can.
+    retry_after_ms: Option<u64>,
+    /// Who answered.
+    #[schemars(extend("enum" = Source::ALL.map(Source::name)))]
+    source: &'static str,
+    /// One row per rule that applied, in the order of the rules file.
+    rules: Vec<RuleAnswer<'v>>,
+}
+
+/// What one rule says, alone.
+#[derive(Debug, Serialize, JsonSchema)]
+#[schemars(rename = "Decision")]
+struct RuleAnswer<'v> {
+    /// The rule's name.
+    rule: &'v str,
+    /// The rule's label, if it has one.
+    scope: Option<&'v str>,
+    /// Which of the rule's buckets.
+    key: &'v str,
+    /// Whether this rule alone lets the request pass.
+    allowed: bool,
+    /// A shadow rule reports and never denies.
+    shadow: bool,
+    /// The burst of a bucket, or N of a window.
+    limit: u32,
+    /// Whole tokens left after this request.
+    remaining: u32,
+    /// Milliseconds until this rule lets the same request pass, rounded up; 0 when it does, null when it never can.
+    retry_after_ms: Option<u64>,
+    /// Milliseconds until the bucket is as if never used, rounded up.
+    reset_after_ms: u64,
+    /// `leaky_bucket` only: milliseconds until the request's turn, rounded up.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "u64")]
+    delay_ms: Option<u64>,
+    /// `concurrency` only: names the slot that was taken; give it to /v1/release.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "HoldToken")]
+    hold: Option<HoldToken>,
+    /// `block`, `allow` or `grant`, where an exception was made for this key.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "String")]
+    exception: Option<&'static str>,
+    /// The rule was not asked, because an exception from another rule denies the request.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    unasked: bool,
+}
+
+impl<'v> From<&'v Verdict> for CheckAnswer<'v> {
+    fn from(verdict: &'v Verdict) -> Self {
+        CheckAnswer {
+            allowed: verdict.is_allowed(),
+            limiting: verdict.limiting().map(|row| row.charge.rule.name()),
+            retry_after_ms: verdict.retry_after().map(Span::as_millis_ceil),
+            source: verdict.source().name(),
+            rules: verdict.rows().iter().map(RuleAnswer::from).collect(),
+        }
+    }
+}
+
+impl<'v> From<&'v Row> for RuleAnswer<'v> {
+    fn from(row: &'v Row) -> Self {
+        let (rule, decision) = (&*row.charge.rule, &row.decision);
+        RuleAnswer {
+            rule: rule.name(),
+            scope: rule.scope(),
+            key: &row.charge.key.value,
+            allowed: decision.is_allowed(),
+            shadow: !rule.is_enforced(),
+            limit: decision.limit,
+            remaining: decision.remaining,
+            retry_after_ms: decision.retry_after().map(Span::as_millis_ceil),
+            reset_after_ms: decision.reset_after.as_millis_ceil(),
+            delay_ms: delay(row).map(Span::as_millis_ceil),
+            hold: HoldToken::of(row),
+            exception: row.charge.exception().map(|exception| exception.kind.name()),
+            unasked: row.is_unasked(),
+        }
+    }
+}
+
+/// Answers in the order of the checks.
+#[derive(Debug, Serialize, JsonSchema)]
+#[schemars(rename = "Verdicts")]
+pub(crate) struct BatchAnswer<'v> {
+    /// One verdict per check; each check saw the ones before it.
+    pub(crate) results: Vec<CheckAnswer<'v>>,
+}
+
+/// Rows of a leaky bucket always tell the wait, also when it is zero.
+pub(super) fn delay(row: &Row) -> Option<Span> {
+    (row.charge.quota().algorithm() == Algorithm::LeakyBucket).then(|| row.decision.delay())
+}
