@@ -135,7 +135,9 @@ pub use limiter::{Inspected, Limiter, Together, TryCheckError};
 pub use permit::Permit;
 pub use reservation::{Actual, Reservation, SettleError, Settled, Settlement, Ticket};
 #[cfg(feature = "redis")]
-pub use store::{BreakerState, ConnectError, DURATION_BOUNDS, RedisOptions, RedisStore, RedisTls, Server, Traffic, UnreachableStore};
+pub use store::{
+    BreakerState, ConnectError, DURATION_BOUNDS, RedisOptions, RedisStore, RedisTls, Server, Traffic, UnreachableStore,
+};
 pub use store::{MAX_HOLD, MemoryStore, Store, StoreError};
 pub use tollkeeper_core::{
     Algorithm, BucketRef, Changes, Charge, CostError, Decision, Descriptor, Enforcement, Exception, ExceptionKind,

@@ -11,9 +11,9 @@ pub use held::MAX_HOLD;
 pub use memory::MemoryStore;
 pub(crate) use memory::{Id, Table};
 #[cfg(feature = "redis")]
-pub use unreachable::UnreachableStore;
-#[cfg(feature = "redis")]
 pub use redis::{BreakerState, ConnectError, DURATION_BOUNDS, RedisOptions, RedisStore, RedisTls, Server, Traffic};
+#[cfg(feature = "redis")]
+pub use unreachable::UnreachableStore;
 
 use std::time::Duration;
 
@@ -151,7 +151,7 @@ impl Store {
             #[cfg(feature = "redis")]
             Store::Redis(redis) => redis.rules_changed(),
             #[cfg(feature = "redis")]
-            Store::Unreachable(_) => {},
+            Store::Unreachable(_) => {}
         }
     }
 

@@ -3,7 +3,7 @@
 use schemars::JsonSchema;
 use serde_json::Value;
 
-use super::{JSON, Operation, Writer};
+use super::writer::{JSON, Operation, Writer};
 use crate::audit::{ActionsQuery, ViolationsQuery};
 use crate::observer::Report;
 use crate::wire::{

@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use super::{JSON, Operation, PROBLEM, Writer};
+use super::writer::{JSON, Operation, PROBLEM, Writer};
 use crate::wire::{
     AuthorizeAnswer, BatchAnswer, CheckAnswer, CheckBody, DenialAnswer, Release, ReleaseAnswer, Reserve, ReserveAnswer,
     Settle, SettleAnswer,

@@ -2,7 +2,7 @@
 
 use serde_json::json;
 
-use super::{JSON, Operation, Writer};
+use super::writer::{JSON, Operation, Writer};
 use crate::wire::HealthAnswer;
 
 pub(super) fn index() -> Operation {

@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use super::{JSON, Operation, Writer};
+use super::writer::{JSON, Operation, Writer};
 use crate::wire::{
     EditAnswer, HistoryAnswer, HistoryQuery, NoQuery, Rollback, RulesAnswer, RulesChangeQuery, rule_schema,
 };

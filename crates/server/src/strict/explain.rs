@@ -1,7 +1,7 @@
 //! serde's messages in plain words: what is wrong with a value, and the nearest right name or type.
 
-use super::similar::suggestion;
-use super::{quoted, shortened, unknown};
+use super::similar::{suggestion, unknown};
+use super::text::{quoted, shortened};
 
 pub(super) const MISSING: &str = "is missing";
 

@@ -7,7 +7,8 @@ use serde::de::value::{Error, MapDeserializer};
 use serde::de::{DeserializeOwned, Deserializer, IntoDeserializer, Visitor};
 use serde::forward_to_deserialize_any;
 
-use super::{Invalid, shortened};
+use super::invalid::Invalid;
+use super::text::shortened;
 
 /// Reads the parameters of a query. The hint is shown to those who leave out what is needed.
 pub(crate) fn query<T: DeserializeOwned>(query: Option<&str>, hint: &str) -> Result<T, Invalid> {

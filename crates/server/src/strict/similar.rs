@@ -16,3 +16,8 @@ pub(crate) fn nearest<'k>(name: &str, known: &[&'k str]) -> Option<&'k str> {
     let by_distance = known.iter().map(|other| (strsim::damerau_levenshtein(&name, other), *other)).min();
     by_distance.filter(|(distance, other)| *distance <= 1 + other.len() / 4).map(|(_, nearest)| nearest)
 }
+
+/// What to say about a name that is not known, with the one that was probably meant.
+pub(crate) fn unknown(name: &str, known: &[&str]) -> String {
+    format!("is not known{}", suggestion(name, known))
+}

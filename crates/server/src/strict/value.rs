@@ -10,7 +10,7 @@ use serde::Deserialize;
 use serde::de::value::MapAccessDeserializer;
 use serde::de::{Deserializer, Error, MapAccess, Unexpected, Visitor};
 
-use super::quoted;
+use super::text::quoted;
 
 /// An object. serde would take a list of a struct's fields too, in their order.
 pub(crate) struct Object<T>(pub(crate) T);

@@ -1,0 +1,63 @@
+//! What is wrong with something that was sent, and where.
+
+use std::fmt::{self, Display};
+
+use serde_path_to_error::{Path, Segment};
+
+use super::explain::{MISSING, explain};
+use super::text::shortened;
+
+/// What is wrong, and where.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Invalid {
+    /// The place, such as `checks[3].cost`; empty when it is the whole.
+    pub(crate) field: String,
+    /// What is wrong with it and what to do.
+    pub(crate) problem: String,
+}
+
+impl Invalid {
+    /// Something is wrong with a field.
+    pub(crate) fn new(field: impl Into<String>, problem: impl Into<String>) -> Invalid {
+        Invalid { field: field.into(), problem: problem.into() }
+    }
+
+    /// Something is wrong with the whole.
+    pub(super) fn whole(problem: String) -> Invalid {
+        Invalid::new("", problem)
+    }
+
+    /// Puts an error of serde into plain words. `hint` shows how the whole should look.
+    pub(super) fn explained(path: &Path, message: &str, hint: &str) -> Invalid {
+        let (member, mut problem) = explain(message);
+        let field = place(path, member);
+        if !hint.is_empty() && (field.is_empty() || problem == MISSING) {
+            problem = format!("{problem}; {hint}");
+        }
+        Invalid { field, problem }
+    }
+}
+
+impl Display for Invalid {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if !self.field.is_empty() {
+            write!(f, "{}: ", self.field)?;
+        }
+        f.write_str(&self.problem)
+    }
+}
+
+/// `checks[3].cost`, and in it the member that is wrong, if that is not part of the path.
+fn place(path: &Path, member: Option<&str>) -> String {
+    let mut text = String::new();
+    let member = member.map(|member| Segment::Map { key: member.to_string() });
+    for segment in path.iter().chain(&member) {
+        match segment {
+            Segment::Seq { index } => text.push_str(&format!("[{index}]")),
+            Segment::Map { key } if text.is_empty() => text.push_str(&shortened(key)),
+            Segment::Map { key } => text.push_str(&format!(".{}", shortened(key))),
+            Segment::Enum { .. } | Segment::Unknown => {}
+        }
+    }
+    text
+}
