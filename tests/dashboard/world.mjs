@@ -84,7 +84,7 @@ export const HOSTILE = [
 const times = (number, make) => Array.from({ length: number }, (_, index) => make(index));
 const pause = (ms) => new Promise((resolve) => setTimeout(resolve, ms));
 
-/// An attack on the login, users whose limit is too low for them and who wait as told, and what is quiet.
+/// An attack on the login, users whose limit is too low for them and who wait before retrying, and what is quiet.
 export async function traffic(service) {
   const login = (ip) => ({ attributes: { path: "/login", ip, method: "POST" } });
   const work = (user) => ({ attributes: { plan: "free", user_id: user, tenant: "acme", ip: "198.51.100.7", method: "GET", path: "/api" } });

@@ -1,8 +1,8 @@
-//! Telling somebody that the service decides worse than it should: without its store, in a full store, by old rules.
+//! Alerts when the service is degraded: its store is unreachable or full, or new rules were refused.
 //!
-//! Nothing on a request's way takes part: a watcher looks at what is counted anyway, and finds incidents in it. Each is told
+//! No request takes part: a task watches what is counted anyway and finds incidents in it. Each raises an alert
 //! when it starts, at most once per `every` while it lasts, and when it is over, to the log, in the metrics and to a webhook.
-//! So there is no flood, however many requests fail.
+//! So alerts do not flood, however many requests fail.
 
 mod alert;
 mod counters;
@@ -29,7 +29,7 @@ use alert::{KINDS, STATUSES};
 use watch::Watch;
 use webhook::Outcome;
 
-/// How many alerts may wait for the webhook. More come only when a receiver is away for very long.
+/// How many alerts may wait for the webhook. There are more only if the receiver is unreachable for very long.
 const QUEUE: usize = 64;
 
 /// What is watched, and where alerts are counted.

@@ -36,7 +36,7 @@ pub(crate) enum Noted {
 pub(crate) struct Capture {
     noted: Noted,
     shards: Box<[Mutex<Batch>]>,
-    /// Wakes whoever reads before a list is full.
+    /// Wakes the reader before a list is full.
     pub(crate) filling: Notify,
     dropped_requests: AtomicU64,
     dropped_denials: AtomicU64,
@@ -99,7 +99,7 @@ pub(crate) struct Denied<'b> {
     pub(crate) endpoint: Option<&'b str>,
 }
 
-/// Who asked for what, as far as the request tells.
+/// Who asked for what, as far as the request shows.
 #[derive(Debug, Default)]
 struct Circumstances<'r> {
     user_id: Cow<'r, str>,
@@ -111,7 +111,7 @@ impl<'r> Circumstances<'r> {
     fn of(request: &'r impl Request) -> Circumstances<'r> {
         let attribute = |name: &str| request.attribute(name).unwrap_or_default();
         let (method, path) = (attribute("method"), attribute("path"));
-        // Callers of the API may leave the query in it, which is nobody's business.
+        // Callers of the API may leave the query string in it, which may hold secrets.
         let path = path.split_once('?').map_or(&*path, |(path, _)| path);
         let separator = if method.is_empty() || path.is_empty() { "" } else { " " };
         Circumstances {
@@ -156,7 +156,7 @@ impl Capture {
         }
     }
 
-    /// A look at no cost is no request, and a rule that was not asked has nothing to tell.
+    /// A peek (cost 0) is not a request, and a rule that was not asked has decided nothing.
     fn is_noted(&self, row: &Row) -> bool {
         let is_admission = row.decision.is_allowed() && row.charge.cost > 0 && !row.is_unasked();
         is_violation(row) || (self.noted == Noted::Everything && is_admission)

@@ -36,7 +36,7 @@ const MOST_RULES: usize = 128;
 /// Everything that is known of the traffic.
 #[derive(Debug)]
 pub(crate) struct Insight {
-    /// Nobody outside can tell which keys it puts together, or into a sample.
+    /// Secret, so that no client can choose keys that collide or that enter the sample.
     hasher: RandomState,
     began: Timestamp,
     policy: Option<Arc<Policy>>,

@@ -20,7 +20,7 @@ pub(crate) struct Privacy {
     mapped: BTreeSet<String>,
 }
 
-/// Words by which secrets give themselves away. What comes from a cookie or a query is always taken for one.
+/// Words in names of secrets. What comes from a cookie or a query is always treated as one.
 const SECRETS: [&str; 20] = [
     "access_key",
     "access-key",
@@ -94,13 +94,13 @@ fn sounds_secret(name: &str) -> bool {
     SECRETS.iter().any(|word| name.contains(word))
 }
 
-/// Tells a secret apart from others without telling it. The same everywhere, so that it can be searched for.
+/// Identifies a secret without revealing it. The same everywhere, so that it can be searched for.
 pub(crate) fn fingerprint(secret: &str) -> String {
     let digest = digest(&SHA256, secret.as_bytes());
     format!("sha256:{}", HEXLOWER.encode(&digest.as_ref()[..8]))
 }
 
-/// A text of at most so many bytes: of a longer one the beginning, and a hash that tells it apart.
+/// A text of at most so many bytes: a longer one is cut, with a hash of the whole at its end.
 pub(crate) fn bounded(text: &str, most: usize) -> Cow<'_, str> {
     if text.len() <= most {
         return text.into();

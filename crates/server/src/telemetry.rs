@@ -1,8 +1,8 @@
-//! Traces and metrics for a collector of OpenTelemetry, by OTLP.
+//! Traces and metrics for an OpenTelemetry collector, by OTLP.
 //!
 //! A request that is traced gets a span, and each decision made for it a span below that one. Names and attributes are
-//! ours: routes, rules, outcomes; never a key, a path or a header of a client. What the collector does not take in
-//! time is dropped and counted, so that one that is slow or gone slows nothing and fills nothing.
+//! ours: routes, rules, outcomes; never a key, a path or a header of a client. What the collector does not accept
+//! in time is dropped and counted, so a slow or unreachable collector slows nothing and fills no memory.
 
 mod context;
 mod counters;
@@ -33,7 +33,7 @@ use span::Ended;
 
 /// How many spans may wait to be sent.
 const QUEUE: usize = 2_048;
-/// How long a service that stops waits for its last spans and numbers to be sent.
+/// How long a service that stops waits for its last spans and metrics to be sent.
 const FLUSH: Duration = Duration::from_secs(2);
 
 /// Makes spans of requests, once a collector is known; until then nothing is traced.
@@ -101,7 +101,7 @@ impl Tracer {
     }
 }
 
-/// What is sent where.
+/// What is sent, and where.
 #[derive(Debug)]
 struct Settings {
     to: Destination,
@@ -129,7 +129,7 @@ impl Settings {
             (None, None | Some("http/protobuf")) => OtlpProtocol::Http,
             (None, Some("grpc")) => OtlpProtocol::Grpc,
             (None, Some(other)) => {
-                anyhow::bail!("OTEL_EXPORTER_OTLP_PROTOCOL: {other:?} is not spoken; use http/protobuf or grpc")
+                anyhow::bail!("OTEL_EXPORTER_OTLP_PROTOCOL: {other:?} is not supported; use http/protobuf or grpc")
             }
         };
         let traces = match (config.traces, variable("OTEL_TRACES_SAMPLER_ARG")) {
@@ -140,7 +140,7 @@ impl Settings {
                 .parse()
                 .ok()
                 .filter(|share| (0.0..=1.0).contains(share))
-                .with_context(|| format!("OTEL_TRACES_SAMPLER_ARG: {text:?} is no number from 0 to 1"))?,
+                .with_context(|| format!("OTEL_TRACES_SAMPLER_ARG: {text:?} is not a number from 0 to 1"))?,
         };
         let name = config.service_name.clone().or_else(|| variable("OTEL_SERVICE_NAME"));
         Ok(Some(Settings {

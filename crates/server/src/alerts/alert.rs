@@ -1,4 +1,4 @@
-//! One message to whoever watches.
+//! One message to the operators.
 
 use serde::Serialize;
 use serde_json::Value;
@@ -10,7 +10,7 @@ use crate::moment::Moment;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Kind {
-    /// The store does not answer and is not called any more.
+    /// The store is unreachable, and the circuit breaker has stopped calls to it.
     BreakerOpen,
     /// Rules answer by their failure policy, as the store could not.
     WithoutStore,
@@ -18,7 +18,7 @@ pub(crate) enum Kind {
     StoreFull,
     /// Rules were to change and could not be read.
     RulesRefused,
-    /// Nothing: somebody tries whether alerts arrive.
+    /// Nothing is wrong: somebody tests whether alerts arrive.
     Test,
 }
 
@@ -63,12 +63,12 @@ impl Status {
 /// One message, as it is posted.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct Alert {
-    /// The same in every attempt to deliver it, so that a receiver can tell them from another alert.
+    /// The same in every attempt to deliver it, so that a receiver can recognise repeats.
     pub(crate) id: String,
     pub(crate) kind: Kind,
     pub(crate) status: Status,
     severity: &'static str,
-    at: String,
+    at: Moment,
     instance: String,
     pub(crate) summary: String,
     /// The same for people: what chat services show.
@@ -95,7 +95,7 @@ impl Alert {
             kind,
             status,
             severity,
-            at: Moment(at).to_string(),
+            at: Moment(at),
             instance: instance.into(),
             summary,
             text,
@@ -106,7 +106,7 @@ impl Alert {
 
 fn new_id() -> String {
     let mut bytes = [0; 16];
-    // Without random numbers all are alike, and an alert is worth more than its name.
+    // Without random numbers all IDs are alike; the alert matters more.
     let _ = getrandom::fill(&mut bytes);
     data_encoding::HEXLOWER.encode(&bytes)
 }

@@ -1,4 +1,4 @@
-//! How many alerts there were, and what became of those for the webhook.
+//! How many alerts were raised, and what became of their deliveries.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
@@ -7,7 +7,7 @@ use crate::metrics::{Family, catalog};
 
 const OUTCOMES: [&str; 3] = ["delivered", "failed", "dropped"];
 
-/// Alerts by kind and status, and what became of those for the webhook.
+/// Alerts by kind and status, and deliveries by outcome.
 #[derive(Debug, Default)]
 pub(crate) struct Counters {
     alerts: [[AtomicU64; STATUSES.len()]; KINDS.len()],

@@ -1,4 +1,5 @@
-//! When something that is wrong is told: at once, then now and then, and when it is over. Times count from any fixed moment.
+//! When an incident raises alerts: when it starts, once per interval while it lasts, and when it is over. Times count from
+//! any fixed moment.
 
 use std::time::Duration;
 
@@ -16,24 +17,24 @@ struct Current {
     since: Duration,
     /// When it was last seen.
     seen: Duration,
-    /// When it was last told.
-    told: Duration,
+    /// When it last raised an alert.
+    alerted: Duration,
     was_wrong: bool,
     times: u64,
 }
 
-/// Something to tell.
+/// A reason for an alert.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct News {
     pub(super) status: Status,
     /// From when it was first seen to when it was last seen.
     pub(super) lasted: Duration,
-    /// How often it began anew meanwhile, with pauses too short to call it over.
+    /// How often it started again after a pause too short to call it over.
     pub(super) times: u64,
 }
 
 impl Incident {
-    /// `every` is how often it is told while it lasts.
+    /// `every` is how often it raises an alert while it lasts.
     pub(super) fn new(every: Duration) -> Incident {
         Incident { every, current: None }
     }
@@ -52,7 +53,7 @@ impl Incident {
         let quiet = self.quiet();
         let Some(current) = &mut self.current else {
             if is_wrong {
-                self.current = Some(Current { since: now, seen: now, told: now, was_wrong: true, times: 1 });
+                self.current = Some(Current { since: now, seen: now, alerted: now, was_wrong: true, times: 1 });
                 return Some(News { status: Status::Started, lasted: Duration::ZERO, times: 1 });
             }
             return None;
@@ -68,8 +69,8 @@ impl Incident {
             self.current = None;
             return Some(over);
         }
-        if now >= current.told + self.every {
-            current.told = now;
+        if now >= current.alerted + self.every {
+            current.alerted = now;
             return Some(news(Status::Ongoing));
         }
         None
@@ -89,12 +90,12 @@ mod tests {
     }
 
     #[test]
-    fn an_incident_is_told_at_once_then_now_and_then_and_when_it_is_over() {
+    fn an_incident_alerts_when_it_starts_at_intervals_and_when_it_is_over() {
         let mut incident = Incident::new(EVERY);
-        let mut told = Vec::new();
+        let mut alerts = Vec::new();
         for second in 0..300 {
             let news = incident.observe(at(second), (100..230).contains(&second));
-            told.extend(news.map(|news| (second, news.status, news.lasted)));
+            alerts.extend(news.map(|news| (second, news.status, news.lasted)));
         }
         let expected = [
             (100, Status::Started, at(0)),
@@ -102,16 +103,16 @@ mod tests {
             (220, Status::Ongoing, at(120)),
             (244, Status::Over, at(129)),
         ];
-        assert_eq!(told, expected);
+        assert_eq!(alerts, expected);
     }
 
     #[test]
     fn what_comes_and_goes_is_one_incident() {
         let mut incident = Incident::new(EVERY);
-        let told: Vec<News> =
+        let alerts: Vec<News> =
             (0..100).filter_map(|second| incident.observe(at(second), second < 40 && second % 4 == 0)).collect();
-        assert_eq!(told.iter().map(|news| news.status).collect::<Vec<_>>(), [Status::Started, Status::Over]);
-        assert_eq!(told[1].times, 10);
+        assert_eq!(alerts.iter().map(|news| news.status).collect::<Vec<_>>(), [Status::Started, Status::Over]);
+        assert_eq!(alerts[1].times, 10);
     }
 
     proptest! {
@@ -119,16 +120,16 @@ mod tests {
         #[test]
         fn there_is_no_flood(wrong in prop::collection::vec((1_u64..40_000, any::<bool>()), 1..400)) {
             let mut incident = Incident::new(EVERY);
-            let (mut now, mut told) = (0, Vec::new());
+            let (mut now, mut alerts) = (0, Vec::new());
             for (millis, is_wrong) in wrong {
                 now += millis;
-                told.extend(incident.observe(Duration::from_millis(now), is_wrong).map(|news| (now, news.status)));
+                alerts.extend(incident.observe(Duration::from_millis(now), is_wrong).map(|news| (now, news.status)));
             }
-            for (index, (time, _)) in told.iter().enumerate() {
-                let within = told[index..].iter().take_while(|(later, _)| later - time < 60_000).count();
-                prop_assert!(within <= 9, "{told:?}");
+            for (index, (time, _)) in alerts.iter().enumerate() {
+                let within = alerts[index..].iter().take_while(|(later, _)| later - time < 60_000).count();
+                prop_assert!(within <= 9, "{alerts:?}");
             }
-            let ends: Vec<Status> = told.iter().map(|(_, s)| *s).filter(|s| *s != Status::Ongoing).collect();
+            let ends: Vec<Status> = alerts.iter().map(|(_, s)| *s).filter(|s| *s != Status::Ongoing).collect();
             for pair in ends.chunks(2) {
                 prop_assert_eq!(pair[0], Status::Started);
                 prop_assert!(pair.get(1).is_none_or(|end| *end == Status::Over));

@@ -74,7 +74,7 @@ impl Watch {
         }
     }
 
-    /// What there is to tell. `by_rule` is asked for only then.
+    /// The alerts that are due. `by_rule` is called only if there are any.
     pub(super) fn look(
         &mut self,
         now: Duration,
@@ -111,8 +111,11 @@ impl Watch {
         if let Some(news) = self.refused.observe(now, signs.refused.is_some()) {
             let reason = signs.refused.as_ref().map(|refusal| refusal.reason.as_str()).unwrap_or_default();
             let summary = match news.status {
-                Status::Over => format!("new rules are in force again, after {} of old ones", spoken(news.lasted)),
-                _ => format!("the rules stay as they were: {}", reason.lines().next().unwrap_or_default()),
+                Status::Over => format!("new rules are in force; the old ones were kept for {}", spoken(news.lasted)),
+                _ => format!(
+                    "new rules were refused, and the old ones stay in force: {}",
+                    reason.lines().next().unwrap_or_default()
+                ),
             };
             alerts.push(self.alert(Kind::RulesRefused, news, at, summary, json!({ "reason": reason })));
         }
@@ -139,16 +142,20 @@ impl Watch {
 fn breaker_summary(news: News) -> String {
     let times = if news.times > 1 { format!(", {} times", news.times) } else { String::new() };
     match news.status {
-        Status::Started => "the store does not answer: its breaker is open, and rules answer without it".into(),
-        Status::Ongoing => format!("the store does not answer, for {} now{times}", spoken(news.lasted)),
-        Status::Over => format!("the store answers again: its breaker was open for {}{times}", spoken(news.lasted)),
+        Status::Started => {
+            "the store is unreachable: its circuit breaker is open, and rules answer by on_store_failure".into()
+        }
+        Status::Ongoing => format!("the store has been unreachable for {}{times}", spoken(news.lasted)),
+        Status::Over => {
+            format!("the store answers again: its circuit breaker was open for {}{times}", spoken(news.lasted))
+        }
     }
 }
 
 fn without_store_summary(kind: Kind, news: News, counts: &WithoutStore) -> String {
     let what = match kind {
         Kind::StoreFull => "the memory store is full (raise store.max_keys)",
-        _ => "rules answer without the store",
+        _ => "rules answer without the store, by on_store_failure",
     };
     let total = counts.total();
     let were = if total == 1 { "decision was" } else { "decisions were" };
@@ -156,13 +163,13 @@ fn without_store_summary(kind: Kind, news: News, counts: &WithoutStore) -> Strin
     let by = by.map(|(policy, count)| format!("{} by {policy}", grouped(count))).join(", ");
     let decided = |how: &str| format!("{} {were} made {how}: {by}", grouped(total));
     match news.status {
-        Status::Started => format!("{what}; {}", decided("so")),
-        Status::Ongoing => format!("{what}, for {} now; {}", spoken(news.lasted), decided("so")),
+        Status::Started => format!("{what}; {}", decided("this way")),
+        Status::Ongoing => format!("{what}; this has lasted for {}; {}", spoken(news.lasted), decided("this way")),
         Status::Over => format!("recovered after {}; {}", spoken(news.lasted), decided("without the store")),
     }
 }
 
-/// `42 s`, `3 min 5 s`: nobody needs it finer.
+/// `42 s`, `3 min 5 s`: fine enough for people.
 fn spoken(lasted: Duration) -> String {
     match lasted.as_secs() {
         0 => format!("{} ms", lasted.as_millis()),
@@ -195,7 +202,7 @@ mod tests {
     }
 
     #[test]
-    fn a_store_that_went_away_is_counted_from_one_incident_to_the_next() {
+    fn each_outage_of_the_store_counts_its_own_decisions() {
         let mut watch = Watch::new(Duration::from_secs(60), "here:1".into());
         let signs = |open, local| Signs {
             is_shared: true,
@@ -210,37 +217,44 @@ mod tests {
             "recovered after 1 s; 1,234 decisions were made without the store: 1,200 by open, 0 by closed, 34 by local";
         assert_eq!(over[0].summary, summary);
         let next = look(&mut watch, 100, &signs(1_201, 34), &[("a", 1_201), ("b", 34)]);
-        let told = serde_json::to_value(&next[0]).expect("JSON");
-        assert_eq!(told["details"]["open"], 1);
-        assert_eq!(told["details"]["rules"], json!([{ "rule": "a", "decisions": 1 }]), "the other had no part in it");
-        assert_eq!(told["severity"], "warning");
+        let posted = serde_json::to_value(&next[0]).expect("JSON");
+        assert_eq!(posted["details"]["open"], 1);
+        assert_eq!(
+            posted["details"]["rules"],
+            json!([{ "rule": "a", "decisions": 1 }]),
+            "the other rule decided nothing without the store"
+        );
+        assert_eq!(posted["severity"], "warning");
         assert!(
-            told["text"].as_str().is_some_and(|text| text.starts_with("[warning] tollkeeper here:1: rules answer"))
+            posted["text"].as_str().is_some_and(|text| text.starts_with("[warning] tollkeeper here:1: rules answer"))
         );
     }
 
-    /// Else every pause between two requests would end it, and an outage in the night be told again with each of them.
+    /// Otherwise every pause between two requests would end the incident, and an outage at night would alert with each request.
     #[test]
     fn few_requests_during_an_outage_are_one_incident() {
         let mut watch = Watch::new(Duration::from_secs(60), "here:1".into());
-        let mut told = Vec::new();
+        let mut alerts = Vec::new();
         for second in 0..600 {
             let without_store = WithoutStore { open: 1 + second / 100, closed: 0, local: 0 };
             let signs = Signs { is_shared: true, is_breaker_open: second < 500, without_store, ..Signs::default() };
-            told.extend(look(&mut watch, second, &signs, &[]));
+            alerts.extend(look(&mut watch, second, &signs, &[]));
         }
-        let starts = |kind| told.iter().filter(|it| it.kind == kind && it.status == Status::Started).count();
+        let starts = |kind| alerts.iter().filter(|it| it.kind == kind && it.status == Status::Started).count();
         assert_eq!((starts(Kind::BreakerOpen), starts(Kind::WithoutStore)), (1, 1));
     }
 
     #[test]
-    fn a_full_memory_store_and_refused_rules_are_told_apart() {
+    fn a_full_memory_store_and_refused_rules_are_two_incidents() {
         let mut watch = Watch::new(Duration::from_secs(60), "here:1".into());
         let refused = Some(Arc::new(Refusal { reason: "rules.yaml:3:1: no such field\n  3 | lmit".into() }));
         let without_store = WithoutStore { open: 0, closed: 7, local: 0 };
         let signs = Signs { is_shared: false, without_store, refused, ..Signs::default() };
         let alerts = look(&mut watch, 0, &signs, &[("a", 7)]);
         assert_eq!(alerts.iter().map(|alert| alert.kind).collect::<Vec<_>>(), [Kind::StoreFull, Kind::RulesRefused]);
-        assert_eq!(alerts[1].summary, "the rules stay as they were: rules.yaml:3:1: no such field");
+        assert_eq!(
+            alerts[1].summary,
+            "new rules were refused, and the old ones stay in force: rules.yaml:3:1: no such field"
+        );
     }
 }

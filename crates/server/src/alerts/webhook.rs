@@ -1,4 +1,4 @@
-//! Delivering alerts to somebody else's server: signed, in order, again if it fails, and not for ever.
+//! Delivers alerts to a webhook: signed, in order, and with a bounded number of retries.
 
 use std::fmt;
 use std::sync::Arc;
@@ -17,7 +17,7 @@ use crate::outgoing::{Caller, Destination, Spoken};
 
 /// `t=UNIX_SECONDS,v1=HEX`, the HMAC-SHA256 of `UNIX_SECONDS.BODY` by the secret.
 const SIGNATURE: HeaderName = HeaderName::from_static("x-tollkeeper-signature");
-/// Names the alert, and is the same in every attempt.
+/// The ID of the alert, the same in every attempt.
 const ID: HeaderName = HeaderName::from_static("x-tollkeeper-alert");
 
 /// Attempts, and the pauses between them: about three minutes in all.
@@ -41,7 +41,7 @@ pub(crate) struct Webhook {
     key: Option<hmac::Key>,
 }
 
-/// Why a receiver has not taken an alert.
+/// Why a receiver has not accepted an alert.
 #[derive(Debug)]
 pub(crate) enum Refused {
     /// It may do so later.
@@ -71,7 +71,7 @@ impl Webhook {
         self.caller.to()
     }
 
-    /// One attempt. What a receiver that took it said is returned.
+    /// One attempt; returns the status of a receiver that accepted it.
     pub(crate) async fn post(&self, alert: &Alert, now_s: u64) -> Result<StatusCode, Refused> {
         let body = serde_json::to_vec(alert).expect("an alert is always JSON");
         let mut headers = HeaderMap::new();
@@ -84,7 +84,7 @@ impl Webhook {
         let status = answered.status;
         match status.as_u16() {
             200..=299 => Ok(status),
-            300..=399 => Err(Refused::Always(format!("{status}: redirections are not followed; name the last URL"))),
+            300..=399 => Err(Refused::Always(format!("{status}: redirects are not followed; configure the final URL"))),
             408 | 425 | 429 | 500.. => Err(Refused::Now(status.to_string())),
             _ => Err(Refused::Always(status.to_string())),
         }
@@ -97,7 +97,7 @@ fn signature(key: &hmac::Key, now_s: u64, body: &[u8]) -> HeaderValue {
     HeaderValue::try_from(format!("t={now_s},v1={tag}")).expect("plain text")
 }
 
-/// Delivers what comes, one after the other, until nobody can send any more.
+/// Delivers alerts in order, until no sender is left.
 pub(super) async fn deliver_all(webhook: Webhook, mut waiting: mpsc::Receiver<Alert>, counters: Arc<Counters>) {
     let clock = Clock::system();
     while let Some(alert) = waiting.recv().await {
@@ -113,10 +113,10 @@ async fn deliver(webhook: &Webhook, alert: &Alert, clock: &Clock) -> Outcome {
             Err(refused) => refused,
         };
         if attempt == ATTEMPTS || matches!(refused, Refused::Always(_)) {
-            warn!("alert {} was not taken by {}, and is given up: {refused}", alert.id, webhook.to());
+            warn!("alert {} was not accepted by {}, and is dropped: {refused}", alert.id, webhook.to());
             break;
         }
-        debug!("alert {} was not taken by {} yet: {refused}", alert.id, webhook.to());
+        debug!("alert {} was not accepted by {} yet: {refused}", alert.id, webhook.to());
         tokio::time::sleep(pause(attempt, random_share())).await;
     }
     Outcome::Failed

@@ -43,7 +43,7 @@ impl ActionKind {
     }
 }
 
-/// Something that somebody did to a key.
+/// What somebody did to a key.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, JsonSchema)]
 pub(crate) struct Action {
     /// When.
@@ -62,9 +62,9 @@ pub(crate) struct Action {
     #[serde(serialize_with = "moment::serialize")]
     #[schemars(with = "Option<Moment>")]
     pub(crate) until: Option<Timestamp>,
-    /// Why, if somebody said so.
+    /// Why, if a reason was given.
     pub(crate) reason: Option<String>,
-    /// Who: the name that was given, and the door by which it came.
+    /// Who: the name that was given, which nobody verifies, and how the caller authenticated.
     pub(crate) by: String,
     /// The process that was asked.
     pub(crate) instance: Arc<str>,
@@ -128,7 +128,7 @@ impl ActionQuery {
     }
 }
 
-/// Keeps actions. Adding one waits for nobody.
+/// Keeps actions. Adding one never waits.
 #[derive(Debug)]
 pub(crate) struct Actions {
     recent: Mutex<VecDeque<Action>>,
@@ -151,7 +151,7 @@ impl Actions {
         recent.push_back(action);
     }
 
-    /// The actions that are asked for, the newest first, and who knew them.
+    /// The actions that match, the newest first, and where they were found.
     pub(crate) async fn find(&self, query: &ActionQuery) -> Result<(Vec<Action>, &'static str), DatabaseError> {
         if let Some(sink) = &self.sink {
             return Ok((sink.find_actions(query).await?, "postgres"));
@@ -161,7 +161,7 @@ impl Actions {
         Ok((found.cloned().collect(), "memory"))
     }
 
-    /// How many found no room on their way to the database, or were refused there.
+    /// How many found no room in the queue, or were refused by the database.
     pub(crate) fn dropped(&self) -> u64 {
         self.sink.as_ref().map_or(0, |sink| sink.dropped_actions())
     }

@@ -1,7 +1,7 @@
-//! Violations and actions on their way to Postgres, and back to those who ask.
+//! Violations and actions in Postgres: written in the background, and read by queries.
 //!
-//! They wait in a queue with an end, from which one task writes batches. A database that is slow or gone fills the queue and
-//! nothing else: what has to go then are the oldest, and they are counted. A batch is written once: whether one whose answer
+//! They wait in a queue with an end, from which one task writes batches. A database that is slow or unreachable
+//! fills the queue and nothing else: then the oldest records are dropped, and counted. A batch is written once: whether one whose answer
 //! got lost was written is asked before it is tried again.
 
 use std::mem;
@@ -48,7 +48,7 @@ pub(crate) struct Sink {
     dropped_actions: AtomicU64,
 }
 
-/// Who writes: one at a time, with what has left the queue and may not have arrived.
+/// Writes one batch at a time, which has left the queue and may not have arrived.
 #[derive(Debug, Default)]
 struct Writer {
     connection: Option<PgConnection>,
@@ -148,14 +148,14 @@ impl Sink {
         self.queue.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Writes what comes, for ever.
+    /// Writes records as they come, for ever.
     pub(crate) async fn run(&self) {
         let mut backoff = BACKOFF.0;
         loop {
             match self.write_all().await {
                 Ok(()) => {
                     if backoff > BACKOFF.0 {
-                        info!("{} takes violations again", self.database.address());
+                        info!("{} accepts audit records again", self.database.address());
                         backoff = BACKOFF.0;
                     }
                     // Either is a reason to go on.
@@ -163,7 +163,7 @@ impl Sink {
                 }
                 Err(error) => {
                     if backoff == BACKOFF.0 {
-                        warn!("violations wait in memory, up to {QUEUE} of them: {error}");
+                        warn!("audit records wait in memory, up to {QUEUE} of them: {error}");
                     }
                     sleep(backoff).await;
                     backoff = (backoff * 2).min(BACKOFF.1);
@@ -172,7 +172,7 @@ impl Sink {
         }
     }
 
-    /// Writes what waits, as far as that goes within a time. For the end of the service, when nobody runs this any more.
+    /// Writes what waits, within a time. For the end of the service, when [`Sink::run`] is over.
     pub(crate) async fn finish(&self, time: Duration) {
         // Whoever was stopped may have left it in the middle of something.
         self.writer.lock().await.connection = None;
@@ -180,7 +180,7 @@ impl Sink {
         let mut left = self.writer.lock().await.batch.content();
         left += self.lock().content();
         if left != Content::default() {
-            warn!("{left} did not reach the audit in {}", self.database.address());
+            warn!("{left} could not be written to the audit in {}", self.database.address());
         }
     }
 
@@ -196,12 +196,12 @@ impl Sink {
                 Ok(()) if writer.batch.is_empty() => return Ok(()),
                 Ok(()) => writer.batch = Batch::default(),
                 Err(DatabaseError::Refused { code, message }) if code.starts_with("22") || code.starts_with("23") => {
-                    // What it can never take must not keep the rest from it.
+                    // What it will never accept must not hold up the rest.
                     let lost = mem::take(&mut writer.batch).content();
                     self.dropped.fetch_add(lost.denials, Relaxed);
                     self.dropped_actions.fetch_add(lost.actions, Relaxed);
                     writer.connection = None;
-                    warn!("{lost} are not in the audit: {message} (SQLSTATE {code})");
+                    warn!("{lost} were refused by the audit database and are lost: {message} (SQLSTATE {code})");
                 }
                 Err(error) => {
                     writer.connection = None;

@@ -12,7 +12,7 @@ use super::Violation;
 const FIRST: u8 = 5;
 /// Keys that have records of their own.
 const KEYS: usize = 10_000;
-/// A key that was quiet for so long begins anew.
+/// A key that was quiet for so long starts again with records of its own.
 const QUIET: Span = Span::from_secs(60);
 /// What the shared record of a rule names instead of a key.
 pub(crate) const MANY_KEYS: &str = "(many keys)";

@@ -36,7 +36,7 @@ pub(crate) struct Violation {
     pub(crate) retry_after_ms: Option<u64>,
     /// How many denials of this key it stands for: one, or those of a second.
     pub(crate) count: u64,
-    /// Whether the rule only watches: nobody was denied.
+    /// Whether it is a shadow rule: the request was not denied by it.
     pub(crate) shadow: bool,
     /// The exception that blocks the key, where it was not the limit that denied.
     pub(crate) blocked: Option<Blocked>,

@@ -108,7 +108,7 @@ const inspector = {
     if (rule && !rule.active) parts.push("The rule is switched off.");
     if (hot) {
       const waits = hot.waits_kept + hot.waits_broken;
-      parts.push(`It was denied ${ruleCard.bounds(hot)} times lately${waits > 0 ? ` and kept ${count(hot.waits_kept)} of ${plural(waits, "wait")}: it ${hot.waits_broken > hot.waits_kept ? "retries without waiting" : "mostly waits as told"}` : ""}.`);
+      parts.push(`It was denied ${ruleCard.bounds(hot)} times lately${waits > 0 ? ` and kept ${count(hot.waits_kept)} of ${plural(waits, "wait")}: it ${hot.waits_broken > hot.waits_kept ? "retries without waiting" : "mostly waits before retrying"}` : ""}.`);
     }
     return shown(parts.join(" "));
   },

@@ -1,21 +1,21 @@
-//! What the denied do: wait as they were told, or keep asking.
+//! What denied clients do: wait for the time that their denial names, or retry at once.
 
 use tollkeeper::{Span, Timestamp};
 
-/// What a key did with the waits that it was told.
+/// What a key did with the waits that its denials asked for.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Behaviour {
-    /// Waits that it kept: its next request came after.
+    /// Waits that it kept: its next request came after them.
     pub(crate) kept: u32,
-    /// Waits during which it asked again.
+    /// Waits during which it retried.
     pub(crate) broken: u32,
-    told: Option<Told>,
+    wait: Option<Wait>,
 }
 
-/// A wait that has not ended, or whose end nobody has come back from.
+/// A wait that has not ended, or that no request has followed yet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Told {
-    /// Requests until here may have been under way already.
+struct Wait {
+    /// Requests before this may have been in flight already.
     fair_from: Timestamp,
     until: Timestamp,
     broken: bool,
@@ -25,32 +25,32 @@ struct Told {
 const ROUND_TRIP: Span = Span::from_micros(100_000);
 
 impl Behaviour {
-    /// A request came, whatever was said to it.
+    /// A request came, whatever was decided about it.
     pub(super) fn came(&mut self, at: Timestamp) {
-        let Some(told) = &mut self.told else { return };
-        if at >= told.until {
-            self.kept += u32::from(!told.broken);
-            self.told = None;
-        } else if at >= told.fair_from && !told.broken {
-            told.broken = true;
+        let Some(wait) = &mut self.wait else { return };
+        if at >= wait.until {
+            self.kept += u32::from(!wait.broken);
+            self.wait = None;
+        } else if at >= wait.fair_from && !wait.broken {
+            wait.broken = true;
             self.broken += 1;
         }
     }
 
-    /// It was denied and told to wait. While it is told so already, nothing new begins.
-    pub(super) fn told_to_wait(&mut self, at: Timestamp, wait: Span) {
-        if self.told.is_none() && wait > Span::ZERO {
+    /// It was denied for so long. During a wait, no other begins.
+    pub(super) fn must_wait(&mut self, at: Timestamp, wait: Span) {
+        if self.wait.is_none() && wait > Span::ZERO {
             let in_flight = ROUND_TRIP.min(Span::from_micros(wait.as_micros() / 2));
-            self.told = Some(Told { fair_from: at + in_flight, until: at + wait, broken: false });
+            self.wait = Some(Wait { fair_from: at + in_flight, until: at + wait, broken: false });
         }
     }
 
     /// The same key at two times.
     pub(super) fn add(&self, later: &Behaviour) -> Behaviour {
-        Behaviour { kept: self.kept + later.kept, broken: self.broken + later.broken, told: later.told }
+        Behaviour { kept: self.kept + later.kept, broken: self.broken + later.broken, wait: later.wait }
     }
 
-    /// Whether it keeps asking more often than it waits; `None` while it has not come back from any wait.
+    /// Whether it breaks more waits than it keeps; `None` while no wait is over.
     pub(super) fn hammers(&self) -> Option<bool> {
         (self.kept + self.broken > 0).then_some(self.broken > self.kept)
     }
@@ -66,28 +66,28 @@ mod tests {
         let mut behaviour = Behaviour::default();
         for ms in denied_ms {
             behaviour.came(at(*ms));
-            behaviour.told_to_wait(at(*ms), Span::from_micros((denied_ms[0] + wait_ms - ms) * 1_000));
+            behaviour.must_wait(at(*ms), Span::from_micros((denied_ms[0] + wait_ms - ms) * 1_000));
         }
         behaviour.came(at(end_ms));
         (behaviour.kept, behaviour.broken)
     }
 
     #[test]
-    fn who_comes_back_in_time_has_waited() {
+    fn a_client_that_comes_back_in_time_has_waited() {
         assert_eq!(after(&[0], 1_000, 1_000), (1, 0));
         assert_eq!(after(&[0], 1_000, 90_000), (1, 0));
     }
 
     #[test]
-    fn who_asks_again_during_the_wait_has_not_however_often() {
+    fn retries_during_a_wait_break_it_once() {
         assert_eq!(after(&[0, 200, 300, 999], 1_000, 1_500), (0, 1));
         assert_eq!(after(&[0], 1_000, 999), (0, 1));
     }
 
     #[test]
-    fn what_was_under_way_already_is_forgiven() {
+    fn requests_already_in_flight_are_forgiven() {
         assert_eq!(after(&[0, 1, 2, 50], 1_000, 1_000), (1, 0));
-        // Of a short wait only the first half: else nobody could be told to hammer a limit of ten a second.
+        // Only the first half of a short wait: otherwise no client could break a wait at ten requests a second.
         assert_eq!(after(&[0, 1, 2, 3], 10, 7), (0, 1));
         assert_eq!(after(&[0, 1, 2, 3], 10, 10), (1, 0));
     }

@@ -2,7 +2,7 @@
 //!
 //! Up to its first denial a limit sees every request, so whether it would have denied any is known exactly for buckets and
 //! fixed windows, from one number for each limit tried. A `sliding_window_log` is judged by the weighted sum of two windows, as
-//! `sliding_window_counter` is. What was denied and tried again counts again: who hammers asks for more than they need.
+//! `sliding_window_counter` is. A retry counts as demand: clients that retry without waiting appear to need more than they do.
 
 use tollkeeper::{Algorithm, Quota, Span, Timestamp};
 
@@ -27,7 +27,7 @@ pub(super) struct Demand {
 }
 
 impl Ladder {
-    /// The limits to try for a quota; none for `concurrency`, where nobody knows when slots would have been given back.
+    /// The limits to try for a quota; none for `concurrency`, as it is unknown when slots would have been released.
     pub(super) fn new(quota: Quota) -> Option<Ladder> {
         let mut above = round_numbers().filter(|number| *number > quota.count());
         let counts = std::array::from_fn(|_| above.next().unwrap_or(Quota::MAX_COUNT));

@@ -14,19 +14,19 @@ pub(crate) struct Evidence {
     pub(crate) denied: u64,
     /// Those of keys that an exception blocks, which say nothing about the limit.
     pub(crate) blocked: u64,
-    /// Different keys that were not blocked, in all likelihood.
+    /// Different keys that were not blocked: an estimate unless `exact`.
     pub(crate) keys: u64,
-    /// Different keys that were denied, in all likelihood.
+    /// Different keys that were denied: an estimate unless `exact`.
     pub(crate) keys_denied: u64,
     /// The share of keys that were denied at least once, 0 to 1.
     pub(crate) share_of_keys_denied: f64,
-    /// Whether keys were counted one by one; else they are estimated from a fair sample of 512.
+    /// Whether keys were counted one by one; otherwise they are estimated from a sample of 512.
     pub(crate) exact: bool,
     /// The fewest keys that four fifths of the denials come from, if ten are enough.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(with = "Few")]
     pub(crate) few: Option<Few>,
-    /// The share of denied keys that mostly ask again before their wait is over, 0 to 1, of those who came back at all.
+    /// Of the denied keys that came back, the share that mostly retried before their wait was over, 0 to 1.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(with = "f64")]
     pub(crate) share_hammering: Option<f64>,
@@ -46,9 +46,9 @@ pub(crate) struct Evidence {
 pub(crate) struct Few {
     /// How many.
     pub(crate) keys: u64,
-    /// The share of denials that surely is theirs, 0 to 1.
+    /// The share of denials that are theirs at least, 0 to 1.
     pub(crate) share: f64,
-    /// How many of them mostly ask again before their wait is over.
+    /// How many of them mostly retry before their wait is over.
     pub(crate) hammering: u64,
     /// How many of them mostly wait.
     pub(crate) waiting: u64,

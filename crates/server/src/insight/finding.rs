@@ -1,4 +1,4 @@
-//! Attack, or badly tuned? A plain sentence with its evidence.
+//! Attack, or a badly tuned limit? A plain sentence with its evidence.
 
 use std::cmp::Ordering;
 
@@ -16,7 +16,7 @@ pub(crate) enum Kind {
     Quiet,
     /// Somebody ignores the limit.
     Abuse,
-    /// The limit denies those whom it should let pass.
+    /// The limit denies clients that it should let pass.
     TooLow,
     /// Something of both, or something that these numbers cannot tell apart.
     Mixed,
@@ -37,7 +37,7 @@ pub(crate) struct Finding {
 
 /// Fewer denials are chance.
 const ENOUGH_DENIALS: u64 = 20;
-/// From this share of keys on, a limit meets everybody rather than some.
+/// From this share of keys on, a limit affects everybody rather than some.
 const EVERYBODY: f64 = 0.2;
 /// From this share of the denied on, they are of one kind; up to the other, it is the rest of them.
 const MOST: f64 = 0.8;
@@ -81,7 +81,7 @@ impl Evidence {
             _ if self.one_key => self.shared_by_all(&last),
             Some(few) if self.is_concentrated(few) => self.caused_by_few(few),
             _ if hammering >= MOST => self.many_hammer(hammering, &last),
-            _ if self.meets_everybody() && hammering <= HALF => {
+            _ if self.affects_everybody() && hammering <= HALF => {
                 let (denied, waiting) = (self.were_denied(), self.waiting());
                 (
                     Kind::TooLow,
@@ -90,34 +90,34 @@ impl Evidence {
             }
             _ => {
                 let keys = format!("{share} of all keys {} {last}{}", self.were_denied(), self.waiting());
-                (Kind::Mixed, format!("{keys}: neither a few nor everybody{}", self.would_do()))
+                (Kind::Mixed, format!("{keys}: neither a few keys nor all of them{}", self.would_do()))
             }
         }
     }
 
-    /// `; 120 requests of blocked keys were denied besides`.
+    /// `; 120 requests of blocked keys were denied in addition`.
     fn besides(&self) -> String {
         if self.blocked == 0 {
             return String::new();
         }
         let was = if self.blocked == 1 { "was" } else { "were" };
         let denied = if self.shadow { "would have been denied".into() } else { format!("{was} denied") };
-        format!("; {} of blocked keys {denied} besides", counted(self.blocked, "request"))
+        format!("; {} of blocked keys {denied} in addition", counted(self.blocked, "request"))
     }
 
-    /// A few keys stand for the denials, unless they are simply all that were denied and many at that.
+    /// Whether a few keys stand out, rather than being all that were denied.
     fn is_concentrated(&self, few: Few) -> bool {
-        !self.meets_everybody() || self.keys_denied <= 3 || few.keys * 2 <= self.keys_denied
+        !self.affects_everybody() || self.keys_denied <= 3 || few.keys * 2 <= self.keys_denied
     }
 
-    fn meets_everybody(&self) -> bool {
+    fn affects_everybody(&self) -> bool {
         self.share_of_keys_denied >= EVERYBODY
     }
 
     fn shared_by_all(&self, last: &str) -> (Kind, String) {
         let share = percent(self.denied as f64 / self.requests as f64);
         let sentence = format!(
-            "{share} of requests {} {last}, and all share one key: rules that tell clients apart know who it was{}",
+            "{share} of requests {} {last}, and all share one key: a rule with a key per client would show who{}",
             self.were_denied(),
             self.enough
                 .as_ref()
@@ -131,7 +131,7 @@ impl Evidence {
         let one = few.keys == 1;
         let theirs = format!("{} of {}s come from {}", percent(few.share), self.denial(), counted(few.keys, "key"));
         if self.shadow {
-            return (Kind::Mixed, format!("{theirs}: enforced, the rule would stop little else"));
+            return (Kind::Mixed, format!("{theirs}: if enforced, the rule would stop little else"));
         }
         match few.hammering.cmp(&few.waiting) {
             Ordering::Greater => {
@@ -139,8 +139,8 @@ impl Evidence {
                 (Kind::Abuse, format!("{theirs} that {retry} without waiting: looks like abuse"))
             }
             Ordering::Less => {
-                let waits = if one { "waits as told: a client" } else { "wait as told: clients" };
-                (Kind::Mixed, format!("{theirs} that {waits} in need of a higher limit, rather than abuse"))
+                let waits = if one { "waits before retrying: a client" } else { "wait before retrying: clients" };
+                (Kind::Mixed, format!("{theirs} that {waits} in need of a higher limit rather than abuse"))
             }
             Ordering::Equal if few.hammering == 0 => (
                 Kind::Mixed,
@@ -152,7 +152,7 @@ impl Evidence {
 
     fn many_hammer(&self, hammering: f64, last: &str) -> (Kind, String) {
         let share = self.of_keys(self.share_of_keys_denied);
-        let keys = if self.meets_everybody() {
+        let keys = if self.affects_everybody() {
             format!("{share} of all keys")
         } else {
             format!("{} ({share} of all)", counted(self.keys_denied, "key"))
@@ -167,10 +167,10 @@ impl Evidence {
         }
     }
 
-    /// `, and 92 % of those wait as told`, where most do.
+    /// `, and 92 % of those wait before retrying`, where most do.
     fn waiting(&self) -> String {
         let waiting = self.share_hammering.filter(|share| !self.shadow && *share < HALF).map(|share| 1.0 - share);
-        waiting.map(|share| format!(", and {} of those wait as told", self.of_keys(share))).unwrap_or_default()
+        waiting.map(|share| format!(", and {} of those wait before retrying", self.of_keys(share))).unwrap_or_default()
     }
 
     /// `; 120/min would have denied 1 %`.
@@ -208,7 +208,7 @@ fn counted(number: u64, what: &str) -> String {
     format!("{} {what}{}", grouped(number), if number == 1 { "" } else { "s" })
 }
 
-/// Whole percent, where neither all nor nothing is claimed of what only nearly is.
+/// Whole percent. 100 % and 0 % mean exactly that.
 fn percent(share: f64) -> String {
     match share * 100.0 {
         0.0 => "0 %".to_string(),

@@ -134,7 +134,7 @@ impl Generation {
         };
         let note = |behaviour: &mut Behaviour| {
             behaviour.came(seen.at);
-            behaviour.told_to_wait(seen.at, wait.unwrap_or(Span::ZERO));
+            behaviour.must_wait(seen.at, wait.unwrap_or(Span::ZERO));
         };
         note(self.denials.count(seen.hash, seen.variant, seen.key));
         self.denied.note(seen.hash).into_iter().for_each(note);
@@ -198,7 +198,7 @@ impl RuleInsight {
         self.before.blocks.top(&self.now.blocks, most, |_, _| ())
     }
 
-    /// What there is to judge a rule by.
+    /// The numbers by which the rule is judged.
     pub(crate) fn evidence(&self, rule: &Rule, now: Timestamp) -> Evidence {
         let keys = self
             .before

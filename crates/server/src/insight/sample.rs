@@ -1,8 +1,8 @@
-//! A fair sample of keys in bounded memory: those with the smallest hashes.
+//! A fair sample of keys in bounded memory: a bottom-k sample (Cohen and Kaplan 2007), the keys with the smallest hashes.
 //!
-//! Which keys are in it has nothing to do with how busy they are, and nobody outside can choose a hash. The bar only ever
+//! Which keys are in it has nothing to do with how busy they are, and no client can choose a hash. The bar only ever
 //! sinks, so a key that is in the sample has been in it since it first came up: what is noted of it is complete. How far the
-//! bar has sunk tells how many keys there are. With room for `k`, that estimate has a standard error of `1 / sqrt(k - 2)`, and
+//! bar has sunk shows how many keys there are (the k minimum values estimator). With room for `k`, that estimate has a standard error of `1 / sqrt(k - 2)`, and
 //! a share of the keys one of at most `1 / (2 sqrt(k))`; up to `k` keys everything is exact.
 
 use std::collections::BTreeMap;
@@ -71,7 +71,7 @@ pub(super) struct Joined<T> {
 }
 
 impl<T> Joined<T> {
-    /// How many keys there are, in all likelihood.
+    /// How many keys there are: an estimate unless [`Joined::is_exact`].
     pub(super) fn keys(&self) -> u64 {
         (self.notes.len() as f64 * self.each_stands_for).round() as u64
     }

@@ -104,7 +104,7 @@ struct RuleReport {
     hot_by_traffic: Vec<HotKey>,
     /// The keys with most denials.
     hot_by_denials: Vec<HotDeniedKey>,
-    /// Attack, or badly tuned? Null before the first decision.
+    /// Attack, or a badly tuned limit? Null before the first decision.
     finding: Option<Finding>,
 }
 
@@ -233,7 +233,7 @@ fn uptime(began: Timestamp, now: Timestamp) -> u64 {
     now.since(began).as_micros() / Span::SECOND.as_micros()
 }
 
-/// How many decisions a rule must have to be among those that are told of.
+/// How many decisions a rule must have to be shown.
 fn busiest(rules: &[(&Rule, Outcomes)]) -> u64 {
     let mut decisions: Vec<u64> = rules.iter().map(|(_, outcomes)| outcomes.allowed + outcomes.denied).collect();
     decisions.sort_unstable_by(|a, b| b.cmp(a));

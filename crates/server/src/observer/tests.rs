@@ -18,7 +18,7 @@ struct Client {
     from_ms: u64,
     every_ms: u64,
     requests: u32,
-    /// Whether it comes back when it was told to, or keeps to its own pace.
+    /// Whether it waits as long as its denials ask for, or keeps to its own pace.
     waits: bool,
 }
 
@@ -173,7 +173,7 @@ async fn what_is_found_in_traffic() {
             per_ip("60/min"),
             needy(40).collect(),
             "too_low",
-            "of those wait as told: the limit looks too low; 100/min would have denied nobody",
+            "of those wait before retrying: the limit looks too low; 100/min would have denied nobody",
         ),
         (
             "a crowd that comes all at once",
@@ -183,11 +183,11 @@ async fn what_is_found_in_traffic() {
             "the limit looks too low; 12/min would have denied nobody",
         ),
         (
-            "one busy client that waits as told",
+            "one busy client that waits before retrying",
             per_ip("60/min"),
             calm(100).chain([Client::new("busy").every(200, 300)]).collect(),
             "mixed",
-            "100 % of denials come from 1 key that waits as told: a client in need of a higher limit, rather than abuse",
+            "100 % of denials come from 1 key that waits before retrying: a client in need of a higher limit rather than abuse",
         ),
         (
             "a shadow rule that is being tuned",
@@ -201,7 +201,7 @@ async fn what_is_found_in_traffic() {
             json!({"name": "everybody", "key": "global", "limit": "10/s"}),
             scrapers().collect(),
             "mixed",
-            "and all share one key: rules that tell clients apart know who it was",
+            "and all share one key: a rule with a key per client would show who",
         ),
     ];
     let mut wrong = Vec::new();
@@ -282,7 +282,7 @@ async fn secrets_are_neither_reported_nor_recorded() {
 
 /// Rules change while traffic goes on: what was known of a changed limit says nothing about the new one.
 #[tokio::test]
-async fn a_changed_limit_is_judged_anew() {
+async fn a_changed_limit_is_judged_from_the_start() {
     let world = World::new([per_ip("10/min")]);
     world.run([Client::new("attacker").every(100, 600).hammers()]).await;
     let spec: RuleSpec = serde_json::from_value(per_ip("1,000/min")).expect("a rule");

@@ -28,14 +28,14 @@ impl Context {
     }
 }
 
-/// Nobody's secret, so anything goes where the system has no random numbers.
+/// IDs are not secret, so a constant will do where the system has no random numbers.
 fn random<const N: usize>() -> [u8; N] {
     let mut bytes = [1; N];
     let _ = getrandom::fill(&mut bytes);
     bytes
 }
 
-/// What a caller says of its trace.
+/// The caller's trace context.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Parent {
     context: Context,
@@ -62,7 +62,7 @@ fn parent(headers: &HeaderMap) -> Option<Parent> {
     Some(Parent { context: Context { trace, span }, is_sampled })
 }
 
-/// Who is traced: as the caller has decided, and a share of those whose caller has not.
+/// Which requests are traced: as the caller has decided, otherwise a share of them.
 #[derive(Debug)]
 pub(super) struct Sampler {
     /// Of the last eight bytes of a new trace's name, the values below this one.
@@ -97,7 +97,7 @@ impl Sampler {
     }
 }
 
-/// Tells the next server to which trace a request belongs, if it is traced here. Else what the client said stays.
+/// Sets the trace context for the next server, if the request is traced here. Otherwise the client's own is passed on.
 pub(crate) fn inject(headers: &mut HeaderMap) {
     let context = CURRENT.try_with(|work| work.borrow().context);
     if let Ok(Context { trace, span }) = context {

@@ -1,4 +1,4 @@
-//! Who sends: the resource of OpenTelemetry, and the headers that a collector may ask for.
+//! The OpenTelemetry resource that describes this instance, and the headers that a collector may require.
 
 use std::borrow::Cow;
 
@@ -15,7 +15,7 @@ pub(super) fn resource(service_name: &str, instance: &str, more: Option<&str>) -
         attribute("service.version", env!("CARGO_PKG_VERSION")),
         attribute("service.instance.id", instance),
     ];
-    // What is no pair says nothing, as the standard has it.
+    // Anything else than a pair is ignored, as the standard says.
     let more = more.into_iter().flat_map(|text| text.split(',')).filter_map(|pair| pair.split_once('='));
     for (name, value) in more.map(|(name, value)| (name.trim(), decoded(value.trim()))) {
         if !name.is_empty() && !attributes.iter().any(|known| known.key == name) {
@@ -49,7 +49,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_resource_is_what_variables_add_to_what_is_known() {
+    fn variables_add_to_the_resource() {
         let made = resource("gate", "here:1", Some("deployment.environment=a%20b, service.name=other,odd,=x"));
         let names: Vec<&str> = made.attributes.iter().map(|attribute| &*attribute.key).collect();
         assert_eq!(names, ["service.name", "service.version", "service.instance.id", "deployment.environment"]);

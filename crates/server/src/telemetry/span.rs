@@ -11,7 +11,7 @@ use super::Tracer;
 use super::context::{CURRENT, Context};
 use super::messages::{self, KeyValue, attribute};
 
-/// A batch may hold very many; the first ones tell enough.
+/// A batch may hold very many; the first ones are enough.
 const MOST_DECISIONS: usize = 32;
 
 /// The numbers of OpenTelemetry's SpanKind.
@@ -58,7 +58,7 @@ struct Decided {
     rules: usize,
 }
 
-/// A span that is over. Its times are told by the clock when it is sent.
+/// A span that is over. It gets its wall-clock times when it is sent.
 #[derive(Debug)]
 pub(super) struct Ended {
     pub(super) span: messages::Span,
@@ -147,9 +147,9 @@ impl Begun {
     fn end(self, described: Described, decisions: Vec<Decided>) -> Vec<Ended> {
         let Context { trace, span } = self.context;
         let mut attributes = described.attributes;
-        // What was decided tells most about a request: that of the first denial, or of the last decision.
-        let telling = decisions.iter().find(|decided| decided.outcome != "allowed").or(decisions.last());
-        attributes.extend(telling.into_iter().flat_map(Decided::attributes));
+        // The decision that explains the answer: the first denial, otherwise the last one.
+        let decisive = decisions.iter().find(|decided| decided.outcome != "allowed").or(decisions.last());
+        attributes.extend(decisive.into_iter().flat_map(Decided::attributes));
         let request = messages::Span {
             trace_id: trace.to_vec(),
             span_id: span.to_vec(),

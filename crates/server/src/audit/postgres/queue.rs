@@ -1,4 +1,4 @@
-//! What waits for the database: two lists with an end each, so that no flood of denials pushes an action out.
+//! Records that wait for the database: two bounded queues, so that no flood of denials pushes an action out.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -20,14 +20,14 @@ pub(super) struct Queue {
 }
 
 impl Queue {
-    /// Adds a violation; what had to go for it is returned.
+    /// Adds a violation; returns the oldest one if that had to make room.
     pub(super) fn push(&mut self, violation: Violation) -> Option<Violation> {
         let oldest = if self.violations.len() == QUEUE { self.violations.pop_front() } else { None };
         self.violations.push_back(violation);
         oldest
     }
 
-    /// Adds an action; what had to go for it is returned.
+    /// Adds an action; returns the oldest one if that had to make room.
     pub(super) fn push_action(&mut self, action: Action) -> Option<Action> {
         let oldest = if self.actions.len() == ACTIONS { self.actions.pop_front() } else { None };
         self.actions.push_back(action);

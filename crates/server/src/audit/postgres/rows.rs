@@ -20,7 +20,7 @@ pub(super) async fn transaction_id(connection: &mut PgConnection) -> Result<Stri
     sqlx::query_scalar("select pg_current_xact_id()::text").fetch_one(connection).await
 }
 
-/// Whether a transaction whose end nobody saw was carried out.
+/// Whether a transaction whose answer was lost was committed.
 pub(super) async fn is_committed(connection: &mut PgConnection, transaction: &str) -> Result<bool, DatabaseError> {
     let status = sqlx::query_scalar("select pg_xact_status($1::xid8)").bind(transaction).fetch_one(connection).await?;
     let status: Option<String> = status;

@@ -56,8 +56,8 @@ impl Latency {
     }
 }
 
-/// The upper bound of the bucket in which so large a share of all counts ends. Beyond the last bound nothing is known but
-/// that it was longer, so that bound is told.
+/// The upper bound of the bucket in which so large a share of all counts ends. Beyond the last bound, that bound
+/// is the best answer.
 pub(super) fn quantile(counts: &[u64], share: f64, bound: impl Fn(usize) -> Option<f64>) -> Option<f64> {
     let total: u64 = counts.iter().sum();
     let mut below = 0;
