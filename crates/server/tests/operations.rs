@@ -4,5 +4,6 @@
 mod alerts;
 mod deploy;
 mod logs;
+mod metrics;
 mod receiver;
 mod telemetry;

@@ -195,7 +195,7 @@ fn a_receiver_that_fails_is_asked_again_and_one_that_refuses_is_not() {
         let receiver = Receiver::start();
         receiver.answer(status);
         let (service, _) = refused(&receiver.url(), "60s");
-        service.wait_for_log("is given up", 1);
+        service.wait_for_log("is dropped", 1);
         assert_eq!(receiver.calls().len(), 1, "{status}: neither tried again nor followed");
         wait_until("that is counted", || {
             metric(&service.get("/metrics"), r#"tollkeeper_alert_deliveries_total{outcome="failed"}"#) == 1
