@@ -5,6 +5,7 @@
 //! file and the reason, and what was in use stays.
 
 mod acceptor;
+mod certificate;
 mod client;
 mod connector;
 mod pem;

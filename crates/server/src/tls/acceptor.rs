@@ -8,8 +8,8 @@ use rustls::ServerConfig;
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 use tokio_rustls::{TlsAcceptor, TlsStream};
-use x509_parser::prelude::{FromDer as _, GeneralName, X509Certificate};
 
+use super::certificate;
 use super::renewable::Renewable;
 
 /// What is spoken inside.
@@ -108,14 +108,5 @@ pub(crate) const CLIENT_ATTRIBUTE: &str = "tls.client";
 /// where certificates are required, and then it was verified.
 pub(crate) fn client_name<S>(stream: &TlsStream<S>) -> Option<Arc<str>> {
     let certificate = stream.get_ref().1.peer_certificates()?.first()?;
-    let (_, certificate) = X509Certificate::from_der(certificate).ok()?;
-    let others = certificate.subject_alternative_name().ok().flatten();
-    let other = others.and_then(|others| {
-        others.value.general_names.iter().find_map(|name| match name {
-            GeneralName::DNSName(name) | GeneralName::URI(name) => Some(*name),
-            _ => None,
-        })
-    });
-    let common = || certificate.subject().iter_common_name().next()?.as_str().ok();
-    other.or_else(common).filter(|name| !name.is_empty()).map(Arc::from)
+    certificate::name_in(certificate).map(Arc::from)
 }
