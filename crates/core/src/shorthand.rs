@@ -102,9 +102,12 @@ impl Shorthand {
         }
     }
 
-    /// The same limit with `by` replaced, as in `header.x-api-key|ip`.
+    /// The same limit with a `by` such as `header.x-api-key|ip`, which the text must not have too.
     pub fn keyed_by(self, by: &str) -> Result<Shorthand, LimitError> {
-        Ok(Shorthand { by: Some(keys(by)?), ..self })
+        match self.by {
+            Some(_) => Err(LimitError::new("by: is given twice; keep one")),
+            None => Ok(Shorthand { by: Some(keys(by)?), ..self }),
+        }
     }
 
     /// The rule that it means, under this name.
