@@ -99,6 +99,9 @@ def parse(module, tokens):
                 raise SystemExit(f"{module.file}:{line}: #[path] is not understood here; name the file after the module")
             if re.match(r"cfg\((test|all\(test,)", attribute):
                 at = end_of_item(tokens, at)
+        elif word == "pub" and text_at(tokens, at + 1) == "(":
+            # `pub(in crate::store)` says who may see it, which is not what it uses.
+            at = closing(tokens, at + 1) + 1
         elif word == "use":
             end = next(end for end in range(at, len(tokens)) if tokens[end][0] == ";")
             read_use(module, (), tokens[at + 1 : end])

@@ -60,6 +60,10 @@ class Acyclic(unittest.TestCase):
         """
         self.assertEqual(cycles({"lib.rs": "mod a; mod b;", "a.rs": "use crate::b::B;", "b.rs": tests}), [])
 
+    def test_who_may_see_an_item_is_no_use(self):
+        files = {"lib.rs": "mod a;", "a.rs": "mod b; use b::B; struct A;", "a/b.rs": "pub(in crate::a) struct B; pub(super) use std::io;"}
+        self.assertEqual(cycles(files), [])
+
     def test_comments_and_literals_are_no_paths(self):
         text = '''
             /// [`A`](crate::a::A) // crate::a::A /* nested /* crate::a::A */ */

@@ -25,12 +25,17 @@ mod answer;
 mod attributes;
 mod forwarded;
 mod identity;
+mod places;
 mod problem;
+mod source;
+mod style;
 
 pub use address::{AddressSource, AddressSourceError};
-pub use answer::{Answer, AnswerStyle};
-#[cfg(feature = "tower")]
-pub(crate) use answer::{bad_cost_detail, contradiction_detail, denial_detail, retry_after};
-pub use attributes::{AttributeSource, AttributeSourceError, HttpRequest};
+pub use answer::Answer;
+pub use attributes::HttpRequest;
 pub use identity::Identity;
 pub use problem::Problem;
+pub use source::{AttributeSource, AttributeSourceError};
+pub use style::AnswerStyle;
+#[cfg(feature = "tower")]
+pub(crate) use style::{bad_cost_detail, contradiction_detail, denial_detail, retry_after};

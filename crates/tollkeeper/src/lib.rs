@@ -115,7 +115,6 @@
 #![cfg_attr(docsrs, feature(doc_cfg))]
 
 mod clock;
-mod exceptions;
 #[cfg(feature = "http")]
 pub mod http;
 mod keyed;
@@ -129,16 +128,16 @@ pub mod tower;
 mod yaml;
 
 pub use clock::{Clock, ManualClock};
-pub use exceptions::ExceptionError;
 pub use keyed::{Keyed, keyed};
 pub use limiter::{Inspected, Limiter, Together, TryCheckError};
 pub use permit::Permit;
-pub use reservation::{Actual, Reservation, SettleError, Settled, Settlement, Ticket};
+pub use reservation::ticket::Ticket;
+pub use reservation::{Actual, Reservation, SettleError, Settled, Settlement};
 #[cfg(feature = "redis")]
 pub use store::{
     BreakerState, ConnectError, DURATION_BOUNDS, RedisOptions, RedisStore, RedisTls, Server, Traffic, UnreachableStore,
 };
-pub use store::{MAX_HOLD, MemoryStore, Store, StoreError};
+pub use store::{ExceptionError, MAX_HOLD, MemoryStore, Store, StoreError};
 pub use tollkeeper_core::{
     Algorithm, BucketRef, Changes, Charge, CostError, Decision, Descriptor, Enforcement, Exception, ExceptionKind,
     FailurePolicy, Grant, HeaderStyle, Hold, Key, Limit, LimitError, Outcome, Policy, PolicyError, PolicyErrors, Quota,

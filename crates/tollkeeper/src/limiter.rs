@@ -18,8 +18,7 @@ use tollkeeper_core::{
     Terms, Verdict,
 };
 
-use crate::exceptions::Applied;
-use crate::reservation::slot_of;
+use crate::store::exceptions::Applied;
 use crate::store::held::{Held, Reserved};
 use crate::store::{MemoryStore, Store, StoreError};
 
@@ -288,7 +287,7 @@ impl Limiter {
             // Some of it can be decided.
             Err(_) => self.decide_open(charges).await,
         };
-        let held = rows.iter().map(slot_of).collect();
+        let held = rows.iter().map(Held::slot_of).collect();
         (rows, held)
     }
 

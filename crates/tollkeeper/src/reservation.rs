@@ -1,14 +1,12 @@
 //! Costs that are known later: reserve an estimate, then settle what it did cost.
 
-mod ticket;
-
-pub use ticket::Ticket;
+pub(crate) mod ticket;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use tollkeeper_core::{Algorithm, Charge, CostError, Decision, Receipt, Request, Row, Source, Verdict, parse_cost};
+use tollkeeper_core::{Algorithm, Charge, CostError, Decision, Request, Row, Source, Verdict, parse_cost};
 
 use crate::limiter::Limiter;
 use crate::permit::Permit;
@@ -182,13 +180,6 @@ impl Limiter {
 fn is_counted(row: &Row) -> bool {
     let is_settled = row.charge.exception().is_some_and(|exception| exception.kind.settles());
     matches!(row.source, Source::Store | Source::Exception) && !is_settled
-}
-
-/// What a row that nobody can correct holds: its slot.
-pub(crate) fn slot_of(row: &Row) -> Option<Held> {
-    let hold = row.decision.hold?;
-    let receipt = Receipt { cost: row.charge.cost, at: hold.at, nth: hold.nth, is_lease: false, after: None };
-    Some(Held::of(&row.charge, receipt, None))
 }
 
 impl Reservation {

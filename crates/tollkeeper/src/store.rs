@@ -1,5 +1,7 @@
 //! Where state lives. A store decides all charges of a request together, on its own clock.
 
+mod error;
+pub(crate) mod exceptions;
 pub(crate) mod held;
 mod memory;
 #[cfg(feature = "redis")]
@@ -7,6 +9,8 @@ pub(crate) mod redis;
 #[cfg(feature = "redis")]
 mod unreachable;
 
+pub use error::StoreError;
+pub use exceptions::ExceptionError;
 pub use held::MAX_HOLD;
 pub use memory::MemoryStore;
 pub(crate) use memory::{Id, Table};
@@ -17,10 +21,10 @@ pub use unreachable::UnreachableStore;
 
 use std::time::Duration;
 
-use held::{Held, Reserved};
 use tollkeeper_core::{BucketRef, Charge, Decision, Exception, Hold, Source, Timestamp};
 
-use crate::exceptions::{ExceptionError, Exceptions};
+use exceptions::Exceptions;
+use held::{Held, Reserved};
 
 /// A place that keeps state.
 #[derive(Debug)]
@@ -38,41 +42,6 @@ pub enum Store {
     /// On a server that nobody has reached yet: each rule answers by its failure policy.
     #[cfg(feature = "redis")]
     Unreachable(UnreachableStore),
-}
-
-/// Why a store could not decide. Nothing was charged.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[non_exhaustive]
-pub enum StoreError {
-    /// Every entry is of a client that is still limited, so none can be dropped for a new one.
-    #[error(
-        "the memory store is full of live limits and has no room for the key or the log of charge {charge}; \
-         raise store.max_keys, or keep fewer logs (sliding_window_log, concurrency)"
-    )]
-    Full {
-        /// The charge that found no room, by position.
-        charge: usize,
-    },
-    /// Some of the charges are kept by a server that is away; the others could be decided without them.
-    #[error("a part of the store is unavailable: {reason}")]
-    Away {
-        /// Those charges, by position.
-        charges: Vec<usize>,
-        /// What happened, without secrets.
-        reason: String,
-    },
-    /// The store did not answer in time, or not at all. Whether a charge arrived is not known.
-    #[error("the store is unavailable: {reason}")]
-    Unavailable {
-        /// What happened, without secrets.
-        reason: String,
-    },
-}
-
-impl StoreError {
-    pub(crate) fn unavailable(reason: impl Into<String>) -> StoreError {
-        StoreError::Unavailable { reason: reason.into() }
-    }
 }
 
 impl Store {

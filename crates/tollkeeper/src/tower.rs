@@ -22,6 +22,7 @@ mod body;
 mod layer;
 mod protocol;
 mod service;
+mod settings;
 
 pub use body::ResponseBody;
 pub use layer::TollkeeperLayer;

@@ -1,86 +1,17 @@
 //! The attributes of an HTTP request, looked up when a rule asks for them.
 
 use std::borrow::Cow;
-use std::fmt;
 use std::net::IpAddr;
-use std::str::FromStr;
 use std::sync::OnceLock;
 
-use http::header::{COOKIE, HOST};
+use http::header::HOST;
 use http::uri::Authority;
-use http::{HeaderMap, HeaderName, Method, Uri};
-use percent_encoding::percent_decode_str;
+use http::{HeaderMap, Method, Uri};
 use tollkeeper_core::Request;
 
 use super::identity::Identity;
-
-/// Where an attribute comes from.
-///
-/// ```
-/// use tollkeeper::http::AttributeSource;
-///
-/// assert_eq!("cookie.sid".parse(), Ok(AttributeSource::Cookie("sid".into())));
-/// let error = "headers.x-user".parse::<AttributeSource>().unwrap_err();
-/// assert!(error.to_string().contains("header.NAME"));
-/// ```
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum AttributeSource {
-    /// A header; several lines that differ are joined with `, `.
-    Header(HeaderName),
-    /// The first query parameter of this name.
-    Query(String),
-    /// The first cookie of this name.
-    Cookie(String),
-    /// One of `ip`, `method`, `path` and `host`.
-    Attribute(String),
-}
-
-/// A text that names no place in a request.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{0:?} is no place in a request; write header.NAME, query.NAME, cookie.NAME, ip, method, path or host")]
-pub struct AttributeSourceError(String);
-
-impl FromStr for AttributeSource {
-    type Err = AttributeSourceError;
-
-    fn from_str(text: &str) -> Result<Self, Self::Err> {
-        let source = match text.split_once('.') {
-            Some((_, "")) => None,
-            Some(("header", name)) => name.parse().ok().map(AttributeSource::Header),
-            Some(("query", name)) => Some(AttributeSource::Query(name.into())),
-            Some(("cookie", name)) => Some(AttributeSource::Cookie(name.into())),
-            None if matches!(text, "ip" | "method" | "path" | "host") => Some(AttributeSource::Attribute(text.into())),
-            _ => None,
-        };
-        source.ok_or_else(|| AttributeSourceError(text.into()))
-    }
-}
-
-impl fmt::Display for AttributeSource {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            AttributeSource::Header(name) => write!(f, "header.{name}"),
-            AttributeSource::Query(name) => write!(f, "query.{name}"),
-            AttributeSource::Cookie(name) => write!(f, "cookie.{name}"),
-            AttributeSource::Attribute(name) => f.write_str(name),
-        }
-    }
-}
-
-impl AttributeSource {
-    /// Whether a request says this more than once, and not the same.
-    pub(super) fn is_contradicted(&self, uri: &Uri, headers: &HeaderMap) -> bool {
-        match self {
-            AttributeSource::Header(name) => differ(headers.get_all(name).into_iter()),
-            AttributeSource::Query(name) => differ(queries(uri, name)),
-            AttributeSource::Cookie(_) | AttributeSource::Attribute(_) => false,
-        }
-    }
-}
-
-fn differ<T: PartialEq>(mut values: impl Iterator<Item = T>) -> bool {
-    values.next().is_some_and(|first| values.any(|other| other != first))
-}
+use super::places::{cookie, header, query};
+use super::source::AttributeSource;
 
 /// The head of an HTTP request as rules see it; made by [`Identity::describe`].
 ///
@@ -118,7 +49,7 @@ pub struct HttpRequest<'r> {
 }
 
 impl<'r> HttpRequest<'r> {
-    pub(super) fn new(
+    fn new(
         identity: &'r Identity,
         method: &'r Method,
         uri: &'r Uri,
@@ -162,6 +93,20 @@ impl<'r> HttpRequest<'r> {
                 _ => None,
             },
         }
+    }
+}
+
+impl Identity {
+    /// A request as rules see it. `peer` is the socket's address; without it there is no `ip`. Nothing is looked up
+    /// before a rule asks for it.
+    pub fn describe<'r>(
+        &'r self,
+        method: &'r Method,
+        uri: &'r Uri,
+        headers: &'r HeaderMap,
+        peer: Option<IpAddr>,
+    ) -> HttpRequest<'r> {
+        HttpRequest::new(self, method, uri, headers, peer)
     }
 }
 
@@ -246,50 +191,6 @@ fn normal_host(host: Cow<'_, str>) -> Cow<'_, str> {
         return host;
     }
     Cow::Owned(host.strip_suffix('.').unwrap_or(&host).to_ascii_lowercase())
-}
-
-fn header<'r>(headers: &'r HeaderMap, name: &str) -> Option<Cow<'r, str>> {
-    let mut lines = headers.get_all(name).into_iter().map(|line| std::str::from_utf8(line.as_bytes()));
-    let first = lines.next()?.ok()?;
-    let mut joined = Cow::Borrowed(first);
-    // Who says the same three times is not three clients.
-    if !differ(headers.get_all(name).into_iter()) {
-        return Some(joined);
-    }
-    for line in lines {
-        let joined = joined.to_mut();
-        joined.push_str(", ");
-        joined.push_str(line.ok()?);
-    }
-    Some(joined)
-}
-
-fn query<'r>(uri: &'r Uri, name: &str) -> Option<Cow<'r, str>> {
-    queries(uri, name).next()?
-}
-
-/// All parameters of this name; `None` is one whose bytes are no text.
-fn queries<'r>(uri: &'r Uri, name: &str) -> impl Iterator<Item = Option<Cow<'r, str>>> {
-    let pairs = uri.query().unwrap_or_default().split('&').map(|pair| pair.split_once('=').unwrap_or((pair, "")));
-    pairs.filter(move |(encoded, _)| decoded(encoded).as_deref() == Some(name)).map(|(_, value)| decoded(value))
-}
-
-/// `None` when the bytes are no text.
-fn decoded(encoded: &str) -> Option<Cow<'_, str>> {
-    if !encoded.contains('+') {
-        return percent_decode_str(encoded).decode_utf8().ok();
-    }
-    let spaced = encoded.replace('+', " ");
-    percent_decode_str(&spaced).decode_utf8().ok().map(|text| Cow::Owned(text.into_owned()))
-}
-
-fn cookie<'r>(headers: &'r HeaderMap, name: &str) -> Option<&'r str> {
-    let lines = headers.get_all(COOKIE).into_iter().filter_map(|line| std::str::from_utf8(line.as_bytes()).ok());
-    let mut pairs = lines.flat_map(|line| line.split(';')).filter_map(|pair| pair.split_once('='));
-    let (_, value) = pairs.find(|(found, _)| found.trim() == name)?;
-    let value = value.trim();
-    // Servers drop the quotes that RFC 6265 allows, so with and without them it is the same session.
-    Some(value.strip_prefix('"').and_then(|value| value.strip_suffix('"')).unwrap_or(value))
 }
 
 #[cfg(test)]

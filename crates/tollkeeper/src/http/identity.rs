@@ -3,11 +3,11 @@
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 
-use http::{HeaderMap, HeaderName, Method, Uri};
+use http::{HeaderMap, HeaderName, Uri};
 use ipnet::IpNet;
 
 use super::address::{AddressSource, TrustedProxies, group};
-use super::attributes::{AttributeSource, HttpRequest};
+use super::source::AttributeSource;
 
 /// How an HTTP request becomes attributes.
 ///
@@ -131,18 +131,6 @@ impl Identity {
     /// ```
     pub fn contradiction(&self, uri: &Uri, headers: &HeaderMap) -> Option<&AttributeSource> {
         self.single.iter().find(|place| place.is_contradicted(uri, headers))
-    }
-
-    /// A request as rules see it. `peer` is the socket's address; without it there is no `ip`. Nothing is looked up
-    /// before a rule asks for it.
-    pub fn describe<'r>(
-        &'r self,
-        method: &'r Method,
-        uri: &'r Uri,
-        headers: &'r HeaderMap,
-        peer: Option<IpAddr>,
-    ) -> HttpRequest<'r> {
-        HttpRequest::new(self, method, uri, headers, peer)
     }
 
     /// Whose request it is, behind the trusted proxies. `peer` is the socket's address.

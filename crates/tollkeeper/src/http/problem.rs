@@ -6,7 +6,7 @@ use serde::Serialize;
 use serde::ser::{SerializeMap as _, Serializer};
 use serde_json::Value;
 
-use super::Answer;
+use super::answer::Answer;
 
 /// What went wrong, as `application/problem+json`.
 ///

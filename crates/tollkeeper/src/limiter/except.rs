@@ -3,7 +3,7 @@
 use tollkeeper_core::{Exception, ExceptionKind, Rule, RuleErrors, Timestamp};
 
 use super::Limiter;
-use crate::exceptions::{ExceptionError, Exceptions};
+use crate::store::exceptions::{ExceptionError, Exceptions};
 
 impl Limiter {
     /// The longest key and the longest reason of an exception, in characters.

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use tollkeeper_core::{Bucket, Charge, Decision, Receipt, Source, Timestamp};
+use tollkeeper_core::{Bucket, Charge, Decision, Receipt, Row, Source, Timestamp};
 
 /// The longest that an estimate may wait for its correction.
 pub const MAX_HOLD: Duration = Duration::from_secs(24 * 60 * 60);
@@ -44,5 +44,12 @@ impl Held {
     /// Of a charge that took nothing.
     pub(crate) fn nothing(charge: &Charge) -> Held {
         Held::of(charge, Receipt { cost: 0, at: Timestamp::default(), nth: 0, is_lease: false, after: None }, None)
+    }
+
+    /// Of a row that nobody can correct: its slot.
+    pub(crate) fn slot_of(row: &Row) -> Option<Held> {
+        let hold = row.decision.hold?;
+        let receipt = Receipt { cost: row.charge.cost, at: hold.at, nth: hold.nth, is_lease: false, after: None };
+        Some(Held::of(&row.charge, receipt, None))
     }
 }

@@ -27,10 +27,10 @@ use std::time::Duration;
 
 use tollkeeper_core::{Algorithm, BucketRef, Charge, Decision, Hold, Source, Timestamp};
 
-use super::StoreError;
+use super::error::StoreError;
 use super::held::{Held, Reserved};
 use crate::clock::Clock;
-use crate::exceptions::Exceptions;
+use crate::store::exceptions::Exceptions;
 use holds::Holds;
 
 /// Keeps state in this process.

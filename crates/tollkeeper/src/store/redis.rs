@@ -24,6 +24,7 @@ mod queue;
 mod route;
 mod script;
 mod server;
+mod shared;
 mod stored;
 mod traffic;
 
@@ -40,62 +41,27 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU32, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
-use redis::{Cmd, FromRedisValue, Value};
 use tokio::runtime::Handle;
 use tokio::sync::Mutex as AsyncMutex;
-use tollkeeper_core::{BucketRef, Charge, Decision, Hold, Quota, Receipt, Source, Span, State, Timestamp, decide};
+use tollkeeper_core::{BucketRef, Charge, Decision, Hold, Source, Span, Timestamp, decide};
 
-use super::StoreError;
+use super::error::StoreError;
 use crate::clock::Clock;
-use crate::exceptions::Exceptions;
+use crate::store::exceptions::Exceptions;
 use across::denies;
 use address::{Address, Mode};
-use ahead::Ahead;
 use denials::Denials;
 use leases::Leases;
 use node::{Node, Work};
 use nodes::{Cluster, Nodes};
 use queue::Queue;
 use route::Route;
+use shared::{Ahead, Shared, from, read};
 use traffic::Counts;
 
 /// Keeps state in a Redis or Valkey server, or in a cluster of them. Clones share the connections.
 #[derive(Clone)]
 pub struct RedisStore(Arc<Shared>);
-
-struct Shared {
-    nodes: Nodes,
-    /// What all keys begin with.
-    namespace: Arc<str>,
-    server: Server,
-    /// A manual clock decides by its own time instead of the server's: for replay and tests.
-    clock: Clock,
-    deadline: Duration,
-    /// One per slot: only keys of one slot go out in one call.
-    queues: Box<[Queue]>,
-    counts: Counts,
-    /// What is decided here and not by a given time.
-    ahead: Option<Ahead>,
-    instances: AtomicU32,
-    /// How many microseconds the server's clock is ahead of this process's, by its last answer.
-    clock_ahead: AtomicI64,
-    /// For what goes on when nobody waits for it.
-    runtime: Handle,
-    /// What is known of exceptions, and when they were changed last.
-    exceptions: Exceptions,
-    exceptions_seen: AsyncMutex<Option<String>>,
-    /// Whether this user may read them.
-    reads_exceptions: AtomicBool,
-}
-
-/// What a store said to a request.
-struct Decided {
-    decisions: Vec<Decision>,
-    /// For [`Ask::Reserve`]: with what each charge is settled, where it took something.
-    receipts: Vec<Option<Receipt>>,
-    /// It was decided not before this moment.
-    asked_at: Instant,
-}
 
 impl RedisStore {
     /// Connects, and refuses a server that could not decide: too old, a read-only replica, or scripts forbidden.
@@ -339,63 +305,6 @@ async fn connect(address: Address, deadline: Duration) -> Result<(Nodes, Server)
         _ => server::teach(&mut connection).await?,
     }
     Ok((Nodes::One(Arc::new(Node::new(route, connection, deadline))), server))
-}
-
-impl Shared {
-    /// A state as it is stored, and the time.
-    async fn read(&self, quota: &Quota, key: &str) -> Result<(State, Timestamp), StoreError> {
-        let mut command = redis::cmd(if quota.algorithm().keeps_log() { "LRANGE" } else { "MGET" });
-        command.arg(key);
-        if quota.algorithm().keeps_log() {
-            // The first item is a header, made of the others.
-            command.arg(1).arg(-1);
-        }
-        let now = match self.given_time() {
-            Some(now) => now,
-            None => {
-                let (seconds, micros): (u64, u64) = self.command(key, &redis::cmd("TIME")).await?;
-                Timestamp::from_micros(seconds * 1_000_000 + micros)
-            }
-        };
-        let items: Vec<Option<Vec<u8>>> = match self.command(key, &command).await {
-            // What an algorithm kept that the rule has no longer.
-            Err(StoreError::Unavailable { reason }) if reason.contains("WRONGTYPE") => Vec::new(),
-            other => other?,
-        };
-        let bytes = items.into_iter().flatten().flatten().collect::<Vec<u8>>();
-        let state = if quota.algorithm().keeps_log() { read_log(&bytes) } else { read_string(&bytes) };
-        Ok((state, now))
-    }
-
-    /// On the node of a key.
-    async fn command<T: FromRedisValue>(&self, key: &str, command: &Cmd) -> Result<T, StoreError> {
-        let slot = self.nodes.slot(key);
-        self.nodes.admit(slot)?;
-        Ok(self.nodes.call(slot, Work::Command(command), read).await?)
-    }
-
-    /// What the server's clock showed in an answer that came just now.
-    fn note_time(&self, server: Timestamp) {
-        if self.given_time().is_none() {
-            let ahead = server.as_micros() as i64 - self.clock.now().as_micros() as i64;
-            self.clock_ahead.store(ahead, Relaxed);
-        }
-    }
-
-    fn given_time(&self) -> Option<Timestamp> {
-        match &self.clock {
-            Clock::System(_) => None,
-            Clock::Manual(clock) => Some(clock.now()),
-        }
-    }
-}
-
-fn from(source: Source, decisions: Vec<Decision>) -> Vec<(Decision, Source)> {
-    decisions.into_iter().map(|decision| (decision, source)).collect()
-}
-
-fn read<T: FromRedisValue>(value: Value) -> Result<T, StoreError> {
-    T::from_redis_value(value).map_err(|error| StoreError::unavailable(error.to_string()))
 }
 
 /// Not the address, which may carry a password.

@@ -5,9 +5,9 @@
 
 use tollkeeper_core::Timestamp;
 
-use super::StoreError;
+use super::error::StoreError;
 use crate::clock::Clock;
-use crate::exceptions::Exceptions;
+use crate::store::exceptions::Exceptions;
 
 /// Stands in for a server that cannot be reached, and says why.
 #[derive(Debug)]

@@ -12,8 +12,8 @@ use tollkeeper_core::{CostError, HeaderStyle, Verdict};
 use tower_service::Service;
 
 use super::body::ResponseBody;
-use super::layer::{Described, Settings};
 use super::protocol::Protocol;
+use super::settings::{Described, Settings};
 use crate::permit::Permit;
 
 /// A service whose requests are limited; made by [`TollkeeperLayer`](super::TollkeeperLayer).

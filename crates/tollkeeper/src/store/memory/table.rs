@@ -18,7 +18,7 @@ use super::runs::{glimpse, home};
 use super::shard::{Locked, NoRoom, Seen, Shard, Write};
 use super::slots::{self, Slot};
 use crate::clock::Clock;
-use crate::store::StoreError;
+use crate::store::error::StoreError;
 
 /// A hash table of states with a fixed capacity.
 pub(crate) struct Table {

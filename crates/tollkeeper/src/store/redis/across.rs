@@ -18,8 +18,8 @@ use super::node::{Refusal, Work};
 use super::nodes::Slot;
 use super::queue::Answered;
 use super::script::{Call, REFUND};
-use super::{Decided, Shared, read};
-use crate::store::StoreError;
+use super::shared::{Decided, Shared, read};
+use crate::store::error::StoreError;
 
 /// The charges of a request that one call can decide.
 pub(super) struct Part {

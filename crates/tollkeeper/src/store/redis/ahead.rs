@@ -7,16 +7,9 @@ use tollkeeper_core::{Charge, Decision, Source};
 
 use super::across::denies;
 use super::batch::Ask;
-use super::denials::Denials;
 use super::leases::{Leases, Returning, Spent, Wanted};
-use super::{Decided, Shared, from};
-use crate::store::StoreError;
-
-/// What saves calls, as long as time passes here as it does on the server.
-pub(super) struct Ahead {
-    pub(super) denials: Denials,
-    pub(super) leases: Leases,
-}
+use super::shared::{Decided, Shared, from};
+use crate::store::error::StoreError;
 
 impl Shared {
     /// From leases as far as they reach, and from the store for the rest.

@@ -13,9 +13,9 @@ use super::node::{Refusal, Work};
 use super::nodes::{Nodes, Slot};
 use super::queue::{self, Answered, Group, Pending};
 use super::server::{ConnectError, ask};
+use super::shared::{Decided, Shared};
 use super::stored::state_key;
-use super::{Decided, Shared};
-use crate::store::StoreError;
+use crate::store::error::StoreError;
 
 impl Shared {
     /// By the store, within the deadline: to be charged, or reserved.

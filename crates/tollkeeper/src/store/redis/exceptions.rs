@@ -10,11 +10,12 @@ use redis::aio::ConnectionManager;
 use serde_json::{Value, json};
 use tollkeeper_core::{Exception, ExceptionKind, Grant, Timestamp};
 
+use super::RedisStore;
 use super::script::{Call, EXCEPTIONS};
 use super::server::ask;
-use super::{RedisStore, Shared};
-use crate::exceptions::{ExceptionError, Exceptions};
-use crate::store::StoreError;
+use super::shared::Shared;
+use crate::store::error::StoreError;
+use crate::store::exceptions::{ExceptionError, Exceptions};
 
 /// They are read and changed by people, on a connection of their own: that may take longer than a decision.
 const WITHIN: Duration = Duration::from_secs(5);

@@ -10,10 +10,10 @@ use std::time::Duration;
 
 use redis::FromRedisValue as _;
 
-use super::Shared;
 use super::node::Work;
 use super::script::{Call, HEARTBEAT};
-use crate::store::StoreError;
+use super::shared::Shared;
+use crate::store::error::StoreError;
 
 const EVERY: Duration = Duration::from_secs(1);
 /// Three signs missed, and an instance is taken for gone.

@@ -12,8 +12,9 @@ use tollkeeper_core::{Algorithm, BucketRef, Charge, Source};
 use super::batch::Ask;
 use super::node::Work;
 use super::script::{Call, SETTLE, WATCH};
-use super::{RedisStore, Shared, from, read, stored};
-use crate::store::StoreError;
+use super::shared::{Shared, from, read};
+use super::{RedisStore, stored};
+use crate::store::error::StoreError;
 use crate::store::held::{Held, Reserved};
 
 impl RedisStore {

@@ -13,7 +13,7 @@ use tokio::sync::Notify;
 use tollkeeper_core::{BucketRef, Charge, Decision, Lease, LeaseSize, Outcome, Quota, Receipt, Span, Timestamp};
 
 use super::queue::Answered;
-use crate::store::StoreError;
+use crate::store::error::StoreError;
 use crate::store::memory::{Id, Secret};
 
 /// What this process has leased.

@@ -12,7 +12,7 @@ use super::breaker::{Breaker, BreakerState};
 use super::route::Route;
 use super::script::{Call, Script};
 use super::server::ConnectError;
-use crate::store::StoreError;
+use crate::store::error::StoreError;
 
 /// A server that is called.
 pub(super) struct Node {

@@ -17,7 +17,7 @@ use super::breaker::BreakerState;
 use super::node::{Node, Refusal, Work};
 use super::route::{Route, host_of};
 use super::server::ConnectError;
-use crate::store::StoreError;
+use crate::store::error::StoreError;
 
 /// One of the parts into which a cluster divides its keys. A single server has one for all.
 pub(super) type Slot = u16;

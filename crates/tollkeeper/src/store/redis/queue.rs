@@ -12,7 +12,7 @@ use tollkeeper_core::{Charge, Key, Timestamp};
 
 use super::batch::{Answer, Ask, Batch};
 use super::node::Refusal;
-use crate::store::StoreError;
+use crate::store::error::StoreError;
 
 /// What a request gets, and what it has to know to go on by this process's clock.
 #[derive(Debug)]

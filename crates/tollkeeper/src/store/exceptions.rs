@@ -11,7 +11,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use arc_swap::ArcSwap;
 use tollkeeper_core::{Charge, Exception, ExceptionKind, Key, Row, Rule, Span, Terms, Timestamp};
 
-use crate::store::StoreError;
+use super::error::StoreError;
 
 /// Why an exception was not made.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]

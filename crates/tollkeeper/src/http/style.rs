@@ -1,0 +1,201 @@
+//! What a verdict looks like on the wire: limit headers, `Retry-After`, and a problem document (RFC 9457).
+//!
+//! A problem names rules and never keys: a key may be made of a secret that the client, or somebody between, should
+//! not see again.
+
+use http::header::{CONTENT_TYPE, RETRY_AFTER};
+use http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
+use tollkeeper_core::{CostError, HeaderStyle, Row, Span, Timestamp, Verdict, limit_headers, retry_after_seconds};
+
+use super::answer::Answer;
+use super::problem::Problem;
+use super::source::AttributeSource;
+
+const QUOTA_EXCEEDED: &str = "https://iana.org/assignments/http-problem-types#quota-exceeded";
+const REDUCED_CAPACITY: &str = "https://iana.org/assignments/http-problem-types#temporary-reduced-capacity";
+
+impl Answer {
+    /// Refuses a request whose cost is no number: 400, naming the attribute.
+    ///
+    /// ```
+    /// use tollkeeper::{CostError, http::Answer};
+    ///
+    /// let error = CostError { rule: "uploads".into(), attribute: "header.x-parts".into(), value: "many".into() };
+    /// assert_eq!(Answer::bad_cost(&error).status, 400);
+    /// ```
+    pub fn bad_cost(error: &CostError) -> Answer {
+        Problem::new(StatusCode::BAD_REQUEST, bad_cost_detail(error)).into()
+    }
+
+    /// Refuses a request that says who it is in two ways, as [`Identity::contradiction`](super::Identity::contradiction)
+    /// found out: 400, naming the place.
+    ///
+    /// ```
+    /// use tollkeeper::http::Answer;
+    ///
+    /// assert_eq!(Answer::contradiction(&"header.x-api-key".parse()?).status, 400);
+    /// # Ok::<(), tollkeeper::http::AttributeSourceError>(())
+    /// ```
+    pub fn contradiction(place: &AttributeSource) -> Answer {
+        Problem::new(StatusCode::BAD_REQUEST, contradiction_detail(place)).field(place.to_string()).into()
+    }
+}
+
+/// How answers are written.
+///
+/// ```
+/// use tollkeeper::{HeaderStyle, http::AnswerStyle};
+///
+/// let style = AnswerStyle { deny_status: http::StatusCode::FORBIDDEN, ..AnswerStyle::default() };
+/// assert_eq!(style.headers, HeaderStyle::Draft11);
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct AnswerStyle {
+    /// Which convention the limit headers follow.
+    pub headers: HeaderStyle,
+    /// The status of a denial; 429 unless told. When the store is away it is 503 all the same.
+    pub deny_status: StatusCode,
+}
+
+impl Default for AnswerStyle {
+    fn default() -> Self {
+        AnswerStyle { headers: HeaderStyle::default(), deny_status: StatusCode::TOO_MANY_REQUESTS }
+    }
+}
+
+impl AnswerStyle {
+    /// The limit headers that belong on any response, allowed or denied. `now` is the store's time.
+    ///
+    /// ```
+    /// use tollkeeper::{Descriptor, Limiter, MemoryStore, Policy, RuleSpec, Timestamp, http::AnswerStyle};
+    ///
+    /// # let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+    /// # runtime.block_on(async {
+    /// let rule = RuleSpec { name: "all".into(), key: "global".into(), limit: "3/h".into(), ..RuleSpec::default() };
+    /// let limiter = Limiter::new(Policy::new([rule]).expect("valid"), MemoryStore::new());
+    /// let verdict = limiter.check(&Descriptor::default()).await?;
+    /// let headers = AnswerStyle::default().headers_for(&verdict, Timestamp::default());
+    /// assert_eq!(headers["ratelimit"], "\"all\";r=2;t=1200");
+    /// # Ok::<(), tollkeeper::CostError>(()) }).unwrap();
+    /// ```
+    pub fn headers_for(&self, verdict: &Verdict, now: Timestamp) -> HeaderMap {
+        let fields = limit_headers(self.headers, verdict, now);
+        // Values are digits and names of rules, which are checked to need no escaping: none is refused here.
+        fields
+            .into_iter()
+            .filter_map(|(name, value)| Some((HeaderName::from_static(name), HeaderValue::try_from(value).ok()?)))
+            .collect()
+    }
+
+    /// The answer to a denied request: when to come back, which rules were in the way, and never a key.
+    ///
+    /// ```
+    /// use tollkeeper::{Descriptor, Limiter, MemoryStore, Policy, RuleSpec, Timestamp, http::AnswerStyle};
+    ///
+    /// # let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+    /// # runtime.block_on(async {
+    /// let rule = RuleSpec { name: "all".into(), key: "global".into(), limit: "1/min".into(), ..RuleSpec::default() };
+    /// let limiter = Limiter::new(Policy::new([rule]).expect("valid"), MemoryStore::new());
+    /// limiter.check(&Descriptor::default()).await?;
+    /// let verdict = limiter.check(&Descriptor::default()).await?;
+    ///
+    /// let answer = AnswerStyle::default().deny(&verdict, Timestamp::default());
+    /// assert_eq!(answer.status, 429);
+    /// assert_eq!(answer.headers["retry-after"], "60");
+    /// assert_eq!(answer.headers["ratelimit-policy"], "\"all\";q=1;w=60");
+    /// # Ok::<(), tollkeeper::CostError>(()) }).unwrap();
+    /// ```
+    pub fn deny(&self, verdict: &Verdict, now: Timestamp) -> Answer {
+        let (status, kind, title) = if verdict.is_unavailable() {
+            (StatusCode::SERVICE_UNAVAILABLE, REDUCED_CAPACITY, "Temporary reduced capacity")
+        } else {
+            (own_status(verdict).unwrap_or(self.deny_status), QUOTA_EXCEEDED, "Quota exceeded")
+        };
+        let problem = Problem::new(status, denial_detail(verdict))
+            .of_type(kind, title)
+            .member("violated-policies", &violated(verdict))
+            .member("retry_after_ms", &verdict.retry_after().map(Span::as_millis_ceil));
+        let mut answer = Answer::from(problem);
+        answer.headers.extend(self.headers_for(verdict, now));
+        answer.headers.extend(retry_after(verdict).map(|seconds| (RETRY_AFTER, seconds)));
+        // A store that is away is not the client's fault, and is told in our words.
+        match verdict.limiting() {
+            Some(row) if !verdict.is_unavailable() => in_own_words(answer, verdict, row),
+            _ => answer,
+        }
+    }
+}
+
+/// The status that the rule in the way wants.
+fn own_status(verdict: &Verdict) -> Option<StatusCode> {
+    StatusCode::from_u16(verdict.limiting()?.charge.rule.deny()?.status()?).ok()
+}
+
+/// The body that the rule wants.
+fn in_own_words(mut answer: Answer, verdict: &Verdict, row: &Row) -> Answer {
+    if let Some((content_type, template)) = row.charge.rule.deny().and_then(|denial| denial.body())
+        && let Ok(content_type) = HeaderValue::from_str(content_type)
+    {
+        answer.headers.insert(CONTENT_TYPE, content_type);
+        answer.body = template.fill(verdict, row).into_bytes();
+    }
+    answer
+}
+
+/// Whole seconds; absent when waiting does not help.
+pub(crate) fn retry_after(verdict: &Verdict) -> Option<HeaderValue> {
+    retry_after_seconds(verdict).map(HeaderValue::from)
+}
+
+/// The enforced rules that deny, in file order.
+fn violated(verdict: &Verdict) -> Vec<&str> {
+    let rows = verdict.rows().iter();
+    rows.filter(|row| row.charge.rule.is_enforced() && !row.decision.is_allowed())
+        .map(|row| row.charge.rule.name())
+        .collect()
+}
+
+/// Which rule, and when to come back, for people.
+pub(crate) fn denial_detail(verdict: &Verdict) -> String {
+    let Some(row) = verdict.limiting() else {
+        return "The request is within its limits.".into();
+    };
+    let name = row.charge.rule.name();
+    let is_blocked = row.is_blocked();
+    match verdict.retry_after() {
+        Some(wait) if is_blocked => format!("Rule `{name}` blocks this key; retry in {}.", in_words(wait)),
+        None if is_blocked => format!("Rule `{name}` blocks this key until further notice."),
+        Some(wait) if verdict.is_unavailable() => {
+            format!("Rule `{name}` cannot be checked right now and lets nothing pass; retry in {}.", in_words(wait))
+        }
+        Some(wait) => format!("The limit of rule `{name}` is reached; retry in {}.", in_words(wait)),
+        None => format!(
+            "The request costs {} and rule `{name}` never allows more than {}: the cost exceeds the limit, so waiting \
+             does not help.",
+            row.charge.cost, row.decision.limit
+        ),
+    }
+}
+
+/// What is wrong, without the values: one of them may be a secret.
+pub(crate) fn contradiction_detail(place: &AttributeSource) -> String {
+    format!("`{place}` says who sends this request and is there several times, with different values; send it once.")
+}
+
+/// Which attribute should have been a number. What it held is not repeated: it may not be meant for every reader.
+pub(crate) fn bad_cost_detail(error: &CostError) -> String {
+    format!("Attribute `{}` is the cost of rule `{}` and must be a whole number.", error.attribute, error.rule)
+}
+
+/// Rounded up: who comes back early is denied again.
+fn in_words(wait: Span) -> String {
+    match (wait.as_millis_ceil(), wait.as_secs_ceil()) {
+        (1, _) => "1 millisecond".into(),
+        (ms @ 0..1_000, _) => format!("{ms} milliseconds"),
+        (_, 1) => "1 second".into(),
+        (_, seconds) => format!("{seconds} seconds"),
+    }
+}
+
+#[cfg(test)]
+mod tests;

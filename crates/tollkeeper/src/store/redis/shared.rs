@@ -1,0 +1,122 @@
+//! What everything that speaks to the server shares.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU32, Ordering::Relaxed};
+use std::time::{Duration, Instant};
+
+use redis::{Cmd, FromRedisValue, Value};
+use tokio::runtime::Handle;
+use tokio::sync::Mutex as AsyncMutex;
+use tollkeeper_core::{Decision, Quota, Receipt, Source, State, Timestamp};
+
+use super::denials::Denials;
+use super::leases::Leases;
+use super::node::Work;
+use super::nodes::Nodes;
+use super::queue::Queue;
+use super::server::Server;
+use super::stored::{read_log, read_string};
+use super::traffic::Counts;
+use crate::clock::Clock;
+use crate::store::error::StoreError;
+use crate::store::exceptions::Exceptions;
+
+/// The connections and what is known beside them.
+pub(super) struct Shared {
+    pub(super) nodes: Nodes,
+    /// What all keys begin with.
+    pub(super) namespace: Arc<str>,
+    pub(super) server: Server,
+    /// A manual clock decides by its own time instead of the server's: for replay and tests.
+    pub(super) clock: Clock,
+    pub(super) deadline: Duration,
+    /// One per slot: only keys of one slot go out in one call.
+    pub(super) queues: Box<[Queue]>,
+    pub(super) counts: Counts,
+    /// What is decided here and not by a given time.
+    pub(super) ahead: Option<Ahead>,
+    pub(super) instances: AtomicU32,
+    /// How many microseconds the server's clock is ahead of this process's, by its last answer.
+    pub(super) clock_ahead: AtomicI64,
+    /// For what goes on when nobody waits for it.
+    pub(super) runtime: Handle,
+    /// What is known of exceptions, and when they were changed last.
+    pub(super) exceptions: Exceptions,
+    pub(super) exceptions_seen: AsyncMutex<Option<String>>,
+    /// Whether this user may read them.
+    pub(super) reads_exceptions: AtomicBool,
+}
+
+/// What saves calls, as long as time passes here as it does on the server.
+pub(super) struct Ahead {
+    pub(super) denials: Denials,
+    pub(super) leases: Leases,
+}
+
+/// What a store said to a request.
+pub(super) struct Decided {
+    pub(super) decisions: Vec<Decision>,
+    /// For [`Ask::Reserve`]: with what each charge is settled, where it took something.
+    pub(super) receipts: Vec<Option<Receipt>>,
+    /// It was decided not before this moment.
+    pub(super) asked_at: Instant,
+}
+
+impl Shared {
+    /// A state as it is stored, and the time.
+    pub(super) async fn read(&self, quota: &Quota, key: &str) -> Result<(State, Timestamp), StoreError> {
+        let mut command = redis::cmd(if quota.algorithm().keeps_log() { "LRANGE" } else { "MGET" });
+        command.arg(key);
+        if quota.algorithm().keeps_log() {
+            // The first item is a header, made of the others.
+            command.arg(1).arg(-1);
+        }
+        let now = match self.given_time() {
+            Some(now) => now,
+            None => {
+                let (seconds, micros): (u64, u64) = self.command(key, &redis::cmd("TIME")).await?;
+                Timestamp::from_micros(seconds * 1_000_000 + micros)
+            }
+        };
+        let items: Vec<Option<Vec<u8>>> = match self.command(key, &command).await {
+            // What an algorithm kept that the rule has no longer.
+            Err(StoreError::Unavailable { reason }) if reason.contains("WRONGTYPE") => Vec::new(),
+            other => other?,
+        };
+        let bytes = items.into_iter().flatten().flatten().collect::<Vec<u8>>();
+        let state = if quota.algorithm().keeps_log() { read_log(&bytes) } else { read_string(&bytes) };
+        Ok((state, now))
+    }
+
+    /// On the node of a key.
+    pub(super) async fn command<T: FromRedisValue>(&self, key: &str, command: &Cmd) -> Result<T, StoreError> {
+        let slot = self.nodes.slot(key);
+        self.nodes.admit(slot)?;
+        Ok(self.nodes.call(slot, Work::Command(command), read).await?)
+    }
+
+    /// What the server's clock showed in an answer that came just now.
+    pub(super) fn note_time(&self, server: Timestamp) {
+        if self.given_time().is_none() {
+            let ahead = server.as_micros() as i64 - self.clock.now().as_micros() as i64;
+            self.clock_ahead.store(ahead, Relaxed);
+        }
+    }
+
+    pub(super) fn given_time(&self) -> Option<Timestamp> {
+        match &self.clock {
+            Clock::System(_) => None,
+            Clock::Manual(clock) => Some(clock.now()),
+        }
+    }
+}
+
+/// Decisions that all come from one source.
+pub(super) fn from(source: Source, decisions: Vec<Decision>) -> Vec<(Decision, Source)> {
+    decisions.into_iter().map(|decision| (decision, source)).collect()
+}
+
+/// What a server said, as a value.
+pub(super) fn read<T: FromRedisValue>(value: Value) -> Result<T, StoreError> {
+    T::from_redis_value(value).map_err(|error| StoreError::unavailable(error.to_string()))
+}
