@@ -263,7 +263,7 @@ impl Engine {
         let Place::There(remote) = &self.place else { return Remote::new() };
         let mut remote = remote.lock().unwrap_or_else(PoisonError::into_inner);
         if remote.generation != fork::generation() {
-            // The parent's connections are the parent's, and its locks may be held for ever.
+            // The parent's connections are the parent's, and its locks may be held forever.
             std::mem::forget(std::mem::replace(&mut *remote, Remote::new()));
         }
         remote.clone()

@@ -41,7 +41,7 @@ impl Io {
             Error::new(Kind::Store, format!("cannot start the thread that talks to the store: {error}"))
         })?);
         if let Some((_, of_the_parent)) = current.replace((fork::generation(), io.clone())) {
-            // Its thread does not exist here, and its locks may be held for ever.
+            // Its thread does not exist here, and its locks may be held forever.
             std::mem::forget(of_the_parent);
         }
         Ok(io)

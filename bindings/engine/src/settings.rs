@@ -27,7 +27,7 @@ pub struct Settings {
     pub trusted_proxies: Vec<String>,
     /// The header in which they tell the client's address.
     pub client_address: String,
-    /// IPv6 clients are told apart by this many leading bits.
+    /// IPv6 clients are grouped by this many leading bits.
     pub ipv6_prefix: u8,
     /// The convention that limit headers follow.
     pub headers: HeaderStyle,
@@ -212,7 +212,7 @@ impl Settings {
         for (index, proxy) in self.trusted_proxies.iter().enumerate() {
             let network = proxy.parse::<IpNet>().or_else(|_| proxy.parse::<IpAddr>().map(IpNet::from));
             proxies.push(network.map_err(|_| {
-                let problem = format!("{proxy:?} is no address and no CIDR; write for example 10.0.0.0/8");
+                let problem = format!("{proxy:?} is not an address or a CIDR; write for example 10.0.0.0/8");
                 wrong(format!("trusted_proxies[{index}]"), problem)
             })?);
         }

@@ -253,7 +253,7 @@ impl Limiter {
 
 fn duration(seconds: f64) -> PyResult<std::time::Duration> {
     std::time::Duration::try_from_secs_f64(seconds)
-        .map_err(|_| PyValueError::new_err(format!("hold: {seconds} is no length of time in seconds")))
+        .map_err(|_| PyValueError::new_err(format!("hold: {seconds} is not a length of time in seconds")))
 }
 
 /// Rules as JSON has them: lines are rules too.

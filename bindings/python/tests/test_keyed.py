@@ -57,7 +57,7 @@ def test_quotas() -> None:
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        ("10/fortnight", "is no unit of time"),
+        ("10/fortnight", "is not a unit of time"),
         ("0/s", "would admit nothing"),
         ("ten/s", "not a whole number"),
         ("10/s bust 20", "none of them"),

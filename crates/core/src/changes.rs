@@ -15,7 +15,7 @@ pub struct Changes {
     pub removed: Vec<String>,
     /// Those that say something else now.
     pub changed: Vec<String>,
-    /// Those of the changed ones whose buckets start anew, and why.
+    /// Those of the changed ones whose buckets start afresh, and why.
     pub restarted: Vec<String>,
 }
 

@@ -73,7 +73,7 @@ impl Denial {
         let content_type = spec.content_type.as_deref().unwrap_or("text/plain; charset=utf-8");
         let is_type = content_type.contains('/') && content_type.bytes().all(|byte| (0x20..0x7F).contains(&byte));
         if !is_type {
-            return Err(("content_type", format!("{content_type:?} is no media type; write for example text/html")));
+            return Err(("content_type", format!("{content_type:?} is not a media type; write for example text/html")));
         }
         if spec.content_type.is_some() && spec.body.is_none() {
             return Err(("content_type", "says nothing without a body; add `body`, or remove it".into()));

@@ -35,7 +35,7 @@ enum Part {
     FirstOf(Vec<String>),
 }
 
-/// Why a text is no key template.
+/// Why a text is not a key template.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub struct KeyError(String);

@@ -11,7 +11,7 @@ pub struct Limit {
     pub period: Option<Span>,
 }
 
-/// Why a text is no limit. The message says what would be.
+/// Why a text is not a limit. The message says what would be.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub struct LimitError(String);
@@ -86,7 +86,7 @@ fn parse_period(text: &str) -> Result<Span, String> {
             .ok_or_else(|| format!("a period of {text} is too long; the longest is 71 years")),
         None if unit.is_empty() && unit_at > 0 => Err(format!("{text} of what? write {text}s for seconds")),
         None => {
-            Err(format!("{unit:?} is no unit of time; use ms, s, min, h, day, week or month (30 days), as in 5/90s"))
+            Err(format!("{unit:?} is not a unit of time; use ms, s, min, h, day, week or month (30 days), as in 5/90s"))
         }
     }
 }
@@ -119,7 +119,7 @@ mod tests {
         assert!(error("6,00/min").contains("\"6,00\" is not a whole number"));
         assert!(error("-1/s").contains("not a whole number"));
         assert!(error("1.5/s").contains("not a whole number"));
-        assert!(error("10/fortnight").contains("\"fortnight\" is no unit of time"));
+        assert!(error("10/fortnight").contains("\"fortnight\" is not a unit of time"));
         assert!(error("5/90").contains("write 90s for seconds"));
         assert!(error("99999999999/s").contains("too large"));
         assert!(error("1/99999999999999999999s").contains("too long"));

@@ -294,7 +294,7 @@ impl fmt::Display for Quota {
 
 /// The numbers of a quota before they are proven. `build` (or anything that takes a quota) proves them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[must_use = "a builder is no quota until it is built"]
+#[must_use = "a builder is not a quota until it is built"]
 pub struct QuotaBuilder {
     algorithm: Algorithm,
     count: u32,
@@ -303,13 +303,13 @@ pub struct QuotaBuilder {
 }
 
 impl QuotaBuilder {
-    /// How much may pass at once after idling; the count of the rate unless told. Windows have none.
+    /// How much may pass at once after idling; the count of the rate by default. Windows have none.
     pub const fn burst(mut self, burst: u32) -> Self {
         self.burst = Some(burst);
         self
     }
 
-    /// How requests are counted; a token bucket unless told.
+    /// How requests are counted; a token bucket by default.
     pub const fn algorithm(mut self, algorithm: Algorithm) -> Self {
         self.algorithm = algorithm;
         self
@@ -353,7 +353,7 @@ pub enum QuotaError {
         value: u32,
     },
     /// A rate per no time.
-    #[error("a period of 0 is no rate; write for example 10/s")]
+    #[error("a period of 0 is not a rate; write for example 10/s")]
     ZeroPeriod,
     /// Longer than a lifetime.
     #[error("a period of {period} is too long to count exactly; the longest is {}", Span::from_secs(Span::MAX.as_micros() / 86_400_000_000 * 86_400))]

@@ -478,7 +478,7 @@ fn lease(size: &Scalar, algorithm: Algorithm) -> Result<LeaseSize, RuleError> {
         "auto" => Ok(LeaseSize::Auto),
         text => match parse_count(text) {
             Ok(tokens) if tokens > 0 => Ok(LeaseSize::Tokens(tokens)),
-            _ => Err(RuleError::new("lease", format!("{text:?} is no size; write auto, or a number of tokens"))),
+            _ => Err(RuleError::new("lease", format!("{text:?} is not a size; write auto, or a number of tokens"))),
         },
     }
 }

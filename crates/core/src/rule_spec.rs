@@ -23,7 +23,7 @@ pub struct RuleSpec {
     pub key: String,
     /// `10/s`, `6,000/min`, `5/90s`; for `concurrency` a plain number.
     pub limit: Scalar,
-    /// How much may pass at once after idling; the count of `limit` unless told.
+    /// How much may pass at once after idling; the count of `limit` by default.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub burst: Option<Scalar>,
     /// How requests are counted.
@@ -268,7 +268,7 @@ pub struct DenySpec {
     /// Instead of `deny_status`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub status: Option<u16>,
-    /// Of the body; `text/plain; charset=utf-8` unless told.
+    /// Of the body; `text/plain; charset=utf-8` by default.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub content_type: Option<String>,
     /// A text in which `${rule}`, `${limit}`, `${remaining}`, `${retry_after}` (seconds) and `${retry_after_ms}` stand

@@ -194,7 +194,7 @@ fn a_lowered_plan_gives_no_fresh_burst_and_no_endless_wait() {
 }
 
 /// A bucket by unknown numbers that owes more than the new one can is empty as of now, and the denial says so to the store:
-/// otherwise each look would begin the wait anew.
+/// otherwise each look would start the wait again.
 #[test]
 fn an_unknown_debt_is_at_most_a_whole_bucket() {
     let (slow, fast) = (Quota::per_day(1).build().unwrap(), Quota::per_second(10).burst(5).build().unwrap());

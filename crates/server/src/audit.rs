@@ -117,7 +117,7 @@ impl Audit {
         Family::single(&catalog::AUDIT_QUEUE, waiting as u64)
     }
 
-    /// Writes to the database, if there is one, for ever.
+    /// Writes to the database, if there is one, forever.
     pub(crate) async fn run(&self) {
         if let Some(sink) = &self.sink {
             sink.run().await;

@@ -20,7 +20,7 @@ use operations::{AlertsConfig, TelemetryConfig};
 /// The embedded default: a memory store and a few example rules.
 pub(crate) const DEFAULT: &str = include_str!("config/default.yaml");
 
-/// A Tollkeeper configuration: where to listen, where state lives, how clients are told apart, and the rules.
+/// A Tollkeeper configuration: where to listen, where state lives, how clients are identified, and the rules.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 #[schemars(title = "Tollkeeper configuration")]
@@ -40,7 +40,7 @@ pub(crate) struct Config {
     /// The header in which trusted proxies tell the client's address: `forwarded`, `x-forwarded-for`, one that holds a single
     /// address such as `x-real-ip` or `cf-connecting-ip`, or `auto` for what both of the first two tell.
     pub(crate) client_address: String,
-    /// IPv6 clients are told apart by this many leading bits.
+    /// IPv6 clients are grouped by this many leading bits.
     #[schemars(range(min = 1, max = 128))]
     pub(crate) ipv6_prefix: u8,
     /// The convention that limit headers follow.
@@ -56,7 +56,7 @@ pub(crate) struct Config {
     pub(crate) insight: bool,
     /// Who was denied.
     pub(crate) audit: AuditConfig,
-    /// Who is told when something is wrong.
+    /// Where alerts go when something is wrong.
     pub(crate) alerts: AlertsConfig,
     /// Traces and metrics for a collector of OpenTelemetry.
     pub(crate) telemetry: TelemetryConfig,
@@ -117,13 +117,13 @@ impl Default for Listen {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub(crate) struct ListenTls {
-    /// The certificate that clients see, followed by those that vouch for it.
+    /// The server certificate, followed by its chain.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) cert: Option<PathBuf>,
     /// Its key, not encrypted.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) key: Option<PathBuf>,
-    /// Certificates of those who vouch for clients: every client must then show a certificate of theirs.
+    /// CA certificates for clients: every client must then present a certificate signed by one of them.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) client_ca: Option<PathBuf>,
 }
@@ -158,7 +158,7 @@ impl Default for StoreConfig {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub(crate) struct TlsFiles {
-    /// Certificates of those who vouch for the server, instead of those that the system trusts.
+    /// CA certificates for the server, instead of the system's trust store.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) ca: Option<PathBuf>,
     /// The certificate that this client shows.

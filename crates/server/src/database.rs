@@ -94,8 +94,8 @@ impl Database {
     pub(crate) fn new(url: &str) -> Result<Database, String> {
         check_url(url)?;
         let options = PgConnectOptions::from_str(url).map_err(|error| match error {
-            sqlx::Error::Configuration(error) => format!("is no Postgres URL: {error}; {EXAMPLE}"),
-            error => format!("is no Postgres URL: {error}; {EXAMPLE}"),
+            sqlx::Error::Configuration(error) => format!("is not a Postgres URL: {error}; {EXAMPLE}"),
+            error => format!("is not a Postgres URL: {error}; {EXAMPLE}"),
         })?;
         let host = match options.get_socket() {
             Some(socket) => socket.display().to_string(),
@@ -208,7 +208,7 @@ const PARAMETERS: [&str; 14] = [
 /// The library logs what it does not know, with its value, which may be a misspelt password. So it never sees that.
 fn check_url(url: &str) -> Result<(), String> {
     if !url.starts_with("postgres://") && !url.starts_with("postgresql://") {
-        return Err(format!("is no Postgres URL; {EXAMPLE}"));
+        return Err(format!("is not a Postgres URL; {EXAMPLE}"));
     }
     let Some((_, query)) = url.split_once('?') else { return Ok(()) };
     for name in query.split('&').map(|pair| pair.split('=').next().unwrap_or(pair)) {
@@ -226,11 +226,11 @@ mod tests {
     #[test]
     fn a_bad_url_is_refused_and_never_repeated() {
         for (url, problem) in [
-            ("hunter2", "is no Postgres URL"),
-            ("mysql://u:hunter2@h/d", "is no Postgres URL"),
+            ("hunter2", "is not a Postgres URL"),
+            ("mysql://u:hunter2@h/d", "is not a Postgres URL"),
             ("postgres://u:hunter2@h:99999/d", "invalid port"),
             ("postgres://u:hunter2@h/d?pasword=hunter2", "`pasword` is not known; did you mean `password`?"),
-            ("postgres://u:hunter2@h/d?sslmode=hunter", "is no Postgres URL"),
+            ("postgres://u:hunter2@h/d?sslmode=hunter", "is not a Postgres URL"),
         ] {
             let said = Database::new(url).expect_err(url);
             assert!(said.contains(problem) && !said.contains("hunter2"), "{said}");

@@ -75,7 +75,7 @@ impl Observer {
         }
     }
 
-    /// Reads notes as they come, and writes to the audit's database, for ever.
+    /// Reads notes as they come, and writes to the audit's database, forever.
     pub(crate) async fn run(&self, limiter: &Limiter, metrics: &Metrics) {
         let reading = async {
             loop {

@@ -41,7 +41,7 @@ impl Destination {
     /// Reads `https://USER:PASSWORD@HOST:PORT/PATH`. What it says of a bad one does not repeat it.
     pub(crate) fn parse(text: &str) -> Result<Destination, String> {
         let no_url = |problem: &str| format!("{problem}; write for example https://HOST:PORT/PATH");
-        let uri: Uri = text.parse().map_err(|error| no_url(&format!("is no URL ({error})")))?;
+        let uri: Uri = text.parse().map_err(|error| no_url(&format!("is not a URL ({error})")))?;
         let scheme = uri.scheme().cloned().filter(|scheme| *scheme == Scheme::HTTP || *scheme == Scheme::HTTPS);
         let scheme = scheme.ok_or_else(|| no_url("does not begin with http:// or https://"))?;
         let whole = uri.authority().map(|authority| authority.as_str()).unwrap_or_default();
@@ -122,7 +122,7 @@ pub(crate) struct Answered {
 }
 
 impl Caller {
-    /// `setting` names the file of those who vouch for the destination.
+    /// `setting` names the file with the destination's CA certificates.
     pub(crate) fn new(
         to: Destination,
         spoken: Spoken,

@@ -128,7 +128,7 @@ impl Service {
         families
     }
 
-    /// Keeps what is known of the traffic up to date, for ever.
+    /// Keeps what is known of the traffic up to date, forever.
     pub(crate) async fn watch_traffic(self: Arc<Service>) {
         self.observer.run(&self.limiter, &self.metrics).await;
     }

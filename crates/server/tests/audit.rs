@@ -257,7 +257,7 @@ fn actions_are_kept_as_long_as_violations_and_written_when_the_service_ends() {
 #[test]
 fn a_bad_setting_is_refused_by_name_and_tells_no_password() {
     for (setting, problem) in [
-        ("database: mysql://me:hunter2@here/db", "audit.database: is no Postgres URL"),
+        ("database: mysql://me:hunter2@here/db", "audit.database: is not a Postgres URL"),
         ("retention: soon", "audit.retention: \"soon\""),
         ("retention: 1s", "audit.retention: 1s is not between 1h and 3653d"),
         ("keep: 2000000", "audit.keep: 2000000 are too many"),

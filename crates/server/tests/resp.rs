@@ -199,7 +199,7 @@ fn two_processes_share_what_is_in_redis() {
     let answers: Vec<Vec<i64>> = pipeline.query(&mut connections[0]).unwrap();
     assert!(answers.iter().all(|answer| answer[0] == 0), "{answers:?}");
     assert_eq!(throttle(&mut connections[1], "mixed", &[99, 1, 3_600, 0])[2], 50);
-    // A store that is away is an error, and not a client at its limit.
+    // An unreachable store is an error, and not a client at its limit.
     redis.kill();
     let lost: redis::RedisResult<Value> =
         redis::cmd("CL.THROTTLE").arg("new").arg(&[9, 1, 3_600]).query(&mut connections[0]);

@@ -45,7 +45,8 @@ impl Client {
 
     /// The same with more headers, each a line.
     pub fn with_lines(self, lines: &str) -> Client {
-        let fields = lines.lines().map(|line| line.split_once(": ").unwrap_or_else(|| panic!("{line:?} is no header")));
+        let fields =
+            lines.lines().map(|line| line.split_once(": ").unwrap_or_else(|| panic!("{line:?} is not a header")));
         fields.fold(self, |client, (name, value)| client.with(name, value))
     }
 

@@ -71,7 +71,7 @@ impl ManualClock {
 }
 
 /// Wall time at the price of reading the processor's counter: the counter measures, and the distance to the wall
-/// clock is measured anew once a second, so that the clock follows corrections.
+/// clock is measured again once a second, so that the clock follows corrections.
 #[derive(Clone, Debug)]
 pub struct SystemClock(Arc<Anchor>);
 

@@ -65,8 +65,8 @@ impl Keyed {
         Keyed { clock: clock.into(), ..self }
     }
 
-    /// What a key that is new gets while every key kept is still limited. It passes (`open`, and `local`, as there
-    /// is nowhere else to go) unless told `closed`: then it is denied, to come again in a second. Keys that are kept
+    /// What a key that is new gets while every key kept is still limited. By default it passes (`open`, and `local`, as there
+    /// is nowhere else to go). With `closed` it is denied and asked to retry in a second. Keys that are kept
     /// are not affected.
     #[must_use]
     pub fn on_full(self, on_full: FailurePolicy) -> Keyed {

@@ -314,7 +314,7 @@ impl Limiter {
     }
 
     /// What a store says, in the order of the charges; rules for which it has no room answer by their policy. Gives the
-    /// charges back if the store is away.
+    /// charges back if the store is unreachable.
     async fn rows(&self, store: &Store, source: Source, mut charges: Vec<Charge>) -> Result<Vec<Row>, Vec<Charge>> {
         let mut answered: Vec<(usize, Row)> = Vec::new();
         let mut positions: Vec<usize> = (0..charges.len()).collect();
@@ -367,7 +367,7 @@ impl Limiter {
         Ok(answered.into_iter().map(|(_, row)| row).collect())
     }
 
-    /// Each rule's own answer while the store is away: `closed` denies, `open` lets pass, `local` decides in this process.
+    /// Each rule's own answer while the store is unreachable: `closed` denies, `open` lets pass, `local` decides in this process.
     async fn rows_without_store(&self, charges: Vec<Charge>) -> Vec<Row> {
         let is_local = |charge: &Charge| charge.rule.on_store_failure() == FailurePolicy::Local;
         let closed =
@@ -417,7 +417,7 @@ impl Limiter {
         if source == Source::Local { self.local() } else { &self.store }
     }
 
-    /// Where rules with `local` are decided while the store is away. Made when it is first needed.
+    /// Where rules with `local` are decided while the store is unreachable. Made when it is first needed.
     pub(crate) fn local(&self) -> &Store {
         self.local.get_or_init(|| MemoryStore::new().into())
     }

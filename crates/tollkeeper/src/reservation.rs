@@ -48,7 +48,7 @@ pub struct Reservation {
     began: Instant,
 }
 
-/// How long a reservation lasts unless told.
+/// How long a reservation lasts by default.
 const DEFAULT_HOLD: Duration = Duration::from_secs(600);
 
 /// What one rule holds, and how its part of the cost is found.

@@ -178,7 +178,7 @@ async fn under_load_nobody_waits_for_a_server_that_is_away() {
     stop.store(true, std::sync::atomic::Ordering::Relaxed);
     for caller in callers {
         let (longest, away) = caller.await.unwrap();
-        // Twice the deadline, and as much again for a busy machine: not ten of them, as when each try waits anew.
+        // Twice the deadline, and as much again for a busy machine: not ten of them, as when each try waits again.
         assert!(longest < 4 * DEADLINE, "somebody waited for {longest:?}");
         assert!(away > 0, "the server was away");
     }
@@ -217,7 +217,7 @@ async fn a_password_that_was_wrong_for_a_moment_is_tried_again() {
     comes_back(&limiter).await;
 }
 
-/// A connection that went silent without closing (a firewall forgot it) was kept for ever.
+/// A connection that went silent without closing (a firewall forgot it) was kept forever.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_connection_that_went_silent_is_replaced() {
     let server = Server::start(Kind::Redis7);

@@ -148,7 +148,7 @@ impl Sink {
         self.queue.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Writes records as they come, for ever.
+    /// Writes records as they come, forever.
     pub(crate) async fn run(&self) {
         let mut backoff = BACKOFF.0;
         loop {

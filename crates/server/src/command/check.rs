@@ -67,7 +67,7 @@ pub(super) fn run(args: Args) -> anyhow::Result<Ending> {
 fn parse_attribute(text: &str) -> anyhow::Result<(String, String)> {
     match text.split_once('=') {
         Some((name, value)) if !name.is_empty() => Ok((name.to_string(), value.to_string())),
-        _ => bail!("{text:?} is no attribute; write NAME=VALUE, for example user_id=42"),
+        _ => bail!("{text:?} is not an attribute; write NAME=VALUE, for example user_id=42"),
     }
 }
 

@@ -30,7 +30,7 @@ pub(super) struct ServiceArgs {
     /// The token that the admin part of its API asks for
     #[arg(long, value_name = "TOKEN", env = "TOLLKEEPER_ADMIN_TOKEN", hide_env_values = true)]
     admin_token: Option<String>,
-    /// A file of the authorities that vouch for an https:// service; those of the system unless told
+    /// CA certificates (PEM) for an https:// service; the system's trust store by default
     #[arg(long, value_name = "FILE", env = "TOLLKEEPER_CA")]
     ca: Option<PathBuf>,
 }
@@ -77,7 +77,7 @@ impl ServiceArgs {
         match status {
             StatusCode::OK => match answer {
                 Some(answer) => Ok(Reply::Done(answer)),
-                None => bail!("{base}: this is no answer of Tollkeeper; is it the HTTP address?"),
+                None => bail!("{base}: this answer is not from Tollkeeper; is it the HTTP address?"),
             },
             StatusCode::BAD_REQUEST | StatusCode::NOT_FOUND | StatusCode::CONFLICT => Ok(Reply::Refused(detail())),
             _ => bail!("{base}: {status}: {}", detail()),

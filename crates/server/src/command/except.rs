@@ -13,7 +13,7 @@ use super::ending::Ending;
 /// Which key, of which rule.
 #[derive(Debug, clap::Args)]
 struct Target {
-    /// The rule's name; every rule that has this key unless told
+    /// The rule's name; by default every rule that has this key
     #[arg(long, value_name = "NAME", default_value = "*", env = "TOLLKEEPER_RULE")]
     rule: String,
     /// The key's text, as in the answer to a check
@@ -24,7 +24,7 @@ struct Target {
 /// For how long, why, and who says so.
 #[derive(Debug, clap::Args)]
 struct Terms {
-    /// For how long, such as 90s, 30min, 12h or 7d; without an end unless told
+    /// For how long, such as 90s, 30min, 12h or 7d; by default without an end
     #[arg(long = "for", value_name = "TIME", env = "TOLLKEEPER_FOR", conflicts_with = "until")]
     lasting: Option<String>,
     /// Until when, in UTC, such as 2030-01-31T12:00:00Z
@@ -114,7 +114,7 @@ pub(super) struct GrantArgs {
     /// The limit, as in a rules file
     #[arg(long, value_name = "LIMIT", env = "TOLLKEEPER_GRANT_LIMIT")]
     limit: String,
-    /// The burst; the count of the limit unless told
+    /// The burst; the count of the limit by default
     #[arg(long, value_name = "N", env = "TOLLKEEPER_GRANT_BURST")]
     burst: Option<u32>,
     #[command(flatten)]

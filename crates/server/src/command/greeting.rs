@@ -38,7 +38,11 @@ pub(super) fn clients(out: &mut impl Write, config: &Config, policy: &Policy) ->
     };
     match config.trusted_proxies.as_slice() {
         [] => writeln!(out, "ip: the address of each connection; behind a proxy, name it in trusted_proxies"),
-        proxies => writeln!(out, "ip: what {} tell in {header}; of others, their own", proxies.join(", ")),
+        proxies => writeln!(
+            out,
+            "client IP: {header} from trusted proxies ({}), otherwise the peer address",
+            proxies.join(", ")
+        ),
     }
 }
 

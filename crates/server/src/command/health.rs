@@ -20,7 +20,7 @@ pub(super) struct Args {
     /// What to ask
     #[arg(value_name = "URL", default_value = "http://127.0.0.1:8080/healthz", env = "TOLLKEEPER_HEALTH_URL")]
     url: String,
-    /// Who vouches for an https:// service (PEM), instead of those that the system trusts
+    /// CA certificates (PEM) for an https:// service; the system's trust store by default
     #[arg(long, value_name = "FILE", env = "TOLLKEEPER_HEALTH_CA")]
     ca: Option<PathBuf>,
 }

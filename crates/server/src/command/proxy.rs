@@ -37,7 +37,7 @@ use crate::tls::{Acceptor, Protocol, Renew, Renewable, UpstreamFiles, upstream_c
 
 A limit is N/unit [burst B] [by KEY[|KEY...]] [algorithm NAME] [hold TIME]. KEY is ip (the default), method, path, host, header.NAME,
 query.NAME, cookie.NAME, tls.client, what the file's `identify` maps, or global. Several limits, and the rules of the file, are
-enforced together. The file's rules are read anew when it changes, rules and certificates on SIGHUP. SIGINT and SIGTERM stop it after the
+enforced together. Rules are reloaded when the file changes; rules and certificates on SIGHUP. SIGINT and SIGTERM stop it after the
 requests under way.")]
 pub(super) struct Args {
     /// The server to forward to
@@ -58,7 +58,7 @@ pub(super) struct Args {
     listen: String,
     #[command(flatten)]
     tls: TlsArgs,
-    /// Where to serve health, metrics and the rest of the HTTP API beside it; nowhere unless told
+    /// Where to serve health, metrics and the rest of the HTTP API beside it; off by default
     #[arg(long, value_name = "ADDRESS", env = "TOLLKEEPER_ADMIN")]
     admin: Option<String>,
     /// The token that the admin part of the API asks for; needed where --admin is not a loopback address
@@ -97,7 +97,7 @@ pub(super) struct Args {
     /// How long a body or a WebSocket may stand still
     #[arg(long, value_name = "TIME", default_value = "60s", env = "TOLLKEEPER_IDLE_TIMEOUT", value_parser = timeout)]
     idle_timeout: Duration,
-    /// How long requests under way may take when it is told to stop
+    /// How long requests in flight may take after a signal to stop
     #[arg(long, value_name = "TIME", default_value = "10s", env = "TOLLKEEPER_DRAIN_TIMEOUT", value_parser = duration)]
     drain_timeout: Duration,
     #[command(flatten)]

@@ -1,4 +1,4 @@
-//! Rules that change while the service runs: read anew on SIGHUP, and when their file has changed.
+//! Rules that change while the service runs: reloaded on SIGHUP, and when their file has changed.
 //!
 //! The file is looked at a few times a second rather than watched by the kernel: that works alike on local disks, on
 //! network mounts and for the links that Kubernetes swaps, and sees a file only when it has stopped changing.
@@ -20,7 +20,7 @@ const EVERY: Duration = Duration::from_millis(250);
 /// `--watch`.
 #[derive(Clone, Debug, clap::Args)]
 pub(super) struct WatchArgs {
-    /// Whether the rules are read anew when the file has changed; on SIGHUP they always are
+    /// Whether to reload the rules when the file changes; SIGHUP always reloads them
     #[arg(long, value_name = "BOOL", default_value_t = true, action = clap::ArgAction::Set, env = "TOLLKEEPER_WATCH")]
     watch: bool,
 }
@@ -32,7 +32,7 @@ impl WatchArgs {
     }
 }
 
-/// Reads the rules anew whenever there is reason to. Signals find their handler when this returns; the future does the work.
+/// Reloads the rules whenever there is reason to. Signals find their handler when this returns; the future does the work.
 ///
 /// A bad file changes nothing: the last good rules stay in force.
 pub(super) fn reload<E: fmt::Display>(

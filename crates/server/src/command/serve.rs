@@ -32,7 +32,7 @@ use crate::tls::{Acceptor, Protocol, Renew, Renewable};
   export TOLLKEEPER_ADMIN_TOKEN=$(openssl rand -hex 16); tollkeeper serve --http 0.0.0.0:8080
   tollkeeper serve --tls-cert server.pem --tls-key server.key --tls-client-ca ca.pem
 
-Flags win over the file. Its rules are read anew when it changes, rules and certificates on SIGHUP; a bad file changes nothing. SIGINT and SIGTERM stop it after the
+Flags win over the file. Rules are reloaded when the file changes, rules and certificates on SIGHUP; a bad file changes nothing. SIGINT and SIGTERM stop it after the
 requests under way.")]
 pub(super) struct Args {
     #[command(flatten)]

@@ -21,7 +21,7 @@ pub(super) fn shutdown() -> io::Result<impl Future<Output = ()>> {
     })
 }
 
-/// SIGHUP: somebody asks for rules and certificates to be read anew.
+/// SIGHUP: asks for rules and certificates to be reloaded.
 pub(super) struct Hangup(#[cfg(unix)] tokio::signal::unix::Signal);
 
 #[cfg(unix)]
@@ -68,7 +68,7 @@ pub(super) fn on_hangup(act: impl Fn()) -> io::Result<impl Future<Output = ()>> 
     })
 }
 
-/// On SIGHUP certificates are read anew.
+/// SIGHUP reloads certificates.
 pub(super) fn renew_on_hangup(certificates: Vec<Arc<dyn Renew>>) -> io::Result<impl Future<Output = ()>> {
     on_hangup(move || certificates.iter().for_each(|certificates| certificates.renew()))
 }

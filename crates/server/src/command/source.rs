@@ -52,7 +52,7 @@ pub(super) async fn open(config: &Config, policy: Policy) -> anyhow::Result<Rule
     }
 }
 
-/// Follows changes of the rules from now on. A file is read anew when it changes, and on SIGHUP; a
+/// Follows changes of the rules from now on. A file is reloaded when it changes, and on SIGHUP; a
 /// database is asked at once then.
 pub(super) fn follow<E: fmt::Display + 'static>(
     service: &Arc<Service>,

@@ -10,13 +10,13 @@ use crate::tls::{self, Renewable};
 
 #[derive(Clone, Debug, clap::Args)]
 pub(super) struct TlsArgs {
-    /// The certificate that clients see, followed by those that vouch for it (PEM); everything is then served with TLS
+    /// The certificate and its chain (PEM); everything is then served with TLS
     #[arg(long, value_name = "FILE", env = "TOLLKEEPER_TLS_CERT")]
     tls_cert: Option<PathBuf>,
     /// The key of that certificate (PEM)
     #[arg(long, value_name = "FILE", env = "TOLLKEEPER_TLS_KEY")]
     tls_key: Option<PathBuf>,
-    /// Who vouches for clients (PEM); every client must then show a certificate
+    /// CA certificates (PEM) for clients; every client must then present a certificate
     #[arg(long, value_name = "FILE", env = "TOLLKEEPER_TLS_CLIENT_CA")]
     tls_client_ca: Option<PathBuf>,
 }

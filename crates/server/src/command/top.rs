@@ -20,7 +20,7 @@ use report::Report;
 #[command(after_help = "Examples:
   tollkeeper top                                           the service on this machine
   tollkeeper top --server http://10.0.0.7:8080 --interval 5s  another one, with TOLLKEEPER_ADMIN_TOKEN set
-  tollkeeper top --once                                    as plain text, once; also when the output is no terminal
+  tollkeeper top --once                                    as plain text, once; also when the output is not a terminal
   tollkeeper top --json | jq .totals                       for machines: the answer of GET /v1/insight
 
 Keys: up and down choose a rule, tab changes what is shown of it, q ends. NO_COLOR is respected.")]

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// Who is told when something is wrong. The log and the metrics are told in any case.
+/// Where alerts go when something is wrong. The log and the metrics show them in any case.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub(crate) struct AlertsConfig {
@@ -15,13 +15,13 @@ pub(crate) struct AlertsConfig {
     /// Signs what is posted, so that the receiver knows from whom it comes.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) secret: Option<String>,
-    /// While something stays wrong, it is told again this often: `60s` unless told.
+    /// While something stays wrong, the alert is repeated this often: `60s` by default.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) every: Option<String>,
-    /// What this instance is called: its host and port unless told.
+    /// What this instance is called: its host and port by default.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) instance: Option<String>,
-    /// A file (PEM) of those who vouch for an https:// webhook, instead of those that the system trusts.
+    /// CA certificates (PEM) for an https:// webhook, instead of the system's trust store.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) ca: Option<PathBuf>,
 }
@@ -36,17 +36,17 @@ pub(crate) struct TelemetryConfig {
     /// How it is spoken to.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) protocol: Option<OtlpProtocol>,
-    /// The share of requests that are traced, from 0 to 1, where their callers have not decided it: 0.01 unless told.
+    /// The share of requests that are traced, from 0 to 1, where their callers have not decided it: 0.01 by default.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 0.0, max = 1.0))]
     pub(crate) traces: Option<f64>,
-    /// How often metrics are sent: `15s` unless told, `0s` for never.
+    /// How often metrics are sent: `15s` by default, `0s` for never.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) metrics: Option<String>,
-    /// What the service is called: `tollkeeper` unless told.
+    /// What the service is called: `tollkeeper` by default.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) service_name: Option<String>,
-    /// A file (PEM) of those who vouch for an https:// collector, instead of those that the system trusts.
+    /// CA certificates (PEM) for an https:// collector, instead of the system's trust store.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) ca: Option<PathBuf>,
 }

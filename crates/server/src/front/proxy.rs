@@ -224,7 +224,7 @@ impl Proxy {
         telemetry::inject(&mut headers);
         headers::put_hop(&mut headers, hop);
         headers.insert(HOST, host);
-        // Written anew from the body as it was understood here.
+        // Written from the body as it was understood here.
         if headers.remove(CONTENT_LENGTH).is_some() && body.is_end_stream() {
             headers.insert(CONTENT_LENGTH, HeaderValue::from(0));
         }

@@ -163,7 +163,10 @@ fn problems_of(nodes: &[Node], path: &str, notes: &mut Notes) {
                 (Some(_), true) => note("rate_limit.unit", "has no meaning beside `unlimited`; remove one".into()),
                 (Some(unit), false) if limit.period().is_none() => {
                     let known = UNITS.map(|(name, _)| name);
-                    note("rate_limit.unit", format!("`{unit}` is no unit{}", crate::strict::suggestion(unit, &known)));
+                    note(
+                        "rate_limit.unit",
+                        format!("`{unit}` is not a unit{}", crate::strict::suggestion(unit, &known)),
+                    );
                 }
                 (None, false) => note("rate_limit", "the field `unit` is missing".into()),
                 _ => {}

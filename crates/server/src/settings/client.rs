@@ -31,5 +31,5 @@ pub(crate) fn identity(config: &Config) -> anyhow::Result<Identity> {
 pub(super) fn parse_proxy(text: &str) -> anyhow::Result<IpNet> {
     text.parse::<IpNet>()
         .or_else(|_| text.parse::<IpAddr>().map(IpNet::from))
-        .map_err(|_| anyhow::anyhow!("{text:?} is no address and no CIDR; write for example 10.0.0.0/8"))
+        .map_err(|_| anyhow::anyhow!("{text:?} is not an address or a CIDR; write for example 10.0.0.0/8"))
 }

@@ -126,10 +126,10 @@ fn check_address(text: &str) -> anyhow::Result<()> {
     let (host, port) = text
         .rsplit_once(':')
         .filter(|(host, _)| !host.is_empty())
-        .with_context(|| format!("{text:?} is no address; write for example 127.0.0.1:8080"))?;
-    port.parse::<u16>().with_context(|| format!("{port:?} is no port; use 0 to 65535"))?;
+        .with_context(|| format!("{text:?} is not an address; write for example 127.0.0.1:8080"))?;
+    port.parse::<u16>().with_context(|| format!("{port:?} is not a port; use 0 to 65535"))?;
     if host.contains(char::is_whitespace) {
-        bail!("{host:?} is no host");
+        bail!("{host:?} is not a host");
     }
     Ok(())
 }

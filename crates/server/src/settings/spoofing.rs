@@ -75,7 +75,7 @@ fn of_proxy(proxy: &str) -> Option<String> {
     match network.prefix_len() {
         0 => Some("trusts everybody, so every client can choose its address; name your proxies".into()),
         bits if bits < least => Some(format!(
-            "{proxy} trusts a large part of the world, and whoever is there can choose its address; name your proxies"
+            "{proxy} trusts a large part of the world, and anyone there can choose its address; name your proxies"
         )),
         _ => None,
     }

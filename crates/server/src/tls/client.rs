@@ -11,7 +11,7 @@ use super::provider::{VERSIONS, provider};
 /// Files in PEM format, for an upstream that speaks TLS.
 #[derive(Clone, Debug, Default, PartialEq, clap::Args)]
 pub(crate) struct UpstreamFiles {
-    /// Who vouches for an https:// upstream (PEM), instead of those that the system trusts
+    /// CA certificates (PEM) for an https:// upstream; the system's trust store by default
     #[arg(long, value_name = "FILE", env = "TOLLKEEPER_UPSTREAM_CA")]
     pub(crate) upstream_ca: Option<PathBuf>,
     /// The certificate to show to an https:// upstream (PEM)

@@ -35,7 +35,7 @@ impl Named<'_> {
         Ok(certificates)
     }
 
-    /// The certificates of the file as those who vouch for others.
+    /// The certificates of the file as CA certificates.
     pub(super) fn authorities(&self) -> anyhow::Result<RootCertStore> {
         let mut roots = RootCertStore::empty();
         for certificate in self.certificates()? {
@@ -65,7 +65,7 @@ impl Named<'_> {
     pub(super) fn refused(&self, certificate: &Path, error: rustls::Error) -> anyhow::Error {
         match error {
             rustls::Error::InconsistentKeys(_) => self.problem(format!(
-                "is not the key of the first certificate in {}; that one comes before those that vouch for it",
+                "is not the key of the first certificate in {}; put the server certificate first and its chain after it",
                 certificate.display()
             )),
             error => self.problem(format!("cannot be used with {}: {error}", certificate.display())),

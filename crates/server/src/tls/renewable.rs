@@ -29,7 +29,7 @@ impl<C> Renewable<C> {
 
 /// What the files of certificates are read for, whoever uses it.
 pub(crate) trait Renew: Send + Sync {
-    /// Reads the files anew, for connections to come. If they cannot be used, nothing changes.
+    /// Reloads the files, for new connections. If they cannot be used, nothing changes.
     fn renew(&self);
 }
 
@@ -38,7 +38,7 @@ impl<C: Send + Sync> Renew for Renewable<C> {
         match (self.read)() {
             Ok(read) => {
                 self.current.store(Arc::new(read));
-                tracing::info!("{} certificates were read anew, for new connections", self.whose);
+                tracing::info!("{} certificates were reloaded, for new connections", self.whose);
             }
             Err(error) => tracing::error!("{} certificates stay as they were: {error:#}", self.whose),
         }

@@ -120,7 +120,7 @@ fn prometheus_scrapes_a_service_with_its_token() {
     assert!(ask("query=up").unwrap().contains(r#","1"]"#));
 }
 
-/// As compose sets those that nobody has given; nothing is no URL, and must not keep the service from starting.
+/// As compose sets those that nobody has given; nothing is not a URL, and must not keep the service from starting.
 #[test]
 fn a_variable_that_is_set_to_nothing_is_as_if_absent() {
     let rules = deploy().join("rules.yaml");

@@ -21,7 +21,7 @@ fn what_cannot_be_meant_is_refused_with_what_to_do() {
     let with = |args: &[&str]| error(&[&upstream, args].concat());
     assert!(error(&["--limit", "1/s"]).contains("--upstream"));
     assert!(with(&[]).contains("there is nothing to limit"));
-    assert!(error(&["--upstream", "https://a_.-test", "--limit", "1/s"]).contains("is no name that a certificate"));
+    assert!(error(&["--upstream", "https://a_.-test", "--limit", "1/s"]).contains("is not a name that a certificate"));
     assert!(error(&["--upstream", "ftp://a.test", "--limit", "1/s"]).contains("ftp:// is not spoken here"));
     assert!(error(&["--upstream", "a.test:80", "--limit", "1/s"]).contains("http://127.0.0.1:3000"));
     assert!(error(&["--upstream", "http://a.test/api", "--limit", "1/s"]).contains("remove /api"));
@@ -128,5 +128,5 @@ async fn sighup_reads_the_file_anew_and_keeps_the_limits_of_flags() {
             return;
         }
     }
-    panic!("the rules were not read anew");
+    panic!("the rules were not reloaded");
 }

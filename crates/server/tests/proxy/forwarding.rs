@@ -13,7 +13,7 @@ async fn the_client_is_whom_the_named_header_tells() {
     let upstream = Upstream::plain().await;
     let flags = ["--trusted-proxies", "127.0.0.1", "--client-address", "CF-Connecting-IP"];
     let proxy = Proxy::start(upstream.address, &[&["--limit", "1/h by ip"], flags.as_slice()].concat());
-    let told = "ip: what 127.0.0.1 tell in CF-Connecting-IP; of others, their own";
+    let told = "client IP: CF-Connecting-IP from trusted proxies (127.0.0.1), otherwise the peer address";
     assert!(proxy.greeting.iter().any(|line| line == told), "{:?}", proxy.greeting);
     let sent = "cf-connecting-ip: 203.0.113.7\r\nx-forwarded-for: 6.6.6.6\r\nforwarded: for=6.6.6.6\r\n";
     assert_eq!(proxy.get("/", sent).await.status, 200);

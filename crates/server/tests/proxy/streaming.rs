@@ -174,7 +174,7 @@ async fn a_large_body_comes_back_unchanged_while_it_is_sent() {
         reader.read_exact(&mut came).await.unwrap();
     };
     let both = async { tokio::join!(receive, async { writer.write_all(&sent).await.unwrap() }) };
-    timeout(Duration::from_secs(60), both).await.expect("nobody waits for ever");
+    timeout(Duration::from_secs(60), both).await.expect("nobody waits forever");
     assert!(came == sent);
 }
 

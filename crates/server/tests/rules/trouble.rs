@@ -175,7 +175,7 @@ fn a_configuration_that_cannot_be_meant_is_refused() {
     assert!(!said.contains("hunter2"), "{said}");
     let bad = file("rules_from: mysql://u:hunter2@127.0.0.1/d");
     let said = stderr(&tollkeeper(&["validate", &bad]).output().unwrap());
-    assert!(said.contains("rules_from: is no Postgres URL") && !said.contains("hunter2"), "{said}");
+    assert!(said.contains("rules_from: is not a Postgres URL") && !said.contains("hunter2"), "{said}");
 }
 
 #[test]

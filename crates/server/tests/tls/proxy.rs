@@ -134,7 +134,7 @@ async fn the_upstreams_authority_is_read_anew_on_sighup() {
     proxy.wait_for_log("the upstream's certificates stay as they were: --upstream-ca: ", 1);
     std::fs::copy(&next.pem, &trusted).unwrap();
     proxy.signal("-HUP");
-    proxy.wait_for_log("the upstream's certificates were read anew", 1);
+    proxy.wait_for_log("the upstream's certificates were reloaded", 1);
     assert!(proxy.get("/").starts_with("HTTP/1.1 200"));
 }
 

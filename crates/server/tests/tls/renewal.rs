@@ -14,7 +14,7 @@ async fn a_new_certificate_is_shown_after_sighup_and_connections_live_on() {
     assert_eq!(shown(&old), chain(&files.cert)[0]);
     files.replace(&second);
     service.signal("-HUP");
-    service.wait_for_log("certificates were read anew", 1);
+    service.wait_for_log("certificates were reloaded", 1);
     let mut new = connect(&service.http, &authority, None).await;
     assert_eq!(shown(&new), chain(&second.cert)[0]);
     assert_eq!((ask(&mut new, "/healthz").await, ask(&mut old, "/healthz").await), ("200".into(), "200".into()));
@@ -37,7 +37,7 @@ async fn a_bad_renewal_changes_nothing_and_says_why() {
     assert_eq!(shown(&connect(&service.http, &authority, None).await), before);
     std::fs::copy(&second.key, &files.key).unwrap();
     service.signal("-HUP");
-    service.wait_for_log("certificates were read anew", 1);
+    service.wait_for_log("certificates were reloaded", 1);
     assert_eq!(shown(&connect(&service.http, &authority, None).await), chain(&second.cert)[0]);
 }
 
@@ -55,7 +55,7 @@ async fn clients_of_an_authority_that_was_replaced_are_refused_from_then_on() {
     assert_eq!((ask(&ann), ask(&bob)), (true, false));
     std::fs::copy(&next.pem, &clients).unwrap();
     service.signal("-HUP");
-    service.wait_for_log("certificates were read anew", 1);
+    service.wait_for_log("certificates were reloaded", 1);
     assert_eq!((ask(&ann), ask(&bob)), (false, true));
 }
 

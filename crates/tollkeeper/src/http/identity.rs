@@ -11,7 +11,7 @@ use super::source::AttributeSource;
 
 /// How an HTTP request becomes attributes.
 ///
-/// Unless told otherwise no header is believed about where a request comes from, and IPv6 clients are grouped by
+/// By default no header is trusted about where a request comes from, and IPv6 clients are grouped by
 /// /64, the least that one subscriber owns.
 ///
 /// ```
@@ -46,7 +46,7 @@ impl Default for Identity {
 }
 
 impl Identity {
-    /// How many bits of an IPv6 address name a client unless told.
+    /// How many bits of an IPv6 address name a client by default.
     pub const IPV6_PREFIX: u8 = 64;
 
     /// Believes no header about the client's address, groups IPv6 clients by /64 and maps nothing.
@@ -88,7 +88,7 @@ impl Identity {
         self
     }
 
-    /// Gives an attribute a name of the user's choice. It hides whatever had that name before, `ip` included.
+    /// Gives an attribute a name of your choice. It hides whatever had that name before, `ip` included.
     ///
     /// ```
     /// use tollkeeper::http::{AttributeSource, Identity};

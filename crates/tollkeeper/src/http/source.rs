@@ -30,7 +30,7 @@ pub enum AttributeSource {
 
 /// A text that names no place in a request.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{0:?} is no place in a request; write header.NAME, query.NAME, cookie.NAME, ip, method, path or host")]
+#[error("{0:?} is not a place in a request; write header.NAME, query.NAME, cookie.NAME, ip, method, path or host")]
 pub struct AttributeSourceError(String);
 
 impl FromStr for AttributeSource {

@@ -53,7 +53,7 @@ impl Answer {
 pub struct AnswerStyle {
     /// Which convention the limit headers follow.
     pub headers: HeaderStyle,
-    /// The status of a denial; 429 unless told. When the store is away it is 503 all the same.
+    /// The status of a denial; 429 by default. While the store is unreachable it is 503.
     pub deny_status: StatusCode,
 }
 
@@ -118,7 +118,7 @@ impl AnswerStyle {
         let mut answer = Answer::from(problem);
         answer.headers.extend(self.headers_for(verdict, now));
         answer.headers.extend(retry_after(verdict).map(|seconds| (RETRY_AFTER, seconds)));
-        // A store that is away is not the client's fault, and is told in our words.
+        // An unreachable store is not the client's fault, and is told in our words.
         match verdict.limiting() {
             Some(row) if !verdict.is_unavailable() => in_own_words(answer, verdict, row),
             _ => answer,

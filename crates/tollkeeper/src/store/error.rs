@@ -13,7 +13,7 @@ pub enum StoreError {
         /// The charge that found no room, by position.
         charge: usize,
     },
-    /// Some of the charges are kept by a server that is away; the others could be decided without them.
+    /// Some of the charges are kept by a server that is unreachable; the others could be decided without them.
     #[error("a part of the store is unavailable: {reason}")]
     Away {
         /// Those charges, by position.

@@ -51,9 +51,9 @@ impl Default for MemoryStore {
 }
 
 impl MemoryStore {
-    /// How many keys are kept unless told.
+    /// How many keys are kept by default.
     pub const DEFAULT_MAX_KEYS: usize = Table::DEFAULT_MAX_KEYS;
-    /// How many bytes the logs of `sliding_window_log` and `concurrency` may take unless told.
+    /// How many bytes the logs of `sliding_window_log` and `concurrency` may take by default.
     pub const DEFAULT_MAX_LOG_BYTES: usize = Table::DEFAULT_MAX_LOG_BYTES;
 
     /// A store on the machine's clock.

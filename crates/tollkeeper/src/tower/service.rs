@@ -1,4 +1,4 @@
-//! The one path that every request takes.
+//! The path of every request.
 
 use std::future::Future;
 use std::mem;

@@ -22,7 +22,7 @@ impl Line {
         Line::default().and(style, text)
     }
 
-    /// With more text. Clients choose some of it, so what is no visible character is replaced.
+    /// With more text. Clients choose some of it, so what is not a visible character is replaced.
     pub(super) fn and(mut self, style: Style, text: &str) -> Line {
         match self.0.last_mut() {
             Some((last, before)) if *last == style => before.push_str(&visible(text)),

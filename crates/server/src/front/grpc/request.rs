@@ -111,7 +111,7 @@ pub(super) fn parts(limiter: &Limiter, asked: &[Asked]) -> Result<Vec<Part>, Sta
 fn override_limit(limit: &RateLimitOverride, charges: &mut [Charge], field: &str) -> Result<(), Status> {
     let period = match RateLimitUnit::try_from(limit.unit).ok().and_then(period_of) {
         Some(period) => period,
-        None => return Err(invalid(&format!("{field}.unit"), format!("{} is no unit of time", limit.unit))),
+        None => return Err(invalid(&format!("{field}.unit"), format!("{} is not a unit of time", limit.unit))),
     };
     let says = |rule: &Rule| rule.when().len() + rule.key().needs().count();
     let most = charges.iter().map(|charge| says(&charge.rule)).max();

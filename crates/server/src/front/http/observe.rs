@@ -1,5 +1,5 @@
 //! Around every request: what was answered is counted, and no handler takes the process down or keeps a client
-//! waiting for ever.
+//! waiting forever.
 
 use std::future::poll_fn;
 use std::panic::{AssertUnwindSafe, catch_unwind};

@@ -42,7 +42,7 @@ impl Estimate {
                     actual = actual.attribute(name, cost);
                     is_told = true;
                 }
-                None => warn!("the upstream's {name} is no whole number, so the estimate stays charged"),
+                None => warn!("the upstream's {name} is not a whole number, so the estimate stays charged"),
             }
         }
         if !is_told {

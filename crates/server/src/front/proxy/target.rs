@@ -32,7 +32,7 @@ impl Target {
             Some(path) if path.as_str().starts_with('/') => path.clone(),
             // The absolute form without a path.
             _ if parts.uri.authority().is_some() && parts.uri.path() == "/" => PathAndQuery::from_static("/"),
-            _ => return Err(bad(format!("{} is no path; it begins with a slash", quoted(&parts.uri.to_string())))),
+            _ => return Err(bad(format!("{} is not a path; it begins with a slash", quoted(&parts.uri.to_string())))),
         };
         // HTTP/2 lets them through, and readers of HTTP/1 differ about them.
         if !path.as_str().bytes().all(|byte| matches!(byte, 0x21..=0x7e)) {
@@ -51,7 +51,7 @@ fn host(parts: &Parts) -> Result<Option<HeaderValue>, Problem> {
     let named = match host {
         Some(host) => Some(authority(host).ok_or_else(|| {
             let host = quoted(&String::from_utf8_lossy(host.as_bytes()));
-            bad(format!("Host: {host} is no host; write a name or an address, and a port if it has one"))
+            bad(format!("Host: {host} is not a host; write a name or an address, and a port if it has one"))
         })?),
         None => None,
     };

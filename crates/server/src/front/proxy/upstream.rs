@@ -95,7 +95,7 @@ impl Upstream {
         outcome.map_err(|failure| upload.failure().map_or(failure, Failure::Upload))
     }
 
-    /// What the client is told, which is no addresses: they are in the log.
+    /// What the client is told, which does not include addresses: they are in the log.
     fn problem(&self, failure: Failure) -> Problem {
         let Timeouts { connect, response, .. } = self.timeouts;
         match failure {

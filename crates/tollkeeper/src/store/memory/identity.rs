@@ -30,7 +30,7 @@ impl Secret {
         Secret(draw(), draw())
     }
 
-    /// Made anew for each key: the compiler then knows that nothing has been hashed yet.
+    /// Made again for each key: the compiler then knows that nothing has been hashed yet.
     #[inline]
     fn hasher(&self) -> SipHasher13 {
         SipHasher13::new_with_keys(self.0, self.1)

@@ -99,7 +99,7 @@ fn frees_one(log: &Log, expired: Option<Timestamp>) -> bool {
     log.entries().next().is_some_and(|oldest| Some(oldest.hold.at) <= expired)
 }
 
-/// Carries out a change. A log of which nothing counts any more starts anew, with the memory of a new one.
+/// Carries out a change. A log of which nothing counts any more starts over, with the memory of a new one.
 pub(super) fn apply(state: &mut State, change: Change) {
     if let (State::Log(log), Change::Record { expired, .. }) = (&*state, &change)
         && log.last() <= *expired

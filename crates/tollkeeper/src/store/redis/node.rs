@@ -17,7 +17,7 @@ use crate::store::error::StoreError;
 /// A server that is called.
 pub(super) struct Node {
     route: Route,
-    /// Replaced as a whole when it has failed for long: a connection can hang or keep an error for ever.
+    /// Replaced as a whole when it has failed for long: a connection can hang or keep an error forever.
     connection: ArcSwap<ConnectionManager>,
     is_renewing: AtomicBool,
     breaker: Mutex<Breaker>,
@@ -143,7 +143,7 @@ impl Node {
         }
     }
 
-    /// Connects anew, in the background and one at a time.
+    /// Reconnects, in the background and one at a time.
     fn renew(self: &Arc<Self>) {
         if self.is_renewing.swap(true, Relaxed) {
             return;

@@ -33,7 +33,7 @@ impl Default for RedisOptions {
 /// Certificates and key in PEM format.
 #[derive(Clone, Default)]
 pub struct RedisTls {
-    /// Who vouches for the server, instead of those that the system trusts.
+    /// CA certificates for the server, instead of the system's trust store.
     pub authority: Option<Vec<u8>>,
     /// The certificate that this client shows,
     pub certificate: Option<Vec<u8>>,

@@ -13,7 +13,7 @@ use super::server::{self, ConnectError};
 pub(super) enum Route {
     /// Always the same.
     Direct(Client),
-    /// Asked for anew with each connection.
+    /// Asked for again with each connection.
     Sentinel { name: String, address: Address },
 }
 
@@ -80,7 +80,7 @@ impl Route {
         command.arg("get-master-addr-by-name").arg(name);
         command.query_async(&mut connection).await.map_err(|error: redis::RedisError| {
             if error.to_string().contains("unknown command") {
-                let problem = format!("{} is no sentinel; for a server itself write redis://", sentinel.addr());
+                let problem = format!("{} is not a sentinel; for a server itself write redis://", sentinel.addr());
                 return ConnectError::Mode(problem);
             }
             connect(error)

@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 
 use tollkeeper_core::{Bucket, Counter, Entry, Hold, Key, Log, Span, State, Timestamp, Window};
 
-/// What the keys of a store begin with, unless told.
+/// What the keys of a store begin with by default.
 pub(super) const NAMESPACE: &str = "tollkeeper";
 
 /// The key of a state: `tollkeeper:{VALUE}VARIANT:RULE`, or another namespace in its place.

@@ -29,7 +29,7 @@ impl fmt::Display for Address {
 /// Reads `http://HOST:PORT` or `https://HOST:PORT`.
 pub(crate) fn parse_upstream(text: &str) -> Result<Address, String> {
     let example = "write for example http://127.0.0.1:3000";
-    let uri: Uri = text.parse().map_err(|error| format!("{text:?} is no URL ({error}); {example}"))?;
+    let uri: Uri = text.parse().map_err(|error| format!("{text:?} is not a URL ({error}); {example}"))?;
     let parts = uri.into_parts();
     let is_certified = match parts.scheme.as_ref().map(Scheme::as_str) {
         Some("http") => false,
@@ -52,7 +52,7 @@ pub(crate) fn parse_upstream(text: &str) -> Result<Address, String> {
 /// Brackets around an address of IPv6 are of the URL.
 fn server_name(host: &str) -> Result<ServerName<'static>, String> {
     let bare = host.strip_prefix('[').and_then(|host| host.strip_suffix(']')).unwrap_or(host);
-    let no_name = |_| format!("{host:?} is no name that a certificate can be for; write a host name or an address");
+    let no_name = |_| format!("{host:?} is not a name that a certificate can have; write a host name or an address");
     ServerName::try_from(bare.to_string()).map_err(no_name)
 }
 
@@ -70,6 +70,6 @@ mod tests {
             assert_eq!(address.to_string(), url.trim_end_matches('/'));
         }
         assert_eq!(parse_upstream("http://app.test").expect("an address").certified, None);
-        assert!(parse_upstream("https://app..test").expect_err("no name").contains("is no name that a certificate"));
+        assert!(parse_upstream("https://app..test").expect_err("no name").contains("is not a name that a certificate"));
     }
 }
