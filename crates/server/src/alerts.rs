@@ -7,40 +7,29 @@
 mod alert;
 mod counters;
 mod incident;
+mod signs;
 mod watch;
 mod webhook;
 
 pub(crate) use alert::{Alert, Kind, Status};
 pub(crate) use counters::Counters;
+pub(crate) use signs::Watched;
 pub(crate) use webhook::Webhook;
 
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use tokio::sync::mpsc;
-use tollkeeper::{Limiter, Store};
+use tollkeeper::Store;
 use tracing::{error, info, warn};
 
 use crate::config::operations::AlertsConfig;
-use crate::metrics::Metrics;
-use crate::rules::Following;
 use crate::settings::operations::alerts_every;
-use alert::{KINDS, STATUSES};
+use counters::Delivery;
+use signs::Signs;
 use watch::Watch;
-use webhook::Outcome;
 
 /// How many alerts may wait for the webhook. There are more only if the receiver is unreachable for very long.
 const QUEUE: usize = 64;
-
-/// What is watched, and where alerts are counted.
-#[derive(Clone, Debug)]
-pub(crate) struct Watched {
-    pub(crate) limiter: Arc<Limiter>,
-    pub(crate) metrics: Arc<Metrics>,
-    /// Where the rules come from, if not from a file.
-    pub(crate) rules: Option<Arc<Following>>,
-    pub(crate) counters: Arc<Counters>,
-}
 
 /// Watches for as long as the process runs, under this name.
 pub(crate) fn start(watched: Watched, config: &AlertsConfig, instance: String) -> anyhow::Result<()> {
@@ -63,7 +52,7 @@ async fn run(mut watch: Watch, watched: Watched, queue: mpsc::Sender<Alert>) {
     let (started, clock) = (Instant::now(), tollkeeper::Clock::system());
     loop {
         tokio::time::sleep(pause).await;
-        let signs = watch::Signs::of(&watched);
+        let signs = Signs::of(&watched);
         for alert in watch.look(started.elapsed(), clock.now(), &signs, || watched.metrics.rules_without_store()) {
             raise(alert, &watched.counters, &queue);
         }
@@ -81,7 +70,7 @@ fn raise(alert: Alert, counters: &Counters, queue: &mpsc::Sender<Alert>) {
     match queue.try_send(alert) {
         // Closed: there is no webhook.
         Ok(()) | Err(mpsc::error::TrySendError::Closed(_)) => {}
-        Err(mpsc::error::TrySendError::Full(_)) => counters.count_delivery(Outcome::Dropped),
+        Err(mpsc::error::TrySendError::Full(_)) => counters.count_delivery(Delivery::Dropped),
     }
 }
 

@@ -4,16 +4,18 @@
 //! are written there as well, and queries go there.
 
 mod action;
+mod actions;
 mod postgres;
 mod query;
 mod ring;
 mod sampling;
 mod violation;
 
-pub(crate) use action::{Action, ActionKind, ActionQuery, Actions, ActionsQuery};
+pub(crate) use action::{Action, ActionKind, ActionQuery, ActionsQuery};
+pub(crate) use actions::Actions;
 pub(crate) use postgres::Sink;
-pub(crate) use query::{Query, ViolationsQuery};
-pub(crate) use violation::{Blocked, Page, Violation};
+pub(crate) use query::{Page, Query, ViolationsQuery};
+pub(crate) use violation::{Blocked, Violation};
 
 use std::hash::{BuildHasher as _, RandomState};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};

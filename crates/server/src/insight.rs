@@ -28,7 +28,7 @@ use tollkeeper::{Policy, Rule, Span, Timestamp};
 
 use crate::capture::{Denied, Note};
 use crate::metrics::Metrics;
-use rule::{Observation, Observed};
+use rule::{Observation, Observed, is_throttle};
 
 /// Rules that are looked at closely; more than these come up together only in very large files.
 const MOST_RULES: usize = 128;
@@ -168,9 +168,4 @@ impl Insight {
     pub(crate) fn dropped(&self) -> u64 {
         self.beyond
     }
-}
-
-/// Whether this is what `CL.THROTTLE` is counted under: a rule that no file names.
-fn is_throttle(name: &str) -> bool {
-    name.starts_with('(')
 }

@@ -16,7 +16,7 @@ use crate::database::DatabaseError;
 use crate::insight::Insight;
 use crate::metrics::{Family, Metrics, catalog};
 use crate::privacy::Privacy;
-use report::Dropped;
+use report::{Dropped, Sources};
 
 /// How often notes are read at least.
 const REFRESH: Duration = Duration::from_millis(200);
@@ -131,11 +131,29 @@ impl Observer {
         self.audit.find(query).await
     }
 
+    /// The state of the service and its traffic at this moment.
+    pub(crate) fn report(&self, limiter: &Limiter, metrics: &Metrics) -> Report {
+        let reader = self.refresh(limiter, metrics);
+        Report::new(Sources {
+            limiter,
+            metrics,
+            insight: reader.insight.as_ref(),
+            audit: &self.audit,
+            privacy: &self.privacy,
+            began: self.began,
+            dropped: self.dropped_beside(&reader),
+        })
+    }
+
     /// What did not fit.
     pub(crate) fn dropped(&self) -> Dropped {
+        self.dropped_beside(&self.lock())
+    }
+
+    fn dropped_beside(&self, reader: &Reader) -> Dropped {
         let (decisions, violations) = self.capture.dropped();
-        let beyond = self.lock().insight.as_ref().map(|insight| decisions + insight.dropped());
-        Dropped { decisions: beyond.unwrap_or(0), violations: violations + self.audit.dropped() }
+        let missed = reader.insight.as_ref().map_or(0, |insight| decisions + insight.dropped());
+        Dropped { decisions: missed, violations: violations + self.audit.dropped() }
     }
 
     /// The same as metrics.

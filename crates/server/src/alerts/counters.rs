@@ -2,8 +2,19 @@
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-use super::{KINDS, Kind, Outcome, STATUSES, Status};
+use super::alert::{KINDS, Kind, STATUSES, Status};
 use crate::metrics::{Family, catalog};
+
+/// How a delivery ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Delivery {
+    /// The receiver accepted it.
+    Delivered,
+    /// No attempt succeeded.
+    Failed,
+    /// Not tried: too many were waiting.
+    Dropped,
+}
 
 const OUTCOMES: [&str; 3] = ["delivered", "failed", "dropped"];
 
@@ -19,8 +30,8 @@ impl Counters {
         self.alerts[kind as usize][status as usize].fetch_add(1, Relaxed);
     }
 
-    pub(crate) fn count_delivery(&self, outcome: Outcome) {
-        self.deliveries[outcome as usize].fetch_add(1, Relaxed);
+    pub(crate) fn count_delivery(&self, delivery: Delivery) {
+        self.deliveries[delivery as usize].fetch_add(1, Relaxed);
     }
 
     /// All kinds start at 0, so that the first of each is seen as a rise.
@@ -45,7 +56,8 @@ mod tests {
 
     #[test]
     fn outcomes_are_numbered_as_listed() {
-        let names = [Outcome::Delivered, Outcome::Failed, Outcome::Dropped].map(|outcome| OUTCOMES[outcome as usize]);
+        let names =
+            [Delivery::Delivered, Delivery::Failed, Delivery::Dropped].map(|outcome| OUTCOMES[outcome as usize]);
         assert_eq!(names, ["delivered", "failed", "dropped"]);
     }
 }

@@ -5,45 +5,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use serde_json::{Value, json};
-use tollkeeper::{BreakerState, Store, Timestamp};
+use tollkeeper::Timestamp;
 
 use super::incident::{Incident, News};
-use super::{Alert, Kind, Status, Watched};
-use crate::metrics::{Refusal, WithoutStore};
-use crate::rules::Following;
-
-/// How things are at one moment.
-#[derive(Clone, Debug, Default)]
-pub(super) struct Signs {
-    /// Whether the store is shared; else it is this process's memory.
-    is_shared: bool,
-    is_breaker_open: bool,
-    /// Decisions so far that the store did not make.
-    without_store: WithoutStore,
-    /// Why the rules that were to come into force did not.
-    refused: Option<Arc<Refusal>>,
-}
-
-impl Signs {
-    pub(super) fn of(watched: &Watched) -> Signs {
-        let breaker = match watched.limiter.store() {
-            Store::Redis(redis) => Some(redis.breaker()),
-            _ => None,
-        };
-        Signs {
-            is_shared: breaker.is_some(),
-            is_breaker_open: breaker.is_some_and(|breaker| breaker != BreakerState::Closed),
-            without_store: watched.metrics.without_store(),
-            refused: watched.metrics.reloads.refused().or_else(|| refused_rows(watched.rules.as_deref()?)),
-        }
-    }
-}
-
-/// Rules that came from the database and could not be put in force.
-fn refused_rows(rules: &Following) -> Option<Arc<Refusal>> {
-    let (version, problem) = rules.status().refused?;
-    Some(Arc::new(Refusal { reason: format!("version {version}: {problem}") }))
-}
+use super::signs::Signs;
+use super::{Alert, Kind, Status};
+use crate::metrics::WithoutStore;
 
 /// What each rule decided without the store so far, by its name.
 type ByRule = Vec<(Arc<str>, u64)>;
@@ -195,6 +162,7 @@ fn grouped(number: u64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::metrics::Refusal;
 
     fn look(watch: &mut Watch, second: u64, signs: &Signs, rules: &[(&str, u64)]) -> Vec<Alert> {
         let rules: ByRule = rules.iter().map(|(name, count)| ((*name).into(), *count)).collect();

@@ -11,7 +11,8 @@ use tokio::sync::mpsc;
 use tollkeeper::Clock;
 use tracing::{debug, warn};
 
-use super::{Alert, Counters};
+use super::Alert;
+use super::counters::{Counters, Delivery};
 use crate::config::operations::AlertsConfig;
 use crate::outgoing::{Caller, Destination, Spoken};
 
@@ -24,16 +25,6 @@ const ID: HeaderName = HeaderName::from_static("x-tollkeeper-alert");
 const ATTEMPTS: u32 = 10;
 const FIRST_PAUSE: Duration = Duration::from_millis(500);
 const LONGEST_PAUSE: Duration = Duration::from_secs(60);
-
-/// How a delivery ended.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Outcome {
-    Delivered,
-    /// Given up.
-    Failed,
-    /// Not tried: too many were waiting.
-    Dropped,
-}
 
 /// Where alerts go.
 pub(crate) struct Webhook {
@@ -106,10 +97,10 @@ pub(super) async fn deliver_all(webhook: Webhook, mut waiting: mpsc::Receiver<Al
     }
 }
 
-async fn deliver(webhook: &Webhook, alert: &Alert, clock: &Clock) -> Outcome {
+async fn deliver(webhook: &Webhook, alert: &Alert, clock: &Clock) -> Delivery {
     for attempt in 1..=ATTEMPTS {
         let refused = match webhook.post(alert, clock.now().as_micros() / 1_000_000).await {
-            Ok(_) => return Outcome::Delivered,
+            Ok(_) => return Delivery::Delivered,
             Err(refused) => refused,
         };
         if attempt == ATTEMPTS || matches!(refused, Refused::Always(_)) {
@@ -119,7 +110,7 @@ async fn deliver(webhook: &Webhook, alert: &Alert, clock: &Clock) -> Outcome {
         debug!("alert {} was not accepted by {} yet: {refused}", alert.id, webhook.to());
         tokio::time::sleep(pause(attempt, random_share())).await;
     }
-    Outcome::Failed
+    Delivery::Failed
 }
 
 /// Twice as long each time, up to a bound, and between half and all of that: many instances must not call in step.

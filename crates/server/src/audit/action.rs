@@ -1,20 +1,15 @@
-//! What people did to single keys, beside who was denied: the last ones in memory, all of them in a database if there is one.
+//! What somebody did to a single key, and which of that is asked for.
 
-use std::collections::VecDeque;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use tollkeeper::Timestamp;
 
+use super::Query;
 use super::query::{PageSize, page_size};
-use super::{Query, Sink};
-use crate::database::DatabaseError;
 use crate::moment::{self, Moment, PastMoment};
 use crate::strict::Filled;
-
-/// Actions kept in memory.
-const KEEP: usize = 1_000;
 
 /// What was done.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
@@ -119,7 +114,7 @@ impl ActionQuery {
         }
     }
 
-    fn matches(&self, action: &Action) -> bool {
+    pub(super) fn matches(&self, action: &Action) -> bool {
         self.action.is_none_or(|kind| action.action == kind)
             && self.rule.as_ref().is_none_or(|rule| action.rule == *rule)
             && self.key.as_ref().is_none_or(|key| Query::spellings(key).contains(&action.key))
@@ -128,59 +123,12 @@ impl ActionQuery {
     }
 }
 
-/// Keeps actions. Adding one never waits.
-#[derive(Debug)]
-pub(crate) struct Actions {
-    recent: Mutex<VecDeque<Action>>,
-    sink: Option<Arc<Sink>>,
-}
-
-impl Actions {
-    pub(crate) fn new(sink: Option<Arc<Sink>>) -> Actions {
-        Actions { recent: Mutex::default(), sink }
-    }
-
-    pub(crate) fn add(&self, action: Action) {
-        if let Some(sink) = &self.sink {
-            sink.push_action(action.clone());
-        }
-        let mut recent = self.lock();
-        if recent.len() == KEEP {
-            recent.pop_front();
-        }
-        recent.push_back(action);
-    }
-
-    /// The actions that match, the newest first, and where they were found.
-    pub(crate) async fn find(&self, query: &ActionQuery) -> Result<(Vec<Action>, &'static str), DatabaseError> {
-        if let Some(sink) = &self.sink {
-            return Ok((sink.find_actions(query).await?, "postgres"));
-        }
-        let recent = self.lock();
-        let found = recent.iter().rev().filter(|action| query.matches(action)).take(query.limit);
-        Ok((found.cloned().collect(), "memory"))
-    }
-
-    /// How many found no room in the queue, or were refused by the database.
-    pub(crate) fn dropped(&self) -> u64 {
-        self.sink.as_ref().map_or(0, |sink| sink.dropped_actions())
-    }
-
-    fn lock(&self) -> MutexGuard<'_, VecDeque<Action>> {
-        self.recent.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::privacy::fingerprint;
-
-    const NOW: Timestamp = Timestamp::from_micros(1_767_225_600_000_000);
-
-    fn action(key: &str) -> Action {
+impl Action {
+    /// Something to change.
+    pub(super) fn example(key: &str) -> Action {
         Action {
-            at: NOW,
+            at: Timestamp::from_micros(1_767_225_600_000_000),
             action: ActionKind::Block,
             rule: "login".into(),
             key: key.into(),
@@ -191,6 +139,14 @@ mod tests {
             instance: "here:1".into(),
         }
     }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::privacy::fingerprint;
+
+    const NOW: Timestamp = Timestamp::from_micros(1_767_225_600_000_000);
 
     fn parse(name: &str, value: &str) -> Result<ActionQuery, String> {
         let asked = crate::strict::query(Some(&format!("{name}={value}")), "");
@@ -212,22 +168,10 @@ mod tests {
         ] {
             let query = parse(name, value).expect(value);
             for shown in ["k-123".to_string(), fingerprint("k-123")] {
-                assert_eq!(query.matches(&action(&shown)), fits, "{name}={value} for {shown}");
+                assert_eq!(query.matches(&Action::example(&shown)), fits, "{name}={value} for {shown}");
             }
         }
         assert_eq!(parse("action", "blok"), Err("action: \"blok\" is not known; did you mean `block`?".into()));
-    }
-
-    #[tokio::test]
-    async fn the_newest_come_first_and_the_oldest_are_forgotten() {
-        let actions = Actions::new(None);
-        for number in 0..KEEP + 5 {
-            actions.add(action(&number.to_string()));
-        }
-        let all = ActionQuery { limit: Query::MAX_LIMIT, ..ActionQuery::default() };
-        let (found, source) = actions.find(&all).await.expect("memory answers");
-        assert_eq!((found.len(), source), (KEEP, "memory"));
-        assert_eq!((found[0].key.as_str(), found[KEEP - 1].key.as_str()), ("1004", "5"));
     }
 
     #[test]

@@ -156,6 +156,14 @@ impl JsonSchema for Network {
     }
 }
 
+/// Violations that were asked for, the newest first.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Page {
+    pub(crate) violations: Vec<Violation>,
+    /// Where the next page begins, if there is one.
+    pub(crate) next: Option<Cursor>,
+}
+
 /// A place in the list: the last violation that was seen of it. Written `AT.ID`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Cursor {

@@ -1,4 +1,4 @@
-//! One record of the audit, and pages of them.
+//! One record of the audit.
 
 use std::sync::Arc;
 
@@ -6,7 +6,6 @@ use schemars::JsonSchema;
 use serde::Serialize;
 use tollkeeper::Timestamp;
 
-use super::query::Cursor;
 use crate::moment::{self, Moment};
 
 /// A request that a rule denied, or several.
@@ -53,14 +52,6 @@ pub(crate) struct Blocked {
     pub(crate) until: Option<Timestamp>,
     /// By whom, if that is known.
     pub(crate) by: Option<String>,
-}
-
-/// Violations that were asked for, the newest first.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Page {
-    pub(crate) violations: Vec<Violation>,
-    /// Where the next page begins, if there is one.
-    pub(crate) next: Option<Cursor>,
 }
 
 #[cfg(test)]

@@ -147,7 +147,7 @@ impl RuleInsight {
             timeline: Timeline::new(),
             quota: *rule.quota(),
             // The limits of `CL.THROTTLE` are its callers': there is none to judge.
-            ladder: Ladder::new(*rule.quota()).filter(|_| !super::is_throttle(rule.name())),
+            ladder: Ladder::new(*rule.quota()).filter(|_| !is_throttle(rule.name())),
             now: Generation::at(now),
             before: Generation::at(now),
         }
@@ -249,4 +249,9 @@ impl RuleInsight {
         }
         None
     }
+}
+
+/// Whether this is what `CL.THROTTLE` is counted under: a rule that no file names.
+pub(super) fn is_throttle(name: &str) -> bool {
+    name.starts_with('(')
 }

@@ -10,8 +10,7 @@ use schemars::JsonSchema;
 use serde::Serialize;
 use tollkeeper::{Limiter, Rule, Span, Timestamp};
 
-use super::Observer;
-use crate::audit::Violation;
+use crate::audit::{Audit, Violation};
 use crate::insight::{Behaviour, Finding, Hot, Insight, Outcomes, RuleInsight};
 use crate::metrics::Metrics;
 use crate::moment::Moment;
@@ -154,11 +153,22 @@ pub(crate) struct Dropped {
     pub(crate) violations: u64,
 }
 
-impl Observer {
-    /// The state of the service and its traffic at this moment.
-    pub(crate) fn report(&self, limiter: &Limiter, metrics: &Metrics) -> Report {
-        let reader = self.refresh(limiter, metrics);
-        let insight = reader.insight.as_ref();
+/// Where the numbers come from.
+#[derive(Clone, Copy)]
+pub(super) struct Sources<'s> {
+    pub(super) limiter: &'s Limiter,
+    pub(super) metrics: &'s Metrics,
+    /// Where traffic is analysed.
+    pub(super) insight: Option<&'s Insight>,
+    pub(super) audit: &'s Audit,
+    pub(super) privacy: &'s Privacy,
+    pub(super) began: Timestamp,
+    pub(super) dropped: Dropped,
+}
+
+impl Report {
+    pub(super) fn new(sources: Sources<'_>) -> Report {
+        let Sources { limiter, metrics, insight, audit, privacy, began, dropped } = sources;
         let now = limiter.store().now();
         let policy = limiter.policy();
         let outcomes = Counted::new(insight, metrics);
@@ -177,28 +187,25 @@ impl Observer {
             .into_iter()
             .map(|(rule, outcomes)| {
                 let insight = insight.and_then(|insight| insight.rule(rule.name()));
-                RuleReport::new(rule, outcomes, insight, &self.privacy, now)
+                RuleReport::new(rule, outcomes, insight, privacy, now)
             })
             .collect();
         totals.denied_per_second = rules.iter().map(|rule| rule.denied_per_second).sum();
         totals.decisions_per_second =
             totals.denied_per_second + rules.iter().map(|rule| rule.allowed_per_second).sum::<f64>();
-        let latency = LatencyReport::new(insight, now.as_micros() / Span::SECOND.as_micros());
-        let observing = insight.is_some();
-        drop(reader);
         Report {
             version: env!("CARGO_PKG_VERSION"),
-            instance: self.audit.instance.to_string(),
+            instance: audit.instance.to_string(),
             at: Moment(now),
-            uptime_seconds: uptime(self.began, now),
-            observing,
+            uptime_seconds: uptime(began, now),
+            observing: insight.is_some(),
             totals,
-            latency,
+            latency: LatencyReport::new(insight, now.as_micros() / Span::SECOND.as_micros()),
             store: StoreReport::new(limiter),
             rules_loaded: policy.rules().len(),
             rules,
-            violations: self.audit.recent(RECENT),
-            dropped: self.dropped(),
+            violations: audit.recent(RECENT),
+            dropped,
         }
     }
 }

@@ -1,18 +1,9 @@
 //! Which trace a request belongs to: W3C's `traceparent`, and who decides whether it is traced.
 
-use std::cell::RefCell;
-
-use http::{HeaderMap, HeaderName, HeaderValue};
+use http::{HeaderMap, HeaderName};
 use tollkeeper::{Keyed, Quota};
 
-use super::span::Work;
-
-const TRACEPARENT: HeaderName = HeaderName::from_static("traceparent");
-
-tokio::task_local! {
-    /// The request that this task works on, if it is traced.
-    pub(super) static CURRENT: RefCell<Work>;
-}
+pub(super) const TRACEPARENT: HeaderName = HeaderName::from_static("traceparent");
 
 /// A place in a trace.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -97,18 +88,10 @@ impl Sampler {
     }
 }
 
-/// Sets the trace context for the next server, if the request is traced here. Otherwise the client's own is passed on.
-pub(crate) fn inject(headers: &mut HeaderMap) {
-    let context = CURRENT.try_with(|work| work.borrow().context);
-    if let Ok(Context { trace, span }) = context {
-        let (trace, span) = (u128::from_be_bytes(trace), u64::from_be_bytes(span));
-        let value = format!("00-{trace:032x}-{span:016x}-01");
-        headers.insert(TRACEPARENT, HeaderValue::try_from(value).expect("plain text"));
-    }
-}
-
 #[cfg(test)]
 mod tests {
+    use http::HeaderValue;
+
     use super::*;
 
     const GOOD: &str = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01";

@@ -1,14 +1,11 @@
 //! Spans: one for a request, and one below it for each decision.
 
-use std::cell::RefCell;
 use std::sync::Arc;
 use std::time::Instant;
 
-use http::HeaderMap;
 use tollkeeper::{Store, Verdict};
 
-use super::Tracer;
-use super::context::{CURRENT, Context};
+use super::context::Context;
 use super::messages::{self, KeyValue, attribute};
 
 /// A batch may hold very many; the first ones are enough.
@@ -46,8 +43,9 @@ pub(super) struct Work {
     decisions: Vec<Decided>,
 }
 
+/// One decision.
 #[derive(Debug)]
-struct Decided {
+pub(super) struct Decided {
     started: Instant,
     ended: Instant,
     kind: Kind,
@@ -66,46 +64,26 @@ pub(super) struct Ended {
     pub(super) ended: Instant,
 }
 
-impl Tracer {
-    /// Begins the span of a request, if it is traced.
-    pub(crate) fn begin(&self, headers: &HeaderMap) -> Option<Begun> {
-        let (context, parent) = self.exporting.get()?.sampler.decide(headers)?;
-        Some(Begun { context, parent, started: Instant::now() })
+impl Begun {
+    pub(super) fn new(context: Context, parent: Option<[u8; 8]>) -> Begun {
+        Begun { context, parent, started: Instant::now() }
     }
 
-    /// Works on a request, within its span if it has one.
-    pub(crate) async fn within<T>(
-        &self,
-        begun: Option<Begun>,
-        work: impl Future<Output = T>,
-        describe: impl FnOnce(&T) -> Described,
-    ) -> T {
-        let Some(begun) = begun else { return work.await };
-        let current = RefCell::new(Work { context: begun.context, decisions: Vec::new() });
-        let scope = CURRENT.scope(current, async {
-            let output = work.await;
-            let decisions = CURRENT.with(|work| std::mem::take(&mut work.borrow_mut().decisions));
-            (output, decisions)
-        });
-        let (output, decisions) = scope.await;
-        if let Some(exporting) = self.exporting.get() {
-            self.send(exporting, begun.end(describe(&output), decisions));
+    /// What happens until it ends.
+    pub(super) fn work(&self) -> Work {
+        Work { context: self.context, decisions: Vec::new() }
+    }
+}
+
+impl Work {
+    pub(super) fn add_decision(&mut self, store: &Store, verdict: &Verdict, started: Instant) {
+        if self.decisions.len() < MOST_DECISIONS {
+            self.decisions.push(Decided::new(store, verdict, started));
         }
-        output
     }
 
-    /// Adds a decision to the span of the current request, if that is traced.
-    pub(crate) fn note_decision(&self, store: &Store, verdict: &Verdict, started: Instant) {
-        if self.exporting.get().is_none() {
-            return;
-        }
-        // An error means that it is not traced.
-        let _ = CURRENT.try_with(|work| {
-            let decisions = &mut work.borrow_mut().decisions;
-            if decisions.len() < MOST_DECISIONS {
-                decisions.push(Decided::new(store, verdict, started));
-            }
-        });
+    pub(super) fn take_decisions(&mut self) -> Vec<Decided> {
+        std::mem::take(&mut self.decisions)
     }
 }
 
@@ -144,7 +122,7 @@ impl Decided {
 }
 
 impl Begun {
-    fn end(self, described: Described, decisions: Vec<Decided>) -> Vec<Ended> {
+    pub(super) fn end(self, described: Described, decisions: Vec<Decided>) -> Vec<Ended> {
         let Context { trace, span } = self.context;
         let mut attributes = described.attributes;
         // The decision that explains the answer: the first denial, otherwise the last one.
