@@ -2,6 +2,7 @@
 
 use std::fmt;
 
+use crate::named_key::{KeyedBy, NamedKey};
 use crate::quota::Quota;
 use crate::rule::{Rule, RuleErrors};
 use crate::rule_spec::{RuleSpec, Scalar};
@@ -14,6 +15,8 @@ pub struct Exception {
     pub rule: Option<String>,
     /// The key's text, as in the row of a verdict.
     pub key: String,
+    /// By which attributes the key is meant, where the rule's key has alternatives.
+    pub by: KeyedBy,
     /// What it is.
     pub kind: ExceptionKind,
     /// In force since then.
@@ -83,10 +86,10 @@ impl Grant {
 
 impl Exception {
     /// For a key of this rule, or of every rule that has it where the name is `*`; without an end.
-    pub fn new(rule: &str, key: impl Into<String>, kind: ExceptionKind) -> Exception {
+    pub fn new(rule: &str, key: impl Into<NamedKey>, kind: ExceptionKind) -> Exception {
         let rule = Some(rule).filter(|rule| *rule != "*").map(str::to_string);
-        let (since, key) = (Timestamp::default(), key.into());
-        Exception { rule, key, kind, since, until: None, reason: None, made_by: None, former: None }
+        let (since, NamedKey { text: key, by }) = (Timestamp::default(), key.into());
+        Exception { rule, key, by, kind, since, until: None, reason: None, made_by: None, former: None }
     }
 
     /// The same, over from then on.
@@ -105,6 +108,16 @@ impl Exception {
     #[must_use]
     pub fn made_by(self, who: impl Into<String>) -> Exception {
         Exception { made_by: Some(who.into()), ..self }
+    }
+
+    /// The key, as it was named.
+    pub fn named_key(&self) -> NamedKey {
+        NamedKey { text: self.key.clone(), by: self.by.clone() }
+    }
+
+    /// Whether both are about the same key of the same rule, so that one takes the other's place.
+    pub fn is_same(&self, other: &Exception) -> bool {
+        (&self.rule, &self.key, &self.by) == (&other.rule, &other.key, &other.by)
     }
 
     /// Whether it is over at `now`.

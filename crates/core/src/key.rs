@@ -6,7 +6,7 @@
 //! bucket's identity (its `variant`), though not of the text that people see.
 
 use std::borrow::Cow;
-use std::fmt::Write as _;
+use std::fmt::{self, Write as _};
 
 use crate::request::Request;
 
@@ -33,6 +33,26 @@ enum Part {
     Literal(String),
     /// The first of these attributes that the request has.
     FirstOf(Vec<String>),
+}
+
+/// The key of which each placeholder took its first alternative.
+impl From<&str> for Key {
+    fn from(value: &str) -> Key {
+        Key { variant: 0, value: value.into() }
+    }
+}
+
+/// As it is written in a rule.
+impl fmt::Display for KeyTemplate {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for part in &self.parts {
+            match part {
+                Part::Literal(text) => f.write_str(&text.replace('{', "{{").replace('}', "}}"))?,
+                Part::FirstOf(names) => write!(f, "{{{}}}", names.join("|"))?,
+            }
+        }
+        Ok(())
+    }
 }
 
 /// Why a text is not a key template.
@@ -111,6 +131,30 @@ impl KeyTemplate {
         Ok(key)
     }
 
+    /// The values of a rendered key, as far as the text can be one.
+    pub(crate) fn values<'t>(&self, text: &'t str) -> Option<Vec<Cow<'t, str>>> {
+        let mut rest = text;
+        let mut values = Vec::new();
+        for (index, part) in self.parts.iter().enumerate() {
+            match part {
+                Part::Literal(text) => rest = rest.strip_prefix(text.as_str())?,
+                Part::FirstOf(_) => {
+                    let end = match self.parts.get(index + 1) {
+                        None => rest.len(),
+                        // With one placeholder values are not escaped, and may contain what follows them.
+                        Some(Part::Literal(after)) if self.escaped.is_empty() => rest.rfind(after.as_str())?,
+                        Some(Part::Literal(after)) => rest.find(after.as_str())?,
+                        Some(Part::FirstOf(_)) => return None,
+                    };
+                    let (value, after) = rest.split_at(end);
+                    values.push(if self.escaped.is_empty() { Cow::Borrowed(value) } else { unescaped(value)? });
+                    rest = after;
+                }
+            }
+        }
+        (rest.is_empty() && values.iter().all(|value| !value.is_empty())).then_some(values)
+    }
+
     fn push_value(&self, out: &mut String, value: &str) {
         if self.escaped.is_empty() {
             out.push_str(value);
@@ -126,6 +170,26 @@ impl KeyTemplate {
             }
         }
     }
+}
+
+/// The value that was percent-encoded; `None` if it was not.
+fn unescaped(text: &str) -> Option<Cow<'_, str>> {
+    if !text.contains('%') {
+        return Some(Cow::Borrowed(text));
+    }
+    let mut bytes = Vec::with_capacity(text.len());
+    let mut rest = text.as_bytes();
+    while let Some((byte, after)) = rest.split_first() {
+        rest = after;
+        if *byte != b'%' {
+            bytes.push(*byte);
+            continue;
+        }
+        let digits = std::str::from_utf8(rest.get(..2)?).ok()?;
+        bytes.push(u8::from_str_radix(digits, 16).ok()?);
+        rest = &rest[2..];
+    }
+    String::from_utf8(bytes).ok().map(Cow::Owned)
 }
 
 fn first_present<'r>(names: &[String], request: &'r impl Request) -> Option<(usize, Cow<'r, str>)> {

@@ -16,6 +16,7 @@ mod rule;
 mod verdict;
 
 pub(crate) use bucket::KeyAnswer;
+use exceptions::shown_by;
 pub(crate) use exceptions::{ExceptionBody, ExceptionView, ExceptionsAnswer, LiftedAnswer, parse_exception};
 pub(crate) use hold::HoldToken;
 pub(crate) use problem::{DenialAnswer, ProblemAnswer};
@@ -30,6 +31,7 @@ pub(crate) use verdict::{BatchAnswer, CheckAnswer};
 
 use schemars::JsonSchema;
 use serde::Serialize;
+use tollkeeper::KeyedBy;
 
 use crate::audit::{Action, Violation};
 
@@ -46,7 +48,17 @@ pub(crate) struct ReleaseAnswer {
 #[schemars(rename = "Reset")]
 pub(crate) struct ResetAnswer {
     /// False when there was nothing to forget.
-    pub(crate) reset: bool,
+    reset: bool,
+    /// By which attribute the key was meant, where the rule's key has alternatives.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "String")]
+    by: Option<String>,
+}
+
+impl ResetAnswer {
+    pub(crate) fn new(reset: bool, by: &KeyedBy) -> ResetAnswer {
+        ResetAnswer { reset, by: shown_by(by) }
+    }
 }
 
 /// Violations, the newest first.

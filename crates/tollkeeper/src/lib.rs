@@ -140,9 +140,9 @@ pub use store::{
 pub use store::{ExceptionError, MAX_HOLD, MemoryStore, Store, StoreError};
 pub use tollkeeper_core::{
     Algorithm, BucketRef, Changes, Charge, CostError, Decision, Descriptor, Enforcement, Exception, ExceptionKind,
-    FailurePolicy, Grant, HeaderStyle, Hold, Key, Limit, LimitError, Outcome, Policy, PolicyError, PolicyErrors, Quota,
-    QuotaBuilder, QuotaError, Request, Row, Rule, RuleError, RuleErrors, RuleSpec, Shorthand, Source, Span, Terms,
-    Timestamp, Verdict, limit_headers, parse_span, retry_after_seconds,
+    FailurePolicy, Grant, HeaderStyle, Hold, Key, KeyTemplate, KeyedBy, Limit, LimitError, NamedKey, Outcome, Policy,
+    PolicyError, PolicyErrors, Quota, QuotaBuilder, QuotaError, Request, Row, Rule, RuleError, RuleErrors, RuleSpec,
+    Shorthand, Source, Span, Terms, Timestamp, UnclearKey, Verdict, limit_headers, parse_span, retry_after_seconds,
 };
 #[cfg(feature = "yaml")]
 pub use yaml::{YamlError, policy_from_yaml};

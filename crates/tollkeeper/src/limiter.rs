@@ -439,17 +439,11 @@ impl Limiter {
         Some(Ok(buckets))
     }
 
-    /// Forgets a rule's buckets with this key; `Ok(false)` when there were none, `None` when there is no such rule.
-    pub async fn reset(&self, rule: &str, key: &str) -> Option<Result<bool, StoreError>> {
+    /// Forgets a bucket of a rule; `Ok(false)` when there was nothing to forget, `None` when there is no such rule. Which
+    /// bucket somebody means by a text is for [`KeyTemplate::bucket_of`](tollkeeper_core::KeyTemplate::bucket_of) to tell.
+    pub async fn reset(&self, rule: &str, key: &Key) -> Option<Result<bool, StoreError>> {
         let rule = self.policy().rule(rule)?.clone();
-        let mut found = false;
-        for key in keys(&rule, key) {
-            match self.store.reset(self.charge_of(rule.clone(), key).bucket()).await {
-                Ok(had_state) => found |= had_state,
-                Err(error) => return Some(Err(error)),
-            }
-        }
-        Some(Ok(found))
+        Some(self.store.reset(self.charge_of(rule, key.clone()).bucket()).await)
     }
 
     /// Gives a `concurrency` slot back; `Ok(false)` when it was free already, `None` when there is no such rule.

@@ -99,7 +99,7 @@ async fn resets_and_new_rules_end_remembered_denials() {
     let limiter = Limiter::new(Policy::new([window("1/day")]).unwrap(), connect(&server).await);
     assert!(ask(&limiter, "a").await.1);
     assert!(!ask(&limiter, "a").await.1);
-    assert!(limiter.reset("r", "a").await.unwrap().unwrap());
+    assert!(limiter.reset("r", &"a".into()).await.unwrap().unwrap());
     assert_eq!(ask(&limiter, "a").await, (Source::Store, true));
     assert!(!ask(&limiter, "a").await.1);
     limiter.replace_policy(Policy::new([window("2/day")]).unwrap());

@@ -252,16 +252,16 @@ fn what_a_reset_gave_back_is_not_given_back_again() {
             let limiter = limiter(new, clock, vec![RuleSpec { algorithm, ..rule("tokens", "100/day") }]);
             let (_, reservation) = reserve(&limiter, &user("a", 100));
             clock.advance(Span::from_micros(7));
-            assert!(now_or_never(limiter.reset("tokens", "a")).unwrap().unwrap());
+            assert!(now_or_never(limiter.reset("tokens", &"a".into())).unwrap().unwrap());
             assert!(now_or_never(limiter.check(&user("a", 100))).unwrap().is_allowed());
             let settled = now_or_never(reservation.settle(0)).unwrap();
             assert_eq!((settled.rows[0].refunded, left(&limiter, "tokens", "a")), (0, 0), "{name}, {algorithm}");
             // Those that come after it are settled as ever.
-            now_or_never(limiter.reset("tokens", "a")).unwrap().unwrap();
+            now_or_never(limiter.reset("tokens", &"a".into())).unwrap().unwrap();
             let (_, reservation) = reserve(&limiter, &user("a", 100));
             now_or_never(reservation.settle(40)).unwrap();
             assert_eq!(left(&limiter, "tokens", "a"), 60, "{name}, {algorithm}");
-            now_or_never(limiter.reset("tokens", "a")).unwrap().unwrap();
+            now_or_never(limiter.reset("tokens", &"a".into())).unwrap().unwrap();
         }
     });
 }

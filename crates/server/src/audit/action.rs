@@ -51,6 +51,8 @@ pub(crate) struct Action {
     pub(crate) rule: String,
     /// Which of the rule's buckets; a secret by its fingerprint.
     pub(crate) key: String,
+    /// By which attribute the key is meant, where the rule's key has alternatives such as `{api_key|ip}`.
+    pub(crate) key_by: Option<String>,
     /// What was granted; null for all but a grant.
     pub(crate) limit: Option<String>,
     /// When it ends by itself; null when it does not.
@@ -132,6 +134,7 @@ impl Action {
             action: ActionKind::Block,
             rule: "login".into(),
             key: key.into(),
+            key_by: None,
             limit: None,
             until: None,
             reason: None,

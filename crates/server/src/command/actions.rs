@@ -69,11 +69,12 @@ impl Args {
     }
 }
 
-const COLUMNS: [(&str, &str); 8] = [
+const COLUMNS: [(&str, &str); 9] = [
     ("AT", "at"),
     ("ACTION", "action"),
     ("RULE", "rule"),
     ("KEY", "key"),
+    ("KEY BY", "key_by"),
     ("LIMIT", "limit"),
     ("UNTIL", "until"),
     ("BY", "by"),
@@ -97,14 +98,17 @@ mod tests {
     #[test]
     fn a_table_shows_each_and_what_is_missing() {
         let answer = json!({
-            "actions": [{"at": "2026-01-01T00:00:00.000Z", "action": "grant", "rule": "login", "key": "42",
+            "actions": [{"at": "2026-01-01T00:00:00.000Z", "action": "grant", "rule": "login", "key": "42", "key_by": "user_id",
                 "limit": "9/s", "until": null, "by": "ann (loopback)", "reason": "trial\u{1b}[2J"}],
             "dropped": 2,
         });
         let text = shown(&answer);
         let lines: Vec<&str> = text.lines().collect();
         assert!(lines[0].starts_with("AT ") && lines[0].ends_with("REASON"), "{text}");
-        assert!(lines[1].ends_with("grant   login  42   9/s    -      ann (loopback)  trial\u{fffd}[2J"), "{text}");
+        assert!(
+            lines[1].ends_with("grant   login  42   user_id  9/s    -      ann (loopback)  trial\u{fffd}[2J"),
+            "{text}"
+        );
         assert_eq!(lines[2], "2 actions are missing: there was no room for them");
     }
 }

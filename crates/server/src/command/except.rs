@@ -19,6 +19,10 @@ struct Target {
     /// The key's text, as in the answer to a check
     #[arg(long, value_name = "KEY", env = "TOLLKEEPER_KEY")]
     key: String,
+    /// By which attribute the key is meant, where the rule's key has alternatives such as {api_key|ip}; by default an address
+    /// is meant by ip, and anything else by the only other alternative
+    #[arg(long, value_name = "ATTRIBUTE", env = "TOLLKEEPER_KEY_BY")]
+    by: Option<String>,
 }
 
 /// For how long, why, and who says so.
@@ -34,7 +38,7 @@ struct Terms {
     #[arg(long, value_name = "TEXT", env = "TOLLKEEPER_REASON")]
     reason: Option<String>,
     #[command(flatten)]
-    by: By,
+    who: Who,
 }
 
 /// Which service, and how to tell what it answers.
@@ -56,13 +60,13 @@ impl ServerArgs {
 
 /// Who does it.
 #[derive(Debug, clap::Args)]
-struct By {
+struct Who {
     /// Who you are, for the audit; your user name without it
     #[arg(long = "as", value_name = "NAME", env = "TOLLKEEPER_AS")]
     name: Option<String>,
 }
 
-impl By {
+impl Who {
     /// As the last parameter of a query, with what comes before it.
     fn after(&self, separator: char) -> String {
         let name = self.name.clone().or_else(|| whoami::username().ok()).unwrap_or_default();
@@ -90,6 +94,7 @@ pub(super) struct BlockArgs {
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   tollkeeper allow --rule per-ip --key 198.51.100.7 --for 2h --reason \"load test\"
+  tollkeeper allow --rule per-client --key k-123 --by header.x-api-key        where the rule's key is {header.x-api-key|ip}
 
 Exit status: 0 done, 1 refused, 2 usage or trouble.")]
 pub(super) struct AllowArgs {
@@ -133,7 +138,7 @@ pub(super) struct LiftArgs {
     #[command(flatten)]
     target: Target,
     #[command(flatten)]
-    by: By,
+    who: Who,
     #[command(flatten)]
     server: ServerArgs,
 }
@@ -161,8 +166,11 @@ pub(super) struct ResetArgs {
     /// The key's text, as in the answer to a check
     #[arg(long, value_name = "KEY", env = "TOLLKEEPER_KEY")]
     key: String,
+    /// By which attribute the key is meant, where the rule's key has alternatives such as {api_key|ip}
+    #[arg(long, value_name = "ATTRIBUTE", env = "TOLLKEEPER_KEY_BY")]
+    by: Option<String>,
     #[command(flatten)]
-    by: By,
+    who: Who,
     #[command(flatten)]
     server: ServerArgs,
 }
@@ -192,6 +200,9 @@ fn put(
     set("rule", json!(target.rule));
     set("key", json!(target.key));
     set("kind", json!(kind));
+    if let Some(by) = &target.by {
+        set("by", json!(by));
+    }
     if let Some(text) = &terms.lasting {
         match parse_span(text) {
             Ok(span) => set("for_ms", json!(span.as_millis_ceil())),
@@ -205,14 +216,14 @@ fn put(
         set("reason", json!(reason));
     }
     let answer =
-        server.ask(Method::PUT, &format!("/v1/exceptions{}", terms.by.after('?')), Some(Value::Object(body)))?;
+        server.ask(Method::PUT, &format!("/v1/exceptions{}", terms.who.after('?')), Some(Value::Object(body)))?;
     tell(server, answer, |made| (shown(made), Ending::Fine))
 }
 
 pub(super) fn lift(args: LiftArgs) -> anyhow::Result<Ending> {
-    let path = named("/v1/exceptions", &args.target.rule, &args.target.key) + &args.by.after('&');
+    let path = named("/v1/exceptions", &args.target.rule, &args.target.key, &args.target.by) + &args.who.after('&');
     let answer = args.server.ask(Method::DELETE, &path, None)?;
-    let Target { rule, key } = &args.target;
+    let Target { rule, key, .. } = &args.target;
     tell(&args.server, answer, |answer| match answer["lifted"].as_bool() {
         Some(true) => (format!("lifted: {rule} {key}"), Ending::Fine),
         _ => (format!("there is no exception for {rule} {key}"), Ending::No),
@@ -228,7 +239,7 @@ pub(super) fn list(args: ListArgs) -> anyhow::Result<Ending> {
 }
 
 pub(super) fn reset(args: ResetArgs) -> anyhow::Result<Ending> {
-    let path = named("/v1/keys", &args.rule, &args.key) + &args.by.after('&');
+    let path = named("/v1/keys", &args.rule, &args.key, &args.by) + &args.who.after('&');
     let answer = args.server.ask(Method::DELETE, &path, None)?;
     tell(&args.server, answer, |answer| {
         let was_used = answer["reset"].as_bool() == Some(true);
@@ -252,10 +263,13 @@ fn tell(server: &ServerArgs, answer: Reply, say: impl FnOnce(&Value) -> (String,
     }
 }
 
-/// `block per-user 42 until 2030-01-31T12:00:00.000Z (scraper)`.
+/// `block per-user 42 by user_id until 2030-01-31T12:00:00.000Z (scraper)`.
 fn shown(exception: &Value) -> String {
     let text = |name: &str| exception[name].as_str().unwrap_or_default();
     let mut line = format!("{} {} {}", text("kind"), text("rule"), text("key"));
+    if let Some(by) = exception["by"].as_str() {
+        line.push_str(&format!(" by {by}"));
+    }
     if let Some(limit) = exception["limit"].as_str() {
         line.push_str(&format!(" {limit}"));
     }
@@ -273,6 +287,7 @@ fn shown(exception: &Value) -> String {
     line.chars().map(|c| if c.is_control() { '\u{fffd}' } else { c }).collect()
 }
 
-fn named(path: &str, rule: &str, key: &str) -> String {
-    format!("{path}?rule={}&key={}", escaped(rule), escaped(key))
+fn named(path: &str, rule: &str, key: &str, by: &Option<String>) -> String {
+    let by = by.as_ref().map(|by| format!("&by={}", escaped(by))).unwrap_or_default();
+    format!("{path}?rule={}&key={}{by}", escaped(rule), escaped(key))
 }

@@ -51,7 +51,7 @@ const inspector = {
 
   show() {
     const { key, rule, buckets, past } = inspector.now;
-    const used = ({ answer }) => answer.remaining < answer.limit || answer.reset_after_ms > 0 || exceptions.of(answer.rule, key).length > 0;
+    const used = ({ answer }) => answer.remaining < answer.limit || answer.reset_after_ms > 0 || exceptions.of(answer).length > 0;
     const cards = rule ? buckets : buckets.filter(used);
     // Those that deny first; the rest in the order of the rules.
     cards.sort((a, b) => inspector.denies(b) - inspector.denies(a));
@@ -70,7 +70,7 @@ const inspector = {
     const { key } = inspector.now;
     const denied = inspector.denies(bucket);
     // What is made for the rule itself comes before what is made for every rule.
-    const [exception] = exceptions.of(answer.rule, key).sort((a, b) => (a.rule === "*") - (b.rule === "*"));
+    const [exception] = exceptions.of(answer).sort((a, b) => (a.rule === "*") - (b.rule === "*"));
     const refused = exception?.kind === "block" || (denied && exception?.kind !== "allow");
     const states = { block: "Blocked by an exception", allow: "Let pass by an exception" };
     const state = states[exception?.kind] ?? (denied ? "Denied now" : "Passes now");
@@ -84,15 +84,16 @@ const inspector = {
           counts && answer.retry_after_ms === null ? "and can never pass at this limit" : "")),
       bar,
       el("dl", { class: "pairs" },
+        answer.by ? inspector.pair("Key by", shown(answer.by)) : "",
         inspector.pair("Left", `${count(answer.remaining)} of ${count(answer.limit)}`),
         inspector.pair("Quota", quota(answer.quota)),
         inspector.pair("As if never used", answer.reset_after_ms > 0 ? el("span", { "data-reset": String(bucket.at + answer.reset_after_ms) }) : "now"),
-        (answer.variants ?? []).map((one) => inspector.pair(`Alternative ${one.variant}`, `${count(one.remaining)} left, ${one.retry_after_ms ? `passes in ${span(one.retry_after_ms)}` : "passes"}`))),
+        (answer.variants ?? []).map((one) => inspector.pair(`By ${shown(one.by)}`, `${count(one.remaining)} left, ${one.retry_after_ms ? `passes in ${span(one.retry_after_ms)}` : "passes"}`))),
       el("p", { class: "why" }, inspector.why(answer, denied, exception?.kind)),
-      ...exceptions.list(answer.rule, key),
+      ...exceptions.list(answer),
       el("div", { class: "actions" },
-        el("button", { type: "button", "data-key": `reset ${answer.rule}`, onclick: () => inspector.reset(answer.rule, key) }, "Reset bucket…"),
-        ...exceptions.buttons(answer.rule, key)));
+        el("button", { type: "button", "data-key": `reset ${answer.rule}`, onclick: () => inspector.reset(answer) }, "Reset bucket…"),
+        ...exceptions.buttons(answer)));
   },
 
   pair: (title, value) => el("div", {}, el("dt", {}, title), el("dd", {}, value)),
@@ -139,14 +140,14 @@ const inspector = {
     if (over) inspector.run();
   },
 
-  reset(rule, key) {
+  reset({ rule, key, by }) {
     ask({
       title: "Reset this bucket?",
       body: el("p", {}, "The key ", foreign(key, "b"), " of rule ", el("b", {}, shown(rule)), " becomes as if never used: its next requests pass, up to the whole burst."),
       ok: "Reset",
       danger: true,
       act: async () => {
-        const { reset } = await api.delete("/v1/keys", { rule, key });
+        const { reset } = await api.delete("/v1/keys", { rule, key, by });
         announce(reset ? "The bucket was reset" : "There was nothing to reset");
         await inspector.run();
       },

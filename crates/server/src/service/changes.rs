@@ -1,6 +1,6 @@
 //! What people change by hand, in the audit and in the log.
 
-use tollkeeper::{Exception, ExceptionKind};
+use tollkeeper::{Exception, ExceptionKind, KeyedBy, NamedKey};
 
 use super::Service;
 use crate::audit::{Action, ActionKind};
@@ -11,14 +11,14 @@ pub(crate) enum Changed<'c> {
     /// An exception was made.
     Excepted(&'c Exception),
     /// An exception was ended.
-    Lifted { rule: &'c str, key: &'c str },
+    Lifted { rule: &'c str, key: &'c NamedKey },
     /// A bucket was forgotten.
-    Reset { rule: &'c str, key: &'c str },
+    Reset { rule: &'c str, key: &'c NamedKey },
 }
 
 impl<'c> Changed<'c> {
-    /// What was done, for which rule (`*` for every one) and which key.
-    fn named(&self) -> (ActionKind, &'c str, &'c str) {
+    /// What was done, for which rule (`*` for every one), which key, and by which attributes that is meant.
+    fn named(&self) -> (ActionKind, &'c str, &'c str, &'c KeyedBy) {
         match self {
             Changed::Excepted(exception) => {
                 let action = match exception.kind {
@@ -26,10 +26,10 @@ impl<'c> Changed<'c> {
                     ExceptionKind::Allow => ActionKind::Allow,
                     ExceptionKind::Grant(_) => ActionKind::Grant,
                 };
-                (action, exception.rule.as_deref().unwrap_or("*"), &exception.key)
+                (action, exception.rule.as_deref().unwrap_or("*"), &exception.key, &exception.by)
             }
-            Changed::Lifted { rule, key } => (ActionKind::Lift, rule, key),
-            Changed::Reset { rule, key } => (ActionKind::Reset, rule, key),
+            Changed::Lifted { rule, key } => (ActionKind::Lift, rule, &key.text, &key.by),
+            Changed::Reset { rule, key } => (ActionKind::Reset, rule, &key.text, &key.by),
         }
     }
 
@@ -52,7 +52,7 @@ impl<'c> Changed<'c> {
 impl Service {
     /// Notes what somebody has changed by hand: who asks the audit finds it, and who looks into the log.
     pub(crate) fn changed(&self, what: &Changed<'_>, by: String) {
-        let (action, rule, key) = what.named();
+        let (action, rule, key, key_by) = what.named();
         let made = what.exception();
         let limit = made.and_then(|made| match &made.kind {
             ExceptionKind::Grant(grant) => Some(grant.to_string()),
@@ -63,16 +63,17 @@ impl Service {
             action,
             rule: rule.into(),
             key: self.observer.audit.shown_key(&self.limiter.policy(), rule, key),
+            key_by: (!key_by.is_empty()).then(|| key_by.to_string()),
             limit,
             until: made.and_then(|made| made.until),
             reason: made.and_then(|made| made.reason.clone()),
             by,
             instance: self.observer.audit.instance.clone(),
         };
-        let Action { key, limit, until, reason, by, .. } = &action;
+        let Action { key, key_by, limit, until, reason, by, .. } = &action;
         let until_ms = until.map(|until| until.as_micros() / 1_000);
         let message = what.message();
-        tracing::info!(action = action.action.name(), rule, key, limit, until_ms, reason, by, "{message}");
+        tracing::info!(action = action.action.name(), rule, key, key_by, limit, until_ms, reason, by, "{message}");
         self.observer.audit.actions.add(action);
     }
 }

@@ -4,6 +4,8 @@ use schemars::JsonSchema;
 use serde::Serialize;
 use tollkeeper::{Inspected, Rule, Span};
 
+use super::exceptions::shown_by;
+
 /// A bucket as it is now.
 #[derive(Debug, Serialize, JsonSchema)]
 #[schemars(rename = "Bucket")]
@@ -14,6 +16,14 @@ pub(crate) struct KeyAnswer<'r> {
     scope: Option<&'r str>,
     /// Which of the rule's buckets.
     key: &'r str,
+    /// By which attribute the key is meant, where the rule's key has alternatives such as `{api_key|ip}`: of several
+    /// buckets that are in use under this text, the one that is used most.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "String")]
+    by: Option<String>,
+    /// Every way in which a key of this rule can be meant, where there are several.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    alternatives: Vec<String>,
     /// How requests are counted.
     algorithm: &'static str,
     /// Algorithm and numbers, for people.
@@ -45,6 +55,8 @@ struct Level {
 struct VariantAnswer {
     /// Which alternatives of the key's template were taken; 0 when each placeholder took its first.
     variant: u16,
+    /// The attributes of these alternatives.
+    by: String,
     #[serde(flatten)]
     level: Level,
 }
@@ -73,19 +85,30 @@ impl<'r> KeyAnswer<'r> {
         });
         let quota = most.or(buckets.first()).map_or(rule.quota(), |bucket| bucket.charge.quota());
         let limit = quota.limit();
+        let by = |bucket: &Inspected| rule.key().keyed_by(bucket.charge.key.variant);
+        // Of buckets that nobody uses, the one that the text would be.
+        let unused = || rule.key().bucket_of(&key.into()).ok().map(|key| rule.key().keyed_by(key.variant));
+        let only = if let [one] = buckets { Some(by(one)) } else { None };
+        let meant = most.map(by).or(only).or_else(unused);
         let level = most.map_or(Level { remaining: limit, retry_after_ms: Some(0), reset_after_ms: 0 }, Level::of);
         let variants = if in_use.len() < 2 { Vec::new() } else { in_use };
         KeyAnswer {
             rule: rule.name(),
             scope: rule.scope(),
             key,
+            by: meant.as_ref().and_then(shown_by),
+            alternatives: rule.key().alternatives().iter().map(ToString::to_string).collect(),
             algorithm: quota.algorithm().name(),
             quota: quota.to_string(),
             limit,
             level,
             variants: variants
                 .into_iter()
-                .map(|bucket| VariantAnswer { variant: bucket.charge.key.variant, level: Level::of(bucket) })
+                .map(|bucket| VariantAnswer {
+                    variant: bucket.charge.key.variant,
+                    by: by(bucket).to_string(),
+                    level: Level::of(bucket),
+                })
                 .collect(),
         }
     }

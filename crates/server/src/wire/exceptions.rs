@@ -4,7 +4,7 @@ use std::borrow::Cow;
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-use tollkeeper::{Exception, ExceptionKind, Grant, Span, Timestamp};
+use tollkeeper::{Exception, ExceptionKind, Grant, KeyedBy, NamedKey, Span, Timestamp};
 
 use crate::moment::{self, Moment};
 use crate::strict::{self, Invalid, Whole, given};
@@ -29,6 +29,12 @@ pub(crate) struct ExceptionBody<'b> {
     #[serde(borrow)]
     #[schemars(with = "String", length(min = 1, max = 1024))]
     key: Cow<'b, str>,
+    /// By which attribute the key is meant, where the rule's key has alternatives such as `{api_key|ip}`; of several
+    /// placeholders with alternatives one each, as in `api_key,tenant`. By default an address is meant by `ip`, and
+    /// anything else by the only other alternative.
+    #[serde(default, borrow, deserialize_with = "given")]
+    #[schemars(with = "String", length(min = 1, max = 1024))]
+    by: Option<Cow<'b, str>>,
     /// `block` denies, `allow` lets pass without a charge, `grant` gives another limit.
     kind: Kind,
     /// For a grant: the limit, such as `1000/min`.
@@ -82,7 +88,8 @@ pub(crate) fn parse_exception(text: &[u8], now: Timestamp) -> Result<Exception, 
         (Some(for_ms), None) => Some(now + Span::from_micros(for_ms.0 * 1_000)),
         (None, until) => until.map(|Moment(at)| at),
     };
-    let mut exception = Exception::new(body.rule.as_deref().unwrap_or(EVERY), body.key, kind);
+    let key = NamedKey::from(body.key).by(body.by.as_deref().unwrap_or_default());
+    let mut exception = Exception::new(body.rule.as_deref().unwrap_or(EVERY), key, kind);
     (exception.until, exception.reason) = (until, body.reason.map(Cow::into_owned));
     Ok(exception)
 }
@@ -95,6 +102,10 @@ pub(crate) struct ExceptionView {
     rule: String,
     /// The key's text.
     key: String,
+    /// By which attribute the key is meant, where the rule's key has alternatives.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "String")]
+    by: Option<String>,
     /// What it does.
     kind: Kind,
     /// For a grant: the limit.
@@ -121,14 +132,14 @@ pub(crate) struct ExceptionView {
 
 impl From<Exception> for ExceptionView {
     fn from(exception: Exception) -> ExceptionView {
-        let Exception { rule, key, kind, since, until, reason, made_by, former: _ } = exception;
+        let Exception { rule, key, by, kind, since, until, reason, made_by, former: _ } = exception;
         let (kind, limit, burst) = match kind {
             ExceptionKind::Block => (Kind::Block, None, None),
             ExceptionKind::Allow => (Kind::Allow, None, None),
             ExceptionKind::Grant(Grant { limit, burst }) => (Kind::Grant, Some(limit), burst),
         };
         let rule = rule.unwrap_or_else(|| EVERY.into());
-        ExceptionView { rule, key, kind, limit, burst, since, until, reason, made_by }
+        ExceptionView { rule, key, by: shown_by(&by), kind, limit, burst, since, until, reason, made_by }
     }
 }
 
@@ -145,5 +156,20 @@ pub(crate) struct ExceptionsAnswer {
 #[schemars(rename = "Lifted")]
 pub(crate) struct LiftedAnswer {
     /// False when there was none.
-    pub(crate) lifted: bool,
+    lifted: bool,
+    /// By which attribute its key was meant, where the rule's key has alternatives.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "String")]
+    by: Option<String>,
+}
+
+impl LiftedAnswer {
+    pub(crate) fn new(lifted: Option<&Exception>) -> LiftedAnswer {
+        LiftedAnswer { lifted: lifted.is_some(), by: lifted.and_then(|exception| shown_by(&exception.by)) }
+    }
+}
+
+/// Nothing where there was nothing to choose.
+pub(super) fn shown_by(by: &KeyedBy) -> Option<String> {
+    (!by.is_empty()).then(|| by.to_string())
 }

@@ -2,6 +2,7 @@
 
 use schemars::JsonSchema;
 use serde::Deserialize;
+use tollkeeper::NamedKey;
 
 use crate::strict::{Filled, Note, Whole};
 
@@ -18,6 +19,9 @@ pub(crate) struct BucketQuery {
     pub(crate) rule: Filled,
     /// The key's text, as in the row of a check.
     pub(crate) key: Filled,
+    /// By which attribute the key is meant, where the rule's key has alternatives such as `{api_key|ip}`; of several
+    /// placeholders with alternatives one each, as in `api_key,tenant`. By default all of them are shown.
+    pub(crate) by: Option<Filled>,
 }
 
 /// A bucket that is changed, and by whom.
@@ -28,9 +32,30 @@ pub(crate) struct BucketChangeQuery {
     pub(crate) rule: Filled,
     /// The key's text, as in the row of a check.
     pub(crate) key: Filled,
+    /// By which attribute the key is meant, where the rule's key has alternatives such as `{api_key|ip}`; by default the
+    /// only one that can be meant.
+    pub(crate) by: Option<Filled>,
     /// Who does it, for the audit.
     #[serde(rename = "as")]
-    pub(crate) by: Option<Note>,
+    pub(crate) who: Option<Note>,
+}
+
+impl BucketChangeQuery {
+    /// The key, as it was named.
+    pub(crate) fn named_key(&self) -> NamedKey {
+        named_key(&self.key, self.by.as_ref())
+    }
+}
+
+impl BucketQuery {
+    /// The key, as it was named.
+    pub(crate) fn named_key(&self) -> NamedKey {
+        named_key(&self.key, self.by.as_ref())
+    }
+}
+
+fn named_key(Filled(text): &Filled, by: Option<&Filled>) -> NamedKey {
+    NamedKey::from(text).by(by.map_or("", |Filled(by)| by))
 }
 
 /// Who makes an exception.
@@ -39,7 +64,7 @@ pub(crate) struct BucketChangeQuery {
 pub(crate) struct ExceptionQuery {
     /// Who does it, for the audit.
     #[serde(rename = "as")]
-    pub(crate) by: Option<Note>,
+    pub(crate) who: Option<Note>,
 }
 
 /// Who changes rules, and why.

@@ -1,6 +1,6 @@
 //! Making, lifting and showing exceptions.
 
-use tollkeeper_core::{Exception, ExceptionKind, Rule, RuleErrors, Timestamp};
+use tollkeeper_core::{Exception, ExceptionKind, KeyedBy, NamedKey, Rule, RuleErrors, Timestamp, UnclearKey};
 
 use super::Limiter;
 use crate::store::exceptions::{ExceptionError, Exceptions};
@@ -14,12 +14,15 @@ impl Limiter {
         let now = self.store.now();
         let mut all = self.store.exceptions().all();
         all.retain(|exception| !exception.is_over(now));
-        all.sort_by(|a, b| (&a.rule, &a.key).cmp(&(&b.rule, &b.key)));
+        all.sort_by(|a, b| (&a.rule, &a.key, &a.by).cmp(&(&b.rule, &b.key, &b.by)));
         all
     }
 
     /// Makes an exception, in the place of one that the same rule and key had, and returns it as it is in force: `since` now.
     /// All who share the store follow within about a second.
+    ///
+    /// Where the rule's key has alternatives, such as `{api_key|ip}`, it is for one of them: the one that is named
+    /// ([`NamedKey::by`]), else the only one that can be meant. `by` of what is returned says which.
     ///
     /// ```
     /// use tollkeeper::{Descriptor, Exception, ExceptionKind, Limiter, MemoryStore, Policy, RuleSpec, Span};
@@ -33,21 +36,21 @@ impl Limiter {
     ///
     /// let verdict = limiter.check(&Descriptor::new([("user_id", "42")])).await.expect("no cost");
     /// assert!(!verdict.is_allowed());
-    /// assert!(limiter.lift(Some("per-user"), "42").await?);
+    /// assert!(limiter.lift(Some("per-user"), "42").await?.is_some());
     /// # Ok::<(), tollkeeper::ExceptionError>(()) }).unwrap();
     /// ```
     pub async fn except(&self, exception: Exception) -> Result<Exception, ExceptionError> {
         let now = self.store.now();
-        self.check_exception(&exception, now)?;
+        let by = self.check_exception(&exception, now)?;
+        let exception = Exception { by, ..exception };
         let known = self.store.known_exceptions().await?;
-        let is_same = |other: &&Exception| other.rule == exception.rule && other.key == exception.key;
-        let former = known.iter().find(is_same).and_then(|former| match &former.kind {
+        let former = known.iter().find(|other| other.is_same(&exception)).and_then(|former| match &former.kind {
             ExceptionKind::Grant(grant) if !former.is_over(now) => Some((grant.clone(), former.since)),
             _ => None,
         });
         let made = Exception { since: now, former, ..exception };
         if known.iter().filter(|other| !Exceptions::is_outdated(other, now)).count() >= Exceptions::MOST
-            && !known.iter().any(|other| other.rule == made.rule && other.key == made.key)
+            && !known.iter().any(|other| other.is_same(&made))
         {
             return Err(ExceptionError::TooMany);
         }
@@ -55,23 +58,61 @@ impl Limiter {
         Ok(made)
     }
 
-    /// Ends the exception of a rule and key, or of every rule and the key; false when there was none.
-    pub async fn lift(&self, rule: Option<&str>, key: &str) -> Result<bool, ExceptionError> {
-        let now = self.store.now();
+    /// Ends the exception of a rule and key, or of every rule and the key, and returns it; `None` when there was none. Where there are
+    /// several, for different alternatives of the rule's key, the key has to say which ([`NamedKey::by`]).
+    pub async fn lift(
+        &self,
+        rule: Option<&str>,
+        key: impl Into<NamedKey>,
+    ) -> Result<Option<Exception>, ExceptionError> {
+        let (now, key) = (self.store.now(), key.into());
         let known = self.store.known_exceptions().await?;
-        let is_meant = |other: &&Exception| other.rule.as_deref() == rule && other.key == key && !other.is_over(now);
-        let Some(found) = known.iter().find(is_meant).cloned() else { return Ok(false) };
+        let Some(found) = self.meant(rule, &key, &known, now)?.cloned() else { return Ok(None) };
         match found.kind {
             // Over as of now, and remembered for as long as its buckets may be there.
             ExceptionKind::Grant(_) => {
-                self.store.change_exceptions(known, Some(Exception { until: Some(now), ..found }), None, now).await?;
+                let over = Exception { until: Some(now), ..found.clone() };
+                self.store.change_exceptions(known, Some(over), None, now).await?;
             }
-            _ => self.store.change_exceptions(known, None, Some(found), now).await?,
+            _ => self.store.change_exceptions(known, None, Some(found.clone()), now).await?,
         }
-        Ok(true)
+        Ok(Some(found))
     }
 
-    fn check_exception(&self, exception: &Exception, now: Timestamp) -> Result<(), ExceptionError> {
+    /// The exception that somebody means.
+    fn meant<'e>(
+        &self,
+        rule: Option<&str>,
+        key: &NamedKey,
+        known: &'e [Exception],
+        now: Timestamp,
+    ) -> Result<Option<&'e Exception>, ExceptionError> {
+        let is_named = |one: &&Exception| one.rule.as_deref() == rule && one.key == key.text && !one.is_over(now);
+        let mut found: Vec<&Exception> = known.iter().filter(is_named).collect();
+        let by = match rule.and_then(|name| self.policy().rule(name).map(|rule| keyed_by(rule, key))) {
+            None => Ok(key.by.clone()),
+            Some(by) => by,
+        };
+        match by {
+            Ok(by) if !key.by.is_empty() || found.len() > 1 && found.iter().any(|one| one.by == by) => {
+                found.retain(|one| one.by == by);
+            }
+            Err(unclear) if !key.by.is_empty() => return Err(unclear.into()),
+            _ => {}
+        }
+        match &*found {
+            [] => Ok(None),
+            [one] => Ok(Some(one)),
+            several => {
+                let choices: Vec<String> = several.iter().map(|one| one.by.to_string()).collect();
+                let problem = format!("there are several exceptions for this key; say {}", choices.join(" or "));
+                Err(ExceptionError::Invalid { field: "by".into(), problem })
+            }
+        }
+    }
+
+    /// By which attributes the key is meant, if everything about the exception makes sense.
+    fn check_exception(&self, exception: &Exception, now: Timestamp) -> Result<KeyedBy, ExceptionError> {
         let invalid = |field: &str, problem: String| Err(ExceptionError::Invalid { field: field.into(), problem });
         if exception.key.is_empty() {
             return invalid("key", "is empty; name one of the rule's keys".into());
@@ -90,7 +131,11 @@ impl Limiter {
             Some(name) => Some(policy.rule(name).ok_or_else(|| ExceptionError::NoRule(name.clone()))?),
             None => None,
         };
-        let ExceptionKind::Grant(grant) = &exception.kind else { return Ok(()) };
+        let by = match rule {
+            Some(rule) => keyed_by(rule, &exception.named_key())?,
+            None => self.check_every_rule(exception)?,
+        };
+        let ExceptionKind::Grant(grant) = &exception.kind else { return Ok(by) };
         let checked = match rule {
             Some(rule) => grant.quota(rule),
             // For rules of all kinds: it must make sense to most of them.
@@ -98,8 +143,29 @@ impl Limiter {
         };
         match checked.err().and_then(|errors| errors.into_iter().next()) {
             Some(error) => invalid(&error.field, error.problem),
-            None => Ok(()),
+            None => Ok(by),
         }
+    }
+
+    /// An exception from every rule applies where it is clear which of a rule's buckets is meant: at least somewhere.
+    fn check_every_rule(&self, exception: &Exception) -> Result<KeyedBy, ExceptionError> {
+        let (policy, key) = (self.policy(), exception.named_key());
+        let mut unclear = policy.rules().iter().map(|rule| keyed_by(rule, &key).err());
+        match unclear.next() {
+            Some(Some(first)) if unclear.all(|error| error.is_some()) => Err(first.into()),
+            _ => Ok(key.by),
+        }
+    }
+}
+
+/// By which attributes of a rule's key somebody means a key.
+fn keyed_by(rule: &Rule, key: &NamedKey) -> Result<KeyedBy, UnclearKey> {
+    Ok(rule.key().keyed_by(rule.key().bucket_of(key)?.variant))
+}
+
+impl From<UnclearKey> for ExceptionError {
+    fn from(UnclearKey { field, problem }: UnclearKey) -> ExceptionError {
+        ExceptionError::Invalid { field: field.into(), problem }
     }
 }
 

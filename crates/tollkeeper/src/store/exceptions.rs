@@ -50,10 +50,12 @@ struct Entry {
     made: Mutex<HashMap<Arc<str>, Made>>,
 }
 
-/// For which rule, whether the exception was over, and what holds for this key then.
+/// For which rule, whether the exception was over, which of the rule's buckets is meant, and what holds for it then.
 struct Made {
     of: Arc<Rule>,
     was_over: bool,
+    /// `None` where the rule cannot tell which: the exception does not apply.
+    variant: Option<u16>,
     terms: Option<Arc<Terms>>,
 }
 
@@ -106,9 +108,8 @@ impl Exceptions {
     /// Keeps one, removes one, and forgets what is outdated.
     pub(crate) fn change(&self, keep: Option<Exception>, remove: Option<Exception>, now: Timestamp) {
         let _one_at_a_time = self.changing.lock().unwrap_or_else(PoisonError::into_inner);
-        let is_named = |one: &Exception, other: &Option<Exception>| {
-            other.as_ref().is_some_and(|other| other.rule == one.rule && other.key == one.key)
-        };
+        let is_named =
+            |one: &Exception, other: &Option<Exception>| other.as_ref().is_some_and(|other| other.is_same(one));
         let mut all = self.all();
         all.retain(|one| !Exceptions::is_outdated(one, now) && !is_named(one, &keep) && !is_named(one, &remove));
         self.replace(all.into_iter().chain(keep));
@@ -126,10 +127,11 @@ impl Exceptions {
         }
         let by_key = self.by_key.load();
         let applies = |entry: &&Entry| entry.exception.rule.as_deref().is_none_or(|name| name == rule.name());
-        // One that is over must not hide another that is not.
         let found = by_key.get(&key.value)?.iter().filter(applies);
-        let entry = found.min_by_key(|entry| entry.exception.is_over(now))?;
-        entry.terms(rule, now)
+        // An API key that looks like an address is not the address.
+        let found = found.filter_map(|entry| entry.terms(rule, key.variant, now).map(|terms| (entry, terms)));
+        // One that is over must not hide another that is not.
+        found.min_by_key(|(entry, _)| entry.exception.is_over(now))?.1
     }
 
     /// Applies what is known to the charges of a request.
@@ -151,16 +153,18 @@ impl Exceptions {
 }
 
 impl Entry {
-    fn terms(&self, of: &Arc<Rule>, now: Timestamp) -> Option<Arc<Terms>> {
+    /// What holds for a bucket of a rule; `None` where another one is meant.
+    fn terms(&self, of: &Arc<Rule>, variant: u16, now: Timestamp) -> Option<Option<Arc<Terms>>> {
         let is_over = self.exception.is_over(now);
         let mut made = self.made.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(known) = made.get(of.name()).filter(|known| Arc::ptr_eq(&known.of, of) && known.was_over == is_over)
         {
-            return known.terms.clone();
+            return (known.variant == Some(variant)).then(|| known.terms.clone());
         }
+        let meant = of.key().bucket_of(&self.exception.named_key()).ok().map(|key| key.variant);
         let terms = self.exception.terms(of, now).map(Arc::new);
-        made.insert(of.shared_name(), Made { of: of.clone(), was_over: is_over, terms: terms.clone() });
-        terms
+        made.insert(of.shared_name(), Made { of: of.clone(), was_over: is_over, variant: meant, terms: terms.clone() });
+        (meant == Some(variant)).then_some(terms)
     }
 }
 

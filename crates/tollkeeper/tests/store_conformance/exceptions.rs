@@ -77,8 +77,8 @@ fn without_an_end_nobody_is_told_to_come_back() {
             .unwrap();
         assert_eq!(world.check("a").retry_after(), None);
         assert_eq!(world.limiter.exceptions()[0].reason.as_deref(), Some("abuse"));
-        assert!(now_or_never(world.limiter.lift(Some("per-user"), "a")).unwrap());
-        assert!(!now_or_never(world.limiter.lift(Some("per-user"), "a")).unwrap());
+        assert!(now_or_never(world.limiter.lift(Some("per-user"), "a")).unwrap().is_some());
+        assert!(now_or_never(world.limiter.lift(Some("per-user"), "a")).unwrap().is_none());
         assert!(world.check("a").is_allowed());
     });
 }
@@ -119,7 +119,7 @@ fn a_grant_is_another_limit_and_ends_without_a_burst() {
         assert_eq!(world.remaining("a", 0), 9);
         world.clock.advance(Span::from_micros(500_000));
         assert_eq!(world.remaining("a", 0), 28, "twenty came back in half a second");
-        assert!(now_or_never(world.limiter.lift(Some("per-user"), "a")).unwrap());
+        assert!(now_or_never(world.limiter.lift(Some("per-user"), "a")).unwrap().is_some());
         assert!(world.limiter.exceptions().is_empty());
         assert!(!world.check("a").is_allowed(), "32 are missing, which is more than ten");
         world.clock.advance(Span::from_micros(100_000));

@@ -9,11 +9,12 @@ use super::{Action, ActionKind, ActionQuery, DatabaseError, Query, Timestamp};
 pub(super) async fn insert(connection: &mut PgConnection, actions: &[Action]) -> Result<(), sqlx::Error> {
     const INSERT: &str =
         "insert into rate_limit_action (acted_at, action, rule, bucket_key, granted_limit, ends_at, reason,
-            acted_by, instance)
+            acted_by, instance, key_by)
         select timestamptz 'epoch' + at_us * interval '1 microsecond', action, rule, bucket_key, granted_limit,
-            timestamptz 'epoch' + until_us * interval '1 microsecond', reason, acted_by, instance
+            timestamptz 'epoch' + until_us * interval '1 microsecond', reason, acted_by, instance, key_by
         from unnest($1::bigint[], $2::text[], $3::text[], $4::text[], $5::text[], $6::bigint[], $7::text[], $8::text[],
-            $9::text[]) as row (at_us, action, rule, bucket_key, granted_limit, until_us, reason, acted_by, instance)";
+            $9::text[], $10::text[])
+            as row (at_us, action, rule, bucket_key, granted_limit, until_us, reason, acted_by, instance, key_by)";
     let each = || actions.iter();
     let maybe = |text: &Option<String>| text.as_deref().map(storable);
     sqlx::query(INSERT)
@@ -26,6 +27,7 @@ pub(super) async fn insert(connection: &mut PgConnection, actions: &[Action]) ->
         .bind(each().map(|one| maybe(&one.reason)).collect::<Vec<_>>())
         .bind(each().map(|one| storable(&one.by)).collect::<Vec<_>>())
         .bind(each().map(|one| one.instance.to_string()).collect::<Vec<_>>())
+        .bind(each().map(|one| maybe(&one.key_by)).collect::<Vec<_>>())
         .execute(connection)
         .await?;
     Ok(())
@@ -34,7 +36,7 @@ pub(super) async fn insert(connection: &mut PgConnection, actions: &[Action]) ->
 pub(super) async fn select(connection: &mut PgConnection, query: &ActionQuery) -> Result<Vec<Action>, DatabaseError> {
     const SELECT: &str = "select (extract(epoch from acted_at) * 1000000)::bigint as at_us, action, rule, bucket_key,
             granted_limit, (extract(epoch from ends_at) * 1000000)::bigint as until_us, reason, acted_by,
-            coalesce(instance, '') as instance
+            coalesce(instance, '') as instance, key_by
         from rate_limit_action
         where ($1::text is null or action = $1)
             and ($2::text is null or rule = $2)
@@ -66,6 +68,7 @@ fn read(row: &PgRow) -> Result<Action, sqlx::Error> {
         action: ActionKind::named(&name).ok_or_else(unknown)?,
         rule: row.try_get("rule")?,
         key: row.try_get("bucket_key")?,
+        key_by: row.try_get("key_by")?,
         limit: row.try_get("granted_limit")?,
         until: row.try_get::<Option<i64>, _>("until_us")?.map(time),
         reason: row.try_get("reason")?,

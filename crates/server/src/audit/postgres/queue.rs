@@ -106,7 +106,18 @@ mod tests {
         let Violation { at, rule, instance, .. } = Violation::example();
         let (rule, key) = (rule.to_string(), key.to_string());
         let (limit, until, reason) = (None, None, None);
-        Action { at, action: ActionKind::Reset, rule, key, limit, until, reason, by: "loopback".into(), instance }
+        Action {
+            at,
+            action: ActionKind::Reset,
+            rule,
+            key,
+            key_by: None,
+            limit,
+            until,
+            reason,
+            by: "loopback".into(),
+            instance,
+        }
     }
 
     #[test]

@@ -27,10 +27,10 @@ pub(super) async fn list(State(shared): State<Arc<Shared>>, uri: Uri) -> Result<
 
 /// `PUT /v1/exceptions`: makes one, in the place of one that the rule and key had.
 pub(super) async fn put(State(shared): State<Arc<Shared>>, request: Request) -> Result<Response, Refused> {
-    let ExceptionQuery { by } = strict::query(request.uri().query(), "")?;
+    let ExceptionQuery { who: name } = strict::query(request.uri().query(), "")?;
     let body = shared.body(request).await?;
     let limiter = &shared.service.limiter;
-    let by = who(&shared.service, by);
+    let by = who(&shared.service, name);
     let exception = wire::parse_exception(&body, limiter.store().now())?.made_by(&by);
     let made = limiter.except(exception).await.map_err(|error| refused(&shared.service, error))?;
     shared.service.changed(&Changed::Excepted(&made), by);
@@ -40,13 +40,16 @@ pub(super) async fn put(State(shared): State<Arc<Shared>>, request: Request) -> 
 /// `DELETE /v1/exceptions`: ends one.
 pub(super) async fn lift(State(shared): State<Arc<Shared>>, uri: Uri) -> Result<Response, Refused> {
     let hint = "ask for example /v1/exceptions?rule=free-user&key=42";
-    let BucketChangeQuery { rule: Filled(rule), key: Filled(key), by } = strict::query(uri.query(), hint)?;
+    let query: BucketChangeQuery = strict::query(uri.query(), hint)?;
+    let key = query.named_key();
+    let BucketChangeQuery { rule: Filled(rule), who: name, .. } = query;
     let named = Some(rule.as_str()).filter(|rule| *rule != "*");
-    let lifted = shared.service.limiter.lift(named, &key).await.map_err(|error| refused(&shared.service, error))?;
-    if lifted {
-        shared.service.changed(&Changed::Lifted { rule: &rule, key: &key }, who(&shared.service, by));
+    let lifted = shared.service.limiter.lift(named, key).await.map_err(|error| refused(&shared.service, error))?;
+    if let Some(exception) = &lifted {
+        let key = exception.named_key();
+        shared.service.changed(&Changed::Lifted { rule: &rule, key: &key }, who(&shared.service, name));
     }
-    Ok(json(&LiftedAnswer { lifted }))
+    Ok(json(&LiftedAnswer::new(lifted.as_ref())))
 }
 
 fn refused(service: &Service, error: ExceptionError) -> Problem {

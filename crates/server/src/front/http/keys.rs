@@ -5,6 +5,8 @@ use std::sync::Arc;
 use axum::extract::State;
 use axum::response::Response;
 use http::Uri;
+use tollkeeper::UnclearKey;
+use tollkeeper::http::Problem;
 
 use super::admin::who;
 use super::check::{no_rule, unavailable};
@@ -20,27 +22,46 @@ const HINT: &str = "ask for example /v1/keys?rule=free-user&key=42";
 /// `GET /v1/keys`: a bucket, without touching it.
 pub(super) async fn show(State(shared): State<Arc<Shared>>, uri: Uri) -> Result<Response, Refused> {
     let service = &shared.service;
-    let BucketQuery { rule: Filled(name), key: Filled(key) } = strict::query(uri.query(), HINT)?;
+    let query: BucketQuery = strict::query(uri.query(), HINT)?;
+    let (named, Filled(name)) = (query.named_key(), &query.rule);
     let policy = service.limiter.policy();
-    let Some(rule) = policy.rule(&name) else {
-        return Err(no_rule(service, &name).into());
+    let Some(rule) = policy.rule(name) else {
+        return Err(no_rule(service, name).into());
     };
-    match service.limiter.inspect(&name, &key).await {
-        None => Err(no_rule(service, &name).into()),
+    let only = if named.by.is_empty() { None } else { Some(rule.key().bucket_of(&named).map_err(unclear)?.variant) };
+    match service.limiter.inspect(name, &named.text).await {
+        None => Err(no_rule(service, name).into()),
         Some(Err(error)) => Err(unavailable(&error).into()),
-        Some(Ok(buckets)) => Ok(json(&KeyAnswer::new(rule, &key, &buckets))),
+        Some(Ok(mut buckets)) => {
+            buckets.retain(|bucket| only.is_none_or(|variant| bucket.charge.key.variant == variant));
+            Ok(json(&KeyAnswer::new(rule, &named.text, &buckets)))
+        }
     }
 }
 
 /// `DELETE /v1/keys`: forgets a bucket.
 pub(super) async fn reset(State(shared): State<Arc<Shared>>, uri: Uri) -> Result<Response, Refused> {
-    let BucketChangeQuery { rule: Filled(rule), key: Filled(key), by } = strict::query(uri.query(), HINT)?;
-    match shared.service.limiter.reset(&rule, &key).await {
-        None => Err(no_rule(&shared.service, &rule).into()),
+    let query: BucketChangeQuery = strict::query(uri.query(), HINT)?;
+    let named = query.named_key();
+    let BucketChangeQuery { rule: Filled(name), who: by_whom, .. } = query;
+    let policy = shared.service.limiter.policy();
+    let Some(rule) = policy.rule(&name) else {
+        return Err(no_rule(&shared.service, &name).into());
+    };
+    let key = rule.key().bucket_of(&named).map_err(unclear)?;
+    match shared.service.limiter.reset(&name, &key).await {
+        None => Err(no_rule(&shared.service, &name).into()),
         Some(Err(error)) => Err(unavailable(&error).into()),
         Some(Ok(reset)) => {
-            shared.service.changed(&Changed::Reset { rule: &rule, key: &key }, who(&shared.service, by));
-            Ok(json(&ResetAnswer { reset }))
+            let by = rule.key().keyed_by(key.variant);
+            let named = named.by(by.clone());
+            shared.service.changed(&Changed::Reset { rule: &name, key: &named }, who(&shared.service, by_whom));
+            Ok(json(&ResetAnswer::new(reset, &by)))
         }
     }
+}
+
+/// Which of several buckets is meant is for the caller to say.
+fn unclear(UnclearKey { field, problem }: UnclearKey) -> Problem {
+    Problem::invalid(field, problem)
 }

@@ -111,18 +111,27 @@ impl Shared {
     }
 }
 
-/// Rule names have no spaces, so no two exceptions share a field.
+/// Rule names have neither spaces nor `|`, so no two exceptions share a field.
 fn field(exception: &Exception) -> String {
-    format!("{} {}", exception.rule.as_deref().unwrap_or("*"), exception.key)
+    let Exception { rule, key, by, .. } = exception;
+    let rule = rule.as_deref().unwrap_or("*");
+    if by.is_empty() {
+        return format!("{rule} {key}");
+    }
+    let by = by.to_string();
+    format!("{rule}|{}|{by} {key}", by.len())
 }
 
 fn write(exception: &Exception) -> String {
-    let Exception { rule, key, kind, since, until, reason, made_by, former } = exception;
+    let Exception { rule, key, by, kind, since, until, reason, made_by, former } = exception;
     let grant = |grant: &Grant| json!({ "limit": grant.limit, "burst": grant.burst });
     let mut written = json!({
         "rule": rule, "key": key, "kind": kind.name(), "since_us": since.as_micros(),
         "until_us": until.map(Timestamp::as_micros), "reason": reason, "made_by": made_by,
     });
+    if !by.is_empty() {
+        written["by"] = json!(by.to_string());
+    }
     if let ExceptionKind::Grant(granted) = kind {
         written["grant"] = grant(granted);
     }
@@ -150,6 +159,7 @@ fn read(text: &str) -> Option<Exception> {
     Some(Exception {
         rule: text("rule"),
         key: text("key")?,
+        by: text("by").as_deref().unwrap_or_default().into(),
         kind,
         since: moment(&value["since_us"])?,
         until: moment(&value["until_us"]),

@@ -1,0 +1,260 @@
+//! A key as people name it, and which bucket they mean.
+//!
+//! `198.51.100.7` on a rule keyed `{api_key|ip}` is an address, or an API key that looks like one: two buckets. Whoever
+//! makes an exception or resets a bucket says by which attribute the key is meant, or it is found out: an address is an
+//! `ip`, and what is no address is the only other alternative. Where several remain, nothing is guessed.
+
+use std::borrow::Cow;
+use std::fmt;
+use std::net::IpAddr;
+
+use crate::key::{Key, KeyTemplate};
+
+/// A key's text, and by which attributes it is meant.
+///
+/// ```
+/// use tollkeeper_core::NamedKey;
+/// let address = NamedKey::from("198.51.100.7").by("ip");
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NamedKey {
+    /// The text, as in the row of a verdict.
+    pub text: String,
+    /// By which attributes.
+    pub by: KeyedBy,
+}
+
+/// The attributes by which a key is meant: one for each placeholder that has alternatives, or one for each placeholder.
+/// Empty where nobody said so, or there is nothing to choose. Written `ip`, or `tenant,ip`.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct KeyedBy(Vec<String>);
+
+/// Why it is not clear which bucket is meant.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{problem}")]
+pub struct UnclearKey {
+    /// `by`, or `key` where the text is no key of the rule.
+    pub field: &'static str,
+    /// What is wrong and what to do.
+    pub problem: String,
+}
+
+impl NamedKey {
+    /// The same key, meant by these attributes.
+    #[must_use]
+    pub fn by(self, by: impl Into<KeyedBy>) -> NamedKey {
+        NamedKey { by: by.into(), ..self }
+    }
+}
+
+impl<T: Into<String>> From<T> for NamedKey {
+    fn from(text: T) -> NamedKey {
+        NamedKey { text: text.into(), by: KeyedBy::default() }
+    }
+}
+
+impl KeyedBy {
+    /// Whether nothing is said.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+}
+
+impl From<&str> for KeyedBy {
+    fn from(text: &str) -> KeyedBy {
+        let names = text.split(',').map(str::trim).filter(|name| !name.is_empty());
+        KeyedBy(names.map(str::to_string).collect())
+    }
+}
+
+/// `tenant,ip`.
+impl fmt::Display for KeyedBy {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0.join(","))
+    }
+}
+
+impl KeyTemplate {
+    /// The bucket that somebody means by a text: by the attributes that they named, else by what can be meant only.
+    pub fn bucket_of(&self, key: &NamedKey) -> Result<Key, UnclearKey> {
+        let variant = if key.by.is_empty() { self.only_variant(&key.text)? } else { self.variant_by(&key.by)? };
+        Ok(Key { variant, value: key.text.clone() })
+    }
+
+    /// The attributes that a variant took, of the placeholders that have alternatives.
+    pub fn keyed_by(&self, variant: u16) -> KeyedBy {
+        let mut rest = usize::from(variant);
+        let mut names: Vec<String> = Vec::new();
+        let placeholders: Vec<&[String]> = self.needs().collect();
+        for alternatives in placeholders.into_iter().rev() {
+            let taken = rest % alternatives.len();
+            rest /= alternatives.len();
+            if alternatives.len() > 1 {
+                names.push(alternatives[taken].clone());
+            }
+        }
+        names.reverse();
+        KeyedBy(names)
+    }
+
+    /// Every way in which a key can be meant; none where there is nothing to choose.
+    pub fn alternatives(&self) -> Vec<KeyedBy> {
+        let all = if self.variants() > 1 { self.variants() } else { 0 };
+        (0..all).map(|variant| self.keyed_by(variant)).collect()
+    }
+
+    fn variant_by(&self, by: &KeyedBy) -> Result<u16, UnclearKey> {
+        let all = self.needs().count();
+        let choices = self.needs().filter(|alternatives| alternatives.len() > 1).count();
+        let mut names = by.0.iter();
+        let names_all = by.0.len() == all;
+        let mut variant = 0;
+        for alternatives in self.needs() {
+            let place = match alternatives {
+                [_] if !names_all => Some(0),
+                _ => names.next().and_then(|name| alternatives.iter().position(|one| one == name)),
+            };
+            let place = place.ok_or_else(|| self.not_by(by))?;
+            variant = variant * alternatives.len() as u16 + place as u16;
+        }
+        if by.0.len() == all || by.0.len() == choices { Ok(variant) } else { Err(self.not_by(by)) }
+    }
+
+    fn not_by(&self, by: &KeyedBy) -> UnclearKey {
+        let problem = match self.alternatives().as_slice() {
+            [] => format!("the rule's key is {self}, not by {by}; leave it out"),
+            choices => format!("the rule's key is {self}, not by {by}; say {}", listed(choices)),
+        };
+        UnclearKey { field: "by", problem }
+    }
+
+    fn only_variant(&self, text: &str) -> Result<u16, UnclearKey> {
+        if self.variants() == 1 {
+            return Ok(0);
+        }
+        let values = self.values(text).ok_or_else(|| {
+            let problem = format!("{text:?} cannot be a key of the rule, whose key is {self}");
+            UnclearKey { field: "key", problem }
+        })?;
+        let mut variant = 0;
+        for (alternatives, value) in self.needs().zip(values) {
+            let place = only_alternative(alternatives, &value).ok_or_else(|| {
+                let choices = listed(&self.alternatives());
+                let problem = format!("the rule's key is {self}, and {text:?} may be any of them; say {choices}");
+                UnclearKey { field: "by", problem }
+            })?;
+            variant = variant * alternatives.len() as u16 + place as u16;
+        }
+        Ok(variant)
+    }
+}
+
+/// Which alternative a value is: an address is an `ip`, and nothing else is.
+fn only_alternative(alternatives: &[String], value: &str) -> Option<usize> {
+    let ip = alternatives.iter().position(|name| name == "ip");
+    match ip {
+        Some(ip) if is_address(value) => Some(ip),
+        _ => {
+            let mut others = (0..alternatives.len()).filter(|place| Some(*place) != ip);
+            others.next().filter(|_| others.next().is_none())
+        }
+    }
+}
+
+/// An address, or a network as IPv6 clients are known by.
+fn is_address(text: &str) -> bool {
+    match text.split_once('/') {
+        None => text.parse::<IpAddr>().is_ok(),
+        Some((address, prefix)) => match (address.parse::<IpAddr>(), prefix.parse::<u8>()) {
+            (Ok(address), Ok(prefix)) => prefix <= if address.is_ipv4() { 32 } else { 128 },
+            _ => false,
+        },
+    }
+}
+
+/// `api_key or ip`.
+fn listed(choices: &[KeyedBy]) -> String {
+    let names: Vec<Cow<'_, str>> = choices.iter().map(|choice| choice.to_string().into()).collect();
+    names.join(" or ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::request::Descriptor;
+
+    fn template(text: &str) -> KeyTemplate {
+        KeyTemplate::new(text).expect("a template")
+    }
+
+    /// By which attributes a key is meant, or why that is not clear.
+    fn meant(key: &str, text: &str, by: &str) -> Result<String, String> {
+        let template = template(key);
+        let found = template.bucket_of(&NamedKey::from(text).by(by)).map_err(|unclear| unclear.to_string())?;
+        assert_eq!(found.value, text);
+        Ok(template.keyed_by(found.variant).to_string())
+    }
+
+    #[test]
+    fn an_address_is_an_ip_and_anything_else_the_only_other() {
+        for (key, text, by) in [
+            ("{api_key|ip}", "198.51.100.7", "ip"),
+            ("{ip|api_key}", "198.51.100.7", "ip"),
+            ("{api_key|ip}", "2001:db8:1:2::/64", "ip"),
+            ("{api_key|ip}", "k-123", "api_key"),
+            ("{api_key|ip}", "198.51.100.7/99", "api_key"),
+            ("{api_key|user_id|ip}", "198.51.100.7", "ip"),
+            ("key:{api_key|ip}", "key:198.51.100.7", "ip"),
+            ("{tenant}:{api_key|ip}", "acme:198.51.100.7", "ip"),
+            ("{tenant}:{api_key|ip}", "acme:2001%3Adb8%3A%3A1", "ip"),
+            ("{tenant}:{api_key|ip}", "198.51.100.7:k", "api_key"),
+            ("{user_id}", "198.51.100.7", ""),
+            ("global", "global", ""),
+        ] {
+            assert_eq!(meant(key, text, "").as_deref(), Ok(by), "{key} {text}");
+        }
+    }
+
+    #[test]
+    fn what_is_said_counts_whatever_the_text_looks_like() {
+        assert_eq!(meant("{api_key|ip}", "198.51.100.7", "api_key").as_deref(), Ok("api_key"));
+        assert_eq!(meant("{api_key|user_id|ip}", "42", "user_id").as_deref(), Ok("user_id"));
+        assert_eq!(meant("{tenant}:{api_key|ip}", "a:b", "ip").as_deref(), Ok("ip"));
+        assert_eq!(meant("{tenant}:{api_key|ip}", "a:b", "tenant, ip").as_deref(), Ok("ip"));
+        assert_eq!(meant("{a|b}:{c|d}", "x:y", "b,c").as_deref(), Ok("b,c"));
+        assert_eq!(meant("{user_id}", "42", "user_id").as_deref(), Ok(""));
+    }
+
+    #[test]
+    fn nothing_is_guessed_and_the_choices_are_named() {
+        for (key, text, by, problem) in [
+            ("{api_key|user_id|ip}", "42", "", "may be any of them; say api_key or user_id or ip"),
+            ("{api_key|user_id}", "198.51.100.7", "", "say api_key or user_id"),
+            ("{api_key|ip}", "42", "user_id", "is {api_key|ip}, not by user_id; say api_key or ip"),
+            ("{user_id}", "42", "ip", "is {user_id}, not by ip; leave it out"),
+            ("{a|b}:{c|d}", "x:y", "b", "not by b; say a,c or a,d or b,c or b,d"),
+            ("{tenant}:{api_key|ip}", "acme", "", "cannot be a key of the rule, whose key is {tenant}:{api_key|ip}"),
+        ] {
+            let said = meant(key, text, by).expect_err(key);
+            assert!(said.contains(problem), "{key} {text} {by}: {said}");
+        }
+    }
+
+    /// What a request renders is the bucket that is meant by its text and attribute.
+    #[test]
+    fn every_variant_is_found_again_by_its_attributes() {
+        let template = template("{a|b}-{c}-{d|e|f}");
+        let names = |request: &Descriptor| {
+            let key = template.render(request).expect("a key");
+            let by = template.keyed_by(key.variant);
+            let named = NamedKey { text: key.value.clone(), by };
+            assert_eq!(template.bucket_of(&named), Ok(key));
+        };
+        for first in ["a", "b"] {
+            for last in ["d", "e", "f"] {
+                names(&Descriptor::new([(first, "x-y"), ("c", "%"), (last, "z")]));
+            }
+        }
+        assert_eq!(template.alternatives().len(), 6);
+    }
+}
