@@ -33,6 +33,7 @@ pub struct Exception {
 
 /// What an exception does.
 #[derive(Clone, Debug, PartialEq, Eq)]
+// Complete on purpose: whoever shows exceptions must have a word for each of them.
 pub enum ExceptionKind {
     /// The rule denies every request of this key.
     Block,

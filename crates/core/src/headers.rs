@@ -10,6 +10,7 @@ use crate::verdict::{Row, Verdict};
 /// Which convention the limit headers follow.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[non_exhaustive]
 pub enum HeaderStyle {
     /// `RateLimit-Policy: "name";q=100;w=60` and `RateLimit: "name";r=50;t=30`: one policy per rule.
     #[default]

@@ -14,6 +14,7 @@ use crate::time::{EXACT, Span, Timestamp};
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
+// Complete on purpose: a store must know every algorithm, and the compiler says where one is missing.
 pub enum Algorithm {
     /// A bucket of `burst` tokens, refilled continuously.
     #[default]

@@ -281,6 +281,7 @@ pub struct DenySpec {
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(untagged)]
+#[non_exhaustive]
 pub enum CostSpec {
     /// A number, or the name of the attribute that carries it.
     One(Scalar),
@@ -346,6 +347,7 @@ pub enum OneOrMany {
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(untagged)]
+#[non_exhaustive]
 pub enum MatchValue {
     /// `true` or `false`.
     Bool(bool),
@@ -411,6 +413,7 @@ impl MatchValue {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
+#[non_exhaustive]
 pub enum Enforcement {
     /// It denies.
     #[default]
@@ -423,6 +426,7 @@ pub enum Enforcement {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
+// Complete on purpose: whoever answers without a store must answer by each of them.
 pub enum FailurePolicy {
     /// Decide in this process.
     #[default]

@@ -42,6 +42,7 @@ fn denies(rule: &Rule, decision: &Decision) -> bool {
 
 /// Who answered, the most certain first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[non_exhaustive]
 pub enum Source {
     /// The store.
     Store,

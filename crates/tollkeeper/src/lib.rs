@@ -152,7 +152,7 @@ pub use yaml::{YamlError, policy_from_yaml};
 #[doc(hidden)]
 pub mod redis_wire {
     pub use crate::store::redis::{
-        Answer, Ask, Batch, CHARGE, CHARGE_BUCKETS, CHARGE_ONE, Call, REFUND, RELEASE, RENEW, Reply, ReplyError,
+        Ask, Batch, CHARGE, CHARGE_BUCKETS, CHARGE_ONE, Call, REFUND, RELEASE, RENEW, Reply, ReplyError, RequestAnswer,
         SETTLE, Script, read_log, read_string, refunded_key, state_key,
     };
 }

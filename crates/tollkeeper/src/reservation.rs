@@ -131,6 +131,7 @@ impl From<u32> for Actual {
 
 /// Why a reservation was not settled. The estimate stays charged.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
 pub enum SettleError {
     /// An attribute that should carry a cost holds no number. Nothing was changed.
     #[error(transparent)]

@@ -12,7 +12,8 @@ use chance::Chance;
 use redis::{Connection, Pipeline, Value};
 use stored::{Stored, ttl_ms};
 use tollkeeper::redis_wire::{
-    Answer, Ask, Batch, CHARGE, CHARGE_BUCKETS, CHARGE_ONE, Call, REFUND, RELEASE, RENEW, SETTLE, Script, state_key,
+    Ask, Batch, CHARGE, CHARGE_BUCKETS, CHARGE_ONE, Call, REFUND, RELEASE, RENEW, RequestAnswer, SETTLE, Script,
+    state_key,
 };
 use tollkeeper_core::{
     Change, Charge, Decision, Hold, Lease, Quota, Receipt, Refunds, Span, State, Timestamp, decide, decide_all,
@@ -102,7 +103,7 @@ struct ChargeCase {
     batch: Batch,
     now: Timestamp,
     granted: Vec<u32>,
-    answers: Vec<Vec<Answer>>,
+    answers: Vec<Vec<RequestAnswer>>,
 }
 
 /// Runs `count` equal requests through the core, one by one.
@@ -113,7 +114,7 @@ fn decide_each(
     count: u32,
     world: &mut World,
     written: &mut [bool],
-) -> (Vec<Answer>, u32) {
+) -> (Vec<RequestAnswer>, u32) {
     let (mut answers, mut granted) = (Vec::new(), 0);
     let before = world.states.clone();
     for _ in 0..count {
@@ -121,7 +122,7 @@ fn decide_each(
         let denied =
             charges.iter().zip(&decided).any(|(c, (decision, _))| c.rule.is_enforced() && !decision.is_allowed());
         granted += u32::from(!denied);
-        let mut answer = Answer::default();
+        let mut answer = RequestAnswer::default();
         for ((charge, position), (decision, change)) in charges.iter().zip(positions).zip(decided) {
             if ask == Ask::Reserve && !denied {
                 answer.receipts.push(Receipt::of(charge.cost, &decision, &change, world.now()));
@@ -156,7 +157,13 @@ fn decide_each(
 }
 
 /// Takes up to `count` tokens by asking for one after the other.
-fn lease_each(charge: &Charge, position: usize, count: u32, world: &mut World, written: &mut [bool]) -> (Answer, u32) {
+fn lease_each(
+    charge: &Charge,
+    position: usize,
+    count: u32,
+    world: &mut World,
+    written: &mut [bool],
+) -> (RequestAnswer, u32) {
     let (quota, now) = (charge.quota(), world.now());
     let state = &mut world.states[position];
     let mut tokens = 0;
@@ -175,7 +182,7 @@ fn lease_each(charge: &Charge, position: usize, count: u32, world: &mut World, w
     let change = if tokens == 0 { decide(quota, 1, state, now).1 } else { change };
     written[position] |= change != Change::None;
     state.apply(change);
-    (Answer { decisions: vec![decision], receipts: Vec::new(), lease }, tokens)
+    (RequestAnswer { decisions: vec![decision], receipts: Vec::new(), lease }, tokens)
 }
 
 fn charge_cases(chance: &mut Chance, worlds: u64) -> (Vec<Case>, Vec<ChargeCase>) {

@@ -27,6 +27,7 @@ const X_FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
 /// # Ok::<(), tollkeeper::http::AddressSourceError>(())
 /// ```
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum AddressSource {
     /// Whichever of `Forwarded` and `X-Forwarded-For` there is; where both are, what both tell.
     #[default]

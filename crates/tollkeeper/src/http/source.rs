@@ -17,6 +17,7 @@ use super::places::{differ, queries};
 /// assert!(error.to_string().contains("header.NAME"));
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum AttributeSource {
     /// A header; several lines that differ are joined with `, `.
     Header(HeaderName),

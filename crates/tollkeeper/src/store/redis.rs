@@ -28,7 +28,7 @@ mod shared;
 mod stored;
 mod traffic;
 
-pub use batch::{Answer, Ask, Batch, Reply, ReplyError};
+pub use batch::{Ask, Batch, Reply, ReplyError, RequestAnswer};
 pub use breaker::BreakerState;
 pub use options::{RedisOptions, RedisTls};
 pub use script::{CHARGE, CHARGE_BUCKETS, CHARGE_ONE, Call, REFUND, RELEASE, RENEW, SETTLE, Script};

@@ -69,6 +69,7 @@ pub(super) async fn settle(
         Ok(settlement) => Ok(json(&SettleAnswer::from(&settlement))),
         Err(SettleError::Cost(error)) => Err(bad_cost("", &error).into()),
         Err(SettleError::Store(error)) => Err(unavailable(&error).into()),
+        Err(error) => Err(Problem::new(StatusCode::SERVICE_UNAVAILABLE, error.to_string()).into()),
     }
 }
 

@@ -15,10 +15,10 @@ use crate::front::connections::Stalling;
 /// What a connection goes on with when it is HTTP no more. Run where the connection was served, so that it keeps its
 /// place among those allowed.
 #[derive(Clone, Default)]
-pub(super) struct Sequel(Arc<State>);
+pub(super) struct Sequel(Arc<Upgrade>);
 
 #[derive(Default)]
-struct State {
+struct Upgrade {
     begun: AtomicBool,
     carrying: Mutex<Option<Pin<Box<dyn Future<Output = ()> + Send>>>>,
 }

@@ -43,7 +43,7 @@ pub enum Ask {
 
 /// What one request gets.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Answer {
+pub struct RequestAnswer {
     /// One per charge.
     pub decisions: Vec<Decision>,
     /// For [`Ask::Reserve`]: with what each charge is given back, where it took something.
@@ -202,7 +202,7 @@ impl Batch {
     }
 
     /// What every request of every entry gets, in the order in which they were added. A lease is one answer.
-    pub fn answer(&self, reply: &Reply) -> Result<Vec<Vec<Answer>>, ReplyError> {
+    pub fn answer(&self, reply: &Reply) -> Result<Vec<Vec<RequestAnswer>>, ReplyError> {
         let stored = reply.states.iter().enumerate();
         let mut states: Vec<State> = stored
             .map(|(index, state)| match state {
@@ -247,8 +247,8 @@ impl Requests {
     }
 
     /// Decides each of the requests, and counts those that passed.
-    fn replay(&self, positions: &[usize], states: &mut [State], now: Timestamp) -> (Vec<Answer>, u32) {
-        let mut answers: Vec<Answer> = Vec::with_capacity(self.count as usize);
+    fn replay(&self, positions: &[usize], states: &mut [State], now: Timestamp) -> (Vec<RequestAnswer>, u32) {
+        let mut answers: Vec<RequestAnswer> = Vec::with_capacity(self.count as usize);
         let mut passed = 0;
         while answers.len() < self.count as usize {
             let decided = decide_all(&self.charges, positions.iter().map(|position| &states[*position]), now);
@@ -276,7 +276,7 @@ impl Requests {
             for (position, change) in positions.iter().zip(changes) {
                 states[*position].apply(change);
             }
-            let answer = Answer { decisions, receipts, lease: None };
+            let answer = RequestAnswer { decisions, receipts, lease: None };
             if is_denied {
                 // What is denied is denied alike from here on.
                 answers.resize(self.count as usize, answer);
@@ -295,7 +295,7 @@ impl Requests {
 
     /// As if they were charged one after the other, on a copy; what remains is told uncharged. Only a clock that jumped is
     /// repaired for good.
-    fn peek(&self, positions: &[usize], states: &mut [State], now: Timestamp) -> (Vec<Answer>, u32) {
+    fn peek(&self, positions: &[usize], states: &mut [State], now: Timestamp) -> (Vec<RequestAnswer>, u32) {
         let mut copy: Vec<State> = positions.iter().map(|position| states[*position].clone()).collect();
         let own: Vec<usize> = (0..positions.len()).collect();
         let (answers, passed) = self.replay(&own, &mut copy, now);
@@ -309,7 +309,7 @@ impl Requests {
     }
 
     /// The tokens that were granted are one charge, and one more would not have passed.
-    fn lease(&self, granted: u32, state: &mut State, now: Timestamp) -> (Vec<Answer>, u32) {
+    fn lease(&self, granted: u32, state: &mut State, now: Timestamp) -> (Vec<RequestAnswer>, u32) {
         let quota = self.charges[0].quota();
         let (decision, change) = decide(quota, granted, state, now);
         let is_all = granted == self.count || !decide(quota, granted + 1, state, now).0.is_allowed();
@@ -318,7 +318,7 @@ impl Requests {
         // Denied altogether, it may have repaired a clock that jumped.
         let change = if granted > 0 { change } else { decide(quota, 1, state, now).1 };
         state.apply(change);
-        (vec![Answer { decisions: vec![decision], receipts: Vec::new(), lease }], passed)
+        (vec![RequestAnswer { decisions: vec![decision], receipts: Vec::new(), lease }], passed)
     }
 }
 

@@ -9,13 +9,13 @@ use std::time::Duration;
 /// A circuit breaker. Time comes in as the span since some fixed moment.
 #[derive(Debug)]
 pub(super) struct Breaker {
-    state: State,
+    state: Circuit,
     /// How long it stays open next time.
     pause: Duration,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum State {
+enum Circuit {
     Closed { failures: u32 },
     Open { until: Duration },
     HalfOpen { successes: u32, probing_until: Duration },
@@ -41,21 +41,21 @@ impl Breaker {
     const PROBE: Duration = Duration::from_millis(500);
 
     pub(super) fn new() -> Breaker {
-        Breaker { state: State::Closed { failures: 0 }, pause: Self::FIRST_PAUSE }
+        Breaker { state: Circuit::Closed { failures: 0 }, pause: Self::FIRST_PAUSE }
     }
 
     /// Whether a call may go out now. In the half-open state a `true` is a probe: report its outcome.
     pub(super) fn may_call(&mut self, now: Duration) -> bool {
         match self.state {
-            State::Closed { .. } => true,
-            State::Open { until } if now < until => false,
-            State::Open { .. } => {
-                self.state = State::HalfOpen { successes: 0, probing_until: now + Self::PROBE };
+            Circuit::Closed { .. } => true,
+            Circuit::Open { until } if now < until => false,
+            Circuit::Open { .. } => {
+                self.state = Circuit::HalfOpen { successes: 0, probing_until: now + Self::PROBE };
                 true
             }
-            State::HalfOpen { probing_until, .. } if now < probing_until => false,
-            State::HalfOpen { successes, .. } => {
-                self.state = State::HalfOpen { successes, probing_until: now + Self::PROBE };
+            Circuit::HalfOpen { probing_until, .. } if now < probing_until => false,
+            Circuit::HalfOpen { successes, .. } => {
+                self.state = Circuit::HalfOpen { successes, probing_until: now + Self::PROBE };
                 true
             }
         }
@@ -64,49 +64,49 @@ impl Breaker {
     /// A call was answered. True when this closed the breaker.
     pub(super) fn succeeded(&mut self) -> bool {
         match self.state {
-            State::HalfOpen { successes, .. } if successes + 1 < Self::SUCCESSES_TO_CLOSE => {
+            Circuit::HalfOpen { successes, .. } if successes + 1 < Self::SUCCESSES_TO_CLOSE => {
                 // The next probe may go out at once.
-                self.state = State::HalfOpen { successes: successes + 1, probing_until: Duration::ZERO };
+                self.state = Circuit::HalfOpen { successes: successes + 1, probing_until: Duration::ZERO };
                 false
             }
-            State::HalfOpen { .. } => {
+            Circuit::HalfOpen { .. } => {
                 *self = Breaker::new();
                 true
             }
-            State::Closed { .. } => {
-                self.state = State::Closed { failures: 0 };
+            Circuit::Closed { .. } => {
+                self.state = Circuit::Closed { failures: 0 };
                 false
             }
             // A call that went out before it opened: one swallow makes no summer.
-            State::Open { .. } => false,
+            Circuit::Open { .. } => false,
         }
     }
 
     /// A call failed. True when this opened the breaker.
     pub(super) fn failed(&mut self, now: Duration) -> bool {
         match self.state {
-            State::Closed { failures } if failures + 1 < Self::FAILURES_TO_OPEN => {
-                self.state = State::Closed { failures: failures + 1 };
+            Circuit::Closed { failures } if failures + 1 < Self::FAILURES_TO_OPEN => {
+                self.state = Circuit::Closed { failures: failures + 1 };
                 false
             }
-            State::Closed { .. } => {
-                self.state = State::Open { until: now + self.pause };
+            Circuit::Closed { .. } => {
+                self.state = Circuit::Open { until: now + self.pause };
                 true
             }
-            State::HalfOpen { .. } => {
+            Circuit::HalfOpen { .. } => {
                 self.pause = (self.pause * 2).min(Self::LONGEST_PAUSE);
-                self.state = State::Open { until: now + self.pause };
+                self.state = Circuit::Open { until: now + self.pause };
                 false
             }
-            State::Open { .. } => false,
+            Circuit::Open { .. } => false,
         }
     }
 
     pub(super) fn state(&self) -> BreakerState {
         match self.state {
-            State::Closed { .. } => BreakerState::Closed,
-            State::Open { .. } => BreakerState::Open,
-            State::HalfOpen { .. } => BreakerState::HalfOpen,
+            Circuit::Closed { .. } => BreakerState::Closed,
+            Circuit::Open { .. } => BreakerState::Open,
+            Circuit::HalfOpen { .. } => BreakerState::HalfOpen,
         }
     }
 }

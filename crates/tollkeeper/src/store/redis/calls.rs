@@ -8,7 +8,7 @@ use tokio::sync::oneshot;
 use tollkeeper_core::{Algorithm, BucketRef, Charge, Key, RuleSpec};
 
 use super::across::Part;
-use super::batch::{Answer, Ask, Batch, ReplyError};
+use super::batch::{Ask, Batch, ReplyError, RequestAnswer};
 use super::node::{Refusal, Work};
 use super::nodes::{Nodes, Slot};
 use super::queue::{self, Answered, Group, Pending};
@@ -34,7 +34,7 @@ impl Shared {
                 _ => self.in_time(self.answered(self.submit(slot, ask, charges.to_vec(), 1))).await,
             };
             match asked {
-                Ok(Answered { answer: Answer { decisions, receipts, .. }, asked_at, .. }) => {
+                Ok(Answered { answer: RequestAnswer { decisions, receipts, .. }, asked_at, .. }) => {
                     Ok(Decided { decisions, receipts, asked_at })
                 }
                 // Its keys are on their way to another node, and each is in one place.

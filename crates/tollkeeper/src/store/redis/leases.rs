@@ -19,11 +19,11 @@ use crate::store::memory::{Id, Secret};
 /// What this process has leased.
 pub(super) struct Leases {
     secret: Secret,
-    state: RwLock<State>,
+    state: RwLock<Outstanding>,
 }
 
 #[derive(Default)]
-struct State {
+struct Outstanding {
     holdings: HashMap<Id, Arc<Holding>>,
     /// Somebody looks after idle leases.
     is_swept: bool,

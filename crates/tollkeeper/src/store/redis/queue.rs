@@ -10,14 +10,14 @@ use std::time::Instant;
 use tokio::sync::oneshot;
 use tollkeeper_core::{Charge, Key, Timestamp};
 
-use super::batch::{Answer, Ask, Batch};
+use super::batch::{Ask, Batch, RequestAnswer};
 use super::node::Refusal;
 use crate::store::error::StoreError;
 
 /// What a request gets, and what it has to know to go on by this process's clock.
 #[derive(Debug)]
 pub(super) struct Answered {
-    pub(super) answer: Answer,
+    pub(super) answer: RequestAnswer,
     /// When it was decided, by the server's clock,
     pub(super) now: Timestamp,
     /// which was not before this moment.

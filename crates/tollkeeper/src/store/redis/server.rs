@@ -47,6 +47,7 @@ impl fmt::Display for Server {
 
 /// Why a server cannot be used.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
 pub enum ConnectError {
     /// The URL is not one.
     #[error(
