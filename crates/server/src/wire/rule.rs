@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use tollkeeper::{Rule, RuleSpec};
 
 use crate::rules::Version;
-use crate::strict::{self, Invalid, Tree, Whole, quoted};
+use crate::strict::{self, Invalid, Tree, quoted};
 
 /// The schema of a rule that is sent: what has a default need not be, nor the name where the path has it.
 pub(crate) fn rule_schema(generator: &mut SchemaGenerator, required: &[&str]) -> Schema {
@@ -74,7 +74,8 @@ pub(crate) struct HistoryAnswer {
 #[schemars(rename = "RollbackRequest")]
 pub(crate) struct Rollback {
     /// A version of the history.
-    pub(crate) version: Whole<1, { i64::MAX as u64 }>,
+    #[schemars(range(min = 1))]
+    pub(crate) version: i64,
 }
 
 /// Reads a rule whose name is in the path, or in the body alone.
@@ -100,7 +101,9 @@ pub(crate) fn parse_rule(body: &[u8], name: Option<&str>) -> Result<Rule, Invali
     })
 }
 
-/// Reads which version to have again.
+/// Reads which version to restore.
 pub(crate) fn parse_rollback(body: &[u8]) -> Result<Rollback, Invalid> {
-    strict::json(body, r#"{"version": 12}"#)
+    let example = r#"{"version": 12}"#;
+    let Tree(value) = strict::json(body, example)?;
+    strict::value(value, &format!("send for example {example}"))
 }

@@ -51,6 +51,13 @@ fn a_service_starts_on_the_snapshot_while_the_database_is_away() {
     let instance = Instance::with(&url, &with);
     rules_fine(&url, &["apply", &rule_file(4)]);
     instance.comes_to("a", "4/day");
+    // It is written after the rules are in force.
+    let kept = |limit: &str| {
+        wait_until("the snapshot is written", || {
+            std::fs::read_to_string(&snapshot).is_ok_and(|text| text.contains(limit))
+        });
+    };
+    kept("4/day");
     drop(instance);
     postgres.kill();
 
@@ -65,6 +72,7 @@ fn a_service_starts_on_the_snapshot_while_the_database_is_away() {
     postgres.restart();
     postgres.sql("update rate_limit_rule set rate = 5");
     instance.comes_to("a", "5/day");
+    kept("5/day");
     drop(instance);
     postgres.kill();
 

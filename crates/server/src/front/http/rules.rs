@@ -73,7 +73,7 @@ pub(super) async fn delete(
 pub(super) async fn rollback(State(shared): State<Arc<Shared>>, request: Request) -> Result<Response, Refused> {
     let (following, edit) = editor(&shared.service, &request)?;
     let body = shared.body(request).await?;
-    let version = i64::try_from(wire::parse_rollback(&body)?.version.0).unwrap_or(i64::MAX);
+    let version = wire::parse_rollback(&body)?.version;
     Ok(change(&shared.service, following, edit, Change::Rollback(version)).await?)
 }
 
