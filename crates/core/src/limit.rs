@@ -124,6 +124,6 @@ mod tests {
         assert!(error("99999999999/s").contains("too large"));
         assert!(error("1/99999999999999999999s").contains("too long"));
         assert!(error("").contains("not a whole number"));
-        assert!(error("10/").contains("no unit of time"));
+        assert!(error("10/").contains("not a unit of time"));
     }
 }

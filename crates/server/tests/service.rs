@@ -3,6 +3,7 @@
 
 #![allow(clippy::unwrap_used, missing_docs)]
 
+mod answered;
 mod cli;
 mod dashboard;
 mod envoy_client;

@@ -1,8 +1,8 @@
 //! Exceptions for single keys: the same over every store.
 
 use tollkeeper::{
-    Descriptor, Exception, ExceptionError, ExceptionKind, Grant, Limiter, ManualClock, Policy, RuleSpec, Source, Span,
-    Verdict,
+    Descriptor, Exception, ExceptionError, ExceptionKind, Grant, Limiter, ManualClock, NamedKey, Policy, Rule,
+    RuleSpec, Source, Span, Verdict,
 };
 
 use super::NOON;
@@ -154,4 +154,64 @@ fn what_makes_no_sense_is_refused_by_name() {
         assert!(refused("per-user", "a", grant("10/s", 0), 1).starts_with("burst: "));
         assert!(world.limiter.exceptions().is_empty());
     });
+}
+
+/// After `allow --key 198.51.100.7` on a rule keyed `{header.x-api-key|ip}`, whoever sent that address as an API key passed
+/// without a limit: exceptions were looked up by the text of the key, and not by which alternative it came from.
+#[test]
+fn an_api_key_that_looks_like_an_address_has_no_part_in_the_exceptions_of_the_address() {
+    const ADDRESS: &str = "198.51.100.7";
+    let rules = || {
+        let clients = Rule::new("clients").key("{header.x-api-key|ip}").limit("1/day");
+        let ambiguous = Rule::new("ambiguous").key("{header.x-api-key|user|ip}").limit("1/day").when("path", "/a");
+        Policy::new([clients, ambiguous]).unwrap()
+    };
+    for (name, new) in STORES {
+        println!("store: {name}");
+        let (_turn, clock) = (turn(name), ManualClock::at(NOON));
+        let limiter = Limiter::new(rules(), new(clock.clone()));
+        let ask = |attributes: &[(&str, &str)]| {
+            let verdict = now_or_never(limiter.check(&Descriptor::new(attributes.iter().copied()))).unwrap();
+            (verdict.is_allowed(), verdict.source())
+        };
+        let address = || ask(&[("ip", ADDRESS)]);
+        let spoofed = || ask(&[("header.x-api-key", ADDRESS), ("ip", "203.0.113.9")]);
+        let make = |rule: &str, kind, by: &str| {
+            now_or_never(limiter.except(Exception::new(rule, NamedKey::from(ADDRESS).by(by), kind)))
+        };
+        let lift = |by: &str| now_or_never(limiter.lift(Some("clients"), NamedKey::from(ADDRESS).by(by)));
+
+        let made = make("clients", ExceptionKind::Allow, "").unwrap();
+        assert_eq!(made.by.to_string(), "ip", "an address is one");
+        for _ in 0..3 {
+            assert_eq!(address(), (true, Source::Exception));
+        }
+        assert_eq!(spoofed(), (true, Source::Store), "its own bucket of one");
+        assert_eq!(spoofed().0, false, "and no more");
+
+        // Both at once: the address passes, and the API key is blocked.
+        make("clients", ExceptionKind::Block, "header.x-api-key").unwrap();
+        assert_eq!(limiter.exceptions().len(), 2);
+        assert_eq!((address(), spoofed()), ((true, Source::Exception), (false, Source::Exception)));
+        assert_eq!(lift("").unwrap().unwrap().by.to_string(), "ip", "found out as when it was made");
+        assert_eq!((address().1, spoofed().1), (Source::Store, Source::Exception));
+        assert!(lift("ip").unwrap().is_none());
+        assert!(lift("header.x-api-key").unwrap().is_some());
+
+        // From every rule, it applies where it is clear which bucket is meant.
+        make("*", ExceptionKind::Allow, "").unwrap();
+        assert_eq!(address(), (true, Source::Exception));
+        assert_ne!(spoofed().1, Source::Exception);
+        now_or_never(limiter.lift(None, ADDRESS)).unwrap().unwrap();
+        make("*", ExceptionKind::Block, "header.x-api-key").unwrap();
+        assert_eq!(spoofed(), (false, Source::Exception));
+        assert_ne!(address().1, Source::Exception);
+
+        let unclear = Exception::new("ambiguous", "42", ExceptionKind::Block);
+        let refused = now_or_never(limiter.except(unclear)).unwrap_err().to_string();
+        assert!(refused.starts_with("by: ") && refused.contains("header.x-api-key or user or ip"), "{refused}");
+        let wrong = Exception::new("clients", NamedKey::from("42").by("user"), ExceptionKind::Block);
+        let refused = now_or_never(limiter.except(wrong)).unwrap_err().to_string();
+        assert!(refused.contains("say header.x-api-key or ip"), "{refused}");
+    }
 }
