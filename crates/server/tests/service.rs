@@ -3,6 +3,7 @@
 
 #![allow(clippy::unwrap_used, missing_docs)]
 
+mod alternatives;
 mod answered;
 mod cli;
 mod dashboard;
