@@ -207,7 +207,7 @@ fn what_people_did_to_a_key_is_kept_through_absence_and_seen_by_every_instance()
     };
     let (code, table, _) = run(&["--key", "ann", "--action", "grant"]);
     assert_eq!((code, table.lines().count()), (Some(0), 2), "{table}");
-    assert!(table.contains("grant   per-user  ann  9/min burst 20  -      ann (loopback)  -"), "{table}");
+    assert!(table.contains("grant   per-user  ann  -       9/min burst 20  -      ann (loopback)  -"), "{table}");
     let (_, answer, _) = run(&["--limit", "1", "--json"]);
     let answer: Value = serde_json::from_str(&answer).unwrap();
     assert_eq!(answer["actions"][0]["action"], "reset");

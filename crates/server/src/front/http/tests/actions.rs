@@ -38,7 +38,7 @@ async fn what_was_done_to_a_key_is_told_with_who_when_until_when_and_why() {
     assert_eq!(told, expected);
     let first = &all["actions"][4];
     let expected = json!({
-        "at": "2026-01-01T00:00:00.000Z", "action": "block", "rule": "per-user", "key": "42", "limit": null,
+        "at": "2026-01-01T00:00:00.000Z", "action": "block", "rule": "per-user", "key": "42", "key_by": null, "limit": null,
         "until": "2026-01-01T00:01:00.000Z", "reason": "scraper", "by": "ann (loopback)", "instance": first["instance"],
     });
     assert_eq!(first, &expected);
