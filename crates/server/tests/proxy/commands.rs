@@ -26,10 +26,16 @@ fn what_cannot_be_meant_is_refused_with_what_to_do() {
     assert!(error(&["--upstream", "a.test:80", "--limit", "1/s"]).contains("http://127.0.0.1:3000"));
     assert!(error(&["--upstream", "http://a.test/api", "--limit", "1/s"]).contains("remove /api"));
     assert!(with(&["--limit", "ten/s"]).contains("--limit: limit: \"ten/s\""), "{}", with(&["--limit", "ten/s"]));
-    assert!(with(&["--limit", "1/s bust 3"]).contains("did you mean `burst`?"), "{}", with(&["--limit", "1/s bust 3"]));
+    assert!(
+        with(&["--limit", "1/s bust 3"]).contains("only burst, by, algorithm and hold may follow"),
+        "{}",
+        with(&["--limit", "1/s bust 3"])
+    );
     assert!(with(&["--limit", "1/s burst 0"]).contains("--limit: burst:"), "{}", with(&["--limit", "1/s burst 0"]));
     assert!(with(&["--limit", "1/s by header"]).contains("by: \"header\""), "{}", with(&["--limit", "1/s by header"]));
-    assert!(with(&["--limit", "1/s", "--trusted-proxies", "x"]).contains("trusted_proxies[0]: \"x\" is no address"));
+    assert!(
+        with(&["--limit", "1/s", "--trusted-proxies", "x"]).contains("trusted_proxies[0]: \"x\" is not an address")
+    );
     let header = with(&["--limit", "1/s", "--client-address", "x real ip"]);
     assert!(header.contains("--client-address: \"x real ip\" names no header"), "{header}");
     assert!(with(&["--limit", "1/s", "--response-timeout", "0s"]).contains("write for example 30s"));
