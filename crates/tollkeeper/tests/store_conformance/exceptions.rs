@@ -187,7 +187,7 @@ fn an_api_key_that_looks_like_an_address_has_no_part_in_the_exceptions_of_the_ad
             assert_eq!(address(), (true, Source::Exception));
         }
         assert_eq!(spoofed(), (true, Source::Store), "its own bucket of one");
-        assert_eq!(spoofed().0, false, "and no more");
+        assert!(!spoofed().0, "and no more");
 
         // Both at once: the address passes, and the API key is blocked.
         make("clients", ExceptionKind::Block, "header.x-api-key").unwrap();
