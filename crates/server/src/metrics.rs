@@ -1,5 +1,5 @@
-//! What is measured: families of samples ([`Family`]), described once in [`catalog`] and written as Prometheus' text
-//! ([`text`]) and as OTLP (`telemetry`). Other parts of the service add families of their own.
+//! What is measured: families of samples (`Family`), described once in `catalog` and written as Prometheus' text
+//! (`text`) and as OTLP (`telemetry`). Other parts of the service add families of their own.
 //!
 //! A decision is counted by atomics that were made when its rule came into force: no lock and no allocation on the way
 //! of a request ([decision 14](../../../docs/decisions/0014-alerts-and-telemetry.md)). No label is ever something that a

@@ -1,6 +1,6 @@
 //! What is measured, as data: families of samples that every format is written from.
 
-/// What a family is called and means. All of them are in [`super::catalog`].
+/// What a family is called and means. All of them are in [`FAMILIES`](super::FAMILIES).
 #[derive(Debug)]
 #[non_exhaustive]
 pub struct Description {
