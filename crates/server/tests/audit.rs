@@ -215,6 +215,25 @@ fn what_people_did_to_a_key_is_kept_through_absence_and_seen_by_every_instance()
     assert!(code == Some(2) && error.contains("action: \"blok\" is not known; did you mean `block`?"), "{error}");
 }
 
+/// Denials of a blocked key were missing from the audit.
+#[test]
+fn denials_of_a_blocked_key_tell_by_whom_and_until_when() {
+    let database = Postgres::start();
+    let service = service_with_tables(&database);
+    act(&service, &["block", "--rule", "per-user", "--key", "ann", "--for", "1h"]);
+    assert_eq!(ask(&service, "ann", 2), 2);
+    act(&service, &["lift", "--rule", "per-user", "--key", "ann"]);
+    assert_eq!(ask(&service, "ann", 4), 1);
+    database.wait_for("select sum(count) from rate_limit_violation where rule = 'per-user'", "3");
+    let rows = "select string_agg(concat_ws(' ', blocked, blocked_until > now() + interval '59 min', blocked_by), ', '
+        order by violation_id) from rate_limit_violation where rule = 'per-user'";
+    assert_eq!(database.sql(rows), "t t ann (loopback), t t ann (loopback), f");
+    let found = violations(&service, "rule=per-user");
+    let blocked: Vec<&Value> = found["violations"].as_array().unwrap().iter().map(|one| &one["blocked"]).collect();
+    assert!(blocked[0].is_null() && blocked[1]["by"] == "ann (loopback)", "{found}");
+    assert!(blocked[2]["until"].as_str().unwrap().ends_with('Z'), "{found}");
+}
+
 /// `insight: false` used to turn the audit's database off as well: nobody could ask who had been denied, and what people did
 /// was forgotten with the process.
 #[test]
