@@ -4,9 +4,9 @@ use std::sync::Arc;
 
 use axum::extract::State;
 use axum::response::Response;
-use http::Uri;
-use tollkeeper::UnclearKey;
+use http::{StatusCode, Uri};
 use tollkeeper::http::Problem;
+use tollkeeper::{NamedKey, UnclearKey};
 
 use super::admin::who;
 use super::check::{no_rule, unavailable};
@@ -28,7 +28,11 @@ pub(super) async fn show(State(shared): State<Arc<Shared>>, uri: Uri) -> Result<
     let Some(rule) = policy.rule(name) else {
         return Err(no_rule(service, name).into());
     };
-    let only = if named.by.is_empty() { None } else { Some(rule.key().bucket_of(&named).map_err(unclear)?.variant) };
+    let only = if named.by.is_empty() {
+        None
+    } else {
+        Some(rule.key().bucket_of(&named).map_err(|error| unclear(&named, error))?.variant)
+    };
     match service.limiter.inspect(name, &named.text).await {
         None => Err(no_rule(service, name).into()),
         Some(Err(error)) => Err(unavailable(&error).into()),
@@ -48,7 +52,7 @@ pub(super) async fn reset(State(shared): State<Arc<Shared>>, uri: Uri) -> Result
     let Some(rule) = policy.rule(&name) else {
         return Err(no_rule(&shared.service, &name).into());
     };
-    let key = rule.key().bucket_of(&named).map_err(unclear)?;
+    let key = rule.key().bucket_of(&named).map_err(|error| unclear(&named, error))?;
     match shared.service.limiter.reset(&name, &key).await {
         None => Err(no_rule(&shared.service, &name).into()),
         Some(Err(error)) => Err(unavailable(&error).into()),
@@ -61,7 +65,10 @@ pub(super) async fn reset(State(shared): State<Arc<Shared>>, uri: Uri) -> Result
     }
 }
 
-/// Which of several buckets is meant is for the caller to say.
-fn unclear(UnclearKey { field, problem }: UnclearKey) -> Problem {
-    Problem::invalid(field, problem)
+/// A rule has no bucket by an attribute that its key does not name: 404. Which of several is meant is for the caller to say: 400.
+fn unclear(named: &NamedKey, UnclearKey { field, problem }: UnclearKey) -> Problem {
+    match named.by.is_empty() {
+        true => Problem::invalid(field, problem),
+        false => Problem::new(StatusCode::NOT_FOUND, format!("{field}: {problem}")).field(field),
+    }
 }
