@@ -390,10 +390,15 @@ async fn answer(front: Arc<Front>, limiter: Arc<Limiter>, io: Option<Arc<Io>>, a
             Some(buckets) => Ok(Reply::Buckets(buckets?)),
             None => Err(no_rule(&rule)),
         },
-        Ask::Reset(rule, key) => match limiter.reset(&rule, &key).await {
-            Some(had_state) => Ok(Reply::Reset(had_state?)),
-            None => Err(no_rule(&rule)),
-        },
+        Ask::Reset(rule, key) => {
+            let policy = limiter.policy();
+            let template = policy.rule(&rule).ok_or_else(|| no_rule(&rule))?.key();
+            let bucket = template.bucket_of(&key.into()).map_err(|unclear| Error::new(Kind::Usage, unclear))?;
+            match limiter.reset(&rule, &bucket).await {
+                Some(had_state) => Ok(Reply::Reset(had_state?)),
+                None => Err(no_rule(&rule)),
+            }
+        }
         Ask::Connect => Ok(Reply::Done),
         Ask::Close => {
             if let Store::Redis(redis) = limiter.store() {

@@ -70,6 +70,7 @@ impl From<SettleError> for Error {
         match error {
             SettleError::Cost(error) => error.into(),
             SettleError::Store(error) => error.into(),
+            error => Error::new(Kind::Store, error),
         }
     }
 }
