@@ -167,5 +167,5 @@ def test_websocket_routes() -> None:
 
 
 def test_mistakes_are_named_when_the_route_is_made() -> None:
-    with pytest.raises(RuleError, match="no unit of time"):
+    with pytest.raises(RuleError, match="not a unit of time"):
         Limits()("5/fortnight")

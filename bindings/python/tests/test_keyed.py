@@ -60,8 +60,8 @@ def test_quotas() -> None:
         ("10/fortnight", "is not a unit of time"),
         ("0/s", "would admit nothing"),
         ("ten/s", "not a whole number"),
-        ("10/s bust 20", "none of them"),
-        ("10/s algorithm leaky", "there is no"),
+        ("10/s bust 20", "only burst, by, algorithm and hold"),
+        ("10/s algorithm leaky", "is not one of token_bucket"),
     ],
 )
 def test_errors_say_what_to_do(text: str, words: str) -> None:

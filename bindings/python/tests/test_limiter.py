@@ -111,7 +111,7 @@ rules:
     assert not limiter.check_sync({"user_id": "1", "plan": "free"}).allowed
     assert limiter.check_sync({"user_id": "1", "plan": "paid"}).rules == []
     path.write_text("rules:\n  - name: free\n    key: '{user_id}'\n    limit: 1/fortnight\n")
-    with pytest.raises(ValueError, match="tollkeeper.yaml.*no unit of time"):
+    with pytest.raises(ValueError, match="tollkeeper.yaml.*not a unit of time"):
         limiter.replace_rules_from_file(path)
     path.write_text("rulez: []")
     with pytest.raises(ConfigError, match="tollkeeper.yaml"):
