@@ -186,6 +186,6 @@ fn a_bucket_is_shown_and_reset_by_its_alternative() {
     let reset = service.client().send("DELETE", &format!("{named}&by=header.x-api-key"), "").json();
     assert_eq!(reset["by"], "header.x-api-key");
     assert!(Front::Check.passes(&service, Sender::Spoofer));
-    let wrong = service.client().send("DELETE", &format!("{named}&by=user"), "").problem(400);
+    let wrong = service.client().send("DELETE", &format!("{named}&by=user"), "").problem(404);
     assert_eq!(wrong["field"], "by");
 }
