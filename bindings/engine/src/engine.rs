@@ -12,8 +12,8 @@ use arc_swap::ArcSwap;
 use tokio::sync::Mutex as AsyncMutex;
 use tollkeeper::http::{Answer, AnswerStyle, Identity};
 use tollkeeper::{
-    Changes, Clock, ConnectError, Inspected, Limiter, MemoryStore, Policy, RedisOptions, RedisStore, RuleSpec,
-    Settlement, Store, UnreachableStore,
+    Changes, Clock, ConnectError, Descriptor, Inspected, Limiter, MemoryStore, Policy, RedisOptions, RedisStore,
+    RuleSpec, Settlement, Store, UnreachableStore,
 };
 
 use crate::error::{Error, Kind};
@@ -353,6 +353,11 @@ fn understood(specs: &[RuleSpec]) -> Result<Policy, Error> {
 /// The one way of a question to the library. `io` where slots and estimates are a server's.
 async fn answer(front: Arc<Front>, limiter: Arc<Limiter>, io: Option<Arc<Io>>, ask: Ask) -> Result<Reply, Error> {
     let checked = |verdict| Checked { verdict: Arc::new(verdict), now: limiter.store().now(), style: front.style };
+    if let Ask::Check(subject) | Ask::Acquire(subject) | Ask::Reserve(subject, _) = &ask
+        && let Subject::Attributes(request) = subject
+    {
+        known_rules(&limiter, request)?;
+    }
     match ask {
         Ask::Check(Subject::Attributes(request)) => Ok(Reply::Checked(checked(limiter.check(&request).await?))),
         Ask::Check(Subject::Http(head)) => {
@@ -407,6 +412,16 @@ async fn answer(front: Arc<Front>, limiter: Arc<Limiter>, io: Option<Arc<Io>>, a
             Ok(Reply::Done)
         }
     }
+}
+
+/// A name that no rule has would let every request pass.
+fn known_rules(limiter: &Limiter, request: &Descriptor) -> Result<(), Error> {
+    let Some(names) = request.rules() else { return Ok(()) };
+    if names.is_empty() {
+        return Err(Error::new(Kind::Usage, "rules: is empty; name a rule, or leave it out for all rules"));
+    }
+    let policy = limiter.policy();
+    names.iter().find(|name| policy.rule(name).is_none()).map_or(Ok(()), |name| Err(no_rule(name)))
 }
 
 fn no_rule(name: &str) -> Error {

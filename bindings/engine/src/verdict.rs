@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use tollkeeper::http::{Answer, AnswerStyle};
-use tollkeeper::{Row, Timestamp, Verdict, retry_after_seconds};
+use tollkeeper::{Row, Timestamp, Verdict};
 
 /// A verdict as it was at a time of the store, and how it is to be written.
 #[derive(Clone, Debug)]
@@ -19,11 +19,9 @@ pub struct Checked {
 impl Checked {
     /// Limit headers, and `retry-after` where waiting helps, in lower case.
     pub fn headers(&self) -> Vec<(String, String)> {
-        let headers = self.style.headers_for(&self.verdict, self.now);
+        let headers = self.style.response_headers(&self.verdict, self.now);
         let text = |value: &http::HeaderValue| String::from_utf8_lossy(value.as_bytes()).into_owned();
-        let mut fields: Vec<_> = headers.iter().map(|(name, value)| (name.to_string(), text(value))).collect();
-        fields.extend(retry_after_seconds(&self.verdict).map(|wait| ("retry-after".to_string(), wait.to_string())));
-        fields
+        headers.iter().map(|(name, value)| (name.to_string(), text(value))).collect()
     }
 
     /// What a denied HTTP request gets.

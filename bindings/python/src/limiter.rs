@@ -87,54 +87,80 @@ impl Limiter {
         Limiter::made(py, Engine::from_json(&json(settings.as_any())?, ManualClock::or_system(clock)))
     }
 
-    /// Decides a request: `await limiter.check({"user_id": "42"})`. The cost 0 peeks.
-    #[pyo3(signature = (attributes, cost=1))]
-    fn check(&self, py: Python<'_>, attributes: &Bound<'_, PyDict>, cost: u32) -> PyResult<Py<PyAny>> {
-        answered(py, &self.0, self.0.ask(Ask::Check(subject(attributes, cost)?)), Shape::Plain)
+    /// Decides a request: `await limiter.check({"user_id": "42"})`. The cost 0 peeks; `rules` names those that are considered.
+    #[pyo3(signature = (attributes, cost=1, *, rules=None))]
+    fn check(
+        &self,
+        py: Python<'_>,
+        attributes: &Bound<'_, PyDict>,
+        cost: u32,
+        rules: Option<Vec<String>>,
+    ) -> PyResult<Py<PyAny>> {
+        answered(py, &self.0, self.0.ask(Ask::Check(subject(attributes, cost, rules)?)), Shape::Plain)
     }
 
     /// The same, waiting for the answer on this thread.
-    #[pyo3(signature = (attributes, cost=1))]
-    fn check_sync(&self, py: Python<'_>, attributes: &Bound<'_, PyDict>, cost: u32) -> PyResult<Py<PyAny>> {
-        wait(py, &self.0, self.0.ask(Ask::Check(subject(attributes, cost)?)), Shape::Plain)
+    #[pyo3(signature = (attributes, cost=1, *, rules=None))]
+    fn check_sync(
+        &self,
+        py: Python<'_>,
+        attributes: &Bound<'_, PyDict>,
+        cost: u32,
+        rules: Option<Vec<String>>,
+    ) -> PyResult<Py<PyAny>> {
+        wait(py, &self.0, self.0.ask(Ask::Check(subject(attributes, cost, rules)?)), Shape::Plain)
     }
 
     /// Decides a request and holds its slots: `async with limiter.acquire({...}) as permit`.
-    #[pyo3(signature = (attributes, cost=1))]
-    fn acquire(&self, py: Python<'_>, attributes: &Bound<'_, PyDict>, cost: u32) -> PyResult<Py<PyAny>> {
-        answered(py, &self.0, self.0.ask(Ask::Acquire(subject(attributes, cost)?)), Shape::Plain)
+    #[pyo3(signature = (attributes, cost=1, *, rules=None))]
+    fn acquire(
+        &self,
+        py: Python<'_>,
+        attributes: &Bound<'_, PyDict>,
+        cost: u32,
+        rules: Option<Vec<String>>,
+    ) -> PyResult<Py<PyAny>> {
+        answered(py, &self.0, self.0.ask(Ask::Acquire(subject(attributes, cost, rules)?)), Shape::Plain)
     }
 
     /// The same, waiting for the answer on this thread.
-    #[pyo3(signature = (attributes, cost=1))]
-    fn acquire_sync(&self, py: Python<'_>, attributes: &Bound<'_, PyDict>, cost: u32) -> PyResult<Py<PyAny>> {
-        wait(py, &self.0, self.0.ask(Ask::Acquire(subject(attributes, cost)?)), Shape::Plain)
+    #[pyo3(signature = (attributes, cost=1, *, rules=None))]
+    fn acquire_sync(
+        &self,
+        py: Python<'_>,
+        attributes: &Bound<'_, PyDict>,
+        cost: u32,
+        rules: Option<Vec<String>>,
+    ) -> PyResult<Py<PyAny>> {
+        wait(py, &self.0, self.0.ask(Ask::Acquire(subject(attributes, cost, rules)?)), Shape::Plain)
     }
 
     /// Decides a request whose cost is an estimate: `async with limiter.reserve({...}, cost=4000) as reservation`, and then
     /// `await reservation.settle(2311)` within `hold` seconds.
-    #[pyo3(signature = (attributes, cost=1, *, hold=None))]
+    #[pyo3(signature = (attributes, cost=1, *, hold=None, rules=None))]
     fn reserve(
         &self,
         py: Python<'_>,
         attributes: &Bound<'_, PyDict>,
         cost: u32,
         hold: Option<f64>,
+        rules: Option<Vec<String>>,
     ) -> PyResult<Py<PyAny>> {
-        let ask = Ask::Reserve(subject(attributes, cost)?, hold.map(duration).transpose()?);
+        let ask = Ask::Reserve(subject(attributes, cost, rules)?, hold.map(duration).transpose()?);
         answered(py, &self.0, self.0.ask(ask), Shape::Plain)
     }
 
     /// The same, waiting for the answer on this thread.
-    #[pyo3(signature = (attributes, cost=1, *, hold=None))]
+    #[pyo3(signature = (attributes, cost=1, *, hold=None, rules=None))]
     fn reserve_sync(
         &self,
         py: Python<'_>,
         attributes: &Bound<'_, PyDict>,
         cost: u32,
         hold: Option<f64>,
+        rules: Option<Vec<String>>,
     ) -> PyResult<Py<PyAny>> {
-        let ask = Ask::Reserve(subject(attributes, cost)?, hold.map(duration).transpose()?);
+        let ask = Ask::Reserve(subject(attributes, cost, rules)?, hold.map(duration).transpose()?);
         wait(py, &self.0, self.0.ask(ask), Shape::Plain)
     }
 
@@ -305,8 +331,12 @@ pub(crate) fn pairs(attributes: &Bound<'_, PyDict>) -> PyResult<Vec<(String, Str
     Ok(pairs)
 }
 
-fn subject(attributes: &Bound<'_, PyDict>, cost: u32) -> PyResult<Subject> {
-    Ok(Subject::Attributes(Descriptor::new(pairs(attributes)?).with_cost(cost)))
+fn subject(attributes: &Bound<'_, PyDict>, cost: u32, rules: Option<Vec<String>>) -> PyResult<Subject> {
+    let request = Descriptor::new(pairs(attributes)?).with_cost(cost);
+    Ok(Subject::Attributes(match rules {
+        Some(names) => request.with_rules(names),
+        None => request,
+    }))
 }
 
 fn http(mut head: Head, known: Option<&Bound<'_, PyDict>>, cost: u32, needs: &Needs) -> PyResult<Ask> {

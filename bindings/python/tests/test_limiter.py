@@ -33,6 +33,22 @@ def test_all_or_nothing() -> None:
     asyncio.run(main())
 
 
+def test_some_rules_only() -> None:
+    limiter = Limiter.from_rules(RULES)
+    request = {"user_id": "42"}
+    assert [row.rule for row in limiter.check_sync(request, rules=["all"]).rules] == ["all"]
+    assert [row.remaining for row in limiter.check_sync(request).rules] == [1, 98], "per-user was not charged by the first"
+    with limiter.reserve_sync(request, cost=10, rules=["all"]) as reservation:
+        assert [row.rule for row in reservation.verdict.rules] == ["all"]
+    with limiter.acquire_sync(request, rules=["per-user"]) as permit:
+        assert [row.rule for row in permit.verdict.rules] == ["per-user"]
+    with pytest.raises(UsageError, match="there is no rule `al`"):
+        limiter.check_sync(request, rules=["per-user", "al"])
+    with pytest.raises(UsageError, match="rules: is empty"):
+        limiter.check_sync(request, rules=[])
+    assert [row.remaining for row in limiter.check_sync(request, cost=0).rules] == [0, 88], "an error charges nothing"
+
+
 def test_an_answer_is_a_coroutine_to_asyncio() -> None:
     async def main() -> None:
         limiter = Limiter.from_rules(RULES)

@@ -18,6 +18,7 @@ use crate::time::Timestamp;
 #[derive(Debug, Default)]
 pub struct Policy {
     rules: Vec<Arc<Rule>>,
+    by_name: HashMap<Arc<str>, usize>,
     by_attribute: Vec<AttributeIndex>,
     /// Rules that no condition files anywhere, by position.
     always: Vec<usize>,
@@ -151,6 +152,7 @@ impl Policy {
         }
         policy.by_attribute = by_attribute.into_values().collect();
         policy.cost_attributes = rules.iter().flat_map(|rule| rule.cost().attributes()).map(str::to_string).collect();
+        policy.by_name = rules.iter().enumerate().map(|(position, rule)| (rule.shared_name(), position)).collect();
         policy.rules = rules;
         policy
     }
@@ -162,7 +164,7 @@ impl Policy {
 
     /// A rule by name.
     pub fn rule(&self, name: &str) -> Option<&Arc<Rule>> {
-        self.rules.iter().find(|rule| rule.name() == name)
+        self.by_name.get(name).map(|position| &self.rules[*position])
     }
 
     /// The attributes that carry the cost of some rule.
@@ -188,12 +190,20 @@ impl Policy {
         &self.requirements
     }
 
-    /// The requirements that a request does not meet, by position: the rules that need them do not apply.
+    /// The requirements that a request does not meet, by position: the rules that need them do not apply. Those of rules that
+    /// are not considered are left out.
     pub fn unmet<'p>(&'p self, request: &'p impl Request) -> impl Iterator<Item = usize> + 'p {
+        let is_considered = |requirement: &Requirement| {
+            requirement.rules.iter().any(|position| request.considers(self.rules[*position].name()))
+        };
         let lacks = |requirement: &Requirement| {
             requirement.attributes.iter().any(|names| names.iter().all(|name| request.attribute(name).is_none()))
         };
-        self.requirements.iter().enumerate().filter(move |(_, one)| lacks(one)).map(|(position, _)| position)
+        self.requirements
+            .iter()
+            .enumerate()
+            .filter(move |(_, one)| is_considered(one) && lacks(one))
+            .map(|(position, _)| position)
     }
 
     /// The charges of a request, in file order. Empty when no rule applies. An enforced rule whose cost attribute holds
@@ -209,7 +219,7 @@ impl Policy {
         candidates.dedup();
         let mut charges = Vec::new();
         for rule in candidates.into_iter().map(|position| &self.rules[position]) {
-            if !rule.matches(request) {
+            if !request.considers(rule.name()) || !rule.matches(request) {
                 continue;
             }
             let Ok(key) = rule.key().render(request) else { continue };

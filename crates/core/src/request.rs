@@ -12,6 +12,11 @@ pub trait Request {
     fn cost(&self) -> u32 {
         1
     }
+
+    /// Whether the rule of this name is considered. All are, by default.
+    fn considers(&self, _rule: &str) -> bool {
+        true
+    }
 }
 
 impl<R: Request + ?Sized> Request for &R {
@@ -21,6 +26,10 @@ impl<R: Request + ?Sized> Request for &R {
 
     fn cost(&self) -> u32 {
         (**self).cost()
+    }
+
+    fn considers(&self, rule: &str) -> bool {
+        (**self).considers(rule)
     }
 }
 
@@ -34,11 +43,13 @@ impl<R: Request + ?Sized> Request for &R {
 pub struct Descriptor {
     attributes: BTreeMap<String, String>,
     cost: u32,
+    /// The rules that are considered, if not all.
+    rules: Option<Vec<String>>,
 }
 
 impl Default for Descriptor {
     fn default() -> Self {
-        Descriptor { attributes: BTreeMap::new(), cost: 1 }
+        BTreeMap::new().into()
     }
 }
 
@@ -55,6 +66,31 @@ impl Descriptor {
         self
     }
 
+    /// The same request, decided by these rules only. Whether a policy has them is for [`Policy::rule`](crate::Policy::rule)
+    /// to tell; names that it does not have are never considered.
+    ///
+    /// ```
+    /// use tollkeeper_core::{Descriptor, Policy, Rule};
+    ///
+    /// let rule = |name| Rule::new(name).key("{ip}").limit("5/min");
+    /// let policy = Policy::new([rule("login"), rule("search")])?;
+    /// let request = Descriptor::new([("ip", "192.0.2.1")]).with_rules(["login"]);
+    /// let charges = policy.charges(&request).expect("costs are numbers");
+    /// assert_eq!(charges.len(), 1);
+    /// assert_eq!(charges[0].rule.name(), "login");
+    /// # Ok::<(), tollkeeper_core::PolicyErrors>(())
+    /// ```
+    #[must_use]
+    pub fn with_rules<N: Into<String>>(mut self, names: impl IntoIterator<Item = N>) -> Self {
+        self.rules = Some(names.into_iter().map(Into::into).collect());
+        self
+    }
+
+    /// The names of the rules that are considered, if not all are.
+    pub fn rules(&self) -> Option<&[String]> {
+        self.rules.as_deref()
+    }
+
     /// The attributes by name.
     pub fn attributes(&self) -> &BTreeMap<String, String> {
         &self.attributes
@@ -63,7 +99,7 @@ impl Descriptor {
 
 impl From<BTreeMap<String, String>> for Descriptor {
     fn from(attributes: BTreeMap<String, String>) -> Self {
-        Descriptor { attributes, cost: 1 }
+        Descriptor { attributes, cost: 1, rules: None }
     }
 }
 
@@ -74,5 +110,9 @@ impl Request for Descriptor {
 
     fn cost(&self) -> u32 {
         self.cost
+    }
+
+    fn considers(&self, rule: &str) -> bool {
+        self.rules.as_ref().is_none_or(|names| names.iter().any(|name| name == rule))
     }
 }

@@ -78,6 +78,27 @@ fn what_a_request_lacks_is_told_per_group_of_rules() {
 }
 
 #[test]
+fn a_request_may_ask_for_some_rules_only() {
+    let policy = Policy::new([
+        rule("all", &[], "global"),
+        rule("free", &[("plan", one("free"))], "{user_id}"),
+        RuleSpec { cost: "weight".into(), ..rule("weighed", &[], "global") },
+    ])
+    .unwrap();
+    let request = Descriptor::new([("plan", "free"), ("user_id", "1"), ("weight", "heavy")]);
+    policy.charges(&request).expect_err("the cost of `weighed` is no number");
+    let some = request.clone().with_rules(["free", "all", "nobody"]);
+    let names: Vec<String> =
+        policy.charges(&some).unwrap().iter().map(|charge| charge.rule.name().to_string()).collect();
+    assert_eq!(names, ["all", "free"], "in the order of the file, and a rule that is not asked for cannot fail");
+    let poor = Descriptor::new([("plan", "free")]);
+    assert_eq!(policy.unmet(&poor).count(), 1);
+    assert_eq!(policy.unmet(&poor.with_rules(["all"])).count(), 0, "nobody asked for the rule that lacks something");
+    assert_eq!(policy.rule("weighed").map(|rule| rule.name()), Some("weighed"));
+    assert!(policy.rule("nobody").is_none());
+}
+
+#[test]
 fn all_wrong_rules_are_named_at_once() {
     let errors = Policy::new([
         rule("twice", &[], "global"),

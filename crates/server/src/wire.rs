@@ -13,6 +13,7 @@ mod replay;
 mod request;
 mod reservation;
 mod rule;
+mod rule_names;
 mod verdict;
 
 pub(crate) use bucket::KeyAnswer;
@@ -27,7 +28,7 @@ pub(crate) use request::{
 };
 pub(crate) use reservation::{ReservationAnswer, ReserveAnswer, SettleAnswer};
 pub(crate) use rule::{EditAnswer, HistoryAnswer, Rollback, RulesAnswer, parse_rollback, parse_rule, rule_schema};
-pub(crate) use verdict::{BatchAnswer, CheckAnswer};
+pub(crate) use verdict::{BatchAnswer, CheckAnswer, HeadersAnswer};
 
 use schemars::JsonSchema;
 use serde::Serialize;

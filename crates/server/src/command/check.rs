@@ -57,7 +57,7 @@ pub(super) fn run(args: Args) -> anyhow::Result<Ending> {
     }
     let mut out = std::io::stdout().lock();
     if args.json {
-        writeln!(out, "{}", serde_json::to_string(&wire::CheckAnswer::from(&verdict))?)?;
+        writeln!(out, "{}", serde_json::to_string(&wire::CheckAnswer::new(&verdict, None))?)?;
     } else {
         write!(out, "{}", explanation(&verdict, &limiter.policy(), &request))?;
     }

@@ -11,6 +11,7 @@ use tollkeeper_core::parse_cost;
 use super::attributes::Attributes;
 use super::hold::HoldToken;
 use super::replay::ReplayEvent;
+use super::rule_names::RuleNames;
 use crate::strict::{self, Invalid, Object, Whole, given, quoted, shortened};
 
 /// How many checks a batch may hold.
@@ -37,6 +38,24 @@ pub(crate) struct Check<'b> {
     #[serde(default = "one")]
     #[schemars(extend("default" = 1))]
     cost: Cost,
+    /// The names of the rules that are considered; all by default.
+    #[serde(default, borrow, deserialize_with = "given")]
+    #[schemars(with = "RuleNames")]
+    rules: Option<RuleNames<'b>>,
+    /// Whether to answer with the limit headers and `retry-after`, to be sent on.
+    #[serde(default)]
+    headers: bool,
+}
+
+impl Check<'_> {
+    /// The names of the rules that are considered, if not all are.
+    pub(crate) fn rules(&self) -> impl Iterator<Item = &str> {
+        self.rules.iter().flat_map(RuleNames::iter)
+    }
+
+    pub(crate) fn wants_headers(&self) -> bool {
+        self.headers
+    }
 }
 
 impl Request for Check<'_> {
@@ -47,6 +66,10 @@ impl Request for Check<'_> {
     fn cost(&self) -> u32 {
         count(self.cost)
     }
+
+    fn considers(&self, rule: &str) -> bool {
+        self.rules.as_ref().is_none_or(|names| names.contains(rule))
+    }
 }
 
 fn count(cost: Cost) -> u32 {
@@ -55,7 +78,11 @@ fn count(cost: Cost) -> u32 {
 
 impl From<Check<'_>> for Descriptor {
     fn from(check: Check<'_>) -> Descriptor {
-        Descriptor::new(check.attributes.iter()).with_cost(count(check.cost))
+        let descriptor = Descriptor::new(check.attributes.iter()).with_cost(count(check.cost));
+        match &check.rules {
+            Some(names) => descriptor.with_rules(names.iter()),
+            None => descriptor,
+        }
     }
 }
 
@@ -104,6 +131,13 @@ pub(crate) struct Reserve<'b> {
     #[serde(default = "a_minute")]
     #[schemars(extend("default" = DEFAULT_HOLD_MS))]
     hold_ms: Whole<1, MAX_HOLD_MS>,
+    /// The names of the rules that are considered; all by default.
+    #[serde(default, borrow, deserialize_with = "given")]
+    #[schemars(with = "RuleNames")]
+    rules: Option<RuleNames<'b>>,
+    /// Whether to answer with the limit headers and `retry-after`, to be sent on.
+    #[serde(default)]
+    headers: bool,
 }
 
 fn a_minute() -> Whole<1, MAX_HOLD_MS> {
@@ -113,7 +147,8 @@ fn a_minute() -> Whole<1, MAX_HOLD_MS> {
 impl<'b> Reserve<'b> {
     /// The request, and for how many milliseconds it can be settled.
     pub(crate) fn into_parts(self) -> (Check<'b>, u64) {
-        (Check { attributes: self.attributes, cost: self.cost }, self.hold_ms.0)
+        let Reserve { attributes, cost, hold_ms, rules, headers } = self;
+        (Check { attributes, cost, rules, headers }, hold_ms.0)
     }
 }
 
@@ -153,6 +188,10 @@ struct CheckFields<'b> {
     #[serde(default, deserialize_with = "given")]
     cost: Option<Cost>,
     #[serde(default, borrow, deserialize_with = "given")]
+    rules: Option<RuleNames<'b>>,
+    #[serde(default, deserialize_with = "given")]
+    headers: Option<bool>,
+    #[serde(default, borrow, deserialize_with = "given")]
     checks: Option<Checks<'b>>,
 }
 
@@ -160,14 +199,19 @@ struct CheckFields<'b> {
 pub(crate) fn parse_check(body: &[u8]) -> Result<CheckBody<'_>, Invalid> {
     let example = r#"{"attributes": {"user_id": "42"}, "cost": 1}"#;
     match strict::json(body, example)? {
-        CheckFields { attributes: None, cost: None, checks: Some(Checks(checks)) } => Ok(CheckBody::Batch { checks }),
+        CheckFields { attributes: None, cost: None, rules: None, headers: None, checks: Some(Checks(checks)) } => {
+            Ok(CheckBody::Batch { checks })
+        }
         CheckFields { checks: Some(_), .. } => Err(Invalid::new(
             "checks",
-            "stands alone: a batch takes attributes and cost in its items; move them there, or leave checks out",
+            "stands alone: a batch takes the other fields in its items; move them there, or leave checks out",
         )),
-        CheckFields { attributes, cost, checks: None } => {
-            Ok(CheckBody::One(Check { attributes: attributes.unwrap_or_default(), cost: cost.unwrap_or_else(one) }))
-        }
+        CheckFields { attributes, cost, rules, headers, checks: None } => Ok(CheckBody::One(Check {
+            attributes: attributes.unwrap_or_default(),
+            cost: cost.unwrap_or_else(one),
+            rules,
+            headers: headers.unwrap_or_default(),
+        })),
     }
 }
 
@@ -208,7 +252,7 @@ pub(crate) fn parse_event(line: &str) -> Result<ReplayEvent, String> {
     let example = r#"{"at_us": 3000000, "attributes": {"user_id": "42"}, "cost": 1}"#;
     let EventFields { at_us, attributes, cost } =
         strict::json(line.as_bytes(), example).map_err(|invalid| invalid.to_string())?;
-    Ok(ReplayEvent { at_us: at_us.0, descriptor: Check { attributes, cost }.into() })
+    Ok(ReplayEvent { at_us: at_us.0, descriptor: Check { attributes, cost, rules: None, headers: false }.into() })
 }
 
 /// The checks of a batch.

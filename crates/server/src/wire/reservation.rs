@@ -4,7 +4,7 @@ use schemars::JsonSchema;
 use serde::Serialize;
 use tollkeeper::{Settled, Settlement, Span, Verdict};
 
-use super::verdict::CheckAnswer;
+use super::verdict::{CheckAnswer, HeadersAnswer};
 
 /// The answer for an estimate.
 #[derive(Debug, Serialize, JsonSchema)]
@@ -28,8 +28,12 @@ pub(crate) struct ReservationAnswer {
 }
 
 impl<'v> ReserveAnswer<'v> {
-    pub(crate) fn new(verdict: &'v Verdict, reservation: Option<ReservationAnswer>) -> ReserveAnswer<'v> {
-        ReserveAnswer { verdict: verdict.into(), reservation }
+    pub(crate) fn new(
+        verdict: &'v Verdict,
+        headers: Option<HeadersAnswer>,
+        reservation: Option<ReservationAnswer>,
+    ) -> ReserveAnswer<'v> {
+        ReserveAnswer { verdict: CheckAnswer::new(verdict, headers), reservation }
     }
 }
 

@@ -68,7 +68,8 @@ fn what_is_wrong_with_an_event_is_named() {
 #[test]
 fn every_mistake_in_a_check_is_named_with_its_place() {
     let long = format!(r#"{{"checks": [{}]}}"#, vec!["{}"; 1_001].join(","));
-    let cases: [(&str, &str, &str); 27] = [
+    let names = format!(r#"{{"rules": [{}]}}"#, vec![r#""a""#; 101].join(","));
+    let cases: [(&str, &str, &str); 34] = [
         ("", "", "there is nothing here"),
         (" \n", "", "there is nothing here"),
         ("{", "", "this is not JSON: EOF"),
@@ -78,7 +79,7 @@ fn every_mistake_in_a_check_is_named_with_its_place() {
         ("\"x\"", "", "not \"x\""),
         (r#"{"atributes": {}}"#, "atributes", "did you mean `attributes`?"),
         (r#"{"Cost": 1}"#, "Cost", "did you mean `cost`?"),
-        (r#"{"user_id": "42"}"#, "user_id", "use one of attributes, cost, checks"),
+        (r#"{"user_id": "42"}"#, "user_id", "use one of attributes, cost, rules, headers, checks"),
         (r#"{"cost": 1, "cost": 2}"#, "cost", "is given twice"),
         (r#"{"cost": -1}"#, "cost", "not -1"),
         (r#"{"cost": 1.5}"#, "cost", "not 1.5"),
@@ -94,6 +95,13 @@ fn every_mistake_in_a_check_is_named_with_its_place() {
         (r#"{"attributes": {"a": {"b": "c"}}}"#, "attributes.a", "flat map"),
         (r#"{"attributes": {"a": "1", "b": "2", "a": "3"}}"#, "attributes.a", "is given twice"),
         (r#"{"checks": [], "attributes": {}}"#, "checks", "stands alone"),
+        (r#"{"checks": [{}], "headers": true}"#, "checks", "stands alone"),
+        (r#"{"headers": "yes"}"#, "headers", "must be true or false, not \"yes\""),
+        (r#"{"headers": null}"#, "headers", "not null"),
+        (r#"{"rules": "login"}"#, "rules", "must be a list of rules, such as [\"login\"], not \"login\""),
+        (r#"{"rules": []}"#, "rules", "is empty; name a rule, or leave it out for all rules"),
+        (r#"{"checks": [{"rules": ["a", 1]}]}"#, "checks[0].rules[1]", "must be a string, not 1"),
+        (&names, "rules", "more than 100 items"),
         (r#"{"checks": [{}, {}, {}, {"cost": -2}]}"#, "checks[3].cost", "not -2"),
         (&long, "checks", "more than 1000 items"),
     ];

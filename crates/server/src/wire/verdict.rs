@@ -1,7 +1,11 @@
 //! Verdicts as the API answers them.
 
-use schemars::JsonSchema;
-use serde::Serialize;
+use std::borrow::Cow;
+use std::collections::BTreeMap;
+
+use http::HeaderMap;
+use schemars::{JsonSchema, Schema, SchemaGenerator};
+use serde::{Serialize, Serializer};
 use tollkeeper::{Algorithm, Row, Source, Span, Verdict};
 
 use super::hold::HoldToken;
@@ -21,6 +25,34 @@ pub(crate) struct CheckAnswer<'v> {
     source: &'static str,
     /// One row per rule that applied, in the order of the rules file.
     rules: Vec<RuleAnswer<'v>>,
+    /// Only if the request asked for them: limit headers, and `retry-after` on a denial that ends, to be sent on.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "HeadersAnswer")]
+    headers: Option<HeadersAnswer>,
+}
+
+/// Headers by their names, in lower case.
+#[derive(Debug)]
+pub(crate) struct HeadersAnswer(pub(crate) HeaderMap);
+
+impl Serialize for HeadersAnswer {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_map(self.0.iter().map(|(name, value)| (name.as_str(), value.to_str().unwrap_or_default())))
+    }
+}
+
+impl JsonSchema for HeadersAnswer {
+    fn inline_schema() -> bool {
+        true
+    }
+
+    fn schema_name() -> Cow<'static, str> {
+        "Headers".into()
+    }
+
+    fn json_schema(generator: &mut SchemaGenerator) -> Schema {
+        BTreeMap::<String, String>::json_schema(generator)
+    }
 }
 
 /// What one rule says, alone.
@@ -62,14 +94,16 @@ struct RuleAnswer<'v> {
     unasked: bool,
 }
 
-impl<'v> From<&'v Verdict> for CheckAnswer<'v> {
-    fn from(verdict: &'v Verdict) -> Self {
+impl<'v> CheckAnswer<'v> {
+    /// With the headers that were asked for.
+    pub(crate) fn new(verdict: &'v Verdict, headers: Option<HeadersAnswer>) -> Self {
         CheckAnswer {
             allowed: verdict.is_allowed(),
             limiting: verdict.limiting().map(|row| row.charge.rule.name()),
             retry_after_ms: verdict.retry_after().map(Span::as_millis_ceil),
             source: verdict.source().name(),
             rules: verdict.rows().iter().map(RuleAnswer::from).collect(),
+            headers,
         }
     }
 }

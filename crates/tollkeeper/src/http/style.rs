@@ -87,6 +87,26 @@ impl AnswerStyle {
             .collect()
     }
 
+    /// What belongs on a response with this verdict: the limit headers and, on a denial that ends, `Retry-After`.
+    ///
+    /// ```
+    /// use tollkeeper::{Descriptor, Limiter, MemoryStore, Policy, Rule, Timestamp, http::AnswerStyle};
+    ///
+    /// let policy = Policy::new([Rule::new("all").key("global").limit("1/min")])?;
+    /// let limiter = Limiter::new(policy, MemoryStore::new());
+    /// limiter.try_check(&Descriptor::default())?;
+    /// let verdict = limiter.try_check(&Descriptor::default())?;
+    /// let headers = AnswerStyle::default().response_headers(&verdict, Timestamp::default());
+    /// assert_eq!(headers["ratelimit"], "\"all\";r=0;t=60");
+    /// assert_eq!(headers["retry-after"], "60");
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn response_headers(&self, verdict: &Verdict, now: Timestamp) -> HeaderMap {
+        let mut headers = self.headers_for(verdict, now);
+        headers.extend(retry_after(verdict).map(|seconds| (RETRY_AFTER, seconds)));
+        headers
+    }
+
     /// The answer to a denied request: when to come back, which rules were in the way, and never a key.
     ///
     /// ```
@@ -116,8 +136,7 @@ impl AnswerStyle {
             .member("violated-policies", &violated(verdict))
             .member("retry_after_ms", &verdict.retry_after().map(Span::as_millis_ceil));
         let mut answer = Answer::from(problem);
-        answer.headers.extend(self.headers_for(verdict, now));
-        answer.headers.extend(retry_after(verdict).map(|seconds| (RETRY_AFTER, seconds)));
+        answer.headers.extend(self.response_headers(verdict, now));
         // An unreachable store is not the client's fault, and is told in our words.
         match verdict.limiting() {
             Some(row) if !verdict.is_unavailable() => in_own_words(answer, verdict, row),

@@ -7,41 +7,52 @@ use axum::response::Response;
 use futures_util::future::join_all;
 use http::StatusCode;
 use tollkeeper::http::Problem;
-use tollkeeper::{CostError, StoreError, Verdict};
+use tollkeeper::{CostError, Policy, StoreError, Verdict};
 
 use super::pages::json;
 use super::problem::Refused;
 use super::shared::Shared;
 use crate::service::Service;
 use crate::strict::{nearest, quoted};
-use crate::wire::{self, BatchAnswer, Check, CheckAnswer, CheckBody, ReleaseAnswer};
+use crate::wire::{self, BatchAnswer, Check, CheckAnswer, CheckBody, HeadersAnswer, ReleaseAnswer};
 
 /// `POST /v1/check`. The content type is not looked at: `curl -d` calls everything a form.
 pub(super) async fn check(State(shared): State<Arc<Shared>>, request: Request) -> Result<Response, Refused> {
     let body = shared.body(request).await?;
     match wire::parse_check(&body)? {
         CheckBody::One(check) => {
+            known_rules("", &shared.service.limiter.policy(), &check)?;
             let verdict = shared.service.check(&check).await.map_err(|error| bad_cost("", &error))?;
-            Ok(json(&CheckAnswer::from(&verdict)))
+            Ok(json(&CheckAnswer::new(&verdict, headers(&shared.service, &check, &verdict))))
         }
         CheckBody::Batch { checks } => Ok(batch(&shared.service, &checks).await?),
     }
 }
 
 async fn batch(service: &Service, checks: &[Check<'_>]) -> Result<Response, Problem> {
-    validate_costs(service, checks)?;
+    validate(service, checks)?;
     // Together: a shared store is asked for many at a time, and none waits for the one before it.
     let decided = join_all(checks.iter().map(|check| service.check(check))).await;
     let place = |(index, verdict): (usize, Result<Verdict, CostError>)| {
         verdict.map_err(|error| bad_cost(&format!("checks[{index}]."), &error))
     };
     let verdicts = decided.into_iter().enumerate().map(place).collect::<Result<Vec<_>, _>>()?;
-    Ok(json(&BatchAnswer { results: verdicts.iter().map(CheckAnswer::from).collect() }))
+    let answer = |(check, verdict)| CheckAnswer::new(verdict, headers(service, check, verdict));
+    Ok(json(&BatchAnswer { results: checks.iter().zip(&verdicts).map(answer).collect() }))
+}
+
+/// What the caller sends on with its own response, if it asked for that.
+pub(super) fn headers(service: &Service, check: &Check<'_>, verdict: &Verdict) -> Option<HeadersAnswer> {
+    let now = service.limiter.store().now();
+    check.wants_headers().then(|| HeadersAnswer(service.answer.response_headers(verdict, now)))
 }
 
 /// A batch is refused before its first check is charged, or not at all.
-fn validate_costs(service: &Service, checks: &[Check<'_>]) -> Result<(), Problem> {
+fn validate(service: &Service, checks: &[Check<'_>]) -> Result<(), Problem> {
     let policy = service.limiter.policy();
+    for (index, check) in checks.iter().enumerate() {
+        known_rules(&format!("checks[{index}]."), &policy, check)?;
+    }
     if policy.rules().iter().all(|rule| !rule.cost().is_carried()) {
         return Ok(());
     }
@@ -61,6 +72,17 @@ pub(super) fn bad_cost(place: &str, error: &CostError) -> Problem {
     Problem::invalid(field, problem)
 }
 
+/// A name that no rule has would let every request pass.
+pub(super) fn known_rules(place: &str, policy: &Policy, check: &Check<'_>) -> Result<(), Problem> {
+    match check.rules().enumerate().find(|(_, name)| policy.rule(name).is_none()) {
+        Some((index, name)) => {
+            let problem = format!("there is no rule named {}; {}", quoted(name), hint(policy, name));
+            Err(Problem::invalid(format!("{place}rules[{index}]"), problem))
+        }
+        None => Ok(()),
+    }
+}
+
 /// `POST /v1/release`.
 pub(super) async fn release(State(shared): State<Arc<Shared>>, request: Request) -> Result<Response, Refused> {
     let body = shared.body(request).await?;
@@ -75,13 +97,16 @@ pub(super) async fn release(State(shared): State<Arc<Shared>>, request: Request)
 
 /// 404 for a rule that is not there, with the name that was probably meant.
 pub(super) fn no_rule(service: &Service, name: &str) -> Problem {
-    let policy = service.limiter.policy();
+    let hint = hint(&service.limiter.policy(), name);
+    Problem::new(StatusCode::NOT_FOUND, format!("rule: there is none named {}; {hint}", quoted(name))).field("rule")
+}
+
+fn hint(policy: &Policy, name: &str) -> String {
     let names: Vec<&str> = policy.rules().iter().map(|rule| rule.name()).collect();
-    let hint = match nearest(name, &names) {
+    match nearest(name, &names) {
         Some(nearest) => format!("did you mean `{nearest}`?"),
         None => "GET /v1/rules lists the rules in force".into(),
-    };
-    Problem::new(StatusCode::NOT_FOUND, format!("rule: there is none named {}; {hint}", quoted(name))).field("rule")
+    }
 }
 
 pub(super) fn unavailable(error: &StoreError) -> Problem {

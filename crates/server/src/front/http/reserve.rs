@@ -11,7 +11,7 @@ use http::StatusCode;
 use tollkeeper::http::Problem;
 use tollkeeper::{Actual, SettleError, Ticket};
 
-use super::check::{bad_cost, unavailable};
+use super::check::{bad_cost, headers, known_rules, unavailable};
 use super::pages::json;
 use super::problem::{Refused, segment};
 use super::shared::Shared;
@@ -22,11 +22,13 @@ use crate::wire::{self, ReservationAnswer, ReserveAnswer, SettleAnswer};
 pub(super) async fn reserve(State(shared): State<Arc<Shared>>, request: Request) -> Result<Response, Refused> {
     let body = shared.body(request).await?;
     let (check, hold_ms) = wire::parse_reserve(&body)?.into_parts();
+    known_rules("", &shared.service.limiter.policy(), &check)?;
     let hold = Duration::from_millis(hold_ms);
     let reserved = shared.service.reserve(&check, hold).await;
     let (verdict, reservation) = reserved.map_err(|error| bad_cost("", &error))?;
+    let headers = headers(&shared.service, &check, &verdict);
     if !verdict.is_allowed() {
-        return Ok(json(&ReserveAnswer::new(&verdict, None)));
+        return Ok(json(&ReserveAnswer::new(&verdict, headers, None)));
     }
     let ticket = reservation.into_ticket();
     let id = new_id()?;
@@ -38,7 +40,7 @@ pub(super) async fn reserve(State(shared): State<Arc<Shared>>, request: Request)
         return Err(unavailable(&error).into());
     }
     let reservation = ReservationAnswer { id, expires_in_ms: hold_ms };
-    Ok(json(&ReserveAnswer::new(&verdict, Some(reservation))))
+    Ok(json(&ReserveAnswer::new(&verdict, headers, Some(reservation))))
 }
 
 /// `POST /v1/reservations/ID/settle`.

@@ -126,3 +126,64 @@ async fn the_content_type_does_not_matter() {
     let form = "content-type: application/x-www-form-urlencoded\r\n";
     assert_eq!(gate.ask("POST /v1/check", form, "{}").await.status, 200);
 }
+
+#[tokio::test]
+async fn headers_are_those_of_authorize_ready_to_be_sent_on() {
+    let gate = Plan::new([per_ip()]).open().await;
+    let check = json!({"attributes": {"ip": "127.0.0.1"}, "headers": true});
+    let passed = gate.check(check.clone()).await;
+    let expected = json!({"ratelimit-policy": "\"per-ip\";q=2;w=3600", "ratelimit": "\"per-ip\";r=1;t=3600"});
+    assert_eq!(passed["headers"], expected);
+    gate.check(check.clone()).await;
+    let (denied, authorized) = (gate.check(check).await, gate.ask("GET /v1/authorize", "", "").await);
+    assert_eq!(authorized.status, 429);
+    assert_eq!(denied["headers"]["retry-after"], "3600");
+    for (name, value) in denied["headers"].as_object().expect("headers") {
+        assert_eq!(authorized.header(name), value, "{name}");
+    }
+    assert_eq!(denied["headers"].as_object().map(|headers| headers.len()), Some(3));
+    let plain = gate.check(json!({"attributes": {"ip": "127.0.0.1"}, "headers": false})).await;
+    assert!(plain.get("headers").is_none(), "{plain}");
+    let nobody = gate.check(json!({"headers": true})).await;
+    assert_eq!(nobody["headers"], json!({}), "no rule applies, so there is nothing to tell");
+}
+
+#[tokio::test]
+async fn only_the_rules_that_were_named_are_considered_and_charged() {
+    let gate = Plan::new([per_user(), per_ip()]).open().await;
+    let both = json!({"user_id": "42", "ip": "192.0.2.1"});
+    let only = json!({"attributes": both, "rules": ["per-ip"], "headers": true});
+    let told = |answer: &Value| -> Vec<(String, u64)> {
+        let row =
+            |row: &Value| (row["rule"].as_str().unwrap_or_default().into(), row["remaining"].as_u64().unwrap_or(9));
+        answer["rules"].as_array().expect("rules").iter().map(row).collect()
+    };
+    let first = gate.check(only.clone()).await;
+    assert_eq!(told(&first), [("per-ip".into(), 1)]);
+    assert_eq!(first["headers"]["ratelimit-policy"], "\"per-ip\";q=2;w=3600");
+    let all = gate.check(json!({"attributes": both})).await;
+    assert_eq!(told(&all), [("per-user".into(), 2), ("per-ip".into(), 0)], "the first did not charge per-user");
+    let batch = gate.check(json!({"checks": [only, {"attributes": both, "rules": ["per-user"]}]})).await;
+    assert_eq!(told(&batch["results"][0]), [("per-ip".into(), 0)]);
+    assert!(batch["results"][0]["headers"]["retry-after"].is_string() && batch["results"][1]["headers"].is_null());
+    assert_eq!(told(&batch["results"][1]), [("per-user".into(), 1)]);
+}
+
+#[tokio::test]
+async fn a_rule_that_there_is_not_is_refused_before_anything_is_charged() {
+    let gate = Plan::new([per_user(), per_ip()]).open().await;
+    let unknown =
+        gate.ask("POST /v1/check", "", r#"{"attributes": {"user_id": "42"}, "rules": ["per-user", "per-usr"]}"#);
+    let said = unknown.await.problem(400);
+    assert_eq!(said, "rules[1]: there is no rule named \"per-usr\"; did you mean `per-user`?");
+    let batch = r#"{"checks": [{"attributes": {"user_id": "42"}}, {"rules": ["nothing like it"]}]}"#;
+    let said = gate.ask("POST /v1/check", "", batch).await.problem(400);
+    assert!(
+        said.starts_with("checks[1].rules[0]: there is no rule named \"nothing like it\"; GET /v1/rules"),
+        "{said}"
+    );
+    let reserve = gate.ask("POST /v1/reserve", "", r#"{"attributes": {"user_id": "42"}, "rules": ["x"]}"#).await;
+    assert!(reserve.problem(400).starts_with("rules[0]: there is no rule named \"x\""));
+    let answer = gate.check(json!({"attributes": {"user_id": "42"}})).await;
+    assert_eq!(answer["rules"][0]["remaining"], 2, "this is the first that was charged");
+}

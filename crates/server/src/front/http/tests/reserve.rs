@@ -99,3 +99,15 @@ async fn what_is_wrong_is_named() {
         assert!((400..405).contains(&reply.status) && reply.body.contains(says), "{target} {body}: {}", reply.body);
     }
 }
+
+#[tokio::test]
+async fn a_reservation_takes_rules_and_headers_as_a_check_does() {
+    let gate = Plan::new([per_user(), per_ip()]).open().await;
+    let body =
+        r#"{"attributes": {"user_id": "42", "ip": "192.0.2.1"}, "cost": 2, "rules": ["per-user"], "headers": true}"#;
+    let reserved = gate.ask("POST /v1/reserve", "", body).await.json();
+    assert_eq!(reserved["rules"].as_array().map(Vec::len), Some(1));
+    assert_eq!(reserved["headers"]["ratelimit"], "\"per-user\";r=1;t=1");
+    let denied = gate.ask("POST /v1/reserve", "", body).await.json();
+    assert_eq!((&denied["reservation"], &denied["headers"]["retry-after"]), (&Value::Null, &"1".into()));
+}
