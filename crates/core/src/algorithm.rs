@@ -1,7 +1,8 @@
-//! The one definition of truth: what each algorithm decides, as a pure function of quota, cost, state and now.
+//! What each algorithm decides, as a pure function of quota, cost, state and now.
 //!
-//! Every store and every script answers as [`decide`] does. Nothing here reads a clock or writes anything: a
-//! decision comes with the [`Change`] that makes it so, which a store applies once every rule has agreed.
+//! [`decide`] is the single definition: every store and every Lua script must give the same answer. Nothing here
+//! reads a clock or writes anything. A decision comes with the [`Change`] to the state, which a store applies once
+//! every rule has agreed.
 
 mod bucket;
 mod fixed_window;

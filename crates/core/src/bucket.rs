@@ -1,16 +1,16 @@
-//! What is remembered of a bucket. What it decides is in `algorithm/bucket.rs`.
+//! The stored state of a bucket. How it decides is in `algorithm/bucket.rs`.
 
 use crate::pace::{Exact, Pace};
 use crate::time::{Span, Timestamp};
 
-/// When the bucket will be full again: whole microseconds, and a part of one in units of the quota's rate.
+/// When the bucket will be full again: whole microseconds, and a fraction of one in units of the quota's rate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Bucket {
     /// The whole microseconds.
     pub full_at: Timestamp,
     /// The rest, as the numerator of a fraction whose denominator follows from the rate (below 2^32).
     pub part: u32,
-    /// Marks the numbers by which it was written; 0 where nobody noted them, and they are taken for those in force.
+    /// The tag of the pace that wrote it; 0 if none was recorded, and then it is taken for the pace in force.
     pub tag: u16,
 }
 
@@ -23,7 +23,7 @@ impl Bucket {
     /// What is missing at `now`, which is not after `full_at`.
     #[inline(always)]
     pub(crate) fn debt(&self, pace: &Pace, now: Timestamp) -> Exact {
-        // Of an unknown rate, with another denominator: less than a microsecond, rounded against the client.
+        // If another rate wrote it, its denominator differs: less than a microsecond, rounded against the client.
         let part = u64::from(self.part).min(pace.denominator() - 1);
         Exact { whole: self.full_at.since(now).as_micros(), part }
     }
@@ -32,7 +32,7 @@ impl Bucket {
         Bucket { full_at: now + Span::from_micros(debt.whole), part: debt.part as u32, tag: pace.tag() }
     }
 
-    /// Whether it was written by other numbers than these.
+    /// Whether another pace wrote it.
     #[inline(always)]
     pub(crate) fn is_foreign(&self, pace: &Pace) -> bool {
         self.tag != pace.tag() && self.tag != 0

@@ -1,4 +1,4 @@
-//! What differs between two sets of rules, for the one line that people look for after they changed something.
+//! What differs between two sets of rules: the line that operators look for after a change.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -6,21 +6,21 @@ use std::fmt;
 use crate::policy::Policy;
 use crate::rule::Rule;
 
-/// The rules that a change of rules touches, by name, in file order.
+/// The rules that a change affects, by name, in file order.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Changes {
     /// New ones.
     pub added: Vec<String>,
-    /// Those that are there no longer.
+    /// Removed ones.
     pub removed: Vec<String>,
-    /// Those that say something else now.
+    /// Those with different content.
     pub changed: Vec<String>,
-    /// Those of the changed ones whose buckets start afresh, and why.
+    /// The changed ones whose buckets start over, and why.
     pub restarted: Vec<String>,
 }
 
 impl Changes {
-    /// What `policy` says otherwise than `former` did.
+    /// What differs in `policy` from `former`.
     pub fn between(former: &Policy, policy: &Policy) -> Changes {
         fn by_name(policy: &Policy) -> HashMap<&str, &Rule> {
             policy.rules().iter().map(|rule| (rule.name(), &**rule)).collect()
@@ -42,13 +42,13 @@ impl Changes {
         changes
     }
 
-    /// Whether both say the same.
+    /// Whether nothing differs.
     pub fn is_empty(&self) -> bool {
         self.added.is_empty() && self.removed.is_empty() && self.changed.is_empty()
     }
 }
 
-/// Why the buckets of a rule do not survive its change, if they do not.
+/// Why a rule's buckets do not survive its change, if they do not.
 fn restart(before: &Rule, rule: &Rule) -> Option<String> {
     let (was, is) = (before.quota().algorithm(), rule.quota().algorithm());
     if before.key() != rule.key() {
@@ -63,7 +63,7 @@ fn restart(before: &Rule, rule: &Rule) -> Option<String> {
     })
 }
 
-/// `added a, b; changed c`; `nothing` when there is none.
+/// `added a, b; changed c`; `nothing` when nothing differs.
 impl fmt::Display for Changes {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut separator = "";

@@ -1,7 +1,7 @@
-//! One rule applied to one request: which bucket, by which numbers, at what cost.
+//! One rule applied to one request: which bucket, under which quota, at what cost.
 //!
-//! A charge goes by its rule's quota and no exception in nearly every case, and then it carries neither: [`Terms`] are
-//! there only where something else holds. So whoever decides asks the charge for its quota, never the rule.
+//! Nearly every charge uses its rule's own quota and has no exception; then it carries neither. [`Terms`] are there
+//! only where something else applies. So code that decides must ask the charge for its quota, never the rule.
 
 use std::sync::Arc;
 
@@ -23,19 +23,19 @@ pub struct Charge {
     terms: Option<Arc<Terms>>,
 }
 
-/// A bucket and the numbers by which it is read.
+/// A bucket and the quota that reads it.
 #[derive(Clone, Copy, Debug)]
 pub struct BucketRef<'b> {
     /// The rule's name.
     pub rule: &'b str,
     /// Which of its buckets.
     pub key: &'b Key,
-    /// The numbers.
+    /// Its quota.
     pub quota: &'b Quota,
 }
 
 impl Charge {
-    /// By the rule's own quota.
+    /// A charge under the rule's own quota.
     #[inline]
     pub fn new(rule: Arc<Rule>, key: Key, cost: u32) -> Charge {
         Charge { rule, key, cost, terms: None }
@@ -53,13 +53,13 @@ impl Charge {
         Charge { terms: Some(terms), ..self }
     }
 
-    /// The same charge by another quota.
+    /// The same charge under another quota.
     #[must_use]
     pub fn with_quota(self, quota: Quota) -> Charge {
         self.on(Arc::new(Terms::new(quota)))
     }
 
-    /// The same charge as its rule has it, without an exception; the quota stays.
+    /// The same charge without an exception; the quota stays.
     pub(crate) fn on_own_terms(self) -> Charge {
         match &self.terms {
             Some(terms) if terms.exception.is_some() => {
@@ -70,7 +70,7 @@ impl Charge {
         }
     }
 
-    /// The terms, where they are not the rule's.
+    /// The terms, if they differ from the rule's.
     #[inline]
     pub fn terms(&self) -> Option<&Arc<Terms>> {
         self.terms.as_ref()
@@ -106,7 +106,7 @@ impl Charge {
         BucketRef { rule: self.rule.name(), key: &self.key, quota: self.quota() }
     }
 
-    /// Whether both go by the same rule (not only by its name) on the same terms.
+    /// Whether both have the same rule (not only its name) and the same terms.
     pub fn has_terms_of(&self, other: &Charge) -> bool {
         let terms = |charge: &Charge| charge.terms.as_ref().map(Arc::as_ptr);
         Arc::ptr_eq(&self.rule, &other.rule) && terms(self) == terms(other)

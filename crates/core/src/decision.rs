@@ -11,7 +11,7 @@ pub struct Decision {
     pub limit: u32,
     /// Whole tokens left.
     pub remaining: u32,
-    /// Until the state is as if it had never been used.
+    /// Until the state equals one that was never used.
     pub reset_after: Span,
     /// The slot that an admitted request occupies until it is released: `concurrency` only.
     pub hold: Option<Hold>,
@@ -31,7 +31,7 @@ impl Decision {
         }
     }
 
-    /// How long an admitted request has to wait for its turn: `leaky_bucket` only, else zero.
+    /// How long an admitted request has to wait for its turn: `leaky_bucket` only, otherwise zero.
     pub const fn delay(&self) -> Span {
         match self.outcome {
             Outcome::Allowed { delay } => delay,
@@ -50,7 +50,7 @@ pub enum Outcome {
     },
     /// It does not pass now.
     Denied {
-        /// Alone on the key, the same request passes after exactly this long; `None`: never.
+        /// If nothing else uses the key, the same request passes after exactly this long; `None`: never.
         retry_after: Option<Span>,
     },
 }
@@ -66,9 +66,9 @@ impl Outcome {
     pub(crate) const NEVER: Outcome = Outcome::Denied { retry_after: None };
 }
 
-/// Names one slot of a `concurrency` quota: when it was taken, and which of that microsecond's it is.
+/// Names one slot of a `concurrency` quota: when it was taken, and its number within that microsecond.
 ///
-/// As long as time moves on no two holds of a key are equal, so a release can never end somebody else's.
+/// As long as time moves on, no two holds of a key are equal, so a release can never free another request's slot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Hold {
     /// When the slot was taken.

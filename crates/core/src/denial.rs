@@ -1,11 +1,11 @@
-//! What a rule says to those it denies, where its owner wants other words than ours.
+//! A rule's own response to the requests it denies.
 
 use std::fmt::Write as _;
 
 use crate::rule_spec::DenySpec;
 use crate::time::Span;
 
-/// The answer to a denied HTTP request, as far as a rule has its own. Limit headers and `Retry-After` stay.
+/// The response to a denied HTTP request, as far as the rule customizes it. Limit headers and `Retry-After` stay.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Denial {
     status: Option<u16>,
@@ -13,22 +13,22 @@ pub struct Denial {
 }
 
 impl Denial {
-    /// Instead of the service's.
+    /// Instead of the service's status.
     pub fn status(&self) -> Option<u16> {
         self.status
     }
 
-    /// The type and text of the body, if they are not the problem document.
+    /// The type and text of the body, if not the problem document.
     pub fn body(&self) -> Option<(&str, &Template)> {
         self.body.as_ref().map(|(content_type, template)| (content_type.as_str(), template))
     }
 }
 
-/// A text with places for what is known of a denial.
+/// A text with placeholders for the facts of a denial.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Template(Vec<Part>);
 
-/// What is known of a denial.
+/// The facts of a denial.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Facts<'f> {
     pub(crate) rule: &'f str,
@@ -62,7 +62,7 @@ const PLACES: [(&str, Place); 5] = [
 ];
 
 impl Denial {
-    /// Understands what was written, or says which field is wrong and why.
+    /// Checks the spec, or says which field is wrong and why.
     pub(crate) fn new(spec: &DenySpec) -> Result<Denial, (&'static str, String)> {
         if let Some(status) = spec.status
             && !(400..=599).contains(&status)
@@ -100,7 +100,7 @@ impl Template {
         Ok(Template(parts))
     }
 
-    /// The text with these facts. A wait that never ends is told as -1.
+    /// The text with these facts filled in. A wait that never ends is written as -1.
     pub(crate) fn text(&self, facts: &Facts<'_>) -> String {
         let Facts { rule, limit, remaining, retry_after } = *facts;
         let wait = |in_unit: fn(Span) -> u64| retry_after.map_or(-1, |wait| in_unit(wait) as i64);

@@ -1,4 +1,4 @@
-//! An exception for a single key: blocked, allowed, or with a limit of its own, mostly for a while.
+//! An exception for a single key: blocked, allowed, or with a limit of its own, usually for a limited time.
 
 use std::fmt;
 
@@ -8,18 +8,18 @@ use crate::rule::{Rule, RuleErrors};
 use crate::rule_spec::{RuleSpec, Scalar};
 use crate::time::Timestamp;
 
-/// An exception from what a rule says about one of its keys.
+/// An exception for one key of a rule.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Exception {
-    /// The rule's name; every rule that has this key without one.
+    /// The rule's name; `None` means every rule that has this key.
     pub rule: Option<String>,
     /// The key's text, as in the row of a verdict.
     pub key: String,
-    /// By which attributes the key is meant, where the rule's key has alternatives.
+    /// Which attributes the key is for, where the rule's key has alternatives.
     pub by: KeyedBy,
     /// What it is.
     pub kind: ExceptionKind,
-    /// In force since then.
+    /// In force from then on.
     pub since: Timestamp,
     /// No longer in force from then on.
     pub until: Option<Timestamp>,
@@ -27,13 +27,13 @@ pub struct Exception {
     pub reason: Option<String>,
     /// Who made it, for people.
     pub made_by: Option<String>,
-    /// The grant that this one replaced, and since when that was in force: what its buckets miss they miss now.
+    /// The grant that this one replaced, and since when it was in force: tokens missing under it stay missing.
     pub former: Option<(Grant, Timestamp)>,
 }
 
 /// What an exception does.
 #[derive(Clone, Debug, PartialEq, Eq)]
-// Complete on purpose: whoever shows exceptions must have a word for each of them.
+// Exhaustive on purpose: code that shows exceptions must have a word for each.
 pub enum ExceptionKind {
     /// The rule denies every request of this key.
     Block,
@@ -62,7 +62,7 @@ impl ExceptionKind {
         }
     }
 
-    /// Whether it decides by itself, so that nobody has to be asked.
+    /// Whether it decides alone, without asking the store.
     pub const fn settles(&self) -> bool {
         matches!(self, ExceptionKind::Block | ExceptionKind::Allow)
     }
@@ -77,7 +77,7 @@ impl fmt::Display for Grant {
 }
 
 impl Grant {
-    /// The quota that it makes of a rule's, or what is wrong with it there.
+    /// The quota it gives a rule, or why it does not fit that rule.
     pub fn quota(&self, rule: &Rule) -> Result<Quota, RuleErrors> {
         let limit = Scalar::Text(self.limit.clone());
         let burst = self.burst.map(|burst| Scalar::Number(burst.into()));
@@ -86,14 +86,14 @@ impl Grant {
 }
 
 impl Exception {
-    /// For a key of this rule, or of every rule that has it where the name is `*`; without an end.
+    /// For a key of this rule, or with `*` of every rule that has the key; it never ends.
     pub fn new(rule: &str, key: impl Into<NamedKey>, kind: ExceptionKind) -> Exception {
         let rule = Some(rule).filter(|rule| *rule != "*").map(str::to_string);
         let (since, NamedKey { text: key, by }) = (Timestamp::default(), key.into());
         Exception { rule, key, by, kind, since, until: None, reason: None, made_by: None, former: None }
     }
 
-    /// The same, over from then on.
+    /// The same, ending then.
     #[must_use]
     pub fn until(self, until: Timestamp) -> Exception {
         Exception { until: Some(until), ..self }
@@ -105,7 +105,7 @@ impl Exception {
         Exception { reason: Some(reason.into()), ..self }
     }
 
-    /// The same, with who made it.
+    /// The same, with its author.
     #[must_use]
     pub fn made_by(self, who: impl Into<String>) -> Exception {
         Exception { made_by: Some(who.into()), ..self }
@@ -116,12 +116,12 @@ impl Exception {
         NamedKey { text: self.key.clone(), by: self.by.clone() }
     }
 
-    /// Whether both are about the same key of the same rule, so that one takes the other's place.
+    /// Whether both are for the same key of the same rule, so that one replaces the other.
     pub fn is_same(&self, other: &Exception) -> bool {
         (&self.rule, &self.key, &self.by) == (&other.rule, &other.key, &other.by)
     }
 
-    /// Whether it is over at `now`.
+    /// Whether it has ended at `now`.
     pub fn is_over(&self, now: Timestamp) -> bool {
         self.until.is_some_and(|until| until <= now)
     }

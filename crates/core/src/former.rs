@@ -1,10 +1,10 @@
-//! What a quota was before it was changed, so that buckets written by the old numbers are read as what they were.
+//! The paces a quota had before it was changed, so that buckets written under them are still read correctly.
 //!
-//! A bucket's state is the moment at which it is full again. That says how many tokens are missing only to those who
-//! know the pace by which it was written: ten a second make five seconds fifty tokens, a hundred a second five hundred. So
-//! each bucket carries a small tag of its pace, and a quota knows the paces that its rule had before. At the moment of
-//! the change the missing tokens stay missing, at most as many as the new bucket holds; from there on they come back by
-//! the new pace. Nothing of that depends on when somebody looks, so waits stay exact.
+//! A bucket's state is the moment at which it is full again. How many tokens that means depends on the pace that
+//! wrote it: five seconds are fifty tokens at ten a second, and five hundred at a hundred a second. So each bucket
+//! carries a small tag of its pace, and a quota remembers the paces that its rule had before. At the moment of the
+//! change the missing tokens stay missing, up to the size of the new bucket; from then on they refill at the new
+//! pace. The result does not depend on when the bucket is next read, so waits stay exact.
 
 use std::fmt;
 
@@ -12,15 +12,15 @@ use crate::bucket::Bucket;
 use crate::pace::{Exact, Pace};
 use crate::time::{Span, Timestamp};
 
-/// A pace that a rule had until some moment.
+/// A pace that a rule had, and until when.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Former {
     pub(crate) pace: Pace,
     pub(crate) until: Timestamp,
 }
 
-/// The last few of them, the newest first. More than these are not remembered: a bucket that was not asked for through
-/// so many changes is read as one of an unknown pace.
+/// The last few, newest first. Older ones are forgotten: a bucket not used through that many changes is read as one
+/// of unknown pace.
 #[derive(Clone, Copy)]
 pub(crate) struct Formers {
     list: [Former; Formers::MOST],
@@ -36,10 +36,13 @@ impl Formers {
         &self.list[..usize::from(self.count)]
     }
 
-    /// `pace` in the place of `newest`, which had these before: with a tag that tells it from them, and all of them. One that
-    /// comes back is another one too: what it wrote before went through what came between.
+    /// Puts `pace` in place of `newest`, before which these were in force. Returns it with a tag that differs from
+    /// all of theirs, and the new list.
     ///
-    /// Instances that go through the same changes find the same tag.
+    /// A pace that returns gets a new tag too. Example: 10/s, then 100/s, then 10/s again. A bucket written under the
+    /// first 10/s must be converted through 100/s; one written under the second must not.
+    ///
+    /// Instances that see the same changes find the same tags.
     pub(crate) fn followed_by(&self, mut pace: Pace, newest: Former) -> (Pace, Formers) {
         let all = || std::iter::once(&newest).chain(self.as_slice());
         let mut tag = pace.tag();
@@ -55,7 +58,7 @@ impl Formers {
         (pace, formers)
     }
 
-    /// A bucket of a former pace as it is by the pace in force; `None` if its pace is not known.
+    /// A bucket of a former pace converted to the pace in force; `None` if its pace is unknown.
     #[cold]
     pub(crate) fn carry(&self, bucket: Bucket, in_force: &Pace) -> Option<Bucket> {
         let formers = self.as_slice();
@@ -84,11 +87,12 @@ impl PartialEq for Formers {
 impl Eq for Formers {}
 
 impl Former {
-    /// The bucket as it was when this pace ended, by the pace that came then. Less than a part of a microsecond is
-    /// rounded against the client.
+    /// Converts the bucket from this pace to the next, as of the moment this pace ended. Fractions of a microsecond
+    /// are rounded against the client.
     fn carry(&self, bucket: Bucket, next: &Pace) -> Bucket {
         let pace = &self.pace;
-        // An instance that learned of the change later may have written it afterwards: not before it can have been empty.
+        // An instance that learned of the change late may have written the bucket after it. The earliest moment at
+        // which it can have been empty is then the moment of conversion.
         let emptied_at = bucket.full_at.as_micros().saturating_sub(pace.full().whole);
         let moment = self.until.max(Timestamp::default() + Span::from_micros(emptied_at));
         if bucket.full_at < moment {
@@ -103,7 +107,7 @@ impl Former {
         if missing >= next.burst() {
             return Bucket::after(moment, next.full(), next);
         }
-        // Of the next token some is missing: the same share of it lasts longer or shorter now.
+        // The next token is partly refilled: the same share of it takes longer or shorter now.
         let share = pace.parts(pace.sub(debt, pace.lasting(missing)));
         let (from, to) = (u128::from(pace.token_parts()), u128::from(next.token_parts()));
         let share = (u128::from(share) * to).div_ceil(from) as u64;

@@ -1,5 +1,5 @@
-//! What a response says about limits. The names and parameters still move in the IETF draft, so every style is
-//! written here and nowhere else.
+//! Limit headers. Names and parameters still change in the IETF draft, so every style is written here and nowhere
+//! else.
 
 use serde::{Deserialize, Serialize};
 
@@ -57,10 +57,11 @@ pub fn retry_after_seconds(verdict: &Verdict) -> Option<u64> {
     verdict.retry_after().map(Span::as_secs_ceil)
 }
 
-/// The limit headers of a response, allowed or denied, without `Retry-After`. Only enforced rules that were asked appear.
+/// The limit headers of a response, allowed or denied, without `Retry-After`. Only enforced rules that were asked
+/// appear.
 ///
-/// Styles that tell one state only tell that of the limit that binds: the limiting rule of a denial, else the rule with
-/// the smallest share left. `now` is needed for resets that are moments.
+/// Styles with room for one limit show the binding one: the limiting rule of a denial, otherwise the rule with the
+/// smallest share left. `now` is needed for resets given as points in time.
 pub fn limit_headers(style: HeaderStyle, verdict: &Verdict, now: Timestamp) -> Vec<(&'static str, String)> {
     let is_told = |row: &&Row| row.charge.rule.is_enforced() && !row.is_unasked();
     let enforced: Vec<&Row> = verdict.rows().iter().filter(is_told).collect();
@@ -111,7 +112,7 @@ fn join(rows: &[&Row], item: impl Fn(&Row) -> String) -> String {
     rows.iter().map(|row| item(row)).collect::<Vec<_>>().join(",")
 }
 
-/// A rule's name needs no escaping in a structured field string: names are checked when a rule is made.
+/// A rule's name needs no escaping in a structured field string: names are checked when a rule is built.
 fn policy_item(row: &Row) -> String {
     let rule = &row.charge.rule;
     let limit = row.decision.limit;

@@ -2,8 +2,8 @@
 //!
 //! The template `{tenant}:{user_id}` names one bucket per pair of values, and no two pairs may share one, whatever
 //! they contain: with several placeholders, `%` and the separators are percent-encoded inside values. With
-//! `{api_key|ip}` a key that looks like an address is not the address: which alternative was taken is part of the
-//! bucket's identity (its `variant`), though not of the text that people see.
+//! `{api_key|ip}`, an API key that looks like an address is not that address: which alternative was used is part of
+//! the bucket's identity (its `variant`), though not of the text that people see.
 
 use std::borrow::Cow;
 use std::fmt::{self, Write as _};
@@ -13,7 +13,7 @@ use crate::request::Request;
 /// Identifies a bucket among those of one rule.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Key {
-    /// Which alternatives the placeholders took; 0 when each took its first.
+    /// Which alternatives the placeholders used; 0 when each used its first.
     pub variant: u16,
     /// The rendered template.
     pub value: String,
@@ -23,7 +23,7 @@ pub struct Key {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct KeyTemplate {
     parts: Vec<Part>,
-    /// What separates placeholders, and so may not stand unescaped in a value; empty with fewer than two.
+    /// What separates placeholders and so must be escaped in values; empty with fewer than two placeholders.
     escaped: String,
     variants: u16,
 }
@@ -35,14 +35,14 @@ enum Part {
     FirstOf(Vec<String>),
 }
 
-/// The key of which each placeholder took its first alternative.
+/// The key whose placeholders all used their first alternative.
 impl From<&str> for Key {
     fn from(value: &str) -> Key {
         Key { variant: 0, value: value.into() }
     }
 }
 
-/// As it is written in a rule.
+/// As written in a rule.
 impl fmt::Display for KeyTemplate {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for part in &self.parts {
@@ -61,7 +61,7 @@ impl fmt::Display for KeyTemplate {
 pub struct KeyError(String);
 
 impl KeyTemplate {
-    /// More combinations of alternatives than anyone needs; bounds what inspecting a key has to look at.
+    /// More combinations of alternatives than anyone needs; bounds the work of inspecting a key.
     const MAX_VARIANTS: usize = 64;
 
     /// Reads a template such as `{user_id}`, `{api_key|ip}`, `{tenant}:{user_id}` or `global`.
@@ -106,7 +106,7 @@ impl KeyTemplate {
         self.variants
     }
 
-    /// The attributes that must be present: of each inner list, any one.
+    /// The attributes that must be present: one of each inner list.
     pub fn needs(&self) -> impl Iterator<Item = &[String]> {
         self.parts.iter().filter_map(|part| match part {
             Part::FirstOf(names) => Some(names.as_slice()),
@@ -114,8 +114,8 @@ impl KeyTemplate {
         })
     }
 
-    /// The key of a request, or the alternatives of which it has none. An empty value counts as absent: else
-    /// everybody who sends an empty header would share one bucket.
+    /// The key of a request, or the alternatives of which it has none. An empty value counts as absent; otherwise all
+    /// clients that send an empty header would share one bucket.
     pub fn render(&self, request: &impl Request) -> Result<Key, &[String]> {
         let mut key = Key { variant: 0, value: String::new() };
         for part in &self.parts {
@@ -131,7 +131,7 @@ impl KeyTemplate {
         Ok(key)
     }
 
-    /// The values of a rendered key, as far as the text can be one.
+    /// The values in a rendered key; `None` if the text cannot be a key of this template.
     pub(crate) fn values<'t>(&self, text: &'t str) -> Option<Vec<Cow<'t, str>>> {
         let mut rest = text;
         let mut values = Vec::new();
@@ -141,7 +141,7 @@ impl KeyTemplate {
                 Part::FirstOf(_) => {
                     let end = match self.parts.get(index + 1) {
                         None => rest.len(),
-                        // With one placeholder values are not escaped, and may contain what follows them.
+                        // With one placeholder, values are not escaped and may contain the literal that follows.
                         Some(Part::Literal(after)) if self.escaped.is_empty() => rest.rfind(after.as_str())?,
                         Some(Part::Literal(after)) => rest.find(after.as_str())?,
                         Some(Part::FirstOf(_)) => return None,
@@ -199,7 +199,7 @@ fn first_present<'r>(names: &[String], request: &'r impl Request) -> Option<(usi
     })
 }
 
-/// Puts a `|` between placeholders that touch: `{a}{b}` would not tell (x, yz) from (xy, z).
+/// Puts a `|` between adjacent placeholders: `{a}{b}` could not distinguish (x, yz) from (xy, z).
 fn separate(parts: &mut Vec<Part>) {
     let mut at = 1;
     while at < parts.len() {

@@ -1,12 +1,12 @@
 //! What a limit means: quotas, algorithms, rules, decisions and headers, in exact integer arithmetic.
 //!
-//! This crate does no I/O, reads no clock, takes no lock and knows no floating point number. [`decide`] is the one
-//! definition of truth: every store and every script answers as it does. Most users want the `tollkeeper` crate,
-//! which puts a store and a clock around it.
+//! This crate does no I/O, reads no clock, takes no lock and uses no floating point. [`decide`] is the single
+//! definition of every algorithm: every store and every script gives the same answers. Most users want the
+//! `tollkeeper` crate, which adds stores and a clock.
 //!
-//! The words: a [`Rule`] says who is limited by what key and how; its [`Quota`] is the algorithm and the numbers;
-//! one rule applied to one request is a [`Charge`], answered by a [`Decision`]; the answer for the whole request is
-//! a [`Verdict`].
+//! The terms: a [`Rule`] says who is limited, by what key, and how; its [`Quota`] is the algorithm and the numbers.
+//! One rule applied to one request is a [`Charge`], and its answer a [`Decision`]. The answer for the whole request
+//! is a [`Verdict`].
 
 #![cfg_attr(docsrs, feature(doc_cfg))]
 

@@ -7,11 +7,11 @@ use crate::time::Span;
 pub struct Limit {
     /// How many.
     pub count: u32,
-    /// Per how long, if said.
+    /// Per how long, if given.
     pub period: Option<Span>,
 }
 
-/// Why a text is not a limit. The message says what would be.
+/// Why a text is not a limit. The message says what is expected.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub struct LimitError(String);
@@ -56,7 +56,7 @@ pub fn parse_span(text: &str) -> Result<Span, LimitError> {
     parse_period(text.trim()).map_err(|problem| LimitError(format!("{text:?}: {problem}")))
 }
 
-/// Digits, grouped by threes with `,` or freely with `_` if at all.
+/// Digits, optionally grouped by threes with `,` or freely with `_`.
 pub fn parse_count(text: &str) -> Result<u32, LimitError> {
     let groups: Vec<&str> = text.split(',').collect();
     let grouped = groups.len() == 1 || (groups[0].len() <= 3 && groups[1..].iter().all(|group| group.len() == 3));

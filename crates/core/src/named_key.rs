@@ -1,8 +1,9 @@
-//! A key as people name it, and which bucket they mean.
+//! A key as people name it, resolved to a bucket.
 //!
-//! `198.51.100.7` on a rule keyed `{api_key|ip}` is an address, or an API key that looks like one: two buckets. Whoever
-//! makes an exception or resets a bucket says by which attribute the key is meant, or it is found out: an address is an
-//! `ip`, and what is no address is the only other alternative. Where several remain, nothing is guessed.
+//! On a rule keyed `{api_key|ip}`, `198.51.100.7` is either an address or an API key that looks like one: two
+//! buckets. A caller who makes an exception or resets a bucket can name the attribute. Otherwise it is inferred: an
+//! address is an `ip`, and a text that is not an address is the only other alternative. If several remain, the key is
+//! refused as unclear.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -10,7 +11,7 @@ use std::net::IpAddr;
 
 use crate::key::{Key, KeyTemplate};
 
-/// A key's text, and by which attributes it is meant.
+/// A key's text, and which attributes it is for.
 ///
 /// ```
 /// use tollkeeper_core::NamedKey;
@@ -20,27 +21,27 @@ use crate::key::{Key, KeyTemplate};
 pub struct NamedKey {
     /// The text, as in the row of a verdict.
     pub text: String,
-    /// By which attributes.
+    /// Which attributes.
     pub by: KeyedBy,
 }
 
-/// The attributes by which a key is meant: one for each placeholder that has alternatives, or one for each placeholder.
-/// Empty where nobody said so, or there is nothing to choose. Written `ip`, or `tenant,ip`.
+/// The attributes a key is for: one for each placeholder that has alternatives, or one for each placeholder. Empty if
+/// not given, or if there is nothing to choose. Written `ip`, or `tenant,ip`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct KeyedBy(Vec<String>);
 
-/// Why it is not clear which bucket is meant.
+/// Why it is unclear which bucket is meant.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{problem}")]
 pub struct UnclearKey {
-    /// `by`, or `key` where the text is no key of the rule.
+    /// `by`, or `key` if the text cannot be a key of the rule.
     pub field: &'static str,
     /// What is wrong and what to do.
     pub problem: String,
 }
 
 impl NamedKey {
-    /// The same key, meant by these attributes.
+    /// The same key, for these attributes.
     #[must_use]
     pub fn by(self, by: impl Into<KeyedBy>) -> NamedKey {
         NamedKey { by: by.into(), ..self }
@@ -54,7 +55,7 @@ impl<T: Into<String>> From<T> for NamedKey {
 }
 
 impl KeyedBy {
-    /// Whether nothing is said.
+    /// Whether no attribute is given.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
@@ -75,13 +76,13 @@ impl fmt::Display for KeyedBy {
 }
 
 impl KeyTemplate {
-    /// The bucket that somebody means by a text: by the attributes that they named, else by what can be meant only.
+    /// The bucket that a text means: by the given attributes, otherwise by the only alternative possible.
     pub fn bucket_of(&self, key: &NamedKey) -> Result<Key, UnclearKey> {
         let variant = if key.by.is_empty() { self.only_variant(&key.text)? } else { self.variant_by(&key.by)? };
         Ok(Key { variant, value: key.text.clone() })
     }
 
-    /// The attributes that a variant took, of the placeholders that have alternatives.
+    /// The attributes that a variant used, of the placeholders with alternatives.
     pub fn keyed_by(&self, variant: u16) -> KeyedBy {
         let mut rest = usize::from(variant);
         let mut names: Vec<String> = Vec::new();
@@ -97,7 +98,7 @@ impl KeyTemplate {
         KeyedBy(names)
     }
 
-    /// Every way in which a key can be meant; none where there is nothing to choose.
+    /// Every choice of attributes; empty when there is nothing to choose.
     pub fn alternatives(&self) -> Vec<KeyedBy> {
         let all = if self.variants() > 1 { self.variants() } else { 0 };
         (0..all).map(|variant| self.keyed_by(variant)).collect()
@@ -149,7 +150,7 @@ impl KeyTemplate {
     }
 }
 
-/// Which alternative a value is: an address is an `ip`, and nothing else is.
+/// Which alternative a value is: an address is an `ip`, and any other text is not.
 fn only_alternative(alternatives: &[String], value: &str) -> Option<usize> {
     let ip = alternatives.iter().position(|name| name == "ip");
     match ip {
@@ -161,7 +162,7 @@ fn only_alternative(alternatives: &[String], value: &str) -> Option<usize> {
     }
 }
 
-/// An address, or a network as IPv6 clients are known by.
+/// An address, or an IPv6 network, as IPv6 clients are grouped.
 fn is_address(text: &str) -> bool {
     match text.split_once('/') {
         None => text.parse::<IpAddr>().is_ok(),
@@ -187,7 +188,7 @@ mod tests {
         KeyTemplate::new(text).expect("a template")
     }
 
-    /// By which attributes a key is meant, or why that is not clear.
+    /// Which attributes a key is resolved to, or why that is unclear.
     fn meant(key: &str, text: &str, by: &str) -> Result<String, String> {
         let template = template(key);
         let found = template.bucket_of(&NamedKey::from(text).by(by)).map_err(|unclear| unclear.to_string())?;
@@ -240,7 +241,7 @@ mod tests {
         }
     }
 
-    /// What a request renders is the bucket that is meant by its text and attribute.
+    /// What a request renders is the bucket found by its text and attribute.
     #[test]
     fn every_variant_is_found_again_by_its_attributes() {
         let template = template("{a|b}-{c}-{d|e|f}");

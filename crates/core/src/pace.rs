@@ -1,12 +1,12 @@
 //! The pace of a bucket as an exact fraction: `count` tokens per `period` without rounding.
 //!
-//! One token lasts `period / count` microseconds, which is rarely whole (3/s). Lengths of time are therefore
-//! kept as whole microseconds plus `part / denominator` of one, after dividing out the common factor. Sums and
-//! comparisons of such lengths are exact, so nothing ever drifts; all numbers stay below 2^53 for the Lua twins.
+//! One token takes `period / count` microseconds, which is rarely whole (3/s). Durations are therefore kept as whole
+//! microseconds plus `part / denominator` of one, in lowest terms. Sums and comparisons are exact, so nothing ever
+//! drifts; all numbers stay below 2^53 for the Lua scripts.
 
 use crate::time::{EXACT, Span};
 
-/// `whole + part / denominator` microseconds, the denominator being that of the [`Pace`] it belongs to.
+/// `whole + part / denominator` microseconds, with the denominator of its [`Pace`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct Exact {
     pub(crate) whole: u64,
@@ -22,26 +22,26 @@ impl Exact {
     }
 }
 
-/// The numbers of a bucket, for those that decide elsewhere (a script inside the store). All are below 2^53.
+/// The numbers of a bucket, for code that decides elsewhere (a script inside the store). All are below 2^53.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Refill {
-    /// One token lasts so many whole microseconds
+    /// Whole microseconds per token,
     pub token_whole: u64,
     /// and this many parts of one.
     pub token_part: u64,
-    /// How many parts make a microsecond.
+    /// Parts per microsecond.
     pub denominator: u64,
-    /// The whole bucket lasts so many whole microseconds
+    /// Whole microseconds to fill the bucket,
     pub full_whole: u64,
     /// and this many parts of one.
     pub full_part: u64,
-    /// So many tokens are a whole bucket.
+    /// Tokens in a full bucket.
     pub burst: u32,
-    /// Marks what was written by these numbers, from 1 to 999.
+    /// Marks what this pace wrote, from 1 to 999.
     pub tag: u16,
 }
 
-/// How long tokens last at this rate, and how long a whole bucket does.
+/// How long one token and a whole bucket take to refill at this rate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Pace {
     token: Exact,
@@ -52,7 +52,7 @@ pub(crate) struct Pace {
 }
 
 impl Pace {
-    /// For the algorithms that have no bucket.
+    /// For the algorithms without a bucket.
     pub(crate) const NONE: Pace = Pace { token: Exact::ZERO, denominator: 1, full: Exact::ZERO, burst: 0, tag: 0 };
 
     /// Tags are from 1 to this: three digits at the end of what is stored.
@@ -64,7 +64,7 @@ impl Pace {
         let common = gcd(count, micros);
         let (denominator, micros) = (count / common, micros / common);
         let token = Exact { whole: micros / denominator, part: micros % denominator };
-        // The largest products of `lasting`, and the sum that carries in `add`.
+        // The largest products of `lasting`, and the sum in `add` that may carry.
         let fits = token.whole.checked_mul(u64::from(burst))? <= Span::MAX.as_micros()
             && token.part.checked_mul(u64::from(burst))?.checked_add(2 * denominator)? < EXACT;
         let mut pace =
@@ -73,7 +73,7 @@ impl Pace {
         (pace.full.whole < Span::MAX.as_micros()).then_some(pace)
     }
 
-    /// The same pace, if a token lasts whole microseconds, in a form that shows it to the compiler.
+    /// The same pace, if a token takes whole microseconds, in a form that lets the compiler see that.
     #[inline(always)]
     pub(crate) const fn in_whole_microseconds(&self) -> Option<Pace> {
         const fn whole(exact: Exact) -> Exact {
@@ -86,7 +86,7 @@ impl Pace {
         }
     }
 
-    /// How long the whole bucket lasts: its debt when empty.
+    /// How long the whole bucket takes to refill: its debt when empty.
     pub(crate) const fn full(&self) -> Exact {
         self.full
     }
@@ -108,7 +108,7 @@ impl Pace {
         self.burst
     }
 
-    /// Marks what was written by this pace, from 1 to 999: the same on every instance and after a restart.
+    /// Marks what this pace wrote, from 1 to 999: the same on every instance and after a restart.
     pub(crate) const fn tag(&self) -> u16 {
         self.tag
     }
@@ -117,27 +117,27 @@ impl Pace {
         self.tag = tag;
     }
 
-    /// Whether the numbers are equal, whatever the tags are.
+    /// Whether the numbers are equal, regardless of the tags.
     pub(crate) fn is_same(&self, other: &Pace) -> bool {
         Pace { tag: other.tag, ..*self } == *other
     }
 
-    /// The parts of a length of at most one token.
+    /// A duration of at most one token, in parts.
     pub(crate) const fn parts(&self, exact: Exact) -> u64 {
         exact.whole * self.denominator + exact.part
     }
 
-    /// The parts of one token: the period, with the common factor divided out.
+    /// One token in parts: the period in lowest terms.
     pub(crate) const fn token_parts(&self) -> u64 {
         self.parts(self.token)
     }
 
-    /// How many parts make a microsecond.
+    /// Parts per microsecond.
     pub(crate) const fn denominator(&self) -> u64 {
         self.denominator
     }
 
-    /// How long `tokens` last. `tokens` is at most the burst.
+    /// How long `tokens` take to refill. `tokens` is at most the burst.
     pub(crate) const fn lasting(&self, tokens: u32) -> Exact {
         let tokens = tokens as u64;
         let whole = self.token.whole * tokens;
@@ -157,7 +157,7 @@ impl Pace {
         }
     }
 
-    /// `a - b`, where `a` is not the smaller.
+    /// `a - b`, where `b` is at most `a`.
     pub(crate) const fn sub(&self, a: Exact, b: Exact) -> Exact {
         if a.part < b.part {
             Exact { whole: a.whole - b.whole - 1, part: a.part + self.denominator - b.part }
@@ -181,9 +181,9 @@ impl Pace {
     }
 }
 
-/// A number from 1 to 999 for these numbers. 0 marks what was written before there were tags.
+/// A tag from 1 to 999 for these numbers. 0 marks what was written before there were tags.
 fn tag(numbers: [u64; 3]) -> u16 {
-    // FNV-1a, for it must never change: what is stored carries it.
+    // FNV-1a. It must never change: stored buckets carry it.
     let bytes = numbers.into_iter().flat_map(u64::to_be_bytes);
     let hash =
         bytes.fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3));

@@ -1,4 +1,4 @@
-//! What an attribute of a request has to look like: a value, or a glob in which `*` stands for anything.
+//! A pattern for an attribute of a request: an exact value, or a glob in which `*` stands for any text.
 
 /// One value or glob of a rule's `when`.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -28,7 +28,7 @@ impl Pattern {
         Pattern { pieces }
     }
 
-    /// The only value that matches, when there is only one.
+    /// The only matching value, if there is just one.
     pub fn exact(&self) -> Option<&str> {
         match self.pieces.as_slice() {
             [value] => Some(value),
@@ -50,7 +50,7 @@ impl Pattern {
         else {
             return false;
         };
-        // The leftmost place for each piece leaves the most room for the next.
+        // The leftmost match of each piece leaves the most room for the next.
         for piece in middle {
             match rest.find(piece.as_str()) {
                 Some(at) => rest = &rest[at + piece.len()..],

@@ -1,8 +1,8 @@
-//! All rules together, indexed so that finding those of a request does not look at the others.
+//! All rules together, indexed so that matching a request does not look at rules that cannot match.
 //!
-//! Every rule is filed once, under the one of its conditions that the fewest rules share: under each exact value,
-//! or under the literal prefix of a glob. A request looks its own values up, and only rules found there are
-//! compared in full. Rules without a condition are looked at for every request.
+//! Every rule is filed once, under the condition that the fewest rules share: under each exact value, or under the
+//! literal prefix of a glob. A request looks up its own values, and only rules found there are compared in full.
+//! Rules without a condition are compared for every request.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fmt;
@@ -20,13 +20,13 @@ pub struct Policy {
     rules: Vec<Arc<Rule>>,
     by_name: HashMap<Arc<str>, usize>,
     by_attribute: Vec<AttributeIndex>,
-    /// Rules that no condition files anywhere, by position.
+    /// Rules that cannot be filed under a condition, by position.
     always: Vec<usize>,
     requirements: Vec<Requirement>,
     cost_attributes: BTreeSet<String>,
 }
 
-/// A rule among the others that is wrong.
+/// One faulty rule of several.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("rule {}: {error}", .name.as_ref().map_or_else(|| format!("number {}", .index + 1), |name| format!("`{name}`")))]
 pub struct PolicyError {
@@ -38,7 +38,7 @@ pub struct PolicyError {
     pub error: RuleError,
 }
 
-/// Every rule that is wrong, in file order. Never empty.
+/// Every faulty rule, in file order. Never empty.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PolicyErrors(Vec<PolicyError>);
 
@@ -80,10 +80,10 @@ impl fmt::Display for PolicyErrors {
 
 impl std::error::Error for PolicyErrors {}
 
-/// The attributes that some rules cannot do without. Rules that need the same ones share an entry.
+/// Attributes that some rules require. Rules with the same requirement share an entry.
 #[derive(Debug)]
 pub struct Requirement {
-    /// Of each inner list, any one.
+    /// One of each inner list.
     pub attributes: Vec<Vec<String>>,
     /// The rules that need them, by position.
     pub rules: Vec<usize>,
@@ -95,12 +95,12 @@ struct AttributeIndex {
     exact: HashMap<String, Vec<usize>>,
     /// Globs by their literal prefix.
     prefixes: HashMap<String, Vec<usize>>,
-    /// The lengths that prefixes have, so that a value is looked up once for each.
+    /// The distinct lengths of the prefixes: a value is looked up once per length.
     prefix_lengths: Vec<usize>,
 }
 
 impl Policy {
-    /// Understands every rule, or names all that are wrong.
+    /// Builds every rule, or names all that are wrong.
     pub fn new<S: Into<RuleSpec>>(specs: impl IntoIterator<Item = S>) -> Result<Policy, PolicyErrors> {
         let mut rules: Vec<Arc<Rule>> = Vec::new();
         let mut errors = Vec::new();
@@ -157,7 +157,7 @@ impl Policy {
         policy
     }
 
-    /// The rules in file order, also those that are switched off.
+    /// The rules in file order, including inactive ones.
     pub fn rules(&self) -> &[Arc<Rule>] {
         &self.rules
     }
@@ -172,7 +172,7 @@ impl Policy {
         &self.cost_attributes
     }
 
-    /// These rules in the place of others since `at`: buckets keep what they miss, whatever the numbers are now.
+    /// These rules in place of others since `at`: what was missing in a bucket stays missing under the new numbers.
     #[must_use]
     pub fn in_place_of(mut self, former: &Policy, at: Timestamp) -> Policy {
         let before: HashMap<&str, &Arc<Rule>> = former.rules.iter().map(|rule| (rule.name(), rule)).collect();
@@ -185,7 +185,7 @@ impl Policy {
         self
     }
 
-    /// What rules cannot do without.
+    /// What rules require of a request.
     pub fn requirements(&self) -> &[Requirement] {
         &self.requirements
     }
@@ -206,8 +206,8 @@ impl Policy {
             .map(|(position, _)| position)
     }
 
-    /// The charges of a request, in file order. Empty when no rule applies. An enforced rule whose cost attribute holds
-    /// no number is an error; a shadow rule is left out then.
+    /// The charges of a request, in file order. Empty when no rule applies. An enforced rule whose cost attribute is
+    /// not a number is an error; a shadow rule is left out then.
     pub fn charges(&self, request: &impl Request) -> Result<Vec<Charge>, CostError> {
         let mut candidates = self.always.clone();
         for index in &self.by_attribute {
@@ -226,7 +226,7 @@ impl Policy {
             match rule.cost_of(request) {
                 Ok(cost) => charges.push(Charge::new(rule.clone(), key, cost)),
                 Err(error) if rule.is_enforced() => return Err(error),
-                // A rule that only watches never stops a request, however odd its cost.
+                // A shadow rule never stops a request, even with an invalid cost.
                 Err(_) => {}
             }
         }

@@ -14,12 +14,12 @@ use crate::time::{EXACT, Span, Timestamp};
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
-// Complete on purpose: a store must know every algorithm, and the compiler says where one is missing.
+// Exhaustive on purpose: a store must know every algorithm, and the compiler says where one is missing.
 pub enum Algorithm {
     /// A bucket of `burst` tokens, refilled continuously.
     #[default]
     TokenBucket,
-    /// Another name for the same law as `token_bucket`.
+    /// Another name for the algorithm of `token_bucket`.
     Gcra,
     /// N per window, windows aligned to the clock.
     FixedWindow,
@@ -27,7 +27,7 @@ pub enum Algorithm {
     SlidingWindowLog,
     /// N per window, the previous one fading out linearly.
     SlidingWindowCounter,
-    /// A queue of depth `burst`, drained at the rate; tells each request how long to wait for its turn.
+    /// A queue of depth `burst`, drained at the rate; each request gets the delay until its turn.
     LeakyBucket,
     /// N at the same time; a slot is released by the caller or by expiry of its hold.
     Concurrency,
@@ -58,7 +58,7 @@ impl Algorithm {
         }
     }
 
-    /// Whether `burst` means something: only to a bucket.
+    /// Whether `burst` applies: buckets only.
     pub const fn has_burst(self) -> bool {
         matches!(self, Algorithm::TokenBucket | Algorithm::Gcra | Algorithm::LeakyBucket)
     }
@@ -75,7 +75,7 @@ impl fmt::Display for Algorithm {
     }
 }
 
-/// An algorithm with its numbers. Only [`Quota::new`] makes one, so every quota in existence can be decided exactly.
+/// An algorithm with its numbers. Only [`Quota::new`] makes one, so every quota is decided exactly.
 ///
 /// ```
 /// use tollkeeper_core::{Algorithm, Quota};
@@ -96,7 +96,7 @@ pub struct Quota {
     formers: Formers,
 }
 
-/// By its numbers: what it was before is left to comparison.
+/// Hashes the numbers only; former paces are left to `Eq`.
 impl Hash for Quota {
     fn hash<H: Hasher>(&self, state: &mut H) {
         (self.algorithm, self.count, self.period, self.limit).hash(state);
@@ -104,12 +104,12 @@ impl Hash for Quota {
 }
 
 impl Quota {
-    /// The most requests that an algorithm which remembers each of them may admit in one window.
+    /// The most requests that an algorithm with a log may admit in one window.
     pub const MAX_LOG: u32 = 100_000;
     /// The largest count or burst. One less than the largest cost, so that a saturated cost never passes.
     pub const MAX_COUNT: u32 = u32::MAX - 1;
 
-    /// `count` per second; [`QuotaBuilder`] takes the rest.
+    /// `count` per second; [`QuotaBuilder`] sets the rest.
     pub const fn per_second(count: u32) -> QuotaBuilder {
         Quota::per(count, Span::SECOND)
     }
@@ -134,7 +134,7 @@ impl Quota {
         QuotaBuilder { algorithm: Algorithm::TokenBucket, count, period, burst: None }
     }
 
-    /// At most `count` at the same time; a slot that is never released is free again after `hold`.
+    /// At most `count` at the same time; unreleased slots expire after `hold`.
     pub const fn concurrent(count: u32, hold: Span) -> QuotaBuilder {
         QuotaBuilder { algorithm: Algorithm::Concurrency, count, period: hold, burst: None }
     }
@@ -183,7 +183,7 @@ impl Quota {
         self.count
     }
 
-    /// The period of the rate, the length of the window, or the life of a hold.
+    /// The period of the rate, the length of the window, or the lifetime of a hold.
     pub const fn period(&self) -> Span {
         self.period
     }
@@ -193,7 +193,7 @@ impl Quota {
         self.limit
     }
 
-    /// The longest that used state can matter: from empty to as if never used.
+    /// The longest that used state can matter: the time from empty to full.
     pub fn full_refill(&self) -> Span {
         match self.algorithm {
             Algorithm::TokenBucket | Algorithm::Gcra | Algorithm::LeakyBucket => self.pace.full().ceil(),
@@ -202,8 +202,8 @@ impl Quota {
         }
     }
 
-    /// One of so many equal shares of this quota, for an instance that cannot ask the others. Together they hold what
-    /// the whole does, except that nobody gets less than one.
+    /// One of this many equal shares of this quota, for an instance that cannot reach the others. Together they hold
+    /// what the whole does, except that every share is at least one.
     ///
     /// ```
     /// # use tollkeeper_core::Quota;
@@ -217,18 +217,18 @@ impl Quota {
         let of =
             |count, period| Quota::per(count, period).burst(part(self.limit)).algorithm(self.algorithm).build().ok();
         let longer = Span::from_micros(self.period.as_micros().saturating_mul(u64::from(shares)));
-        // A rate is divided exactly by a longer period, unless that can no longer be counted.
+        // A longer period divides the rate exactly, unless it becomes too long to count.
         let exact = if self.algorithm.has_burst() { of(self.count, longer) } else { None };
         exact.or_else(|| of(part(self.count), self.period)).unwrap_or(*self)
     }
 
-    /// The numbers of the bucket; `None` for an algorithm that has none.
+    /// The numbers of the bucket; `None` for an algorithm without one.
     pub const fn refill(&self) -> Option<Refill> {
         if self.algorithm.has_burst() { Some(self.pace.refill()) } else { None }
     }
 
-    /// This quota in the place of another one since `at`: what buckets miss by the former numbers they miss by these.
-    /// Windows and logs count costs, and need to know nothing.
+    /// This quota in place of another one since `at`: tokens missing from a bucket under the former numbers stay
+    /// missing. Windows and logs count costs, so nothing needs converting.
     ///
     /// ```
     /// # use tollkeeper_core::{Quota, State, Timestamp, decide};
@@ -253,16 +253,15 @@ impl Quota {
         Quota { pace, formers, ..*self }
     }
 
-    /// The same quota for callers who bring numbers of their own with each request, as redis-cell does: whatever the numbers
-    /// were, a bucket is full at the moment that was written down.
+    /// The same quota for callers that bring their own numbers with each request, as redis-cell's do: whatever the
+    /// numbers were, a bucket is full at the moment that was stored.
     #[must_use]
     pub const fn untagged(mut self) -> Quota {
         self.pace.set_tag(0);
         self
     }
 
-    /// The numbers of the buckets that may still be stored by what this quota was before, the newest first, and until
-    /// when each was in force.
+    /// The former paces under which buckets may still be stored, newest first, and until when each was in force.
     pub fn former_refills(&self) -> impl ExactSizeIterator<Item = (Refill, Timestamp)> + '_ {
         self.formers.as_slice().iter().map(|former| (former.pace.refill(), former.until))
     }
@@ -293,7 +292,7 @@ impl fmt::Display for Quota {
     }
 }
 
-/// The numbers of a quota before they are proven. `build` (or anything that takes a quota) proves them.
+/// The numbers of a quota before they are checked. `build` (or anything that takes a quota) checks them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use = "a builder is not a quota until it is built"]
 pub struct QuotaBuilder {
@@ -316,7 +315,7 @@ impl QuotaBuilder {
         self
     }
 
-    /// Proves the numbers.
+    /// Checks the numbers.
     pub fn build(self) -> Result<Quota, QuotaError> {
         Quota::new(self)
     }
@@ -333,39 +332,39 @@ impl TryFrom<QuotaBuilder> for Quota {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum QuotaError {
-    /// A text that does not say a quota.
+    /// A text that is not a quota.
     #[error("{problem}")]
     Unreadable {
         /// What is wrong with it and what to do.
         problem: String,
     },
-    /// A limit of nothing.
+    /// A limit of zero.
     #[error("{field} 0 would admit nothing; use at least 1, or deactivate the rule with `active: false`")]
     Zero {
         /// `limit` or `burst`.
         field: &'static str,
     },
-    /// More than is counted.
+    /// More than can be counted.
     #[error("{field} {value} is too large; the largest is {}", Quota::MAX_COUNT)]
     CountTooLarge {
         /// `limit` or `burst`.
         field: &'static str,
-        /// What was asked.
+        /// The value given.
         value: u32,
     },
-    /// A rate per no time.
+    /// A period of zero.
     #[error("a period of 0 is not a rate; write for example 10/s")]
     ZeroPeriod,
-    /// Longer than a lifetime.
+    /// A period that is too long.
     #[error("a period of {period} is too long to count exactly; the longest is {}", Span::from_secs(Span::MAX.as_micros() / 86_400_000_000 * 86_400))]
     PeriodTooLong {
-        /// What was asked.
+        /// The period given.
         period: Span,
     },
     /// The bucket would take too long to fill, or its fractions are too fine.
     #[error("burst {burst} at {count}/{period} is too large to count exactly; lower the burst")]
     BurstTooLarge {
-        /// What was asked.
+        /// The burst given.
         burst: u32,
         /// The rate's count.
         count: u32,
@@ -378,12 +377,12 @@ pub enum QuotaError {
          (count times microseconds must stay below 2^53); use token_bucket or fixed_window, or a shorter window"
     )]
     CounterTooLarge {
-        /// What was asked.
+        /// The count given.
         count: u32,
         /// The window.
         period: Span,
     },
-    /// Remembering so many requests would take too much memory.
+    /// A log of this many requests would take too much memory.
     #[error(
         "{algorithm} remembers every admitted request, so {count} is too many (at most {}); \
          use sliding_window_counter or token_bucket",
@@ -392,12 +391,12 @@ pub enum QuotaError {
     LogTooLong {
         /// Which algorithm.
         algorithm: Algorithm,
-        /// What was asked.
+        /// The count given.
         count: u32,
     },
 }
 
-/// What takes anything that becomes a quota also takes a quota, which cannot fail to.
+/// For functions that take anything that becomes a quota, including a quota itself, which cannot fail.
 impl From<Infallible> for QuotaError {
     fn from(never: Infallible) -> QuotaError {
         match never {}

@@ -1,9 +1,9 @@
-//! What is known of a request: named attributes, and its cost.
+//! What is known about a request: named attributes, and its cost.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 
-/// Anything that can be asked for its attributes. Fronts look an attribute up only when a rule wants it.
+/// Anything with attributes. Fronts look up an attribute only when a rule needs it.
 pub trait Request {
     /// The value of an attribute, if the request has it.
     fn attribute(&self, name: &str) -> Option<Cow<'_, str>>;

@@ -1,4 +1,4 @@
-//! A rule that was understood: who is limited, by what key, and how.
+//! A validated rule: who is limited, by what key, and how.
 
 use std::fmt;
 use std::sync::Arc;
@@ -13,7 +13,7 @@ use crate::request::Request;
 use crate::rule_spec::{CostSpec, Enforcement, EstimatedCost, FailurePolicy, MatchValue, OneOrMany, RuleSpec, Scalar};
 use crate::time::Span;
 
-/// What a request costs a rule, beside the request's own cost.
+/// What a request costs under a rule, on top of the request's own cost.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Cost {
     /// The same for every request.
@@ -34,7 +34,7 @@ pub enum Cost {
 pub enum LeaseSize {
     /// As many as it needs for a few milliseconds.
     Auto,
-    /// At most so many.
+    /// At most this many.
     Tokens(u32),
 }
 
@@ -75,7 +75,7 @@ impl Condition {
 }
 
 impl Cost {
-    /// An attribute that should carry a cost and holds something else comes back with it.
+    /// The cost of a request. The error holds the attribute that should carry it, and its value.
     fn of(&self, request: &impl Request) -> Result<u32, (&str, String)> {
         match self {
             Cost::Fixed(cost) => Ok(*cost),
@@ -87,7 +87,7 @@ impl Cost {
         }
     }
 
-    /// The attribute that carries what this request costs, also if it does not have it yet.
+    /// The attribute that carries the cost of this request, even if it is not known yet.
     pub fn carrier(&self, request: &impl Request) -> Option<&str> {
         match self {
             Cost::Fixed(_) => None,
@@ -96,19 +96,19 @@ impl Cost {
         }
     }
 
-    /// The first case that holds.
+    /// The first case that matches.
     fn case(&self, request: &impl Request) -> Option<&Cost> {
         let Cost::Cases(cases) = self else { return None };
         let holds = |(when, _): &&(Vec<Condition>, Cost)| when.iter().all(|condition| condition.holds(request));
         cases.iter().find(holds).map(|(_, cost)| cost)
     }
 
-    /// Whether any request carries its own cost.
+    /// Whether some requests carry their own cost.
     pub fn is_carried(&self) -> bool {
         !self.attributes().is_empty()
     }
 
-    /// The attributes that may carry it.
+    /// The attributes that may carry the cost.
     pub fn attributes(&self) -> Vec<&str> {
         match self {
             Cost::Fixed(_) => Vec::new(),
@@ -118,7 +118,7 @@ impl Cost {
     }
 }
 
-/// A rule that was understood: everything in it is valid. [`Rule::new`] begins one, [`RuleSpec::build`] proves it.
+/// A rule in which everything is valid. [`Rule::new`] starts one, [`RuleSpec::build`] validates it.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Rule {
     name: Arc<str>,
@@ -141,7 +141,7 @@ pub struct RuleError {
     pub problem: String,
 }
 
-/// Every field of a rule that is wrong. Never empty.
+/// Every faulty field of a rule. Never empty.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RuleErrors(Vec<RuleError>);
 
@@ -185,7 +185,7 @@ impl Rule {
     pub const DEFAULT_HOLD: Span = Span::from_secs(60);
     const MAX_NAME: usize = 100;
 
-    /// A rule of this name, to be completed and built.
+    /// Starts a rule of this name, to be completed and built.
     ///
     /// ```
     /// use tollkeeper_core::Rule;
@@ -204,7 +204,7 @@ impl Rule {
         &self.name
     }
 
-    /// The name, to be kept for longer than the rule.
+    /// The name, shared, to be kept for longer than the rule.
     #[inline]
     pub fn shared_name(&self) -> Arc<str> {
         self.name.clone()
@@ -252,19 +252,19 @@ impl Rule {
         self.spec.mode
     }
 
-    /// What to answer when the store cannot.
+    /// What to answer while the store is unreachable.
     #[inline]
     pub fn on_store_failure(&self) -> FailurePolicy {
         self.spec.on_store_failure
     }
 
-    /// What denied HTTP requests get, where it is not the problem document.
+    /// The response to denied HTTP requests, if it is not the problem document.
     #[inline]
     pub fn deny(&self) -> Option<&Denial> {
         self.deny.as_ref()
     }
 
-    /// Switched on.
+    /// Whether it is switched on.
     #[inline]
     pub fn is_active(&self) -> bool {
         self.spec.active
@@ -310,7 +310,7 @@ impl Rule {
         self.when.iter().all(|condition| condition.holds(request))
     }
 
-    /// The request's cost times the rule's. A product too large to count can never pass, and stays that.
+    /// The request's cost times the rule's. A product too large to count saturates, and can never pass.
     pub fn cost_of(&self, request: &impl Request) -> Result<u32, CostError> {
         let own = self.cost.of(request).map_err(|(attribute, value)| CostError {
             rule: self.name.clone(),
@@ -320,12 +320,12 @@ impl Rule {
         Ok(own.saturating_mul(request.cost()))
     }
 
-    /// What the rule charges for each of the request's cost; 1 where that cannot be read.
+    /// What the rule charges per unit of the request's cost; 1 if that cannot be read.
     pub fn units_of(&self, request: &impl Request) -> u32 {
         self.cost.of(request).unwrap_or(1)
     }
 
-    /// Things that are allowed and probably not meant.
+    /// Settings that are valid but probably mistakes.
     pub fn warnings(&self) -> Vec<RuleError> {
         let mut warnings = Vec::new();
         let algorithm = self.quota.algorithm();
@@ -352,12 +352,12 @@ impl Rule {
 }
 
 impl RuleSpec {
-    /// Understands the rule, or names every field that is wrong.
+    /// Validates the rule, or names every field that is wrong.
     pub fn build(self) -> Result<Rule, RuleErrors> {
         Rule::understand(self)
     }
 
-    /// The same for a rule of the program's own: its name is put in parentheses, which no rule that people write can have.
+    /// The same for a rule of the program's own: its name is in parentheses, which a user's rule cannot have.
     pub fn build_internal(self) -> Result<Rule, RuleErrors> {
         let rule = self.build()?;
         Ok(Rule { name: format!("({})", rule.name).into(), ..rule })
@@ -378,19 +378,19 @@ impl From<Rule> for RuleSpec {
     }
 }
 
-/// An attribute that should carry a cost and does not.
+/// An attribute that should carry a cost and is not a number.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("attribute `{attribute}` is the cost of rule `{rule}` and must be a whole number, not {value:?}")]
 pub struct CostError {
-    /// The rule that asked for it.
+    /// The rule that needs it.
     pub rule: Arc<str>,
     /// The attribute's name.
     pub attribute: String,
-    /// What it held.
+    /// Its value.
     pub value: String,
 }
 
-/// A whole number, however large: what cannot be counted can never pass.
+/// A whole number, however large: one too large to count saturates, and can never pass.
 pub fn parse_cost(text: &str) -> Option<u32> {
     let text = text.trim();
     let is_number = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
@@ -430,7 +430,7 @@ fn condition(within: &str, attribute: &str, value: &OneOrMany) -> Result<Conditi
         return Err(RuleError::new(field, "an empty list matches nothing; name a value, or remove the condition"));
     }
     let (except, wanted): (Vec<&String>, Vec<&String>) = values.iter().partition(|text| text.starts_with('!'));
-    // Only exceptions: anything else will do.
+    // Only exclusions: any other value matches.
     let anything = wanted.is_empty().then(|| Pattern::new("*"));
     let patterns = wanted.into_iter().map(|text| Pattern::new(text)).chain(anything).collect();
     let except = except.into_iter().map(|text| Pattern::new(&text[1..])).collect();

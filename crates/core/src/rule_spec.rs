@@ -1,4 +1,4 @@
-//! A rule as people write it. [`crate::Rule`] is what was understood.
+//! A rule as people write it. [`crate::Rule`] is the validated form.
 
 use std::collections::BTreeMap;
 
@@ -29,35 +29,35 @@ pub struct RuleSpec {
     /// How requests are counted.
     #[serde(default)]
     pub algorithm: Algorithm,
-    /// For `concurrency`: how long a slot is kept that nobody releases.
+    /// For `concurrency`: unreleased slots expire after this.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub hold: Option<String>,
-    /// `auto`, or how many tokens an instance takes from a shared store at a time, to spend them without asking.
+    /// `auto`, or how many tokens an instance leases from a shared store at a time, to spend without asking again.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub lease: Option<Scalar>,
-    /// A number, the name of the attribute that carries it, or a list of cases such as
-    /// `{ when: { method: POST, path: /reports/* }, cost: 10 }` of which the first that matches counts, or
-    /// `{ from: response.x-tokens-used, estimate: 500 }` where it is known later.
+    /// A number, the name of the attribute that carries it, or a list of cases such as `{ when: { method: POST, path:
+    /// /reports/* }, cost: 10 }` of which the first match counts, or `{ from: response.x-tokens-used, estimate: 500
+    /// }` for a cost known only afterwards.
     #[serde(default)]
     pub cost: CostSpec,
     /// `enforce` or `shadow`.
     #[serde(default)]
     pub mode: Enforcement,
-    /// What to answer when the store cannot: `local`, `open` or `closed`.
+    /// What to answer while the store is unreachable: `local`, `open` or `closed`.
     #[serde(default)]
     pub on_store_failure: FailurePolicy,
-    /// What denied HTTP requests get, instead of the problem document.
+    /// The response to denied HTTP requests, instead of the problem document.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub deny: Option<DenySpec>,
     /// `false` switches the rule off.
     #[serde(default = "yes")]
     pub active: bool,
-    /// For people.
+    /// A description for people.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub description: Option<String>,
 }
 
-/// An active rule without name, key and limit, to be completed with `..RuleSpec::default()`.
+/// An active rule without name, key and limit; complete it with `..RuleSpec::default()`.
 impl Default for RuleSpec {
     fn default() -> Self {
         RuleSpec {
@@ -80,7 +80,7 @@ impl Default for RuleSpec {
     }
 }
 
-/// Completing a rule by code: each method sets the field of its name. [`RuleSpec::build`] makes a rule of it.
+/// Builds a rule in code: each method sets the field of its name, [`RuleSpec::build`] validates.
 ///
 /// ```
 /// use tollkeeper_core::{Algorithm, Rule};
@@ -149,7 +149,7 @@ impl RuleSpec {
         self
     }
 
-    /// One more attribute that must match: a value, a glob, or a list of them.
+    /// Adds an attribute that must match: a value, a glob, or a list of them.
     #[must_use]
     pub fn when(mut self, attribute: impl Into<String>, value: impl Into<OneOrMany>) -> RuleSpec {
         self.when.insert(attribute.into(), value.into());
@@ -170,27 +170,27 @@ impl RuleSpec {
         self
     }
 
-    /// Counts and reports, and never denies.
+    /// The rule counts and reports, but never denies.
     #[must_use]
     pub fn shadow(self) -> RuleSpec {
         self.mode(Enforcement::Shadow)
     }
 
-    /// What to answer when the store cannot.
+    /// What to answer while the store is unreachable.
     #[must_use]
     pub fn on_store_failure(mut self, policy: FailurePolicy) -> RuleSpec {
         self.on_store_failure = policy;
         self
     }
 
-    /// `auto`, or how many tokens an instance takes from a shared store at a time.
+    /// `auto`, or how many tokens an instance leases from a shared store at a time.
     #[must_use]
     pub fn lease(mut self, size: impl Into<Scalar>) -> RuleSpec {
         self.lease = Some(size.into());
         self
     }
 
-    /// What denied HTTP requests get, instead of the problem document.
+    /// The response to denied HTTP requests, instead of the problem document.
     #[must_use]
     pub fn deny(mut self, deny: DenySpec) -> RuleSpec {
         self.deny = Some(deny);
@@ -204,7 +204,7 @@ impl RuleSpec {
         self
     }
 
-    /// For people.
+    /// A description for people.
     #[must_use]
     pub fn description(mut self, description: impl Into<String>) -> RuleSpec {
         self.description = Some(description.into());
@@ -216,14 +216,14 @@ fn yes() -> bool {
     true
 }
 
-/// A number or a text, as YAML leaves it open.
+/// A number or a text; YAML allows both.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(untagged)]
 pub enum Scalar {
     /// A whole number.
     Number(u64),
-    /// Anything in quotes, or that is no number.
+    /// Anything in quotes, or anything that is not a number.
     Text(String),
 }
 
@@ -260,19 +260,19 @@ impl Scalar {
     }
 }
 
-/// What denied HTTP requests get. Limit headers and `Retry-After` are there in any case.
+/// The response to denied HTTP requests. Limit headers and `Retry-After` are always sent.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct DenySpec {
-    /// Instead of `deny_status`.
+    /// The status, instead of `deny_status`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub status: Option<u16>,
-    /// Of the body; `text/plain; charset=utf-8` by default.
+    /// The content type of the body; `text/plain; charset=utf-8` by default.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub content_type: Option<String>,
-    /// A text in which `${rule}`, `${limit}`, `${remaining}`, `${retry_after}` (seconds) and `${retry_after_ms}` stand
-    /// for what is known.
+    /// A text with the placeholders `${rule}`, `${limit}`, `${remaining}`, `${retry_after}` (seconds) and
+    /// `${retry_after_ms}`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub body: Option<String>,
 }
@@ -287,18 +287,18 @@ pub enum CostSpec {
     One(Scalar),
     /// The first that matches; 1 if none does.
     Cases(Vec<CostCase>),
-    /// Carried by an attribute, and estimated until that is known.
+    /// Carried by an attribute, and estimated until it is known.
     Estimated(EstimatedCost),
 }
 
-/// A cost that is known later: the estimate is charged, and corrected when the request is settled.
+/// A cost known only afterwards: the estimate is charged, and corrected when the request is settled.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct EstimatedCost {
     /// The attribute that carries it; `response.NAME` is a header of the response, where the reverse proxy sees it.
     pub from: String,
-    /// What is charged as long as the request does not have that attribute.
+    /// What is charged until the request has that attribute.
     pub estimate: u32,
 }
 
@@ -307,7 +307,7 @@ pub struct EstimatedCost {
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct CostCase {
-    /// Attributes that must match, as in a rule. Without any it is for all.
+    /// Attributes that must match, as in a rule. Without any, the case matches every request.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub when: BTreeMap<String, OneOrMany>,
     /// A number, or the name of the attribute that carries it.
@@ -343,7 +343,7 @@ pub enum OneOrMany {
     Many(Vec<MatchValue>),
 }
 
-/// A value to compare with: attributes are strings, so `200` and `true` are taken as their text.
+/// A value to compare with. Attributes are strings, so `200` and `true` are taken as text.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(untagged)]
@@ -418,26 +418,26 @@ pub enum Enforcement {
     /// It denies.
     #[default]
     Enforce,
-    /// It counts and reports, and never denies.
+    /// It counts and reports, but never denies.
     Shadow,
 }
 
-/// What a rule answers when the store cannot.
+/// What a rule answers while the store is unreachable.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
-// Complete on purpose: whoever answers without a store must answer by each of them.
+// Exhaustive on purpose: code that answers without a store must handle each of them.
 pub enum FailurePolicy {
     /// Decide in this process.
     #[default]
     Local,
-    /// Let it pass.
+    /// Fail open: every request passes.
     Open,
-    /// Let nothing pass.
+    /// Fail closed: no request passes.
     Closed,
 }
 
-/// Reads the values that YAML leaves open and says in the rules file's own words what was expected.
+/// Reads values of several YAML types; the errors use the terms of the rules file.
 mod read {
     use std::fmt;
 

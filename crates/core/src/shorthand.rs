@@ -1,6 +1,6 @@
 //! A rule in one line: `100/min burst 20 by header.x-api-key|ip algorithm gcra`.
 //!
-//! Command-line flags, middleware and bindings take limits in this form. [`Shorthand`] reads it once for all of them.
+//! Command-line flags, middleware and bindings take limits in this form. [`Shorthand`] parses it for all of them.
 
 use std::collections::BTreeMap;
 use std::str::FromStr;
@@ -93,8 +93,8 @@ fn algorithm(name: &str) -> Result<Algorithm, LimitError> {
 }
 
 impl Shorthand {
-    /// The attributes that `by` names, of which the first that a request has names its bucket: `ip` if it does not say, and
-    /// none for `by global`.
+    /// The attributes that `by` names: the first one that a request has names its bucket. `ip` by default, empty for
+    /// `by global`.
     pub fn by(&self) -> Vec<&str> {
         match &self.by {
             Some(by) => by.iter().map(String::as_str).collect(),
@@ -102,7 +102,7 @@ impl Shorthand {
         }
     }
 
-    /// The same limit with a `by` such as `header.x-api-key|ip`, which the text must not have too.
+    /// The same limit with a `by` such as `header.x-api-key|ip`; an error if the text already has one.
     pub fn keyed_by(self, by: &str) -> Result<Shorthand, LimitError> {
         match self.by {
             Some(_) => Err(LimitError::new("by: is given twice; keep one")),
@@ -110,7 +110,7 @@ impl Shorthand {
         }
     }
 
-    /// The rule that it means, under this name.
+    /// The rule it describes, under this name.
     pub fn rule(&self, name: impl Into<String>) -> RuleSpec {
         let by = self.by();
         let key = if by.is_empty() { "global".into() } else { format!("{{{}}}", by.join("|")) };

@@ -1,4 +1,4 @@
-//! What holds for a charge instead of what its rule says.
+//! What applies to a charge instead of its rule's settings.
 
 use std::sync::Arc;
 
@@ -7,7 +7,7 @@ use crate::quota::Quota;
 use crate::rule::{LeaseSize, Rule};
 use crate::time::Timestamp;
 
-/// What holds for a charge instead of what its rule says: a share of the limit, a caller's own limit, an exception.
+/// What applies to a charge instead of its rule's settings: a share of the limit, a caller's own limit, an exception.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Terms {
     pub(crate) quota: Quota,
@@ -16,7 +16,7 @@ pub struct Terms {
 }
 
 impl Terms {
-    /// Another quota. Nothing is leased by it: tokens that were taken ahead were taken by the rule's own.
+    /// Another quota. It has no leases: leased tokens belong to the rule's own quota.
     pub fn new(quota: Quota) -> Terms {
         Terms { quota, lease: None, exception: None }
     }
@@ -27,7 +27,7 @@ impl Terms {
         Terms { quota, lease: None, exception: self.exception.clone() }
     }
 
-    /// The quota that an exception leaves to a rule, and the exception itself while it is in force.
+    /// The quota under an exception, and the exception itself while it is in force.
     fn of(rule: &Rule, quota: Quota, exception: Option<Arc<Exception>>) -> Terms {
         Terms { quota, lease: rule.lease(), exception }
     }
@@ -40,8 +40,9 @@ impl Terms {
 }
 
 impl Exception {
-    /// What holds for this key of a rule at `now`; `None` if the rule's own terms do. A grant that is over leaves a quota
-    /// that knows of it, so that what is missing stays missing; one that makes no sense for the rule changes nothing.
+    /// The terms for this key of a rule at `now`; `None` if the rule's own apply. A grant that has ended leaves a
+    /// quota that remembers it, so that missing tokens stay missing; a grant that does not fit the rule changes
+    /// nothing.
     pub fn terms(self: &Arc<Self>, rule: &Rule, now: Timestamp) -> Option<Terms> {
         let ended = self.until.filter(|until| *until <= now);
         match (&self.kind, ended) {

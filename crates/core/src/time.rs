@@ -1,21 +1,21 @@
-//! Points and lengths of time in whole microseconds, small enough that Lua's doubles hold them exactly.
+//! Points in time and durations in whole microseconds, small enough for Lua's doubles to hold exactly.
 
 use std::fmt;
 use std::ops::{Add, Sub};
 use std::time::Duration;
 
-/// The largest integer below which a double is exact. No number that a limit touches reaches it.
+/// Every integer below this is exact as a double. No number that a limit uses reaches it.
 pub(crate) const EXACT: u64 = 1 << 53;
 
-/// A moment: whole microseconds since the Unix epoch, by the clock of whichever store decides.
+/// A point in time: whole microseconds since the Unix epoch, by the clock of the store that decides.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Timestamp(u64);
 
 impl Timestamp {
-    /// The last moment that can be decided on (in the year 2112). Leaves room below 2^53 for any wait added to it.
+    /// The last moment that can be decided (in the year 2112). Leaves room below 2^53 for any wait added to it.
     pub const MAX: Timestamp = Timestamp((1 << 52) - 1);
 
-    /// A moment from microseconds since the epoch; later moments than [`Timestamp::MAX`] become that.
+    /// From microseconds since the epoch, at most [`Timestamp::MAX`].
     pub const fn from_micros(micros: u64) -> Self {
         if micros > Self::MAX.0 { Self::MAX } else { Timestamp(micros) }
     }
@@ -25,12 +25,12 @@ impl Timestamp {
         self.0
     }
 
-    /// The time from `earlier` to here, or nothing when `earlier` is later.
+    /// The time from `earlier` to here, or zero when `earlier` is later.
     pub const fn since(self, earlier: Timestamp) -> Span {
         Span(self.0.saturating_sub(earlier.0))
     }
 
-    /// The start of the window of length `window` that holds this moment; windows are aligned to the epoch.
+    /// The start of the window of length `window` that contains this moment; windows are aligned to the epoch.
     pub(crate) const fn window_start(self, window: Span) -> Timestamp {
         Timestamp(self.0 - self.0 % window.0)
     }
@@ -44,24 +44,24 @@ impl Add<Span> for Timestamp {
     }
 }
 
-/// A length of time in whole microseconds.
+/// A duration in whole microseconds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Span(u64);
 
 impl Span {
-    /// No time at all.
+    /// Zero.
     pub const ZERO: Span = Span(0);
     /// One second.
     pub const SECOND: Span = Span(1_000_000);
     /// The longest period or refill that a quota may have (71 years): sums with any [`Timestamp`] stay below 2^53.
     pub const MAX: Span = Span(1 << 51);
 
-    /// So many microseconds.
+    /// From microseconds.
     pub const fn from_micros(micros: u64) -> Self {
         Span(micros)
     }
 
-    /// So many seconds.
+    /// From seconds.
     pub const fn from_secs(seconds: u64) -> Self {
         Span(seconds.saturating_mul(1_000_000))
     }
@@ -71,7 +71,7 @@ impl Span {
         self.0
     }
 
-    /// Whole milliseconds, rounded up so that nobody returns early.
+    /// Whole milliseconds, rounded up so that no client returns early.
     pub const fn as_millis_ceil(self) -> u64 {
         self.0.div_ceil(1_000)
     }
@@ -81,7 +81,7 @@ impl Span {
         self.0.div_ceil(1_000_000)
     }
 
-    /// The same length for the standard library.
+    /// As a duration of the standard library.
     pub const fn as_duration(self) -> Duration {
         Duration::from_micros(self.0)
     }

@@ -1,4 +1,4 @@
-//! Several rules, one answer: all or nothing.
+//! The verdict of several rules on one request: all or nothing.
 
 use crate::algorithm::{Change, State, decide};
 use crate::charge::Charge;
@@ -10,8 +10,8 @@ use crate::time::{Span, Timestamp};
 
 /// Decides all charges of a request together: if one enforced rule denies, nothing is charged anywhere.
 ///
-/// Each decision tells what its rule alone says, with `remaining` and `reset_after` as after this request. The
-/// changes are what the store has to apply.
+/// Each decision is what its rule alone says, with `remaining` and `reset_after` as after this request. The store has
+/// to apply the changes.
 pub fn decide_all<'s>(
     charges: &[Charge],
     states: impl IntoIterator<Item = &'s State> + Clone,
@@ -25,7 +25,7 @@ pub fn decide_all<'s>(
     let denied = charges.iter().zip(&decided).any(|(charge, (decision, _))| denies(&charge.rule, decision));
     if denied {
         for ((charge, state), (decision, change)) in charges.iter().zip(states).zip(&mut decided) {
-            // The change of a denial only repairs a clock that jumped; that of an admission is not made.
+            // The change of a denial only repairs a clock jump; that of an admission is discarded.
             if decision.is_allowed() {
                 let (untouched, _) = decide(charge.quota(), 0, state, now);
                 *decision = Decision { outcome: decision.outcome, ..untouched };
@@ -40,13 +40,13 @@ fn denies(rule: &Rule, decision: &Decision) -> bool {
     rule.is_enforced() && !decision.is_allowed()
 }
 
-/// Who answered, the most certain first.
+/// What answered, the most certain first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 #[non_exhaustive]
 pub enum Source {
     /// The store.
     Store,
-    /// An exception: it blocked or allowed the key, or the store decided by the limit that was granted to it.
+    /// An exception: it blocked or allowed the key, or the store decided by the granted limit.
     Exception,
     /// A remembered denial that is still exact.
     DenyCache,
@@ -54,7 +54,7 @@ pub enum Source {
     Lease,
     /// This process, while the store is unreachable.
     Local,
-    /// The rule's failure policy, as nobody knows the real state.
+    /// The rule's failure policy, because the state is unknown.
     Policy,
 }
 
@@ -83,7 +83,7 @@ pub struct Row {
     pub charge: Charge,
     /// What the rule says.
     pub decision: Decision,
-    /// Who said it.
+    /// What answered.
     pub source: Source,
 }
 
@@ -96,9 +96,9 @@ pub struct Verdict {
 }
 
 impl Verdict {
-    /// Puts rows in file order together.
+    /// From rows in file order.
     pub fn new(rows: Vec<Row>) -> Verdict {
-        // The first of the longest: a later row must be strictly longer. Never is longer than anything.
+        // The first of the longest: a later row must be strictly longer. "Never" is longer than anything.
         let wait = |row: &Row| row.decision.retry_after().map_or(u64::MAX, Span::as_micros);
         let mut limiting: Option<usize> = None;
         for (index, row) in rows.iter().enumerate().filter(|(_, row)| denies(&row.charge.rule, &row.decision)) {
@@ -121,7 +121,7 @@ impl Verdict {
         self.unavailable
     }
 
-    /// The store could not answer for at least one rule, and somebody else did.
+    /// The store could not answer for at least one rule, and something else did.
     pub fn is_degraded(&self) -> bool {
         self.rows.iter().any(|row| matches!(row.source, Source::Local | Source::Policy))
     }
@@ -131,14 +131,15 @@ impl Verdict {
         self.limiting.map(|index| &self.rows[index])
     }
 
-    /// The rule that tells a client most: the limiting one of a denial, else the enforced one with the smallest share left.
+    /// The most informative rule for a client: the limiting one of a denial, otherwise the enforced one with the
+    /// smallest share left.
     pub fn binding(&self) -> Option<&Row> {
         let share = |row: &&Row| u64::from(row.decision.remaining) * (1 << 32) / u64::from(row.decision.limit);
         let enforced = self.rows.iter().filter(|row| row.charge.rule.is_enforced() && !row.is_unasked());
         self.limiting().or_else(|| enforced.min_by_key(share))
     }
 
-    /// Zero when allowed; the longest wait of the enforced rules that deny; `None` if one of them never lets it pass.
+    /// Zero when allowed; the longest wait of the enforced rules that deny; `None` if one of them can never pass.
     pub fn retry_after(&self) -> Option<Span> {
         self.limiting().map_or(Some(Span::ZERO), |row| row.decision.retry_after())
     }
@@ -149,7 +150,7 @@ impl Verdict {
         enforced.map(|row| row.decision.delay()).max().unwrap_or(Span::ZERO)
     }
 
-    /// Who answered: the least certain of all rows.
+    /// What answered: the least certain of all rows.
     pub fn source(&self) -> Source {
         self.rows.iter().map(|row| row.source).max().unwrap_or(Source::Store)
     }
@@ -161,18 +162,18 @@ impl Verdict {
 }
 
 impl Row {
-    /// The answer for a charge that was decided, also if by another limit than the rule's.
+    /// The answer for a decided charge, including one under another limit than the rule's.
     pub fn decided(charge: Charge, decision: Decision, source: Source) -> Row {
         let least = if charge.exception().is_some() { Source::Exception } else { Source::Store };
         Row { charge, decision, source: source.max(least) }
     }
 
-    /// The failure policy's answer for a rule whose state nobody could reach.
+    /// The failure policy's answer for a rule whose state is unreachable.
     pub fn without_store(charge: Charge, outcome: Outcome) -> Row {
         Row::unread(charge, outcome, Source::Policy)
     }
 
-    /// The answer for a rule where an exception settles it: nobody has to be asked. `None` where it does not.
+    /// The answer for a rule where an exception decides without the store; `None` if it does not.
     pub fn settled(charge: &Charge, now: Timestamp) -> Option<Row> {
         let exception = charge.exception()?;
         let outcome = match exception.kind {
@@ -183,12 +184,12 @@ impl Row {
         Some(Row::unread(charge.clone(), outcome, Source::Exception))
     }
 
-    /// The place of a rule that was not asked, because an exception from another one denies the request.
+    /// The row of a rule that was not asked, because an exception from another rule denies the request.
     pub fn unasked(charge: Charge) -> Row {
         Row::unread(charge.on_own_terms(), Outcome::ALLOWED, Source::Exception)
     }
 
-    /// Whether the rule was not asked: it applies to the request, and nobody knows what it would have said.
+    /// Whether the rule was not asked: it applies to the request, but its answer is unknown.
     pub fn is_unasked(&self) -> bool {
         self.source == Source::Exception && self.charge.exception().is_none()
     }
@@ -205,8 +206,8 @@ impl Row {
         Row { charge, decision, source }
     }
 
-    /// How long the client can use no more than `remaining`. For a bucket that is until its next token; a window gives
-    /// more when it has passed. Never longer than the wait that a denied client is told.
+    /// How long the client can use no more than `remaining`: for a bucket until its next token, for a window until
+    /// its end. Never longer than the `retry_after` of a denied client.
     pub fn until_more(&self) -> Span {
         let decision = &self.decision;
         if self.is_blocked() {

@@ -1,5 +1,5 @@
-//! What holds when the numbers of a rule change while its buckets live: an account of tokens, kept by fractions and
-//! without the code under test, says what may pass.
+//! What holds when a rule's numbers change while its buckets live. An independent account of tokens, kept in
+//! fractions, says what may pass.
 
 use proptest::prelude::*;
 use tollkeeper_core::{Algorithm, Change, Quota, Span, State, Timestamp, decide};
@@ -17,7 +17,7 @@ fn quotas() -> impl Strategy<Value = Quota> {
 enum Step {
     Charge(u32),
     Change(Box<Quota>),
-    /// To what it was before the last change.
+    /// Back to what it was before the last change.
     Back,
 }
 
@@ -28,8 +28,8 @@ fn steps() -> impl Strategy<Value = Vec<(u64, Step)>> {
     prop::collection::vec((wait, step), 1..60)
 }
 
-/// One token. Fractions with all denominators that occur would grow without bounds, so the account counts in these
-/// units, and rounds what is refilled up: it never has less left than there is.
+/// One token. Exact fractions would need ever larger denominators, so the account counts in these units and rounds
+/// refills up: it never has less left than there is.
 const TOKEN: i128 = 1 << 60;
 
 #[derive(Clone, Copy, Debug)]
@@ -55,7 +55,7 @@ impl Account {
     }
 }
 
-/// What a microsecond is worth: by so much a conversion may round against the client.
+/// What a microsecond is worth: the most that a conversion may round against the client.
 fn microsecond(quota: &Quota) -> i128 {
     i128::from(quota.count()) * TOKEN / i128::from(quota.period().as_micros()) + (2 << 20)
 }
@@ -73,9 +73,9 @@ proptest! {
     fn missing_tokens_stay_missing(first in quotas(), steps in steps()) {
         let (mut quota, mut state, mut now) = (first, State::Fresh, START);
         let mut account = Account { missing: 0, at: START };
-        // What conversions, and the account itself, may have rounded.
+        // The rounding of conversions, and of the account itself.
         let mut rounded = 0;
-        // More changes than are remembered: then a bucket is only safe.
+        // After more changes than are remembered, a bucket is only guaranteed not to admit too much.
         let mut changes_since_write = 0;
         let mut before = first;
         for (wait, step) in steps {
@@ -96,7 +96,7 @@ proptest! {
                 Step::Charge(cost) => {
                     let (decision, change) = decide(&quota, cost, &state, at);
                     if changes_since_write > 4 {
-                        // From here on the account goes by what was found.
+                        // From here on the account follows what was found.
                         let remaining = decide(&quota, 0, &state, at).0.remaining + 1;
                         account.missing = i128::from(quota.limit().saturating_sub(remaining)) * TOKEN;
                         rounded += TOKEN;
@@ -117,7 +117,7 @@ proptest! {
         }
     }
 
-    /// A wait that is told after a change is exact, like any other.
+    /// A wait given after a change is exact, like any other.
     #[test]
     fn waits_stay_exact(before in quotas(), after in quotas(), spent in 1u32..60, wait in 0u64..1_000, cost in 1u32..60) {
         let mut state = State::Fresh;
@@ -128,14 +128,14 @@ proptest! {
             prop_assert!(!decided(&after, cost, &state, changed_at + wait - 1).0);
             prop_assert!(decided(&after, cost, &state, changed_at + wait).0);
             prop_assert!(wait <= after.full_refill().as_micros());
-            // Written down or not, it is the same bucket.
+            // Stored or not, it is the same bucket.
             let change = decide(&after, cost, &state, Timestamp::from_micros(changed_at)).1;
             state.apply(change);
             prop_assert_eq!(decided(&after, cost, &state, changed_at).1, Some(wait));
         }
     }
 
-    /// More of anything, and nobody waits longer; less of anything, and nobody has more.
+    /// If any number is raised, no client waits longer; if any is lowered, no client has more left.
     #[test]
     fn raising_helps_and_lowering_gives_nothing(
         low in quotas(), faster in 1u32..50, more in 0u32..200, spent in 1u32..60, later in 0u64..1_200, cost in 1u32..60,
@@ -167,8 +167,8 @@ fn emptied(quota: &Quota) -> State {
     state
 }
 
-/// Ten a second with bursts of fifty, emptied, then raised to a hundred with bursts of five hundred: the debt was five
-/// seconds, which read as five hundred tokens, so whoever had bought the larger plan still waited.
+/// A limit of 10/s with burst 50 was used up, then raised to 100/s with burst 500. The debt was five seconds, which
+/// was read as five hundred tokens, so clients who had bought the larger plan still waited.
 #[test]
 fn a_raised_plan_lets_the_waiting_client_pass_now() {
     let (small, large) =
@@ -189,12 +189,12 @@ fn a_lowered_plan_gives_no_fresh_burst_and_no_endless_wait() {
         assert!(!decided(&known, 1, &state, START + seconds * 1_000_000).0, "after {seconds} s");
     }
     assert!(decided(&known, 1, &state, START + 60_000_000).0);
-    // After a restart nobody knows the former numbers: five seconds stay five seconds.
+    // After a restart the former numbers are unknown: five seconds stay five seconds.
     assert_eq!(decided(&small, 0, &state, START).2, 49);
 }
 
-/// A bucket by unknown numbers that owes more than the new one can is empty as of now, and the denial says so to the store:
-/// otherwise each look would start the wait again.
+/// A bucket of an unknown pace that owes more than the new one can is empty as of now, and the denial writes that to
+/// the store: otherwise each look would start the wait again.
 #[test]
 fn an_unknown_debt_is_at_most_a_whole_bucket() {
     let (slow, fast) = (Quota::per_day(1).build().unwrap(), Quota::per_second(10).burst(5).build().unwrap());
@@ -205,7 +205,7 @@ fn an_unknown_debt_is_at_most_a_whole_bucket() {
     assert!(decided(&fast, 1, &state, START + 100_000).0);
 }
 
-/// Windows and logs count costs, so a changed N means what it says at once.
+/// Windows and logs count costs, so a changed N applies at once.
 #[test]
 fn windows_and_logs_follow_a_changed_count() {
     for algorithm in

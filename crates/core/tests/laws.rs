@@ -15,7 +15,7 @@ const START: u64 = 1_700_000_000_000_000;
 struct Ask {
     wait: Wait,
     cost: Cost,
-    /// Whether state that makes no difference any more is dropped first, as a store may.
+    /// Whether state that no longer matters is dropped first, as a store may do.
     drop_idle: bool,
 }
 
@@ -25,7 +25,7 @@ enum Wait {
     Micros(u64),
     /// A share of the period, in thousandths.
     Share(u64),
-    /// As long as the last denial said, or one microsecond less.
+    /// As long as the last denial's `retry_after`, or one microsecond less.
     Told,
     AlmostAsTold,
 }
@@ -59,7 +59,7 @@ fn quotas() -> impl Strategy<Value = Quota> {
         "too large to count exactly",
         |(count, period, burst, algorithm)| {
             let quota = Quota::per(count, Span::from_micros(period)).burst(burst).algorithm(algorithm).build().ok()?;
-            // Refills of more than months would leave the calendar (2112) within one run.
+            // Refills of many months would pass the last timestamp (2112) within one run.
             (quota.full_refill() <= Span::from_secs(120 * 86_400)).then_some(quota)
         },
     )
@@ -86,7 +86,7 @@ impl Wait {
     }
 }
 
-/// Runs a client and returns what was admitted when.
+/// Runs a client and returns the admitted costs and their times.
 fn run(quota: &Quota, asks: &[Ask]) -> Vec<(u64, u32)> {
     let (mut state, mut now, mut told) = (State::Fresh, START, 0);
     let mut admitted = Vec::new();
@@ -207,7 +207,7 @@ proptest! {
         }
     }
 
-    /// Also when the clock has run back since.
+    /// Also after the clock has run back.
     #[test]
     fn remaining_is_exactly_what_still_passes(quota in quotas(), asks in asks(40), back in 0u64..3_000) {
         let (mut state, mut now, mut told) = (State::Fresh, START, 0);
@@ -288,8 +288,8 @@ proptest! {
         prop_assert!(admitted * u128::from(period) <= u128::from(quota.limit()) * u128::from(period) + refilled);
     }
 
-    /// However far the clock jumps back, the client is told a wait that is exact and bounded: by a refill once the
-    /// clock has surely jumped, by one more while state from the near future still counts.
+    /// However far the clock jumps back, the client's wait is exact and bounded: by one refill once the clock has
+    /// certainly jumped, by two while state from the near future still counts.
     #[test]
     fn a_clock_that_jumps_locks_nobody_out(quota in quotas(), asks in asks(30), far in 0u64..1_600_000_000_000_000, share in 0u64..3_000, near in any::<bool>()) {
         let (mut state, mut now, mut told, mut charged_at) = (State::Fresh, START, 0, START);
@@ -303,7 +303,7 @@ proptest! {
         let refill = quota.full_refill().as_micros();
         let back = if near { (u128::from(refill) * u128::from(share) / 1_000) as u64 } else { far };
         let jumped = now.saturating_sub(back);
-        // State knows of the time when it was last charged, not of what the clock showed since.
+        // The state knows when it was last charged, not what the clock has shown since.
         let back = charged_at.saturating_sub(jumped);
         for cost in [1, quota.limit()] {
             let mut state = state.clone();
@@ -363,7 +363,7 @@ fn rule_sets() -> impl Strategy<Value = Vec<(u32, Algorithm, Enforcement)>> {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 400, failure_persistence: None, ..ProptestConfig::default() })]
 
-    /// When all admit, many rules are the same rules one by one; when one denies, nothing happened to any.
+    /// If all admit, many rules behave like the same rules one by one; if one denies, none changes.
     #[test]
     fn many_rules_are_all_or_nothing(limits in rule_sets(), asks in prop::collection::vec((0u64..700_000, 0u32..5), 1..50)) {
         let mut together = vec![State::Fresh; limits.len()];
@@ -399,7 +399,7 @@ fn a_million_decisions_do_not_drift() {
         let period = Span::from_secs(period);
         for algorithm in [Algorithm::TokenBucket, Algorithm::LeakyBucket] {
             let quota = Quota::per(count, period).burst(5).algorithm(algorithm).build().unwrap();
-            // From the epoch on: moments end in 2112, which is 40,000 decisions of one a day waited for.
+            // From the epoch on: timestamps end in 2112, which is 40,000 waits at one a day.
             let (mut state, mut now) = (State::Fresh, 0u64);
             let (mut decisions, mut admitted) = (0, 0u128);
             let most = if count == 1 { 40_000 } else { 1_000_000 };

@@ -1,5 +1,5 @@
-//! What leases promise: however tokens are taken ahead, spent, forgotten and given back, no interval admits more than
-//! the law, which is checked from the moments of the spends alone.
+//! What leases promise: however tokens are leased, spent, lost and returned, no interval admits more than the limit.
+//! The check uses only the times of the spends.
 
 use proptest::prelude::*;
 use tollkeeper_core::{Algorithm, Lease, Quota, Span, State, Timestamp, decide};
@@ -33,7 +33,7 @@ enum Step {
     Charge,
     /// Gives a lease back.
     GiveBack,
-    /// Is killed: its leases are never heard of again.
+    /// Is killed: its leases are lost.
     Die,
 }
 
@@ -53,8 +53,8 @@ fn share(of: u64, thousandths: u64) -> u64 {
     (u128::from(of) * u128::from(thousandths) / 1_000) as u64
 }
 
-/// At most burst + rate x elapsed over every interval; in windows at most N each, and for the counter at most the sum
-/// that its law weighs.
+/// At most burst + rate x elapsed over every interval; in windows at most N each; for the counter at most its
+/// weighted sum.
 fn admits_too_much(quota: &Quota, spends: &[(u64, u32)]) -> Option<String> {
     let (count, period) = (u128::from(quota.count()), u128::from(quota.period().as_micros()));
     if quota.refill().is_none() {
@@ -120,7 +120,7 @@ proptest! {
         }
     }
 
-    /// Alone, taking and giving back leaves no trace but what was spent.
+    /// With no other client, taking a lease and returning it leaves no trace but what was spent.
     #[test]
     fn what_nobody_followed_goes_back(quota in quotas(), take in 1u64..1_001, spend in 0u64..1_001, wait in 0u64..900) {
         let (mut state, now) = (State::Fresh, Timestamp::from_micros(START));
@@ -134,7 +134,7 @@ proptest! {
         plain.apply(decide(&quota, spent, &plain, now).1);
 
         let then = now + Span::from_micros(share(quota.full_refill().as_micros(), wait));
-        // What has ended with its window is gone.
+        // What has expired with its window is gone.
         let ended = quota.refill().is_none() && lease.left(&quota, then) < tokens - spent;
         if let Some(receipt) = lease.receipt(&quota, then) {
             prop_assert!(state.refund(&quota, receipt, then));
@@ -145,7 +145,7 @@ proptest! {
         } else if wait == 0 || quota.refill().is_none() {
             prop_assert_eq!(given_back, charged);
         } else {
-            // The token whose stretch has begun to end cannot be told from one that was spent.
+            // A partly expired token cannot be distinguished from a spent one.
             prop_assert!(given_back.remaining <= charged.remaining && charged.remaining - given_back.remaining <= 1);
         }
     }

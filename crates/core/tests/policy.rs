@@ -114,7 +114,7 @@ fn all_wrong_rules_are_named_at_once() {
     assert_eq!(errors.to_string().lines().count(), 3);
 }
 
-/// A shadow rule answered 400 for a cost that was no number, and so stopped what it was only to watch.
+/// A shadow rule answered 400 for a cost that was not a number, and so stopped requests that it should only watch.
 #[test]
 fn a_shadow_rule_never_stops_a_request_by_its_cost() {
     let by_weight = |mode| RuleSpec { cost: "weight".into(), mode, ..rule("weighed", &[], "global") };

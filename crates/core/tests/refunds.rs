@@ -1,4 +1,5 @@
-//! What a refund promises: nothing is ever minted, and what nobody else touched is exactly as it was.
+//! What a refund promises: it never creates tokens, and if nothing else touched the key, its state is exactly as
+//! before.
 
 use proptest::prelude::*;
 use tollkeeper_core::{Algorithm, Quota, Receipt, Span, State, Timestamp, decide};
@@ -74,9 +75,9 @@ proptest! {
         }
     }
 
-    /// Clients share a key; some of what they take comes back later. Beside it runs a world in which what came back
-    /// was never taken: it always has at least as much left, exactly as much unless it is a bucket, and a bucket
-    /// misses at most what it refilled while the charges were out.
+    /// Clients share a key, and some of their charges are refunded later. A second copy never makes those charges: it
+    /// always has at least as much left, exactly as much unless it is a bucket, and a bucket is short by at most what
+    /// it refilled before the refund.
     #[test]
     fn a_refund_mints_nothing(
         quota in quotas(),

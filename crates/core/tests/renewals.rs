@@ -1,4 +1,4 @@
-//! The law of renewals: however slots are taken, renewed and given back, never more than N are held at once.
+//! Renewals: however slots are taken, renewed and released, never more than N are held at once.
 
 use proptest::prelude::*;
 use tollkeeper_core::{Hold, Quota, Span, State, Timestamp, decide};
@@ -22,8 +22,8 @@ fn any_step() -> impl Strategy<Value = Step> {
 }
 
 proptest! {
-    /// Whoever was given a slot and did not give it back holds it until a period after its name. Counted by themselves they
-    /// are never more than N, and whoever holds one can renew it, whatever the others do.
+    /// A client that took a slot and did not release it holds it for a period from its last renewal. Counted
+    /// independently, there are never more than N holders, and every holder can renew, whatever the others do.
     #[test]
     fn never_more_than_n_are_held(limit in 1_u32..5, steps in prop::collection::vec(any_step(), 1..200)) {
         let period = Span::from_micros(100);
@@ -54,9 +54,9 @@ proptest! {
                 Step::Renew(_) | Step::Release(_) => {}
                 Step::Move(micros) => {
                     let moved = Timestamp::from_micros(now.as_micros().saturating_add_signed(micros));
-                    // A jump of a whole period gives slots other names, which is told elsewhere.
+                    // A jump of a whole period renames holds, which another test covers.
                     now = if newest.since(moved) < period { moved } else { now };
-                    // A hold that has ended is over, also for a clock that runs back.
+                    // An expired hold stays expired, even if the clock runs back.
                     held.retain(|hold| hold.at + period > now);
                 }
             }
@@ -65,7 +65,7 @@ proptest! {
         }
     }
 
-    /// A renewal is seen by nobody else: what is left, and what passes, is the same before and after.
+    /// A renewal changes nothing for other clients: what is left, and what passes, is the same before and after.
     #[test]
     fn a_renewal_changes_no_answer_now(taken in 1_u32..6, pick in 0_usize..6, wait in 0_u64..150) {
         let quota = Quota::concurrent(6, Span::from_micros(100)).build().unwrap();

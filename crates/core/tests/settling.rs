@@ -1,4 +1,4 @@
-//! What settling an estimate promises: nothing is ever minted, nothing is lost in time, and what was used is charged.
+//! What settling an estimate promises: it never creates tokens, no time is lost, and what was used is charged.
 
 use proptest::prelude::*;
 use tollkeeper_core::{Algorithm, Quota, Receipt, Span, State, Timestamp, decide};
@@ -29,7 +29,7 @@ fn left(quota: &Quota, state: &State, now: u64) -> u32 {
     decide(quota, 0, state, at(now)).0.remaining
 }
 
-/// The receipt, if it passed.
+/// The receipt, if it was admitted.
 fn charge(quota: &Quota, cost: u32, state: &mut State, now: u64) -> Option<Receipt> {
     let (decision, change) = decide(quota, cost, state, at(now));
     let receipt = Receipt::of(cost, &decision, &change, at(now));
@@ -37,8 +37,8 @@ fn charge(quota: &Quota, cost: u32, state: &mut State, now: u64) -> Option<Recei
     receipt
 }
 
-/// What is out: the estimate's receipt, what it will really cost, what had been refunded when it was charged, and the how
-/// manieth charge it was.
+/// An unsettled estimate: its receipt, its actual cost, the refunds so far when it was charged, and the number of its
+/// charge.
 struct Out {
     receipt: Receipt,
     actual: u32,
@@ -49,8 +49,8 @@ struct Out {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 1_500, failure_persistence: None, ..ProptestConfig::default() })]
 
-    /// Clients share a key, and some are charged an estimate first. Beside it runs a world that knew the true costs from
-    /// the start: it always has at least as much left, whoever settles when and in whatever order.
+    /// Clients share a key, and some are charged an estimate first. A second copy knows the actual costs from the
+    /// start: it always has at least as much left, whatever the order of settling.
     #[test]
     fn settling_mints_nothing(
         quota in quotas(),
@@ -61,7 +61,7 @@ proptest! {
     ) {
         let (mut state, mut knowing, mut now) = (State::Fresh, State::Fresh, START);
         let mut out: Vec<Out> = Vec::new();
-        // Of which charge, and how much.
+        // Which charge, and how much.
         let mut refunds: Vec<(usize, u64)> = Vec::new();
         let mut charged = 0;
         for (wait, cost, used, action, which) in steps {
@@ -93,7 +93,8 @@ proptest! {
         }
     }
 
-    /// As long as the bucket owes more than goes back, however much time has passed and whatever others took meanwhile.
+    /// As long as the bucket owes more than is refunded, however much time has passed and whatever others took in
+    /// between.
     #[test]
     fn settled_in_time_the_estimate_never_was(
         quota in quotas(),
@@ -123,7 +124,7 @@ proptest! {
         }
         state.settle(&quota, receipt, actual, 0, at(now));
         let is_in_time = quota.refill().is_none() || {
-            // One microsecond less: what is owed was rounded up.
+            // One microsecond less: the debt was rounded up.
             let token = quota.period().as_micros().div_ceil(u64::from(quota.count()));
             owed.saturating_sub(1) >= (now - charged_at) + token * u64::from(cost - actual)
         };
@@ -135,7 +136,7 @@ proptest! {
         }
     }
 
-    /// What fits is charged as any request is.
+    /// What fits is charged like any request.
     #[test]
     fn used_beyond_the_estimate_is_charged(
         quota in quotas(), (before, cost, more, wait) in (0u64..400, 1u64..400, 1u64..3_000, 0u64..500),
@@ -155,7 +156,7 @@ proptest! {
         } else {
             prop_assert_eq!(left(&quota, &state, now), 0, "it owes more than there is");
         }
-        // Nobody waits for longer than two refills, and time heals.
+        // No client waits for longer than two refills.
         let then = now + 2 * quota.full_refill().as_micros();
         prop_assert_eq!(left(&quota, &state, then), quota.limit());
         let (after, _) = decide(&quota, 1, &state, at(now));

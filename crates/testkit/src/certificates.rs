@@ -1,4 +1,4 @@
-//! Certificates, made for one test, in files.
+//! Certificates made for one test, as files.
 
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 
@@ -26,11 +26,11 @@ pub struct Pair {
 }
 
 impl Authority {
-    /// One with a name of its own.
+    /// A new authority with a unique name.
     #[allow(clippy::new_without_default)] // An authority is made on purpose.
     pub fn new() -> Authority {
         let mut params = CertificateParams::default();
-        // Of two authorities with the same name, only the signature tells which is wrong, and that is another refusal.
+        // If two authorities have the same name, only the signature shows which is wrong, and that is another error.
         static COUNT: AtomicU32 = AtomicU32::new(0);
         params.distinguished_name.push(DnType::CommonName, format!("authority {}", COUNT.fetch_add(1, Relaxed)));
         params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
@@ -40,32 +40,32 @@ impl Authority {
         Authority { issuer: Issuer::new(params, key), pem }
     }
 
-    /// A server's, for 127.0.0.1 and localhost.
+    /// A server certificate for 127.0.0.1 and localhost.
     pub fn server(&self) -> Pair {
         self.server_for(&["127.0.0.1", "localhost"])
     }
 
-    /// A server's, for these hosts.
+    /// A server certificate for these hosts.
     pub fn server_for(&self, hosts: &[&str]) -> Pair {
         self.issue("server", hosts, ExtendedKeyUsagePurpose::ServerAuth, 2099)
     }
 
-    /// A client's with a common name and nothing else.
+    /// A client certificate with a common name only.
     pub fn client(&self, name: &str) -> Pair {
         self.issue(name, &[], ExtendedKeyUsagePurpose::ClientAuth, 2099)
     }
 
-    /// A client's with a common name and an alternative name.
+    /// A client certificate with a common name and an alternative name.
     pub fn client_for(&self, common: &str, host: &str) -> Pair {
         self.issue(common, &[host], ExtendedKeyUsagePurpose::ClientAuth, 2099)
     }
 
-    /// A client's that ended long ago.
+    /// A client certificate that has expired.
     pub fn expired_client(&self) -> Pair {
         self.issue("late", &[], ExtendedKeyUsagePurpose::ClientAuth, 2001)
     }
 
-    /// A server's that ended long ago.
+    /// A server certificate that has expired.
     pub fn expired_server(&self) -> Pair {
         self.issue("server", &["127.0.0.1"], ExtendedKeyUsagePurpose::ServerAuth, 2001)
     }
@@ -83,18 +83,18 @@ impl Authority {
 }
 
 impl Pair {
-    /// Puts another one into the same files.
+    /// Writes another certificate and key into the same files.
     pub fn replace(&self, with: &Pair) {
         std::fs::copy(&with.cert, &self.cert).unwrap();
         std::fs::copy(&with.key, &self.key).unwrap();
     }
 
-    /// The flags with which the binary serves with it.
+    /// The flags for `tollkeeper` to serve with it.
     pub fn flags(&self) -> Vec<&str> {
         vec!["--tls-cert", &self.cert, "--tls-key", &self.key]
     }
 
-    /// The same, where clients must show a certificate of this authority.
+    /// The same, requiring client certificates of this authority.
     pub fn flags_for<'a>(&'a self, clients: &'a Authority) -> Vec<&'a str> {
         [self.flags(), vec!["--tls-client-ca", &clients.pem]].concat()
     }

@@ -1,8 +1,8 @@
-//! curl, which speaks TLS and HTTP/2 without any code of ours.
+//! curl: an independent client for TLS and HTTP/2.
 
 use crate::{Authority, Pair, run};
 
-/// What curl prints of an answer from a server of this authority, or its error; with a client certificate, if one is given.
+/// Runs curl against a server of this authority, with a client certificate if given; what it prints, or its error.
 pub fn curl(authority: &Authority, client: Option<&Pair>, args: &[&str]) -> Result<String, String> {
     let mut all = vec!["--silent", "--show-error", "--max-time", "20", "--cacert", &authority.pem];
     if let Some(pair) = client {

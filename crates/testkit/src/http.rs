@@ -1,4 +1,4 @@
-//! HTTP/1.1 by hand: requests that are exactly the bytes a test wants, and answers as they came.
+//! HTTP/1.1 by hand: requests are exactly the bytes a test wants, and responses are read as they came.
 
 use std::fmt;
 use std::io::{self, Read as _, Write as _};
@@ -10,7 +10,7 @@ use socket2::{Domain, Socket, Type};
 
 use crate::wait::PATIENCE;
 
-/// Sends requests, each on a connection of its own that ends with the answer.
+/// Sends each request on a connection of its own, closed after the response.
 #[derive(Clone, Debug)]
 pub struct Client {
     to: SocketAddr,
@@ -20,14 +20,14 @@ pub struct Client {
 }
 
 impl Client {
-    /// One that asks this address, from 127.0.0.1.
+    /// A client of this address, from 127.0.0.1.
     pub fn to(address: &str) -> Client {
         let to = address.to_socket_addrs().ok().and_then(|mut found| found.next());
         let to = to.unwrap_or_else(|| panic!("{address:?} is not an address"));
         Client { to, from: Ipv4Addr::LOCALHOST, host: address.into(), headers: Vec::new() }
     }
 
-    /// The same from another address. All of 127.0.0.0/8 is this machine.
+    /// The same from another source address. All of 127.0.0.0/8 is this machine.
     pub fn from(self, from: Ipv4Addr) -> Client {
         Client { from, ..self }
     }
@@ -50,25 +50,25 @@ impl Client {
         fields.fold(self, |client, (name, value)| client.with(name, value))
     }
 
-    /// Asks with GET.
+    /// Sends a GET.
     #[track_caller]
     pub fn get(&self, target: &str) -> Answer {
         self.send("GET", target, "")
     }
 
-    /// Asks with POST.
+    /// Sends a POST.
     #[track_caller]
     pub fn post(&self, target: &str, body: &str) -> Answer {
         self.send("POST", target, body)
     }
 
-    /// Asks with any method.
+    /// Sends a request with any method.
     #[track_caller]
     pub fn send(&self, method: &str, target: &str, body: &str) -> Answer {
         self.try_send(method, target, body).unwrap_or_else(|error| panic!("{method} {target} of {self:?}: {error}"))
     }
 
-    /// The same where the connection may break.
+    /// The same, where the connection may break.
     pub fn try_send(&self, method: &str, target: &str, body: &str) -> io::Result<Answer> {
         let mut request = format!("{method} {target} HTTP/1.1\r\nhost: {}\r\n", self.host);
         for (name, value) in &self.headers {
@@ -106,20 +106,20 @@ impl Client {
     }
 }
 
-/// What came back. As a text it is everything, the status line first.
+/// A response. As a string it is everything, the status line first.
 #[derive(Clone, Debug)]
 pub struct Answer {
-    /// Of the status line.
+    /// From the status line.
     pub status: u16,
     /// Up to the empty line.
     pub head: String,
-    /// All that follows, as it came.
+    /// Everything after it, as it came.
     pub body: String,
     text: String,
 }
 
 impl Answer {
-    /// Takes an answer apart. Its body may be cut off, its head may not.
+    /// Parses a response. Its body may be truncated, its head may not.
     #[track_caller]
     pub fn parse(bytes: &[u8]) -> Answer {
         Answer::try_parse(bytes).unwrap_or_else(|| panic!("no answer: {:?}", String::from_utf8_lossy(bytes)))
@@ -144,7 +144,7 @@ impl Answer {
         serde_json::from_str(&self.body).unwrap_or_else(|error| panic!("{error}: {self}"))
     }
 
-    /// The problem document that this is, checked to be one.
+    /// The body as a problem document, checked to be one.
     #[track_caller]
     pub fn problem(&self, status: u16) -> Value {
         let kind = self.header("content-type");
@@ -169,7 +169,7 @@ impl fmt::Display for Answer {
     }
 }
 
-/// The values of all lines of a header in a head, joined; the case of its name does not matter.
+/// The values of all lines of a header, joined; names are case-insensitive.
 pub fn header(head: &str, name: &str) -> Option<String> {
     let lines = head.lines().skip(1).take_while(|line| !line.is_empty()).filter_map(|line| line.split_once(':'));
     let values: Vec<&str> =

@@ -3,16 +3,16 @@
 use std::net::{Ipv4Addr, TcpListener};
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 
-/// Below the range from which Linux takes the ports of clients: any connection could take one of those while a test has
-/// its server stopped.
+/// Below the ephemeral range of Linux: an outgoing connection could take a port from there while a test has its
+/// server stopped.
 const FIRST: u32 = 20_000;
 const COUNT: u32 = 12_000;
 
-/// A port that nobody listens on, never given twice by one process. Another process may still take it, so whoever starts
-/// a server tries again with another one.
+/// A free port, never given twice by one process. Another process may still take it, so start a server in a loop that
+/// tries other ports.
 pub fn free_port() -> u16 {
     static NEXT: AtomicU32 = AtomicU32::new(0);
-    // Test runs at the same time begin at different places.
+    // Concurrent test runs start at different places.
     let start = std::process::id().wrapping_mul(101);
     let mut candidates = (0..COUNT).map(|_| FIRST + (start.wrapping_add(NEXT.fetch_add(1, Relaxed))) % COUNT);
     let free = candidates.find_map(|port| {

@@ -19,7 +19,7 @@ pub struct Postgres {
 }
 
 impl Postgres {
-    /// One as Debian sets it up.
+    /// With Debian's default settings.
     pub fn start() -> Postgres {
         Postgres::start_with(&[])
     }
@@ -29,12 +29,12 @@ impl Postgres {
         Postgres::start_in(new_folder(), settings)
     }
 
-    /// One that speaks TLS too, with this certificate.
+    /// With TLS too, with this certificate.
     pub fn start_tls(pair: &Pair) -> Postgres {
         let folder = new_folder();
         std::fs::copy(&pair.cert, folder.join("given.crt")).unwrap();
         std::fs::copy(&pair.key, folder.join("given.key")).unwrap();
-        // It takes a key only that is its own and nobody else's.
+        // Postgres accepts only a key file that it owns and that is private.
         run(shell(&folder, "install -m 600 given.crt own.crt && install -m 600 given.key own.key"));
         let file = |name: &str| folder.join(name).display().to_string();
         let settings = [
@@ -63,7 +63,7 @@ impl Postgres {
         }
         let port = free_port();
         let mut server = Postgres { process: spawn(&folder, port), port, folder };
-        // Another process may take a port between finding and using it.
+        // Another process may take the port before the server binds it.
         for _ in 0..5 {
             if server.comes_up() {
                 server.sql_as("postgres", "postgres", "create role tollkeeper login password 'sesame'");
@@ -81,23 +81,23 @@ impl Postgres {
         self.port
     }
 
-    /// Of the database, as its owner.
+    /// The database's URL, as its owner.
     pub fn url(&self) -> String {
         self.url_as("tollkeeper:sesame")
     }
 
-    /// Of the database as somebody else: `user` or `user:password`.
+    /// The database's URL for another login: `user` or `user:password`.
     pub fn url_as(&self, login: &str) -> String {
         format!("postgres://{login}@127.0.0.1:{}/limits", self.port)
     }
 
-    /// Asks for passwords from now on.
+    /// Requires passwords from now on.
     pub fn require_passwords(&self) {
         run(shell(&self.folder, "sed -i 's/trust$/scram-sha-256/; /^local/s/scram-sha-256/trust/' data/pg_hba.conf"));
         run(program("pg_ctl").arg("reload").arg("-D").arg(self.folder.join("data")));
     }
 
-    /// Does what psql does with a text; what it prints, without decoration.
+    /// Runs SQL with psql; what it prints, without decoration.
     pub fn sql(&self, text: &str) -> String {
         self.sql_as("tollkeeper", "limits", text)
     }
@@ -110,7 +110,7 @@ impl Postgres {
         String::from_utf8(output.stdout).unwrap().trim_end().to_string()
     }
 
-    /// What becomes of a text that may be refused.
+    /// The same for SQL that may be refused.
     pub fn try_sql_as(&self, user: &str, database: &str, text: &str) -> Output {
         let mut psql = Command::new(binary("psql"));
         psql.env("PGCONNECT_TIMEOUT", "5").args(["-X", "-A", "-t", "-q", "-v", "ON_ERROR_STOP=1", "-U", user]);
@@ -123,12 +123,12 @@ impl Postgres {
         wait_until(&format!("{query} is {expected}"), || self.sql(query) == expected);
     }
 
-    /// Stops its clock: it accepts connections and answers nobody, nor do the processes that serve those there are.
+    /// Pauses all of its processes (SIGSTOP): connections are accepted, and never answered.
     pub fn pause(&self) {
         self.signal_all("STOP");
     }
 
-    /// Lets it go on after a pause.
+    /// Resumes after a pause.
     pub fn resume(&self) {
         self.signal_all("CONT");
     }
@@ -137,7 +137,7 @@ impl Postgres {
         let parent = self.process.child.id().to_string();
         let children = Command::new("pgrep").args(["-P", &parent]).output().unwrap();
         for pid in String::from_utf8_lossy(&children.stdout).lines().chain([parent.as_str()]) {
-            // A process may have ended meanwhile.
+            // The process may have ended in between.
             let _ = Command::new("kill").args([&format!("-{signal}"), pid]).stderr(Stdio::null()).status();
         }
     }
@@ -145,7 +145,7 @@ impl Postgres {
     /// Ends it at once, as a crash does.
     pub fn kill(&mut self) {
         if self.process.is_running() {
-            // The processes of one that is paused could not end.
+            // Paused processes could not end.
             self.resume();
         }
         self.process.kill();
@@ -153,7 +153,7 @@ impl Postgres {
 
     /// Starts it again on the same port and data, after it was killed.
     pub fn restart(&mut self) {
-        // The processes that served the old one need a moment to notice and go.
+        // Backend processes of the old server need a moment to exit.
         let deadline = Instant::now() + PATIENCE;
         while Instant::now() < deadline {
             self.process = spawn(&self.folder, self.port);
@@ -191,7 +191,7 @@ fn spawn(folder: &Folder, port: u16) -> Process {
     Process::spawn(&mut postgres, folder.join("log"))
 }
 
-/// A program of Postgres, run by somebody whom it accepts.
+/// A Postgres program, run as a user it accepts (not root).
 fn program(name: &str) -> Command {
     by_nobody(binary(name))
 }
@@ -229,11 +229,11 @@ fn binary(name: &str) -> PathBuf {
     let mut found: Vec<PathBuf> =
         installed.map(|version| version.path().join("bin").join(name)).filter(|path| path.exists()).collect();
     found.sort();
-    // Elsewhere than on Debian it is on the path.
+    // On other systems than Debian it is on the path.
     found.pop().unwrap_or_else(|| name.into())
 }
 
-/// A folder that whoever runs the server can write to.
+/// A folder that the server's user can write to.
 fn new_folder() -> Folder {
     let folder = Folder::new();
     if is_root() {

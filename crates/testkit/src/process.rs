@@ -37,7 +37,7 @@ impl Process {
         String::from_utf8_lossy(&std::fs::read(&self.log).unwrap_or_default()).into_owned()
     }
 
-    /// Whether it has not ended.
+    /// Whether it is still running.
     pub fn is_running(&mut self) -> bool {
         self.child.try_wait().is_ok_and(|ended| ended.is_none())
     }
@@ -48,14 +48,14 @@ impl Process {
         assert!(sent.success(), "kill {signal} failed");
     }
 
-    /// Waits until it has ended by itself.
+    /// Waits for it to exit.
     pub fn wait(&mut self) -> ExitStatus {
         self.child.wait().unwrap()
     }
 
-    /// Ends it at once, as a crash does.
+    /// Kills it, like a crash.
     pub fn kill(&mut self) {
-        // It may have ended by itself.
+        // It may have exited already.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
@@ -67,7 +67,7 @@ impl Drop for Process {
     }
 }
 
-/// Appended to: a server that is started again goes on with its log.
+/// Opened for appending: a restarted server continues its log.
 fn open(log: &PathBuf) -> std::fs::File {
     let opened = std::fs::OpenOptions::new().create(true).append(true).open(log);
     opened.unwrap_or_else(|error| panic!("cannot write {}: {error}", log.display()))

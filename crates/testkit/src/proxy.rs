@@ -1,4 +1,4 @@
-//! Proxies that others wrote, each set up by its folder in `examples`, with other ports.
+//! Third-party proxies, each configured by its folder in `examples`, with other ports.
 //!
 //! `TOLLKEEPER_ENVOY` names another Envoy than the one that `./run setup` installs.
 
@@ -35,12 +35,12 @@ impl Kind {
         }
     }
 
-    /// As the example's first lines say, or nearly so.
+    /// The command from the example's first lines, or nearly so.
     fn command(self, folder: &Path) -> Command {
         let mut command = Command::new(self.binary());
         match self {
             Kind::Nginx => {
-                // The example is a part of a configuration; this is the least that the rest can be.
+                // The example is only a part of a configuration; this is the minimal rest.
                 let rest = "daemon off; pid nginx.pid; events {} http { access_log off; client_body_temp_path body; \
                             proxy_temp_path proxy; fastcgi_temp_path fastcgi; uwsgi_temp_path uwsgi; scgi_temp_path scgi; \
                             include tollkeeper.conf; }";
@@ -58,23 +58,23 @@ impl Kind {
     }
 }
 
-/// What is changed in an example. A change that finds nothing to change would let a test pass for the wrong reason, so it
-/// fails.
+/// What to change in an example. A change that matches nothing fails, because the test would then pass for the wrong
+/// reason.
 #[derive(Clone, Copy, Debug)]
 pub struct Setup<'a> {
     /// Which proxy reads it.
     pub kind: Kind,
     /// The folder in `examples`.
     pub example: &'a str,
-    /// The port on which the example has the proxy listen.
+    /// The port on which the example's proxy listens.
     pub own_port: u16,
-    /// Ports of others in the example, and what they are here.
+    /// Other ports in the example, and their replacements.
     pub ports: &'a [(u16, u16)],
     /// Texts in the example, and what replaces them.
     pub changes: &'a [(&'a str, &'a str)],
 }
 
-/// A running proxy, gone when dropped.
+/// A running proxy, stopped when dropped.
 pub struct Proxy {
     kind: Kind,
     process: Process,
@@ -84,10 +84,10 @@ pub struct Proxy {
 }
 
 impl Proxy {
-    /// Starts one and waits until it answers a request with a status for which `is_ready` holds.
+    /// Starts it and waits until it answers a request with a status for which `is_ready` holds.
     pub fn start(setup: &Setup, is_ready: impl Fn(u16) -> bool) -> Proxy {
         let (kind, mut log) = (setup.kind, String::new());
-        // Another process may take a port between finding and using it; then the proxy ends at once.
+        // Another process may take the port first; then the proxy exits at once.
         for _ in 0..5 {
             let mut proxy = Proxy::spawn(setup);
             let watcher = Client::to(&proxy.address());
@@ -108,18 +108,18 @@ impl Proxy {
     fn spawn(setup: &Setup) -> Proxy {
         let (port, folder) = (free_port(), Folder::new());
         let numbers: Vec<(u16, u16)> = setup.ports.iter().copied().chain([(setup.own_port, port)]).collect();
-        // By way of words: a new port such as 23000 must not be taken for one that is still to be replaced.
+        // Replaced in two steps: a new port such as 23000 must not be mistaken for one that is still to be replaced.
         let words = numbers.iter().map(|(old, _)| (old.to_string(), format!("PORT-{old}-")));
         let renumbered = numbers.iter().map(|(old, new)| (format!("PORT-{old}-"), new.to_string()));
         let changes = setup.changes.iter().map(|(from, to)| (from.to_string(), to.to_string()));
-        // The texts last: they may hold paths, and those any number.
+        // Texts come last: they may hold paths that contain any number.
         let all: Vec<(String, String)> = words.chain(renumbered).chain(changes).collect();
         copy_changed(&repository().join("examples").join(setup.example), &folder, &all);
         let process = Process::spawn(&mut setup.kind.command(folder.path()), folder.join("log"));
         Proxy { kind: setup.kind, process, port, _folder: folder }
     }
 
-    /// Where it listens, as a text.
+    /// Its address as a string.
     pub fn address(&self) -> String {
         format!("127.0.0.1:{}", self.port)
     }
@@ -127,7 +127,7 @@ impl Proxy {
 
 impl Drop for Proxy {
     fn drop(&mut self) {
-        // Only if it is asked politely does nginx take its workers along. Others take their time.
+        // nginx stops its workers only on a graceful signal. Other proxies would take too long.
         if self.kind == Kind::Nginx && self.process.is_running() {
             self.process.signal("-TERM");
             let deadline = Instant::now() + Duration::from_secs(2);

@@ -1,4 +1,4 @@
-//! Files of one test run.
+//! Temporary files of a test run.
 
 use std::path::{Path, PathBuf};
 use std::sync::LazyLock;
@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 
 const PREFIX: &str = "tollkeeper-test-";
 
-/// The folder of this process. Short, because the paths of Unix sockets must be, and where `nobody` can get to, because
+/// The folder of this process. Short, because paths of Unix sockets must be, and accessible to `nobody`, because
 /// Postgres runs as that user.
 static BASE: LazyLock<PathBuf> = LazyLock::new(|| {
     remove_leftovers();
@@ -15,7 +15,7 @@ static BASE: LazyLock<PathBuf> = LazyLock::new(|| {
     base
 });
 
-/// A process has no last moment in which it could remove its folder, so the next one does.
+/// A process cannot reliably remove its folder at exit, so the next one does.
 fn remove_leftovers() {
     for entry in std::fs::read_dir(std::env::temp_dir()).into_iter().flatten().flatten() {
         let name = entry.file_name();
@@ -31,14 +31,14 @@ fn new_path(ending: &str) -> PathBuf {
     BASE.join(format!("{}{ending}", MADE.fetch_add(1, Relaxed)))
 }
 
-/// A new file with this text, for as long as the process runs; its path.
+/// A new file with this text, kept until the process ends; its path.
 pub fn file(text: &str, extension: &str) -> String {
     let path = new_path(&format!(".{extension}"));
     std::fs::write(&path, text).unwrap_or_else(|error| panic!("cannot write {}: {error}", path.display()));
     path.to_str().unwrap().to_string()
 }
 
-/// A new folder, removed with all that is in it when dropped.
+/// A new folder, removed with its contents when dropped.
 #[derive(Debug)]
 pub struct Folder(PathBuf);
 

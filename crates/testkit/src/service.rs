@@ -13,15 +13,15 @@ use crate::http::{self, Answer, Client};
 use crate::scratch::file;
 use crate::wait::PATIENCE;
 
-/// The binary that cargo built for the tests of `crates/server`; others do not get one.
+/// The binary that cargo built for the tests of `crates/server`; other crates' tests do not get one.
 pub fn binary() -> PathBuf {
     let built = std::env::var_os("CARGO_BIN_EXE_tollkeeper");
-    // A test that is run by hand, without cargo, lies in `deps` below it.
+    // A test run by hand, without cargo, lies in `deps` below it.
     let beside = || std::env::current_exe().ok()?.parent()?.parent().map(|folder| folder.join("tollkeeper"));
     built.map(PathBuf::from).or_else(beside).expect("a test of crates/server")
 }
 
-/// The binary, without the variables that the developer may have set for it.
+/// The binary, without environment variables that the developer may have set for it.
 pub fn tollkeeper(args: &[&str]) -> Command {
     let mut command = Command::new(binary());
     let is_read = |name: &str| ["TOLLKEEPER_", "OTEL_", "PG"].iter().any(|prefix| name.starts_with(prefix));
@@ -38,15 +38,15 @@ pub fn tollkeeper(args: &[&str]) -> Command {
 #[derive(Debug)]
 pub struct Service {
     process: Process,
-    /// Where it serves HTTP, or where the proxy listens.
+    /// Its HTTP address, or the proxy's.
     pub http: String,
-    /// Where it serves gRPC, if it does.
+    /// Its gRPC address, if any.
     pub grpc: Option<String>,
-    /// Where it serves the Redis protocol, if it does.
+    /// Its address for the Redis protocol, if any.
     pub resp: Option<String>,
-    /// Where a proxy serves its admin API, if it does.
+    /// The address of a proxy's admin API, if any.
     pub admin: Option<String>,
-    /// The first lines that it printed, up to the last thing to try.
+    /// The first lines it printed, up to the suggested command.
     pub greeting: Vec<String>,
 }
 
@@ -65,18 +65,18 @@ impl Service {
         Service::spawn(tollkeeper(args))
     }
 
-    /// A command that may have variables set.
+    /// Runs a command that may have variables set.
     #[track_caller]
     pub fn spawn(command: Command) -> Service {
         Service::try_spawn(command).unwrap_or_else(|said| panic!("the service does not start: {said}"))
     }
 
-    /// The same, or how it ended and what it said.
+    /// The same; the error says how it exited and what it printed.
     pub fn try_spawn(mut command: Command) -> Result<Service, String> {
         let mut process = Process::spawn_with_output(&mut command, file("", "log").into());
         let output = process.child.stdout.take().expect("a pipe");
         let (sender, lines) = mpsc::channel();
-        // Read to its end, so that what it prints later does not block it.
+        // Read to the end, so that later output does not block it.
         std::thread::spawn(move || {
             BufReader::new(output).lines().map_while(Result::ok).for_each(|line| _ = sender.send(line));
         });
@@ -92,7 +92,7 @@ impl Service {
                     return Err(format!("exit {code:?}: {}", process.log()));
                 }
             }
-            // The last line of both `serve` and `proxy`: something to try.
+            // The last line of both `serve` and `proxy`: a command to try.
             if greeting.last().is_some_and(|line| line.contains("curl") && line.contains(" -i ")) {
                 return Ok(Service::greeted(process, greeting));
             }
@@ -105,7 +105,7 @@ impl Service {
         let http = at("listening on http").unwrap_or_else(|| panic!("no address in {greeting:?}"));
         let grpc = after("grpc: ").map(|rest| rest.split(',').next().unwrap_or_default().to_string());
         let (resp, admin) = (at("listening on redis"), at("admin: http"));
-        // An address of all interfaces is not one to connect to.
+        // An address of all interfaces cannot be connected to.
         let http = http.replace("0.0.0.0", "127.0.0.1");
         Service { process, http, grpc, resp, admin, greeting }
     }
@@ -115,19 +115,19 @@ impl Service {
         Client::to(&self.http)
     }
 
-    /// Asks with GET.
+    /// Sends a GET.
     #[track_caller]
     pub fn get(&self, target: &str) -> Answer {
         self.client().get(target)
     }
 
-    /// Asks with POST.
+    /// Sends a POST.
     #[track_caller]
     pub fn post(&self, target: &str, body: &str) -> Answer {
         self.client().post(target, body)
     }
 
-    /// Asks `POST /v1/check`, which must be answered 200.
+    /// Sends `POST /v1/check`, which must be answered 200.
     #[track_caller]
     pub fn check(&self, body: &Value) -> Value {
         let answer = self.post("/v1/check", &body.to_string());
@@ -135,7 +135,7 @@ impl Service {
         answer.json()
     }
 
-    /// The value of a series that must be on its page of metrics.
+    /// The value of a series that must be among its metrics.
     #[track_caller]
     pub fn metric(&self, series: &str) -> f64 {
         let page = self.get("/metrics");
@@ -152,7 +152,7 @@ impl Service {
         self.process.log()
     }
 
-    /// Waits until it has logged this so many times.
+    /// Waits until it has logged this text this many times.
     #[track_caller]
     pub fn wait_for_log(&self, text: &str, times: usize) {
         let deadline = Instant::now() + PATIENCE;
@@ -163,25 +163,25 @@ impl Service {
         }
     }
 
-    /// Waits until it has logged this, and gives back all that it logged.
+    /// Waits until it has logged this text, and returns the whole log.
     #[track_caller]
     pub fn until_logged(&self, text: &str) -> String {
         self.wait_for_log(text, 1);
         self.log()
     }
 
-    /// Asks it to end and waits until it has; its exit code.
+    /// Asks it to stop and waits for it to exit; its exit code.
     pub fn stop(mut self) -> Option<i32> {
         self.signal("-TERM");
         self.wait()
     }
 
-    /// Waits until it has ended by itself, or after a signal; its exit code.
+    /// Waits for it to exit, by itself or after a signal; its exit code.
     pub fn wait(&mut self) -> Option<i32> {
         self.process.wait().code()
     }
 
-    /// Ends it at once, as a crash does.
+    /// Kills it, like a crash.
     pub fn kill(&mut self) {
         self.process.kill();
     }

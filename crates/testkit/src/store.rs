@@ -1,7 +1,7 @@
-//! Redis and Valkey: one server, a cluster, a primary behind sentinels, or one that speaks TLS only.
+//! Redis and Valkey: one server, a cluster, a primary behind Sentinel, or one with TLS only.
 //!
-//! `TOLLKEEPER_REDIS_SERVER`, `TOLLKEEPER_REDIS_62_SERVER` and `TOLLKEEPER_VALKEY_SERVER` name other binaries than those that
-//! `./run setup` installs.
+//! `TOLLKEEPER_REDIS_SERVER`, `TOLLKEEPER_REDIS_62_SERVER` and `TOLLKEEPER_VALKEY_SERVER` name other binaries than
+//! those that `./run setup` installs.
 
 mod cluster;
 mod sentinel;
@@ -30,7 +30,7 @@ pub enum Kind {
 }
 
 impl Kind {
-    /// Every one.
+    /// All of them.
     pub const ALL: [Kind; 3] = [Kind::Redis62, Kind::Redis7, Kind::Valkey9];
 
     fn binary(self) -> PathBuf {
@@ -44,16 +44,16 @@ impl Kind {
     }
 }
 
-/// What a server is started with, once its port is known.
+/// How to start a server, once its port is known.
 #[derive(Clone)]
 struct Launch {
     binary: PathBuf,
     options: Vec<String>,
-    /// The lines of a file that the server may rewrite, as Sentinel does.
+    /// The lines of a config file that the server may rewrite, as Sentinel does.
     config: Option<String>,
-    /// User and password, where clients need them.
+    /// User and password, if clients need them.
     login: Option<(String, String)>,
-    /// What clients need where it speaks TLS only.
+    /// What clients need to connect with TLS, if it has TLS only.
     certificates: Option<redis::TlsCertificates>,
 }
 
@@ -73,7 +73,7 @@ pub struct Server {
 }
 
 impl Server {
-    /// An empty one.
+    /// Starts an empty one.
     pub fn start(kind: Kind) -> Server {
         Server::start_with(kind, |_| Vec::new())
     }
@@ -84,7 +84,7 @@ impl Server {
     }
 
     fn launch(launch: impl Fn(u16) -> Launch) -> Server {
-        // Another process may take a port between finding and using it.
+        // Another process may take the port before the server binds it.
         let mut log = String::new();
         for _ in 0..5 {
             let port = free_port();
@@ -145,7 +145,7 @@ impl Server {
         }
     }
 
-    /// The reply to a command, or an error soon: it may be dead or paused.
+    /// The reply to a command, or an error after a short timeout: the server may be dead or paused.
     fn ask<T: redis::FromRedisValue>(&self, words: &[&str]) -> redis::RedisResult<T> {
         let patience = Duration::from_millis(500);
         let mut connection = self.client()?.get_connection_with_timeout(patience)?;
@@ -153,27 +153,27 @@ impl Server {
         redis::cmd(words[0]).arg(&words[1..]).query(&mut connection)
     }
 
-    /// Has it do what cannot fail.
+    /// Sends a command that must succeed.
     fn tell(&self, words: &[&str]) {
         self.ask::<()>(words).unwrap_or_else(|error| panic!("{words:?} on port {}: {error}", self.port));
     }
 
-    /// Stops its clock: it accepts connections and answers nobody.
+    /// Pauses it (SIGSTOP): connections are accepted, and never answered.
     pub fn pause(&self) {
         self.process.signal("-STOP");
     }
 
-    /// Lets it go on after a pause.
+    /// Resumes after a pause.
     pub fn resume(&self) {
         self.process.signal("-CONT");
     }
 
-    /// Ends it at once, as a crash does.
+    /// Kills it, like a crash.
     pub fn kill(&mut self) {
         self.process.kill();
     }
 
-    /// Starts it again as it was at first, on the same port and empty, after it was killed.
+    /// Starts it again with the same settings, on the same port and empty, after it was killed.
     pub fn restart(&mut self) {
         let replacement = Server::spawn(self.launch.clone(), self.port);
         wait_until("the server runs again", || replacement.try_connect().is_ok());

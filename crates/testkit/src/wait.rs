@@ -1,9 +1,9 @@
-//! Waiting for what another process does.
+//! Waiting for other processes.
 
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
-/// Longer than anything here takes, also on a busy machine.
+/// Longer than anything here takes, even on a busy machine.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
 
 /// Waits until a condition holds.

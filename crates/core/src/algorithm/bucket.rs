@@ -1,5 +1,6 @@
-//! `token_bucket`, `gcra` and `leaky_bucket`: one law. The state is the moment at which the bucket is full again
-//! (the queue is empty); what is missing now is the debt, the time from now until then.
+//! `token_bucket`, `gcra` and `leaky_bucket`: all three are GCRA. The state is the moment at which the bucket is full
+//! again (for the leaky bucket: the queue is empty). The time from now until then is the debt: what is missing from
+//! the bucket.
 
 use crate::bucket::Bucket;
 use crate::decision::{Decision, Outcome};
@@ -8,8 +9,8 @@ use crate::quota::{Algorithm, Quota};
 use crate::time::{Span, Timestamp};
 
 impl Bucket {
-    /// What [`decide`](crate::decide) says under a quota that has a burst, for stores that need not look at any other
-    /// state. Inlined where it is used: moving a decision through memory takes longer than making it.
+    /// [`decide`](crate::decide) for quotas with a burst, for stores that know that the state is a bucket. Inlined at
+    /// every use: moving a decision through memory takes longer than making it.
     #[inline(always)]
     pub fn decide(quota: &Quota, cost: u32, state: Option<Bucket>, now: Timestamp) -> (Decision, Option<Bucket>) {
         if let Some(bucket) = state
@@ -17,28 +18,28 @@ impl Bucket {
         {
             return decide_foreign(quota, cost, bucket, now);
         }
-        // Most rates are whole microseconds a token; the same arithmetic is short when the compiler knows it.
+        // Most rates are whole microseconds per token; the same arithmetic is shorter when the compiler knows that.
         match quota.pace().in_whole_microseconds() {
             Some(pace) => decide(quota, &pace, cost, state, now),
             None => decide(quota, quota.pace(), cost, state, now),
         }
     }
 
-    /// By the numbers of this quota, if those are known by which it was written.
+    /// The bucket converted to the pace of this quota; `None` if the pace that wrote it is unknown.
     pub(super) fn known(&self, quota: &Quota) -> Option<Bucket> {
         if self.is_foreign(quota.pace()) { quota.formers().carry(*self, quota.pace()) } else { Some(*self) }
     }
 }
 
-/// Of a bucket that was written by other numbers. A denial puts down what was found by these, so that the store keeps it
-/// for as long as it counts now.
+/// Decides on a bucket that another pace wrote. A denial also writes the converted bucket, so that the store keeps it
+/// for as long as it now matters.
 #[cold]
 #[inline(never)]
 fn decide_foreign(quota: &Quota, cost: u32, bucket: Bucket, now: Timestamp) -> (Decision, Option<Bucket>) {
     let pace = quota.pace();
     let bucket = bucket.known(quota).unwrap_or_else(|| {
-        // Nobody knows how many tokens that time was. It stays that time, up to a bucket that is empty as of now: no
-        // burst for nothing, and no wait for longer than a refill.
+        // The pace is unknown, so the debt cannot be converted to tokens. Keep it as time, capped at one refill: no
+        // free burst, and no wait longer than a refill.
         let debt = if bucket.full_at >= now { bucket.debt(pace, now) } else { Exact::ZERO };
         Bucket::after(now, debt.min(pace.full()), pace)
     });
@@ -68,8 +69,8 @@ fn decide(quota: &Quota, pace: &Pace, cost: u32, state: Option<Bucket>, now: Tim
     }
     let full_ahead = pace.add(pace.full(), pace.full());
     if debt >= full_ahead {
-        // A bucket never owes more than itself, so the clock ran back by a whole refill or more: it jumped.
-        // The bucket is empty as of now, and nobody is locked out until the clock has caught up.
+        // A bucket never owes more than it holds, so the clock must have jumped back by a whole refill or more. Treat
+        // the bucket as empty now, so that nobody is locked out until the clock catches up.
         let (debt, wait) = (pace.full(), asked);
         return (answer(quota, pace, Outcome::denied_for(wait.ceil()), debt), Some(Bucket::after(now, debt, pace)));
     }

@@ -35,7 +35,7 @@ pub(super) fn decide(quota: &Quota, cost: u32, state: Option<Window>, now: Times
     (answer(Outcome::denied_for(end.since(now)), window.admitted), repaired.then_some(window))
 }
 
-/// The window that counts now, and whether a clock that jumped was repaired.
+/// The window in force at `now`, and whether a clock jump was repaired.
 #[inline]
 pub(super) fn as_of(quota: &Quota, state: Option<Window>, now: Timestamp) -> (Window, bool) {
     let start = now.window_start(quota.period());

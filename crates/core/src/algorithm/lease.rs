@@ -1,18 +1,18 @@
-//! Tokens taken from a state ahead of use, to be spent elsewhere without asking.
+//! Leases: tokens taken from a state ahead of use, to be spent without asking the store again.
 //!
-//! They are charged when they are taken, so however many are spent, lost or forgotten, a limit is never exceeded in
-//! sum. It must not be exceeded in any interval either: a bucket that refills while leased tokens lie unused would
-//! hold a full burst beside them. So a leased token ends when the bucket has refilled what it took.
+//! Leased tokens are charged when they are taken, so the total never exceeds the limit, however many are spent or
+//! lost. No interval may exceed it either: a bucket that refills while leased tokens lie unused would hold a full
+//! burst on top of them. So a leased token expires when the bucket has refilled what it took.
 //!
-//! Why that suffices: a charge of n tokens moves the moment at which the bucket is full by n tokens' time. A lease thus
-//! owns a stretch of time, no two leases own the same, and of the last one only what lies ahead of now is still owed by the
-//! bucket. If a lease may spend at most as many tokens as its stretch still holds ahead of now, all leases together
-//! hold at most what the bucket owes; so what it holds and what they hold is never more than the burst.
+//! Why that suffices: a charge of n tokens moves the moment at which the bucket is full by the time of n tokens. A
+//! lease thus owns a stretch of time. No two leases own the same stretch, and the bucket still owes only what lies
+//! ahead of now. If a lease may spend at most as many tokens as its stretch still holds ahead of now, all leases
+//! together hold at most what the bucket owes, so bucket and leases together never hold more than the burst.
 //!
-//! Giving tokens back shortens that stretch at its end, which is only right if no other stretch follows: if the bucket is
-//! full at exactly the moment that the lease left. Otherwise they stay out and end by themselves.
+//! Returning tokens shortens the stretch at its end. That is only right if no other stretch follows, that is, if the
+//! bucket is full at exactly the moment the lease left it at. Otherwise the tokens stay out until they expire.
 //!
-//! In a window everything counts alike until the window ends, so leased tokens end with it and may always go back.
+//! In a window everything counts until the window ends, so leased tokens expire with it and can always be returned.
 
 use super::receipt::Receipt;
 use super::state::{Change, State};
@@ -35,7 +35,7 @@ use crate::time::Timestamp;
 ///
 /// assert!(lease.spend(&quota, 1, now));
 /// assert_eq!(lease.left(&quota, now), 19);
-/// // A second later the bucket has ten tokens back, so ten of those that were taken are gone.
+/// // A second later the bucket has refilled ten tokens, so ten of the leased ones have expired.
 /// assert_eq!(lease.left(&quota, now + Span::SECOND), 10);
 /// # Ok::<(), tollkeeper_core::QuotaError>(())
 /// ```
@@ -47,15 +47,15 @@ pub struct Lease {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Ends {
-    /// One by one, the last when this bucket is full.
+    /// They expire one by one, the last when this bucket is full.
     With(Bucket),
-    /// All with the window that starts here.
+    /// They all expire with the window that starts here.
     Window(Timestamp),
 }
 
 impl Lease {
-    /// Whether tokens can be taken ahead of use under this algorithm. A log has to know when each was spent, a queue
-    /// when each is due, and a slot is held by one request.
+    /// Whether this algorithm allows leases. A log has to know when each token was spent, a queue when each is due,
+    /// and a slot is held by one request.
     pub const fn is_possible(algorithm: Algorithm) -> bool {
         match algorithm {
             Algorithm::TokenBucket | Algorithm::Gcra | Algorithm::FixedWindow | Algorithm::SlidingWindowCounter => true,
@@ -63,7 +63,7 @@ impl Lease {
         }
     }
 
-    /// The `tokens` that an allowed charge with this change took.
+    /// The lease of the `tokens` that an allowed charge with this change took.
     pub fn of(quota: &Quota, tokens: u32, change: &Change) -> Option<Lease> {
         if !Lease::is_possible(quota.algorithm()) {
             return None;
@@ -95,7 +95,7 @@ impl Lease {
         }
     }
 
-    /// Spends `cost` tokens if so many are left.
+    /// Spends `cost` tokens if that many are left.
     pub fn spend(&mut self, quota: &Quota, cost: u32, now: Timestamp) -> bool {
         let left = self.left(quota, now);
         if cost <= left {
@@ -104,7 +104,7 @@ impl Lease {
         cost <= left
     }
 
-    /// Takes up to `most` tokens out as a lease of their own, which ends as this one does.
+    /// Splits up to `most` tokens off as a lease of their own, which expires as this one does.
     pub fn split(&mut self, quota: &Quota, most: u32, now: Timestamp) -> Lease {
         let left = self.left(quota, now);
         let tokens = most.min(left);
@@ -112,7 +112,7 @@ impl Lease {
         Lease { tokens, ends: self.ends }
     }
 
-    /// Takes back what was split off, if it was split off this one. What ended meanwhile stays ended.
+    /// Merges a lease back that was split off this one. Tokens that expired in between stay expired.
     pub fn join(&mut self, other: Lease) -> bool {
         let is_own = self.ends == other.ends;
         if is_own {
@@ -121,7 +121,7 @@ impl Lease {
         is_own
     }
 
-    /// With what the rest goes back to the store; `None` when nothing is left. The lease must not be used after that.
+    /// The receipt for returning the rest to the store; `None` when nothing is left. Do not use the lease after that.
     pub fn receipt(&self, quota: &Quota, now: Timestamp) -> Option<Receipt> {
         let cost = Some(self.left(quota, now)).filter(|left| *left > 0)?;
         Some(match self.ends {
@@ -132,7 +132,7 @@ impl Lease {
 }
 
 impl Bucket {
-    /// The bucket without the tokens of a lease; `None` if somebody has charged it since, or the rule has changed.
+    /// The bucket without the tokens of a lease; `None` if it has been charged since, or the rule has changed.
     pub(super) fn without(&self, pace: &Pace, lease: Receipt, now: Timestamp) -> Option<Bucket> {
         let (owed, taken) = (self.debt(pace, now), pace.lasting(lease.cost));
         if self.is_foreign(pace) || self.full_at != lease.at || owed.part != u64::from(lease.nth) || self.full_at < now

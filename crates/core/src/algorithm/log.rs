@@ -1,4 +1,4 @@
-//! The admitted requests of one key. A hold among them can be released or renewed.
+//! The log of a key's admitted requests. A hold among them can be released or renewed.
 
 use std::collections::VecDeque;
 
@@ -10,7 +10,7 @@ use crate::time::{Span, Timestamp};
 /// One admitted request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Entry {
-    /// When it was admitted, and which of that microsecond's it is.
+    /// When it was admitted, and its number within that microsecond.
     pub hold: Hold,
     /// What it cost.
     pub cost: u32,
@@ -62,7 +62,7 @@ impl Log {
             }
         }
         self.total += u64::from(entry.cost);
-        // Almost always at the end; a clock that ran back puts it in its place.
+        // Almost always at the end, unless the clock ran back.
         let place = self.entries.partition_point(|other| other.hold <= entry.hold);
         match place.checked_sub(1).and_then(|before| self.entries.get_mut(before)) {
             // Requests of a `sliding_window_log` in one microsecond are one entry.
@@ -71,7 +71,7 @@ impl Log {
         }
     }
 
-    /// Moves what lies in the future of `now` to `now`.
+    /// Moves entries that lie after `now` to `now`.
     pub(super) fn rebase(&mut self, now: Timestamp) {
         let first = self.entries.partition_point(|entry| entry.hold.at <= now);
         let next = self.next_nth(now);
@@ -84,8 +84,8 @@ impl Log {
         self.reduce(hold, u32::MAX)
     }
 
-    /// Holds a slot that has not expired for another whole window, from `now` on. Nothing is admitted: what counts stays the
-    /// same, for longer. Where something was admitted later than `now`, by a clock that has run back, it stays as it is.
+    /// Holds a slot that has not expired for another whole window from `now` on. Nothing new is admitted. If
+    /// something was admitted after `now`, because the clock ran back, the hold stays unchanged.
     pub(super) fn renew(&mut self, hold: Hold, now: Timestamp, window: Span) -> Option<Hold> {
         let index = self.entries.binary_search_by_key(&hold, |entry| entry.hold).ok()?;
         if hold.at + window <= now {
@@ -100,7 +100,7 @@ impl Log {
         Some(renewed)
     }
 
-    /// Takes `cost` off an entry, and the entry away when nothing is left of it.
+    /// Takes `cost` off an entry, and removes the entry when nothing is left of it.
     pub(super) fn reduce(&mut self, hold: Hold, cost: u32) -> bool {
         let Ok(index) = self.entries.binary_search_by_key(&hold, |entry| entry.hold) else { return false };
         let entry = &mut self.entries[index];
@@ -113,7 +113,7 @@ impl Log {
         true
     }
 
-    /// Records `cost` at `now` whether it fits or not, as far as the log then holds at most twice the limit.
+    /// Records `cost` at `now` whether it fits or not, up to twice the limit in total.
     pub(super) fn overdraw(&mut self, quota: &Quota, cost: u32, now: Timestamp) {
         let window = quota.period();
         if self.last().is_some_and(|last| jumped_back(last, now, window)) {
@@ -135,7 +135,7 @@ impl Log {
         }
     }
 
-    /// What still counts at `now`, and from which entry on.
+    /// What still counts at `now`, and the first entry that does.
     pub(super) fn live(&self, now: Timestamp, window: Span) -> (u64, usize) {
         let mut total = self.total;
         for (index, entry) in self.entries.iter().enumerate() {

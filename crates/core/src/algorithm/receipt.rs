@@ -1,15 +1,15 @@
-//! Giving back what an admitted charge took.
+//! Refunds: giving back what an admitted charge took.
 //!
-//! Rules of one request may live on different nodes: each is charged, and where another one denied, the charge is
-//! given back. Whatever happened in between, nothing is minted: the key never has more left than if the charge had
-//! not been made. Beyond that,
+//! Rules of one request may live on different nodes. Each is charged, and if another one denies, the charge is
+//! refunded. A refund never creates tokens: the key never has more left than if the charge had not been made. Beyond
+//! that,
 //! - windows, counters and logs have exactly that much left, as long as the charged window still counts;
 //! - a bucket has exactly that much left if it owed nothing else when it was charged, or if no time has passed.
-//!   Otherwise it misses at most what it refilled between charge and refund: all of that may have gone into this
+//!   Otherwise it is short by at most what it refilled between charge and refund: all of that may have gone into this
 //!   charge, and the state cannot tell.
 //!
-//! This holds under one quota and a clock that does not jump. After a jump, or when the state was reset or replaced, a
-//! refund gives back at most the cost, and nothing where the charge can no longer be found.
+//! This holds under one quota and a clock that does not jump. After a jump, or when the state was reset or replaced,
+//! a refund gives back at most the cost, and nothing if the charge can no longer be found.
 
 use super::fixed_window::Window;
 use super::sliding_counter::Counter;
@@ -20,17 +20,17 @@ use crate::pace::Exact;
 use crate::quota::{Algorithm, Quota};
 use crate::time::Timestamp;
 
-/// What a refund has to know of the charge that it takes back.
+/// What a refund has to know about the charge.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Receipt {
     /// What it cost.
     pub cost: u32,
     /// Where it was booked: when it was charged, or the start of the window in which it counts. For the lease of a
-    /// bucket, when that bucket was full again after it.
+    /// bucket: when the bucket was full again after it.
     pub at: Timestamp,
-    /// Tells entries of one microsecond in a log apart. For the lease of a bucket, the part of a microsecond.
+    /// Distinguishes log entries of one microsecond. For the lease of a bucket: the fraction of a microsecond.
     pub nth: u32,
-    /// Given back only if nobody has charged the bucket since: see [`Lease`](super::Lease).
+    /// Refunded only if the bucket has not been charged since: see [`Lease`](super::Lease).
     pub is_lease: bool,
     /// The bucket as the charge left it: see [`State::settle`].
     pub after: Option<Bucket>,
@@ -68,8 +68,8 @@ impl Receipt {
 }
 
 impl State {
-    /// Gives back what the charge of `receipt` took; false when nothing of it is left. To be called at most once for
-    /// a receipt.
+    /// Gives back what the charge of `receipt` took; false when nothing of it is left. Call it at most once per
+    /// receipt.
     pub fn refund(&mut self, quota: &Quota, receipt: Receipt, now: Timestamp) -> bool {
         let Receipt { cost, at, nth, is_lease, .. } = receipt;
         let algorithm = quota.algorithm();
@@ -115,12 +115,12 @@ impl State {
 }
 
 impl State {
-    /// Receipts for up to `cost` of what was charged last: for callers who give back an amount and do not know of which
-    /// charges. Only what counts now can be given back, so nobody ever has more left than the limit.
+    /// Receipts for up to `cost` of the latest charges, for callers that give back an amount without knowing which
+    /// charges it came from. Only what counts now can be given back, so the key never has more left than its limit.
     ///
-    /// There are none for `concurrency`: a slot is given back by its hold.
+    /// Empty for `concurrency`: a slot is released by its hold.
     pub fn latest(&self, quota: &Quota, cost: u32, now: Timestamp) -> Vec<Receipt> {
-        /// Of a log, at most so many requests at a time: a bound on what one call has to do.
+        /// The most log entries per call, to bound the work.
         const MOST: usize = 1_000;
         let mut left = cost;
         let mut receipt = |at: Timestamp, nth: u32, most: u32| {
@@ -149,7 +149,7 @@ impl State {
     }
 }
 
-/// The bucket with what is surely left of the charge put back; `None` when nothing is.
+/// The bucket with what is certainly left of the charge refunded; `None` when nothing is.
 fn refill(quota: &Quota, bucket: Bucket, receipt: Receipt, now: Timestamp) -> Option<Bucket> {
     if bucket.full_at < now {
         return None;

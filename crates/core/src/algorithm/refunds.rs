@@ -1,34 +1,34 @@
-//! What a key was given back while estimates are out, by the charge that it was given back of.
+//! Which charges of a key were refunded, and how much, while estimates are unsettled.
 
 use std::fmt;
 
 use super::state::State;
 use crate::time::Timestamp;
 
-/// Refunds of one key. What is given back of a later charge does not bear on an earlier one (see [`State::settle`]), so they
-/// are kept by the moment of their charge, the earliest first.
+/// The refunds of one key. A refund of a later charge has no effect on settling an earlier one (see
+/// [`State::settle`]), so refunds are kept by the time of their charge, earliest first.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Refunds {
     by_charge: Vec<(Timestamp, u64)>,
 }
 
 impl Refunds {
-    /// So many are told apart: a bound on memory. Of more the two earliest become one, as if of the earlier charge, so that
-    /// they bear on more and not on fewer.
+    /// A bound on memory. Beyond it the two earliest are merged under the time of the earlier one, so that they count
+    /// for more charges, never for fewer.
     const MOST: usize = 64;
 
-    /// All of them: what an estimate that is charged now has to know.
+    /// The total, which an estimate charged now has to remember.
     pub fn total(&self) -> u64 {
         self.by_charge.iter().map(|(_, back)| back).sum()
     }
 
-    /// Those that bear on a charge of this moment, since it was made: `before` was the total then.
+    /// Those that matter to a charge made at this moment, since it was made: `before` was the total then.
     pub fn since(&self, charged: Timestamp, before: u64) -> u64 {
         let earlier = self.by_charge.iter().take_while(|(of, _)| *of <= charged);
         earlier.map(|(_, back)| back).sum::<u64>().saturating_sub(before)
     }
 
-    /// So much of the charge of this moment was given back.
+    /// Records that this much of the charge of this moment was refunded.
     pub fn add(&mut self, charged: Timestamp, back: u64) {
         match self.by_charge.binary_search_by_key(&charged, |(of, _)| *of) {
             Ok(known) => self.by_charge[known].1 += back,
@@ -40,13 +40,13 @@ impl Refunds {
         }
     }
 
-    /// The key was reset: all that was charged before has been given back by that.
+    /// The key was reset, which refunds everything charged before.
     pub fn reset(&mut self) {
         self.add(Timestamp::default(), State::RESET);
     }
 }
 
-/// As it is stored beside the key: `1700000000000000:12,...`.
+/// As stored beside the key: `1700000000000000:12,...`.
 impl fmt::Display for Refunds {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for (index, (of, back)) in self.by_charge.iter().enumerate() {

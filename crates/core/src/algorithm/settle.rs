@@ -1,9 +1,9 @@
-//! Correcting an estimate: a request is charged what it may cost, and once it is known what it did cost, the rest is
-//! given back or the difference is charged.
+//! Settling an estimate: a request is charged an estimated cost, and once the actual cost is known, the rest is
+//! refunded or the difference is charged.
 //!
-//! What is given back is never more than the charge still costs the key: see [`State::settle`] for why that is
-//! provable. What was used beyond the estimate has happened already, so it is charged in any case: the key may then owe up
-//! to twice its limit, and waits for it.
+//! A refund is never more than the charge still costs the key; [`State::settle`] says why. Usage beyond the estimate
+//! has already happened, so it is charged in any case: the key may then owe up to twice its limit, and waits until
+//! that is paid off.
 
 use super::fixed_window::{self, Window};
 use super::receipt::Receipt;
@@ -16,21 +16,22 @@ use crate::quota::{Algorithm, Quota};
 use crate::time::Timestamp;
 
 impl State {
-    /// What a reset counts for among refunds: whatever was charged before has been given back by it.
+    /// What a reset counts as among refunds: more than all that was charged before.
     pub const RESET: u64 = 1 << 40;
 
-    /// Corrects the charge of `receipt` to what it did cost; to be called at most once for a receipt. Returns how much of
-    /// the charge was given back.
+    /// Corrects the charge of `receipt` to its actual cost. Call it at most once per receipt. Returns how much of the
+    /// charge was refunded.
     ///
-    /// `refunded` is what the key was given back since this charge of charges that were made before it: what this returned
-    /// for them, and the costs of other refunds ([`Refunds`](super::Refunds) keeps that). It may be more, never less.
+    /// `refunded` is what the key got back, since this charge, of charges made before it: what this function returned
+    /// for them, and the costs of other refunds ([`Refunds`](super::Refunds) keeps that sum). It may be too high,
+    /// never too low.
     ///
-    /// Windows, counters and logs know what was charged when, so what goes back is exact. A bucket only knows when it will
-    /// be full again. Had the charge never been made, the bucket would owe less, by the cost at first, and never by more
-    /// than the least that it has owed since: once it would have been full, more time fills nothing. It has owed at least
-    /// what it owed after the charge, less all the time since and what was refunded of earlier charges (what goes back of a
-    /// later one leaves at least what was there before that); so much of the cost, and no more, goes back. In a bucket that
-    /// is in use nothing is missing until as much time has passed as it owed.
+    /// Windows, counters and logs know what was charged when, so the refund is exact. A bucket only knows when it
+    /// will be full again. Without the charge the bucket would owe less: at first by the cost, and never by more than
+    /// the least that it has owed since, because a full bucket gains nothing from more time. It has owed at least
+    /// what it owed after the charge, minus the time since and the refunds of earlier charges (a refund of a later
+    /// charge leaves at least what was there before that charge). That much of the cost is refunded, and no more. A
+    /// bucket in use therefore loses nothing until as much time has passed as it owed.
     ///
     /// A `concurrency` slot is released, whatever the cost.
     pub fn settle(&mut self, quota: &Quota, receipt: Receipt, cost: u32, refunded: u64, now: Timestamp) -> u32 {
@@ -59,7 +60,7 @@ impl State {
         if is_back { unused } else { 0 }
     }
 
-    /// Charges what was used already, whether it fits or not.
+    /// Charges what was already used, whether it fits or not.
     fn overdraw(&mut self, quota: &Quota, cost: u32, now: Timestamp) {
         let cost = cost.min(quota.limit());
         let most = quota.limit().saturating_mul(2);
@@ -91,11 +92,11 @@ impl State {
 }
 
 impl Bucket {
-    /// With what is surely left of an unused charge put back; `None` when nothing is. `after` is the bucket as that
-    /// charge left it.
+    /// The bucket with what is certainly left of an unused charge refunded; `None` when nothing is. `after` is the
+    /// bucket as that charge left it.
     fn credited(self, quota: &Quota, after: Bucket, unused: u32, refunded: u64, now: Timestamp) -> Option<Bucket> {
         let pace = quota.pace();
-        // By other numbers what it owed then says nothing about now.
+        // Under another pace, what it owed then says nothing about now.
         if after.tag != pace.tag() {
             return None;
         }
@@ -110,8 +111,8 @@ impl Bucket {
         Some(Bucket::after(now, if debt <= credit { Exact::ZERO } else { pace.sub(debt, credit) }, pace))
     }
 
-    /// With `cost` more, at most the limit. What it owes stays below two full buckets: more would look like a clock that
-    /// jumped.
+    /// Charges `cost` more, up to the limit. The debt stays below two full buckets: more would look like a clock
+    /// jump.
     fn overdrawn(bucket: Option<Bucket>, quota: &Quota, cost: u32, now: Timestamp) -> Bucket {
         let pace: &Pace = quota.pace();
         let full_ahead = pace.add(pace.full(), pace.full());

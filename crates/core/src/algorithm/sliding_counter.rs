@@ -28,7 +28,7 @@ impl Counter {
         }
     }
 
-    /// The counter as of the window that starts at `start`, which is not before its own.
+    /// The counter rolled to the window that starts at `start`, which is not before its own.
     fn rolled_to(self, start: Timestamp, window: Span) -> Counter {
         if start == self.start {
             self
@@ -39,7 +39,7 @@ impl Counter {
         }
     }
 
-    /// What of the previous window still counts, rounded up to a whole token.
+    /// How much of the previous window still counts, rounded up to a whole token.
     fn fading(&self, window: Span, now: Timestamp) -> u32 {
         let left = window - now.since(self.start);
         (u64::from(self.previous) * left.as_micros()).div_ceil(window.as_micros()) as u32
@@ -73,7 +73,7 @@ pub(super) fn decide(quota: &Quota, cost: u32, state: Option<Counter>, now: Time
     (answer(Outcome::denied_for(passes_at.since(now)), counter), repaired.then_some(counter))
 }
 
-/// The first moment from the counter's window on at which `cost` passes if nothing else is admitted.
+/// The first moment, from the counter's window on, at which `cost` passes if nothing else is admitted.
 fn passes_at(counter: &Counter, cost: u32, quota: &Quota) -> Timestamp {
     let limit = quota.limit();
     let window = quota.period();
@@ -94,13 +94,13 @@ fn faded_to(previous: u32, room: u32, window: Span) -> Span {
     Span::from_micros(window.as_micros() - still_allowed)
 }
 
-/// The counter as of now, and whether a clock that jumped was repaired.
+/// The counter as of now, and whether a clock jump was repaired.
 #[inline]
 pub(super) fn as_of(quota: &Quota, state: Option<Counter>, now: Timestamp) -> (Counter, bool) {
     let (window, limit) = (quota.period(), quota.limit());
     let start = now.window_start(window);
     let (mut counter, repaired) = match state {
-        // Where the clock landed the previous window may have faded further than it had: it counts in full.
+        // At the new time the previous window may seem more faded than it was, so it counts in full.
         Some(Counter { start: ahead, current, previous }) if jumped_back(ahead, now, window) => {
             (Counter { start, current: current.saturating_add(previous), previous: 0 }, true)
         }
@@ -108,7 +108,7 @@ pub(super) fn as_of(quota: &Quota, state: Option<Counter>, now: Timestamp) -> (C
         Some(counter) => (counter.rolled_to(start, window), false),
         None => (Counter { start, current: 0, previous: 0 }, false),
     };
-    // A limit that was lowered: products are proven for counts within the limit only.
+    // The limit was lowered. Products are proven exact only for counts within the limit.
     counter.current = counter.current.min(limit);
     counter.previous = counter.previous.min(limit);
     (counter, repaired)

@@ -1,5 +1,5 @@
-//! `sliding_window_log` and `concurrency`: every admitted request is remembered until it leaves the window, or
-//! until its hold expires, which is the same law. A hold can also be released before.
+//! `sliding_window_log` and `concurrency`: every admitted request is remembered until it leaves the window, or until
+//! its hold expires, which is the same rule. A hold can also be released earlier.
 
 use super::jump::jumped_back;
 use super::log::{Entry, Log};
@@ -18,7 +18,7 @@ pub(super) fn decide(quota: &Quota, cost: u32, log: Option<&Log>, now: Timestamp
     let mut rebased = log.clone();
     rebased.rebase(now);
     match decide_in_order(quota, cost, &rebased, now) {
-        // As everywhere, what only looks or can never pass leaves no trace.
+        // As everywhere, a peek or a cost that can never pass leaves no trace.
         (decision, Change::None) if (1..=quota.limit()).contains(&cost) => (decision, Change::Rebase(now)),
         (decision, Change::None) => (decision, Change::None),
         (decision, change) => {

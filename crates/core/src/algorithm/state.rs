@@ -43,7 +43,7 @@ pub enum Change {
 }
 
 impl State {
-    /// Carries out what a decision said.
+    /// Applies the change of a decision.
     #[inline]
     pub fn apply(&mut self, change: Change) {
         match change {
@@ -54,7 +54,7 @@ impl State {
         }
     }
 
-    /// Gives back the slot of `hold`; false when it is no longer there (released before, or expired).
+    /// Releases the slot of `hold`; false when it is no longer there (released before, or expired).
     pub fn release(&mut self, hold: Hold) -> bool {
         match self {
             State::Log(log) => log.release(hold),
@@ -62,8 +62,8 @@ impl State {
         }
     }
 
-    /// Holds the slot of `hold` for another whole period from `now` on, under the name that is returned; `None` when it is no
-    /// longer there (released before, or expired).
+    /// Holds the slot of `hold` for another whole period from `now` on, and returns its new name; `None` when it is
+    /// no longer there (released before, or expired).
     pub fn renew(&mut self, quota: &Quota, hold: Hold, now: Timestamp) -> Option<Hold> {
         match self {
             State::Log(log) => log.renew(hold, now, quota.period()),
@@ -71,7 +71,7 @@ impl State {
         }
     }
 
-    /// When this state will be as if never used.
+    /// When this state equals one that was never used.
     pub fn until(&self, quota: &Quota) -> Timestamp {
         match self {
             State::Fresh => Timestamp::default(),

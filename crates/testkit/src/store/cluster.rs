@@ -1,4 +1,4 @@
-//! A Redis Cluster whose primaries die and whose slots move when a test says so.
+//! A Redis Cluster in which tests trigger failovers and slot migrations.
 
 use std::process::Command;
 
@@ -24,7 +24,7 @@ impl Cluster {
         Cluster::launch(node_timeout_ms, None)
     }
 
-    /// Clients and nodes need a password.
+    /// With a password for clients and nodes.
     pub fn start_with_password(password: &str) -> Cluster {
         Cluster::launch(1_000, Some(password))
     }
@@ -54,7 +54,7 @@ impl Cluster {
         cluster
     }
 
-    /// Naming two of the nodes: the others are found.
+    /// Names two of the nodes: clients discover the others.
     pub fn url(&self) -> String {
         let password = self.password.as_ref().map(|password| format!(":{password}@")).unwrap_or_default();
         format!("redis+cluster://{password}127.0.0.1:{},127.0.0.1:{}", self.nodes[0].port, self.nodes[5].port)
@@ -70,7 +70,7 @@ impl Cluster {
         self.nodes.iter().find_map(|node| node.ask(&["CLUSTER", "KEYSLOT", key]).ok()).expect("a node is alive")
     }
 
-    /// The port of the node that serves a slot, as the first node that answers sees it.
+    /// The port of the primary of a slot, as the first node that answers sees it.
     pub fn primary_of(&self, slot: u16) -> u16 {
         let primary = self.views().find_map(|view| primary_in(&view, slot));
         primary.unwrap_or_else(|| panic!("nobody serves slot {slot}"))
@@ -82,14 +82,14 @@ impl Cluster {
         view.iter().filter(|node| node.is_serving()).map(|node| node.port).collect()
     }
 
-    /// Ends the primary of a slot as a crash does, and says its port.
+    /// Kills the primary of a slot, like a crash; its port.
     pub fn kill_primary_of(&mut self, slot: u16) -> u16 {
         let port = self.primary_of(slot);
         self.nodes.iter_mut().filter(|node| node.port == port).for_each(Server::kill);
         port
     }
 
-    /// Waits until all nodes that answer serve again and see one new primary of the slot, and says its port.
+    /// Waits until all nodes that answer are healthy and agree on a new primary of the slot; its port.
     pub fn wait_for_new_primary(&self, slot: u16, old_port: u16) -> u16 {
         wait_until("the slot has a new primary", || self.agree(slot, |port| port != old_port) && self.is_up());
         self.primary_of(slot)
@@ -102,14 +102,15 @@ impl Cluster {
         self.finish_migration(slot, to);
     }
 
-    /// From now on the old primary answers ASK for keys that it lacks, and TRYAGAIN for calls of which it has a part.
+    /// From now on the old primary answers ASK for keys that it lacks, and TRYAGAIN for calls of which it has only
+    /// some keys.
     pub fn begin_migration(&self, slot: u16, from: u16, to: u16) {
         let (slot, from, to) = (slot.to_string(), self.node(from), self.node(to));
         to.tell(&["CLUSTER", "SETSLOT", &slot, "IMPORTING", &id_of(from)]);
         from.tell(&["CLUSTER", "SETSLOT", &slot, "MIGRATING", &id_of(to)]);
     }
 
-    /// Moves up to `most` keys of a slot that is being migrated, and says how many.
+    /// Moves up to `most` keys of a migrating slot; how many it moved.
     pub fn move_keys(&self, slot: u16, most: usize) -> usize {
         let (from, slot, most) = (self.node(self.primary_of(slot)), slot.to_string(), most.to_string());
         let keys: Vec<String> = from.ask(&["CLUSTER", "GETKEYSINSLOT", &slot, &most]).unwrap();
@@ -132,7 +133,7 @@ impl Cluster {
     /// Gives the slot to its new primary; all of its keys must have been moved.
     pub fn finish_migration(&self, slot: u16, to: u16) {
         let id = id_of(self.node(to));
-        // First the new one: were it last, the old one could take the slot back in between.
+        // The new primary first: otherwise the old one could take the slot back in between.
         let others = self.primaries().into_iter().filter(|port| *port != to);
         for port in [to].into_iter().chain(others) {
             self.node(port).tell(&["CLUSTER", "SETSLOT", &slot.to_string(), "NODE", &id]);
@@ -145,7 +146,7 @@ impl Cluster {
         self.primaries().into_iter().for_each(|port| self.node(port).tell(&["FLUSHALL"]));
     }
 
-    /// What each node that answers knows about all.
+    /// Each answering node's view of all nodes.
     fn views(&self) -> impl Iterator<Item = Vec<Known>> {
         self.nodes.iter().filter_map(view_of)
     }
@@ -160,7 +161,7 @@ impl Cluster {
         states.into_iter().all(|info| info.contains("cluster_state:ok"))
     }
 
-    /// It sees three linked replicas, and if it is one, its own link is up. `cluster_state:ok` comes earlier.
+    /// Whether it sees three linked replicas, and if it is one, its own link is up. `cluster_state:ok` comes earlier.
     fn is_ready(node: &Server) -> bool {
         let ask = |words: &[&str]| node.ask::<String>(words);
         let (Ok(info), Ok(nodes), Ok(replication)) =
@@ -178,7 +179,7 @@ struct Known {
     id: String,
     port: u16,
     flags: String,
-    /// Slots and ranges of them; of the node that was asked, also the migrations.
+    /// Slots and ranges of slots; for the node that was asked, also migrations.
     slots: Vec<String>,
 }
 

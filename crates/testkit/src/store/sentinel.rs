@@ -1,4 +1,4 @@
-//! A primary and a replica that three sentinels watch.
+//! A primary and a replica, watched by three sentinels.
 
 use std::collections::HashMap;
 
@@ -7,11 +7,11 @@ use crate::wait_until;
 
 const SERVICE: &str = "mymaster";
 
-/// One primary, one replica, three sentinels of which two must agree.
+/// One primary, one replica, three sentinels with a quorum of two.
 pub struct Sentinels {
     /// All three.
     pub sentinels: Vec<Server>,
-    /// The first one was the primary at first.
+    /// The first one starts as the primary.
     pub data: Vec<Server>,
 }
 
@@ -50,9 +50,10 @@ impl Sentinels {
         };
         let all = Sentinels { sentinels: (0..3).map(sentinel).collect(), data: vec![primary, replica] };
         for sentinel in &all.sentinels {
-            // By default they greet each other every two seconds and look at replicas every ten; and a machine that
-            // stood still for two seconds would stop a failover for thirty. The ping period stays as it is: a replica
-            // heard of less often than in five of them is not promoted, and during a failover it is once a second.
+            // By default sentinels greet each other every two seconds and look at replicas every ten, and a machine
+            // that stood still for two seconds would delay a failover by thirty. The ping period stays at its
+            // default: a replica not heard of within five of them is not promoted, and during a failover it is heard
+            // of once a second.
             let periods = ["INFO-PERIOD", "100", "PUBLISH-PERIOD", "100", "ASK-PERIOD", "100", "TILT-PERIOD", "500"];
             sentinel.tell(&[&["SENTINEL", "DEBUG"], &periods[..]].concat());
         }
@@ -75,14 +76,14 @@ impl Sentinels {
         self.answers().next().expect("a sentinel is alive")
     }
 
-    /// Ends the current primary as a crash does, and says its port.
+    /// Kills the current primary, like a crash; its port.
     pub fn kill_primary(&mut self) -> u16 {
         let port = self.primary_port();
         self.data.iter_mut().filter(|server| server.port == port).for_each(Server::kill);
         port
     }
 
-    /// Waits until all sentinels that answer name another primary and it takes writes, and says its port.
+    /// Waits until all sentinels that answer name another primary and it accepts writes; its port.
     pub fn wait_for_failover(&self, old_port: u16) -> u16 {
         wait_until("the sentinels name a new primary", || self.answers().all(|port| port != old_port));
         let port = self.primary_port();
@@ -102,7 +103,7 @@ impl Sentinels {
     }
 }
 
-/// The file of a sentinel, which it rewrites with what it finds out.
+/// The config file of a sentinel, which rewrites it with what it discovers.
 fn watch(primary: u16, login: Option<(&str, &str)>) -> String {
     let mut config = format!("sentinel monitor {SERVICE} 127.0.0.1 {primary} 2\n");
     let mut set = |option: &str, value: &str| config.push_str(&format!("sentinel {option} {SERVICE} {value}\n"));
@@ -115,7 +116,7 @@ fn watch(primary: u16, login: Option<(&str, &str)>) -> String {
     config
 }
 
-/// It sees the replica in good health, and the two other sentinels.
+/// Whether it sees a healthy replica and the two other sentinels.
 fn knows_all(sentinel: &Server) -> bool {
     let primary = sentinel.ask::<HashMap<String, String>>(&["SENTINEL", "MASTER", SERVICE]);
     let replicas = sentinel.ask::<Vec<HashMap<String, String>>>(&["SENTINEL", "REPLICAS", SERVICE]);

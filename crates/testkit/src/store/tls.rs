@@ -1,9 +1,9 @@
-//! A server that speaks TLS only, with certificates made for it.
+//! A server with TLS only, and the certificates for it.
 
 use super::{Kind, Launch, Server};
 use crate::{Authority, Pair};
 
-/// Whether clients must show a certificate too.
+/// Whether clients must present a certificate too.
 #[allow(missing_docs)] // Their names say it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ClientCertificates {
