@@ -1,0 +1,3 @@
+module ratelimit.example
+
+go 1.21
