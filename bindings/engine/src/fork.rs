@@ -1,4 +1,4 @@
-//! Telling a process from the one that it was forked from, at the price of reading a number.
+//! Detects a fork, at the price of one atomic read.
 
 use std::sync::Once;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -6,16 +6,16 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 static GENERATION: AtomicU64 = AtomicU64::new(0);
 static WATCH: Once = Once::new();
 
-/// Which process this is, counted from the first of its line. Two of a line never have the same number.
+/// The generation of this process: one more than its parent's. Objects made before a fork carry the parent's number.
 pub(crate) fn generation() -> u64 {
     GENERATION.load(Relaxed)
 }
 
-/// From here on forks are counted. What is cheap enough to be called by everything that is made.
+/// Starts counting forks. Cheap enough to call whenever an object is created.
 pub(crate) fn watch() {
     WATCH.call_once(|| {
         #[cfg(unix)]
-        // SAFETY: the handler only adds to an atomic number, which is allowed between fork and exec.
+        // SAFETY: the handler only increments an atomic, which is allowed between fork and exec.
         unsafe {
             libc::pthread_atfork(None, None, Some(count));
         }

@@ -1,4 +1,4 @@
-//! What a request holds until it is over: slots, and estimates that are to be corrected.
+//! What a request holds until it ends: slots, and unsettled estimates.
 
 use std::sync::Arc;
 
@@ -7,7 +7,7 @@ use tollkeeper::{Actual, Permit, Reservation};
 use crate::fork;
 use crate::io::Io;
 
-/// The slots of an admitted request. Dropping them gives them back, from whatever thread.
+/// The slots of an admitted request. Dropping them, on any thread, releases them.
 pub struct Slots(Option<Held<Permit>>);
 
 impl Slots {
@@ -16,7 +16,7 @@ impl Slots {
         if permit.is_empty() {
             return Slots(None);
         }
-        // Without the thread they would end with their hold, which is no reason to refuse the request.
+        // Without the I/O thread they would expire with their hold, which is no reason to refuse the request.
         Slots(Some(match Io::get() {
             Ok(io) => Held::new(io.within(|| permit.renewed()), Some(io)),
             Err(_) => Held::new(permit, None),
@@ -33,7 +33,7 @@ impl Slots {
 pub struct Estimate(Held<Reservation>);
 
 impl Estimate {
-    /// `io` where a server has to be told.
+    /// `io` is there if a server has to be told of the settlement.
     pub(crate) fn new(reservation: Reservation, io: Option<Arc<Io>>) -> Estimate {
         Estimate(Held::new(reservation, io))
     }
@@ -43,19 +43,19 @@ impl Estimate {
         self.0.held.as_ref().is_none_or(Reservation::is_empty)
     }
 
-    /// What is to be settled; nothing in a process that was forked since.
+    /// The reservation to settle; `None` in a process that was forked since.
     pub(crate) fn take(mut self) -> Option<Reservation> {
         if self.0.generation == fork::generation() { self.0.held.take() } else { None }
     }
 }
 
-/// What was really used: a cost, attributes that carry costs, or both.
+/// The actual usage: a cost, attributes that carry costs, or both.
 pub(crate) fn actual(cost: Option<u32>, attributes: Vec<(String, String)>) -> Actual {
     let actual = cost.map_or_else(Actual::default, Actual::cost);
     attributes.into_iter().fold(actual, |actual, (name, value)| actual.attribute(name, value))
 }
 
-/// Something that is dropped in the runtime, where a server can be told of it.
+/// Something to be dropped inside the runtime, where a server can be called.
 struct Held<T> {
     held: Option<T>,
     io: Option<Arc<Io>>,
@@ -72,7 +72,7 @@ impl<T> Drop for Held<T> {
     fn drop(&mut self) {
         let (held, io) = (self.held.take(), self.io.take());
         if self.generation != fork::generation() {
-            // What a parent holds is not given back by its child, and the parent's thread is not here.
+            // A child must not release what its parent holds, and the parent's thread does not exist here.
             std::mem::forget((held, io));
             return;
         }

@@ -1,4 +1,4 @@
-//! The one thread that talks to servers. It is started when something is first sent, once in a process.
+//! The thread that talks to servers: one per process, started when something is first sent.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -11,16 +11,16 @@ use tokio::sync::{Notify, oneshot};
 use crate::error::{Error, Kind};
 use crate::fork;
 
-/// Work that goes on in the I/O thread.
+/// Work for the I/O thread.
 pub(crate) type Job = Pin<Box<dyn Future<Output = ()> + Send>>;
 
-/// A runtime with a single thread: an answer takes two hops, there and back, and no more.
+/// A runtime with a single thread, so that a call takes just two hops between threads.
 pub(crate) struct Io {
     handle: Handle,
     inbox: Arc<Inbox>,
 }
 
-/// What the thread should take on. Many jobs are one wake-up.
+/// Jobs for the thread. Many jobs need only one wake-up.
 struct Inbox {
     jobs: Mutex<Vec<Job>>,
     notify: Notify,
@@ -29,7 +29,7 @@ struct Inbox {
 static IO: Mutex<Option<(u64, Arc<Io>)>> = Mutex::new(None);
 
 impl Io {
-    /// The one of this process, started if need be.
+    /// The instance of this process, started if necessary.
     pub(crate) fn get() -> Result<Arc<Io>, Error> {
         let mut current = IO.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some((generation, io)) = &*current
@@ -41,7 +41,7 @@ impl Io {
             Error::new(Kind::Store, format!("cannot start the thread that talks to the store: {error}"))
         })?);
         if let Some((_, of_the_parent)) = current.replace((fork::generation(), io.clone())) {
-            // Its thread does not exist here, and its locks may be held forever.
+            // Its thread does not exist in this process, and its locks may be held forever.
             std::mem::forget(of_the_parent);
         }
         Ok(io)
@@ -64,7 +64,7 @@ impl Io {
         Ok(Io { handle, inbox })
     }
 
-    /// Polls once on this thread: what needs no answer from a server is ready then.
+    /// Polls once on this thread: an answer that needs no server is ready then.
     pub(crate) fn poll_once<T>(&self, future: Pin<&mut (dyn Future<Output = T> + Send)>) -> Poll<T> {
         let _context = self.handle.enter();
         future.poll(&mut Context::from_waker(Waker::noop()))
@@ -76,13 +76,13 @@ impl Io {
         let is_first = jobs.is_empty();
         jobs.push(job);
         drop(jobs);
-        // Whoever was first has woken it for the others.
+        // The first job in the inbox wakes the thread for all that follow.
         if is_first {
             self.inbox.notify.notify_one();
         }
     }
 
-    /// Waits on this thread for what the I/O thread carries on.
+    /// Blocks this thread until the I/O thread has the result.
     pub(crate) fn block_on<T: Send + 'static>(
         &self,
         mut future: Pin<Box<dyn Future<Output = T> + Send>>,
@@ -94,7 +94,7 @@ impl Io {
         wait.blocking_recv().map_err(|_| Error::new(Kind::Store, "the call ended without an answer"))
     }
 
-    /// Runs something where tokio's spawn works: what is dropped there may have something to give back.
+    /// Runs a closure where tokio's spawn works: what is dropped there may have to call a server.
     pub(crate) fn within<T>(&self, run: impl FnOnce() -> T) -> T {
         let _context = self.handle.enter();
         run()
@@ -107,7 +107,7 @@ impl Inbox {
             self.notify.notified().await;
             let jobs = std::mem::take(&mut *self.jobs.lock().unwrap_or_else(PoisonError::into_inner));
             for job in jobs {
-                // From inside of the runtime this is a push to a list.
+                // Inside the runtime this is a push to a list.
                 tokio::spawn(job);
             }
         }
@@ -117,7 +117,7 @@ impl Inbox {
 /// Signals are for the host's main thread.
 fn block_signals() {
     #[cfg(unix)]
-    // SAFETY: a set that was filled is given to the calling thread only.
+    // SAFETY: a fully initialized set is applied to the calling thread only.
     unsafe {
         let mut all = std::mem::MaybeUninit::<libc::sigset_t>::uninit();
         libc::sigfillset(all.as_mut_ptr());

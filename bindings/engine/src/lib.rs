@@ -1,11 +1,12 @@
-//! What the Python and Node packages share, so that neither writes it twice.
+//! The engine that the language bindings share.
 //!
-//! - [`Engine`] is rules over a store. The memory store decides on the caller's thread, with no runtime and no thread. Redis is
-//!   connected when it is first needed; what needs no call (a remembered denial, a lease) is decided on the caller's thread too.
-//! - [`Mailbox`] collects answers that came later, and wakes the host once for many of them.
-//! - [`Head`] is an HTTP request as hosts know it; [`Checked`] is a verdict with the headers and the answer that belong to it.
+//! - [`Engine`] is rules over a store. The memory store decides on the caller's thread, without a runtime or another
+//!   thread. Redis is connected when it is first needed; answers that need no call (a cached denial, a lease) are
+//!   given on the caller's thread too.
+//! - [`Mailbox`] collects answers that arrive later, and wakes the host once for many of them.
+//! - [`Head`] is an HTTP request as hosts know it; [`Checked`] is a verdict with its headers and response.
 //!
-//! A process that was forked never uses what its parent started: it connects by itself when it first asks.
+//! A forked process never uses what its parent started: it opens its own connection when it first needs one.
 
 mod engine;
 mod error;

@@ -4,12 +4,12 @@ use tollkeeper::{LimitError, Quota, QuotaError, RuleSpec, Shorthand};
 
 use crate::error::{Error, Kind};
 
-/// The quota that a text such as `10/s burst 20` means.
+/// The quota of a text such as `10/s burst 20`.
 pub fn quota(text: &str) -> Result<Quota, Error> {
     text.parse().map_err(|error: QuotaError| Error::new(Kind::Rule, error.to_string()))
 }
 
-/// The rule that a text means. `by` is for callers who say it beside the text; by default it is the client's address.
+/// The rule of a text. `by` is for callers that pass it separately; by default it is the client's address.
 pub fn rule(name: &str, text: &str, by: Option<&str>) -> Result<RuleSpec, Error> {
     let wrong = |problem: LimitError| Error::new(Kind::Rule, format!("{text:?}: {problem}"));
     let shorthand: Shorthand = text.parse().map_err(wrong)?;

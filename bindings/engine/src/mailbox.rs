@@ -1,4 +1,4 @@
-//! Answers that came later. The host is woken once for all that are ready, and takes them together.
+//! Answers that arrive later. The host is woken once for all that are ready, and takes them together.
 
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -7,10 +7,10 @@ use crate::engine::{Reply, Work};
 use crate::error::Error;
 use crate::io::Io;
 
-/// Answers for one thread of the host, such as an event loop. `T` says to whom an answer belongs.
+/// Answers for one thread of the host, such as an event loop. `T` identifies whom an answer is for.
 pub struct Mailbox<T> {
     answers: Mutex<Vec<(T, Result<Reply, Error>)>>,
-    /// Whether the host has been, or is about to be, woken for what is here.
+    /// Whether the host has been, or is about to be, woken for these answers.
     is_announced: AtomicBool,
     wake: Box<dyn Fn() + Send + Sync>,
 }
@@ -21,7 +21,7 @@ impl<T: Send + 'static> Mailbox<T> {
         Arc::new(Mailbox { answers: Mutex::default(), is_announced: AtomicBool::new(false), wake: Box::new(wake) })
     }
 
-    /// Has work carried on; its answer will be here.
+    /// Starts the work; its answer will arrive here.
     pub fn expect(self: &Arc<Self>, ticket: T, work: Work) -> Result<(), Error> {
         let mailbox = self.clone();
         Io::get()?.submit(Box::pin(async move {
@@ -31,9 +31,9 @@ impl<T: Send + 'static> Mailbox<T> {
         Ok(())
     }
 
-    /// All that is ready.
+    /// All answers that are ready.
     pub fn take(&self) -> Vec<(T, Result<Reply, Error>)> {
-        // Before looking: what comes from now on wakes the host again.
+        // Cleared before looking: anything that arrives from now on wakes the host again.
         self.is_announced.store(false, SeqCst);
         std::mem::take(&mut *self.answers.lock().unwrap_or_else(PoisonError::into_inner))
     }
@@ -41,7 +41,8 @@ impl<T: Send + 'static> Mailbox<T> {
     fn put(self: Arc<Self>, ticket: T, answer: Result<Reply, Error>) {
         self.answers.lock().unwrap_or_else(PoisonError::into_inner).push((ticket, answer));
         if !self.is_announced.swap(true, SeqCst) {
-            // Behind all tasks that are ready now, so that one wake-up is for all that one reply of the server answered.
+            // Spawned behind all tasks that are ready now, so that one wake-up covers all answers from one reply of
+            // the server.
             tokio::spawn(async move { (self.wake)() });
         }
     }

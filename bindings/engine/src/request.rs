@@ -1,4 +1,4 @@
-//! A request as hosts know it, and which parts of it the rules in force look at.
+//! A request as hosts know it, and which parts of it the rules in force need.
 
 use std::borrow::Cow;
 use std::net::IpAddr;
@@ -12,10 +12,10 @@ use tollkeeper::{Algorithm, Descriptor, Request, RuleSpec};
 use crate::error::{Error, Kind};
 use crate::settings::Settings;
 
-/// What is asked about.
+/// What to decide on.
 #[derive(Debug)]
 pub enum Subject {
-    /// Attributes that the caller named.
+    /// Attributes given by the caller.
     Attributes(Descriptor),
     /// An HTTP request.
     Http(Box<Head>),
@@ -28,7 +28,7 @@ pub struct Head {
     pub(crate) uri: Uri,
     pub(crate) headers: HeaderMap,
     pub(crate) peer: Option<IpAddr>,
-    /// What the host knows better: a user, or what a key function returned.
+    /// Attributes from the host: a user, or the result of a key function.
     pub(crate) known: Vec<(String, String)>,
     pub(crate) cost: u32,
 }
@@ -44,17 +44,18 @@ impl Head {
         self.cost = cost;
     }
 
-    /// Adds an attribute that the host knows; it hides what the request says under that name.
+    /// Adds an attribute from the host; it overrides the request's own value of that name.
     pub fn know(&mut self, name: impl Into<String>, value: impl Into<String>) {
         self.known.push((name.into(), value.into()));
     }
 
-    /// Sets the method; anything that is none counts as an unknown one.
+    /// Sets the method; an invalid one counts as an unknown method.
     pub fn set_method(&mut self, method: &[u8]) {
         self.method = Method::from_bytes(method).unwrap_or_default();
     }
 
-    /// Sets path and query, as they came over the wire or decoded. Bytes that a target cannot hold are escaped.
+    /// Sets path and query, as they came over the wire or decoded. Bytes that are invalid in a request target are
+    /// escaped.
     pub fn set_target(&mut self, path: &[u8], query: &[u8]) -> Result<(), Error> {
         let mut target = Vec::with_capacity(path.len() + query.len() + 2);
         if !path.starts_with(b"/") {
@@ -72,7 +73,7 @@ impl Head {
         Ok(())
     }
 
-    /// Adds a header; those that cannot be one are left out, as every server does.
+    /// Adds a header; invalid ones are left out, as every server does.
     pub fn add_header(&mut self, name: &[u8], value: &[u8]) {
         if let (Ok(name), Ok(value)) = (HeaderName::from_bytes(name), HeaderValue::from_bytes(value)) {
             self.headers.append(name, value);
@@ -86,7 +87,7 @@ impl Head {
     }
 }
 
-/// Escapes what a request target cannot hold, and what would end this part of it.
+/// Escapes bytes that are invalid in a request target, or would end this part of it.
 fn escape(text: &[u8], target: &mut Vec<u8>, ends: &[u8]) {
     for byte in text {
         let is_fine = byte.is_ascii_graphic() && !b"\"<>\\^`{|}".contains(byte) && !ends.contains(byte);
@@ -98,11 +99,11 @@ fn escape(text: &[u8], target: &mut Vec<u8>, ends: &[u8]) {
     }
 }
 
-/// An HTTP request with what the host knows of it.
+/// An HTTP request with the attributes from the host.
 pub(crate) struct Described<'h> {
     http: HttpRequest<'h>,
     known: &'h [(String, String)],
-    /// A rule asked for the client's address, and nobody knows it.
+    /// A rule asked for the client's address, which is unknown.
     pub(crate) lacks_address: AtomicBool,
 }
 
@@ -123,8 +124,8 @@ impl Request for Described<'_> {
     }
 }
 
-/// What a host has to hand over for the rules in force. Looking for names in the text of the rules finds rather too many
-/// than too few.
+/// What a host has to pass for the rules in force. Found by searching the text of the rules for names, which may find
+/// too many but never too few.
 #[derive(Clone, Debug, Default)]
 pub struct Needs {
     /// Method.
@@ -133,9 +134,9 @@ pub struct Needs {
     pub target: bool,
     /// Headers by name, in lower case.
     pub headers: Vec<HeaderName>,
-    /// Whether a rule counts slots, so that requests have to be acquired rather than checked.
+    /// Whether a rule has slots, so that requests must be acquired rather than checked.
     pub slots: bool,
-    /// Whether something is limited by user, which hosts know.
+    /// Whether a rule limits by user, which the host knows.
     pub user: bool,
 }
 

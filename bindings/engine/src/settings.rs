@@ -1,6 +1,6 @@
-//! What a library needs to know beside the rules: from a file, or from code as JSON of the same shape.
+//! Settings beside the rules: from a file, or from code as JSON of the same shape.
 //!
-//! The file is the one that the service reads. What only a service has (where it listens, who may look) is left to it.
+//! The file is the service's configuration file. Settings that only a service has (listeners, access) are ignored.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -17,15 +17,15 @@ use tollkeeper_core::KeyTemplate;
 
 use crate::error::{Error, Kind};
 
-/// What a limiter is made of.
+/// What a limiter is made from.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Settings {
     /// Where state lives.
     pub store: StoreSettings,
-    /// Addresses or CIDRs of the proxies whose forwarding headers are believed.
+    /// Addresses or CIDRs of trusted proxies, whose forwarding headers are used.
     pub trusted_proxies: Vec<String>,
-    /// The header in which they tell the client's address.
+    /// The header in which they pass on the client's address.
     pub client_address: String,
     /// IPv6 clients are grouped by this many leading bits.
     pub ipv6_prefix: u8,
@@ -86,7 +86,7 @@ pub struct StoreSettings {
     pub max_keys: usize,
     /// Certificates for `rediss://`.
     pub tls: Option<TlsFiles>,
-    /// What all keys in Redis begin with.
+    /// The prefix of all keys in Redis.
     pub namespace: Option<String>,
 }
 
@@ -101,9 +101,9 @@ impl Default for StoreSettings {
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct TlsFiles {
-    /// Certificates of the authorities that are trusted, instead of the system's.
+    /// CA certificates to trust, instead of the system's trust store.
     pub ca: Option<PathBuf>,
-    /// The certificate that this client shows.
+    /// The client certificate.
     pub cert: Option<PathBuf>,
     /// Its key.
     pub key: Option<PathBuf>,
@@ -122,7 +122,7 @@ impl Settings {
         settings.proven()
     }
 
-    /// From a file; `store` overrules the URL that it names.
+    /// From a file; `store` overrides the URL in it.
     pub fn from_file(path: &Path, store: Option<&str>) -> Result<Settings, Error> {
         let at = |problem: String| Error::new(Kind::Config, format!("{}: {problem}", path.display()));
         let text = std::fs::read_to_string(path).map_err(|error| at(format!("cannot be read: {error}")))?;
@@ -145,7 +145,7 @@ impl Settings {
         self.store.url.starts_with("memory:")
     }
 
-    /// Everything that can be checked before it is used.
+    /// Checks everything that can be checked before use.
     fn proven(self) -> Result<Settings, Error> {
         let wrong =
             |field: &str, problem: &dyn std::fmt::Display| Error::new(Kind::Config, format!("{field}: {problem}"));
@@ -231,7 +231,7 @@ impl Settings {
         Ok(identity)
     }
 
-    /// What a key names directly tells clients apart too, so a request may say it once only.
+    /// A place that a key names directly also identifies clients, so a request may have it only once.
     pub(crate) fn identity_for(&self, rules: &[RuleSpec]) -> Result<Identity, Error> {
         let keys = rules.iter().filter_map(|rule| KeyTemplate::new(&rule.key).ok());
         let named: BTreeSet<String> = keys.flat_map(|key| key.needs().flatten().cloned().collect::<Vec<_>>()).collect();

@@ -1,7 +1,7 @@
-//! What asynchronous methods return: an answer that is there, or one that an event loop is told of later.
+//! What asynchronous methods return: an answer that is ready, or a future that an event loop completes later.
 //!
-//! It is a coroutine to Python (`await`, `asyncio.create_task`, `asyncio.gather`, `async with`), without the price of one: a
-//! limiter in memory needs no event loop at all.
+//! To Python it is a coroutine (`await`, `asyncio.create_task`, `asyncio.gather`, `async with`), without the cost of
+//! one: a limiter in memory needs no event loop at all.
 
 use std::sync::{Mutex, PoisonError};
 
@@ -17,7 +17,7 @@ enum State {
     Ready(Py<PyAny>),
     /// A future of the event loop.
     Later(Py<PyAny>),
-    /// The same, as it is waited for by `send`.
+    /// The same, while `send` waits for it.
     Waiting {
         future: Py<PyAny>,
         iterator: Py<PyAny>,
@@ -34,7 +34,7 @@ impl Answered {
         Answered(Mutex::new(State::Later(future)))
     }
 
-    /// Lets go of the lock before Python runs.
+    /// Releases the lock before Python runs.
     fn state(&self, py: Python<'_>) -> State {
         match &*self.0.lock().unwrap_or_else(PoisonError::into_inner) {
             State::Ready(answer) => State::Ready(answer.clone_ref(py)),
@@ -50,7 +50,7 @@ impl Answered {
         *self.0.lock().unwrap_or_else(PoisonError::into_inner) = state;
     }
 
-    /// What came, for whoever leaves an `async with`.
+    /// The answer, for leaving an `async with`.
     fn value(&self, py: Python<'_>) -> PyResult<Py<PyAny>> {
         match self.state(py) {
             State::Ready(answer) => Ok(answer),
@@ -129,7 +129,7 @@ impl Answered {
         slf
     }
 
-    /// Gives back what the answer holds.
+    /// Releases what the answer holds.
     fn __aexit__(
         &self,
         py: Python<'_>,

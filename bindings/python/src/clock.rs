@@ -17,17 +17,17 @@ impl ManualClock {
         ManualClock(tollkeeper::ManualClock::at(Timestamp::from_micros(micros(now))))
     }
 
-    /// Moves on by so many seconds.
+    /// Moves on by this many seconds.
     fn advance(&self, seconds: f64) {
         self.0.advance(Span::from_micros(micros(seconds)));
     }
 
-    /// Shows this time from here on: seconds since the epoch.
+    /// Sets the time: seconds since the epoch.
     fn set(&self, now: f64) {
         self.0.set(Timestamp::from_micros(micros(now)));
     }
 
-    /// Shows this time from here on: whole microseconds since the epoch.
+    /// Sets the time: whole microseconds since the epoch.
     fn set_us(&self, now: u64) {
         self.0.set(Timestamp::from_micros(now));
     }
@@ -54,7 +54,7 @@ pub(crate) fn seconds(micros: u64) -> f64 {
     micros as f64 / 1e6
 }
 
-/// A length of time from seconds, or from a text such as `20ms`.
+/// A duration from seconds, or from a text such as `20ms`.
 pub(crate) fn span_text(time: &Bound<'_, PyAny>) -> PyResult<String> {
     if let Ok(text) = time.extract::<String>() {
         return Ok(text);

@@ -1,4 +1,4 @@
-//! The engine's errors as the exceptions of `tollkeeper._errors`, in the same words.
+//! The engine's errors as the exceptions of `tollkeeper._errors`, with the same messages.
 
 use pyo3::exceptions::PyRuntimeError;
 use pyo3::prelude::*;
@@ -14,7 +14,7 @@ static STORE: PyOnceLock<Py<PyType>> = PyOnceLock::new();
 static ADDRESS: PyOnceLock<Py<PyType>> = PyOnceLock::new();
 static USAGE: PyOnceLock<Py<PyType>> = PyOnceLock::new();
 
-/// The exception that an error is.
+/// The exception for an error.
 pub(crate) fn raise(py: Python<'_>, error: Error) -> PyErr {
     let (cell, name) = match error.kind {
         Kind::Rule => (&RULE, "RuleError"),
@@ -27,7 +27,7 @@ pub(crate) fn raise(py: Python<'_>, error: Error) -> PyErr {
     };
     match cell.import(py, "tollkeeper._errors", name) {
         Ok(class) => PyErr::from_type(class.clone(), error.message),
-        // Only where the package is broken.
+        // Only if the package is broken.
         Err(_) => PyRuntimeError::new_err(error.message),
     }
 }

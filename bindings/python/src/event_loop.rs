@@ -1,8 +1,8 @@
-//! The way of answers into an event loop: one wake-up for many.
+//! Delivers answers into an event loop: one wake-up for many.
 //!
-//! The I/O thread never runs Python. It writes to an eventfd (a pipe where there is none) that the loop watches; the loop then
-//! takes all answers that are there. Loops that cannot watch a descriptor (Windows' proactor) are told by
-//! `call_soon_threadsafe`, once for many answers as well.
+//! The I/O thread never runs Python. It writes to an eventfd (a pipe on systems without it) that the loop watches;
+//! the loop then takes all answers that are ready. Loops that cannot watch a descriptor (Windows' proactor) are woken
+//! by `call_soon_threadsafe`, also once for many answers.
 
 use std::cell::RefCell;
 use std::sync::Arc;
@@ -19,23 +19,23 @@ use crate::errors::raise;
 use crate::hold::{Permit, Reservation, Settlement};
 use crate::verdict::{Refusal, Verdict};
 
-/// What an answer is to become.
+/// What to turn an answer into.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Shape {
     /// What a caller of the limiter gets.
     Plain,
-    /// What a middleware gets: a verdict that holds its slots, or a refusal.
+    /// What middleware gets: a verdict that holds its slots, or a refusal.
     Http,
 }
 
-/// Who waits for an answer.
+/// The caller that waits for an answer.
 struct Waiter {
     future: Py<PyAny>,
     shape: Shape,
     engine: Arc<Engine>,
 }
 
-/// The loops of this thread, the last one used first.
+/// The event loops of this thread, the most recently used first.
 struct Loop {
     it: Py<PyWeakrefReference>,
     mailbox: Arc<Mailbox<Waiter>>,
@@ -48,7 +48,7 @@ thread_local! {
 
 static GET_RUNNING_LOOP: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
 
-/// An awaitable for the running loop, or for none where the answer is there.
+/// An awaitable for the running loop; if the answer is ready, no loop is needed.
 pub(crate) fn answered(py: Python<'_>, engine: &Arc<Engine>, progress: Progress, shape: Shape) -> PyResult<Py<PyAny>> {
     match progress {
         Progress::Ready(reply) => {
@@ -81,7 +81,7 @@ pub(crate) fn wait(py: Python<'_>, engine: &Arc<Engine>, progress: Progress, sha
     python(py, engine, reply, shape)
 }
 
-/// An answer as Python has it.
+/// An answer as a Python object.
 pub(crate) fn python(
     py: Python<'_>,
     engine: &Arc<Engine>,
@@ -115,7 +115,7 @@ pub(crate) fn python(
     })
 }
 
-/// The mailbox of a loop, made when the loop first waits for something.
+/// The mailbox of a loop, created when the loop first waits for something.
 fn mailbox(running: &Bound<'_, PyAny>) -> PyResult<Arc<Mailbox<Waiter>>> {
     let process = std::process::id();
     let known = LOOPS.with_borrow(|loops| {
@@ -154,11 +154,11 @@ fn watched(running: &Bound<'_, PyAny>) -> PyResult<Arc<Mailbox<Waiter>>> {
     let holder: Arc<std::sync::OnceLock<(Py<PyWeakrefReference>, Py<Reader>)>> = Arc::default();
     let of_thread = holder.clone();
     let mailbox = Mailbox::new(move || {
-        // At the end of the interpreter nobody waits any more.
+        // While the interpreter shuts down, no caller waits any more.
         Python::try_attach(|py| {
             let Some((running, reader)) = of_thread.get() else { return };
             if let Some(running) = running.bind(py).upgrade() {
-                // A loop that was closed meanwhile has nobody who waits.
+                // A loop that was closed in between has no waiting callers.
                 let _ = running.call_method1(intern!(py, "call_soon_threadsafe"), (reader.clone_ref(py),));
             }
         });
@@ -175,7 +175,7 @@ fn watched(running: &Bound<'_, PyAny>) -> PyResult<Arc<Mailbox<Waiter>>> {
     Ok(mailbox)
 }
 
-/// What the loop calls when answers are there.
+/// What the loop calls when answers are ready.
 #[pyclass(frozen)]
 struct Reader {
     mailbox: Arc<Mailbox<Waiter>>,
@@ -192,7 +192,7 @@ impl Reader {
         }
         for (Waiter { future, shape, engine }, reply) in self.mailbox.take() {
             let future = future.bind(py);
-            // Who was cancelled does not wait any more; what the answer holds goes back when it is dropped.
+            // A cancelled caller no longer waits; what the answer holds is released when it is dropped.
             if future.call_method0(intern!(py, "done"))?.is_truthy()? {
                 continue;
             }
@@ -207,7 +207,7 @@ impl Reader {
 
 #[cfg(unix)]
 mod signal {
-    //! A descriptor that can be read when there is something to do.
+    //! A file descriptor that becomes readable when there is something to do.
 
     use std::io;
     use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
@@ -221,7 +221,7 @@ mod signal {
     impl Signal {
         #[cfg(any(target_os = "linux", target_os = "android"))]
         pub(super) fn new() -> io::Result<Signal> {
-            // SAFETY: a new descriptor that nobody else has.
+            // SAFETY: a new descriptor that nothing else owns.
             let read = unsafe {
                 match libc::eventfd(0, libc::EFD_NONBLOCK | libc::EFD_CLOEXEC) {
                     -1 => return Err(io::Error::last_os_error()),
@@ -234,7 +234,7 @@ mod signal {
         #[cfg(not(any(target_os = "linux", target_os = "android")))]
         pub(super) fn new() -> io::Result<Signal> {
             let mut ends = [0; 2];
-            // SAFETY: two new descriptors that nobody else has.
+            // SAFETY: two new descriptors that nothing else owns.
             let (read, write) = unsafe {
                 if libc::pipe(ends.as_mut_ptr()) == -1 {
                     return Err(io::Error::last_os_error());
@@ -248,22 +248,22 @@ mod signal {
             Ok(Signal { read, write: Some(write) })
         }
 
-        /// What the loop watches.
+        /// The descriptor that the loop watches.
         pub(super) fn descriptor(&self) -> RawFd {
             self.read.as_raw_fd()
         }
 
-        /// There is something to do. A pipe that is full has said so already.
+        /// Signals that there is something to do. A full pipe has signalled already.
         pub(super) fn raise(&self) {
             let end = self.write.as_ref().unwrap_or(&self.read).as_raw_fd();
-            // SAFETY: eight bytes of our own are written to a descriptor that is open.
+            // SAFETY: writes eight bytes of our own to an open descriptor.
             unsafe { libc::write(end, (&raw const ONE).cast(), 8) };
         }
 
-        /// It is being done.
+        /// Resets the signal.
         pub(super) fn clear(&self) {
             let mut bytes = [0_u8; 64];
-            // SAFETY: at most as many bytes are read as there is room for.
+            // SAFETY: reads at most as many bytes as the buffer holds.
             unsafe { libc::read(self.read.as_raw_fd(), bytes.as_mut_ptr().cast(), bytes.len()) };
         }
     }

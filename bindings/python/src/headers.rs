@@ -1,5 +1,5 @@
-//! Limit headers on their way to the client. Whatever limits a request (a middleware, then a route) adds its verdict to the
-//! outermost, which writes the headers of all of them once: none overwrites another's.
+//! Limit headers on their way to the client. Each layer that limits a request (middleware, then a route) adds its
+//! verdict to the outermost one, which writes the headers of all of them once, so that none overwrites another's.
 
 use std::sync::{Mutex, PoisonError};
 
@@ -11,7 +11,7 @@ use tollkeeper_engine::Checked;
 
 use crate::verdict::Verdict;
 
-/// What was said to one request so far.
+/// The verdicts on one request so far.
 #[derive(Default)]
 struct Said(Mutex<Option<Checked>>);
 
@@ -21,10 +21,10 @@ impl Said {
         *said = Some(said.as_ref().map_or_else(|| checked.clone(), |before| before.and(checked)));
     }
 
-    /// The limit headers of all, and whether others of the same names may stand beside them.
+    /// The limit headers of all layers, and whether other headers of the same names may stay beside them.
     fn headers(&self) -> (Vec<(String, String)>, bool) {
         match &*self.0.lock().unwrap_or_else(PoisonError::into_inner) {
-            // `retry-after` belongs to a denial, and comes with its answer.
+            // `retry-after` belongs to a denial, and comes with its response.
             Some(checked) => {
                 let mut headers = checked.headers();
                 headers.retain(|(name, _)| name != "retry-after");
@@ -51,7 +51,7 @@ impl Sender {
         sender
     }
 
-    /// Another layer's verdict.
+    /// Adds another layer's verdict.
     fn add(&self, verdict: &Bound<'_, Verdict>) {
         self.said.add(&verdict.get().checked);
     }
@@ -81,7 +81,7 @@ impl Sender {
                 headers.append((PyBytes::new(py, name.as_bytes()), PyBytes::new(py, value.as_bytes())))?;
             }
         }
-        // The application may use its message again.
+        // The application may reuse its message.
         let message = message.copy()?;
         message.set_item(intern!(py, "headers"), headers)?;
         send.call1((message,))
@@ -99,7 +99,7 @@ impl Collector {
         Collector(Said::default())
     }
 
-    /// A layer's verdict.
+    /// Adds a layer's verdict.
     fn add(&self, verdict: &Bound<'_, Verdict>) {
         self.0.add(&verdict.get().checked);
     }

@@ -1,4 +1,4 @@
-//! What a request holds until it is over: slots, and estimates that are to be corrected.
+//! What a request holds until it ends: slots, and unsettled estimates.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -13,8 +13,8 @@ use crate::event_loop::{Shape, answered, wait};
 use crate::limiter::pairs;
 use crate::verdict::Verdict;
 
-/// The slots of a request: `async with limiter.acquire({...}) as permit`, or `with limiter.acquire_sync({...}) as permit`.
-/// That of a denied request is empty: look at `permit.allowed`.
+/// The slots of a request: `async with limiter.acquire({...}) as permit`, or `with limiter.acquire_sync({...}) as
+/// permit`. The permit of a denied request is empty: check `permit.allowed`.
 #[pyclass(frozen, module = "tollkeeper")]
 pub(crate) struct Permit {
     verdict: Py<Verdict>,
@@ -41,7 +41,7 @@ impl Permit {
         self.verdict.get().checked.verdict.is_allowed()
     }
 
-    /// Gives the slots back. Once is enough, and more does no harm.
+    /// Releases the slots. Calling it again does nothing.
     fn release(&self) {
         drop(self.slots.lock().unwrap_or_else(PoisonError::into_inner).take());
     }
@@ -59,8 +59,8 @@ impl Permit {
     }
 }
 
-/// An estimate that was charged, until `settle` tells what it did cost. Left without that, the estimate stays charged; slots
-/// are given back in any case.
+/// An estimate that was charged, until `settle` gives the actual cost. Without that the estimate stays charged; slots
+/// are released in any case.
 #[pyclass(frozen, module = "tollkeeper")]
 pub(crate) struct Reservation {
     engine: Arc<Engine>,
@@ -101,13 +101,13 @@ impl Reservation {
         self.verdict.get().checked.verdict.is_allowed()
     }
 
-    /// Corrects the estimate to what was used: a cost, attributes that carry costs, or both.
+    /// Corrects the estimate to the actual usage: a cost, attributes that carry costs, or both.
     #[pyo3(signature = (cost=None, attributes=None))]
     fn settle(&self, py: Python<'_>, cost: Option<u32>, attributes: Option<&Bound<'_, PyDict>>) -> PyResult<Py<PyAny>> {
         answered(py, &self.engine, self.engine.ask(self.ask(py, cost, attributes)?), Shape::Plain)
     }
 
-    /// The same, waiting for the answer on this thread.
+    /// The same, blocking this thread.
     #[pyo3(signature = (cost=None, attributes=None))]
     fn settle_sync(
         &self,
@@ -118,7 +118,7 @@ impl Reservation {
         wait(py, &self.engine, self.engine.ask(self.ask(py, cost, attributes)?), Shape::Plain)
     }
 
-    /// Leaves the estimate charged, and gives slots back.
+    /// Leaves the estimate charged, and releases slots.
     fn release(&self) {
         drop(self.estimate.lock().unwrap_or_else(PoisonError::into_inner).take());
     }
@@ -136,7 +136,7 @@ impl Reservation {
     }
 }
 
-/// What became of one rule's estimate.
+/// The settlement of one rule's estimate.
 #[pyclass(frozen, module = "tollkeeper")]
 pub(crate) struct Settlement(Settled);
 
@@ -164,19 +164,19 @@ impl Settlement {
         &self.0.charge.key.value
     }
 
-    /// What it did cost.
+    /// The actual cost.
     #[getter]
     fn cost(&self) -> u32 {
         self.0.charge.cost
     }
 
-    /// What had been charged.
+    /// The charged estimate.
     #[getter]
     fn reserved(&self) -> u32 {
         self.0.reserved
     }
 
-    /// What was given back of it.
+    /// How much of it was refunded.
     #[getter]
     fn refunded(&self) -> u32 {
         self.0.refunded
@@ -188,7 +188,7 @@ impl Settlement {
         self.0.decision.remaining
     }
 
-    /// Seconds until the bucket is as if it had never been used.
+    /// Seconds until the bucket is full again.
     #[getter]
     fn reset_after(&self) -> f64 {
         seconds(self.0.decision.reset_after.as_micros())

@@ -38,11 +38,11 @@ pub(crate) fn keyed(
 /// One quota for every key; `keyed` makes one. Safe to use from all threads.
 #[pyclass(frozen, module = "tollkeeper")]
 pub(crate) struct Keyed(
-    /// Boxed: it is aligned to whole cache lines, which Python's allocator does not do.
+    /// Boxed: its alignment is whole cache lines, which Python's allocator does not provide.
     Box<tollkeeper::Keyed>,
 );
 
-/// Does something with a key, by its kind: `"1"`, `b"1"` and `1` are three keys.
+/// Runs code with a key of any kind: `"1"`, `b"1"` and `1` are three keys.
 macro_rules! with_key {
     ($key:expr, |$known:ident| $do:expr) => {{
         let key = $key;
@@ -79,23 +79,23 @@ impl Keyed {
         Ok(decisions.unbind())
     }
 
-    /// What a request of cost 1 would be told now; nothing is charged.
+    /// The answer to a request of cost 1 now; nothing is charged.
     fn peek(&self, key: &Bound<'_, PyAny>) -> PyResult<Decision> {
         with_key!(key, |known| Decision(self.0.peek(known)))
     }
 
-    /// Forgets a key; false when there was nothing to forget.
+    /// Resets a key; false when there was nothing to reset.
     fn reset(&self, key: &Bound<'_, PyAny>) -> PyResult<bool> {
         with_key!(key, |known| self.0.reset(known))
     }
 
-    /// Gives the slot of an admitted request back: for `concurrency`. False when it was free already.
+    /// Releases the slot of an admitted request: for `concurrency`. False when it was already free.
     fn release(&self, key: &Bound<'_, PyAny>, decision: &Decision) -> PyResult<bool> {
         let hold: Option<Hold> = decision.0.hold;
         with_key!(key, |known| hold.is_some_and(|hold| self.0.release(known, hold)))
     }
 
-    /// How many keys are kept, some of which may be idle by now.
+    /// The number of keys kept, some of which may be idle by now.
     fn __len__(&self) -> usize {
         self.0.len()
     }
@@ -135,7 +135,7 @@ impl Decision {
         self.0.retry_after().map(|wait| seconds(wait.as_micros()))
     }
 
-    /// Seconds until the key is as if it had never been used.
+    /// Seconds until the key's state equals one that was never used.
     #[getter]
     fn reset_after(&self) -> f64 {
         seconds(self.0.reset_after.as_micros())

@@ -1,7 +1,7 @@
-//! The extension module behind the Python package `tollkeeper`. Every decision is made by the library; here is only what
-//! Python needs to ask for it: types, exceptions, the way into an event loop, and HTTP requests as ASGI and WSGI have them.
+//! The extension module behind the Python package `tollkeeper`. The library makes every decision; this module adds
+//! what Python needs: types, exceptions, event loops, and HTTP requests from ASGI and WSGI.
 //!
-//! Importing it starts nothing: the one thread that talks to Redis begins with the first request that needs it.
+//! Importing it starts nothing: the I/O thread for Redis starts with the first request that needs it.
 
 mod awaitable;
 mod clock;

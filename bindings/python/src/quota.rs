@@ -6,7 +6,8 @@ use tollkeeper::Algorithm;
 use crate::clock::seconds;
 use crate::errors::raise;
 
-/// An algorithm and its numbers, proven to be counted exactly: `Quota("10/s burst 20")`, or `Quota.per_second(10, burst=20)`.
+/// An algorithm and its numbers, checked to be counted exactly: `Quota("10/s burst 20")`, or `Quota.per_second(10,
+/// burst=20)`.
 #[pyclass(frozen, module = "tollkeeper")]
 pub(crate) struct Quota(tollkeeper::Quota);
 
@@ -17,35 +18,35 @@ impl Quota {
         tollkeeper_engine::quota(text).map(Quota).map_err(|error| raise(py, error))
     }
 
-    /// So many a second.
+    /// This many per second.
     #[staticmethod]
     #[pyo3(signature = (count, *, burst=None, algorithm=None))]
     fn per_second(py: Python<'_>, count: u32, burst: Option<u32>, algorithm: Option<&str>) -> PyResult<Quota> {
         Quota::of(py, format!("{count}/s"), burst, algorithm)
     }
 
-    /// So many a minute.
+    /// This many per minute.
     #[staticmethod]
     #[pyo3(signature = (count, *, burst=None, algorithm=None))]
     fn per_minute(py: Python<'_>, count: u32, burst: Option<u32>, algorithm: Option<&str>) -> PyResult<Quota> {
         Quota::of(py, format!("{count}/min"), burst, algorithm)
     }
 
-    /// So many an hour.
+    /// This many per hour.
     #[staticmethod]
     #[pyo3(signature = (count, *, burst=None, algorithm=None))]
     fn per_hour(py: Python<'_>, count: u32, burst: Option<u32>, algorithm: Option<&str>) -> PyResult<Quota> {
         Quota::of(py, format!("{count}/h"), burst, algorithm)
     }
 
-    /// So many a day.
+    /// This many per day.
     #[staticmethod]
     #[pyo3(signature = (count, *, burst=None, algorithm=None))]
     fn per_day(py: Python<'_>, count: u32, burst: Option<u32>, algorithm: Option<&str>) -> PyResult<Quota> {
         Quota::of(py, format!("{count}/day"), burst, algorithm)
     }
 
-    /// At most so many at the same time; a slot that is never released is free again after `hold`.
+    /// At most this many at the same time; unreleased slots expire after `hold`.
     #[staticmethod]
     #[pyo3(signature = (count, *, hold="60s"))]
     fn concurrent(py: Python<'_>, count: u32, hold: &str) -> PyResult<Quota> {
@@ -107,7 +108,7 @@ impl Quota {
         Quota::new(py, &text)
     }
 
-    /// The quota that a caller gave as a text or as a `Quota`.
+    /// The quota from a text or a `Quota`.
     pub(crate) fn read(quota: &Bound<'_, PyAny>) -> PyResult<tollkeeper::Quota> {
         if let Ok(quota) = quota.cast::<Quota>() {
             return Ok(quota.get().0);
@@ -115,7 +116,7 @@ impl Quota {
         Ok(Quota::new(quota.py(), &quota.extract::<String>()?)?.0)
     }
 
-    /// As a limit is written in a line.
+    /// As a one-line limit.
     pub(crate) fn line(&self) -> String {
         let quota = &self.0;
         let (count, period, algorithm) = (quota.count(), quota.period(), quota.algorithm());

@@ -1,4 +1,4 @@
-//! Python strings as UTF-8, without a copy where that can be had.
+//! Python strings as UTF-8, without a copy if possible.
 
 use std::borrow::Cow;
 
@@ -8,8 +8,9 @@ use pyo3::types::PyString;
 /// The text of a Python string.
 #[cfg(not(windows))]
 pub(crate) fn utf8<'s>(text: &'s Bound<'_, PyString>) -> PyResult<Cow<'s, str>> {
-    // Every Python since 3.3 has this function; it is part of the stable ABI since 3.10 only, so PyO3 does not offer it to
-    // an extension that supports 3.9, and copies every string twice instead. On Windows the linker would not find it.
+    // Every Python since 3.3 has this function. It is part of the stable ABI only since 3.10, so PyO3 does not offer
+    // it to an extension that supports 3.9, and copies every string twice instead. On Windows the linker would not
+    // find it.
     unsafe extern "C" {
         fn PyUnicode_AsUTF8AndSize(
             unicode: *mut pyo3::ffi::PyObject,
@@ -17,7 +18,7 @@ pub(crate) fn utf8<'s>(text: &'s Bound<'_, PyString>) -> PyResult<Cow<'s, str>> 
         ) -> *const std::ffi::c_char;
     }
     let mut size = 0;
-    // SAFETY: it is a string; what is returned lives as long as the string does, and is UTF-8.
+    // SAFETY: the object is a string; the returned buffer is UTF-8 and lives as long as the string.
     unsafe {
         let start = PyUnicode_AsUTF8AndSize(text.as_ptr(), &mut size);
         if start.is_null() {

@@ -14,7 +14,7 @@ use crate::clock::seconds;
 #[pyclass(frozen, module = "tollkeeper")]
 pub(crate) struct Verdict {
     pub(crate) checked: Checked,
-    /// What it occupies until the request is over, where a rule counts slots.
+    /// The slots it holds until the request ends, if a rule has slots.
     slots: Mutex<Option<Slots>>,
 }
 
@@ -50,7 +50,7 @@ impl Verdict {
         seconds(self.checked.verdict.delay().as_micros())
     }
 
-    /// Who answered: `store`, `deny_cache`, `lease`, `local`, `policy` or `exception`.
+    /// What answered: `store`, `deny_cache`, `lease`, `local`, `policy` or `exception`.
     #[getter]
     fn source(&self) -> &'static str {
         self.checked.verdict.source().name()
@@ -72,7 +72,7 @@ impl Verdict {
         Ok(rules.unbind())
     }
 
-    /// The limit headers, and `retry-after` where waiting helps; names in lower case.
+    /// The limit headers, and `retry-after` if waiting helps; names in lower case.
     #[getter]
     fn headers(&self, py: Python<'_>) -> PyResult<Py<PyDict>> {
         let headers = PyDict::new(py);
@@ -94,7 +94,7 @@ impl Verdict {
         denial(py, &answer)
     }
 
-    /// Gives the slots back: the request is over.
+    /// Releases the slots: the request has ended.
     fn _release(&self) {
         drop(self.slots.lock().unwrap_or_else(PoisonError::into_inner).take());
     }
@@ -114,7 +114,7 @@ impl Verdict {
     }
 }
 
-/// An HTTP request that is not decided, because of what it says of itself.
+/// An HTTP request that was refused without a decision, because its identity is contradictory or missing.
 #[pyclass(frozen, module = "tollkeeper")]
 pub(crate) struct Refusal(pub(crate) Answer);
 
@@ -135,7 +135,7 @@ impl Refusal {
     fn _release(&self) {}
 }
 
-/// `(status, [(name, value)], body)`, in bytes as ASGI has them.
+/// `(status, [(name, value)], body)`, in bytes as in ASGI.
 fn denial<'py>(py: Python<'py>, answer: &Answer) -> PyResult<Bound<'py, PyTuple>> {
     let headers = PyList::empty(py);
     for (name, value) in &answer.headers {
@@ -174,7 +174,7 @@ impl RuleDecision {
         self.0.decision.is_allowed()
     }
 
-    /// Whether the rule only counts, and never denies.
+    /// Whether the rule only counts and never denies.
     #[getter]
     fn shadow(&self) -> bool {
         !self.0.charge.rule.is_enforced()
@@ -198,7 +198,7 @@ impl RuleDecision {
         self.0.decision.retry_after().map(|wait| seconds(wait.as_micros()))
     }
 
-    /// Seconds until the bucket is as if it had never been used.
+    /// Seconds until the bucket is full again.
     #[getter]
     fn reset_after(&self) -> f64 {
         seconds(self.0.decision.reset_after.as_micros())
@@ -210,7 +210,7 @@ impl RuleDecision {
         seconds(self.0.decision.delay().as_micros())
     }
 
-    /// Who answered.
+    /// What answered.
     #[getter]
     fn source(&self) -> &'static str {
         self.0.source.name()

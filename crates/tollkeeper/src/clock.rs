@@ -1,4 +1,4 @@
-//! The only place that asks what time it is.
+//! The only place that reads the time.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering::Relaxed};
@@ -11,7 +11,7 @@ use tollkeeper_core::{Span, Timestamp};
 pub enum Clock {
     /// The machine's clock.
     System(SystemClock),
-    /// A clock that moves when told, for tests and replay.
+    /// A clock that only moves when the program moves it, for tests and replay.
     Manual(ManualClock),
 }
 
@@ -59,7 +59,7 @@ impl ManualClock {
         Timestamp::from_micros(self.0.load(Relaxed))
     }
 
-    /// Shows `now` from here on, also when that is earlier.
+    /// Shows `now` from here on, even if that is earlier.
     pub fn set(&self, now: Timestamp) {
         self.0.store(now.as_micros(), Relaxed);
     }
@@ -70,8 +70,8 @@ impl ManualClock {
     }
 }
 
-/// Wall time at the price of reading the processor's counter: the counter measures, and the distance to the wall
-/// clock is measured again once a second, so that the clock follows corrections.
+/// Wall-clock time for the cost of reading the processor's counter: the counter measures elapsed time, and its offset
+/// from the wall clock is measured again once a second, so that the clock follows corrections.
 #[derive(Clone, Debug)]
 pub struct SystemClock(Arc<Anchor>);
 
@@ -79,7 +79,7 @@ pub struct SystemClock(Arc<Anchor>);
 struct Anchor {
     counter: quanta::Clock,
     origin: u64,
-    /// Microseconds a tick of the counter, times 2^64: one multiplication reads the clock.
+    /// Microseconds per tick of the counter, times 2^64: reading the clock takes one multiplication.
     micros_per_tick: u64,
     /// Wall time minus counter time, in microseconds.
     offset: AtomicI64,
@@ -92,7 +92,7 @@ impl SystemClock {
 
     fn new() -> SystemClock {
         let counter = quanta::Clock::new();
-        // Anything that this rounds off is far below what the offset makes up for every second.
+        // The rounding error is far below what the offset corrects every second.
         let nanos = u128::from(counter.delta_as_nanos(0, 1 << 40));
         let micros_per_tick = u64::try_from((nanos << 24) / 1_000).unwrap_or(u64::MAX);
         let origin = counter.raw();
@@ -116,7 +116,7 @@ impl SystemClock {
 impl Anchor {
     #[cold]
     fn measure(&self, elapsed: u64) {
-        // Before 1970 every moment is the epoch: limits work, only windows are not aligned.
+        // A time before 1970 reads as the epoch: limits work, only windows are not aligned.
         let wall = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
         self.offset.store(wall.as_micros() as i64 - elapsed as i64, Relaxed);
         self.stale_at.store(elapsed + SystemClock::MEASURE_EVERY_US, Relaxed);

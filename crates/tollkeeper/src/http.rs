@@ -1,8 +1,8 @@
-//! HTTP requests as attributes, and the answer that a denied one gets.
+//! HTTP requests as attributes, and the response to a denied one.
 //!
-//! Nothing here reads a body, opens a socket or asks the time: [`Identity`] turns the head of a request into what
-//! rules ask for, and [`AnswerStyle`] turns a verdict into status, headers and body. The `tower` layer and the
-//! service are built on these two.
+//! Nothing here reads a body, opens a socket or reads a clock: [`Identity`] turns the head of a request into the
+//! attributes that rules use, and [`AnswerStyle`] turns a verdict into status, headers and body. The `tower` layer
+//! and the service are built on these two.
 //!
 //! ```
 //! use http::{HeaderMap, Method, Uri};

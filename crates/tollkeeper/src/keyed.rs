@@ -1,4 +1,4 @@
-//! The simple door: one quota, any key, no rules, no async.
+//! The simplest API: one quota, any key, no rules, no async.
 
 use std::hash::Hash;
 
@@ -32,8 +32,8 @@ where
 
 /// One quota for every key; [`keyed`] makes one. Share it by reference or behind an [`Arc`](std::sync::Arc).
 ///
-/// A key is anything that can be hashed, and is known by a keyed 128-bit hash of it: `"a"` and `String::from("a")`
-/// are one key, as they hash alike.
+/// A key is anything that can be hashed, and is identified by a keyed 128-bit hash: `"a"` and `String::from("a")` are
+/// the same key, because they hash alike.
 #[derive(Debug)]
 pub struct Keyed {
     quota: Quota,
@@ -43,17 +43,17 @@ pub struct Keyed {
 }
 
 impl Keyed {
-    /// How many keys of a batch are on their way from memory at once.
+    /// How many keys of a batch are prefetched from memory at once.
     const BATCH: usize = 16;
 
-    /// For at most so many keys, instead of a million. Meant for building: what was counted so far is forgotten.
+    /// For at most this many keys, instead of a million. Call it while building: it discards all counts.
     #[must_use]
     pub fn with_max_keys(self, max_keys: usize) -> Keyed {
         Keyed { table: Table::new(max_keys, self.table.max_log_bytes()), ..self }
     }
 
-    /// With logs of at most so many bytes in total, instead of 64 MiB: `sliding_window_log` and `concurrency`
-    /// remember every admitted request. Meant for building: what was counted so far is forgotten.
+    /// With logs of at most this many bytes in total, instead of 64 MiB: `sliding_window_log` and `concurrency`
+    /// remember every admitted request. Call it while building: it discards all counts.
     #[must_use]
     pub fn with_max_log_bytes(self, max_log_bytes: usize) -> Keyed {
         Keyed { table: Table::new(self.table.max_keys(), max_log_bytes), ..self }
@@ -65,9 +65,9 @@ impl Keyed {
         Keyed { clock: clock.into(), ..self }
     }
 
-    /// What a key that is new gets while every key kept is still limited. By default it passes (`open`, and `local`, as there
-    /// is nowhere else to go). With `closed` it is denied and asked to retry in a second. Keys that are kept
-    /// are not affected.
+    /// What a new key gets when the table is full and every key in it is still limited. By default it passes (`open`,
+    /// and `local`, since there is no other store). With `closed` it is denied and asked to retry in a second. Keys
+    /// already in the table are not affected.
     #[must_use]
     pub fn on_full(self, on_full: FailurePolicy) -> Keyed {
         Keyed { on_full, ..self }
@@ -86,15 +86,15 @@ impl Keyed {
         self.charge(self.table.id_of(key), cost, read)
     }
 
-    /// Decides many requests of cost 1: the same answers in the same order as one by one, but sooner, since memory
-    /// is asked for several keys at once.
+    /// Decides many requests of cost 1: the same answers in the same order as one by one, but faster, because memory
+    /// for several keys is fetched at once.
     pub fn check_many<K: Hash>(&self, keys: &[K]) -> Vec<Decision> {
         let mut decisions = Vec::with_capacity(keys.len());
         self.check_many_into(keys, &mut decisions);
         decisions
     }
 
-    /// As [`check_many`](Keyed::check_many), adding the answers to `decisions`.
+    /// Like [`check_many`](Keyed::check_many), appending the answers to `decisions`.
     pub fn check_many_into<K: Hash>(&self, keys: &[K], decisions: &mut Vec<Decision>) {
         for keys in keys.chunks(Self::BATCH) {
             let read = self.clock.now();
@@ -107,17 +107,17 @@ impl Keyed {
         }
     }
 
-    /// What a request of cost 1 would be told now, without charging it: `remaining` is as if nobody had asked.
+    /// The answer to a request of cost 1 now, without charging it: `remaining` does not include that request.
     pub fn peek<K: Hash + ?Sized>(&self, key: &K) -> Decision {
         self.table.peek(self.table.id_of(key), &self.quota, &self.clock)
     }
 
-    /// Forgets a key; false when there was nothing to forget.
+    /// Resets a key; false when there was nothing to reset.
     pub fn reset<K: Hash + ?Sized>(&self, key: &K) -> bool {
         self.table.reset(self.table.id_of(key), &self.quota, &self.clock)
     }
 
-    /// Gives the slot of an admitted request back; false when it had expired or was given back before. For quotas of
+    /// Releases the slot of an admitted request; false when it had expired or was released before. For quotas of
     /// [`Quota::concurrent`].
     pub fn release<K: Hash + ?Sized>(&self, key: &K, hold: Hold) -> bool {
         self.table.release(self.table.id_of(key), &self.quota, hold, &self.clock)
@@ -128,17 +128,17 @@ impl Keyed {
         &self.quota
     }
 
-    /// How many keys are kept, some of which may be idle by now.
+    /// The number of keys kept, some of which may be idle by now.
     pub fn len(&self) -> usize {
         self.table.len()
     }
 
-    /// Whether nothing is kept.
+    /// Whether no key is kept.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// What the limiter takes at most: the entries, also those that were never used, and the logs there are now.
+    /// The memory that the limiter takes: all entries, used or not, and the current logs.
     pub fn memory_bytes(&self) -> usize {
         self.table.memory_bytes()
     }

@@ -1,8 +1,8 @@
-//! A layer for axum, tonic and everything else that speaks tower.
+//! Middleware for axum, tonic and every other tower service.
 //!
-//! Each request is decided before the service sees it. A denied one is answered here, in HTTP or in gRPC, whichever
-//! it speaks; an admitted one goes on, after its `delay` where a rule paces what it admits. Every response carries
-//! the limit headers. Slots of `concurrency` rules are kept until the response's body has ended or was dropped.
+//! Each request is decided before the service sees it. A denied one is answered here, in HTTP or gRPC, whichever it
+//! uses; an admitted one is passed on, after its `delay` if a rule paces requests. Every response carries the limit
+//! headers. Slots of `concurrency` rules are held until the response body has ended or was dropped.
 //!
 //! ```
 //! use std::net::SocketAddr;

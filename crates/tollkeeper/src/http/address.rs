@@ -1,6 +1,6 @@
 //! Which address is the client's: the walk past trusted proxies, and the prefix that groups IPv6 clients.
 //!
-//! An IPv4-mapped IPv6 address is the IPv4 address in it, wherever it comes from: every address passes
+//! An IPv4-mapped IPv6 address counts as its IPv4 address, wherever it comes from: every address goes through
 //! [`IpAddr::to_canonical`] before it is compared.
 
 use std::fmt;
@@ -15,7 +15,7 @@ use super::forwarded;
 
 const X_FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
 
-/// The header in which trusted proxies tell whom they forward.
+/// The header in which trusted proxies pass on the client's address.
 ///
 /// ```
 /// use tollkeeper::http::AddressSource;
@@ -29,18 +29,18 @@ const X_FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum AddressSource {
-    /// Whichever of `Forwarded` and `X-Forwarded-For` there is; where both are, what both tell.
+    /// `Forwarded` or `X-Forwarded-For`, whichever is present; if both are, the hops on which they agree.
     #[default]
     Auto,
     /// The hops of `Forwarded` (RFC 7239).
     Forwarded,
     /// The hops of `X-Forwarded-For`.
     XForwardedFor,
-    /// A header that holds one address, the client's, such as `X-Real-IP` or `CF-Connecting-IP`.
+    /// A header that holds only the client's address, such as `X-Real-IP` or `CF-Connecting-IP`.
     Header(HeaderName),
 }
 
-/// A text that names no header.
+/// A text that is not the name of a header.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
     "{0:?} names no header; write auto, forwarded, x-forwarded-for, or the one in which your proxies write the client's \
@@ -74,7 +74,7 @@ impl fmt::Display for AddressSource {
 }
 
 impl AddressSource {
-    /// Whether this header is one of those that are read.
+    /// Whether the address is read from this header.
     pub(super) fn reads(&self, name: &HeaderName) -> bool {
         match self {
             AddressSource::Auto => *name == FORWARDED || *name == X_FORWARDED_FOR,
@@ -85,7 +85,7 @@ impl AddressSource {
     }
 }
 
-/// The proxies whose word is taken.
+/// The proxies whose forwarding headers are trusted.
 #[derive(Clone, Debug, Default)]
 pub(super) struct TrustedProxies(Vec<IpNet>);
 
@@ -100,7 +100,7 @@ impl TrustedProxies {
         self.0.iter().any(|network| network.contains(&address))
     }
 
-    /// Whose request it is. Why both headers must agree is told at `Identity::client_address`.
+    /// The client's address. `Identity::client_address` says why both headers must agree.
     pub(super) fn client_address(&self, source: &AddressSource, headers: &HeaderMap, peer: IpAddr) -> IpAddr {
         let peer = peer.to_canonical();
         if !self.contain(peer) {
@@ -130,7 +130,7 @@ impl TrustedProxies {
             match hop {
                 Some(address) if self.contain(address) => client = address,
                 Some(address) => return address,
-                // Never look further: what stands beyond was not written by the hop before it.
+                // Stop here: the hop before did not write what lies beyond.
                 None => break,
             }
         }
@@ -138,7 +138,7 @@ impl TrustedProxies {
     }
 }
 
-/// A network of IPv4-mapped addresses as the IPv4 network that it is.
+/// A network of IPv4-mapped addresses, as an IPv4 network.
 fn canonical(network: IpNet) -> IpNet {
     if let IpNet::V6(mapped) = network
         && let (Some(address), Some(bits)) = (mapped.addr().to_ipv4_mapped(), mapped.prefix_len().checked_sub(96))
@@ -149,7 +149,7 @@ fn canonical(network: IpNet) -> IpNet {
     network
 }
 
-/// The address in a header that holds nothing else. Two lines are two answers, which are none: one may be the client's.
+/// The address in a header that holds nothing else. Two lines count as none: the client may have sent one of them.
 fn single(headers: &HeaderMap, name: &HeaderName) -> Option<IpAddr> {
     let mut lines = headers.get_all(name).into_iter();
     let line = lines.next().filter(|_| lines.next().is_none())?;
@@ -175,7 +175,7 @@ fn lines_backwards(headers: &HeaderMap, name: HeaderName) -> impl Iterator<Item 
     headers.get_all(name).into_iter().rev().map(|value| value.as_bytes())
 }
 
-/// An address with or without brackets and port. `unknown`, `_hidden` and everything else is none.
+/// An address with or without brackets and port. `unknown`, `_hidden` and everything else are not addresses.
 fn node(text: &str) -> Option<IpAddr> {
     let address = if let Ok(address) = text.parse::<IpAddr>() {
         address
@@ -199,7 +199,7 @@ fn is_port(text: &str) -> bool {
     number || hidden
 }
 
-/// The name of a client: an IPv4 address, or the IPv6 network of `prefix` bits, of which one user owns every address.
+/// The name of a client: an IPv4 address, or the IPv6 network of `prefix` bits, all of which one user owns.
 pub(super) fn group(address: IpAddr, prefix: u8) -> String {
     match address {
         IpAddr::V6(address) if prefix < 128 => {

@@ -1,8 +1,8 @@
-//! An answer that is given instead of the service's own.
+//! A response that replaces the service's own.
 
 use http::{HeaderMap, Response, StatusCode};
 
-/// Status, headers and body of an answer that is given instead of the service's own.
+/// Status, headers and body of a response that replaces the service's own.
 ///
 /// ```
 /// use tollkeeper::http::Answer;
@@ -14,14 +14,14 @@ use http::{HeaderMap, Response, StatusCode};
 pub struct Answer {
     /// The status.
     pub status: StatusCode,
-    /// The headers, all that the answer needs.
+    /// All headers of the response.
     pub headers: HeaderMap,
     /// The problem document.
     pub body: Vec<u8>,
 }
 
 impl Answer {
-    /// The answer as a response.
+    /// As an HTTP response.
     pub fn into_response<B: From<Vec<u8>>>(self) -> Response<B> {
         let mut response = Response::new(B::from(self.body));
         *response.status_mut() = self.status;

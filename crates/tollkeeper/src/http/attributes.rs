@@ -44,7 +44,7 @@ pub struct HttpRequest<'r> {
     headers: &'r HeaderMap,
     peer: Option<IpAddr>,
     cost: u32,
-    /// Many rules ask for it, and it takes a walk to find out.
+    /// Cached: many rules use it, and finding it takes a walk through headers.
     ip: OnceLock<Option<String>>,
 }
 
@@ -97,8 +97,8 @@ impl<'r> HttpRequest<'r> {
 }
 
 impl Identity {
-    /// A request as rules see it. `peer` is the socket's address; without it there is no `ip`. Nothing is looked up
-    /// before a rule asks for it.
+    /// A request as rules see it. `peer` is the socket's address; without it there is no `ip`. An attribute is looked
+    /// up only when a rule needs it.
     pub fn describe<'r>(
         &'r self,
         method: &'r Method,
@@ -123,9 +123,9 @@ impl Request for HttpRequest<'_> {
     }
 }
 
-/// However a client spells a path, it is one path: servers behind decode letters, merge slashes, resolve dots and drop
-/// parameters (`/login;v=1`, RFC 3986 3.3), so a rule for `/login` must not be stepped around by another spelling. What
-/// has a meaning of its own (`%2F`) stays.
+/// Normalizes a path. Upstream servers decode letters, merge slashes, resolve dots and drop parameters (`/login;v=1`,
+/// RFC 3986 3.3), so a rule for `/login` must not be bypassed by another spelling. Escapes with a meaning of their
+/// own (`%2F`) stay.
 fn normal_path(path: &str) -> Cow<'_, str> {
     let is_odd = path.contains(['%', ';']) || path.contains("//") || path.contains("/.");
     if !is_odd {
@@ -135,7 +135,7 @@ fn normal_path(path: &str) -> Cow<'_, str> {
     let mut segments: Vec<&str> = Vec::new();
     let mut ends_in_folder = false;
     for segment in decoded.split('/').skip(1) {
-        // Before dots are resolved: `/x/..;v=1/login` is `/login` to those who drop parameters.
+        // Before dots are resolved: `/x/..;v=1/login` is `/login` to servers that drop parameters.
         let segment = segment.split_once(';').map_or(segment, |(name, _)| name);
         ends_in_folder = matches!(segment, "" | "." | "..");
         match segment {
@@ -150,7 +150,7 @@ fn normal_path(path: &str) -> Cow<'_, str> {
     Cow::Owned(format!("/{}{folder}", segments.join("/")))
 }
 
-/// Decodes what never needed encoding (RFC 3986 2.3), and writes the rest of the escapes in capitals.
+/// Decodes characters that never need encoding (RFC 3986 2.3), and writes the remaining escapes in upper case.
 fn decode_unreserved(path: &str) -> String {
     let mut out = String::with_capacity(path.len());
     let mut rest = path;
@@ -176,7 +176,7 @@ fn decode_unreserved(path: &str) -> String {
     out
 }
 
-/// A request target that names its host overrules the `Host` header (RFC 9112 3.2.2, RFC 9113 8.3.1).
+/// The host in the request target overrides the `Host` header (RFC 9112 3.2.2, RFC 9113 8.3.1).
 fn host<'r>(uri: &'r Uri, headers: &'r HeaderMap) -> Option<Cow<'r, str>> {
     if let Some(host) = uri.host() {
         return Some(normal_host(Cow::Borrowed(host)));
@@ -185,7 +185,7 @@ fn host<'r>(uri: &'r Uri, headers: &'r HeaderMap) -> Option<Cow<'r, str>> {
     Some(normal_host(Cow::Owned(authority.host().to_string())))
 }
 
-/// However a client spells a host, it is one host.
+/// Normalizes a host: however a client spells it, it is one host.
 fn normal_host(host: Cow<'_, str>) -> Cow<'_, str> {
     if !host.ends_with('.') && !host.bytes().any(|byte| byte.is_ascii_uppercase()) {
         return host;

@@ -1,7 +1,7 @@
 //! `Forwarded` (RFC 7239), read from the right.
 //!
-//! Proxies add to the right, so what a trusted one wrote is read before anything that a client sent, and a quote
-//! that a client leaves open can swallow only what stands to its left.
+//! Proxies append on the right, so what a trusted proxy wrote is read before anything a client sent, and a quote that
+//! a client leaves open can swallow only what stands to its left.
 
 use std::iter;
 
@@ -17,7 +17,7 @@ pub(super) fn node(element: &[u8]) -> Option<&str> {
         let pair = std::str::from_utf8(pair).ok()?;
         let Some((name, value)) = pair.split_once('=') else { continue };
         if name.trim().eq_ignore_ascii_case("for") && found.replace(value.trim()).is_some() {
-            // Two answers are none.
+            // Two values count as none.
             return None;
         }
     }
@@ -46,7 +46,7 @@ fn split_backwards(text: &[u8], separator: u8) -> impl Iterator<Item = &[u8]> {
     })
 }
 
-/// Whether what follows is escaped: by one backslash, not by a backslash that is escaped itself.
+/// Whether the next byte is escaped: by a backslash that is not itself escaped.
 fn is_escaped(before: &[u8]) -> bool {
     before.iter().rev().take_while(|byte| **byte == b'\\').count() % 2 == 1
 }

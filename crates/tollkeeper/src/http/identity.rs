@@ -1,4 +1,4 @@
-//! How an HTTP request becomes attributes: what is configured once and asked for every request.
+//! How an HTTP request becomes attributes: configured once, used for every request.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -11,8 +11,8 @@ use super::source::AttributeSource;
 
 /// How an HTTP request becomes attributes.
 ///
-/// By default no header is trusted about where a request comes from, and IPv6 clients are grouped by
-/// /64, the least that one subscriber owns.
+/// By default no forwarding header is trusted, and IPv6 clients are grouped by /64, the least that one subscriber
+/// owns.
 ///
 /// ```
 /// use tollkeeper::http::Identity;
@@ -29,7 +29,7 @@ pub struct Identity {
     address: AddressSource,
     ipv6_prefix: u8,
     mapped: BTreeMap<String, AttributeSource>,
-    /// What a request may say once only.
+    /// Places that may hold only one value.
     single: Vec<AttributeSource>,
 }
 
@@ -49,21 +49,21 @@ impl Identity {
     /// How many bits of an IPv6 address name a client by default.
     pub const IPV6_PREFIX: u8 = 64;
 
-    /// Believes no header about the client's address, groups IPv6 clients by /64 and maps nothing.
+    /// Trusts no forwarding header, groups IPv6 clients by /64 and maps nothing.
     pub fn new() -> Identity {
         Identity::default()
     }
 
-    /// Adds proxies whose word is taken for the address of whom they forward. A network written as IPv4 covers the
-    /// same addresses in their IPv4-mapped form; `::/0` covers IPv6 alone.
+    /// Adds proxies whose forwarding headers are trusted. A network written as IPv4 also covers its IPv4-mapped
+    /// addresses; `::/0` covers IPv6 alone.
     #[must_use]
     pub fn trust(mut self, proxies: impl IntoIterator<Item = IpNet>) -> Self {
         self.trusted.extend(proxies);
         self
     }
 
-    /// In which header the trusted proxies tell whom they forward. Others are then read from nobody, so it does not matter
-    /// what a client writes into them.
+    /// The header in which trusted proxies pass on the client's address. No other header is then read, so it does not
+    /// matter what a client writes into them.
     ///
     /// ```
     /// use tollkeeper::http::{AddressSource, Identity};
@@ -81,14 +81,14 @@ impl Identity {
         self
     }
 
-    /// How many bits of an IPv6 address name a client; from 128 on every address is its own.
+    /// How many bits of an IPv6 address identify a client; from 128 on, every address is its own client.
     #[must_use]
     pub fn ipv6_prefix(mut self, bits: u8) -> Self {
         self.ipv6_prefix = bits.min(128);
         self
     }
 
-    /// Gives an attribute a name of your choice. It hides whatever had that name before, `ip` included.
+    /// Gives an attribute a name of your choice. It overrides any other attribute of that name, even `ip`.
     ///
     /// ```
     /// use tollkeeper::http::{AttributeSource, Identity};
@@ -104,7 +104,7 @@ impl Identity {
         self.single(from)
     }
 
-    /// A place that names the client and so may name one only; what [`Identity::identify`] maps is such a place already.
+    /// Marks a place that identifies the client and so may hold only one value. [`Identity::identify`] implies it.
     #[must_use]
     pub fn single(mut self, place: AttributeSource) -> Self {
         if !self.single.contains(&place) {
@@ -113,11 +113,12 @@ impl Identity {
         self
     }
 
-    /// The place in which a request says who it is in two ways, if there is one.
+    /// The place in which a request gives two different identities, if there is one.
     ///
-    /// Of two API keys in two headers, or two query parameters of one name, one server takes the first and another the
-    /// last. Whichever were counted here, a client could have another one checked there, and a fresh bucket with every
-    /// request: so refuse such a request. Browsers do send two cookies of one name; of these the first counts.
+    /// Of two API keys in two headers, or two query parameters of one name, one server takes the first and another
+    /// the last. Whichever were counted here, a client could get the other one accepted upstream, and a fresh bucket
+    /// with every request. So refuse such a request. Browsers do send two cookies of one name; of these the first
+    /// counts.
     ///
     /// ```
     /// use http::{HeaderMap, Uri};
@@ -133,20 +134,19 @@ impl Identity {
         self.single.iter().find(|place| place.is_contradicted(uri, headers))
     }
 
-    /// Whose request it is, behind the trusted proxies. `peer` is the socket's address.
+    /// The address of the client behind the trusted proxies. `peer` is the socket's address.
     ///
-    /// Headers are read only if the peer is a trusted proxy. The hops that `X-Forwarded-For` or `Forwarded` tells
-    /// are followed from the nearest one for as long as they are trusted; the first that is not is the client. A hop
-    /// that is no address ends the walk at the last one that was: what stands further away was written by nobody
-    /// who is trusted.
+    /// Headers are read only if the peer is a trusted proxy. The hops in `X-Forwarded-For` or `Forwarded` are
+    /// followed from the nearest one for as long as they are trusted; the first untrusted one is the client. A hop
+    /// that is not an address ends the walk at the last one that was: no trusted proxy wrote what lies beyond.
     ///
-    /// When a request carries both headers a hop counts only if both tell the same one. A proxy writes one of them
-    /// and may pass the other on as the client sent it, and nothing in the request says which: preferring either
-    /// would let clients of half the proxies choose their address. So say which one it writes with
-    /// [`Identity::address_from`], or have the proxy remove the other; until then a client that sends it is counted as
-    /// the proxy.
+    /// When a request carries both headers, a hop counts only if both agree on it. A proxy writes one of them and may
+    /// pass the other on as the client sent it, and nothing in the request says which: preferring either would let
+    /// clients of half the proxies choose their address. So name the header with [`Identity::address_from`], or have
+    /// the proxy remove the other; until then a client that sends it is counted as the proxy.
     ///
-    /// A header that holds one address is believed as it stands, so the proxy has to replace what its clients send in it.
+    /// A header that holds a single address is trusted as it is, so the proxy has to replace what its clients send in
+    /// it.
     ///
     /// ```
     /// use tollkeeper::http::Identity;
@@ -165,12 +165,12 @@ impl Identity {
         self.trusted.client_address(&self.address, headers, peer)
     }
 
-    /// Whether this is a header from which the client's address is read, if a trusted proxy sends it.
+    /// Whether the client's address is read from this header, if a trusted proxy sends it.
     pub fn reads_address_from(&self, header: &HeaderName) -> bool {
         self.address.reads(header)
     }
 
-    /// Whether the word of this peer is taken for where its requests come from.
+    /// Whether this peer is a trusted proxy.
     ///
     /// ```
     /// use tollkeeper::http::Identity;
@@ -184,7 +184,7 @@ impl Identity {
         self.trusted.contain(peer.to_canonical())
     }
 
-    /// The `ip` attribute: the client's address, or the network that stands for it.
+    /// The `ip` attribute: the client's address, or its IPv6 network.
     pub(super) fn ip(&self, headers: &HeaderMap, peer: IpAddr) -> String {
         group(self.client_address(headers, peer), self.ipv6_prefix)
     }

@@ -1,4 +1,4 @@
-//! Where values stand in the head of a request, and whether two in one place agree.
+//! Where values are in the head of a request, and whether two in one place agree.
 
 use std::borrow::Cow;
 
@@ -14,7 +14,7 @@ pub(super) fn header<'r>(headers: &'r HeaderMap, name: &str) -> Option<Cow<'r, s
     let mut lines = headers.get_all(name).into_iter().map(|line| std::str::from_utf8(line.as_bytes()));
     let first = lines.next()?.ok()?;
     let mut joined = Cow::Borrowed(first);
-    // Who says the same three times is not three clients.
+    // A value repeated three times is not three clients.
     if !differ(headers.get_all(name).into_iter()) {
         return Some(joined);
     }
@@ -30,13 +30,13 @@ pub(super) fn query<'r>(uri: &'r Uri, name: &str) -> Option<Cow<'r, str>> {
     queries(uri, name).next()?
 }
 
-/// All parameters of this name; `None` is one whose bytes are no text.
+/// All parameters of this name; `None` is one that is not valid UTF-8.
 pub(super) fn queries<'r>(uri: &'r Uri, name: &str) -> impl Iterator<Item = Option<Cow<'r, str>>> {
     let pairs = uri.query().unwrap_or_default().split('&').map(|pair| pair.split_once('=').unwrap_or((pair, "")));
     pairs.filter(move |(encoded, _)| decoded(encoded).as_deref() == Some(name)).map(|(_, value)| decoded(value))
 }
 
-/// `None` when the bytes are no text.
+/// `None` when the bytes are not valid UTF-8.
 fn decoded(encoded: &str) -> Option<Cow<'_, str>> {
     if !encoded.contains('+') {
         return percent_decode_str(encoded).decode_utf8().ok();
@@ -50,6 +50,6 @@ pub(super) fn cookie<'r>(headers: &'r HeaderMap, name: &str) -> Option<&'r str> 
     let mut pairs = lines.flat_map(|line| line.split(';')).filter_map(|pair| pair.split_once('='));
     let (_, value) = pairs.find(|(found, _)| found.trim() == name)?;
     let value = value.trim();
-    // Servers drop the quotes that RFC 6265 allows, so with and without them it is the same session.
+    // Servers drop the quotes that RFC 6265 allows, so with or without them it is the same session.
     Some(value.strip_prefix('"').and_then(|value| value.strip_suffix('"')).unwrap_or(value))
 }

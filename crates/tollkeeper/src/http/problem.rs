@@ -1,4 +1,4 @@
-//! Problem documents (RFC 9457): the one way in which a refusal or a failure is told over HTTP.
+//! Problem documents (RFC 9457): the only place that writes refusals and failures for HTTP.
 
 use http::header::{CACHE_CONTROL, CONNECTION, CONTENT_TYPE};
 use http::{HeaderMap, HeaderName, HeaderValue, Response, StatusCode};
@@ -36,13 +36,13 @@ impl Problem {
     /// The content type.
     pub const CONTENT_TYPE: &'static str = "application/problem+json";
 
-    /// A problem that its status says enough about: the type is `about:blank`, the title the name of the status.
+    /// A problem that its status describes well enough: the type is `about:blank`, the title the name of the status.
     pub fn new(status: StatusCode, detail: impl Into<String>) -> Problem {
         let title = status.canonical_reason().unwrap_or("Error");
         Problem { kind: "about:blank", title, status, detail: detail.into(), members: Vec::new(), headers: Vec::new() }
     }
 
-    /// 400 for a request with a field that is wrong. An empty name means the request as a whole.
+    /// 400 for a request with an invalid field. An empty name means the request as a whole.
     ///
     /// ```
     /// use tollkeeper::http::Problem;
@@ -57,7 +57,7 @@ impl Problem {
         Problem::new(StatusCode::BAD_REQUEST, format!("{field}: {problem}")).field(field)
     }
 
-    /// Of a type of its own: a URI that identifies it, and what it is called.
+    /// Sets a type of its own: a URI that identifies it, and its title.
     pub fn of_type(self, kind: &'static str, title: &'static str) -> Problem {
         Problem { kind, title, ..self }
     }
@@ -67,7 +67,7 @@ impl Problem {
         self.member("field", &field.into())
     }
 
-    /// Adds a member. One that cannot be JSON is left out.
+    /// Adds a member. One that cannot be serialized as JSON is left out.
     pub fn member(mut self, name: &'static str, value: &impl Serialize) -> Problem {
         self.members.extend(serde_json::to_value(value).map(|value| (name, value)));
         self
@@ -94,13 +94,13 @@ impl Problem {
         &self.detail
     }
 
-    /// The problem as a response that nobody may cache.
+    /// The problem as a response that must not be cached.
     pub fn into_response<B: From<Vec<u8>>>(self) -> Response<B> {
         Answer::from(self).into_response()
     }
 }
 
-/// `type`, `title`, `status` and `detail`, then what else there is, in the order in which it was added.
+/// `type`, `title`, `status` and `detail`, then the other members in the order in which they were added.
 impl Serialize for Problem {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let mut document = serializer.serialize_map(Some(4 + self.members.len()))?;
@@ -120,7 +120,7 @@ impl From<Problem> for Answer {
         let mut headers: HeaderMap = std::mem::take(&mut problem.headers).into_iter().collect();
         headers.insert(CONTENT_TYPE, HeaderValue::from_static(Problem::CONTENT_TYPE));
         headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
-        // Texts, numbers and values that are JSON already: there is nothing to fail on.
+        // Strings, numbers and JSON values: serializing them cannot fail.
         Answer { status: problem.status, headers, body: serde_json::to_vec(&problem).unwrap_or_default() }
     }
 }

@@ -29,7 +29,7 @@ pub enum AttributeSource {
     Attribute(String),
 }
 
-/// A text that names no place in a request.
+/// A text that is not a place in a request.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0:?} is not a place in a request; write header.NAME, query.NAME, cookie.NAME, ip, method, path or host")]
 pub struct AttributeSourceError(String);
@@ -62,7 +62,7 @@ impl fmt::Display for AttributeSource {
 }
 
 impl AttributeSource {
-    /// Whether a request says this more than once, and not the same.
+    /// Whether a request has this more than once, with different values.
     pub(super) fn is_contradicted(&self, uri: &Uri, headers: &HeaderMap) -> bool {
         match self {
             AttributeSource::Header(name) => differ(headers.get_all(name).into_iter()),

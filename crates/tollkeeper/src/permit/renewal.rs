@@ -1,7 +1,7 @@
-//! Holding slots for longer than their hold.
+//! Keeps slots for longer than their hold.
 //!
-//! A hold ends by itself so that a process that dies frees its slots. What lives on says so, three times in a hold: a
-//! renewal may be late or fail once and the slot is still there.
+//! Holds expire so that a process that dies frees its slots. A permit that lives on is renewed three times per hold:
+//! one renewal may be late or fail, and the slot is still held.
 
 use std::sync::{Arc, PoisonError};
 use std::time::Duration;
@@ -9,11 +9,11 @@ use std::time::Duration;
 use super::{Occupied, Permit, Slot};
 
 impl Permit {
-    /// Renews the slots for as long as the permit lives, so that a response may take longer than a rule's `hold`. Needs a
-    /// tokio runtime with time; without one the hold ends as it does anyway.
+    /// Renews the slots for as long as the permit lives, so that a response may take longer than a rule's `hold`.
+    /// Needs a tokio runtime with time; without one the hold expires as usual.
     ///
-    /// Each renewal is one step of the store that takes nothing: never do more get in. A slot whose hold ended all the same,
-    /// because the store was away for so long, is lost and is not taken from whoever has it now.
+    /// Each renewal is one atomic step of the store, so it never admits more requests. If a hold expires anyway,
+    /// because the store was unreachable for too long, the slot is lost, and not taken from its new holder.
     pub fn renewed(mut self) -> Permit {
         if let (Some(occupied), Ok(runtime), None) =
             (&self.occupied, tokio::runtime::Handle::try_current(), &self.renewal)
@@ -54,12 +54,13 @@ impl Occupied {
         match self.limiter.store_of(slot.source).renew(slot.charge.bucket(), slot.hold).await {
             Ok(Some(hold)) => Some(Slot { hold, ..slot }),
             Ok(None) => None,
-            // Perhaps next time.
+            // Try again next time.
             Err(_) => Some(slot),
         }
     }
 
-    /// Whether there is anything to go on renewing. What nobody wants any more is given back.
+    /// Puts the renewed slots back; whether there is anything left to renew. If the permit was dropped, they are
+    /// released.
     fn put_back(&self, renewed: Vec<Slot>) -> bool {
         let mut slots = self.slots.lock().unwrap_or_else(PoisonError::into_inner);
         if slots.is_over {
@@ -100,13 +101,13 @@ mod tests {
         (verdict.is_allowed(), permit)
     }
 
-    /// Time passes for the store and for the runtime.
+    /// Advances time for the store and for the runtime.
     async fn pass(clock: &ManualClock, span: Span) {
         clock.advance(span);
         tokio::time::sleep(span.as_duration()).await;
     }
 
-    /// A stream that took longer than its rule's hold let others in beside it.
+    /// A stream that took longer than its rule's hold let other requests in beside it.
     #[tokio::test(start_paused = true)]
     async fn a_slot_is_held_for_as_long_as_the_permit_lives() {
         let (limiter, clock) = one_at_a_time();
@@ -125,7 +126,7 @@ mod tests {
         let (limiter, clock) = one_at_a_time();
         let (_, late) = acquire(&limiter).await;
         let late = late.renewed();
-        // The process stood still.
+        // The process was paused.
         clock.advance(HOLD);
         let (is_allowed, next) = acquire(&limiter).await;
         assert!(is_allowed, "the hold had ended");

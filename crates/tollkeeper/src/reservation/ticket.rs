@@ -1,4 +1,4 @@
-//! A reservation that outlives the call that made it, written down: whoever has the ticket settles, in whatever process.
+//! Tickets: a serialized reservation, which any process can settle later.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -11,7 +11,7 @@ use crate::limiter::Limiter;
 use crate::store::held::Held;
 use crate::store::{Store, StoreError};
 
-/// What has to be known to settle a reservation later. To be redeemed once: whoever redeems it twice gives back twice.
+/// What is needed to settle a reservation later. Redeem it only once: redeeming it twice refunds twice.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Ticket {
     cost: u32,
@@ -24,7 +24,7 @@ struct TicketRow {
     rule: String,
     key: String,
     variant: u16,
-    /// In words, to see whether it has changed.
+    /// The quota as text, to detect changes.
     quota: String,
     charged: u32,
     at: u64,
@@ -35,13 +35,13 @@ struct TicketRow {
     units: u32,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     carrier: Option<String>,
-    /// Decided in one process while the store was away.
+    /// Decided in one process while the store was unreachable.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     local: bool,
 }
 
 impl Reservation {
-    /// Writes the reservation down. Slots stay occupied until the ticket is redeemed, or their hold is over.
+    /// Serializes the reservation. Slots stay held until the ticket is redeemed, or their hold expires.
     pub fn into_ticket(mut self) -> Ticket {
         let rows = std::mem::take(&mut self.held).into_iter().map(TicketRow::from).collect();
         Ticket { cost: self.cost, hold_ms: self.hold.as_millis() as u64, rows }
@@ -49,8 +49,8 @@ impl Reservation {
 }
 
 impl Limiter {
-    /// The reservation of a ticket. Rules that have gone since are settled by nobody, and a bucket whose quota has
-    /// changed is given nothing back.
+    /// The reservation of a ticket. Rules removed since are not settled, and a bucket whose quota has changed gets no
+    /// refund.
     pub fn redeem(self: &Arc<Self>, ticket: Ticket) -> Reservation {
         let policy = self.policy();
         let held = ticket.rows.into_iter().filter_map(|row| {
@@ -58,25 +58,25 @@ impl Limiter {
             let key = Key { variant: row.variant, value: row.key.clone() };
             Some(row.held(self.charge_of(rule, key)))
         });
-        // The store counts for twice as long, and whoever claims a ticket settles at once.
+        // The store tracks refunds for twice as long, and a claimed ticket is settled at once.
         let (hold, began) = (Duration::from_millis(ticket.hold_ms), Instant::now());
         Reservation { limiter: self.clone(), cost: ticket.cost, held: held.collect(), hold, began }
     }
 
-    /// Keeps a ticket for all who share the store, as long as told (at most [`MAX_HOLD`](crate::MAX_HOLD)).
+    /// Keeps a ticket in the shared store for `lifetime` (at most [`MAX_HOLD`](crate::MAX_HOLD)).
     ///
-    /// `id` must be one that nobody can guess: whoever knows it can settle. A ticket that nobody claims in time is gone,
-    /// and what was reserved stays charged.
+    /// `id` must be unguessable: anyone who knows it can settle. A ticket that is not claimed in time is gone, and
+    /// its reservation stays charged.
     pub async fn keep(&self, id: &str, ticket: &[u8], lifetime: Duration) -> Result<(), StoreError> {
         let lifetime = lifetime.min(crate::MAX_HOLD);
         match self.store().keep(id, ticket, lifetime).await {
-            // What was decided here is settled here.
+            // Decisions made in this process are settled in this process.
             Err(_) if !matches!(self.store(), Store::Memory(_)) => self.local().keep(id, ticket, lifetime).await,
             kept => kept,
         }
     }
 
-    /// Takes a ticket that was kept; `None` when it was claimed before, or its time is over.
+    /// Takes a ticket; `None` when it was claimed before or has expired.
     pub async fn claim(&self, id: &str) -> Result<Option<Vec<u8>>, StoreError> {
         if !matches!(self.store(), Store::Memory(_))
             && let Some(ticket) = self.local().claim(id).await?

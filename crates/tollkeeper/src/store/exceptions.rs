@@ -1,7 +1,7 @@
-//! The exceptions in force, as every request looks at them: one atomic load while there are none.
+//! The exceptions in force, looked up for every request: one atomic load while there are none.
 //!
-//! The store keeps them, so that all who share it follow; this is what an instance knows of them, and goes on with while
-//! the store is away.
+//! The store keeps them for all instances that share it. This is an instance's copy, which stays in use while the
+//! store is unreachable.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -17,21 +17,21 @@ use super::error::StoreError;
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ExceptionError {
-    /// There is no such rule.
+    /// No such rule.
     #[error("rule: there is none named {0:?}; leave it out to mean every rule that has this key")]
     NoRule(String),
-    /// A field says something that cannot be.
+    /// An invalid field.
     #[error("{field}: {problem}")]
     Invalid {
-        /// Which one.
+        /// The field.
         field: String,
         /// What is wrong with it and what to do.
         problem: String,
     },
-    /// There are as many as can be.
+    /// The maximum is reached.
     #[error("there are {} exceptions already, which is the most; lift some, or change the rules", Exceptions::MOST)]
     TooMany,
-    /// The store could not keep it.
+    /// The store could not save it.
     #[error(transparent)]
     Store(#[from] StoreError),
 }
@@ -46,31 +46,32 @@ pub(crate) struct Exceptions {
 
 struct Entry {
     exception: Arc<Exception>,
-    /// The terms that it makes for rules, by name.
+    /// The resulting terms for each rule, by the rule's name.
     made: Mutex<HashMap<Arc<str>, Made>>,
 }
 
-/// For which rule, whether the exception was over, which of the rule's buckets is meant, and what holds for it then.
+/// A cached result: for this rule, and depending on whether the exception had ended, which of the rule's buckets it
+/// is for and which terms apply.
 struct Made {
     of: Arc<Rule>,
     was_over: bool,
-    /// `None` where the rule cannot tell which: the exception does not apply.
+    /// `None` if the rule cannot resolve the key: the exception does not apply.
     variant: Option<u16>,
     terms: Option<Arc<Terms>>,
 }
 
-/// What becomes of a request's charges.
+/// A request's charges after exceptions were applied.
 pub(crate) struct Applied {
     /// Those that are still to be decided, by position.
     pub(crate) open: Vec<(usize, Charge)>,
-    /// Those that exceptions settle.
+    /// Those decided by exceptions.
     pub(crate) settled: Vec<(usize, Row)>,
 }
 
 impl Exceptions {
-    /// How many there can be.
+    /// The maximum number.
     pub(crate) const MOST: usize = 10_000;
-    /// A grant that is over is remembered for so long, because buckets may still be written by it.
+    /// A grant that has ended is remembered for this long, because buckets may still be written under it.
     const REMEMBERED: Span = Span::from_secs(86_400);
 
     pub(crate) fn new() -> Exceptions {
@@ -82,7 +83,7 @@ impl Exceptions {
         !self.any.load(Relaxed)
     }
 
-    /// Whether nothing would change if this were forgotten.
+    /// Whether it can be dropped without any effect.
     pub(crate) fn is_outdated(exception: &Exception, now: Timestamp) -> bool {
         let Some(until) = exception.until else { return false };
         match exception.kind {
@@ -91,13 +92,13 @@ impl Exceptions {
         }
     }
 
-    /// Puts these in force instead of those before.
+    /// Replaces all exceptions.
     pub(crate) fn replace(&self, all: impl IntoIterator<Item = Exception>) {
         let mut by_key: HashMap<String, Vec<Entry>> = HashMap::new();
         for exception in all {
             let entries = by_key.entry(exception.key.clone()).or_default();
             entries.push(Entry { exception: Arc::new(exception), made: Mutex::default() });
-            // What is said of one rule goes before what is said of all.
+            // An exception for one rule takes precedence over one for all rules.
             entries.sort_by_key(|entry| entry.exception.rule.is_none());
         }
         let any = !by_key.is_empty();
@@ -105,7 +106,7 @@ impl Exceptions {
         self.any.store(any, Relaxed);
     }
 
-    /// Keeps one, removes one, and forgets what is outdated.
+    /// Stores one, removes one, and drops outdated ones.
     pub(crate) fn change(&self, keep: Option<Exception>, remove: Option<Exception>, now: Timestamp) {
         let _one_at_a_time = self.changing.lock().unwrap_or_else(PoisonError::into_inner);
         let is_named =
@@ -115,12 +116,12 @@ impl Exceptions {
         self.replace(all.into_iter().chain(keep));
     }
 
-    /// All that are known, also those that are over.
+    /// All that are known, including those that have ended.
     pub(crate) fn all(&self) -> Vec<Exception> {
         self.by_key.load().values().flatten().map(|entry| (*entry.exception).clone()).collect()
     }
 
-    /// What holds for a key instead of what the rule says.
+    /// The terms for a key, if they differ from the rule's own.
     pub(crate) fn terms(&self, rule: &Arc<Rule>, key: &Key, now: Timestamp) -> Option<Arc<Terms>> {
         if self.is_empty() {
             return None;
@@ -130,11 +131,11 @@ impl Exceptions {
         let found = by_key.get(&key.value)?.iter().filter(applies);
         // An API key that looks like an address is not the address.
         let found = found.filter_map(|entry| entry.terms(rule, key.variant, now).map(|terms| (entry, terms)));
-        // One that is over must not hide another that is not.
+        // An exception that has ended must not hide one that is in force.
         found.min_by_key(|(entry, _)| entry.exception.is_over(now))?.1
     }
 
-    /// Applies what is known to the charges of a request.
+    /// Applies the known exceptions to the charges of a request.
     pub(crate) fn apply(&self, charges: Vec<Charge>, now: Timestamp) -> Applied {
         let mut applied = Applied { open: Vec::with_capacity(charges.len()), settled: Vec::new() };
         for (position, charge) in charges.into_iter().enumerate() {
@@ -153,7 +154,7 @@ impl Exceptions {
 }
 
 impl Entry {
-    /// What holds for a bucket of a rule; `None` where another one is meant.
+    /// The terms for a bucket of a rule; `None` if the exception is for another bucket.
     fn terms(&self, of: &Arc<Rule>, variant: u16, now: Timestamp) -> Option<Option<Arc<Terms>>> {
         let is_over = self.exception.is_over(now);
         let mut made = self.made.lock().unwrap_or_else(PoisonError::into_inner);
@@ -168,7 +169,7 @@ impl Entry {
     }
 }
 
-/// How many, not which.
+/// Prints how many, not which.
 impl fmt::Debug for Exceptions {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Exceptions").field("keys", &self.by_key.load().len()).finish()

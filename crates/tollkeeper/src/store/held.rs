@@ -1,27 +1,27 @@
-//! Charges that are to be corrected.
+//! Charges that are still to be settled.
 
 use std::time::Duration;
 
 use tollkeeper_core::{Bucket, Charge, Decision, Receipt, Row, Source, Timestamp};
 
-/// The longest that an estimate may wait for its correction.
+/// The longest that an estimate may stay unsettled.
 pub const MAX_HOLD: Duration = Duration::from_secs(24 * 60 * 60);
 
 /// What one rule was charged as an estimate.
 #[derive(Clone, Debug)]
 pub(crate) struct Held {
-    /// What was charged, by a rule that may have left the policy since.
+    /// What was charged, under a rule that may have been removed since.
     pub(crate) charge: Charge,
     pub(crate) receipt: Receipt,
-    /// What the bucket had been given back before.
+    /// The bucket's refunds before this charge.
     pub(crate) refunded: u64,
 }
 
-/// What a store said to a request whose cost is an estimate.
+/// A store's answer to a request whose cost is an estimate.
 #[derive(Debug)]
 pub(crate) struct Reserved {
     pub(crate) decisions: Vec<(Decision, Source)>,
-    /// One per charge, where it took something.
+    /// One per charge, if it took something.
     pub(crate) held: Vec<Option<Held>>,
 }
 
@@ -34,19 +34,19 @@ impl Held {
         held
     }
 
-    /// A bucket that was full again long ago owes nothing to anybody.
+    /// Prevents a refund: a bucket that has been full for long has nothing to refund.
     pub(crate) fn give_nothing_back(&mut self) {
         if let Some(after) = &mut self.receipt.after {
             *after = Bucket { full_at: Timestamp::default(), part: 0, tag: after.tag };
         }
     }
 
-    /// Of a charge that took nothing.
+    /// For a charge that took nothing.
     pub(crate) fn nothing(charge: &Charge) -> Held {
         Held::of(charge, Receipt { cost: 0, at: Timestamp::default(), nth: 0, is_lease: false, after: None }, None)
     }
 
-    /// Of a row that nobody can correct: its slot.
+    /// For a row that cannot be corrected: only its slot.
     pub(crate) fn slot_of(row: &Row) -> Option<Held> {
         let hold = row.decision.hold?;
         let receipt = Receipt { cost: row.charge.cost, at: hold.at, nth: hold.nth, is_lease: false, after: None };

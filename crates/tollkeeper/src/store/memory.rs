@@ -1,7 +1,7 @@
 //! The embedded store: fixed-size entries in a sharded hash table with a hard cap.
 //!
-//! A bucket that is full again, or a window that has passed, equals one that was never used, so dropping it is
-//! unobservable. Nothing else is ever dropped: a flood of new keys is refused once every entry still counts.
+//! A bucket that is full again, or a window that has passed, equals one that was never used, so dropping it cannot be
+//! observed. Nothing else is ever dropped: new keys are refused while every entry still counts.
 
 mod eviction;
 mod holds;
@@ -35,7 +35,7 @@ use holds::Holds;
 
 /// Keeps state in this process.
 ///
-/// Buckets are found by a keyed 128-bit hash of rule and key; the key itself is not kept.
+/// Buckets are identified by a keyed 128-bit hash of rule and key; the key itself is not kept.
 #[derive(Debug)]
 pub struct MemoryStore {
     clock: Clock,
@@ -61,15 +61,15 @@ impl MemoryStore {
         MemoryStore::with(Self::DEFAULT_MAX_KEYS, Clock::system())
     }
 
-    /// A store for at most so many keys on this clock. The memory for them is set aside now, 34 bytes a key, and
+    /// A store for at most this many keys on this clock. The memory for them is reserved now, 34 bytes per key, and
     /// taken from the system as it is first used.
     pub fn with(max_keys: usize, clock: impl Into<Clock>) -> MemoryStore {
         let table = Table::new(max_keys, Self::DEFAULT_MAX_LOG_BYTES);
         MemoryStore { clock: clock.into(), table, holds: Mutex::default(), exceptions: Exceptions::new() }
     }
 
-    /// An empty store like this one in which the logs of `sliding_window_log` and `concurrency` take at most so many
-    /// bytes. They remember each admitted request, so they are not part of what `max_keys` bounds.
+    /// An empty store like this one in which the logs of `sliding_window_log` and `concurrency` take at most this
+    /// many bytes. Logs remember each admitted request, so `max_keys` does not bound them.
     #[must_use]
     pub fn with_max_log_bytes(self, max_log_bytes: usize) -> MemoryStore {
         MemoryStore { table: Table::new(self.table.max_keys(), max_log_bytes), ..self }
@@ -80,12 +80,12 @@ impl MemoryStore {
         &self.clock
     }
 
-    /// How many keys are kept, some of which may be idle by now.
+    /// The number of keys kept, some of which may be idle by now.
     pub fn len(&self) -> usize {
         self.table.len()
     }
 
-    /// Whether nothing is kept.
+    /// Whether no key is kept.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
@@ -95,7 +95,7 @@ impl MemoryStore {
         self.table.max_keys()
     }
 
-    /// What the store takes at most: the entries, also those that were never used, and the logs there are now.
+    /// The memory that the store takes: all entries, used or not, and the current logs.
     pub fn memory_bytes(&self) -> usize {
         self.table.memory_bytes()
     }
@@ -105,45 +105,45 @@ impl MemoryStore {
         Ok(self.table.charge_all(charges, &self.clock)?)
     }
 
-    /// What a bucket would say to a request of cost 1, without touching it: `remaining` is uncharged.
+    /// The bucket's answer to a request of cost 1, without changing it: `remaining` does not include that request.
     pub fn inspect(&self, bucket: BucketRef<'_>) -> Decision {
         self.table.peek(self.id(bucket), bucket.quota, &self.clock)
     }
 
-    /// Forgets a bucket; false when there was nothing to forget.
+    /// Resets a bucket; false when there was nothing to reset.
     pub fn reset(&self, bucket: BucketRef<'_>) -> bool {
         let (id, mut holds) = (self.id(bucket), self.holds());
         holds.reset(id);
         self.table.reset(id, bucket.quota, &self.clock)
     }
 
-    /// Gives a `concurrency` slot back; false when it had expired or was given back before.
+    /// Releases a `concurrency` slot; false when it had expired or was released before.
     pub fn release(&self, bucket: BucketRef<'_>, hold: Hold) -> bool {
         self.table.release(self.id(bucket), bucket.quota, hold, &self.clock)
     }
 
-    /// Holds a `concurrency` slot for another period under the name that is returned; `None` when it had expired or was given
-    /// back before.
+    /// Holds a `concurrency` slot for another period and returns its new name; `None` when it had expired or was
+    /// released before.
     pub fn renew(&self, bucket: BucketRef<'_>, hold: Hold) -> Option<Hold> {
         self.table.renew(self.id(bucket), bucket.quota, hold, &self.clock)
     }
 
-    /// Gives back up to `cost` of what a bucket was charged last; false when nothing of it counts any more.
+    /// Refunds up to `cost` of a bucket's latest charges; false when none of it still counts.
     pub fn give_back(&self, bucket: BucketRef<'_>, cost: u32) -> bool {
         let (id, mut holds) = (self.id(bucket), self.holds());
         let is_back = self.table.give_back(id, bucket.quota, cost, &self.clock);
         if is_back {
-            // Of whatever was charged last, so of anything.
+            // Which charges these were is unknown, so count them as the earliest.
             holds.count(id, Timestamp::default(), cost);
         }
         is_back
     }
 
-    /// Decides as [`MemoryStore::charge`] does, so that what was charged can be corrected.
+    /// Decides as [`MemoryStore::charge`] does, so that the charges can be corrected.
     pub(crate) fn reserve(&self, charges: &[Charge], hold: Duration) -> Result<Reserved, StoreError> {
         let now = self.clock.now();
         let watch = |charge: &Charge| match charge.quota().algorithm() {
-            // A slot is released, and cannot be given back twice.
+            // A slot is released, and cannot be released twice.
             Algorithm::Concurrency => Some(0),
             _ => self.holds().watch(self.id(charge.bucket()), 2 * hold, now),
         };
@@ -155,9 +155,9 @@ impl MemoryStore {
         Ok(Reserved { decisions, held })
     }
 
-    /// Corrects charges to what they did cost, and says how much of each went back.
+    /// Corrects charges to their actual costs; returns how much of each was refunded.
     pub(crate) fn settle(&self, held: &[(Held, u32)]) -> Vec<u32> {
-        // One after the other: what goes back is bounded by what has gone back before.
+        // One after the other: each refund is bounded by the refunds before it.
         let mut holds = self.holds();
         let mut settle = |(held, cost): &(Held, u32)| {
             let id = self.id(held.charge.bucket());

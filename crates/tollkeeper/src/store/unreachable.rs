@@ -1,7 +1,7 @@
-//! A server that nobody has reached yet.
+//! A server that has not been reached yet.
 //!
-//! For a program that has to answer before its store does: with this in the place of the store each rule answers by its
-//! failure policy, until a limiter on the real one takes over.
+//! For a program that has to answer before its store is reachable: with this as its store, each rule answers by its
+//! failure policy, until a limiter on the real store takes over.
 
 use tollkeeper_core::Timestamp;
 
@@ -18,7 +18,7 @@ pub struct UnreachableStore {
 }
 
 impl UnreachableStore {
-    /// For this reason, which holds no secrets.
+    /// With the reason, which must not contain secrets.
     pub fn new(reason: impl Into<String>, clock: impl Into<Clock>) -> UnreachableStore {
         UnreachableStore { reason: reason.into(), clock: clock.into(), exceptions: Exceptions::new() }
     }

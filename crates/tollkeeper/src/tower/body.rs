@@ -1,4 +1,4 @@
-//! The body of a limited response, which ends what the request occupies.
+//! The body of a limited response. Its end releases the request's slots.
 
 use std::pin::Pin;
 use std::task::{Context, Poll};
@@ -11,10 +11,10 @@ use pin_project_lite::pin_project;
 use crate::permit::Permit;
 
 pin_project! {
-    /// The service's own body, or the answer given instead of it. Slots of `concurrency` rules are given back when it
+    /// The service's own body, or the response that replaces it. Slots of `concurrency` rules are released when it
     /// has ended or is dropped.
     ///
-    /// The body of an upgrade (101) ends at once: a WebSocket occupies its slot only until it is open.
+    /// The body of an upgrade (101) ends at once: a WebSocket holds its slot only until it is open.
     #[derive(Debug)]
     pub struct ResponseBody<B> {
         #[pin]
@@ -55,7 +55,7 @@ impl<B: Body<Data = Bytes>> Body for ResponseBody<B> {
             }
         };
         if let Poll::Ready(None | Some(Err(_))) = frame {
-            // Over, though the server may keep the body for a while.
+            // The response has ended, though the server may keep the body for a while.
             this.permit.take();
         }
         frame

@@ -89,8 +89,8 @@ impl TollkeeperLayer {
         Ok(TollkeeperLayer::new(Limiter::new(policy, MemoryStore::new())))
     }
 
-    /// Limits by the rules of this limiter. No forwarding header is trusted and denied requests do not wait, unless you say
-    /// so with the methods below.
+    /// Limits by the rules of this limiter. By default no forwarding header is trusted and denied requests do not
+    /// wait; the methods below change that.
     pub fn new(limiter: impl Into<Arc<Limiter>>) -> TollkeeperLayer {
         let settings = Settings {
             limiter: limiter.into(),
@@ -118,12 +118,12 @@ impl TollkeeperLayer {
         self.with(|settings| settings.style = style)
     }
 
-    /// Where the server leaves the address of the connection, for the attribute `ip`.
+    /// Where the server puts the address of the connection, for the attribute `ip`.
     ///
-    /// By default the request's extensions are searched for an [`IpAddr`] or a [`SocketAddr`], with the feature `axum` also for
-    /// axum's `ConnectInfo<SocketAddr>`, and with the feature `tonic` for tonic's `TcpConnectInfo`. If a
-    /// rule needs `ip` and there is no address, the request is answered with status 500 (gRPC `INTERNAL`) and the reason is
-    /// logged: a limit that silently never applies would be worse.
+    /// By default the request's extensions are searched for an [`IpAddr`] or a [`SocketAddr`], with the feature
+    /// `axum` also for axum's `ConnectInfo<SocketAddr>`, and with the feature `tonic` for tonic's `TcpConnectInfo`.
+    /// If a rule needs `ip` and there is no address, the request is answered with status 500 (gRPC `INTERNAL`) and
+    /// the reason is logged: a limit that silently never applies would be worse.
     ///
     /// ```
     /// use std::net::SocketAddr;
@@ -141,8 +141,8 @@ impl TollkeeperLayer {
         self.with(|settings| settings.peer = Arc::new(find))
     }
 
-    /// An attribute that only the application knows, such as the user that an outer layer has authenticated. It hides
-    /// whatever else has that name, and is asked for when a rule wants it.
+    /// An attribute that only the application knows, such as the user that an outer layer has authenticated. It
+    /// overrides any other attribute of that name, and is evaluated only when a rule needs it.
     ///
     /// ```
     /// # let limiter = tollkeeper::Limiter::new(Default::default(), tollkeeper::MemoryStore::new());
@@ -203,7 +203,7 @@ impl<S> Layer<S> for TollkeeperLayer {
     }
 }
 
-/// The address that a server left in the extensions.
+/// The address that a server put into the extensions.
 fn address_in(extensions: &Extensions) -> Option<IpAddr> {
     let address = extensions.get::<IpAddr>().copied();
     let address = address.or_else(|| extensions.get::<SocketAddr>().map(SocketAddr::ip));
@@ -214,7 +214,7 @@ fn address_in(extensions: &Extensions) -> Option<IpAddr> {
     });
     #[cfg(feature = "tonic")]
     let address = address.or_else(|| {
-        // Over TLS too: tonic leaves the connection below it as well.
+        // Over TLS too: tonic also provides the connection below it.
         let connection = extensions.get::<tonic::transport::server::TcpConnectInfo>()?;
         Some(connection.remote_addr()?.ip())
     });

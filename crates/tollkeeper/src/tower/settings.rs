@@ -1,4 +1,4 @@
-//! What a layer was told, and a request as it describes it.
+//! The settings of a layer, and how it describes a request.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -16,7 +16,7 @@ use crate::limiter::Limiter;
 pub(super) type FromParts<T> = Arc<dyn Fn(&Parts) -> T + Send + Sync>;
 pub(super) type FindPeer = Arc<dyn Fn(&Extensions) -> Option<IpAddr> + Send + Sync>;
 
-/// What one layer does, shared by all services that it made.
+/// The settings of one layer, shared by all services made from it.
 #[derive(Clone)]
 pub(super) struct Settings {
     pub(super) limiter: Arc<Limiter>,
@@ -80,7 +80,7 @@ impl fmt::Debug for Settings {
 /// A request with what the application adds to it.
 pub(super) struct Described<'r> {
     http: HttpRequest<'r>,
-    /// Whether the server said from which address the request came.
+    /// Whether the server provided the address of the connection.
     has_peer: bool,
     parts: &'r Parts,
     settings: &'r Settings,
@@ -88,7 +88,7 @@ pub(super) struct Described<'r> {
 
 impl Request for Described<'_> {
     fn attribute(&self, name: &str) -> Option<Cow<'_, str>> {
-        // The last one added hides those before it.
+        // The one added last overrides earlier ones.
         match self.settings.extractors.iter().rev().find(|(known, _)| known == name) {
             Some((_, extract)) => extract(self.parts).map(Cow::Owned),
             None => self.http.attribute(name),

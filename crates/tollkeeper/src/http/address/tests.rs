@@ -16,7 +16,7 @@ fn headers(lines: &[(&'static str, &str)]) -> HeaderMap {
     headers
 }
 
-/// The client of a request that arrives from 10.0.0.1 where 10.0.0.0/8 and 2001:db8:aaaa::/48 are trusted.
+/// The client of a request from 10.0.0.1, where 10.0.0.0/8 and 2001:db8:aaaa::/48 are trusted.
 fn client(lines: &[(&'static str, &str)]) -> String {
     let trusted = proxies(&["10.0.0.0/8", "2001:db8:aaaa::/48"]);
     trusted.client_address(&AddressSource::Auto, &headers(lines), [10, 0, 0, 1].into()).to_string()
@@ -75,7 +75,7 @@ fn nothing_beyond_a_hop_that_cannot_be_read_is_believed() {
 #[test]
 fn a_client_cannot_choose_its_address_with_the_header_that_the_proxy_does_not_write() {
     // The proxy appends to X-Forwarded-For and passes Forwarded on, or the other way round. Whatever the client
-    // sends, it gets no address of its choice.
+    // sends, it cannot choose its address.
     for fake in ["6.6.6.6", "7.7.7.7", "10.0.0.7", "unknown", ""] {
         let forwarded = format!("for={fake}");
         let spoofed = client(&[("x-forwarded-for", "203.0.113.7"), ("forwarded", &forwarded)]);
@@ -93,7 +93,7 @@ fn headers_that_agree_are_both_right() {
     assert_eq!(client(&nearest_only), "10.0.0.9");
 }
 
-/// As `client`, where the proxies are known to write this header.
+/// Like `client`, where the proxies are known to write this header.
 fn client_told_by(source: &str, lines: &[(&'static str, &str)]) -> String {
     let source = source.parse().expect(source);
     proxies(&["10.0.0.0/8"]).client_address(&source, &headers(lines), [10, 0, 0, 1].into()).to_string()
@@ -192,7 +192,7 @@ fn ipv6_clients_are_grouped_by_prefix() {
 
 #[test]
 fn a_very_long_header_takes_one_pass() {
-    // A million hops or quotes; anything worse than linear would not end here.
+    // A million hops or quotes; anything worse than linear would hang here.
     let hops = "10.0.0.9,".repeat(1_000_000) + "10.0.0.9";
     assert_eq!(client(&[("x-forwarded-for", &hops)]), "10.0.0.9");
     assert_eq!(client(&[("forwarded", &"\"".repeat(1_000_000))]), "10.0.0.1");
@@ -209,7 +209,7 @@ proptest! {
         prop_assert_eq!(client(&[("x-forwarded-for", &format!("{junk}, 203.0.113.7"))]), "203.0.113.7");
     }
 
-    /// With both headers there is either the true client or the proxy, and nothing else to be had.
+    /// With both headers, the result is either the true client or the proxy, and nothing else.
     #[test]
     fn a_second_header_wins_nothing(junk in "(for=)?[ -~]{0,40}") {
         let true_or_proxy = |address: String| address == "203.0.113.7" || address == "10.0.0.1";

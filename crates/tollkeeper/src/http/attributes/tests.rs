@@ -117,8 +117,8 @@ fn mapped_attributes_hide_those_of_the_same_name() {
     assert_eq!(head.with(&identity, "path"), None);
 }
 
-/// One valid API key and a made-up one beside it, another with every request, had a fresh bucket each time: here the two
-/// were one name, and a server that takes the first of them let each pass.
+/// A client sent one valid API key and a made-up one, a new one with every request, and got a fresh bucket each time:
+/// here the two were joined into one name, while a server that reads only the first let each request pass.
 #[test]
 fn who_says_two_names_is_found_out() {
     let source = |text: &str| text.parse::<AttributeSource>().expect(text);
@@ -157,7 +157,7 @@ fn cost_is_one_unless_told() {
     assert_eq!(request.with_cost(0).cost(), 0);
 }
 
-/// A rule for /login was stepped around by asking for /%6Cogin, which every server behind reads as /login.
+/// A rule for /login was bypassed by asking for /%6Cogin, which every upstream server reads as /login.
 #[test]
 fn a_path_is_the_same_however_it_is_spelled() {
     for (spelled, normal) in [

@@ -135,7 +135,7 @@ fn a_rule_may_deny_in_its_own_words_and_the_standard_headers_stay() {
     let body: Value = serde_json::from_slice(&answer.body).expect("json");
     assert_eq!(body, json!({"error": "logins allows 1", "wait": 90, "ms": 90_000}));
 
-    // Only a status: the problem document says the same.
+    // With only a status set, the problem document stays.
     let answer = AnswerStyle::default()
         .deny(&verdict(vec![own(DenySpec { body: None, content_type: None, ..deny })], 1, 2), NOW);
     assert_eq!((answer.status.as_u16(), problem(&answer)["status"].as_u64()), (403, Some(403)));

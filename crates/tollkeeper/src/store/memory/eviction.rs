@@ -1,20 +1,20 @@
-//! What a shard drops to make room.
+//! Eviction: what a shard drops to make room.
 //!
-//! Nothing is dropped that still counts, and while there is plenty of room nothing at all: a clock that runs back
-//! for a moment then finds everything as it was.
+//! Only entries that no longer count are dropped, and none at all while there is plenty of room: a clock that runs
+//! back for a moment then finds everything unchanged.
 
 use tollkeeper_core::Timestamp;
 
 use super::shard::Locked;
 
-/// How many slots a new key examines in a shard that fills up.
+/// How many slots each new key examines in a shard that is filling up.
 const EXAMINED: usize = 8;
-/// How many it examines in a full one.
+/// How many each new key examines in a full shard.
 const EXAMINED_WHEN_FULL: usize = 64;
 
 impl Locked<'_> {
-    /// Drops what no longer counts, if room gets short: a little for every new key, and all there is when the `new`
-    /// keys of a request do not fit.
+    /// Drops entries that no longer count when room gets short: a few for every new key, and all of them when the
+    /// `new` keys of a request do not fit.
     pub(super) fn relieve(&mut self, new: usize, now: Timestamp) {
         let full = !self.fits(new);
         if now < self.shard.earliest || self.shard.used < self.calm && !full {
@@ -31,8 +31,8 @@ impl Locked<'_> {
         }
     }
 
-    /// Looks at every slot. Until that is paid for, the few that each new key examines have to do: else one key that
-    /// always has just not expired would make every request of a flood look at the whole shard.
+    /// Examines every slot. The cost is amortized: no further sweep until enough new keys have come. Otherwise one
+    /// key that is always just about to expire would make every request of a flood examine the whole shard.
     #[cold]
     fn sweep(&mut self, now: Timestamp) {
         if self.shard.debt > 0 {
@@ -47,7 +47,7 @@ impl Locked<'_> {
         self.shard.earliest = earliest.unwrap_or(now);
     }
 
-    /// Empties a slot of what no longer counts, as often as something moves up; says until when the rest counts.
+    /// Drops expired entries at a slot, also those that move up into it; until when the remaining one counts.
     fn drop_expired(&mut self, at: usize, now: Timestamp) -> Option<Timestamp> {
         while self.slots[at].tag() != 0 {
             let until = self.slots[at].packed().until();
@@ -59,12 +59,12 @@ impl Locked<'_> {
         None
     }
 
-    /// A shard is never filled to the last slot, so that searches end soon.
+    /// A shard is never filled completely, so that probes stay short.
     pub(super) fn fits(&self, new: usize) -> bool {
         self.shard.used + new <= self.slots.len() - self.slots.len() / 8 && self.room.fits(new)
     }
 
-    /// Drops the logs that no longer count; how many there were.
+    /// Drops the logs that no longer count; returns how many.
     pub(super) fn drop_logs(&mut self, now: Timestamp) -> usize {
         let expired = self.shard.logs.expired(now);
         for id in &expired {

@@ -1,4 +1,4 @@
-//! What buckets were given back while estimates are out, and the records by which these are found.
+//! The refunds of buckets with unsettled estimates, and the records of those estimates.
 
 use std::collections::HashMap;
 use std::hash::Hash;
@@ -15,21 +15,21 @@ pub(super) struct Holds {
     records: Lasting<String, Vec<u8>>,
 }
 
-/// Entries that end by themselves.
+/// Entries that expire.
 #[derive(Debug)]
 struct Lasting<K, V> {
     entries: HashMap<K, (V, Timestamp)>,
-    /// Those that have ended are looked for when there are so many.
+    /// The size at which expired entries are removed.
     sweep_at: usize,
 }
 
 impl Holds {
-    /// The most estimates that may be out at a time: a bound on memory.
+    /// The most unsettled estimates at a time: a bound on memory.
     const MOST_RECORDS: usize = 100_000;
-    /// And the most buckets that may be watched.
+    /// The most buckets whose refunds are tracked.
     const MOST_WATCHED: usize = 1_000_000;
 
-    /// Counts from now on what a bucket is given back, and says what was counted before; `None` when there are too many.
+    /// Starts tracking the refunds of a bucket and returns what was counted before; `None` when there are too many.
     pub(super) fn watch(&mut self, id: Id, lifetime: Duration, now: Timestamp) -> Option<u64> {
         self.refunded.sweep(now);
         if self.refunded.entries.len() >= Holds::MOST_WATCHED && !self.refunded.entries.contains_key(&id) {
@@ -40,19 +40,19 @@ impl Holds {
         Some(refunds.total())
     }
 
-    /// What was given back of earlier charges since a charge of this moment.
+    /// The refunds of earlier charges since a charge of this moment.
     pub(super) fn since(&self, id: Id, charged: Timestamp, before: u64) -> u64 {
         self.refunded.entries.get(&id).map_or(0, |(refunds, _)| refunds.since(charged, before))
     }
 
-    /// A key that is watched was given back so much of a charge of this moment.
+    /// Counts a refund of a charge of this moment, if the key is tracked.
     pub(super) fn count(&mut self, id: Id, charged: Timestamp, back: u32) {
         if let Some((refunds, _)) = self.refunded.entries.get_mut(&id).filter(|_| back > 0) {
             refunds.add(charged, back.into());
         }
     }
 
-    /// A key was reset: what was charged to it before has been given back by that.
+    /// The key was reset, which refunds everything charged before.
     pub(super) fn reset(&mut self, id: Id) {
         if let Some((refunds, _)) = self.refunded.entries.get_mut(&id) {
             refunds.reset();
@@ -84,7 +84,7 @@ impl<K, V> Default for Lasting<K, V> {
 }
 
 impl<K: Hash + Eq, V> Lasting<K, V> {
-    /// Drops what has ended, each time that there are twice as many as the last time left.
+    /// Removes expired entries whenever the map has doubled since the last time.
     fn sweep(&mut self, now: Timestamp) {
         if self.entries.len() >= self.sweep_at {
             self.sweep_now(now);

@@ -1,7 +1,7 @@
-//! Which entry is meant: a keyed 128-bit hash stands for rule and key.
+//! The identity of an entry: a keyed 128-bit hash (SipHash) of rule and key.
 //!
-//! One half is compared, the other half places the entry. Two buckets are taken for one only when both halves
-//! agree, and nobody who does not know the secret can look for such a pair.
+//! One half is compared, the other half places the entry. Two buckets are confused only if both halves collide, and
+//! without the secret an attacker cannot search for such a pair.
 
 use std::hash::{BuildHasher, Hash, Hasher, RandomState};
 
@@ -11,17 +11,17 @@ use tollkeeper_core::Key;
 /// A bucket's name within a table.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub(crate) struct Id {
-    /// The fingerprint, as it stands in an entry that is at its home slot.
+    /// The fingerprint, as in an entry at its home slot.
     pub(super) tag: u64,
     /// Chooses the shard and the home slot.
     pub(in crate::store) place: u64,
 }
 
-/// The lowest byte of a tag is not part of the fingerprint: it is 1 plus the distance of an entry from its home
-/// slot, so that a tag is never 0, and entries of different homes never compare as equal.
+/// The lowest byte of a tag is not part of the fingerprint: it is 1 plus the entry's distance from its home slot. So
+/// a tag is never 0, and entries with different homes never compare equal.
 pub(super) const DISTANCE: u64 = 0xFF;
 
-/// What makes the hashes of one table unpredictable.
+/// The random seed that makes the hashes of one table unpredictable.
 pub(crate) struct Secret(u64, u64);
 
 impl Secret {
@@ -36,8 +36,8 @@ impl Secret {
         SipHasher13::new_with_keys(self.0, self.1)
     }
 
-    /// The bucket of a rule. 0xFF occurs in no UTF-8, and the variant has a fixed length, so no two buckets hash the
-    /// same bytes.
+    /// The bucket of a rule. 0xFF does not occur in UTF-8 and the variant has a fixed length, so no two buckets hash
+    /// the same bytes.
     #[inline]
     pub(crate) fn bucket(&self, rule: &str, key: &Key) -> Id {
         let mut hasher = self.hasher();
@@ -48,7 +48,7 @@ impl Secret {
         Id::from(hasher)
     }
 
-    /// The only bucket of a key, where there is one quota and no rule.
+    /// The only bucket of a key, for one quota without rules.
     #[inline]
     pub(crate) fn key(&self, key: &(impl Hash + ?Sized)) -> Id {
         let mut hasher = self.hasher();

@@ -1,11 +1,11 @@
-//! A lock for a few dozen nanoseconds of work.
+//! A seqlock that is also a spinlock, for critical sections of a few dozen nanoseconds.
 //!
-//! Taking it is one atomic exchange and giving it back a plain store, where a mutex needs an exchange both times to
-//! learn whether somebody sleeps. Nobody sleeps here: who waits spins, and soon lets other threads run in between,
-//! so that a holder which lost its processor gets it back. A panic of the holder poisons nothing.
+//! Locking is one atomic exchange and unlocking a plain store, where a mutex needs an exchange both times to learn
+//! whether a thread sleeps. No thread sleeps here: a waiting thread spins, and soon yields, so that a preempted
+//! holder gets its processor back. A panic of the holder does not poison the lock.
 //!
-//! The lock counts how often it was taken. Who only reads, and reads atomics, need not take it: what was read is sound
-//! if the count is the same before and after. So those who are denied do not wait for each other.
+//! The lock counts how often it was taken, as a seqlock does. A reader of atomics need not take it: what it read is
+//! consistent if the count is the same before and after. So denied requests do not wait for each other.
 
 use std::cell::UnsafeCell;
 use std::fmt;
@@ -15,32 +15,31 @@ use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 use std::sync::atomic::{AtomicU32, fence};
 use std::thread::yield_now;
 
-/// Something that one thread at a time may use.
+/// A value that one thread at a time may use.
 #[derive(Default)]
 pub(super) struct Lock<T> {
-    /// Counts up when the lock is taken and when it is given back: odd while it is taken.
+    /// Incremented on lock and unlock: odd while the lock is held.
     count: AtomicU32,
     value: UnsafeCell<T>,
 }
 
-// SAFETY: the value is reached through a guard only, and there is one guard at a time; so sharing the lock hands the
+// SAFETY: the value is reached only through a guard, and there is one guard at a time. So sharing the lock moves the
 // value from thread to thread, which is what `Send` allows. A guard can be shared too, and that needs `Sync`.
 unsafe impl<T: Send + Sync> Sync for Lock<T> {}
 
-/// The right to use what is behind a lock, until dropped.
+/// Exclusive access to the value, until dropped.
 pub(super) struct Guard<'l, T> {
     lock: &'l Lock<T>,
-    /// The count when it is given back.
+    /// The count to store on unlock.
     next: u32,
 }
 
-/// What a lock had counted when nobody held it.
+/// The count at a moment when the lock was free.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Moment(u32);
 
 impl<T> Lock<T> {
-    /// How often a waiting thread looks before it lets others run: about as long as the work behind the lock takes
-    /// a few times over.
+    /// How often a waiting thread spins before it yields: a few times as long as the critical section takes.
     const SPINS: u32 = 64;
 
     #[inline]
@@ -51,27 +50,27 @@ impl<T> Lock<T> {
         }
     }
 
-    /// The count, unless somebody holds the lock.
+    /// The count, unless the lock is held.
     #[inline]
     pub(super) fn moment(&self) -> Option<Moment> {
         let count = self.count.load(Acquire);
         count.is_multiple_of(2).then_some(Moment(count))
     }
 
-    /// Whether nobody has taken the lock since: what was read from atomics meanwhile belongs together.
+    /// Whether the lock has not been taken since: then everything read from atomics in between is consistent.
     #[inline]
     pub(super) fn is_still(&self, moment: Moment) -> bool {
-        // Keeps the reads before it from moving behind the look at the count.
+        // Keeps earlier reads from moving past the load of the count.
         fence(Acquire);
         self.count.load(Relaxed) == moment.0
     }
 
-    /// Takes the lock if nobody has since.
+    /// Takes the lock if it has not been taken since.
     #[inline]
     pub(super) fn lock_at(&self, moment: Moment) -> Option<Guard<'_, T>> {
         let Moment(count) = moment;
         self.count.compare_exchange(count, count.wrapping_add(1), AcqRel, Relaxed).ok()?;
-        // Keeps the writes of the holder behind the count, for those who read without the lock.
+        // Keeps the holder's writes after the count, for readers without the lock.
         fence(Release);
         Some(Guard { lock: self, next: count.wrapping_add(2) })
     }
@@ -80,7 +79,7 @@ impl<T> Lock<T> {
     fn wait(&self) -> Guard<'_, T> {
         loop {
             for _ in 0..Self::SPINS {
-                // Looking does not take the cache line away from the holder; exchanging would.
+                // A load leaves the cache line with the holder; an exchange would not.
                 if let Some(guard) = self.moment().and_then(|moment| self.lock_at(moment)) {
                     return guard;
                 }
@@ -96,8 +95,8 @@ impl<T> Deref for Guard<'_, T> {
 
     #[inline]
     fn deref(&self) -> &T {
-        // SAFETY: this guard is the only one, so nobody else writes; and it cannot be written through this guard
-        // while it is borrowed.
+        // SAFETY: this guard is the only one, so there is no other writer; and it cannot be written through this
+        // guard while it is borrowed.
         unsafe { &*self.lock.value.get() }
     }
 }

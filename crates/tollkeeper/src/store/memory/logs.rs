@@ -4,7 +4,7 @@ use tollkeeper_core::{Change, Log, State, Timestamp};
 
 use super::identity::Id;
 
-/// Logs by index; a freed index is used again.
+/// Logs by index; freed indexes are reused.
 #[derive(Debug, Default)]
 pub(super) struct Logs {
     kept: Vec<Kept>,
@@ -13,13 +13,13 @@ pub(super) struct Logs {
 
 #[derive(Debug)]
 struct Kept {
-    /// A log, or `Fresh` where the index is free.
+    /// A log, or `Fresh` if the index is free.
     state: State,
     id: Id,
     until: Timestamp,
 }
 
-/// What a log costs beside its entries: its place here, twice, since vectors grow by doubling.
+/// What a log costs beside its entries: its place here, twice, because vectors grow by doubling.
 const PLACE_BYTES: usize = 2 * (size_of::<Kept>() + size_of::<u32>());
 
 impl Logs {
@@ -41,7 +41,7 @@ impl Logs {
         }
     }
 
-    /// Takes the state out of its place, to be put back changed.
+    /// Takes the state out, to be put back changed.
     pub(super) fn take(&mut self, index: u32) -> State {
         std::mem::take(&mut self.kept[index as usize].state)
     }
@@ -60,14 +60,14 @@ impl Logs {
         }
     }
 
-    /// The buckets whose log no longer counts.
+    /// The buckets whose logs no longer count.
     pub(super) fn expired(&self, now: Timestamp) -> Vec<Id> {
         let is_expired = |kept: &&Kept| kept.state != State::Fresh && kept.until <= now;
         self.kept.iter().filter(is_expired).map(|kept| kept.id).collect()
     }
 }
 
-/// What a state takes outside the table.
+/// What a state takes outside the table, in bytes.
 pub(super) fn bytes(state: &State) -> usize {
     match state {
         State::Log(log) => PLACE_BYTES + log.heap_bytes(),
@@ -75,9 +75,9 @@ pub(super) fn bytes(state: &State) -> usize {
     }
 }
 
-/// By how much a change may enlarge a state outside the table, at most.
+/// The most by which a change may enlarge a state outside the table.
 pub(super) fn growth(state: &State, change: &Change) -> usize {
-    // What a deque starts with, and what it becomes when it is full.
+    // The initial capacity of a deque; it doubles when full.
     const FIRST_BYTES: usize = 4 * size_of::<tollkeeper_core::Entry>();
     match change {
         Change::Replace(State::Log(log)) => PLACE_BYTES + log.heap_bytes(),
@@ -99,7 +99,7 @@ fn frees_one(log: &Log, expired: Option<Timestamp>) -> bool {
     log.entries().next().is_some_and(|oldest| Some(oldest.hold.at) <= expired)
 }
 
-/// Carries out a change. A log of which nothing counts any more starts over, with the memory of a new one.
+/// Applies a change. A log in which nothing counts any more is replaced by a new one, to free its memory.
 pub(super) fn apply(state: &mut State, change: Change) {
     if let (State::Log(log), Change::Record { expired, .. }) = (&*state, &change)
         && log.last() <= *expired

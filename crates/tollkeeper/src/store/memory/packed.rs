@@ -1,5 +1,6 @@
-//! A state in two words. The first tells, without knowing the quota, when the state will be as if never used; that
-//! is all that eviction needs. Together they hold the state exactly, also when the rule's quota changes later.
+//! A state packed into two words. The first one says, without knowing the quota, when the state equals one that was
+//! never used; eviction needs only that. Together they hold the state exactly, even if the rule's quota changes
+//! later.
 //!
 //! ```text
 //! first word   kind 2 | full_at 62                        bucket    second word   tag 16 | part 32
@@ -9,7 +10,7 @@
 //! ```
 //!
 //! A lifetime is rounded up to five significant bits: a window may be kept for a sixteenth longer than it counts,
-//! which nobody can observe, and is never dropped before.
+//! which cannot be observed, and is never dropped too early.
 
 use tollkeeper_core::{Bucket, Counter, Quota, Span, State, Timestamp, Window};
 
@@ -31,7 +32,7 @@ const LIFETIME_BITS: u64 = (1 << (KIND_SHIFT - LIFETIME_SHIFT)) - 1;
 const MOMENT: u64 = (1 << LIFETIME_SHIFT) - 1;
 
 impl Packed {
-    /// Packs what has a fixed size. A log, and nothing at all, have no place here.
+    /// Packs a state of fixed size. Logs and `Fresh` are not packed here.
     #[inline]
     pub(super) fn new(state: &State, quota: &Quota) -> Option<Packed> {
         match state {
@@ -50,7 +51,7 @@ impl Packed {
         }
     }
 
-    /// A log that is kept elsewhere, its newest entry being of `newest`.
+    /// A log that is kept elsewhere, with its newest entry at `newest`.
     pub(super) fn log(newest: Timestamp, quota: &Quota, index: u32) -> Packed {
         Packed { first: lasting(LOG, newest, quota.period()), second: u64::from(index) }
     }
@@ -87,7 +88,7 @@ impl Packed {
         }
     }
 
-    /// From when on this may be dropped: never before the state is as if never used.
+    /// When this may be dropped: never before the state equals one that was never used.
     #[inline]
     pub(super) fn until(self) -> Timestamp {
         if self.first >> KIND_SHIFT == BUCKET {
@@ -107,7 +108,7 @@ impl From<Bucket> for Packed {
     }
 }
 
-/// A bucket may be full later than the last moment that can be decided on, so this does not clamp.
+/// A bucket may be full later than the last valid timestamp, so this does not clamp.
 #[inline]
 fn moment(micros: u64) -> Timestamp {
     Timestamp::default() + Span::from_micros(micros)
@@ -118,7 +119,7 @@ fn lasting(kind: u64, from: Timestamp, lifetime: Span) -> u64 {
     kind << KIND_SHIFT | short_span(lifetime) << LIFETIME_SHIFT | from.as_micros() & MOMENT
 }
 
-/// A span as a small floating point number, rounded up: exact below 32, else an exponent and four bits.
+/// A span as a small floating point number, rounded up: exact below 32, otherwise an exponent and four bits.
 #[inline]
 fn short_span(span: Span) -> u64 {
     let micros = span.as_micros();
@@ -126,7 +127,7 @@ fn short_span(span: Span) -> u64 {
         return micros;
     }
     let exponent = u64::from(micros.ilog2()) - 4;
-    // A carry out of the four bits counts the exponent up, which is just right.
+    // A carry out of the four bits increments the exponent, which is correct.
     exponent * 16 + (micros.div_ceil(1 << exponent))
 }
 

@@ -1,8 +1,8 @@
-//! How much a table may hold: so many keys, and so many bytes of logs. Both are hard caps.
+//! The hard caps of a table: the number of keys, and the bytes of logs.
 
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
-/// What is used of the caps. On cache lines of its own: it changes with every new key, its neighbours never.
+/// Current usage. On cache lines of its own: it changes with every new key, its neighbours never.
 #[derive(Debug)]
 #[repr(align(128))]
 pub(super) struct Room {
@@ -25,7 +25,7 @@ impl Room {
         self.keys() + new <= self.max_keys
     }
 
-    /// Takes the place of one more key; false when there is none.
+    /// Reserves room for one more key; false when there is none.
     pub(super) fn take_key(&self) -> bool {
         let one_more = |keys| (keys < self.max_keys).then_some(keys + 1);
         self.keys.fetch_update(Relaxed, Relaxed, one_more).is_ok()
@@ -39,7 +39,7 @@ impl Room {
         self.log_bytes.load(Relaxed)
     }
 
-    /// Takes bytes for logs; false when there are not enough left.
+    /// Reserves bytes for logs; false when there are not enough left.
     pub(super) fn take_bytes(&self, bytes: usize) -> bool {
         let more = |used: usize| used.checked_add(bytes).filter(|used| *used <= self.max_log_bytes);
         bytes == 0 || self.log_bytes.fetch_update(Relaxed, Relaxed, more).is_ok()
@@ -51,7 +51,7 @@ impl Room {
         }
     }
 
-    /// A log changed its size, within what was taken before.
+    /// A log changed its size, within what was reserved.
     pub(super) fn resize(&self, before: usize, after: usize) {
         self.log_bytes.fetch_add(after, Relaxed);
         self.log_bytes.fetch_sub(before, Relaxed);

@@ -1,8 +1,8 @@
-//! Where the entries of a shard lie: open addressing with linear probing.
+//! Robin Hood hashing: open addressing with linear probing, in which the entries of a run are sorted by their home
+//! slots.
 //!
-//! The entries of a run are sorted by their home slots, and each knows its distance from home. So a search ends at
-//! the first entry that is nearer to its home than the one searched for would be, and a removal moves the rest of
-//! the run back by one, leaving no tombstone.
+//! Each entry knows its distance from home. So a search ends at the first entry that is nearer to its home than the
+//! one searched for would be, and a removal shifts the rest of the run back by one, leaving no tombstone.
 
 use tollkeeper_core::Bucket;
 
@@ -11,8 +11,8 @@ use super::packed::Packed;
 use super::shard::Locked;
 use super::slots::Slot;
 
-/// The farthest that an entry may be from home, plus 1. Keys are spread by a keyed hash and a table is never more
-/// than 7/8 full, so that nobody will ever see an entry as far as that.
+/// The largest distance of an entry from home, plus 1. Keys are spread by a keyed hash and a table is never more than
+/// 7/8 full, so no entry gets that far in practice.
 const MAX_DISTANCE: u64 = DISTANCE - 1;
 
 impl Locked<'_> {
@@ -34,7 +34,7 @@ impl Locked<'_> {
         }
     }
 
-    /// Makes a free slot where `id` belongs, by moving those on by one that are nearer to their homes. `None`, and
+    /// Makes a free slot where `id` belongs, by shifting entries that are nearer to their homes by one. `None`, with
     /// nothing moved, if one would get too far.
     pub(super) fn open(&self, id: Id) -> Option<usize> {
         let mut place = self.home(id);
@@ -62,7 +62,7 @@ impl Locked<'_> {
         Some(place)
     }
 
-    /// Frees a slot, and moves those back by one that were pushed away from their homes.
+    /// Frees a slot, and shifts displaced entries back by one.
     pub(super) fn remove(&mut self, at: usize) {
         self.free_log(at);
         self.shard.used -= 1;
@@ -101,11 +101,11 @@ impl Locked<'_> {
     }
 }
 
-/// The bucket of `id` as it is seen without the lock, while others may move entries. `None` if it is not found at once:
-/// it may be there all the same.
+/// The bucket of `id` as seen without the lock, while other threads may move entries. `None` if it is not found at
+/// once: it may still be there.
 #[inline(always)]
 pub(super) fn glimpse(slots: &[Slot], id: Id) -> Option<Bucket> {
-    /// Nearly all entries are nearer to their homes than that.
+    /// Nearly all entries are nearer to home than this.
     const MOST: u64 = 16;
     let mut at = home(id, slots.len());
     for distance in 0..MOST {

@@ -1,5 +1,4 @@
-//! One shard under its lock: deciding, and making changes. Where entries lie is in `runs`, what is dropped in
-//! `eviction`.
+//! One locked shard: deciding, and applying changes. `runs` places entries, `eviction` drops them.
 
 use tollkeeper_core::{Bucket, Change, Decision, Hold, Quota, Span, State, Timestamp, decide};
 
@@ -11,25 +10,25 @@ use super::room::Room;
 use super::slots::Slot;
 use crate::clock::Clock;
 
-/// What a shard knows beside its entries.
+/// What a shard keeps beside its entries.
 #[derive(Debug, Default)]
 pub(super) struct Shard {
     pub(super) used: usize,
     pub(super) logs: Logs,
     /// When the last charge was decided.
     latest: Timestamp,
-    /// Where the next few entries are examined.
+    /// Where the next few entries are examined (the hand of a clock).
     pub(super) hand: usize,
     /// No entry can be dropped before this moment.
     pub(super) earliest: Timestamp,
-    /// How many slots the last sweep looked at that new keys have not paid for yet.
+    /// How many slots the last sweep examined that new keys have not yet paid for.
     pub(super) debt: usize,
 }
 
 /// Why a change could not be made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum NoRoom {
-    /// For another key.
+    /// For a new key.
     Key,
     /// For a longer log.
     Log,
@@ -49,11 +48,11 @@ pub(super) struct Locked<'t> {
     pub(super) shard: Guard<'t, Shard>,
     pub(super) slots: &'t [Slot],
     pub(super) room: &'t Room,
-    /// Below so many keys nothing is dropped.
+    /// Below this many keys nothing is dropped.
     pub(super) calm: usize,
 }
 
-/// A state as it is kept.
+/// A state as stored.
 pub(super) enum Seen<'s> {
     Unpacked(State),
     Log(&'s State),
@@ -72,8 +71,8 @@ impl AsRef<State> for Seen<'_> {
 impl Locked<'_> {
     /// The time of a charge whose clock was read before the lock was taken.
     ///
-    /// If nobody has decided here since, that is as good as having held the lock all the while. Else the clock is
-    /// read again. Either way time order is lock order.
+    /// If nothing was decided here at a later time, that reading is as good as one under the lock. Otherwise the
+    /// clock is read again. Either way, time order is lock order.
     #[inline]
     pub(super) fn time(&mut self, read: Timestamp, clock: &Clock) -> Timestamp {
         let now = if read < self.shard.latest { clock.now() } else { read };
@@ -86,7 +85,7 @@ impl Locked<'_> {
         self.shard.latest = now;
     }
 
-    /// What is known at a place that `find` returned.
+    /// The state at a place that `find` returned.
     #[inline]
     pub(super) fn seen(&self, at: Option<usize>) -> Seen<'_> {
         let Some(packed) = at.map(|at| self.slots[at].packed()) else { return Seen::Unpacked(State::Fresh) };
@@ -104,8 +103,8 @@ impl Locked<'_> {
         }
     }
 
-    /// Decides a charge to a bucket that is there already and can be dropped no earlier afterwards: the way of nearly
-    /// all requests. `None`, and nothing was done, if it takes more than that.
+    /// The fast path of nearly all requests: decides a charge to an existing bucket which can be dropped no earlier
+    /// afterwards. `None`, with nothing done, if it takes more than that.
     #[inline(always)]
     pub(super) fn charge_known_bucket(&self, id: Id, quota: &Quota, cost: u32, now: Timestamp) -> Option<Decision> {
         let slot = &self.slots[self.find(id)?];
@@ -120,7 +119,7 @@ impl Locked<'_> {
         Some(decision)
     }
 
-    /// Makes one change.
+    /// Applies one change.
     pub(super) fn commit(&mut self, at: Option<usize>, write: Write<'_>, now: Timestamp) -> Result<(), NoRoom> {
         let growth = self.growth(at, &write.change);
         if !self.room.take_bytes(growth) {
@@ -140,13 +139,13 @@ impl Locked<'_> {
         made
     }
 
-    /// The bytes that a change may need outside the table. They are taken before anything is changed, and returned
-    /// once what was really needed has been counted.
+    /// The bytes that a change may need outside the table. They are reserved before anything changes, and the excess
+    /// is returned afterwards.
     pub(super) fn growth(&self, at: Option<usize>, change: &Change) -> usize {
         logs::growth(self.seen(at).as_ref(), change)
     }
 
-    /// Adds the entry of a bucket that has none.
+    /// Adds an entry for a new bucket.
     pub(super) fn insert(&mut self, write: Write<'_>) -> Result<(), NoRoom> {
         if !self.fits(1) || !self.room.take_key() {
             return Err(NoRoom::Key);
@@ -160,13 +159,13 @@ impl Locked<'_> {
         Ok(())
     }
 
-    /// Changes an entry. What a log needs more was taken before.
+    /// Changes an entry. Any growth of a log was reserved before.
     pub(super) fn overwrite(&mut self, at: usize, write: Write<'_>) {
         let index = self.slots[at].packed().log_index();
         if let Change::Replace(state) = &write.change
             && let Some(packed) = Packed::new(state, write.quota)
         {
-            // The rule may have kept a log before it was changed.
+            // The rule may have used a log before it was changed.
             self.free_log(at);
             return self.set(at, packed);
         }
@@ -178,7 +177,7 @@ impl Locked<'_> {
         self.put_log(at, index, state, write.quota);
     }
 
-    /// Forgets a bucket; false when it was as if never used.
+    /// Resets a bucket; false when it had nothing to reset.
     pub(super) fn reset(&mut self, id: Id, quota: &Quota, now: Timestamp) -> bool {
         let Some(at) = self.find(id) else { return false };
         let counted = self.decide(Some(at), quota, 0, now).0.reset_after > Span::ZERO;
@@ -186,7 +185,7 @@ impl Locked<'_> {
         counted
     }
 
-    /// Gives a slot of a `concurrency` quota back.
+    /// Releases a slot of a `concurrency` quota.
     pub(super) fn release(&mut self, id: Id, quota: &Quota, hold: Hold, now: Timestamp) -> bool {
         let Some(at) = self.find(id) else { return false };
         let Some(index) = self.slots[at].packed().log_index() else { return false };
@@ -210,7 +209,7 @@ impl Locked<'_> {
         renewed
     }
 
-    /// Gives back up to `cost` of what a bucket was charged last; false when nothing of it counts.
+    /// Refunds up to `cost` of a bucket's latest charges; false when none of it still counts.
     pub(super) fn give_back(&mut self, id: Id, quota: &Quota, cost: u32, now: Timestamp) -> bool {
         self.edit(id, quota, now, |state, now| {
             let receipts = state.latest(quota, cost, now).into_iter();
@@ -218,7 +217,7 @@ impl Locked<'_> {
         })
     }
 
-    /// Changes a state. One that is new, or has grown, and for which there is no room, stays as it was.
+    /// Changes a state. If there is no room for a new or larger one, it stays unchanged.
     pub(super) fn edit<T>(
         &mut self,
         id: Id,

@@ -1,7 +1,7 @@
-//! The memory of a table: one block of zeroed entries, which the system hands out as they are first touched.
+//! The memory of a table: one block of zeroed entries, which the system provides as they are first touched.
 //!
-//! Entries are made of relaxed atomics, which cost what plain integers do. Whoever reads or writes one holds the
-//! lock of its shard; were that ever forgotten, the answer would be wrong but the memory sound.
+//! Entries are relaxed atomics, which cost the same as plain integers. Readers and writers hold the lock of the
+//! shard, or validate the count of its seqlock. A missing lock would give wrong answers, but no undefined behaviour.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
@@ -33,15 +33,14 @@ impl Slot {
         self.0[2].store(packed.second, Relaxed);
     }
 
-    /// Asks for the memory of this entry and of the next few ahead of use: a search that starts here rarely goes
-    /// beyond two cache lines.
+    /// Prefetches this entry and the next few: a search that starts here rarely needs more than two cache lines.
     #[inline]
     pub(super) fn prefetch(&self) {
         #[cfg(target_arch = "x86_64")]
         {
             use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
             let line: *const i8 = std::ptr::from_ref(self).cast();
-            // SAFETY: a prefetch is a hint that reads nothing the program could see, at any address whatever.
+            // SAFETY: a prefetch is a hint without visible effects, valid at any address.
             unsafe {
                 _mm_prefetch::<_MM_HINT_T0>(line);
                 _mm_prefetch::<_MM_HINT_T0>(line.wrapping_add(64));
@@ -52,16 +51,16 @@ impl Slot {
     }
 }
 
-/// So many free slots.
+/// This many free slots.
 pub(super) fn allocate(count: usize) -> Box<[Slot]> {
     let zeroed = Box::<[Slot]>::new_zeroed_slice(count);
-    // SAFETY: a slot is made of integers, for which all bits zero is a valid value.
+    // SAFETY: a slot consists of integers, for which all-zero bits are valid.
     let slots = unsafe { zeroed.assume_init() };
     prefer_huge_pages(&slots);
     slots
 }
 
-/// A table that is larger than what the processor's address cache covers would miss there on nearly every request.
+/// Huge pages: a table larger than the TLB covers would miss there on nearly every request.
 #[cfg(target_os = "linux")]
 fn prefer_huge_pages(slots: &[Slot]) {
     const HUGE_PAGE: usize = 2 << 20;
@@ -71,8 +70,8 @@ fn prefer_huge_pages(slots: &[Slot]) {
     let length = end.saturating_sub(first) / HUGE_PAGE * HUGE_PAGE;
     if length > 0 {
         let inside = slots.as_ptr().cast::<u8>().wrapping_add(first - start).cast_mut();
-        // SAFETY: the range lies inside the slots, and the advice changes how they are backed, not what they hold.
-        // It may be refused, which is fine.
+        // SAFETY: the range lies inside the slots, and the advice changes how they are backed, not their contents. It
+        // may be refused, which is fine.
         unsafe { libc::madvise(inside.cast(), length, libc::MADV_HUGEPAGE) };
     }
 }

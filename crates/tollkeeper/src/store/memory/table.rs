@@ -1,7 +1,7 @@
-//! All shards together: what the memory store and the simple door both stand on.
+//! All shards together: the base of both the memory store and `keyed`.
 //!
-//! A request locks the shards of its keys in the order of their numbers, takes its time from a clock read such that
-//! on each key time order is lock order, decides, makes room for everything new, and only then writes.
+//! A request locks the shards of its keys in order of their numbers, reads the clock so that on each key time order
+//! is lock order, decides, makes room for all new entries, and only then writes.
 
 use std::fmt;
 use std::hash::Hash;
@@ -30,7 +30,7 @@ pub(crate) struct Table {
     shards: Box<[Padded]>,
     calm: usize,
     room: Room,
-    /// Before this moment the logs are not searched again for some that can be dropped.
+    /// Logs are not searched for droppable ones again before this moment.
     search_logs_at: AtomicU64,
 }
 
@@ -39,11 +39,11 @@ pub(crate) struct Table {
 #[repr(align(128))]
 struct Padded {
     lock: Lock<Shard>,
-    /// Whether the last charge to a known bucket was denied, and so the next one is likely to be.
+    /// Whether the last charge to an existing bucket was denied, so that the next one probably is too.
     denies: AtomicBool,
 }
 
-/// There is no room for the key, or for the log, of this charge.
+/// There is no room for this charge's key or log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Full {
     charge: usize,
@@ -62,13 +62,13 @@ impl Table {
 
     const MAX_SHARDS: usize = 64;
     const KEYS_PER_SHARD: usize = 16_384;
-    /// A search for droppable logs looks at all of them; one that came to nothing is not repeated at once.
+    /// A search for droppable logs looks at all of them; after one that found nothing, wait this long.
     const SEARCH_LOGS_EVERY: Span = Span::from_micros(50_000);
 
     pub(crate) fn new(max_keys: usize, max_log_bytes: usize) -> Table {
         let shards = (max_keys / Self::KEYS_PER_SHARD).next_power_of_two().clamp(1, Self::MAX_SHARDS);
         let share = max_keys.div_ceil(shards);
-        // At most 70% full when all keys are used: 24 bytes an entry are then 34 bytes a key.
+        // At most 70% full when all keys are used: 24 bytes per entry are then 34 bytes per key.
         let slots_per_shard = (share.saturating_mul(10) / 7 + 1).max(8);
         Table {
             secret: Secret::random(),
@@ -93,7 +93,7 @@ impl Table {
         self.room.max_log_bytes
     }
 
-    /// What the table takes: all slots, also those that were never touched, and the logs.
+    /// The memory that the table takes: all slots, touched or not, and the logs.
     pub(crate) fn memory_bytes(&self) -> usize {
         size_of_val(&*self.slots) + size_of_val(&*self.shards) + self.room.log_bytes()
     }
@@ -107,7 +107,7 @@ impl Table {
         self.secret.bucket(rule, key)
     }
 
-    /// Asks for the memory of an entry ahead of use.
+    /// Prefetches an entry.
     #[inline]
     pub(crate) fn prefetch(&self, id: Id) {
         self.slots_of(self.shard_of(id))[home(id, self.slots_per_shard)].prefetch();
@@ -116,19 +116,19 @@ impl Table {
     /// Decides one charge.
     #[inline(always)]
     pub(crate) fn charge(&self, id: Id, quota: &Quota, cost: u32, clock: &Clock) -> Result<Decision, Full> {
-        // Two ways that meet nowhere: a decision that might come from either would be moved through memory, which
-        // takes longer than all the rest.
+        // The two paths do not join: a decision that could come from either would be moved through memory, which
+        // takes longer than everything else.
         match self.charge_known_bucket(id, quota, cost, clock.now(), clock) {
             Some(decision) => Ok(decision),
             None => self.charge_slowly(id, quota, cost, clock),
         }
     }
 
-    /// Decides one charge if its bucket is there already. The clock was read before: that takes as long as hashing a
-    /// key, and the processor does both at once.
+    /// Decides one charge if its bucket exists. The clock was read before: that takes as long as hashing a key, and
+    /// the processor does both at once.
     ///
-    /// Where requests are being denied, the bucket is first read without the lock: a denial writes nothing, so it is
-    /// done if nobody else wrote meanwhile, and those who are denied do not wait for each other.
+    /// While requests are being denied, the bucket is first read without the lock: a denial writes nothing, so the
+    /// read is valid if nothing was written in between, and denied requests do not wait for each other.
     #[inline(always)]
     pub(crate) fn charge_known_bucket(
         &self,
@@ -156,7 +156,7 @@ impl Table {
         let now = shard.time(read, clock);
         let decision = shard.charge_known_bucket(id, quota, cost, now)?;
         let denied = !decision.is_allowed();
-        // Only a change is written: the line belongs to whoever writes.
+        // Written only if it changes: a write would claim the cache line.
         if denies.load(Relaxed) != denied {
             denies.store(denied, Relaxed);
         }
@@ -193,7 +193,7 @@ impl Table {
         Ok(self.charge_together(charges, &ids, clock, false)?.0)
     }
 
-    /// The same, with receipts of what was charged: none when it was denied.
+    /// The same, with receipts of the charges; empty when denied.
     pub(crate) fn reserve_all(
         &self,
         charges: &[Charge],
@@ -251,7 +251,7 @@ impl Table {
         Ok((decisions, receipts))
     }
 
-    /// What a bucket would say to a request of cost 1, with what is left as long as nobody asks.
+    /// The bucket's answer to a request of cost 1, with `remaining` as it is without that request.
     pub(crate) fn peek(&self, id: Id, quota: &Quota, clock: &Clock) -> Decision {
         let shard = self.lock_for(id);
         let (at, now) = (shard.find(id), clock.now());
@@ -259,12 +259,12 @@ impl Table {
         Decision { outcome: shard.decide(at, quota, 1, now).0.outcome, ..untouched }
     }
 
-    /// Forgets a bucket; false when it was as if never used.
+    /// Resets a bucket; false when it had nothing to reset.
     pub(crate) fn reset(&self, id: Id, quota: &Quota, clock: &Clock) -> bool {
         self.lock_for(id).reset(id, quota, clock.now())
     }
 
-    /// Gives a slot of a `concurrency` quota back.
+    /// Releases a slot of a `concurrency` quota.
     pub(crate) fn release(&self, id: Id, quota: &Quota, hold: Hold, clock: &Clock) -> bool {
         self.lock_for(id).release(id, quota, hold, clock.now())
     }
@@ -274,12 +274,12 @@ impl Table {
         self.lock_for(id).renew(id, quota, hold, clock.now())
     }
 
-    /// Gives back up to `cost` of what a bucket was charged last.
+    /// Refunds up to `cost` of a bucket's latest charges.
     pub(crate) fn give_back(&self, id: Id, quota: &Quota, cost: u32, clock: &Clock) -> bool {
         self.lock_for(id).give_back(id, quota, cost, clock.now())
     }
 
-    /// Corrects a charge to what it did cost, and says how much went back.
+    /// Corrects a charge to its actual cost; returns how much was refunded.
     pub(crate) fn settle(
         &self,
         id: Id,
@@ -296,7 +296,7 @@ impl Table {
     #[cold]
     fn drop_logs(&self, now: Timestamp) -> bool {
         let due = Timestamp::from_micros(self.search_logs_at.load(Relaxed));
-        // Farther ahead than that only when the clock ran back.
+        // It can only be further ahead if the clock ran back.
         if now < due && due.since(now) <= Self::SEARCH_LOGS_EVERY {
             return false;
         }
@@ -311,7 +311,7 @@ impl Table {
 
     #[inline]
     fn shard_of(&self, id: Id) -> usize {
-        // The highest bits; the home slot is made of the lowest.
+        // The highest bits; the home slot uses the lowest.
         (id.place >> 58) as usize & (self.shards.len() - 1)
     }
 
@@ -320,7 +320,7 @@ impl Table {
         &self.slots[shard * self.slots_per_shard..][..self.slots_per_shard]
     }
 
-    /// Locks the shard of `id`. The memory of its entry is on its way in the meantime.
+    /// Locks the shard of `id`, while its entry is being prefetched.
     #[inline]
     fn lock_for(&self, id: Id) -> Locked<'_> {
         let shard = self.shard_of(id);
@@ -336,7 +336,7 @@ impl Table {
 
     fn lock_all(&self, ids: &[Id]) -> LockedShards<'_> {
         let mut numbers: Vec<usize> = ids.iter().map(|id| self.shard_of(*id)).collect();
-        // Everybody locks in this order, so nobody waits in a circle.
+        // Every request locks in this order, so there is no deadlock.
         numbers.sort_unstable();
         numbers.dedup();
         let lock = |shard| (shard, self.lock(shard, self.slots_of(shard)));
@@ -365,7 +365,7 @@ impl<'t> LockedShards<'t> {
         &mut self.shards[position].1
     }
 
-    /// Makes all changes, or none.
+    /// Applies all changes, or none.
     fn commit_all(&mut self, writes: Vec<(usize, Write<'_>)>, room: &Room, now: Timestamp) -> Result<(), Full> {
         let mut growth = 0;
         for (charge, write) in &writes {
@@ -377,7 +377,8 @@ impl<'t> LockedShards<'t> {
             }
             growth += bytes;
         }
-        // Dropping may hit idle entries of this very request, so who is new is asked again afterwards.
+        // Eviction may drop idle entries of this very request, so whether an entry is new is checked again
+        // afterwards.
         let is_new = |write: &&Write<'_>| self.of(write.id).find(write.id).is_none();
         let new: Vec<Id> = writes.iter().map(|(_, write)| write).filter(is_new).map(|write| write.id).collect();
         for id in &new {
@@ -388,7 +389,7 @@ impl<'t> LockedShards<'t> {
         made
     }
 
-    /// New entries first: they may find no room, and those before can be taken back.
+    /// New entries first: they may find no room, and then the ones already inserted are removed again.
     fn insert_and_overwrite(&mut self, writes: Vec<(usize, Write<'_>)>) -> Result<(), Full> {
         let mut inserted: Vec<Id> = Vec::new();
         let mut known = Vec::new();
@@ -419,7 +420,7 @@ impl<'t> LockedShards<'t> {
     }
 }
 
-/// Not the million entries.
+/// Does not print a million entries.
 impl fmt::Debug for Table {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Room { max_keys, .. } = self.room;

@@ -1,4 +1,4 @@
-//! What the store does inside: runs, removal, dropping and the caps. What it answers is in `store_conformance`.
+//! The store's internals: runs, removal, eviction and the caps. Its answers are tested in `store_conformance`.
 
 use std::collections::HashMap;
 
@@ -141,8 +141,8 @@ fn one_key_that_expires_makes_room_for_one() {
     assert_eq!(subject.charge_key(101, &per_second()), None);
 }
 
-/// Somebody keeps a brief entry alive that always seems about to expire, and floods: each refusal must not look at the
-/// whole shard.
+/// An attacker keeps an entry that always seems about to expire, and floods: a refusal must not examine the whole
+/// shard.
 #[test]
 fn fruitless_sweeps_are_paid_for_before_the_next() {
     let subject = Subject::new(10_000, 0);
@@ -224,7 +224,7 @@ fn a_rule_that_stops_keeping_a_log_frees_it() {
     assert_eq!((subject.table.len(), subject.table.memory_bytes()), (1, empty));
 }
 
-/// A thread that read the clock, and then lost the race for the lock, must not go back in time.
+/// A thread that read the clock and then lost the race for the lock must not go back in time.
 #[test]
 fn time_order_is_lock_order() {
     let subject = Subject::new(10, 0);

@@ -8,7 +8,7 @@ use tower::{ServiceExt, service_fn};
 
 use super::*;
 
-/// The status of a request from this address with this API key, each if there is one.
+/// The status of a request from this address with this API key, either of which may be absent.
 async fn status(layer: &TollkeeperLayer, address: Option<[u8; 4]>, api_key: Option<&str>) -> StatusCode {
     let service = service_fn(async |_: Request<()>| Ok::<_, Infallible>(Response::new(Full::<Bytes>::from("hello"))));
     let mut request = Request::new(());
@@ -47,7 +47,8 @@ async fn per_header_limits_each_value_and_others_by_address() {
     );
 }
 
-/// A layer without `.peer(...)` in a server that leaves no address: a rule by `{ip}` never applied, and everybody passed.
+/// A layer without `.peer(...)` in a server that provides no address: a rule by `{ip}` never applied, and every
+/// request passed.
 #[tokio::test]
 async fn a_rule_by_address_fails_loudly_without_one() {
     let layer = TollkeeperLayer::per_ip("100/h").expect("a limit");

@@ -26,7 +26,7 @@ fn limiter(rules: Vec<RuleSpec>) -> Arc<Limiter> {
     Arc::new(Limiter::new(Policy::new(rules).expect("valid rules"), MemoryStore::new()))
 }
 
-/// Whether the one slot is free. Looks without taking it.
+/// Whether the one slot is free. Peeks without taking it.
 async fn is_free(limiter: &Arc<Limiter>) -> bool {
     let bucket = limiter.inspect("one-at-a-time", "global").await.expect("rule").expect("store");
     bucket[0].decision.remaining == 1
@@ -103,7 +103,7 @@ async fn a_request_that_is_given_up_gives_its_slot_back() {
     assert!(is_free(&limiter).await);
 }
 
-/// Insists on what tower asks of callers: whoever is called was polled ready before.
+/// Checks tower's contract: a service that is called was polled ready before.
 #[derive(Debug, Default)]
 struct Strict {
     ready: bool,
