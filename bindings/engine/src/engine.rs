@@ -213,6 +213,11 @@ impl Engine {
         matches!(self.place, Place::There(_))
     }
 
+    /// Whether forwarding headers of some proxies are believed.
+    pub fn trusts_proxies(&self) -> bool {
+        !self.settings.trusted_proxies.is_empty()
+    }
+
     /// Whether this process has connected to a server.
     pub fn is_connected(&self) -> bool {
         self.is_remote() && self.remote().limiter.get().is_some()
@@ -443,8 +448,7 @@ impl Front {
                 return Err(Error::new(
                     Kind::Address,
                     "a rule limits by `ip`, and the server does not tell the client's address (a Unix socket?); have the \
-                     server pass it on (uvicorn --proxy-headers, gunicorn --forwarded-allow-ips), or limit by something \
-                     else, such as header.x-api-key",
+                     server pass it on, or limit by something else, such as header.x-api-key",
                 ));
             }
         }

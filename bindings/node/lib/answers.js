@@ -1,0 +1,64 @@
+// Answers that come later. The addon wakes JavaScript once for all that are there; while somebody waits the process is kept
+// alive, and not otherwise.
+"use strict";
+
+const addon = require("./addon.js");
+const { understood } = require("./errors.js");
+
+const waiting = new Map();
+let tickets = 0;
+let isListening = false;
+
+/** A ticket under which an answer may come later. */
+function ticket() {
+  if (!isListening) {
+    addon.listen(deliver);
+    isListening = true;
+  }
+  tickets = (tickets + 1) >>> 0;
+  return tickets;
+}
+
+/** A promise of the answer that will come under a ticket. */
+function later(ticket, make) {
+  return new Promise((resolve, reject) => {
+    if (waiting.size === 0) addon.keepAlive(true);
+    waiting.set(ticket, { make, resolve, reject });
+  });
+}
+
+function deliver() {
+  const taken = addon.take();
+  for (let index = 0; index < taken.length; index += 3) {
+    const waiter = waiting.get(taken[index]);
+    waiting.delete(taken[index]);
+    if (taken[index + 1]) waiter.reject(understood(taken[index + 2]));
+    else waiter.resolve(waiter.make(taken[index + 2]));
+  }
+  if (waiting.size === 0) addon.keepAlive(false);
+}
+
+/**
+ * Asks, and makes something of the answer: now if it is there, else a promise. `ask` is given the ticket.
+ */
+function asked(isRemote, ask, make) {
+  const mine = isRemote ? ticket() : 0;
+  let answer;
+  try {
+    answer = ask(mine);
+  } catch (error) {
+    throw understood(error);
+  }
+  return answer == null ? later(mine, make) : make(answer);
+}
+
+/** The same, always as a promise. */
+function promised(isRemote, ask, make) {
+  try {
+    return Promise.resolve(asked(isRemote, ask, make));
+  } catch (error) {
+    return Promise.reject(error);
+  }
+}
+
+module.exports = { asked, promised };

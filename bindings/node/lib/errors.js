@@ -1,0 +1,90 @@
+// What can go wrong. A denial is no error: it is an answer. Every error has a `code`, the same in all versions.
+"use strict";
+
+/** Anything that this package throws. */
+class TollkeeperError extends Error {
+  constructor(message, code = "ERR_TOLLKEEPER") {
+    super(message);
+    this.name = this.constructor.name;
+    this.code = code;
+  }
+}
+
+/** A rule, a quota or a limit that cannot be understood. */
+class RuleError extends TollkeeperError {
+  constructor(message) {
+    super(message, "ERR_TOLLKEEPER_RULE");
+  }
+}
+
+/** A file or a setting that cannot be understood. */
+class ConfigError extends TollkeeperError {
+  constructor(message) {
+    super(message, "ERR_TOLLKEEPER_CONFIG");
+  }
+}
+
+/** An attribute that should carry a cost and holds no number. */
+class CostError extends TollkeeperError {
+  constructor(message) {
+    super(message, "ERR_TOLLKEEPER_COST");
+  }
+}
+
+/** A request that cannot be read, or says who it is in two ways. */
+class RequestError extends TollkeeperError {
+  constructor(message) {
+    super(message, "ERR_TOLLKEEPER_REQUEST");
+  }
+}
+
+/** A store that cannot be used. */
+class StoreError extends TollkeeperError {
+  constructor(message) {
+    super(message, "ERR_TOLLKEEPER_STORE");
+  }
+}
+
+/** A limit by address, and a request whose address the server does not tell. */
+class AddressError extends TollkeeperError {
+  constructor(message) {
+    super(message, "ERR_TOLLKEEPER_ADDRESS");
+  }
+}
+
+/** A call that makes no sense, such as settling twice. */
+class UsageError extends TollkeeperError {
+  constructor(message) {
+    super(message, "ERR_TOLLKEEPER_USAGE");
+  }
+}
+
+const CLASSES = {
+  ERR_TOLLKEEPER_RULE: RuleError,
+  ERR_TOLLKEEPER_CONFIG: ConfigError,
+  ERR_TOLLKEEPER_COST: CostError,
+  ERR_TOLLKEEPER_REQUEST: RequestError,
+  ERR_TOLLKEEPER_STORE: StoreError,
+  ERR_TOLLKEEPER_ADDRESS: AddressError,
+  ERR_TOLLKEEPER_USAGE: UsageError,
+};
+
+/** An error of the addon as one of these. Others are the caller's: a number where a text belongs. */
+function understood(error) {
+  if (error instanceof TollkeeperError) return error;
+  const Class = CLASSES[error?.code];
+  if (Class) return new Class(error.message);
+  return error instanceof TypeError ? error : new TypeError(error.message, { cause: error });
+}
+
+module.exports = {
+  TollkeeperError,
+  RuleError,
+  ConfigError,
+  CostError,
+  RequestError,
+  StoreError,
+  AddressError,
+  UsageError,
+  understood,
+};

@@ -1,0 +1,78 @@
+// Rate limiting for Express 4 and 5, and for whatever else calls middleware with a request, a response and `next`.
+//
+//   app.use(rateLimit("100/min burst 20"))
+"use strict";
+
+const { Guard, afterDelay, verdictOf } = require("./guard.js");
+const incoming = require("./incoming.js");
+
+const HOST = {
+  name: "rateLimit",
+  peer: incoming.peer,
+  address(request) {
+    const trust = request.app?.settings?.["trust proxy"];
+    if (!trust) return incoming.peer(request);
+    if (trust === true) warn();
+    return request.ip;
+  },
+  method: (request) => request.method,
+  target: (request) => request.originalUrl ?? request.url,
+  headers: incoming.headers,
+  user: (request) => request.user,
+};
+
+let hasWarned = false;
+
+/** Trusting everybody lets every client choose its own address. */
+function warn() {
+  if (hasWarned) return;
+  hasWarned = true;
+  process.emitWarning(
+    '"trust proxy" is true, so clients can choose the address that they are limited by. Set it to the number of proxies or ' +
+      "to their addresses, or give rateLimit trustedProxies",
+    { code: "TOLLKEEPER_TRUST_PROXY" },
+  );
+}
+
+/** Limits requests: a middleware for all of them (`app.use`) or for single routes (`app.post("/login", rateLimit("5/min"), ...)`). */
+function rateLimit(limit, options) {
+  const guard = new Guard(HOST, limit, options);
+  const middleware = (request, response, next) => {
+    let decided;
+    try {
+      decided = guard.decide(request);
+    } catch (error) {
+      return next(error);
+    }
+    if (decided instanceof Promise) decided.then((passage) => proceed(guard, passage, request, response, next), next);
+    else proceed(guard, decided, request, response, next);
+  };
+  /** For `close`, `inspect` and `reset`. */
+  middleware.limiter = guard.limiter;
+  return middleware;
+}
+
+function proceed(guard, passage, request, response, next) {
+  if (passage === undefined) return next();
+  try {
+    if (!passage.allowed) return deny(guard, passage, request, response, next);
+    incoming.setHeaders(response, passage.headers(request));
+    if (guard.holdsSlots) incoming.whenOver(response, () => passage.release());
+  } catch (error) {
+    return next(error);
+  }
+  if (passage.delay > 0) afterDelay(passage.delay, next);
+  else next();
+}
+
+function deny(guard, passage, request, response, next) {
+  const denial = passage.denial(request);
+  if (guard.onDenied === undefined) return incoming.send(response, denial);
+  response.statusCode = denial.status;
+  incoming.setHeaders(response, denial.headers);
+  const answered = guard.onDenied(request, response, passage.verdict, next);
+  if (answered instanceof Promise) answered.catch(next);
+}
+
+exports.rateLimit = rateLimit;
+exports.verdictOf = verdictOf;

@@ -1,0 +1,179 @@
+// The path of an HTTP request through a limit, the same for every framework. What differs between them is a host: an object of
+// functions that find a request's parts.
+"use strict";
+
+const addon = require("./addon.js");
+const { cost: charge, nameOf } = require("./attributes.js");
+const { ConfigError, UsageError } = require("./errors.js");
+const { Limiter, checkHttp, needsOf } = require("./limiter.js");
+const { SETTINGS, known } = require("./options.js");
+const { KEY } = require("./rules.js");
+const { limiterFor } = require("./shared.js");
+const { Quota } = require("./quota.js");
+const { Verdict } = require("./verdict.js");
+
+/** Where the outermost layer is found by those inside of it, so that all limits are told in one set of headers. */
+const LAYER = Symbol.for("tollkeeper.layer");
+
+const OPTIONS = ["limit", "by", "limiter", "name", "exempt", "cost", "address", "onDenied", ...SETTINGS];
+
+/** What was decided of one request. */
+class Passage {
+  constructor(answer) {
+    this.allowed = answer[0];
+    /** Seconds that an admitted request has to wait for its turn. */
+    this.delay = answer[1];
+    this.layer = answer[2];
+    this.limits = answer.slice(3);
+  }
+
+  /** The limit headers of this layer and of those around it, names and values in turn. */
+  headers(request) {
+    const outer = request[LAYER];
+    if (outer !== undefined) return addon.join(outer, this.layer);
+    request[LAYER] = this.layer;
+    return this.limits;
+  }
+
+  /** Status, headers and body for a request that may not pass. */
+  denial(request) {
+    const outer = request[LAYER];
+    const denial = addon.denial(this.layer, outer === undefined);
+    if (outer !== undefined) denial.headers.push(...addon.join(outer, this.layer));
+    return denial;
+  }
+
+  get verdict() {
+    return verdict(this.layer);
+  }
+
+  /** Gives the slots back: the request is over. */
+  release() {
+    addon.release(this.layer);
+  }
+}
+
+const passage = (answer) => new Passage(answer);
+
+/** A limit on requests, or the rules of a limiter. */
+class Guard {
+  #about;
+  #address;
+  #by;
+  #cost;
+  #exempt;
+  #host;
+
+  constructor(host, limit, options = {}) {
+    if (isOptions(limit)) [limit, options] = [limit.limit, limit];
+    known(host.name, options, OPTIONS);
+    const { by, name, exempt = [], cost = 1, address, onDenied, limit: _, limiter, ...settings } = options;
+    if ((limit === undefined) === (limiter === undefined)) {
+      throw new UsageError('give either a limit, such as "100/min burst 20", or a limiter');
+    }
+    for (const [option, value] of Object.entries({ address, onDenied })) {
+      if (value !== undefined && typeof value !== "function") throw new ConfigError(`${option}: it is a function, not ${value}`);
+    }
+    if (limiter === undefined) {
+      ({ limiter: this.limiter, about: this.#about } = limiterFor(limit, by, name, settings));
+    } else {
+      if (!(limiter instanceof Limiter)) throw new ConfigError("limiter: make it with Limiter.fromRules or Limiter.fromFile");
+      if (Object.keys(settings).length > 0 || name !== undefined || typeof by === "string") {
+        throw new UsageError("a limiter brings its own settings; give them to Limiter.fromRules or Limiter.fromFile");
+      }
+      this.limiter = limiter;
+    }
+    this.onDenied = onDenied;
+    this.#host = host;
+    this.#by = typeof by === "function" ? by : undefined;
+    this.#cost = typeof cost === "function" ? cost : charge(cost);
+    this.#exempt = exemption(exempt, host);
+    this.#address = address ?? (this.limiter.trustsProxies ? host.peer : host.address);
+  }
+
+  /** Whether requests hold slots until they are over. */
+  get holdsSlots() {
+    return needsOf(this.limiter).slots;
+  }
+
+  /** A passage, or a promise of one, or undefined for a request that is exempt. */
+  decide(request) {
+    if (this.#exempt !== undefined && this.#exempt(request)) return undefined;
+    const key = this.#by === undefined ? undefined : this.#by(request);
+    const cost = typeof this.#cost === "function" ? this.#cost(request) : this.#cost;
+    if (isPromise(key) || isPromise(cost)) {
+      return Promise.all([key, cost]).then(([key, cost]) => this.#ask(request, key, charge(cost)));
+    }
+    return this.#ask(request, key, typeof this.#cost === "function" ? charge(cost) : cost);
+  }
+
+  #ask(request, key, cost) {
+    const host = this.#host;
+    const needs = needsOf(this.limiter);
+    const method = needs.method ? host.method(request) : undefined;
+    const target = needs.target ? host.target(request) : undefined;
+    const headers = needs.headers.length > 0 ? host.headers(request, needs.headers) : undefined;
+    return checkHttp(
+      this.limiter,
+      this.#address(request),
+      method,
+      target,
+      headers,
+      this.#known(request, needs, key),
+      cost,
+      passage,
+    );
+  }
+
+  /** What the framework, or the caller's function, knows better than the request. */
+  #known(request, needs, key) {
+    if (this.#about === undefined && this.#by === undefined && !needs.user) return undefined;
+    const known = this.#about === undefined ? [] : this.#about.slice();
+    if (this.#by !== undefined) push(known, KEY, nameOf(key));
+    if (needs.user) push(known, "user", nameOf(this.#host.user(request)));
+    return known;
+  }
+}
+
+function push(known, name, value) {
+  if (value !== undefined) known.push(name, value);
+}
+
+function isOptions(limit) {
+  return typeof limit === "object" && limit !== null && !Array.isArray(limit) && !(limit instanceof Quota);
+}
+
+function isPromise(value) {
+  return typeof value === "object" && value !== null && typeof value.then === "function";
+}
+
+/** Paths, or a function of the request. */
+function exemption(exempt, host) {
+  if (typeof exempt === "function") return exempt;
+  if (!Array.isArray(exempt)) throw new ConfigError('exempt: it is a list of paths such as ["/healthz"], or a function');
+  if (exempt.length === 0) return undefined;
+  const paths = new Set(exempt);
+  return (request) => {
+    const target = host.target(request);
+    const end = target.indexOf("?");
+    return paths.has(end < 0 ? target : target.slice(0, end));
+  };
+}
+
+/** Waits for the turn of an admitted request, then goes on. */
+function afterDelay(seconds, proceed) {
+  setTimeout(proceed, seconds * 1000);
+}
+
+/** The verdict of a layer; undefined for a request that was refused because of what it says of itself. */
+function verdict(layer) {
+  const answer = layer && addon.verdict(layer);
+  return answer ? new Verdict(answer) : undefined;
+}
+
+/** What all limits so far have said to a request. */
+function verdictOf(request) {
+  return verdict(request[LAYER]);
+}
+
+module.exports = { Guard, afterDelay, isOptions, verdictOf };

@@ -1,0 +1,82 @@
+// Rate limiting for Hono, on Node, Bun and Deno.
+//
+//   app.use(rateLimit("100/min burst 20"))
+"use strict";
+
+const { Guard, afterDelay, verdictOf } = require("./guard.js");
+const incoming = require("./incoming.js");
+
+const HOST = {
+  name: "rateLimit",
+  peer,
+  address: peer,
+  method: (context) => context.req.method,
+  target(context) {
+    const { url } = context.req;
+    const path = url.indexOf("/", url.indexOf("://") + 3);
+    return path < 0 ? "/" : url.slice(path);
+  },
+  headers(context, names) {
+    const request = context.env?.incoming;
+    // A header that came twice is seen as such in Node's request only.
+    if (request?.rawHeaders) return incoming.headers(request, names);
+    return names.flatMap((name) => {
+      const value = context.req.raw.headers.get(name);
+      return value === null ? [] : [name, value];
+    });
+  },
+  user: (context) => context.get("user"),
+};
+
+/** The address at the other end of the connection, as each runtime's server tells it. */
+function peer(context) {
+  const { env } = context;
+  if (env?.incoming) return incoming.peer(env.incoming);
+  if (env?.remoteAddr) return env.remoteAddr.hostname;
+  const server = env?.server ?? env;
+  return typeof server?.requestIP === "function" ? server.requestIP(context.req.raw)?.address : undefined;
+}
+
+/** Limits requests: a middleware for all of them, or for single routes. */
+function rateLimit(limit, options) {
+  const guard = new Guard(HOST, limit, options);
+  const middleware = async (context, next) => {
+    const passage = await guard.decide(context);
+    if (passage === undefined) return next();
+    if (!passage.allowed) return deny(guard, passage, context);
+    const limits = passage.headers(context.req.raw);
+    set(context, limits);
+    const outgoing = context.env?.outgoing;
+    if (guard.holdsSlots && outgoing) incoming.whenOver(outgoing, () => passage.release());
+    if (passage.delay > 0) await new Promise((resolve) => afterDelay(passage.delay, resolve));
+    try {
+      await next();
+    } finally {
+      // Where nobody tells when the response is over, it is over when it has been made.
+      if (guard.holdsSlots && !outgoing) passage.release();
+    }
+  };
+  /** For `close`, `inspect` and `reset`. */
+  middleware.limiter = guard.limiter;
+  return middleware;
+}
+
+async function deny(guard, passage, context) {
+  const { status, headers, body } = passage.denial(context.req.raw);
+  if (guard.onDenied === undefined) {
+    const fields = new Headers();
+    for (let index = 0; index < headers.length; index += 2) fields.set(headers[index], headers[index + 1]);
+    return new Response(body, { status, headers: fields });
+  }
+  context.status(status);
+  set(context, headers);
+  return guard.onDenied(context, passage.verdict);
+}
+
+function set(context, flat) {
+  for (let index = 0; index < flat.length; index += 2) context.header(flat[index], flat[index + 1]);
+}
+
+exports.rateLimit = rateLimit;
+/** What the limits have said to a request so far. */
+exports.verdictOf = (context) => verdictOf(context.req.raw);

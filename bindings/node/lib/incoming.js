@@ -1,0 +1,40 @@
+// The parts of a request of Node's own server, which Express, Koa, Fastify and NestJS are made of.
+"use strict";
+
+/** The values of these headers, names and values in turn, as often as they came. */
+function headers(incoming, names) {
+  const raw = incoming.rawHeaders;
+  const found = [];
+  for (let index = 0; index < raw.length; index += 2) {
+    // What HTTP/2 calls a host.
+    const name = raw[index] === ":authority" ? "host" : raw[index].toLowerCase();
+    if (names.includes(name)) found.push(name, raw[index + 1]);
+  }
+  return found;
+}
+
+/** The address at the other end of the connection. */
+function peer(incoming) {
+  return incoming.socket?.remoteAddress;
+}
+
+/** Calls back when the response is over, however it ended. */
+function whenOver(response, callback) {
+  if (response.closed || response.destroyed) callback();
+  else response.once("close", callback);
+}
+
+/** Sets headers that are names and values in turn. */
+function setHeaders(response, flat) {
+  for (let index = 0; index < flat.length; index += 2) response.setHeader(flat[index], flat[index + 1]);
+}
+
+/** Sends a denial. */
+function send(response, { status, headers, body }) {
+  response.statusCode = status;
+  setHeaders(response, headers);
+  response.setHeader("content-length", Buffer.byteLength(body));
+  response.end(body);
+}
+
+module.exports = { headers, peer, send, setHeaders, whenOver };

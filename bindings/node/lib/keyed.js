@@ -1,0 +1,101 @@
+// One quota, any key, in this process: the shortest way to a decision.
+"use strict";
+
+const addon = require("./addon.js");
+const { cost: checked } = require("./attributes.js");
+const { understood } = require("./errors.js");
+const { known } = require("./options.js");
+const { Quota } = require("./quota.js");
+
+// What the addon writes of a decision: limit, remaining, retryAfter, resetAfter, delay, slot.
+const numbers = new Float64Array(7);
+
+/** The answer for one key. */
+class Decision {
+  #at;
+  #nth;
+
+  constructor(allowed) {
+    /** Whether it passes. */
+    this.allowed = allowed;
+    /** The burst of a bucket, or N. */
+    this.limit = numbers[0];
+    /** What is left after this decision. */
+    this.remaining = numbers[1];
+    /** Seconds until the same request passes: 0 when it passes, null when it never can. */
+    this.retryAfter = numbers[2] < 0 ? null : numbers[2];
+    /** Seconds until the key is as if it had never been used. */
+    this.resetAfter = numbers[3];
+    /** Seconds that an admitted request has to wait for its turn: `leaky_bucket` only. */
+    this.delay = numbers[4];
+    this.#at = numbers[5];
+    this.#nth = numbers[6];
+  }
+
+  static release(keyed, key, decision) {
+    return decision.#at >= 0 && keyed.release(key, decision.#at, decision.#nth);
+  }
+}
+
+/** One quota for every key; `keyed` makes one. */
+class Keyed {
+  #keyed;
+  #text;
+
+  constructor(quota, options = {}) {
+    known("keyed", options, ["maxKeys", "onFull", "clock"]);
+    const { maxKeys, onFull = "open", clock } = options;
+    const native = Quota.native(quota);
+    try {
+      this.#keyed = new addon.Keyed(native, maxKeys, onFull, clock);
+    } catch (error) {
+      throw understood(error);
+    }
+    this.#text = native.text();
+  }
+
+  /** Decides a request; cost 0 peeks. */
+  check(key, cost) {
+    const charge = cost === undefined ? 1 : checked(cost);
+    if (typeof key === "string") return new Decision(this.#keyed.checkText(key, charge, numbers));
+    if (typeof key === "number") return new Decision(this.#keyed.checkNumber(key, charge, numbers));
+    return new Decision(this.#keyed.checkBytes(proven(key), charge, numbers));
+  }
+
+  /** What a request of cost 1 would be told now; nothing is charged. */
+  peek(key) {
+    return new Decision(this.#keyed.peek(proven(key), numbers));
+  }
+
+  /** Forgets a key; false when there was nothing to forget. */
+  reset(key) {
+    return this.#keyed.reset(proven(key));
+  }
+
+  /** Gives the slot of an admitted request back: for `concurrency`. False when it was free already. */
+  release(key, decision) {
+    return Decision.release(this.#keyed, proven(key), decision);
+  }
+
+  /** How many keys are kept, some of which may be idle by now. */
+  get size() {
+    return this.#keyed.size;
+  }
+
+  toString() {
+    return `keyed("${this.#text}")`;
+  }
+}
+
+/** A key is a text, a number or bytes: `"1"` and `1` are two keys. */
+function proven(key) {
+  if (typeof key === "string" || typeof key === "number" || key instanceof Uint8Array) return key;
+  throw new TypeError(`a key is a string, a number or a Uint8Array, not ${key === null ? "null" : typeof key}`);
+}
+
+/** Limits each key by the same quota, in this process: `keyed("10/s burst 20").check(key)`. */
+function keyed(quota, options) {
+  return new Keyed(quota, options);
+}
+
+module.exports = { keyed, Keyed, Decision };

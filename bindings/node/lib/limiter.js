@@ -1,0 +1,192 @@
+"use strict";
+
+const { fileURLToPath } = require("node:url");
+const addon = require("./addon.js");
+const { asked, promised } = require("./answers.js");
+const { cost: charge, pairs } = require("./attributes.js");
+const { UsageError, understood } = require("./errors.js");
+const { Permit, Reservation } = require("./hold.js");
+const { SETTINGS, known, written } = require("./options.js");
+const { specs } = require("./rules.js");
+const { Verdict } = require("./verdict.js");
+
+const NOTHING = Object.freeze({});
+const verdict = (answer) => new Verdict(answer);
+const nothing = () => undefined;
+const itself = (answer) => answer;
+
+/** Which parts of an HTTP request the rules of a limiter look at. */
+let needsOf;
+/** Decides an HTTP request, now or later. */
+let checkHttp;
+/** Gives leased tokens back, waiting for it. */
+let closeSync;
+
+/**
+ * Decides requests by rules that can change while it runs: `Limiter.fromRules([...])` or `await Limiter.fromFile(path)`.
+ * Making one connects nothing and starts no thread.
+ */
+class Limiter {
+  #limiter;
+  #isRemote;
+  #needs;
+
+  /** Use `fromRules` or `fromFile`. */
+  constructor(limiter) {
+    if (!(limiter instanceof addon.Limiter)) throw new UsageError("use Limiter.fromRules([...]) or Limiter.fromFile(path)");
+    this.#limiter = limiter;
+    this.#isRemote = limiter.isRemote;
+    if (this.#isRemote) remember(this);
+  }
+
+  /** From a rules file, the same that the service reads. */
+  static async fromFile(path, options = NOTHING) {
+    return Limiter.fromFileSync(path, options);
+  }
+
+  /** The same at once. */
+  static fromFileSync(path, options = NOTHING) {
+    known("Limiter.fromFile", options, ["store", "clock"]);
+    return made(() => addon.Limiter.fromFile(file(path), options.store, options.clock));
+  }
+
+  /** From code: each rule is an object as in the rules file, or a line such as "100/min burst 20 by header.x-api-key|ip". */
+  static fromRules(rules, options = NOTHING) {
+    known("Limiter.fromRules", options, SETTINGS);
+    const settings = written(specs(rules), options);
+    return made(() => addon.Limiter.fromJson(settings, options.clock));
+  }
+
+  /** Decides a request: `await limiter.check({ user_id: "42" })`. The cost 0 peeks. */
+  check(attributes, options = NOTHING) {
+    return this.#promised(verdict, (ticket) => this.#limiter.check(pairs(attributes), charge(options.cost), ticket));
+  }
+
+  /** The same at once, where state is in memory. */
+  tryCheck(attributes, options = NOTHING) {
+    if (this.#isRemote) throw new UsageError("tryCheck is for limits in memory; ask Redis with `await limiter.check(...)`");
+    return asked(false, () => this.#limiter.check(pairs(attributes), charge(options.cost), 0), verdict);
+  }
+
+  /** Decides a request and holds its slots until `permit.release()`. */
+  acquire(attributes, options = NOTHING) {
+    const ask = (ticket) => this.#limiter.acquire(pairs(attributes), charge(options.cost), ticket);
+    return this.#promised((answer) => new Permit(answer), ask);
+  }
+
+  /** Decides a request whose cost is an estimate, corrected by `await reservation.settle(cost)` within `hold` seconds. */
+  reserve(attributes, options = NOTHING) {
+    const ask = (ticket) => this.#limiter.reserve(pairs(attributes), charge(options.cost), options.hold, ticket);
+    return this.#promised((answer) => new Reservation(answer, this.#isRemote), ask);
+  }
+
+  /** How a rule's buckets of a key stand, without touching them. */
+  inspect(rule, key) {
+    return this.#promised(JSON.parse, (ticket) => this.#limiter.inspect(rule, String(key), ticket));
+  }
+
+  /** Forgets a rule's buckets of a key; false when there was nothing to forget. */
+  reset(rule, key) {
+    return this.#promised(itself, (ticket) => this.#limiter.reset(rule, String(key), ticket));
+  }
+
+  /** Connects now rather than with the first request, and rejects with what is wrong with the store. */
+  connect() {
+    return this.#promised(nothing, (ticket) => this.#limiter.connect(ticket));
+  }
+
+  /** Gives leased tokens back to the store. Done by itself when the process ends. */
+  close() {
+    if (!this.#limiter.isConnected) return Promise.resolve();
+    return this.#promised(nothing, (ticket) => this.#limiter.close(ticket));
+  }
+
+  /** Puts other rules in force; requests under way finish with the old ones. What is missing from a bucket stays missing. */
+  replaceRules(rules) {
+    const json = JSON.stringify(specs(rules));
+    this.#change(() => this.#limiter.replaceRules(json));
+  }
+
+  /** Puts the rules of a file in force. */
+  replaceRulesFromFile(path) {
+    this.#change(() => this.#limiter.replaceRulesFromFile(file(path)));
+  }
+
+  /** The rules in force, as they would be written. */
+  get rules() {
+    return JSON.parse(this.#limiter.rulesJson());
+  }
+
+  /** Whether answers may come from a server. */
+  get isRemote() {
+    return this.#isRemote;
+  }
+
+  /** Whether it believes the forwarding headers of some proxies. */
+  get trustsProxies() {
+    return this.#limiter.trustsProxies;
+  }
+
+  #promised(make, ask) {
+    return promised(this.#isRemote, ask, make);
+  }
+
+  #change(change) {
+    try {
+      change();
+    } catch (error) {
+      throw understood(error);
+    }
+    this.#needs = undefined;
+  }
+
+  // For the middleware of this package.
+  static {
+    needsOf = (limiter) => (limiter.#needs ??= limiter.#limiter.needs());
+    checkHttp = (limiter, peer, method, target, headers, about, cost, make) => {
+      const ask = (ticket) => limiter.#limiter.checkHttp(peer, method, target, headers, about, cost, ticket);
+      return asked(limiter.#isRemote, ask, make);
+    };
+    closeSync = (limiter) => limiter.#limiter.isConnected && limiter.#limiter.closeSync();
+  }
+}
+
+if (Symbol.asyncDispose) Object.defineProperty(Limiter.prototype, Symbol.asyncDispose, { value: Limiter.prototype.close });
+
+function file(path) {
+  return path instanceof URL ? fileURLToPath(path) : String(path);
+}
+
+function made(make) {
+  try {
+    return new Limiter(make());
+  } catch (error) {
+    throw understood(error);
+  }
+}
+
+// Those that have something to give back when the process ends.
+const remote = new Set();
+let isWatched = false;
+const forgotten = new FinalizationRegistry((reference) => remote.delete(reference));
+
+function remember(limiter) {
+  if (!isWatched) process.on("exit", closeAll);
+  isWatched = true;
+  const reference = new WeakRef(limiter);
+  remote.add(reference);
+  forgotten.register(limiter, reference);
+}
+
+function closeAll() {
+  for (const reference of remote) {
+    try {
+      const limiter = reference.deref();
+      if (limiter) closeSync(limiter);
+    } catch {
+      // The store takes leases back by itself when their time is over.
+    }
+  }
+}
+
+module.exports = { Limiter, needsOf, checkHttp };

@@ -1,0 +1,52 @@
+// Options by name. One that nobody knows is a mistake that would otherwise go unnoticed.
+"use strict";
+
+const { ConfigError } = require("./errors.js");
+
+/** Refuses options that are not among these names. */
+function known(where, options, names) {
+  if (options === null || typeof options !== "object") {
+    throw new ConfigError(`${where}: options are an object such as { ${names[0]}: ... }, not ${options}`);
+  }
+  for (const name of Object.keys(options)) {
+    if (!names.includes(name)) {
+      throw new ConfigError(`${where}: there is no option \`${name}\`; possible are ${names.join(", ")}`);
+    }
+  }
+}
+
+/** What a limiter takes beside its rules. */
+const SETTINGS = [
+  "store",
+  "timeout",
+  "maxKeys",
+  "namespace",
+  "trustedProxies",
+  "clientAddress",
+  "ipv6Prefix",
+  "headers",
+  "identify",
+  "denyStatus",
+  "clock",
+];
+
+/** Settings as the rules file has them. */
+function written(rules, options) {
+  const { store = "memory:", timeout, maxKeys, namespace, clock, ...rest } = options;
+  const settings = { rules, store: { url: store, timeout: span(timeout), max_keys: maxKeys, namespace } };
+  for (const [name, value] of Object.entries(rest)) {
+    settings[name.replace(/[A-Z]/g, (letter) => `_${letter.toLowerCase()}`)] = value;
+  }
+  return JSON.stringify(settings);
+}
+
+/** A length of time from seconds, or a text such as `20ms`. */
+function span(time) {
+  if (time === undefined || typeof time === "string") return time;
+  if (!(Number.isFinite(time) && time > 0)) {
+    throw new ConfigError(`timeout: ${time} is not a length of time; write seconds such as 0.02, or a text such as "20ms"`);
+  }
+  return `${Math.ceil(time * 1000)}ms`;
+}
+
+module.exports = { known, written, SETTINGS };

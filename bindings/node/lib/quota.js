@@ -1,0 +1,75 @@
+"use strict";
+
+const addon = require("./addon.js");
+const { understood } = require("./errors.js");
+
+/** An algorithm and its numbers, proven to be counted exactly: `new Quota("10/s burst 20")`. */
+class Quota {
+  /** The addon's. */
+  #quota;
+
+  constructor(text) {
+    try {
+      this.#quota = new addon.Quota(text);
+    } catch (error) {
+      throw understood(error);
+    }
+  }
+
+  static perSecond(count, options) {
+    return of(`${count}/s`, options);
+  }
+
+  static perMinute(count, options) {
+    return of(`${count}/min`, options);
+  }
+
+  static perHour(count, options) {
+    return of(`${count}/h`, options);
+  }
+
+  static perDay(count, options) {
+    return of(`${count}/day`, options);
+  }
+
+  /** At most so many at the same time; a slot that is never released is free again after `hold`. */
+  static concurrent(count, { hold = "60s" } = {}) {
+    return new Quota(`${count} algorithm concurrency hold ${hold}`);
+  }
+
+  get algorithm() {
+    return this.#quota.algorithm;
+  }
+
+  /** N of `N per period`. */
+  get count() {
+    return this.#quota.count;
+  }
+
+  /** The period in seconds. */
+  get period() {
+    return this.#quota.period;
+  }
+
+  /** The most that can pass at once: the burst of a bucket, or N. */
+  get limit() {
+    return this.#quota.limit;
+  }
+
+  toString() {
+    return this.#quota.text();
+  }
+
+  /** The addon's quota, of one of these or of a text. */
+  static native(quota) {
+    return (quota instanceof Quota ? quota : new Quota(quota)).#quota;
+  }
+}
+
+function of(text, { burst, algorithm } = {}) {
+  if (burst !== undefined) text += ` burst ${burst}`;
+  if (algorithm !== undefined) text += ` algorithm ${algorithm}`;
+  return new Quota(text);
+}
+
+module.exports = { Quota };

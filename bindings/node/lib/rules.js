@@ -1,0 +1,46 @@
+// Limits in a line as the rules of a limiter.
+"use strict";
+
+const addon = require("./addon.js");
+const { RuleError, UsageError, understood } = require("./errors.js");
+const { Quota } = require("./quota.js");
+
+/** The attribute that holds what a key function returned. */
+const KEY = "key";
+
+/** The rule that a line or a quota means. The library reads it. */
+function ruleOf(name, line, by) {
+  const text = line instanceof Quota ? Quota.native(line).line() : line;
+  try {
+    return JSON.parse(addon.ruleJson(name, text, by));
+  } catch (error) {
+    throw understood(error);
+  }
+}
+
+/** Rules as the file has them: lines and quotas are rules too. */
+function specs(rules) {
+  if (!Array.isArray(rules)) {
+    throw new RuleError('rules are a list, of objects or of lines such as "100/min by ip"');
+  }
+  return rules.map((rule, index) => {
+    if (typeof rule !== "string" && !(rule instanceof Quota)) return rule;
+    return ruleOf(index === 0 ? "limit" : `limit-${index + 1}`, rule);
+  });
+}
+
+/** The rules that the limits of a middleware mean, under names made of this one. */
+function rulesOf(limit, by, name, when) {
+  const lines = Array.isArray(limit) ? limit : [limit];
+  if (lines.length === 0) throw new UsageError('there is nothing to limit; write for example "5/min"');
+  return lines.map((line, index) => {
+    if (typeof line !== "string" && !(line instanceof Quota)) {
+      throw new UsageError(`a limit is a text such as "100/min burst 20" or a Quota, not ${line}`);
+    }
+    const key = typeof by === "function" ? KEY : by;
+    const spec = ruleOf(index === 0 ? name : `${name}-${index + 1}`, line, key);
+    return when ? { ...spec, when } : spec;
+  });
+}
+
+module.exports = { KEY, specs, rulesOf };

@@ -1,0 +1,55 @@
+// Limiters behind middleware. In memory each limit has its own; on a server all limits with the same settings share one, and so
+// one connection.
+"use strict";
+
+const { UsageError } = require("./errors.js");
+const { Limiter } = require("./limiter.js");
+const { SETTINGS, known } = require("./options.js");
+const { rulesOf } = require("./rules.js");
+
+/** The attribute that says which limit a request is asked about. */
+const LIMIT = "limit";
+
+// By settings: a limiter and, by name, its rules.
+const shared = new Map();
+const counts = new Map();
+
+/** The limiter for a limit, and what it has to be told of each request beside the request. */
+function limiterFor(limit, by, name, settings) {
+  known("rateLimit", settings, SETTINGS);
+  const { store = "memory:", clock } = settings;
+  name ??= nextName(store);
+  if (store.startsWith("memory:") || clock) {
+    return { limiter: Limiter.fromRules(rulesOf(limit, by, name), settings), about: undefined };
+  }
+  const rules = rulesOf(limit, by, name, { [LIMIT]: name });
+  const place = JSON.stringify(Object.entries(settings).sort(([one], [other]) => (one < other ? -1 : 1)));
+  let entry = shared.get(place);
+  if (!entry) {
+    entry = { limiter: Limiter.fromRules(rules, settings), rules: new Map([[name, rules]]) };
+    shared.set(place, entry);
+  } else {
+    add(entry, name, rules);
+  }
+  return { limiter: entry.limiter, about: [LIMIT, name] };
+}
+
+function add(entry, name, rules) {
+  const before = entry.rules.get(name);
+  if (before === undefined) {
+    const all = [...entry.rules.values(), rules].flat();
+    entry.limiter.replaceRules(all);
+    entry.rules.set(name, rules);
+  } else if (JSON.stringify(before) !== JSON.stringify(rules)) {
+    throw new UsageError(`two different limits are called "${name}"; give one of them another name`);
+  }
+}
+
+/** `requests`, then `requests-2`: in the order in which a program makes its limits, so all its processes mean the same. */
+function nextName(store) {
+  const count = (counts.get(store) ?? 0) + 1;
+  counts.set(store, count);
+  return count === 1 ? "requests" : `requests-${count}`;
+}
+
+module.exports = { limiterFor };

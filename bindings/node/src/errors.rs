@@ -1,0 +1,29 @@
+//! The engine's errors as JavaScript's, in the same words. `lib/errors.js` makes its classes of the codes.
+
+use tollkeeper_engine::{Error, Kind};
+
+/// What a function of the addon throws.
+pub(crate) type Raised = napi::Error<&'static str>;
+
+/// The code of a kind of error.
+pub(crate) fn code(kind: Kind) -> &'static str {
+    match kind {
+        Kind::Rule => "ERR_TOLLKEEPER_RULE",
+        Kind::Config => "ERR_TOLLKEEPER_CONFIG",
+        Kind::Cost => "ERR_TOLLKEEPER_COST",
+        Kind::Request => "ERR_TOLLKEEPER_REQUEST",
+        Kind::Store | Kind::Unreachable => "ERR_TOLLKEEPER_STORE",
+        Kind::Address => "ERR_TOLLKEEPER_ADDRESS",
+        Kind::Usage => "ERR_TOLLKEEPER_USAGE",
+    }
+}
+
+/// An error to throw.
+pub(crate) fn raise(error: Error) -> Raised {
+    napi::Error::new(code(error.kind), error.message)
+}
+
+/// A mistake of the caller.
+pub(crate) fn misused(message: impl ToString) -> Raised {
+    raise(Error::new(Kind::Usage, message))
+}

@@ -1,0 +1,144 @@
+//! One quota, any key, in this process: the shortest way to a decision.
+
+use napi::bindgen_prelude::{Either3, Float64ArraySlice, Uint8Array, Uint8ArraySlice};
+use napi_derive::napi;
+use tollkeeper::{Decision, FailurePolicy, Hold, Timestamp};
+use tollkeeper_engine::{Error, Kind};
+
+use crate::clock::{ManualClock, seconds};
+use crate::errors::{Raised, raise};
+use crate::quota::Quota;
+
+/// One quota for every key.
+#[napi]
+pub struct Keyed(Box<tollkeeper::Keyed>);
+
+/// A key by its kind: `"1"` and `1` are two keys, and bytes are a third kind.
+enum Key<'k> {
+    Text(&'k str),
+    Bytes(&'k [u8]),
+    Number(f64),
+}
+
+/// A key where speed does not matter.
+type AnyKey = Either3<String, f64, Uint8Array>;
+
+fn of(key: &AnyKey) -> Key<'_> {
+    match key {
+        Either3::A(text) => Key::Text(text),
+        Either3::B(number) => Key::Number(*number),
+        Either3::C(bytes) => Key::Bytes(bytes),
+    }
+}
+
+/// Does something with a key.
+macro_rules! with_key {
+    ($key:expr, |$known:ident| $do:expr) => {
+        match $key {
+            Key::Text($known) => $do,
+            Key::Bytes(bytes) => {
+                let $known = &(1_u8, bytes);
+                $do
+            }
+            Key::Number(number) => {
+                let $known = &(2_u8, number.to_bits());
+                $do
+            }
+        }
+    };
+}
+
+#[napi]
+impl Keyed {
+    /// Limits each key by this quota.
+    #[napi(constructor)]
+    pub fn new(
+        quota: &Quota,
+        max_keys: Option<u32>,
+        on_full: String,
+        clock: Option<&ManualClock>,
+    ) -> Result<Keyed, Raised> {
+        let wrong = |problem: String| raise(Error::new(Kind::Config, problem));
+        let keyed = tollkeeper::keyed(quota.0).map_err(|error| wrong(error.to_string()))?;
+        let on_full = match on_full.as_str() {
+            "open" => FailurePolicy::Open,
+            "closed" => FailurePolicy::Closed,
+            other => return Err(wrong(format!("onFull: {other:?} is not possible here; possible are open, closed"))),
+        };
+        let keyed = keyed.with_clock(ManualClock::or_system(clock)).on_full(on_full);
+        Ok(Keyed(Box::new(match max_keys {
+            Some(0) => return Err(wrong("maxKeys: 0 keys hold no limit; use at least 1".into())),
+            Some(max_keys) => keyed.with_max_keys(max_keys as usize),
+            None => keyed,
+        })))
+    }
+
+    /// Decides a request by a text; what is decided is written to `into`, see [`write`].
+    #[napi]
+    pub fn check_text(&self, key: String, cost: u32, into: Float64ArraySlice<'_>) -> bool {
+        self.check(Key::Text(&key), cost, into)
+    }
+
+    /// Decides a request by bytes.
+    #[napi]
+    pub fn check_bytes(&self, key: Uint8ArraySlice<'_>, cost: u32, into: Float64ArraySlice<'_>) -> bool {
+        self.check(Key::Bytes(&key), cost, into)
+    }
+
+    /// Decides a request by a number.
+    #[napi]
+    pub fn check_number(&self, key: f64, cost: u32, into: Float64ArraySlice<'_>) -> bool {
+        self.check(Key::Number(key), cost, into)
+    }
+
+    /// What a request of cost 1 would be told now; nothing is charged.
+    #[napi]
+    pub fn peek(&self, key: AnyKey, into: Float64ArraySlice<'_>) -> bool {
+        let decision = with_key!(of(&key), |known| self.0.peek(known));
+        write(&decision, into)
+    }
+
+    /// Forgets a key; false when there was nothing to forget.
+    #[napi]
+    pub fn reset(&self, key: AnyKey) -> bool {
+        with_key!(of(&key), |known| self.0.reset(known))
+    }
+
+    /// Gives a slot back; false when it was free already.
+    #[napi]
+    pub fn release(&self, key: AnyKey, at: f64, nth: u32) -> bool {
+        let hold = Hold { at: Timestamp::from_micros(at as u64), nth };
+        with_key!(of(&key), |known| self.0.release(known, hold))
+    }
+
+    /// How many keys are kept, some of which may be idle by now.
+    #[napi(getter)]
+    pub fn size(&self) -> f64 {
+        self.0.len() as f64
+    }
+}
+
+impl Keyed {
+    fn check(&self, key: Key<'_>, cost: u32, into: Float64ArraySlice<'_>) -> bool {
+        let decision = with_key!(key, |known| self.0.check_cost(known, cost));
+        write(&decision, into)
+    }
+}
+
+/// A decision as numbers: limit, remaining, retry_after (negative: never), reset_after, delay, and the slot (negative: none)
+/// as time and number. `lib/keyed.js` reads them in this order.
+fn write(decision: &Decision, mut into: Float64ArraySlice<'_>) -> bool {
+    let (at, nth) = decision.hold.map_or((-1.0, 0.0), |hold| (hold.at.as_micros() as f64, f64::from(hold.nth)));
+    let numbers = [
+        f64::from(decision.limit),
+        f64::from(decision.remaining),
+        decision.retry_after().map_or(-1.0, |wait| seconds(wait.as_micros())),
+        seconds(decision.reset_after.as_micros()),
+        seconds(decision.delay().as_micros()),
+        at,
+        nth,
+    ];
+    // SAFETY: JavaScript does not run meanwhile, so nobody else looks at it.
+    unsafe { into.as_mut() }.iter_mut().zip(numbers).for_each(|(place, number)| *place = number);
+    decision.is_allowed()
+}

@@ -1,0 +1,248 @@
+//! Rules over a store.
+
+use std::net::IpAddr;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use napi_derive::napi;
+use tollkeeper::Descriptor;
+use tollkeeper_engine::{Ask, Engine, Head, Progress, Subject};
+
+use crate::answers::{Answer, Shape, answered};
+use crate::clock::ManualClock;
+use crate::errors::{Raised, misused, raise};
+
+/// Which parts of an HTTP request the rules in force look at.
+#[napi(object)]
+pub struct Needs {
+    /// Method.
+    pub method: bool,
+    /// Path and query.
+    pub target: bool,
+    /// Headers by name, in lower case.
+    pub headers: Vec<String>,
+    /// Whether a rule counts slots.
+    pub slots: bool,
+    /// Whether something is limited by user, which frameworks know.
+    pub user: bool,
+}
+
+/// Decides requests by rules that can change while it runs. Making one connects nothing and starts no thread.
+#[napi]
+pub struct Limiter(Arc<Engine>);
+
+#[napi]
+impl Limiter {
+    /// From a rules file; `store` overrules what it names.
+    #[napi(factory)]
+    pub fn from_file(path: String, store: Option<String>, clock: Option<&ManualClock>) -> Result<Limiter, Raised> {
+        let engine = Engine::from_file(&PathBuf::from(path), store.as_deref(), ManualClock::or_system(clock));
+        engine.map(Limiter).map_err(raise)
+    }
+
+    /// From code: JSON in the shape of the rules file.
+    #[napi(factory)]
+    pub fn from_json(text: String, clock: Option<&ManualClock>) -> Result<Limiter, Raised> {
+        Engine::from_json(&text, ManualClock::or_system(clock)).map(Limiter).map_err(raise)
+    }
+
+    /// Whether answers may come from a server, and so later.
+    #[napi(getter)]
+    pub fn is_remote(&self) -> bool {
+        self.0.is_remote()
+    }
+
+    /// Whether forwarding headers of some proxies are believed.
+    #[napi(getter)]
+    pub fn trusts_proxies(&self) -> bool {
+        self.0.trusts_proxies()
+    }
+
+    /// Which parts of an HTTP request the rules in force look at.
+    #[napi]
+    pub fn needs(&self) -> Needs {
+        let needs = self.0.needs();
+        Needs {
+            method: needs.method,
+            target: needs.target,
+            headers: needs.headers.iter().map(ToString::to_string).collect(),
+            slots: needs.slots,
+            user: needs.user,
+        }
+    }
+
+    /// Decides a request. Attributes are a flat list of names and values. Nothing is returned where the answer comes later,
+    /// under this ticket; so with all that follow.
+    #[napi]
+    pub fn check(&self, attributes: Vec<String>, cost: u32, ticket: u32) -> Result<Option<Answer>, Raised> {
+        self.ask(Ask::Check(subject(attributes, cost)), ticket)
+    }
+
+    /// Decides a request and holds its slots.
+    #[napi]
+    pub fn acquire(&self, attributes: Vec<String>, cost: u32, ticket: u32) -> Result<Option<Answer>, Raised> {
+        self.ask(Ask::Acquire(subject(attributes, cost)), ticket)
+    }
+
+    /// Decides a request whose cost is an estimate, to be settled within `hold` seconds.
+    #[napi]
+    pub fn reserve(
+        &self,
+        attributes: Vec<String>,
+        cost: u32,
+        hold: Option<f64>,
+        ticket: u32,
+    ) -> Result<Option<Answer>, Raised> {
+        let duration = |seconds: f64| {
+            Duration::try_from_secs_f64(seconds)
+                .map_err(|_| misused(format!("hold: {seconds} is not a length of time in seconds")))
+        };
+        self.ask(Ask::Reserve(subject(attributes, cost), hold.map(duration).transpose()?), ticket)
+    }
+
+    /// How a rule's buckets of a key stand, without touching them.
+    #[napi]
+    pub fn inspect(&self, rule: String, key: String, ticket: u32) -> Result<Option<Answer>, Raised> {
+        self.ask(Ask::Inspect(rule, key), ticket)
+    }
+
+    /// Forgets a rule's buckets of a key; false when there was nothing to forget.
+    #[napi]
+    pub fn reset(&self, rule: String, key: String, ticket: u32) -> Result<Option<Answer>, Raised> {
+        self.ask(Ask::Reset(rule, key), ticket)
+    }
+
+    /// Connects now rather than with the first request.
+    #[napi]
+    pub fn connect(&self, ticket: u32) -> Result<Option<Answer>, Raised> {
+        self.ask(Ask::Connect, ticket)
+    }
+
+    /// Whether this process has connected to a server.
+    #[napi(getter)]
+    pub fn is_connected(&self) -> bool {
+        self.0.is_connected()
+    }
+
+    /// Gives leased tokens back to the store.
+    #[napi]
+    pub fn close(&self, ticket: u32) -> Result<Option<Answer>, Raised> {
+        self.ask(Ask::Close, ticket)
+    }
+
+    /// The same, waiting on this thread: the last thing before the process ends.
+    #[napi]
+    pub fn close_sync(&self) -> Result<(), Raised> {
+        let reply = match self.0.ask(Ask::Close) {
+            Progress::Ready(reply) => reply,
+            Progress::Pending(work) => work.wait(),
+        };
+        reply.map(drop).map_err(raise)
+    }
+
+    /// Puts other rules in force: a JSON list.
+    #[napi]
+    pub fn replace_rules(&self, json: String) -> Result<(), Raised> {
+        self.0.replace_rules(&json).map(drop).map_err(raise)
+    }
+
+    /// Puts the rules of a file in force.
+    #[napi]
+    pub fn replace_rules_from_file(&self, path: String) -> Result<(), Raised> {
+        self.0.replace_rules_from_file(&PathBuf::from(path)).map(drop).map_err(raise)
+    }
+
+    /// The rules in force, as JSON.
+    #[napi]
+    pub fn rules_json(&self) -> String {
+        self.0.rules_json()
+    }
+
+    /// Decides an HTTP request: the peer's address, what of the request the rules need, and what the framework knows. The answer
+    /// is a layer, see `layer.rs`.
+    #[napi]
+    #[allow(clippy::too_many_arguments, reason = "an object would have to be taken apart for each request")]
+    pub fn check_http(
+        &self,
+        peer: Option<String>,
+        method: Option<String>,
+        target: Option<String>,
+        headers: Option<Vec<String>>,
+        known: Option<Vec<String>>,
+        cost: u32,
+        ticket: u32,
+    ) -> Result<Option<Answer>, Raised> {
+        let mut head = of_peer(peer.as_deref());
+        head.set_cost(cost);
+        if let Some(method) = method {
+            head.set_method(method.as_bytes());
+        }
+        if let Some(target) = target {
+            let target = latin1(&target);
+            let (path, query) = match target.iter().position(|byte| *byte == b'?') {
+                Some(at) => (&target[..at], &target[at + 1..]),
+                None => (&target[..], &b""[..]),
+            };
+            if let Err(error) = head.set_target(path, query) {
+                return answered(&self.0, Progress::Ready(Err(error)), Shape::Http, ticket);
+            }
+        }
+        for (name, value) in pairs(headers.unwrap_or_default()) {
+            head.add_header(name.as_bytes(), &latin1(&value));
+        }
+        for (name, value) in pairs(known.unwrap_or_default()) {
+            head.know(name, value);
+        }
+        let subject = Subject::Http(Box::new(head));
+        let ask = if self.0.needs().slots { Ask::Acquire(subject) } else { Ask::Check(subject) };
+        answered(&self.0, self.0.ask(ask), Shape::Http, ticket)
+    }
+}
+
+impl Limiter {
+    fn ask(&self, ask: Ask, ticket: u32) -> Result<Option<Answer>, Raised> {
+        answered(&self.0, self.0.ask(ask), Shape::Plain, ticket)
+    }
+}
+
+/// The rule that a line means, as JSON. `by` is for callers who say it beside the text.
+#[napi]
+pub fn rule_json(name: String, line: String, by: Option<String>) -> Result<String, Raised> {
+    let spec = tollkeeper_engine::rule(&name, &line, by.as_deref()).map_err(raise)?;
+    serde_json::to_string(&spec).map_err(|error| misused(error.to_string()))
+}
+
+/// Names and values in turn.
+pub(crate) fn pairs(flat: Vec<String>) -> Vec<(String, String)> {
+    let mut pairs = Vec::with_capacity(flat.len() / 2);
+    let mut flat = flat.into_iter();
+    while let (Some(name), Some(value)) = (flat.next(), flat.next()) {
+        pairs.push((name, value));
+    }
+    pairs
+}
+
+fn subject(attributes: Vec<String>, cost: u32) -> Subject {
+    Subject::Attributes(Descriptor::new(pairs(attributes)).with_cost(cost))
+}
+
+/// A head with what the server says of the client.
+fn of_peer(address: Option<&str>) -> Head {
+    let Some(text) = address.filter(|text| !text.is_empty()) else { return Head::new(None) };
+    // A zone, as in `fe80::1%eth0`, is a matter of this machine.
+    match text.split('%').next().unwrap_or(text).parse::<IpAddr>() {
+        Ok(address) => Head::new(Some(address)),
+        Err(_) => {
+            // What a caller's own `address` function returned. Clients cannot choose it.
+            let mut head = Head::new(None);
+            head.know("ip", text);
+            head
+        }
+    }
+}
+
+/// Node hands bytes over as texts of Latin-1.
+fn latin1(text: &str) -> Vec<u8> {
+    text.chars().map(|c| u8::try_from(u32::from(c)).unwrap_or(b'?')).collect()
+}

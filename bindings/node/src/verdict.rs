@@ -1,0 +1,124 @@
+//! The answer for a request, as one text that JavaScript reads when somebody looks into it.
+
+use std::collections::BTreeMap;
+
+use serde::Serialize;
+use tollkeeper::{Inspected, Row, Settlement};
+use tollkeeper_engine::Checked;
+
+use crate::clock::seconds;
+
+/// What is seldom asked for: `lib/verdict.js` parses it on demand.
+#[derive(Serialize)]
+struct Details<'v> {
+    limiting: Option<&'v str>,
+    source: &'static str,
+    unavailable: bool,
+    rules: Vec<Decided<'v>>,
+    headers: BTreeMap<String, String>,
+}
+
+/// What one rule says.
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Decided<'v> {
+    rule: &'v str,
+    scope: Option<&'v str>,
+    key: &'v str,
+    allowed: bool,
+    shadow: bool,
+    limit: u32,
+    remaining: u32,
+    retry_after: Option<f64>,
+    reset_after: f64,
+    delay: f64,
+    source: &'static str,
+}
+
+impl<'v> Decided<'v> {
+    fn new(row: &'v Row) -> Decided<'v> {
+        let Row { charge, decision, source, .. } = row;
+        Decided {
+            rule: charge.rule.name(),
+            scope: charge.rule.scope(),
+            key: &charge.key.value,
+            allowed: decision.is_allowed(),
+            shadow: !charge.rule.is_enforced(),
+            limit: decision.limit,
+            remaining: decision.remaining,
+            retry_after: decision.retry_after().map(|wait| seconds(wait.as_micros())),
+            reset_after: seconds(decision.reset_after.as_micros()),
+            delay: seconds(decision.delay().as_micros()),
+            source: source.name(),
+        }
+    }
+}
+
+/// All that is known of a verdict beside whether it allows.
+pub(crate) fn details(checked: &Checked) -> String {
+    let verdict = &checked.verdict;
+    json(&Details {
+        limiting: verdict.limiting().map(|row| row.charge.rule.name()),
+        source: verdict.source().name(),
+        unavailable: verdict.is_unavailable(),
+        rules: verdict.rows().iter().map(Decided::new).collect(),
+        headers: checked.headers().into_iter().collect(),
+    })
+}
+
+/// What became of one rule's estimate.
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Settled<'s> {
+    rule: &'s str,
+    key: &'s str,
+    cost: u32,
+    reserved: u32,
+    refunded: u32,
+    remaining: u32,
+    reset_after: f64,
+}
+
+/// What became of estimates.
+pub(crate) fn settlement(settlement: &Settlement) -> String {
+    let settled = settlement.rows.iter().map(|row| Settled {
+        rule: row.charge.rule.name(),
+        key: &row.charge.key.value,
+        cost: row.charge.cost,
+        reserved: row.reserved,
+        refunded: row.refunded,
+        remaining: row.decision.remaining,
+        reset_after: seconds(row.decision.reset_after.as_micros()),
+    });
+    json(&settled.collect::<Vec<_>>())
+}
+
+/// A bucket as it stands.
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Bucket<'b> {
+    key: &'b str,
+    allowed: bool,
+    limit: u32,
+    remaining: u32,
+    retry_after: Option<f64>,
+    reset_after: f64,
+}
+
+/// Buckets as they stand.
+pub(crate) fn buckets(buckets: &[Inspected]) -> String {
+    let all = buckets.iter().map(|Inspected { charge, decision, .. }| Bucket {
+        key: &charge.key.value,
+        allowed: decision.is_allowed(),
+        limit: decision.limit,
+        remaining: decision.remaining,
+        retry_after: decision.retry_after().map(|wait| seconds(wait.as_micros())),
+        reset_after: seconds(decision.reset_after.as_micros()),
+    });
+    json(&all.collect::<Vec<_>>())
+}
+
+fn json(value: &impl Serialize) -> String {
+    // Texts and finite numbers: nothing here fails to be written.
+    serde_json::to_string(value).unwrap_or_default()
+}

@@ -1,0 +1,117 @@
+// Rules in memory.
+import assert from "node:assert/strict";
+import { writeFileSync } from "node:fs";
+import { join } from "node:path";
+import { test } from "node:test";
+import { pathToFileURL } from "node:url";
+import { ConfigError, CostError, Limiter, ManualClock, Quota, RuleError, UsageError } from "tollkeeper";
+import { folder, output } from "./world.mjs";
+
+const RULE = { name: "per-user", scope: "user", key: "{user_id}", limit: "2/min" };
+
+test("a verdict tells what was decided and why", async () => {
+  const clock = new ManualClock();
+  const limiter = Limiter.fromRules([RULE, { name: "all", key: "global", limit: "100/min" }], { clock });
+  const verdict = await limiter.check({ user_id: "42" });
+  assert.deepEqual([verdict.allowed, verdict.limiting, verdict.retryAfter, verdict.source], [true, null, 0, "store"]);
+  assert.deepEqual(verdict.rules.map(({ rule, key, remaining }) => [rule, key, remaining]), [["per-user", "42", 1], ["all", "global", 99]]);
+  await limiter.check({ user_id: 42 });
+  const denied = await limiter.check({ user_id: "42" });
+  assert.deepEqual([denied.allowed, denied.limiting, denied.retryAfter, denied.unavailable], [false, "per-user", 30, false]);
+  assert.equal(denied.headers["retry-after"], "30");
+  assert.match(denied.headers.ratelimit, /"per-user";r=0;t=30/);
+  // All or nothing: the other rule was not charged.
+  assert.equal(denied.rules[1].remaining, 98);
+  assert.equal(JSON.parse(JSON.stringify(denied)).limiting, "per-user");
+});
+
+test("costs, peeks and attributes that are absent", async () => {
+  const limiter = Limiter.fromRules([RULE, { name: "upload", key: "{user_id}", limit: "10/min", cost: "bytes" }]);
+  assert.equal(limiter.tryCheck({ user_id: "a", bytes: 4 }).rules[1].remaining, 6);
+  assert.equal(limiter.tryCheck({ user_id: "a", bytes: 4 }, { cost: 0 }).allowed, true);
+  assert.deepEqual(limiter.tryCheck({ user_id: null, other: true }).rules, []);
+  await assert.rejects(limiter.check({ user_id: "a", bytes: "many" }), (error) => error instanceof CostError && error.code === "ERR_TOLLKEEPER_COST");
+  await assert.rejects(limiter.check({ user_id: "a" }, { cost: -1 }), /cost: -1 is not a whole number/);
+  await assert.rejects(limiter.check("a"), /attributes are an object/);
+  await assert.rejects(limiter.check({ user_id: {} }), /user_id: an attribute is a text/);
+});
+
+test("rules from a file, changed while it runs", async () => {
+  const path = join(folder(), "rules.yaml");
+  writeFileSync(path, "rules:\n  - { name: a, key: '{user}', limit: 1/h }\nlisten: { http: 127.0.0.1:8080 }\n");
+  const limiter = await Limiter.fromFile(path);
+  assert.equal((await limiter.check({ user: "x" })).allowed, true);
+  assert.equal((await limiter.check({ user: "x" })).allowed, false);
+  writeFileSync(path, "rules:\n  - { name: a, key: '{user}', limit: 3/h }\n");
+  limiter.replaceRulesFromFile(pathToFileURL(path));
+  assert.deepEqual((await limiter.check({ user: "x" })).rules[0].limit, 3);
+  limiter.replaceRules(["5/min by user", new Quota("7/min algorithm fixed_window")]);
+  assert.deepEqual(limiter.rules.map(({ name, key }) => [name, key]), [["limit", "{user}"], ["limit-2", "{ip}"]]);
+  assert.throws(() => limiter.replaceRules([{ name: "a", key: "{user}", limit: "x/h" }]), RuleError);
+  assert.equal(limiter.rules.length, 2, "what is wrong changes nothing");
+  writeFileSync(path, "rules:\n  - { name: a, key: '{user}', limits: 3/h }\n");
+  await assert.rejects(Limiter.fromFile(path), (error) => error instanceof ConfigError && error.message.includes(`${path}: 2:`));
+  await assert.rejects(Limiter.fromFile(join(folder(), "none.yaml")), /none.yaml: cannot be read/);
+});
+
+test("slots are held until they are released", async () => {
+  const limiter = Limiter.fromRules([{ name: "exports", key: "{user}", limit: 1, algorithm: "concurrency" }]);
+  const permit = await limiter.acquire({ user: "a" });
+  assert.equal(permit.allowed, true);
+  const denied = await limiter.acquire({ user: "a" });
+  assert.deepEqual([denied.allowed, denied.verdict.limiting], [false, "exports"]);
+  permit.release();
+  permit.release();
+  const again = await limiter.acquire({ user: "a" });
+  assert.equal(again.allowed, true);
+  await again[Symbol.asyncDispose ?? Symbol.for("none")]?.();
+  if (Symbol.asyncDispose) assert.equal((await limiter.acquire({ user: "a" })).allowed, true);
+});
+
+test("an estimate is settled once", async () => {
+  const limiter = Limiter.fromRules([{ name: "tokens", key: "{user}", limit: "10,000/day" }]);
+  const reservation = await limiter.reserve({ user: "a" }, { cost: 4000 });
+  assert.equal(reservation.allowed, true);
+  const [settled] = await reservation.settle(1500);
+  assert.deepEqual([settled.rule, settled.cost, settled.reserved, settled.refunded, settled.remaining], ["tokens", 1500, 4000, 2500, 8500]);
+  await assert.rejects(reservation.settle(1), (error) => error instanceof UsageError && /settled or released before/.test(error.message));
+  assert.equal((await limiter.reserve({ user: "a" }, { cost: 9000 })).allowed, false);
+  await assert.rejects(limiter.reserve({ user: "a" }, { hold: -1 }), /hold: -1 is not a length of time/);
+});
+
+test("buckets can be looked at and forgotten", async () => {
+  const limiter = Limiter.fromRules([RULE]);
+  await limiter.check({ user_id: "a" });
+  const [{ key, remaining, limit }] = await limiter.inspect("per-user", "a");
+  assert.deepEqual({ key, remaining, limit }, { key: "a", remaining: 1, limit: 2 });
+  assert.equal(await limiter.reset("per-user", "a"), true);
+  assert.equal(await limiter.reset("per-user", "a"), false);
+  await assert.rejects(limiter.inspect("nobody", "a"), /there is no rule `nobody`/);
+});
+
+test("mistakes are named", () => {
+  assert.throws(() => Limiter.fromRules("10/s"), /rules are a list/);
+  assert.throws(() => Limiter.fromRules([{ ...RULE, brust: 1 }]), /rules\[0\]\.brust: unknown field/);
+  assert.throws(() => Limiter.fromRules([RULE], { trustedProxies: ["localhost"] }), /trusted_proxies\[0\]: "localhost" is not an address/);
+  assert.throws(() => Limiter.fromRules([RULE], { denyStatus: 200 }), /deny_status: 200/);
+  assert.throws(() => Limiter.fromRules([RULE], { store: "sqlite:x" }), /store: it names no store/);
+  assert.throws(() => Limiter.fromRules([RULE], { timeout: -1 }), /timeout: -1 is not a length of time/);
+  assert.throws(() => Limiter.fromRules([RULE], { stroe: "memory:" }), /there is no option `stroe`/);
+  assert.throws(() => new Limiter(), UsageError);
+  assert.throws(() => Limiter.fromRules([RULE], { store: "redis://127.0.0.1:1" }).tryCheck({}), /tryCheck is for limits in memory/);
+});
+
+test("making limiters starts no thread and keeps no process alive", async () => {
+  const code = `
+    const { Limiter, keyed } = require("tollkeeper");
+    const { readdirSync, readFileSync } = require("fs");
+    const threads = () => readdirSync("/proc/self/task").map((id) => readFileSync("/proc/self/task/" + id + "/comm", "utf8").trim());
+    keyed("1/s").check("a");
+    Limiter.fromRules(["1/s by user"]).tryCheck({ user: "a" });
+    const limiter = Limiter.fromRules(["1/s by user"], { store: "redis://127.0.0.1:1" });
+    console.log(threads().includes("tollkeeper-io"));
+    limiter.check({ user: "a" }).then(() => console.log(threads().includes("tollkeeper-io")));
+  `;
+  const { stdout, stderr } = await output(process.execPath, ["-e", code], { cwd: import.meta.dirname ?? new URL(".", import.meta.url).pathname });
+  assert.deepEqual([stdout, stderr], ["false\ntrue\n", ""]);
+});

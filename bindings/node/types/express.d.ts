@@ -1,0 +1,14 @@
+import type { Limiter, LimitLike, LimitOptions, RateLimitOptions, Verdict } from "./middleware.js";
+
+/** A middleware of Express 4 or 5. */
+export interface Middleware<R = any> {
+  (request: R, response: any, next: (error?: any) => void): void;
+  /** For `close`, `inspect` and `reset`. */
+  readonly limiter: Limiter;
+}
+
+/** Limits requests: `app.use(rateLimit("100/min burst 20"))`, or on a route. */
+export function rateLimit<R = any>(limit: LimitLike, options?: RateLimitOptions<R>): Middleware<R>;
+export function rateLimit<R = any>(options: LimitOptions<R>): Middleware<R>;
+/** What the limits have said to a request so far. */
+export function verdictOf(request: object): Verdict | undefined;

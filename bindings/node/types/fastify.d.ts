@@ -1,0 +1,24 @@
+import type { FastifyPluginCallback, FastifyRequest, onRequestHookHandler } from "fastify";
+import type { Limiter, LimitLike, LimitOptions, RateLimitOptions, Verdict } from "./middleware.js";
+
+declare module "fastify" {
+  interface FastifyContextConfig {
+    /** The limit of this route; false for none. */
+    rateLimit?: LimitLike | LimitOptions<FastifyRequest> | false;
+  }
+  interface FastifyInstance {
+    /** The limiter of all requests, if there is one. */
+    readonly rateLimiter: Limiter | null;
+  }
+}
+
+/** The options of the plugin. Without a limit it is there for those of routes. */
+export type RateLimitPluginOptions = RateLimitOptions<FastifyRequest> & { limit?: LimitLike; limiter?: Limiter };
+
+/** The plugin: `await app.register(rateLimit, { limit: "100/min burst 20" })`. */
+export const rateLimit: FastifyPluginCallback<RateLimitPluginOptions>;
+/** A limit for one route: `{ onRequest: limited("5/min") }`. */
+export function limited(limit: LimitLike, options?: RateLimitOptions<FastifyRequest>): onRequestHookHandler;
+export function limited(options: LimitOptions<FastifyRequest>): onRequestHookHandler;
+/** What the limits have said to a request so far. */
+export function verdictOf(request: FastifyRequest): Verdict | undefined;

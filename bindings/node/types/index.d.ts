@@ -1,0 +1,278 @@
+// Exact rate limiting in your process. See docs/guide/node.md.
+
+/** `"100/min burst 20"`, or a `Quota`. */
+export type Line = string | Quota;
+/** One limit, or several that hold together, all or nothing. */
+export type LimitLike = Line | readonly Line[];
+/** What is known of a request. Numbers and booleans are taken as texts; what is null or undefined is absent. */
+export type Attributes = Readonly<Record<string, string | number | bigint | boolean | null | undefined>>;
+/** Who answered. */
+export type Source = "store" | "deny_cache" | "lease" | "local" | "policy" | "exception";
+export type Algorithm =
+  | "token_bucket"
+  | "gcra"
+  | "fixed_window"
+  | "sliding_window_log"
+  | "sliding_window_counter"
+  | "leaky_bucket"
+  | "concurrency";
+export type HeaderStyle =
+  | "draft-11"
+  | "draft-07"
+  | "draft-06"
+  | "draft-03"
+  | "x-ratelimit-epoch"
+  | "x-ratelimit-delta"
+  | "none";
+
+/** A rule as in the rules file. */
+export interface Rule {
+  name: string;
+  key: string;
+  limit: string | number;
+  burst?: number;
+  algorithm?: Algorithm;
+  scope?: string;
+  when?: Record<string, unknown>;
+  cost?: number | string | readonly unknown[];
+  mode?: string;
+  hold?: string;
+  lease?: number | string;
+  on_store_failure?: "open" | "closed" | "local";
+  [field: string]: unknown;
+}
+
+/** What a limiter takes beside its rules. */
+export interface Settings {
+  /** `memory:` (each process counts for itself, by default), `redis://`, `redis+cluster://`, `redis+sentinel://`; `rediss` for TLS. */
+  store?: string;
+  /** How long Redis may take: seconds, or a text such as `20ms`. */
+  timeout?: number | string;
+  /** How many keys are held in memory at most. */
+  maxKeys?: number;
+  /** What all keys in Redis begin with. */
+  namespace?: string;
+  /** Addresses or CIDRs of the proxies whose forwarding headers are believed. */
+  trustedProxies?: readonly string[];
+  /** The header in which they tell the client's address; `auto` by default. */
+  clientAddress?: string;
+  /** IPv6 clients are grouped by this many leading bits; 64 by default. */
+  ipv6Prefix?: number;
+  /** The convention that limit headers follow. */
+  headers?: HeaderStyle;
+  /** Attributes taken from the request: `{ user_id: "header.x-user-id" }`. */
+  identify?: Readonly<Record<string, string>>;
+  /** The status of a denied request; 429 by default. */
+  denyStatus?: number;
+  /** For tests. */
+  clock?: ManualClock;
+}
+
+/** Decides requests by rules that can change while it runs. Making one connects nothing and starts no thread. */
+export class Limiter {
+  private constructor();
+  /** From a rules file, the same that the service reads. */
+  static fromFile(path: string | URL, options?: { store?: string; clock?: ManualClock }): Promise<Limiter>;
+  /** The same at once. */
+  static fromFileSync(path: string | URL, options?: { store?: string; clock?: ManualClock }): Limiter;
+  /** From code: each rule is an object as in the rules file, a line such as `100/min burst 20 by header.x-api-key|ip`, or a `Quota`. */
+  static fromRules(rules: readonly (Rule | Line)[], options?: Settings): Limiter;
+  /** Decides a request. The cost 0 peeks. */
+  check(attributes: Attributes, options?: { cost?: number }): Promise<Verdict>;
+  /** The same at once, for limits in memory. */
+  tryCheck(attributes: Attributes, options?: { cost?: number }): Verdict;
+  /** Decides a request and holds its slots until `permit.release()`. */
+  acquire(attributes: Attributes, options?: { cost?: number }): Promise<Permit>;
+  /** Decides a request whose cost is an estimate, corrected by `reservation.settle(cost)` within `hold` seconds (600). */
+  reserve(attributes: Attributes, options?: { cost?: number; hold?: number }): Promise<Reservation>;
+  /** How a rule's buckets of a key stand, without touching them. */
+  inspect(rule: string, key: string): Promise<Bucket[]>;
+  /** Forgets a rule's buckets of a key; false when there was nothing to forget. */
+  reset(rule: string, key: string): Promise<boolean>;
+  /** Connects now rather than with the first request, and rejects with what is wrong with the store. */
+  connect(): Promise<void>;
+  /** Gives leased tokens back to the store. Done by itself when the process ends. */
+  close(): Promise<void>;
+  /** Puts other rules in force; requests under way finish with the old ones. What is missing from a bucket stays missing. */
+  replaceRules(rules: readonly (Rule | Line)[]): void;
+  /** Puts the rules of a file in force. */
+  replaceRulesFromFile(path: string | URL): void;
+  /** The rules in force, as they would be written. */
+  readonly rules: Rule[];
+  /** Whether answers may come from a server. */
+  readonly isRemote: boolean;
+  /** Whether it believes the forwarding headers of some proxies. */
+  readonly trustsProxies: boolean;
+}
+
+/** The answer for a request. */
+export class Verdict {
+  private constructor();
+  /** Whether the request may pass. */
+  readonly allowed: boolean;
+  /** The name of the rule that denies, or null. */
+  readonly limiting: string | null;
+  /** Seconds until the same request passes: 0 when it passes, null when it never can. */
+  readonly retryAfter: number | null;
+  /** Seconds that an admitted request has to wait for its turn: `leaky_bucket` only. */
+  readonly delay: number;
+  /** Who answered. */
+  readonly source: Source;
+  /** Denied because the store could not answer, not because a limit was reached. */
+  readonly unavailable: boolean;
+  /** One per rule that applied, in their order. */
+  readonly rules: RuleDecision[];
+  /** The limit headers, and `retry-after` where waiting helps; names in lower case. */
+  readonly headers: Record<string, string>;
+  toJSON(): object;
+}
+
+/** What one rule says. */
+export interface RuleDecision {
+  readonly rule: string;
+  readonly scope: string | null;
+  readonly key: string;
+  /** Whether this rule alone lets it pass. */
+  readonly allowed: boolean;
+  /** Whether the rule only counts, and never denies. */
+  readonly shadow: boolean;
+  /** The burst of a bucket, or N. */
+  readonly limit: number;
+  /** What is left after this request. */
+  readonly remaining: number;
+  readonly retryAfter: number | null;
+  /** Seconds until the bucket is as if it had never been used. */
+  readonly resetAfter: number;
+  readonly delay: number;
+  readonly source: Source;
+}
+
+/** A bucket as it stands. */
+export interface Bucket {
+  readonly key: string;
+  readonly allowed: boolean;
+  readonly limit: number;
+  readonly remaining: number;
+  readonly retryAfter: number | null;
+  readonly resetAfter: number;
+}
+
+/** The slots of a request: `release` them, or use `await using` where the runtime has it. */
+export class Permit {
+  private constructor();
+  readonly verdict: Verdict;
+  readonly allowed: boolean;
+  /** Gives the slots back. Once is enough, and more does no harm. */
+  release(): void;
+}
+
+/** An estimate that was charged, until `settle` tells what it did cost. Left without that, it stays charged. */
+export class Reservation {
+  private constructor();
+  readonly verdict: Verdict;
+  readonly allowed: boolean;
+  /** Corrects the estimate to what was used: a cost, attributes that carry costs, or both. */
+  settle(cost?: number | null, attributes?: Attributes): Promise<Settlement[]>;
+  /** Leaves the estimate charged, and gives slots back. */
+  release(): void;
+}
+
+/** What became of one rule's estimate. */
+export interface Settlement {
+  readonly rule: string;
+  readonly key: string;
+  readonly cost: number;
+  readonly reserved: number;
+  readonly refunded: number;
+  readonly remaining: number;
+  readonly resetAfter: number;
+}
+
+/** An algorithm and its numbers: `new Quota("10/s burst 20")`. */
+export class Quota {
+  constructor(text: string);
+  static perSecond(count: number, options?: { burst?: number; algorithm?: Algorithm }): Quota;
+  static perMinute(count: number, options?: { burst?: number; algorithm?: Algorithm }): Quota;
+  static perHour(count: number, options?: { burst?: number; algorithm?: Algorithm }): Quota;
+  static perDay(count: number, options?: { burst?: number; algorithm?: Algorithm }): Quota;
+  /** At most so many at the same time; an unreleased slot expires after `hold`. */
+  static concurrent(count: number, options?: { hold?: string }): Quota;
+  readonly algorithm: Algorithm;
+  /** N of `N per period`. */
+  readonly count: number;
+  /** The period in seconds. */
+  readonly period: number;
+  /** The most that can pass at once: the burst of a bucket, or N. */
+  readonly limit: number;
+  toString(): string;
+}
+
+/** A key by its kind: `"1"` and `1` are two keys. */
+export type Key = string | number | Uint8Array;
+
+/** Limits each key by the same quota, in this process: `keyed("10/s burst 20").check(key)`. */
+export function keyed(quota: Line, options?: { maxKeys?: number; onFull?: "open" | "closed"; clock?: ManualClock }): Keyed;
+
+/** One quota for every key; `keyed` makes one. */
+export class Keyed {
+  constructor(quota: Line, options?: { maxKeys?: number; onFull?: "open" | "closed"; clock?: ManualClock });
+  /** Decides a request; cost 0 peeks. */
+  check(key: Key, cost?: number): Decision;
+  /** What a request of cost 1 would be told now; nothing is charged. */
+  peek(key: Key): Decision;
+  /** Forgets a key; false when there was nothing to forget. */
+  reset(key: Key): boolean;
+  /** Gives the slot of an admitted request back: for `concurrency`. False when it was free already. */
+  release(key: Key, decision: Decision): boolean;
+  /** How many keys are kept, some of which may be idle by now. */
+  readonly size: number;
+  toString(): string;
+}
+
+/** The answer for one key. */
+export class Decision {
+  private constructor();
+  readonly allowed: boolean;
+  /** The burst of a bucket, or N. */
+  readonly limit: number;
+  /** What is left after this decision. */
+  readonly remaining: number;
+  /** Seconds until the same request passes: 0 when it passes, null when it never can. */
+  readonly retryAfter: number | null;
+  /** Seconds until the key is as if it had never been used. */
+  readonly resetAfter: number;
+  /** Seconds that an admitted request has to wait for its turn: `leaky_bucket` only. */
+  readonly delay: number;
+}
+
+/** A clock that stands still until it is moved, for tests. */
+export class ManualClock {
+  /** Seconds since the epoch. */
+  constructor(now?: number);
+  /** Moves on by so many seconds. */
+  advance(seconds: number): void;
+  /** Shows this time from here on: seconds since the epoch. */
+  set(now: number): void;
+  /** Shows this time from here on: whole microseconds since the epoch. */
+  setUs(now: number): void;
+  now(): number;
+}
+
+/** Anything that this package throws. A denial is no error. */
+export class TollkeeperError extends Error {
+  readonly code: string;
+}
+/** A rule, a quota or a limit that cannot be understood: `ERR_TOLLKEEPER_RULE`. */
+export class RuleError extends TollkeeperError {}
+/** A file or a setting that cannot be understood: `ERR_TOLLKEEPER_CONFIG`. */
+export class ConfigError extends TollkeeperError {}
+/** An attribute that should carry a cost and holds no number: `ERR_TOLLKEEPER_COST`. */
+export class CostError extends TollkeeperError {}
+/** A request that cannot be read, or says who it is in two ways: `ERR_TOLLKEEPER_REQUEST`. */
+export class RequestError extends TollkeeperError {}
+/** A store that cannot be used: `ERR_TOLLKEEPER_STORE`. */
+export class StoreError extends TollkeeperError {}
+/** A limit by address, and a request whose address the server does not tell: `ERR_TOLLKEEPER_ADDRESS`. */
+export class AddressError extends TollkeeperError {}
+/** A call that makes no sense, such as settling twice: `ERR_TOLLKEEPER_USAGE`. */
+export class UsageError extends TollkeeperError {}

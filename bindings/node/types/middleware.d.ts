@@ -1,0 +1,37 @@
+// What the middleware of all frameworks takes. `R` is what the framework calls a request.
+import type { Limiter, LimitLike, Settings, Verdict } from "./index.js";
+
+type MaybePromise<T> = T | Promise<T>;
+
+/** What a key function may return: a text, a number, or a user with an id. Nothing means: not limited by this. */
+export type KeyLike = string | number | bigint | { readonly [name: string]: any } | null | undefined | false;
+
+export interface RateLimitOptions<R = any> extends Settings {
+  /** `"ip"` by default, `"header.x-api-key|ip"`, `"user"`, `"global"`, or a function of the request. */
+  by?: string | ((request: R) => MaybePromise<KeyLike>);
+  /** The name of the limit in headers and in the store. */
+  name?: string;
+  /** Paths that are not limited, or a function of the request. */
+  exempt?: readonly string[] | ((request: R) => boolean);
+  /** What a request costs, or a function of the request. */
+  cost?: number | ((request: R) => MaybePromise<number>);
+  /** The client's address, where the server does not tell it. */
+  address?: (request: R) => string | undefined;
+  /** Answers a denied request; status and headers are set before. */
+  onDenied?: (...args: any[]) => any;
+}
+
+/** Rules of your own, instead of a limit. */
+export interface LimiterOptions<R = any> {
+  limiter: Limiter;
+  by?: (request: R) => MaybePromise<KeyLike>;
+  exempt?: RateLimitOptions<R>["exempt"];
+  cost?: RateLimitOptions<R>["cost"];
+  address?: RateLimitOptions<R>["address"];
+  onDenied?: RateLimitOptions<R>["onDenied"];
+}
+
+/** A limit and options as one object. */
+export type LimitOptions<R = any> = (RateLimitOptions<R> & { limit: LimitLike }) | LimiterOptions<R>;
+
+export type { Limiter, LimitLike, Verdict };
