@@ -1,0 +1,101 @@
+// Express 5 and 4.
+import assert from "node:assert/strict";
+import { createServer, request } from "node:http";
+import { createRequire } from "node:module";
+import { join } from "node:path";
+import { test } from "node:test";
+import express from "express";
+import express4 from "express4";
+import { rateLimit, verdictOf } from "tollkeeper/express";
+import { conforms } from "./web.mjs";
+import { folder, serving, statuses } from "./world.mjs";
+
+for (const [name, make] of [["Express 5", express], ["Express 4", express4]]) {
+  conforms(name, ({ all, login, slow }) => {
+    const app = make();
+    app.set("env", "test");
+    if (all) app.use(rateLimit(...all));
+    app.get("/", (request, response) => response.send("home"));
+    app.post("/login", ...(login ? [rateLimit(...login)] : []), (request, response) => response.send("in"));
+    app.get("/slow", (request, response) => slow.then(() => response.send("slow")));
+    app.use((error, request, response, next) => response.status(500).send(error.message));
+    return app.listen(0, "127.0.0.1");
+  });
+
+  test(`${name}: "trust proxy" says which proxies are trusted`, async () => {
+    const app = make();
+    app.set("trust proxy", "loopback");
+    app.use(rateLimit("1/min"));
+    app.get("/", (request, response) => response.send(String(verdictOf(request).rules[0].key)));
+    await serving(() => app.listen(0, "127.0.0.1"), async (url) => {
+      const from = (address) => ({ headers: { "x-forwarded-for": address } });
+      assert.equal(await (await fetch(url, from("1.1.1.1"))).text(), "1.1.1.1");
+      assert.deepEqual(await statuses(url, 2, from("2.2.2.2")), [200, 429]);
+    });
+  });
+
+  test(`${name}: limits by user`, async () => {
+    const app = make();
+    app.use((request, response, next) => {
+      request.user = request.get("x-user") && { id: request.get("x-user") };
+      next();
+    });
+    app.use(rateLimit("1/min", { by: "user|ip" }));
+    app.get("/", (request, response) => response.send("home"));
+    await serving(() => app.listen(0, "127.0.0.1"), async (url) => {
+      assert.deepEqual(await statuses(url, 2, { headers: { "x-user": "a" } }), [200, 429]);
+      assert.deepEqual(await statuses(url, 2), [200, 429]);
+    });
+  });
+}
+
+test("trusting every proxy is warned of, once", async () => {
+  const warnings = [];
+  const listener = (warning) => warnings.push(warning.code);
+  process.on("warning", listener);
+  const app = express();
+  app.set("trust proxy", true);
+  app.use(rateLimit("100/min"));
+  app.get("/", (request, response) => response.send("home"));
+  await serving(() => app.listen(0, "127.0.0.1"), (url) => statuses(url, 3));
+  process.off("warning", listener);
+  assert.deepEqual(warnings, ["TOLLKEEPER_TRUST_PROXY"]);
+});
+
+test("Node's own server, and a Unix socket that has no address and says so", async () => {
+  const limit = rateLimit("1/min");
+  let failed;
+  const server = createServer((request, response) => {
+    limit(request, response, (error) => {
+      failed = error;
+      response.statusCode = error ? 500 : 200;
+      response.end();
+    });
+  });
+  await serving(() => server.listen(0, "127.0.0.1"), async (url) => assert.deepEqual(await statuses(url, 2), [200, 429]));
+  const socketPath = join(folder(), "socket");
+  server.listen(socketPath);
+  const status = await new Promise((resolve) => request({ socketPath }, (response) => resolve(response.resume().statusCode)).end());
+  server.close();
+  assert.equal(status, 500, "not limited would be worse");
+  assert.equal(failed.code, "ERR_TOLLKEEPER_ADDRESS");
+});
+
+test("mistakes are told when the middleware is made", () => {
+  assert.throws(() => rateLimit(), /give either a limit/);
+  assert.throws(() => rateLimit("ten/min"), /"ten" is not a whole number/);
+  assert.throws(() => rateLimit("10/min", { windowMs: 1 }), /there is no option `windowMs`; possible are limit, by/);
+  assert.throws(() => rateLimit([]), /there is nothing to limit/);
+  assert.throws(() => rateLimit({ limit: "10/min", limiter: rateLimit("1/s").limiter }), /give either a limit/);
+  assert.throws(() => rateLimit({ limiter: rateLimit("1/s").limiter, by: "ip" }), /brings its own settings/);
+  assert.throws(() => rateLimit({ limiter: {} }), /limiter: make it with Limiter.fromRules/);
+  assert.throws(() => rateLimit("10/min", { exempt: "/x" }), /exempt: it is a list of paths/);
+  const shared = { store: "redis://127.0.0.1:1", namespace: "names" };
+  rateLimit("10/min", { ...shared, name: "same" });
+  rateLimit("10/min", { ...shared, name: "same" });
+  assert.throws(() => rateLimit("20/min", { ...shared, name: "same" }), /two different limits are called "same"/);
+});
+
+test("require works too", () => {
+  assert.equal(createRequire(import.meta.url)("tollkeeper/express").rateLimit, rateLimit);
+});

@@ -1,0 +1,35 @@
+import assert from "node:assert/strict";
+import { test } from "node:test";
+import { serve } from "@hono/node-server";
+import { Hono } from "hono";
+import { rateLimit, verdictOf } from "tollkeeper/hono";
+import { conforms } from "./web.mjs";
+
+conforms("Hono", ({ all, login, slow }) => {
+  const app = new Hono();
+  if (all) app.use(rateLimit(...all));
+  app.get("/", (context) => context.text("home"));
+  app.post("/login", ...(login ? [rateLimit(...login)] : []), (context) => context.text("in"));
+  app.get("/slow", async (context) => {
+    await slow;
+    return context.text("slow");
+  });
+  app.onError((error, context) => context.text(error.message, 500));
+  return serve({ fetch: app.fetch, port: 0, hostname: "127.0.0.1" });
+});
+
+test("Hono: a server that tells no address, and a function that does", async () => {
+  const app = new Hono();
+  app.use("/by-address", rateLimit("1/min"));
+  app.use("/by-function", rateLimit("1/min", { address: (context) => context.req.header("x-real-ip") }));
+  app.get("/*", (context) => context.text(verdictOf(context).rules[0].key));
+  app.onError((error, context) => context.text(error.code, 500));
+  assert.equal(await (await app.request("/by-address")).text(), "ERR_TOLLKEEPER_ADDRESS");
+  const from = { headers: { "x-real-ip": "192.0.2.1" } };
+  assert.equal(await (await app.request("/by-function", from)).text(), "192.0.2.1");
+  assert.equal((await app.request("/by-function", from)).status, 429);
+  const deno = { remoteAddr: { hostname: "192.0.2.7" } };
+  assert.equal(await (await app.request("/by-address", {}, deno)).text(), "192.0.2.7");
+  const bun = { requestIP: () => ({ address: "192.0.2.8" }) };
+  assert.equal(await (await app.request("/by-address", {}, bun)).text(), "192.0.2.8");
+});

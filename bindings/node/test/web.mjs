@@ -1,0 +1,173 @@
+// What every framework has to do, as one list of tests over an application of each. An application is made of limits: it limits
+// `/` by the first, `/login` by the second too, and answers "home" and "in".
+import assert from "node:assert/strict";
+import { connect } from "node:net";
+import { once } from "node:events";
+import { test } from "node:test";
+import { Limiter } from "tollkeeper";
+import { Redis, namespace, serving, statuses } from "./world.mjs";
+
+/**
+ * Tests a framework. `listen(limits)` starts an application: `limits.all` and `limits.login` are the arguments of a limit, and
+ * `limits.slow`, a promise, is waited for by `/slow`.
+ */
+export function conforms(framework, listen) {
+  const application = (limits, use) => serving(() => listen(limits), use);
+  const it = (name, body) => test(`${framework}: ${name}`, body);
+
+  it("passed requests get limit headers, denied ones a problem document", () =>
+    application({ all: ["2/min"] }, async (url) => {
+      const passed = await fetch(url);
+      assert.deepEqual([passed.status, await passed.text()], [200, "home"]);
+      assert.match(passed.headers.get("ratelimit"), /";r=1;t=30$/);
+      assert.match(passed.headers.get("ratelimit-policy"), /";q=2;w=60$/);
+      assert.equal(passed.headers.get("retry-after"), null);
+      await fetch(url);
+      const denied = await fetch(url);
+      assert.equal(denied.status, 429);
+      assert.match(denied.headers.get("content-type"), /^application\/problem\+json/);
+      const wait = Number(denied.headers.get("retry-after"));
+      assert(wait > 0 && wait <= 30, `retry-after ${wait}`);
+      assert.match(denied.headers.get("ratelimit"), /";r=0;t=/);
+      const problem = await denied.json();
+      assert.equal(problem.type, "https://iana.org/assignments/http-problem-types#quota-exceeded");
+      assert.equal(problem.status, 429);
+      assert.equal(problem["violated-policies"].length, 1);
+    }));
+
+  it("by a header, else by address", () =>
+    application({ all: ["1/min", { by: "header.x-api-key|ip" }] }, async (url) => {
+      const as = (key) => ({ headers: { "x-api-key": key } });
+      assert.deepEqual(await statuses(url, 2, as("a")), [200, 429]);
+      assert.deepEqual(await statuses(url, 2, as("b")), [200, 429]);
+      assert.deepEqual(await statuses(url, 2), [200, 429]);
+    }));
+
+  it("a request that names its client twice is refused", () =>
+    application({ all: ["100/min", { by: "header.x-api-key" }] }, async (url) => {
+      const { hostname, port } = new URL(url);
+      const socket = connect(port, hostname);
+      socket.write("GET / HTTP/1.1\r\nhost: x\r\nx-api-key: a\r\nx-api-key: b\r\nconnection: close\r\n\r\n");
+      const [answer] = await once(socket, "data");
+      socket.destroy();
+      assert.match(String(answer), /^HTTP\/1.1 400 [^]*header\.x-api-key/);
+    }));
+
+  it("by functions, sync and async; nothing means not limited", () =>
+    application({ all: ["1/min", { by: async () => undefined }], login: ["1/min", { by: () => ({ id: 7 }) }] }, async (url) => {
+      assert.deepEqual(await statuses(url, 3), [200, 200, 200]);
+      assert.deepEqual(await statuses(`${url}/login`, 2, { method: "POST" }), [200, 429]);
+    }));
+
+  it("a function that fails is the application's error, and nobody passes", () =>
+    application({ all: ["1/min", { by: async () => Promise.reject(new Error("no")) }] }, async (url) => {
+      assert.deepEqual(await statuses(url, 1), [500]);
+    }));
+
+  it("limits of a layer and of a route are told in one set of headers", () =>
+    application({ all: ["100/min", { name: "all" }], login: ["1/min", { name: "login" }] }, async (url) => {
+      const login = () => fetch(`${url}/login`, { method: "POST" });
+      const passed = await login();
+      assert.deepEqual([passed.status, await passed.text()], [200, "in"]);
+      assert.equal(passed.headers.get("ratelimit-policy"), '"all";q=100;w=60,"login";q=1;w=60');
+      const denied = await login();
+      assert.equal(denied.status, 429);
+      assert.equal(denied.headers.get("ratelimit-policy"), '"all";q=100;w=60,"login";q=1;w=60');
+      assert.deepEqual((await denied.json())["violated-policies"], ["login"]);
+      assert.deepEqual(await statuses(url, 1), [200]);
+    }));
+
+  it("several limits hold together, all or nothing", () =>
+    application({ all: [["1/min", "100/h"], { name: "both" }] }, async (url) => {
+      await statuses(url, 3);
+      const denied = await fetch(url);
+      assert.equal(denied.status, 429);
+      assert.match(denied.headers.get("ratelimit"), /"both-2";r=99;/);
+    }));
+
+  it("forwarding headers are believed of trusted proxies only", async () => {
+    const from = (address) => ({ headers: { "x-forwarded-for": address } });
+    await application({ all: ["1/min"] }, async (url) => {
+      assert.deepEqual([...(await statuses(url, 1, from("1.1.1.1"))), ...(await statuses(url, 1, from("2.2.2.2")))], [200, 429]);
+    });
+    await application({ all: ["1/min", { trustedProxies: ["127.0.0.1"] }] }, async (url) => {
+      assert.deepEqual([...(await statuses(url, 1, from("1.1.1.1"))), ...(await statuses(url, 2, from("2.2.2.2")))], [200, 200, 429]);
+    });
+  });
+
+  it("the rules of a limiter, by path and method, with an answer of their own", async () => {
+    const limiter = Limiter.fromRules([
+      { name: "writes", key: "{ip}", limit: "1/min", when: { method: "POST", path: "/login" } },
+      { name: "teapot", key: "{ip}", limit: "1/min", when: { method: "GET", path: "/" }, deny: { status: 418, body: '{"short":"and stout"}', content_type: "application/json" } },
+    ]);
+    await application({ all: [{ limiter }] }, async (url) => {
+      assert.deepEqual(await statuses(`${url}/login`, 2, { method: "POST" }), [200, 429]);
+      assert.deepEqual(await statuses(url, 1), [200]);
+      const denied = await fetch(url);
+      assert.deepEqual([denied.status, await denied.json()], [418, { short: "and stout" }]);
+      assert(denied.headers.get("retry-after"));
+    });
+  });
+
+  it("costs, exemptions, other headers and another status", () =>
+    application({ all: ["10/min", { cost: () => 6, exempt: ["/login"], headers: "x-ratelimit-delta", denyStatus: 503 }] }, async (url) => {
+      assert.deepEqual(await statuses(`${url}/login`, 3, { method: "POST" }), [200, 200, 200]);
+      const passed = await fetch(url);
+      assert.deepEqual([passed.headers.get("x-ratelimit-limit"), passed.headers.get("x-ratelimit-remaining")], ["10", "4"]);
+      assert.deepEqual(await statuses(url, 1), [503]);
+    }));
+
+  it("slots are held until the response is over", async () => {
+    let finish;
+    const slow = new Promise((resolve) => (finish = resolve));
+    await application({ all: ["1 algorithm concurrency hold 60s"], slow }, async (url) => {
+      const first = fetch(`${url}/slow`);
+      let status;
+      // The first one may arrive after the second: ask until it holds the slot.
+      for (let attempt = 0; attempt < 500 && status !== 429; attempt++) [status] = await statuses(url, 1);
+      assert.equal(status, 429);
+      finish();
+      assert.equal(await (await first).text(), "slow");
+      for (let attempt = 0; attempt < 500 && status !== 200; attempt++) [status] = await statuses(url, 1);
+      assert.equal(status, 200);
+    });
+  });
+
+  it("requests of a leaky bucket wait for their turn", () =>
+    application({ all: ["20/s burst 3 algorithm leaky_bucket"] }, async (url) => {
+      const found = await Promise.all(Array.from({ length: 3 }, () => fetch(url).then(({ status }) => status)));
+      assert.deepEqual(found, [200, 200, 200]);
+    }));
+
+  it("an exact total on Redis, and no failure when it is killed", async (t) => {
+    const redis = await Redis.start();
+    t.after(() => redis.kill());
+    const settings = { store: redis.url, namespace: namespace(), timeout: 2, by: "header.x-user|ip" };
+    await application({ all: ["50/day", settings], login: ["5/day", settings] }, async (url) => {
+      const found = await Promise.all(Array.from({ length: 80 }, () => statuses(url, 1)));
+      assert.equal(found.flat().filter((status) => status === 200).length, 50);
+      await redis.kill();
+      // `on_store_failure: local`, the default: this process decides by itself.
+      assert.deepEqual(await statuses(url, 1, { headers: { "x-user": "other" } }), [200]);
+    });
+  });
+
+  it("a denial in the application's own words", () =>
+    application({ all: ["1/min", { onDenied: limits.onDenied[framework.split(" ")[0]] }] }, async (url) => {
+      await statuses(url, 1);
+      const denied = await fetch(url);
+      assert.deepEqual([denied.status, await denied.text()], [429, "slow down: true"]);
+      assert(denied.headers.get("retry-after"));
+    }));
+}
+
+/** How each framework answers by itself. */
+const limits = {
+  onDenied: {
+    Express: (request, response, verdict) => response.type("text").send(`slow down: ${verdict.retryAfter > 0}`),
+    Fastify: (request, reply, verdict) => reply.type("text/plain").send(`slow down: ${verdict.retryAfter > 0}`),
+    Koa: (context, verdict) => (context.body = `slow down: ${verdict.retryAfter > 0}`),
+    Hono: (context, verdict) => context.text(`slow down: ${verdict.retryAfter > 0}`),
+  },
+};
+
