@@ -1,8 +1,8 @@
 //! Alerts when the service is degraded: its store is unreachable or full, or new rules were refused.
 //!
-//! No request takes part: a task watches what is counted anyway and finds incidents in it. Each raises an alert
-//! when it starts, at most once per `every` while it lasts, and when it is over, to the log, in the metrics and to a webhook.
-//! So alerts do not flood, however many requests fail.
+//! No request takes part: a task watches existing counters and finds incidents in them. Each incident raises an alert
+//! when it starts, at most once per `every` while it lasts, and when it is over: to the log, in the metrics and to a
+//! webhook. So alerts do not flood, however many requests fail.
 
 mod alert;
 mod counters;
@@ -31,7 +31,7 @@ use watch::Watch;
 /// How many alerts may wait for the webhook. There are more only if the receiver is unreachable for very long.
 const QUEUE: usize = 64;
 
-/// Watches for as long as the process runs, under this name.
+/// Starts watching, for as long as the process runs, under this instance name.
 pub(crate) fn start(watched: Watched, config: &AlertsConfig, instance: String) -> anyhow::Result<()> {
     let every = alerts_every(config)?;
     let webhook = Webhook::of(config)?;
@@ -46,7 +46,7 @@ pub(crate) fn start(watched: Watched, config: &AlertsConfig, instance: String) -
 }
 
 async fn run(mut watch: Watch, watched: Watched, queue: mpsc::Sender<Alert>) {
-    // An open breaker stays so for 100 ms at least: it cannot be missed.
+    // An open circuit breaker stays open for at least 100 ms, so this cannot miss it.
     let is_shared = matches!(watched.limiter.store(), Store::Redis(_));
     let pause = Duration::from_millis(if is_shared { 50 } else { 500 });
     let (started, clock) = (Instant::now(), tollkeeper::Clock::system());
@@ -74,7 +74,7 @@ fn raise(alert: Alert, counters: &Counters, queue: &mpsc::Sender<Alert>) {
     }
 }
 
-/// What an instance is called that listens here: `HOST:PORT`.
+/// The name of an instance that listens here: `HOST:PORT`.
 pub(crate) fn instance(config: &AlertsConfig, port: u16) -> String {
     config.instance.clone().unwrap_or_else(|| {
         let host = std::fs::read_to_string("/proc/sys/kernel/hostname").or_else(|_| std::env::var("HOSTNAME"));

@@ -1,7 +1,7 @@
-//! The audit: who was denied by which rule, when, and how often; and what people did to single keys.
+//! The audit: which clients were denied by which rule, when, and how often; and what people did to single keys.
 //!
-//! Denials arrive as notes, after their requests have been answered. The last ones are kept in memory; with a database they
-//! are written there as well, and queries go there.
+//! Denials arrive as notes, after their requests have been answered. The latest ones are kept in memory; with a
+//! database they are also written there, and queries go there.
 
 mod action;
 mod actions;
@@ -31,7 +31,7 @@ use query::Cursor;
 use ring::Ring;
 use sampling::Sampler;
 
-/// How long the end of the service waits for the database.
+/// How long a stopping service waits for the database.
 const LAST_WRITE: Duration = Duration::from_secs(3);
 
 /// How much is kept, and where.
@@ -63,7 +63,7 @@ pub(crate) struct Audit {
     hasher: RandomState,
 }
 
-/// Denials on their way to becoming records, and the last records.
+/// Denials that are being turned into records, and the latest records.
 #[derive(Debug)]
 struct Records {
     sampler: Sampler,
@@ -83,12 +83,12 @@ impl Audit {
         }
     }
 
-    /// Takes denials until it is dropped.
+    /// Accepts denials until it is dropped.
     pub(crate) fn recorder(&self) -> Recorder<'_> {
         Recorder { audit: self, records: self.lock() }
     }
 
-    /// The last violations that are kept in memory, the newest first.
+    /// The latest violations in memory, newest first.
     pub(crate) fn recent(&self, limit: usize) -> Vec<Violation> {
         self.lock().ring.find(&Query { limit, ..Query::default() }).violations
     }
@@ -101,7 +101,7 @@ impl Audit {
         }
     }
 
-    /// A key that somebody named, as it may be kept: of this rule, or of every rule where that is `*`.
+    /// A key given by a user, as it may be stored: of this rule, or with `*` of every rule.
     pub(crate) fn shown_key(&self, policy: &Policy, rule: &str, key: &str) -> String {
         let rules = policy.rules().iter().map(|one| &**one);
         let meant: Vec<&Rule> = rules.filter(|one| rule == "*" || one.name() == rule).collect();
@@ -119,14 +119,14 @@ impl Audit {
         Family::single(&catalog::AUDIT_QUEUE, waiting as u64)
     }
 
-    /// Writes to the database, if there is one, forever.
+    /// Writes to the database, if there is one; never returns.
     pub(crate) async fn run(&self) {
         if let Some(sink) = &self.sink {
             sink.run().await;
         }
     }
 
-    /// Writes what is left, within a time. For the end of the service, when [`Audit::run`] is over.
+    /// Writes what is left, within a deadline. Call it while stopping, when [`Audit::run`] has ended.
     pub(crate) async fn finish(&self) {
         self.recorder().flush(Timestamp::MAX);
         if let Some(sink) = &self.sink {
@@ -139,18 +139,18 @@ impl Audit {
     }
 }
 
-/// Makes records of denials.
+/// Turns denials into records.
 pub(crate) struct Recorder<'a> {
     audit: &'a Audit,
     records: MutexGuard<'a, Records>,
 }
 
 impl Recorder<'_> {
-    /// Adds what was noted, if it was denied.
+    /// Adds a note, if it is a denial.
     pub(crate) fn add(&mut self, note: &Note<'_>) {
         let Some(denied) = &note.denied else { return };
         let hasher = &self.audit.hasher;
-        // A record stands for denials of one kind.
+        // A record covers denials of one kind only.
         let rule = hasher.hash_one((note.rule.name(), denied.block.is_some()));
         let key = hasher.hash_one((rule, note.variant, note.key));
         let violation = self.audit.violation(note, denied);
@@ -158,7 +158,7 @@ impl Recorder<'_> {
         sampler.add(key, rule, violation, |record| self.audit.keep(ring, record));
     }
 
-    /// Records what has gathered.
+    /// Records what has accumulated.
     pub(crate) fn flush(&mut self, now: Timestamp) {
         let Records { sampler, ring } = &mut *self.records;
         sampler.flush(now, |record| self.audit.keep(ring, record));
@@ -197,7 +197,7 @@ impl Audit {
     }
 }
 
-/// Host and process, to tell the records of several instances apart.
+/// Host and process, to distinguish the records of several instances.
 fn instance() -> String {
     let host = std::fs::read_to_string("/proc/sys/kernel/hostname").ok().or_else(|| std::env::var("HOSTNAME").ok());
     let host = host.as_deref().map(str::trim).filter(|host| !host.is_empty()).unwrap_or("tollkeeper");

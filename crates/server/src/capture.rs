@@ -1,7 +1,7 @@
-//! Notes that requests leave behind, in lists that somebody else reads ([`crate::observer`]).
+//! Notes about requests, in lists that [`crate::observer`] reads later.
 //!
-//! Threads write to lists of their own, so that a lock is contended only while its list is taken away to be read.
-//! Nothing is allocated for a note but room in the list, and that has an end: what finds none is counted and left out.
+//! Threads write to lists of their own, so a lock is contended only while its list is swapped for reading. A note
+//! allocates nothing but room in its list, which is bounded: what does not fit is counted and left out.
 
 use std::borrow::Cow;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
@@ -27,7 +27,7 @@ const MAX_ENDPOINT: usize = 200;
 pub(crate) enum Noted {
     /// All, for insight and the audit.
     Everything,
-    /// Denials only, for the audit. What passes costs nothing here.
+    /// Denials only, for the audit. Allowed requests cost nothing here.
     Denials,
 }
 
@@ -64,7 +64,7 @@ struct Event {
 
 #[derive(Clone, Debug)]
 struct Denial {
-    /// The exception that blocks the key, if that is why.
+    /// The exception that blocks the key, if that is the reason.
     block: Option<Arc<Exception>>,
     remaining: u32,
     retry_after: Option<Span>,
@@ -82,15 +82,15 @@ pub(crate) struct Note<'b> {
     pub(crate) cost: u32,
     pub(crate) variant: u16,
     pub(crate) key: &'b str,
-    /// Whether the rule's own quota decided: no grant, and none that the caller brought along.
+    /// Whether the rule's own quota decided: not a grant, nor a quota from the caller.
     pub(crate) on_own_terms: bool,
     pub(crate) denied: Option<Denied<'b>>,
 }
 
-/// What is noted of a denial.
+/// What is noted about a denial.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Denied<'b> {
-    /// The exception that blocks the key, if that is why.
+    /// The exception that blocks the key, if that is the reason.
     pub(crate) block: Option<&'b Exception>,
     pub(crate) remaining: u32,
     pub(crate) retry_after: Option<Span>,
@@ -99,7 +99,7 @@ pub(crate) struct Denied<'b> {
     pub(crate) endpoint: Option<&'b str>,
 }
 
-/// Who asked for what, as far as the request shows.
+/// The client and the endpoint, as far as the request shows them.
 #[derive(Debug, Default)]
 struct Circumstances<'r> {
     user_id: Cow<'r, str>,
@@ -111,12 +111,12 @@ impl<'r> Circumstances<'r> {
     fn of(request: &'r impl Request) -> Circumstances<'r> {
         let attribute = |name: &str| request.attribute(name).unwrap_or_default();
         let (method, path) = (attribute("method"), attribute("path"));
-        // Callers of the API may leave the query string in it, which may hold secrets.
+        // Callers of the API may leave the query string in the path, and it may hold secrets.
         let path = path.split_once('?').map_or(&*path, |(path, _)| path);
         let separator = if method.is_empty() || path.is_empty() { "" } else { " " };
         Circumstances {
             user_id: attribute("user_id"),
-            // Envoy calls it so.
+            // Envoy's name for it.
             ip: request.attribute("ip").or_else(|| request.attribute("remote_address")).unwrap_or_default(),
             endpoint: bounded(&format!("{method}{separator}{path}"), MAX_ENDPOINT).into_owned(),
         }
@@ -135,7 +135,7 @@ impl Capture {
         }
     }
 
-    /// Notes what was decided about a request.
+    /// Notes the decisions about a request.
     pub(crate) fn note(&self, rows: &[Row], request: &impl Request, now: impl FnOnce() -> Timestamp) {
         let circumstances = match (rows.iter().any(is_violation), self.noted) {
             (true, _) => Circumstances::of(request),
@@ -170,7 +170,7 @@ impl Capture {
         self.shards[shard].lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Takes each list away in turn to be read, leaving an empty one.
+    /// Swaps each list in turn for an empty one and reads it.
     pub(crate) fn drain(&self, spare: &mut Batch, mut read: impl FnMut(Note<'_>)) {
         for shard in &self.shards {
             mem::swap(spare, &mut *shard.lock().unwrap_or_else(PoisonError::into_inner));
@@ -180,13 +180,13 @@ impl Capture {
         }
     }
 
-    /// Decisions that found no room, and how many of those were denials.
+    /// Decisions that did not fit, and how many of them were denials.
     pub(crate) fn dropped(&self) -> (u64, u64) {
         (self.dropped_requests.load(Relaxed), self.dropped_denials.load(Relaxed))
     }
 }
 
-/// Denied because a limit was reached, or because the key is blocked. Where nobody could tell, neither was.
+/// Denied because a limit was reached or the key is blocked. A denial by the failure policy is neither.
 fn is_violation(row: &Row) -> bool {
     !row.decision.is_allowed() && row.source != Source::Policy
 }

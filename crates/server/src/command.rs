@@ -1,4 +1,4 @@
-//! The command line: one file per verb. Exit 0 fine, 1 the answer is no, 2 usage or trouble.
+//! The command line: one file per verb. Exit status: 0 success, 1 the answer is no, 2 usage or other errors.
 
 mod actions;
 mod alerts;
@@ -101,7 +101,7 @@ enum Verb {
     Draw(draw::Args),
 }
 
-/// Runs what the command line of this process says, until it is done.
+/// Runs this process's command line.
 pub fn run() -> ExitCode {
     let ended = match Cli::parse().verb {
         Verb::Serve(args) => serve::run(*args),
@@ -128,7 +128,7 @@ pub fn run() -> ExitCode {
     match ended {
         Ok(Ending::Fine) => ExitCode::SUCCESS,
         Ok(Ending::No) => ExitCode::from(1),
-        // Whoever read our output has seen enough: `tollkeeper replay ... | head` is no trouble.
+        // The reader of our output has closed it: `tollkeeper replay ... | head` is not an error.
         Err(error) if is_broken_pipe(&error) => ExitCode::SUCCESS,
         Err(error) => {
             operations::say_error(&error);

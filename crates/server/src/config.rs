@@ -1,6 +1,7 @@
-//! The configuration file as somebody wrote it: what it may say, and where each value stands.
+//! The configuration file as written: what it may contain, and where each value is.
 //!
-//! Nothing is decided here. What the values mean together, and what is wrong with them, is in `settings`.
+//! Nothing is validated across fields here. What the values mean together, and what is wrong with them, is in
+//! `settings`.
 
 pub(crate) mod located;
 pub(crate) mod operations;
@@ -35,10 +36,11 @@ pub(crate) struct Config {
     /// Where the last good rules of `rules_from` are kept, for a start while the database is unreachable.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) rules_snapshot: Option<PathBuf>,
-    /// Addresses or CIDRs of the proxies whose forwarding headers are believed. None by default.
+    /// Addresses or CIDRs of trusted proxies, whose forwarding headers are used. None by default.
     pub(crate) trusted_proxies: Vec<String>,
-    /// The header in which trusted proxies tell the client's address: `forwarded`, `x-forwarded-for`, one that holds a single
-    /// address such as `x-real-ip` or `cf-connecting-ip`, or `auto` for what both of the first two tell.
+    /// The header in which trusted proxies pass on the client's address: `forwarded`, `x-forwarded-for`, one that
+    /// holds a single address such as `x-real-ip` or `cf-connecting-ip`, or `auto` for the hops on which the first
+    /// two agree.
     pub(crate) client_address: String,
     /// IPv6 clients are grouped by this many leading bits.
     #[schemars(range(min = 1, max = 128))]
@@ -50,7 +52,7 @@ pub(crate) struct Config {
     /// The status of a denied request on `/v1/authorize`.
     #[schemars(range(min = 400, max = 599))]
     pub(crate) deny_status: u16,
-    /// The part of the API that looks and changes rather than decides.
+    /// The admin part of the API, which inspects and changes rather than decides.
     pub(crate) admin: AdminConfig,
     /// Whether traffic is analysed: hot keys, findings, charts. The audit is kept either way.
     pub(crate) insight: bool,
@@ -58,7 +60,7 @@ pub(crate) struct Config {
     pub(crate) audit: AuditConfig,
     /// Where alerts go when something is wrong.
     pub(crate) alerts: AlertsConfig,
-    /// Traces and metrics for a collector of OpenTelemetry.
+    /// Traces and metrics for an OpenTelemetry collector.
     pub(crate) telemetry: TelemetryConfig,
     /// The rules, all enforced together.
     pub(crate) rules: Vec<RuleSpec>,
@@ -93,13 +95,13 @@ impl Default for Config {
 pub(crate) struct Listen {
     /// The HTTP API.
     pub(crate) http: String,
-    /// Envoy's rate limit service, over gRPC. Not served unless it has an address.
+    /// Envoy's rate limit service, over gRPC. Off by default.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) grpc: Option<String>,
     /// The Redis protocol: `CL.THROTTLE` and `TOLLKEEPER.CHECK`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) resp: Option<String>,
-    /// What clients of the Redis protocol have to say with `AUTH`. Without one, everybody may ask.
+    /// The password that clients of the Redis protocol send with `AUTH`. Without one, any client may ask.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) resp_password: Option<String>,
     /// TLS on every address. Without it, nothing is encrypted.
@@ -142,7 +144,7 @@ pub(crate) struct StoreConfig {
     /// How many keys the memory store holds at most.
     #[schemars(range(min = 1))]
     pub(crate) max_keys: usize,
-    /// Certificates for `rediss://`, where those that the system trusts are not meant.
+    /// Certificates for `rediss://`, instead of the system's trust store.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) tls: Option<TlsFiles>,
 }
@@ -161,7 +163,7 @@ pub(crate) struct TlsFiles {
     /// CA certificates for the server, instead of the system's trust store.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) ca: Option<PathBuf>,
-    /// The certificate that this client shows.
+    /// The client certificate.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) cert: Option<PathBuf>,
     /// Its key.
@@ -169,7 +171,7 @@ pub(crate) struct TlsFiles {
     pub(crate) key: Option<PathBuf>,
 }
 
-/// Who may look and change.
+/// Access to the admin part of the API.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub(crate) struct AdminConfig {
@@ -178,14 +180,14 @@ pub(crate) struct AdminConfig {
     pub(crate) token: Option<String>,
 }
 
-/// Who was denied, and for how long that is remembered.
+/// The audit of denied requests, and how long it is kept.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub(crate) struct AuditConfig {
-    /// How many of the last violations are kept in memory.
+    /// How many of the latest violations are kept in memory.
     #[schemars(range(max = 1_000_000))]
     pub(crate) keep: usize,
-    /// A Postgres URL to write violations to; the database of `rules_from` unless given.
+    /// A Postgres URL to write violations to; the database of `rules_from` by default.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) database: Option<String>,
     /// How long the database keeps them.

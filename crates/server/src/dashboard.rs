@@ -1,8 +1,9 @@
-//! The dashboard: one page that a browser gets whole.
+//! The dashboard: a single self-contained page.
 //!
-//! Style, script and icon are in the page itself, so there is nothing else to fetch and nothing else to guard. It holds no
-//! data: its script asks the API as any client does. Only what is compiled in here may run, by its hash; nothing may be
-//! loaded from elsewhere, and text never becomes markup (`require-trusted-types-for`).
+//! Style, script and icon are in the page itself, so there is nothing else to fetch and nothing else to guard. It
+//! contains no data: its script calls the API as any client does. The content security policy admits only the
+//! compiled-in script, by its hash; nothing may be loaded from elsewhere, and text never becomes markup
+//! (`require-trusted-types-for`).
 
 mod rule_fields;
 
@@ -23,7 +24,7 @@ use rule_fields::rule_fields;
 const FRAME: &str = include_str!("dashboard/index.html");
 const STYLE: &str = include_str!("dashboard/style.css");
 const ICON: &str = include_str!("dashboard/icon.svg");
-/// One module, in the order in which each part needs what comes before it.
+/// One script, in the order in which its parts depend on each other.
 const PARTS: &str = concat!(
     include_str!("dashboard/dom.js"),
     include_str!("dashboard/format.js"),
@@ -45,7 +46,7 @@ struct Page {
     policy: HeaderValue,
 }
 
-/// The parts, after the fields of a rule, of which they make a form.
+/// The script, preceded by the fields of a rule, from which it builds a form.
 static SCRIPT: LazyLock<String> = LazyLock::new(|| {
     // A `<` could end the script.
     let fields = rule_fields().to_string().replace('<', "\\u003c");
@@ -68,7 +69,7 @@ pub(crate) fn page() -> Response {
     put_into(Response::default())
 }
 
-/// An answer with the page as its body; its status and other headers stay.
+/// A response with the page as its body; its status and other headers stay.
 pub(crate) fn put_into(answer: Response) -> Response {
     let (mut parts, _) = answer.into_parts();
     for (name, value) in [
@@ -76,7 +77,7 @@ pub(crate) fn put_into(answer: Response) -> Response {
         (CACHE_CONTROL, "no-store"),
         (X_CONTENT_TYPE_OPTIONS, "nosniff"),
         (REFERRER_POLICY, "no-referrer"),
-        // Who may not come in gets a page or a problem.
+        // A client without access gets a page or a problem.
         (VARY, "accept"),
     ] {
         parts.headers.insert(name, HeaderValue::from_static(value));
@@ -111,7 +112,7 @@ mod tests {
         for outside in ["src=\"", "@import", "url(", "innerHTML", "localStorage.setItem(\"token"] {
             assert!(!page.contains(outside), "{outside}");
         }
-        // What a script is hashed as ends where the parser sees its end.
+        // The hash covers the script up to where the parser sees its end.
         assert_eq!(page.matches("</script").count(), 1);
         assert_eq!(page.matches("</style").count(), 1);
         assert!(page.contains(&format!("<script type=\"module\">{}</script>", *SCRIPT)));

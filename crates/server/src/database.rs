@@ -1,7 +1,7 @@
-//! Postgres: where it is, how long it may take, and the tables that we make there.
+//! Postgres: connections with deadlines, and our migrations.
 //!
-//! Connections are made when they are needed and dropped at the first trouble: what uses Postgres here is rare, or keeps
-//! its own connection. Nothing that is said about a database holds its password.
+//! Connections are opened when needed and dropped at the first error: uses of Postgres here are rare, or keep their
+//! own connection. Messages about a database never contain its password.
 
 use std::str::FromStr as _;
 use std::time::Duration;
@@ -13,13 +13,13 @@ use tokio::time::timeout;
 
 use crate::strict::suggestion;
 
-/// How long anything may take, connecting included. A server that hangs must not keep anybody waiting.
+/// The deadline of every operation, connecting included: a hanging server must not block callers.
 pub(crate) const DEADLINE: Duration = Duration::from_secs(5);
 
 /// How long migrations may take: they may wait for those of another instance.
 const MIGRATION_DEADLINE: Duration = Duration::from_secs(60);
 
-/// The tables, in the order of their making. What was released is never changed: add a file.
+/// The migrations, in order. Never change one that was released: add a file.
 const MIGRATIONS: [(i64, &str, &str); 4] = [
     (1, "rules", include_str!("../migrations/0001_rules.sql")),
     (2, "violations", include_str!("../migrations/0002_violations.sql")),
@@ -27,31 +27,31 @@ const MIGRATIONS: [(i64, &str, &str); 4] = [
     (4, "exceptions", include_str!("../migrations/0004_exceptions.sql")),
 ];
 
-/// A database, which need not be there yet.
+/// A database, which may not be reachable yet.
 #[derive(Clone)]
 pub(crate) struct Database {
     options: PgConnectOptions,
     address: String,
 }
 
-/// Why a database did not do what it was asked.
+/// Why a database operation failed.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum DatabaseError {
-    /// It cannot be reached, or does not answer in time. Later it may.
+    /// It is unreachable, or does not answer in time. Retrying may help.
     #[error("{0}")]
     Unreachable(String),
-    /// It answered, and the answer is no.
+    /// It answered with an error.
     #[error("{message} (SQLSTATE {code})")]
     Refused {
-        /// Postgres' code of the error, such as `42501`.
+        /// The SQLSTATE code, such as `42501`.
         code: String,
-        /// In its own words.
+        /// Postgres' own message.
         message: String,
     },
 }
 
 impl DatabaseError {
-    /// The same, with what was being done.
+    /// The same, with what was being attempted.
     pub(crate) fn context(self, what: &str) -> DatabaseError {
         match self {
             DatabaseError::Unreachable(problem) => DatabaseError::Unreachable(format!("{what}: {problem}")),
@@ -72,7 +72,7 @@ impl From<sqlx::Error> for DatabaseError {
             sqlx::Error::Database(said) => {
                 let code = said.code().map_or_else(|| "unknown".into(), |code| code.into_owned());
                 let message = said.message().to_string();
-                // It is starting, stopping, or has no connection to spare: it will be back.
+                // It is starting, stopping, or out of connections: it will be back.
                 if code.starts_with("57P") || code.starts_with("53") {
                     return DatabaseError::Unreachable(message);
                 }
@@ -90,8 +90,8 @@ impl From<sqlx::Error> for DatabaseError {
 }
 
 impl Database {
-    /// Understands a URL such as `postgres://tollkeeper@db.internal/limits`, or says what is wrong with it. Nothing is
-    /// connected yet.
+    /// Parses a URL such as `postgres://tollkeeper@db.internal/limits`, or says what is wrong with it. Does not
+    /// connect.
     pub(crate) fn new(url: &str) -> Result<Database, String> {
         check_url(url)?;
         let options = PgConnectOptions::from_str(url).map_err(|error| match error {
@@ -104,21 +104,21 @@ impl Database {
         };
         let address = format!("postgres at {host}/{}", options.get_database().unwrap_or(options.get_username()));
         let name = options.get_application_name().unwrap_or("tollkeeper").to_string();
-        // Statements are ours and slow ones are cut off, so there is nothing to say about each.
+        // Statements are ours and have a deadline, so they need not be logged.
         Ok(Database { options: options.application_name(&name).disable_statement_logging(), address })
     }
 
-    /// Where it is, without user and password.
+    /// Host and database, without user and password.
     pub(crate) fn address(&self) -> &str {
         &self.address
     }
 
-    /// How to connect, for those who keep connections themselves.
+    /// How to connect, for code that keeps its own connections.
     pub(crate) fn options(&self) -> &PgConnectOptions {
         &self.options
     }
 
-    /// A new connection, on which no statement outlives the deadline, also when nobody waits for it any more.
+    /// A new connection, on which no statement outlives the deadline, even if its caller has gone.
     pub(crate) async fn connect(&self) -> Result<PgConnection, DatabaseError> {
         let connecting = async {
             let mut connection = PgConnection::connect_with(&self.options).await?;
@@ -128,8 +128,8 @@ impl Database {
         within(DEADLINE, connecting).await.map_err(|error: DatabaseError| error.context(&self.address))
     }
 
-    /// Brings the tables up to date. Any number of instances may start at once: one works, the others wait for it. Where
-    /// everything is there already, reading is all that is needed and allowed.
+    /// Brings the tables up to date. Any number of instances may start at once: one migrates, the others wait for it.
+    /// If the tables are up to date, read access is enough.
     pub(crate) async fn migrate(&self) -> Result<(), DatabaseError> {
         let at = |error: DatabaseError| error.context(&format!("{}: making the tables", self.address));
         let looking = async {
@@ -141,7 +141,7 @@ impl Database {
         if is_up_to_date {
             return Ok(());
         }
-        // On this connection alone: when it ends, so does the lock, whatever happened.
+        // On this connection alone: the lock ends with it, whatever happens.
         let migrating = async { migrator().run_direct(None, &mut connection, false).await.map_err(sqlx::Error::from) };
         within(MIGRATION_DEADLINE, async { Ok(migrating.await?) }).await.map_err(at)
     }
@@ -154,7 +154,7 @@ impl std::fmt::Debug for Database {
     }
 }
 
-/// Does something within a time, or not at all.
+/// Runs an operation with a deadline.
 pub(crate) async fn within<T, E: From<DatabaseError>>(
     deadline: Duration,
     work: impl Future<Output = Result<T, E>>,
@@ -162,7 +162,7 @@ pub(crate) async fn within<T, E: From<DatabaseError>>(
     timeout(deadline, work).await.unwrap_or_else(|_| Err(DatabaseError::timed_out(deadline).into()))
 }
 
-/// Not the usual table of the migration library: the database may belong to somebody who uses that too.
+/// Not the migration library's default table: the database's owner may use that for its own migrations.
 const MIGRATION_TABLE: &str = "tollkeeper_migration";
 
 fn migrator() -> Migrator {
@@ -171,7 +171,7 @@ fn migrator() -> Migrator {
     });
     let mut migrator = Migrator::with_migrations(migrations.into());
     migrator.dangerous_set_table_name(MIGRATION_TABLE);
-    // While instances are being replaced, the old ones meet the tables of the new ones.
+    // During a rolling upgrade, old instances meet the tables of new ones.
     migrator.set_ignore_missing(true);
     migrator
 }
@@ -206,7 +206,8 @@ const PARAMETERS: [&str; 14] = [
     "options[search_path]",
 ];
 
-/// The library logs what it does not know, with its value, which may be a misspelt password. So it never sees that.
+/// The library logs unknown parameters with their values, which may be a misspelt password. So such a URL is refused
+/// first.
 fn check_url(url: &str) -> Result<(), String> {
     if !url.starts_with("postgres://") && !url.starts_with("postgresql://") {
         return Err(format!("is not a Postgres URL; {EXAMPLE}"));

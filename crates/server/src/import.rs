@@ -9,7 +9,7 @@ use crate::config::located::Located;
 use crate::config::{ConfigError, Problem};
 use descriptors::Root;
 
-/// Rules, and what they do not do as before.
+/// Rules, and how they differ from the original.
 #[derive(Debug)]
 pub(crate) struct Imported {
     /// A configuration file.

@@ -1,7 +1,7 @@
-//! What traffic looks like: hot keys, who is denied and how they react, and whether a limit is wrong.
+//! Traffic analysis: hot keys, which clients are denied and how they react, and whether a limit is wrong.
 //!
-//! Everything has a bound, and what did not fit is counted. Only rules in force are observed, and what is known of a
-//! limit ends when it changes.
+//! All memory is bounded, and what did not fit is counted. Only rules in force are observed, and what was learned
+//! about a limit is dropped when it changes.
 
 mod behaviour;
 mod demand;
@@ -30,26 +30,26 @@ use crate::capture::{Denied, Note};
 use crate::metrics::Metrics;
 use rule::{Observation, Observed, is_throttle};
 
-/// Rules that are looked at closely; more than these come up together only in very large files.
+/// Rules that are analysed; only very large files have more.
 const MOST_RULES: usize = 128;
 
-/// Everything that is known of the traffic.
+/// All that is known about the traffic.
 #[derive(Debug)]
 pub(crate) struct Insight {
-    /// Secret, so that no client can choose keys that collide or that enter the sample.
+    /// Random, so that no client can choose keys that collide or that enter the sample.
     hasher: RandomState,
     began: Timestamp,
     policy: Option<Arc<Policy>>,
     rules: HashMap<Arc<str>, RuleInsight>,
     /// Decisions by rules beyond [`MOST_RULES`].
     beyond: u64,
-    /// The counters as they were last seen.
+    /// The counters as last seen.
     counted: HashMap<Arc<str>, Outcomes>,
     latency: Timeline<Latency>,
     latency_counted: Latency,
 }
 
-/// Decisions by how long they took: one count for each bucket of the histogram.
+/// Decisions by duration: one count per bucket of the histogram.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Latency(pub(crate) Vec<u64>);
 
@@ -90,7 +90,7 @@ impl Insight {
         self.policy = Some(policy);
     }
 
-    /// Adds a decision that was noted.
+    /// Adds a noted decision.
     pub(crate) fn add(&mut self, note: &Note<'_>) {
         let hash = self.hasher.hash_one((note.variant, note.key));
         let Some(insight) = self.observed_mut(note.rule, note.at) else {
@@ -113,7 +113,7 @@ impl Insight {
         });
     }
 
-    /// Adds to this second what the counters have grown by, and forgets what is too old.
+    /// Adds the growth of the counters to this second, and drops what is too old.
     pub(crate) fn count(&mut self, metrics: &Metrics, now: Timestamp) {
         let second = now.as_micros() / Span::SECOND.as_micros();
         for (rule, allowed, denied) in metrics.outcomes() {
@@ -135,11 +135,11 @@ impl Insight {
         self.rules.values_mut().for_each(|rule| rule.age(now));
     }
 
-    /// What is known of a rule, from its first decision on; `None` when there are too many.
+    /// What is known about a rule, from its first decision on; `None` when there are too many rules.
     fn observed_mut(&mut self, rule: &Arc<Rule>, now: Timestamp) -> Option<&mut RuleInsight> {
         if !self.rules.contains_key(rule.name()) {
             let policy = self.policy.as_ref()?;
-            // The rule may be an older one of the same name; what is judged is the one in force.
+            // The rule may be an older one of the same name; the finding is about the one in force.
             let own = policy.rule(rule.name());
             if self.rules.len() >= MOST_RULES || (own.is_none() && !is_throttle(rule.name())) {
                 return None;
@@ -149,12 +149,12 @@ impl Insight {
         self.rules.get_mut(rule.name())
     }
 
-    /// What is known of a rule, once it has decided anything.
+    /// What is known about a rule, after its first decision.
     pub(crate) fn rule(&self, name: &str) -> Option<&RuleInsight> {
         self.rules.get(name)
     }
 
-    /// The counters of each rule as its timeline knows them.
+    /// A rule's counters, as of its timeline.
     pub(crate) fn counted(&self, name: &str) -> Outcomes {
         self.counted.get(name).copied().unwrap_or_default()
     }
@@ -164,7 +164,7 @@ impl Insight {
         &self.latency
     }
 
-    /// Decisions that found no room here.
+    /// Decisions that did not fit here.
     pub(crate) fn dropped(&self) -> u64 {
         self.beyond
     }

@@ -1,22 +1,22 @@
 //! Tollkeeper as a service: the `tollkeeper` command, and everything behind it.
 //!
-//! Most people want the command (`tollkeeper serve`, `tollkeeper proxy`) or the `tollkeeper` crate, which has the limiter without
-//! the service. This library is what the command is made of: [`run`] is all of it, and [`metrics::FAMILIES`] lists every
-//! metric with its meaning.
+//! Most people want the command (`tollkeeper serve`, `tollkeeper proxy`) or the `tollkeeper` crate, which is the
+//! limiter without the service. This library is what the command is made of: [`run`] is the whole command, and
+//! [`metrics::FAMILIES`] lists every metric with its meaning.
 //!
 //! # How it is built
 //!
-//! Arrows go downward only: a module uses those below it, and none that uses it back (`./run lint` checks that).
+//! Arrows go downward only: a module uses those below it, and never one that uses it (`./run lint` checks that).
 //!
 //! | layer | modules |
 //! |---|---|
-//! | what people run | `command` |
-//! | ways in | `front`: HTTP, Envoy's gRPC, the Redis protocol, the reverse proxy |
+//! | the command line | `command` |
+//! | the fronts | `front`: HTTP, Envoy's gRPC, the Redis protocol, the reverse proxy |
 //! | decide, observe, answer | `service` |
-//! | watching | `alerts`, `telemetry`, `observer`, `insight`, `audit`, `capture`, `privacy`, `metrics` |
+//! | observability | `alerts`, `telemetry`, `observer`, `insight`, `audit`, `capture`, `privacy`, `metrics` |
 //! | where rules come from | `rules` (Postgres), `settings` and `config` (the file), `import` (other limiters' files) |
-//! | what is read and written | `strict` (bodies, queries), `wire` (JSON), `openapi`, `route`, `moment` (time), `dashboard` |
-//! | what it stands on | `database`, `outgoing` (calls to others), `tls` |
+//! | input and output formats | `strict` (bodies, queries), `wire` (JSON), `openapi`, `route`, `moment` (time), `dashboard` |
+//! | foundations | `database`, `outgoing` (outgoing HTTP calls), `tls` |
 
 mod alerts;
 mod audit;

@@ -1,4 +1,4 @@
-//! The `tollkeeper` command. Everything that it does is in the library of this crate.
+//! The `tollkeeper` command. Everything it does is in this crate's library.
 
 use std::process::ExitCode;
 

@@ -1,5 +1,5 @@
-//! Points in time as text: RFC 3339. Any offset and any fraction is read; UTC with milliseconds is written, so that texts
-//! sort as the times do.
+//! Points in time as text: RFC 3339. Any offset and any fraction can be read; written are UTC and milliseconds, so
+//! that texts sort like the times.
 
 use std::borrow::Cow;
 use std::fmt::{self, Display};
@@ -96,14 +96,14 @@ impl JsonSchema for Moment {
 /// A point in time, or how long ago it was: `1h`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum PastMoment {
-    /// So long before now.
+    /// This long before now.
     Ago(Span),
-    /// Then.
+    /// This point in time.
     At(Timestamp),
 }
 
 impl PastMoment {
-    /// The point in time, seen from `now`.
+    /// The point in time, relative to `now`.
     pub(crate) fn seen_from(self, now: Timestamp) -> Timestamp {
         match self {
             PastMoment::Ago(span) => Timestamp::from_micros(now.as_micros().saturating_sub(span.as_micros())),
@@ -124,7 +124,7 @@ impl FromStr for PastMoment {
         if let Ok(span) = parse_span(text) {
             return Ok(PastMoment::Ago(span));
         }
-        // A plus that nobody encoded arrives in a query as a space.
+        // An unencoded plus arrives in a query as a space.
         let offset = text.len().checked_sub(6).filter(|start| text.is_char_boundary(*start));
         let text = match offset.map(|start| text.split_at(start)) {
             Some((time, offset)) if offset.starts_with(' ') => Cow::Owned(format!("{time}+{}", &offset[1..])),
@@ -179,7 +179,7 @@ mod tests {
         assert_eq!(Moment(Timestamp::MAX).to_string(), "2112-09-17T23:53:47.370Z");
     }
 
-    /// An exception's `until` used to refuse `+01:00`, which the `since` of a query took.
+    /// An exception's `until` used to refuse `+01:00`, which a query's `since` accepted.
     #[test]
     fn every_offset_and_fraction_is_read() {
         for (text, micros) in [

@@ -1,5 +1,5 @@
-//! Observes what is decided without keeping a request waiting: notes are taken ([`crate::capture`]), read by a task every
-//! fifth of a second or by somebody who asks, and handed to the audit, and to insight where that is on.
+//! Observes decisions without delaying requests: requests leave notes ([`crate::capture`]), which a task reads every
+//! fifth of a second, or a caller of the report before that, and passes to the audit and, if enabled, to insight.
 
 mod report;
 
@@ -36,7 +36,7 @@ pub(crate) enum Analysis {
     Off,
 }
 
-/// Takes notes of requests, and hands them to those who make something of them.
+/// Takes notes of requests, and passes them to the audit and to insight.
 #[derive(Debug)]
 pub(crate) struct Observer {
     capture: Capture,
@@ -46,7 +46,7 @@ pub(crate) struct Observer {
     reader: Mutex<Reader>,
 }
 
-/// Whoever holds it reads notes.
+/// Whatever holds the lock reads the notes.
 #[derive(Debug)]
 struct Reader {
     spare: Batch,
@@ -68,14 +68,14 @@ impl Observer {
         }
     }
 
-    /// Notes what was decided about a request. The only part that a request waits for.
+    /// Notes the decisions about a request. The only part that a request waits for.
     pub(crate) fn observe(&self, limiter: &Limiter, rows: &[Row], request: &impl Request) {
         if !rows.is_empty() {
             self.capture.note(rows, request, || limiter.store().now());
         }
     }
 
-    /// Reads notes as they come, and writes to the audit's database, forever.
+    /// Reads notes as they come, and writes to the audit's database; never returns.
     pub(crate) async fn run(&self, limiter: &Limiter, metrics: &Metrics) {
         let reading = async {
             loop {
@@ -87,13 +87,13 @@ impl Observer {
         tokio::join!(self.audit.run(), reading);
     }
 
-    /// Reads and writes what is left, within a time. For the end of the service, when [`Observer::run`] is over.
+    /// Reads and writes what is left, within a deadline. Call it while stopping, when [`Observer::run`] has ended.
     pub(crate) async fn finish(&self, limiter: &Limiter, metrics: &Metrics) {
         drop(self.refresh(limiter, metrics));
         self.audit.finish().await;
     }
 
-    /// Reads what was noted until now.
+    /// Reads all notes so far.
     fn refresh(&self, limiter: &Limiter, metrics: &Metrics) -> MutexGuard<'_, Reader> {
         let now = limiter.store().now();
         let mut guard = self.lock();
@@ -120,7 +120,7 @@ impl Observer {
         self.reader.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The violations that match, up to this moment, and where they were found.
+    /// The violations that match, up to now, and where they were found.
     pub(crate) async fn violations(
         &self,
         limiter: &Limiter,
@@ -131,7 +131,7 @@ impl Observer {
         self.audit.find(query).await
     }
 
-    /// The state of the service and its traffic at this moment.
+    /// The current state of the service and its traffic.
     pub(crate) fn report(&self, limiter: &Limiter, metrics: &Metrics) -> Report {
         let reader = self.refresh(limiter, metrics);
         Report::new(Sources {

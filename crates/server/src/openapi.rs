@@ -1,7 +1,7 @@
-//! `/openapi.json`: what this service answers, as OpenAPI 3.1.
+//! `/openapi.json`: this service's API as OpenAPI 3.1.
 //!
-//! The paths are those of [`Route`], and every schema comes from the wire types themselves. The document describes this
-//! very service: its status of a denial, and a token only where one is set.
+//! The paths are those of [`Route`], and every schema comes from the wire types themselves. The document describes
+//! this very service: its status for denials, and a token only if one is set.
 
 mod admin;
 mod decisions;
@@ -47,7 +47,7 @@ pub(crate) fn document(facts: &Facts) -> Value {
     })
 }
 
-/// What can be done on a path of a route, by method.
+/// The operations on a path of a route, by method.
 fn operations(writer: &mut Writer<'_>, route: Route, path: &str) -> Vec<(&'static str, Operation)> {
     match route {
         Route::Index => vec![("get", pages::index())],

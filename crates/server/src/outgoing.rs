@@ -1,4 +1,4 @@
-//! Calls to others: a webhook, a collector. Nothing is followed or repeated here, and every call has its time.
+//! Outgoing HTTP calls: to a webhook, a collector. No redirects, no retries, and every call has a deadline.
 //!
 //! A URL may carry a password, and the path of a webhook often is one: only scheme and host are ever shown.
 
@@ -20,7 +20,7 @@ use tokio::time::timeout;
 
 use crate::tls::{Connector, Renewable, caller_config};
 
-/// For a whole call: connecting, asking and reading the answer.
+/// For a whole call: connecting, sending and reading the answer.
 const LIMIT: Duration = Duration::from_secs(5);
 /// More of an answer is not read.
 const LARGEST_ANSWER: usize = 64 * 1024;
@@ -33,12 +33,12 @@ pub(crate) struct Destination {
     authority: http::uri::Authority,
     path: PathAndQuery,
     authorization: Option<HeaderValue>,
-    /// Whom a certificate must be for, where there is one.
+    /// The name that the certificate must be for, with TLS.
     certified: Option<ServerName<'static>>,
 }
 
 impl Destination {
-    /// Reads `https://USER:PASSWORD@HOST:PORT/PATH`. What it says of a bad one does not repeat it.
+    /// Parses `https://USER:PASSWORD@HOST:PORT/PATH`. Its errors do not repeat the text.
     pub(crate) fn parse(text: &str) -> Result<Destination, String> {
         let no_url = |problem: &str| format!("{problem}; write for example https://HOST:PORT/PATH");
         let uri: Uri = text.parse().map_err(|error| no_url(&format!("is not a URL ({error})")))?;
@@ -59,7 +59,7 @@ impl Destination {
         })
     }
 
-    /// The URL, with more behind its path.
+    /// The URL, with more appended to its path.
     fn uri(&self, below: &str) -> Uri {
         let path = match below {
             "" => self.path.clone(),
@@ -96,14 +96,14 @@ impl fmt::Debug for Destination {
     }
 }
 
-/// Which version of HTTP is spoken.
+/// The version of HTTP.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Spoken {
     Http1,
     Http2,
 }
 
-/// Who calls one destination.
+/// A client of one destination.
 #[derive(Clone, Debug)]
 pub(crate) struct Caller {
     to: Destination,
@@ -112,11 +112,11 @@ pub(crate) struct Caller {
     largest_answer: usize,
 }
 
-/// What came back.
+/// The answer.
 #[derive(Debug)]
 pub(crate) struct Answered {
     pub(crate) status: StatusCode,
-    /// Those at the end too.
+    /// Including trailers.
     pub(crate) headers: HeaderMap,
     pub(crate) body: Bytes,
 }
@@ -141,7 +141,7 @@ impl Caller {
         Ok(Caller { to, client, limit: LIMIT, largest_answer: LARGEST_ANSWER })
     }
 
-    /// The same, for answers that take longer or are larger.
+    /// The same, for slower or larger answers.
     pub(crate) fn patient(self, limit: Duration, largest_answer: usize) -> Caller {
         Caller { limit, largest_answer, ..self }
     }
@@ -150,12 +150,12 @@ impl Caller {
         &self.to
     }
 
-    /// Sends a body to a path below the destination's. An error says what happened, and no secrets.
+    /// Posts a body to a path below the destination's. An error contains no secrets.
     pub(crate) async fn post(&self, below: &str, headers: HeaderMap, body: Vec<u8>) -> Result<Answered, String> {
         self.call(Method::POST, below, headers, body).await
     }
 
-    /// The same by any method.
+    /// The same with any method.
     pub(crate) async fn call(
         &self,
         method: Method,
@@ -190,7 +190,7 @@ impl Caller {
     }
 }
 
-/// What was behind an error: the rest only says that a call failed.
+/// The root cause of an error: the rest only says that a call failed.
 fn root(error: &(dyn std::error::Error + 'static)) -> String {
     let mut cause = error;
     while let Some(deeper) = cause.source() {

@@ -1,4 +1,4 @@
-//! What is remembered of a client: bounded in length, and secrets only by their fingerprint.
+//! What is remembered about a client: bounded in length, and secrets only as fingerprints.
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
@@ -16,11 +16,11 @@ pub(crate) const MAX_KEY: usize = 128;
 /// Which attributes are secrets.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Privacy {
-    /// Those that `identify` takes from a place where secrets are.
+    /// Attributes that `identify` takes from a place that holds secrets.
     mapped: BTreeSet<String>,
 }
 
-/// Words in names of secrets. What comes from a cookie or a query is always treated as one.
+/// Words in names of secrets. Values from a cookie or a query are always treated as secrets.
 const SECRETS: [&str; 20] = [
     "access_key",
     "access-key",
@@ -45,18 +45,18 @@ const SECRETS: [&str; 20] = [
 ];
 
 impl Privacy {
-    /// Knows where attributes come from.
+    /// From the mapping of attributes.
     pub(crate) fn new(identify: &BTreeMap<String, String>) -> Privacy {
         let secret = identify.iter().filter(|(_, source)| sounds_secret(source));
         Privacy { mapped: secret.map(|(attribute, _)| attribute.clone()).collect() }
     }
 
-    /// Whether an attribute may hold what only its owner should know.
+    /// Whether an attribute may hold a secret.
     pub(crate) fn is_secret(&self, attribute: &str) -> bool {
         self.mapped.contains(attribute) || sounds_secret(attribute)
     }
 
-    /// Whether a rule's key is made of a secret: of `{api_key|ip}` only the keys that are no address.
+    /// Whether a rule's key contains a secret: for `{api_key|ip}` only the keys that are not addresses.
     pub(crate) fn is_key_secret(&self, rule: &Rule, variant: u16) -> bool {
         let placeholders: Vec<&[String]> = rule.key().needs().collect();
         let mut rest = usize::from(variant);
@@ -73,8 +73,9 @@ impl Privacy {
         if self.is_key_secret(rule, variant) { fingerprint(key).into() } else { key.into() }
     }
 
-    /// A key as it may be shown where only its text is known and the rules that may have it. What can be a secret is taken
-    /// for one, unless it is an address that can be one too. Of a rule that is gone nobody knows.
+    /// A key as it may be shown if only its text is known, and the rules that may have it. If it can be a secret it
+    /// is treated as one, unless it is an address and can be one by some rule. Without a rule it is treated as a
+    /// secret.
     pub(crate) fn shown_text<'k>(&self, rules: &[&Rule], key: &'k str) -> Cow<'k, str> {
         let variants = rules.iter().flat_map(|rule| (0..rule.key().variants()).map(move |variant| (*rule, variant)));
         let (mut secret, mut plain) = (false, false);
@@ -100,7 +101,7 @@ pub(crate) fn fingerprint(secret: &str) -> String {
     format!("sha256:{}", HEXLOWER.encode(&digest.as_ref()[..8]))
 }
 
-/// A text of at most so many bytes: a longer one is cut, with a hash of the whole at its end.
+/// A text of at most this many bytes: a longer one is cut, and ends with a hash of the whole.
 pub(crate) fn bounded(text: &str, most: usize) -> Cow<'_, str> {
     if text.len() <= most {
         return text.into();

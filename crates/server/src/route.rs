@@ -1,14 +1,15 @@
 //! Every route of the HTTP API, once: the router, the labels of metrics, the suggestions of a 404 and the paths of
-//! `/openapi.json` are made from this table.
+//! `/openapi.json` come from this table.
 //!
-//! Handlers and descriptions are chosen by an exhaustive `match` on [`Route`], so a route without either does not compile.
+//! Handlers and descriptions are chosen by an exhaustive `match` on [`Route`], so a route without either does not
+//! compile.
 
 /// Who may use a route.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Access {
-    /// Everybody.
+    /// Any client.
     Open,
-    /// Whoever the admin part admits.
+    /// Clients with admin access.
     Admin,
 }
 
@@ -70,13 +71,13 @@ impl Route {
     /// The name of the route in metrics, traces and messages: the first of its paths.
     pub(crate) const fn name(self) -> &'static str {
         match self {
-            // The pattern of the router is not what readers of the documentation know.
+            // The router's pattern is not what readers of the documentation know.
             Route::Rule => "/v1/rules/{name}",
             route => route.patterns()[0],
         }
     }
 
-    /// The paths as OpenAPI writes them. One that only adds a slash is the same path to a reader.
+    /// The paths as OpenAPI writes them. A path that only adds a trailing slash is left out.
     pub(crate) fn paths(self) -> impl Iterator<Item = String> {
         let patterns = self.patterns().iter();
         patterns.filter(|pattern| **pattern == "/" || !pattern.ends_with('/')).map(|pattern| pattern.replace("{*", "{"))

@@ -1,6 +1,6 @@
-//! Rules that live in Postgres: read as a whole, changed one version at a time, followed by every instance.
+//! Rules in Postgres: read as a whole, changed one version at a time, followed by every instance.
 //!
-//! A set of rules is in force as a whole or not at all: one bad row, and the last good rules stay.
+//! A set of rules comes into force as a whole or not at all: with one invalid row, the last good rules stay.
 
 mod bad_row;
 mod difference;

@@ -1,8 +1,8 @@
 //! Traces and metrics for an OpenTelemetry collector, by OTLP.
 //!
-//! A request that is traced gets a span, and each decision made for it a span below that one. Names and attributes are
-//! ours: routes, rules, outcomes; never a key, a path or a header of a client. What the collector does not accept
-//! in time is dropped and counted, so a slow or unreachable collector slows nothing and fills no memory.
+//! A traced request gets a span, and each of its decisions a child span. Names and attributes are ours: routes,
+//! rules, outcomes; never a key, a path or a header of a client. What the collector does not accept in time is
+//! dropped and counted, so a slow or unreachable collector delays nothing and fills no memory.
 
 mod context;
 mod counters;

@@ -12,13 +12,13 @@ use crate::moment::Moment;
 pub(crate) enum Kind {
     /// The store is unreachable, and the circuit breaker has stopped calls to it.
     BreakerOpen,
-    /// Rules answer by their failure policy, as the store could not.
+    /// Rules answer by their failure policy, because the store could not.
     WithoutStore,
     /// The memory store has no room for a new key.
     StoreFull,
-    /// Rules were to change and could not be read.
+    /// New rules were refused.
     RulesRefused,
-    /// Nothing is wrong: somebody tests whether alerts arrive.
+    /// Nothing is wrong: a test of whether alerts arrive.
     Test,
 }
 
@@ -38,7 +38,7 @@ impl Kind {
     }
 }
 
-/// Where an incident stands.
+/// The state of an incident.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Status {
@@ -63,7 +63,7 @@ impl Status {
 /// One message, as it is posted.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct Alert {
-    /// The same in every attempt to deliver it, so that a receiver can recognise repeats.
+    /// The same in every attempt to deliver it, so that a receiver can detect duplicates.
     pub(crate) id: String,
     pub(crate) kind: Kind,
     pub(crate) status: Status,
@@ -71,7 +71,7 @@ pub(crate) struct Alert {
     at: Moment,
     instance: String,
     pub(crate) summary: String,
-    /// The same for people: what chat services show.
+    /// A sentence for people, which chat services show.
     text: String,
     details: Value,
 }
@@ -106,7 +106,7 @@ impl Alert {
 
 fn new_id() -> String {
     let mut bytes = [0; 16];
-    // Without random numbers all IDs are alike; the alert matters more.
+    // Without random numbers all IDs are equal; the alert matters more.
     let _ = getrandom::fill(&mut bytes);
     data_encoding::HEXLOWER.encode(&bytes)
 }

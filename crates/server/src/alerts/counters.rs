@@ -1,4 +1,4 @@
-//! How many alerts were raised, and what became of their deliveries.
+//! How many alerts were raised, and how their deliveries ended.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
@@ -34,7 +34,7 @@ impl Counters {
         self.deliveries[delivery as usize].fetch_add(1, Relaxed);
     }
 
-    /// All kinds start at 0, so that the first of each is seen as a rise.
+    /// Every kind starts at 0, so that its first alert shows as an increase.
     pub(crate) fn families(&self) -> Vec<Family> {
         let mut alerts = Family::new(&catalog::ALERTS);
         for (kind, by_status) in KINDS.iter().zip(&self.alerts).filter(|(kind, _)| **kind != Kind::Test) {

@@ -1,11 +1,11 @@
-//! When an incident raises alerts: when it starts, once per interval while it lasts, and when it is over. Times count from
-//! any fixed moment.
+//! When an incident raises alerts: when it starts, once per interval while it lasts, and when it is over. Times count
+//! from any fixed moment.
 
 use std::time::Duration;
 
 use super::Status;
 
-/// One thing that may be wrong.
+/// One condition that may be wrong.
 #[derive(Debug)]
 pub(super) struct Incident {
     every: Duration,
@@ -39,7 +39,7 @@ impl Incident {
         Incident { every, current: None }
     }
 
-    /// Not over before it has been quiet for as long: what comes and goes every few seconds is one incident.
+    /// How long it must be quiet to be over: a condition that comes and goes every few seconds is one incident.
     fn quiet(&self) -> Duration {
         self.every / 4
     }
@@ -48,7 +48,7 @@ impl Incident {
         self.current.is_some()
     }
 
-    /// Takes note of how things are now.
+    /// Records the current state.
     pub(super) fn observe(&mut self, now: Duration, is_wrong: bool) -> Option<News> {
         let quiet = self.quiet();
         let Some(current) = &mut self.current else {
@@ -116,7 +116,8 @@ mod tests {
     }
 
     proptest! {
-        /// However things come and go: nine times per `every` at most, and never two starts without an end.
+        /// However the condition comes and goes: at most nine alerts per `every`, and never two starts without an
+        /// end.
         #[test]
         fn there_is_no_flood(wrong in prop::collection::vec((1_u64..40_000, any::<bool>()), 1..400)) {
             let mut incident = Incident::new(EVERY);

@@ -1,4 +1,4 @@
-//! What is watched, and how it is at one moment.
+//! What is watched, and its state at one moment.
 
 use std::sync::Arc;
 
@@ -18,7 +18,7 @@ pub(crate) struct Watched {
     pub(crate) counters: Arc<Counters>,
 }
 
-/// How things are at one moment.
+/// The state at one moment.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Signs {
     /// Whether the store is shared; otherwise it is in this process.
@@ -26,7 +26,7 @@ pub(super) struct Signs {
     pub(super) is_breaker_open: bool,
     /// Decisions so far that the store did not make.
     pub(super) without_store: WithoutStore,
-    /// Why the rules that were to come into force did not.
+    /// Why new rules were refused.
     pub(super) refused: Option<Arc<Refusal>>,
 }
 
@@ -45,7 +45,7 @@ impl Signs {
     }
 }
 
-/// Rules that came from the database and could not be put in force.
+/// Rules from the database that could not be put in force.
 fn refused_rows(rules: &Following) -> Option<Arc<Refusal>> {
     let (version, problem) = rules.status().refused?;
     Some(Arc::new(Refusal { reason: format!("version {version}: {problem}") }))

@@ -1,4 +1,4 @@
-//! Finds incidents in what is counted anyway, and puts them into words.
+//! Finds incidents in existing counters, and writes their messages.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -56,7 +56,7 @@ impl Watch {
         let without = signs.without_store;
         let is_rising = without.total() > self.last.total();
         self.last = without;
-        // With few requests there are pauses between them, and they are still decided without the store.
+        // With few requests there are pauses between them, but the store is still not deciding.
         let goes_on = self.without_store.is_under_way() && signs.is_breaker_open;
         if let Some(news) = self.without_store.observe(now, is_rising || goes_on) {
             let rules = by_rule();
@@ -95,7 +95,8 @@ impl Watch {
         Alert::new((kind, news.status), at, &self.instance, summary, details)
     }
 
-    /// The rules that decided most without the store in this incident. Names are the operator's, and few are enough.
+    /// The rules that decided most without the store during this incident. Rule names come from the operator, and a
+    /// few are enough.
     fn changed(&self, rules: &ByRule) -> Value {
         const MOST_NAMED: usize = 10;
         let before = |name: &Arc<str>| self.rules_before.get(name).copied().unwrap_or(0);
@@ -136,7 +137,7 @@ fn without_store_summary(kind: Kind, news: News, counts: &WithoutStore) -> Strin
     }
 }
 
-/// `42 s`, `3 min 5 s`: fine enough for people.
+/// `42 s`, `3 min 5 s`: precise enough for people.
 fn spoken(lasted: Duration) -> String {
     match lasted.as_secs() {
         0 => format!("{} ms", lasted.as_millis()),
@@ -198,7 +199,8 @@ mod tests {
         );
     }
 
-    /// Otherwise every pause between two requests would end the incident, and an outage at night would alert with each request.
+    /// Otherwise every pause between two requests would end the incident, and an outage at night would alert with
+    /// each request.
     #[test]
     fn few_requests_during_an_outage_are_one_incident() {
         let mut watch = Watch::new(Duration::from_secs(60), "here:1".into());

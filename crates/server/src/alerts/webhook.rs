@@ -35,9 +35,9 @@ pub(crate) struct Webhook {
 /// Why a receiver has not accepted an alert.
 #[derive(Debug)]
 pub(crate) enum Refused {
-    /// It may do so later.
+    /// A later attempt may succeed.
     Now(String),
-    /// It never will.
+    /// No attempt will succeed.
     Always(String),
 }
 
@@ -49,7 +49,7 @@ impl fmt::Display for Refused {
 }
 
 impl Webhook {
-    /// The one that a configuration names, if it does.
+    /// The webhook of a configuration, if it has one.
     pub(crate) fn of(config: &AlertsConfig) -> anyhow::Result<Option<Webhook>> {
         let Some(url) = &config.webhook else { return Ok(None) };
         let to = Destination::parse(url).map_err(|problem| anyhow::anyhow!("alerts.webhook: {problem}"))?;
@@ -113,7 +113,8 @@ async fn deliver(webhook: &Webhook, alert: &Alert, clock: &Clock) -> Delivery {
     Delivery::Failed
 }
 
-/// Twice as long each time, up to a bound, and between half and all of that: many instances must not call in step.
+/// Exponential backoff with jitter: twice as long each time, up to a bound, and a random part between half and all of
+/// that, so that many instances do not call in step.
 fn pause(attempt: u32, share: f64) -> Duration {
     let whole = (FIRST_PAUSE * 2_u32.saturating_pow(attempt - 1)).min(LONGEST_PAUSE);
     whole.mul_f64(0.5 + share / 2.0)
@@ -142,7 +143,7 @@ mod tests {
         assert!(all < Duration::from_secs(200), "{all:?}");
     }
 
-    /// The expected text is what Python's `hmac` makes of the same.
+    /// The expected value comes from Python's `hmac`.
     #[test]
     fn signatures_are_those_of_others() {
         let key = hmac::Key::new(hmac::HMAC_SHA256, b"s3cret");

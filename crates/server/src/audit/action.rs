@@ -1,4 +1,4 @@
-//! What somebody did to a single key, and which of that is asked for.
+//! An action of an operator on a single key, and the query for actions.
 
 use std::sync::Arc;
 
@@ -51,19 +51,19 @@ pub(crate) struct Action {
     pub(crate) rule: String,
     /// Which of the rule's buckets; a secret by its fingerprint.
     pub(crate) key: String,
-    /// By which attribute the key is meant, where the rule's key has alternatives such as `{api_key|ip}`.
+    /// The attribute that the key is for, where the rule's key has alternatives such as `{api_key|ip}`.
     pub(crate) key_by: Option<String>,
     /// What was granted; null for all but a grant.
     pub(crate) limit: Option<String>,
-    /// When it ends by itself; null when it does not.
+    /// When it ends; null when it does not.
     #[serde(serialize_with = "moment::serialize")]
     #[schemars(with = "Option<Moment>")]
     pub(crate) until: Option<Timestamp>,
     /// Why, if a reason was given.
     pub(crate) reason: Option<String>,
-    /// Who: the name that was given, which nobody verifies, and how the caller authenticated.
+    /// Who: the given name, which is not verified, and how the caller authenticated.
     pub(crate) by: String,
-    /// The process that was asked.
+    /// The process that handled it.
     pub(crate) instance: Arc<str>,
 }
 
@@ -75,18 +75,18 @@ pub(crate) struct ActionsQuery {
     action: Option<ActionKind>,
     /// The rule's name.
     rule: Option<Filled>,
-    /// The bucket's key; a secret is found by itself or by its fingerprint.
+    /// The bucket's key; a secret is found by its value or by its fingerprint.
     key: Option<Filled>,
-    /// From here on: 1h for that long ago, or a time such as 2026-01-31T12:00:00Z.
+    /// From then on: 1h for that long ago, or a time such as 2026-01-31T12:00:00Z.
     since: Option<PastMoment>,
-    /// Before here, written the same way.
+    /// Before then, written the same way.
     until: Option<PastMoment>,
-    /// How many at most.
+    /// The maximum number of actions.
     #[schemars(extend("default" = Query::USUAL_LIMIT))]
     limit: Option<PageSize>,
 }
 
-/// Which actions. Everything that is given has to fit.
+/// Which actions. All given conditions must match.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct ActionQuery {
     pub(crate) action: Option<ActionKind>,
@@ -104,7 +104,7 @@ impl Default for ActionQuery {
 }
 
 impl ActionQuery {
-    /// What is asked for; times that are relative end at `now`.
+    /// The query; relative times are relative to `now`.
     pub(crate) fn new(asked: ActionsQuery, now: Timestamp) -> ActionQuery {
         ActionQuery {
             action: asked.action,
@@ -127,7 +127,7 @@ impl ActionQuery {
 
 #[cfg(test)]
 impl Action {
-    /// Something to change.
+    /// An action to be modified by a test.
     pub(super) fn example(key: &str) -> Action {
         Action {
             at: Timestamp::from_micros(1_767_225_600_000_000),

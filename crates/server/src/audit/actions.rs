@@ -1,4 +1,4 @@
-//! What people did to single keys: the last actions in memory, all of them in a database if there is one.
+//! Actions of operators on single keys: the latest in memory, all of them in a database if there is one.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -9,7 +9,7 @@ use crate::database::DatabaseError;
 /// Actions kept in memory.
 const KEEP: usize = 1_000;
 
-/// Keeps actions. Adding one never waits.
+/// Keeps actions. Adding one never blocks.
 #[derive(Debug)]
 pub(crate) struct Actions {
     recent: Mutex<VecDeque<Action>>,
@@ -32,7 +32,7 @@ impl Actions {
         recent.push_back(action);
     }
 
-    /// The actions that match, the newest first, and where they were found.
+    /// The actions that match, newest first, and where they were found.
     pub(crate) async fn find(&self, query: &ActionQuery) -> Result<(Vec<Action>, &'static str), DatabaseError> {
         if let Some(sink) = &self.sink {
             return Ok((sink.find_actions(query).await?, "postgres"));
@@ -42,7 +42,7 @@ impl Actions {
         Ok((found.cloned().collect(), "memory"))
     }
 
-    /// How many found no room in the queue, or were refused by the database.
+    /// How many did not fit into the queue, or were refused by the database.
     pub(crate) fn dropped(&self) -> u64 {
         self.sink.as_ref().map_or(0, |sink| sink.dropped_actions())
     }

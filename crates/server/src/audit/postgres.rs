@@ -1,8 +1,8 @@
 //! Violations and actions in Postgres: written in the background, and read by queries.
 //!
-//! They wait in a queue with an end, from which one task writes batches. A database that is slow or unreachable
-//! fills the queue and nothing else: then the oldest records are dropped, and counted. A batch is written once: whether one whose answer
-//! got lost was written is asked before it is tried again.
+//! They wait in a bounded queue, from which one task writes batches. A slow or unreachable database only fills the
+//! queue: then the oldest records are dropped, and counted. A batch is written exactly once: if the answer got lost,
+//! the writer first asks whether the transaction was committed.
 
 use std::mem;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -24,16 +24,16 @@ mod rows;
 
 use queue::{BATCH, Batch, Content, QUEUE, Queue};
 
-/// How long after a violation its batch goes out.
+/// How long after a violation its batch is written.
 const PACE: Duration = Duration::from_millis(500);
-/// How long nothing is tried after the first failure, and after many.
+/// The backoff after the first failure, and the longest.
 const BACKOFF: (Duration, Duration) = (Duration::from_millis(200), Duration::from_secs(10));
-/// How often days are made and dropped.
+/// How often daily partitions are created and dropped.
 const SWEEP: Duration = Duration::from_secs(3_600);
-/// Questions that are asked at the same time.
+/// The most concurrent queries.
 const QUESTIONS: usize = 4;
 
-/// A queue before a database.
+/// A queue in front of a database.
 #[derive(Debug)]
 pub(crate) struct Sink {
     database: Database,
@@ -42,9 +42,9 @@ pub(crate) struct Sink {
     writer: tokio::sync::Mutex<Writer>,
     filling: Notify,
     questions: Semaphore,
-    /// Denials whose records are lost.
+    /// Denials whose records were lost.
     dropped: AtomicU64,
-    /// Actions that are lost.
+    /// Actions that were lost.
     dropped_actions: AtomicU64,
 }
 
@@ -58,7 +58,7 @@ struct Writer {
 }
 
 impl Writer {
-    /// Writes the batch, once. Makes tables, connections and days where they are missing.
+    /// Writes the batch, once. Creates tables, connections and partitions as needed.
     async fn write(&mut self, database: &Database, retention: Span) -> Result<(), DatabaseError> {
         if !self.has_tables {
             database.migrate().await?;
@@ -89,7 +89,7 @@ impl Writer {
                 true => rows::insert(&mut begun, violations).await?,
                 false => action_rows::insert(&mut begun, actions).await?,
             }
-            // From here on it may be written without our knowing.
+            // From here on it may be committed without our knowing.
             *transaction = Some(name);
             begun.commit().await?;
             Ok(())
@@ -112,7 +112,7 @@ impl Sink {
         }
     }
 
-    /// Adds a violation to those that wait.
+    /// Queues a violation.
     pub(super) fn push(&self, violation: Violation) {
         let mut queue = self.lock();
         let oldest = queue.push(violation);
@@ -122,14 +122,14 @@ impl Sink {
         }
     }
 
-    /// Adds an action to those that wait. They are rare, so each goes out at once.
+    /// Queues an action. Actions are rare, so each is written at once.
     pub(super) fn push_action(&self, action: Action) {
         let oldest = self.lock().push_action(action);
         self.dropped_actions.fetch_add(u64::from(oldest.is_some()), Relaxed);
         self.filling.notify_one();
     }
 
-    /// How many records wait.
+    /// How many records are queued.
     pub(crate) fn waiting(&self) -> usize {
         self.lock().len()
     }
@@ -148,7 +148,7 @@ impl Sink {
         self.queue.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Writes records as they come, forever.
+    /// Writes records as they come; never returns.
     pub(crate) async fn run(&self) {
         let mut backoff = BACKOFF.0;
         loop {
@@ -158,7 +158,7 @@ impl Sink {
                         info!("{} accepts audit records again", self.database.address());
                         backoff = BACKOFF.0;
                     }
-                    // Either is a reason to go on.
+                    // Either is a reason to continue.
                     let _ = timeout(PACE, self.filling.notified()).await;
                 }
                 Err(error) => {
@@ -172,9 +172,9 @@ impl Sink {
         }
     }
 
-    /// Writes what waits, within a time. For the end of the service, when [`Sink::run`] is over.
+    /// Writes what is queued, within a deadline. Call it while stopping, when [`Sink::run`] has ended.
     pub(crate) async fn finish(&self, time: Duration) {
-        // Whoever was stopped may have left it in the middle of something.
+        // A cancelled write may have left the connection in the middle of a statement.
         self.writer.lock().await.connection = None;
         let _ = timeout(time, self.write_all()).await;
         let mut left = self.writer.lock().await.batch.content();
@@ -184,19 +184,19 @@ impl Sink {
         }
     }
 
-    /// Writes batch after batch until nothing waits.
+    /// Writes batch after batch until the queue is empty.
     async fn write_all(&self) -> Result<(), DatabaseError> {
         let mut writer = self.writer.lock().await;
         loop {
             if writer.batch.is_empty() {
                 writer.batch = self.lock().next_batch();
             }
-            // Without any, days are still made in time.
+            // Even an empty batch creates partitions in time.
             match writer.write(&self.database, self.retention).await {
                 Ok(()) if writer.batch.is_empty() => return Ok(()),
                 Ok(()) => writer.batch = Batch::default(),
                 Err(DatabaseError::Refused { code, message }) if code.starts_with("22") || code.starts_with("23") => {
-                    // What it will never accept must not hold up the rest.
+                    // A batch that the database will never accept must not block the rest.
                     let lost = mem::take(&mut writer.batch).content();
                     self.dropped.fetch_add(lost.denials, Relaxed);
                     self.dropped_actions.fetch_add(lost.actions, Relaxed);
@@ -211,10 +211,10 @@ impl Sink {
         }
     }
 
-    /// The violations that are asked for, the newest first.
+    /// The violations that match, newest first.
     pub(crate) async fn find(&self, query: &Query) -> Result<Page, DatabaseError> {
         let asking = async {
-            // Closed never: it lives as long as this.
+            // The semaphore lives as long as `self`, so it is never closed.
             let _turn = self.questions.acquire().await;
             let mut connection = self.database.connect().await?;
             let mut violations = rows::select(&mut connection, query).await?;
@@ -226,7 +226,7 @@ impl Sink {
         within(2 * DEADLINE, asking).await
     }
 
-    /// The actions that are asked for, the newest first.
+    /// The actions that match, newest first.
     pub(super) async fn find_actions(&self, query: &ActionQuery) -> Result<Vec<Action>, DatabaseError> {
         let asking = async {
             let _turn = self.questions.acquire().await;

@@ -1,4 +1,4 @@
-//! What can be asked of the audit.
+//! Queries to the audit.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -28,20 +28,20 @@ pub(crate) struct ViolationsQuery {
     ip: Option<Network>,
     /// The rule's name.
     rule: Option<Filled>,
-    /// The bucket's key; a secret is found by itself or by its fingerprint.
+    /// The bucket's key; a secret is found by its value or by its fingerprint.
     key: Option<Filled>,
-    /// From here on: 1h for that long ago, or a time such as 2026-01-31T12:00:00Z.
+    /// From then on: 1h for that long ago, or a time such as 2026-01-31T12:00:00Z.
     since: Option<PastMoment>,
-    /// Before here, written the same way.
+    /// Before then, written the same way.
     until: Option<PastMoment>,
-    /// How many at most.
+    /// The maximum number of violations.
     #[schemars(extend("default" = Query::USUAL_LIMIT))]
     limit: Option<PageSize>,
-    /// Where to go on: `next` of an answer.
+    /// Where to continue: `next` of a previous answer.
     cursor: Option<Cursor>,
 }
 
-/// Which violations. Everything that is given has to fit.
+/// Which violations. All given conditions must match.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Query {
     pub(crate) user_id: Option<String>,
@@ -50,7 +50,7 @@ pub(crate) struct Query {
     pub(crate) key: Option<String>,
     pub(crate) since: Option<Timestamp>,
     pub(crate) until: Option<Timestamp>,
-    /// Only those that come after this place in the list.
+    /// Only those after this place in the list.
     pub(crate) after: Option<Cursor>,
     pub(crate) limit: usize,
 }
@@ -67,7 +67,7 @@ impl Query {
     pub(crate) const USUAL_LIMIT: usize = 100;
     pub(crate) const MAX_LIMIT: usize = 1_000;
 
-    /// What is asked for; times that are relative end at `now`.
+    /// The query; relative times are relative to `now`.
     pub(crate) fn new(asked: ViolationsQuery, now: Timestamp) -> Query {
         Query {
             user_id: asked.user_id.map(|Filled(text)| text),
@@ -81,13 +81,13 @@ impl Query {
         }
     }
 
-    /// The ways in which a text may have been stored: as it is, or by its fingerprint.
+    /// The forms in which a text may have been stored: as it is, or as its fingerprint.
     pub(crate) fn spellings(text: &str) -> [String; 2] {
         let text = bounded(text, MAX_KEY);
         [text.to_string(), fingerprint(&text)]
     }
 
-    /// Whether a violation is among those that are asked for.
+    /// Whether a violation matches.
     pub(super) fn matches(&self, violation: &Violation) -> bool {
         let is = |wanted: &Option<String>, text: Option<&str>| {
             wanted
@@ -108,8 +108,8 @@ pub(super) fn page_size(asked: Option<PageSize>) -> usize {
     asked.map_or(Query::USUAL_LIMIT, |size| usize::try_from(size.0).unwrap_or(Query::MAX_LIMIT))
 }
 
-/// Whether an address lies in a network, or a network in another. IPv6 clients are known by a network of theirs, in which
-/// the address that is asked for may lie.
+/// Whether an address lies in a network, or a network in another. IPv6 clients are stored as a network, which may
+/// contain the address asked for.
 fn is_within(asked: IpNet, ip: &str) -> bool {
     ip.parse().is_ok_and(|Network(known)| asked.contains(&known) || known.contains(&asked))
 }
@@ -149,14 +149,14 @@ impl JsonSchema for Network {
 
     fn json_schema(_: &mut SchemaGenerator) -> Schema {
         let octet = "(25[0-5]|2[0-4][0-9]|1[0-9]{2}|[1-9]?[0-9])";
-        // Shorter spellings of IPv6 are taken too, but no pattern tells them.
+        // Shorter spellings of IPv6 are accepted too, but the pattern does not cover them.
         let pattern =
             format!(r"^({octet}\.){{3}}{octet}(/(3[0-2]|[12]?[0-9]))?$|^([0-9a-f]{{1,4}}:){{7}}[0-9a-f]{{1,4}}$");
         json_schema!({ "type": "string", "pattern": pattern, "examples": ["203.0.113.9"] })
     }
 }
 
-/// Violations that were asked for, the newest first.
+/// The violations that match, newest first.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Page {
     pub(crate) violations: Vec<Violation>,
@@ -164,7 +164,7 @@ pub(crate) struct Page {
     pub(crate) next: Option<Cursor>,
 }
 
-/// A place in the list: the last violation that was seen of it. Written `AT.ID`.
+/// A place in the list: the last violation seen. Written `AT.ID`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Cursor {
     pub(crate) at: Timestamp,
@@ -178,7 +178,7 @@ impl Cursor {
     }
 }
 
-/// A text that no answer ever gave as `next`.
+/// A text that is not a `next` of any answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("is not a cursor; send `next` of an answer")]
 pub(crate) struct NotACursor;

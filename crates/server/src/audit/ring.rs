@@ -1,10 +1,10 @@
-//! The last violations, in memory.
+//! The latest violations, in memory.
 
 use std::collections::VecDeque;
 
 use super::{Cursor, Page, Query, Violation};
 
-/// So many of the last violations; older ones make room.
+/// A ring buffer of the latest violations.
 #[derive(Debug)]
 pub(super) struct Ring {
     keep: usize,
@@ -28,7 +28,7 @@ impl Ring {
         self.next += 1;
     }
 
-    /// The newest that a query asks for, and where to go on.
+    /// The newest ones that match a query, and where to continue.
     pub(super) fn find(&self, query: &Query) -> Page {
         let mut found = self.violations.iter().rev().filter(|violation| query.matches(violation));
         let violations: Vec<Violation> = found.by_ref().take(query.limit).cloned().collect();

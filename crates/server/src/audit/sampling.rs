@@ -1,6 +1,8 @@
-//! Under attack the first denials of a key are recorded one by one, then one record a second stands for all of them.
+//! Sampling of denials: under attack the first denials of a key are recorded one by one, then one record a second
+//! stands for all of them.
 //!
-//! The counts of the records always add up to the denials. Memory has an end: keys beyond it share a record of their rule.
+//! The counts of the records always add up to the denials. Memory is bounded: keys beyond the bound share a record of
+//! their rule.
 
 use std::collections::HashMap;
 
@@ -12,7 +14,7 @@ use super::Violation;
 const FIRST: u8 = 5;
 /// Keys that have records of their own.
 const KEYS: usize = 10_000;
-/// A key that was quiet for so long starts again with records of its own.
+/// A key that was quiet for this long is recorded one by one again.
 const QUIET: Span = Span::from_secs(60);
 /// What the shared record of a rule names instead of a key.
 pub(crate) const MANY_KEYS: &str = "(many keys)";
@@ -28,7 +30,7 @@ pub(super) struct Sampler {
 struct Entry {
     alone: u8,
     last: Timestamp,
-    /// Stands for all denials since its own.
+    /// Counts all denials since its own.
     gathering: Option<Violation>,
 }
 
@@ -43,7 +45,7 @@ impl Sampler {
         Sampler { room, keys: HashMap::new() }
     }
 
-    /// Adds a denial of a key, and hands out what is to be recorded. `rule` identifies the key's rule.
+    /// Adds a denial of a key, and emits what is to be recorded. `rule` identifies the key's rule.
     pub(super) fn add(&mut self, key: u64, rule: u64, mut denial: Violation, mut record: impl FnMut(Violation)) {
         let mut entry = key;
         if self.keys.len() >= self.room && !self.keys.contains_key(&key) {
@@ -66,7 +68,7 @@ impl Sampler {
         }
     }
 
-    /// Hands out the records whose second has passed, and forgets keys that are quiet.
+    /// Emits the records whose second has passed, and forgets quiet keys.
     pub(super) fn flush(&mut self, now: Timestamp, mut record: impl FnMut(Violation)) {
         let mut full = Vec::new();
         self.keys.retain(|_, entry| {

@@ -11,9 +11,9 @@ use crate::moment::{self, Moment};
 /// A request that a rule denied, or several.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, JsonSchema)]
 pub(crate) struct Violation {
-    /// Larger for later ones; a place to go on from.
+    /// Increasing; a place to continue from.
     pub(crate) id: u64,
-    /// When: the first, where it stands for several.
+    /// When; for several denials, the first.
     #[serde(serialize_with = "moment::serialize")]
     #[schemars(with = "Moment")]
     pub(crate) at: Timestamp,
@@ -33,11 +33,11 @@ pub(crate) struct Violation {
     pub(crate) remaining: u32,
     /// Milliseconds after which it would have passed; null when it never can.
     pub(crate) retry_after_ms: Option<u64>,
-    /// How many denials of this key it stands for: one, or those of a second.
+    /// How many denials of this key it stands for: one, or all of a second.
     pub(crate) count: u64,
-    /// Whether it is a shadow rule: the request was not denied by it.
+    /// Whether the rule is in shadow mode: the request was not denied by it.
     pub(crate) shadow: bool,
-    /// The exception that blocks the key, where it was not the limit that denied.
+    /// The exception that blocks the key, if that denied the request rather than the limit.
     pub(crate) blocked: Option<Blocked>,
     /// The process that decided.
     pub(crate) instance: Arc<str>,
@@ -56,7 +56,7 @@ pub(crate) struct Blocked {
 
 #[cfg(test)]
 impl Violation {
-    /// Something to change.
+    /// A violation to be modified by a test.
     pub(crate) fn example() -> Violation {
         Violation {
             id: 0,

@@ -22,19 +22,19 @@ pub(super) struct Args {
     /// Only this: block, allow, grant, lift or reset
     #[arg(long, env = "TOLLKEEPER_ACTION")]
     action: Option<String>,
-    /// Only for this rule; * for those that were for every rule
+    /// Only for this rule; * for actions on every rule
     #[arg(long, value_name = "NAME", env = "TOLLKEEPER_RULE")]
     rule: Option<String>,
-    /// Only for this key; a secret is found by itself or by its fingerprint
+    /// Only for this key; a secret is found by its value or by its fingerprint
     #[arg(long, env = "TOLLKEEPER_KEY")]
     key: Option<String>,
-    /// Only from here on: `1h` for so long ago, or a time such as 2026-01-31T12:00:00Z
+    /// Only from then on: `1h` for that long ago, or a time such as 2026-01-31T12:00:00Z
     #[arg(long, value_name = "TIME", env = "TOLLKEEPER_SINCE")]
     since: Option<String>,
-    /// Only before here
+    /// Only before then
     #[arg(long, value_name = "TIME", env = "TOLLKEEPER_UNTIL")]
     until: Option<String>,
-    /// How many at most, up to 1000
+    /// The maximum number, up to 1000
     #[arg(long, value_name = "N", default_value_t = 100, env = "TOLLKEEPER_ACTIONS_LIMIT")]
     limit: u32,
     /// Answer as the HTTP API does

@@ -47,7 +47,7 @@ pub(super) fn run(args: Args) -> anyhow::Result<Ending> {
         bail!("attribute `{name}` is there twice; keep one");
     }
     let request = Descriptor::new(attributes).with_cost(args.cost);
-    // Time stands still, so that asking many times does not refill anything.
+    // The clock stands still, so that repeated requests do not see refills.
     let clock = tollkeeper::ManualClock::at(Clock::system().now());
     let limiter = Limiter::new(loaded.policy, MemoryStore::with(loaded.config.store.max_keys, clock));
     let runtime = tokio::runtime::Builder::new_current_thread().build()?;

@@ -1,4 +1,4 @@
-//! Asking a service that runs, over its HTTP API.
+//! Client of a running service's HTTP API.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -12,7 +12,7 @@ use crate::outgoing::{Answered, Caller, Destination, Spoken};
 
 /// How long an answer may take.
 const PATIENCE: Duration = Duration::from_secs(15);
-/// No answer is larger: ten thousand exceptions of the longest texts.
+/// The largest answer: ten thousand exceptions with the longest texts.
 const LARGEST: usize = 64 << 20;
 
 /// Which service.
@@ -35,16 +35,16 @@ pub(super) struct ServiceArgs {
     ca: Option<PathBuf>,
 }
 
-/// What a service says.
+/// A service's answer.
 pub(super) enum Reply {
     /// Done.
     Done(Value),
-    /// Not with these values, and why.
+    /// Refused, and why.
     Refused(String),
 }
 
 impl ServiceArgs {
-    /// What the service answers to a path with these parameters.
+    /// The answer to a GET of a path with these parameters.
     pub(super) async fn get(&self, path: &str, parameters: &[(&str, String)]) -> anyhow::Result<Value> {
         let query: Vec<String> = parameters.iter().map(|(name, value)| format!("{name}={}", escaped(value))).collect();
         let separator = if query.is_empty() { "" } else { "?" };
@@ -54,7 +54,7 @@ impl ServiceArgs {
         }
     }
 
-    /// Asks, and waits for the answer.
+    /// Sends a request, and waits for the answer.
     pub(super) async fn ask(&self, method: Method, path: &str, body: Option<Value>) -> anyhow::Result<Reply> {
         let to = Destination::parse(self.server.trim_end_matches('/'));
         let to = to.map_err(|problem| anyhow::anyhow!("--server: {:?} {problem}", self.server))?;
@@ -85,7 +85,7 @@ impl ServiceArgs {
     }
 }
 
-/// Percent-encodes whatever could mean something in a query.
+/// Percent-encodes everything that has a meaning in a query.
 pub(super) fn escaped(value: &str) -> String {
     let keep = |byte: u8| byte.is_ascii_alphanumeric() || b"-._~:/".contains(&byte);
     value.bytes().map(|byte| if keep(byte) { char::from(byte).to_string() } else { format!("%{byte:02X}") }).collect()

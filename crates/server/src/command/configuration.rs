@@ -1,4 +1,4 @@
-//! `--config FILE`, and what is read from it before a command begins.
+//! `--config FILE`, and what is read from it before a command starts.
 
 use std::path::PathBuf;
 
@@ -17,7 +17,7 @@ pub(super) struct ConfigArgs {
 }
 
 impl ConfigArgs {
-    /// With the rules of now, wherever they are.
+    /// Loads the file, and the current rules from wherever they are.
     pub(super) fn load_with_rules(&self) -> anyhow::Result<Loaded> {
         let mut loaded = self.load()?;
         source::read_once(&mut loaded)?;
@@ -41,7 +41,7 @@ pub(super) fn header_style(text: &str) -> Result<HeaderStyle, String> {
     }
 }
 
-/// The store that a configuration names, with a warning where its server may lose what it is told.
+/// Opens the configured store, with a warning if its server may lose data.
 pub(super) async fn open_store(config: &Config) -> anyhow::Result<Store> {
     let store = settings::store(config, tollkeeper::Clock::system()).await?;
     if let Store::Redis(redis) = &store

@@ -33,7 +33,7 @@ const LIMIT: u32 = 10;
 const SECONDS: u64 = 5;
 /// How long a request of the concurrency lane keeps its slot.
 const WORK_US: u64 = 400_000;
-/// A whole number of seconds, so that windows start where the axis has its marks.
+/// Whole seconds, so that windows start at the marks of the axis.
 const ORIGIN_US: u64 = 1_700_000_000_000_000;
 
 /// What a lane shows, beside its algorithm's name.
@@ -46,7 +46,7 @@ const LANES: [(Algorithm, &str); 6] = [
     (Algorithm::Concurrency, "10 at the same time, each busy for 400 ms"),
 ];
 
-/// When requests arrive: calm, a burst across a second's edge, calm, then steadily twice the limit.
+/// When requests arrive: few, a burst across the edge of a second, few, then steadily twice the limit.
 fn arrivals() -> Vec<u64> {
     let calm = (0..6).map(|i| 100_000 + i * 120_000);
     let burst = (0..30).map(|i| 880_000 + i * 8_000);
@@ -55,7 +55,7 @@ fn arrivals() -> Vec<u64> {
     calm.chain(burst).chain(later).chain(overload).collect()
 }
 
-/// A request of a lane: when it came, and when it went on if it was admitted.
+/// A request of a lane: when it arrived, and when it was let through if admitted.
 struct Mark {
     arrived_us: u64,
     passed_us: Option<u64>,

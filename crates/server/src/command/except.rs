@@ -19,29 +19,29 @@ struct Target {
     /// The key's text, as in the answer to a check
     #[arg(long, value_name = "KEY", env = "TOLLKEEPER_KEY")]
     key: String,
-    /// By which attribute the key is meant, where the rule's key has alternatives such as {api_key|ip}; by default an address
-    /// is meant by ip, and anything else by the only other alternative
+    /// The attribute that the key is for, where the rule's key has alternatives such as {api_key|ip}; by default ip
+    /// for an address, and the only other alternative for anything else
     #[arg(long, value_name = "ATTRIBUTE", env = "TOLLKEEPER_KEY_BY")]
     by: Option<String>,
 }
 
-/// For how long, why, and who says so.
+/// For how long, why, and by whom.
 #[derive(Debug, clap::Args)]
 struct Terms {
-    /// For how long, such as 90s, 30min, 12h or 7d; by default without an end
+    /// For how long, such as 90s, 30min, 12h or 7d; by default it does not end
     #[arg(long = "for", value_name = "TIME", env = "TOLLKEEPER_FOR", conflicts_with = "until")]
     lasting: Option<String>,
     /// Until when, in UTC, such as 2030-01-31T12:00:00Z
     #[arg(long, value_name = "MOMENT", env = "TOLLKEEPER_UNTIL")]
     until: Option<String>,
-    /// Why, for those who find it later
+    /// Why, for people who find it later
     #[arg(long, value_name = "TEXT", env = "TOLLKEEPER_REASON")]
     reason: Option<String>,
     #[command(flatten)]
     who: Who,
 }
 
-/// Which service, and how to tell what it answers.
+/// Which service, and how to print its answer.
 #[derive(Debug, clap::Args)]
 struct ServerArgs {
     #[command(flatten)]
@@ -67,7 +67,7 @@ struct Who {
 }
 
 impl Who {
-    /// As the last parameter of a query, with what comes before it.
+    /// As the last parameter of a query, with the separator before it.
     fn after(&self, separator: char) -> String {
         let name = self.name.clone().or_else(|| whoami::username().ok()).unwrap_or_default();
         format!("{separator}as={}", escaped(&name))
@@ -166,7 +166,7 @@ pub(super) struct ResetArgs {
     /// The key's text, as in the answer to a check
     #[arg(long, value_name = "KEY", env = "TOLLKEEPER_KEY")]
     key: String,
-    /// By which attribute the key is meant, where the rule's key has alternatives such as {api_key|ip}
+    /// The attribute that the key is for, where the rule's key has alternatives such as {api_key|ip}
     #[arg(long, value_name = "ATTRIBUTE", env = "TOLLKEEPER_KEY_BY")]
     by: Option<String>,
     #[command(flatten)]
@@ -248,7 +248,7 @@ pub(super) fn reset(args: ResetArgs) -> anyhow::Result<Ending> {
     })
 }
 
-/// Writes the answer for people, or as it came.
+/// Prints the answer for people, or as JSON.
 fn tell(server: &ServerArgs, answer: Reply, say: impl FnOnce(&Value) -> (String, Ending)) -> anyhow::Result<Ending> {
     match answer {
         Reply::Done(answer) => {
@@ -283,7 +283,7 @@ fn shown(exception: &Value) -> String {
     if let Some(reason) = exception["reason"].as_str() {
         line.push_str(&format!(" ({reason})"));
     }
-    // Others wrote much of it, so nothing of it may move the cursor of a terminal, or make another line.
+    // The texts are from other people: they must not move the terminal's cursor or start a new line.
     line.chars().map(|c| if c.is_control() { '\u{fffd}' } else { c }).collect()
 }
 

@@ -1,4 +1,4 @@
-//! What the first lines of every service say: where state lives, and which rules are in force.
+//! The first lines that every service prints: where state lives, and which rules are in force.
 
 use std::io::{self, Write};
 
@@ -17,7 +17,7 @@ pub(super) fn store(out: &mut impl Write, config: &Config, limiter: &Limiter) ->
     }
 }
 
-/// What curl and redis-cli need to be told where certificates are used.
+/// The flags that curl and redis-cli need with certificates.
 pub(super) fn certificate_flags(config: &Config) -> &'static str {
     match &config.listen.tls {
         None => "",
@@ -26,7 +26,7 @@ pub(super) fn certificate_flags(config: &Config) -> &'static str {
     }
 }
 
-/// Whose address `ip` is, where a rule wants to know.
+/// Where `ip` comes from, if a rule needs it.
 pub(super) fn clients(out: &mut impl Write, config: &Config, policy: &Policy) -> io::Result<()> {
     let wants_ip = |rule: &Rule| rule.is_active() && rule.key().needs().flatten().any(|attribute| attribute == "ip");
     if !policy.rules().iter().any(|rule| wants_ip(rule)) {

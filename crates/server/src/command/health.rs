@@ -1,4 +1,4 @@
-//! `tollkeeper health`: is a running service well? For images that have no curl.
+//! `tollkeeper health`: is a running service healthy? For images without curl.
 
 use std::io::Write as _;
 use std::path::PathBuf;

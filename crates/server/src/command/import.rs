@@ -51,7 +51,7 @@ pub(super) fn run(args: Args) -> anyhow::Result<Ending> {
     for difference in &imported.differences {
         writeln!(report, "differs: {difference}")?;
     }
-    // What was made must be valid; a limit that is too large to count is not.
+    // The result must be valid; a limit that is too large to count exactly is not.
     let loaded = match settings::parse(&file.with_extension("imported"), &imported.yaml) {
         Ok(loaded) => loaded,
         Err(error) => {

@@ -1,4 +1,4 @@
-//! What every service that runs is told of those who watch it: its log, alerts and telemetry.
+//! Flags for operators, shared by every service: log, alerts and telemetry.
 
 use std::io::{IsTerminal as _, Write as _};
 use std::net::SocketAddr;
@@ -21,19 +21,19 @@ use crate::settings::Loaded;
 
 #[derive(Clone, Debug, clap::Args)]
 pub(super) struct OperationsArgs {
-    /// A URL that alerts are posted to: the store is away, it is full, rules could not be read
+    /// A URL that alerts are posted to: the store is unreachable or full, or rules were refused
     #[arg(long, value_name = "URL", env = "TOLLKEEPER_ALERT_WEBHOOK", hide_env_values = true)]
     alert_webhook: Option<String>,
     /// Signs the alerts that are posted; best given as an environment variable
     #[arg(long, value_name = "SECRET", env = "TOLLKEEPER_ALERT_SECRET", hide_env_values = true)]
     alert_secret: Option<String>,
-    /// A collector of OpenTelemetry for traces and metrics, such as http://127.0.0.1:4318
+    /// An OpenTelemetry collector for traces and metrics, such as http://127.0.0.1:4318
     #[arg(long, value_name = "URL", env = "TOLLKEEPER_OTLP", hide_env_values = true)]
     otlp: Option<String>,
     /// What to log, such as `info` or `tollkeeper=debug`
     #[arg(long, value_name = "FILTER", default_value = "info", env = "TOLLKEEPER_LOG")]
     log: String,
-    /// How to log it: lines for people, or a JSON object a line
+    /// The log format: lines for people, or one JSON object per line
     #[arg(long, value_name = "FORMAT", value_enum, default_value = "text", env = "TOLLKEEPER_LOG_FORMAT")]
     log_format: LogFormat,
 }
@@ -45,11 +45,12 @@ pub(super) enum LogFormat {
     Json,
 }
 
-/// How the log of this process is written, once it has begun.
+/// The log format of this process, once logging has started.
 static FORMAT: OnceLock<LogFormat> = OnceLock::new();
 
 impl OperationsArgs {
-    /// Flags win over the file, each by itself. What is empty is as if absent: compose files set variables so.
+    /// Each flag overrides the file's setting. An empty value counts as absent: compose files set variables like
+    /// that.
     pub(super) fn override_in(&self, config: &mut Config) {
         for (flag, setting) in [
             (&self.alert_webhook, &mut config.alerts.webhook),
@@ -74,7 +75,7 @@ impl OperationsArgs {
             LogFormat::Json => {
                 let builder = builder.json().flatten_event(true).with_current_span(false).with_span_list(false);
                 builder.finish().with(filter).init();
-                // Else it would be lines for people.
+                // Otherwise a panic would be printed as plain text.
                 std::panic::set_hook(Box::new(|panic| tracing::error!(target: "tollkeeper::panic", "{panic}")));
             }
         }
@@ -83,7 +84,7 @@ impl OperationsArgs {
     }
 }
 
-/// Times of the log, written as every other time.
+/// Timestamps of the log, in the same format as all other times.
 struct LogTimer(Clock);
 
 impl FormatTime for LogTimer {
@@ -92,12 +93,12 @@ impl FormatTime for LogTimer {
     }
 }
 
-/// Whether standard error has a JSON object a line.
+/// Whether standard error is JSON, one object per line.
 fn is_json() -> bool {
     FORMAT.get() == Some(&LogFormat::Json)
 }
 
-/// What a command that failed says last.
+/// The last message of a command that failed.
 pub(super) fn say_error(error: &anyhow::Error) {
     if is_json() {
         tracing::error!("{error:#}");
@@ -106,7 +107,7 @@ pub(super) fn say_error(error: &anyhow::Error) {
     }
 }
 
-/// Warnings go to standard error, where they disturb no data.
+/// Warnings go to standard error, so that they do not mix with data.
 pub(super) fn warn(loaded: &Loaded) {
     for warning in &loaded.warnings {
         if is_json() {
@@ -117,7 +118,7 @@ pub(super) fn warn(loaded: &Loaded) {
     }
 }
 
-/// Has a service watched that listens here.
+/// Starts alerts and telemetry for a service that listens here.
 pub(super) fn start(service: &Arc<Service>, config: &Config, bound: SocketAddr) -> anyhow::Result<()> {
     let instance = alerts::instance(&config.alerts, bound.port());
     let counted = service.clone();

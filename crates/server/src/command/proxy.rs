@@ -72,11 +72,11 @@ pub(super) struct Args {
     /// How many keys the memory store holds at most
     #[arg(long, value_name = "N", env = "TOLLKEEPER_MAX_KEYS")]
     max_keys: Option<usize>,
-    /// Addresses or CIDRs of proxies in front, whose X-Forwarded-For is believed
+    /// Addresses or CIDRs of trusted proxies in front, whose forwarding headers are used
     #[arg(long, value_name = "CIDR", env = "TOLLKEEPER_TRUSTED_PROXIES", value_delimiter = ',')]
     trusted_proxies: Vec<String>,
-    /// The header in which they tell the client's address: auto, forwarded, x-forwarded-for, or one that holds it alone,
-    /// such as x-real-ip or cf-connecting-ip
+    /// The header in which they pass on the client's address: auto, forwarded, x-forwarded-for, or one that holds
+    /// only the address, such as x-real-ip or cf-connecting-ip
     #[arg(long, value_name = "HEADER", env = "TOLLKEEPER_CLIENT_ADDRESS")]
     client_address: Option<String>,
     /// The convention of limit headers: draft-11, draft-03, draft-06, draft-07, x-ratelimit-epoch, x-ratelimit-delta, none
@@ -94,7 +94,7 @@ pub(super) struct Args {
     /// How long the upstream may take to begin its response, once it has the request
     #[arg(long, value_name = "TIME", default_value = "60s", env = "TOLLKEEPER_RESPONSE_TIMEOUT", value_parser = timeout)]
     response_timeout: Duration,
-    /// How long a body or a WebSocket may stand still
+    /// How long a body or a WebSocket may be idle
     #[arg(long, value_name = "TIME", default_value = "60s", env = "TOLLKEEPER_IDLE_TIMEOUT", value_parser = timeout)]
     idle_timeout: Duration,
     /// How long requests in flight may take after a signal to stop
@@ -126,7 +126,7 @@ pub(super) fn run(args: Args) -> anyhow::Result<Ending> {
     Ok(Ending::Fine)
 }
 
-/// The file, with what flags say instead and the rules that they add.
+/// The file, overridden by the flags, with the rules that they add.
 fn load(args: &Args) -> anyhow::Result<Loaded> {
     let mut loaded = match &args.config {
         Some(path) => settings::load(path)?,
@@ -184,7 +184,7 @@ fn load(args: &Args) -> anyhow::Result<Loaded> {
     Ok(loaded)
 }
 
-/// The name under which somebody wrote a setting.
+/// The name under which a setting was given: a flag, or a field of the file.
 fn flag_of(field: &str, args: &Args) -> String {
     match field {
         "listen.http" => "--listen".into(),
@@ -193,7 +193,7 @@ fn flag_of(field: &str, args: &Args) -> String {
     }
 }
 
-/// Whether flags have not put right what the file was warned about.
+/// Whether a warning about the file still applies with the flags.
 fn is_still_so(known: &Problem, before: &[(String, String)], after: &[(String, String)]) -> bool {
     let is_it = |(field, problem): &(String, String)| *field == known.field && *problem == known.problem;
     after.iter().any(is_it) || !before.iter().any(is_it)
@@ -230,7 +230,7 @@ async fn serve(config: Config, policy: Policy, args: Args) -> anyhow::Result<()>
         waiting: WaitingRoom::new(args.queue, args.wait),
         drain: args.drain_timeout,
     });
-    // Before anybody is told that it runs: a signal that comes at once must find its handler.
+    // Before the first lines are printed: a signal that comes at once must find its handler.
     let again = args.clone();
     let file = args.watch.file(args.config.as_ref());
     source::follow(&service, move || load(&again).map(|loaded| loaded.policy), file)?;
@@ -254,7 +254,7 @@ async fn serve(config: Config, policy: Policy, args: Args) -> anyhow::Result<()>
     Ok(())
 }
 
-/// What an upstream with TLS is believed and shown.
+/// The CA and client certificates for an upstream with TLS.
 fn upstream_certificates(args: &Args) -> anyhow::Result<Option<Arc<Renewable<ClientConfig>>>> {
     let files = args.upstream_files.clone();
     match (&args.upstream.certified, files.first_given()) {

@@ -1,7 +1,7 @@
-//! Rules that change while the service runs: reloaded on SIGHUP, and when their file has changed.
+//! Reloads rules while the service runs: on SIGHUP, and when their file changes.
 //!
-//! The file is looked at a few times a second rather than watched by the kernel: that works alike on local disks, on
-//! network mounts and for the links that Kubernetes swaps, and sees a file only when it has stopped changing.
+//! The file is polled a few times a second instead of watched by the kernel: that works the same on local disks, on
+//! network mounts and for the symlinks that Kubernetes swaps, and a file is read only when it has stopped changing.
 
 use std::fmt;
 use std::io;
@@ -14,7 +14,7 @@ use tollkeeper::Policy;
 use super::signals;
 use crate::service::Service;
 
-/// How often the file is looked at. A change is seen on the second look that finds the same.
+/// The polling interval. A change counts once two polls in a row see the same version.
 const EVERY: Duration = Duration::from_millis(250);
 
 /// `--watch`.
@@ -26,15 +26,16 @@ pub(super) struct WatchArgs {
 }
 
 impl WatchArgs {
-    /// The file to look at, if any.
+    /// The file to poll, if any.
     pub(super) fn file(&self, config: Option<&PathBuf>) -> Option<PathBuf> {
         config.filter(|_| self.watch).cloned()
     }
 }
 
-/// Reloads the rules whenever there is reason to. Signals find their handler when this returns; the future does the work.
+/// Reloads the rules whenever there is reason to. The signal handler is in place when this returns; the future does
+/// the work.
 ///
-/// A bad file changes nothing: the last good rules stay in force.
+/// An invalid file changes nothing: the last good rules stay in force.
 pub(super) fn reload<E: fmt::Display>(
     load: impl Fn() -> Result<Policy, E>,
     service: Arc<Service>,
@@ -57,12 +58,12 @@ pub(super) fn reload<E: fmt::Display>(
     })
 }
 
-/// Puts rules in force if they can be, and says what changed.
+/// Puts valid rules in force, and logs what changed.
 fn replace<E: fmt::Display>(loaded: Result<Policy, E>, service: &Service, is_asked: bool) {
     let former = service.limiter.policy();
     let loaded = loaded.map_err(|error| error.to_string()).and_then(|policy| not_emptied(policy, &former));
     match service.metrics.reloads.note(loaded) {
-        // Touched, or something else in it changed.
+        // The file was touched, or something other than its rules changed.
         Ok(policy) if !is_asked && is_same(&former, &policy) => {}
         Ok(policy) => {
             let count = policy.rules().len();
@@ -76,7 +77,7 @@ fn replace<E: fmt::Display>(loaded: Result<Policy, E>, service: &Service, is_ask
     }
 }
 
-/// A file that is being written is empty for a moment, and that must not open every gate.
+/// A file is empty for a moment while it is being written. Without rules, every request would pass.
 fn not_emptied(policy: Policy, former: &Policy) -> Result<Policy, String> {
     if policy.rules().is_empty() && !former.rules().is_empty() {
         return Err("the file has none; to let everything pass, keep them with `active: false`".into());
@@ -88,22 +89,22 @@ fn is_same(former: &Policy, policy: &Policy) -> bool {
     former.rules().iter().map(|rule| rule.spec()).eq(policy.rules().iter().map(|rule| rule.spec()))
 }
 
-/// What tells one version of a file from another; `None` while there is no such file.
+/// What identifies a version of a file; `None` while there is no such file.
 type Version = Option<(SystemTime, u64, u64)>;
 
-/// What was seen of a file.
+/// The versions of the file seen so far.
 #[derive(Default)]
 struct Look {
-    /// At the last look.
+    /// At the last poll.
     last: Option<Version>,
-    /// When it was last read. It may have changed between the start and the first look, so that is none.
+    /// The version read last. `None` at the start, because the file may have changed before the first poll.
     read: Option<Version>,
 }
 
 impl Look {
-    /// Whether the file is another than was read, and no longer changes.
+    /// Whether the file differs from the version read last, and no longer changes.
     async fn has_settled(&mut self, file: Option<PathBuf>) -> bool {
-        // In a thread of its own: a network mount may hang.
+        // In another thread: a network mount may hang.
         let Ok(seen) = tokio::task::spawn_blocking(move || version(file?)).await else { return false };
         let is_steady = self.last.replace(seen) == Some(seen);
         let is_new = is_steady && self.read != Some(seen);
@@ -114,7 +115,7 @@ impl Look {
     }
 }
 
-/// Through links, so that another target is another version.
+/// Follows symlinks, so that a new target is a new version.
 fn version(file: PathBuf) -> Version {
     let known = std::fs::metadata(file).ok()?;
     #[cfg(unix)]

@@ -1,4 +1,4 @@
-//! `tollkeeper replay`: recorded requests decided in virtual time. The clock stands where each event says.
+//! `tollkeeper replay`: decides recorded requests in virtual time. Each event sets the clock.
 
 use std::fs::File;
 use std::io::{BufRead, BufReader, BufWriter, IsTerminal, Read, Write};
@@ -85,13 +85,13 @@ async fn replay(
         match decided.with_context(|| format!("line {number}")) {
             Ok(decision) => {
                 writeln!(output, "{decision}")?;
-                // Whoever sends one event at a time waits for its answer.
+                // A caller that sends one event at a time waits for its answer.
                 if input.buffer().is_empty() {
                     output.flush()?;
                 }
             }
             Err(error) => {
-                // What was decided before the bad line stays decided.
+                // Decisions before the invalid line are still printed.
                 output.flush()?;
                 progress.finish_and_clear();
                 bail!(error);
@@ -113,7 +113,7 @@ async fn decide(line: &str, limiter: &Limiter, clock: &ManualClock) -> anyhow::R
     Ok(wire::replay_line(event.at_us, &verdict))
 }
 
-/// Shown to people only: not when output or errors go to a file or a pipe.
+/// Shown in a terminal only, not when output or errors go to a file or a pipe.
 fn progress(size: Option<u64>) -> ProgressBar {
     if !std::io::stderr().is_terminal() || std::io::stdout().is_terminal() {
         return ProgressBar::hidden();

@@ -65,7 +65,7 @@ enum Verb {
     },
     /// Make the rules what they were at a version; that is a new version
     Rollback {
-        /// The version to have again
+        /// The version to restore
         version: i64,
         #[command(flatten)]
         edit: EditArgs,
@@ -76,7 +76,7 @@ enum Verb {
 struct ApplyArgs {
     /// A rules file
     file: PathBuf,
-    /// Take a file without rules, which removes them all
+    /// Accept a file without rules, which removes them all
     #[arg(long, env = "TOLLKEEPER_ALLOW_EMPTY", value_parser = clap::builder::FalseyValueParser::new())]
     allow_empty: bool,
     #[command(flatten)]
@@ -85,7 +85,7 @@ struct ApplyArgs {
 
 #[derive(Debug, clap::Args)]
 struct EditArgs {
-    /// Only tell what would change
+    /// Only show what would change
     #[arg(long, env = "TOLLKEEPER_DRY_RUN", value_parser = clap::builder::FalseyValueParser::new())]
     dry_run: bool,
     /// Who you are, for the history; your user name without it
@@ -120,7 +120,7 @@ pub(super) fn run(args: Args) -> anyhow::Result<Ending> {
     }
 }
 
-/// Whether the answer is no, rather than that there is trouble.
+/// Whether the answer is no, rather than a failure.
 fn is_no(error: &anyhow::Error) -> bool {
     let refused = |error: &RulesError| !matches!(error, RulesError::Database(_) | RulesError::Busy);
     error.downcast_ref::<RulesError>().is_some_and(refused)

@@ -110,14 +110,14 @@ fn override_by_flags(config: &mut Config, args: &Args) {
     }
 }
 
-/// The doors that are open, and where.
+/// The open listeners and their addresses.
 struct Doors {
     http: Door,
     grpc: Option<Door>,
     resp: Option<Door>,
 }
 
-/// A listener and the address that it got.
+/// A listener and the address it was given.
 struct Door {
     listener: Listener,
     bound: SocketAddr,
@@ -133,7 +133,7 @@ impl Doors {
         })
     }
 
-    /// Has TLS spoken at all of them.
+    /// Enables TLS on all of them.
     fn encrypt(&mut self, certificates: &Arc<Renewable<ServerConfig>>) {
         let doors = [(Some(&mut self.http), Protocol::Http), (self.grpc.as_mut(), Protocol::Grpc)];
         for (door, protocol) in doors.into_iter().chain([(self.resp.as_mut(), Protocol::Resp)]) {
@@ -152,8 +152,8 @@ impl Door {
         Ok(Door { listener: listener.into(), bound })
     }
 
-    /// An address that somebody asked for must be bound. One of the embedded default may be taken by somebody else, which
-    /// is no reason not to serve the rest.
+    /// An address that the user gave must be bound. An address of the embedded default may be in use, which is no
+    /// reason not to serve the rest.
     async fn open_if_wanted(field: &str, address: Option<&str>, asked: bool) -> anyhow::Result<Option<Door>> {
         let Some(address) = address else { return Ok(None) };
         match Door::open(field, address).await {
@@ -181,7 +181,7 @@ async fn serve(config: Config, policy: Policy, args: Args) -> anyhow::Result<()>
     let rules = source::open(&config, policy).await?;
     let service = Service::new(&config, rules, store, admin, front::metrics())?;
     operations::start(&service, &config, doors.http.bound)?;
-    // Before anybody is told that it runs: a signal that comes at once must find its handler.
+    // Before the first lines are printed: a signal that comes at once must find its handler.
     let file = args.watch.file(args.config.config.as_ref());
     let load = move || args.config.load().map(|loaded| loaded.policy);
     source::follow(&service, load, file)?;
@@ -195,11 +195,11 @@ async fn serve(config: Config, policy: Policy, args: Args) -> anyhow::Result<()>
         asked_to_stop.await;
         let _ = stop.send(true);
     });
-    // Every front hears it, and finishes what it has under way.
+    // Every front gets the signal, and finishes its requests in flight.
     let shutdown = || {
         let mut stopping = stopping.clone();
         async move {
-            // An error means that nobody can ask any more.
+            // An error means that the sender is gone.
             let _ = stopping.wait_for(|stop| *stop).await;
         }
     };
@@ -229,7 +229,7 @@ async fn serve(config: Config, policy: Policy, args: Args) -> anyhow::Result<()>
 fn greet(doors: &Doors, config: &Config, service: &Service) -> anyhow::Result<()> {
     let bound = doors.http.bound;
     let mut out = std::io::stdout().lock();
-    // What is written behind the schemes and commands of those who speak TLS.
+    // The suffix of URL schemes and commands with TLS.
     let (s, with_tls) = if config.listen.tls.is_some() { ("s", ", with TLS") } else { ("", "") };
     let show = greeting::certificate_flags(config);
     writeln!(out, "tollkeeper {} listening on http{s}://{bound}", env!("CARGO_PKG_VERSION"))?;

@@ -1,5 +1,5 @@
-//! What the operating system tells a running service. Handlers are in place when these functions return; the futures
-//! wait for the signals.
+//! Signals of the operating system. Handlers are in place when these functions return; the futures wait for the
+//! signals.
 
 use std::io;
 use std::sync::Arc;
@@ -30,14 +30,14 @@ pub(super) fn hangup() -> io::Result<Hangup> {
     Ok(Hangup(signal(SignalKind::hangup())?))
 }
 
-/// There is no such signal here.
+/// Other systems have no such signal.
 #[cfg(not(unix))]
 pub(super) fn hangup() -> io::Result<Hangup> {
     Ok(Hangup())
 }
 
 impl Hangup {
-    /// The next one; `None` when there can be none.
+    /// The next one; `None` if there will be none.
     pub(super) async fn recv(&mut self) -> Option<()> {
         #[cfg(unix)]
         return self.0.recv().await;
@@ -50,7 +50,7 @@ impl Hangup {
 #[cfg(not(unix))]
 pub(super) fn shutdown() -> io::Result<impl Future<Output = ()>> {
     Ok(async {
-        // Without a handler the process ends at once when asked to, which is all that is left then.
+        // Without a handler the process ends immediately on the signal, which is acceptable.
         if tokio::signal::ctrl_c().await.is_err() {
             std::future::pending::<()>().await;
         }
@@ -58,7 +58,7 @@ pub(super) fn shutdown() -> io::Result<impl Future<Output = ()>> {
     })
 }
 
-/// Does something on every SIGHUP. The signal finds its handler when this returns.
+/// Acts on every SIGHUP. The handler is in place when this returns.
 pub(super) fn on_hangup(act: impl Fn()) -> io::Result<impl Future<Output = ()>> {
     let mut hangup = hangup()?;
     Ok(async move {

@@ -1,4 +1,4 @@
-//! Where a service's rules come from: its file, or a database that is followed.
+//! Where a service's rules come from: its file, or a database.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -25,7 +25,7 @@ pub(super) struct RulesArgs {
 }
 
 impl RulesArgs {
-    /// Flags win over the file. The example rules of the built-in default give way to a database.
+    /// Flags override the file. A database replaces the example rules of the built-in default.
     pub(super) fn override_config(&self, config: &mut Config, is_default: bool) {
         if self.rules_from.is_some() {
             config.rules_from.clone_from(&self.rules_from);
@@ -39,7 +39,7 @@ impl RulesArgs {
     }
 }
 
-/// The rules to start with: those of the file, or of the database.
+/// The initial rules: from the file, or from the database.
 pub(super) async fn open(config: &Config, policy: Policy) -> anyhow::Result<Rules> {
     match &config.rules_from {
         None => Ok(Rules { policy, following: None }),
@@ -52,8 +52,8 @@ pub(super) async fn open(config: &Config, policy: Policy) -> anyhow::Result<Rule
     }
 }
 
-/// Follows changes of the rules from now on. A file is reloaded when it changes, and on SIGHUP; a
-/// database is asked at once then.
+/// Follows changes of the rules from now on. A file is reloaded when it changes, and on SIGHUP; SIGHUP also makes a
+/// database be polled at once.
 pub(super) fn follow<E: fmt::Display + 'static>(
     service: &Arc<Service>,
     load: impl Fn() -> Result<Policy, E> + Send + 'static,
@@ -69,7 +69,7 @@ pub(super) fn follow<E: fmt::Display + 'static>(
     Ok(())
 }
 
-/// The rules of now, for commands that decide and end.
+/// Loads the current rules, for commands that decide and exit.
 pub(super) fn read_once(loaded: &mut Loaded) -> anyhow::Result<()> {
     let Some(url) = &loaded.config.rules_from else { return Ok(()) };
     let database = Database::new(url).map_err(|problem| anyhow::anyhow!("rules_from: {problem}"))?;

@@ -1,8 +1,8 @@
-//! Answers of a service as a table for people.
+//! A service's answers as tables.
 
 use serde_json::Value;
 
-/// A line for each of `rows`, below the titles of the columns. A column is a title and the field that it shows.
+/// One line per row, below the column titles. A column is a title and the field that it shows.
 pub(super) fn table<const N: usize>(columns: &[(&str, &str); N], rows: &Value) -> String {
     let rows = rows.as_array().map(Vec::as_slice).unwrap_or_default();
     let head = columns.map(|(title, _)| title.to_string());
@@ -19,7 +19,7 @@ pub(super) fn table<const N: usize>(columns: &[(&str, &str); N], rows: &Value) -
     text
 }
 
-/// Clients choose much of this, so nothing of it may move the cursor of a terminal.
+/// Clients choose much of this text: it must not move the terminal's cursor.
 fn cell(value: &Value) -> String {
     const LONGEST: usize = 48;
     let text = match value {

@@ -1,4 +1,4 @@
-//! TLS as the command line says it: the same for every service that listens.
+//! The TLS flags, shared by every service that listens.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -22,7 +22,7 @@ pub(super) struct TlsArgs {
 }
 
 impl TlsArgs {
-    /// Flags win over the file, each by itself.
+    /// Each flag overrides the file's setting.
     pub(super) fn override_in(&self, config: &mut Config) {
         let TlsArgs { tls_cert, tls_key, tls_client_ca } = self;
         if tls_cert.is_none() && tls_key.is_none() && tls_client_ca.is_none() {
@@ -39,7 +39,7 @@ impl TlsArgs {
     }
 }
 
-/// The certificates that a configuration names, if it does.
+/// The certificates of a configuration, if it has any.
 pub(super) fn certificates(config: &Config) -> anyhow::Result<Option<Arc<Renewable<ServerConfig>>>> {
     let read = |files: ListenTls| Renewable::new("the listeners'", move || tls::server_config(&files));
     config.listen.tls.clone().map(read).transpose()

@@ -1,4 +1,4 @@
-//! `tollkeeper validate`: is a configuration file right, and if not, where and why.
+//! `tollkeeper validate`: is a configuration file valid, and if not, where and why.
 
 use std::io::Write as _;
 use std::path::PathBuf;

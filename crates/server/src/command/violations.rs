@@ -29,19 +29,19 @@ pub(super) struct Args {
     /// Only by this rule
     #[arg(long, value_name = "NAME", env = "TOLLKEEPER_RULE")]
     rule: Option<String>,
-    /// Only of this key; a secret is found by itself or by its fingerprint
+    /// Only of this key; a secret is found by its value or by its fingerprint
     #[arg(long, env = "TOLLKEEPER_KEY")]
     key: Option<String>,
-    /// Only from here on: `1h` for so long ago, or a time such as 2026-01-31T12:00:00Z
+    /// Only from then on: `1h` for that long ago, or a time such as 2026-01-31T12:00:00Z
     #[arg(long, value_name = "TIME", env = "TOLLKEEPER_SINCE")]
     since: Option<String>,
-    /// Only before here
+    /// Only before then
     #[arg(long, value_name = "TIME", env = "TOLLKEEPER_UNTIL")]
     until: Option<String>,
-    /// How many at most, up to 1000
+    /// The maximum number, up to 1000
     #[arg(long, value_name = "N", default_value_t = 100, env = "TOLLKEEPER_VIOLATIONS_LIMIT")]
     limit: u32,
-    /// Go on from `next` of an answer
+    /// Continue from `next` of a previous answer
     #[arg(long, env = "TOLLKEEPER_CURSOR")]
     cursor: Option<String>,
     /// Answer as the HTTP API does
@@ -105,7 +105,7 @@ fn shown(answer: &Value) -> String {
     }
 }
 
-/// `until 2026-01-31T12:00:00Z by alice`; nothing where it was the limit that denied.
+/// `until 2026-01-31T12:00:00Z by alice`; empty if the limit denied the request.
 fn block(blocked: &Value) -> Value {
     if blocked.is_null() {
         return Value::Null;

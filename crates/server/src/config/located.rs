@@ -1,4 +1,4 @@
-//! YAML as a tree that remembers where each value stands, so that any later error can point at its line.
+//! YAML as a tree that remembers where each value is, so that any later error can point at its line.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -20,7 +20,7 @@ pub(crate) struct Located {
 /// Line and column, counted from 1.
 pub(crate) type Place = (u64, u64);
 
-/// Where things stand, by path: `rules[0].limit`.
+/// The places of values, by path: `rules[0].limit`.
 #[derive(Debug, Default)]
 struct Places {
     values: BTreeMap<String, Place>,
@@ -36,7 +36,7 @@ pub(crate) struct Unreadable {
 }
 
 impl Located {
-    /// Reads YAML (and so JSON). An error has a place where the parser knows one.
+    /// Parses YAML (and so JSON). An error has a place if the parser knows one.
     pub(crate) fn parse(text: &str) -> Result<Located, (Option<Place>, String)> {
         if text.trim().is_empty() {
             return Ok(Located { value: Value::Object(serde_json::Map::new()), places: Places::default() });
@@ -56,7 +56,7 @@ impl Located {
             let path = error.path().to_string();
             let field = if path == "." { String::new() } else { path };
             let message = error.inner().to_string();
-            // Of a field that should not be there the name is what is wrong.
+            // For an unknown field, the error is at its name.
             let name = self.places.names.get(&field).filter(|_| message.starts_with("unknown field"));
             let place = name.copied().or_else(|| self.place_of(&field));
             let (member, message) = strict::explain(&message);
@@ -69,7 +69,7 @@ impl Located {
         })
     }
 
-    /// Where a field stands, or the nearest thing around it.
+    /// Where a field is, or the nearest thing around it.
     pub(crate) fn place_of(&self, path: &str) -> Option<Place> {
         let mut path = path;
         loop {
@@ -83,7 +83,7 @@ impl Located {
     }
 }
 
-/// What the parser found, in our words where its own speak to programmers.
+/// The parser's error, rephrased if its own text is for programmers.
 fn plain(error: &serde_saphyr::Error) -> String {
     match error {
         serde_saphyr::Error::DuplicateMappingKey { key, .. } => {
@@ -127,7 +127,7 @@ impl Node {
                 let mut object = serde_json::Map::new();
                 for (name, field) in fields {
                     let path = if path.is_empty() { name.value.clone() } else { format!("{path}.{}", name.value) };
-                    // An empty value has no place of its own; its name has.
+                    // An empty value has no place of its own, but its name has.
                     places.names.insert(path.clone(), (name.referenced.line(), name.referenced.column()));
                     object.insert(name.value, field.value.into_value(text, path, field.referenced, places));
                 }
@@ -141,8 +141,8 @@ impl Node {
     }
 }
 
-/// A number or boolean stays one only where it is written as everybody reads it. Otherwise YAML's guess would lose what
-/// somebody wrote: the country `NO` is not `false`, and the version `1.10` not `1.1`.
+/// A number or boolean stays one only if it is written in the usual way. Otherwise YAML's guess would lose what was
+/// written: the country `NO` is not `false`, and the version `1.10` is not `1.1`.
 fn as_written(value: Value, text: &str, location: Location) -> Value {
     let span = location.span();
     let written = span

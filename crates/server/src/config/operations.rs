@@ -1,4 +1,4 @@
-//! What the file says of those who watch the service: alerts and telemetry.
+//! The parts of the file for operators: alerts and telemetry.
 
 use std::path::PathBuf;
 
@@ -12,13 +12,13 @@ pub(crate) struct AlertsConfig {
     /// A URL that alerts are posted to as JSON.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) webhook: Option<String>,
-    /// Signs what is posted, so that the receiver knows from whom it comes.
+    /// Signs what is posted, so that the receiver can verify the sender.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) secret: Option<String>,
-    /// While something stays wrong, the alert is repeated this often: `60s` by default.
+    /// While an incident lasts, its alert is repeated this often: `60s` by default.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) every: Option<String>,
-    /// What this instance is called: its host and port by default.
+    /// The name of this instance: its host and port by default.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) instance: Option<String>,
     /// CA certificates (PEM) for an https:// webhook, instead of the system's trust store.
@@ -26,24 +26,24 @@ pub(crate) struct AlertsConfig {
     pub(crate) ca: Option<PathBuf>,
 }
 
-/// Traces and metrics for a collector of OpenTelemetry. Nothing is sent unless it has an address.
+/// Traces and metrics for an OpenTelemetry collector. Off by default.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub(crate) struct TelemetryConfig {
     /// Where the collector listens for OTLP, such as `http://collector:4318`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) otlp: Option<String>,
-    /// How it is spoken to.
+    /// The OTLP protocol.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) protocol: Option<OtlpProtocol>,
-    /// The share of requests that are traced, from 0 to 1, where their callers have not decided it: 0.01 by default.
+    /// The share of requests to trace, from 0 to 1, unless the caller has decided: 0.01 by default.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 0.0, max = 1.0))]
     pub(crate) traces: Option<f64>,
     /// How often metrics are sent: `15s` by default, `0s` for never.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) metrics: Option<String>,
-    /// What the service is called: `tollkeeper` by default.
+    /// The service name: `tollkeeper` by default.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) service_name: Option<String>,
     /// CA certificates (PEM) for an https:// collector, instead of the system's trust store.
@@ -51,7 +51,7 @@ pub(crate) struct TelemetryConfig {
     pub(crate) ca: Option<PathBuf>,
 }
 
-/// The ways to speak OTLP.
+/// The protocols of OTLP.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub(crate) enum OtlpProtocol {
     /// Over HTTP/1.1, usually port 4318.

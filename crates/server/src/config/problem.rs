@@ -1,19 +1,19 @@
-//! What is wrong with a file, and where: file, line, column, field and what to do. Never a secret.
+//! Errors in a file: file, line, column, field and what to do. Never a secret.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
 
 use serde::Serialize;
 
-/// Everything that is wrong with a file.
+/// All errors in a file.
 #[derive(Debug)]
 pub(crate) struct ConfigError {
-    /// Nobody could read it, so nothing is known of what it says.
+    /// The file could not be read, so nothing is known about its contents.
     pub(crate) unreadable: bool,
     pub(crate) problems: Vec<Problem>,
 }
 
-/// One thing that is wrong, and where.
+/// One error, and where it is.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct Problem {
     pub(crate) file: PathBuf,
@@ -71,14 +71,14 @@ impl fmt::Display for Problem {
     }
 }
 
-/// Lines that may hold a password or a token are not repeated: errors end up in logs.
+/// Lines that may contain a password or a token are not repeated: errors end up in logs.
 fn has_secret(line: &str) -> bool {
     let is_address = ["://", "redis", "postgres"].iter().any(|part| line.contains(part));
     let names_one = ["token", "password", "secret", "webhook", "otlp"].iter().any(|name| line.contains(name));
     (is_address && line.contains(['@', '?'])) || names_one
 }
 
-/// A text whose words that may hold a password are cut short.
+/// A text in which words that may contain a password are cut short.
 fn without_secrets(text: &str) -> String {
     let shown = |word: &str| {
         let hidden = has_secret(word) && (word.contains('@') || word.contains('='));

@@ -1,9 +1,10 @@
-//! The fields of a rule for its form, made from the schema of [`RuleSpec`]: a new field is in the form by itself.
+//! The fields of a rule for its form, derived from the schema of [`RuleSpec`]: a new field appears in the form
+//! automatically.
 
 use serde_json::{Value, json};
 use tollkeeper::RuleSpec;
 
-/// Every field: its name, how it is entered, and what is known of it.
+/// Every field: its name, how it is entered, and its description.
 pub(super) fn rule_fields() -> Value {
     let schema = schemars::schema_for!(RuleSpec).to_value();
     let required = schema["required"].as_array().cloned().unwrap_or_default();
@@ -22,7 +23,7 @@ pub(super) fn rule_fields() -> Value {
     properties.into_iter().map(field).collect()
 }
 
-/// How a value is entered, and from which values it is chosen, if there are only these.
+/// How a value is entered, and the choices if there are only a few.
 fn input(root: &Value, schema: &Value) -> (&'static str, Vec<Value>) {
     let schema = resolved(root, schema);
     let choices: Vec<Value> = match (&schema["oneOf"], &schema["enum"]) {
@@ -39,7 +40,7 @@ fn input(root: &Value, schema: &Value) -> (&'static str, Vec<Value>) {
     }
 }
 
-/// The values that one variant of an enum stands for.
+/// The values of one variant of an enum.
 fn names(variant: &Value) -> Vec<Value> {
     match (&variant["const"], &variant["enum"]) {
         (Value::Null, Value::Array(several)) => several.clone(),
@@ -48,7 +49,7 @@ fn names(variant: &Value) -> Vec<Value> {
     }
 }
 
-/// The types that a value may have, but for null.
+/// The types that a value may have, except null.
 fn types<'s>(root: &'s Value, schema: &'s Value) -> Vec<&'s str> {
     let schema = resolved(root, schema);
     let mut types: Vec<&str> = match (&schema["type"], &schema["anyOf"]) {

@@ -1,4 +1,4 @@
-//! The file of envoyproxy/ratelimit: a tree of descriptors, what is wrong with it, and what rules cannot say.
+//! The file format of envoyproxy/ratelimit: a tree of descriptors, the errors in it, and what rules cannot express.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -16,7 +16,7 @@ pub(super) struct Root {
     pub(super) descriptors: Option<Vec<Node>>,
 }
 
-/// One descriptor, with those below it.
+/// One descriptor, with its children.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Node {
@@ -62,22 +62,22 @@ struct Replaced {
     name: Text,
 }
 
-/// A text, also where YAML reads `404` or `true`.
+/// A text, even where YAML reads `404` or `true`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 pub(super) struct Text(pub(super) String);
 
 /// The value of a descriptor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Wanted<'n> {
-    /// This one.
+    /// This value.
     Exactly(&'n str),
-    /// Whatever starts with this.
+    /// Any value with this prefix.
     Prefix(&'n str),
-    /// Whatever none of the others wants.
+    /// Any value that no other descriptor matches.
     Any,
 }
 
-/// Units with their names in a limit. A year is 365 days there.
+/// Units and their names in a limit. A year is 365 days there.
 const UNITS: [(&str, &str); 7] = [
     ("second", "s"),
     ("minute", "min"),
@@ -97,7 +97,7 @@ impl RateLimit {
 }
 
 impl Node {
-    /// A star counts at the end only.
+    /// A star is a wildcard only at the end.
     pub(super) fn wanted(&self) -> Wanted<'_> {
         match self.value.as_ref().map(|value| value.0.as_str()) {
             None | Some("") => Wanted::Any,
@@ -118,7 +118,7 @@ impl Node {
     }
 }
 
-/// Field and what there is to say about it.
+/// A field and a note about it.
 type Notes = Vec<(String, String)>;
 
 impl Root {
@@ -126,7 +126,7 @@ impl Root {
         self.descriptors.as_deref().unwrap_or_default()
     }
 
-    /// What the reference service refuses too, and what has no name in a rule.
+    /// What the reference service refuses too, and what cannot be named in a rule.
     pub(super) fn problems(&self) -> Notes {
         let mut notes = Notes::new();
         if self.domain.0.is_empty() {
@@ -136,7 +136,7 @@ impl Root {
         notes
     }
 
-    /// What rules do otherwise, or not at all.
+    /// What rules do differently, or not at all.
     pub(super) fn differences(&self) -> Notes {
         let mut notes = Notes::new();
         differences_of(self.nodes(), "descriptors", &mut notes);

@@ -1,16 +1,16 @@
 //! Descriptors as rules: one for each limit in the tree.
 //!
-//! The reference service looks a descriptor's entries up one after the other: the exact value, else the first prefix that
-//! fits, else the key alone; it never goes back, and the number of entries must be that of the tree. All rules apply
-//! together instead, so each says what it is not: `descriptor` asks for exactly these entries, and what comes first is
-//! excluded from what comes later.
+//! The reference service looks up a descriptor's entries one after the other: the exact value, otherwise the first
+//! matching prefix, otherwise the key alone. It never backtracks, and the number of entries must equal the depth in
+//! the tree. Our rules all apply together instead, so each must exclude what others match: `descriptor` requires
+//! exactly these entries, and earlier matches are excluded from later ones.
 
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
 
 use super::descriptors::{Node, Root, Wanted};
 
-/// A rule as it will be written.
+/// A rule to be written.
 #[derive(Debug)]
 pub(super) struct ImportedRule {
     name: String,
@@ -18,7 +18,7 @@ pub(super) struct ImportedRule {
     when: Vec<(String, Vec<String>)>,
     key: String,
     limit: String,
-    /// A request costs more than there is.
+    /// The limit is 0: the rule's cost exceeds its limit.
     is_closed: bool,
     is_shadow: bool,
 }
@@ -31,7 +31,7 @@ struct Level {
     /// The attribute that this entry becomes.
     attribute: String,
     patterns: Vec<String>,
-    /// Every value has its own bucket.
+    /// Each value has its own bucket.
     is_in_bucket: bool,
 }
 
@@ -55,7 +55,7 @@ impl Rules<'_> {
             levels.push(level(nodes, index, above));
             if let Some(limit) = node.rate_limit.as_ref().filter(|limit| !limit.unlimited) {
                 let count = limit.requests_per_unit.unwrap_or_default();
-                // A limit of 0 cannot be written; a cost above the limit means the same.
+                // A limit of 0 is not valid; a cost above the limit means the same.
                 let limit_text = format!("{}/{}", count.max(1), limit.period().unwrap_or("s"));
                 let name = match limit.name.as_ref().filter(|name| !name.0.is_empty()) {
                     Some(name) => name.0.clone(),
@@ -106,7 +106,7 @@ impl Rules<'_> {
 fn level(nodes: &[Node], index: usize, above: &[Level]) -> Level {
     let node = &nodes[index];
     let key = node.key.0.clone();
-    // As the gRPC front names entries: the second of a name has a number, and these two names are taken.
+    // As the gRPC front names entries: a repeated name gets a number, and these two names are reserved.
     let taken = usize::from(matches!(key.as_str(), "domain" | "descriptor"));
     let before = taken + above.iter().filter(|level| level.key == key).count();
     let attribute = if before == 0 { key.clone() } else { format!("{key}#{}", before + 1) };

@@ -1,11 +1,11 @@
-//! What denied clients do: wait for the time that their denial names, or retry at once.
+//! How denied clients react: they wait as long as `Retry-After` says, or retry at once.
 
 use tollkeeper::{Span, Timestamp};
 
-/// What a key did with the waits that its denials asked for.
+/// How a key reacted to the waits of its denials.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Behaviour {
-    /// Waits that it kept: its next request came after them.
+    /// Waits that it kept: its next request came afterwards.
     pub(crate) kept: u32,
     /// Waits during which it retried.
     pub(crate) broken: u32,
@@ -15,17 +15,17 @@ pub(crate) struct Behaviour {
 /// A wait that has not ended, or that no request has followed yet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Wait {
-    /// Requests before this may have been in flight already.
+    /// Requests before this may already have been in flight.
     fair_from: Timestamp,
     until: Timestamp,
     broken: bool,
 }
 
-/// A client learns of a denial after a round trip, and may have sent more until then.
+/// A client learns of a denial after a round trip, and may have sent more requests until then.
 const ROUND_TRIP: Span = Span::from_micros(100_000);
 
 impl Behaviour {
-    /// A request came, whatever was decided about it.
+    /// A request arrived, whatever the decision.
     pub(super) fn came(&mut self, at: Timestamp) {
         let Some(wait) = &mut self.wait else { return };
         if at >= wait.until {
@@ -37,7 +37,7 @@ impl Behaviour {
         }
     }
 
-    /// It was denied for so long. During a wait, no other begins.
+    /// It was denied with this wait. A running wait is not replaced.
     pub(super) fn must_wait(&mut self, at: Timestamp, wait: Span) {
         if self.wait.is_none() && wait > Span::ZERO {
             let in_flight = ROUND_TRIP.min(Span::from_micros(wait.as_micros() / 2));
@@ -45,12 +45,12 @@ impl Behaviour {
         }
     }
 
-    /// The same key at two times.
+    /// Combines an earlier and a later record of a key.
     pub(super) fn add(&self, later: &Behaviour) -> Behaviour {
         Behaviour { kept: self.kept + later.kept, broken: self.broken + later.broken, wait: later.wait }
     }
 
-    /// Whether it breaks more waits than it keeps; `None` while no wait is over.
+    /// Whether it breaks more waits than it keeps; `None` while no wait has ended.
     pub(super) fn hammers(&self) -> Option<bool> {
         (self.kept + self.broken > 0).then_some(self.broken > self.kept)
     }

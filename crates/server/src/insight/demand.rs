@@ -1,22 +1,24 @@
-//! Which limit would have been high enough for a key: its requests run against the rule's own algorithm at higher limits.
+//! Which limit would have been high enough for a key: its requests are run against the rule's own algorithm at higher
+//! limits.
 //!
-//! Up to its first denial a limit sees every request, so whether it would have denied any is known exactly for buckets and
-//! fixed windows, from one number for each limit tried. A `sliding_window_log` is judged by the weighted sum of two windows, as
-//! `sliding_window_counter` is. A retry counts as demand: clients that retry without waiting appear to need more than they do.
+//! Up to its first denial a limit sees every request, so whether it would have denied any is known exactly for
+//! buckets and fixed windows, from one number per limit. A `sliding_window_log` is judged by the weighted sum of two
+//! windows, like `sliding_window_counter`. A retry counts as demand: clients that retry without waiting appear to
+//! need more than they do.
 
 use tollkeeper::{Algorithm, Quota, Span, Timestamp};
 
 /// How many higher limits are tried.
 pub(super) const RUNGS: usize = 16;
 
-/// The limits that are tried for a rule: the next round numbers above its own.
+/// The limits to try for a rule: the next round numbers above its own.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Ladder {
     quota: Quota,
     counts: [u32; RUNGS],
 }
 
-/// What a key's requests would have met at each limit.
+/// The state of a key's requests at each limit.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(super) struct Demand {
     last: Timestamp,
@@ -27,7 +29,8 @@ pub(super) struct Demand {
 }
 
 impl Ladder {
-    /// The limits to try for a quota; none for `concurrency`, as it is unknown when slots would have been released.
+    /// The limits to try for a quota; `None` for `concurrency`, because it is unknown when slots would have been
+    /// released.
     pub(super) fn new(quota: Quota) -> Option<Ladder> {
         let mut above = round_numbers().filter(|number| *number > quota.count());
         let counts = std::array::from_fn(|_| above.next().unwrap_or(Quota::MAX_COUNT));
@@ -36,11 +39,11 @@ impl Ladder {
 
     /// Adds a request of a key.
     pub(super) fn add(&self, demand: &mut Demand, at: Timestamp, cost: u32) {
-        // A request that costs more than there is passes no limit of this kind; it says nothing about how often.
+        // A request that costs more than the limit never passes; it says nothing about the rate.
         if cost == 0 || cost > self.quota.limit() {
             return;
         }
-        // Time that runs backwards stands still.
+        // If time runs backwards, it counts as standing still.
         let at = at.max(demand.last);
         let passed = at.since(demand.last).as_micros();
         let too_low = match self.quota.algorithm() {
@@ -51,8 +54,8 @@ impl Ladder {
         demand.denied_below = demand.denied_below.max(too_low as u8);
     }
 
-    /// Buckets drain by their rate and hold their burst, which grows with the limit. What is owed is counted in tokens times
-    /// the period, so that no fraction is lost. Says how many of the limits are too low.
+    /// Buckets drain at their rate and hold their burst, which grows with the limit. The debt is counted in tokens
+    /// times the period, so that no fraction is lost. Returns how many of the limits are too low.
     fn pour(&self, demand: &mut Demand, passed: u64, cost: u32) -> usize {
         let period = self.quota.period().as_micros();
         let mut too_low = 0;
@@ -67,7 +70,7 @@ impl Ladder {
         too_low
     }
 
-    /// Counts this window and the one before, which fades where the algorithm lets it.
+    /// Counts this window and the one before, which fades if the algorithm says so.
     fn fill_window(&self, demand: &mut Demand, at: Timestamp, cost: u32) -> usize {
         let window = self.quota.period().as_micros();
         let [this, before, ..] = &mut demand.owed;
@@ -83,8 +86,8 @@ impl Ladder {
         self.counts.iter().take_while(|count| u128::from(**count) * u128::from(window) < needed).count()
     }
 
-    /// The lowest limit that would have denied at most one key in a hundred, and which share it would have denied. `None`
-    /// when even the highest that was tried would have denied more.
+    /// The lowest limit that would have denied at most one key in a hundred, and the share it would have denied.
+    /// `None` when even the highest limit would have denied more.
     pub(super) fn enough<'d>(&self, demands: impl Iterator<Item = &'d Demand>) -> Option<(u32, f64)> {
         let mut denied_below: Vec<u8> = demands.map(|demand| demand.denied_below).collect();
         denied_below.sort_unstable();
@@ -101,7 +104,7 @@ impl Ladder {
 }
 
 impl Demand {
-    /// The same key at two times.
+    /// Combines an earlier and a later state of a key.
     pub(super) fn add(&self, later: &Demand) -> Demand {
         Demand { denied_below: self.denied_below.max(later.denied_below), ..*later }
     }
@@ -146,7 +149,7 @@ mod tests {
         Quota::per(count, Span::from_secs(10)).burst(burst).algorithm(algorithm).build().expect("a quota")
     }
 
-    /// Whether a limit would deny any of these requests, asked of a real store.
+    /// Whether a limit would deny any of these requests, by a real store.
     fn denies_any(quota: Quota, count: u32, requests: &[(u64, u32)]) -> bool {
         let burst = u64::from(quota.limit()) * u64::from(count) / u64::from(quota.count());
         let higher = Quota::per(count, quota.period()).burst(burst as u32).algorithm(quota.algorithm());

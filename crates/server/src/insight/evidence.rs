@@ -1,12 +1,12 @@
-//! The numbers by which a rule is judged.
+//! The numbers behind a finding.
 
 use schemars::JsonSchema;
 use serde::Serialize;
 
-/// What is known of a rule's denials.
+/// What is known about a rule's denials.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, JsonSchema)]
 pub(crate) struct Evidence {
-    /// How far back this looks, in seconds: between half an hour and an hour once the service has run for that long.
+    /// The period covered, in seconds: between half an hour and an hour once the service has run for that long.
     pub(crate) seconds: u64,
     /// Requests that the rule applied to.
     pub(crate) requests: u64,
@@ -22,7 +22,7 @@ pub(crate) struct Evidence {
     pub(crate) share_of_keys_denied: f64,
     /// Whether keys were counted one by one; otherwise they are estimated from a sample of 512.
     pub(crate) exact: bool,
-    /// The fewest keys that four fifths of the denials come from, if ten are enough.
+    /// The fewest keys that cause four fifths of the denials, if ten are enough.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(with = "Few")]
     pub(crate) few: Option<Few>,
@@ -46,7 +46,7 @@ pub(crate) struct Evidence {
 pub(crate) struct Few {
     /// How many.
     pub(crate) keys: u64,
-    /// The share of denials that are theirs at least, 0 to 1.
+    /// The share of denials that they cause at least, 0 to 1.
     pub(crate) share: f64,
     /// How many of them mostly retry before their wait is over.
     pub(crate) hammering: u64,

@@ -12,15 +12,15 @@ use super::evidence::{Enough, Evidence, Few};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Kind {
-    /// Nobody was denied.
+    /// No client was denied.
     Quiet,
-    /// Somebody ignores the limit.
+    /// Some clients ignore the limit.
     Abuse,
     /// The limit denies clients that it should let pass.
     TooLow,
-    /// Something of both, or something that these numbers cannot tell apart.
+    /// Something of both, or these numbers cannot distinguish the two.
     Mixed,
-    /// Too little has happened.
+    /// Too few denials.
     NotEnoughData,
 }
 
@@ -31,22 +31,23 @@ pub(crate) struct Finding {
     pub(crate) kind: Kind,
     /// The same for people.
     pub(crate) sentence: String,
-    /// The numbers that it rests on.
+    /// The numbers behind it.
     pub(crate) evidence: Evidence,
 }
 
-/// Fewer denials are chance.
+/// Fewer denials may be chance.
 const ENOUGH_DENIALS: u64 = 20;
-/// From this share of keys on, a limit affects everybody rather than some.
+/// From this share of keys on, a limit affects clients in general rather than some.
 const EVERYBODY: f64 = 0.2;
-/// From this share of the denied on, they are of one kind; up to the other, it is the rest of them.
+/// If at least this share of the denied keys behaves in one way, they all count as such; at most half is the
+/// opposite.
 const MOST: f64 = 0.8;
 const HALF: f64 = 0.5;
-/// A limit that would have to be raised by more is not just set too low.
+/// If the limit would have to be raised by more than this factor, it is not just set too low.
 const FAR_ABOVE: f64 = 4.0;
 
 impl Finding {
-    /// Judges.
+    /// Judges the evidence.
     pub(crate) fn of(evidence: Evidence) -> Finding {
         let (kind, sentence) = evidence.judge();
         let sentence = sentence + &evidence.besides();
@@ -181,7 +182,7 @@ impl Evidence {
         format!("; {limit} would have denied {whom}")
     }
 
-    /// A share of keys; of a sample neither all nor none is claimed.
+    /// A share of keys; from a sample, neither all nor none is claimed.
     fn of_keys(&self, share: f64) -> String {
         percent(if self.exact { share } else { share.clamp(0.001, 0.999) })
     }

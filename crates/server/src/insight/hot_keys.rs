@@ -1,7 +1,7 @@
-//! The keys that come up most, in bounded memory: the Space-Saving algorithm (Metwally, Agrawal, El Abbadi 2005).
+//! The most frequent keys, in bounded memory: the Space-Saving algorithm (Metwally, Agrawal, El Abbadi 2005).
 //!
-//! Of `n` appearances counted with room for `k` keys, no count is too high by more than `n / k`, none is too low, and every
-//! key that came up more than `n / k` times is there. Each count knows its own possible error.
+//! With `n` events and room for `k` keys, no count is too high by more than `n / k`, none is too low, and every key
+//! with more than `n / k` events is present. Each count knows its own possible error.
 
 use std::collections::HashMap;
 
@@ -10,7 +10,7 @@ use std::collections::HashMap;
 pub(super) struct HotKeys<T> {
     room: usize,
     places: HashMap<u64, usize>,
-    /// Apart from the rest, because finding the smallest looks at them all.
+    /// Separate from the rest, because finding the smallest scans them all.
     counts: Vec<u64>,
     entries: Vec<Entry<T>>,
     total: u64,
@@ -25,7 +25,7 @@ struct Entry<T> {
     note: T,
 }
 
-/// A key, with how often it came up: at most `count` times and at least `count - error`.
+/// A key, and how often it occurred: at most `count` times and at least `count - error`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Hot<T> {
     hash: u64,
@@ -37,19 +37,19 @@ pub(crate) struct Hot<T> {
 }
 
 impl<T> Hot<T> {
-    /// How often it came up without any doubt.
+    /// How often it certainly occurred.
     pub(super) fn certain(&self) -> u64 {
         self.count - self.error
     }
 }
 
 impl<T: Default + Clone> HotKeys<T> {
-    /// Room for so many keys.
+    /// With room for this many keys.
     pub(super) fn new(room: usize) -> HotKeys<T> {
         HotKeys { room, places: HashMap::new(), counts: Vec::new(), entries: Vec::new(), total: 0 }
     }
 
-    /// Counts an appearance and hands out the key's note, a new one when the key has taken another's place.
+    /// Counts an event and returns the key's note, a new one if the key has replaced another.
     pub(super) fn count(&mut self, hash: u64, variant: u16, key: &str) -> &mut T {
         self.total += 1;
         let place = match self.places.get(&hash) {
@@ -66,7 +66,7 @@ impl<T: Default + Clone> HotKeys<T> {
         &mut self.entries[place].note
     }
 
-    /// The newcomer inherits the smallest count as its possible error, which is what keeps every count from being too low.
+    /// The new key inherits the smallest count as its possible error, so that no count is too low.
     fn replace_smallest(&mut self, hash: u64, variant: u16, key: &str) -> usize {
         let smallest = self.smallest();
         let place = self.counts.iter().position(|count| *count == smallest).unwrap_or(0);
@@ -83,23 +83,23 @@ impl<T: Default + Clone> HotKeys<T> {
         self.counts.iter().copied().min().unwrap_or(0)
     }
 
-    /// The note of a key that is there.
+    /// The note of a key, if it is present.
     pub(super) fn note(&mut self, hash: u64) -> Option<&mut T> {
         self.places.get(&hash).map(|place| &mut self.entries[*place].note)
     }
 
-    /// How many appearances were counted.
+    /// How many events were counted.
     pub(super) fn total(&self) -> u64 {
         self.total
     }
 
-    /// How often a key that is not there can have come up at most.
+    /// The most events that an absent key can have had.
     fn missed(&self) -> u64 {
         if self.entries.len() < self.room { 0 } else { self.smallest() }
     }
 
-    /// The hottest keys of two counts together, the surest first. What one of them may have missed is added to both count
-    /// and error, so the promises hold for the sum.
+    /// The hottest keys of two counts together, by certain count. What one of them may have missed is added to both
+    /// count and error, so the guarantees hold for the sum.
     pub(super) fn top(&self, other: &HotKeys<T>, most: usize, merge: impl Fn(&T, &T) -> T) -> Vec<Hot<T>> {
         let mut all: Vec<Hot<T>> = self.iter().map(|hot| other.with(hot, |mine, theirs| merge(theirs, mine))).collect();
         all.extend(other.iter().filter(|hot| !self.places.contains_key(&hot.hash)).map(|hot| self.with(hot, &merge)));
@@ -119,7 +119,7 @@ impl<T: Default + Clone> HotKeys<T> {
         })
     }
 
-    /// A key of another count with what was counted here added.
+    /// A key of the other count, with what was counted here added.
     fn with(&self, hot: Hot<T>, merge: impl Fn(&T, &T) -> T) -> Hot<T> {
         let Some(place) = self.places.get(&hot.hash) else {
             let missed = self.missed();
@@ -151,7 +151,7 @@ mod tests {
         counts
     }
 
-    /// A few keys that come up often among many that do not.
+    /// A few frequent keys among many rare ones.
     fn streams() -> impl Strategy<Value = Vec<u64>> {
         prop::collection::vec(prop_oneof![0u64..4, 0u64..12, 0u64..200], 0..600)
     }

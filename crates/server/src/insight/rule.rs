@@ -1,4 +1,4 @@
-//! What is known of one rule's traffic: between half an hour and an hour of it, so that yesterday's attack fades.
+//! One rule's traffic over the last half hour to hour, so that old attacks fade.
 
 use std::mem;
 use std::sync::Arc;
@@ -12,13 +12,13 @@ use super::hot_keys::{Hot, HotKeys};
 use super::sample::Sample;
 use super::timeline::Timeline;
 
-/// Counts are off by at most a 64th of all.
+/// Counts are off by at most a 64th of the total.
 pub(super) const HOT_ROOM: usize = 64;
 /// Shares of keys are off by at most 2.2 % (one standard error).
 const SAMPLE_ROOM: usize = 512;
-/// How long one of the two generations lasts.
+/// How long each of the two generations lasts.
 const GENERATION: Span = Span::from_secs(1_800);
-/// More keys than these are not a few.
+/// More keys than this are not "few".
 const FEW: usize = 10;
 /// The share of denials that those few have to explain.
 const EXPLAINED: f64 = 0.8;
@@ -41,7 +41,7 @@ pub(crate) struct Outcomes {
 }
 
 impl Outcomes {
-    /// What came in addition to before.
+    /// The difference to an earlier count.
     pub(super) fn since(self, before: Outcomes) -> Outcomes {
         Outcomes {
             allowed: self.allowed.saturating_sub(before.allowed),
@@ -61,13 +61,13 @@ impl std::ops::AddAssign for Outcomes {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Observation<'k> {
     pub(super) at: Timestamp,
-    /// Of the key, with a secret of this process.
+    /// Of the key, with this process's random seed.
     pub(super) hash: u64,
     pub(super) variant: u16,
     pub(super) key: &'k str,
     pub(super) cost: u32,
     pub(super) outcome: Observed,
-    /// Whether the quota that is judged decided it.
+    /// Whether the quota being judged decided it.
     pub(super) own_quota: bool,
 }
 
@@ -76,7 +76,7 @@ pub(super) struct Observation<'k> {
 pub(super) enum Observed {
     Allowed,
     Denied {
-        /// Until it would pass; `None`: it never can.
+        /// Until it would pass; `None` if it never can.
         wait: Option<Span>,
     },
     /// Denied by an exception, which says nothing about the limit.
@@ -146,14 +146,14 @@ impl RuleInsight {
         RuleInsight {
             timeline: Timeline::new(),
             quota: *rule.quota(),
-            // The limits of `CL.THROTTLE` are its callers': there is none to judge.
+            // The quotas of `CL.THROTTLE` come from its callers: there is none to judge.
             ladder: Ladder::new(*rule.quota()).filter(|_| !is_throttle(rule.name())),
             now: Generation::at(now),
             before: Generation::at(now),
         }
     }
 
-    /// A limit that has changed is judged from the start.
+    /// When a limit changes, its analysis starts over.
     pub(super) fn follow(&mut self, rule: &Arc<Rule>, now: Timestamp) {
         if *rule.quota() != self.quota {
             let timeline = mem::replace(&mut self.timeline, Timeline::new());
@@ -161,12 +161,12 @@ impl RuleInsight {
         }
     }
 
-    /// Whether a quota is the one that is judged.
+    /// Whether this is the quota being judged.
     pub(super) fn has_quota(&self, quota: &Quota) -> bool {
         self.quota == *quota
     }
 
-    /// Forgets what is too old.
+    /// Drops what is too old.
     pub(super) fn age(&mut self, now: Timestamp) {
         let age = now.since(self.now.began);
         if age >= GENERATION {
@@ -198,7 +198,7 @@ impl RuleInsight {
         self.before.blocks.top(&self.now.blocks, most, |_, _| ())
     }
 
-    /// The numbers by which the rule is judged.
+    /// The numbers behind the rule's finding.
     pub(crate) fn evidence(&self, rule: &Rule, now: Timestamp) -> Evidence {
         let keys = self
             .before
@@ -230,7 +230,7 @@ impl RuleInsight {
         }
     }
 
-    /// The fewest keys that surely explain most denials.
+    /// The fewest keys that certainly explain most denials.
     fn few(&self, denied: u64) -> Option<Few> {
         let mut few = Few { keys: 0, share: 0.0, hammering: 0, waiting: 0 };
         let mut theirs = 0;
@@ -251,7 +251,7 @@ impl RuleInsight {
     }
 }
 
-/// Whether this is what `CL.THROTTLE` is counted under: a rule that no file names.
+/// Whether this is the internal rule for `CL.THROTTLE`, which no file names.
 pub(super) fn is_throttle(name: &str) -> bool {
     name.starts_with('(')
 }

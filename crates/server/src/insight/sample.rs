@@ -1,9 +1,11 @@
-//! A fair sample of keys in bounded memory: a bottom-k sample (Cohen and Kaplan 2007), the keys with the smallest hashes.
+//! A uniform sample of keys in bounded memory: a bottom-k sample (Cohen and Kaplan 2007), the keys with the smallest
+//! hashes.
 //!
-//! Which keys are in it has nothing to do with how busy they are, and no client can choose a hash. The bar only ever
-//! sinks, so a key that is in the sample has been in it since it first came up: what is noted of it is complete. How far the
-//! bar has sunk shows how many keys there are (the k minimum values estimator). With room for `k`, that estimate has a standard error of `1 / sqrt(k - 2)`, and
-//! a share of the keys one of at most `1 / (2 sqrt(k))`; up to `k` keys everything is exact.
+//! Whether a key is in it does not depend on how busy the key is, and no client can choose a hash. The threshold only
+//! ever falls, so a key in the sample has been in it since it first occurred: its note is complete. The threshold
+//! also gives an estimate of the number of keys (the k minimum values estimator). With room for `k`, that estimate
+//! has a standard error of `1 / sqrt(k - 2)`, and a share of the keys one of at most `1 / (2 sqrt(k))`; up to `k`
+//! keys everything is exact.
 
 use std::collections::BTreeMap;
 
@@ -12,17 +14,17 @@ use std::collections::BTreeMap;
 pub(super) struct Sample<T> {
     room: usize,
     notes: BTreeMap<u64, T>,
-    /// Keys with this hash and above are not in the sample.
+    /// The threshold: keys with this hash or above are not in the sample.
     bar: Option<u64>,
 }
 
 impl<T: Default> Sample<T> {
-    /// Room for so many keys.
+    /// With room for this many keys.
     pub(super) fn new(room: usize) -> Sample<T> {
         Sample { room, notes: BTreeMap::new(), bar: None }
     }
 
-    /// The note of a key that came up, if it belongs to the sample.
+    /// The note of a key that occurred, if it belongs to the sample.
     pub(super) fn note(&mut self, hash: u64) -> Option<&mut T> {
         if self.bar.is_some_and(|bar| hash >= bar) {
             return None;
@@ -38,12 +40,12 @@ impl<T: Default> Sample<T> {
         Some(self.notes.entry(hash).or_default())
     }
 
-    /// The note of a key that is there; nothing is added.
+    /// The note of a key that is present; adds nothing.
     pub(super) fn known(&mut self, hash: u64) -> Option<&mut T> {
         self.notes.get_mut(&hash)
     }
 
-    /// The keys that belong to the samples of two times, as far down as both reach.
+    /// The sample of two periods together, below the lower of both thresholds.
     pub(super) fn join<'s>(&'s self, other: &'s Sample<T>, merge: impl Fn(&T, &T) -> T) -> Joined<T>
     where
         T: Clone,
@@ -62,11 +64,11 @@ impl<T: Default> Sample<T> {
     }
 }
 
-/// Notes of keys that were chosen fairly.
+/// Notes of uniformly sampled keys.
 #[derive(Clone, Debug)]
 pub(super) struct Joined<T> {
     pub(super) notes: Vec<T>,
-    /// 1 when every key is there.
+    /// 1 when every key is included.
     each_stands_for: f64,
 }
 
@@ -76,12 +78,12 @@ impl<T> Joined<T> {
         (self.notes.len() as f64 * self.each_stands_for).round() as u64
     }
 
-    /// Whether every key is there, so that nothing is estimated.
+    /// Whether every key is included, so that nothing is estimated.
     pub(super) fn is_exact(&self) -> bool {
         self.each_stands_for == 1.0
     }
 
-    /// The share of keys of which something holds.
+    /// The share of keys for which a condition holds.
     pub(super) fn share(&self, holds: impl Fn(&T) -> bool) -> f64 {
         let holding = self.notes.iter().filter(|note| holds(note)).count();
         if self.notes.is_empty() { 0.0 } else { holding as f64 / self.notes.len() as f64 }
@@ -141,7 +143,7 @@ mod tests {
         }
     }
 
-    /// Four standard errors, so that it fails by chance once in ten thousand runs; the seed is the machine's.
+    /// Four standard errors, so that it fails by chance once in ten thousand runs; the seed is random.
     #[test]
     fn how_many_keys_there_are_is_known_within_its_error() {
         let state = RandomState::new();

@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 use std::ops::AddAssign;
 
-/// Sums for each of the last 5 minutes' seconds and 6 hours' minutes.
+/// Sums for each second of the last 5 minutes and each minute of the last 6 hours.
 #[derive(Clone, Debug)]
 pub(crate) struct Timeline<T> {
     seconds: Slots<T>,
@@ -24,7 +24,7 @@ impl<T: AddAssign + Clone + Default> Timeline<T> {
         self.seconds.add(second, what);
     }
 
-    /// Each second up to this one, the oldest first, without those before anything happened.
+    /// Each second up to this one, oldest first, starting with the first event.
     pub(crate) fn seconds(&self, now: u64) -> impl ExactSizeIterator<Item = T> {
         self.seconds.until(now).into_iter()
     }
@@ -59,7 +59,7 @@ impl<T: AddAssign + Clone + Default> Slots<T> {
             }
             self.sums.push_back(T::default());
         }
-        // A clock that goes back adds to the slot that it had reached.
+        // If the clock goes back, add to the latest slot.
         self.last = self.last.max(slot);
         if let Some(sum) = self.sums.back_mut() {
             *sum += what;

@@ -1,6 +1,6 @@
-//! What is measured, as data: families of samples that every format is written from.
+//! Metrics as data: families of samples, from which every format is written.
 
-/// What a family is called and means. All of them are in [`FAMILIES`](super::FAMILIES).
+/// The name and meaning of a family. All of them are in [`FAMILIES`](super::FAMILIES).
 #[derive(Debug)]
 #[non_exhaustive]
 pub struct Description {
@@ -10,7 +10,7 @@ pub struct Description {
     pub kind: Kind,
     /// What its numbers count.
     pub unit: Unit,
-    /// The names of its labels. No value of a label is ever a client's choice.
+    /// The names of its labels. The value of a label is never a client's choice.
     pub labels: &'static [&'static str],
     /// What it means, in a sentence or two.
     pub help: &'static str,
@@ -52,7 +52,7 @@ pub enum Unit {
     Seconds,
 }
 
-/// A description and its numbers at one moment.
+/// A description and its samples at one moment.
 #[derive(Clone, Debug)]
 pub(crate) struct Family {
     pub(crate) about: &'static Description,
@@ -77,7 +77,7 @@ pub(crate) enum Value {
 /// Observations by size.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Distribution {
-    /// The largest value of each bucket but the last, which holds what lies beyond all of them.
+    /// The upper bound of each bucket except the last, which is unbounded.
     pub(crate) bounds: Vec<f64>,
     /// How many observations each bucket holds: one more than there are bounds.
     pub(crate) counts: Vec<u64>,
@@ -85,17 +85,17 @@ pub(crate) struct Distribution {
 }
 
 impl Family {
-    /// Without a sample yet.
+    /// Without samples.
     pub(crate) fn new(about: &'static Description) -> Family {
         Family { about, samples: Vec::new() }
     }
 
-    /// One number that needs no labels.
+    /// With one sample and no labels.
     pub(crate) fn single(about: &'static Description, value: impl Into<Value>) -> Family {
         Family::new(about).with([], value)
     }
 
-    /// And this sample. Labels are in the order of the description.
+    /// With one more sample. Labels are in the order of the description.
     pub(crate) fn with<const LABELS: usize>(mut self, labels: [&str; LABELS], value: impl Into<Value>) -> Family {
         self.add(labels, value);
         self

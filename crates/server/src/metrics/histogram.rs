@@ -1,10 +1,10 @@
-//! Counts of observations by size, as integers: one addition to a bucket and one to the sum, neither of which waits.
+//! A lock-free histogram of integers: each observation is one addition to a bucket and one to the sum.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use super::family::Distribution;
 
-/// The largest value of each bucket in whole units, and how many units make one of what is shown.
+/// The upper bound of each bucket in whole units, and how many units make one of the unit shown.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Buckets {
     bounds: &'static [u64],
@@ -35,7 +35,7 @@ pub(super) const DURATION: Buckets = Buckets {
     units: 1_000_000_000,
 };
 
-/// Millionths, shown as a share of 1; finest where a limit is nearly reached.
+/// Millionths, shown as a share of 1; finest near the limit.
 pub(super) const RATIO: Buckets =
     Buckets { bounds: &[0, 50_000, 100_000, 200_000, 350_000, 500_000, 750_000, 1_000_000], units: 1_000_000 };
 
@@ -49,7 +49,7 @@ impl Buckets {
 #[derive(Debug)]
 pub(super) struct Histogram {
     buckets: Buckets,
-    /// One per bound, and one for what lies beyond all.
+    /// One per bound, and one for values beyond all bounds.
     counts: Box<[AtomicU64]>,
     sum: AtomicU64,
 }

@@ -1,4 +1,4 @@
-//! Attempts to put other rules in force, and why the last one failed.
+//! Attempts to put new rules in force, and why the last one failed.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -6,25 +6,25 @@ use std::sync::{Arc, Mutex, PoisonError};
 use super::catalog;
 use super::family::Family;
 
-/// Why rules that were to come into force did not.
+/// Why new rules were refused.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Refusal {
     pub(crate) reason: String,
 }
 
-/// Attempts to put other rules in force.
+/// Attempts to put new rules in force.
 #[derive(Debug, Default)]
 pub(crate) struct Reloads {
     accepted: AtomicU64,
     refused: AtomicU64,
-    /// Until others are accepted.
+    /// Kept until rules are accepted.
     last_refusal: Mutex<Option<Arc<Refusal>>>,
 }
 
 impl Reloads {
-    /// Takes note of how an attempt ended, and gives it back.
+    /// Records the outcome of an attempt, and returns it.
     pub(crate) fn note<T, E: std::fmt::Display>(&self, attempt: Result<T, E>) -> Result<T, E> {
-        /// A file with very many mistakes says enough with the first ones.
+        /// In a file with very many errors, the first ones are enough.
         const LONGEST: usize = 2_000;
         let refusal = attempt.as_ref().err().map(|error| {
             let reason = error.to_string().chars().take(LONGEST).collect();

@@ -1,4 +1,4 @@
-//! Responses of the HTTP API: a counter for every route and status that exist, so that none has to be looked up.
+//! Responses of the HTTP API: a counter for every route and status, so that none has to be looked up.
 
 use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};

@@ -1,5 +1,5 @@
-//! Decisions by rule. A decision finds the counters of its rule by the rule's address: no lock, no hashing of labels, no
-//! allocation.
+//! Decisions by rule. A decision finds its rule's counters by the rule's address in memory: no lock, no hashing of
+//! labels, no allocation.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -13,14 +13,14 @@ use super::histogram::{Histogram, RATIO};
 /// The counters of each rule of one policy.
 #[derive(Debug, Default)]
 pub(super) struct RuleTable {
-    /// Kept, so that no other rule can come to live at an address of this table.
+    /// Kept alive, so that no other rule can be allocated at an address in this table.
     policy: Option<Arc<Policy>>,
     pub(super) in_order: Vec<Arc<RuleCounters>>,
     by_address: Vec<(usize, Arc<RuleCounters>)>,
 }
 
 impl RuleTable {
-    /// For the rules of a policy, with the counts so far of those that had any by name.
+    /// For the rules of a policy; counters of rules with the same name are kept.
     pub(super) fn new(policy: Arc<Policy>, before: &RuleTable) -> RuleTable {
         let known: HashMap<&str, &Arc<RuleCounters>> =
             before.in_order.iter().map(|counters| (counters.rule.name(), counters)).collect();
@@ -80,14 +80,14 @@ impl RuleCounters {
             (false, false) => 2,
         };
         self.decisions[outcome][row.source as usize].fetch_add(1, Relaxed);
-        // What is left of a key that an exception settles is not known, nor does it matter.
+        // What is left of a key is unknown when an exception decides without the store.
         if row.charge.exception().is_none_or(|exception| !exception.kind.settles()) {
             let millionths = u64::from(decision.remaining) * 1_000_000 / u64::from(decision.limit.max(1));
             self.remaining.observe(millionths);
         }
     }
 
-    /// Decisions that the store had no part in, because it could not answer.
+    /// Decisions made without the store, because it could not answer.
     pub(super) fn without_store(&self) -> u64 {
         let by = |source: Source| self.decisions.iter().map(move |counts| counts[source as usize].load(Relaxed));
         by(Source::Local).chain(by(Source::Policy)).sum()
@@ -101,7 +101,7 @@ impl RuleCounters {
         self.decisions[0].iter().map(|count| count.load(Relaxed)).sum()
     }
 
-    /// Denials because of a limit or a block. Where the store could not answer, nobody was at a limit.
+    /// Denials because of a limit or a block. When the store could not answer, no limit was reached.
     pub(super) fn denied(&self) -> u64 {
         let known = |by_source: &[AtomicU64]| -> u64 {
             let sources = Source::ALL.iter().zip(by_source).filter(|(source, _)| **source != Source::Policy);
@@ -110,7 +110,8 @@ impl RuleCounters {
         self.decisions[1..].iter().map(|by_source| known(by_source)).sum()
     }
 
-    /// Leaves out what cannot happen to the rule; what can starts at 0, so that its first rise is seen as one.
+    /// Leaves out combinations that cannot occur for the rule; the others start at 0, so that their first increase is
+    /// visible.
     pub(super) fn add_decisions(&self, family: &mut Family) {
         let may_deny = if self.rule.is_enforced() { 1 } else { 2 };
         for (outcome, (name, by_source)) in OUTCOMES.iter().zip(&self.decisions).enumerate() {

@@ -1,4 +1,4 @@
-//! What is measured of the store.
+//! Metrics of the store.
 
 use std::iter;
 
@@ -7,7 +7,7 @@ use tollkeeper::{BreakerState, DURATION_BOUNDS, Limiter, Store, Traffic};
 use super::catalog;
 use super::family::{Distribution, Family, Value};
 
-/// Nothing ever happens on the way to a store in this process, so its families stay at 0 there.
+/// A store in this process makes no calls, so its families stay at 0.
 pub(super) fn families(limiter: &Limiter) -> Vec<Family> {
     let store = limiter.store();
     let (breaker, traffic, leased, instances) = match store {

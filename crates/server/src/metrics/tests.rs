@@ -101,7 +101,7 @@ fn requests_are_counted_under_known_names_only() {
     assert!(!page.contains("wp-login"));
 }
 
-/// Numbers of a source index an array, so they have to be what the list says.
+/// The number of a source indexes an array, so it must match the list.
 #[test]
 fn sources_are_numbered_as_listed() {
     for (number, source) in Source::ALL.into_iter().enumerate() {

@@ -47,7 +47,7 @@ impl Page {
         }
     }
 
-    /// Here each bucket holds the smaller ones as well.
+    /// In this format each bucket includes the smaller ones.
     fn histogram(&mut self, name: &str, labels: &str, distribution: &Distribution) {
         let comma = if labels.is_empty() { "" } else { "," };
         let bounds = distribution.bounds.iter().map(f64::to_string).chain(["+Inf".to_string()]);

@@ -1,10 +1,10 @@
-//! Decisions that were made without the store.
+//! Decisions made without the store.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use tollkeeper::{Row, Source};
 
-/// How many decisions were made without the store, by what rules say for that case.
+/// How many decisions were made without the store, by failure policy.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct WithoutStore {
     pub(crate) open: u64,
@@ -26,7 +26,7 @@ impl WithoutStore {
     }
 }
 
-/// The same while it is counted.
+/// The live counters.
 #[derive(Debug, Default)]
 pub(super) struct WithoutStoreCounters {
     open: AtomicU64,
@@ -35,7 +35,7 @@ pub(super) struct WithoutStoreCounters {
 }
 
 impl WithoutStoreCounters {
-    /// Touches nothing for what the store decided.
+    /// Does nothing for decisions that the store made.
     pub(super) fn count(&self, row: &Row) {
         let counter = match row.source {
             Source::Local => &self.local,

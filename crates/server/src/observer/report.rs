@@ -1,4 +1,4 @@
-//! Everything in one answer: what a dashboard and a terminal need.
+//! The answer of `GET /v1/insight`: all that the dashboard and `tollkeeper top` need.
 
 mod latency;
 mod store;
@@ -24,7 +24,7 @@ const MOST_RULES: usize = 256;
 const MOST_KEYS: usize = 10;
 /// Violations that are shown.
 const RECENT: usize = 20;
-/// Rates are of so many of the last whole seconds.
+/// Rates are averages over this many of the last whole seconds.
 const RATE_SECONDS: usize = 10;
 
 /// The state of the service and its traffic.
@@ -33,9 +33,9 @@ const RATE_SECONDS: usize = 10;
 pub(crate) struct Report {
     /// The version of the service.
     version: &'static str,
-    /// This process; the numbers are its own.
+    /// This process; the numbers are for it alone.
     instance: String,
-    /// When this was true.
+    /// The time of the report.
     #[schemars(extend("format" = "date-time"))]
     at: Moment,
     /// How long the service has run.
@@ -65,9 +65,9 @@ struct Totals {
     decisions: u64,
     /// Those that denied, shadow rules included.
     denied: u64,
-    /// Decisions a second, of the last ten seconds.
+    /// Decisions per second over the last ten seconds.
     decisions_per_second: f64,
-    /// Denials a second, of the last ten seconds.
+    /// Denials per second over the last ten seconds.
     denied_per_second: f64,
 }
 
@@ -91,15 +91,15 @@ struct RuleReport {
     allowed: u64,
     /// Requests that it denied, or would have in shadow mode, since the start.
     denied: u64,
-    /// Requests a second that passed, of the last ten seconds.
+    /// Allowed requests per second over the last ten seconds.
     allowed_per_second: f64,
-    /// Requests a second that did not.
+    /// Denied requests per second.
     denied_per_second: f64,
     /// Each of up to 300 seconds, the oldest first; the last has just begun. Empty before the first decision.
     seconds: Series,
     /// Each of up to 360 minutes.
     minutes: Series,
-    /// The keys with most requests in the last half to whole hour.
+    /// The keys with most requests in the last half hour to hour.
     hot_by_traffic: Vec<HotKey>,
     /// The keys with most denials.
     hot_by_denials: Vec<HotDeniedKey>,
@@ -136,11 +136,11 @@ struct HotDeniedKey {
     count: u64,
     /// It is at least `count - error`.
     error: u64,
-    /// Waits after which it came back.
+    /// Waits that it kept before it came back.
     waits_kept: u32,
-    /// Waits during which it asked again.
+    /// Waits during which it retried.
     waits_broken: u32,
-    /// An exception blocks it: these denials are not the limit's.
+    /// An exception blocks it: these denials are not due to the limit.
     blocked: bool,
 }
 
@@ -158,7 +158,7 @@ pub(crate) struct Dropped {
 pub(super) struct Sources<'s> {
     pub(super) limiter: &'s Limiter,
     pub(super) metrics: &'s Metrics,
-    /// Where traffic is analysed.
+    /// If traffic is analysed.
     pub(super) insight: Option<&'s Insight>,
     pub(super) audit: &'s Audit,
     pub(super) privacy: &'s Privacy,
@@ -210,7 +210,7 @@ impl Report {
     }
 }
 
-/// What each rule has decided: as its series know it, where there are any, so that both agree.
+/// What each rule has decided: from its series if there is one, so that both agree.
 enum Counted<'o> {
     Observed(&'o Insight),
     Totals(HashMap<Arc<str>, Outcomes>),
@@ -304,7 +304,7 @@ fn most_denied(
     all
 }
 
-/// Of the last whole seconds: the one that has just begun would make it look lower.
+/// Over the last whole seconds: the current second would make it look lower.
 fn rate(seconds: &[u64]) -> f64 {
     let whole = seconds.len().saturating_sub(1);
     let last = &seconds[whole.saturating_sub(RATE_SECONDS)..whole];

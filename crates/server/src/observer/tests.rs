@@ -1,4 +1,4 @@
-//! Traffic of many kinds against a real limiter in virtual time, and what is found in it.
+//! Traffic of many kinds against a real limiter in virtual time, and the findings.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -18,7 +18,7 @@ struct Client {
     from_ms: u64,
     every_ms: u64,
     requests: u32,
-    /// Whether it waits as long as its denials ask for, or keeps to its own pace.
+    /// Whether it obeys Retry-After, or keeps to its own pace.
     waits: bool,
 }
 
@@ -66,7 +66,7 @@ impl World {
         World { limiter, metrics: crate::front::metrics(), observer: Observer::new(settings, BEGIN), clock }
     }
 
-    /// Lets clients come until they are done; what was decided is read as often as the service does.
+    /// Runs the clients until they are done; notes are read as often as the service does.
     async fn run(&self, clients: impl IntoIterator<Item = Client>) {
         let mut clients: Vec<Client> = clients.into_iter().collect();
         let start = self.clock.now().as_micros();
@@ -120,7 +120,7 @@ fn per_ip(limit: &str) -> Value {
     json!({"name": "per-ip", "key": "{ip}", "limit": limit})
 }
 
-/// Each scenario: its story, the rule, the clients, and what is to be found.
+/// Each scenario: its story, the rule, the clients, and the expected finding.
 #[tokio::test]
 async fn what_is_found_in_traffic() {
     let calm = |count: usize| (0..count).map(|ip| Client::new(ip).from(ip as u64 * 37 % 5_000).every(5_000, 12));
@@ -280,7 +280,7 @@ async fn secrets_are_neither_reported_nor_recorded() {
     assert_eq!(page.violations[0].ip.as_deref(), Some("203.0.113.10"));
 }
 
-/// Rules change while traffic goes on: what was known of a changed limit says nothing about the new one.
+/// Rules change while traffic continues: what was learned about the old limit says nothing about the new one.
 #[tokio::test]
 async fn a_changed_limit_is_judged_from_the_start() {
     let world = World::new([per_ip("10/min")]);
@@ -293,7 +293,7 @@ async fn a_changed_limit_is_judged_from_the_start() {
     assert_eq!(world.report()["rules"], json!([]));
 }
 
-/// Nobody reads: the lists fill up, and everything beyond them is counted.
+/// No reader: the lists fill up, and everything beyond is counted.
 #[tokio::test]
 async fn what_finds_no_room_is_counted() {
     let world = World::new([per_ip("5/min")]);
@@ -310,7 +310,7 @@ async fn what_finds_no_room_is_counted() {
     assert!(page.violations.iter().all(|violation| violation.key.len() <= MAX_KEY));
 }
 
-/// What passes is not even noted, and what is denied is recorded as ever.
+/// Allowed requests are not even noted, and denials are recorded as always.
 #[tokio::test]
 async fn without_analysis_there_are_totals_and_the_audit() {
     let settings = Settings { analysis: Analysis::Off, ..Settings::default() };

@@ -1,4 +1,4 @@
-//! Operations that show and change single keys, and what happened to them.
+//! Operations that inspect and change single keys, and the audit.
 
 use schemars::JsonSchema;
 use serde_json::Value;
@@ -69,7 +69,7 @@ pub(super) fn lift_exception(writer: &mut Writer<'_>) -> Operation {
         .fails(&[400, 503])
 }
 
-/// Parameters that name a bucket, with a rule that exists as the example.
+/// Parameters that name a bucket, with an existing rule as the example.
 fn bucket<T: JsonSchema>(writer: &mut Writer<'_>) -> Vec<Value> {
     let mut parameters = writer.query::<T>();
     for parameter in &mut parameters {

@@ -1,4 +1,4 @@
-//! Operations that only look: the dashboard, health, metrics and the description.
+//! Read-only operations: the dashboard, health, metrics and this description.
 
 use serde_json::json;
 

@@ -59,7 +59,7 @@ fn name() -> Value {
     })
 }
 
-/// Who changes rules, why, and what it has seen of them.
+/// Who changes rules, why, and the version that they have seen.
 fn editor(writer: &mut Writer<'_>) -> Vec<Value> {
     let mut parameters = writer.query::<RulesChangeQuery>();
     parameters.push(json!({

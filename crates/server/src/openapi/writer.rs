@@ -10,14 +10,14 @@ use tollkeeper::http::Problem;
 use crate::route::Access;
 use crate::wire::ProblemAnswer;
 
-/// What the description has to know of a service.
+/// What the description needs to know about a service.
 #[derive(Clone, Debug)]
 pub(crate) struct Facts {
     /// The status of a denial.
     pub(crate) deny_status: u16,
     /// Whether the admin part asks for a token.
     pub(crate) needs_token: bool,
-    /// The name of a rule that there is, for examples.
+    /// The name of an existing rule, for examples.
     pub(crate) example_rule: String,
 }
 
@@ -25,9 +25,9 @@ pub(super) const JSON: &str = "application/json";
 pub(super) const PROBLEM: &str = Problem::CONTENT_TYPE;
 
 pub(super) struct Writer<'f> {
-    /// Of what is answered.
+    /// Of responses.
     schemas: SchemaGenerator,
-    /// Of what is sent: what has a default may be left out.
+    /// Of requests: fields with a default are optional.
     pub(super) requests: SchemaGenerator,
     pub(super) facts: &'f Facts,
 }
@@ -37,7 +37,7 @@ impl<'f> Writer<'f> {
         Writer { schemas: schemas(Contract::Serialize), requests: schemas(Contract::Deserialize), facts }
     }
 
-    /// All schemas that were referred to.
+    /// All schemas that were referenced.
     pub(super) fn definitions(&mut self) -> Map<String, Value> {
         let mut definitions = self.requests.take_definitions(true);
         for (name, schema) in self.schemas.take_definitions(true) {
@@ -70,7 +70,7 @@ impl<'f> Writer<'f> {
         properties.into_iter().map(parameter).collect()
     }
 
-    /// A reference to the schema of what is sent.
+    /// A reference to the schema of a request body.
     pub(super) fn body<T: JsonSchema>(&mut self) -> Value {
         self.requests.subschema_for::<T>().into()
     }
@@ -141,7 +141,7 @@ impl Operation {
     }
 }
 
-/// A parameter that may be left out is never null.
+/// An optional parameter is never null.
 fn without_null(schema: &mut Value) {
     if let Some(Value::Array(types)) = schema.get("type") {
         schema["type"] = types.iter().find(|kind| *kind != "null").cloned().unwrap_or_default();

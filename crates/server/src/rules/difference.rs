@@ -1,4 +1,4 @@
-//! What is different between two sets of rules, for people and for programs.
+//! The difference between two sets of rules, for people and for programs.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -15,9 +15,9 @@ use super::row::Row;
 pub(crate) struct Difference {
     /// Rules that are new.
     pub(crate) added: Vec<RuleSpec>,
-    /// Rules that are gone.
+    /// Removed rules.
     pub(crate) removed: Vec<RuleSpec>,
-    /// Rules that are there before and after, and not the same.
+    /// Rules that exist before and after, and differ.
     pub(crate) changed: Vec<ChangedRule>,
     /// Whether rules that stay are in another order.
     pub(crate) reordered: bool,
@@ -30,7 +30,7 @@ pub(crate) struct ChangedRule {
     pub(crate) fields: Vec<ChangedField>,
 }
 
-/// From one value to another; null where a field is as usual.
+/// From one value to another; null for a default value.
 #[derive(Debug, PartialEq, Serialize)]
 pub(crate) struct ChangedField {
     field: String,
@@ -39,13 +39,13 @@ pub(crate) struct ChangedField {
 }
 
 impl Difference {
-    /// However limits are written, the same limits are no difference.
+    /// Compares canonical forms: two spellings of the same limit are not a difference.
     pub(crate) fn between(before: &Policy, after: &Policy) -> Difference {
         let specs = |policy: &Policy| policy.rules().iter().map(|rule| canonical(rule)).collect::<Vec<_>>();
         Difference::of(&specs(before), &specs(after))
     }
 
-    /// Of rules in their one spelling, as they come from the table.
+    /// For rules in canonical form, as they come from the table.
     pub(super) fn of(before: &[RuleSpec], after: &[RuleSpec]) -> Difference {
         fn by_name(specs: &[RuleSpec]) -> HashMap<&str, usize> {
             specs.iter().enumerate().map(|(index, spec)| (spec.name.as_str(), index)).collect()
@@ -102,7 +102,7 @@ impl ChangedRule {
     }
 }
 
-/// A rule as it comes back from the table: `6,000/min` and `6000/1min` are one.
+/// A rule in canonical form, as it comes back from the table: `6,000/min` and `6000/1min` are the same.
 pub(crate) fn canonical(rule: &Rule) -> RuleSpec {
     Row::of(rule, 0).spec().unwrap_or_else(|_| rule.spec().clone())
 }

@@ -16,31 +16,31 @@ use super::row::Row;
 pub(crate) struct Edit {
     pub(crate) by: String,
     pub(crate) message: Option<String>,
-    /// The version that the editor has seen. Another one refuses the change.
+    /// The version that the editor has seen. If the rules have another one, the change is refused.
     pub(crate) seen: Option<i64>,
-    /// Only tells what would be done.
+    /// Only report what would be done.
     pub(crate) dry_run: bool,
 }
 
-/// A change that somebody wants.
+/// A requested change.
 #[derive(Debug)]
 pub(crate) enum Change {
-    /// These are all the rules from now on.
+    /// Replace all rules.
     Apply(Policy),
-    /// A rule whose name is free.
+    /// Add a rule whose name is unused.
     Create(Box<Rule>),
-    /// A rule, whether it was there or not.
+    /// Add or replace a rule.
     Put(Box<Rule>),
-    /// A rule that goes.
+    /// Remove a rule.
     Delete(String),
-    /// All rules as they were at a version.
+    /// Restore all rules of a version.
     Rollback(i64),
 }
 
-/// What a change did.
+/// The result of a change.
 #[derive(Debug)]
 pub(crate) struct Edited {
-    /// The version after it: the one before where nothing had to be done.
+    /// The version after it; unchanged if there was nothing to do.
     pub(crate) version: i64,
     /// Whether there was anything to do, and it was done.
     pub(crate) changed: bool,
@@ -59,7 +59,7 @@ pub(super) async fn make(connection: &mut PgConnection, edit: &Edit, change: Cha
     .bind(edit.message.as_deref().unwrap_or_default())
     .execute(&mut *transaction)
     .await?;
-    // Who writes waits here until nobody else does; who reads does not notice.
+    // Serializes writers; readers are not blocked.
     sqlx::query("lock table rate_limit_rule in share row exclusive mode").execute(&mut *transaction).await?;
     let (now, before) = rows(&mut transaction).await?;
     if let Some(seen) = edit.seen.filter(|seen| *seen != now) {
@@ -85,7 +85,7 @@ pub(super) async fn make(connection: &mut PgConnection, edit: &Edit, change: Cha
     Ok(Edited { version, changed: true, difference })
 }
 
-/// Rows that nobody understands are not compared; what a change is about is good.
+/// Rows that are not valid rules are not compared; the changed rules are valid.
 fn specs(rows: &[Row]) -> Vec<RuleSpec> {
     rows.iter().filter_map(|row| row.spec().ok()).collect()
 }
@@ -131,8 +131,8 @@ impl Change {
     }
 }
 
-/// The rows of these rules. Those that are there keep their positions where the order allows, so that history tells of
-/// what somebody changed and not of numbers.
+/// The rows of these rules. Existing rows keep their positions if the order allows, so that the history shows real
+/// changes rather than renumbering.
 fn in_order(policy: &Policy, before: &[Row]) -> Vec<Row> {
     let known: HashMap<&str, i64> = before.iter().map(|row| (row.name.as_str(), row.position)).collect();
     let mut last = 0i64;
@@ -160,7 +160,7 @@ fn without_nul(row: &Row) -> Result<(), RulesError> {
     Err(RulesError::Nul { rule: row.name.clone(), field: field.unwrap_or_default() })
 }
 
-/// Makes the table as it should be; whether there was anything to do.
+/// Updates the table; returns whether there was anything to do.
 async fn write(connection: &mut PgConnection, before: &[Row], after: &[Row]) -> Result<bool, RulesError> {
     let known: HashMap<&str, &Row> = before.iter().map(|row| (row.name.as_str(), row)).collect();
     let wanted: HashMap<&str, &Row> = after.iter().map(|row| (row.name.as_str(), row)).collect();

@@ -1,4 +1,4 @@
-//! A rule's fields by name, as serde writes them: nothing here has to know which fields there are.
+//! A rule's fields by name, as serde writes them: this code need not know which fields exist.
 
 use std::fmt;
 
@@ -7,7 +7,7 @@ use serde::de::{Deserializer, MapAccess, Visitor};
 use serde_json::Value;
 use tollkeeper::RuleSpec;
 
-/// The fields of a rule that differ from the default, in the order of [`RuleSpec`], the name always.
+/// The fields of a rule that differ from the default, in the order of [`RuleSpec`], and always the name.
 pub(super) fn fields(spec: &RuleSpec) -> Vec<(String, Value)> {
     let usual = serde_json::to_value(RuleSpec::default()).expect("a rule is always JSON");
     // As text first: a map of values would sort the names.

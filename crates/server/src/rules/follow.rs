@@ -1,5 +1,5 @@
-//! Follows the rules in Postgres: a notification tells of a change at once, and the version is asked for each second in
-//! case one was lost. Whatever goes wrong, the last good rules stay in force.
+//! Follows the rules in Postgres: a notification announces a change at once, and the version is polled every second
+//! in case a notification was lost. Whatever goes wrong, the last good rules stay in force.
 
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -19,34 +19,34 @@ use super::table::RuleTable;
 use super::{reading, snapshot};
 use crate::database::{DEADLINE, Database, within};
 
-/// How often the version is asked for.
+/// How often the version is polled.
 const POLL: Duration = Duration::from_secs(1);
 /// How long to wait before trying an unreachable database again.
 const RETRY: std::ops::RangeInclusive<Duration> = Duration::from_millis(500)..=Duration::from_secs(5);
 const CHANNEL: &str = "tollkeeper_rules";
 
-/// The rules that a service starts with, and where newer ones come from, if not from its file.
+/// The initial rules of a service, and where newer ones come from, if not from its file.
 #[derive(Debug)]
 pub(crate) struct Rules {
     pub(crate) policy: Policy,
     pub(crate) following: Option<Arc<Following>>,
 }
 
-/// The rules of a database, as one instance knows them.
+/// The rules of a database, as this instance knows them.
 #[derive(Debug)]
 pub(crate) struct Following {
     table: RuleTable,
     snapshot: Option<PathBuf>,
     status: Mutex<Status>,
-    /// Somebody knows of a change.
+    /// Signals a change.
     changed: Notify,
-    /// The newest version that was looked at, whether good or bad.
+    /// The newest version that was read, valid or not.
     seen: watch::Sender<Option<i64>>,
     errors: [AtomicU64; 2],
 }
 
-/// The rules of a database, or of the snapshot where it has none to give. Fails rather than to start without rules: a
-/// service without any lets everything pass.
+/// The rules of a database, or of the snapshot if the database is unreachable. Fails rather than start without rules:
+/// a service without rules lets everything pass.
 pub(crate) async fn open(url: &str, snapshot: Option<PathBuf>) -> anyhow::Result<Rules> {
     let database = Database::new(url).map_err(|problem| anyhow::anyhow!("rules_from: {problem}"))?;
     let table = RuleTable::new(database);
@@ -110,12 +110,12 @@ impl Following {
         self.errors[failure as usize].load(Relaxed)
     }
 
-    /// Has it look at once.
+    /// Polls at once.
     pub(crate) fn look(&self) {
         self.changed.notify_one();
     }
 
-    /// Waits until a version has been looked at here, but not for long: it will be anyway.
+    /// Waits for a short time until this instance has read a version.
     pub(crate) async fn wait_for(&self, version: i64) {
         let mut seen = self.seen.subscribe();
         self.look();
@@ -159,7 +159,7 @@ impl Following {
         }
     }
 
-    /// The rules, if they are not the ones that were seen last.
+    /// The rules, if they differ from the version read last.
     async fn newer(&self, connection: &mut Option<PgConnection>) -> Result<Option<RuleSet>, RulesError> {
         let open = match connection {
             Some(open) => open,
@@ -167,7 +167,7 @@ impl Following {
         };
         let seen = *self.seen.borrow();
         within(DEADLINE, async {
-            // Another version, not only a newer one: a database may come back from a backup.
+            // Any other version, not only a newer one: a database may be restored from a backup.
             if seen == Some(reading::version(open).await?) {
                 return Ok(None);
             }
@@ -198,7 +198,7 @@ impl Following {
     fn note_unreachable(&self, problem: String) {
         self.errors[Failure::Database as usize].fetch_add(1, Relaxed);
         let mut status = self.lock();
-        // Once for each trouble, however often it is tried.
+        // Logged once per problem, not per attempt.
         if status.unreachable.as_ref() != Some(&problem) {
             tracing::error!("rules: {problem}; version {} stays in force", status.version);
         }
@@ -220,18 +220,18 @@ impl Following {
         }
     }
 
-    /// Has it look whenever the database tells of a change. Lost notifications are no harm, only a second.
+    /// Polls whenever the database notifies. A lost notification only costs a second.
     async fn listen(self: Arc<Self>) {
         let mut retry = *RETRY.start();
         loop {
-            // A pool of one, because that is what the library listens on.
+            // A pool of one, because the library needs a pool to listen.
             let pool = PgPoolOptions::new().max_connections(1).acquire_timeout(DEADLINE);
             let pool = pool.connect_lazy_with(self.table.database().options().clone());
             if let Ok(mut listener) = PgListener::connect_with(&pool).await {
                 listener.eager_reconnect(false);
                 if listener.listen(CHANNEL).await.is_ok() {
                     retry = *RETRY.start();
-                    // Nobody was notified of what came between the last look and now.
+                    // Changes before the listener was connected were not notified.
                     self.look();
                     while let Ok(Some(_)) = listener.try_recv().await {
                         self.look();

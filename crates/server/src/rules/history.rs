@@ -19,16 +19,16 @@ pub(crate) struct Version {
     pub(crate) changed_by: String,
     /// `apply`, `create`, `put`, `delete`, `rollback`, or `sql` when somebody wrote to the table directly.
     pub(crate) action: String,
-    /// Why, if somebody said so.
+    /// Why, if a reason was given.
     pub(crate) message: Option<String>,
     /// What it did to each rule.
     pub(crate) changes: Vec<VersionedChange>,
-    /// How many more changes it made: an answer has an end.
+    /// How many more changes it made: an answer is bounded.
     #[serde(skip_serializing_if = "is_zero")]
     pub(crate) left_out: i64,
 }
 
-/// What a version did to one rule: made, changed or removed it.
+/// What a version did to one rule: created, changed or removed it.
 #[derive(Debug, Serialize, schemars::JsonSchema)]
 #[schemars(rename = "RuleChange")]
 pub(crate) struct VersionedChange {

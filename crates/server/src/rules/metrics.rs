@@ -1,4 +1,4 @@
-//! What is measured of rules that come from a database.
+//! Metrics of rules from a database.
 
 use super::{Failure, Following};
 use crate::metrics::{Family, catalog};

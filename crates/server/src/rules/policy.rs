@@ -1,11 +1,11 @@
-//! All rows as rules, or everything that is wrong with them.
+//! All rows as rules, or all errors in them.
 
 use tollkeeper::{Policy, RuleError};
 
 use super::bad_row::BadRow;
 use super::row::Row;
 
-/// All the rows as rules, or everything that is wrong with them.
+/// All rows as rules, or all errors in them.
 pub(super) fn policy(rows: &[Row]) -> Result<Policy, Vec<BadRow>> {
     let (mut specs, mut bad) = (Vec::with_capacity(rows.len()), Vec::new());
     for row in rows {
@@ -25,7 +25,7 @@ pub(super) fn policy(rows: &[Row]) -> Result<Policy, Vec<BadRow>> {
             Err(errors) => bad.extend(errors.into_iter().map(|error| wrong(specs[error.index].0, error.error))),
         }
     } else {
-        // Whoever mends one rule wants to know of all.
+        // Report the errors of all rules at once.
         for (row, spec) in specs {
             let errors = spec.build().err().into_iter().flatten();
             bad.extend(errors.map(|error| wrong(row, error)));

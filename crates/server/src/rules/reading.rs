@@ -1,4 +1,4 @@
-//! Reads rules: all of one version, as it is now or as it was.
+//! Reads rules: all of one version, current or past.
 
 use sqlx::{PgConnection, Row as _};
 
@@ -8,15 +8,15 @@ use super::policy::policy;
 use super::row::{Row, record};
 use super::set::RuleSet;
 
-/// More than anybody has; a table that grew by mistake must not take the process down.
+/// More than is realistic; a table that grew by mistake must not exhaust memory.
 const MAX_RULES: usize = 100_000;
 
-/// The number of the newest version: what is asked each second.
+/// The number of the newest version, polled every second.
 pub(super) async fn version(connection: &mut PgConnection) -> Result<i64, RulesError> {
     Ok(sqlx::query_scalar("select version from rate_limit_rule_head").fetch_one(connection).await?)
 }
 
-/// The rules as they are now, all of one version.
+/// The current rules, all of one version.
 pub(super) async fn read(connection: &mut PgConnection) -> Result<RuleSet, RulesError> {
     let (version, rows) = rows(connection).await?;
     match policy(&rows) {
@@ -25,7 +25,7 @@ pub(super) async fn read(connection: &mut PgConnection) -> Result<RuleSet, Rules
     }
 }
 
-/// The rules as they are now, or else as they were at the last version that can be understood, and why.
+/// The current rules, or those of the last valid version, and why.
 pub(super) async fn last_good(connection: &mut PgConnection) -> Result<(RuleSet, Option<RulesError>), RulesError> {
     const HOW_FAR: usize = 20;
     let bad = match read(connection).await {
@@ -41,7 +41,7 @@ pub(super) async fn last_good(connection: &mut PgConnection) -> Result<(RuleSet,
     Err(bad)
 }
 
-/// One statement, so version and rows belong together.
+/// One statement, so that version and rows are consistent.
 pub(super) async fn rows(connection: &mut PgConnection) -> Result<(i64, Vec<Row>), RulesError> {
     const ROWS: &str = concat!(
         "select head.version, rule.rule_id, ",
@@ -51,13 +51,13 @@ pub(super) async fn rows(connection: &mut PgConnection) -> Result<(i64, Vec<Row>
     );
     let found = sqlx::query(ROWS).fetch_all(connection).await?;
     let version: i64 = found.first().ok_or(sqlx::Error::RowNotFound)?.try_get("version")?;
-    // Without any rule there is one row with the version alone.
+    // Without any rule there is one row with only the version.
     let is_rule = |row: &&sqlx::postgres::PgRow| row.try_get::<Option<i64>, _>("rule_id").is_ok_and(|id| id.is_some());
     let rows = found.iter().filter(is_rule).map(Row::read).collect::<Result<Vec<_>, _>>()?;
     bounded(version, rows).map(|rows| (version, rows))
 }
 
-/// The rows as they were at a version: a rule that changed since was what it was before its first change.
+/// The rows as of a version: a rule that changed later was what it was before its first change.
 pub(super) async fn rows_at(connection: &mut PgConnection, version: i64) -> Result<Vec<Row>, RulesError> {
     const ROWS: &str = concat!(
         "with changed as (

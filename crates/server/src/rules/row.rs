@@ -1,4 +1,4 @@
-//! A row of `rate_limit_rule` and the rule that it means, in both directions.
+//! A row of `rate_limit_rule`, converted to and from a rule.
 
 use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::{Map, Value};
@@ -12,8 +12,8 @@ use super::bad_row::BadRow;
 use super::fields::fields;
 use crate::strict;
 
-/// What a [`Row`] is read from: a row of a table or record named `rule`, as JSON. Postgres has several ways to write an
-/// interval, so the period is in microseconds.
+/// How a [`Row`] is read: a row of a table or record named `rule`, as JSON. Postgres can write an interval in several
+/// ways, so the period is in microseconds.
 macro_rules! record {
     () => {
         "to_jsonb(rule) || jsonb_build_object('period', (extract(epoch from rule.period) * 1000000)::bigint) as record"
@@ -21,7 +21,7 @@ macro_rules! record {
 }
 pub(super) use record;
 
-/// The columns of a rule. It serializes as the record that the table takes.
+/// The columns of a rule. It serializes as the record for the table.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(super) struct Row {
     pub(super) name: String,
@@ -38,13 +38,13 @@ pub(super) struct Row {
     cost: Value,
     mode: String,
     on_store_failure: String,
-    /// Every field that has no column of its own, by its name in a rules file.
+    /// Every field without a column of its own, by its name in a rules file.
     options: Value,
     is_active: bool,
     description: Option<String>,
 }
 
-/// The column that holds a field of a rules file, if it has one of its own.
+/// The column of a field of a rules file, if it has one.
 fn column(field: &str) -> Option<&'static str> {
     Some(match field {
         "name" => "name",
@@ -52,7 +52,7 @@ fn column(field: &str) -> Option<&'static str> {
         "when" => "match_conditions",
         "key" => "key_pattern",
         "limit" => "rate",
-        // Not a field, but what the numbers of a limit may be wrong about.
+        // Not a field, but errors about the numbers of a limit name it.
         "period" => "period",
         "burst" => "burst_capacity",
         "algorithm" => "algorithm",
@@ -106,7 +106,7 @@ impl Row {
         row.try_get("record").map(|Json(row)| row)
     }
 
-    /// What the row says, as in a rules file. Whether that is a rule is for [`RuleSpec::build`] to tell.
+    /// The row as in a rules file. [`RuleSpec::build`] says whether it is a valid rule.
     pub(super) fn spec(&self) -> Result<RuleSpec, BadRow> {
         let mut when = self.match_conditions.clone();
         if let (Some(plan), Some(conditions)) = (&self.plan, when.as_object_mut())
@@ -138,7 +138,7 @@ impl Row {
         strict::value(fields.into(), "").map_err(|error| self.bad(&self.place(&error.field), &error.problem))
     }
 
-    /// Where in the table a field of a rules file is.
+    /// Where a field of a rules file is in the table.
     pub(super) fn place(&self, field: &str) -> String {
         let (first, rest) = field.split_at(field.find(['.', '[']).unwrap_or(field.len()));
         match column(first) {
@@ -157,7 +157,7 @@ impl Row {
             }
             Some(period) => {
                 let period = period.to_string();
-                // `10/s` rather than `10/1s`, and days by the name that everybody uses.
+                // `10/s` rather than `10/1s`, and days by their usual name.
                 let period =
                     period.strip_prefix('1').filter(|unit| !unit.starts_with(char::is_numeric)).unwrap_or(&period);
                 let period = period.strip_suffix('d').map_or(period.to_string(), |days| format!("{days}day"));
@@ -187,7 +187,7 @@ fn word(value: &impl Serialize) -> String {
     json(value).as_str().unwrap_or_default().to_string()
 }
 
-/// A span as Postgres reads an interval, in units that people like to see in the table.
+/// A span as a Postgres interval, in units that are readable in the table.
 fn interval<S: serde::Serializer>(period: &Option<Span>, serializer: S) -> Result<S::Ok, S::Error> {
     const UNITS: [(u64, &str); 4] =
         [(86_400_000_000, "days"), (3_600_000_000, "hours"), (60_000_000, "minutes"), (1_000_000, "seconds")];

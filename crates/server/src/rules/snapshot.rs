@@ -1,6 +1,6 @@
 //! The last good rules on disk, for a start while the database is unreachable.
 //!
-//! The first line is the checksum of the rest, which is JSON. A file is replaced as a whole or not at all.
+//! The first line is the checksum of the rest, which is JSON. The file is replaced atomically.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Write as _};
@@ -17,12 +17,12 @@ use super::set::RuleSet;
 #[serde(deny_unknown_fields)]
 struct Content {
     version: i64,
-    /// Where they come from: rules of another database are other rules.
+    /// The database: the rules of another database must not be used.
     from: String,
     rules: Vec<RuleSpec>,
 }
 
-/// Keeps rules that came from `from`.
+/// Saves rules of the database `from`.
 pub(super) fn save(path: &Path, from: &str, version: i64, rules: Vec<RuleSpec>) -> io::Result<()> {
     let content = serde_json::to_string(&Content { version, from: from.into(), rules })?;
     let text = format!("{}\n{content}\n", checksum(content.as_bytes()));
@@ -32,11 +32,11 @@ pub(super) fn save(path: &Path, from: &str, version: i64, rules: Vec<RuleSpec>) 
         let _ = std::fs::remove_file(&new);
         return written;
     }
-    // The new name must be there after a crash too.
+    // The new name must survive a crash too.
     folder(path).map_or(Ok(()), |folder| File::open(folder)?.sync_all())
 }
 
-/// Several instances may keep theirs in one place, each in its own time.
+/// Several instances may save to one place at the same time.
 fn beside(path: &Path) -> PathBuf {
     let mut name = path.file_name().unwrap_or_default().to_os_string();
     name.push(format!(".{}.new", std::process::id()));
@@ -50,7 +50,7 @@ fn folder(path: &Path) -> Option<&Path> {
 fn write(path: &Path, text: &[u8]) -> io::Result<()> {
     let mut options = OpenOptions::new();
     options.write(true).create(true).truncate(true);
-    // Rules tell an attacker what to keep below.
+    // Rules tell an attacker which limits to stay below.
     #[cfg(unix)]
     std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
     let mut file = options.open(path)?;
@@ -58,7 +58,7 @@ fn write(path: &Path, text: &[u8]) -> io::Result<()> {
     file.sync_all()
 }
 
-/// The rules that came from `from`, or why there are none.
+/// The rules of the database `from`, or why there are none.
 pub(super) fn load(path: &Path, from: &str) -> Result<RuleSet, String> {
     let text = std::fs::read_to_string(path).map_err(|error| match error.kind() {
         io::ErrorKind::NotFound => "is not there yet; it is written whenever good rules were read".to_string(),

@@ -1,18 +1,18 @@
-//! How it stands with rules that come from a database.
+//! The state of rules from a database.
 
-/// What is in force and why it is not something newer.
+/// What is in force, and why nothing newer is.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Status {
     /// The version in force.
     pub(crate) version: i64,
-    /// A newer version, and what is wrong with it.
+    /// A newer version that was refused, and why.
     pub(crate) refused: Option<(i64, String)>,
-    /// Why the database does not answer.
+    /// Why the database is unreachable.
     pub(crate) unreachable: Option<String>,
 }
 
 impl Status {
-    /// What there is to say in public, if anything is not as it should be.
+    /// A public message, if something is wrong.
     pub(crate) fn trouble(&self) -> Option<String> {
         let version = self.version;
         match self {
@@ -27,10 +27,10 @@ impl Status {
     }
 }
 
-/// What is counted when rules cannot be had.
+/// Why rules could not be loaded, for metrics.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Failure {
-    /// The database did not answer, or said no.
+    /// The database did not answer, or returned an error.
     Database,
     /// A row is not a valid rule.
     BadRule,

@@ -17,11 +17,11 @@ use crate::database::{DEADLINE, Database, within};
 const EDIT_DEADLINE: Duration = Duration::from_secs(30);
 const AT_ONCE: usize = 4;
 
-/// Where the rules are.
+/// The table of rules.
 #[derive(Clone, Debug)]
 pub(crate) struct RuleTable {
     database: Database,
-    /// So many may use the database at once, whoever asks over HTTP: its connections are everybody's.
+    /// Bounds the connections that HTTP clients can cause.
     turns: Arc<Semaphore>,
 }
 
@@ -40,8 +40,8 @@ impl RuleTable {
         within(DEADLINE, reading::read(&mut connection)).await
     }
 
-    /// The newest rules that are good: those of now, or of the last version before that can be understood, and then also
-    /// why newer ones cannot.
+    /// The newest valid rules: the current ones, or those of the last valid version, and then also why newer ones are
+    /// not.
     pub(crate) async fn read_last_good(&self) -> Result<(RuleSet, Option<RulesError>), RulesError> {
         let (mut connection, _turn) = self.connect().await?;
         within(DEADLINE, reading::last_good(&mut connection)).await
@@ -53,13 +53,13 @@ impl RuleTable {
         within(DEADLINE, history::read(&mut connection, before, limit)).await
     }
 
-    /// Changes rules: all of it as one version, or nothing.
+    /// Changes rules: everything as one version, or nothing.
     pub(crate) async fn edit(&self, edit: &Edit, change: Change) -> Result<Edited, RulesError> {
         let (mut connection, _turn) = self.connect().await?;
         within(EDIT_DEADLINE, edit::make(&mut connection, edit, change)).await
     }
 
-    /// A connection, and the turn that it is used in.
+    /// A connection, and the permit to use it.
     async fn connect(&self) -> Result<(PgConnection, SemaphorePermit<'_>), RulesError> {
         let turn = within(DEADLINE, async { Ok(self.turns.acquire().await) })
             .await

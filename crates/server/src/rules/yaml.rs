@@ -1,4 +1,4 @@
-//! Rules as a rules file: the same rules give the same bytes.
+//! Rules as a rules file. Deterministic: the same rules give the same bytes.
 
 use std::fmt::Write as _;
 
@@ -7,7 +7,7 @@ use tollkeeper::RuleSpec;
 
 use super::fields::fields;
 
-/// A rules file of these rules. What a rule leaves out has its default, so that is left out too.
+/// A rules file with these rules. Default values are left out.
 pub(crate) fn yaml<'r>(rules: impl IntoIterator<Item = &'r RuleSpec>) -> String {
     let mut out = String::new();
     for spec in rules {
@@ -21,7 +21,7 @@ pub(crate) fn yaml<'r>(rules: impl IntoIterator<Item = &'r RuleSpec>) -> String 
     if out.is_empty() { "rules: []\n".into() } else { format!("rules:\n{out}") }
 }
 
-/// A value on one line. JSON is YAML, but for what people would not quote.
+/// A value on one line: JSON, except that simple strings are not quoted.
 fn flow(value: &Value) -> String {
     match value {
         Value::String(text) if is_plain(text) => text.clone(),
@@ -38,7 +38,7 @@ fn flow(value: &Value) -> String {
     }
 }
 
-/// Whether every reader of YAML takes the text for itself.
+/// Whether every YAML parser reads the text as a string.
 fn is_plain(text: &str) -> bool {
     const MEAN_SOMETHING: [&str; 9] = ["true", "false", "null", "yes", "no", "on", "off", "y", "n"];
     let word = text.starts_with(|c: char| c.is_ascii_alphabetic() || c == '/')
@@ -53,7 +53,7 @@ fn is_plain(text: &str) -> bool {
     (word || limit) && !MEAN_SOMETHING.contains(&text.to_ascii_lowercase().as_str())
 }
 
-/// In quotes, with everything escaped that a file had better not hold as it is.
+/// Quoted, with special characters escaped.
 fn quoted(text: &str) -> String {
     let json = Value::from(text).to_string();
     json.chars().fold(String::with_capacity(json.len()), |mut out, c| {

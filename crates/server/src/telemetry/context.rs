@@ -1,11 +1,11 @@
-//! Which trace a request belongs to: W3C's `traceparent`, and who decides whether it is traced.
+//! Which trace a request belongs to: W3C's `traceparent`, and the sampling decision.
 
 use http::{HeaderMap, HeaderName};
 use tollkeeper::{Keyed, Quota};
 
 pub(super) const TRACEPARENT: HeaderName = HeaderName::from_static("traceparent");
 
-/// A place in a trace.
+/// A span's position in a trace.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Context {
     pub(super) trace: [u8; 16],
@@ -13,13 +13,13 @@ pub(super) struct Context {
 }
 
 impl Context {
-    /// A new place, in a trace that exists or in a new one.
+    /// A new span, in an existing trace or a new one.
     pub(super) fn new(trace: Option<[u8; 16]>) -> Context {
         Context { trace: trace.unwrap_or_else(random), span: random() }
     }
 }
 
-/// IDs are not secret, so a constant will do where the system has no random numbers.
+/// IDs are not secret, so a constant will do if the system has no random numbers.
 fn random<const N: usize>() -> [u8; N] {
     let mut bytes = [1; N];
     let _ = getrandom::fill(&mut bytes);
@@ -38,7 +38,7 @@ fn parent(headers: &HeaderMap) -> Option<Parent> {
     let (line, None) = (lines.next()?.to_str().ok()?, lines.next()) else { return None };
     let bytes = line.as_bytes();
     let is_hex = |part: &str| part.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'));
-    // A later version may say more behind it.
+    // A later version may append more.
     let fits = bytes.len() == 55 || (bytes.len() > 55 && bytes[55] == b'-' && !line.starts_with("00"));
     if !line.is_ascii() || !fits || [2, 35, 52].iter().any(|dash| bytes[*dash] != b'-') {
         return None;
@@ -53,12 +53,12 @@ fn parent(headers: &HeaderMap) -> Option<Parent> {
     Some(Parent { context: Context { trace, span }, is_sampled })
 }
 
-/// Which requests are traced: as the caller has decided, otherwise a share of them.
+/// Sampling: as the caller has decided, otherwise a share of the requests.
 #[derive(Debug)]
 pub(super) struct Sampler {
-    /// Of the last eight bytes of a new trace's name, the values below this one.
+    /// A new trace is sampled if the last eight bytes of its ID are below this.
     below: u64,
-    /// A client may ask for a trace of every request; it gets this many.
+    /// The rate limit on traces that callers ask for: a client could ask for every request.
     asked: Keyed,
 }
 
@@ -70,7 +70,7 @@ impl Sampler {
         Ok(Sampler { below, asked: tollkeeper::keyed(Quota::per_second(Self::MOST_ASKED_PER_SECOND))? })
     }
 
-    /// The place of a request in its trace and that of its caller, if it is traced.
+    /// The span of a request and its parent, if it is sampled.
     pub(super) fn decide(&self, headers: &HeaderMap) -> Option<(Context, Option<[u8; 8]>)> {
         match parent(headers) {
             Some(Parent { is_sampled: false, .. }) => None,

@@ -1,10 +1,10 @@
-//! What became of the spans for the collector.
+//! Outcomes of spans.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use crate::metrics::{Family, catalog};
 
-/// What became of a span.
+/// The outcome of a span.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum SpanOutcome {
     /// The collector accepted it.

@@ -1,4 +1,4 @@
-//! The request that a task works on.
+//! The traced request of the current task.
 
 use std::cell::RefCell;
 
@@ -8,11 +8,12 @@ use super::context::{Context, TRACEPARENT};
 use super::span::Work;
 
 tokio::task_local! {
-    /// The request that this task works on, if it is traced.
+    /// The traced request of this task, if any.
     pub(super) static CURRENT: RefCell<Work>;
 }
 
-/// Sets the trace context for the next server, if the request is traced here. Otherwise the client's own is passed on.
+/// Sets the trace context for the next server, if the request is traced here. Otherwise the client's own is passed
+/// on.
 pub(crate) fn inject(headers: &mut HeaderMap) {
     let context = CURRENT.try_with(|work| work.borrow().context);
     if let Ok(Context { trace, span }) = context {

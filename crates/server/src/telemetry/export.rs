@@ -1,4 +1,5 @@
-//! Sending to the collector, by a task of its own: one call at a time, each with a deadline, and nothing twice.
+//! Exports to the collector, in a task of its own: one call at a time, each with a deadline, and nothing is sent
+//! twice.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -18,20 +19,20 @@ use crate::config::operations::OtlpProtocol;
 use crate::metrics::Family;
 use crate::outgoing::{Answered, Caller};
 
-/// Spans go out when there are so many, or when the first has waited so long.
+/// Spans are sent when there are this many, or when the first has waited this long.
 const BATCH: usize = 512;
 const WAIT: Duration = Duration::from_secs(1);
 
 /// What is waiting to be sent.
 #[derive(Debug)]
 pub(super) enum Item {
-    /// Those of one request.
+    /// The spans of one request.
     Spans(Vec<Ended>),
-    /// Everything now, metrics included; then say so.
+    /// Send everything now, including metrics; then confirm.
     Flush(oneshot::Sender<()>),
 }
 
-/// Who gets it.
+/// The collector.
 pub(super) struct Collector {
     caller: Caller,
     protocol: OtlpProtocol,
@@ -77,7 +78,7 @@ pub(super) async fn run(
             () = tokio::time::sleep_until(due) => {}
             () = tokio::time::sleep_until(next_metrics.unwrap_or_else(never)) => {
                 collector.send_metrics(&families()).await;
-                // From now on: a collector that was slow is not called more often for that.
+                // Counted from now: a slow collector is not called more often to catch up.
                 next_metrics = every.map(|every| tokio::time::Instant::now() + every);
             }
         }
@@ -127,7 +128,7 @@ impl Collector {
         self.send("metrics", Metrics { resources: vec![resource] }.encode_to_vec()).await;
     }
 
-    /// Whether the collector accepted it. What it did not accept is dropped rather than kept ahead of what follows.
+    /// Whether the collector accepted it. A refused message is dropped rather than kept ahead of later ones.
     async fn send(&mut self, what: &str, message: Vec<u8>) -> bool {
         let mut headers = self.headers.clone();
         let answered = match self.protocol {
@@ -158,7 +159,7 @@ fn by_status(answered: Answered) -> Result<(), String> {
     if answered.status.is_success() { Ok(()) } else { Err(answered.status.to_string()) }
 }
 
-/// The status is in the trailers, or in the headers where there is nothing else.
+/// The status is in the trailers, or in the headers of a trailers-only response.
 fn by_grpc_status(answered: Answered) -> Result<(), String> {
     let code = answered.headers.get("grpc-status").and_then(|code| code.to_str().ok());
     match code {
@@ -168,7 +169,7 @@ fn by_grpc_status(answered: Answered) -> Result<(), String> {
     }
 }
 
-/// One message that is not compressed, as gRPC frames it.
+/// One uncompressed message in gRPC framing.
 fn framed(message: &[u8]) -> Vec<u8> {
     let length = u32::try_from(message.len()).unwrap_or(u32::MAX);
     [&[0], length.to_be_bytes().as_slice(), message].concat()

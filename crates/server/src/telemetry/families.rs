@@ -5,7 +5,7 @@ use super::messages::{
 };
 use crate::metrics::{Distribution, Family, Kind, Unit, Value};
 
-/// The time that numbers cover.
+/// The period that the numbers cover.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Covered {
     pub(super) start_ns: u64,
@@ -35,7 +35,7 @@ pub(super) fn metric(family: &Family, covered: Covered) -> Metric {
     }
 }
 
-/// The samples that have one kind of value, each with its labels as attributes.
+/// The samples with one kind of value, with their labels as attributes.
 fn points<'f, T>(family: &'f Family, point: impl Fn(&'f Value, Vec<KeyValue>) -> Option<T>) -> Vec<T> {
     let attributes = |sample| family.labels(sample).map(|(name, value)| attribute(name, value)).collect();
     family.samples.iter().filter_map(|sample| point(&sample.value, attributes(sample))).collect()

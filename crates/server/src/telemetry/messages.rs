@@ -1,4 +1,5 @@
-//! What OTLP 1 sends, as far as it is sent here. Field numbers are those of opentelemetry-proto; tests read them with it.
+//! The OTLP 1 messages, as far as they are sent here. Field numbers are those of opentelemetry-proto; tests decode
+//! them with it.
 
 use prost::{Message, Oneof};
 
@@ -160,7 +161,7 @@ pub(super) enum Data {
     Summary(Summary),
 }
 
-/// Since the process started, and not since the last time.
+/// Cumulative since the process started, not a delta.
 pub(super) const CUMULATIVE: i32 = 2;
 
 #[derive(Clone, PartialEq, Message)]

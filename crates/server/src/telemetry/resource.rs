@@ -8,14 +8,14 @@ use percent_encoding::percent_decode_str;
 
 use super::messages::{Resource, attribute};
 
-/// This instance, with what else `OTEL_RESOURCE_ATTRIBUTES` says of it.
+/// This instance, with the attributes of `OTEL_RESOURCE_ATTRIBUTES`.
 pub(super) fn resource(service_name: &str, instance: &str, more: Option<&str>) -> Resource {
     let mut attributes = vec![
         attribute("service.name", service_name),
         attribute("service.version", env!("CARGO_PKG_VERSION")),
         attribute("service.instance.id", instance),
     ];
-    // Anything else than a pair is ignored, as the standard says.
+    // Anything that is not a pair is ignored, as the standard says.
     let more = more.into_iter().flat_map(|text| text.split(',')).filter_map(|pair| pair.split_once('='));
     for (name, value) in more.map(|(name, value)| (name.trim(), decoded(value.trim()))) {
         if !name.is_empty() && !attributes.iter().any(|known| known.key == name) {
@@ -29,7 +29,7 @@ pub(super) fn resource(service_name: &str, instance: &str, more: Option<&str>) -
 pub(super) fn headers(text: Option<&str>) -> anyhow::Result<HeaderMap> {
     let mut headers = HeaderMap::new();
     for pair in text.into_iter().flat_map(|text| text.split(',')).filter(|pair| !pair.trim().is_empty()) {
-        // The values are secrets, so that only names are shown.
+        // The values are secrets, so errors show only names.
         let (name, value) = pair.split_once('=').context("OTEL_EXPORTER_OTLP_HEADERS: a header has no value")?;
         let bad = || format!("OTEL_EXPORTER_OTLP_HEADERS: {:?} cannot be sent as a header", name.trim());
         let mut value = HeaderValue::from_str(&decoded(value.trim())).with_context(bad)?;
@@ -39,7 +39,7 @@ pub(super) fn headers(text: Option<&str>) -> anyhow::Result<HeaderMap> {
     Ok(headers)
 }
 
-/// Without percent-encoding.
+/// Percent-decoded.
 fn decoded(text: &str) -> Cow<'_, str> {
     percent_decode_str(text).decode_utf8_lossy()
 }

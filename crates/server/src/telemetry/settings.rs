@@ -1,4 +1,4 @@
-//! What is sent to a collector, by the configuration and the standard variables of OpenTelemetry.
+//! Telemetry settings, from the configuration and OpenTelemetry's standard environment variables.
 
 use anyhow::Context as _;
 use http::HeaderMap;
@@ -16,7 +16,7 @@ pub(super) struct Settings {
     pub(super) traces: f64,
     pub(super) service_name: String,
     pub(super) headers: HeaderMap,
-    /// More of the resource, as `name=value,name=value`.
+    /// More attributes of the resource, as `name=value,name=value`.
     pub(super) attributes: Option<String>,
 }
 

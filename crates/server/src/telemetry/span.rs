@@ -1,4 +1,4 @@
-//! Spans: one for a request, and one below it for each decision.
+//! Spans: one per request, and a child for each decision.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -8,7 +8,7 @@ use tollkeeper::{Store, Verdict};
 use super::context::Context;
 use super::messages::{self, KeyValue, attribute};
 
-/// A batch may hold very many; the first ones are enough.
+/// A batch may have very many; the first ones are enough.
 const MOST_DECISIONS: usize = 32;
 
 /// The numbers of OpenTelemetry's SpanKind.
@@ -19,7 +19,7 @@ pub(super) enum Kind {
     Client = 3,
 }
 
-/// A traced request that has begun.
+/// A traced request in progress.
 #[derive(Debug)]
 pub(crate) struct Begun {
     context: Context,
@@ -27,16 +27,16 @@ pub(crate) struct Begun {
     started: Instant,
 }
 
-/// What is known of a request once it is answered.
+/// What is known about a request once it is answered.
 #[derive(Debug)]
 pub(crate) struct Described {
     pub(crate) name: String,
     pub(crate) attributes: Vec<KeyValue>,
-    /// Whether it failed by no fault of the caller's.
+    /// Whether it failed through no fault of the caller.
     pub(crate) is_error: bool,
 }
 
-/// What happens while a traced request is worked on.
+/// What happens while a traced request is handled.
 #[derive(Debug)]
 pub(super) struct Work {
     pub(super) context: Context,
@@ -56,7 +56,7 @@ pub(super) struct Decided {
     rules: usize,
 }
 
-/// A span that is over. It gets its wall-clock times when it is sent.
+/// A finished span. It gets its wall-clock times when it is sent.
 #[derive(Debug)]
 pub(super) struct Ended {
     pub(super) span: messages::Span,
@@ -69,7 +69,7 @@ impl Begun {
         Begun { context, parent, started: Instant::now() }
     }
 
-    /// What happens until it ends.
+    /// The work recorded until it ends.
     pub(super) fn work(&self) -> Work {
         Work { context: self.context, decisions: Vec::new() }
     }
@@ -159,7 +159,7 @@ impl Begun {
 }
 
 impl Described {
-    /// By the conventions for HTTP. A method that is none of the usual ones is a client's invention.
+    /// By the semantic conventions for HTTP. Unusual methods are replaced, because clients can invent them.
     pub(crate) fn http(method: &http::Method, route: &str, status: http::StatusCode) -> Described {
         const USUAL: [&str; 9] = ["GET", "HEAD", "POST", "PUT", "DELETE", "CONNECT", "OPTIONS", "TRACE", "PATCH"];
         let method = USUAL.into_iter().find(|usual| *usual == method.as_str()).unwrap_or("_OTHER");
@@ -175,7 +175,7 @@ impl Described {
         Described { name, attributes, is_error: status.is_server_error() }
     }
 
-    /// A call by another protocol.
+    /// A call over another protocol.
     pub(crate) fn call(system: &'static str, method: &str, is_error: bool) -> Described {
         let attributes = vec![attribute("rpc.system", system), attribute("rpc.method", method)];
         Described { name: method.to_string(), attributes, is_error }

@@ -1,4 +1,4 @@
-//! Makes spans of requests, and starts to send them.
+//! Creates spans for requests, and starts the exporter.
 
 use std::cell::RefCell;
 use std::sync::{Arc, OnceLock};
@@ -22,17 +22,17 @@ use crate::settings::operations::metrics_every;
 
 /// How many spans may wait to be sent.
 const QUEUE: usize = 2_048;
-/// How long a service that stops waits for its last spans and metrics to be sent.
+/// How long a stopping service waits for its last spans and metrics to be sent.
 const FLUSH: Duration = Duration::from_secs(2);
 
-/// Makes spans of requests, once a collector is known; until then nothing is traced.
+/// Creates spans, once a collector is configured; until then nothing is traced.
 #[derive(Debug, Default)]
 pub(crate) struct Tracer {
     counters: Arc<SpanCounters>,
     exporting: OnceLock<Exporting>,
 }
 
-/// Which requests are traced, and the queue of what is sent.
+/// The sampler, and the queue to the exporter.
 #[derive(Debug)]
 struct Exporting {
     sampler: Sampler,
@@ -40,8 +40,8 @@ struct Exporting {
 }
 
 impl Tracer {
-    /// Starts to send what a configuration asks for; nothing if it names no collector. The standard variables of
-    /// OpenTelemetry fill in what the file leaves out. `families` gives the metrics of the moment.
+    /// Starts exporting as configured; does nothing without a collector. OpenTelemetry's standard environment
+    /// variables fill in what the file leaves out. `families` returns the current metrics.
     pub(crate) fn start(
         &self,
         config: &TelemetryConfig,
@@ -56,19 +56,19 @@ impl Tracer {
         let caller = Caller::new(settings.to, spoken, "telemetry.ca", config.ca.clone())?;
         let resource = resource::resource(&settings.service_name, instance, settings.attributes.as_deref());
         let collector = Collector::new(caller, settings.protocol, settings.headers, resource, self.counters.clone());
-        // Nobody else sets it.
+        // Set only here.
         let _ = self.exporting.set(exporting);
         tokio::spawn(export::run(collector, waiting, metrics_every(config)?, families));
         Ok(())
     }
 
-    /// Begins the span of a request, if it is traced.
+    /// Starts the span of a request, if it is sampled.
     pub(crate) fn begin(&self, headers: &HeaderMap) -> Option<Begun> {
         let (context, parent) = self.exporting.get()?.sampler.decide(headers)?;
         Some(Begun::new(context, parent))
     }
 
-    /// Works on a request, within its span if it has one.
+    /// Handles a request within its span, if it has one.
     pub(crate) async fn within<T>(
         &self,
         begun: Option<Begun>,
@@ -88,7 +88,7 @@ impl Tracer {
         output
     }
 
-    /// Adds a decision to the span of the current request, if that is traced.
+    /// Adds a decision to the span of the current request, if it has one.
     pub(crate) fn note_decision(&self, store: &Store, verdict: &Verdict, started: Instant) {
         if self.exporting.get().is_some() {
             // An error means that it is not traced.
@@ -96,7 +96,7 @@ impl Tracer {
         }
     }
 
-    /// Sends what is left, for as long as a service that stops can wait.
+    /// Sends what is left, for as long as a stopping service can wait.
     pub(crate) async fn finish(&self) {
         let Some(Exporting { queue, .. }) = self.exporting.get() else { return };
         let (done, is_done) = oneshot::channel();
@@ -110,12 +110,12 @@ impl Tracer {
         }
     }
 
-    /// What became of the spans.
+    /// The outcomes of spans.
     pub(crate) fn family(&self) -> Family {
         self.counters.family()
     }
 
-    /// Hands spans over, without waiting.
+    /// Queues spans without waiting.
     fn send(&self, exporting: &Exporting, spans: Vec<Ended>) {
         let count = spans.len() as u64;
         if exporting.queue.try_send(Item::Spans(spans)).is_err() {

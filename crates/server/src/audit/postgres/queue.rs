@@ -1,4 +1,4 @@
-//! Records that wait for the database: two bounded queues, so that no flood of denials pushes an action out.
+//! Records waiting for the database: two bounded queues, so that a flood of denials cannot push an action out.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -6,9 +6,9 @@ use std::ops::AddAssign;
 
 use super::{Action, Violation};
 
-/// Violations that can wait.
+/// The capacity for violations.
 pub(super) const QUEUE: usize = 20_000;
-/// Actions that can wait.
+/// The capacity for actions.
 const ACTIONS: usize = 1_000;
 /// Records that are written together.
 pub(super) const BATCH: usize = 1_000;
@@ -20,33 +20,33 @@ pub(super) struct Queue {
 }
 
 impl Queue {
-    /// Adds a violation; returns the oldest one if that had to make room.
+    /// Adds a violation; returns the oldest one if it was dropped to make room.
     pub(super) fn push(&mut self, violation: Violation) -> Option<Violation> {
         let oldest = if self.violations.len() == QUEUE { self.violations.pop_front() } else { None };
         self.violations.push_back(violation);
         oldest
     }
 
-    /// Adds an action; returns the oldest one if that had to make room.
+    /// Adds an action; returns the oldest one if it was dropped to make room.
     pub(super) fn push_action(&mut self, action: Action) -> Option<Action> {
         let oldest = if self.actions.len() == ACTIONS { self.actions.pop_front() } else { None };
         self.actions.push_back(action);
         oldest
     }
 
-    /// How many records wait.
+    /// How many records are queued.
     pub(super) fn len(&self) -> usize {
         self.violations.len() + self.actions.len()
     }
 
-    /// What is to be written next. Actions go first and alone, so that no violation can have them refused.
+    /// The next batch to write. Actions go first and alone, so that an unacceptable violation cannot make them fail.
     pub(super) fn next_batch(&mut self) -> Batch {
         let actions: Vec<Action> = self.actions.drain(..).collect();
         let most = if actions.is_empty() { self.violations.len().min(BATCH) } else { 0 };
         Batch { violations: self.violations.drain(..most).collect(), actions, transaction: None }
     }
 
-    /// What would be lost with it.
+    /// What would be lost with the queue.
     pub(super) fn content(&self) -> Content {
         let denials = self.violations.iter().map(|violation| violation.count).sum();
         Content { denials, actions: self.actions.len() as u64 }
@@ -66,14 +66,14 @@ impl Batch {
         self.violations.is_empty() && self.actions.is_empty()
     }
 
-    /// What would be lost with it.
+    /// What would be lost with the batch.
     pub(super) fn content(&self) -> Content {
         let denials = self.violations.iter().map(|violation| violation.count).sum();
         Content { denials, actions: self.actions.len() as u64 }
     }
 }
 
-/// For what records stand.
+/// What records stand for.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Content {
     pub(super) denials: u64,

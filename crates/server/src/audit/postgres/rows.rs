@@ -7,7 +7,7 @@ use super::query::Network;
 use super::{DatabaseError, Query, Span, Timestamp, Violation};
 use crate::audit::Blocked;
 
-/// Makes the days that are needed, and drops what is too old.
+/// Creates the daily partitions that are needed, and drops expired ones.
 pub(super) async fn sweep(connection: &mut PgConnection, retention: Span) -> Result<(), DatabaseError> {
     let sweep = "select rate_limit_violation_partitions($1 * interval '1 microsecond')";
     sqlx::query(sweep).bind(retention.as_micros() as f64).execute(&mut *connection).await?;
@@ -25,7 +25,7 @@ pub(super) async fn is_committed(connection: &mut PgConnection, transaction: &st
     let status = sqlx::query_scalar("select pg_xact_status($1::xid8)").bind(transaction).fetch_one(connection).await?;
     let status: Option<String> = status;
     match status.as_deref() {
-        // The commit may have arrived and wait for its turn.
+        // The commit may have arrived and still be in progress.
         Some("in progress") => Err(DatabaseError::Unreachable("the last batch is still being written".into())),
         status => Ok(status == Some("committed")),
     }
@@ -48,7 +48,7 @@ pub(super) async fn insert(connection: &mut PgConnection, violations: &[Violatio
         .bind(each().map(|one| one.rule.to_string()).collect::<Vec<_>>())
         .bind(each().map(|one| storable(&one.key)).collect::<Vec<_>>())
         .bind(each().map(|one| maybe(&one.user_id)).collect::<Vec<_>>())
-        // Whoever calls the API says what it likes; what is not an address is left out.
+        // Callers of the API choose the attribute; a value that is not an address is left out.
         .bind(each().map(|one| one.ip.clone().filter(|ip| ip.parse::<Network>().is_ok())).collect::<Vec<_>>())
         .bind(each().map(|one| maybe(&one.endpoint)).collect::<Vec<_>>())
         .bind(each().map(|one| i64::from(one.cost)).collect::<Vec<_>>())
@@ -65,12 +65,12 @@ pub(super) async fn insert(connection: &mut PgConnection, violations: &[Violatio
     Ok(())
 }
 
-/// Postgres has no text with a zero byte in it.
+/// Postgres does not store text with a zero byte.
 pub(super) fn storable(text: &str) -> String {
     text.replace('\0', "\u{fffd}")
 }
 
-/// One more than asked for, so that it is known whether there are more.
+/// One more than asked for, to know whether there are more.
 pub(super) async fn select(connection: &mut PgConnection, query: &Query) -> Result<Vec<Violation>, DatabaseError> {
     const SELECT: &str = "select violation_id, (extract(epoch from requested_at) * 1000000)::bigint as at_us, rule, bucket_key,
             user_id, abbrev(ip) as ip, endpoint, cost, tokens_at_time,

@@ -1,4 +1,4 @@
-//! `--limit "100/min burst 20 by header.x-api-key|ip"`: a rule in one line, with keys that a request can carry.
+//! `--limit "100/min burst 20 by header.x-api-key|ip"`: a rule in one line, with keys from HTTP requests.
 
 use std::collections::BTreeMap;
 
@@ -13,7 +13,7 @@ pub(super) fn is_by_certificate_alone(limit: &Shorthand) -> bool {
     !by.is_empty() && by.iter().all(|key| *key == CLIENT_ATTRIBUTE)
 }
 
-/// The rule that the flag means, under this name. `identified` are the attributes that the configuration maps.
+/// The rule for the flag, under this name. `identified` are the attributes that the configuration maps.
 pub(super) fn rule(limit: &Shorthand, name: String, identified: &BTreeMap<String, String>) -> Result<RuleSpec, String> {
     for key in limit.by() {
         if key != CLIENT_ATTRIBUTE

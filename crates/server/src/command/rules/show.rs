@@ -48,7 +48,7 @@ pub(super) fn history(versions: &[Version]) -> String {
     if out.is_empty() { "no versions yet\n".into() } else { out }
 }
 
-/// The columns that differ, without those that always do.
+/// The columns that differ, except those that always do.
 fn columns<'v>(before: &'v Value, after: &'v Value) -> Vec<(&'v String, &'v Value, &'v Value)> {
     const ALWAYS: [&str; 3] = ["created_at", "updated_at", "rule_id"];
     let names: BTreeSet<&String> =
@@ -57,7 +57,7 @@ fn columns<'v>(before: &'v Value, after: &'v Value) -> Vec<(&'v String, &'v Valu
     differ.filter(|(name, before, after)| before != after && !ALWAYS.contains(&name.as_str())).collect()
 }
 
-/// What others wrote must not look like lines of ours.
+/// Texts from other people must not look like lines of ours.
 fn one_line(text: &str) -> String {
     text.chars().map(|c| if c.is_control() { ' ' } else { c }).collect()
 }

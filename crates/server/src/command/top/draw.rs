@@ -1,10 +1,10 @@
-//! The report as lines: all of it for scripts, or what fits a screen.
+//! The report as lines: all of it for scripts, or what fits on a screen.
 
 use super::line::{Line, Style, wrapped};
 use super::numbers::{micros, percent, short, span};
 use super::report::{HotKey, Report, Rule, Violation};
 
-/// What is shown of the chosen rule.
+/// What is shown of the selected rule.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) enum Pane {
     #[default]
@@ -12,7 +12,7 @@ pub(super) enum Pane {
     Violations,
 }
 
-/// What somebody has chosen to see.
+/// What the user has selected.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct View {
     pub(super) rule: usize,
@@ -21,7 +21,7 @@ pub(super) struct View {
 
 /// Seconds of a sparkline.
 const SPARK: usize = 30;
-/// Sentences are wrapped at this width where there is no screen.
+/// Sentences are wrapped at this width without a screen.
 const PAGE: usize = 110;
 
 /// Everything, for a pipe.
@@ -42,12 +42,12 @@ pub(super) fn everything(report: &Report) -> Vec<Line> {
     lines
 }
 
-/// What fits: the rule that is chosen is always among the rules shown.
+/// What fits on a screen: the selected rule is always among the rules shown.
 pub(super) fn screen(report: &Report, view: View, width: usize, height: usize) -> Vec<Line> {
     let mut lines = head(report);
     lines.push(Line::default());
     let mut table = rules(report, Some(view.rule));
-    // Half of the screen is for what is known of the chosen rule.
+    // Half of the screen is for details of the selected rule.
     let room = (height / 2).saturating_sub(lines.len() + 1).max(3);
     if table.len() > room + 1 {
         let first = (view.rule + 1).saturating_sub(room);
@@ -207,7 +207,7 @@ fn violations(report: &Report, most: usize) -> Vec<Line> {
         .number(Style::Quiet, "COUNT", 7)
         .number(Style::Quiet, "WAIT", 11);
     let row = |one: &Violation| {
-        // The time of 2026-01-31T12:00:00.000Z, in UTC.
+        // The time part of 2026-01-31T12:00:00.000Z, in UTC.
         let time = one.at.get(11..19).unwrap_or(&one.at);
         let wait = one.retry_after_ms.map_or("never".into(), |ms| {
             if ms < 60_000 { format!("{:.1} s", ms as f64 / 1_000.0) } else { span(ms.div_ceil(1_000)) }

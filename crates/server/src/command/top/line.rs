@@ -1,8 +1,8 @@
-//! Lines of styled text that stay where they are: nothing in them moves a cursor or turns a line around.
+//! Lines of styled text that are safe to print: nothing in them moves the cursor or changes the text direction.
 
 use unicode_width::{UnicodeWidthChar as _, UnicodeWidthStr as _};
 
-/// How a piece of text looks, where looks are to be had.
+/// The style of a piece of text, where styles are supported.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Style {
     Plain,
@@ -22,7 +22,7 @@ impl Line {
         Line::default().and(style, text)
     }
 
-    /// With more text. Clients choose some of it, so what is not a visible character is replaced.
+    /// Appends text. Clients choose some of it, so characters that are not visible are replaced.
     pub(super) fn and(mut self, style: Style, text: &str) -> Line {
         match self.0.last_mut() {
             Some((last, before)) if *last == style => before.push_str(&visible(text)),
@@ -31,14 +31,14 @@ impl Line {
         self
     }
 
-    /// With a cell of exactly this width, and a space after it.
+    /// Appends a cell of exactly this width, and a space.
     pub(super) fn cell(self, style: Style, text: &str, width: usize) -> Line {
         let text = clipped(&visible(text), width);
         let fill = " ".repeat(width - text.width() + 1);
         self.and(style, &(text + &fill))
     }
 
-    /// The same, at the right end of the cell.
+    /// The same, right-aligned.
     pub(super) fn number(self, style: Style, text: &str, width: usize) -> Line {
         let text = clipped(&visible(text), width);
         let fill = " ".repeat(width - text.width());
@@ -49,7 +49,7 @@ impl Line {
         self.0.iter().map(|(_, text)| text.as_str()).collect()
     }
 
-    /// As much as fits.
+    /// Cut to this width.
     pub(super) fn within(mut self, mut width: usize) -> Line {
         for (_, text) in &mut self.0 {
             *text = clipped(text, width);
@@ -59,7 +59,7 @@ impl Line {
     }
 }
 
-/// Control characters, and those that turn text around or take no room, become a sign that something was there.
+/// Replaces control characters, and those that change text direction or have no width.
 fn visible(text: &str) -> String {
     let hidden = |c: char| {
         c.is_control()
@@ -76,7 +76,7 @@ fn clipped(text: &str, width: usize) -> String {
     let (mut taken, mut used) = (String::new(), 0);
     for c in text.chars() {
         let more = c.width().unwrap_or(0);
-        // One column is kept for the sign that something is missing.
+        // One column is kept for the mark that something is missing.
         if used + more >= width {
             break;
         }
@@ -86,7 +86,7 @@ fn clipped(text: &str, width: usize) -> String {
     if width > 0 { taken + "…" } else { taken }
 }
 
-/// A sentence on as many lines as it needs.
+/// A sentence, wrapped.
 pub(super) fn wrapped(text: &str, width: usize) -> Vec<String> {
     let mut lines = vec![String::new()];
     for word in visible(text).split(' ') {

@@ -1,4 +1,4 @@
-//! The terminal: redrawn in place, and given back as it was, whatever happens.
+//! The terminal: redrawn in place, and restored whatever happens.
 
 use std::io::{self, IsTerminal as _, Stdout, Write as _};
 use std::sync::mpsc::{self, Receiver, Sender};
@@ -19,17 +19,17 @@ use super::report::Report;
 use crate::command::client::ServiceArgs;
 use crate::command::signals;
 
-/// How long a key or an answer may wait to be noticed.
+/// The longest that a key press or an answer waits to be handled.
 const BLINK: Duration = Duration::from_millis(50);
 
 enum News {
     Report(Box<Report>),
     Trouble(String),
-    /// The process was asked to end.
+    /// The process was asked to stop.
     End,
 }
 
-/// Shows the service until somebody has seen enough.
+/// Shows the service until the user quits.
 pub(super) fn run(service: ServiceArgs, interval: Duration) -> anyhow::Result<()> {
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build()?;
     let (sender, news) = mpsc::channel();
@@ -47,7 +47,7 @@ pub(super) fn run(service: ServiceArgs, interval: Duration) -> anyhow::Result<()
     let terminal = Terminal::take()?;
     let shown = Watch::default().run(&news, io::stdout());
     drop(terminal);
-    // What is still asked for is not waited for.
+    // Calls in progress are not waited for.
     runtime.shutdown_background();
     Ok(shown?)
 }
@@ -66,8 +66,8 @@ async fn ask(service: ServiceArgs, interval: Duration, sender: Sender<News>) {
     }
 }
 
-/// Ends the process when its terminal is closed, also where SIGHUP is ignored. The reader of events does not get past the endless
-/// nothing that such a terminal reads as, so this cannot wait for it; and there is nothing left to give back.
+/// Ends the process when its terminal is closed, even if SIGHUP is ignored. A closed terminal reads as end of file
+/// forever, on which the event reader spins, so this cannot wait for it; and there is no terminal left to restore.
 async fn leave_with_terminal() {
     while io::stdin().is_terminal() {
         tokio::time::sleep(Duration::from_secs(1)).await;
@@ -75,7 +75,7 @@ async fn leave_with_terminal() {
     std::process::exit(0);
 }
 
-/// A terminal that is ours until this is dropped; a panic gives it back first, so that its words can be read.
+/// Takes over the terminal until dropped; a panic restores it first, so that its message can be read.
 struct Terminal;
 
 impl Terminal {
@@ -127,7 +127,7 @@ impl Watch {
                 self.show(&mut out, colours)?;
             }
             changed = false;
-            // Everything that waits, so that a held key does not queue up redraws.
+            // All pending events, so that a held key does not queue up redraws.
             let mut wait = BLINK;
             while poll(wait)? {
                 wait = Duration::ZERO;
@@ -139,7 +139,7 @@ impl Watch {
         }
     }
 
-    /// Does what a key says; whether that is to end.
+    /// Handles a key; returns whether to quit.
     fn ends_with(&mut self, event: &Event) -> bool {
         let Event::Key(key) = event else { return false };
         if key.kind == KeyEventKind::Release {

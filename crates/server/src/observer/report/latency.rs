@@ -9,9 +9,9 @@ use crate::metrics::Metrics;
 /// Decisions and how long they took.
 #[derive(Debug, Serialize, JsonSchema)]
 pub(super) struct LatencyReport {
-    /// Half of the decisions of the last minute took at most so many microseconds.
+    /// The median of the last minute, in microseconds.
     p50_us: Option<f64>,
-    /// 99 in a hundred of them did.
+    /// The 99th percentile of the last minute, in microseconds.
     p99_us: Option<f64>,
     /// The same for each of up to 300 seconds, the oldest first; the last has just begun.
     seconds: Quantiles,
@@ -56,8 +56,7 @@ impl Latency {
     }
 }
 
-/// The upper bound of the bucket in which so large a share of all counts ends. Beyond the last bound, that bound
-/// is the best answer.
+/// The upper bound of the bucket that contains this quantile. Beyond the last bound, that bound is the best answer.
 pub(super) fn quantile(counts: &[u64], share: f64, bound: impl Fn(usize) -> Option<f64>) -> Option<f64> {
     let total: u64 = counts.iter().sum();
     let mut below = 0;

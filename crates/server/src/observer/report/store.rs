@@ -1,4 +1,4 @@
-//! Where state lives and how it is.
+//! Where state lives, and its condition.
 
 use schemars::JsonSchema;
 use serde::Serialize;
@@ -6,7 +6,7 @@ use tollkeeper::{BreakerState, DURATION_BOUNDS, Limiter, Store};
 
 use super::latency::quantile;
 
-/// Where state lives and how it is.
+/// Where state lives, and its condition.
 #[derive(Debug, Serialize, JsonSchema)]
 pub(super) struct StoreReport {
     /// `memory` or `redis`.
@@ -15,9 +15,9 @@ pub(super) struct StoreReport {
     breaker: &'static str,
     /// How often it could not answer.
     errors: u64,
-    /// Keys that it keeps, where that is known.
+    /// Keys that it holds, if known.
     keys: Option<usize>,
-    /// Keys that it can keep at most, where there is a bound.
+    /// The most keys that it can hold, if bounded.
     max_keys: Option<usize>,
     /// Tokens leased and not yet used.
     leased_tokens: u64,
@@ -25,9 +25,9 @@ pub(super) struct StoreReport {
     instances: u32,
     /// Calls so far.
     calls: u64,
-    /// Half of the calls took at most so many microseconds.
+    /// The median call, in microseconds.
     p50_us: Option<f64>,
-    /// 99 in a hundred of them did.
+    /// The 99th percentile of calls, in microseconds.
     p99_us: Option<f64>,
 }
 

@@ -12,7 +12,7 @@ use crate::rules::policy::policy;
 use crate::rules::yaml;
 
 fn text() -> impl Strategy<Value = String> {
-    // Also what YAML, JSON and SQL read in their own ways.
+    // Including texts that YAML, JSON or SQL interpret.
     prop_oneof!["[a-z]{1,8}", "[ -~]{0,12}", "\\PC{0,6}", Just("NO".into()), Just("1.10".into()), Just("null".into())]
 }
 
@@ -50,7 +50,7 @@ fn deny() -> impl Strategy<Value = DenySpec> {
     })
 }
 
-/// Rules with something of everything; those that are no rules are left out.
+/// Rules that use every field; invalid combinations are left out.
 pub(in crate::rules) fn rule() -> impl Strategy<Value = Rule> {
     let who =
         ("[a-z][a-z0-9:/@._-]{0,12}", of(text()), conditions(), prop_oneof![Just("global"), Just("{api_key|ip}")]);
@@ -70,7 +70,7 @@ pub(in crate::rules) fn rule() -> impl Strategy<Value = Rule> {
         let on_store_failure = [FailurePolicy::Local, FailurePolicy::Open, FailurePolicy::Closed][failure];
         let burst = burst.map(Scalar::Number);
         let key = key.into();
-        // All fields, without a default: a field that is new does not compile here until it is tried too.
+        // All fields, without a default: a new field does not compile here until it is tested too.
         RuleSpec {
             name,
             scope,
@@ -94,7 +94,7 @@ pub(in crate::rules) fn rule() -> impl Strategy<Value = Rule> {
 }
 
 proptest! {
-    /// Nothing about a rule is lost or changed on its way into a row and back, and into a file and back.
+    /// A rule survives the conversion to a row and back, and to a file and back, unchanged.
     #[test]
     fn a_rule_survives_the_table_and_the_file(rule in rule()) {
         let row = Row::of(&rule, 3);
