@@ -1,0 +1,75 @@
+//! A run: servers, instances and clients, and what is done to them meanwhile.
+
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+
+use tollkeeper_auditor::Event;
+
+use crate::chance::Chance;
+use crate::client::{Asked, Clients};
+use crate::fleet::Fleet;
+
+/// By then everything must be as before a fault: the circuit breaker probes at least every two seconds, and closes after
+/// three successes.
+pub(crate) const RECOVERY: Duration = Duration::from_secs(5);
+
+/// How hard the clients press.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Load {
+    /// Connections to each instance.
+    pub(crate) clients: u64,
+    /// Between an answer and the next request.
+    pub(crate) pause: Duration,
+}
+
+impl Load {
+    /// Enough to exhaust every limit all the time.
+    pub(crate) const STEADY: Load = Load { clients: 4, pause: Duration::from_millis(4) };
+    /// More than the instances can answer.
+    pub(crate) const OVERLOAD: Load = Load { clients: 150, pause: Duration::ZERO };
+}
+
+/// What a fault has to work with.
+pub(crate) struct Stage {
+    pub(crate) fleet: Fleet,
+    pub(crate) chance: Chance,
+    pub(crate) events: Vec<Event>,
+    begin: Instant,
+}
+
+/// What a run left.
+pub(crate) struct Recording {
+    pub(crate) asked: Vec<Asked>,
+    pub(crate) events: Vec<Event>,
+    pub(crate) logs: Vec<String>,
+}
+
+impl Stage {
+    /// Runs clients against the fleet while `faults` happen.
+    pub(crate) fn run(fleet: Fleet, load: Load, seed: u64, faults: impl FnOnce(&mut Stage)) -> Recording {
+        let begin = Instant::now();
+        let clients = Clients::start(&fleet.addresses(), load.clients, load.pause, begin, seed);
+        let mut stage = Stage { fleet, chance: Chance::new(seed), events: Vec::new(), begin };
+        faults(&mut stage);
+        let asked = clients.stop();
+        Recording { asked, events: stage.events, logs: stage.fleet.logs() }
+    }
+
+    pub(crate) fn wait(&self, millis: u64) {
+        sleep(Duration::from_millis(millis));
+    }
+
+    /// Between half and three halves of this.
+    pub(crate) fn wait_about(&mut self, millis: u64) {
+        let millis = millis / 2 + self.chance.below(millis.max(1));
+        self.wait(millis);
+    }
+
+    /// Something is done, and noted.
+    pub(crate) fn event(&mut self, fault: impl FnOnce(&mut Stage)) {
+        let from = self.begin.elapsed();
+        fault(self);
+        let to = self.begin.elapsed();
+        self.events.push(Event { from, to, recovered: to + RECOVERY });
+    }
+}
