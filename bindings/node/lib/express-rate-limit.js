@@ -25,6 +25,8 @@ class TollkeeperStore {
     known("TollkeeperStore", options, OPTIONS);
     const { prefix = "rl:", store = "memory:" } = options;
     this.#options = options;
+    // What is wrong with the store is told here: express-rate-limit only logs what `init` throws.
+    Limiter.fromRules([], this.#settings);
     /** What keys begin with in the store. */
     this.prefix = prefix;
     /** Whether each process counts for itself. */
@@ -34,7 +36,7 @@ class TollkeeperStore {
   /** Called by express-rate-limit with its options. */
   init(options) {
     const { windowMs, limit = options.max } = options;
-    const { prefix, algorithm = "fixed_window", onStoreFailure, lease, ...settings } = this.#options;
+    const { algorithm = "fixed_window", onStoreFailure, lease } = this.#options;
     if (!Number.isInteger(windowMs) || windowMs < 1) throw new ConfigError(`windowMs: ${windowMs} is not a whole number of milliseconds`);
     this.#windowMs = windowMs;
     // A limit of 0 denies everything, which express-rate-limit does by itself.
@@ -44,7 +46,7 @@ class TollkeeperStore {
     const rule = { name: this.#rule, key: "{key}", limit: `${this.#limit}/${windowMs}ms`, algorithm };
     if (onStoreFailure !== undefined) rule.on_store_failure = onStoreFailure;
     if (lease !== undefined) rule.lease = lease;
-    this.#limiter = Limiter.fromRules([rule], settings);
+    this.#limiter = Limiter.fromRules([rule], this.#settings);
   }
 
   /** Counts a request. */
@@ -79,6 +81,12 @@ class TollkeeperStore {
   /** Gives leased tokens back. */
   async shutdown() {
     await this.#limiter.close();
+  }
+
+  /** What a limiter takes of the options. */
+  get #settings() {
+    const { prefix, algorithm, onStoreFailure, lease, ...settings } = this.#options;
+    return settings;
   }
 
   #counted(verdict) {

@@ -5,7 +5,7 @@
 "use strict";
 
 const { HttpException, UseGuards } = require("@nestjs/common");
-const { UsageError } = require("./errors.js");
+const { ConfigError, UsageError } = require("./errors.js");
 const { Guard, afterDelay, verdictOf } = require("./guard.js");
 const incoming = require("./incoming.js");
 
@@ -46,6 +46,9 @@ class RateLimitGuard {
   #guard;
 
   constructor(limit, options) {
+    if ((options ?? limit)?.onDenied !== undefined) {
+      throw new ConfigError("onDenied: Nest has exception filters; make one with @Catch(RateLimitExceeded)");
+    }
     this.#guard = new Guard(HOST, limit, options);
   }
 

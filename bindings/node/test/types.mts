@@ -1,0 +1,64 @@
+// What TypeScript has to accept, and what it has to refuse. Compiled by examples.test.mjs, never run.
+import { serve } from "@hono/node-server";
+import express, { type Request } from "express";
+import { rateLimit as expressRateLimit } from "express-rate-limit";
+import Fastify from "fastify";
+import { Hono } from "hono";
+import { ConfigError, Limiter, ManualClock, Quota, type RuleDecision, type Verdict, keyed } from "tollkeeper";
+import { rateLimit, verdictOf } from "tollkeeper/express";
+import { TollkeeperStore } from "tollkeeper/express-rate-limit";
+import { limited, rateLimit as fastifyPlugin } from "tollkeeper/fastify";
+import { rateLimit as hono } from "tollkeeper/hono";
+import { rateLimit as koa } from "tollkeeper/koa";
+import { RateLimit, RateLimitGuard } from "tollkeeper/nestjs";
+
+const app = express();
+app.use(rateLimit("100/min burst 20"));
+app.post("/login", rateLimit("5/min", { by: (request: Request) => request.get("x-user") }), (request, response) => {
+  const verdict: Verdict | undefined = verdictOf(request);
+  response.json(verdict?.rules);
+});
+app.use(rateLimit([Quota.perSecond(2), "100/day"], { by: async (request) => ({ id: request.ip }), onDenied: (request, response) => response.end() }));
+app.use(expressRateLimit({ limit: 5, store: new TollkeeperStore({ store: "memory:" }) }));
+// @ts-expect-error: not an option
+rateLimit("1/s", { windowMs: 1 });
+// @ts-expect-error: one of a few styles
+rateLimit("1/s", { headers: "draft-1" });
+
+const fastify = Fastify();
+await fastify.register(fastifyPlugin, { limit: "100/min", by: (request) => request.ip });
+fastify.get("/", { config: { rateLimit: "5/min" } }, async () => "home");
+fastify.get("/search", { config: { rateLimit: { limit: "5/min", by: "query.q" } }, onRequest: limited("1/s") }, async () => "found");
+
+const middleware: (context: object, next: () => Promise<unknown>) => Promise<unknown> = koa("100/min");
+const honest = new Hono().use(hono("100/min", { by: (context) => context.req.header("x-user") }));
+serve({ fetch: honest.fetch });
+
+class Account {
+  @RateLimit("5/min")
+  login(): void {}
+}
+new Account().login();
+new RateLimitGuard({ limiter: Limiter.fromRules(["1/s by ip"]) });
+
+const clock = new ManualClock();
+const limiter: Limiter = await Limiter.fromFile("tollkeeper.yaml", { store: "redis://127.0.0.1:6379", clock });
+const verdict = await limiter.check({ user_id: 42, admin: false, tenant: undefined }, { cost: 2 });
+const wait: number | null = verdict.retryAfter;
+const rows: RuleDecision[] = verdict.rules;
+const sync: boolean = limiter.tryCheck({ user_id: "42" }).allowed;
+const remaining: number = keyed("10/s burst 20", { clock }).check("key").remaining;
+const reservation = await limiter.reserve({ user_id: "42" }, { cost: 10, hold: 5 });
+const refunded: number | undefined = (await reservation.settle(3))[0]?.refunded;
+const permit = await limiter.acquire({ user_id: "42" });
+permit.release();
+console.log(middleware, wait, rows, sync, remaining, refunded);
+// @ts-expect-error: it is made by fromRules or fromFile
+new Limiter();
+// @ts-expect-error: a cost is a number
+limiter.check({}, { cost: "1" });
+try {
+  limiter.replaceRules([{ name: "a", key: "{ip}", limit: "1/s" }, "5/min by user"]);
+} catch (error) {
+  if (error instanceof ConfigError) console.log(error.code.toUpperCase());
+}
