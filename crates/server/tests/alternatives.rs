@@ -1,7 +1,8 @@
-//! Exceptions and buckets of rules whose key has alternatives: an API key that looks like an address is not the address.
+//! Exceptions and buckets of rules whose key has alternatives: an API key that looks like an address is not the
+//! address.
 //!
-//! After `allow --key 198.51.100.7` on a rule keyed `{header.x-api-key|ip}`, whoever sent `X-Api-Key: 198.51.100.7` passed
-//! without a limit.
+//! After `allow --key 198.51.100.7` on a rule keyed `{header.x-api-key|ip}`, any client that sent `X-Api-Key:
+//! 198.51.100.7` passed without a limit.
 
 use serde_json::{Map, Value, json};
 use tollkeeper_testkit::http::{Answer, Client};
@@ -26,7 +27,7 @@ rules:
 /// Who sends a request.
 #[derive(Clone, Copy, Debug)]
 enum Sender {
-    /// From the address that is allowed.
+    /// From the allowed address.
     Address,
     /// From another one, with that address as its API key.
     Spoofer,
@@ -50,7 +51,7 @@ impl Sender {
     }
 }
 
-/// The ways in.
+/// The fronts.
 #[derive(Clone, Copy, Debug)]
 enum Front {
     Check,
@@ -66,7 +67,7 @@ impl Front {
     fn start(self, config: &str) -> Service {
         let (config, any) = (file(config, "yaml"), "127.0.0.1:0");
         if let Front::Proxy = self {
-            // Whatever is behind it never answers: a request that passes is one that gets there.
+            // The upstream never answers: a request that passes is one that reaches it.
             let args =
                 ["proxy", "--upstream", "http://127.0.0.1:9", "--listen", any, "--admin", any, "--config", &config];
             return Service::start(&args);
@@ -130,7 +131,7 @@ fn an_api_key_that_looks_like_an_allowed_address_does_not_pass_on_any_front() {
     }
 }
 
-/// What a command says and how it ends.
+/// A command's output and exit code.
 fn run(service: &Service, args: &[&str]) -> (i32, String) {
     let server = format!("http://{}", service.http);
     let output = tollkeeper(&[args, &["--server", &server]].concat()).output().unwrap();
@@ -164,7 +165,7 @@ fn commands_say_which_alternative_was_taken_and_refuse_to_guess() {
     );
 }
 
-/// A reset of an address also forgot what an API key of the same text had used.
+/// Resetting an address also reset an API key with the same text.
 #[test]
 fn a_bucket_is_shown_and_reset_by_its_alternative() {
     let service = Service::on(&config("memory:"), &[]);

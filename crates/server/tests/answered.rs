@@ -1,8 +1,8 @@
-//! Who answered, and what everybody sees of it: a table of situations beside what clients, metrics, alerts, insight, the
-//! audit and `/readyz` say.
+//! What answered, and what is visible of it: a table of situations, and for each what clients, metrics, alerts,
+//! insight, the audit and `/readyz` show.
 //!
-//! Blocking one key used to raise the alert that the memory store is full, and made the blocked client vanish from the
-//! audit and from insight: an exception looked like a store that cannot answer.
+//! Blocking one key used to raise the alert that the memory store is full, and made the blocked client vanish from
+//! the audit and from insight: an exception looked like a store that cannot answer.
 
 use std::time::{Duration, Instant};
 
@@ -10,11 +10,11 @@ use serde_json::{Value, json};
 use tollkeeper_testkit::store::{Kind, Server};
 use tollkeeper_testkit::{Service, wait_until};
 
-/// What is asked about: always this key of this rule.
+/// Every request is for this key of this rule.
 const RULE: &str = "per-user";
 const USER: &str = "42";
 
-/// Why a request gets the answer that it gets.
+/// Why a request gets its answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Situation {
     /// The limit is reached.
@@ -27,7 +27,7 @@ enum Situation {
     /// Of a key of a shadow rule.
     BlockInShadow,
     Allow,
-    /// More than the limit, and that is used up too.
+    /// A granted limit, which is used up too.
     Grant,
     /// The store is unreachable, and the rule says `open`.
     FailOpen,
@@ -37,10 +37,10 @@ enum Situation {
 
 use Situation::*;
 
-/// What is seen of a few requests.
+/// What is visible of a few requests.
 #[derive(Debug, PartialEq)]
 struct Seen {
-    /// Of `/v1/authorize`, and whether it says when to come back.
+    /// The status of `/v1/authorize`, and its `Retry-After`.
     answer: (u16, &'static str),
     /// Of `/v1/check`.
     allowed: bool,
@@ -49,20 +49,20 @@ struct Seen {
     counted: (&'static str, &'static str),
     /// Whether there is an alert that rules answer without the store.
     alert: bool,
-    /// The rule's requests that passed and that did not, in insight.
+    /// The rule's allowed and denied requests in insight.
     insight: Insight,
     audit: Audit,
     ready: u16,
 }
 
-/// What became of the requests, in insight.
+/// How insight counts the requests.
 #[derive(Debug, PartialEq, Eq)]
 enum Insight {
     Passed,
     Denied,
     /// Denied, and marked as blocked.
     Blocked,
-    /// Counted as neither: nobody was at a limit.
+    /// Counted as neither: no limit was reached.
     Unjudged,
 }
 
@@ -116,7 +116,7 @@ fn who_answered_is_seen_alike_everywhere() {
 struct World {
     situation: Situation,
     service: Service,
-    /// What it had counted and recorded before.
+    /// What was counted and recorded before.
     before: Before,
     _redis: Option<Server>,
 }
@@ -147,7 +147,7 @@ rules:
         );
         if let Some(redis) = &mut redis {
             redis.kill();
-            // Until the breaker is open, a request may be the one that finds out.
+            // Until the circuit breaker is open, requests still try the store.
             wait_until("the store is known to be gone", || {
                 check(&service, "somebody else");
                 service.get("/readyz").status == 503
@@ -209,7 +209,7 @@ rules:
         }
     }
 
-    /// Alerts look at the counters about once a second.
+    /// Alerts check the counters about once a second.
     fn is_alerted(&self) -> bool {
         let raised = || {
             let of = |kind: &str| format!("tollkeeper_alerts_total{{kind=\"{kind}\",status=\"started\"}}");
@@ -265,7 +265,7 @@ fn check(service: &Service, user: &str) -> Value {
     service.check(&json!({ "attributes": { "header.x-user": user } }))
 }
 
-/// The rule's decisions so far by outcome and source, those that there were.
+/// The rule's decisions so far by outcome and source, those above 0.
 fn decisions(service: &Service) -> Vec<((String, String), f64)> {
     let page = service.get("/metrics");
     let of_rule = page
@@ -279,7 +279,7 @@ fn decisions(service: &Service) -> Vec<((String, String), f64)> {
     found.filter(|(_, count): &(_, f64)| *count > 0.0).collect()
 }
 
-/// What passed and what did not, and all that insight tells of the rule.
+/// What was allowed and denied, and all that insight says about the rule.
 fn insight(service: &Service) -> ((u64, u64), Value) {
     let report = service.get("/v1/insight").json();
     let rule = report["rules"].as_array().unwrap().iter().find(|rule| rule["name"] == RULE).cloned().unwrap();
@@ -291,8 +291,8 @@ fn known(text: &str, names: &[&'static str]) -> &'static str {
     names.iter().copied().find(|name| *name == text).unwrap_or_else(|| panic!("{text:?} is none of {names:?}"))
 }
 
-/// Rules per-ip and login; the attacker is blocked on per-ip and keeps asking. Insight said `denied 0`, `login allowed 100`
-/// and "nobody was denied", the audit was empty, and the card of the login rule turned blue.
+/// Rules per-ip and login; the attacker is blocked on per-ip and keeps asking. Insight said `denied 0`, `login
+/// allowed 100` and "nobody was denied", the audit was empty, and the card of the login rule turned blue.
 #[test]
 fn a_blocked_attacker_is_seen_and_other_rules_have_not_decided_anything() {
     let rules = "

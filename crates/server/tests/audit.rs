@@ -1,4 +1,5 @@
-//! The audit in a real Postgres, and through its absence: requests go on, nothing is written twice, what is lost is counted.
+//! The audit in a real Postgres, and without it: requests continue, nothing is written twice, what is lost is
+//! counted.
 
 use serde_json::{Value, json};
 use tollkeeper_testkit::{Postgres, Service, file, tollkeeper, wait_until};
@@ -9,7 +10,7 @@ fn service(database: &Postgres, more: &str) -> Service {
     Service::on(&format!("{rules}audit:\n  database: {}\n{more}", database.url()), &[])
 }
 
-/// The same, and its tables are there. They are made in the background.
+/// The same, once its tables exist. They are created in the background.
 fn service_with_tables(database: &Postgres) -> Service {
     let service = service(database, "");
     database.wait_for(TABLES, "1");
@@ -18,7 +19,7 @@ fn service_with_tables(database: &Postgres) -> Service {
 
 const TABLES: &str = "select count(*) from pg_tables where tablename = 'rate_limit_violation'";
 
-/// Asks so often as one user; how many were denied.
+/// Sends this many requests as one user; how many were denied.
 fn ask(service: &Service, user: &str, times: usize) -> usize {
     let check = json!({"attributes": {"user_id": user, "ip": "203.0.113.9", "method": "POST", "path": "/orders"}});
     let answer = service.check(&json!({"checks": vec![check; times]}));
@@ -157,7 +158,7 @@ fn actions(service: &Service, query: &str) -> Value {
     service.get(&format!("/v1/actions?{query}")).json()
 }
 
-/// Runs a command that changes a key; it has to succeed.
+/// Runs a command that changes a key; it must succeed.
 fn act(service: &Service, args: &[&str]) {
     let server = format!("http://{}", service.http);
     let output = tollkeeper(&[args, &["--server", &server, "--as", "ann"]].concat()).output().unwrap();
@@ -234,8 +235,8 @@ fn denials_of_a_blocked_key_tell_by_whom_and_until_when() {
     assert!(blocked[2]["until"].as_str().unwrap().ends_with('Z'), "{found}");
 }
 
-/// `insight: false` used to turn the audit's database off as well: nobody could ask who had been denied, and what people did
-/// was forgotten with the process.
+/// `insight: false` used to turn the audit's database off as well: denials could not be queried, and actions were
+/// lost with the process.
 #[test]
 fn without_insight_the_audit_is_kept_all_the_same() {
     let database = Postgres::start();

@@ -13,7 +13,7 @@ fn run(args: &[&str], input: &str) -> Output {
         tollkeeper(args).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("starts");
     let mut stdin = child.stdin.take().unwrap();
     let input = input.to_string();
-    // Written from beside, so that neither side waits for the other on a full pipe.
+    // Written from another thread, so that neither side blocks on a full pipe.
     let writer = std::thread::spawn(move || {
         let _ = stdin.write_all(input.as_bytes());
     });
@@ -131,7 +131,7 @@ fn replay_keeps_what_it_decided_before_a_bad_line() {
     }
 }
 
-/// The model that wrote the vectors knows nothing of this program.
+/// The model that wrote the vectors is independent of this program.
 #[test]
 fn replay_answers_as_the_independent_model_does() {
     let vectors = include_str!("../../core/tests/vectors/verdicts.json");
@@ -163,7 +163,7 @@ fn replay_answers_as_the_independent_model_does() {
 }
 
 /// The same events give the same lines, byte for byte, whatever the store. Some rules of a request lie in different
-/// slots of the cluster.
+/// hash slots of the cluster.
 #[test]
 fn replay_over_redis_writes_what_it_writes_over_memory() {
     let vectors: Value = serde_json::from_str(include_str!("../../core/tests/vectors/verdicts.json")).unwrap();
@@ -178,7 +178,7 @@ fn replay_over_redis_writes_what_it_writes_over_memory() {
             case["events"].as_array().unwrap().iter().map(|event| format!("{}\n", event_of(event))).collect();
         let memory = run(&["replay", "--config", &config], &events);
         assert!(memory.status.success() && !memory.stdout.is_empty());
-        // Live limits are neither read nor touched.
+        // Live limits are neither read nor changed.
         for server in &single {
             redis::cmd("SET").arg("tollkeeper:{live}0:rule").arg("1").exec(&mut server.connect()).unwrap();
         }
@@ -271,11 +271,11 @@ fn sighup_reads_the_rules_anew_and_a_bad_file_changes_nothing() {
     let config = file(&rule("5/day"), "yaml");
     let service = Service::start(&["serve", "--http", "127.0.0.1:0", "--config", &config]);
     let rules = || service.get("/v1/rules");
-    // An empty file is one that somebody is just writing.
+    // An empty file is probably one that is being written.
     for bad in ["rules: [", ""] {
         std::fs::write(&config, bad).unwrap();
         service.signal("-HUP");
-        // The bad file must have been seen before it is replaced; there is nothing to wait for but time.
+        // The invalid file must have been seen before it is replaced, and there is no event to wait for.
         std::thread::sleep(Duration::from_millis(200));
         assert!(rules().contains("5/day"), "the last good rules stay");
     }

@@ -1,5 +1,5 @@
-//! The dashboard in a real browser: the binary with traffic, Chromium, and an accessibility checker. What the browser does is in
-//! `tests/dashboard`; pictures of every state are left in `target/dashboard`.
+//! The dashboard in a real browser: the binary with traffic, Chromium, and an accessibility checker. The browser's
+//! steps are in `tests/dashboard`; screenshots of every state are left in `target/dashboard`.
 
 use std::process::Command;
 

@@ -1,8 +1,8 @@
-//! The tables in a real Postgres: what they refuse, and what their triggers do, whoever writes to them.
+//! The tables in a real Postgres: what they refuse, and what their triggers do, whatever writes to them.
 
 use tollkeeper_testkit::Postgres;
 
-/// A server on which our tables have been made, as the service makes them.
+/// A server with our tables, created by the service.
 fn with_tables() -> Postgres {
     let server = Postgres::start();
     for file in ["0001_rules.sql", "0002_violations.sql", "0003_actions.sql"] {
@@ -75,7 +75,7 @@ fn rules_written_by_hand_come_last_unless_told() {
     assert_eq!(server.sql("select count(*) from rate_limit_rule where updated_at > created_at"), "1");
 }
 
-/// An editor has rights on the rules alone: history is written for it, and never by it.
+/// An editor needs rights on the rules alone: triggers write the history, and an editor cannot.
 #[test]
 fn an_editor_makes_history_and_cannot_change_it() {
     let server = with_tables();
@@ -92,7 +92,7 @@ fn an_editor_makes_history_and_cannot_change_it() {
         let output = server.try_sql_as("editor", "limits", forbidden);
         assert!(String::from_utf8_lossy(&output.stderr).contains("permission denied"), "{forbidden}: {output:?}");
     }
-    // A table of the same name that comes first in the editor's own search path deceives nobody.
+    // A table of the same name earlier in the editor's search path has no effect.
     let trick = "create temp table rate_limit_rule_head as select true only_row, 99::bigint \"version\", '0'::xid8 transaction_id";
     server.sql_as("editor", "limits", &format!("{trick}; update rate_limit_rule set rate = 2"));
     assert_eq!(server.sql("select version from rate_limit_rule_head"), "2");
@@ -106,7 +106,7 @@ fn violations_are_kept_by_day_and_for_as_long_as_wanted() {
             "insert into rate_limit_violation (requested_at, rule, bucket_key, ip, tokens_at_time) values ({when}, 'a', 'k', '192.0.2.1', 0)"
         ));
     };
-    // Written before there is a day for it: taken all the same, and no hindrance for the days around it.
+    // Written before its daily partition exists: accepted, and no obstacle for the partitions around it.
     insert("now()");
     let keep = |span: &str| server.sql(&format!("select rate_limit_violation_partitions('{span}')"));
     assert_eq!(keep("30 days"), "0");

@@ -12,12 +12,12 @@ const RULES: &str = include_str!("../../../examples/envoy/tollkeeper.yaml");
 struct Envoy(Proxy);
 
 impl Envoy {
-    /// Asks the service at `grpc`.
+    /// Envoy with the service at `grpc`.
     fn start(grpc: &str, deny_on_failure: bool) -> Envoy {
         Envoy::start_with(grpc, deny_on_failure, "")
     }
 
-    /// With these lines more in what the example says of Tollkeeper.
+    /// With these additional lines in the example's part about Tollkeeper.
     fn start_with(grpc: &str, deny_on_failure: bool, of_tollkeeper: &str) -> Envoy {
         let grpc_port = grpc.rsplit(':').next().and_then(|port| port.parse().ok()).expect("a port");
         let ports = [(8081, grpc_port), (9000, upstream())];
@@ -129,7 +129,7 @@ fn envoy_shows_a_certificate_and_asks_for_tollkeepers() {
     assert_eq!(envoy(&stranger.client("envoy")).get("bob").status, 500, "nobody answers, and failing is to deny");
 }
 
-/// What a rule says to those it denies stayed behind: Envoy answered 429 with nothing in it.
+/// A rule's own response to denied requests was lost: Envoy answered 429 with an empty body.
 #[test]
 fn a_rule_denies_in_its_own_words() {
     let words =

@@ -22,7 +22,7 @@ impl RateLimitServiceClient {
         RateLimitServiceClient(Grpc::new(channel))
     }
 
-    /// In plain text.
+    /// Without TLS.
     #[allow(dead_code)]
     pub(crate) async fn connect(address: &str) -> RateLimitServiceClient {
         let endpoint = Channel::from_shared(format!("http://{address}")).expect("an address");

@@ -1,6 +1,6 @@
 //! Real proxies in front of an application, each with its configuration from `examples/`, ask a real Tollkeeper.
 //!
-//! The configurations are used as they are but for ports, so what people copy is what is tested.
+//! Only ports are changed in the configurations, so what people copy is what is tested.
 
 use serde_json::{Value, json};
 use tollkeeper_testkit::http::Client;
@@ -9,12 +9,12 @@ use tollkeeper_testkit::wait_until;
 
 use super::site::Site;
 
-/// What a proxy cannot do as Tollkeeper would like it to; the examples and the guide tell so.
+/// What a proxy cannot do as Tollkeeper would like; the examples and the guide say so.
 struct Manners {
     kind: Kind,
-    /// Who gets the limit headers of a request that is allowed.
+    /// Where the limit headers of an allowed request end up.
     limits_go_to: LimitsGoTo,
-    /// Who wrote the body of a refusal.
+    /// Which side writes the body of a refusal.
     problem_by: ProblemBy,
     status_while_away: u16,
 }
@@ -111,7 +111,7 @@ impl Manners {
         assert!(limits.is_some_and(|limits| limits.contains("\"per-key\";r=4;t=")), "{answer:?} {received:?}");
         assert!(policies.is_some_and(|policies| policies.contains("\"per-key\";q=5;w=180")), "{answer:?}");
 
-        // Trouble of the application is its own, and not mistaken for Tollkeeper's.
+        // An error of the application is not mistaken for one of Tollkeeper's.
         let answer = site.client(2).get("/broken");
         assert_eq!((answer.status, answer.body.as_str()), (500, "mine"), "{answer:?}");
     }
@@ -144,7 +144,7 @@ impl Manners {
         let answer = alice.send("HEAD", "/orders", "");
         assert_eq!((answer.status, answer.body.as_str()), (429, ""), "{answer:?}");
 
-        // Another key has a bucket of its own, and so has nobody's.
+        // Another key has its own bucket, and so have requests without a key.
         let bob = site.client(2).with("x-api-key", "bob");
         assert_eq!(bob.get("/orders").status, 200);
         assert_eq!(site.client(2).get("/orders").status, 200);
@@ -178,12 +178,12 @@ impl Manners {
             liar = liar.with(name, value);
         }
         refused(&liar);
-        // Some proxies refuse the following themselves, or redirect to the usual spelling.
+        // Some proxies refuse these requests themselves, or redirect to the normal spelling.
         for path in ["/%6Cogin", "//login", "/x/../login", "http://example.org/login"] {
             let answer = mallory.send("POST", path, "guess");
             assert_ne!(answer.status, 200, "{path} {answer:?}");
         }
-        // Asks the proxy to drop what it adds itself.
+        // Asks the proxy to drop headers that it adds itself.
         let dropping = "close, X-Forwarded-For, X-Forwarded-Uri, X-Forwarded-Method, X-Original-URI, X-Original-Method";
         let answer = site.client(3).with("Connection", dropping).send("POST", "/login", "guess");
         assert_ne!(answer.status, 200, "{answer:?}");
@@ -191,10 +191,11 @@ impl Manners {
         assert_ne!(answer.status, 200, "{answer:?}");
         assert_eq!(site.application.count(), reached, "a refused request reached the application");
 
-        // What is told of the client is told truly: another address, or another method, is another matter.
+        // The client's address and method are passed on correctly: another address, or another method, has another
+        // bucket.
         assert_eq!(site.client(4).send("POST", "/login", "mine").status, 200);
         assert_eq!(mallory.get("/login").status, 200);
-        // Nor does the application hear the client's words as if they were the proxy's.
+        // Nor does the application see the client's headers as if they were the proxy's.
         assert_eq!(liar.get("/").status, 200);
         let received = site.application.last();
         assert_eq!(received.header("x-forwarded-for").as_deref(), Some("127.0.0.3"), "{received:?}");
@@ -209,7 +210,7 @@ impl Manners {
         for _ in 0..20 {
             assert_eq!(client.get("/orders").status, 200);
         }
-        // A few for several threads and for health checks, and not one for each request.
+        // A few for several threads and health checks, but not one per request.
         let opened = site.connections_to_tollkeeper().saturating_sub(before);
         assert!(opened < 10, "{opened} new connections for 20 requests");
     }
@@ -245,16 +246,16 @@ fn envoy_lets_everybody_pass_while_tollkeeper_is_away_if_told() {
     passes_while_tollkeeper_is_away(Kind::Envoy, &[("failure_mode_allow: false", "failure_mode_allow: true")]);
 }
 
-/// As many headers as most proxies take, in many lines and under many names. HAProxy 2.6 crashed when its Lua client was
-/// given them all.
+/// As many headers as most proxies accept, in many lines and under many names. HAProxy 2.6 crashed when its Lua
+/// client was given them all.
 fn talkative(client: Client) -> Client {
     (0..49).fold(client, |client, number| client.with(&format!("x-{number}"), "bla").with("cookie", "bla=bla"))
 }
 
-/// `changes` are what the example says one may change, and to what.
+/// `changes` are the changes that the example suggests.
 fn passes_while_tollkeeper_is_away(kind: Kind, changes: &[(&str, &str)]) {
     let mut site = Site::start(kind, changes);
-    // Tollkeeper is not away when it refuses to read so many headers.
+    // A refusal to read that many headers does not count as unreachable.
     let talker = talkative(site.client(3));
     let statuses: Vec<u16> = (0..4).map(|_| talker.send("POST", "/login", "guess").status).collect();
     assert_ne!(statuses[3], 200, "{statuses:?}");

@@ -1,4 +1,4 @@
-//! Envoy's rate limit service as a client sees it: the real binary, and a client of its own.
+//! Envoy's rate limit service as a client sees it: the real binary, and a gRPC client.
 
 mod decisions;
 mod messages;
@@ -33,7 +33,7 @@ impl Gate {
         Ok(self.client.clone().should_rate_limit(request).await?.into_inner())
     }
 
-    /// The overall code, then the code and what is left of each descriptor.
+    /// The overall code, then each descriptor's code and remaining count.
     async fn codes(&self, descriptors: &[RateLimitDescriptor]) -> (Code, Vec<(Code, u32)>) {
         let answer = self.ask(request(descriptors)).await.unwrap();
         let statuses = answer.statuses.iter().map(|status| (status.code(), status.limit_remaining)).collect();

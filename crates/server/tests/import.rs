@@ -1,4 +1,4 @@
-//! Files of envoyproxy/ratelimit as rules: what they decide, what differs, and what is refused.
+//! Files of envoyproxy/ratelimit as rules: their decisions, the differences, and what is refused.
 
 mod lookup;
 
@@ -15,7 +15,7 @@ fn import(text: &str) -> (Option<i32>, String, String) {
     (output.status.code(), text(&output.stdout), text(&output.stderr))
 }
 
-/// Rules that were imported and that `validate` takes.
+/// Imported rules that `validate` accepts.
 struct Rules(String);
 
 impl Rules {
@@ -99,7 +99,7 @@ fn exact_values_come_before_prefixes_and_those_before_the_key() {
     assert_eq!(address("10.0.0.1", 9), all("", &[true; 9]));
     assert_eq!(address("10.0.0.2", 3), all("internal", &[true, true, false]));
     assert_eq!(address("203.0.113.7", 9), all("", &[true; 9]));
-    // Every value of a prefix has its own bucket, unless they share one.
+    // Each value of a prefix has its own bucket, unless they share one.
     let in_turn = |values: [&'static str; 3]| {
         let entries = values.map(|value| [("remote_address", value)]);
         rules.decide("edge_proxy", &entries.iter().map(|entry| &entry[..]).collect::<Vec<_>>())
@@ -194,7 +194,7 @@ fn the_rules_go_where_they_are_wanted() {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 100, failure_persistence: None, ..ProptestConfig::default() })]
 
-    /// Exactly the rule of the limit that the reference service finds applies, and no other.
+    /// The rule of the limit that the reference service finds applies, and no other.
     #[test]
     fn every_descriptor_meets_the_limit_that_the_reference_service_finds(
         tree in lookup::trees(), descriptors in lookup::descriptors(),

@@ -1,4 +1,4 @@
-//! Rules that change while the real binary runs on them: edited in place, replaced, swapped behind a link, broken.
+//! Rules that change while the real binary uses them: edited in place, replaced, swapped behind a symlink, broken.
 
 use serde_json::json;
 use tollkeeper_testkit::{Folder, Service, file, tollkeeper};
@@ -12,7 +12,7 @@ fn serve(config: &str) -> Service {
     Service::start(&["serve", "--http", "127.0.0.1:0", "--config", config])
 }
 
-/// Whether a request of this user passes, and what is left then.
+/// Whether a request of this user passes, and what is left.
 fn check(service: &Service, user: &str) -> (bool, u64) {
     let body = service.check(&json!({"attributes": {"user_id": user}}));
     (body["allowed"].as_bool().unwrap(), body["rules"][0]["remaining"].as_u64().unwrap())
@@ -57,7 +57,7 @@ fn a_file_that_is_renamed_over_is_seen() {
     assert!(check(&service, "a").0);
 }
 
-/// As Kubernetes does it: the file is a link to a link to a folder, and that one is swapped.
+/// As Kubernetes does it: the file is a symlink to a symlink to a folder, which is swapped.
 #[test]
 fn a_link_that_is_swapped_is_seen() {
     use std::os::unix::fs::symlink;
@@ -109,7 +109,7 @@ fn a_file_is_left_alone_when_told() {
     assert!(!service.log().contains("in force now"));
 }
 
-/// What a command says and how it ends.
+/// A command's output, errors and exit code.
 fn run(service: &Service, args: &[&str]) -> (i32, String, String) {
     let server = format!("http://{}", service.http);
     let output = tollkeeper(&[args, &["--server", &server]].concat()).output().unwrap();
@@ -148,10 +148,10 @@ fn commands_make_show_and_lift_exceptions() {
     assert_eq!(check(&service, "b"), (true, 8));
 }
 
-/// The log told the key of every exception as it was given, also where that was somebody's API key.
+/// The log contained the key of every exception as given, even if it was an API key.
 #[test]
 fn a_secret_key_is_in_the_audit_and_in_the_log_by_its_fingerprint() {
-    // Also where no traffic is observed: actions are no traffic.
+    // Also without insight: actions are not traffic.
     let config = "insight: false\nrules:\n  - { name: per-key, key: \"{api_key}\", limit: 5/day }\n";
     let service = serve(&file(config, "yaml"));
     for verb in ["block", "lift", "reset"] {

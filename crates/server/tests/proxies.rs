@@ -1,4 +1,4 @@
-//! Real proxies before the service: what they ask it, and what clients behind them can pretend, in one binary.
+//! Real proxies in front of the service: what they ask it, and what clients behind them can spoof, in one binary.
 
 #![allow(clippy::unwrap_used, missing_docs)]
 

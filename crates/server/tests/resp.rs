@@ -1,5 +1,5 @@
-//! The RESP front as clients meet it: the real binary, and redis-cli, redis-benchmark, redis-py, ioredis and the redis
-//! crate talking to it.
+//! The RESP front as clients see it: the real binary, with redis-cli, redis-benchmark, redis-py, ioredis and the
+//! redis crate as clients.
 
 use std::io::{Read as _, Write as _};
 use std::net::{TcpListener, TcpStream};
@@ -11,7 +11,7 @@ use redis::{Connection, Value};
 use tollkeeper_testkit::store::{Cluster, Kind, Server};
 use tollkeeper_testkit::{Service, file, pinned, repository, system, tollkeeper, tools};
 
-/// The deadline is for a busy machine: no test here is about being late.
+/// A deadline for a busy machine: no test here is about slowness.
 const RULES: &str = "
 store: { timeout: 2s }
 rules:
@@ -31,7 +31,7 @@ struct Front {
 }
 
 impl Front {
-    /// By the rules above.
+    /// With the rules above.
     fn start(more: &[&str]) -> Front {
         let config = file(RULES, "yaml");
         let args = ["--resp", "127.0.0.1:0", "--config", &config];
@@ -50,7 +50,7 @@ impl Front {
         redis::Client::open(url).unwrap().get_connection().unwrap()
     }
 
-    /// Bytes as they are, on a connection of their own.
+    /// Sends raw bytes on a new connection.
     fn raw(&self, bytes: &[u8]) -> TcpStream {
         let mut stream = TcpStream::connect(("127.0.0.1", self.port)).unwrap();
         stream.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
@@ -72,7 +72,7 @@ impl Deref for Front {
     }
 }
 
-/// Ends it as an orchestrator does; what it logged.
+/// Stops it as an orchestrator does; its log.
 fn stop(mut service: Service) -> String {
     service.signal("-TERM");
     assert_eq!(service.wait(), Some(0), "{}", service.log());
@@ -104,7 +104,7 @@ fn redis_cli_speaks_both_versions() {
     let verdict: serde_json::Value = serde_json::from_str(&verdict).unwrap();
     assert_eq!(verdict["allowed"], true);
     assert_eq!(verdict["rules"][1]["remaining"], 49);
-    // What the first lines say to try is worth trying.
+    // The command that the first lines suggest works.
     let hint = service.greeting.iter().find_map(|line| line.trim().strip_prefix("redis-cli ")).unwrap();
     let tried = run(Command::new(system("redis-cli")).args(hint.split(' ')));
     assert_eq!(said(tried), "0\n16\n15\n-1\n2\n");
@@ -188,10 +188,10 @@ fn two_processes_share_what_is_in_redis() {
         let answer = throttle(connection, "shared", &[9, 1, 3_600]);
         assert_eq!(answer[..3], [1, 10, 0]);
         assert!((3_590..=3_600).contains(&answer[3]), "{answer:?}");
-        // Other numbers, the same bucket: 36,000 s are owed of 72,000.
+        // Other numbers, the same bucket: 36,000 s of 72,000 are owed.
         assert_eq!(throttle(connection, "shared", &[19, 1, 3_600, 0])[..3], [0, 20, 10]);
     }
-    // A pipeline that names one key with many quotas: decided one after the other all the same.
+    // A pipeline that uses one key with many quotas is still decided in order.
     let mut pipeline = redis::pipe();
     for n in 0..50 {
         pipeline.cmd("CL.THROTTLE").arg("mixed").arg(&[99 + n % 5, 1, 3_600]);
@@ -199,7 +199,7 @@ fn two_processes_share_what_is_in_redis() {
     let answers: Vec<Vec<i64>> = pipeline.query(&mut connections[0]).unwrap();
     assert!(answers.iter().all(|answer| answer[0] == 0), "{answers:?}");
     assert_eq!(throttle(&mut connections[1], "mixed", &[99, 1, 3_600, 0])[2], 50);
-    // An unreachable store is an error, and not a client at its limit.
+    // An unreachable store is an error, not a client at its limit.
     redis.kill();
     let lost: redis::RedisResult<Value> =
         redis::cmd("CL.THROTTLE").arg("new").arg(&[9, 1, 3_600]).query(&mut connections[0]);
@@ -221,7 +221,7 @@ fn a_pipeline_over_a_cluster_is_answered_in_order() {
     for (n, answer) in answers.iter().enumerate() {
         assert_eq!(answer[..4], [0, 10, 9 - n as i64 / 200, -1], "command {n}");
     }
-    // Odd keys are text as well as any other.
+    // Odd keys are valid too.
     for key in ["", "{", "}", "{}a", "a}b{c"] {
         assert_eq!(throttle(&mut service.connect(""), key, &[0, 1, 3_600])[..4], [0, 1, 0, -1], "{key:?}");
     }
@@ -245,7 +245,7 @@ fn who_abuses_the_protocol_hurts_nobody_else() {
     let mut open = Vec::new();
     for _ in 0..5 {
         for abuse in abuses {
-            // It may be cut off while it still sends.
+            // It may be cut off while it is still sending.
             let mut stream = TcpStream::connect(("127.0.0.1", service.port)).unwrap();
             let _ = stream.write_all(abuse);
             open.push(stream);
@@ -273,10 +273,11 @@ fn the_password_comes_from_the_environment_and_is_not_shown() {
     assert!(!format!("{greeting}{}", stop(service.service)).contains(PASSWORD));
 }
 
-/// With no configuration every front starts by itself, and a second service on the machine must not fail for it.
+/// Without a configuration every front starts, and a second service on the same machine must not fail because of
+/// that.
 #[test]
 fn a_taken_port_is_trouble_only_where_somebody_asked_for_it() {
-    // Somebody else may have it already, which is as good.
+    // Another process may have it already, which is just as good.
     let _taken = TcpListener::bind("127.0.0.1:6380");
     let service = Service::spawn(serve(&[]));
     assert!(!service.greeting.iter().any(|line| line.contains("redis")), "{:?}", service.greeting);

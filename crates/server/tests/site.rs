@@ -1,4 +1,4 @@
-//! All that a test needs: an application, Tollkeeper, and a proxy before them.
+//! A whole site: an application, Tollkeeper, and a proxy in front of them.
 
 mod application;
 
@@ -17,7 +17,7 @@ pub(crate) struct Site {
 }
 
 impl Site {
-    /// On the rules of the examples.
+    /// With the rules of the examples.
     pub(crate) fn start(kind: Kind, changes: &[(&str, &str)]) -> Site {
         let rules = std::fs::read_to_string(repository().join("examples/tollkeeper.yaml")).unwrap();
         Site::start_on(kind, changes, &rules)
@@ -39,12 +39,12 @@ impl Site {
         Site { application, tollkeeper, proxy }
     }
 
-    /// Not 127.0.0.1, which is the proxy's, and trusted.
+    /// Not 127.0.0.1, which is the proxy's address, and trusted.
     pub(crate) fn client(&self, number: u8) -> Client {
         Client::to(&self.address()).from(Ipv4Addr::new(127, 0, 0, number)).host("shop.example")
     }
 
-    /// Where the proxy listens.
+    /// The proxy's address.
     pub(crate) fn address(&self) -> String {
         self.proxy.address()
     }
@@ -54,10 +54,10 @@ impl Site {
     }
 }
 
-/// The connections that were opened to a port of this machine, those that ended lately included.
+/// The connections opened to a port of this machine, including recently closed ones.
 fn connections_to(port: u16) -> usize {
     let table = std::fs::read_to_string("/proc/net/tcp").expect("Linux lists its connections");
-    // Each is there twice, once from either side; after its end, perhaps once.
+    // Each is listed twice, once from either side; after its end, perhaps once.
     let place = format!("0100007F:{port:04X}");
     let ends = table.lines().filter_map(|line| {
         let mut words = line.split_whitespace().skip(1);
@@ -85,7 +85,7 @@ impl Tollkeeper {
         self.service.kill();
     }
 
-    /// Where it was before, after it was killed.
+    /// Starts it again on the same port, after it was killed.
     pub(crate) fn restart(&mut self) {
         self.service = serve(&self.config, self.port);
     }

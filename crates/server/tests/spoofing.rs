@@ -1,7 +1,7 @@
-//! Clients that pretend: the same attacks on every front, and each must land in the bucket of whoever made it.
+//! Spoofing: the same attacks on every front, and each must land in the bucket of the client that made it.
 //!
-//! A client has an address of its own, and whatever it writes, a request of its own is either refused or charged to that
-//! address, to the path and host that the application sees, and to the one API key that it names.
+//! A client has its own address. Whatever it sends, its request is either refused or charged to that address, to the
+//! path and host that the application sees, and to the one API key that it names.
 
 mod attacks;
 mod fronts;
@@ -57,8 +57,8 @@ fn behind_haproxy() {
     hold(&Front::behind(Kind::Haproxy));
 }
 
-/// Where the file does not say which header the proxy writes, whoever sends the other one shares the proxy's bucket with
-/// all who do so, and gains no other.
+/// If the file does not say which header the proxy writes, a client that sends the other one shares the proxy's
+/// bucket with all such clients, and gains no other bucket.
 #[test]
 fn a_proxy_of_which_nothing_is_known() {
     let front = Front::authorize_where("auto");
@@ -76,7 +76,7 @@ fn hold(front: &Front) {
     let honest = Attack::new("an honest request").key("mine").target("/login").login();
     let (mut passed, mut found) = (0, Vec::new());
     for (number, attack) in [honest].iter().chain(&attacks()).enumerate() {
-        // Everybody has an address of its own, so that nothing is left over from the attack before.
+        // Each attack comes from its own address, so that nothing is left over from the one before.
         let client = 2 + u8::try_from(number).expect("fewer attacks than addresses");
         let (status, wrong) = land(front, client, attack);
         assert!(number > 0 || status == 200, "{}: an honest request is answered {status}", front.name);
@@ -84,11 +84,11 @@ fn hold(front: &Front) {
         found.extend(wrong.iter().map(|wrong| format!("{attack:?} ({status}): {wrong}")));
     }
     assert!(found.is_empty(), "{}:\n{}", front.name, found.join("\n"));
-    // A front that refuses everything would be safe, and of no use.
+    // A front that refused everything would be safe, but useless.
     assert!(passed > 12, "{}: only {passed} requests passed", front.name);
 }
 
-/// Sends an attack and looks where it landed: its status, and what is wrong about it.
+/// Sends an attack and checks where it landed: its status, and what is wrong.
 fn land(front: &Front, client: u8, attack: &Attack) -> (u16, Vec<String>) {
     let own = format!("127.0.0.{client}");
     let left = |rule: &str, key: &str| front.remaining(rule, key);
@@ -117,7 +117,7 @@ fn land(front: &Front, client: u8, attack: &Attack) -> (u16, Vec<String>) {
     let received = front.received();
     match received.as_ref().map(|received| received.headers("x-api-key")) {
         None => expect("charged to its key", key, u64::from(attack.key.is_some())),
-        // A proxy may take a key away that Connection names, or one of two: the one that the application finds counts.
+        // A proxy may remove a key that Connection names, or one of two: the one that reaches the application counts.
         Some(found) if found.first().copied() == attack.key => expect("charged to its key", key, found.len() as u64),
         Some(found) => {
             expect("charged to its key", key, 0);
@@ -131,7 +131,7 @@ fn land(front: &Front, client: u8, attack: &Attack) -> (u16, Vec<String>) {
     (status, wrong)
 }
 
-/// The application takes the nearest hop for the client, and some take addresses and paths from stranger places.
+/// The application takes the nearest hop as the client, and some take addresses and paths from other headers.
 fn what_the_application_believes(received: &Received) -> Vec<String> {
     let mut wrong = Vec::new();
     for name in ["x-forwarded-for", "forwarded"] {

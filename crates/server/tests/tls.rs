@@ -1,5 +1,5 @@
-//! TLS as clients and upstreams meet it: the real binary, certificates made here, and peers that others wrote (curl, OpenSSL,
-//! redis-cli, tonic) beside raw connections.
+//! TLS as clients and upstreams see it: the real binary, certificates made here, third-party peers (curl, OpenSSL,
+//! redis-cli, tonic) and raw connections.
 
 mod fronts;
 mod peer;

@@ -12,12 +12,12 @@ const RULES: &str = "rules:
   - { name: login, key: '{ip}', limit: 5/min, when: { path: /login } }
 ";
 
-/// One address hammers, another chose its text to harm terminals.
+/// One address ignores the limit, another has a text that would harm terminals.
 fn attacked() -> Service {
     let service = Service::on(RULES, &[]);
     let login = |ip: &str| json!({"attributes": {"path": "/login", "ip": ip, "method": "POST"}});
     service.check(&json!({ "checks": vec![login("203.0.113.66"); 50] }));
-    // Who asks again at once may not have read the answer yet; this one has.
+    // An immediate retry might count as in flight; this one does not.
     std::thread::sleep(Duration::from_millis(300));
     service.check(&json!({ "checks": vec![login("203.0.113.66"); 50] }));
     service.check(&json!({ "checks": vec![login("\u{1b}[2J\u{202e}evil\u{7}"); 7] }));
@@ -76,7 +76,7 @@ fn trouble_is_explained() {
     assert!(gone.contains("is it running?"), "{gone}");
 }
 
-/// Drawn, chosen in by keys, resized, and the terminal given back after `q`, Ctrl-C and SIGTERM.
+/// Drawn, used by keys, resized, and the terminal restored after `q`, Ctrl-C and SIGTERM.
 #[test]
 fn it_lives_in_a_terminal_and_gives_it_back() {
     let service = attacked();

@@ -1,4 +1,4 @@
-//! The layer in an axum server, which is asked a few times and then stops.
+//! The layer in an axum server that answers a few requests and then stops.
 //!
 //! `cargo run -p tollkeeper --example axum --features tower`
 
@@ -45,7 +45,7 @@ async fn main() -> std::io::Result<()> {
     Ok(())
 }
 
-/// Asks, and shows the answer without the fields that every server sends.
+/// Sends a request, and shows the response without the headers that every server sends.
 async fn show(address: SocketAddr, path: &str, fields: &str) -> std::io::Result<()> {
     let mut stream = TcpStream::connect(address).await?;
     let head = format!("GET {path} HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n{fields}\r\n");

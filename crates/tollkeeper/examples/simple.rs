@@ -1,4 +1,4 @@
-//! Rules in process, with no server: who may do how much, and when to come back.
+//! Rules in process, without a server: how much each client may do, and when to retry.
 //!
 //! `cargo run -p tollkeeper --example simple`
 
@@ -17,7 +17,7 @@ async fn main() -> Result<(), tollkeeper::CostError> {
         RuleSpec { name: "everybody".into(), key: "global".into(), limit: "100/min".into(), ..RuleSpec::default() },
     ];
     let policy = Policy::new(rules).expect("these rules are valid");
-    // A clock that is moved by hand, so that the example need not sleep. `MemoryStore::new()` has the real one.
+    // A clock that the example moves, so that it need not sleep. `MemoryStore::new()` has the real one.
     let clock = ManualClock::default();
     let limiter = Limiter::new(policy, MemoryStore::with(MemoryStore::DEFAULT_MAX_KEYS, clock.clone()));
 

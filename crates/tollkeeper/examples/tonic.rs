@@ -1,4 +1,4 @@
-//! The layer in a tonic server, which is asked a few times and then stops. The service is gRPC's health checking.
+//! The layer in a tonic server that answers a few calls and then stops. The service is gRPC's health checking.
 //!
 //! `cargo run -p tollkeeper --example tonic --features tower`
 

@@ -1,4 +1,4 @@
-//! What needs no server: the simple API and the tower layer, in one binary.
+//! Tests without a server: the simple API and the tower layer, in one binary.
 
 #![allow(clippy::unwrap_used, missing_docs)]
 

@@ -14,7 +14,7 @@ use tollkeeper_testkit::store::Kind;
 
 pub(crate) type NewStore = fn(ManualClock) -> Store;
 
-/// The stores under test, each on a clock that the test moves, with room for all keys that the tests use.
+/// The stores under test, each on a clock that the test moves, with room for all keys of the tests.
 pub(crate) const STORES: &[(&str, NewStore)] = &[
     ("memory", |clock| MemoryStore::with(10_000, clock).into()),
     #[cfg(feature = "redis")]
@@ -27,7 +27,7 @@ pub(crate) const STORES: &[(&str, NewStore)] = &[
     (CLUSTER, cluster_store),
 ];
 
-/// One runtime for all: connections live on the one that made them.
+/// One runtime for all: a connection lives on the runtime that opened it.
 static RUNTIME: LazyLock<tokio::runtime::Runtime> = LazyLock::new(|| tokio::runtime::Runtime::new().unwrap());
 
 pub(crate) fn now_or_never<T>(future: impl Future<Output = T>) -> T {
@@ -37,7 +37,7 @@ pub(crate) fn now_or_never<T>(future: impl Future<Output = T>) -> T {
 #[cfg(feature = "redis")]
 pub(crate) use servers::{Turn, turn};
 
-/// Nothing is shared, so nobody waits for a turn.
+/// Nothing is shared, so no test has to wait for its turn.
 #[cfg(not(feature = "redis"))]
 pub(crate) type Turn = ();
 

@@ -1,4 +1,4 @@
-//! A flood of new keys: memory stays within its cap, and nobody's limit is washed away.
+//! A flood of new keys: memory stays within its cap, and no client's limit is evicted.
 
 use std::fmt::Write as _;
 use std::sync::Arc;
@@ -8,7 +8,7 @@ use tollkeeper::{Charge, Key, ManualClock, MemoryStore, RuleSpec, Span, StoreErr
 const MAX_KEYS: usize = 1_000_000;
 const FLOOD: usize = 10_000_000;
 const CLIENTS: usize = 1_000;
-/// What the test itself, and the allocator, may take beside the store.
+/// What the test itself and the allocator may take beside the store.
 const SLACK_BYTES: usize = 16 << 20;
 
 #[test]
@@ -27,7 +27,7 @@ fn ten_million_keys_wash_no_limit_away() {
         assert_eq!(used, (client % 6).min(5));
     }
 
-    // Two microseconds apart and forgotten after a second, about half a million of them count at a time.
+    // Two microseconds apart and forgotten after a second: about half a million of them count at a time.
     let mut visit = charge("visit", "1/s");
     for stranger in 0..FLOOD {
         clock.advance(Span::from_micros(2));
@@ -37,7 +37,7 @@ fn ten_million_keys_wash_no_limit_away() {
             assert_eq!(store.memory_bytes(), bound);
         }
     }
-    // Now all at one moment, so that nothing can be dropped and the store has to refuse.
+    // Now all at one moment, so that nothing can be evicted and the store has to refuse.
     let mut refused = 0;
     for stranger in FLOOD..FLOOD + MAX_KEYS {
         name(&mut visit, "stranger", stranger);
@@ -56,10 +56,10 @@ fn ten_million_keys_wash_no_limit_away() {
         assert!(after - before <= bound + SLACK_BYTES, "{} bytes resident for {bound}", after - before);
     }
 
-    // 20 seconds have passed since, which give nobody a token back: each has exactly what it had left.
+    // The 20 seconds since refill no token, so each client has exactly what it had left.
     for client in 0..CLIENTS {
         let left = (0..10).filter(|_| is_allowed_or_full(&store, &mut login, "client", client)).count();
-        // Who never came is new to the store, and may find no room.
+        // A client that never asked is new to the store, and may find no room.
         if !client.is_multiple_of(6) {
             assert_eq!(left, 5 - (client % 6), "client {client}");
         }
@@ -86,7 +86,7 @@ fn is_allowed_or_full(store: &MemoryStore, charge: &mut Charge, kind: &str, nth:
     store.charge(std::slice::from_ref(charge)).is_ok_and(|decisions| decisions[0].is_allowed())
 }
 
-/// What the system says that this process takes; `None` where there is no such file.
+/// The resident memory of this process; `None` on systems without that file.
 fn resident_bytes() -> Option<usize> {
     let status = std::fs::read_to_string("/proc/self/status").ok()?;
     let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"))?;

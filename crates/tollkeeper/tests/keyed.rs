@@ -1,4 +1,4 @@
-//! The simple door.
+//! The simple API.
 
 use proptest::prelude::*;
 use tollkeeper::{Algorithm, Decision, FailurePolicy, Keyed, ManualClock, Quota, QuotaError, Span, Timestamp, keyed};

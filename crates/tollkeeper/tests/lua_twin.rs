@@ -1,8 +1,8 @@
-//! The scripts are the core's twins: the same cases through `decide_all`, `release`, `refund` and `settle` in Rust and through
-//! Lua on real servers must give the same answers and leave the same bytes.
+//! The Lua scripts must match the core: the same cases through `decide_all`, `release`, `refund` and `settle` in Rust
+//! and through Lua on real servers must give the same answers and store the same bytes.
 //!
-//! Failing? The message names the seed; `TOLLKEEPER_SEED=... cargo test -p tollkeeper --features redis --test stores lua_twin`
-//! replays it.
+//! If it fails, the message names the seed; `TOLLKEEPER_SEED=... cargo test -p tollkeeper --features redis --test
+//! stores lua_twin` replays it.
 
 mod chance;
 mod stored;
@@ -21,7 +21,7 @@ use tollkeeper_core::{
 use tollkeeper_testkit::store::{Kind, Server};
 use world::World;
 
-/// One call with everything that it should do.
+/// One call with everything it should do.
 struct Case {
     script: &'static Script,
     call: Call,
@@ -34,13 +34,13 @@ struct Case {
 struct Expected {
     key: String,
     stored: Stored,
-    /// When the call wrote it, the time to live.
+    /// The time to live, if the call wrote it.
     ttl_ms: Option<i64>,
 }
 
-/// Runs all cases, many in a round trip, and hands each reply to `check`.
+/// Runs all cases, many per round trip, and passes each reply to `check`.
 ///
-/// Each case is a transaction: the clock by which keys expire stands still in it, so that states which end a
+/// Each case is a transaction: the server's clock for expiry stands still in it, so that states which expire a
 /// millisecond later can be read back.
 fn run(connection: &mut Connection, cases: &[Case], mut check: impl FnMut(&Case, usize, Value)) {
     for script in [&CHARGE, &CHARGE_BUCKETS, &CHARGE_ONE, &RELEASE, &RENEW, &REFUND, &SETTLE] {
@@ -84,7 +84,7 @@ impl Expected {
     }
 }
 
-/// Says which seed failed.
+/// Prints the seed of a failing run.
 fn with_seed(run: impl FnOnce(u64)) {
     struct Told(u64);
     impl Drop for Told {
@@ -98,7 +98,7 @@ fn with_seed(run: impl FnOnce(u64)) {
     run(seed.0);
 }
 
-/// A case of the charge script, and what the core answers.
+/// A case of the charge script, and the core's answer.
 struct ChargeCase {
     batch: Batch,
     now: Timestamp,
@@ -144,7 +144,7 @@ fn decide_each(
     }
     if ask == Ask::Peek {
         world.states = before;
-        // What a peek leaves: the repair of a clock that jumped.
+        // What a peek leaves: the repair of a clock jump.
         for (charge, position) in charges.iter().zip(positions) {
             let (decision, change) = decide(charge.quota(), charge.cost, &world.states[*position], world.now());
             if !decision.is_allowed() {
@@ -156,7 +156,7 @@ fn decide_each(
     (answers, granted)
 }
 
-/// Takes up to `count` tokens by asking for one after the other.
+/// Takes up to `count` tokens one at a time.
 fn lease_each(
     charge: &Charge,
     position: usize,
@@ -178,7 +178,7 @@ fn lease_each(
     }
     let (decision, change) = decide(quota, tokens, state, now);
     let lease = Lease::of(quota, tokens, &change).filter(|_| tokens > 0);
-    // Denied altogether, it may repair a clock that jumped.
+    // If it was denied altogether, it may still repair a clock jump.
     let change = if tokens == 0 { decide(quota, 1, state, now).1 } else { change };
     written[position] |= change != Change::None;
     state.apply(change);
@@ -276,7 +276,7 @@ fn charges_are_decided_as_in_rust() {
     });
 }
 
-/// A log in which requests of all ages wait, and the receipts of what was charged.
+/// A log with requests of all ages, and the receipts of its charges.
 fn history(chance: &mut Chance, quota: &Quota, now: &mut u64) -> (State, Vec<Receipt>) {
     let (mut state, mut receipts) = (State::Fresh, Vec::new());
     for _ in 0..chance.below(30) {
@@ -409,7 +409,7 @@ fn refunds_give_back_as_in_rust() {
             }
             let (before, at) = (state.clone(), Timestamp::from_micros(now));
             let done = state.refund(charged_by, receipt, at);
-            // A log keeps its time to live: seeded without one it has none.
+            // A log keeps its time to live: seeded without one, it has none.
             let is_written = done && !matches!(state, State::Log(_) | State::Fresh);
             refunded.push(done);
             cases.push(Case {
@@ -474,7 +474,7 @@ fn estimates_are_settled_as_in_rust() {
             }
             let is_same = Stored::of(&state) == Stored::of(&before);
             let is_shorter = matches!((&before, &state), (State::Log(_), State::Log(_))) && back > 0;
-            // What is overdrawn is written, also if it could owe no more.
+            // An overdraft is written, even if the debt was already at its maximum.
             let is_overdrawn = cost > receipt.cost && !by.algorithm().keeps_log();
             let is_written = is_overdrawn || (!is_same && !is_shorter && Stored::of(&state) != Stored::Nothing);
             settled.push(back);

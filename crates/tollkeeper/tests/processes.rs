@@ -1,5 +1,5 @@
-//! Many processes hammer one key of one Redis: what they are told is exactly what the law says. An auditor that knows
-//! nothing of this library judges by the times at which requests were asked and answered.
+//! Many processes hammer one key of one Redis: their answers must be exactly what the limit says. An independent
+//! auditor judges by the times at which requests were sent and answered.
 
 mod auditor;
 mod fleet;
@@ -15,7 +15,7 @@ use tollkeeper_testkit::store::{Kind, Server};
 
 use super::alone;
 
-/// Not a test: what this executable does when a fleet starts it again.
+/// Not a test: what this executable does when a fleet starts it as a worker.
 #[test]
 #[ignore = "the other side of the tests here, which start it themselves"]
 fn worker() {
@@ -35,7 +35,7 @@ fn with_burst(mut rule: Value, burst: u64) -> Value {
     rule
 }
 
-/// 32 callers in 4 processes on a server of their own.
+/// 32 callers in 4 processes, on a server of their own.
 fn hammer(rule: &Value, costs: &[u32], lasts: Duration) -> Vec<Request> {
     let server = Server::start(Kind::Redis7);
     let orders = Orders {
@@ -87,12 +87,12 @@ fn every_window_admits_exactly_its_count() {
     let (rule, rate) = (rule("fixed_window", "200/100ms"), Rate { count: 200, period_us: SECOND / 10 });
     let requests = hammer(&rule, &[1], Duration::from_millis(1_200));
     audit(&rule, Law::FixedWindow(rate), &requests, 0);
-    // Of twelve or so. A busy machine may sleep through some, and then nobody was denied there.
+    // Of about twelve. A busy machine may sleep through some, and then nothing was denied in them.
     let exhausted = auditor::exhausted_windows(&requests, rate);
     assert!(exhausted >= 6, "only {exhausted} windows were asked for more than they have");
 }
 
-/// Quotas that give nothing back while the test runs: the sum is the limit, to the last request.
+/// Quotas that refill nothing while the test runs: the sum is the limit, to the last request.
 #[test]
 fn callers_in_four_processes_share_a_day_to_the_last_request() {
     let _alone = alone();
@@ -103,7 +103,7 @@ fn callers_in_four_processes_share_a_day_to_the_last_request() {
         (rule("token_bucket", "500/day"), bucket(500, 500, day), 500),
         (rule("leaky_bucket", "600/day"), bucket(600, 600, day), 600),
         (rule("fixed_window", "700/day"), window(700, day), 700),
-        // In a window after an unused one, the law of a fixed window.
+        // In a window after an unused one, it behaves like a fixed window.
         (rule("sliding_window_counter", "400/h"), window(400, hour), 400),
         (rule("sliding_window_log", "300/h"), Law::SlidingLog(Rate { count: 300, period_us: hour }), 300),
     ];
@@ -121,7 +121,7 @@ fn stay_clear_of_the_next(period_us: u64) {
     }
 }
 
-/// A process dies in the middle of what it does, and takes with it at most what its callers had under way.
+/// A process is killed, and takes with it at most what its callers had in flight.
 #[test]
 fn a_killed_process_breaks_no_bound_and_loses_only_what_was_under_way() {
     let _alone = alone();
@@ -146,8 +146,8 @@ fn a_killed_process_breaks_no_bound_and_loses_only_what_was_under_way() {
     audit(&orders.rule, bucket(1_000, 10_000, SECOND), &requests.concat(), orders.callers as u64);
 }
 
-/// Tokens are taken ahead of use, and still no interval has more than the law allows, also when a process dies with
-/// tokens in its hands. What leases may cost is a denial while others hold what is left: never more than a bucket.
+/// Tokens are leased, and still no interval exceeds the limit, even if a process dies while it holds leases. Leases
+/// may cost a denial while others hold what is left: never more than a bucket.
 #[test]
 fn leases_break_no_bound_in_any_interval_also_when_a_process_is_killed() {
     let _alone = alone();

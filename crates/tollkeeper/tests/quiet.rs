@@ -1,4 +1,4 @@
-//! Tests that measure their own process or the machine, apart from all others and one after the other.
+//! Tests that measure their own process or the machine, run one at a time.
 
 #![allow(clippy::unwrap_used, missing_docs)]
 
@@ -8,7 +8,7 @@ mod processes;
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// To be held while measuring: the less tests disturb each other, the sharper they see.
+/// Hold it while measuring: tests that run at the same time would disturb the result.
 fn alone() -> MutexGuard<'static, ()> {
     static QUIET: Mutex<()> = Mutex::new(());
     QUIET.lock().unwrap_or_else(PoisonError::into_inner)

@@ -1,5 +1,5 @@
-//! What the Redis store does without asking: denials that are still true, tokens that were leased, and each
-//! instance's share while the server is away.
+//! What the Redis store decides without a call: cached denials, leased tokens, and each instance's share while the
+//! server is unreachable.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -44,7 +44,7 @@ fn redis(limiter: &Limiter) -> &RedisStore {
     }
 }
 
-/// Calls that went out, without the signs of life, which are not counted as such.
+/// Calls made, not counting heartbeats.
 fn calls(limiter: &Limiter) -> u64 {
     redis(limiter).traffic().calls
 }
@@ -63,7 +63,7 @@ async fn whoever_hammers_a_limit_costs_the_server_nothing() {
     for _ in 0..2_000 {
         ask(&limiter, "a").await;
     }
-    // One call a second at most; the loop may take that long on a busy machine.
+    // At most one call a second; the loop may take that long on a busy machine.
     assert!(calls(&limiter) - before < 10);
     assert_eq!(first.source(), Source::DenyCache);
     assert_eq!(first.limiting().unwrap().charge.rule.name(), "narrow");
@@ -106,7 +106,7 @@ async fn resets_and_new_rules_end_remembered_denials() {
     assert_eq!(ask(&limiter, "a").await, (Source::Store, true), "one more is allowed now");
 }
 
-/// Most requests are decided here; what is out is counted, and goes back when nobody needs it.
+/// Most requests are decided locally; leased tokens are counted, and returned when they are no longer needed.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn leased_tokens_save_calls_and_go_back_when_idle() {
     let server = Server::start(Kind::Redis7);
@@ -132,13 +132,13 @@ async fn leased_tokens_save_calls_and_go_back_when_idle() {
                 }
             }
             assert_eq!(redis(&limiter).leased_tokens(), 0, "{name}");
-            // A bucket may miss the token whose turn it was.
+            // A bucket may be short of the token that was just expiring.
             assert!((91_990..=92_000).contains(&left().await), "{name}: {} left", left().await);
         }
     }
 }
 
-/// The last tokens are still shared: leases shrink with what is left, and nothing is handed out twice.
+/// The last tokens are still shared: leases shrink with what is left, and no token is given out twice.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn leases_shrink_as_the_bucket_empties() {
     let server = Server::start(Kind::Redis7);
@@ -171,7 +171,7 @@ async fn leases_shrink_as_the_bucket_empties() {
     assert!(shares.iter().all(|share| *share > 100), "nobody starves: {shares:?}");
 }
 
-/// A leased rule beside one that is not: all or nothing holds for both.
+/// A leased rule beside one without leases: all or nothing holds for both.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_denial_by_another_rule_spends_no_lease() {
     let server = Server::start(Kind::Redis7);
@@ -191,7 +191,7 @@ async fn a_denial_by_another_rule_spends_no_lease() {
     assert!((99_898..=99_900).contains(&left), "{left}");
 }
 
-/// Instances hear of each other, and while the server is away each admits its share.
+/// Instances learn of each other, and while the server is unreachable each admits its share.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn while_the_server_is_away_each_instance_admits_its_share() {
     let mut server = Server::start(Kind::Redis7);
@@ -217,8 +217,8 @@ async fn while_the_server_is_away_each_instance_admits_its_share() {
     }
 }
 
-/// Denied by another rule, with tokens of a lease in hand: they go back, whoever took from the bucket meanwhile. What
-/// is not in the store is in somebody's hands.
+/// A request denied by another rule returns its leased tokens, whatever other instances took from the bucket in
+/// between. Tokens that are not in the store are held by some instance.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn denied_requests_lose_no_tokens_of_leased_rules() {
     let server = Server::start(Kind::Redis7);
@@ -238,7 +238,7 @@ async fn denied_requests_lose_no_tokens_of_leased_rules() {
             tasks.push(tokio::spawn(async move {
                 let mut admitted = 0;
                 for round in 0..100 {
-                    // Mostly more than a user ever gets.
+                    // Usually more than a user ever gets.
                     let cost = if round % 10 == 0 { 2 } else { 21 };
                     let request = user(&format!("{nth}-{round}")).with_cost(cost);
                     admitted += u32::from(limiter.check(&request).await.unwrap().is_allowed()) * cost;
@@ -255,7 +255,7 @@ async fn denied_requests_lose_no_tokens_of_leased_rules() {
         let left = async || limiters[0].inspect(&name, "global").await.unwrap().unwrap()[0].decision.remaining;
         tokio::time::sleep(Duration::from_millis(400)).await;
         let (left, held) = (left().await, held());
-        // A bucket may miss the tokens whose turn it is.
+        // A bucket may be short of the tokens that are just expiring.
         let accounted = admitted + left + held;
         assert!((19_990..=20_000).contains(&accounted), "{name}: {admitted} + {left} left + {held} held");
     }

@@ -1,4 +1,4 @@
-//! The store as people deploy it: behind Sentinel, with TLS, and as a cluster that fails over and reshards.
+//! The store in real deployments: behind Sentinel, with TLS, and as a cluster that fails over and reshards.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -32,7 +32,7 @@ async fn ask(limiter: &Limiter, user: &str) -> (Source, bool) {
     (verdict.source(), verdict.is_allowed())
 }
 
-/// Until the store answers for this user again.
+/// Waits until the store answers for this user again.
 async fn comes_back(limiter: &Limiter, user: &str) {
     for _ in 0..500 {
         if ask(limiter, user).await.0 == Source::Store {
@@ -98,8 +98,8 @@ async fn an_address_of_the_wrong_kind_is_told_apart() {
     assert_eq!(found.server().to_string(), format!("redis {}, cluster of 3 primaries", found.server().version));
 }
 
-/// Many callers, rules in three slots, a limit that runs out in each: what is admitted fits every limit, and what is
-/// left in each is the limit without it, so nothing of what was denied stays charged.
+/// Many callers, rules in three hash slots, and a limit that runs out in each: what is admitted fits every limit, and
+/// what is left is the limit minus that, so no denied request stays charged.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn across_slots_never_more_than_a_limit_passes_and_denials_end_charged_nowhere() {
     let cluster = Cluster::start_with_password("pass");
@@ -150,7 +150,8 @@ async fn across_slots_never_more_than_a_limit_passes_and_denials_end_charged_now
     assert_eq!(left("watch", "watched").await, 0, "a shadow rule is charged for what passed, as long as it fits");
 }
 
-/// A primary dies: users of other nodes do not notice, its own are answered by policy and then by the new primary.
+/// A primary dies: users of other nodes do not notice; its own users are answered by policy, and then by the new
+/// primary.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_failover_concerns_only_the_slots_of_the_node() {
     let mut cluster = Cluster::start_with(500);
@@ -175,7 +176,7 @@ async fn a_failover_concerns_only_the_slots_of_the_node() {
     }
 }
 
-/// A slot on its way to another node: whatever has moved and whatever has not, each request is decided, and once.
+/// A hash slot is migrating to another node: whichever keys have moved, each request is decided exactly once.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn slots_move_under_requests() {
     let cluster = Cluster::start();
@@ -197,7 +198,7 @@ async fn slots_move_under_requests() {
     check(&both).await;
     check(&single).await;
     assert_eq!(cluster.move_keys(slot, 1), 1);
-    // One key is here and one is there.
+    // One key is on each node.
     for _ in 0..3 {
         check(&both).await;
         check(&single).await;
@@ -212,8 +213,8 @@ async fn slots_move_under_requests() {
     }
 }
 
-/// One node hangs: rules that it keeps answer by their policy, those of other nodes are decided by the store as ever.
-/// When it is back it is found without anybody asking for its keys.
+/// One node hangs: its rules answer by their failure policy, those of other nodes are decided by the store as usual.
+/// When it is back, it is found even if none of its keys is used.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_node_that_is_away_concerns_only_its_rules() {
     let cluster = Cluster::start_with(15_000);

@@ -1,4 +1,4 @@
-//! Changes that several instances on one real server follow.
+//! Changes that several instances follow, on one real server.
 
 use std::time::Duration;
 
@@ -22,7 +22,7 @@ async fn passes(limiter: &Limiter, user: &str) -> bool {
     limiter.check(&Descriptor::new([("user", user)])).await.unwrap().is_allowed()
 }
 
-/// Asks until it is so; a test that never gets there fails by its own time limit.
+/// Polls until a condition holds; a test that never gets there fails by its own time limit.
 async fn until(mut is_so: impl AsyncFnMut() -> bool) {
     let patience = Duration::from_secs(20);
     let asked = async {
@@ -63,7 +63,7 @@ async fn leases_of_changed_rules_are_returned() {
     .await;
     limiter.replace_policy(policy("200000/day", Some("1000")));
     assert_eq!(redis.leased_tokens(), 0);
-    // They are missing no longer: only what was spent is, and that is a few hundred.
+    // They have been returned: only spent ones are missing, a few hundred.
     until(async || limiter.inspect("r", "a").await.unwrap().unwrap()[0].decision.remaining > 199_000).await;
 }
 

@@ -1,4 +1,5 @@
-//! The Redis store against a real server: exact under load, honest when the server is away, exact again when it is back.
+//! The Redis store against a real server: exact under load, by failure policy while the server is unreachable, and
+//! exact again afterwards.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -22,7 +23,7 @@ fn user(name: &str) -> Descriptor {
     Descriptor::new([("user", name)])
 }
 
-/// The source of the answer to one request, and whether it passed. Nothing may keep a caller waiting for long.
+/// What answered one request, and whether it passed. No caller may wait for long.
 async fn ask(limiter: &Limiter, name: &str) -> (Source, bool) {
     let answer = tokio::time::timeout(Duration::from_secs(5), limiter.check(&user(name))).await;
     let verdict = answer.expect("answers whatever the store does").unwrap();
@@ -33,7 +34,7 @@ async fn ask(limiter: &Limiter, name: &str) -> (Source, bool) {
 async fn many_tasks_on_one_key_admit_exactly_the_limit() {
     let server = Server::start(Kind::Redis7);
     let rules = [rule("user", "100/day", FailurePolicy::Closed), rule("tenant", "1,000/day", FailurePolicy::Closed)];
-    // Two limiters, as two processes would have: they share nothing but the server.
+    // Two limiters, as in two processes: they share only the server.
     let mut tasks = Vec::new();
     let mut stores = Vec::new();
     for _ in 0..2 {
@@ -88,7 +89,7 @@ async fn state_ends_when_it_no_longer_matters() {
     }
 }
 
-/// Killed, hung, and back: each rule answers by its own policy meanwhile, and by the store again afterwards.
+/// Killed, hung, and back: each rule answers by its own failure policy in between, and by the store again afterwards.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn rules_answer_by_their_policy_while_the_server_is_away() {
     let mut server = Server::start(Kind::Redis7);
@@ -111,7 +112,7 @@ async fn rules_answer_by_their_policy_while_the_server_is_away() {
             assert_eq!(ask(&closed, "a").await, (Source::Policy, false));
         }
         assert_ne!(store.breaker(), BreakerState::Closed);
-        // In this process, and exactly: the second outage finds what the first one used.
+        // Decided in this process, and exactly: the second outage continues with what the first one used.
         let expected = if hang { [true, true, true, false] } else { [false; 4] };
         for allowed in expected {
             assert_eq!(ask(&local, "b").await, (Source::Local, allowed));
@@ -125,7 +126,8 @@ async fn rules_answer_by_their_policy_while_the_server_is_away() {
     }
 }
 
-/// Hung, killed and back under load, plain and leased: nobody waits for long, and afterwards limits are exact again.
+/// Hung, killed and back under load, with and without leases: no caller waits for long, and afterwards limits are
+/// exact again.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn under_load_nobody_waits_for_a_server_that_is_away() {
     const DEADLINE: Duration = Duration::from_millis(250);
@@ -178,13 +180,14 @@ async fn under_load_nobody_waits_for_a_server_that_is_away() {
     stop.store(true, std::sync::atomic::Ordering::Relaxed);
     for caller in callers {
         let (longest, away) = caller.await.unwrap();
-        // Twice the deadline, and as much again for a busy machine: not ten of them, as when each try waits again.
+        // Twice the deadline, and as much again for a busy machine: not ten of them, as when each attempt waits
+        // again.
         assert!(longest < 4 * DEADLINE, "somebody waited for {longest:?}");
         assert!(away > 0, "the server was away");
     }
 }
 
-/// The store answers again, sooner or later.
+/// Waits until the store answers again.
 async fn comes_back(limiter: &Limiter) {
     for _ in 0..500 {
         tokio::time::sleep(Duration::from_millis(20)).await;
@@ -199,7 +202,7 @@ async fn comes_back(limiter: &Limiter) {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_password_that_was_wrong_for_a_moment_is_tried_again() {
     let server = Server::start(Kind::Redis7);
-    // A connection that was made before there was a password keeps its rights.
+    // A connection opened before there was a password keeps its rights.
     let mut admin = server.connect();
     let mut admin = |words: &[&str]| redis::cmd(words[0]).arg(&words[1..]).exec(&mut admin).unwrap();
     admin(&["CONFIG", "SET", "requirepass", "right"]);
@@ -217,7 +220,7 @@ async fn a_password_that_was_wrong_for_a_moment_is_tried_again() {
     comes_back(&limiter).await;
 }
 
-/// A connection that went silent without closing (a firewall forgot it) was kept forever.
+/// A connection that went silent without closing (forgotten by a firewall) was kept forever.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_connection_that_went_silent_is_replaced() {
     let server = Server::start(Kind::Redis7);
@@ -229,7 +232,7 @@ async fn a_connection_that_went_silent_is_replaced() {
         loop {
             let (mut client, _) = proxy.accept().await.unwrap();
             let mut upstream = tokio::net::TcpStream::connect(("127.0.0.1", port)).await.unwrap();
-            // Those who come while it is silent are served; the ones before are not, and not told.
+            // Connections made while it is silent are served; earlier ones are not, and not closed.
             let (mut silent, began) = (silent.clone(), *silent.borrow());
             tokio::spawn(async move {
                 let stalled = silent.wait_for(|silent| *silent && !began);
@@ -271,7 +274,7 @@ async fn what_cannot_decide_is_refused_at_the_door() {
     assert!(matches!(error, ConnectError::Scripts(_)), "{error}");
     assert!(!error.to_string().contains("secret"), "{error}");
 
-    // What the guide names suffices, and each part of it is missed at the start and not later.
+    // The rights named in the guide are enough, and a missing one is reported at the start, not later.
     let enough = ["+@scripting", "+@string", "+@list", "+@sortedset", "+@keyspace", "+@connection", "+time", "+info"];
     for missing in ["", "+@string", "+@list", "+@keyspace", "+time"] {
         let allowed = enough.iter().filter(|one| **one != missing);

@@ -1,4 +1,4 @@
-//! Estimates that are corrected later, over every store: each does what the core's pure function says.
+//! Estimates that are settled later, over every store: each behaves as the core's pure function says.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -35,7 +35,7 @@ fn left(limiter: &Limiter, rule: &str, key: &str) -> u32 {
     now_or_never(limiter.inspect(rule, key)).unwrap().unwrap()[0].decision.remaining
 }
 
-/// Every store, one after the other, on a clock of its own.
+/// Every store, one after the other, on its own clock.
 fn each_store(test: impl Fn(&str, NewStore, &ManualClock)) {
     for (name, new) in STORES {
         let (_turn, clock) = (turn(name), ManualClock::at(NOON));
@@ -218,7 +218,8 @@ fn settled_too_late_a_bucket_is_given_nothing_back() {
     });
 }
 
-/// Settled the newest first, half of what was not used stayed charged: refunds of later charges were held against earlier ones.
+/// When the newest was settled first, half of the unused cost stayed charged: refunds of later charges were counted
+/// against earlier ones.
 #[test]
 fn in_whatever_order_they_are_settled_all_that_was_not_used_goes_back() {
     each_store(|name, new, clock| {
@@ -235,14 +236,14 @@ fn in_whatever_order_they_are_settled_all_that_was_not_used_goes_back() {
             let refunded: Vec<u32> =
                 out.into_iter().map(|one| now_or_never(one.settle(0)).unwrap().rows[0].refunded).collect();
             assert_eq!(refunded, [10; 10], "{name}");
-            // What was refilled while they were out is not given back a second time.
+            // What was refilled in the meantime is not refunded again.
             clock.advance(Span::from_micros(1_000));
             assert_eq!(left(&limiter, &format!("tokens-{newest_first}"), "a"), 100, "{name}");
         }
     });
 }
 
-/// A reset gave back what was reserved, and settling gave it back a second time.
+/// A reset refunded what was reserved, and settling refunded it again.
 #[test]
 fn what_a_reset_gave_back_is_not_given_back_again() {
     let algorithms =
@@ -256,7 +257,7 @@ fn what_a_reset_gave_back_is_not_given_back_again() {
             assert!(now_or_never(limiter.check(&user("a", 100))).unwrap().is_allowed());
             let settled = now_or_never(reservation.settle(0)).unwrap();
             assert_eq!((settled.rows[0].refunded, left(&limiter, "tokens", "a")), (0, 0), "{name}, {algorithm}");
-            // Those that come after it are settled as ever.
+            // Later ones are settled as usual.
             now_or_never(limiter.reset("tokens", &"a".into())).unwrap().unwrap();
             let (_, reservation) = reserve(&limiter, &user("a", 100));
             now_or_never(reservation.settle(40)).unwrap();
@@ -266,7 +267,7 @@ fn what_a_reset_gave_back_is_not_given_back_again() {
     });
 }
 
-/// Estimates were charged past every exception: a blocked key could reserve.
+/// Estimates ignored exceptions: a blocked key could reserve.
 #[test]
 fn exceptions_hold_for_estimates_too() {
     each_store(|name, new, clock| {

@@ -1,4 +1,4 @@
-//! What every store must do, whatever it is made of. A new store joins in `every_store.rs`.
+//! What every store must do, whatever its implementation. A new store joins in `every_store.rs`.
 //!
 //! The reference is a map of states and the pure function that decides: no shards, no packing, no expiry.
 
@@ -21,7 +21,7 @@ use super::every_store::{NewStore, STORES, Turn, now_or_never, turn};
 
 const NOON: Timestamp = Timestamp::from_micros(1_700_000_000_000_000);
 
-/// A store as the tests use it: without waiting.
+/// A store without async, for the tests.
 struct Subject {
     store: Store,
     clock: ManualClock,
@@ -73,7 +73,7 @@ fn charge(rule: &Limited, value: &str, cost: u32) -> Charge {
     if rule.quota == *rule.rule.quota() { charge } else { charge.with_quota(rule.quota) }
 }
 
-/// A rule, and the quota by which it is charged.
+/// A rule, and the quota for its charges.
 #[derive(Clone, Debug)]
 struct Limited {
     rule: Arc<Rule>,
@@ -81,7 +81,7 @@ struct Limited {
 }
 
 impl Limited {
-    /// The same rule by another quota.
+    /// The same rule under another quota.
     fn by(&self, quota: Quota) -> Limited {
         Limited { rule: self.rule.clone(), quota }
     }
@@ -134,7 +134,7 @@ fn every_algorithm_admits_its_limit_and_recovers() {
     });
 }
 
-/// The vectors of a model that knows nothing of this program, one key for each case.
+/// The vectors of an independent model, one key for each case.
 #[test]
 fn decisions_are_those_of_the_independent_model() {
     /// at, cost, allowed, retry_after (null: never), remaining, reset_after, delay
@@ -302,7 +302,7 @@ fn an_amount_is_given_back_and_never_beyond_the_limit() {
                 "{algorithm}: a bucket that was given everything back is as if never used"
             );
         }
-        // A slot is given back by its hold, since somebody may still use it.
+        // A slot is released by its hold, because a request may still use it.
         let slots = rule("slots", "3/min", Algorithm::Concurrency);
         assert!(store.charge_one(&slots, "a", 2).is_allowed());
         assert!(!store.give_back(&slots, "a", 2));
@@ -326,7 +326,7 @@ fn rules_and_variants_have_buckets_of_their_own() {
 #[test]
 fn two_threads_on_one_key_admit_exactly_the_burst() {
     for_each_store(|subject| {
-        // Enough to collide: threads meet in memory for nanoseconds, and over a socket all the time.
+        // Enough to collide: threads overlap for nanoseconds in memory, and all the time over a socket.
         let rounds = if matches!(subject.store, Store::Memory(_)) { 20_000 } else { 500 };
         for algorithm in [Algorithm::TokenBucket, Algorithm::FixedWindow, Algorithm::SlidingWindowLog] {
             let rule = rule(algorithm.name(), &format!("{}/h", rounds / 2), algorithm);
@@ -366,7 +366,7 @@ fn threads_with_overlapping_rules_neither_deadlock_nor_admit_too_much() {
                 threads.spawn(move || {
                     now_or_never(async {
                         for round in 0..rounds {
-                            // Every thread names its charges in another order.
+                            // Every thread lists its charges in another order.
                             let chosen: Vec<(usize, usize)> = (0..rules.len())
                                 .map(|nth| (nth + thread) % rules.len())
                                 .filter(|rule| !(round + rule).is_multiple_of(3))
@@ -408,17 +408,17 @@ fn a_bucket_named_twice_in_one_request_does_no_harm() {
     });
 }
 
-/// What happens in a generated history.
+/// A step of a generated history.
 #[derive(Clone, Debug)]
 enum Step {
     /// Rules by position, each with its key and cost.
     Charge(Vec<(usize, u8, u32)>),
     Inspect(usize, u8),
     Reset(usize, u8),
-    /// Gives back one of the slots taken so far, or one given back already.
+    /// Releases one of the slots taken so far, or one released already.
     Release(usize),
     Renew(usize),
-    /// To and fro, in microseconds.
+    /// Moves the clock back or forth, in microseconds.
     Move(i64),
     /// Another quota under the same name.
     Replace(usize, Box<Limited>),
@@ -557,7 +557,7 @@ proptest! {
         }
     }
 
-    /// Room for fewer keys than are used: dropping must not show, and a refusal must be true.
+    /// Room for fewer keys than are used: eviction must not be visible, and a refusal must be justified.
     #[test]
     fn a_small_memory_store_forgets_nothing_that_counts(
         rules in (any_rule(0), any_rule(1), any_rule(2)).prop_map(|(a, b, c)| [a, b, c]),
@@ -575,7 +575,7 @@ proptest! {
             match store.charge(&charges) {
                 Ok(decisions) => prop_assert_eq!(decisions, model.charge(&charges, now)),
                 Err(_) => {
-                    // A window may be kept for a sixteenth of its life longer.
+                    // A window may be kept for a sixteenth of its lifetime longer.
                     let counts = |((name, _), state): (&(Arc<str>, String), &State)| {
                         let quota = &rules.iter().find(|rule| rule.rule.name() == &**name).unwrap().quota;
                         state.until(quota) + Span::from_micros(quota.full_refill().as_micros() / 8) > now

@@ -33,7 +33,7 @@ fn layer(rules: impl IntoIterator<Item = RuleSpec>) -> TollkeeperLayer {
     TollkeeperLayer::new(limiter(rules)).peer(|found| found.get::<ConnectInfo<SocketAddr>>().map(|peer| peer.0.ip()))
 }
 
-/// Serves `/`, `/healthz` and whatever else a test adds, until the test is over.
+/// Serves `/`, `/healthz` and whatever else a test adds, until the test ends.
 async fn serve(app: Router, layer: TollkeeperLayer) -> SocketAddr {
     let app = app.route("/", get(|| async { "hello" })).route("/healthz", get(|| async { "fine" })).layer(layer);
     let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
@@ -176,7 +176,8 @@ async fn behind_a_trusted_proxy_each_client_has_its_bucket_and_no_more() {
     assert_eq!(from("203.0.113.8").await, 200);
     assert_eq!(from("2001:db8:1:2::1").await, 200);
     assert_eq!(from("2001:db8:1:2:ffff::2").await, 429, "one /64 is one client");
-    // The proxy passes on a Forwarded that the client made up: all that buys is the bucket of the proxy itself.
+    // The proxy passes on a Forwarded header that the client made up: the client only gets the bucket of the proxy
+    // itself.
     let mut admitted = 0;
     for fake in 1..=5 {
         let forwarded = format!("for=6.6.6.{fake}");
@@ -208,14 +209,14 @@ async fn a_leaky_bucket_lets_requests_in_one_after_another() {
     for asked in asks {
         assert_eq!(asked.await.expect("no panic").status, 200);
     }
-    // Lower bounds hold on any machine: nobody is let in before its turn. The tenth is for clocks that differ.
+    // Lower bounds hold on any machine: no request passes before its turn. The tenth is for clocks that differ.
     for turn in 0..3 {
         let arrived = arrivals.recv().await.expect("an arrival");
         assert!(arrived - before >= Duration::from_millis(90) * turn, "turn {turn} after {:?}", arrived - before);
     }
 }
 
-/// A body that gives what it is sent, and ends when the sender is gone.
+/// A body that yields what it is sent, and ends when the sender is dropped.
 struct Gated(mpsc::Receiver<Bytes>);
 
 impl http_body::Body for Gated {
@@ -230,7 +231,7 @@ impl http_body::Body for Gated {
     }
 }
 
-/// A server of one download at a time, and the other ends of the downloads.
+/// A server with one download at a time, and the senders of the downloads.
 async fn downloads() -> (SocketAddr, Arc<Limiter>, mpsc::UnboundedReceiver<mpsc::Sender<Bytes>>) {
     let limiter = limiter([RuleSpec { algorithm: Algorithm::Concurrency, ..rule("downloads", "global", "1") }]);
     let (started, starts) = mpsc::unbounded_channel();

@@ -1,4 +1,4 @@
-//! What is decided: all or nothing, statuses in order, hits, limits of the caller's own.
+//! Decisions: all or nothing, statuses in order, hits, and limits sent by the caller.
 
 use super::*;
 use crate::envoy_client::Code::{Ok as Passed, OverLimit};
@@ -21,7 +21,7 @@ async fn each_descriptor_has_its_status_in_order() {
     assert_eq!(answer.overall_code(), Passed);
     let [by_path, unlimited, by_user] = &answer.statuses[..] else { panic!("{answer:?}") };
     let limit = by_path.current_limit.as_ref().unwrap();
-    // 10 in 36 hours has no unit of its own.
+    // 10 in 36 hours has no matching unit.
     assert_eq!((limit.name.as_str(), limit.requests_per_unit, limit.unit()), ("per-path", 46, Unit::Week));
     assert_eq!((by_path.code(), by_path.limit_remaining), (Passed, 9));
     assert_eq!((unlimited.code(), &unlimited.current_limit), (Passed, &None));
@@ -107,7 +107,7 @@ async fn a_callers_limit_replaces_that_of_the_rule_in_the_same_bucket() {
     let limit = status.current_limit.unwrap();
     assert_eq!((limit.name.as_str(), limit.requests_per_unit, limit.unit()), ("per-user", 5, Unit::Minute));
     assert_eq!(status.limit_remaining, 4);
-    // The rule that says most is meant, and not the one that is for everybody.
+    // The most specific rule is reported, not the one for all requests.
     assert_eq!(gate.status(descriptor(&[("other", "x")])).await.current_limit.unwrap().requests_per_unit, 1_000);
     // 0 lets nothing pass.
     let none = gate.status(with_limit(user("bob"), 0, RateLimitUnit::Hour)).await;

@@ -1,4 +1,5 @@
-//! The structs against the descriptors that reflection shows: a message with every field set must come back the same.
+//! Our structs against the descriptors that reflection shows: a message with every field set must survive a round
+//! trip.
 
 use std::collections::HashMap;
 
@@ -38,8 +39,8 @@ impl Schema {
         }
     }
 
-    /// The encoding of a message that sets every field to something other than its default, in the order of numbers, as
-    /// prost writes them.
+    /// The encoding of a message that sets every field to something other than its default, in the order of field
+    /// numbers, as prost writes them.
     fn sample(&self, message: &str) -> Vec<u8> {
         let mut fields = self.messages[message].field.clone();
         fields.sort_by_key(|field| field.number());
@@ -59,7 +60,7 @@ impl Schema {
                     continue;
                 }
                 Type::String | Type::Bytes => format!("field {number}").into_bytes(),
-                // prost's own, and it holds itself.
+                // prost's own type, which is recursive.
                 Type::Message if field.type_name() == ".google.protobuf.Struct" => Vec::new(),
                 Type::Message => self.sample(field.type_name()),
                 other => panic!("{message}.{}: no sample of {other:?}", field.name()),

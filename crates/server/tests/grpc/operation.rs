@@ -1,4 +1,4 @@
-//! What operators see: a store that is away, health, reflection, metrics, addresses.
+//! What operators see: an unreachable store, health, reflection, metrics, addresses.
 
 use std::net::TcpListener;
 use std::time::{Duration, Instant};
@@ -40,7 +40,7 @@ rules:
     assert_eq!(gate.codes(&[one("lenient")]).await.0, Passed);
     assert_eq!(gate.codes(&[one("local")]).await.0, Passed);
     assert_eq!(gate.codes(&[one("local")]).await.0, Code::OverLimit);
-    // The breaker opens after a few failures, and health follows it.
+    // The circuit breaker opens after a few failures, and health follows it.
     let deadline = Instant::now() + Duration::from_secs(10);
     while served(&health, SERVICE).await != ServingStatus::NotServing {
         assert!(Instant::now() < deadline, "health does not follow the store");
@@ -55,7 +55,7 @@ async fn in_redis_hits_are_decided_together_and_can_be_given_back() {
     for kind in Kind::ALL {
         let redis = Server::start(kind);
         for algorithm in ["token_bucket", "fixed_window", "sliding_window_counter", "sliding_window_log"] {
-            // A deadline that a busy machine can meet: what is tested here is not lateness.
+            // A deadline that a busy machine can meet: this test is not about slowness.
             let rules = format!(
                 "store: {{ url: '{}', timeout: 5s }}\nrules: [{{ name: {algorithm}, key: '{{user}}', limit: 10/day, algorithm: {algorithm} }}]",
                 redis.url()
@@ -135,13 +135,13 @@ fn an_address_that_was_given_must_be_free_and_one_of_the_default_need_not() {
     assert!(text.contains(&format!("listen.grpc: cannot listen on {address}")), "{text}");
     let output = tollkeeper(&["serve", "--grpc", "8081"]).output().unwrap();
     assert!(String::from_utf8_lossy(&output.stderr).contains("listen.grpc: \"8081\" is not an address"));
-    // Whether somebody else has 8081 or not: the default starts.
+    // The default configuration starts whether port 8081 is free or not.
     let _taken = TcpListener::bind("127.0.0.1:8081");
     let service = Service::start(&["serve", "--http", "127.0.0.1:0", "--resp", "127.0.0.1:0"]);
     assert!(service.get("/healthz").starts_with("HTTP/1.1 200"));
 }
 
-/// Descriptors of one call tell of one request: what one knows of the client belongs to the denial of another.
+/// Descriptors of one call describe one request: client attributes in one appear in the denial of another.
 #[tokio::test]
 async fn who_was_denied_is_in_the_audit_with_all_that_the_call_tells() {
     let gate = Gate::of(Service::on("rules: [{ name: per-user, key: '{user_id}', limit: 1/h }]", &[])).await;

@@ -1,8 +1,8 @@
-//! The lookup of the reference service, written from its description, and random trees to compare rules with.
+//! The lookup of the reference service, written from its documentation, and random trees to compare rules with.
 
 use proptest::prelude::*;
 
-/// One descriptor of a file. Values are short and few, so that they meet.
+/// One descriptor of a file. Values are short and few, so that they often match.
 #[derive(Clone, Debug)]
 pub(crate) struct Node {
     key: &'static str,
@@ -57,7 +57,7 @@ fn list(nodes: &[Node]) -> String {
     format!("[{}]", nodes.iter().map(one).collect::<Vec<_>>().join(", "))
 }
 
-/// Where a descriptor ends up: the labels on the way to its limit, if it has one.
+/// Where a descriptor ends up: the labels on the path to its limit, if it has one.
 pub(crate) fn look_up(nodes: &[Node], entries: &[(&str, &str)]) -> Option<String> {
     let (mut level, mut path) = (nodes, vec!["d".to_string()]);
     for (depth, (key, value)) in entries.iter().enumerate() {

@@ -1,4 +1,4 @@
-//! Alerts as their receivers meet them.
+//! Alerts as their receivers see them.
 
 use std::io::Write as _;
 use std::process::{Command, Stdio};
@@ -16,7 +16,7 @@ use super::receiver::{Call, Receiver, metric, post};
 
 const SECRET: &str = "a-secret-for-tests";
 
-/// Requests, one after the other, until it is dropped.
+/// Sends requests, one after the other, until dropped.
 struct Traffic(Arc<AtomicBool>, Option<JoinHandle<()>>);
 
 impl Traffic {
@@ -45,7 +45,7 @@ fn of(calls: &[Call], kind: &str, status: &str) -> Vec<Value> {
     calls.iter().map(Call::json).filter(is_meant).collect()
 }
 
-/// Checks a signature with another implementation than ours.
+/// Checks a signature with an independent implementation.
 fn verify(call: &Call) {
     const PYTHON: &str = "
 import hmac, hashlib, sys
@@ -61,7 +61,7 @@ sys.exit(0 if hmac.compare_digest(expected, parts['v1']) else 1)";
     assert!(python.wait().unwrap().success(), "{header}");
 }
 
-/// Every alert, told once when it starts and once when it is over, while Redis dies and comes back under traffic.
+/// Every incident alerts once when it starts and once when it is over, while Redis dies and comes back under traffic.
 #[test]
 fn an_outage_of_the_store_is_told_once_then_now_and_then_and_when_it_is_over() {
     let (mut redis, receiver) = (Server::start(Kind::Redis7), Receiver::start());
@@ -95,7 +95,7 @@ rules:
     assert_eq!((&started["severity"], &over["severity"]), (&"critical".into(), &"info".into()));
     assert_eq!(started["instance"], "here");
     assert!(over["text"].as_str().unwrap().contains("tollkeeper here: the store answers again"), "{over}");
-    // What was told is what was counted.
+    // The alerts' numbers match the counters.
     let told = |policy: &str| -> u64 {
         of(&calls, "without_store", "over").iter().map(|over| over["details"][policy].as_u64().unwrap()).sum()
     };
@@ -133,13 +133,13 @@ fn the_proxy_tells_of_its_store_too() {
     calls.iter().for_each(verify);
 }
 
-/// On a rules file that goes bad: an alert that needs no store.
+/// A rules file that becomes invalid: an alert that needs no store.
 fn refused(receiver: &str, every: &str) -> (Service, String) {
     let good = format!(
         "alerts: {{ webhook: '{receiver}', every: {every} }}\nrules: [{{ name: a, key: global, limit: 5/s }}]\n"
     );
     let config = file(&good, "yaml");
-    // Read when it is told to, and not a second time because the file has changed.
+    // Reloaded on SIGHUP only, not again because the file has changed.
     let service = Service::start(&["serve", "--http", "127.0.0.1:0", "--watch", "false", "--config", &config]);
     std::fs::write(&config, good.replace("limit", "limt")).unwrap();
     service.signal("-HUP");
@@ -248,7 +248,7 @@ fn whether_alerts_arrive_can_be_tried() {
     assert!(String::from_utf8(output.stderr).unwrap().contains("set alerts.webhook"));
 }
 
-/// The receiver is a service of ours, which answers 400 to what it does not know: then TLS has worked.
+/// The receiver is one of our services, which answers 400 to unknown requests: that shows that TLS works.
 #[test]
 fn a_receiver_with_tls_must_show_a_certificate_that_is_believed() {
     let authority = Authority::new();

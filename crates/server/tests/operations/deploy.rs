@@ -40,7 +40,7 @@ fn the_rules_of_every_deployment_are_valid() {
     }
 }
 
-/// A service that has done a little of everything, so that every metric that there is has a value.
+/// A service that has done a little of everything, so that every metric has a value.
 fn used() -> Service {
     let rules = "rules: [{ name: a, key: '{user}', limit: 2/h }]";
     let service = Service::on(rules, &["--resp", "127.0.0.1:0"]);
@@ -53,7 +53,7 @@ fn used() -> Service {
     service
 }
 
-/// Names of series in an expression: words that begin as ours do.
+/// Names of series in an expression: words with our prefix.
 fn names(expression: &str) -> impl Iterator<Item = &str> {
     let words = expression.split(|c: char| !c.is_ascii_alphanumeric() && c != '_');
     words.filter(|word| word.starts_with("tollkeeper_"))
@@ -120,7 +120,7 @@ fn prometheus_scrapes_a_service_with_its_token() {
     assert!(ask("query=up").unwrap().contains(r#","1"]"#));
 }
 
-/// As compose sets those that nobody has given; nothing is not a URL, and must not keep the service from starting.
+/// Compose sets variables that were not given to an empty string; that must not be read as a URL.
 #[test]
 fn a_variable_that_is_set_to_nothing_is_as_if_absent() {
     let rules = deploy().join("rules.yaml");

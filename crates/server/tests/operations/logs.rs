@@ -1,4 +1,4 @@
-//! Logs for machines.
+//! JSON logs.
 
 use serde_json::Value;
 
@@ -10,7 +10,7 @@ fn lines(log: &str) -> Vec<Value> {
     log.lines().map(|line| serde_json::from_str(line).unwrap_or_else(|error| panic!("{error}: {line}"))).collect()
 }
 
-/// Warnings of the file, a reload that fails, clients that send odd bytes, and the end: each line is an object.
+/// Warnings about the file, a failed reload, clients that send odd bytes, and shutdown: each line is an object.
 #[test]
 fn every_line_of_a_run_is_a_json_object() {
     let text = "rules: [{ name: a, key: '{user}', limit: 5/s }]\ntrusted_proxies: [0.0.0.0/0]\n";

@@ -1,9 +1,9 @@
-//! The page of metrics, against the catalog that references of it are made from.
+//! The metrics page, compared with the catalog from which its reference is generated.
 
 use tollkeeper_server::metrics::FAMILIES;
 use tollkeeper_testkit::Service;
 
-/// These need rules that come from Postgres.
+/// These need rules from Postgres.
 const WITH_A_RULES_DATABASE: [&str; 4] = [
     "tollkeeper_rules_version",
     "tollkeeper_rules_refused_version",

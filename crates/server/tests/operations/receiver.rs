@@ -1,4 +1,4 @@
-//! Somebody who is called: a webhook's receiver, a collector, an upstream.
+//! A server to be called: a webhook's receiver, a collector, an upstream.
 
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicU16, Ordering::Relaxed};
@@ -34,7 +34,7 @@ impl Call {
     }
 }
 
-/// Takes everything, by HTTP/1 and HTTP/2, and answers as it is told. Gone, with its connections, when dropped.
+/// Accepts everything over HTTP/1 and HTTP/2, and answers as configured. Stopped, with its connections, when dropped.
 pub(crate) struct Receiver {
     pub(crate) address: SocketAddr,
     calls: Arc<Mutex<Vec<Call>>>,
@@ -58,7 +58,7 @@ impl Receiver {
             async move {
                 let (parts, body) = request.into_parts();
                 if parts.method != "POST" {
-                    // Somebody else's: a port may have been another server's a moment ago.
+                    // From another test: the port may have belonged to another server a moment ago.
                     return plain_answer(StatusCode::METHOD_NOT_ALLOWED);
                 }
                 let body = body.collect().await.unwrap().to_bytes().to_vec();
@@ -83,7 +83,7 @@ impl Receiver {
         self.calls.lock().unwrap().clone()
     }
 
-    /// Waits until what was received is enough.
+    /// Waits until the received calls satisfy a condition.
     #[track_caller]
     pub(crate) fn wait(&self, what: &str, is_enough: impl Fn(&[Call]) -> bool) -> Vec<Call> {
         wait_until(what, || is_enough(&self.calls.lock().unwrap()));
@@ -108,7 +108,7 @@ fn plain_answer(status: StatusCode) -> Response {
     response
 }
 
-/// An empty message, and the status where gRPC has it: behind the body.
+/// An empty message, with the status in the trailers.
 fn grpc_answer() -> Response {
     let trailers = HeaderMap::from_iter([("grpc-status".parse().unwrap(), HeaderValue::from_static("0"))]);
     let body = Full::new(bytes::Bytes::from_static(&[0; 5])).with_trailers(async move { Some(Ok(trailers)) });
@@ -123,7 +123,7 @@ pub(crate) fn post(address: &str, path: &str, headers: &str, body: &str) -> Answ
     Client::to(address).with_lines(headers).post(path, body)
 }
 
-/// The value of a counter on a page of metrics; 0 where it is not there.
+/// The value of a counter on a metrics page; 0 if absent.
 pub(crate) fn metric(page: &str, series: &str) -> u64 {
     raw::metric(page, series).unwrap_or_default() as u64
 }

@@ -1,4 +1,4 @@
-//! Traces and metrics as a collector meets them. What arrives is read with OpenTelemetry's own messages.
+//! Traces and metrics as a collector sees them, decoded with OpenTelemetry's own messages.
 
 use opentelemetry_proto::tonic::collector::metrics::v1::ExportMetricsServiceRequest;
 use opentelemetry_proto::tonic::collector::trace::v1::ExportTraceServiceRequest;
@@ -19,7 +19,7 @@ const UNSAMPLED: &str = "traceparent: 00-4bf92f3577b34da6a3ce929d0e0e4736-00f067
 const RULES: &str = "rules: [{ name: per-user, key: '{user}', limit: 2/h }]";
 const CHECK: &str = r#"{"attributes": {"user": "somebody-s-secret-key"}}"#;
 
-/// Without the frame of gRPC, where there is one.
+/// Without gRPC framing, if there is any.
 fn message(call: &Call) -> &[u8] {
     if call.header("content-type") == Some("application/grpc") { &call.body[5..] } else { &call.body }
 }
@@ -35,7 +35,7 @@ fn spans(calls: &[Call]) -> Vec<(Option<Resource>, Span)> {
     of_resource.collect()
 }
 
-/// Those that arrived last.
+/// The latest ones.
 fn metrics(calls: &[Call]) -> Vec<Metric> {
     let is_metrics = |call: &&Call| call.path.ends_with("/v1/metrics") || call.path.ends_with("MetricsService/Export");
     let Some(last) = calls.iter().rfind(is_metrics) else { return Vec::new() };
@@ -62,7 +62,7 @@ fn requests(calls: &[Call]) -> Vec<(Option<Resource>, Span)> {
     spans(calls).into_iter().filter(|(_, span)| span.kind == 2).collect()
 }
 
-/// A request with a caller's trace and one without, in either way of speaking OTLP.
+/// A request with a caller's trace and one without, over either protocol of OTLP.
 fn traced_by(protocol: &str) {
     let collector = Receiver::start();
     let telemetry = format!(
@@ -99,7 +99,7 @@ fn traced_by(protocol: &str) {
     assert_eq!(text(&below.attributes, "tollkeeper.source"), Some("store"));
     assert!(below.start_time_unix_nano >= first.start_time_unix_nano);
     assert!(calls.iter().all(|call| !call.body.windows(10).any(|part| part == b"somebody-s")), "no keys of clients");
-    // The numbers are those of Prometheus.
+    // The numbers are the same as in Prometheus.
     let denied = |calls: &[Call]| {
         let decisions = metrics(calls).into_iter().find(|metric| metric.name == "tollkeeper_decisions_total")?;
         let Some(Data::Sum(sum)) = decisions.data else { panic!("no counter") };
@@ -199,7 +199,7 @@ fn without_a_collector_the_proxy_leaves_traces_alone() {
     assert_eq!(upstream.calls()[0].header("traceparent"), PARENT.trim().strip_prefix("traceparent: "));
 }
 
-/// It takes connections and says nothing.
+/// It accepts connections and never answers.
 #[test]
 fn a_collector_that_hangs_keeps_nobody_from_an_answer_or_from_stopping() {
     let hanging = std::net::TcpListener::bind("127.0.0.1:0").unwrap();

@@ -1,4 +1,4 @@
-//! How it starts, what it refuses to start with, and how it stops.
+//! How the proxy starts, which settings it refuses, and how it stops.
 
 use std::time::Duration;
 
@@ -99,7 +99,7 @@ async fn sigterm_finishes_the_requests_under_way() {
     assert_eq!(proxy.ended().await, Some(0));
 }
 
-/// Half a body, sent and left, kept the proxy from stopping for as long as requests under way may take.
+/// A client that sent half a body and left kept the proxy from stopping for the whole drain time.
 #[cfg(unix)]
 #[tokio::test]
 async fn half_a_body_does_not_keep_it_from_stopping() {

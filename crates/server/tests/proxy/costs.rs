@@ -13,12 +13,12 @@ fn start(upstream: &Upstream) -> Proxy {
     Proxy::start(upstream.address, &["--config", &file(RULES, "yaml")])
 }
 
-/// What is left of both rules, told by the next answer: its own estimate is part of it.
+/// What is left under both rules, according to the next response, which includes its own estimate.
 async fn left(proxy: &Proxy) -> String {
     proxy.get("/", "").await.header("ratelimit").unwrap()
 }
 
-/// The correction is under way when the answer is: sooner or later only the estimate of the last look is missing.
+/// Settling may finish after the response: eventually only the estimate of the last look is missing.
 async fn settles_at_one_estimate(proxy: &Proxy) {
     let until = tokio::time::Instant::now() + SOON;
     loop {
@@ -36,7 +36,7 @@ async fn a_header_of_the_response_corrects_the_estimate() {
     let upstream = Upstream::answering("HTTP/1.1 200 OK\r\nx-tokens-used: 0\r\ncontent-length: 2\r\n\r\nok").await;
     let proxy = start(&upstream);
     assert!(left(&proxy).await.contains("\"tokens\";r=700"));
-    // Nothing was used, so one estimate is all that is missing in the end.
+    // Nothing was used, so in the end only one estimate is missing.
     settles_at_one_estimate(&proxy).await;
 }
 

@@ -1,4 +1,4 @@
-//! Upstreams and clients that are away, slow or broken.
+//! Upstreams and clients that are unreachable, slow or broken.
 
 use std::time::{Duration, Instant};
 
@@ -54,7 +54,7 @@ async fn an_upstream_that_does_not_answer_in_time_is_a_gateway_timeout() {
 
 #[tokio::test]
 async fn an_upstream_that_accepts_no_connection_in_time_is_a_gateway_timeout() {
-    // A queue of one that nobody empties: the kernel leaves further connections without an answer.
+    // A full accept queue: the kernel leaves further connections without an answer.
     let socket = tokio::net::TcpSocket::new_v4().unwrap();
     socket.bind("127.0.0.1:0".parse().unwrap()).unwrap();
     let listener = socket.listen(0).unwrap();
@@ -134,7 +134,7 @@ async fn a_connection_that_the_upstream_has_just_closed_loses_no_harmless_reques
         let answer = "HTTP/1.1 200 OK\r\ncontent-length: 5\r\n\r\nhello";
         visitor.head().await;
         visitor.write(answer).await;
-        // It looks as if it were kept, and ends with the next request.
+        // The connection looks as if it were kept alive, but ends with the next request.
         visitor.head().await;
     })
     .await;

@@ -1,4 +1,4 @@
-//! What passes, what is added, and what ends at the proxy.
+//! What the proxy passes on, what it adds, and what it removes (hop-by-hop headers).
 
 use bytes::Bytes;
 use http_body_util::{BodyExt as _, Full};

@@ -1,4 +1,4 @@
-//! Decisions and what clients are told of them.
+//! Decisions, and what clients see of them.
 
 use tollkeeper_testkit::file;
 
@@ -38,8 +38,8 @@ async fn what_the_upstream_says_under_the_same_names_is_replaced() {
 
 #[tokio::test]
 async fn a_header_that_the_upstream_does_not_see_opens_no_bucket() {
-    // A client could name its key in `Connection`: the upstream would not see it, and each request would have a fresh
-    // bucket. Rules see what the upstream sees.
+    // A client could name its key's header in `Connection`: the upstream would not see it, and each request would get
+    // a fresh bucket. Rules see what the upstream sees.
     let upstream = Upstream::plain().await;
     let proxy = Proxy::start(upstream.address, &["--limit", "1/h by header.x-api-key|ip"]);
     let mut statuses = Vec::new();

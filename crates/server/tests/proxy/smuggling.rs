@@ -1,4 +1,5 @@
-//! Bytes that two readers could understand differently: refused with 400, and nothing of them reaches the upstream.
+//! Request smuggling: bytes that two parsers could read differently are refused with 400, and none of them reaches
+//! the upstream.
 
 use bytes::Bytes;
 use http_body_util::Empty;
@@ -9,7 +10,7 @@ use tollkeeper_testkit::http::Answer;
 
 use super::world::{Proxy, Upstream, read_to_end};
 
-/// Every one of these is followed by a request that must not be seen as one.
+/// Each attack is followed by this request, which must not be read as one.
 const HIDDEN: &str = "GET /hidden HTTP/1.1\r\nhost: a\r\n\r\n";
 
 const HEADS: &[(&str, &str)] = &[
@@ -177,8 +178,8 @@ async fn a_target_that_names_the_host_too_is_forwarded_as_a_path() {
     tunnel.problem(501);
 }
 
-/// TRACE passed, and an upstream that answers it would have shown a script the cookies that it cannot read, and anybody
-/// what proxies add on the way.
+/// TRACE was passed on. An upstream that answers it would have shown a script cookies that it cannot read, and any
+/// client what proxies add on the way.
 #[tokio::test]
 async fn trace_is_not_passed_on() {
     let upstream = Upstream::plain().await;
@@ -188,7 +189,7 @@ async fn trace_is_not_passed_on() {
     assert!(upstream.seen().is_empty(), "{:?}", upstream.seen());
 }
 
-/// Space after the size of a chunk ends it for some readers and makes it another size, or none, for others.
+/// Space after the size of a chunk ends it for some parsers; for others it makes another size, or an invalid one.
 #[tokio::test]
 async fn space_after_a_chunk_size_is_refused() {
     let upstream = Upstream::plain().await;

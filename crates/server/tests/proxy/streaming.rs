@@ -1,4 +1,4 @@
-//! Bodies go through piece by piece, and what they occupy is free when they end.
+//! Bodies are streamed, and their slots are released when they end.
 
 use std::time::Duration;
 
@@ -13,7 +13,7 @@ use super::world::{Proxy, SOON, Upstream, read_to_end, read_until};
 
 const STREAM: &str = "HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n5\r\nfirst\r\n";
 
-/// An upstream that begins a response and ends it when told.
+/// An upstream that starts a response and ends it on command.
 async fn until_told() -> (Upstream, mpsc::UnboundedSender<()>) {
     let (tell, told) = mpsc::unbounded_channel();
     let told = std::sync::Arc::new(tokio::sync::Mutex::new(told));
@@ -81,7 +81,7 @@ async fn nobody_sends_faster_than_the_other_side_takes() {
         .await
         .unwrap();
     let (piece, mut sent) = (vec![0; 65_536], 0);
-    // Until nothing moves any more: the buffers of the kernel are full, and nobody else keeps any.
+    // Until nothing moves any more: the kernel's buffers are full, and the proxy does not buffer.
     while let Ok(Ok(count)) = timeout(Duration::from_millis(500), stream.write(&piece)).await {
         sent += count;
     }
@@ -132,7 +132,7 @@ async fn a_websocket_echoes_in_both_directions_and_holds_its_slot() {
     assert_eq!(header(&head, "connection").as_deref(), Some("upgrade"));
     assert!(header(&head, "ratelimit").is_some(), "{head}");
     read_until(&mut stream, "welcome").await;
-    // What looks like bad HTTP is none of the proxy's business any more.
+    // After an upgrade, what looks like invalid HTTP is passed on unchecked.
     for frame in ["\n\nhello\n", "\0\r\r\n", "GET  / \n"] {
         stream.write_all(frame.as_bytes()).await.unwrap();
         read_until(&mut stream, frame).await;
@@ -188,7 +188,7 @@ async fn an_upstream_that_switches_to_something_else_is_a_bad_gateway() {
     assert_eq!(header(&upstream.only(), "upgrade").as_deref(), Some("websocket"));
 }
 
-/// An upstream that opens every WebSocket and says nothing, and a client that has opened one.
+/// An upstream that opens every WebSocket and sends nothing, and a client that has opened one.
 async fn silent_websocket(args: &[&str]) -> (Proxy, TcpStream) {
     let upstream = Upstream::serving(|mut visitor| async move {
         visitor.head().await;
@@ -231,7 +231,7 @@ async fn a_concurrency_slot_is_held_until_the_body_has_ended() {
     read_until(&mut stream, "0\r\n\r\n").await;
     tell.send(()).unwrap();
     assert_eq!(proxy.get("/", "").await.status, 200);
-    // A client that leaves in the middle gives its slot back too.
+    // A client that disconnects in the middle releases its slot too.
     let mut leaving = proxy.connect().await;
     leaving.write_all(b"GET / HTTP/1.1\r\nhost: a\r\n\r\n").await.unwrap();
     read_until(&mut leaving, "first\r\n").await;
@@ -247,7 +247,7 @@ async fn a_concurrency_slot_is_held_until_the_body_has_ended() {
     panic!("the slot was never given back");
 }
 
-/// The slot was free when its hold had ended, though the response went on, and another request got in beside it.
+/// The slot expired with its hold although the response was still running, and another request got in beside it.
 #[tokio::test]
 async fn a_concurrency_slot_outlives_its_hold() {
     let (upstream, tell) = until_told().await;

@@ -12,14 +12,14 @@ use tokio::time::timeout;
 use tollkeeper_testkit::http::{Answer, header};
 use tollkeeper_testkit::{Service, tollkeeper};
 
-/// Longer than anything here takes, and short enough to wait for when it does not come.
+/// Longer than anything here takes, and short enough to wait for if it does not happen.
 pub(crate) const SOON: Duration = Duration::from_secs(10);
 
 pub(crate) fn run(args: &[&str]) -> Output {
     tollkeeper(args).output().unwrap()
 }
 
-/// A running proxy; ended when dropped.
+/// A running proxy, stopped when dropped.
 pub(crate) struct Proxy(Service);
 
 impl Proxy {
@@ -29,7 +29,7 @@ impl Proxy {
         Proxy(Service::start(&[&free, args].concat()))
     }
 
-    /// A proxy that limits nobody who tests it.
+    /// A proxy whose limits no test reaches.
     pub(crate) fn wide(upstream: SocketAddr) -> Proxy {
         Proxy::start(upstream, &["--limit", "100000/s by global"])
     }
@@ -38,10 +38,10 @@ impl Proxy {
         TcpStream::connect(&self.http).await.unwrap()
     }
 
-    /// Sends bytes on a connection of their own and reads until the proxy ends it.
+    /// Sends bytes on a new connection and reads until the proxy closes it.
     pub(crate) async fn send(&self, bytes: impl AsRef<[u8]>) -> Answer {
         let mut stream = self.connect().await;
-        // It may be refused while it is sent.
+        // The proxy may refuse it while it is being sent.
         let _ = stream.write_all(bytes.as_ref()).await;
         Answer::parse(&read_to_end(&mut stream).await)
     }
@@ -50,7 +50,7 @@ impl Proxy {
         self.send(format!("GET {path} HTTP/1.1\r\nhost: a.test\r\nconnection: close\r\n{headers}\r\n")).await
     }
 
-    /// Waits until it has ended after a signal; its exit code.
+    /// Waits for it to exit after a signal; its exit code.
     pub(crate) async fn ended(mut self) -> Option<i32> {
         tokio::task::spawn_blocking(move || self.wait()).await.unwrap()
     }
@@ -77,7 +77,7 @@ pub(crate) struct Upstream {
     seen: Arc<Mutex<Vec<Vec<u8>>>>,
 }
 
-/// A connection to an upstream, on which everything that is read is recorded.
+/// An upstream's connection, on which everything read is recorded.
 pub(crate) struct Visitor {
     pub(crate) stream: TcpStream,
     seen: Arc<Mutex<Vec<Vec<u8>>>>,
@@ -86,7 +86,7 @@ pub(crate) struct Visitor {
 }
 
 impl Upstream {
-    /// One that treats each connection so.
+    /// One that handles each connection with this function.
     pub(crate) async fn serving<F>(serve: impl Fn(Visitor) -> F + Send + 'static) -> Upstream
     where
         F: Future<Output = ()> + Send + 'static,
@@ -104,7 +104,7 @@ impl Upstream {
         upstream
     }
 
-    /// One that answers every request with these bytes, on connections that are kept.
+    /// One that answers every request with these bytes, on keep-alive connections.
     pub(crate) async fn answering(answer: &'static str) -> Upstream {
         Upstream::serving(move |mut visitor| async move {
             while let Some(head) = visitor.head().await {
@@ -121,12 +121,12 @@ impl Upstream {
         Upstream::answering("HTTP/1.1 200 OK\r\ncontent-length: 5\r\n\r\nhello").await
     }
 
-    /// What came, by connection.
+    /// What was received, by connection.
     pub(crate) fn seen(&self) -> Vec<String> {
         self.seen.lock().unwrap().iter().map(|bytes| String::from_utf8_lossy(bytes).to_string()).collect()
     }
 
-    /// All that came on the only connection.
+    /// All that was received on the only connection.
     pub(crate) fn only(&self) -> String {
         let seen = self.seen();
         assert_eq!(seen.len(), 1, "{seen:?}");
@@ -148,7 +148,7 @@ impl Visitor {
         }
     }
 
-    /// Reads until this is there, and takes everything up to its end.
+    /// Reads until this text arrives, and takes everything up to its end.
     pub(crate) async fn until(&mut self, end: &str) -> Option<String> {
         loop {
             if let Some(at) = self.unread.windows(end.len()).position(|window| window == end.as_bytes()) {
@@ -175,7 +175,7 @@ impl Visitor {
         }
     }
 
-    /// Sends everything back that comes, until the end.
+    /// Echoes everything, until the end.
     pub(crate) async fn echo(mut self) {
         self.stream.write_all(&self.unread).await.unwrap();
         let (mut reader, mut writer) = self.stream.split();
@@ -194,7 +194,7 @@ pub(crate) async fn read_to_end(stream: &mut TcpStream) -> Vec<u8> {
     bytes
 }
 
-/// Reads until this is there.
+/// Reads until this text arrives.
 pub(crate) async fn read_until(stream: &mut TcpStream, end: &str) -> String {
     let mut bytes = Vec::new();
     let reading = async {

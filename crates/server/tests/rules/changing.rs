@@ -1,4 +1,4 @@
-//! Rules changed over HTTP: what is taken, what is refused, and what becomes of two who change at once.
+//! Rules changed over HTTP: what is accepted, what is refused, and what happens when two callers change them at once.
 
 use serde_json::{Value, json};
 
@@ -153,7 +153,7 @@ fn without_the_token_nobody_sees_or_changes_rules() {
     assert_eq!(postgres.sql("select changed_by from rate_limit_rule_version"), "ann (admin token)");
 }
 
-/// Two people look at version 1 and each changes it: the second is told, instead of undoing what the first did.
+/// Two people look at version 1 and each changes it: the second gets an error, instead of undoing the first change.
 #[test]
 fn of_editors_who_have_seen_the_same_version_one_wins() {
     let postgres = Postgres::start();
@@ -181,7 +181,7 @@ fn of_editors_who_have_seen_the_same_version_one_wins() {
     assert_eq!(service.json("PUT /v1/rules/a", "if-match: \"2\"\r\n", &rule("a", "99/day")).0, 200);
 }
 
-/// Everybody who did not ask for that gets a turn, and no change is lost.
+/// Concurrent changes without an expected version all succeed, and none is lost.
 #[test]
 fn editors_of_different_rules_wait_for_each_other() {
     let postgres = Postgres::start();
@@ -210,7 +210,7 @@ fn editors_of_different_rules_wait_for_each_other() {
     }
 }
 
-/// Somebody types `begin; update ...` by hand and goes for lunch.
+/// An operator types `begin; update ...` by hand and leaves the transaction open.
 #[test]
 fn an_editor_who_never_ends_keeps_others_from_changing_and_nobody_from_reading() {
     let postgres = Postgres::start();

@@ -1,4 +1,4 @@
-//! `tollkeeper rules`: what it prints, and how it ends.
+//! `tollkeeper rules`: its output and its exit codes.
 
 use serde_json::{Value, json};
 
@@ -40,7 +40,7 @@ fn what_is_exported_is_taken_back_byte_for_byte() {
     assert_eq!(rules_fine(&other, &["export"]), exported);
     let json = file(&rules_fine(&url, &["export", "--json"]));
     assert_eq!(rules_fine(&other, &["diff", &json]), "no differences\n", "JSON is a rules file too");
-    // The file and the table decide alike.
+    // The file and the table decide the same.
     let events = "{\"at_us\":1,\"attributes\":{\"user_id\":\"1\",\"plan\":\"pro\",\"tenant\":\"t\"}}\n".repeat(5);
     let replay = |config: &str, url: Option<&str>| {
         let config = url.map_or(config.to_string(), |url| file(&format!("rules_from: {url}")));
@@ -149,7 +149,7 @@ fn history_tells_who_when_what_and_why_and_any_version_can_be_had_again() {
     );
     let answer: Value = serde_json::from_str(&rules_fine(&url, &["history", "--json", "--limit", "1"])).unwrap();
     assert_eq!((&answer["versions"][0]["version"], &answer["versions"][0]["action"]), (&json!(8), &json!("rollback")));
-    // A version that was never in force cannot be had again.
+    // A version that was never in force cannot be restored.
     postgres.sql("insert into rate_limit_rule (name, key_pattern, rate, period) values ('bad', '{x', 1, '1 s')");
     postgres.sql("delete from rate_limit_rule");
     let refused = rules(&url, &["rollback", "9"]);
@@ -180,7 +180,7 @@ fn exit_codes_tell_fine_no_and_trouble_apart() {
     assert!(stderr(&nowhere).contains("--database URL, or TOLLKEEPER_RULES_FROM"), "{}", stderr(&nowhere));
     let help = tollkeeper(&["rules", "--help"]).output().unwrap();
     assert!(String::from_utf8_lossy(&help.stdout).contains("tollkeeper rules rollback 12"));
-    // A file that names the database too is taken for its rules.
+    // A file that also names the database is used for its rules.
     let both = file(&format!("rules_from: {url}\nrules: [{{name: a, key: global, limit: 5/day}}]"));
     assert_eq!(code(&["apply", &both]), 0);
 }
@@ -198,13 +198,14 @@ fn ten_thousand_rules_are_one_version() {
     assert_eq!(postgres.sql("select version from rate_limit_rule_head"), "1");
     wait_until("all are in force", || service.metric("tollkeeper_rules_loaded") == 10_000.0);
     assert_eq!(service.limit("r9999"), "1/s");
-    // Nobody has to read all of that, or to keep it in memory.
+    // The history is cut: it need not be read or held in memory as a whole.
     let history = &service.get("/v1/rules/history")["versions"][0];
     assert_eq!((history["changes"].as_array().unwrap().len(), &history["left_out"]), (5_000, &json!(5_000)));
     assert!(rules_fine(&url, &["history"]).ends_with("    ... and 5000 more\n"));
 }
 
-/// Positions are numbers that anybody may write; the largest one left no room after it, and adding to it overflowed.
+/// Positions are numbers that anyone may write to the table; after the largest one there was no room, and adding to
+/// it overflowed.
 #[test]
 fn a_rule_comes_after_one_at_the_very_end() {
     let postgres = Postgres::start();
@@ -219,7 +220,7 @@ fn a_rule_comes_after_one_at_the_very_end() {
     );
 }
 
-/// Rights on the rules make an editor; history is written for it.
+/// Rights on the rules make an editor; triggers write the history.
 #[test]
 fn an_editor_needs_few_rights() {
     let postgres = Postgres::start();
@@ -238,7 +239,7 @@ fn an_editor_needs_few_rights() {
     assert_eq!(postgres.sql("select changed_by from rate_limit_rule_version where version = 2"), "ann");
 }
 
-/// Passwords may come from where every client of Postgres finds them.
+/// Passwords may come from wherever Postgres clients find them.
 #[test]
 fn the_password_may_be_elsewhere() {
     let postgres = Postgres::start();
@@ -257,7 +258,8 @@ fn the_password_may_be_elsewhere() {
     assert_eq!(apply("PGPASSFILE", passwords.to_str().unwrap()), Some(0));
 }
 
-/// Whatever characters and numbers rules hold, JSON, SQL and YAML give them back. `TOLLKEEPER_SEED` replays a failing run.
+/// Whatever characters and numbers rules contain, JSON, SQL and YAML preserve them. `TOLLKEEPER_SEED` replays a
+/// failing run.
 #[test]
 fn odd_texts_survive_the_table() {
     use proptest::test_runner::{Config, RngAlgorithm, TestRng, TestRunner};

@@ -1,4 +1,4 @@
-//! Every instance follows, whoever changes the rules and however.
+//! Every instance follows the rules, however they are changed.
 
 use serde_json::json;
 
@@ -22,7 +22,7 @@ fn all_instances_follow_commands_the_api_and_plain_sql() {
     assert_eq!(one.limit("a"), "5/day", "who changes a rule finds it changed");
     two.comes_to("a", "5/day");
 
-    // Each listens, so that a change is there at once and not at the next look.
+    // Each one listens, so that a change arrives at once and not at the next poll.
     postgres.wait_for("select count(*) from pg_stat_activity where query like 'LISTEN \"tollkeeper_rules\"%'", "2");
     postgres.sql("insert into rate_limit_rule (name, key_pattern, rate, period) values ('b', '{ip}', 7, '1 hour')");
     postgres.sql("update rate_limit_rule set rate = 6 where name = 'a'");
@@ -39,7 +39,7 @@ fn all_instances_follow_commands_the_api_and_plain_sql() {
     assert!(one.log().contains("there are none, so every request passes"), "{}", one.log());
 }
 
-/// Notifications may be lost: a proxy of connections swallows them, a network drops the connection unseen.
+/// Notifications may be lost: a connection pooler swallows them, or a network drops the connection silently.
 #[test]
 fn instances_follow_without_notifications_too() {
     let postgres = Postgres::start();
@@ -76,14 +76,14 @@ fn a_bad_row_leaves_the_last_good_rules_in_force_for_everybody() {
         instance.get("/readyz"),
         json!({"status": "ok", "rules": "version 2 is refused; version 1 stays in force"})
     );
-    // An instance that starts now decides as the others do.
+    // An instance that starts now decides like the others.
     let late = Instance::on(&url);
     assert_eq!(late.limit("a"), "3/day");
-    // Commands say what is wrong too.
+    // Commands report the error too.
     let listed = rules(&url, &["list"]);
     assert_eq!(listed.status.code(), Some(1));
     assert!(stderr(&listed).contains(said), "{}", stderr(&listed));
-    // Whoever mends another rule meanwhile may.
+    // Other rules can still be edited in the meantime.
     let (status, _) = instance.json("PUT /v1/rules/a", "", &json!({"key": "global", "limit": "5/day"}));
     assert_eq!((status, instance.limit("a").as_str()), (200, "3/day"));
     postgres.sql("delete from rate_limit_rule where name = 'bad'");

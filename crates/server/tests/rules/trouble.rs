@@ -1,4 +1,4 @@
-//! The database is unreachable, hangs, refuses or is slow to come; many come at once.
+//! The database is unreachable, hangs, refuses or starts slowly; many instances start at once.
 
 use serde_json::json;
 use tollkeeper_testkit::Authority;
@@ -51,7 +51,7 @@ fn a_service_starts_on_the_snapshot_while_the_database_is_away() {
     let instance = Instance::with(&url, &with);
     rules_fine(&url, &["apply", &rule_file(4)]);
     instance.comes_to("a", "4/day");
-    // It is written after the rules are in force.
+    // The snapshot is written after the rules are in force.
     let kept = |limit: &str| {
         wait_until("the snapshot is written", || {
             std::fs::read_to_string(&snapshot).is_ok_and(|text| text.contains(limit))
@@ -134,11 +134,12 @@ fn passwords_are_never_told() {
     let output = rules("postgres://u:hunter2@127.0.0.1:x/d", &["list"]);
     assert!(output.status.code() == Some(2) && !stderr(&output).contains("hunter2"), "{}", stderr(&output));
 
-    // Right at first, and changed while it runs: it goes on, and says so without telling either.
+    // The password is right at first, and changed while it runs: the service continues, and its log shows neither
+    // password.
     rules_fine(&postgres.url(), &["apply", &rule_file(3)]);
     let instance = Instance::with(&postgres.url(), &["--log", "debug"]);
     postgres.sql_as("postgres", "limits", "alter role tollkeeper password 'hunter3'");
-    // Again and again: one that is just being made is not in the list yet.
+    // Repeatedly: a connection that is just being made is not in the list yet.
     let end = "select pg_terminate_backend(pid) from pg_stat_activity where usename = 'tollkeeper'";
     wait_until("it is noticed", || {
         postgres.sql_as("postgres", "limits", end);
@@ -149,7 +150,7 @@ fn passwords_are_never_told() {
     assert!(!log.contains("sesame") && !log.contains("hunter3"), "{log}");
 }
 
-/// A service that only follows needs to read alone; what it may not do is said in Postgres' words.
+/// A service that only follows needs read access only; what it may not do is reported with Postgres' message.
 #[test]
 fn a_service_may_have_the_right_to_read_only() {
     let postgres = Postgres::start();

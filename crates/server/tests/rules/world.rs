@@ -12,7 +12,7 @@ pub(crate) fn rules(url: &str, args: &[&str]) -> Output {
     on_database(&[&["rules"], args].concat(), url).output().unwrap()
 }
 
-/// The same when it must work; what it prints.
+/// The same when it must succeed; its output.
 #[track_caller]
 pub(crate) fn rules_fine(url: &str, args: &[&str]) -> String {
     let output = rules(url, args);
@@ -35,15 +35,15 @@ pub(crate) fn file(text: &str) -> String {
     tollkeeper_testkit::file(text, "yaml")
 }
 
-/// One rule, `a`, of so many a day.
+/// One rule, `a`, of this many per day.
 pub(crate) fn rule_file(limit: u32) -> String {
     file(&format!("rules: [{{name: a, key: global, limit: {limit}/day}}]"))
 }
 
-/// A service on the rules of a database.
+/// A service with rules from a database.
 pub(crate) struct Instance {
     service: Service,
-    /// Where its rules are shown and changed.
+    /// A client of its API of rules.
     client: http::Client,
 }
 
@@ -56,20 +56,20 @@ impl Instance {
         Instance::try_with(url, more).unwrap_or_else(|said| panic!("the service does not start: {said}"))
     }
 
-    /// A service, or what it says when it does not start.
+    /// A service, or its output if it does not start.
     pub(crate) fn try_with(url: &str, more: &[&str]) -> Result<Instance, String> {
         let config = file("listen: { http: '127.0.0.1:0' }");
         Instance::start(&[&["serve", "--config", &config], more].concat(), url)
     }
 
-    /// What these arguments start.
+    /// The service that these arguments start.
     pub(crate) fn start(args: &[&str], url: &str) -> Result<Instance, String> {
         let service = Service::try_spawn(on_database(args, url))?;
         let client = http::Client::to(service.admin.as_ref().unwrap_or(&service.http));
         Ok(Instance { service, client })
     }
 
-    /// The answer to a request such as `GET /v1/rules`, with more headers, each a line.
+    /// The response to a request such as `GET /v1/rules`, with more headers, each a line.
     #[track_caller]
     pub(crate) fn ask(&self, request: &str, headers: &str, body: &str) -> http::Answer {
         let (method, target) = request.split_once(' ').expect("a method and a target");
@@ -102,7 +102,7 @@ impl Instance {
         wait_until(&format!("{rule} is {limit}"), || self.limit(rule) == limit);
     }
 
-    /// How many of so many requests pass.
+    /// How many of this many requests pass.
     pub(crate) fn passes(&self, times: usize) -> usize {
         (0..times).filter(|_| self.check(&json!({}))["allowed"] == json!(true)).count()
     }

@@ -1,4 +1,4 @@
-//! The application behind the proxy: it answers 200, or 500 to `/broken`, and remembers what reached it.
+//! The application behind the proxy: it answers 200, or 500 to `/broken`, and records what it received.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{TcpListener, TcpStream};
@@ -19,12 +19,12 @@ pub(crate) struct Received {
 }
 
 impl Received {
-    /// What all lines of this name say.
+    /// The values of all lines of this name.
     pub(crate) fn header(&self, name: &str) -> Option<String> {
         header(&self.head, name)
     }
 
-    /// What all lines of this name say, each once.
+    /// The values of all lines of this name, each once.
     pub(crate) fn headers(&self, name: &str) -> Vec<&str> {
         let fields = self.head.split("\r\n").skip(1).filter_map(|line| line.split_once(':'));
         let mut values: Vec<&str> =
@@ -41,7 +41,7 @@ impl Application {
         let port = listener.local_addr().unwrap().port();
         let received = Arc::new(Mutex::new(Vec::new()));
         let book = received.clone();
-        // It ends with the test.
+        // The thread ends with the test.
         thread::spawn(move || {
             for stream in listener.incoming().flatten() {
                 let book = book.clone();
@@ -60,7 +60,7 @@ impl Application {
     }
 }
 
-/// One request a connection. A proxy that opens one ahead of use and closes it is no request.
+/// One request per connection. A connection that a proxy opens ahead of use and closes is not a request.
 fn serve(mut stream: &TcpStream, book: &Mutex<Vec<Received>>) -> Option<()> {
     let mut reader = BufReader::new(stream);
     let mut head = String::new();

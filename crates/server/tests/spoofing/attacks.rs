@@ -1,16 +1,16 @@
-//! What clients try.
+//! The attacks.
 
-/// A request that pretends something.
+/// A request that tries to spoof something.
 #[derive(Debug)]
 pub(super) struct Attack {
     #[allow(dead_code, reason = "shown by Debug")]
     pub(super) story: &'static str,
     pub(super) target: String,
     pub(super) host: &'static str,
-    /// The host for which the application would take it.
+    /// The host that the application would see.
     pub(super) lands_at: &'static str,
     pub(super) headers: Vec<(&'static str, String)>,
-    /// The application would take it for a request of /login.
+    /// Whether the application would read it as a request for /login.
     pub(super) login: bool,
     /// The API key that an application would find in it.
     pub(super) key: Option<&'static str>,
@@ -48,7 +48,7 @@ pub(super) fn attacks() -> Vec<Attack> {
     [addresses(), keys(), paths(), hosts()].into_iter().flatten().collect()
 }
 
-/// Other addresses: 6.6.6.6 and 6.6.6.7 are nobody's here, 127.0.0.1 is the proxy's and trusted.
+/// Spoofed addresses: 6.6.6.6 and 6.6.6.7 are unused here, 127.0.0.1 is the proxy's and trusted.
 fn addresses() -> Vec<Attack> {
     let forwarded = |value: &str| Attack::new("an address in Forwarded").with("forwarded", value);
     let hops = |value: &str| Attack::new("an address in X-Forwarded-For").with("x-forwarded-for", value);
@@ -109,7 +109,7 @@ impl Attack {
     }
 }
 
-/// Whatever way leads to the application's /login.
+/// All spellings that lead to the application's /login.
 fn paths() -> Vec<Attack> {
     let spelled = |target: &str| Attack::new("/login in other letters").target(target).login();
     let mut attacks: Vec<Attack> = [
@@ -132,7 +132,7 @@ fn paths() -> Vec<Attack> {
     .into_iter()
     .map(spelled)
     .collect();
-    // Not the same path to anybody, and not to be mistaken for it.
+    // A different path for every server, which must not be confused with it.
     attacks.extend(
         ["/login%2Fx", "/login%00", "/x/login", "/login%3Fx"].map(|target| Attack::new("almost /login").target(target)),
     );

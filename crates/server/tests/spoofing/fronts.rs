@@ -1,4 +1,4 @@
-//! The ways in, each with an application behind it and buckets that can be looked at.
+//! The fronts, each with an application behind it and buckets that can be inspected.
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
@@ -38,7 +38,7 @@ fn config() -> String {
 pub(super) struct Front {
     pub(super) name: String,
     address: String,
-    /// How a client's request is sent: as it is, or as a proxy would describe it.
+    /// How a client's request is sent: unchanged, or as a proxy would describe it.
     told: Told,
     buckets: Buckets,
     application: Option<Application>,
@@ -54,23 +54,23 @@ enum Told {
 }
 
 enum Buckets {
-    /// Asked over HTTP.
+    /// Over HTTP.
     At(String),
     Of(Arc<Limiter>),
 }
 
 impl Front {
-    /// A proxy that adds to X-Forwarded-For and passes everything else on.
+    /// A proxy that appends to X-Forwarded-For and passes everything else on.
     pub(super) fn authorize_by_headers() -> Front {
         Front::authorize("/v1/authorize, told by headers", Told::InHeaders, "x-forwarded-for")
     }
 
-    /// A proxy that asks under a prefix.
+    /// A proxy that asks with a path prefix.
     pub(super) fn authorize_by_path() -> Front {
         Front::authorize("/v1/authorize, told by the path", Told::InThePath, "x-forwarded-for")
     }
 
-    /// As by headers, with another setting of `client_address`.
+    /// Like `authorize_by_headers`, with another setting of `client_address`.
     pub(super) fn authorize_where(client_address: &str) -> Front {
         Front::authorize("/v1/authorize", Told::InHeaders, client_address)
     }
@@ -130,7 +130,7 @@ impl Front {
         Front { name, address, told, buckets, application: None, _running: vec![Box::new(runtime)] }
     }
 
-    /// The status of the answer; 0 for a connection that is cut off, which is an answer too.
+    /// The status of the response; 0 for a connection that is cut off, which is a valid answer too.
     pub(super) fn send(&self, number: u8, attack: &Attack) -> u16 {
         self.try_send(number, attack).map_or(0, |answer| answer.status)
     }
@@ -174,7 +174,7 @@ impl Front {
         }
     }
 
-    /// How many requests came to the application.
+    /// How many requests reached the application.
     pub(super) fn reached(&self) -> usize {
         self.application.as_ref().map_or(0, Application::count)
     }

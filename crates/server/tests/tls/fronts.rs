@@ -1,4 +1,4 @@
-//! Every front with clients that others wrote.
+//! Every front with third-party clients.
 
 use tonic::transport::{Certificate, Channel, ClientTlsConfig, Endpoint, Error, Identity};
 
@@ -86,7 +86,8 @@ async fn grpc_is_decided_for_clients_with_a_certificate_alone() {
     let (server, client) = (authority.server(), authority.client("envoy"));
     let service = Service::on(ONE_EACH, &server.flags_for(&authority));
     let grpc = service.grpc.as_ref().unwrap();
-    // Without one the client has finished its handshake before it is refused, so the first call may be what fails.
+    // In TLS 1.3 a client without a certificate finishes its handshake before it is refused, so the first call may be
+    // what fails.
     let refused = match channel(grpc, &authority, None).await {
         Ok(channel) => decide(channel).await.is_err(),
         Err(_) => true,

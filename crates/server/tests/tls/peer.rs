@@ -41,12 +41,12 @@ pub(crate) async fn connect(address: &str, authority: &Authority, shown: Option<
     TlsConnector::from(Arc::new(config)).connect(name, stream).await.unwrap()
 }
 
-/// The certificate that the other side showed.
+/// The certificate that the peer presented.
 pub(crate) fn shown(stream: &TlsStream<TcpStream>) -> CertificateDer<'static> {
     stream.get_ref().1.peer_certificates().unwrap()[0].clone().into_owned()
 }
 
-/// Asks on a connection that is kept, and gives the status.
+/// Sends a request on a keep-alive connection, and returns the status.
 pub(crate) async fn ask(stream: &mut TlsStream<TcpStream>, path: &str) -> String {
     stream.write_all(format!("GET {path} HTTP/1.1\r\nhost: a.test\r\n\r\n").as_bytes()).await.unwrap();
     let head = read_until(stream, "\r\n\r\n").await;

@@ -118,7 +118,8 @@ async fn an_upstream_that_is_not_who_it_should_be_gets_no_request() {
     let proxy =
         proxy(&format!("https://{}", plain.address), &["--upstream-ca", &authority.pem, "--connect-timeout", "1s"]);
     let answer = proxy.get("/");
-    // Which waits for the end of a head that is none, so nothing is answered within the time for a handshake.
+    // The upstream waits for the end of a request head that never comes, so there is no answer within the time for a
+    // handshake.
     assert!(answer.starts_with("HTTP/1.1 504") && answer.contains("no connection within 1s"), "{answer}");
 }
 
@@ -138,8 +139,8 @@ async fn the_upstreams_authority_is_read_anew_on_sighup() {
     assert!(proxy.get("/").starts_with("HTTP/1.1 200"));
 }
 
-/// Servers close connections that were idle, and most do so without the goodbye of TLS. A request that meets this was not
-/// answered for a reason that nobody outside can see, and is sent again if that is harmless.
+/// Servers close idle connections, and most do so without TLS's close_notify. A request that hits this got no answer
+/// for a reason that is invisible outside, and is retried if it is idempotent.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_kept_connection_that_the_upstream_just_closes_costs_no_request() {
     let authority = Authority::new();
@@ -177,7 +178,8 @@ fn flags_that_mean_nothing_are_refused() {
     assert!(nobody.contains("--upstream-ca: /dev/null: holds no certificate"), "{nobody}");
 }
 
-/// Half a second of nothing is the time for a handshake here; the client is told and nobody else waits.
+/// Half a second without an answer is the time for a handshake here; this client gets an error, and no other client
+/// waits.
 #[tokio::test(flavor = "multi_thread")]
 async fn an_upstream_that_never_finishes_its_handshake_is_given_up() {
     let silent = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();

@@ -1,4 +1,4 @@
-//! Who is not let in, and what is not started with.
+//! Which clients are refused, and which settings.
 
 use std::io::{Read as _, Write as _};
 use std::net::TcpStream;
@@ -16,7 +16,7 @@ fn only_certificates_of_the_named_authority_pass_and_only_while_they_are_valid()
         (None, "certificate required"),
         (Some(stranger.client("eve")), "unknown ca"),
         (Some(authority.expired_client()), "certificate expired"),
-        // One that was issued to show to clients is not one to show to servers.
+        // A server certificate is not valid as a client certificate.
         (Some(authority.server()), "unsupported certificate"),
     ];
     for (pair, expected) in refused {
@@ -33,7 +33,7 @@ fn old_versions_of_tls_are_refused() {
     let service = Service::on("rules: []", &server.flags());
     let begin = |version: &str| {
         let args = ["s_client", "-connect", &service.http, "-CAfile", &authority.pem, version];
-        // OpenSSL speaks the old ones only if nothing is asked of their ciphers.
+        // OpenSSL uses the old versions only at security level 0.
         let output = run("openssl", &[&args[..], &["-cipher", "DEFAULT:@SECLEVEL=0", "-verify_return_error"]].concat());
         (output.status.success(), String::from_utf8_lossy(&output.stderr).to_string())
     };
@@ -54,7 +54,7 @@ fn plain_text_is_told_so_and_those_who_say_nothing_hold_nobody_up() {
     let service = Service::on("rules: []", &server.flags());
     let silent: Vec<TcpStream> = (0..200).map(|_| TcpStream::connect(&service.http).unwrap()).collect();
     let mut begun: Vec<TcpStream> = (0..200).map(|_| TcpStream::connect(&service.http).unwrap()).collect();
-    // The head of a handshake whose rest never comes.
+    // The start of a handshake whose rest never comes.
     begun.iter_mut().for_each(|stream| stream.write_all(&[0x16, 3, 1, 0x40, 0]).unwrap());
     let answer = service.get("/healthz");
     assert!(answer.starts_with("HTTP/1.1 400") && answer.ends_with("begin with https:\n"), "{answer}");
@@ -63,7 +63,7 @@ fn plain_text_is_told_so_and_those_who_say_nothing_hold_nobody_up() {
     assert_eq!(preface.read_to_end(&mut Vec::new()).unwrap(), 0);
     let mut noise = TcpStream::connect(&service.http).unwrap();
     noise.write_all(&[0x16; 70_000]).unwrap();
-    // Whatever it is told, it ends, be it by a reset.
+    // The connection ends in any case, possibly by a reset.
     let _ = noise.read_to_end(&mut Vec::new());
     let fine = curl(&authority, None, &[&format!("https://{}/healthz", service.http)]);
     assert_eq!(fine.unwrap(), "{\"status\":\"ok\"}");

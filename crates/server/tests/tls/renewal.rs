@@ -26,7 +26,7 @@ async fn a_bad_renewal_changes_nothing_and_says_why() {
     let (files, second) = (authority.server(), authority.server());
     let before = chain(&files.cert)[0].clone();
     let service = Service::on("rules: []", &files.flags());
-    // Half of a renewal, as a signal between the two writes finds it.
+    // Half of a renewal, as a signal between the two writes sees it.
     std::fs::copy(&second.cert, &files.cert).unwrap();
     service.signal("-HUP");
     service.wait_for_log("certificates stay as they were: listen.tls.key: ", 1);
@@ -41,7 +41,7 @@ async fn a_bad_renewal_changes_nothing_and_says_why() {
     assert_eq!(shown(&connect(&service.http, &authority, None).await), chain(&second.cert)[0]);
 }
 
-/// Whoever has a session from before must not come back with it.
+/// A TLS session from before must not be resumed.
 #[tokio::test]
 async fn clients_of_an_authority_that_was_replaced_are_refused_from_then_on() {
     let (authority, next) = (Authority::new(), Authority::new());
@@ -59,7 +59,7 @@ async fn clients_of_an_authority_that_was_replaced_are_refused_from_then_on() {
     assert_eq!((ask(&ann), ask(&bob)), (false, true));
 }
 
-/// A session that is resumed is not verified again, so a certificate that has ended since would come back with it.
+/// A resumed session is not verified again, so a certificate that has expired since would still be accepted.
 #[test]
 fn sessions_are_resumed_only_where_no_certificate_is_asked_for() {
     let authority = Authority::new();

@@ -1,4 +1,4 @@
-//! An upstream behind TLS: what it sees of the handshake, and the plain one of the proxy's tests for the rest.
+//! An upstream behind TLS: it records the handshake, and passes the rest to the plain upstream of the proxy's tests.
 
 use std::sync::{Arc, Mutex};
 
@@ -27,7 +27,7 @@ pub(crate) struct TlsUpstream {
 }
 
 impl TlsUpstream {
-    /// Shows this certificate, and asks for one of `clients` if there are any.
+    /// With this certificate; it requires one of `clients`, if given.
     pub(crate) async fn start(plain: Upstream, pair: &Pair, clients: Option<&Authority>) -> TlsUpstream {
         let builder = match clients {
             Some(authority) => {
@@ -57,7 +57,7 @@ impl TlsUpstream {
                     let mut plain = TcpStream::connect(address).await.unwrap();
                     let (mut from_client, mut to_client) = tokio::io::split(client);
                     let (mut from_plain, mut to_plain) = plain.split();
-                    // At the end it is just closed, without the goodbye of TLS, as by many servers.
+                    // It just closes at the end, without TLS's close_notify, as many servers do.
                     tokio::select! {
                         _ = tokio::io::copy(&mut from_client, &mut to_plain) => {}
                         _ = tokio::io::copy(&mut from_plain, &mut to_client) => {}

@@ -1,4 +1,4 @@
-//! Stores in real servers, and who may use them when.
+//! Stores on real servers, and turns to use shared ones.
 
 use std::cell::{OnceCell, RefCell};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
@@ -11,7 +11,7 @@ use super::now_or_never;
 
 pub(super) const CLUSTER: &str = "redis 7, a cluster";
 
-/// Six nodes are slow to start, so all tests share them and take turns.
+/// Six nodes start slowly, so all tests share them and take turns.
 pub(crate) type Turn = MutexGuard<'static, ()>;
 
 pub(crate) fn turn(name: &str) -> Option<Turn> {
@@ -19,7 +19,7 @@ pub(crate) fn turn(name: &str) -> Option<Turn> {
     (name == CLUSTER).then(|| TURNS.lock().unwrap_or_else(PoisonError::into_inner))
 }
 
-/// An empty store in a real server. Every test has a thread and so servers of its own.
+/// An empty store on a real server. Every test has its own thread, and so its own servers.
 pub(super) fn redis_store(kind: Kind, clock: ManualClock) -> Store {
     thread_local! {
         static SERVERS: RefCell<Vec<(Kind, Server)>> = const { RefCell::new(Vec::new()) };
@@ -34,7 +34,7 @@ pub(super) fn redis_store(kind: Kind, clock: ManualClock) -> Store {
     })
 }
 
-/// An empty store in a cluster, for whoever has the turn. The last thread that uses the cluster ends it.
+/// An empty store in a cluster, for the test whose turn it is. The last thread that uses the cluster stops it.
 pub(super) fn cluster_store(clock: ManualClock) -> Store {
     static STARTED: Mutex<Weak<Cluster>> = Mutex::new(Weak::new());
     thread_local! {

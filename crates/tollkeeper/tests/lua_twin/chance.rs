@@ -1,11 +1,11 @@
-//! Random choices that one number replays.
+//! Random choices, replayed by one seed.
 
 use std::time::SystemTime;
 
 pub(super) struct Chance(u64);
 
 impl Chance {
-    /// From `TOLLKEEPER_SEED`, or else the clock. A failing test prints the seed.
+    /// From `TOLLKEEPER_SEED`, otherwise from the clock. A failing test prints the seed.
     pub(super) fn seed() -> u64 {
         match std::env::var("TOLLKEEPER_SEED") {
             Ok(seed) => seed.parse().expect("TOLLKEEPER_SEED is a number"),

@@ -1,4 +1,4 @@
-//! What is stored for a state, written down a second time: the tests do not trust the library's own reading.
+//! The stored form of a state, implemented a second time: the tests do not trust the library's own encoding.
 
 use redis::{Pipeline, Value};
 use tollkeeper_core::{Log, Quota, State, Timestamp};
@@ -29,7 +29,7 @@ impl Stored {
         }
     }
 
-    /// Puts it there.
+    /// Writes it to the server.
     pub(super) fn seed(&self, key: &str, pipe: &mut Pipeline) {
         pipe.cmd("DEL").arg(key);
         match self {
@@ -66,7 +66,7 @@ fn list(log: &Log) -> Stored {
     Stored::List(std::iter::once(header).chain(entries).collect())
 }
 
-/// The time to live that a state written at `now` has, in milliseconds: at least a day, as the time is given.
+/// The time to live of a state written at `now`, in milliseconds: at least a day, because the caller gives the time.
 pub(super) fn ttl_ms(state: &State, quota: &Quota, now: Timestamp) -> i64 {
     const DAY_MS: i64 = 86_400_000;
     // Logs live a millisecond longer: see log.lua.

@@ -7,7 +7,7 @@ use tollkeeper_core::{Algorithm, Charge, Enforcement, Key, Quota, Rule, RuleSpec
 use super::chance::Chance;
 use super::stored::Stored;
 
-/// A rule, and the quota by which it is charged.
+/// A rule, and the quota for its charges.
 pub(super) struct Limited {
     pub(super) rule: Arc<Rule>,
     pub(super) quota: Quota,
@@ -19,7 +19,7 @@ impl Limited {
     }
 }
 
-/// Some rules over some identities, and the state of each pair.
+/// Some rules and identities, and the state of each pair.
 pub(super) struct World {
     pub(super) rules: Vec<Limited>,
     pub(super) identities: usize,
@@ -32,7 +32,7 @@ pub(super) struct World {
 const START: u64 = 1_700_000_000_000_000;
 
 impl World {
-    /// `name` keeps the keys of worlds apart.
+    /// `name` separates the keys of different worlds.
     pub(super) fn new(chance: &mut Chance, name: u64) -> World {
         let rules: Vec<_> = (0..1 + chance.below(4)).map(|index| rule(chance, index)).collect();
         let identities = 1 + chance.below(3) as usize;
@@ -43,7 +43,7 @@ impl World {
         world
     }
 
-    /// Gives logs a past: many small entries over a period, so that many leave at once and large costs wait for many.
+    /// Fills logs: many small entries over a period, so that many expire at once and large costs wait for many.
     fn fill_logs(&mut self, chance: &mut Chance) {
         let (start, identities) = (self.now, self.identities);
         for (position, state) in self.states.iter_mut().enumerate() {
@@ -73,7 +73,7 @@ impl World {
         Key { variant: identity as u16 % 2, value: format!("{}-{identity}", self.name) }
     }
 
-    /// The charges of one request by some of the rules, and the positions of their states.
+    /// The charges of one request under some of the rules, and the positions of their states.
     pub(super) fn request(&self, chance: &mut Chance) -> (Vec<Charge>, Vec<usize>) {
         let identity = chance.below(self.identities as u64) as usize;
         let (mut charges, mut positions) = (Vec::new(), Vec::new());
@@ -87,7 +87,7 @@ impl World {
         (charges, positions)
     }
 
-    /// One charge of one rule, for some identities one after the other: what a busy limiter sends most.
+    /// One charge of one rule, for some identities one after the other: the most common call of a busy limiter.
     pub(super) fn single_requests(&self, chance: &mut Chance) -> Vec<(Vec<Charge>, Vec<usize>)> {
         let (index, of) = (chance.below(self.rules.len() as u64) as usize, self.identities as u64);
         let rule = &self.rules[index];
@@ -100,7 +100,7 @@ impl World {
         identities.map(request).collect()
     }
 
-    /// Now and then somebody edits a rule: other numbers, or another algorithm. The states stay.
+    /// Edits a rule now and then: other numbers, or another algorithm. The states stay.
     pub(super) fn edit_rules(&mut self, chance: &mut Chance) {
         let index = chance.below(self.rules.len() as u64) as usize;
         let old = self.rules[index].quota;
@@ -113,12 +113,12 @@ impl World {
             }
             _ => return,
         };
-        // Mostly they are told what they were before; after a restart they are not.
+        // Usually the new quota knows the old one; after a restart it does not.
         let edited = if chance.one_in(4) { edited } else { edited.in_place_of(&old, self.now()) };
         self.rules[index].quota = edited;
     }
 
-    /// Lets time pass, mostly forwards.
+    /// Moves the clock, usually forwards.
     pub(super) fn move_clock(&mut self, chance: &mut Chance) {
         let quota = self.rules[chance.below(self.rules.len() as u64) as usize].quota;
         let (period, refill) = (quota.period().as_micros(), quota.full_refill().as_micros());
@@ -142,7 +142,7 @@ impl World {
         .min(limit);
     }
 
-    /// What the key of a state holds, which now and then is not what Tollkeeper wrote there.
+    /// The stored state of a key, which now and then is not what Tollkeeper wrote.
     pub(super) fn seed(&mut self, chance: &mut Chance, position: usize) -> Stored {
         let state = &mut self.states[position];
         if !chance.one_in(20) {
@@ -168,7 +168,7 @@ impl World {
             2 => Stored::Text([&b"bw"[..], &[0xff; 10]].concat()),
             3 => Stored::Hash,
             4 => Stored::List(vec![b"not a header".into(), b"x".into()]),
-            // Of another algorithm, as when a rule was changed.
+            // Of another algorithm, as after a change of the rule.
             _ => {
                 let other = quota(chance);
                 let now = Timestamp::from_micros(self.now);

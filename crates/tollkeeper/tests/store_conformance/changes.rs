@@ -1,11 +1,12 @@
-//! Rules that change while their state lives: raised, the waiting client passes; lowered, nobody gets a fresh burst.
+//! Rules that change while their state lives: if the limit is raised, a waiting client passes; if it is lowered, no
+//! client gets a fresh burst.
 
 use tollkeeper::{Algorithm, Span};
 use tollkeeper_core::Scalar;
 
 use super::{Limited, NOON, Subject, for_each_store, rule, rule_with};
 
-/// `rule` in the place of `former`, as of now.
+/// `rule` in place of `former`, as of now.
 fn in_place_of(rule: &Limited, former: &Limited, subject: &Subject) -> Limited {
     rule.by(rule.quota.in_place_of(&former.quota, subject.clock.now()))
 }
@@ -49,12 +50,12 @@ fn a_lower_limit_gives_no_fresh_burst() {
     });
 }
 
-/// A bucket goes on by the new pace from the moment of the change, whoever looks or does not look meanwhile, and waits stay
-/// exact to the microsecond.
+/// A bucket continues at the new pace from the moment of the change, whether it is read in between or not, and waits
+/// stay exact to the microsecond.
 #[test]
 fn waits_are_exact_after_a_change_of_pace() {
     for_each_store(|subject| {
-        // Awkward numbers: parts of microseconds on both sides.
+        // Awkward numbers: fractions of microseconds on both sides.
         let slow = rule_with("pace", "7/90s", |spec| spec.burst = Some(Scalar::Number(5)));
         let fast = rule_with("pace", "7919/s", |spec| spec.burst = Some(Scalar::Number(5)));
         for (from, to) in [(&slow, &fast), (&fast, &slow)] {
@@ -72,7 +73,7 @@ fn waits_are_exact_after_a_change_of_pace() {
     });
 }
 
-/// Nobody looked for three changes: each pace counts for as long as it was in force.
+/// Not read through three changes: each pace counts for as long as it was in force.
 #[test]
 fn several_changes_are_followed_one_after_the_other() {
     for_each_store(|subject| {
@@ -85,13 +86,13 @@ fn several_changes_are_followed_one_after_the_other() {
         subject.clock.advance(Span::from_secs(10));
         let third = in_place_of(&limit("5/s", 100), &second, &subject);
         subject.clock.advance(Span::from_secs(2));
-        // 10 + 20 + 10 have come back of the 100 that were missing.
+        // 10 + 20 + 10 of the missing 100 have been refilled.
         assert_eq!(subject.inspect(&third, "a").remaining, 40);
         assert_eq!(subject.charge_one(&third, "a", 40).remaining, 0);
     });
 }
 
-/// After a restart with other numbers nobody knows the old ones.
+/// After a restart with other numbers the old ones are unknown.
 #[test]
 fn by_unknown_numbers_nobody_gets_a_burst_or_waits_for_longer_than_a_refill() {
     for_each_store(|subject| {

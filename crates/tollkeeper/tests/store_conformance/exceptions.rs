@@ -99,7 +99,7 @@ fn an_allowed_key_is_not_charged() {
     });
 }
 
-/// Both ways what is missing stays missing: nobody gets a burst by being granted something, or by losing it.
+/// In both directions missing tokens stay missing: a client gets no burst from a grant, or from its end.
 #[test]
 fn a_grant_is_another_limit_and_ends_without_a_burst() {
     for_each_world(|world| {
@@ -114,7 +114,7 @@ fn a_grant_is_another_limit_and_ends_without_a_burst() {
         assert!(!world.check("a").is_allowed());
         assert!(world.check("b").is_allowed());
         assert_eq!(world.limiter.exceptions().len(), 1);
-        // A larger one in its place: what is missing of it is missing of this.
+        // A larger grant replaces it: tokens missing from the first stay missing.
         world.except("per-user", "a", grant("40/s", 60), 1).unwrap();
         assert_eq!(world.remaining("a", 0), 9);
         world.clock.advance(Span::from_micros(500_000));
@@ -156,8 +156,8 @@ fn what_makes_no_sense_is_refused_by_name() {
     });
 }
 
-/// After `allow --key 198.51.100.7` on a rule keyed `{header.x-api-key|ip}`, whoever sent that address as an API key passed
-/// without a limit: exceptions were looked up by the text of the key, and not by which alternative it came from.
+/// After `allow --key 198.51.100.7` on a rule keyed `{header.x-api-key|ip}`, any client that sent that address as an
+/// API key passed without a limit: exceptions were looked up by the text of the key alone, not by its alternative.
 #[test]
 fn an_api_key_that_looks_like_an_address_has_no_part_in_the_exceptions_of_the_address() {
     const ADDRESS: &str = "198.51.100.7";
@@ -198,7 +198,7 @@ fn an_api_key_that_looks_like_an_address_has_no_part_in_the_exceptions_of_the_ad
         assert!(lift("ip").unwrap().is_none());
         assert!(lift("header.x-api-key").unwrap().is_some());
 
-        // From every rule, it applies where it is clear which bucket is meant.
+        // For every rule, it applies where the bucket is unambiguous.
         make("*", ExceptionKind::Allow, "").unwrap();
         assert_eq!(address(), (true, Source::Exception));
         assert_ne!(spoofed().1, Source::Exception);
