@@ -2,10 +2,12 @@
 import assert from "node:assert/strict";
 import { spawn } from "node:child_process";
 import { once } from "node:events";
+import { createServer as createHttpServer } from "node:http";
 import { createServer } from "node:net";
 import { after, before, test } from "node:test";
 import { closeBrowser, faults, folder, openBrowser, openPage, picture, RULES, Service } from "./world.mjs";
 
+const TOKEN = "open-sesame-open-sesame";
 const running = [];
 before(openBrowser);
 after(async () => {
@@ -35,7 +37,8 @@ test("without traffic the page says what to try, and it works", async () => {
 });
 
 test("with a token the page asks for it, keeps it in the tab, and sends it in a header", async () => {
-  const service = await start(`admin: { token: "open-sesame" }\n${RULES}`);
+  const service = await start(`admin: { token: "${TOKEN}" }\n${RULES}`);
+  assert.equal(service.page, `${service.url}/`, "a token that somebody set is printed nowhere");
   const page = await openPage(service);
   await page.waitForSelector("#sign-in:visible");
   assert.deepEqual(await faults(page), []);
@@ -49,11 +52,11 @@ test("with a token the page asks for it, keeps it in the tab, and sends it in a 
   await page.waitForSelector("#token-error:has-text('no such characters')");
   const sent = [];
   page.on("request", (request) => sent.push(request));
-  await page.fill("#token", "open-sesame");
+  await page.fill("#token", TOKEN);
   await page.keyboard.press("Enter");
   await page.waitForSelector("#rule-cards .rule");
   assert.ok(sent.every((request) => !request.url().includes("sesame")));
-  assert.equal(sent[0].headers().authorization, "Bearer open-sesame");
+  assert.equal(sent[0].headers().authorization, `Bearer ${TOKEN}`);
   assert.equal(await page.evaluate(() => JSON.stringify(localStorage).includes("sesame") || document.cookie !== ""), false);
   await page.reload();
   await page.waitForSelector("#rule-cards .rule");
@@ -63,9 +66,55 @@ test("with a token the page asks for it, keeps it in the tab, and sends it in a 
   assert.ok(page.sins.every((sin) => sin.includes("401")), page.sins.join("\n"));
 });
 
-test("a service that is gone is told, and so is its return", async () => {
+// It was open to whoever could reach the address, and to every page in a browser on the machine.
+test("the address that is printed opens the page, and the token leaves the address bar", async () => {
   const service = await start(RULES);
+  assert.match(service.page, /#token=[\w-]{32,}$/);
+  const token = service.page.split("=")[1];
   const page = await openPage(service);
+  const sent = [];
+  page.on("request", (request) => sent.push(request));
+  await page.waitForSelector("#empty:visible");
+  assert.equal(page.url(), `${service.url}/`);
+  assert.equal(await page.evaluate(() => history.length), 2, "nothing to go back to");
+  await page.reload();
+  await page.waitForSelector("#empty:visible");
+  assert.ok(sent.length > 0 && sent.every((request) => !request.url().includes(token)));
+  assert.equal(await page.evaluate((token) => JSON.stringify(localStorage).includes(token) || document.cookie !== "", token), false);
+  assert.deepEqual(page.sins, []);
+  // A tab of its own has no token.
+  const other = await openPage({ ...service, page: `${service.url}/` });
+  await other.waitForSelector("#sign-in:visible");
+});
+
+// A page on another origin could create rules with fetch(no-cors); now it gets nothing done, not even a decision.
+test("a page of another origin changes nothing", async () => {
+  const service = await start(RULES);
+  const foreign = createHttpServer((_, response) => response.setHeader("content-type", "text/html").end("<p>hello</p>")).listen(0, "127.0.0.1");
+  running.push({ end: async () => foreign.close() });
+  await once(foreign, "listening");
+  const page = await openPage({ url: service.url, page: `http://127.0.0.1:${foreign.address().port}/` });
+  const tried = await page.evaluate(async ({ url, token }) => {
+    const body = JSON.stringify({ attributes: { user_id: "victim", plan: "free" } });
+    const outcomes = [];
+    for (const [path, options] of [
+      ["/v1/check", { method: "POST", mode: "no-cors", body }],
+      ["/v1/rules", { method: "POST", mode: "no-cors", body: "{}" }],
+      ["/v1/rules", { headers: { authorization: `Bearer ${token}` } }],
+      ["/v1/keys?rule=free-user&key=victim", { method: "DELETE", headers: { authorization: `Bearer ${token}` } }],
+    ]) {
+      outcomes.push(await fetch(url + path, options).then((response) => response.type, () => "blocked"));
+    }
+    return outcomes;
+  }, { url: service.url, token: service.page.split("=")[1] });
+  assert.deepEqual(tried, ["opaque", "opaque", "blocked", "blocked"]);
+  const [left] = await service.check([{ attributes: { user_id: "victim", plan: "free" }, cost: 0 }]);
+  assert.equal(left.rules.find((rule) => rule.rule === "free-user").remaining, 2, "nothing was charged");
+});
+
+test("a service that is gone is told, and so is its return", async () => {
+  const service = await start(`admin: { token: "${TOKEN}" }\n${RULES}`);
+  const page = await openPage(service, { token: TOKEN });
   await page.waitForSelector("#empty:visible");
   await service.end();
   await page.waitForSelector("#banner:has-text('cannot be reached. The numbers below are old')");

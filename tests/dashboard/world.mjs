@@ -47,11 +47,14 @@ export class Service {
     const env = Object.fromEntries(Object.entries(process.env).filter(([name]) => !name.startsWith("TOLLKEEPER_")));
     const args = ["serve", "--http", `127.0.0.1:${port}`, "--config", this.config, ...this.args];
     this.child = spawn(binary, args, { env, stdio: ["ignore", "pipe", "inherit"] });
+    this.url = undefined;
     for await (const line of createInterface({ input: this.child.stdout })) {
-      this.url = /http:\/\/[0-9.:]+/.exec(line)?.[0];
-      if (this.url) break;
+      this.url ??= /http:\/\/[0-9.:]+/.exec(line)?.[0];
+      // The address of the page, as it is printed: with the token, where the service has made one.
+      this.page = /^dashboard: (.*)/.exec(line)?.[1];
+      if (this.page) break;
     }
-    if (!this.url) throw new Error("the service did not start");
+    if (!this.page) throw new Error("the service did not start");
     this.child.stdout.resume();
   }
 
@@ -111,7 +114,7 @@ export async function openBrowser() {
 export const closeBrowser = () => browser?.close();
 
 /// A page that notes what it should never do: errors, broken policies, and requests that leave the service.
-export async function openPage(service, { width = 1440, height = 1000, dark = false, path = "/", context: more = {} } = {}) {
+export async function openPage(service, { width = 1440, height = 1000, dark = false, path = "/", token, context: more = {} } = {}) {
   const context = await browser.newContext({ viewport: { width, height }, colorScheme: dark ? "dark" : "light", reducedMotion: "reduce", ...more });
   const page = await context.newPage();
   page.setDefaultTimeout(15_000);
@@ -124,7 +127,8 @@ export async function openPage(service, { width = 1440, height = 1000, dark = fa
     const url = request.url();
     if (!url.startsWith(`${service.url}/`) && !url.startsWith("data:")) page.sins.push(`left the origin: ${url}`);
   });
-  await page.goto(service.url + path);
+  await page.goto(token ? `${service.page}#token=${token}` : service.page);
+  if (path !== "/") await page.goto(service.url + path);
   return page;
 }
 

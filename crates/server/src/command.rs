@@ -1,5 +1,6 @@
 //! The command line: one file per verb. Exit status: 0 success, 1 the answer is no, 2 usage or other errors.
 
+mod access;
 mod actions;
 mod alerts;
 mod check;

@@ -54,6 +54,10 @@ pub(crate) struct Config {
     pub(crate) deny_status: u16,
     /// The admin part of the API, which inspects and changes rather than decides.
     pub(crate) admin: AdminConfig,
+    /// The part of the API that decides.
+    pub(crate) decisions: DecisionsConfig,
+    /// Who may see `/metrics`: `auto` asks for a token off loopback, `open` never, `token` always.
+    pub(crate) metrics: MetricsAccess,
     /// Whether traffic is analysed: hot keys, findings, charts. The audit is kept either way.
     pub(crate) insight: bool,
     /// Who was denied.
@@ -80,6 +84,8 @@ impl Default for Config {
             identify: BTreeMap::new(),
             deny_status: 429,
             admin: AdminConfig::default(),
+            decisions: DecisionsConfig::default(),
+            metrics: MetricsAccess::default(),
             insight: true,
             audit: AuditConfig::default(),
             alerts: AlertsConfig::default(),
@@ -175,9 +181,35 @@ pub(crate) struct TlsFiles {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub(crate) struct AdminConfig {
-    /// Required as `Authorization: Bearer TOKEN`. Without one, admin works on loopback addresses only.
+    /// Required as `Authorization: Bearer TOKEN`. Without one, a token is made at start on loopback addresses, and the admin
+    /// part is off on others.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) token: Option<String>,
+    /// A token that shows everything and changes nothing: for Prometheus and for screens on a wall.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) read_token: Option<String>,
+}
+
+/// Who may have requests decided.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub(crate) struct DecisionsConfig {
+    /// Required as `Authorization: Bearer TOKEN` or `X-Tollkeeper-Token: TOKEN` over HTTP and gRPC. Everybody by default.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) token: Option<String>,
+}
+
+/// Who may see the page of metrics.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum MetricsAccess {
+    /// Everybody on loopback, elsewhere whoever has the admin or the read-only token.
+    #[default]
+    Auto,
+    /// Everybody.
+    Open,
+    /// Whoever has the admin or the read-only token.
+    Token,
 }
 
 /// The audit of denied requests, and how long it is kept.

@@ -4,6 +4,7 @@
 mod body;
 mod certified;
 pub(crate) mod connections;
+mod credential;
 pub(crate) mod grpc;
 pub(crate) mod http;
 pub(crate) mod proxy;

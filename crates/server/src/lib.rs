@@ -16,7 +16,7 @@
 //! | observability | `alerts`, `telemetry`, `observer`, `insight`, `audit`, `capture`, `privacy`, `metrics` |
 //! | where rules come from | `rules` (Postgres), `settings` and `config` (the file), `import` (other limiters' files) |
 //! | input and output formats | `strict` (bodies, queries), `wire` (JSON), `openapi`, `route`, `moment` (time), `dashboard` |
-//! | foundations | `database`, `outgoing` (outgoing HTTP calls), `tls` |
+//! | foundations | `database`, `outgoing` (outgoing HTTP calls), `tls`, `tokens`, `sparing` (rate-limited log lines) |
 
 mod alerts;
 mod audit;
@@ -38,9 +38,11 @@ mod route;
 mod rules;
 mod service;
 mod settings;
+mod sparing;
 mod strict;
 mod telemetry;
 mod tls;
+mod tokens;
 mod wire;
 
 pub use command::run;

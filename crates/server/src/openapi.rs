@@ -1,7 +1,7 @@
 //! `/openapi.json`: this service's API as OpenAPI 3.1.
 //!
 //! The paths are those of [`Route`], and every schema comes from the wire types themselves. The document describes
-//! this very service: its status for denials, and a token only if one is set.
+//! this very service: its status for denials, and a token wherever one is required.
 
 mod admin;
 mod decisions;
@@ -24,16 +24,14 @@ pub(crate) fn document(facts: &Facts) -> Value {
         for path in route.paths() {
             let operations = operations(&mut writer, route, &path);
             let written = operations.into_iter().map(|(method, operation)| {
-                let written = writer.write(route.access(), operation);
+                let written = writer.write(route, method, operation);
                 (method.to_string(), written)
             });
             paths.insert(path, written.collect::<Map<_, _>>().into());
         }
     }
-    let mut components = json!({ "schemas": writer.definitions() });
-    if facts.needs_token {
-        components["securitySchemes"] = json!({ "admin": { "type": "http", "scheme": "bearer" } });
-    }
+    let schemes = json!({ "token": { "type": "http", "scheme": "bearer" } });
+    let components = json!({ "schemas": writer.definitions(), "securitySchemes": schemes });
     json!({
         "openapi": "3.1.0",
         "info": {

@@ -38,6 +38,15 @@ pub(crate) struct Destination {
 }
 
 impl Destination {
+    /// Without the brackets of an IPv6 address.
+    pub(crate) fn host(&self) -> &str {
+        self.authority.host().trim_start_matches('[').trim_end_matches(']')
+    }
+
+    pub(crate) fn port(&self) -> u16 {
+        self.authority.port_u16().unwrap_or(if self.scheme == Scheme::HTTPS { 443 } else { 80 })
+    }
+
     /// Parses `https://USER:PASSWORD@HOST:PORT/PATH`. Its errors do not repeat the text.
     pub(crate) fn parse(text: &str) -> Result<Destination, String> {
         let no_url = |problem: &str| format!("{problem}; write for example https://HOST:PORT/PATH");

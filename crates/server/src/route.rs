@@ -9,7 +9,13 @@
 pub(crate) enum Access {
     /// Any client.
     Open,
-    /// Clients with admin access.
+    /// Any client, unless the admin API is off: the page contains no data.
+    Page,
+    /// Clients that may ask for decisions; any client by default.
+    Decide,
+    /// Clients that may see what identifies nobody.
+    Measure,
+    /// Clients that may see other clients or change something.
     Admin,
 }
 
@@ -46,20 +52,20 @@ macro_rules! routes {
 }
 
 routes! {
-    Index Admin ["/"];
+    Index Page ["/"];
     Healthz Open ["/healthz"];
-    Metrics Admin ["/metrics"];
-    Openapi Admin ["/openapi.json"];
+    Metrics Measure ["/metrics"];
+    Openapi Measure ["/openapi.json"];
     Readyz Open ["/readyz"];
     Actions Admin ["/v1/actions"];
-    Authorize Open ["/v1/authorize", "/v1/authorize/", "/v1/authorize/{*path}"];
-    Check Open ["/v1/check"];
+    Authorize Decide ["/v1/authorize", "/v1/authorize/", "/v1/authorize/{*path}"];
+    Check Decide ["/v1/check"];
     Exceptions Admin ["/v1/exceptions"];
     Insight Admin ["/v1/insight"];
     Keys Admin ["/v1/keys"];
-    Release Open ["/v1/release"];
-    Settle Open ["/v1/reservations/{id}/settle"];
-    Reserve Open ["/v1/reserve"];
+    Release Decide ["/v1/release"];
+    Settle Decide ["/v1/reservations/{id}/settle"];
+    Reserve Decide ["/v1/reserve"];
     Rules Admin ["/v1/rules"];
     RulesHistory Admin ["/v1/rules/history"];
     RulesRollback Admin ["/v1/rules/rollback"];

@@ -1,10 +1,7 @@
 //! What every front asks: decide, observe, answer. There is one path, so that no decision goes uncounted.
 
-mod admin;
 pub(crate) mod changes;
 pub(crate) mod together;
-
-pub(crate) use admin::Admin;
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -17,11 +14,12 @@ use tollkeeper::{
 
 use crate::alerts;
 use crate::config::Config;
-use crate::metrics::{Family, Metrics};
+use crate::metrics::{Family, Metrics, catalog};
 use crate::observer::Observer;
 use crate::rules::{Following, Rules};
 use crate::settings;
 use crate::telemetry::Tracer;
+use crate::tokens::{Guesses, Tokens};
 
 /// What every front serves.
 #[derive(Debug)]
@@ -38,8 +36,10 @@ pub(crate) struct Service {
     pub(crate) identity: Identity,
     /// How a denied HTTP request is answered.
     pub(crate) answer: AnswerStyle,
-    /// Who may see and change things.
-    pub(crate) admin: Admin,
+    /// What opens what shows clients or changes something.
+    pub(crate) tokens: Tokens,
+    /// Wrong tokens, which are answered late.
+    pub(crate) guesses: Guesses,
     /// Where the rules come from, if not from a file.
     pub(crate) rules: Option<Arc<Following>>,
     /// Makes spans of requests, where a collector is configured.
@@ -52,7 +52,7 @@ impl Service {
         config: &Config,
         rules: Rules,
         store: Store,
-        admin: Admin,
+        tokens: Tokens,
         metrics: Metrics,
     ) -> anyhow::Result<Arc<Service>> {
         let observer = Observer::new(settings::observer(config), store.now());
@@ -63,7 +63,8 @@ impl Service {
             observer,
             identity: settings::identity(config)?,
             answer: settings::answer_style(config)?,
-            admin,
+            tokens,
+            guesses: Guesses::default(),
             rules: rules.following,
             tracer: Tracer::default(),
         }))
@@ -123,6 +124,7 @@ impl Service {
         let mut families = self.metrics.families(&self.limiter);
         families.extend(self.alerts.families());
         families.push(self.tracer.family());
+        families.push(Family::single(&catalog::WRONG_TOKENS, self.guesses.wrong()));
         families.extend(self.observer.families());
         families.extend(self.rules.iter().flat_map(|following| following.families()));
         families

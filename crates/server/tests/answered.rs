@@ -255,7 +255,7 @@ rules:
         if blocked.is_null() {
             return if shadow { Audit::WouldDeny } else { Audit::Denied };
         }
-        assert_eq!(blocked["by"], "ann (loopback)");
+        assert_eq!(blocked["by"], "ann (admin token)");
         assert_eq!(blocked["until"].is_null(), self.situation == BlockForEver, "{blocked}");
         if shadow { Audit::WouldBlock } else { Audit::Blocked }
     }

@@ -179,7 +179,7 @@ fn what_people_did_to_a_key_is_kept_through_absence_and_seen_by_every_instance()
     database.wait_for(ACTIONS, "3");
     let row = "select concat_ws(' ', action, rule, bucket_key, ends_at > now() + interval '59 min', acted_by, instance is not null)
         from rate_limit_action order by action_id limit 1";
-    assert_eq!(database.sql(row), "block per-user ann t ann (loopback) t");
+    assert_eq!(database.sql(row), "block per-user ann t ann (admin token) t");
     database.kill();
     act(&first, &[&["reset"], &key[..]].concat());
     assert!(first.get("/v1/actions").contains("the audit cannot answer"));
@@ -192,7 +192,7 @@ fn what_people_did_to_a_key_is_kept_through_absence_and_seen_by_every_instance()
     let kinds: Vec<&str> = all.iter().map(|one| one["action"].as_str().unwrap()).collect();
     assert_eq!(kinds, ["reset", "grant", "lift", "block"]);
     assert_eq!((&all[1]["limit"], &all[1]["until"]), (&json!("9/min burst 20"), &Value::Null));
-    assert_eq!((&all[3]["reason"], &all[3]["by"]), (&json!("scraper\u{7}"), &json!("ann (loopback)")));
+    assert_eq!((&all[3]["reason"], &all[3]["by"]), (&json!("scraper\u{7}"), &json!("ann (admin token)")));
     let until = all[3]["until"].as_str().unwrap();
     assert!(until > all[3]["at"].as_str().unwrap() && until.ends_with('Z'), "{until}");
     for (nothing, query) in [("another key", "key=eve"), ("every rule", "rule=*"), ("the past", "until=1h")] {
@@ -208,7 +208,7 @@ fn what_people_did_to_a_key_is_kept_through_absence_and_seen_by_every_instance()
     };
     let (code, table, _) = run(&["--key", "ann", "--action", "grant"]);
     assert_eq!((code, table.lines().count()), (Some(0), 2), "{table}");
-    assert!(table.contains("grant   per-user  ann  -       9/min burst 20  -      ann (loopback)  -"), "{table}");
+    assert!(table.contains("grant   per-user  ann  -       9/min burst 20  -      ann (admin token)  -"), "{table}");
     let (_, answer, _) = run(&["--limit", "1", "--json"]);
     let answer: Value = serde_json::from_str(&answer).unwrap();
     assert_eq!(answer["actions"][0]["action"], "reset");
@@ -228,10 +228,10 @@ fn denials_of_a_blocked_key_tell_by_whom_and_until_when() {
     database.wait_for("select sum(count) from rate_limit_violation where rule = 'per-user'", "3");
     let rows = "select string_agg(concat_ws(' ', blocked, blocked_until > now() + interval '59 min', blocked_by), ', '
         order by violation_id) from rate_limit_violation where rule = 'per-user'";
-    assert_eq!(database.sql(rows), "t t ann (loopback), t t ann (loopback), f");
+    assert_eq!(database.sql(rows), "t t ann (admin token), t t ann (admin token), f");
     let found = violations(&service, "rule=per-user");
     let blocked: Vec<&Value> = found["violations"].as_array().unwrap().iter().map(|one| &one["blocked"]).collect();
-    assert!(blocked[0].is_null() && blocked[1]["by"] == "ann (loopback)", "{found}");
+    assert!(blocked[0].is_null() && blocked[1]["by"] == "ann (admin token)", "{found}");
     assert!(blocked[2]["until"].as_str().unwrap().ends_with('Z'), "{found}");
 }
 

@@ -3,7 +3,7 @@
 
 use std::process::Command;
 
-use tollkeeper_testkit::{Postgres, binary, repository, tools};
+use tollkeeper_testkit::{Postgres, binary, repository, runtime_folder, tools};
 
 /// Runs the tests of one file, each with its own browser.
 fn browse(file: &str, more: &[(&str, &str)]) {
@@ -12,7 +12,7 @@ fn browse(file: &str, more: &[(&str, &str)]) {
     let pictures = repository().join("target/dashboard");
     let mut node = Command::new("node");
     node.args(["--test", "--test-reporter=spec"]).arg(repository().join("tests/dashboard").join(file));
-    node.env("TOLLKEEPER_BINARY", binary());
+    node.env("TOLLKEEPER_BINARY", binary()).env("XDG_RUNTIME_DIR", runtime_folder());
     node.env("TOLLKEEPER_PACKAGES", packages.canonicalize().unwrap()).env("TOLLKEEPER_PICTURES", pictures);
     node.envs(more.iter().copied());
     let done = node.output().expect("node is there: ./run setup installs it");

@@ -158,7 +158,7 @@ fn a_secret_key_is_in_the_audit_and_in_the_log_by_its_fingerprint() {
         assert_eq!(run(&service, &[verb, "--rule", "per-key", "--key", "k-very-secret", "--as", "ann"]).0, 0, "{verb}");
     }
     let log = service.until_logged("a bucket was forgotten");
-    assert!(log.contains("key=\"sha256:") && log.contains("by=\"ann (loopback)\""), "{log}");
+    assert!(log.contains("key=\"sha256:") && log.contains("by=\"ann (admin token)\""), "{log}");
     let url = format!("http://{}", service.http);
     let told = tollkeeper(&["actions", "--url", &url, "--key", "k-very-secret"]).output().unwrap();
     let told = String::from_utf8(told.stdout).unwrap();
@@ -182,11 +182,12 @@ fn commands_say_what_is_wrong() {
 
 #[test]
 fn a_service_with_a_token_asks_for_it() {
+    const TOKEN: &str = "open-sesame-open-sesame";
     let config = file(&rules("limit: 5/day"), "yaml");
-    let service = Service::start(&["serve", "--http", "127.0.0.1:0", "--config", &config, "--admin-token", "sesame"]);
+    let service = Service::start(&["serve", "--http", "127.0.0.1:0", "--config", &config, "--admin-token", TOKEN]);
     let (code, _, error) = run(&service, &["block", "--key", "a"]);
     assert!(code == 2 && error.contains("needs the admin token"), "{error}");
-    assert_eq!(run(&service, &["block", "--key", "a", "--admin-token", "sesame"]).0, 0);
+    assert_eq!(run(&service, &["block", "--key", "a", "--admin-token", TOKEN]).0, 0);
     assert!(!check(&service, "a").0);
     assert!(!service.log().contains("sesame"));
 }

@@ -15,4 +15,5 @@ mod operations;
 mod proxy;
 mod resp;
 mod tls;
+mod tokens;
 mod top;

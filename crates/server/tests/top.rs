@@ -5,7 +5,7 @@ use std::process::{Command, Output};
 use std::time::Duration;
 
 use serde_json::{Value, json};
-use tollkeeper_testkit::{Service, binary, tollkeeper};
+use tollkeeper_testkit::{Service, binary, runtime_folder, tollkeeper};
 
 const RULES: &str = "rules:
   - { name: everybody, key: global, limit: 100_000/s }
@@ -62,12 +62,12 @@ fn json_is_the_answer_of_the_api() {
 
 #[test]
 fn trouble_is_explained() {
-    let service = Service::on(&format!("admin: {{ token: sesame }}\n{RULES}"), &[]);
+    let service = Service::on(&format!("admin: {{ token: open-sesame-open-sesame }}\n{RULES}"), &[]);
     let refused = top(&service.http, &["--once"]);
     assert_eq!(refused.status.code(), Some(2));
     let said = String::from_utf8_lossy(&refused.stderr).into_owned();
     assert!(said.contains("401") && said.contains("admin token"), "{said}");
-    assert_eq!(top(&service.http, &["--once", "--admin-token", "sesame"]).status.code(), Some(0));
+    assert_eq!(top(&service.http, &["--once", "--admin-token", "open-sesame-open-sesame"]).status.code(), Some(0));
     let odd = top(&service.http, &["--interval", "1ms"]);
     assert!(String::from_utf8_lossy(&odd.stderr).contains("between 200ms and 1h"));
     let http = service.http.clone();
@@ -83,6 +83,8 @@ fn it_lives_in_a_terminal_and_gives_it_back() {
     let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/top/terminal.py");
     let mut python = Command::new("python3");
     python.arg(script).arg(binary()).arg(format!("http://{}", service.http));
+    // Where the command finds the token of the service.
+    python.env("XDG_RUNTIME_DIR", runtime_folder());
     let output = python.output().expect("python3 is there");
     let said = String::from_utf8_lossy(&output.stdout);
     assert_eq!(said, "top: fine\n", "{}", String::from_utf8_lossy(&output.stderr));

@@ -1,14 +1,30 @@
 //! HTTP/1.1 by hand: requests are exactly the bytes a test wants, and responses are read as they came.
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::io::{self, Read as _, Write as _};
 use std::net::{Ipv4Addr, SocketAddr, TcpStream, ToSocketAddrs as _};
 use std::ops::Deref;
+use std::sync::{Mutex, PoisonError};
 
 use serde_json::Value;
 use socket2::{Domain, Socket, Type};
 
 use crate::wait::PATIENCE;
+
+/// What services show or change only for a token.
+const ADMIN_PATHS: [&str; 6] =
+    ["/v1/actions", "/v1/exceptions", "/v1/insight", "/v1/keys", "/v1/rules", "/v1/violations"];
+
+/// The tokens that running services have made, by their addresses.
+static TOKENS: Mutex<BTreeMap<SocketAddr, String>> = Mutex::new(BTreeMap::new());
+
+/// Has clients of this address send a token with what needs one.
+pub(crate) fn remember_token(address: &str, token: &str) {
+    let address = address.to_socket_addrs().ok().and_then(|mut found| found.next());
+    let mut tokens = TOKENS.lock().unwrap_or_else(PoisonError::into_inner);
+    tokens.extend(address.map(|address| (address, token.to_string())));
+}
 
 /// Sends each request on a connection of its own, closed after the response.
 #[derive(Clone, Debug)]
@@ -74,6 +90,9 @@ impl Client {
         for (name, value) in &self.headers {
             request.push_str(&format!("{name}: {value}\r\n"));
         }
+        if let Some(token) = self.token_for(target) {
+            request.push_str(&format!("authorization: Bearer {token}\r\n"));
+        }
         if !self.headers.iter().any(|(name, _)| name.eq_ignore_ascii_case("connection")) {
             request.push_str("connection: close\r\n");
         }
@@ -94,6 +113,15 @@ impl Client {
         let mut answer = Vec::new();
         stream.read_to_end(&mut answer)?;
         Answer::try_parse(&answer).ok_or_else(|| io::Error::new(io::ErrorKind::UnexpectedEof, "no whole head came"))
+    }
+
+    /// The token that the service here has made, for what always needs one. A test about tokens sends its own
+    /// `Authorization`, which may be empty.
+    fn token_for(&self, target: &str) -> Option<String> {
+        let is_admin = ADMIN_PATHS.iter().any(|path| target.starts_with(path));
+        let is_given = self.headers.iter().any(|(name, _)| name.eq_ignore_ascii_case("authorization"));
+        let tokens = TOKENS.lock().unwrap_or_else(PoisonError::into_inner);
+        tokens.get(&self.to).filter(|_| is_admin && !is_given).cloned()
     }
 
     fn connect(&self) -> io::Result<TcpStream> {

@@ -27,5 +27,5 @@ pub use postgres::Postgres;
 pub use process::Process;
 pub use program::{pinned, repository, run, system, tools};
 pub use scratch::{Folder, file};
-pub use service::{Service, binary, tollkeeper};
+pub use service::{Service, binary, runtime_folder, tollkeeper};
 pub use wait::wait_until;

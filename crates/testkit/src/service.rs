@@ -3,6 +3,7 @@
 use std::io::{BufRead as _, BufReader};
 use std::path::PathBuf;
 use std::process::Command;
+use std::sync::LazyLock;
 use std::sync::mpsc::{self, RecvTimeoutError};
 use std::time::{Duration, Instant};
 
@@ -10,7 +11,7 @@ use serde_json::Value;
 
 use crate::Process;
 use crate::http::{self, Answer, Client};
-use crate::scratch::file;
+use crate::scratch::{Folder, file};
 use crate::wait::PATIENCE;
 
 /// The binary that cargo built for the tests of `crates/server`; other crates' tests do not get one.
@@ -30,8 +31,16 @@ pub fn tollkeeper(args: &[&str]) -> Command {
             command.env_remove(name);
         }
     }
+    // Where services keep the tokens that they make, and commands find them: not among the developer's.
+    command.env("XDG_RUNTIME_DIR", runtime_folder());
     command.args(args);
     command
+}
+
+/// A folder of this test process for what running services keep.
+pub fn runtime_folder() -> PathBuf {
+    static FOLDER: LazyLock<Folder> = LazyLock::new(Folder::new);
+    FOLDER.path().to_path_buf()
 }
 
 /// A running service or proxy. What it logs is kept; it is killed when dropped.
@@ -46,6 +55,8 @@ pub struct Service {
     pub resp: Option<String>,
     /// The address of a proxy's admin API, if any.
     pub admin: Option<String>,
+    /// The admin token made at start, if any. Clients of its addresses send it automatically.
+    pub token: Option<String>,
     /// The first lines it printed, up to the suggested command.
     pub greeting: Vec<String>,
 }
@@ -107,7 +118,11 @@ impl Service {
         let (resp, admin) = (at("listening on redis"), at("admin: http"));
         // An address of all interfaces cannot be connected to.
         let http = http.replace("0.0.0.0", "127.0.0.1");
-        Service { process, http, grpc, resp, admin, greeting }
+        let token = after("/#token=");
+        if let Some(token) = &token {
+            http::remember_token(admin.as_ref().unwrap_or(&http), token);
+        }
+        Service { process, http, grpc, resp, admin, token, greeting }
     }
 
     /// A client of its HTTP address.

@@ -9,6 +9,7 @@ use http::{HeaderMap, HeaderValue, Method, StatusCode};
 use serde_json::Value;
 
 use crate::outgoing::{Answered, Caller, Destination, Spoken};
+use crate::tokens;
 
 /// How long an answer may take.
 const PATIENCE: Duration = Duration::from_secs(15);
@@ -27,7 +28,7 @@ pub(super) struct ServiceArgs {
         env = "TOLLKEEPER_SERVER"
     )]
     server: String,
-    /// The token that the admin part of its API asks for
+    /// The token that the admin part of its API asks for; that of a service of this user on this machine is found
     #[arg(long, value_name = "TOKEN", env = "TOLLKEEPER_ADMIN_TOKEN", hide_env_values = true)]
     admin_token: Option<String>,
     /// CA certificates (PEM) for an https:// service; the system's trust store by default
@@ -59,9 +60,10 @@ impl ServiceArgs {
         let to = Destination::parse(self.server.trim_end_matches('/'));
         let to = to.map_err(|problem| anyhow::anyhow!("--server: {:?} {problem}", self.server))?;
         let base = to.to_string();
+        let found = self.token(&to);
         let caller = Caller::new(to, Spoken::Http1, "--ca", self.ca.clone())?.patient(PATIENCE, LARGEST);
         let mut headers = HeaderMap::new();
-        if let Some(token) = &self.admin_token {
+        if let Some((token, _)) = &found {
             let token = HeaderValue::from_str(&format!("Bearer {token}"));
             headers.insert(AUTHORIZATION, token.context("--admin-token: cannot be sent in a header")?);
         }
@@ -80,8 +82,29 @@ impl ServiceArgs {
                 None => bail!("{base}: this answer is not from Tollkeeper; is it the HTTP address?"),
             },
             StatusCode::BAD_REQUEST | StatusCode::NOT_FOUND | StatusCode::CONFLICT => Ok(Reply::Refused(detail())),
+            StatusCode::UNAUTHORIZED => bail!("{base}: {status}: {}{}", detail(), advice(found.as_ref())),
             _ => bail!("{base}: {status}: {}", detail()),
         }
+    }
+
+    /// The token to send: the one that was given, or the one that a service of this user has made here.
+    fn token(&self, to: &Destination) -> Option<(String, Option<PathBuf>)> {
+        match &self.admin_token {
+            Some(token) => Some((token.clone(), None)),
+            None => tokens::find(to.host(), to.port()).map(|(token, path)| (token, Some(path))),
+        }
+    }
+}
+
+/// What to do about a token that was refused, by where it came from.
+fn advice(found: Option<&(String, Option<PathBuf>)>) -> String {
+    match found {
+        None => "; pass it as --admin-token or TOLLKEEPER_ADMIN_TOKEN".into(),
+        Some((_, Some(path))) => {
+            let path = path.display();
+            format!("; the token in {path} is another's, so pass the right one as --admin-token")
+        }
+        Some((_, None)) => String::new(),
     }
 }
 

@@ -12,19 +12,21 @@ use anyhow::{Context as _, bail};
 use rustls::ClientConfig;
 use tollkeeper::{HeaderStyle, Policy, Shorthand, Store, parse_span};
 
+use super::access::TokenArgs;
 use super::configuration::{header_style, open_store};
 use super::ending::Ending;
 use super::operations::{self, OperationsArgs};
 use super::reload::WatchArgs;
 use super::tls::{TlsArgs, certificates};
-use super::{greeting, signals, source};
+use super::{access, greeting, signals, source};
 use crate::config::{Config, Problem};
 use crate::front::connections::{self, Listener};
 use crate::front::http as api;
 use crate::front::proxy::{self, Address, Proxy, Timeouts, Upstream, WaitingRoom, parse_upstream};
-use crate::service::{Admin, Service};
+use crate::service::Service;
 use crate::settings::{self, Loaded};
 use crate::tls::{Acceptor, Protocol, Renew, Renewable, UpstreamFiles, upstream_config};
+use crate::tokens::{TokenFile, Tokens};
 
 /// Run a reverse proxy that limits what passes it
 #[derive(Clone, Debug, clap::Args)]
@@ -61,9 +63,8 @@ pub(super) struct Args {
     /// Where to serve health, metrics and the rest of the HTTP API beside it; off by default
     #[arg(long, value_name = "ADDRESS", env = "TOLLKEEPER_ADMIN")]
     admin: Option<String>,
-    /// The token that the admin part of the API asks for; needed where --admin is not a loopback address
-    #[arg(long, value_name = "TOKEN", env = "TOLLKEEPER_ADMIN_TOKEN", hide_env_values = true)]
-    admin_token: Option<String>,
+    #[command(flatten)]
+    tokens: TokenArgs,
     /// Where state lives: `memory:`, `redis://HOST:PORT`, `redis+cluster://A,B,C` or `redis+sentinel://A,B,C/NAME`
     #[arg(long, value_name = "URL", env = "TOLLKEEPER_STORE")]
     store: Option<String>,
@@ -147,9 +148,7 @@ fn load(args: &Args) -> anyhow::Result<Loaded> {
     config.listen.http.clone_from(&args.listen);
     args.tls.override_in(config);
     args.operations.override_in(config);
-    if args.admin_token.is_some() {
-        config.admin.token.clone_from(&args.admin_token);
-    }
+    args.tokens.override_in(config);
     if args.config.is_none() && args.limit.is_empty() && config.rules_from.is_none() {
         bail!("there is nothing to limit; add for example --limit \"100/min by ip\", or --config FILE with rules");
     }
@@ -219,9 +218,10 @@ async fn serve(config: Config, policy: Policy, args: Args) -> anyhow::Result<()>
     };
     let admin_bound = admin.as_ref().map(|admin| admin.tcp.local_addr()).transpose()?;
     let store = open_store(&config).await?;
-    let allowed = Admin::for_address(config.admin.token.clone(), admin_bound.unwrap_or(bound));
+    let tokens = Tokens::for_address(&config, admin_bound.unwrap_or(bound))?;
+    let kept = admin_bound.and_then(|bound| access::keep(&tokens, bound));
     let rules = source::open(&config, policy).await?;
-    let service = Service::new(&config, rules, store, allowed, crate::front::metrics())?;
+    let service = Service::new(&config, rules, store, tokens, crate::front::metrics())?;
     operations::start(&service, &config, bound)?;
     let timeouts = Timeouts { connect: args.connect_timeout, response: args.response_timeout, idle: args.idle_timeout };
     let proxy = Arc::new(Proxy {
@@ -238,7 +238,7 @@ async fn serve(config: Config, policy: Policy, args: Args) -> anyhow::Result<()>
     let renewed = listeners.chain(upstream_certificates.into_iter().map(|it| it as Arc<dyn Renew>)).collect();
     let renewing = signals::renew_on_hangup(renewed)?;
     let (shutdown, admin_shutdown) = (signals::shutdown()?, signals::shutdown()?);
-    greet(bound, admin_bound, &config, &proxy)?;
+    greet(bound, admin_bound.map(|bound| (bound, kept.as_ref())), &config, &proxy)?;
     tokio::spawn(renewing);
     let watching = tokio::spawn(service.clone().watch_traffic());
     if let Some(admin) = admin {
@@ -265,13 +265,20 @@ fn upstream_certificates(args: &Args) -> anyhow::Result<Option<Arc<Renewable<Cli
 }
 
 /// The first lines: what runs, which rules, and what to try.
-fn greet(bound: SocketAddr, admin: Option<SocketAddr>, config: &Config, proxy: &Proxy) -> anyhow::Result<()> {
+fn greet(
+    bound: SocketAddr,
+    admin: Option<(SocketAddr, Option<&TokenFile>)>,
+    config: &Config,
+    proxy: &Proxy,
+) -> anyhow::Result<()> {
     let mut out = std::io::stdout().lock();
     let (s, show) = (if config.listen.tls.is_some() { "s" } else { "" }, greeting::certificate_flags(config));
     writeln!(out, "tollkeeper {} listening on http{s}://{bound}", env!("CARGO_PKG_VERSION"))?;
     writeln!(out, "upstream: {}", proxy.upstream.address())?;
-    if let Some(admin) = admin {
-        writeln!(out, "admin: http{s}://{admin}")?;
+    if let Some((admin, kept)) = admin {
+        let base = format!("http{s}://{admin}");
+        writeln!(out, "admin: {base}")?;
+        access::greet(&mut out, &proxy.service.tokens, kept, &base)?;
     }
     greeting::store(&mut out, config, &proxy.service.limiter)?;
     greeting::clients(&mut out, config, &proxy.service.limiter.policy())?;

@@ -9,20 +9,22 @@ use rustls::ServerConfig;
 use tokio::task::JoinSet;
 use tollkeeper::{HeaderStyle, Policy, Store};
 
+use super::access::TokenArgs;
 use super::configuration::{ConfigArgs, header_style, open_store};
 use super::ending::Ending;
 use super::operations::{self, OperationsArgs};
 use super::reload::WatchArgs;
 use super::tls::{TlsArgs, certificates};
-use super::{greeting, signals, source};
+use super::{access, greeting, signals, source};
 use crate::config::Config;
 use crate::front::connections::Listener;
 use crate::front::http;
 use crate::front::resp;
 use crate::front::{self, connections, grpc};
-use crate::service::{Admin, Service};
+use crate::service::Service;
 use crate::settings;
 use crate::tls::{Acceptor, Protocol, Renew, Renewable};
+use crate::tokens::{TokenFile, Tokens};
 
 /// Run the service
 #[derive(Debug, clap::Args)]
@@ -61,9 +63,8 @@ pub(super) struct Args {
     /// How many keys the memory store holds at most
     #[arg(long, value_name = "N", env = "TOLLKEEPER_MAX_KEYS")]
     max_keys: Option<usize>,
-    /// The token that the admin part of the API asks for
-    #[arg(long, value_name = "TOKEN", env = "TOLLKEEPER_ADMIN_TOKEN", hide_env_values = true)]
-    admin_token: Option<String>,
+    #[command(flatten)]
+    tokens: TokenArgs,
     /// The convention of limit headers: draft-11, draft-03, draft-06, draft-07, x-ratelimit-epoch, x-ratelimit-delta, none
     #[arg(long, value_name = "STYLE", env = "TOLLKEEPER_HEADERS", value_parser = header_style)]
     headers: Option<HeaderStyle>,
@@ -105,9 +106,7 @@ fn override_by_flags(config: &mut Config, args: &Args) {
     args.rules.override_config(config, args.config.config.is_none());
     config.store.max_keys = args.max_keys.unwrap_or(config.store.max_keys);
     config.headers = args.headers.unwrap_or(config.headers);
-    if args.admin_token.is_some() {
-        config.admin.token.clone_from(&args.admin_token);
-    }
+    args.tokens.override_in(config);
 }
 
 /// The open listeners and their addresses.
@@ -177,9 +176,10 @@ async fn serve(config: Config, policy: Policy, args: Args) -> anyhow::Result<()>
         doors.encrypt(certificates);
     }
     let store = open_store(&config).await?;
-    let admin = Admin::for_address(config.admin.token.clone(), doors.http.bound);
+    let tokens = Tokens::for_address(&config, doors.http.bound)?;
+    let kept = access::keep(&tokens, doors.http.bound);
     let rules = source::open(&config, policy).await?;
-    let service = Service::new(&config, rules, store, admin, front::metrics())?;
+    let service = Service::new(&config, rules, store, tokens, front::metrics())?;
     operations::start(&service, &config, doors.http.bound)?;
     // Before the first lines are printed: a signal that comes at once must find its handler.
     let file = args.watch.file(args.config.config.as_ref());
@@ -187,7 +187,7 @@ async fn serve(config: Config, policy: Policy, args: Args) -> anyhow::Result<()>
     source::follow(&service, load, file)?;
     let renewing = signals::renew_on_hangup(certificates.into_iter().map(|it| it as Arc<dyn Renew>).collect())?;
     let asked_to_stop = signals::shutdown()?;
-    greet(&doors, &config, &service)?;
+    greet(&doors, &config, &service, kept.as_ref())?;
     tokio::spawn(renewing);
     let watching = tokio::spawn(service.clone().watch_traffic());
     let (stop, stopping) = tokio::sync::watch::channel(false);
@@ -226,7 +226,7 @@ async fn serve(config: Config, policy: Policy, args: Args) -> anyhow::Result<()>
 }
 
 /// The first lines: what runs, which rules, and what to try.
-fn greet(doors: &Doors, config: &Config, service: &Service) -> anyhow::Result<()> {
+fn greet(doors: &Doors, config: &Config, service: &Service, kept: Option<&TokenFile>) -> anyhow::Result<()> {
     let bound = doors.http.bound;
     let mut out = std::io::stdout().lock();
     // The suffix of URL schemes and commands with TLS.
@@ -240,15 +240,7 @@ fn greet(doors: &Doors, config: &Config, service: &Service) -> anyhow::Result<()
         writeln!(out, "listening on redis{s}://{bound}")?;
     }
     greeting::store(&mut out, config, &service.limiter)?;
-    let admin = match service.admin {
-        Admin::Open => "open (loopback only)",
-        Admin::Token(_) => "needs the token",
-        Admin::Off => "off: set admin.token (or TOLLKEEPER_ADMIN_TOKEN) to use it on an address that is not loopback",
-    };
-    writeln!(out, "admin: {admin}")?;
-    if service.admin != Admin::Off {
-        writeln!(out, "dashboard: http{s}://{bound}/")?;
-    }
+    access::greet(&mut out, &service.tokens, kept, &format!("http{s}://{bound}"))?;
     greeting::clients(&mut out, config, &service.limiter.policy())?;
     greeting::rules(&mut out, service)?;
     let try_it = r#"{"attributes": {"user_id": "42", "plan": "free"}}"#;

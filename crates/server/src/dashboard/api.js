@@ -14,6 +14,14 @@ const TOKEN = "tollkeeper-admin-token";
 const PATIENCE_MS = 10_000;
 
 const token = {
+  /// From the address that the service printed. Browsers send nothing behind a `#`, and here it is not left standing.
+  take() {
+    const given = /^#token=([^&]+)$/.exec(location.hash)?.[1];
+    if (!given) return false;
+    history.replaceState(null, "", location.pathname + location.search);
+    token.set(decodeURIComponent(given));
+    return true;
+  },
   get: () => sessionStorage.getItem(TOKEN),
   set: (value) => sessionStorage.setItem(TOKEN, value),
   forget: () => sessionStorage.removeItem(TOKEN),

@@ -7,7 +7,7 @@ const VIEWS = ["traffic", "violations", "keys", "rules"];
 /// The door, where a token is asked for.
 const signIn = {
   show(problem = "") {
-    if (token.get()) problem ||= "This token was refused. Is it the one of admin.token?";
+    if (token.get()) problem ||= "This token was refused. Is it the one of admin.token, or of the address that the service printed last?";
     token.forget();
     known.insight = null;
     page.stop();
@@ -46,8 +46,9 @@ const page = {
     for (const part of ["sign-in", "trouble", ...VIEWS.map((view) => `view-${view}`)]) $(part).hidden = part !== id;
     for (const part of ["nav", ".facts"]) document.querySelector(part).hidden = !id.startsWith("view-");
     $("sign-out").hidden = !token.get();
-    // A link cannot carry a token.
-    $("links").hidden = token.get() !== null || !id.startsWith("view-");
+    // A link cannot carry a token, and on this machine these need none.
+    const local = ["127.0.0.1", "[::1]", "localhost"].includes(location.hostname);
+    $("links").hidden = !local || !id.startsWith("view-");
   },
 
   route() {
@@ -143,6 +144,7 @@ const page = {
 
   start() {
     addEventListener("hashchange", () => {
+      if (token.take()) page.go();
       page.route();
       $("main").focus({ preventScroll: true });
       scrollTo(0, 0);
@@ -150,6 +152,7 @@ const page = {
     document.addEventListener("visibilitychange", () => (document.hidden ? page.stop() : page.go()));
     $("retry").addEventListener("click", () => page.go());
     setInterval(page.tick, 1_000);
+    token.take();
     page.route();
     page.go();
   },

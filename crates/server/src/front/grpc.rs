@@ -24,9 +24,11 @@ use tonic_health::server::HealthReporter;
 use tonic_prost::ProstCodec;
 use tower::service_fn;
 
-use super::connections::{self, Limits, Listener};
+use super::connections::{self, Limits, Listener, Peer};
+use super::credential::{self, Refusal};
 use crate::service::Service;
 use crate::telemetry::Described;
+use crate::tokens::Purpose;
 use envoy::{DESCRIPTORS, METHOD, RateLimitRequest, RateLimitResponse, SERVICE};
 
 /// The largest request; as on the HTTP API.
@@ -133,8 +135,23 @@ async fn report(health: &HealthReporter, ready: bool) {
     }
 }
 
+fn refused(refusal: Refusal) -> Status {
+    match refusal {
+        Refusal::Missing => {
+            Status::unauthenticated("this needs the token of decisions.token; send it as `authorization: Bearer TOKEN`")
+        }
+        Refusal::Wrong => Status::unauthenticated("this is not the token of decisions.token"),
+        Refusal::TooLittle | Refusal::Closed => Status::permission_denied("this token decides nothing"),
+        Refusal::TooMany => Status::resource_exhausted("too many wrong tokens come from this address; try again later"),
+    }
+}
+
 /// Envoy's only method: reads the message, decides, writes the answer.
 async fn should_rate_limit(service: Arc<Service>, request: HttpRequest) -> HttpResponse {
+    let peer = request.extensions().get::<Peer>().map(|peer| peer.ip);
+    if let Err(refusal) = credential::require(&service, Purpose::Decide, request.headers(), peer).await {
+        return refused(refusal).into_http();
+    }
     let decide = service_fn(|request| answer_to(&service, request));
     let mut grpc = Grpc::new(ProstCodec::default()).max_decoding_message_size(MAX_MESSAGE);
     grpc.unary(decide, request).await.map(axum::body::Body::new)

@@ -1,13 +1,14 @@
 //! The HTTP front: decisions for callers and proxies, and the admin part.
 
 mod actions;
-mod admin;
 mod authorize;
 mod check;
 mod exceptions;
+mod guard;
 mod insight;
 mod keys;
 mod observe;
+mod origin;
 mod pages;
 mod problem;
 mod reserve;
@@ -21,7 +22,7 @@ use axum::middleware::{from_fn, from_fn_with_state};
 use axum::routing::{MethodRouter, any};
 
 use super::connections::{self, Limits, Listener};
-use crate::route::{Access, Route};
+use crate::route::Route;
 use crate::service::Service;
 use shared::Shared;
 
@@ -47,12 +48,11 @@ async fn run_within(
 
 fn router(shared: Arc<Shared>) -> Router {
     let mut router = Router::new();
-    let guard = from_fn_with_state(shared.clone(), admin::require);
     for &route in Route::ALL {
-        let mut handlers = handlers(route, &shared.service);
-        if route.access() == Access::Admin {
-            handlers = handlers.route_layer(guard.clone());
-        }
+        let guard = from_fn_with_state((shared.clone(), route), guard::require);
+        let handlers = handlers(route, &shared.service);
+        // A method that a route does not take is refused before anybody is asked who it is; this one takes all.
+        let handlers = if route == Route::Authorize { handlers.layer(guard) } else { handlers.route_layer(guard) };
         let counted = from_fn_with_state((shared.clone(), Some(route)), observe::count);
         let handlers = handlers.layer(from_fn(observe::survive)).layer(counted);
         for pattern in route.patterns() {

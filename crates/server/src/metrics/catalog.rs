@@ -44,6 +44,8 @@ families! {
         "Rules in force, including inactive ones.";
     HTTP_REQUESTS Counter Dimensionless "tollkeeper_http_requests_total" ["route", "status"]
         "Responses of the HTTP API.";
+    WRONG_TOKENS Counter Dimensionless "tollkeeper_wrong_tokens_total" []
+        "Requests with a token that is none of those set.";
     RESP_REQUESTS Counter Dimensionless "tollkeeper_resp_requests_total" ["command", "outcome"]
         "Replies over the Redis protocol.";
     RULES_RELOADS Counter Dimensionless "tollkeeper_rules_reloads_total" ["outcome"]

@@ -1,8 +1,9 @@
 use super::*;
 use std::collections::BTreeSet;
 
-fn described(needs_token: bool) -> Value {
-    document(&Facts { deny_status: 403, needs_token, example_rule: "free-user".into() })
+fn described(guarded: bool) -> Value {
+    let (guarded_decisions, guarded_metrics) = (guarded, guarded);
+    document(&Facts { deny_status: 403, guarded_decisions, guarded_metrics, example_rule: "free-user".into() })
 }
 
 fn keys(value: &Value) -> BTreeSet<&str> {
@@ -33,12 +34,17 @@ fn every_reference_leads_somewhere() {
 
 #[test]
 fn a_token_is_described_only_where_one_is_asked_for() {
-    let open = described(false);
-    assert!(!open.to_string().contains("\"security"));
-    let guarded = described(true);
-    assert!(guarded["paths"]["/metrics"]["get"]["responses"]["401"].is_object());
-    assert!(guarded["paths"]["/metrics"]["get"]["security"].is_array());
-    assert!(guarded["paths"]["/v1/check"]["post"]["security"].is_null());
+    let (open, guarded) = (described(false), described(true));
+    for (path, method) in [("/metrics", "get"), ("/v1/check", "post"), ("/v1/authorize", "get")] {
+        assert!(open["paths"][path][method]["security"].is_null(), "{path}");
+        assert!(guarded["paths"][path][method]["security"].is_array(), "{path}");
+        assert!(guarded["paths"][path][method]["responses"]["401"].is_object(), "{path}");
+    }
+    for document in [&open, &guarded] {
+        assert!(document["paths"]["/v1/rules"]["get"]["security"].is_array());
+        assert!(document["paths"]["/"]["get"]["security"].is_null());
+        assert!(document["paths"]["/v1/check"]["post"]["responses"]["403"].is_object());
+    }
 }
 
 #[test]

@@ -7,7 +7,7 @@ use schemars::{JsonSchema, Schema};
 use serde_json::{Map, Value, json};
 use tollkeeper::http::Problem;
 
-use crate::route::Access;
+use crate::route::{Access, Route};
 use crate::wire::ProblemAnswer;
 
 /// What the description needs to know about a service.
@@ -15,8 +15,10 @@ use crate::wire::ProblemAnswer;
 pub(crate) struct Facts {
     /// The status of a denial.
     pub(crate) deny_status: u16,
-    /// Whether the admin part asks for a token.
-    pub(crate) needs_token: bool,
+    /// Whether decisions require a token.
+    pub(crate) guarded_decisions: bool,
+    /// Whether `/metrics` requires one.
+    pub(crate) guarded_metrics: bool,
     /// The name of an existing rule, for examples.
     pub(crate) example_rule: String,
 }
@@ -75,15 +77,25 @@ impl<'f> Writer<'f> {
         self.requests.subschema_for::<T>().into()
     }
 
-    pub(super) fn write(&mut self, access: Access, mut operation: Operation) -> Value {
-        let needs_token = access == Access::Admin && self.facts.needs_token;
+    pub(super) fn write(&mut self, route: Route, method: &str, mut operation: Operation) -> Value {
+        let needs_token = match route.access() {
+            Access::Open | Access::Page => false,
+            Access::Decide => self.facts.guarded_decisions,
+            Access::Measure => self.facts.guarded_metrics,
+            Access::Admin => true,
+        };
         if needs_token {
-            operation.failures.push(401);
+            operation.failures.extend([401, 403, 429]);
+        }
+        // What changes something is not for pages of other origins.
+        if !matches!(method, "get" | "head" | "options" | "trace") && route != Route::Authorize {
+            operation.failures.push(403);
         }
         let problem = self.schema::<ProblemAnswer>();
         let mut responses = operation.responses;
         for status in operation.failures {
-            responses.insert(status, response(failure(status), PROBLEM, &problem));
+            // A denial may have the status of a failure, and says more.
+            responses.entry(status).or_insert_with(|| response(failure(status), PROBLEM, &problem));
         }
         let mut written = json!({
             "operationId": operation.id,
@@ -97,7 +109,7 @@ impl<'f> Writer<'f> {
             written["requestBody"] = json!({ "required": true, "content": { JSON: { "schema": body } } });
         }
         if needs_token {
-            written["security"] = json!([{ "admin": [] }]);
+            written["security"] = json!([{ "token": [] }]);
             let challenge = json!({ "WWW-Authenticate": { "required": true, "schema": { "type": "string" } } });
             written["responses"]["401"]["headers"] = challenge;
         }
@@ -158,11 +170,13 @@ fn response(what: &str, kind: &str, schema: &Value) -> Value {
 fn failure(status: u16) -> &'static str {
     match status {
         400 => "Something is wrong with the request; `field` names it.",
-        401 => "The admin token is missing or wrong.",
+        401 => "The token is missing or wrong.",
+        403 => "This token is for less, or a page of another origin asks.",
         404 => "There is no such rule, version or reservation.",
         409 => "It cannot be done as things are; `detail` says why.",
         412 => "The rules are not at the version that If-Match names.",
         408 => "The body took too long to arrive.",
+        429 => "Too many wrong tokens come from this address.",
         413 => "The body is larger than 64 KiB.",
         _ => "The store, or the database of the rules, cannot answer.",
     }

@@ -10,6 +10,7 @@ use super::store::check_store;
 use crate::config::{Config, ListenTls};
 use crate::database::Database;
 use crate::tls::CLIENT_ATTRIBUTE;
+use crate::tokens::Token;
 
 /// What is wrong with the configuration beside its rules, by field.
 pub(crate) fn problems(config: &Config) -> Vec<(String, String)> {
@@ -92,14 +93,30 @@ pub(crate) fn problems(config: &Config) -> Vec<(String, String)> {
             format!("{} does not tell a client that it was denied; use 429, or another 4xx or 5xx", config.deny_status);
         note("deny_status".into(), anyhow::anyhow!(problem));
     }
-    if config.admin.token.as_deref().is_some_and(|token| token.trim().is_empty()) {
-        note("admin.token".into(), anyhow::anyhow!("is empty; choose a long random one, or remove it"));
-    }
+    check_tokens(config, &mut note);
     check_audit(config, &mut note);
     for (field, problem) in operations::problems(&config.alerts, &config.telemetry) {
         note(field, problem);
     }
     problems
+}
+
+fn check_tokens(config: &Config, note: &mut impl FnMut(String, anyhow::Error)) {
+    let tokens = [
+        ("admin.token", &config.admin.token),
+        ("admin.read_token", &config.admin.read_token),
+        ("decisions.token", &config.decisions.token),
+    ];
+    for (index, (field, token)) in tokens.iter().enumerate() {
+        let Some(token) = token else { continue };
+        if let Some(problem) = Token::weakness(token) {
+            note(field.to_string(), anyhow::anyhow!(problem));
+        }
+        if let Some((other, _)) = tokens[..index].iter().find(|(_, other)| other.as_ref() == Some(token)) {
+            let problem = format!("is the same as {other}, so it could do the same; choose another");
+            note(field.to_string(), anyhow::anyhow!(problem));
+        }
+    }
 }
 
 fn check_audit(config: &Config, note: &mut impl FnMut(String, anyhow::Error)) {

@@ -12,6 +12,10 @@ pub(crate) fn warnings(config: &Config) -> Vec<(String, String)> {
     if config.listen.resp_password.is_some() && config.listen.resp.is_none() {
         warnings.push(("listen.resp_password".into(), "guards nothing; set listen.resp, or remove it".to_string()));
     }
+    if config.decisions.token.is_some() && config.listen.resp.is_some() && config.listen.resp_password.is_none() {
+        let problem = "does not guard the Redis protocol; set listen.resp_password as well";
+        warnings.push(("decisions.token".into(), problem.to_string()));
+    }
     warnings.extend(spoofing::warnings(config));
     if let Some(escape) = way_around(config) {
         warnings.push(("rules".into(), escape));

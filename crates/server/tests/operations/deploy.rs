@@ -94,10 +94,11 @@ fn the_page_of_metrics_is_as_prometheus_likes_it() {
 /// A real Prometheus on our file, with only the address and the token changed.
 #[test]
 fn prometheus_scrapes_a_service_with_its_token() {
-    let rules = "admin: { token: for-the-test }\nrules: [{ name: a, key: '{user}', limit: 2/h }]";
+    let rules =
+        "metrics: token\nadmin: { read_token: only-for-prometheus }\nrules: [{ name: a, key: '{user}', limit: 2/h }]";
     let service = Service::on(rules, &[]);
     post(&service.http, "/v1/check", "", r#"{"attributes": {"user": "x"}}"#);
-    let token = file("for-the-test", "token");
+    let token = file("only-for-prometheus", "token");
     let text = std::fs::read_to_string(deploy().join("prometheus/prometheus.yml")).unwrap();
     let alerts = deploy().join("prometheus/alerts.yml");
     let text = text.replace("/etc/prometheus/tollkeeper-token", &token).replace("tollkeeper:8080", &service.http);

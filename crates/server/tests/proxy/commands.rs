@@ -70,11 +70,14 @@ async fn it_says_what_it_does_and_takes_everything_from_the_environment() {
 #[tokio::test]
 async fn health_and_metrics_are_served_beside_it_when_asked_for() {
     let upstream = Upstream::plain().await;
-    let proxy = Proxy::start(upstream.address, &["--limit", "1/h", "--admin", "127.0.0.1:0", "--admin-token", "t"]);
+    let proxy = Proxy::start(
+        upstream.address,
+        &["--limit", "1/h", "--admin", "127.0.0.1:0", "--admin-token", "open-sesame-open-sesame"],
+    );
     proxy.get("/", "").await;
     proxy.get("/", "").await;
     let admin = Client::to(proxy.admin.as_ref().expect("an admin address"));
-    let page = admin.with("authorization", "Bearer t").get("/metrics");
+    let page = admin.with("authorization", "Bearer open-sesame-open-sesame").get("/metrics");
     assert!(
         page.contains("tollkeeper_decisions_total{rule=\"limit\",outcome=\"denied\",source=\"store\"} 1"),
         "{page}"

@@ -68,11 +68,11 @@ fn rules_are_made_changed_removed_and_had_again() {
         })
         .collect();
     let expected = [
-        "5 loopback rollback -",
-        "4 loopback delete gone",
-        "3 loopback put -",
-        "2 loopback put -",
-        "1 ann (loopback) create new",
+        "5 admin token rollback -",
+        "4 admin token delete gone",
+        "3 admin token put -",
+        "2 admin token put -",
+        "1 ann (admin token) create new",
     ];
     assert_eq!(told, expected);
     let change = &history["versions"][3]["changes"][0];
@@ -135,7 +135,7 @@ fn bad_input_names_the_field_and_changes_nothing() {
 #[test]
 fn without_the_token_nobody_sees_or_changes_rules() {
     let postgres = Postgres::start();
-    let service = Instance::with(&postgres.url(), &["--admin-token", "open-sesame"]);
+    let service = Instance::with(&postgres.url(), &["--admin-token", "open-sesame-open-sesame"]);
     for request in [
         "GET /v1/rules",
         "POST /v1/rules",
@@ -144,11 +144,11 @@ fn without_the_token_nobody_sees_or_changes_rules() {
         "GET /v1/rules/history",
         "POST /v1/rules/rollback",
     ] {
-        for wrong in ["", "authorization: Bearer sesame\r\n"] {
+        for wrong in ["", "authorization: Bearer open-sesame-open\r\n"] {
             assert_eq!(service.json(request, wrong, &rule("a", "1/s")).0, 401, "{request}");
         }
     }
-    let right = "authorization: Bearer open-sesame\r\n";
+    let right = "authorization: Bearer open-sesame-open-sesame\r\n";
     assert_eq!(service.json("PUT /v1/rules/a?as=ann", right, &rule("a", "1/s")).0, 200);
     assert_eq!(postgres.sql("select changed_by from rate_limit_rule_version"), "ann (admin token)");
 }

@@ -41,7 +41,8 @@ fn clients_are_told_apart_by_their_certificates_and_cannot_say_otherwise() {
     assert_eq!(ask(&bob, "x-a: b"), "200", "the alternative name counts before the common one");
     let url = format!("https://{}/v1/keys?rule=each&key=", service.http);
     for (name, remaining) in [("ann", 0), ("bob.internal", 0), ("eve", 1)] {
-        let shown = curl(&authority, Some(&ann), &[&format!("{url}{name}")]).unwrap();
+        let token = format!("authorization: Bearer {}", service.token.as_ref().unwrap());
+        let shown = curl(&authority, Some(&ann), &["--header", &token, &format!("{url}{name}")]).unwrap();
         assert!(shown.contains(&format!("\"remaining\":{remaining}")), "{name}: {shown}");
     }
 }

@@ -14,7 +14,6 @@ use tollkeeper::{Limiter, MemoryStore, Policy};
 
 use super::*;
 use crate::observer::Observer;
-use crate::service::Admin;
 
 const SOON: Duration = Duration::from_secs(10);
 const SHORT: Duration = Duration::from_millis(150);
@@ -27,7 +26,8 @@ async fn open() -> SocketAddr {
         observer: Observer::new(Default::default(), tollkeeper::Timestamp::default()),
         identity: Identity::new(),
         answer: AnswerStyle::default(),
-        admin: Admin::Off,
+        tokens: Default::default(),
+        guesses: Default::default(),
         rules: None,
         tracer: Default::default(),
     });

@@ -8,8 +8,8 @@ use http::{StatusCode, Uri};
 use tollkeeper::ExceptionError;
 use tollkeeper::http::Problem;
 
-use super::admin::who;
 use super::check::{no_rule, unavailable};
+use super::guard::who;
 use super::pages::json;
 use super::problem::Refused;
 use super::shared::Shared;
@@ -30,7 +30,7 @@ pub(super) async fn put(State(shared): State<Arc<Shared>>, request: Request) -> 
     let ExceptionQuery { who: name } = strict::query(request.uri().query(), "")?;
     let body = shared.body(request).await?;
     let limiter = &shared.service.limiter;
-    let by = who(&shared.service, name);
+    let by = who(name);
     let exception = wire::parse_exception(&body, limiter.store().now())?.made_by(&by);
     let made = limiter.except(exception).await.map_err(|error| refused(&shared.service, error))?;
     shared.service.changed(&Changed::Excepted(&made), by);
@@ -47,7 +47,7 @@ pub(super) async fn lift(State(shared): State<Arc<Shared>>, uri: Uri) -> Result<
     let lifted = shared.service.limiter.lift(named, key).await.map_err(|error| refused(&shared.service, error))?;
     if let Some(exception) = &lifted {
         let key = exception.named_key();
-        shared.service.changed(&Changed::Lifted { rule: &rule, key: &key }, who(&shared.service, name));
+        shared.service.changed(&Changed::Lifted { rule: &rule, key: &key }, who(name));
     }
     Ok(json(&LiftedAnswer::new(lifted.as_ref())))
 }

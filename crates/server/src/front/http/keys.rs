@@ -8,8 +8,8 @@ use http::{StatusCode, Uri};
 use tollkeeper::http::Problem;
 use tollkeeper::{NamedKey, UnclearKey};
 
-use super::admin::who;
 use super::check::{no_rule, unavailable};
+use super::guard::who;
 use super::pages::json;
 use super::problem::Refused;
 use super::shared::Shared;
@@ -59,7 +59,7 @@ pub(super) async fn reset(State(shared): State<Arc<Shared>>, uri: Uri) -> Result
         Some(Ok(reset)) => {
             let by = rule.key().keyed_by(key.variant);
             let named = named.by(by.clone());
-            shared.service.changed(&Changed::Reset { rule: &name, key: &named }, who(&shared.service, by_whom));
+            shared.service.changed(&Changed::Reset { rule: &name, key: &named }, who(by_whom));
             Ok(json(&ResetAnswer::new(reset, &by)))
         }
     }

@@ -14,7 +14,8 @@ use super::shared::Shared;
 use crate::dashboard;
 use crate::metrics;
 use crate::openapi;
-use crate::service::{Admin, Service};
+use crate::service::Service;
+use crate::tokens::{Measured, Purpose, Without};
 use crate::wire::HealthAnswer;
 
 /// 200 with JSON that nobody may keep.
@@ -58,7 +59,8 @@ impl Description {
         let policy = service.limiter.policy();
         let facts = openapi::Facts {
             deny_status: service.answer.deny_status.as_u16(),
-            needs_token: matches!(service.admin, Admin::Token(_)),
+            guarded_decisions: service.tokens.without(Purpose::Decide) != Without::Fine,
+            guarded_metrics: service.tokens.measured == Measured::Nobody,
             example_rule: policy.rules().first().map_or("free-user", |rule| rule.name()).into(),
         };
         Description(openapi::document(&facts).to_string().into())

@@ -9,8 +9,8 @@ use http::header::{ETAG, IF_MATCH};
 use http::{HeaderMap, HeaderValue, StatusCode, Uri};
 use tollkeeper::http::Problem;
 
-use super::admin::who;
 use super::check::no_rule;
+use super::guard::who;
 use super::pages::json;
 use super::problem::{Refused, segment};
 use super::shared::Shared;
@@ -108,7 +108,7 @@ fn following(service: &Service) -> Result<&Following, Problem> {
 fn editor<'s>(service: &'s Service, request: &Request) -> Result<(&'s Following, Edit), Problem> {
     let following = following(service)?;
     let RulesChangeQuery { by, message } = strict::query(request.uri().query(), "")?;
-    let (by, message) = (who(service, by), message.map(|Note(text)| text));
+    let (by, message) = (who(by), message.map(|Note(text)| text));
     Ok((following, Edit { by, message, seen: seen(request.headers())?, dry_run: false }))
 }
 

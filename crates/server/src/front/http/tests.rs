@@ -1,7 +1,7 @@
 //! The front over real sockets: a service on a free port with a manual clock, and a client that writes bytes.
 
+mod access;
 mod actions;
-mod admin;
 mod authorize;
 mod check;
 mod connection;
@@ -9,6 +9,7 @@ mod errors;
 mod exceptions;
 mod insight;
 mod keys;
+mod origin;
 mod reserve;
 mod rules;
 
@@ -27,7 +28,14 @@ use tollkeeper::{Limiter, ManualClock, MemoryStore, Policy, RuleSpec, Span, Time
 
 use super::*;
 use crate::observer::Observer;
-use crate::service::Admin;
+use crate::tokens::{Measured, Token, Tokens};
+
+/// The token of a gate that has no other.
+const TOKEN: &str = "open-sesame-open-sesame";
+
+fn token(text: &str) -> Option<Token> {
+    Some(Token::new(text.into()))
+}
 
 /// A running front.
 struct Gate {
@@ -41,7 +49,7 @@ struct Gate {
 /// How a gate is built: what the test does not say is as usual.
 struct Plan {
     rules: Vec<Value>,
-    admin: Admin,
+    tokens: Tokens,
     identity: Identity,
     limits: Limits,
 }
@@ -49,11 +57,13 @@ struct Plan {
 impl Plan {
     fn new(rules: impl IntoIterator<Item = Value>) -> Plan {
         let rules = rules.into_iter().collect();
-        Plan { rules, admin: Admin::Open, identity: Identity::new(), limits: Limits::default() }
+        let tokens =
+            Tokens { admin: token(TOKEN), measured: Measured::ThisMachine, is_made: true, ..Tokens::default() };
+        Plan { rules, tokens, identity: Identity::new(), limits: Limits::default() }
     }
 
-    fn admin(self, admin: Admin) -> Plan {
-        Plan { admin, ..self }
+    fn tokens(self, tokens: Tokens) -> Plan {
+        Plan { tokens, ..self }
     }
 
     fn trust(self, network: &str) -> Plan {
@@ -76,7 +86,8 @@ impl Plan {
             observer: Observer::new(Default::default(), clock.now()),
             identity: self.identity,
             answer: AnswerStyle::default(),
-            admin: self.admin,
+            tokens: self.tokens,
+            guesses: Default::default(),
             rules: None,
             tracer: Default::default(),
         });
@@ -98,8 +109,18 @@ impl Gate {
         TcpStream::connect(self.address).await.expect("connected")
     }
 
-    /// Sends one request, such as `POST /v1/check` with header lines and a body, on its own connection.
+    /// Sends one request, such as `GET /v1/rules` with header lines and a body, on its own connection, as somebody who has
+    /// the token.
     async fn ask(&self, request: &str, headers: &str, body: impl AsRef<[u8]>) -> Reply {
+        let is_admin = ["actions", "exceptions", "insight", "keys", "rules", "violations"]
+            .iter()
+            .any(|part| request.contains(&format!(" /v1/{part}")));
+        let token = if is_admin { format!("authorization: Bearer {TOKEN}\r\n") } else { String::new() };
+        self.send(request, &format!("{token}{headers}"), body).await
+    }
+
+    /// The same with these header lines only.
+    async fn send(&self, request: &str, headers: &str, body: impl AsRef<[u8]>) -> Reply {
         let body = body.as_ref();
         let mut stream = self.connect().await;
         let length = if body.is_empty() { String::new() } else { format!("content-length: {}\r\n", body.len()) };

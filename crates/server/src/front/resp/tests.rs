@@ -17,7 +17,6 @@ use tollkeeper::{Limiter, ManualClock, MemoryStore, Policy, RuleSpec, Span, Time
 
 use super::*;
 use crate::observer::Observer;
-use crate::service::Admin;
 
 /// A running front.
 struct Gate {
@@ -43,7 +42,8 @@ async fn open(rules: &[Value], max_keys: usize, limits: Limits, password: Option
         observer: Observer::new(Default::default(), tollkeeper::Timestamp::default()),
         identity: Identity::new(),
         answer: AnswerStyle::default(),
-        admin: Admin::Open,
+        tokens: Default::default(),
+        guesses: Default::default(),
         rules: None,
         tracer: Default::default(),
     });

@@ -1,0 +1,127 @@
+//! The guard of the routes: pages of other origins change nothing, and what shows clients or changes something needs a token.
+
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use axum::extract::{Request, State};
+use axum::middleware::Next;
+use axum::response::Response;
+use http::header::{ACCEPT, HOST, RETRY_AFTER};
+use http::{HeaderMap, HeaderValue, StatusCode};
+use tollkeeper::http::Problem;
+
+use super::origin;
+use super::problem::unauthorized;
+use super::shared::Shared;
+use crate::dashboard;
+use crate::front::connections::Peer;
+use crate::front::credential::{self, Refusal};
+use crate::route::{Access, Route};
+use crate::service::Service;
+use crate::strict::Note;
+use crate::tokens::{Measured, Purpose};
+
+/// Lets those in who may use a route.
+pub(super) async fn require(
+    State((shared, route)): State<(Arc<Shared>, Route)>,
+    request: Request,
+    next: Next,
+) -> Response {
+    let service = &shared.service;
+    let admitted = match need(service, route, &request) {
+        Ok(Some((purpose, peer))) => {
+            let admitted = credential::require(service, purpose, request.headers(), peer).await;
+            admitted.map_err(|refusal| refused(refusal, purpose))
+        }
+        Ok(None) => Ok(()),
+        Err(problem) => Err(problem),
+    };
+    match admitted {
+        Ok(()) => next.run(request).await,
+        // Somebody with a browser gets the page that says so. It holds no data, and the refusal stays one.
+        Err(problem) if route == Route::Index && wants_page(request.headers()) => {
+            dashboard::put_into(problem.into_response())
+        }
+        Err(problem) => problem.into_response(),
+    }
+}
+
+/// What a request needs a token for, if it does, and where it comes from.
+fn need(service: &Service, route: Route, request: &Request) -> Result<Option<(Purpose, Option<IpAddr>)>, Problem> {
+    let peer = request.extensions().get::<Peer>().map(|peer| peer.ip);
+    let is_change = !request.method().is_safe();
+    // A proxy that asks about a request sends that one's headers along, and the pages of its own site are not ours.
+    if is_change && route != Route::Authorize {
+        origin::require_own(request, &service.identity, peer)?;
+    }
+    let purpose = match route.access() {
+        Access::Open => return Ok(None),
+        Access::Page if service.tokens.is_closed() => return Err(closed()),
+        Access::Page => return Ok(None),
+        Access::Decide => Purpose::Decide,
+        Access::Measure => Purpose::Measure,
+        Access::Admin if is_change => Purpose::Change,
+        Access::Admin => Purpose::Read,
+    };
+    if purpose == Purpose::Measure && service.tokens.measured == Measured::ThisMachine && names_this_machine(request) {
+        return Ok(None);
+    }
+    Ok(Some((purpose, peer)))
+}
+
+fn refused(refusal: Refusal, purpose: Purpose) -> Problem {
+    let needed = match purpose {
+        Purpose::Decide => "the token of decisions.token",
+        Purpose::Measure | Purpose::Read => "the admin token or the read-only one",
+        Purpose::Change => "the admin token",
+    };
+    match refusal {
+        Refusal::Missing => unauthorized(&format!("this needs {needed}; send Authorization: Bearer TOKEN")),
+        Refusal::Wrong => unauthorized(&format!("this is not {needed}; send Authorization: Bearer TOKEN")),
+        Refusal::TooLittle => {
+            Problem::new(StatusCode::FORBIDDEN, format!("this token is for less; this needs {needed}"))
+        }
+        Refusal::TooMany => {
+            let detail = "too many wrong tokens come from this address, so this one was not looked at; try again later";
+            Problem::new(StatusCode::TOO_MANY_REQUESTS, detail).header(RETRY_AFTER, HeaderValue::from_static("1"))
+        }
+        Refusal::Closed => closed(),
+    }
+}
+
+fn closed() -> Problem {
+    let detail = "the admin part is off, because this address is open to the network and no token is set; \
+                  set admin.token or listen on loopback";
+    Problem::new(StatusCode::FORBIDDEN, detail)
+}
+
+/// Browsers name HTML when somebody opens an address; scripts and tools do not.
+fn wants_page(headers: &HeaderMap) -> bool {
+    let accepted = headers.get_all(ACCEPT).into_iter().filter_map(|value| value.to_str().ok());
+    accepted.flat_map(|value| value.split(',')).any(|kind| {
+        let kind = kind.split(';').next().unwrap_or_default();
+        kind.trim().eq_ignore_ascii_case("text/html")
+    })
+}
+
+/// Who changes something, as the audit and the history of rules tell it. There is one token for all, so a name is what
+/// somebody says of itself.
+pub(super) fn who(name: Option<Note>) -> String {
+    const DOOR: &str = "admin token";
+    let name = name.filter(|Note(name)| !name.trim().is_empty());
+    name.map_or_else(|| DOOR.to_string(), |Note(name)| format!("{name} ({DOOR})"))
+}
+
+/// Whether a request asks for this machine by a name of its own. Any other is a web page that had its own name point here
+/// (DNS rebinding), or a proxy that lets the world in unknowingly.
+fn names_this_machine(request: &Request) -> bool {
+    let header = request.headers().get(HOST).and_then(|host| host.to_str().ok());
+    let Some(host) = request.uri().host().or(header) else { return true };
+    let name =
+        host.rsplit_once(':').filter(|(_, port)| port.bytes().all(|b| b.is_ascii_digit())).map_or(host, |(n, _)| n);
+    let name = name.trim_start_matches('[').trim_end_matches(']').trim_end_matches('.');
+    match name.parse::<IpAddr>() {
+        Ok(address) => address.is_loopback(),
+        Err(_) => name.eq_ignore_ascii_case("localhost") || name.to_ascii_lowercase().ends_with(".localhost"),
+    }
+}

@@ -1,0 +1,157 @@
+//! Where the token made at start is kept, so that commands on this machine find it: a file that only this user can read,
+//! named after the address, in the folder of this user's running programs.
+//!
+//! A file that a crash left behind harms nobody: its token opens nothing any more, and the next start on that address
+//! writes another.
+
+use std::env;
+use std::fs;
+use std::io::{self, Write as _};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::path::{Path, PathBuf};
+
+use super::Token;
+
+/// The file of a running service; gone when dropped.
+#[derive(Debug)]
+pub(crate) struct TokenFile {
+    path: PathBuf,
+    token: Token,
+}
+
+impl TokenFile {
+    /// Keeps a token for a service on this address, in the first folder that can hold it.
+    pub(crate) fn keep(token: &Token, bound: SocketAddr) -> io::Result<TokenFile> {
+        let mut failed = io::Error::new(io::ErrorKind::NotFound, "no folder for it: set XDG_RUNTIME_DIR or HOME");
+        for folder in folders() {
+            let path = folder.join(name(bound));
+            match write(&folder, &path, token) {
+                Ok(()) => return Ok(TokenFile { path, token: token.clone() }),
+                Err(error) => failed = io::Error::new(error.kind(), format!("{}: {error}", path.display())),
+            }
+        }
+        Err(failed)
+    }
+
+    pub(crate) fn path(&self) -> &Path {
+        &self.path
+    }
+}
+
+impl Drop for TokenFile {
+    fn drop(&mut self) {
+        // Another service may have taken the address since.
+        if fs::read_to_string(&self.path).is_ok_and(|kept| self.token.is(kept.trim_end().as_bytes())) {
+            let _ = fs::remove_file(&self.path);
+        }
+    }
+}
+
+/// The token of the service of this user that listens here, if it made one, and where that stands.
+pub(crate) fn find(host: &str, port: u16) -> Option<(String, PathBuf)> {
+    let paths = addresses(host).into_iter().flat_map(|ip| {
+        let name = name(SocketAddr::new(ip, port));
+        folders().into_iter().map(move |folder| folder.join(&name))
+    });
+    let read = |path: PathBuf| Some((fs::read_to_string(&path).ok()?.trim_end().to_string(), path));
+    paths.filter_map(read).find(|(token, _)| !token.is_empty())
+}
+
+/// The addresses of this machine that a URL may mean. A token goes nowhere else.
+fn addresses(host: &str) -> Vec<IpAddr> {
+    let bare = host.trim_start_matches('[').trim_end_matches(']');
+    match bare.parse::<IpAddr>() {
+        Ok(address) if address.to_canonical().is_loopback() => vec![address.to_canonical()],
+        Err(_) if bare.eq_ignore_ascii_case("localhost") => {
+            vec![Ipv4Addr::LOCALHOST.into(), Ipv6Addr::LOCALHOST.into()]
+        }
+        _ => Vec::new(),
+    }
+}
+
+/// Colons are not for file names everywhere.
+fn name(bound: SocketAddr) -> String {
+    format!("{}-{}.token", bound.ip().to_canonical().to_string().replace(':', "_"), bound.port())
+}
+
+/// Where it may be, the best first. Whoever starts a service and whoever asks it may see different variables, so all are
+/// looked at.
+fn folders() -> Vec<PathBuf> {
+    let set = |variable: &str| env::var_os(variable).map(PathBuf::from).filter(|path| path.is_absolute());
+    let home = || if cfg!(windows) { set("USERPROFILE") } else { set("HOME") };
+    let mut folders = Vec::new();
+    // A folder of systemd's for this very service, as `RuntimeDirectory=tollkeeper` makes it.
+    folders.extend(set("RUNTIME_DIRECTORY"));
+    if cfg!(windows) {
+        folders.extend(set("LOCALAPPDATA").map(|folder| folder.join("tollkeeper")));
+    }
+    folders.extend(set("XDG_RUNTIME_DIR").map(|folder| folder.join("tollkeeper")));
+    folders.extend(set("XDG_STATE_HOME").map(|folder| folder.join("tollkeeper")));
+    if cfg!(target_os = "macos") {
+        folders.extend(home().map(|home| home.join("Library/Application Support/tollkeeper")));
+    }
+    folders.extend(home().map(|home| home.join(".local/state/tollkeeper")));
+    if cfg!(unix) {
+        folders.push("/run/tollkeeper".into());
+    }
+    folders
+}
+
+/// Under another name first: whoever reads it finds a whole one, and one that was there with other rights is replaced.
+fn write(folder: &Path, path: &Path, token: &Token) -> io::Result<()> {
+    make_private(folder)?;
+    let draft = path.with_extension(format!("{}.new", std::process::id()));
+    let _ = fs::remove_file(&draft);
+    let mut options = fs::OpenOptions::new();
+    options.write(true).create_new(true);
+    #[cfg(unix)]
+    std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
+    let written = options.open(&draft).and_then(|mut file| writeln!(file, "{}", token.text()));
+    let kept = written.and_then(|()| fs::rename(&draft, path));
+    if kept.is_err() {
+        let _ = fs::remove_file(&draft);
+    }
+    kept
+}
+
+/// A folder that nobody else can write to; otherwise they could put a token of their own there.
+fn make_private(folder: &Path) -> io::Result<()> {
+    let mut builder = fs::DirBuilder::new();
+    builder.recursive(true);
+    #[cfg(unix)]
+    std::os::unix::fs::DirBuilderExt::mode(&mut builder, 0o700);
+    builder.create(folder)?;
+    #[cfg(unix)]
+    {
+        let mode = std::os::unix::fs::MetadataExt::mode(&fs::metadata(folder)?);
+        if mode & 0o022 != 0 {
+            let problem = format!("others can write to this folder (mode {:o}); chmod 700 it", mode & 0o7777);
+            return Err(io::Error::new(io::ErrorKind::PermissionDenied, problem));
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_token_is_looked_for_only_where_it_stays_on_this_machine() {
+        assert_eq!(addresses("localhost").len(), 2);
+        assert_eq!(addresses("[::1]"), [IpAddr::from(Ipv6Addr::LOCALHOST)]);
+        assert_eq!(addresses("127.0.0.5"), [IpAddr::from([127, 0, 0, 5])]);
+        for elsewhere in ["10.0.0.7", "example.com", "localhost.example.com", "127.0.0.1.example.com", "0.0.0.0"] {
+            assert_eq!(addresses(elsewhere), [] as [IpAddr; 0], "{elsewhere}");
+        }
+    }
+
+    #[test]
+    fn each_address_has_a_file_of_its_own() {
+        let names = ["127.0.0.1:80", "127.0.0.1:8080", "127.0.0.2:80", "[::1]:80"];
+        let names: std::collections::BTreeSet<String> =
+            names.iter().map(|address| name(address.parse().expect("an address"))).collect();
+        assert_eq!(names.len(), 4);
+        assert!(names.iter().all(|name| !name.contains([':', '/', '\\'])), "{names:?}");
+    }
+}

@@ -1,0 +1,162 @@
+//! Wrong tokens, by address: the first few are answered at once, the next ones late, and few of those at a time.
+//!
+//! Whoever has the right token is never shut out for long: only while others guess from the very same address, and as many
+//! as may wait do.
+
+use std::collections::HashMap;
+use std::net::{IpAddr, Ipv6Addr};
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use tollkeeper::{Keyed, Quota, keyed};
+
+use crate::sparing::Sparing;
+
+/// How long the answer to a wrong token takes, after the first few.
+const DELAY: Duration = Duration::from_millis(100);
+/// How many such answers one address waits for at the same time, and all addresses together.
+const PLACES: usize = 4;
+const ALL_PLACES: usize = 1_000;
+/// Addresses that are remembered. Each is forgotten when it has been quiet for as many seconds as it guessed.
+const ADDRESSES: usize = 10_000;
+
+/// The wrong tokens of late.
+#[derive(Debug)]
+pub(crate) struct Guesses {
+    /// How many each address may send that are answered at once.
+    budget: Keyed,
+    waiting: Mutex<HashMap<IpAddr, usize>>,
+    wrong: AtomicU64,
+    told: Sparing,
+}
+
+impl Default for Guesses {
+    fn default() -> Guesses {
+        let budget = keyed(Quota::per_second(1).burst(20)).expect("a valid quota");
+        Guesses {
+            budget: budget.with_max_keys(ADDRESSES),
+            waiting: Mutex::default(),
+            wrong: AtomicU64::new(0),
+            told: Sparing::every(Duration::from_secs(60)),
+        }
+    }
+}
+
+impl Guesses {
+    /// Before a token is looked at; `None` when as many are waiting as may.
+    pub(crate) fn begin(&self, address: IpAddr) -> Option<Attempt<'_>> {
+        let address = client(address);
+        let mut attempt = Attempt { guesses: self, address, has_place: false };
+        if self.budget.peek(&address).is_allowed() {
+            return Some(attempt);
+        }
+        let mut waiting = self.waiting();
+        if waiting.values().sum::<usize>() >= ALL_PLACES || waiting.get(&address).is_some_and(|&own| own >= PLACES) {
+            return None;
+        }
+        *waiting.entry(address).or_default() += 1;
+        attempt.has_place = true;
+        Some(attempt)
+    }
+
+    /// How many there have been.
+    pub(crate) fn wrong(&self) -> u64 {
+        self.wrong.load(Relaxed)
+    }
+
+    fn waiting(&self) -> MutexGuard<'_, HashMap<IpAddr, usize>> {
+        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn tell(&self, address: IpAddr) {
+        if let Some(left_out) = self.told.turn() {
+            tracing::warn!("{address} sends wrong tokens; they are answered late{left_out}");
+        }
+    }
+}
+
+/// A token on its way to be compared.
+#[derive(Debug)]
+pub(crate) struct Attempt<'g> {
+    guesses: &'g Guesses,
+    address: IpAddr,
+    has_place: bool,
+}
+
+impl Attempt<'_> {
+    /// It was wrong: counted, and told late where there were many.
+    pub(crate) async fn fail(self) {
+        self.guesses.wrong.fetch_add(1, Relaxed);
+        let is_early = self.guesses.budget.check(&self.address).is_allowed();
+        if !is_early || self.has_place {
+            self.guesses.tell(self.address);
+            tokio::time::sleep(DELAY).await;
+        }
+    }
+}
+
+impl Drop for Attempt<'_> {
+    fn drop(&mut self) {
+        if !self.has_place {
+            return;
+        }
+        let mut waiting = self.guesses.waiting();
+        if let Some(own) = waiting.get_mut(&self.address) {
+            *own -= 1;
+            if *own == 0 {
+                waiting.remove(&self.address);
+            }
+        }
+    }
+}
+
+/// Who owns one IPv6 address owns the other 2^64 - 1 of its network.
+fn client(address: IpAddr) -> IpAddr {
+    match address.to_canonical() {
+        IpAddr::V6(address) => Ipv6Addr::from_bits(address.to_bits() >> 64 << 64).into(),
+        address => address,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::Ipv4Addr;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn after_the_first_few_an_address_waits_and_others_do_not() {
+        let guesses = Guesses::default();
+        let (eve, ann): (IpAddr, IpAddr) = ([203, 0, 113, 6].into(), [198, 51, 100, 7].into());
+        for _ in 0..20 {
+            let attempt = guesses.begin(eve).expect("early");
+            assert!(!attempt.has_place);
+            attempt.fail().await;
+        }
+        let held: Vec<Attempt> = (0..PLACES).map(|_| guesses.begin(eve).expect("a place")).collect();
+        assert!(held.iter().all(|attempt| attempt.has_place));
+        assert!(guesses.begin(eve).is_none(), "no fifth at a time");
+        assert!(guesses.begin(ann).is_some_and(|attempt| !attempt.has_place));
+        let before = tokio::time::Instant::now();
+        for attempt in held {
+            attempt.fail().await;
+        }
+        assert!(before.elapsed() >= 4 * DELAY);
+        assert!(guesses.begin(eve).is_some(), "places are given back");
+        assert!(guesses.waiting().is_empty());
+        assert_eq!(guesses.wrong(), 24);
+    }
+
+    #[tokio::test]
+    async fn what_is_remembered_is_bounded_and_a_network_is_one_client() {
+        let guesses = Guesses::default();
+        for number in 0..3 * ADDRESSES as u32 {
+            guesses.begin(Ipv4Addr::from_bits(number).into()).expect("early").fail().await;
+        }
+        assert!(guesses.budget.len() <= ADDRESSES && guesses.waiting().len() <= ALL_PLACES);
+        let one: IpAddr = "2001:db8:1:2::17".parse().expect("an address");
+        assert_eq!(client(one), client("2001:db8:1:2:ffff::1".parse().expect("an address")));
+        assert_ne!(client(one), client("2001:db8:1:3::17".parse().expect("an address")));
+    }
+}
