@@ -12,6 +12,8 @@ mod except;
 mod greeting;
 mod health;
 mod import;
+mod listening;
+mod open_files;
 mod operations;
 mod proxy;
 mod reload;

@@ -62,6 +62,8 @@ pub(crate) struct Config {
     pub(crate) insight: bool,
     /// Who was denied.
     pub(crate) audit: AuditConfig,
+    /// How the service stops.
+    pub(crate) shutdown: ShutdownConfig,
     /// Where alerts go when something is wrong.
     pub(crate) alerts: AlertsConfig,
     /// Traces and metrics for an OpenTelemetry collector.
@@ -88,6 +90,7 @@ impl Default for Config {
             metrics: MetricsAccess::default(),
             insight: true,
             audit: AuditConfig::default(),
+            shutdown: ShutdownConfig::default(),
             alerts: AlertsConfig::default(),
             telemetry: TelemetryConfig::default(),
             rules: Vec::new(),
@@ -110,6 +113,15 @@ pub(crate) struct Listen {
     /// The password that clients of the Redis protocol send with `AUTH`. Without one, any client may ask.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) resp_password: Option<String>,
+    /// Health alone, on an address that answers whatever happens to the others. Plain HTTP, without TLS.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) health: Option<String>,
+    /// How many connections each address takes at the same time; further ones wait.
+    #[schemars(range(min = 1, max = 1_000_000))]
+    pub(crate) connections: usize,
+    /// How many of them one client may have: an IPv4 address, or an IPv6 network of 64 bits. Trusted proxies may have all.
+    #[schemars(range(min = 1, max = 1_000_000))]
+    pub(crate) connections_per_address: usize,
     /// TLS on every address. Without it, nothing is encrypted.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) tls: Option<ListenTls>,
@@ -117,7 +129,16 @@ pub(crate) struct Listen {
 
 impl Default for Listen {
     fn default() -> Self {
-        Listen { http: "127.0.0.1:8080".into(), grpc: None, resp: None, resp_password: None, tls: None }
+        Listen {
+            http: "127.0.0.1:8080".into(),
+            grpc: None,
+            resp: None,
+            resp_password: None,
+            health: None,
+            connections: 10_000,
+            connections_per_address: 2_500,
+            tls: None,
+        }
     }
 }
 
@@ -210,6 +231,20 @@ pub(crate) enum MetricsAccess {
     Open,
     /// Whoever has the admin or the read-only token.
     Token,
+}
+
+/// How the service stops when it is terminated.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub(crate) struct ShutdownConfig {
+    /// How long `/readyz` says `draining` before connections are closed, so that load balancers notice: `0s` by default.
+    pub(crate) delay: String,
+}
+
+impl Default for ShutdownConfig {
+    fn default() -> Self {
+        ShutdownConfig { delay: "0s".into() }
+    }
 }
 
 /// The audit of denied requests, and how long it is kept.

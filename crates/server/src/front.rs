@@ -6,15 +6,27 @@ mod certified;
 pub(crate) mod connections;
 mod credential;
 pub(crate) mod grpc;
+pub(crate) mod health;
 pub(crate) mod http;
 pub(crate) mod proxy;
 pub(crate) mod resp;
 mod stranger;
 
-use crate::metrics::{Labels, Metrics};
+use std::sync::Arc;
+
+use crate::metrics::{Connections, Labels, Metrics};
 use crate::route::Route;
+use crate::service::Service;
+use connections::Visitors;
 
 /// Metrics with the names of what the fronts serve.
 pub(crate) fn metrics() -> Metrics {
     Metrics::new(Labels { routes: Route::NAMES, commands: &resp::COMMANDS, throttle: resp::throttle_rule() })
+}
+
+impl Service {
+    /// Those who connect to a front, of which this is counted.
+    fn visitors(&self, counted: &Arc<Connections>) -> Arc<Visitors> {
+        Visitors::new(counted.clone(), self.identity.clone(), self.draining.clone())
+    }
 }

@@ -30,6 +30,7 @@ mod import;
 mod insight;
 pub mod metrics;
 mod moment;
+mod network;
 mod observer;
 mod openapi;
 mod outgoing;

@@ -7,6 +7,7 @@
 
 pub(crate) mod catalog;
 mod commands;
+mod connections;
 mod family;
 mod histogram;
 mod reloads;
@@ -18,6 +19,7 @@ mod without_store;
 
 pub use catalog::FAMILIES;
 pub(crate) use commands::CommandOutcome;
+pub(crate) use connections::{AllConnections, Connections};
 pub use family::{Description, Kind, Unit};
 pub(crate) use family::{Distribution, Family, Value};
 pub(crate) use reloads::{Refusal, Reloads};
@@ -49,6 +51,7 @@ pub(crate) struct Metrics {
     commands: Commands,
     without_store: WithoutStoreCounters,
     pub(crate) reloads: Reloads,
+    pub(crate) connections: AllConnections,
 }
 
 /// What others define and metrics are labelled with.
@@ -74,6 +77,7 @@ impl Metrics {
             commands: Commands::new(labels.commands),
             without_store: WithoutStoreCounters::default(),
             reloads: Reloads::default(),
+            connections: AllConnections::default(),
         }
     }
 
@@ -178,6 +182,7 @@ impl Metrics {
             self.commands.family(),
             self.reloads.family(),
         ]);
+        families.extend(self.connections.families());
         families
     }
 

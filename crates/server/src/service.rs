@@ -4,6 +4,7 @@ pub(crate) mod changes;
 pub(crate) mod together;
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
 use tollkeeper::http::{AnswerStyle, Identity};
@@ -44,6 +45,18 @@ pub(crate) struct Service {
     pub(crate) rules: Option<Arc<Following>>,
     /// Makes spans of requests, where a collector is configured.
     pub(crate) tracer: Tracer,
+    /// Set when the service will stop soon: it still answers, and asks for no more requests.
+    pub(crate) draining: Arc<AtomicBool>,
+}
+
+/// Whether requests should come here.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Readiness {
+    Ready,
+    /// The store cannot decide.
+    NoStore,
+    /// The service will stop soon.
+    Draining,
 }
 
 impl Service {
@@ -67,6 +80,7 @@ impl Service {
             guesses: Guesses::default(),
             rules: rules.following,
             tracer: Tracer::default(),
+            draining: Arc::default(),
         }))
     }
 
@@ -140,11 +154,17 @@ impl Service {
         self.observer.finish(&self.limiter, &self.metrics).await;
     }
 
-    /// Whether the store can decide. One in this process always can.
-    pub(crate) fn is_ready(&self) -> bool {
+    /// From now on no more requests are asked for.
+    pub(crate) fn begin_draining(&self) {
+        self.draining.store(true, Relaxed);
+    }
+
+    /// Whether requests should come here. A store in this process can always decide.
+    pub(crate) fn readiness(&self) -> Readiness {
         match self.limiter.store() {
-            Store::Redis(redis) => redis.breaker() == BreakerState::Closed,
-            _ => true,
+            _ if self.draining.load(Relaxed) => Readiness::Draining,
+            Store::Redis(redis) if redis.breaker() != BreakerState::Closed => Readiness::NoStore,
+            _ => Readiness::Ready,
         }
     }
 }

@@ -4,6 +4,7 @@ mod client;
 mod loaded;
 pub(crate) mod operations;
 mod problems;
+mod shutdown;
 mod spoofing;
 mod store;
 mod warnings;
@@ -11,6 +12,7 @@ mod warnings;
 pub(crate) use client::identity;
 pub(crate) use loaded::{Loaded, load, load_embedded, load_rules, parse, read_text};
 pub(crate) use problems::problems;
+pub(crate) use shutdown::shutdown_delay;
 pub(crate) use spoofing::warnings as spoofing_warnings;
 pub(crate) use store::{store, without_password};
 

@@ -6,6 +6,7 @@
 mod alternatives;
 mod answered;
 mod cli;
+mod crowds;
 mod dashboard;
 mod envoy_client;
 mod grpc;

@@ -124,7 +124,8 @@ impl Client {
         tokens.get(&self.to).filter(|_| is_admin && !is_given).cloned()
     }
 
-    fn connect(&self) -> io::Result<TcpStream> {
+    /// A connection on which nothing is said yet.
+    pub fn connect(&self) -> io::Result<TcpStream> {
         let socket = Socket::new(Domain::for_address(self.to), Type::STREAM, None)?;
         if self.to.is_ipv4() {
             socket.bind(&SocketAddr::from((self.from, 0)).into())?;

@@ -157,6 +157,11 @@ impl Service {
         http::metric(&page, series).unwrap_or_else(|| panic!("no {series} in {page}"))
     }
 
+    /// The number of its process.
+    pub fn pid(&self) -> u32 {
+        self.process.child.id()
+    }
+
     /// Sends a signal, such as `-HUP`.
     pub fn signal(&self, signal: &str) {
         self.process.signal(signal);

@@ -10,15 +10,17 @@ use std::time::Duration;
 
 use anyhow::{Context as _, bail};
 use rustls::ClientConfig;
+use tokio::sync::watch;
 use tollkeeper::{HeaderStyle, Policy, Shorthand, Store, parse_span};
 
 use super::access::TokenArgs;
 use super::configuration::{header_style, open_store};
 use super::ending::Ending;
+use super::listening::ListeningArgs;
 use super::operations::{self, OperationsArgs};
 use super::reload::WatchArgs;
 use super::tls::{TlsArgs, certificates};
-use super::{access, greeting, signals, source};
+use super::{access, greeting, listening, signals, source};
 use crate::config::{Config, Problem};
 use crate::front::connections::{self, Listener};
 use crate::front::http as api;
@@ -63,6 +65,8 @@ pub(super) struct Args {
     /// Where to serve health, metrics and the rest of the HTTP API beside it; off by default
     #[arg(long, value_name = "ADDRESS", env = "TOLLKEEPER_ADMIN")]
     admin: Option<String>,
+    #[command(flatten)]
+    listening: ListeningArgs,
     #[command(flatten)]
     tokens: TokenArgs,
     /// Where state lives: `memory:`, `redis://HOST:PORT`, `redis+cluster://A,B,C` or `redis+sentinel://A,B,C/NAME`
@@ -149,6 +153,7 @@ fn load(args: &Args) -> anyhow::Result<Loaded> {
     args.tls.override_in(config);
     args.operations.override_in(config);
     args.tokens.override_in(config);
+    args.listening.override_in(config);
     if args.config.is_none() && args.limit.is_empty() && config.rules_from.is_none() {
         bail!("there is nothing to limit; add for example --limit \"100/min by ip\", or --config FILE with rules");
     }
@@ -202,12 +207,14 @@ async fn serve(config: Config, policy: Policy, args: Args) -> anyhow::Result<()>
     let certificates = certificates(&config)?;
     let upstream_certificates = upstream_certificates(&args)?;
     let tls = certificates.clone().map(|certificates| Acceptor::new(certificates, Protocol::Http));
+    // A connection to the upstream for each of a client.
+    let most = listening::most_connections(&config, 1 + usize::from(args.admin.is_some()), 2);
     let listen = |flag: &'static str, address: String| {
         let tls = tls.clone();
         async move {
             let listener = connections::listen(&address).await;
             let tcp = listener.with_context(|| format!("{flag}: cannot listen on {address}"))?;
-            anyhow::Ok(Listener { tcp, tls })
+            anyhow::Ok(Listener { tcp, tls, most })
         }
     };
     let listener = listen("--listen", args.listen.clone()).await?;
@@ -237,14 +244,25 @@ async fn serve(config: Config, policy: Policy, args: Args) -> anyhow::Result<()>
     let listeners = certificates.into_iter().map(|it| it as Arc<dyn Renew>);
     let renewed = listeners.chain(upstream_certificates.into_iter().map(|it| it as Arc<dyn Renew>)).collect();
     let renewing = signals::renew_on_hangup(renewed)?;
-    let (shutdown, admin_shutdown) = (signals::shutdown()?, signals::shutdown()?);
-    greet(bound, admin_bound.map(|bound| (bound, kept.as_ref())), &config, &proxy)?;
+    let asked_to_stop = signals::Stop::new()?;
+    let health = listening::serve_health(&config, &service).await?;
+    greet(bound, admin_bound.map(|bound| (bound, kept.as_ref())), health.as_deref(), &config, &proxy)?;
     tokio::spawn(renewing);
     let watching = tokio::spawn(service.clone().watch_traffic());
+    let (stop, stopping) = watch::channel(false);
+    let (winding, delay) = (service.clone(), settings::shutdown_delay(&config.shutdown)?);
+    tokio::spawn(async move {
+        listening::wind_down(asked_to_stop, &winding, delay).await;
+        let _ = stop.send(true);
+    });
+    let shutdown = |mut stopping: watch::Receiver<bool>| async move {
+        // An error means that nobody can ask any more.
+        let _ = stopping.wait_for(|stop| *stop).await;
+    };
     if let Some(admin) = admin {
-        tokio::spawn(api::run(admin, service.clone(), admin_shutdown));
+        tokio::spawn(api::run(admin, service.clone(), shutdown(stopping.clone())));
     }
-    proxy::run(listener, proxy, shutdown).await;
+    proxy::run(listener, proxy, shutdown(stopping)).await;
     watching.abort();
     service.end_watch().await;
     if let Store::Redis(redis) = service.limiter.store() {
@@ -268,6 +286,7 @@ fn upstream_certificates(args: &Args) -> anyhow::Result<Option<Arc<Renewable<Cli
 fn greet(
     bound: SocketAddr,
     admin: Option<(SocketAddr, Option<&TokenFile>)>,
+    health: Option<&str>,
     config: &Config,
     proxy: &Proxy,
 ) -> anyhow::Result<()> {
@@ -279,6 +298,9 @@ fn greet(
         let base = format!("http{s}://{admin}");
         writeln!(out, "admin: {base}")?;
         access::greet(&mut out, &proxy.service.tokens, kept, &base)?;
+    }
+    if let Some(health) = health {
+        writeln!(out, "health: http://{health}")?;
     }
     greeting::store(&mut out, config, &proxy.service.limiter)?;
     greeting::clients(&mut out, config, &proxy.service.limiter.policy())?;

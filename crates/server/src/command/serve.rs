@@ -12,12 +12,13 @@ use tollkeeper::{HeaderStyle, Policy, Store};
 use super::access::TokenArgs;
 use super::configuration::{ConfigArgs, header_style, open_store};
 use super::ending::Ending;
+use super::listening::ListeningArgs;
 use super::operations::{self, OperationsArgs};
 use super::reload::WatchArgs;
 use super::tls::{TlsArgs, certificates};
-use super::{access, greeting, signals, source};
+use super::{access, greeting, listening, signals, source};
 use crate::config::Config;
-use crate::front::connections::Listener;
+use crate::front::connections::{Listener, MostConnections};
 use crate::front::http;
 use crate::front::resp;
 use crate::front::{self, connections, grpc};
@@ -64,6 +65,8 @@ pub(super) struct Args {
     #[arg(long, value_name = "N", env = "TOLLKEEPER_MAX_KEYS")]
     max_keys: Option<usize>,
     #[command(flatten)]
+    listening: ListeningArgs,
+    #[command(flatten)]
     tokens: TokenArgs,
     /// The convention of limit headers: draft-11, draft-03, draft-06, draft-07, x-ratelimit-epoch, x-ratelimit-delta, none
     #[arg(long, value_name = "STYLE", env = "TOLLKEEPER_HEADERS", value_parser = header_style)]
@@ -107,6 +110,7 @@ fn override_by_flags(config: &mut Config, args: &Args) {
     config.store.max_keys = args.max_keys.unwrap_or(config.store.max_keys);
     config.headers = args.headers.unwrap_or(config.headers);
     args.tokens.override_in(config);
+    args.listening.override_in(config);
 }
 
 /// The open listeners and their addresses.
@@ -125,10 +129,13 @@ struct Door {
 impl Doors {
     async fn open(config: &Config, args: &Args) -> anyhow::Result<Doors> {
         let asked = |flag: &Option<String>| flag.is_some() || args.config.config.is_some();
+        let (grpc, resp) = (config.listen.grpc.as_deref(), config.listen.resp.as_deref());
+        let listeners = 1 + usize::from(grpc.is_some()) + usize::from(resp.is_some());
+        let most = listening::most_connections(config, listeners, 1);
         Ok(Doors {
-            http: Door::open("listen.http", &config.listen.http).await?,
-            grpc: Door::open_if_wanted("listen.grpc", config.listen.grpc.as_deref(), asked(&args.grpc)).await?,
-            resp: Door::open_if_wanted("listen.resp", config.listen.resp.as_deref(), asked(&args.resp)).await?,
+            http: Door::open("listen.http", &config.listen.http, most).await?,
+            grpc: Door::open_if_wanted("listen.grpc", grpc, most, asked(&args.grpc)).await?,
+            resp: Door::open_if_wanted("listen.resp", resp, most, asked(&args.resp)).await?,
         })
     }
 
@@ -144,18 +151,23 @@ impl Doors {
 }
 
 impl Door {
-    async fn open(field: &str, address: &str) -> anyhow::Result<Door> {
+    async fn open(field: &str, address: &str, most: MostConnections) -> anyhow::Result<Door> {
         let listener =
             connections::listen(address).await.with_context(|| format!("{field}: cannot listen on {address}"))?;
         let bound = listener.local_addr()?;
-        Ok(Door { listener: listener.into(), bound })
+        Ok(Door { listener: Listener { tcp: listener, tls: None, most }, bound })
     }
 
     /// An address that the user gave must be bound. An address of the embedded default may be in use, which is no
     /// reason not to serve the rest.
-    async fn open_if_wanted(field: &str, address: Option<&str>, asked: bool) -> anyhow::Result<Option<Door>> {
+    async fn open_if_wanted(
+        field: &str,
+        address: Option<&str>,
+        most: MostConnections,
+        asked: bool,
+    ) -> anyhow::Result<Option<Door>> {
         let Some(address) = address else { return Ok(None) };
-        match Door::open(field, address).await {
+        match Door::open(field, address, most).await {
             Err(error) if !asked && is_taken(&error) => {
                 tracing::warn!("{error:#}; going on without it");
                 Ok(None)
@@ -186,13 +198,15 @@ async fn serve(config: Config, policy: Policy, args: Args) -> anyhow::Result<()>
     let load = move || args.config.load().map(|loaded| loaded.policy);
     source::follow(&service, load, file)?;
     let renewing = signals::renew_on_hangup(certificates.into_iter().map(|it| it as Arc<dyn Renew>).collect())?;
-    let asked_to_stop = signals::shutdown()?;
-    greet(&doors, &config, &service, kept.as_ref())?;
+    let asked_to_stop = signals::Stop::new()?;
+    let health = listening::serve_health(&config, &service).await?;
+    greet(&doors, &config, &service, kept.as_ref(), health.as_deref())?;
     tokio::spawn(renewing);
     let watching = tokio::spawn(service.clone().watch_traffic());
     let (stop, stopping) = tokio::sync::watch::channel(false);
+    let (winding, delay) = (service.clone(), settings::shutdown_delay(&config.shutdown)?);
     tokio::spawn(async move {
-        asked_to_stop.await;
+        listening::wind_down(asked_to_stop, &winding, delay).await;
         let _ = stop.send(true);
     });
     // Every front gets the signal, and finishes its requests in flight.
@@ -226,7 +240,13 @@ async fn serve(config: Config, policy: Policy, args: Args) -> anyhow::Result<()>
 }
 
 /// The first lines: what runs, which rules, and what to try.
-fn greet(doors: &Doors, config: &Config, service: &Service, kept: Option<&TokenFile>) -> anyhow::Result<()> {
+fn greet(
+    doors: &Doors,
+    config: &Config,
+    service: &Service,
+    kept: Option<&TokenFile>,
+    health: Option<&str>,
+) -> anyhow::Result<()> {
     let bound = doors.http.bound;
     let mut out = std::io::stdout().lock();
     // The suffix of URL schemes and commands with TLS.
@@ -238,6 +258,9 @@ fn greet(doors: &Doors, config: &Config, service: &Service, kept: Option<&TokenF
     }
     if let Some(Door { bound, .. }) = &doors.resp {
         writeln!(out, "listening on redis{s}://{bound}")?;
+    }
+    if let Some(health) = health {
+        writeln!(out, "health: http://{health}")?;
     }
     greeting::store(&mut out, config, &service.limiter)?;
     access::greet(&mut out, &service.tokens, kept, &format!("http{s}://{bound}"))?;

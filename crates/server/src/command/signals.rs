@@ -6,19 +6,35 @@ use std::sync::Arc;
 
 use crate::tls::Renew;
 
-/// Resolves when the process is asked to stop.
+/// By whom the process was asked to stop.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Asked {
+    /// Somebody pressed Ctrl-C.
+    ToInterrupt,
+    /// SIGTERM, as orchestrators send it.
+    ToTerminate,
+}
+
+/// Tells when the process is asked to stop, each time.
 #[cfg(unix)]
-pub(super) fn shutdown() -> io::Result<impl Future<Output = ()>> {
-    use tokio::signal::unix::{SignalKind, signal};
-    let mut interrupt = signal(SignalKind::interrupt())?;
-    let mut terminate = signal(SignalKind::terminate())?;
-    Ok(async move {
+pub(super) struct Stop {
+    interrupt: tokio::signal::unix::Signal,
+    terminate: tokio::signal::unix::Signal,
+}
+
+#[cfg(unix)]
+impl Stop {
+    pub(super) fn new() -> io::Result<Stop> {
+        use tokio::signal::unix::{SignalKind, signal};
+        Ok(Stop { interrupt: signal(SignalKind::interrupt())?, terminate: signal(SignalKind::terminate())? })
+    }
+
+    pub(super) async fn asked(&mut self) -> Asked {
         tokio::select! {
-            _ = interrupt.recv() => {}
-            _ = terminate.recv() => {}
+            _ = self.interrupt.recv() => Asked::ToInterrupt,
+            _ = self.terminate.recv() => Asked::ToTerminate,
         }
-        tracing::info!("stopping: finishing the requests under way");
-    })
+    }
 }
 
 /// SIGHUP: asks for rules and certificates to be reloaded.
@@ -46,16 +62,23 @@ impl Hangup {
     }
 }
 
-/// Resolves when the process is asked to stop.
+/// Tells when the process is asked to stop, each time.
 #[cfg(not(unix))]
-pub(super) fn shutdown() -> io::Result<impl Future<Output = ()>> {
-    Ok(async {
+pub(super) struct Stop;
+
+#[cfg(not(unix))]
+impl Stop {
+    pub(super) fn new() -> io::Result<Stop> {
+        Ok(Stop)
+    }
+
+    pub(super) async fn asked(&mut self) -> Asked {
         // Without a handler the process ends immediately on the signal, which is acceptable.
         if tokio::signal::ctrl_c().await.is_err() {
             std::future::pending::<()>().await;
         }
-        tracing::info!("stopping: finishing the requests under way");
-    })
+        Asked::ToInterrupt
+    }
 }
 
 /// Acts on every SIGHUP. The handler is in place when this returns.

@@ -18,7 +18,7 @@ const token = {
   take() {
     const given = /^#token=([^&]+)$/.exec(location.hash)?.[1];
     if (!given) return false;
-    history.replaceState(null, "", location.pathname + location.search);
+    globalThis.history.replaceState(null, "", location.pathname + location.search);
     token.set(decodeURIComponent(given));
     return true;
   },

@@ -4,6 +4,7 @@
 //! long one may stall or take for a handshake, how large a head may be.
 
 mod stall;
+mod visitors;
 
 use std::net::{IpAddr, SocketAddr};
 use std::pin::pin;
@@ -12,11 +13,14 @@ use std::time::Duration;
 
 use axum::Router;
 use axum::body::Body;
+use axum::response::Response;
+use http::header::CONNECTION;
+use http::{HeaderValue, StatusCode, Version};
 use hyper::body::Incoming;
+use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::server::conn::auto;
 use hyper_util::server::graceful::{GracefulShutdown, Watcher};
-use hyper_util::service::TowerToHyperService;
 use tokio::net::{TcpListener, TcpSocket, TcpStream};
 use tokio::sync::{Semaphore, watch};
 use tokio::task::JoinSet;
@@ -25,12 +29,15 @@ use tracing::{debug, error, info, warn};
 
 use crate::tls::{self, Acceptor};
 pub(crate) use stall::{Busy, Stalling, UnderWay};
+pub(crate) use visitors::Visitors;
 
 /// What a client may take of us.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Limits {
     /// Connections at the same time; further ones wait in the kernel's queue.
     pub(crate) connections: usize,
+    /// Those of one address; more are closed at once.
+    pub(crate) connections_per_address: usize,
     /// How long a connection may be idle, stall, or take for the head of a request.
     pub(crate) idle: Duration,
     /// How long a TLS handshake may take.
@@ -49,6 +56,7 @@ impl Default for Limits {
     fn default() -> Self {
         Limits {
             connections: 10_000,
+            connections_per_address: 10_000,
             idle: Duration::from_secs(30),
             handshake: Duration::from_secs(10),
             request: Duration::from_secs(10),
@@ -57,6 +65,21 @@ impl Default for Limits {
             drain: Duration::from_secs(10),
         }
     }
+}
+
+impl Limits {
+    /// As usual, with as many connections as this listener takes.
+    pub(crate) fn of(listener: &Listener) -> Limits {
+        let MostConnections { all, per_address } = listener.most;
+        Limits { connections: all, connections_per_address: per_address, ..Limits::default() }
+    }
+}
+
+/// How many connections a listener takes.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct MostConnections {
+    pub(crate) all: usize,
+    pub(crate) per_address: usize,
 }
 
 /// Listens with a queue that a burst of new connections does not overflow: a connection refused there is tried again
@@ -82,11 +105,12 @@ pub(crate) struct Listener {
     pub(crate) tcp: TcpListener,
     /// Without it, what is spoken is not encrypted.
     pub(crate) tls: Option<Acceptor>,
+    pub(crate) most: MostConnections,
 }
 
 impl From<TcpListener> for Listener {
     fn from(tcp: TcpListener) -> Listener {
-        Listener { tcp, tls: None }
+        Listener { tcp, tls: None, most: MostConnections { all: 10_000, per_address: 10_000 } }
     }
 }
 
@@ -134,41 +158,68 @@ pub(super) struct Peer {
 pub(super) async fn serve_router(
     front: &str,
     limits: Limits,
+    visitors: Arc<Visitors>,
     protocol: auto::Builder<TokioExecutor>,
     router: Router,
     listener: Listener,
     shutdown: impl Future<Output = ()>,
 ) {
     let builder = Arc::new(protocol);
+    let here = visitors.clone();
     let serve_one = move |Accepted { stream, peer, certified, watcher, stopping, .. }| {
-        let (builder, router) = (builder.clone(), router.clone());
+        let (builder, router, visitors) = (builder.clone(), router.clone(), visitors.clone());
         async move {
-            let requests = router.map_request(move |mut request: http::Request<Incoming>| {
+            let leaving = visitors.clone();
+            let requests = service_fn(move |mut request: http::Request<Incoming>| {
                 request.extensions_mut().insert(Peer { ip: peer.ip(), certified: certified.clone() });
                 request.extensions_mut().insert(stopping.clone());
-                request.map(Body::new)
+                let (version, leaving) = (request.version(), leaving.clone());
+                let answering = router.clone().oneshot(request.map(Body::new));
+                async move { answering.await.map(|response| self::leaving(response, version, &leaving)) }
             });
             let io = TokioIo::new(stream);
-            let connection = builder.serve_connection(io, TowerToHyperService::new(requests)).into_owned();
+            let connection = builder.serve_connection(io, requests).into_owned();
             if let Err(error) = watcher.watch(connection).await {
+                if is_flood_of_resets(&*error) {
+                    visitors.tell_reset(peer.ip());
+                }
                 debug!(%peer, "connection closed: {error}");
             }
         }
     };
-    serve(limits, listener, shutdown, serve_one).await;
+    serve(limits, here, listener, shutdown, serve_one).await;
     info!("the {front} front has stopped");
+}
+
+/// While the service still answers and will stop soon, clients of HTTP/1 are told to come back on another connection: one
+/// that is closed just when they send a request would lose it. HTTP/2 has its own way, when it is closed.
+pub(super) fn leaving(mut response: Response, version: Version, visitors: &Visitors) -> Response {
+    if version < Version::HTTP_2 && visitors.should_leave() && response.status() != StatusCode::SWITCHING_PROTOCOLS {
+        response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
+    }
+    response
+}
+
+/// Whether a connection was closed because its client opens streams only to reset them (CVE-2023-44487).
+fn is_flood_of_resets(error: &(dyn std::error::Error + 'static)) -> bool {
+    let mut causes = std::iter::successors(Some(error), |error| error.source());
+    causes.any(|cause| {
+        let text = cause.to_string();
+        text.contains("too_many_resets") || text.contains("excessive load")
+    })
 }
 
 /// Serves connections until `shutdown`, then finishes what is under way.
 pub(crate) async fn serve<F>(
     limits: Limits,
+    visitors: Arc<Visitors>,
     listener: Listener,
     shutdown: impl Future<Output = ()>,
     serve_one: impl Fn(Accepted) -> F + Send + Sync + 'static,
 ) where
     F: Future<Output = ()> + Send + 'static,
 {
-    let Listener { tcp: listener, tls } = listener;
+    let Listener { tcp: listener, tls, .. } = listener;
     let (serve_one, tls) = (Arc::new(serve_one), Arc::new(tls));
     let slots = Arc::new(Semaphore::new(limits.connections));
     let graceful = GracefulShutdown::new();
@@ -184,8 +235,10 @@ pub(crate) async fn serve<F>(
                 }
                 continue;
             }
-            accepted = accept(&listener, &slots) => accepted,
+            accepted = accept(&listener, &slots, limits.connections, &visitors) => accepted,
         };
+        // Dropped, so closed: whoever has too many learns it at once, and nobody else waits behind it.
+        let Some(visit) = visitors.admit(peer.ip(), limits.connections_per_address) else { continue };
         let (serve_one, tls, mut stopping, watcher) =
             (serve_one.clone(), tls.clone(), Stopping(stopping.clone()), graceful.watcher());
         connections.spawn(async move {
@@ -202,7 +255,7 @@ pub(crate) async fn serve<F>(
                 }
                 Err(error) => debug!(%peer, "connection closed before it began: {error}"),
             }
-            drop(slot);
+            drop((slot, visit));
         });
     }
     drop(listener);
@@ -236,8 +289,13 @@ async fn begin(
 async fn accept(
     listener: &TcpListener,
     slots: &Arc<Semaphore>,
+    most: usize,
+    visitors: &Visitors,
 ) -> (TcpStream, SocketAddr, tokio::sync::OwnedSemaphorePermit) {
     const PAUSE: Duration = Duration::from_millis(500);
+    if slots.available_permits() == 0 {
+        visitors.tell_full(most);
+    }
     let slot = slots.clone().acquire_owned().await.expect("the semaphore is never closed");
     loop {
         match listener.accept().await {
@@ -250,7 +308,7 @@ async fn accept(
                 debug!("a connection was gone before it was accepted: {error}")
             }
             Err(error) => {
-                warn!("cannot accept connections right now: {error}");
+                visitors.tell_trouble(&error);
                 tokio::time::sleep(PAUSE).await;
             }
         }

@@ -26,7 +26,7 @@ use tower::service_fn;
 
 use super::connections::{self, Limits, Listener, Peer};
 use super::credential::{self, Refusal};
-use crate::service::Service;
+use crate::service::{Readiness, Service};
 use crate::telemetry::Described;
 use crate::tokens::Purpose;
 use envoy::{DESCRIPTORS, METHOD, RateLimitRequest, RateLimitResponse, SERVICE};
@@ -42,7 +42,7 @@ pub(crate) async fn run(
     service: Arc<Service>,
     shutdown: impl Future<Output = ()>,
 ) -> anyhow::Result<()> {
-    run_within(Limits::default(), listener, service, shutdown).await
+    run_within(Limits::of(&listener), listener, service, shutdown).await
 }
 
 async fn run_within(
@@ -52,7 +52,7 @@ async fn run_within(
     shutdown: impl Future<Output = ()>,
 ) -> anyhow::Result<()> {
     let (health, health_service) = tonic_health::server::health_reporter();
-    report(&health, service.is_ready()).await;
+    report(&health, service.readiness()).await;
     let watching = tokio::spawn(follow_readiness(health.clone(), service.clone()));
     let reflection = || {
         tonic_reflection::server::Builder::configure()
@@ -60,6 +60,7 @@ async fn run_within(
             .register_encoded_file_descriptor_set(tonic_health::pb::FILE_DESCRIPTOR_SET)
     };
     let traced = service.clone();
+    let visitors = service.visitors(&service.metrics.connections.grpc);
     let router = Routes::new(health_service.max_decoding_message_size(MAX_MESSAGE))
         .add_service(reflection().build_v1()?)
         .add_service(reflection().build_v1alpha()?)
@@ -77,7 +78,7 @@ async fn run_within(
             health.clear_service_status(name).await;
         }
     };
-    connections::serve_router("gRPC", limits, protocol(limits), router, listener.into(), shutdown).await;
+    connections::serve_router("gRPC", limits, visitors, protocol(limits), router, listener.into(), shutdown).await;
     Ok(())
 }
 
@@ -119,7 +120,7 @@ async fn trace(service: Arc<Service>, request: HttpRequest, next: Next) -> HttpR
 async fn follow_readiness(health: HealthReporter, service: Arc<Service>) {
     let mut known = None;
     loop {
-        let ready = service.is_ready();
+        let ready = service.readiness();
         // Watchers are told of changes only.
         if known.replace(ready) != Some(ready) {
             report(&health, ready).await;
@@ -128,8 +129,8 @@ async fn follow_readiness(health: HealthReporter, service: Arc<Service>) {
     }
 }
 
-async fn report(health: &HealthReporter, ready: bool) {
-    let status = if ready { ServingStatus::Serving } else { ServingStatus::NotServing };
+async fn report(health: &HealthReporter, readiness: Readiness) {
+    let status = if readiness == Readiness::Ready { ServingStatus::Serving } else { ServingStatus::NotServing };
     for name in ["", SERVICE] {
         health.set_service_status(name, status).await;
     }

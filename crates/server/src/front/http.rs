@@ -32,7 +32,7 @@ pub(crate) async fn run(
     service: Arc<Service>,
     shutdown: impl Future<Output = ()>,
 ) -> anyhow::Result<()> {
-    run_within(Limits::default(), listener, service, shutdown).await
+    run_within(Limits::of(&listener), listener, service, shutdown).await
 }
 
 async fn run_within(
@@ -41,8 +41,10 @@ async fn run_within(
     service: Arc<Service>,
     shutdown: impl Future<Output = ()>,
 ) -> anyhow::Result<()> {
+    let visitors = service.visitors(&service.metrics.connections.http);
     let router = router(Arc::new(Shared { service, limits }));
-    connections::serve_router("HTTP", limits, connections::protocol(limits), router, listener.into(), shutdown).await;
+    let protocol = connections::protocol(limits);
+    connections::serve_router("HTTP", limits, visitors, protocol, router, listener.into(), shutdown).await;
     Ok(())
 }
 

@@ -71,21 +71,27 @@ struct Client {
 
 /// Serves until `shutdown`, then finishes what is under way.
 pub(crate) async fn run(listener: Listener, proxy: Arc<Proxy>, shutdown: impl Future<Output = ()>) {
-    let limits = Limits { drain: proxy.drain, ..Limits::default() };
+    let limits = Limits { drain: proxy.drain, ..Limits::of(&listener) };
+    let visitors = proxy.service.visitors(&proxy.service.metrics.connections.proxy);
+    let leaving = visitors.clone();
     let mut builder = protocol(limits);
     // A client that closes its half has gone: else those who gave up would keep their places and the upstream busy.
     builder.http1().half_close(false);
     let builder = Arc::new(builder);
     let scheme = if listener.tls.is_some() { Scheme::HTTPS } else { Scheme::HTTP };
     let serve = move |Accepted { stream, peer, certified, busy, watcher, stopping }| {
-        let (builder, proxy, scheme) = (builder.clone(), proxy.clone(), scheme.clone());
+        let (builder, proxy, scheme, leaving) = (builder.clone(), proxy.clone(), scheme.clone(), leaving.clone());
         async move {
             let client = Client { peer: peer.ip(), scheme, certified, busy, sequel: Sequel::default(), stopping };
             let io = TokioIo::new(Strict::new(stream, client.sequel.clone()));
             let sequel = client.sequel.clone();
             let requests = service_fn(move |request| {
-                let (proxy, client) = (proxy.clone(), client.clone());
-                async move { Ok::<_, Infallible>(proxy.answer_traced(client, request).await) }
+                let (proxy, client, leaving) = (proxy.clone(), client.clone(), leaving.clone());
+                let version = request.version();
+                async move {
+                    let response = proxy.answer_traced(client, request).await;
+                    Ok::<_, Infallible>(connections::leaving(response, version, &leaving))
+                }
             });
             let connection = builder.serve_connection_with_upgrades(io, requests).into_owned();
             if let Err(error) = watcher.watch(connection).await {
@@ -94,7 +100,7 @@ pub(crate) async fn run(listener: Listener, proxy: Arc<Proxy>, shutdown: impl Fu
             sequel.run().await;
         }
     };
-    connections::serve(limits, listener, shutdown, serve).await;
+    connections::serve(limits, visitors, listener, shutdown, serve).await;
     info!("the proxy has stopped");
 }
 

@@ -39,7 +39,12 @@ pub(crate) async fn run(
     password: Option<Password>,
     shutdown: impl Future<Output = ()>,
 ) -> anyhow::Result<()> {
-    run_within(Limits::default(), listener, service, password, shutdown).await
+    let limits = Limits {
+        connections: listener.most.all,
+        connections_per_address: listener.most.per_address,
+        ..Limits::default()
+    };
+    run_within(limits, listener, service, password, shutdown).await
 }
 
 async fn run_within(
@@ -49,6 +54,7 @@ async fn run_within(
     password: Option<Password>,
     shutdown: impl Future<Output = ()>,
 ) -> anyhow::Result<()> {
+    let visitors = service.visitors(&service.metrics.connections.resp);
     let shared =
         Arc::new(Shared { service, limits, password, quotas: Quotas::default(), connections: AtomicU64::default() });
     let (stop, stopping) = watch::channel(false);
@@ -69,12 +75,13 @@ async fn run_within(
     };
     let accepting = connections::Limits {
         connections: limits.connections,
+        connections_per_address: limits.connections_per_address,
         idle: limits.idle,
         handshake: limits.stall,
         drain: limits.drain,
         ..Default::default()
     };
-    connections::serve(accepting, listener.into(), shutdown, serve_one).await;
+    connections::serve(accepting, visitors, listener.into(), shutdown, serve_one).await;
     info!("the RESP front has stopped");
     Ok(())
 }

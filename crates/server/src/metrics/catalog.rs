@@ -44,18 +44,22 @@ families! {
         "Rules in force, including inactive ones.";
     HTTP_REQUESTS Counter Dimensionless "tollkeeper_http_requests_total" ["route", "status"]
         "Responses of the HTTP API.";
-    WRONG_TOKENS Counter Dimensionless "tollkeeper_wrong_tokens_total" []
-        "Requests with a token that is none of those set.";
     RESP_REQUESTS Counter Dimensionless "tollkeeper_resp_requests_total" ["command", "outcome"]
         "Replies over the Redis protocol.";
     RULES_RELOADS Counter Dimensionless "tollkeeper_rules_reloads_total" ["outcome"]
         "Reloads of the rules file, accepted or refused.";
+    CONNECTIONS Gauge Dimensionless "tollkeeper_connections" ["front"]
+        "Connections of clients.";
+    CONNECTIONS_REFUSED Counter Dimensionless "tollkeeper_connections_refused_total" ["front"]
+        "Connections closed at once because their address has as many as it may.";
     ALERTS Counter Dimensionless "tollkeeper_alerts_total" ["kind", "status"]
         "Alerts that were raised. Each one is in the log too.";
     ALERT_DELIVERIES Counter Dimensionless "tollkeeper_alert_deliveries_total" ["outcome"]
         "Deliveries of alerts to the webhook.";
     SPANS Counter Dimensionless "tollkeeper_spans_total" ["outcome"]
         "Trace spans for the OpenTelemetry collector.";
+    WRONG_TOKENS Counter Dimensionless "tollkeeper_wrong_tokens_total" []
+        "Requests with a token that is none of those set.";
     OBSERVATIONS_DROPPED Counter Dimensionless "tollkeeper_observations_dropped_total" []
         "Decisions missing from hot keys and findings because there was no room for them.";
     VIOLATIONS_DROPPED Counter Dimensionless "tollkeeper_violations_dropped_total" []

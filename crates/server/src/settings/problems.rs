@@ -6,6 +6,7 @@ use tollkeeper::{Span, parse_span};
 
 use super::client::parse_proxy;
 use super::operations;
+use super::shutdown::shutdown_delay;
 use super::store::check_store;
 use crate::config::{Config, ListenTls};
 use crate::database::Database;
@@ -24,6 +25,19 @@ pub(crate) fn problems(config: &Config) -> Vec<(String, String)> {
     }
     if let Some(Err(problem)) = config.listen.resp.as_deref().map(check_address) {
         note("listen.resp".into(), problem);
+    }
+    if let Some(Err(problem)) = config.listen.health.as_deref().map(check_address) {
+        note("listen.health".into(), problem);
+    }
+    let connections = [
+        ("listen.connections", config.listen.connections),
+        ("listen.connections_per_address", config.listen.connections_per_address),
+    ];
+    for (field, _) in connections.iter().filter(|(_, most)| !(1..=1_000_000).contains(most)) {
+        note(field.to_string(), anyhow::anyhow!("is not between 1 and 1000000"));
+    }
+    if let Err(problem) = shutdown_delay(&config.shutdown) {
+        note("shutdown.delay".into(), problem);
     }
     if config.listen.resp_password.as_deref() == Some("") {
         note("listen.resp_password".into(), anyhow::anyhow!("is empty; choose a long random one, or remove it"));

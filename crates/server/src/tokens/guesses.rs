@@ -4,13 +4,14 @@
 //! as may wait do.
 
 use std::collections::HashMap;
-use std::net::{IpAddr, Ipv6Addr};
+use std::net::IpAddr;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use tollkeeper::{Keyed, Quota, keyed};
 
+use crate::network;
 use crate::sparing::Sparing;
 
 /// How long the answer to a wrong token takes, after the first few.
@@ -46,7 +47,7 @@ impl Default for Guesses {
 impl Guesses {
     /// Before a token is looked at; `None` when as many are waiting as may.
     pub(crate) fn begin(&self, address: IpAddr) -> Option<Attempt<'_>> {
-        let address = client(address);
+        let address = network::of_client(address);
         let mut attempt = Attempt { guesses: self, address, has_place: false };
         if self.budget.peek(&address).is_allowed() {
             return Some(attempt);
@@ -111,14 +112,6 @@ impl Drop for Attempt<'_> {
     }
 }
 
-/// Who owns one IPv6 address owns the other 2^64 - 1 of its network.
-fn client(address: IpAddr) -> IpAddr {
-    match address.to_canonical() {
-        IpAddr::V6(address) => Ipv6Addr::from_bits(address.to_bits() >> 64 << 64).into(),
-        address => address,
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use std::net::Ipv4Addr;
@@ -149,14 +142,11 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_is_remembered_is_bounded_and_a_network_is_one_client() {
+    async fn what_is_remembered_is_bounded() {
         let guesses = Guesses::default();
         for number in 0..3 * ADDRESSES as u32 {
             guesses.begin(Ipv4Addr::from_bits(number).into()).expect("early").fail().await;
         }
         assert!(guesses.budget.len() <= ADDRESSES && guesses.waiting().len() <= ALL_PLACES);
-        let one: IpAddr = "2001:db8:1:2::17".parse().expect("an address");
-        assert_eq!(client(one), client("2001:db8:1:2:ffff::1".parse().expect("an address")));
-        assert_ne!(client(one), client("2001:db8:1:3::17".parse().expect("an address")));
     }
 }

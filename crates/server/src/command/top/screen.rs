@@ -33,13 +33,13 @@ enum News {
 pub(super) fn run(service: ServiceArgs, interval: Duration) -> anyhow::Result<()> {
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build()?;
     let (sender, news) = mpsc::channel();
-    let stop = {
+    let mut stop = {
         let _inside = runtime.enter();
-        signals::shutdown()?
+        signals::Stop::new()?
     };
     let ending = sender.clone();
     runtime.spawn(async move {
-        stop.await;
+        stop.asked().await;
         let _ = ending.send(News::End);
     });
     runtime.spawn(ask(service, interval, sender));

@@ -32,12 +32,12 @@ impl Front {
         let certificates = Renewable::new("the test's", read).expect("certificates");
         let tcp = listen("127.0.0.1:0").await.expect("a free port");
         let address = tcp.local_addr().expect("an address");
-        let listener = Listener { tcp, tls: Some(Acceptor::new(certificates, Protocol::Resp)) };
+        let listener = Listener { tls: Some(Acceptor::new(certificates, Protocol::Resp)), ..Listener::from(tcp) };
         let serve_one = move |mut accepted: Accepted| async move {
             let _ = accepted.stream.write_all(answer).await;
             let _ = accepted.stream.shutdown().await;
         };
-        tokio::spawn(serve(limits, listener, std::future::pending(), serve_one));
+        tokio::spawn(serve(limits, Arc::default(), listener, std::future::pending(), serve_one));
         Front { address, certificate }
     }
 

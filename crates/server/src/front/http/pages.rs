@@ -5,18 +5,17 @@ use std::sync::Arc;
 use axum::body::{Body, Bytes};
 use axum::extract::State;
 use axum::response::Response;
+use http::HeaderValue;
 use http::header::{CACHE_CONTROL, CONTENT_TYPE};
-use http::{HeaderValue, StatusCode};
 use serde::Serialize;
-use tollkeeper::http::Problem;
 
 use super::shared::Shared;
 use crate::dashboard;
+use crate::front::health;
 use crate::metrics;
 use crate::openapi;
 use crate::service::Service;
 use crate::tokens::{Measured, Purpose, Without};
-use crate::wire::HealthAnswer;
 
 /// 200 with JSON that nobody may keep.
 pub(super) fn json(answer: &impl Serialize) -> Response {
@@ -33,16 +32,12 @@ fn content(kind: &'static str, body: impl Into<Body>) -> Response {
 
 /// `GET /healthz`: the process runs.
 pub(super) async fn healthz() -> Response {
-    json(&HealthAnswer { status: "ok", rules: None })
+    health::healthz()
 }
 
-/// `GET /readyz`: the store can decide.
+/// `GET /readyz`: the store can decide, and the service does not stop.
 pub(super) async fn readyz(State(shared): State<Arc<Shared>>) -> Response {
-    if shared.service.is_ready() {
-        let rules = shared.service.rules.as_ref().and_then(|following| following.status().trouble());
-        return json(&HealthAnswer { status: "ok", rules });
-    }
-    Problem::new(StatusCode::SERVICE_UNAVAILABLE, "the store cannot decide").into_response()
+    health::readyz(&shared.service)
 }
 
 /// `GET /metrics`.

@@ -90,6 +90,7 @@ impl Plan {
             guesses: Default::default(),
             rules: None,
             tracer: Default::default(),
+            draining: Default::default(),
         });
         let socket = TcpSocket::new_v4().expect("a socket");
         socket.bind(([127, 0, 0, 1], 0).into()).expect("a free port");

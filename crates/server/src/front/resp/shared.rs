@@ -13,6 +13,8 @@ use crate::service::Service;
 pub(super) struct Limits {
     /// Connections at the same time; further ones wait in the kernel's queue.
     pub(super) connections: usize,
+    /// Those of one address.
+    pub(super) connections_per_address: usize,
     /// How long a connection may be silent between commands. Pools keep theirs for minutes.
     pub(super) idle: Duration,
     /// How long a command may take to arrive, or an answer to be read.
@@ -27,6 +29,7 @@ impl Default for Limits {
     fn default() -> Self {
         Limits {
             connections: 10_000,
+            connections_per_address: 10_000,
             idle: Duration::from_secs(600),
             stall: Duration::from_secs(10),
             depth: 256,

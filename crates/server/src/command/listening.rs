@@ -1,0 +1,76 @@
+//! What the command line says about listening and stopping, the same for every service.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::Context as _;
+
+use super::open_files;
+use super::signals::{Asked, Stop};
+use crate::config::Config;
+use crate::front::connections::{self, MostConnections};
+use crate::front::health;
+use crate::service::Service;
+
+#[derive(Clone, Debug, clap::Args)]
+pub(super) struct ListeningArgs {
+    /// An address that serves /healthz and /readyz and nothing else, and answers whatever happens to the others
+    #[arg(long, value_name = "ADDRESS", env = "TOLLKEEPER_HEALTH")]
+    health: Option<String>,
+    /// How many connections each address takes at the same time
+    #[arg(long, value_name = "N", env = "TOLLKEEPER_CONNECTIONS")]
+    connections: Option<usize>,
+    /// How many of them one client address may have; trusted proxies may have all
+    #[arg(long, value_name = "N", env = "TOLLKEEPER_CONNECTIONS_PER_ADDRESS")]
+    connections_per_address: Option<usize>,
+    /// How long /readyz says that it is draining, after SIGTERM and before connections are closed
+    #[arg(long, value_name = "TIME", env = "TOLLKEEPER_SHUTDOWN_DELAY")]
+    shutdown_delay: Option<String>,
+}
+
+impl ListeningArgs {
+    /// Flags win over the file, each by itself.
+    pub(super) fn override_in(&self, config: &mut Config) {
+        let listen = &mut config.listen;
+        if self.health.is_some() {
+            listen.health.clone_from(&self.health);
+        }
+        listen.connections = self.connections.unwrap_or(listen.connections);
+        listen.connections_per_address = self.connections_per_address.unwrap_or(listen.connections_per_address);
+        if let Some(delay) = &self.shutdown_delay {
+            config.shutdown.delay.clone_from(delay);
+        }
+    }
+}
+
+/// How many connections each of so many listeners takes, of which each needs so many files.
+pub(super) fn most_connections(config: &Config, listeners: usize, files_each: usize) -> MostConnections {
+    let listen = &config.listen;
+    let all = open_files::connections(listen.connections, listeners, files_each);
+    MostConnections { all, per_address: listen.connections_per_address.min(all) }
+}
+
+/// Serves health on the address of its own, if it has one; that address.
+pub(super) async fn serve_health(config: &Config, service: &Arc<Service>) -> anyhow::Result<Option<String>> {
+    let Some(address) = &config.listen.health else { return Ok(None) };
+    let listener = connections::listen(address).await;
+    let listener = listener.with_context(|| format!("listen.health: cannot listen on {address}"))?;
+    let bound = listener.local_addr()?;
+    health::start(listener.into_std()?, service.clone())?;
+    Ok(Some(bound.to_string()))
+}
+
+/// Waits until the service is to stop: at once when somebody interrupts it, after a while of saying so when it is
+/// terminated. Whoever asks again does not want to wait.
+pub(super) async fn wind_down(mut stop: Stop, service: &Service, delay: Duration) {
+    let asked = stop.asked().await;
+    service.begin_draining();
+    if asked == Asked::ToTerminate && !delay.is_zero() {
+        tracing::info!("draining: /readyz says so for {delay:?}, and requests are still answered");
+        tokio::select! {
+            () = tokio::time::sleep(delay) => {}
+            _ = stop.asked() => {}
+        }
+    }
+    tracing::info!("stopping: finishing the requests under way");
+}

@@ -1,0 +1,148 @@
+//! Who is connected: how many there are, and how many from one address.
+//!
+//! An address that has as many as it may gets no more, so that nobody can take the places of all others.
+
+use std::collections::HashMap;
+use std::net::IpAddr;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use tollkeeper::http::Identity;
+
+use crate::metrics::Connections;
+use crate::network;
+use crate::sparing::Sparing;
+
+/// The connections of one front.
+#[derive(Debug, Default)]
+pub(crate) struct Visitors {
+    /// What is counted of them.
+    counted: Arc<Connections>,
+    /// Proxies bring many clients, so those that are trusted have no limit of their own.
+    trusted: Identity,
+    /// Set when the service will stop soon.
+    draining: Arc<AtomicBool>,
+    here: Mutex<HashMap<IpAddr, usize>>,
+    told: Told,
+}
+
+/// What is told once in a while, however often it happens.
+#[derive(Debug)]
+struct Told {
+    crowd: Sparing,
+    full: Sparing,
+    trouble: Sparing,
+    reset: Sparing,
+}
+
+impl Default for Told {
+    fn default() -> Told {
+        const PAUSE: Duration = Duration::from_secs(30);
+        let sparing = || Sparing::every(PAUSE);
+        Told { crowd: sparing(), full: sparing(), trouble: sparing(), reset: sparing() }
+    }
+}
+
+impl Visitors {
+    pub(crate) fn new(counted: Arc<Connections>, trusted: Identity, draining: Arc<AtomicBool>) -> Arc<Visitors> {
+        Arc::new(Visitors { counted, trusted, draining, ..Visitors::default() })
+    }
+
+    /// Whether they should come back on another connection, which may lead to another instance.
+    pub(crate) fn should_leave(&self) -> bool {
+        self.draining.load(Relaxed)
+    }
+
+    /// Lets a connection stay, unless its address has as many as it may.
+    pub(super) fn admit(self: &Arc<Self>, address: IpAddr, most: usize) -> Option<Visit> {
+        let client = network::of_client(address);
+        let mut here = self.here();
+        let own = here.entry(client).or_default();
+        if *own >= most && !self.trusted.trusts(address) {
+            drop(here);
+            self.counted.refuse();
+            if let Some(left_out) = self.told.crowd.turn() {
+                tracing::warn!(
+                    "{client} has {most} connections, which is all that one address may have, and gets no more; raise \
+                     listen.connections_per_address, or name it in trusted_proxies if it is your proxy{left_out}"
+                );
+            }
+            return None;
+        }
+        *own += 1;
+        drop(here);
+        self.counted.open();
+        Some(Visit { visitors: self.clone(), client })
+    }
+
+    /// Everything is taken, and whoever comes next waits.
+    pub(super) fn tell_full(&self, most: usize) {
+        if let Some(left_out) = self.told.full.turn() {
+            tracing::warn!("all {most} connections are taken, so new ones wait; raise listen.connections{left_out}");
+        }
+    }
+
+    /// Nobody can be let in.
+    pub(super) fn tell_trouble(&self, error: &std::io::Error) {
+        if let Some(left_out) = self.told.trouble.turn() {
+            tracing::warn!("cannot accept connections right now: {error}{left_out}");
+        }
+    }
+
+    /// A client opens streams only to reset them, and its connection was closed for that.
+    pub(super) fn tell_reset(&self, address: IpAddr) {
+        if let Some(left_out) = self.told.reset.turn() {
+            tracing::warn!("{address} keeps resetting HTTP/2 streams, so its connection was closed{left_out}");
+        }
+    }
+
+    fn here(&self) -> MutexGuard<'_, HashMap<IpAddr, usize>> {
+        self.here.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// One connection, until it is dropped.
+#[derive(Debug)]
+pub(super) struct Visit {
+    visitors: Arc<Visitors>,
+    client: IpAddr,
+}
+
+impl Drop for Visit {
+    fn drop(&mut self) {
+        self.visitors.counted.close();
+        let mut here = self.visitors.here();
+        if let Some(own) = here.get_mut(&self.client) {
+            *own -= 1;
+            if *own == 0 {
+                here.remove(&self.client);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_address_has_its_share_and_gets_it_back() {
+        let visitors = Arc::new(Visitors::default());
+        let (eve, ann): (IpAddr, IpAddr) = ([203, 0, 113, 6].into(), [198, 51, 100, 7].into());
+        let mut held: Vec<Visit> = (0..3).map(|_| visitors.admit(eve, 3).expect("a place")).collect();
+        assert!(visitors.admit(eve, 3).is_none() && visitors.admit(ann, 3).is_some());
+        held.pop();
+        assert!(visitors.admit(eve, 3).is_some());
+        drop(held);
+        assert!(visitors.here().is_empty(), "nobody is remembered who is not there");
+    }
+
+    #[test]
+    fn a_trusted_proxy_brings_as_many_as_it_likes() {
+        let trusted = Identity::new().trust(["10.0.0.0/8".parse().expect("a network")]);
+        let visitors = Visitors::new(Arc::default(), trusted, Arc::default());
+        let many: Vec<Option<Visit>> = (0..10).map(|_| visitors.admit([10, 0, 0, 1].into(), 1)).collect();
+        assert!(many.iter().all(Option::is_some));
+    }
+}
