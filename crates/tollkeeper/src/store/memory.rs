@@ -6,6 +6,7 @@
 mod eviction;
 mod holds;
 mod identity;
+#[expect(unreachable_pub, reason = "crates/model includes this file")]
 mod lock;
 mod logs;
 mod packed;
@@ -13,6 +14,7 @@ mod room;
 mod runs;
 mod shard;
 mod slots;
+mod sync;
 mod table;
 #[cfg(test)]
 mod tests;

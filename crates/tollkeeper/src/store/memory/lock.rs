@@ -6,18 +6,19 @@
 //!
 //! The lock counts how often it was taken, as a seqlock does. A reader of atomics need not take it: what it read is
 //! consistent if the count is the same before and after. So denied requests do not wait for each other.
+//!
+//! `crates/model` runs this file under every interleaving of its threads.
 
 use std::cell::UnsafeCell;
 use std::fmt;
-use std::hint::spin_loop;
 use std::ops::{Deref, DerefMut};
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
-use std::sync::atomic::{AtomicU32, fence};
-use std::thread::yield_now;
+
+use super::sync::{AtomicU32, fence, spin_loop, yield_now};
 
 /// A value that one thread at a time may use.
 #[derive(Default)]
-pub(super) struct Lock<T> {
+pub struct Lock<T> {
     /// Incremented on lock and unlock: odd while the lock is held.
     count: AtomicU32,
     value: UnsafeCell<T>,
@@ -28,7 +29,7 @@ pub(super) struct Lock<T> {
 unsafe impl<T: Send + Sync> Sync for Lock<T> {}
 
 /// Exclusive access to the value, until dropped.
-pub(super) struct Guard<'l, T> {
+pub struct Guard<'l, T> {
     lock: &'l Lock<T>,
     /// The count to store on unlock.
     next: u32,
@@ -36,14 +37,15 @@ pub(super) struct Guard<'l, T> {
 
 /// The count at a moment when the lock was free.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Moment(u32);
+pub struct Moment(u32);
 
 impl<T> Lock<T> {
     /// How often a waiting thread spins before it yields: a few times as long as the critical section takes.
     const SPINS: u32 = 64;
 
+    /// Waits for the lock.
     #[inline]
-    pub(super) fn lock(&self) -> Guard<'_, T> {
+    pub fn lock(&self) -> Guard<'_, T> {
         match self.moment().and_then(|moment| self.lock_at(moment)) {
             Some(guard) => guard,
             None => self.wait(),
@@ -52,14 +54,14 @@ impl<T> Lock<T> {
 
     /// The count, unless the lock is held.
     #[inline]
-    pub(super) fn moment(&self) -> Option<Moment> {
+    pub fn moment(&self) -> Option<Moment> {
         let count = self.count.load(Acquire);
         count.is_multiple_of(2).then_some(Moment(count))
     }
 
     /// Whether the lock has not been taken since: then everything read from atomics in between is consistent.
     #[inline]
-    pub(super) fn is_still(&self, moment: Moment) -> bool {
+    pub fn is_still(&self, moment: Moment) -> bool {
         // Keeps earlier reads from moving past the load of the count.
         fence(Acquire);
         self.count.load(Relaxed) == moment.0
@@ -67,7 +69,7 @@ impl<T> Lock<T> {
 
     /// Takes the lock if it has not been taken since.
     #[inline]
-    pub(super) fn lock_at(&self, moment: Moment) -> Option<Guard<'_, T>> {
+    pub fn lock_at(&self, moment: Moment) -> Option<Guard<'_, T>> {
         let Moment(count) = moment;
         self.count.compare_exchange(count, count.wrapping_add(1), AcqRel, Relaxed).ok()?;
         // Keeps the holder's writes after the count, for readers without the lock.
