@@ -140,7 +140,7 @@ async fn the_upstreams_authority_is_read_anew_on_sighup() {
 }
 
 /// Servers close idle connections, and most do so without TLS's close_notify. A request that hits this got no answer
-/// for a reason that is invisible outside, and is retried if it is idempotent.
+/// for a reason that is invisible outside, and is retried if its method is safe and it has no body.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_kept_connection_that_the_upstream_just_closes_costs_no_request() {
     let authority = Authority::new();
