@@ -1,4 +1,4 @@
-//! Doors to the service. Each is a function `run(listener, service, shutdown)` over the same
+//! The fronts of the service. Each is a function `run(listener, service, shutdown)` over the same
 //! [`Service`](crate::service::Service).
 
 mod body;
@@ -19,7 +19,7 @@ use crate::route::Route;
 use crate::service::Service;
 use connections::Visitors;
 
-/// Metrics with the names of what the fronts serve.
+/// Metrics with the names of the routes and commands that the fronts serve.
 pub(crate) fn metrics() -> Metrics {
     Metrics::new(Labels { routes: Route::NAMES, commands: &resp::COMMANDS, throttle: resp::throttle_rule() })
 }

@@ -1,4 +1,4 @@
-//! A configuration checked, and turned into the things that a service is made of.
+//! Validates a configuration, and turns it into the parts of a service.
 
 mod client;
 mod loaded;
@@ -28,7 +28,7 @@ use crate::database::Database;
 use crate::observer::{self, Analysis};
 use crate::privacy::Privacy;
 
-/// What is observed of traffic, and what of it is secret. The configuration has been checked.
+/// What is observed of traffic, and which of it is secret. The configuration has been checked.
 pub(crate) fn observer(config: &Config) -> observer::Settings {
     let retention = parse_span(&config.audit.retention).unwrap_or(Span::from_secs(30 * 86_400));
     let url = config.audit.database.as_deref().or(config.rules_from.as_deref());

@@ -1,7 +1,7 @@
-//! Reads what comes from outside: JSON bodies, query strings and columns of a table.
+//! Parses input from outside: JSON bodies, query strings and columns of a table.
 //!
-//! A type says what it takes by deriving `Deserialize`; this module says what is wrong. Every mistake is named with its
-//! place, its value and what to do. Unknown names, names given twice and values of another type are refused.
+//! A type derives `Deserialize` to say what it accepts; this module words the errors. Every error names its place,
+//! the value and what to do. Unknown names, duplicate names and values of another type are refused.
 
 mod explain;
 mod invalid;

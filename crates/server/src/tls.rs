@@ -1,8 +1,8 @@
-//! TLS, for whoever comes to a front and for where the proxy goes: 1.2 and 1.3, with the provider that the Redis store
-//! uses too.
+//! TLS 1.2 and 1.3, for clients of the fronts and for the proxy's upstream, with the same provider as the Redis
+//! store.
 //!
-//! Certificates are read when the service starts and again when it is told to. What cannot be used is refused with the
-//! file and the reason, and what was in use stays.
+//! Certificates are read when the service starts and again on SIGHUP. Files that cannot be used are refused with a
+//! reason, and the certificates in use stay.
 
 mod acceptor;
 mod certificate;

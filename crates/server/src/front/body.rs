@@ -1,4 +1,4 @@
-//! Reads the body of a request, no larger and no slower than allowed. What it says is for [`crate::strict`] to read.
+//! Reads the body of a request, with bounds on its size and time. [`crate::strict`] parses it.
 
 use std::time::Duration;
 
@@ -14,18 +14,18 @@ use super::connections::Stopping;
 /// The largest body that is read.
 const MAX_BODY: usize = 64 * 1024;
 
-/// How much of a body that is too large is read and thrown away before it is refused, and for how long: a client that
-/// is cut off while it sends may never see the answer.
+/// How much of an oversized body is read and discarded before it is refused, and for how long: a client that is cut
+/// off while it sends may never see the response.
 const DISCARD: usize = 8 * 1024 * 1024;
 const DISCARD_FOR: Duration = Duration::from_secs(2);
 
-/// The whole body, which has `within` to arrive.
+/// The whole body, which must arrive within `within`.
 pub(super) async fn read(request: Request<Body>, within: Duration) -> Result<Bytes, Problem> {
     let waits = request.headers().contains_key(EXPECT);
     let stopping = request.extensions().get::<Stopping>().cloned();
     let mut body = request.into_body();
     if body.size_hint().lower() > MAX_BODY as u64 {
-        // Who asked first has sent nothing yet.
+        // A client that waits for `100 Continue` has sent nothing yet.
         if !waits {
             discard(body).await;
         }
@@ -55,7 +55,7 @@ pub(super) async fn read(request: Request<Body>, within: Duration) -> Result<Byt
     }
 }
 
-/// Until the service has waited long enough to stop: whoever sends half a body must not hold it up.
+/// Resolves when a stopping service has waited long enough: a client that sends half a body must not delay the stop.
 async fn too_late(stopping: Option<Stopping>) {
     match stopping {
         Some(mut stopping) => {
@@ -66,7 +66,7 @@ async fn too_late(stopping: Option<Stopping>) {
     }
 }
 
-/// Reads what is left of a body and throws it away, as far as that helps.
+/// Reads what is left of a body and discards it, within bounds.
 pub(crate) async fn discard<B>(body: B)
 where
     B: hyper::body::Body,

@@ -1,4 +1,4 @@
-//! What is known of a client beside what it says.
+//! The verified identity of a client, beside what its request says.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -8,7 +8,7 @@ use tollkeeper::http::HttpRequest;
 
 use crate::tls::CLIENT_ATTRIBUTE;
 
-/// A request with the name in the certificate that its client showed. Nothing that a client writes can stand in for it.
+/// A request with the name in its client's verified certificate. Nothing that a client sends can replace it.
 pub(super) struct Certified<'r> {
     pub(super) request: HttpRequest<'r>,
     pub(super) client: Option<Arc<str>>,

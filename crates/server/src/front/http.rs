@@ -26,7 +26,7 @@ use crate::route::Route;
 use crate::service::Service;
 use shared::Shared;
 
-/// Serves until `shutdown`, then finishes what is under way.
+/// Serves until `shutdown`, then finishes the requests in flight.
 pub(crate) async fn run(
     listener: Listener,
     service: Arc<Service>,
@@ -65,7 +65,7 @@ fn router(shared: Arc<Shared>) -> Router {
     router.fallback_service(any(problem::not_found).layer(elsewhere)).with_state(shared)
 }
 
-/// What answers on a route.
+/// The handlers of a route.
 fn handlers(route: Route, service: &Service) -> MethodRouter<Arc<Shared>> {
     let only = MethodRouter::new().fallback(problem::method_not_allowed);
     match route {

@@ -1,8 +1,8 @@
-//! The Redis protocol front: `CL.THROTTLE` as redis-cell answers it, `TOLLKEEPER.CHECK` over the rules, and as much of the
-//! usual commands as ordinary clients need to connect.
+//! The Redis protocol front: `CL.THROTTLE` as redis-cell answers it, `TOLLKEEPER.CHECK` over the rules, and those of
+//! the usual commands that ordinary clients need to connect.
 //!
-//! A connection is one task. It takes what has arrived of a pipeline, has it decided together, and answers in order;
-//! then it reads on. So what a client can make us hold is one batch of commands and their answers.
+//! A connection is one task. It takes the part of a pipeline that has arrived, has it decided together, answers in
+//! order, and reads on. So a client can make us hold at most one batch of commands and their answers.
 
 mod about;
 mod check;
@@ -32,7 +32,7 @@ use connection::Connection;
 use shared::{Limits, Shared};
 use throttle::Quotas;
 
-/// Serves until `shutdown`, then answers what is under way.
+/// Serves until `shutdown`, then answers the commands in flight.
 pub(crate) async fn run(
     listener: Listener,
     service: Arc<Service>,
@@ -69,7 +69,7 @@ async fn run_within(
             if let Err(error) = connection.serve().await {
                 debug!(%peer, "connection closed: {error}");
             }
-            // As long as it is there the front is not done.
+            // The front waits until every watcher is dropped.
             drop(watcher);
         }
     };

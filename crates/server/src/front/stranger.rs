@@ -1,5 +1,5 @@
-//! Peers that forward requests of others and are not believed, told once in the log: most likely a proxy that is missing
-//! in the file, behind which everybody would share one address.
+//! Warns once in the log about untrusted peers that send forwarding headers: probably a proxy that is missing in
+//! `trusted_proxies`, behind which all clients share one address.
 
 use std::net::IpAddr;
 use std::sync::Once;
@@ -11,7 +11,7 @@ use tracing::warn;
 
 const TELLING: [&str; 4] = ["forwarded", "x-forwarded-for", "x-real-ip", "x-forwarded-proto"];
 
-/// Looks at a request's headers. `for_another` tells that it describes a request of somebody else in any case.
+/// Checks a request's headers. `for_another` says that it describes another client's request in any case.
 pub(super) fn watch(identity: &Identity, headers: &HeaderMap, peer: IpAddr, for_another: bool) {
     static STRANGER: Once = Once::new();
     static CONTRADICTION: Once = Once::new();
@@ -39,7 +39,7 @@ pub(super) fn watch(identity: &Identity, headers: &HeaderMap, peer: IpAddr, for_
     }
 }
 
-/// Whether two headers are read that have nothing in common.
+/// Whether both headers are read and do not agree on any hop.
 fn contradict(identity: &Identity, headers: &HeaderMap, peer: IpAddr) -> bool {
     let both = headers.contains_key(FORWARDED) && headers.contains_key("x-forwarded-for");
     both && identity.reads_address_from(&FORWARDED)

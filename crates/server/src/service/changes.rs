@@ -1,23 +1,23 @@
-//! What people change by hand, in the audit and in the log.
+//! Manual changes, for the audit and the log.
 
 use tollkeeper::{Exception, ExceptionKind, KeyedBy, NamedKey};
 
 use super::Service;
 use crate::audit::{Action, ActionKind};
 
-/// What somebody has changed through the admin part.
+/// A change made through the admin part.
 #[derive(Debug)]
 pub(crate) enum Changed<'c> {
     /// An exception was made.
     Excepted(&'c Exception),
     /// An exception was ended.
     Lifted { rule: &'c str, key: &'c NamedKey },
-    /// A bucket was forgotten.
+    /// A bucket was reset.
     Reset { rule: &'c str, key: &'c NamedKey },
 }
 
 impl<'c> Changed<'c> {
-    /// What was done, for which rule (`*` for every one), which key, and by which attributes that is meant.
+    /// The action, the rule (`*` for every one), the key, and its attributes.
     fn named(&self) -> (ActionKind, &'c str, &'c str, &'c KeyedBy) {
         match self {
             Changed::Excepted(exception) => {
@@ -50,7 +50,7 @@ impl<'c> Changed<'c> {
 }
 
 impl Service {
-    /// Notes what somebody has changed by hand: who asks the audit finds it, and who looks into the log.
+    /// Records a manual change in the audit and in the log.
     pub(crate) fn changed(&self, what: &Changed<'_>, by: String) {
         let (action, rule, key, key_by) = what.named();
         let made = what.exception();

@@ -1,4 +1,4 @@
-//! Who the client of an HTTP request is.
+//! How the client of an HTTP request is identified.
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;
@@ -20,7 +20,7 @@ pub(crate) fn identity(config: &Config) -> anyhow::Result<Identity> {
     for (attribute, source) in &config.identify {
         identity = identity.identify(attribute, source.parse().map_err(|error| anyhow::anyhow!("{error}"))?);
     }
-    // What a key names directly tells clients apart as well.
+    // A place that a key names directly also identifies clients.
     let keys = config.rules.iter().filter_map(|rule| KeyTemplate::new(&rule.key).ok());
     let named: BTreeSet<String> = keys.flat_map(|key| key.needs().flatten().cloned().collect::<Vec<_>>()).collect();
     let places = named.iter().filter(|name| !config.identify.contains_key(*name)).filter_map(|name| name.parse().ok());

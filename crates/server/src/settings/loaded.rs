@@ -1,4 +1,4 @@
-//! A configuration file that was read, checked and understood.
+//! A configuration file that was read and validated.
 
 use std::path::Path;
 
@@ -9,12 +9,12 @@ use super::warnings::warnings;
 use crate::config::located::Located;
 use crate::config::{Config, ConfigError, DEFAULT, Problem};
 
-/// A configuration file that was read and whose rules were understood.
+/// A configuration file whose rules are valid.
 #[derive(Debug)]
 pub(crate) struct Loaded {
     pub(crate) config: Config,
     pub(crate) policy: Policy,
-    /// Things that are allowed and probably not meant.
+    /// Settings that are valid but probably mistakes.
     pub(crate) warnings: Vec<Problem>,
 }
 
@@ -33,7 +33,7 @@ pub(crate) fn parse(path: &Path, text: &str) -> Result<Loaded, ConfigError> {
     parse_as(path, text, |_| {})
 }
 
-/// Reads a file for its rules alone, wherever a service that runs on it takes its own from.
+/// Reads a file for its rules only, even if a service with that file would take its rules from elsewhere.
 pub(crate) fn load_rules(path: &Path) -> Result<Loaded, ConfigError> {
     parse_as(path, &read_text(path)?, |config| (config.rules_from, config.rules_snapshot) = (None, None))
 }

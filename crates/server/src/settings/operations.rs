@@ -1,4 +1,4 @@
-//! Alerts and telemetry: how often, where to, and what is wrong with what the file says of them.
+//! Alert and telemetry settings, and their errors.
 
 use std::time::Duration;
 
@@ -8,7 +8,7 @@ use tollkeeper::{Span, parse_span};
 use crate::config::operations::{AlertsConfig, TelemetryConfig};
 use crate::outgoing::Destination;
 
-/// How often something that stays wrong is told.
+/// How often an ongoing incident is repeated.
 pub(crate) fn alerts_every(alerts: &AlertsConfig) -> anyhow::Result<Duration> {
     let every = alerts.every.as_deref().map_or(Ok(Span::from_secs(60)), parse_span)?;
     match (Span::SECOND..=Span::from_secs(86_400)).contains(&every) {
@@ -27,7 +27,7 @@ pub(crate) fn metrics_every(telemetry: &TelemetryConfig) -> anyhow::Result<Optio
     }
 }
 
-/// What is wrong with either, by field.
+/// The errors in both, by field.
 pub(crate) fn problems(alerts: &AlertsConfig, telemetry: &TelemetryConfig) -> Vec<(String, anyhow::Error)> {
     let mut problems = Vec::new();
     let mut note = |field: &str, problem: anyhow::Error| problems.push((field.to_string(), problem));

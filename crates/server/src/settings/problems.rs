@@ -1,4 +1,4 @@
-//! What is wrong with a configuration beside its rules. Each is told by its field, with what to do.
+//! Errors in a configuration beside its rules, by field, with what to do.
 
 use anyhow::{Context, bail};
 use tollkeeper::http::{AddressSource, AttributeSource};
@@ -13,7 +13,7 @@ use crate::database::Database;
 use crate::tls::CLIENT_ATTRIBUTE;
 use crate::tokens::Token;
 
-/// What is wrong with the configuration beside its rules, by field.
+/// The errors in the configuration beside its rules, by field.
 pub(crate) fn problems(config: &Config) -> Vec<(String, String)> {
     let mut problems = Vec::new();
     let mut note = |field: String, problem: anyhow::Error| problems.push((field, format!("{problem:#}")));
@@ -152,7 +152,7 @@ fn check_audit(config: &Config, note: &mut impl FnMut(String, anyhow::Error)) {
     }
 }
 
-/// `host:port`; whether the host exists is known when it is bound.
+/// `host:port`; whether the host exists is known only when it is bound.
 fn check_address(text: &str) -> anyhow::Result<()> {
     let (host, port) = text
         .rsplit_once(':')

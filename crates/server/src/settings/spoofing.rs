@@ -1,7 +1,8 @@
-//! Configurations in which a client can be whoever it likes, or in which many clients are one, told in words at the start.
+//! Warns about configurations in which a client can choose its identity, or in which many clients share one.
 //!
-//! Only what is wrong whatever the traffic is told here. A proxy that is missing in `trusted_proxies` is seen when it asks
-//! (`front/stranger.rs`): a file cannot tell it from callers of `/v1/check`, who send the address themselves.
+//! Only what is wrong whatever the traffic is reported here. A proxy that is missing in `trusted_proxies` is noticed
+//! when it sends requests (`front/stranger.rs`): a file cannot distinguish it from callers of `/v1/check`, which send
+//! the address themselves.
 
 use tollkeeper::RuleSpec;
 use tollkeeper_core::KeyTemplate;
@@ -10,7 +11,7 @@ use super::client::parse_proxy;
 use crate::config::Config;
 use crate::strict::nearest;
 
-/// Headers in which proxies tell the client's address, and which anybody can send.
+/// Headers in which proxies pass on the client's address, and which any client can send.
 const ADDRESSES: [&str; 13] = [
     "forwarded",
     "x-forwarded-for",
@@ -27,7 +28,7 @@ const ADDRESSES: [&str; 13] = [
     "x-appengine-user-ip",
 ];
 
-/// Headers that say how a client speaks and not who it is: thousands send the same.
+/// Headers that describe a client's software, not its identity: thousands send the same.
 const MANNERS: [&str; 11] = [
     "user-agent",
     "accept",
@@ -42,11 +43,11 @@ const MANNERS: [&str; 11] = [
     "sec-ch-ua",
 ];
 
-/// Words for a rule's scope that promise one bucket per client.
+/// Words in a rule's scope that promise one bucket per client.
 const CLIENTS: [&str; 10] =
     ["user", "ip", "client", "tenant", "account", "customer", "session", "key", "api_key", "address"];
 
-/// What can be spoofed, and what puts everybody into one bucket, by field.
+/// What can be spoofed, and what puts all clients into one bucket, by field.
 pub(crate) fn warnings(config: &Config) -> Vec<(String, String)> {
     let mut warnings = Vec::new();
     for (index, proxy) in config.trusted_proxies.iter().enumerate() {
@@ -115,7 +116,7 @@ fn of_key(rule: &RuleSpec) -> Option<String> {
     if let Some(problem) = places.iter().copied().flatten().find_map(|place| of_header(place)) {
         return Some(problem);
     }
-    // Beside something that names a client it only divides that client's own.
+    // Beside an attribute that identifies a client, it only splits that client's own bucket.
     let manner = |place: &&String| place.strip_prefix("header.").is_some_and(|name| is_in(&MANNERS, name));
     if let [alternatives] = places[..]
         && let Some(place) = alternatives.iter().find(manner)
@@ -135,7 +136,7 @@ fn of_key(rule: &RuleSpec) -> Option<String> {
     })
 }
 
-/// An address in a header, taken for what it says.
+/// A header with an address, taken at face value.
 fn of_header(place: &str) -> Option<String> {
     let header = place.strip_prefix("header.").filter(|name| is_in(&ADDRESSES, name))?;
     Some(format!(

@@ -1,4 +1,4 @@
-//! The store that a configuration names.
+//! Opens the configured store.
 
 use std::hash::{BuildHasher as _, RandomState};
 use std::path::PathBuf;
@@ -9,7 +9,7 @@ use tollkeeper::{Clock, MemoryStore, RedisOptions, RedisStore, RedisTls, Store, 
 
 use crate::config::{Config, StoreConfig, TlsFiles};
 
-/// Whether a store is named. Whether it is there is known when it is connected.
+/// Whether the URL names a store. Whether it is reachable is known only when it is connected.
 pub(super) fn check_store(url: &str) -> anyhow::Result<()> {
     match url.split_once(':').map(|(scheme, _)| scheme) {
         Some("memory") => Ok(()),
@@ -24,7 +24,7 @@ pub(super) fn check_store(url: &str) -> anyhow::Result<()> {
     }
 }
 
-/// The store that a configuration names, deciding by `clock`.
+/// The configured store, deciding by `clock`.
 pub(crate) async fn store(config: &Config, clock: Clock) -> anyhow::Result<Store> {
     let StoreConfig { url, timeout, max_keys, tls } = &config.store;
     check_store(url).context("store.url")?;
@@ -37,7 +37,7 @@ pub(crate) async fn store(config: &Config, clock: Clock) -> anyhow::Result<Store
     }
     options.tls = tls.as_ref().map(certificates).transpose()?;
     if matches!(options.clock, Clock::Manual(_)) {
-        // Replay decides in a world of its own, from nothing and without a hurry.
+        // Replay uses a namespace of its own, from an empty state, and is not in a hurry.
         options.namespace = format!("tollkeeper-replay-{:016x}", RandomState::new().hash_one(std::process::id()));
         options.deadline = options.deadline.max(Duration::from_secs(10));
     }
@@ -62,7 +62,7 @@ fn certificates(files: &TlsFiles) -> anyhow::Result<RedisTls> {
 
 /// A URL as it may be shown.
 pub(crate) fn without_password(url: &str) -> String {
-    // What follows are the sentinels' user and password.
+    // The rest may contain the user and password of the sentinels.
     let url = url.split_once('?').map_or(url, |(url, _)| url);
     match url.split_once("://").and_then(|(scheme, rest)| Some((scheme, rest.rsplit_once('@')?.1))) {
         Some((scheme, host)) => format!("{scheme}://…@{host}"),

@@ -1,4 +1,4 @@
-//! What a configuration says that is allowed and probably not meant.
+//! Warnings: settings that are valid but probably mistakes.
 
 use tollkeeper::{Enforcement, RuleSpec};
 use tollkeeper_core::KeyTemplate;
@@ -6,7 +6,7 @@ use tollkeeper_core::KeyTemplate;
 use super::spoofing;
 use crate::config::Config;
 
-/// What is allowed and probably not meant, by field.
+/// Settings that are valid but probably mistakes, by field.
 pub(crate) fn warnings(config: &Config) -> Vec<(String, String)> {
     let mut warnings = Vec::new();
     if config.listen.resp_password.is_some() && config.listen.resp.is_none() {
@@ -30,14 +30,14 @@ pub(crate) fn warnings(config: &Config) -> Vec<(String, String)> {
     warnings
 }
 
-/// Rules that tell clients apart by what clients say of themselves, and none that holds whatever they say.
+/// Rules that identify clients only by what clients send, and none that applies regardless.
 fn way_around(config: &Config) -> Option<String> {
     let rules = || config.rules.iter().filter(|rule| rule.active && rule.mode == Enforcement::Enforce);
     let said = |attribute: &str| {
         let sources = ["header.", "query.", "cookie."];
         sources.iter().any(|source| attribute.starts_with(source)) || config.identify.contains_key(attribute)
     };
-    // Every alternative of every placeholder; a rule with a condition can be left by not meeting it.
+    // Every alternative of every placeholder; a client can avoid a rule with a condition by not matching it.
     let needs = |rule: &RuleSpec| {
         let key = KeyTemplate::new(&rule.key).ok()?;
         Some(key.needs().flatten().cloned().collect::<Vec<String>>())

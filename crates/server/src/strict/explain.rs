@@ -1,11 +1,11 @@
-//! serde's messages in plain words: what is wrong with a value, and the nearest right name or type.
+//! serde's messages in plain English: what is wrong with a value, and the nearest valid name or type.
 
 use super::similar::{suggestion, unknown};
 use super::text::{quoted, shortened};
 
 pub(super) const MISSING: &str = "is missing";
 
-/// What is wrong, and with which member of the place that serde names, if it is not that place itself.
+/// What is wrong, and which member of the place that serde names, if not that place itself.
 pub(crate) fn explain(message: &str) -> (Option<&str>, String) {
     if let Some((name, expected)) = after(message, "unknown field `") {
         // `{ limit: 5,000/s }` is two fields to YAML.
@@ -30,7 +30,7 @@ pub(crate) fn explain(message: &str) -> (Option<&str>, String) {
     }
 }
 
-/// A name in backquotes, and what comes after it.
+/// A name in backquotes, and what follows it.
 fn after<'m>(message: &'m str, start: &str) -> Option<(&'m str, &'m str)> {
     let rest = message.strip_prefix(start)?;
     rest.split_once("`, ").or_else(|| Some((rest.strip_suffix('`')?, "")))
@@ -58,7 +58,7 @@ fn type_name(expected: &str) -> &str {
 fn plain(found: &str) -> String {
     let scalar = ["integer `", "floating point `", "boolean `"].iter().find_map(|start| found.strip_prefix(start));
     if let Some(scalar) = scalar.and_then(|scalar| scalar.strip_suffix('`')) {
-        // `1e+20` and `3.0` as somebody may have written them.
+        // `1e+20` and `3.0` as a user may have written them.
         let number = scalar.contains(['.', 'e']).then(|| scalar.parse::<f64>().ok()).flatten();
         return number.map_or_else(|| scalar.to_string(), |number| number.to_string());
     }

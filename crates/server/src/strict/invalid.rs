@@ -1,4 +1,4 @@
-//! What is wrong with something that was sent, and where.
+//! An error in some input, and where it is.
 
 use std::fmt::{self, Display};
 
@@ -7,27 +7,27 @@ use serde_path_to_error::{Path, Segment};
 use super::explain::{MISSING, explain};
 use super::text::shortened;
 
-/// What is wrong, and where.
+/// An error, and where it is.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Invalid {
-    /// The place, such as `checks[3].cost`; empty when it is the whole.
+    /// The place, such as `checks[3].cost`; empty for the whole input.
     pub(crate) field: String,
     /// What is wrong with it and what to do.
     pub(crate) problem: String,
 }
 
 impl Invalid {
-    /// Something is wrong with a field.
+    /// An error in a field.
     pub(crate) fn new(field: impl Into<String>, problem: impl Into<String>) -> Invalid {
         Invalid { field: field.into(), problem: problem.into() }
     }
 
-    /// Something is wrong with the whole.
+    /// An error in the whole input.
     pub(super) fn whole(problem: String) -> Invalid {
         Invalid::new("", problem)
     }
 
-    /// Puts an error of serde into plain words. `hint` shows how the whole should look.
+    /// A serde error in plain English. `hint` shows how the whole should look.
     pub(super) fn explained(path: &Path, message: &str, hint: &str) -> Invalid {
         let (member, mut problem) = explain(message);
         let field = place(path, member);

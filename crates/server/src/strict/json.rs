@@ -1,4 +1,4 @@
-//! JSON bodies, and values that were JSON already.
+//! JSON bodies, and parsed JSON values.
 
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
@@ -7,7 +7,7 @@ use serde_json::Value;
 use super::invalid::Invalid;
 use super::value::Object;
 
-/// Reads the JSON object of a body. The example is shown to those who send something else.
+/// Reads the JSON object of a body. The example is shown if something else was sent.
 pub(crate) fn json<'b, T: Deserialize<'b>>(text: &'b [u8], example: &str) -> Result<T, Invalid> {
     let hint = format_args!("send for example {example}");
     if text.trim_ascii().is_empty() {
@@ -20,7 +20,7 @@ pub(crate) fn json<'b, T: Deserialize<'b>>(text: &'b [u8], example: &str) -> Res
     if !error.is_data() {
         return Err(Invalid::whole(format!("this is not JSON: {error}; {hint}")));
     }
-    // Keeping track of the place costs time, so only what is wrong is read again to find it.
+    // Tracking the place costs time, so only invalid input is read again to find it.
     let mut again = serde_json::Deserializer::from_slice(text);
     Err(match serde_path_to_error::deserialize::<_, Object<T>>(&mut again) {
         Err(found) => Invalid::explained(found.path(), &message(found.inner()), &hint.to_string()),
@@ -28,7 +28,7 @@ pub(crate) fn json<'b, T: Deserialize<'b>>(text: &'b [u8], example: &str) -> Res
     })
 }
 
-/// Reads a value that was JSON already.
+/// Reads a parsed JSON value.
 pub(crate) fn value<T: DeserializeOwned>(value: Value, hint: &str) -> Result<T, Invalid> {
     serde_path_to_error::deserialize(value)
         .map_err(|error| Invalid::explained(error.path(), &message(error.inner()), hint))

@@ -10,7 +10,7 @@ use serde::forward_to_deserialize_any;
 use super::invalid::Invalid;
 use super::text::shortened;
 
-/// Reads the parameters of a query. The hint is shown to those who leave out what is needed.
+/// Reads the parameters of a query. The hint is shown if a required one is missing.
 pub(crate) fn query<T: DeserializeOwned>(query: Option<&str>, hint: &str) -> Result<T, Invalid> {
     let pairs = query.unwrap_or_default().split('&').filter(|pair| !pair.is_empty());
     let pairs: Vec<(Cow<'_, str>, Parameter<'_>)> = pairs.map(decode).collect::<Result<_, Invalid>>()?;
@@ -31,7 +31,7 @@ fn text(encoded: &str) -> Result<Cow<'_, str>, Invalid> {
     Ok(Cow::Owned(decoded.into_owned()))
 }
 
-/// The value of a parameter: a text, and what a text can be read as.
+/// The value of a parameter: a text, and what it can be parsed as.
 struct Parameter<'q>(Cow<'q, str>);
 
 impl<'de> IntoDeserializer<'de> for Parameter<'_> {

@@ -1,6 +1,6 @@
-//! The name that somebody probably meant.
+//! Suggests the name that was probably meant.
 
-/// "; did you mean `limit`?" when a known name is near, otherwise what can be used.
+/// "; did you mean `limit`?" when a known name is similar, otherwise the list of known names.
 pub(crate) fn suggestion(name: &str, known: &[&str]) -> String {
     match nearest(name, known) {
         Some(nearest) => format!("; did you mean `{nearest}`?"),
@@ -9,15 +9,15 @@ pub(crate) fn suggestion(name: &str, known: &[&str]) -> String {
     }
 }
 
-/// The name that was probably meant, if one is near.
+/// The name that was probably meant, if one is similar.
 pub(crate) fn nearest<'k>(name: &str, known: &[&'k str]) -> Option<&'k str> {
-    // What comes from outside may be long, and comparing takes time by the product of both lengths.
+    // Input may be long, and comparing takes time proportional to the product of both lengths.
     let name: String = name.chars().take(60).collect();
     let by_distance = known.iter().map(|other| (strsim::damerau_levenshtein(&name, other), *other)).min();
     by_distance.filter(|(distance, other)| *distance <= 1 + other.len() / 4).map(|(_, nearest)| nearest)
 }
 
-/// What to say about a name that is not known, with the one that was probably meant.
+/// The message about an unknown name, with the one that was probably meant.
 pub(crate) fn unknown(name: &str, known: &[&str]) -> String {
     format!("is not known{}", suggestion(name, known))
 }

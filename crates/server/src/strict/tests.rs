@@ -47,7 +47,7 @@ fn every_mistake_in_json_is_named_with_its_place() {
         let error = json_error(text);
         assert!(error.starts_with(said), "{text}: {error}");
     }
-    // A text that looks like what serde_json appends is left alone.
+    // A text that looks like serde_json's suffix is kept.
     assert_eq!(json_error(r#"{"item": "a", "count": " at line 3"}"#).matches(" at line 3").count(), 1);
 }
 

@@ -1,8 +1,8 @@
-//! Texts from outside, as messages repeat them.
+//! Input texts, as repeated in messages.
 
 use std::borrow::Cow;
 
-/// A text from outside, short enough to be repeated.
+/// An input text, shortened for a message.
 pub(crate) fn shortened(text: &str) -> Cow<'_, str> {
     const MAX: usize = 60;
     match text.char_indices().nth(MAX) {
@@ -11,7 +11,7 @@ pub(crate) fn shortened(text: &str) -> Cow<'_, str> {
     }
 }
 
-/// A text from outside as it is shown in a message.
+/// An input text, quoted for a message.
 pub(crate) fn quoted(text: &str) -> String {
     format!("{:?}", shortened(text))
 }

@@ -1,4 +1,4 @@
-//! JSON of any shape, read as strictly as a type reads it.
+//! JSON of any shape, parsed as strictly as a type.
 
 use std::fmt;
 
@@ -6,7 +6,7 @@ use serde::Deserialize;
 use serde::de::{Deserializer, Error, MapAccess, SeqAccess, Visitor};
 use serde_json::{Map, Value};
 
-/// JSON in which no name is given twice: readers differ on which of two counts. `1.0` is the whole number that it is.
+/// JSON without duplicate names: parsers disagree on which of two counts. `1.0` is read as a whole number.
 pub(crate) struct Tree(pub(crate) Value);
 
 impl<'de> Deserialize<'de> for Tree {

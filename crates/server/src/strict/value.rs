@@ -12,7 +12,7 @@ use serde::de::{Deserializer, Error, MapAccess, Unexpected, Visitor};
 
 use super::text::quoted;
 
-/// An object. serde would take a list of a struct's fields too, in their order.
+/// An object. serde would also accept a list of a struct's fields, in their order.
 pub(crate) struct Object<T>(pub(crate) T);
 
 impl<'de, T: Deserialize<'de>> Deserialize<'de> for Object<T> {
@@ -35,7 +35,7 @@ impl<'de, T: Deserialize<'de>> Visitor<'de> for ObjectVisitor<T> {
     }
 }
 
-/// For a field that may be left out and is not null when it is there.
+/// For a field that may be left out, but not null.
 pub(crate) fn given<'de, T: Deserialize<'de>, D: Deserializer<'de>>(deserializer: D) -> Result<Option<T>, D::Error> {
     T::deserialize(deserializer).map(Some)
 }
@@ -96,7 +96,7 @@ impl<const MIN: u64, const MAX: u64> JsonSchema for Whole<MIN, MAX> {
     }
 }
 
-/// Reads a text and understands it. The error goes on where the text ends: `is not a hold; ...`.
+/// Parses a text. The error continues after the text: `is not a hold; ...`.
 pub(crate) fn parsed<'de, T, D>(deserializer: D) -> Result<T, D::Error>
 where
     T: FromStr<Err: Display>,
@@ -134,7 +134,7 @@ impl JsonSchema for Filled {
     }
 }
 
-/// A few words for the history and the audit: who did something, or why.
+/// A short text for the history and the audit: who did something, or why.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Note(pub(crate) String);
 

@@ -1,4 +1,4 @@
-//! How a client's connection begins.
+//! The start of a client's connection: plain text is refused, then the TLS handshake.
 
 use std::io;
 use std::sync::Arc;
@@ -12,19 +12,19 @@ use tokio_rustls::{TlsAcceptor, TlsStream};
 use super::certificate;
 use super::renewable::Renewable;
 
-/// What is spoken inside.
+/// The protocol inside TLS.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Protocol {
     /// HTTP/1.1 and HTTP/2.
     Http,
-    /// HTTP/2 alone.
+    /// HTTP/2 only.
     Grpc,
     /// The Redis protocol.
     Resp,
 }
 
 impl Protocol {
-    /// What a client may choose from; those who name nothing may speak what they like.
+    /// The protocols to negotiate (ALPN); a client that names none may use any.
     fn choices(self) -> Vec<Vec<u8>> {
         match self {
             Protocol::Http => vec![b"h2".to_vec(), b"http/1.1".to_vec()],
@@ -33,7 +33,7 @@ impl Protocol {
         }
     }
 
-    /// What somebody is told who does not speak TLS, in words that their side shows.
+    /// The answer to a client without TLS, in its own protocol, so that it shows the reason.
     fn farewell(self) -> &'static [u8] {
         match self {
             Protocol::Http => {
@@ -46,7 +46,7 @@ impl Protocol {
     }
 }
 
-/// Begins TLS on connections.
+/// Starts TLS on connections.
 #[derive(Clone, Debug)]
 pub(crate) struct Acceptor {
     certificates: Arc<Renewable<ServerConfig>>,
@@ -58,9 +58,9 @@ impl Acceptor {
         Acceptor { certificates, protocol }
     }
 
-    /// Ends a connection on which something else than TLS comes, with a word that its client understands.
+    /// Ends a connection that does not start with TLS, with an error that its client understands.
     pub(crate) async fn refuse_plain_text(&self, stream: &mut TcpStream) -> io::Result<()> {
-        /// With which every connection begins.
+        /// The first byte of every TLS connection.
         const HANDSHAKE: u8 = 0x16;
         let mut first = [0];
         if stream.peek(&mut first).await? == 0 {
@@ -74,9 +74,9 @@ impl Acceptor {
         Err(io::Error::new(io::ErrorKind::InvalidData, "the client does not speak TLS"))
     }
 
-    /// The handshake, with the certificates of now.
+    /// The handshake, with the current certificates.
     pub(crate) async fn accept<S: AsyncRead + AsyncWrite + Unpin>(&self, stream: S) -> io::Result<TlsStream<S>> {
-        // A few pointers are copied, which is nothing beside a handshake.
+        // A few pointers are copied, which is cheap compared to a handshake.
         let mut config = ServerConfig::clone(&self.certificates.current());
         config.alpn_protocols = self.protocol.choices();
         match TlsAcceptor::from(Arc::new(config)).accept(stream).into_fallible().await {
@@ -89,8 +89,8 @@ impl Acceptor {
     }
 }
 
-/// Ends a connection so that the last word on it arrives: a client may have sent its request already, and closing with
-/// that unread would take back why it was refused (the kernel resets the connection).
+/// Ends a connection so that the last message arrives: a client may have sent its request already, and closing with
+/// unread input would discard the reason for the refusal (the kernel resets the connection).
 async fn part(stream: &mut (impl AsyncRead + AsyncWrite + Unpin)) {
     const MOMENT: Duration = Duration::from_millis(200);
     const MOST: u64 = 64 * 1024;
@@ -101,11 +101,11 @@ async fn part(stream: &mut (impl AsyncRead + AsyncWrite + Unpin)) {
     let _ = tokio::time::timeout(MOMENT, unread).await;
 }
 
-/// The attribute that [`client_name`] fills: no client can choose it.
+/// The attribute with the [`client_name`]: no client can choose it.
 pub(crate) const CLIENT_ATTRIBUTE: &str = "tls.client";
 
-/// What the certificate of the other side calls it: the first DNS name or URI, else its common name. It is there only
-/// where certificates are required, and then it was verified.
+/// The name in the peer's certificate: the first DNS name or URI, otherwise its common name. Present only if
+/// certificates are required, and then it was verified.
 pub(crate) fn client_name<S>(stream: &TlsStream<S>) -> Option<Arc<str>> {
     let certificate = stream.get_ref().1.peer_certificates()?.first()?;
     certificate::name_in(certificate).map(Arc::from)

@@ -1,16 +1,16 @@
-//! The name in a certificate: the first DNS name or URI among its alternative names, else its common name.
+//! The name in a certificate: the first DNS name or URI among its alternative names, otherwise its common name.
 //!
-//! Reads only the fields on the way there (X.509 as in RFC 5280, encoded as DER). The certificate must have been verified
-//! before: what it says is then the word of a trusted authority.
+//! Parses only the fields on the way there (X.509 as in RFC 5280, encoded as DER). The certificate must have been
+//! verified before: a trusted authority then stands behind the name.
 
 const OBJECT_ID: u8 = 0x06;
 const OCTET_STRING: u8 = 0x04;
 const SEQUENCE: u8 = 0x30;
 const SET: u8 = 0x31;
-/// Optional fields of a certificate have a number instead of a type.
+/// Optional fields of a certificate are identified by a number instead of a type.
 const VERSION: u8 = 0xa0;
 const EXTENSIONS: u8 = 0xa3;
-/// So have the kinds of alternative names.
+/// So are the kinds of alternative names.
 const DNS_NAME: u8 = 0x82;
 const URI: u8 = 0x86;
 /// UTF8String, NumericString, PrintableString, IA5String, VisibleString: all of them subsets of UTF-8.
@@ -34,7 +34,7 @@ pub(super) fn name_in(certificate: &[u8]) -> Option<&str> {
 
 fn alternative_name(extensions: Values<'_>) -> Option<&[u8]> {
     let names = extensions.first(SEQUENCE)?.of(SEQUENCE).find_map(|mut extension| {
-        // Between the identifier and the content may be a flag.
+        // A flag may stand between the identifier and the content.
         (extension.next()? == (OBJECT_ID, ALTERNATIVE_NAMES)).then(|| extension.first(OCTET_STRING))?
     })?;
     names.first(SEQUENCE)?.find_map(|(tag, name)| [DNS_NAME, URI].contains(&tag).then_some(name))
@@ -47,17 +47,17 @@ fn common_name(subject: Values<'_>) -> Option<&[u8]> {
     })
 }
 
-/// Values in DER, one after the other: each a tag and what it holds. Ends where something is cut off.
+/// DER values one after the other: each a tag and its content. Ends at the first truncated one.
 #[derive(Clone, Copy)]
 struct Values<'a>(&'a [u8]);
 
 impl<'a> Values<'a> {
-    /// The values within the first that has this tag.
+    /// The content of the first value with this tag.
     fn first(self, tag: u8) -> Option<Values<'a>> {
         self.of(tag).next()
     }
 
-    /// The values within each that has this tag.
+    /// The content of each value with this tag.
     fn of(self, tag: u8) -> impl Iterator<Item = Values<'a>> {
         self.filter(move |(found, _)| *found == tag).map(|(_, content)| Values(content))
     }
@@ -70,7 +70,7 @@ impl<'a> Iterator for Values<'a> {
         let [tag, length, rest @ ..] = self.0 else { return None };
         let (length, rest) = match length {
             0..=0x7f => (usize::from(*length), rest),
-            // The number of bytes that the length itself takes. Four are more than any certificate needs.
+            // How many bytes the length itself takes. Four are more than any certificate needs.
             0x81..=0x84 => {
                 let (length, rest) = rest.split_at_checked(usize::from(length & 0x7f))?;
                 (length.iter().fold(0, |sum, byte| sum << 8 | usize::from(*byte)), rest)

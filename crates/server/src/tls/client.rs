@@ -1,4 +1,4 @@
-//! What the proxy believes of its upstream, and shows to it.
+//! The proxy's TLS to its upstream: CA certificates and the client certificate.
 
 use std::path::{Path, PathBuf};
 
@@ -8,13 +8,13 @@ use rustls::{ClientConfig, RootCertStore};
 use super::pem::Named;
 use super::provider::{VERSIONS, provider};
 
-/// Files in PEM format, for an upstream that speaks TLS.
+/// Files in PEM format, for an upstream with TLS.
 #[derive(Clone, Debug, Default, PartialEq, clap::Args)]
 pub(crate) struct UpstreamFiles {
     /// CA certificates (PEM) for an https:// upstream; the system's trust store by default
     #[arg(long, value_name = "FILE", env = "TOLLKEEPER_UPSTREAM_CA")]
     pub(crate) upstream_ca: Option<PathBuf>,
-    /// The certificate to show to an https:// upstream (PEM)
+    /// The client certificate for an https:// upstream (PEM)
     #[arg(long, value_name = "FILE", env = "TOLLKEEPER_UPSTREAM_CERT", requires = "upstream_key")]
     pub(crate) upstream_cert: Option<PathBuf>,
     /// The key of that certificate (PEM)
@@ -22,7 +22,7 @@ pub(crate) struct UpstreamFiles {
     pub(crate) upstream_key: Option<PathBuf>,
 }
 
-/// Reads the files, and what the system trusts where none says whom to.
+/// Reads the files; the system's trust store by default.
 pub(crate) fn upstream_config(files: &UpstreamFiles) -> anyhow::Result<ClientConfig> {
     let roots = match &files.upstream_ca {
         Some(path) => Named { setting: "--upstream-ca", path }.authorities()?,
@@ -43,7 +43,8 @@ pub(crate) fn upstream_config(files: &UpstreamFiles) -> anyhow::Result<ClientCon
     Ok(config)
 }
 
-/// For calls that show no certificate. `setting` and a file name those who are believed, instead of whom the system trusts.
+/// For calls without a client certificate. A file, named by `setting`, holds CA certificates to use instead of the
+/// system's trust store.
 pub(crate) fn caller_config(
     setting: &'static str,
     authorities: Option<&Path>,
@@ -62,7 +63,7 @@ pub(crate) fn caller_config(
 fn trusted_by_the_system(setting: &str, instead: &str) -> anyhow::Result<RootCertStore> {
     let found = rustls_native_certs::load_native_certs();
     let mut roots = RootCertStore::empty();
-    // A system's store may hold old certificates that nobody can read any more; the others count.
+    // A system's trust store may contain old certificates that cannot be parsed; the others are used.
     roots.add_parsable_certificates(found.certs);
     if roots.is_empty() {
         let trouble = found.errors.first().map(|error| format!(" ({error})")).unwrap_or_default();
@@ -72,7 +73,7 @@ fn trusted_by_the_system(setting: &str, instead: &str) -> anyhow::Result<RootCer
 }
 
 impl UpstreamFiles {
-    /// The first flag that was given, for an upstream to which it means nothing.
+    /// The first flag that was given, for an upstream without TLS.
     pub(crate) fn first_given(&self) -> Option<&'static str> {
         let given = [
             (&self.upstream_ca, "--upstream-ca"),

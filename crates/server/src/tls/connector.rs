@@ -1,4 +1,4 @@
-//! Connections to others, with TLS or without.
+//! Outgoing connections, with or without TLS.
 
 use std::io;
 use std::pin::Pin;
@@ -24,12 +24,12 @@ use super::stream::Stream;
 pub(crate) struct Connector {
     tcp: HttpConnector,
     tls: Option<(Arc<Renewable<ClientConfig>>, ServerName<'static>)>,
-    /// For the connection, and for the handshake.
+    /// For the connection, and again for the handshake.
     limit: Duration,
 }
 
 impl Connector {
-    /// `tls` has what to believe and to show, and whom the server's certificate must be for.
+    /// `tls` is the TLS configuration, and the name that the server's certificate must be for.
     pub(crate) fn new(tls: Option<(Arc<Renewable<ClientConfig>>, ServerName<'static>)>, limit: Duration) -> Connector {
         let mut tcp = HttpConnector::new();
         tcp.set_nodelay(true);

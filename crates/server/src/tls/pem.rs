@@ -24,7 +24,7 @@ impl Named<'_> {
         anyhow!("{}: {}: {problem}", self.setting, self.path.display())
     }
 
-    /// All certificates of the file, of which there is at least one.
+    /// All certificates of the file, at least one.
     pub(super) fn certificates(&self) -> anyhow::Result<Vec<CertificateDer<'static>>> {
         let text = self.read()?;
         let certificates: Result<Vec<_>, Error> = CertificateDer::pem_slice_iter(&text).collect();
@@ -56,12 +56,12 @@ impl Named<'_> {
         }
         PrivateKeyDer::from_pem_slice(&text).map_err(|error| match error {
             Error::NoItemsFound => self.problem("holds no private key; one begins with -----BEGIN PRIVATE KEY-----"),
-            // The error may quote what it could not read, and that may be of the key.
+            // The error may quote what it could not parse, which may be part of the key.
             _ => self.problem("is not PEM; a private key begins with -----BEGIN PRIVATE KEY-----"),
         })
     }
 
-    /// What rustls says of this key beside that certificate.
+    /// rustls' error about this key and that certificate.
     pub(super) fn refused(&self, certificate: &Path, error: rustls::Error) -> anyhow::Error {
         match error {
             rustls::Error::InconsistentKeys(_) => self.problem(format!(

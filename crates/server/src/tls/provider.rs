@@ -1,4 +1,4 @@
-//! Which TLS is spoken, and by whose cryptography.
+//! The TLS versions, and the cryptography provider.
 
 use std::sync::Arc;
 

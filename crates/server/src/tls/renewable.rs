@@ -1,13 +1,13 @@
-//! Certificates that are read again while the service runs.
+//! Certificates that can be reloaded while the service runs.
 
 use std::fmt;
 use std::sync::Arc;
 
 use arc_swap::ArcSwap;
 
-/// What was made of certificates, and can be made again when their files have changed.
+/// A TLS configuration that can be rebuilt when its files have changed.
 pub(crate) struct Renewable<C> {
-    /// Whose certificates they are, in the log.
+    /// What the certificates belong to, for the log.
     whose: &'static str,
     current: ArcSwap<C>,
     read: Box<dyn Fn() -> anyhow::Result<C> + Send + Sync>,
@@ -27,9 +27,9 @@ impl<C> Renewable<C> {
     }
 }
 
-/// What the files of certificates are read for, whoever uses it.
+/// Reloads certificates, whatever they are used for.
 pub(crate) trait Renew: Send + Sync {
-    /// Reloads the files, for new connections. If they cannot be used, nothing changes.
+    /// Reloads the files, for new connections. If they are invalid, nothing changes.
     fn renew(&self);
 }
 

@@ -1,4 +1,4 @@
-//! What a front shows and asks for.
+//! A front's TLS: its certificate, and the client certificates it requires.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -11,7 +11,7 @@ use super::pem::Named;
 use super::provider::{VERSIONS, provider};
 use crate::config::ListenTls;
 
-/// Reads the files that a configuration names. It has been checked that there are a certificate and a key.
+/// Reads the configured files. That there are a certificate and a key has been checked.
 pub(crate) fn server_config(files: &ListenTls) -> anyhow::Result<ServerConfig> {
     let ListenTls { cert, key, client_ca } = files;
     let cert = named("listen.tls.cert", cert)?;
@@ -29,7 +29,7 @@ pub(crate) fn server_config(files: &ListenTls) -> anyhow::Result<ServerConfig> {
     let made = builder.with_single_cert(cert.certificates()?, key.key()?);
     let mut config = made.map_err(|error| key.refused(cert.path, error))?;
     if client_ca.is_some() {
-        // A session that is resumed is not verified again: a certificate that has ended since would still pass.
+        // A resumed session is not verified again: an expired client certificate would still pass.
         config.session_storage = Arc::new(NoServerSessionStorage {});
         config.send_tls13_tickets = 0;
     }

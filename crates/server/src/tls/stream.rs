@@ -1,4 +1,4 @@
-//! A connection with or without TLS, so that what is spoken on it need not know.
+//! A connection with or without TLS, behind one type.
 
 use std::io::{self, IoSlice};
 use std::pin::Pin;
@@ -12,11 +12,11 @@ use tokio_rustls::TlsStream;
 #[derive(Debug)]
 pub(crate) enum Stream<S> {
     Plain(S),
-    /// Much larger than the other.
+    /// Boxed: it is much larger than the other.
     Tls(Box<TlsStream<S>>),
 }
 
-/// The same call on whichever it is.
+/// Forwards a call to either variant.
 macro_rules! on_either {
     ($stream:expr, $inner:ident => $call:expr) => {
         match $stream.get_mut() {
@@ -67,7 +67,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> AsyncWrite for Stream<S> {
     }
 }
 
-/// Nothing is known of an upstream's connection that hyper would want to know.
+/// hyper needs to know nothing about an upstream's connection.
 impl<S> Connection for Stream<S> {
     fn connected(&self) -> Connected {
         Connected::new()

@@ -1,4 +1,4 @@
-//! What is known of a request, as callers send it.
+//! The attributes of a request, as callers send them.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -10,8 +10,8 @@ use serde::de::{DeserializeSeed, Deserializer, Error, MapAccess, SeqAccess, Visi
 
 use crate::strict::quoted;
 
-/// A flat map of names to strings, borrowed from the body where that can be. Sorted by name, so that looking one up is
-/// cheap however many were sent, and no map has to be built for a check.
+/// A flat map of names to strings, borrowed from the body if possible. Sorted by name, so that lookups are cheap
+/// however many were sent, and no map has to be built for a check.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Attributes<'b>(Vec<(Cow<'b, str>, Cow<'b, str>)>);
 
@@ -68,7 +68,7 @@ impl<'de> Visitor<'de> for AttributesVisitor {
     }
 }
 
-/// A string, not copied if it can be borrowed.
+/// A string, borrowed if possible.
 enum Text {
     Name,
     Value,
@@ -80,7 +80,7 @@ impl<'de> DeserializeSeed<'de> for Text {
     fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Cow<'de, str>, D::Error> {
         match self {
             Text::Name => deserializer.deserialize_str(self),
-            // Any type, to be able to say how it is written as a string.
+            // Any type, so that an error can say how to write it as a string.
             Text::Value => deserializer.deserialize_any(self),
         }
     }

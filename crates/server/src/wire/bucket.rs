@@ -6,7 +6,7 @@ use tollkeeper::{Inspected, Rule, Span};
 
 use super::exceptions::shown_by;
 
-/// A bucket as it is now.
+/// The current state of a bucket.
 #[derive(Debug, Serialize, JsonSchema)]
 #[schemars(rename = "Bucket")]
 pub(crate) struct KeyAnswer<'r> {
@@ -16,12 +16,12 @@ pub(crate) struct KeyAnswer<'r> {
     scope: Option<&'r str>,
     /// Which of the rule's buckets.
     key: &'r str,
-    /// By which attribute the key is meant, where the rule's key has alternatives such as `{api_key|ip}`: of several
-    /// buckets that are in use under this text, the one that is used most.
+    /// The attribute that the key is for, where the rule's key has alternatives such as `{api_key|ip}`: of several
+    /// buckets in use under this text, the most used one.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(with = "String")]
     by: Option<String>,
-    /// Every way in which a key of this rule can be meant, where there are several.
+    /// Every attribute that a key of this rule can be for, where there are several.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     alternatives: Vec<String>,
     /// How requests are counted.
@@ -32,8 +32,8 @@ pub(crate) struct KeyAnswer<'r> {
     limit: u32,
     #[serde(flatten)]
     level: Level,
-    /// The buckets of each alternative, when the rule's key has alternatives such as `{api_key|ip}` and several of them
-    /// are in use under this text. The answer itself tells the one that is used most.
+    /// The buckets of each alternative, when the rule's key has alternatives such as `{api_key|ip}` and several of
+    /// them are in use under this text. The answer itself is for the most used one.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     variants: Vec<VariantAnswer>,
 }
@@ -45,7 +45,7 @@ struct Level {
     remaining: u32,
     /// Milliseconds until a request passes, rounded up; 0 when one passes now.
     retry_after_ms: Option<u64>,
-    /// Milliseconds until the bucket is as if never used, rounded up.
+    /// Milliseconds until the bucket is full again, rounded up.
     reset_after_ms: u64,
 }
 
@@ -53,7 +53,7 @@ struct Level {
 #[derive(Debug, Serialize, JsonSchema)]
 #[schemars(rename = "Variant")]
 struct VariantAnswer {
-    /// Which alternatives of the key's template were taken; 0 when each placeholder took its first.
+    /// Which alternatives of the key's template were used; 0 when each placeholder used its first.
     variant: u16,
     /// The attributes of these alternatives.
     by: String,
@@ -79,14 +79,14 @@ impl<'r> KeyAnswer<'r> {
             bucket.decision.remaining < bucket.decision.limit || bucket.decision.reset_after > Span::ZERO
         };
         let in_use: Vec<&Inspected> = buckets.iter().filter(used).collect();
-        // The most used: least left, and longest to go.
+        // The most used: least left, and longest until it is full.
         let most = in_use.iter().copied().min_by_key(|bucket| {
             (bucket.decision.remaining, std::cmp::Reverse(bucket.decision.reset_after), bucket.charge.key.variant)
         });
         let quota = most.or(buckets.first()).map_or(rule.quota(), |bucket| bucket.charge.quota());
         let limit = quota.limit();
         let by = |bucket: &Inspected| rule.key().keyed_by(bucket.charge.key.variant);
-        // Of buckets that nobody uses, the one that the text would be.
+        // If none is in use, the one that the text would resolve to.
         let unused = || rule.key().bucket_of(&key.into()).ok().map(|key| rule.key().keyed_by(key.variant));
         let only = if let [one] = buckets { Some(by(one)) } else { None };
         let meant = most.map(by).or(only).or_else(unused);

@@ -1,4 +1,4 @@
-//! Exceptions as they are asked for and shown.
+//! Exceptions in requests and answers.
 
 use std::borrow::Cow;
 
@@ -12,11 +12,11 @@ use crate::strict::{self, Invalid, Whole, given};
 /// The name that means every rule.
 const EVERY: &str = "*";
 const EXAMPLE: &str = r#"{"rule": "free-user", "key": "42", "kind": "block", "for_ms": 3600000, "reason": "scraper"}"#;
-/// As long as any wait that is counted.
+/// The longest duration that can be counted.
 const MAX_FOR_MS: u64 = Span::MAX.as_micros() / 1_000;
 const MAX_BURST: u64 = u32::MAX as u64;
 
-/// An exception to be made.
+/// An exception to make.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 #[schemars(rename = "ExceptionRequest")]
@@ -29,9 +29,9 @@ pub(crate) struct ExceptionBody<'b> {
     #[serde(borrow)]
     #[schemars(with = "String", length(min = 1, max = 1024))]
     key: Cow<'b, str>,
-    /// By which attribute the key is meant, where the rule's key has alternatives such as `{api_key|ip}`; of several
-    /// placeholders with alternatives one each, as in `api_key,tenant`. By default an address is meant by `ip`, and
-    /// anything else by the only other alternative.
+    /// The attribute that the key is for, where the rule's key has alternatives such as `{api_key|ip}`; with several
+    /// such placeholders one for each, as in `api_key,tenant`. By default `ip` for an address, and the only other
+    /// alternative for anything else.
     #[serde(default, borrow, deserialize_with = "given")]
     #[schemars(with = "String", length(min = 1, max = 1024))]
     by: Option<Cow<'b, str>>,
@@ -45,7 +45,7 @@ pub(crate) struct ExceptionBody<'b> {
     #[serde(default, deserialize_with = "given")]
     #[schemars(with = "Whole<1, MAX_BURST>")]
     burst: Option<Whole<1, MAX_BURST>>,
-    /// For how many milliseconds; without an end when neither this nor `until` is given.
+    /// For how many milliseconds; it does not end when neither this nor `until` is given.
     #[serde(default, deserialize_with = "given")]
     #[schemars(with = "Whole<1, MAX_FOR_MS>")]
     for_ms: Option<Whole<1, MAX_FOR_MS>>,
@@ -69,7 +69,7 @@ enum Kind {
     Grant,
 }
 
-/// Reads an exception that is to be in force from `now` on.
+/// Parses an exception that is in force from `now` on.
 pub(crate) fn parse_exception(text: &[u8], now: Timestamp) -> Result<Exception, Invalid> {
     let body: ExceptionBody<'_> = strict::json(text, EXAMPLE)?;
     let kind = match (body.kind, body.limit) {
@@ -102,7 +102,7 @@ pub(crate) struct ExceptionView {
     rule: String,
     /// The key's text.
     key: String,
-    /// By which attribute the key is meant, where the rule's key has alternatives.
+    /// The attribute that the key is for, where the rule's key has alternatives.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(with = "String")]
     by: Option<String>,
@@ -112,7 +112,7 @@ pub(crate) struct ExceptionView {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(with = "String")]
     limit: Option<String>,
-    /// For a grant: the burst, where it was given.
+    /// For a grant: the burst, if given.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(with = "u32")]
     burst: Option<u32>,
@@ -124,9 +124,9 @@ pub(crate) struct ExceptionView {
     #[serde(serialize_with = "moment::serialize")]
     #[schemars(with = "Option<Moment>")]
     until: Option<Timestamp>,
-    /// Why, if somebody said so.
+    /// Why, if a reason was given.
     reason: Option<String>,
-    /// Who made it: the name that was given, and how the caller authenticated.
+    /// Who made it: the given name, and how the caller authenticated.
     made_by: Option<String>,
 }
 
@@ -157,7 +157,7 @@ pub(crate) struct ExceptionsAnswer {
 pub(crate) struct LiftedAnswer {
     /// False when there was none.
     lifted: bool,
-    /// By which attribute its key was meant, where the rule's key has alternatives.
+    /// The attribute that its key was for, where the rule's key has alternatives.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(with = "String")]
     by: Option<String>,
@@ -169,7 +169,7 @@ impl LiftedAnswer {
     }
 }
 
-/// Nothing where there was nothing to choose.
+/// `None` if there was nothing to choose.
 pub(super) fn shown_by(by: &KeyedBy) -> Option<String> {
     (!by.is_empty()).then(|| by.to_string())
 }

@@ -12,7 +12,7 @@ use tollkeeper::{Hold, Key, Row, Timestamp};
 
 use crate::strict::parsed;
 
-/// Names a slot of a `concurrency` rule beside rule and key: `variant.at.nth`.
+/// Identifies a slot of a `concurrency` rule, together with rule and key: `variant.at.nth`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct HoldToken {
     /// Which of the buckets that share the key's text.
@@ -67,7 +67,7 @@ impl JsonSchema for HoldToken {
     }
 }
 
-/// A text that no check ever answered.
+/// A text that is not a hold from any answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("is not a hold; send back what the check answered in `hold`")]
 pub(crate) struct HoldTokenError;
@@ -75,8 +75,8 @@ pub(crate) struct HoldTokenError;
 impl FromStr for HoldToken {
     type Err = HoldTokenError;
 
-    /// Reads every text of the right form. Numbers out of range name a slot that cannot exist: they are brought into
-    /// range, where nothing will be found either, because a slot of the largest number is never given out.
+    /// Parses every text of the right form. Numbers out of range name a slot that cannot exist: they are clamped into
+    /// range, where nothing will be found either, because a slot with the largest number is never given out.
     fn from_str(text: &str) -> Result<HoldToken, HoldTokenError> {
         let mut parts = text.split('.');
         let mut number = |digits: usize| {

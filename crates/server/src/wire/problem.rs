@@ -1,4 +1,4 @@
-//! Problem documents as they are described. [`tollkeeper::http::Problem`] writes them; a test compares the members.
+//! Problem documents for the API description. [`tollkeeper::http::Problem`] writes them; a test compares the members.
 
 use schemars::JsonSchema;
 
@@ -7,12 +7,12 @@ use schemars::JsonSchema;
 #[schemars(rename = "Problem")]
 #[allow(dead_code, reason = "only described here")]
 pub(crate) struct ProblemAnswer {
-    /// `about:blank`: the status says what kind of problem it is.
+    /// `about:blank`: the status says which kind of problem it is.
     #[schemars(rename = "type")]
     kind: String,
     /// The name of the status.
     title: String,
-    /// The status, again.
+    /// The status code, as in the response.
     status: u16,
     /// What failed, with what value, and what to do.
     detail: String,
@@ -29,11 +29,11 @@ pub(crate) struct DenialAnswer {
     /// What kind of problem: quota exceeded, or temporarily reduced capacity.
     #[schemars(rename = "type")]
     kind: String,
-    /// The same in words.
+    /// The title of that kind.
     title: String,
-    /// The status, again.
+    /// The status code, as in the response.
     status: u16,
-    /// Which rule, and when to come back.
+    /// Which rule, and when to retry.
     detail: String,
     /// The enforced rules that deny, in the order of the rules file.
     #[schemars(rename = "violated-policies")]

@@ -1,4 +1,4 @@
-//! What the queries of the admin part ask for.
+//! The query parameters of the admin part.
 
 use schemars::JsonSchema;
 use serde::Deserialize;
@@ -6,7 +6,7 @@ use tollkeeper::NamedKey;
 
 use crate::strict::{Filled, Note, Whole};
 
-/// Nothing.
+/// No parameters.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct NoQuery {}
@@ -19,12 +19,12 @@ pub(crate) struct BucketQuery {
     pub(crate) rule: Filled,
     /// The key's text, as in the row of a check.
     pub(crate) key: Filled,
-    /// By which attribute the key is meant, where the rule's key has alternatives such as `{api_key|ip}`; of several
-    /// placeholders with alternatives one each, as in `api_key,tenant`. By default all of them are shown.
+    /// The attribute that the key is for, where the rule's key has alternatives such as `{api_key|ip}`; with several
+    /// such placeholders one for each, as in `api_key,tenant`. By default all of them are shown.
     pub(crate) by: Option<Filled>,
 }
 
-/// A bucket that is changed, and by whom.
+/// A bucket to change, and by whom.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct BucketChangeQuery {
@@ -32,8 +32,8 @@ pub(crate) struct BucketChangeQuery {
     pub(crate) rule: Filled,
     /// The key's text, as in the row of a check.
     pub(crate) key: Filled,
-    /// By which attribute the key is meant, where the rule's key has alternatives such as `{api_key|ip}`; by default the
-    /// only one that can be meant.
+    /// The attribute that the key is for, where the rule's key has alternatives such as `{api_key|ip}`; by default
+    /// the only possible one.
     pub(crate) by: Option<Filled>,
     /// Who does it, for the audit.
     #[serde(rename = "as")]
@@ -82,7 +82,7 @@ pub(crate) struct RulesChangeQuery {
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct HistoryQuery {
-    /// How many versions at most.
+    /// The maximum number of versions.
     #[schemars(extend("default" = HistoryQuery::USUAL_LIMIT))]
     pub(crate) limit: Option<Whole<1, 100>>,
     /// Only versions before this one.

@@ -9,7 +9,7 @@ use super::verdict::delay;
 /// One line of `replay`'s input.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct ReplayEvent {
-    /// When the request comes, in microseconds since the epoch.
+    /// The time of the request, in microseconds since the epoch.
     pub(crate) at_us: u64,
     /// The request.
     pub(crate) descriptor: Descriptor,

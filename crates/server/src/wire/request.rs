@@ -1,4 +1,4 @@
-//! What callers send: checks, releases, reservations, and the events of `replay`.
+//! Requests of callers: checks, releases, reservations, and the events of `replay`.
 
 use std::borrow::Cow;
 
@@ -27,28 +27,28 @@ fn one() -> Cost {
     Whole(1)
 }
 
-/// A request as the API takes it.
+/// A request to check.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Check<'b> {
-    /// What is known of the request.
+    /// The attributes of the request.
     #[serde(default, borrow)]
     attributes: Attributes<'b>,
     /// What the request costs; each rule multiplies it by its own cost. 0 peeks and charges nothing.
     #[serde(default = "one")]
     #[schemars(extend("default" = 1))]
     cost: Cost,
-    /// The names of the rules that are considered; all by default.
+    /// The names of the rules to apply; all by default.
     #[serde(default, borrow, deserialize_with = "given")]
     #[schemars(with = "RuleNames")]
     rules: Option<RuleNames<'b>>,
-    /// Whether to answer with the limit headers and `retry-after`, to be sent on.
+    /// Whether to include the limit headers and `retry-after`, for the caller's own response.
     #[serde(default)]
     headers: bool,
 }
 
 impl Check<'_> {
-    /// The names of the rules that are considered, if not all are.
+    /// The names of the rules to apply, if not all.
     pub(crate) fn rules(&self) -> impl Iterator<Item = &str> {
         self.rules.iter().flat_map(RuleNames::iter)
     }
@@ -100,7 +100,7 @@ pub(crate) enum CheckBody<'b> {
     },
 }
 
-/// A slot to give back.
+/// A slot to release.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 #[schemars(rename = "ReleaseRequest")]
@@ -120,10 +120,10 @@ pub(crate) struct Release<'b> {
 #[serde(deny_unknown_fields)]
 #[schemars(rename = "ReserveRequest")]
 pub(crate) struct Reserve<'b> {
-    /// What is known of the request.
+    /// The attributes of the request.
     #[serde(default, borrow)]
     attributes: Attributes<'b>,
-    /// What the request will cost, as far as anybody can tell.
+    /// The estimated cost of the request.
     #[serde(default = "one")]
     #[schemars(extend("default" = 1))]
     cost: Cost,
@@ -131,11 +131,11 @@ pub(crate) struct Reserve<'b> {
     #[serde(default = "a_minute")]
     #[schemars(extend("default" = DEFAULT_HOLD_MS))]
     hold_ms: Whole<1, MAX_HOLD_MS>,
-    /// The names of the rules that are considered; all by default.
+    /// The names of the rules to apply; all by default.
     #[serde(default, borrow, deserialize_with = "given")]
     #[schemars(with = "RuleNames")]
     rules: Option<RuleNames<'b>>,
-    /// Whether to answer with the limit headers and `retry-after`, to be sent on.
+    /// Whether to include the limit headers and `retry-after`, for the caller's own response.
     #[serde(default)]
     headers: bool,
 }
@@ -152,34 +152,34 @@ impl<'b> Reserve<'b> {
     }
 }
 
-/// What a reserved request did cost.
+/// The actual cost of a reserved request.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 #[schemars(rename = "SettleRequest")]
 pub(crate) struct Settle<'b> {
-    /// What the request did cost, instead of the estimate; 0 gives all of it back.
+    /// The actual cost of the request, instead of the estimate; 0 refunds all of it.
     #[serde(default, deserialize_with = "given")]
     #[schemars(with = "Cost")]
     cost: Option<Cost>,
-    /// Attributes that carry the cost of a rule, with what they turned out to be: whole numbers.
+    /// Attributes that carry the cost of a rule, with their actual values: whole numbers.
     #[serde(default, borrow)]
     #[schemars(with = "std::collections::BTreeMap<String, WholeNumber>")]
     pub(crate) attributes: Attributes<'b>,
 }
 
 impl Settle<'_> {
-    /// What the request did cost, if it is one number for all rules.
+    /// The actual cost, if it is one number for all rules.
     pub(crate) fn cost(&self) -> Option<u32> {
         self.cost.map(count)
     }
 }
 
-/// A number in a text.
+/// A number as a string.
 #[derive(JsonSchema)]
 #[allow(dead_code, reason = "only described here")]
 struct WholeNumber(#[schemars(regex(pattern = r"^ *[0-9]+ *$"))] String);
 
-/// Everything that the body of a check may hold.
+/// All fields that the body of a check may have.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct CheckFields<'b> {
@@ -228,7 +228,7 @@ pub(crate) fn parse_reserve(body: &[u8]) -> Result<Reserve<'_>, Invalid> {
 /// Reads the body that settles a reservation.
 pub(crate) fn parse_settle(body: &[u8]) -> Result<Settle<'_>, Invalid> {
     let settle: Settle<'_> = strict::json(body, r#"{"cost": 2311}"#)?;
-    // Before anything is settled: it can be done once only.
+    // Checked before anything is settled, because settling works only once.
     if let Some((name, value)) = settle.attributes.iter().find(|(_, value)| parse_cost(value).is_none()) {
         let problem = format!("{} is not a whole number of what was used; send for example \"3\"", quoted(value));
         return Err(Invalid::new(format!("attributes.{}", shortened(name)), problem));
@@ -236,7 +236,7 @@ pub(crate) fn parse_settle(body: &[u8]) -> Result<Settle<'_>, Invalid> {
     Ok(settle)
 }
 
-/// A line of `replay`, as it is written.
+/// A line of `replay`, as written.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct EventFields<'b> {

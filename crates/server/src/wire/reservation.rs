@@ -1,4 +1,4 @@
-//! What is answered about estimates and what became of them.
+//! Answers about reservations and their settlement.
 
 use schemars::JsonSchema;
 use serde::Serialize;
@@ -16,14 +16,14 @@ pub(crate) struct ReserveAnswer<'v> {
     reservation: Option<ReservationAnswer>,
 }
 
-/// What is to be settled.
+/// A reservation to settle.
 #[derive(Debug, Serialize, JsonSchema)]
 #[schemars(rename = "Reservation")]
 pub(crate) struct ReservationAnswer {
-    /// Whoever knows it can settle, once: POST /v1/reservations/ID/settle.
+    /// Anyone who knows it can settle, once: POST /v1/reservations/ID/settle.
     #[schemars(regex(pattern = r"^[0-9a-f]{32}$"))]
     pub(crate) id: String,
-    /// After so many milliseconds the estimate stays charged.
+    /// After this many milliseconds the estimate stays charged.
     pub(crate) expires_in_ms: u64,
 }
 
@@ -37,15 +37,15 @@ impl<'v> ReserveAnswer<'v> {
     }
 }
 
-/// What became of a reservation.
+/// The result of settling a reservation.
 #[derive(Debug, Serialize, JsonSchema)]
 #[schemars(rename = "Settlement")]
 pub(crate) struct SettleAnswer<'s> {
-    /// One row per rule that had been charged and is still in force.
+    /// One row per rule that was charged and is still in force.
     rules: Vec<SettledAnswer<'s>>,
 }
 
-/// What became of one rule's charge.
+/// The result for one rule's charge.
 #[derive(Debug, Serialize, JsonSchema)]
 #[schemars(rename = "Settled")]
 struct SettledAnswer<'s> {
@@ -55,17 +55,17 @@ struct SettledAnswer<'s> {
     scope: Option<&'s str>,
     /// Which of the rule's buckets.
     key: &'s str,
-    /// What had been charged as an estimate.
+    /// The estimate that was charged.
     reserved: u32,
-    /// What it did cost.
+    /// The actual cost.
     cost: u32,
-    /// What was given back; less than the difference where time had given it back already.
+    /// How much was refunded; less than the difference if the bucket has refilled in the meantime.
     refunded: u32,
     /// The burst of a bucket, or N of a window.
     limit: u32,
     /// Whole tokens left now.
     remaining: u32,
-    /// Milliseconds until the bucket is as if never used, rounded up.
+    /// Milliseconds until the bucket is full again, rounded up.
     reset_after_ms: u64,
 }
 

@@ -1,4 +1,4 @@
-//! Rules as they are shown and sent, and what became of a change.
+//! Rules in requests and answers, and the result of a change.
 
 use schemars::{JsonSchema, Schema, SchemaGenerator};
 use serde::{Deserialize, Serialize};
@@ -8,7 +8,7 @@ use tollkeeper::{Rule, RuleSpec};
 use crate::rules::Version;
 use crate::strict::{self, Invalid, Tree, quoted};
 
-/// The schema of a rule that is sent: what has a default need not be, nor the name where the path has it.
+/// The schema of a rule in a request: fields with a default are optional, and so is the name if the path has it.
 pub(crate) fn rule_schema(generator: &mut SchemaGenerator, required: &[&str]) -> Schema {
     let mut schema = RuleSpec::json_schema(generator);
     schema.insert("required".into(), json!(required));
@@ -21,26 +21,26 @@ pub(crate) fn rule_schema(generator: &mut SchemaGenerator, required: &[&str]) ->
 pub(crate) struct RulesAnswer<'r> {
     /// In the order of the rules file.
     pub(crate) rules: Vec<RuleView<'r>>,
-    /// `file`, or `postgres`: only there they can be changed.
+    /// `file`, or `postgres`: only there can they be changed.
     #[schemars(extend("enum" = ["file", "postgres"]))]
     pub(crate) source: &'static str,
     /// The version in force, with Postgres.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(with = "i64")]
     pub(crate) version: Option<i64>,
-    /// Why newer rules are not in force, if there are any or nobody can tell.
+    /// Why newer rules are not in force, if there are any or that is unknown.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(with = "String")]
     pub(crate) problem: Option<String>,
 }
 
-/// A rule as written, with its quota as understood.
+/// A rule as written, with its parsed quota.
 #[derive(Debug, Serialize, JsonSchema)]
 #[schemars(rename = "RuleInForce")]
 pub(crate) struct RuleView<'r> {
     #[serde(flatten)]
     spec: &'r RuleSpec,
-    /// Algorithm and numbers as understood, for people.
+    /// Algorithm and numbers, for people.
     quota: String,
 }
 
@@ -50,13 +50,13 @@ impl<'r> From<&'r Rule> for RuleView<'r> {
     }
 }
 
-/// What a change of the rules did.
+/// The result of a change of the rules.
 #[derive(Debug, Serialize, JsonSchema)]
 #[schemars(rename = "RulesChanged")]
 pub(crate) struct EditAnswer {
     /// The version of the rules after it.
     pub(crate) version: i64,
-    /// False when the rules were so already.
+    /// False when the rules were already like that.
     pub(crate) changed: bool,
 }
 
@@ -78,7 +78,7 @@ pub(crate) struct Rollback {
     pub(crate) version: i64,
 }
 
-/// Reads a rule whose name is in the path, or in the body alone.
+/// Parses a rule whose name is in the path, or else in the body.
 pub(crate) fn parse_rule(body: &[u8], name: Option<&str>) -> Result<Rule, Invalid> {
     let example = r#"{"name": "free-user", "key": "{user_id}", "limit": "10/s"}"#;
     let Tree(mut value) = strict::json(body, example)?;

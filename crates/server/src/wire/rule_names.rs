@@ -1,4 +1,4 @@
-//! The names of the rules that a request asks for.
+//! The names of the rules that a request selects.
 
 use std::borrow::Cow;
 
@@ -6,7 +6,7 @@ use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::Deserialize;
 use serde::de::{Deserializer, Error, SeqAccess, Visitor};
 
-/// At least one name, and not more than anybody needs: every rule that could apply is looked up among them.
+/// At least one name, and a bounded number of them: every rule that could apply is looked up among them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct RuleNames<'b>(Vec<Cow<'b, str>>);
 

@@ -165,7 +165,7 @@ fn what_is_wrong_with_a_release_is_named() {
     assert!(error(r#"{"rules": "r"}"#).contains("did you mean `rule`?"));
 }
 
-/// One check and a batch are described as two types, and read as one.
+/// A check and a batch are described as two types, but parsed as one.
 #[test]
 fn what_is_described_is_what_is_read() {
     let schema = schemars::schema_for!(CheckBody<'_>);

@@ -1,5 +1,5 @@
-//! A connection on which nothing moves for too long is an error, whatever the protocol on it is waiting for: the
-//! first byte, the rest of a head, the next request, or a reader that does not read.
+//! A connection on which nothing moves for too long fails, whatever the protocol on it waits for: the first byte, the
+//! rest of a head, the next request, or a peer that does not read.
 
 use std::io::{self, IoSlice};
 use std::pin::Pin;
@@ -11,12 +11,12 @@ use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::{Instant, Sleep, sleep};
 
-/// Counts the requests under way on a connection that may be silent meanwhile: whoever waits for a slow answer sends
-/// nothing. What they wait for must have a limit of its own.
+/// Counts the requests in flight on a connection that may be silent in the meantime: a client that waits for a slow
+/// answer sends nothing. What they wait for must have its own limit.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Busy(Arc<AtomicUsize>);
 
-/// One request under way, until it is dropped.
+/// One request in flight, until dropped.
 #[derive(Debug)]
 pub(crate) struct UnderWay(Busy);
 
@@ -40,7 +40,7 @@ pub(crate) struct Stalling<S> {
     moved: Instant,
     /// Since when nothing could be written.
     blocked: Option<Instant>,
-    /// Set once and moved on only when it rings: setting it at every byte would cost more than the byte.
+    /// Set once and moved only when it fires: resetting it at every byte would cost more than the byte.
     alarm: Pin<Box<Sleep>>,
 }
 
@@ -50,12 +50,13 @@ impl<S> Stalling<S> {
         Stalling { stream, limit, busy, moved, blocked: None, alarm }
     }
 
-    /// Lets reads wait for as long as requests are under way. Writes never may: somebody does not read the answer.
+    /// Lets reads wait for as long as requests are in flight. Writes never may: a blocked write means that the peer
+    /// does not read.
     pub(crate) fn unless(self, busy: Busy) -> Stalling<S> {
         Stalling { busy, ..self }
     }
 
-    /// Passes on what was read, and waits for the alarm when nothing was.
+    /// Passes on the result of a read; if nothing was read, waits for the alarm.
     fn watch_read<T>(&mut self, cx: &mut Context<'_>, done: Poll<io::Result<T>>) -> Poll<io::Result<T>> {
         if done.is_ready() {
             self.moved = Instant::now();
@@ -72,7 +73,7 @@ impl<S> Stalling<S> {
         }
     }
 
-    /// Passes on what was written, and waits for the alarm when nothing was.
+    /// Passes on the result of a write; if nothing was written, waits for the alarm.
     fn watch_write<T>(&mut self, cx: &mut Context<'_>, done: Poll<io::Result<T>>) -> Poll<io::Result<T>> {
         if done.is_ready() {
             (self.moved, self.blocked) = (Instant::now(), None);
@@ -87,7 +88,7 @@ impl<S> Stalling<S> {
         }
     }
 
-    /// Whether it has lasted too long. If not, the alarm rings when it will have.
+    /// Whether it has lasted too long. If not, sets the alarm to when it will have.
     fn is_over(&mut self, since: Instant) -> bool {
         let due = since + self.limit;
         let over = Instant::now() >= due;

@@ -1,4 +1,4 @@
-//! How connections with TLS begin, and how those end that do not.
+//! How TLS connections start, and how connections without a valid handshake end.
 
 use rcgen::{CertifiedKey, generate_simple_self_signed};
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
@@ -13,7 +13,7 @@ use crate::tls::{Protocol, Renewable};
 
 const SOON: Duration = Duration::from_secs(10);
 
-/// A front that answers every connection with these bytes and ends it.
+/// A front that answers every connection with these bytes and closes it.
 struct Front {
     address: SocketAddr,
     certificate: CertificateDer<'static>,
@@ -56,7 +56,7 @@ impl Front {
 async fn a_handshake_that_does_not_end_is_cut_off_and_gives_its_place_back() {
     let limits = Limits { connections: 1, handshake: Duration::from_millis(300), ..Limits::default() };
     let front = Front::open(limits, b"hello").await;
-    // Nothing, and a beginning; below, one that is never silent for long.
+    // Nothing, and the start of a handshake; below, a client that keeps sending slowly.
     for beginning in [&b""[..], &[0x16, 3, 1, 0x40, 0]] {
         let mut slow = TcpStream::connect(front.address).await.expect("connected");
         slow.write_all(beginning).await.expect("sent");

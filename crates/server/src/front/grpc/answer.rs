@@ -1,4 +1,4 @@
-//! What Envoy is told: a status for each descriptor, in order, and headers for the client.
+//! The answer to Envoy: a status for each descriptor, in order, and headers for the client.
 
 use std::collections::HashMap;
 
@@ -39,8 +39,8 @@ pub(super) fn answer(style: &AnswerStyle, asked: &[Asked], decided: &Together, n
     }
 }
 
-/// What the rule in the way says to those it denies, if it has words of its own. The status is for Envoy to choose
-/// (`rate_limited_status`): its protocol has no place for one.
+/// The limiting rule's own response body, if it has one. Envoy chooses the status (`rate_limited_status`): its
+/// protocol has no field for one.
 fn own_words(whole: &Verdict) -> Option<(&str, String)> {
     let row = whole.limiting().filter(|_| !whole.is_allowed() && !whole.is_unavailable())?;
     let (content_type, template) = row.charge.rule.deny()?.body()?;
@@ -51,7 +51,7 @@ fn code(verdict: &Verdict) -> Code {
     if verdict.is_allowed() { Code::Ok } else { Code::OverLimit }
 }
 
-/// By the rule that binds; a descriptor to which no enforced rule applies has no limit to tell.
+/// From the binding rule; a descriptor to which no enforced rule applies shows no limit.
 fn status(asked: &Asked, verdict: &Verdict) -> DescriptorStatus {
     let code = code(verdict).into();
     let Some(binding) = verdict.binding() else {
@@ -75,8 +75,8 @@ fn status(asked: &Asked, verdict: &Verdict) -> DescriptorStatus {
     status
 }
 
-/// A quota in a unit that Envoy knows. Where its period is none of them, the shortest that is not shorter, with as many as
-/// it gives in that time, rounded down: 5 in 90 s are 200 an hour.
+/// A quota in one of Envoy's units. If its period is not one of them, the next longer unit, with the count for that
+/// time, rounded down: 5 in 90 s are 200 an hour.
 fn per_unit(quota: &Quota) -> (u32, Unit) {
     if quota.algorithm() == Algorithm::Concurrency {
         return (quota.limit(), Unit::Unknown);
@@ -95,7 +95,7 @@ fn duration(span: Span) -> Duration {
     Duration { seconds: (micros / 1_000_000) as i64, nanos: (micros % 1_000_000) as i32 * 1_000 }
 }
 
-/// The limit headers of the configured style, and when to come back.
+/// The limit headers of the configured style, and `Retry-After`.
 fn headers(style: &AnswerStyle, whole: &Verdict, now: Timestamp) -> Vec<HeaderValue> {
     let mut headers: HeaderMap = style.headers_for(&one_row_per_rule(whole), now);
     if let Some(seconds) = retry_after_seconds(whole) {
@@ -109,7 +109,7 @@ fn header(name: &str, value: &str) -> HeaderValue {
     HeaderValue { key: name.into(), value: value.into(), ..HeaderValue::default() }
 }
 
-/// Descriptors may use several buckets of one rule; a header names a rule once, with the one that binds.
+/// Descriptors may use several buckets of one rule; a header names a rule once, with the binding bucket.
 fn one_row_per_rule(whole: &Verdict) -> Verdict {
     let mut by_rule: HashMap<&str, usize> = HashMap::new();
     let mut rows: Vec<Row> = Vec::new();

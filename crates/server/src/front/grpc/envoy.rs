@@ -7,7 +7,7 @@
 use prost::{Enumeration, Message, Oneof};
 use prost_types::{Duration, Struct, Timestamp};
 
-/// The service, as callers, health checks and reflection know it.
+/// The service's name, for callers, health checks and reflection.
 pub(crate) const SERVICE: &str = "envoy.service.ratelimit.v3.RateLimitService";
 /// Its only method.
 pub(crate) const METHOD: &str = "envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit";
@@ -54,7 +54,7 @@ pub(crate) struct RateLimitOverride {
     pub(crate) unit: i32,
 }
 
-/// `envoy.type.v3.RateLimitUnit`: what callers write. Answers have a [`Unit`].
+/// `envoy.type.v3.RateLimitUnit`: in requests. Responses use [`Unit`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Enumeration)]
 #[repr(i32)]
 pub(crate) enum RateLimitUnit {
@@ -131,7 +131,7 @@ pub(crate) enum Unit {
     Week = 7,
 }
 
-/// Requests that Envoy may pass without asking. We grant none.
+/// Requests that Envoy may let pass without asking. We grant none.
 #[derive(Clone, PartialEq, Message)]
 pub(crate) struct Quota {
     #[prost(uint32, tag = "1")]

@@ -1,4 +1,4 @@
-//! What Envoy asks, understood: each descriptor's attributes, its hits and its own limit, within bounds.
+//! Envoy's request, parsed and bounded: each descriptor's attributes, its hits and its own limit.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -31,7 +31,7 @@ impl Request for Asked {
     }
 }
 
-/// All descriptors of a call tell of one request: an attribute is whichever of them has it first.
+/// All descriptors of a call describe one request: an attribute has the value of the first descriptor with it.
 #[derive(Debug)]
 pub(super) struct Described<'a>(pub(super) &'a [Asked]);
 
@@ -41,7 +41,7 @@ impl Request for Described<'_> {
     }
 }
 
-/// Reads a request, or says what is wrong with it.
+/// Parses a request, or says what is wrong with it.
 pub(super) fn read(request: RateLimitRequest) -> Result<Vec<Asked>, Status> {
     let RateLimitRequest { domain, descriptors, hits_addend } = request;
     if domain.is_empty() {
@@ -55,7 +55,7 @@ pub(super) fn read(request: RateLimitRequest) -> Result<Vec<Asked>, Status> {
     }
     let asked = descriptors.into_iter().enumerate().map(|(index, descriptor)| {
         let attributes = attributes(&domain, descriptor.entries, index)?;
-        // The descriptor's own number wins, and its 0 is meant; that of the request is 0 when it is not set.
+        // The descriptor's own number wins, even if it is 0; that of the request is 0 when it is not set.
         let hits = match descriptor.hits_addend {
             Some(hits) => u32::try_from(hits).unwrap_or(u32::MAX),
             None => hits_addend.max(1),
@@ -70,8 +70,8 @@ pub(super) fn read(request: RateLimitRequest) -> Result<Vec<Asked>, Status> {
     asked.collect()
 }
 
-/// The entries by name, `domain`, and `descriptor`: the names of the entries in order, by which a rule can ask for exactly
-/// this shape. An entry whose name is taken gets a number: the second `generic_key` is `generic_key#2`.
+/// The entries by name, `domain`, and `descriptor`: the names of the entries in order, with which a rule can require
+/// exactly this shape. A repeated name gets a number: the second `generic_key` is `generic_key#2`.
 fn attributes(domain: &str, entries: Vec<Entry>, index: usize) -> Result<BTreeMap<String, String>, Status> {
     let field = |rest: &str| format!("descriptors[{index}].entries{rest}");
     if entries.len() > MAX_ENTRIES {
@@ -91,10 +91,10 @@ fn attributes(domain: &str, entries: Vec<Entry>, index: usize) -> Result<BTreeMa
     Ok(attributes)
 }
 
-/// What each descriptor is charged by the rules in force, under its own limit where it brings one.
+/// The charges of each descriptor under the rules in force, with its own limit if it has one.
 pub(super) fn parts(limiter: &Limiter, asked: &[Asked]) -> Result<Vec<Part>, Status> {
     let mut charges = limiter.charges(asked).map_err(|error| {
-        // What it held is not repeated: it may not be meant for every reader.
+        // Its value is not repeated: it may not be meant for every reader.
         let (attribute, rule) = (&error.attribute, &error.rule);
         invalid(attribute, format!("is the cost of rule `{rule}` and must be a whole number"))
     })?;
@@ -106,8 +106,8 @@ pub(super) fn parts(limiter: &Limiter, asked: &[Asked]) -> Result<Vec<Part>, Sta
     Ok(asked.iter().zip(charges).map(|(asked, charges)| Part { charges, effect: asked.effect }).collect())
 }
 
-/// The limit of the rule that says most about this descriptor, the first of several, becomes the caller's. The bucket, the
-/// algorithm and everything else stay.
+/// Replaces the limit of the most specific rule for this descriptor (the first of several) by the caller's. The
+/// bucket, the algorithm and everything else stay.
 fn override_limit(limit: &RateLimitOverride, charges: &mut [Charge], field: &str) -> Result<(), Status> {
     let period = match RateLimitUnit::try_from(limit.unit).ok().and_then(period_of) {
         Some(period) => period,
@@ -125,7 +125,7 @@ fn override_limit(limit: &RateLimitOverride, charges: &mut [Charge], field: &str
         .map_err(|error| invalid(field, format!("{count} for rule `{}`: {error}", charge.rule.name())))?;
     *charge = charge.clone().with_quota(quota);
     if limit.requests_per_unit == 0 {
-        // A cost that cannot be counted never passes, which is what a limit of 0 means.
+        // A cost too large to count never passes, which is what a limit of 0 means.
         charge.cost = u32::MAX;
     }
     Ok(())

@@ -1,4 +1,4 @@
-//! Connections that do not behave. What is decided is tested from outside, with the real binary.
+//! Misbehaving connections. Decisions are tested from outside, with the real binary.
 
 use std::net::SocketAddr;
 
@@ -69,7 +69,7 @@ async fn a_message_that_does_not_end_is_answered() {
     let io = TokioIo::new(TcpStream::connect(address).await.expect("connected"));
     let (mut sender, connection) = http2::handshake(TokioExecutor::new(), io).await.expect("a handshake");
     tokio::spawn(connection);
-    // The head of a message of 100 bytes, and never the rest.
+    // The header of a message of 100 bytes, and never the rest.
     let (parts, body) = tokio::sync::mpsc::channel::<Result<Frame<&[u8]>, std::convert::Infallible>>(1);
     parts.send(Ok(Frame::data(&[0, 0, 0, 0, 100, 1][..]))).await.expect("sent");
     let request = http::Request::post(format!("http://{address}/{METHOD}"))

@@ -1,4 +1,4 @@
-//! What people did to single keys, for those who look back.
+//! The audit of actions on single keys.
 
 use std::sync::Arc;
 

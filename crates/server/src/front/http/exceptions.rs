@@ -1,4 +1,4 @@
-//! Exceptions for single keys, for those who look after them.
+//! Exceptions for single keys.
 
 use std::sync::Arc;
 
@@ -25,7 +25,7 @@ pub(super) async fn list(State(shared): State<Arc<Shared>>, uri: Uri) -> Result<
     Ok(json(&ExceptionsAnswer { exceptions }))
 }
 
-/// `PUT /v1/exceptions`: makes one, in the place of one that the rule and key had.
+/// `PUT /v1/exceptions`: makes one, replacing any other for the same rule and key.
 pub(super) async fn put(State(shared): State<Arc<Shared>>, request: Request) -> Result<Response, Refused> {
     let ExceptionQuery { who: name } = strict::query(request.uri().query(), "")?;
     let body = shared.body(request).await?;

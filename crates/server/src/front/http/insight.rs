@@ -1,4 +1,4 @@
-//! What traffic looks like, and who was denied, for those who look after the rules.
+//! Traffic analysis, and the audit of denials.
 
 use std::sync::Arc;
 
@@ -14,7 +14,7 @@ use crate::audit::Query;
 use crate::strict;
 use crate::wire::{NoQuery, ViolationsAnswer};
 
-/// `GET /v1/insight`: everything that a dashboard needs.
+/// `GET /v1/insight`: all that a dashboard needs.
 pub(super) async fn insight(State(shared): State<Arc<Shared>>, uri: Uri) -> Result<Response, Refused> {
     let NoQuery {} = strict::query(uri.query(), "")?;
     let service = &shared.service;

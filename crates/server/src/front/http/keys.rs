@@ -1,4 +1,4 @@
-//! Buckets, for those who look after them.
+//! Inspecting and resetting buckets.
 
 use std::sync::Arc;
 
@@ -19,7 +19,7 @@ use crate::wire::{BucketChangeQuery, BucketQuery, KeyAnswer, ResetAnswer};
 
 const HINT: &str = "ask for example /v1/keys?rule=free-user&key=42";
 
-/// `GET /v1/keys`: a bucket, without touching it.
+/// `GET /v1/keys`: a bucket, without changing it.
 pub(super) async fn show(State(shared): State<Arc<Shared>>, uri: Uri) -> Result<Response, Refused> {
     let service = &shared.service;
     let query: BucketQuery = strict::query(uri.query(), HINT)?;
@@ -43,7 +43,7 @@ pub(super) async fn show(State(shared): State<Arc<Shared>>, uri: Uri) -> Result<
     }
 }
 
-/// `DELETE /v1/keys`: forgets a bucket.
+/// `DELETE /v1/keys`: resets a bucket.
 pub(super) async fn reset(State(shared): State<Arc<Shared>>, uri: Uri) -> Result<Response, Refused> {
     let query: BucketChangeQuery = strict::query(uri.query(), HINT)?;
     let named = query.named_key();
@@ -65,7 +65,7 @@ pub(super) async fn reset(State(shared): State<Arc<Shared>>, uri: Uri) -> Result
     }
 }
 
-/// A rule has no bucket by an attribute that its key does not name: 404. Which of several is meant is for the caller to say: 400.
+/// 404 for an attribute that the rule's key does not have. 400 if the key is ambiguous: the caller has to choose.
 fn unclear(named: &NamedKey, UnclearKey { field, problem }: UnclearKey) -> Problem {
     match named.by.is_empty() {
         true => Problem::invalid(field, problem),

@@ -1,5 +1,4 @@
-//! Around every request: what was answered is counted, and no handler takes the process down or keeps a client
-//! waiting forever.
+//! Middleware around every request: responses are counted, panics become a 500, and no client waits forever.
 
 use std::future::poll_fn;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -18,16 +17,17 @@ use super::shared::Shared;
 use crate::route::Route;
 use crate::telemetry::Described;
 
-/// Counts the answer under its route, if it has one.
+/// Counts the response under its route, if it has one.
 pub(super) async fn count(
     State((shared, route)): State<(Arc<Shared>, Option<Route>)>,
     request: Request,
     next: Next,
 ) -> Response {
-    // Reading a body has its own, shorter time; what comes after it only waits for the store, which has a deadline.
+    // Reading a body has its own, shorter deadline; after that only the store is waited for, which has a deadline
+    // too.
     let backstop = 2 * shared.limits.request;
     let name = route.map_or("", Route::name);
-    // Of what is asked all the time, only decisions are worth a trace.
+    // Of the frequent requests, only decisions are worth a trace.
     let traced = name.starts_with("/v1/").then(|| shared.service.tracer.begin(request.headers())).flatten();
     let method = request.method().clone();
     let answering = async {

@@ -1,4 +1,4 @@
-//! What is only looked at: the front page, health, metrics and the description.
+//! Read-only pages: the dashboard, health, metrics and the API description.
 
 use std::sync::Arc;
 
@@ -17,7 +17,7 @@ use crate::openapi;
 use crate::service::Service;
 use crate::tokens::{Measured, Purpose, Without};
 
-/// 200 with JSON that nobody may keep.
+/// 200 with JSON that must not be cached.
 pub(super) fn json(answer: &impl Serialize) -> Response {
     let body = serde_json::to_vec(answer).expect("an answer is always JSON");
     content("application/json", body)
@@ -45,7 +45,7 @@ pub(super) async fn metrics(State(shared): State<Arc<Shared>>) -> Response {
     content(metrics::CONTENT_TYPE, metrics::text(&shared.service.families()))
 }
 
-/// `GET /openapi.json`, written once: it depends only on what cannot change while the service runs.
+/// `GET /openapi.json`, generated once: it depends only on settings that cannot change while the service runs.
 #[derive(Clone)]
 pub(super) struct Description(Bytes);
 

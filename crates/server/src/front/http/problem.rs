@@ -1,4 +1,4 @@
-//! Problems as what handlers answer.
+//! Problem documents as results of handlers.
 
 use axum::extract::Path;
 use axum::extract::rejection::PathRejection;
@@ -32,7 +32,7 @@ impl From<Invalid> for Problem {
     }
 }
 
-/// The part of the path that a route names. axum would refuse one that is not UTF-8 without a problem document.
+/// The named part of the path. axum would refuse one that is not UTF-8 without a problem document.
 pub(super) fn segment(name: &str, path: Result<Path<String>, PathRejection>) -> Result<String, Problem> {
     path.map(|Path(text)| text).map_err(|_| Problem::invalid(name, "is not UTF-8; percent-encode it as UTF-8"))
 }

@@ -1,4 +1,4 @@
-//! The rules, for those who look after them: listed from wherever they are, changed where they are in Postgres.
+//! The rules: listed from wherever they are, changed if they are in Postgres.
 
 use std::sync::Arc;
 
@@ -46,7 +46,7 @@ pub(super) async fn create(State(shared): State<Arc<Shared>>, request: Request) 
     Ok(answer)
 }
 
-/// `PUT /v1/rules/NAME`: a rule as it should be, whether it was there or not.
+/// `PUT /v1/rules/NAME`: creates or replaces a rule.
 pub(super) async fn put(
     State(shared): State<Arc<Shared>>,
     name: Result<Path<String>, PathRejection>,
@@ -69,7 +69,7 @@ pub(super) async fn delete(
     Ok(change(&shared.service, following, edit, Change::Delete(segment("name", name)?)).await?)
 }
 
-/// `POST /v1/rules/rollback`: the rules as they were, as a new version.
+/// `POST /v1/rules/rollback`: restores the rules of a version, as a new version.
 pub(super) async fn rollback(State(shared): State<Arc<Shared>>, request: Request) -> Result<Response, Refused> {
     let (following, edit) = editor(&shared.service, &request)?;
     let body = shared.body(request).await?;
@@ -90,12 +90,12 @@ pub(super) async fn history(State(shared): State<Arc<Shared>>, uri: Uri) -> Resu
 
 async fn change(service: &Service, following: &Following, edit: Edit, change: Change) -> Result<Response, Problem> {
     let edited = following.table().edit(&edit, change).await.map_err(|error| problem(service, error))?;
-    // Whoever asks here next should find what it just did.
+    // The caller's next request here should see its own change.
     following.wait_for(edited.version).await;
     Ok(tagged(json(&EditAnswer { version: edited.version, changed: edited.changed }), Some(edited.version)))
 }
 
-/// Rules of a file are changed in the file.
+/// Rules in a file are changed in the file.
 fn following(service: &Service) -> Result<&Following, Problem> {
     service.rules.as_deref().ok_or_else(|| {
         let detail = "the rules come from the configuration file, so they are changed there; set rules_from to keep them \
@@ -112,7 +112,7 @@ fn editor<'s>(service: &'s Service, request: &Request) -> Result<(&'s Following,
     Ok((following, Edit { by, message, seen: seen(request.headers())?, dry_run: false }))
 }
 
-/// The version that the editor has seen, if it says so.
+/// The version that the editor has seen, if given.
 fn seen(headers: &HeaderMap) -> Result<Option<i64>, Problem> {
     let Some(value) = headers.get(IF_MATCH) else { return Ok(None) };
     let text = value.to_str().unwrap_or_default().trim();

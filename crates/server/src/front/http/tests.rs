@@ -46,7 +46,7 @@ struct Gate {
     running: JoinHandle<anyhow::Result<()>>,
 }
 
-/// How a gate is built: what the test does not say is as usual.
+/// How a gate is built, with defaults.
 struct Plan {
     rules: Vec<Value>,
     tokens: Tokens,
@@ -148,7 +148,7 @@ impl Gate {
     }
 }
 
-/// What came back.
+/// A response.
 #[derive(Debug)]
 struct Reply {
     status: u16,
@@ -157,7 +157,7 @@ struct Reply {
 }
 
 impl Reply {
-    /// The first answer in these bytes, and what follows it.
+    /// The first response in these bytes, and what follows it.
     fn parse(bytes: &[u8]) -> (Reply, &[u8]) {
         let text = String::from_utf8_lossy(bytes);
         let end = bytes.windows(4).position(|four| four == b"\r\n\r\n").unwrap_or_else(|| panic!("no head: {text}"));
@@ -183,7 +183,7 @@ impl Reply {
         self.headers.get(name).map_or("", String::as_str)
     }
 
-    /// The detail of the problem that this is, checked to be one.
+    /// The detail of the problem document, checked to be one.
     #[track_caller]
     fn problem(&self, status: u16) -> String {
         assert_eq!(self.status, status, "{}", self.body);

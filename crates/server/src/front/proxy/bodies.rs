@@ -1,4 +1,4 @@
-//! Bodies on their way through. Each piece has a limited time to come, and what a response occupies ends with it.
+//! Streams bodies. Each piece must arrive within a time limit, and the slots of a response are released when it ends.
 
 use std::fmt;
 use std::io;
@@ -19,14 +19,14 @@ use crate::front::connections::{Stopping, UnderWay};
 type Error = Box<dyn std::error::Error + Send + Sync>;
 type Piece = Poll<Option<Result<Frame<Bytes>, Error>>>;
 
-/// A body of which every piece has to come in time.
+/// A body with a time limit for every piece.
 struct Paced {
     body: Incoming,
     limit: Duration,
-    /// Made when a piece is waited for that is not there yet.
+    /// Created when a piece has to be waited for.
     alarm: Option<Pin<Box<Sleep>>>,
     waiting: bool,
-    /// Rings when the service stops, from when on pieces have less time to come.
+    /// Fires when the service stops; from then on pieces have less time.
     hurry: Option<Pin<Box<dyn Future<Output = ()> + Send + Sync>>>,
 }
 
@@ -41,7 +41,7 @@ impl Paced {
         Paced { body, limit, alarm: None, waiting: false, hurry: None }
     }
 
-    /// Whoever stands still must not hold up a service that stops.
+    /// A stalled body must not delay a service that stops.
     fn hurrying(self, mut stopping: Stopping) -> Paced {
         Paced { hurry: Some(Box::pin(async move { stopping.begun().await })), ..self }
     }
@@ -70,13 +70,13 @@ impl Paced {
 /// How a client's body failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum UploadFailure {
-    /// Nothing came for so long.
+    /// Nothing arrived for this long.
     Stalled(Duration),
-    /// It ended early, or is not framed as it should be.
+    /// It ended early, or its framing is invalid.
     Broken,
 }
 
-/// What is known of a client's body while it is sent to the upstream.
+/// The state of a client's body while it is sent to the upstream.
 #[derive(Debug)]
 pub(super) struct UploadState {
     began: Instant,
@@ -98,7 +98,7 @@ impl UploadState {
 /// The body of a request.
 #[derive(Debug)]
 pub(super) struct Upload {
-    /// None to send at all.
+    /// `None` if there is no body.
     body: Option<Paced>,
     state: Arc<UploadState>,
 }
@@ -150,12 +150,12 @@ impl Body for Upload {
     }
 }
 
-/// The body of a response. Slots of `concurrency` rules are given back when it has ended or is dropped.
+/// The body of a response. Slots of `concurrency` rules are released when it has ended or is dropped.
 #[derive(Debug)]
 pub(super) struct Download {
     body: Paced,
     occupied: Option<(Permit, UnderWay)>,
-    /// What the response's head did not correct, and its trailers may.
+    /// The estimate, if the response's head did not settle it and its trailers may.
     estimate: Option<Estimate>,
 }
 
@@ -183,7 +183,7 @@ impl Body for Download {
             self.estimate = self.estimate.take().and_then(|estimate| estimate.settle_by(trailers));
         }
         if let Poll::Ready(None | Some(Err(_))) = piece {
-            // Over, though the server may keep the body for a while.
+            // The response has ended, though the server may keep the body for a while.
             self.occupied.take();
         }
         piece

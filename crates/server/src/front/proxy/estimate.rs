@@ -1,5 +1,5 @@
-//! Costs that the upstream tells: an estimate is charged on the way there, and corrected by a header of the response, or by
-//! one of its trailers where the cost is known at the end only.
+//! Costs given by the upstream: an estimate is charged with the request, and settled by a header of the response, or
+//! by one of its trailers if the cost is known only at the end.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -8,30 +8,30 @@ use http::{HeaderMap, HeaderValue};
 use tollkeeper::{Actual, Reservation};
 use tracing::warn;
 
-/// What attributes of the response begin with.
+/// The prefix of response attributes.
 const RESPONSE: &str = "response.";
 
-/// How long a response may take to tell it; later than that, less is given back.
+/// How long a response may take to give the cost; after that, less is refunded.
 pub(super) const HOLD: Duration = Duration::from_secs(3_600);
 
-/// Whether the response tells what some requests cost.
+/// Whether the response gives the cost of some requests.
 pub(super) fn is_needed(cost_attributes: &BTreeSet<String>) -> bool {
-    // Sorted: the first that is not before the prefix has it, or none does.
+    // Sorted: if any name has the prefix, the first one not before it does.
     cost_attributes.range(RESPONSE.to_string()..).next().is_some_and(|name| name.starts_with(RESPONSE))
 }
 
-/// What a request was charged, to be corrected once. Dropped before that, the estimate stays.
+/// The charge of a request, to be settled once. If dropped before, the estimate stays charged.
 #[derive(Debug)]
 pub(super) struct Estimate(Reservation);
 
 impl Estimate {
-    /// Of what was charged, if the response can tell what it did cost.
+    /// `None` if the response cannot give the actual cost.
     pub(super) fn of(reservation: Reservation) -> Option<Estimate> {
         let is_told = reservation.carriers().any(|name| name.starts_with(RESPONSE));
         is_told.then(|| Estimate(reservation))
     }
 
-    /// Settles by what these headers tell. Comes back if they tell nothing.
+    /// Settles with the costs in these headers. Returns the estimate if they have none.
     pub(super) fn settle_by(self, headers: &HeaderMap) -> Option<Estimate> {
         let mut actual = Actual::default();
         let mut is_told = false;

@@ -1,9 +1,10 @@
-//! Reads the framing of HTTP/1 requests more strictly than hyper does, before hyper.
+//! Prevents request smuggling: checks the framing of HTTP/1 requests more strictly than hyper, before hyper reads
+//! them.
 //!
-//! Where two readers of the same bytes can disagree about where a request ends, one of them can be made to see a
-//! request that the other did not. Hyper reads such bytes in one of the allowed ways and what is forwarded is written
-//! anew, so none of them pass through here; but somebody who sends them is attacking or broken, and is told so. What is
-//! refused is replaced by bytes that hyper is sure to answer with 400 and the end of the connection.
+//! If two parsers of the same bytes disagree about where a request ends, one of them can be made to see a request
+//! that the other did not. Hyper reads ambiguous bytes in one of the allowed ways, and forwarded requests are written
+//! afresh, so no ambiguity passes through. But a client that sends such bytes is attacking or broken, and gets an
+//! error: they are replaced by bytes that hyper is certain to answer with 400 and the end of the connection.
 
 use std::io;
 use std::pin::Pin;
@@ -16,26 +17,26 @@ mod head;
 use super::websocket::Sequel;
 use head::{Head, Length};
 
-/// How HTTP/2 begins; its framing leaves no doubts.
+/// The HTTP/2 preface; its framing is unambiguous.
 const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 
-/// No method, target, name, value or chunk size may hold the first byte; the others end the head around it.
+/// No method, target, name, value or chunk size may contain the first byte; the others end the head around it.
 const POISON: &[u8] = b"\0\r\n\r\n";
 
-/// A connection of which only well framed requests are read.
+/// A connection that only lets well-framed requests through.
 pub(super) struct Strict<S> {
     stream: S,
     sequel: Sequel,
     place: Place,
-    /// What has come of the current line.
+    /// The current line so far.
     line: Vec<u8>,
-    /// What is left to deliver instead of refused bytes.
+    /// What is left to deliver in place of the refused bytes.
     poison: Option<&'static [u8]>,
 }
 
-/// Where in the stream of requests the next byte is.
+/// The parser's state.
 enum Place {
-    /// So many bytes were those with which HTTP/2 begins.
+    /// This many bytes matched the HTTP/2 preface.
     Beginning(usize),
     Head(Head),
     Body(u64),
@@ -44,11 +45,11 @@ enum Place {
     /// The line end after a chunk.
     ChunkEnd,
     Trailers,
-    /// Something else than HTTP/1.
+    /// Not HTTP/1: passed on unchecked.
     Opaque,
 }
 
-/// The byte from which on nothing is read.
+/// The position of the first refused byte.
 #[derive(Debug, PartialEq)]
 struct Refused(usize);
 
@@ -99,9 +100,9 @@ impl<S> Strict<S> {
         Ok(())
     }
 
-    /// Reads a line whose end has come; `None` is refused.
+    /// Parses a complete line; `None` refuses it.
     fn end_line(&mut self) -> Option<()> {
-        // A line that ends otherwise is one line to some and part of one to others.
+        // A line with another ending is one line to some parsers and part of one to others.
         let line = self.line.strip_suffix(b"\r").filter(|line| !line.contains(&b'\r'))?;
         match &mut self.place {
             Place::Head(head) => match head.read_line(line)? {
@@ -126,8 +127,8 @@ impl<S> Strict<S> {
     }
 }
 
-/// Hexadecimal digits and nothing around them; extensions may follow, and are not passed on. Space may stand before an
-/// extension (RFC 9112 7.1.1) and nowhere else: some readers stop at it, and others do not.
+/// Hexadecimal digits and nothing around them. Extensions may follow, and are not passed on. Space is allowed only
+/// before an extension (RFC 9112 7.1.1): some parsers stop at it, and others do not.
 fn chunk_size(line: &[u8]) -> Option<u64> {
     let end = line.iter().position(|byte| !byte.is_ascii_hexdigit()).unwrap_or(line.len());
     let (digits, rest) = line.split_at(end);
@@ -141,7 +142,7 @@ fn chunk_size(line: &[u8]) -> Option<u64> {
 impl<S: AsyncRead + Unpin> AsyncRead for Strict<S> {
     fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
         if let Some(poison) = self.poison {
-            // After the last of it this is the end.
+            // After the last of it, the end of the stream.
             let (now, later) = poison.split_at(poison.len().min(buf.remaining()));
             buf.put_slice(now);
             self.poison = Some(later);

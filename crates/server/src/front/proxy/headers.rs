@@ -1,4 +1,4 @@
-//! What is changed in headers on the way: those of one connection end here, and the upstream is told for whom it works.
+//! Changes headers on the way: hop-by-hop headers are removed, and forwarding headers are added.
 
 use std::net::IpAddr;
 
@@ -16,8 +16,8 @@ const X_FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
 const X_FORWARDED_HOST: HeaderName = HeaderName::from_static("x-forwarded-host");
 const X_FORWARDED_PROTO: HeaderName = HeaderName::from_static("x-forwarded-proto");
 
-/// Headers beside `Forwarded` and `X-Forwarded-*` by which a server may be told where a request came from, or that it is
-/// another one than its first line says: some take a path from them, which no rule has seen.
+/// Headers beside `Forwarded` and `X-Forwarded-*` with which a client could lie to a server about the origin or the
+/// path of a request. Some servers take a path from them, which no rule has seen.
 const CLAIMS: [&str; 12] = [
     "x-real-ip",
     "cf-connecting-ip",
@@ -33,18 +33,18 @@ const CLAIMS: [&str; 12] = [
     "x-rewrite-url",
 ];
 
-/// What a message asked of this connection alone.
+/// What a message asks of this connection alone.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Hop {
-    /// To go on as a WebSocket.
+    /// An upgrade to WebSocket.
     pub(super) websocket: bool,
-    /// That trailers are welcome.
+    /// Trailers are accepted.
     pub(super) trailers: bool,
 }
 
-/// Removes the headers that concern one connection, those that `Connection` names included, and tells what they asked.
+/// Removes the hop-by-hop headers, including those that `Connection` names, and returns what they asked for.
 ///
-/// Other upgrades than to WebSocket are left out, as a server may: `h2c` would carry requests past the limiter.
+/// Upgrades other than WebSocket are dropped, as a server may: `h2c` would carry requests past the limiter.
 pub(super) fn take_hop(headers: &mut HeaderMap) -> Hop {
     let named: Vec<HeaderName> =
         tokens(headers, CONNECTION).filter_map(|name| HeaderName::from_bytes(name.as_bytes()).ok()).collect();
@@ -53,7 +53,7 @@ pub(super) fn take_hop(headers: &mut HeaderMap) -> Hop {
         trailers: tokens(headers, TE).any(|coding| coding.eq_ignore_ascii_case("trailers")),
     };
     for name in named {
-        // Whom a request is for, and how long it is, is not for one connection.
+        // `Host` and `Content-Length` are end-to-end, even if `Connection` names them.
         if name != HOST && name != CONTENT_LENGTH {
             headers.remove(name);
         }
@@ -73,13 +73,13 @@ pub(super) fn take_hop(headers: &mut HeaderMap) -> Hop {
     hop
 }
 
-/// Whether a message asks, or agrees, to go on as a WebSocket.
+/// Whether a message asks for, or accepts, an upgrade to WebSocket.
 pub(super) fn wants_websocket(headers: &HeaderMap) -> bool {
     tokens(headers, CONNECTION).any(|name| name.eq_ignore_ascii_case("upgrade"))
         && tokens(headers, UPGRADE).any(|protocol| protocol.eq_ignore_ascii_case("websocket"))
 }
 
-/// Asks the next connection for what the last one was asked for.
+/// Asks the next connection for what was asked of the previous one.
 pub(super) fn put_hop(headers: &mut HeaderMap, hop: Hop) {
     if hop.websocket {
         headers.append(CONNECTION, HeaderValue::from_static("upgrade"));
@@ -96,7 +96,7 @@ fn tokens(headers: &HeaderMap, name: HeaderName) -> impl Iterator<Item = &str> {
     lines.flat_map(|line| line.split(',')).map(str::trim).filter(|token| !token.is_empty())
 }
 
-/// Says through whom a message came, by its protocol on the way in.
+/// Adds `Via`, with the protocol by which the message was received.
 pub(super) fn add_via(headers: &mut HeaderMap, received: Version) {
     let via = match received {
         Version::HTTP_10 => "1.0 tollkeeper",
@@ -106,7 +106,7 @@ pub(super) fn add_via(headers: &mut HeaderMap, received: Version) {
     headers.append(VIA, HeaderValue::from_static(via));
 }
 
-/// Says for whom a request is forwarded: added to what trusted proxies said, instead of what anybody else did.
+/// Adds the forwarding headers: appended to those of trusted proxies, in place of those of any other client.
 pub(super) fn add_forwarded(
     headers: &mut HeaderMap,
     identity: &Identity,
@@ -119,9 +119,9 @@ pub(super) fn add_forwarded(
         remove(headers, |name| is_claim(name) || identity.reads_address_from(name));
     }
     let client = identity.client_address(headers, peer);
-    // What the proxies in front are known not to write is their client's own word.
+    // A header that the proxies in front are known not to write was sent by their client.
     remove(headers, |name| (*name == FORWARDED || *name == X_FORWARDED_FOR) && !identity.reads_address_from(name));
-    // One that tells the hops by `Forwarded` alone is continued in both.
+    // If the hops are only in `Forwarded`, they are continued in both headers.
     if client != peer && !headers.contains_key(X_FORWARDED_FOR) {
         headers.insert(X_FORWARDED_FOR, value(client.to_string()));
     }
@@ -134,13 +134,13 @@ pub(super) fn add_forwarded(
     headers.entry(X_FORWARDED_HOST).or_insert_with(|| host.clone());
 }
 
-/// Whatever tells where a request came from and how; only a trusted proxy knows.
+/// Whether a header claims where a request came from and how; only a trusted proxy knows.
 fn is_claim(name: &HeaderName) -> bool {
     *name == FORWARDED || name.as_str().starts_with("x-forwarded-") || CLAIMS.contains(&name.as_str())
 }
 
-/// Removes headers whose names hold an underscore. Servers that hand headers on as variables (CGI, WSGI, Rack, PHP) read
-/// `x_api_key` as `X-Api-Key`, so a client could tell them what no rule has seen.
+/// Removes headers with an underscore in their name. Servers that pass headers on as variables (CGI, WSGI, Rack, PHP)
+/// read `x_api_key` as `X-Api-Key`, so a client could send them what no rule has seen.
 pub(super) fn take_lookalikes(headers: &mut HeaderMap) {
     remove(headers, |name| name.as_str().contains('_'));
 }
@@ -152,7 +152,7 @@ fn remove(headers: &mut HeaderMap, unwanted: impl Fn(&HeaderName) -> bool) {
     }
 }
 
-/// Several lines become one list, so that readers of the first line alone see it all.
+/// Joins several lines into one list, so that servers that read only the first line see all of it.
 fn append_hop(headers: &mut HeaderMap, name: HeaderName, hop: String) {
     match headers.entry(name) {
         Entry::Vacant(vacant) => _ = vacant.insert(value(hop)),
@@ -163,7 +163,7 @@ fn append_hop(headers: &mut HeaderMap, name: HeaderName, hop: String) {
                 list.extend_from_slice(b", ");
             }
             list.extend_from_slice(hop.as_bytes());
-            // Made of parts that were values already.
+            // Joined from valid values.
             if let Ok(list) = HeaderValue::from_bytes(&list) {
                 lines.insert(list);
             }

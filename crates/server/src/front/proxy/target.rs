@@ -1,4 +1,4 @@
-//! For whom a request is and what it asks for, said in one way only.
+//! The host and the path of a request, each given in exactly one way.
 
 use http::header::HOST;
 use http::request::Parts;
@@ -9,16 +9,16 @@ use tollkeeper::http::Problem;
 
 use crate::strict::quoted;
 
-/// Where a request goes, in the words of the client.
+/// Where a request goes, as the client wrote it.
 #[derive(Debug)]
 pub(super) struct Target {
-    /// The one host that it names; an HTTP/1.0 request may name none.
+    /// The one host that it names; an HTTP/1.0 request may have none.
     pub(super) host: Option<HeaderValue>,
     pub(super) path: PathAndQuery,
 }
 
 impl Target {
-    /// Refuses requests that name two hosts, or none, or that are no request to a server.
+    /// Refuses requests that name two hosts, or none, or that are not addressed to a server.
     pub(super) fn of(parts: &Parts) -> Result<Target, Problem> {
         if parts.method == Method::CONNECT {
             let detail = "this proxy leads to one server and opens no tunnels; send the request itself";
@@ -34,7 +34,7 @@ impl Target {
             _ if parts.uri.authority().is_some() && parts.uri.path() == "/" => PathAndQuery::from_static("/"),
             _ => return Err(bad(format!("{} is not a path; it begins with a slash", quoted(&parts.uri.to_string())))),
         };
-        // HTTP/2 lets them through, and readers of HTTP/1 differ about them.
+        // HTTP/2 allows them, but HTTP/1 parsers disagree about them.
         if !path.as_str().bytes().all(|byte| matches!(byte, 0x21..=0x7e)) {
             return Err(bad("the path holds letters beyond ASCII; write them percent-encoded"));
         }
@@ -76,7 +76,7 @@ fn authority(host: &HeaderValue) -> Option<Authority> {
     text.parse().ok().filter(|_| !text.contains('@'))
 }
 
-/// Whoever sends such a request is not asked for another.
+/// A 400 that closes the connection.
 fn bad(detail: impl Into<String>) -> Problem {
     Problem::new(StatusCode::BAD_REQUEST, detail).closing()
 }

@@ -1,4 +1,4 @@
-//! The server behind the proxy: its address, connections that are used again, and what its failures are called.
+//! The server behind the proxy: its address, pooled connections, and its failures as problems.
 
 mod address;
 
@@ -38,14 +38,14 @@ pub(crate) struct Upstream {
     address: Address,
     client: Client<Connector, Upload>,
     pub(crate) timeouts: Timeouts,
-    /// When a failure was last logged. Clients decide how many there are, so the log takes one a second.
+    /// When a failure was last logged. Clients can cause any number, so only one a second is logged.
     logged: Mutex<Option<Instant>>,
 }
 
 impl Upstream {
-    /// `tls` is for an address that is to show a certificate.
+    /// `tls` is for an https:// address.
     pub(crate) fn new(address: Address, tls: Option<Arc<Renewable<ClientConfig>>>, timeouts: Timeouts) -> Upstream {
-        /// Shorter than most servers keep an idle connection: one that is just being closed loses a request.
+        /// Shorter than most servers keep an idle connection: one that is being closed loses a request.
         const KEEP_IDLE: Duration = Duration::from_secs(4);
         let connector = Connector::new(tls.zip(address.certified.clone()), timeouts.connect);
         let client = Client::builder(TokioExecutor::new())
@@ -61,7 +61,7 @@ impl Upstream {
         &self.address
     }
 
-    /// The same path here.
+    /// The same path on the upstream.
     pub(super) fn uri(&self, path: PathAndQuery) -> Uri {
         let mut parts = http::uri::Parts::default();
         parts.scheme = Some(self.address.scheme());
@@ -87,7 +87,7 @@ impl Upstream {
         let outcome = loop {
             match timeout_at(upload.moved() + limit, &mut response).await {
                 Ok(outcome) => break outcome.map_err(Failure::Upstream),
-                // Whoever still takes what the client sends is not late.
+                // An upstream that still reads the client's body is not late.
                 Err(_) if upload.moved() + limit > Instant::now() => {}
                 Err(_) => break Err(Failure::Late),
             }
@@ -95,7 +95,7 @@ impl Upstream {
         outcome.map_err(|failure| upload.failure().map_or(failure, Failure::Upload))
     }
 
-    /// What the client is told, which does not include addresses: they are in the log.
+    /// The client's response, without addresses: they are only in the log.
     fn problem(&self, failure: Failure) -> Problem {
         let Timeouts { connect, response, .. } = self.timeouts;
         match failure {
@@ -144,27 +144,27 @@ impl Upstream {
 /// Why there is no response.
 #[derive(Debug)]
 enum Failure {
-    /// The client's doing.
+    /// Caused by the client.
     Upload(UploadFailure),
-    /// The upstream took the request and said nothing.
+    /// The upstream took the request and never answered.
     Late,
     Upstream(Error),
 }
 
 impl Failure {
-    /// Whether the connection ended before anything was answered, as one does that the upstream had just closed.
+    /// Whether the connection ended before any response, as happens when the upstream has just closed it.
     fn is_lost(&self) -> bool {
         let Failure::Upstream(error) = self else { return false };
         let cause = root(error);
         let ended = cause.downcast_ref::<hyper::Error>().is_some_and(|error| error.is_incomplete_message());
         use io::ErrorKind::{BrokenPipe, ConnectionReset, UnexpectedEof};
-        // The last is an end of TLS without a goodbye, as of servers that just close.
+        // The last is an end of TLS without close_notify, from servers that just close.
         let reset = matches!(io_kind(cause), Some(ConnectionReset | BrokenPipe | UnexpectedEof));
         !error.is_connect() && (ended || reset)
     }
 }
 
-/// The same request once more, if it may be sent twice: it changes nothing and has no body.
+/// The same request again, if it is safe to repeat: a safe method and no body.
 fn repetition(request: &Request<Upload>) -> Option<Request<Upload>> {
     let harmless = [Method::GET, Method::HEAD, Method::OPTIONS].contains(request.method());
     if !harmless || !request.body().is_end_stream() {
@@ -177,7 +177,7 @@ fn repetition(request: &Request<Upload>) -> Option<Request<Upload>> {
     Some(again)
 }
 
-/// What was behind an error.
+/// The root cause of an error.
 fn root(error: &Error) -> &(dyn std::error::Error + 'static) {
     let mut cause: &(dyn std::error::Error + 'static) = error;
     while let Some(deeper) = cause.source() {
@@ -186,7 +186,7 @@ fn root(error: &Error) -> &(dyn std::error::Error + 'static) {
     cause
 }
 
-/// What a client is told of trouble with TLS, if that is what it was. The names in certificates are in the log.
+/// The client's message for a TLS failure, if it was one. The names in certificates are only in the log.
 fn tls_detail(cause: &(dyn std::error::Error + 'static)) -> Option<&'static str> {
     let error: &rustls::Error = cause.downcast_ref::<io::Error>()?.get_ref()?.downcast_ref()?;
     Some(match error {

@@ -1,4 +1,4 @@
-//! Requests that wait for their turn, no more of them than allowed.
+//! A bounded queue of requests that wait for their turn.
 
 use std::time::Duration;
 
@@ -8,7 +8,7 @@ use tokio::sync::{Semaphore, SemaphorePermit};
 #[derive(Debug)]
 pub(crate) struct WaitingRoom {
     places: Semaphore,
-    /// How long a denied request may wait to try again, in all.
+    /// The longest that a denied request may wait to retry, in total.
     patience: Duration,
 }
 
@@ -17,13 +17,13 @@ impl WaitingRoom {
         WaitingRoom { places: Semaphore::new(places.min(Semaphore::MAX_PERMITS)), patience }
     }
 
-    /// Comes in with nobody waiting yet.
+    /// Starts a request's visit; it does not wait yet.
     pub(super) fn enter(&self) -> Visit<'_> {
         Visit { room: self, place: None, left: self.patience }
     }
 }
 
-/// One request's stay. A client that leaves drops it, and so frees its place.
+/// One request's stay. If its client disconnects, it is dropped and frees its place.
 #[derive(Debug)]
 pub(super) struct Visit<'r> {
     room: &'r WaitingRoom,
@@ -31,12 +31,12 @@ pub(super) struct Visit<'r> {
     left: Duration,
 }
 
-/// There was no place left.
+/// The queue is full.
 #[derive(Debug)]
 pub(super) struct Full;
 
 impl Visit<'_> {
-    /// Waits for a turn that was given.
+    /// Waits out the delay of an admitted request.
     pub(super) async fn turn(&mut self, delay: Duration) -> Result<(), Full> {
         if self.place.is_none() {
             self.place = Some(self.room.places.try_acquire().map_err(|_| Full)?);
@@ -45,7 +45,7 @@ impl Visit<'_> {
         Ok(())
     }
 
-    /// Waits to try again, if so long a wait is allowed and there is a place for it.
+    /// Waits to retry, if that wait is allowed and there is room; otherwise false.
     pub(super) async fn again(&mut self, wait: Duration) -> bool {
         let Some(left) = self.left.checked_sub(wait).filter(|_| !self.room.patience.is_zero()) else {
             return false;

@@ -1,4 +1,4 @@
-//! A connection that has become a WebSocket: bytes go both ways until one side ends or both are silent.
+//! A connection upgraded to a WebSocket: bytes are copied both ways until one side ends or both are silent.
 
 use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
@@ -12,8 +12,8 @@ use tracing::debug;
 
 use crate::front::connections::Stalling;
 
-/// What a connection goes on with when it is HTTP no more. Run where the connection was served, so that it keeps its
-/// place among those allowed.
+/// What a connection does after its upgrade. It runs where the connection was served, so that it keeps its place
+/// within the connection limit.
 #[derive(Clone, Default)]
 pub(super) struct Sequel(Arc<Upgrade>);
 
@@ -24,7 +24,7 @@ struct Upgrade {
 }
 
 impl Sequel {
-    /// What follows is carried to the upstream; `occupied` is kept until that is over.
+    /// Copies everything that follows to the upstream; `occupied` is held until that ends.
     pub(super) fn carry(&self, client: OnUpgrade, upstream: OnUpgrade, idle: Duration, occupied: impl Send + 'static) {
         let carrying = async move {
             carry(client, upstream, idle).await;
@@ -34,12 +34,12 @@ impl Sequel {
         self.0.begun.store(true, Relaxed);
     }
 
-    /// Whether bytes are no requests any more.
+    /// Whether the connection no longer carries HTTP.
     pub(super) fn has_begun(&self) -> bool {
         self.0.begun.load(Relaxed)
     }
 
-    /// Runs to the end, if there is anything to run.
+    /// Runs to the end, if there was an upgrade.
     pub(super) async fn run(&self) {
         let carrying = self.0.carrying.lock().unwrap_or_else(PoisonError::into_inner).take();
         if let Some(carrying) = carrying {
@@ -51,7 +51,7 @@ impl Sequel {
 async fn carry(client: OnUpgrade, upstream: OnUpgrade, idle: Duration) {
     match tokio::try_join!(client, upstream) {
         Ok((client, upstream)) => {
-            // Everything passes this side, so this side being silent means that both are.
+            // Everything passes this side, so if it is silent, both are.
             let mut client = Stalling::new(TokioIo::new(client), idle);
             if let Err(error) = copy_bidirectional(&mut client, &mut TokioIo::new(upstream)).await {
                 debug!("a WebSocket ended: {error}");

@@ -1,14 +1,14 @@
-//! What clients ask about the server before they trust it. As little as they need.
+//! What clients ask about the server when they connect. The minimum they need.
 
 use super::names::NAMES;
 use super::reply::{Protocol, Reply, shown};
 use super::request::Word;
 
 const VERSION: &str = env!("CARGO_PKG_VERSION");
-/// Some clients compare it before they use what newer servers have. Ours speaks as this one does.
+/// Some clients compare it before they use newer features. Ours behaves like this one.
 const REDIS_VERSION: &str = "7.2.0";
 
-/// What `CONFIG GET` knows: what redis-benchmark and some libraries look at.
+/// What `CONFIG GET` returns: the settings that redis-benchmark and some libraries read.
 const SETTINGS: [(&str, &str); 4] = [("save", ""), ("appendonly", "no"), ("databases", "1"), ("maxmemory", "0")];
 
 /// The answer to `HELLO`.
@@ -24,7 +24,7 @@ pub(super) fn hello(connection: u64, protocol: Protocol) -> Reply {
     ])
 }
 
-/// `INFO`: clients wait until nothing is loading. Sections that are asked for are not told apart.
+/// `INFO`: clients wait until nothing is loading. The requested section is ignored.
 pub(super) fn info() -> Reply {
     Reply::Text(format!(
         "# Server\r\nredis_version:{REDIS_VERSION}\r\ntollkeeper_version:{VERSION}\r\nredis_mode:standalone\r\n\
@@ -46,7 +46,7 @@ pub(super) fn config(words: &[Word<'_>]) -> Reply {
     }
 }
 
-/// `COMMAND`: what there is.
+/// `COMMAND`: the list of commands.
 pub(super) fn commands(words: &[Word<'_>]) -> Reply {
     let described = || Reply::Array(NAMES.iter().map(|name| describe(name)).collect());
     let Some((verb, names)) = words.split_first() else { return described() };
@@ -67,7 +67,7 @@ pub(super) fn commands(words: &[Word<'_>]) -> Reply {
     }
 }
 
-/// Name, arity (at least so many when negative), flags, and the places of first key, last key and the step between.
+/// Name, arity (negative: at least that many), flags, and the positions of first key, last key and the step between.
 fn describe(name: &str) -> Reply {
     let (arity, flag, key) = match name {
         "cl.throttle" => (-5, "write", 1),

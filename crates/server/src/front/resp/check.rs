@@ -8,7 +8,7 @@ use super::reply::{Protocol, Reply, shown};
 use super::request::Word;
 use crate::wire::HoldToken;
 
-/// Understands the words after the name.
+/// Parses the words after the name.
 pub(super) fn understand(words: &[Word<'_>]) -> Result<Descriptor, Reply> {
     if words.is_empty() {
         return Err(Reply::wrong_number_of_arguments("tollkeeper.check"));
@@ -40,7 +40,7 @@ pub(super) fn understand(words: &[Word<'_>]) -> Result<Descriptor, Reply> {
     })
 }
 
-/// A whole number, however large: what cannot be counted can never pass.
+/// A whole number, however large: one too large to count saturates, and can never pass.
 fn cost_of(word: &[u8]) -> Result<u32, Reply> {
     let text = std::str::from_utf8(word).ok().filter(|text| text.bytes().all(|byte| byte.is_ascii_digit()));
     match text.filter(|text| !text.is_empty()) {
@@ -72,7 +72,7 @@ pub(super) fn answer(verdict: &Verdict, protocol: Protocol) -> Reply {
     }
 }
 
-/// What one rule says, alone.
+/// What one rule says on its own.
 fn fields(row: &Row, protocol: Protocol) -> [(&'static str, Reply); 11] {
     let (rule, decision) = (&*row.charge.rule, &row.decision);
     [
@@ -90,7 +90,7 @@ fn fields(row: &Row, protocol: Protocol) -> [(&'static str, Reply); 11] {
     ]
 }
 
-/// Never is null, and -1 where every client expects a number.
+/// "Never" is null in RESP3, and -1 in RESP2, where clients expect a number.
 fn wait(span: Option<Span>, protocol: Protocol) -> Reply {
     match (span, protocol) {
         (Some(span), _) => millis(span),
@@ -107,7 +107,7 @@ fn or_null(text: Option<&str>) -> Reply {
     text.map_or(Reply::Null, Reply::text)
 }
 
-/// A cost that is none.
+/// An invalid cost.
 pub(super) fn bad_cost(error: &CostError) -> Reply {
     Reply::error(format!(
         "ERR attribute `{}` is the cost of rule `{}` and must be a whole number, not `{}`",

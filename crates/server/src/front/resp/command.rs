@@ -1,5 +1,5 @@
-//! What a command asks for. Everything that needs no store is answered here and in order, so that a connection's own
-//! state is always that of the commands before; what needs one becomes a [`Step`] to be carried out with others.
+//! What a command asks for. Everything that needs no store is answered here and in order, so that the connection's
+//! state is always that after the commands before; the others become a [`Step`] to be executed with others.
 
 use tollkeeper::Descriptor;
 
@@ -11,21 +11,21 @@ use super::shared::Shared;
 use super::throttle::Throttle;
 use super::{about, check};
 
-/// A command that was understood.
+/// A parsed command.
 #[derive(Debug)]
 pub(super) struct Step {
-    /// Which of [`NAMES`], or none of them.
+    /// Its index in [`NAMES`]; `None` if unknown.
     pub(super) name: Option<usize>,
     pub(super) action: Action,
-    /// How its answer is written: a later `HELLO` does not change it.
+    /// The protocol of its answer: a later `HELLO` does not change it.
     pub(super) protocol: Protocol,
-    /// What becomes of the connection.
+    /// What happens to the connection.
     pub(super) then: Then,
 }
 
 #[derive(Debug)]
 pub(super) enum Action {
-    /// There is nothing left to do.
+    /// Already answered.
     Answer(Reply),
     Throttle(Throttle),
     Check(Descriptor),
@@ -38,13 +38,13 @@ pub(super) enum Then {
 }
 
 impl Step {
-    /// An answer after which nothing can be understood any more.
+    /// The last answer, after a protocol error.
     pub(super) fn last(problem: String, protocol: Protocol) -> Step {
         Step { name: None, action: Action::Answer(Reply::Error(problem)), protocol, then: Then::Close }
     }
 }
 
-/// Understands a command; `None` where no answer is due and the connection must end.
+/// Parses a command; `None` if the connection must end without an answer.
 pub(super) fn plan(shared: &Shared, session: &mut Session, words: &[Word<'_>]) -> Option<Step> {
     let (command, arguments) = words.split_first()?;
     let name = NAMES.iter().position(|name| command.eq_ignore_ascii_case(name.as_bytes()));
@@ -58,7 +58,7 @@ pub(super) fn plan(shared: &Shared, session: &mut Session, words: &[Word<'_>]) -
     };
     let is_last = name.is_some_and(|name| NAMES[name] == "quit") || session.is_guessing();
     let then = if is_last { Then::Close } else { Then::GoOn };
-    // After the action: the answer to `HELLO 3` is the first of the new version.
+    // After the action: the answer to `HELLO 3` already uses the new version.
     Some(Step { name, action: action.unwrap_or_else(Action::Answer), protocol: session.protocol, then })
 }
 
@@ -96,7 +96,8 @@ fn unknown(command: &[u8]) -> Result<Action, Reply> {
     Err(Reply::error(format!("ERR unknown command '{}'; there are {there_are}", shown(command))))
 }
 
-/// A browser that was made to send an HTTP request here. Its body could hold commands, so nothing of it is read.
+/// An HTTP request from a browser that was tricked into sending it. Its body could contain commands, so nothing of it
+/// is read.
 fn is_http(command: &[u8]) -> bool {
     command.eq_ignore_ascii_case(b"POST") || command.eq_ignore_ascii_case(b"HOST:")
 }

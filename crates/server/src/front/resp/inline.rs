@@ -1,6 +1,6 @@
-//! Commands that somebody typed: words between spaces, with the quotes of Redis.
+//! Inline commands, as people type them: words between spaces, with Redis' quotes.
 
-/// The words of a line; `None` when a quote is not closed, or is followed by more than a space.
+/// The words of a line; `None` when a quote is not closed, or is followed by anything but a space.
 pub(super) fn split(line: &[u8]) -> Option<Vec<Vec<u8>>> {
     let mut words = Vec::new();
     // A zero ends the line, as it does in C.
@@ -14,7 +14,7 @@ pub(super) fn split(line: &[u8]) -> Option<Vec<Vec<u8>>> {
     Some(words)
 }
 
-/// A word may begin plainly and go on in quotes, but a closing quote ends it.
+/// A word may start unquoted and continue in quotes, but a closing quote ends it.
 fn word(mut rest: &[u8]) -> Option<(Vec<u8>, &[u8])> {
     let mut word = Vec::new();
     while let [byte, after @ ..] = rest {
@@ -32,7 +32,7 @@ fn word(mut rest: &[u8]) -> Option<(Vec<u8>, &[u8])> {
     Some((word, rest))
 }
 
-/// Adds what stands before the closing quote, and returns what follows it.
+/// Appends what is before the closing quote, and returns what follows it.
 fn quoted<'l>(mut rest: &'l [u8], quote: u8, word: &mut Vec<u8>) -> Option<&'l [u8]> {
     loop {
         let (byte, after) = match rest {

@@ -1,6 +1,6 @@
 //! The commands that are served.
 
-/// What is served, as it is called in metrics. The busiest are first: names are compared one by one.
+/// The commands, as named in metrics. The busiest come first: names are compared one by one.
 pub(crate) const NAMES: [&str; 13] = [
     "cl.throttle",
     "tollkeeper.check",

@@ -2,7 +2,7 @@
 
 use std::io::Write as _;
 
-/// Which version a connection speaks: the second until it says `HELLO 3`.
+/// The protocol version of a connection: RESP2 until it sends `HELLO 3`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) enum Protocol {
     #[default]
@@ -11,7 +11,7 @@ pub(super) enum Protocol {
 }
 
 impl Protocol {
-    /// As `HELLO` counts it.
+    /// As numbered by `HELLO`.
     pub(super) fn version(self) -> i64 {
         match self {
             Protocol::Resp2 => 2,
@@ -25,7 +25,7 @@ impl Protocol {
 pub(super) enum Reply {
     /// A short word of ours.
     Simple(&'static str),
-    /// A code in capitals and what is wrong.
+    /// A code in capitals and a message.
     Error(String),
     Integer(i64),
     Bytes(Vec<u8>),
@@ -51,7 +51,7 @@ impl Reply {
         Reply::Error(problem.into())
     }
 
-    /// As Redis says it.
+    /// In Redis' words.
     pub(super) fn wrong_number_of_arguments(command: &str) -> Reply {
         Reply::Error(format!("ERR wrong number of arguments for '{command}' command"))
     }
@@ -62,7 +62,7 @@ impl Reply {
             Reply::Simple(text) => line(out, format_args!("+{text}")),
             Reply::Error(text) => {
                 out.push(b'-');
-                // What a client sent may be repeated here, and a line must stay one.
+                // The text may contain what a client sent, and must stay one line.
                 out.extend(text.bytes().map(|byte| if byte.is_ascii_control() { b' ' } else { byte }));
                 out.extend(b"\r\n");
             }
@@ -93,7 +93,7 @@ impl Reply {
     }
 }
 
-/// Texts from clients as they may stand in an error: not endless.
+/// A client's text for an error message, shortened.
 pub(super) fn shown(word: &[u8]) -> String {
     const MOST: usize = 128;
     let text = String::from_utf8_lossy(word);

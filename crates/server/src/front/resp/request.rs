@@ -1,7 +1,7 @@
-//! Commands as they arrive: arrays of bulk strings, or lines that somebody typed.
+//! Parses commands: arrays of bulk strings, or inline commands.
 //!
-//! Nothing is kept between calls: a command that is not whole yet is read again from its first byte, which costs little
-//! because a command is short. Every length is compared with what is allowed before anything is waited for.
+//! Nothing is kept between calls: an incomplete command is parsed again from its first byte, which is cheap because
+//! commands are short. Every length is compared with its limit before anything is waited for.
 
 use std::borrow::Cow;
 
@@ -11,10 +11,10 @@ use super::inline;
 pub(super) const MAX_COMMAND: usize = 64 * 1024;
 /// The most words of a command.
 pub(super) const MAX_WORDS: usize = 1_024;
-/// The longest line that tells a length: a sign, the digits of a 64-bit integer, and a few leading zeros.
+/// The longest line with a length: a sign, the digits of a 64-bit integer, and a few leading zeros.
 const MAX_LENGTH_LINE: usize = 32;
 
-/// The name of a command or an argument. Only a typed one has to be copied, because of its quotes.
+/// The name of a command or an argument. Only inline ones have to be copied, because of their quotes.
 pub(super) type Word<'b> = Cow<'b, [u8]>;
 
 /// What the first bytes of the input are.
@@ -22,11 +22,11 @@ pub(super) type Word<'b> = Cow<'b, [u8]>;
 pub(super) enum Parsed<'b> {
     /// The beginning of a command.
     Incomplete,
-    /// A command, and how many bytes it took. An empty line or array has no words and wants no answer.
+    /// A command, and how many bytes it took. An empty line or array has no words and gets no answer.
     Command(Vec<Word<'b>>, usize),
 }
 
-/// Why the input is no command. Where the next one begins cannot be known.
+/// Why the input is not a command. The start of the next one is then unknown.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub(super) enum ProtocolError {
     #[error("invalid multibulk length")]
@@ -71,7 +71,7 @@ fn line(bytes: &[u8]) -> Result<Parsed<'_>, ProtocolError> {
 fn array(bytes: &[u8]) -> Result<Parsed<'_>, ProtocolError> {
     let Some((count, mut at)) = length(bytes, 1, "mbulk count")? else { return Ok(Parsed::Incomplete) };
     let count = count.filter(|count| *count <= MAX_WORDS as i64).ok_or(ProtocolError::Words)?;
-    // Not by what the client announces: the words have to come first.
+    // Not the count that the client announces: the words have to come first.
     let mut words = Vec::with_capacity(count.clamp(0, 8) as usize);
     for _ in 0..count {
         match bytes.get(at) {
@@ -92,8 +92,8 @@ fn array(bytes: &[u8]) -> Result<Parsed<'_>, ProtocolError> {
     Ok(Parsed::Command(words, at))
 }
 
-/// The integer of a line that begins at `start` and where the line ends; no integer if it holds something else, and
-/// nothing at all if the line is not whole.
+/// The integer of a line that starts at `start` and where the line ends. The integer is `None` if it is invalid, and
+/// all is `None` if the line is incomplete.
 type Length = Option<(Option<i64>, usize)>;
 
 fn length(bytes: &[u8], start: usize, what: &'static str) -> Result<Length, ProtocolError> {
@@ -111,7 +111,7 @@ mod tests {
 
     use super::*;
 
-    /// All commands of an input, or what was read before it went wrong.
+    /// All commands of an input, up to the first error.
     fn commands(bytes: &[u8]) -> (Vec<Vec<Vec<u8>>>, Option<ProtocolError>) {
         let (mut at, mut commands) = (0, Vec::new());
         loop {

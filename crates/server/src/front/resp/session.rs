@@ -1,4 +1,4 @@
-//! Who is at the other end: whether it may ask, and which protocol it speaks.
+//! The state of a client: whether it is authenticated, and which protocol it uses.
 
 use std::fmt;
 
@@ -8,7 +8,7 @@ use super::about;
 use super::reply::{Protocol, Reply, shown};
 use super::request::Word;
 
-/// What clients have to know.
+/// The password of clients.
 #[derive(Clone, PartialEq, Eq)]
 pub(crate) struct Password(String);
 
@@ -17,7 +17,7 @@ impl Password {
         Password(password.into())
     }
 
-    /// In constant time: how long a refusal takes must not tell how much of a guess was right.
+    /// In constant time: the duration of a refusal must not reveal how much of a guess was right.
     fn is(&self, guess: &[u8]) -> bool {
         self.0.as_bytes().ct_eq(guess).into()
     }
@@ -33,7 +33,7 @@ impl fmt::Debug for Password {
 /// The state of one connection.
 #[derive(Debug)]
 pub(super) struct Session {
-    /// A number of its own.
+    /// A unique number.
     pub(super) id: u64,
     pub(super) protocol: Protocol,
     needed: Option<Password>,
@@ -54,13 +54,13 @@ impl Session {
         self.guesses
     }
 
-    /// Whether it has guessed so often that it is cut off.
+    /// Whether it has failed so often that it is cut off.
     pub(super) fn is_guessing(&self) -> bool {
         const MOST: u32 = 5;
         self.guesses >= MOST
     }
 
-    /// Whether it has said the password, or needs none.
+    /// Whether it has authenticated, or needs not to.
     pub(super) fn is_known(&self) -> bool {
         self.is_known
     }
@@ -90,7 +90,7 @@ impl Session {
         Err(Reply::error("WRONGPASS invalid username-password pair or user is disabled."))
     }
 
-    /// `HELLO [version [AUTH username password] [SETNAME name]]`. Changes everything that it names, or nothing.
+    /// `HELLO [version [AUTH username password] [SETNAME name]]`. Applies everything that it names, or nothing.
     pub(super) fn hello(&mut self, words: &[Word<'_>]) -> Reply {
         self.try_hello(words).unwrap_or_else(|refusal| refusal)
     }
@@ -129,13 +129,13 @@ impl Session {
         Ok(about::hello(self.id, self.protocol))
     }
 
-    /// `RESET`: as if just connected, but that its guesses are not forgotten.
+    /// `RESET`: like a new connection, except that failed guesses are remembered.
     pub(super) fn reset(&mut self) -> Reply {
         *self = Session { guesses: self.guesses, ..Session::new(self.id, self.needed.take()) };
         Reply::Simple("RESET")
     }
 
-    /// `CLIENT`: what clients say of themselves when they connect.
+    /// `CLIENT`: what clients send about themselves when they connect.
     pub(super) fn client(&mut self, words: &[Word<'_>]) -> Reply {
         let Some((verb, arguments)) = words.split_first() else {
             return Reply::wrong_number_of_arguments("client");

@@ -63,7 +63,7 @@ impl Gate {
         Client(TcpStream::connect(self.address).await.expect("connected"))
     }
 
-    /// What comes back to these bytes on a connection of its own, after which the client says no more.
+    /// The answer to these bytes on a new connection, whose sending half is then closed.
     async fn ask(&self, bytes: impl AsRef<[u8]>) -> String {
         let mut client = self.connect().await;
         client.send(bytes).await;
@@ -79,7 +79,7 @@ impl Client {
         self.0.write_all(bytes.as_ref()).await.expect("sent");
     }
 
-    /// Until the other side closes; lines end with a space here.
+    /// Reads until the other side closes; lines end with a space here.
     async fn rest(&mut self) -> String {
         let mut bytes = Vec::new();
         let read = tokio::time::timeout(Duration::from_secs(20), self.0.read_to_end(&mut bytes)).await;
@@ -87,7 +87,7 @@ impl Client {
         readable(&bytes)
     }
 
-    /// So many bytes, as they come back to a typed line.
+    /// Sends a line and expects this answer.
     async fn line(&mut self, line: &str, answer: &str) {
         self.send(format!("{line}\r\n")).await;
         let mut bytes = vec![0; answer.len() + answer.matches(' ').count()];
@@ -100,7 +100,7 @@ fn readable(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).replace("\r\n", " ")
 }
 
-/// Words as clients send them.
+/// A command as clients encode it.
 fn command(words: &[&[u8]]) -> Vec<u8> {
     let mut bytes = format!("*{}\r\n", words.len()).into_bytes();
     for word in words {

@@ -1,8 +1,8 @@
 //! `CL.THROTTLE key max_burst count period [quantity]`, as redis-cell answers it.
 //!
-//! The quota comes with the command: a bucket of `max_burst + 1` tokens, refilled with `count` per `period` seconds. It is
-//! charged like any rule's, in the same store, under a name that no rule can have. As with every rule, the state is the
-//! key's and not the quota's: the same key with other numbers is the same bucket.
+//! The quota comes with the command: a bucket of `max_burst + 1` tokens, refilled with `count` per `period` seconds.
+//! It is charged like any rule's, in the same store, under a name that no rule can have. As with every rule, the
+//! state belongs to the key, not to the quota: the same key with other numbers is the same bucket.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -13,11 +13,11 @@ use super::reply::{Reply, shown};
 use super::request::Word;
 use crate::service::Service;
 
-/// A command that was understood.
+/// A parsed command.
 #[derive(Debug)]
 pub(super) struct Throttle(Charge);
 
-/// The numbers that name a quota.
+/// The numbers that identify a quota.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 struct Numbers {
     max_burst: i64,
@@ -25,7 +25,7 @@ struct Numbers {
     period_s: i64,
 }
 
-/// The terms of each quota in use, so that equal commands are charged on the same terms and can go to the store as one.
+/// The terms of each quota in use, so that equal commands have the same terms and can go to the store as one.
 #[derive(Debug)]
 pub(super) struct Quotas {
     rule: Arc<Rule>,
@@ -39,10 +39,10 @@ impl Default for Quotas {
 }
 
 impl Quotas {
-    /// More than anybody uses on purpose. Beyond that all are made again, which costs only time.
+    /// More than anyone uses on purpose. Beyond that the cache is rebuilt, which costs only time.
     const MOST: usize = 4_096;
 
-    /// Understands the words after the name.
+    /// Parses the words after the name.
     pub(super) fn understand(&self, words: &[Word<'_>]) -> Result<Throttle, Reply> {
         let [key, max_burst, count, period, rest @ ..] = words else { return Err(usage()) };
         let numbers = Numbers { max_burst: integer(max_burst)?, count: integer(count)?, period_s: integer(period)? };
@@ -54,7 +54,7 @@ impl Quotas {
         if quantity < 0 {
             return Err(Reply::error(format!("ERR quantity {quantity} is negative; tokens are not given back")));
         }
-        // What is too large to count can never pass, and stays that.
+        // A quantity too large to count saturates, and can never pass.
         let cost = u32::try_from(quantity).unwrap_or(u32::MAX);
         Ok(Throttle(Charge::new(self.rule.clone(), bucket(key), cost).on(self.terms(numbers)?)))
     }
@@ -89,20 +89,20 @@ impl Numbers {
         let period = number("period", period_s, (1, Span::MAX.as_micros() / Span::SECOND.as_micros()))?;
         // Both are at most `MAX_COUNT`, which is a `u32`.
         let quota = Quota::per(count as u32, Span::from_secs(period)).burst(limit as u32);
-        // Where the numbers differ from call to call, redis-cell carries the time over and not the tokens.
+        // If the numbers differ from call to call, redis-cell keeps the time, not the tokens.
         quota.build().map(Quota::untagged).map_err(|error| Reply::error(format!("ERR {error}")))
     }
 }
 
-/// The rule of all these commands, which no file can name; its limit is never used. An unreachable store denies nobody
-/// here: the command fails, as it would on an unreachable Redis.
+/// The rule of all these commands, whose name no file can use; its own limit is never used. While the store is
+/// unreachable it denies nothing: the command fails, as it would on an unreachable Redis.
 pub(crate) fn rule() -> Arc<Rule> {
     let rule = Rule::new("cl.throttle").key("{key}").limit("1/s").on_store_failure(FailurePolicy::Closed);
     Arc::new(rule.build_internal().expect("a valid rule"))
 }
 
-/// A key may be any bytes, and those of rules are text: what is none is written in hexadecimal and told apart by the
-/// variant, so that no two keys share a bucket.
+/// A key may be any bytes, but keys of rules are text. Bytes that are not text are written in hexadecimal and marked
+/// by the variant, so that no two keys share a bucket.
 fn bucket(key: &[u8]) -> Key {
     match std::str::from_utf8(key) {
         Ok(text) => Key { variant: 0, value: text.to_string() },
@@ -119,7 +119,7 @@ fn usage() -> Reply {
     cell_error("Usage: cl.throttle <key> <max_burst> <count per period> <period> [<quantity>]")
 }
 
-/// As redis-cell begins its errors.
+/// With the prefix of redis-cell's errors.
 fn cell_error(problem: &str) -> Reply {
     Reply::error(format!("Cell error: Store error: {problem}"))
 }
@@ -133,8 +133,9 @@ impl Throttle {
     }
 }
 
-/// For us a look always passes. redis-cell calls it limited where the bucket owes more than it holds, as it may after it was
-/// charged by larger numbers. (Two refills and more are a clock that jumped, and the next charge will forgive them.)
+/// For us a peek always passes. redis-cell reports it as limited if the bucket owes more than it holds, as it may
+/// after it was charged under larger numbers. (A debt of two refills or more is a clock jump, which the next charge
+/// repairs.)
 fn peeked(quota: &Quota, decision: Decision) -> Decision {
     let full = quota.full_refill();
     let too_much = decision.reset_after - full;
@@ -146,7 +147,7 @@ fn peeked(quota: &Quota, decision: Decision) -> Decision {
 
 /// Limited, limit, remaining, seconds to wait or -1, seconds until the bucket is full.
 pub(super) fn answer(decision: &Decision) -> Reply {
-    // Rounded up: a caller told 0 would retry at once and be denied again.
+    // Rounded up: with 0 a caller would retry at once and be denied again.
     let seconds = |span: Span| span.as_secs_ceil() as i64;
     let retry_after = if decision.is_allowed() { None } else { decision.retry_after() };
     let numbers = [
@@ -159,7 +160,7 @@ pub(super) fn answer(decision: &Decision) -> Reply {
     Reply::Array(numbers.map(Reply::Integer).into())
 }
 
-/// Why there is no decision, with the codes that Redis has for it.
+/// Why there is no decision, with Redis' error codes.
 pub(super) fn failure(error: &StoreError) -> Reply {
     let code = if matches!(error, StoreError::Full { .. }) { "OOM" } else { "ERR" };
     Reply::error(format!("{code} {error}"))

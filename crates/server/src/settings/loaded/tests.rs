@@ -123,7 +123,7 @@ fn what_is_probably_not_meant_is_a_warning() {
     assert_eq!(warnings, ["rules[0].burst", "listen.resp_password"]);
 }
 
-/// The country `NO` was read as `false`, so its rule matched nobody and the file was called valid.
+/// The country `NO` was read as `false`, so its rule matched no request and the file was called valid.
 #[test]
 fn values_match_as_they_are_written() {
     for written in ["NO", "no", "on", "y", "True", "0x10", "1_000", "+5", "007", "1.10", "1e3", "true", "42"] {

@@ -27,7 +27,7 @@ async fn what_was_done_to_a_key_is_told_with_who_when_until_when_and_why() {
         .iter()
         .map(|one| ["action", "rule", "key", "by"].map(|field| one[field].as_str().expect("text")).join(" "))
         .collect();
-    // What lifted nothing is no action.
+    // A lift that found nothing is not an action.
     let expected = [
         "reset per-user 42 admin token",
         "lift * 43 bob (admin token)",

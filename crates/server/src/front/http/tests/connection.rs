@@ -113,7 +113,7 @@ async fn stopping_finishes_what_is_under_way_and_takes_nothing_new() {
     busy.write_all(b"POST /v1/check HTTP/1.1\r\nhost: x\r\nexpect: 100-continue\r\ncontent-length: 2\r\n\r\n")
         .await
         .expect("sent");
-    // The service asks for the body, so the request is under way.
+    // The service asks for the body, so the request is in flight.
     let mut asked = [0; 25];
     busy.read_exact(&mut asked).await.expect("asked for the body");
     assert!(asked.starts_with(b"HTTP/1.1 100 Continue"));
@@ -128,7 +128,7 @@ async fn stopping_finishes_what_is_under_way_and_takes_nothing_new() {
     timeout(SOON, gate.running).await.expect("it stops").expect("without a panic").expect("without an error");
 }
 
-/// Half a body, sent and left, kept the service from stopping for ten seconds.
+/// A client that sent half a body and left kept the service from stopping for ten seconds.
 #[tokio::test]
 async fn stopping_does_not_wait_for_the_rest_of_a_body() {
     let mut gate = Plan::new([]).limits(|limits| limits.drain = Duration::from_secs(3_600)).open().await;

@@ -13,7 +13,7 @@ async fn a_path_that_is_not_there_is_404_with_a_hint() {
     assert_eq!(gate.get("/v1/chek").await.problem(404), "there is nothing at \"/v1/chek\"; did you mean /v1/check?");
     let far = gate.get("/wp-login.php?x=1").await;
     assert_eq!(far.problem(404), "there is nothing at \"/wp-login.php\"; GET /openapi.json lists what there is");
-    // Cutting a path short must not cut a character in two.
+    // Cutting a path short must not split a character.
     gate.get(&format!("/{}é", "a".repeat(38))).await.problem(404);
 }
 
@@ -34,7 +34,7 @@ async fn a_method_that_is_not_taken_is_405_with_those_that_are() {
     }
 }
 
-/// Paths come from one table; the methods of a path are written in the router and in the description.
+/// Paths come from one table; the methods of a path are written both in the router and in the description.
 #[tokio::test]
 async fn every_route_takes_the_methods_that_are_described() {
     let gate = Plan::new([]).open().await;
@@ -52,7 +52,7 @@ async fn every_route_takes_the_methods_that_are_described() {
     }
 }
 
-/// axum's own refusals are plain text, and came through where a path was not UTF-8.
+/// axum's own refusals are plain text, and were sent when a path was not UTF-8.
 #[tokio::test]
 async fn a_path_that_is_not_utf_8_is_a_problem_too() {
     let gate = Plan::new([]).open().await;

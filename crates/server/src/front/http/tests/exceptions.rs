@@ -26,7 +26,7 @@ async fn a_key_is_blocked_shown_and_free_again() {
     assert_eq!(gate.get("/v1/exceptions").await.json(), json!({"exceptions": []}));
 }
 
-/// A blocked client is denied as one at its limit, not told that the service is in trouble.
+/// A blocked client is denied like one at its limit, not with an error of the service.
 #[tokio::test]
 async fn a_proxy_is_told_of_a_block_as_of_a_limit() {
     let by_ip = json!({"name": "per-ip", "key": "{ip}", "limit": "3/s"});

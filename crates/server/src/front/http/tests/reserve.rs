@@ -49,7 +49,7 @@ async fn a_hold_that_is_never_settled_ends_by_itself() {
     let reserved = reserve(&gate, json!({"attributes": {"user_id": "42"}, "cost": 1_000, "hold_ms": 5_000})).await;
     gate.clock.advance(Span::from_secs(5));
     assert_eq!(settle(&gate, &reserved["reservation"]["id"], json!({"cost": 0})).await.status, 404);
-    // The estimate counts as used, and refills as any other charge.
+    // The estimate counts as used, and refills like any other charge.
     gate.clock.advance(Span::from_secs(86_395));
     let checked = gate.check(json!({"attributes": {"user_id": "42"}, "cost": 1_000})).await;
     assert_eq!(checked["allowed"], true);

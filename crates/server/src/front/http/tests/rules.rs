@@ -30,7 +30,7 @@ async fn with_a_token_only_those_who_send_it_may_try() {
     }
 }
 
-/// Names of rules may hold slashes, and metrics must not be inflated by them.
+/// Names of rules may contain slashes, and must not inflate metrics.
 #[tokio::test]
 async fn every_name_is_counted_as_one_route() {
     let gate = Plan::new([]).open().await;

@@ -1,6 +1,6 @@
 //! The head of a request, line by line.
 
-/// What the lines read so far say about the body.
+/// What the lines so far say about the body.
 #[derive(Debug, Default)]
 pub(super) struct Head {
     begun: bool,
@@ -9,7 +9,7 @@ pub(super) struct Head {
     chunked: bool,
 }
 
-/// How long the body is, once the head is complete.
+/// The length of the body, once the head is complete.
 #[derive(Debug, PartialEq)]
 pub(super) enum Length {
     NotYet,
@@ -19,10 +19,10 @@ pub(super) enum Length {
 }
 
 impl Head {
-    /// Reads a line without its end; `None` is refused.
+    /// Parses a line without its ending; `None` refuses it.
     pub(super) fn read_line(&mut self, line: &[u8]) -> Option<Length> {
         match (self.begun, line.is_empty()) {
-            // Empty lines before a request are to be ignored.
+            // Empty lines before a request are ignored.
             (false, true) => {}
             (false, false) => {
                 self.is_http_1_0 = request_line(line)?;
@@ -51,7 +51,7 @@ impl Head {
             }
         }
         if name.eq_ignore_ascii_case(b"transfer-encoding") {
-            // Other codings, and the same one twice, are read in as many ways as there are readers.
+            // Parsers disagree about other codings, and about the same one twice.
             let plain = value.eq_ignore_ascii_case(b"chunked") && !self.chunked && !self.is_http_1_0;
             self.chunked = plain.then_some(true)?;
         }
@@ -59,14 +59,14 @@ impl Head {
     }
 }
 
-/// `METHOD target HTTP/1.1`, with one space each; tells whether it is HTTP/1.0.
+/// `METHOD target HTTP/1.1`, with one space each; returns whether it is HTTP/1.0.
 fn request_line(line: &[u8]) -> Option<bool> {
     let mut parts = line.split(|byte| *byte == b' ');
     let (method, target, version) = (parts.next()?, parts.next()?, parts.next()?);
     let fine = parts.next().is_none()
         && is_token(method)
         && !target.is_empty()
-        // A fragment is never sent; who drops it and who does not would see different targets.
+        // A fragment is never sent; servers that drop it and servers that do not would see different targets.
         && target.iter().all(|byte| matches!(byte, 0x21..=0x7e) && *byte != b'#');
     match version {
         b"HTTP/1.1" if fine => Some(false),
@@ -75,8 +75,8 @@ fn request_line(line: &[u8]) -> Option<bool> {
     }
 }
 
-/// `name: value`, without the space around the value; a name that begins or ends with space is none, and so is the
-/// continuation of a line.
+/// `name: value`, without the space around the value. A name with space at either end is invalid, and so is a
+/// continuation line.
 pub(super) fn field(line: &[u8]) -> Option<(&[u8], &[u8])> {
     let colon = line.iter().position(|byte| *byte == b':')?;
     let (name, value) = (&line[..colon], line[colon + 1..].trim_ascii());

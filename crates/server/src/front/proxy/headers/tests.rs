@@ -8,7 +8,7 @@ fn forwarded(lines: &[(&'static str, &'static str)], peer: &str) -> HeaderMap {
     forwarded_where("auto", lines, peer)
 }
 
-/// As `forwarded`, where the proxies in front are known to write this header.
+/// Like `forwarded`, where the proxies in front are known to write this header.
 fn forwarded_where(told_by: &str, lines: &[(&'static str, &'static str)], peer: &str) -> HeaderMap {
     let identity = Identity::new().trust(["10.0.0.0/8".parse().expect("a network")]);
     let identity = identity.address_from(told_by.parse().expect("a header"));
@@ -88,8 +88,8 @@ fn trusted_proxies_are_continued() {
     );
 }
 
-/// The application took a path from X-Original-URL that no rule had seen, and an address from a header that the proxy did
-/// not know.
+/// The application took a path from X-Original-URL that no rule had seen, and an address from a header that the proxy
+/// did not know.
 #[test]
 fn a_client_tells_the_upstream_nothing_of_where_it_came_from_or_what_else_it_asks() {
     let lies = CLAIMS.map(|name| (name, "6.6.6.6"));

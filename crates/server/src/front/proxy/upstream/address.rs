@@ -1,4 +1,4 @@
-//! Where the upstream is, as people write it.
+//! The upstream's address as people write it.
 
 use std::fmt;
 
@@ -6,11 +6,11 @@ use http::Uri;
 use http::uri::{Authority, PathAndQuery, Scheme};
 use rustls::pki_types::ServerName;
 
-/// Where the upstream is, and whether TLS is spoken with it.
+/// The upstream's address, and whether it uses TLS.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Address {
     pub(crate) authority: Authority,
-    /// Whom its certificate must be for, where it has to show one.
+    /// The name that its certificate must be for, with TLS.
     pub(crate) certified: Option<ServerName<'static>>,
 }
 
@@ -49,7 +49,7 @@ pub(crate) fn parse_upstream(text: &str) -> Result<Address, String> {
     Ok(Address { authority, certified })
 }
 
-/// Brackets around an address of IPv6 are of the URL.
+/// The brackets around an IPv6 address belong to the URL.
 fn server_name(host: &str) -> Result<ServerName<'static>, String> {
     let bare = host.strip_prefix('[').and_then(|host| host.strip_suffix(']')).unwrap_or(host);
     let no_name = |_| format!("{host:?} is not a name that a certificate can have; write a host name or an address");

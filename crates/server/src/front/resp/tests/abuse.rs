@@ -1,4 +1,4 @@
-//! Clients that mean no good, or are broken. Another connection never notices.
+//! Malicious or broken clients. Other connections are never affected.
 
 use super::*;
 
@@ -28,7 +28,7 @@ async fn nonsense_is_answered_once_and_ends_only_its_connection() {
 async fn an_endless_line_is_not_kept() {
     let gate = gate().await;
     let mut client = gate.connect().await;
-    // It may be cut off while it still sends.
+    // It may be cut off while it is still sending.
     let _ = client.0.write_all(&[b'x'; 200_000]).await;
     assert_eq!(client.rest().await, "-ERR Protocol error: too big inline request ");
 }
@@ -42,7 +42,7 @@ async fn half_a_command_is_waited_for_and_not_for_ever() {
     client.line("NG", "+PONG ").await;
     client.send("*1\r\n$4\r\nPI").await;
     assert_eq!(client.rest().await, "", "cut off");
-    // A byte now and then does not help.
+    // Sending a byte now and then does not help.
     let mut client = gate.connect().await;
     let started = std::time::Instant::now();
     while started.elapsed() < Duration::from_secs(10) && client.0.write_all(b"x").await.is_ok() {
@@ -109,11 +109,11 @@ async fn whoever_guesses_passwords_is_cut_off_and_nobody_else_waits() {
     guesser.send("AUTH a\r\n".repeat(1_000)).await;
     bystander.line("PING", "+PONG ").await;
     assert_eq!(guesser.rest().await, wrong.repeat(5));
-    // Neither another way to say it nor a fresh start is another chance.
+    // Neither another form of login nor RESET gives another chance.
     let tricks = "AUTH a\r\nHELLO 3 AUTH default b\r\nRESET\r\nAUTH default c\r\nAUTH other d\r\nRESET\r\nAUTH e\r\n";
     let answers = gate.ask(format!("{tricks}AUTH \"open sesame\"\r\n")).await;
     assert_eq!(answers, format!("{wrong}{wrong}+RESET {wrong}{wrong}+RESET {wrong}"));
-    // A few mistakes are forgiven to whoever knows it.
+    // A few mistakes are forgiven if the right password follows.
     let answers = gate.ask("AUTH a\r\nAUTH b\r\nAUTH \"open sesame\"\r\nAUTH c\r\nAUTH d\r\nPING\r\n").await;
     assert_eq!(answers, format!("{wrong}{wrong}+OK {wrong}{wrong}+PONG "));
 }

@@ -1,9 +1,9 @@
-//! `CL.THROTTLE` against answers worked out by hand from redis-cell's definition: a bucket of `max_burst + 1`, a token
+//! `CL.THROTTLE` against answers computed by hand from redis-cell's definition: a bucket of `max_burst + 1`, a token
 //! every `period / count` seconds, waits in whole seconds rounded up.
 
 use super::*;
 
-/// At so many milliseconds: a command, and its five numbers.
+/// At this many milliseconds: a command, and its five numbers.
 type Case = (u64, &'static str, [i64; 5]);
 
 async fn plays(cases: &[Case]) {
@@ -37,7 +37,7 @@ async fn as_in_the_readme_of_redis_cell() {
     .await;
 }
 
-/// The cases that redis-cell tests itself: five at once, one a second.
+/// redis-cell's own test cases: five at once, one a second.
 #[tokio::test]
 async fn one_a_second() {
     plays(&[
@@ -60,7 +60,7 @@ async fn one_a_second() {
     .await;
 }
 
-/// Three in ten seconds: a token lasts 3.333... s.
+/// Three in ten seconds: a token takes 3.333... s.
 #[tokio::test]
 async fn a_rate_that_does_not_divide_a_second() {
     plays(&[
@@ -78,7 +78,7 @@ async fn a_rate_that_does_not_divide_a_second() {
     .await;
 }
 
-/// What is left is told in whole seconds rounded up, however little it is.
+/// Waits are whole seconds rounded up, however short.
 #[tokio::test]
 async fn less_than_a_second_is_one() {
     plays(&[
@@ -131,11 +131,11 @@ async fn what_cannot_be_a_quota_is_refused_in_the_words_of_redis_cell() {
     ] {
         assert_eq!(gate.ask(format!("CL.THROTTLE {words}\r\n")).await, answer, "{words}");
     }
-    // However much is asked for, it is only never granted.
+    // An absurdly large quantity is just never granted.
     assert_eq!(gate.ask("CL.THROTTLE k 1 1 1 9223372036854775807\r\n").await, "*5 :1 :2 :2 :-1 :0 ");
 }
 
-/// Keys are bytes: those that are no text are not taken for the text that describes them.
+/// Keys are bytes: a key that is not text is not confused with the text that represents it.
 #[tokio::test]
 async fn no_two_keys_share_a_bucket() {
     let gate = gate().await;
