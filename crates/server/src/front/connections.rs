@@ -1,7 +1,7 @@
-//! Connections, as every front takes them, with TLS or without.
+//! Accepts connections for every front, with or without TLS.
 //!
-//! The accept loop is our own so that limits hold before any request is read: how many connections there are, how
-//! long one may stall or take for a handshake, how large a head may be.
+//! The accept loop is our own so that limits apply before any request is read: the number of connections, how long
+//! one may stall or take for a handshake, how large a head may be.
 
 mod stall;
 mod visitors;
@@ -31,7 +31,7 @@ use crate::tls::{self, Acceptor};
 pub(crate) use stall::{Busy, Stalling, UnderWay};
 pub(crate) use visitors::Visitors;
 
-/// What a client may take of us.
+/// The limits of clients.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Limits {
     /// Connections at the same time; further ones wait in the kernel's queue.
@@ -48,7 +48,7 @@ pub(crate) struct Limits {
     pub(crate) head: usize,
     /// Requests at the same time on one HTTP/2 connection.
     pub(crate) streams: u32,
-    /// How long requests under way may take when the service stops.
+    /// How long requests in flight may take when the service stops.
     pub(crate) drain: Duration,
 }
 
@@ -82,8 +82,8 @@ pub(crate) struct MostConnections {
     pub(crate) per_address: usize,
 }
 
-/// Listens with a queue that a burst of new connections does not overflow: a connection refused there is tried again
-/// by its client a whole second later.
+/// Listens with a queue that a burst of new connections does not overflow: a client whose connection is dropped there
+/// retries a whole second later.
 pub(crate) async fn listen(address: &str) -> std::io::Result<TcpListener> {
     const BACKLOG: u32 = 4_096;
     let mut refused = std::io::Error::new(std::io::ErrorKind::NotFound, "the host has no address");
@@ -99,11 +99,11 @@ pub(crate) async fn listen(address: &str) -> std::io::Result<TcpListener> {
     Err(refused)
 }
 
-/// Where connections come from, and how they begin.
+/// A listening socket, and how its connections start.
 #[derive(Debug)]
 pub(crate) struct Listener {
     pub(crate) tcp: TcpListener,
-    /// Without it, what is spoken is not encrypted.
+    /// Without it, connections are not encrypted.
     pub(crate) tls: Option<Acceptor>,
     pub(crate) most: MostConnections,
 }
@@ -114,47 +114,47 @@ impl From<TcpListener> for Listener {
     }
 }
 
-/// What is read is decrypted; stalling is measured below that, where bytes move.
+/// Reads are decrypted; stalling is measured below TLS, where bytes move.
 pub(crate) type Stream = tls::Stream<Stalling<TcpStream>>;
 
-/// Tells those at work that the service stops.
+/// Signals that the service is stopping.
 #[derive(Clone, Debug)]
 pub(crate) struct Stopping(watch::Receiver<bool>);
 
 impl Stopping {
-    /// How long a client may stand still with what it has begun to send.
+    /// How long a stopping service waits for the rest of a request.
     pub(crate) const PATIENCE: Duration = Duration::from_secs(1);
 
-    /// Until it stops.
+    /// Resolves when it stops.
     pub(crate) async fn begun(&mut self) {
         // An error means that it has.
         let _ = self.0.wait_for(|stop| *stop).await;
     }
 }
 
-/// A connection that has its place among those allowed.
+/// A connection that was accepted within the limit.
 pub(crate) struct Accepted {
     pub(crate) stream: Stream,
     pub(crate) peer: SocketAddr,
-    /// What the client's certificate calls it, where it had to show one.
+    /// The name in the client's certificate, if one was required.
     pub(crate) certified: Option<Arc<str>>,
-    /// Lets the client be silent while requests are under way.
+    /// Allows the client to be silent while requests are in flight.
     pub(crate) busy: Busy,
-    /// Tells the connection when to end after the requests under way.
+    /// Signals the connection to end after the requests in flight.
     pub(crate) watcher: Watcher,
-    /// Tells whoever waits for the rest of a request.
+    /// Signals code that waits for the rest of a request.
     pub(crate) stopping: Stopping,
 }
 
-/// The other end of the connection that a request came on.
+/// The peer of the connection that a request came on.
 #[derive(Clone, Debug)]
 pub(super) struct Peer {
     pub(super) ip: IpAddr,
-    /// What its certificate calls it.
+    /// The name in its certificate.
     pub(super) certified: Option<Arc<str>>,
 }
 
-/// Serves a router until `shutdown`, then finishes what is under way. `front` is its name in the log.
+/// Serves a router until `shutdown`, then finishes the requests in flight. `front` is its name in the log.
 pub(super) async fn serve_router(
     front: &str,
     limits: Limits,
@@ -209,7 +209,7 @@ fn is_flood_of_resets(error: &(dyn std::error::Error + 'static)) -> bool {
     })
 }
 
-/// Serves connections until `shutdown`, then finishes what is under way.
+/// Serves connections until `shutdown`, then finishes the requests in flight.
 pub(crate) async fn serve<F>(
     limits: Limits,
     visitors: Arc<Visitors>,
@@ -246,7 +246,7 @@ pub(crate) async fn serve<F>(
             let begun = tokio::select! {
                 biased;
                 begun = begin(stream, &busy, (*tls).as_ref(), limits) => begun,
-                // Whoever has not begun has nothing under way.
+                // A connection still in its handshake has no request in flight.
                 () = stopping.begun() => Err(std::io::ErrorKind::ConnectionAborted.into()),
             };
             match begun {
@@ -266,7 +266,7 @@ pub(crate) async fn serve<F>(
     connections.shutdown().await;
 }
 
-/// What is spoken on, after the handshake if there is to be one, and what the client's certificate calls it.
+/// The stream to serve, after the TLS handshake if there is one, and the name in the client's certificate.
 async fn begin(
     mut stream: TcpStream,
     busy: &Busy,
@@ -284,8 +284,8 @@ async fn begin(
     Ok((Stream::Tls(Box::new(stream)), certified))
 }
 
-/// The next connection, once there is room for it. Trouble to accept passes: a process out of file descriptors has
-/// some again when a connection ends, and trying at once would only keep a processor busy.
+/// The next connection, once there is room for it. Errors of accept are transient: a process without free file
+/// descriptors gets one back when a connection ends, and retrying at once would only burn CPU.
 async fn accept(
     listener: &TcpListener,
     slots: &Arc<Semaphore>,
@@ -300,7 +300,7 @@ async fn accept(
     loop {
         match listener.accept().await {
             Ok((stream, peer)) => {
-                // Answers are small and whole: waiting to fill a packet only delays them.
+                // Answers are small and complete: waiting to fill a packet only delays them.
                 let _ = stream.set_nodelay(true);
                 return (stream, peer, slot);
             }
@@ -320,7 +320,7 @@ fn is_of_one_connection(error: &std::io::Error) -> bool {
     matches!(error.kind(), ConnectionAborted | ConnectionRefused | ConnectionReset)
 }
 
-/// HTTP/1.1, and HTTP/2 for those who begin with it.
+/// HTTP/1.1, and HTTP/2 for clients that start with it.
 pub(crate) fn protocol(limits: Limits) -> auto::Builder<TokioExecutor> {
     let mut builder = auto::Builder::new(TokioExecutor::new());
     builder
@@ -328,7 +328,7 @@ pub(crate) fn protocol(limits: Limits) -> auto::Builder<TokioExecutor> {
         .timer(TokioTimer::new())
         .header_read_timeout(limits.idle)
         .max_buf_size(limits.head)
-        // A client that has said everything may close its half and still wants the answer.
+        // A client may close its sending half and still wait for the response.
         .half_close(true);
     builder
         .http2()

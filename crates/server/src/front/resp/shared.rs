@@ -1,4 +1,4 @@
-//! What the connections of this front share, and what each may take.
+//! What the connections of this front share, and the limits of each.
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
@@ -8,20 +8,20 @@ use super::session::Password;
 use super::throttle::Quotas;
 use crate::service::Service;
 
-/// What a client may take of us; what a command may take is in [`request`](super::request).
+/// The limits of clients; those of a command are in [`request`](super::request).
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Limits {
     /// Connections at the same time; further ones wait in the kernel's queue.
     pub(super) connections: usize,
     /// Those of one address.
     pub(super) connections_per_address: usize,
-    /// How long a connection may be silent between commands. Pools keep theirs for minutes.
+    /// How long a connection may be idle between commands. Pools keep theirs for minutes.
     pub(super) idle: Duration,
     /// How long a command may take to arrive, or an answer to be read.
     pub(super) stall: Duration,
     /// Commands of a pipeline that are decided together.
     pub(super) depth: usize,
-    /// How long commands under way may take when the service stops.
+    /// How long commands in flight may take when the service stops.
     pub(super) drain: Duration,
 }
 
@@ -43,9 +43,9 @@ impl Default for Limits {
 pub(super) struct Shared {
     pub(super) service: Arc<Service>,
     pub(super) limits: Limits,
-    /// What commands need, if they need one.
+    /// The password, if one is required.
     pub(super) password: Option<Password>,
-    /// A rule for each quota that a command has named.
+    /// The cached terms of each quota that commands have used.
     pub(super) quotas: Quotas,
     /// How many connections there have been.
     pub(super) connections: AtomicU64,
