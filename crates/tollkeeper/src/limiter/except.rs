@@ -1,4 +1,4 @@
-//! Making, lifting and showing exceptions.
+//! Making, lifting and listing exceptions.
 
 use tollkeeper_core::{Exception, ExceptionKind, KeyedBy, NamedKey, Rule, RuleErrors, Timestamp, UnclearKey};
 
@@ -18,11 +18,11 @@ impl Limiter {
         all
     }
 
-    /// Makes an exception, in the place of one that the same rule and key had, and returns it as it is in force: `since` now.
-    /// All who share the store follow within about a second.
+    /// Makes an exception, replacing any other for the same rule and key, and returns it as it is in force: `since`
+    /// now. All instances that share the store follow within about a second.
     ///
-    /// Where the rule's key has alternatives, such as `{api_key|ip}`, it is for one of them: the one that is named
-    /// ([`NamedKey::by`]), else the only one that can be meant. `by` of what is returned says which.
+    /// If the rule's key has alternatives, such as `{api_key|ip}`, the exception is for one of them: the one named by
+    /// [`NamedKey::by`], otherwise the only possible one. `by` of the result says which.
     ///
     /// ```
     /// use tollkeeper::{Descriptor, Exception, ExceptionKind, Limiter, MemoryStore, Policy, RuleSpec, Span};
@@ -58,8 +58,9 @@ impl Limiter {
         Ok(made)
     }
 
-    /// Ends the exception of a rule and key, or of every rule and the key, and returns it; `None` when there was none. Where there are
-    /// several, for different alternatives of the rule's key, the key has to say which ([`NamedKey::by`]).
+    /// Ends the exception of a rule and key, or of every rule and the key, and returns it; `None` when there was
+    /// none. If there are several, for different alternatives of the rule's key, the key has to say which
+    /// ([`NamedKey::by`]).
     pub async fn lift(
         &self,
         rule: Option<&str>,
@@ -69,7 +70,7 @@ impl Limiter {
         let known = self.store.known_exceptions().await?;
         let Some(found) = self.meant(rule, &key, &known, now)?.cloned() else { return Ok(None) };
         match found.kind {
-            // Over as of now, and remembered for as long as its buckets may be there.
+            // Ended now, and remembered for as long as its buckets may exist.
             ExceptionKind::Grant(_) => {
                 let over = Exception { until: Some(now), ..found.clone() };
                 self.store.change_exceptions(known, Some(over), None, now).await?;
@@ -79,7 +80,7 @@ impl Limiter {
         Ok(Some(found))
     }
 
-    /// The exception that somebody means.
+    /// The exception that is meant.
     fn meant<'e>(
         &self,
         rule: Option<&str>,
@@ -111,7 +112,7 @@ impl Limiter {
         }
     }
 
-    /// By which attributes the key is meant, if everything about the exception makes sense.
+    /// The attributes that the key is for, if the exception is valid.
     fn check_exception(&self, exception: &Exception, now: Timestamp) -> Result<KeyedBy, ExceptionError> {
         let invalid = |field: &str, problem: String| Err(ExceptionError::Invalid { field: field.into(), problem });
         if exception.key.is_empty() {
@@ -138,7 +139,7 @@ impl Limiter {
         let ExceptionKind::Grant(grant) = &exception.kind else { return Ok(by) };
         let checked = match rule {
             Some(rule) => grant.quota(rule),
-            // For rules of all kinds: it must make sense to most of them.
+            // For rules of all kinds, so it must fit most of them.
             None => any_rule().and_then(|rule| grant.quota(&rule)),
         };
         match checked.err().and_then(|errors| errors.into_iter().next()) {
@@ -147,7 +148,7 @@ impl Limiter {
         }
     }
 
-    /// An exception from every rule applies where it is clear which of a rule's buckets is meant: at least somewhere.
+    /// An exception for every rule applies where the bucket is unambiguous: that must hold for at least one rule.
     fn check_every_rule(&self, exception: &Exception) -> Result<KeyedBy, ExceptionError> {
         let (policy, key) = (self.policy(), exception.named_key());
         let mut unclear = policy.rules().iter().map(|rule| keyed_by(rule, &key).err());
@@ -158,7 +159,7 @@ impl Limiter {
     }
 }
 
-/// By which attributes of a rule's key somebody means a key.
+/// The attributes of a rule's key that a key is for.
 fn keyed_by(rule: &Rule, key: &NamedKey) -> Result<KeyedBy, UnclearKey> {
     Ok(rule.key().keyed_by(rule.key().bucket_of(key)?.variant))
 }

@@ -1,14 +1,14 @@
 //! Several requests decided as one: all or nothing over all of them.
 //!
-//! Stores take it for granted that a request charges a bucket once. Two of these requests may use the same one, so their
-//! charges are added up, and each request is told what the bucket says to the sum.
+//! Stores assume that a request charges a bucket only once. Two of these requests may use the same one, so their
+//! charges are added up, and each request gets the bucket's answer to the sum.
 
 use std::collections::HashMap;
 use std::sync::Arc;
 
 use tollkeeper_core::{Charge, Key, Quota, Row, Verdict};
 
-/// What was said to several requests that pass or fail together.
+/// The answer to several requests that pass or fail together.
 #[derive(Clone, Debug)]
 pub struct Together {
     /// The answer for all of them, with one row per bucket.
@@ -18,10 +18,10 @@ pub struct Together {
     pub parts: Vec<Verdict>,
 }
 
-/// For each request, in which of the joined charges it has a part, and its own cost.
+/// For each request, which of the joined charges it contributes to, and its own cost.
 pub(super) type Parts = Vec<Vec<(usize, u32)>>;
 
-/// The charges of all requests with every bucket named once, and who shares them.
+/// The charges of all requests with every bucket named once, and which requests share them.
 pub(super) fn join(requests: Vec<Vec<Charge>>) -> (Vec<Charge>, Parts) {
     let mut places: HashMap<(Arc<str>, Key), usize> = HashMap::new();
     let mut joined: Vec<Charge> = Vec::new();
@@ -56,7 +56,7 @@ impl Together {
     }
 }
 
-/// Of two quotas for one bucket, as callers with limits of their own may bring them, the lower one holds.
+/// Of two quotas for one bucket, as callers with their own limits may send them, the lower one applies.
 fn is_stricter(quota: &Quota, than: &Quota) -> bool {
     let order = |quota: &Quota| (quota.limit(), std::cmp::Reverse(quota.period()));
     order(quota) < order(than)

@@ -1,7 +1,8 @@
-//! Where a store is, as people write it.
+//! A store's address as people write it.
 //!
-//! `redis://HOST`, `redis+cluster://A,B,C` and `redis+sentinel://A,B,C/NAME`, each with `rediss` for TLS. Before the hosts
-//! stands `USER:PASSWORD@` of the servers; sentinels that have their own get it as `?sentinel=USER:PASSWORD`.
+//! `redis://HOST`, `redis+cluster://A,B,C` and `redis+sentinel://A,B,C/NAME`, each with `rediss` for TLS.
+//! `USER:PASSWORD@` before the hosts is for the servers; sentinels with their own get it as
+//! `?sentinel=USER:PASSWORD`.
 
 use redis::{
     Client, ClientTlsConfig, ConnectionAddr, ConnectionInfo, IntoConnectionInfo as _, RedisConnectionInfo,
@@ -11,14 +12,14 @@ use redis::{
 use super::RedisTls;
 use super::server::ConnectError;
 
-/// A store's address, understood.
+/// A parsed address.
 #[derive(Clone)]
 pub(super) struct Address {
     pub(super) mode: Mode,
     /// One per host, in the order in which they are tried.
     pub(super) hosts: Vec<ConnectionInfo>,
     tls: Option<TlsCertificates>,
-    /// User and password of the sentinels, which are not those of the servers.
+    /// User and password of the sentinels, separate from those of the servers.
     sentinel: RedisConnectionInfo,
 }
 
@@ -79,7 +80,7 @@ impl Address {
         Ok(Address { mode, hosts, tls, sentinel })
     }
 
-    /// The same user, database and encryption at another place.
+    /// A client with the same user, database and encryption at another address.
     pub(super) fn client_at(&self, host: &str, port: u16) -> Result<Client, ConnectError> {
         let like = &self.hosts[0];
         let address = match like.addr() {
@@ -99,7 +100,7 @@ impl Address {
         sentinel.clone().set_redis_settings(self.sentinel.clone())
     }
 
-    /// How a host that was named is reached.
+    /// A client for one of the configured hosts.
     pub(super) fn client(&self, info: ConnectionInfo) -> Result<Client, ConnectError> {
         let encrypted = matches!(info.addr(), ConnectionAddr::TcpTls { .. });
         match &self.tls {
@@ -125,7 +126,7 @@ fn info(url: &str) -> Result<ConnectionInfo, ConnectError> {
     url.into_connection_info().map_err(|error| ConnectError::Url(error.to_string()))
 }
 
-/// How a certificate begins.
+/// The first line of a certificate.
 const PEM: &[u8] = b"-----BEGIN CERTIFICATE-----";
 
 fn certificates(tls: &RedisTls) -> Result<TlsCertificates, ConnectError> {
@@ -145,7 +146,7 @@ fn certificates(tls: &RedisTls) -> Result<TlsCertificates, ConnectError> {
     Ok(TlsCertificates { client_tls, root_cert: tls.authority.clone() })
 }
 
-/// `host:port`, as a server writes it into a redirection. An IPv6 address may come without brackets.
+/// `host:port`, as in a redirection. An IPv6 address may come without brackets.
 pub(super) fn split_host(address: &str) -> Option<(&str, u16)> {
     let (host, port) = address.rsplit_once(':')?;
     Some((host.trim_start_matches('[').trim_end_matches(']'), port.parse().ok()?))

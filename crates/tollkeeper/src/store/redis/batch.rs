@@ -1,4 +1,4 @@
-//! Many requests in one call.
+//! Batches many requests into one call.
 //!
 //! The script charges what passes and returns the time, how many passed, and each state as it was before;
 //! [`Batch::answer`] then decides again with [`decide_all`] from that state at that time. So replies are small, and
@@ -18,35 +18,35 @@ use super::stored::{NAMESPACE, read_log, read_string, state_key};
 /// Requests that are decided in one call.
 #[derive(Debug)]
 pub struct Batch {
-    /// What all keys begin with.
+    /// The prefix of all keys.
     namespace: Arc<str>,
     entries: Vec<Requests>,
-    /// Keys of strings and of logs, each in the order of their first use.
+    /// Keys of strings and of logs, each in the order of first use.
     strings: Vec<String>,
     logs: Vec<String>,
     places: HashMap<String, Place>,
     quotas: Quotas,
 }
 
-/// What requests ask for.
+/// What a request asks for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Ask {
-    /// To pass and be charged.
+    /// Charge it if it passes.
     Charge,
-    /// The same, with receipts: the request is charged elsewhere too, and another place may deny it.
+    /// The same, with receipts: the request is also charged elsewhere, where it may be denied.
     Reserve,
-    /// Whether they would pass. Nothing is charged.
+    /// Whether it would pass. Nothing is charged.
     Peek,
-    /// As many tokens as there are of those asked for, to be spent later.
+    /// As many of the requested tokens as there are, to be spent later.
     Lease,
 }
 
-/// What one request gets.
+/// The answer to one request.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RequestAnswer {
     /// One per charge.
     pub decisions: Vec<Decision>,
-    /// For [`Ask::Reserve`]: with what each charge is given back, where it took something.
+    /// For [`Ask::Reserve`]: the receipt of each charge that took something.
     pub receipts: Vec<Option<Receipt>>,
     /// For [`Ask::Lease`]: the tokens, if there were any.
     pub lease: Option<Lease>,
@@ -60,7 +60,7 @@ struct Requests {
     count: u32,
 }
 
-/// Where a state is among the keys, and the quota by which it is charged.
+/// Where a state is among the keys, and the quota for it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Place {
     is_log: bool,
@@ -75,7 +75,7 @@ impl Default for Batch {
 }
 
 impl Batch {
-    /// An empty one, for keys of a namespace.
+    /// An empty batch for keys of a namespace.
     pub fn new(namespace: Arc<str>) -> Batch {
         Batch {
             namespace,
@@ -87,11 +87,11 @@ impl Batch {
         }
     }
 
-    /// Adds `count` requests that are alike, whose charges all have different keys (a rule applies once). A lease of
-    /// `count` tokens is one charge of cost 1.
+    /// Adds `count` equal requests, whose charges all have different keys (a rule applies once). A lease of `count`
+    /// tokens is one charge of cost 1.
     ///
-    /// In one call a key is charged by one quota only. While requests under old rules and new ones meet that may not
-    /// be so; then the charges come back, and this batch has to go first.
+    /// In one call a key has only one quota. While requests under old and new rules overlap that may not hold; then
+    /// the charges are returned, and this batch has to be sent first.
     pub fn push(&mut self, ask: Ask, charges: Vec<Charge>, count: u32) -> Result<(), Vec<Charge>> {
         debug_assert!(ask != Ask::Lease || matches!(&*charges, [charge] if charge.cost == 1));
         let key = |charge: &Charge| state_key(&self.namespace, charge.rule.name(), &charge.key);
@@ -120,7 +120,7 @@ impl Batch {
         }
     }
 
-    /// What to send. `now` is for replay and tests; without it the server's clock is used.
+    /// The call to make. `now` is for replay and tests; without it the server's clock is used.
     pub fn call(&self, now: Option<Timestamp>) -> Call {
         if let Some((charge, refill)) = self.only_bucket() {
             return Call::one(self.strings[0].clone(), charge.quota(), refill, charge.cost, now);
@@ -153,14 +153,14 @@ impl Batch {
         if place.is_log { self.strings.len() + place.index } else { place.index }
     }
 
-    /// The only charge of all, if it is to a bucket and may pass.
+    /// The only charge of the batch, if it is to a bucket and may pass.
     fn only_bucket(&self) -> Option<(&Charge, Refill)> {
         let [only @ Requests { count: 1, .. }] = self.entries.as_slice() else { return None };
         let (charge, _) = only.as_one()?;
         Some((charge, charge.quota().refill()?))
     }
 
-    /// The script that decides it: a short one where it suffices.
+    /// The script for it: a short one if that is enough.
     pub fn script(&self) -> &'static Script {
         if self.only_bucket().is_some() {
             return &CHARGE_ONE;
@@ -169,7 +169,7 @@ impl Batch {
         if self.quotas.list.iter().all(bucket) { &CHARGE_BUCKETS } else { &CHARGE }
     }
 
-    /// Reads what the script returned: states, the time, and of which entries not all passed.
+    /// Parses the script's reply: states, the time, and the entries of which not all passed.
     pub fn reply(&self, value: Value) -> Result<Reply, ReplyError> {
         let shape = |value: &dyn std::fmt::Debug| ReplyError::Shape(format!("{value:?}"));
         let Value::Array(mut states) = value else { return Err(shape(&value)) };
@@ -201,7 +201,7 @@ impl Batch {
         })
     }
 
-    /// What every request of every entry gets, in the order in which they were added. A lease is one answer.
+    /// The answer to every request of every entry, in the order in which they were added. A lease has one answer.
     pub fn answer(&self, reply: &Reply) -> Result<Vec<Vec<RequestAnswer>>, ReplyError> {
         let stored = reply.states.iter().enumerate();
         let mut states: Vec<State> = stored
@@ -230,7 +230,7 @@ impl Batch {
 }
 
 impl Requests {
-    /// The only charge, if it is to be charged by an enforced rule without a log, and may pass.
+    /// The only charge, if it is of an enforced rule without a log, and may pass.
     fn as_one(&self) -> Option<(&Charge, Place)> {
         let ([charge], [place]) = (self.charges.as_slice(), self.places.as_slice()) else { return None };
         let may_pass = charge.rule.is_enforced() && (1..=charge.quota().limit()).contains(&charge.cost);
@@ -278,7 +278,7 @@ impl Requests {
             }
             let answer = RequestAnswer { decisions, receipts, lease: None };
             if is_denied {
-                // What is denied is denied alike from here on.
+                // Once one is denied, the rest are denied alike.
                 answers.resize(self.count as usize, answer);
             } else {
                 passed += 1;
@@ -293,8 +293,8 @@ impl Requests {
         decided.any(|(charge, decision)| charge.rule.is_enforced() && !decision.is_allowed())
     }
 
-    /// As if they were charged one after the other, on a copy; what remains is told uncharged. Only a clock that jumped is
-    /// repaired for good.
+    /// As if they were charged one after the other, on a copy; `remaining` is uncharged. Only the repair of a clock
+    /// jump is kept.
     fn peek(&self, positions: &[usize], states: &mut [State], now: Timestamp) -> (Vec<RequestAnswer>, u32) {
         let mut copy: Vec<State> = positions.iter().map(|position| states[*position].clone()).collect();
         let own: Vec<usize> = (0..positions.len()).collect();
@@ -308,21 +308,21 @@ impl Requests {
         (answers, passed)
     }
 
-    /// The tokens that were granted are one charge, and one more would not have passed.
+    /// The granted tokens are one charge, and one more would not have passed.
     fn lease(&self, granted: u32, state: &mut State, now: Timestamp) -> (Vec<RequestAnswer>, u32) {
         let quota = self.charges[0].quota();
         let (decision, change) = decide(quota, granted, state, now);
         let is_all = granted == self.count || !decide(quota, granted + 1, state, now).0.is_allowed();
         let passed = if decision.is_allowed() && is_all { granted } else { u32::MAX };
         let lease = if granted > 0 { Lease::of(quota, granted, &change) } else { None };
-        // Denied altogether, it may have repaired a clock that jumped.
+        // If it was denied altogether, it may have repaired a clock jump.
         let change = if granted > 0 { change } else { decide(quota, 1, state, now).1 };
         state.apply(change);
         (vec![RequestAnswer { decisions: vec![decision], receipts: Vec::new(), lease }], passed)
     }
 }
 
-/// What the charge script returns.
+/// The reply of the charge script.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Reply {
     /// The time at which everything was decided.
@@ -333,13 +333,13 @@ pub struct Reply {
     pub states: Vec<Option<Vec<u8>>>,
 }
 
-/// A reply that cannot be used. What was charged stays charged.
+/// An unusable reply. What was charged stays charged.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ReplyError {
-    /// Not what the script returns.
+    /// Not the format of the script.
     #[error("the store's script returned something else than this version of Tollkeeper expects: {0}")]
     Shape(String),
-    /// The script let another number pass than the core does. They are twins, so this is a bug in one of them.
+    /// The script let another number pass than the core. They must agree, so this is a bug in one of them.
     #[error(
         "entry {entry}: the script let {granted} requests pass and the core {decided}; please report this as a bug"
     )]

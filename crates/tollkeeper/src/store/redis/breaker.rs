@@ -1,12 +1,12 @@
-//! Stops calling a server that does not answer, and finds out when it does again.
+//! A circuit breaker: stops calls to a server that does not answer, and probes for its return.
 //!
-//! Closed: every call goes out. After a few failures in a row it opens, and nobody waits for a dead server any more.
-//! After a pause one call at a time may try (half open); a few successes in a row close it, one failure opens it again
-//! for twice as long. The hysteresis keeps a server that answers every other call from flapping.
+//! Closed: every call is made. After a few failures in a row it opens, and no request waits for a dead server any
+//! more. After a pause one call at a time may probe (half-open); a few successes in a row close it, one failure opens
+//! it again for twice as long. The hysteresis keeps a server that answers every other call from flapping.
 
 use std::time::Duration;
 
-/// A circuit breaker. Time comes in as the span since some fixed moment.
+/// A circuit breaker. Time is passed in as the span since some fixed moment.
 #[derive(Debug)]
 pub(super) struct Breaker {
     state: Circuit,
@@ -21,14 +21,14 @@ enum Circuit {
     HalfOpen { successes: u32, probing_until: Duration },
 }
 
-/// What the breaker shows to the outside.
+/// The state of the breaker.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum BreakerState {
-    /// Calls go out.
+    /// Calls are made.
     Closed,
-    /// One call at a time goes out to try.
+    /// One call at a time, as a probe.
     HalfOpen,
-    /// Nothing goes out.
+    /// No calls.
     Open,
 }
 
@@ -37,14 +37,14 @@ impl Breaker {
     const SUCCESSES_TO_CLOSE: u32 = 3;
     const FIRST_PAUSE: Duration = Duration::from_millis(100);
     const LONGEST_PAUSE: Duration = Duration::from_secs(2);
-    /// A probe whose outcome nobody reported (its task was dropped) does not block the next one for longer.
+    /// A probe that never reported its outcome (its task was dropped) blocks the next one for at most this long.
     const PROBE: Duration = Duration::from_millis(500);
 
     pub(super) fn new() -> Breaker {
         Breaker { state: Circuit::Closed { failures: 0 }, pause: Self::FIRST_PAUSE }
     }
 
-    /// Whether a call may go out now. In the half-open state a `true` is a probe: report its outcome.
+    /// Whether a call may be made now. In the half-open state `true` means a probe: report its outcome.
     pub(super) fn may_call(&mut self, now: Duration) -> bool {
         match self.state {
             Circuit::Closed { .. } => true,
@@ -65,7 +65,7 @@ impl Breaker {
     pub(super) fn succeeded(&mut self) -> bool {
         match self.state {
             Circuit::HalfOpen { successes, .. } if successes + 1 < Self::SUCCESSES_TO_CLOSE => {
-                // The next probe may go out at once.
+                // The next probe may be sent at once.
                 self.state = Circuit::HalfOpen { successes: successes + 1, probing_until: Duration::ZERO };
                 false
             }
@@ -77,7 +77,7 @@ impl Breaker {
                 self.state = Circuit::Closed { failures: 0 };
                 false
             }
-            // A call that went out before it opened: one swallow makes no summer.
+            // A call that was sent before it opened: a single success is not enough.
             Circuit::Open { .. } => false,
         }
     }

@@ -1,14 +1,14 @@
--- token_bucket, gcra and leaky_bucket: the twin of algorithm/bucket.rs, pace.rs and former.rs.
+-- token_bucket, gcra and leaky_bucket: must match algorithm/bucket.rs, pace.rs and former.rs.
 --
--- State: the moment at which the bucket is full again, and the tag of the numbers by which it was written. Whole
--- microseconds are a negative decimal number (which Redis keeps as an integer): "-", the microseconds, three digits of tag.
--- Others are "b", 7 bytes of microseconds, 4 bytes of parts and 2 bytes of tag. Without a tag, as before there were any: a
+-- State: the moment at which the bucket is full again, and the tag of the pace that wrote it. Whole microseconds are
+-- a negative decimal number (which Redis keeps as an integer): "-", the microseconds, three digits of tag. Others are
+-- "b", 7 bytes of microseconds, 4 bytes of parts and 2 bytes of tag. Without a tag, from before there were any: a
 -- positive number, or "b" without the last 2 bytes.
 
--- A bucket that was written by the numbers of `tag`, by the numbers `in_force`; nil if nobody knows them. `formers[at]` says how
--- many numbers the rule had before, and there they follow, the oldest first: as for `bucket`, and when they ended.
+-- Converts a bucket that the pace of `tag` wrote to the pace `in_force`; nil if that pace is unknown. `formers[at]`
+-- is how many former paces the rule has, and they follow, the oldest first: each as for `bucket`, and when it ended.
 --
--- This is rarely needed, so what it needs is only made here.
+-- This is rarely needed, so its helpers are only created here.
 local function carry_over(in_force, formers, at, tag, full_at, part)
   -- ceil(a * b / c) for a < c, all at most 2^51: bit by bit, so that everything stays exact.
   local function scale(a, b, c)
@@ -26,14 +26,14 @@ local function carry_over(in_force, formers, at, tag, full_at, part)
     return rest > 0 and quotient + 1 or quotient
   end
 
-  -- How long `tokens` last by these numbers, at most a whole bucket.
+  -- How long `tokens` take to refill at this pace, at most a whole bucket.
   local function lasting(pace, tokens)
     local parts = pace.token_part * tokens
     local whole = floor(parts / pace.denominator)
     return pace.token_whole * tokens + whole, parts - whole * pace.denominator
   end
 
-  -- A bucket by `former` numbers as it was when they ended, by the `next` ones.
+  -- Converts a bucket from the `former` pace to the `next`, as of the moment the former ended.
   local function carry(former, next, full_at, part)
     local denominator, emptied_at = former.denominator, full_at - former.full_whole
     local moment = emptied_at > former.ended_at and emptied_at or former.ended_at
@@ -45,7 +45,7 @@ local function carry_over(in_force, formers, at, tag, full_at, part)
     if whole == former.full_whole and part > former.full_part then
       part = former.full_part
     end
-    -- How many tokens are missing: the division is off by less than one, and its neighbours put it right.
+    -- How many tokens are missing: the division is off by less than one, and comparing its neighbours corrects it.
     local missing = floor((whole + part / denominator) / (former.token_whole + former.token_part / denominator))
     missing = missing + 1 < former.limit and missing + 1 or former.limit
     local missing_whole, missing_part = lasting(former, missing)
@@ -87,10 +87,10 @@ local function carry_over(in_force, formers, at, tag, full_at, part)
   end
 end
 
--- `formers` and `at`: the numbers that the rule had before (see `carry_over`), if there are any.
+-- `formers` and `at`: the rule's former paces (see `carry_over`), if there are any.
 local function bucket(limit, tag, token_whole, token_part, denominator, full_whole, full_part, formers, at)
-  -- What is missing at `now`: whole microseconds and parts, or nil when nothing is. Then 1 if it was written by numbers that
-  -- the rule had before, and 2 if by others.
+  -- The debt at `now`: whole microseconds and parts, or nil when there is none. Then 1 if a former pace of the rule
+  -- wrote it, and 2 if an unknown one did.
   local function debt(value, now)
     local full_at, part, written_by, foreign
     if find(value, "^%-%d%d%d%d+$") then
@@ -130,7 +130,7 @@ local function bucket(limit, tag, token_whole, token_part, denominator, full_who
     return whole, part, foreign
   end
 
-  -- That debt with `tokens` more of it, at most the limit.
+  -- That debt with `tokens` more, at most the limit.
   local function add(whole, part, tokens)
     whole = whole + token_whole * tokens
     if token_part > 0 then
@@ -149,8 +149,8 @@ local function bucket(limit, tag, token_whole, token_part, denominator, full_who
     return whole < full_whole or (whole == full_whole and part <= full_part)
   end
 
-  -- How many of `count` requests of `cost` pass, whether a denial has to be written down (a clock that jumped, or other
-  -- numbers), and the debt.
+  -- How many of `count` requests of `cost` pass, whether a denial has to be written (a clock jump, or another pace),
+  -- and the debt.
   local function view(value, now, cost, count)
     local whole, part, foreign
     if value then
@@ -160,11 +160,12 @@ local function bucket(limit, tag, token_whole, token_part, denominator, full_who
       whole, part = 0, 0
     end
     local all = cost * count
-    -- Parts are less than a microsecond a token: mostly all fit with whole ones in their place, and need no closer look.
+    -- Parts are less than a microsecond per token: usually all fit even with a whole one instead, and need no exact
+    -- check.
     if whole + (token_whole + 1) * all < full_whole or (all <= limit and fits(whole, part, all)) then
       return count, false, whole, part
     elseif fits(whole, part, 0) then
-      -- How many whole tokens fit: the division is off by less than one, and its neighbours put it right.
+      -- How many whole tokens fit: the division is off by less than one, and comparing its neighbours corrects it.
       local room = (full_whole - whole) + (full_part - part) / denominator
       local tokens = floor(room / (token_whole + token_part / denominator))
       if tokens >= limit then

@@ -1,20 +1,20 @@
--- Decides many requests in one call, and writes each state that changed once. The twin of verdict.rs.
+-- Decides many requests in one call, and writes each changed state once. Must match verdict.rs.
 --
 -- KEYS: one per state; those that are strings first, then those that are logs.
 -- ARGV[1]: the time in microseconds, or "" for the server's.
 -- ARGV[2]: MessagePack, an array of integers: how many of the keys are strings, the quotas (see quotas.lua), then
---   entries up to the end. An entry is `count` equal requests: count (negative when they only ask whether they would
---   pass), how many charges, and for each charge its key, its quota (negative when the rule only watches) and its
---   cost. A request charges a key once, and within a call a key is always charged by the same quota.
---   Entries in a row that differ only in their key, one after the other, are written as one: 0, how many, count, the first
---   key, quota, cost; by an enforced rule, not in a log, of a cost that may pass.
--- Returns one flat list: each key's state before the call, the time, and of each entry whose requests did not all pass
---   its number and how many did, the first ones. From these `decide` in Rust gives every answer, so answers are equal
---   to the bit and the reply is small.
+--   entries up to the end. An entry is `count` equal requests: count (negative for a peek), how many charges, and for
+--   each charge its key, its quota (negative for a shadow rule) and its cost. A request charges a key once, and within
+--   a call a key always has the same quota.
+--   Consecutive entries that differ only in their key, with consecutive keys, are written as one: 0, how many, count,
+--   the first key, quota, cost; only for an enforced rule without a log, and a cost that may pass.
+-- Returns one flat list: each key's state before the call, the time, and for each entry whose requests did not all
+--   pass its number and how many did, the first ones. From these `decide` in Rust computes every answer, so answers
+--   are equal to the bit and the reply is small.
 --
 -- Equal requests at the same moment are one sum: as many pass as fit into what is left, and the rest writes nothing.
--- A rule that only watches takes as many of those that passed as fit into its own. The only trace of a denial is the
--- repair of a clock that jumped.
+-- A shadow rule counts as many of those that passed as fit into its own limit. The only trace of a denial is the
+-- repair of a clock jump.
 
 local now = time(ARGV[1])
 local batch = cmsgpack.unpack(ARGV[2])
@@ -23,8 +23,8 @@ local quotas, at = read_quotas(batch, 2)
 local states = strings > 0 and call("MGET", unpack(KEYS, 1, strings)) or {}
 local current, ends, reply = {}, {}, states
 
--- Decides an entry of any kind, whose charges start at `at`. Returns how many of its requests pass.
--- `seen` holds for each charge five things: how many of it pass, and what `view` returns beside.
+-- Decides an entry of any kind, whose charges start at `at`. Returns how many of its requests pass. `seen` holds five
+-- values per charge: how many of it pass, and the other results of `view`.
 local seen = { 0, 0, 0, 0, 0 }
 local function decide(at, count, charges)
   local is_peek = count < 0
@@ -68,7 +68,7 @@ local function decide(at, count, charges)
         current[key], ends[key] = law.charge(now, taken * cost, seen[i + 2], seen[i + 3], seen[i + 4])
       end
       if law.is_log and fits < count then
-        -- Those that only ask are answered as if the ones before them had been charged.
+        -- Peeks are answered as if the ones before them had been charged.
         law.denied(current[key], is_peek and (fits + 1) * cost or cost)
       end
     end
@@ -78,7 +78,7 @@ end
 
 reply[#KEYS + 1] = now
 
--- Notes how many requests of an entry passed, if not all.
+-- Records how many requests of an entry passed, if not all.
 local entry, replied = 0, #KEYS + 1
 local function answer(passed, count)
   entry = entry + 1
@@ -92,7 +92,7 @@ local size = #batch
 while at < size do
   local count, charges = batch[at], batch[at + 1]
   if count == 0 then
-    -- A run of what most entries are, one enforced rule without a log: the same as `decide` in one pass.
+    -- A run of the most common entries, one enforced rule without a log: the same as `decide` in one pass.
     local first, quota, cost = batch[at + 3], batch[at + 4], batch[at + 5]
     count = batch[at + 2]
     local view, charge = quotas[quota].view, quotas[quota].charge
@@ -110,7 +110,7 @@ while at < size do
   end
 end
 
--- One MSET for all would be quicker by a twentieth, but from a script Redis then stores values in buffers as large as
+-- One MSET for all would be faster by a twentieth, but from a script Redis then stores values in buffers as large as
 -- the keys that MGET was given.
 for key = 1, strings do
   local state = current[key]

@@ -1,7 +1,9 @@
--- What charge.lua does, for one request to one bucket: most calls of a limiter that is not busy.
+-- Like charge.lua for one request to one bucket: most calls of a limiter that is not busy.
 --
--- KEYS[1]: the state. ARGV: the time in microseconds or "" for the server's, the cost, the numbers of the bucket, and where
--- they were others before these (see quotas.lua: how many and which). Returns as charge.lua does: the state before, the time, and the entry if it did not pass.
+-- KEYS[1]: the state.
+-- ARGV: the time in microseconds or "" for the server's, the cost, the numbers of the bucket, and its former paces if
+--   any (see quotas.lua: how many and which).
+-- Returns as charge.lua does: the state before, the time, and the entry if it did not pass.
 
 local now = time(ARGV[1])
 local cost = ARGV[2] + 0
@@ -9,7 +11,7 @@ local law = bucket(
   ARGV[3] + 0, ARGV[4] + 0, ARGV[5] + 0, ARGV[6] + 0, ARGV[7] + 0, ARGV[8] + 0, ARGV[9] + 0,
   ARGV[10] and ARGV, 10
 )
--- MGET, for what is there may be no string.
+-- MGET, because the key may hold something that is not a string.
 local state = call("MGET", KEYS[1])[1]
 local passed, jumped, whole, part = law.view(state, now, cost, 1)
 if passed > 0 or jumped then

@@ -1,12 +1,13 @@
-//! Denials that are still true, so that whoever hammers a limit costs the store nothing.
+//! A cache of denials that are still true, so that a client that hammers a limit costs the store nothing.
 //!
-//! A denial with its exact wait is a proof: until then the same request does not pass, whoever else is served. It is
-//! remembered by the clock of this process. The server decided between the moments at which the call left and its
-//! answer came; counted from the first, the wait ends no later than on the server, so nobody is denied for longer; what is
-//! left to wait is told counted from the second, so whoever waits as told does not come too early.
+//! A denial with its exact wait is a proof: until then the same request cannot pass, whatever else is admitted. It is
+//! cached by the clock of this process. The server decided between the moments at which the call was sent and its
+//! answer came. Counted from the first, the wait ends no later than on the server, so no client is denied for longer
+//! than necessary. The remaining wait in an answer is counted from the second, so a client that obeys it does not
+//! come too early.
 //!
-//! What could end a denial early is a reset, a refund or a changed clock on the server. Resets here forget at once; for
-//! everything that happens elsewhere a denial is asked for again after a second at most.
+//! A reset, a refund or a changed clock on the server could end a denial early. A reset by this instance drops the
+//! cache at once; for everything else, a denial is checked again after at most a second.
 
 use std::hash::{Hash, Hasher};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -16,7 +17,7 @@ use tollkeeper_core::{Algorithm, Charge, Decision, Outcome, Span};
 
 use crate::store::memory::{Id, Secret};
 
-/// Remembered denials. A new one takes the place of an old one with the same slot: forgetting only costs a call.
+/// Cached denials. A new one replaces an old one in the same slot: forgetting only costs a call.
 pub(super) struct Denials {
     secret: Secret,
     slots: Box<[Mutex<Option<Denial>>]>,
@@ -32,7 +33,7 @@ struct Denial {
     decisions: Box<[Decision]>,
 }
 
-/// A request as far as it matters to its decision.
+/// The parts of a request that matter to its decision.
 struct Request<'c>(&'c [Charge]);
 
 impl Hash for Request<'_> {
@@ -45,7 +46,7 @@ impl Hash for Request<'_> {
 }
 
 impl Denials {
-    /// A few megabytes when all are taken.
+    /// A few megabytes when all are used.
     const SLOTS: usize = 1 << 14;
     const LONGEST: Duration = Duration::from_secs(1);
 
@@ -58,7 +59,7 @@ impl Denials {
         self.secret.key(&Request(charges))
     }
 
-    /// What a request gets that was denied before and still is.
+    /// The answer to a request that was denied before and still is.
     pub(super) fn recall(&self, id: Id, now: Instant) -> Option<Vec<Decision>> {
         let slot = self.slot(id);
         let denial = slot.as_ref().filter(|denial| denial.id == id && now < denial.until)?;
@@ -75,19 +76,19 @@ impl Denials {
         Some(denial.decisions.iter().map(still).collect())
     }
 
-    /// Remembers a denial that was asked for at `asked_at` and is known `now`.
+    /// Caches a denial that was asked for at `asked_at` and is known `now`.
     pub(super) fn remember(&self, id: Id, charges: &[Charge], decisions: &[Decision], asked_at: Instant, now: Instant) {
-        // A slot can be given back at any time.
+        // A slot can be released at any time.
         if charges.iter().any(|charge| charge.quota().algorithm() == Algorithm::Concurrency) {
             return;
         }
-        // Until the first of the rules that deny no longer does, so that each rule's answer stays true.
+        // Until the first of the denying rules no longer denies, so that each rule's answer stays true.
         let waits = decisions.iter().filter(|decision| !decision.is_allowed()).filter_map(Decision::retry_after);
         let wait = waits.min().map_or(Denials::LONGEST, |wait| wait.as_duration().min(Denials::LONGEST));
         *self.slot(id) = Some(Denial { id, until: asked_at + wait, since: now, decisions: decisions.into() });
     }
 
-    /// A bucket was reset, and nobody knows which denials it had caused.
+    /// A bucket was reset, and it is unknown which denials it had caused.
     pub(super) fn forget_all(&self) {
         for slot in &self.slots {
             *slot.lock().unwrap_or_else(PoisonError::into_inner) = None;
@@ -114,7 +115,7 @@ mod tests {
         Charge::new(rule, Key { variant: 0, value: user.into() }, cost)
     }
 
-    /// What a request gets whose rule has just admitted all that it can.
+    /// The answer for a request whose rule has just admitted all that it can.
     fn denied(charge: &Charge) -> Vec<Decision> {
         let (now, mut state) = (Timestamp::from_micros(1_700_000_000_000_000), State::Fresh);
         let full = charge.clone().with_cost(charge.quota().limit());

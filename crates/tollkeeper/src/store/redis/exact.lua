@@ -1,6 +1,6 @@
--- What all other files use; the first of every script.
+-- Shared by all other files; comes first in every script.
 --
--- Numbers are doubles, so integers are exact below EXACT only; Quota::new in Rust proves that nothing gets there.
+-- Numbers are doubles, so integers are exact only below EXACT; Quota::new in Rust proves that nothing gets there.
 -- floor(a / b) is the exact quotient whenever a + b < EXACT: the nearest double of a / b cannot reach the next
 -- integer, which is at least 1 / b away. Numbers become text by format("%d"), which prints all 64 bits and drops a
 -- fraction; tostring and .. would round to 14 digits.
@@ -19,12 +19,13 @@ local function time(given)
   return clock[1] * 1000000 + clock[2]
 end
 
--- Milliseconds from `now` until `ends`, rounded up so that no state is forgotten early. When the time is given (replay,
--- tests) the server's clock says nothing about it: state then stays for a day at least, and decisions see what is idle.
+-- Milliseconds from `now` until `ends`, rounded up so that no state expires early. If the time is given (replay,
+-- tests), the server's clock is unrelated to it: state then stays for at least a day, and decisions ignore what is
+-- idle.
 local shortest = ARGV[1] == "" and 1 or 86400000
 local known_end, known_ttl
 local function ttl(now, ends)
-  -- Many keys in a row often end together, as windows and first requests do.
+  -- Many keys in a row often end together, like windows and first requests.
   if ends ~= known_end then
     local ms = (ends - now + 999) / 1000
     known_end, known_ttl = ends, format("%d", ms > shortest and ms or shortest)
@@ -32,8 +33,8 @@ local function ttl(now, ends)
   return known_ttl
 end
 
--- The numbers of a state that is `length` bytes long: the letter `kind`, 7 bytes of microseconds, and 4 bytes for each
--- other; nil when it is something else.
+-- The numbers of a state that is `length` bytes long: the letter `kind`, 7 bytes of microseconds, and 4 bytes for
+-- each other; nil if the value is something else.
 local function read(value, kind, length)
   if #value == length and byte(value) == kind then
     local at, first, second = unpack_bytes(length == 12 and ">I7I4" or ">I7I4I4", value, 2)

@@ -1,8 +1,10 @@
 -- Changes the exceptions of single keys, all or nothing.
 --
--- KEYS[1]: the hash of exceptions; its field "" is the moment of the last change. ARGV[1]: how many there can be.
--- ARGV[2]: how many to remove; then for each its field, and the value that it must still have or "" for any. Last, if one
--- is to be kept: its field and value. Returns 1, or 0 when there is no room for it.
+-- KEYS[1]: the hash of exceptions; its field "" is the time of the last change.
+-- ARGV[1]: the maximum number.
+-- ARGV[2]: how many to remove; then for each its field, and the value that it must still have or "" for any. Last, if
+--   one is to be stored: its field and value.
+-- Returns 1, or 0 when there is no room for it.
 
 local key, at = KEYS[1], 3
 for _ = 1, ARGV[2] + 0 do
@@ -13,7 +15,7 @@ for _ = 1, ARGV[2] + 0 do
   end
 end
 if ARGV[at] then
-  -- One more for the moment.
+  -- One more for the field "".
   if redis.call("HEXISTS", key, ARGV[at]) == 0 and redis.call("HLEN", key) > ARGV[1] + 0 then
     return 0
   end

@@ -1,9 +1,9 @@
--- fixed_window: the twin of algorithm/fixed_window.rs.
+-- fixed_window: must match algorithm/fixed_window.rs.
 --
 -- State: "w", 7 bytes of microseconds at which the window starts, 4 bytes of admitted cost.
 
 local function fixed_window(limit, period)
-  -- How many of `count` requests of `cost` pass, whether a jumped clock needs repair, and the window.
+  -- How many of `count` requests of `cost` pass, whether a clock jump needs repair, and the window.
   local function view(value, now, cost, count)
     local start, admitted, repaired = now - now % period, 0, false
     local stored_start, stored_admitted

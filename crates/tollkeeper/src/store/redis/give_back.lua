@@ -1,8 +1,8 @@
--- Gives back what a charge took: the twin of algorithm/receipt.rs, which says what is guaranteed.
+-- Refunds a charge: must match algorithm/receipt.rs, which states the guarantees.
 
 local now = time(ARGV[1])
 
--- These return the state with the charge given back and when it ends, or nil when nothing was left of the charge.
+-- These return the state with the charge refunded and when it ends, or nil when nothing was left of the charge.
 
 local function refund_bucket(law, value, cost, booked_at, nth, is_lease)
   local whole, part, foreign = law.debt(value, now)
@@ -12,7 +12,7 @@ local function refund_bucket(law, value, cost, booked_at, nth, is_lease)
   local taken_whole, taken_part = law.add(0, 0, cost < law.limit and cost or law.limit)
   local refilled = now > booked_at and now - booked_at or 0
   if is_lease == 1 then
-    -- Only if nobody has charged it since: it still ends where the lease left it.
+    -- Only if it has not been charged since: it still ends where the lease left it.
     if not whole or now + whole ~= booked_at or part ~= nth then
       return nil
     end

@@ -1,7 +1,9 @@
--- Tells that an instance is alive, and counts those that are.
+-- Records that an instance is alive, and counts those that are.
 --
--- KEYS[1]: the set of instances. ARGV[1]: the name of this one. ARGV[2]: after how many milliseconds without a sign an
--- instance no longer counts. Returns how many there are.
+-- KEYS[1]: the set of instances.
+-- ARGV[1]: the name of this one.
+-- ARGV[2]: after how many milliseconds without a heartbeat an instance no longer counts.
+-- Returns how many there are.
 
 local now = redis.call("TIME")
 local now_ms = now[1] * 1000 + math.floor(now[2] / 1000)

@@ -1,7 +1,7 @@
-//! How many instances share the store: each gives a sign of life, and counts those of the others.
+//! Heartbeats: each instance sends them, and counts those of the others.
 //!
-//! While the store is away, a rule that is decided locally gets its share of the limit by the last count. With the same
-//! beat exceptions are followed that others made, and servers that did not answer are tried again.
+//! While the store is unreachable, a rule that is decided locally gets its share of the limit by the last count. Each
+//! heartbeat also checks for exceptions that other instances made, and probes servers that did not answer.
 
 use std::hash::{BuildHasher, RandomState};
 use std::sync::atomic::Ordering::Relaxed;
@@ -16,10 +16,10 @@ use super::shared::Shared;
 use crate::store::error::StoreError;
 
 const EVERY: Duration = Duration::from_secs(1);
-/// Three signs missed, and an instance is taken for gone.
+/// After three missed heartbeats an instance counts as gone.
 const GONE_AFTER_MS: u64 = 3_500;
 
-/// Gives signs for as long as the store is used.
+/// Sends heartbeats for as long as the store is in use.
 pub(super) fn start(shared: &Arc<Shared>) {
     let shared = Arc::downgrade(shared);
     tokio::spawn(async move {
@@ -30,7 +30,7 @@ pub(super) fn start(shared: &Arc<Shared>) {
     });
 }
 
-/// False when nobody uses the store any more.
+/// False when the store is no longer used.
 async fn beat(shared: &Weak<Shared>, name: &str) -> bool {
     let Some(shared) = shared.upgrade() else { return false };
     let arguments = vec![name.as_bytes().to_vec(), GONE_AFTER_MS.to_string().into_bytes()];
@@ -38,7 +38,7 @@ async fn beat(shared: &Weak<Shared>, name: &str) -> bool {
     let slot = shared.nodes.slot(&key);
     let call = Call { keys: vec![key], arguments };
     let read = |value| u32::from_redis_value(value).map_err(|error| StoreError::unavailable(error.to_string()));
-    // A node whose breaker is open is left to those who need it.
+    // A node whose breaker is open is left to requests that need it.
     if shared.nodes.admit(slot).is_ok()
         && let Ok(instances) = shared.nodes.call(slot, Work::Script(&HEARTBEAT, &call), read).await
     {

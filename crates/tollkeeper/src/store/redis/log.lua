@@ -1,12 +1,12 @@
--- sliding_window_log and concurrency: the twin of algorithm/log.rs.
+-- sliding_window_log and concurrency: must match algorithm/log.rs.
 --
 -- State: a list. First a header: "l", 4 bytes of the sum of all costs, 7 bytes at and 3 bytes nth of the last entry.
--- Then the entries, oldest first: 7 bytes of microseconds, 3 bytes nth, 3 bytes cost. It is a list and no string
--- because a decision touches only its ends, and Redis hashes every byte of a string that it hands to Lua.
+-- Then the entries, oldest first: 7 bytes of microseconds, 3 bytes nth, 3 bytes cost. It is a list, not a string,
+-- because a decision touches only its ends, and Redis hashes every byte of a string that it passes to Lua.
 
 local ENTRY, HEADER = ">I7I3I3", ">BI4I7I3"
 
--- at, nth and cost of an entry; what is none (the header) was before all time and cost nothing.
+-- at, nth and cost of an entry; anything else (the header) counts as before all time, at no cost.
 local function read_entry(entry)
   if #entry == 13 then
     return unpack_bytes(ENTRY, entry)
@@ -14,7 +14,7 @@ local function read_entry(entry)
   return -1, 0, 0
 end
 
--- The sum of all costs, and at and nth of the last entry; nil when it is no header.
+-- The sum of all costs, and at and nth of the last entry; nil if it is not a header.
 local function read_header(header)
   if header and #header == 15 and byte(header) == 108 then -- l
     return unpack_bytes(">I4I7I3", header, 2)
@@ -25,7 +25,7 @@ end
 local function log(limit, period, holds)
   local law = { limit = limit, is_log = true, holds = holds }
 
-  -- How many entries were taken at or before `expired`, by halving.
+  -- How many entries were taken at or before `expired`, by binary search.
   local function find_expired(key, length, expired)
     local low, high = 0, length
     while low < high do
@@ -54,7 +54,7 @@ local function log(limit, period, holds)
       if first == 2 then
         local length = call("LLEN", key) - 1
         if total == length then
-          -- Every cost is 1, so many can leave at once without looking at each.
+          -- Every cost is 1, so many can expire at once without looking at each.
           index = find_expired(key, length, expired)
           return total - index, index
         end
@@ -87,7 +87,7 @@ local function log(limit, period, holds)
     end
   end
 
-  -- Sorts the tail into present and ahead, to put requests before or among them.
+  -- Sorts the tail into present and ahead, to insert requests before or among them.
   local function take_tail(state, now)
     state.jumped = state.last_at - now >= period
     state.tail, state.past_at, state.past_nth = read_tail(state.key, now)
@@ -103,15 +103,15 @@ local function log(limit, period, holds)
     end
   end
 
-  -- Reads a log and looks at it as of `now`:
+  -- Reads a log as of `now`:
   --   exists, foreign: there is one; there is something else
   --   total, used: the cost of all stored entries; of those that count, with what this call has charged
-  --   expired: how many of the oldest entries have left
-  --   tail: the stored entries from `now` on, latest first, by a clock that stood still or ran back
+  --   expired: how many of the oldest entries have expired
+  --   tail: the stored entries from `now` on, latest first, from a clock that stood still or ran back
   --   past, past_at, past_nth: the cost of those that count before the tail, and the last of them
   --   present, ahead: the tail and what this call adds, of this microsecond (nth and cost) and of later ones
   --   jumped: the tail reached a whole period ahead and is all in the present now, which is not yet stored
-  --   need: how much has to leave until what was denied can pass
+  --   need: how much has to expire until what was denied can pass
   function law.open(key, now)
     local head = redis.pcall("LRANGE", key, 0, 4)
     local state = { law = law, key = key, total = 0, used = 0, expired = 0, past = 0, need = 0 }
@@ -130,13 +130,13 @@ local function log(limit, period, holds)
     return state
   end
 
-  -- How many of `count` requests of `cost` pass, whether a jumped clock needs repair, and what `charge` has to know.
+  -- How many of `count` requests of `cost` pass, whether a clock jump needs repair, and what `charge` has to know.
   function law.view(state, _, cost, count)
     local passing = state.used < limit and floor((limit - state.used) / cost) or 0
     return passing < count and passing or count, state.jumped, state, cost
   end
 
-  -- Records requests of `cost` that make up `amount`.
+  -- Records requests of `cost` that add up to `amount`.
   function law.charge(_, amount, state, cost)
     state.changed, state.jumped = true, false
     local present = state.present
@@ -161,8 +161,8 @@ local function log(limit, period, holds)
     state.need = need > state.need and need or state.need
   end
 
-  -- The entries of a log that answers as the stored one does to what was asked in this call: the oldest ones up to
-  -- `need`, one for the rest before the tail, and the tail.
+  -- The entries of a shorter log that gives the same answers to this call: the oldest ones up to `need`, one for the
+  -- rest before the tail, and the tail.
   function law.digest(state)
     local shown, rest, need, index = {}, state.past, state.need, state.expired + 1
     while need > 0 and rest > 0 do
@@ -189,7 +189,7 @@ local function log(limit, period, holds)
     return table.concat(shown)
   end
 
-  -- Writes what was recorded, without what has left by then.
+  -- Writes what was recorded, without what has expired by then.
   function law.store(state, now)
     local key, added = state.key, {}
     local last_at, last_nth = state.last_at, state.last_nth
@@ -218,7 +218,7 @@ local function log(limit, period, holds)
     for i = 1, #added, 1000 do
       call("RPUSH", key, unpack(added, i, i + 999 < #added and i + 999 or #added))
     end
-    -- A millisecond more: PEXPIRE by 1 deletes at once when its clock ticks between its two looks at it.
+    -- A millisecond more: PEXPIRE by 1 deletes at once when its clock ticks between its two readings.
     call("PEXPIRE", key, ttl(now, last_at + period + 1000))
   end
 

@@ -1,4 +1,4 @@
-//! As much MessagePack as a script's argument needs: an array of integers.
+//! The part of MessagePack that a script's argument needs: an array of integers.
 
 /// The array, each integer in the fewest bytes.
 pub(super) fn integers(numbers: &[i64]) -> Vec<u8> {

@@ -1,4 +1,4 @@
-//! How a store is connected.
+//! Options for connecting a store.
 
 use std::fmt;
 use std::time::Duration;
@@ -6,16 +6,17 @@ use std::time::Duration;
 use super::stored::NAMESPACE;
 use crate::clock::Clock;
 
-/// How a store is connected.
+/// Options for connecting a store.
 #[derive(Clone, Debug)]
 pub struct RedisOptions {
     /// How long a request may wait for its decision.
     pub deadline: Duration,
-    /// A manual clock decides by its own time instead of the server's: for replay and tests.
+    /// A manual clock is used instead of the server's: for replay and tests.
     pub clock: Clock,
-    /// Certificates for `rediss://`, where those that the system trusts are not meant.
+    /// Certificates for `rediss://`, instead of the system's trust store.
     pub tls: Option<RedisTls>,
-    /// What all keys begin with. Stores with different ones share nothing; no braces, please: they choose slots.
+    /// The prefix of all keys. Stores with different prefixes share nothing. Do not use braces: they select hash
+    /// slots.
     pub namespace: String,
 }
 
@@ -35,13 +36,13 @@ impl Default for RedisOptions {
 pub struct RedisTls {
     /// CA certificates for the server, instead of the system's trust store.
     pub authority: Option<Vec<u8>>,
-    /// The certificate that this client shows,
+    /// The client certificate,
     pub certificate: Option<Vec<u8>>,
     /// and its key.
     pub key: Option<Vec<u8>>,
 }
 
-/// Not the key.
+/// Does not print the key.
 impl fmt::Debug for RedisTls {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let RedisTls { authority, certificate, .. } = self;

@@ -1,9 +1,8 @@
--- read_quotas(batch, at): `batch[at]` says how many, then for each follow its algorithm and numbers:
+-- read_quotas(batch, at): `batch[at]` is how many, then for each follow its algorithm and numbers:
 --   1 bucket: limit, tag, token_whole, token_part, denominator, full_whole, full_part
 --   2 fixed_window, 3 sliding_window_counter, 4 sliding_window_log, 5 concurrency: limit, period
---   6 bucket whose numbers were others before: how many others, then these, the oldest first, each as in 1 with when they
---     ended; then as in 1
--- Returns their laws and the position after them.
+--   6 bucket with former paces: how many, then each of them, the oldest first, as in 1 and when it ended; then as in 1
+-- Returns their functions and the position after them.
 
 local function read_quotas(batch, at)
   local quotas = {}

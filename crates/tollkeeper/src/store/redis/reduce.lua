@@ -1,5 +1,5 @@
--- Takes `cost` off the entry (`at`, `nth`) of a log, and the entry away when nothing is left of it. Returns false when
--- there is no such entry.
+-- Takes `cost` off the entry (`at`, `nth`) of a log, and removes the entry when nothing is left of it. Returns false
+-- when there is no such entry.
 
 local function find_entry(key, at, nth)
   local low, high = 1, call("LLEN", key) - 1

@@ -1,6 +1,6 @@
--- Gives back what charges took.
+-- Refunds charges.
 --
--- KEYS: for each refund the state, and where it is counted what it was given back (refunds.lua).
+-- KEYS: for each refund the state, and the key that counts its refunds (refunds.lua).
 -- ARGV[1]: the time in microseconds, or "" for the server's.
 -- ARGV[2]: MessagePack, an array of integers: the quotas (see quotas.lua), then for each refund its quota and the
 --   receipt: cost, at, nth, and 1 for a lease or 0.

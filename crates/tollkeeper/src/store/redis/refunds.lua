@@ -1,7 +1,7 @@
--- What a key was given back while estimates are out, by the charge that it was given back of: the twin of
--- algorithm/refunds.rs. Stored as "AT:AMOUNT,AT:AMOUNT", the earliest first; nobody counts where there is no such key.
+-- Which charges of a key were refunded, and how much, while estimates are unsettled: must match algorithm/refunds.rs.
+-- Stored as "AT:AMOUNT,AT:AMOUNT", the earliest first; without such a key, refunds are not tracked.
 
--- A list of moments and amounts in turn; nil when nobody counts.
+-- A list of times and amounts in turn; nil when refunds are not tracked.
 local function read_refunds(key)
   local value = redis.pcall("GET", key)
   if type(value) ~= "string" then
@@ -14,7 +14,7 @@ local function read_refunds(key)
   return refunds
 end
 
--- All of them, or those of charges not after `charged`.
+-- The sum of all of them, or of those of charges not after `charged`.
 local function sum_refunds(refunds, charged)
   local sum = 0
   for i = 1, #refunds, 2 do

@@ -1,7 +1,8 @@
--- Holds a concurrency slot for another whole period: the twin of Log::renew.
+-- Holds a concurrency slot for another whole period: must match Log::renew.
 --
--- KEYS[1]: the log. ARGV: the time in microseconds or "" for the server's; the quota's period; at and nth of the hold.
--- Returns at and nth of the hold that takes its place, or nil when it had expired or was given back before.
+-- KEYS[1]: the log.
+-- ARGV: the time in microseconds or "" for the server's; the quota's period; at and nth of the hold.
+-- Returns at and nth of the hold that replaces it, or nil when it had expired or was released before.
 
 local now, period, at, nth = time(ARGV[1]), ARGV[2] + 0, ARGV[3] + 0, ARGV[4] + 0
 local total, last_at, last_nth = read_header(redis.pcall("LRANGE", KEYS[1], 0, 0)[1])
@@ -12,7 +13,7 @@ end
 if not index then
   return false
 end
--- Something was admitted later than now, by a clock that has run back: what is held stays as it is.
+-- Something was admitted after `now`, because the clock ran back: the hold stays unchanged.
 if last_at > now or at == now then
   return { at, nth }
 end

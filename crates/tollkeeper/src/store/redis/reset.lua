@@ -1,6 +1,7 @@
--- Forgets a state. Estimates that were charged to it before have been given back by this: what is counted says so.
+-- Resets a state. That refunds all estimates charged to it before, and the counted refunds say so.
 --
--- KEYS: the state, and where it is counted what it was given back (refunds.lua). Returns whether there was one.
+-- KEYS: the state, and the key that counts its refunds (refunds.lua).
+-- Returns whether there was one.
 
 local removed = redis.call("DEL", KEYS[1])
 local refunds = read_refunds(KEYS[2])

@@ -1,4 +1,4 @@
-//! The scripts and how they are called. Nothing here knows a connection.
+//! The scripts and their arguments. Nothing here uses a connection.
 
 use std::collections::HashMap;
 use std::sync::LazyLock;
@@ -8,7 +8,7 @@ use tollkeeper_core::{Algorithm, Hold, Quota, Receipt, Refill, Timestamp};
 
 use super::msgpack;
 
-/// What the scripts know of every algorithm.
+/// The files with all algorithms.
 const LAWS: &[&str] = &[
     include_str!("exact.lua"),
     include_str!("bucket.lua"),
@@ -21,7 +21,7 @@ const LAWS: &[&str] = &[
 pub static CHARGE: LazyLock<Script> =
     LazyLock::new(|| Script::new(&[LAWS, &[include_str!("quotas.lua"), include_str!("charge.lua")]].concat()));
 
-/// The same for buckets only, which are most of what is asked for: it is prepared in less time.
+/// The same for buckets only, which are the most common: it loads faster.
 pub static CHARGE_BUCKETS: LazyLock<Script> = LazyLock::new(|| {
     Script::new(&[
         include_str!("exact.lua"),
@@ -36,7 +36,7 @@ pub static CHARGE_ONE: LazyLock<Script> = LazyLock::new(|| {
     Script::new(&[include_str!("exact.lua"), include_str!("bucket.lua"), include_str!("charge_one.lua")])
 });
 
-/// What giving back knows beside.
+/// The additional files for refunds.
 const REFUNDS: &[&str] = &[
     include_str!("reduce.lua"),
     include_str!("quotas.lua"),
@@ -44,23 +44,23 @@ const REFUNDS: &[&str] = &[
     include_str!("give_back.lua"),
 ];
 
-/// Gives back what charges took: see `refund.lua`.
+/// Refunds charges: see `refund.lua`.
 pub static REFUND: LazyLock<Script> =
     LazyLock::new(|| Script::new(&[LAWS, REFUNDS, &[include_str!("refund.lua")]].concat()));
 
-/// Corrects estimates: see `settle.lua`.
+/// Settles estimates: see `settle.lua`.
 pub static SETTLE: LazyLock<Script> =
     LazyLock::new(|| Script::new(&[LAWS, REFUNDS, &[include_str!("settle.lua")]].concat()));
 
-/// Forgets a state: see `reset.lua`.
+/// Resets a state: see `reset.lua`.
 pub(super) static RESET: LazyLock<Script> =
     LazyLock::new(|| Script::new(&[include_str!("refunds.lua"), include_str!("reset.lua")]));
 
-/// Starts counting what buckets are given back: see `watch.lua`.
+/// Starts tracking the refunds of buckets: see `watch.lua`.
 pub(super) static WATCH: LazyLock<Script> =
     LazyLock::new(|| Script::new(&[include_str!("refunds.lua"), include_str!("watch.lua")]));
 
-/// Gives a `concurrency` slot back: see `release.lua`.
+/// Releases a `concurrency` slot: see `release.lua`.
 pub static RELEASE: LazyLock<Script> = LazyLock::new(|| {
     Script::new(&[
         include_str!("exact.lua"),
@@ -86,7 +86,7 @@ pub(super) static HEARTBEAT: LazyLock<Script> = LazyLock::new(|| Script::new(&[i
 /// Changes exceptions: see `exceptions.lua`.
 pub(super) static EXCEPTIONS: LazyLock<Script> = LazyLock::new(|| Script::new(&[include_str!("exceptions.lua")]));
 
-/// A script put together from its files.
+/// A script joined from its files.
 #[derive(Debug)]
 pub struct Script {
     source: String,
@@ -105,8 +105,8 @@ impl Script {
         &self.source
     }
 
-    /// Runs it by its hash. A server that does not know it (restarted, promoted, flushed) answers `NOSCRIPT`, and
-    /// the same call by [`Script::eval`] runs and teaches it.
+    /// Runs it by its hash. A server that does not have it (restarted, promoted, flushed) answers `NOSCRIPT`; the
+    /// same call by [`Script::eval`] then runs and loads it.
     pub fn evalsha(&self, call: &Call) -> Cmd {
         call.command("EVALSHA", &self.sha)
     }
@@ -117,7 +117,7 @@ impl Script {
     }
 }
 
-/// The keys and arguments of one call, all keys in one slot.
+/// The keys and arguments of one call, all keys in one hash slot.
 #[derive(Clone, Debug)]
 pub struct Call {
     /// The `KEYS` of the script.
@@ -138,19 +138,19 @@ impl Call {
         Call { keys: vec![key], arguments: std::iter::once(time(now)).chain(numbers).collect() }
     }
 
-    /// Gives the slot of `hold` back. `now` is for replay and tests; without it the server's clock is used.
+    /// Releases the slot of `hold`. `now` is for replay and tests; without it the server's clock is used.
     pub fn release(key: String, quota: &Quota, hold: Hold, now: Option<Timestamp>) -> Call {
         let numbers = [quota.period().as_micros(), hold.at.as_micros(), u64::from(hold.nth)];
         let numbers = numbers.iter().map(|number| number.to_string().into_bytes());
         Call { keys: vec![key], arguments: std::iter::once(time(now)).chain(numbers).collect() }
     }
 
-    /// Holds the slot of `hold` for another period: the same arguments as to give it back.
+    /// Holds the slot of `hold` for another period: the same arguments as for a release.
     pub fn renew(key: String, quota: &Quota, hold: Hold, now: Option<Timestamp>) -> Call {
         Call::release(key, quota, hold, now)
     }
 
-    /// Gives back what was charged to these keys; the second of each counts what it was given back.
+    /// Refunds what was charged to these keys; the second of each pair counts its refunds.
     pub fn refund<'q>(
         refunds: impl IntoIterator<Item = (String, String, &'q Quota, Receipt)>,
         now: Option<Timestamp>,
@@ -164,7 +164,7 @@ impl Call {
         Call::by_quotas(keys, &quotas, numbers, now)
     }
 
-    /// Corrects what was charged to these keys to what it did cost; the second of each counts what it was given back.
+    /// Settles what was charged to these keys at the actual cost; the second of each pair counts its refunds.
     pub fn settle<'q>(
         settled: impl IntoIterator<Item = (String, String, &'q Quota, Receipt, u64, u32)>,
         now: Option<Timestamp>,
@@ -175,7 +175,7 @@ impl Call {
             let Receipt { cost: charged, at, nth, after, .. } = receipt;
             let (full_at, part) = match after {
                 None => (-1, 0),
-                // By other numbers, what it owed then says nothing about now.
+                // Under another pace, what it owed then says nothing about now.
                 Some(after) if quota.refill().is_some_and(|refill| refill.tag != after.tag) => (0, 0),
                 Some(after) => (after.full_at.as_micros() as i64, i64::from(after.part)),
             };
@@ -219,7 +219,7 @@ impl Quotas {
         })
     }
 
-    /// As `quotas.lua` reads them.
+    /// In the format of `quotas.lua`.
     pub(super) fn write(&self, out: &mut Vec<i64>) {
         out.push(self.list.len() as i64);
         for quota in &self.list {
@@ -250,7 +250,7 @@ fn bucket(refill: Refill) -> [i64; 7] {
     [burst.into(), tag.into(), token_whole, token_part, denominator, full_whole, full_part]
 }
 
-/// How many numbers a bucket had before, and which, the oldest first.
+/// A bucket's former paces: how many, and which, the oldest first.
 fn formers(quota: &Quota, out: &mut Vec<i64>) {
     let formers: Vec<_> = quota.former_refills().collect();
     out.push(formers.len() as i64);

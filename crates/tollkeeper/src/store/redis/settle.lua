@@ -1,13 +1,13 @@
--- Corrects charges to what they did cost: the twin of algorithm/settle.rs, which says what is guaranteed.
+-- Settles charges at their actual cost: must match algorithm/settle.rs, which states the guarantees.
 --
--- KEYS: for each charge the state, and where it is counted what it was given back (refunds.lua).
+-- KEYS: for each charge the state, and the key that counts its refunds (refunds.lua).
 -- ARGV[1]: the time in microseconds, or "" for the server's.
 -- ARGV[2]: MessagePack, an array of integers: the quotas (see quotas.lua), then for each charge its quota, the receipt
---   (cost, at, nth, and for a bucket when it was full again after the charge: whole microseconds or -1, and parts), what
---   was counted before the charge, and what it did cost.
--- Returns for each charge how much was given back.
+--   (cost, at, nth, and for a bucket when it was full again after the charge: whole microseconds or -1, and parts),
+--   what was counted before the charge, and the actual cost.
+-- Returns for each charge how much was refunded.
 
--- The difference of two debts, of which the first is not the smaller.
+-- The difference of two debts, of which the second is not larger.
 local function less(law, whole, part, less_whole, less_part)
   if part < less_part then
     return whole - less_whole - 1, part + law.denominator - less_part
@@ -15,7 +15,7 @@ local function less(law, whole, part, less_whole, less_part)
   return whole - less_whole, part - less_part
 end
 
--- The bucket with what is surely left of an unused charge put back; nil when nothing is.
+-- The bucket with what is certainly left of an unused charge refunded; nil when nothing is.
 local function credited(law, value, unused, full_at, part, refunded)
   local whole, parts, foreign = law.debt(value, now)
   if not whole or foreign == 2 or full_at < now or refunded >= law.limit then
@@ -37,7 +37,7 @@ local function credited(law, value, unused, full_at, part, refunded)
   return law.charge(now, 0, less(law, whole, parts, owed_whole, owed_part))
 end
 
--- The bucket with `cost` more, as long as less than two full ones are owed.
+-- The bucket with `cost` more, as long as less than two full buckets are owed.
 local function overdrawn_bucket(law, cost, whole, part)
   local full_whole, full_part = law.add(0, 0, law.limit)
   local most_whole, most_part = law.add(full_whole, full_part, law.limit)
@@ -59,7 +59,7 @@ local function overdrawn_window(law, cost, start, current, previous)
   return law.charge(now, amount, start, current, previous)
 end
 
--- Charges what was used already, whether it fits or not.
+-- Charges what was already used, whether it fits or not.
 local function overdraw(key, law, cost)
   cost = cost < law.limit and cost or law.limit
   if cost == 0 then
@@ -86,7 +86,7 @@ local function settle(key, law, charged, booked_at, nth, full_at, part, refunded
     overdraw(key, law, cost - charged)
     return 0
   elseif refunded >= 1099511627776 then
-    -- Reset since: see reset.lua.
+    -- It was reset since: see reset.lua.
     return 0
   end
   local unused, done = charged - cost, false

@@ -1,10 +1,10 @@
--- sliding_window_counter: the twin of algorithm/sliding_counter.rs.
+-- sliding_window_counter: must match algorithm/sliding_counter.rs.
 --
 -- State: "c", 7 bytes of microseconds at which the current window starts, 4 bytes of cost admitted in it, 4 bytes of
 -- cost admitted in the one before.
 
 local function sliding_counter(limit, period)
-  -- How many of `count` requests of `cost` pass, whether a jumped clock needs repair, and the counter.
+  -- How many of `count` requests of `cost` pass, whether a clock jump needs repair, and the counter.
   local function view(value, now, cost, count)
     local window_start, repaired = now - now % period, false
     local start, current, previous
@@ -14,16 +14,16 @@ local function sliding_counter(limit, period)
     if not start then
       start, current, previous = window_start, 0, 0
     elseif start - now >= period then
-      -- Where the clock landed the previous window may have faded further than it had: it counts in full.
+      -- At the new time the previous window may seem more faded than it was, so it counts in full.
       start, current, previous, repaired = window_start, current + previous, 0, true
     elseif start < window_start then
       start, current, previous = window_start, 0, start + period == window_start and current or 0
     end
-    -- A limit that was lowered: products are exact for counts within the limit only.
+    -- The limit was lowered: products are exact only for counts within the limit.
     current = current < limit and current or limit
     previous = previous < limit and previous or limit
 
-    -- What of the previous window still counts, rounded up to a whole token.
+    -- How much of the previous window still counts, rounded up to a whole token.
     local weighted = previous * (now > start and period - (now - start) or period)
     local fading = floor(weighted / period)
     if fading * period < weighted then

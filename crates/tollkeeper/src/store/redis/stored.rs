@@ -1,16 +1,16 @@
-//! What is stored under which name.
+//! The names and formats of stored state.
 
 use std::fmt::Write as _;
 
 use tollkeeper_core::{Bucket, Counter, Entry, Hold, Key, Log, Span, State, Timestamp, Window};
 
-/// What the keys of a store begin with by default.
+/// The default prefix of a store's keys.
 pub(super) const NAMESPACE: &str = "tollkeeper";
 
-/// The key of a state: `tollkeeper:{VALUE}VARIANT:RULE`, or another namespace in its place.
+/// The key of a state: `tollkeeper:{VALUE}VARIANT:RULE`, with the store's namespace as its prefix.
 ///
-/// Braces make the value the hash tag, so that the rules of one identity share a slot of a cluster. Rule names have
-/// no braces, so the last closing one ends the value, and no two states share a key.
+/// Braces make the value the hash tag, so that the rules of one identity share a hash slot. Rule names have no
+/// braces, so the last closing one ends the value, and no two states share a key.
 pub fn state_key(namespace: &str, rule: &str, key: &Key) -> String {
     let mut text = String::with_capacity(namespace.len() + rule.len() + key.value.len() + 8);
     // Writing to a string cannot fail.
@@ -18,18 +18,19 @@ pub fn state_key(namespace: &str, rule: &str, key: &Key) -> String {
     text
 }
 
-/// The key that counts what a bucket was given back, while estimates are out: in the same slot, and the key of no state.
+/// The key that counts a bucket's refunds while estimates are unsettled: in the same hash slot, and never the key of
+/// a state.
 pub fn refunded_key(namespace: &str, rule: &str, key: &Key) -> String {
     format!("{namespace}:r{{{}}}{}:{rule}", key.value, key.variant)
 }
 
-/// Stored moments may lie past what a clock may show, by a refill.
+/// Stored times may lie past the last valid timestamp by one refill.
 fn moment(micros: u64) -> Timestamp {
     Timestamp::default() + Span::from_micros(micros)
 }
 
-/// Reads the state of a bucket, window or counter. Anything else is [`State::Fresh`]: a foreign value, or that of an
-/// algorithm which the rule has no longer (`decide` sees to that).
+/// Parses the state of a bucket, window or counter. Anything else is [`State::Fresh`]: a foreign value. The state of
+/// an algorithm that the rule no longer uses is left to `decide`.
 pub fn read_string(bytes: &[u8]) -> State {
     /// The first number that a script cannot count exactly.
     const EXACT: u64 = 1 << 53;
@@ -67,7 +68,7 @@ pub fn read_string(bytes: &[u8]) -> State {
     state.filter(|(at, _)| *at < EXACT).map_or(State::Fresh, |(_, state)| state)
 }
 
-/// Reads the entries of a log: 7 bytes of microseconds, 3 bytes nth and 3 bytes cost each.
+/// Parses the entries of a log: 7 bytes of microseconds, 3 bytes nth and 3 bytes cost each.
 pub fn read_log(bytes: &[u8]) -> State {
     let number = |bytes: &[u8]| bytes.iter().fold(0, |number: u64, byte| number << 8 | u64::from(*byte));
     let (entries, rest) = bytes.as_chunks::<13>();

@@ -1,9 +1,9 @@
-//! What is counted about the calls to a store.
+//! Counters of the calls to a store.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
-/// The upper bounds of [`Traffic::durations`]; one more count is for what took longer.
+/// The upper bounds of [`Traffic::durations`]; one more count is for longer calls.
 pub const DURATION_BOUNDS: [Duration; 12] = [
     Duration::from_micros(50),
     Duration::from_micros(100),
@@ -22,14 +22,14 @@ pub const DURATION_BOUNDS: [Duration; 12] = [
 /// Calls so far.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Traffic {
-    /// How many went out.
+    /// How many were made.
     pub calls: u64,
-    /// For how many requests. Denials that were remembered and tokens that were leased need none.
+    /// For how many requests. Cached denials and leased tokens need none.
     pub requests: u64,
-    /// How long they took, all together.
+    /// Their total duration.
     pub total: Duration,
     /// How many took at most as long as each of [`DURATION_BOUNDS`] and longer than the one before; last, those
-    /// beyond all.
+    /// beyond all bounds.
     pub durations: Vec<u64>,
 }
 

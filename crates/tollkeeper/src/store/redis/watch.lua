@@ -1,12 +1,13 @@
--- Counts from now on what keys are given back: whoever has charged an estimate must know when it is settled.
+-- Starts tracking the refunds of keys, which settling an estimate needs to know.
 --
--- KEYS: where that is counted (refunds.lua). ARGV[1]: for how many milliseconds it is kept at least.
+-- KEYS: the keys that count refunds (refunds.lua).
+-- ARGV[1]: for how many milliseconds they are kept at least.
 -- Returns what each counts now.
 
 local counts = {}
 for i, key in ipairs(KEYS) do
   redis.call("SET", key, "", "NX")
-  -- PEXPIRE with GT is not in Redis 6.2.
+  -- Redis 6.2 does not have PEXPIRE with GT.
   if redis.call("PTTL", key) < tonumber(ARGV[1]) then
     redis.call("PEXPIRE", key, ARGV[1])
   end
