@@ -71,6 +71,9 @@ class Guard {
     if ((limit === undefined) === (limiter === undefined)) {
       throw new UsageError('give either a limit, such as "100/min burst 20", or a limiter');
     }
+    if (by !== undefined && typeof by !== "string" && typeof by !== "function") {
+      throw new ConfigError(`by: it is an attribute such as "header.x-api-key|ip", or a function, not ${by}`);
+    }
     for (const [option, value] of Object.entries({ address, onDenied })) {
       if (value !== undefined && typeof value !== "function") throw new ConfigError(`${option}: it is a function, not ${value}`);
     }

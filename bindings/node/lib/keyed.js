@@ -5,10 +5,13 @@ const addon = require("./addon.js");
 const { cost: checked } = require("./attributes.js");
 const { understood } = require("./errors.js");
 const { known } = require("./options.js");
-const { Quota } = require("./quota.js");
+const { native } = require("./quota.js");
 
 // What the addon writes of a decision: limit, remaining, retryAfter, resetAfter, delay, slot.
 const numbers = new Float64Array(7);
+
+/** Gives the slot of a decision back. */
+let release;
 
 /** The answer for one key. */
 class Decision {
@@ -32,8 +35,8 @@ class Decision {
     this.#nth = numbers[6];
   }
 
-  static release(keyed, key, decision) {
-    return decision.#at >= 0 && keyed.release(key, decision.#at, decision.#nth);
+  static {
+    release = (keyed, key, decision) => decision.#at >= 0 && keyed.release(key, decision.#at, decision.#nth);
   }
 }
 
@@ -45,13 +48,13 @@ class Keyed {
   constructor(quota, options = {}) {
     known("keyed", options, ["maxKeys", "onFull", "clock"]);
     const { maxKeys, onFull = "open", clock } = options;
-    const native = Quota.native(quota);
+    const proven = native(quota);
     try {
-      this.#keyed = new addon.Keyed(native, maxKeys, onFull, clock);
+      this.#keyed = new addon.Keyed(proven, maxKeys, onFull, clock);
     } catch (error) {
       throw understood(error);
     }
-    this.#text = native.text();
+    this.#text = proven.text();
   }
 
   /** Decides a request; cost 0 peeks. */
@@ -74,7 +77,7 @@ class Keyed {
 
   /** Gives the slot of an admitted request back: for `concurrency`. False when it was free already. */
   release(key, decision) {
-    return Decision.release(this.#keyed, proven(key), decision);
+    return release(this.#keyed, proven(key), decision);
   }
 
   /** How many keys are kept, some of which may be idle by now. */

@@ -3,9 +3,11 @@
 const addon = require("./addon.js");
 const { understood } = require("./errors.js");
 
+/** The addon's quota, of a `Quota` or of a text. */
+let native;
+
 /** An algorithm and its numbers, proven to be counted exactly: `new Quota("10/s burst 20")`. */
 class Quota {
-  /** The addon's. */
   #quota;
 
   constructor(text) {
@@ -60,9 +62,8 @@ class Quota {
     return this.#quota.text();
   }
 
-  /** The addon's quota, of one of these or of a text. */
-  static native(quota) {
-    return (quota instanceof Quota ? quota : new Quota(quota)).#quota;
+  static {
+    native = (quota) => (quota instanceof Quota ? quota : new Quota(quota)).#quota;
   }
 }
 
@@ -72,4 +73,4 @@ function of(text, { burst, algorithm } = {}) {
   return new Quota(text);
 }
 
-module.exports = { Quota };
+module.exports = { Quota, native };

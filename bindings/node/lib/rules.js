@@ -3,14 +3,14 @@
 
 const addon = require("./addon.js");
 const { RuleError, UsageError, understood } = require("./errors.js");
-const { Quota } = require("./quota.js");
+const { Quota, native } = require("./quota.js");
 
 /** The attribute that holds what a key function returned. */
 const KEY = "key";
 
 /** The rule that a line or a quota means. The library reads it. */
 function ruleOf(name, line, by) {
-  const text = line instanceof Quota ? Quota.native(line).line() : line;
+  const text = line instanceof Quota ? native(line).line() : line;
   try {
     return JSON.parse(addon.ruleJson(name, text, by));
   } catch (error) {

@@ -41,7 +41,8 @@ macro_rules! with_key {
                 $do
             }
             Key::Number(number) => {
-                let $known = &(2_u8, number.to_bits());
+                // Adding zero makes one key of 0 and -0.
+                let $known = &(2_u8, (number + 0.0).to_bits());
                 $do
             }
         }

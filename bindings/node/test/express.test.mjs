@@ -85,6 +85,7 @@ test("mistakes are told when the middleware is made", () => {
   assert.throws(() => rateLimit(), /give either a limit/);
   assert.throws(() => rateLimit("ten/min"), /"ten" is not a whole number/);
   assert.throws(() => rateLimit("10/min", { windowMs: 1 }), /there is no option `windowMs`; possible are limit, by/);
+  assert.throws(() => rateLimit("10/min", { by: 5 }), /by: it is an attribute such as "header.x-api-key|ip", or a function, not 5/);
   assert.throws(() => rateLimit([]), /there is nothing to limit/);
   assert.throws(() => rateLimit({ limit: "10/min", limiter: rateLimit("1/s").limiter }), /give either a limit/);
   assert.throws(() => rateLimit({ limiter: rateLimit("1/s").limiter, by: "ip" }), /brings its own settings/);

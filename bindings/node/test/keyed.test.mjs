@@ -23,6 +23,7 @@ test("a text, a number and bytes are three keys", () => {
   assert.equal(limiter.reset(1), true);
   assert.equal(limiter.reset(1), false);
   assert.equal(limiter.check(1).allowed, true);
+  assert.deepEqual([limiter.check(0).allowed, limiter.check(-0).allowed], [true, false]);
   for (const key of [null, undefined, {}, 1n]) assert.throws(() => limiter.check(key), TypeError);
 });
 

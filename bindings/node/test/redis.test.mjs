@@ -126,6 +126,18 @@ test("the process waits for an answer, and ends quietly when nobody does", async
   assert.deepEqual([stdout, stderr], ["true\n", ""]);
 });
 
+test("the process ends when it is told to, whatever is under way", async (t) => {
+  const own = await Redis.start();
+  t.after(() => own.kill());
+  const body = `
+    await limiter.check({ user: "a" });
+    process.kill(${own.child.pid}, "SIGSTOP");
+    limiter.check({ user: "b" });
+    process.exit(0);`;
+  const { stderr } = await output(process.execPath, ["-e", program(own.url, namespace(), body)], { cwd: HERE });
+  assert.equal(stderr, "");
+});
+
 test("worker threads ask by themselves, and may end while they wait", async () => {
   const space = namespace();
   const code = `
