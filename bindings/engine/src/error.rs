@@ -1,7 +1,7 @@
 //! What can go wrong, in the words of the library, and as which exception the host raises it.
 
 use tollkeeper::http::Answer;
-use tollkeeper::{CostError, SettleError, StoreError};
+use tollkeeper::{CheckError, CostError, Overloaded, SettleError, StoreError};
 
 /// Which exception it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -18,6 +18,8 @@ pub enum Kind {
     Store,
     /// A store that nobody can reach right now: the same exception.
     Unreachable,
+    /// A request that was shed, because too many wait for a decision.
+    Overloaded,
     /// A limit by address, and a request whose address nobody knows.
     Address,
     /// A call that makes no sense.
@@ -59,9 +61,28 @@ impl From<CostError> for Error {
     }
 }
 
+impl From<Overloaded> for Error {
+    fn from(overloaded: Overloaded) -> Error {
+        Error::refused(Kind::Overloaded, overloaded, Answer::overloaded(&overloaded))
+    }
+}
+
+impl From<CheckError> for Error {
+    fn from(error: CheckError) -> Error {
+        match error {
+            CheckError::Cost(error) => error.into(),
+            CheckError::Overloaded(overloaded) => overloaded.into(),
+            error => Error::new(Kind::Store, error),
+        }
+    }
+}
+
 impl From<StoreError> for Error {
     fn from(error: StoreError) -> Error {
-        Error::new(Kind::Store, error)
+        match error {
+            StoreError::Overloaded(overloaded) => overloaded.into(),
+            error => Error::new(Kind::Store, error),
+        }
     }
 }
 

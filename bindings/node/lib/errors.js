@@ -45,6 +45,13 @@ class StoreError extends TollkeeperError {
   }
 }
 
+/** A request that was neither allowed nor denied, because too many were waiting for a decision. Try again in a second. */
+class OverloadedError extends TollkeeperError {
+  constructor(message) {
+    super(message, "ERR_TOLLKEEPER_OVERLOADED");
+  }
+}
+
 /** A limit by address, and a request whose address the server does not tell. */
 class AddressError extends TollkeeperError {
   constructor(message) {
@@ -65,6 +72,7 @@ const CLASSES = {
   ERR_TOLLKEEPER_COST: CostError,
   ERR_TOLLKEEPER_REQUEST: RequestError,
   ERR_TOLLKEEPER_STORE: StoreError,
+  ERR_TOLLKEEPER_OVERLOADED: OverloadedError,
   ERR_TOLLKEEPER_ADDRESS: AddressError,
   ERR_TOLLKEEPER_USAGE: UsageError,
 };
@@ -84,6 +92,7 @@ module.exports = {
   CostError,
   RequestError,
   StoreError,
+  OverloadedError,
   AddressError,
   UsageError,
   understood,

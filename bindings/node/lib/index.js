@@ -23,6 +23,7 @@ exports.Limiter = Limiter;
 exports.ManualClock = ManualClock;
 exports.Permit = Permit;
 exports.Quota = Quota;
+exports.OverloadedError = errors.OverloadedError;
 exports.RequestError = errors.RequestError;
 exports.Reservation = Reservation;
 exports.RuleError = errors.RuleError;

@@ -13,6 +13,7 @@ pub(crate) fn code(kind: Kind) -> &'static str {
         Kind::Cost => "ERR_TOLLKEEPER_COST",
         Kind::Request => "ERR_TOLLKEEPER_REQUEST",
         Kind::Store | Kind::Unreachable => "ERR_TOLLKEEPER_STORE",
+        Kind::Overloaded => "ERR_TOLLKEEPER_OVERLOADED",
         Kind::Address => "ERR_TOLLKEEPER_ADDRESS",
         Kind::Usage => "ERR_TOLLKEEPER_USAGE",
     }

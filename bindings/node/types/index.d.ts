@@ -272,6 +272,8 @@ export class CostError extends TollkeeperError {}
 export class RequestError extends TollkeeperError {}
 /** A store that cannot be used: `ERR_TOLLKEEPER_STORE`. */
 export class StoreError extends TollkeeperError {}
+/** A request that was neither allowed nor denied, because too many were waiting for a decision: `ERR_TOLLKEEPER_OVERLOADED`. */
+export class OverloadedError extends TollkeeperError {}
 /** A limit by address, and a request whose address the server does not tell: `ERR_TOLLKEEPER_ADDRESS`. */
 export class AddressError extends TollkeeperError {}
 /** A call that makes no sense, such as settling twice: `ERR_TOLLKEEPER_USAGE`. */

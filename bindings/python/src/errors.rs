@@ -11,6 +11,7 @@ static CONFIG: PyOnceLock<Py<PyType>> = PyOnceLock::new();
 static COST: PyOnceLock<Py<PyType>> = PyOnceLock::new();
 static REQUEST: PyOnceLock<Py<PyType>> = PyOnceLock::new();
 static STORE: PyOnceLock<Py<PyType>> = PyOnceLock::new();
+static OVERLOADED: PyOnceLock<Py<PyType>> = PyOnceLock::new();
 static ADDRESS: PyOnceLock<Py<PyType>> = PyOnceLock::new();
 static USAGE: PyOnceLock<Py<PyType>> = PyOnceLock::new();
 
@@ -22,6 +23,7 @@ pub(crate) fn raise(py: Python<'_>, error: Error) -> PyErr {
         Kind::Cost => (&COST, "CostError"),
         Kind::Request => (&REQUEST, "RequestError"),
         Kind::Store | Kind::Unreachable => (&STORE, "StoreError"),
+        Kind::Overloaded => (&OVERLOADED, "OverloadedError"),
         Kind::Address => (&ADDRESS, "AddressError"),
         Kind::Usage => (&USAGE, "UsageError"),
     };

@@ -13,6 +13,7 @@ mod histogram;
 mod reloads;
 mod responses;
 mod rules;
+mod shed;
 mod store;
 mod text;
 mod without_store;
@@ -23,6 +24,7 @@ pub(crate) use connections::{AllConnections, Connections};
 pub use family::{Description, Kind, Unit};
 pub(crate) use family::{Distribution, Family, Value};
 pub(crate) use reloads::{Refusal, Reloads};
+pub(crate) use shed::Front;
 pub(crate) use text::{CONTENT_TYPE, text};
 pub(crate) use without_store::WithoutStore;
 
@@ -36,6 +38,7 @@ use commands::Commands;
 use histogram::{DURATION, Histogram};
 use responses::Responses;
 use rules::{RuleCounters, RuleTable};
+use shed::Shed;
 use without_store::WithoutStoreCounters;
 
 /// Everything that requests count.
@@ -50,6 +53,7 @@ pub(crate) struct Metrics {
     responses: Responses,
     commands: Commands,
     without_store: WithoutStoreCounters,
+    shed: Shed,
     pub(crate) reloads: Reloads,
     pub(crate) connections: AllConnections,
 }
@@ -76,6 +80,7 @@ impl Metrics {
             responses: Responses::new(labels.routes),
             commands: Commands::new(labels.commands),
             without_store: WithoutStoreCounters::default(),
+            shed: Shed::default(),
             reloads: Reloads::default(),
             connections: AllConnections::default(),
         }
@@ -124,6 +129,11 @@ impl Metrics {
     /// Counts an answer of the HTTP front. A route that was not named counts as unknown.
     pub(crate) fn count_request(&self, route: &str, status: u16) {
         self.responses.count(route, status);
+    }
+
+    /// Counts a request that was shed.
+    pub(crate) fn count_shed(&self, front: Front) {
+        self.shed.count(front);
     }
 
     /// How many decisions were made without the store.
@@ -178,6 +188,7 @@ impl Metrics {
         families.extend(store::families(limiter));
         families.extend([
             Family::single(&catalog::RULES_LOADED, rules.in_order.len() as u64),
+            self.shed.family(),
             self.responses.family(),
             self.commands.family(),
             self.reloads.family(),

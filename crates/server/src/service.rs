@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use tollkeeper::http::{AnswerStyle, Identity};
 use tollkeeper::{
-    BreakerState, Charge, CostError, Decision, Descriptor, Limiter, Permit, Request, Reservation, Row, Store,
+    BreakerState, Charge, CheckError, Decision, Descriptor, Limiter, Permit, Request, Reservation, Row, Store,
     StoreError, Verdict,
 };
 
@@ -85,7 +85,7 @@ impl Service {
     }
 
     /// Decides a request and counts what was decided.
-    pub(crate) async fn check(&self, request: &impl Request) -> Result<Verdict, CostError> {
+    pub(crate) async fn check(&self, request: &impl Request) -> Result<Verdict, CheckError> {
         let started = Instant::now();
         let verdict = self.limiter.check(request).await?;
         self.observe(request, &verdict, started);
@@ -93,7 +93,7 @@ impl Service {
     }
 
     /// Decides a request, counts what was decided, and keeps the slots that it occupies until the permit is dropped.
-    pub(crate) async fn acquire(&self, request: &impl Request) -> Result<(Verdict, Permit), CostError> {
+    pub(crate) async fn acquire(&self, request: &impl Request) -> Result<(Verdict, Permit), CheckError> {
         let started = Instant::now();
         let (verdict, permit) = self.limiter.acquire(request).await?;
         self.observe(request, &verdict, started);
@@ -105,7 +105,7 @@ impl Service {
         &self,
         request: &impl Request,
         hold: Duration,
-    ) -> Result<(Verdict, Reservation), CostError> {
+    ) -> Result<(Verdict, Reservation), CheckError> {
         let started = Instant::now();
         let (verdict, reservation) = self.limiter.reserve_for(request, hold).await?;
         self.observe(request, &verdict, started);

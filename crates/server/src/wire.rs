@@ -28,7 +28,7 @@ pub(crate) use request::{
 };
 pub(crate) use reservation::{ReservationAnswer, ReserveAnswer, SettleAnswer};
 pub(crate) use rule::{EditAnswer, HistoryAnswer, Rollback, RulesAnswer, parse_rollback, parse_rule, rule_schema};
-pub(crate) use verdict::{BatchAnswer, CheckAnswer, HeadersAnswer};
+pub(crate) use verdict::{BatchAnswer, BatchResult, CheckAnswer, HeadersAnswer};
 
 use schemars::JsonSchema;
 use serde::Serialize;

@@ -7,6 +7,7 @@
 
 mod certificates;
 mod curl;
+mod distance;
 pub mod http;
 mod port;
 #[cfg(unix)]
@@ -21,6 +22,7 @@ mod wait;
 
 pub use certificates::{Authority, Pair};
 pub use curl::curl;
+pub use distance::Distance;
 pub use port::free_port;
 #[cfg(unix)]
 pub use postgres::Postgres;

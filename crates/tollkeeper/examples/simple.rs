@@ -5,7 +5,7 @@
 use tollkeeper::{Descriptor, Limiter, ManualClock, MemoryStore, Policy, RuleSpec, Span, Verdict};
 
 #[tokio::main(flavor = "current_thread")]
-async fn main() -> Result<(), tollkeeper::CostError> {
+async fn main() -> Result<(), tollkeeper::CheckError> {
     let rules = [
         RuleSpec {
             name: "per-user".into(),

@@ -129,7 +129,7 @@ mod yaml;
 
 pub use clock::{Clock, ManualClock};
 pub use keyed::{Keyed, keyed};
-pub use limiter::{Inspected, Limiter, Together, TryCheckError};
+pub use limiter::{CheckError, Inspected, Limiter, Together, TryCheckError};
 pub use permit::Permit;
 pub use reservation::ticket::Ticket;
 pub use reservation::{Actual, Reservation, SettleError, Settled, Settlement};
@@ -137,7 +137,7 @@ pub use reservation::{Actual, Reservation, SettleError, Settled, Settlement};
 pub use store::{
     BreakerState, ConnectError, DURATION_BOUNDS, RedisOptions, RedisStore, RedisTls, Server, Traffic, UnreachableStore,
 };
-pub use store::{ExceptionError, MAX_HOLD, MemoryStore, Store, StoreError};
+pub use store::{ExceptionError, MAX_HOLD, MemoryStore, Overloaded, Store, StoreError};
 pub use tollkeeper_core::{
     Algorithm, BucketRef, Changes, Charge, CostError, Decision, Descriptor, Enforcement, Exception, ExceptionKind,
     FailurePolicy, Grant, HeaderStyle, Hold, Key, KeyTemplate, KeyedBy, Limit, LimitError, NamedKey, Outcome, Policy,

@@ -1,8 +1,10 @@
 //! Rules and a store together: the full door.
 
+mod error;
 mod except;
 mod together;
 
+pub use error::{CheckError, TryCheckError};
 pub use together::Together;
 
 use std::collections::HashMap;
@@ -20,7 +22,7 @@ use tollkeeper_core::{
 
 use crate::store::exceptions::Applied;
 use crate::store::held::{Held, Reserved};
-use crate::store::{MemoryStore, Store, StoreError};
+use crate::store::{MemoryStore, Overloaded, Store, StoreError};
 
 /// Decides requests by rules that can change while it runs. Cheap to share behind an [`Arc`].
 ///
@@ -38,7 +40,7 @@ use crate::store::{MemoryStore, Store, StoreError};
 /// let verdict = limiter.check(&request).await?;
 /// assert!(!verdict.is_allowed());
 /// assert_eq!(verdict.limiting().unwrap().charge.rule.name(), "per-user");
-/// # Ok::<(), tollkeeper::CostError>(()) }).unwrap();
+/// # Ok::<(), tollkeeper::CheckError>(()) }).unwrap();
 /// ```
 #[derive(Debug)]
 pub struct Limiter {
@@ -48,18 +50,6 @@ pub struct Limiter {
     /// This instance's share of each rule's limit, by name: for as long as the store is unreachable.
     shares: Mutex<HashMap<Arc<str>, Share>>,
     store_errors: AtomicU64,
-}
-
-/// Why [`Limiter::try_check`] did not decide.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[non_exhaustive]
-pub enum TryCheckError {
-    /// An attribute that should carry a cost does not hold a number.
-    #[error(transparent)]
-    Cost(#[from] CostError),
-    /// The store is shared with other processes, so its answer has to be awaited.
-    #[error("the store is shared and has to be awaited; use `check`, or a memory store")]
-    SharedStore,
 }
 
 /// A rule, among how many its limit is shared, and one share.
@@ -158,11 +148,15 @@ impl Limiter {
             .collect()
     }
 
-    /// Decides a request. The only error is an attribute that should carry a cost and holds no number; a store that
-    /// cannot answer is answered by each rule's failure policy, and the verdict says so.
-    pub async fn check(&self, request: &impl Request) -> Result<Verdict, CostError> {
+    /// Decides a request. A store that cannot answer is answered by each rule's failure policy, and the verdict says so.
+    ///
+    /// # Errors
+    ///
+    /// If an attribute that should carry a cost holds no number, or if the request was shed because too many wait for a shared
+    /// store. Nothing was charged then, and it was neither allowed nor denied.
+    pub async fn check(&self, request: &impl Request) -> Result<Verdict, CheckError> {
         let charges = self.rules.load().charges(request)?;
-        Ok(Verdict::new(self.decide(charges).await))
+        Ok(Verdict::new(self.decide(charges).await?))
     }
 
     /// Decides a request without `async`, on a memory store. A shared store has to be waited for and is refused.
@@ -204,10 +198,10 @@ impl Limiter {
     /// assert!(!denied.whole.is_allowed());
     /// assert!(denied.parts[0].is_allowed() && !denied.parts[1].is_allowed());
     /// assert!(limiter.check(&two).await?.is_allowed(), "it was not charged");
-    /// # Ok::<(), tollkeeper::CostError>(()) }).unwrap();
+    /// # Ok::<(), tollkeeper::CheckError>(()) }).unwrap();
     /// ```
-    pub async fn check_all(&self, requests: &[impl Request]) -> Result<Together, CostError> {
-        Ok(self.charge_all(self.charges(requests)?).await)
+    pub async fn check_all(&self, requests: &[impl Request]) -> Result<Together, CheckError> {
+        Ok(self.charge_all(self.charges(requests)?).await?)
     }
 
     /// What each request is charged by the rules in force, to be decided by [`Limiter::charge_all`]: for callers who have
@@ -218,31 +212,32 @@ impl Limiter {
     }
 
     /// Decides what several requests are charged, all or nothing. Charges of the same bucket are added up.
-    pub async fn charge_all(&self, requests: Vec<Vec<Charge>>) -> Together {
+    pub async fn charge_all(&self, requests: Vec<Vec<Charge>>) -> Result<Together, Overloaded> {
         let (charges, parts) = together::join(requests);
-        Together::new(self.decide(charges).await, parts)
+        Ok(Together::new(self.decide(charges).await?, parts))
     }
 
     /// One row per charge, from the store or from those who answer for it.
-    async fn decide(&self, charges: Vec<Charge>) -> Vec<Row> {
+    async fn decide(&self, charges: Vec<Charge>) -> Result<Vec<Row>, Overloaded> {
         if self.store.exceptions().is_empty() {
             return self.decide_open(charges).await;
         }
         match self.excepted(charges) {
-            Excepted::Denied(rows) => rows,
+            Excepted::Denied(rows) => Ok(rows),
             Excepted::Open(Applied { open, settled }) => {
                 let (positions, charges): (Vec<usize>, Vec<Charge>) = open.into_iter().unzip();
-                let decided = self.decide_open(charges).await;
-                in_order(positions.into_iter().zip(decided).chain(settled).collect())
+                let decided = self.decide_open(charges).await?;
+                Ok(in_order(positions.into_iter().zip(decided).chain(settled).collect()))
             }
         }
     }
 
     /// Of charges that no exception settles.
-    async fn decide_open(&self, charges: Vec<Charge>) -> Vec<Row> {
+    async fn decide_open(&self, charges: Vec<Charge>) -> Result<Vec<Row>, Overloaded> {
         match self.rows(&self.store, Source::Store, charges).await {
-            Ok(rows) => rows,
-            Err(charges) => self.rows_without_store(charges).await,
+            Ok(rows) => Ok(rows),
+            Err(Undecided::Unavailable(charges)) => self.rows_without_store(charges).await,
+            Err(Undecided::Overloaded(overloaded)) => Err(overloaded),
         }
     }
 
@@ -258,37 +253,46 @@ impl Limiter {
     }
 
     /// The same as [`Limiter::decide`] for charges that are estimates, with what has to be known to correct them.
-    pub(crate) async fn decide_estimate(&self, charges: Vec<Charge>, hold: Duration) -> (Vec<Row>, Vec<Option<Held>>) {
+    pub(crate) async fn decide_estimate(
+        &self,
+        charges: Vec<Charge>,
+        hold: Duration,
+    ) -> Result<(Vec<Row>, Vec<Option<Held>>), Overloaded> {
         if self.store.exceptions().is_empty() {
             return self.estimate_open(charges, hold).await;
         }
         match self.excepted(charges) {
-            Excepted::Denied(rows) => (rows, Vec::new()),
+            Excepted::Denied(rows) => Ok((rows, Vec::new())),
             Excepted::Open(Applied { open, settled }) => {
                 let (positions, charges): (Vec<usize>, Vec<Charge>) = open.into_iter().unzip();
-                let (rows, held) = self.estimate_open(charges, hold).await;
+                let (rows, held) = self.estimate_open(charges, hold).await?;
                 let estimated = positions.into_iter().zip(rows.into_iter().zip(held));
                 let settled = settled.into_iter().map(|(position, row)| (position, (row, None)));
-                in_order(estimated.chain(settled).collect()).into_iter().unzip()
+                Ok(in_order(estimated.chain(settled).collect()).into_iter().unzip())
             }
         }
     }
 
-    async fn estimate_open(&self, charges: Vec<Charge>, hold: Duration) -> (Vec<Row>, Vec<Option<Held>>) {
+    async fn estimate_open(
+        &self,
+        charges: Vec<Charge>,
+        hold: Duration,
+    ) -> Result<(Vec<Row>, Vec<Option<Held>>), Overloaded> {
         let rows = match self.store.reserve(&charges, hold).await {
             Ok(Reserved { decisions, held }) => {
                 let row = |(charge, (decision, source))| Row::decided(charge, decision, source);
-                return (charges.into_iter().zip(decisions).map(row).collect(), held);
+                return Ok((charges.into_iter().zip(decisions).map(row).collect(), held));
             }
             Err(StoreError::Unavailable { .. }) => {
                 self.store_errors.fetch_add(1, Relaxed);
-                self.rows_without_store(charges).await
+                self.rows_without_store(charges).await?
             }
+            Err(StoreError::Overloaded(overloaded)) => return Err(overloaded),
             // Some of it can be decided.
-            Err(_) => self.decide_open(charges).await,
+            Err(_) => self.decide_open(charges).await?,
         };
         let held = rows.iter().map(Held::slot_of).collect();
-        (rows, held)
+        Ok((rows, held))
     }
 
     /// Decides charges that the caller made itself, by rules that need not be in force. A store that cannot answer is an
@@ -307,15 +311,14 @@ impl Limiter {
     /// ```
     pub async fn charge(&self, charges: &[Charge]) -> Result<Vec<(Decision, Source)>, StoreError> {
         let decided = self.store.charge(charges).await;
-        if decided.is_err() {
+        if decided.as_ref().is_err_and(|error| !matches!(error, StoreError::Overloaded(_))) {
             self.store_errors.fetch_add(1, Relaxed);
         }
         decided
     }
 
-    /// What a store says, in the order of the charges; rules for which it has no room answer by their policy. Gives the
-    /// charges back if the store is unreachable.
-    async fn rows(&self, store: &Store, source: Source, mut charges: Vec<Charge>) -> Result<Vec<Row>, Vec<Charge>> {
+    /// What a store says, in the order of the charges; rules for which it has no room answer by their policy.
+    async fn rows(&self, store: &Store, source: Source, mut charges: Vec<Charge>) -> Result<Vec<Row>, Undecided> {
         let mut answered: Vec<(usize, Row)> = Vec::new();
         let mut positions: Vec<usize> = (0..charges.len()).collect();
         loop {
@@ -347,7 +350,7 @@ impl Limiter {
                     let (charges_away, places): (Vec<Charge>, Vec<usize>) =
                         without.into_iter().map(|(_, one)| one).unzip();
                     // A rule decided in this process keeps its charge if the store denies then; the store's are exact.
-                    let rows = Box::pin(self.rows_without_store(charges_away)).await;
+                    let rows = Box::pin(self.rows_without_store(charges_away)).await?;
                     let is_denied = rows.iter().any(denies);
                     answered.extend(places.into_iter().zip(rows));
                     (charges, positions) = with.into_iter().map(|(_, one)| one).unzip();
@@ -359,8 +362,9 @@ impl Limiter {
                 }
                 Err(StoreError::Unavailable { .. }) => {
                     self.store_errors.fetch_add(1, Relaxed);
-                    return Err(charges);
+                    return Err(Undecided::Unavailable(charges));
                 }
+                Err(StoreError::Overloaded(overloaded)) => return Err(overloaded.into()),
             }
         }
         answered.sort_by_key(|(position, _)| *position);
@@ -368,23 +372,24 @@ impl Limiter {
     }
 
     /// Each rule's own answer while the store is unreachable: `closed` denies, `open` lets pass, `local` decides in this process.
-    async fn rows_without_store(&self, charges: Vec<Charge>) -> Vec<Row> {
+    async fn rows_without_store(&self, charges: Vec<Charge>) -> Result<Vec<Row>, Overloaded> {
         let is_local = |charge: &Charge| charge.rule.on_store_failure() == FailurePolicy::Local;
         let closed =
             |charge: &Charge| charge.rule.is_enforced() && charge.rule.on_store_failure() == FailurePolicy::Closed;
         if charges.iter().any(closed) {
-            return charges.into_iter().map(by_failure_policy).collect();
+            return Ok(charges.into_iter().map(by_failure_policy).collect());
         }
         let (local, rest): (Vec<_>, Vec<_>) = charges.into_iter().enumerate().partition(|(_, charge)| is_local(charge));
         let (positions, local): (Vec<usize>, Vec<Charge>) = local.into_iter().unzip();
         let decided = match self.rows(self.local(), Source::Local, local).await {
             Ok(rows) => rows,
-            Err(charges) => charges.into_iter().map(by_failure_policy).collect(),
+            Err(Undecided::Unavailable(charges)) => charges.into_iter().map(by_failure_policy).collect(),
+            Err(Undecided::Overloaded(overloaded)) => return Err(overloaded),
         };
         let mut rows: Vec<(usize, Row)> = positions.into_iter().zip(decided).collect();
         rows.extend(rest.into_iter().map(|(position, charge)| (position, by_failure_policy(charge))));
         rows.sort_by_key(|(position, _)| *position);
-        rows.into_iter().map(|(_, row)| row).collect()
+        Ok(rows.into_iter().map(|(_, row)| row).collect())
     }
 
     /// The same charges by this instance's share of each quota; `None` when it is alone.
@@ -472,6 +477,19 @@ impl Limiter {
             Some(terms) => charge.on(terms),
             None => charge,
         }
+    }
+}
+
+/// Why a store has decided nothing.
+enum Undecided {
+    /// It is unreachable: the failure policies of these answer.
+    Unavailable(Vec<Charge>),
+    Overloaded(Overloaded),
+}
+
+impl From<Overloaded> for Undecided {
+    fn from(overloaded: Overloaded) -> Undecided {
+        Undecided::Overloaded(overloaded)
     }
 }
 

@@ -5,9 +5,9 @@ mod renewal;
 
 use std::sync::{Arc, Mutex, PoisonError};
 
-use tollkeeper_core::{Charge, CostError, Hold, Request, Source, Verdict};
+use tollkeeper_core::{Charge, Hold, Request, Source, Verdict};
 
-use crate::limiter::Limiter;
+use crate::limiter::{CheckError, Limiter};
 use crate::store::Store;
 use crate::store::held::Held;
 
@@ -36,7 +36,7 @@ use crate::store::held::Held;
 /// drop(permit);
 /// let (third, _permit) = limiter.acquire(&request).await?;
 /// assert!(third.is_allowed());
-/// # Ok::<(), tollkeeper::CostError>(()) }).unwrap();
+/// # Ok::<(), tollkeeper::CheckError>(()) }).unwrap();
 /// ```
 #[derive(Debug)]
 #[must_use = "dropping a permit gives its slots back"]
@@ -75,7 +75,7 @@ struct Slot {
 impl Limiter {
     /// Decides a request as [`Limiter::check`] does, and keeps the slots that it occupies until the permit is dropped, or
     /// until their hold ends: [`Permit::renewed`] is for what may take longer. The permit of a denied request is empty.
-    pub async fn acquire(self: &Arc<Self>, request: &impl Request) -> Result<(Verdict, Permit), CostError> {
+    pub async fn acquire(self: &Arc<Self>, request: &impl Request) -> Result<(Verdict, Permit), CheckError> {
         let verdict = self.check(request).await?;
         let permit = Permit::new(self, slots(&verdict));
         Ok((verdict, permit))

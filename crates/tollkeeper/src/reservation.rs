@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use tollkeeper_core::{Algorithm, Charge, CostError, Decision, Request, Row, Source, Verdict, parse_cost};
 
-use crate::limiter::Limiter;
+use crate::limiter::{CheckError, Limiter};
 use crate::permit::Permit;
 use crate::store::held::Held;
 use crate::store::{MAX_HOLD, StoreError};
@@ -34,7 +34,7 @@ use crate::store::{MAX_HOLD, StoreError};
 /// // ... ask the model, and see what it used ...
 /// let settlement = reservation.settle(2_311).await.expect("the store is there");
 /// assert_eq!(settlement.rows[0].decision.remaining, 7_689);
-/// # Ok::<(), tollkeeper::CostError>(()) }).unwrap();
+/// # Ok::<(), tollkeeper::CheckError>(()) }).unwrap();
 /// ```
 #[derive(Debug)]
 #[must_use = "an estimate that is dropped stays charged"]
@@ -144,7 +144,7 @@ pub enum SettleError {
 impl Limiter {
     /// Decides a request as [`Limiter::check`] does, taking its cost for an estimate that is corrected within ten minutes:
     /// see [`Limiter::reserve_for`].
-    pub async fn reserve(self: &Arc<Self>, request: &impl Request) -> Result<(Verdict, Reservation), CostError> {
+    pub async fn reserve(self: &Arc<Self>, request: &impl Request) -> Result<(Verdict, Reservation), CheckError> {
         self.reserve_for(request, DEFAULT_HOLD).await
     }
 
@@ -156,12 +156,12 @@ impl Limiter {
         self: &Arc<Self>,
         request: &impl Request,
         hold: Duration,
-    ) -> Result<(Verdict, Reservation), CostError> {
+    ) -> Result<(Verdict, Reservation), CheckError> {
         let (hold, began) = (hold.min(MAX_HOLD), Instant::now());
         let charges = self.charges(&[request])?.remove(0);
         let carriers: Vec<Option<String>> =
             charges.iter().map(|charge| charge.rule.cost().carrier(request).map(str::to_string)).collect();
-        let (rows, held) = self.decide_estimate(charges, hold).await;
+        let (rows, held) = self.decide_estimate(charges, hold).await?;
         let verdict = Verdict::new(rows);
         let cost = request.cost();
         let held = held.into_iter().chain(std::iter::repeat_with(|| None)).zip(carriers).zip(verdict.rows());

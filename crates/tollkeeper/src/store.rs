@@ -9,7 +9,7 @@ pub(crate) mod redis;
 #[cfg(feature = "redis")]
 mod unreachable;
 
-pub use error::StoreError;
+pub use error::{Overloaded, StoreError};
 pub use exceptions::ExceptionError;
 pub use held::MAX_HOLD;
 pub use memory::MemoryStore;

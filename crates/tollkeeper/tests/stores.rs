@@ -12,6 +12,8 @@ mod redis_deployments;
 #[cfg(feature = "redis")]
 mod redis_live;
 #[cfg(feature = "redis")]
+mod redis_overload;
+#[cfg(feature = "redis")]
 mod redis_store;
 mod reservations;
 mod store_conformance;

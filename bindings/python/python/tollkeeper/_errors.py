@@ -29,5 +29,9 @@ class StoreError(TollkeeperError, RuntimeError):
     """A store that cannot be used."""
 
 
+class OverloadedError(TollkeeperError, RuntimeError):
+    """A request that was neither allowed nor denied, because too many were waiting for a decision. Try again in a second."""
+
+
 class AddressError(TollkeeperError, RuntimeError):
     """A limit by address, and a request whose address the server does not tell."""

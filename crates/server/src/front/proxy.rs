@@ -28,13 +28,14 @@ use hyper::service::service_fn;
 use hyper::upgrade::OnUpgrade;
 use hyper_util::rt::TokioIo;
 use tollkeeper::http::{Answer, Problem};
-use tollkeeper::{Charge, CostError, Permit, Verdict};
+use tollkeeper::{Charge, CheckError, Permit, Verdict};
 use tracing::{debug, info};
 
 use super::body::discard;
 use super::certified::Certified;
 use super::connections::{self, Accepted, Busy, Limits, Listener, Stopping, UnderWay, protocol};
 use super::stranger;
+use crate::metrics::Front;
 use crate::service::Service;
 use crate::telemetry::{self, Described};
 use bodies::{Download, Upload};
@@ -179,7 +180,7 @@ impl Proxy {
         let mut visit = self.waiting.enter();
         loop {
             let decided = self.decide(&described).await;
-            let admitted = decided.map_err(|error| Answer::bad_cost(&error).into_response())?;
+            let admitted = decided.map_err(|error| self.undecided(&error).into_response())?;
             let verdict = &admitted.verdict;
             if verdict.is_allowed() {
                 let delay = verdict.delay().as_duration();
@@ -201,7 +202,7 @@ impl Proxy {
 
     /// Charges the request, as an estimate where the response will tell what it did cost. Slots are held for as long as the
     /// response, or a WebSocket, lives.
-    async fn decide(&self, request: &impl tollkeeper::Request) -> Result<Admitted, CostError> {
+    async fn decide(&self, request: &impl tollkeeper::Request) -> Result<Admitted, CheckError> {
         if !estimate::is_needed(self.service.limiter.policy().cost_attributes()) {
             let (verdict, permit) = self.service.acquire(request).await?;
             return Ok(Admitted { verdict, permit: permit.renewed(), estimate: None });
@@ -209,6 +210,18 @@ impl Proxy {
         let (verdict, mut reservation) = self.service.reserve(request, estimate::HOLD).await?;
         let permit = reservation.take_slots().renewed();
         Ok(Admitted { verdict, permit, estimate: Estimate::of(reservation) })
+    }
+
+    /// A request that was not decided, counted where it was shed.
+    fn undecided(&self, error: &CheckError) -> Answer {
+        match error {
+            CheckError::Cost(error) => Answer::bad_cost(error),
+            CheckError::Overloaded(overloaded) => {
+                self.service.metrics.count_shed(Front::Proxy);
+                Answer::overloaded(overloaded)
+            }
+            error => Problem::new(StatusCode::INTERNAL_SERVER_ERROR, error.to_string()).into(),
+        }
     }
 
     /// Gives back what a request was charged that goes no further.

@@ -28,6 +28,8 @@ families! {
         "How long a decision took, for all rules of a request together.";
     STORE_ERRORS Counter Dimensionless "tollkeeper_store_errors_total" []
         "How often the store could not answer.";
+    SHED Counter Dimensionless "tollkeeper_shed_total" ["front"]
+        "Requests that were neither allowed nor denied, because too many were waiting for a decision.";
     KEYS Gauge Dimensionless "tollkeeper_keys" []
         "Keys in the memory store.";
     BREAKER_STATE Gauge Dimensionless "tollkeeper_breaker_state" []

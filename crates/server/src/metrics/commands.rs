@@ -14,9 +14,11 @@ pub(crate) enum CommandOutcome {
     Denied,
     /// The client's mistake, or a store that is unreachable.
     Error,
+    /// Neither allowed nor denied: too many were waiting for a decision.
+    Shed,
 }
 
-const OUTCOMES: [&str; 4] = ["ok", "allowed", "denied", "error"];
+const OUTCOMES: [&str; 5] = ["ok", "allowed", "denied", "error", "shed"];
 
 /// A row for each command, and one for those that there are not.
 #[derive(Debug)]
@@ -55,8 +57,8 @@ mod tests {
 
     #[test]
     fn outcomes_are_numbered_as_listed() {
-        use CommandOutcome::{Allowed, Denied, Error, Ok};
-        let names = [Ok, Allowed, Denied, Error].map(|outcome| OUTCOMES[outcome as usize]);
-        assert_eq!(names, ["ok", "allowed", "denied", "error"]);
+        use CommandOutcome::{Allowed, Denied, Error, Ok, Shed};
+        let names = [Ok, Allowed, Denied, Error, Shed].map(|outcome| OUTCOMES[outcome as usize]);
+        assert_eq!(names, ["ok", "allowed", "denied", "error", "shed"]);
     }
 }

@@ -14,7 +14,7 @@ pub(super) fn check(writer: &mut Writer<'_>) -> Operation {
     Operation::new("check", "Decide a request, or a batch of them in order")
         .body(writer.body::<CheckBody<'_>>())
         .answer(200, "Decided, whether allowed or not.", JSON, json!({ "anyOf": [verdict, verdicts] }))
-        .fails(&[400, 408, 413])
+        .fails(&[400, 408, 413, 503])
 }
 
 pub(super) fn release(writer: &mut Writer<'_>) -> Operation {

@@ -2,7 +2,7 @@
 
 use std::time::Instant;
 
-use tollkeeper::{Charge, Outcome, Request, Row, StoreError, Together, Verdict};
+use tollkeeper::{Charge, Outcome, Overloaded, Request, Row, StoreError, Together, Verdict};
 
 use super::Service;
 
@@ -29,12 +29,12 @@ impl Service {
     ///
     /// # Errors
     ///
-    /// If the store could not give back what was to be given back.
+    /// If the request was shed, or the store could not give back what was to be given back.
     pub(crate) async fn check_together(&self, request: &impl Request, parts: &[Part]) -> Result<Together, StoreError> {
         let started = Instant::now();
-        let mut decided = match self.find_used_up(parts).await {
+        let mut decided = match self.find_used_up(parts).await? {
             Some(used_up) => used_up,
-            None => self.limiter.charge_all(parts.iter().map(Part::charged_now).collect()).await,
+            None => self.limiter.charge_all(parts.iter().map(Part::charged_now).collect()).await?,
         };
         self.observe(request, &decided.whole, started);
         if decided.whole.is_allowed() && parts.iter().any(|part| part.effect == Effect::GiveBack) {
@@ -44,14 +44,14 @@ impl Service {
     }
 
     /// The denial, where a part that is only checked has nothing left. Then nothing else is charged either.
-    async fn find_used_up(&self, parts: &[Part]) -> Option<Together> {
+    async fn find_used_up(&self, parts: &[Part]) -> Result<Option<Together>, Overloaded> {
         if parts.iter().all(|part| part.effect != Effect::Check) {
-            return None;
+            return Ok(None);
         }
-        let seen = self.limiter.charge_all(parts.iter().map(Part::at_no_cost).collect()).await;
+        let seen = self.limiter.charge_all(parts.iter().map(Part::at_no_cost).collect()).await?;
         let mut checked = parts.iter().zip(&seen.parts).filter(|(part, _)| part.effect == Effect::Check);
         let is_used_up = checked.any(|(_, verdict)| verdict.rows().iter().any(is_used_up));
-        is_used_up.then(|| deny_used_up(parts, seen))
+        Ok(is_used_up.then(|| deny_used_up(parts, seen)))
     }
 
     /// Gives back, and tells those parts what is left after that.
@@ -60,7 +60,10 @@ impl Service {
         for part in parts.iter().filter(|part| is_given_back(part)) {
             self.limiter.give_back(&part.charges).await?;
         }
-        let after = self.limiter.charge_all(parts.iter().map(Part::at_no_cost).collect()).await;
+        // It is charged and given back: whoever cannot be told what is left is told what was left before.
+        let Ok(after) = self.limiter.charge_all(parts.iter().map(Part::at_no_cost).collect()).await else {
+            return Ok(());
+        };
         let verdicts = parts.iter().zip(&mut decided.parts).zip(after.parts);
         for ((_, verdict), after) in verdicts.filter(|((part, _), _)| is_given_back(part)) {
             *verdict = after;

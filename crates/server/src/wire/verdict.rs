@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use http::HeaderMap;
 use schemars::{JsonSchema, Schema, SchemaGenerator};
 use serde::{Serialize, Serializer};
-use tollkeeper::{Algorithm, Row, Source, Span, Verdict};
+use tollkeeper::{Algorithm, Overloaded, Row, Source, Span, Verdict};
 
 use super::hold::HoldToken;
 
@@ -134,7 +134,32 @@ impl<'v> From<&'v Row> for RuleAnswer<'v> {
 #[schemars(rename = "Verdicts")]
 pub(crate) struct BatchAnswer<'v> {
     /// One verdict per check; each check saw the ones before it.
-    pub(crate) results: Vec<CheckAnswer<'v>>,
+    pub(crate) results: Vec<BatchResult<'v>>,
+}
+
+/// What became of one check of a batch.
+#[derive(Debug, Serialize, JsonSchema)]
+#[serde(untagged)]
+#[schemars(rename = "BatchResult")]
+pub(crate) enum BatchResult<'v> {
+    Decided(CheckAnswer<'v>),
+    Shed(ShedAnswer),
+}
+
+/// A check of a batch that was neither allowed nor denied, because too many were waiting for a decision.
+#[derive(Debug, Serialize, JsonSchema)]
+#[schemars(rename = "Shed")]
+pub(crate) struct ShedAnswer {
+    /// `overloaded`.
+    error: &'static str,
+    /// Milliseconds until it should be tried again.
+    retry_after_ms: u64,
+}
+
+impl From<&Overloaded> for ShedAnswer {
+    fn from(overloaded: &Overloaded) -> Self {
+        ShedAnswer { error: "overloaded", retry_after_ms: Span::from(overloaded.retry_after).as_millis_ceil() }
+    }
 }
 
 /// Rows of a leaky bucket always tell the wait, also when it is zero.

@@ -10,9 +10,20 @@ use tollkeeper_core::{CostError, HeaderStyle, Row, Span, Timestamp, Verdict, lim
 use super::answer::Answer;
 use super::problem::Problem;
 use super::source::AttributeSource;
+use crate::store::Overloaded;
 
 const QUOTA_EXCEEDED: &str = "https://iana.org/assignments/http-problem-types#quota-exceeded";
 const REDUCED_CAPACITY: &str = "https://iana.org/assignments/http-problem-types#temporary-reduced-capacity";
+
+impl Problem {
+    /// 503 for a request that was shed, saying when to try again.
+    pub fn overloaded(overloaded: &Overloaded) -> Problem {
+        let seconds = Span::from(overloaded.retry_after).as_secs_ceil();
+        Problem::new(StatusCode::SERVICE_UNAVAILABLE, overloaded.to_string())
+            .of_type(REDUCED_CAPACITY, "Temporary reduced capacity")
+            .header(RETRY_AFTER, seconds.into())
+    }
+}
 
 impl Answer {
     /// Refuses a request whose cost is no number: 400, naming the attribute.
@@ -25,6 +36,22 @@ impl Answer {
     /// ```
     pub fn bad_cost(error: &CostError) -> Answer {
         Problem::new(StatusCode::BAD_REQUEST, bad_cost_detail(error)).into()
+    }
+
+    /// Sheds a request: 503, saying when to try again.
+    ///
+    /// ```
+    /// # use tollkeeper::{CheckError, http::Answer};
+    /// fn answer(error: &CheckError) -> Answer {
+    ///     match error {
+    ///         CheckError::Cost(error) => Answer::bad_cost(error),
+    ///         CheckError::Overloaded(overloaded) => Answer::overloaded(overloaded),
+    ///         other => panic!("{other}"),
+    ///     }
+    /// }
+    /// ```
+    pub fn overloaded(overloaded: &Overloaded) -> Answer {
+        Problem::overloaded(overloaded).into()
     }
 
     /// Refuses a request that says who it is in two ways, as [`Identity::contradiction`](super::Identity::contradiction)
@@ -76,7 +103,7 @@ impl AnswerStyle {
     /// let verdict = limiter.check(&Descriptor::default()).await?;
     /// let headers = AnswerStyle::default().headers_for(&verdict, Timestamp::default());
     /// assert_eq!(headers["ratelimit"], "\"all\";r=2;t=1200");
-    /// # Ok::<(), tollkeeper::CostError>(()) }).unwrap();
+    /// # Ok::<(), tollkeeper::CheckError>(()) }).unwrap();
     /// ```
     pub fn headers_for(&self, verdict: &Verdict, now: Timestamp) -> HeaderMap {
         let fields = limit_headers(self.headers, verdict, now);
@@ -123,7 +150,7 @@ impl AnswerStyle {
     /// assert_eq!(answer.status, 429);
     /// assert_eq!(answer.headers["retry-after"], "60");
     /// assert_eq!(answer.headers["ratelimit-policy"], "\"all\";q=1;w=60");
-    /// # Ok::<(), tollkeeper::CostError>(()) }).unwrap();
+    /// # Ok::<(), tollkeeper::CheckError>(()) }).unwrap();
     /// ```
     pub fn deny(&self, verdict: &Verdict, now: Timestamp) -> Answer {
         let (status, kind, title) = if verdict.is_unavailable() {

@@ -1,5 +1,7 @@
 //! Why a store could not decide.
 
+use std::time::Duration;
+
 /// Why a store could not decide. Nothing was charged.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
@@ -27,10 +29,32 @@ pub enum StoreError {
         /// What happened, without secrets.
         reason: String,
     },
+    /// This process has more to do than it can: the store was not asked.
+    #[error(transparent)]
+    Overloaded(#[from] Overloaded),
 }
 
 impl StoreError {
     pub(crate) fn unavailable(reason: impl Into<String>) -> StoreError {
         StoreError::Unavailable { reason: reason.into() }
+    }
+}
+
+/// The request was shed: too many wait for a decision. It was neither allowed nor denied, and nothing was charged.
+///
+/// A store that does not answer is something else, and has an answer of its own: each rule's failure policy. Overload never
+/// uses that, or a flood would switch limits off.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("overloaded: too many requests are waiting for a decision; retry in {} s", .retry_after.as_secs_f32().ceil())]
+#[non_exhaustive]
+pub struct Overloaded {
+    /// When to try again.
+    pub retry_after: Duration,
+}
+
+impl Overloaded {
+    /// To be tried again in a second: who comes back at once finds the same crowd.
+    pub(crate) const fn new() -> Overloaded {
+        Overloaded { retry_after: Duration::from_secs(1) }
     }
 }

@@ -2,8 +2,8 @@
 //!
 //! Requests that arrive while a call is under way go out together in the next one, and equal ones as one sum, so a busy
 //! limiter costs the server a fraction of a call a request. What was denied is not asked for again before it can pass,
-//! and a rule may take tokens ahead of use. Every request has a deadline, and a breaker stops calling a server that does not
-//! answer.
+//! and a rule may take tokens ahead of use. A thread of its own makes the calls: each has a deadline, which counts from when it
+//! was sent, and a breaker stops calling a server that does not answer. Waiting for a turn has a bound and an answer of its own.
 
 mod across;
 mod address;
@@ -15,12 +15,15 @@ mod denials;
 mod exceptions;
 mod heartbeat;
 mod holds;
+mod io;
 mod leases;
 mod msgpack;
 mod node;
 mod nodes;
 mod options;
+mod overload;
 mod queue;
+mod round_trip;
 mod route;
 mod script;
 mod server;
@@ -41,7 +44,6 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU32, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
-use tokio::runtime::Handle;
 use tokio::sync::Mutex as AsyncMutex;
 use tollkeeper_core::{BucketRef, Charge, Decision, Hold, Source, Span, Timestamp, decide};
 
@@ -51,12 +53,14 @@ use crate::store::exceptions::Exceptions;
 use across::denies;
 use address::{Address, Mode};
 use denials::Denials;
+use io::Io;
 use leases::Leases;
-use node::{Node, Work};
+use node::Node;
 use nodes::{Cluster, Nodes};
+use overload::Overload;
 use queue::Queue;
 use route::Route;
-use shared::{Ahead, Shared, from, read};
+use shared::{Ahead, Shared, from};
 use traffic::Counts;
 
 /// Keeps state in a Redis or Valkey server, or in a cluster of them. Clones share the connections.
@@ -69,8 +73,18 @@ impl RedisStore {
     /// `redis://USER:PASSWORD@HOST:PORT/DATABASE` is one server, `redis+cluster://A,B,C` a cluster of which some nodes are
     /// named, `redis+sentinel://A,B,C/NAME` the primary that these sentinels know; `rediss` instead of `redis` means TLS.
     pub async fn connect(url: &str, options: RedisOptions) -> Result<RedisStore, ConnectError> {
-        let RedisOptions { deadline, clock, tls, namespace } = options;
-        let (nodes, server) = connect(Address::parse(url, tls.as_ref())?, deadline).await?;
+        let address = Address::parse(url, options.tls.as_ref())?;
+        let thread = |error| ConnectError::Thread(format!("{error}"));
+        let io = Io::start().map_err(thread)?;
+        let handle = io.handle().clone();
+        let connected = handle.spawn(RedisStore::start(address, options, io)).await;
+        connected.unwrap_or_else(|error| Err(ConnectError::Thread(error.to_string())))
+    }
+
+    /// On the thread that makes the calls: what is started here stays there.
+    async fn start(address: Address, options: RedisOptions, io: Io) -> Result<RedisStore, ConnectError> {
+        let RedisOptions { deadline, clock, namespace, .. } = options;
+        let (nodes, server) = connect(address, deadline).await?;
         let is_real_time = matches!(clock, Clock::System(_));
         let shared = Arc::new(Shared {
             queues: (0..nodes.slots()).map(|_| Queue::default()).collect(),
@@ -83,7 +97,8 @@ impl RedisStore {
             ahead: is_real_time.then(|| Ahead { denials: Denials::new(), leases: Leases::new() }),
             instances: AtomicU32::new(1),
             clock_ahead: AtomicI64::new(0),
-            runtime: Handle::current(),
+            io,
+            overload: Overload::new(deadline),
             exceptions: Exceptions::new(),
             exceptions_seen: AsyncMutex::default(),
             reads_exceptions: AtomicBool::new(true),
@@ -127,7 +142,7 @@ impl RedisStore {
             denials.forget_all();
             if let Some(back) = leases.sweep(Instant::now(), true) {
                 let shared = self.0.clone();
-                self.0.runtime.spawn(async move { shared.give_back(back).await });
+                self.0.io.spawn(async move { shared.give_back(back).await });
             }
         }
     }
@@ -157,8 +172,15 @@ impl RedisStore {
         if let Some(ahead) = &self.0.ahead
             && let Some(back) = ahead.leases.sweep(Instant::now(), true)
         {
-            self.0.give_back(back).await;
+            let shared = self.0.clone();
+            // What cannot go back ends by itself.
+            let _ = self.0.io.run(async move { shared.give_back(back).await }).await;
         }
+    }
+
+    /// How many requests were shed, because too many waited for the store.
+    pub fn shed(&self) -> u64 {
+        self.0.overload.count()
     }
 
     /// Removes everything that this store's namespace holds: what replay leaves behind.
@@ -225,8 +247,7 @@ impl RedisStore {
         let key = self.0.key(bucket);
         let slot = self.0.nodes.slot(&key);
         let call = Call { keys: vec![key, self.0.refunded_key(bucket)], arguments: Vec::new() };
-        self.0.nodes.admit(slot)?;
-        let removed: i64 = self.0.nodes.call(slot, Work::Script(&script::RESET, &call), read).await?;
+        let removed: i64 = self.0.run(slot, &script::RESET, call).await?;
         if let Some(Ahead { denials, leases }) = &self.0.ahead {
             leases.forget(bucket);
             denials.forget_all();
@@ -239,8 +260,7 @@ impl RedisStore {
         let key = self.0.key(bucket);
         let slot = self.0.nodes.slot(&key);
         let call = Call::release(key, bucket.quota, hold, self.0.given_time());
-        self.0.nodes.admit(slot)?;
-        let released: i64 = self.0.nodes.call(slot, Work::Script(&RELEASE, &call), read).await?;
+        let released: i64 = self.0.run(slot, &RELEASE, call).await?;
         Ok(released > 0)
     }
 
@@ -250,8 +270,7 @@ impl RedisStore {
         let key = self.0.key(bucket);
         let slot = self.0.nodes.slot(&key);
         let call = Call::renew(key, bucket.quota, hold, self.0.given_time());
-        self.0.nodes.admit(slot)?;
-        let renewed: Option<(u64, u32)> = self.0.nodes.call(slot, Work::Script(&RENEW, &call), read).await?;
+        let renewed: Option<(u64, u32)> = self.0.run(slot, &RENEW, call).await?;
         Ok(renewed.map(|(at, nth)| Hold { at: Timestamp::from_micros(at), nth }))
     }
 
@@ -268,8 +287,7 @@ impl RedisStore {
         let refunded = self.0.refunded_key(bucket);
         let refunds = receipts.into_iter().map(|receipt| (key.clone(), refunded.clone(), bucket.quota, receipt));
         let call = Call::refund(refunds, self.0.given_time());
-        self.0.nodes.admit(slot)?;
-        let refunded: Vec<i64> = self.0.nodes.call(slot, Work::Script(&REFUND, &call), read).await?;
+        let refunded: Vec<i64> = self.0.run(slot, &REFUND, call).await?;
         Ok(refunded.contains(&1))
     }
 }

@@ -4,11 +4,13 @@ use bytes::Bytes;
 use http::header::{CONTENT_TYPE, RETRY_AFTER};
 use http::{HeaderMap, HeaderName, HeaderValue, Response, StatusCode};
 use percent_encoding::{AsciiSet, CONTROLS, utf8_percent_encode};
-use tollkeeper_core::{CostError, Timestamp, Verdict};
+use tollkeeper_core::{CostError, Span, Timestamp, Verdict};
 
 use crate::http::{
     Answer, AnswerStyle, AttributeSource, Problem, bad_cost_detail, contradiction_detail, denial_detail, retry_after,
 };
+use crate::limiter::CheckError;
+use crate::store::Overloaded;
 
 const GRPC_STATUS: HeaderName = HeaderName::from_static("grpc-status");
 const GRPC_MESSAGE: HeaderName = HeaderName::from_static("grpc-message");
@@ -75,7 +77,24 @@ impl Protocol {
         }
     }
 
-    pub(super) fn bad_cost(&self, error: &CostError) -> Response<Bytes> {
+    /// A request that was not decided.
+    pub(super) fn undecided(&self, error: &CheckError) -> Response<Bytes> {
+        match error {
+            CheckError::Cost(error) => self.bad_cost(error),
+            CheckError::Overloaded(overloaded) => self.overloaded(overloaded),
+        }
+    }
+
+    fn overloaded(&self, overloaded: &Overloaded) -> Response<Bytes> {
+        let Protocol::Grpc(content_type) = self else { return Answer::overloaded(overloaded).into_response() };
+        let wait = Span::from(overloaded.retry_after);
+        let mut headers = HeaderMap::new();
+        headers.insert(RETRY_AFTER, wait.as_secs_ceil().into());
+        headers.insert(GRPC_RETRY_PUSHBACK_MS, wait.as_millis_ceil().into());
+        trailers_only(content_type, UNAVAILABLE, &overloaded.to_string(), headers)
+    }
+
+    fn bad_cost(&self, error: &CostError) -> Response<Bytes> {
         match self {
             Protocol::Http => Answer::bad_cost(error).into_response(),
             Protocol::Grpc(content_type) => {

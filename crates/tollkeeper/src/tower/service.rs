@@ -8,12 +8,13 @@ use std::task::{Context, Poll};
 
 use http::{HeaderMap, Request, Response};
 use tokio::time::{Instant, sleep};
-use tollkeeper_core::{CostError, HeaderStyle, Verdict};
+use tollkeeper_core::{HeaderStyle, Verdict};
 use tower_service::Service;
 
 use super::body::ResponseBody;
 use super::protocol::Protocol;
 use super::settings::{Described, Settings};
+use crate::limiter::CheckError;
 use crate::permit::Permit;
 
 /// A service whose requests are limited; made by [`TollkeeperLayer`](super::TollkeeperLayer).
@@ -93,7 +94,7 @@ where
     }
     let (verdict, permit) = match settings.decide(&described).await {
         Ok(decided) => decided,
-        Err(error) => return Ok(protocol.bad_cost(&error).map(ResponseBody::answer)),
+        Err(error) => return Ok(protocol.undecided(&error).map(ResponseBody::answer)),
     };
     let now = settings.limiter.store().now();
     if !verdict.is_allowed() {
@@ -113,7 +114,7 @@ where
 
 impl Settings {
     /// The verdict, after as much waiting as was asked for.
-    async fn decide(&self, request: &Described<'_>) -> Result<(Verdict, Permit), CostError> {
+    async fn decide(&self, request: &Described<'_>) -> Result<(Verdict, Permit), CheckError> {
         // The bound is on the time of the runtime, which is the one that sleeps; limits are on that of the store.
         let began = Instant::now();
         loop {

@@ -11,8 +11,10 @@ use http::header::{CACHE_CONTROL, HOST};
 use http::request::Parts;
 use http::uri::PathAndQuery;
 use http::{HeaderMap, HeaderValue, Method, Request, Uri};
+use tollkeeper::CheckError;
 use tollkeeper::http::{Answer, Problem};
 
+use super::check::undecided;
 use super::pages::json;
 use super::problem::Refused;
 use super::shared::Shared;
@@ -47,7 +49,8 @@ pub(super) async fn authorize(
     let described = Certified { request: described, client: certified.flatten() };
     let verdict = match service.check(&described).await {
         Ok(verdict) => verdict,
-        Err(error) => return Ok(Answer::bad_cost(&error).into_response()),
+        Err(CheckError::Cost(error)) => return Ok(Answer::bad_cost(&error).into_response()),
+        Err(error) => return Err(undecided(service, error).into()),
     };
     let now = service.limiter.store().now();
     if !verdict.is_allowed() {

@@ -7,14 +7,15 @@ use axum::response::Response;
 use futures_util::future::join_all;
 use http::StatusCode;
 use tollkeeper::http::Problem;
-use tollkeeper::{CostError, Policy, StoreError, Verdict};
+use tollkeeper::{CheckError, CostError, Overloaded, Policy, StoreError, Verdict};
 
 use super::pages::json;
 use super::problem::Refused;
 use super::shared::Shared;
+use crate::metrics::Front;
 use crate::service::Service;
 use crate::strict::{nearest, quoted};
-use crate::wire::{self, BatchAnswer, Check, CheckAnswer, CheckBody, HeadersAnswer, ReleaseAnswer};
+use crate::wire::{self, BatchAnswer, BatchResult, Check, CheckAnswer, CheckBody, HeadersAnswer, ReleaseAnswer};
 
 /// `POST /v1/check`. The content type is not looked at: `curl -d` calls everything a form.
 pub(super) async fn check(State(shared): State<Arc<Shared>>, request: Request) -> Result<Response, Refused> {
@@ -22,7 +23,7 @@ pub(super) async fn check(State(shared): State<Arc<Shared>>, request: Request) -
     match wire::parse_check(&body)? {
         CheckBody::One(check) => {
             known_rules("", &shared.service.limiter.policy(), &check)?;
-            let verdict = shared.service.check(&check).await.map_err(|error| bad_cost("", &error))?;
+            let verdict = shared.service.check(&check).await.map_err(|error| undecided(&shared.service, error))?;
             Ok(json(&CheckAnswer::new(&verdict, headers(&shared.service, &check, &verdict))))
         }
         CheckBody::Batch { checks } => Ok(batch(&shared.service, &checks).await?),
@@ -33,18 +34,47 @@ async fn batch(service: &Service, checks: &[Check<'_>]) -> Result<Response, Prob
     validate(service, checks)?;
     // Together: a shared store is asked for many at a time, and none waits for the one before it.
     let decided = join_all(checks.iter().map(|check| service.check(check))).await;
-    let place = |(index, verdict): (usize, Result<Verdict, CostError>)| {
-        verdict.map_err(|error| bad_cost(&format!("checks[{index}]."), &error))
+    let place = |(index, decided): (usize, Result<Verdict, CheckError>)| match decided {
+        Ok(verdict) => Ok(Ok(verdict)),
+        Err(CheckError::Overloaded(overloaded)) => {
+            service.metrics.count_shed(Front::Http);
+            Ok(Err(overloaded))
+        }
+        Err(CheckError::Cost(error)) => Err(bad_cost(&format!("checks[{index}]."), &error)),
+        Err(error) => Err(Problem::new(StatusCode::INTERNAL_SERVER_ERROR, error.to_string())),
     };
-    let verdicts = decided.into_iter().enumerate().map(place).collect::<Result<Vec<_>, _>>()?;
-    let answer = |(check, verdict)| CheckAnswer::new(verdict, headers(service, check, verdict));
-    Ok(json(&BatchAnswer { results: checks.iter().zip(&verdicts).map(answer).collect() }))
+    let decided: Vec<Result<Verdict, Overloaded>> =
+        decided.into_iter().enumerate().map(place).collect::<Result<_, _>>()?;
+    // Others of the batch may have been charged, so only one of which nothing was decided is shed as a whole.
+    if let Some(Err(overloaded)) = decided.first().filter(|_| decided.iter().all(Result::is_err)) {
+        return Err(Problem::overloaded(overloaded));
+    }
+    let mut results = Vec::with_capacity(decided.len());
+    for (check, decided) in checks.iter().zip(&decided) {
+        results.push(match decided {
+            Ok(verdict) => BatchResult::Decided(CheckAnswer::new(verdict, headers(service, check, verdict))),
+            Err(overloaded) => BatchResult::Shed(overloaded.into()),
+        });
+    }
+    Ok(json(&BatchAnswer { results }))
 }
 
 /// What the caller sends on with its own response, if it asked for that.
 pub(super) fn headers(service: &Service, check: &Check<'_>, verdict: &Verdict) -> Option<HeadersAnswer> {
     let now = service.limiter.store().now();
     check.wants_headers().then(|| HeadersAnswer(service.answer.response_headers(verdict, now)))
+}
+
+/// A request that was not decided, counted where it was shed.
+pub(super) fn undecided(service: &Service, error: CheckError) -> Problem {
+    match error {
+        CheckError::Overloaded(overloaded) => {
+            service.metrics.count_shed(Front::Http);
+            Problem::overloaded(&overloaded)
+        }
+        CheckError::Cost(error) => bad_cost("", &error),
+        error => Problem::new(StatusCode::INTERNAL_SERVER_ERROR, error.to_string()),
+    }
 }
 
 /// A batch is refused before its first check is charged, or not at all.
@@ -110,5 +140,8 @@ fn hint(policy: &Policy, name: &str) -> String {
 }
 
 pub(super) fn unavailable(error: &StoreError) -> Problem {
-    Problem::new(StatusCode::SERVICE_UNAVAILABLE, format!("the store cannot answer: {error}"))
+    match error {
+        StoreError::Overloaded(overloaded) => Problem::overloaded(overloaded),
+        error => Problem::new(StatusCode::SERVICE_UNAVAILABLE, format!("the store cannot answer: {error}")),
+    }
 }

@@ -11,7 +11,7 @@ use http::StatusCode;
 use tollkeeper::http::Problem;
 use tollkeeper::{Actual, SettleError, Ticket};
 
-use super::check::{bad_cost, headers, known_rules, unavailable};
+use super::check::{bad_cost, headers, known_rules, unavailable, undecided};
 use super::pages::json;
 use super::problem::{Refused, segment};
 use super::shared::Shared;
@@ -25,7 +25,7 @@ pub(super) async fn reserve(State(shared): State<Arc<Shared>>, request: Request)
     known_rules("", &shared.service.limiter.policy(), &check)?;
     let hold = Duration::from_millis(hold_ms);
     let reserved = shared.service.reserve(&check, hold).await;
-    let (verdict, reservation) = reserved.map_err(|error| bad_cost("", &error))?;
+    let (verdict, reservation) = reserved.map_err(|error| undecided(&shared.service, error))?;
     let headers = headers(&shared.service, &check, &verdict);
     if !verdict.is_allowed() {
         return Ok(json(&ReserveAnswer::new(&verdict, headers, None)));

@@ -9,6 +9,7 @@ use http::HeaderMap;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep, timeout, timeout_at};
+use tollkeeper::{CheckError, Overloaded, StoreError};
 
 use super::command::{Action, Step, Then, plan};
 use super::names::NAMES;
@@ -18,7 +19,7 @@ use super::session::Session;
 use super::shared::Shared;
 use super::{check, throttle};
 use crate::front::connections::Stream;
-use crate::metrics::CommandOutcome;
+use crate::metrics::{CommandOutcome, Front};
 use crate::telemetry::Described;
 
 pub(super) struct Connection {
@@ -198,11 +199,20 @@ async fn answer(shared: &Shared, action: Action, protocol: Protocol) -> (Reply, 
         Action::Answer(reply) => (reply, CommandOutcome::Ok),
         Action::Throttle(throttle) => match throttle.carry_out(&shared.service).await {
             Ok(decision) => (throttle::answer(&decision), by_allowed(decision.is_allowed())),
+            Err(StoreError::Overloaded(overloaded)) => (busy(shared, &overloaded), CommandOutcome::Shed),
             Err(error) => (throttle::failure(&error), CommandOutcome::Error),
         },
         Action::Check(request) => match shared.service.check(&request).await {
             Ok(verdict) => (check::answer(&verdict, protocol), by_allowed(verdict.is_allowed())),
-            Err(error) => (check::bad_cost(&error), CommandOutcome::Error),
+            Err(CheckError::Cost(error)) => (check::bad_cost(&error), CommandOutcome::Error),
+            Err(CheckError::Overloaded(overloaded)) => (busy(shared, &overloaded), CommandOutcome::Shed),
+            Err(error) => (Reply::error(format!("ERR {error}")), CommandOutcome::Error),
         },
     }
+}
+
+/// Too many wait for a decision. As Redis says that it has no time.
+fn busy(shared: &Shared, overloaded: &Overloaded) -> Reply {
+    shared.service.metrics.count_shed(Front::Resp);
+    Reply::error(format!("BUSY {overloaded}"))
 }

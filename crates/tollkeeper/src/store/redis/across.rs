@@ -9,7 +9,7 @@
 //! - a process that dies, or a node that goes away, between charging and giving back leaves the charge in place.
 
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use tollkeeper_core::{Charge, Decision, Receipt};
 
@@ -64,8 +64,7 @@ impl Shared {
 
     /// Asks first, then charges, and gives back if others were faster.
     pub(super) async fn decide_across(self: Arc<Self>, parts: Vec<Part>) -> Result<Decided, StoreError> {
-        // Half of the time: whoever is left has to be asked again without those that do not answer.
-        let peeked = self.ask_all(&parts, Ask::Peek, Some(self.deadline / 2)).await;
+        let peeked = self.ask_all(&parts, Ask::Peek).await;
         if let Some(error) = away(&parts, &peeked) {
             return Err(error);
         }
@@ -74,7 +73,7 @@ impl Shared {
             return Ok(put_together(&parts, &peeked));
         }
         // Whatever it takes: what was charged must be known, to be given back.
-        let reserved = self.ask_all(&parts, Ask::Reserve, None).await;
+        let reserved = self.ask_all(&parts, Ask::Reserve).await;
         let failed = away(&parts, &reserved);
         let charged = |part: &Part, answer: &Answered| !denies(&part.charges, &answer.answer.decisions);
         let is_whole =
@@ -103,24 +102,11 @@ impl Shared {
     }
 
     /// All parts at the same time.
-    async fn ask_all(
-        self: &Arc<Self>,
-        parts: &[Part],
-        ask: Ask,
-        within: Option<Duration>,
-    ) -> Vec<Result<Answered, Refusal>> {
-        let until = within.map(|within| tokio::time::Instant::now() + within);
+    async fn ask_all(self: &Arc<Self>, parts: &[Part], ask: Ask) -> Vec<Result<Answered, Refusal>> {
         let waits: Vec<_> = parts.iter().map(|part| self.submit(part.slot, ask, part.charges.clone(), 1)).collect();
         let mut answers = Vec::with_capacity(parts.len());
         for (part, wait) in parts.iter().zip(waits) {
-            let answered = self.answered(wait);
-            let answered = match until {
-                Some(until) => tokio::time::timeout_at(until, answered).await.unwrap_or_else(|_| {
-                    Err(Refusal::Failed(StoreError::unavailable("one of its nodes does not answer in time")))
-                }),
-                None => answered.await,
-            };
-            answers.push(match answered {
+            answers.push(match self.answered(wait).await {
                 // Halfway to another node: a single key is always in one place.
                 Err(Refusal::TryAgain) if part.charges.len() == 1 => {
                     self.ask_alone(part.slot, ask, part.charges.clone()).await
@@ -152,10 +138,14 @@ impl Shared {
     }
 }
 
-/// Which parts nobody answered for, if any.
+/// Which parts nobody answered for, if any. A request of which a part was shed is shed as a whole.
 fn away(parts: &[Part], answers: &[Result<Answered, Refusal>]) -> Option<StoreError> {
     let failed = || parts.iter().zip(answers).filter(|(_, answer)| answer.is_err());
-    let reason = failed().find_map(|(_, answer)| answer.as_ref().err().cloned()).map(StoreError::from)?;
+    let errors = || failed().filter_map(|(_, answer)| answer.as_ref().err().cloned()).map(StoreError::from);
+    if let Some(overloaded) = errors().find(|error| matches!(error, StoreError::Overloaded(_))) {
+        return Some(overloaded);
+    }
+    let reason = errors().next()?;
     if failed().count() == parts.len() {
         return Some(reason);
     }

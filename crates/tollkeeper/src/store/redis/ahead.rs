@@ -34,7 +34,9 @@ impl Shared {
             });
             let served = match &holding {
                 Some(holding) => {
-                    match holding.serve(charge, now, |wanted| drop(tokio::spawn(self.clone().take(wanted)))).await {
+                    let round_trip = self.nodes.round_trip(self.slot(charge));
+                    let take = |wanted| self.io.spawn(self.clone().take(wanted));
+                    match holding.serve(charge, now, round_trip, &self.overload, take).await {
                         Ok(served) => served,
                         Err(error) => return Err(put_back(spent, error)),
                     }
@@ -74,14 +76,14 @@ impl Shared {
     pub(super) async fn take(self: Arc<Self>, wanted: Wanted) {
         let Wanted { holding, token, tokens } = wanted;
         let wait = self.submit(self.slot(&token), Ask::Lease, vec![token], tokens);
-        let answered = self.answered(wait).await.ok();
+        let answered = self.answered(wait).await.map_err(StoreError::from);
         holding.taken(answered, Instant::now());
     }
 
     /// Looks after idle leases for as long as there are any.
     pub(super) fn sweep_leases(self: &Arc<Self>) {
         let shared = Arc::downgrade(self);
-        tokio::spawn(async move {
+        self.io.spawn(async move {
             loop {
                 tokio::time::sleep(Leases::SWEEP).await;
                 let Some(shared) = shared.upgrade() else { return };

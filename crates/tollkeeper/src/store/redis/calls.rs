@@ -1,82 +1,53 @@
 //! The way of a request to a server: through the queue of its slot, into a call with others, and back.
 
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use redis::Value;
 use tokio::sync::oneshot;
-use tollkeeper_core::{Algorithm, BucketRef, Charge, Key, RuleSpec};
+use tollkeeper_core::{Algorithm, BucketRef, Charge, Key, RuleSpec, Timestamp};
 
 use super::across::Part;
 use super::batch::{Ask, Batch, ReplyError, RequestAnswer};
 use super::node::{Refusal, Work};
 use super::nodes::{Nodes, Slot};
-use super::queue::{self, Answered, Group, Pending};
+use super::queue::{self, Answered, Group, Pace, Pending, Pushed, Turn};
 use super::server::{ConnectError, ask};
 use super::shared::{Decided, Shared};
 use super::stored::state_key;
 use crate::store::error::StoreError;
 
 impl Shared {
-    /// By the store, within the deadline: to be charged, or reserved.
+    /// By the store: to be charged, or reserved. Whoever waits here is answered by those who make the calls, and needs no
+    /// deadline of its own: a turn comes or is over in bounded time, and so does a reply.
     pub(super) async fn decide(self: &Arc<Self>, charges: &[Charge], ask: Ask) -> Result<Decided, StoreError> {
         if charges.is_empty() {
             return Ok(Decided { decisions: Vec::new(), receipts: Vec::new(), asked_at: Instant::now() });
         }
+        let place = self.overload.enter()?;
         let slot = self.slot(&charges[0]);
         let is_one = charges.iter().all(|charge| self.slot(charge) == slot);
-        let decided = async {
-            if !is_one {
-                return self.in_time(self.spawn_across(self.parts(charges))).await;
-            }
-            let asked = match ask {
-                Ask::Charge => self.ask(slot, charges.to_vec()).await,
-                _ => self.in_time(self.answered(self.submit(slot, ask, charges.to_vec(), 1))).await,
-            };
-            match asked {
-                Ok(Answered { answer: RequestAnswer { decisions, receipts, .. }, asked_at, .. }) => {
-                    Ok(Decided { decisions, receipts, asked_at })
-                }
-                // Its keys are on their way to another node, and each is in one place.
-                Err(Refusal::TryAgain) => self.in_time(self.spawn_across(self.single_parts(charges))).await,
-                Err(refusal) => Err(refusal),
-            }
-        };
-        Ok(decided.await?)
-    }
-
-    /// A request that one call decides: carried out here if it may go out at once, else by whoever is under way.
-    pub(super) async fn ask(self: &Arc<Self>, slot: Slot, charges: Vec<Charge>) -> Result<Answered, Refusal> {
-        self.nodes.admit(slot).map_err(Refusal::Failed)?;
-        let (waiter, wait) = oneshot::channel();
-        let pending = Pending { ask: Ask::Charge, charges, count: 1, waiter };
-        match self.queues[usize::from(slot)].push(pending) {
-            // Alone it is carried out here, which saves the way to another task. The call has its own deadline, and its
-            // end must be heard: the breaker learns from it.
-            Some(batch) if batch.len() == 1 => {
-                let duty = Duty { shared: self, slot };
-                for group in queue::grouped(batch, &self.namespace) {
-                    self.call(slot, group).await;
-                }
-                drop(duty);
-                return self.answered(Ok(wait)).await;
-            }
-            Some(batch) => drop(tokio::spawn(Arc::clone(self).drive(slot, batch))),
-            None => {}
+        if !is_one {
+            return Ok(self.spawn_across(self.parts(charges)).await?);
         }
-        self.in_time(self.answered(Ok(wait))).await
-    }
-
-    pub(super) async fn in_time<T>(&self, answer: impl Future<Output = Result<T, Refusal>>) -> Result<T, Refusal> {
-        let late = |_| Err(Refusal::Failed(StoreError::unavailable(format!("no answer within {:?}", self.deadline))));
-        tokio::time::timeout(self.deadline, answer).await.unwrap_or_else(late)
+        let asked = if place.is_alone() && self.nodes.is_callable_here() {
+            self.ask_here(slot, ask, charges).await
+        } else {
+            self.answered(self.submit(slot, ask, charges.to_vec(), 1)).await
+        };
+        match asked {
+            Ok(Answered { answer: RequestAnswer { decisions, receipts, .. }, asked_at, .. }) => {
+                Ok(Decided { decisions, receipts, asked_at })
+            }
+            // Its keys are on their way to another node, and each is in one place.
+            Err(Refusal::TryAgain) => Ok(self.spawn_across(self.single_parts(charges)).await?),
+            Err(refusal) => Err(refusal.into()),
+        }
     }
 
     /// In a task of its own: whoever asked may give up, and what was reserved has to be given back all the same.
-    pub(super) async fn spawn_across(self: &Arc<Self>, parts: Vec<Part>) -> Result<Decided, Refusal> {
-        let decided = tokio::spawn(Arc::clone(self).decide_across(parts)).await;
-        let ended = |_| Err(StoreError::unavailable("the call ended without an answer"));
-        decided.unwrap_or_else(ended).map_err(Refusal::Failed)
+    pub(super) async fn spawn_across(self: &Arc<Self>, parts: Vec<Part>) -> Result<Decided, StoreError> {
+        self.io.run(Arc::clone(self).decide_across(parts)).await?
     }
 
     pub(super) fn slot(&self, charge: &Charge) -> Slot {
@@ -128,9 +99,13 @@ impl Shared {
     ) -> Result<oneshot::Receiver<Result<Answered, Refusal>>, StoreError> {
         self.nodes.admit(slot)?;
         let (waiter, wait) = oneshot::channel();
-        if let Some(batch) = self.queues[usize::from(slot)].push(Pending { ask, charges, count, waiter }) {
-            // A task of its own: whoever asked may give up, and others wait for the same call.
-            tokio::spawn(Arc::clone(self).drive(slot, batch));
+        let pending = Pending { ask, charges, count, since: Instant::now(), waiter };
+        let pace = Pace { round_trip: self.nodes.round_trip(slot), patience: self.overload.patience() };
+        match self.queues[usize::from(slot)].push(pending, pace) {
+            // Whoever asked may give up, and others wait for the same call.
+            Pushed::Start(turn) => self.io.spawn(Arc::clone(self).drive(slot, turn)),
+            Pushed::Waits => {}
+            Pushed::Shed => return Err(self.overload.shed(1).into()),
         }
         Ok(wait)
     }
@@ -144,38 +119,78 @@ impl Shared {
     }
 
     /// Carries out the calls of a slot until nobody waits any more.
-    pub(super) async fn drive(self: Arc<Self>, slot: Slot, batch: Vec<Pending>) {
-        let mut next = Some(batch);
-        while let Some(batch) = next {
+    pub(super) async fn drive(self: Arc<Self>, slot: Slot, turn: Turn) {
+        let mut duty = Duty { shared: Some(&self), slot };
+        let mut next = Some(turn);
+        while let Some(Turn { batch, late }) = next {
+            self.shed(late);
+            let answered = batch.len();
             for group in queue::grouped(batch, &self.namespace) {
                 self.call(slot, group).await;
             }
-            self.gather(slot).await;
-            next = self.queues[usize::from(slot)].next();
+            self.gather(slot, answered).await;
+            next = self.queues[usize::from(slot)].next(self.overload.patience());
+        }
+        duty.shared = None;
+    }
+
+    fn shed(&self, late: Vec<Pending>) {
+        if !late.is_empty() {
+            self.overload.shed(late.len() as u64);
+        }
+        for pending in late {
+            let _ = pending.waiter.send(Err(Refusal::NoTurn));
         }
     }
 
-    /// Lets those who were just answered ask again, as long as more of them do: no time passes but theirs.
-    pub(super) async fn gather(&self, slot: Slot) {
-        const ROUNDS: usize = 32;
-        const WITHOUT_MORE: usize = 3;
+    /// Lets those who were just answered ask again, as long as more of them do: a call for a few of them costs the server as much
+    /// as one for all. They run on other threads, so this is a matter of microseconds; a single one is not waited for.
+    pub(super) async fn gather(&self, slot: Slot, answered: usize) {
+        const FEW: usize = 3;
+        const IN_ALL: Duration = Duration::from_micros(100);
+        const WITHOUT_MORE: Duration = Duration::from_micros(15);
+        if answered <= FEW {
+            return;
+        }
         let queue = &self.queues[usize::from(slot)];
-        let (mut before, mut in_vain) = (queue.len(), 0);
-        for _ in 0..ROUNDS {
+        let began = Instant::now();
+        let (mut before, mut grown_at) = (queue.len(), began);
+        loop {
             tokio::task::yield_now().await;
-            let now = queue.len();
-            in_vain = if now > before { 0 } else { in_vain + 1 };
-            if in_vain == WITHOUT_MORE {
+            std::thread::yield_now();
+            let (len, now) = (queue.len(), Instant::now());
+            if len > before {
+                (before, grown_at) = (len, now);
+            }
+            if len >= answered || now - grown_at > WITHOUT_MORE || now - began > IN_ALL {
                 return;
             }
-            before = now;
         }
+    }
+
+    /// A request that is alone is carried out by its own task, which saves the way to another thread and back.
+    async fn ask_here(self: &Arc<Self>, slot: Slot, ask: Ask, charges: &[Charge]) -> Result<Answered, Refusal> {
+        let nothing = || Refusal::Failed(StoreError::unavailable("it decided nothing"));
+        self.nodes.admit(slot).map_err(Refusal::Failed)?;
+        let mut batch = Batch::new(self.namespace.clone());
+        // An empty batch takes everything.
+        batch.push(ask, charges.to_vec(), 1).map_err(|_| nothing())?;
+        let (asked_at, call) = (Instant::now(), batch.call(self.given_time()));
+        let work = Work::Script(batch.script(), &call);
+        let answered = self.nodes.call_here(&self.io, work, |value| answers(&batch, value)).await;
+        self.counts.count(1, asked_at.elapsed());
+        let (answers, now) = answered?;
+        self.note_time(now);
+        let answer = answers.into_iter().flatten().next().ok_or_else(nothing)?;
+        Ok(Answered { answer, now, asked_at })
     }
 
     /// One call without waiting for others.
     pub(super) async fn ask_alone(&self, slot: Slot, ask: Ask, charges: Vec<Charge>) -> Result<Answered, Refusal> {
         let (waiter, wait) = oneshot::channel();
-        for group in queue::grouped(vec![Pending { ask, charges, count: 1, waiter }], &self.namespace) {
+        for group in
+            queue::grouped(vec![Pending { ask, charges, count: 1, since: Instant::now(), waiter }], &self.namespace)
+        {
             self.call(slot, group).await;
         }
         self.answered(Ok(wait)).await
@@ -187,13 +202,8 @@ impl Shared {
         let requests = waiting.iter().map(Vec::len).sum();
         let asked_at = Instant::now();
         let call = batch.call(self.given_time());
-        let answers = |value: Value| {
-            // A reply that cannot be used is a failure like any other: the breaker has to learn of it.
-            let unusable = |error: ReplyError| StoreError::unavailable(error.to_string());
-            let reply = batch.reply(value).map_err(unusable)?;
-            Ok((batch.answer(&reply).map_err(unusable)?, reply.now))
-        };
-        let answered = self.nodes.call(slot, Work::Script(batch.script(), &call), answers).await;
+        let read = |value| answers(&batch, value);
+        let answered = self.nodes.call(slot, Work::Script(batch.script(), &call), read).await;
         self.counts.count(requests, asked_at.elapsed());
         match answered {
             Ok((answers, now)) => {
@@ -203,7 +213,16 @@ impl Shared {
                 }
             }
             Err(refusal) => {
-                for waiter in waiting.into_iter().flatten() {
+                let waiting = waiting.into_iter().flatten();
+                // Who has waited for as long as a call may take, while calls failed, has waited for the server.
+                let queued = match &refusal {
+                    Refusal::Failed(_) => self.queues[usize::from(slot)].waited(self.deadline),
+                    _ => Vec::new(),
+                };
+                if matches!(refusal, Refusal::NoTurn) {
+                    self.overload.shed(requests as u64);
+                }
+                for waiter in waiting.chain(queued.into_iter().map(|pending| pending.waiter)) {
                     let _ = waiter.send(Err(refusal.clone()));
                 }
             }
@@ -211,16 +230,27 @@ impl Shared {
     }
 }
 
-/// The duty of whoever carries out a call: to see to those who wait meanwhile. Kept also by one who gives up.
+/// What a batch is told, and when it was decided. A reply that cannot be used is a failure like any other: the breaker has to
+/// learn of it.
+fn answers(batch: &Batch, value: Value) -> Result<(Vec<Vec<RequestAnswer>>, Timestamp), StoreError> {
+    let unusable = |error: ReplyError| StoreError::unavailable(error.to_string());
+    let reply = batch.reply(value).map_err(unusable)?;
+    Ok((batch.answer(&reply).map_err(unusable)?, reply.now))
+}
+
+/// The duty of whoever carries out calls: to see to those who wait meanwhile. Kept also if a call panics.
 struct Duty<'s> {
-    shared: &'s Arc<Shared>,
+    /// Until it is done.
+    shared: Option<&'s Arc<Shared>>,
     slot: Slot,
 }
 
 impl Drop for Duty<'_> {
     fn drop(&mut self) {
-        if let Some(batch) = self.shared.queues[usize::from(self.slot)].next() {
-            tokio::spawn(Arc::clone(self.shared).drive(self.slot, batch));
+        if let Some(shared) = self.shared
+            && let Some(turn) = shared.queues[usize::from(self.slot)].next(shared.overload.patience())
+        {
+            shared.io.spawn(Arc::clone(shared).drive(self.slot, turn));
         }
     }
 }

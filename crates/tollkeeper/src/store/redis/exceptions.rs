@@ -2,6 +2,7 @@
 //! that once a second.
 
 use std::collections::HashMap;
+use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
@@ -68,7 +69,7 @@ impl Shared {
     }
 
     /// Reads them if somebody has changed them.
-    pub(super) async fn follow_exceptions(&self) {
+    pub(super) async fn follow_exceptions(self: &Arc<Self>) {
         if !self.reads_exceptions.load(Relaxed) {
             return;
         }

@@ -10,9 +10,8 @@ use std::time::Duration;
 use tollkeeper_core::{Algorithm, BucketRef, Charge, Source};
 
 use super::batch::Ask;
-use super::node::Work;
 use super::script::{Call, SETTLE, WATCH};
-use super::shared::{Shared, from, read};
+use super::shared::{Shared, from};
 use super::{RedisStore, stored};
 use crate::store::error::StoreError;
 use crate::store::held::{Held, Reserved};
@@ -40,8 +39,7 @@ impl RedisStore {
                 (shared.key(bucket), shared.refunded_key(bucket), bucket.quota, *receipt, *refunded, *cost)
             });
             let call = Call::settle(settled, self.0.given_time());
-            self.0.nodes.admit(part.slot)?;
-            let found: Vec<u32> = self.0.nodes.call(part.slot, Work::Script(&SETTLE, &call), read).await?;
+            let found: Vec<u32> = self.0.run(part.slot, &SETTLE, call).await?;
             for (position, found) in part.positions().zip(found) {
                 back[position] = found;
             }
@@ -80,8 +78,7 @@ impl Shared {
             let keys = positions.iter().map(|position| &charges[*position]);
             let keys = keys.map(|charge| self.refunded_key(charge.bucket())).collect();
             let call = Call { keys, arguments: vec![lifetime.clone()] };
-            self.nodes.admit(part.slot)?;
-            let found: Vec<u64> = self.nodes.call(part.slot, Work::Script(&WATCH, &call), read).await?;
+            let found: Vec<u64> = self.run(part.slot, &WATCH, call).await?;
             for (position, count) in positions.into_iter().zip(found) {
                 counts[position] = count;
             }

@@ -1,9 +1,9 @@
 //! Tokens taken from the store ahead of use, for rules that say `lease`: most requests are then decided here.
 //!
 //! [`Lease`] says why no interval ever admits more than the law. This module decides how many to take and when to give
-//! them back: as many as were spent in the last ten milliseconds, and enough to live that long (tokens of a bucket that
-//! is nearly full end as fast as it refills); never more than a quarter of what is left in the store, so the last
-//! tokens are shared; again when half are gone; and back when nobody has used them for a while.
+//! them back: as many as are spent while the next ones are on their way, and enough to live that long (tokens of a bucket
+//! that is nearly full end as fast as it refills); never more than a quarter of what is left in the store, so the last
+//! tokens are shared; again when half are gone, which is before they are needed; and back when nobody has used them for a while.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
@@ -12,6 +12,7 @@ use std::time::{Duration, Instant};
 use tokio::sync::Notify;
 use tollkeeper_core::{BucketRef, Charge, Decision, Lease, LeaseSize, Outcome, Quota, Receipt, Span, Timestamp};
 
+use super::overload::Overload;
 use super::queue::Answered;
 use crate::store::error::StoreError;
 use crate::store::memory::{Id, Secret};
@@ -42,14 +43,23 @@ struct Held {
     /// Oldest first.
     leases: VecDeque<Taken>,
     demand: Demand,
-    is_taking: bool,
-    /// The last try to take more did not arrive: whoever waited for it has waited long enough.
-    has_failed: bool,
+    /// More is on its way.
+    taking: Option<Taking>,
+    /// Why the last try to take more did not arrive: whoever waited for it has waited long enough.
+    failed: Option<StoreError>,
     used_at: Instant,
     /// When giving back was last tried.
     tried_at: Instant,
     /// What the store said last.
     seen: Option<(Decision, Instant)>,
+}
+
+/// Tokens on their way.
+#[derive(Clone, Copy)]
+struct Taking {
+    tokens: u32,
+    /// What those who wait for them need of it.
+    promised: u32,
 }
 
 #[derive(Clone, Copy)]
@@ -115,7 +125,7 @@ impl Leases {
     const FORGOTTEN: Duration = Duration::from_secs(1);
     /// Of what is left in the store, one of so many parts is taken.
     const SHARE: u32 = 4;
-    /// Tokens that would end sooner are not worth taking.
+    /// Tokens that would end sooner after they have come are not worth taking.
     const SHORTEST: Duration = Duration::from_millis(2);
 
     pub(super) fn new() -> Leases {
@@ -170,7 +180,7 @@ impl Leases {
                     return true;
                 }
             }
-            held.is_taking || held.left(now) > 0 || since(held.used_at) < Leases::FORGOTTEN
+            held.taking.is_some() || held.left(now) > 0 || since(held.used_at) < Leases::FORGOTTEN
         });
         state.is_swept = !state.holdings.is_empty();
         (state.is_swept || !back.is_empty()).then_some(back)
@@ -178,16 +188,13 @@ impl Leases {
 }
 
 impl Holding {
-    /// How often a request waits for others that take more, before it asks for itself.
-    const ROUNDS: usize = 10;
-
     fn new(charge: &Charge, now: Instant) -> Holding {
         let held = Mutex::new(Held {
             token: charge.clone().with_cost(1),
             leases: VecDeque::new(),
-            demand: Demand { since: now, current: 0, previous: 0 },
-            is_taking: false,
-            has_failed: false,
+            demand: Demand::new(now),
+            taking: None,
+            failed: None,
             used_at: now,
             tried_at: now - Leases::TRY_AGAIN,
             seen: None,
@@ -195,33 +202,39 @@ impl Holding {
         Holding { held, taken: Notify::new() }
     }
 
-    /// Serves a request from what is held, or from what is just being taken. Otherwise the store has to be asked. `take`
-    /// is told when more is wanted.
+    /// Serves a request from what is held, or from what is just being taken if that is enough for all who wait. Otherwise
+    /// the store has to be asked, which takes no longer. `take` is told when more is wanted.
     pub(super) async fn serve(
         self: &Arc<Self>,
         charge: &Charge,
-        mut now: Instant,
+        now: Instant,
+        round_trip: Duration,
+        overload: &Overload,
         take: impl Fn(Wanted),
     ) -> Result<Option<Spent>, StoreError> {
-        for round in 0..Holding::ROUNDS {
-            // From here on no sign is missed.
-            let sign = self.taken.notified();
-            let (spent, wanted, is_taking) = self.spend(charge, now, round == 0);
-            wanted.map(&take);
-            if spent.is_some() || !is_taking {
-                return Ok(spent);
-            }
-            sign.await;
-            now = Instant::now();
-            if self.held().has_failed {
-                return Err(StoreError::unavailable("it did not answer when tokens were to be taken from it"));
-            }
+        // From here on no sign is missed.
+        let sign = self.taken.notified();
+        let (spent, wanted, waits) = self.spend(charge, now, round_trip);
+        wanted.map(&take);
+        if !waits {
+            return Ok(spent);
         }
-        Ok(self.held().serve(self, charge, now))
+        let _place = overload.enter()?;
+        sign.await;
+        let mut held = self.held();
+        match &held.failed {
+            Some(error) => Err(error.clone()),
+            None => Ok(held.serve(self, charge, Instant::now())),
+        }
     }
 
-    /// Spends if enough is left, and says how much more should be taken and whether that is being done.
-    fn spend(self: &Arc<Self>, charge: &Charge, now: Instant, is_new: bool) -> (Option<Spent>, Option<Wanted>, bool) {
+    /// Spends if enough is left, and says how much more should be taken and whether to wait for what is on its way.
+    fn spend(
+        self: &Arc<Self>,
+        charge: &Charge,
+        now: Instant,
+        round_trip: Duration,
+    ) -> (Option<Spent>, Option<Wanted>, bool) {
         let mut held = self.held();
         if held.token.quota() != charge.quota() {
             // The rule has changed: what was taken under the old one ends by itself.
@@ -231,13 +244,21 @@ impl Holding {
             held.token = charge.clone().with_cost(1);
         }
         held.used_at = now;
-        if is_new {
-            held.demand.count(charge.cost, now);
-        }
+        held.demand.count(charge.cost, now, round_trip);
         let spent = held.serve(self, charge, now);
-        let wanted = held.wanted(now).map(|tokens| Wanted { holding: self.clone(), token: held.token.clone(), tokens });
-        held.is_taking |= wanted.is_some();
-        (spent, wanted, held.is_taking)
+        let wanted = held.wanted(now, round_trip);
+        if let Some(tokens) = wanted {
+            held.taking = Some(Taking { tokens, promised: 0 });
+        }
+        let waits = match &mut held.taking {
+            Some(taking) if spent.is_none() && charge.cost <= taking.tokens.saturating_sub(taking.promised) => {
+                taking.promised += charge.cost;
+                true
+            }
+            _ => false,
+        };
+        let wanted = wanted.map(|tokens| Wanted { holding: self.clone(), token: held.token.clone(), tokens });
+        (spent, wanted, waits)
     }
 
     /// What the store said to a request that it decided.
@@ -246,13 +267,16 @@ impl Holding {
     }
 
     /// What came of taking more.
-    pub(super) fn taken(&self, answered: Option<Answered>, now: Instant) {
+    pub(super) fn taken(&self, answered: Result<Answered, StoreError>, now: Instant) {
         let mut held = self.held();
-        held.is_taking = false;
-        held.has_failed = answered.is_none();
-        if let Some(Answered { answer, now: at, asked_at }) = answered {
-            held.seen = answer.decisions.first().map(|decision| (*decision, now));
-            held.leases.extend(answer.lease.map(|lease| Taken { lease, at, asked_at }));
+        held.taking = None;
+        held.failed = None;
+        match answered {
+            Ok(Answered { answer, now: at, asked_at }) => {
+                held.seen = answer.decisions.first().map(|decision| (*decision, now));
+                held.leases.extend(answer.lease.map(|lease| Taken { lease, at, asked_at }));
+            }
+            Err(error) => held.failed = Some(error),
         }
         drop(held);
         self.taken.notify_waiters();
@@ -335,20 +359,26 @@ impl Held {
         }
     }
 
-    fn wanted(&self, now: Instant) -> Option<u32> {
-        let (seen, _) = self.seen.filter(|_| !self.is_taking)?;
+    /// How many tokens to take now, if any.
+    ///
+    /// Taken when half are left, they come one round trip later: so a lease is for two of them, and what is left of it has to
+    /// live for three.
+    fn wanted(&self, now: Instant, round_trip: Duration) -> Option<u32> {
+        let (seen, _) = self.seen.filter(|_| self.taking.is_none())?;
         let quota = self.token.quota();
-        let asked = self.demand.recent();
+        let owed = quota.limit() - seen.remaining;
+        let asked = self.demand.within(2 * round_trip + Demand::SHORTEST);
         let size = match self.token.lease()? {
             LeaseSize::Auto => {
-                asked.max(refilled(quota, Demand::WINDOW).saturating_sub(quota.limit() - seen.remaining))
+                let ending = refilled(quota, 3 * round_trip + Demand::SHORTEST).saturating_sub(owed);
+                if round_trip < Demand::SHORTEST { asked.max(ending) } else { asked.saturating_add(ending) }
             }
             LeaseSize::Tokens(tokens) => tokens,
         };
         let tokens = size.min(seen.remaining / Leases::SHARE);
         // A single token is as well asked for when it is needed, and so are those that end as soon as they are here.
-        let owed = (quota.limit() - seen.remaining).saturating_add(tokens);
-        let is_worth_it = asked > 1 && tokens > 1 && owed > refilled(quota, Leases::SHORTEST);
+        let outlives = owed.saturating_add(tokens) > refilled(quota, round_trip + Leases::SHORTEST);
+        let is_worth_it = self.demand.recent() > 1 && tokens > 1 && outlives;
         (is_worth_it && self.left(now) < size / 2).then_some(tokens)
     }
 
@@ -374,23 +404,36 @@ struct Demand {
     since: Instant,
     current: u32,
     previous: u32,
+    window: Duration,
 }
 
 impl Demand {
-    const WINDOW: Duration = Duration::from_millis(10);
+    /// The window, near by. Farther away it is a round trip: those who wait for tokens ask again only after that.
+    const SHORTEST: Duration = Duration::from_millis(10);
 
-    fn count(&mut self, cost: u32, now: Instant) {
+    fn new(now: Instant) -> Demand {
+        Demand { since: now, current: 0, previous: 0, window: Demand::SHORTEST }
+    }
+
+    fn count(&mut self, cost: u32, now: Instant, round_trip: Duration) {
         let elapsed = now.saturating_duration_since(self.since);
-        if elapsed >= Demand::WINDOW {
-            let is_next = elapsed < 2 * Demand::WINDOW;
+        if elapsed >= self.window {
+            let is_next = elapsed < 2 * self.window;
             self.previous = if is_next { self.current } else { 0 };
-            self.since = if is_next { self.since + Demand::WINDOW } else { now };
+            self.since = if is_next { self.since + self.window } else { now };
             self.current = 0;
+            self.window = round_trip.max(Demand::SHORTEST);
         }
         self.current = self.current.saturating_add(cost);
     }
 
     fn recent(&self) -> u32 {
         self.current.max(self.previous)
+    }
+
+    /// How many will be asked for in such a time, if it goes on like that.
+    fn within(&self, time: Duration) -> u32 {
+        let asked = u128::from(self.recent()) * time.as_micros() / self.window.as_micros();
+        u32::try_from(asked).unwrap_or(u32::MAX)
     }
 }

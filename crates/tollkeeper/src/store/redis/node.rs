@@ -1,29 +1,45 @@
 //! One server: a connection that is mended, a deadline for every call, and a breaker.
+//!
+//! Calls are made by the store's own thread ([`Io`](super::io::Io)). A deadline counts from when the command was written until
+//! its reply is read, so it measures the server and not this process.
 
+use std::future::poll_fn;
+use std::pin::pin;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::Poll;
 use std::time::{Duration, Instant};
 
 use arc_swap::ArcSwap;
 use redis::aio::ConnectionManager;
 use redis::{Cmd, RedisError, Value};
+use tokio::sync::{Semaphore, SemaphorePermit};
+use tokio::task::yield_now;
 
 use super::breaker::{Breaker, BreakerState};
+use super::io::Io;
+use super::overload::Overload;
+use super::round_trip::RoundTrip;
 use super::route::Route;
 use super::script::{Call, Script};
 use super::server::ConnectError;
-use crate::store::error::StoreError;
+use crate::store::error::{Overloaded, StoreError};
 
 /// A server that is called.
 pub(super) struct Node {
     route: Route,
     /// Replaced as a whole when it has failed for long: a connection can hang or keep an error forever.
     connection: ArcSwap<ConnectionManager>,
+    /// Another one, for callers who make their call themselves. It lives in their runtime.
+    of_callers: Option<ArcSwap<ConnectionManager>>,
     is_renewing: AtomicBool,
     breaker: Mutex<Breaker>,
     /// What the breaker's times count from.
     origin: Instant,
     deadline: Duration,
+    round_trip: RoundTrip,
+    /// Calls that may be under way; the others wait here, where the server's time does not run yet.
+    turns: Semaphore,
 }
 
 /// What a node is asked to do.
@@ -43,11 +59,18 @@ pub(super) enum Refusal {
     Ask(String),
     /// Some of the keys have moved and some have not; all will soon have.
     TryAgain,
+    /// Its turn did not come: the node was not asked.
+    NoTurn,
     /// Anything else.
     Failed(StoreError),
 }
 
 impl Node {
+    /// Calls under way at the same time: as many as keep a server busy, and few enough that none waits in its queue for long.
+    const CALLS: usize = 32;
+    /// How often this thread looks for a reply again when its time is over.
+    const LOOKS: usize = 3;
+
     /// With a connection that is made when it is first used.
     pub(super) fn lazy(route: Route, client: &redis::Client, deadline: Duration) -> Result<Node, ConnectError> {
         let connection = super::server::lazy(client)?;
@@ -56,13 +79,21 @@ impl Node {
 
     pub(super) fn new(route: Route, connection: ConnectionManager, deadline: Duration) -> Node {
         Node {
+            of_callers: route.lazy().map(ArcSwap::from_pointee),
             route,
             connection: ArcSwap::from_pointee(connection),
             is_renewing: AtomicBool::new(false),
             breaker: Mutex::new(Breaker::new()),
             origin: Instant::now(),
             deadline,
+            round_trip: RoundTrip::new(),
+            turns: Semaphore::new(Node::CALLS),
         }
+    }
+
+    /// How far away it is.
+    pub(super) fn round_trip(&self) -> Duration {
+        self.round_trip.shortest()
     }
 
     /// A connection for itself, that works now.
@@ -84,7 +115,7 @@ impl Node {
         if self.breaker().may_call(self.origin.elapsed()) {
             return Ok(());
         }
-        Err(StoreError::unavailable("the breaker is open after repeated failures"))
+        Err(breaker_is_open())
     }
 
     /// Within the deadline, and the breaker learns how it went. `read` turns the answer into what is wanted; an answer
@@ -95,33 +126,105 @@ impl Node {
         asking: bool,
         read: impl FnOnce(Value) -> Result<T, StoreError>,
     ) -> Result<T, Refusal> {
-        let answer = tokio::time::timeout(self.deadline, self.send(work, asking)).await;
-        let outcome = match answer {
-            Err(_) => Err(Refusal::Failed(StoreError::unavailable(format!("no answer within {:?}", self.deadline)))),
-            Ok(Err(error)) => {
+        let _turn = self.turn().await?;
+        let reply = self.reply(work, asking).await;
+        self.judge(reply, read)
+    }
+
+    /// Whether callers have a connection of their own.
+    pub(super) fn is_callable_here(&self) -> bool {
+        self.of_callers.is_some()
+    }
+
+    /// The same in the caller's own runtime, for a request that is alone: it saves the way to another thread and back.
+    ///
+    /// A reply that is late here may be late because that runtime is busy. So the server is not judged by it: the thread that
+    /// makes calls asks it whether it answers. If it does, the reply will be read when the runtime comes to it.
+    pub(super) async fn call_here<T>(
+        self: &Arc<Self>,
+        io: &Io,
+        work: Work<'_>,
+        read: impl FnOnce(Value) -> Result<T, StoreError>,
+    ) -> Result<T, Refusal> {
+        let connection = self.of_callers.as_ref().unwrap_or(&self.connection);
+        let mut reply = pin!(send(ConnectionManager::clone(&connection.load()), work, false));
+        for _ in 0..Node::LOOKS {
+            if let Ok(reply) = tokio::time::timeout(self.deadline, reply.as_mut()).await {
+                return self.judge(Some(reply), read);
+            }
+            let node = Arc::clone(self);
+            let asked = async move { node.call(Work::Command(&redis::cmd("PING")), false, |_| Ok(())).await };
+            io.run(asked).await.map_err(Refusal::Failed)??;
+        }
+        // The server answers, and this connection does not.
+        self.renew_of_callers();
+        Err(Refusal::Failed(StoreError::unavailable("a connection went silent")))
+    }
+
+    /// What a reply means, which the breaker is told.
+    fn judge<T>(
+        self: &Arc<Self>,
+        reply: Option<Result<Value, RedisError>>,
+        read: impl FnOnce(Value) -> Result<T, StoreError>,
+    ) -> Result<T, Refusal> {
+        let outcome = match reply {
+            None => Err(Refusal::Failed(StoreError::unavailable(format!("no answer within {:?}", self.deadline)))),
+            Some(Err(error)) => {
                 // A primary that became a replica: there is another one now. Redis 6.2 says so only in the text.
                 if error.to_string().contains("READONLY") {
                     self.renew();
                 }
                 Err(Refusal::from(error))
             }
-            Ok(Ok(value)) => read(value).map_err(Refusal::Failed),
+            Some(Ok(value)) => read(value).map_err(Refusal::Failed),
         };
         self.report(&outcome);
         outcome
     }
 
-    async fn send(&self, work: Work<'_>, asking: bool) -> Result<Value, RedisError> {
-        let mut connection = ConnectionManager::clone(&self.connection.load());
-        match work {
-            Work::Command(command) => query(&mut connection, command, asking).await,
-            Work::Script(script, call) => match query(&mut connection, &script.evalsha(call), asking).await {
-                Err(error) if error.code() == Some("NOSCRIPT") => {
-                    query(&mut connection, &script.eval(call), asking).await
-                }
-                other => other,
-            },
+    /// Waits until a call may go out.
+    async fn turn(&self) -> Result<SemaphorePermit<'_>, Refusal> {
+        let turn = match self.turns.try_acquire() {
+            Ok(turn) => Some(turn),
+            Err(_) => {
+                let patience = Overload::patience_for(self.deadline);
+                tokio::time::timeout(patience, self.turns.acquire()).await.ok().and_then(Result::ok)
+            }
+        };
+        // It was closed when the request was admitted; those before it have found out meanwhile.
+        if self.breaker_state() == BreakerState::Open {
+            return Err(Refusal::Failed(breaker_is_open()));
         }
+        turn.ok_or(Refusal::NoTurn)
+    }
+
+    /// What the server replied; `None` when it did not within the deadline.
+    ///
+    /// Polled once, the command is with the task that writes it; that task has run when this one is polled again, and only then
+    /// the time begins. When it is over, the reply may have come while this thread was not scheduled: it is looked for again.
+    async fn reply(&self, work: Work<'_>, asking: bool) -> Option<Result<Value, RedisError>> {
+        let mut reply = pin!(send(ConnectionManager::clone(&self.connection.load()), work, asking));
+        if let Poll::Ready(reply) = poll_fn(|context| Poll::Ready(reply.as_mut().poll(context))).await {
+            return Some(reply);
+        }
+        yield_now().await;
+        let sent_at = Instant::now();
+        let mut answer = tokio::time::timeout(self.deadline, reply.as_mut()).await.ok();
+        for _ in 0..Node::LOOKS {
+            if answer.is_some() {
+                break;
+            }
+            yield_now().await;
+            answer = poll_fn(|context| match reply.as_mut().poll(context) {
+                Poll::Ready(reply) => Poll::Ready(Some(reply)),
+                Poll::Pending => Poll::Ready(None),
+            })
+            .await;
+        }
+        if matches!(answer, Some(Ok(_))) {
+            self.round_trip.note(sent_at.elapsed(), self.origin.elapsed());
+        }
+        answer
     }
 
     fn report<T>(self: &Arc<Self>, outcome: &Result<T, Refusal>) {
@@ -134,6 +237,7 @@ impl Node {
                     self.renew();
                 }
             }
+            Err(Refusal::NoTurn) => {}
             // A redirection is an answer.
             _ => {
                 if self.breaker().succeeded() {
@@ -151,15 +255,38 @@ impl Node {
         let node = Arc::clone(self);
         tokio::spawn(async move {
             match node.route.open().await {
-                Ok(connection) => node.connection.store(Arc::new(connection)),
+                Ok(connection) => {
+                    node.connection.store(Arc::new(connection));
+                    node.renew_of_callers();
+                }
                 Err(error) => tracing::warn!("cannot reach the store at {} yet: {error}", node.route),
             }
             node.is_renewing.store(false, Relaxed);
         });
     }
 
+    fn renew_of_callers(&self) {
+        if let (Some(connection), Some(renewed)) = (&self.of_callers, self.route.lazy()) {
+            connection.store(Arc::new(renewed));
+        }
+    }
+
     fn breaker(&self) -> MutexGuard<'_, Breaker> {
         self.breaker.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+fn breaker_is_open() -> StoreError {
+    StoreError::unavailable("the breaker is open after repeated failures")
+}
+
+async fn send(mut connection: ConnectionManager, work: Work<'_>, asking: bool) -> Result<Value, RedisError> {
+    match work {
+        Work::Command(command) => query(&mut connection, command, asking).await,
+        Work::Script(script, call) => match query(&mut connection, &script.evalsha(call), asking).await {
+            Err(error) if error.code() == Some("NOSCRIPT") => query(&mut connection, &script.eval(call), asking).await,
+            other => other,
+        },
     }
 }
 
@@ -188,6 +315,7 @@ impl From<Refusal> for StoreError {
             Refusal::Failed(error) => error,
             Refusal::Moved(_) | Refusal::Ask(_) => StoreError::unavailable("its slots move faster than they are found"),
             Refusal::TryAgain => StoreError::unavailable("the keys of a request are on their way to another node"),
+            Refusal::NoTurn => Overloaded::new().into(),
         }
     }
 }

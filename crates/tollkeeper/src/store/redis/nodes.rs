@@ -14,6 +14,7 @@ use redis::Value;
 
 use super::address::{Address, split_host};
 use super::breaker::BreakerState;
+use super::io::Io;
 use super::node::{Node, Refusal, Work};
 use super::route::{Route, host_of};
 use super::server::ConnectError;
@@ -63,7 +64,33 @@ impl Nodes {
         }
     }
 
-    /// Has the node of this slot do some work.
+    /// How far away the node of this slot is.
+    pub(super) fn round_trip(&self, slot: Slot) -> Duration {
+        match self {
+            Nodes::One(node) => node.round_trip(),
+            Nodes::Cluster(cluster) => cluster.owner(slot).map_or(Duration::ZERO, |node| node.round_trip()),
+        }
+    }
+
+    /// Whether a caller may make a call in its own runtime: only to a single server at a fixed place.
+    pub(super) fn is_callable_here(&self) -> bool {
+        matches!(self, Nodes::One(node) if node.is_callable_here())
+    }
+
+    /// Has that server do some work, in the caller's runtime.
+    pub(super) async fn call_here<T>(
+        &self,
+        io: &Io,
+        work: Work<'_>,
+        read: impl FnOnce(Value) -> Result<T, StoreError>,
+    ) -> Result<T, Refusal> {
+        match self {
+            Nodes::One(node) => node.call_here(io, work, read).await,
+            Nodes::Cluster(_) => Err(Refusal::TryAgain),
+        }
+    }
+
+    /// Has the node of this slot do some work, on the thread that makes calls.
     pub(super) async fn call<T>(
         &self,
         slot: Slot,
@@ -195,7 +222,7 @@ impl Cluster {
                     (self.node_at(&whole(address, &node)).map_err(failed)?, false)
                 }
                 Refusal::Ask(address) => (self.node_at(&whole(address, &node)).map_err(failed)?, true),
-                Refusal::TryAgain | Refusal::Failed(_) => return Err(refusal),
+                Refusal::TryAgain | Refusal::NoTurn | Refusal::Failed(_) => return Err(refusal),
             };
         }
     }

@@ -1,18 +1,18 @@
 //! Requests that arrive while a call is under way wait, and then go out together.
 //!
-//! There is no timer: an idle limiter sends a request at once and alone, a busy one sends as many as have gathered.
-//! A request that nobody waits for any more (its deadline has passed) is not sent.
+//! There is no timer: an idle limiter sends a request at once and alone, a busy one sends as many as have gathered. The farther
+//! away the server, the more calls are under way at the same time. Whoever has waited for too long is shed and not sent, and
+//! so is a request that nobody waits for any more.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use tokio::sync::oneshot;
 use tollkeeper_core::{Charge, Key, Timestamp};
 
 use super::batch::{Ask, Batch, RequestAnswer};
 use super::node::Refusal;
-use crate::store::error::StoreError;
 
 /// What a request gets, and what it has to know to go on by this process's clock.
 #[derive(Debug)]
@@ -34,7 +34,52 @@ pub(super) struct Pending {
     pub(super) charges: Vec<Charge>,
     /// 1, or how many tokens a lease should have.
     pub(super) count: u32,
+    /// Since when it waits.
+    pub(super) since: Instant,
     pub(super) waiter: Waiter,
+}
+
+/// What became of a request that was added.
+#[derive(Debug)]
+pub(super) enum Pushed {
+    /// A call starts now: the caller has to carry it out and then ask [`Queue::next`].
+    Start(Turn),
+    /// It waits.
+    Waits,
+    /// Those before it wait for too long already.
+    Shed,
+}
+
+/// What goes out next, and who has waited for too long.
+#[derive(Debug, Default)]
+pub(super) struct Turn {
+    pub(super) batch: Vec<Pending>,
+    pub(super) late: Vec<Pending>,
+}
+
+/// How much may be under way.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Pace {
+    /// Of the server that is called.
+    pub(super) round_trip: Duration,
+    /// How long a request waits for its turn.
+    pub(super) patience: Duration,
+}
+
+impl Pace {
+    /// From here on the way to a server takes longer than its work.
+    const FAR: Duration = Duration::from_millis(1);
+
+    fn is_far(self) -> bool {
+        self.round_trip >= Pace::FAR
+    }
+
+    /// How many calls overlap: two near by, so that the server works on one while the answers of the other travel; more where
+    /// most of a call is on its way.
+    fn calls(self) -> usize {
+        const MOST: usize = 16;
+        if self.is_far() { (2 * self.round_trip.as_millis() as usize).clamp(2, MOST) } else { 2 }
+    }
 }
 
 #[derive(Debug, Default)]
@@ -50,46 +95,52 @@ struct Waiting {
 }
 
 impl Queue {
-    /// Two calls overlap, so that the server works on one while the answers of the other travel.
-    const CALLS: usize = 2;
     /// The most work of one call, in keys: what the server computes without keeping others waiting for long.
     const WORK: usize = 64;
     /// The most requests of one call. Equal ones cost the server nothing, but each is answered here.
     const REQUESTS: usize = 1_024;
-    /// Requests that wait at most. Beyond that the server is far behind, and a request would miss its deadline anyway.
-    const LENGTH: usize = 16_384;
 
-    /// Adds a request. Returns a batch if a call may start now; the caller has to carry it out and then ask `next`.
+    /// Adds a request.
     ///
-    /// A call starts when none is under way. Beside another one only a whole batch goes out: smaller ones would cost
-    /// the server more for each request.
-    pub(super) fn push(&self, pending: Pending) -> Option<Vec<Pending>> {
+    /// A call starts when none is under way. Beside another one only a whole batch goes out, since smaller ones would cost
+    /// the server more for each request; unless the server is far away, where waiting for one costs more than that.
+    pub(super) fn push(&self, pending: Pending, pace: Pace) -> Pushed {
         let mut waiting = self.waiting();
-        if waiting.requests.len() >= Self::LENGTH {
-            let late = StoreError::unavailable("too many requests wait for it");
-            let _ = pending.waiter.send(Err(Refusal::Failed(late)));
-            return None;
+        let now = pending.since;
+        if waiting.requests.front().is_some_and(|first| first.has_waited(pace.patience, now)) {
+            return Pushed::Shed;
         }
         waiting.work += work_beside(waiting.requests.back(), &pending);
         waiting.requests.push_back(pending);
         let is_a_batch = waiting.work >= Self::WORK || waiting.requests.len() >= Self::REQUESTS;
-        let may_start = waiting.calls == 0 || (waiting.calls < Self::CALLS && is_a_batch);
+        let may_start = waiting.calls == 0 || (waiting.calls < pace.calls() && (is_a_batch || pace.is_far()));
         if !may_start {
-            return None;
+            return Pushed::Waits;
         }
         waiting.calls += 1;
-        Some(waiting.take())
+        Pushed::Start(waiting.take(pace.patience, now))
     }
 
-    /// What the caller of an ended call has to send next; `None` ends its duty.
-    pub(super) fn next(&self) -> Option<Vec<Pending>> {
+    /// What the caller of an ended call has to do next; `None` ends its duty.
+    pub(super) fn next(&self, patience: Duration) -> Option<Turn> {
         let mut waiting = self.waiting();
-        let batch = waiting.take();
-        if batch.is_empty() {
+        let turn = waiting.take(patience, Instant::now());
+        if turn.batch.is_empty() && turn.late.is_empty() {
             waiting.calls -= 1;
             return None;
         }
-        Some(batch)
+        Some(turn)
+    }
+
+    /// Takes out those who have waited for so long.
+    pub(super) fn waited(&self, so_long: Duration) -> Vec<Pending> {
+        let (mut waiting, now) = (self.waiting(), Instant::now());
+        let count = waiting.requests.partition_point(|pending| pending.has_waited(so_long, now));
+        let waited = waiting.requests.drain(..count).collect();
+        if waiting.requests.is_empty() {
+            waiting.work = 0;
+        }
+        waited
     }
 
     /// How many wait.
@@ -102,25 +153,35 @@ impl Queue {
     }
 }
 
+impl Pending {
+    fn has_waited(&self, so_long: Duration, now: Instant) -> bool {
+        now.saturating_duration_since(self.since) > so_long
+    }
+}
+
 impl Waiting {
-    /// Takes as much as one call may hold.
-    fn take(&mut self) -> Vec<Pending> {
-        let mut batch: Vec<Pending> = Vec::new();
+    /// Takes as much as one call may hold, and all who have waited for too long.
+    fn take(&mut self, patience: Duration, now: Instant) -> Turn {
+        let mut turn = Turn::default();
         let mut work = 0;
         while let Some(next) = self.requests.front() {
             if next.waiter.is_closed() {
                 self.requests.pop_front();
                 continue;
             }
-            work += work_beside(batch.last(), next);
-            if !batch.is_empty() && (work > Queue::WORK || batch.len() == Queue::REQUESTS) {
+            if next.has_waited(patience, now) {
+                turn.late.extend(self.requests.pop_front());
+                continue;
+            }
+            work += work_beside(turn.batch.last(), next);
+            if !turn.batch.is_empty() && (work > Queue::WORK || turn.batch.len() == Queue::REQUESTS) {
                 break;
             }
-            batch.extend(self.requests.pop_front());
+            turn.batch.extend(self.requests.pop_front());
         }
         // A run of equal requests that was cut counts as taken; the next batch will know better.
         self.work = if self.requests.is_empty() { 0 } else { self.work.saturating_sub(work) };
-        batch
+        turn
     }
 }
 
@@ -190,7 +251,7 @@ struct Kind {
 /// Each kind once, in the order of its first, with all who wait for it. Leases are not added up.
 fn kinds(pending: Vec<Pending>) -> Vec<Kind> {
     if pending.len() == 1 {
-        let kind = |Pending { ask, charges, count, waiter }| Kind { ask, charges, count, waiting: vec![waiter] };
+        let kind = |Pending { ask, charges, count, waiter, .. }| Kind { ask, charges, count, waiting: vec![waiter] };
         return pending.into_iter().map(kind).collect();
     }
     let mut known: HashMap<(Ask, Vec<Identity<'_>>), usize> = HashMap::new();
@@ -207,7 +268,7 @@ fn kinds(pending: Vec<Pending>) -> Vec<Kind> {
         .collect();
     drop(known);
     let mut kinds: Vec<Kind> = Vec::with_capacity(count);
-    for (Pending { ask, charges, count, waiter }, kind) in pending.into_iter().zip(kind_of) {
+    for (Pending { ask, charges, count, waiter, .. }, kind) in pending.into_iter().zip(kind_of) {
         match kinds.get_mut(kind) {
             Some(kind) => {
                 kind.count += 1;

@@ -58,6 +58,14 @@ impl Route {
         }
     }
 
+    /// A connection to a fixed place, which is made when it is first used.
+    pub(super) fn lazy(&self) -> Option<ConnectionManager> {
+        match self {
+            Route::Direct(client) => server::lazy(client).ok(),
+            Route::Sentinel { .. } => None,
+        }
+    }
+
     /// The host of a fixed place.
     pub(super) fn host(&self) -> &str {
         match self {

@@ -75,6 +75,9 @@ pub enum ConnectError {
         "the cluster serves {0} of 16384 slots; wait until it is complete, or mend it with redis-cli --cluster fix"
     )]
     Incomplete(usize),
+    /// The thread that makes the calls does not start, or ended.
+    #[error("cannot start the thread that talks to the store: {0}")]
+    Thread(String),
     /// The user may not run scripts.
     #[error("the server does not let this user run scripts ({0}); allow EVAL, EVALSHA and SCRIPT")]
     Scripts(String),

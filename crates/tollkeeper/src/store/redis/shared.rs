@@ -5,15 +5,17 @@ use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU32, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
 use redis::{Cmd, FromRedisValue, Value};
-use tokio::runtime::Handle;
 use tokio::sync::Mutex as AsyncMutex;
 use tollkeeper_core::{Decision, Quota, Receipt, Source, State, Timestamp};
 
 use super::denials::Denials;
+use super::io::Io;
 use super::leases::Leases;
 use super::node::Work;
-use super::nodes::Nodes;
+use super::nodes::{Nodes, Slot};
+use super::overload::Overload;
 use super::queue::Queue;
+use super::script::{Call, Script};
 use super::server::Server;
 use super::stored::{read_log, read_string};
 use super::traffic::Counts;
@@ -38,8 +40,10 @@ pub(super) struct Shared {
     pub(super) instances: AtomicU32,
     /// How many microseconds the server's clock is ahead of this process's, by its last answer.
     pub(super) clock_ahead: AtomicI64,
-    /// For what goes on when nobody waits for it.
-    pub(super) runtime: Handle,
+    /// Who makes the calls.
+    pub(super) io: Io,
+    /// Who waits for them.
+    pub(super) overload: Overload,
     /// What is known of exceptions, and when they were changed last.
     pub(super) exceptions: Exceptions,
     pub(super) exceptions_seen: AsyncMutex<Option<String>>,
@@ -64,7 +68,7 @@ pub(super) struct Decided {
 
 impl Shared {
     /// A state as it is stored, and the time.
-    pub(super) async fn read(&self, quota: &Quota, key: &str) -> Result<(State, Timestamp), StoreError> {
+    pub(super) async fn read(self: &Arc<Self>, quota: &Quota, key: &str) -> Result<(State, Timestamp), StoreError> {
         let mut command = redis::cmd(if quota.algorithm().keeps_log() { "LRANGE" } else { "MGET" });
         command.arg(key);
         if quota.algorithm().keeps_log() {
@@ -88,11 +92,30 @@ impl Shared {
         Ok((state, now))
     }
 
-    /// On the node of a key.
-    pub(super) async fn command<T: FromRedisValue>(&self, key: &str, command: &Cmd) -> Result<T, StoreError> {
+    /// On the node of a key, from any thread.
+    pub(super) async fn command<T: FromRedisValue + Send + 'static>(
+        self: &Arc<Self>,
+        key: &str,
+        command: &Cmd,
+    ) -> Result<T, StoreError> {
         let slot = self.nodes.slot(key);
         self.nodes.admit(slot)?;
-        Ok(self.nodes.call(slot, Work::Command(command), read).await?)
+        let (shared, command) = (self.clone(), command.clone());
+        let called = async move { shared.nodes.call(slot, Work::Command(&command), read).await };
+        Ok(self.io.run(called).await??)
+    }
+
+    /// On the node of a slot, from any thread.
+    pub(super) async fn run<T: FromRedisValue + Send + 'static>(
+        self: &Arc<Self>,
+        slot: Slot,
+        script: &'static Script,
+        call: Call,
+    ) -> Result<T, StoreError> {
+        self.nodes.admit(slot)?;
+        let shared = self.clone();
+        let called = async move { shared.nodes.call(slot, Work::Script(script, &call), read).await };
+        Ok(self.io.run(called).await??)
     }
 
     /// What the server's clock showed in an answer that came just now.

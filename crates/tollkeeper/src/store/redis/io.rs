@@ -1,0 +1,49 @@
+//! The thread that talks to the servers.
+//!
+//! In a runtime that is busy with requests, a connection is read late and a timer fires late, so a deadline there measures the
+//! runtime and not the server. All calls are made by a thread that does nothing else. What is late for it is late.
+
+use std::io;
+
+use tokio::runtime::{Builder, Handle};
+use tokio::sync::oneshot;
+
+use crate::store::error::StoreError;
+
+/// A runtime with one thread, which ends when this is dropped.
+#[derive(Debug)]
+pub(super) struct Io {
+    handle: Handle,
+    _stop: oneshot::Sender<()>,
+}
+
+impl Io {
+    pub(super) fn start() -> io::Result<Io> {
+        let runtime = Builder::new_current_thread().enable_all().build()?;
+        let handle = runtime.handle().clone();
+        let (stop, stopped) = oneshot::channel();
+        std::thread::Builder::new().name("tollkeeper-redis".into()).spawn(move || {
+            // Nobody sends: it ends when the sender is dropped.
+            let _: Result<(), _> = runtime.block_on(stopped);
+        })?;
+        Ok(Io { handle, _stop: stop })
+    }
+
+    pub(super) fn handle(&self) -> &Handle {
+        &self.handle
+    }
+
+    /// Starts work that nobody waits for.
+    pub(super) fn spawn(&self, work: impl Future<Output = ()> + Send + 'static) {
+        drop(self.handle.spawn(work));
+    }
+
+    /// Has work done there, from any thread. It goes on if its caller gives up.
+    pub(super) async fn run<T: Send + 'static>(
+        &self,
+        work: impl Future<Output = T> + Send + 'static,
+    ) -> Result<T, StoreError> {
+        let ended = |_| StoreError::unavailable("the call ended without an answer");
+        self.handle.spawn(work).await.map_err(ended)
+    }
+}

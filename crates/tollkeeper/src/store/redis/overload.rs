@@ -1,0 +1,121 @@
+//! Requests that are shed: a bound on how many wait for a decision, and how long.
+//!
+//! Waiting for one's turn is our own doing and never counts as a failure of the store. It ends in a turn, or in an answer of its
+//! own ([`Overloaded`]), so a flood cannot switch limits off.
+
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use crate::store::error::Overloaded;
+
+/// Who waits, and who was shed.
+#[derive(Debug)]
+pub(super) struct Overload {
+    waiting: AtomicUsize,
+    patience: Duration,
+    shed: AtomicU64,
+    told: Mutex<Option<Told>>,
+}
+
+/// What the log said last.
+#[derive(Clone, Copy, Debug)]
+struct Told {
+    at: Instant,
+    shed: u64,
+}
+
+/// A place among those who wait.
+#[derive(Debug)]
+pub(super) struct Place<'o>(&'o Overload);
+
+impl Overload {
+    /// Requests that may wait for the store at the same time.
+    const MOST: usize = 16_384;
+    /// The longest wait for a turn, where the deadline of calls is short.
+    const PATIENCE: Duration = Duration::from_millis(100);
+    /// The log is told so often at most.
+    const TELL: Duration = Duration::from_secs(10);
+
+    pub(super) fn new(deadline: Duration) -> Overload {
+        let patience = Overload::patience_for(deadline);
+        Overload { waiting: AtomicUsize::new(0), patience, shed: AtomicU64::new(0), told: Mutex::default() }
+    }
+
+    /// How long a request waits for its turn, by the deadline of calls.
+    pub(super) fn patience_for(deadline: Duration) -> Duration {
+        Overload::PATIENCE.max(2 * deadline)
+    }
+
+    /// How long a request waits for its turn.
+    pub(super) fn patience(&self) -> Duration {
+        self.patience
+    }
+
+    /// How many requests were shed.
+    pub(super) fn count(&self) -> u64 {
+        self.shed.load(Relaxed)
+    }
+
+    /// A place among those who wait, if there is one left.
+    pub(super) fn enter(&self) -> Result<Place<'_>, Overloaded> {
+        let place = Place(self);
+        if self.waiting.fetch_add(1, Relaxed) < Overload::MOST { Ok(place) } else { Err(self.shed(1)) }
+    }
+
+    /// Sheds so many requests, and tells the log now and then.
+    pub(super) fn shed(&self, requests: u64) -> Overloaded {
+        let shed = self.shed.fetch_add(requests, Relaxed) + requests;
+        let now = Instant::now();
+        let mut told = self.told.lock().unwrap_or_else(PoisonError::into_inner);
+        let before = told.map_or(0, |told| told.shed);
+        if told.is_none_or(|told| now.saturating_duration_since(told.at) >= Overload::TELL) {
+            *told = Some(Told { at: now, shed });
+            drop(told);
+            tracing::warn!(
+                "overloaded: {} requests were shed, since {} others were waiting for the store, or they would have waited \
+                 for longer than {:?}; the limits stay in force. Add instances or CPU, or use `lease: auto`",
+                shed - before,
+                self.waiting.load(Relaxed),
+                self.patience,
+            );
+        }
+        Overloaded::new()
+    }
+}
+
+impl Place<'_> {
+    /// Whether nobody else waits.
+    pub(super) fn is_alone(&self) -> bool {
+        self.0.waiting.load(Relaxed) == 1
+    }
+}
+
+impl Drop for Place<'_> {
+    fn drop(&mut self) {
+        self.0.waiting.fetch_sub(1, Relaxed);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn as_many_wait_as_there_are_places() {
+        let overload = Overload::new(Duration::from_millis(20));
+        let mut places: Vec<_> = (0..Overload::MOST).map(|_| overload.enter().expect("a place")).collect();
+        assert!(overload.enter().is_err());
+        assert!(overload.enter().is_err(), "who was shed takes no place");
+        places.pop();
+        assert!(overload.enter().is_ok());
+        assert_eq!(overload.count(), 2);
+    }
+
+    #[test]
+    fn patience_grows_with_the_deadline() {
+        let patience = |ms| Overload::patience_for(Duration::from_millis(ms));
+        assert_eq!(patience(20), Duration::from_millis(100));
+        assert_eq!(patience(500), Duration::from_secs(1));
+    }
+}
