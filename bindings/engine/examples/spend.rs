@@ -1,6 +1,7 @@
-//! A process that asks the library itself, for the test in which Rust, Python and Node share one limit.
+//! A process that uses the library directly, for the test in which Rust, Python and Node share one limit.
 //!
-//! `spend URL NAMESPACE LIMIT TIMES START` asks from START on, in seconds since the epoch, and prints how many requests passed.
+//! `spend URL NAMESPACE LIMIT TIMES START` sends requests from START on, in seconds since the epoch, and prints how
+//! many passed.
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 

@@ -1,7 +1,7 @@
-//! The way of answers into JavaScript: at once, or later with one wake-up for many.
+//! Delivers answers to JavaScript: at once, or later with one wake-up for many.
 //!
-//! The I/O thread never runs JavaScript. It calls a thread-safe function, which has the event loop take all answers that are
-//! there. The function alone keeps no process alive; `keep_alive` is for as long as somebody waits.
+//! The I/O thread never runs JavaScript. It calls a thread-safe function, which makes the event loop take all answers
+//! that are ready. The function does not keep the process alive; `keep_alive` does while a caller waits.
 
 use std::cell::RefCell;
 use std::sync::Arc;
@@ -18,26 +18,26 @@ use crate::hold::{Estimated, Held};
 use crate::layer::Layer;
 use crate::verdict::{buckets, details, settlement};
 
-/// What an answer is to become.
+/// What to turn an answer into.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Shape {
     /// What a caller of the limiter gets.
     Plain,
-    /// What a middleware gets.
+    /// What middleware gets.
     Http,
 }
 
-/// Who waits for an answer.
+/// The caller that waits for an answer.
 struct Waiter {
     ticket: u32,
     shape: Shape,
     engine: Arc<Engine>,
 }
 
-/// Calls JavaScript without arguments, from any thread, and keeps no process alive.
+/// Calls JavaScript without arguments, from any thread, and does not keep the process alive.
 type Wake = ThreadsafeFunction<(), (), (), napi::Status, false, true>;
 
-/// Where the answers for one thread of JavaScript come in.
+/// Where the answers for one JavaScript thread arrive.
 struct Port {
     mailbox: Arc<Mailbox<Waiter>>,
     wake: Arc<Wake>,
@@ -47,7 +47,7 @@ thread_local! {
     static PORT: RefCell<Option<Port>> = const { RefCell::new(None) };
 }
 
-/// Has this called when there is something to take. Before the first question that a server has to answer.
+/// Sets the function to call when there is something to take. Call it before the first question that needs a server.
 #[napi]
 pub fn listen(wake: Function<'_, (), ()>) -> napi::Result<()> {
     let wake: Arc<Wake> = Arc::new(wake.build_threadsafe_function().weak::<true>().build()?);
@@ -59,12 +59,12 @@ pub fn listen(wake: Function<'_, (), ()>) -> napi::Result<()> {
     Ok(())
 }
 
-/// Whether the process is to be kept alive: somebody waits.
+/// Whether to keep the process alive, because a caller waits.
 #[napi]
 pub fn keep_alive(env: &Env, is_needed: bool) {
     PORT.with_borrow(|port| {
         let Some(port) = port else { return };
-        // SAFETY: the function lives as long as the port, and this is the thread that made it.
+        // SAFETY: the function lives as long as the port, and this is the thread that created it.
         unsafe {
             if is_needed {
                 sys::napi_ref_threadsafe_function(env.raw(), port.wake.raw());
@@ -75,13 +75,13 @@ pub fn keep_alive(env: &Env, is_needed: bool) {
     });
 }
 
-/// All answers that are there, each as ticket, whether it failed, and the answer or the error.
+/// All answers that are ready, each as ticket, whether it failed, and the answer or the error.
 #[napi]
 pub fn take() -> Taken {
     Taken(PORT.with_borrow(|port| port.as_ref().map(|port| port.mailbox.take()).unwrap_or_default()))
 }
 
-/// What was taken out of a mailbox.
+/// Answers taken from a mailbox.
 pub struct Taken(Vec<(Waiter, Result<Reply, Error>)>);
 
 impl ToNapiValue for Taken {
@@ -105,7 +105,7 @@ impl ToNapiValue for Taken {
     }
 }
 
-/// An answer if it is there; nothing if it comes later, under this ticket.
+/// The answer if it is ready; nothing if it comes later, under this ticket.
 pub(crate) fn answered(
     engine: &Arc<Engine>,
     progress: Progress,
@@ -144,8 +144,8 @@ fn answer(engine: &Arc<Engine>, reply: Result<Reply, Error>, shape: Shape) -> Re
     })
 }
 
-/// An answer as `lib/` reads it. A verdict is a list: allowed, retryAfter, delay and the details as JSON, then what it holds. A
-/// layer is a list: allowed, delay, the layer, then the limit headers.
+/// An answer as `lib/` reads it. A verdict is a list: allowed, retryAfter, delay and the details as JSON, then what
+/// it holds. A layer is a list: allowed, delay, the layer, then the limit headers.
 pub enum Answer {
     Verdict(Checked),
     Permit(Checked, Slots),

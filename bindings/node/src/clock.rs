@@ -15,19 +15,19 @@ impl ManualClock {
         ManualClock(tollkeeper::ManualClock::at(Timestamp::from_micros(micros(now))))
     }
 
-    /// Moves on by so many seconds.
+    /// Moves on by this many seconds.
     #[napi]
     pub fn advance(&self, seconds: f64) {
         self.0.advance(Span::from_micros(micros(seconds)));
     }
 
-    /// Shows this time from here on: seconds since the epoch.
+    /// Sets the time: seconds since the epoch.
     #[napi]
     pub fn set(&self, now: f64) {
         self.0.set(Timestamp::from_micros(micros(now)));
     }
 
-    /// Shows this time from here on: whole microseconds since the epoch.
+    /// Sets the time: whole microseconds since the epoch.
     #[napi]
     pub fn set_us(&self, now: f64) {
         self.0.set(Timestamp::from_micros(now.max(0.0) as u64));

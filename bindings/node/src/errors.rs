@@ -1,4 +1,4 @@
-//! The engine's errors as JavaScript's, in the same words. `lib/errors.js` makes its classes of the codes.
+//! The engine's errors as JavaScript errors, with the same messages. `lib/errors.js` turns the codes into classes.
 
 use tollkeeper_engine::{Error, Kind};
 
@@ -24,7 +24,7 @@ pub(crate) fn raise(error: Error) -> Raised {
     napi::Error::new(code(error.kind), error.message)
 }
 
-/// A mistake of the caller.
+/// An error of the caller.
 pub(crate) fn misused(message: impl ToString) -> Raised {
     raise(Error::new(Kind::Usage, message))
 }

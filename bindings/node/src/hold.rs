@@ -1,4 +1,4 @@
-//! What a request holds until it is over: slots, and estimates that are to be corrected.
+//! What a request holds until it ends: slots, and unsettled estimates.
 
 use std::sync::Arc;
 
@@ -21,7 +21,7 @@ impl Held {
 
 #[napi]
 impl Held {
-    /// Gives the slots back. Once is enough, and more does no harm.
+    /// Releases the slots. Calling it again does nothing.
     #[napi]
     pub fn release(&mut self) {
         self.0 = None;
@@ -43,7 +43,7 @@ impl Estimated {
 
 #[napi]
 impl Estimated {
-    /// Corrects the estimate to what was used: a cost, attributes that carry costs, or both.
+    /// Corrects the estimate to the actual usage: a cost, attributes that carry costs, or both.
     #[napi]
     pub fn settle(
         &mut self,
@@ -55,7 +55,7 @@ impl Estimated {
         answered(&self.engine, self.engine.ask(Ask::Settle(estimate, cost, pairs(attributes))), Shape::Plain, ticket)
     }
 
-    /// Leaves the estimate charged, and gives slots back.
+    /// Leaves the estimate charged, and releases slots.
     #[napi]
     pub fn release(&mut self) {
         self.estimate = None;

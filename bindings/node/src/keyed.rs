@@ -1,4 +1,4 @@
-//! One quota, any key, in this process: the shortest way to a decision.
+//! One quota, any key, in this process: the shortest path to a decision.
 
 use napi::bindgen_prelude::{Either3, Float64ArraySlice, Uint8Array, Uint8ArraySlice};
 use napi_derive::napi;
@@ -31,7 +31,7 @@ fn of(key: &AnyKey) -> Key<'_> {
     }
 }
 
-/// Does something with a key.
+/// Runs code with a key.
 macro_rules! with_key {
     ($key:expr, |$known:ident| $do:expr) => {
         match $key {
@@ -74,45 +74,45 @@ impl Keyed {
         })))
     }
 
-    /// Decides a request by a text; what is decided is written to `into`, see [`write`].
+    /// Decides a request for a string key; the decision is written to `into`, see [`write`].
     #[napi]
     pub fn check_text(&self, key: String, cost: u32, into: Float64ArraySlice<'_>) -> bool {
         self.check(Key::Text(&key), cost, into)
     }
 
-    /// Decides a request by bytes.
+    /// Decides a request for a key of bytes.
     #[napi]
     pub fn check_bytes(&self, key: Uint8ArraySlice<'_>, cost: u32, into: Float64ArraySlice<'_>) -> bool {
         self.check(Key::Bytes(&key), cost, into)
     }
 
-    /// Decides a request by a number.
+    /// Decides a request for a number as key.
     #[napi]
     pub fn check_number(&self, key: f64, cost: u32, into: Float64ArraySlice<'_>) -> bool {
         self.check(Key::Number(key), cost, into)
     }
 
-    /// What a request of cost 1 would be told now; nothing is charged.
+    /// The answer to a request of cost 1 now; nothing is charged.
     #[napi]
     pub fn peek(&self, key: AnyKey, into: Float64ArraySlice<'_>) -> bool {
         let decision = with_key!(of(&key), |known| self.0.peek(known));
         write(&decision, into)
     }
 
-    /// Forgets a key; false when there was nothing to forget.
+    /// Resets a key; false when there was nothing to reset.
     #[napi]
     pub fn reset(&self, key: AnyKey) -> bool {
         with_key!(of(&key), |known| self.0.reset(known))
     }
 
-    /// Gives a slot back; false when it was free already.
+    /// Releases a slot; false when it was already free.
     #[napi]
     pub fn release(&self, key: AnyKey, at: f64, nth: u32) -> bool {
         let hold = Hold { at: Timestamp::from_micros(at as u64), nth };
         with_key!(of(&key), |known| self.0.release(known, hold))
     }
 
-    /// How many keys are kept, some of which may be idle by now.
+    /// The number of keys kept, some of which may be idle by now.
     #[napi(getter)]
     pub fn size(&self) -> f64 {
         self.0.len() as f64
@@ -126,8 +126,8 @@ impl Keyed {
     }
 }
 
-/// A decision as numbers: limit, remaining, retry_after (negative: never), reset_after, delay, and the slot (negative: none)
-/// as time and number. `lib/keyed.js` reads them in this order.
+/// A decision as numbers: limit, remaining, retry_after (negative: never), reset_after, delay, and the slot
+/// (negative: none) as time and number. `lib/keyed.js` reads them in this order.
 fn write(decision: &Decision, mut into: Float64ArraySlice<'_>) -> bool {
     let (at, nth) = decision.hold.map_or((-1.0, 0.0), |hold| (hold.at.as_micros() as f64, f64::from(hold.nth)));
     let numbers = [
@@ -139,7 +139,7 @@ fn write(decision: &Decision, mut into: Float64ArraySlice<'_>) -> bool {
         at,
         nth,
     ];
-    // SAFETY: JavaScript does not run meanwhile, so nobody else looks at it.
+    // SAFETY: JavaScript does not run in the meantime, so nothing else accesses it.
     unsafe { into.as_mut() }.iter_mut().zip(numbers).for_each(|(place, number)| *place = number);
     decision.is_allowed()
 }

@@ -1,19 +1,19 @@
-//! What was said to an HTTP request. Whatever limits it (a middleware, then a route) adds to the outermost layer, which has the
-//! headers of all: none overwrites another's.
+//! The verdicts on an HTTP request. Each layer that limits it (middleware, then a route) adds its verdict to the
+//! outermost one, which writes the headers of all, so that none overwrites another's.
 
 use napi::bindgen_prelude::External;
 use napi_derive::napi;
 use tollkeeper::http::Answer;
 use tollkeeper_engine::{Checked, Slots};
 
-/// A verdict with what the request occupies, or a refusal because of what a request says of itself.
+/// A verdict with the slots of the request, or a refusal because its identity is contradictory or missing.
 pub enum Layer {
     Verdict(Checked, Option<Slots>),
     Refusal(Answer),
 }
 
 impl Layer {
-    /// The limit headers, names and values in turn. `retry-after` belongs to a denial, and comes with its answer.
+    /// The limit headers, names and values in turn. `retry-after` belongs to a denial, and comes with its response.
     pub(crate) fn limits(&self) -> Vec<String> {
         match self {
             Layer::Verdict(checked, _) => {
@@ -25,7 +25,7 @@ impl Layer {
     }
 }
 
-/// What a denied request gets.
+/// The response to a denied request.
 #[napi(object)]
 pub struct Denial {
     /// The status.
@@ -36,7 +36,7 @@ pub struct Denial {
     pub body: String,
 }
 
-/// The answer to a denied request; `limits` says whether limit headers are in it.
+/// The response to a denied request; `limits` says whether it includes limit headers.
 #[napi]
 pub fn denial(layer: &External<Layer>, limits: bool) -> Denial {
     let answer = match &**layer {
@@ -65,7 +65,7 @@ pub fn join(outer: &mut External<Layer>, inner: &External<Layer>) -> Vec<String>
     outer.limits()
 }
 
-/// Gives the slots back: the request is over.
+/// Releases the slots: the request has ended.
 #[napi]
 pub fn release(layer: &mut External<Layer>) {
     if let Layer::Verdict(_, slots) = &mut **layer {
@@ -73,7 +73,7 @@ pub fn release(layer: &mut External<Layer>) {
     }
 }
 
-/// The verdict of a layer as `check` has it; nothing for a refusal.
+/// The verdict of a layer as from `check`; nothing for a refusal.
 #[napi]
 pub fn verdict(layer: &External<Layer>) -> Option<crate::answers::Answer> {
     match &**layer {

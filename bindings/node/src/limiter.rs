@@ -13,7 +13,7 @@ use crate::answers::{Answer, Shape, answered};
 use crate::clock::ManualClock;
 use crate::errors::{Raised, misused, raise};
 
-/// Which parts of an HTTP request the rules in force look at.
+/// Which parts of an HTTP request the rules in force need.
 #[napi(object)]
 pub struct Needs {
     /// Method.
@@ -22,19 +22,19 @@ pub struct Needs {
     pub target: bool,
     /// Headers by name, in lower case.
     pub headers: Vec<String>,
-    /// Whether a rule counts slots.
+    /// Whether a rule has slots.
     pub slots: bool,
-    /// Whether something is limited by user, which frameworks know.
+    /// Whether a rule limits by user, which frameworks know.
     pub user: bool,
 }
 
-/// Decides requests by rules that can change while it runs. Making one connects nothing and starts no thread.
+/// Decides requests by rules that can change while it runs. Creating one opens no connection and starts no thread.
 #[napi]
 pub struct Limiter(Arc<Engine>);
 
 #[napi]
 impl Limiter {
-    /// From a rules file; `store` overrules what it names.
+    /// From a rules file; `store` overrides the URL in it.
     #[napi(factory)]
     pub fn from_file(path: String, store: Option<String>, clock: Option<&ManualClock>) -> Result<Limiter, Raised> {
         let engine = Engine::from_file(&PathBuf::from(path), store.as_deref(), ManualClock::or_system(clock));
@@ -53,13 +53,13 @@ impl Limiter {
         self.0.is_remote()
     }
 
-    /// Whether forwarding headers of some proxies are believed.
+    /// Whether forwarding headers of some proxies are trusted.
     #[napi(getter)]
     pub fn trusts_proxies(&self) -> bool {
         self.0.trusts_proxies()
     }
 
-    /// Which parts of an HTTP request the rules in force look at.
+    /// Which parts of an HTTP request the rules in force need.
     #[napi]
     pub fn needs(&self) -> Needs {
         let needs = self.0.needs();
@@ -72,8 +72,8 @@ impl Limiter {
         }
     }
 
-    /// Decides a request. Attributes are a flat list of names and values. Nothing is returned where the answer comes later,
-    /// under this ticket; so with all that follow.
+    /// Decides a request. Attributes are a flat list of names and values. Returns nothing if the answer comes later,
+    /// under this ticket. The same holds for the methods below.
     #[napi]
     pub fn check(&self, attributes: Vec<String>, cost: u32, ticket: u32) -> Result<Option<Answer>, Raised> {
         self.ask(Ask::Check(subject(attributes, cost)), ticket)
@@ -101,13 +101,13 @@ impl Limiter {
         self.ask(Ask::Reserve(subject(attributes, cost), hold.map(duration).transpose()?), ticket)
     }
 
-    /// How a rule's buckets of a key stand, without touching them.
+    /// The state of a rule's buckets for a key, without changing them.
     #[napi]
     pub fn inspect(&self, rule: String, key: String, ticket: u32) -> Result<Option<Answer>, Raised> {
         self.ask(Ask::Inspect(rule, key), ticket)
     }
 
-    /// Forgets a rule's buckets of a key; false when there was nothing to forget.
+    /// Resets a rule's buckets for a key; false when there was nothing to reset.
     #[napi]
     pub fn reset(&self, rule: String, key: String, ticket: u32) -> Result<Option<Answer>, Raised> {
         self.ask(Ask::Reset(rule, key), ticket)
@@ -125,13 +125,13 @@ impl Limiter {
         self.0.is_connected()
     }
 
-    /// Gives leased tokens back to the store.
+    /// Returns leased tokens to the store.
     #[napi]
     pub fn close(&self, ticket: u32) -> Result<Option<Answer>, Raised> {
         self.ask(Ask::Close, ticket)
     }
 
-    /// The same, waiting on this thread: the last thing before the process ends.
+    /// The same, blocking this thread: the last call before the process exits.
     #[napi]
     pub fn close_sync(&self) -> Result<(), Raised> {
         let reply = match self.0.ask(Ask::Close) {
@@ -141,13 +141,13 @@ impl Limiter {
         reply.map(drop).map_err(raise)
     }
 
-    /// Puts other rules in force: a JSON list.
+    /// Replaces the rules by a JSON list.
     #[napi]
     pub fn replace_rules(&self, json: String) -> Result<(), Raised> {
         self.0.replace_rules(&json).map(drop).map_err(raise)
     }
 
-    /// Puts the rules of a file in force.
+    /// Replaces the rules by those of a file.
     #[napi]
     pub fn replace_rules_from_file(&self, path: String) -> Result<(), Raised> {
         self.0.replace_rules_from_file(&PathBuf::from(path)).map(drop).map_err(raise)
@@ -159,8 +159,8 @@ impl Limiter {
         self.0.rules_json()
     }
 
-    /// Decides an HTTP request: the peer's address, what of the request the rules need, and what the framework knows. The answer
-    /// is a layer, see `layer.rs`.
+    /// Decides an HTTP request: the peer's address, the parts that the rules need, and attributes from the framework.
+    /// The answer is a layer, see `layer.rs`.
     #[napi]
     #[allow(clippy::too_many_arguments, reason = "an object would have to be taken apart for each request")]
     pub fn check_http(
@@ -206,7 +206,7 @@ impl Limiter {
     }
 }
 
-/// The rule that a line means, as JSON. `by` is for callers who say it beside the text.
+/// The rule of a one-line limit, as JSON. `by` is for callers that pass it separately.
 #[napi]
 pub fn rule_json(name: String, line: String, by: Option<String>) -> Result<String, Raised> {
     let spec = tollkeeper_engine::rule(&name, &line, by.as_deref()).map_err(raise)?;
@@ -227,14 +227,14 @@ fn subject(attributes: Vec<String>, cost: u32) -> Subject {
     Subject::Attributes(Descriptor::new(pairs(attributes)).with_cost(cost))
 }
 
-/// A head with what the server says of the client.
+/// A head with the client's address from the server.
 fn of_peer(address: Option<&str>) -> Head {
     let Some(text) = address.filter(|text| !text.is_empty()) else { return Head::new(None) };
-    // A zone, as in `fe80::1%eth0`, is a matter of this machine.
+    // A zone, as in `fe80::1%eth0`, only matters on this machine.
     match text.split('%').next().unwrap_or(text).parse::<IpAddr>() {
         Ok(address) => Head::new(Some(address)),
         Err(_) => {
-            // What a caller's own `address` function returned. Clients cannot choose it.
+            // The result of a caller's own `address` function. Clients cannot choose it.
             let mut head = Head::new(None);
             head.know("ip", text);
             head
@@ -242,7 +242,7 @@ fn of_peer(address: Option<&str>) -> Head {
     }
 }
 
-/// Node hands bytes over as texts of Latin-1.
+/// Node passes bytes as Latin-1 strings.
 fn latin1(text: &str) -> Vec<u8> {
     text.chars().map(|c| u8::try_from(u32::from(c)).unwrap_or(b'?')).collect()
 }

@@ -6,7 +6,7 @@ use tollkeeper::Algorithm;
 use crate::clock::seconds;
 use crate::errors::{Raised, raise};
 
-/// An algorithm and its numbers, proven to be counted exactly.
+/// An algorithm and its numbers, checked to be counted exactly.
 #[napi]
 pub struct Quota(pub(crate) tollkeeper::Quota);
 
@@ -48,7 +48,7 @@ impl Quota {
         self.0.to_string()
     }
 
-    /// As a limit is written in a line.
+    /// As a one-line limit.
     #[napi]
     pub fn line(&self) -> String {
         let quota = &self.0;

@@ -1,4 +1,4 @@
-//! The answer for a request, as one text that JavaScript reads when somebody looks into it.
+//! The answer to a request, with its details as one JSON text that JavaScript parses only on demand.
 
 use std::collections::BTreeMap;
 
@@ -8,7 +8,7 @@ use tollkeeper_engine::Checked;
 
 use crate::clock::seconds;
 
-/// What is seldom asked for: `lib/verdict.js` parses it on demand.
+/// Details that are seldom needed: `lib/verdict.js` parses them on demand.
 #[derive(Serialize)]
 struct Details<'v> {
     limiting: Option<&'v str>,
@@ -54,7 +54,7 @@ impl<'v> Decided<'v> {
     }
 }
 
-/// All that is known of a verdict beside whether it allows.
+/// All of a verdict except whether it allows.
 pub(crate) fn details(checked: &Checked) -> String {
     let verdict = &checked.verdict;
     json(&Details {
@@ -66,7 +66,7 @@ pub(crate) fn details(checked: &Checked) -> String {
     })
 }
 
-/// What became of one rule's estimate.
+/// The settlement of one rule's estimate.
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
 struct Settled<'s> {
@@ -79,7 +79,7 @@ struct Settled<'s> {
     reset_after: f64,
 }
 
-/// What became of estimates.
+/// The settlement of estimates.
 pub(crate) fn settlement(settlement: &Settlement) -> String {
     let settled = settlement.rows.iter().map(|row| Settled {
         rule: row.charge.rule.name(),
@@ -93,7 +93,7 @@ pub(crate) fn settlement(settlement: &Settlement) -> String {
     json(&settled.collect::<Vec<_>>())
 }
 
-/// A bucket as it stands.
+/// The state of a bucket.
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
 struct Bucket<'b> {
@@ -105,7 +105,7 @@ struct Bucket<'b> {
     reset_after: f64,
 }
 
-/// Buckets as they stand.
+/// The states of buckets.
 pub(crate) fn buckets(buckets: &[Inspected]) -> String {
     let all = buckets.iter().map(|Inspected { charge, decision, .. }| Bucket {
         key: &charge.key.value,
@@ -119,6 +119,6 @@ pub(crate) fn buckets(buckets: &[Inspected]) -> String {
 }
 
 fn json(value: &impl Serialize) -> String {
-    // Texts and finite numbers: nothing here fails to be written.
+    // Strings and finite numbers: serializing them cannot fail.
     serde_json::to_string(value).unwrap_or_default()
 }

@@ -17,14 +17,14 @@ use crate::event_loop::{Shape, answered, later, python, wait};
 use crate::quota::Quota;
 use crate::text::utf8;
 
-/// Decides requests by rules that can change while it runs. Making one connects nothing and starts no thread; a process that
-/// was forked connects by itself.
+/// Decides requests by rules that can change while it runs. Creating one opens no connection and starts no thread; a
+/// forked process connects on its own.
 #[pyclass(frozen, module = "tollkeeper", weakref)]
 pub(crate) struct Limiter(Arc<Engine>);
 
 #[pymethods]
 impl Limiter {
-    /// From a rules file, the same that the service reads.
+    /// From a rules file, the one that the service reads.
     #[staticmethod]
     #[pyo3(signature = (path, *, store=None, clock=None))]
     fn from_file(
@@ -87,7 +87,7 @@ impl Limiter {
         Limiter::made(py, Engine::from_json(&json(settings.as_any())?, ManualClock::or_system(clock)))
     }
 
-    /// Decides a request: `await limiter.check({"user_id": "42"})`. The cost 0 peeks; `rules` names those that are considered.
+    /// Decides a request: `await limiter.check({"user_id": "42"})`. Cost 0 peeks; `rules` names the rules to apply.
     #[pyo3(signature = (attributes, cost=1, *, rules=None))]
     fn check(
         &self,
@@ -99,7 +99,7 @@ impl Limiter {
         answered(py, &self.0, self.0.ask(Ask::Check(subject(attributes, cost, rules)?)), Shape::Plain)
     }
 
-    /// The same, waiting for the answer on this thread.
+    /// The same, blocking this thread.
     #[pyo3(signature = (attributes, cost=1, *, rules=None))]
     fn check_sync(
         &self,
@@ -123,7 +123,7 @@ impl Limiter {
         answered(py, &self.0, self.0.ask(Ask::Acquire(subject(attributes, cost, rules)?)), Shape::Plain)
     }
 
-    /// The same, waiting for the answer on this thread.
+    /// The same, blocking this thread.
     #[pyo3(signature = (attributes, cost=1, *, rules=None))]
     fn acquire_sync(
         &self,
@@ -135,8 +135,8 @@ impl Limiter {
         wait(py, &self.0, self.0.ask(Ask::Acquire(subject(attributes, cost, rules)?)), Shape::Plain)
     }
 
-    /// Decides a request whose cost is an estimate: `async with limiter.reserve({...}, cost=4000) as reservation`, and then
-    /// `await reservation.settle(2311)` within `hold` seconds.
+    /// Decides a request whose cost is an estimate: `async with limiter.reserve({...}, cost=4000) as reservation`,
+    /// and then `await reservation.settle(2311)` within `hold` seconds.
     #[pyo3(signature = (attributes, cost=1, *, hold=None, rules=None))]
     fn reserve(
         &self,
@@ -150,7 +150,7 @@ impl Limiter {
         answered(py, &self.0, self.0.ask(ask), Shape::Plain)
     }
 
-    /// The same, waiting for the answer on this thread.
+    /// The same, blocking this thread.
     #[pyo3(signature = (attributes, cost=1, *, hold=None, rules=None))]
     fn reserve_sync(
         &self,
@@ -164,37 +164,37 @@ impl Limiter {
         wait(py, &self.0, self.0.ask(ask), Shape::Plain)
     }
 
-    /// How a rule's buckets of a key stand, without touching them.
+    /// The state of a rule's buckets for a key, without changing them.
     fn inspect(&self, py: Python<'_>, rule: &str, key: &str) -> PyResult<Py<PyAny>> {
         answered(py, &self.0, self.0.ask(Ask::Inspect(rule.into(), key.into())), Shape::Plain)
     }
 
-    /// The same, waiting for the answer on this thread.
+    /// The same, blocking this thread.
     fn inspect_sync(&self, py: Python<'_>, rule: &str, key: &str) -> PyResult<Py<PyAny>> {
         wait(py, &self.0, self.0.ask(Ask::Inspect(rule.into(), key.into())), Shape::Plain)
     }
 
-    /// Forgets a rule's buckets of a key; false when there was nothing to forget.
+    /// Resets a rule's buckets for a key; false when there was nothing to reset.
     fn reset(&self, py: Python<'_>, rule: &str, key: &str) -> PyResult<Py<PyAny>> {
         answered(py, &self.0, self.0.ask(Ask::Reset(rule.into(), key.into())), Shape::Plain)
     }
 
-    /// The same, waiting for the answer on this thread.
+    /// The same, blocking this thread.
     fn reset_sync(&self, py: Python<'_>, rule: &str, key: &str) -> PyResult<Py<PyAny>> {
         wait(py, &self.0, self.0.ask(Ask::Reset(rule.into(), key.into())), Shape::Plain)
     }
 
-    /// Connects now rather than with the first request, and raises what is wrong with the store.
+    /// Connects now rather than with the first request, and raises any error of the store.
     fn connect(&self, py: Python<'_>) -> PyResult<Py<PyAny>> {
         answered(py, &self.0, self.0.ask(Ask::Connect), Shape::Plain)
     }
 
-    /// The same, waiting on this thread.
+    /// The same, blocking this thread.
     fn connect_sync(&self, py: Python<'_>) -> PyResult<Py<PyAny>> {
         wait(py, &self.0, self.0.ask(Ask::Connect), Shape::Plain)
     }
 
-    /// Gives leased tokens back to the store. Called when the interpreter ends.
+    /// Returns leased tokens to the store. Called when the interpreter exits.
     fn close(&self, py: Python<'_>) -> PyResult<()> {
         if self.0.is_connected() {
             wait(py, &self.0, self.0.ask(Ask::Close), Shape::Plain)?;
@@ -202,18 +202,18 @@ impl Limiter {
         Ok(())
     }
 
-    /// Puts other rules in force; requests under way finish with the old ones. What is missing from a bucket stays missing.
+    /// Replaces the rules; requests in flight finish with the old ones. Tokens missing from a bucket stay missing.
     fn replace_rules(&self, py: Python<'_>, rules: &Bound<'_, PyAny>) -> PyResult<()> {
         let rules = json(written(rules)?.as_any())?;
         self.0.replace_rules(&rules).map(drop).map_err(|error| raise(py, error))
     }
 
-    /// Puts the rules of a file in force.
+    /// Replaces the rules by those of a file.
     fn replace_rules_from_file(&self, py: Python<'_>, path: PathBuf) -> PyResult<()> {
         self.0.replace_rules_from_file(&path).map(drop).map_err(|error| raise(py, error))
     }
 
-    /// The rules in force, as they would be written.
+    /// The rules in force, as in a rules file.
     #[getter]
     fn rules<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
         py.import("json")?.call_method1("loads", (self.0.rules_json(),))
@@ -224,7 +224,7 @@ impl Limiter {
         self.0.needs().user
     }
 
-    /// Decides an ASGI request: a verdict or a refusal if that needs no server, else an awaitable.
+    /// Decides an ASGI request: a verdict or a refusal if that needs no server, otherwise an awaitable.
     #[pyo3(signature = (scope, known=None, cost=1))]
     fn _check_asgi(
         &self,
@@ -265,7 +265,7 @@ impl Limiter {
 }
 
 impl Limiter {
-    /// One that has something to give back is told when the interpreter ends.
+    /// A limiter that may have leases is closed when the interpreter exits.
     fn made(py: Python<'_>, engine: Result<Arc<Engine>, tollkeeper_engine::Error>) -> PyResult<Py<Limiter>> {
         let engine = engine.map_err(|error| raise(py, error))?;
         let is_remote = engine.is_remote();
@@ -282,7 +282,7 @@ fn duration(seconds: f64) -> PyResult<std::time::Duration> {
         .map_err(|_| PyValueError::new_err(format!("hold: {seconds} is not a length of time in seconds")))
 }
 
-/// Rules as JSON has them: lines are rules too.
+/// Rules as JSON; lines are rules too.
 fn written<'py>(rules: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyList>> {
     let py = rules.py();
     if rules.is_instance_of::<PyString>() {
@@ -312,11 +312,11 @@ fn json(value: &Bound<'_, PyAny>) -> PyResult<String> {
     value.py().import("json")?.call_method1("dumps", (value,))?.extract()
 }
 
-/// Attributes by name. Values are texts; numbers and truth values are taken as theirs.
+/// Attributes by name. Values are strings; numbers and booleans are converted.
 pub(crate) fn pairs(attributes: &Bound<'_, PyDict>) -> PyResult<Vec<(String, String)>> {
     let mut pairs = Vec::with_capacity(attributes.len());
     for (name, value) in attributes {
-        // What is None is absent.
+        // None means absent.
         if value.is_none() {
             continue;
         }
@@ -368,14 +368,14 @@ impl From<tollkeeper_engine::Error> for Trouble {
     }
 }
 
-/// A head with what the server says of the client.
+/// A head with the client's address from the server.
 fn of_client(host: Option<&str>) -> Head {
     let Some(host) = host.filter(|host| !host.is_empty()) else { return Head::new(None) };
-    // A zone, as in `fe80::1%eth0`, is a matter of this machine.
+    // A zone, as in `fe80::1%eth0`, only matters on this machine.
     match host.split('%').next().unwrap_or(host).parse::<IpAddr>() {
         Ok(address) => Head::new(Some(address)),
         Err(_) => {
-            // Test clients go by a name. Clients cannot choose it: it comes from the server.
+            // Test clients have a name instead. Clients cannot choose it: it comes from the server.
             let mut head = Head::new(None);
             head.know("ip", host);
             head
@@ -435,7 +435,7 @@ fn asgi_head(scope: &Bound<'_, PyDict>, needs: &Needs) -> Result<Head, Trouble> 
 }
 
 fn wsgi_head(environ: &Bound<'_, PyDict>, needs: &Needs) -> Result<Head, Trouble> {
-    // WSGI hands bytes over as texts of Latin-1.
+    // WSGI passes bytes as Latin-1 strings.
     let bytes = |name: &str| -> PyResult<Option<Vec<u8>>> {
         let Some(value) = environ.get_item(name)? else { return Ok(None) };
         let text: String = value.extract()?;

@@ -1,4 +1,4 @@
-//! What the memory store relies on: one writer at a time, and readers without the lock that know when they were disturbed.
+//! What the memory store relies on: one writer at a time, and lock-free readers that detect concurrent writes.
 
 use loom::cell::UnsafeCell;
 use loom::model::Builder;

@@ -1,8 +1,8 @@
-//! Which addresses are one client.
+//! Which addresses belong to one client.
 
 use std::net::{IpAddr, Ipv6Addr};
 
-/// Who owns one IPv6 address owns the other 2^64 - 1 of its network.
+/// The owner of one IPv6 address owns all 2^64 of its network.
 pub(crate) fn of_client(address: IpAddr) -> IpAddr {
     match address.to_canonical() {
         IpAddr::V6(address) => Ipv6Addr::from_bits(address.to_bits() >> 64 << 64).into(),

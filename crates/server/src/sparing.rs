@@ -1,9 +1,9 @@
-//! Log lines that clients could cause without end: one at a time, with how many were left out.
+//! Rate-limited log lines, for those that clients could cause without end: one at a time, with the number suppressed.
 
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-/// Lets something be said once in a while.
+/// Allows a log line once in a while.
 #[derive(Debug)]
 pub(crate) struct Sparing {
     pause: Duration,
@@ -21,7 +21,7 @@ impl Sparing {
         Sparing { pause, state: Mutex::new(State { last: None, left_out: 0 }) }
     }
 
-    /// Whether it may be said now, and how often it was left out since the last time.
+    /// Whether to log now, and how many lines were suppressed since the last time.
     pub(crate) fn turn(&self) -> Option<LeftOut> {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         if state.last.is_some_and(|last| last.elapsed() < self.pause) {
@@ -33,7 +33,7 @@ impl Sparing {
     }
 }
 
-/// How many lines were left out; shown at the end of the one that is said.
+/// How many lines were suppressed; shown at the end of the next one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct LeftOut(u64);
 

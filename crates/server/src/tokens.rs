@@ -1,7 +1,7 @@
-//! The tokens that open the service: which there are, what each opens, and where the one made at start is kept.
+//! The tokens of the service: which there are, what each gives access to, and where a generated one is kept.
 //!
-//! What shows clients or changes something always needs a token. On loopback one is made at start where none is set; an
-//! address that others can reach has no admin part without a token that somebody set.
+//! Everything that shows clients or changes something always needs a token. On loopback one is generated at start if
+//! none is set; on an address that others can reach there is no admin part without a configured token.
 
 mod file;
 mod guesses;
@@ -15,46 +15,46 @@ use std::net::SocketAddr;
 
 use crate::config::{Config, MetricsAccess};
 
-/// What a request needs a token for.
+/// What a request needs access to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Purpose {
     /// A decision.
     Decide,
-    /// The page of metrics, or the description of the API: what shows no client.
+    /// Metrics, or the description of the API: nothing that shows clients.
     Measure,
-    /// To see clients, rules and what happened.
+    /// Clients, rules and what happened.
     Read,
-    /// To change something.
+    /// Changes.
     Change,
 }
 
-/// What a token is good for.
+/// What a token is valid for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Reach {
-    /// This, and everything that needs less.
+    /// For this, and for everything that needs less.
     Enough,
-    /// It is one of ours, and this needs another.
+    /// It is one of ours, but this needs another.
     TooLittle,
-    /// It is none of ours.
+    /// It is unknown.
     None,
 }
 
-/// What a request without a token gets.
+/// The result for a request without a token.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Without {
     /// It needs none.
     Fine,
-    /// It has to bring one.
+    /// It needs one.
     Refused,
-    /// No token opens this: none was set.
+    /// No token gives access, because none is set.
     Closed,
 }
 
-/// Who sees what shows no client without a token.
+/// Who may see the metrics without a token.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Measured {
     Everybody,
-    /// Whoever asks this machine by a name of its own.
+    /// Requests with a local host name.
     ThisMachine,
     #[default]
     Nobody,
@@ -63,20 +63,20 @@ pub(crate) enum Measured {
 /// The tokens of a service.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Tokens {
-    /// Opens everything.
+    /// Full access.
     pub(crate) admin: Option<Token>,
-    /// Shows everything and changes nothing.
+    /// Read-only access.
     pub(crate) read: Option<Token>,
-    /// Decides.
+    /// Access to decisions.
     pub(crate) decisions: Option<Token>,
-    /// Who sees the page of metrics without one.
+    /// Who may see the metrics without a token.
     pub(crate) measured: Measured,
-    /// Whether the admin token was made at start.
+    /// Whether the admin token was generated at start.
     pub(crate) is_made: bool,
 }
 
 impl Tokens {
-    /// Those that a configuration sets, and one made for an address of this machine where the admin part would have none.
+    /// The configured tokens, and a generated one if the service is on loopback and has no admin token.
     pub(crate) fn for_address(config: &Config, bound: SocketAddr) -> anyhow::Result<Tokens> {
         let is_local = bound.ip().to_canonical().is_loopback();
         let set = |token: &Option<String>| token.clone().map(Token::new);
@@ -95,12 +95,12 @@ impl Tokens {
         })
     }
 
-    /// Whether nobody can see or change anything: the address is open to others, and no token is set.
+    /// Whether nothing can be seen or changed: the address is open to others, and no token is set.
     pub(crate) fn is_closed(&self) -> bool {
         self.admin.is_none() && self.read.is_none()
     }
 
-    /// What a request without a token gets.
+    /// The result for a request without a token.
     pub(crate) fn without(&self, purpose: Purpose) -> Without {
         match purpose {
             Purpose::Decide if self.decisions.is_none() => Without::Fine,
@@ -111,9 +111,9 @@ impl Tokens {
         }
     }
 
-    /// What this text is good for.
+    /// What a given token is valid for.
     pub(crate) fn reach(&self, given: &[u8], purpose: Purpose) -> Reach {
-        // All are compared, so that the time taken does not tell which of them was nearly met.
+        // All are compared, so that the time taken does not reveal which of them nearly matched.
         let is = |token: &Option<Token>| token.as_ref().is_some_and(|token| token.is(given));
         let (admin, read, decisions) = (is(&self.admin), is(&self.read), is(&self.decisions));
         let enough = match purpose {
@@ -150,7 +150,7 @@ mod tests {
         assert_eq!(opened(""), [None; 4]);
     }
 
-    /// Off loopback the admin part used to start open where a proxy rewrote `Host`; now it does not start at all.
+    /// On other addresses than loopback the admin part used to be open if a proxy rewrote `Host`; now it is off.
     #[test]
     fn an_address_that_others_can_reach_has_no_token_made_for_it() {
         let config = Config::default();

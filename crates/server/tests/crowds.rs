@@ -1,5 +1,5 @@
-//! Many connections, and the end of a service: nobody takes the places of all others, and no request is lost when an
-//! instance leaves.
+//! Many connections, and shutdown: no client can use up all connections, and no request is lost when an instance
+//! stops.
 
 use std::io::{Read as _, Write as _};
 use std::net::TcpStream;
@@ -17,12 +17,12 @@ fn service(listen: &str, more: &[&str]) -> Service {
     Service::start(&[&["serve", "--config", &config], more].concat())
 }
 
-/// A connection that says nothing.
+/// A connection that sends nothing.
 fn idle(address: &str, from: [u8; 4]) -> TcpStream {
     Client::to(address).from(from.into()).connect().unwrap()
 }
 
-/// Whether the other end has closed it.
+/// Whether the peer has closed it.
 fn is_closed(mut stream: &TcpStream) -> bool {
     stream.set_nonblocking(true).unwrap();
     match stream.read(&mut [0]) {
@@ -36,7 +36,8 @@ fn health(service: &Service) -> String {
     line.unwrap_or_else(|| panic!("{:?}", service.greeting)).to_string()
 }
 
-/// 10,000 idle connections from one address took every place, and nobody else was answered, `/healthz` included.
+/// 10,000 idle connections from one address used up all connections, and no other client was answered, not even on
+/// `/healthz`.
 #[test]
 fn one_address_cannot_take_every_place() {
     let service = service("connections: 100, connections_per_address: 40", &[]);
@@ -70,13 +71,13 @@ fn a_trusted_proxy_has_no_limit_of_its_own() {
     assert!(many.iter().all(|one| !is_closed(one)));
 }
 
-/// When many addresses together have taken every place, whoever watches over the service must still learn that it lives.
+/// When many addresses together use up all connections, health checks must still be answered.
 #[test]
 fn health_answers_on_its_own_address_whatever_happens_to_the_others() {
     let service = service("connections: 20, connections_per_address: 10, health: '127.0.0.1:0'", &[]);
     let health = health(&service);
     let crowd: Vec<TcpStream> = (0..20).map(|number| idle(&service.http, [127, 0, 0, 2 + number / 10])).collect();
-    // And its own places are taken by others who say nothing.
+    // The connections of the health address are used up by silent clients too.
     let strangers: Vec<TcpStream> = (0..300).map(|_| idle(&health, [127, 0, 0, 9])).collect();
     service.until_logged("all 20 connections are taken");
     let client = Client::to(&health);
@@ -90,7 +91,7 @@ fn health_answers_on_its_own_address_whatever_happens_to_the_others() {
     wait_until("the others are answered again", || service.client().try_send("GET", "/healthz", "").is_ok());
 }
 
-/// Systems start programs with 1,024 files for the sake of old ones; a service needs one for each connection.
+/// Systems start programs with a limit of 1,024 files for historical reasons; a service needs one per connection.
 #[test]
 fn the_limit_of_open_files_is_raised_and_what_does_not_fit_is_told() {
     let config = file(&format!("listen: {{ http: '127.0.0.1:0' }}\n{RULES}"), "yaml");
@@ -115,7 +116,7 @@ fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
     [&length[1..], &[kind, flags], &stream.to_be_bytes(), payload].concat()
 }
 
-/// Streams that are opened only to be reset (CVE-2023-44487) had a line in the log each.
+/// Streams that were opened only to be reset (CVE-2023-44487) caused a log line each.
 #[test]
 fn a_flood_of_resets_ends_its_connection_and_is_one_line_in_the_log() {
     let service = service("connections: 100", &[]);
@@ -128,7 +129,7 @@ fn a_flood_of_resets_ends_its_connection_and_is_one_line_in_the_log() {
             bytes.extend(frame(1, 5, 2 * number + 1, &request));
             bytes.extend(frame(3, 0, 2 * number + 1, &[0, 0, 0, 8]));
         }
-        // It may be closed before it has taken everything.
+        // The connection may be closed before everything was sent.
         let _ = stream.write_all(&bytes);
         stream.set_read_timeout(Some(Duration::from_secs(30))).unwrap();
         let _ = stream.read_to_end(&mut Vec::new());
@@ -138,7 +139,7 @@ fn a_flood_of_resets_ends_its_connection_and_is_one_line_in_the_log() {
     assert_eq!(service.get("/healthz").status, 200);
 }
 
-/// Without a warning, requests that a load balancer sends while it has not noticed are refused.
+/// Without draining, requests that a load balancer still sends are refused.
 #[test]
 fn a_service_that_is_terminated_says_so_for_a_while_and_still_answers() {
     let mut service = service("health: '127.0.0.1:0'", &["--shutdown-delay", "3s"]);
@@ -173,8 +174,8 @@ fn whoever_asks_twice_or_by_hand_does_not_wait() {
     assert!(output.status.code() == Some(2) && said.contains("shutdown.delay: 2h is longer than"), "{said}");
 }
 
-/// Two instances behind HAProxy, which asks `/readyz` and tries nothing twice: each is replaced while requests come all the
-/// time, on connections that are kept and on new ones.
+/// Two instances behind HAProxy, which checks `/readyz` and does not retry: each is replaced while requests keep
+/// coming, on keep-alive and on new connections.
 #[test]
 fn no_request_is_refused_while_instances_are_replaced_behind_haproxy() {
     let start = |address: &str| {
@@ -219,7 +220,7 @@ fn no_request_is_refused_while_instances_are_replaced_behind_haproxy() {
             instance.signal("-TERM");
             assert_eq!(instance.wait(), Some(0));
             *instance = start(&address);
-            // Before the other one leaves, HAProxy must know that this one is back.
+            // Before the other one stops, HAProxy must know that this one is back.
             std::thread::sleep(Duration::from_secs(1));
         }
         over.store(true, Relaxed);

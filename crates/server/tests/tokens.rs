@@ -1,4 +1,4 @@
-//! Tokens as people meet them: made at start, found by commands, refused where they are weak, and asked for behind a proxy.
+//! Tokens as users see them: generated at start, found by commands, refused if weak, and required behind a proxy.
 
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::PathBuf;
@@ -12,7 +12,7 @@ use crate::envoy_client::{Entry, RateLimitDescriptor, RateLimitRequest, RateLimi
 
 const RULES: &str = "rules: [{ name: a, key: '{user}', limit: 2/h }]";
 
-/// Where a service keeps the token that it has made.
+/// The file of a service's generated token.
 fn kept(service: &Service) -> PathBuf {
     runtime_folder().join("tollkeeper").join(format!("{}.token", service.http.replace(':', "-")))
 }
@@ -23,7 +23,7 @@ fn commanded(service: &Service, args: &[&str]) -> (Option<i32>, String) {
     (output.status.code(), String::from_utf8_lossy(&output.stderr).into_owned())
 }
 
-/// The admin part of a service on loopback was open to everything on the machine, a browser's pages included.
+/// The admin part of a service on loopback was open to everything on the machine, including pages in a browser.
 #[test]
 fn a_token_is_made_at_start_and_found_by_the_commands_of_this_user() {
     let (one, other) = (Service::on(RULES, &[]), Service::on(RULES, &[]));
@@ -35,7 +35,7 @@ fn a_token_is_made_at_start_and_found_by_the_commands_of_this_user() {
         let mode = |path: &std::path::Path| std::fs::metadata(path).unwrap().permissions().mode() & 0o777;
         assert_eq!((mode(&path), mode(path.parent().unwrap())), (0o600, 0o700));
         assert!(service.greeting.iter().any(|line| line.contains(path.to_str().unwrap())), "{:?}", service.greeting);
-        // Each by its own.
+        // Each command finds the token of its own service.
         assert_eq!(commanded(service, &["block", "--key", "eve"]), (Some(0), String::new()));
         assert_eq!(commanded(service, &["exceptions"]).0, Some(0));
         assert!(!service.log().contains(token.as_str()), "{}", service.log());
@@ -50,8 +50,8 @@ fn a_token_is_made_at_start_and_found_by_the_commands_of_this_user() {
     assert!(kept(&other).exists());
 }
 
-/// A service that is killed leaves its file. What is in there opens nothing, and whoever is on that port next is not
-/// taken for it.
+/// A killed service leaves its token file. The token is no longer valid, and another service on that port does not
+/// accept it.
 #[test]
 fn a_token_left_behind_opens_nothing_and_is_explained() {
     let mut crashed = Service::on(RULES, &[]);
@@ -106,8 +106,8 @@ fn weak_tokens_are_refused_at_start_with_the_fix() {
     assert!(output.status.code() == Some(2) && said.contains("has 5 characters and can be guessed"), "{said}");
 }
 
-/// nginx sends `Host: 127.0.0.1:8080` for everybody, unless told otherwise, and with that a service without a token let the
-/// world change its rules.
+/// By default nginx sends `Host: 127.0.0.1:8080` for all clients, and so a service without a token let anyone change
+/// its rules.
 #[test]
 fn a_proxy_that_rewrites_host_opens_nothing() {
     let service = Service::on(RULES, &[]);
@@ -140,11 +140,11 @@ fn a_proxy_that_rewrites_host_opens_nothing() {
     }
     let token = format!("Bearer {}", service.token.as_ref().unwrap());
     assert_eq!(world.clone().with("authorization", &token).get("/v1/rules").status, 200);
-    // Only if it is asked politely does nginx take its workers along.
+    // nginx stops its workers only on a graceful signal.
     nginx.signal("-TERM");
 }
 
-/// gRPC decides as HTTP does, so it asks for the same token.
+/// gRPC decides like HTTP, so it needs the same token.
 #[test]
 fn the_token_of_decisions_is_asked_for_over_grpc_too() {
     let rules = format!("decisions: {{ token: for-my-proxies-only }}\n{RULES}");

@@ -1,4 +1,4 @@
-//! What the command line says about listening and stopping, the same for every service.
+//! The flags for listening and stopping, shared by every service.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,22 +14,22 @@ use crate::service::Service;
 
 #[derive(Clone, Debug, clap::Args)]
 pub(super) struct ListeningArgs {
-    /// An address that serves /healthz and /readyz and nothing else, and answers whatever happens to the others
+    /// An address that serves only /healthz and /readyz, and answers even when the others are overloaded
     #[arg(long, value_name = "ADDRESS", env = "TOLLKEEPER_HEALTH")]
     health: Option<String>,
-    /// How many connections each address takes at the same time
+    /// The maximum number of connections to each address
     #[arg(long, value_name = "N", env = "TOLLKEEPER_CONNECTIONS")]
     connections: Option<usize>,
-    /// How many of them one client address may have; trusted proxies may have all
+    /// The maximum number of connections from one client address; trusted proxies are exempt
     #[arg(long, value_name = "N", env = "TOLLKEEPER_CONNECTIONS_PER_ADDRESS")]
     connections_per_address: Option<usize>,
-    /// How long /readyz says that it is draining, after SIGTERM and before connections are closed
+    /// How long /readyz reports that it is draining, after SIGTERM and before connections are closed
     #[arg(long, value_name = "TIME", env = "TOLLKEEPER_SHUTDOWN_DELAY")]
     shutdown_delay: Option<String>,
 }
 
 impl ListeningArgs {
-    /// Flags win over the file, each by itself.
+    /// Each flag overrides the file's setting.
     pub(super) fn override_in(&self, config: &mut Config) {
         let listen = &mut config.listen;
         if self.health.is_some() {
@@ -43,14 +43,14 @@ impl ListeningArgs {
     }
 }
 
-/// How many connections each of so many listeners takes, of which each needs so many files.
+/// How many connections each of `listeners` listeners accepts, if each connection needs `files_each` files.
 pub(super) fn most_connections(config: &Config, listeners: usize, files_each: usize) -> MostConnections {
     let listen = &config.listen;
     let all = open_files::connections(listen.connections, listeners, files_each);
     MostConnections { all, per_address: listen.connections_per_address.min(all) }
 }
 
-/// Serves health on the address of its own, if it has one; that address.
+/// Serves health on its own address, if one is configured; returns that address.
 pub(super) async fn serve_health(config: &Config, service: &Arc<Service>) -> anyhow::Result<Option<String>> {
     let Some(address) = &config.listen.health else { return Ok(None) };
     let listener = connections::listen(address).await;
@@ -60,8 +60,8 @@ pub(super) async fn serve_health(config: &Config, service: &Arc<Service>) -> any
     Ok(Some(bound.to_string()))
 }
 
-/// Waits until the service is to stop: at once when somebody interrupts it, after a while of saying so when it is
-/// terminated. Whoever asks again does not want to wait.
+/// Waits until the service should stop: at once on an interrupt, after the drain delay on a termination. A second
+/// signal ends the delay.
 pub(super) async fn wind_down(mut stop: Stop, service: &Service, delay: Duration) {
     let asked = stop.asked().await;
     service.begin_draining();

@@ -1,17 +1,17 @@
-//! How many files, and so connections, this process may have open.
+//! The limit on open files, and so on connections, of this process.
 
 use std::io;
 
-/// What everything that is no connection of a client may need: stores, databases, logs, certificates, health.
+/// Files for everything except client connections: stores, databases, logs, certificates, health.
 const RESERVED: u64 = 256;
 
-/// Raises the limit as far as this process may, and tells it. Many systems start programs with 1,024, for the sake of old
-/// ones that break beyond.
+/// Raises the limit as far as allowed, and returns it. Many systems start programs with 1,024, because some old
+/// programs break with more.
 #[cfg(unix)]
 pub(super) fn raise() -> io::Result<Option<u64>> {
     use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
     let Rlimit { current, maximum } = getrlimit(Resource::Nofile);
-    // Without a maximum the kernel has one of its own, which few systems tell; what is there will have to do.
+    // Without a maximum the kernel has its own, which few systems report; the current limit has to do.
     let Some(maximum) = maximum.filter(|maximum| current.is_some_and(|current| current < *maximum)) else {
         return Ok(current);
     };
@@ -19,13 +19,13 @@ pub(super) fn raise() -> io::Result<Option<u64>> {
     Ok(Some(maximum))
 }
 
-/// There is no such limit here.
+/// Other systems have no such limit.
 #[cfg(not(unix))]
 pub(super) fn raise() -> io::Result<Option<u64>> {
     Ok(None)
 }
 
-/// How many connections each of so many listeners may have, of `wanted`. Each takes so many files.
+/// How many of the `wanted` connections each of the listeners can have, if each takes `files_each` files.
 pub(super) fn connections(wanted: usize, listeners: usize, files_each: usize) -> usize {
     let files = match raise() {
         Ok(Some(files)) => files,

@@ -1,4 +1,4 @@
-//! The token that a request brings, held against those of the service. HTTP and gRPC ask here alike.
+//! Checks the token of a request against those of the service, for HTTP and gRPC alike.
 
 use std::net::IpAddr;
 
@@ -8,25 +8,25 @@ use http::header::AUTHORIZATION;
 use crate::service::Service;
 use crate::tokens::{Purpose, Reach, Without};
 
-/// Where a proxy puts its token when `Authorization` is its client's.
+/// Where a proxy puts its token when `Authorization` belongs to its client.
 pub(super) const TOKEN_HEADER: &str = "x-tollkeeper-token";
 
-/// Why a request may not go on.
+/// Why a request is refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Refusal {
-    /// It brings no token.
+    /// It has no token.
     Missing,
-    /// It brings a token that is none of ours.
+    /// Its token is unknown.
     Wrong,
-    /// It brings a token of ours that is for less.
+    /// Its token is valid, but not for this.
     TooLittle,
-    /// Too many wrong ones from its address wait for their answers; this one was not looked at.
+    /// Too many wrong tokens from its address are waiting for their answers; this one was not checked.
     TooMany,
-    /// No token opens this, because none is set.
+    /// No token gives access, because none is set.
     Closed,
 }
 
-/// Lets a request go on that needs no token, or brings the right one. A wrong one is refused late where there were many.
+/// Admits a request that needs no token, or has the right one. After many wrong ones, the refusal is delayed.
 pub(super) async fn require(
     service: &Service,
     purpose: Purpose,
@@ -39,7 +39,7 @@ pub(super) async fn require(
         Without::Refused => {}
     }
     let given = given(headers).ok_or(Refusal::Missing)?;
-    // A request without an address is one of our own tests.
+    // Only our own tests send requests without an address.
     let address = peer.map_or(IpAddr::from([0, 0, 0, 0]), |peer| service.identity.client_address(headers, peer));
     let attempt = service.guesses.begin(address).ok_or(Refusal::TooMany)?;
     match service.tokens.reach(given, purpose) {
@@ -52,7 +52,7 @@ pub(super) async fn require(
     }
 }
 
-/// What follows `Bearer`, or stands in the header of its own. Two that differ are none.
+/// The token after `Bearer`, or in the dedicated header. Two that differ count as none.
 fn given(headers: &HeaderMap) -> Option<&[u8]> {
     let mut own = headers.get_all(TOKEN_HEADER).into_iter();
     if let Some(first) = own.next() {

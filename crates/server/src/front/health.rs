@@ -1,5 +1,5 @@
-//! Health, also on an address of its own, which answers whatever happens to the others: in its own thread, with a few
-//! connections of which a new one never waits for an old one.
+//! Health, also on an address of its own that answers whatever happens to the others: in its own thread, with a few
+//! connections, of which a new one replaces the oldest instead of waiting.
 
 use std::collections::VecDeque;
 use std::convert::Infallible;
@@ -22,9 +22,9 @@ use tollkeeper::http::Problem;
 use crate::service::{Readiness, Service};
 use crate::wire::HealthAnswer;
 
-/// Connections at the same time; whoever comes next takes the place of the oldest.
+/// The maximum number of connections; a new one beyond it replaces the oldest.
 const PLACES: usize = 64;
-/// How long somebody may take to ask.
+/// How long a client may take to send its request.
 const PATIENCE: Duration = Duration::from_secs(2);
 
 /// The process runs.
@@ -32,7 +32,7 @@ pub(super) fn healthz() -> Response {
     json(&HealthAnswer { status: "ok", rules: None })
 }
 
-/// Whether requests should come here: the store can decide, and the service does not stop.
+/// Whether requests should be sent here: the store can decide, and the service is not stopping.
 pub(super) fn readyz(service: &Service) -> Response {
     let problem = match service.readiness() {
         Readiness::Ready => {
@@ -52,7 +52,7 @@ fn json(answer: &HealthAnswer) -> Response {
     response
 }
 
-/// Serves health alone, for as long as the process lives.
+/// Serves health only, for as long as the process lives.
 pub(crate) fn start(listener: std::net::TcpListener, service: Arc<Service>) -> io::Result<()> {
     listener.set_nonblocking(true)?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;

@@ -6,7 +6,7 @@ use tollkeeper::{Span, parse_span};
 
 use crate::config::ShutdownConfig;
 
-/// How long a service that is asked to stop says so before it does.
+/// How long a stopping service reports that it is draining before it stops.
 pub(crate) fn shutdown_delay(shutdown: &ShutdownConfig) -> anyhow::Result<Duration> {
     const LONGEST: Span = Span::from_secs(600);
     let delay = parse_span(&shutdown.delay)?;

@@ -1,8 +1,7 @@
-//! Where the token made at start is kept, so that commands on this machine find it: a file that only this user can read,
-//! named after the address, in the folder of this user's running programs.
+//! The file with the generated token, for commands on this machine: only this user can read it, it is named after the
+//! address, and lies in this user's runtime directory.
 //!
-//! A file that a crash left behind harms nobody: its token opens nothing any more, and the next start on that address
-//! writes another.
+//! A file left by a crash is harmless: its token is no longer valid, and the next start on that address replaces it.
 
 use std::env;
 use std::fs;
@@ -12,7 +11,7 @@ use std::path::{Path, PathBuf};
 
 use super::Token;
 
-/// The file of a running service; gone when dropped.
+/// The file of a running service, removed when dropped.
 #[derive(Debug)]
 pub(crate) struct TokenFile {
     path: PathBuf,
@@ -20,7 +19,7 @@ pub(crate) struct TokenFile {
 }
 
 impl TokenFile {
-    /// Keeps a token for a service on this address, in the first folder that can hold it.
+    /// Writes the token of a service on this address to the first usable folder.
     pub(crate) fn keep(token: &Token, bound: SocketAddr) -> io::Result<TokenFile> {
         let mut failed = io::Error::new(io::ErrorKind::NotFound, "no folder for it: set XDG_RUNTIME_DIR or HOME");
         for folder in folders() {
@@ -47,7 +46,7 @@ impl Drop for TokenFile {
     }
 }
 
-/// The token of the service of this user that listens here, if it made one, and where that stands.
+/// The generated token of this user's service at this address, if there is one, and its file.
 pub(crate) fn find(host: &str, port: u16) -> Option<(String, PathBuf)> {
     let paths = addresses(host).into_iter().flat_map(|ip| {
         let name = name(SocketAddr::new(ip, port));
@@ -57,7 +56,7 @@ pub(crate) fn find(host: &str, port: u16) -> Option<(String, PathBuf)> {
     paths.filter_map(read).find(|(token, _)| !token.is_empty())
 }
 
-/// The addresses of this machine that a URL may mean. A token goes nowhere else.
+/// The loopback addresses that a URL may mean. A token is sent nowhere else.
 fn addresses(host: &str) -> Vec<IpAddr> {
     let bare = host.trim_start_matches('[').trim_end_matches(']');
     match bare.parse::<IpAddr>() {
@@ -69,18 +68,17 @@ fn addresses(host: &str) -> Vec<IpAddr> {
     }
 }
 
-/// Colons are not for file names everywhere.
+/// Not all file systems allow colons in names.
 fn name(bound: SocketAddr) -> String {
     format!("{}-{}.token", bound.ip().to_canonical().to_string().replace(':', "_"), bound.port())
 }
 
-/// Where it may be, the best first. Whoever starts a service and whoever asks it may see different variables, so all are
-/// looked at.
+/// The possible folders, the best first. The service and the command may see different variables, so all are tried.
 fn folders() -> Vec<PathBuf> {
     let set = |variable: &str| env::var_os(variable).map(PathBuf::from).filter(|path| path.is_absolute());
     let home = || if cfg!(windows) { set("USERPROFILE") } else { set("HOME") };
     let mut folders = Vec::new();
-    // A folder of systemd's for this very service, as `RuntimeDirectory=tollkeeper` makes it.
+    // systemd's folder for this service, from `RuntimeDirectory=tollkeeper`.
     folders.extend(set("RUNTIME_DIRECTORY"));
     if cfg!(windows) {
         folders.extend(set("LOCALAPPDATA").map(|folder| folder.join("tollkeeper")));
@@ -97,7 +95,8 @@ fn folders() -> Vec<PathBuf> {
     folders
 }
 
-/// Under another name first: whoever reads it finds a whole one, and one that was there with other rights is replaced.
+/// Written under another name first and then renamed: readers never see a partial file, and an existing file with
+/// other permissions is replaced.
 fn write(folder: &Path, path: &Path, token: &Token) -> io::Result<()> {
     make_private(folder)?;
     let draft = path.with_extension(format!("{}.new", std::process::id()));
@@ -114,7 +113,7 @@ fn write(folder: &Path, path: &Path, token: &Token) -> io::Result<()> {
     kept
 }
 
-/// A folder that nobody else can write to; otherwise they could put a token of their own there.
+/// Makes a folder that no other user can write to; otherwise they could place their own token there.
 fn make_private(folder: &Path) -> io::Result<()> {
     let mut builder = fs::DirBuilder::new();
     builder.recursive(true);

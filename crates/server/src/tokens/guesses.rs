@@ -1,7 +1,8 @@
-//! Wrong tokens, by address: the first few are answered at once, the next ones late, and few of those at a time.
+//! Slows down guessing of tokens, per address: the first few wrong tokens are answered at once, the next ones with a
+//! delay, and only few of those at a time.
 //!
-//! Whoever has the right token is never shut out for long: only while others guess from the very same address, and as many
-//! as may wait do.
+//! A client with the right token is locked out only while others guess from the same address and use up all waiting
+//! places.
 
 use std::collections::HashMap;
 use std::net::IpAddr;
@@ -14,18 +15,18 @@ use tollkeeper::{Keyed, Quota, keyed};
 use crate::network;
 use crate::sparing::Sparing;
 
-/// How long the answer to a wrong token takes, after the first few.
+/// The delay of the answer to a wrong token, after the first few.
 const DELAY: Duration = Duration::from_millis(100);
-/// How many such answers one address waits for at the same time, and all addresses together.
+/// How many delayed answers one address, and all addresses together, may wait for at the same time.
 const PLACES: usize = 4;
 const ALL_PLACES: usize = 1_000;
-/// Addresses that are remembered. Each is forgotten when it has been quiet for as many seconds as it guessed.
+/// The maximum number of addresses remembered. Each is forgotten after as many quiet seconds as it had wrong tokens.
 const ADDRESSES: usize = 10_000;
 
-/// The wrong tokens of late.
+/// Recent wrong tokens.
 #[derive(Debug)]
 pub(crate) struct Guesses {
-    /// How many each address may send that are answered at once.
+    /// How many wrong tokens of each address are answered at once.
     budget: Keyed,
     waiting: Mutex<HashMap<IpAddr, usize>>,
     wrong: AtomicU64,
@@ -45,7 +46,7 @@ impl Default for Guesses {
 }
 
 impl Guesses {
-    /// Before a token is looked at; `None` when as many are waiting as may.
+    /// Call it before checking a token; `None` when too many are waiting.
     pub(crate) fn begin(&self, address: IpAddr) -> Option<Attempt<'_>> {
         let address = network::of_client(address);
         let mut attempt = Attempt { guesses: self, address, has_place: false };
@@ -61,7 +62,7 @@ impl Guesses {
         Some(attempt)
     }
 
-    /// How many there have been.
+    /// How many wrong tokens there have been.
     pub(crate) fn wrong(&self) -> u64 {
         self.wrong.load(Relaxed)
     }
@@ -77,7 +78,7 @@ impl Guesses {
     }
 }
 
-/// A token on its way to be compared.
+/// A token being checked.
 #[derive(Debug)]
 pub(crate) struct Attempt<'g> {
     guesses: &'g Guesses,
@@ -86,7 +87,7 @@ pub(crate) struct Attempt<'g> {
 }
 
 impl Attempt<'_> {
-    /// It was wrong: counted, and told late where there were many.
+    /// It was wrong: counts it, and delays the answer if there were many.
     pub(crate) async fn fail(self) {
         self.guesses.wrong.fetch_add(1, Relaxed);
         let is_early = self.guesses.budget.check(&self.address).is_allowed();

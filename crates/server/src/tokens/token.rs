@@ -1,4 +1,4 @@
-//! A token: made at random or set by somebody, compared in constant time, never shown by accident.
+//! A token: generated or configured, compared in constant time, never printed by accident.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -12,23 +12,23 @@ use subtle::ConstantTimeEq as _;
 pub(crate) struct Token(String);
 
 impl Token {
-    /// Whoever may try 40 a second needs longer than anybody has.
+    /// At 40 guesses a second, this length is out of reach.
     const SHORTEST: usize = 16;
-    /// Of the characters; `aaaaaaaaaaaaaaaa` is long too.
+    /// The fewest different characters: `aaaaaaaaaaaaaaaa` is long, but weak.
     const FEWEST: usize = 6;
 
     pub(crate) fn new(text: String) -> Token {
         Token(text)
     }
 
-    /// A new one of 192 random bits.
+    /// A new one with 192 random bits.
     pub(crate) fn make() -> anyhow::Result<Token> {
         let mut bytes = [0; 24];
         getrandom::fill(&mut bytes).map_err(|error| anyhow!("the system cannot provide random numbers: {error}"))?;
         Ok(Token(BASE64URL_NOPAD.encode(&bytes)))
     }
 
-    /// Why somebody could guess a token, and what to do instead.
+    /// Why a token could be guessed, and what to do instead.
     pub(crate) fn weakness(text: &str) -> Option<String> {
         const FIX: &str = "use a random one, such as the output of `openssl rand -hex 16`";
         let length = text.chars().count();
@@ -51,13 +51,13 @@ impl Token {
         Some(format!("holds {word:?}, which is guessed first; {FIX}"))
     }
 
-    /// Whether it is this text, in a time that does not tell how much of it is right.
+    /// Compares in constant time, which does not reveal how much of it is right.
     pub(crate) fn is(&self, given: &[u8]) -> bool {
         let digest = |bytes: &[u8]| digest(&SHA256, bytes);
         digest(self.0.as_bytes()).as_ref().ct_eq(digest(given).as_ref()).into()
     }
 
-    /// The secret itself, for where it has to be shown.
+    /// The secret itself, for the places that must show it.
     pub(crate) fn text(&self) -> &str {
         &self.0
     }

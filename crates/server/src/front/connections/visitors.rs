@@ -1,6 +1,6 @@
-//! Who is connected: how many there are, and how many from one address.
+//! Counts connections, in total and per address.
 //!
-//! An address that has as many as it may gets no more, so that nobody can take the places of all others.
+//! An address that has reached its limit gets no more, so that no client can use up all connections.
 
 use std::collections::HashMap;
 use std::net::IpAddr;
@@ -17,17 +17,17 @@ use crate::sparing::Sparing;
 /// The connections of one front.
 #[derive(Debug, Default)]
 pub(crate) struct Visitors {
-    /// What is counted of them.
+    /// Their counters.
     counted: Arc<Connections>,
-    /// Proxies bring many clients, so those that are trusted have no limit of their own.
+    /// Trusted proxies carry many clients, so they have no limit of their own.
     trusted: Identity,
-    /// Set when the service will stop soon.
+    /// Set while the service drains before stopping.
     draining: Arc<AtomicBool>,
     here: Mutex<HashMap<IpAddr, usize>>,
     told: Told,
 }
 
-/// What is told once in a while, however often it happens.
+/// Log lines that are rate-limited, however often they occur.
 #[derive(Debug)]
 struct Told {
     crowd: Sparing,
@@ -49,12 +49,12 @@ impl Visitors {
         Arc::new(Visitors { counted, trusted, draining, ..Visitors::default() })
     }
 
-    /// Whether they should come back on another connection, which may lead to another instance.
+    /// Whether clients should reconnect, which may lead them to another instance.
     pub(crate) fn should_leave(&self) -> bool {
         self.draining.load(Relaxed)
     }
 
-    /// Lets a connection stay, unless its address has as many as it may.
+    /// Admits a connection, unless its address has reached its limit.
     pub(super) fn admit(self: &Arc<Self>, address: IpAddr, most: usize) -> Option<Visit> {
         let client = network::of_client(address);
         let mut here = self.here();
@@ -76,14 +76,14 @@ impl Visitors {
         Some(Visit { visitors: self.clone(), client })
     }
 
-    /// Everything is taken, and whoever comes next waits.
+    /// All connections are in use, and the next client waits.
     pub(super) fn tell_full(&self, most: usize) {
         if let Some(left_out) = self.told.full.turn() {
             tracing::warn!("all {most} connections are taken, so new ones wait; raise listen.connections{left_out}");
         }
     }
 
-    /// Nobody can be let in.
+    /// Accepting connections fails.
     pub(super) fn tell_trouble(&self, error: &std::io::Error) {
         if let Some(left_out) = self.told.trouble.turn() {
             tracing::warn!("cannot accept connections right now: {error}{left_out}");

@@ -1,4 +1,5 @@
-//! The guard of the routes: pages of other origins change nothing, and what shows clients or changes something needs a token.
+//! Access control of the routes: requests from pages of other origins must not change anything, and everything that
+//! shows clients or changes something needs a token.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -21,7 +22,7 @@ use crate::service::Service;
 use crate::strict::Note;
 use crate::tokens::{Measured, Purpose};
 
-/// Lets those in who may use a route.
+/// Admits requests that may use a route.
 pub(super) async fn require(
     State((shared, route)): State<(Arc<Shared>, Route)>,
     request: Request,
@@ -38,7 +39,7 @@ pub(super) async fn require(
     };
     match admitted {
         Ok(()) => next.run(request).await,
-        // Somebody with a browser gets the page that says so. It holds no data, and the refusal stays one.
+        // A browser gets the page that says so. It contains no data, and the status is still a refusal.
         Err(problem) if route == Route::Index && wants_page(request.headers()) => {
             dashboard::put_into(problem.into_response())
         }
@@ -46,11 +47,12 @@ pub(super) async fn require(
     }
 }
 
-/// What a request needs a token for, if it does, and where it comes from.
+/// Which kind of token a request needs, if any, and its address.
 fn need(service: &Service, route: Route, request: &Request) -> Result<Option<(Purpose, Option<IpAddr>)>, Problem> {
     let peer = request.extensions().get::<Peer>().map(|peer| peer.ip);
     let is_change = !request.method().is_safe();
-    // A proxy that asks about a request sends that one's headers along, and the pages of its own site are not ours.
+    // A proxy sends the headers of the request that it asks about, and pages of its own site have another origin than
+    // ours.
     if is_change && route != Route::Authorize {
         origin::require_own(request, &service.identity, peer)?;
     }
@@ -95,7 +97,7 @@ fn closed() -> Problem {
     Problem::new(StatusCode::FORBIDDEN, detail)
 }
 
-/// Browsers name HTML when somebody opens an address; scripts and tools do not.
+/// Browsers ask for HTML when a user opens an address; scripts and tools do not.
 fn wants_page(headers: &HeaderMap) -> bool {
     let accepted = headers.get_all(ACCEPT).into_iter().filter_map(|value| value.to_str().ok());
     accepted.flat_map(|value| value.split(',')).any(|kind| {
@@ -104,16 +106,15 @@ fn wants_page(headers: &HeaderMap) -> bool {
     })
 }
 
-/// Who changes something, as the audit and the history of rules tell it. There is one token for all, so a name is what
-/// somebody says of itself.
+/// Who makes a change, for the audit and the history of rules. There is one token for all, so the name is unverified.
 pub(super) fn who(name: Option<Note>) -> String {
     const DOOR: &str = "admin token";
     let name = name.filter(|Note(name)| !name.trim().is_empty());
     name.map_or_else(|| DOOR.to_string(), |Note(name)| format!("{name} ({DOOR})"))
 }
 
-/// Whether a request asks for this machine by a name of its own. Any other is a web page that had its own name point here
-/// (DNS rebinding), or a proxy that lets the world in unknowingly.
+/// Whether a request uses a local host name. Any other name means a web page whose name points here (DNS rebinding),
+/// or a proxy that lets anyone in by mistake.
 fn names_this_machine(request: &Request) -> bool {
     let header = request.headers().get(HOST).and_then(|host| host.to_str().ok());
     let Some(host) = request.uri().host().or(header) else { return true };

@@ -1,5 +1,5 @@
-//! Which page asks: what changes something is refused to pages of other origins, which can have any browser that they are
-//! shown in send requests here (cross-site request forgery). Programs that are no browser say nothing about it.
+//! Prevents cross-site request forgery: changes are refused to pages of other origins, which can make any browser
+//! that shows them send requests here. Clients other than browsers do not send these headers.
 
 use std::net::IpAddr;
 
@@ -13,16 +13,16 @@ use crate::strict::quoted;
 const SEC_FETCH_SITE: &str = "sec-fetch-site";
 const X_FORWARDED_HOST: &str = "x-forwarded-host";
 
-/// Refuses what a page of another origin has sent.
+/// Refuses requests from a page of another origin.
 pub(super) fn require_own(request: &Request, identity: &Identity, peer: Option<IpAddr>) -> Result<(), Problem> {
     let headers = request.headers();
     let mut sites = headers.get_all(SEC_FETCH_SITE).into_iter().peekable();
     if sites.peek().is_some() {
-        // `same-site` is another port or another subdomain: somebody else's page.
+        // `same-site` is another port or subdomain, so another site's page.
         let is_own = |site: &HeaderValue| site == "same-origin" || site == "none";
         return if sites.all(is_own) { Ok(()) } else { Err(foreign(headers.get(ORIGIN))) };
     }
-    // Older browsers, and all of them on plain HTTP off this machine, say only from where.
+    // Older browsers, and all of them on plain HTTP to other machines, send only the origin.
     for origin in headers.get_all(ORIGIN) {
         if !is_own(origin, request, identity, peer) {
             return Err(foreign(Some(origin)));
@@ -31,7 +31,7 @@ pub(super) fn require_own(request: &Request, identity: &Identity, peer: Option<I
     Ok(())
 }
 
-/// Whether this service is where the page is from, by the name that the browser knows it by.
+/// Whether the page is from this service, by the host name that the browser uses.
 fn is_own(origin: &HeaderValue, request: &Request, identity: &Identity, peer: Option<IpAddr>) -> bool {
     let Some((scheme, origin)) = origin.to_str().ok().and_then(|origin| origin.split_once("://")) else { return false };
     let named =
@@ -39,12 +39,12 @@ fn is_own(origin: &HeaderValue, request: &Request, identity: &Identity, peer: Op
     let headers = request.headers();
     let text = |name| headers.get(name).and_then(|value| value.to_str().ok());
     let target = request.uri().authority().map(|authority| authority.as_str());
-    // A proxy may put another name into Host, and tells the first one here; a stranger may tell anything.
+    // A proxy may put another name into Host, and passes the original one on here; untrusted peers are ignored.
     let forwarded = || text(X_FORWARDED_HOST).filter(|_| peer.is_some_and(|peer| identity.trusts(peer)));
     named(target.or_else(|| text(HOST.as_str()))) || named(forwarded())
 }
 
-/// In lower case, without the port that the scheme has anyway.
+/// In lower case, without the scheme's default port.
 fn without_port(host: &str, scheme: &str) -> String {
     let host = host.to_ascii_lowercase();
     let usual = if scheme.eq_ignore_ascii_case("https") { ":443" } else { ":80" };

@@ -1,6 +1,6 @@
 use super::*;
 
-/// What shows clients.
+/// Routes that show clients.
 const SHOWN: [&str; 6] = [
     "GET /v1/keys?rule=per-user&key=1",
     "GET /v1/rules",
@@ -9,7 +9,7 @@ const SHOWN: [&str; 6] = [
     "GET /v1/actions",
     "GET /v1/exceptions",
 ];
-/// What changes something, and what it answers to those who may.
+/// Routes that change something, and their status with access.
 const CHANGED: [(&str, u16); 3] = [
     ("DELETE /v1/keys?rule=per-user&key=1", 200),
     ("DELETE /v1/exceptions?rule=*&key=1", 200),
@@ -23,8 +23,8 @@ fn bearer(token: &str) -> String {
     format!("authorization: Bearer {token}\r\n")
 }
 
-/// An admin part without a token was open to whoever could reach it: to pages in a browser on the machine, and to the world
-/// where a proxy rewrote `Host` (nginx does by default). There is always a token now.
+/// An admin part without a token was open to anyone who could reach it: to pages in a browser on the machine, and to
+/// the whole network if a proxy rewrote `Host` (nginx does by default). There is always a token now.
 #[tokio::test]
 async fn what_shows_clients_or_changes_something_always_needs_the_token() {
     let gate = Plan::new([per_user()]).open().await;
@@ -85,7 +85,7 @@ async fn decisions_need_a_token_where_one_is_set_and_health_never_does() {
     let gate = Plan::new([per_user()]).tokens(tokens).open().await;
     for request in DECIDED {
         gate.send(request, "", "{}").await.problem(401);
-        // A proxy that passes its client's Authorization on has another header for its own.
+        // A proxy that passes its client's Authorization on has another header for its own token.
         let apart = "authorization: Bearer of-the-client\r\nx-tollkeeper-token: for-my-proxies-only\r\n".to_string();
         for right in [bearer("for-my-proxies-only"), bearer(TOKEN), apart] {
             assert_eq!(gate.send(request, &right, "{}").await.status, 200, "{request}");
@@ -113,7 +113,7 @@ async fn without_a_token_on_an_open_address_nobody_gets_in() {
     gate.send("GET /v1/insight", "", "").await.problem(403);
 }
 
-/// The page holds no data, and whoever opens it has the token behind the `#`, which browsers do not send.
+/// The page contains no data; a user who opens it has the token after the `#`, which browsers do not send.
 #[tokio::test]
 async fn the_page_comes_without_a_token_and_without_data() {
     let browser = "accept: text/html,application/xhtml+xml,*/*;q=0.8\r\n";
@@ -129,7 +129,7 @@ async fn the_page_comes_without_a_token_and_without_data() {
     }
 }
 
-/// A web page can have its own name point to 127.0.0.1 and then read what a browser on this machine may read.
+/// A web page can have its own host name point to 127.0.0.1 and then read what a browser on this machine may read.
 #[tokio::test]
 async fn metrics_of_this_machine_are_asked_for_by_a_local_name() {
     let gate = Plan::new([]).open().await;

@@ -9,8 +9,8 @@ const CHANGES: [(&str, &str); 6] = [
     ("DELETE /v1/keys?rule=per-user&key=1", ""),
 ];
 
-/// A page on another origin created rules on a service without a token, by `fetch(url, {mode: "no-cors"})` from a browser
-/// on the machine: such a request needs no leave, and what it does is done though its answer cannot be read.
+/// A page of another origin created rules on a service without a token, by `fetch(url, {mode: "no-cors"})` in a
+/// browser on the machine: such a request needs no preflight, and takes effect although its response cannot be read.
 #[tokio::test]
 async fn pages_of_other_origins_change_nothing() {
     let gate = Plan::new([per_user()]).open().await;
@@ -24,7 +24,7 @@ async fn pages_of_other_origins_change_nothing() {
             "sec-fetch-site: same-site\r\norigin: http://localhost:3000\r\n",
             "sec-fetch-site: cross-site\r\norigin: http://gate.localhost\r\n",
             "sec-fetch-site: same-origin\r\nsec-fetch-site: cross-site\r\n",
-            // What a stranger says of its host is not believed.
+            // The forwarded host of an untrusted peer is ignored.
             "origin: https://evil.example\r\nx-forwarded-host: evil.example\r\n",
         ] {
             let detail = gate.ask(request, foreign, body).await.problem(403);
@@ -41,12 +41,12 @@ async fn pages_of_other_origins_change_nothing() {
             assert!(status != 403 && status != 401, "{request} with {own:?}: {status}");
         }
     }
-    // Nothing was charged by those refused: of 3, these are the first.
+    // The refused requests charged nothing: of 3, these are the first.
     let answer = gate.check(json!({"attributes": {"user_id": "fresh"}})).await;
     assert_eq!(answer["rules"][0]["remaining"], 2);
 }
 
-/// `curl -d` says that it sends a form, as pages do; it says nothing of an origin.
+/// `curl -d` sends the content type of a form, as pages do, but no origin.
 #[tokio::test]
 async fn a_plain_curl_is_served() {
     let gate = Plan::new([per_user()]).open().await;
@@ -54,7 +54,7 @@ async fn a_plain_curl_is_served() {
     assert_eq!(gate.ask("POST /v1/check", curl, r#"{"attributes": {"user_id": "1"}}"#).await.status, 200);
 }
 
-/// nginx sends its own name for the service as `Host` by default, and the dashboard behind it is another name's page.
+/// nginx sends its own name for the service as `Host` by default, so the dashboard behind it has another host name.
 #[tokio::test]
 async fn behind_a_trusted_proxy_its_word_for_the_host_counts() {
     let gate = Plan::new([per_user()]).trust("127.0.0.1/32").open().await;
@@ -69,7 +69,7 @@ async fn behind_a_trusted_proxy_its_word_for_the_host_counts() {
     }
 }
 
-/// A proxy asks about a request with that one's own headers, and most requests of a site come from its own pages.
+/// A proxy asks about a request with that request's own headers, and most requests of a site come from its own pages.
 #[tokio::test]
 async fn proxies_pass_on_what_browsers_say_of_their_own_site() {
     let gate = Plan::new([per_ip()]).open().await;
