@@ -1,9 +1,9 @@
-//! What is measured: families of samples (`Family`), described once in `catalog` and written as Prometheus' text
+//! Metrics: families of samples (`Family`), described once in `catalog` and written in Prometheus' text format
 //! (`text`) and as OTLP (`telemetry`). Other parts of the service add families of their own.
 //!
-//! A decision is counted by atomics that were made when its rule came into force: no lock and no allocation on the way
-//! of a request ([decision 14](../../../docs/decisions/0014-alerts-and-telemetry.md)). No label is ever something that a
-//! client can choose: rules, routes, statuses and sources are ours.
+//! A decision is counted by atomics that were created when its rule came into force: no lock and no allocation in the
+//! path of a request ([decision 14](../../../docs/decisions/0014-alerts-and-telemetry.md)). No label is ever
+//! something that a client can choose: rules, routes, statuses and sources are ours.
 
 pub(crate) mod catalog;
 mod commands;
@@ -41,11 +41,11 @@ use rules::{RuleCounters, RuleTable};
 use shed::Shed;
 use without_store::WithoutStoreCounters;
 
-/// Everything that requests count.
+/// All counters of requests.
 #[derive(Debug)]
 pub(crate) struct Metrics {
     rules: ArcSwap<RuleTable>,
-    /// Held while a table is made: two made at once would each have counts that the other lacks.
+    /// Held while a table is built: two built at once would each miss counts of the other.
     renewal: Mutex<()>,
     /// What `CL.THROTTLE` decided.
     throttle: RuleCounters,
@@ -58,7 +58,7 @@ pub(crate) struct Metrics {
     pub(crate) connections: AllConnections,
 }
 
-/// What others define and metrics are labelled with.
+/// Label values that other modules define.
 #[derive(Clone, Debug)]
 pub(crate) struct Labels {
     /// The routes of the HTTP front.
@@ -70,7 +70,7 @@ pub(crate) struct Labels {
 }
 
 impl Metrics {
-    /// Nothing counted yet.
+    /// With all counters at 0.
     pub(crate) fn new(labels: Labels) -> Metrics {
         Metrics {
             rules: ArcSwap::from_pointee(RuleTable::default()),
@@ -86,7 +86,7 @@ impl Metrics {
         }
     }
 
-    /// Counts a verdict that took so long.
+    /// Counts a verdict and its duration.
     pub(crate) fn record(&self, limiter: &Limiter, verdict: &Verdict, took: Duration) {
         self.check_duration.observe(u64::try_from(took.as_nanos()).unwrap_or(u64::MAX));
         let rules = self.rules.load();
@@ -101,17 +101,18 @@ impl Metrics {
         }
     }
 
-    /// The first decision under rules that came into force since.
+    /// Slow path: the first decision after rules have changed.
     #[cold]
     fn record_new(&self, limiter: &Limiter, row: &Row) {
         self.refresh(limiter);
-        // A verdict by rules that were replaced meanwhile goes to the rule of the same name, if there still is one.
+        // A verdict under rules that were replaced in the meantime counts for the rule of the same name, if there
+        // still is one.
         if let Some(counters) = self.rules.load().by_name(row.charge.rule.name()) {
             counters.count(row);
         }
     }
 
-    /// Makes counters for the rules in force, keeping those of rules that had some by name.
+    /// Creates counters for the rules in force, and keeps those of rules with the same name.
     fn refresh(&self, limiter: &Limiter) {
         let _alone = self.renewal.lock().unwrap_or_else(PoisonError::into_inner);
         let policy = limiter.policy();
@@ -121,12 +122,12 @@ impl Metrics {
         }
     }
 
-    /// Counts an answer of the RESP front. A command beyond those that were named counts as unknown.
+    /// Counts an answer of the RESP front. An unlisted command counts as unknown.
     pub(crate) fn count_command(&self, command: usize, outcome: CommandOutcome) {
         self.commands.count(command, outcome);
     }
 
-    /// Counts an answer of the HTTP front. A route that was not named counts as unknown.
+    /// Counts a response of the HTTP front. An unlisted route counts as unknown.
     pub(crate) fn count_request(&self, route: &str, status: u16) {
         self.responses.count(route, status);
     }
@@ -159,7 +160,7 @@ impl Metrics {
         self.used_throttle().map(|counters| &*counters.rule)
     }
 
-    /// How many decisions ended in each bucket of the histogram of durations.
+    /// How many decisions fell into each bucket of the duration histogram.
     pub(crate) fn durations(&self) -> Vec<u64> {
         self.check_duration.counts()
     }
@@ -169,7 +170,7 @@ impl Metrics {
         DURATION.bound(bucket).map(|nanos| nanos as f64 / 1_000.0)
     }
 
-    /// Everything that is counted here, and what there is to measure of the limiter.
+    /// All counters of this module, and the metrics of the limiter.
     pub(crate) fn families(&self, limiter: &Limiter) -> Vec<Family> {
         self.refresh(limiter);
         let rules = self.rules.load();
@@ -201,7 +202,7 @@ impl Metrics {
         rules.in_order.iter().map(|counters| &**counters).chain(self.used_throttle())
     }
 
-    /// Only where it is used: most have rules instead.
+    /// Only if it is used: most services use rules instead.
     fn used_throttle(&self) -> Option<&RuleCounters> {
         Some(&self.throttle).filter(|counters| counters.is_used())
     }

@@ -1,4 +1,4 @@
-//! What goes over the wire as JSON: requests as they are read, verdicts as they are answered.
+//! The JSON of the API: requests and answers.
 //!
 //! The API and `replay` share these types, so a request means the same to both. Every type also describes itself for
 //! `/openapi.json`.
@@ -36,21 +36,21 @@ use tollkeeper::KeyedBy;
 
 use crate::audit::{Action, Violation};
 
-/// Whether a slot was given back.
+/// Whether a slot was released.
 #[derive(Debug, Serialize, JsonSchema)]
 #[schemars(rename = "Released")]
 pub(crate) struct ReleaseAnswer {
-    /// False when the slot was free already: released before, or its hold expired.
+    /// False when the slot was already free: released before, or its hold expired.
     pub(crate) released: bool,
 }
 
-/// Whether a bucket was forgotten.
+/// Whether a bucket was reset.
 #[derive(Debug, Serialize, JsonSchema)]
 #[schemars(rename = "Reset")]
 pub(crate) struct ResetAnswer {
-    /// False when there was nothing to forget.
+    /// False when there was nothing to reset.
     reset: bool,
-    /// By which attribute the key was meant, where the rule's key has alternatives.
+    /// The attribute that the key was for, where the rule's key has alternatives.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(with = "String")]
     by: Option<String>,
@@ -62,13 +62,13 @@ impl ResetAnswer {
     }
 }
 
-/// Violations, the newest first.
+/// Violations, newest first.
 #[derive(Debug, Serialize, JsonSchema)]
 #[schemars(rename = "Violations")]
 pub(crate) struct ViolationsAnswer {
     /// As many as were asked for.
     pub(crate) violations: Vec<Violation>,
-    /// The `cursor` with which to ask for more; absent when there are none.
+    /// The `cursor` to ask for more; absent when there are none.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(with = "String")]
     pub(crate) next: Option<String>,
@@ -79,7 +79,7 @@ pub(crate) struct ViolationsAnswer {
     pub(crate) source: &'static str,
 }
 
-/// What was done to single keys, the newest first.
+/// Actions on single keys, newest first.
 #[derive(Debug, Serialize, JsonSchema)]
 #[schemars(rename = "Actions")]
 pub(crate) struct ActionsAnswer {
@@ -92,19 +92,19 @@ pub(crate) struct ActionsAnswer {
     pub(crate) source: &'static str,
 }
 
-/// Whether the service is well.
+/// Whether the service is healthy.
 #[derive(Debug, Serialize, JsonSchema)]
 #[schemars(rename = "Health")]
 pub(crate) struct HealthAnswer {
     /// `ok`.
     pub(crate) status: &'static str,
-    /// Only when newer rules cannot be had: the last good ones decide.
+    /// Only when newer rules cannot be loaded: the last good ones decide.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(with = "String")]
     pub(crate) rules: Option<String>,
 }
 
-/// An allowed request, for proxies that look at the status only.
+/// An allowed request, for proxies that use the status only.
 #[derive(Debug, Serialize, JsonSchema)]
 #[schemars(rename = "Authorized")]
 pub(crate) struct AuthorizeAnswer {

@@ -1,4 +1,4 @@
-//! Slots of `concurrency` rules that give themselves back.
+//! Permits: slots of `concurrency` rules that are released on drop.
 
 #[cfg(any(feature = "redis", feature = "tower"))]
 mod renewal;
@@ -41,14 +41,14 @@ use crate::store::held::Held;
 #[derive(Debug)]
 #[must_use = "dropping a permit gives its slots back"]
 pub struct Permit {
-    /// Nothing, where no rule counts slots.
+    /// `None` if no rule has slots.
     occupied: Option<Arc<Occupied>>,
-    /// What renews the slots, where that was asked for.
+    /// The task that renews the slots, if any.
     #[cfg(any(feature = "redis", feature = "tower"))]
     renewal: Option<tokio::task::AbortHandle>,
 }
 
-/// Slots that are shared with what renews them.
+/// Slots, shared with the task that renews them.
 #[derive(Debug)]
 struct Occupied {
     limiter: Arc<Limiter>,
@@ -57,24 +57,24 @@ struct Occupied {
 
 #[derive(Debug, Default)]
 struct Slots {
-    /// Empty while they are being renewed: whoever renews them has them.
+    /// Empty during a renewal: the task has taken them.
     held: Vec<Slot>,
-    /// Nobody wants them any more.
+    /// The permit was dropped.
     is_over: bool,
 }
 
 #[derive(Debug)]
 struct Slot {
-    /// What was charged, by a rule that may have left the policy since.
+    /// What was charged, under a rule that may have been removed since.
     charge: Charge,
     hold: Hold,
-    /// Who gave it, and so takes it back.
+    /// What granted it, and so has to release it.
     source: Source,
 }
 
 impl Limiter {
-    /// Decides a request as [`Limiter::check`] does, and keeps the slots that it occupies until the permit is dropped, or
-    /// until their hold ends: [`Permit::renewed`] is for what may take longer. The permit of a denied request is empty.
+    /// Decides a request as [`Limiter::check`] does, and holds its slots until the permit is dropped, or until their
+    /// hold expires: use [`Permit::renewed`] for longer requests. The permit of a denied request is empty.
     pub async fn acquire(self: &Arc<Self>, request: &impl Request) -> Result<(Verdict, Permit), CheckError> {
         let verdict = self.check(request).await?;
         let permit = Permit::new(self, slots(&verdict));
@@ -91,7 +91,7 @@ fn slots(verdict: &Verdict) -> Vec<Slot> {
 }
 
 impl Permit {
-    /// The slots that a reservation occupied.
+    /// The slots of a reservation.
     pub(crate) fn of(limiter: &Arc<Limiter>, held: impl Iterator<Item = (Held, Source)>) -> Permit {
         let slot = |(Held { charge, receipt, .. }, source)| Slot {
             charge,
@@ -112,7 +112,7 @@ impl Permit {
         }
     }
 
-    /// Whether nothing is occupied.
+    /// Whether it holds no slot.
     pub fn is_empty(&self) -> bool {
         self.occupied.is_none()
     }
@@ -126,7 +126,7 @@ impl Drop for Permit {
             slots.is_over = true;
             std::mem::take(&mut slots.held)
         };
-        // Whoever is renewing them finds that it is over, and gives them back.
+        // A renewal in progress sees that the permit was dropped, and releases the slots.
         #[cfg(any(feature = "redis", feature = "tower"))]
         if !held.is_empty()
             && let Some(renewal) = &self.renewal
@@ -141,11 +141,11 @@ impl Occupied {
     fn give_back(&self, slots: Vec<Slot>) {
         for slot in slots {
             match self.limiter.store_of(slot.source) {
-                // False means that the hold had expired, and then there is nothing to give back.
+                // False means that the hold had expired; there is nothing to release.
                 Store::Memory(memory) => _ = memory.release(slot.charge.bucket(), slot.hold),
                 #[cfg(feature = "redis")]
                 Store::Redis(redis) => release_later(redis.clone(), slot),
-                // It has given none.
+                // It never grants slots.
                 #[cfg(feature = "redis")]
                 Store::Unreachable(_) => {}
             }
@@ -153,7 +153,7 @@ impl Occupied {
     }
 }
 
-/// A drop cannot wait for a server. Outside of a runtime, or when the server is away, the hold ends by itself.
+/// A drop cannot wait for a server. Outside a runtime, or while the server is unreachable, the hold expires.
 #[cfg(feature = "redis")]
 fn release_later(redis: crate::store::RedisStore, slot: Slot) {
     if let Ok(runtime) = tokio::runtime::Handle::try_current() {

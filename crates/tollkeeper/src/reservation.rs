@@ -1,4 +1,4 @@
-//! Costs that are known later: reserve an estimate, then settle what it did cost.
+//! Reservations, for costs known only afterwards: reserve an estimate, then settle the actual cost.
 
 pub(crate) mod ticket;
 
@@ -40,10 +40,10 @@ use crate::store::{MAX_HOLD, StoreError};
 #[must_use = "an estimate that is dropped stays charged"]
 pub struct Reservation {
     limiter: Arc<Limiter>,
-    /// What the whole request was said to cost.
+    /// The estimated cost of the whole request.
     cost: u32,
     held: Vec<HeldRow>,
-    /// For how long the store counts what buckets are given back.
+    /// For how long the store tracks refunds of the buckets.
     hold: Duration,
     began: Instant,
 }
@@ -51,19 +51,20 @@ pub struct Reservation {
 /// How long a reservation lasts by default.
 const DEFAULT_HOLD: Duration = Duration::from_secs(600);
 
-/// What one rule holds, and how its part of the cost is found.
+/// What one rule was charged, and how its part of the actual cost is found.
 #[derive(Clone, Debug)]
 struct HeldRow {
     held: Held,
-    /// What the rule charges for each of the request's cost.
+    /// What the rule charges per unit of the request's cost.
     units: u32,
-    /// The attribute that carries these.
+    /// The attribute that carries those units.
     carrier: Option<String>,
-    /// Who was charged.
+    /// What was charged.
     source: Source,
 }
 
-/// What a request did cost: its own cost, attributes that carry costs, or both. What is not told stays as estimated.
+/// The actual cost of a request: its own cost, attributes that carry costs, or both. Whatever is not given stays as
+/// estimated.
 ///
 /// ```
 /// use tollkeeper::Actual;
@@ -76,33 +77,33 @@ pub struct Actual {
     attributes: BTreeMap<String, String>,
 }
 
-/// What became of a reservation.
+/// The result of settling a reservation.
 #[derive(Clone, Debug)]
 pub struct Settlement {
-    /// One per rule that had been charged.
+    /// One per charged rule.
     pub rows: Vec<Settled>,
 }
 
-/// What became of one rule's charge.
+/// The result for one rule's charge.
 #[derive(Clone, Debug)]
 pub struct Settled {
-    /// The rule's row, with what it did cost.
+    /// The rule's charge, at the actual cost.
     pub charge: Charge,
-    /// What had been charged.
+    /// The estimate that was charged.
     pub reserved: u32,
-    /// What was given back of it. Less than the difference where time has given it back already.
+    /// How much of it was refunded. Less than the difference if the bucket has refilled in the meantime.
     pub refunded: u32,
-    /// How the bucket stands now: `remaining` and `reset_after` as for a request that only looks.
+    /// The bucket's state now: `remaining` and `reset_after` as for a peek.
     pub decision: Decision,
 }
 
 impl Actual {
-    /// What the request did cost.
+    /// The actual cost of the request.
     pub fn cost(cost: u32) -> Actual {
         Actual { cost: Some(cost), ..Actual::default() }
     }
 
-    /// With an attribute that carries the cost of some rule.
+    /// Adds an attribute that carries the cost of some rule.
     #[must_use]
     pub fn attribute(mut self, name: impl Into<String>, value: impl Into<String>) -> Actual {
         self.attributes.insert(name.into(), value.into());
@@ -133,25 +134,26 @@ impl From<u32> for Actual {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum SettleError {
-    /// An attribute that should carry a cost holds no number. Nothing was changed.
+    /// An attribute that should carry a cost is not a number. Nothing was changed.
     #[error(transparent)]
     Cost(#[from] CostError),
-    /// The store could not be reached, or did not say what it has done.
+    /// The store could not be reached, or its answer was lost.
     #[error(transparent)]
     Store(#[from] StoreError),
 }
 
 impl Limiter {
-    /// Decides a request as [`Limiter::check`] does, taking its cost for an estimate that is corrected within ten minutes:
+    /// Decides a request as [`Limiter::check`] does, with its cost as an estimate to be settled within ten minutes:
     /// see [`Limiter::reserve_for`].
     pub async fn reserve(self: &Arc<Self>, request: &impl Request) -> Result<(Verdict, Reservation), CheckError> {
         self.reserve_for(request, DEFAULT_HOLD).await
     }
 
-    /// Decides a request as [`Limiter::check`] does, taking its cost for an estimate that is corrected within `hold` (at most
-    /// [`MAX_HOLD`]). Settled later, buckets are given nothing back. The reservation of a denied request is empty.
+    /// Decides a request as [`Limiter::check`] does, with its cost as an estimate to be settled within `hold` (at
+    /// most [`MAX_HOLD`]). If it is settled later, buckets get no refund. The reservation of a denied request is
+    /// empty.
     ///
-    /// What was decided without the store, while it was away, cannot be corrected and stays.
+    /// Decisions made without the store, while it was unreachable, cannot be corrected; they stay charged.
     pub async fn reserve_for(
         self: &Arc<Self>,
         request: &impl Request,
@@ -166,7 +168,7 @@ impl Limiter {
         let cost = request.cost();
         let held = held.into_iter().chain(std::iter::repeat_with(|| None)).zip(carriers).zip(verdict.rows());
         let held = held.filter_map(|((held, carrier), row)| {
-            // An estimate of nothing took nothing, and what is used is charged all the same.
+            // An estimate of 0 took nothing, but the actual usage is still charged.
             let is_nothing = row.charge.cost == 0 && row.decision.is_allowed() && is_counted(row);
             let nothing = || is_nothing.then(|| Held::nothing(&row.charge));
             let units = row.charge.rule.units_of(request);
@@ -194,18 +196,18 @@ impl Reservation {
         self.held.iter().filter_map(|row| row.carrier.as_deref())
     }
 
-    /// The slots that it occupies, to be given back at another time than the rest is settled.
+    /// Takes the slots out, to be released at another time than the rest is settled.
     pub fn take_slots(&mut self) -> Permit {
         let is_slot = |row: &mut HeldRow| row.held.charge.quota().algorithm() == Algorithm::Concurrency;
         let slots = self.held.extract_if(.., is_slot).map(|HeldRow { held, source, .. }| (held, source));
         Permit::of(&self.limiter, slots)
     }
 
-    /// Corrects the estimate: what was not used is given back, what was used beyond it is charged, also if it does not
-    /// fit any more (the key then has to wait for it).
+    /// Settles the estimate: unused cost is refunded, and usage beyond it is charged even if it no longer fits (the
+    /// key then has to wait).
     ///
-    /// Nothing is ever minted. What a bucket has refilled meanwhile is not given back a second time, so it is better to
-    /// settle soon than late.
+    /// A refund never creates tokens. What a bucket has refilled in the meantime is not refunded again, so settle
+    /// early.
     pub async fn settle(mut self, actual: impl Into<Actual>) -> Result<Settlement, SettleError> {
         let actual = actual.into();
         let costs = self.held.iter().map(|row| actual.of(row, self.cost)).collect::<Result<Vec<_>, _>>()?;

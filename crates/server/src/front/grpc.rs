@@ -1,7 +1,7 @@
 //! The gRPC front: Envoy's rate limit service, with health checking and reflection.
 //!
-//! One call of Envoy asks about several descriptors. They pass or fail together: all that they are charged is decided by
-//! the store at once, and one denial leaves nothing charged anywhere.
+//! One call of Envoy asks about several descriptors. They pass or fail together: the store decides all of their
+//! charges at once, and one denial leaves nothing charged anywhere.
 
 mod answer;
 mod envoy;
@@ -35,10 +35,10 @@ use envoy::{DESCRIPTORS, METHOD, RateLimitRequest, RateLimitResponse, SERVICE};
 
 /// The largest request; as on the HTTP API.
 const MAX_MESSAGE: usize = 64 * 1024;
-/// How often health follows the store.
+/// How often the health status is updated from the store.
 const HEARTBEAT: Duration = Duration::from_millis(200);
 
-/// Serves until `shutdown`, then finishes what is under way.
+/// Serves until `shutdown`, then finishes the calls in flight.
 pub(crate) async fn run(
     listener: Listener,
     service: Arc<Service>,
@@ -74,7 +74,7 @@ async fn run_within(
     let shutdown = async move {
         shutdown.await;
         watching.abort();
-        // Whoever watches has a stream that would not end by itself.
+        // A health watcher has a stream that would never end.
         let mut health = health;
         for name in ["", SERVICE] {
             health.clear_service_status(name).await;
@@ -86,7 +86,7 @@ async fn run_within(
 
 /// HTTP/2 only.
 fn protocol(limits: Limits) -> auto::Builder<TokioExecutor> {
-    // A connection that is only idle answers pings and stays; one whose peer is gone does not.
+    // An idle connection answers pings and stays open; one whose peer is gone does not.
     let ping = limits.idle / 3;
     let mut builder = auto::Builder::new(TokioExecutor::new()).http2_only();
     builder
@@ -99,7 +99,7 @@ fn protocol(limits: Limits) -> auto::Builder<TokioExecutor> {
     builder
 }
 
-/// A request that arrives too slowly is ended; streams that have begun to answer are not.
+/// Ends a request that arrives too slowly; streams that have started to answer are not affected.
 async fn in_time(limit: Duration, request: HttpRequest, next: Next) -> HttpResponse {
     match tokio::time::timeout(limit, next.run(request)).await {
         Ok(response) => response,
@@ -112,7 +112,7 @@ async fn trace(service: Arc<Service>, request: HttpRequest, next: Next) -> HttpR
     let is_ours = request.uri().path().strip_prefix('/') == Some(METHOD);
     let begun = is_ours.then(|| service.tracer.begin(request.headers())).flatten();
     let describe = |response: &HttpResponse| {
-        // An error is told before anything else is.
+        // An error is in the response headers.
         let is_error = response.headers().get("grpc-status").is_some_and(|status| status != "0");
         Described::call("grpc", METHOD, is_error)
     };
@@ -123,7 +123,7 @@ async fn follow_readiness(health: HealthReporter, service: Arc<Service>) {
     let mut known = None;
     loop {
         let ready = service.readiness();
-        // Watchers are told of changes only.
+        // Watchers only get changes.
         if known.replace(ready) != Some(ready) {
             report(&health, ready).await;
         }
@@ -174,7 +174,7 @@ async fn answer_to(
         Status::unavailable(error.to_string())
     })?;
     if decided.whole.is_unavailable() {
-        // An error, and not "over limit", so that Envoy's own failure mode applies.
+        // An error, not "over limit", so that Envoy's own failure mode applies.
         let rule = decided.whole.limiting().map(|row| row.charge.rule.name().to_string()).unwrap_or_default();
         return Err(Status::unavailable(format!("the store cannot answer, and rule `{rule}` says `closed`")));
     }

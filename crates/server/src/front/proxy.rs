@@ -1,7 +1,7 @@
 //! The reverse proxy: requests are decided and, if they may pass, forwarded to one upstream.
 //!
-//! Nothing is collected on the way: bodies go through piece by piece in both directions, as fast as the slower side
-//! takes them. Rules see a request as the upstream will, without what concerned the client's connection alone.
+//! Nothing is buffered: bodies are streamed in both directions, as fast as the slower side reads them. Rules see a
+//! request as the upstream will, without hop-by-hop headers.
 
 mod bodies;
 mod estimate;
@@ -47,13 +47,13 @@ pub(crate) use upstream::{Address, Timeouts, Upstream, parse_upstream};
 pub(crate) use waiting::WaitingRoom;
 use websocket::Sequel;
 
-/// What the proxy is made of.
+/// The parts of the proxy.
 #[derive(Debug)]
 pub(crate) struct Proxy {
     pub(crate) service: Arc<Service>,
     pub(crate) upstream: Upstream,
     pub(crate) waiting: WaitingRoom,
-    /// How long requests under way may take when the proxy stops.
+    /// How long requests in flight may take when the proxy stops.
     pub(crate) drain: Duration,
 }
 
@@ -61,22 +61,23 @@ pub(crate) struct Proxy {
 #[derive(Clone)]
 struct Client {
     peer: IpAddr,
-    /// How it reached the proxy.
+    /// Its scheme.
     scheme: Scheme,
-    /// What its certificate calls it.
+    /// The name in its certificate.
     certified: Option<Arc<str>>,
     busy: Busy,
     sequel: Sequel,
     stopping: Stopping,
 }
 
-/// Serves until `shutdown`, then finishes what is under way.
+/// Serves until `shutdown`, then finishes the requests in flight.
 pub(crate) async fn run(listener: Listener, proxy: Arc<Proxy>, shutdown: impl Future<Output = ()>) {
     let limits = Limits { drain: proxy.drain, ..Limits::of(&listener) };
     let visitors = proxy.service.visitors(&proxy.service.metrics.connections.proxy);
     let leaving = visitors.clone();
     let mut builder = protocol(limits);
-    // A client that closes its half has gone: else those who gave up would keep their places and the upstream busy.
+    // A client that closes its sending half has gone: otherwise clients that gave up would keep their places and the
+    // upstream busy.
     builder.http1().half_close(false);
     let builder = Arc::new(builder);
     let scheme = if listener.tls.is_some() { Scheme::HTTPS } else { Scheme::HTTP };
@@ -105,16 +106,16 @@ pub(crate) async fn run(listener: Listener, proxy: Arc<Proxy>, shutdown: impl Fu
     info!("the proxy has stopped");
 }
 
-/// A request that may pass, with what it occupies.
+/// An admitted request, with the slots it holds.
 struct Admitted {
     verdict: Verdict,
     permit: Permit,
-    /// What the response may correct.
+    /// An estimate that the response may settle.
     estimate: Option<Estimate>,
 }
 
 impl Proxy {
-    /// Within the request's trace, until the head of the response is there.
+    /// Handles the request within its trace, until the head of the response has arrived.
     async fn answer_traced(&self, client: Client, request: Request<Incoming>) -> Response {
         let begun = self.service.tracer.begin(request.headers());
         let method = request.method().clone();
@@ -134,12 +135,12 @@ impl Proxy {
         let mut hop = headers::take_hop(&mut parts.headers);
         headers::take_lookalikes(&mut parts.headers);
         stranger::watch(&self.service.identity, &parts.headers, client.peer, false);
-        // HTTP/2 has another way to begin one, and a body would be read as what follows.
+        // HTTP/2 starts a WebSocket in another way, and a body would be read as its first frames.
         hop.websocket &= version == Version::HTTP_11 && body.is_end_stream();
         let Admitted { verdict, permit, estimate } = match self.admit(&client, &parts).await {
             Ok(admitted) => admitted,
             Err(denial) => {
-                // Who waits for leave to send has sent nothing yet.
+                // A client that waits for `100 Continue` has sent nothing yet.
                 if !parts.headers.contains_key(EXPECT) {
                     discard(body).await;
                 }
@@ -158,7 +159,7 @@ impl Proxy {
             Err(problem) => problem.into_response(),
         };
         for (name, value) in limits {
-            // Every name comes once; what the upstream said of its own limits under that name would contradict.
+            // Every name comes once; the upstream's own limits under that name would contradict.
             if let Some(name) = name {
                 response.headers_mut().insert(name, value);
             }
@@ -167,9 +168,9 @@ impl Proxy {
     }
 }
 
-/// The walk of one request, step by step.
+/// The path of one request, step by step.
 impl Proxy {
-    /// Lets the request pass now or in its turn, or says why not.
+    /// Admits the request, now or after its wait, or returns the refusal.
     async fn admit(&self, client: &Client, parts: &Parts) -> Result<Admitted, Response> {
         let Service { identity, answer, limiter, .. } = &*self.service;
         if let Some(place) = identity.contradiction(&parts.uri, &parts.headers) {
@@ -200,8 +201,8 @@ impl Proxy {
         }
     }
 
-    /// Charges the request, as an estimate where the response will tell what it did cost. Slots are held for as long as the
-    /// response, or a WebSocket, lives.
+    /// Charges the request, as an estimate if the response will give the actual cost. Slots are held for as long as
+    /// the response, or a WebSocket, lives.
     async fn decide(&self, request: &impl tollkeeper::Request) -> Result<Admitted, CheckError> {
         if !estimate::is_needed(self.service.limiter.policy().cost_attributes()) {
             let (verdict, permit) = self.service.acquire(request).await?;
@@ -224,7 +225,7 @@ impl Proxy {
         }
     }
 
-    /// Gives back what a request was charged that goes no further.
+    /// Refunds the charge of a request that is not forwarded.
     async fn take_back(&self, verdict: &Verdict) {
         let charged = verdict.rows().iter().filter(|row| row.decision.is_allowed() && row.decision.hold.is_none());
         let charges: Vec<Charge> = charged.map(|row| row.charge.clone()).collect();
@@ -233,7 +234,7 @@ impl Proxy {
         }
     }
 
-    /// The request as the upstream gets it.
+    /// The request for the upstream.
     fn outgoing(&self, parts: Parts, body: Incoming, target: Target, client: &Client, hop: Hop) -> Request<Upload> {
         let Parts { method, version, mut headers, .. } = parts;
         let authority = self.upstream.address().authority.as_str();
@@ -243,7 +244,7 @@ impl Proxy {
         telemetry::inject(&mut headers);
         headers::put_hop(&mut headers, hop);
         headers.insert(HOST, host);
-        // Written from the body as it was understood here.
+        // Set from the body as it was parsed here.
         if headers.remove(CONTENT_LENGTH).is_some() && body.is_end_stream() {
             headers.insert(CONTENT_LENGTH, HeaderValue::from(0));
         }
@@ -264,7 +265,7 @@ impl Proxy {
         Ok(response)
     }
 
-    /// The response as the client gets it.
+    /// The response for the client.
     fn incoming(
         &self,
         mut response: http::Response<Incoming>,
@@ -279,7 +280,7 @@ impl Proxy {
         let chunked = response.headers().contains_key(TRANSFER_ENCODING);
         let hop = headers::take_hop(response.headers_mut());
         if chunked {
-            // Its length was not what it says.
+            // Its length was wrong.
             response.headers_mut().remove(CONTENT_LENGTH);
         }
         headers::add_via(response.headers_mut(), version);
@@ -296,12 +297,12 @@ impl Proxy {
     }
 }
 
-/// The answer to a request for which there is no place to wait.
+/// The response to a request that finds the waiting queue full.
 fn full(limits: HeaderMap, delay: Duration) -> Response {
     let detail = "too many requests are waiting for their turn; try again later";
     let mut response = Problem::new(StatusCode::SERVICE_UNAVAILABLE, detail).into_response();
     response.headers_mut().extend(limits);
-    // Rounded up: who comes back early finds as many waiting.
+    // Rounded up: a client that retries early finds the queue still full.
     response.headers_mut().insert(RETRY_AFTER, HeaderValue::from(delay.as_secs() + 1));
     response
 }

@@ -8,11 +8,11 @@ use super::family::Family;
 /// How a command ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum CommandOutcome {
-    /// Nothing had to be decided.
+    /// There was nothing to decide.
     Ok,
     Allowed,
     Denied,
-    /// The client's mistake, or a store that is unreachable.
+    /// The client's mistake, or an unreachable store.
     Error,
     /// Neither allowed nor denied: too many were waiting for a decision.
     Shed,
@@ -20,7 +20,7 @@ pub(crate) enum CommandOutcome {
 
 const OUTCOMES: [&str; 5] = ["ok", "allowed", "denied", "error", "shed"];
 
-/// A row for each command, and one for those that there are not.
+/// One row per command, and one for unknown commands.
 #[derive(Debug)]
 pub(super) struct Commands {
     names: &'static [&'static str],

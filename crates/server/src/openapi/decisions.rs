@@ -78,8 +78,8 @@ fn with_limit_headers(mut operation: Operation, statuses: &[u16]) -> Operation {
     operation
 }
 
-/// What proxies say about the original request. An empty header is an absent one. The older names are in words
-/// only: whether one of them is read at all depends on the other, which no schema can say.
+/// Headers in which proxies describe the original request. An empty header counts as absent. The older names are only
+/// in the description: whether one of them is read depends on the other, which a schema cannot express.
 fn original() -> Vec<Value> {
     let header = |name: &str, pattern: &str, what: &str| {
         json!({

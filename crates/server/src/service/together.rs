@@ -1,4 +1,4 @@
-//! Several requests that pass or fail together, as one call of Envoy asks about them.
+//! Several requests that pass or fail together, as in one call of Envoy.
 
 use std::time::Instant;
 
@@ -6,21 +6,21 @@ use tollkeeper::{Charge, Outcome, Overloaded, Request, Row, StoreError, Together
 
 use super::Service;
 
-/// One of several requests: what it would be charged, and what to do with that.
+/// One of several requests: its charges, and what to do with them.
 #[derive(Clone, Debug)]
 pub(crate) struct Part {
     pub(crate) charges: Vec<Charge>,
     pub(crate) effect: Effect,
 }
 
-/// What becomes of the charges of a request.
+/// What to do with the charges of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Effect {
     /// They are charged.
     Charge,
     /// Nothing is charged. It passes if every enforced rule has anything left.
     Check,
-    /// They are given back, if all others pass.
+    /// They are refunded, if all others pass.
     GiveBack,
 }
 
@@ -43,7 +43,7 @@ impl Service {
         Ok(decided)
     }
 
-    /// The denial, where a part that is only checked has nothing left. Then nothing else is charged either.
+    /// The denial, if a part that is only checked has nothing left. Then nothing else is charged either.
     async fn find_used_up(&self, parts: &[Part]) -> Result<Option<Together>, Overloaded> {
         if parts.iter().all(|part| part.effect != Effect::Check) {
             return Ok(None);
@@ -54,7 +54,7 @@ impl Service {
         Ok(is_used_up.then(|| deny_used_up(parts, seen)))
     }
 
-    /// Gives back, and tells those parts what is left after that.
+    /// Makes the refunds, and updates what is left for those parts.
     async fn give_back(&self, parts: &[Part], decided: &mut Together) -> Result<(), StoreError> {
         let is_given_back = |part: &Part| part.effect == Effect::GiveBack;
         for part in parts.iter().filter(|part| is_given_back(part)) {
@@ -89,7 +89,7 @@ fn is_used_up(row: &Row) -> bool {
     row.charge.rule.is_enforced() && row.decision.remaining == 0
 }
 
-/// What was seen, where a part that is only checked has nothing left: it is over its limit, and so is the whole.
+/// The denial when a part that is only checked has nothing left: it is over its limit, and so is the whole.
 fn deny_used_up(parts: &[Part], seen: Together) -> Together {
     let denied = |rows: &[Row]| {
         let deny = |row: &Row| {

@@ -20,18 +20,19 @@ pub(crate) struct CheckAnswer<'v> {
     limiting: Option<&'v str>,
     /// Milliseconds until the same request passes, rounded up; 0 when it may pass, null when it never can.
     retry_after_ms: Option<u64>,
-    /// Who answered.
+    /// What answered.
     #[schemars(extend("enum" = Source::ALL.map(Source::name)))]
     source: &'static str,
     /// One row per rule that applied, in the order of the rules file.
     rules: Vec<RuleAnswer<'v>>,
-    /// Only if the request asked for them: limit headers, and `retry-after` on a denial that ends, to be sent on.
+    /// Only if the request asked for them: limit headers, and `retry-after` on a denial that ends, for the caller's
+    /// own response.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(with = "HeadersAnswer")]
     headers: Option<HeadersAnswer>,
 }
 
-/// Headers by their names, in lower case.
+/// Headers by name, in lower case.
 #[derive(Debug)]
 pub(crate) struct HeadersAnswer(pub(crate) HeaderMap);
 
@@ -55,7 +56,7 @@ impl JsonSchema for HeadersAnswer {
     }
 }
 
-/// What one rule says, alone.
+/// What one rule says on its own.
 #[derive(Debug, Serialize, JsonSchema)]
 #[schemars(rename = "Decision")]
 struct RuleAnswer<'v> {
@@ -67,7 +68,7 @@ struct RuleAnswer<'v> {
     key: &'v str,
     /// Whether this rule alone lets the request pass.
     allowed: bool,
-    /// A shadow rule reports and never denies.
+    /// A shadow rule reports but never denies.
     shadow: bool,
     /// The burst of a bucket, or N of a window.
     limit: u32,
@@ -75,17 +76,17 @@ struct RuleAnswer<'v> {
     remaining: u32,
     /// Milliseconds until this rule lets the same request pass, rounded up; 0 when it does, null when it never can.
     retry_after_ms: Option<u64>,
-    /// Milliseconds until the bucket is as if never used, rounded up.
+    /// Milliseconds until the bucket is full again, rounded up.
     reset_after_ms: u64,
     /// `leaky_bucket` only: milliseconds until the request's turn, rounded up.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(with = "u64")]
     delay_ms: Option<u64>,
-    /// `concurrency` only: names the slot that was taken; give it to /v1/release.
+    /// `concurrency` only: identifies the slot that was taken; pass it to /v1/release.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(with = "HoldToken")]
     hold: Option<HoldToken>,
-    /// `block`, `allow` or `grant`, where an exception was made for this key.
+    /// `block`, `allow` or `grant`, if there is an exception for this key.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(with = "String")]
     exception: Option<&'static str>,
@@ -95,7 +96,7 @@ struct RuleAnswer<'v> {
 }
 
 impl<'v> CheckAnswer<'v> {
-    /// With the headers that were asked for.
+    /// With the headers, if they were asked for.
     pub(crate) fn new(verdict: &'v Verdict, headers: Option<HeadersAnswer>) -> Self {
         CheckAnswer {
             allowed: verdict.is_allowed(),
@@ -162,7 +163,7 @@ impl From<&Overloaded> for ShedAnswer {
     }
 }
 
-/// Rows of a leaky bucket always tell the wait, also when it is zero.
+/// Rows of a leaky bucket always have the wait, even if it is zero.
 pub(super) fn delay(row: &Row) -> Option<Span> {
     (row.charge.quota().algorithm() == Algorithm::LeakyBucket).then(|| row.decision.delay())
 }

@@ -1,7 +1,7 @@
-//! What a verdict looks like on the wire: limit headers, `Retry-After`, and a problem document (RFC 9457).
+//! A verdict as an HTTP response: limit headers, `Retry-After`, and a problem document (RFC 9457).
 //!
-//! A problem names rules and never keys: a key may be made of a secret that the client, or somebody between, should
-//! not see again.
+//! A problem names rules, never keys: a key may contain a secret, which must not be shown to the client or to anyone
+//! in between.
 
 use http::header::{CONTENT_TYPE, RETRY_AFTER};
 use http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
@@ -26,7 +26,7 @@ impl Problem {
 }
 
 impl Answer {
-    /// Refuses a request whose cost is no number: 400, naming the attribute.
+    /// Refuses a request whose cost is not a number: 400, naming the attribute.
     ///
     /// ```
     /// use tollkeeper::{CostError, http::Answer};
@@ -54,8 +54,8 @@ impl Answer {
         Problem::overloaded(overloaded).into()
     }
 
-    /// Refuses a request that says who it is in two ways, as [`Identity::contradiction`](super::Identity::contradiction)
-    /// found out: 400, naming the place.
+    /// Refuses a request with two identities, as found by
+    /// [`Identity::contradiction`](super::Identity::contradiction): 400, naming the place.
     ///
     /// ```
     /// use tollkeeper::http::Answer;
@@ -68,7 +68,7 @@ impl Answer {
     }
 }
 
-/// How answers are written.
+/// How responses are written.
 ///
 /// ```
 /// use tollkeeper::{HeaderStyle, http::AnswerStyle};
@@ -107,7 +107,7 @@ impl AnswerStyle {
     /// ```
     pub fn headers_for(&self, verdict: &Verdict, now: Timestamp) -> HeaderMap {
         let fields = limit_headers(self.headers, verdict, now);
-        // Values are digits and names of rules, which are checked to need no escaping: none is refused here.
+        // Values are digits and names of rules, which need no escaping: none is refused here.
         fields
             .into_iter()
             .filter_map(|(name, value)| Some((HeaderName::from_static(name), HeaderValue::try_from(value).ok()?)))
@@ -164,7 +164,7 @@ impl AnswerStyle {
             .member("retry_after_ms", &verdict.retry_after().map(Span::as_millis_ceil));
         let mut answer = Answer::from(problem);
         answer.headers.extend(self.response_headers(verdict, now));
-        // An unreachable store is not the client's fault, and is told in our words.
+        // An unreachable store is not the client's fault, and keeps our own response.
         match verdict.limiting() {
             Some(row) if !verdict.is_unavailable() => in_own_words(answer, verdict, row),
             _ => answer,
@@ -172,12 +172,12 @@ impl AnswerStyle {
     }
 }
 
-/// The status that the rule in the way wants.
+/// The status that the limiting rule sets.
 fn own_status(verdict: &Verdict) -> Option<StatusCode> {
     StatusCode::from_u16(verdict.limiting()?.charge.rule.deny()?.status()?).ok()
 }
 
-/// The body that the rule wants.
+/// The body that the rule sets.
 fn in_own_words(mut answer: Answer, verdict: &Verdict, row: &Row) -> Answer {
     if let Some((content_type, template)) = row.charge.rule.deny().and_then(|denial| denial.body())
         && let Ok(content_type) = HeaderValue::from_str(content_type)
@@ -201,7 +201,7 @@ fn violated(verdict: &Verdict) -> Vec<&str> {
         .collect()
 }
 
-/// Which rule, and when to come back, for people.
+/// Which rule, and when to retry, for people.
 pub(crate) fn denial_detail(verdict: &Verdict) -> String {
     let Some(row) = verdict.limiting() else {
         return "The request is within its limits.".into();
@@ -223,17 +223,17 @@ pub(crate) fn denial_detail(verdict: &Verdict) -> String {
     }
 }
 
-/// What is wrong, without the values: one of them may be a secret.
+/// What is wrong, without the values: they may be secrets.
 pub(crate) fn contradiction_detail(place: &AttributeSource) -> String {
     format!("`{place}` says who sends this request and is there several times, with different values; send it once.")
 }
 
-/// Which attribute should have been a number. What it held is not repeated: it may not be meant for every reader.
+/// Which attribute should have been a number. Its value is not repeated: it may not be meant for every reader.
 pub(crate) fn bad_cost_detail(error: &CostError) -> String {
     format!("Attribute `{}` is the cost of rule `{}` and must be a whole number.", error.attribute, error.rule)
 }
 
-/// Rounded up: who comes back early is denied again.
+/// Rounded up: a client that retries early is denied again.
 fn in_words(wait: Span) -> String {
     match (wait.as_millis_ceil(), wait.as_secs_ceil()) {
         (1, _) => "1 millisecond".into(),

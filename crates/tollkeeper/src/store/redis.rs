@@ -68,10 +68,12 @@ use traffic::Counts;
 pub struct RedisStore(Arc<Shared>);
 
 impl RedisStore {
-    /// Connects, and refuses a server that could not decide: too old, a read-only replica, or scripts forbidden.
+    /// Connects, and refuses a server that cannot be used: too old, a read-only replica, or without the right to run
+    /// scripts.
     ///
-    /// `redis://USER:PASSWORD@HOST:PORT/DATABASE` is one server, `redis+cluster://A,B,C` a cluster of which some nodes are
-    /// named, `redis+sentinel://A,B,C/NAME` the primary that these sentinels know; `rediss` instead of `redis` means TLS.
+    /// `redis://USER:PASSWORD@HOST:PORT/DATABASE` is one server, `redis+cluster://A,B,C` a cluster of which some
+    /// nodes are named, `redis+sentinel://A,B,C/NAME` the primary that these sentinels know; `rediss` instead of
+    /// `redis` means TLS.
     pub async fn connect(url: &str, options: RedisOptions) -> Result<RedisStore, ConnectError> {
         let address = Address::parse(url, options.tls.as_ref())?;
         let thread = |error| ConnectError::Thread(format!("{error}"));
@@ -111,17 +113,17 @@ impl RedisStore {
         Ok(RedisStore(shared))
     }
 
-    /// Whether a URL can be understood. Whether a server is there is known when it is connected.
+    /// Whether a URL is valid. Whether the server is reachable is known only when connecting.
     pub fn check_url(url: &str) -> Result<(), ConnectError> {
         Address::parse(url, None).map(drop)
     }
 
-    /// What was found at the other end.
+    /// What was found about the server.
     pub fn server(&self) -> &Server {
         &self.0.server
     }
 
-    /// The clock of this process, or the manual one. Decisions are made by the server's.
+    /// The clock of this process, or the manual one. Decisions use the server's.
     pub fn clock(&self) -> &Clock {
         &self.0.clock
     }
@@ -130,13 +132,13 @@ impl RedisStore {
         &self.0.exceptions
     }
 
-    /// The server's time, as far as it is known: by its last answer and the clock of this process.
+    /// The server's time, estimated from its last answer and the clock of this process.
     pub fn now(&self) -> Timestamp {
         let ahead = self.0.clock_ahead.load(Relaxed);
         Timestamp::from_micros(self.0.clock.now().as_micros().saturating_add_signed(ahead))
     }
 
-    /// Other rules are in force: what was denied by the old ones may pass, and leases are returned.
+    /// The rules have changed: cached denials are dropped, and leases are returned.
     pub(crate) fn rules_changed(&self) {
         if let Some(Ahead { denials, leases }) = &self.0.ahead {
             denials.forget_all();
@@ -147,27 +149,27 @@ impl RedisStore {
         }
     }
 
-    /// Whether calls go out: in a cluster, the worst of all nodes.
+    /// The state of the circuit breaker; in a cluster, the worst of all nodes.
     pub fn breaker(&self) -> BreakerState {
         self.0.nodes.breaker_state()
     }
 
-    /// The calls that went out so far.
+    /// The calls made so far.
     pub fn traffic(&self) -> Traffic {
         self.0.counts.read()
     }
 
-    /// How many stores are connected to the same server, in all processes, by their last signs of life.
+    /// How many stores are connected to the same server, in all processes, by their heartbeats.
     pub fn instances(&self) -> u32 {
         self.0.instances.load(Relaxed)
     }
 
-    /// Tokens that were taken ahead of use and are not spent yet. A process that is killed takes them along.
+    /// Tokens leased and not yet spent. If the process is killed they are lost until they expire.
     pub fn leased_tokens(&self) -> u64 {
         self.0.ahead.as_ref().map_or(0, |ahead| ahead.leases.tokens(Instant::now()))
     }
 
-    /// Gives leased tokens back: what to do last before a process ends.
+    /// Returns leased tokens: the last call before a process exits.
     pub async fn return_leases(&self) {
         if let Some(ahead) = &self.0.ahead
             && let Some(back) = ahead.leases.sweep(Instant::now(), true)
@@ -183,7 +185,7 @@ impl RedisStore {
         self.0.overload.count()
     }
 
-    /// Removes everything that this store's namespace holds: what replay leaves behind.
+    /// Removes everything in this store's namespace: for cleaning up after a replay.
     pub async fn clear(&self) -> Result<(), ConnectError> {
         let nodes = match &self.0.nodes {
             Nodes::One(node) => vec![node.clone()],
@@ -199,7 +201,7 @@ impl RedisStore {
                 let failed = |error: redis::RedisError| ConnectError::Connect(error.to_string());
                 let (next, keys): (u64, Vec<Vec<u8>>) = server::ask(&mut connection, &scan).await.map_err(failed)?;
                 for key in keys {
-                    // One by one: they lie in different slots of a cluster.
+                    // One by one: they lie in different hash slots of a cluster.
                     let _: i64 = server::ask(&mut connection, redis::cmd("DEL").arg(key)).await.map_err(failed)?;
                 }
                 cursor = next;
@@ -211,8 +213,7 @@ impl RedisStore {
         Ok(())
     }
 
-    /// Decides all charges together, all or nothing, and says who decided: the store, a denial that was remembered, or a
-    /// lease.
+    /// Decides all charges together, all or nothing, and says what decided: the store, a cached denial, or a lease.
     pub async fn charge(&self, charges: &[Charge]) -> Result<Vec<(Decision, Source)>, StoreError> {
         if charges.is_empty() {
             return Ok(Vec::new());
@@ -232,7 +233,7 @@ impl RedisStore {
         Ok(decided)
     }
 
-    /// What a bucket would say to a request of cost 1, without touching it: `remaining` is uncharged.
+    /// The bucket's answer to a request of cost 1, without changing it: `remaining` does not include that request.
     pub async fn inspect(&self, bucket: BucketRef<'_>) -> Result<Decision, StoreError> {
         let (state, now) = self.0.read(bucket.quota, &self.0.key(bucket)).await?;
         let (untouched, _) = decide(bucket.quota, 0, &state, now);
@@ -240,9 +241,9 @@ impl RedisStore {
         Ok(Decision { outcome: asked.outcome, hold: None, ..untouched })
     }
 
-    /// Forgets a bucket; false when there was nothing to forget.
+    /// Resets a bucket; false when there was nothing to reset.
     pub async fn reset(&self, bucket: BucketRef<'_>) -> Result<bool, StoreError> {
-        // What is idle may still be stored for a moment, and is as good as forgotten.
+        // An idle state may still be stored for a moment; it counts as reset already.
         let counted = self.inspect(bucket).await?.reset_after > Span::ZERO;
         let key = self.0.key(bucket);
         let slot = self.0.nodes.slot(&key);
@@ -255,7 +256,7 @@ impl RedisStore {
         Ok(counted && removed > 0)
     }
 
-    /// Gives a `concurrency` slot back; false when it had expired or was given back before.
+    /// Releases a `concurrency` slot; false when it had expired or was released before.
     pub async fn release(&self, bucket: BucketRef<'_>, hold: Hold) -> Result<bool, StoreError> {
         let key = self.0.key(bucket);
         let slot = self.0.nodes.slot(&key);
@@ -264,8 +265,8 @@ impl RedisStore {
         Ok(released > 0)
     }
 
-    /// Holds a `concurrency` slot for another period under the name that is returned; `None` when it had expired or was given
-    /// back before. After an error it may go by another name that nobody knows, and is free when its hold ends.
+    /// Holds a `concurrency` slot for another period and returns its new name; `None` when it had expired or was
+    /// released before. After an error it may have a new name that was lost; then it is free when its hold expires.
     pub async fn renew(&self, bucket: BucketRef<'_>, hold: Hold) -> Result<Option<Hold>, StoreError> {
         let key = self.0.key(bucket);
         let slot = self.0.nodes.slot(&key);
@@ -274,8 +275,8 @@ impl RedisStore {
         Ok(renewed.map(|(at, nth)| Hold { at: Timestamp::from_micros(at), nth }))
     }
 
-    /// Gives back up to `cost` of what a bucket was charged last; false when nothing of it counts any more. What others
-    /// charge or give back between looking and giving can only make it less.
+    /// Refunds up to `cost` of a bucket's latest charges; false when none of it still counts. Concurrent charges or
+    /// refunds can only make the refund smaller.
     pub async fn give_back(&self, bucket: BucketRef<'_>, cost: u32) -> Result<bool, StoreError> {
         let key = self.0.key(bucket);
         let (state, now) = self.0.read(bucket.quota, &key).await?;
@@ -304,7 +305,7 @@ async fn connect(address: Address, deadline: Duration) -> Result<(Nodes, Server)
                 let mut connection = node.open().await?;
                 server::teach(&mut connection).await?;
                 let server = server::identify(&mut connection).await?;
-                // Any warning is one of the cluster.
+                // A warning about one node is a warning about the cluster.
                 if found.as_ref().is_none_or(|found: &Server| found.warning().is_none()) {
                     found = Some(server);
                 }
@@ -325,7 +326,7 @@ async fn connect(address: Address, deadline: Duration) -> Result<(Nodes, Server)
     Ok((Nodes::One(Arc::new(Node::new(route, connection, deadline))), server))
 }
 
-/// Not the address, which may carry a password.
+/// Does not print the address, which may contain a password.
 impl fmt::Debug for RedisStore {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("RedisStore").field("server", &self.0.server).finish_non_exhaustive()

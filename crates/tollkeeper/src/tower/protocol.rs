@@ -1,4 +1,4 @@
-//! What a refused request is told in the protocol that it speaks.
+//! The response to a refused request, in its own protocol: HTTP or gRPC.
 
 use bytes::Bytes;
 use http::header::{CONTENT_TYPE, RETRY_AFTER};
@@ -25,19 +25,19 @@ const UNAVAILABLE: u16 = 14;
 /// A `grpc-message` is printable ASCII without `%`.
 const ESCAPED: &AsciiSet = &CONTROLS.add(b'%');
 
-/// What the client speaks.
+/// The client's protocol.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Protocol {
     /// Statuses and problem documents.
     Http,
-    /// Responses of nothing but trailers, with this content type.
+    /// Trailers-only responses with this content type.
     Grpc(HeaderValue),
 }
 
 impl Protocol {
     pub(super) fn of(headers: &HeaderMap) -> Protocol {
         match headers.get(CONTENT_TYPE) {
-            // Clients in browsers want the type that they sent.
+            // Browser clients (gRPC-Web) expect the type that they sent.
             Some(web) if web.as_bytes().starts_with(b"application/grpc-web") => Protocol::Grpc(web.clone()),
             Some(grpc) if grpc.as_bytes().starts_with(b"application/grpc") => {
                 Protocol::Grpc(HeaderValue::from_static("application/grpc"))
@@ -53,7 +53,7 @@ impl Protocol {
         let status = if verdict.is_unavailable() { UNAVAILABLE } else { RESOURCE_EXHAUSTED };
         let mut headers = style.headers_for(verdict, now);
         headers.extend(retry_after(verdict).map(|seconds| (RETRY_AFTER, seconds)));
-        // A negative number tells clients that retry by themselves (gRFC A6) not to.
+        // A negative number tells clients that retry automatically (gRFC A6) not to.
         let pushback = verdict.retry_after().map_or(-1, |wait| wait.as_millis_ceil() as i64);
         headers.insert(GRPC_RETRY_PUSHBACK_MS, pushback.into());
         trailers_only(content_type, status, &denial_detail(verdict), headers)

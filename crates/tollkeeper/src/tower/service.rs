@@ -64,7 +64,7 @@ where
     }
 
     fn call(&mut self, request: Request<B>) -> Self::Future {
-        // The one that was polled is ready; a clone of it may not be.
+        // The one that was polled is ready; its clone may not be.
         let fresh = self.inner.clone();
         let ready = mem::replace(&mut self.inner, fresh);
         Box::pin(serve(self.settings.clone(), ready, request))
@@ -100,7 +100,7 @@ where
     if !verdict.is_allowed() {
         return Ok(protocol.deny(&settings.style, &verdict, now).map(ResponseBody::answer));
     }
-    // A response may take longer than a rule holds its slot.
+    // A response may take longer than a rule's hold.
     let permit = permit.renewed();
     let limits = settings.style.headers_for(&verdict, now);
     let delay = verdict.delay().as_duration();
@@ -113,9 +113,9 @@ where
 }
 
 impl Settings {
-    /// The verdict, after as much waiting as was asked for.
+    /// The verdict, after waiting as long as configured.
     async fn decide(&self, request: &Described<'_>) -> Result<(Verdict, Permit), CheckError> {
-        // The bound is on the time of the runtime, which is the one that sleeps; limits are on that of the store.
+        // The bound is in the runtime's time, which sleeps use; limits are in the store's time.
         let began = Instant::now();
         loop {
             let (verdict, permit) = self.limiter.acquire(request).await?;
@@ -130,8 +130,8 @@ impl Settings {
     }
 }
 
-/// Of several layers, or a service that has limits of its own, all are told where the style can list them. Where it
-/// cannot, the innermost is, which knows most about the request.
+/// With several layers, or a service that has limits of its own, styles that can list several limits show all of
+/// them. Otherwise the innermost one, which knows most about the request, wins.
 fn add_limits(headers: &mut HeaderMap, limits: HeaderMap, style: HeaderStyle) {
     let listed = style == HeaderStyle::Draft11;
     for (name, value) in limits {

@@ -1,5 +1,5 @@
-//! Decisions for proxies, about requests that they describe in headers (nginx, Traefik, Caddy, APISIX, HAProxy) or
-//! by passing them on under a prefix (Envoy).
+//! Forward auth: decisions for proxies, about requests that they describe in headers (nginx, Traefik, Caddy, APISIX,
+//! HAProxy) or pass on under a path prefix (Envoy).
 
 use std::sync::Arc;
 
@@ -29,7 +29,7 @@ const METHODS: [&str; 2] = ["x-forwarded-method", "x-original-method"];
 const URIS: [&str; 2] = ["x-forwarded-uri", "x-original-uri"];
 const HOSTS: [&str; 1] = ["x-forwarded-host"];
 
-/// `ANY /v1/authorize`: 200, or the denial that the proxy passes on. The body is never read.
+/// `ANY /v1/authorize`: 200, or the denial for the proxy to pass on. The body is never read.
 pub(super) async fn authorize(
     State(shared): State<Arc<Shared>>,
     peer: Option<Extension<Peer>>,
@@ -56,7 +56,7 @@ pub(super) async fn authorize(
     if !verdict.is_allowed() {
         return Ok(service.answer.deny(&verdict, now).into_response());
     }
-    // Exactly 200, which is what Envoy asks for.
+    // Exactly 200, which Envoy requires.
     let delay_ms = Some(verdict.delay().as_millis_ceil()).filter(|delay| *delay > 0);
     let mut response = json(&AuthorizeAnswer { allowed: true, delay_ms });
     response.headers_mut().extend(service.answer.headers_for(&verdict, now));
@@ -64,12 +64,12 @@ pub(super) async fn authorize(
     Ok(response)
 }
 
-/// The request that the proxy asks about.
+/// The client's request, which the proxy asks about.
 struct Original {
     method: Method,
     uri: Uri,
     headers: HeaderMap,
-    /// It is another request than the one that was sent.
+    /// Whether it differs from the request that was received: a proxy has described it.
     is_described: bool,
 }
 
@@ -78,8 +78,8 @@ impl Original {
         let Parts { method, uri, mut headers, .. } = parts;
         let below = uri.path().strip_prefix(PREFIX).unwrap_or_default();
         let headers_tell = first(&headers, &URIS).is_some();
-        // A path below the prefix was put there by the proxy, and tells more than headers that a client could have
-        // sent through it. The bare prefix with a slash may also be how someone wrote the address of this endpoint.
+        // The proxy put a path below the prefix, so it overrides headers that a client could have sent through it.
+        // The bare prefix with a slash may also be just another spelling of this endpoint.
         if !below.is_empty() && (below != "/" || !headers_tell) {
             let query = uri.query().map(|query| format!("?{query}")).unwrap_or_default();
             let path = format!("{below}{query}");
@@ -103,14 +103,14 @@ impl Original {
             return Ok(Original { method, uri, headers, is_described: headers_tell });
         };
         headers.insert(HOST, host);
-        // The target must not overrule it.
+        // The target must not override it.
         let uri = uri.path_and_query().cloned().map_or(uri, Uri::from);
         Ok(Original { method, uri, headers, is_described: true })
     }
 }
 
-/// A proxy writes one of these headers and may pass the other on as its client sent it. Nothing tells which is which, so
-/// two that differ are refused: otherwise a client could have itself judged by another path or method than it uses.
+/// A proxy writes one of these headers and may pass the other on as its client sent it. Nothing says which is which,
+/// so two that differ are refused: otherwise a client could be judged by another path or method than it uses.
 fn agree(headers: &HeaderMap, names: &[&'static str; 2]) -> Result<(), Problem> {
     let [one, other] = names.map(|name| headers.get(name).filter(|value| !value.is_empty()));
     match (one, other) {
@@ -123,7 +123,7 @@ fn agree(headers: &HeaderMap, names: &[&'static str; 2]) -> Result<(), Problem> 
     }
 }
 
-/// The first of these headers that says something.
+/// The first of these headers that is not empty.
 fn first<'h>(headers: &'h HeaderMap, names: &[&'static str]) -> Option<(&'static str, &'h HeaderValue)> {
     names.iter().find_map(|name| Some((*name, headers.get(*name).filter(|value| !value.is_empty())?)))
 }
@@ -138,8 +138,8 @@ fn with_path(uri: Uri, field: &str, path: &[u8]) -> Result<Uri, Problem> {
     Uri::from_parts(parts).map_err(|error| Problem::invalid(field, error.to_string()))
 }
 
-/// Proxies pass on what clients sent, and some of it no strict reader takes, such as a space. Those bytes are then
-/// percent-encoded, so that no odd spelling is refused here and served there.
+/// Proxies pass on what clients sent, including bytes that a strict parser refuses, such as a space. They are
+/// percent-encoded, so that no spelling is refused here but served upstream.
 fn lenient(path: &[u8]) -> Option<PathAndQuery> {
     let path = match path.first()? {
         b'/' => path,

@@ -1,4 +1,4 @@
-//! Decisions for callers who describe their requests themselves.
+//! Decisions for callers that describe their requests as attributes.
 
 use std::sync::Arc;
 
@@ -17,7 +17,7 @@ use crate::service::Service;
 use crate::strict::{nearest, quoted};
 use crate::wire::{self, BatchAnswer, BatchResult, Check, CheckAnswer, CheckBody, HeadersAnswer, ReleaseAnswer};
 
-/// `POST /v1/check`. The content type is not looked at: `curl -d` calls everything a form.
+/// `POST /v1/check`. The content type is ignored: `curl -d` calls everything a form.
 pub(super) async fn check(State(shared): State<Arc<Shared>>, request: Request) -> Result<Response, Refused> {
     let body = shared.body(request).await?;
     match wire::parse_check(&body)? {
@@ -32,7 +32,7 @@ pub(super) async fn check(State(shared): State<Arc<Shared>>, request: Request) -
 
 async fn batch(service: &Service, checks: &[Check<'_>]) -> Result<Response, Problem> {
     validate(service, checks)?;
-    // Together: a shared store is asked for many at a time, and none waits for the one before it.
+    // Concurrently: a shared store is asked for many at a time, and none waits for the one before.
     let decided = join_all(checks.iter().map(|check| service.check(check))).await;
     let place = |(index, decided): (usize, Result<Verdict, CheckError>)| match decided {
         Ok(verdict) => Ok(Ok(verdict)),
@@ -59,7 +59,7 @@ async fn batch(service: &Service, checks: &[Check<'_>]) -> Result<Response, Prob
     Ok(json(&BatchAnswer { results }))
 }
 
-/// What the caller sends on with its own response, if it asked for that.
+/// The headers for the caller's own response, if it asked for them.
 pub(super) fn headers(service: &Service, check: &Check<'_>, verdict: &Verdict) -> Option<HeadersAnswer> {
     let now = service.limiter.store().now();
     check.wants_headers().then(|| HeadersAnswer(service.answer.response_headers(verdict, now)))
@@ -102,7 +102,7 @@ pub(super) fn bad_cost(place: &str, error: &CostError) -> Problem {
     Problem::invalid(field, problem)
 }
 
-/// A name that no rule has would let every request pass.
+/// A misspelled rule name would let every request pass.
 pub(super) fn known_rules(place: &str, policy: &Policy, check: &Check<'_>) -> Result<(), Problem> {
     match check.rules().enumerate().find(|(_, name)| policy.rule(name).is_none()) {
         Some((index, name)) => {
@@ -125,7 +125,7 @@ pub(super) async fn release(State(shared): State<Arc<Shared>>, request: Request)
     }
 }
 
-/// 404 for a rule that is not there, with the name that was probably meant.
+/// 404 for a rule that does not exist, with the name that was probably meant.
 pub(super) fn no_rule(service: &Service, name: &str) -> Problem {
     let hint = hint(&service.limiter.policy(), name);
     Problem::new(StatusCode::NOT_FOUND, format!("rule: there is none named {}; {hint}", quoted(name))).field("rule")

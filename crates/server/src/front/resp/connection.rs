@@ -1,4 +1,4 @@
-//! One connection: read, understand, have it decided, answer, read on.
+//! One connection: read, parse, decide, answer, read on.
 
 use std::io;
 use std::sync::Arc;
@@ -27,17 +27,17 @@ pub(super) struct Connection {
     stream: Stream,
     session: Session,
     stopping: watch::Receiver<bool>,
-    /// What has arrived and is not understood yet: less than a command, once its commands were answered.
+    /// Bytes that were not parsed yet: less than a command, once all complete commands were answered.
     input: Vec<u8>,
     output: Vec<u8>,
-    /// Since when the first command of the input is not whole.
+    /// Since when the first command of the input is incomplete.
     waiting_since: Option<Instant>,
 }
 
 impl Connection {
-    /// What is read at once: a deep pipeline of short commands.
+    /// The size of a read: a deep pipeline of short commands.
     const CHUNK: usize = 16 * 1024;
-    /// What the buffers keep while nothing is said.
+    /// How much the buffers keep while the connection is idle.
     const KEPT: usize = 2 * Connection::CHUNK;
     /// How long a client that is cut off gets to read why.
     const FAREWELL: Duration = Duration::from_millis(200);
@@ -48,7 +48,7 @@ impl Connection {
         Connection { shared, stream, session, stopping, input, output, waiting_since: None }
     }
 
-    /// Until the client leaves, is cut off, or the service stops.
+    /// Runs until the client leaves, is cut off, or the service stops.
     pub(super) async fn serve(mut self) -> io::Result<()> {
         while self.read().await? {
             if self.answer().await? == Then::Close {
@@ -72,7 +72,7 @@ impl Connection {
         }
     }
 
-    /// Answers every command that is whole, a batch at a time.
+    /// Answers every complete command, a batch at a time.
     async fn answer(&mut self) -> io::Result<Then> {
         let mut at = 0;
         loop {
@@ -99,7 +99,7 @@ impl Connection {
         if self.input.capacity() > MAX_COMMAND && self.input.len() < Self::CHUNK {
             self.input.shrink_to(Self::KEPT);
         }
-        // The clock runs from a command's first byte: whoever sends a byte now and then is cut off too.
+        // The clock runs from a command's first byte: a client that sends a byte now and then is cut off too.
         let is_new = at > 0 || self.waiting_since.is_none();
         self.waiting_since = match self.input.is_empty() {
             true => None,
@@ -109,7 +109,8 @@ impl Connection {
         Ok(Then::GoOn)
     }
 
-    /// Whoever has guessed a password wrong waits for the answer, twice as long each time. Nobody else does.
+    /// A client that guessed a password wrong waits for the answer, twice as long each time. Other connections do not
+    /// wait.
     async fn pause(&mut self) {
         const FIRST: Duration = Duration::from_millis(100);
         let pause = FIRST * 2_u32.pow(self.session.guesses().clamp(1, 5) - 1);
@@ -119,7 +120,7 @@ impl Connection {
         }
     }
 
-    /// The commands from here on, as many as are decided together, and how many bytes they took.
+    /// The next commands, as many as are decided together, and how many bytes they took.
     fn understand(&mut self, start: usize) -> (Vec<Step>, usize, Then) {
         let (mut steps, mut at) = (Vec::new(), start);
         while steps.len() < self.shared.limits.depth {
@@ -154,7 +155,7 @@ impl Connection {
         }
         let sending = async {
             self.stream.write_all(&self.output).await?;
-            // With TLS, what is written may not have gone out yet.
+            // With TLS, written bytes may not have been sent yet.
             self.stream.flush().await
         };
         timeout(self.shared.limits.stall, sending).await??;
@@ -163,8 +164,8 @@ impl Connection {
         Ok(())
     }
 
-    /// Closing while more is arriving would take our last answer back (the kernel resets the connection), so what still
-    /// comes is read for a moment.
+    /// Closing while more is arriving would discard our last answer (the kernel resets the connection), so input is
+    /// read and discarded for a moment.
     async fn farewell(mut self) -> io::Result<()> {
         self.stream.shutdown().await?;
         let unread = async {
@@ -176,11 +177,11 @@ impl Connection {
     }
 }
 
-/// Does what a command asks for, and counts it.
+/// Executes a command, and counts it.
 async fn carry_out(shared: &Shared, step: Step) -> (Reply, Protocol) {
     let Step { name, action, protocol, .. } = step;
     let decides = matches!(action, Action::Throttle(_) | Action::Check(_));
-    // This protocol has no place for the caller's trace.
+    // This protocol cannot carry the caller's trace.
     let begun = decides.then(|| shared.service.tracer.begin(&HeaderMap::new())).flatten();
     let describe = |(_, outcome): &(Reply, CommandOutcome)| {
         let method = name.map_or("", |name| NAMES[name]);

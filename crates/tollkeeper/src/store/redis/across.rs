@@ -1,12 +1,12 @@
-//! Requests whose rules live in different slots of a cluster, which no single script can decide.
+//! Requests whose rules live in different hash slots of a cluster, which no single script can decide.
 //!
-//! First every slot is asked whether its part would pass, without charging. If one denies, the request is denied and was
-//! charged nowhere. If all agree, each is charged, and all may have agreed a moment too early: if one denies now, the
-//! others are given back what they took. So
-//! - never more than a limit passes, since every slot decides on its own charges atomically;
-//! - a denied request ends charged nowhere. In the rare case that others were faster between the two steps, a request
-//!   that comes just then may see less than there is, and a bucket may miss what it refilled in that moment;
-//! - a process that dies, or a node that goes away, between charging and giving back leaves the charge in place.
+//! First every slot is asked whether its part would pass, without charging. If one denies, the request is denied and
+//! was charged nowhere. If all agree, each is charged. Another request may have been faster in between: if one slot
+//! denies now, the others are refunded. So
+//! - a limit is never exceeded, since every slot decides on its own charges atomically;
+//! - a denied request ends charged nowhere. In the rare case that others were faster between the two steps, a
+//!   concurrent request may see less than there is, and a bucket may lose what it refilled in that moment;
+//! - a process that dies, or a node that becomes unreachable, between charge and refund leaves the charge in place.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -24,20 +24,20 @@ use crate::store::error::StoreError;
 /// The charges of a request that one call can decide.
 pub(super) struct Part {
     pub(super) slot: Slot,
-    /// Where they stand in the request.
+    /// Their positions in the request.
     positions: Vec<usize>,
     pub(super) charges: Vec<Charge>,
 }
 
 impl Part {
-    /// Where its charges stand in the request.
+    /// The positions of its charges in the request.
     pub(super) fn positions(&self) -> impl Iterator<Item = usize> + '_ {
         self.positions.iter().copied()
     }
 }
 
 impl Shared {
-    /// A request by slots.
+    /// The charges of a request grouped by hash slot.
     pub(super) fn parts(&self, charges: &[Charge]) -> Vec<Part> {
         let mut parts: Vec<Part> = Vec::new();
         for (position, charge) in charges.iter().enumerate() {
@@ -53,7 +53,7 @@ impl Shared {
         parts
     }
 
-    /// A request by keys: for slots on their way, whose keys are here and there.
+    /// The charges of a request one by one: for migrating slots, whose keys are on two nodes.
     pub(super) fn single_parts(&self, charges: &[Charge]) -> Vec<Part> {
         let part = |(position, charge): (usize, &Charge)| {
             let slot = self.slot(charge);
@@ -62,7 +62,7 @@ impl Shared {
         charges.iter().enumerate().map(part).collect()
     }
 
-    /// Asks first, then charges, and gives back if others were faster.
+    /// Peeks first, then charges, and refunds if others were faster.
     pub(super) async fn decide_across(self: Arc<Self>, parts: Vec<Part>) -> Result<Decided, StoreError> {
         let peeked = self.ask_all(&parts, Ask::Peek).await;
         if let Some(error) = away(&parts, &peeked) {
@@ -72,7 +72,7 @@ impl Shared {
         if denied(&parts, &peeked).any(|denied| denied) {
             return Ok(put_together(&parts, &peeked));
         }
-        // Whatever it takes: what was charged must be known, to be given back.
+        // Without a deadline: what was charged must be known, to be refunded.
         let reserved = self.ask_all(&parts, Ask::Reserve).await;
         let failed = away(&parts, &reserved);
         let charged = |part: &Part, answer: &Answered| !denies(&part.charges, &answer.answer.decisions);
@@ -87,7 +87,7 @@ impl Shared {
             match reserved {
                 Ok(answer) if charged(part, &answer) => {
                     refunds.push(tokio::spawn(Arc::clone(&self).refund(part.slot, receipts(part, &answer))));
-                    // What it said before anything was charged is true again.
+                    // Its answer from before the charge is true again.
                     answers.push(peeked);
                 }
                 Ok(denied) => answers.push(denied),
@@ -95,7 +95,7 @@ impl Shared {
             }
         }
         for refund in refunds {
-            // It logs its own troubles.
+            // It logs its own errors.
             let _ = refund.await;
         }
         failed.map_or_else(|| Ok(put_together(&parts, &answers)), Err)
@@ -107,7 +107,7 @@ impl Shared {
         let mut answers = Vec::with_capacity(parts.len());
         for (part, wait) in parts.iter().zip(waits) {
             answers.push(match self.answered(wait).await {
-                // Halfway to another node: a single key is always in one place.
+                // The slot is migrating: a single key is always on one node.
                 Err(Refusal::TryAgain) if part.charges.len() == 1 => {
                     self.ask_alone(part.slot, ask, part.charges.clone()).await
                 }
@@ -117,8 +117,8 @@ impl Shared {
         answers
     }
 
-    /// Gives charges back, once: a refund whose outcome is not known is not repeated, since it could mint. Says which
-    /// did go back, if that is known.
+    /// Refunds charges, once: a refund whose outcome is unknown is not repeated, because it could refund twice.
+    /// Returns which ones were refunded, if that is known.
     pub(super) async fn refund(self: Arc<Self>, slot: Slot, receipts: Vec<(Charge, Receipt)>) -> Option<Vec<bool>> {
         if receipts.is_empty() {
             return Some(Vec::new());

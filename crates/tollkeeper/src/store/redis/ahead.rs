@@ -1,4 +1,5 @@
-//! What is decided without a call, as long as time passes here as it does on the server.
+//! Decides without a call where possible: cached denials and leases. Only with the server's own clock, not with a
+//! manual one.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -12,7 +13,7 @@ use super::shared::{Decided, Shared, from};
 use crate::store::error::StoreError;
 
 impl Shared {
-    /// From leases as far as they reach, and from the store for the rest.
+    /// Spends leases as far as they reach, and asks the store for the rest.
     pub(super) async fn charge(
         self: &Arc<Self>,
         charges: &[Charge],
@@ -65,14 +66,14 @@ impl Shared {
             match served {
                 Some(spent) if is_denied => answers.push((spent.put_back(), Source::Lease)),
                 Some(spent) => answers.push((spent.decision, Source::Lease)),
-                // There is a decision for each that was asked for.
+                // There is one decision per charge asked for.
                 None => answers.extend(decisions.next().map(|decision| (decision, Source::Store))),
             }
         }
         Ok((answers, decided.asked_at))
     }
 
-    /// Takes tokens ahead of use.
+    /// Leases tokens.
     pub(super) async fn take(self: Arc<Self>, wanted: Wanted) {
         let Wanted { holding, token, tokens } = wanted;
         let wait = self.submit(self.slot(&token), Ask::Lease, vec![token], tokens);
@@ -80,7 +81,7 @@ impl Shared {
         holding.taken(answered, Instant::now());
     }
 
-    /// Looks after idle leases for as long as there are any.
+    /// Returns idle leases, for as long as there are any.
     pub(super) fn sweep_leases(self: &Arc<Self>) {
         let shared = Arc::downgrade(self);
         self.io.spawn(async move {
@@ -101,7 +102,7 @@ impl Shared {
             let receipts = returning.receipts();
             let Some((charge, _)) = receipts.first() else { continue };
             let slot = self.slot(charge);
-            // Where the outcome is not known they may be back already, and are not spent again.
+            // If the outcome is unknown they may be returned already, and are not spent again.
             if let Some(is_back) = Arc::clone(self).refund(slot, receipts).await {
                 returning.keep(&is_back);
             }
@@ -109,7 +110,7 @@ impl Shared {
     }
 }
 
-/// The request is not decided: what was spent for it goes back.
+/// The request was not decided: its leased tokens are put back.
 fn put_back(spent: Vec<Option<Spent>>, error: StoreError) -> StoreError {
     for spent in spent.into_iter().flatten() {
         spent.put_back();

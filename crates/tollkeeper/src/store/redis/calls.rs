@@ -1,4 +1,4 @@
-//! The way of a request to a server: through the queue of its slot, into a call with others, and back.
+//! The path of a request to a server: through the queue of its hash slot, into a call with others, and back.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -39,26 +39,26 @@ impl Shared {
             Ok(Answered { answer: RequestAnswer { decisions, receipts, .. }, asked_at, .. }) => {
                 Ok(Decided { decisions, receipts, asked_at })
             }
-            // Its keys are on their way to another node, and each is in one place.
+            // Its keys are migrating to another node, and each is on one of the two.
             Err(Refusal::TryAgain) => Ok(self.spawn_across(self.single_parts(charges)).await?),
             Err(refusal) => Err(refusal.into()),
         }
     }
 
-    /// In a task of its own: whoever asked may give up, and what was reserved has to be given back all the same.
+    /// In a task of its own: the caller may give up, and what was reserved must still be refunded.
     pub(super) async fn spawn_across(self: &Arc<Self>, parts: Vec<Part>) -> Result<Decided, StoreError> {
         self.io.run(Arc::clone(self).decide_across(parts)).await?
     }
 
     pub(super) fn slot(&self, charge: &Charge) -> Slot {
         match &self.nodes {
-            // Without making a key of it.
+            // Without building a key.
             Nodes::One(_) => 0,
             Nodes::Cluster(_) => self.nodes.slot(&self.key(charge.bucket())),
         }
     }
 
-    /// Does once what will be done all the time, to find out whether this user may.
+    /// Runs once what will be run all the time, to find out whether this user has the rights.
     pub(super) async fn rehearse(&self) -> Result<(), ConnectError> {
         let charge = |algorithm: Algorithm| {
             let (name, key, limit) = (format!("startup-{algorithm}"), "startup".into(), "1/s".into());
@@ -70,13 +70,13 @@ impl Shared {
         let keys: Vec<String> = charges.iter().map(|charge| self.key(charge.bucket())).collect();
         let (Some(first), mut batch) = (keys.first(), Batch::new(self.namespace.clone())) else { return Ok(()) };
         let _ = batch.push(Ask::Charge, charges, 1);
-        // On a connection of its own and without a hurry: a busy machine must not hide what is missing.
+        // On a connection of its own and without a deadline: a busy machine must not hide a missing right.
         let mut connection = self.nodes.owner(self.nodes.slot(first))?.open().await?;
         let charged: Result<Value, _> = ask(&mut connection, &batch.script().eval(&batch.call(None))).await;
         let removed: Result<Value, _> = ask(&mut connection, redis::cmd("DEL").arg(&keys)).await;
         for outcome in [charged, removed] {
             let reason = outcome.err().map(|error| error.to_string()).unwrap_or_default();
-            // Any other trouble may pass, and has its own answer while it lasts.
+            // Any other error may be temporary, and is handled when it occurs.
             if ["NOPERM", "permission", "can't run this command"].iter().any(|word| reason.contains(word)) {
                 return Err(ConnectError::Permission(reason));
             }
@@ -89,7 +89,7 @@ impl Shared {
         state_key(&self.namespace, bucket.rule, bucket.key)
     }
 
-    /// Puts a request into the queue of its slot.
+    /// Queues a request for its hash slot.
     pub(super) fn submit(
         self: &Arc<Self>,
         slot: Slot,
@@ -118,7 +118,7 @@ impl Shared {
         wait.map_err(Refusal::Failed)?.await.unwrap_or_else(ended)
     }
 
-    /// Carries out the calls of a slot until nobody waits any more.
+    /// Sends the calls of a hash slot until its queue is empty.
     pub(super) async fn drive(self: Arc<Self>, slot: Slot, turn: Turn) {
         let mut duty = Duty { shared: Some(&self), slot };
         let mut next = Some(turn);
@@ -185,7 +185,7 @@ impl Shared {
         Ok(Answered { answer, now, asked_at })
     }
 
-    /// One call without waiting for others.
+    /// One call without batching.
     pub(super) async fn ask_alone(&self, slot: Slot, ask: Ask, charges: Vec<Charge>) -> Result<Answered, Refusal> {
         let (waiter, wait) = oneshot::channel();
         for group in

@@ -1,5 +1,5 @@
-//! Exceptions in one hash, from which all instances read them: whoever changes it notes the moment, and the others look at
-//! that once a second.
+//! Exceptions in one hash, from which all instances read them. Each change updates its time of change, which every
+//! instance polls once a second.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -18,16 +18,16 @@ use super::shared::Shared;
 use crate::store::error::StoreError;
 use crate::store::exceptions::{ExceptionError, Exceptions};
 
-/// They are read and changed by people, on a connection of their own: that may take longer than a decision.
+/// People read and change them, on a connection of their own: that may take longer than a decision.
 const WITHIN: Duration = Duration::from_secs(5);
 
 impl RedisStore {
-    /// All that are stored, also those that are over.
+    /// All that are stored, including those that have ended.
     pub(crate) async fn known_exceptions(&self) -> Result<Vec<Exception>, StoreError> {
         Ok(self.0.read_exceptions().await?.0)
     }
 
-    /// Keeps one, removes one, and forgets what is outdated.
+    /// Stores one, removes one, and drops outdated ones.
     pub(crate) async fn change_exceptions(
         &self,
         known: Vec<Exception>,
@@ -57,18 +57,18 @@ impl Shared {
         format!("{}:exceptions", self.namespace)
     }
 
-    /// Knows them from the first request on; if that fails, from the first beat on that does not.
+    /// Loads them before the first request; if that fails, with the first heartbeat that succeeds.
     pub(super) async fn start_exceptions(&self) {
         if let Err(error) = self.load_exceptions().await
             && error.to_string().to_lowercase().contains("perm")
         {
-            // Asking again and again would look like a server in trouble.
+            // Asking repeatedly would look like a failing server.
             self.reads_exceptions.store(false, Relaxed);
             tracing::warn!("exceptions for single keys are off: the user of the store lacks +@hash");
         }
     }
 
-    /// Reads them if somebody has changed them.
+    /// Loads them if they have changed.
     pub(super) async fn follow_exceptions(self: &Arc<Self>) {
         if !self.reads_exceptions.load(Relaxed) {
             return;
@@ -82,7 +82,7 @@ impl Shared {
         }
     }
 
-    /// Puts in force what is stored. One at a time, so that an older reading never comes last.
+    /// Puts the stored ones in force. One load at a time, so that an older one never comes last.
     pub(super) async fn load_exceptions(&self) -> Result<(), StoreError> {
         let mut seen = self.exceptions_seen.lock().await;
         let (stored, changed_at) = self.read_exceptions().await?;
@@ -91,7 +91,7 @@ impl Shared {
         Ok(())
     }
 
-    /// With the moment of the last change.
+    /// With the time of the last change.
     async fn read_exceptions(&self) -> Result<(Vec<Exception>, Option<String>), StoreError> {
         let key = self.exceptions_key();
         let mut all: HashMap<String, String> = self.ask_alone_for_exceptions(redis::cmd("HGETALL").arg(&key)).await?;
@@ -142,7 +142,7 @@ fn write(exception: &Exception) -> String {
     written.to_string()
 }
 
-/// `None` for what this version does not know.
+/// `None` for a format that this version does not know.
 fn read(text: &str) -> Option<Exception> {
     let value: Value = serde_json::from_str(text).ok()?;
     let text = |name: &str| value[name].as_str().map(str::to_string);

@@ -1,8 +1,8 @@
-//! Estimates that are corrected later, and the small records by which they are found.
+//! Estimates that are settled later, and the small records for finding them.
 //!
-//! What is given back to a bucket is bounded by all that it was given back since the charge (see `State::settle`), so that is
-//! counted beside the bucket as long as an estimate may be out. The count is read before the charge: what came back in between
-//! is counted as if it came after, which can only make less of a refund.
+//! The refund of a bucket is bounded by all of its refunds since the charge (see `State::settle`), so refunds are
+//! counted beside the bucket for as long as an estimate may be unsettled. The count is read before the charge: a
+//! refund in between is counted as if it came after, which can only make a later refund smaller.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -17,7 +17,7 @@ use crate::store::error::StoreError;
 use crate::store::held::{Held, Reserved};
 
 impl RedisStore {
-    /// Decides as [`RedisStore::charge`] does, by the store itself, so that what was charged can be corrected.
+    /// Decides as [`RedisStore::charge`] does, always in the store itself, so that the charges can be corrected.
     pub(crate) async fn reserve(&self, charges: &[Charge], hold: Duration) -> Result<Reserved, StoreError> {
         let refunded = self.0.watch(charges, 2 * hold).await?;
         let decided = self.0.decide(charges, Ask::Reserve).await?;
@@ -28,7 +28,7 @@ impl RedisStore {
         Ok(Reserved { decisions: from(Source::Store, decided.decisions), held })
     }
 
-    /// Corrects what was charged, once: a call whose outcome is not known is not repeated. Says how much went back.
+    /// Settles charges, once: a call whose outcome is unknown is not repeated. Returns how much was refunded.
     pub(crate) async fn settle(&self, held: &[(Held, u32)]) -> Result<Vec<u32>, StoreError> {
         let mut back = vec![0; held.len()];
         let charges: Vec<Charge> = held.iter().map(|(held, cost)| held.charge.clone().with_cost(*cost)).collect();
@@ -50,7 +50,7 @@ impl RedisStore {
         Ok(back)
     }
 
-    /// Keeps a record for a while.
+    /// Keeps a record for a limited time.
     pub(crate) async fn keep(&self, id: &str, record: &[u8], lifetime: Duration) -> Result<(), StoreError> {
         let key = self.0.record_key(id);
         let mut command = redis::cmd("SET");
@@ -58,7 +58,7 @@ impl RedisStore {
         self.0.command(&key, &command).await
     }
 
-    /// Takes a record, which nobody else gets then.
+    /// Takes a record and removes it.
     pub(crate) async fn claim(&self, id: &str) -> Result<Option<Vec<u8>>, StoreError> {
         let key = self.0.record_key(id);
         self.0.command(&key, redis::cmd("GETDEL").arg(&key)).await
@@ -66,7 +66,7 @@ impl RedisStore {
 }
 
 impl Shared {
-    /// Counts from now on what these buckets are given back, and says what was counted before.
+    /// Starts tracking the refunds of these buckets, and returns what was counted before.
     async fn watch(self: &Arc<Self>, charges: &[Charge], lifetime: Duration) -> Result<Vec<u64>, StoreError> {
         let mut counts = vec![0; charges.len()];
         let lifetime = lifetime.as_millis().max(1).to_string().into_bytes();
@@ -95,7 +95,7 @@ impl Shared {
     }
 }
 
-/// A slot is released, and cannot be given back twice.
+/// A slot is released, and cannot be released twice.
 fn is_amount(charge: &Charge) -> bool {
     charge.quota().algorithm() != Algorithm::Concurrency
 }

@@ -26,14 +26,14 @@ pub(super) struct Leases {
 #[derive(Default)]
 struct Outstanding {
     holdings: HashMap<Id, Arc<Holding>>,
-    /// Somebody looks after idle leases.
+    /// A task returns idle leases.
     is_swept: bool,
 }
 
 /// The leases of one bucket.
 pub(super) struct Holding {
     held: Mutex<Held>,
-    /// Tells those who wait that more was taken, or that there is nothing to take.
+    /// Signals waiting requests that more was leased, or that there is nothing to lease.
     taken: Notify,
 }
 
@@ -48,9 +48,9 @@ struct Held {
     /// Why the last try to take more did not arrive: whoever waited for it has waited long enough.
     failed: Option<StoreError>,
     used_at: Instant,
-    /// When giving back was last tried.
+    /// When returning was last tried.
     tried_at: Instant,
-    /// What the store said last.
+    /// The store's last answer.
     seen: Option<(Decision, Instant)>,
 }
 
@@ -65,7 +65,7 @@ struct Taking {
 #[derive(Clone, Copy)]
 struct Taken {
     lease: Lease,
-    /// When it was taken by the server's clock,
+    /// When it was leased by the server's clock,
     at: Timestamp,
     /// which was not before this moment.
     asked_at: Instant,
@@ -76,25 +76,26 @@ pub(super) struct Spent {
     pub(super) decision: Decision,
     cost: u32,
     holding: Arc<Holding>,
-    /// The tokens, as long as they may go back.
+    /// The tokens, as long as they may be put back.
     tokens: Vec<Taken>,
 }
 
-/// Leases on their way back.
+/// Leases being returned.
 pub(super) struct Returning {
     holding: Arc<Holding>,
     token: Charge,
-    /// The newest first: the others are below it and cannot go back before.
+    /// The newest first: the others are below it and cannot be returned before.
     leases: Vec<(Taken, Receipt)>,
 }
 
 impl Returning {
-    /// The bucket at one token, and with what each lease goes back.
+    /// The bucket at one token, and the receipt of each lease.
     pub(super) fn receipts(&self) -> Vec<(Charge, Receipt)> {
         self.leases.iter().map(|(_, receipt)| (self.token.clone(), *receipt)).collect()
     }
 
-    /// Keeps what did not go back, because others have taken since: it can still be spent, until it ends.
+    /// Keeps what could not be returned, because others have charged the bucket since: it can still be spent until it
+    /// expires.
     pub(super) fn keep(self, is_back: &[bool]) {
         let mut held = self.holding.held();
         for ((taken, _), is_back) in self.leases.into_iter().zip(is_back) {
@@ -105,7 +106,7 @@ impl Returning {
     }
 }
 
-/// How many tokens a holding should take now.
+/// How many tokens a holding should lease now.
 pub(super) struct Wanted {
     pub(super) holding: Arc<Holding>,
     pub(super) token: Charge,
@@ -113,17 +114,17 @@ pub(super) struct Wanted {
 }
 
 impl Leases {
-    /// Buckets that are leased from at most; others are asked for in the store.
+    /// The most buckets with leases; the others ask the store.
     const MOST: usize = 4_096;
     /// How often idle leases are looked for.
     pub(super) const SWEEP: Duration = Duration::from_millis(50);
-    /// Unused for so long, leases go back.
+    /// Leases unused for this long are returned.
     const IDLE: Duration = Duration::from_millis(100);
-    /// What could not go back is tried again after so long.
+    /// If returning failed, try again after this long.
     const TRY_AGAIN: Duration = Duration::from_millis(500);
-    /// A bucket that nobody has asked for in so long is forgotten.
+    /// A bucket not used for this long is forgotten.
     const FORGOTTEN: Duration = Duration::from_secs(1);
-    /// Of what is left in the store, one of so many parts is taken.
+    /// At most one of this many parts of what is left in the store is leased.
     const SHARE: u32 = 4;
     /// Tokens that would end sooner after they have come are not worth taking.
     const SHORTEST: Duration = Duration::from_millis(2);
@@ -132,8 +133,8 @@ impl Leases {
         Leases { secret: Secret::random(), state: RwLock::default() }
     }
 
-    /// The holding of a bucket, and whether somebody has to start looking after idle leases. `None` when the charge
-    /// is not to be leased.
+    /// The holding of a bucket, and whether the task for idle leases has to be started. `None` when the charge is not
+    /// leased.
     pub(super) fn holding(&self, charge: &Charge, now: Instant) -> Option<(Arc<Holding>, bool)> {
         if charge.lease().is_none() || charge.cost == 0 {
             return None;
@@ -159,13 +160,13 @@ impl Leases {
         self.state.write().unwrap_or_else(PoisonError::into_inner).holdings.remove(&id);
     }
 
-    /// Tokens that are out and can still be spent.
+    /// Leased tokens that can still be spent.
     pub(super) fn tokens(&self, now: Instant) -> u64 {
         let state = self.state.read().unwrap_or_else(PoisonError::into_inner);
         state.holdings.values().map(|holding| u64::from(holding.held().left(now))).sum()
     }
 
-    /// What should go back; `None` when there is nothing left to look after.
+    /// What should be returned; `None` when there are no leases left.
     pub(super) fn sweep(&self, now: Instant, all: bool) -> Option<Vec<Returning>> {
         let mut state = self.state.write().unwrap_or_else(PoisonError::into_inner);
         let mut back = Vec::new();
@@ -212,7 +213,7 @@ impl Holding {
         overload: &Overload,
         take: impl Fn(Wanted),
     ) -> Result<Option<Spent>, StoreError> {
-        // From here on no sign is missed.
+        // From here on no signal is missed.
         let sign = self.taken.notified();
         let (spent, wanted, waits) = self.spend(charge, now, round_trip);
         wanted.map(&take);
@@ -237,7 +238,7 @@ impl Holding {
     ) -> (Option<Spent>, Option<Wanted>, bool) {
         let mut held = self.held();
         if held.token.quota() != charge.quota() {
-            // The rule has changed: what was taken under the old one ends by itself.
+            // The rule has changed: tokens of the old one are left to expire.
             held.leases.clear();
         }
         if !held.token.has_terms_of(charge) {
@@ -261,12 +262,12 @@ impl Holding {
         (spent, wanted, waits)
     }
 
-    /// What the store said to a request that it decided.
+    /// The store's answer to a request that it decided.
     pub(super) fn learn(&self, decision: Decision, now: Instant) {
         self.held().seen = Some((decision, now));
     }
 
-    /// What came of taking more.
+    /// The result of leasing more.
     pub(super) fn taken(&self, answered: Result<Answered, StoreError>, now: Instant) {
         let mut held = self.held();
         held.taking = None;
@@ -288,12 +289,13 @@ impl Holding {
 }
 
 impl Spent {
-    /// The request did not pass after all: its tokens go back, and the decision is as if they had not been spent.
+    /// The request did not pass after all: its tokens are put back, and the decision is as if they had not been
+    /// spent.
     pub(super) fn put_back(self) -> Decision {
         let mut held = self.holding.held();
         for tokens in self.tokens {
             let joined = held.leases.iter_mut().any(|taken| taken.lease.join(tokens.lease));
-            // Its lease may have been used up by others meanwhile.
+            // Its lease may have been used up by others in between.
             if !joined {
                 held.leases.push_front(tokens);
             }
@@ -304,7 +306,7 @@ impl Spent {
 }
 
 impl Taken {
-    /// The server's time: at most this.
+    /// An upper bound of the server's time.
     fn now(&self, now: Instant) -> Timestamp {
         self.at + Span::from(now.saturating_duration_since(self.asked_at))
     }
@@ -316,7 +318,7 @@ impl Held {
         Some(Spent { decision: self.decision(now), cost: charge.cost, holding: holding.clone(), tokens })
     }
 
-    /// Takes so many tokens, the oldest first, or none.
+    /// Spends this many tokens, the oldest first, or none.
     fn spend(&mut self, cost: u32, now: Instant) -> Option<Vec<Taken>> {
         if self.left(now) < cost {
             return None;
@@ -343,7 +345,7 @@ impl Held {
         self.leases.iter().map(|taken| taken.lease.left(quota, taken.now(now))).sum()
     }
 
-    /// What the store said last, with what is left here. Others may have taken from it since.
+    /// The store's last answer, with what is left here. Others may have charged the bucket since.
     fn decision(&self, now: Instant) -> Decision {
         let limit = self.token.quota().limit();
         let (seen, age) = match &self.seen {
@@ -376,13 +378,13 @@ impl Held {
             LeaseSize::Tokens(tokens) => tokens,
         };
         let tokens = size.min(seen.remaining / Leases::SHARE);
-        // A single token is as well asked for when it is needed, and so are those that end as soon as they are here.
+        // A single token might as well be asked for when needed, and so might tokens that would expire at once.
         let outlives = owed.saturating_add(tokens) > refilled(quota, round_trip + Leases::SHORTEST);
         let is_worth_it = self.demand.recent() > 1 && tokens > 1 && outlives;
         (is_worth_it && self.left(now) < size / 2).then_some(tokens)
     }
 
-    /// Takes all leases out, with what they go back.
+    /// Takes all leases out, with their receipts.
     fn take_out(&mut self, now: Instant) -> Vec<(Taken, Receipt)> {
         let quota = self.token.quota();
         let newest_first = self.leases.drain(..).rev();
@@ -390,7 +392,7 @@ impl Held {
     }
 }
 
-/// How many tokens a bucket gets back in a while, and so how many leased ones end. In a window none do.
+/// How many tokens a bucket refills in this time, and so how many leased ones expire. In a window none do.
 fn refilled(quota: &Quota, within: Duration) -> u32 {
     if quota.refill().is_none() {
         return 0;
@@ -399,7 +401,7 @@ fn refilled(quota: &Quota, within: Duration) -> u32 {
     u32::try_from(refilled).unwrap_or(u32::MAX)
 }
 
-/// How many tokens were asked for in this window and the one before.
+/// How many tokens were requested in this window and the one before.
 struct Demand {
     since: Instant,
     current: u32,

@@ -25,7 +25,7 @@ use super::script::{Call, Script};
 use super::server::ConnectError;
 use crate::store::error::{Overloaded, StoreError};
 
-/// A server that is called.
+/// A server to call.
 pub(super) struct Node {
     route: Route,
     /// Replaced as a whole when it has failed for long: a connection can hang or keep an error forever.
@@ -45,7 +45,7 @@ pub(super) struct Node {
 /// What a node is asked to do.
 #[derive(Clone, Copy)]
 pub(super) enum Work<'w> {
-    /// By its hash, and by its text where the server has forgotten it (restart, failover, flush).
+    /// By its hash, or by its text if the server has lost it (restart, failover, flush).
     Script(&'w Script, &'w Call),
     Command(&'w Cmd),
 }
@@ -53,11 +53,11 @@ pub(super) enum Work<'w> {
 /// Why a node did not do it.
 #[derive(Clone, Debug)]
 pub(super) enum Refusal {
-    /// The slot belongs to the node at this address, and from now on (`MOVED`).
+    /// The slot now belongs to the node at this address (`MOVED`).
     Moved(String),
-    /// For this once the node at this address has to be asked (`ASK`): the slot is on its way there.
+    /// The node at this address has to be asked this once (`ASK`): the slot is migrating to it.
     Ask(String),
-    /// Some of the keys have moved and some have not; all will soon have.
+    /// Some of the keys have moved and some have not; all soon will have (`TRYAGAIN`).
     TryAgain,
     /// Its turn did not come: the node was not asked.
     NoTurn,
@@ -71,7 +71,7 @@ impl Node {
     /// How often this thread looks for a reply again when its time is over.
     const LOOKS: usize = 3;
 
-    /// With a connection that is made when it is first used.
+    /// With a connection that is opened on first use.
     pub(super) fn lazy(route: Route, client: &redis::Client, deadline: Duration) -> Result<Node, ConnectError> {
         let connection = super::server::lazy(client)?;
         Ok(Node::new(route, connection, deadline))
@@ -96,7 +96,7 @@ impl Node {
         self.round_trip.shortest()
     }
 
-    /// A connection for itself, that works now.
+    /// A new, working connection.
     pub(super) async fn open(&self) -> Result<ConnectionManager, ConnectError> {
         self.route.open().await
     }
@@ -110,7 +110,7 @@ impl Node {
         self.breaker().state()
     }
 
-    /// Whether a call may go out now. If so, its outcome must be reported, which [`Node::call`] does.
+    /// Whether a call may be made now. If so, its outcome must be reported, which [`Node::call`] does.
     pub(super) fn admit(&self) -> Result<(), StoreError> {
         if self.breaker().may_call(self.origin.elapsed()) {
             return Ok(());
@@ -118,8 +118,8 @@ impl Node {
         Err(breaker_is_open())
     }
 
-    /// Within the deadline, and the breaker learns how it went. `read` turns the answer into what is wanted; an answer
-    /// that it cannot use is a failure like any other.
+    /// Calls within the deadline, and reports the outcome to the breaker. `read` parses the reply; an unusable reply
+    /// is a failure like any other.
     pub(super) async fn call<T>(
         self: &Arc<Self>,
         work: Work<'_>,
@@ -238,7 +238,7 @@ impl Node {
                 }
             }
             Err(Refusal::NoTurn) => {}
-            // A redirection is an answer.
+            // A redirection is an answer too.
             _ => {
                 if self.breaker().succeeded() {
                     tracing::info!("the store at {} answers again; its breaker is closed", self.route);

@@ -1,8 +1,8 @@
-//! Which node decides: the only one, or in a cluster the one that owns the slot of a key.
+//! Which node decides: the only one, or in a cluster the one that owns the hash slot of a key.
 //!
-//! The map of slots is read at the start and again whenever a node redirects or fails. A call that is redirected follows
-//! at once; one whose outcome is unknown is never repeated, since it may have been charged. Each node has a connection and a
-//! breaker of its own, so that one which is away does not keep the others waiting.
+//! The slot map is read at the start and again whenever a node redirects or fails. A redirected call follows at once;
+//! one whose outcome is unknown is never repeated, since it may have been charged. Each node has its own connection
+//! and circuit breaker, so that an unreachable node does not delay the others.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
@@ -20,7 +20,7 @@ use super::route::{Route, host_of};
 use super::server::ConnectError;
 use crate::store::error::StoreError;
 
-/// One of the parts into which a cluster divides its keys. A single server has one for all.
+/// A hash slot: one of the parts into which a cluster divides its keys. A single server has one for all.
 pub(super) type Slot = u16;
 
 /// How many slots a cluster has.
@@ -103,7 +103,7 @@ impl Nodes {
         }
     }
 
-    /// Tries nodes that did not answer, so that they are found again also when nobody asks for their keys.
+    /// Probes nodes that did not answer, so that they are found again even if none of their keys is used.
     pub(super) async fn probe(&self) {
         let nodes = match self {
             Nodes::One(node) => vec![node.clone()],
@@ -111,7 +111,7 @@ impl Nodes {
         };
         for node in nodes.iter().filter(|node| node.breaker_state() != BreakerState::Closed) {
             if node.admit().is_ok() {
-                // It is reported to its breaker.
+                // The outcome is reported to its breaker.
                 let _ = node.call(Work::Command(&redis::cmd("PING")), false, |_| Ok(())).await;
             } else if let Nodes::Cluster(cluster) = self {
                 cluster.refresh_soon();
@@ -119,7 +119,7 @@ impl Nodes {
         }
     }
 
-    /// The worst of all.
+    /// The worst state of all nodes.
     pub(super) fn breaker_state(&self) -> BreakerState {
         match self {
             Nodes::One(node) => node.breaker_state(),
@@ -132,17 +132,17 @@ impl Nodes {
     }
 }
 
-/// A cluster as it was last seen.
+/// A cluster as last seen.
 pub(super) struct Cluster {
     address: Address,
     deadline: Duration,
     view: ArcSwap<Vec<Range>>,
-    /// Every node that was heard of and is not forgotten yet, by its address.
+    /// Every known node, by its address.
     nodes: Mutex<HashMap<String, Arc<Node>>>,
     is_refreshing: AtomicBool,
 }
 
-/// Slots in a row that one node owns.
+/// A range of slots that one node owns.
 struct Range {
     first: Slot,
     last: Slot,
@@ -150,11 +150,11 @@ struct Range {
 }
 
 impl Cluster {
-    /// How often a call follows redirections. A slot on its way causes two.
+    /// How many redirections a call follows. A migrating slot causes two.
     const HOPS: usize = 5;
-    /// The map is not read more often than this.
+    /// The shortest time between two reads of the map.
     const REFRESH: Duration = Duration::from_millis(100);
-    /// How long a node may take to tell the map.
+    /// How long a node may take to return the map.
     const TELL: Duration = Duration::from_millis(500);
 
     /// Reads the map from the first host that has one.
@@ -227,7 +227,7 @@ impl Cluster {
         }
     }
 
-    /// The node at an address that was heard of, which may be new.
+    /// The node at an address from the cluster, which may be new.
     fn node_at(&self, address: &str) -> Result<Arc<Node>, StoreError> {
         let mut nodes = self.nodes.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(node) = nodes.get(address) {
@@ -259,7 +259,7 @@ impl Cluster {
 
     async fn refresh(&self) -> Result<(), ConnectError> {
         let mut problem = None;
-        // Who owns slots knows best; the hosts that were configured may have left.
+        // The owners of slots know best; the configured hosts may have left.
         let known = self.nodes.lock().unwrap_or_else(PoisonError::into_inner).keys().cloned().collect::<Vec<_>>();
         let known = known.iter().filter_map(|address| {
             let (host, port) = split_host(address)?;
@@ -289,7 +289,7 @@ impl Cluster {
     }
 }
 
-/// A node that does not know its own name redirects to a port of the host that was asked.
+/// A node that does not know its own host name redirects to a port of the host that was asked.
 fn whole(address: &str, asked: &Node) -> String {
     if address.starts_with(':') { format!("{}{address}", asked.host()) } else { address.to_string() }
 }
@@ -310,8 +310,8 @@ async fn ask_for_slots(client: &redis::Client) -> Result<Vec<(Slot, Slot, String
     Ok(read_slots(&slots, host_of(client)))
 }
 
-/// From what `CLUSTER SLOTS` answers: ranges and the address of the primary of each. A node that does not know its own
-/// name is where the answer came from.
+/// Parses `CLUSTER SLOTS`: ranges and the address of each primary. A node that does not know its own host name is
+/// where the answer came from.
 fn read_slots(slots: &Value, answering: &str) -> Vec<(Slot, Slot, String)> {
     let Value::Array(ranges) = slots else { return Vec::new() };
     let range = |range: &Value| {
@@ -329,7 +329,7 @@ fn read_slots(slots: &Value, answering: &str) -> Vec<(Slot, Slot, String)> {
     ranges.iter().filter_map(range).collect()
 }
 
-/// The slot of a key: of what stands in its first braces, if anything does.
+/// The slot of a key: of the text in its first braces, if there is any.
 pub(super) fn slot_of(key: &str) -> Slot {
     let tag = key.split_once('{').and_then(|(_, rest)| rest.split_once('}')).map(|(tag, _)| tag);
     let hashed = tag.filter(|tag| !tag.is_empty()).unwrap_or(key);
@@ -342,7 +342,7 @@ mod tests {
 
     #[test]
     fn slots_are_those_of_the_server() {
-        // As `CLUSTER KEYSLOT` says.
+        // From `CLUSTER KEYSLOT`.
         for (key, slot) in [("foo", 12_182), ("tollkeeper:{foo}0:rule", 12_182), ("{}foo", 9_500), ("x{a}{b}", 15_495)]
         {
             assert_eq!(slot_of(key), slot, "{key}");

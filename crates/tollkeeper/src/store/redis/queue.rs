@@ -14,7 +14,7 @@ use tollkeeper_core::{Charge, Key, Timestamp};
 use super::batch::{Ask, Batch, RequestAnswer};
 use super::node::Refusal;
 
-/// What a request gets, and what it has to know to go on by this process's clock.
+/// The answer to a request, and what is needed to continue by this process's clock.
 #[derive(Debug)]
 pub(super) struct Answered {
     pub(super) answer: RequestAnswer,
@@ -24,15 +24,15 @@ pub(super) struct Answered {
     pub(super) asked_at: Instant,
 }
 
-/// Who waits for an answer.
+/// The sender of an answer to the waiting caller.
 pub(super) type Waiter = oneshot::Sender<Result<Answered, Refusal>>;
 
-/// A request on its way.
+/// A request in the queue.
 #[derive(Debug)]
 pub(super) struct Pending {
     pub(super) ask: Ask,
     pub(super) charges: Vec<Charge>,
-    /// 1, or how many tokens a lease should have.
+    /// 1, or the number of tokens to lease.
     pub(super) count: u32,
     /// Since when it waits.
     pub(super) since: Instant,
@@ -88,16 +88,16 @@ pub(super) struct Queue(Mutex<Waiting>);
 #[derive(Debug, Default)]
 struct Waiting {
     requests: VecDeque<Pending>,
-    /// What they would take a server, about.
+    /// Roughly how much work they are for the server.
     work: usize,
-    /// How many calls are under way.
+    /// How many calls are in flight.
     calls: usize,
 }
 
 impl Queue {
-    /// The most work of one call, in keys: what the server computes without keeping others waiting for long.
+    /// The most work per call, in keys: what the server computes without delaying others for long.
     const WORK: usize = 64;
-    /// The most requests of one call. Equal ones cost the server nothing, but each is answered here.
+    /// The most requests per call. Equal ones cost the server nothing, but each is answered here.
     const REQUESTS: usize = 1_024;
 
     /// Adds a request.
@@ -143,7 +143,7 @@ impl Queue {
         waited
     }
 
-    /// How many wait.
+    /// How many are waiting.
     pub(super) fn len(&self) -> usize {
         self.waiting().requests.len()
     }
@@ -179,18 +179,18 @@ impl Waiting {
             }
             turn.batch.extend(self.requests.pop_front());
         }
-        // A run of equal requests that was cut counts as taken; the next batch will know better.
+        // If a run of equal requests was cut, its work counts as taken; the next batch recounts it.
         self.work = if self.requests.is_empty() { 0 } else { self.work.saturating_sub(work) };
         turn
     }
 }
 
-/// What a request adds to the work of a call. A run of equal requests, as a hot key makes, is the work of one.
+/// The work that a request adds to a call. A run of equal requests, as from a hot key, is the work of one.
 fn work_beside(before: Option<&Pending>, next: &Pending) -> usize {
     if before.is_some_and(|before| before.ask == next.ask && same(&before.charges, &next.charges)) {
         return 0;
     }
-    // A log is a list, which takes a script several commands.
+    // A log is a list, for which a script needs several commands.
     let work = |charge: &Charge| if charge.quota().algorithm().keeps_log() { 3 } else { 1 };
     next.charges.iter().map(work).sum()
 }
@@ -201,13 +201,13 @@ fn same(one: &[Charge], other: &[Charge]) -> bool {
 
 type Identity<'c> = (usize, Option<usize>, &'c Key, u32);
 
-/// Equal charges: of one rule (not only of its name), on the same terms, to one key, at one cost.
+/// Equal charges have the same rule (not only its name), terms, key and cost.
 fn identity(charge: &Charge) -> Identity<'_> {
     let terms = charge.terms().map(|terms| Arc::as_ptr(terms).addr());
     (Arc::as_ptr(&charge.rule).addr(), terms, &charge.key, charge.cost)
 }
 
-/// What goes out in one call: entries of equal requests, and who waits for each.
+/// One call: entries of equal requests, and the waiters of each.
 #[derive(Debug)]
 pub(super) struct Group {
     pub(super) batch: Batch,
@@ -220,7 +220,7 @@ impl Group {
     }
 }
 
-/// Puts equal requests together. More than one group only while rules change, when one key has two quotas.
+/// Groups equal requests. There is more than one group only while rules change, when one key has two quotas.
 pub(super) fn grouped(pending: Vec<Pending>, namespace: &Arc<str>) -> Vec<Group> {
     let mut groups: Vec<Group> = vec![Group::new(namespace)];
     for Kind { ask, mut charges, count, waiting } in kinds(pending) {
@@ -248,7 +248,7 @@ struct Kind {
     waiting: Vec<Waiter>,
 }
 
-/// Each kind once, in the order of its first, with all who wait for it. Leases are not added up.
+/// Each kind once, in order of first occurrence, with all of its waiters. Leases are not summed.
 fn kinds(pending: Vec<Pending>) -> Vec<Kind> {
     if pending.len() == 1 {
         let kind = |Pending { ask, charges, count, waiter, .. }| Kind { ask, charges, count, waiting: vec![waiter] };

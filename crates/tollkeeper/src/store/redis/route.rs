@@ -1,4 +1,4 @@
-//! How a node is reached: at a fixed place, or wherever the sentinels say that the primary is.
+//! How a node is reached: at a fixed address, or wherever Sentinel says that the primary is.
 
 use std::fmt;
 use std::time::Duration;
@@ -9,24 +9,24 @@ use redis::{AsyncConnectionConfig, Client, ConnectionAddr, ConnectionInfo, Value
 use super::address::Address;
 use super::server::{self, ConnectError};
 
-/// The way to a node.
+/// The route to a node.
 pub(super) enum Route {
-    /// Always the same.
+    /// Always the same address.
     Direct(Client),
-    /// Asked for again with each connection.
+    /// Looked up again for each connection.
     Sentinel { name: String, address: Address },
 }
 
 impl Route {
-    /// How long a sentinel may take. Another one is asked after that.
+    /// How long a sentinel may take before another one is asked.
     const SENTINEL: Duration = Duration::from_millis(500);
 
-    /// A connection that works now.
+    /// A new, working connection.
     pub(super) async fn open(&self) -> Result<ConnectionManager, ConnectError> {
         match self {
             Route::Direct(client) => server::open(client).await,
             Route::Sentinel { name, address } => {
-                // One sentinel may lag behind the others, or be the only one that is left.
+                // One sentinel may lag behind the others, or be the only one left.
                 let mut problem = ConnectError::Url("it names no sentinel".into());
                 for sentinel in &address.hosts {
                     match Route::primary(name, address, sentinel).await {
@@ -66,7 +66,7 @@ impl Route {
         }
     }
 
-    /// The host of a fixed place.
+    /// The host of a fixed address.
     pub(super) fn host(&self) -> &str {
         match self {
             Route::Direct(client) => host_of(client),

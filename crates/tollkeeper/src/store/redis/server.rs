@@ -1,4 +1,4 @@
-//! Finding out, before anything is decided, whether a server can decide.
+//! Checks, before anything is decided, whether a server can be used.
 
 use std::fmt;
 use std::time::Duration;
@@ -8,16 +8,16 @@ use redis::{Client, Cmd, ConnectionAddr, ErrorKind, FromRedisValue, RedisError};
 
 use super::script::{CHARGE, CHARGE_BUCKETS, CHARGE_ONE};
 
-/// What was found at the other end.
+/// What was found about a server.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Server {
-    /// `redis`, `valkey` or another name that the server gives itself.
+    /// `redis`, `valkey` or another name that the server reports.
     pub name: String,
     /// Its version.
     pub version: String,
-    /// `standalone`, `sentinel` or `cluster`, as the server says.
+    /// `standalone`, `sentinel` or `cluster`, as reported.
     pub mode: String,
-    /// It follows another one and cannot be written to.
+    /// Whether it is a replica, which cannot be written to.
     pub is_replica: bool,
     /// How many servers share the keys: more than one in a cluster.
     pub primaries: usize,
@@ -49,16 +49,16 @@ impl fmt::Display for Server {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ConnectError {
-    /// The URL is not one.
+    /// The URL is invalid.
     #[error(
         "{0}; write for example redis://127.0.0.1:6379, redis+cluster://10.0.0.1:6379,10.0.0.2:6379 or \
          redis+sentinel://10.0.0.1:26379,10.0.0.2:26379/mymaster"
     )]
     Url(String),
-    /// The certificates are not usable.
+    /// The certificates are unusable.
     #[error("{0}")]
     Tls(String),
-    /// Nobody there, or no entry.
+    /// Unreachable, or authentication failed.
     #[error("cannot connect: {0}")]
     Connect(String),
     /// Scripts need effects replication and more.
@@ -70,7 +70,7 @@ pub enum ConnectError {
     /// Another kind of address is needed.
     #[error("{0}")]
     Mode(String),
-    /// A cluster that could not decide on every key.
+    /// A cluster that does not serve all slots.
     #[error(
         "the cluster serves {0} of 16384 slots; wait until it is complete, or mend it with redis-cli --cluster fix"
     )]
@@ -81,7 +81,7 @@ pub enum ConnectError {
     /// The user may not run scripts.
     #[error("the server does not let this user run scripts ({0}); allow EVAL, EVALSHA and SCRIPT")]
     Scripts(String),
-    /// The user may not do what the scripts do.
+    /// The user may not run the commands that the scripts use.
     #[error(
         "the server does not let this user do all that is needed ({0}); allow \
          ~tollkeeper:* +@scripting +@string +@list +@hash +@sortedset +@keyspace +@connection +time +info"
@@ -95,13 +95,13 @@ pub(super) async fn identify(connection: &mut ConnectionManager) -> Result<Serve
     judge(&info)
 }
 
-/// At the start, when no deadline presses yet. Later each call has its own.
+/// For use at the start, with a generous timeout. Later each call has its own deadline.
 pub(super) async fn ask<T: FromRedisValue>(connection: &mut ConnectionManager, command: &Cmd) -> Result<T, RedisError> {
     let late = |_| Err(std::io::Error::from(std::io::ErrorKind::TimedOut).into());
     tokio::time::timeout(Duration::from_secs(2), command.query_async(connection)).await.unwrap_or_else(late)
 }
 
-/// Teaches a server the scripts, and finds out whether they may be run.
+/// Loads the scripts, and finds out whether they may be run.
 pub(super) async fn teach(connection: &mut ConnectionManager) -> Result<(), ConnectError> {
     for script in [&CHARGE, &CHARGE_BUCKETS, &CHARGE_ONE] {
         let loaded: Result<String, RedisError> =
@@ -117,12 +117,12 @@ pub(super) async fn teach(connection: &mut ConnectionManager) -> Result<(), Conn
     Ok(())
 }
 
-/// A connection that works. Mending one that broke is the manager's task, in the background; waiting for that is
-/// bounded by each request's deadline.
+/// A working connection. The connection manager reconnects in the background; waiting for that is bounded by each
+/// request's deadline.
 pub(super) async fn open(client: &Client) -> Result<ConnectionManager, ConnectError> {
     let opened = ConnectionManager::new_with_config(client.clone(), config()).await;
     opened.map_err(|error| match client.get_connection_info().addr() {
-        // A server that does not speak TLS waits for the rest of what it takes for a command.
+        // A server without TLS waits for the rest of what it takes for a command.
         ConnectionAddr::TcpTls { .. } if error.is_timeout() => {
             ConnectError::Connect(format!("{error}; does that port speak TLS? Without it the URL begins with redis"))
         }
@@ -133,12 +133,12 @@ pub(super) async fn open(client: &Client) -> Result<ConnectionManager, ConnectEr
     })
 }
 
-/// A connection that is made when it is first used.
+/// A connection that is opened on first use.
 pub(super) fn lazy(client: &Client) -> Result<ConnectionManager, ConnectError> {
     ConnectionManager::new_lazy_with_config(client.clone(), config()).map_err(connect)
 }
 
-/// Without a timeout for responses: whoever calls has one, and another would be set and cleared for nothing.
+/// Without a response timeout: the caller has one, and another would only add overhead.
 fn config() -> ConnectionManagerConfig {
     ConnectionManagerConfig::new()
         .set_connection_timeout(Some(Duration::from_secs(1)))
@@ -151,7 +151,7 @@ fn connect(error: RedisError) -> ConnectError {
     ConnectError::Connect(error.to_string())
 }
 
-/// What `INFO` says.
+/// Parses `INFO`.
 fn judge(info: &str) -> Result<Server, ConnectError> {
     let field = |name: &str| info.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':')).map(str::trim);
     let name = field("server_name").unwrap_or("redis").to_string();

@@ -1,4 +1,4 @@
-//! What everything that speaks to the server shares.
+//! What all modules that talk to the server share.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU32, Ordering::Relaxed};
@@ -23,19 +23,19 @@ use crate::clock::Clock;
 use crate::store::error::StoreError;
 use crate::store::exceptions::Exceptions;
 
-/// The connections and what is known beside them.
+/// The connections, and shared state.
 pub(super) struct Shared {
     pub(super) nodes: Nodes,
-    /// What all keys begin with.
+    /// The prefix of all keys.
     pub(super) namespace: Arc<str>,
     pub(super) server: Server,
-    /// A manual clock decides by its own time instead of the server's: for replay and tests.
+    /// A manual clock is used instead of the server's: for replay and tests.
     pub(super) clock: Clock,
     pub(super) deadline: Duration,
-    /// One per slot: only keys of one slot go out in one call.
+    /// One per hash slot: a call has only keys of one slot.
     pub(super) queues: Box<[Queue]>,
     pub(super) counts: Counts,
-    /// What is decided here and not by a given time.
+    /// Local decisions; `None` with a manual clock.
     pub(super) ahead: Option<Ahead>,
     pub(super) instances: AtomicU32,
     /// How many microseconds the server's clock is ahead of this process's, by its last answer.
@@ -44,7 +44,7 @@ pub(super) struct Shared {
     pub(super) io: Io,
     /// Who waits for them.
     pub(super) overload: Overload,
-    /// What is known of exceptions, and when they were changed last.
+    /// The known exceptions, and when they were last changed.
     pub(super) exceptions: Exceptions,
     pub(super) exceptions_seen: AsyncMutex<Option<String>>,
     /// Whether this user may read them.
@@ -57,22 +57,22 @@ pub(super) struct Ahead {
     pub(super) leases: Leases,
 }
 
-/// What a store said to a request.
+/// A store's answer to a request.
 pub(super) struct Decided {
     pub(super) decisions: Vec<Decision>,
-    /// For [`Ask::Reserve`]: with what each charge is settled, where it took something.
+    /// For [`Ask::Reserve`]: the receipt of each charge that took something.
     pub(super) receipts: Vec<Option<Receipt>>,
-    /// It was decided not before this moment.
+    /// It was not decided before this moment.
     pub(super) asked_at: Instant,
 }
 
 impl Shared {
-    /// A state as it is stored, and the time.
+    /// A stored state, and the time.
     pub(super) async fn read(self: &Arc<Self>, quota: &Quota, key: &str) -> Result<(State, Timestamp), StoreError> {
         let mut command = redis::cmd(if quota.algorithm().keeps_log() { "LRANGE" } else { "MGET" });
         command.arg(key);
         if quota.algorithm().keeps_log() {
-            // The first item is a header, made of the others.
+            // The first item is a header, derived from the others.
             command.arg(1).arg(-1);
         }
         let now = match self.given_time() {
@@ -83,7 +83,7 @@ impl Shared {
             }
         };
         let items: Vec<Option<Vec<u8>>> = match self.command(key, &command).await {
-            // What an algorithm kept that the rule has no longer.
+            // The state of an algorithm that the rule no longer uses.
             Err(StoreError::Unavailable { reason }) if reason.contains("WRONGTYPE") => Vec::new(),
             other => other?,
         };
@@ -118,7 +118,7 @@ impl Shared {
         Ok(self.io.run(called).await??)
     }
 
-    /// What the server's clock showed in an answer that came just now.
+    /// Records the server's time from an answer that has just arrived.
     pub(super) fn note_time(&self, server: Timestamp) {
         if self.given_time().is_none() {
             let ahead = server.as_micros() as i64 - self.clock.now().as_micros() as i64;
@@ -139,7 +139,7 @@ pub(super) fn from(source: Source, decisions: Vec<Decision>) -> Vec<(Decision, S
     decisions.into_iter().map(|decision| (decision, source)).collect()
 }
 
-/// What a server said, as a value.
+/// Parses a server's reply.
 pub(super) fn read<T: FromRedisValue>(value: Value) -> Result<T, StoreError> {
     T::from_redis_value(value).map_err(|error| StoreError::unavailable(error.to_string()))
 }

@@ -34,7 +34,7 @@ async fn every_method_is_taken_and_no_body_is_waited_for() {
     assert_eq!((head.status, head.body.as_str()), (429, ""));
 }
 
-/// Asks about requests that only one of several buckets counts, and finds out which one was charged.
+/// Sends a request that only one of several buckets counts, and finds out which one was charged.
 async fn charged(template: &str, path: &str, headers: &str) -> String {
     let gate = Plan::new([json!({"name": "r", "key": template, "limit": "1/h"})]).open().await;
     gate.ask(&format!("GET {path}"), headers, "").await;
@@ -56,7 +56,7 @@ async fn charged(template: &str, path: &str, headers: &str) -> String {
 #[tokio::test]
 async fn the_original_request_is_the_one_that_counts() {
     let cases = [
-        // Which attribute, what is asked, with which headers: what is counted.
+        // Template, path, headers: the bucket that is charged.
         ("{method}", "/v1/authorize", "", "GET"),
         ("{method}", "/v1/authorize", "x-forwarded-method: POST\r\n", "POST"),
         ("{method}", "/v1/authorize", "x-original-method: POST\r\n", "POST"),
@@ -77,7 +77,7 @@ async fn the_original_request_is_the_one_that_counts() {
     }
 }
 
-/// Envoy appends the original path to its prefix. What a client sent in headers must not hide where it is going.
+/// Envoy appends the original path to its prefix. Headers from a client must not hide it.
 #[tokio::test]
 async fn a_path_below_the_prefix_is_the_original_one() {
     let spoofed = "x-forwarded-uri: /other\r\nx-forwarded-method: POST\r\nx-forwarded-host: shop.test\r\n";
@@ -133,8 +133,8 @@ async fn a_cost_that_is_no_number_is_the_clients_mistake() {
     assert!(reply.problem(400).contains("header.x-parts"));
 }
 
-/// nginx passes client headers on beside the X-Original-URI that it sets: a client that sent X-Forwarded-Uri was judged
-/// by that path and stepped around the rule for the one it asked for.
+/// nginx passes client headers on beside the X-Original-URI that it sets: a client that sent X-Forwarded-Uri was
+/// judged by that path and bypassed the rule for its actual path.
 #[tokio::test]
 async fn headers_that_disagree_about_the_request_are_refused() {
     let gate = Plan::new([per_user()]).open().await;
