@@ -1,7 +1,6 @@
-//! A TCP proxy that makes a server far away: every reply comes so much later.
+//! A TCP proxy that makes a server seem distant: every reply is delayed.
 //!
-//! What is sent in one go comes in one go, and replies overtake nothing: it is the way that is long, not the bandwidth that is
-//! small.
+//! Only latency is simulated: what is sent at once arrives at once, in order, and bandwidth is not limited.
 
 use std::io::{Read as _, Write as _};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
@@ -11,14 +10,14 @@ use std::sync::mpsc;
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// A way to a port of this machine that takes time. It ends with the process.
+/// A delayed connection to a local port. It ends with the process.
 pub struct Distance {
     address: SocketAddr,
     round_trip_us: Arc<AtomicU64>,
 }
 
 impl Distance {
-    /// A server on this port seems to be a round trip of so long away.
+    /// Makes the server on this port seem this round trip away.
     pub fn to(port: u16, round_trip: Duration) -> Distance {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap();
@@ -36,23 +35,23 @@ impl Distance {
         Distance { address, round_trip_us }
     }
 
-    /// Where it listens.
+    /// The port it listens on.
     pub fn port(&self) -> u16 {
         self.address.port()
     }
 
-    /// As a Redis server is addressed.
+    /// Its URL as a Redis server.
     pub fn url(&self) -> String {
         format!("redis://{}/", self.address)
     }
 
-    /// It is so far away from now on.
+    /// Changes the round trip from now on.
     pub fn set(&self, round_trip: Duration) {
         self.round_trip_us.store(round_trip.as_micros() as u64, Relaxed);
     }
 }
 
-/// In one direction, each piece so many microseconds after it came.
+/// Copies one direction, each piece delayed by this many microseconds.
 fn carry(mut from: TcpStream, mut to: TcpStream, delay_us: Arc<AtomicU64>) {
     let (sender, due) = mpsc::channel::<(Instant, Vec<u8>)>();
     thread::spawn(move || {

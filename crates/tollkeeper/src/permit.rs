@@ -11,7 +11,7 @@ use crate::limiter::{CheckError, Limiter};
 use crate::store::Store;
 use crate::store::held::Held;
 
-/// What an admitted request occupies until it is over. Dropping it gives every slot back, however the request ends.
+/// The slots that an admitted request holds until it ends. Dropping it releases every slot, however the request ends.
 ///
 /// ```
 /// use std::sync::Arc;

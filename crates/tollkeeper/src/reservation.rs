@@ -13,10 +13,10 @@ use crate::permit::Permit;
 use crate::store::held::Held;
 use crate::store::{MAX_HOLD, StoreError};
 
-/// What an admitted request was charged as an estimate, to be corrected by [`Reservation::settle`].
+/// The estimate charged for an admitted request, to be corrected by [`Reservation::settle`].
 ///
-/// Dropped without that, the estimate stays charged: what was done before something went wrong has been done. Slots of
-/// `concurrency` rules are given back in any case.
+/// Dropped without that, the estimate stays charged: the work may have been done before something went wrong. Slots
+/// of `concurrency` rules are released in any case.
 ///
 /// ```
 /// use std::sync::Arc;

@@ -1,5 +1,5 @@
-//! More requests than can be decided, and servers that are far away: limits stay in force, and whatever cannot be decided in
-//! time is shed.
+//! More requests than can be decided, and distant servers: limits stay in force, and requests that cannot be decided
+//! in time are shed.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
@@ -34,7 +34,7 @@ fn user(name: impl Into<String>) -> Descriptor {
     Descriptor::new([("user", name.into())])
 }
 
-/// What a front does for each request beside deciding it.
+/// A front's work for each request beside the decision.
 fn work(time: Duration) {
     let until = Instant::now() + time;
     while Instant::now() < until {
@@ -42,9 +42,9 @@ fn work(time: Duration) {
     }
 }
 
-/// One key, 10/s with a burst of 20, `open`, and 1,500 connections: 50,870 were admitted within 10 s instead of 120, because
-/// the deadline of 20 ms counted the time in which the process was too busy to read the replies, and the breaker opened. Redis
-/// was fine.
+/// One key, 10/s with a burst of 20, `open`, and 1,500 connections: 50,870 requests were admitted within 10 s instead
+/// of 120, because the deadline of 20 ms included the time in which the process was too busy to read the replies, and
+/// the breaker opened. Redis was fine.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn saturating_the_limiter_switches_no_limit_off() {
     const CALLERS: usize = 1_000;
@@ -75,7 +75,7 @@ async fn saturating_the_limiter_switches_no_limit_off() {
                 (admitted, degraded)
             });
         }
-        // The runtime is too busy to be asked for the time.
+        // In another thread, because the runtime is too busy for timers.
         std::thread::spawn({
             let stop = stop.clone();
             move || {
@@ -95,15 +95,15 @@ async fn saturating_the_limiter_switches_no_limit_off() {
     }
 }
 
-/// A batch of 1,000 exhausted keys was allowed in part when Redis was some milliseconds away (252 at 2 ms, 643 at 5 ms): it
-/// needs many calls, and their time was counted against one deadline.
+/// A batch of 1,000 exhausted keys was allowed in part when Redis was some milliseconds away (252 at 2 ms, 643 at 5
+/// ms): it needs many calls, and their time was counted against one deadline.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_large_batch_is_never_allowed_by_lateness() {
     const KEYS: usize = 1_000;
     let server = Server::start(Kind::Redis7);
     for (nth, round_trip) in [2, 5].map(Duration::from_millis).into_iter().enumerate() {
         let distance = Distance::to(server.port(), round_trip);
-        // Two limiters, so that the second one remembers no denial.
+        // Two limiters, so that the second one has no cached denials.
         for allowed in [true, false] {
             let limiter = limiter(&distance.url(), Duration::from_millis(20), rule("1/day", FailurePolicy::Open)).await;
             let mut checks = JoinSet::new();
@@ -120,7 +120,8 @@ async fn a_large_batch_is_never_allowed_by_lateness() {
     }
 }
 
-/// More than can go out in time: what is decided is decided by the store, the rest is shed, and known denials answer even then.
+/// More than can be sent in time: what is decided is decided by the store, the rest is shed, and cached denials are
+/// answered even then.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_cannot_go_out_in_time_is_shed_and_nothing_else() {
     const REQUESTS: u64 = 16_000;
@@ -129,7 +130,7 @@ async fn what_cannot_go_out_in_time_is_shed_and_nothing_else() {
     let limiter = limiter(&distance.url(), Duration::from_millis(400), rule("1/day", FailurePolicy::Open)).await;
     assert!(limiter.check(&user("known")).await.unwrap().is_allowed());
     assert!(!limiter.check(&user("known")).await.unwrap().is_allowed());
-    // Each call takes nearly as long as it may.
+    // Each call takes nearly as long as its deadline allows.
     distance.set(Duration::from_millis(300));
     let mut checks = JoinSet::new();
     for key in 0..REQUESTS {
@@ -159,12 +160,12 @@ async fn what_cannot_go_out_in_time_is_shed_and_nothing_else() {
     assert_eq!(redis(&limiter).breaker(), BreakerState::Closed);
     distance.set(Duration::ZERO);
     let keys: u64 = redis::cmd("DBSIZE").query(&mut server.connect()).unwrap();
-    // Beside those: `known`, and the signs of life.
+    // Plus `known`, and the heartbeats.
     assert!((decided..=decided + 3).contains(&keys), "{decided} decided, {keys} keys: what is shed is not charged");
 }
 
-/// 80 ms from Redis `lease: auto` was 7 times slower than no lease: leases were for 10 ms of demand and had ended before they
-/// came, and every request waited for several of them.
+/// 80 ms from Redis, `lease: auto` was 7 times slower than no lease: leases covered 10 ms of demand and had expired
+/// before they arrived, and every request waited for several of them.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn far_from_the_server_most_decisions_come_from_leases() {
     let server = Server::start(Kind::Redis7);

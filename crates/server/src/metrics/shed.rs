@@ -1,4 +1,4 @@
-//! Requests that were shed under overload, by front.
+//! Requests shed under overload, by front.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 

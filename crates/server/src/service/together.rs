@@ -25,11 +25,11 @@ pub(crate) enum Effect {
 }
 
 impl Service {
-    /// Decides all parts of a request, all or nothing, and counts what was decided.
+    /// Decides all parts of a request, all or nothing, and counts the decisions.
     ///
     /// # Errors
     ///
-    /// If the request was shed, or the store could not give back what was to be given back.
+    /// If the request was shed, or the store could not make a refund.
     pub(crate) async fn check_together(&self, request: &impl Request, parts: &[Part]) -> Result<Together, StoreError> {
         let started = Instant::now();
         let mut decided = match self.find_used_up(parts).await? {
@@ -60,7 +60,7 @@ impl Service {
         for part in parts.iter().filter(|part| is_given_back(part)) {
             self.limiter.give_back(&part.charges).await?;
         }
-        // It is charged and given back: whoever cannot be told what is left is told what was left before.
+        // The refund is done. If the new count cannot be read, the answer keeps the one from before.
         let Ok(after) = self.limiter.charge_all(parts.iter().map(Part::at_no_cost).collect()).await else {
             return Ok(());
         };

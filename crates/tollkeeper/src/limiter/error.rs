@@ -4,8 +4,8 @@ use tollkeeper_core::CostError;
 
 use crate::store::Overloaded;
 
-/// Why [`Limiter::check`](super::Limiter::check) did not decide. A store that does not answer is no error: each rule's failure
-/// policy answers for it, and the verdict says so.
+/// Why [`Limiter::check`](super::Limiter::check) did not decide. A store that does not answer is not an error: each
+/// rule's failure policy answers for it, and the verdict says so.
 ///
 /// ```
 /// use tollkeeper::{CheckError, Limiter, Request};
@@ -23,7 +23,7 @@ use crate::store::Overloaded;
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum CheckError {
-    /// An attribute that should carry a cost does not hold a number.
+    /// An attribute that should carry a cost is not a number.
     #[error(transparent)]
     Cost(#[from] CostError),
     /// Too many requests are waiting for a decision, and this one was shed.
@@ -35,7 +35,7 @@ pub enum CheckError {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum TryCheckError {
-    /// An attribute that should carry a cost does not hold a number.
+    /// An attribute that should carry a cost is not a number.
     #[error(transparent)]
     Cost(#[from] CostError),
     /// The store is shared with other processes, so its answer has to be awaited.

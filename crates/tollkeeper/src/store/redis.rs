@@ -1,9 +1,10 @@
 //! State in Redis or Valkey, decided by a script next to it, on the server's own clock.
 //!
-//! Requests that arrive while a call is under way go out together in the next one, and equal ones as one sum, so a busy
-//! limiter costs the server a fraction of a call a request. What was denied is not asked for again before it can pass,
-//! and a rule may take tokens ahead of use. A thread of its own makes the calls: each has a deadline, which counts from when it
-//! was sent, and a breaker stops calling a server that does not answer. Waiting for a turn has a bound and an answer of its own.
+//! Requests that arrive while a call is in flight are batched into the next one, and equal ones are summed, so a busy
+//! limiter costs the server a fraction of a call per request. Denials are cached until they can pass, and a rule may
+//! lease tokens. A dedicated thread makes the calls: each has a deadline, which counts from when it was sent, and a
+//! circuit breaker stops calls to a server that does not answer. Waiting for a call is bounded too, and a request
+//! that waits too long is shed.
 
 mod across;
 mod address;
@@ -83,7 +84,7 @@ impl RedisStore {
         connected.unwrap_or_else(|error| Err(ConnectError::Thread(error.to_string())))
     }
 
-    /// On the thread that makes the calls: what is started here stays there.
+    /// Runs on the thread that makes the calls: tasks started here stay there.
     async fn start(address: Address, options: RedisOptions, io: Io) -> Result<RedisStore, ConnectError> {
         let RedisOptions { deadline, clock, namespace, .. } = options;
         let (nodes, server) = connect(address, deadline).await?;
@@ -175,7 +176,7 @@ impl RedisStore {
             && let Some(back) = ahead.leases.sweep(Instant::now(), true)
         {
             let shared = self.0.clone();
-            // What cannot go back ends by itself.
+            // Leases that cannot be returned expire.
             let _ = self.0.io.run(async move { shared.give_back(back).await }).await;
         }
     }

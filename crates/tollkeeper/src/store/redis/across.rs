@@ -138,7 +138,7 @@ impl Shared {
     }
 }
 
-/// Which parts nobody answered for, if any. A request of which a part was shed is shed as a whole.
+/// Which parts got no answer, if any. A request of which a part was shed is shed as a whole.
 fn away(parts: &[Part], answers: &[Result<Answered, Refusal>]) -> Option<StoreError> {
     let failed = || parts.iter().zip(answers).filter(|(_, answer)| answer.is_err());
     let errors = || failed().filter_map(|(_, answer)| answer.as_ref().err().cloned()).map(StoreError::from);

@@ -18,8 +18,8 @@ use super::stored::state_key;
 use crate::store::error::StoreError;
 
 impl Shared {
-    /// By the store: to be charged, or reserved. Whoever waits here is answered by those who make the calls, and needs no
-    /// deadline of its own: a turn comes or is over in bounded time, and so does a reply.
+    /// Decides in the store: charged, or reserved. The caller needs no deadline of its own: both the wait for a call
+    /// and the wait for its reply are bounded.
     pub(super) async fn decide(self: &Arc<Self>, charges: &[Charge], ask: Ask) -> Result<Decided, StoreError> {
         if charges.is_empty() {
             return Ok(Decided { decisions: Vec::new(), receipts: Vec::new(), asked_at: Instant::now() });
@@ -102,7 +102,7 @@ impl Shared {
         let pending = Pending { ask, charges, count, since: Instant::now(), waiter };
         let pace = Pace { round_trip: self.nodes.round_trip(slot), patience: self.overload.patience() };
         match self.queues[usize::from(slot)].push(pending, pace) {
-            // Whoever asked may give up, and others wait for the same call.
+            // The caller may give up, and others wait for the same call.
             Pushed::Start(turn) => self.io.spawn(Arc::clone(self).drive(slot, turn)),
             Pushed::Waits => {}
             Pushed::Shed => return Err(self.overload.shed(1).into()),
@@ -143,8 +143,9 @@ impl Shared {
         }
     }
 
-    /// Lets those who were just answered ask again, as long as more of them do: a call for a few of them costs the server as much
-    /// as one for all. They run on other threads, so this is a matter of microseconds; a single one is not waited for.
+    /// Lets callers that were just answered ask again, as long as more of them do: a call for a few of them costs the
+    /// server as much as one for all. They run on other threads, so this takes microseconds; a single caller is not
+    /// waited for.
     pub(super) async fn gather(&self, slot: Slot, answered: usize) {
         const FEW: usize = 3;
         const IN_ALL: Duration = Duration::from_micros(100);
@@ -168,7 +169,7 @@ impl Shared {
         }
     }
 
-    /// A request that is alone is carried out by its own task, which saves the way to another thread and back.
+    /// A request that is alone is sent by its own task, which saves a hop to another thread and back.
     async fn ask_here(self: &Arc<Self>, slot: Slot, ask: Ask, charges: &[Charge]) -> Result<Answered, Refusal> {
         let nothing = || Refusal::Failed(StoreError::unavailable("it decided nothing"));
         self.nodes.admit(slot).map_err(Refusal::Failed)?;
@@ -214,7 +215,8 @@ impl Shared {
             }
             Err(refusal) => {
                 let waiting = waiting.into_iter().flatten();
-                // Who has waited for as long as a call may take, while calls failed, has waited for the server.
+                // A request that has waited for as long as a call may take, while calls failed, has waited for the
+                // server.
                 let queued = match &refusal {
                     Refusal::Failed(_) => self.queues[usize::from(slot)].waited(self.deadline),
                     _ => Vec::new(),
@@ -230,7 +232,7 @@ impl Shared {
     }
 }
 
-/// What a batch is told, and when it was decided. A reply that cannot be used is a failure like any other: the breaker has to
+/// A batch's answers, and when they were decided. An unusable reply is a failure like any other: the breaker has to
 /// learn of it.
 fn answers(batch: &Batch, value: Value) -> Result<(Vec<Vec<RequestAnswer>>, Timestamp), StoreError> {
     let unusable = |error: ReplyError| StoreError::unavailable(error.to_string());
@@ -238,9 +240,10 @@ fn answers(batch: &Batch, value: Value) -> Result<(Vec<Vec<RequestAnswer>>, Time
     Ok((batch.answer(&reply).map_err(unusable)?, reply.now))
 }
 
-/// The duty of whoever carries out calls: to see to those who wait meanwhile. Kept also if a call panics.
+/// A drop guard of the task that makes calls: when it ends, even by a panic, it wakes the queue, so that waiting
+/// requests are sent next.
 struct Duty<'s> {
-    /// Until it is done.
+    /// `None` once it is done.
     shared: Option<&'s Arc<Shared>>,
     slot: Slot,
 }

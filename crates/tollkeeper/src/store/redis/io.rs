@@ -1,7 +1,8 @@
 //! The thread that talks to the servers.
 //!
-//! In a runtime that is busy with requests, a connection is read late and a timer fires late, so a deadline there measures the
-//! runtime and not the server. All calls are made by a thread that does nothing else. What is late for it is late.
+//! In a runtime that is busy with requests, connections are read late and timers fire late, so a deadline there
+//! measures the runtime and not the server. Therefore a dedicated thread makes all calls: a reply that it gets late
+//! was late.
 
 use std::io;
 
@@ -23,7 +24,7 @@ impl Io {
         let handle = runtime.handle().clone();
         let (stop, stopped) = oneshot::channel();
         std::thread::Builder::new().name("tollkeeper-redis".into()).spawn(move || {
-            // Nobody sends: it ends when the sender is dropped.
+            // Nothing is ever sent: it ends when the sender is dropped.
             let _: Result<(), _> = runtime.block_on(stopped);
         })?;
         Ok(Io { handle, _stop: stop })
@@ -33,12 +34,12 @@ impl Io {
         &self.handle
     }
 
-    /// Starts work that nobody waits for.
+    /// Starts work in the background.
     pub(super) fn spawn(&self, work: impl Future<Output = ()> + Send + 'static) {
         drop(self.handle.spawn(work));
     }
 
-    /// Has work done there, from any thread. It goes on if its caller gives up.
+    /// Runs work there, from any thread. It continues if its caller gives up.
     pub(super) async fn run<T: Send + 'static>(
         &self,
         work: impl Future<Output = T> + Send + 'static,

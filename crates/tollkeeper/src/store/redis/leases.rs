@@ -1,9 +1,10 @@
-//! Tokens taken from the store ahead of use, for rules that say `lease`: most requests are then decided here.
+//! Tokens leased from the store, for rules with `lease`: most requests are then decided without a call.
 //!
-//! [`Lease`] says why no interval ever admits more than the law. This module decides how many to take and when to give
-//! them back: as many as are spent while the next ones are on their way, and enough to live that long (tokens of a bucket
-//! that is nearly full end as fast as it refills); never more than a quarter of what is left in the store, so the last
-//! tokens are shared; again when half are gone, which is before they are needed; and back when nobody has used them for a while.
+//! [`Lease`] says why no interval ever exceeds the limit. This module decides how many tokens to lease and when to
+//! return them: as many as are spent while the next ones are being fetched, and enough to last that long (tokens of a
+//! nearly full bucket expire as fast as it refills); never more than a quarter of what is left in the store, so that
+//! the last tokens are shared; more when half are gone, which is before they are needed; and back when they have been
+//! idle for a while.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
@@ -43,9 +44,9 @@ struct Held {
     /// Oldest first.
     leases: VecDeque<Taken>,
     demand: Demand,
-    /// More is on its way.
+    /// More is being leased.
     taking: Option<Taking>,
-    /// Why the last try to take more did not arrive: whoever waited for it has waited long enough.
+    /// Why the last attempt to lease more failed: requests that waited for it do not wait again.
     failed: Option<StoreError>,
     used_at: Instant,
     /// When returning was last tried.
@@ -54,11 +55,11 @@ struct Held {
     seen: Option<(Decision, Instant)>,
 }
 
-/// Tokens on their way.
+/// Tokens being leased.
 #[derive(Clone, Copy)]
 struct Taking {
     tokens: u32,
-    /// What those who wait for them need of it.
+    /// How many of them the waiting requests need.
     promised: u32,
 }
 
@@ -126,7 +127,7 @@ impl Leases {
     const FORGOTTEN: Duration = Duration::from_secs(1);
     /// At most one of this many parts of what is left in the store is leased.
     const SHARE: u32 = 4;
-    /// Tokens that would end sooner after they have come are not worth taking.
+    /// Tokens that would expire sooner after their arrival are not worth leasing.
     const SHORTEST: Duration = Duration::from_millis(2);
 
     pub(super) fn new() -> Leases {
@@ -203,8 +204,8 @@ impl Holding {
         Holding { held, taken: Notify::new() }
     }
 
-    /// Serves a request from what is held, or from what is just being taken if that is enough for all who wait. Otherwise
-    /// the store has to be asked, which takes no longer. `take` is told when more is wanted.
+    /// Serves a request from what is held, or from what is just being leased if that is enough for all waiting
+    /// requests. Otherwise the store has to be asked, which takes no longer. `take` is called when more is wanted.
     pub(super) async fn serve(
         self: &Arc<Self>,
         charge: &Charge,
@@ -229,7 +230,8 @@ impl Holding {
         }
     }
 
-    /// Spends if enough is left, and says how much more should be taken and whether to wait for what is on its way.
+    /// Spends if enough is left, and says how much more should be leased and whether to wait for what is being
+    /// leased.
     fn spend(
         self: &Arc<Self>,
         charge: &Charge,
@@ -361,10 +363,10 @@ impl Held {
         }
     }
 
-    /// How many tokens to take now, if any.
+    /// How many tokens to lease now, if any.
     ///
-    /// Taken when half are left, they come one round trip later: so a lease is for two of them, and what is left of it has to
-    /// live for three.
+    /// Requested when half are left, they arrive one round trip later: so a lease covers two round trips, and what is
+    /// left of it has to last for three.
     fn wanted(&self, now: Instant, round_trip: Duration) -> Option<u32> {
         let (seen, _) = self.seen.filter(|_| self.taking.is_none())?;
         let quota = self.token.quota();
@@ -410,7 +412,8 @@ struct Demand {
 }
 
 impl Demand {
-    /// The window, near by. Farther away it is a round trip: those who wait for tokens ask again only after that.
+    /// The shortest window. With a distant server the window is a round trip: requests that wait for tokens ask again
+    /// only after that.
     const SHORTEST: Duration = Duration::from_millis(10);
 
     fn new(now: Instant) -> Demand {
@@ -433,7 +436,7 @@ impl Demand {
         self.current.max(self.previous)
     }
 
-    /// How many will be asked for in such a time, if it goes on like that.
+    /// How many tokens will be requested in this time at the current rate.
     fn within(&self, time: Duration) -> u32 {
         let asked = u128::from(self.recent()) * time.as_micros() / self.window.as_micros();
         u32::try_from(asked).unwrap_or(u32::MAX)

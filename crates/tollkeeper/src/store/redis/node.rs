@@ -1,7 +1,7 @@
-//! One server: a connection that is mended, a deadline for every call, and a breaker.
+//! One server: a connection that reconnects, a deadline for every call, and a circuit breaker.
 //!
-//! Calls are made by the store's own thread ([`Io`](super::io::Io)). A deadline counts from when the command was written until
-//! its reply is read, so it measures the server and not this process.
+//! Calls are made by the store's own thread ([`Io`](super::io::Io)). A deadline counts from when the command was
+//! written until its reply is read, so it measures the server and not this process.
 
 use std::future::poll_fn;
 use std::pin::pin;
@@ -30,7 +30,7 @@ pub(super) struct Node {
     route: Route,
     /// Replaced as a whole when it has failed for long: a connection can hang or keep an error forever.
     connection: ArcSwap<ConnectionManager>,
-    /// Another one, for callers who make their call themselves. It lives in their runtime.
+    /// Another connection, for callers that make their call themselves. It lives in their runtime.
     of_callers: Option<ArcSwap<ConnectionManager>>,
     is_renewing: AtomicBool,
     breaker: Mutex<Breaker>,
@@ -38,7 +38,7 @@ pub(super) struct Node {
     origin: Instant,
     deadline: Duration,
     round_trip: RoundTrip,
-    /// Calls that may be under way; the others wait here, where the server's time does not run yet.
+    /// Bounds the calls in flight; the others wait here, where the deadline does not run yet.
     turns: Semaphore,
 }
 
@@ -59,16 +59,17 @@ pub(super) enum Refusal {
     Ask(String),
     /// Some of the keys have moved and some have not; all soon will have (`TRYAGAIN`).
     TryAgain,
-    /// Its turn did not come: the node was not asked.
+    /// It waited too long for its turn: the node was not asked.
     NoTurn,
     /// Anything else.
     Failed(StoreError),
 }
 
 impl Node {
-    /// Calls under way at the same time: as many as keep a server busy, and few enough that none waits in its queue for long.
+    /// Calls in flight at the same time: enough to keep a server busy, and few enough that none waits in its queue
+    /// for long.
     const CALLS: usize = 32;
-    /// How often this thread looks for a reply again when its time is over.
+    /// How often this thread checks again for a reply after the deadline.
     const LOOKS: usize = 3;
 
     /// With a connection that is opened on first use.
@@ -91,7 +92,7 @@ impl Node {
         }
     }
 
-    /// How far away it is.
+    /// The round trip time to it.
     pub(super) fn round_trip(&self) -> Duration {
         self.round_trip.shortest()
     }
@@ -131,15 +132,15 @@ impl Node {
         self.judge(reply, read)
     }
 
-    /// Whether callers have a connection of their own.
+    /// Whether callers have their own connection.
     pub(super) fn is_callable_here(&self) -> bool {
         self.of_callers.is_some()
     }
 
-    /// The same in the caller's own runtime, for a request that is alone: it saves the way to another thread and back.
+    /// The same in the caller's own runtime, for a request that is alone: it saves a hop to another thread and back.
     ///
-    /// A reply that is late here may be late because that runtime is busy. So the server is not judged by it: the thread that
-    /// makes calls asks it whether it answers. If it does, the reply will be read when the runtime comes to it.
+    /// A late reply here may be due to a busy runtime, so it is not held against the server: the thread that makes
+    /// calls checks whether the server answers. If it does, the reply will be read when the runtime gets to it.
     pub(super) async fn call_here<T>(
         self: &Arc<Self>,
         io: &Io,
@@ -156,12 +157,12 @@ impl Node {
             let asked = async move { node.call(Work::Command(&redis::cmd("PING")), false, |_| Ok(())).await };
             io.run(asked).await.map_err(Refusal::Failed)??;
         }
-        // The server answers, and this connection does not.
+        // The server answers, but this connection does not.
         self.renew_of_callers();
         Err(Refusal::Failed(StoreError::unavailable("a connection went silent")))
     }
 
-    /// What a reply means, which the breaker is told.
+    /// What a reply means; the breaker is informed.
     fn judge<T>(
         self: &Arc<Self>,
         reply: Option<Result<Value, RedisError>>,
@@ -182,7 +183,7 @@ impl Node {
         outcome
     }
 
-    /// Waits until a call may go out.
+    /// Waits until a call may be sent.
     async fn turn(&self) -> Result<SemaphorePermit<'_>, Refusal> {
         let turn = match self.turns.try_acquire() {
             Ok(turn) => Some(turn),
@@ -191,17 +192,18 @@ impl Node {
                 tokio::time::timeout(patience, self.turns.acquire()).await.ok().and_then(Result::ok)
             }
         };
-        // It was closed when the request was admitted; those before it have found out meanwhile.
+        // It was closed when the request was admitted; calls before it have failed since.
         if self.breaker_state() == BreakerState::Open {
             return Err(Refusal::Failed(breaker_is_open()));
         }
         turn.ok_or(Refusal::NoTurn)
     }
 
-    /// What the server replied; `None` when it did not within the deadline.
+    /// The server's reply; `None` if there was none within the deadline.
     ///
-    /// Polled once, the command is with the task that writes it; that task has run when this one is polled again, and only then
-    /// the time begins. When it is over, the reply may have come while this thread was not scheduled: it is looked for again.
+    /// After one poll the command is with the task that writes it; that task has run when this one is polled again,
+    /// and only then the deadline starts. After the deadline the reply may have arrived while this thread was not
+    /// scheduled, so it checks again.
     async fn reply(&self, work: Work<'_>, asking: bool) -> Option<Result<Value, RedisError>> {
         let mut reply = pin!(send(ConnectionManager::clone(&self.connection.load()), work, asking));
         if let Poll::Ready(reply) = poll_fn(|context| Poll::Ready(reply.as_mut().poll(context))).await {

@@ -64,7 +64,7 @@ impl Nodes {
         }
     }
 
-    /// How far away the node of this slot is.
+    /// The round trip time to the node of this slot.
     pub(super) fn round_trip(&self, slot: Slot) -> Duration {
         match self {
             Nodes::One(node) => node.round_trip(),
@@ -72,12 +72,12 @@ impl Nodes {
         }
     }
 
-    /// Whether a caller may make a call in its own runtime: only to a single server at a fixed place.
+    /// Whether a caller may make a call in its own runtime: only to a single server at a fixed address.
     pub(super) fn is_callable_here(&self) -> bool {
         matches!(self, Nodes::One(node) if node.is_callable_here())
     }
 
-    /// Has that server do some work, in the caller's runtime.
+    /// Calls that server in the caller's runtime.
     pub(super) async fn call_here<T>(
         &self,
         io: &Io,
@@ -90,7 +90,7 @@ impl Nodes {
         }
     }
 
-    /// Has the node of this slot do some work, on the thread that makes calls.
+    /// Calls the node of this slot, on the thread that makes calls.
     pub(super) async fn call<T>(
         &self,
         slot: Slot,

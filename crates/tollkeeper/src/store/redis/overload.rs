@@ -1,7 +1,7 @@
-//! Requests that are shed: a bound on how many wait for a decision, and how long.
+//! Load shedding: bounds how many requests wait for a decision, and for how long.
 //!
-//! Waiting for one's turn is our own doing and never counts as a failure of the store. It ends in a turn, or in an answer of its
-//! own ([`Overloaded`]), so a flood cannot switch limits off.
+//! Waiting for a turn is our own overload and never counts as a failure of the store. It ends in a turn, or in an
+//! error of its own ([`Overloaded`]), so a flood cannot switch limits off.
 
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
 use std::sync::{Mutex, PoisonError};
@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use crate::store::error::Overloaded;
 
-/// Who waits, and who was shed.
+/// How many requests wait, and how many were shed.
 #[derive(Debug)]
 pub(super) struct Overload {
     waiting: AtomicUsize,
@@ -18,23 +18,23 @@ pub(super) struct Overload {
     told: Mutex<Option<Told>>,
 }
 
-/// What the log said last.
+/// What was last logged.
 #[derive(Clone, Copy, Debug)]
 struct Told {
     at: Instant,
     shed: u64,
 }
 
-/// A place among those who wait.
+/// The place of a waiting request.
 #[derive(Debug)]
 pub(super) struct Place<'o>(&'o Overload);
 
 impl Overload {
-    /// Requests that may wait for the store at the same time.
+    /// The most requests that may wait for the store at the same time.
     const MOST: usize = 16_384;
-    /// The longest wait for a turn, where the deadline of calls is short.
+    /// The longest wait for a turn, if the deadline of calls is short.
     const PATIENCE: Duration = Duration::from_millis(100);
-    /// The log is told so often at most.
+    /// The shortest time between two log lines.
     const TELL: Duration = Duration::from_secs(10);
 
     pub(super) fn new(deadline: Duration) -> Overload {
@@ -42,12 +42,12 @@ impl Overload {
         Overload { waiting: AtomicUsize::new(0), patience, shed: AtomicU64::new(0), told: Mutex::default() }
     }
 
-    /// How long a request waits for its turn, by the deadline of calls.
+    /// How long a request may wait for its turn, given the deadline of calls.
     pub(super) fn patience_for(deadline: Duration) -> Duration {
         Overload::PATIENCE.max(2 * deadline)
     }
 
-    /// How long a request waits for its turn.
+    /// How long a request may wait for its turn.
     pub(super) fn patience(&self) -> Duration {
         self.patience
     }
@@ -57,13 +57,13 @@ impl Overload {
         self.shed.load(Relaxed)
     }
 
-    /// A place among those who wait, if there is one left.
+    /// Takes a place, if there is one left.
     pub(super) fn enter(&self) -> Result<Place<'_>, Overloaded> {
         let place = Place(self);
         if self.waiting.fetch_add(1, Relaxed) < Overload::MOST { Ok(place) } else { Err(self.shed(1)) }
     }
 
-    /// Sheds so many requests, and tells the log now and then.
+    /// Counts this many shed requests, and logs that now and then.
     pub(super) fn shed(&self, requests: u64) -> Overloaded {
         let shed = self.shed.fetch_add(requests, Relaxed) + requests;
         let now = Instant::now();
@@ -85,7 +85,7 @@ impl Overload {
 }
 
 impl Place<'_> {
-    /// Whether nobody else waits.
+    /// Whether no other request waits.
     pub(super) fn is_alone(&self) -> bool {
         self.0.waiting.load(Relaxed) == 1
     }

@@ -1,8 +1,8 @@
-//! Requests that arrive while a call is under way wait, and then go out together.
+//! Batches requests: those that arrive while a call is in flight wait, and then go out together.
 //!
-//! There is no timer: an idle limiter sends a request at once and alone, a busy one sends as many as have gathered. The farther
-//! away the server, the more calls are under way at the same time. Whoever has waited for too long is shed and not sent, and
-//! so is a request that nobody waits for any more.
+//! There is no timer: an idle limiter sends a request at once and alone, a busy one sends as many as have gathered.
+//! The longer the round trip to the server, the more calls are in flight at the same time. A request that has waited
+//! too long is shed, and one whose caller has given up is not sent.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -34,48 +34,48 @@ pub(super) struct Pending {
     pub(super) charges: Vec<Charge>,
     /// 1, or the number of tokens to lease.
     pub(super) count: u32,
-    /// Since when it waits.
+    /// Since when it has been waiting.
     pub(super) since: Instant,
     pub(super) waiter: Waiter,
 }
 
-/// What became of a request that was added.
+/// What happened to a request that was added.
 #[derive(Debug)]
 pub(super) enum Pushed {
-    /// A call starts now: the caller has to carry it out and then ask [`Queue::next`].
+    /// A call starts now: the caller has to make it and then call [`Queue::next`].
     Start(Turn),
     /// It waits.
     Waits,
-    /// Those before it wait for too long already.
+    /// Requests before it have already waited too long.
     Shed,
 }
 
-/// What goes out next, and who has waited for too long.
+/// What to send next, and the requests that have waited too long.
 #[derive(Debug, Default)]
 pub(super) struct Turn {
     pub(super) batch: Vec<Pending>,
     pub(super) late: Vec<Pending>,
 }
 
-/// How much may be under way.
+/// How much may be in flight.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Pace {
-    /// Of the server that is called.
+    /// To the server.
     pub(super) round_trip: Duration,
-    /// How long a request waits for its turn.
+    /// How long a request may wait for its turn.
     pub(super) patience: Duration,
 }
 
 impl Pace {
-    /// From here on the way to a server takes longer than its work.
+    /// From here on the network takes longer than the server's work.
     const FAR: Duration = Duration::from_millis(1);
 
     fn is_far(self) -> bool {
         self.round_trip >= Pace::FAR
     }
 
-    /// How many calls overlap: two near by, so that the server works on one while the answers of the other travel; more where
-    /// most of a call is on its way.
+    /// How many calls overlap: two for a near server, so that it works on one while the answers of the other are in
+    /// transit; more if most of a call is transit.
     fn calls(self) -> usize {
         const MOST: usize = 16;
         if self.is_far() { (2 * self.round_trip.as_millis() as usize).clamp(2, MOST) } else { 2 }
@@ -102,8 +102,9 @@ impl Queue {
 
     /// Adds a request.
     ///
-    /// A call starts when none is under way. Beside another one only a whole batch goes out, since smaller ones would cost
-    /// the server more for each request; unless the server is far away, where waiting for one costs more than that.
+    /// A call starts when none is in flight. Beside another one only a full batch is sent, because smaller ones would
+    /// cost the server more per request; unless the server is distant, where waiting for a batch costs more than
+    /// that.
     pub(super) fn push(&self, pending: Pending, pace: Pace) -> Pushed {
         let mut waiting = self.waiting();
         let now = pending.since;
@@ -121,7 +122,7 @@ impl Queue {
         Pushed::Start(waiting.take(pace.patience, now))
     }
 
-    /// What the caller of an ended call has to do next; `None` ends its duty.
+    /// What the caller of an ended call has to do next; `None` when there is nothing.
     pub(super) fn next(&self, patience: Duration) -> Option<Turn> {
         let mut waiting = self.waiting();
         let turn = waiting.take(patience, Instant::now());
@@ -132,7 +133,7 @@ impl Queue {
         Some(turn)
     }
 
-    /// Takes out those who have waited for so long.
+    /// Takes out the requests that have waited this long.
     pub(super) fn waited(&self, so_long: Duration) -> Vec<Pending> {
         let (mut waiting, now) = (self.waiting(), Instant::now());
         let count = waiting.requests.partition_point(|pending| pending.has_waited(so_long, now));
@@ -160,7 +161,7 @@ impl Pending {
 }
 
 impl Waiting {
-    /// Takes as much as one call may hold, and all who have waited for too long.
+    /// Takes as much as one call may hold, and all requests that have waited too long.
     fn take(&mut self, patience: Duration, now: Instant) -> Turn {
         let mut turn = Turn::default();
         let mut work = 0;

@@ -1,11 +1,11 @@
-//! How far away a server is: the shortest time in which it has answered lately.
+//! The round trip time of a server: the shortest time in which it has answered recently.
 //!
-//! The shortest, since anything longer is load, ours or its own.
+//! The shortest, because anything longer is load, ours or its own.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
-/// Kept by the one thread that makes calls, read by all.
+/// Written by the one thread that makes calls, read by all.
 #[derive(Debug)]
 pub(super) struct RoundTrip {
     /// When the current period began, as a span since some fixed moment. All in microseconds.
@@ -22,7 +22,7 @@ impl RoundTrip {
         RoundTrip { since: AtomicU64::new(0), current: unknown(), previous: unknown() }
     }
 
-    /// A call was answered so fast.
+    /// Records how long a call took.
     pub(super) fn note(&self, took: Duration, now: Duration) {
         let (took, now) = (took.as_micros() as u64, now.as_micros() as u64);
         if now.saturating_sub(self.since.load(Relaxed)) >= RoundTrip::PERIOD.as_micros() as u64 {

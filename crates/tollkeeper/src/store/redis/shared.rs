@@ -40,9 +40,9 @@ pub(super) struct Shared {
     pub(super) instances: AtomicU32,
     /// How many microseconds the server's clock is ahead of this process's, by its last answer.
     pub(super) clock_ahead: AtomicI64,
-    /// Who makes the calls.
+    /// The thread that makes the calls.
     pub(super) io: Io,
-    /// Who waits for them.
+    /// Bounds the requests that wait for them.
     pub(super) overload: Overload,
     /// The known exceptions, and when they were last changed.
     pub(super) exceptions: Exceptions,
@@ -92,7 +92,7 @@ impl Shared {
         Ok((state, now))
     }
 
-    /// On the node of a key, from any thread.
+    /// Runs a command on the node of a key, from any thread.
     pub(super) async fn command<T: FromRedisValue + Send + 'static>(
         self: &Arc<Self>,
         key: &str,
@@ -105,7 +105,7 @@ impl Shared {
         Ok(self.io.run(called).await??)
     }
 
-    /// On the node of a slot, from any thread.
+    /// Runs a command on the node of a slot, from any thread.
     pub(super) async fn run<T: FromRedisValue + Send + 'static>(
         self: &Arc<Self>,
         slot: Slot,
