@@ -1,4 +1,4 @@
-//! The published table of bounds, as the documentation has it.
+//! The published table of bounds, parsed from the documentation.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -6,14 +6,15 @@ use std::fmt;
 /// How much may pass compared to the limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Bound {
-    /// So many times the limit, and so many full bursts more for each event.
+    /// This many times the limit, and this many full bursts more for each event.
     Limited {
         /// 1 is the limit itself.
         times: u32,
-        /// Of each event.
+        /// For each event.
         bursts: u32,
     },
-    /// Anything from the start of an event until the limiter has recovered; the limit before and after.
+    /// Anything may pass from the start of an event until the limiter has recovered; the limit applies before and
+    /// after.
     NotLimitedMeanwhile,
 }
 
@@ -21,7 +22,7 @@ impl Bound {
     /// The limit and nothing more.
     pub const LIMIT: Bound = Bound::Limited { times: 1, bursts: 0 };
 
-    /// The words of the table: `limit`, `2 x limit`, `limit + 1 burst an event`, `not limited meanwhile`.
+    /// The terms of the table: `limit`, `2 x limit`, `limit + 1 burst an event`, `not limited meanwhile`.
     fn parse(cell: &str) -> Option<Bound> {
         if cell == "not limited meanwhile" {
             return Some(Bound::NotLimitedMeanwhile);

@@ -1,4 +1,4 @@
-//! Every interval of one key against its bound.
+//! Judges every interval of one key against its bound.
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ pub struct Observation {
     pub sent: Duration,
     /// After its answer had come.
     pub answered: Duration,
-    /// Whether the answer was yes.
+    /// Whether it was admitted.
     pub admitted: bool,
 }
 
@@ -24,27 +24,27 @@ pub struct Limit {
     pub burst: u32,
 }
 
-/// Something that was done to the system.
+/// A fault that was injected.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Event {
     /// When it began.
     pub from: Duration,
     /// When it was over.
     pub to: Duration,
-    /// When everything must be as before.
+    /// When the system must have recovered.
     pub recovered: Duration,
 }
 
-/// The interval in which most was admitted compared to its bound.
+/// The interval with the largest excess over its bound, or the least room below it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Audit {
-    /// The first request that counts was sent then.
+    /// When its first request was sent.
     pub from: Duration,
-    /// The last answer that counts came then.
+    /// When its last answer came.
     pub to: Duration,
-    /// How many were certainly decided in between, with yes.
+    /// How many requests were certainly admitted in it.
     pub admitted: u64,
-    /// How many could have been.
+    /// How many may be admitted.
     pub allowed: u64,
 }
 
@@ -55,12 +55,12 @@ impl Audit {
     }
 }
 
-/// Judges all intervals of one key. `None` when nothing was admitted that counts.
+/// Judges all intervals of one key. `None` when nothing that counts was admitted.
 pub fn audit(observations: &[Observation], limit: Limit, bound: Bound, events: &[Event]) -> Option<Audit> {
     let mut admitted: Vec<&Observation> = observations.iter().filter(|request| request.admitted).collect();
     admitted.sort_by_key(|request| request.answered);
-    // An interval of many admissions begins with one being sent and ends with one being answered; any other interval has
-    // as many admissions as one of these that it contains, and a larger bound.
+    // It is enough to look at intervals that start when an admitted request was sent and end when one was answered:
+    // any other interval contains one of these with as many admissions, and has a larger bound.
     let worst_from = |first: &&Observation| {
         let mut count = 0;
         let ends = admitted.iter().filter(move |request| request.sent >= first.sent).map(move |last| {
@@ -80,7 +80,7 @@ fn margin(audit: &Audit) -> i128 {
     i128::from(audit.admitted) - i128::from(audit.allowed)
 }
 
-/// The most that may pass in an interval; `None` where anything may.
+/// The most that may pass in an interval; `None` if anything may.
 fn allowed(limit: Limit, bound: Bound, events: &[Event], from: Duration, to: Duration) -> Option<u64> {
     let refilled = u128::from(limit.per_second) * (to - from).as_micros() / 1_000_000;
     let lawful = u64::from(limit.burst) + u64::try_from(refilled).unwrap_or(u64::MAX);

@@ -1,6 +1,6 @@
-//! Random numbers that a seed repeats: SplitMix64.
+//! Random numbers from a seed: SplitMix64.
 
-/// A source of them.
+/// A random number generator.
 #[derive(Clone, Debug)]
 pub(crate) struct Chance(u64);
 

@@ -1,4 +1,4 @@
-//! Clients that ask as fast as they are let, and note when they asked, when they were answered, and what.
+//! Clients that send requests as fast as they can, and record when each was sent and answered, and the answer.
 
 use std::io::{self, BufRead as _, BufReader, Read as _, Write as _};
 use std::net::TcpStream;
@@ -12,17 +12,17 @@ use tollkeeper_auditor::Observation;
 use crate::chance::Chance;
 use crate::fleet::KINDS;
 
-/// How many keys of each kind of rule are asked for.
+/// How many keys of each kind of rule are used.
 pub(crate) const KEYS: u64 = 2;
 
-/// What was asked for, and what was observed.
+/// What was sent, and what was observed.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Asked {
     /// An index into [`KINDS`].
     pub(crate) kind: usize,
     pub(crate) key: u64,
     pub(crate) observation: Observation,
-    /// Whether an answer came at all, or what came was an answer.
+    /// Whether a valid answer came.
     pub(crate) is_answered: bool,
 }
 
@@ -32,7 +32,7 @@ pub(crate) struct Clients {
     is_over: Arc<AtomicBool>,
 }
 
-/// Where an instance listens: another address after it was started again.
+/// Where an instance listens; it changes when the instance is restarted.
 pub(crate) type Address = Arc<Mutex<String>>;
 
 impl Clients {
@@ -56,7 +56,7 @@ impl Clients {
         Clients { threads, is_over }
     }
 
-    /// Stops all, and gives back what they saw.
+    /// Stops all, and returns what they observed.
     pub(crate) fn stop(self) -> Vec<Asked> {
         self.is_over.store(true, Relaxed);
         self.threads.into_iter().flat_map(|thread| thread.join().unwrap_or_default()).collect()
@@ -87,7 +87,7 @@ fn ask_until(
     seen
 }
 
-/// Asks `POST /v1/check` on a connection that is kept.
+/// Sends `POST /v1/check` on a keep-alive connection.
 fn ask(connection: &mut Option<BufReader<TcpStream>>, address: &Address, kind: &str, key: u64) -> io::Result<bool> {
     let connection = match connection {
         Some(connection) => connection,
@@ -125,7 +125,7 @@ fn ask(connection: &mut Option<BufReader<TcpStream>>, address: &Address, kind: &
     let body: serde_json::Value = serde_json::from_slice(&body)?;
     match status.split(' ').nth(1) {
         Some("200") => body["allowed"].as_bool().ok_or_else(|| io::ErrorKind::InvalidData.into()),
-        // Overloaded: neither yes nor no, so not admitted.
+        // Overloaded: not decided, so not admitted.
         Some("503") => Ok(false),
         _ => Err(io::Error::other(format!("{} {body}", status.trim()))),
     }

@@ -1,4 +1,4 @@
-//! Several instances of the service on one store, each with a link of its own to it.
+//! Several instances of the service on one store, each over its own link.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -11,7 +11,7 @@ use crate::link::Link;
 /// A kind of rule whose bound the documentation publishes.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Kind {
-    /// The column of the table, and the attribute that the rule is keyed by.
+    /// The column of the table, and the attribute in the rule's key.
     pub(crate) name: &'static str,
     pub(crate) limit: Limit,
     /// Lines of the rules file.
@@ -30,7 +30,7 @@ pub(crate) const KINDS: [Kind; 4] = [
     },
 ];
 
-/// The rules file, and `store` in it.
+/// The rules file, with this store.
 pub(crate) fn configuration(store: &str) -> String {
     let mut text = format!("store: {{ url: \"{store}\" }}\nrules:\n");
     for Kind { name, limit: Limit { per_second, burst }, settings } in KINDS {
@@ -68,7 +68,7 @@ impl Fleet {
         self.instances.iter().map(|instance| Arc::clone(&instance.address)).collect()
     }
 
-    /// Ends an instance as a crash does and starts it again.
+    /// Kills an instance, like a crash, and starts it again.
     pub(crate) fn crash(&mut self, number: usize) {
         let instance = &mut self.instances[number];
         instance.service.kill();
@@ -76,7 +76,7 @@ impl Fleet {
         *instance.address.lock().unwrap_or_else(PoisonError::into_inner) = instance.service.http.clone();
     }
 
-    /// Has all instances read their rules again.
+    /// Makes all instances reload their rules.
     pub(crate) fn reload(&self) {
         self.instances.iter().for_each(|instance| instance.service.signal("-HUP"));
     }
@@ -100,7 +100,7 @@ fn serve(config: &str) -> Service {
     ])
 }
 
-/// A link for each of three instances to one server.
+/// A link to one server for each of three instances.
 pub(crate) fn links(port: u16, seed: u64) -> Vec<Link> {
     (0..3).map(|number| Link::to(port, seed + number).expect("a free port")).collect()
 }

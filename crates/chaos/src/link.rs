@@ -1,4 +1,4 @@
-//! A TCP proxy between an instance and its store that misbehaves on command.
+//! A TCP proxy between an instance and its store that fails on command.
 
 use std::io::{self, Read as _, Write as _};
 use std::net::{Ipv4Addr, Shutdown, SocketAddr, TcpListener, TcpStream};
@@ -9,16 +9,16 @@ use std::time::Duration;
 
 use crate::chance::Chance;
 
-/// What a link does to the bytes that pass.
+/// What a link does to the bytes it carries.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Behaviour {
     /// Passes them on.
     Healthy,
-    /// Passes each piece on late, by `least` and up to `more` milliseconds.
+    /// Delays each piece by `least` milliseconds, and up to `more` in addition.
     Late { least: u64, more: u64 },
-    /// Takes requests and loses the replies: half of the connection is dead.
+    /// Passes requests on and drops the replies: half of the connection is dead.
     RepliesLost,
-    /// Takes everything and passes nothing on.
+    /// Accepts everything and passes nothing on.
     Silent,
     /// Cuts the connection in the middle of every `one_in`th reply.
     CutReplies { one_in: u64 },
@@ -30,7 +30,7 @@ pub(crate) enum Behaviour {
     Refusing,
 }
 
-/// A running proxy. It ends with its handle.
+/// A running proxy, stopped when dropped.
 #[derive(Debug)]
 pub(crate) struct Link {
     address: SocketAddr,
@@ -76,7 +76,7 @@ impl Link {
         self.address.port()
     }
 
-    /// From now on.
+    /// Changes the behaviour from now on.
     pub(crate) fn set(&self, behaviour: Behaviour) {
         *self.shared.behaviour.lock().unwrap_or_else(PoisonError::into_inner) = behaviour;
     }
@@ -98,7 +98,7 @@ fn relay(client: TcpStream, shared: &Arc<Shared>) -> io::Result<()> {
     let server = TcpStream::connect_timeout(&to, Duration::from_secs(1))?;
     for stream in [&client, &server] {
         stream.set_nodelay(true)?;
-        // Looks now and then whether the link refuses by now.
+        // Checks now and then whether the link refuses by now.
         stream.set_read_timeout(Some(Duration::from_millis(50)))?;
     }
     let (from_client, to_server, requests) = (client.try_clone()?, server.try_clone()?, Arc::clone(shared));
@@ -113,7 +113,7 @@ enum Direction {
     Reply,
 }
 
-/// Passes bytes on until one side ends.
+/// Copies bytes until one side ends.
 fn pass(mut from: TcpStream, mut to: TcpStream, shared: &Shared, direction: Direction) {
     let mut chance = Chance::new(shared.seed ^ u64::from(from.peer_addr().map_or(0, |peer| peer.port())));
     let mut buffer = vec![0; 64 * 1024];

@@ -1,8 +1,8 @@
-//! `./run chaos`: faults on purpose, and an auditor that knows only what clients saw.
+//! `./run chaos`: fault injection, judged by an auditor that knows only what clients saw.
 //!
-//! Three instances of the service share a real store; clients keep every limit exhausted while the store, the network or the
-//! instances fail. Then every interval of every key is judged against the bound that `docs/guide/bounds.md` publishes for
-//! this fault and this kind of rule. What was done follows from the seed.
+//! Three instances of the service share a real store; clients keep every limit exhausted while the store, the network
+//! or the instances fail. Then every interval of every key is judged against the bound that `docs/guide/bounds.md`
+//! publishes for this fault and this kind of rule. The seed determines the faults.
 
 mod chance;
 mod client;
@@ -23,7 +23,7 @@ use report::Report;
 
 const USAGE: &str = "usage: chaos [--short] [--seed N] [--only TEXT] [--report FOLDER]";
 
-/// What was asked for.
+/// The arguments.
 #[derive(Default)]
 struct Wanted {
     is_short: bool,

@@ -1,4 +1,4 @@
-//! What the auditor says, for people: lines while it runs, then a page with a plot for each scenario.
+//! The auditor's report: lines while it runs, then a page with a plot for each scenario.
 
 use std::fmt::Write as _;
 use std::path::Path;
@@ -18,7 +18,7 @@ pub(crate) struct Report {
     plots: Vec<(String, String)>,
 }
 
-/// What was seen of one kind of rule in one scenario: its worst key.
+/// The result for one kind of rule in one scenario: its worst key.
 struct Row {
     scenario: &'static str,
     kind: &'static str,
@@ -34,7 +34,7 @@ impl Report {
         Report { seed, rows: Vec::new(), plots: Vec::new() }
     }
 
-    /// Judges a scenario, and says a line for each kind of rule.
+    /// Judges a scenario, and prints a line for each kind of rule.
     pub(crate) fn add(
         &mut self,
         scenario: &Scenario,

@@ -1,4 +1,4 @@
-//! What is done to the limiter. Each scenario belongs to a row of the table in `docs/guide/bounds.md`.
+//! The faults. Each scenario belongs to a row of the table in `docs/guide/bounds.md`.
 
 use tollkeeper_testkit::store::{Cluster, Kind, Sentinels, Server};
 
@@ -168,7 +168,7 @@ fn on_redis(seed: u64, load: Load, faults: impl FnOnce(&mut Stage, &[Link], &mut
     Stage::run(Fleet::start(&urls(&links)), load, seed, |stage| faults(stage, &links, &mut redis))
 }
 
-/// All links behave badly for three seconds.
+/// All links fail in this way for three seconds.
 fn links_do(seed: u64, behaviour: Behaviour) -> Recording {
     on_redis(seed, Load::STEADY, |stage, links, _| {
         stage.wait(1_500);

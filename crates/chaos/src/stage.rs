@@ -1,4 +1,4 @@
-//! A run: servers, instances and clients, and what is done to them meanwhile.
+//! A run: servers, instances and clients, and the faults that happen to them.
 
 use std::thread::sleep;
 use std::time::{Duration, Instant};
@@ -9,11 +9,11 @@ use crate::chance::Chance;
 use crate::client::{Asked, Clients};
 use crate::fleet::Fleet;
 
-/// By then everything must be as before a fault: the circuit breaker probes at least every two seconds, and closes after
-/// three successes.
+/// By then the system must have recovered from a fault: the circuit breaker probes at least every two seconds, and
+/// closes after three successes.
 pub(crate) const RECOVERY: Duration = Duration::from_secs(5);
 
-/// How hard the clients press.
+/// The load of the clients.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Load {
     /// Connections to each instance.
@@ -29,7 +29,7 @@ impl Load {
     pub(crate) const OVERLOAD: Load = Load { clients: 150, pause: Duration::ZERO };
 }
 
-/// What a fault has to work with.
+/// What a fault can act on.
 pub(crate) struct Stage {
     pub(crate) fleet: Fleet,
     pub(crate) chance: Chance,
@@ -37,7 +37,7 @@ pub(crate) struct Stage {
     begin: Instant,
 }
 
-/// What a run left.
+/// The recording of a run.
 pub(crate) struct Recording {
     pub(crate) asked: Vec<Asked>,
     pub(crate) events: Vec<Event>,
@@ -59,13 +59,13 @@ impl Stage {
         sleep(Duration::from_millis(millis));
     }
 
-    /// Between half and three halves of this.
+    /// Waits between half and one and a half times this long.
     pub(crate) fn wait_about(&mut self, millis: u64) {
         let millis = millis / 2 + self.chance.below(millis.max(1));
         self.wait(millis);
     }
 
-    /// Something is done, and noted.
+    /// Runs a fault, and records its times.
     pub(crate) fn event(&mut self, fault: impl FnOnce(&mut Stage)) {
         let from = self.begin.elapsed();
         fault(self);

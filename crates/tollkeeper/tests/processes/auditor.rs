@@ -1,15 +1,16 @@
-//! An auditor of rate limits that knows no limiter: it reads when requests were asked and answered, and the plain
-//! numbers of the law.
+//! An independent auditor of rate limits: it knows only when requests were sent and answered, and the numbers of the
+//! limit.
 //!
-//! A request was decided at some moment between asking and answering, both included, and nobody knows at which. So
-//! the auditor looks for what no choice of moments can excuse, and never raises a false alarm:
+//! A request was decided at some unknown moment between sending and answer, both included. So the auditor looks for
+//! what no choice of moments can explain, and never raises a false alarm:
 //!
-//! - **No admission without right.** Whatever was asked at or after `a` and answered at or before `b` was decided within
-//!   `[a, b]`. Over every such interval, what was surely admitted inside must be within the law.
-//! - **No denial without need.** Whatever was asked by the end of a denied request may have been decided before it.
-//!   Even with all of that counted, a denial is wrong if there was still room.
+//! - **No excess.** Requests sent at or after `a` and answered at or before `b` were decided within `[a, b]`. Over
+//!   every such interval, what was certainly admitted inside must be within the limit.
+//! - **No needless denial.** Requests sent before the end of a denied request may have been decided before it. Even
+//!   with all of them counted, a denial is wrong if there was still room.
 //!
-//! Together: admitted was exactly what the law says, as sharp as the timestamps are. Everything is integers.
+//! Together: what was admitted is exactly what the limit says, as precisely as the timestamps allow. All arithmetic
+//! is in integers.
 
 #![allow(dead_code, unreachable_pub)] // Each user takes a part.
 
@@ -26,7 +27,7 @@ mod windows;
 use std::collections::BTreeSet;
 use std::fmt;
 
-/// One answered request, in microseconds of the clock that the store decides by.
+/// One answered request, in microseconds of the clock that the store uses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Request {
     pub asked_us: u64,
@@ -42,38 +43,38 @@ pub struct Rate {
     pub period_us: u64,
 }
 
-/// What was promised.
+/// The limit that was promised.
 #[derive(Clone, Copy, Debug)]
 pub enum Law {
     /// At most `burst` at once, refilled continuously: over any time at most burst + rate * time.
     Bucket { burst: u64, rate: Rate },
     /// `count` in each window, windows starting at multiples of the period.
     FixedWindow(Rate),
-    /// `count` in any window, the moment a whole period ago no longer part of it.
+    /// `count` in any window, excluding the moment a whole period ago.
     SlidingLog(Rate),
 }
 
-/// What a lawful run looked like.
+/// The report of a run without violations.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Report {
     /// The cost admitted in all.
     pub admitted: u64,
     /// How many requests were denied.
     pub denials: u64,
-    /// How much more could have been admitted at the tightest moment without the timestamps giving it away.
+    /// How much more could have been admitted at the tightest moment without the timestamps showing it.
     pub unseen_excess: u64,
-    /// How much could have been withheld before the most telling denial; `None` when no denial tells anything.
+    /// How much could have been withheld before the most informative denial; `None` when no denial is informative.
     pub unseen_loss: Option<u64>,
-    /// The longest time without any answer: what the callers or the store slept through.
+    /// The longest time without any answer: how long the callers or the store stalled.
     pub longest_silence_us: u64,
 }
 
-/// What no choice of moments can excuse.
+/// What no choice of moments can explain.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Violation {
-    /// In `[from_us, until_us]` was surely decided more than may be; how much is in tokens, rounded up.
+    /// In `[from_us, until_us]` certainly more was admitted than allowed; the excess is in tokens, rounded up.
     Excess { from_us: u64, until_us: u64, excess: u64 },
-    /// This one was denied though there was room.
+    /// This request was denied although there was room.
     NeedlessDenial(Request),
 }
 
@@ -89,8 +90,8 @@ impl fmt::Display for Violation {
 }
 
 impl Law {
-    /// Whether all answers were lawful. `lost` is what may have been charged without an answer, as by requests that a
-    /// killed process had under way.
+    /// Whether all answers were correct. `lost` is what may have been charged without an answer, as by requests in
+    /// flight in a killed process.
     pub fn audit(&self, requests: &[Request], lost: u64) -> Result<Report, Violation> {
         let answers = Answers::new(requests);
         let (unseen_excess, unseen_loss) = match *self {
@@ -115,7 +116,8 @@ impl Law {
     }
 }
 
-/// How many windows surely hold a denial. In a lawful run these were used up: with costs of 1, exactly the count.
+/// How many windows certainly contain a denial. In a correct run these were used up: with costs of 1, exactly the
+/// count.
 pub fn exhausted_windows(requests: &[Request], rate: Rate) -> usize {
     let window = |at_us: u64| at_us / rate.period_us;
     let sure = |denial: &&Request| !denial.admitted && window(denial.asked_us) == window(denial.answered_us);
@@ -128,7 +130,7 @@ fn longest_silence(requests: &[Request]) -> u64 {
     answers.windows(2).map(|pair| pair[1] - pair[0]).max().unwrap_or(0)
 }
 
-/// The requests in the orders that the laws need.
+/// The requests in the orders that the checks need.
 struct Answers {
     /// Admitted ones.
     by_asked: Vec<Request>,
@@ -140,7 +142,7 @@ struct Answers {
 
 impl Answers {
     fn new(requests: &[Request]) -> Answers {
-        // Stable sorts: what comes from a few sequential callers is a few sorted runs, which merge quickly.
+        // Stable sorts: requests of a few sequential callers are a few sorted runs, which merge quickly.
         let (mut by_asked, mut denied): (Vec<Request>, Vec<Request>) =
             requests.iter().partition(|request| request.admitted);
         by_asked.sort_by_key(|request| request.asked_us);

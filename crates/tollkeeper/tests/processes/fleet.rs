@@ -1,7 +1,7 @@
-//! Worker processes that begin at the same moment, and what they wrote.
+//! Worker processes that start at the same moment, and their recordings.
 //!
-//! A benchmark takes `auditor`, `recording`, `worker` and this by `#[path]`, begins its `main` with
-//! `if let Some(job) = Job::from_environment() { return job.run() }`, and starts a fleet with no arguments.
+//! A benchmark includes `auditor`, `recording`, `worker` and this by `#[path]`, starts its `main` with `if let
+//! Some(job) = Job::from_environment() { return job.run() }`, and starts a fleet with no arguments.
 
 #![allow(dead_code, unreachable_pub)] // Each user takes a part.
 
@@ -16,7 +16,7 @@ use super::auditor::Request;
 use super::recording::Recording;
 use super::worker::{self, Job, READY, now_us};
 
-/// Long enough for every process to hear when all begin, on a busy machine.
+/// Long enough for every process to receive the start time, on a busy machine.
 const HEAD_START: Duration = Duration::from_millis(100);
 
 /// What all processes of a fleet do.
@@ -31,7 +31,7 @@ pub struct Orders {
     pub requests_per_caller: usize,
 }
 
-/// Processes under way. Those that are left end when it is dropped, and so do their files.
+/// Running processes. Those that are left are killed when it is dropped, and their files removed.
 pub struct Fleet {
     dir: PathBuf,
     begins_us: u64,
@@ -40,7 +40,7 @@ pub struct Fleet {
 
 struct Worker {
     process: Child,
-    /// Kept open: who writes to a closed pipe fails.
+    /// Kept open: writing to a closed pipe fails.
     output: BufReader<ChildStdout>,
     job: Job,
     is_killed: bool,
@@ -75,7 +75,7 @@ impl Fleet {
         fleet
     }
 
-    /// Ends one process at once, in the middle of what it does, this long after all began.
+    /// Kills one process, this long after all started.
     pub fn kill(&mut self, process: usize, after: Duration) {
         let wait = (self.begins_us + after.as_micros() as u64).saturating_sub(now_us());
         sleep(Duration::from_micros(wait));
@@ -86,7 +86,7 @@ impl Fleet {
         worker.is_killed = true;
     }
 
-    /// Waits for all, and reads what each of them wrote. Every answer must have come from the store.
+    /// Waits for all, and reads their recordings. Every answer must have come from the store.
     pub fn requests(mut self) -> Vec<Vec<Request>> {
         self.workers.iter_mut().map(Worker::requests).collect()
     }
@@ -95,7 +95,7 @@ impl Fleet {
 impl Drop for Fleet {
     fn drop(&mut self) {
         for worker in &mut self.workers {
-            // It may have ended by itself.
+            // It may have ended already.
             let _ = worker.process.kill();
             let _ = worker.process.wait();
         }
@@ -128,7 +128,7 @@ impl Worker {
     }
 }
 
-/// On a disk, the first touch of each page may wait for the disk, and callers must not.
+/// On a disk, the first write to each page may wait for the disk, and callers must not.
 fn folder_in_memory() -> PathBuf {
     let memory = Path::new("/dev/shm");
     if memory.is_dir() { memory.to_path_buf() } else { std::env::temp_dir() }

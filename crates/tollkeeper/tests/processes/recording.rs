@@ -1,11 +1,11 @@
-//! What callers write down about each request, so cheaply that a million a second do not notice, and so that it is
-//! there after the process was killed: a file mapped into memory, which the kernel keeps.
+//! Recordings of callers' requests, cheap enough for a million a second, that survive a killed process: a file mapped
+//! into memory, which the kernel keeps.
 //!
-//! A caller lets a request through by recording it, with one aligned store of one word. So there are no torn
-//! records, and no admitted request that a killed process took with it.
+//! A caller counts a request as admitted by recording it, with one aligned store of one word. So there are no torn
+//! records, and no admitted request is lost with a killed process.
 //!
-//! The file is one track of equal length per caller. A track: the moment it begins, how many answers did not come from
-//! the store, then a word per request up to the first zero.
+//! The file has one track of equal length per caller. A track: its start time, how many answers did not come from the
+//! store, then a word per request up to the first zero.
 
 #![allow(dead_code, unreachable_pub)] // Each user takes a part.
 
@@ -17,8 +17,8 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use super::auditor::Request;
 
-/// Of a word, from the top: microseconds from the track's beginning until the question (more than two hours), from
-/// there to the answer (four seconds), the cost (never 0), and whether it was admitted.
+/// A word, from the top: microseconds from the start of the track until sending (more than two hours), from there to
+/// the answer (four seconds), the cost (never 0), and whether it was admitted.
 const COST_BITS: u32 = 8;
 const TOOK_BITS: u32 = 22;
 const HEADER: usize = 2;
@@ -36,7 +36,7 @@ unsafe impl Send for Recording {}
 unsafe impl Sync for Recording {}
 
 impl Recording {
-    /// A new file. It is sparse: room for requests that never come costs nothing.
+    /// Creates a file. It is sparse: room for requests that never come costs nothing.
     pub fn create(path: &Path, tracks: usize, requests_per_track: usize) -> io::Result<Recording> {
         let file = OpenOptions::new().read(true).write(true).create_new(true).open(path)?;
         let track_words = HEADER + requests_per_track;
@@ -44,7 +44,7 @@ impl Recording {
         Recording::map(&file, tracks, track_words)
     }
 
-    /// One that was written, perhaps by a process that is no more.
+    /// Opens a file, possibly of a process that is gone.
     pub fn open(path: &Path, tracks: usize) -> io::Result<Recording> {
         let file = OpenOptions::new().read(true).write(true).open(path)?;
         let words = file.metadata()?.len() as usize / size_of::<u64>();
@@ -53,7 +53,7 @@ impl Recording {
 
     fn map(file: &std::fs::File, tracks: usize, track_words: usize) -> io::Result<Recording> {
         let bytes = tracks * track_words * size_of::<u64>();
-        // SAFETY: a fresh mapping of a file as long as that, at an address of the kernel's choice.
+        // SAFETY: a fresh mapping of a file of that length, at an address that the kernel chooses.
         let start = unsafe {
             let access = libc::PROT_READ | libc::PROT_WRITE;
             libc::mmap(std::ptr::null_mut(), bytes, access, libc::MAP_SHARED, file.as_raw_fd(), 0)
@@ -66,11 +66,11 @@ impl Recording {
 
     fn track(&self, track: usize) -> &[AtomicU64] {
         assert!(track < self.tracks, "track {track} of {}", self.tracks);
-        // SAFETY: within the mapping, aligned as pages are, and every pattern of bits is a number.
+        // SAFETY: within the mapping, page-aligned, and every bit pattern is a valid number.
         unsafe { std::slice::from_raw_parts(self.words.add(track * self.track_words), self.track_words) }
     }
 
-    /// The pen of one caller, who is the only one to write this track.
+    /// The writer of one caller, the only one for this track.
     pub fn pen(&self, track: usize, begins_us: u64) -> Pen<'_> {
         let words = self.track(track);
         words[0].store(begins_us, Relaxed);

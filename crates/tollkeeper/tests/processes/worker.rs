@@ -1,4 +1,4 @@
-//! One process of many: callers that ask for the same key as fast as they are answered, and write down what they hear.
+//! One of many processes: callers that use the same key as fast as they are answered, and record the answers.
 
 #![allow(dead_code, unreachable_pub)] // Each user takes a part.
 
@@ -12,10 +12,10 @@ use tollkeeper::{Descriptor, Limiter, Policy, RedisOptions, RedisStore, RuleSpec
 use super::auditor::Request;
 use super::recording::Recording;
 
-/// Where a process finds out that it is a worker, and what to do.
+/// The variable that makes a process a worker, with its job.
 pub const VARIABLE: &str = "TOLLKEEPER_TEST_WORKER";
 
-/// What a worker says when it could begin.
+/// What a worker prints when it is ready.
 pub const READY: &str = "ready to begin";
 
 /// What a worker does.
@@ -26,7 +26,7 @@ pub struct Job {
     /// The rule, as in a rules file.
     pub rule: serde_json::Value,
     pub lasts_us: u64,
-    /// How many callers; the costs of their requests are dealt out in turn.
+    /// How many callers; the costs are assigned to them in turn.
     pub callers: usize,
     pub costs: Vec<u32>,
     /// Where to write, and how much room each caller has.
@@ -41,7 +41,7 @@ impl Job {
         serde_json::json!([url, rule, lasts_us, callers, costs, recording, requests_per_caller]).to_string()
     }
 
-    /// From the variable; `None` in a process that is no worker.
+    /// From the variable; `None` in a process that is not a worker.
     pub fn from_environment() -> Option<Job> {
         let text = std::env::var(VARIABLE).ok()?;
         let (url, rule, lasts_us, callers, costs, recording, requests_per_caller) =
@@ -49,7 +49,7 @@ impl Job {
         Some(Job { url, rule, lasts_us, callers, costs, recording, requests_per_caller })
     }
 
-    /// Says `READY`, is told on its standard input when all begin, and works until the end.
+    /// Prints `READY`, reads from standard input when to start, and works until the end.
     pub fn run(self) {
         let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build();
         runtime.expect("a runtime").block_on(self.work());
@@ -57,7 +57,7 @@ impl Job {
 
     async fn work(self) {
         let rule: RuleSpec = serde_json::from_value(self.rule.clone()).expect("a rule");
-        // A record has room for four seconds. Nobody may be answered by other than the store, however busy the machine.
+        // A record has room for four seconds. Only the store may answer, however busy the machine.
         let options = RedisOptions { deadline: Duration::from_secs(4), ..RedisOptions::default() };
         let store = RedisStore::connect(&self.url, options).await.expect("the store answers");
         let limiter = Arc::new(Limiter::new(Policy::new([rule]).expect("a valid rule"), store));
@@ -93,7 +93,7 @@ async fn call(caller: usize, cost: u32, limiter: Arc<Limiter>, recording: Arc<Re
     let mut asked_us = now_us();
     while asked_us < during_us.end {
         let verdict = limiter.check(&request).await.expect("the cost is a number");
-        // The time of an answer is that of the next question: one look at the clock for each request.
+        // The time of an answer is that of the next request: one clock reading per request.
         let answered_us = now_us();
         if verdict.is_degraded() {
             pen.count_unavailable();
@@ -101,12 +101,12 @@ async fn call(caller: usize, cost: u32, limiter: Arc<Limiter>, recording: Arc<Re
             pen.write(Request { asked_us, answered_us, cost, admitted: verdict.is_allowed() });
         }
         asked_us = answered_us;
-        // A decision in the process itself never waits; the tasks that fetch new leases need a turn too.
+        // A local decision never yields; the tasks that fetch new leases need to run too.
         tokio::task::consume_budget().await;
     }
 }
 
-/// The clock that a store on this machine decides by, in its whole microseconds. No system call where Linux has a vDSO.
+/// The clock that a store on this machine uses, in whole microseconds. No system call where Linux has a vDSO.
 pub fn now_us() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).expect("after 1970").as_micros() as u64
 }

@@ -72,7 +72,7 @@ impl Shared {
         if denied(&parts, &peeked).any(|denied| denied) {
             return Ok(put_together(&parts, &peeked));
         }
-        // Without a deadline: what was charged must be known, to be refunded.
+        // Always awaited: what was charged must be known, to be refunded.
         let reserved = self.ask_all(&parts, Ask::Reserve).await;
         let failed = away(&parts, &reserved);
         let charged = |part: &Part, answer: &Answered| !denies(&part.charges, &answer.answer.decisions);

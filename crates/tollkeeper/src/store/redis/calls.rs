@@ -144,8 +144,8 @@ impl Shared {
     }
 
     /// Lets callers that were just answered ask again, as long as more of them do: a call for a few of them costs the
-    /// server as much as one for all. They run on other threads, so this takes microseconds; a single caller is not
-    /// waited for.
+    /// server as much as one for all. They run on other threads, so this takes microseconds; up to three callers are
+    /// not waited for.
     pub(super) async fn gather(&self, slot: Slot, answered: usize) {
         const FEW: usize = 3;
         const IN_ALL: Duration = Duration::from_micros(100);

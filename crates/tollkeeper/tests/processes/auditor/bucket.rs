@@ -1,13 +1,14 @@
-//! The law of a bucket: over any time at most burst + rate * time.
+//! Checks a bucket: over any time at most burst + rate * time.
 
 use super::peaks::Peaks;
 use super::{Answers, Rate, Violation};
 
-/// For all `a <= b`: the cost asked at or after `a` and answered at or before `b` is at most burst + rate * (b - a).
+/// For all `a <= b`: the cost of requests sent at or after `a` and answered at or before `b` is at most burst + rate
+/// * (b - a).
 ///
-/// Only moments at which something was asked matter as `a`, and answers as `b`: any other interval can shrink to
-/// such a one and hold the same requests. Going through the answers in order, `Peaks` keeps the greatest
-/// (cost since a) + rate * a over all `a`, so that each answer is one comparison.
+/// Only the times of sends matter as `a`, and those of answers as `b`: any other interval can shrink to such a one
+/// with the same requests. Going through the answers in order, `Peaks` keeps the greatest (cost since a) + rate * a
+/// over all `a`, so that each answer takes one comparison.
 pub(super) fn admissions(answers: &Answers, burst: u64, rate: Rate) -> Result<u64, Violation> {
     let mut peaks = Peaks::new(answers.by_asked.iter().map(|request| request.asked_us), rate);
     let allowed = i128::from(burst) * i128::from(rate.period_us);
@@ -25,9 +26,10 @@ pub(super) fn admissions(answers: &Answers, burst: u64, rate: Rate) -> Result<u6
     Ok(tokens(allowed - highest, rate))
 }
 
-/// For each denial, at some moment `d` within it the bucket held less than its cost, which is to say: for some `a <= d`
-/// the cost admitted in `[a, d]` is more than burst - cost + rate * (d - a). That may be all that was asked until the
-/// denial's answer and answered at or after `a`, and `d` may be as early as its question.
+/// For each denial, at some moment `d` within it the bucket held less than its cost, that is: for some `a <= d` the
+/// cost admitted in `[a, d]` is more than burst - cost + rate * (d - a). At most, that cost is all requests sent
+/// before the denial's answer and answered at or after `a`, and `d` may be as early as the sending of the denied
+/// request.
 ///
 /// Here the moments that matter as `a` are those of answers, and the denial's own.
 pub(super) fn denials(answers: &Answers, burst: u64, rate: Rate, lost: u64) -> Result<Option<u64>, Violation> {

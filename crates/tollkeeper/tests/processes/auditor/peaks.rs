@@ -1,7 +1,7 @@
 //! The greatest of many sums that change together: for each moment, rate * moment + all cost added at or after it.
 //!
-//! A tree over blocks of moments. Adding a cost reads one block again and walks up; as callers answer about in the order
-//! in which they asked, that stays in the cache, and ten million moments take a second or two.
+//! A segment tree over blocks of moments. Adding a cost reads one block again and walks up; callers answer roughly in
+//! the order in which they asked, so that stays in the cache, and ten million moments take a second or two.
 
 use super::Rate;
 

@@ -1,4 +1,4 @@
-//! The auditor is audited: it accepts exact runs, and notices one request too many, too early, or missing.
+//! Tests of the auditor: it accepts exact runs, and notices one request too many, too early, or missing.
 
 use super::*;
 
@@ -11,7 +11,7 @@ fn at(us: u64, cost: u32, admitted: bool) -> Request {
     Request { asked_us: BEGIN + us, answered_us: BEGIN + us, cost, admitted }
 }
 
-/// The definition of each law, word for word: what an exact limiter answers to requests at these moments.
+/// An exact limiter, written from the definition of each limit: its answers to requests at these moments.
 fn exact_run(law: Law, requests: impl Iterator<Item = (u64, u32)>) -> Vec<Request> {
     let mut answered: Vec<Request> = Vec::new();
     for (us, cost) in requests {
@@ -73,7 +73,7 @@ fn one_denied_needlessly_is_noticed_wherever_it_is() {
     }
 }
 
-/// A token that was charged and given to nobody shows in the next denial that it causes.
+/// A token that was charged and never granted shows in the next denial that it causes.
 #[test]
 fn a_lost_token_is_noticed_unless_it_is_accounted_for() {
     for law in [BUCKET, FIXED, SLIDING] {
@@ -117,7 +117,7 @@ fn one_microsecond_late_is_noticed() {
     }
 }
 
-/// Whatever the waits before and after the decision, an exact run is never called a violation.
+/// Whatever the delays before and after the decision, an exact run is never called a violation.
 #[test]
 fn not_knowing_the_moment_raises_no_false_alarm() {
     let mut chance = 88_172_645_463_325_252_u64;
@@ -147,7 +147,7 @@ fn not_knowing_the_moment_raises_no_false_alarm() {
     }
 }
 
-/// The sweep is quick, so it is compared with what it stands for: a look at every interval.
+/// The sweep is an optimization, so it is compared with a check of every interval.
 #[test]
 fn the_sweep_sees_what_a_look_at_every_interval_sees() {
     let mut run = exact_run(BUCKET, hammer());

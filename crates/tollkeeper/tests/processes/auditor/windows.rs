@@ -1,9 +1,10 @@
-//! The laws of windows: at most so much in each, be they aligned to the clock or anywhere.
+//! Checks windows: at most this much in each, aligned to the clock or anywhere.
 
 use super::{Answers, Rate, Request, Violation, bucket};
 
-/// Surely inside the windows k to m: at most count * (m - k + 1). That is the law of a bucket whose time is the
-/// number of the window, and looking at several windows together catches what straddles the boundary between them.
+/// What was certainly admitted in the windows k to m: at most count * (m - k + 1). That is the check of a bucket
+/// whose time is the number of the window, and looking at several windows together catches requests that straddle a
+/// boundary.
 pub(super) fn fixed_window_admissions(answers: &Answers, rate: Rate) -> Result<u64, Violation> {
     let number = |at_us: u64| at_us / rate.period_us;
     let mut numbered = Answers { by_asked: answers.by_asked.clone(), by_answered: Vec::new(), denied: Vec::new() };
@@ -23,7 +24,7 @@ pub(super) fn fixed_window_admissions(answers: &Answers, rate: Rate) -> Result<u
     })
 }
 
-/// A denial needs a window, among those that it touches, in which enough may have been admitted before its answer.
+/// A denial is justified if in one of the windows that it touches enough may have been admitted before its answer.
 pub(super) fn fixed_window_denials(answers: &Answers, rate: Rate, lost: u64) -> Result<Option<u64>, Violation> {
     let totals = Totals::new(answers);
     windowed_denials(answers, rate, lost, |denial| {
@@ -37,8 +38,9 @@ pub(super) fn fixed_window_denials(answers: &Answers, rate: Rate, lost: u64) -> 
     })
 }
 
-/// For each `a`: asked at or after it and answered before a + period, at most the count. Answered before the end minus
-/// asked before the start is that or less (less by what took longer than a period, in the middle of which it was).
+/// For each `a`: requests sent at or after it and answered before a + period, at most the count. Counted as "answered
+/// before the end" minus "sent before the start", which is that or less (less by requests that took longer than a
+/// period).
 pub(super) fn sliding_log_admissions(answers: &Answers, rate: Rate) -> Result<u64, Violation> {
     let totals = Totals::new(answers);
     let mut highest = 0;
@@ -54,7 +56,7 @@ pub(super) fn sliding_log_admissions(answers: &Answers, rate: Rate) -> Result<u6
     Ok(rate.count - highest)
 }
 
-/// A denial needs enough that may have been admitted in the period that ends with it.
+/// A denial is justified if enough may have been admitted in the period that ends with it.
 pub(super) fn sliding_log_denials(answers: &Answers, rate: Rate, lost: u64) -> Result<Option<u64>, Violation> {
     let totals = Totals::new(answers);
     windowed_denials(answers, rate, lost, |denial| {
@@ -108,7 +110,7 @@ impl Total {
         Total(costs.map(add).collect())
     }
 
-    /// All up to this moment, which is included.
+    /// All up to this moment, inclusive.
     fn until(&self, at_us: u64) -> u64 {
         let count = self.0.partition_point(|(at, _)| *at <= at_us);
         count.checked_sub(1).map_or(0, |last| self.0[last].1)
