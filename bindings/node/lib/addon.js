@@ -1,4 +1,4 @@
-// The addon for this machine: one beside the package where it was built here, else the prebuilt package for this platform.
+// The addon for this machine: a local build beside the package if there is one, otherwise the prebuilt package.
 "use strict";
 
 const { existsSync } = require("node:fs");
@@ -12,7 +12,7 @@ function platform() {
   return platform === "win32" ? `win32-${arch}-msvc` : `${platform}-${arch}`;
 }
 
-/** Musl has its loader in a place of its own. Reports of the process tell too, but take long to make. */
+/** musl has its loader at a known path. Process reports would show it too, but are slow to create. */
 function isMusl() {
   const name = { x64: "x86_64", arm64: "aarch64" }[process.arch] ?? process.arch;
   return existsSync(`/lib/ld-musl-${name}.so.1`) && !existsSync("/lib64/ld-linux-x86-64.so.2") && !existsSync("/lib/ld-linux-aarch64.so.1");

@@ -1,5 +1,5 @@
-// Answers that come later. The addon wakes JavaScript once for all that are there; while somebody waits the process is kept
-// alive, and not otherwise.
+// Answers that come later. The addon wakes JavaScript once for all that are ready. The process is kept alive only while a
+// caller waits.
 "use strict";
 
 const addon = require("./addon.js");
@@ -39,7 +39,7 @@ function deliver() {
 }
 
 /**
- * Asks, and makes something of the answer: now if it is there, else a promise. `ask` is given the ticket.
+ * Asks, and converts the answer: at once if it is ready, otherwise as a promise. `ask` gets the ticket.
  */
 function asked(isRemote, ask, make) {
   const mine = isRemote ? ticket() : 0;

@@ -1,9 +1,9 @@
-// What is known of a request, as the addon takes it: names and values in turn.
+// The attributes of a request as the addon takes them: names and values in turn.
 "use strict";
 
 const { UsageError } = require("./errors.js");
 
-/** Values are texts; numbers and truth values are taken as theirs, and what is null or undefined is absent. */
+/** Values are strings; numbers and booleans are converted, and null or undefined means absent. */
 function pairs(attributes) {
   if (attributes === null || typeof attributes !== "object") {
     throw new TypeError(`attributes are an object such as { user_id: "42" }, not ${attributes}`);
@@ -40,7 +40,7 @@ function cost(value) {
 
 const NAMES = ["id", "pk", "user_id", "userId", "_id", "username", "sub"];
 
-/** The name of a user, or what a key function returned, as a text; undefined for nobody. */
+/** The name of a user, or the result of a key function, as a string; undefined if there is none. */
 function nameOf(user) {
   if (user === undefined || user === null || user === false) return undefined;
   if (typeof user !== "object") return String(user);

@@ -1,4 +1,4 @@
-// What can go wrong. A denial is no error: it is an answer. Every error has a `code`, the same in all versions.
+// Errors. A denial is not an error: it is an answer. Every error has a `code`, the same in all versions.
 "use strict";
 
 /** Anything that this package throws. */
@@ -10,28 +10,28 @@ class TollkeeperError extends Error {
   }
 }
 
-/** A rule, a quota or a limit that cannot be understood. */
+/** An invalid rule, quota or limit. */
 class RuleError extends TollkeeperError {
   constructor(message) {
     super(message, "ERR_TOLLKEEPER_RULE");
   }
 }
 
-/** A file or a setting that cannot be understood. */
+/** An invalid file or setting. */
 class ConfigError extends TollkeeperError {
   constructor(message) {
     super(message, "ERR_TOLLKEEPER_CONFIG");
   }
 }
 
-/** An attribute that should carry a cost and holds no number. */
+/** An attribute that should carry a cost and is not a number. */
 class CostError extends TollkeeperError {
   constructor(message) {
     super(message, "ERR_TOLLKEEPER_COST");
   }
 }
 
-/** A request that cannot be read, or says who it is in two ways. */
+/** A request that cannot be read, or names its client in two ways. */
 class RequestError extends TollkeeperError {
   constructor(message) {
     super(message, "ERR_TOLLKEEPER_REQUEST");
@@ -52,7 +52,7 @@ class OverloadedError extends TollkeeperError {
   }
 }
 
-/** A limit by address, and a request whose address the server does not tell. */
+/** A limit by address, and a request for which the server provides no address. */
 class AddressError extends TollkeeperError {
   constructor(message) {
     super(message, "ERR_TOLLKEEPER_ADDRESS");
@@ -77,7 +77,7 @@ const CLASSES = {
   ERR_TOLLKEEPER_USAGE: UsageError,
 };
 
-/** An error of the addon as one of these. Others are the caller's: a number where a text belongs. */
+/** Converts an error of the addon to one of these. Others are type errors of the caller. */
 function understood(error) {
   if (error instanceof TollkeeperError) return error;
   const Class = CLASSES[error?.code];

@@ -8,10 +8,10 @@ const { Limiter } = require("./limiter.js");
 const { known } = require("./options.js");
 
 const OPTIONS = ["store", "timeout", "maxKeys", "namespace", "prefix", "algorithm", "onStoreFailure", "lease", "clock"];
-/** Counts for limits that are a function of the request: more than anybody's. */
+/** The limit to count with if the limit is a function of the request: larger than any real one. */
 const PLENTY = 1_000_000_000;
 
-/** Counts the requests of each key. A denied request is not counted, so clients that keep on trying are let in again in time. */
+/** Counts the requests of each key. A denied request is not counted, so clients that keep retrying are admitted again in time. */
 class TollkeeperStore {
   #decrements = false;
   #limit;
@@ -25,11 +25,11 @@ class TollkeeperStore {
     known("TollkeeperStore", options, OPTIONS);
     const { prefix = "rl:", store = "memory:" } = options;
     this.#options = options;
-    // What is wrong with the store is told here: express-rate-limit only logs what `init` throws.
+    // Errors of the store are thrown here: express-rate-limit only logs what `init` throws.
     Limiter.fromRules([], this.#settings);
-    /** What keys begin with in the store. */
+    /** The prefix of keys in the store. */
     this.prefix = prefix;
-    /** Whether each process counts for itself. */
+    /** Whether each process counts separately. */
     this.localKeys = store.startsWith("memory:");
   }
 
@@ -39,7 +39,7 @@ class TollkeeperStore {
     const { algorithm = "fixed_window", onStoreFailure, lease } = this.#options;
     if (!Number.isInteger(windowMs) || windowMs < 1) throw new ConfigError(`windowMs: ${windowMs} is not a whole number of milliseconds`);
     this.#windowMs = windowMs;
-    // A limit of 0 denies everything, which express-rate-limit does by itself.
+    // A limit of 0 denies everything, which express-rate-limit does itself.
     this.#limit = Number.isInteger(limit) && limit > 0 ? limit : PLENTY;
     this.#decrements = Boolean(options.skipFailedRequests || options.skipSuccessfulRequests);
     this.#rule = `express-rate-limit:${typeof limit === "number" ? limit : "dynamic"}/${windowMs}ms`;
@@ -58,7 +58,7 @@ class TollkeeperStore {
     return this.#counted(reservation.verdict);
   }
 
-  /** Takes the count of the last request back: it was one that should not count. */
+  /** Refunds the last request, which should not count. */
   async decrement(key) {
     const kept = this.#reservations.get(key);
     const last = kept?.pop();
@@ -66,24 +66,24 @@ class TollkeeperStore {
     await last?.reservation.settle(0);
   }
 
-  /** How a key stands, without counting. */
+  /** The state of a key, without counting. */
   async get(key) {
     const [bucket] = await this.#limiter.inspect(this.#rule, this.prefix + key);
     return bucket && this.#info(bucket.limit - bucket.remaining, bucket.resetAfter);
   }
 
-  /** Forgets a key. */
+  /** Resets a key. */
   async resetKey(key) {
     this.#reservations.delete(key);
     await this.#limiter.reset(this.#rule, this.prefix + key);
   }
 
-  /** Gives leased tokens back. */
+  /** Returns leased tokens. */
   async shutdown() {
     await this.#limiter.close();
   }
 
-  /** What a limiter takes of the options. */
+  /** The options for a limiter. */
   get #settings() {
     const { prefix, algorithm, onStoreFailure, lease, ...settings } = this.#options;
     return settings;
@@ -92,7 +92,7 @@ class TollkeeperStore {
   #counted(verdict) {
     const [row] = verdict.rules;
     const hits = row.limit - row.remaining;
-    // Denied: one more than there may be. Until when is told by the wait, not by the window.
+    // Denied: one more than the limit. The reset time is the wait, not the end of the window.
     if (!verdict.allowed) return this.#info(Math.max(hits, row.limit) + 1, row.retryAfter ?? row.resetAfter);
     return this.#info(hits, row.resetAfter);
   }
@@ -101,14 +101,14 @@ class TollkeeperStore {
     return { totalHits, resetTime: new Date(Date.now() + Math.ceil(seconds * 1000)) };
   }
 
-  /** Keeps what may be taken back, until its window is over. */
+  /** Keeps what may be refunded, until its window ends. */
   #keep(key, reservation) {
     const now = Date.now();
     const kept = (this.#reservations.get(key) ?? []).filter(({ until }) => until > now);
     kept.push({ reservation, until: now + this.#windowMs });
     this.#reservations.delete(key);
     this.#reservations.set(key, kept);
-    // The keys that were used longest ago come first.
+    // Least recently used keys come first.
     for (const [oldest, ofOldest] of this.#reservations) {
       if (ofOldest.at(-1).until > now) break;
       this.#reservations.delete(oldest);

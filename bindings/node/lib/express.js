@@ -1,4 +1,4 @@
-// Rate limiting for Express 4 and 5, and for whatever else calls middleware with a request, a response and `next`.
+// Rate limiting for Express 4 and 5, and for every framework that calls middleware with a request, a response and `next`.
 //
 //   app.use(rateLimit("100/min burst 20"))
 "use strict";
@@ -23,7 +23,7 @@ const HOST = {
 
 let hasWarned = false;
 
-/** Trusting everybody lets every client choose its own address. */
+/** Trusting every proxy lets every client choose its own address. */
 function warn() {
   if (hasWarned) return;
   hasWarned = true;

@@ -28,7 +28,7 @@ function rateLimit(app, options, done) {
     const { limit, limiter, ...settings } = options;
     const { prefix: _, logLevel: __, ...rest } = settings;
     const guard = limit === undefined && limiter === undefined ? undefined : new Guard(HOST, limit, { ...rest, limiter });
-    // What belongs to one limit, and not to those of routes.
+    // Options of the one limit, not of those of routes.
     const { by, name, cost, exempt, onDenied, ...common } = rest;
     app.decorate("rateLimiter", guard?.limiter ?? null);
     if (guard !== undefined) app.addHook("onRequest", hook(guard, (route) => route?.rateLimit === false));
@@ -114,5 +114,5 @@ rateLimit[Symbol.for("plugin-meta")] = { name: "tollkeeper", fastify: ">=4" };
 
 exports.rateLimit = rateLimit;
 exports.limited = limited;
-/** What the limits have said to a request so far. */
+/** The verdict of all limits on a request so far. */
 exports.verdictOf = (request) => verdictOf(request.raw);

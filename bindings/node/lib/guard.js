@@ -12,12 +12,12 @@ const { limiterFor } = require("./shared.js");
 const { Quota } = require("./quota.js");
 const { Verdict } = require("./verdict.js");
 
-/** Where the outermost layer is found by those inside of it, so that all limits are told in one set of headers. */
+/** Where inner layers find the outermost one, so that all limits are in one set of headers. */
 const LAYER = Symbol.for("tollkeeper.layer");
 
 const OPTIONS = ["limit", "by", "limiter", "name", "exempt", "cost", "address", "onDenied", ...SETTINGS];
 
-/** What was decided of one request. */
+/** The decision on one request. */
 class Passage {
   constructor(answer) {
     this.allowed = answer[0];
@@ -35,7 +35,7 @@ class Passage {
     return this.limits;
   }
 
-  /** Status, headers and body for a request that may not pass. */
+  /** Status, headers and body for a denied request. */
   denial(request) {
     const outer = request[LAYER];
     const denial = addon.denial(this.layer, outer === undefined);
@@ -47,7 +47,7 @@ class Passage {
     return verdict(this.layer);
   }
 
-  /** Gives the slots back: the request is over. */
+  /** Releases the slots: the request has ended. */
   release() {
     addon.release(this.layer);
   }
@@ -94,7 +94,7 @@ class Guard {
     this.#address = address ?? (this.limiter.trustsProxies ? host.peer : host.address);
   }
 
-  /** Whether requests hold slots until they are over. */
+  /** Whether requests hold slots until they end. */
   get holdsSlots() {
     return needsOf(this.limiter).slots;
   }
@@ -128,7 +128,7 @@ class Guard {
     );
   }
 
-  /** What the framework, or the caller's function, knows better than the request. */
+  /** Attributes from the framework or the caller's function. */
   #known(request, needs, key) {
     if (this.#about === undefined && this.#by === undefined && !needs.user) return undefined;
     const known = this.#about === undefined ? [] : this.#about.slice();
@@ -168,13 +168,13 @@ function afterDelay(seconds, proceed) {
   setTimeout(proceed, seconds * 1000);
 }
 
-/** The verdict of a layer; undefined for a request that was refused because of what it says of itself. */
+/** The verdict of a layer; undefined for a request that was refused because its identity is contradictory or missing. */
 function verdict(layer) {
   const answer = layer && addon.verdict(layer);
   return answer ? new Verdict(answer) : undefined;
 }
 
-/** What all limits so far have said to a request. */
+/** The verdict of all limits on a request so far. */
 function verdictOf(request) {
   return verdict(request[LAYER]);
 }

@@ -1,11 +1,11 @@
-// What a request holds until it is over: slots, and estimates that are to be corrected.
+// What a request holds until it ends: slots, and unsettled estimates.
 "use strict";
 
 const { promised } = require("./answers.js");
 const { pairs } = require("./attributes.js");
 const { Verdict } = require("./verdict.js");
 
-/** The slots of a request. Those of a denied one are none: look at `permit.allowed`. */
+/** The slots of a request. A denied request has none: check `permit.allowed`. */
 class Permit {
   #held;
 
@@ -20,13 +20,13 @@ class Permit {
     return this.verdict.allowed;
   }
 
-  /** Gives the slots back. Once is enough, and more does no harm. */
+  /** Releases the slots. Calling it again does nothing. */
   release() {
     this.#held.release();
   }
 }
 
-/** An estimate that was charged, until `settle` tells what it did cost. Left without that, the estimate stays charged. */
+/** An estimate that was charged, until `settle` gives the actual cost. Without that, the estimate stays charged. */
 class Reservation {
   #estimated;
   #isRemote;
@@ -43,13 +43,13 @@ class Reservation {
     return this.verdict.allowed;
   }
 
-  /** Corrects the estimate to what was used: a cost, attributes that carry costs, or both. */
+  /** Corrects the estimate to the actual usage: a cost, attributes that carry costs, or both. */
   settle(cost, attributes) {
     const ask = (ticket) => this.#estimated.settle(cost ?? null, pairs(attributes ?? {}), ticket);
     return promised(this.#isRemote, ask, JSON.parse);
   }
 
-  /** Leaves the estimate charged, and gives slots back. */
+  /** Leaves the estimate charged, and releases slots. */
   release() {
     this.#estimated.release();
   }

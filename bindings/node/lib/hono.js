@@ -18,7 +18,7 @@ const HOST = {
   },
   headers(context, names) {
     const request = context.env?.incoming;
-    // A header that came twice is seen as such in Node's request only.
+    // Only Node's own request shows a header that was sent twice.
     if (request?.rawHeaders) return incoming.headers(request, names);
     return names.flatMap((name) => {
       const value = context.req.raw.headers.get(name);
@@ -28,7 +28,7 @@ const HOST = {
   user: (context) => context.get("user"),
 };
 
-/** The address at the other end of the connection, as each runtime's server tells it. */
+/** The peer's address, as each runtime's server provides it. */
 function peer(context) {
   const { env } = context;
   if (env?.incoming) return incoming.peer(env.incoming);
@@ -52,7 +52,7 @@ function rateLimit(limit, options) {
     try {
       await next();
     } finally {
-      // Where nobody tells when the response is over, it is over when it has been made.
+      // If there is no event for the end of the response, it ends when it has been created.
       if (guard.holdsSlots && !outgoing) passage.release();
     }
   };
@@ -78,5 +78,5 @@ function set(context, flat) {
 }
 
 exports.rateLimit = rateLimit;
-/** What the limits have said to a request so far. */
+/** The verdict of all limits on a request so far. */
 exports.verdictOf = (context) => verdictOf(context.req.raw);

@@ -6,19 +6,19 @@ function headers(incoming, names) {
   const raw = incoming.rawHeaders;
   const found = [];
   for (let index = 0; index < raw.length; index += 2) {
-    // What HTTP/2 calls a host.
+    // HTTP/2's name for the host.
     const name = raw[index] === ":authority" ? "host" : raw[index].toLowerCase();
     if (names.includes(name)) found.push(name, raw[index + 1]);
   }
   return found;
 }
 
-/** The address at the other end of the connection. */
+/** The peer's address. */
 function peer(incoming) {
   return incoming.socket?.remoteAddress;
 }
 
-/** Calls back when the response is over, however it ended. */
+/** Calls back when the response ends, however it ends. */
 function whenOver(response, callback) {
   if (response.closed || response.destroyed) callback();
   else response.once("close", callback);

@@ -1,4 +1,4 @@
-// One quota, any key, in this process: the shortest way to a decision.
+// One quota, any key, in this process: the shortest path to a decision.
 "use strict";
 
 const addon = require("./addon.js");
@@ -10,7 +10,7 @@ const { native } = require("./quota.js");
 // What the addon writes of a decision: limit, remaining, retryAfter, resetAfter, delay, slot.
 const numbers = new Float64Array(7);
 
-/** Gives the slot of a decision back. */
+/** Releases the slot of a decision. */
 let release;
 
 /** The answer for one key. */
@@ -27,7 +27,7 @@ class Decision {
     this.remaining = numbers[1];
     /** Seconds until the same request passes: 0 when it passes, null when it never can. */
     this.retryAfter = numbers[2] < 0 ? null : numbers[2];
-    /** Seconds until the key is as if it had never been used. */
+    /** Seconds until the key's state equals one that was never used. */
     this.resetAfter = numbers[3];
     /** Seconds that an admitted request has to wait for its turn: `leaky_bucket` only. */
     this.delay = numbers[4];
@@ -65,22 +65,22 @@ class Keyed {
     return new Decision(this.#keyed.checkBytes(proven(key), charge, numbers));
   }
 
-  /** What a request of cost 1 would be told now; nothing is charged. */
+  /** The answer to a request of cost 1 now; nothing is charged. */
   peek(key) {
     return new Decision(this.#keyed.peek(proven(key), numbers));
   }
 
-  /** Forgets a key; false when there was nothing to forget. */
+  /** Resets a key; false when there was nothing to reset. */
   reset(key) {
     return this.#keyed.reset(proven(key));
   }
 
-  /** Gives the slot of an admitted request back: for `concurrency`. False when it was free already. */
+  /** Releases the slot of an admitted request: for `concurrency`. False when it was already free. */
   release(key, decision) {
     return release(this.#keyed, proven(key), decision);
   }
 
-  /** How many keys are kept, some of which may be idle by now. */
+  /** The number of keys kept, some of which may be idle by now. */
   get size() {
     return this.#keyed.size;
   }

@@ -47,5 +47,5 @@ function set(context, flat) {
 }
 
 exports.rateLimit = rateLimit;
-/** What the limits have said to a request so far. */
+/** The verdict of all limits on a request so far. */
 exports.verdictOf = (context) => verdictOf(context.req);

@@ -15,16 +15,16 @@ const verdict = (answer) => new Verdict(answer);
 const nothing = () => undefined;
 const itself = (answer) => answer;
 
-/** Which parts of an HTTP request the rules of a limiter look at. */
+/** Which parts of an HTTP request the rules of a limiter need. */
 let needsOf;
 /** Decides an HTTP request, now or later. */
 let checkHttp;
-/** Gives leased tokens back, waiting for it. */
+/** Returns leased tokens, and waits for that. */
 let closeSync;
 
 /**
  * Decides requests by rules that can change while it runs: `Limiter.fromRules([...])` or `await Limiter.fromFile(path)`.
- * Making one connects nothing and starts no thread.
+ * Creating one opens no connection and starts no thread.
  */
 class Limiter {
   #limiter;
@@ -39,12 +39,12 @@ class Limiter {
     if (this.#isRemote) remember(this);
   }
 
-  /** From a rules file, the same that the service reads. */
+  /** From a rules file, the one that the service reads. */
   static async fromFile(path, options = NOTHING) {
     return Limiter.fromFileSync(path, options);
   }
 
-  /** The same at once. */
+  /** The same, synchronously. */
   static fromFileSync(path, options = NOTHING) {
     known("Limiter.fromFile", options, ["store", "clock"]);
     return made(() => addon.Limiter.fromFile(file(path), options.store, options.clock));
@@ -57,12 +57,12 @@ class Limiter {
     return made(() => addon.Limiter.fromJson(settings, options.clock));
   }
 
-  /** Decides a request: `await limiter.check({ user_id: "42" })`. The cost 0 peeks. */
+  /** Decides a request: `await limiter.check({ user_id: "42" })`. Cost 0 peeks. */
   check(attributes, options = NOTHING) {
     return this.#promised(verdict, (ticket) => this.#limiter.check(pairs(attributes), charge(options.cost), ticket));
   }
 
-  /** The same at once, where state is in memory. */
+  /** The same, synchronously; only if state is in memory. */
   tryCheck(attributes, options = NOTHING) {
     if (this.#isRemote) throw new UsageError("tryCheck is for limits in memory; ask Redis with `await limiter.check(...)`");
     return asked(false, () => this.#limiter.check(pairs(attributes), charge(options.cost), 0), verdict);
@@ -80,39 +80,39 @@ class Limiter {
     return this.#promised((answer) => new Reservation(answer, this.#isRemote), ask);
   }
 
-  /** How a rule's buckets of a key stand, without touching them. */
+  /** The state of a rule's buckets for a key, without changing them. */
   inspect(rule, key) {
     return this.#promised(JSON.parse, (ticket) => this.#limiter.inspect(rule, String(key), ticket));
   }
 
-  /** Forgets a rule's buckets of a key; false when there was nothing to forget. */
+  /** Resets a rule's buckets for a key; false when there was nothing to reset. */
   reset(rule, key) {
     return this.#promised(itself, (ticket) => this.#limiter.reset(rule, String(key), ticket));
   }
 
-  /** Connects now rather than with the first request, and rejects with what is wrong with the store. */
+  /** Connects now rather than with the first request, and rejects with any error of the store. */
   connect() {
     return this.#promised(nothing, (ticket) => this.#limiter.connect(ticket));
   }
 
-  /** Gives leased tokens back to the store. Done by itself when the process ends. */
+  /** Returns leased tokens to the store. Done automatically when the process exits. */
   close() {
     if (!this.#limiter.isConnected) return Promise.resolve();
     return this.#promised(nothing, (ticket) => this.#limiter.close(ticket));
   }
 
-  /** Puts other rules in force; requests under way finish with the old ones. What is missing from a bucket stays missing. */
+  /** Replaces the rules; requests in flight finish with the old ones. Tokens missing from a bucket stay missing. */
   replaceRules(rules) {
     const json = JSON.stringify(specs(rules));
     this.#change(() => this.#limiter.replaceRules(json));
   }
 
-  /** Puts the rules of a file in force. */
+  /** Replaces the rules by those of a file. */
   replaceRulesFromFile(path) {
     this.#change(() => this.#limiter.replaceRulesFromFile(file(path)));
   }
 
-  /** The rules in force, as they would be written. */
+  /** The rules in force, as in a rules file. */
   get rules() {
     return JSON.parse(this.#limiter.rulesJson());
   }
@@ -122,7 +122,7 @@ class Limiter {
     return this.#isRemote;
   }
 
-  /** Whether it believes the forwarding headers of some proxies. */
+  /** Whether it trusts the forwarding headers of some proxies. */
   get trustsProxies() {
     return this.#limiter.trustsProxies;
   }
@@ -165,7 +165,7 @@ function made(make) {
   }
 }
 
-// Those that have something to give back when the process ends.
+// Limiters that may have leases to return when the process exits.
 const remote = new Set();
 let isWatched = false;
 const forgotten = new FinalizationRegistry((reference) => remote.delete(reference));
@@ -184,7 +184,7 @@ function closeAll() {
       const limiter = reference.deref();
       if (limiter) closeSync(limiter);
     } catch {
-      // The store takes leases back by itself when their time is over.
+      // Leases expire in the store anyway.
     }
   }
 }

@@ -9,7 +9,7 @@ const { ConfigError, UsageError } = require("./errors.js");
 const { Guard, afterDelay, verdictOf } = require("./guard.js");
 const incoming = require("./incoming.js");
 
-/** What Node's server calls the request: Fastify wraps it. */
+/** Node's own request: Fastify wraps it. */
 const raw = (request) => request.raw ?? request;
 
 const HOST = {
@@ -27,12 +27,12 @@ class RateLimitExceeded extends HttpException {
   constructor(denial, verdict) {
     super(document(denial), denial.status);
     this.name = "RateLimitExceeded";
-    /** What the limits said. */
+    /** The verdict of the limits. */
     this.verdict = verdict;
   }
 }
 
-/** Nest writes objects as JSON and puts texts into an object of its own. */
+/** Nest writes objects as JSON, and wraps strings in an object. */
 function document({ body, status }) {
   try {
     return JSON.parse(body);
@@ -83,7 +83,7 @@ class RateLimitGuard {
   }
 }
 
-/** Limits a controller or a handler: `@RateLimit("5/min")`. Each counts for itself; a `name` is shared by all that use it. */
+/** Limits a controller or a handler: `@RateLimit("5/min")`. Each has its own count; a `name` is shared by all that use it. */
 function RateLimit(limit, options) {
   return (target, property, descriptor) => {
     const name = property === undefined ? target.name : `${target.constructor.name}.${String(property)}`;
@@ -99,5 +99,5 @@ function set(response, flat) {
 exports.RateLimit = RateLimit;
 exports.RateLimitExceeded = RateLimitExceeded;
 exports.RateLimitGuard = RateLimitGuard;
-/** What the limits have said to a request so far. */
+/** The verdict of all limits on a request so far. */
 exports.verdictOf = (request) => verdictOf(raw(request));

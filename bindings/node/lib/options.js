@@ -1,4 +1,4 @@
-// Options by name. One that nobody knows is a mistake that would otherwise go unnoticed.
+// Options by name. An unknown one is refused, because the mistake would otherwise go unnoticed.
 "use strict";
 
 const { ConfigError } = require("./errors.js");
@@ -15,7 +15,7 @@ function known(where, options, names) {
   }
 }
 
-/** What a limiter takes beside its rules. */
+/** The options of a limiter beside its rules. */
 const SETTINGS = [
   "store",
   "timeout",
@@ -30,7 +30,7 @@ const SETTINGS = [
   "clock",
 ];
 
-/** Settings as the rules file has them. */
+/** Settings as in the rules file. */
 function written(rules, options) {
   const { store = "memory:", timeout, maxKeys, namespace, clock, ...rest } = options;
   const settings = { rules, store: { url: store, timeout: span(timeout), max_keys: maxKeys, namespace } };
@@ -40,7 +40,7 @@ function written(rules, options) {
   return JSON.stringify(settings);
 }
 
-/** A length of time from seconds, or a text such as `20ms`. */
+/** A duration from seconds, or from a text such as `20ms`. */
 function span(time) {
   if (time === undefined || typeof time === "string") return time;
   if (!(Number.isFinite(time) && time > 0)) {

@@ -6,7 +6,7 @@ const { understood } = require("./errors.js");
 /** The addon's quota, of a `Quota` or of a text. */
 let native;
 
-/** An algorithm and its numbers, proven to be counted exactly: `new Quota("10/s burst 20")`. */
+/** An algorithm and its numbers, checked to be counted exactly: `new Quota("10/s burst 20")`. */
 class Quota {
   #quota;
 
@@ -34,7 +34,7 @@ class Quota {
     return of(`${count}/day`, options);
   }
 
-  /** At most so many at the same time; a slot that is never released is free again after `hold`. */
+  /** At most this many at the same time; unreleased slots expire after `hold`. */
   static concurrent(count, { hold = "60s" } = {}) {
     return new Quota(`${count} algorithm concurrency hold ${hold}`);
   }

@@ -1,4 +1,4 @@
-// Limits in a line as the rules of a limiter.
+// One-line limits as the rules of a limiter.
 "use strict";
 
 const addon = require("./addon.js");
@@ -8,7 +8,7 @@ const { Quota, native } = require("./quota.js");
 /** The attribute that holds what a key function returned. */
 const KEY = "key";
 
-/** The rule that a line or a quota means. The library reads it. */
+/** The rule for a line or a quota. The library parses it. */
 function ruleOf(name, line, by) {
   const text = line instanceof Quota ? native(line).line() : line;
   try {
@@ -18,7 +18,7 @@ function ruleOf(name, line, by) {
   }
 }
 
-/** Rules as the file has them: lines and quotas are rules too. */
+/** Rules as in the file; lines and quotas are rules too. */
 function specs(rules) {
   if (!Array.isArray(rules)) {
     throw new RuleError('rules are a list, of objects or of lines such as "100/min by ip"');
@@ -29,7 +29,7 @@ function specs(rules) {
   });
 }
 
-/** The rules that the limits of a middleware mean, under names made of this one. */
+/** The rules for the limits of a middleware, with names derived from this one. */
 function rulesOf(limit, by, name, when) {
   const lines = Array.isArray(limit) ? limit : [limit];
   if (lines.length === 0) throw new UsageError('there is nothing to limit; write for example "5/min"');

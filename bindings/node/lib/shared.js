@@ -7,14 +7,14 @@ const { Limiter } = require("./limiter.js");
 const { SETTINGS, known } = require("./options.js");
 const { rulesOf } = require("./rules.js");
 
-/** The attribute that says which limit a request is asked about. */
+/** The attribute that says which limit applies to a request. */
 const LIMIT = "limit";
 
 // By settings: a limiter and, by name, its rules.
 const shared = new Map();
 const counts = new Map();
 
-/** The limiter for a limit, and what it has to be told of each request beside the request. */
+/** The limiter for a limit, and the attributes to add to each request. */
 function limiterFor(limit, by, name, settings) {
   known("rateLimit", settings, SETTINGS);
   const { store = "memory:", clock } = settings;
@@ -45,7 +45,7 @@ function add(entry, name, rules) {
   }
 }
 
-/** `requests`, then `requests-2`: in the order in which a program makes its limits, so all its processes mean the same. */
+/** `requests`, then `requests-2`: in the order of creation, so that all processes of a program use the same names. */
 function nextName(store) {
   const count = (counts.get(store) ?? 0) + 1;
   counts.set(store, count);

@@ -1,6 +1,6 @@
 "use strict";
 
-/** The answer for a request. Its details are read when somebody looks into them. */
+/** The answer for a request. Its details are parsed on demand. */
 class Verdict {
   #details;
   #json;
@@ -24,7 +24,7 @@ class Verdict {
     return this.#read.limiting;
   }
 
-  /** Who answered: `store`, `deny_cache`, `lease`, `local`, `policy` or `exception`. */
+  /** What answered: `store`, `deny_cache`, `lease`, `local`, `policy` or `exception`. */
   get source() {
     return this.#read.source;
   }
@@ -39,7 +39,7 @@ class Verdict {
     return this.#read.rules;
   }
 
-  /** The limit headers, and `retry-after` where waiting helps; names in lower case. */
+  /** The limit headers, and `retry-after` if waiting helps; names in lower case. */
   get headers() {
     return this.#read.headers;
   }

@@ -20,5 +20,5 @@ export const rateLimit: FastifyPluginCallback<RateLimitPluginOptions>;
 /** A limit for one route: `{ onRequest: limited("5/min") }`. */
 export function limited(limit: LimitLike, options?: RateLimitOptions<FastifyRequest>): onRequestHookHandler;
 export function limited(options: LimitOptions<FastifyRequest>): onRequestHookHandler;
-/** What the limits have said to a request so far. */
+/** The verdict of all limits on a request so far. */
 export function verdictOf(request: FastifyRequest): Verdict | undefined;

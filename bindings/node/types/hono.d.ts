@@ -7,5 +7,5 @@ export type Middleware = MiddlewareHandler & { readonly limiter: Limiter };
 /** Limits requests: `app.use(rateLimit("100/min burst 20"))`. */
 export function rateLimit(limit: LimitLike, options?: RateLimitOptions<Context>): Middleware;
 export function rateLimit(options: LimitOptions<Context>): Middleware;
-/** What the limits have said to a request so far. */
+/** The verdict of all limits on a request so far. */
 export function verdictOf(context: Context): Verdict | undefined;

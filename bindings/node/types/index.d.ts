@@ -42,7 +42,7 @@ export interface Rule {
   [field: string]: unknown;
 }
 
-/** What a limiter takes beside its rules. */
+/** The options of a limiter beside its rules. */
 export interface Settings {
   /** `memory:` (each process counts for itself, by default), `redis://`, `redis+cluster://`, `redis+sentinel://`; `rediss` for TLS. */
   store?: string;
@@ -52,9 +52,9 @@ export interface Settings {
   maxKeys?: number;
   /** What all keys in Redis begin with. */
   namespace?: string;
-  /** Addresses or CIDRs of the proxies whose forwarding headers are believed. */
+  /** Addresses or CIDRs of trusted proxies, whose forwarding headers are used. */
   trustedProxies?: readonly string[];
-  /** The header in which they tell the client's address; `auto` by default. */
+  /** The header in which they pass on the client's address; `auto` by default. */
   clientAddress?: string;
   /** IPv6 clients are grouped by this many leading bits; 64 by default. */
   ipv6Prefix?: number;
@@ -68,16 +68,16 @@ export interface Settings {
   clock?: ManualClock;
 }
 
-/** Decides requests by rules that can change while it runs. Making one connects nothing and starts no thread. */
+/** Decides requests by rules that can change while it runs. Creating one opens no connection and starts no thread. */
 export class Limiter {
   private constructor();
-  /** From a rules file, the same that the service reads. */
+  /** From a rules file, the one that the service reads. */
   static fromFile(path: string | URL, options?: { store?: string; clock?: ManualClock }): Promise<Limiter>;
-  /** The same at once. */
+  /** The same, synchronously. */
   static fromFileSync(path: string | URL, options?: { store?: string; clock?: ManualClock }): Limiter;
   /** From code: each rule is an object as in the rules file, a line such as `100/min burst 20 by header.x-api-key|ip`, or a `Quota`. */
   static fromRules(rules: readonly (Rule | Line)[], options?: Settings): Limiter;
-  /** Decides a request. The cost 0 peeks. */
+  /** Decides a request. Cost 0 peeks. */
   check(attributes: Attributes, options?: { cost?: number }): Promise<Verdict>;
   /** The same at once, for limits in memory. */
   tryCheck(attributes: Attributes, options?: { cost?: number }): Verdict;
@@ -85,23 +85,23 @@ export class Limiter {
   acquire(attributes: Attributes, options?: { cost?: number }): Promise<Permit>;
   /** Decides a request whose cost is an estimate, corrected by `reservation.settle(cost)` within `hold` seconds (600). */
   reserve(attributes: Attributes, options?: { cost?: number; hold?: number }): Promise<Reservation>;
-  /** How a rule's buckets of a key stand, without touching them. */
+  /** The state of a rule's buckets for a key, without changing them. */
   inspect(rule: string, key: string): Promise<Bucket[]>;
-  /** Forgets a rule's buckets of a key; false when there was nothing to forget. */
+  /** Resets a rule's buckets for a key; false when there was nothing to reset. */
   reset(rule: string, key: string): Promise<boolean>;
-  /** Connects now rather than with the first request, and rejects with what is wrong with the store. */
+  /** Connects now rather than with the first request, and rejects with any error of the store. */
   connect(): Promise<void>;
-  /** Gives leased tokens back to the store. Done by itself when the process ends. */
+  /** Returns leased tokens to the store. Done automatically when the process exits. */
   close(): Promise<void>;
-  /** Puts other rules in force; requests under way finish with the old ones. What is missing from a bucket stays missing. */
+  /** Replaces the rules; requests in flight finish with the old ones. Tokens missing from a bucket stay missing. */
   replaceRules(rules: readonly (Rule | Line)[]): void;
-  /** Puts the rules of a file in force. */
+  /** Replaces the rules by those of a file. */
   replaceRulesFromFile(path: string | URL): void;
-  /** The rules in force, as they would be written. */
+  /** The rules in force, as in a rules file. */
   readonly rules: Rule[];
   /** Whether answers may come from a server. */
   readonly isRemote: boolean;
-  /** Whether it believes the forwarding headers of some proxies. */
+  /** Whether it trusts the forwarding headers of some proxies. */
   readonly trustsProxies: boolean;
 }
 
@@ -122,7 +122,7 @@ export class Verdict {
   readonly unavailable: boolean;
   /** One per rule that applied, in their order. */
   readonly rules: RuleDecision[];
-  /** The limit headers, and `retry-after` where waiting helps; names in lower case. */
+  /** The limit headers, and `retry-after` if waiting helps; names in lower case. */
   readonly headers: Record<string, string>;
   toJSON(): object;
 }
@@ -141,13 +141,13 @@ export interface RuleDecision {
   /** What is left after this request. */
   readonly remaining: number;
   readonly retryAfter: number | null;
-  /** Seconds until the bucket is as if it had never been used. */
+  /** Seconds until the bucket is full again. */
   readonly resetAfter: number;
   readonly delay: number;
   readonly source: Source;
 }
 
-/** A bucket as it stands. */
+/** The state of a bucket. */
 export interface Bucket {
   readonly key: string;
   readonly allowed: boolean;
@@ -162,18 +162,18 @@ export class Permit {
   private constructor();
   readonly verdict: Verdict;
   readonly allowed: boolean;
-  /** Gives the slots back. Once is enough, and more does no harm. */
+  /** Releases the slots. Calling it again does nothing. */
   release(): void;
 }
 
-/** An estimate that was charged, until `settle` tells what it did cost. Left without that, it stays charged. */
+/** An estimate that was charged, until `settle` gives the actual cost. Without that, it stays charged. */
 export class Reservation {
   private constructor();
   readonly verdict: Verdict;
   readonly allowed: boolean;
-  /** Corrects the estimate to what was used: a cost, attributes that carry costs, or both. */
+  /** Corrects the estimate to the actual usage: a cost, attributes that carry costs, or both. */
   settle(cost?: number | null, attributes?: Attributes): Promise<Settlement[]>;
-  /** Leaves the estimate charged, and gives slots back. */
+  /** Leaves the estimate charged, and releases slots. */
   release(): void;
 }
 
@@ -195,7 +195,7 @@ export class Quota {
   static perMinute(count: number, options?: { burst?: number; algorithm?: Algorithm }): Quota;
   static perHour(count: number, options?: { burst?: number; algorithm?: Algorithm }): Quota;
   static perDay(count: number, options?: { burst?: number; algorithm?: Algorithm }): Quota;
-  /** At most so many at the same time; an unreleased slot expires after `hold`. */
+  /** At most this many at the same time; unreleased slots expire after `hold`. */
   static concurrent(count: number, options?: { hold?: string }): Quota;
   readonly algorithm: Algorithm;
   /** N of `N per period`. */
@@ -218,13 +218,13 @@ export class Keyed {
   constructor(quota: Line, options?: { maxKeys?: number; onFull?: "open" | "closed"; clock?: ManualClock });
   /** Decides a request; cost 0 peeks. */
   check(key: Key, cost?: number): Decision;
-  /** What a request of cost 1 would be told now; nothing is charged. */
+  /** The answer to a request of cost 1 now; nothing is charged. */
   peek(key: Key): Decision;
-  /** Forgets a key; false when there was nothing to forget. */
+  /** Resets a key; false when there was nothing to reset. */
   reset(key: Key): boolean;
-  /** Gives the slot of an admitted request back: for `concurrency`. False when it was free already. */
+  /** Releases the slot of an admitted request: for `concurrency`. False when it was already free. */
   release(key: Key, decision: Decision): boolean;
-  /** How many keys are kept, some of which may be idle by now. */
+  /** The number of keys kept, some of which may be idle by now. */
   readonly size: number;
   toString(): string;
 }
@@ -239,7 +239,7 @@ export class Decision {
   readonly remaining: number;
   /** Seconds until the same request passes: 0 when it passes, null when it never can. */
   readonly retryAfter: number | null;
-  /** Seconds until the key is as if it had never been used. */
+  /** Seconds until the key's state equals one that was never used. */
   readonly resetAfter: number;
   /** Seconds that an admitted request has to wait for its turn: `leaky_bucket` only. */
   readonly delay: number;
@@ -249,11 +249,11 @@ export class Decision {
 export class ManualClock {
   /** Seconds since the epoch. */
   constructor(now?: number);
-  /** Moves on by so many seconds. */
+  /** Moves on by this many seconds. */
   advance(seconds: number): void;
-  /** Shows this time from here on: seconds since the epoch. */
+  /** Sets the time: seconds since the epoch. */
   set(now: number): void;
-  /** Shows this time from here on: whole microseconds since the epoch. */
+  /** Sets the time: whole microseconds since the epoch. */
   setUs(now: number): void;
   now(): number;
 }
@@ -262,19 +262,19 @@ export class ManualClock {
 export class TollkeeperError extends Error {
   readonly code: string;
 }
-/** A rule, a quota or a limit that cannot be understood: `ERR_TOLLKEEPER_RULE`. */
+/** An invalid rule, quota or limit: `ERR_TOLLKEEPER_RULE`. */
 export class RuleError extends TollkeeperError {}
-/** A file or a setting that cannot be understood: `ERR_TOLLKEEPER_CONFIG`. */
+/** An invalid file or setting: `ERR_TOLLKEEPER_CONFIG`. */
 export class ConfigError extends TollkeeperError {}
-/** An attribute that should carry a cost and holds no number: `ERR_TOLLKEEPER_COST`. */
+/** An attribute that should carry a cost and is not a number: `ERR_TOLLKEEPER_COST`. */
 export class CostError extends TollkeeperError {}
-/** A request that cannot be read, or says who it is in two ways: `ERR_TOLLKEEPER_REQUEST`. */
+/** A request that cannot be read, or names its client in two ways: `ERR_TOLLKEEPER_REQUEST`. */
 export class RequestError extends TollkeeperError {}
 /** A store that cannot be used: `ERR_TOLLKEEPER_STORE`. */
 export class StoreError extends TollkeeperError {}
 /** A request that was neither allowed nor denied, because too many were waiting for a decision: `ERR_TOLLKEEPER_OVERLOADED`. */
 export class OverloadedError extends TollkeeperError {}
-/** A limit by address, and a request whose address the server does not tell: `ERR_TOLLKEEPER_ADDRESS`. */
+/** A limit by address, and a request for which the server provides no address: `ERR_TOLLKEEPER_ADDRESS`. */
 export class AddressError extends TollkeeperError {}
 /** A call that makes no sense, such as settling twice: `ERR_TOLLKEEPER_USAGE`. */
 export class UsageError extends TollkeeperError {}

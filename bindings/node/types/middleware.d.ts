@@ -15,7 +15,7 @@ export interface RateLimitOptions<R = any> extends Settings {
   exempt?: readonly string[] | ((request: R) => boolean);
   /** What a request costs, or a function of the request. */
   cost?: number | ((request: R) => MaybePromise<number>);
-  /** The client's address, where the server does not tell it. */
+  /** The client's address, if the server does not provide it. */
   address?: (request: R) => string | undefined;
   /** Answers a denied request; status and headers are set before. */
   onDenied?: (...args: any[]) => any;

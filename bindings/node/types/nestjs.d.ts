@@ -20,5 +20,5 @@ export class RateLimitExceeded extends HttpException {
   readonly verdict: Verdict | undefined;
 }
 
-/** What the limits have said to a request so far. */
+/** The verdict of all limits on a request so far. */
 export function verdictOf(request: object): Verdict | undefined;

@@ -1,4 +1,4 @@
-"""What can go wrong. A denial is no error: it is an answer."""
+"""Exceptions. A denial is not an error: it is an answer."""
 
 
 class TollkeeperError(Exception):
@@ -6,19 +6,19 @@ class TollkeeperError(Exception):
 
 
 class RuleError(TollkeeperError, ValueError):
-    """A rule, a quota or a limit that cannot be understood."""
+    """An invalid rule, quota or limit."""
 
 
 class ConfigError(TollkeeperError, ValueError):
-    """A file or a setting that cannot be understood."""
+    """An invalid file or setting."""
 
 
 class CostError(TollkeeperError, ValueError):
-    """An attribute that should carry a cost and holds no number."""
+    """An attribute that should carry a cost and is not a number."""
 
 
 class RequestError(TollkeeperError, ValueError):
-    """A request that cannot be read, or says who it is in two ways."""
+    """A request that cannot be read, or names its client in two ways."""
 
 
 class UsageError(TollkeeperError, RuntimeError):
@@ -34,4 +34,4 @@ class OverloadedError(TollkeeperError, RuntimeError):
 
 
 class AddressError(TollkeeperError, RuntimeError):
-    """A limit by address, and a request whose address the server does not tell."""
+    """A limit by address, and a request for which the server provides no address."""

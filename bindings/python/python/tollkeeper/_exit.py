@@ -1,4 +1,4 @@
-"""Gives back what was taken ahead of use when the interpreter ends."""
+"""Returns leased tokens when the interpreter exits."""
 
 import atexit
 import weakref
@@ -18,5 +18,5 @@ def _close() -> None:
         try:
             limiter.close()
         except Exception:
-            # The store takes leases back by itself when their time is over.
+            # Leases expire in the store anyway.
             pass

@@ -1,4 +1,4 @@
-"""Who a request is from, where the framework knows better than its headers."""
+"""The user of a request, from the framework rather than from headers."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ _NAMES = ("id", "pk", "user_id", "identity", "username", "display_name", "sub")
 
 
 def name_of(user: Any) -> str | None:
-    """The name of a user in whatever form a framework has it; None for nobody."""
+    """The name of a user, in whatever form a framework has it; None if there is no user."""
     if user is None:
         return None
     if isinstance(user, (str, int, bytes)):

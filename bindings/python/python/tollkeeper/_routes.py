@@ -11,7 +11,7 @@ from ._errors import UsageError
 from ._rules import By, LimitLike, lines, rules_of
 from ._tollkeeper import Limiter
 
-#: The attribute that says which route's limits a request is asked about.
+#: The attribute that says which route's limits apply to a request.
 ROUTE = "route"
 _LONGEST_NAME = 96
 
@@ -19,8 +19,8 @@ _LONGEST_NAME = 96
 class Limits:
     """Where the limits of routes live: ``limit = Limits(store="redis://...")``, then ``@limit("5/min")``.
 
-    Each route counts for itself; a limit with a ``name`` is shared by all that use that name. In a shared store the names are
-    the routes' own, so that all processes mean the same.
+    Each route has its own count; a limit with a ``name`` is shared by all routes that use that name. In a shared store the
+    routes' own names are used, so that all processes share the same limits.
     """
 
     def __init__(self, *, store: str = "memory:", **settings: Any) -> None:
@@ -31,7 +31,7 @@ class Limits:
 
     @property
     def limiter(self) -> Limiter:
-        """The limiter, made when it is first needed."""
+        """The limiter, created when first needed."""
         with self._lock:
             return self._limiter()
 
@@ -56,11 +56,11 @@ class RouteLimit:
         self._limit = limit
         self._name = name
         self._known: dict[str, str] = {}
-        # Whatever is wrong with it is told here, and not when somebody first asks for the route.
+        # Errors are raised here, not at the route's first request.
         rules_of(limit, by, "check")
 
     def rule_for(self, route: str) -> tuple[Limiter, str]:
-        """The limiter, and under which name a route's rules are in it."""
+        """The limiter, and the name of a route's rules in it."""
         name = self._known.get(route)
         if name is None:
             name = self._register(route)

@@ -1,4 +1,4 @@
-"""Limits in a line as the rules of a limiter."""
+"""One-line limits as the rules of a limiter."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any, Union
 
 from ._tollkeeper import Limiter, Quota
 
-#: ``"100/min burst 20"`` or a ``Quota``; several hold together, all or nothing.
+#: ``"100/min burst 20"`` or a ``Quota``; several apply together, all or nothing.
 LimitLike = Union[str, Quota, Iterable[Union[str, Quota]]]
 #: ``"header.x-api-key|ip"``, ``"user"``, or a function of the request that returns a key.
 By = Union[str, Callable[..., Any], None]
@@ -21,10 +21,10 @@ def lines(limit: LimitLike) -> list[str | Quota]:
 
 
 def rules_of(limit: LimitLike, by: By, name: str, when: dict[str, str] | None = None) -> list[dict[str, Any]]:
-    """The rules that limits mean, under names made of this one."""
+    """The rules for these limits, with names derived from this one."""
     specs = []
     for index, line in enumerate(lines(limit)):
-        # The library reads the line; what is left to do is to give it a name and a key.
+        # The library parses the line; only a name and a key are missing.
         (spec,) = Limiter.from_rules([line], max_keys=1).rules
         spec["name"] = name if index == 0 else f"{name}-{index + 1}"
         if callable(by):

@@ -1,4 +1,4 @@
-"""Rate limiting for ASGI applications: Starlette, FastAPI, Litestar, Django and whatever else speaks ASGI 3.
+"""Rate limiting for ASGI applications: Starlette, FastAPI, Litestar, Django and every other ASGI 3 application.
 
 >>> app.add_middleware(RateLimitMiddleware, limit="100/min burst 20")
 
@@ -18,14 +18,14 @@ from ._identity import key_of, name_of
 from ._rules import KEY, By, LimitLike, given, rules_of
 from ._tollkeeper import Limiter, Refusal, Sender, Verdict
 
-# As Starlette and others have them, so that type checkers take one for the other.
+# Defined as in Starlette and others, so that type checkers accept either.
 Scope = Any
 Message = Any
 Receive = Callable[[], Awaitable[Message]]
 Send = Callable[[Message], Awaitable[None]]
 ASGIApp = Callable[[Scope, Receive, Send], Awaitable[None]]
 
-#: Where the outermost layer is found by those inside of it, so that all limits are told in one set of headers.
+#: Where inner layers find the outermost one, so that all limits are in one set of headers.
 LAYER = "tollkeeper"
 
 #: "Try Again Later", for servers that cannot answer a handshake with a response.
@@ -36,11 +36,11 @@ class RateLimitMiddleware:
     """Limits all requests by one limit, or by the rules of a limiter.
 
     :param limit: ``"100/min burst 20"``, a ``Quota``, or several of them.
-    :param by: by what clients are told apart: an attribute such as ``"header.x-api-key|ip"`` or ``"user"``, or a function of
+    :param by: what identifies clients: an attribute such as ``"header.x-api-key|ip"`` or ``"user"``, or a function of
         the scope, sync or async, that returns a key (None: not limited). The client's address by default.
     :param limiter: a ``Limiter`` with rules of its own, instead of ``limit``.
     :param name: the name of the limit in headers and in the store.
-    :param store: ``"memory:"`` (each process counts for itself) or ``"redis://..."`` (all count together).
+    :param store: ``"memory:"`` (each process counts separately) or ``"redis://..."`` (all count together).
     :param exempt: paths that are not limited, or a function of the scope.
     :param cost: what a request costs, or a function of the scope.
     :param timeout: how long Redis may take, in seconds; the others are settings of ``Limiter.from_rules`` as well.
@@ -136,7 +136,7 @@ async def _decided(answer: Any) -> Verdict | Refusal:
 
 
 def user_of(scope: Scope) -> str | None:
-    """Who is logged in, by the middleware that found out."""
+    """The user who is logged in, from the authentication middleware."""
     state = scope.get("state")
     user = scope.get("user", state.get("user", _NOBODY) if isinstance(state, dict) else _NOBODY)
     if user is _NOBODY:
@@ -151,7 +151,7 @@ _NOBODY = object()
 
 
 async def deny(verdict: Verdict | Refusal, scope: Scope, receive: Receive, send: Send, outer: Any) -> None:
-    """Answers a request that may not pass."""
+    """Responds to a denied request."""
     if outer is not None and isinstance(verdict, Verdict):
         outer.add(verdict)
     status, headers, body = verdict._denial(outer is None)
@@ -165,5 +165,5 @@ async def deny(verdict: Verdict | Refusal, scope: Scope, receive: Receive, send:
         await send({"type": "websocket.http.response.start", "status": status, "headers": headers})
         await send({"type": "websocket.http.response.body", "body": body})
     else:
-        # Before the handshake is accepted, servers make a 403 of it.
+        # Before the handshake is accepted, servers turn this into a 403.
         await send({"type": "websocket.close", "code": TRY_AGAIN_LATER, "reason": "rate limited"})

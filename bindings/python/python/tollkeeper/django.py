@@ -173,7 +173,7 @@ def _question(route_limit: RouteLimit, request: HttpRequest) -> tuple[Limiter, d
 
 
 def _ask_sync(limiter: Limiter, request: HttpRequest, known: dict[str, Any], cost: int) -> Any:
-    # Also under ASGI, where sync views run in threads: META is what the server said, in WSGI's words.
+    # Also under ASGI, where sync views run in threads: META has the server's values, with WSGI's names.
     return limiter._check_wsgi(request.META, known, cost)
 
 

@@ -25,7 +25,7 @@ from .asgi import LAYER, TRY_AGAIN_LATER, _decided, user_of
 
 __all__ = ["RESPONSES", "Limits", "RateLimitExceeded", "limit"]
 
-#: What a limited operation says in OpenAPI. Added by itself; for ``responses=`` where a route is documented by hand.
+#: The 429 of a limited operation in OpenAPI. Added automatically; for ``responses=`` if a route is documented by hand.
 RESPONSES: dict[Union[int, str], dict[str, Any]] = {
     429: {
         "description": "Too many requests: a limit is reached",
@@ -96,7 +96,7 @@ class Limits(_routes.Limits):
         _document()
         route_limit = RouteLimit(self, limit, by, name, cost)
         if callable(by) and not _takes_request(by):
-            # A dependency like any other: it may have its own, and is not asked twice in a request.
+            # A normal dependency: it may have dependencies, and is evaluated once per request.
             async def with_key(connection: HTTPConnection, response: Response, key: Any = Depends(by)) -> None:
                 await _enforce(route_limit, connection, response, {KEY: key_of(key)})
 
@@ -119,7 +119,7 @@ limit = Limits()
 
 
 def _marked(dependency: Callable[..., Any]) -> Callable[..., Any]:
-    """So that it is found where a route is described."""
+    """Marks it, so that it is found when a route is documented."""
     setattr(dependency, _MARK, True)
     return dependency
 
@@ -172,8 +172,8 @@ def _route_of(scope: Any) -> str:
 
 
 def _document() -> None:
-    """Has FastAPI describe the 429 of limited operations. A dependency cannot say so by itself, and FastAPI has no hook for it,
-    so the function that describes a path is wrapped; nothing else changes, and what a route says of 429 itself stays."""
+    """Makes FastAPI document the 429 of limited operations. A dependency cannot do that, and FastAPI has no hook for it,
+    so the function that documents a path is wrapped. Nothing else changes, and a route's own documentation of 429 stays."""
     original = getattr(fastapi.openapi.utils, "get_openapi_path", None)
     if original is None or hasattr(original, _MARK):
         return

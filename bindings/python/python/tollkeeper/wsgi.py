@@ -1,4 +1,4 @@
-"""Rate limiting for WSGI applications: Flask, Django, Bottle and whatever else speaks WSGI.
+"""Rate limiting for WSGI applications: Flask, Django, Bottle and every other WSGI application.
 
 >>> app.wsgi_app = RateLimitMiddleware(app.wsgi_app, limit="100/min burst 20")
 """
@@ -19,7 +19,7 @@ Environ = dict[str, Any]
 StartResponse = Callable[..., Any]
 WSGIApp = Callable[[Environ, StartResponse], Iterable[bytes]]
 
-#: Where the outermost layer is found by those inside of it, so that all limits are told in one set of headers.
+#: Where inner layers find the outermost one, so that all limits are in one set of headers.
 LAYER = "tollkeeper"
 
 
@@ -104,7 +104,7 @@ class RateLimitMiddleware:
 
 
 class _Held:
-    """A response whose slots are given back when it has been sent, or given up."""
+    """A response whose slots are released when it has been sent or aborted."""
 
     def __init__(self, response: Iterable[bytes], verdict: Verdict) -> None:
         self._response = response
@@ -130,7 +130,7 @@ def _with_limits(start_response: StartResponse, layer: Collector) -> StartRespon
 
 
 def user_of(environ: Environ) -> str | None:
-    """Who is logged in, by the server or the middleware that found out."""
+    """The user who is logged in, from the server or the authentication middleware."""
     if "REMOTE_USER" not in environ:
         raise UsageError(
             'a limit is by "user", and nobody has said who that is: no REMOTE_USER is set. Give by= a function of the '
@@ -140,7 +140,7 @@ def user_of(environ: Environ) -> str | None:
 
 
 def deny(verdict: Verdict | Refusal, start_response: StartResponse, outer: Collector | None) -> Iterable[bytes]:
-    """Answers a request that may not pass."""
+    """Responds to a denied request."""
     if outer is not None and isinstance(verdict, Verdict):
         outer.add(verdict)
     status, fields, body = verdict._denial(outer is None)
