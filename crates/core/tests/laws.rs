@@ -162,8 +162,8 @@ proptest! {
             match decision.retry_after().map(Span::as_micros) {
                 Some(0) => prop_assert!(decision.is_allowed()),
                 Some(wait) => {
-                    prop_assert!(passes(wait), "{quota}: told {wait}, but it does not pass then");
-                    prop_assert!(!passes(wait - 1), "{quota}: told {wait}, but it passes earlier");
+                    prop_assert!(passes(wait), "{quota}: the wait is {wait}, but it does not pass then");
+                    prop_assert!(!passes(wait - 1), "{quota}: the wait is {wait}, but it passes earlier");
                     prop_assert!(wait <= quota.full_refill().as_micros());
                 }
                 None => prop_assert!(cost > quota.limit()),
@@ -311,7 +311,7 @@ proptest! {
             state.apply(change);
             if let Some(wait) = decision.retry_after().map(Span::as_micros).filter(|wait| *wait > 0) {
                 let bound = if back >= 2 * refill { refill } else { refill + back.min(refill) };
-                prop_assert!(wait <= bound, "{quota}: told {wait} after a jump of {back}");
+                prop_assert!(wait <= bound, "{quota}: the wait is {wait} after a jump of {back}");
                 prop_assert!(decide(&quota, cost, &state, Timestamp::from_micros(jumped + wait)).0.is_allowed());
                 prop_assert!(!decide(&quota, cost, &state, Timestamp::from_micros(jumped + wait - 1)).0.is_allowed());
             }

@@ -38,7 +38,7 @@ fn values_can_be_excluded() {
     assert_eq!(names(&policy, &[("user", "admin-1")]), ["others", "admins"]);
     assert_eq!(names(&policy, &[("user", "admin-test")]), ["others"]);
     assert_eq!(names(&policy, &[("user", "!x")]), ["others", "literal"]);
-    assert_eq!(names(&policy, &[]), [""; 0], "what is excluded must be there to compare");
+    assert_eq!(names(&policy, &[]), [""; 0], "an absent attribute does not match an exclusion");
 }
 
 #[test]
@@ -90,10 +90,10 @@ fn a_request_may_ask_for_some_rules_only() {
     let some = request.clone().with_rules(["free", "all", "nobody"]);
     let names: Vec<String> =
         policy.charges(&some).unwrap().iter().map(|charge| charge.rule.name().to_string()).collect();
-    assert_eq!(names, ["all", "free"], "in the order of the file, and a rule that is not asked for cannot fail");
+    assert_eq!(names, ["all", "free"], "in file order, and a rule that is not selected cannot fail");
     let poor = Descriptor::new([("plan", "free")]);
     assert_eq!(policy.unmet(&poor).count(), 1);
-    assert_eq!(policy.unmet(&poor.with_rules(["all"])).count(), 0, "nobody asked for the rule that lacks something");
+    assert_eq!(policy.unmet(&poor.with_rules(["all"])).count(), 0, "the rule that lacks an attribute was not selected");
     assert_eq!(policy.rule("weighed").map(|rule| rule.name()), Some("weighed"));
     assert!(policy.rule("nobody").is_none());
 }

@@ -95,7 +95,7 @@ proptest! {
                 // Taken for good.
                 0 | 1 => {
                     if charge(&quota, cost, &mut state, now) {
-                        prop_assert!(charge(&quota, cost, &mut never, now), "{quota}: the refunded world admits more");
+                        prop_assert!(charge(&quota, cost, &mut never, now), "{quota}: the copy with refunds admits more");
                     }
                 }
                 // Taken, to come back later.
@@ -161,7 +161,7 @@ proptest! {
         let after = left(&state);
         prop_assert!(after <= quota.limit());
         prop_assert!(after >= before);
-        prop_assert!(after - before <= cost, "{before} and {cost} given back make {after}");
+        prop_assert!(after - before <= cost, "{before} and a refund of {cost} make {after}");
         if matches!(quota.algorithm(), Algorithm::TokenBucket | Algorithm::Gcra | Algorithm::LeakyBucket) {
             prop_assert_eq!(after, (before + cost).min(quota.limit()));
         }

@@ -69,7 +69,7 @@ proptest! {
             let cost = share(u64::from(quota.limit()), cost).max(1) as u32;
             match action {
                 0 | 1 => if charge(&quota, cost, &mut state, now).is_some() {
-                    prop_assert!(charge(&quota, cost, &mut knowing, now).is_some(), "{quota}: the estimating world admits more");
+                    prop_assert!(charge(&quota, cost, &mut knowing, now).is_some(), "{quota}: the copy with estimates admits more");
                 },
                 2 | 3 => if let Some(receipt) = charge(&quota, cost, &mut state, now) {
                     let actual = share(u64::from(cost), used) as u32;

@@ -73,7 +73,7 @@ fn a_reader_without_the_lock_never_believes_half_a_write() {
 fn a_moment_that_has_passed_does_not_give_the_lock() {
     explore(|| {
         let lock = Arc::new(Lock::<Counter>::default());
-        let moment = lock.moment().expect("nobody has it");
+        let moment = lock.moment().expect("it is not held");
         let other = Arc::clone(&lock);
         let thread = thread::spawn(move || other.lock_at(moment).map(|guard| guard.add_one()));
         let mine = lock.lock_at(moment).map(|guard| guard.add_one());

@@ -126,7 +126,7 @@ fn envoy_shows_a_certificate_and_asks_for_tollkeepers() {
     };
     let ours = envoy(&authority.client("envoy"));
     assert_eq!([ours.get("ann").status, ours.get("ann").status, ours.get("ann").status], [200, 200, 429]);
-    assert_eq!(envoy(&stranger.client("envoy")).get("bob").status, 500, "nobody answers, and failing is to deny");
+    assert_eq!(envoy(&stranger.client("envoy")).get("bob").status, 500, "no answer, and Envoy fails closed");
 }
 
 /// A rule's own response to denied requests was lost: Envoy answered 429 with an empty body.

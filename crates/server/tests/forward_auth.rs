@@ -126,7 +126,7 @@ impl Manners {
         assert_eq!(answer.status, 429, "{answer:?}");
         assert_eq!(site.application.count(), reached, "a refused request reached the application");
 
-        let retry_after: u32 = answer.header("retry-after").expect("says when to come back").parse().unwrap();
+        let retry_after: u32 = answer.header("retry-after").expect("a denial has Retry-After").parse().unwrap();
         assert!((1..=36).contains(&retry_after), "{answer:?}");
         assert!(answer.header("ratelimit").is_some_and(|limits| limits.contains("\"per-key\";r=0;t=")), "{answer:?}");
         assert!(answer.header("ratelimit-policy").is_some_and(|policies| policies.contains("\"per-key\";q=5")));
@@ -221,7 +221,7 @@ impl Manners {
         let answer = site.client(5).get("/orders");
         assert_eq!(answer.status, self.status_while_away, "{answer:?}");
         assert_eq!(answer.header("retry-after"), None, "{answer:?}");
-        assert_eq!(site.application.count(), reached, "a request that nobody allowed reached the application");
+        assert_eq!(site.application.count(), reached, "a request that was not allowed reached the application");
 
         site.tollkeeper.restart();
         wait_until("the proxy finds it again", || site.client(5).get("/orders").status == 200);

@@ -203,7 +203,7 @@ fn two_processes_share_what_is_in_redis() {
     redis.kill();
     let lost: redis::RedisResult<Value> =
         redis::cmd("CL.THROTTLE").arg("new").arg(&[9, 1, 3_600]).query(&mut connections[0]);
-    let error = lost.expect_err("nobody can know").to_string();
+    let error = lost.expect_err("the outcome is unknown").to_string();
     assert!(error.contains("the store is unavailable"), "{error}");
     assert_eq!(services[0].redis_cli(&["PING"]), "PONG\n");
 }

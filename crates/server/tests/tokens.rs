@@ -60,7 +60,7 @@ fn a_token_left_behind_opens_nothing_and_is_explained() {
     assert!(path.exists());
     let config = file(&format!("admin: {{ token: open-sesame-open-sesame }}\n{RULES}"), "yaml");
     let next = Service::start(&["serve", "--http", &crashed.http, "--config", &config]);
-    assert_eq!(next.token, None, "a token that somebody set is not shown");
+    assert_eq!(next.token, None, "a configured token is not shown");
     let (code, said) = commanded(&next, &["exceptions"]);
     assert!(code == Some(2) && said.contains("401") && said.contains(path.to_str().unwrap()), "{said}");
     assert_eq!(commanded(&next, &["exceptions", "--admin-token", "open-sesame-open-sesame"]).0, Some(0));

@@ -261,7 +261,7 @@ mod tests {
         ] {
             assert_eq!(parse(text).expect(text).matches(&violation), fits, "{text}");
         }
-        assert!(parse("key=k-123").expect("fine").matches(&hidden), "a secret is found by who knows it");
+        assert!(parse("key=k-123").expect("fine").matches(&hidden), "a secret is found by its value");
         assert!(parse("ip=2001:db8:1:2::77").expect("fine").matches(&network));
         assert!(parse("ip=2001:db8::/32").expect("fine").matches(&network));
     }

@@ -53,7 +53,7 @@ mod tests {
         assert_eq!(keys(&first), ["7", "6", "5"]);
         ring.push(Violation::example());
         let second = ring.find(&Query { limit: 3, after: first.next, ..Query::default() });
-        assert_eq!((keys(&second), second.next), (vec!["4".to_string()], None), "what came meanwhile moves nothing");
+        assert_eq!((keys(&second), second.next), (vec!["4".to_string()], None), "new violations do not shift the page");
     }
 
     #[test]

@@ -222,7 +222,7 @@ async fn yesterdays_attack_fades() {
     world.run([Client::new("attacker").every(100, 600).hammers()]).await;
     assert_eq!(world.found().0, "abuse");
     world.clock.advance(Span::from_secs(1_800));
-    assert_eq!(world.found().0, "abuse", "half an hour later it is still told");
+    assert_eq!(world.found().0, "abuse", "half an hour later it is still reported");
     world.clock.advance(Span::from_secs(1_800));
     assert_eq!(world.found(), ("not_enough_data".into(), "no request in the last 31 minutes".into()));
 }

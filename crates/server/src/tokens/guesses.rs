@@ -137,7 +137,7 @@ mod tests {
             attempt.fail().await;
         }
         assert!(before.elapsed() >= 4 * DELAY);
-        assert!(guesses.begin(eve).is_some(), "places are given back");
+        assert!(guesses.begin(eve).is_some(), "places are released");
         assert!(guesses.waiting().is_empty());
         assert_eq!(guesses.wrong(), 24);
     }

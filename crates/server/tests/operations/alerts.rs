@@ -78,7 +78,7 @@ rules:
     let traffic = Traffic::to(&service.http, "/v1/check");
     wait_until("requests are decided", || service.get("/metrics").contains("source=\"store\"} 1"));
     redis.kill();
-    receiver.wait("the breaker is told to be open, twice", |calls| {
+    receiver.wait("two alerts about the open breaker", |calls| {
         !of(calls, "breaker_open", "started").is_empty() && !of(calls, "breaker_open", "ongoing").is_empty()
     });
     redis.restart();
@@ -127,7 +127,7 @@ fn the_proxy_tells_of_its_store_too() {
     let proxy = Service::start(&args);
     let _traffic = Traffic::to(&proxy.http, "/");
     redis.kill();
-    let calls = receiver.wait("both are told", |calls| {
+    let calls = receiver.wait("both alerts", |calls| {
         !of(calls, "breaker_open", "started").is_empty() && !of(calls, "without_store", "started").is_empty()
     });
     calls.iter().for_each(verify);
@@ -150,7 +150,7 @@ fn refused(receiver: &str, every: &str) -> (Service, String) {
 fn rules_that_cannot_be_read_are_told_until_they_can() {
     let receiver = Receiver::start();
     let (service, config) = refused(&receiver.url(), "60s");
-    let calls = receiver.wait("it is told", |calls| !calls.is_empty());
+    let calls = receiver.wait("the alert", |calls| !calls.is_empty());
     let alert = calls[0].json();
     assert_eq!((&alert["kind"], &alert["severity"]), (&"rules_refused".into(), &"warning".into()));
     assert!(alert["details"]["reason"].as_str().unwrap().contains("limt"), "{alert}");
@@ -221,7 +221,7 @@ rules: [{{ name: each, key: '{{user}}', limit: 1/h, on_store_failure: closed }}]
     let page = service.get("/metrics");
     let failed = metric(&page, r#"tollkeeper_decisions_total{rule="each",outcome="denied",source="policy"}"#);
     assert!(failed > 1_000, "the store is full: {failed}");
-    let calls = receiver.wait("it is told", |calls| !calls.is_empty());
+    let calls = receiver.wait("the alert", |calls| !calls.is_empty());
     assert_eq!(calls[0].json()["kind"], "store_full");
     assert_eq!(calls[0].json()["details"]["rules"][0]["rule"], "each");
     let told = service.log().matches("kind=\"store_full\"").count();

@@ -17,7 +17,7 @@ async fn an_upstream_that_is_away_is_a_bad_gateway() {
     drop(listener);
     let reply = Proxy::wide(address).get("/", "").await;
     assert_eq!(reply.problem(502)["detail"], "the upstream cannot be reached");
-    assert!(reply.header("ratelimit").is_some(), "it was charged, so it is told: {reply:?}");
+    assert!(reply.header("ratelimit").is_some(), "it was charged, so the headers show it: {reply:?}");
 }
 
 #[tokio::test]

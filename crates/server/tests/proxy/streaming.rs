@@ -85,7 +85,7 @@ async fn nobody_sends_faster_than_the_other_side_takes() {
     while let Ok(Ok(count)) = timeout(Duration::from_millis(500), stream.write(&piece)).await {
         sent += count;
     }
-    assert!(sent < WHOLE / 4, "{sent} bytes were taken that nobody read");
+    assert!(sent < WHOLE / 4, "{sent} bytes were accepted that were never read");
 }
 
 #[tokio::test]
@@ -108,7 +108,7 @@ async fn nobody_answers_faster_than_the_client_reads() {
     let mut stream = proxy.connect().await;
     stream.write_all(b"GET / HTTP/1.1\r\nhost: a\r\n\r\n").await.unwrap();
     let sent = timeout(SOON, told.recv()).await.unwrap().unwrap();
-    assert!(sent < 64 << 20, "{sent} bytes were taken that nobody read");
+    assert!(sent < 64 << 20, "{sent} bytes were accepted that were never read");
 }
 
 #[tokio::test]
@@ -147,7 +147,7 @@ async fn a_websocket_echoes_in_both_directions_and_holds_its_slot() {
             return;
         }
     }
-    panic!("the slot was never given back");
+    panic!("the slot was never released");
 }
 
 #[tokio::test]
@@ -174,7 +174,7 @@ async fn a_large_body_comes_back_unchanged_while_it_is_sent() {
         reader.read_exact(&mut came).await.unwrap();
     };
     let both = async { tokio::join!(receive, async { writer.write_all(&sent).await.unwrap() }) };
-    timeout(Duration::from_secs(60), both).await.expect("nobody waits forever");
+    timeout(Duration::from_secs(60), both).await.expect("it does not hang");
     assert!(came == sent);
 }
 
@@ -244,7 +244,7 @@ async fn a_concurrency_slot_is_held_until_the_body_has_ended() {
             return;
         }
     }
-    panic!("the slot was never given back");
+    panic!("the slot was never released");
 }
 
 /// The slot expired with its hold although the response was still running, and another request got in beside it.

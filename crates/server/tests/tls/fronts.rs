@@ -95,7 +95,7 @@ async fn grpc_is_decided_for_clients_with_a_certificate_alone() {
     };
     assert!(refused);
     let channel = channel(grpc, &authority, Some(&client)).await.unwrap();
-    assert_eq!(decide(channel.clone()).await.unwrap(), Code::Ok, "whoever was refused was not charged");
+    assert_eq!(decide(channel.clone()).await.unwrap(), Code::Ok, "a refused client was not charged");
     assert_eq!(decide(channel).await.unwrap(), Code::OverLimit);
 }
 

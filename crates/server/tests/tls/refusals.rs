@@ -68,7 +68,7 @@ fn plain_text_is_told_so_and_those_who_say_nothing_hold_nobody_up() {
     let fine = curl(&authority, None, &[&format!("https://{}/healthz", service.http)]);
     assert_eq!(fine.unwrap(), "{\"status\":\"ok\"}");
     drop((silent, begun));
-    assert_eq!(service.stop(), Some(0), "handshakes under way do not keep it from stopping");
+    assert_eq!(service.stop(), Some(0), "unfinished handshakes do not keep it from stopping");
 }
 
 #[test]

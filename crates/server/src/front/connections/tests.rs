@@ -63,7 +63,7 @@ async fn a_handshake_that_does_not_end_is_cut_off_and_gives_its_place_back() {
         let mut fine = front.connect().await;
         let mut said = Vec::new();
         timeout(SOON, fine.read_to_end(&mut said)).await.expect("an end in time").expect("an end");
-        assert_eq!(said, b"hello", "there is one place, and who held it is gone");
+        assert_eq!(said, b"hello", "there is one place, and its holder is gone");
         timeout(SOON, slow.read_to_end(&mut Vec::new())).await.expect("its end").ok();
     }
     let mut dripping = TcpStream::connect(front.address).await.expect("connected");
@@ -89,5 +89,5 @@ async fn who_does_not_read_is_cut_off_under_tls_too() {
     timeout(SOON, next.read_exact(&mut first)).await.expect("the place is free in time").expect("a byte");
     let mut rest = Vec::new();
     let ended = timeout(SOON, idle.read_to_end(&mut rest)).await.expect("its end");
-    assert!(ended.is_err() && rest.len() < MUCH, "what it got is not the whole, and it can tell");
+    assert!(ended.is_err() && rest.len() < MUCH, "the client can tell that the answer is incomplete");
 }

@@ -135,7 +135,7 @@ mod tests {
         held.pop();
         assert!(visitors.admit(eve, 3).is_some());
         drop(held);
-        assert!(visitors.here().is_empty(), "nobody is remembered who is not there");
+        assert!(visitors.here().is_empty(), "closed connections are not remembered");
     }
 
     #[test]

@@ -96,5 +96,5 @@ async fn a_question_or_a_name_that_makes_no_sense_is_400_and_names_the_field() {
         let reply = gate.ask(request, "", body).await;
         assert!(reply.problem(400).starts_with(detail), "{request}: {}", reply.body);
     }
-    assert_eq!(gate.get("/v1/actions").await.json()["actions"], json!([]), "what was refused was not done");
+    assert_eq!(gate.get("/v1/actions").await.json()["actions"], json!([]), "a refused action was not done");
 }

@@ -120,8 +120,8 @@ async fn stopping_finishes_what_is_under_way_and_takes_nothing_new() {
 
     gate.begin_to_stop();
     read_to_end(&mut idle).await;
-    TcpStream::connect(gate.address).await.expect_err("nobody listens any more");
-    assert!(!gate.running.is_finished(), "a request is still under way");
+    TcpStream::connect(gate.address).await.expect_err("the listener is closed");
+    assert!(!gate.running.is_finished(), "a request is still in flight");
     busy.write_all(b"{}").await.expect("sent");
     let reply = Reply::parse(&read_to_end(&mut busy).await).0;
     assert_eq!((reply.status, &reply.json()["allowed"]), (200, &json!(true)));

@@ -161,7 +161,7 @@ async fn a_full_store_is_an_error_and_no_denial() {
     let many: String = (0..1_000).map(|n| format!("CL.THROTTLE k{n} 0 1 60\r\n")).collect();
     let answers = gate.ask(many).await;
     assert!(answers.contains("-OOM the memory store is full"), "{answers}");
-    assert!(!answers.contains("*5 :1"), "nobody reached a limit: {answers}");
+    assert!(!answers.contains("*5 :1"), "no limit was reached: {answers}");
 }
 
 #[tokio::test]
