@@ -1,4 +1,4 @@
-// Asking the service, with the token where one is needed. The token lives in this tab and goes nowhere but into a header.
+// Calls the API, with the token if one is needed. The token is kept in this tab and sent only in a header.
 
 class Refused extends Error {
   constructor(status, problem) {
@@ -7,14 +7,14 @@ class Refused extends Error {
   }
 }
 
-/// Nobody answered.
+/// The service did not answer.
 class Unreachable extends Error {}
 
 const TOKEN = "tollkeeper-admin-token";
 const PATIENCE_MS = 10_000;
 
 const token = {
-  /// From the address that the service printed. Browsers send nothing behind a `#`, and here it is not left standing.
+  /// From the URL that the service printed. Browsers do not send what follows a `#`, and it is removed from the address bar.
   take() {
     const given = /^#token=([^&]+)$/.exec(location.hash)?.[1];
     if (!given) return false;
@@ -47,7 +47,7 @@ async function request(method, path, { query = {}, body, headers = {} } = {}) {
   }
   const answer = await response.json().catch(() => null);
   if (!response.ok) throw new Refused(response.status, answer);
-  // Something before the service may answer in its place.
+  // A proxy in front may answer instead of the service.
   if (answer === null) throw new Unreachable("what answered is not Tollkeeper");
   Object.defineProperty(answer, "tag", { value: response.headers.get("etag") });
   return answer;
@@ -60,6 +60,6 @@ const api = {
   delete: (path, query, more) => request("DELETE", path, { query, ...more }),
 };
 
-/// What the last answers said, for every view.
+/// The latest answers, for every view.
 const known = { insight: null, rules: null, exceptions: null };
 

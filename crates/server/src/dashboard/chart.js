@@ -1,9 +1,9 @@
-// Charts in SVG, drawn at the size that they have, and the same numbers as tables.
+// Charts in SVG, drawn at their actual size, and the same numbers as tables.
 
 const HEIGHT = 190;
 const MARGIN = { left: 46, right: 10, top: 10, bottom: 24 };
 
-/// The numbers of all rules together, the newest last. The second that has just begun is left out: it would look like a fall.
+/// The numbers of all rules together, the newest last. The current second is left out: it would look like a drop.
 function together(rules, range) {
   const longest = Math.max(0, ...rules.map((rule) => rule[range].allowed.length - 1));
   const sum = { allowed: new Array(longest).fill(0), denied: new Array(longest).fill(0) };
@@ -16,7 +16,7 @@ function together(rules, range) {
   return sum;
 }
 
-/// 1, 2 or 5 with zeros: the smallest such step that needs at most so many.
+/// 1, 2 or 5 with zeros: the smallest such step that needs at most this many ticks.
 function niceStep(most, steps) {
   const raw = most / steps;
   const power = 10 ** Math.floor(Math.log10(raw));
@@ -31,7 +31,7 @@ function fromZero(values) {
   return { ticks: Array.from({ length: steps + 1 }, (_, index) => index * step), share: (value) => value / (steps * step) };
 }
 
-/// For durations, of which the longest would press all others flat: each tick is ten times the one below.
+/// A logarithmic scale for durations: each tick is ten times the one below.
 function byTens(values) {
   const known = values.filter((value) => value > 0);
   const low = Math.floor(Math.log10(Math.min(...known, 1e9)));
@@ -95,7 +95,7 @@ class Chart {
     this.drawing.setAttribute("aria-label", `${this.title}: ${describe}`);
   }
 
-  /// Tells the numbers under the pointer.
+  /// Shows the numbers under the pointer.
   point(event) {
     if (!this.geometry || !this.data) return;
     const { inner, x, slots, filled } = this.geometry;
@@ -115,7 +115,7 @@ class Chart {
   }
 }
 
-/// A stacked area in steps; what it adds is where the next one begins.
+/// A stacked area in steps; the next one starts on top of it.
 function area(values, below, offset, x, y) {
   if (values.length === 0 || values.every((value) => value === 0)) return "";
   const upper = values.map((value, slot) => value + below[slot]);

@@ -1,4 +1,4 @@
-// Building and changing the page. Whatever comes from outside becomes text, never markup.
+// Builds and changes the page. Data becomes text, never markup.
 
 const $ = (id) => document.getElementById(id);
 
@@ -24,7 +24,7 @@ function icon(name) {
   return svg("svg", { class: `icon ${name}`, "aria-hidden": "true" }, svg("use", { href: `#i-${name}` }));
 }
 
-/// Changes a text only where it differs, so that readers and selections are left alone.
+/// Changes a text only if it differs, so that screen readers and selections are not disturbed.
 function say(node, text) {
   if (node.textContent !== text) node.textContent = text;
 }
@@ -49,7 +49,7 @@ function each(parent, items, keyOf, make) {
   parent.parts = parts;
 }
 
-/// Puts new parts in the place of old ones, unless they would be the same. Who walks along the buttons stays where it is.
+/// Replaces old parts by new ones, unless they are the same. Keyboard focus stays where it is.
 function renew(place, what, make) {
   const now = JSON.stringify(what);
   if (place.now === now) return;
@@ -71,24 +71,24 @@ function table(caption, columns, rows) {
     el("thead", { role: "rowgroup" }, el("tr", { role: "row" }, head)), el("tbody", { role: "rowgroup" }, body));
 }
 
-/// A text that a client chose: what would be invisible or turn the line around is spelled out.
+/// A text from a client: characters that are invisible or change the text direction are escaped.
 function shown(text) {
   return String(text).replace(/[\p{Cc}\p{Cf}\p{Zl}\p{Zp}\p{Co}\p{Cn}]/gu,
     (c) => `\\u{${c.codePointAt(0).toString(16)}}`);
 }
 
-/// The same as an element of its own, cut by the style where it is long.
+/// The same as an element, truncated by the style if it is long.
 function foreign(text, name = "span") {
   const safe = shown(text);
   return el(name, { class: "foreign", dir: "ltr", title: safe.length > 24 ? safe : undefined }, safe);
 }
 
-/// Tells those who listen rather than look; only of changes of state.
+/// Announces changes of state to screen readers.
 function announce(text) {
   say($("announce"), text);
 }
 
-/// Asks for a confirmation, or for what a form needs. `act` does it; what it throws is shown and the dialog stays.
+/// Asks for a confirmation, or for what a form needs. `act` does it; an error is shown and the dialog stays open.
 function ask({ title, body = [], ok, danger = false, act }) {
   const dialog = $("ask");
   say($("ask-title"), title);
@@ -114,7 +114,7 @@ function ask({ title, body = [], ok, danger = false, act }) {
   dialog.showModal();
 }
 
-/// Shows an error at the field that it names; whether there is one. Null takes old complaints away.
+/// Shows an error at the field that it names; returns whether there is one. Null removes old errors.
 function complain(form, error) {
   for (const field of form.querySelectorAll("[aria-invalid]")) {
     field.removeAttribute("aria-invalid");

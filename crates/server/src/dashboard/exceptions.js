@@ -12,10 +12,10 @@ const exceptions = {
     known.exceptions = (await api.get("/v1/exceptions")).exceptions;
   },
 
-  /// Of a bucket as `/v1/keys` tells it: another alternative of its key is another bucket.
+  /// For a bucket from `/v1/keys`: another alternative of its key is another bucket.
   of: ({ rule, key, by }) => (known.exceptions ?? []).filter((one) => one.key === key && (one.rule === rule || one.rule === "*") && (!one.by || !by || one.by === by)),
 
-  /// What is in force for a key, with a way to end it.
+  /// The exception in force for a key, with a button to end it.
   list(bucket) {
     return exceptions.of(bucket).map((one) => {
       const until = one.until ? ["until ", moment(one.until)] : ["without an end"];
@@ -28,7 +28,7 @@ const exceptions = {
     });
   },
 
-  /// `bucket` is what `/v1/keys` told: its rule, the key, and which of the key's alternatives it is.
+  /// `bucket` is from `/v1/keys`: its rule, the key, and which of the key's alternatives it is.
   buttons(bucket) {
     if (!known.exceptions) return [];
     return Object.entries(EXCEPTIONS).map(([kind, { title }]) =>

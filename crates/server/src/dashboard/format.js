@@ -9,13 +9,13 @@ const brief = (number) => (Math.abs(number) < 10_000 ? whole.format(number) : co
 const rate = (number) => (number < 100 ? tenth.format(number) : brief(number));
 const plural = (number, one, many = `${one}s`) => `${count(number)} ${number === 1 ? one : many}`;
 
-/// As a sentence begins.
+/// With a capital first letter.
 const opening = (text) => text.charAt(0).toUpperCase() + text.slice(1);
 
 /// `100,000/s token bucket`.
 const quota = (text) => shown(text).replaceAll("_", " ").replace(/\d{5,}/g, (digits) => count(Number(digits)));
 
-/// Neither all nor nothing is claimed of what only nearly is.
+/// Shows 100 % and 0 % only if they are exact.
 function percent(share) {
   if (!Number.isFinite(share) || share <= 0) return "0 %";
   if (share >= 1) return "100 %";
@@ -49,7 +49,7 @@ const clock = new Intl.DateTimeFormat("en-GB", { hour: "2-digit", minute: "2-dig
 const minute = new Intl.DateTimeFormat("en-GB", { hour: "2-digit", minute: "2-digit" });
 const day = new Intl.DateTimeFormat("en-GB", { day: "numeric", month: "short", hour: "2-digit", minute: "2-digit", second: "2-digit" });
 
-/// The time of today, or with its day; the exact moment for those who point at it.
+/// The time, with the day if it is not today; the exact time as a tooltip.
 function moment(text) {
   const at = new Date(text);
   if (Number.isNaN(at.getTime())) return el("span", {}, shown(text));

@@ -1,4 +1,4 @@
-// Every version of the rules: who made it, why, what it did, and the way back.
+// Every version of the rules: who made it, why, what it did, and rollback.
 
 const history = {
   versions: [],

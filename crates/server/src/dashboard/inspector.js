@@ -1,16 +1,16 @@
 // Why is this client denied, and when will it pass?
 
 const MOST_RULES = 40;
-/// What `CL.THROTTLE` decides has no rule whose buckets could be shown; it is known by a name that no rule can have.
+/// `CL.THROTTLE` has no rule whose buckets could be shown; it has a name that no rule can have.
 const hasBuckets = (rule) => !rule.startsWith("(");
 const FINGERPRINT = /^sha256:[0-9a-f]{16}$/;
 
 const inspector = {
-  /// What is looked at: `{ rule, key, buckets: [{ answer, at }] }`.
+  /// What is inspected: `{ rule, key, buckets: [{ answer, at }] }`.
   now: null,
   ticking: null,
 
-  /// From a key that somebody pointed at.
+  /// From a key that was clicked.
   open(rule, key) {
     const form = $("inspect");
     form.elements.key.value = key;
@@ -69,7 +69,7 @@ const inspector = {
     const { answer } = bucket;
     const { key } = inspector.now;
     const denied = inspector.denies(bucket);
-    // What is made for the rule itself comes before what is made for every rule.
+    // An exception for the rule itself takes precedence over one for every rule.
     const [exception] = exceptions.of(answer).sort((a, b) => (a.rule === "*") - (b.rule === "*"));
     const refused = exception?.kind === "block" || (denied && exception?.kind !== "allow");
     const states = { block: "Blocked by an exception", allow: "Let pass by an exception" };
@@ -125,7 +125,7 @@ const inspector = {
   past: (past) => el("section", { class: "card", "aria-labelledby": "past-title" },
     el("h3", { id: "past-title" }, "Denials of this key"), violationTable("Denials of this key", past, "None is on record.")),
 
-  /// Moves the countdowns; at zero the bucket is looked at again.
+  /// Updates the countdowns; at zero the bucket is inspected again.
   tick() {
     const now = performance.now();
     let over = false;

@@ -1,10 +1,10 @@
-// Which view is shown, when numbers are asked for, and what is said when nobody answers.
+// Which view is shown, when data is fetched, and what is shown when the service does not answer.
 
 const POLL_MS = 2_000;
 const LONGEST_MS = 30_000;
 const VIEWS = ["traffic", "violations", "keys", "rules"];
 
-/// The door, where a token is asked for.
+/// The login, which asks for a token.
 const signIn = {
   show(problem = "") {
     if (token.get()) problem ||= "This token was refused. Is it the one of admin.token, or of the address that the service printed last?";
@@ -20,7 +20,7 @@ const signIn = {
     $("sign-in-form").addEventListener("submit", (event) => {
       event.preventDefault();
       const value = $("token").value.trim();
-      // What a header cannot carry is no token; fetch would only say that it failed.
+      // A text that cannot be in a header is not a token; fetch would only say that it failed.
       if (!/^[\x21-\x7e\xa0-\xff]+$/.test(value)) return say($("token-error"), "A token has no spaces and no such characters.");
       token.set(value);
       $("token").value = "";
@@ -77,7 +77,7 @@ const page = {
     page.timer = null;
   },
 
-  /// Asks now, and again and again.
+  /// Fetches now, and then repeatedly.
   async go() {
     page.stop();
     if (page.asking) return;
@@ -158,7 +158,7 @@ const page = {
   },
 };
 
-/// Light, dark, or as the system has it; remembered by this browser.
+/// Light, dark, or the system's setting; remembered by this browser.
 const theme = {
   names: ["system", "light", "dark"],
 

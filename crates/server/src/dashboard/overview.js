@@ -5,7 +5,7 @@ const BREAKER = {
   half_open: ["half", ": breaker half open, one call tries"],
   open: ["away", ": breaker open, rules answer by their failure policy"],
 };
-/// How much time a chart can show, at first less; and how many slots make a row of its table.
+/// How much time a chart can show, initially less; and how many slots make a row of its table.
 const RANGES = {
   seconds: { slots: [60, 120, 300], slotMs: 1_000, size: 30, rows: 10 },
   minutes: { slots: [30, 60, 180, 360], slotMs: 60_000, size: 30, rows: 12 },
@@ -65,7 +65,7 @@ const overview = {
     });
   },
 
-  /// What somebody should look at, first what harms most.
+  /// What needs attention, the most harmful first.
   attention(rules) {
     const order = ["abuse", "too_low", "mixed"];
     const found = rules.filter((rule) => order.includes(rule.finding?.kind))

@@ -52,7 +52,7 @@ const ruleCard = {
     if (part.details.open) ruleCard.more(part, rule);
   },
 
-  /// What is under the fold, only while somebody looks.
+  /// The collapsed part, updated only while it is open.
   more(part, rule) {
     const evidence = rule.finding?.evidence;
     const about = (number) => `${evidence.exact ? "" : "about "}${count(number)}`;
@@ -97,7 +97,7 @@ const ruleCard = {
   },
 };
 
-/// A key that leads to the inspector.
+/// A key that links to the inspector.
 function keyButton(rule, key) {
   if (!hasBuckets(rule)) return foreign(key);
   return el("button", { type: "button", class: "key", "data-key": key, title: shown(key), onclick: () => inspector.open(rule, key) },

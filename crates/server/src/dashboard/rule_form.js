@@ -1,4 +1,4 @@
-// A rule in a form. RULE_FIELDS is made from the schema of a rule, so every field is here: a value of one line has an
+// A rule in a form. RULE_FIELDS is made from the schema of a rule, so every field is here: a one-line value has an
 // input, everything else is entered as JSON.
 
 // Better labels than the names of fields, in the order of the form.

@@ -1,4 +1,4 @@
-// The rules in force; where they are kept in Postgres, they can be changed.
+// The rules in force; they can be changed if they are in Postgres.
 
 const rules = {
   editable: () => known.rules?.source === "postgres",
@@ -45,7 +45,7 @@ const rules = {
     return el("span", {}, pairs.map(([name, value]) => el("code", { class: "line" }, `${shown(name)}: ${shown([value].flat().join(", "))}`)));
   },
 
-  /// What every change carries: the version that was seen, and who changes it why.
+  /// What every change includes: the version that was seen, who makes it, and why.
   change(body) {
     const value = (name) => body.querySelector(`[name="${name}"]`).value.trim();
     return { query: { as: value("as"), message: value("message") }, headers: known.rules.tag ? { "if-match": known.rules.tag } : {} };

@@ -1,4 +1,4 @@
-// Who was denied, and the search among them.
+// Who was denied, and a search.
 
 function violationTable(caption, violations, nobody = "Nobody was denied.") {
   if (violations.length === 0) return el("p", { class: "note nothing" }, nobody);
@@ -29,7 +29,7 @@ const violations = {
     const query = violations.query;
     try {
       const answer = await api.get("/v1/violations", { ...query, limit: 50, cursor: next });
-      // Somebody has asked for something else since.
+      // The user has searched for something else since.
       if (violations.query !== query) return;
       say($("violation-error"), "");
       violations.found = next ? violations.found.concat(answer.violations) : answer.violations;
@@ -61,7 +61,7 @@ const violations = {
   },
 };
 
-/// Keeps the choices of a rule in line with the rules that there are.
+/// Keeps the list of rules to choose from up to date.
 function offerRules(select, names) {
   if (select.dataset.now === names.join("\n")) return;
   select.dataset.now = names.join("\n");
