@@ -26,6 +26,8 @@ mod config;
 mod dashboard;
 mod database;
 mod front;
+#[cfg(any(test, fuzzing))]
+pub mod fuzz;
 mod import;
 mod insight;
 pub mod metrics;

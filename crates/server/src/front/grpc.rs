@@ -4,7 +4,7 @@
 //! charges at once, and one denial leaves nothing charged anywhere.
 
 mod answer;
-mod envoy;
+pub(crate) mod envoy;
 mod request;
 
 use std::sync::Arc;
@@ -184,3 +184,9 @@ async fn answer_to(
 
 #[cfg(test)]
 mod tests;
+
+/// Parses a message that is to be hostile.
+#[cfg(any(test, fuzzing))]
+pub(crate) fn fuzz(message: RateLimitRequest) -> Result<(), Status> {
+    request::read(message).map(drop)
+}

@@ -12,6 +12,9 @@ mod upstream;
 mod waiting;
 mod websocket;
 
+#[cfg(any(test, fuzzing))]
+pub(crate) use framing::fuzz as fuzz_framing;
+
 use std::convert::Infallible;
 use std::net::IpAddr;
 use std::sync::Arc;

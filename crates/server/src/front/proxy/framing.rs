@@ -188,5 +188,14 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Strict<S> {
     }
 }
 
+/// Bytes of a hostile client: what is refused does not depend on how the bytes arrive.
+#[cfg(any(test, fuzzing))]
+pub(crate) fn fuzz(bytes: &[u8]) {
+    let whole = Strict::new((), Sequel::default()).read(bytes).map_err(|Refused(at)| at);
+    let mut strict = Strict::new((), Sequel::default());
+    let cut = bytes.iter().enumerate().try_for_each(|(at, byte)| strict.read(&[*byte]).map_err(|_| at));
+    assert_eq!(whole, cut, "{}", String::from_utf8_lossy(bytes));
+}
+
 #[cfg(test)]
 mod tests;

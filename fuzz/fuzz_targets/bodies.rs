@@ -1,0 +1,3 @@
+#![no_main]
+
+libfuzzer_sys::fuzz_target!(|bytes: &[u8]| tollkeeper_server::fuzz::target("bodies")(bytes));
