@@ -10,10 +10,11 @@ use std::time::{Duration, Instant};
 
 use arc_swap::ArcSwap;
 use tokio::sync::Mutex as AsyncMutex;
+use tollkeeper::file::Settings;
 use tollkeeper::http::{Answer, AnswerStyle, Identity};
 use tollkeeper::{
-    Changes, Clock, ConnectError, Descriptor, Inspected, Limiter, MemoryStore, Policy, RedisOptions, RedisStore,
-    RuleSpec, Settlement, Store, UnreachableStore,
+    Changes, Clock, ConnectError, Descriptor, Inspected, Limiter, MemoryStore, Policy, RedisStore, RuleSpec,
+    Settlement, Store, UnreachableStore,
 };
 
 use crate::error::{Error, Kind};
@@ -21,7 +22,7 @@ use crate::fork;
 use crate::hold::{Estimate, Slots, actual};
 use crate::io::Io;
 use crate::request::{Needs, Subject};
-use crate::settings::Settings;
+use crate::settings;
 use crate::verdict::Checked;
 
 /// What is asked of an engine.
@@ -143,12 +144,12 @@ impl Remote {
 impl Engine {
     /// From code: JSON in the shape of the rules file.
     pub fn from_json(text: &str, clock: Clock) -> Result<Arc<Engine>, Error> {
-        Engine::new(Settings::from_json(text)?, clock)
+        Engine::new(settings::from_json(text)?, clock)
     }
 
     /// From a rules file; `store` overrules what it names.
     pub fn from_file(path: &Path, store: Option<&str>, clock: Clock) -> Result<Arc<Engine>, Error> {
-        Engine::new(Settings::from_file(path, store)?, clock).map_err(|error| error.at(path))
+        Engine::new(settings::from_file(path, store)?, clock)
     }
 
     /// From settings.
@@ -168,18 +169,12 @@ impl Engine {
 
     /// Puts other rules in force: a JSON list. Says what changed, where anything was in force.
     pub fn replace_rules(&self, json: &str) -> Result<Option<Changes>, Error> {
-        let mut reader = serde_json::Deserializer::from_str(json);
-        let specs: Vec<RuleSpec> = serde_path_to_error::deserialize(&mut reader).map_err(|error| {
-            let message = error.inner().to_string();
-            let message = message.split(" at line ").next().unwrap_or_default();
-            Error::new(Kind::Rule, format!("rules{}: {message}", error.path()))
-        })?;
-        self.replace(specs)
+        self.replace(settings::rules_from_json(json)?)
     }
 
     /// Puts the rules of a file in force, and nothing else of it.
     pub fn replace_rules_from_file(&self, path: &Path) -> Result<Option<Changes>, Error> {
-        self.replace(Settings::from_file(path, None)?.rules).map_err(|error| error.at(path))
+        self.replace(settings::from_file(path, None)?.rules)
     }
 
     fn replace(&self, specs: Vec<RuleSpec>) -> Result<Option<Changes>, Error> {
@@ -328,14 +323,7 @@ impl Engine {
     }
 
     async fn connect(&self) -> Result<RedisStore, Error> {
-        let mut options = RedisOptions { clock: self.clock.clone(), ..RedisOptions::default() };
-        if let Some(timeout) = self.settings.timeout()? {
-            options.deadline = timeout;
-        }
-        if let Some(namespace) = &self.settings.store.namespace {
-            options.namespace = namespace.clone();
-        }
-        options.tls = self.settings.certificates()?;
+        let options = self.settings.redis_options(self.clock.clone())?;
         RedisStore::connect(&self.settings.store.url, options).await.map_err(|error| match error {
             ConnectError::Connect(_) | ConnectError::Incomplete(_) => Error::new(Kind::Unreachable, error),
             // Waiting would not help.
@@ -346,7 +334,7 @@ impl Engine {
 
 impl Rules {
     fn new(specs: Vec<RuleSpec>, settings: &Settings) -> Result<Rules, Error> {
-        let front = Front { identity: settings.identity_for(&specs)?, style: settings.style()? };
+        let front = Front { identity: settings.identity_for(&specs)?, style: settings.answer_style()? };
         Ok(Rules { needs: Arc::new(Needs::of(&specs, settings)), front: Arc::new(front), specs })
     }
 }

@@ -44,11 +44,6 @@ impl Error {
         Error { kind, message: message.to_string(), answer: None }
     }
 
-    /// The same, about a file.
-    pub(crate) fn at(self, path: &std::path::Path) -> Error {
-        Error { message: format!("{}: {}", path.display(), self.message), ..self }
-    }
-
     /// A request that is refused with this answer.
     pub fn refused(kind: Kind, message: impl ToString, answer: Answer) -> Error {
         Error { kind, message: message.to_string(), answer: Some(Box::new(answer)) }

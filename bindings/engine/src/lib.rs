@@ -25,5 +25,5 @@ pub use hold::{Estimate, Slots};
 pub use limit::{quota, rule};
 pub use mailbox::Mailbox;
 pub use request::{Head, Needs, Subject};
-pub use settings::{Settings, StoreSettings, TlsFiles};
+pub use tollkeeper::file::{Settings, StoreSettings, TlsFiles};
 pub use verdict::Checked;

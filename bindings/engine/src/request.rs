@@ -6,11 +6,11 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 use http::header::{COOKIE, FORWARDED, HOST};
 use http::{HeaderMap, HeaderName, HeaderValue, Method, Uri};
+use tollkeeper::file::Settings;
 use tollkeeper::http::{Answer, HttpRequest, Identity};
 use tollkeeper::{Algorithm, Descriptor, Request, RuleSpec};
 
 use crate::error::{Error, Kind};
-use crate::settings::Settings;
 
 /// What to decide on.
 #[derive(Debug)]

@@ -3,17 +3,16 @@
 //! Nothing is validated across fields here. What the values mean together, and what is wrong with them, is in
 //! `settings`.
 
-pub(crate) mod located;
 pub(crate) mod operations;
-mod problem;
 
-pub(crate) use problem::{ConfigError, Problem};
+pub(crate) use tollkeeper::file::{ConfigError, Document, Problem, StoreSettings};
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use tollkeeper::file::Settings;
 use tollkeeper::{HeaderStyle, RuleSpec};
 
 use operations::{AlertsConfig, TelemetryConfig};
@@ -29,7 +28,7 @@ pub(crate) struct Config {
     /// Addresses to listen on.
     pub(crate) listen: Listen,
     /// Where state lives.
-    pub(crate) store: StoreConfig,
+    pub(crate) store: StoreSettings,
     /// A Postgres URL to take rules from, instead of this file: `postgres://USER:PASSWORD@HOST:5432/DATABASE`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) rules_from: Option<String>,
@@ -76,7 +75,7 @@ impl Default for Config {
     fn default() -> Self {
         Config {
             listen: Listen::default(),
-            store: StoreConfig::default(),
+            store: StoreSettings::default(),
             rules_from: None,
             rules_snapshot: None,
             trusted_proxies: Vec::new(),
@@ -94,6 +93,24 @@ impl Default for Config {
             alerts: AlertsConfig::default(),
             telemetry: TelemetryConfig::default(),
             rules: Vec::new(),
+        }
+    }
+}
+
+impl Config {
+    /// The part that a limiter needs, wherever it runs.
+    pub(crate) fn limiter(&self) -> Settings {
+        Settings {
+            store: self.store.clone(),
+            rules_from: self.rules_from.clone(),
+            rules_snapshot: self.rules_snapshot.clone(),
+            trusted_proxies: self.trusted_proxies.clone(),
+            client_address: self.client_address.clone(),
+            ipv6_prefix: self.ipv6_prefix,
+            headers: self.headers,
+            identify: self.identify.clone(),
+            deny_status: self.deny_status,
+            rules: self.rules.clone(),
         }
     }
 }
@@ -155,47 +172,6 @@ pub(crate) struct ListenTls {
     /// CA certificates for clients: every client must then present a certificate signed by one of them.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) client_ca: Option<PathBuf>,
-}
-
-/// Where state lives.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields, default)]
-pub(crate) struct StoreConfig {
-    /// `memory:` keeps state in this process, `redis://HOST:PORT` in a server shared by many,
-    /// `redis+cluster://HOST:PORT,HOST:PORT` in a cluster, `redis+sentinel://HOST:PORT,HOST:PORT/NAME` where sentinels
-    /// know the primary. `rediss` instead of `redis` means TLS.
-    pub(crate) url: String,
-    /// How long a remote store may take, such as `20ms`.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub(crate) timeout: Option<String>,
-    /// How many keys the memory store holds at most.
-    #[schemars(range(min = 1))]
-    pub(crate) max_keys: usize,
-    /// Certificates for `rediss://`, instead of the system's trust store.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub(crate) tls: Option<TlsFiles>,
-}
-
-impl Default for StoreConfig {
-    fn default() -> Self {
-        let max_keys = tollkeeper::MemoryStore::DEFAULT_MAX_KEYS;
-        StoreConfig { url: "memory:".into(), timeout: None, max_keys, tls: None }
-    }
-}
-
-/// Files in PEM format.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields, default)]
-pub(crate) struct TlsFiles {
-    /// CA certificates for the server, instead of the system's trust store.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub(crate) ca: Option<PathBuf>,
-    /// The client certificate.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub(crate) cert: Option<PathBuf>,
-    /// Its key.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub(crate) key: Option<PathBuf>,
 }
 
 /// Access to the admin part of the API.
@@ -264,5 +240,33 @@ pub(crate) struct AuditConfig {
 impl Default for AuditConfig {
     fn default() -> Self {
         AuditConfig { keep: 10_000, database: None, retention: "30d".into() }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::Value;
+    use tollkeeper::file::SERVICE_FIELDS;
+
+    use super::*;
+
+    /// The library reads the same file: each field is one that it knows, with the same default, or one that it leaves to us.
+    #[test]
+    fn every_field_is_the_librarys_or_left_to_the_service() {
+        let names = |schema: schemars::Schema| -> Vec<String> {
+            schema
+                .get("properties")
+                .and_then(Value::as_object)
+                .into_iter()
+                .flatten()
+                .map(|(name, _)| name.clone())
+                .collect()
+        };
+        let of_library = names(schemars::schema_for!(Settings));
+        for name in names(schemars::schema_for!(Config)) {
+            let (is_known, is_left) = (of_library.contains(&name), SERVICE_FIELDS.contains(&name.as_str()));
+            assert!(is_known != is_left, "`{name}` belongs into either tollkeeper::file::Settings or SERVICE_FIELDS");
+        }
+        assert_eq!(Config::default().limiter(), Settings::default());
     }
 }

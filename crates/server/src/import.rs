@@ -5,8 +5,7 @@ mod rules;
 
 use std::path::Path;
 
-use crate::config::located::Located;
-use crate::config::{ConfigError, Problem};
+use crate::config::{ConfigError, Document, Problem};
 use descriptors::Root;
 
 /// Rules, and how they differ from the original.
@@ -20,17 +19,10 @@ pub(crate) struct Imported {
 
 /// Imports a file of envoyproxy/ratelimit.
 pub(crate) fn envoy_ratelimit(path: &Path, text: &str) -> Result<Imported, ConfigError> {
-    let located = Located::parse(text)
-        .map_err(|(place, message)| ConfigError::of(Problem::new(path, String::new(), message).at(place, text)))?;
-    let root: Root = located.read().map_err(|unreadable| {
-        ConfigError::of(Problem::new(path, unreadable.field, unreadable.message).at(unreadable.place, text))
-    })?;
+    let document = Document::parse(path, text)?;
+    let root: Root = document.read()?;
     let found = |notes: Vec<(String, String)>| -> Vec<Problem> {
-        let note = |(field, problem): (String, String)| {
-            let place = located.place_of(&field);
-            Problem::new(path, field, problem).at(place, text)
-        };
-        notes.into_iter().map(note).collect()
+        notes.into_iter().map(|note| document.problem(note)).collect()
     };
     let problems = root.problems();
     if !problems.is_empty() {

@@ -1,6 +1,5 @@
 //! Validates a configuration, and turns it into the parts of a service.
 
-mod client;
 mod loaded;
 pub(crate) mod operations;
 mod problems;
@@ -9,22 +8,21 @@ mod spoofing;
 mod store;
 mod warnings;
 
-pub(crate) use client::identity;
 pub(crate) use loaded::{Loaded, load, load_embedded, load_rules, parse, read_text};
 pub(crate) use problems::problems;
 pub(crate) use shutdown::shutdown_delay;
 pub(crate) use spoofing::warnings as spoofing_warnings;
-pub(crate) use store::{store, without_password};
+pub(crate) use store::store;
+pub(crate) use tollkeeper::file::without_password;
 
 use std::sync::Arc;
 
-use http::StatusCode;
-use tollkeeper::http::AnswerStyle;
+use tollkeeper::http::{AnswerStyle, Identity};
 use tollkeeper::{Span, parse_span};
 
 use crate::audit::{self, Sink};
 use crate::config::Config;
-use crate::database::Database;
+use crate::database::database;
 use crate::observer::{self, Analysis};
 use crate::privacy::Privacy;
 
@@ -32,7 +30,7 @@ use crate::privacy::Privacy;
 pub(crate) fn observer(config: &Config) -> observer::Settings {
     let retention = parse_span(&config.audit.retention).unwrap_or(Span::from_secs(30 * 86_400));
     let url = config.audit.database.as_deref().or(config.rules_from.as_deref());
-    let sink = url.and_then(|url| Database::new(url).ok()).map(|database| Arc::new(Sink::new(database, retention)));
+    let sink = url.and_then(|url| database(url).ok()).map(|database| Arc::new(Sink::new(database, retention)));
     let privacy = Arc::new(Privacy::new(&config.identify));
     observer::Settings {
         analysis: if config.insight { Analysis::On } else { Analysis::Off },
@@ -42,5 +40,10 @@ pub(crate) fn observer(config: &Config) -> observer::Settings {
 
 /// How verdicts become responses.
 pub(crate) fn answer_style(config: &Config) -> anyhow::Result<AnswerStyle> {
-    Ok(AnswerStyle { headers: config.headers, deny_status: StatusCode::from_u16(config.deny_status)? })
+    Ok(config.limiter().answer_style()?)
+}
+
+/// How HTTP requests become attributes.
+pub(crate) fn identity(config: &Config) -> anyhow::Result<Identity> {
+    Ok(config.limiter().identity_for(&config.rules)?)
 }

@@ -1,12 +1,16 @@
 //! The tables in a real Postgres: what they refuse, and what their triggers do, whatever writes to them.
 
-use tollkeeper_testkit::Postgres;
+use tollkeeper_testkit::{Postgres, repository};
 
 /// A server with our tables, created by the service.
 fn with_tables() -> Postgres {
     let server = Postgres::start();
-    for file in ["0001_rules.sql", "0002_violations.sql", "0003_actions.sql"] {
-        let path = format!("{}/migrations/{file}", env!("CARGO_MANIFEST_DIR"));
+    for file in [
+        "tollkeeper/migrations/0001_rules.sql",
+        "server/migrations/0002_violations.sql",
+        "server/migrations/0003_actions.sql",
+    ] {
+        let path = repository().join("crates").join(file);
         server.sql(&std::fs::read_to_string(path).unwrap());
     }
     server

@@ -97,7 +97,8 @@
 //! # rule.build().unwrap();
 //! ```
 //!
-//! Try a limit on real traffic before enforcing it: [`RuleSpec::shadow`]. Rules from a file: `policy_from_yaml` (feature `yaml`).
+//! Try a limit on real traffic before enforcing it: [`RuleSpec::shadow`]. Rules from YAML: `policy_from_yaml` (feature `yaml`);
+//! a whole limiter from a file: `file::load` (feature `file`).
 //!
 //! # Features
 //!
@@ -111,17 +112,26 @@
 //! | `tonic` | the layer finds the client address in `TcpConnectInfo` (includes `tower`) |
 //! | `redis` | `RedisStore` |
 //! | `yaml` | rules from YAML text |
+//! | `file` | a whole limiter from the file that the service reads, with every mistake told by its line (includes `http`, `yaml`) |
+//! | `postgres` | rules in Postgres, followed while they change |
 
 #![cfg_attr(docsrs, feature(doc_cfg))]
 
 mod clock;
+#[cfg(feature = "file")]
+pub mod file;
 #[cfg(feature = "http")]
 pub mod http;
 mod keyed;
 mod limiter;
 mod permit;
+#[cfg(feature = "postgres")]
+pub mod postgres;
 mod reservation;
 mod store;
+#[cfg(any(feature = "file", feature = "postgres"))]
+#[doc(hidden)]
+pub mod strict;
 #[cfg(feature = "tower")]
 pub mod tower;
 #[cfg(feature = "yaml")]

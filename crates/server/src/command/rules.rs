@@ -13,7 +13,7 @@ use tollkeeper::{Policy, RuleSpec};
 use super::ending::Ending;
 use super::operations;
 use crate::config::ConfigError;
-use crate::database::Database;
+use crate::database::database;
 use crate::rules::{Change, Difference, Edit, Edited, RuleTable, RulesError, canonical, yaml};
 use crate::settings;
 
@@ -109,7 +109,7 @@ impl EditArgs {
 
 pub(super) fn run(args: Args) -> anyhow::Result<Ending> {
     let url = args.database.context("say where the rules are: --database URL, or TOLLKEEPER_RULES_FROM")?;
-    let database = Database::new(&url).map_err(|problem| anyhow::anyhow!("--database: {problem}"))?;
+    let database = database(&url).map_err(|problem| anyhow::anyhow!("--database: {problem}"))?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     match runtime.block_on(answer(args.verb, RuleTable::new(database), args.json)) {
         Err(error) if is_no(&error) => {

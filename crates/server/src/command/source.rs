@@ -8,7 +8,7 @@ use tollkeeper::Policy;
 
 use super::{reload, signals};
 use crate::config::Config;
-use crate::database::Database;
+use crate::database::database;
 use crate::rules::{self, RuleTable, Rules};
 use crate::service::Service;
 use crate::settings::Loaded;
@@ -62,7 +62,8 @@ pub(super) fn follow<E: fmt::Display + 'static>(
     match service.rules.clone() {
         None => drop(tokio::spawn(reload::reload(load, service.clone(), file)?)),
         Some(following) => {
-            tokio::spawn(following.clone().run(service.limiter.clone()));
+            let limiter = service.limiter.clone();
+            tokio::spawn(following.followed.clone().run(move |policy| drop(limiter.replace_policy(policy))));
             tokio::spawn(signals::on_hangup(move || following.look())?);
         }
     }
@@ -72,7 +73,7 @@ pub(super) fn follow<E: fmt::Display + 'static>(
 /// Loads the current rules, for commands that decide and exit.
 pub(super) fn read_once(loaded: &mut Loaded) -> anyhow::Result<()> {
     let Some(url) = &loaded.config.rules_from else { return Ok(()) };
-    let database = Database::new(url).map_err(|problem| anyhow::anyhow!("rules_from: {problem}"))?;
+    let database = database(url).map_err(|problem| anyhow::anyhow!("rules_from: {problem}"))?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let read = runtime.block_on(RuleTable::new(database).read());
     loaded.policy = read.map_err(|error| anyhow::anyhow!("rules_from: {error}"))?.policy;

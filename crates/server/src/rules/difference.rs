@@ -5,10 +5,8 @@ use std::fmt;
 
 use serde::Serialize;
 use serde_json::Value;
+use tollkeeper::postgres::editing::{Row, fields};
 use tollkeeper::{Policy, Rule, RuleSpec};
-
-use super::fields::fields;
-use super::row::Row;
 
 /// From one set of rules to another.
 #[derive(Debug, Default, PartialEq, Serialize)]

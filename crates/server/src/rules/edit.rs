@@ -3,13 +3,11 @@
 use std::collections::HashMap;
 
 use sqlx::{Connection as _, PgConnection};
+use tollkeeper::postgres::RulesError;
+use tollkeeper::postgres::editing::{Row, policy, rows, rows_at, version};
 use tollkeeper::{Policy, Rule, RuleSpec};
 
 use super::difference::Difference;
-use super::error::RulesError;
-use super::policy::policy;
-use super::reading::{rows, rows_at, version};
-use super::row::Row;
 
 /// Who changes rules, and why.
 #[derive(Clone, Debug, Default)]

@@ -4,8 +4,8 @@ use serde::Serialize;
 use serde_json::Value;
 use sqlx::{PgConnection, Row as _};
 use tollkeeper::Timestamp;
+use tollkeeper::postgres::RulesError;
 
-use super::error::RulesError;
 use crate::moment::Moment;
 
 /// One version, and what it did.

@@ -1,6 +1,8 @@
 //! Metrics of rules from a database.
 
-use super::{Failure, Following};
+use tollkeeper::postgres::Failure;
+
+use super::follow::Following;
 use crate::metrics::{Family, catalog};
 
 impl Following {

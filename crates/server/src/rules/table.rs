@@ -5,12 +5,11 @@ use std::time::Duration;
 
 use sqlx::PgConnection;
 use tokio::sync::{Semaphore, SemaphorePermit};
+use tollkeeper::postgres::editing::read;
+use tollkeeper::postgres::{RuleSet, RulesError};
 
 use super::edit::{self, Change, Edit, Edited};
-use super::error::RulesError;
 use super::history::{self, Version};
-use super::reading;
-use super::set::RuleSet;
 use crate::database::{DEADLINE, Database, within};
 
 /// How long a change may take: thousands of rules may be written.
@@ -37,14 +36,7 @@ impl RuleTable {
     /// The rules as they are now.
     pub(crate) async fn read(&self) -> Result<RuleSet, RulesError> {
         let (mut connection, _turn) = self.connect().await?;
-        within(DEADLINE, reading::read(&mut connection)).await
-    }
-
-    /// The newest valid rules: the current ones, or those of the last valid version, and then also why newer ones are
-    /// not.
-    pub(crate) async fn read_last_good(&self) -> Result<(RuleSet, Option<RulesError>), RulesError> {
-        let (mut connection, _turn) = self.connect().await?;
-        within(DEADLINE, reading::last_good(&mut connection)).await
+        within(DEADLINE, read(&mut connection)).await
     }
 
     /// Versions, newest first: at most `limit` of those before `before`.

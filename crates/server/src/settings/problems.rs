@@ -1,15 +1,12 @@
 //! Errors in a configuration beside its rules, by field, with what to do.
 
 use anyhow::{Context, bail};
-use tollkeeper::http::{AddressSource, AttributeSource};
 use tollkeeper::{Span, parse_span};
 
-use super::client::parse_proxy;
 use super::operations;
 use super::shutdown::shutdown_delay;
-use super::store::check_store;
 use crate::config::{Config, ListenTls};
-use crate::database::Database;
+use crate::database::database;
 use crate::tls::CLIENT_ATTRIBUTE;
 use crate::tokens::Token;
 
@@ -50,62 +47,12 @@ pub(crate) fn problems(config: &Config) -> Vec<(String, String)> {
             }
         }
     }
-    if let Err(problem) = check_store(&config.store.url) {
-        note("store.url".into(), problem);
+    for (field, problem) in config.limiter().problems() {
+        note(field, anyhow::anyhow!(problem));
     }
-    if config.store.max_keys == 0 {
-        note("store.max_keys".into(), anyhow::anyhow!("0 keys hold no limit; use at least 1"));
-    }
-    match config.store.timeout.as_deref().map(parse_span) {
-        Some(Err(problem)) => note("store.timeout".into(), problem.into()),
-        Some(Ok(timeout)) if !(Span::from_micros(1_000)..=Span::from_secs(60)).contains(&timeout) => {
-            note("store.timeout".into(), anyhow::anyhow!("{timeout} is not between 1ms and 60s; 20ms is usual"));
-        }
-        _ => {}
-    }
-    if let Some(tls) = &config.store.tls {
-        if !config.store.url.starts_with("rediss") {
-            note(
-                "store.tls".into(),
-                anyhow::anyhow!("is for rediss:// and the like; write store.url so, or remove it"),
-            );
-        }
-        if tls.cert.is_some() != tls.key.is_some() {
-            note("store.tls".into(), anyhow::anyhow!("a cert needs its key, and a key its cert"));
-        }
-    }
-    if let Some(Err(problem)) = config.rules_from.as_deref().map(Database::new) {
-        note("rules_from".into(), anyhow::anyhow!(problem));
-    }
-    if config.rules_from.is_some() && !config.rules.is_empty() {
-        let problem =
-            "rules_from takes them from Postgres; put these there with `tollkeeper rules apply`, then remove them here";
-        note("rules".into(), anyhow::anyhow!(problem));
-    }
-    for (index, proxy) in config.trusted_proxies.iter().enumerate() {
-        if let Err(problem) = parse_proxy(proxy) {
-            note(format!("trusted_proxies[{index}]"), problem);
-        }
-    }
-    if let Err(problem) = config.client_address.parse::<AddressSource>() {
-        note("client_address".into(), problem.into());
-    }
-    if !(1..=128).contains(&config.ipv6_prefix) {
-        note("ipv6_prefix".into(), anyhow::anyhow!("{} is not between 1 and 128", config.ipv6_prefix));
-    }
-    for (attribute, source) in &config.identify {
-        if attribute == CLIENT_ATTRIBUTE {
-            let problem = "is what the client's certificate says and nothing else; choose another name";
-            note(format!("identify.{attribute}"), anyhow::anyhow!(problem));
-        }
-        if let Err(problem) = source.parse::<AttributeSource>() {
-            note(format!("identify.{attribute}"), anyhow::anyhow!("{problem}"));
-        }
-    }
-    if !(400..=599).contains(&config.deny_status) {
-        let problem =
-            format!("{} does not tell a client that it was denied; use 429, or another 4xx or 5xx", config.deny_status);
-        note("deny_status".into(), anyhow::anyhow!(problem));
+    if config.identify.contains_key(CLIENT_ATTRIBUTE) {
+        let problem = "is what the client's certificate says and nothing else; choose another name";
+        note(format!("identify.{CLIENT_ATTRIBUTE}"), anyhow::anyhow!(problem));
     }
     check_tokens(config, &mut note);
     check_audit(config, &mut note);
@@ -147,7 +94,7 @@ fn check_audit(config: &Config, note: &mut impl FnMut(String, anyhow::Error)) {
         }
         Ok(_) => {}
     }
-    if let Some(Err(problem)) = audit.database.as_deref().map(Database::new) {
+    if let Some(Err(problem)) = audit.database.as_deref().map(database) {
         note("audit.database".into(), anyhow::anyhow!(problem));
     }
 }

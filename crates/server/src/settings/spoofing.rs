@@ -5,9 +5,9 @@
 //! the address themselves.
 
 use tollkeeper::RuleSpec;
+use tollkeeper::file::parse_proxy;
 use tollkeeper_core::KeyTemplate;
 
-use super::client::parse_proxy;
 use crate::config::Config;
 use crate::strict::nearest;
 

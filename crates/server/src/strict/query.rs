@@ -7,8 +7,7 @@ use serde::de::value::{Error, MapDeserializer};
 use serde::de::{DeserializeOwned, Deserializer, IntoDeserializer, Visitor};
 use serde::forward_to_deserialize_any;
 
-use super::invalid::Invalid;
-use super::text::shortened;
+use tollkeeper::strict::{Invalid, shortened};
 
 /// Reads the parameters of a query. The hint is shown if a required one is missing.
 pub(crate) fn query<T: DeserializeOwned>(query: Option<&str>, hint: &str) -> Result<T, Invalid> {

@@ -2,38 +2,13 @@
 
 use std::borrow::Cow;
 use std::fmt::{self, Display};
-use std::marker::PhantomData;
 use std::str::FromStr;
 
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::Deserialize;
-use serde::de::value::MapAccessDeserializer;
-use serde::de::{Deserializer, Error, MapAccess, Unexpected, Visitor};
+use serde::de::{Deserializer, Error, Unexpected, Visitor};
 
-use super::text::quoted;
-
-/// An object. serde would also accept a list of a struct's fields, in their order.
-pub(crate) struct Object<T>(pub(crate) T);
-
-impl<'de, T: Deserialize<'de>> Deserialize<'de> for Object<T> {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        deserializer.deserialize_map(ObjectVisitor(PhantomData)).map(Object)
-    }
-}
-
-struct ObjectVisitor<T>(PhantomData<T>);
-
-impl<'de, T: Deserialize<'de>> Visitor<'de> for ObjectVisitor<T> {
-    type Value = T;
-
-    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("an object")
-    }
-
-    fn visit_map<A: MapAccess<'de>>(self, object: A) -> Result<T, A::Error> {
-        T::deserialize(MapAccessDeserializer::new(object))
-    }
-}
+use tollkeeper::strict::quoted;
 
 /// For a field that may be left out, but not null.
 pub(crate) fn given<'de, T: Deserialize<'de>, D: Deserializer<'de>>(deserializer: D) -> Result<Option<T>, D::Error> {

@@ -1,7 +1,7 @@
 //! The database is unreachable, hangs, refuses or starts slowly; many instances start at once.
 
 use serde_json::json;
-use tollkeeper_testkit::Authority;
+use tollkeeper_testkit::{Authority, repository};
 
 use super::world::*;
 
@@ -108,7 +108,8 @@ fn many_instances_make_the_tables_together() {
         })
         .collect();
     let instances: Vec<Instance> = started.into_iter().map(|one| one.join().unwrap().unwrap()).collect();
-    let files = std::fs::read_dir(concat!(env!("CARGO_MANIFEST_DIR"), "/migrations")).unwrap().count();
+    let count = |folder: &str| std::fs::read_dir(repository().join(folder)).unwrap().count();
+    let files = count("crates/tollkeeper/migrations") + count("crates/server/migrations");
     assert_eq!(postgres.sql("select count(*) from tollkeeper_migration where success"), files.to_string(), "each once");
     rules_fine(&url, &["apply", &rule_file(3)]);
     for instance in &instances {

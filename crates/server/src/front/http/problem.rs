@@ -8,7 +8,7 @@ use http::{HeaderValue, Method, StatusCode, Uri};
 use tollkeeper::http::Problem;
 
 use crate::route::Route;
-use crate::strict::{Invalid, nearest, quoted};
+use crate::strict::{nearest, quoted};
 
 /// The problem that a handler ends with.
 #[derive(Debug)]
@@ -23,12 +23,6 @@ impl<E: Into<Problem>> From<E> for Refused {
 impl IntoResponse for Refused {
     fn into_response(self) -> Response {
         self.0.into_response()
-    }
-}
-
-impl From<Invalid> for Problem {
-    fn from(invalid: Invalid) -> Problem {
-        Problem::invalid(invalid.field, invalid.problem)
     }
 }
 

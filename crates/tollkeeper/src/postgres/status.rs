@@ -2,18 +2,18 @@
 
 /// What is in force, and why nothing newer is.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Status {
+pub struct Status {
     /// The version in force.
-    pub(crate) version: i64,
+    pub version: i64,
     /// A newer version that was refused, and why.
-    pub(crate) refused: Option<(i64, String)>,
+    pub refused: Option<(i64, String)>,
     /// Why the database is unreachable.
-    pub(crate) unreachable: Option<String>,
+    pub unreachable: Option<String>,
 }
 
 impl Status {
     /// A public message, if something is wrong.
-    pub(crate) fn trouble(&self) -> Option<String> {
+    pub fn trouble(&self) -> Option<String> {
         let version = self.version;
         match self {
             Status { unreachable: Some(_), .. } => {
@@ -29,7 +29,8 @@ impl Status {
 
 /// Why rules could not be loaded, for metrics.
 #[derive(Clone, Copy, Debug)]
-pub(crate) enum Failure {
+// Complete on purpose: there is a counter for each.
+pub enum Failure {
     /// The database did not answer, or returned an error.
     Database,
     /// A row is not a valid rule.
@@ -37,6 +38,6 @@ pub(crate) enum Failure {
 }
 
 impl Failure {
-    pub(crate) const ALL: [(Failure, &'static str); 2] =
-        [(Failure::Database, "database"), (Failure::BadRule, "bad_rule")];
+    /// Each, with its name in metrics.
+    pub const ALL: [(Failure, &'static str); 2] = [(Failure::Database, "database"), (Failure::BadRule, "bad_rule")];
 }

@@ -5,8 +5,7 @@ use serde_json::{Map, Value};
 use sqlx::Row as _;
 use sqlx::postgres::PgRow;
 use sqlx::types::Json;
-use tollkeeper::{Algorithm, Limit, Rule, RuleSpec, Span};
-use tollkeeper_core::{MatchValue, OneOrMany, Scalar, parse_count};
+use tollkeeper_core::{Algorithm, Limit, MatchValue, OneOrMany, Rule, RuleSpec, Scalar, Span, parse_count};
 
 use super::bad_row::BadRow;
 use super::fields::fields;
@@ -23,9 +22,11 @@ pub(super) use record;
 
 /// The columns of a rule. It serializes as the record for the table.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub(super) struct Row {
-    pub(super) name: String,
-    pub(super) position: i64,
+pub struct Row {
+    /// The rule's name.
+    pub name: String,
+    /// Rules are in the order of these.
+    pub position: i64,
     key_pattern: String,
     scope: Option<String>,
     rate: i64,
@@ -67,7 +68,7 @@ fn column(field: &str) -> Option<&'static str> {
 
 impl Row {
     /// The columns of a valid rule.
-    pub(super) fn of(rule: &Rule, position: i64) -> Row {
+    pub fn of(rule: &Rule, position: i64) -> Row {
         let spec = rule.spec();
         let limit: Limit = text(&spec.limit).parse().expect("the limit of a valid rule");
         let burst = spec.burst.as_ref().map(|burst| parse_count(&text(burst)).expect("the burst of a valid rule"));
@@ -102,12 +103,12 @@ impl Row {
     }
 
     /// Reads a [`record`].
-    pub(super) fn read(row: &PgRow) -> Result<Row, sqlx::Error> {
+    pub fn read(row: &PgRow) -> Result<Row, sqlx::Error> {
         row.try_get("record").map(|Json(row)| row)
     }
 
     /// The row as in a rules file. [`RuleSpec::build`] says whether it is a valid rule.
-    pub(super) fn spec(&self) -> Result<RuleSpec, BadRow> {
+    pub fn spec(&self) -> Result<RuleSpec, BadRow> {
         let mut when = self.match_conditions.clone();
         if let (Some(plan), Some(conditions)) = (&self.plan, when.as_object_mut())
             && conditions.insert("plan".into(), plan.as_str().into()).is_some()
@@ -139,7 +140,7 @@ impl Row {
     }
 
     /// Where a field of a rules file is in the table.
-    pub(super) fn place(&self, field: &str) -> String {
+    pub fn place(&self, field: &str) -> String {
         let (first, rest) = field.split_at(field.find(['.', '[']).unwrap_or(field.len()));
         match column(first) {
             Some("match_conditions") if rest == ".plan" && self.plan.is_some() => "plan".into(),

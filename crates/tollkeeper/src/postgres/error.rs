@@ -1,27 +1,56 @@
 //! Why rules could not be read or changed.
 
 use super::bad_row::BadRow;
-use crate::database::DatabaseError;
+use super::database::DatabaseError;
 
 /// Why rules could not be read or changed.
 #[derive(Debug, thiserror::Error)]
-pub(crate) enum RulesError {
+// Complete on purpose: whoever answers for an edit must have a word for each of them.
+pub enum RulesError {
+    /// The database cannot be reached, or says no.
     #[error(transparent)]
     Database(#[from] DatabaseError),
+    /// Rows that are no valid rules.
     #[error("version {version} of the rules is refused: {}", listed(.problems))]
-    Bad { version: i64, problems: Vec<BadRow> },
+    Bad {
+        /// Of which version.
+        version: i64,
+        /// Each of them.
+        problems: Vec<BadRow>,
+    },
+    /// Somebody else has changed the rules since they were looked at.
     #[error("the rules have changed: you have seen version {seen}, and they are at version {now}; look at them again")]
-    Changed { seen: i64, now: i64 },
+    Changed {
+        /// The version that was looked at.
+        seen: i64,
+        /// The version now.
+        now: i64,
+    },
+    /// A rule that was to be new.
     #[error("there is a rule named `{0}` already; change it, or choose another name")]
     Exists(String),
+    /// A rule that was to be changed.
     #[error("there is no rule named `{0}`")]
     Missing(String),
+    /// A version that never was.
     #[error("there is no version {asked} of the rules; the newest is {newest}")]
-    NoVersion { asked: i64, newest: i64 },
+    NoVersion {
+        /// The version that was asked for.
+        asked: i64,
+        /// The newest one.
+        newest: i64,
+    },
+    /// Somebody else holds the lock.
     #[error("somebody else is changing the rules right now; try again")]
     Busy,
+    /// A text that Postgres cannot keep.
     #[error("rule `{rule}`: {field}: holds a NUL character, which Postgres cannot keep; remove it")]
-    Nul { rule: String, field: String },
+    Nul {
+        /// Of which rule.
+        rule: String,
+        /// Which column.
+        field: String,
+    },
 }
 
 fn listed(problems: &[BadRow]) -> String {

@@ -3,10 +3,10 @@
 use super::similar::{suggestion, unknown};
 use super::text::{quoted, shortened};
 
-pub(super) const MISSING: &str = "is missing";
+pub(crate) const MISSING: &str = "is missing";
 
 /// What is wrong, and which member of the place that serde names, if not that place itself.
-pub(crate) fn explain(message: &str) -> (Option<&str>, String) {
+pub fn explain(message: &str) -> (Option<&str>, String) {
     if let Some((name, expected)) = after(message, "unknown field `") {
         // `{ limit: 5,000/s }` is two fields to YAML.
         if name.starts_with(|c: char| c.is_ascii_digit()) {

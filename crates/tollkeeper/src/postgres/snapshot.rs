@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use data_encoding::HEXLOWER;
 use ring::digest::{SHA256, digest};
 use serde::{Deserialize, Serialize};
-use tollkeeper::{Policy, RuleSpec};
+use tollkeeper_core::{Policy, RuleSpec};
 
 use super::set::RuleSet;
 

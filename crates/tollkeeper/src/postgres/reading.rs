@@ -12,12 +12,12 @@ use super::set::RuleSet;
 const MAX_RULES: usize = 100_000;
 
 /// The number of the newest version, polled every second.
-pub(super) async fn version(connection: &mut PgConnection) -> Result<i64, RulesError> {
+pub async fn version(connection: &mut PgConnection) -> Result<i64, RulesError> {
     Ok(sqlx::query_scalar("select version from rate_limit_rule_head").fetch_one(connection).await?)
 }
 
 /// The current rules, all of one version.
-pub(super) async fn read(connection: &mut PgConnection) -> Result<RuleSet, RulesError> {
+pub async fn read(connection: &mut PgConnection) -> Result<RuleSet, RulesError> {
     let (version, rows) = rows(connection).await?;
     match policy(&rows) {
         Ok(policy) => Ok(RuleSet { version, policy }),
@@ -26,7 +26,7 @@ pub(super) async fn read(connection: &mut PgConnection) -> Result<RuleSet, Rules
 }
 
 /// The current rules, or those of the last valid version, and why.
-pub(super) async fn last_good(connection: &mut PgConnection) -> Result<(RuleSet, Option<RulesError>), RulesError> {
+pub async fn last_good(connection: &mut PgConnection) -> Result<(RuleSet, Option<RulesError>), RulesError> {
     const HOW_FAR: usize = 20;
     let bad = match read(connection).await {
         Ok(good) => return Ok((good, None)),
@@ -42,7 +42,7 @@ pub(super) async fn last_good(connection: &mut PgConnection) -> Result<(RuleSet,
 }
 
 /// One statement, so that version and rows are consistent.
-pub(super) async fn rows(connection: &mut PgConnection) -> Result<(i64, Vec<Row>), RulesError> {
+pub async fn rows(connection: &mut PgConnection) -> Result<(i64, Vec<Row>), RulesError> {
     const ROWS: &str = concat!(
         "select head.version, rule.rule_id, ",
         record!(),
@@ -58,7 +58,7 @@ pub(super) async fn rows(connection: &mut PgConnection) -> Result<(i64, Vec<Row>
 }
 
 /// The rows as of a version: a rule that changed later was what it was before its first change.
-pub(super) async fn rows_at(connection: &mut PgConnection, version: i64) -> Result<Vec<Row>, RulesError> {
+pub async fn rows_at(connection: &mut PgConnection, version: i64) -> Result<Vec<Row>, RulesError> {
     const ROWS: &str = concat!(
         "with changed as (
              select distinct on (rule_id) rule_id, before from rate_limit_rule_change

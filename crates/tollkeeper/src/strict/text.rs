@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 
 /// An input text, shortened for a message.
-pub(crate) fn shortened(text: &str) -> Cow<'_, str> {
+pub fn shortened(text: &str) -> Cow<'_, str> {
     const MAX: usize = 60;
     match text.char_indices().nth(MAX) {
         Some((end, _)) => Cow::Owned(format!("{}…", &text[..end])),
@@ -12,6 +12,6 @@ pub(crate) fn shortened(text: &str) -> Cow<'_, str> {
 }
 
 /// An input text, quoted for a message.
-pub(crate) fn quoted(text: &str) -> String {
+pub fn quoted(text: &str) -> String {
     format!("{:?}", shortened(text))
 }

@@ -7,41 +7,50 @@ use serde::Serialize;
 
 /// All errors in a file.
 #[derive(Debug)]
-pub(crate) struct ConfigError {
+pub struct ConfigError {
     /// The file could not be read, so nothing is known about its contents.
-    pub(crate) unreadable: bool,
-    pub(crate) problems: Vec<Problem>,
+    pub unreadable: bool,
+    /// Each of them, in file order. Never empty.
+    pub problems: Vec<Problem>,
 }
 
 /// One error, and where it is.
 #[derive(Clone, Debug, Serialize)]
-pub(crate) struct Problem {
-    pub(crate) file: PathBuf,
+pub struct Problem {
+    /// The file.
+    pub file: PathBuf,
+    /// The line, counted from 1, where it is known.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(crate) line: Option<u64>,
+    pub line: Option<u64>,
+    /// The column, counted from 1.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(crate) column: Option<u64>,
+    pub column: Option<u64>,
+    /// The field, such as `rules[1].limit`; empty when it is the whole.
     #[serde(skip_serializing_if = "String::is_empty")]
-    pub(crate) field: String,
-    pub(crate) problem: String,
+    pub field: String,
+    /// What is wrong with it and what to do.
+    pub problem: String,
     /// The line, and a second one that marks the place in it.
     #[serde(skip)]
     excerpt: Option<(String, String)>,
 }
 
 impl ConfigError {
-    pub(crate) fn of(problem: Problem) -> ConfigError {
+    /// A single one.
+    pub fn of(problem: Problem) -> ConfigError {
         ConfigError { unreadable: false, problems: vec![problem] }
     }
 }
 
 impl Problem {
-    pub(crate) fn new(file: &Path, field: String, problem: String) -> Problem {
+    /// Something is wrong with a field. Words that may hold a password are cut short.
+    pub fn new(file: &Path, field: String, problem: String) -> Problem {
         let problem = without_secrets(&problem);
         Problem { file: file.to_path_buf(), line: None, column: None, field, problem, excerpt: None }
     }
 
-    pub(crate) fn at(mut self, place: Option<(u64, u64)>, text: &str) -> Problem {
+    /// The same, at a line and column of the text.
+    pub fn at(mut self, place: Option<(u64, u64)>, text: &str) -> Problem {
         if let Some((line, column)) = place {
             (self.line, self.column) = (Some(line), Some(column));
             let line = text.lines().nth(line as usize - 1);

@@ -5,10 +5,10 @@ use serde::de::DeserializeOwned;
 use serde_json::Value;
 
 use super::invalid::Invalid;
-use super::value::Object;
+use super::object::Object;
 
 /// Reads the JSON object of a body. The example is shown if something else was sent.
-pub(crate) fn json<'b, T: Deserialize<'b>>(text: &'b [u8], example: &str) -> Result<T, Invalid> {
+pub fn json<'b, T: Deserialize<'b>>(text: &'b [u8], example: &str) -> Result<T, Invalid> {
     let hint = format_args!("send for example {example}");
     if text.trim_ascii().is_empty() {
         return Err(Invalid::whole(format!("there is nothing here; {hint}")));
@@ -29,7 +29,7 @@ pub(crate) fn json<'b, T: Deserialize<'b>>(text: &'b [u8], example: &str) -> Res
 }
 
 /// Reads a parsed JSON value.
-pub(crate) fn value<T: DeserializeOwned>(value: Value, hint: &str) -> Result<T, Invalid> {
+pub fn value<T: DeserializeOwned>(value: Value, hint: &str) -> Result<T, Invalid> {
     serde_path_to_error::deserialize(value)
         .map_err(|error| Invalid::explained(error.path(), &message(error.inner()), hint))
 }

@@ -3,12 +3,12 @@
 use std::fmt::Write as _;
 
 use serde_json::Value;
-use tollkeeper::RuleSpec;
+use tollkeeper_core::RuleSpec;
 
 use super::fields::fields;
 
 /// A rules file with these rules. Default values are left out.
-pub(crate) fn yaml<'r>(rules: impl IntoIterator<Item = &'r RuleSpec>) -> String {
+pub fn yaml<'r>(rules: impl IntoIterator<Item = &'r RuleSpec>) -> String {
     let mut out = String::new();
     for spec in rules {
         let mut lead = "  - ";

@@ -5,10 +5,10 @@ use std::fmt;
 use serde::Deserialize;
 use serde::de::{Deserializer, MapAccess, Visitor};
 use serde_json::Value;
-use tollkeeper::RuleSpec;
+use tollkeeper_core::RuleSpec;
 
 /// The fields of a rule that differ from the default, in the order of [`RuleSpec`], and always the name.
-pub(super) fn fields(spec: &RuleSpec) -> Vec<(String, Value)> {
+pub fn fields(spec: &RuleSpec) -> Vec<(String, Value)> {
     let usual = serde_json::to_value(RuleSpec::default()).expect("a rule is always JSON");
     // As text first: a map of values would sort the names.
     let text = serde_json::to_string(spec).expect("a rule is always JSON");

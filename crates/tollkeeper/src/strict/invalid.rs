@@ -9,26 +9,26 @@ use super::text::shortened;
 
 /// An error, and where it is.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Invalid {
+pub struct Invalid {
     /// The place, such as `checks[3].cost`; empty for the whole input.
-    pub(crate) field: String,
+    pub field: String,
     /// What is wrong with it and what to do.
-    pub(crate) problem: String,
+    pub problem: String,
 }
 
 impl Invalid {
     /// An error in a field.
-    pub(crate) fn new(field: impl Into<String>, problem: impl Into<String>) -> Invalid {
+    pub fn new(field: impl Into<String>, problem: impl Into<String>) -> Invalid {
         Invalid { field: field.into(), problem: problem.into() }
     }
 
     /// An error in the whole input.
-    pub(super) fn whole(problem: String) -> Invalid {
+    pub fn whole(problem: String) -> Invalid {
         Invalid::new("", problem)
     }
 
     /// A serde error in plain English. `hint` shows how the whole should look.
-    pub(super) fn explained(path: &Path, message: &str, hint: &str) -> Invalid {
+    pub fn explained(path: &Path, message: &str, hint: &str) -> Invalid {
         let (member, mut problem) = explain(message);
         let field = place(path, member);
         if !hint.is_empty() && (field.is_empty() || problem == MISSING) {
@@ -44,6 +44,15 @@ impl Display for Invalid {
             write!(f, "{}: ", self.field)?;
         }
         f.write_str(&self.problem)
+    }
+}
+
+impl std::error::Error for Invalid {}
+
+#[cfg(feature = "http")]
+impl From<Invalid> for crate::http::Problem {
+    fn from(invalid: Invalid) -> crate::http::Problem {
+        crate::http::Problem::invalid(invalid.field, invalid.problem)
     }
 }
 

@@ -6,13 +6,13 @@ use serde::Serialize;
 
 /// Why a row is not a valid rule.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub(crate) struct BadRow {
+pub struct BadRow {
     /// The rule's name.
-    pub(crate) rule: String,
+    pub rule: String,
     /// The column, and where in it.
-    pub(crate) field: String,
+    pub field: String,
     /// What is wrong and what to do.
-    pub(crate) problem: String,
+    pub problem: String,
 }
 
 impl fmt::Display for BadRow {

@@ -8,17 +8,17 @@ use serde::{Deserialize, de};
 use serde_json::Value;
 use serde_saphyr::{Location, Spanned};
 
-use crate::strict;
+use crate::strict::explain;
 
 /// A document whose values know their places.
 #[derive(Debug)]
-pub(crate) struct Located {
+pub(super) struct Located {
     value: Value,
     places: Places,
 }
 
 /// Line and column, counted from 1.
-pub(crate) type Place = (u64, u64);
+pub(super) type Place = (u64, u64);
 
 /// The places of values, by path: `rules[0].limit`.
 #[derive(Debug, Default)]
@@ -29,15 +29,15 @@ struct Places {
 
 /// Why a document cannot be read into a type.
 #[derive(Debug)]
-pub(crate) struct Unreadable {
-    pub(crate) field: String,
-    pub(crate) message: String,
-    pub(crate) place: Option<Place>,
+pub(super) struct Unreadable {
+    pub(super) field: String,
+    pub(super) message: String,
+    pub(super) place: Option<Place>,
 }
 
 impl Located {
     /// Parses YAML (and so JSON). An error has a place if the parser knows one.
-    pub(crate) fn parse(text: &str) -> Result<Located, (Option<Place>, String)> {
+    pub(super) fn parse(text: &str) -> Result<Located, (Option<Place>, String)> {
         if text.trim().is_empty() {
             return Ok(Located { value: Value::Object(serde_json::Map::new()), places: Places::default() });
         }
@@ -51,7 +51,7 @@ impl Located {
     }
 
     /// Reads the document into a type.
-    pub(crate) fn read<T: DeserializeOwned>(&self) -> Result<T, Unreadable> {
+    pub(super) fn read<T: DeserializeOwned>(&self) -> Result<T, Unreadable> {
         serde_path_to_error::deserialize(self.value.clone()).map_err(|error| {
             let path = error.path().to_string();
             let field = if path == "." { String::new() } else { path };
@@ -59,7 +59,7 @@ impl Located {
             // For an unknown field, the error is at its name.
             let name = self.places.names.get(&field).filter(|_| message.starts_with("unknown field"));
             let place = name.copied().or_else(|| self.place_of(&field));
-            let (member, message) = strict::explain(&message);
+            let (member, message) = explain(&message);
             let field = match member {
                 Some(member) if field.is_empty() => member.to_string(),
                 Some(member) => format!("{field}.{member}"),
@@ -69,8 +69,16 @@ impl Located {
         })
     }
 
+    /// The document without these fields of the whole.
+    pub(super) fn without(mut self, names: &[&str]) -> Located {
+        if let Value::Object(fields) = &mut self.value {
+            fields.retain(|name, _| !names.contains(&name.as_str()));
+        }
+        self
+    }
+
     /// Where a field is, or the nearest thing around it.
-    pub(crate) fn place_of(&self, path: &str) -> Option<Place> {
+    pub(super) fn place_of(&self, path: &str) -> Option<Place> {
         let mut path = path;
         loop {
             let place = self.places.values.get(path).or_else(|| self.places.names.get(path));

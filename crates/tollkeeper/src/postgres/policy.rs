@@ -1,12 +1,12 @@
 //! All rows as rules, or all errors in them.
 
-use tollkeeper::{Policy, RuleError};
+use tollkeeper_core::{Policy, RuleError};
 
 use super::bad_row::BadRow;
 use super::row::Row;
 
 /// All rows as rules, or all errors in them.
-pub(super) fn policy(rows: &[Row]) -> Result<Policy, Vec<BadRow>> {
+pub fn policy(rows: &[Row]) -> Result<Policy, Vec<BadRow>> {
     let (mut specs, mut bad) = (Vec::with_capacity(rows.len()), Vec::new());
     for row in rows {
         match row.spec() {

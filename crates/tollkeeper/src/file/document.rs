@@ -1,0 +1,73 @@
+//! A configuration file while it is read: what it says, and where.
+
+use std::path::Path;
+
+use serde::de::DeserializeOwned;
+use tollkeeper_core::{Policy, PolicyError, RuleSpec};
+
+use super::located::Located;
+use super::problem::{ConfigError, Problem};
+
+/// A YAML document whose values know their places, so that every problem is told with its line.
+#[derive(Debug)]
+pub struct Document<'t> {
+    path: &'t Path,
+    text: &'t str,
+    located: Located,
+}
+
+impl<'t> Document<'t> {
+    /// The text of a file.
+    pub fn text_of(path: &Path) -> Result<String, ConfigError> {
+        std::fs::read_to_string(path).map_err(|error| {
+            let problem = match error.kind() {
+                std::io::ErrorKind::NotFound => "there is no such file".to_string(),
+                std::io::ErrorKind::InvalidData => "is not UTF-8 text; save it as UTF-8".to_string(),
+                _ => format!("cannot be read: {error}"),
+            };
+            ConfigError { unreadable: true, problems: vec![Problem::new(path, String::new(), problem)] }
+        })
+    }
+
+    /// Reads YAML (and so JSON) that came from `path`.
+    pub fn parse(path: &'t Path, text: &'t str) -> Result<Document<'t>, ConfigError> {
+        let located = Located::parse(text)
+            .map_err(|(place, message)| ConfigError::of(Problem::new(path, String::new(), message).at(place, text)))?;
+        Ok(Document { path, text, located })
+    }
+
+    /// The document without some fields of the whole, for those who read the others.
+    #[must_use]
+    pub fn without(mut self, fields: &[&str]) -> Document<'t> {
+        self.located = self.located.without(fields);
+        self
+    }
+
+    /// Reads the document into a type.
+    pub fn read<T: DeserializeOwned>(&self) -> Result<T, ConfigError> {
+        self.located.read().map_err(|unreadable| {
+            let problem = Problem::new(self.path, unreadable.field, unreadable.message);
+            ConfigError::of(problem.at(unreadable.place, self.text))
+        })
+    }
+
+    /// Something is wrong with a field.
+    pub fn problem(&self, (field, problem): (String, String)) -> Problem {
+        let place = self.located.place_of(&field);
+        Problem::new(self.path, field, problem).at(place, self.text)
+    }
+
+    /// Understands the rules, or tells everything that is wrong with the file: what was found beside them, and they.
+    pub fn understand(&self, found: Vec<(String, String)>, rules: Vec<RuleSpec>) -> Result<Policy, ConfigError> {
+        let mut problems: Vec<Problem> = found.into_iter().map(|one| self.problem(one)).collect();
+        match Policy::new(rules) {
+            Ok(policy) if problems.is_empty() => return Ok(policy),
+            Ok(_) => {}
+            Err(errors) => problems.extend(errors.into_iter().map(|PolicyError { index, name, error }| {
+                let rule = name.map(|name| format!("rule `{name}`: ")).unwrap_or_default();
+                self.problem((format!("rules[{index}].{}", error.field), format!("{rule}{}", error.problem)))
+            })),
+        }
+        Err(ConfigError { unreadable: false, problems })
+    }
+}

@@ -1,0 +1,115 @@
+//! What a limiter needs to know beside its rules.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+
+#[cfg(feature = "schema")]
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use tollkeeper_core::{HeaderStyle, RuleSpec};
+
+use crate::http::Identity;
+use crate::store::MemoryStore;
+
+/// What a limiter is made of, as somebody wrote it. Nothing of it has been checked unless it came from [`load`](super::load):
+/// see [`Settings::problems`].
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(JsonSchema))]
+#[serde(deny_unknown_fields, default)]
+pub struct Settings {
+    /// Where state lives.
+    pub store: StoreSettings,
+    /// A Postgres URL to take rules from, instead of this file: `postgres://USER:PASSWORD@HOST:5432/DATABASE`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub rules_from: Option<String>,
+    /// Where the last good rules of `rules_from` are kept, for a start while the database is unreachable.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub rules_snapshot: Option<PathBuf>,
+    /// Addresses or CIDRs of the proxies whose forwarding headers are believed. None by default.
+    pub trusted_proxies: Vec<String>,
+    /// The header in which trusted proxies tell the client's address: `forwarded`, `x-forwarded-for`, one that holds a single
+    /// address such as `x-real-ip` or `cf-connecting-ip`, or `auto` for what both of the first two tell.
+    pub client_address: String,
+    /// IPv6 clients are grouped by this many leading bits.
+    #[cfg_attr(feature = "schema", schemars(range(min = 1, max = 128)))]
+    pub ipv6_prefix: u8,
+    /// The convention that limit headers follow.
+    pub headers: HeaderStyle,
+    /// Attributes taken from the request: `user_id: header.x-user-id`.
+    pub identify: BTreeMap<String, String>,
+    /// The status of a denied request.
+    #[cfg_attr(feature = "schema", schemars(range(min = 400, max = 599)))]
+    pub deny_status: u16,
+    /// The rules, all enforced together.
+    pub rules: Vec<RuleSpec>,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Settings {
+            store: StoreSettings::default(),
+            rules_from: None,
+            rules_snapshot: None,
+            trusted_proxies: Vec::new(),
+            client_address: "auto".into(),
+            ipv6_prefix: Identity::IPV6_PREFIX,
+            headers: HeaderStyle::default(),
+            identify: BTreeMap::new(),
+            deny_status: 429,
+            rules: Vec::new(),
+        }
+    }
+}
+
+/// Where state lives.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(JsonSchema), schemars(rename = "StoreConfig"))]
+#[serde(deny_unknown_fields, default)]
+pub struct StoreSettings {
+    /// `memory:` keeps state in this process, `redis://HOST:PORT` in a server shared by many,
+    /// `redis+cluster://HOST:PORT,HOST:PORT` in a cluster, `redis+sentinel://HOST:PORT,HOST:PORT/NAME` where sentinels
+    /// know the primary. `rediss` instead of `redis` means TLS.
+    pub url: String,
+    /// How long a remote store may take, such as `20ms`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub timeout: Option<String>,
+    /// How many keys the memory store holds at most.
+    #[cfg_attr(feature = "schema", schemars(range(min = 1)))]
+    pub max_keys: usize,
+    /// Certificates for `rediss://`, where those that the system trusts are not meant.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub tls: Option<TlsFiles>,
+    /// What all keys in Redis begin with: `tollkeeper` by default. Limiters with different ones share nothing.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub namespace: Option<String>,
+}
+
+impl Default for StoreSettings {
+    fn default() -> Self {
+        let max_keys = MemoryStore::DEFAULT_MAX_KEYS;
+        StoreSettings { url: "memory:".into(), timeout: None, max_keys, tls: None, namespace: None }
+    }
+}
+
+/// Files in PEM format.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(JsonSchema))]
+#[serde(deny_unknown_fields, default)]
+pub struct TlsFiles {
+    /// CA certificates for the server, instead of the system's trust store.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub ca: Option<PathBuf>,
+    /// The certificate that this client shows.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub cert: Option<PathBuf>,
+    /// Its key.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub key: Option<PathBuf>,
+}
+
+impl Settings {
+    /// Whether state is kept in this process.
+    pub fn is_memory(&self) -> bool {
+        self.store.url.starts_with("memory:")
+    }
+}
