@@ -32,7 +32,8 @@ pub(crate) const KINDS: [Kind; 4] = [
 
 /// The rules file, with this store.
 pub(crate) fn configuration(store: &str) -> String {
-    let mut text = format!("store: {{ url: \"{store}\" }}\nrules:\n");
+    // Longer than by default: here stores, instances and clients share a few cores, and what is judged is how faults are met.
+    let mut text = format!("store: {{ url: \"{store}\", timeout: 100ms }}\nrules:\n");
     for Kind { name, limit: Limit { per_second, burst }, settings } in KINDS {
         text += &format!(
             "  - name: {name}\n    key: \"{{{name}}}\"\n    limit: {per_second}/s\n    burst: {burst}\n    {settings}\n"
