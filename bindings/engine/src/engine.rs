@@ -25,27 +25,27 @@ use crate::request::{Needs, Subject};
 use crate::settings;
 use crate::verdict::Checked;
 
-/// What is asked of an engine.
+/// A question to an engine.
 pub enum Ask {
-    /// May it pass?
+    /// Check a request.
     Check(Subject),
-    /// May it pass, and hold its slots?
+    /// Check a request and hold its slots.
     Acquire(Subject),
-    /// May it pass at this estimate, corrected within this time?
+    /// Check a request at an estimated cost, to be settled within this time.
     Reserve(Subject, Option<Duration>),
-    /// It did cost this.
+    /// Settle an estimate at its actual cost.
     Settle(Estimate, Option<u32>, Vec<(String, String)>),
-    /// How do this rule's buckets of this key stand?
+    /// The state of this rule's buckets for this key.
     Inspect(String, String),
-    /// Forget this rule's buckets of this key.
+    /// Reset this rule's buckets for this key.
     Reset(String, String),
     /// Connect now rather than with the first request.
     Connect,
-    /// Give back what was taken ahead of use: the last thing before a process ends.
+    /// Return leased tokens: the last call before a process exits.
     Close,
 }
 
-/// What an engine answers.
+/// An engine's answer.
 pub enum Reply {
     /// To [`Ask::Check`].
     Checked(Checked),
@@ -57,7 +57,7 @@ pub enum Reply {
     Settled(Settlement),
     /// To [`Ask::Inspect`].
     Buckets(Vec<Inspected>),
-    /// To [`Ask::Reset`]: whether there was anything to forget.
+    /// To [`Ask::Reset`]: whether there was anything to reset.
     Reset(bool),
     /// To the others.
     Done,
@@ -65,23 +65,23 @@ pub enum Reply {
 
 /// An answer, now or later.
 pub enum Progress {
-    /// It is known.
+    /// The answer.
     Ready(Result<Reply, Error>),
-    /// A server has to be asked: see [`Mailbox::expect`](crate::Mailbox::expect) and [`Work::wait`].
+    /// A server must be asked: see [`Mailbox::expect`](crate::Mailbox::expect) and [`Work::wait`].
     Pending(Work),
 }
 
-/// What is under way.
+/// A call in progress.
 pub struct Work(pub(crate) Pin<Box<dyn Future<Output = Result<Reply, Error>> + Send>>);
 
 impl Work {
-    /// Waits for it on this thread. A host that has a lock of its own gives it up meanwhile.
+    /// Waits for it on this thread. A host with a global lock releases it for that time.
     pub fn wait(self) -> Result<Reply, Error> {
         Io::get()?.block_on(self.0)?
     }
 }
 
-/// A limiter for a host. Making one starts and connects nothing.
+/// A limiter for a host. Creating one starts no thread and opens no connection.
 pub struct Engine {
     settings: Settings,
     clock: Clock,
@@ -98,7 +98,7 @@ struct Rules {
     front: Arc<Front>,
 }
 
-/// How requests become attributes and verdicts answers.
+/// How requests become attributes, and verdicts responses.
 struct Front {
     identity: Identity,
     style: AnswerStyle,
@@ -108,7 +108,7 @@ struct Front {
 enum Place {
     /// In this process, on the caller's thread.
     Here(Arc<Limiter>),
-    /// On a server, by way of the I/O thread.
+    /// On a server, through the I/O thread.
     There(Mutex<Arc<Remote>>),
 }
 
@@ -116,11 +116,11 @@ enum Place {
 struct Remote {
     generation: u64,
     limiter: OnceLock<Arc<Limiter>>,
-    /// Whoever holds it connects; the others wait.
+    /// The task that holds it connects; the others wait.
     connecting: AsyncMutex<Option<Failure>>,
 }
 
-/// An attempt to connect that failed, and who answers until the next one.
+/// A failed attempt to connect, and the limiter that answers until the next one.
 #[derive(Clone)]
 struct Failure {
     at: Instant,
@@ -129,9 +129,9 @@ struct Failure {
     meanwhile: Arc<Limiter>,
 }
 
-/// How long a failed attempt to connect is not repeated: requests are answered by their rules' failure policies meanwhile.
+/// How long to wait before connecting again. Requests are answered by their rules' failure policies in the meantime.
 const CONNECT_AGAIN_AFTER: Duration = Duration::from_secs(1);
-/// How long the first request waits for a connection, at most.
+/// How long the first request waits for a connection.
 const CONNECT_WITHIN: Duration = Duration::from_secs(2);
 
 impl Remote {
@@ -147,7 +147,7 @@ impl Engine {
         Engine::new(settings::from_json(text)?, clock)
     }
 
-    /// From a rules file; `store` overrules what it names.
+    /// From a rules file; `store` overrides the URL in it.
     pub fn from_file(path: &Path, store: Option<&str>, clock: Clock) -> Result<Arc<Engine>, Error> {
         Engine::new(settings::from_file(path, store)?, clock)
     }
@@ -167,12 +167,12 @@ impl Engine {
         Ok(Arc::new(Engine { settings, clock, rules, changing: Mutex::default(), place }))
     }
 
-    /// Puts other rules in force: a JSON list. Says what changed, where anything was in force.
+    /// Replaces the rules by a JSON list. Returns what changed, if a limiter was running.
     pub fn replace_rules(&self, json: &str) -> Result<Option<Changes>, Error> {
         self.replace(settings::rules_from_json(json)?)
     }
 
-    /// Puts the rules of a file in force, and nothing else of it.
+    /// Replaces the rules by those of a file, and ignores its other settings.
     pub fn replace_rules_from_file(&self, path: &Path) -> Result<Option<Changes>, Error> {
         self.replace(settings::from_file(path, None)?.rules)
     }
@@ -186,7 +186,7 @@ impl Engine {
             Place::There(_) => self.remote().limiter.get().cloned(),
         };
         Ok(match limiter {
-            // Leases of the old rules are given back by the I/O thread.
+            // The I/O thread returns the leases of the old rules.
             Some(limiter) if self.is_remote() => Some(Io::get()?.within(|| limiter.replace_policy(policy))),
             Some(limiter) => Some(limiter.replace_policy(policy)),
             None => None,
@@ -208,7 +208,7 @@ impl Engine {
         matches!(self.place, Place::There(_))
     }
 
-    /// Whether forwarding headers of some proxies are believed.
+    /// Whether forwarding headers of some proxies are trusted.
     pub fn trusts_proxies(&self) -> bool {
         !self.settings.trusted_proxies.is_empty()
     }
@@ -226,7 +226,7 @@ impl Engine {
                 let mut answer = pin!(answer(front, limiter, None, ask));
                 match answer.as_mut().poll(&mut Context::from_waker(Waker::noop())) {
                     Poll::Ready(reply) => Progress::Ready(reply),
-                    // The memory store waits for nobody.
+                    // The memory store never waits.
                     Poll::Pending => {
                         Progress::Ready(Err(Error::new(Kind::Usage, "the memory store kept a caller waiting")))
                     }
@@ -263,13 +263,13 @@ impl Engine {
         let Place::There(remote) = &self.place else { return Remote::new() };
         let mut remote = remote.lock().unwrap_or_else(PoisonError::into_inner);
         if remote.generation != fork::generation() {
-            // The parent's connections are the parent's, and its locks may be held forever.
+            // The parent's connections must not be used here, and its locks may be held forever.
             std::mem::forget(std::mem::replace(&mut *remote, Remote::new()));
         }
         remote.clone()
     }
 
-    /// The limiter, connected if need be; or, where nobody can be reached, one that answers by failure policies.
+    /// The limiter, connected if necessary; if the server is unreachable, one that answers by failure policies.
     async fn connected(self: &Arc<Self>, remote: &Arc<Remote>) -> Result<Arc<Limiter>, Error> {
         match self.reach(remote).await {
             Ok(limiter) => Ok(limiter),
@@ -284,7 +284,8 @@ impl Engine {
         }
     }
 
-    /// The first attempt is waited for. Later ones are made in the background, so that requests are answered meanwhile.
+    /// The first attempt is waited for. Later ones run in the background, so that requests are answered in the
+    /// meantime.
     async fn reach(self: &Arc<Self>, remote: &Arc<Remote>) -> Result<Arc<Limiter>, Failure> {
         let mut last = remote.connecting.lock().await;
         if let Some(limiter) = remote.limiter.get() {
@@ -317,7 +318,7 @@ impl Engine {
     fn failed(&self, error: Error) -> Failure {
         let rules = self.rules.load_full();
         let store = UnreachableStore::new(error.message.clone(), self.clock.clone());
-        // These rules were understood before.
+        // These rules were validated before.
         let meanwhile = Arc::new(Limiter::new(understood(&rules.specs).unwrap_or_default(), store));
         Failure { at: Instant::now(), error, rules, meanwhile }
     }
@@ -326,7 +327,7 @@ impl Engine {
         let options = self.settings.redis_options(self.clock.clone())?;
         RedisStore::connect(&self.settings.store.url, options).await.map_err(|error| match error {
             ConnectError::Connect(_) | ConnectError::Incomplete(_) => Error::new(Kind::Unreachable, error),
-            // Waiting would not help.
+            // Retrying would not help.
             error => Error::new(Kind::Store, error),
         })
     }
@@ -343,7 +344,7 @@ fn understood(specs: &[RuleSpec]) -> Result<Policy, Error> {
     Policy::new(specs.iter().cloned()).map_err(|errors| Error::new(Kind::Rule, errors))
 }
 
-/// The one way of a question to the library. `io` where slots and estimates are a server's.
+/// Asks the library. `io` is there if slots and estimates are kept by a server.
 async fn answer(front: Arc<Front>, limiter: Arc<Limiter>, io: Option<Arc<Io>>, ask: Ask) -> Result<Reply, Error> {
     let checked = |verdict| Checked { verdict: Arc::new(verdict), now: limiter.store().now(), style: front.style };
     if let Ask::Check(subject) | Ask::Acquire(subject) | Ask::Reserve(subject, _) = &ask
@@ -407,7 +408,7 @@ async fn answer(front: Arc<Front>, limiter: Arc<Limiter>, io: Option<Arc<Io>>, a
     }
 }
 
-/// A name that no rule has would let every request pass.
+/// A misspelled rule name would let every request pass.
 fn known_rules(limiter: &Limiter, request: &Descriptor) -> Result<(), Error> {
     let Some(names) = request.rules() else { return Ok(()) };
     if names.is_empty() {
@@ -422,7 +423,7 @@ fn no_rule(name: &str) -> Error {
 }
 
 impl Front {
-    /// Requests that are not decided: two names for one client, or none where a rule needs its address.
+    /// Refuses requests with two identities, or without an address where a rule needs one.
     fn refuse(&self, limiter: &Limiter, head: &crate::request::Head) -> Result<(), Error> {
         if let Some(place) = self.identity.contradiction(&head.uri, &head.headers) {
             let message = format!("`{place}` is there several times, with different values");
@@ -430,7 +431,7 @@ impl Front {
         }
         if head.peer.is_none() {
             let request = head.describe(&self.identity);
-            // Without charging: a limit that nobody is counted by must not look like one that is kept.
+            // This does not charge anything. A rule without an address must not look like one that is enforced.
             limiter.charges(std::slice::from_ref(&request))?;
             if request.lacks_address.load(Relaxed) {
                 return Err(Error::new(

@@ -1,4 +1,4 @@
-//! What can go wrong, in the words of the library, and as which exception the host raises it.
+//! Errors, in the words of the library, and the kind of exception the host raises for each.
 
 use tollkeeper::http::Answer;
 use tollkeeper::{CheckError, CostError, Overloaded, SettleError, StoreError};
@@ -6,21 +6,21 @@ use tollkeeper::{CheckError, CostError, Overloaded, SettleError, StoreError};
 /// Which exception it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
-    /// A rule, a quota or a limit that cannot be understood.
+    /// An invalid rule, quota or limit.
     Rule,
-    /// A file or a setting that cannot be understood.
+    /// An invalid file or setting.
     Config,
-    /// An attribute that should carry a cost and holds no number.
+    /// An attribute that should carry a cost and is not a number.
     Cost,
-    /// A request that says who it is in two ways, or that cannot be read.
+    /// A request that names its client in two ways, or that cannot be read.
     Request,
     /// A store that cannot be used.
     Store,
-    /// A store that nobody can reach right now: the same exception.
+    /// A store that is unreachable at the moment: the same exception.
     Unreachable,
     /// A request that was shed, because too many wait for a decision.
     Overloaded,
-    /// A limit by address, and a request whose address nobody knows.
+    /// A limit by address for a request without a known address.
     Address,
     /// A call that makes no sense.
     Usage,
@@ -34,12 +34,12 @@ pub struct Error {
     pub kind: Kind,
     /// What happened and what to do.
     pub message: String,
-    /// What an HTTP client is told, where the request was at fault.
+    /// The response to an HTTP client, if the request was at fault.
     pub answer: Option<Box<Answer>>,
 }
 
 impl Error {
-    /// An error that is no client's fault.
+    /// An error that no client caused.
     pub fn new(kind: Kind, message: impl ToString) -> Error {
         Error { kind, message: message.to_string(), answer: None }
     }

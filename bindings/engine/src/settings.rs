@@ -13,7 +13,7 @@ pub(crate) fn from_json(text: &str) -> Result<Settings, Error> {
     proven(strict::json(text.as_bytes(), "{\"rules\": [...]}")?)
 }
 
-/// From a file; `store` overrules the URL that it names.
+/// From a file; `store` overrides the URL in it.
 pub(crate) fn from_file(path: &Path, store: Option<&str>) -> Result<Settings, Error> {
     let Loaded { mut settings, .. } = file::load(path)?;
     if let Some(url) = store {

@@ -1,4 +1,4 @@
-//! One quota, any key, in this process: the shortest way to a decision.
+//! One quota, any key, in this process: the shortest path to a decision.
 
 use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;

@@ -86,7 +86,7 @@ impl Descriptor {
         self
     }
 
-    /// The names of the rules that are considered, if not all are.
+    /// The names of the rules to apply, if not all.
     pub fn rules(&self) -> Option<&[String]> {
         self.rules.as_deref()
     }

@@ -142,7 +142,7 @@ impl Postgres {
         }
     }
 
-    /// Ends it at once, as a crash does.
+    /// Kills it, like a crash.
     pub fn kill(&mut self) {
         if self.process.is_running() {
             // Paused processes could not end.

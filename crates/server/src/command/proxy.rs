@@ -256,7 +256,7 @@ async fn serve(config: Config, policy: Policy, args: Args) -> anyhow::Result<()>
         let _ = stop.send(true);
     });
     let shutdown = |mut stopping: watch::Receiver<bool>| async move {
-        // An error means that nobody can ask any more.
+        // An error means that the sender is gone.
         let _ = stopping.wait_for(|stop| *stop).await;
     };
     if let Some(admin) = admin {

@@ -1,4 +1,4 @@
-//! Every family that the service can have, with its meaning, in the order in which they are shown.
+//! Every family that the service can have, with its meaning, in display order.
 
 use super::family::{Description, Kind, Unit};
 

@@ -15,7 +15,7 @@ pub(crate) async fn store(config: &Config, clock: Clock) -> anyhow::Result<Store
     if settings.is_memory() || !matches!(clock, Clock::Manual(_)) {
         return Ok(settings.store(clock).await?);
     }
-    // Replay decides in a world of its own, from nothing and without a hurry.
+    // Replay uses a namespace of its own, from an empty state, and is not in a hurry.
     let mut options = settings.redis_options(clock)?;
     options.namespace = format!("tollkeeper-replay-{:016x}", RandomState::new().hash_one(std::process::id()));
     options.deadline = options.deadline.max(Duration::from_secs(10));

@@ -51,7 +51,7 @@ impl<'t> Document<'t> {
         })
     }
 
-    /// Something is wrong with a field.
+    /// An error in a field.
     pub fn problem(&self, (field, problem): (String, String)) -> Problem {
         let place = self.located.place_of(&field);
         Problem::new(self.path, field, problem).at(place, self.text)

@@ -25,10 +25,11 @@ pub struct Settings {
     /// Where the last good rules of `rules_from` are kept, for a start while the database is unreachable.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub rules_snapshot: Option<PathBuf>,
-    /// Addresses or CIDRs of the proxies whose forwarding headers are believed. None by default.
+    /// Addresses or CIDRs of trusted proxies, whose forwarding headers are used. None by default.
     pub trusted_proxies: Vec<String>,
-    /// The header in which trusted proxies tell the client's address: `forwarded`, `x-forwarded-for`, one that holds a single
-    /// address such as `x-real-ip` or `cf-connecting-ip`, or `auto` for what both of the first two tell.
+    /// The header in which trusted proxies pass on the client's address: `forwarded`, `x-forwarded-for`, one that
+    /// holds a single address such as `x-real-ip` or `cf-connecting-ip`, or `auto` for the hops on which the first
+    /// two agree.
     pub client_address: String,
     /// IPv6 clients are grouped by this many leading bits.
     #[cfg_attr(feature = "schema", schemars(range(min = 1, max = 128)))]
@@ -76,7 +77,7 @@ pub struct StoreSettings {
     /// How many keys the memory store holds at most.
     #[cfg_attr(feature = "schema", schemars(range(min = 1)))]
     pub max_keys: usize,
-    /// Certificates for `rediss://`, where those that the system trusts are not meant.
+    /// Certificates for `rediss://`, instead of the system's trust store.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub tls: Option<TlsFiles>,
     /// What all keys in Redis begin with: `tollkeeper` by default. Limiters with different ones share nothing.
@@ -99,7 +100,7 @@ pub struct TlsFiles {
     /// CA certificates for the server, instead of the system's trust store.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub ca: Option<PathBuf>,
-    /// The certificate that this client shows.
+    /// The client certificate.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cert: Option<PathBuf>,
     /// Its key.

@@ -1,8 +1,8 @@
-//! Rules that are in force as a whole.
+//! Rules that come into force as a whole.
 
 use tollkeeper_core::Policy;
 
-/// Good rules, and which version of them.
+/// Valid rules, and their version.
 #[derive(Debug)]
 pub struct RuleSet {
     /// Counted from 1.
