@@ -1,7 +1,7 @@
-//! What outsiders send, as fuzz targets: a function for each reader, with the laws that must hold for any bytes.
+//! Fuzz targets for input from outside: a function for each parser, with the properties that must hold for any bytes.
 //!
-//! `cargo fuzz run TARGET` in `fuzz/` looks for bytes that break one; the tests below try mutations of its corpora, so many
-//! in every test run. Compiled for tests and for fuzzing only.
+//! `cargo fuzz run TARGET` in `fuzz/` searches for bytes that break one; the tests below try a fixed number of
+//! mutations of its corpora in every test run. Compiled for tests and for fuzzing only.
 
 use std::path::Path;
 
@@ -31,12 +31,12 @@ pub fn target(name: &str) -> fn(&[u8]) {
     TARGETS.iter().find(|(known, _)| *known == name).expect("one of the targets").1
 }
 
-/// Nobody sees more of what was sent than fits on a screen.
+/// A message must not repeat more of the input than fits on a screen.
 fn assert_short(message: &str) {
     assert!(message.len() < 4_000, "a message of {} bytes: {}...", message.len(), &message[..200]);
 }
 
-/// A configuration file. Rules that were accepted are written and read back to the same rules.
+/// A configuration file. Accepted rules are written and read back unchanged.
 pub fn rules_file(bytes: &[u8]) {
     let Ok(text) = std::str::from_utf8(bytes) else { return };
     match parse(Path::new("fuzz.yaml"), text) {
@@ -66,7 +66,7 @@ pub fn bodies(bytes: &[u8]) {
     }
 }
 
-/// A message of Envoy.
+/// A message from Envoy.
 pub fn rls(bytes: &[u8]) {
     if let Ok(message) = RateLimitRequest::decode(bytes)
         && let Err(status) = grpc::fuzz(message)
@@ -75,7 +75,7 @@ pub fn rls(bytes: &[u8]) {
     }
 }
 
-/// A file of envoyproxy/ratelimit. What is imported is a valid configuration.
+/// A file of envoyproxy/ratelimit. An imported file is a valid configuration.
 pub fn envoy_import(bytes: &[u8]) {
     let Ok(text) = std::str::from_utf8(bytes) else { return };
     if let Ok(imported) = envoy_ratelimit(Path::new("fuzz.yaml"), text) {
@@ -113,7 +113,7 @@ mod tests {
         }
     }
 
-    /// Bytes that readers give a meaning to.
+    /// Bytes that have a meaning for the parsers.
     const MEANINGFUL: &[&[u8]] = &[
         b"\r\n",
         b"*",
@@ -142,7 +142,7 @@ mod tests {
         b"chunked",
     ];
 
-    /// Replaces, removes, doubles or inserts something, a few times.
+    /// Replaces, removes, duplicates or inserts something, a few times.
     fn mutate(seed: &[u8], others: &[Vec<u8>], chance: &mut Chance) -> Vec<u8> {
         let mut bytes = seed.to_vec();
         for _ in 0..1 + chance.below(6) {

@@ -1,7 +1,8 @@
-//! A limiter described in a file: its rules, where state lives, who a client is and how denials are answered.
+//! A limiter described in a file: its rules, where state lives, how clients are identified and how denials are
+//! answered.
 //!
-//! It is the file that the service reads (`tollkeeper serve --config FILE`), so one file serves both. What only a service needs,
-//! such as `listen`, is left to it. Whatever is wrong is told with file, line, column, field and what to do.
+//! It is the file that the service reads (`tollkeeper serve --config FILE`), so one file serves both. Fields that
+//! only a service needs, such as `listen`, are ignored. Every error names file, line, column, field and what to do.
 //!
 //! ```
 //! use std::path::Path;
@@ -51,13 +52,13 @@ use tollkeeper_core::Policy;
 pub const SERVICE_FIELDS: &[&str] =
     &["listen", "admin", "insight", "audit", "alerts", "telemetry", "decisions", "metrics", "shutdown"];
 
-/// A file that was read and understood.
+/// A file that was read and validated.
 #[derive(Debug)]
 #[non_exhaustive]
 pub struct Loaded {
-    /// What it says beside the rules, and the rules as they are written.
+    /// The settings, and the rules as written.
     pub settings: Settings,
-    /// The rules as they are understood. None where they come from Postgres.
+    /// The validated rules. Empty if they come from Postgres.
     pub policy: Policy,
 }
 

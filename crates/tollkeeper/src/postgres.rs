@@ -1,7 +1,7 @@
-//! Rules that live in Postgres and are followed: a change is in force within a second, in every process.
+//! Rules in Postgres, followed by every process: a change is in force within a second.
 //!
-//! They are edited with `tollkeeper rules apply FILE`, over the HTTP API of a service, or by SQL. A set of rules is in force as a
-//! whole or not at all: one bad row, and the last good rules stay.
+//! They are edited with `tollkeeper rules apply FILE`, over the HTTP API of a service, or by SQL. A set of rules
+//! comes into force as a whole or not at all: with one invalid row, the last good rules stay.
 //!
 //! ```no_run
 //! use std::sync::Arc;
@@ -37,7 +37,7 @@ pub use follow::{Following, OpenError, Opened, open};
 pub use set::RuleSet;
 pub use status::{Failure, Status};
 
-/// For the service, which edits the tables; no part of the API.
+/// For the service, which edits the tables; not part of the API.
 #[doc(hidden)]
 pub mod editing {
     pub use super::database::{DEADLINE, RULES, Step, within};

@@ -1,6 +1,6 @@
-//! What is wrong with something that was read, in plain words: its place, its value and what to do.
+//! Errors about input in plain English: the place, the value and what to do.
 //!
-//! For the rules file, rules in Postgres and the service; no part of the API.
+//! For the rules file, rules in Postgres and the service; not part of the API.
 
 mod explain;
 mod invalid;

@@ -1,4 +1,4 @@
-//! A configuration file while it is read: what it says, and where.
+//! A configuration file while it is being read: its values, and where they are.
 
 use std::path::Path;
 
@@ -8,7 +8,7 @@ use tollkeeper_core::{Policy, PolicyError, RuleSpec};
 use super::located::Located;
 use super::problem::{ConfigError, Problem};
 
-/// A YAML document whose values know their places, so that every problem is told with its line.
+/// A YAML document that knows where each value is, so that every error has its line.
 #[derive(Debug)]
 pub struct Document<'t> {
     path: &'t Path,
@@ -29,14 +29,14 @@ impl<'t> Document<'t> {
         })
     }
 
-    /// Reads YAML (and so JSON) that came from `path`.
+    /// Parses YAML (and so JSON) from `path`.
     pub fn parse(path: &'t Path, text: &'t str) -> Result<Document<'t>, ConfigError> {
         let located = Located::parse(text)
             .map_err(|(place, message)| ConfigError::of(Problem::new(path, String::new(), message).at(place, text)))?;
         Ok(Document { path, text, located })
     }
 
-    /// The document without some fields of the whole, for those who read the others.
+    /// The document without some top-level fields.
     #[must_use]
     pub fn without(mut self, fields: &[&str]) -> Document<'t> {
         self.located = self.located.without(fields);
@@ -57,7 +57,7 @@ impl<'t> Document<'t> {
         Problem::new(self.path, field, problem).at(place, self.text)
     }
 
-    /// Understands the rules, or tells everything that is wrong with the file: what was found beside them, and they.
+    /// Validates the rules, or returns all errors in the file: those already found, and those of the rules.
     pub fn understand(&self, found: Vec<(String, String)>, rules: Vec<RuleSpec>) -> Result<Policy, ConfigError> {
         let mut problems: Vec<Problem> = found.into_iter().map(|one| self.problem(one)).collect();
         match Policy::new(rules) {

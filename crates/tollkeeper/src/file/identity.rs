@@ -10,8 +10,8 @@ use crate::http::{AddressSource, AttributeSource, Identity};
 use crate::strict::Invalid;
 
 impl Settings {
-    /// How HTTP requests become attributes, for these rules. What a key names directly tells clients apart too, so a request
-    /// may say it once only.
+    /// How HTTP requests become attributes, for these rules. A place that a key names directly also identifies
+    /// clients, so a request may have it only once.
     pub fn identity_for<'r>(&self, rules: impl IntoIterator<Item = &'r RuleSpec>) -> Result<Identity, Invalid> {
         let mut proxies = Vec::new();
         for (index, proxy) in self.trusted_proxies.iter().enumerate() {

@@ -69,7 +69,7 @@ impl Located {
         })
     }
 
-    /// The document without these fields of the whole.
+    /// The document without these top-level fields.
     pub(super) fn without(mut self, names: &[&str]) -> Located {
         if let Value::Object(fields) = &mut self.value {
             fields.retain(|name, _| !names.contains(&name.as_str()));

@@ -25,7 +25,7 @@ pub struct Problem {
     /// The column, counted from 1.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub column: Option<u64>,
-    /// The field, such as `rules[1].limit`; empty when it is the whole.
+    /// The field, such as `rules[1].limit`; empty for the whole file.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub field: String,
     /// What is wrong with it and what to do.
@@ -43,7 +43,7 @@ impl ConfigError {
 }
 
 impl Problem {
-    /// Something is wrong with a field. Words that may hold a password are cut short.
+    /// An error in a field. Words that may contain a password are cut short.
     pub fn new(file: &Path, field: String, problem: String) -> Problem {
         let problem = without_secrets(&problem);
         Problem { file: file.to_path_buf(), line: None, column: None, field, problem, excerpt: None }

@@ -1,4 +1,4 @@
-//! What is wrong with settings beside the rules. Each is told by its field, with what to do.
+//! Errors in settings beside the rules, by field, with what to do.
 
 use http::StatusCode;
 
@@ -9,7 +9,7 @@ use crate::http::{AddressSource, AnswerStyle, AttributeSource};
 use crate::strict::Invalid;
 
 impl Settings {
-    /// What is wrong beside the rules, by field, with what to do.
+    /// The errors beside the rules, by field, with what to do.
     pub fn problems(&self) -> Vec<(String, String)> {
         let mut problems = Vec::new();
         let mut note = |field: &str, problem: String| problems.push((field.to_string(), problem));

@@ -1,4 +1,4 @@
-//! Proxies, by their addresses.
+//! Addresses of proxies.
 
 use std::net::IpAddr;
 

@@ -1,4 +1,4 @@
-//! What a limiter needs to know beside its rules.
+//! The settings of a limiter beside its rules.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -11,8 +11,8 @@ use tollkeeper_core::{HeaderStyle, RuleSpec};
 use crate::http::Identity;
 use crate::store::MemoryStore;
 
-/// What a limiter is made of, as somebody wrote it. Nothing of it has been checked unless it came from [`load`](super::load):
-/// see [`Settings::problems`].
+/// The settings of a limiter, as written. They have been checked only if they came from [`load`](super::load): see
+/// [`Settings::problems`].
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(JsonSchema))]
 #[serde(deny_unknown_fields, default)]
@@ -74,13 +74,13 @@ pub struct StoreSettings {
     /// How long a remote store may take, such as `20ms`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub timeout: Option<String>,
-    /// How many keys the memory store holds at most.
+    /// The maximum number of keys in the memory store.
     #[cfg_attr(feature = "schema", schemars(range(min = 1)))]
     pub max_keys: usize,
     /// Certificates for `rediss://`, instead of the system's trust store.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub tls: Option<TlsFiles>,
-    /// What all keys in Redis begin with: `tollkeeper` by default. Limiters with different ones share nothing.
+    /// The prefix of all keys in Redis: `tollkeeper` by default. Limiters with different prefixes share nothing.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub namespace: Option<String>,
 }

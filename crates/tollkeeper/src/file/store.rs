@@ -1,4 +1,4 @@
-//! The store that a file names.
+//! Opens the store of a file.
 
 use std::time::Duration;
 
@@ -13,7 +13,7 @@ use crate::store::{MemoryStore, Store};
 use crate::strict::Invalid;
 
 impl StoreSettings {
-    /// How long a remote store may take, if that is said.
+    /// How long a remote store may take, if given.
     pub(super) fn deadline(&self) -> Result<Option<Duration>, String> {
         let Some(text) = &self.timeout else { return Ok(None) };
         let timeout = parse_span(text).map_err(|error| error.to_string())?;
@@ -25,7 +25,7 @@ impl StoreSettings {
 }
 
 impl Settings {
-    /// The store that is named, connected, deciding by `clock`.
+    /// The configured store, connected, deciding by `clock`.
     pub async fn store(&self, clock: Clock) -> Result<Store, Invalid> {
         check_store(&self.store.url).map_err(|problem| Invalid::new("store.url", problem))?;
         #[cfg(feature = "redis")]
@@ -38,7 +38,7 @@ impl Settings {
         Ok(MemoryStore::with(self.store.max_keys, clock).into())
     }
 
-    /// How the Redis store is connected. Certificates are read from their files.
+    /// The options of the Redis store. Certificates are read from their files.
     #[cfg(feature = "redis")]
     pub fn redis_options(&self, clock: Clock) -> Result<crate::store::RedisOptions, Invalid> {
         let mut options = crate::store::RedisOptions { clock, ..Default::default() };

@@ -19,10 +19,10 @@ pub const DEADLINE: Duration = Duration::from_secs(5);
 /// How long migrations may take: they may wait for those of another instance.
 const MIGRATION_DEADLINE: Duration = Duration::from_secs(60);
 
-/// A step in the making of tables: its number, its name, and what it does.
+/// A migration: its number, its name, and its SQL.
 pub type Step = (i64, &'static str, &'static str);
 
-/// The tables of the rules. What was released is never changed: add a file.
+/// The tables of the rules. Never change a migration that was released: add a file.
 pub const RULES: Step = (1, "rules", include_str!("../../migrations/0001_rules.sql"));
 
 /// A database, which may not be reachable yet.
@@ -30,13 +30,13 @@ pub const RULES: Step = (1, "rules", include_str!("../../migrations/0001_rules.s
 pub struct Database {
     options: PgConnectOptions,
     address: String,
-    /// Which tables are wanted, in the order of their making.
+    /// The migrations, in order.
     steps: &'static [Step],
 }
 
 /// Why a database operation failed.
 #[derive(Debug, thiserror::Error)]
-// Complete on purpose: it answers, or it does not.
+// Exhaustive on purpose: it answers, or it does not.
 pub enum DatabaseError {
     /// It is unreachable, or does not answer in time. Retrying may help.
     #[error("{0}")]

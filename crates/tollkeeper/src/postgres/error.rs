@@ -5,12 +5,12 @@ use super::database::DatabaseError;
 
 /// Why rules could not be read or changed.
 #[derive(Debug, thiserror::Error)]
-// Complete on purpose: whoever answers for an edit must have a word for each of them.
+// Exhaustive on purpose: code that answers an edit must handle each of them.
 pub enum RulesError {
-    /// The database cannot be reached, or says no.
+    /// The database is unreachable, or returned an error.
     #[error(transparent)]
     Database(#[from] DatabaseError),
-    /// Rows that are no valid rules.
+    /// Rows that are not valid rules.
     #[error("version {version} of the rules is refused: {}", listed(.problems))]
     Bad {
         /// Of which version.
@@ -18,21 +18,21 @@ pub enum RulesError {
         /// Each of them.
         problems: Vec<BadRow>,
     },
-    /// Somebody else has changed the rules since they were looked at.
+    /// The rules have changed since the caller looked at them.
     #[error("the rules have changed: you have seen version {seen}, and they are at version {now}; look at them again")]
     Changed {
-        /// The version that was looked at.
+        /// The version that the caller has seen.
         seen: i64,
         /// The version now.
         now: i64,
     },
-    /// A rule that was to be new.
+    /// A rule to create, whose name is already used.
     #[error("there is a rule named `{0}` already; change it, or choose another name")]
     Exists(String),
-    /// A rule that was to be changed.
+    /// A rule to change, which does not exist.
     #[error("there is no rule named `{0}`")]
     Missing(String),
-    /// A version that never was.
+    /// A version that does not exist.
     #[error("there is no version {asked} of the rules; the newest is {newest}")]
     NoVersion {
         /// The version that was asked for.
@@ -40,15 +40,15 @@ pub enum RulesError {
         /// The newest one.
         newest: i64,
     },
-    /// Somebody else holds the lock.
+    /// Another edit holds the lock.
     #[error("somebody else is changing the rules right now; try again")]
     Busy,
-    /// A text that Postgres cannot keep.
+    /// A text that Postgres cannot store.
     #[error("rule `{rule}`: {field}: holds a NUL character, which Postgres cannot keep; remove it")]
     Nul {
-        /// Of which rule.
+        /// The rule.
         rule: String,
-        /// Which column.
+        /// The column.
         field: String,
     },
 }

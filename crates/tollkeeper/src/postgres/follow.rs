@@ -23,17 +23,17 @@ const POLL: Duration = Duration::from_secs(1);
 const RETRY: std::ops::RangeInclusive<Duration> = Duration::from_millis(500)..=Duration::from_secs(5);
 const CHANNEL: &str = "tollkeeper_rules";
 
-/// The rules to start with, and what follows their changes.
+/// The initial rules, and the task that follows their changes.
 #[derive(Debug)]
 #[non_exhaustive]
 pub struct Opened {
     /// The rules in force.
     pub policy: Policy,
-    /// To be run: see [`Following::run`].
+    /// Has to be run: see [`Following::run`].
     pub following: Arc<Following>,
 }
 
-/// Why there are no rules to start with.
+/// Why there are no initial rules.
 #[derive(Clone, Debug, thiserror::Error)]
 #[error("rules_from: {0}")]
 pub struct OpenError(String);
@@ -51,8 +51,8 @@ pub struct Following {
     errors: [AtomicU64; 2],
 }
 
-/// The rules of a database, or of the snapshot where it has none to give. Fails rather than to start without rules: a
-/// limiter without any lets everything pass.
+/// The rules of a database, or of the snapshot if the database is unreachable. Fails rather than start without rules:
+/// a limiter without rules lets everything pass.
 pub async fn open(database: Database, snapshot: Option<PathBuf>) -> Result<Opened, OpenError> {
     let found = async {
         database.migrate().await?;
@@ -105,17 +105,17 @@ pub async fn open(database: Database, snapshot: Option<PathBuf>) -> Result<Opene
 }
 
 impl Following {
-    /// Where they are.
+    /// The database.
     pub fn database(&self) -> &Database {
         &self.database
     }
 
-    /// How it stands with them.
+    /// The current status.
     pub fn status(&self) -> Status {
         self.lock().clone()
     }
 
-    /// How often newer rules could not be had.
+    /// How often newer rules could not be loaded.
     pub fn errors(&self, failure: Failure) -> u64 {
         self.errors[failure as usize].load(Relaxed)
     }
@@ -132,7 +132,8 @@ impl Following {
         let _ = tokio::time::timeout(POLL, seen.wait_for(|seen| seen.is_some_and(|seen| seen >= version))).await;
     }
 
-    /// Follows forever: `adopt` puts rules in force, usually by [`Limiter::replace_policy`](crate::Limiter::replace_policy).
+    /// Never returns: `adopt` puts rules in force, usually by
+    /// [`Limiter::replace_policy`](crate::Limiter::replace_policy).
     pub async fn run(self: Arc<Self>, adopt: impl Fn(Policy)) {
         tokio::join!(self.listen(), self.poll(adopt));
     }

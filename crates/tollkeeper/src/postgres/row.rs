@@ -25,7 +25,7 @@ pub(super) use record;
 pub struct Row {
     /// The rule's name.
     pub name: String,
-    /// Rules are in the order of these.
+    /// Rules are ordered by this.
     pub position: i64,
     key_pattern: String,
     scope: Option<String>,

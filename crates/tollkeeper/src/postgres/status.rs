@@ -29,7 +29,7 @@ impl Status {
 
 /// Why rules could not be loaded, for metrics.
 #[derive(Clone, Copy, Debug)]
-// Complete on purpose: there is a counter for each.
+// Exhaustive on purpose: there is a counter for each.
 pub enum Failure {
     /// The database did not answer, or returned an error.
     Database,

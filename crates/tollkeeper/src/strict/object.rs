@@ -1,4 +1,4 @@
-//! Objects, and nothing else.
+//! Values that must be objects.
 
 use std::fmt;
 use std::marker::PhantomData;
