@@ -11,7 +11,7 @@ mod unreachable;
 
 pub use error::{Overloaded, StoreError};
 pub use exceptions::ExceptionError;
-pub use held::MAX_HOLD;
+pub use held::{MAX_HOLD, Owner};
 pub use memory::MemoryStore;
 pub(crate) use memory::{Id, Table};
 #[cfg(feature = "redis")]
@@ -92,9 +92,16 @@ impl Store {
     }
 
     /// Keeps a small record under a name that nobody can guess, for all who share the store.
-    pub(crate) async fn keep(&self, id: &str, record: &[u8], lifetime: Duration) -> Result<(), StoreError> {
+    /// The memory store limits how much it keeps for each owner.
+    pub(crate) async fn keep(
+        &self,
+        id: &str,
+        record: &[u8],
+        owners: &[held::Owner<'_>],
+        lifetime: Duration,
+    ) -> Result<(), StoreError> {
         match self {
-            Store::Memory(memory) => memory.keep(id, record, lifetime),
+            Store::Memory(memory) => memory.keep(id, record, owners, lifetime),
             #[cfg(feature = "redis")]
             Store::Redis(redis) => redis.keep(id, record, lifetime).await,
             #[cfg(feature = "redis")]

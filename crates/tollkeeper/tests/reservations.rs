@@ -173,7 +173,7 @@ fn a_ticket_is_redeemed_by_anybody_once() {
         let limiter = limiter(new, clock, vec![rule("tokens", "1000/day")]);
         let (_, reservation) = reserve(&limiter, &user("a", 400));
         let ticket = serde_json::to_vec(&reservation.into_ticket()).unwrap();
-        now_or_never(limiter.keep("id", &ticket, Duration::from_secs(60))).unwrap();
+        now_or_never(limiter.keep("id", &ticket, &[], Duration::from_secs(60))).unwrap();
         assert_eq!(now_or_never(limiter.claim("other")).unwrap(), None, "{name}");
         let claimed = now_or_never(limiter.claim("id")).unwrap().unwrap();
         assert_eq!(now_or_never(limiter.claim("id")).unwrap(), None, "{name}: once");
@@ -202,7 +202,7 @@ fn a_ticket_that_nobody_claims_ends_by_itself() {
     let clock = ManualClock::at(NOON);
     let (_, new) = STORES[0];
     let limiter = limiter(new, &clock, vec![rule("tokens", "1000/s")]);
-    now_or_never(limiter.keep("id", b"ticket", Duration::from_secs(60))).unwrap();
+    now_or_never(limiter.keep("id", b"ticket", &[], Duration::from_secs(60))).unwrap();
     clock.advance(Span::from_secs(60));
     assert_eq!(now_or_never(limiter.claim("id")).unwrap(), None);
 }

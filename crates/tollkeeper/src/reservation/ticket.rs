@@ -8,7 +8,7 @@ use tollkeeper_core::{Bucket, Charge, Key, Receipt, Source, Span, Timestamp};
 
 use super::{HeldRow, Reservation};
 use crate::limiter::Limiter;
-use crate::store::held::Held;
+use crate::store::held::{Held, Owner};
 use crate::store::{Store, StoreError};
 
 /// What is needed to settle a reservation later. Redeem it only once: redeeming it twice refunds twice.
@@ -67,11 +67,21 @@ impl Limiter {
     ///
     /// `id` must be unguessable: anyone who knows it can settle. A ticket that is not claimed in time is gone, and
     /// its reservation stays charged.
-    pub async fn keep(&self, id: &str, ticket: &[u8], lifetime: Duration) -> Result<(), StoreError> {
+    ///
+    /// The memory store keeps at most 100,000 tickets of 64 MiB together, and a share of that for each owner.
+    pub async fn keep(
+        &self,
+        id: &str,
+        ticket: &[u8],
+        owners: &[Owner<'_>],
+        lifetime: Duration,
+    ) -> Result<(), StoreError> {
         let lifetime = lifetime.min(crate::MAX_HOLD);
-        match self.store().keep(id, ticket, lifetime).await {
+        match self.store().keep(id, ticket, owners, lifetime).await {
             // Decisions made in this process are settled in this process.
-            Err(_) if !matches!(self.store(), Store::Memory(_)) => self.local().keep(id, ticket, lifetime).await,
+            Err(_) if !matches!(self.store(), Store::Memory(_)) => {
+                self.local().keep(id, ticket, owners, lifetime).await
+            }
             kept => kept,
         }
     }

@@ -1,5 +1,7 @@
 //! Charges that are still to be settled.
 
+use std::hash::{BuildHasher as _, RandomState};
+use std::sync::LazyLock;
 use std::time::Duration;
 
 use tollkeeper_core::{Bucket, Charge, Decision, Receipt, Row, Source, Timestamp};
@@ -15,6 +17,35 @@ pub(crate) struct Held {
     pub(crate) receipt: Receipt,
     /// The bucket's refunds before this charge.
     pub(crate) refunded: u64,
+}
+
+/// Who a reservation is for. The memory store gives each owner a share of its room, so that one cannot take all of it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Owner<'o> {
+    /// The client that it is charged to.
+    Key(&'o str),
+    /// The address that asked for it, possibly for many clients.
+    Peer(&'o str),
+}
+
+impl Owner<'_> {
+    /// An owner gets one part in this many of the room.
+    pub(crate) fn share(&self) -> usize {
+        match self {
+            Owner::Key(_) => 10,
+            Owner::Peer(_) => 2,
+        }
+    }
+
+    /// A hash with a random key: nobody can choose to share the room of another owner.
+    pub(crate) fn id(&self) -> u64 {
+        static SEED: LazyLock<RandomState> = LazyLock::new(RandomState::new);
+        match self {
+            Owner::Key(key) => SEED.hash_one(("key", key)),
+            Owner::Peer(peer) => SEED.hash_one(("peer", peer)),
+        }
+    }
 }
 
 /// A store's answer to a request whose cost is an estimate.

@@ -30,10 +30,10 @@ use std::time::Duration;
 use tollkeeper_core::{Algorithm, BucketRef, Charge, Decision, Hold, Source, Timestamp};
 
 use super::error::StoreError;
-use super::held::{Held, Reserved};
+use super::held::{Held, Owner, Reserved};
 use crate::clock::Clock;
 use crate::store::exceptions::Exceptions;
-use holds::Holds;
+use holds::{Holds, TooMany};
 
 /// Keeps state in this process.
 ///
@@ -171,9 +171,18 @@ impl MemoryStore {
         held.iter().map(&mut settle).collect()
     }
 
-    pub(crate) fn keep(&self, id: &str, record: &[u8], lifetime: Duration) -> Result<(), StoreError> {
-        let too_many = || StoreError::unavailable("too many reservations wait to be settled");
-        self.holds().keep(id, record, lifetime, self.clock.now()).then_some(()).ok_or_else(too_many)
+    pub(crate) fn keep(
+        &self,
+        id: &str,
+        record: &[u8],
+        owners: &[Owner<'_>],
+        lifetime: Duration,
+    ) -> Result<(), StoreError> {
+        let kept = self.holds().keep(id, record, owners, lifetime, self.clock.now());
+        kept.map_err(|too_many| match too_many {
+            TooMany::All => StoreError::unavailable("too many reservations wait to be settled"),
+            TooMany::OfOneOwner => StoreError::unavailable("too many reservations of this client wait to be settled"),
+        })
     }
 
     pub(crate) fn claim(&self, id: &str) -> Option<Vec<u8>> {

@@ -9,20 +9,24 @@ use axum::response::Response;
 use data_encoding::HEXLOWER;
 use http::StatusCode;
 use tollkeeper::http::Problem;
-use tollkeeper::{Actual, SettleError, Ticket};
+use tollkeeper::{Actual, Owner, Policy, SettleError, Ticket};
 
 use super::check::{bad_cost, headers, known_rules, unavailable, undecided};
 use super::pages::json;
 use super::problem::{Refused, segment};
 use super::shared::Shared;
+use crate::front::connections::Peer;
+use crate::network;
 use crate::strict::quoted;
-use crate::wire::{self, ReservationAnswer, ReserveAnswer, SettleAnswer};
+use crate::wire::{self, Check, ReservationAnswer, ReserveAnswer, SettleAnswer};
 
 /// `POST /v1/reserve`.
 pub(super) async fn reserve(State(shared): State<Arc<Shared>>, request: Request) -> Result<Response, Refused> {
+    let peer = request.extensions().get::<Peer>().map(|peer| network::of_client(peer.ip).to_string());
     let body = shared.body(request).await?;
     let (check, hold_ms) = wire::parse_reserve(&body)?.into_parts();
     known_rules("", &shared.service.limiter.policy(), &check)?;
+    let key = reserved_key(&shared.service.limiter.policy(), &check)?;
     let hold = Duration::from_millis(hold_ms);
     let reserved = shared.service.reserve(&check, hold).await;
     let (verdict, reservation) = reserved.map_err(|error| undecided(&shared.service, error))?;
@@ -34,13 +38,27 @@ pub(super) async fn reserve(State(shared): State<Arc<Shared>>, request: Request)
     let id = new_id()?;
     let record = serde_json::to_vec(&ticket).expect("a ticket is always JSON");
     let limiter = &shared.service.limiter;
-    if let Err(error) = limiter.keep(&id, &record, hold).await {
+    let owners = [peer.as_deref().map(Owner::Peer), Some(Owner::Key(&key))];
+    let owners: Vec<Owner<'_>> = owners.into_iter().flatten().collect();
+    if let Err(error) = limiter.keep(&id, &record, &owners, hold).await {
         // Nobody could settle it.
         let _ = limiter.redeem(ticket).settle(0).await;
         return Err(unavailable(&error).into());
     }
     let reservation = ReservationAnswer { id, expires_in_ms: hold_ms };
     Ok(json(&ReserveAnswer::new(&verdict, headers, Some(reservation))))
+}
+
+/// The keys of a request as one text, if they are short enough to be kept until it is settled.
+fn reserved_key(policy: &Policy, check: &Check<'_>) -> Result<String, Problem> {
+    const LONGEST: usize = 8 * 1024;
+    let charges = policy.charges(check).map_err(|error| bad_cost("", &error))?;
+    let length: usize = charges.iter().map(|charge| charge.key.value.len()).sum();
+    if length > LONGEST {
+        let problem = format!("the keys of its rules are {length} bytes long, and at most {LONGEST} can be reserved");
+        return Err(Problem::invalid("attributes", problem));
+    }
+    Ok(charges.iter().map(|charge| charge.key.value.as_str()).collect::<Vec<_>>().join("\n"))
 }
 
 /// `POST /v1/reservations/ID/settle`.
