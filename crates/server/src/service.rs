@@ -1,13 +1,17 @@
 //! What every front asks: decide, observe, answer. There is one path, so that no decision goes uncounted.
 
 pub(crate) mod changes;
+mod places;
 pub(crate) mod together;
+
+pub(crate) use places::KeyPlaces;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
-use tollkeeper::http::{AnswerStyle, Identity};
+use http::{HeaderMap, Uri};
+use tollkeeper::http::{AnswerStyle, AttributeSource, Identity};
 use tollkeeper::{
     BreakerState, Charge, CheckError, Decision, Descriptor, Limiter, Permit, Request, Reservation, Row, Store,
     StoreError, Verdict,
@@ -45,6 +49,8 @@ pub(crate) struct Service {
     pub(crate) rules: Option<Arc<Following>>,
     /// Makes spans of requests, where a collector is configured.
     pub(crate) tracer: Tracer,
+    /// Where the keys of the rules in force are found.
+    pub(crate) key_places: KeyPlaces,
     /// Set when the service will stop soon: it still answers, and asks for no more requests.
     pub(crate) draining: Arc<AtomicBool>,
 }
@@ -80,6 +86,7 @@ impl Service {
             guesses: Guesses::default(),
             rules: rules.following,
             tracer: Tracer::default(),
+            key_places: KeyPlaces::default(),
             draining: Arc::default(),
         }))
     }
@@ -152,6 +159,12 @@ impl Service {
     /// Brings what is known of the traffic to where it is kept, when nobody watches any more.
     pub(crate) async fn end_watch(&self) {
         self.observer.finish(&self.limiter, &self.metrics).await;
+    }
+
+    /// The place in which a request gives two different identities, if there is one.
+    pub(crate) fn contradiction(&self, uri: &Uri, headers: &HeaderMap) -> Option<AttributeSource> {
+        let mapped = self.identity.contradiction(uri, headers).cloned();
+        mapped.or_else(|| self.key_places.contradiction(&self.limiter.policy(), &self.identity, uri, headers))
     }
 
     /// From now on no more requests are asked for.

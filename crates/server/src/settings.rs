@@ -1,6 +1,7 @@
 //! Validates a configuration, and turns it into the parts of a service.
 
 mod loaded;
+mod memory;
 pub(crate) mod operations;
 mod problems;
 mod shutdown;

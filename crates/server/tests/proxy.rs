@@ -4,6 +4,7 @@ mod commands;
 mod costs;
 mod failures;
 mod forwarding;
+mod identity;
 mod limits;
 mod smuggling;
 mod streaming;

@@ -24,7 +24,7 @@ use super::{access, greeting, listening, signals, source};
 use crate::config::{Config, Problem};
 use crate::front::connections::{self, Listener};
 use crate::front::http as api;
-use crate::front::proxy::{self, Address, Proxy, Timeouts, Upstream, WaitingRoom, parse_upstream};
+use crate::front::proxy::{self, Address, Pace, Proxy, Timeouts, Upstream, WaitingRoom, parse_upstream};
 use crate::service::Service;
 use crate::settings::{self, Loaded};
 use crate::tls::{Acceptor, Protocol, Renew, Renewable, UpstreamFiles, upstream_config};
@@ -45,8 +45,9 @@ enforced together. Rules are reloaded when the file changes; rules and certifica
 requests under way.")]
 pub(super) struct Args {
     /// The server to forward to
-    #[arg(long, value_name = "URL", env = "TOLLKEEPER_UPSTREAM", value_parser = parse_upstream)]
-    upstream: Address,
+    // Not parsed by clap, which repeats a value that it refuses: it may hold a password.
+    #[arg(long, value_name = "URL", env = "TOLLKEEPER_UPSTREAM", hide_env_values = true)]
+    upstream: String,
     #[command(flatten)]
     upstream_files: UpstreamFiles,
     /// A limit; may be given several times (separated by `;` in the environment variable)
@@ -90,7 +91,7 @@ pub(super) struct Args {
     /// How long a request that would be denied may wait to pass
     #[arg(long, value_name = "TIME", default_value = "0s", env = "TOLLKEEPER_WAIT", value_parser = duration)]
     wait: Duration,
-    /// How many requests may wait at the same time, for `leaky_bucket` rules or by --wait
+    /// How many requests of one bucket may wait at the same time, for `leaky_bucket` rules or by --wait; ten times as many in all
     #[arg(long, value_name = "N", default_value_t = 1_000, env = "TOLLKEEPER_QUEUE")]
     queue: usize,
     /// How long the upstream may take to accept a connection
@@ -102,6 +103,12 @@ pub(super) struct Args {
     /// How long a body or a WebSocket may be idle
     #[arg(long, value_name = "TIME", default_value = "60s", env = "TOLLKEEPER_IDLE_TIMEOUT", value_parser = timeout)]
     idle_timeout: Duration,
+    /// How many bytes of a request's body must come per second, on average after ten seconds; 0 for any
+    #[arg(long, value_name = "BYTES", default_value_t = 128, env = "TOLLKEEPER_UPLOAD_RATE")]
+    upload_rate: u64,
+    /// How long a client may take to send the whole body of a request
+    #[arg(long, value_name = "TIME", default_value = "1h", env = "TOLLKEEPER_UPLOAD_TIMEOUT", value_parser = timeout)]
+    upload_timeout: Duration,
     /// How long requests in flight may take after a signal to stop
     #[arg(long, value_name = "TIME", default_value = "10s", env = "TOLLKEEPER_DRAIN_TIMEOUT", value_parser = duration)]
     drain_timeout: Duration,
@@ -124,10 +131,11 @@ fn timeout(text: &str) -> Result<Duration, String> {
 
 pub(super) fn run(args: Args) -> anyhow::Result<Ending> {
     let loaded = load(&args)?;
+    let upstream = parse_upstream(&args.upstream).map_err(|problem| anyhow::anyhow!("--upstream: {problem}"))?;
     args.operations.start_log()?;
     operations::warn(&loaded);
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
-    runtime.block_on(serve(loaded.config, loaded.policy, args))?;
+    runtime.block_on(serve(loaded.config, loaded.policy, upstream, args))?;
     Ok(Ending::Fine)
 }
 
@@ -203,9 +211,9 @@ fn is_still_so(known: &Problem, before: &[(String, String)], after: &[(String, S
     after.iter().any(is_it) || !before.iter().any(is_it)
 }
 
-async fn serve(config: Config, policy: Policy, args: Args) -> anyhow::Result<()> {
+async fn serve(config: Config, policy: Policy, upstream: Address, args: Args) -> anyhow::Result<()> {
     let certificates = certificates(&config)?;
-    let upstream_certificates = upstream_certificates(&args)?;
+    let upstream_certificates = upstream_certificates(&upstream, &args)?;
     let tls = certificates.clone().map(|certificates| Acceptor::new(certificates, Protocol::Http));
     // A connection to the upstream for each of a client.
     let most = listening::most_connections(&config, 1 + usize::from(args.admin.is_some()), 2);
@@ -230,10 +238,15 @@ async fn serve(config: Config, policy: Policy, args: Args) -> anyhow::Result<()>
     let rules = source::open(&config, policy).await?;
     let service = Service::new(&config, rules, store, tokens, crate::front::metrics())?;
     operations::start(&service, &config, bound)?;
-    let timeouts = Timeouts { connect: args.connect_timeout, response: args.response_timeout, idle: args.idle_timeout };
+    let timeouts = Timeouts {
+        connect: args.connect_timeout,
+        response: args.response_timeout,
+        idle: args.idle_timeout,
+        upload: Pace { rate: args.upload_rate, longest: args.upload_timeout },
+    };
     let proxy = Arc::new(Proxy {
         service: service.clone(),
-        upstream: Upstream::new(args.upstream.clone(), upstream_certificates.clone(), timeouts),
+        upstream: Upstream::new(upstream, upstream_certificates.clone(), timeouts),
         waiting: WaitingRoom::new(args.queue, args.wait),
         drain: args.drain_timeout,
     });
@@ -273,9 +286,9 @@ async fn serve(config: Config, policy: Policy, args: Args) -> anyhow::Result<()>
 }
 
 /// The CA and client certificates for an upstream with TLS.
-fn upstream_certificates(args: &Args) -> anyhow::Result<Option<Arc<Renewable<ClientConfig>>>> {
+fn upstream_certificates(upstream: &Address, args: &Args) -> anyhow::Result<Option<Arc<Renewable<ClientConfig>>>> {
     let files = args.upstream_files.clone();
-    match (&args.upstream.certified, files.first_given()) {
+    match (&upstream.certified, files.first_given()) {
         (Some(_), _) => Renewable::new("the upstream's", move || upstream_config(&files)).map(Some),
         (None, Some(flag)) => bail!("{flag}: is for an upstream with TLS; write --upstream https://..., or remove it"),
         (None, None) => Ok(None),

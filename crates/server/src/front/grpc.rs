@@ -4,6 +4,7 @@
 //! charges at once, and one denial leaves nothing charged anywhere.
 
 mod answer;
+mod codec;
 pub(crate) mod envoy;
 mod request;
 
@@ -22,7 +23,6 @@ use tonic::service::Routes;
 use tonic::{Request, Response, Status};
 use tonic_health::ServingStatus;
 use tonic_health::server::HealthReporter;
-use tonic_prost::ProstCodec;
 use tower::service_fn;
 
 use super::connections::{self, Limits, Listener, Peer};
@@ -31,6 +31,7 @@ use crate::metrics::Front;
 use crate::service::{Readiness, Service};
 use crate::telemetry::Described;
 use crate::tokens::Purpose;
+use codec::StrictCodec;
 use envoy::{DESCRIPTORS, METHOD, RateLimitRequest, RateLimitResponse, SERVICE};
 
 /// The largest request; as on the HTTP API.
@@ -156,7 +157,7 @@ async fn should_rate_limit(service: Arc<Service>, request: HttpRequest) -> HttpR
         return refused(refusal).into_http();
     }
     let decide = service_fn(|request| answer_to(&service, request));
-    let mut grpc = Grpc::new(ProstCodec::default()).max_decoding_message_size(MAX_MESSAGE);
+    let mut grpc = Grpc::new(StrictCodec::default()).max_decoding_message_size(MAX_MESSAGE);
     grpc.unary(decide, request).await.map(axum::body::Body::new)
 }
 

@@ -2,6 +2,7 @@
 
 mod actions;
 mod authorize;
+mod batch_size;
 mod check;
 mod exceptions;
 mod guard;

@@ -41,6 +41,7 @@ use super::stranger;
 use crate::metrics::Front;
 use crate::service::Service;
 use crate::telemetry::{self, Described};
+pub(crate) use bodies::Pace;
 use bodies::{Download, Upload};
 use estimate::Estimate;
 use framing::Strict;
@@ -134,9 +135,14 @@ impl Proxy {
             Ok(target) => target,
             Err(problem) => return problem.into_response(),
         };
+        if target.host.is_none() {
+            // What the upstream is told, so that rules by host see it too.
+            parts.headers.insert(HOST, self.upstream.host());
+        }
         let version = parts.version;
         let mut hop = headers::take_hop(&mut parts.headers);
         headers::take_lookalikes(&mut parts.headers);
+        headers::join_cookies(&mut parts.headers);
         stranger::watch(&self.service.identity, &parts.headers, client.peer, false);
         // HTTP/2 starts a WebSocket in another way, and a body would be read as its first frames.
         hop.websocket &= version == Version::HTTP_11 && body.is_end_stream();
@@ -176,8 +182,8 @@ impl Proxy {
     /// Admits the request, now or after its wait, or returns the refusal.
     async fn admit(&self, client: &Client, parts: &Parts) -> Result<Admitted, Response> {
         let Service { identity, answer, limiter, .. } = &*self.service;
-        if let Some(place) = identity.contradiction(&parts.uri, &parts.headers) {
-            return Err(Answer::contradiction(place).into_response());
+        if let Some(place) = self.service.contradiction(&parts.uri, &parts.headers) {
+            return Err(Answer::contradiction(&place).into_response());
         }
         let described = identity.describe(&parts.method, &parts.uri, &parts.headers, Some(client.peer));
         let described = Certified { request: described, client: client.certified.clone() };
@@ -188,14 +194,14 @@ impl Proxy {
             let verdict = &admitted.verdict;
             if verdict.is_allowed() {
                 let delay = verdict.delay().as_duration();
-                if !delay.is_zero() && visit.turn(delay).await.is_err() {
+                if !delay.is_zero() && visit.turn(self.waiting.queue_of(verdict), delay).await.is_err() {
                     self.take_back(verdict).await;
                     return Err(full(answer.headers_for(verdict, limiter.store().now()), delay));
                 }
                 return Ok(admitted);
             }
             let again = match verdict.retry_after() {
-                Some(wait) => visit.again(wait.as_duration()).await,
+                Some(wait) => visit.again(self.waiting.queue_of(verdict), wait.as_duration()).await,
                 None => false,
             };
             if !again {
@@ -240,8 +246,7 @@ impl Proxy {
     /// The request for the upstream.
     fn outgoing(&self, parts: Parts, body: Incoming, target: Target, client: &Client, hop: Hop) -> Request<Upload> {
         let Parts { method, version, mut headers, .. } = parts;
-        let authority = self.upstream.address().authority.as_str();
-        let host = target.host.unwrap_or_else(|| HeaderValue::from_str(authority).expect("an authority is plain text"));
+        let host = target.host.unwrap_or_else(|| self.upstream.host());
         headers::add_forwarded(&mut headers, &self.service.identity, client.peer, &client.scheme, &host);
         headers::add_via(&mut headers, version);
         telemetry::inject(&mut headers);
@@ -251,7 +256,8 @@ impl Proxy {
         if headers.remove(CONTENT_LENGTH).is_some() && body.is_end_stream() {
             headers.insert(CONTENT_LENGTH, HeaderValue::from(0));
         }
-        let mut request = Request::new(Upload::new(body, self.upstream.timeouts.idle, client.stopping.clone()));
+        let timeouts = self.upstream.timeouts;
+        let mut request = Request::new(Upload::new(body, timeouts.idle, timeouts.upload, client.stopping.clone()));
         *request.method_mut() = method;
         *request.uri_mut() = self.upstream.uri(target.path);
         *request.headers_mut() = headers;

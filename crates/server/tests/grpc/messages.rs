@@ -114,3 +114,37 @@ fn the_service_has_one_method_of_these_messages() {
     assert_eq!(method.input_type(), ".envoy.service.ratelimit.v3.RateLimitRequest");
     assert_eq!(method.output_type(), ".envoy.service.ratelimit.v3.RateLimitResponse");
 }
+
+/// Bytes that are no UTF-8 in a text were `INTERNAL`, as if the service had failed.
+#[test]
+fn a_message_that_cannot_be_read_is_the_callers_mistake() {
+    let service = tollkeeper_testkit::Service::on("rules: [{ name: a, key: '{user}', limit: 2/h }]", &[]);
+    // `domain` of two bytes that begin no letter; then a field that is cut off.
+    for message in [&[0x0a, 2, 0xff, 0xfe][..], &[0x0a, 9, b'x']] {
+        let length = u32::try_from(message.len()).unwrap().to_be_bytes();
+        let body = tollkeeper_testkit::file("", "bin");
+        std::fs::write(&body, [&[0][..], &length, message].concat()).unwrap();
+        let url = format!(
+            "http://{}/envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit",
+            service.grpc.as_ref().unwrap()
+        );
+        let data = format!("@{body}");
+        let kind = "content-type: application/grpc";
+        let args = [
+            "--http2-prior-knowledge",
+            "-sS",
+            "-D",
+            "-",
+            "-H",
+            kind,
+            "-H",
+            "te: trailers",
+            "--data-binary",
+            &data,
+            &url,
+        ];
+        let output = tollkeeper_testkit::run("curl", &args);
+        let said = String::from_utf8_lossy(&output.stdout).into_owned();
+        assert!(said.contains("grpc-status: 3"), "{said}");
+    }
+}

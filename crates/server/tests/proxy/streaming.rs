@@ -265,3 +265,30 @@ async fn a_concurrency_slot_outlives_its_hold() {
     tell.send(()).unwrap();
     assert_eq!(proxy.get("/", "").await.status, 200);
 }
+
+/// A client that sends a byte now and then is never silent for long, and held a connection to the upstream for as long as it
+/// liked.
+#[tokio::test]
+async fn a_body_that_drips_is_ended() {
+    let upstream = Upstream::plain().await;
+    let proxy = Proxy::start(upstream.address, &["--limit", "9/s", "--upload-timeout", "1s"]);
+    let mut stream = proxy.connect().await;
+    stream.write_all(b"POST / HTTP/1.1\r\nhost: a\r\ncontent-length: 100000\r\n\r\n").await.unwrap();
+    let (mut reading, mut writing) = stream.split();
+    let dripping = async {
+        while writing.write_all(b"x").await.is_ok() {
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+    };
+    let mut answer = Vec::new();
+    let ended = async {
+        let _ = tokio::io::AsyncReadExt::read_to_end(&mut reading, &mut answer).await;
+    };
+    tokio::time::timeout(SOON, async {
+        tokio::select! { () = dripping => {}, () = ended => {} }
+    })
+    .await
+    .expect("it ends");
+    let answer = String::from_utf8_lossy(&answer).into_owned();
+    assert!(answer.starts_with("HTTP/1.1 408") && answer.contains("took longer than 1s"), "{answer}");
+}

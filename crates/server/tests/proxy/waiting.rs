@@ -61,3 +61,21 @@ async fn a_denied_request_waits_if_told_and_if_its_wait_fits() {
         assert_eq!(proxy.get("/", "x-slow: a\r\n").await.status, expected, "half an hour does not fit");
     }
 }
+
+/// The waiting room was one for all: one client's queue filled it, and requests of others were shed.
+#[tokio::test]
+async fn a_client_with_a_full_queue_does_not_shed_another() {
+    let upstream = Upstream::plain().await;
+    let limit = "2/s burst 100 by header.x-key algorithm leaky_bucket";
+    let proxy = Proxy::start(upstream.address, &["--limit", limit, "--queue", "2"]);
+    let mut eve = Vec::new();
+    for _ in 0..6 {
+        let mut stream = proxy.connect().await;
+        stream.write_all(b"GET / HTTP/1.1\r\nhost: a\r\nx-key: eve\r\n\r\n").await.unwrap();
+        eve.push(stream);
+    }
+    tokio::time::sleep(Duration::from_millis(100)).await;
+    proxy.get("/", "x-key: eve\r\n").await.problem(503);
+    let (first, second) = tokio::join!(proxy.get("/", "x-key: ann\r\n"), proxy.get("/", "x-key: ann\r\n"));
+    assert_eq!((first.status, second.status), (200, 200), "ann has a queue of her own");
+}

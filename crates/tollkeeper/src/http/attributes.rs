@@ -21,9 +21,9 @@ use super::source::AttributeSource;
 /// | `method` | as in the request line |
 /// | `path` | in its normal spelling: `/%6Cogin`, `//login`, `/x/../login` and `/login;v=1` are `/login` |
 /// | `host` | of the target, else of the `Host` header: lower case, without port and final dot |
-/// | `header.NAME` | lines joined with `, ` unless all say the same; absent when it is not UTF-8 |
+/// | `header.NAME` | lines joined with `, ` unless all say the same; absent when it is not UTF-8; `Authorization` in its usual spelling, `Bearer abc` |
 /// | `query.NAME` | percent-decoded, `+` is a space; the first of this name |
-/// | `cookie.NAME` | without the quotes around it, if any; the first of this name |
+/// | `cookie.NAME` | percent-decoded, without the quotes around it; the first of this name |
 ///
 /// ```
 /// use http::{HeaderMap, Method, Uri};
@@ -74,7 +74,7 @@ impl<'r> HttpRequest<'r> {
         match source {
             AttributeSource::Header(name) => header(self.headers, name.as_str()),
             AttributeSource::Query(name) => query(self.uri, name),
-            AttributeSource::Cookie(name) => cookie(self.headers, name).map(Cow::Borrowed),
+            AttributeSource::Cookie(name) => cookie(self.headers, name),
             AttributeSource::Attribute(name) => self.own(name),
         }
     }
@@ -89,7 +89,7 @@ impl<'r> HttpRequest<'r> {
             _ => match name.split_once('.')? {
                 ("header", name) => header(self.headers, name),
                 ("query", name) => query(self.uri, name),
-                ("cookie", name) => cookie(self.headers, name).map(Cow::Borrowed),
+                ("cookie", name) => cookie(self.headers, name),
                 _ => None,
             },
         }

@@ -117,8 +117,8 @@ impl Identity {
     ///
     /// Of two API keys in two headers, or two query parameters of one name, one server takes the first and another
     /// the last. Whichever were counted here, a client could get the other one accepted upstream, and a fresh bucket
-    /// with every request. So refuse such a request. Browsers do send two cookies of one name; of these the first
-    /// counts.
+    /// with every request. So refuse such a request. The same goes for two cookies of one name that differ once they
+    /// are decoded, and for a cookie that servers read differently, such as one with an unfinished quote.
     ///
     /// ```
     /// use http::{HeaderMap, Uri};
@@ -187,6 +187,11 @@ impl Identity {
     /// The `ip` attribute: the client's address, or its IPv6 network.
     pub(super) fn ip(&self, headers: &HeaderMap, peer: IpAddr) -> String {
         group(self.client_address(headers, peer), self.ipv6_prefix)
+    }
+
+    /// Whether an attribute has its place in requests by [`Identity::identify`].
+    pub fn maps(&self, attribute: &str) -> bool {
+        self.mapped.contains_key(attribute)
     }
 
     pub(super) fn mapped(&self, attribute: &str) -> Option<&AttributeSource> {

@@ -5,7 +5,7 @@ use std::str::FromStr;
 
 use http::{HeaderMap, HeaderName, Uri};
 
-use super::places::{differ, queries};
+use super::places::{cookies, differ, queries};
 
 /// Where an attribute comes from.
 ///
@@ -23,7 +23,7 @@ pub enum AttributeSource {
     Header(HeaderName),
     /// The first query parameter of this name.
     Query(String),
-    /// The first cookie of this name.
+    /// The first cookie of this name, percent-decoded and without quotes.
     Cookie(String),
     /// One of `ip`, `method`, `path` and `host`.
     Attribute(String),
@@ -62,12 +62,16 @@ impl fmt::Display for AttributeSource {
 }
 
 impl AttributeSource {
-    /// Whether a request has this more than once, with different values.
-    pub(super) fn is_contradicted(&self, uri: &Uri, headers: &HeaderMap) -> bool {
+    /// Whether a request has this more than once, with different values, or in a spelling that servers read differently.
+    pub fn is_contradicted(&self, uri: &Uri, headers: &HeaderMap) -> bool {
         match self {
             AttributeSource::Header(name) => differ(headers.get_all(name).into_iter()),
             AttributeSource::Query(name) => differ(queries(uri, name)),
-            AttributeSource::Cookie(_) | AttributeSource::Attribute(_) => false,
+            AttributeSource::Cookie(name) => {
+                let mut cookies = cookies(headers, name).peekable();
+                cookies.peek().is_some_and(Option::is_none) || differ(cookies)
+            }
+            AttributeSource::Attribute(_) => false,
         }
     }
 }

@@ -225,7 +225,10 @@ pub(crate) fn denial_detail(verdict: &Verdict) -> String {
 
 /// What is wrong, without the values: they may be secrets.
 pub(crate) fn contradiction_detail(place: &AttributeSource) -> String {
-    format!("`{place}` says who sends this request and is there several times, with different values; send it once.")
+    format!(
+        "`{place}` says who sends this request and is there several times with different values, or spelled so that servers read \
+         it differently; send it once."
+    )
 }
 
 /// Which attribute should have been a number. Its value is not repeated: it may not be meant for every reader.

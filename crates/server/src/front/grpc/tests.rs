@@ -31,6 +31,7 @@ async fn open() -> SocketAddr {
         rules: None,
         tracer: Default::default(),
         draining: Default::default(),
+        key_places: Default::default(),
     });
     let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
     let address = listener.local_addr().expect("an address");

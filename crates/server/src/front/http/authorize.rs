@@ -27,7 +27,7 @@ use crate::wire::AuthorizeAnswer;
 const PREFIX: &str = "/v1/authorize";
 const METHODS: [&str; 2] = ["x-forwarded-method", "x-original-method"];
 const URIS: [&str; 2] = ["x-forwarded-uri", "x-original-uri"];
-const HOSTS: [&str; 1] = ["x-forwarded-host"];
+const HOST_HEADER: &str = "x-forwarded-host";
 
 /// `ANY /v1/authorize`: 200, or the denial for the proxy to pass on. The body is never read.
 pub(super) async fn authorize(
@@ -42,8 +42,8 @@ pub(super) async fn authorize(
     if let Some(ip) = ip {
         stranger::watch(&service.identity, &original.headers, ip, original.is_described);
     }
-    if let Some(place) = service.identity.contradiction(&original.uri, &original.headers) {
-        return Ok(Answer::contradiction(place).into_response());
+    if let Some(place) = service.contradiction(&original.uri, &original.headers) {
+        return Ok(Answer::contradiction(&place).into_response());
     }
     let described = service.identity.describe(&original.method, &original.uri, &original.headers, ip);
     let described = Certified { request: described, client: certified.flatten() };
@@ -99,7 +99,7 @@ impl Original {
             Some((name, value)) => with_path(uri, name, value.as_bytes())?,
             None => uri,
         };
-        let Some(host) = first(&headers, &HOSTS).map(|(_, host)| host.clone()) else {
+        let Some(host) = forwarded_host(&headers) else {
             return Ok(Original { method, uri, headers, is_described: headers_tell });
         };
         headers.insert(HOST, host);
@@ -109,18 +109,23 @@ impl Original {
     }
 }
 
-/// A proxy writes one of these headers and may pass the other on as its client sent it. Nothing says which is which,
-/// so two that differ are refused: otherwise a client could be judged by another path or method than it uses.
+/// A proxy writes one of these headers and may pass on another, or another line of the same, as its client sent it.
+/// Nothing says which is which, so two that differ are refused: otherwise a client could be judged by another path or
+/// method than it uses.
 fn agree(headers: &HeaderMap, names: &[&'static str; 2]) -> Result<(), Problem> {
-    let [one, other] = names.map(|name| headers.get(name).filter(|value| !value.is_empty()));
-    match (one, other) {
-        (Some(one), Some(other)) if one != other => {
-            let (one, other) = (shown(one.as_bytes()), shown(other.as_bytes()));
-            let problem = format!("says {one} but {} says {other}; let the proxy send one of them", names[1]);
-            Err(Problem::invalid(names[0], problem))
-        }
-        _ => Ok(()),
-    }
+    let lines = |name: &'static str| headers.get_all(name).into_iter().map(move |value| (name, value));
+    let mut said = names.iter().flat_map(|name| lines(name)).filter(|(_, value)| !value.is_empty());
+    let Some((first, one)) = said.next() else { return Ok(()) };
+    let Some((name, other)) = said.find(|(_, other)| *other != one) else { return Ok(()) };
+    let (one, other) = (shown(one.as_bytes()), shown(other.as_bytes()));
+    Err(Problem::invalid(first, format!("says {one} but {name} says {other}; let the proxy send one of them")))
+}
+
+/// The host that the nearest proxy names. It adds to what its client sent, which may be anything, so the last one counts.
+fn forwarded_host(headers: &HeaderMap) -> Option<HeaderValue> {
+    let lines = headers.get_all(HOST_HEADER).into_iter().flat_map(|line| line.as_bytes().split(|byte| *byte == b','));
+    let last = lines.map(<[u8]>::trim_ascii).filter(|host| !host.is_empty()).last()?;
+    HeaderValue::from_bytes(last).ok()
 }
 
 /// The first of these headers that is not empty.

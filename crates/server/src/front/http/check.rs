@@ -9,6 +9,7 @@ use http::StatusCode;
 use tollkeeper::http::Problem;
 use tollkeeper::{CheckError, CostError, Overloaded, Policy, StoreError, Verdict};
 
+use super::batch_size::require_fitting;
 use super::pages::json;
 use super::problem::Refused;
 use super::shared::Shared;
@@ -83,6 +84,7 @@ fn validate(service: &Service, checks: &[Check<'_>]) -> Result<(), Problem> {
     for (index, check) in checks.iter().enumerate() {
         known_rules(&format!("checks[{index}]."), &policy, check)?;
     }
+    require_fitting(&policy, checks)?;
     if policy.rules().iter().all(|rule| !rule.cost().is_carried()) {
         return Ok(());
     }

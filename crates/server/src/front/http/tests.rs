@@ -91,6 +91,7 @@ impl Plan {
             rules: None,
             tracer: Default::default(),
             draining: Default::default(),
+            key_places: Default::default(),
         });
         let socket = TcpSocket::new_v4().expect("a socket");
         socket.bind(([127, 0, 0, 1], 0).into()).expect("a free port");

@@ -72,8 +72,29 @@ impl Paced {
 pub(super) enum UploadFailure {
     /// Nothing arrived for this long.
     Stalled(Duration),
+    /// It came too slowly, though something always came.
+    Slow(Pace),
     /// It ended early, or its framing is invalid.
     Broken,
+}
+
+/// How slowly a client may send. Only the time counts in which the client is waited for: a slow upstream is not its fault.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Pace {
+    /// Bytes per second, on average, after [`Pace::GRACE`].
+    pub(crate) rate: u64,
+    /// For the whole body.
+    pub(crate) longest: Duration,
+}
+
+impl Pace {
+    /// How long a client may take to get going.
+    pub(super) const GRACE: Duration = Duration::from_secs(10);
+
+    fn is_kept(&self, received: u64, waited: Duration) -> bool {
+        let due = u128::from(self.rate) * waited.saturating_sub(Pace::GRACE).as_millis() / 1_000;
+        waited <= self.longest && u128::from(received) >= due
+    }
 }
 
 /// The state of a client's body while it is sent to the upstream.
@@ -100,18 +121,32 @@ impl UploadState {
 pub(super) struct Upload {
     /// `None` if there is no body.
     body: Option<Paced>,
+    pace: Pace,
+    received: u64,
+    /// How long the client has been waited for, and since when it is now.
+    waited: Duration,
+    waiting: Option<Instant>,
     state: Arc<UploadState>,
 }
 
 impl Upload {
-    pub(super) fn new(body: Incoming, idle: Duration, stopping: Stopping) -> Upload {
+    pub(super) fn new(body: Incoming, idle: Duration, pace: Pace, stopping: Stopping) -> Upload {
         let body = (!body.is_end_stream()).then(|| Paced::new(body, idle).hurrying(stopping));
-        Upload { body, ..Upload::empty() }
+        Upload { body, pace, ..Upload::empty() }
     }
 
     pub(super) fn empty() -> Upload {
         let (moved_ms, failure) = (AtomicU64::new(0), OnceLock::new());
-        Upload { body: None, state: Arc::new(UploadState { began: Instant::now(), moved_ms, failure }) }
+        let state = Arc::new(UploadState { began: Instant::now(), moved_ms, failure });
+        let pace = Pace { rate: 0, longest: Duration::MAX };
+        Upload { body: None, pace, received: 0, waited: Duration::ZERO, waiting: None, state }
+    }
+
+    /// Counts a piece that came; false when it came too late.
+    fn is_in_time(&mut self, piece: &Frame<Bytes>) -> bool {
+        self.waited += self.waiting.take().map_or(Duration::ZERO, |since| since.elapsed());
+        self.received += piece.data_ref().map_or(0, |data| data.len() as u64);
+        self.pace.is_kept(self.received, self.waited)
     }
 
     pub(super) fn state(&self) -> Arc<UploadState> {
@@ -125,12 +160,16 @@ impl Body for Upload {
 
     fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Piece {
         let Some(body) = &mut self.body else { return Poll::Ready(None) };
-        let piece = body.poll_frame(cx);
+        let (piece, limit) = (body.poll_frame(cx), body.limit);
         match &piece {
-            Poll::Pending => {}
+            Poll::Pending => _ = self.waiting.get_or_insert_with(Instant::now),
+            Poll::Ready(Some(Ok(frame))) if !self.is_in_time(frame) => {
+                let _ = self.state.failure.set(UploadFailure::Slow(self.pace));
+                return Poll::Ready(Some(Err(io::Error::from(io::ErrorKind::TimedOut).into())));
+            }
             Poll::Ready(Some(Err(error))) => {
                 let stalled = error.is::<io::Error>();
-                let failure = if stalled { UploadFailure::Stalled(body.limit) } else { UploadFailure::Broken };
+                let failure = if stalled { UploadFailure::Stalled(limit) } else { UploadFailure::Broken };
                 let _ = self.state.failure.set(failure);
             }
             Poll::Ready(_) => {
@@ -195,5 +234,21 @@ impl Body for Download {
 
     fn size_hint(&self) -> SizeHint {
         self.body.body.size_hint()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_pace_is_an_average_after_a_while_and_has_an_end() {
+        let pace = Pace { rate: 100, longest: Duration::from_secs(60) };
+        let kept = |received: u64, seconds: u64| pace.is_kept(received, Duration::from_secs(seconds));
+        assert!(kept(0, 10), "time to get going");
+        assert!(kept(1_000, 20) && !kept(999, 20));
+        assert!(kept(1_000_000, 60) && !kept(1_000_000, 61), "however fast");
+        let any = Pace { rate: 0, longest: Duration::MAX };
+        assert!(any.is_kept(1, Duration::from_secs(1_000_000)));
     }
 }

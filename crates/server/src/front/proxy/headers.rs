@@ -3,8 +3,8 @@
 use std::net::IpAddr;
 
 use http::header::{
-    CONNECTION, CONTENT_LENGTH, Entry, FORWARDED, HOST, PROXY_AUTHENTICATE, PROXY_AUTHORIZATION, TE, TRANSFER_ENCODING,
-    UPGRADE, VIA,
+    CONNECTION, CONTENT_LENGTH, COOKIE, Entry, FORWARDED, HOST, PROXY_AUTHENTICATE, PROXY_AUTHORIZATION, TE,
+    TRANSFER_ENCODING, UPGRADE, VIA,
 };
 use http::uri::Scheme;
 use http::{HeaderMap, HeaderName, HeaderValue, Version};
@@ -12,19 +12,36 @@ use tollkeeper::http::Identity;
 
 const KEEP_ALIVE: HeaderName = HeaderName::from_static("keep-alive");
 const PROXY_CONNECTION: HeaderName = HeaderName::from_static("proxy-connection");
+/// Servers that hand headers on as variables read it as `HTTP_PROXY`, by which programs choose where they send their
+/// own requests (httpoxy). No client has a reason to send it.
+const PROXY: HeaderName = HeaderName::from_static("proxy");
 const X_FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
 const X_FORWARDED_HOST: HeaderName = HeaderName::from_static("x-forwarded-host");
 const X_FORWARDED_PROTO: HeaderName = HeaderName::from_static("x-forwarded-proto");
 
 /// Headers beside `Forwarded` and `X-Forwarded-*` with which a client could lie to a server about the origin or the
 /// path of a request. Some servers take a path from them, which no rule has seen.
-const CLAIMS: [&str; 12] = [
+const CLAIMS: [&str; 26] = [
     "x-real-ip",
-    "cf-connecting-ip",
-    "true-client-ip",
-    "fastly-client-ip",
+    "client-ip",
     "x-client-ip",
     "x-cluster-client-ip",
+    "x-remote-ip",
+    "x-remote-addr",
+    "x-originating-ip",
+    "x-host",
+    "x-forwarded",
+    "forwarded-for",
+    "cf-connecting-ip",
+    "cf-connecting-ipv6",
+    "cf-pseudo-ipv4",
+    "true-client-ip",
+    "fastly-client-ip",
+    "fly-client-ip",
+    "x-azure-clientip",
+    "x-azure-socketip",
+    "x-appengine-user-ip",
+    "x-appengine-remote-addr",
     "x-envoy-external-address",
     "x-original-forwarded-for",
     "x-original-url",
@@ -61,6 +78,7 @@ pub(super) fn take_hop(headers: &mut HeaderMap) -> Hop {
     for name in [
         CONNECTION,
         KEEP_ALIVE,
+        PROXY,
         PROXY_CONNECTION,
         PROXY_AUTHENTICATE,
         PROXY_AUTHORIZATION,
@@ -143,6 +161,19 @@ fn is_claim(name: &HeaderName) -> bool {
 /// read `x_api_key` as `X-Api-Key`, so a client could send them what no rule has seen.
 pub(super) fn take_lookalikes(headers: &mut HeaderMap) {
     remove(headers, |name| name.as_str().contains('_'));
+}
+
+/// Makes one line of several `Cookie` lines, as HTTP/2 splits them (RFC 9113 8.2.3): of several lines an HTTP/1 server may
+/// read only one, and another one than the rules did.
+pub(super) fn join_cookies(headers: &mut HeaderMap) {
+    if headers.get_all(COOKIE).into_iter().nth(1).is_none() {
+        return;
+    }
+    let lines: Vec<&[u8]> = headers.get_all(COOKIE).into_iter().map(HeaderValue::as_bytes).collect();
+    // Made of parts that were values already.
+    if let Ok(joined) = HeaderValue::from_bytes(&lines.join(&b"; "[..])) {
+        headers.insert(COOKIE, joined);
+    }
 }
 
 fn remove(headers: &mut HeaderMap, unwanted: impl Fn(&HeaderName) -> bool) {

@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use http::uri::PathAndQuery;
-use http::{Method, Request, Response, StatusCode, Uri};
+use http::{HeaderValue, Method, Request, Response, StatusCode, Uri};
 use hyper::body::{Body as _, Incoming};
 use hyper_util::client::legacy::{Client, Error};
 use hyper_util::rt::{TokioExecutor, TokioTimer};
@@ -17,7 +17,7 @@ use tokio::time::{Instant, timeout_at};
 use tollkeeper::http::Problem;
 use tracing::warn;
 
-use super::bodies::{Upload, UploadFailure};
+use super::bodies::{Pace, Upload, UploadFailure};
 use crate::tls::{Connector, Renewable};
 pub(crate) use address::{Address, parse_upstream};
 
@@ -30,6 +30,8 @@ pub(crate) struct Timeouts {
     pub(crate) response: Duration,
     /// Between two pieces of a body, in either direction, and between two bytes of a WebSocket.
     pub(crate) idle: Duration,
+    /// How slowly a client may send.
+    pub(crate) upload: Pace,
 }
 
 /// The server behind the proxy.
@@ -55,6 +57,11 @@ impl Upstream {
             .set_host(false)
             .build(connector);
         Upstream { address, client, timeouts, logged: Mutex::new(None) }
+    }
+
+    /// The `Host` of requests that name none.
+    pub(super) fn host(&self) -> HeaderValue {
+        HeaderValue::from_str(self.address.authority.as_str()).expect("an authority is plain text")
     }
 
     pub(crate) fn address(&self) -> &Address {
@@ -101,6 +108,12 @@ impl Upstream {
         match failure {
             Failure::Upload(UploadFailure::Stalled(limit)) => {
                 let detail = format!("nothing more of the body came within {limit:?}; send it at once");
+                Problem::new(StatusCode::REQUEST_TIMEOUT, detail).closing()
+            }
+            Failure::Upload(UploadFailure::Slow(Pace { rate, longest })) => {
+                let detail = format!(
+                    "the body came at less than {rate} bytes per second, or took longer than {longest:?}; send it faster"
+                );
                 Problem::new(StatusCode::REQUEST_TIMEOUT, detail).closing()
             }
             Failure::Upload(UploadFailure::Broken) => {

@@ -1,25 +1,91 @@
-//! A bounded queue of requests that wait for their turn.
+//! Requests that wait for their turn: so many per bucket, so that a client with a long queue of its own does not take the
+//! places of others, and a bounded number in all.
 
+use std::collections::HashMap;
+use std::hash::{BuildHasher as _, RandomState};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use tokio::sync::{Semaphore, SemaphorePermit};
+use tollkeeper::{Row, Span, Verdict};
 
 /// Where requests wait.
 #[derive(Debug)]
 pub(crate) struct WaitingRoom {
-    places: Semaphore,
+    /// Places for each bucket.
+    places: usize,
+    waiting: Mutex<Waiting>,
+    seed: RandomState,
     /// The longest that a denied request may wait to retry, in total.
     patience: Duration,
 }
 
+#[derive(Debug, Default)]
+struct Waiting {
+    all: usize,
+    by_bucket: HashMap<u64, usize>,
+}
+
+/// The bucket that a request waits for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Queue(u64);
+
 impl WaitingRoom {
+    /// There is room for this many full queues.
+    const QUEUES: usize = 10;
+
     pub(crate) fn new(places: usize, patience: Duration) -> WaitingRoom {
-        WaitingRoom { places: Semaphore::new(places.min(Semaphore::MAX_PERMITS)), patience }
+        WaitingRoom { places, waiting: Mutex::default(), seed: RandomState::new(), patience }
     }
 
     /// Starts a request's visit; it does not wait yet.
     pub(super) fn enter(&self) -> Visit<'_> {
         Visit { room: self, place: None, left: self.patience }
+    }
+
+    /// The queue of the bucket that makes a request wait.
+    pub(super) fn queue_of(&self, verdict: &Verdict) -> Queue {
+        let delays = |row: &&Row| row.decision.delay() > Span::ZERO && row.decision.delay() == verdict.delay();
+        let row = verdict.limiting().or_else(|| verdict.rows().iter().find(delays));
+        let bucket = row.map(|row| (row.charge.rule.name(), row.charge.key.variant, row.charge.key.value.as_str()));
+        Queue(self.seed.hash_one(bucket))
+    }
+
+    /// A place in a queue, unless that is full. When many queues together have filled the room, each may still have one
+    /// request waiting.
+    fn take(&self, queue: Queue) -> Option<Place<'_>> {
+        let mut waiting = self.lock();
+        let own = waiting.by_bucket.get(&queue.0).copied().unwrap_or(0);
+        let most = self.places.saturating_mul(WaitingRoom::QUEUES);
+        if own >= self.places || (waiting.all >= most && own > 0) || waiting.all >= most.saturating_mul(2) {
+            return None;
+        }
+        waiting.all += 1;
+        *waiting.by_bucket.entry(queue.0).or_default() += 1;
+        Some(Place { room: self, queue })
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Waiting> {
+        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// A place, given back when dropped.
+#[derive(Debug)]
+struct Place<'r> {
+    room: &'r WaitingRoom,
+    queue: Queue,
+}
+
+impl Drop for Place<'_> {
+    fn drop(&mut self) {
+        let mut waiting = self.room.lock();
+        waiting.all -= 1;
+        if let Some(own) = waiting.by_bucket.get_mut(&self.queue.0) {
+            *own -= 1;
+            if *own == 0 {
+                waiting.by_bucket.remove(&self.queue.0);
+            }
+        }
     }
 }
 
@@ -27,7 +93,7 @@ impl WaitingRoom {
 #[derive(Debug)]
 pub(super) struct Visit<'r> {
     room: &'r WaitingRoom,
-    place: Option<SemaphorePermit<'r>>,
+    place: Option<Place<'r>>,
     left: Duration,
 }
 
@@ -37,20 +103,42 @@ pub(super) struct Full;
 
 impl Visit<'_> {
     /// Waits out the delay of an admitted request.
-    pub(super) async fn turn(&mut self, delay: Duration) -> Result<(), Full> {
-        if self.place.is_none() {
-            self.place = Some(self.room.places.try_acquire().map_err(|_| Full)?);
+    pub(super) async fn turn(&mut self, queue: Queue, delay: Duration) -> Result<(), Full> {
+        if self.place.as_ref().is_none_or(|place| place.queue != queue) {
+            // Given back first: a request has one place.
+            self.place = None;
+            self.place = Some(self.room.take(queue).ok_or(Full)?);
         }
         tokio::time::sleep(delay).await;
         Ok(())
     }
 
     /// Waits to retry, if that wait is allowed and there is room; otherwise false.
-    pub(super) async fn again(&mut self, wait: Duration) -> bool {
+    pub(super) async fn again(&mut self, queue: Queue, wait: Duration) -> bool {
         let Some(left) = self.left.checked_sub(wait).filter(|_| !self.room.patience.is_zero()) else {
             return false;
         };
         self.left = left;
-        self.turn(wait).await.is_ok()
+        self.turn(queue, wait).await.is_ok()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// One client filled the waiting room, and requests of everyone else were shed.
+    #[test]
+    fn a_full_queue_takes_no_place_of_another() {
+        let room = WaitingRoom::new(3, Duration::ZERO);
+        let eve: Vec<Place<'_>> = (0..3).map(|_| room.take(Queue(1)).expect("a place")).collect();
+        assert!(room.take(Queue(1)).is_none());
+        let others: Vec<Place<'_>> =
+            (2..11).flat_map(|queue| [queue; 3]).filter_map(|queue| room.take(Queue(queue))).collect();
+        assert_eq!(others.len(), 27, "the room is full");
+        let first = room.take(Queue(99)).expect("each may have one waiting");
+        assert!(room.take(Queue(99)).is_none());
+        drop((eve, others, first));
+        assert!(room.lock().by_bucket.is_empty() && room.lock().all == 0);
     }
 }

@@ -141,10 +141,29 @@ async fn headers_that_disagree_about_the_request_are_refused() {
     for (headers, field) in [
         ("x-original-uri: /login\r\nx-forwarded-uri: /x\r\n", "x-forwarded-uri"),
         ("x-original-method: POST\r\nx-forwarded-method: GET\r\n", "x-forwarded-method"),
+        // Two lines of one header: the first was read here, and the last is the proxy's.
+        ("x-forwarded-uri: /x\r\nx-forwarded-uri: /login\r\n", "x-forwarded-uri"),
+        ("x-original-method: GET\r\nx-original-method: POST\r\n", "x-original-method"),
     ] {
         let detail = gate.ask("GET /v1/authorize", headers, "").await.problem(400);
         assert!(detail.starts_with(field), "{detail}");
     }
-    let same = "x-original-uri: /login\r\nx-forwarded-uri: /login\r\n";
+    let same = "x-original-uri: /login\r\nx-forwarded-uri: /login\r\nx-forwarded-uri: /login\r\n";
     assert_eq!(gate.ask("GET /v1/authorize", same, "").await.status, 200);
+}
+
+/// A proxy adds its word to what its client sent: `X-Forwarded-Host: anything, shop.test` was no host at all, and no rule by
+/// host applied.
+#[tokio::test]
+async fn the_last_host_is_the_proxys() {
+    let gate = Plan::new([json!({"name": "each", "key": "{host}", "limit": "2/h"})]).open().await;
+    for (headers, remaining) in
+        [("x-forwarded-host: shop.test\r\n", 1), ("x-forwarded-host: made-up, shop.test\r\n", 0)]
+    {
+        assert_eq!(gate.ask("GET /v1/authorize", headers, "").await.status, 200);
+        let shown = gate.get("/v1/keys?rule=each&key=shop.test").await.json();
+        assert_eq!(shown["remaining"], remaining, "{headers}");
+    }
+    let denied = gate.ask("GET /v1/authorize", "x-forwarded-host: a\r\nx-forwarded-host: shop.test\r\n", "").await;
+    assert_eq!(denied.status, 429);
 }

@@ -187,3 +187,19 @@ async fn a_rule_that_there_is_not_is_refused_before_anything_is_charged() {
     let answer = gate.check(json!({"attributes": {"user_id": "42"}})).await;
     assert_eq!(answer["rules"][0]["remaining"], 2, "this is the first that was charged");
 }
+
+/// 25 KB of checks were answered with 7 MB: each check by every rule, with its key.
+#[tokio::test]
+async fn a_batch_whose_answer_would_be_huge_is_refused_before_it_charges() {
+    let rules = (0..40).map(|number| json!({"name": format!("rule-{number}"), "key": "{user_id}", "limit": "9/h"}));
+    let gate = Plan::new(rules).open().await;
+    let batch = |checks: usize| json!({"checks": vec![json!({"attributes": {"user_id": "1"}}); checks]}).to_string();
+    assert!(batch(1_000).len() < 40_000);
+    let detail = gate.ask("POST /v1/check", "", batch(1_000)).await.problem(413);
+    assert!(detail.contains("larger than 2097152 bytes; split the batch"), "{detail}");
+    let shown = gate.get("/v1/keys?rule=rule-0&key=1").await.json();
+    assert_eq!(shown["remaining"], 9, "nothing was charged");
+    let fine = gate.ask("POST /v1/check", "", batch(100)).await;
+    assert_eq!(fine.status, 200);
+    assert!(fine.body.len() < 2 << 20);
+}

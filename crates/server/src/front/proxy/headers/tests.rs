@@ -98,6 +98,9 @@ fn a_client_tells_the_upstream_nothing_of_where_it_came_from_or_what_else_it_ask
     assert!(
         !forwarded_where("x-shop-client", &[("x-shop-client", "6.6.6.6")], "203.0.113.7").contains_key("x-shop-client")
     );
+    let mut hop = headers(&[("proxy", "http://6.6.6.6"), ("x-api-key", "mine")]);
+    take_hop(&mut hop);
+    assert_eq!(hop, headers(&[("x-api-key", "mine")]), "httpoxy");
     let mut sent = headers(&[("x_forwarded_for", "6.6.6.6"), ("x_api_key", "made-up"), ("x-api-key", "mine")]);
     take_lookalikes(&mut sent);
     assert_eq!(sent, headers(&[("x-api-key", "mine")]));

@@ -26,18 +26,22 @@ impl fmt::Display for Address {
     }
 }
 
-/// Reads `http://HOST:PORT` or `https://HOST:PORT`.
+/// Reads `http://HOST:PORT` or `https://HOST:PORT`. Errors do not repeat a user or a password.
 pub(crate) fn parse_upstream(text: &str) -> Result<Address, String> {
     let example = "write for example http://127.0.0.1:3000";
-    let uri: Uri = text.parse().map_err(|error| format!("{text:?} is not a URL ({error}); {example}"))?;
+    let shown = match text.rsplit_once('@') {
+        Some((_, host)) => format!("…@{host}"),
+        None => text.to_string(),
+    };
+    let uri: Uri = text.parse().map_err(|error| format!("{shown:?} is not a URL ({error}); {example}"))?;
     let parts = uri.into_parts();
     let is_certified = match parts.scheme.as_ref().map(Scheme::as_str) {
         Some("http") => false,
         Some("https") => true,
         Some(scheme) => return Err(format!("{scheme}:// is not spoken here; {example}")),
-        None => return Err(format!("{text:?} has no scheme; {example}")),
+        None => return Err(format!("{shown:?} has no scheme; {example}")),
     };
-    let authority = parts.authority.ok_or_else(|| format!("{text:?} names no host; {example}"))?;
+    let authority = parts.authority.ok_or_else(|| format!("{shown:?} names no host; {example}"))?;
     if authority.as_str().contains('@') {
         return Err("a user and a password are not sent to an upstream; remove what is before the @".into());
     }
@@ -59,6 +63,21 @@ fn server_name(host: &str) -> Result<ServerName<'static>, String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// A URL that could not be used was repeated whole, on the screen and in the log.
+    #[test]
+    fn a_password_is_not_repeated() {
+        for url in [
+            "http://u:s3cret@a b/",
+            "u:s3cret@app.test",
+            "http://u:s3cret@app.test",
+            "//u:s3cret@app.test/x",
+            "ftp://u:s3cret@a",
+        ] {
+            let problem = parse_upstream(url).expect_err(url);
+            assert!(!problem.contains("s3cret"), "{url}: {problem}");
+        }
+    }
 
     #[test]
     fn a_certificate_must_be_for_the_host_without_port_and_brackets() {

@@ -1,0 +1,57 @@
+//! Where the keys of the rules in force are found in a request: each of these places may hold one value only.
+//!
+//! They follow the rules: a rule that was added by a reload is guarded from its first request on.
+
+use std::sync::Arc;
+
+use arc_swap::ArcSwapOption;
+use http::{HeaderMap, Uri};
+use tollkeeper::Policy;
+use tollkeeper::http::{AttributeSource, Identity};
+
+/// The places of the policy that was last asked about.
+#[derive(Debug, Default)]
+pub(crate) struct KeyPlaces(ArcSwapOption<Known>);
+
+#[derive(Debug)]
+struct Known {
+    policy: Arc<Policy>,
+    places: Vec<AttributeSource>,
+}
+
+impl KeyPlaces {
+    /// The place in which a request has two values for the key of a rule, if there is one.
+    pub(super) fn contradiction(
+        &self,
+        policy: &Arc<Policy>,
+        identity: &Identity,
+        uri: &Uri,
+        headers: &HeaderMap,
+    ) -> Option<AttributeSource> {
+        let known = self.0.load();
+        if let Some(known) = known.as_ref().filter(|known| Arc::ptr_eq(&known.policy, policy)) {
+            return known.find(uri, headers);
+        }
+        let new = Arc::new(Known { policy: policy.clone(), places: places(policy, identity) });
+        self.0.store(Some(new.clone()));
+        new.find(uri, headers)
+    }
+}
+
+impl Known {
+    fn find(&self, uri: &Uri, headers: &HeaderMap) -> Option<AttributeSource> {
+        self.places.iter().find(|place| place.is_contradicted(uri, headers)).cloned()
+    }
+}
+
+/// Attributes that are mapped by `identify` are guarded by the identity itself.
+fn places(policy: &Policy, identity: &Identity) -> Vec<AttributeSource> {
+    let mut places: Vec<AttributeSource> = Vec::new();
+    let keys = policy.rules().iter().filter(|rule| rule.is_active()).map(|rule| rule.key());
+    for name in keys.flat_map(|key| key.needs().flatten()).filter(|name| !identity.maps(name)) {
+        if let Some(place) = name.parse().ok().filter(|place| !places.contains(place)) {
+            places.push(place);
+        }
+    }
+    places
+}
