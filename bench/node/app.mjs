@@ -12,6 +12,9 @@ const limiters = {
   async none() {
     return (request, response, next) => next();
   },
+  async deny() {
+    return (request, response) => response.status(429).send("Too Many Requests");
+  },
   async tollkeeper() {
     const { rateLimit } = await import("tollkeeper/express");
     const { Limiter } = await import("tollkeeper");
@@ -30,30 +33,33 @@ const limiters = {
     const store = new TollkeeperStore({ store: STORE, timeout: 1 });
     return rateLimit({ windowMs: DAY, limit, standardHeaders: "draft-7", legacyHeaders: false, keyGenerator: keyOf, store });
   },
-  async "rate-limiter-flexible"() {
-    const { RateLimiterMemory, RateLimiterRedis } = await import("rate-limiter-flexible");
-    const options = { points: limit, duration: DAY / 1000 };
-    const limiter =
-      STORE === "memory:"
-        ? new RateLimiterMemory(options)
-        : // Its own way of not asking for those that are denied.
-          new RateLimiterRedis({ ...options, storeClient: await redis(), inMemoryBlockOnConsumed: limit + 1 });
-    return (request, response, next) => {
-      limiter.consume(keyOf(request)).then(
-        (state) => {
-          headers(response, state);
-          next();
-        },
-        (state) => {
-          if (state instanceof Error) return next(state);
-          headers(response, state);
-          response.set("retry-after", String(Math.ceil(state.msBeforeNext / 1000)));
-          response.status(429).send("Too Many Requests");
-        },
-      );
-    };
-  },
+  "rate-limiter-flexible": () => flexible({}),
+  // Its own way of not asking for those that are denied.
+  "rate-limiter-flexible that blocks": () => flexible({ inMemoryBlockOnConsumed: limit + 1 }),
 };
+
+async function flexible(blocking) {
+  const { RateLimiterMemory, RateLimiterRedis } = await import("rate-limiter-flexible");
+  const options = { points: limit, duration: DAY / 1000 };
+  const limiter =
+    STORE === "memory:"
+      ? new RateLimiterMemory(options)
+      : new RateLimiterRedis({ ...options, ...blocking, storeClient: await redis() });
+  return (request, response, next) => {
+    limiter.consume(keyOf(request)).then(
+      (state) => {
+        headers(response, state);
+        next();
+      },
+      (state) => {
+        if (state instanceof Error) return next(state);
+        headers(response, state);
+        response.set("retry-after", String(Math.ceil(state.msBeforeNext / 1000)));
+        response.status(429).send("Too Many Requests");
+      },
+    );
+  };
+}
 
 function headers(response, state) {
   response.set("ratelimit-limit", String(limit));
