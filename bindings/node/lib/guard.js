@@ -20,26 +20,27 @@ const OPTIONS = ["limit", "by", "limiter", "name", "exempt", "cost", "address", 
 /** The decision on one request. */
 class Passage {
   constructor(answer) {
-    this.allowed = answer[0];
+    const outcome = answer.length === 2 ? 0 : answer[2];
+    this.allowed = outcome >= 0;
     /** Seconds that an admitted request has to wait for its turn. */
-    this.delay = answer[1];
-    this.layer = answer[2];
-    this.limits = answer.slice(3);
+    this.delay = outcome;
+    this.limits = answer[0];
+    this.layer = answer[1];
   }
 
   /** The limit headers of this layer and of those around it, names and values in turn. */
   headers(request) {
     const outer = request[LAYER];
-    if (outer !== undefined) return addon.join(outer, this.layer);
+    if (outer !== undefined) return lines(addon.join(outer, this.layer));
     request[LAYER] = this.layer;
-    return this.limits;
+    return lines(this.limits);
   }
 
   /** Status, headers and body for a denied request. */
   denial(request) {
     const outer = request[LAYER];
     const denial = addon.denial(this.layer, outer === undefined);
-    if (outer !== undefined) denial.headers.push(...addon.join(outer, this.layer));
+    if (outer !== undefined) denial.headers.push(...lines(addon.join(outer, this.layer)));
     return denial;
   }
 
@@ -52,6 +53,9 @@ class Passage {
     addon.release(this.layer);
   }
 }
+
+/** The lines of a text; none if it is empty. */
+const lines = (text) => (text === "" ? [] : text.split("\n"));
 
 const passage = (answer) => new Passage(answer);
 

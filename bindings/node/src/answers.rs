@@ -145,7 +145,8 @@ fn answer(engine: &Arc<Engine>, reply: Result<Reply, Error>, shape: Shape) -> Re
 }
 
 /// An answer as `lib/` reads it. A verdict is a list: allowed, retryAfter, delay and the details as JSON, then what
-/// it holds. A layer is a list: allowed, delay, the layer, then the limit headers.
+/// it holds. A layer is a list: the limit headers in one text, the layer and, unless the request passes at once, its
+/// delay or -1.
 pub enum Answer {
     Verdict(Checked),
     Permit(Checked, Slots),
@@ -170,16 +171,16 @@ impl ToNapiValue for Answer {
                 Ok(list.array)
             }
             Answer::Layer(layer) => {
-                let (allowed, delay) = match &layer {
-                    Layer::Verdict(checked, _) => (checked.verdict.is_allowed(), checked.verdict.delay().as_micros()),
-                    Layer::Refusal(_) => (false, 0),
+                let outcome = match &layer {
+                    Layer::Verdict(checked, _) if checked.verdict.is_allowed() => {
+                        Some(seconds(checked.verdict.delay().as_micros())).filter(|delay| *delay > 0.0)
+                    }
+                    _ => Some(-1.0),
                 };
-                let limits = layer.limits();
-                let mut list = Flat::new(env, 3 + limits.len())?;
-                list.push(allowed)?;
-                list.push(seconds(delay))?;
+                let mut list = Flat::new(env, 2)?;
+                list.push(layer.limits())?;
                 list.push(External::new(layer))?;
-                limits.into_iter().try_for_each(|text| list.push(text))?;
+                outcome.map_or(Ok(()), |outcome| list.push(outcome))?;
                 Ok(list.array)
             }
             // SAFETY: the environment that this was called in.

@@ -13,15 +13,18 @@ pub enum Layer {
 }
 
 impl Layer {
-    /// The limit headers, names and values in turn. `retry-after` belongs to a denial, and comes with its response.
-    pub(crate) fn limits(&self) -> Vec<String> {
-        match self {
-            Layer::Verdict(checked, _) => {
-                let headers = checked.headers().into_iter().filter(|(name, _)| name != "retry-after");
-                headers.flat_map(|(name, value)| [name, value]).collect()
+    /// The limit headers in one text, a name or a value per line: one text crosses over at a fraction of the cost of a
+    /// list. `retry-after` belongs to a denial, and comes with its response.
+    pub(crate) fn limits(&self) -> String {
+        let Layer::Verdict(checked, _) = self else { return String::new() };
+        let mut text = String::with_capacity(128);
+        for (name, value) in checked.limits() {
+            let end = if text.is_empty() { "" } else { "\n" };
+            for part in [end, name, "\n", &value] {
+                text.push_str(part);
             }
-            Layer::Refusal(_) => Vec::new(),
         }
+        text
     }
 }
 
@@ -58,7 +61,7 @@ pub fn denial(layer: &External<Layer>, limits: bool) -> Denial {
 
 /// Adds an inner layer's verdict to an outer one; returns the limit headers of both.
 #[napi]
-pub fn join(outer: &mut External<Layer>, inner: &External<Layer>) -> Vec<String> {
+pub fn join(outer: &mut External<Layer>, inner: &External<Layer>) -> String {
     if let (Layer::Verdict(all, _), Layer::Verdict(checked, _)) = (&mut **outer, &**inner) {
         *all = all.and(checked);
     }
