@@ -136,7 +136,7 @@ impl Proxy {
             Err(problem) => return problem.into_response(),
         };
         if target.host.is_none() {
-            // What the upstream is told, so that rules by host see it too.
+            // The host that the upstream gets, so that rules by host see it too.
             parts.headers.insert(HOST, self.upstream.host());
         }
         let version = parts.version;

@@ -1,4 +1,4 @@
-//! Where the keys of the rules in force are found in a request: each of these places may hold one value only.
+//! The places of a request from which the rules in force take their keys: each may hold only one value.
 //!
 //! They follow the rules: a rule that was added by a reload is guarded from its first request on.
 
@@ -9,7 +9,7 @@ use http::{HeaderMap, Uri};
 use tollkeeper::Policy;
 use tollkeeper::http::{AttributeSource, Identity};
 
-/// The places of the policy that was last asked about.
+/// The places of the latest policy.
 #[derive(Debug, Default)]
 pub(crate) struct KeyPlaces(ArcSwapOption<Known>);
 

@@ -5,8 +5,8 @@ use std::fs;
 /// What a key takes: an entry of 24 bytes in a table that is at most 70 % full.
 const BYTES_PER_KEY: u64 = 35;
 
-/// Why a store of so many keys cannot be made. Without this check the process would be aborted, without a word, when it
-/// allocates its table, or be killed later when the table fills.
+/// Why a store of this many keys cannot be created. Without this check the process would be aborted, without a message,
+/// when it allocates its table, or be killed later when the table fills.
 pub(super) fn check_keys(max_keys: usize) -> Result<(), String> {
     let needed = (max_keys as u64).saturating_mul(BYTES_PER_KEY);
     match available() {

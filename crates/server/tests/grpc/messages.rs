@@ -115,11 +115,11 @@ fn the_service_has_one_method_of_these_messages() {
     assert_eq!(method.output_type(), ".envoy.service.ratelimit.v3.RateLimitResponse");
 }
 
-/// Bytes that are no UTF-8 in a text were `INTERNAL`, as if the service had failed.
+/// A string that was not UTF-8 got `INTERNAL`, as if the service had failed.
 #[test]
 fn a_message_that_cannot_be_read_is_the_callers_mistake() {
     let service = tollkeeper_testkit::Service::on("rules: [{ name: a, key: '{user}', limit: 2/h }]", &[]);
-    // `domain` of two bytes that begin no letter; then a field that is cut off.
+    // `domain` of two bytes that are not UTF-8; then a truncated field.
     for message in [&[0x0a, 2, 0xff, 0xfe][..], &[0x0a, 9, b'x']] {
         let length = u32::try_from(message.len()).unwrap().to_be_bytes();
         let body = tollkeeper_testkit::file("", "bin");

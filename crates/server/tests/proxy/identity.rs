@@ -7,7 +7,7 @@ use tollkeeper_testkit::{Service, file, repository, run, tools, wait_until};
 
 use super::world::{Proxy, Upstream};
 
-/// A real Express with cookie-parser, which tells the session that it sees.
+/// A real Express with cookie-parser, which answers with the session that it sees.
 struct Express {
     child: Child,
     port: u16,
@@ -33,7 +33,7 @@ impl Drop for Express {
     }
 }
 
-/// 19 of 19 spellings of one session cookie had a bucket of their own, while Express read the same session in each.
+/// Each of 19 spellings of one session cookie had its own bucket, while Express read the same session in each.
 #[tokio::test]
 async fn however_a_session_is_spelled_express_and_the_limit_see_the_same_one() {
     let express = Express::start();
@@ -81,7 +81,7 @@ async fn however_a_session_is_spelled_express_and_the_limit_see_the_same_one() {
     assert!(passed >= 12, "{passed} of {} passed", spellings.len());
 }
 
-/// The duplicate check of a header came with the rules of the start; a rule added by a reload had none.
+/// Duplicate headers were checked only for the initial rules; a rule added by a reload had no check.
 #[test]
 fn a_rule_that_is_added_later_is_guarded_from_its_first_request_on() {
     let config = file("rules:\n  - { name: all, key: global, limit: 1000/day }\n", "yaml");
@@ -96,7 +96,7 @@ fn a_rule_that_is_added_later_is_guarded_from_its_first_request_on() {
     assert_eq!(service.client().with("x-api-key", "mine").get("/v1/authorize").status, 200);
 }
 
-/// A request of HTTP/1.0 may name no host. It reached the upstream under the upstream's own name, and no rule by host saw it.
+/// An HTTP/1.0 request may name no host. It reached the upstream under the upstream's own name, and no rule by host saw it.
 #[tokio::test]
 async fn a_request_without_a_host_is_counted_under_the_one_that_the_upstream_hears() {
     let upstream = Upstream::plain().await;

@@ -38,7 +38,7 @@ impl Owner<'_> {
         }
     }
 
-    /// A hash with a random key: nobody can choose to share the room of another owner.
+    /// A hash with a random key: a client cannot choose to share the room of another owner.
     pub(crate) fn id(&self) -> u64 {
         static SEED: LazyLock<RandomState> = LazyLock::new(RandomState::new);
         match self {

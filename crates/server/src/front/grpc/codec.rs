@@ -1,11 +1,11 @@
-//! Messages to and from bytes. A message that cannot be read is the caller's mistake, not ours.
+//! Encodes and decodes messages. A message that cannot be decoded is the caller's error, not ours.
 
 use prost::Message;
 use tonic::codec::{BufferSettings, Codec, DecodeBuf, Decoder};
 use tonic::{Code, Status};
 use tonic_prost::{ProstCodec, ProstDecoder, ProstEncoder};
 
-/// As [`ProstCodec`], except that bytes which are no message are `INVALID_ARGUMENT` instead of `INTERNAL`.
+/// Like [`ProstCodec`], except that an invalid message is `INVALID_ARGUMENT` instead of `INTERNAL`.
 #[derive(Debug)]
 pub(super) struct StrictCodec<Sent, Read>(ProstCodec<Sent, Read>);
 

@@ -1,4 +1,5 @@
-//! Costs that are known later: an estimate is charged, and corrected by whoever knows the reservation's name.
+//! Reservations, for costs known only afterwards: an estimate is charged, and settled by any caller that knows the
+//! reservation's ID.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -93,7 +94,7 @@ pub(super) async fn settle(
     }
 }
 
-/// A name that nobody can guess.
+/// An unguessable ID.
 fn new_id() -> Result<String, Problem> {
     let mut bytes = [0; 16];
     getrandom::fill(&mut bytes).map_err(|error| {

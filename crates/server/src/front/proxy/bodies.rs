@@ -72,13 +72,13 @@ impl Paced {
 pub(super) enum UploadFailure {
     /// Nothing arrived for this long.
     Stalled(Duration),
-    /// It came too slowly, though something always came.
+    /// It arrived too slowly, though never stalled.
     Slow(Pace),
     /// It ended early, or its framing is invalid.
     Broken,
 }
 
-/// How slowly a client may send. Only the time counts in which the client is waited for: a slow upstream is not its fault.
+/// How slowly a client may send. Only the time spent waiting for the client counts: a slow upstream is not its fault.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Pace {
     /// Bytes per second, on average, after [`Pace::GRACE`].
@@ -88,7 +88,7 @@ pub(crate) struct Pace {
 }
 
 impl Pace {
-    /// How long a client may take to get going.
+    /// How long a client may take before the rate counts.
     pub(super) const GRACE: Duration = Duration::from_secs(10);
 
     fn is_kept(&self, received: u64, waited: Duration) -> bool {
@@ -123,7 +123,7 @@ pub(super) struct Upload {
     body: Option<Paced>,
     pace: Pace,
     received: u64,
-    /// How long the client has been waited for, and since when it is now.
+    /// How long the client has been waited for, and since when it is being waited for now.
     waited: Duration,
     waiting: Option<Instant>,
     state: Arc<UploadState>,
@@ -142,7 +142,7 @@ impl Upload {
         Upload { body: None, pace, received: 0, waited: Duration::ZERO, waiting: None, state }
     }
 
-    /// Counts a piece that came; false when it came too late.
+    /// Counts a piece that has arrived; false when it is too late.
     fn is_in_time(&mut self, piece: &Frame<Bytes>) -> bool {
         self.waited += self.waiting.take().map_or(Duration::ZERO, |since| since.elapsed());
         self.received += piece.data_ref().map_or(0, |data| data.len() as u64);

@@ -12,8 +12,8 @@ use tollkeeper::http::Identity;
 
 const KEEP_ALIVE: HeaderName = HeaderName::from_static("keep-alive");
 const PROXY_CONNECTION: HeaderName = HeaderName::from_static("proxy-connection");
-/// Servers that hand headers on as variables read it as `HTTP_PROXY`, by which programs choose where they send their
-/// own requests (httpoxy). No client has a reason to send it.
+/// Servers that pass headers on as variables read it as `HTTP_PROXY`, which programs use as the proxy for their own
+/// requests (httpoxy). No client has a reason to send it.
 const PROXY: HeaderName = HeaderName::from_static("proxy");
 const X_FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
 const X_FORWARDED_HOST: HeaderName = HeaderName::from_static("x-forwarded-host");
@@ -163,14 +163,14 @@ pub(super) fn take_lookalikes(headers: &mut HeaderMap) {
     remove(headers, |name| name.as_str().contains('_'));
 }
 
-/// Makes one line of several `Cookie` lines, as HTTP/2 splits them (RFC 9113 8.2.3): of several lines an HTTP/1 server may
-/// read only one, and another one than the rules did.
+/// Joins several `Cookie` lines, as HTTP/2 splits them (RFC 9113 8.2.3), into one: an HTTP/1 server may read only one of
+/// several lines, and not the one that the rules read.
 pub(super) fn join_cookies(headers: &mut HeaderMap) {
     if headers.get_all(COOKIE).into_iter().nth(1).is_none() {
         return;
     }
     let lines: Vec<&[u8]> = headers.get_all(COOKIE).into_iter().map(HeaderValue::as_bytes).collect();
-    // Made of parts that were values already.
+    // Joined from valid values.
     if let Ok(joined) = HeaderValue::from_bytes(&lines.join(&b"; "[..])) {
         headers.insert(COOKIE, joined);
     }

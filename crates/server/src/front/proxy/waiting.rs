@@ -1,5 +1,5 @@
-//! Requests that wait for their turn: so many per bucket, so that a client with a long queue of its own does not take the
-//! places of others, and a bounded number in all.
+//! Bounded queues of requests that wait for their turn: one per bucket, so that a client with a long queue does not use up
+//! the places of others, and a bound on all of them together.
 
 use std::collections::HashMap;
 use std::hash::{BuildHasher as _, RandomState};
@@ -69,7 +69,7 @@ impl WaitingRoom {
     }
 }
 
-/// A place, given back when dropped.
+/// A place, released when dropped.
 #[derive(Debug)]
 struct Place<'r> {
     room: &'r WaitingRoom,
@@ -105,7 +105,7 @@ impl Visit<'_> {
     /// Waits out the delay of an admitted request.
     pub(super) async fn turn(&mut self, queue: Queue, delay: Duration) -> Result<(), Full> {
         if self.place.as_ref().is_none_or(|place| place.queue != queue) {
-            // Given back first: a request has one place.
+            // Released first: a request has one place.
             self.place = None;
             self.place = Some(self.room.take(queue).ok_or(Full)?);
         }

@@ -100,8 +100,8 @@ fn the_first_cookie_of_a_name_counts() {
     assert_eq!(head.get("cookie.id"), None);
 }
 
-/// One session in many spellings had as many buckets, while the application behind (Express) read the same session in
-/// each of them.
+/// One session in many spellings had as many buckets, while the application (Express) read the same session in each
+/// of them.
 #[test]
 fn a_cookie_is_one_value_in_every_spelling_or_refused() {
     let identity = Identity::new().identify("session", "cookie.sid".parse().expect("a place"));

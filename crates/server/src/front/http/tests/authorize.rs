@@ -152,8 +152,8 @@ async fn headers_that_disagree_about_the_request_are_refused() {
     assert_eq!(gate.ask("GET /v1/authorize", same, "").await.status, 200);
 }
 
-/// A proxy adds its word to what its client sent: `X-Forwarded-Host: anything, shop.test` was no host at all, and no rule by
-/// host applied.
+/// A proxy appends to what its client sent: `X-Forwarded-Host: anything, shop.test` was read as no host, and no rule by host
+/// applied.
 #[tokio::test]
 async fn the_last_host_is_the_proxys() {
     let gate = Plan::new([json!({"name": "each", "key": "{host}", "limit": "2/h"})]).open().await;
