@@ -13,7 +13,7 @@ use tokio::sync::Mutex as AsyncMutex;
 use tollkeeper::file::Settings;
 use tollkeeper::http::{Answer, AnswerStyle, Identity};
 use tollkeeper::{
-    Changes, Clock, ConnectError, Descriptor, Inspected, Limiter, MemoryStore, Policy, RedisStore, RuleSpec,
+    Changes, Clock, ConnectError, Descriptor, Inspected, Limiter, Policy, RedisStore, RuleSpec,
     Settlement, Store, UnreachableStore,
 };
 
@@ -158,7 +158,7 @@ impl Engine {
         let specs = std::mem::take(&mut settings.rules);
         let policy = understood(&specs)?;
         let place = if settings.is_memory() {
-            let store = MemoryStore::with(settings.store.max_keys, clock.clone());
+            let store = settings.memory_store(clock.clone()).map_err(Error::from)?;
             Place::Here(Arc::new(Limiter::new(policy, store)))
         } else {
             Place::There(Mutex::new(Remote::new()))

@@ -47,7 +47,7 @@ class Keyed {
 
   constructor(quota, options = {}) {
     known("keyed", options, ["maxKeys", "onFull", "clock"]);
-    const { maxKeys, onFull = "open", clock } = options;
+    const { maxKeys, onFull = "local", clock } = options;
     const proven = native(quota);
     try {
       this.#keyed = new addon.Keyed(proven, maxKeys, onFull, clock);

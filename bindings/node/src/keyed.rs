@@ -62,9 +62,10 @@ impl Keyed {
         let wrong = |problem: String| raise(Error::new(Kind::Config, problem));
         let keyed = tollkeeper::keyed(quota.0).map_err(|error| wrong(error.to_string()))?;
         let on_full = match on_full.as_str() {
+            "local" => FailurePolicy::Local,
             "open" => FailurePolicy::Open,
             "closed" => FailurePolicy::Closed,
-            other => return Err(wrong(format!("onFull: {other:?} is not possible here; possible are open, closed"))),
+            other => return Err(wrong(format!("onFull: {other:?} is not possible here; possible are local, open, closed"))),
         };
         let keyed = keyed.with_clock(ManualClock::or_system(clock)).on_full(on_full);
         Ok(Keyed(Box::new(match max_keys {

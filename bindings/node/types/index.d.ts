@@ -211,11 +211,11 @@ export class Quota {
 export type Key = string | number | Uint8Array;
 
 /** Limits each key by the same quota, in this process: `keyed("10/s burst 20").check(key)`. */
-export function keyed(quota: Line, options?: { maxKeys?: number; onFull?: "open" | "closed"; clock?: ManualClock }): Keyed;
+export function keyed(quota: Line, options?: { maxKeys?: number; onFull?: "local" | "open" | "closed"; clock?: ManualClock }): Keyed;
 
 /** One quota for every key; `keyed` makes one. */
 export class Keyed {
-  constructor(quota: Line, options?: { maxKeys?: number; onFull?: "open" | "closed"; clock?: ManualClock });
+  constructor(quota: Line, options?: { maxKeys?: number; onFull?: "local" | "open" | "closed"; clock?: ManualClock });
   /** Decides a request; cost 0 peeks. */
   check(key: Key, cost?: number): Decision;
   /** The answer to a request of cost 1 now; nothing is charged. */

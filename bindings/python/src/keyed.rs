@@ -12,7 +12,7 @@ use crate::text::utf8;
 
 /// Limits each key by the same quota, in this process: `keyed("10/s burst 20").check(key)`.
 #[pyfunction]
-#[pyo3(signature = (quota, *, max_keys=None, on_full="open", clock=None))]
+#[pyo3(signature = (quota, *, max_keys=None, on_full="local", clock=None))]
 pub(crate) fn keyed(
     quota: &Bound<'_, PyAny>,
     max_keys: Option<usize>,
@@ -23,9 +23,10 @@ pub(crate) fn keyed(
         |problem: String| raise(quota.py(), tollkeeper_engine::Error::new(tollkeeper_engine::Kind::Config, problem));
     let keyed = tollkeeper::keyed(Quota::read(quota)?).map_err(|error| wrong(error.to_string()))?;
     let on_full = match on_full {
+        "local" => FailurePolicy::Local,
         "open" => FailurePolicy::Open,
         "closed" => FailurePolicy::Closed,
-        other => return Err(wrong(format!("on_full: {other:?} is not possible here; possible are open, closed"))),
+        other => return Err(wrong(format!("on_full: {other:?} is not possible here; possible are local, open, closed"))),
     };
     let keyed = keyed.with_clock(ManualClock::or_system(clock)).on_full(on_full);
     Ok(Keyed(Box::new(match max_keys {

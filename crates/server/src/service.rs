@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 use http::{HeaderMap, Uri};
 use tollkeeper::http::{AnswerStyle, AttributeSource, Identity};
 use tollkeeper::{
-    BreakerState, Charge, CheckError, Decision, Descriptor, Limiter, Permit, Request, Reservation, Row, Store,
+    BreakerState, Charge, CheckError, Clock, Decision, Descriptor, Limiter, Permit, Request, Reservation, Row, Store,
     StoreError, Verdict,
 };
 
@@ -75,8 +75,13 @@ impl Service {
         metrics: Metrics,
     ) -> anyhow::Result<Arc<Service>> {
         let observer = Observer::new(settings::observer(config), store.now());
+        let is_memory = matches!(store, Store::Memory(_));
+        let mut limiter = Limiter::new(rules.policy, store);
+        if !is_memory {
+            limiter = limiter.with_local_store(settings::memory_store(config, Clock::system())?);
+        }
         Ok(Arc::new(Service {
-            limiter: Arc::new(Limiter::new(rules.policy, store)),
+            limiter: Arc::new(limiter),
             metrics: Arc::new(metrics),
             alerts: Default::default(),
             observer,

@@ -13,7 +13,7 @@ pub(crate) use loaded::{Loaded, load, load_embedded, load_rules, parse, read_tex
 pub(crate) use problems::problems;
 pub(crate) use shutdown::shutdown_delay;
 pub(crate) use spoofing::warnings as spoofing_warnings;
-pub(crate) use store::store;
+pub(crate) use store::{memory_store, store};
 pub(crate) use tollkeeper::file::without_password;
 
 use std::sync::Arc;

@@ -30,6 +30,7 @@
 mod document;
 mod identity;
 mod located;
+mod memory;
 mod problem;
 mod problems;
 mod proxy;

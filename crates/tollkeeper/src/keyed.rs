@@ -5,7 +5,7 @@ use std::hash::Hash;
 use tollkeeper_core::{Decision, FailurePolicy, Hold, Outcome, Quota, QuotaError, Span, Timestamp};
 
 use crate::clock::Clock;
-use crate::store::{Id, Table};
+use crate::store::{Id, Newcomer, Place, Table};
 
 /// Limits each key by the same quota.
 ///
@@ -25,8 +25,8 @@ where
     Ok(Keyed {
         quota: quota.try_into()?,
         clock: Clock::system(),
-        table: Table::new(Table::DEFAULT_MAX_KEYS, Table::DEFAULT_MAX_LOG_BYTES),
-        on_full: FailurePolicy::Open,
+        table: Table::new(Table::DEFAULT_MAX_KEYS, Table::DEFAULT_MAX_LOG_BYTES, 1),
+        on_full: FailurePolicy::Local,
     })
 }
 
@@ -49,14 +49,14 @@ impl Keyed {
     /// For at most this many keys, instead of a million. Call it while building: it discards all counts.
     #[must_use]
     pub fn with_max_keys(self, max_keys: usize) -> Keyed {
-        Keyed { table: Table::new(max_keys, self.table.max_log_bytes()), ..self }
+        Keyed { table: Table::new(max_keys, self.table.max_log_bytes(), 1), ..self }
     }
 
     /// With logs of at most this many bytes in total, instead of 64 MiB: `sliding_window_log` and `concurrency`
     /// remember every admitted request. Call it while building: it discards all counts.
     #[must_use]
     pub fn with_max_log_bytes(self, max_log_bytes: usize) -> Keyed {
-        Keyed { table: Table::new(self.table.max_keys(), max_log_bytes), ..self }
+        Keyed { table: Table::new(self.table.max_keys(), max_log_bytes, 1), ..self }
     }
 
     /// On another clock, such as a [`ManualClock`](crate::ManualClock).
@@ -65,9 +65,9 @@ impl Keyed {
         Keyed { clock: clock.into(), ..self }
     }
 
-    /// What a new key gets when the table is full and every key in it is still limited. By default it passes (`open`,
-    /// and `local`, since there is no other store). With `closed` it is denied and asked to retry in a second. Keys
-    /// already in the table are not affected.
+    /// What a key that is new gets while every key kept is still limited. By default (`local`) it is counted in one of 64
+    /// buckets that such keys share, so that a flood of new keys limits itself. With `closed` it is denied and asked to retry
+    /// in a second, and with `open` it passes without being counted. Keys that are kept are not affected.
     #[must_use]
     pub fn on_full(self, on_full: FailurePolicy) -> Keyed {
         Keyed { on_full, ..self }
@@ -109,7 +109,7 @@ impl Keyed {
 
     /// The answer to a request of cost 1 now, without charging it: `remaining` does not include that request.
     pub fn peek<K: Hash + ?Sized>(&self, key: &K) -> Decision {
-        self.table.peek(self.table.id_of(key), &self.quota, &self.clock)
+        self.table.peek(self.place(self.table.id_of(key)), &self.clock)
     }
 
     /// Resets a key; false when there was nothing to reset.
@@ -120,7 +120,7 @@ impl Keyed {
     /// Releases the slot of an admitted request; false when it had expired or was released before. For quotas of
     /// [`Quota::concurrent`].
     pub fn release<K: Hash + ?Sized>(&self, key: &K, hold: Hold) -> bool {
-        self.table.release(self.table.id_of(key), &self.quota, hold, &self.clock)
+        self.table.release(self.place(self.table.id_of(key)), hold, &self.clock)
     }
 
     /// The quota.
@@ -153,7 +153,16 @@ impl Keyed {
 
     #[inline(never)]
     fn charge_slowly(&self, id: Id, cost: u32) -> Decision {
-        self.table.charge_slowly(id, &self.quota, cost, &self.clock).unwrap_or_else(|_| self.without_store())
+        let newcomer = match self.on_full {
+            FailurePolicy::Local => Newcomer::Shares,
+            FailurePolicy::Open | FailurePolicy::Closed => Newcomer::Refused,
+        };
+        let charged = self.table.charge_slowly(self.place(id), cost, newcomer, &self.clock);
+        charged.unwrap_or_else(|_| self.without_store())
+    }
+
+    fn place(&self, id: Id) -> Place<'_> {
+        Place { id, rule: "", quota: &self.quota }
     }
 
     #[cold]
@@ -161,8 +170,8 @@ impl Keyed {
     fn without_store(&self) -> Decision {
         let limit = self.quota.limit();
         let (outcome, remaining) = match self.on_full {
-            FailurePolicy::Open | FailurePolicy::Local => (Outcome::Allowed { delay: Span::ZERO }, limit),
-            FailurePolicy::Closed => (Outcome::Denied { retry_after: Some(Span::SECOND) }, 0),
+            FailurePolicy::Open => (Outcome::Allowed { delay: Span::ZERO }, limit),
+            FailurePolicy::Local | FailurePolicy::Closed => (Outcome::Denied { retry_after: Some(Span::SECOND) }, 0),
         };
         Decision { outcome, limit, remaining, reset_after: Span::ZERO, hold: None }
     }

@@ -147,7 +147,7 @@ pub use reservation::{Actual, Reservation, SettleError, Settled, Settlement};
 pub use store::{
     BreakerState, ConnectError, DURATION_BOUNDS, RedisOptions, RedisStore, RedisTls, Server, Traffic, UnreachableStore,
 };
-pub use store::{ExceptionError, MAX_HOLD, MemoryStore, Overloaded, Owner, Store, StoreError};
+pub use store::{ExceptionError, MAX_HOLD, MemoryStore, Overflowed, Overloaded, Owner, Store, StoreError, TooManyKeys};
 pub use tollkeeper_core::{
     Algorithm, BucketRef, Changes, Charge, CostError, Decision, Descriptor, Enforcement, Exception, ExceptionKind,
     FailurePolicy, Grant, HeaderStyle, Hold, Key, KeyTemplate, KeyedBy, Limit, LimitError, NamedKey, Outcome, Policy,

@@ -95,13 +95,23 @@ pub struct Inspected {
 impl Limiter {
     /// Rules over a store.
     pub fn new(policy: Policy, store: impl Into<Store>) -> Limiter {
+        let store = store.into();
+        store.rules_changed(&policy);
         Limiter {
             rules: ArcSwap::new(Active::new(policy)),
-            store: store.into(),
+            store,
             local: OnceLock::new(),
             shares: Mutex::default(),
             store_errors: AtomicU64::new(0),
         }
+    }
+
+    /// With this store for rules with `on_store_failure: local` while the store is unreachable, instead of one for a million
+    /// keys.
+    #[must_use]
+    pub fn with_local_store(self, local: MemoryStore) -> Limiter {
+        local.expect_rules(self.policy().rules().iter().map(|rule| rule.name()));
+        Limiter { local: OnceLock::from(Store::from(local)), ..self }
     }
 
     /// The rules in force.
@@ -121,13 +131,25 @@ impl Limiter {
         self.rules.store(Active::new(policy.in_place_of(&former, self.store.now())));
         shares.clear();
         drop(shares);
-        self.store.rules_changed();
+        let policy = self.policy();
+        self.store.rules_changed(&policy);
+        if let Some(local) = self.local.get() {
+            local.rules_changed(&policy);
+        }
         changes
     }
 
     /// The store.
     pub fn store(&self) -> &Store {
         &self.store
+    }
+
+    /// The store in this process, where there is one: the store itself, or the one that decides while it is unreachable.
+    pub fn memory(&self) -> Option<&MemoryStore> {
+        match (&self.store, self.local.get()) {
+            (Store::Memory(memory), _) | (_, Some(Store::Memory(memory))) => Some(memory),
+            _ => None,
+        }
     }
 
     /// How often the store could not answer.
@@ -333,7 +355,7 @@ impl Limiter {
                 }
                 Err(StoreError::Full { charge }) => {
                     self.store_errors.fetch_add(1, Relaxed);
-                    let row = by_failure_policy(charges.remove(charge));
+                    let row = unavailable(charges.remove(charge));
                     let closed = denies(&row);
                     answered.push((positions.remove(charge), row));
                     if closed {
@@ -424,7 +446,11 @@ impl Limiter {
 
     /// Where rules with `local` are decided while the store is unreachable. Made when it is first needed.
     pub(crate) fn local(&self) -> &Store {
-        self.local.get_or_init(|| MemoryStore::new().into())
+        self.local.get_or_init(|| {
+            let local = Store::from(MemoryStore::new());
+            local.rules_changed(&self.policy());
+            local
+        })
     }
 
     /// What a rule's buckets with this key say now, without touching them; `None` when there is no such rule.
@@ -512,8 +538,13 @@ fn keys(rule: &Rule, value: &str) -> impl Iterator<Item = Key> {
 /// How long a client denied by `closed` is asked to wait before it tries the store again.
 const RETRY_UNAVAILABLE: Span = Span::SECOND;
 
-/// The answer of a rule whose state nobody can reach. Where the memory store itself is full, `local` has nowhere else to
-/// go and lets the request pass, as `open` does.
+/// The answer of a rule for which the memory store has no room at all. A store that is full is no store that is unreachable:
+/// who could fill it would switch off every rule with `open`.
+fn unavailable(charge: Charge) -> Row {
+    Row::without_store(charge, Outcome::Denied { retry_after: Some(RETRY_UNAVAILABLE) })
+}
+
+/// The answer of a rule whose state nobody can reach.
 fn by_failure_policy(charge: Charge) -> Row {
     let outcome = match charge.rule.on_store_failure() {
         FailurePolicy::Closed => Outcome::Denied { retry_after: Some(RETRY_UNAVAILABLE) },

@@ -12,8 +12,8 @@ mod unreachable;
 pub use error::{Overloaded, StoreError};
 pub use exceptions::ExceptionError;
 pub use held::{MAX_HOLD, Owner};
-pub use memory::MemoryStore;
-pub(crate) use memory::{Id, Table};
+pub(crate) use memory::{Id, Newcomer, Place, Table};
+pub use memory::{MemoryStore, Overflowed, TooManyKeys};
 #[cfg(feature = "redis")]
 pub use redis::{BreakerState, ConnectError, DURATION_BOUNDS, RedisOptions, RedisStore, RedisTls, Server, Traffic};
 #[cfg(feature = "redis")]
@@ -21,7 +21,7 @@ pub use unreachable::UnreachableStore;
 
 use std::time::Duration;
 
-use tollkeeper_core::{BucketRef, Charge, Decision, Exception, Hold, Source, Timestamp};
+use tollkeeper_core::{BucketRef, Charge, Decision, Exception, Hold, Policy, Source, Timestamp};
 
 use exceptions::Exceptions;
 use held::{Held, Reserved};
@@ -120,10 +120,10 @@ impl Store {
         }
     }
 
-    /// Other rules are in force: what was decided ahead by the old ones no longer counts.
-    pub(crate) fn rules_changed(&self) {
+    /// Other rules are in force: what was decided ahead by the old ones no longer counts, and these share the memory.
+    pub(crate) fn rules_changed(&self, policy: &Policy) {
         match self {
-            Store::Memory(_) => {}
+            Store::Memory(memory) => memory.expect_rules(policy.rules().iter().map(|rule| rule.name())),
             #[cfg(feature = "redis")]
             Store::Redis(redis) => redis.rules_changed(),
             #[cfg(feature = "redis")]

@@ -50,11 +50,8 @@ fn slots_are_given_back() {
 
 #[test]
 fn a_full_limiter_answers_as_told() {
-    for (policy, passes) in [(None, true), (Some(FailurePolicy::Open), true), (Some(FailurePolicy::Closed), false)] {
-        let (mut limiter, clock) = at_noon(keyed(Quota::per_second(1)).unwrap().with_max_keys(2));
-        if let Some(policy) = policy {
-            limiter = limiter.on_full(policy);
-        }
+    for (policy, passes) in [(FailurePolicy::Open, true), (FailurePolicy::Closed, false)] {
+        let (limiter, clock) = at_noon(keyed(Quota::per_second(1)).unwrap().with_max_keys(2).on_full(policy));
         limiter.check("a");
         limiter.check("b");
         let decision = limiter.check("c");
@@ -65,6 +62,17 @@ fn a_full_limiter_answers_as_told() {
         assert_eq!(limiter.check("c").remaining, 0);
         assert!(limiter.len() <= 2);
     }
+}
+
+/// By default newcomers share what 64 keys would get, so a flood limits itself.
+#[test]
+fn a_full_limiter_counts_newcomers_together() {
+    let (limiter, clock) = at_noon(keyed(Quota::per_hour(3)).unwrap().with_max_keys(2));
+    assert_eq!((0..10_000).filter(|key| limiter.check(key).is_allowed()).count(), 2 + 3 * 64);
+    assert_eq!((0..9).filter(|_| limiter.check(&0).is_allowed()).count(), 2, "who is counted has a bucket of its own");
+    assert!(!limiter.check("newcomer").is_allowed() && !limiter.peek("newcomer").is_allowed());
+    clock.advance(Span::from_secs(60 * 60));
+    assert_eq!(limiter.check("newcomer").remaining, 2);
 }
 
 #[test]
@@ -85,7 +93,9 @@ proptest! {
         batches in prop::collection::vec((prop::collection::vec(0_u8..20, 0..70), 0_u64..500_000), 1..10),
         max_keys in prop::sample::select(vec![5_usize, 1_000]),
     ) {
-        let new = || at_noon(keyed(Quota::per_second(3).algorithm(algorithm)).unwrap().with_max_keys(max_keys));
+        // Which newcomers share a bucket is random, so they pass here.
+        let quota = Quota::per_second(3).algorithm(algorithm);
+        let new = || at_noon(keyed(quota).unwrap().with_max_keys(max_keys).on_full(FailurePolicy::Open));
         let ((together, clock), (alone, same_clock)) = (new(), new());
         for (keys, micros) in batches {
             clock.advance(Span::from_micros(micros));

@@ -69,7 +69,7 @@ def keyed(
     quota: str | Quota,
     *,
     max_keys: int | None = None,
-    on_full: Literal["open", "closed"] = "open",
+    on_full: Literal["local", "open", "closed"] = "local",
     clock: ManualClock | None = None,
 ) -> Keyed: ...
 

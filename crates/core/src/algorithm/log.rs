@@ -54,13 +54,62 @@ impl Log {
         self.entries.capacity() * size_of::<Entry>()
     }
 
-    pub(super) fn record(&mut self, entry: Entry, expired: Option<Timestamp>) {
-        if let Some(expired) = expired {
-            while let Some(oldest) = self.entries.front().filter(|oldest| oldest.hold.at <= expired) {
-                self.total -= u64::from(oldest.cost);
-                self.entries.pop_front();
+    /// How many entries there are.
+    pub fn len(&self) -> usize {
+        self.entries.len()
+    }
+
+    /// Whether there is none.
+    pub fn is_empty(&self) -> bool {
+        self.entries.is_empty()
+    }
+
+    /// How many entries fit into the memory that it has.
+    pub fn capacity(&self) -> usize {
+        self.entries.capacity()
+    }
+
+    /// Makes room for exactly so many entries, and no fewer than there are.
+    pub fn set_capacity(&mut self, entries: usize) {
+        self.entries.shrink_to(entries);
+        self.entries.reserve_exact(entries.saturating_sub(self.entries.len()));
+    }
+
+    /// Makes do with at most `most` entries, for stores that have no memory for more: what has `expired` goes, and entries
+    /// that are close to each other become one, of the latest moment. So each cost counts for a little longer than it would
+    /// have to, and never for less.
+    ///
+    /// For `sliding_window_log` only: a slot of `concurrency` is given back by its own name.
+    pub fn thin_out(&mut self, expired: Option<Timestamp>, window: Span, most: usize) {
+        self.drop_expired(expired);
+        // What lies within a window touches at most one cell more than the window has.
+        let mut cell = window.as_micros().div_ceil(most.saturating_sub(1).max(1) as u64).max(1);
+        while self.entries.len() > most.max(1) {
+            let mut last = 0;
+            for index in 1..self.entries.len() {
+                let (before, entry) = (self.entries[last], self.entries[index]);
+                if before.hold.at.as_micros() / cell == entry.hold.at.as_micros() / cell {
+                    self.entries[last] = Entry { cost: before.cost.saturating_add(entry.cost), ..entry };
+                } else {
+                    last += 1;
+                    self.entries[last] = entry;
+                }
             }
+            self.entries.truncate(last + 1);
+            cell = cell.saturating_mul(2);
         }
+    }
+
+    fn drop_expired(&mut self, expired: Option<Timestamp>) {
+        let Some(expired) = expired else { return };
+        while let Some(oldest) = self.entries.front().filter(|oldest| oldest.hold.at <= expired) {
+            self.total -= u64::from(oldest.cost);
+            self.entries.pop_front();
+        }
+    }
+
+    pub(super) fn record(&mut self, entry: Entry, expired: Option<Timestamp>) {
+        self.drop_expired(expired);
         self.total += u64::from(entry.cost);
         // Almost always at the end, unless the clock ran back.
         let place = self.entries.partition_point(|other| other.hold <= entry.hold);

@@ -26,8 +26,40 @@ pub(super) struct Signs {
     pub(super) is_breaker_open: bool,
     /// Decisions so far that the store did not make.
     pub(super) without_store: WithoutStore,
+    /// Decisions so far for which the store had no room.
+    pub(super) full: Full,
     /// Why new rules were refused.
     pub(super) refused: Option<Arc<Refusal>>,
+}
+
+/// How many decisions were made without room, by what was full; and what fills the memory.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Full {
+    /// No room for another key in memory.
+    pub(super) keys: u64,
+    /// No room for another log in memory.
+    pub(super) logs: u64,
+    /// The rules that hold most keys, and how many, most first.
+    pub(super) rules: Vec<(Box<str>, usize)>,
+}
+
+impl Full {
+    fn of(limiter: &Limiter) -> Full {
+        const MOST_NAMED: usize = 10;
+        let Some(memory) = limiter.memory() else { return Full::default() };
+        let overflowed = memory.overflowed();
+        if overflowed.keys + overflowed.logs == 0 {
+            return Full::default();
+        }
+        let mut rules = memory.keys_by_rule();
+        rules.sort_by_key(|(_, keys)| std::cmp::Reverse(*keys));
+        rules.truncate(MOST_NAMED);
+        Full { keys: overflowed.keys, logs: overflowed.logs, rules }
+    }
+
+    pub(super) fn total(&self) -> u64 {
+        self.keys + self.logs
+    }
 }
 
 impl Signs {
@@ -40,6 +72,7 @@ impl Signs {
             is_shared: breaker.is_some(),
             is_breaker_open: breaker.is_some_and(|breaker| breaker != BreakerState::Closed),
             without_store: watched.metrics.without_store(),
+            full: Full::of(&watched.limiter),
             refused: watched.metrics.reloads.refused().or_else(|| refused_rows(watched.rules.as_deref()?)),
         }
     }

@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use tollkeeper::Timestamp;
 
 use super::incident::{Incident, News};
-use super::signs::Signs;
+use super::signs::{Full, Signs};
 use super::{Alert, Kind, Status};
 use crate::metrics::WithoutStore;
 
@@ -20,11 +20,14 @@ pub(super) struct Watch {
     instance: String,
     breaker: Incident,
     without_store: Incident,
+    full: Incident,
     refused: Incident,
     /// What had been counted when the last incident was over.
     before: WithoutStore,
     rules_before: BTreeMap<Arc<str>, u64>,
     last: WithoutStore,
+    full_before: Full,
+    full_last: Full,
 }
 
 impl Watch {
@@ -34,10 +37,13 @@ impl Watch {
             instance,
             breaker: incident(),
             without_store: incident(),
+            full: incident(),
             refused: incident(),
             before: WithoutStore::default(),
             rules_before: BTreeMap::new(),
             last: WithoutStore::default(),
+            full_before: Full::default(),
+            full_last: Full::default(),
         }
     }
 
@@ -75,6 +81,17 @@ impl Watch {
                 self.rules_before = rules.into_iter().collect();
             }
         }
+        let is_filling = signs.full.total() > self.full_last.total();
+        if let Some(news) = self.full.observe(now, is_filling) {
+            let (keys, logs) = (signs.full.keys - self.full_before.keys, signs.full.logs - self.full_before.logs);
+            let rules = signs.full.rules.iter().map(|(rule, keys)| json!({ "rule": rule, "keys": keys }));
+            let details = json!({ "keys": keys, "logs": logs, "rules": rules.collect::<Value>() });
+            alerts.push(self.alert(Kind::StoreFull, news, at, full_summary(news, keys, logs), details));
+            if news.status == Status::Over {
+                self.full_before = signs.full.clone();
+            }
+        }
+        self.full_last = signs.full.clone();
         if let Some(news) = self.refused.observe(now, signs.refused.is_some()) {
             let reason = signs.refused.as_ref().map(|refusal| refusal.reason.as_str()).unwrap_or_default();
             let summary = match news.status {
@@ -120,9 +137,23 @@ fn breaker_summary(news: News) -> String {
     }
 }
 
+fn full_summary(news: News, keys: u64, logs: u64) -> String {
+    let what = match (keys, logs) {
+        (_, 0) => "the memory store is full of keys (raise store.max_keys)",
+        (0, _) => "the memory store is full of logs (raise store.max_log_bytes)",
+        _ => "the memory store is full of keys and logs (raise store.max_keys and store.max_log_bytes)",
+    };
+    let decided = format!("{} decisions about new clients were made by buckets that they share", grouped(keys + logs));
+    match news.status {
+        Status::Started => format!("{what}; {decided}"),
+        Status::Ongoing => format!("{what}; this has lasted for {}; {decided}", spoken(news.lasted)),
+        Status::Over => format!("the memory store has room again after {}; {decided}", spoken(news.lasted)),
+    }
+}
+
 fn without_store_summary(kind: Kind, news: News, counts: &WithoutStore) -> String {
     let what = match kind {
-        Kind::StoreFull => "the memory store is full (raise store.max_keys)",
+        Kind::StoreFull => "the memory store has no room left (raise store.max_keys and store.max_log_bytes)",
         _ => "rules answer without the store, by on_store_failure",
     };
     let total = counts.total();
@@ -212,6 +243,29 @@ mod tests {
         }
         let starts = |kind| alerts.iter().filter(|it| it.kind == kind && it.status == Status::Started).count();
         assert_eq!((starts(Kind::BreakerOpen), starts(Kind::WithoutStore)), (1, 1));
+    }
+
+    /// It used to name `max_keys` where the logs had no room.
+    #[test]
+    fn a_full_memory_store_names_the_setting_to_raise() {
+        let mut watch = Watch::new(Duration::from_secs(60), "here:1".into());
+        let full = |keys, logs| Full { keys, logs, rules: vec![("per-ip".into(), 9)] };
+        let signs = |full| Signs { full, ..Signs::default() };
+        let started = look(&mut watch, 0, &signs(full(0, 3)), &[]);
+        assert_eq!(
+            started[0].summary,
+            "the memory store is full of logs (raise store.max_log_bytes); 3 decisions about new clients were made by buckets \
+             that they share"
+        );
+        let posted = serde_json::to_value(&started[0]).expect("JSON");
+        assert_eq!(
+            (&posted["kind"], &posted["details"]["rules"]),
+            (&json!("store_full"), &json!([{ "rule": "per-ip", "keys": 9 }]))
+        );
+        let over = look(&mut watch, 20, &signs(full(0, 3)), &[]);
+        assert_eq!(over[0].status, Status::Over);
+        let again = look(&mut watch, 100, &signs(full(1, 3)), &[]);
+        assert!(again[0].summary.starts_with("the memory store is full of keys (raise store.max_keys); 1 decisions"));
     }
 
     #[test]

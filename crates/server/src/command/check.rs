@@ -3,12 +3,12 @@
 use std::io::Write as _;
 
 use anyhow::bail;
-use tollkeeper::{Clock, Decision, Descriptor, Limiter, MemoryStore, Policy, Request, Row, Rule, Span, Verdict};
+use tollkeeper::{Clock, Decision, Descriptor, Limiter, Policy, Request, Row, Rule, Span, Verdict};
 
 use super::configuration::ConfigArgs;
 use super::ending::Ending;
 use super::operations;
-use crate::wire;
+use crate::{settings, wire};
 
 /// Decide one request and explain the answer
 #[derive(Debug, clap::Args)]
@@ -49,7 +49,7 @@ pub(super) fn run(args: Args) -> anyhow::Result<Ending> {
     let request = Descriptor::new(attributes).with_cost(args.cost);
     // The clock stands still, so that repeated requests do not see refills.
     let clock = tollkeeper::ManualClock::at(Clock::system().now());
-    let limiter = Limiter::new(loaded.policy, MemoryStore::with(loaded.config.store.max_keys, clock));
+    let limiter = Limiter::new(loaded.policy, settings::memory_store(&loaded.config, clock.into())?);
     let runtime = tokio::runtime::Builder::new_current_thread().build()?;
     let mut verdict = runtime.block_on(limiter.check(&request))?;
     for _ in 1..args.times {

@@ -78,6 +78,9 @@ pub(super) struct Args {
     /// How many keys the memory store holds at most
     #[arg(long, value_name = "N", env = "TOLLKEEPER_MAX_KEYS")]
     max_keys: Option<usize>,
+    /// How many bytes it keeps for the logs of `sliding_window_log` and `concurrency` (64 MiB)
+    #[arg(long, value_name = "BYTES", env = "TOLLKEEPER_MAX_LOG_BYTES")]
+    max_log_bytes: Option<usize>,
     /// Addresses or CIDRs of trusted proxies in front, whose forwarding headers are used
     #[arg(long, value_name = "CIDR", env = "TOLLKEEPER_TRUSTED_PROXIES", value_delimiter = ',')]
     trusted_proxies: Vec<String>,
@@ -152,6 +155,7 @@ fn load(args: &Args) -> anyhow::Result<Loaded> {
     }
     args.rules.override_config(config, args.config.is_none());
     config.store.max_keys = args.max_keys.unwrap_or(config.store.max_keys);
+    config.store.max_log_bytes = args.max_log_bytes.unwrap_or(config.store.max_log_bytes);
     config.headers = args.headers.unwrap_or(config.headers);
     config.trusted_proxies.extend(args.trusted_proxies.iter().cloned());
     if let Some(header) = &args.client_address {

@@ -64,6 +64,9 @@ pub(super) struct Args {
     /// How many keys the memory store holds at most
     #[arg(long, value_name = "N", env = "TOLLKEEPER_MAX_KEYS")]
     max_keys: Option<usize>,
+    /// How many bytes it keeps for the logs of `sliding_window_log` and `concurrency` (64 MiB)
+    #[arg(long, value_name = "BYTES", env = "TOLLKEEPER_MAX_LOG_BYTES")]
+    max_log_bytes: Option<usize>,
     #[command(flatten)]
     listening: ListeningArgs,
     #[command(flatten)]
@@ -108,6 +111,7 @@ fn override_by_flags(config: &mut Config, args: &Args) {
     }
     args.rules.override_config(config, args.config.config.is_none());
     config.store.max_keys = args.max_keys.unwrap_or(config.store.max_keys);
+    config.store.max_log_bytes = args.max_log_bytes.unwrap_or(config.store.max_log_bytes);
     config.headers = args.headers.unwrap_or(config.headers);
     args.tokens.override_in(config);
     args.listening.override_in(config);

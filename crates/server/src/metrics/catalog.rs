@@ -32,6 +32,8 @@ families! {
         "Requests that were neither allowed nor denied, because too many were waiting for a decision.";
     KEYS Gauge Dimensionless "tollkeeper_keys" []
         "Keys in the memory store.";
+    OVERFLOW Counter Dimensionless "tollkeeper_overflow_total" ["lacking"]
+        "Decisions about new keys that share a bucket, because the memory store had no room for another key or log.";
     BREAKER_STATE Gauge Dimensionless "tollkeeper_breaker_state" []
         "Circuit breaker of the store. 0 closed: calls go out; 1 half-open: probing; 2 open: no calls.";
     BATCH_SIZE Summary Dimensionless "tollkeeper_batch_size" []

@@ -2,7 +2,7 @@
 
 use std::iter;
 
-use tollkeeper::{BreakerState, DURATION_BOUNDS, Limiter, Store, Traffic};
+use tollkeeper::{BreakerState, DURATION_BOUNDS, Limiter, MemoryStore, Store, Traffic};
 
 use super::catalog;
 use super::family::{Distribution, Family, Value};
@@ -23,6 +23,9 @@ pub(super) fn families(limiter: &Limiter) -> Vec<Family> {
     if let Store::Memory(memory) = store {
         families.push(Family::single(&catalog::KEYS, memory.len() as u64));
     }
+    let overflowed = limiter.memory().map(MemoryStore::overflowed).unwrap_or_default();
+    let overflow = Family::new(&catalog::OVERFLOW).with(["keys"], overflowed.keys).with(["logs"], overflowed.logs);
+    families.push(overflow);
     let batch_size = Value::Summary { sum: traffic.requests as f64, count: traffic.calls };
     families.extend([
         Family::single(&catalog::BREAKER_STATE, breaker),

@@ -5,9 +5,14 @@ use std::time::Duration;
 
 use anyhow::Context as _;
 use tollkeeper::file::without_password;
-use tollkeeper::{Clock, RedisStore, Store};
+use tollkeeper::{Clock, MemoryStore, RedisStore, Store};
 
 use crate::config::Config;
+
+/// A store in this process of the configured size.
+pub(crate) fn memory_store(config: &Config, clock: Clock) -> anyhow::Result<MemoryStore> {
+    Ok(config.limiter().memory_store(clock)?)
+}
 
 /// The configured store, deciding by `clock`.
 pub(crate) async fn store(config: &Config, clock: Clock) -> anyhow::Result<Store> {

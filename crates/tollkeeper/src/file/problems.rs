@@ -2,6 +2,7 @@
 
 use http::StatusCode;
 
+use super::memory;
 use super::proxy::parse_proxy;
 use super::settings::Settings;
 use super::store_url::check_store;
@@ -16,8 +17,8 @@ impl Settings {
         if let Err(problem) = check_store(&self.store.url) {
             note("store.url", problem);
         }
-        if self.store.max_keys == 0 {
-            note("store.max_keys", "0 keys hold no limit; use at least 1".into());
+        for (field, problem) in memory::problems(&self.store, memory::available()) {
+            note(field, problem);
         }
         if let Err(problem) = self.store.deadline() {
             note("store.timeout", problem);

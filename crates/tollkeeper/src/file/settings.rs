@@ -74,9 +74,12 @@ pub struct StoreSettings {
     /// How long a remote store may take, such as `20ms`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub timeout: Option<String>,
-    /// The maximum number of keys in the memory store.
+    /// The maximum number of keys in the memory store, also while it stands in for Redis. A key takes 36 bytes.
     #[cfg_attr(feature = "schema", schemars(range(min = 1)))]
     pub max_keys: usize,
+    /// How many bytes the memory store keeps for the logs of `sliding_window_log` and `concurrency`.
+    #[cfg_attr(feature = "schema", schemars(range(min = 1024)))]
+    pub max_log_bytes: usize,
     /// Certificates for `rediss://`, instead of the system's trust store.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub tls: Option<TlsFiles>,
@@ -88,7 +91,8 @@ pub struct StoreSettings {
 impl Default for StoreSettings {
     fn default() -> Self {
         let max_keys = MemoryStore::DEFAULT_MAX_KEYS;
-        StoreSettings { url: "memory:".into(), timeout: None, max_keys, tls: None, namespace: None }
+        let max_log_bytes = MemoryStore::DEFAULT_MAX_LOG_BYTES;
+        StoreSettings { url: "memory:".into(), timeout: None, max_keys, max_log_bytes, tls: None, namespace: None }
     }
 }
 

@@ -9,7 +9,7 @@ use super::store_url::check_store;
 #[cfg(feature = "redis")]
 use super::store_url::without_password;
 use crate::clock::Clock;
-use crate::store::{MemoryStore, Store};
+use crate::store::{MemoryStore, Store, TooManyKeys};
 use crate::strict::Invalid;
 
 impl StoreSettings {
@@ -35,7 +35,14 @@ impl Settings {
             let at = |error| Invalid::new("store.url", format!("{}: {error}", without_password(&self.store.url)));
             return connected.map(Store::from).map_err(at);
         }
-        Ok(MemoryStore::with(self.store.max_keys, clock).into())
+        Ok(self.memory_store(clock)?.into())
+    }
+
+    /// A store in this process, of the size that is said.
+    pub fn memory_store(&self, clock: Clock) -> Result<MemoryStore, Invalid> {
+        let too_many = |error: TooManyKeys| Invalid::new("store.max_keys", error.to_string());
+        let store = MemoryStore::try_with(self.store.max_keys, clock).map_err(too_many)?;
+        Ok(store.with_max_log_bytes(self.store.max_log_bytes))
     }
 
     /// The options of the Redis store. Certificates are read from their files.

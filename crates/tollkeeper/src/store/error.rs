@@ -6,10 +6,11 @@ use std::time::Duration;
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum StoreError {
-    /// Every entry is of a client that is still limited, so none can be dropped for a new one.
+    /// Every entry is of a client that is still limited, so none can be dropped for a new one, and the buckets that new
+    /// clients share are all in use too: by more than 256 rules, or by `concurrency` limits with very many slots.
     #[error(
-        "the memory store is full of live limits and has no room for the key or the log of charge {charge}; \
-         raise store.max_keys, or keep fewer logs (sliding_window_log, concurrency)"
+        "the memory store is full of live limits and has no room for charge {charge}; raise store.max_keys, or \
+         store.max_log_bytes for sliding_window_log and concurrency"
     )]
     Full {
         /// The charge that found no room, by position.

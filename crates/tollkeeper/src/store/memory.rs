@@ -1,7 +1,8 @@
 //! The embedded store: fixed-size entries in a sharded hash table with a hard cap.
 //!
-//! A bucket that is full again, or a window that has passed, equals one that was never used, so dropping it cannot be
-//! observed. Nothing else is ever dropped: new keys are refused while every entry still counts.
+//! A bucket that is full again, or a window that has passed, equals one that was never used, so dropping it is
+//! unobservable. Nothing else is ever dropped, and what is counted stays counted: once every entry still counts, new keys
+//! are counted in buckets that they share.
 
 mod eviction;
 mod holds;
@@ -9,6 +10,8 @@ mod identity;
 #[expect(unreachable_pub, reason = "crates/model includes this file")]
 mod lock;
 mod logs;
+mod overflow;
+mod owners;
 mod packed;
 mod room;
 mod runs;
@@ -22,7 +25,10 @@ mod tests;
 pub(crate) use identity::Id;
 #[cfg(feature = "redis")]
 pub(crate) use identity::Secret;
-pub(crate) use table::Table;
+pub use overflow::Overflowed;
+pub(crate) use shard::Place;
+pub use table::TooManyKeys;
+pub(crate) use table::{Newcomer, Table};
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -58,23 +64,56 @@ impl MemoryStore {
     /// How many bytes the logs of `sliding_window_log` and `concurrency` may take by default.
     pub const DEFAULT_MAX_LOG_BYTES: usize = Table::DEFAULT_MAX_LOG_BYTES;
 
+    /// For so many rules the shared buckets have room at the same time.
+    const SHARING_RULES: usize = 256;
+
     /// A store on the machine's clock.
     pub fn new() -> MemoryStore {
         MemoryStore::with(Self::DEFAULT_MAX_KEYS, Clock::system())
     }
 
-    /// A store for at most this many keys on this clock. The memory for them is reserved now, 34 bytes per key, and
+    /// A store for at most so many keys on this clock. The memory for them is set aside now, 36 bytes a key, and
     /// taken from the system as it is first used.
+    ///
+    /// # Panics
+    /// When the system has not so much memory; [`MemoryStore::try_with`] says so instead.
     pub fn with(max_keys: usize, clock: impl Into<Clock>) -> MemoryStore {
-        let table = Table::new(max_keys, Self::DEFAULT_MAX_LOG_BYTES);
-        MemoryStore { clock: clock.into(), table, holds: Mutex::default(), exceptions: Exceptions::new() }
+        MemoryStore::try_with(max_keys, clock).unwrap_or_else(|error| panic!("{error}"))
+    }
+
+    /// As [`MemoryStore::with`], or an error when the system has not enough memory for so many keys.
+    pub fn try_with(max_keys: usize, clock: impl Into<Clock>) -> Result<MemoryStore, TooManyKeys> {
+        let table = Table::try_new(max_keys, Self::DEFAULT_MAX_LOG_BYTES, Self::SHARING_RULES)?;
+        Ok(MemoryStore { clock: clock.into(), table, holds: Mutex::default(), exceptions: Exceptions::new() })
     }
 
     /// An empty store like this one in which the logs of `sliding_window_log` and `concurrency` take at most this
     /// many bytes. Logs remember each admitted request, so `max_keys` does not bound them.
     #[must_use]
     pub fn with_max_log_bytes(self, max_log_bytes: usize) -> MemoryStore {
-        MemoryStore { table: Table::new(self.table.max_keys(), max_log_bytes), ..self }
+        MemoryStore { table: Table::new(self.table.max_keys(), max_log_bytes, Self::SHARING_RULES), ..self }
+    }
+
+    /// What so many keys take, in bytes.
+    pub const fn bytes_of_keys(max_keys: usize) -> usize {
+        max_keys.saturating_mul(Table::BYTES_PER_KEY)
+    }
+
+    /// How many charges of new keys were counted in a bucket that they share, because there was no room for one of their
+    /// own.
+    pub fn overflowed(&self) -> Overflowed {
+        self.table.overflowed()
+    }
+
+    /// How many keys each rule holds, some of which may be idle by now: the one that fills a store is found so. With more
+    /// than 255 rules some are counted together.
+    pub fn keys_by_rule(&self) -> Vec<(Box<str>, usize)> {
+        self.table.keys_by_rule()
+    }
+
+    /// From now on these rules share the room, and none of them can take all of it.
+    pub(crate) fn expect_rules<'r>(&self, rules: impl IntoIterator<Item = &'r str>) {
+        self.table.expect_rules(rules);
     }
 
     /// The store's clock.
@@ -109,7 +148,7 @@ impl MemoryStore {
 
     /// The bucket's answer to a request of cost 1, without changing it: `remaining` does not include that request.
     pub fn inspect(&self, bucket: BucketRef<'_>) -> Decision {
-        self.table.peek(self.id(bucket), bucket.quota, &self.clock)
+        self.table.peek(self.table.place_of(bucket), &self.clock)
     }
 
     /// Resets a bucket; false when there was nothing to reset.
@@ -121,22 +160,22 @@ impl MemoryStore {
 
     /// Releases a `concurrency` slot; false when it had expired or was released before.
     pub fn release(&self, bucket: BucketRef<'_>, hold: Hold) -> bool {
-        self.table.release(self.id(bucket), bucket.quota, hold, &self.clock)
+        self.table.release(self.table.place_of(bucket), hold, &self.clock)
     }
 
     /// Holds a `concurrency` slot for another period and returns its new name; `None` when it had expired or was
     /// released before.
     pub fn renew(&self, bucket: BucketRef<'_>, hold: Hold) -> Option<Hold> {
-        self.table.renew(self.id(bucket), bucket.quota, hold, &self.clock)
+        self.table.renew(self.table.place_of(bucket), hold, &self.clock)
     }
 
     /// Refunds up to `cost` of a bucket's latest charges; false when none of it still counts.
     pub fn give_back(&self, bucket: BucketRef<'_>, cost: u32) -> bool {
-        let (id, mut holds) = (self.id(bucket), self.holds());
-        let is_back = self.table.give_back(id, bucket.quota, cost, &self.clock);
+        let (place, mut holds) = (self.table.place_of(bucket), self.holds());
+        let is_back = self.table.give_back(place, cost, &self.clock);
         if is_back {
-            // Which charges these were is unknown, so count them as the earliest.
-            holds.count(id, Timestamp::default(), cost);
+            // Of whatever was charged last, so of anything.
+            holds.count(place.id, Timestamp::default(), cost);
         }
         is_back
     }
@@ -162,10 +201,10 @@ impl MemoryStore {
         // One after the other: each refund is bounded by the refunds before it.
         let mut holds = self.holds();
         let mut settle = |(held, cost): &(Held, u32)| {
-            let id = self.id(held.charge.bucket());
-            let refunded = holds.since(id, held.receipt.at, held.refunded);
-            let back = self.table.settle(id, held.charge.quota(), held.receipt, *cost, refunded, &self.clock);
-            holds.count(id, held.receipt.at, back);
+            let place = self.table.place_of(held.charge.bucket());
+            let refunded = holds.since(place.id, held.receipt.at, held.refunded);
+            let back = self.table.settle(place, held.receipt, *cost, refunded, &self.clock);
+            holds.count(place.id, held.receipt.at, back);
             back
         };
         held.iter().map(&mut settle).collect()

@@ -5,6 +5,7 @@
 
 use tollkeeper_core::Timestamp;
 
+use super::owners::Owner;
 use super::shard::Locked;
 
 /// How many slots each new key examines in a shard that is filling up.
@@ -13,10 +14,10 @@ const EXAMINED: usize = 8;
 const EXAMINED_WHEN_FULL: usize = 64;
 
 impl Locked<'_> {
-    /// Drops entries that no longer count when room gets short: a few for every new key, and all of them when the
-    /// `new` keys of a request do not fit.
-    pub(super) fn relieve(&mut self, new: usize, now: Timestamp) {
-        let full = !self.fits(new);
+    /// Drops what no longer counts, if room gets short: a little for every new key, and all there is when the `new`
+    /// keys of a request do not fit.
+    pub(super) fn relieve(&mut self, new: usize, owner: Owner, now: Timestamp) {
+        let full = !self.fits(new, owner);
         if now < self.shard.earliest || self.shard.used < self.calm && !full {
             return;
         }
@@ -26,7 +27,7 @@ impl Locked<'_> {
             self.drop_expired(at, now);
             self.shard.hand = self.after(at);
         }
-        if !self.fits(new) {
+        if !self.fits(new, owner) {
             self.sweep(now);
         }
     }
@@ -59,9 +60,10 @@ impl Locked<'_> {
         None
     }
 
-    /// A shard is never filled completely, so that probes stay short.
-    pub(super) fn fits(&self, new: usize) -> bool {
-        self.shard.used + new <= self.slots.len() - self.slots.len() / 8 && self.room.fits(new)
+    /// Whether new keys of a rule have room. A shard is never filled to the last slot, so that searches end soon.
+    pub(super) fn fits(&self, new: usize, owner: Owner) -> bool {
+        let is_loose = self.shard.used + new <= self.slots.len() - self.slots.len() / 8;
+        is_loose && self.room.fits(new, owner, self.owners_count())
     }
 
     /// Drops the logs that no longer count; returns how many.

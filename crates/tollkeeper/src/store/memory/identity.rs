@@ -6,7 +6,7 @@
 use std::hash::{BuildHasher, Hash, Hasher, RandomState};
 
 use siphasher::sip128::{Hasher128, SipHasher13};
-use tollkeeper_core::Key;
+use tollkeeper_core::{Key, Quota};
 
 /// A bucket's name within a table.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
@@ -17,8 +17,18 @@ pub(crate) struct Id {
     pub(in crate::store) place: u64,
 }
 
-/// The lowest byte of a tag is not part of the fingerprint: it is 1 plus the entry's distance from its home slot. So
-/// a tag is never 0, and entries with different homes never compare equal.
+impl Id {
+    /// One of [`CLASSES`], which nobody can choose who does not know the secret.
+    pub(super) fn class(self) -> u8 {
+        (self.tag >> 8) as u8 % CLASSES
+    }
+}
+
+/// Newcomers without room share a bucket with one in so many of all keys.
+pub(super) const CLASSES: u8 = 64;
+
+/// The lowest byte of a tag is not part of the fingerprint: it is 1 plus the distance of an entry from its home
+/// slot, so that a tag is never 0, and entries of different homes never compare as equal.
 pub(super) const DISTANCE: u64 = 0xFF;
 
 /// The random seed that makes the hashes of one table unpredictable.
@@ -48,7 +58,20 @@ impl Secret {
         Id::from(hasher)
     }
 
-    /// The only bucket of a key, for one quota without rules.
+    /// The bucket that newcomers of a rule share where there is no room, one for each class of keys and for each quota: a
+    /// caller may bring its own numbers. 0xFE occurs in no UTF-8 either.
+    pub(super) fn overflow(&self, rule: &str, quota: &Quota, class: u8) -> Id {
+        let mut hasher = self.hasher();
+        hasher.write(rule.as_bytes());
+        hasher.write(&[0xFE, class]);
+        hasher.write(quota.algorithm().name().as_bytes());
+        hasher.write_u32(quota.count());
+        hasher.write_u32(quota.limit());
+        hasher.write_u64(quota.period().as_micros());
+        Id::from(hasher)
+    }
+
+    /// The only bucket of a key, where there is one quota and no rule.
     #[inline]
     pub(crate) fn key(&self, key: &(impl Hash + ?Sized)) -> Id {
         let mut hasher = self.hasher();

@@ -1,6 +1,11 @@
 //! The logs of a shard. They have no fixed size, so entries only point to them.
+//!
+//! What a log takes is accounted for before it takes it. A log that is kept can always be written:
+//! - `concurrency` knows each slot by its name, so the room for all of them is accounted for with the first;
+//! - `sliding_window_log` grows as requests come. One that may not grow makes do with the entries that it has, by counting
+//!   requests that are close to each other at the latest of their moments: it admits less, never more.
 
-use tollkeeper_core::{Change, Log, State, Timestamp};
+use tollkeeper_core::{Algorithm, Change, Entry, Log, Quota, State, Timestamp};
 
 use super::identity::Id;
 
@@ -17,18 +22,33 @@ struct Kept {
     state: State,
     id: Id,
     until: Timestamp,
+    /// What is accounted for.
+    bytes: usize,
 }
 
 /// What a log costs beside its entries: its place here, twice, because vectors grow by doubling.
 const PLACE_BYTES: usize = 2 * (size_of::<Kept>() + size_of::<u32>());
+/// How many entries a deque starts with.
+const FIRST_ENTRIES: usize = 4;
+/// What the smallest log takes.
+pub(super) const SMALLEST_BYTES: usize = PLACE_BYTES + FIRST_ENTRIES * size_of::<Entry>();
 
 impl Logs {
     pub(super) fn state(&self, index: u32) -> &State {
         &self.kept[index as usize].state
     }
 
+    /// What is accounted for a log.
+    pub(super) fn bytes(&self, index: u32) -> usize {
+        self.kept[index as usize].bytes
+    }
+
+    pub(super) fn set_bytes(&mut self, index: u32, bytes: usize) {
+        self.kept[index as usize].bytes = bytes;
+    }
+
     pub(super) fn add(&mut self, id: Id) -> u32 {
-        let kept = Kept { state: State::Fresh, id, until: Timestamp::default() };
+        let kept = Kept { state: State::Fresh, id, until: Timestamp::default(), bytes: 0 };
         match self.free.pop() {
             Some(index) => {
                 self.kept[index as usize] = kept;
@@ -67,46 +87,94 @@ impl Logs {
     }
 }
 
-/// What a state takes outside the table, in bytes.
-pub(super) fn bytes(state: &State) -> usize {
+/// What a change asks for outside the table.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Need {
+    /// Nothing more than there is.
+    Nothing,
+    /// The first bytes of a log.
+    New(usize),
+    /// More bytes, without which a log has to be thinned out.
+    More(usize),
+    /// More bytes, without which the change cannot be made.
+    Slots(usize),
+}
+
+/// What a change asks for, where so many bytes are accounted for already.
+pub(super) fn need(state: &State, bytes: usize, quota: &Quota, change: &Change) -> Need {
+    let least = match change {
+        Change::Replace(State::Log(log)) => bytes_of(log.len()),
+        Change::Record { expired, .. } => match state {
+            State::Log(log) if is_full(log, *expired) => bytes_of(next_capacity(log, quota)),
+            State::Log(_) => return Need::Nothing,
+            _ => 0,
+        },
+        Change::None | Change::Replace(_) | Change::Rebase(_) => return Need::Nothing,
+    };
+    if !matches!(state, State::Log(_)) {
+        Need::New(first_bytes(quota).max(least))
+    } else if least <= bytes {
+        Need::Nothing
+    } else if has_slots(quota) {
+        // The limit was raised since.
+        Need::Slots(first_bytes(quota).max(least) - bytes)
+    } else {
+        Need::More(least - bytes)
+    }
+}
+
+/// What is accounted for with the first entry of a log.
+pub(super) fn first_bytes(quota: &Quota) -> usize {
+    bytes_of(if has_slots(quota) { quota.limit() as usize } else { 0 })
+}
+
+/// Carries out a change within so many bytes, and says how many it takes. A log of which nothing counts any more starts
+/// over, with the memory of a new one.
+pub(super) fn apply(state: &mut State, mut change: Change, quota: &Quota, bytes: usize) -> usize {
+    let entries = bytes.saturating_sub(PLACE_BYTES) / size_of::<Entry>();
+    match (&mut *state, &mut change) {
+        (_, Change::Replace(State::Log(log))) => {
+            if log.len() > entries {
+                log.thin_out(None, quota.period(), entries);
+            }
+            log.set_capacity(0);
+        }
+        (State::Log(log), Change::Record { expired, .. }) if log.last() <= *expired => *state = State::Fresh,
+        (State::Log(log), Change::Record { expired, .. }) if is_full(log, *expired) => {
+            match next_capacity(log, quota) {
+                next if next <= entries => log.set_capacity(next),
+                _ if log.capacity() < FIRST_ENTRIES => log.set_capacity(FIRST_ENTRIES),
+                // Half of it, so that the next time is some way off.
+                _ => log.thin_out(*expired, quota.period(), (log.capacity() / 2).max(FIRST_ENTRIES - 1)),
+            }
+        }
+        _ => {}
+    }
+    state.apply(change);
     match state {
-        State::Log(log) => PLACE_BYTES + log.heap_bytes(),
+        State::Log(_) if has_slots(quota) => bytes,
+        State::Log(log) => bytes_of(log.capacity()),
         _ => 0,
     }
 }
 
-/// The most by which a change may enlarge a state outside the table.
-pub(super) fn growth(state: &State, change: &Change) -> usize {
-    // The initial capacity of a deque; it doubles when full.
-    const FIRST_BYTES: usize = 4 * size_of::<tollkeeper_core::Entry>();
-    match change {
-        Change::Replace(State::Log(log)) => PLACE_BYTES + log.heap_bytes(),
-        Change::Record { expired, .. } => match state {
-            State::Log(log) if is_full(log) && !frees_one(log, *expired) => log.heap_bytes().max(FIRST_BYTES),
-            State::Log(_) => 0,
-            _ => PLACE_BYTES + FIRST_BYTES,
-        },
-        Change::None | Change::Replace(_) | Change::Rebase(_) => 0,
-    }
+fn has_slots(quota: &Quota) -> bool {
+    quota.algorithm() == Algorithm::Concurrency
 }
 
-fn is_full(log: &Log) -> bool {
-    let (count, _) = log.entries().size_hint();
-    count * size_of::<tollkeeper_core::Entry>() >= log.heap_bytes()
+fn bytes_of(entries: usize) -> usize {
+    PLACE_BYTES + entries.max(FIRST_ENTRIES) * size_of::<Entry>()
 }
 
-fn frees_one(log: &Log, expired: Option<Timestamp>) -> bool {
-    log.entries().next().is_some_and(|oldest| Some(oldest.hold.at) <= expired)
+/// How many entries a log is to have room for when it is full.
+fn next_capacity(log: &Log, quota: &Quota) -> usize {
+    let double = 2 * log.capacity().max(FIRST_ENTRIES / 2);
+    if has_slots(quota) { double.min(quota.limit() as usize).max(log.len() + 1) } else { double }
 }
 
-/// Applies a change. A log in which nothing counts any more is replaced by a new one, to free its memory.
-pub(super) fn apply(state: &mut State, change: Change) {
-    if let (State::Log(log), Change::Record { expired, .. }) = (&*state, &change)
-        && log.last() <= *expired
-    {
-        *state = State::Fresh;
-    }
-    state.apply(change);
+/// Whether there is no room for one more entry, also after what has expired is gone.
+fn is_full(log: &Log, expired: Option<Timestamp>) -> bool {
+    log.len() == log.capacity() && log.entries().next().is_none_or(|oldest| Some(oldest.hold.at) > expired)
 }
 
 #[cfg(test)]

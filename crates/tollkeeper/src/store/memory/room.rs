@@ -1,8 +1,17 @@
-//! The hard caps of a table: the number of keys, and the bytes of logs.
+//! How much a table may hold: so many keys, and so many bytes of logs. Both are hard caps, and no rule may take all of it.
+//!
+//! How much one rule may take follows from what is free: at most [`SHARE`] times as much. So a flood on one rule stops by
+//! itself while there is room left for the others, and a rule that is used alone still gets nearly everything. The method
+//! is known from switches that share one memory between their queues ("dynamic thresholds", Choudhury and Hahne, 1998).
 
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
-/// Current usage. On cache lines of its own: it changes with every new key, its neighbours never.
+use super::owners::{OWNERS, Owner};
+
+/// One rule holds at most so many times of what is free: eight ninths of everything, where nobody else holds anything.
+const SHARE: usize = 8;
+
+/// What is used of the caps. On cache lines of its own: it changes with every new key, its neighbours never.
 #[derive(Debug)]
 #[repr(align(128))]
 pub(super) struct Room {
@@ -10,50 +19,141 @@ pub(super) struct Room {
     pub(super) max_keys: usize,
     log_bytes: AtomicUsize,
     pub(super) max_log_bytes: usize,
+    /// So many bytes of logs are kept for every key that is still to come: logs that grow leave them alone.
+    kept_per_key: usize,
+    held: Box<[Held]>,
+}
+
+/// What one rule holds.
+#[derive(Debug, Default)]
+struct Held {
+    keys: AtomicUsize,
+    log_bytes: AtomicUsize,
 }
 
 impl Room {
+    /// For rules that each take their share.
     pub(super) fn new(max_keys: usize, max_log_bytes: usize) -> Room {
-        Room { keys: AtomicUsize::new(0), max_keys, log_bytes: AtomicUsize::new(0), max_log_bytes }
+        Room::with(max_keys, max_log_bytes, 0)
+    }
+
+    /// Where every key that fits is sure to get so many bytes of logs.
+    pub(super) fn reserved(max_keys: usize, bytes_per_key: usize, max_log_bytes: usize) -> Room {
+        Room::with(max_keys, max_keys * bytes_per_key + max_log_bytes, bytes_per_key)
+    }
+
+    fn with(max_keys: usize, max_log_bytes: usize, kept_per_key: usize) -> Room {
+        Room {
+            keys: AtomicUsize::new(0),
+            max_keys,
+            log_bytes: AtomicUsize::new(0),
+            max_log_bytes,
+            kept_per_key,
+            held: (0..OWNERS).map(|_| Held::default()).collect(),
+        }
     }
 
     pub(super) fn keys(&self) -> usize {
         self.keys.load(Relaxed)
     }
 
-    pub(super) fn fits(&self, new: usize) -> bool {
-        self.keys() + new <= self.max_keys
+    pub(super) fn keys_of(&self, owner: Owner) -> usize {
+        self.held(owner).keys.load(Relaxed)
     }
 
-    /// Reserves room for one more key; false when there is none.
-    pub(super) fn take_key(&self) -> bool {
+    /// Whether so many new keys of a rule have room, where so many rules are known.
+    pub(super) fn fits(&self, new: usize, owner: Owner, owners: usize) -> bool {
+        let keys = self.keys();
+        keys + new <= self.max_keys && is_within_share(owners, self.keys_of(owner), self.max_keys - keys)
+    }
+
+    /// Takes the place of one more key; false when there is none.
+    pub(super) fn take_key(&self, owner: Owner) -> bool {
         let one_more = |keys| (keys < self.max_keys).then_some(keys + 1);
-        self.keys.fetch_update(Relaxed, Relaxed, one_more).is_ok()
+        let is_taken = self.keys.fetch_update(Relaxed, Relaxed, one_more).is_ok();
+        if is_taken {
+            self.held(owner).keys.fetch_add(1, Relaxed);
+        }
+        is_taken
     }
 
-    pub(super) fn return_key(&self) {
+    pub(super) fn return_key(&self, owner: Owner) {
         self.keys.fetch_sub(1, Relaxed);
+        self.held(owner).keys.fetch_sub(1, Relaxed);
     }
 
     pub(super) fn log_bytes(&self) -> usize {
         self.log_bytes.load(Relaxed)
     }
 
-    /// Reserves bytes for logs; false when there are not enough left.
-    pub(super) fn take_bytes(&self, bytes: usize) -> bool {
-        let more = |used: usize| used.checked_add(bytes).filter(|used| *used <= self.max_log_bytes);
-        bytes == 0 || self.log_bytes.fetch_update(Relaxed, Relaxed, more).is_ok()
+    /// Whether the first bytes of a new log have room.
+    pub(super) fn fits_log(&self, bytes: usize, owner: Owner, owners: usize) -> bool {
+        let used = self.log_bytes();
+        used + bytes <= self.max_log_bytes && self.is_within_share_of_bytes(owners, owner, used)
     }
 
-    pub(super) fn return_bytes(&self, bytes: usize) {
+    /// Takes bytes for a new log; false when there are not enough left.
+    pub(super) fn take_log(&self, bytes: usize, owner: Owner, owners: usize) -> bool {
+        // Its own part of what is kept is for it.
+        let kept = self.kept().saturating_sub(self.kept_per_key);
+        self.take_bytes(bytes, self.max_log_bytes.saturating_sub(kept), owner, owners)
+    }
+
+    /// Takes bytes for a log that grows; false when there are not enough left.
+    pub(super) fn take_growth(&self, bytes: usize, owner: Owner, owners: usize) -> bool {
+        self.take_bytes(bytes, self.max_log_bytes.saturating_sub(self.kept()), owner, owners)
+    }
+
+    /// The bytes that are kept for keys to come.
+    fn kept(&self) -> usize {
+        self.max_keys.saturating_sub(self.keys()) * self.kept_per_key
+    }
+
+    fn take_bytes(&self, bytes: usize, most: usize, owner: Owner, owners: usize) -> bool {
+        if bytes == 0 {
+            return true;
+        }
+        let more = |used: usize| {
+            let after = used.checked_add(bytes).filter(|after| *after <= most)?;
+            self.is_within_share_of_bytes(owners, owner, used).then_some(after)
+        };
+        let is_taken = self.log_bytes.fetch_update(Relaxed, Relaxed, more).is_ok();
+        if is_taken {
+            self.held(owner).log_bytes.fetch_add(bytes, Relaxed);
+        }
+        is_taken
+    }
+
+    pub(super) fn return_bytes(&self, bytes: usize, owner: Owner) {
         if bytes > 0 {
             self.log_bytes.fetch_sub(bytes, Relaxed);
+            self.held(owner).log_bytes.fetch_sub(bytes, Relaxed);
         }
     }
 
-    /// A log changed its size, within what was reserved.
-    pub(super) fn resize(&self, before: usize, after: usize) {
-        self.log_bytes.fetch_add(after, Relaxed);
-        self.log_bytes.fetch_sub(before, Relaxed);
+    /// A log changed its size, within what was taken before.
+    pub(super) fn resize(&self, before: usize, after: usize, owner: Owner) {
+        if before != after {
+            self.log_bytes.fetch_add(after, Relaxed);
+            self.held(owner).log_bytes.fetch_add(after, Relaxed);
+            self.return_bytes(before, owner);
+        }
     }
+
+    fn is_within_share_of_bytes(&self, owners: usize, owner: Owner, used: usize) -> bool {
+        is_within_share(
+            owners,
+            self.held(owner).log_bytes.load(Relaxed),
+            self.max_log_bytes - used.min(self.max_log_bytes),
+        )
+    }
+
+    fn held(&self, owner: Owner) -> &Held {
+        &self.held[usize::from(owner.0)]
+    }
+}
+
+/// A rule that nobody shares the room with takes all of it.
+fn is_within_share(owners: usize, held: usize, free: usize) -> bool {
+    owners <= 1 || held < free.saturating_mul(SHARE)
 }

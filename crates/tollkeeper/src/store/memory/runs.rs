@@ -4,9 +4,12 @@
 //! Each entry knows its distance from home. So a search ends at the first entry that is nearer to its home than the
 //! one searched for would be, and a removal shifts the rest of the run back by one, leaving no tombstone.
 
+use std::sync::atomic::Ordering::Relaxed;
+
 use tollkeeper_core::Bucket;
 
 use super::identity::{DISTANCE, Id};
+use super::owners::Owner;
 use super::packed::Packed;
 use super::shard::Locked;
 use super::slots::Slot;
@@ -36,7 +39,7 @@ impl Locked<'_> {
 
     /// Makes a free slot where `id` belongs, by shifting entries that are nearer to their homes by one. `None`, with
     /// nothing moved, if one would get too far.
-    pub(super) fn open(&self, id: Id) -> Option<usize> {
+    pub(super) fn open(&self, id: Id, owner: Owner) -> Option<usize> {
         let mut place = self.home(id);
         let mut tag = id.tag;
         while self.slots[place].tag() & DISTANCE >= tag & DISTANCE {
@@ -59,6 +62,7 @@ impl Locked<'_> {
         }
         self.slots[place].set_tag(tag);
         self.slots[place].set_packed(Packed::default());
+        self.set_owner(place, owner);
         Some(place)
     }
 
@@ -66,7 +70,7 @@ impl Locked<'_> {
     pub(super) fn remove(&mut self, at: usize) {
         self.free_log(at);
         self.shard.used -= 1;
-        self.room.return_key();
+        self.room.return_key(self.owner(at));
         let mut free = at;
         loop {
             let next = self.after(free);
@@ -84,6 +88,16 @@ impl Locked<'_> {
     fn move_entry(&self, from: usize, to: usize, tag: u64) {
         self.slots[to].set_tag(tag);
         self.slots[to].set_packed(self.slots[from].packed());
+        self.set_owner(to, self.owner(from));
+    }
+
+    /// The rule that an entry belongs to.
+    pub(super) fn owner(&self, at: usize) -> Owner {
+        Owner(self.owners[self.first_owner + at].load(Relaxed))
+    }
+
+    fn set_owner(&self, at: usize, owner: Owner) {
+        self.owners[self.first_owner + at].store(owner.0, Relaxed);
     }
 
     #[inline]

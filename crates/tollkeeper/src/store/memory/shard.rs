@@ -1,10 +1,13 @@
 //! One locked shard: deciding, and applying changes. `runs` places entries, `eviction` drops them.
 
+use std::sync::atomic::AtomicU8;
+
 use tollkeeper_core::{Bucket, Change, Decision, Hold, Quota, Span, State, Timestamp, decide};
 
 use super::identity::Id;
 use super::lock::Guard;
-use super::logs::{self, Logs};
+use super::logs::{self, Logs, Need};
+use super::owners::{Owner, Owners};
 use super::packed::Packed;
 use super::room::Room;
 use super::slots::Slot;
@@ -30,16 +33,42 @@ pub(super) struct Shard {
 pub(super) enum NoRoom {
     /// For a new key.
     Key,
-    /// For a longer log.
+    /// For the log of a new key.
     Log,
+    /// For more entries of a log that is kept, so that others should be looked at first.
+    Growth,
+    /// For more slots than were accounted for, after a limit was raised.
+    Slots,
+}
+
+/// A bucket, and the rule that it belongs to.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Place<'r> {
+    pub(crate) id: Id,
+    /// The name of its rule; empty where there is one quota and no rule.
+    pub(crate) rule: &'r str,
+    pub(crate) quota: &'r Quota,
 }
 
 /// What a decision does to a bucket.
 #[derive(Clone, Debug)]
-pub(super) struct Write<'q> {
-    pub(super) id: Id,
-    pub(super) quota: &'q Quota,
+pub(super) struct Write<'r> {
+    pub(super) place: Place<'r>,
     pub(super) change: Change,
+}
+
+/// Whether a log that may not grow is thinned out, or refuses.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Thinning {
+    Refused,
+    Allowed,
+}
+
+/// Bytes that were taken for a change before it is made.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Granted {
+    pub(super) bytes: usize,
+    pub(super) owner: Owner,
 }
 
 /// A shard and its slots, while its lock is held.
@@ -47,8 +76,13 @@ pub(super) struct Write<'q> {
 pub(super) struct Locked<'t> {
     pub(super) shard: Guard<'t, Shard>,
     pub(super) slots: &'t [Slot],
+    /// The number of the rule of each slot, those of this shard from `first_owner` on.
+    pub(super) owners: &'t [AtomicU8],
+    pub(super) first_owner: usize,
     pub(super) room: &'t Room,
-    /// Below this many keys nothing is dropped.
+    /// The rules that share the room; `None` where none has a share.
+    pub(super) rules: Option<&'t Owners>,
+    /// Below so many keys nothing is dropped.
     pub(super) calm: usize,
 }
 
@@ -103,8 +137,42 @@ impl Locked<'_> {
         }
     }
 
-    /// The fast path of nearly all requests: decides a charge to an existing bucket which can be dropped no earlier
-    /// afterwards. `None`, with nothing done, if it takes more than that.
+    /// What is known of a bucket.
+    pub(super) fn seen_of(&self, id: Id) -> Seen<'_> {
+        self.seen(self.find(id))
+    }
+
+    /// Where a bucket is that counts already. One that another algorithm wrote, and that needs a log now, does not.
+    pub(super) fn keeps(&self, place: Place<'_>) -> Option<usize> {
+        let is_kept =
+            |at: &usize| !place.quota.algorithm().keeps_log() || self.slots[*at].packed().log_index().is_some();
+        self.find(place.id).filter(is_kept)
+    }
+
+    /// Decides a charge to what is at a place that `find` returned.
+    pub(super) fn charge(
+        &mut self,
+        at: Option<usize>,
+        place: Place<'_>,
+        cost: u32,
+        thinning: Thinning,
+        now: Timestamp,
+    ) -> Result<Decision, NoRoom> {
+        let (decision, change) = self.decide(at, place.quota, cost, now);
+        if change != Change::None {
+            self.commit(at, Write { place, change }, thinning, now)?;
+        }
+        Ok(decision)
+    }
+
+    /// What a request of cost 1 would be told, with what is left as long as nobody asks.
+    pub(super) fn peek(&self, at: Option<usize>, quota: &Quota, now: Timestamp) -> Decision {
+        let (untouched, _) = self.decide(at, quota, 0, now);
+        Decision { outcome: self.decide(at, quota, 1, now).0.outcome, ..untouched }
+    }
+
+    /// Decides a charge to a bucket that is there already and can be dropped no earlier afterwards: the way of nearly
+    /// all requests. `None`, and nothing was done, if it takes more than that.
     #[inline(always)]
     pub(super) fn charge_known_bucket(&self, id: Id, quota: &Quota, cost: u32, now: Timestamp) -> Option<Decision> {
         let slot = &self.slots[self.find(id)?];
@@ -119,62 +187,118 @@ impl Locked<'_> {
         Some(decision)
     }
 
-    /// Applies one change.
-    pub(super) fn commit(&mut self, at: Option<usize>, write: Write<'_>, now: Timestamp) -> Result<(), NoRoom> {
-        let growth = self.growth(at, &write.change);
-        if !self.room.take_bytes(growth) {
-            return Err(NoRoom::Log);
-        }
+    /// Makes one change.
+    pub(super) fn commit(
+        &mut self,
+        at: Option<usize>,
+        write: Write<'_>,
+        thinning: Thinning,
+        now: Timestamp,
+    ) -> Result<(), NoRoom> {
+        let granted = self.grant(at, &write, thinning)?;
         let made = match at {
             Some(at) => {
-                self.overwrite(at, write);
+                self.overwrite(at, write, granted);
                 Ok(())
             }
             None => {
-                self.relieve(1, now);
-                self.insert(write)
+                self.relieve(1, self.number(write.place.rule), now);
+                self.insert(write, granted)
             }
         };
-        self.room.return_bytes(growth);
+        self.take_back(granted);
         made
     }
 
-    /// The bytes that a change may need outside the table. They are reserved before anything changes, and the excess
-    /// is returned afterwards.
-    pub(super) fn growth(&self, at: Option<usize>, change: &Change) -> usize {
-        logs::growth(self.seen(at).as_ref(), change)
+    /// Takes the bytes that a change needs outside the table, before anything is changed. They are taken back once what was
+    /// really needed has been counted.
+    pub(super) fn grant(&self, at: Option<usize>, write: &Write<'_>, thinning: Thinning) -> Result<Granted, NoRoom> {
+        let bytes =
+            at.and_then(|at| self.slots[at].packed().log_index()).map_or(0, |index| self.shard.logs.bytes(index));
+        let need = logs::need(self.seen(at).as_ref(), bytes, write.place.quota, &write.change);
+        if need == Need::Nothing {
+            return Ok(Granted::default());
+        }
+        let owner = at.map_or_else(|| self.number(write.place.rule), |at| self.owner(at));
+        let rules = self.owners_count();
+        let (bytes, is_granted, lacking) = match need {
+            Need::Nothing => (0, true, NoRoom::Log),
+            Need::New(bytes) => (bytes, self.room.take_log(bytes, owner, rules), NoRoom::Log),
+            Need::More(bytes) => (bytes, self.room.take_growth(bytes, owner, rules), NoRoom::Growth),
+            Need::Slots(bytes) => (bytes, self.room.take_growth(bytes, owner, rules), NoRoom::Slots),
+        };
+        match lacking {
+            _ if is_granted => Ok(Granted { bytes, owner }),
+            NoRoom::Growth if thinning == Thinning::Allowed => Ok(Granted::default()),
+            _ => Err(lacking),
+        }
     }
 
-    /// Adds an entry for a new bucket.
-    pub(super) fn insert(&mut self, write: Write<'_>) -> Result<(), NoRoom> {
-        if !self.fits(1) || !self.room.take_key() {
+    pub(super) fn take_back(&self, granted: Granted) {
+        self.room.return_bytes(granted.bytes, granted.owner);
+    }
+
+    /// Drops what no longer counts, if room for so many new keys gets short.
+    pub(super) fn relieve_for(&mut self, place: Place<'_>, new: usize, now: Timestamp) {
+        self.relieve(new, self.number(place.rule), now);
+    }
+
+    /// Whether a key that is not kept would find room.
+    pub(super) fn has_room(&mut self, place: Place<'_>, now: Timestamp) -> Result<(), NoRoom> {
+        let owner = self.number(place.rule);
+        if !self.fits(1, owner) {
+            self.relieve(1, owner, now);
+        }
+        let is_log = place.quota.algorithm().keeps_log();
+        if is_log && !self.room.fits_log(logs::first_bytes(place.quota), owner, self.owners_count()) {
+            return Err(NoRoom::Log);
+        }
+        if self.fits(1, owner) { Ok(()) } else { Err(NoRoom::Key) }
+    }
+
+    /// Adds the entry of a bucket that has none.
+    pub(super) fn insert(&mut self, write: Write<'_>, granted: Granted) -> Result<(), NoRoom> {
+        let owner = self.number(write.place.rule);
+        if !self.fits(1, owner) || !self.room.take_key(owner) {
             return Err(NoRoom::Key);
         }
-        let Some(at) = self.open(write.id) else {
-            self.room.return_key();
+        let Some(at) = self.open(write.place.id, owner) else {
+            self.room.return_key(owner);
             return Err(NoRoom::Key);
         };
         self.shard.used += 1;
-        self.overwrite(at, write);
+        self.overwrite(at, write, granted);
         Ok(())
     }
 
-    /// Changes an entry. Any growth of a log was reserved before.
-    pub(super) fn overwrite(&mut self, at: usize, write: Write<'_>) {
+    /// Changes an entry. What a log needs more was granted before.
+    pub(super) fn overwrite(&mut self, at: usize, write: Write<'_>, granted: Granted) {
+        let Write { place: Place { id, quota, .. }, change } = write;
         let index = self.slots[at].packed().log_index();
-        if let Change::Replace(state) = &write.change
-            && let Some(packed) = Packed::new(state, write.quota)
+        if let Change::Replace(state) = &change
+            && let Some(packed) = Packed::new(state, quota)
         {
             // The rule may have used a log before it was changed.
             self.free_log(at);
             return self.set(at, packed);
         }
-        let index = index.unwrap_or_else(|| self.shard.logs.add(write.id));
+        let index = index.unwrap_or_else(|| self.shard.logs.add(id));
         let mut state = self.shard.logs.take(index);
-        let before = logs::bytes(&state);
-        logs::apply(&mut state, write.change);
-        self.room.resize(before, logs::bytes(&state));
-        self.put_log(at, index, state, write.quota);
+        let before = self.shard.logs.bytes(index);
+        let after = logs::apply(&mut state, change, quota, before + granted.bytes);
+        self.room.resize(before, after, self.owner(at));
+        self.shard.logs.set_bytes(index, after);
+        self.put_log(at, index, state, quota);
+    }
+
+    /// The number of a rule.
+    fn number(&self, rule: &str) -> Owner {
+        self.rules.map_or_else(Owner::default, |rules| rules.number(rule))
+    }
+
+    /// How many rules share the room.
+    pub(super) fn owners_count(&self) -> usize {
+        self.rules.map_or(0, Owners::count)
     }
 
     /// Resets a bucket; false when it had nothing to reset.
@@ -209,33 +333,33 @@ impl Locked<'_> {
         renewed
     }
 
-    /// Refunds up to `cost` of a bucket's latest charges; false when none of it still counts.
-    pub(super) fn give_back(&mut self, id: Id, quota: &Quota, cost: u32, now: Timestamp) -> bool {
-        self.edit(id, quota, now, |state, now| {
+    /// Gives back up to `cost` of what a bucket was charged last; false when nothing of it counts.
+    pub(super) fn give_back(&mut self, place: Place<'_>, cost: u32, now: Timestamp) -> bool {
+        let edited = self.edit(place, now, |state, quota, now| {
             let receipts = state.latest(quota, cost, now).into_iter();
             receipts.filter(|receipt| state.refund(quota, *receipt, now)).count() > 0
-        })
+        });
+        edited.unwrap_or(false)
     }
 
-    /// Changes a state. If there is no room for a new or larger one, it stays unchanged.
+    /// Changes a state. One that is new, and for which there is no room, stays as it was.
     pub(super) fn edit<T>(
         &mut self,
-        id: Id,
-        quota: &Quota,
+        place: Place<'_>,
         now: Timestamp,
-        edit: impl FnOnce(&mut State, Timestamp) -> T,
-    ) -> T {
-        let at = self.find(id);
+        edit: impl FnOnce(&mut State, &Quota, Timestamp) -> T,
+    ) -> Result<T, NoRoom> {
+        let at = self.find(place.id);
         let mut state = self.seen(at).as_ref().clone();
-        let done = edit(&mut state, now);
+        let done = edit(&mut state, place.quota, now);
         let is_idle = matches!(&state, State::Log(log) if log.last().is_none()) || state == State::Fresh;
         match at {
             Some(at) if is_idle => self.remove(at),
             None if is_idle => {}
             _ if *self.seen(at).as_ref() == state => {}
-            _ => _ = self.commit(at, Write { id, quota, change: Change::Replace(state) }, now),
+            _ => self.commit(at, Write { place, change: Change::Replace(state) }, Thinning::Allowed, now)?,
         }
-        done
+        Ok(done)
     }
 
     #[inline]
@@ -256,7 +380,7 @@ impl Locked<'_> {
 
     pub(super) fn free_log(&mut self, at: usize) {
         if let Some(index) = self.slots[at].packed().log_index() {
-            self.room.return_bytes(logs::bytes(self.shard.logs.state(index)));
+            self.room.return_bytes(self.shard.logs.bytes(index), self.owner(at));
             self.shard.logs.free(index);
         }
     }

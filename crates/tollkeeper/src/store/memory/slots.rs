@@ -3,7 +3,9 @@
 //! Entries are relaxed atomics, which cost the same as plain integers. Readers and writers hold the lock of the
 //! shard, or validate the count of its seqlock. A missing lock would give wrong answers, but no undefined behaviour.
 
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::alloc::{Layout, alloc_zeroed};
+use std::ptr::NonNull;
+use std::sync::atomic::{AtomicU8, AtomicU64, Ordering::Relaxed};
 
 use super::packed::Packed;
 
@@ -51,13 +53,31 @@ impl Slot {
     }
 }
 
-/// This many free slots.
-pub(super) fn allocate(count: usize) -> Box<[Slot]> {
-    let zeroed = Box::<[Slot]>::new_zeroed_slice(count);
-    // SAFETY: a slot consists of integers, for which all-zero bits are valid.
-    let slots = unsafe { zeroed.assume_init() };
+/// So many free slots; `None` when the system has no memory for them.
+pub(super) fn allocate(count: usize) -> Option<Box<[Slot]>> {
+    // SAFETY: a slot is made of integers, for which all bits zero is a valid value.
+    let slots = unsafe { zeroed::<Slot>(count)? };
     prefer_huge_pages(&slots);
-    slots
+    Some(slots)
+}
+
+/// The number of the rule that each slot belongs to.
+pub(super) fn allocate_owners(count: usize) -> Option<Box<[AtomicU8]>> {
+    // SAFETY: for an atomic integer all bits zero is a valid value.
+    unsafe { zeroed::<AtomicU8>(count) }
+}
+
+/// Like [`Box::new_zeroed_slice`], without ending the process when there is not enough memory.
+///
+/// # Safety
+/// All bits zero has to be a valid value of `T`, and `T` must have a size.
+unsafe fn zeroed<T>(count: usize) -> Option<Box<[T]>> {
+    let layout = Layout::array::<T>(count).ok().filter(|layout| layout.size() > 0)?;
+    // SAFETY: the size is not zero.
+    let start = NonNull::new(unsafe { alloc_zeroed(layout) })?;
+    let items = std::ptr::slice_from_raw_parts_mut(start.as_ptr().cast::<T>(), count);
+    // SAFETY: made by the global allocator with the layout of such a slice, and all zero, which the caller vouches for.
+    Some(unsafe { Box::from_raw(items) })
 }
 
 /// Huge pages: a table larger than the TLB covers would miss there on nearly every request.

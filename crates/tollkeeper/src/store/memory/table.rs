@@ -5,17 +5,20 @@
 
 use std::fmt;
 use std::hash::Hash;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering::Relaxed};
 
 use tollkeeper_core::{
-    Bucket, Change, Charge, Decision, Hold, Key, Quota, Receipt, Span, State, Timestamp, decide_all,
+    Algorithm, Bucket, BucketRef, Change, Charge, Decision, Hold, Key, Quota, Receipt, Span, State, Timestamp,
+    decide_all,
 };
 
-use super::identity::{Id, Secret};
+use super::identity::{CLASSES, Id, Secret};
 use super::lock::Lock;
+use super::overflow::{self, Overflow, Overflowed};
+use super::owners::Owners;
 use super::room::Room;
 use super::runs::{glimpse, home};
-use super::shard::{Locked, NoRoom, Seen, Shard, Write};
+use super::shard::{Granted, Locked, NoRoom, Place, Seen, Shard, Thinning, Write};
 use super::slots::{self, Slot};
 use crate::clock::Clock;
 use crate::store::error::StoreError;
@@ -25,12 +28,16 @@ pub(crate) struct Table {
     secret: Secret,
     /// The slots of all shards, one after the other.
     slots: Box<[Slot]>,
+    /// The number of the rule that each slot belongs to.
+    owners: Box<[AtomicU8]>,
     slots_per_shard: usize,
     /// A power of two.
     shards: Box<[Padded]>,
     calm: usize,
     room: Room,
-    /// Logs are not searched for droppable ones again before this moment.
+    rules: Owners,
+    overflow: Overflow,
+    /// Before this moment the logs are not searched again for some that can be dropped.
     search_logs_at: AtomicU64,
 }
 
@@ -43,7 +50,7 @@ struct Padded {
     denies: AtomicBool,
 }
 
-/// There is no room for this charge's key or log.
+/// There is no room for this charge, not even in a bucket that newcomers share.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Full {
     charge: usize,
@@ -56,29 +63,77 @@ impl From<Full> for StoreError {
     }
 }
 
+/// What becomes of a key that is new where there is no room for it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Newcomer {
+    /// It is counted in a bucket that it shares.
+    Shares,
+    /// It is refused.
+    Refused,
+}
+
+/// So many keys need more memory than the system has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{max_keys} keys need {} MiB, which the system does not have", .max_keys.saturating_mul(Table::BYTES_PER_KEY) >> 20)]
+pub struct TooManyKeys {
+    /// So many.
+    pub max_keys: usize,
+}
+
 impl Table {
     pub(crate) const DEFAULT_MAX_KEYS: usize = 1_000_000;
     pub(crate) const DEFAULT_MAX_LOG_BYTES: usize = 64 << 20;
+    /// 25 bytes an entry, of which 70 % are used when all keys are.
+    pub(crate) const BYTES_PER_KEY: usize = 36;
 
     const MAX_SHARDS: usize = 64;
     const KEYS_PER_SHARD: usize = 16_384;
     /// A search for droppable logs looks at all of them; after one that found nothing, wait this long.
     const SEARCH_LOGS_EVERY: Span = Span::from_micros(50_000);
 
-    pub(crate) fn new(max_keys: usize, max_log_bytes: usize) -> Table {
-        let shards = (max_keys / Self::KEYS_PER_SHARD).next_power_of_two().clamp(1, Self::MAX_SHARDS);
+    /// With room for so many keys and bytes of logs, and for the shared buckets of so many rules.
+    ///
+    /// # Panics
+    /// When the system has not enough memory.
+    pub(crate) fn new(max_keys: usize, max_log_bytes: usize, rules: usize) -> Table {
+        Table::try_new(max_keys, max_log_bytes, rules).unwrap_or_else(|error| panic!("{error}"))
+    }
+
+    pub(crate) fn try_new(max_keys: usize, max_log_bytes: usize, rules: usize) -> Result<Table, TooManyKeys> {
+        let too_many = || TooManyKeys { max_keys };
+        let shards = (max_keys / Self::KEYS_PER_SHARD).checked_next_power_of_two().ok_or_else(too_many)?;
+        let shards = shards.clamp(1, Self::MAX_SHARDS);
         let share = max_keys.div_ceil(shards);
-        // At most 70% full when all keys are used: 24 bytes per entry are then 34 bytes per key.
-        let slots_per_shard = (share.saturating_mul(10) / 7 + 1).max(8);
-        Table {
+        // At most 70 % full when all keys are used.
+        let slots_per_shard = (share.saturating_mul(10) / 7).saturating_add(1).max(8);
+        let slots = slots_per_shard.checked_mul(shards).ok_or_else(too_many)?;
+        Ok(Table {
             secret: Secret::random(),
-            slots: slots::allocate(slots_per_shard.saturating_mul(shards)),
+            slots: slots::allocate(slots).ok_or_else(too_many)?,
+            owners: slots::allocate_owners(slots).ok_or_else(too_many)?,
             slots_per_shard,
             shards: (0..shards).map(|_| Padded::default()).collect(),
             calm: share - share / 4,
             room: Room::new(max_keys, max_log_bytes),
+            rules: Owners::default(),
+            overflow: Overflow::new(rules).ok_or_else(too_many)?,
             search_logs_at: AtomicU64::new(0),
-        }
+        })
+    }
+
+    /// From now on these rules share the room.
+    pub(crate) fn expect_rules<'r>(&self, rules: impl IntoIterator<Item = &'r str>) {
+        rules.into_iter().for_each(|rule| _ = self.rules.number(rule));
+    }
+
+    /// How many keys each rule holds. With more than 255 rules some are counted together.
+    pub(crate) fn keys_by_rule(&self) -> Vec<(Box<str>, usize)> {
+        self.rules.names().into_iter().map(|(name, owner)| (name, self.room.keys_of(owner))).collect()
+    }
+
+    /// What was counted in buckets that newcomers share.
+    pub(crate) fn overflowed(&self) -> Overflowed {
+        self.overflow.counts()
     }
 
     pub(crate) fn len(&self) -> usize {
@@ -95,7 +150,8 @@ impl Table {
 
     /// The memory that the table takes: all slots, touched or not, and the logs.
     pub(crate) fn memory_bytes(&self) -> usize {
-        size_of_val(&*self.slots) + size_of_val(&*self.shards) + self.room.log_bytes()
+        let entries = size_of_val(&*self.slots) + size_of_val(&*self.owners) + size_of_val(&*self.shards);
+        entries + self.room.log_bytes() + self.overflow.memory_bytes()
     }
 
     #[inline]
@@ -115,12 +171,12 @@ impl Table {
 
     /// Decides one charge.
     #[inline(always)]
-    pub(crate) fn charge(&self, id: Id, quota: &Quota, cost: u32, clock: &Clock) -> Result<Decision, Full> {
-        // The two paths do not join: a decision that could come from either would be moved through memory, which
-        // takes longer than everything else.
-        match self.charge_known_bucket(id, quota, cost, clock.now(), clock) {
+    pub(crate) fn charge(&self, place: Place<'_>, cost: u32, clock: &Clock) -> Result<Decision, Full> {
+        // Two ways that meet nowhere: a decision that might come from either would be moved through memory, which
+        // takes longer than all the rest.
+        match self.charge_known_bucket(place.id, place.quota, cost, clock.now(), clock) {
             Some(decision) => Ok(decision),
-            None => self.charge_slowly(id, quota, cost, clock),
+            None => self.charge_slowly(place, cost, Newcomer::Shares, clock),
         }
     }
 
@@ -164,33 +220,70 @@ impl Table {
     }
 
     #[inline(never)]
-    pub(crate) fn charge_slowly(&self, id: Id, quota: &Quota, cost: u32, clock: &Clock) -> Result<Decision, Full> {
-        match self.try_charge(id, quota, cost, clock) {
-            Err(NoRoom::Log) if self.drop_logs(clock.now()) => self.try_charge(id, quota, cost, clock),
+    pub(crate) fn charge_slowly(
+        &self,
+        place: Place<'_>,
+        cost: u32,
+        newcomer: Newcomer,
+        clock: &Clock,
+    ) -> Result<Decision, Full> {
+        let tried = match self.try_charge(place, cost, Thinning::Refused, clock) {
+            Err(NoRoom::Log | NoRoom::Growth | NoRoom::Slots) => {
+                self.drop_logs(clock.now());
+                self.try_charge(place, cost, Thinning::Allowed, clock)
+            }
+            other => other,
+        };
+        match tried {
+            Err(lacking @ (NoRoom::Key | NoRoom::Log)) if newcomer == Newcomer::Shares => {
+                self.charge_newcomer(place, cost, lacking, clock)
+            }
             other => other,
         }
         .map_err(|lacking| Full { charge: 0, lacking })
     }
 
-    fn try_charge(&self, id: Id, quota: &Quota, cost: u32, clock: &Clock) -> Result<Decision, NoRoom> {
-        let mut shard = self.lock_for(id);
+    fn try_charge(&self, place: Place<'_>, cost: u32, thinning: Thinning, clock: &Clock) -> Result<Decision, NoRoom> {
+        let mut shard = self.lock_for(place.id);
         let now = clock.now();
         shard.decided_at(now);
-        let at = shard.find(id);
-        let (decision, change) = shard.decide(at, quota, cost, now);
-        if change != Change::None {
-            shard.commit(at, Write { id, quota, change }, now)?;
+        let at = shard.find(place.id);
+        if at.is_none() && cost == 0 {
+            // A newcomer without room is told what it would meet.
+            shard.has_room(place, now)?;
         }
+        shard.charge(at, place, cost, thinning, now)
+    }
+
+    /// Decides one charge of a key that found no room.
+    #[cold]
+    fn charge_newcomer(&self, place: Place<'_>, cost: u32, lacking: NoRoom, clock: &Clock) -> Result<Decision, NoRoom> {
+        let mut own = self.lock_for(place.id);
+        let mut shared = self.overflow.lock();
+        let now = clock.now();
+        own.decided_at(now);
+        // Who was given a bucket in the meantime is counted there.
+        if let Some(at) = own.keeps(place) {
+            return own.charge(Some(at), place, cost, Thinning::Allowed, now);
+        }
+        let place = self.shared_place(place, 0);
+        let decision = shared.charge(shared.find(place.id), place, cost, Thinning::Allowed, now)?;
+        self.overflow.count(lacking);
         Ok(decision)
+    }
+
+    /// The bucket that a newcomer shares: that of its class, or of one of the next.
+    fn shared_place<'r>(&self, place: Place<'r>, nth: u8) -> Place<'r> {
+        let class = (place.id.class() + nth) % CLASSES;
+        Place { id: self.secret.overflow(place.rule, place.quota, class), ..place }
     }
 
     /// Decides several charges: all or nothing.
     pub(crate) fn charge_all(&self, charges: &[Charge], clock: &Clock) -> Result<Vec<Decision>, Full> {
-        let ids: Vec<Id> = charges.iter().map(|charge| self.id_of_bucket(charge.rule.name(), &charge.key)).collect();
-        if let ([charge], [id]) = (charges, &*ids) {
-            return Ok(vec![self.charge(*id, charge.quota(), charge.cost, clock)?]);
+        if let [charge] = charges {
+            return Ok(vec![self.charge(self.place_of(charge.bucket()), charge.cost, clock)?]);
         }
-        Ok(self.charge_together(charges, &ids, clock, false)?.0)
+        Ok(self.charge_together(charges, clock, false)?.0)
     }
 
     /// The same, with receipts of the charges; empty when denied.
@@ -199,97 +292,148 @@ impl Table {
         charges: &[Charge],
         clock: &Clock,
     ) -> Result<(Vec<Decision>, Vec<Option<Receipt>>), Full> {
-        let ids: Vec<Id> = charges.iter().map(|charge| self.id_of_bucket(charge.rule.name(), &charge.key)).collect();
-        self.charge_together(charges, &ids, clock, true)
+        self.charge_together(charges, clock, true)
     }
 
     fn charge_together(
         &self,
         charges: &[Charge],
-        ids: &[Id],
         clock: &Clock,
         with_receipts: bool,
     ) -> Result<(Vec<Decision>, Vec<Option<Receipt>>), Full> {
-        match self.try_charge_all(charges, ids, clock, with_receipts) {
-            Err(Full { lacking: NoRoom::Log, .. }) if self.drop_logs(clock.now()) => {
-                self.try_charge_all(charges, ids, clock, with_receipts)
+        let places: Vec<Place<'_>> = charges.iter().map(|charge| self.place_of(charge.bucket())).collect();
+        let mut asked = Asked { charges, places, lacking: vec![None; charges.len()], thinning: Thinning::Refused };
+        loop {
+            match self.try_charge_all(&asked, clock, with_receipts) {
+                Err(Full { lacking: NoRoom::Log | NoRoom::Growth | NoRoom::Slots, .. })
+                    if asked.thinning == Thinning::Refused =>
+                {
+                    self.drop_logs(clock.now());
+                    asked.thinning = Thinning::Allowed;
+                }
+                Err(Full { charge, lacking: lacking @ (NoRoom::Key | NoRoom::Log) })
+                    if asked.lacking[charge].is_none() =>
+                {
+                    asked.lacking[charge] = Some(lacking);
+                }
+                other => return other,
             }
-            other => other,
         }
     }
 
     fn try_charge_all(
         &self,
-        charges: &[Charge],
-        ids: &[Id],
+        asked: &Asked<'_>,
         clock: &Clock,
         with_receipts: bool,
     ) -> Result<(Vec<Decision>, Vec<Option<Receipt>>), Full> {
-        let mut shards = self.lock_all(ids);
+        let charges = asked.charges;
+        let mut shards = self.lock_all(asked);
         let now = clock.now();
         shards.shards.iter_mut().for_each(|(_, shard)| shard.decided_at(now));
-        let seen: Vec<Seen<'_>> = ids.iter().map(|id| shards.of(*id).seen(shards.of(*id).find(*id))).collect();
+        let spots = shards.spots(asked)?;
+        let seen: Vec<Seen<'_>> = spots.iter().map(|spot| shards.of(*spot).seen_of(spot.place.id)).collect();
         let decided = decide_all(charges, seen.iter().map(AsRef::<State>::as_ref), now);
         drop(seen);
+        for (charge, (spot, (_, change))) in spots.iter().zip(&decided).enumerate() {
+            // What writes nothing needs no room, but a newcomer without it is told what it would meet.
+            let shard = shards.of_mut(*spot);
+            if *change == Change::None && spot.kind == Kind::Own && shard.find(spot.place.id).is_none() {
+                shard.has_room(spot.place, now).map_err(|lacking| Full { charge, lacking })?;
+            }
+        }
         let denies = |(charge, (decision, _)): (&Charge, &(Decision, Change))| {
             charge.rule.is_enforced() && !decision.is_allowed()
         };
         let mut receipts = Vec::new();
         if with_receipts && !charges.iter().zip(&decided).any(denies) {
-            let taken = charges.iter().zip(&decided);
-            receipts.extend(taken.map(|(charge, (decision, change))| Receipt::of(charge.cost, decision, change, now)));
+            let taken = charges.iter().zip(&decided).zip(&spots);
+            receipts.extend(taken.map(|((charge, (decision, change)), spot)| {
+                let receipt = Receipt::of(charge.cost, decision, change, now)?;
+                Some(match spot.kind {
+                    Kind::Own => receipt,
+                    Kind::Shared => overflow::without_refund(charge.quota().algorithm(), receipt),
+                })
+            }));
         }
         let mut decisions = Vec::with_capacity(charges.len());
         let mut writes = Vec::with_capacity(charges.len());
-        for (charge, ((decision, change), id)) in decided.into_iter().zip(ids).enumerate() {
+        for (charge, ((decision, change), spot)) in decided.into_iter().zip(&spots).enumerate() {
             decisions.push(decision);
             if change != Change::None {
-                writes.push((charge, Write { id: *id, quota: charges[charge].quota(), change }));
+                writes.push((charge, *spot, Write { place: spot.place, change }));
             }
         }
-        shards.commit_all(writes, &self.room, now)?;
+        shards.commit_all(writes, asked.thinning, now)?;
+        let shared = spots.iter().zip(&asked.lacking).filter(|(spot, _)| spot.kind == Kind::Shared);
+        shared.for_each(|(_, lacking)| self.overflow.count(lacking.unwrap_or(NoRoom::Key)));
         Ok((decisions, receipts))
     }
 
-    /// The bucket's answer to a request of cost 1, with `remaining` as it is without that request.
-    pub(crate) fn peek(&self, id: Id, quota: &Quota, clock: &Clock) -> Decision {
-        let shard = self.lock_for(id);
-        let (at, now) = (shard.find(id), clock.now());
-        let (untouched, _) = shard.decide(at, quota, 0, now);
-        Decision { outcome: shard.decide(at, quota, 1, now).0.outcome, ..untouched }
+    pub(crate) fn place_of<'r>(&self, bucket: BucketRef<'r>) -> Place<'r> {
+        Place { id: self.secret.bucket(bucket.rule, bucket.key), rule: bucket.rule, quota: bucket.quota }
     }
 
-    /// Resets a bucket; false when it had nothing to reset.
+    /// What a bucket would say to a request of cost 1, with what is left as long as nobody asks. A key that would find no
+    /// room is told what the bucket says that it would share.
+    pub(crate) fn peek(&self, place: Place<'_>, clock: &Clock) -> Decision {
+        let mut own = self.lock_for(place.id);
+        let (at, now) = (own.find(place.id), clock.now());
+        if at.is_none() && own.has_room(place, now).is_err() {
+            let shared = self.overflow.lock();
+            return shared.peek(shared.find(self.shared_place(place, 0).id), place.quota, now);
+        }
+        own.peek(at, place.quota, now)
+    }
+
+    /// Forgets a bucket; false when it was as if never used. One that others share stays as it is.
     pub(crate) fn reset(&self, id: Id, quota: &Quota, clock: &Clock) -> bool {
         self.lock_for(id).reset(id, quota, clock.now())
     }
 
-    /// Releases a slot of a `concurrency` quota.
-    pub(crate) fn release(&self, id: Id, quota: &Quota, hold: Hold, clock: &Clock) -> bool {
-        self.lock_for(id).release(id, quota, hold, clock.now())
+    /// Gives a slot of a `concurrency` quota back.
+    pub(crate) fn release(&self, place: Place<'_>, hold: Hold, clock: &Clock) -> bool {
+        let is_released = self.lock_for(place.id).release(place.id, place.quota, hold, clock.now());
+        is_released || {
+            let mut shared = self.overflow.lock();
+            let mut places = self.shared_places(place);
+            places.any(|place| shared.release(place.id, place.quota, hold, clock.now()))
+        }
     }
 
     /// Holds a slot of a `concurrency` quota for another period.
-    pub(crate) fn renew(&self, id: Id, quota: &Quota, hold: Hold, clock: &Clock) -> Option<Hold> {
-        self.lock_for(id).renew(id, quota, hold, clock.now())
+    pub(crate) fn renew(&self, place: Place<'_>, hold: Hold, clock: &Clock) -> Option<Hold> {
+        let renewed = self.lock_for(place.id).renew(place.id, place.quota, hold, clock.now());
+        renewed.or_else(|| {
+            let mut shared = self.overflow.lock();
+            let mut places = self.shared_places(place);
+            places.find_map(|place| shared.renew(place.id, place.quota, hold, clock.now()))
+        })
     }
 
-    /// Refunds up to `cost` of a bucket's latest charges.
-    pub(crate) fn give_back(&self, id: Id, quota: &Quota, cost: u32, clock: &Clock) -> bool {
-        self.lock_for(id).give_back(id, quota, cost, clock.now())
+    /// Where a slot of a newcomer may be. Two keys of one request never share a bucket, so it may be that of the next class.
+    fn shared_places<'r>(&self, place: Place<'r>) -> impl Iterator<Item = Place<'r>> {
+        (0..2).map(move |nth| self.shared_place(place, nth))
     }
 
-    /// Corrects a charge to its actual cost; returns how much was refunded.
-    pub(crate) fn settle(
-        &self,
-        id: Id,
-        quota: &Quota,
-        receipt: Receipt,
-        cost: u32,
-        refunded: u64,
-        clock: &Clock,
-    ) -> u32 {
-        self.lock_for(id).edit(id, quota, clock.now(), |state, now| state.settle(quota, receipt, cost, refunded, now))
+    /// Gives back up to `cost` of what a bucket was charged last.
+    pub(crate) fn give_back(&self, place: Place<'_>, cost: u32, clock: &Clock) -> bool {
+        self.lock_for(place.id).give_back(place, cost, clock.now())
+    }
+
+    /// Corrects a charge to what it did cost, and says how much went back.
+    pub(crate) fn settle(&self, place: Place<'_>, receipt: Receipt, cost: u32, refunded: u64, clock: &Clock) -> u32 {
+        let settle = |state: &mut State, quota: &Quota, now| state.settle(quota, receipt, cost, refunded, now);
+        let settled = self.lock_for(place.id).edit(place, clock.now(), settle);
+        if place.quota.algorithm() == Algorithm::Concurrency && settled == Ok(0) {
+            let hold = Hold { at: receipt.at, nth: receipt.nth };
+            return if self.release(place, hold, clock) { receipt.cost } else { 0 };
+        }
+        settled.unwrap_or_else(|_| {
+            // More was used than estimated, by a key that has no room.
+            let edited = self.overflow.lock().edit(self.shared_place(place, 0), clock.now(), settle);
+            edited.unwrap_or(0)
+        })
     }
 
     /// Drops every log that no longer counts; whether there were any.
@@ -331,17 +475,54 @@ impl Table {
 
     #[inline]
     fn lock<'t>(&'t self, shard: usize, slots: &'t [Slot]) -> Locked<'t> {
-        Locked { shard: self.shards[shard].lock.lock(), slots, room: &self.room, calm: self.calm }
+        Locked {
+            shard: self.shards[shard].lock.lock(),
+            slots,
+            owners: &self.owners,
+            first_owner: shard * self.slots_per_shard,
+            room: &self.room,
+            rules: Some(&self.rules),
+            calm: self.calm,
+        }
     }
 
-    fn lock_all(&self, ids: &[Id]) -> LockedShards<'_> {
-        let mut numbers: Vec<usize> = ids.iter().map(|id| self.shard_of(*id)).collect();
-        // Every request locks in this order, so there is no deadlock.
+    fn lock_all(&self, asked: &Asked<'_>) -> LockedShards<'_> {
+        let mut numbers: Vec<usize> = asked.places.iter().map(|place| self.shard_of(place.id)).collect();
+        // Everybody locks in this order, the shared buckets last, so nobody waits in a circle.
         numbers.sort_unstable();
         numbers.dedup();
         let lock = |shard| (shard, self.lock(shard, self.slots_of(shard)));
-        LockedShards { table: self, shards: numbers.into_iter().map(lock).collect() }
+        let mut shards: Vec<_> = numbers.into_iter().map(lock).collect();
+        if asked.lacking.iter().any(Option::is_some) {
+            shards.push((LockedShards::SHARED, self.overflow.lock()));
+        }
+        LockedShards { table: self, shards }
     }
+}
+
+/// The charges of one request.
+struct Asked<'r> {
+    charges: &'r [Charge],
+    /// The bucket of each.
+    places: Vec<Place<'r>>,
+    /// What it lacked, where it found no room for a bucket of its own.
+    lacking: Vec<Option<NoRoom>>,
+    thinning: Thinning,
+}
+
+/// Where a charge is counted.
+#[derive(Clone, Copy, Debug)]
+struct Spot<'r> {
+    place: Place<'r>,
+    kind: Kind,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Kind {
+    /// In a bucket of its own.
+    Own,
+    /// In one that newcomers share.
+    Shared,
 }
 
 /// The shards of one request.
@@ -351,69 +532,105 @@ struct LockedShards<'t> {
 }
 
 impl<'t> LockedShards<'t> {
-    fn position(&self, id: Id) -> usize {
-        let shard = self.table.shard_of(id);
+    /// Stands for the shared buckets.
+    const SHARED: usize = usize::MAX;
+
+    fn position(&self, spot: Spot<'_>) -> usize {
+        let shard = match spot.kind {
+            Kind::Own => self.table.shard_of(spot.place.id),
+            Kind::Shared => Self::SHARED,
+        };
         self.shards.partition_point(|(number, _)| *number < shard)
     }
 
-    fn of(&self, id: Id) -> &Locked<'t> {
-        &self.shards[self.position(id)].1
+    fn of(&self, spot: Spot<'_>) -> &Locked<'t> {
+        &self.shards[self.position(spot)].1
     }
 
-    fn of_mut(&mut self, id: Id) -> &mut Locked<'t> {
-        let position = self.position(id);
+    fn of_mut(&mut self, spot: Spot<'_>) -> &mut Locked<'t> {
+        let position = self.position(spot);
         &mut self.shards[position].1
     }
 
-    /// Applies all changes, or none.
-    fn commit_all(&mut self, writes: Vec<(usize, Write<'_>)>, room: &Room, now: Timestamp) -> Result<(), Full> {
-        let mut growth = 0;
-        for (charge, write) in &writes {
-            let shard = self.of(write.id);
-            let bytes = shard.growth(shard.find(write.id), &write.change);
-            if !room.take_bytes(bytes) {
-                room.return_bytes(growth);
-                return Err(Full { charge: *charge, lacking: NoRoom::Log });
+    /// Where each charge is counted. Who was given a bucket since it found no room is counted there, and two keys of one
+    /// request never in the same bucket: it would be charged once for both.
+    fn spots<'r>(&self, asked: &Asked<'r>) -> Result<Vec<Spot<'r>>, Full> {
+        let mut spots: Vec<Spot<'r>> = Vec::with_capacity(asked.places.len());
+        for (charge, (place, lacking)) in asked.places.iter().zip(&asked.lacking).enumerate() {
+            let own = Spot { place: *place, kind: Kind::Own };
+            let Some(lacking) = lacking.filter(|_| self.of(own).keeps(*place).is_none()) else {
+                spots.push(own);
+                continue;
+            };
+            let mut shared = (0..CLASSES).map(|nth| self.table.shared_place(*place, nth));
+            let is_free = |place: &Place<'_>| spots.iter().all(|spot| spot.place.id != place.id);
+            let place = shared.find(is_free).ok_or(Full { charge, lacking })?;
+            spots.push(Spot { place, kind: Kind::Shared });
+        }
+        Ok(spots)
+    }
+
+    /// Makes all changes, or none.
+    fn commit_all(
+        &mut self,
+        writes: Vec<(usize, Spot<'_>, Write<'_>)>,
+        thinning: Thinning,
+        now: Timestamp,
+    ) -> Result<(), Full> {
+        let mut granted: Vec<(Spot<'_>, Granted)> = Vec::with_capacity(writes.len());
+        for (charge, spot, write) in &writes {
+            let shard = self.of(*spot);
+            match shard.grant(shard.find(write.place.id), write, thinning) {
+                Ok(bytes) => granted.push((*spot, bytes)),
+                Err(lacking) => {
+                    self.take_back(&granted);
+                    return Err(Full { charge: *charge, lacking });
+                }
             }
-            growth += bytes;
         }
-        // Eviction may drop idle entries of this very request, so whether an entry is new is checked again
-        // afterwards.
-        let is_new = |write: &&Write<'_>| self.of(write.id).find(write.id).is_none();
-        let new: Vec<Id> = writes.iter().map(|(_, write)| write).filter(is_new).map(|write| write.id).collect();
-        for id in &new {
-            self.of_mut(*id).relieve(new.len(), now);
+        // Dropping may hit idle entries of this very request, so who is new is asked again afterwards.
+        let is_new = |spot: &Spot<'_>| self.of(*spot).find(spot.place.id).is_none();
+        let new: Vec<Spot<'_>> = writes.iter().map(|(_, spot, _)| *spot).filter(is_new).collect();
+        for spot in &new {
+            self.of_mut(*spot).relieve_for(spot.place, new.len(), now);
         }
-        let made = self.insert_and_overwrite(writes);
-        room.return_bytes(growth);
+        let made = self.insert_and_overwrite(writes, &granted);
+        self.take_back(&granted);
         made
     }
 
-    /// New entries first: they may find no room, and then the ones already inserted are removed again.
-    fn insert_and_overwrite(&mut self, writes: Vec<(usize, Write<'_>)>) -> Result<(), Full> {
-        let mut inserted: Vec<Id> = Vec::new();
+    fn take_back(&self, granted: &[(Spot<'_>, Granted)]) {
+        granted.iter().for_each(|(spot, granted)| self.of(*spot).take_back(*granted));
+    }
+
+    /// New entries first: they may find no room, and those before can be taken back.
+    fn insert_and_overwrite(
+        &mut self,
+        writes: Vec<(usize, Spot<'_>, Write<'_>)>,
+        granted: &[(Spot<'_>, Granted)],
+    ) -> Result<(), Full> {
+        let mut inserted: Vec<Spot<'_>> = Vec::new();
         let mut known = Vec::new();
-        for (charge, write) in writes {
-            let id = write.id;
-            let shard = self.of_mut(id);
-            if shard.find(id).is_some() {
-                known.push(write);
-            } else if let Err(lacking) = shard.insert(write) {
-                for id in inserted {
-                    let shard = self.of_mut(id);
-                    if let Some(at) = shard.find(id) {
+        for ((charge, spot, write), (_, granted)) in writes.into_iter().zip(granted) {
+            let shard = self.of_mut(spot);
+            if shard.find(spot.place.id).is_some() {
+                known.push((spot, write, *granted));
+            } else if let Err(lacking) = shard.insert(write, *granted) {
+                for spot in inserted {
+                    let shard = self.of_mut(spot);
+                    if let Some(at) = shard.find(spot.place.id) {
                         shard.remove(at);
                     }
                 }
                 return Err(Full { charge, lacking });
             } else {
-                inserted.push(id);
+                inserted.push(spot);
             }
         }
-        for write in known {
-            let shard = self.of_mut(write.id);
-            if let Some(at) = shard.find(write.id) {
-                shard.overwrite(at, write);
+        for (spot, write, granted) in known {
+            let shard = self.of_mut(spot);
+            if let Some(at) = shard.find(spot.place.id) {
+                shard.overwrite(at, write, granted);
             }
         }
         Ok(())

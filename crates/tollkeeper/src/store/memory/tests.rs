@@ -5,8 +5,9 @@ use std::collections::HashMap;
 use proptest::prelude::*;
 use tollkeeper_core::{Algorithm, Decision, Hold, Quota, Span, Timestamp};
 
-use super::identity::{DISTANCE, Id};
-use super::table::Table;
+use super::identity::{CLASSES, DISTANCE, Id};
+use super::shard::Place;
+use super::table::{Newcomer, Table};
 use crate::clock::{Clock, ManualClock};
 
 const START: Timestamp = Timestamp::from_micros(1_700_000_000_000_000);
@@ -20,12 +21,18 @@ struct Subject {
 impl Subject {
     fn new(max_keys: usize, max_log_bytes: usize) -> Subject {
         let hands = ManualClock::at(START);
-        Subject { table: Table::new(max_keys, max_log_bytes), clock: hands.clone().into(), hands }
+        Subject { table: Table::new(max_keys, max_log_bytes, 4), clock: hands.clone().into(), hands }
     }
 
     /// `None` when there is no room.
     fn charge(&self, id: Id, quota: &Quota) -> Option<Decision> {
-        self.table.charge(id, quota, 1, &self.clock).ok()
+        self.table.charge_slowly(place(id, quota), 1, Newcomer::Refused, &self.clock).ok()
+    }
+
+    /// A request of cost 1 by a key that shares a bucket when there is no room.
+    fn share(&self, rule: &str, key: u32, quota: &Quota) -> Decision {
+        let place = Place { id: self.table.id_of(&(rule, key)), rule, quota };
+        self.table.charge(place, 1, &self.clock).expect("there is always room in a shared bucket")
     }
 
     fn charge_key(&self, key: u32, quota: &Quota) -> Option<Decision> {
@@ -37,8 +44,12 @@ impl Subject {
     }
 
     fn release(&self, id: Id, quota: &Quota, hold: Hold) -> bool {
-        self.table.release(id, quota, hold, &self.clock)
+        self.table.release(place(id, quota), hold, &self.clock)
     }
+}
+
+fn place(id: Id, quota: &Quota) -> Place<'_> {
+    Place { id, rule: "", quota }
 }
 
 fn per_second() -> Quota {
@@ -185,10 +196,10 @@ fn logs_stay_within_their_bytes_and_return_them() {
     let mut refused = 0;
     for step in 0..20_000_u32 {
         subject.hands.advance(Span::from_micros(1));
-        refused += u32::from(subject.charge_key(step % 100, &log).is_none());
+        refused += u32::from(subject.charge_key(step % 1_000, &log).is_none());
         assert!(subject.table.memory_bytes() <= empty + 100_000);
     }
-    assert!(refused > 0);
+    assert!(refused > 0, "a thousand logs do not fit");
 
     // All logs are idle by now, and make room for one that grows.
     subject.hands.advance(Span::from_secs(2));
@@ -199,6 +210,37 @@ fn logs_stay_within_their_bytes_and_return_them() {
     assert_eq!(subject.table.len(), 1);
     assert!(subject.reset(subject.table.id_of(&1_000_u32), &log));
     assert_eq!(subject.table.memory_bytes(), empty);
+}
+
+/// 290,000 keys took all the room for logs, and a client that was counted already passed 30 more: its log could not grow,
+/// and the rule let it pass.
+#[test]
+fn a_log_that_may_not_grow_still_counts() {
+    let subject = Subject::new(100_000, 100_000);
+    let log = Quota::per_hour(40).algorithm(Algorithm::SlidingWindowLog).build().expect("valid");
+    let ask = |key| subject.charge_key(key, &log);
+    let mut passed = (0..10).filter(|_| ask(0).is_some_and(|decision| decision.is_allowed())).count();
+    let kept = (1..10_000).filter(|key| ask(*key).is_some()).count();
+    assert!(kept < 1_000, "the room for logs is taken: {kept} are kept");
+    for step in 1..3_600 {
+        subject.hands.advance(Span::SECOND);
+        let decision = ask(0).expect("a bucket that is kept can always be written");
+        passed += usize::from(decision.is_allowed());
+        assert_eq!(decision.remaining as usize, 40 - passed, "second {step}");
+    }
+    assert_eq!(passed, 40);
+}
+
+#[test]
+fn every_slot_has_room_from_the_first_on() {
+    let subject = Subject::new(100_000, 100_000);
+    let jobs = Quota::concurrent(100, Span::from_secs(60)).build().expect("valid");
+    let kept: Vec<u32> = (0..1_000).filter(|key| subject.charge_key(*key, &jobs).is_some()).collect();
+    assert!((30..60).contains(&kept.len()), "of 100 slots each: {}", kept.len());
+    for key in &kept {
+        let taken = (0..200).filter(|_| subject.charge_key(*key, &jobs).expect("room").is_allowed()).count();
+        assert_eq!(taken, 99, "key {key}");
+    }
 }
 
 #[test]
@@ -235,4 +277,110 @@ fn time_order_is_lock_order() {
     subject.charge(id, &quota);
     let late = subject.table.charge_known_bucket(id, &quota, 1, START, &subject.clock).expect("known");
     assert_eq!(late.remaining, 8, "as of the second charge, when the bucket was full again");
+}
+
+/// A million new keys in 13 seconds filled the store, and a new client of a rule with 5 a day then passed 12 of 12.
+#[test]
+fn a_flood_of_newcomers_limits_itself() {
+    let subject = Subject::new(100, 0);
+    let day = Quota::per_day(5).algorithm(Algorithm::FixedWindow).build().expect("valid");
+    let mut passed = 0;
+    for key in 0..20_000 {
+        passed += u32::from(subject.share("", key, &day).is_allowed());
+    }
+    assert_eq!(passed, 100 + 5 * u32::from(CLASSES));
+    assert_eq!(subject.table.overflowed().keys, 20_000 - 100);
+    assert!((0..12).all(|_| !subject.share("", 30_000, &day).is_allowed()));
+    assert_eq!((0..12).filter(|_| subject.share("", 7, &day).is_allowed()).count(), 4, "who is counted has its own");
+    subject.hands.advance(Span::from_secs(24 * 60 * 60));
+    assert_eq!((0..12).filter(|_| subject.share("", 30_000, &day).is_allowed()).count(), 5);
+}
+
+#[test]
+fn a_flood_on_one_rule_leaves_room_for_the_others() {
+    let subject = Subject::new(9_000, 90_000);
+    subject.table.expect_rules(["flooded", "login"]);
+    let day = Quota::per_day(1).build().expect("valid");
+    let log = Quota::per_day(1).algorithm(Algorithm::SlidingWindowLog).build().expect("valid");
+    for key in 0..20_000 {
+        subject.share("flooded", key, &day);
+        subject.share("flooded", 100_000 + key, &log);
+    }
+    let flood = subject.table.overflowed();
+    assert!((8_000..=8_001).contains(&subject.table.len()), "eight ninths: {}", subject.table.len());
+    for key in 0..500 {
+        assert!(subject.share("login", key, &day).is_allowed(), "key {key}");
+    }
+    for key in 500..530 {
+        assert!(subject.share("login", key, &log).is_allowed(), "key {key}");
+    }
+    assert_eq!(subject.table.overflowed(), flood, "each has a bucket of its own");
+    assert_sound(&subject.table);
+}
+
+/// Whoever releases a slot gets it from the bucket in which it was taken.
+#[test]
+fn a_shared_slot_is_given_back() {
+    let subject = Subject::new(1, 100_000);
+    let jobs = Quota::concurrent(2, Span::from_secs(60)).build().expect("valid");
+    subject.share("", 0, &jobs);
+    let hold = subject.share("", 1, &jobs).hold.expect("a slot");
+    assert!(subject.share("", 1, &jobs).is_allowed());
+    assert!(!subject.share("", 1, &jobs).is_allowed());
+    let id = subject.table.id_of(&("", 1_u32));
+    assert!(subject.release(id, &jobs, hold) && !subject.release(id, &jobs, hold));
+    assert!(subject.share("", 1, &jobs).is_allowed());
+}
+
+#[test]
+fn a_newcomer_without_room_is_shown_what_it_shares() {
+    let subject = Subject::new(1, 0);
+    let hour = Quota::per_hour(3).build().expect("valid");
+    subject.share("", 0, &hour);
+    assert_eq!(subject.share("", 1, &hour).remaining, 2);
+    let shown = subject.table.peek(place(subject.table.id_of(&("", 1_u32)), &hour), &subject.clock);
+    assert_eq!((shown.remaining, shown.is_allowed()), (2, true));
+}
+
+#[test]
+fn more_keys_than_memory_is_an_error() {
+    for max_keys in [usize::MAX, usize::MAX / 2, usize::MAX / 64, 1 << 50] {
+        assert!(Table::try_new(max_keys, 0, 1).is_err(), "{max_keys}");
+    }
+}
+
+proptest! {
+    /// A client that is counted passes at most its quota in any window, whatever else comes; and all newcomers together pass
+    /// at most what their shared buckets let pass.
+    #[test]
+    fn no_flood_gets_more_than_the_shared_buckets(
+        algorithm in prop::sample::select(vec![Algorithm::FixedWindow, Algorithm::SlidingWindowLog]),
+        limit in 1_u32..30,
+        steps in prop::collection::vec((0_u32..600, 0_u64..3_000_000, any::<bool>()), 1..1_500),
+    ) {
+        let subject = Subject::new(20, 8_000);
+        let quota = Quota::per_minute(limit).algorithm(algorithm).build().expect("valid");
+        // The clock starts with a window and stays in it, so that a window's quota is all there is.
+        subject.hands.set(Timestamp::from_micros(START.as_micros() / 60_000_000 * 60_000_000));
+        let end = subject.hands.now() + Span::from_secs(60);
+        let mut passed: HashMap<u32, u32> = HashMap::new();
+        let known: Vec<u32> = (0..5).collect();
+        for key in &known {
+            *passed.entry(*key).or_default() += u32::from(subject.share("", *key, &quota).is_allowed());
+        }
+        for (key, micros, is_known) in steps {
+            if subject.hands.now() + Span::from_micros(micros) < end {
+                subject.hands.advance(Span::from_micros(micros));
+            }
+            let key = if is_known { key % 5 } else { key };
+            *passed.entry(key).or_default() += u32::from(subject.share("", key, &quota).is_allowed());
+        }
+        for key in &known {
+            prop_assert!(passed[key] <= limit, "{} of {limit}", passed[key]);
+        }
+        let total: u32 = passed.values().sum();
+        prop_assert!(total <= limit * (20 + u32::from(CLASSES)), "{total}");
+        prop_assert!(subject.table.len() <= 20);
+        assert_sound(&subject.table);
+    }
 }
