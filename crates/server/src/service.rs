@@ -1,4 +1,4 @@
-//! What every front asks: decide, observe, answer. There is one path, so that no decision goes uncounted.
+//! What every front uses: decide, observe, answer. There is one path, so that no decision goes uncounted.
 
 pub(crate) mod changes;
 mod places;
@@ -26,16 +26,16 @@ use crate::settings;
 use crate::telemetry::Tracer;
 use crate::tokens::{Guesses, Tokens};
 
-/// What every front serves.
+/// The service behind every front.
 #[derive(Debug)]
 pub(crate) struct Service {
     /// Rules and store.
     pub(crate) limiter: Arc<Limiter>,
-    /// What is counted.
+    /// All counters.
     pub(crate) metrics: Arc<Metrics>,
     /// How many alerts were raised.
     pub(crate) alerts: Arc<alerts::Counters>,
-    /// Who was denied, and what traffic looks like.
+    /// The audit and traffic analysis.
     pub(crate) observer: Observer,
     /// How an HTTP request becomes attributes.
     pub(crate) identity: Identity,
@@ -47,7 +47,7 @@ pub(crate) struct Service {
     pub(crate) guesses: Guesses,
     /// Where the rules come from, if not from a file.
     pub(crate) rules: Option<Arc<Following>>,
-    /// Makes spans of requests, where a collector is configured.
+    /// Creates spans for requests, if a collector is configured.
     pub(crate) tracer: Tracer,
     /// Where the keys of the rules in force are found.
     pub(crate) key_places: KeyPlaces,
@@ -66,7 +66,7 @@ pub(crate) enum Readiness {
 }
 
 impl Service {
-    /// As a configuration says, over a store that is open already.
+    /// From a configuration, over an open store.
     pub(crate) fn new(
         config: &Config,
         rules: Rules,
@@ -96,7 +96,7 @@ impl Service {
         }))
     }
 
-    /// Decides a request and counts what was decided.
+    /// Decides a request and counts the decision.
     pub(crate) async fn check(&self, request: &impl Request) -> Result<Verdict, CheckError> {
         let started = Instant::now();
         let verdict = self.limiter.check(request).await?;
@@ -104,7 +104,7 @@ impl Service {
         Ok(verdict)
     }
 
-    /// Decides a request, counts what was decided, and keeps the slots that it occupies until the permit is dropped.
+    /// Decides a request, counts the decision, and holds its slots until the permit is dropped.
     pub(crate) async fn acquire(&self, request: &impl Request) -> Result<(Verdict, Permit), CheckError> {
         let started = Instant::now();
         let (verdict, permit) = self.limiter.acquire(request).await?;
@@ -112,7 +112,7 @@ impl Service {
         Ok((verdict, permit))
     }
 
-    /// Decides a request whose cost is an estimate, and counts what was decided.
+    /// Decides a request whose cost is an estimate, and counts the decision.
     pub(crate) async fn reserve(
         &self,
         request: &impl Request,
@@ -124,12 +124,12 @@ impl Service {
         Ok((verdict, reservation))
     }
 
-    /// Decides a charge whose quota came with the request, and counts what was decided. There is no decision where the
-    /// store cannot answer.
+    /// Decides a charge whose quota came with the request, and counts the decision. An error if the store cannot
+    /// answer.
     pub(crate) async fn charge(&self, charge: Charge) -> Result<Decision, StoreError> {
         let started = Instant::now();
         let decided = self.limiter.charge(std::slice::from_ref(&charge)).await?;
-        // There is a decision for each charge.
+        // There is one decision per charge.
         let Some((decision, source)) = decided.into_iter().next() else {
             return Err(StoreError::Unavailable { reason: "it decided nothing".into() });
         };
@@ -138,14 +138,14 @@ impl Service {
         Ok(decision)
     }
 
-    /// What every decision goes through: it is counted, added to the trace of its request, and noted with who asked.
+    /// What every decision goes through: it is counted, added to the trace of its request, and noted with the client.
     fn observe(&self, request: &impl Request, verdict: &Verdict, started: Instant) {
         self.metrics.record(&self.limiter, verdict, started.elapsed());
         self.tracer.note_decision(self.limiter.store(), verdict, started);
         self.observer.observe(&self.limiter, verdict.rows(), request);
     }
 
-    /// Everything that is measured, at this moment.
+    /// All metrics, at this moment.
     pub(crate) fn families(&self) -> Vec<Family> {
         let mut families = self.metrics.families(&self.limiter);
         families.extend(self.alerts.families());
@@ -156,12 +156,12 @@ impl Service {
         families
     }
 
-    /// Keeps what is known of the traffic up to date, forever.
+    /// Reads notes about traffic; never returns.
     pub(crate) async fn watch_traffic(self: Arc<Service>) {
         self.observer.run(&self.limiter, &self.metrics).await;
     }
 
-    /// Brings what is known of the traffic to where it is kept, when nobody watches any more.
+    /// Saves the remaining notes, after [`Service::watch_traffic`] has ended.
     pub(crate) async fn end_watch(&self) {
         self.observer.finish(&self.limiter, &self.metrics).await;
     }

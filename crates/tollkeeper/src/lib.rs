@@ -157,7 +157,7 @@ pub use tollkeeper_core::{
 #[cfg(feature = "yaml")]
 pub use yaml::{YamlError, policy_from_yaml};
 
-/// For tests that run the scripts as they are; no part of the API.
+/// For tests that run the scripts directly; not part of the API.
 #[cfg(feature = "redis")]
 #[doc(hidden)]
 pub mod redis_wire {

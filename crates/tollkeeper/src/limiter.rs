@@ -1,4 +1,4 @@
-//! Rules and a store together: the full door.
+//! The limiter: rules over a store.
 
 mod error;
 mod except;
@@ -47,12 +47,12 @@ pub struct Limiter {
     rules: ArcSwap<Active>,
     store: Store,
     local: OnceLock<Store>,
-    /// This instance's share of each rule's limit, by name: for as long as the store is unreachable.
+    /// This instance's share of each rule's limit, by name, while the store is unreachable.
     shares: Mutex<HashMap<Arc<str>, Share>>,
     store_errors: AtomicU64,
 }
 
-/// A rule, among how many its limit is shared, and one share.
+/// A rule, how many instances share its limit, and one share.
 #[derive(Debug)]
 struct Share {
     of: Arc<Rule>,
@@ -60,11 +60,11 @@ struct Share {
     terms: Arc<Terms>,
 }
 
-/// A policy with what is counted about it.
+/// A policy with counters.
 #[derive(Debug)]
 struct Active {
     policy: Arc<Policy>,
-    /// For each requirement of the policy, how many requests lacked it.
+    /// For each requirement of the policy, how many requests did not meet it.
     lacking: Vec<AtomicU64>,
 }
 
@@ -74,7 +74,7 @@ impl Active {
         Arc::new(Active { policy: Arc::new(policy), lacking })
     }
 
-    /// What a request is charged; the rules that it lacks an attribute for are counted.
+    /// The charges of a request; rules for which it lacks an attribute are counted.
     fn charges(&self, request: &impl Request) -> Result<Vec<Charge>, CostError> {
         for requirement in self.policy.unmet(request) {
             self.lacking[requirement].fetch_add(1, Relaxed);
@@ -86,14 +86,14 @@ impl Active {
 /// A bucket as found by [`Limiter::inspect`].
 #[derive(Clone, Debug)]
 pub struct Inspected {
-    /// Which one, and by which quota: its rule's, or the one that was granted to the key.
+    /// Which one, and under which quota: its rule's, or the one granted to the key.
     pub charge: Charge,
-    /// What it would say to a request of cost 1; `remaining` is uncharged.
+    /// Its answer to a request of cost 1; `remaining` does not include that request.
     pub decision: Decision,
 }
 
 impl Limiter {
-    /// Rules over a store.
+    /// A limiter with these rules over a store.
     pub fn new(policy: Policy, store: impl Into<Store>) -> Limiter {
         let store = store.into();
         store.rules_changed(&policy);
@@ -119,12 +119,12 @@ impl Limiter {
         self.rules.load().policy.clone()
     }
 
-    /// Puts other rules in force, and says what changed. Requests under way finish with the old ones.
+    /// Replaces the rules, and returns what changed. Requests in flight finish with the old ones.
     ///
-    /// Buckets are kept by rule name and key, whatever the numbers are: what is missing stays missing. So whoever waits
-    /// passes at once when a limit is raised far enough, and nobody gets a fresh burst when it is lowered.
+    /// Buckets are kept by rule name and key, whatever the numbers are: missing tokens stay missing. So a waiting
+    /// client passes at once when a limit is raised far enough, and no client gets a fresh burst when it is lowered.
     pub fn replace_policy(&self, policy: Policy) -> Changes {
-        // One at a time: each goes by the one before.
+        // One at a time: each replaces the one before.
         let mut shares = self.shares.lock().unwrap_or_else(PoisonError::into_inner);
         let former = self.policy();
         let changes = Changes::between(&former, &policy);
@@ -181,7 +181,7 @@ impl Limiter {
         Ok(Verdict::new(self.decide(charges).await?))
     }
 
-    /// Decides a request without `async`, on a memory store. A shared store has to be waited for and is refused.
+    /// Decides a request without `async`, on a memory store. A shared store has to be awaited, so it is refused.
     ///
     /// ```
     /// use tollkeeper::{Descriptor, Limiter, MemoryStore, Policy, Rule};
@@ -226,20 +226,20 @@ impl Limiter {
         Ok(self.charge_all(self.charges(requests)?).await?)
     }
 
-    /// What each request is charged by the rules in force, to be decided by [`Limiter::charge_all`]: for callers who have
-    /// something to change about it.
+    /// The charges of each request under the rules in force, to be decided by [`Limiter::charge_all`]: for callers
+    /// that want to change them first.
     pub fn charges(&self, requests: &[impl Request]) -> Result<Vec<Vec<Charge>>, CostError> {
         let active = self.rules.load();
         requests.iter().map(|request| active.charges(request)).collect()
     }
 
-    /// Decides what several requests are charged, all or nothing. Charges of the same bucket are added up.
+    /// Decides the charges of several requests, all or nothing. Charges of the same bucket are added up.
     pub async fn charge_all(&self, requests: Vec<Vec<Charge>>) -> Result<Together, Overloaded> {
         let (charges, parts) = together::join(requests);
         Ok(Together::new(self.decide(charges).await?, parts))
     }
 
-    /// One row per charge, from the store or from those who answer for it.
+    /// One row per charge, from the store or from its failure policies.
     async fn decide(&self, charges: Vec<Charge>) -> Result<Vec<Row>, Overloaded> {
         if self.store.exceptions().is_empty() {
             return self.decide_open(charges).await;
@@ -254,7 +254,7 @@ impl Limiter {
         }
     }
 
-    /// Of charges that no exception settles.
+    /// Decides charges that no exception has decided.
     async fn decide_open(&self, charges: Vec<Charge>) -> Result<Vec<Row>, Overloaded> {
         match self.rows(&self.store, Source::Store, charges).await {
             Ok(rows) => Ok(rows),
@@ -263,18 +263,18 @@ impl Limiter {
         }
     }
 
-    /// What exceptions say, and whether anything is left to ask.
+    /// Applies exceptions, and returns what is left to decide.
     fn excepted(&self, charges: Vec<Charge>) -> Excepted {
         let Applied { open, settled } = self.store.exceptions().apply(charges, self.store.now());
         if !settled.iter().any(|(_, row)| denies(row)) {
             return Excepted::Open(Applied { open, settled });
         }
-        // Whatever the others would say: they are not asked, so nothing is charged.
+        // The request is denied anyway: the other rules are not asked, so nothing is charged.
         let unasked = open.into_iter().map(|(position, charge)| (position, Row::unasked(charge)));
         Excepted::Denied(in_order(unasked.chain(settled).collect()))
     }
 
-    /// The same as [`Limiter::decide`] for charges that are estimates, with what has to be known to correct them.
+    /// Like [`Limiter::decide`] for charges that are estimates, with what is needed to settle them.
     pub(crate) async fn decide_estimate(
         &self,
         charges: Vec<Charge>,
@@ -310,15 +310,15 @@ impl Limiter {
                 self.rows_without_store(charges).await?
             }
             Err(StoreError::Overloaded(overloaded)) => return Err(overloaded),
-            // Some of it can be decided.
+            // Some of the charges can still be decided.
             Err(_) => self.decide_open(charges).await?,
         };
         let held = rows.iter().map(Held::slot_of).collect();
         Ok((rows, held))
     }
 
-    /// Decides charges that the caller made itself, by rules that need not be in force. A store that cannot answer is an
-    /// error here: what to do then is for the caller to say.
+    /// Decides charges that the caller made itself, under rules that need not be in force. If the store cannot
+    /// answer, this is an error, which the caller has to handle.
     ///
     /// ```
     /// # use std::sync::Arc;
@@ -359,7 +359,7 @@ impl Limiter {
                     let closed = denies(&row);
                     answered.push((positions.remove(charge), row));
                     if closed {
-                        // Denied whatever the others say: they are not asked, so nothing is charged.
+                        // The request is denied anyway: the other rules are not asked, so nothing is charged.
                         let rest = charges.into_iter().map(by_failure_policy);
                         answered.extend(positions.into_iter().zip(rest));
                         break;
@@ -371,13 +371,14 @@ impl Limiter {
                         charges.into_iter().zip(positions).enumerate().partition(|(index, _)| away.contains(index));
                     let (charges_away, places): (Vec<Charge>, Vec<usize>) =
                         without.into_iter().map(|(_, one)| one).unzip();
-                    // A rule decided in this process keeps its charge if the store denies then; the store's are exact.
+                    // If the store denies afterwards, a rule decided in this process keeps its charge; the store's
+                    // are exact.
                     let rows = Box::pin(self.rows_without_store(charges_away)).await?;
                     let is_denied = rows.iter().any(denies);
                     answered.extend(places.into_iter().zip(rows));
                     (charges, positions) = with.into_iter().map(|(_, one)| one).unzip();
                     if is_denied {
-                        // Whatever the others would say: they are not asked, so nothing is charged.
+                        // The request is denied anyway: the other rules are not asked, so nothing is charged.
                         answered.extend(positions.into_iter().zip(charges.into_iter().map(by_failure_policy)));
                         break;
                     }
@@ -393,7 +394,8 @@ impl Limiter {
         Ok(answered.into_iter().map(|(_, row)| row).collect())
     }
 
-    /// Each rule's own answer while the store is unreachable: `closed` denies, `open` lets pass, `local` decides in this process.
+    /// Each rule's own answer while the store is unreachable: `closed` denies, `open` lets pass, `local` decides in
+    /// this process.
     async fn rows_without_store(&self, charges: Vec<Charge>) -> Result<Vec<Row>, Overloaded> {
         let is_local = |charge: &Charge| charge.rule.on_store_failure() == FailurePolicy::Local;
         let closed =
@@ -414,7 +416,7 @@ impl Limiter {
         Ok(rows.into_iter().map(|(_, row)| row).collect())
     }
 
-    /// The same charges by this instance's share of each quota; `None` when it is alone.
+    /// The same charges under this instance's share of each quota; `None` if it is the only instance.
     fn shares_of(&self, charges: &[Charge]) -> Option<Vec<Charge>> {
         let instances = self.store.instances();
         if instances == 1 {
@@ -444,7 +446,7 @@ impl Limiter {
         if source == Source::Local { self.local() } else { &self.store }
     }
 
-    /// Where rules with `local` are decided while the store is unreachable. Made when it is first needed.
+    /// Where rules with `local` are decided while the store is unreachable. Created when first needed.
     pub(crate) fn local(&self) -> &Store {
         self.local.get_or_init(|| {
             let local = Store::from(MemoryStore::new());
@@ -453,10 +455,10 @@ impl Limiter {
         })
     }
 
-    /// What a rule's buckets with this key say now, without touching them; `None` when there is no such rule.
+    /// The state of a rule's buckets with this key, without changing them; `None` when there is no such rule.
     ///
-    /// A key of `{api_key|ip}` names one bucket per alternative: all that could be meant are returned, the one of
-    /// the first alternative first.
+    /// A key of `{api_key|ip}` names one bucket per alternative: all possible ones are returned, that of the first
+    /// alternative first.
     pub async fn inspect(&self, rule: &str, key: &str) -> Option<Result<Vec<Inspected>, StoreError>> {
         let rule = self.policy().rule(rule)?.clone();
         let mut buckets = Vec::new();
@@ -470,21 +472,21 @@ impl Limiter {
         Some(Ok(buckets))
     }
 
-    /// Forgets a bucket of a rule; `Ok(false)` when there was nothing to forget, `None` when there is no such rule. Which
-    /// bucket somebody means by a text is for [`KeyTemplate::bucket_of`](tollkeeper_core::KeyTemplate::bucket_of) to tell.
+    /// Resets a bucket of a rule; `Ok(false)` when there was nothing to reset, `None` when there is no such rule.
+    /// [`KeyTemplate::bucket_of`](tollkeeper_core::KeyTemplate::bucket_of) resolves a text to a bucket.
     pub async fn reset(&self, rule: &str, key: &Key) -> Option<Result<bool, StoreError>> {
         let rule = self.policy().rule(rule)?.clone();
         Some(self.store.reset(self.charge_of(rule, key.clone()).bucket()).await)
     }
 
-    /// Gives a `concurrency` slot back; `Ok(false)` when it was free already, `None` when there is no such rule.
+    /// Releases a `concurrency` slot; `Ok(false)` when it was already free, `None` when there is no such rule.
     pub async fn release(&self, rule: &str, key: &Key, hold: Hold) -> Option<Result<bool, StoreError>> {
         let rule = self.policy().rule(rule)?.clone();
         Some(self.store.release(self.charge_of(rule, key.clone()).bucket(), hold).await)
     }
 
-    /// Gives back what these charges would cost, as far as it counts: for callers who charge first and learn later what was
-    /// used. Nobody ever has more left than the limit.
+    /// Refunds what these charges cost, as far as it still counts: for callers that charge first and learn the usage
+    /// later. A key never has more left than its limit.
     pub async fn give_back(&self, charges: &[Charge]) -> Result<(), StoreError> {
         for charge in charges {
             let bucket = self.charge_of(charge.rule.clone(), charge.key.clone());
@@ -495,7 +497,7 @@ impl Limiter {
 }
 
 impl Limiter {
-    /// A charge of nothing to a key of a rule, with the exception that is in force for it: its quota is the one that holds.
+    /// A charge of cost 0 to a key of a rule, with the exception in force for it, whose quota applies.
     pub fn charge_of(&self, rule: Arc<Rule>, key: Key) -> Charge {
         let terms = self.store.exceptions().terms(&rule, &key, self.store.now());
         let charge = Charge::new(rule, key, 0);
@@ -519,9 +521,9 @@ impl From<Overloaded> for Undecided {
     }
 }
 
-/// What exceptions leave to decide.
+/// What is left after exceptions.
 enum Excepted {
-    /// Nothing: one of them denies.
+    /// Nothing: an exception denies the request.
     Denied(Vec<Row>),
     Open(Applied),
 }
@@ -535,7 +537,7 @@ fn keys(rule: &Rule, value: &str) -> impl Iterator<Item = Key> {
     (0..rule.key().variants()).map(move |variant| Key { variant, value: value.to_string() })
 }
 
-/// How long a client denied by `closed` is asked to wait before it tries the store again.
+/// How long a client denied by `closed` is asked to wait.
 const RETRY_UNAVAILABLE: Span = Span::SECOND;
 
 /// The answer of a rule for which the memory store has no room at all. A store that is full is no store that is unreachable:

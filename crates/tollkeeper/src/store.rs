@@ -1,4 +1,4 @@
-//! Where state lives. A store decides all charges of a request together, on its own clock.
+//! Stores: where state lives. A store decides all charges of a request together, on its own clock.
 
 mod error;
 pub(crate) mod exceptions;
@@ -39,13 +39,13 @@ pub enum Store {
     /// In Redis or Valkey, shared by many processes.
     #[cfg(feature = "redis")]
     Redis(RedisStore),
-    /// On a server that nobody has reached yet: each rule answers by its failure policy.
+    /// On a server that has not been reached yet: each rule answers by its failure policy.
     #[cfg(feature = "redis")]
     Unreachable(UnreachableStore),
 }
 
 impl Store {
-    /// The time by which the store decides.
+    /// The store's time, by which it decides.
     pub fn now(&self) -> Timestamp {
         match self {
             Store::Memory(memory) => memory.clock().now(),
@@ -56,7 +56,7 @@ impl Store {
         }
     }
 
-    /// Decides all charges together, all or nothing, and says who decided.
+    /// Decides all charges together, all or nothing, and says what decided.
     pub async fn charge(&self, charges: &[Charge]) -> Result<Vec<(Decision, Source)>, StoreError> {
         match self {
             Store::Memory(memory) => {
@@ -69,7 +69,7 @@ impl Store {
         }
     }
 
-    /// Decides as [`Store::charge`] does, by the store itself, so that what was charged can be corrected.
+    /// Decides as [`Store::charge`] does, always in the store itself, so that the charges can be corrected.
     pub(crate) async fn reserve(&self, charges: &[Charge], hold: Duration) -> Result<Reserved, StoreError> {
         match self {
             Store::Memory(memory) => memory.reserve(charges, hold),
@@ -80,7 +80,7 @@ impl Store {
         }
     }
 
-    /// Corrects charges to what they did cost, each once, and says how much of each went back.
+    /// Corrects charges to their actual costs, each once; returns how much of each was refunded.
     pub(crate) async fn settle(&self, held: &[(Held, u32)]) -> Result<Vec<u32>, StoreError> {
         match self {
             Store::Memory(memory) => Ok(memory.settle(held)),
@@ -109,7 +109,7 @@ impl Store {
         }
     }
 
-    /// Takes a record, which nobody else gets then; `None` when there is none, or its time is over.
+    /// Takes a record and removes it; `None` when there is none, or it has expired.
     pub(crate) async fn claim(&self, id: &str) -> Result<Option<Vec<u8>>, StoreError> {
         match self {
             Store::Memory(memory) => Ok(memory.claim(id)),
@@ -142,7 +142,7 @@ impl Store {
         }
     }
 
-    /// All exceptions that are kept, also those that are over.
+    /// All stored exceptions, including those that have ended.
     pub(crate) async fn known_exceptions(&self) -> Result<Vec<Exception>, StoreError> {
         match self {
             Store::Memory(memory) => Ok(memory.exceptions.all()),
@@ -153,7 +153,7 @@ impl Store {
         }
     }
 
-    /// Keeps an exception, removes one, and forgets what is outdated of those that are known.
+    /// Stores an exception, removes one, and drops outdated ones from those that are known.
     pub(crate) async fn change_exceptions(
         &self,
         #[cfg_attr(not(feature = "redis"), expect(unused_variables))] known: Vec<Exception>,
@@ -173,7 +173,7 @@ impl Store {
         }
     }
 
-    /// How many instances share this store, by their last signs of life.
+    /// How many instances share this store, by their heartbeats.
     pub fn instances(&self) -> u32 {
         match self {
             Store::Memory(_) => 1,
@@ -184,7 +184,7 @@ impl Store {
         }
     }
 
-    /// What a bucket would say to a request of cost 1, without touching it: `remaining` is uncharged.
+    /// The bucket's answer to a request of cost 1, without changing it: `remaining` does not include that request.
     pub async fn inspect(&self, bucket: BucketRef<'_>) -> Result<Decision, StoreError> {
         match self {
             Store::Memory(memory) => Ok(memory.inspect(bucket)),
@@ -195,7 +195,7 @@ impl Store {
         }
     }
 
-    /// Forgets a bucket; false when there was nothing to forget.
+    /// Resets a bucket; false when there was nothing to reset.
     pub async fn reset(&self, bucket: BucketRef<'_>) -> Result<bool, StoreError> {
         match self {
             Store::Memory(memory) => Ok(memory.reset(bucket)),
@@ -206,7 +206,7 @@ impl Store {
         }
     }
 
-    /// Gives a `concurrency` slot back; false when it had expired or was given back before.
+    /// Releases a `concurrency` slot; false when it had expired or was released before.
     pub async fn release(&self, bucket: BucketRef<'_>, hold: Hold) -> Result<bool, StoreError> {
         match self {
             Store::Memory(memory) => Ok(memory.release(bucket, hold)),
@@ -217,8 +217,8 @@ impl Store {
         }
     }
 
-    /// Holds a `concurrency` slot for another period, in one step, under the name that is returned: it is never free in
-    /// between, and nobody else gets in. `None` when it had expired or was given back before.
+    /// Holds a `concurrency` slot for another period and returns its new name. The step is atomic: the slot is never
+    /// free in between. `None` when it had expired or was released before.
     pub async fn renew(&self, bucket: BucketRef<'_>, hold: Hold) -> Result<Option<Hold>, StoreError> {
         match self {
             Store::Memory(memory) => Ok(memory.renew(bucket, hold)),
@@ -229,9 +229,9 @@ impl Store {
         }
     }
 
-    /// Gives back up to `cost` of what a bucket was charged last, for callers who do not know of which charges; false when
-    /// nothing of it counts any more. Nobody ever has more left than the limit. A `concurrency` slot is given back by its
-    /// hold only.
+    /// Refunds up to `cost` of a bucket's latest charges, for callers that do not know which charges; false when none
+    /// of it still counts. The bucket never has more left than its limit. A `concurrency` slot is released only by
+    /// its hold.
     pub async fn give_back(&self, bucket: BucketRef<'_>, cost: u32) -> Result<bool, StoreError> {
         match self {
             Store::Memory(memory) => Ok(memory.give_back(bucket, cost)),

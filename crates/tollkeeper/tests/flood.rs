@@ -75,7 +75,7 @@ fn is_allowed(store: &MemoryStore, charge: &mut Charge, kind: &str, nth: usize) 
     store.charge(std::slice::from_ref(charge)).unwrap()[0].is_allowed()
 }
 
-/// What the system says that this process takes; `None` where there is no such file.
+/// The resident memory of this process; `None` on systems without that file.
 fn resident_bytes() -> Option<usize> {
     let status = std::fs::read_to_string("/proc/self/status").ok()?;
     let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"))?;

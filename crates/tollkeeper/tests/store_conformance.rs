@@ -580,7 +580,7 @@ proptest! {
                 prop_assert_eq!(decisions, model.charge(&charges, now));
                 continue;
             }
-            // A window may be kept for a sixteenth of its life longer.
+            // A window may be kept for a sixteenth of its lifetime longer.
             let counts = |((name, _), state): (&(Arc<str>, String), &State)| {
                 let quota = &rules.iter().find(|rule| rule.rule.name() == &**name).unwrap().quota;
                 state.until(quota) + Span::from_micros(quota.full_refill().as_micros() / 8) > now

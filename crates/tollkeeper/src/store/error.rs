@@ -16,7 +16,7 @@ pub enum StoreError {
         /// The charge that found no room, by position.
         charge: usize,
     },
-    /// Some of the charges are kept by a server that is unreachable; the others could be decided without them.
+    /// Some of the charges belong to a server that is unreachable; the others could be decided without them.
     #[error("a part of the store is unavailable: {reason}")]
     Away {
         /// Those charges, by position.
@@ -24,7 +24,7 @@ pub enum StoreError {
         /// What happened, without secrets.
         reason: String,
     },
-    /// The store did not answer in time, or not at all. Whether a charge arrived is not known.
+    /// The store did not answer in time, or not at all. Whether the charge was made is unknown.
     #[error("the store is unavailable: {reason}")]
     Unavailable {
         /// What happened, without secrets.

@@ -174,7 +174,7 @@ impl MemoryStore {
         let (place, mut holds) = (self.table.place_of(bucket), self.holds());
         let is_back = self.table.give_back(place, cost, &self.clock);
         if is_back {
-            // Of whatever was charged last, so of anything.
+            // Which charges these were is unknown, so count them as the earliest.
             holds.count(place.id, Timestamp::default(), cost);
         }
         is_back

@@ -42,7 +42,7 @@ pub(super) async fn reserve(State(shared): State<Arc<Shared>>, request: Request)
     let owners = [peer.as_deref().map(Owner::Peer), Some(Owner::Key(&key))];
     let owners: Vec<Owner<'_>> = owners.into_iter().flatten().collect();
     if let Err(error) = limiter.keep(&id, &record, &owners, hold).await {
-        // Nobody could settle it.
+        // Without a stored ticket it could not be settled.
         let _ = limiter.redeem(ticket).settle(0).await;
         return Err(unavailable(&error).into());
     }

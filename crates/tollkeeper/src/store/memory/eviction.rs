@@ -14,8 +14,8 @@ const EXAMINED: usize = 8;
 const EXAMINED_WHEN_FULL: usize = 64;
 
 impl Locked<'_> {
-    /// Drops what no longer counts, if room gets short: a little for every new key, and all there is when the `new`
-    /// keys of a request do not fit.
+    /// Drops entries that no longer count when room gets short: a few for every new key, and all of them when the
+    /// `new` keys of a request do not fit.
     pub(super) fn relieve(&mut self, new: usize, owner: Owner, now: Timestamp) {
         let full = !self.fits(new, owner);
         if now < self.shard.earliest || self.shard.used < self.calm && !full {

@@ -27,8 +27,8 @@ impl Id {
 /// Newcomers without room share a bucket with one in so many of all keys.
 pub(super) const CLASSES: u8 = 64;
 
-/// The lowest byte of a tag is not part of the fingerprint: it is 1 plus the distance of an entry from its home
-/// slot, so that a tag is never 0, and entries of different homes never compare as equal.
+/// The lowest byte of a tag is not part of the fingerprint: it is 1 plus the entry's distance from its home slot. So
+/// a tag is never 0, and entries with different homes never compare equal.
 pub(super) const DISTANCE: u64 = 0xFF;
 
 /// The random seed that makes the hashes of one table unpredictable.
@@ -71,7 +71,7 @@ impl Secret {
         Id::from(hasher)
     }
 
-    /// The only bucket of a key, where there is one quota and no rule.
+    /// The only bucket of a key, for one quota without rules.
     #[inline]
     pub(crate) fn key(&self, key: &(impl Hash + ?Sized)) -> Id {
         let mut hasher = self.hasher();

@@ -11,7 +11,7 @@ use super::owners::{OWNERS, Owner};
 /// One rule holds at most so many times of what is free: eight ninths of everything, where nobody else holds anything.
 const SHARE: usize = 8;
 
-/// What is used of the caps. On cache lines of its own: it changes with every new key, its neighbours never.
+/// Current usage. On cache lines of its own: it changes with every new key, its neighbours never.
 #[derive(Debug)]
 #[repr(align(128))]
 pub(super) struct Room {
@@ -67,7 +67,7 @@ impl Room {
         keys + new <= self.max_keys && is_within_share(owners, self.keys_of(owner), self.max_keys - keys)
     }
 
-    /// Takes the place of one more key; false when there is none.
+    /// Reserves room for one more key; false when there is none.
     pub(super) fn take_key(&self, owner: Owner) -> bool {
         let one_more = |keys| (keys < self.max_keys).then_some(keys + 1);
         let is_taken = self.keys.fetch_update(Relaxed, Relaxed, one_more).is_ok();
@@ -131,7 +131,7 @@ impl Room {
         }
     }
 
-    /// A log changed its size, within what was taken before.
+    /// A log changed its size, within what was reserved.
     pub(super) fn resize(&self, before: usize, after: usize, owner: Owner) {
         if before != after {
             self.log_bytes.fetch_add(after, Relaxed);

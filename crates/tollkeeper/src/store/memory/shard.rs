@@ -82,7 +82,7 @@ pub(super) struct Locked<'t> {
     pub(super) room: &'t Room,
     /// The rules that share the room; `None` where none has a share.
     pub(super) rules: Option<&'t Owners>,
-    /// Below so many keys nothing is dropped.
+    /// Below this many keys nothing is dropped.
     pub(super) calm: usize,
 }
 
@@ -171,8 +171,8 @@ impl Locked<'_> {
         Decision { outcome: self.decide(at, quota, 1, now).0.outcome, ..untouched }
     }
 
-    /// Decides a charge to a bucket that is there already and can be dropped no earlier afterwards: the way of nearly
-    /// all requests. `None`, and nothing was done, if it takes more than that.
+    /// The fast path of nearly all requests: decides a charge to an existing bucket which can be dropped no earlier
+    /// afterwards. `None`, with nothing done, if it takes more than that.
     #[inline(always)]
     pub(super) fn charge_known_bucket(&self, id: Id, quota: &Quota, cost: u32, now: Timestamp) -> Option<Decision> {
         let slot = &self.slots[self.find(id)?];
@@ -256,7 +256,7 @@ impl Locked<'_> {
         if self.fits(1, owner) { Ok(()) } else { Err(NoRoom::Key) }
     }
 
-    /// Adds the entry of a bucket that has none.
+    /// Adds an entry for a new bucket.
     pub(super) fn insert(&mut self, write: Write<'_>, granted: Granted) -> Result<(), NoRoom> {
         let owner = self.number(write.place.rule);
         if !self.fits(1, owner) || !self.room.take_key(owner) {
@@ -333,7 +333,7 @@ impl Locked<'_> {
         renewed
     }
 
-    /// Gives back up to `cost` of what a bucket was charged last; false when nothing of it counts.
+    /// Refunds up to `cost` of a bucket's latest charges; false when none of it still counts.
     pub(super) fn give_back(&mut self, place: Place<'_>, cost: u32, now: Timestamp) -> bool {
         let edited = self.edit(place, now, |state, quota, now| {
             let receipts = state.latest(quota, cost, now).into_iter();

@@ -55,7 +55,7 @@ impl Slot {
 
 /// So many free slots; `None` when the system has no memory for them.
 pub(super) fn allocate(count: usize) -> Option<Box<[Slot]>> {
-    // SAFETY: a slot is made of integers, for which all bits zero is a valid value.
+    // SAFETY: a slot consists of integers, for which all-zero bits are valid.
     let slots = unsafe { zeroed::<Slot>(count)? };
     prefer_huge_pages(&slots);
     Some(slots)

@@ -37,7 +37,7 @@ pub(crate) struct Table {
     room: Room,
     rules: Owners,
     overflow: Overflow,
-    /// Before this moment the logs are not searched again for some that can be dropped.
+    /// Logs are not searched for droppable ones again before this moment.
     search_logs_at: AtomicU64,
 }
 
@@ -172,8 +172,8 @@ impl Table {
     /// Decides one charge.
     #[inline(always)]
     pub(crate) fn charge(&self, place: Place<'_>, cost: u32, clock: &Clock) -> Result<Decision, Full> {
-        // Two ways that meet nowhere: a decision that might come from either would be moved through memory, which
-        // takes longer than all the rest.
+        // The two paths do not join: a decision that could come from either would be moved through memory, which
+        // takes longer than everything else.
         match self.charge_known_bucket(place.id, place.quota, cost, clock.now(), clock) {
             Some(decision) => Ok(decision),
             None => self.charge_slowly(place, cost, Newcomer::Shares, clock),
@@ -391,7 +391,7 @@ impl Table {
         self.lock_for(id).reset(id, quota, clock.now())
     }
 
-    /// Gives a slot of a `concurrency` quota back.
+    /// Releases a slot of a `concurrency` quota.
     pub(crate) fn release(&self, place: Place<'_>, hold: Hold, clock: &Clock) -> bool {
         let is_released = self.lock_for(place.id).release(place.id, place.quota, hold, clock.now());
         is_released || {
@@ -416,12 +416,12 @@ impl Table {
         (0..2).map(move |nth| self.shared_place(place, nth))
     }
 
-    /// Gives back up to `cost` of what a bucket was charged last.
+    /// Refunds up to `cost` of a bucket's latest charges.
     pub(crate) fn give_back(&self, place: Place<'_>, cost: u32, clock: &Clock) -> bool {
         self.lock_for(place.id).give_back(place, cost, clock.now())
     }
 
-    /// Corrects a charge to what it did cost, and says how much went back.
+    /// Corrects a charge to its actual cost; returns how much was refunded.
     pub(crate) fn settle(&self, place: Place<'_>, receipt: Receipt, cost: u32, refunded: u64, clock: &Clock) -> u32 {
         let settle = |state: &mut State, quota: &Quota, now| state.settle(quota, receipt, cost, refunded, now);
         let settled = self.lock_for(place.id).edit(place, clock.now(), settle);
@@ -570,7 +570,7 @@ impl<'t> LockedShards<'t> {
         Ok(spots)
     }
 
-    /// Makes all changes, or none.
+    /// Applies all changes, or none.
     fn commit_all(
         &mut self,
         writes: Vec<(usize, Spot<'_>, Write<'_>)>,
@@ -588,7 +588,8 @@ impl<'t> LockedShards<'t> {
                 }
             }
         }
-        // Dropping may hit idle entries of this very request, so who is new is asked again afterwards.
+        // Eviction may drop idle entries of this very request, so whether an entry is new is checked again
+        // afterwards.
         let is_new = |spot: &Spot<'_>| self.of(*spot).find(spot.place.id).is_none();
         let new: Vec<Spot<'_>> = writes.iter().map(|(_, spot, _)| *spot).filter(is_new).collect();
         for spot in &new {
@@ -603,7 +604,7 @@ impl<'t> LockedShards<'t> {
         granted.iter().for_each(|(spot, granted)| self.of(*spot).take_back(*granted));
     }
 
-    /// New entries first: they may find no room, and those before can be taken back.
+    /// New entries first: they may find no room, and then the ones already inserted are removed again.
     fn insert_and_overwrite(
         &mut self,
         writes: Vec<(usize, Spot<'_>, Write<'_>)>,
