@@ -41,21 +41,21 @@ pub(crate) struct Service {
     pub(crate) identity: Identity,
     /// How a denied HTTP request is answered.
     pub(crate) answer: AnswerStyle,
-    /// What opens what shows clients or changes something.
+    /// The tokens for everything that shows clients or changes something.
     pub(crate) tokens: Tokens,
-    /// Wrong tokens, which are answered late.
+    /// Wrong tokens, which are answered with a delay.
     pub(crate) guesses: Guesses,
     /// Where the rules come from, if not from a file.
     pub(crate) rules: Option<Arc<Following>>,
     /// Creates spans for requests, if a collector is configured.
     pub(crate) tracer: Tracer,
-    /// Where the keys of the rules in force are found.
+    /// The places of a request from which the rules in force take their keys.
     pub(crate) key_places: KeyPlaces,
-    /// Set when the service will stop soon: it still answers, and asks for no more requests.
+    /// Set while the service drains before stopping: it still answers, but reports that it is not ready.
     pub(crate) draining: Arc<AtomicBool>,
 }
 
-/// Whether requests should come here.
+/// Whether requests should be sent here.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Readiness {
     Ready,
@@ -172,12 +172,12 @@ impl Service {
         mapped.or_else(|| self.key_places.contradiction(&self.limiter.policy(), &self.identity, uri, headers))
     }
 
-    /// From now on no more requests are asked for.
+    /// From now on the service reports that it is not ready.
     pub(crate) fn begin_draining(&self) {
         self.draining.store(true, Relaxed);
     }
 
-    /// Whether requests should come here. A store in this process can always decide.
+    /// Whether requests should be sent here. A store in this process can always decide.
     pub(crate) fn readiness(&self) -> Readiness {
         match self.limiter.store() {
             _ if self.draining.load(Relaxed) => Readiness::Draining,

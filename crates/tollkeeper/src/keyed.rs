@@ -65,9 +65,10 @@ impl Keyed {
         Keyed { clock: clock.into(), ..self }
     }
 
-    /// What a key that is new gets while every key kept is still limited. By default (`local`) it is counted in one of 64
-    /// buckets that such keys share, so that a flood of new keys limits itself. With `closed` it is denied and asked to retry
-    /// in a second, and with `open` it passes without being counted. Keys that are kept are not affected.
+    /// What a new key gets when the table is full and every key in it is still limited. By default (`local`) it is
+    /// counted in one of 64 buckets that such keys share, so that a flood of new keys limits itself. With `closed` it
+    /// is denied and asked to retry in a second, and with `open` it passes without being counted. Keys already in the
+    /// table are not affected.
     #[must_use]
     pub fn on_full(self, on_full: FailurePolicy) -> Keyed {
         Keyed { on_full, ..self }

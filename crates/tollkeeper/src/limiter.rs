@@ -106,8 +106,8 @@ impl Limiter {
         }
     }
 
-    /// With this store for rules with `on_store_failure: local` while the store is unreachable, instead of one for a million
-    /// keys.
+    /// Uses this store for rules with `on_store_failure: local` while the store is unreachable, instead of one for a
+    /// million keys.
     #[must_use]
     pub fn with_local_store(self, local: MemoryStore) -> Limiter {
         local.expect_rules(self.policy().rules().iter().map(|rule| rule.name()));
@@ -144,7 +144,7 @@ impl Limiter {
         &self.store
     }
 
-    /// The store in this process, where there is one: the store itself, or the one that decides while it is unreachable.
+    /// The store in this process, if there is one: the store itself, or the one that decides while it is unreachable.
     pub fn memory(&self) -> Option<&MemoryStore> {
         match (&self.store, self.local.get()) {
             (Store::Memory(memory), _) | (_, Some(Store::Memory(memory))) => Some(memory),
@@ -170,12 +170,12 @@ impl Limiter {
             .collect()
     }
 
-    /// Decides a request. A store that cannot answer is answered by each rule's failure policy, and the verdict says so.
+    /// Decides a request. If the store cannot answer, each rule's failure policy does, and the verdict says so.
     ///
     /// # Errors
     ///
-    /// If an attribute that should carry a cost holds no number, or if the request was shed because too many wait for a shared
-    /// store. Nothing was charged then, and it was neither allowed nor denied.
+    /// If an attribute that should carry a cost is not a number, or if the request was shed because too many wait for
+    /// a shared store. Nothing was charged then, and it was neither allowed nor denied.
     pub async fn check(&self, request: &impl Request) -> Result<Verdict, CheckError> {
         let charges = self.rules.load().charges(request)?;
         Ok(Verdict::new(self.decide(charges).await?))
@@ -339,7 +339,7 @@ impl Limiter {
         decided
     }
 
-    /// What a store says, in the order of the charges; rules for which it has no room answer by their policy.
+    /// A store's answers, in the order of the charges; rules for which it has no room answer by their failure policy.
     async fn rows(&self, store: &Store, source: Source, mut charges: Vec<Charge>) -> Result<Vec<Row>, Undecided> {
         let mut answered: Vec<(usize, Row)> = Vec::new();
         let mut positions: Vec<usize> = (0..charges.len()).collect();
@@ -510,7 +510,7 @@ impl Limiter {
 
 /// Why a store has decided nothing.
 enum Undecided {
-    /// It is unreachable: the failure policies of these answer.
+    /// It is unreachable: the failure policies of these charges answer.
     Unavailable(Vec<Charge>),
     Overloaded(Overloaded),
 }
@@ -540,13 +540,13 @@ fn keys(rule: &Rule, value: &str) -> impl Iterator<Item = Key> {
 /// How long a client denied by `closed` is asked to wait.
 const RETRY_UNAVAILABLE: Span = Span::SECOND;
 
-/// The answer of a rule for which the memory store has no room at all. A store that is full is no store that is unreachable:
-/// who could fill it would switch off every rule with `open`.
+/// The answer of a rule for which the memory store has no room at all. A full store is not treated as unreachable:
+/// otherwise a client that fills it would switch off every rule with `open`.
 fn unavailable(charge: Charge) -> Row {
     Row::without_store(charge, Outcome::Denied { retry_after: Some(RETRY_UNAVAILABLE) })
 }
 
-/// The answer of a rule whose state nobody can reach.
+/// The failure policy's answer for a rule whose state is unreachable.
 fn by_failure_policy(charge: Charge) -> Row {
     let outcome = match charge.rule.on_store_failure() {
         FailurePolicy::Closed => Outcome::Denied { retry_after: Some(RETRY_UNAVAILABLE) },

@@ -91,8 +91,8 @@ impl Store {
         }
     }
 
-    /// Keeps a small record under a name that nobody can guess, for all who share the store.
-    /// The memory store limits how much it keeps for each owner.
+    /// Keeps a small record under an unguessable name, for all processes that share the store. The memory store
+    /// limits how much it keeps for each owner.
     pub(crate) async fn keep(
         &self,
         id: &str,
@@ -120,7 +120,7 @@ impl Store {
         }
     }
 
-    /// Other rules are in force: what was decided ahead by the old ones no longer counts, and these share the memory.
+    /// The rules have changed: decisions made ahead under the old ones are void, and the new ones share the memory.
     pub(crate) fn rules_changed(&self, policy: &Policy) {
         match self {
             Store::Memory(memory) => memory.expect_rules(policy.rules().iter().map(|rule| rule.name())),

@@ -15,7 +15,7 @@ use crate::metrics::WithoutStore;
 /// What each rule decided without the store so far, by its name.
 type ByRule = Vec<(Arc<str>, u64)>;
 
-/// The incidents under way.
+/// The ongoing incidents.
 pub(super) struct Watch {
     instance: String,
     breaker: Incident,
@@ -245,7 +245,7 @@ mod tests {
         assert_eq!((starts(Kind::BreakerOpen), starts(Kind::WithoutStore)), (1, 1));
     }
 
-    /// It used to name `max_keys` where the logs had no room.
+    /// It used to name `max_keys` when the logs had no room.
     #[test]
     fn a_full_memory_store_names_the_setting_to_raise() {
         let mut watch = Watch::new(Duration::from_secs(60), "here:1".into());

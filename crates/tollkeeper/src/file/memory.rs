@@ -1,4 +1,5 @@
-//! Whether the memory store fits into the machine. More than that would end the process later, at the worst moment.
+//! Checks whether the memory store fits into the machine's memory. Otherwise the process would be killed later, at
+//! the worst moment.
 
 use super::settings::StoreSettings;
 use crate::store::MemoryStore;
@@ -30,7 +31,7 @@ pub(super) fn problems(store: &StoreSettings, available: Option<u64>) -> Vec<(&'
     problems
 }
 
-/// The memory of this machine, or of the container; `None` where the system does not say.
+/// The memory of this machine, or of the container; `None` if the system does not report it.
 pub(super) fn available() -> Option<u64> {
     let number = |path: &str| std::fs::read_to_string(path).ok()?.trim().parse::<u64>().ok();
     let container = number("/sys/fs/cgroup/memory.max");
@@ -46,7 +47,7 @@ pub(super) fn available() -> Option<u64> {
 mod tests {
     use super::*;
 
-    /// `max_keys: 1000000000000` ended the process when it started ("memory allocation failed").
+    /// `max_keys: 1000000000000` aborted the process at the start ("memory allocation failed").
     #[test]
     fn more_keys_than_memory_are_told_by_their_field() {
         let store = |max_keys, max_log_bytes| StoreSettings { max_keys, max_log_bytes, ..StoreSettings::default() };

@@ -6,8 +6,9 @@ use std::time::Duration;
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum StoreError {
-    /// Every entry is of a client that is still limited, so none can be dropped for a new one, and the buckets that new
-    /// clients share are all in use too: by more than 256 rules, or by `concurrency` limits with very many slots.
+    /// Every entry belongs to a client that is still limited, so none can be dropped for a new one, and the shared
+    /// buckets for new clients are all in use too: by more than 256 rules, or by `concurrency` limits with very many
+    /// slots.
     #[error(
         "the memory store is full of live limits and has no room for charge {charge}; raise store.max_keys, or \
          store.max_log_bytes for sliding_window_log and concurrency"
@@ -30,7 +31,7 @@ pub enum StoreError {
         /// What happened, without secrets.
         reason: String,
     },
-    /// This process has more to do than it can: the store was not asked.
+    /// This process is overloaded: the store was not asked.
     #[error(transparent)]
     Overloaded(#[from] Overloaded),
 }
@@ -43,8 +44,8 @@ impl StoreError {
 
 /// The request was shed: too many wait for a decision. It was neither allowed nor denied, and nothing was charged.
 ///
-/// A store that does not answer is something else, and has an answer of its own: each rule's failure policy. Overload never
-/// uses that, or a flood would switch limits off.
+/// A store that does not answer is another case, which each rule's failure policy answers. Overload never uses that,
+/// because a flood would then switch limits off.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("overloaded: too many requests are waiting for a decision; retry in {} s", .retry_after.as_secs_f32().ceil())]
 #[non_exhaustive]
@@ -54,7 +55,7 @@ pub struct Overloaded {
 }
 
 impl Overloaded {
-    /// To be tried again in a second: who comes back at once finds the same crowd.
+    /// Retry in a second: a client that retries at once meets the same overload.
     pub(crate) const fn new() -> Overloaded {
         Overloaded { retry_after: Duration::from_secs(1) }
     }

@@ -1,8 +1,8 @@
 //! The embedded store: fixed-size entries in a sharded hash table with a hard cap.
 //!
-//! A bucket that is full again, or a window that has passed, equals one that was never used, so dropping it is
-//! unobservable. Nothing else is ever dropped, and what is counted stays counted: once every entry still counts, new keys
-//! are counted in buckets that they share.
+//! A bucket that is full again, or a window that has passed, equals one that was never used, so dropping it cannot be
+//! observed. Nothing else is ever dropped: while every entry still counts, new keys are counted in buckets that they
+//! share.
 
 mod eviction;
 mod holds;
@@ -64,7 +64,7 @@ impl MemoryStore {
     /// How many bytes the logs of `sliding_window_log` and `concurrency` may take by default.
     pub const DEFAULT_MAX_LOG_BYTES: usize = Table::DEFAULT_MAX_LOG_BYTES;
 
-    /// For so many rules the shared buckets have room at the same time.
+    /// How many rules the shared buckets have room for at the same time.
     const SHARING_RULES: usize = 256;
 
     /// A store on the machine's clock.
@@ -72,16 +72,16 @@ impl MemoryStore {
         MemoryStore::with(Self::DEFAULT_MAX_KEYS, Clock::system())
     }
 
-    /// A store for at most so many keys on this clock. The memory for them is set aside now, 36 bytes a key, and
+    /// A store for at most this many keys on this clock. The memory for them is reserved now, 36 bytes per key, and
     /// taken from the system as it is first used.
     ///
     /// # Panics
-    /// When the system has not so much memory; [`MemoryStore::try_with`] says so instead.
+    /// When the system does not have that much memory; [`MemoryStore::try_with`] returns an error instead.
     pub fn with(max_keys: usize, clock: impl Into<Clock>) -> MemoryStore {
         MemoryStore::try_with(max_keys, clock).unwrap_or_else(|error| panic!("{error}"))
     }
 
-    /// As [`MemoryStore::with`], or an error when the system has not enough memory for so many keys.
+    /// Like [`MemoryStore::with`], with an error when the system does not have enough memory for this many keys.
     pub fn try_with(max_keys: usize, clock: impl Into<Clock>) -> Result<MemoryStore, TooManyKeys> {
         let table = Table::try_new(max_keys, Self::DEFAULT_MAX_LOG_BYTES, Self::SHARING_RULES)?;
         Ok(MemoryStore { clock: clock.into(), table, holds: Mutex::default(), exceptions: Exceptions::new() })
@@ -94,19 +94,19 @@ impl MemoryStore {
         MemoryStore { table: Table::new(self.table.max_keys(), max_log_bytes, Self::SHARING_RULES), ..self }
     }
 
-    /// What so many keys take, in bytes.
+    /// What this many keys take, in bytes.
     pub const fn bytes_of_keys(max_keys: usize) -> usize {
         max_keys.saturating_mul(Table::BYTES_PER_KEY)
     }
 
-    /// How many charges of new keys were counted in a bucket that they share, because there was no room for one of their
+    /// How many charges of new keys were counted in a shared bucket, because there was no room for a bucket of their
     /// own.
     pub fn overflowed(&self) -> Overflowed {
         self.table.overflowed()
     }
 
-    /// How many keys each rule holds, some of which may be idle by now: the one that fills a store is found so. With more
-    /// than 255 rules some are counted together.
+    /// How many keys each rule holds, some of which may be idle by now: this shows which rule fills a store. With
+    /// more than 255 rules some are counted together.
     pub fn keys_by_rule(&self) -> Vec<(Box<str>, usize)> {
         self.table.keys_by_rule()
     }

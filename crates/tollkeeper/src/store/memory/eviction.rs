@@ -60,7 +60,7 @@ impl Locked<'_> {
         None
     }
 
-    /// Whether new keys of a rule have room. A shard is never filled to the last slot, so that searches end soon.
+    /// Whether new keys of a rule have room. A shard is never filled completely, so that probes stay short.
     pub(super) fn fits(&self, new: usize, owner: Owner) -> bool {
         let is_loose = self.shard.used + new <= self.slots.len() - self.slots.len() / 8;
         is_loose && self.room.fits(new, owner, self.owners_count())

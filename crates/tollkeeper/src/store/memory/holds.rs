@@ -207,7 +207,7 @@ mod tests {
         holds.keep(&number.to_string(), &vec![0; bytes], owners, HOLD, Timestamp::from_micros(now))
     }
 
-    /// One client filled all 100,000 records, and nobody else could reserve anything.
+    /// One client filled all 100,000 records, and no other client could reserve anything.
     #[test]
     fn an_owner_has_a_share_and_others_have_the_rest() {
         let mut holds = Holds::default();

@@ -18,13 +18,13 @@ pub(crate) struct Id {
 }
 
 impl Id {
-    /// One of [`CLASSES`], which nobody can choose who does not know the secret.
+    /// One of [`CLASSES`], which a client cannot choose without the secret.
     pub(super) fn class(self) -> u8 {
         (self.tag >> 8) as u8 % CLASSES
     }
 }
 
-/// Newcomers without room share a bucket with one in so many of all keys.
+/// New keys without room share a bucket with one in this many of all keys.
 pub(super) const CLASSES: u8 = 64;
 
 /// The lowest byte of a tag is not part of the fingerprint: it is 1 plus the entry's distance from its home slot. So
@@ -58,8 +58,8 @@ impl Secret {
         Id::from(hasher)
     }
 
-    /// The bucket that newcomers of a rule share where there is no room, one for each class of keys and for each quota: a
-    /// caller may bring its own numbers. 0xFE occurs in no UTF-8 either.
+    /// The bucket that new keys of a rule share when there is no room, one for each class of keys and for each quota:
+    /// a caller may bring its own numbers. 0xFE does not occur in UTF-8 either.
     pub(super) fn overflow(&self, rule: &str, quota: &Quota, class: u8) -> Id {
         let mut hasher = self.hasher();
         hasher.write(rule.as_bytes());

@@ -1,9 +1,9 @@
 //! The logs of a shard. They have no fixed size, so entries only point to them.
 //!
-//! What a log takes is accounted for before it takes it. A log that is kept can always be written:
-//! - `concurrency` knows each slot by its name, so the room for all of them is accounted for with the first;
-//! - `sliding_window_log` grows as requests come. One that may not grow makes do with the entries that it has, by counting
-//!   requests that are close to each other at the latest of their moments: it admits less, never more.
+//! The memory of a log is reserved before it is allocated. An existing log can always be written:
+//! - `concurrency` knows each slot by its name, so the room for all of them is reserved with the first;
+//! - `sliding_window_log` grows as requests come. If it may not grow, it is thinned out: requests that are close to
+//!   each other count at the latest of their times, so it admits less, never more.
 
 use tollkeeper_core::{Algorithm, Change, Entry, Log, Quota, State, Timestamp};
 
@@ -22,7 +22,7 @@ struct Kept {
     state: State,
     id: Id,
     until: Timestamp,
-    /// What is accounted for.
+    /// The reserved bytes.
     bytes: usize,
 }
 
@@ -38,7 +38,7 @@ impl Logs {
         &self.kept[index as usize].state
     }
 
-    /// What is accounted for a log.
+    /// The reserved bytes of a log.
     pub(super) fn bytes(&self, index: u32) -> usize {
         self.kept[index as usize].bytes
     }
@@ -87,10 +87,10 @@ impl Logs {
     }
 }
 
-/// What a change asks for outside the table.
+/// The memory that a change needs outside the table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Need {
-    /// Nothing more than there is.
+    /// No more than is reserved.
     Nothing,
     /// The first bytes of a log.
     New(usize),
@@ -100,7 +100,7 @@ pub(super) enum Need {
     Slots(usize),
 }
 
-/// What a change asks for, where so many bytes are accounted for already.
+/// The memory that a change needs, when this many bytes are reserved already.
 pub(super) fn need(state: &State, bytes: usize, quota: &Quota, change: &Change) -> Need {
     let least = match change {
         Change::Replace(State::Log(log)) => bytes_of(log.len()),
@@ -123,13 +123,13 @@ pub(super) fn need(state: &State, bytes: usize, quota: &Quota, change: &Change) 
     }
 }
 
-/// What is accounted for with the first entry of a log.
+/// What is reserved with the first entry of a log.
 pub(super) fn first_bytes(quota: &Quota) -> usize {
     bytes_of(if has_slots(quota) { quota.limit() as usize } else { 0 })
 }
 
-/// Carries out a change within so many bytes, and says how many it takes. A log of which nothing counts any more starts
-/// over, with the memory of a new one.
+/// Applies a change within this many bytes, and returns how many it takes. A log in which nothing counts any more is
+/// replaced by a new one, to free its memory.
 pub(super) fn apply(state: &mut State, mut change: Change, quota: &Quota, bytes: usize) -> usize {
     let entries = bytes.saturating_sub(PLACE_BYTES) / size_of::<Entry>();
     match (&mut *state, &mut change) {
@@ -144,7 +144,7 @@ pub(super) fn apply(state: &mut State, mut change: Change, quota: &Quota, bytes:
             match next_capacity(log, quota) {
                 next if next <= entries => log.set_capacity(next),
                 _ if log.capacity() < FIRST_ENTRIES => log.set_capacity(FIRST_ENTRIES),
-                // Half of it, so that the next time is some way off.
+                // Thinned to half, so that it is not needed again soon.
                 _ => log.thin_out(*expired, quota.period(), (log.capacity() / 2).max(FIRST_ENTRIES - 1)),
             }
         }
@@ -166,13 +166,13 @@ fn bytes_of(entries: usize) -> usize {
     PLACE_BYTES + entries.max(FIRST_ENTRIES) * size_of::<Entry>()
 }
 
-/// How many entries a log is to have room for when it is full.
+/// The next capacity of a full log.
 fn next_capacity(log: &Log, quota: &Quota) -> usize {
     let double = 2 * log.capacity().max(FIRST_ENTRIES / 2);
     if has_slots(quota) { double.min(quota.limit() as usize).max(log.len() + 1) } else { double }
 }
 
-/// Whether there is no room for one more entry, also after what has expired is gone.
+/// Whether there is no room for one more entry, even after expired ones are removed.
 fn is_full(log: &Log, expired: Option<Timestamp>) -> bool {
     log.len() == log.capacity() && log.entries().next().is_none_or(|oldest| Some(oldest.hold.at) > expired)
 }

@@ -1,8 +1,9 @@
-//! Where newcomers are counted while there is no room for buckets of their own: a few buckets for each rule, each shared by
-//! all keys of one class. Their room is set aside from the start, so there is always an answer.
+//! Overflow buckets: where new keys are counted while there is no room for buckets of their own. Each rule has a few,
+//! each shared by all keys of one class. Their memory is reserved from the start, so there is always an answer.
 //!
-//! A class follows from the keyed hash of a key, so nobody can choose it. A flood limits itself: it gets what one key would
-//! get, times the number of classes, and an honest newcomer shares a bucket with a small part of it.
+//! A class follows from the keyed hash of a key, so clients cannot choose it. A flood limits itself: it gets what one
+//! key would get, times the number of classes, and an honest new client shares a bucket with a small part of the
+//! flood.
 
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering::Relaxed};
 
@@ -25,7 +26,7 @@ pub(super) struct Overflow {
     without_log: AtomicU64,
 }
 
-/// How many charges were counted in a bucket that newcomers share.
+/// How many charges were counted in shared buckets.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Overflowed {
@@ -36,10 +37,10 @@ pub struct Overflowed {
 }
 
 impl Overflow {
-    /// Logs of `concurrency` may take so much beyond what each key is sure to get.
+    /// How many bytes logs of `concurrency` may take beyond what each key is guaranteed.
     const MAX_GROWTH: usize = 4 << 20;
 
-    /// For so many rules; `None` when the system has no memory for them.
+    /// For this many rules; `None` when the system does not have the memory.
     pub(super) fn new(rules: usize) -> Option<Overflow> {
         let keys = rules * usize::from(CLASSES);
         let slots = keys * 10 / 7 + 1;
@@ -68,14 +69,14 @@ impl Overflow {
         Overflowed { keys: self.without_key.load(Relaxed), logs: self.without_log.load(Relaxed) }
     }
 
-    /// The slots, and the logs there are now.
+    /// The slots and the current logs.
     pub(super) fn memory_bytes(&self) -> usize {
         size_of_val(&*self.slots) + size_of_val(&*self.owners) + self.room.log_bytes()
     }
 }
 
-/// What was charged to a bucket that is shared is never given back: by then the key may have a bucket of its own, which was
-/// not charged. A slot is known by its name.
+/// A charge to a shared bucket is never refunded: by then the key may have a bucket of its own, which was not
+/// charged. A slot is known by its name.
 pub(super) fn without_refund(algorithm: Algorithm, receipt: Receipt) -> Receipt {
     if algorithm == Algorithm::Concurrency {
         return receipt;

@@ -1,7 +1,8 @@
-//! Which rule an entry belongs to, as a small number: what a flood on one rule takes is counted against that rule.
+//! Which rule an entry belongs to, as a small number: the entries of a flood on one rule are counted against that
+//! rule.
 //!
-//! Only a new key asks for the number of its rule, and only moving or dropping an entry looks at it. An entry that is
-//! there already is found and charged without it.
+//! Only a new key needs the number of its rule, and only moving or dropping an entry reads it. Existing entries are
+//! found and charged without it.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
@@ -9,14 +10,14 @@ use std::sync::{PoisonError, RwLock};
 
 /// How many numbers there are.
 pub(super) const OWNERS: usize = 256;
-/// Names beyond that share one number: a bound on memory for callers who invent rules.
+/// More names than this share one number: a bound on memory when callers invent rules.
 const MOST_NAMES: usize = 10_000;
 
 /// The number of a rule. With more than 255 rules some share a number, and its room.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Owner(pub(super) u8);
 
-/// The rules that are known, in the order in which they became so.
+/// The known rules, in the order in which they became known.
 #[derive(Debug, Default)]
 pub(super) struct Owners {
     numbers: RwLock<HashMap<Box<str>, Owner>>,
@@ -29,13 +30,13 @@ impl Owners {
         self.count.load(Relaxed)
     }
 
-    /// All rules that are known.
+    /// All known rules.
     pub(super) fn names(&self) -> Vec<(Box<str>, Owner)> {
         let numbers = self.numbers.read().unwrap_or_else(PoisonError::into_inner);
         numbers.iter().map(|(name, number)| (name.clone(), *number)).collect()
     }
 
-    /// The number of a rule, which is known from now on. Without a name there is only one rule.
+    /// The number of a rule, which becomes known. Without a name there is only one rule.
     pub(super) fn number(&self, rule: &str) -> Owner {
         if rule.is_empty() {
             return Owner::default();

@@ -1,14 +1,14 @@
-//! How much a table may hold: so many keys, and so many bytes of logs. Both are hard caps, and no rule may take all of it.
+//! The hard caps of a table: the number of keys, and the bytes of logs. No rule may take all of it.
 //!
-//! How much one rule may take follows from what is free: at most [`SHARE`] times as much. So a flood on one rule stops by
-//! itself while there is room left for the others, and a rule that is used alone still gets nearly everything. The method
-//! is known from switches that share one memory between their queues ("dynamic thresholds", Choudhury and Hahne, 1998).
+//! How much one rule may take depends on what is free: at most [`SHARE`] times as much. So a flood on one rule stops
+//! while there is room left for the others, and a rule that is used alone still gets nearly everything. This is the
+//! dynamic threshold algorithm (Choudhury and Hahne, 1998), known from switches whose queues share one memory.
 
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
 use super::owners::{OWNERS, Owner};
 
-/// One rule holds at most so many times of what is free: eight ninths of everything, where nobody else holds anything.
+/// One rule holds at most this many times what is free: eight ninths of everything, if no other rule holds anything.
 const SHARE: usize = 8;
 
 /// Current usage. On cache lines of its own: it changes with every new key, its neighbours never.
@@ -19,7 +19,7 @@ pub(super) struct Room {
     pub(super) max_keys: usize,
     log_bytes: AtomicUsize,
     pub(super) max_log_bytes: usize,
-    /// So many bytes of logs are kept for every key that is still to come: logs that grow leave them alone.
+    /// How many bytes of logs are kept for every future key: growing logs must not use them.
     kept_per_key: usize,
     held: Box<[Held]>,
 }
@@ -37,7 +37,7 @@ impl Room {
         Room::with(max_keys, max_log_bytes, 0)
     }
 
-    /// Where every key that fits is sure to get so many bytes of logs.
+    /// With this many bytes of logs guaranteed for every key that fits.
     pub(super) fn reserved(max_keys: usize, bytes_per_key: usize, max_log_bytes: usize) -> Room {
         Room::with(max_keys, max_keys * bytes_per_key + max_log_bytes, bytes_per_key)
     }
@@ -61,7 +61,7 @@ impl Room {
         self.held(owner).keys.load(Relaxed)
     }
 
-    /// Whether so many new keys of a rule have room, where so many rules are known.
+    /// Whether this many new keys of a rule have room, when this many rules are known.
     pub(super) fn fits(&self, new: usize, owner: Owner, owners: usize) -> bool {
         let keys = self.keys();
         keys + new <= self.max_keys && is_within_share(owners, self.keys_of(owner), self.max_keys - keys)
@@ -92,19 +92,19 @@ impl Room {
         used + bytes <= self.max_log_bytes && self.is_within_share_of_bytes(owners, owner, used)
     }
 
-    /// Takes bytes for a new log; false when there are not enough left.
+    /// Reserves bytes for a new log; false when there are not enough left.
     pub(super) fn take_log(&self, bytes: usize, owner: Owner, owners: usize) -> bool {
-        // Its own part of what is kept is for it.
+        // Its own part of the kept bytes is available to it.
         let kept = self.kept().saturating_sub(self.kept_per_key);
         self.take_bytes(bytes, self.max_log_bytes.saturating_sub(kept), owner, owners)
     }
 
-    /// Takes bytes for a log that grows; false when there are not enough left.
+    /// Reserves bytes for a growing log; false when there are not enough left.
     pub(super) fn take_growth(&self, bytes: usize, owner: Owner, owners: usize) -> bool {
         self.take_bytes(bytes, self.max_log_bytes.saturating_sub(self.kept()), owner, owners)
     }
 
-    /// The bytes that are kept for keys to come.
+    /// The bytes kept for future keys.
     fn kept(&self) -> usize {
         self.max_keys.saturating_sub(self.keys()) * self.kept_per_key
     }
@@ -153,7 +153,7 @@ impl Room {
     }
 }
 
-/// A rule that nobody shares the room with takes all of it.
+/// A rule that shares the room with no other takes all of it.
 fn is_within_share(owners: usize, held: usize, free: usize) -> bool {
     owners <= 1 || held < free.saturating_mul(SHARE)
 }

@@ -35,9 +35,9 @@ pub(super) enum NoRoom {
     Key,
     /// For the log of a new key.
     Log,
-    /// For more entries of a log that is kept, so that others should be looked at first.
+    /// For more entries of an existing log; others should be checked for expired logs first.
     Growth,
-    /// For more slots than were accounted for, after a limit was raised.
+    /// For more slots than were reserved, after a limit was raised.
     Slots,
 }
 
@@ -45,7 +45,7 @@ pub(super) enum NoRoom {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Place<'r> {
     pub(crate) id: Id,
-    /// The name of its rule; empty where there is one quota and no rule.
+    /// The name of its rule; empty for one quota without rules.
     pub(crate) rule: &'r str,
     pub(crate) quota: &'r Quota,
 }
@@ -64,7 +64,7 @@ pub(super) enum Thinning {
     Allowed,
 }
 
-/// Bytes that were taken for a change before it is made.
+/// Bytes reserved for a change before it is made.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Granted {
     pub(super) bytes: usize,
@@ -80,7 +80,7 @@ pub(super) struct Locked<'t> {
     pub(super) owners: &'t [AtomicU8],
     pub(super) first_owner: usize,
     pub(super) room: &'t Room,
-    /// The rules that share the room; `None` where none has a share.
+    /// The rules that share the room; `None` if there are no shares.
     pub(super) rules: Option<&'t Owners>,
     /// Below this many keys nothing is dropped.
     pub(super) calm: usize,
@@ -137,12 +137,13 @@ impl Locked<'_> {
         }
     }
 
-    /// What is known of a bucket.
+    /// The state of a bucket.
     pub(super) fn seen_of(&self, id: Id) -> Seen<'_> {
         self.seen(self.find(id))
     }
 
-    /// Where a bucket is that counts already. One that another algorithm wrote, and that needs a log now, does not.
+    /// Where an existing bucket is. One that another algorithm wrote, and that needs a log now, does not count as
+    /// existing.
     pub(super) fn keeps(&self, place: Place<'_>) -> Option<usize> {
         let is_kept =
             |at: &usize| !place.quota.algorithm().keeps_log() || self.slots[*at].packed().log_index().is_some();
@@ -165,7 +166,7 @@ impl Locked<'_> {
         Ok(decision)
     }
 
-    /// What a request of cost 1 would be told, with what is left as long as nobody asks.
+    /// The answer to a request of cost 1, with `remaining` as it is without that request.
     pub(super) fn peek(&self, at: Option<usize>, quota: &Quota, now: Timestamp) -> Decision {
         let (untouched, _) = self.decide(at, quota, 0, now);
         Decision { outcome: self.decide(at, quota, 1, now).0.outcome, ..untouched }
@@ -187,7 +188,7 @@ impl Locked<'_> {
         Some(decision)
     }
 
-    /// Makes one change.
+    /// Applies one change.
     pub(super) fn commit(
         &mut self,
         at: Option<usize>,
@@ -210,8 +211,8 @@ impl Locked<'_> {
         made
     }
 
-    /// Takes the bytes that a change needs outside the table, before anything is changed. They are taken back once what was
-    /// really needed has been counted.
+    /// Reserves the bytes that a change needs outside the table, before anything changes. The excess is returned
+    /// afterwards.
     pub(super) fn grant(&self, at: Option<usize>, write: &Write<'_>, thinning: Thinning) -> Result<Granted, NoRoom> {
         let bytes =
             at.and_then(|at| self.slots[at].packed().log_index()).map_or(0, |index| self.shard.logs.bytes(index));
@@ -238,12 +239,12 @@ impl Locked<'_> {
         self.room.return_bytes(granted.bytes, granted.owner);
     }
 
-    /// Drops what no longer counts, if room for so many new keys gets short.
+    /// Drops entries that no longer count, if room for this many new keys gets short.
     pub(super) fn relieve_for(&mut self, place: Place<'_>, new: usize, now: Timestamp) {
         self.relieve(new, self.number(place.rule), now);
     }
 
-    /// Whether a key that is not kept would find room.
+    /// Whether a new key would find room.
     pub(super) fn has_room(&mut self, place: Place<'_>, now: Timestamp) -> Result<(), NoRoom> {
         let owner = self.number(place.rule);
         if !self.fits(1, owner) {
@@ -271,7 +272,7 @@ impl Locked<'_> {
         Ok(())
     }
 
-    /// Changes an entry. What a log needs more was granted before.
+    /// Changes an entry. Any growth of a log was reserved before.
     pub(super) fn overwrite(&mut self, at: usize, write: Write<'_>, granted: Granted) {
         let Write { place: Place { id, quota, .. }, change } = write;
         let index = self.slots[at].packed().log_index();
@@ -342,7 +343,7 @@ impl Locked<'_> {
         edited.unwrap_or(false)
     }
 
-    /// Changes a state. One that is new, and for which there is no room, stays as it was.
+    /// Changes a state. If it is new and there is no room for it, it stays unchanged.
     pub(super) fn edit<T>(
         &mut self,
         place: Place<'_>,

@@ -53,7 +53,7 @@ impl Slot {
     }
 }
 
-/// So many free slots; `None` when the system has no memory for them.
+/// This many free slots; `None` when the system does not have the memory.
 pub(super) fn allocate(count: usize) -> Option<Box<[Slot]>> {
     // SAFETY: a slot consists of integers, for which all-zero bits are valid.
     let slots = unsafe { zeroed::<Slot>(count)? };
@@ -63,20 +63,21 @@ pub(super) fn allocate(count: usize) -> Option<Box<[Slot]>> {
 
 /// The number of the rule that each slot belongs to.
 pub(super) fn allocate_owners(count: usize) -> Option<Box<[AtomicU8]>> {
-    // SAFETY: for an atomic integer all bits zero is a valid value.
+    // SAFETY: all-zero bits are valid for an atomic integer.
     unsafe { zeroed::<AtomicU8>(count) }
 }
 
-/// Like [`Box::new_zeroed_slice`], without ending the process when there is not enough memory.
+/// Like [`Box::new_zeroed_slice`], but without aborting the process when there is not enough memory.
 ///
 /// # Safety
-/// All bits zero has to be a valid value of `T`, and `T` must have a size.
+/// All-zero bits must be a valid value of `T`, and `T` must not be zero-sized.
 unsafe fn zeroed<T>(count: usize) -> Option<Box<[T]>> {
     let layout = Layout::array::<T>(count).ok().filter(|layout| layout.size() > 0)?;
     // SAFETY: the size is not zero.
     let start = NonNull::new(unsafe { alloc_zeroed(layout) })?;
     let items = std::ptr::slice_from_raw_parts_mut(start.as_ptr().cast::<T>(), count);
-    // SAFETY: made by the global allocator with the layout of such a slice, and all zero, which the caller vouches for.
+    // SAFETY: allocated by the global allocator with the layout of such a slice, and all zero, which the caller
+    // guarantees to be valid.
     Some(unsafe { Box::from_raw(items) })
 }
 

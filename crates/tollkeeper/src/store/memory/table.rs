@@ -50,7 +50,7 @@ struct Padded {
     denies: AtomicBool,
 }
 
-/// There is no room for this charge, not even in a bucket that newcomers share.
+/// There is no room for this charge, not even in a shared bucket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Full {
     charge: usize,
@@ -63,27 +63,27 @@ impl From<Full> for StoreError {
     }
 }
 
-/// What becomes of a key that is new where there is no room for it.
+/// What happens to a new key when there is no room for it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Newcomer {
-    /// It is counted in a bucket that it shares.
+    /// It is counted in a shared bucket.
     Shares,
     /// It is refused.
     Refused,
 }
 
-/// So many keys need more memory than the system has.
+/// This many keys need more memory than the system has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{max_keys} keys need {} MiB, which the system does not have", .max_keys.saturating_mul(Table::BYTES_PER_KEY) >> 20)]
 pub struct TooManyKeys {
-    /// So many.
+    /// The number of keys.
     pub max_keys: usize,
 }
 
 impl Table {
     pub(crate) const DEFAULT_MAX_KEYS: usize = 1_000_000;
     pub(crate) const DEFAULT_MAX_LOG_BYTES: usize = 64 << 20;
-    /// 25 bytes an entry, of which 70 % are used when all keys are.
+    /// 25 bytes per entry, of which 70 % are used when all keys are.
     pub(crate) const BYTES_PER_KEY: usize = 36;
 
     const MAX_SHARDS: usize = 64;
@@ -91,10 +91,10 @@ impl Table {
     /// A search for droppable logs looks at all of them; after one that found nothing, wait this long.
     const SEARCH_LOGS_EVERY: Span = Span::from_micros(50_000);
 
-    /// With room for so many keys and bytes of logs, and for the shared buckets of so many rules.
+    /// With room for this many keys and bytes of logs, and for the shared buckets of this many rules.
     ///
     /// # Panics
-    /// When the system has not enough memory.
+    /// When the system does not have enough memory.
     pub(crate) fn new(max_keys: usize, max_log_bytes: usize, rules: usize) -> Table {
         Table::try_new(max_keys, max_log_bytes, rules).unwrap_or_else(|error| panic!("{error}"))
     }
@@ -131,7 +131,7 @@ impl Table {
         self.rules.names().into_iter().map(|(name, owner)| (name, self.room.keys_of(owner))).collect()
     }
 
-    /// What was counted in buckets that newcomers share.
+    /// What was counted in shared buckets.
     pub(crate) fn overflowed(&self) -> Overflowed {
         self.overflow.counts()
     }
@@ -249,7 +249,7 @@ impl Table {
         shard.decided_at(now);
         let at = shard.find(place.id);
         if at.is_none() && cost == 0 {
-            // A newcomer without room is told what it would meet.
+            // A new key without room gets the answer that it would get.
             shard.has_room(place, now)?;
         }
         shard.charge(at, place, cost, thinning, now)
@@ -262,7 +262,7 @@ impl Table {
         let mut shared = self.overflow.lock();
         let now = clock.now();
         own.decided_at(now);
-        // Who was given a bucket in the meantime is counted there.
+        // A key that got its own bucket in between is counted there.
         if let Some(at) = own.keeps(place) {
             return own.charge(Some(at), place, cost, Thinning::Allowed, now);
         }
@@ -272,7 +272,7 @@ impl Table {
         Ok(decision)
     }
 
-    /// The bucket that a newcomer shares: that of its class, or of one of the next.
+    /// The shared bucket of a new key: that of its class, or of one of the next.
     fn shared_place<'r>(&self, place: Place<'r>, nth: u8) -> Place<'r> {
         let class = (place.id.class() + nth) % CLASSES;
         Place { id: self.secret.overflow(place.rule, place.quota, class), ..place }
@@ -336,7 +336,7 @@ impl Table {
         let decided = decide_all(charges, seen.iter().map(AsRef::<State>::as_ref), now);
         drop(seen);
         for (charge, (spot, (_, change))) in spots.iter().zip(&decided).enumerate() {
-            // What writes nothing needs no room, but a newcomer without it is told what it would meet.
+            // A charge that writes nothing needs no room, but a new key without it gets the answer that it would get.
             let shard = shards.of_mut(*spot);
             if *change == Change::None && spot.kind == Kind::Own && shard.find(spot.place.id).is_none() {
                 shard.has_room(spot.place, now).map_err(|lacking| Full { charge, lacking })?;
@@ -374,8 +374,8 @@ impl Table {
         Place { id: self.secret.bucket(bucket.rule, bucket.key), rule: bucket.rule, quota: bucket.quota }
     }
 
-    /// What a bucket would say to a request of cost 1, with what is left as long as nobody asks. A key that would find no
-    /// room is told what the bucket says that it would share.
+    /// The bucket's answer to a request of cost 1, with `remaining` as it is without that request. A key that would
+    /// find no room gets the answer of its shared bucket.
     pub(crate) fn peek(&self, place: Place<'_>, clock: &Clock) -> Decision {
         let mut own = self.lock_for(place.id);
         let (at, now) = (own.find(place.id), clock.now());
@@ -386,7 +386,7 @@ impl Table {
         own.peek(at, place.quota, now)
     }
 
-    /// Forgets a bucket; false when it was as if never used. One that others share stays as it is.
+    /// Resets a bucket; false when it had nothing to reset. A shared bucket stays unchanged.
     pub(crate) fn reset(&self, id: Id, quota: &Quota, clock: &Clock) -> bool {
         self.lock_for(id).reset(id, quota, clock.now())
     }
@@ -411,7 +411,8 @@ impl Table {
         })
     }
 
-    /// Where a slot of a newcomer may be. Two keys of one request never share a bucket, so it may be that of the next class.
+    /// Where the slot of a new key may be. Two keys of one request never share a bucket, so it may be in that of the
+    /// next class.
     fn shared_places<'r>(&self, place: Place<'r>) -> impl Iterator<Item = Place<'r>> {
         (0..2).map(move |nth| self.shared_place(place, nth))
     }
@@ -430,7 +431,7 @@ impl Table {
             return if self.release(place, hold, clock) { receipt.cost } else { 0 };
         }
         settled.unwrap_or_else(|_| {
-            // More was used than estimated, by a key that has no room.
+            // More was used than estimated, by a key without a bucket of its own.
             let edited = self.overflow.lock().edit(self.shared_place(place, 0), clock.now(), settle);
             edited.unwrap_or(0)
         })
@@ -488,7 +489,7 @@ impl Table {
 
     fn lock_all(&self, asked: &Asked<'_>) -> LockedShards<'_> {
         let mut numbers: Vec<usize> = asked.places.iter().map(|place| self.shard_of(place.id)).collect();
-        // Everybody locks in this order, the shared buckets last, so nobody waits in a circle.
+        // Every request locks in this order, the shared buckets last, so there is no deadlock.
         numbers.sort_unstable();
         numbers.dedup();
         let lock = |shard| (shard, self.lock(shard, self.slots_of(shard)));
@@ -505,7 +506,7 @@ struct Asked<'r> {
     charges: &'r [Charge],
     /// The bucket of each.
     places: Vec<Place<'r>>,
-    /// What it lacked, where it found no room for a bucket of its own.
+    /// What was missing, if it found no room for its own bucket.
     lacking: Vec<Option<NoRoom>>,
     thinning: Thinning,
 }
@@ -519,9 +520,9 @@ struct Spot<'r> {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Kind {
-    /// In a bucket of its own.
+    /// In its own bucket.
     Own,
-    /// In one that newcomers share.
+    /// In a shared bucket.
     Shared,
 }
 
@@ -552,8 +553,8 @@ impl<'t> LockedShards<'t> {
         &mut self.shards[position].1
     }
 
-    /// Where each charge is counted. Who was given a bucket since it found no room is counted there, and two keys of one
-    /// request never in the same bucket: it would be charged once for both.
+    /// Where each charge is counted. A key that got its own bucket since is counted there, and two keys of one
+    /// request never in the same bucket: it would be charged only once for both.
     fn spots<'r>(&self, asked: &Asked<'r>) -> Result<Vec<Spot<'r>>, Full> {
         let mut spots: Vec<Spot<'r>> = Vec::with_capacity(asked.places.len());
         for (charge, (place, lacking)) in asked.places.iter().zip(&asked.lacking).enumerate() {

@@ -212,7 +212,7 @@ fn logs_stay_within_their_bytes_and_return_them() {
     assert_eq!(subject.table.memory_bytes(), empty);
 }
 
-/// 290,000 keys took all the room for logs, and a client that was counted already passed 30 more: its log could not grow,
+/// 290,000 keys used up the memory for logs, and an existing client passed 30 more requests: its log could not grow,
 /// and the rule let it pass.
 #[test]
 fn a_log_that_may_not_grow_still_counts() {
@@ -279,7 +279,8 @@ fn time_order_is_lock_order() {
     assert_eq!(late.remaining, 8, "as of the second charge, when the bucket was full again");
 }
 
-/// A million new keys in 13 seconds filled the store, and a new client of a rule with 5 a day then passed 12 of 12.
+/// A million new keys in 13 seconds filled the store, and a new client of a rule with 5 a day then passed 12 of 12
+/// times.
 #[test]
 fn a_flood_of_newcomers_limits_itself() {
     let subject = Subject::new(100, 0);
@@ -318,7 +319,7 @@ fn a_flood_on_one_rule_leaves_room_for_the_others() {
     assert_sound(&subject.table);
 }
 
-/// Whoever releases a slot gets it from the bucket in which it was taken.
+/// A slot is released in the bucket in which it was taken.
 #[test]
 fn a_shared_slot_is_given_back() {
     let subject = Subject::new(1, 100_000);
@@ -350,8 +351,8 @@ fn more_keys_than_memory_is_an_error() {
 }
 
 proptest! {
-    /// A client that is counted passes at most its quota in any window, whatever else comes; and all newcomers together pass
-    /// at most what their shared buckets let pass.
+    /// An existing client passes at most its quota in any window, whatever else comes; and all new ones together pass
+    /// at most what their shared buckets allow.
     #[test]
     fn no_flood_gets_more_than_the_shared_buckets(
         algorithm in prop::sample::select(vec![Algorithm::FixedWindow, Algorithm::SlidingWindowLog]),
@@ -360,7 +361,7 @@ proptest! {
     ) {
         let subject = Subject::new(20, 8_000);
         let quota = Quota::per_minute(limit).algorithm(algorithm).build().expect("valid");
-        // The clock starts with a window and stays in it, so that a window's quota is all there is.
+        // The clock starts with a window and stays in it, so that the window's quota is the limit.
         subject.hands.set(Timestamp::from_micros(START.as_micros() / 60_000_000 * 60_000_000));
         let end = subject.hands.now() + Span::from_secs(60);
         let mut passed: HashMap<u32, u32> = HashMap::new();
