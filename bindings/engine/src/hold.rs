@@ -33,7 +33,7 @@ impl Slots {
 pub struct Estimate(Held<Reservation>);
 
 impl Estimate {
-    /// `io` is there if a server has to be told of the settlement.
+    /// `io` is there if the settlement needs a server.
     pub(crate) fn new(reservation: Reservation, io: Option<Arc<Io>>) -> Estimate {
         Estimate(Held::new(reservation, io))
     }

@@ -76,7 +76,7 @@ impl Span {
         self.0.div_ceil(1_000)
     }
 
-    /// Whole seconds, rounded up: a caller told "0 s" would retry at once and be denied again.
+    /// Whole seconds, rounded up: with "0 s" a caller would retry at once and be denied again.
     pub const fn as_secs_ceil(self) -> u64 {
         self.0.div_ceil(1_000_000)
     }

@@ -187,25 +187,25 @@ pub(crate) struct AdminConfig {
     pub(crate) read_token: Option<String>,
 }
 
-/// Who may have requests decided.
+/// Access to decisions.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub(crate) struct DecisionsConfig {
-    /// Required as `Authorization: Bearer TOKEN` or `X-Tollkeeper-Token: TOKEN` over HTTP and gRPC. Everybody by default.
+    /// Required as `Authorization: Bearer TOKEN` or `X-Tollkeeper-Token: TOKEN` over HTTP and gRPC. Not required by default.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) token: Option<String>,
 }
 
-/// Who may see the page of metrics.
+/// Access to the metrics page.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum MetricsAccess {
-    /// Everybody on loopback, elsewhere whoever has the admin or the read-only token.
+    /// On loopback any client, elsewhere clients with the admin or the read-only token.
     #[default]
     Auto,
-    /// Everybody.
+    /// Any client.
     Open,
-    /// Whoever has the admin or the read-only token.
+    /// Clients with the admin or the read-only token.
     Token,
 }
 

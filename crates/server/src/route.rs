@@ -13,7 +13,7 @@ pub(crate) enum Access {
     Page,
     /// Clients that may ask for decisions; any client by default.
     Decide,
-    /// Clients that may see what identifies nobody.
+    /// Clients that may see data that identifies no client.
     Measure,
     /// Clients that may see other clients or change something.
     Admin,

@@ -112,7 +112,7 @@
 //! | `tonic` | the layer finds the client address in `TcpConnectInfo` (includes `tower`) |
 //! | `redis` | `RedisStore` |
 //! | `yaml` | rules from YAML text |
-//! | `file` | a whole limiter from the file that the service reads, with every mistake told by its line (includes `http`, `yaml`) |
+//! | `file` | a whole limiter from the file that the service reads, with the line of every error (includes `http`, `yaml`) |
 //! | `postgres` | rules in Postgres, followed while they change |
 
 #![cfg_attr(docsrs, feature(doc_cfg))]

@@ -64,7 +64,7 @@ fn a_full_limiter_answers_as_told() {
     }
 }
 
-/// By default newcomers share what 64 keys would get, so a flood limits itself.
+/// By default new keys share what 64 keys would get, so a flood limits itself.
 #[test]
 fn a_full_limiter_counts_newcomers_together() {
     let (limiter, clock) = at_noon(keyed(Quota::per_hour(3)).unwrap().with_max_keys(2));
@@ -93,7 +93,7 @@ proptest! {
         batches in prop::collection::vec((prop::collection::vec(0_u8..20, 0..70), 0_u64..500_000), 1..10),
         max_keys in prop::sample::select(vec![5_usize, 1_000]),
     ) {
-        // Which newcomers share a bucket is random, so they pass here.
+        // Which new keys share a bucket is random, so they pass here.
         let quota = Quota::per_second(3).algorithm(algorithm);
         let new = || at_noon(keyed(quota).unwrap().with_max_keys(max_keys).on_full(FailurePolicy::Open));
         let ((together, clock), (alone, same_clock)) = (new(), new());

@@ -557,8 +557,8 @@ proptest! {
         }
     }
 
-    /// Room for fewer keys than are used: dropping must not show, and who is counted is counted exactly as ever, also when
-    /// others of the same request share a bucket. All or nothing holds for both.
+    /// Room for fewer keys than are used: eviction must not be visible, and keys with their own bucket are counted exactly,
+    /// even if others of the same request share a bucket. All or nothing holds for both.
     #[test]
     fn a_small_memory_store_forgets_nothing_that_counts(
         rules in (any_rule(0), any_rule(1), any_rule(2)).prop_map(|(a, b, c)| [a, b, c]),

@@ -64,25 +64,25 @@ impl Log {
         self.entries.is_empty()
     }
 
-    /// How many entries fit into the memory that it has.
+    /// How many entries fit into its allocated memory.
     pub fn capacity(&self) -> usize {
         self.entries.capacity()
     }
 
-    /// Makes room for exactly so many entries, and no fewer than there are.
+    /// Allocates room for exactly this many entries, and no fewer than there are.
     pub fn set_capacity(&mut self, entries: usize) {
         self.entries.shrink_to(entries);
         self.entries.reserve_exact(entries.saturating_sub(self.entries.len()));
     }
 
-    /// Makes do with at most `most` entries, for stores that have no memory for more: what has `expired` goes, and entries
-    /// that are close to each other become one, of the latest moment. So each cost counts for a little longer than it would
-    /// have to, and never for less.
+    /// Reduces the log to at most `most` entries, for stores that have no memory for more: entries before `expired` are
+    /// dropped, and entries that are close to each other are merged at the latest of their times. So each cost counts for
+    /// a little longer than necessary, and never for less.
     ///
-    /// For `sliding_window_log` only: a slot of `concurrency` is given back by its own name.
+    /// For `sliding_window_log` only: a slot of `concurrency` is released by its own name.
     pub fn thin_out(&mut self, expired: Option<Timestamp>, window: Span, most: usize) {
         self.drop_expired(expired);
-        // What lies within a window touches at most one cell more than the window has.
+        // The entries of one window touch at most one more cell than a window has.
         let mut cell = window.as_micros().div_ceil(most.saturating_sub(1).max(1) as u64).max(1);
         while self.entries.len() > most.max(1) {
             let mut last = 0;

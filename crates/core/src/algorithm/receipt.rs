@@ -115,8 +115,8 @@ impl State {
 }
 
 impl State {
-    /// Receipts for up to `cost` of the latest charges, for callers that give back an amount without knowing which
-    /// charges it came from. Only what counts now can be given back, so the key never has more left than its limit.
+    /// Receipts for up to `cost` of the latest charges, for callers that refund an amount without knowing which
+    /// charges it came from. Only what counts now can be refunded, so the key never has more left than its limit.
     ///
     /// Empty for `concurrency`: a slot is released by its hold.
     pub fn latest(&self, quota: &Quota, cost: u32, now: Timestamp) -> Vec<Receipt> {

@@ -38,7 +38,7 @@ impl ActionKind {
     }
 }
 
-/// What somebody did to a key.
+/// An action on a key.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, JsonSchema)]
 pub(crate) struct Action {
     /// When.

@@ -24,7 +24,7 @@ pub(super) struct Args {
     /// What the request costs; 0 looks without charging
     #[arg(long, default_value_t = 1, env = "TOLLKEEPER_COST")]
     cost: u32,
-    /// Decide so many such requests at one moment and explain the last
+    /// Decide this many such requests at one moment and explain the last
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=1_000_000), env = "TOLLKEEPER_TIMES")]
     times: u32,
     /// Answer as the HTTP API does

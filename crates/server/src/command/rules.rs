@@ -52,7 +52,7 @@ enum Verb {
         /// A rules file
         file: PathBuf,
     },
-    /// The rules as a file that `apply` takes back
+    /// The rules as a file that `apply` accepts
     Export,
     /// Who changed what, newest first
     History {
@@ -94,7 +94,7 @@ struct EditArgs {
     /// Why, for the history
     #[arg(long, short, value_name = "TEXT", env = "TOLLKEEPER_MESSAGE")]
     message: Option<String>,
-    /// Refuse if the rules are at another version than this, because somebody else has changed them
+    /// Refuse if the rules are at another version than this, because someone else has changed them
     #[arg(long, value_name = "VERSION", env = "TOLLKEEPER_EXPECT")]
     expect: Option<i64>,
 }

@@ -6,16 +6,16 @@ use std::sync::Arc;
 
 use crate::tls::Renew;
 
-/// By whom the process was asked to stop.
+/// How the process was asked to stop.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Asked {
-    /// Somebody pressed Ctrl-C.
+    /// Ctrl-C.
     ToInterrupt,
     /// SIGTERM, as orchestrators send it.
     ToTerminate,
 }
 
-/// Tells when the process is asked to stop, each time.
+/// Waits for each signal to stop.
 #[cfg(unix)]
 pub(super) struct Stop {
     interrupt: tokio::signal::unix::Signal,
@@ -62,7 +62,7 @@ impl Hangup {
     }
 }
 
-/// Tells when the process is asked to stop, each time.
+/// Waits for each signal to stop.
 #[cfg(not(unix))]
 pub(super) struct Stop;
 

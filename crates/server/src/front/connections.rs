@@ -191,8 +191,8 @@ pub(super) async fn serve_router(
     info!("the {front} front has stopped");
 }
 
-/// While the service still answers and will stop soon, clients of HTTP/1 are told to come back on another connection: one
-/// that is closed just when they send a request would lose it. HTTP/2 has its own way, when it is closed.
+/// While the service drains, HTTP/1 clients are asked to reconnect (`Connection: close`): a connection that is closed just
+/// when they send a request would lose it. HTTP/2 has GOAWAY for that.
 pub(super) fn leaving(mut response: Response, version: Version, visitors: &Visitors) -> Response {
     if version < Version::HTTP_2 && visitors.should_leave() && response.status() != StatusCode::SWITCHING_PROTOCOLS {
         response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
@@ -237,7 +237,7 @@ pub(crate) async fn serve<F>(
             }
             accepted = accept(&listener, &slots, limits.connections, &visitors) => accepted,
         };
-        // Dropped, so closed: whoever has too many learns it at once, and nobody else waits behind it.
+        // Dropped, so closed: a client with too many learns it at once, and no other client waits behind it.
         let Some(visit) = visitors.admit(peer.ip(), limits.connections_per_address) else { continue };
         let (serve_one, tls, mut stopping, watcher) =
             (serve_one.clone(), tls.clone(), Stopping(stopping.clone()), graceful.watcher());

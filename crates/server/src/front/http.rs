@@ -54,7 +54,7 @@ fn router(shared: Arc<Shared>) -> Router {
     for &route in Route::ALL {
         let guard = from_fn_with_state((shared.clone(), route), guard::require);
         let handlers = handlers(route, &shared.service);
-        // A method that a route does not take is refused before anybody is asked who it is; this one takes all.
+        // A method that a route does not support is refused before authentication; this route supports all.
         let handlers = if route == Route::Authorize { handlers.layer(guard) } else { handlers.route_layer(guard) };
         let counted = from_fn_with_state((shared.clone(), Some(route)), observe::count);
         let handlers = handlers.layer(from_fn(observe::survive)).layer(counted);

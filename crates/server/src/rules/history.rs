@@ -17,7 +17,7 @@ pub(crate) struct Version {
     pub(crate) changed_at: Moment,
     /// Who.
     pub(crate) changed_by: String,
-    /// `apply`, `create`, `put`, `delete`, `rollback`, or `sql` when somebody wrote to the table directly.
+    /// `apply`, `create`, `put`, `delete`, `rollback`, or `sql` for direct writes to the table.
     pub(crate) action: String,
     /// Why, if a reason was given.
     pub(crate) message: Option<String>,

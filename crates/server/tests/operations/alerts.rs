@@ -219,7 +219,7 @@ rules: [{{ name: each, key: '{{user}}', limit: 1/h, on_store_failure: closed }}]
         post(&service.http, "/v1/check", "", &format!(r#"{{"checks": [{}]}}"#, checks.join(",")));
     }
     let page = service.get("/metrics");
-    // Whoever finds no room shares a bucket with others: one for each of 64 classes, and one request an hour in each.
+    // A key without room shares a bucket with others: one for each of 64 classes, and one request an hour in each.
     let denied = metric(&page, r#"tollkeeper_decisions_total{rule="each",outcome="denied",source="store"}"#);
     assert_eq!(denied, 4_000 - 1 - 64);
     assert_eq!(metric(&page, r#"tollkeeper_overflow_total{lacking="keys"}"#), 3_999);

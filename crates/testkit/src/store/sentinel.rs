@@ -83,13 +83,13 @@ impl Sentinels {
         port
     }
 
-    /// Has the sentinels promote the replica while the primary is well, and says the port of the old primary.
+    /// Makes the sentinels promote the replica while the primary is healthy; the port of the old primary.
     pub fn fail_over(&self) -> u16 {
         let old_port = self.primary_port();
-        // While the primary is well, a replica is promoted only if it was heard of within three of these periods.
+        // While the primary is healthy, a replica is promoted only if it was heard of within three of these periods.
         self.sentinels[0].tell(&["SENTINEL", "DEBUG", "INFO-PERIOD", "1000"]);
         wait_until("the sentinels have promoted the replica", || {
-            // Asked again if it came to nothing, which is refused while it is under way.
+            // Repeated in case it failed; refused while a failover is in progress.
             let _ = self.sentinels[0].ask::<()>(&["SENTINEL", "FAILOVER", SERVICE]);
             self.answers().next().is_some_and(|port| port != old_port)
         });

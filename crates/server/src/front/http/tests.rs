@@ -111,8 +111,8 @@ impl Gate {
         TcpStream::connect(self.address).await.expect("connected")
     }
 
-    /// Sends one request, such as `GET /v1/rules` with header lines and a body, on its own connection, as somebody who has
-    /// the token.
+    /// Sends one request, such as `GET /v1/rules` with header lines and a body, on its own connection, with the
+    /// token.
     async fn ask(&self, request: &str, headers: &str, body: impl AsRef<[u8]>) -> Reply {
         let is_admin = ["actions", "exceptions", "insight", "keys", "rules", "violations"]
             .iter()
