@@ -13,8 +13,8 @@ use tokio::sync::Mutex as AsyncMutex;
 use tollkeeper::file::Settings;
 use tollkeeper::http::{Answer, AnswerStyle, Identity};
 use tollkeeper::{
-    Changes, Clock, ConnectError, Descriptor, Inspected, Limiter, Policy, RedisStore, RuleSpec,
-    Settlement, Store, UnreachableStore,
+    Changes, Clock, ConnectError, Descriptor, Inspected, Limiter, Policy, RedisStore, RuleSpec, Settlement, Store,
+    UnreachableStore,
 };
 
 use crate::error::{Error, Kind};

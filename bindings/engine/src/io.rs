@@ -70,11 +70,11 @@ impl Io {
         future.poll(&mut Context::from_waker(Waker::noop()))
     }
 
-    /// Hands a job to the thread.
-    pub(crate) fn submit(&self, job: Job) {
+    /// Hands jobs to the thread.
+    pub(crate) fn submit(&self, more: impl IntoIterator<Item = Job>) {
         let mut jobs = self.inbox.jobs.lock().unwrap_or_else(PoisonError::into_inner);
         let is_first = jobs.is_empty();
-        jobs.push(job);
+        jobs.extend(more);
         drop(jobs);
         // The first job in the inbox wakes the thread for all that follow.
         if is_first {
@@ -88,9 +88,10 @@ impl Io {
         mut future: Pin<Box<dyn Future<Output = T> + Send>>,
     ) -> Result<T, Error> {
         let (done, wait) = oneshot::channel();
-        self.submit(Box::pin(async move {
+        let job: Job = Box::pin(async move {
             let _ = done.send(future.as_mut().await);
-        }));
+        });
+        self.submit([job]);
         wait.blocking_recv().map_err(|_| Error::new(Kind::Store, "the call ended without an answer"))
     }
 

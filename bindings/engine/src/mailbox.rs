@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use crate::engine::{Reply, Work};
 use crate::error::Error;
-use crate::io::Io;
+use crate::io::{Io, Job};
 
 /// Answers for one thread of the host, such as an event loop. `T` identifies whom an answer is for.
 pub struct Mailbox<T> {
@@ -23,11 +23,19 @@ impl<T: Send + 'static> Mailbox<T> {
 
     /// Starts the work; its answer will arrive here.
     pub fn expect(self: &Arc<Self>, ticket: T, work: Work) -> Result<(), Error> {
-        let mailbox = self.clone();
-        Io::get()?.submit(Box::pin(async move {
-            let answer = work.0.await;
-            mailbox.put(ticket, answer);
-        }));
+        self.expect_all([(ticket, work)])
+    }
+
+    /// Starts several pieces of work with one wake-up of the I/O thread.
+    pub fn expect_all(self: &Arc<Self>, works: impl IntoIterator<Item = (T, Work)>) -> Result<(), Error> {
+        let job = |(ticket, work): (T, Work)| -> Job {
+            let mailbox = self.clone();
+            Box::pin(async move {
+                let answer = work.0.await;
+                mailbox.put(ticket, answer);
+            })
+        };
+        Io::get()?.submit(works.into_iter().map(job));
         Ok(())
     }
 

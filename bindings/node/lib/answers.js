@@ -8,6 +8,7 @@ const { understood } = require("./errors.js");
 const waiting = new Map();
 let tickets = 0;
 let isListening = false;
+let isFlushing = false;
 
 /** A ticket under which an answer may come later. */
 function ticket() {
@@ -24,13 +25,29 @@ function later(ticket, make) {
   return new Promise((resolve, reject) => {
     if (waiting.size === 0) addon.keepAlive(true);
     waiting.set(ticket, { make, resolve, reject });
+    if (!isFlushing) setImmediate(flush);
+    isFlushing = true;
   });
+}
+
+/** Sends what was asked in this turn of the event loop: the requests of all sockets that were readable go out together. */
+function flush() {
+  isFlushing = false;
+  try {
+    addon.flush();
+  } catch (error) {
+    // Nobody will answer.
+    for (const { reject } of waiting.values()) reject(understood(error));
+    waiting.clear();
+    addon.keepAlive(false);
+  }
 }
 
 function deliver() {
   const taken = addon.take();
   for (let index = 0; index < taken.length; index += 3) {
     const waiter = waiting.get(taken[index]);
+    if (waiter === undefined) continue;
     waiting.delete(taken[index]);
     if (taken[index + 1]) waiter.reject(understood(taken[index + 2]));
     else waiter.resolve(waiter.make(taken[index + 2]));

@@ -10,7 +10,7 @@ use napi::bindgen_prelude::{Env, External, Function, ToNapiValue};
 use napi::threadsafe_function::{ThreadsafeFunction, ThreadsafeFunctionCallMode};
 use napi::{JsError, sys};
 use napi_derive::napi;
-use tollkeeper_engine::{Checked, Engine, Error, Estimate, Mailbox, Progress, Reply, Slots};
+use tollkeeper_engine::{Checked, Engine, Error, Estimate, Mailbox, Progress, Reply, Slots, Work};
 
 use crate::clock::seconds;
 use crate::errors::{Raised, misused, raise};
@@ -41,6 +41,8 @@ type Wake = ThreadsafeFunction<(), (), (), napi::Status, false, true>;
 struct Port {
     mailbox: Arc<Mailbox<Waiter>>,
     wake: Arc<Wake>,
+    /// Questions of this turn of the event loop, which go to the I/O thread together.
+    asked: Vec<(Waiter, Work)>,
 }
 
 thread_local! {
@@ -55,7 +57,7 @@ pub fn listen(wake: Function<'_, (), ()>) -> napi::Result<()> {
     let mailbox = Mailbox::new(move || {
         of_thread.call((), ThreadsafeFunctionCallMode::NonBlocking);
     });
-    PORT.set(Some(Port { mailbox, wake }));
+    PORT.set(Some(Port { mailbox, wake, asked: Vec::new() }));
     Ok(())
 }
 
@@ -73,6 +75,15 @@ pub fn keep_alive(env: &Env, is_needed: bool) {
             }
         }
     });
+}
+
+/// Sends the questions of this turn of the event loop: one wake-up of the I/O thread for all of them.
+#[napi]
+pub fn flush() -> Result<(), Raised> {
+    PORT.with_borrow_mut(|port| {
+        let Some(port) = port else { return Ok(()) };
+        port.mailbox.expect_all(std::mem::take(&mut port.asked)).map_err(raise)
+    })
 }
 
 /// All answers that are ready, each as ticket, whether it failed, and the answer or the error.
@@ -114,10 +125,9 @@ pub(crate) fn answered(
 ) -> Result<Option<Answer>, Raised> {
     match progress {
         Progress::Ready(reply) => answer(engine, reply, shape).map(Some).map_err(raise),
-        Progress::Pending(work) => PORT.with_borrow(|port| {
-            let port = port.as_ref().ok_or_else(|| misused("nobody listens for answers that come later"))?;
-            let waiter = Waiter { ticket, shape, engine: engine.clone() };
-            port.mailbox.expect(waiter, work).map_err(raise)?;
+        Progress::Pending(work) => PORT.with_borrow_mut(|port| {
+            let port = port.as_mut().ok_or_else(|| misused("nobody listens for answers that come later"))?;
+            port.asked.push((Waiter { ticket, shape, engine: engine.clone() }, work));
             Ok(None)
         }),
     }

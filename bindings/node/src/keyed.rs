@@ -65,7 +65,9 @@ impl Keyed {
             "local" => FailurePolicy::Local,
             "open" => FailurePolicy::Open,
             "closed" => FailurePolicy::Closed,
-            other => return Err(wrong(format!("onFull: {other:?} is not possible here; possible are local, open, closed"))),
+            other => {
+                return Err(wrong(format!("onFull: {other:?} is not possible here; possible are local, open, closed")));
+            }
         };
         let keyed = keyed.with_clock(ManualClock::or_system(clock)).on_full(on_full);
         Ok(Keyed(Box::new(match max_keys {

@@ -49,6 +49,19 @@ for (const [name, make] of [["Express 5", express], ["Express 4", express4]]) {
   });
 }
 
+test("no limit headers where none are wanted", async () => {
+  const app = express();
+  app.use(rateLimit("1/min", { headers: "none" }));
+  app.get("/", (request, response) => response.send("home"));
+  await serving(() => app.listen(0, "127.0.0.1"), async (url) => {
+    for (const status of [200, 429]) {
+      const response = await fetch(url);
+      const limits = [...response.headers.keys()].filter((name) => name.includes("ratelimit"));
+      assert.deepEqual([response.status, limits, response.headers.has("retry-after")], [status, [], status === 429]);
+    }
+  });
+});
+
 test("trusting every proxy is warned of, once", async () => {
   const warnings = [];
   const listener = (warning) => warnings.push(warning.code);

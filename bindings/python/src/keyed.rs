@@ -26,7 +26,9 @@ pub(crate) fn keyed(
         "local" => FailurePolicy::Local,
         "open" => FailurePolicy::Open,
         "closed" => FailurePolicy::Closed,
-        other => return Err(wrong(format!("on_full: {other:?} is not possible here; possible are local, open, closed"))),
+        other => {
+            return Err(wrong(format!("on_full: {other:?} is not possible here; possible are local, open, closed")));
+        }
     };
     let keyed = keyed.with_clock(ManualClock::or_system(clock)).on_full(on_full);
     Ok(Keyed(Box::new(match max_keys {
