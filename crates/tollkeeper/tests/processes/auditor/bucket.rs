@@ -3,8 +3,8 @@
 use super::peaks::Peaks;
 use super::{Answers, Rate, Violation};
 
-/// For all `a <= b`: the cost of requests sent at or after `a` and answered at or before `b` is at most burst + rate
-/// * (b - a).
+/// For all `a <= b`: the cost of requests sent at or after `a` and answered at or before `b` is at most
+/// `burst + rate * (b - a)`.
 ///
 /// Only the times of sends matter as `a`, and those of answers as `b`: any other interval can shrink to such a one
 /// with the same requests. Going through the answers in order, `Peaks` keeps the greatest (cost since a) + rate * a
