@@ -13,7 +13,7 @@ mod violation;
 
 pub(crate) use action::{Action, ActionKind, ActionQuery, ActionsQuery};
 pub(crate) use actions::Actions;
-pub(crate) use postgres::Sink;
+pub(crate) use postgres::{Keeping, Sink};
 pub(crate) use query::{Page, Query, ViolationsQuery};
 pub(crate) use violation::{Blocked, Violation};
 

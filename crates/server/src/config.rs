@@ -235,11 +235,15 @@ pub(crate) struct AuditConfig {
     pub(crate) database: Option<String>,
     /// How long the database keeps them.
     pub(crate) retention: String,
+    /// How large the table of violations may be, in megabytes. Beyond that the oldest days are dropped; when today alone is
+    /// larger, further violations are counted and not written.
+    #[schemars(range(min = 1))]
+    pub(crate) max_size_mb: u64,
 }
 
 impl Default for AuditConfig {
     fn default() -> Self {
-        AuditConfig { keep: 10_000, database: None, retention: "30d".into() }
+        AuditConfig { keep: 10_000, database: None, retention: "30d".into(), max_size_mb: 10_000 }
     }
 }
 

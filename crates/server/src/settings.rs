@@ -21,7 +21,7 @@ use std::sync::Arc;
 use tollkeeper::http::{AnswerStyle, Identity};
 use tollkeeper::{Span, parse_span};
 
-use crate::audit::{self, Sink};
+use crate::audit::{self, Keeping, Sink};
 use crate::config::Config;
 use crate::database::database;
 use crate::observer::{self, Analysis};
@@ -29,9 +29,12 @@ use crate::privacy::Privacy;
 
 /// What is observed of traffic, and which of it is secret. The configuration has been checked.
 pub(crate) fn observer(config: &Config) -> observer::Settings {
+    let most_bytes = config.audit.max_size_mb.saturating_mul(1_000_000);
     let retention = parse_span(&config.audit.retention).unwrap_or(Span::from_secs(30 * 86_400));
     let url = config.audit.database.as_deref().or(config.rules_from.as_deref());
-    let sink = url.and_then(|url| database(url).ok()).map(|database| Arc::new(Sink::new(database, retention)));
+    let sink = url
+        .and_then(|url| database(url).ok())
+        .map(|database| Arc::new(Sink::new(database, Keeping { retention, most_bytes })));
     let privacy = Arc::new(Privacy::new(&config.identify));
     observer::Settings {
         analysis: if config.insight { Analysis::On } else { Analysis::Off },

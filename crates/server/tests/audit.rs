@@ -289,3 +289,34 @@ fn a_bad_setting_is_refused_by_name_and_tells_no_password() {
         assert!(error.contains(problem) && !error.contains("hunter2"), "{setting}: {error}");
     }
 }
+
+/// A flood of denials from many keys grew the table without end until the day was over, and the database's disk with it.
+#[test]
+fn the_table_is_bounded_in_size() {
+    let database = Postgres::start();
+    let first = service_with_tables(&database);
+    assert_eq!(first.stop(), Some(0));
+    let fill = |when: &str| {
+        database.sql(&format!(
+            "insert into rate_limit_violation (requested_at, rule, bucket_key, ip, tokens_at_time)
+             select {when}, 'flood', repeat('x', 500) || n, '192.0.2.1', 0 from generate_series(1, 5000) n"
+        ))
+    };
+    fill("now() - interval '1 day'");
+    let days = "select count(distinct requested_at::date) from rate_limit_violation";
+    // The oldest days go first.
+    let trimmed: u64 = database.sql("select rate_limit_violation_trim(2000000)").parse().unwrap();
+    assert!(trimmed < 2_000_000 && database.sql(days) == "0", "{trimmed}");
+    // When today alone is too much, what comes is counted and not written.
+    fill("now()");
+    let service = service(&database, "  max_size_mb: 1\n");
+    assert_eq!(ask(&service, "ann", 10), 7);
+    let lost = "tollkeeper_violations_dropped_total";
+    wait_until("the denials are counted as lost", || service.metric(lost) >= 7.0);
+    assert_eq!(database.sql("select count(*) from rate_limit_violation where rule <> 'flood'"), "0");
+    assert!(service.log().contains("raise audit.max_size_mb"), "{}", service.log());
+    // Actions are few, and still written.
+    act(&service, &["reset", "--rule", "per-user", "--key", "ann"]);
+    database.wait_for("select count(*) from rate_limit_action", "1");
+    assert!(database.sql(days) == "1");
+}

@@ -17,6 +17,7 @@ use tracing::{info, warn};
 
 use super::{Action, ActionKind, ActionQuery, Cursor, Page, Query, Violation, query};
 use crate::database::{DEADLINE, Database, DatabaseError, within};
+use crate::sparing::Sparing;
 
 mod action_rows;
 mod queue;
@@ -28,16 +29,25 @@ use queue::{BATCH, Batch, Content, QUEUE, Queue};
 const PACE: Duration = Duration::from_millis(500);
 /// The backoff after the first failure, and the longest.
 const BACKOFF: (Duration, Duration) = (Duration::from_millis(200), Duration::from_secs(10));
+/// How often the size of the table is checked.
+const TRIM: Duration = Duration::from_secs(60);
 /// How often daily partitions are created and dropped.
 const SWEEP: Duration = Duration::from_secs(3_600);
 /// The most concurrent queries.
 const QUESTIONS: usize = 4;
 
+/// How long and how much the database keeps.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Keeping {
+    pub(crate) retention: Span,
+    pub(crate) most_bytes: u64,
+}
+
 /// A queue in front of a database.
 #[derive(Debug)]
 pub(crate) struct Sink {
     database: Database,
-    retention: Span,
+    keeping: Keeping,
     queue: Mutex<Queue>,
     writer: tokio::sync::Mutex<Writer>,
     filling: Notify,
@@ -46,6 +56,8 @@ pub(crate) struct Sink {
     dropped: AtomicU64,
     /// Actions that were lost.
     dropped_actions: AtomicU64,
+    /// Warnings about a table that is too large.
+    told: Sparing,
 }
 
 /// Writes one batch at a time, which has left the queue and may not have arrived.
@@ -54,12 +66,15 @@ struct Writer {
     connection: Option<PgConnection>,
     has_tables: bool,
     swept: Option<Instant>,
+    trimmed: Option<Instant>,
+    /// The violations of today alone take more than they may.
+    is_full: bool,
     batch: Batch,
 }
 
 impl Writer {
-    /// Writes the batch, once. Creates tables, connections and partitions as needed.
-    async fn write(&mut self, database: &Database, retention: Span) -> Result<(), DatabaseError> {
+    /// Creates tables, connections and partitions as needed, and drops what is too old or too much.
+    async fn prepare(&mut self, database: &Database, keeping: Keeping) -> Result<(), DatabaseError> {
         if !self.has_tables {
             database.migrate().await?;
             self.has_tables = true;
@@ -69,12 +84,27 @@ impl Writer {
             none => none.insert(database.connect().await?),
         };
         if self.swept.is_none_or(|swept| swept.elapsed() >= SWEEP) {
-            within(DEADLINE, rows::sweep(connection, retention)).await?;
+            within(DEADLINE, rows::sweep(connection, keeping.retention)).await?;
             self.swept = Some(Instant::now());
         }
-        if self.batch.is_empty() {
-            return Ok(());
+        if self.trimmed.is_none_or(|trimmed| trimmed.elapsed() >= TRIM) {
+            self.is_full = match within(DEADLINE, rows::trim(connection, keeping.most_bytes)).await {
+                Ok(size) => size > keeping.most_bytes,
+                // Without the right to trim, the table is bounded by its age alone.
+                Err(DatabaseError::Refused { code, message }) => {
+                    warn!("the size of the audit is not limited: {message} (SQLSTATE {code})");
+                    false
+                }
+                Err(error) => return Err(error),
+            };
+            self.trimmed = Some(Instant::now());
         }
+        Ok(())
+    }
+
+    /// Writes the batch, once.
+    async fn write(&mut self) -> Result<(), DatabaseError> {
+        let Some(connection) = self.connection.as_mut().filter(|_| !self.batch.is_empty()) else { return Ok(()) };
         let Batch { violations, actions, transaction } = &mut self.batch;
         let writing = async {
             if let Some(before) = transaction
@@ -99,16 +129,17 @@ impl Writer {
 }
 
 impl Sink {
-    pub(crate) fn new(database: Database, retention: Span) -> Sink {
+    pub(crate) fn new(database: Database, keeping: Keeping) -> Sink {
         Sink {
             database,
-            retention,
+            keeping,
             queue: Mutex::default(),
             writer: tokio::sync::Mutex::default(),
             filling: Notify::new(),
             questions: Semaphore::new(QUESTIONS),
             dropped: AtomicU64::new(0),
             dropped_actions: AtomicU64::new(0),
+            told: Sparing::every(Duration::from_secs(600)),
         }
     }
 
@@ -192,7 +223,16 @@ impl Sink {
                 writer.batch = self.lock().next_batch();
             }
             // Even an empty batch creates partitions in time.
-            match writer.write(&self.database, self.retention).await {
+            let prepared = writer.prepare(&self.database, self.keeping).await;
+            if prepared.is_ok() && writer.is_full && writer.batch.has_violations() {
+                self.drop_for_size(mem::take(&mut writer.batch).content());
+                continue;
+            }
+            let written = match prepared {
+                Ok(()) => writer.write().await,
+                failed => failed,
+            };
+            match written {
                 Ok(()) if writer.batch.is_empty() => return Ok(()),
                 Ok(()) => writer.batch = Batch::default(),
                 Err(DatabaseError::Refused { code, message }) if code.starts_with("22") || code.starts_with("23") => {
@@ -208,6 +248,19 @@ impl Sink {
                     return Err(error);
                 }
             }
+        }
+    }
+
+    /// Counts what a table that is too large does not take.
+    fn drop_for_size(&self, lost: Content) {
+        self.dropped.fetch_add(lost.denials, Relaxed);
+        if let Some(left_out) = self.told.turn() {
+            let most = self.keeping.most_bytes / 1_000_000;
+            warn!(
+                "the violations of today take more than {most} MB in {}, so further ones are counted and not written; raise \
+                 audit.max_size_mb{left_out}",
+                self.database.address()
+            );
         }
     }
 

@@ -92,6 +92,9 @@ fn check_audit(config: &Config, note: &mut impl FnMut(String, anyhow::Error)) {
     if audit.keep > MOST {
         note("audit.keep".into(), anyhow::anyhow!("{} are too many to keep in memory (at most {MOST})", audit.keep));
     }
+    if audit.max_size_mb == 0 {
+        note("audit.max_size_mb".into(), anyhow::anyhow!("0 keeps nothing; use at least 1, or remove audit.database"));
+    }
     match parse_span(&audit.retention) {
         Err(problem) => note("audit.retention".into(), problem.into()),
         Ok(span) if !(Span::from_secs(3_600)..=Span::from_secs(3_653 * 86_400)).contains(&span) => {

@@ -66,6 +66,11 @@ impl Batch {
         self.violations.is_empty() && self.actions.is_empty()
     }
 
+    /// Whether it holds violations that have certainly not been written yet.
+    pub(super) fn has_violations(&self) -> bool {
+        !self.violations.is_empty() && self.transaction.is_none()
+    }
+
     /// What would be lost with the batch.
     pub(super) fn content(&self) -> Content {
         let denials = self.violations.iter().map(|violation| violation.count).sum();

@@ -16,6 +16,13 @@ pub(super) async fn sweep(connection: &mut PgConnection, retention: Span) -> Res
     Ok(())
 }
 
+/// Drops the oldest days of a table that is too large; its size then.
+pub(super) async fn trim(connection: &mut PgConnection, most_bytes: u64) -> Result<u64, DatabaseError> {
+    let most = i64::try_from(most_bytes).unwrap_or(i64::MAX);
+    let size: i64 = sqlx::query_scalar("select rate_limit_violation_trim($1)").bind(most).fetch_one(connection).await?;
+    Ok(size.try_into().unwrap_or(0))
+}
+
 pub(super) async fn transaction_id(connection: &mut PgConnection) -> Result<String, sqlx::Error> {
     sqlx::query_scalar("select pg_current_xact_id()::text").fetch_one(connection).await
 }

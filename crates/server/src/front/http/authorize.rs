@@ -124,7 +124,8 @@ fn agree(headers: &HeaderMap, names: &[&'static str; 2]) -> Result<(), Problem> 
 /// The host that the nearest proxy names. It adds to what its client sent, which may be anything, so the last one counts.
 fn forwarded_host(headers: &HeaderMap) -> Option<HeaderValue> {
     let lines = headers.get_all(HOST_HEADER).into_iter().flat_map(|line| line.as_bytes().split(|byte| *byte == b','));
-    let last = lines.map(<[u8]>::trim_ascii).filter(|host| !host.is_empty()).last()?;
+    let mut hosts = lines.map(<[u8]>::trim_ascii);
+    let last = hosts.rfind(|host| !host.is_empty())?;
     HeaderValue::from_bytes(last).ok()
 }
 
