@@ -10,6 +10,8 @@ mod redis_ahead;
 #[cfg(feature = "redis")]
 mod redis_deployments;
 #[cfg(feature = "redis")]
+mod redis_full;
+#[cfg(feature = "redis")]
 mod redis_live;
 #[cfg(feature = "redis")]
 mod redis_overload;

@@ -39,6 +39,8 @@ pub(super) struct Full {
     pub(super) keys: u64,
     /// No room for another log in memory.
     pub(super) logs: u64,
+    /// No room for another key in Redis.
+    pub(super) redis: u64,
     /// The rules that hold most keys, and how many, most first.
     pub(super) rules: Vec<(Box<str>, usize)>,
 }
@@ -46,19 +48,28 @@ pub(super) struct Full {
 impl Full {
     fn of(limiter: &Limiter) -> Full {
         const MOST_NAMED: usize = 10;
-        let Some(memory) = limiter.memory() else { return Full::default() };
-        let overflowed = memory.overflowed();
-        if overflowed.keys + overflowed.logs == 0 {
-            return Full::default();
-        }
+        let redis = if let Store::Redis(redis) = limiter.store() { redis.full() } else { 0 };
+        let memory = limiter.memory().map(|memory| (memory, memory.overflowed()));
+        let Some((memory, overflowed)) = memory.filter(|(_, overflowed)| overflowed.keys + overflowed.logs > 0) else {
+            return Full { redis, ..Full::default() };
+        };
         let mut rules = memory.keys_by_rule();
         rules.sort_by_key(|(_, keys)| std::cmp::Reverse(*keys));
         rules.truncate(MOST_NAMED);
-        Full { keys: overflowed.keys, logs: overflowed.logs, rules }
+        Full { keys: overflowed.keys, logs: overflowed.logs, redis, rules }
+    }
+
+    pub(super) fn since(&self, before: &Full) -> Full {
+        Full {
+            keys: self.keys.saturating_sub(before.keys),
+            logs: self.logs.saturating_sub(before.logs),
+            redis: self.redis.saturating_sub(before.redis),
+            rules: self.rules.clone(),
+        }
     }
 
     pub(super) fn total(&self) -> u64 {
-        self.keys + self.logs
+        self.keys + self.logs + self.redis
     }
 }
 

@@ -83,10 +83,11 @@ impl Watch {
         }
         let is_filling = signs.full.total() > self.full_last.total();
         if let Some(news) = self.full.observe(now, is_filling) {
-            let (keys, logs) = (signs.full.keys - self.full_before.keys, signs.full.logs - self.full_before.logs);
-            let rules = signs.full.rules.iter().map(|(rule, keys)| json!({ "rule": rule, "keys": keys }));
-            let details = json!({ "keys": keys, "logs": logs, "rules": rules.collect::<Value>() });
-            alerts.push(self.alert(Kind::StoreFull, news, at, full_summary(news, keys, logs), details));
+            let full = signs.full.since(&self.full_before);
+            let rules = full.rules.iter().map(|(rule, keys)| json!({ "rule": rule, "keys": keys }));
+            let details =
+                json!({ "keys": full.keys, "logs": full.logs, "redis": full.redis, "rules": rules.collect::<Value>() });
+            alerts.push(self.alert(Kind::StoreFull, news, at, full_summary(news, &full), details));
             if news.status == Status::Over {
                 self.full_before = signs.full.clone();
             }
@@ -137,7 +138,15 @@ fn breaker_summary(news: News) -> String {
     }
 }
 
-fn full_summary(news: News, keys: u64, logs: u64) -> String {
+fn full_summary(news: News, full: &Full) -> String {
+    if full.redis > 0 {
+        let decided = format!("{} decisions about new keys were made by on_store_failure", grouped(full.redis));
+        return match news.status {
+            Status::Over => format!("Redis has room again after {}; {decided}", spoken(news.lasted)),
+            _ => format!("Redis is full: it has reached maxmemory and takes no new keys (raise maxmemory); {decided}"),
+        };
+    }
+    let Full { keys, logs, .. } = *full;
     let what = match (keys, logs) {
         (_, 0) => "the memory store is full of keys (raise store.max_keys)",
         (0, _) => "the memory store is full of logs (raise store.max_log_bytes)",
@@ -249,7 +258,7 @@ mod tests {
     #[test]
     fn a_full_memory_store_names_the_setting_to_raise() {
         let mut watch = Watch::new(Duration::from_secs(60), "here:1".into());
-        let full = |keys, logs| Full { keys, logs, rules: vec![("per-ip".into(), 9)] };
+        let full = |keys, logs| Full { keys, logs, redis: 0, rules: vec![("per-ip".into(), 9)] };
         let signs = |full| Signs { full, ..Signs::default() };
         let started = look(&mut watch, 0, &signs(full(0, 3)), &[]);
         assert_eq!(
@@ -266,6 +275,19 @@ mod tests {
         assert_eq!(over[0].status, Status::Over);
         let again = look(&mut watch, 100, &signs(full(1, 3)), &[]);
         assert!(again[0].summary.starts_with("the memory store is full of keys (raise store.max_keys); 1 decisions"));
+    }
+
+    #[test]
+    fn a_full_redis_is_told_as_such() {
+        let mut watch = Watch::new(Duration::from_secs(60), "here:1".into());
+        let full = Full { redis: 1_500, ..Full::default() };
+        let alerts = look(&mut watch, 0, &Signs { is_shared: true, full, ..Signs::default() }, &[]);
+        assert_eq!(
+            alerts[0].summary,
+            "Redis is full: it has reached maxmemory and takes no new keys (raise maxmemory); 1,500 decisions about new keys \
+             were made by on_store_failure"
+        );
+        assert_eq!(alerts[0].kind, Kind::StoreFull);
     }
 
     #[test]

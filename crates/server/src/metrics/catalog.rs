@@ -34,6 +34,8 @@ families! {
         "Keys in the memory store.";
     OVERFLOW Counter Dimensionless "tollkeeper_overflow_total" ["lacking"]
         "Decisions about new keys that share a bucket, because the memory store had no room for another key or log.";
+    STORE_FULL Counter Dimensionless "tollkeeper_store_full_total" []
+        "Charges to new keys that Redis had no room for, because it has reached maxmemory.";
     BREAKER_STATE Gauge Dimensionless "tollkeeper_breaker_state" []
         "Circuit breaker of the store. 0 closed: calls go out; 1 half-open: probing; 2 open: no calls.";
     BATCH_SIZE Summary Dimensionless "tollkeeper_batch_size" []

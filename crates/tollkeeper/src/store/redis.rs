@@ -14,11 +14,13 @@ mod breaker;
 mod calls;
 mod denials;
 mod exceptions;
+mod full;
 mod heartbeat;
 mod holds;
 mod io;
 mod leases;
 mod msgpack;
+mod new_keys;
 mod node;
 mod nodes;
 mod options;
@@ -42,7 +44,7 @@ pub use traffic::{DURATION_BOUNDS, Traffic};
 
 use std::fmt;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU32, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU32, AtomicU64, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
 use tokio::sync::Mutex as AsyncMutex;
@@ -102,6 +104,7 @@ impl RedisStore {
             clock_ahead: AtomicI64::new(0),
             io,
             overload: Overload::new(deadline),
+            full: AtomicU64::new(0),
             exceptions: Exceptions::new(),
             exceptions_seen: AsyncMutex::default(),
             reads_exceptions: AtomicBool::new(true),
@@ -163,6 +166,12 @@ impl RedisStore {
     /// How many stores are connected to the same server, in all processes, by their heartbeats.
     pub fn instances(&self) -> u32 {
         self.0.instances.load(Relaxed)
+    }
+
+    /// How many charges of new keys found no room because the server has reached its `maxmemory`. Each rule's failure policy
+    /// decided about them; keys that are stored are counted as ever.
+    pub fn full(&self) -> u64 {
+        self.0.full.load(Relaxed)
     }
 
     /// Tokens leased and not yet spent. If the process is killed they are lost until they expire.

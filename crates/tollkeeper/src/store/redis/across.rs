@@ -146,11 +146,17 @@ fn away(parts: &[Part], answers: &[Result<Answered, Refusal>]) -> Option<StoreEr
         return Some(overloaded);
     }
     let reason = errors().next()?;
-    if failed().count() == parts.len() {
+    if failed().count() == parts.len() && !matches!(reason, StoreError::Away { .. }) {
         return Some(reason);
     }
-    let charges = failed().flat_map(|(part, _)| part.positions.iter().copied()).collect();
-    Some(StoreError::Away { charges, reason: reason.to_string() })
+    let charges = failed().flat_map(|(part, answer)| match answer {
+        // Only some of its keys would be new, on a server that is full.
+        Err(Refusal::Failed(StoreError::Away { charges, .. })) => {
+            charges.iter().map(|charge| part.positions[*charge]).collect()
+        }
+        _ => part.positions.clone(),
+    });
+    Some(StoreError::Away { charges: charges.collect(), reason: reason.to_string() })
 }
 
 fn receipts(part: &Part, answer: &Answered) -> Vec<(Charge, Receipt)> {

@@ -52,6 +52,12 @@ impl Shared {
         let (rest, holdings): (Vec<Charge>, Vec<_>) = asked.into_iter().unzip();
         let decided = match self.decide(&rest, Ask::Charge).await {
             Ok(decided) => decided,
+            Err(StoreError::Away { charges, reason }) => {
+                // By position among those that were asked for, and the caller counts all.
+                let asked: Vec<usize> = (0..spent.len()).filter(|charge| spent[*charge].is_none()).collect();
+                let charges = charges.into_iter().map(|charge| asked[charge]).collect();
+                return Err(put_back(spent, StoreError::Away { charges, reason }));
+            }
             Err(error) => return Err(put_back(spent, error)),
         };
         for (holding, decision) in holdings.into_iter().zip(&decided.decisions) {

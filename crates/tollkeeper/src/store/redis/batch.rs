@@ -120,6 +120,28 @@ impl Batch {
         }
     }
 
+    /// Which charges of each entry are to keys of these numbers, as the script counts them: from 1 on.
+    pub(super) fn charges_of(&self, keys: &[usize]) -> Vec<Vec<usize>> {
+        let is_meant = |place: &Place| keys.contains(&(self.position(*place) + 1));
+        let charges = |entry: &Requests| {
+            let places = entry.places.iter().enumerate();
+            places.filter(|(_, place)| is_meant(place)).map(|(charge, _)| charge).collect()
+        };
+        self.entries.iter().map(charges).collect()
+    }
+
+    /// The same with some of its entries only, by position.
+    pub(super) fn only(self, is_kept: impl Fn(usize) -> bool) -> Batch {
+        let mut batch = Batch::new(self.namespace);
+        for (position, Requests { ask, charges, count, .. }) in self.entries.into_iter().enumerate() {
+            if is_kept(position) {
+                // They were together before, so no key has two quotas.
+                let _ = batch.push(ask, charges, count);
+            }
+        }
+        batch
+    }
+
     /// The call to make. `now` is for replay and tests; without it the server's clock is used.
     pub fn call(&self, now: Option<Timestamp>) -> Call {
         if let Some((charge, refill)) = self.only_bucket() {

@@ -28,7 +28,7 @@ impl Shared {
         let slot = self.slot(&charges[0]);
         let is_one = charges.iter().all(|charge| self.slot(charge) == slot);
         if !is_one {
-            return Ok(self.spawn_across(self.parts(charges)).await?);
+            return self.spawn_across(self.parts(charges)).await;
         }
         let asked = if place.is_alone() && self.nodes.is_callable_here() {
             self.ask_here(slot, ask, charges).await
@@ -40,7 +40,7 @@ impl Shared {
                 Ok(Decided { decisions, receipts, asked_at })
             }
             // Its keys are migrating to another node, and each is on one of the two.
-            Err(Refusal::TryAgain) => Ok(self.spawn_across(self.single_parts(charges)).await?),
+            Err(Refusal::TryAgain) => self.spawn_across(self.single_parts(charges)).await,
             Err(refusal) => Err(refusal.into()),
         }
     }
@@ -180,7 +180,10 @@ impl Shared {
         let work = Work::Script(batch.script(), &call);
         let answered = self.nodes.call_here(&self.io, work, |value| answers(&batch, value)).await;
         self.counts.count(1, asked_at.elapsed());
-        let (answers, now) = answered?;
+        let (answers, now) = answered.map_err(|refusal| match refusal {
+            Refusal::Full(keys) if !keys.is_empty() => self.refuse(batch.charges_of(&keys).concat()),
+            refusal => refusal,
+        })?;
         self.note_time(now);
         let answer = answers.into_iter().flatten().next().ok_or_else(nothing)?;
         Ok(Answered { answer, now, asked_at })
@@ -197,8 +200,16 @@ impl Shared {
         self.answered(Ok(wait)).await
     }
 
-    /// One call for many requests.
+    /// One call for many requests; another one without those that need new keys, where the server is full.
     pub(super) async fn call(&self, slot: Slot, group: Group) {
+        let mut next = Some(group);
+        while let Some(group) = next {
+            next = self.call_once(slot, group).await;
+        }
+    }
+
+    /// Returns what is to be sent again.
+    async fn call_once(&self, slot: Slot, group: Group) -> Option<Group> {
         let Group { batch, waiting } = group;
         let requests = waiting.iter().map(Vec::len).sum();
         let asked_at = Instant::now();
@@ -212,7 +223,9 @@ impl Shared {
                 for (waiter, answer) in waiting.into_iter().flatten().zip(answers.into_iter().flatten()) {
                     let _ = waiter.send(Ok(Answered { answer, now, asked_at }));
                 }
+                None
             }
+            Err(Refusal::Full(keys)) if !keys.is_empty() => self.refuse_new(Group { batch, waiting }, &keys),
             Err(refusal) => {
                 let waiting = waiting.into_iter().flatten();
                 // A request that has waited for as long as a call may take, while calls failed, has waited for the
@@ -227,6 +240,7 @@ impl Shared {
                 for waiter in waiting.chain(queued.into_iter().map(|pending| pending.waiter)) {
                     let _ = waiter.send(Err(refusal.clone()));
                 }
+                None
             }
         }
     }

@@ -112,17 +112,48 @@ end
 
 -- One MSET for all would be faster by a twentieth, but from a script Redis then stores values in buffers as large as
 -- the keys that MGET was given.
-for key = 1, strings do
-  local state = current[key]
-  if state then
-    call("PSETEX", KEYS[key], ttl(now, ends[key]), state)
+local function write(key)
+  if key <= strings then
+    call("PSETEX", KEYS[key], ttl(now, ends[key]), current[key])
+  else
+    current[key].law.store(current[key], now)
   end
 end
+
+-- The keys that would be new, by their numbers.
+local function new_keys()
+  local new = {}
+  for key = 1, #KEYS do
+    local state = current[key]
+    local is_new = key <= strings and state and not states[key]
+    if key > strings and state.changed then
+      is_new = not state.exists and not state.foreign
+    end
+    if is_new then
+      new[#new + 1] = format("%d", key)
+    end
+  end
+  return new
+end
+
 for key = strings + 1, #KEYS do
+  reply[key] = current[key].law.digest(current[key])
+end
+local is_first = true
+for key = 1, #KEYS do
   local state = current[key]
-  reply[key] = state.law.digest(state)
-  if state.changed then
-    state.law.store(state, now)
+  if state and (key <= strings or state.changed) then
+    if not is_first then
+      write(key)
+    elseif is_refused(write, key) then
+      local new = new_keys()
+      if #new > 0 then
+        return full(new)
+      end
+      insist()
+      write(key)
+    end
+    is_first = false
   end
 end
 return reply

@@ -16,7 +16,16 @@ local state = call("MGET", KEYS[1])[1]
 local passed, jumped, whole, part = law.view(state, now, cost, 1)
 if passed > 0 or jumped then
   local value, ends = law.charge(now, passed * cost, whole, part)
-  call("PSETEX", KEYS[1], ttl(now, ends), value)
+  local function write(key)
+    call("PSETEX", key, ttl(now, ends), value)
+  end
+  if is_refused(write, KEYS[1]) then
+    if not state then
+      return full({ "1" })
+    end
+    insist()
+    write(KEYS[1])
+  end
 end
 if passed == 0 then
   return { state, now, 1, 0 }

@@ -10,6 +10,31 @@ local floor, format, byte, find, sub = math.floor, string.format, string.byte, s
 local pack_bytes, unpack_bytes = struct.pack, struct.unpack
 local call = redis.call
 
+-- A server that has reached `maxmemory` refuses the first write of a script that could need more, and lets later ones pass:
+-- it cannot stop in the middle. So after a write that needs no memory, and here changes nothing, all others pass. For states
+-- that exist: a client that is counted stays counted.
+local function insist()
+  redis.pcall("HDEL", KEYS[1], "")
+end
+
+-- Whether `write`, the first of a call, was refused because the server is full. Nothing was written then.
+local function is_refused(write, key)
+  local done, problem = pcall(write, key)
+  if done then
+    return false
+  end
+  local text = type(problem) == "table" and problem.err or problem
+  if not find(text, "OOM", 1, true) then
+    error(problem, 0)
+  end
+  return true
+end
+
+-- The answer of a full server to a call that would create the keys of these numbers: nothing was written.
+local function full(new)
+  return redis.error_reply("TOLLKEEPERFULL " .. table.concat(new, " "))
+end
+
 -- The time in microseconds: as given, or the server's.
 local function time(given)
   if given ~= "" then

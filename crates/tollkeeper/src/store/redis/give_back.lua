@@ -1,6 +1,7 @@
 -- Refunds a charge: must match algorithm/receipt.rs, which states the guarantees.
 
 local now = time(ARGV[1])
+insist()
 
 -- These return the state with the charge refunded and when it ends, or nil when nothing was left of the charge.
 

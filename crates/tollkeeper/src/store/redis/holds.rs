@@ -23,8 +23,7 @@ impl RedisStore {
         let decided = self.0.decide(charges, Ask::Reserve).await?;
         let receipts = decided.receipts.into_iter().chain(std::iter::repeat(None));
         let held = charges.iter().zip(receipts).zip(refunded);
-        let held =
-            held.map(|((charge, receipt), refunded)| Held::of(charge, receipt?, Some(refunded)).into()).collect();
+        let held = held.map(|((charge, receipt), refunded)| Held::of(charge, receipt?, refunded).into()).collect();
         Ok(Reserved { decisions: from(Source::Store, decided.decisions), held })
     }
 
@@ -66,9 +65,10 @@ impl RedisStore {
 }
 
 impl Shared {
-    /// Starts tracking the refunds of these buckets, and returns what was counted before.
-    async fn watch(self: &Arc<Self>, charges: &[Charge], lifetime: Duration) -> Result<Vec<u64>, StoreError> {
-        let mut counts = vec![0; charges.len()];
+    /// Starts tracking the refunds of these buckets, and returns what was counted before; `None` where the server is full and
+    /// cannot track them, so that nothing can be refunded.
+    async fn watch(self: &Arc<Self>, charges: &[Charge], lifetime: Duration) -> Result<Vec<Option<u64>>, StoreError> {
+        let mut counts = vec![Some(0); charges.len()];
         let lifetime = lifetime.as_millis().max(1).to_string().into_bytes();
         for part in self.parts(charges) {
             let positions: Vec<usize> = part.positions().filter(|position| is_amount(&charges[*position])).collect();
@@ -78,9 +78,9 @@ impl Shared {
             let keys = positions.iter().map(|position| &charges[*position]);
             let keys = keys.map(|charge| self.refunded_key(charge.bucket())).collect();
             let call = Call { keys, arguments: vec![lifetime.clone()] };
-            let found: Vec<u64> = self.run(part.slot, &WATCH, call).await?;
+            let found: Vec<i64> = self.run(part.slot, &WATCH, call).await?;
             for (position, count) in positions.into_iter().zip(found) {
-                counts[position] = count;
+                counts[position] = u64::try_from(count).ok();
             }
         }
         Ok(counts)

@@ -17,6 +17,7 @@ use tokio::sync::{Semaphore, SemaphorePermit};
 use tokio::task::yield_now;
 
 use super::breaker::{Breaker, BreakerState};
+use super::full;
 use super::io::Io;
 use super::overload::Overload;
 use super::round_trip::RoundTrip;
@@ -61,6 +62,9 @@ pub(super) enum Refusal {
     TryAgain,
     /// It waited too long for its turn: the node was not asked.
     NoTurn,
+    /// It has reached its `maxmemory`, and these keys of the call would be new, counted from 1; none if it is not a call that
+    /// names them.
+    Full(Vec<usize>),
     /// Anything else.
     Failed(StoreError),
 }
@@ -306,7 +310,10 @@ impl From<RedisError> for Refusal {
             (Some("MOVED"), Some((address, _))) => Refusal::Moved(address.to_string()),
             (Some("ASK"), Some((address, _))) => Refusal::Ask(address.to_string()),
             (Some("TRYAGAIN"), _) => Refusal::TryAgain,
-            _ => Refusal::Failed(StoreError::unavailable(error.to_string())),
+            _ => match full::new_keys(&error) {
+                Some(keys) => Refusal::Full(keys),
+                None => Refusal::Failed(StoreError::unavailable(error.to_string())),
+            },
         }
     }
 }
@@ -318,6 +325,7 @@ impl From<Refusal> for StoreError {
             Refusal::Moved(_) | Refusal::Ask(_) => StoreError::unavailable("its slots move faster than they are found"),
             Refusal::TryAgain => StoreError::unavailable("the keys of a request are on their way to another node"),
             Refusal::NoTurn => Overloaded::new().into(),
+            Refusal::Full(_) => StoreError::unavailable(full::REASON),
         }
     }
 }

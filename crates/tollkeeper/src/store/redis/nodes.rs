@@ -222,7 +222,7 @@ impl Cluster {
                     (self.node_at(&whole(address, &node)).map_err(failed)?, false)
                 }
                 Refusal::Ask(address) => (self.node_at(&whole(address, &node)).map_err(failed)?, true),
-                Refusal::TryAgain | Refusal::NoTurn | Refusal::Failed(_) => return Err(refusal),
+                Refusal::TryAgain | Refusal::NoTurn | Refusal::Full(_) | Refusal::Failed(_) => return Err(refusal),
             };
         }
     }

@@ -1,7 +1,7 @@
 //! What all modules that talk to the server share.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU32, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU32, AtomicU64, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
 use redis::{Cmd, FromRedisValue, Value};
@@ -44,6 +44,8 @@ pub(super) struct Shared {
     pub(super) io: Io,
     /// Bounds the requests that wait for them.
     pub(super) overload: Overload,
+    /// How many charges found no room because the server has reached its `maxmemory`.
+    pub(super) full: AtomicU64,
     /// The known exceptions, and when they were last changed.
     pub(super) exceptions: Exceptions,
     pub(super) exceptions_seen: AsyncMutex<Option<String>>,

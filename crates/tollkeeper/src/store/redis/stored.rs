@@ -1,27 +1,52 @@
 //! The names and formats of stored state.
 
+use std::borrow::Cow;
 use std::fmt::Write as _;
 
+use ring::digest::{SHA256, digest};
 use tollkeeper_core::{Bucket, Counter, Entry, Hold, Key, Log, Span, State, Timestamp, Window};
 
 /// The default prefix of a store's keys.
 pub(super) const NAMESPACE: &str = "tollkeeper";
 
-/// The key of a state: `tollkeeper:{VALUE}VARIANT:RULE`, with the store's namespace as its prefix.
+/// The longest value, in bytes, that is part of a key as it is. What is longer is part of it by its digest, so that clients
+/// cannot fill a server with the length of their keys.
+const MAX_VALUE: usize = 64;
+
+/// What stands in the braces of a key, and what tells a digest from a value of the same text.
+///
+/// The digest is the first half of SHA-256, in hexadecimal. It has no secret, so that all instances of all versions write the
+/// same key. Without one, a client could look for two keys of its own that share a bucket (2^64 attempts), which would only
+/// limit it sooner; to share somebody else's takes 2^128.
+fn tag(value: &str) -> (&'static str, Cow<'_, str>) {
+    if value.len() <= MAX_VALUE {
+        return ("", Cow::Borrowed(value));
+    }
+    let digest = digest(&SHA256, value.as_bytes());
+    let mut text = String::with_capacity(32);
+    for byte in &digest.as_ref()[..16] {
+        // Writing to a string cannot fail.
+        let _ = write!(text, "{byte:02x}");
+    }
+    ("h", Cow::Owned(text))
+}
+
+/// The key of a state: `tollkeeper:{VALUE}VARIANT:RULE`, or `tollkeeper:h{DIGEST}VARIANT:RULE` for a long value, with the store's namespace as its prefix.
 ///
 /// Braces make the value the hash tag, so that the rules of one identity share a hash slot. Rule names have no
 /// braces, so the last closing one ends the value, and no two states share a key.
 pub fn state_key(namespace: &str, rule: &str, key: &Key) -> String {
-    let mut text = String::with_capacity(namespace.len() + rule.len() + key.value.len() + 8);
-    // Writing to a string cannot fail.
-    let _ = write!(text, "{namespace}:{{{}}}{}:{rule}", key.value, key.variant);
+    let mut text = String::with_capacity(namespace.len() + rule.len() + key.value.len().min(MAX_VALUE) + 9);
+    let (mark, value) = tag(&key.value);
+    let _ = write!(text, "{namespace}:{mark}{{{value}}}{}:{rule}", key.variant);
     text
 }
 
 /// The key that counts a bucket's refunds while estimates are unsettled: in the same hash slot, and never the key of
 /// a state.
 pub fn refunded_key(namespace: &str, rule: &str, key: &Key) -> String {
-    format!("{namespace}:r{{{}}}{}:{rule}", key.value, key.variant)
+    let (mark, value) = tag(&key.value);
+    format!("{namespace}:r{mark}{{{value}}}{}:{rule}", key.variant)
 }
 
 /// Stored times may lie past the last valid timestamp by one refill.
@@ -93,6 +118,30 @@ mod tests {
     #[test]
     fn the_key_names_identity_first_so_that_its_rules_share_a_slot() {
         assert_eq!(state_key(NAMESPACE, "per-user", &key(0, "42")), "tollkeeper:{42}0:per-user");
+    }
+
+    /// 3,863 requests with a key of 62 KB each filled a server of 256 MB in six seconds.
+    #[test]
+    fn a_key_has_a_maximum_size() {
+        let long = "x".repeat(62 << 10);
+        let stored = state_key(NAMESPACE, "per-key", &key(3, &long));
+        assert_eq!(stored, "tollkeeper:h{DIGEST}3:per-key".replace("DIGEST", &stored[13..45]));
+        assert!(stored[13..45].bytes().all(|byte| byte.is_ascii_hexdigit()), "{stored}");
+        assert_eq!(refunded_key(NAMESPACE, "per-key", &key(3, &long)), stored.replace(":h{", ":rh{"));
+        // The rules of one client share a hash slot.
+        assert_eq!(state_key(NAMESPACE, "other", &key(3, &long))[13..45], stored[13..45]);
+        assert_ne!(state_key(NAMESPACE, "per-key", &key(3, &format!("{long}x"))), stored);
+        // Somebody whose key is that digest has another bucket.
+        assert_ne!(state_key(NAMESPACE, "per-key", &key(3, &stored[13..45])), stored);
+        let longest = "y".repeat(MAX_VALUE);
+        assert_eq!(state_key(NAMESPACE, "a", &key(0, &longest)), format!("tollkeeper:{{{longest}}}0:a"));
+    }
+
+    /// The same in every version, or instances of two versions would count a client twice.
+    #[test]
+    fn a_digest_never_changes() {
+        let value = "0123456789".repeat(10);
+        assert_eq!(state_key("t", "r", &key(0, &value)), "t:h{9cfe7faff7054298ca87557e15a10262}0:r");
     }
 
     #[test]
