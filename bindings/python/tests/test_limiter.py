@@ -132,7 +132,7 @@ rules:
     path.write_text("rulez: []")
     with pytest.raises(ConfigError, match="tollkeeper.yaml"):
         Limiter.from_file(path)
-    with pytest.raises(ConfigError, match="cannot be read"):
+    with pytest.raises(ConfigError, match="there is no such file"):
         Limiter.from_file(tmp_path / "none.yaml")
 
 
