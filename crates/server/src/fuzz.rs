@@ -14,8 +14,11 @@ use crate::settings::parse;
 use crate::wire;
 use crate::{rules, strict};
 
+/// Reads bytes, and panics if a law is broken.
+pub type Target = fn(&[u8]);
+
 /// All targets, by the name of their corpus.
-pub const TARGETS: [(&str, fn(&[u8])); 7] = [
+pub const TARGETS: [(&str, Target); 7] = [
     ("rules_file", rules_file),
     ("bodies", bodies),
     ("resp", resp::fuzz),
@@ -27,7 +30,7 @@ pub const TARGETS: [(&str, fn(&[u8])); 7] = [
 
 /// The target of this name.
 #[cfg(fuzzing)]
-pub fn target(name: &str) -> fn(&[u8]) {
+pub fn target(name: &str) -> Target {
     TARGETS.iter().find(|(known, _)| *known == name).expect("one of the targets").1
 }
 
