@@ -28,8 +28,6 @@ families! {
         "How long a decision took, for all rules of a request together.";
     STORE_ERRORS Counter Dimensionless "tollkeeper_store_errors_total" []
         "How often the store could not answer.";
-    SHED Counter Dimensionless "tollkeeper_shed_total" ["front"]
-        "Requests that were neither allowed nor denied, because too many were waiting for a decision.";
     KEYS Gauge Dimensionless "tollkeeper_keys" []
         "Keys in the memory store.";
     OVERFLOW Counter Dimensionless "tollkeeper_overflow_total" ["lacking"]
@@ -48,6 +46,8 @@ families! {
         "Instances that share the store, by their heartbeats.";
     RULES_LOADED Gauge Dimensionless "tollkeeper_rules_loaded" []
         "Rules in force, including inactive ones.";
+    SHED Counter Dimensionless "tollkeeper_shed_total" ["front"]
+        "Requests that were neither allowed nor denied, because too many were waiting for a decision.";
     HTTP_REQUESTS Counter Dimensionless "tollkeeper_http_requests_total" ["route", "status"]
         "Responses of the HTTP API.";
     RESP_REQUESTS Counter Dimensionless "tollkeeper_resp_requests_total" ["command", "outcome"]
