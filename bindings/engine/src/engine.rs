@@ -12,6 +12,7 @@ use arc_swap::ArcSwap;
 use tokio::sync::Mutex as AsyncMutex;
 use tollkeeper::file::Settings;
 use tollkeeper::http::{Answer, AnswerStyle, Identity};
+use tollkeeper::postgres::Status;
 use tollkeeper::{
     Changes, Clock, ConnectError, Descriptor, Inspected, Limiter, Policy, RedisStore, RuleSpec, Settlement, Store,
     UnreachableStore,
@@ -20,9 +21,10 @@ use tollkeeper::{
 use crate::error::{Error, Kind};
 use crate::fork;
 use crate::hold::{Estimate, Slots, actual};
-use crate::io::Io;
+use crate::io::{Io, Job};
 use crate::request::{Needs, Subject};
 use crate::settings;
+use crate::source::{Source, adopting};
 use crate::verdict::Checked;
 
 /// A question to an engine.
@@ -41,6 +43,8 @@ pub enum Ask {
     Reset(String, String),
     /// Connect now rather than with the first request.
     Connect,
+    /// Read the rules, where they come from Postgres, rather than with the first request.
+    Follow,
     /// Return leased tokens: the last call before a process exits.
     Close,
 }
@@ -89,6 +93,8 @@ pub struct Engine {
     /// One change of rules at a time.
     changing: Mutex<()>,
     place: Place,
+    /// Where the rules come from, if not from the settings.
+    source: Option<Source>,
 }
 
 /// The rules in force, and how requests are read for them.
@@ -157,6 +163,7 @@ impl Engine {
         fork::watch();
         let specs = std::mem::take(&mut settings.rules);
         let policy = understood(&specs)?;
+        let source = Source::of(&settings)?;
         let place = if settings.is_memory() {
             let store = settings.memory_store(clock.clone()).map_err(Error::from)?;
             Place::Here(Arc::new(Limiter::new(policy, store)))
@@ -164,17 +171,48 @@ impl Engine {
             Place::There(Mutex::new(Remote::new()))
         };
         let rules = ArcSwap::from_pointee(Rules::new(specs, &settings)?);
-        Ok(Arc::new(Engine { settings, clock, rules, changing: Mutex::default(), place }))
+        Ok(Arc::new(Engine { settings, clock, rules, changing: Mutex::default(), place, source }))
     }
 
     /// Replaces the rules by a JSON list. Returns what changed, if a limiter was running.
     pub fn replace_rules(&self, json: &str) -> Result<Option<Changes>, Error> {
+        self.refuse_change()?;
         self.replace(settings::rules_from_json(json)?)
     }
 
     /// Replaces the rules by those of a file, and ignores its other settings.
     pub fn replace_rules_from_file(&self, path: &Path) -> Result<Option<Changes>, Error> {
+        self.refuse_change()?;
         self.replace(settings::from_file(path, None)?.rules)
+    }
+
+    fn refuse_change(&self) -> Result<(), Error> {
+        match &self.source {
+            Some(_) => Err(Error::new(Kind::Usage, "the rules come from Postgres (rules_from); change them there")),
+            None => Ok(()),
+        }
+    }
+
+    /// Puts rules that were followed in force.
+    fn adopt(&self, policy: Policy) -> Result<(), Error> {
+        self.replace(policy.rules().iter().map(|rule| rule.spec().clone()).collect()).map(drop)
+    }
+
+    /// Whether rules come from Postgres, and so may change at any time.
+    pub fn follows(&self) -> bool {
+        self.source.is_some()
+    }
+
+    /// Whether rules come from Postgres and this process has not read any yet: see [`Ask::Follow`]. Until then
+    /// [`Engine::needs`] says nothing.
+    pub fn lacks_rules(&self) -> bool {
+        self.source.as_ref().is_some_and(|source| !source.is_known())
+    }
+
+    /// Which version of the rules in Postgres is in force, and why there is no newer one. Nothing if they come from elsewhere,
+    /// or before they were read.
+    pub fn rules_status(&self) -> Option<Status> {
+        self.source.as_ref()?.status()
     }
 
     fn replace(&self, specs: Vec<RuleSpec>) -> Result<Option<Changes>, Error> {
@@ -220,6 +258,47 @@ impl Engine {
 
     /// Answers now if no server has to be asked.
     pub fn ask(self: &Arc<Self>, ask: Ask) -> Progress {
+        if let Some(source) = &self.source
+            && !source.is_followed()
+        {
+            if !source.is_known() || matches!(ask, Ask::Follow) {
+                return self.ask_after_rules(ask);
+            }
+            // A forked process has the rules of its parent meanwhile.
+            if source.take_turn()
+                && let Ok(io) = Io::get()
+            {
+                let engine = self.clone();
+                let follow: Job = Box::pin(async move {
+                    let _ = engine.follow().await;
+                    engine.source.iter().for_each(Source::give_turn_back);
+                });
+                io.submit([follow]);
+            }
+        }
+        self.ask_now(ask)
+    }
+
+    /// The rules have to be read first.
+    fn ask_after_rules(self: &Arc<Self>, ask: Ask) -> Progress {
+        let engine = self.clone();
+        Progress::Pending(Work(Box::pin(async move {
+            engine.follow().await?;
+            match engine.ask_now(ask) {
+                Progress::Ready(reply) => reply,
+                Progress::Pending(work) => work.0.await,
+            }
+        })))
+    }
+
+    async fn follow(self: &Arc<Self>) -> Result<(), Error> {
+        match &self.source {
+            Some(source) => source.follow(adopting(self, Engine::adopt)).await,
+            None => Ok(()),
+        }
+    }
+
+    fn ask_now(self: &Arc<Self>, ask: Ask) -> Progress {
         match &self.place {
             Place::Here(limiter) => {
                 let (front, limiter) = (self.rules.load().front.clone(), limiter.clone());
@@ -398,7 +477,7 @@ async fn answer(front: Arc<Front>, limiter: Arc<Limiter>, io: Option<Arc<Io>>, a
                 None => Err(no_rule(&rule)),
             }
         }
-        Ask::Connect => Ok(Reply::Done),
+        Ask::Connect | Ask::Follow => Ok(Reply::Done),
         Ask::Close => {
             if let Store::Redis(redis) = limiter.store() {
                 redis.return_leases().await;

@@ -17,6 +17,7 @@ mod limit;
 mod mailbox;
 mod request;
 mod settings;
+mod source;
 mod verdict;
 
 pub use engine::{Ask, Engine, Progress, Reply, Work};
@@ -26,4 +27,5 @@ pub use limit::{quota, rule};
 pub use mailbox::Mailbox;
 pub use request::{Head, Needs, Subject};
 pub use tollkeeper::file::{Settings, StoreSettings, TlsFiles};
+pub use tollkeeper::postgres::Status;
 pub use verdict::Checked;

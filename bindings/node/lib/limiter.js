@@ -30,12 +30,14 @@ class Limiter {
   #limiter;
   #isRemote;
   #needs;
+  #follows;
 
   /** Use `fromRules` or `fromFile`. */
   constructor(limiter) {
     if (!(limiter instanceof addon.Limiter)) throw new UsageError("use Limiter.fromRules([...]) or Limiter.fromFile(path)");
     this.#limiter = limiter;
     this.#isRemote = limiter.isRemote;
+    this.#follows = limiter.follows;
     if (this.#isRemote) remember(this);
   }
 
@@ -142,7 +144,8 @@ class Limiter {
 
   // For the middleware of this package.
   static {
-    needsOf = (limiter) => (limiter.#needs ??= limiter.#limiter.needs());
+    // Rules in Postgres may change at any time.
+    needsOf = (limiter) => (limiter.#follows ? limiter.#limiter.needs() : (limiter.#needs ??= limiter.#limiter.needs()));
     checkHttp = (limiter, peer, method, target, headers, about, cost, make) => {
       const ask = (ticket) => limiter.#limiter.checkHttp(peer, method, target, headers, about, cost, ticket);
       return asked(limiter.#isRemote, ask, make);

@@ -38,19 +38,25 @@ impl Limiter {
     #[napi(factory)]
     pub fn from_file(path: String, store: Option<String>, clock: Option<&ManualClock>) -> Result<Limiter, Raised> {
         let engine = Engine::from_file(&PathBuf::from(path), store.as_deref(), ManualClock::or_system(clock));
-        engine.map(Limiter).map_err(raise)
+        engine.and_then(following).map(Limiter).map_err(raise)
     }
 
     /// From code: JSON in the shape of the rules file.
     #[napi(factory)]
     pub fn from_json(text: String, clock: Option<&ManualClock>) -> Result<Limiter, Raised> {
-        Engine::from_json(&text, ManualClock::or_system(clock)).map(Limiter).map_err(raise)
+        Engine::from_json(&text, ManualClock::or_system(clock)).and_then(following).map(Limiter).map_err(raise)
     }
 
     /// Whether answers may come from a server, and so later.
     #[napi(getter)]
     pub fn is_remote(&self) -> bool {
         self.0.is_remote()
+    }
+
+    /// Whether the rules come from Postgres, and so may change at any time.
+    #[napi(getter)]
+    pub fn follows(&self) -> bool {
+        self.0.follows()
     }
 
     /// Whether forwarding headers of some proxies are trusted.
@@ -245,4 +251,15 @@ fn of_peer(address: Option<&str>) -> Head {
 /// Node passes bytes as Latin-1 strings.
 fn latin1(text: &str) -> Vec<u8> {
     text.chars().map(|c| u8::try_from(u32::from(c)).unwrap_or(b'?')).collect()
+}
+
+/// Rules in Postgres are read before the limiter is used: what they need of a request is known then.
+fn following(engine: Arc<Engine>) -> Result<Arc<Engine>, tollkeeper_engine::Error> {
+    if engine.lacks_rules() {
+        match engine.ask(Ask::Follow) {
+            Progress::Ready(reply) => reply.map(drop)?,
+            Progress::Pending(work) => work.wait().map(drop)?,
+        }
+    }
+    Ok(engine)
 }

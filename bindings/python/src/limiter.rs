@@ -39,7 +39,7 @@ impl Limiter {
     /// From code: each rule is a dict as in the rules file, or a line such as "100/min burst 20 by header.x-api-key|ip".
     #[staticmethod]
     #[pyo3(signature = (rules, *, store="memory:", timeout=None, max_keys=None, namespace=None, trusted_proxies=None,
-                        client_address=None, ipv6_prefix=None, headers=None, identify=None, deny_status=None, clock=None))]
+                        client_address=None, ipv6_prefix=None, headers=None, identify=None, deny_status=None, clock=None, _rules_from=None))]
     #[expect(clippy::too_many_arguments, reason = "they are named where they are given")]
     fn from_rules(
         py: Python<'_>,
@@ -55,6 +55,7 @@ impl Limiter {
         identify: Option<&Bound<'_, PyAny>>,
         deny_status: Option<u16>,
         clock: Option<&Bound<'_, ManualClock>>,
+        _rules_from: Option<(String, Option<PathBuf>)>,
     ) -> PyResult<Py<Limiter>> {
         let place = PyDict::new(py);
         place.set_item("url", store)?;
@@ -66,6 +67,10 @@ impl Limiter {
         let settings = PyDict::new(py);
         settings.set_item("store", place)?;
         settings.set_item("rules", written(rules)?)?;
+        if let Some((url, snapshot)) = _rules_from {
+            settings.set_item("rules_from", url)?;
+            settings.set_item("rules_snapshot", snapshot.map(|path| path.to_string_lossy().into_owned()))?;
+        }
         if let Some(proxies) = trusted_proxies {
             settings
                 .set_item("trusted_proxies", PyList::new(py, proxies.try_iter()?.collect::<PyResult<Vec<_>>>()?)?)?;
@@ -85,6 +90,22 @@ impl Limiter {
             settings.set_item("deny_status", status)?;
         }
         Limiter::made(py, Engine::from_json(&json(settings.as_any())?, ManualClock::or_system(clock)))
+    }
+
+    /// With the rules in Postgres, followed while they change. They are read with the first request, or by `connect`; with
+    /// `snapshot`, a file, the last good ones serve while the database is unreachable. The other settings are those of `from_rules`.
+    #[staticmethod]
+    #[pyo3(signature = (url, *, snapshot=None, **settings))]
+    fn from_postgres(
+        py: Python<'_>,
+        url: &str,
+        snapshot: Option<PathBuf>,
+        settings: Option<&Bound<'_, PyDict>>,
+    ) -> PyResult<Py<PyAny>> {
+        let settings = settings.map_or_else(|| Ok(PyDict::new(py)), PyDictMethods::copy)?;
+        settings.set_item("_rules_from", (url, snapshot))?;
+        let rules = (PyList::empty(py),);
+        Ok(py.get_type::<Limiter>().call_method("from_rules", rules, Some(&settings))?.unbind())
     }
 
     /// Decides a request: `await limiter.check({"user_id": "42"})`. Cost 0 peeks; `rules` names the rules to apply.
@@ -217,6 +238,33 @@ impl Limiter {
     #[getter]
     fn rules<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
         py.import("json")?.call_method1("loads", (self.0.rules_json(),))
+    }
+
+    /// Of rules in Postgres: the version in force, the newer one that is refused, and why the database does not answer. None if
+    /// the rules come from elsewhere, or before they were read.
+    #[getter]
+    fn rules_status<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyDict>>> {
+        let Some(status) = self.0.rules_status() else { return Ok(None) };
+        let told = PyDict::new(py);
+        told.set_item("version", status.version)?;
+        told.set_item("refused", status.refused)?;
+        told.set_item("unreachable", status.unreachable)?;
+        Ok(Some(told))
+    }
+
+    /// Whether rules in Postgres have yet to be read.
+    fn _lacks_rules(&self) -> bool {
+        self.0.lacks_rules()
+    }
+
+    /// Reads them.
+    fn _follow(&self, py: Python<'_>) -> PyResult<Py<PyAny>> {
+        answered(py, &self.0, self.0.ask(Ask::Follow), Shape::Plain)
+    }
+
+    /// The same, waiting on this thread.
+    fn _follow_sync(&self, py: Python<'_>) -> PyResult<Py<PyAny>> {
+        wait(py, &self.0, self.0.ask(Ask::Follow), Shape::Plain)
     }
 
     /// Whether a rule in force is by `user`, which the framework knows.

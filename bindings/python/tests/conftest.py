@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import glob
 import os
+import shutil
 import signal
 import socket
 import subprocess
@@ -59,6 +61,64 @@ class Redis:
         assert self.process is not None
         self.process.kill()
         self.process.wait()
+
+
+class Postgres:
+    """A PostgreSQL server with an empty database, that can be stopped and started again."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.port = free_port()
+        self.process: subprocess.Popen[bytes] | None = None
+        binaries = [*glob.glob("/usr/lib/postgresql/*/bin"), *os.environ["PATH"].split(os.pathsep)]
+        self.bin = next(Path(one) for one in binaries if (Path(one) / "initdb").exists())
+        # It refuses to run as root.
+        self.user = ["setpriv", "--reuid=nobody", "--regid=nogroup", "--clear-groups", "--"] if os.getuid() == 0 else []
+        if self.user:
+            shutil.chown(folder, "nobody", "nogroup")
+            for parent in list(folder.parents)[:-2]:
+                parent.chmod(parent.stat().st_mode | 0o011)
+        self._run("initdb", "-D", str(folder / "data"), "-U", "postgres", "-A", "trust", "-E", "UTF8", "--locale=C.UTF-8", "-N")
+        self.start()
+        self.sql("create database limits", "postgres")
+
+    @property
+    def url(self) -> str:
+        return f"postgres://postgres@127.0.0.1:{self.port}/limits"
+
+    def start(self) -> None:
+        options = ["-D", str(self.folder / "data"), "-p", str(self.port), "-k", str(self.folder)]
+        options += ["-c", "listen_addresses=127.0.0.1", "-c", "fsync=off"]
+        command = [*self.user, str(self.bin / "postgres"), *options]
+        self.process = subprocess.Popen(command, cwd=self.folder, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        end = time.monotonic() + 60
+        while time.monotonic() < end:
+            with contextlib.suppress(subprocess.CalledProcessError):
+                self.sql("select 1", "postgres")
+                return
+            time.sleep(0.1)
+        raise TimeoutError("Postgres does not start")
+
+    def stop(self) -> None:
+        assert self.process is not None
+        self.process.send_signal(signal.SIGQUIT)
+        self.process.wait()
+
+    def sql(self, text: str, database: str = "limits") -> str:
+        command = ["-h", "127.0.0.1", "-p", str(self.port), "-U", "postgres", "-d", database, "-v", "ON_ERROR_STOP=1", "-qAtc", text]
+        return self._run("psql", *command)
+
+    def _run(self, program: str, *arguments: str) -> str:
+        command = [*self.user, str(self.bin / program), *arguments]
+        done = subprocess.run(command, cwd=self.folder, capture_output=True, text=True, check=True)
+        return done.stdout.strip()
+
+
+@pytest.fixture
+def postgres(tmp_path: Path) -> Iterator[Postgres]:
+    server = Postgres(tmp_path)
+    yield server
+    server.stop()
 
 
 @pytest.fixture(scope="session")

@@ -98,6 +98,8 @@ class RateLimitMiddleware:
         if (kind != "http" and kind != "websocket") or (self._exempt and self._is_exempt(scope)):
             await self.app(scope, receive, send)
             return
+        if self.limiter._lacks_rules():
+            await self.limiter._follow()
         known = await self._known(scope) if self._key is not None or self.limiter._needs_user() else None
         cost = self._cost if isinstance(self._cost, int) else self._cost(scope)
         verdict = await _decided(self._check(scope, known, cost))

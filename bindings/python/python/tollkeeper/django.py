@@ -123,6 +123,8 @@ def RateLimitMiddleware(get_response: Callable[[HttpRequest], Any]) -> Callable[
     if inspect.iscoroutinefunction(get_response):
 
         async def limited_async(request: HttpRequest) -> Any:
+            if limiter._lacks_rules():
+                await limiter._follow()
             if limiter._needs_user() and hasattr(request, "auser"):
                 known: dict[str, Any] = {"user": name_of(await request.auser())}
             else:
@@ -142,6 +144,8 @@ def RateLimitMiddleware(get_response: Callable[[HttpRequest], Any]) -> Callable[
         return limited_async
 
     def limited(request: HttpRequest) -> Any:
+        if limiter._lacks_rules():
+            limiter._follow_sync()
         verdict = _ask_sync(limiter, request, known_of(request), 1)
         layer, _ = _layer(request)
         response: Any = _denied(verdict, layer)

@@ -76,6 +76,8 @@ class RateLimitMiddleware:
     def __call__(self, environ: Environ, start_response: StartResponse) -> Iterable[bytes]:
         if self._exempt and self._is_exempt(environ):
             return self.app(environ, start_response)
+        if self.limiter._lacks_rules():
+            self.limiter._follow_sync()
         known = None
         if self._key is not None:
             known = {KEY: key_of(self._key(environ))}
