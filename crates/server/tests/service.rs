@@ -13,6 +13,7 @@ mod grpc;
 mod import;
 mod live;
 mod operations;
+mod overload;
 mod proxy;
 mod resp;
 mod tls;

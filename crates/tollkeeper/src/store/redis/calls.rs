@@ -180,6 +180,9 @@ impl Shared {
         let work = Work::Script(batch.script(), &call);
         let answered = self.nodes.call_here(&self.io, work, |value| answers(&batch, value)).await;
         self.counts.count(1, asked_at.elapsed());
+        if matches!(answered, Err(Refusal::NoTurn)) {
+            self.overload.shed(1);
+        }
         let (answers, now) = answered.map_err(|refusal| match refusal {
             Refusal::Full(keys) if !keys.is_empty() => self.refuse(batch.charges_of(&keys).concat()),
             refusal => refusal,
@@ -231,11 +234,16 @@ impl Shared {
                 // A request that has waited for as long as a call may take, while calls failed, has waited for the
                 // server.
                 let queued = match &refusal {
-                    Refusal::Failed(_) => self.queues[usize::from(slot)].waited(self.deadline),
+                    Refusal::Failed(_) | Refusal::Late(_) => self.queues[usize::from(slot)].waited(self.deadline),
                     _ => Vec::new(),
                 };
+                // In a crowd one late reply proves no failure, and would let the whole crowd pass. The breaker has to agree.
+                let is_unproven = matches!(refusal, Refusal::Late(_))
+                    && self.overload.is_crowded()
+                    && !self.nodes.is_known_to_fail(slot);
+                let refusal = if is_unproven { Refusal::NoTurn } else { refusal };
                 if matches!(refusal, Refusal::NoTurn) {
-                    self.overload.shed(requests as u64);
+                    self.overload.shed((requests + queued.len()) as u64);
                 }
                 for waiter in waiting.chain(queued.into_iter().map(|pending| pending.waiter)) {
                     let _ = waiter.send(Err(refusal.clone()));

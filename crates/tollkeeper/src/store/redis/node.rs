@@ -4,7 +4,7 @@
 //! written until its reply is read, so it measures the server and not this process.
 
 use std::future::poll_fn;
-use std::pin::pin;
+use std::pin::{Pin, pin};
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::Poll;
@@ -65,6 +65,8 @@ pub(super) enum Refusal {
     /// It has reached its `maxmemory`, and these keys of the call would be new, counted from 1; none if it is not a call that
     /// names them.
     Full(Vec<usize>),
+    /// It did not reply within its deadline.
+    Late(Duration),
     /// Anything else.
     Failed(StoreError),
 }
@@ -73,8 +75,15 @@ impl Node {
     /// Calls in flight at the same time: enough to keep a server busy, and few enough that none waits in its queue
     /// for long.
     const CALLS: usize = 32;
-    /// How often this thread checks again for a reply after the deadline.
-    const LOOKS: usize = 3;
+    /// The steps in which a deadline is measured,
+    const SHORTEST_STEP: Duration = Duration::from_millis(1);
+    const LONGEST_STEP: Duration = Duration::from_millis(20);
+    /// how late a timer is in any case,
+    const TIMER: Duration = Duration::from_millis(2);
+    /// and how long a deadline may be extended in all.
+    const STANDSTILL: Duration = Duration::from_millis(500);
+    /// How often a caller asks whether the server answers while its own reply does not arrive.
+    const ROUNDS: usize = 10;
 
     /// With a connection that is opened on first use.
     pub(super) fn lazy(route: Route, client: &redis::Client, deadline: Duration) -> Result<Node, ConnectError> {
@@ -153,7 +162,7 @@ impl Node {
     ) -> Result<T, Refusal> {
         let connection = self.of_callers.as_ref().unwrap_or(&self.connection);
         let mut reply = pin!(send(ConnectionManager::clone(&connection.load()), work, false));
-        for _ in 0..Node::LOOKS {
+        for _ in 0..Node::ROUNDS {
             if let Ok(reply) = tokio::time::timeout(self.deadline, reply.as_mut()).await {
                 return self.judge(Some(reply), read);
             }
@@ -161,9 +170,10 @@ impl Node {
             let asked = async move { node.call(Work::Command(&redis::cmd("PING")), false, |_| Ok(())).await };
             io.run(asked).await.map_err(Refusal::Failed)??;
         }
-        // The server answers, but this connection does not.
+        // The server answers, but this connection does not, or the runtime never gets to it. Either is no reason to let
+        // anybody pass.
         self.renew_of_callers();
-        Err(Refusal::Failed(StoreError::unavailable("a connection went silent")))
+        Err(Refusal::NoTurn)
     }
 
     /// What a reply means; the breaker is informed.
@@ -173,7 +183,7 @@ impl Node {
         read: impl FnOnce(Value) -> Result<T, StoreError>,
     ) -> Result<T, Refusal> {
         let outcome = match reply {
-            None => Err(Refusal::Failed(StoreError::unavailable(format!("no answer within {:?}", self.deadline)))),
+            None => Err(Refusal::Late(self.deadline)),
             Some(Err(error)) => {
                 // A primary that became a replica: there is another one now. Redis 6.2 says so only in the text.
                 if error.to_string().contains("READONLY") {
@@ -206,8 +216,9 @@ impl Node {
     /// The server's reply; `None` if there was none within the deadline.
     ///
     /// After one poll the command is with the task that writes it; that task has run when this one is polled again,
-    /// and only then the deadline starts. After the deadline the reply may have arrived while this thread was not
-    /// scheduled, so it checks again.
+    /// and only then the deadline starts. It is measured in steps. A step that ends late does not count: this thread was not
+    /// scheduled, and a server on the same machine may not have been scheduled either. At the end of each step the reply may
+    /// have arrived unseen, so it is looked for again.
     async fn reply(&self, work: Work<'_>, asking: bool) -> Option<Result<Value, RedisError>> {
         let mut reply = pin!(send(ConnectionManager::clone(&self.connection.load()), work, asking));
         if let Poll::Ready(reply) = poll_fn(|context| Poll::Ready(reply.as_mut().poll(context))).await {
@@ -215,18 +226,25 @@ impl Node {
         }
         yield_now().await;
         let sent_at = Instant::now();
-        let mut answer = tokio::time::timeout(self.deadline, reply.as_mut()).await.ok();
-        for _ in 0..Node::LOOKS {
+        let step = (self.deadline / 4).clamp(Node::SHORTEST_STEP, Node::LONGEST_STEP);
+        let on_time = step + (step / 2).max(Node::TIMER);
+        let mut waited = Duration::ZERO;
+        let answer = loop {
+            let began = Instant::now();
+            let answer = tokio::time::timeout(step, reply.as_mut()).await.ok();
+            let took = began.elapsed();
+            let answer = match answer {
+                Some(answer) => Some(answer),
+                None => look(reply.as_mut()).await,
+            };
             if answer.is_some() {
-                break;
+                break answer;
             }
-            yield_now().await;
-            answer = poll_fn(|context| match reply.as_mut().poll(context) {
-                Poll::Ready(reply) => Poll::Ready(Some(reply)),
-                Poll::Pending => Poll::Ready(None),
-            })
-            .await;
-        }
+            waited += if took <= on_time { step } else { Duration::ZERO };
+            if waited >= self.deadline || sent_at.elapsed() > self.deadline + Node::STANDSTILL {
+                break None;
+            }
+        };
         if matches!(answer, Some(Ok(_))) {
             self.round_trip.note(sent_at.elapsed(), self.origin.elapsed());
         }
@@ -235,8 +253,9 @@ impl Node {
 
     fn report<T>(self: &Arc<Self>, outcome: &Result<T, Refusal>) {
         match outcome {
-            Err(Refusal::Failed(error)) => {
+            Err(refusal @ (Refusal::Failed(_) | Refusal::Late(_))) => {
                 if self.breaker().failed(self.origin.elapsed()) {
+                    let error = StoreError::from(refusal.clone());
                     tracing::error!("the store at {} does not answer; its breaker is open: {error}", self.route);
                 }
                 if self.breaker_state() == BreakerState::Open {
@@ -286,6 +305,18 @@ fn breaker_is_open() -> StoreError {
     StoreError::unavailable("the breaker is open after repeated failures")
 }
 
+/// The reply, if it has arrived: other tasks of this thread may have to run first, to read it.
+async fn look<T>(mut reply: Pin<&mut impl Future<Output = T>>) -> Option<T> {
+    const LOOKS: usize = 3;
+    for _ in 0..LOOKS {
+        yield_now().await;
+        if let Poll::Ready(reply) = poll_fn(|context| Poll::Ready(reply.as_mut().poll(context))).await {
+            return Some(reply);
+        }
+    }
+    None
+}
+
 async fn send(mut connection: ConnectionManager, work: Work<'_>, asking: bool) -> Result<Value, RedisError> {
     match work {
         Work::Command(command) => query(&mut connection, command, asking).await,
@@ -326,6 +357,7 @@ impl From<Refusal> for StoreError {
             Refusal::TryAgain => StoreError::unavailable("the keys of a request are on their way to another node"),
             Refusal::NoTurn => Overloaded::new().into(),
             Refusal::Full(_) => StoreError::unavailable(full::REASON),
+            Refusal::Late(deadline) => StoreError::unavailable(format!("no answer within {deadline:?}")),
         }
     }
 }

@@ -72,6 +72,16 @@ impl Nodes {
         }
     }
 
+    /// Whether the node of this slot is known to fail.
+    pub(super) fn is_known_to_fail(&self, slot: Slot) -> bool {
+        match self {
+            Nodes::One(node) => node.breaker_state() != BreakerState::Closed,
+            Nodes::Cluster(cluster) => {
+                cluster.owner(slot).map_or(true, |node| node.breaker_state() != BreakerState::Closed)
+            }
+        }
+    }
+
     /// Whether a caller may make a call in its own runtime: only to a single server at a fixed address.
     pub(super) fn is_callable_here(&self) -> bool {
         matches!(self, Nodes::One(node) if node.is_callable_here())
@@ -210,6 +220,10 @@ impl Cluster {
             let refusal = match node.call(work, asking, &read).await {
                 Ok(done) => return Ok(done),
                 Err(Refusal::Failed(error)) => return Err(failed(error)),
+                Err(late @ Refusal::Late(_)) => {
+                    self.refresh_soon();
+                    return Err(late);
+                }
                 Err(refusal) => refusal,
             };
             hops += 1;
@@ -222,7 +236,9 @@ impl Cluster {
                     (self.node_at(&whole(address, &node)).map_err(failed)?, false)
                 }
                 Refusal::Ask(address) => (self.node_at(&whole(address, &node)).map_err(failed)?, true),
-                Refusal::TryAgain | Refusal::NoTurn | Refusal::Full(_) | Refusal::Failed(_) => return Err(refusal),
+                Refusal::TryAgain | Refusal::NoTurn | Refusal::Full(_) | Refusal::Late(_) | Refusal::Failed(_) => {
+                    return Err(refusal);
+                }
             };
         }
     }

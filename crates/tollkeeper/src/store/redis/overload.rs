@@ -32,6 +32,8 @@ pub(super) struct Place<'o>(&'o Overload);
 impl Overload {
     /// The most requests that may wait for the store at the same time.
     const MOST: usize = 16_384;
+    /// From here on a late reply is no proof that the server failed.
+    const CROWD: usize = 64;
     /// The longest wait for a turn, if the deadline of calls is short.
     const PATIENCE: Duration = Duration::from_millis(100);
     /// The shortest time between two log lines.
@@ -55,6 +57,11 @@ impl Overload {
     /// How many requests were shed.
     pub(super) fn count(&self) -> u64 {
         self.shed.load(Relaxed)
+    }
+
+    /// Whether so many wait that lateness may be our own.
+    pub(super) fn is_crowded(&self) -> bool {
+        self.waiting.load(Relaxed) >= Overload::CROWD
     }
 
     /// Takes a place, if there is one left.
