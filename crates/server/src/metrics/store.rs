@@ -23,9 +23,8 @@ pub(super) fn families(limiter: &Limiter) -> Vec<Family> {
     if let Store::Memory(memory) = store {
         families.push(Family::single(&catalog::KEYS, memory.len() as u64));
     }
-    if let Store::Redis(redis) = store {
-        families.push(Family::single(&catalog::STORE_FULL, redis.full()));
-    }
+    let full = if let Store::Redis(redis) = store { redis.full() } else { 0 };
+    families.push(Family::single(&catalog::STORE_FULL, full));
     let overflowed = limiter.memory().map(MemoryStore::overflowed).unwrap_or_default();
     let overflow = Family::new(&catalog::OVERFLOW).with(["keys"], overflowed.keys).with(["logs"], overflowed.logs);
     families.push(overflow);
