@@ -23,11 +23,11 @@ pub(super) fn families(limiter: &Limiter) -> Vec<Family> {
     if let Store::Memory(memory) = store {
         families.push(Family::single(&catalog::KEYS, memory.len() as u64));
     }
-    let full = if let Store::Redis(redis) = store { redis.full() } else { 0 };
-    families.push(Family::single(&catalog::STORE_FULL, full));
     let overflowed = limiter.memory().map(MemoryStore::overflowed).unwrap_or_default();
     let overflow = Family::new(&catalog::OVERFLOW).with(["keys"], overflowed.keys).with(["logs"], overflowed.logs);
     families.push(overflow);
+    let full = if let Store::Redis(redis) = store { redis.full() } else { 0 };
+    families.push(Family::single(&catalog::STORE_FULL, full));
     let batch_size = Value::Summary { sum: traffic.requests as f64, count: traffic.calls };
     families.extend([
         Family::single(&catalog::BREAKER_STATE, breaker),
