@@ -155,13 +155,27 @@ async fn a_rule_of_that_name_is_another() {
     assert_eq!(gate.ask("CL.THROTTLE k 0 1 60\r\n").await, "*5 :0 :1 :0 :-1 :60 ");
 }
 
+/// New keys with the same numbers share what 64 keys would get, instead of passing or failing all.
+#[tokio::test]
+async fn new_keys_share_buckets_when_the_store_is_full() {
+    let gate = open(&[], 1, Limits::default(), None).await;
+    let many: String = (0..2_000).map(|n| format!("CL.THROTTLE k{n} 0 1 60\r\n")).collect();
+    let answers = gate.ask(many).await;
+    assert_eq!(answers.matches("*5 :0 :1 :0 :-1 :60 ").count(), 1 + 64, "{answers}");
+    assert_eq!(answers.matches("*5 :1 :1 :0 :60 :60 ").count(), 2_000 - 65, "{answers}");
+}
+
+/// Where even these have no room, because callers bring endless numbers, it is an error: no limit was reached.
 #[tokio::test]
 async fn a_full_store_is_an_error_and_no_denial() {
     let gate = open(&[], 1, Limits::default(), None).await;
-    let many: String = (0..1_000).map(|n| format!("CL.THROTTLE k{n} 0 1 60\r\n")).collect();
-    let answers = gate.ask(many).await;
-    assert!(answers.contains("-OOM the memory store is full"), "{answers}");
-    assert!(!answers.contains("*5 :1"), "no limit was reached: {answers}");
+    let mut answers = String::new();
+    for batch in 0..20 {
+        let many: String = (0..1_000).map(|n| format!("CL.THROTTLE k{n} {} 1 60\r\n", batch * 1_000 + n)).collect();
+        answers += &gate.ask(many).await;
+    }
+    assert!(answers.contains("-OOM the memory store is full"), "{}", &answers[answers.len() - 500..]);
+    assert!(!answers.contains("*5 :1"), "no limit was reached");
 }
 
 #[tokio::test]
