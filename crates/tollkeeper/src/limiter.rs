@@ -146,10 +146,7 @@ impl Limiter {
 
     /// The store in this process, if there is one: the store itself, or the one that decides while it is unreachable.
     pub fn memory(&self) -> Option<&MemoryStore> {
-        match (&self.store, self.local.get()) {
-            (Store::Memory(memory), _) | (_, Some(Store::Memory(memory))) => Some(memory),
-            _ => None,
-        }
+        [Some(&self.store), self.local.get()].into_iter().flatten().find_map(Store::as_memory)
     }
 
     /// How often the store could not answer.

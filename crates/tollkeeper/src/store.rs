@@ -45,6 +45,15 @@ pub enum Store {
 }
 
 impl Store {
+    /// The store in this process, if it is that.
+    pub(crate) fn as_memory(&self) -> Option<&MemoryStore> {
+        match self {
+            Store::Memory(memory) => Some(memory),
+            #[cfg(feature = "redis")]
+            _ => None,
+        }
+    }
+
     /// The store's time, by which it decides.
     pub fn now(&self) -> Timestamp {
         match self {

@@ -54,6 +54,8 @@ pub struct Overloaded {
     pub retry_after: Duration,
 }
 
+// Only a store that is shared makes requests wait.
+#[cfg(feature = "redis")]
 impl Overloaded {
     /// Retry in a second: a client that retries at once meets the same overload.
     pub(crate) const fn new() -> Overloaded {
