@@ -16,7 +16,7 @@
 //!   - { name: per-client, key: '{ip}', limit: 100/min, burst: 20 }
 //! ";
 //! // `file::load(path)` reads a file.
-//! let file::Loaded { settings, policy } = file::parse(Path::new("tollkeeper.yaml"), text)?;
+//! let file::Loaded { settings, policy, .. } = file::parse(Path::new("tollkeeper.yaml"), text)?;
 //! let limiter = Limiter::new(policy, settings.store(Clock::system()).await?);
 //! let verdict = limiter.check(&Descriptor::new([("ip", "192.0.2.1")])).await?;
 //! assert!(verdict.is_allowed());
