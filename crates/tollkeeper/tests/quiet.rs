@@ -5,6 +5,8 @@
 mod flood;
 #[cfg(all(feature = "redis", unix))]
 mod processes;
+#[cfg(feature = "redis")]
+mod redis_overload;
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 

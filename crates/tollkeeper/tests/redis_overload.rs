@@ -1,6 +1,8 @@
 //! More requests than can be decided, and distant servers: limits stay in force, and requests that cannot be decided
 //! in time are shed.
 
+#![expect(clippy::await_holding_lock, reason = "the lock keeps the other tests of this binary waiting")]
+
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::{Duration, Instant};
@@ -47,6 +49,7 @@ fn work(time: Duration) {
 /// the breaker opened. Redis was fine.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn saturating_the_limiter_switches_no_limit_off() {
+    let _alone = crate::alone();
     const CALLERS: usize = 1_000;
     let server = Server::start(Kind::Redis7);
     for policy in [FailurePolicy::Open, FailurePolicy::Closed] {
@@ -99,6 +102,7 @@ async fn saturating_the_limiter_switches_no_limit_off() {
 /// ms): it needs many calls, and their time was counted against one deadline.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_large_batch_is_never_allowed_by_lateness() {
+    let _alone = crate::alone();
     const KEYS: usize = 1_000;
     let server = Server::start(Kind::Redis7);
     for (nth, round_trip) in [2, 5].map(Duration::from_millis).into_iter().enumerate() {
@@ -133,6 +137,7 @@ async fn a_large_batch_is_never_allowed_by_lateness() {
 /// answered even then.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_cannot_go_out_in_time_is_shed_and_nothing_else() {
+    let _alone = crate::alone();
     const REQUESTS: u64 = 16_000;
     let server = Server::start(Kind::Redis7);
     let distance = Distance::to(server.port(), Duration::from_millis(60));
@@ -177,6 +182,7 @@ async fn what_cannot_go_out_in_time_is_shed_and_nothing_else() {
 /// before they arrived, and every request waited for several of them.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn far_from_the_server_most_decisions_come_from_leases() {
+    let _alone = crate::alone();
     let server = Server::start(Kind::Redis7);
     for round_trip in [10, 80].map(Duration::from_millis) {
         let distance = Distance::to(server.port(), round_trip);

@@ -14,8 +14,6 @@ mod redis_full;
 #[cfg(feature = "redis")]
 mod redis_live;
 #[cfg(feature = "redis")]
-mod redis_overload;
-#[cfg(feature = "redis")]
 mod redis_store;
 mod reservations;
 mod store_conformance;
