@@ -11,6 +11,7 @@ mod address;
 mod ahead;
 mod batch;
 mod breaker;
+mod callers;
 mod calls;
 mod denials;
 mod exceptions;

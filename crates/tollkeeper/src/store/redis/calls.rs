@@ -1,7 +1,7 @@
 //! The path of a request to a server: through the queue of its hash slot, into a call with others, and back.
 
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use redis::Value;
 use tokio::sync::oneshot;
@@ -9,6 +9,7 @@ use tollkeeper_core::{Algorithm, BucketRef, Charge, Key, RuleSpec, Timestamp};
 
 use super::across::Part;
 use super::batch::{Ask, Batch, ReplyError, RequestAnswer};
+use super::callers::Callers;
 use super::node::{Refusal, Work};
 use super::nodes::{Nodes, Slot};
 use super::queue::{self, Answered, Group, Pace, Pending, Pushed, Turn};
@@ -103,7 +104,7 @@ impl Shared {
         let pace = Pace { round_trip: self.nodes.round_trip(slot), patience: self.overload.patience() };
         match self.queues[usize::from(slot)].push(pending, pace) {
             // The caller may give up, and others wait for the same call.
-            Pushed::Start(turn) => self.io.spawn(Arc::clone(self).drive(slot, turn)),
+            Pushed::Start(turn) => self.io.spawn(Arc::clone(self).drive(slot, turn, Callers::here())),
             Pushed::Waits => {}
             Pushed::Shed => return Err(self.overload.shed(1).into()),
         }
@@ -119,7 +120,7 @@ impl Shared {
     }
 
     /// Sends the calls of a hash slot until its queue is empty.
-    pub(super) async fn drive(self: Arc<Self>, slot: Slot, turn: Turn) {
+    pub(super) async fn drive(self: Arc<Self>, slot: Slot, turn: Turn, mut callers: Callers) {
         let mut duty = Duty { shared: Some(&self), slot };
         let mut next = Some(turn);
         while let Some(Turn { batch, late }) = next {
@@ -128,7 +129,7 @@ impl Shared {
             for group in queue::grouped(batch, &self.namespace) {
                 self.call(slot, group).await;
             }
-            self.gather(slot, answered).await;
+            self.gather(slot, answered, &mut callers).await;
             next = self.queues[usize::from(slot)].next(self.overload.patience());
         }
         duty.shared = None;
@@ -143,29 +144,12 @@ impl Shared {
         }
     }
 
-    /// Lets callers that were just answered ask again, as long as more of them do: a call for a few of them costs the
-    /// server as much as one for all. They run on other threads, so this takes microseconds; up to three callers are
-    /// not waited for.
-    pub(super) async fn gather(&self, slot: Slot, answered: usize) {
+    /// Lets callers that were just answered ask again: a call for a few of them costs the server as much as one for
+    /// all. Up to three callers are not waited for.
+    async fn gather(&self, slot: Slot, answered: usize, callers: &mut Callers) {
         const FEW: usize = 3;
-        const IN_ALL: Duration = Duration::from_micros(100);
-        const WITHOUT_MORE: Duration = Duration::from_micros(15);
-        if answered <= FEW {
-            return;
-        }
-        let queue = &self.queues[usize::from(slot)];
-        let began = Instant::now();
-        let (mut before, mut grown_at) = (queue.len(), began);
-        loop {
-            tokio::task::yield_now().await;
-            std::thread::yield_now();
-            let (len, now) = (queue.len(), Instant::now());
-            if len > before {
-                (before, grown_at) = (len, now);
-            }
-            if len >= answered || now - grown_at > WITHOUT_MORE || now - began > IN_ALL {
-                return;
-            }
+        if answered > FEW && self.queues[usize::from(slot)].len() < answered {
+            callers.run().await;
         }
     }
 
@@ -275,7 +259,7 @@ impl Drop for Duty<'_> {
         if let Some(shared) = self.shared
             && let Some(turn) = shared.queues[usize::from(self.slot)].next(shared.overload.patience())
         {
-            shared.io.spawn(Arc::clone(shared).drive(self.slot, turn));
+            shared.io.spawn(Arc::clone(shared).drive(self.slot, turn, Callers::default()));
         }
     }
 }
