@@ -254,6 +254,8 @@ impl Node {
     fn report<T>(self: &Arc<Self>, outcome: &Result<T, Refusal>) {
         match outcome {
             Err(refusal @ (Refusal::Failed(_) | Refusal::Late(_))) => {
+                // What broke one connection has probably broken the other, which would only find out with its next call.
+                self.renew_of_callers();
                 if self.breaker().failed(self.origin.elapsed()) {
                     let error = StoreError::from(refusal.clone());
                     tracing::error!("the store at {} does not answer; its breaker is open: {error}", self.route);
