@@ -6,6 +6,8 @@
 #![allow(clippy::unwrap_used, clippy::missing_panics_doc)] // A test that cannot go on panics.
 
 mod certificates;
+#[cfg(target_os = "linux")]
+mod clock;
 mod curl;
 mod distance;
 pub mod http;
@@ -21,6 +23,8 @@ pub mod store;
 mod wait;
 
 pub use certificates::{Authority, Pair};
+#[cfg(target_os = "linux")]
+pub use clock::SteppedClock;
 pub use curl::curl;
 pub use distance::Distance;
 pub use port::free_port;

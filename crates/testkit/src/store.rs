@@ -53,6 +53,8 @@ struct Launch {
     config: Option<String>,
     /// User and password, if clients need them.
     login: Option<(String, String)>,
+    /// Environment variables.
+    variables: Vec<(&'static str, PathBuf)>,
     /// What clients need to connect with TLS, if it has TLS only.
     certificates: Option<redis::TlsCertificates>,
 }
@@ -60,7 +62,7 @@ struct Launch {
 impl Launch {
     fn new<Word: ToString>(kind: Kind, options: impl IntoIterator<Item = Word>) -> Launch {
         let options = options.into_iter().map(|word| word.to_string()).collect();
-        Launch { binary: kind.binary(), options, config: None, login: None, certificates: None }
+        Launch { binary: kind.binary(), options, config: None, login: None, variables: Vec::new(), certificates: None }
     }
 }
 
@@ -81,6 +83,12 @@ impl Server {
     /// With more options, which may depend on the port.
     pub fn start_with(kind: Kind, options: impl Fn(u16) -> Vec<String>) -> Server {
         Server::launch(|port| Launch::new(kind, options(port)))
+    }
+
+    /// Starts an empty one whose wall clock can be stepped.
+    #[cfg(target_os = "linux")]
+    pub fn start_by(kind: Kind, clock: &crate::SteppedClock) -> Server {
+        Server::launch(|_| Launch { variables: clock.variables().to_vec(), ..Launch::new(kind, [""; 0]) })
     }
 
     fn launch(launch: impl Fn(u16) -> Launch) -> Server {
@@ -104,6 +112,7 @@ impl Server {
     fn spawn(launch: Launch, port: u16) -> Server {
         let folder = Folder::new();
         let mut command = Command::new(&launch.binary);
+        command.envs(launch.variables.iter().map(|(name, value)| (name, value)));
         if let Some(config) = &launch.config {
             let path = folder.join("config");
             std::fs::write(&path, config).unwrap();

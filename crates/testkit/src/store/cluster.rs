@@ -89,6 +89,19 @@ impl Cluster {
         port
     }
 
+    /// Makes a replica of this slot's primary take over while the primary is healthy; the port of the old primary.
+    pub fn fail_over(&self, slot: u16) -> u16 {
+        let port = self.primary_of(slot);
+        let id = id_of(self.node(port));
+        let is_its_replica = |node: &&Server| {
+            node.ask::<Vec<redis::Value>>(&["ROLE"])
+                .is_ok_and(|role| matches!(&role[..], [_, _, redis::Value::Int(of), ..] if *of == i64::from(port)))
+        };
+        let replica = self.nodes.iter().find(is_its_replica).unwrap_or_else(|| panic!("{id} has no replica"));
+        replica.tell(&["CLUSTER", "FAILOVER"]);
+        port
+    }
+
     /// Waits until all nodes that answer are healthy and agree on a new primary of the slot; its port.
     pub fn wait_for_new_primary(&self, slot: u16, old_port: u16) -> u16 {
         wait_until("the slot has a new primary", || self.agree(slot, |port| port != old_port) && self.is_up());

@@ -61,6 +61,15 @@ impl Sentinels {
         all
     }
 
+    /// From now on the sentinels work at their default pace, as in production: then one that failed over as planned
+    /// leaves the old primary writable for about ten seconds.
+    pub fn slow_down(&self) {
+        for sentinel in &self.sentinels {
+            let periods = ["INFO-PERIOD", "10000", "PUBLISH-PERIOD", "2000", "ASK-PERIOD", "1000"];
+            sentinel.tell(&[&["SENTINEL", "DEBUG"], &periods[..]].concat());
+        }
+    }
+
     /// Where the sentinels listen.
     pub fn addresses(&self) -> Vec<String> {
         self.sentinels.iter().map(|sentinel| format!("127.0.0.1:{}", sentinel.port)).collect()
@@ -87,7 +96,7 @@ impl Sentinels {
     pub fn fail_over(&self) -> u16 {
         let old_port = self.primary_port();
         // While the primary is healthy, a replica is promoted only if it was heard of within three of these periods.
-        self.sentinels[0].tell(&["SENTINEL", "DEBUG", "INFO-PERIOD", "1000"]);
+        self.sentinels[0].tell(&["SENTINEL", "DEBUG", "INFO-PERIOD", "10000"]);
         wait_until("the sentinels have promoted the replica", || {
             // Repeated in case it failed; refused while a failover is in progress.
             let _ = self.sentinels[0].ask::<()>(&["SENTINEL", "FAILOVER", SERVICE]);
@@ -100,9 +109,29 @@ impl Sentinels {
     pub fn wait_for_failover(&self, old_port: u16) -> u16 {
         wait_until("the sentinels name a new primary", || self.answers().all(|port| port != old_port));
         let port = self.primary_port();
-        let primary = self.data.iter().find(|server| server.port == port).unwrap();
-        wait_until("it is a primary", || primary.ask(&["INFO", "replication"]).is_ok_and(is_primary));
+        wait_until("it is a primary", || self.is_primary(port));
         port
+    }
+
+    /// Whether the server on this port takes itself for a primary.
+    pub fn is_primary(&self, port: u16) -> bool {
+        self.data(port).ask(&["INFO", "replication"]).is_ok_and(is_primary)
+    }
+
+    /// The server on this port.
+    pub fn data(&self, port: u16) -> &Server {
+        self.data.iter().find(|server| server.port == port).unwrap_or_else(|| panic!("no server on port {port}"))
+    }
+
+    /// Starts the server on this port again after it was killed: empty, and as a primary until the sentinels demote it.
+    pub fn restart(&mut self, port: u16) {
+        self.data.iter_mut().filter(|server| server.port == port).for_each(|server| {
+            let options = &mut server.launch.options;
+            if let Some(at) = options.iter().position(|option| option == "--replicaof") {
+                options.drain(at..at + 3);
+            }
+            server.restart();
+        });
     }
 
     fn answers(&self) -> impl Iterator<Item = u16> {
