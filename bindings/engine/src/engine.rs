@@ -480,7 +480,7 @@ async fn answer(front: Arc<Front>, limiter: Arc<Limiter>, io: Option<Arc<Io>>, a
         Ask::Connect | Ask::Follow => Ok(Reply::Done),
         Ask::Close => {
             if let Store::Redis(redis) = limiter.store() {
-                redis.return_leases().await;
+                redis.leave().await;
             }
             Ok(Reply::Done)
         }

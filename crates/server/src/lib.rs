@@ -13,6 +13,7 @@
 //! | the command line | `command` |
 //! | the fronts | `front`: HTTP, Envoy's gRPC, the Redis protocol, the reverse proxy |
 //! | decide, observe, answer | `service` |
+//! | exceptions kept in Postgres too | `exceptions` |
 //! | observability | `alerts`, `telemetry`, `observer`, `insight`, `audit`, `capture`, `privacy`, `metrics` |
 //! | where rules come from | `rules` (Postgres), `settings` and `config` (the file), `import` (other limiters' files) |
 //! | input and output formats | `strict` (bodies, queries), `wire` (JSON), `openapi`, `route`, `moment` (time), `dashboard` |
@@ -25,6 +26,7 @@ mod command;
 mod config;
 mod dashboard;
 mod database;
+mod exceptions;
 mod front;
 #[cfg(any(test, fuzzing))]
 pub mod fuzz;

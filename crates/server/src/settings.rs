@@ -23,7 +23,7 @@ use tollkeeper::{Span, parse_span};
 
 use crate::audit::{self, Keeping, Sink};
 use crate::config::Config;
-use crate::database::database;
+use crate::database::{Database, database};
 use crate::observer::{self, Analysis};
 use crate::privacy::Privacy;
 
@@ -31,15 +31,18 @@ use crate::privacy::Privacy;
 pub(crate) fn observer(config: &Config) -> observer::Settings {
     let most_bytes = config.audit.max_size_mb.saturating_mul(1_000_000);
     let retention = parse_span(&config.audit.retention).unwrap_or(Span::from_secs(30 * 86_400));
-    let url = config.audit.database.as_deref().or(config.rules_from.as_deref());
-    let sink = url
-        .and_then(|url| database(url).ok())
-        .map(|database| Arc::new(Sink::new(database, Keeping { retention, most_bytes })));
+    let sink = kept_in(config).map(|database| Arc::new(Sink::new(database, Keeping { retention, most_bytes })));
     let privacy = Arc::new(Privacy::new(&config.identify));
     observer::Settings {
         analysis: if config.insight { Analysis::On } else { Analysis::Off },
         audit: audit::Settings { keep: config.audit.keep, sink, privacy },
     }
+}
+
+/// The database that keeps what must outlive this process, if there is one. The configuration has been checked.
+pub(crate) fn kept_in(config: &Config) -> Option<Database> {
+    let url = config.audit.database.as_deref().or(config.rules_from.as_deref())?;
+    database(url).ok()
 }
 
 /// How verdicts become responses.

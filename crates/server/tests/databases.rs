@@ -5,4 +5,5 @@
 
 mod audit;
 mod database;
+mod kept_exceptions;
 mod rules;

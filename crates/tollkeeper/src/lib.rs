@@ -145,7 +145,8 @@ pub use reservation::ticket::Ticket;
 pub use reservation::{Actual, Reservation, SettleError, Settled, Settlement};
 #[cfg(feature = "redis")]
 pub use store::{
-    BreakerState, ConnectError, DURATION_BOUNDS, RedisOptions, RedisStore, RedisTls, Server, Traffic, UnreachableStore,
+    BreakerState, ConnectError, DURATION_BOUNDS, ExceptionsCopy, RedisOptions, RedisStore, RedisTls, Server, Traffic,
+    UnreachableStore,
 };
 pub use store::{ExceptionError, MAX_HOLD, MemoryStore, Overflowed, Overloaded, Owner, Store, StoreError, TooManyKeys};
 pub use tollkeeper_core::{

@@ -415,7 +415,7 @@ impl Limiter {
 
     /// The same charges under this instance's share of each quota; `None` if it is the only instance.
     fn shares_of(&self, charges: &[Charge]) -> Option<Vec<Charge>> {
-        let instances = self.store.instances();
+        let instances = self.store.sharers();
         if instances == 1 {
             return None;
         }

@@ -15,7 +15,9 @@ pub use held::{MAX_HOLD, Owner};
 pub(crate) use memory::{Id, Newcomer, Place, Table};
 pub use memory::{MemoryStore, Overflowed, TooManyKeys};
 #[cfg(feature = "redis")]
-pub use redis::{BreakerState, ConnectError, DURATION_BOUNDS, RedisOptions, RedisStore, RedisTls, Server, Traffic};
+pub use redis::{
+    BreakerState, ConnectError, DURATION_BOUNDS, ExceptionsCopy, RedisOptions, RedisStore, RedisTls, Server, Traffic,
+};
 #[cfg(feature = "redis")]
 pub use unreachable::UnreachableStore;
 
@@ -188,6 +190,17 @@ impl Store {
             Store::Memory(_) => 1,
             #[cfg(feature = "redis")]
             Store::Redis(redis) => redis.instances(),
+            #[cfg(feature = "redis")]
+            Store::Unreachable(_) => 1,
+        }
+    }
+
+    /// Among how many instances a limit is divided while the store is unreachable.
+    pub(crate) fn sharers(&self) -> u32 {
+        match self {
+            Store::Memory(_) => 1,
+            #[cfg(feature = "redis")]
+            Store::Redis(redis) => redis.sharers(),
             #[cfg(feature = "redis")]
             Store::Unreachable(_) => 1,
         }

@@ -217,6 +217,66 @@ async fn while_the_server_is_away_each_instance_admits_its_share() {
     }
 }
 
+/// Redis flapped and came back empty. Three instances counted 1, 2 and 3, and admitted 110 requests a second of 60 when it
+/// went down again.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_server_that_comes_back_empty_leaves_each_instance_its_share() {
+    let mut server = Server::start(Kind::Redis7);
+    let mut limiters = Vec::new();
+    for _ in 0..3 {
+        let local = RuleSpec { on_store_failure: FailurePolicy::Local, ..rule("r", "30/day") };
+        limiters.push(Limiter::new(Policy::new([local]).unwrap(), connect(&server).await));
+    }
+    let wait_until = async |what: &str, is_so: &dyn Fn() -> bool| {
+        let started = Instant::now();
+        while !is_so() {
+            assert!(started.elapsed() < Duration::from_secs(20), "{what}");
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    };
+    let all_know = |count: u32| limiters.iter().all(|limiter| redis(limiter).sharers() == count);
+    wait_until("they find each other", &|| all_know(3)).await;
+    for times in 1..=2 {
+        server.kill();
+        server.restart();
+        wait_until("each notices the loss", &|| {
+            assert!(all_know(3), "{:?}", limiters.iter().map(|one| redis(one).sharers()).collect::<Vec<_>>());
+            limiters.iter().all(|limiter| redis(limiter).losses() == times)
+        })
+        .await;
+    }
+    server.kill();
+    for limiter in &limiters {
+        let mut admitted = 0;
+        for _ in 0..40 {
+            let (source, is_allowed) = ask(limiter, "a").await;
+            assert_eq!(source, Source::Local);
+            admitted += u32::from(is_allowed);
+        }
+        assert_eq!(admitted, 10, "a third of thirty");
+    }
+}
+
+/// One that vanished may be cut off and deciding by itself, so its share stays reserved; one that has left frees it.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_instance_keeps_its_share_until_it_leaves() {
+    let server = Server::start(Kind::Redis7);
+    let [stays, leaves, vanishes] = [connect(&server).await, connect(&server).await, connect(&server).await];
+    let until = async |is_so: &dyn Fn() -> bool| {
+        let started = Instant::now();
+        while !is_so() {
+            assert!(started.elapsed() < Duration::from_secs(20), "{} of {}", stays.instances(), stays.sharers());
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+    };
+    until(&|| stays.instances() == 3).await;
+    drop(vanishes);
+    until(&|| stays.instances() == 2).await;
+    assert_eq!(stays.sharers(), 3);
+    leaves.leave().await;
+    until(&|| stays.sharers() == 2).await;
+}
+
 /// A request denied by another rule returns its leased tokens, whatever other instances took from the bucket in
 /// between. Tokens that are not in the store are held by some instance.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

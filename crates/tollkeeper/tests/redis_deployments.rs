@@ -65,6 +65,54 @@ async fn the_promoted_replica_is_followed_behind_sentinels() {
     }
 }
 
+/// A planned failover promoted the replica, and the old primary stayed writable for 11 seconds: sentinels demote it that
+/// late. One instance stayed on it, another had gone to the new one, and together they admitted twice the limit.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_planned_failover_is_followed_while_the_old_primary_still_takes_writes() {
+    let sentinels = Sentinels::start();
+    sentinels.slow_down();
+    let url = format!("redis+sentinel://{}/{}", sentinels.addresses().join(","), sentinels.service());
+    let limiters = [limiter(&url, [per_user()]).await, limiter(&url, [per_user()]).await];
+    let old = sentinels.fail_over();
+    let new = sentinels.wait_for_failover(old);
+    let mut connection = sentinels.data(new).connect();
+    for (instance, limiter) in limiters.iter().enumerate() {
+        for attempt in 0.. {
+            // A new user each time: the key shows where the request was counted.
+            let user = format!("user-{instance}-{attempt}");
+            ask(limiter, &user).await;
+            let keys: Vec<String> = redis::cmd("KEYS").arg(format!("*{user}*")).query(&mut connection).unwrap();
+            if !keys.is_empty() {
+                break;
+            }
+            assert!(sentinels.is_primary(old), "it was followed only when the old primary was demoted");
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    }
+    assert!(sentinels.is_primary(old), "otherwise this test shows nothing");
+}
+
+/// The crashed primary is started again, empty, and takes itself for a primary until the sentinels demote it.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_old_primary_that_comes_back_is_not_used() {
+    let mut sentinels = Sentinels::start();
+    sentinels.slow_down();
+    let url = format!("redis+sentinel://{}/{}", sentinels.addresses().join(","), sentinels.service());
+    let limiter = limiter(&url, [per_user()]).await;
+    let old = sentinels.kill_primary();
+    sentinels.wait_for_failover(old);
+    comes_back(&limiter, "a").await;
+    sentinels.restart(old);
+    let mut connection = sentinels.data(old).connect();
+    while sentinels.is_primary(old) {
+        ask(&limiter, "a").await;
+        let mut scan = redis::cmd("KEYS");
+        let keys: Vec<String> = scan.arg("tollkeeper:{a}*").query(&mut connection).unwrap();
+        assert!(keys.is_empty() || !sentinels.is_primary(old), "{keys:?}");
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
+}
+
 #[tokio::test]
 async fn a_private_authority_is_trusted_when_named() {
     let pem = |path: &str| Some(std::fs::read(path).unwrap());

@@ -98,6 +98,73 @@ async fn while_the_server_is_away_the_last_known_exceptions_stay() {
     assert!(!passes(&limiter, "a").await);
 }
 
+/// A block vanished without a word when Redis was restarted: it was stored only there.
+#[tokio::test(flavor = "multi_thread")]
+async fn exceptions_survive_a_server_that_restarts_empty() {
+    let mut server = Server::start(Kind::Redis7);
+    let (one, other) =
+        (limiter(&server, policy("9999/day", None)).await, limiter(&server, policy("9999/day", None)).await);
+    for user in ["a", "b"] {
+        one.except(Exception::new("r", user, ExceptionKind::Block)).await.unwrap();
+    }
+    assert!(one.lift(Some("r"), "b").await.unwrap().is_some());
+    until(async || !passes(&other, "a").await).await;
+    until(async || passes(&other, "b").await).await;
+
+    server.kill();
+    server.restart();
+    until(async || is_stored(&server, "r a")).await;
+    assert!(!is_stored(&server, "r b"), "what was lifted stays lifted");
+    let late = limiter(&server, policy("9999/day", None)).await;
+    assert!(!passes(&late, "a").await && !passes(&one, "a").await && !passes(&other, "a").await);
+    for limiter in [&one, &other] {
+        let Store::Redis(redis) = limiter.store() else { panic!("a store in Redis") };
+        until(async || redis.losses() == 1).await;
+    }
+
+    assert!(other.lift(Some("r"), "a").await.unwrap().is_some());
+    until(async || passes(&one, "a").await && passes(&late, "a").await).await;
+    assert!(!is_stored(&server, "r a"));
+}
+
+/// Somebody blocks another key after the loss, before the instances that know the first block have put it back.
+#[tokio::test(flavor = "multi_thread")]
+async fn exceptions_made_after_a_loss_are_joined_by_those_from_before() {
+    let mut server = Server::start(Kind::Redis7);
+    let one = limiter(&server, policy("9999/day", None)).await;
+    one.except(Exception::new("r", "a", ExceptionKind::Block)).await.unwrap();
+    server.kill();
+    server.restart();
+    // What an instance that starts now and knows nothing would write.
+    let (born, value) = (9_000_000_000_000_000_u64, r#"{"rule": "r", "key": "c", "kind": "block", "since_us": 1}"#);
+    let mut write = redis::cmd("HSET");
+    write.arg("tollkeeper:exceptions").arg("").arg(format!("{born} {born}")).arg("r c").arg(value);
+    write.exec(&mut server.connect()).unwrap();
+    until(async || !passes(&one, "c").await).await;
+    until(async || is_stored(&server, "r a") && is_stored(&server, "r c")).await;
+    assert!(!passes(&one, "a").await);
+}
+
+/// A replica was promoted that had not received the latest changes.
+#[tokio::test(flavor = "multi_thread")]
+async fn exceptions_that_a_failover_lost_are_put_back() {
+    let server = Server::start(Kind::Redis7);
+    let one = limiter(&server, policy("9999/day", None)).await;
+    one.except(Exception::new("r", "a", ExceptionKind::Block)).await.unwrap();
+    let mut connection = server.connect();
+    let before: Vec<u8> = redis::cmd("DUMP").arg("tollkeeper:exceptions").query(&mut connection).unwrap();
+    one.except(Exception::new("r", "b", ExceptionKind::Block)).await.unwrap();
+    assert!(one.lift(Some("r"), "a").await.unwrap().is_some());
+    let mut restore = redis::cmd("RESTORE");
+    restore.arg("tollkeeper:exceptions").arg(0).arg(before).arg("REPLACE").exec(&mut connection).unwrap();
+    until(async || is_stored(&server, "r b") && !is_stored(&server, "r a")).await;
+    assert!(passes(&one, "a").await && !passes(&one, "b").await);
+}
+
+fn is_stored(server: &Server, field: &str) -> bool {
+    redis::cmd("HEXISTS").arg("tollkeeper:exceptions").arg(field).query(&mut server.connect()).unwrap()
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn there_is_an_end_to_exceptions() {
     let server = Server::start(Kind::Redis7);

@@ -16,6 +16,8 @@ pub(crate) enum Kind {
     WithoutStore,
     /// The memory store has no room for a new key.
     StoreFull,
+    /// Redis has lost its data, so every limit started full again.
+    StoreLost,
     /// New rules were refused.
     RulesRefused,
     /// Nothing is wrong: a test of whether alerts arrive.
@@ -23,8 +25,8 @@ pub(crate) enum Kind {
 }
 
 /// All kinds, in the order of their numbers.
-pub(crate) const KINDS: [Kind; 5] =
-    [Kind::BreakerOpen, Kind::WithoutStore, Kind::StoreFull, Kind::RulesRefused, Kind::Test];
+pub(crate) const KINDS: [Kind; 6] =
+    [Kind::BreakerOpen, Kind::WithoutStore, Kind::StoreFull, Kind::StoreLost, Kind::RulesRefused, Kind::Test];
 
 impl Kind {
     pub(crate) fn name(self) -> &'static str {
@@ -32,6 +34,7 @@ impl Kind {
             Kind::BreakerOpen => "breaker_open",
             Kind::WithoutStore => "without_store",
             Kind::StoreFull => "store_full",
+            Kind::StoreLost => "store_lost",
             Kind::RulesRefused => "rules_refused",
             Kind::Test => "test",
         }

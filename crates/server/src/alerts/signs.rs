@@ -28,6 +28,8 @@ pub(super) struct Signs {
     pub(super) without_store: WithoutStore,
     /// Decisions so far for which the store had no room.
     pub(super) full: Full,
+    /// How often Redis was found to have lost its data.
+    pub(super) losses: u64,
     /// Why new rules were refused.
     pub(super) refused: Option<Arc<Refusal>>,
 }
@@ -75,15 +77,16 @@ impl Full {
 
 impl Signs {
     pub(super) fn of(watched: &Watched) -> Signs {
-        let breaker = match watched.limiter.store() {
-            Store::Redis(redis) => Some(redis.breaker()),
-            _ => None,
+        let (breaker, losses) = match watched.limiter.store() {
+            Store::Redis(redis) => (Some(redis.breaker()), redis.losses()),
+            _ => (None, 0),
         };
         Signs {
             is_shared: breaker.is_some(),
             is_breaker_open: breaker.is_some_and(|breaker| breaker != BreakerState::Closed),
             without_store: watched.metrics.without_store(),
             full: Full::of(&watched.limiter),
+            losses,
             refused: watched.metrics.reloads.refused().or_else(|| refused_rows(watched.rules.as_deref()?)),
         }
     }

@@ -21,6 +21,7 @@ pub(super) struct Watch {
     breaker: Incident,
     without_store: Incident,
     full: Incident,
+    lost: Incident,
     refused: Incident,
     /// What had been counted when the last incident was over.
     before: WithoutStore,
@@ -28,6 +29,8 @@ pub(super) struct Watch {
     last: WithoutStore,
     full_before: Full,
     full_last: Full,
+    losses_before: u64,
+    losses_last: u64,
 }
 
 impl Watch {
@@ -38,12 +41,15 @@ impl Watch {
             breaker: incident(),
             without_store: incident(),
             full: incident(),
+            lost: incident(),
             refused: incident(),
             before: WithoutStore::default(),
             rules_before: BTreeMap::new(),
             last: WithoutStore::default(),
             full_before: Full::default(),
             full_last: Full::default(),
+            losses_before: 0,
+            losses_last: 0,
         }
     }
 
@@ -93,6 +99,14 @@ impl Watch {
             }
         }
         self.full_last = signs.full.clone();
+        if let Some(news) = self.lost.observe(now, signs.losses > self.losses_last) {
+            let losses = signs.losses.saturating_sub(self.losses_before);
+            alerts.push(self.alert(Kind::StoreLost, news, at, lost_summary(news, losses), json!({ "losses": losses })));
+            if news.status == Status::Over {
+                self.losses_before = signs.losses;
+            }
+        }
+        self.losses_last = signs.losses;
         if let Some(news) = self.refused.observe(now, signs.refused.is_some()) {
             let reason = signs.refused.as_ref().map(|refusal| refusal.reason.as_str()).unwrap_or_default();
             let summary = match news.status {
@@ -157,6 +171,16 @@ fn full_summary(news: News, full: &Full) -> String {
         Status::Started => format!("{what}; {decided}"),
         Status::Ongoing => format!("{what}; this has lasted for {}; {decided}", spoken(news.lasted)),
         Status::Over => format!("the memory store has room again after {}; {decided}", spoken(news.lasted)),
+    }
+}
+
+fn lost_summary(news: News, losses: u64) -> String {
+    let times = if losses == 1 { "once".into() } else { format!("{} times", grouped(losses)) };
+    match news.status {
+        Status::Over => format!("Redis has kept its data since; it had lost it {times}"),
+        _ => format!(
+            "Redis has lost its data {times}, and every limit started full again: it was restarted without persistence, emptied,              or replaced by an empty replica; exceptions were put back by the instances that knew them"
+        ),
     }
 }
 
@@ -288,6 +312,20 @@ mod tests {
              were made by on_store_failure"
         );
         assert_eq!(alerts[0].kind, Kind::StoreFull);
+    }
+
+    /// A Redis that restarted empty was told nobody: a block was gone, and every client had a full bucket.
+    #[test]
+    fn a_redis_that_restarted_empty_is_told() {
+        let mut watch = Watch::new(Duration::from_secs(60), "here:1".into());
+        let signs = |losses| Signs { is_shared: true, losses, ..Signs::default() };
+        assert!(look(&mut watch, 0, &signs(0), &[]).is_empty());
+        let started = look(&mut watch, 1, &signs(1), &[]);
+        assert_eq!((started[0].kind, started[0].status), (Kind::StoreLost, Status::Started));
+        assert!(started[0].summary.starts_with("Redis has lost its data once, and every limit started full again"));
+        assert!(look(&mut watch, 2, &signs(2), &[]).is_empty(), "the same incident");
+        let over = look(&mut watch, 30, &signs(2), &[]);
+        assert_eq!(over[0].summary, "Redis has kept its data since; it had lost it 2 times");
     }
 
     #[test]

@@ -22,6 +22,7 @@ use super::reload::WatchArgs;
 use super::tls::{TlsArgs, certificates};
 use super::{access, greeting, listening, signals, source};
 use crate::config::{Config, Problem};
+use crate::exceptions;
 use crate::front::connections::{self, Listener};
 use crate::front::http as api;
 use crate::front::proxy::{self, Address, Pace, Proxy, Timeouts, Upstream, WaitingRoom, parse_upstream};
@@ -242,6 +243,7 @@ async fn serve(config: Config, policy: Policy, upstream: Address, args: Args) ->
     let rules = source::open(&config, policy).await?;
     let service = Service::new(&config, rules, store, tokens, crate::front::metrics())?;
     operations::start(&service, &config, bound)?;
+    exceptions::keep(&service.limiter, settings::kept_in(&config)).await;
     let timeouts = Timeouts {
         connect: args.connect_timeout,
         response: args.response_timeout,
@@ -283,7 +285,7 @@ async fn serve(config: Config, policy: Policy, upstream: Address, args: Args) ->
     watching.abort();
     service.end_watch().await;
     if let Store::Redis(redis) = service.limiter.store() {
-        redis.return_leases().await;
+        redis.leave().await;
     }
     service.tracer.finish().await;
     Ok(())

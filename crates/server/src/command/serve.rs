@@ -18,6 +18,7 @@ use super::reload::WatchArgs;
 use super::tls::{TlsArgs, certificates};
 use super::{access, greeting, listening, signals, source};
 use crate::config::Config;
+use crate::exceptions;
 use crate::front::connections::{Listener, MostConnections};
 use crate::front::http;
 use crate::front::resp;
@@ -197,6 +198,7 @@ async fn serve(config: Config, policy: Policy, args: Args) -> anyhow::Result<()>
     let rules = source::open(&config, policy).await?;
     let service = Service::new(&config, rules, store, tokens, front::metrics())?;
     operations::start(&service, &config, doors.http.bound)?;
+    exceptions::keep(&service.limiter, settings::kept_in(&config)).await;
     // Before the first lines are printed: a signal that comes at once must find its handler.
     let file = args.watch.file(args.config.config.as_ref());
     let load = move || args.config.load().map(|loaded| loaded.policy);
@@ -237,7 +239,7 @@ async fn serve(config: Config, policy: Policy, args: Args) -> anyhow::Result<()>
     watching.abort();
     service.end_watch().await;
     if let Store::Redis(redis) = service.limiter.store() {
-        redis.return_leases().await;
+        redis.leave().await;
     }
     service.tracer.finish().await;
     ended

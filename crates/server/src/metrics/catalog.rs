@@ -34,6 +34,8 @@ families! {
         "Decisions about new keys that share a bucket, because the memory store had no room for another key or log.";
     STORE_FULL Counter Dimensionless "tollkeeper_store_full_total" []
         "Charges to new keys that Redis had no room for, because it has reached maxmemory.";
+    STORE_LOSSES Counter Dimensionless "tollkeeper_store_losses_total" []
+        "How often Redis was found to have lost its data: restarted without persistence, emptied, or replaced by an empty replica.";
     BREAKER_STATE Gauge Dimensionless "tollkeeper_breaker_state" []
         "Circuit breaker of the store. 0 closed: calls go out; 1 half-open: probing; 2 open: no calls.";
     BATCH_SIZE Summary Dimensionless "tollkeeper_batch_size" []
@@ -44,6 +46,8 @@ families! {
         "Tokens leased from the store and not yet used.";
     INSTANCES Gauge Dimensionless "tollkeeper_instances" []
         "Instances that share the store, by their heartbeats.";
+    SHARERS Gauge Dimensionless "tollkeeper_sharers" []
+        "Instances among which a limit is divided while the store is unreachable: also those that vanished in the last ten minutes.";
     RULES_LOADED Gauge Dimensionless "tollkeeper_rules_loaded" []
         "Rules in force, including inactive ones.";
     SHED Counter Dimensionless "tollkeeper_shed_total" ["front"]

@@ -26,8 +26,12 @@ pub(super) fn families(limiter: &Limiter) -> Vec<Family> {
     let overflowed = limiter.memory().map(MemoryStore::overflowed).unwrap_or_default();
     let overflow = Family::new(&catalog::OVERFLOW).with(["keys"], overflowed.keys).with(["logs"], overflowed.logs);
     families.push(overflow);
-    let full = if let Store::Redis(redis) = store { redis.full() } else { 0 };
+    let (full, losses, sharers) = match store {
+        Store::Redis(redis) => (redis.full(), redis.losses(), redis.sharers()),
+        _ => (0, 0, 1),
+    };
     families.push(Family::single(&catalog::STORE_FULL, full));
+    families.push(Family::single(&catalog::STORE_LOSSES, losses));
     let batch_size = Value::Summary { sum: traffic.requests as f64, count: traffic.calls };
     families.extend([
         Family::single(&catalog::BREAKER_STATE, breaker),
@@ -35,6 +39,7 @@ pub(super) fn families(limiter: &Limiter) -> Vec<Family> {
         Family::single(&catalog::STORE_DURATION, durations(&traffic)),
         Family::single(&catalog::LEASED_TOKENS, leased),
         Family::single(&catalog::INSTANCES, u64::from(instances)),
+        Family::single(&catalog::SHARERS, u64::from(sharers)),
     ]);
     families
 }

@@ -203,6 +203,30 @@ fn a_receiver_that_fails_is_asked_again_and_one_that_refuses_is_not() {
     }
 }
 
+/// Redis restarted without its data: a block was gone and every client had a full bucket, and nobody was told.
+#[test]
+fn a_redis_that_restarted_empty_is_told_and_blocks_stay() {
+    let mut redis = Server::start(Kind::Redis7);
+    let rules =
+        format!("store: {{ url: '{}' }}\nrules: [{{ name: each, key: '{{user}}', limit: 5/day }}]", redis.url());
+    let service = Service::on(&rules, &[]);
+    let check = |user: &str| service.check(&serde_json::json!({ "attributes": { "user": user } }));
+    let block = r#"{"rule": "each", "key": "x", "kind": "block"}"#;
+    assert_eq!(service.client().send("PUT", "/v1/exceptions", block).status, 200);
+    assert_eq!((&check("x")["allowed"], &check("y")["allowed"]), (&false.into(), &true.into()));
+    redis.kill();
+    redis.restart();
+    let log = service.until_logged("Redis had lost 1 exceptions for single keys");
+    assert!(log.contains("Redis has lost its data"), "{log}");
+    let alert = r#"tollkeeper_alerts_total{kind="store_lost",status="started"}"#;
+    wait_until("that is alerted", || metric(&service.get("/metrics"), alert) == 1);
+    assert_eq!(metric(&service.get("/metrics"), "tollkeeper_store_losses_total"), 1);
+    assert_eq!(check("x")["allowed"], false);
+    let stored: bool =
+        redis::cmd("HEXISTS").arg("tollkeeper:exceptions").arg("each x").query(&mut redis.connect()).unwrap();
+    assert!(stored, "instances that start later know it too");
+}
+
 #[test]
 fn a_flood_of_failures_is_no_flood_of_alerts() {
     let receiver = Receiver::start();

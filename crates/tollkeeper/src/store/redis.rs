@@ -15,6 +15,8 @@ mod callers;
 mod calls;
 mod denials;
 mod exceptions;
+mod failover;
+mod fleet;
 mod full;
 mod heartbeat;
 mod holds;
@@ -30,10 +32,12 @@ mod queue;
 mod round_trip;
 mod route;
 mod script;
+mod sentinel;
 mod server;
 mod shared;
 mod stored;
 mod traffic;
+mod version;
 
 pub use batch::{Ask, Batch, Reply, ReplyError, RequestAnswer};
 pub use breaker::BreakerState;
@@ -42,10 +46,11 @@ pub use script::{CHARGE, CHARGE_BUCKETS, CHARGE_ONE, Call, REFUND, RELEASE, RENE
 pub use server::{ConnectError, Server};
 pub use stored::{read_log, read_string, refunded_key, state_key};
 pub use traffic::{DURATION_BOUNDS, Traffic};
+pub use version::ExceptionsCopy;
 
 use std::fmt;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU32, AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
 use tokio::sync::Mutex as AsyncMutex;
@@ -57,6 +62,7 @@ use crate::store::exceptions::Exceptions;
 use across::denies;
 use address::{Address, Mode};
 use denials::Denials;
+use fleet::Fleet;
 use io::Io;
 use leases::Leases;
 use node::Node;
@@ -64,6 +70,7 @@ use nodes::{Cluster, Nodes};
 use overload::Overload;
 use queue::Queue;
 use route::Route;
+use sentinel::Sentinels;
 use shared::{Ahead, Shared, from};
 use traffic::Counts;
 
@@ -101,13 +108,13 @@ impl RedisStore {
             deadline,
             counts: Counts::default(),
             ahead: is_real_time.then(|| Ahead { denials: Denials::new(), leases: Leases::new() }),
-            instances: AtomicU32::new(1),
+            fleet: Fleet::new(),
             clock_ahead: AtomicI64::new(0),
             io,
             overload: Overload::new(deadline),
             full: AtomicU64::new(0),
             exceptions: Exceptions::new(),
-            exceptions_seen: AsyncMutex::default(),
+            exceptions_known: AsyncMutex::default(),
             reads_exceptions: AtomicBool::new(true),
         });
         shared.rehearse().await?;
@@ -166,7 +173,20 @@ impl RedisStore {
 
     /// How many stores are connected to the same server, in all processes, by their heartbeats.
     pub fn instances(&self) -> u32 {
-        self.0.instances.load(Relaxed)
+        self.0.fleet.alive()
+    }
+
+    /// Among how many instances a limit is divided while the server is unreachable: those of
+    /// [`RedisStore::instances`], and those that were heard of in the last ten minutes and have not called
+    /// [`RedisStore::leave`]. They may be cut off, and deciding by themselves.
+    pub fn sharers(&self) -> u32 {
+        self.0.fleet.sharers()
+    }
+
+    /// How often the server was found to have lost its data: restarted without persistence, emptied, or replaced by an
+    /// empty replica.
+    pub fn losses(&self) -> u64 {
+        self.0.fleet.losses()
     }
 
     /// How many charges of new keys found no room because the server has reached its `maxmemory`. Each rule's failure policy
@@ -180,7 +200,14 @@ impl RedisStore {
         self.0.ahead.as_ref().map_or(0, |ahead| ahead.leases.tokens(Instant::now()))
     }
 
-    /// Returns leased tokens: the last call before a process exits.
+    /// The last call before a process exits: returns leased tokens, and leaves its share of the limits to the other
+    /// instances.
+    pub async fn leave(&self) {
+        self.return_leases().await;
+        self.0.sign_off().await;
+    }
+
+    /// Returns leased tokens.
     pub async fn return_leases(&self) {
         if let Some(ahead) = &self.0.ahead
             && let Some(back) = ahead.leases.sweep(Instant::now(), true)
@@ -306,8 +333,8 @@ impl RedisStore {
 
 async fn connect(address: Address, deadline: Duration) -> Result<(Nodes, Server), ConnectError> {
     let route = match &address.mode {
-        Mode::Single => Route::Direct(address.client(address.hosts[0].clone())?),
-        Mode::Sentinel { name } => Route::Sentinel { name: name.clone(), address: address.clone() },
+        Mode::Single => Route::Direct(Box::new(address.client(address.hosts[0].clone())?)),
+        Mode::Sentinel { name } => Route::Sentinel(Arc::new(Sentinels::new(name.clone(), address.clone()))),
         Mode::Cluster => {
             let cluster = Cluster::connect(address, deadline).await?;
             let mut found = None;
@@ -325,16 +352,18 @@ async fn connect(address: Address, deadline: Duration) -> Result<(Nodes, Server)
             return Ok((Nodes::Cluster(cluster), Server { primaries: primaries.len(), ..server }));
         }
     };
-    let mut connection = route.open().await?;
-    let server = server::identify(&mut connection).await?;
+    let mut found = route.find(None).await?;
+    let server = server::identify(&mut found.connection).await?;
     let other = |problem: &str| Err(ConnectError::Mode(problem.to_string()));
     match server.mode.as_str() {
         "cluster" => return other("the server is a node of a cluster; write redis+cluster://HOST:PORT,HOST:PORT"),
         "sentinel" => return other("the server is a sentinel; write redis+sentinel://HOST:PORT,HOST:PORT/NAME"),
         _ if server.is_replica => return Err(ConnectError::Replica),
-        _ => server::teach(&mut connection).await?,
+        _ => server::teach(&mut found.connection).await?,
     }
-    Ok((Nodes::One(Arc::new(Node::new(route, connection, deadline))), server))
+    let node = Arc::new(Node::new(route, found, deadline));
+    failover::start(&node);
+    Ok((Nodes::One(node), server))
 }
 
 /// Does not print the address, which may contain a password.

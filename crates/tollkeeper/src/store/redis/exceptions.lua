@@ -1,6 +1,6 @@
 -- Changes the exceptions of single keys, all or nothing.
 --
--- KEYS[1]: the hash of exceptions; its field "" is the time of the last change.
+-- KEYS[1]: the hash of exceptions; its field "" is its version (version.lua).
 -- ARGV[1]: the maximum number.
 -- ARGV[2]: how many to remove; then for each its field, and the value that it must still have or "" for any. Last, if
 --   one is to be stored: its field and value.
@@ -21,6 +21,7 @@ if ARGV[at] then
   end
   redis.call("HSET", key, ARGV[at], ARGV[at + 1])
 end
-local now = redis.call("TIME")
-redis.call("HSET", key, "", now[1] .. "." .. now[2])
+local born, changed = read_version(key)
+local at_us = later_than(changed)
+write_version(key, born or at_us, at_us)
 return 1

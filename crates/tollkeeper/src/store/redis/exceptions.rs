@@ -1,5 +1,8 @@
-//! Exceptions in one hash, from which all instances read them. Each change updates its time of change, which every
-//! instance polls once a second.
+//! Exceptions in one hash, from which all instances read them. Each change updates its version, which every instance
+//! polls once a second.
+//!
+//! A server that restarts empty, or a replica that is promoted before it got the latest changes, has lost some of them.
+//! The version says so, and the instances that know them put them back.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -12,19 +15,51 @@ use serde_json::{Value, json};
 use tollkeeper_core::{Exception, ExceptionKind, Grant, Timestamp};
 
 use super::RedisStore;
-use super::script::{Call, EXCEPTIONS};
+use super::script::{Call, EXCEPTIONS, RESTORE};
 use super::server::ask;
 use super::shared::Shared;
+use super::version::{ExceptionsCopy, Version};
 use crate::store::error::StoreError;
 use crate::store::exceptions::{ExceptionError, Exceptions};
 
 /// People read and change them, on a connection of their own: that may take longer than a decision.
 const WITHIN: Duration = Duration::from_secs(5);
 
+/// Whether exceptions were put back.
+enum Restored {
+    Nothing,
+    Some,
+}
+
 impl RedisStore {
+    /// The exceptions that this instance knows; `None` if there were never any, or if `last` is still up to date.
+    pub async fn copy_exceptions(&self, last: Option<&ExceptionsCopy>) -> Option<ExceptionsCopy> {
+        let known = self.0.exceptions_known.lock().await;
+        let Version { born, changed } = (*known)?;
+        if last.is_some_and(|last| (last.born, last.changed) == (born, changed)) {
+            return None;
+        }
+        let document = self.0.exceptions.all().iter().map(write).collect::<Vec<_>>().join(",");
+        Some(ExceptionsCopy { born, changed, document: format!("[{document}]") })
+    }
+
+    /// Puts back what a copy has and the server lacks, and returns how many that were.
+    pub async fn restore_exceptions(&self, copy: &ExceptionsCopy) -> Result<usize, StoreError> {
+        let unusable = |error: serde_json::Error| StoreError::unavailable(format!("not a copy of exceptions: {error}"));
+        let values: Vec<Value> = serde_json::from_str(&copy.document).map_err(unusable)?;
+        let exceptions: Vec<Exception> = values.iter().filter_map(|value| read(&value.to_string())).collect();
+        let restored = self.0.put_back(Version { born: copy.born, changed: copy.changed }, &exceptions).await?;
+        self.0.load_exceptions().await?;
+        Ok(restored)
+    }
+
     /// All that are stored, including those that have ended.
     pub(crate) async fn known_exceptions(&self) -> Result<Vec<Exception>, StoreError> {
-        Ok(self.0.read_exceptions().await?.0)
+        let (stored, version) = self.0.read_exceptions().await?;
+        match self.0.restore_exceptions(version).await? {
+            Restored::Nothing => Ok(stored),
+            Restored::Some => Ok(self.0.read_exceptions().await?.0),
+        }
     }
 
     /// Stores one, removes one, and drops outdated ones.
@@ -68,35 +103,68 @@ impl Shared {
         }
     }
 
-    /// Loads them if they have changed.
+    /// Loads them if they have changed, and puts back those that the server has lost.
     pub(super) async fn follow_exceptions(self: &Arc<Self>) {
         if !self.reads_exceptions.load(Relaxed) {
             return;
         }
         let key = self.exceptions_key();
-        let seen: Result<Option<String>, StoreError> = self.command(&key, redis::cmd("HGET").arg(&key).arg("")).await;
-        let Ok(seen) = seen else { return };
-        let is_known = *self.exceptions_seen.lock().await == seen;
-        if !is_known && let Err(error) = self.load_exceptions().await {
+        let stored: Result<Option<Version>, StoreError> =
+            self.command(&key, redis::cmd("HGET").arg(&key).arg("")).await;
+        let Ok(stored) = stored else { return };
+        let known = *self.exceptions_known.lock().await;
+        if stored == known {
+            return;
+        }
+        let followed = match self.restore_exceptions(stored).await {
+            Ok(_) => self.load_exceptions().await,
+            Err(error) => Err(error),
+        };
+        if let Err(error) = followed {
             tracing::warn!("exceptions stay as they were: {error}");
         }
     }
 
+    /// Puts back what the server has lost of what this instance knows. Until then nothing may be loaded or changed.
+    async fn restore_exceptions(&self, stored: Option<Version>) -> Result<Restored, StoreError> {
+        let known = self.exceptions_known.lock().await;
+        let Some(version) = known.filter(|known| known.is_lost_in(stored)) else {
+            return Ok(Restored::Nothing);
+        };
+        self.put_back(version, &self.exceptions.all()).await?;
+        Ok(Restored::Some)
+    }
+
+    /// Stores the exceptions of a version, as far as the server has lost them; returns how many that were.
+    async fn put_back(&self, version: Version, exceptions: &[Exception]) -> Result<usize, StoreError> {
+        let mut arguments = vec![version.born.to_string(), version.changed.to_string()];
+        arguments.extend(exceptions.iter().flat_map(|one| [field(one), write(one)]));
+        let arguments = arguments.into_iter().map(String::into_bytes).collect();
+        let call = Call { keys: vec![self.exceptions_key()], arguments };
+        let restored: i64 = self.ask_alone_for_exceptions(&RESTORE.eval(&call)).await?;
+        if restored > 0 {
+            tracing::warn!(
+                "Redis had lost {restored} exceptions for single keys (blocks, allowances, grants); they were put back"
+            );
+        }
+        Ok(restored.max(0) as usize)
+    }
+
     /// Puts the stored ones in force. One load at a time, so that an older one never comes last.
     pub(super) async fn load_exceptions(&self) -> Result<(), StoreError> {
-        let mut seen = self.exceptions_seen.lock().await;
-        let (stored, changed_at) = self.read_exceptions().await?;
+        let mut known = self.exceptions_known.lock().await;
+        let (stored, version) = self.read_exceptions().await?;
         self.exceptions.replace(stored);
-        *seen = changed_at;
+        *known = version;
         Ok(())
     }
 
-    /// With the time of the last change.
-    async fn read_exceptions(&self) -> Result<(Vec<Exception>, Option<String>), StoreError> {
+    /// With their version.
+    async fn read_exceptions(&self) -> Result<(Vec<Exception>, Option<Version>), StoreError> {
         let key = self.exceptions_key();
         let mut all: HashMap<String, String> = self.ask_alone_for_exceptions(redis::cmd("HGETALL").arg(&key)).await?;
-        let changed_at = all.remove("");
-        Ok((all.into_values().filter_map(|value| read(&value)).collect(), changed_at))
+        let version = all.remove("").map(|version| Version::parse(&version));
+        Ok((all.into_values().filter_map(|value| read(&value)).collect(), version))
     }
 
     async fn ask_alone_for_exceptions<T: redis::FromRedisValue>(&self, command: &Cmd) -> Result<T, StoreError> {

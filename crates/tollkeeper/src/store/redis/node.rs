@@ -21,8 +21,9 @@ use super::full;
 use super::io::Io;
 use super::overload::Overload;
 use super::round_trip::RoundTrip;
-use super::route::Route;
+use super::route::{Found, Route};
 use super::script::{Call, Script};
+use super::sentinel::{Primary, Sentinels};
 use super::server::ConnectError;
 use crate::store::error::{Overloaded, StoreError};
 
@@ -31,6 +32,8 @@ pub(super) struct Node {
     route: Route,
     /// Replaced as a whole when it has failed for long: a connection can hang or keep an error forever.
     connection: ArcSwap<ConnectionManager>,
+    /// Where the connection goes, if sentinels said so. Changed together with it.
+    primary: Mutex<Option<Primary>>,
     /// Another connection, for callers that make their call themselves. It lives in their runtime.
     of_callers: Option<ArcSwap<ConnectionManager>>,
     is_renewing: AtomicBool,
@@ -88,14 +91,15 @@ impl Node {
     /// With a connection that is opened on first use.
     pub(super) fn lazy(route: Route, client: &redis::Client, deadline: Duration) -> Result<Node, ConnectError> {
         let connection = super::server::lazy(client)?;
-        Ok(Node::new(route, connection, deadline))
+        Ok(Node::new(route, Found { connection, primary: None }, deadline))
     }
 
-    pub(super) fn new(route: Route, connection: ConnectionManager, deadline: Duration) -> Node {
+    pub(super) fn new(route: Route, found: Found, deadline: Duration) -> Node {
         Node {
             of_callers: route.lazy().map(ArcSwap::from_pointee),
             route,
-            connection: ArcSwap::from_pointee(connection),
+            connection: ArcSwap::from_pointee(found.connection),
+            primary: Mutex::new(found.primary),
             is_renewing: AtomicBool::new(false),
             breaker: Mutex::new(Breaker::new()),
             origin: Instant::now(),
@@ -118,6 +122,16 @@ impl Node {
     /// Where it is.
     pub(super) fn host(&self) -> &str {
         self.route.host()
+    }
+
+    /// The sentinels that say where it is, if any.
+    pub(super) fn sentinels(&self) -> Option<&Arc<Sentinels>> {
+        self.route.sentinels()
+    }
+
+    /// Where it is, if sentinels said so.
+    pub(super) fn primary(&self) -> Option<Primary> {
+        self.primary.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     pub(super) fn breaker_state(&self) -> BreakerState {
@@ -275,21 +289,40 @@ impl Node {
     }
 
     /// Reconnects, in the background and one at a time.
-    fn renew(self: &Arc<Self>) {
+    pub(super) fn renew(self: &Arc<Self>) {
         if self.is_renewing.swap(true, Relaxed) {
             return;
         }
         let node = Arc::clone(self);
         tokio::spawn(async move {
-            match node.route.open().await {
-                Ok(connection) => {
-                    node.connection.store(Arc::new(connection));
+            let known = node.primary();
+            match node.route.find(known.as_ref()).await {
+                Ok(found) => {
+                    node.replace(found, known.as_ref());
                     node.renew_of_callers();
                 }
                 Err(error) => tracing::warn!("cannot reach the store at {} yet: {error}", node.route),
             }
             node.is_renewing.store(false, Relaxed);
         });
+    }
+
+    /// Follows a failover from one primary to another. The old one is left at once: its connection is replaced before the
+    /// new one is checked, so that no call goes to a server that is no longer the primary.
+    pub(super) fn move_to(self: &Arc<Self>, primary: Primary, from: &Primary) {
+        let Some(Ok(connection)) = self.sentinels().map(|sentinels| sentinels.lazy(&primary)) else { return };
+        tracing::warn!("failover: {} is now at {primary}, no longer at {from}", self.route);
+        self.replace(Found { connection, primary: Some(primary) }, Some(from));
+        self.renew();
+    }
+
+    /// Replaces the connection, unless the place has changed since it was looked up.
+    fn replace(&self, found: Found, known: Option<&Primary>) {
+        let mut primary = self.primary.lock().unwrap_or_else(PoisonError::into_inner);
+        if primary.as_ref() == known {
+            self.connection.store(Arc::new(found.connection));
+            *primary = found.primary;
+        }
     }
 
     fn renew_of_callers(&self) {

@@ -252,7 +252,7 @@ impl Cluster {
         let unusable = |error: ConnectError| StoreError::unavailable(format!("{address}: {error}"));
         let (host, port) = split_host(address).ok_or_else(|| unusable(ConnectError::Url("no address".into())))?;
         let client = self.address.client_at(host, port).map_err(unusable)?;
-        let node = Node::lazy(Route::Direct(client.clone()), &client, self.deadline).map_err(unusable)?;
+        let node = Node::lazy(Route::Direct(Box::new(client.clone())), &client, self.deadline).map_err(unusable)?;
         let node = Arc::new(node);
         nodes.insert(address.to_string(), node.clone());
         Ok(node)

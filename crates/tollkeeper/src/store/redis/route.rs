@@ -1,60 +1,42 @@
 //! How a node is reached: at a fixed address, or wherever Sentinel says that the primary is.
 
 use std::fmt;
-use std::time::Duration;
+use std::sync::Arc;
 
 use redis::aio::ConnectionManager;
-use redis::{AsyncConnectionConfig, Client, ConnectionAddr, ConnectionInfo, Value};
+use redis::{Client, ConnectionAddr};
 
-use super::address::Address;
+use super::sentinel::{Primary, Sentinels};
 use super::server::{self, ConnectError};
 
 /// The route to a node.
 pub(super) enum Route {
     /// Always the same address.
-    Direct(Client),
+    Direct(Box<Client>),
     /// Looked up again for each connection.
-    Sentinel { name: String, address: Address },
+    Sentinel(Arc<Sentinels>),
+}
+
+/// A connection, and where it goes if sentinels said so.
+pub(super) struct Found {
+    pub(super) connection: ConnectionManager,
+    pub(super) primary: Option<Primary>,
 }
 
 impl Route {
-    /// How long a sentinel may take before another one is asked.
-    const SENTINEL: Duration = Duration::from_millis(500);
-
     /// A new, working connection.
     pub(super) async fn open(&self) -> Result<ConnectionManager, ConnectError> {
-        match self {
-            Route::Direct(client) => server::open(client).await,
-            Route::Sentinel { name, address } => {
-                // One sentinel may lag behind the others, or be the only one left.
-                let mut problem = ConnectError::Url("it names no sentinel".into());
-                for sentinel in &address.hosts {
-                    match Route::primary(name, address, sentinel).await {
-                        Ok(connection) => return Ok(connection),
-                        Err(error) => problem = error,
-                    }
-                }
-                Err(problem)
-            }
-        }
+        Ok(self.find(None).await?.connection)
     }
 
-    /// A connection to the primary that a sentinel knows.
-    async fn primary(
-        name: &str,
-        address: &Address,
-        sentinel: &ConnectionInfo,
-    ) -> Result<ConnectionManager, ConnectError> {
-        let Some((host, port)) = Route::ask(name, address, sentinel).await? else {
-            let unknown = format!("the sentinel at {} knows no primary named {name:?}", sentinel.addr());
-            return Err(ConnectError::Connect(unknown));
-        };
-        let mut connection = server::open(&address.client_at(&host, port)?).await?;
-        // Just after a failover a sentinel may still name the old primary.
-        let role: Vec<Value> = server::ask(&mut connection, &redis::cmd("ROLE")).await.map_err(connect)?;
-        match role.first() {
-            Some(Value::BulkString(role)) if role == b"master" => Ok(connection),
-            _ => Err(ConnectError::Connect(format!("{host}:{port} is not yet, or no longer, the primary"))),
+    /// The same, and where it goes. Sentinels that know less than what is known are not believed.
+    pub(super) async fn find(&self, known: Option<&Primary>) -> Result<Found, ConnectError> {
+        match self {
+            Route::Direct(client) => Ok(Found { connection: server::open(client).await?, primary: None }),
+            Route::Sentinel(sentinels) => {
+                let primary = sentinels.survey(known).await?;
+                Ok(Found { connection: sentinels.connect(&primary).await?, primary: Some(primary) })
+            }
         }
     }
 
@@ -62,7 +44,7 @@ impl Route {
     pub(super) fn lazy(&self) -> Option<ConnectionManager> {
         match self {
             Route::Direct(client) => server::lazy(client).ok(),
-            Route::Sentinel { .. } => None,
+            Route::Sentinel(_) => None,
         }
     }
 
@@ -70,29 +52,16 @@ impl Route {
     pub(super) fn host(&self) -> &str {
         match self {
             Route::Direct(client) => host_of(client),
-            Route::Sentinel { .. } => "",
+            Route::Sentinel(_) => "",
         }
     }
 
-    async fn ask(
-        name: &str,
-        address: &Address,
-        sentinel: &ConnectionInfo,
-    ) -> Result<Option<(String, u16)>, ConnectError> {
-        let config = AsyncConnectionConfig::new()
-            .set_connection_timeout(Some(Route::SENTINEL))
-            .set_response_timeout(Some(Route::SENTINEL));
-        let client = address.client(address.sentinel(sentinel))?;
-        let mut connection = client.get_multiplexed_async_connection_with_config(&config).await.map_err(connect)?;
-        let mut command = redis::cmd("SENTINEL");
-        command.arg("get-master-addr-by-name").arg(name);
-        command.query_async(&mut connection).await.map_err(|error: redis::RedisError| {
-            if error.to_string().contains("unknown command") {
-                let problem = format!("{} is not a sentinel; for a server itself write redis://", sentinel.addr());
-                return ConnectError::Mode(problem);
-            }
-            connect(error)
-        })
+    /// The sentinels, if they say where it is.
+    pub(super) fn sentinels(&self) -> Option<&Arc<Sentinels>> {
+        match self {
+            Route::Direct(_) => None,
+            Route::Sentinel(sentinels) => Some(sentinels),
+        }
     }
 }
 
@@ -103,15 +72,11 @@ pub(super) fn host_of(client: &Client) -> &str {
     }
 }
 
-fn connect(error: redis::RedisError) -> ConnectError {
-    ConnectError::Connect(error.to_string())
-}
-
 impl fmt::Display for Route {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Route::Direct(client) => write!(f, "{}", client.get_connection_info().addr()),
-            Route::Sentinel { name, .. } => write!(f, "the primary {name}"),
+            Route::Sentinel(sentinels) => write!(f, "the primary {}", sentinels.name()),
         }
     }
 }

@@ -84,7 +84,12 @@ pub static RENEW: LazyLock<Script> = LazyLock::new(|| {
 pub(super) static HEARTBEAT: LazyLock<Script> = LazyLock::new(|| Script::new(&[include_str!("heartbeat.lua")]));
 
 /// Changes exceptions: see `exceptions.lua`.
-pub(super) static EXCEPTIONS: LazyLock<Script> = LazyLock::new(|| Script::new(&[include_str!("exceptions.lua")]));
+pub(super) static EXCEPTIONS: LazyLock<Script> =
+    LazyLock::new(|| Script::new(&[include_str!("version.lua"), include_str!("exceptions.lua")]));
+
+/// Puts lost exceptions back: see `restore.lua`.
+pub(super) static RESTORE: LazyLock<Script> =
+    LazyLock::new(|| Script::new(&[include_str!("version.lua"), include_str!("restore.lua")]));
 
 /// A script joined from its files.
 #[derive(Debug)]

@@ -4,7 +4,7 @@ use std::fmt;
 use std::time::Duration;
 
 use redis::aio::{ConnectionManager, ConnectionManagerConfig};
-use redis::{Client, Cmd, ConnectionAddr, ErrorKind, FromRedisValue, RedisError};
+use redis::{Client, Cmd, ConnectionAddr, ErrorKind, FromRedisValue, RedisError, Value};
 
 use super::script::{CHARGE, CHARGE_BUCKETS, CHARGE_ONE};
 
@@ -99,6 +99,12 @@ pub(super) async fn identify(connection: &mut ConnectionManager) -> Result<Serve
 pub(super) async fn ask<T: FromRedisValue>(connection: &mut ConnectionManager, command: &Cmd) -> Result<T, RedisError> {
     let late = |_| Err(std::io::Error::from(std::io::ErrorKind::TimedOut).into());
     tokio::time::timeout(Duration::from_secs(2), command.query_async(connection)).await.unwrap_or_else(late)
+}
+
+/// Whether a reply to `ROLE` is a primary's.
+pub(super) fn is_primary(role: &Value) -> bool {
+    let Value::Array(parts) = role else { return false };
+    matches!(parts.first(), Some(Value::BulkString(role)) if role == b"master")
 }
 
 /// Loads the scripts, and finds out whether they may be run.

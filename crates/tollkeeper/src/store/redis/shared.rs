@@ -1,7 +1,7 @@
 //! What all modules that talk to the server share.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU32, AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
 use redis::{Cmd, FromRedisValue, Value};
@@ -9,6 +9,7 @@ use tokio::sync::Mutex as AsyncMutex;
 use tollkeeper_core::{Decision, Quota, Receipt, Source, State, Timestamp};
 
 use super::denials::Denials;
+use super::fleet::Fleet;
 use super::io::Io;
 use super::leases::Leases;
 use super::node::Work;
@@ -19,6 +20,7 @@ use super::script::{Call, Script};
 use super::server::Server;
 use super::stored::{read_log, read_string};
 use super::traffic::Counts;
+use super::version::Version;
 use crate::clock::Clock;
 use crate::store::error::StoreError;
 use crate::store::exceptions::Exceptions;
@@ -37,7 +39,8 @@ pub(super) struct Shared {
     pub(super) counts: Counts,
     /// Local decisions; `None` with a manual clock.
     pub(super) ahead: Option<Ahead>,
-    pub(super) instances: AtomicU32,
+    /// The instances that share the limits.
+    pub(super) fleet: Fleet,
     /// How many microseconds the server's clock is ahead of this process's, by its last answer.
     pub(super) clock_ahead: AtomicI64,
     /// The thread that makes the calls.
@@ -46,9 +49,9 @@ pub(super) struct Shared {
     pub(super) overload: Overload,
     /// How many charges found no room because the server has reached its `maxmemory`.
     pub(super) full: AtomicU64,
-    /// The known exceptions, and when they were last changed.
+    /// The known exceptions, and their version.
     pub(super) exceptions: Exceptions,
-    pub(super) exceptions_seen: AsyncMutex<Option<String>>,
+    pub(super) exceptions_known: AsyncMutex<Option<Version>>,
     /// Whether this user may read them.
     pub(super) reads_exceptions: AtomicBool,
 }
