@@ -3,7 +3,7 @@
 use std::sync::{Arc, Mutex, PoisonError};
 
 use tollkeeper_auditor::Limit;
-use tollkeeper_testkit::{Service, file};
+use tollkeeper_testkit::{Folder, Postgres, Service, SteppedClock, file, tollkeeper};
 
 use crate::client::Address;
 use crate::link::Link;
@@ -30,10 +30,15 @@ pub(crate) const KINDS: [Kind; 4] = [
     },
 ];
 
-/// The rules file, with this store.
-pub(crate) fn configuration(store: &str) -> String {
-    // Longer than by default: here stores, instances and clients share a few cores, and what is judged is how faults are met.
-    let mut text = format!("store: {{ url: \"{store}\", timeout: 100ms }}\nrules:\n");
+/// The `store` of a configuration. The timeout is longer than by default: here stores, instances and clients share a few
+/// cores, and what is judged is how faults are met.
+fn store_setting(store: &str) -> String {
+    format!("store: {{ url: \"{store}\", timeout: 100ms }}\n")
+}
+
+/// The `rules` of a configuration.
+fn rules() -> String {
+    let mut text = String::from("rules:\n");
     for Kind { name, limit: Limit { per_second, burst }, settings } in KINDS {
         text += &format!(
             "  - name: {name}\n    key: \"{{{name}}}\"\n    limit: {per_second}/s\n    burst: {burst}\n    {settings}\n"
@@ -50,19 +55,49 @@ pub(crate) struct Fleet {
 struct Instance {
     service: Service,
     address: Address,
+    launch: Launch,
+}
+
+/// How an instance is started, and started again.
+#[derive(Clone)]
+struct Launch {
     config: String,
+    clock: Option<Arc<SteppedClock>>,
+    /// Where the snapshot of rules from a database is.
+    _folder: Option<Arc<Folder>>,
 }
 
 impl Fleet {
     /// One instance for each store URL.
     pub(crate) fn start(stores: &[String]) -> Fleet {
-        let start = |store: &String| {
-            let config = file(&configuration(store), "yaml");
-            let service = serve(&config);
-            let address = Arc::new(Mutex::new(service.http.clone()));
-            Instance { service, address, config }
+        let config = |store: &String| file(&(store_setting(store) + &rules()), "yaml");
+        Fleet::launch(stores.iter().map(|store| Launch { config: config(store), clock: None, _folder: None }))
+    }
+
+    /// One instance for each store URL, all with the same clock.
+    pub(crate) fn start_by(clock: &Arc<SteppedClock>, stores: &[String]) -> Fleet {
+        let config = |store: &String| file(&(store_setting(store) + &rules()), "yaml");
+        let clock = || Some(Arc::clone(clock));
+        Fleet::launch(stores.iter().map(|store| Launch { config: config(store), clock: clock(), _folder: None }))
+    }
+
+    /// One instance for each store URL, with rules from a database.
+    pub(crate) fn start_on(database: &Postgres, stores: &[String]) -> Fleet {
+        apply(database, &rules());
+        Fleet::launch(stores.iter().map(|store| {
+            let folder = Arc::new(Folder::new());
+            let snapshot = folder.join("rules.snapshot");
+            let from = format!("rules_from: {}\nrules_snapshot: {}\n", database.url(), snapshot.display());
+            Launch { config: file(&(store_setting(store) + &from), "yaml"), clock: None, _folder: Some(folder) }
+        }))
+    }
+
+    fn launch(launches: impl Iterator<Item = Launch>) -> Fleet {
+        let start = |launch: Launch| {
+            let service = serve(&launch);
+            Instance { address: Arc::new(Mutex::new(service.http.clone())), service, launch }
         };
-        Fleet { instances: stores.iter().map(start).collect() }
+        Fleet { instances: launches.map(start).collect() }
     }
 
     pub(crate) fn addresses(&self) -> Vec<Address> {
@@ -73,8 +108,18 @@ impl Fleet {
     pub(crate) fn crash(&mut self, number: usize) {
         let instance = &mut self.instances[number];
         instance.service.kill();
-        instance.service = serve(&instance.config);
+        instance.service = serve(&instance.launch);
         *instance.address.lock().unwrap_or_else(PoisonError::into_inner) = instance.service.http.clone();
+    }
+
+    /// Pauses an instance (SIGSTOP): it neither answers nor notices that time passes.
+    pub(crate) fn pause(&self, number: usize) {
+        self.instances[number].service.signal("-STOP");
+    }
+
+    /// Resumes after a pause.
+    pub(crate) fn resume(&self, number: usize) {
+        self.instances[number].service.signal("-CONT");
     }
 
     /// Makes all instances reload their rules.
@@ -87,18 +132,26 @@ impl Fleet {
     }
 }
 
-fn serve(config: &str) -> Service {
-    Service::start(&[
-        "serve",
-        "--http",
-        "127.0.0.1:0",
-        "--grpc",
-        "127.0.0.1:0",
-        "--resp",
-        "127.0.0.1:0",
-        "--config",
-        config,
-    ])
+fn serve(launch: &Launch) -> Service {
+    let free = "127.0.0.1:0";
+    let args = ["serve", "--http", free, "--grpc", free, "--resp", free, "--config", &launch.config];
+    let mut command = tollkeeper(&args);
+    if let Some(clock) = &launch.clock {
+        clock.apply(&mut command);
+    }
+    Service::spawn(command)
+}
+
+/// Puts rules into a database, as one version; false if that fails, as it does while the database is down.
+pub(crate) fn apply(database: &Postgres, rules: &str) -> bool {
+    let mut command = tollkeeper(&["rules", "apply", &file(rules, "yaml")]);
+    command.env("TOLLKEEPER_RULES_FROM", database.url());
+    command.output().is_ok_and(|output| output.status.success())
+}
+
+/// The rules in another version that means the same.
+pub(crate) fn described(version: usize) -> String {
+    rules().replace("    key: ", &format!("    description: version {version}\n    key: "))
 }
 
 /// A link to one server for each of three instances.

@@ -16,6 +16,9 @@ pub(crate) enum Behaviour {
     Healthy,
     /// Delays each piece by `least` milliseconds, and up to `more` in addition.
     Late { least: u64, more: u64 },
+    /// Delays every `one_in`th piece in either direction by 200 to 400 milliseconds, as TCP does when it has to send
+    /// a lost packet again.
+    Lossy { one_in: u64 },
     /// Passes requests on and drops the replies: half of the connection is dead.
     RepliesLost,
     /// Accepts everything and passes nothing on.
@@ -149,6 +152,10 @@ fn forward(
         Behaviour::RepliesLost if is_reply => Ok(()),
         Behaviour::Late { least, more } if is_reply => {
             sleep(Duration::from_millis(least + chance.below(more + 1)));
+            to.write_all(bytes)
+        }
+        Behaviour::Lossy { one_in } if chance.below(one_in) == 0 => {
+            sleep(Duration::from_millis(200 + chance.below(200)));
             to.write_all(bytes)
         }
         Behaviour::CutReplies { one_in } if is_reply && chance.below(one_in) == 0 => {

@@ -27,6 +27,8 @@ struct Row {
     admitted: usize,
     unanswered: usize,
     worst: Option<Audit>,
+    /// By how much the limit itself, without regard to faults, was exceeded at most.
+    excess: u64,
 }
 
 impl Report {
@@ -53,6 +55,8 @@ impl Report {
             let audits =
                 (0..KEYS).filter_map(|key| Some((key, audit(&of_key(key), kind.limit, bound, &recording.events)?)));
             let worst = audits.max_by_key(|(_, audit)| i128::from(audit.admitted) - i128::from(audit.allowed));
+            let over = |key| audit(&of_key(key), kind.limit, Bound::LIMIT, &[]);
+            let excess = (0..KEYS).filter_map(over).map(|audit| audit.admitted.saturating_sub(audit.allowed)).max();
             let row = Row {
                 scenario: scenario.name,
                 kind: kind.name,
@@ -61,6 +65,7 @@ impl Report {
                 admitted: of_kind().filter(|asked| asked.observation.admitted).count(),
                 unanswered: of_kind().filter(|asked| !asked.is_answered).count(),
                 worst: worst.map(|(_, audit)| audit),
+                excess: excess.unwrap_or(0),
             };
             lines.push(row.to_line());
             let requests = of_key(worst.map_or(0, |(key, _)| key));
@@ -87,20 +92,23 @@ impl Report {
         std::fs::create_dir_all(folder)?;
         let mut page = format!(
             "# Chaos report\n\n`./run chaos --seed {}`. Each row is the key, and the interval of it, that came closest to its bound (or \
-             exceeded it most). How it is judged: [bounds](../guide/bounds.md).\n\n\
-             | scenario | rule | bound | requests | admitted | without an answer | worst interval | admitted in it | allowed |\n\
-             |---|---|---|---|---|---|---|---|---|\n",
+             exceeded it most). The last column is the largest excess over B + N·t in any interval, faults or not. How it is judged: \
+             [bounds](../guide/bounds.md).\n\n\
+             | scenario | rule | bound | requests | admitted | without an answer | worst interval | admitted in it | allowed | over the limit |\n\
+             |---|---|---|---|---|---|---|---|---|---|\n",
             self.seed
         );
         for row in &self.rows {
-            let Row { scenario, kind, bound, asked, admitted, unanswered, .. } = row;
+            let Row { scenario, kind, bound, asked, admitted, unanswered, excess, .. } = row;
             let worst = row.worst.map_or("– | – | –".to_string(), |worst| {
                 let (from, to) = (worst.from.as_secs_f64(), worst.to.as_secs_f64());
                 let mark = if row.holds() { "" } else { " **exceeded**" };
                 format!("{from:.2} to {to:.2} s | {} | {}{mark}", worst.admitted, worst.allowed)
             });
-            let _ =
-                writeln!(page, "| {scenario} | `{kind}` | {bound} | {asked} | {admitted} | {unanswered} | {worst} |");
+            let _ = writeln!(
+                page,
+                "| {scenario} | `{kind}` | {bound} | {asked} | {admitted} | {unanswered} | {worst} | {excess} |"
+            );
         }
         page += "\nAdmitted requests of that key over time (line), what its bound allows from the start (dashed), and the faults (shaded):\n";
         for (name, svg) in &self.plots {
@@ -124,8 +132,8 @@ impl Row {
         });
         let mark = if self.holds() { "ok      " } else { "EXCEEDED" };
         format!(
-            "  {mark} {:7} {:6} asked, {:5} admitted; {worst} ({})",
-            self.kind, self.asked, self.admitted, self.bound
+            "  {mark} {:7} {:6} asked, {:5} admitted; {worst} ({}); {} over the limit itself",
+            self.kind, self.asked, self.admitted, self.bound, self.excess
         )
     }
 }

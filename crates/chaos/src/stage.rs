@@ -35,6 +35,7 @@ pub(crate) struct Stage {
     pub(crate) chance: Chance,
     pub(crate) events: Vec<Event>,
     begin: Instant,
+    judged_from: Duration,
 }
 
 /// The recording of a run.
@@ -49,9 +50,11 @@ impl Stage {
     pub(crate) fn run(fleet: Fleet, load: Load, seed: u64, faults: impl FnOnce(&mut Stage)) -> Recording {
         let begin = Instant::now();
         let clients = Clients::start(&fleet.addresses(), load.clients, load.pause, begin, seed);
-        let mut stage = Stage { fleet, chance: Chance::new(seed), events: Vec::new(), begin };
+        let (chance, events, judged_from) = (Chance::new(seed), Vec::new(), Duration::ZERO);
+        let mut stage = Stage { fleet, chance, events, begin, judged_from };
         faults(&mut stage);
-        let asked = clients.stop();
+        let mut asked = clients.stop();
+        asked.retain(|asked| asked.observation.sent >= stage.judged_from);
         Recording { asked, events: stage.events, logs: stage.fleet.logs() }
     }
 
@@ -63,6 +66,11 @@ impl Stage {
     pub(crate) fn wait_about(&mut self, millis: u64) {
         let millis = millis / 2 + self.chance.below(millis.max(1));
         self.wait(millis);
+    }
+
+    /// Requests that were sent before are not judged: a bound for what happens from here on.
+    pub(crate) fn judge_from_here(&mut self) {
+        self.judged_from = self.begin.elapsed();
     }
 
     /// Runs a fault, and records its times.
