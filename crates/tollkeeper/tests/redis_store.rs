@@ -152,7 +152,7 @@ async fn under_load_nobody_waits_for_an_unreachable_server() {
     let leased = RuleSpec { lease: Some("auto".into()), ..rule("leased", "1,000,000/s", FailurePolicy::Open) };
     let exact = RuleSpec { key: "{exact}".into(), ..rule("exact", "100/day", FailurePolicy::Open) };
     let rules = [rule("plain", "10,000,000/day", FailurePolicy::Open), leased, exact];
-    let limiter = Arc::new(Limiter::new(Policy::new(rules).unwrap(), store));
+    let limiter = Arc::new(Limiter::new(Policy::new(rules).unwrap(), store.clone()));
     let stop = Arc::new(std::sync::atomic::AtomicBool::new(false));
     let callers: Vec<_> = (0..32)
         .map(|nth| {
@@ -184,6 +184,10 @@ async fn under_load_nobody_waits_for_an_unreachable_server() {
             server.restart()
         }
         comes_back(&limiter).await;
+        // Half-open, it lets one caller at a time ask.
+        while store.breaker() != BreakerState::Closed {
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
     }
     let mut admitted = 0;
     let afterwards = Descriptor::new([("user", "afterwards"), ("exact", "afterwards")]);
