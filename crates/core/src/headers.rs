@@ -1,6 +1,8 @@
 //! Limit headers. Names and parameters still change in the IETF draft, so every style is written here and nowhere
 //! else.
 
+use std::fmt::{self, Write as _};
+
 use serde::{Deserialize, Serialize};
 
 use crate::quota::{Algorithm, Quota};
@@ -47,6 +49,20 @@ impl HeaderStyle {
         (HeaderStyle::XRateLimitDelta, "x-ratelimit-delta"),
         (HeaderStyle::None, "none"),
     ];
+
+    /// The names of the limit headers, in the order of [`limit_headers`].
+    pub const fn names(self) -> &'static [&'static str] {
+        match self {
+            HeaderStyle::Draft11 => &["ratelimit-policy", "ratelimit"],
+            HeaderStyle::Draft03 => &["ratelimit-limit", "ratelimit-remaining", "ratelimit-reset"],
+            HeaderStyle::Draft06 => &["ratelimit-limit", "ratelimit-remaining", "ratelimit-reset", "ratelimit-policy"],
+            HeaderStyle::Draft07 => &["ratelimit", "ratelimit-policy"],
+            HeaderStyle::XRateLimitEpoch | HeaderStyle::XRateLimitDelta => {
+                &["x-ratelimit-limit", "x-ratelimit-remaining", "x-ratelimit-reset"]
+            }
+            HeaderStyle::None => &[],
+        }
+    }
 }
 
 /// The `Retry-After` of a denied request in whole seconds, never early; `None` when waiting does not help.
@@ -63,79 +79,71 @@ pub fn retry_after_seconds(verdict: &Verdict) -> Option<u64> {
 /// Styles with room for one limit show the binding one: the limiting rule of a denial, otherwise the rule with the
 /// smallest share left. `now` is needed for resets given as points in time.
 pub fn limit_headers(style: HeaderStyle, verdict: &Verdict, now: Timestamp) -> Vec<(&'static str, String)> {
-    let is_told = |row: &&Row| row.charge.rule.is_enforced() && !row.is_unasked();
-    let enforced: Vec<&Row> = verdict.rows().iter().filter(is_told).collect();
     let Some(binding) = verdict.binding() else {
         return Vec::new();
     };
+    style.names().iter().copied().zip(values(style, verdict, binding, now)).collect()
+}
+
+/// The values of a style's headers, in the order of its names.
+fn values(style: HeaderStyle, verdict: &Verdict, binding: &Row, now: Timestamp) -> Vec<String> {
     let limit = binding.decision.limit;
-    let remaining = binding.decision.remaining.to_string();
-    let reset = binding.until_more().as_secs_ceil();
-    let policies = || enforced.iter().map(|row| unnamed_policy(row)).collect::<Vec<_>>().join(", ");
+    let remaining = binding.decision.remaining;
+    let reset = || binding.until_more().as_secs_ceil();
+    let policies = || join(verdict, ", ", unnamed_policy);
     match style {
         HeaderStyle::None => Vec::new(),
-        HeaderStyle::Draft11 => {
-            vec![("ratelimit-policy", join(&enforced, policy_item)), ("ratelimit", join(&enforced, state_item))]
+        HeaderStyle::Draft11 => vec![join(verdict, ",", policy_item), join(verdict, ",", state_item)],
+        HeaderStyle::Draft03 => {
+            vec![format!("{limit}, {}", policies()), remaining.to_string(), reset().to_string()]
         }
-        HeaderStyle::Draft03 => vec![
-            ("ratelimit-limit", format!("{limit}, {}", policies())),
-            ("ratelimit-remaining", remaining),
-            ("ratelimit-reset", reset.to_string()),
-        ],
-        HeaderStyle::Draft06 => vec![
-            ("ratelimit-limit", limit.to_string()),
-            ("ratelimit-remaining", remaining),
-            ("ratelimit-reset", reset.to_string()),
-            ("ratelimit-policy", policies()),
-        ],
-        HeaderStyle::Draft07 => vec![
-            ("ratelimit", format!("limit={limit}, remaining={remaining}, reset={reset}")),
-            ("ratelimit-policy", policies()),
-        ],
+        HeaderStyle::Draft06 => vec![limit.to_string(), remaining.to_string(), reset().to_string(), policies()],
+        HeaderStyle::Draft07 => vec![format!("limit={limit}, remaining={remaining}, reset={}", reset()), policies()],
         HeaderStyle::XRateLimitEpoch => {
             let reset = (now + binding.until_more()).as_micros().div_ceil(1_000_000);
-            x_ratelimit(limit, remaining, reset)
+            vec![limit.to_string(), remaining.to_string(), reset.to_string()]
         }
-        HeaderStyle::XRateLimitDelta => x_ratelimit(limit, remaining, reset),
+        HeaderStyle::XRateLimitDelta => vec![limit.to_string(), remaining.to_string(), reset().to_string()],
     }
 }
 
-fn x_ratelimit(limit: u32, remaining: String, reset: u64) -> Vec<(&'static str, String)> {
-    vec![
-        ("x-ratelimit-limit", limit.to_string()),
-        ("x-ratelimit-remaining", remaining),
-        ("x-ratelimit-reset", reset.to_string()),
-    ]
-}
-
-fn join(rows: &[&Row], item: impl Fn(&Row) -> String) -> String {
-    rows.iter().map(|row| item(row)).collect::<Vec<_>>().join(",")
+/// An item for each enforced rule that was asked. Written to one text, because this happens for every response.
+fn join(verdict: &Verdict, separator: &str, item: impl Fn(&Row, &mut String) -> fmt::Result) -> String {
+    let is_told = |row: &&Row| row.charge.rule.is_enforced() && !row.is_unasked();
+    let mut text = String::with_capacity(48);
+    for row in verdict.rows().iter().filter(is_told) {
+        if !text.is_empty() {
+            text.push_str(separator);
+        }
+        // Writing to a string cannot fail.
+        let _ = item(row, &mut text);
+    }
+    text
 }
 
 /// A rule's name needs no escaping in a structured field string: names are checked when a rule is built.
-fn policy_item(row: &Row) -> String {
-    let rule = &row.charge.rule;
-    let limit = row.decision.limit;
+fn policy_item(row: &Row, into: &mut String) -> fmt::Result {
+    let (name, limit) = (row.charge.rule.name(), row.decision.limit);
     match window(row.charge.quota()) {
-        Some(window) => format!("\"{}\";q={limit};w={window}", rule.name()),
-        None => format!("\"{}\";q={limit};qu=\"concurrent-requests\"", rule.name()),
+        Some(window) => write!(into, "\"{name}\";q={limit};w={window}"),
+        None => write!(into, "\"{name}\";q={limit};qu=\"concurrent-requests\""),
     }
 }
 
 /// The older drafts list limits and windows without names.
-fn unnamed_policy(row: &Row) -> String {
+fn unnamed_policy(row: &Row, into: &mut String) -> fmt::Result {
     let limit = row.decision.limit;
     match window(row.charge.quota()) {
-        Some(window) => format!("{limit};w={window}"),
-        None => limit.to_string(),
+        Some(window) => write!(into, "{limit};w={window}"),
+        None => write!(into, "{limit}"),
     }
 }
 
-fn state_item(row: &Row) -> String {
+fn state_item(row: &Row, into: &mut String) -> fmt::Result {
     let (name, remaining) = (row.charge.rule.name(), row.decision.remaining);
     match row.until_more().as_secs_ceil() {
-        0 => format!("\"{name}\";r={remaining}"),
-        seconds => format!("\"{name}\";r={remaining};t={seconds}"),
+        0 => write!(into, "\"{name}\";r={remaining}"),
+        seconds => write!(into, "\"{name}\";r={remaining};t={seconds}"),
     }
 }
 
