@@ -9,6 +9,7 @@ use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 
 use arc_swap::ArcSwap;
+use tokio::runtime::Handle;
 use tokio::sync::Mutex as AsyncMutex;
 use tollkeeper::file::Settings;
 use tollkeeper::http::{Answer, AnswerStyle, Identity};
@@ -76,12 +77,29 @@ pub enum Progress {
 }
 
 /// A call in progress.
-pub struct Work(pub(crate) Pin<Box<dyn Future<Output = Result<Reply, Error>> + Send>>);
+pub struct Work {
+    pub(crate) future: Pin<Box<dyn Future<Output = Result<Reply, Error>> + Send>>,
+    /// Whose thread it continues on, if not the I/O thread: the one that calls the server, which saves a hop there and
+    /// another one back.
+    pub(crate) limiter: Option<Arc<Limiter>>,
+}
 
 impl Work {
+    fn new(future: Pin<Box<dyn Future<Output = Result<Reply, Error>> + Send>>) -> Work {
+        Work { future, limiter: None }
+    }
+
+    /// The runtime whose thread it continues on.
+    pub(crate) fn runtime(limiter: &Limiter) -> Option<&Handle> {
+        match limiter.store() {
+            Store::Redis(redis) => Some(redis.runtime()),
+            _ => None,
+        }
+    }
+
     /// Waits for it on this thread. A host with a global lock releases it for that time.
     pub fn wait(self) -> Result<Reply, Error> {
-        Io::get()?.block_on(self.0)?
+        Io::get()?.block_on(self.future)?
     }
 }
 
@@ -241,6 +259,11 @@ impl Engine {
         self.rules.load().needs.clone()
     }
 
+    /// The names of the limit headers.
+    pub fn header_names(&self) -> &'static [&'static str] {
+        self.rules.load().front.style.headers.names()
+    }
+
     /// Whether answers may come from a server.
     pub fn is_remote(&self) -> bool {
         matches!(self.place, Place::There(_))
@@ -282,11 +305,11 @@ impl Engine {
     /// The rules have to be read first.
     fn ask_after_rules(self: &Arc<Self>, ask: Ask) -> Progress {
         let engine = self.clone();
-        Progress::Pending(Work(Box::pin(async move {
+        Progress::Pending(Work::new(Box::pin(async move {
             engine.follow().await?;
             match engine.ask_now(ask) {
                 Progress::Ready(reply) => reply,
-                Progress::Pending(work) => work.0.await,
+                Progress::Pending(work) => work.future.await,
             }
         })))
     }
@@ -318,7 +341,8 @@ impl Engine {
     fn ask_there(self: &Arc<Self>, ask: Ask) -> Result<Progress, Error> {
         let (remote, io) = (self.remote(), Io::get()?);
         let front = self.rules.load().front.clone();
-        let mut work: Pin<Box<dyn Future<Output = Result<Reply, Error>> + Send>> = match remote.limiter.get() {
+        let limiter = remote.limiter.get().cloned();
+        let mut work: Pin<Box<dyn Future<Output = Result<Reply, Error>> + Send>> = match &limiter {
             Some(limiter) => Box::pin(answer(front, limiter.clone(), Some(io.clone()), ask)),
             None => {
                 let (engine, io) = (self.clone(), io.clone());
@@ -331,9 +355,9 @@ impl Engine {
                 })
             }
         };
-        Ok(match io.poll_once(work.as_mut()) {
+        Ok(match RedisStore::without_calls(|| io.poll_once(work.as_mut())) {
             Poll::Ready(reply) => Progress::Ready(reply),
-            Poll::Pending => Progress::Pending(Work(work)),
+            Poll::Pending => Progress::Pending(Work { future: work, limiter }),
         })
     }
 

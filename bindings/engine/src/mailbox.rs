@@ -3,6 +3,8 @@
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::sync::{Arc, Mutex, PoisonError};
 
+use tollkeeper::Limiter;
+
 use crate::engine::{Reply, Work};
 use crate::error::Error;
 use crate::io::{Io, Job};
@@ -26,16 +28,36 @@ impl<T: Send + 'static> Mailbox<T> {
         self.expect_all([(ticket, work)])
     }
 
-    /// Starts several pieces of work with one wake-up of the I/O thread.
+    /// Starts several pieces of work, with one wake-up of each thread that they continue on.
     pub fn expect_all(self: &Arc<Self>, works: impl IntoIterator<Item = (T, Work)>) -> Result<(), Error> {
-        let job = |(ticket, work): (T, Work)| -> Job {
-            let mailbox = self.clone();
-            Box::pin(async move {
-                let answer = work.0.await;
-                mailbox.put(ticket, answer);
-            })
-        };
-        Io::get()?.submit(works.into_iter().map(job));
+        let mut of_io: Vec<Job> = Vec::new();
+        let mut of_limiters: Vec<(Arc<Limiter>, Vec<Job>)> = Vec::new();
+        for (ticket, Work { future, limiter }) in works {
+            let (mailbox, owner) = (self.clone(), limiter.clone());
+            let job: Job = Box::pin(async move {
+                let answer = future.await;
+                mailbox.put(ticket, answer, owner);
+            });
+            match limiter {
+                None => of_io.push(job),
+                Some(limiter) => match of_limiters.iter_mut().find(|(other, _)| Arc::ptr_eq(other, &limiter)) {
+                    Some((_, jobs)) => jobs.push(job),
+                    None => of_limiters.push((limiter, vec![job])),
+                },
+            }
+        }
+        for (limiter, jobs) in of_limiters {
+            match Work::runtime(&limiter) {
+                // One task that starts the others: inside a runtime that is a push to a list.
+                Some(runtime) => {
+                    runtime.spawn(async move { jobs.into_iter().for_each(|job| drop(tokio::spawn(job))) });
+                }
+                None => of_io.extend(jobs),
+            }
+        }
+        if !of_io.is_empty() {
+            Io::get()?.submit(of_io);
+        }
         Ok(())
     }
 
@@ -46,12 +68,17 @@ impl<T: Send + 'static> Mailbox<T> {
         std::mem::take(&mut *self.answers.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    fn put(self: Arc<Self>, ticket: T, answer: Result<Reply, Error>) {
+    /// `owner` owns the runtime that this runs on, if it is not the one of the I/O thread.
+    fn put(self: Arc<Self>, ticket: T, answer: Result<Reply, Error>, owner: Option<Arc<Limiter>>) {
         self.answers.lock().unwrap_or_else(PoisonError::into_inner).push((ticket, answer));
         if !self.is_announced.swap(true, SeqCst) {
             // Spawned behind all tasks that are ready now, so that one wake-up covers all answers from one reply of
             // the server.
-            tokio::spawn(async move { (self.wake)() });
+            tokio::spawn(async move {
+                (self.wake)();
+                // Without its owner the runtime would have ended before.
+                drop(owner);
+            });
         }
     }
 }

@@ -18,6 +18,7 @@ mod exceptions;
 mod failover;
 mod fleet;
 mod full;
+mod gate;
 mod heartbeat;
 mod holds;
 mod io;
@@ -128,6 +129,19 @@ impl RedisStore {
     /// Whether a URL is valid. Whether the server is reachable is known only when connecting.
     pub fn check_url(url: &str) -> Result<(), ConnectError> {
         Address::parse(url, None).map(drop)
+    }
+
+    /// Runs `poll`, in which requests stop right before they need a call. They go on when they are polled again: for hosts
+    /// that poll them on an event loop, and send together what was not answered at once.
+    #[doc(hidden)]
+    pub fn without_calls<T>(poll: impl FnOnce() -> T) -> T {
+        gate::closed(poll)
+    }
+
+    /// The runtime whose one thread makes the calls: a request that is polled there needs no hop to another thread.
+    #[doc(hidden)]
+    pub fn runtime(&self) -> &tokio::runtime::Handle {
+        self.0.io.handle()
     }
 
     /// What was found about the server.

@@ -8,6 +8,7 @@ use tollkeeper_core::{Charge, Decision, Source};
 
 use super::across::denies;
 use super::batch::Ask;
+use super::gate;
 use super::leases::{Leases, Returning, Spent, Wanted};
 use super::shared::{Decided, Shared, from};
 use crate::store::error::StoreError;
@@ -21,6 +22,7 @@ impl Shared {
         let now = Instant::now();
         let is_leased = charges.iter().any(|charge| charge.lease().is_some());
         let Some(leases) = self.ahead.as_ref().map(|ahead| &ahead.leases).filter(|_| is_leased) else {
+            gate::pass(&self.overload).await?;
             let Decided { decisions, asked_at, .. } = self.decide(charges, Ask::Charge).await?;
             return Ok((from(Source::Store, decisions), asked_at));
         };
@@ -50,6 +52,11 @@ impl Shared {
             spent.push(served);
         }
         let (rest, holdings): (Vec<Charge>, Vec<_>) = asked.into_iter().unzip();
+        if !rest.is_empty()
+            && let Err(overloaded) = gate::pass(&self.overload).await
+        {
+            return Err(put_back(spent, overloaded.into()));
+        }
         let decided = match self.decide(&rest, Ask::Charge).await {
             Ok(decided) => decided,
             Err(StoreError::Away { charges, reason }) => {
