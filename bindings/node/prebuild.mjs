@@ -4,9 +4,9 @@ import { join } from "node:path";
 
 const [platform, addon, folder] = process.argv.slice(2);
 const { license, name, optionalDependencies, version } = JSON.parse(readFileSync(new URL("package.json", import.meta.url), "utf8"));
-const full = `@tollkeeper/${platform}`;
+const full = `${name}-${platform}`;
 if (!folder || !(full in optionalDependencies)) {
-  const platforms = Object.keys(optionalDependencies).map((name) => name.slice("@tollkeeper/".length));
+  const platforms = Object.keys(optionalDependencies).map((full) => full.slice(name.length + 1));
   console.error(`usage: node prebuild.mjs PLATFORM ADDON FOLDER; platforms are ${platforms.join(", ")}`);
   process.exit(2);
 }

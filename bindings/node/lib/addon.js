@@ -5,6 +5,9 @@ const { existsSync } = require("node:fs");
 const { join } = require("node:path");
 const { optionalDependencies } = require("../package.json");
 
+/** Prebuilt packages are named after this one, so that they need no organization on npm. */
+const PREFIX = "tollkeeper-";
+
 /** `linux-x64-gnu`, `darwin-arm64`, ...: how the prebuilt packages are named. */
 function platform() {
   const { arch, platform } = process;
@@ -21,7 +24,7 @@ function isMusl() {
 function load() {
   const here = join(__dirname, "..", "tollkeeper.node");
   if (existsSync(here)) return require(here);
-  const name = `@tollkeeper/${platform()}`;
+  const name = PREFIX + platform();
   try {
     return require(name);
   } catch (cause) {
@@ -33,9 +36,9 @@ function load() {
 
 function problem(name, cause) {
   if (!(name in optionalDependencies)) {
-    const names = Object.keys(optionalDependencies).map((name) => name.slice("@tollkeeper/".length));
+    const names = Object.keys(optionalDependencies).map((name) => name.slice(PREFIX.length));
     return (
-      `tollkeeper has no prebuilt addon for ${name.slice("@tollkeeper/".length)}; there are ${names.join(", ")}. ` +
+      `tollkeeper has no prebuilt addon for ${name.slice(PREFIX.length)}; there are ${names.join(", ")}. ` +
       "Elsewhere build bindings/node from the sources, or run the service and ask it over HTTP."
     );
   }

@@ -42,7 +42,7 @@ test("installed with a prebuilt addon it works", { skip: process.arch !== "x64" 
   assert.deepEqual([manifest.os, manifest.cpu, manifest.libc, manifest.version], [["linux"], ["x64"], ["glibc"], version]);
   await npm(["install", "--omit=optional", join(packed, `tollkeeper-${version}.tgz`)]);
   // What npm does with an optional dependency that fits the platform.
-  const place = join(project, "node_modules/@tollkeeper/linux-x64-gnu");
+  const place = join(project, "node_modules/tollkeeper-linux-x64-gnu");
   mkdirSync(place, { recursive: true });
   for (const name of manifest.files.concat("package.json")) copyFileSync(join(addon, name), join(place, name));
   assert.equal((await output(process.execPath, ["-p", ask], { cwd: project })).stdout, "true\n");
@@ -57,7 +57,7 @@ test("without an addon it says what to do", async () => {
   const tell = (prepare) =>
     output(process.execPath, ["-e", `${prepare}; try { require("./lib/addon.js") } catch (error) { console.log(error.code, error.message) }`], { cwd: bare });
   const { stdout: missing } = await tell("");
-  assert.match(missing, /^ERR_TOLLKEEPER_ADDON tollkeeper needs the package @tollkeeper\/linux-\w+-\w+, which is not installed.*--omit=optional/);
+  assert.match(missing, /^ERR_TOLLKEEPER_ADDON tollkeeper needs the package tollkeeper-linux-\w+-\w+, which is not installed.*--omit=optional/);
   const { stdout: strange } = await tell(`Object.defineProperty(process, "arch", { value: "riscv64" })`);
   assert.match(strange, /no prebuilt addon for linux-riscv64-gnu; there are darwin-arm64, .*win32-x64-msvc\. Elsewhere build/);
 });
