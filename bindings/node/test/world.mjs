@@ -1,10 +1,10 @@
 // What the tests share: real servers as children on free ports, in temporary folders, stopped by their own handle.
 import { spawn } from "node:child_process";
 import { once } from "node:events";
-import { mkdtempSync, readFileSync, rmSync } from "node:fs";
+import { existsSync, mkdtempSync, readFileSync, readdirSync, rmSync } from "node:fs";
 import { createServer, connect } from "node:net";
 import { tmpdir } from "node:os";
-import { join } from "node:path";
+import { delimiter, join } from "node:path";
 import { setTimeout as sleep } from "node:timers/promises";
 import { fileURLToPath } from "node:url";
 
@@ -75,6 +75,63 @@ export class Redis {
       this.child.kill("SIGKILL");
       await once(this.child, "exit");
     }
+  }
+}
+
+/** A PostgreSQL server with an empty database. */
+export class Postgres {
+  static async start() {
+    const postgres = new Postgres();
+    postgres.port = await freePort();
+    postgres.folder = folder();
+    // It refuses to run as root.
+    postgres.user = process.getuid() === 0 ? ["setpriv", "--reuid=nobody", "--regid=nogroup", "--clear-groups", "--"] : [];
+    if (process.getuid() === 0) await output("chown", ["nobody:nogroup", postgres.folder]);
+    const data = join(postgres.folder, "data");
+    await postgres.#run("initdb", ["-D", data, "-U", "postgres", "-A", "trust", "-E", "UTF8", "--locale=C.UTF-8", "-N"]);
+    const options = ["-D", data, "-p", `${postgres.port}`, "-k", postgres.folder, "-c", "listen_addresses=127.0.0.1", "-c", "fsync=off"];
+    const [command, ...args] = postgres.#command("postgres", options);
+    postgres.child = spawn(command, args, { cwd: postgres.folder, stdio: "ignore" });
+    await listening(postgres.port, postgres.child);
+    for (let attempt = 0; ; attempt++) {
+      try {
+        await postgres.sql("create database limits", "postgres");
+        return postgres;
+      } catch (error) {
+        // It listens a moment before it answers.
+        if (attempt > 200) throw error;
+        await sleep(50);
+      }
+    }
+  }
+
+  get url() {
+    return `postgres://postgres@127.0.0.1:${this.port}/limits`;
+  }
+
+  async sql(text, database = "limits") {
+    const place = ["-h", "127.0.0.1", "-p", `${this.port}`, "-U", "postgres", "-d", database];
+    const { stdout } = await this.#run("psql", [...place, "-v", "ON_ERROR_STOP=1", "-qAtc", text]);
+    return stdout.trim();
+  }
+
+  async stop() {
+    this.child.kill("SIGQUIT");
+    await once(this.child, "exit");
+  }
+
+  #run(program, args) {
+    const [command, ...rest] = this.#command(program, args);
+    return output(command, rest, { cwd: this.folder });
+  }
+
+  /** Debian has its programs in a folder of the version. */
+  #command(program, args) {
+    const versions = existsSync("/usr/lib/postgresql") ? readdirSync("/usr/lib/postgresql") : [];
+    const folders = [...versions.map((version) => `/usr/lib/postgresql/${version}/bin`), ...process.env.PATH.split(delimiter)];
+    const found = folders.map((folder) => join(folder, program)).find((path) => existsSync(path));
+    if (found === undefined) throw new Error(`${program} is not installed; ./run setup installs it`);
+    return [...this.user, found, ...args];
   }
 }
 
