@@ -4,6 +4,7 @@
 
 const addon = require("./addon.js");
 const { understood } = require("./errors.js");
+const { pageOf, pages } = require("./layers.js");
 
 const waiting = new Map();
 let tickets = 0;
@@ -13,7 +14,7 @@ let isFlushing = false;
 /** A ticket under which an answer may come later. */
 function ticket() {
   if (!isListening) {
-    addon.listen(deliver);
+    addon.listen(deliver, pages);
     isListening = true;
   }
   tickets = (tickets + 1) >>> 0;
@@ -44,15 +45,27 @@ function flush() {
 }
 
 function deliver() {
-  const taken = addon.take();
-  for (let index = 0; index < taken.length; index += 3) {
-    const waiter = waiting.get(taken[index]);
-    if (waiter === undefined) continue;
-    waiting.delete(taken[index]);
-    if (taken[index + 1]) waiter.reject(understood(taken[index + 2]));
-    else waiter.resolve(waiter.make(taken[index + 2]));
+  for (;;) {
+    const taken = addon.take();
+    if (taken.length === 0) break;
+    // Callers go on when this is done: what they ask next may start another page of layers.
+    for (let index = 0; index < taken.length; index += 3) settle(taken[index], taken[index + 1], taken[index + 2]);
   }
   if (waiting.size === 0) addon.keepAlive(false);
+}
+
+function settle(ticket, hasFailed, answer) {
+  const waiter = waiting.get(ticket);
+  // It may have been the first layer on its page.
+  if (waiter === undefined) return void pageOf(0);
+  waiting.delete(ticket);
+  if (hasFailed) waiter.reject(understood(answer));
+  else waiter.resolve(waiter.make(answer));
+}
+
+/** The answer of a call, converted: at once if it is there, otherwise as a promise. */
+function converted(ticket, answer, make) {
+  return answer == null ? later(ticket, make) : make(answer);
 }
 
 /**
@@ -66,7 +79,7 @@ function asked(isRemote, ask, make) {
   } catch (error) {
     throw understood(error);
   }
-  return answer == null ? later(mine, make) : make(answer);
+  return converted(mine, answer, make);
 }
 
 /** The same, always as a promise. */
@@ -78,4 +91,4 @@ function promised(isRemote, ask, make) {
   }
 }
 
-module.exports = { asked, promised };
+module.exports = { asked, converted, promised, ticket };

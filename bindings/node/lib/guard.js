@@ -5,7 +5,8 @@
 const addon = require("./addon.js");
 const { cost: charge, nameOf } = require("./attributes.js");
 const { ConfigError, UsageError } = require("./errors.js");
-const { Limiter, checkHttp, needsOf } = require("./limiter.js");
+const { pageOf } = require("./layers.js");
+const { Limiter, checkHttp, headersOf, needsOf } = require("./limiter.js");
 const { SETTINGS, known } = require("./options.js");
 const { KEY } = require("./rules.js");
 const { limiterFor } = require("./shared.js");
@@ -13,51 +14,84 @@ const { Quota } = require("./quota.js");
 const { Verdict } = require("./verdict.js");
 
 /** Where inner layers find the outermost one, so that all limits are in one set of headers. */
-const LAYER = Symbol.for("tollkeeper.layer");
+const LAYER = Symbol("tollkeeper.layer");
 
 const OPTIONS = ["limit", "by", "limiter", "name", "exempt", "cost", "address", "onDenied", ...SETTINGS];
 
-/** The decision on one request. */
+const DELAYED = 49; // "1"
+const DENIED = 50; // "2"
+/** An answer starts with its outcome and its number on its page. */
+const START = 2;
+
+/** The decision on one request, from the text of the addon: see `src/layer.rs`. */
 class Passage {
-  constructor(answer) {
-    const outcome = answer.length === 2 ? 0 : answer[2];
-    this.allowed = outcome >= 0;
+  #names;
+  #number;
+  #page;
+  #text;
+
+  constructor(text, names) {
+    const outcome = text.charCodeAt(0);
+    this.#number = text.charCodeAt(1);
+    this.#page = pageOf(this.#number);
+    this.#names = names;
+    this.#text = text;
+    this.allowed = outcome !== DENIED;
     /** Seconds that an admitted request has to wait for its turn. */
-    this.delay = outcome;
-    this.limits = answer[0];
-    this.layer = answer[1];
+    this.delay = outcome === DELAYED ? Number(text.slice(START, text.indexOf("\n", START))) : 0;
   }
 
   /** The limit headers of this layer and of those around it, names and values in turn. */
   headers(request) {
     const outer = request[LAYER];
-    if (outer !== undefined) return lines(addon.join(outer, this.layer));
-    request[LAYER] = this.layer;
-    return lines(this.limits);
+    if (outer !== undefined) return fields(this.#names, outer.#join(this), 0);
+    request[LAYER] = this;
+    return fields(this.#names, this.#text, this.delay > 0 ? this.#text.indexOf("\n", START) + 1 : START);
   }
 
   /** Status, headers and body for a denied request. */
   denial(request) {
     const outer = request[LAYER];
-    const denial = addon.denial(this.layer, outer === undefined);
-    if (outer !== undefined) denial.headers.push(...lines(addon.join(outer, this.layer)));
+    if (outer === undefined) return response(this.#text, START);
+    const denial = response(addon.denial(this.#page, this.#number), 0);
+    denial.headers.push(...fields(this.#names, outer.#join(this), 0));
     return denial;
   }
 
+  /** The verdict; undefined for a request that was refused because its identity is contradictory or missing. */
   get verdict() {
-    return verdict(this.layer);
+    const text = addon.verdict(this.#page, this.#number);
+    return text ? new Verdict(text) : undefined;
   }
 
   /** Releases the slots: the request has ended. */
   release() {
-    addon.release(this.layer);
+    addon.release(this.#page, this.#number);
+  }
+
+  #join(inner) {
+    return addon.join(this.#page, this.#number, inner.#page, inner.#number);
   }
 }
 
-/** The lines of a text; none if it is empty. */
-const lines = (text) => (text === "" ? [] : text.split("\n"));
+/** Names and values in turn; the values are the lines of a text from here on. There are none if no rule applied. */
+function fields(names, text, start) {
+  const flat = [];
+  if (start === text.length) return flat;
+  for (let index = 0; index < names.length; index++) {
+    const end = index + 1 < names.length ? text.indexOf("\n", start) : text.length;
+    flat.push(names[index], text.slice(start, end));
+    start = end + 1;
+  }
+  return flat;
+}
 
-const passage = (answer) => new Passage(answer);
+/** The response in a text: the status, names and values of headers, each on its own line; an empty line, and the body. */
+function response(text, start) {
+  const end = text.indexOf("\n\n", start);
+  const [status, ...headers] = text.slice(start, end).split("\n");
+  return { status: Number(status), headers, body: text.slice(end + 2) };
+}
 
 /** A limit on requests, or the rules of a limiter. */
 class Guard {
@@ -67,6 +101,7 @@ class Guard {
   #cost;
   #exempt;
   #host;
+  #passage;
 
   constructor(host, limit, options = {}) {
     if (isOptions(limit)) [limit, options] = [limit.limit, limit];
@@ -92,6 +127,8 @@ class Guard {
     }
     this.onDenied = onDenied;
     this.#host = host;
+    const names = headersOf(this.limiter);
+    this.#passage = (text) => new Passage(text, names);
     this.#by = typeof by === "function" ? by : undefined;
     this.#cost = typeof cost === "function" ? cost : charge(cost);
     this.#exempt = exemption(exempt, host);
@@ -128,7 +165,7 @@ class Guard {
       headers,
       this.#known(request, needs, key),
       cost,
-      passage,
+      this.#passage,
     );
   }
 
@@ -172,15 +209,9 @@ function afterDelay(seconds, proceed) {
   setTimeout(proceed, seconds * 1000);
 }
 
-/** The verdict of a layer; undefined for a request that was refused because its identity is contradictory or missing. */
-function verdict(layer) {
-  const answer = layer && addon.verdict(layer);
-  return answer ? new Verdict(answer) : undefined;
-}
-
 /** The verdict of all limits on a request so far. */
 function verdictOf(request) {
-  return verdict(request[LAYER]);
+  return request[LAYER]?.verdict;
 }
 
 module.exports = { Guard, afterDelay, isOptions, verdictOf };

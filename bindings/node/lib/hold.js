@@ -11,8 +11,8 @@ class Permit {
 
   constructor(answer) {
     /** The verdict. */
-    this.verdict = new Verdict(answer);
-    this.#held = answer[4];
+    this.verdict = new Verdict(answer[0]);
+    this.#held = answer[1];
   }
 
   /** Whether the request may pass. */
@@ -33,8 +33,8 @@ class Reservation {
 
   constructor(answer, isRemote) {
     /** The verdict on the estimate. */
-    this.verdict = new Verdict(answer);
-    this.#estimated = answer[4];
+    this.verdict = new Verdict(answer[0]);
+    this.#estimated = answer[1];
     this.#isRemote = isRemote;
   }
 

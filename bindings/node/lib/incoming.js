@@ -6,11 +6,21 @@ function headers(incoming, names) {
   const raw = incoming.rawHeaders;
   const found = [];
   for (let index = 0; index < raw.length; index += 2) {
-    // HTTP/2's name for the host.
-    const name = raw[index] === ":authority" ? "host" : raw[index].toLowerCase();
-    if (names.includes(name)) found.push(name, raw[index + 1]);
+    const name = known(raw[index], names);
+    if (name !== undefined) found.push(name, raw[index + 1]);
   }
   return found;
+}
+
+/** Which of these names it is. Most are ruled out by their length. */
+function known(name, names) {
+  // HTTP/2's name for the host.
+  if (name === ":authority") name = "host";
+  for (let index = 0; index < names.length; index++) {
+    const wanted = names[index];
+    if (name.length === wanted.length && (name === wanted || name.toLowerCase() === wanted)) return wanted;
+  }
+  return undefined;
 }
 
 /** The peer's address. */

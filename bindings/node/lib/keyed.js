@@ -42,6 +42,7 @@ class Decision {
 
 /** One quota for every key; `keyed` makes one. */
 class Keyed {
+  #check;
   #keyed;
   #text;
 
@@ -54,14 +55,15 @@ class Keyed {
     } catch (error) {
       throw understood(error);
     }
+    this.#check = this.#keyed.checker(numbers);
     this.#text = proven.text();
   }
 
   /** Decides a request; cost 0 peeks. */
   check(key, cost) {
     const charge = cost === undefined ? 1 : checked(cost);
-    if (typeof key === "string") return new Decision(this.#keyed.checkText(key, charge, numbers));
-    if (typeof key === "number") return new Decision(this.#keyed.checkNumber(key, charge, numbers));
+    const check = this.#check;
+    if (typeof key === "string" || typeof key === "number") return new Decision(check(key, charge));
     return new Decision(this.#keyed.checkBytes(proven(key), charge, numbers));
   }
 

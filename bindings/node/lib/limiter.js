@@ -2,10 +2,11 @@
 
 const { fileURLToPath } = require("node:url");
 const addon = require("./addon.js");
-const { asked, promised } = require("./answers.js");
+const { asked, converted, promised, ticket } = require("./answers.js");
 const { cost: charge, pairs } = require("./attributes.js");
 const { UsageError, understood } = require("./errors.js");
 const { Permit, Reservation } = require("./hold.js");
+const { pages } = require("./layers.js");
 const { SETTINGS, known, written } = require("./options.js");
 const { specs } = require("./rules.js");
 const { Verdict } = require("./verdict.js");
@@ -17,6 +18,8 @@ const itself = (answer) => answer;
 
 /** Which parts of an HTTP request the rules of a limiter need. */
 let needsOf;
+/** The names of its limit headers. */
+let headersOf;
 /** Decides an HTTP request, now or later. */
 let checkHttp;
 /** Returns leased tokens, and waits for that. */
@@ -27,15 +30,21 @@ let closeSync;
  * Creating one opens no connection and starts no thread.
  */
 class Limiter {
-  #limiter;
-  #isRemote;
-  #needs;
+  #check;
+  #checkHttp;
   #follows;
+  #headers;
+  #isRemote;
+  #limiter;
+  #needs;
 
   /** Use `fromRules` or `fromFile`. */
   constructor(limiter) {
     if (!(limiter instanceof addon.Limiter)) throw new UsageError("use Limiter.fromRules([...]) or Limiter.fromFile(path)");
     this.#limiter = limiter;
+    this.#check = limiter.checker();
+    this.#checkHttp = limiter.httpChecker(pages);
+    this.#headers = limiter.headerNames();
     this.#isRemote = limiter.isRemote;
     this.#follows = limiter.follows;
     if (this.#isRemote) remember(this);
@@ -61,13 +70,15 @@ class Limiter {
 
   /** Decides a request: `await limiter.check({ user_id: "42" })`. Cost 0 peeks. */
   check(attributes, options = NOTHING) {
-    return this.#promised(verdict, (ticket) => this.#limiter.check(pairs(attributes), charge(options.cost), ticket));
+    const check = this.#check;
+    return this.#promised(verdict, (ticket) => check(pairs(attributes), charge(options.cost), ticket));
   }
 
   /** The same, synchronously; only if state is in memory. */
   tryCheck(attributes, options = NOTHING) {
     if (this.#isRemote) throw new UsageError("tryCheck is for limits in memory; ask Redis with `await limiter.check(...)`");
-    return asked(false, () => this.#limiter.check(pairs(attributes), charge(options.cost), 0), verdict);
+    const check = this.#check;
+    return asked(false, () => check(pairs(attributes), charge(options.cost), 0), verdict);
   }
 
   /** Decides a request and holds its slots until `permit.release()`. */
@@ -146,9 +157,19 @@ class Limiter {
   static {
     // Rules in Postgres may change at any time.
     needsOf = (limiter) => (limiter.#follows ? limiter.#limiter.needs() : (limiter.#needs ??= limiter.#limiter.needs()));
+    headersOf = (limiter) => limiter.#headers;
     checkHttp = (limiter, peer, method, target, headers, about, cost, make) => {
-      const ask = (ticket) => limiter.#limiter.checkHttp(peer, method, target, headers, about, cost, ticket);
-      return asked(limiter.#isRemote, ask, make);
+      const check = limiter.#checkHttp;
+      const mine = limiter.#isRemote ? ticket() : 0;
+      let answer;
+      try {
+        // A list costs more than a name and a value.
+        if (headers?.length === 2) answer = check(peer, method, target, headers[0], headers[1], about, cost, mine);
+        else answer = check(peer, method, target, headers, undefined, about, cost, mine);
+      } catch (error) {
+        throw understood(error);
+      }
+      return converted(mine, answer, make);
     };
     closeSync = (limiter) => limiter.#limiter.isConnected && limiter.#limiter.closeSync();
   }
@@ -192,4 +213,4 @@ function closeAll() {
   }
 }
 
-module.exports = { Limiter, needsOf, checkHttp };
+module.exports = { Limiter, needsOf, headersOf, checkHttp };

@@ -1,22 +1,31 @@
 "use strict";
 
+const AT_ONCE = 48; // "0"
+const DENIED = 50; // "2"
+
 /** The answer for a request. Its details are parsed on demand. */
 class Verdict {
   #details;
-  #json;
+  #text;
 
-  constructor([allowed, retryAfter, delay, json]) {
+  /** From the text of the addon: see `src/verdict.rs`. */
+  constructor(text) {
+    const outcome = text.charCodeAt(0);
     /** Whether the request may pass. */
-    this.allowed = allowed;
+    this.allowed = outcome !== DENIED;
     /** Seconds until the same request passes: 0 when it passes, null when it never can. */
-    this.retryAfter = retryAfter ?? null;
+    this.retryAfter = 0;
     /** Seconds that an admitted request has to wait for its turn: `leaky_bucket` only. */
-    this.delay = delay;
-    this.#json = json;
+    this.delay = 0;
+    this.#text = text;
+    if (outcome === AT_ONCE) return;
+    const [retryAfter, delay] = text.slice(1, text.indexOf("{")).split("\n");
+    this.retryAfter = retryAfter === "" ? null : Number(retryAfter);
+    this.delay = Number(delay);
   }
 
   get #read() {
-    return (this.#details ??= JSON.parse(this.#json));
+    return (this.#details ??= JSON.parse(this.#text.slice(this.#text.indexOf("{"))));
   }
 
   /** The name of the rule that denies, or null. */

@@ -4,27 +4,45 @@
 //! that are ready. The function does not keep the process alive; `keep_alive` does while a caller waits.
 
 use std::cell::RefCell;
+use std::collections::VecDeque;
+use std::rc::Rc;
 use std::sync::Arc;
 
 use napi::bindgen_prelude::{Env, External, Function, ToNapiValue};
 use napi::threadsafe_function::{ThreadsafeFunction, ThreadsafeFunctionCallMode};
 use napi::{JsError, sys};
 use napi_derive::napi;
-use tollkeeper_engine::{Checked, Engine, Error, Estimate, Mailbox, Progress, Reply, Slots, Work};
+use tollkeeper_engine::{Engine, Error, Estimate, Kind, Mailbox, Progress, Reply, Slots, Work};
 
-use crate::clock::seconds;
+use crate::call::string;
 use crate::errors::{Raised, misused, raise};
 use crate::hold::{Estimated, Held};
-use crate::layer::Layer;
-use crate::verdict::{buckets, details, settlement};
+use crate::layer::{Layer, PAGE, Pages};
+use crate::verdict::{buckets, settlement, verdict};
 
 /// What to turn an answer into.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Shape {
-    /// What a caller of the limiter gets.
+enum Shape {
     Plain,
-    /// What middleware gets.
     Http,
+}
+
+/// Whom an answer is for.
+#[derive(Clone, Copy)]
+pub(crate) enum Audience<'p> {
+    /// A caller of the limiter.
+    Caller,
+    /// Middleware, whose layers are kept here.
+    Middleware(&'p Pages),
+}
+
+impl Audience<'_> {
+    fn shape(&self) -> Shape {
+        match self {
+            Audience::Caller => Shape::Plain,
+            Audience::Middleware(_) => Shape::Http,
+        }
+    }
 }
 
 /// The caller that waits for an answer.
@@ -43,6 +61,10 @@ struct Port {
     wake: Arc<Wake>,
     /// Questions of this turn of the event loop, which go to the I/O thread together.
     asked: Vec<(Waiter, Work)>,
+    /// Where layers are kept.
+    pages: Rc<Pages>,
+    /// Answers that JavaScript has not asked for yet.
+    arrived: VecDeque<(Waiter, Result<Reply, Error>)>,
 }
 
 thread_local! {
@@ -51,13 +73,14 @@ thread_local! {
 
 /// Sets the function to call when there is something to take. Call it before the first question that needs a server.
 #[napi]
-pub fn listen(wake: Function<'_, (), ()>) -> napi::Result<()> {
+pub fn listen(wake: Function<'_, (), ()>, pages: &External<Rc<Pages>>) -> napi::Result<()> {
     let wake: Arc<Wake> = Arc::new(wake.build_threadsafe_function().weak::<true>().build()?);
     let of_thread = wake.clone();
     let mailbox = Mailbox::new(move || {
         of_thread.call((), ThreadsafeFunctionCallMode::NonBlocking);
     });
-    PORT.set(Some(Port { mailbox, wake, asked: Vec::new() }));
+    let pages = Rc::clone(pages);
+    PORT.set(Some(Port { mailbox, wake, asked: Vec::new(), pages, arrived: VecDeque::new() }));
     Ok(())
 }
 
@@ -86,30 +109,44 @@ pub fn flush() -> Result<(), Raised> {
     })
 }
 
-/// All answers that are ready, each as ticket, whether it failed, and the answer or the error.
+/// Answers that are ready, each as ticket, whether it failed, and the answer or the error. Not more than fit on a page:
+/// JavaScript asks again until there are none.
 #[napi]
 pub fn take() -> Taken {
-    Taken(PORT.with_borrow(|port| port.as_ref().map(|port| port.mailbox.take()).unwrap_or_default()))
+    Taken(PORT.with_borrow_mut(|port| port.as_mut().map(Port::take).unwrap_or_default()))
 }
 
-/// Answers taken from a mailbox.
-pub struct Taken(Vec<(Waiter, Result<Reply, Error>)>);
+impl Port {
+    fn take(&mut self) -> Vec<(u32, Result<Answer, Error>)> {
+        if self.arrived.is_empty() {
+            self.arrived = self.mailbox.take().into();
+        }
+        let count = self.arrived.len().min(PAGE);
+        self.pages.make_room(count);
+        let answer = |(Waiter { ticket, shape, engine }, reply)| {
+            let audience = match shape {
+                Shape::Plain => Audience::Caller,
+                Shape::Http => Audience::Middleware(&self.pages),
+            };
+            (ticket, answer(&engine, reply, audience))
+        };
+        self.arrived.drain(..count).map(answer).collect()
+    }
+}
+
+/// Answers by ticket.
+pub struct Taken(Vec<(u32, Result<Answer, Error>)>);
 
 impl ToNapiValue for Taken {
     unsafe fn to_napi_value(env: sys::napi_env, taken: Taken) -> napi::Result<sys::napi_value> {
         let mut all = Flat::new(env, taken.0.len() * 3)?;
-        for (Waiter { ticket, shape, engine }, reply) in taken.0 {
+        for (ticket, answer) in taken.0 {
             all.push(ticket)?;
-            match answer(&engine, reply, shape) {
-                Ok(answer) => {
-                    all.push(false)?;
-                    all.push(answer)?;
-                }
-                Err(error) => {
-                    all.push(true)?;
-                    // SAFETY: the environment that this was called in.
-                    all.push_raw(unsafe { JsError::from(raise(error)).into_value(env) })?;
-                }
+            all.push(answer.is_err())?;
+            match answer {
+                Ok(answer) => all.push(answer)?,
+                // SAFETY: the environment that this was called in.
+                Err(error) => all.push_raw(unsafe { JsError::from(raise(error)).into_value(env) })?,
             }
         }
         Ok(all.array)
@@ -120,93 +157,70 @@ impl ToNapiValue for Taken {
 pub(crate) fn answered(
     engine: &Arc<Engine>,
     progress: Progress,
-    shape: Shape,
+    audience: Audience<'_>,
     ticket: u32,
 ) -> Result<Option<Answer>, Raised> {
     match progress {
-        Progress::Ready(reply) => answer(engine, reply, shape).map(Some).map_err(raise),
+        Progress::Ready(reply) => answer(engine, reply, audience).map(Some).map_err(raise),
         Progress::Pending(work) => PORT.with_borrow_mut(|port| {
             let port = port.as_mut().ok_or_else(|| misused("nobody listens for answers that come later"))?;
-            port.asked.push((Waiter { ticket, shape, engine: engine.clone() }, work));
+            port.asked.push((Waiter { ticket, shape: audience.shape(), engine: engine.clone() }, work));
             Ok(None)
         }),
     }
 }
 
-fn answer(engine: &Arc<Engine>, reply: Result<Reply, Error>, shape: Shape) -> Result<Answer, Error> {
-    let reply = match reply {
-        Ok(reply) => reply,
-        Err(Error { answer: Some(answer), .. }) if shape == Shape::Http => {
-            return Ok(Answer::Layer(Layer::Refusal(*answer)));
-        }
-        Err(error) => return Err(error),
-    };
-    Ok(match (reply, shape) {
-        (Reply::Checked(checked), Shape::Plain) => Answer::Verdict(checked),
-        (Reply::Checked(checked), Shape::Http) => Answer::Layer(Layer::Verdict(checked, None)),
-        (Reply::Acquired(checked, slots), Shape::Plain) => Answer::Permit(checked, slots),
-        (Reply::Acquired(checked, slots), Shape::Http) => Answer::Layer(Layer::Verdict(checked, Some(slots))),
-        (Reply::Reserved(checked, estimate), _) => Answer::Reservation(engine.clone(), checked, estimate),
-        (Reply::Settled(settled), _) => Answer::Text(settlement(&settled)),
-        (Reply::Buckets(found), _) => Answer::Text(buckets(&found)),
-        (Reply::Reset(had_state), _) => Answer::Flag(had_state),
-        (Reply::Done, _) => Answer::Flag(true),
+fn answer(engine: &Arc<Engine>, reply: Result<Reply, Error>, audience: Audience<'_>) -> Result<Answer, Error> {
+    if let Audience::Middleware(pages) = audience {
+        let layer = match reply {
+            Ok(Reply::Checked(checked)) => Layer::Verdict(checked, None),
+            Ok(Reply::Acquired(checked, slots)) => Layer::Verdict(checked, Some(slots)),
+            Ok(_) => return Err(Error::new(Kind::Usage, "middleware only checks requests")),
+            Err(Error { answer: Some(answer), .. }) => Layer::Refusal(*answer),
+            Err(error) => return Err(error),
+        };
+        return Ok(Answer::Text(pages.keep(layer)));
+    }
+    Ok(match reply? {
+        Reply::Checked(checked) => Answer::Text(verdict(&checked)),
+        Reply::Acquired(checked, slots) => Answer::Permit(verdict(&checked), slots),
+        Reply::Reserved(checked, estimate) => Answer::Reservation(engine.clone(), verdict(&checked), estimate),
+        Reply::Settled(settled) => Answer::Text(settlement(&settled)),
+        Reply::Buckets(found) => Answer::Text(buckets(&found)),
+        Reply::Reset(had_state) => Answer::Flag(had_state),
+        Reply::Done => Answer::Flag(true),
     })
 }
 
-/// An answer as `lib/` reads it. A verdict is a list: allowed, retryAfter, delay and the details as JSON, then what
-/// it holds. A layer is a list: the limit headers in one text, the layer and, unless the request passes at once, its
-/// delay or -1.
+/// An answer as `lib/` reads it. Verdicts and layers are texts, see `verdict.rs` and `layer.rs`: one text crosses over at a
+/// fraction of the cost of a list. What is held comes in a list with the verdict.
 pub enum Answer {
-    Verdict(Checked),
-    Permit(Checked, Slots),
-    Reservation(Arc<Engine>, Checked, Estimate),
-    Layer(Layer),
     Text(String),
+    Permit(String, Slots),
+    Reservation(Arc<Engine>, String, Estimate),
     Flag(bool),
 }
 
 impl ToNapiValue for Answer {
     unsafe fn to_napi_value(env: sys::napi_env, answer: Answer) -> napi::Result<sys::napi_value> {
         match answer {
-            Answer::Verdict(checked) => Ok(verdict(env, &checked, 4)?.array),
-            Answer::Permit(checked, slots) => {
-                let mut list = verdict(env, &checked, 5)?;
+            Answer::Text(text) => string(env, &text),
+            Answer::Permit(verdict, slots) => {
+                let mut list = Flat::new(env, 2)?;
+                list.push_raw(string(env, &verdict)?)?;
                 list.push(Held::new(slots))?;
                 Ok(list.array)
             }
-            Answer::Reservation(engine, checked, estimate) => {
-                let mut list = verdict(env, &checked, 5)?;
+            Answer::Reservation(engine, verdict, estimate) => {
+                let mut list = Flat::new(env, 2)?;
+                list.push_raw(string(env, &verdict)?)?;
                 list.push(Estimated::new(engine, estimate))?;
                 Ok(list.array)
             }
-            Answer::Layer(layer) => {
-                let outcome = match &layer {
-                    Layer::Verdict(checked, _) if checked.verdict.is_allowed() => {
-                        Some(seconds(checked.verdict.delay().as_micros())).filter(|delay| *delay > 0.0)
-                    }
-                    _ => Some(-1.0),
-                };
-                let mut list = Flat::new(env, 2)?;
-                list.push(layer.limits())?;
-                list.push(External::new(layer))?;
-                outcome.map_or(Ok(()), |outcome| list.push(outcome))?;
-                Ok(list.array)
-            }
             // SAFETY: the environment that this was called in.
-            Answer::Text(text) => unsafe { String::to_napi_value(env, text) },
             Answer::Flag(flag) => unsafe { bool::to_napi_value(env, flag) },
         }
     }
-}
-
-fn verdict(env: sys::napi_env, checked: &Checked, length: usize) -> napi::Result<Flat> {
-    let mut list = Flat::new(env, length)?;
-    list.push(checked.verdict.is_allowed())?;
-    list.push(checked.verdict.retry_after().map(|wait| seconds(wait.as_micros())))?;
-    list.push(seconds(checked.verdict.delay().as_micros()))?;
-    list.push(details(checked))?;
-    Ok(list)
 }
 
 /// A JavaScript array that is filled from the front.

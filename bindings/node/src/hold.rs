@@ -5,7 +5,7 @@ use std::sync::Arc;
 use napi_derive::napi;
 use tollkeeper_engine::{Ask, Engine, Estimate, Slots};
 
-use crate::answers::{Answer, Shape, answered};
+use crate::answers::{Answer, Audience, answered};
 use crate::errors::{Raised, misused};
 use crate::limiter::pairs;
 
@@ -52,7 +52,12 @@ impl Estimated {
         ticket: u32,
     ) -> Result<Option<Answer>, Raised> {
         let estimate = self.estimate.take().ok_or_else(|| misused("the reservation was settled or released before"))?;
-        answered(&self.engine, self.engine.ask(Ask::Settle(estimate, cost, pairs(attributes))), Shape::Plain, ticket)
+        answered(
+            &self.engine,
+            self.engine.ask(Ask::Settle(estimate, cost, pairs(attributes))),
+            Audience::Caller,
+            ticket,
+        )
     }
 
     /// Leaves the estimate charged, and releases slots.

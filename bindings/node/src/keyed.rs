@@ -1,17 +1,22 @@
 //! One quota, any key, in this process: the shortest path to a decision.
 
-use napi::bindgen_prelude::{Either3, Float64ArraySlice, Uint8Array, Uint8ArraySlice};
+use std::cell::RefCell;
+use std::sync::Arc;
+
+use napi::bindgen_prelude::{Either3, Float64Array, Float64ArraySlice, ToNapiValue, Uint8Array, Uint8ArraySlice};
+use napi::sys;
 use napi_derive::napi;
 use tollkeeper::{Decision, FailurePolicy, Hold, Timestamp};
 use tollkeeper_engine::{Error, Kind};
 
+use crate::call::{Arguments, Callable, Callee, unexpected};
 use crate::clock::{ManualClock, seconds};
 use crate::errors::{Raised, raise};
 use crate::quota::Quota;
 
 /// One quota for every key.
 #[napi]
-pub struct Keyed(Box<tollkeeper::Keyed>);
+pub struct Keyed(Arc<tollkeeper::Keyed>);
 
 /// A key by its kind: `"1"` and `1` are two keys, and bytes are a third kind.
 enum Key<'k> {
@@ -70,36 +75,33 @@ impl Keyed {
             }
         };
         let keyed = keyed.with_clock(ManualClock::or_system(clock)).on_full(on_full);
-        Ok(Keyed(Box::new(match max_keys {
+        Ok(Keyed(Arc::new(match max_keys {
             Some(0) => return Err(wrong("maxKeys: 0 keys hold no limit; use at least 1".into())),
             Some(max_keys) => keyed.with_max_keys(max_keys as usize),
             None => keyed,
         })))
     }
 
-    /// Decides a request for a string key; the decision is written to `into`, see [`write`].
+    /// A function that decides requests for keys that are strings or numbers: see [`Check`].
     #[napi]
-    pub fn check_text(&self, key: String, cost: u32, into: Float64ArraySlice<'_>) -> bool {
-        self.check(Key::Text(&key), cost, into)
+    pub fn checker(&self, into: Float64Array) -> Callable<Check> {
+        Callable(Check { keyed: self.0.clone(), into: RefCell::new(into) })
     }
 
-    /// Decides a request for a key of bytes.
+    /// Decides a request for a key of bytes; the decision is written to `into`, see [`write`].
     #[napi]
-    pub fn check_bytes(&self, key: Uint8ArraySlice<'_>, cost: u32, into: Float64ArraySlice<'_>) -> bool {
-        self.check(Key::Bytes(&key), cost, into)
-    }
-
-    /// Decides a request for a number as key.
-    #[napi]
-    pub fn check_number(&self, key: f64, cost: u32, into: Float64ArraySlice<'_>) -> bool {
-        self.check(Key::Number(key), cost, into)
+    pub fn check_bytes(&self, key: Uint8ArraySlice<'_>, cost: u32, mut into: Float64ArraySlice<'_>) -> bool {
+        let decision = with_key!(Key::Bytes(&key), |known| self.0.check_cost(known, cost));
+        // SAFETY: JavaScript does not run in the meantime, so nothing else accesses it.
+        write(&decision, unsafe { into.as_mut() })
     }
 
     /// The answer to a request of cost 1 now; nothing is charged.
     #[napi]
-    pub fn peek(&self, key: AnyKey, into: Float64ArraySlice<'_>) -> bool {
+    pub fn peek(&self, key: AnyKey, mut into: Float64ArraySlice<'_>) -> bool {
         let decision = with_key!(of(&key), |known| self.0.peek(known));
-        write(&decision, into)
+        // SAFETY: JavaScript does not run in the meantime, so nothing else accesses it.
+        write(&decision, unsafe { into.as_mut() })
     }
 
     /// Resets a key; false when there was nothing to reset.
@@ -122,16 +124,33 @@ impl Keyed {
     }
 }
 
-impl Keyed {
-    fn check(&self, key: Key<'_>, cost: u32, into: Float64ArraySlice<'_>) -> bool {
-        let decision = with_key!(key, |known| self.0.check_cost(known, cost));
-        write(&decision, into)
+/// Decides a request: key, a string or a number, and cost. Returns whether it passes, and writes the decision to an array,
+/// see [`write`].
+pub struct Check {
+    keyed: Arc<tollkeeper::Keyed>,
+    into: RefCell<Float64Array>,
+}
+
+impl Callee for Check {
+    const NAME: &'static str = "check";
+
+    fn call(&self, arguments: &Arguments) -> Result<sys::napi_value, Raised> {
+        let cost = arguments.whole(1)?;
+        let decision = match arguments.as_text(0) {
+            Some(text) => self.keyed.check_cost(text.as_str(), cost),
+            None => with_key!(Key::Number(arguments.number(0)?), |known| self.keyed.check_cost(known, cost)),
+        };
+        let mut into = self.into.borrow_mut();
+        // SAFETY: JavaScript does not run in the meantime, so nothing else accesses it.
+        let is_allowed = write(&decision, unsafe { into.as_mut() });
+        // SAFETY: the environment of the call.
+        unsafe { bool::to_napi_value(arguments.env, is_allowed) }.map_err(unexpected)
     }
 }
 
 /// A decision as numbers: limit, remaining, retry_after (negative: never), reset_after, delay, and the slot
 /// (negative: none) as time and number. `lib/keyed.js` reads them in this order.
-fn write(decision: &Decision, mut into: Float64ArraySlice<'_>) -> bool {
+fn write(decision: &Decision, into: &mut [f64]) -> bool {
     let (at, nth) = decision.hold.map_or((-1.0, 0.0), |hold| (hold.at.as_micros() as f64, f64::from(hold.nth)));
     let numbers = [
         f64::from(decision.limit),
@@ -142,7 +161,6 @@ fn write(decision: &Decision, mut into: Float64ArraySlice<'_>) -> bool {
         at,
         nth,
     ];
-    // SAFETY: JavaScript does not run in the meantime, so nothing else accesses it.
-    unsafe { into.as_mut() }.iter_mut().zip(numbers).for_each(|(place, number)| *place = number);
+    into.iter_mut().zip(numbers).for_each(|(place, number)| *place = number);
     decision.is_allowed()
 }

@@ -9,6 +9,7 @@
 #![allow(unreachable_pub, reason = "what is exported to JavaScript has to be public")]
 
 mod answers;
+mod call;
 mod clock;
 mod errors;
 mod hold;

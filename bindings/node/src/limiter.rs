@@ -1,17 +1,23 @@
 //! Rules over a store.
 
+use std::borrow::Cow;
 use std::net::IpAddr;
 use std::path::PathBuf;
+use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
+use napi::bindgen_prelude::{External, ToNapiValue};
+use napi::sys;
 use napi_derive::napi;
 use tollkeeper::Descriptor;
 use tollkeeper_engine::{Ask, Engine, Head, Progress, Subject};
 
-use crate::answers::{Answer, Shape, answered};
+use crate::answers::{Answer, Audience, answered};
+use crate::call::{Arguments, Callable, Callee, Text, unexpected};
 use crate::clock::ManualClock;
 use crate::errors::{Raised, misused, raise};
+use crate::layer::Pages;
 
 /// Which parts of an HTTP request the rules in force need.
 #[napi(object)]
@@ -78,14 +84,26 @@ impl Limiter {
         }
     }
 
-    /// Decides a request. Attributes are a flat list of names and values. Returns nothing if the answer comes later,
-    /// under this ticket. The same holds for the methods below.
+    /// A function that decides requests: see [`Check`].
     #[napi]
-    pub fn check(&self, attributes: Vec<String>, cost: u32, ticket: u32) -> Result<Option<Answer>, Raised> {
-        self.ask(Ask::Check(subject(attributes, cost)), ticket)
+    pub fn checker(&self) -> Callable<Check> {
+        Callable(Check(self.0.clone()))
     }
 
-    /// Decides a request and holds its slots.
+    /// A function that decides HTTP requests: see [`CheckHttp`].
+    #[napi]
+    pub fn http_checker(&self, pages: &External<Rc<Pages>>) -> Callable<CheckHttp> {
+        Callable(CheckHttp { engine: self.0.clone(), pages: Rc::clone(pages) })
+    }
+
+    /// The names of the limit headers, in lower case.
+    #[napi]
+    pub fn header_names(&self) -> Vec<&'static str> {
+        self.0.header_names().to_vec()
+    }
+
+    /// Decides a request and holds its slots. Attributes are a flat list of names and values. Returns nothing if the answer
+    /// comes later, under this ticket. The same holds for the methods below.
     #[napi]
     pub fn acquire(&self, attributes: Vec<String>, cost: u32, ticket: u32) -> Result<Option<Answer>, Raised> {
         self.ask(Ask::Acquire(subject(attributes, cost)), ticket)
@@ -164,51 +182,87 @@ impl Limiter {
     pub fn rules_json(&self) -> String {
         self.0.rules_json()
     }
+}
 
-    /// Decides an HTTP request: the peer's address, the parts that the rules need, and attributes from the framework.
-    /// The answer is a layer, see `layer.rs`.
-    #[napi]
-    #[allow(clippy::too_many_arguments, reason = "an object would have to be taken apart for each request")]
-    pub fn check_http(
-        &self,
-        peer: Option<String>,
-        method: Option<String>,
-        target: Option<String>,
-        headers: Option<Vec<String>>,
-        known: Option<Vec<String>>,
-        cost: u32,
-        ticket: u32,
-    ) -> Result<Option<Answer>, Raised> {
-        let mut head = of_peer(peer.as_deref());
-        head.set_cost(cost);
-        if let Some(method) = method {
-            head.set_method(method.as_bytes());
+/// Decides a request: attributes as a flat list of names and values, cost, and ticket. Returns nothing if the answer comes
+/// later, under this ticket.
+pub struct Check(Arc<Engine>);
+
+impl Callee for Check {
+    const NAME: &'static str = "check";
+
+    fn call(&self, arguments: &Arguments) -> Result<sys::napi_value, Raised> {
+        let (attributes, cost, ticket) = (arguments.pairs(0)?, arguments.whole(1)?, arguments.whole(2)?);
+        let subject = Subject::Attributes(Descriptor::new(attributes).with_cost(cost));
+        value(arguments, answered(&self.0, self.0.ask(Ask::Check(subject)), Audience::Caller, ticket)?)
+    }
+}
+
+/// Decides an HTTP request: the peer's address; method and target, if the rules need them; the headers that they need, as
+/// the name and the value of the only one or as a list; attributes from the framework as a list; cost and ticket. The
+/// answer is a layer, see `layer.rs`. Returns nothing if it comes later, under this ticket.
+pub struct CheckHttp {
+    engine: Arc<Engine>,
+    pages: Rc<Pages>,
+}
+
+impl Callee for CheckHttp {
+    const NAME: &'static str = "checkHttp";
+
+    fn call(&self, arguments: &Arguments) -> Result<sys::napi_value, Raised> {
+        let CheckHttp { engine, pages } = self;
+        let (cost, ticket) = (arguments.whole(6)?, arguments.whole(7)?);
+        let progress = match head(arguments, cost)? {
+            Ok(head) => {
+                let subject = Subject::Http(Box::new(head));
+                engine.ask(if engine.needs().slots { Ask::Acquire(subject) } else { Ask::Check(subject) })
+            }
+            Err(error) => Progress::Ready(Err(error)),
+        };
+        value(arguments, answered(engine, progress, Audience::Middleware(pages), ticket)?)
+    }
+}
+
+/// The head of a request; the inner error is for the client.
+fn head(arguments: &Arguments, cost: u32) -> Result<Result<Head, tollkeeper_engine::Error>, Raised> {
+    let mut head = of_peer(arguments.text(0)?.as_ref().map(Text::as_str));
+    head.set_cost(cost);
+    if let Some(method) = arguments.text(1)? {
+        head.set_method(method.as_bytes());
+    }
+    if let Some(target) = arguments.text(2)? {
+        let target = latin1(target.as_str());
+        let (path, query) = match target.iter().position(|byte| *byte == b'?') {
+            Some(at) => (&target[..at], &target[at + 1..]),
+            None => (&target[..], &b""[..]),
+        };
+        if let Err(error) = head.set_target(path, query) {
+            return Ok(Err(error));
         }
-        if let Some(target) = target {
-            let target = latin1(&target);
-            let (path, query) = match target.iter().position(|byte| *byte == b'?') {
-                Some(at) => (&target[..at], &target[at + 1..]),
-                None => (&target[..], &b""[..]),
-            };
-            if let Err(error) = head.set_target(path, query) {
-                return answered(&self.0, Progress::Ready(Err(error)), Shape::Http, ticket);
+    }
+    match (arguments.as_text(3), arguments.text(4)) {
+        (Some(name), Ok(Some(value))) => head.add_header(name.as_bytes(), &latin1(value.as_str())),
+        _ => {
+            for (name, value) in arguments.pairs(3)? {
+                head.add_header(name.as_bytes(), &latin1(&value));
             }
         }
-        for (name, value) in pairs(headers.unwrap_or_default()) {
-            head.add_header(name.as_bytes(), &latin1(&value));
-        }
-        for (name, value) in pairs(known.unwrap_or_default()) {
-            head.know(name, value);
-        }
-        let subject = Subject::Http(Box::new(head));
-        let ask = if self.0.needs().slots { Ask::Acquire(subject) } else { Ask::Check(subject) };
-        answered(&self.0, self.0.ask(ask), Shape::Http, ticket)
     }
+    for (name, value) in arguments.pairs(5)? {
+        head.know(name, value);
+    }
+    Ok(Ok(head))
+}
+
+/// An answer as the value of a call.
+fn value(arguments: &Arguments, answer: Option<Answer>) -> Result<sys::napi_value, Raised> {
+    // SAFETY: the environment of the call.
+    unsafe { Option::<Answer>::to_napi_value(arguments.env, answer) }.map_err(unexpected)
 }
 
 impl Limiter {
     fn ask(&self, ask: Ask, ticket: u32) -> Result<Option<Answer>, Raised> {
-        answered(&self.0, self.0.ask(ask), Shape::Plain, ticket)
+        answered(&self.0, self.0.ask(ask), Audience::Caller, ticket)
     }
 }
 
@@ -249,8 +303,11 @@ fn of_peer(address: Option<&str>) -> Head {
 }
 
 /// Node passes bytes as Latin-1 strings.
-fn latin1(text: &str) -> Vec<u8> {
-    text.chars().map(|c| u8::try_from(u32::from(c)).unwrap_or(b'?')).collect()
+fn latin1(text: &str) -> Cow<'_, [u8]> {
+    if text.is_ascii() {
+        return Cow::Borrowed(text.as_bytes());
+    }
+    text.chars().map(|c| u8::try_from(u32::from(c)).unwrap_or(b'?')).collect::<Vec<u8>>().into()
 }
 
 /// Rules in Postgres are read before the limiter is used: what they need of a request is known then.

@@ -1,9 +1,7 @@
 //! The answer to a request, with its details as one JSON text that JavaScript parses only on demand.
 
-use std::collections::BTreeMap;
-
-use serde::Serialize;
-use tollkeeper::{Inspected, Row, Settlement};
+use serde::{Serialize, Serializer};
+use tollkeeper::{Inspected, Row, Settlement, retry_after_seconds};
 use tollkeeper_engine::Checked;
 
 use crate::clock::seconds;
@@ -15,7 +13,12 @@ struct Details<'v> {
     source: &'static str,
     unavailable: bool,
     rules: Vec<Decided<'v>>,
-    headers: BTreeMap<String, String>,
+    #[serde(serialize_with = "map")]
+    headers: Vec<(&'static str, String)>,
+}
+
+fn map<S: Serializer>(fields: &[(&'static str, String)], serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.collect_map(fields.iter().map(|(name, value)| (name, value)))
 }
 
 /// What one rule says.
@@ -54,16 +57,31 @@ impl<'v> Decided<'v> {
     }
 }
 
-/// All of a verdict except whether it allows.
-pub(crate) fn details(checked: &Checked) -> String {
-    let verdict = &checked.verdict;
-    json(&Details {
+/// A verdict as `lib/verdict.js` reads it: `0` if it passes at once, otherwise `1` if it passes or `2` if it does not, and on
+/// a line each the wait until it passes, empty if there is none, and the delay. Its details follow as JSON.
+pub(crate) fn verdict(checked: &Checked) -> String {
+    let Checked { verdict, .. } = checked;
+    let mut text = Vec::with_capacity(512);
+    match (verdict.is_allowed(), verdict.delay().as_micros()) {
+        (true, 0) => text.push(b'0'),
+        (is_allowed, delay) => {
+            text.push(if is_allowed { b'1' } else { b'2' });
+            let wait = verdict.retry_after().map(|wait| seconds(wait.as_micros()).to_string()).unwrap_or_default();
+            text.extend(format!("{wait}\n{}\n", seconds(delay)).into_bytes());
+        }
+    }
+    let mut headers = checked.limits();
+    headers.extend(retry_after_seconds(verdict).map(|wait| ("retry-after", wait.to_string())));
+    let details = Details {
         limiting: verdict.limiting().map(|row| row.charge.rule.name()),
         source: verdict.source().name(),
         unavailable: verdict.is_unavailable(),
         rules: verdict.rows().iter().map(Decided::new).collect(),
-        headers: checked.headers().into_iter().collect(),
-    })
+        headers,
+    };
+    // Strings and finite numbers: serializing them cannot fail.
+    let _ = serde_json::to_writer(&mut text, &details);
+    String::from_utf8(text).unwrap_or_default()
 }
 
 /// The settlement of one rule's estimate.

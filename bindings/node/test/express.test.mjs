@@ -1,5 +1,6 @@
 // Express 5 and 4.
 import assert from "node:assert/strict";
+import { AsyncLocalStorage } from "node:async_hooks";
 import { createServer, request } from "node:http";
 import { createRequire } from "node:module";
 import { join } from "node:path";
@@ -8,7 +9,7 @@ import express from "express";
 import express4 from "express4";
 import { rateLimit, verdictOf } from "tollkeeper/express";
 import { conforms } from "./web.mjs";
-import { folder, serving, statuses } from "./world.mjs";
+import { Redis, folder, namespace, serving, statuses } from "./world.mjs";
 
 for (const [name, make] of [["Express 5", express], ["Express 4", express4]]) {
   conforms(name, ({ all, login, slow }) => {
@@ -48,6 +49,81 @@ for (const [name, make] of [["Express 5", express], ["Express 4", express4]]) {
     });
   });
 }
+
+for (const place of ["memory", "Redis"]) {
+  test(`in ${place} each of many requests at once has its own verdict, and keeps its async context`, async () => {
+    const redis = place === "Redis" ? await Redis.start() : undefined;
+    const settings = redis ? { store: redis.url, namespace: namespace(), timeout: 5 } : {};
+    const [count, context] = [150, new AsyncLocalStorage()];
+    let arrived = 0;
+    const all = deferred();
+    const app = express();
+    app.use((request, response, next) => context.run(request.get("x-user"), next));
+    app.use(rateLimit("10/min", { by: "header.x-user", name: "outer", ...settings }));
+    app.get("/", rateLimit("20/min", { by: "header.x-user", name: "inner", ...settings }), async (request, response) => {
+      if (++arrived === count) all.resolve();
+      await all.promise;
+      const { rules } = verdictOf(request);
+      response.json({ context: context.getStore(), rules: rules.map(({ rule, key, remaining }) => [rule, key, remaining]) });
+    });
+    await serving(() => app.listen(0, "127.0.0.1"), async (url) => {
+      const asked = await Promise.all(
+        Array.from({ length: count }, async (_, index) => {
+          const response = await fetch(url, { headers: { "x-user": `user-${index}` } });
+          assert.match(response.headers.get("ratelimit"), /^"outer";r=9;t=\d+,"inner";r=19;t=\d+$/);
+          return response.json();
+        }),
+      );
+      for (const [index, answer] of asked.entries()) {
+        const user = `user-${index}`;
+        assert.deepEqual(answer, { context: user, rules: [["outer", user, 9], ["inner", user, 19]] });
+      }
+    });
+    await redis?.kill();
+  });
+}
+
+function deferred() {
+  let resolve;
+  const promise = new Promise((one) => (resolve = one));
+  return { promise, resolve };
+}
+
+// The number of a layer on its page is a character of the answer, and 10 is that of a line's end.
+test("requests wait for their turn wherever they are on a page", async () => {
+  const app = express();
+  app.use(rateLimit("1000/s burst 100 algorithm leaky_bucket"));
+  app.get("/", (request, response) => response.send("home"));
+  await serving(() => app.listen(0, "127.0.0.1"), async (url) => {
+    const asked = await Promise.all(Array.from({ length: 70 }, () => fetch(url)));
+    for (const { status, headers } of asked) assert.deepEqual([status, /";r=\d+/.test(headers.get("ratelimit"))], [200, true]);
+  });
+});
+
+// Test runners load modules again for every file, in one process: a second copy got answers on a page that it did not know.
+test("copies of the package on one thread keep their verdicts apart", async () => {
+  const require = createRequire(import.meta.url);
+  const isOurs = ([path]) => path.includes("/bindings/node/lib/");
+  const copy = () => {
+    const before = Object.entries(require.cache).filter(isOurs);
+    for (const [path] of before) delete require.cache[path];
+    const exported = require("tollkeeper/express");
+    for (const [path, module] of before) require.cache[path] = module;
+    return exported;
+  };
+  const app = express();
+  for (const [name, { rateLimit, verdictOf }] of Object.entries({ one: copy(), other: copy() })) {
+    app.use(`/${name}`, rateLimit("100/min", { by: "header.x-user", name }), (request, response) => {
+      response.send(verdictOf(request).rules.map(({ rule, key }) => `${rule} ${key}`).join());
+    });
+  }
+  await serving(() => app.listen(0, "127.0.0.1"), async (url) => {
+    for (const name of ["one", "one", "other", "one", "other"]) {
+      const response = await fetch(`${url}/${name}`, { headers: { "x-user": name } });
+      assert.equal(await response.text(), `${name} ${name}`);
+    }
+  });
+});
 
 test("no limit headers where none are wanted", async () => {
   const app = express();
