@@ -1,9 +1,11 @@
-// The Node package beside its peers, in one run on one machine: CPU time a request.
+// The Node package beside its peers, in one run on one machine: CPU time a request, and a call.
 //
 //   ./run bench_node
 //
-// Each limiter is in an Express application in a process of its own, asked by autocannon in this process. CPU time is that of the
-// application, of all its threads, and of Redis. What Express costs alone is in the tables too.
+// Each limiter is in an Express application in a process of its own, asked by autocannon in this process, or is called in a
+// process of its own without a server. CPU time is that of the process, of all its threads, and of Redis. All take turns in many
+// short rounds, so that what else the machine does meets all of them alike; the tables have the median of the rounds. What is
+// added to Express alone is taken within each round.
 import { fork, spawn } from "node:child_process";
 import { once } from "node:events";
 import { mkdtempSync, rmSync } from "node:fs";
@@ -17,8 +19,9 @@ import { RateLimiterMemory } from "rate-limiter-flexible";
 import { MemoryStore } from "express-rate-limit";
 import { Limiter, keyed } from "tollkeeper";
 
-const ROUNDS = Number(process.env.ROUNDS ?? 3);
-const DURATION = Number(process.env.DURATION ?? 4);
+const ROUNDS = Number(process.env.ROUNDS ?? 15);
+/** Seconds. */
+const DURATION = Number(process.env.DURATION ?? 1);
 const PLENTY = 1_000_000_000;
 
 async function startRedis() {
@@ -49,50 +52,71 @@ async function startRedis() {
   return { url: `redis://127.0.0.1:${port}`, cpu, stop };
 }
 
-/** An application with a limiter, in a process of its own. */
-async function start(limiter, { store, limit = PLENTY, lease = "" }) {
-  const env = { ...process.env, LIMITER: limiter, STORE: store, LIMIT: limit, LEASE: lease };
-  const app = fork(new URL("app.mjs", import.meta.url), { env });
-  const [{ port }] = await once(app, "message");
-  const cpu = async () => {
-    app.send("cpu");
-    const [{ cpu }] = await once(app, "message");
-    return (cpu.user + cpu.system) / 1e6;
+/** A process with a limiter. */
+async function start(file, limiter, { store, users, limit = PLENTY, lease = "" }) {
+  const env = { ...process.env, LIMITER: limiter, STORE: store, LIMIT: limit, LEASE: lease, USERS: users.join(",") };
+  const child = fork(new URL(file, import.meta.url), { env });
+  const [{ port }] = await once(child, "message");
+  const ask = async (message) => {
+    child.send(message);
+    return (await once(child, "message"))[0];
   };
   const stop = async () => {
-    app.kill();
-    await once(app, "exit");
+    child.kill();
+    await once(child, "exit");
   };
-  return { url: `http://127.0.0.1:${port}/`, cpu, stop };
+  return { port, ask, stop };
 }
 
-/**
- * Loads applications in turn, round by round, so that what else the machine does meets all of them: microseconds of CPU a request,
- * and requests a second, of each one's best round.
- */
-async function measure(limiters, { users, redis, ...settings }) {
-  const load = (url, duration) =>
-    autocannon({ url, connections: 50, duration, requests: users.map((user) => ({ headers: { "x-user": user } })) });
-  const apps = [];
+/** An Express application, asked over HTTP on 50 connections. */
+async function startApp(limiter, settings) {
+  const { port, ask, stop } = await start("app.mjs", limiter, settings);
+  const requests = settings.users.map((user) => ({ headers: { "x-user": user } }));
+  const load = async (seconds) => {
+    const { cpu: before } = await ask("cpu");
+    const { requests: made, latency, non2xx } = await autocannon({ url: `http://127.0.0.1:${port}/`, connections: 50, duration: seconds, requests });
+    const { cpu: after } = await ask("cpu");
+    const cpu = after.user + after.system - before.user - before.system;
+    return { calls: made.total, denied: non2xx, cpu, rate: made.average, p99: latency.p99 };
+  };
+  return { load, stop };
+}
+
+/** A process in which 50 callers call a limiter. */
+async function startCaller(limiter, settings) {
+  const { ask, stop } = await start("caller.mjs", limiter, settings);
+  const load = async (seconds) => {
+    const { calls, denied, cpu } = await ask({ milliseconds: seconds * 1000 });
+    return { calls, denied, cpu: cpu.user + cpu.system, rate: calls / seconds, p99: 0 };
+  };
+  return { load, stop };
+}
+
+const median = (numbers) => numbers.toSorted((one, other) => one - other)[numbers.length >> 1];
+
+/** Loads the processes in turn, round by round: the medians of microseconds of CPU a call, and what is added to the first one. */
+async function measure(startOne, limiters, { redis, ...settings }) {
+  const all = [];
   for (const [name, limiter, extra] of limiters) {
-    const app = await start(limiter, { store: redis?.url ?? "memory:", ...settings, ...extra });
-    apps.push({ name, app });
+    const one = await startOne(limiter, { store: redis?.url ?? "memory:", ...settings, ...extra });
     // Until the code is compiled and, where somebody is to be denied, is.
-    await load(app.url, 2);
+    await one.load(2);
+    all.push({ name, ...one, rounds: [] });
   }
   for (let round = 0; round < ROUNDS; round++) {
-    for (const entry of apps) {
-      const { app } = entry;
-      const [before, redisBefore] = [await app.cpu(), redis ? await redis.cpu() : 0];
-      const { requests, latency, non2xx } = await load(app.url, DURATION);
-      const used = (((await app.cpu()) - before) / requests.total) * 1e6;
-      const served = redis ? (((await redis.cpu()) - redisBefore) / requests.total) * 1e6 : 0;
-      const found = { app: used, redis: served, cpu: used + served, rate: requests.average, p99: latency.p99, denied: non2xx / requests.total };
-      if (entry.best === undefined || found.cpu < entry.best.cpu) entry.best = found;
+    for (const { load, rounds } of all) {
+      const before = redis ? await redis.cpu() : 0;
+      const { calls, denied, cpu, rate, p99 } = await load(DURATION);
+      const served = redis ? ((await redis.cpu()) - before) * 1e6 : 0;
+      rounds.push({ app: cpu / calls, redis: served / calls, cpu: (cpu + served) / calls, rate, p99, denied: denied / calls });
     }
   }
-  for (const { app } of apps) await app.stop();
-  return apps.map(({ name, best }) => ({ name, ...best }));
+  for (const { stop } of all) await stop();
+  return all.map(({ name, rounds }) => {
+    const of = (field) => median(rounds.map((round) => round[field]));
+    const added = rounds.map(({ cpu }, index) => cpu - all[0].rounds[index].cpu);
+    return { name, app: of("app"), redis: of("redis"), cpu: of("cpu"), rate: of("rate"), p99: of("p99"), denied: of("denied"), added: median(added) };
+  });
 }
 
 function table(title, text, header, rows) {
@@ -103,32 +127,38 @@ function table(title, text, header, rows) {
 }
 
 const us = (number) => `${number.toFixed(number < 10 ? 1 : 0)} µs`;
+const added = (cost) => `${cost < 0 ? "-" : "+"}${us(Math.abs(cost))}`;
+const perSecond = (rate) => `${Math.round(rate)}/s`;
 const USERS = Array.from({ length: 200 }, (_, index) => `user-${index}`);
-const ALL = ["tollkeeper", "express-rate-limit", "rate-limiter-flexible", "express-rate-limit on TollkeeperStore"].map((name) => [name, name]);
+const NONE = ["(Express alone)", "none"];
+const CALLED = ["tollkeeper", "express-rate-limit", "rate-limiter-flexible"].map((name) => [name, name]);
+const ALL = [...CALLED, ["express-rate-limit on TollkeeperStore", "express-rate-limit on TollkeeperStore"]];
+const BLOCKING = ["rate-limiter-flexible, `inMemoryBlockOnConsumed`", "rate-limiter-flexible that blocks"];
+const LEASING = [["tollkeeper, `lease: auto`", "tollkeeper", { lease: "auto" }], ...CALLED];
 
 async function inMemory() {
-  const [bare, ...found] = await measure([["(Express alone)", "none"], ...ALL], { users: USERS });
-  const rows = found.map(({ name, cpu, rate, p99 }) => [name, us(cpu), added(cpu - bare.cpu), `${Math.round(rate)}/s`, `${p99} ms`]);
-  rows.unshift([bare.name, us(bare.cpu), "", `${Math.round(bare.rate)}/s`, `${bare.p99} ms`]);
+  const [bare, ...found] = await measure(startApp, [NONE, ...ALL], { users: USERS });
+  const rows = found.map(({ name, cpu, added: more, rate, p99 }) => [name, us(cpu), added(more), perSecond(rate), `${p99} ms`]);
+  rows.unshift([bare.name, us(bare.cpu), "", perSecond(bare.rate), `${bare.p99} ms`]);
   table("Express, in memory", "50 connections, 200 users, nobody is denied.", ["limiter", "CPU a request", "added", "requests", "p99"], rows);
 }
 
-const added = (cost) => `${cost < 0 ? "-" : "+"}${us(Math.abs(cost))}`;
-
-async function onRedis(title, text, limiters, settings) {
+async function onRedis(startOne, title, text, limiters, settings) {
   const redis = await startRedis();
-  const [bare, ...found] = await measure(limiters, { redis, ...settings });
+  const [bare, ...found] = await measure(startOne, limiters, { redis, ...settings });
   await redis.stop();
-  // What cannot be told from nothing counts as a microsecond.
-  const limiting = ({ cpu }) => Math.max(cpu - bare.cpu, 1);
+  // What cannot be told from nothing counts as a microsecond in an application, which takes a hundred; a tenth in a loop.
+  const least = startOne === startApp ? 1 : 0.1;
+  const limiting = ({ added }) => Math.max(added, least);
   const rows = found.map((entry) => {
     const { name, app, redis, cpu, rate, denied } = entry;
     if (settings.limit && denied < 0.9) throw new Error(`${name} denied only ${denied} of an attacker's requests`);
     const ratio = `${(limiting(entry) / limiting(found[0])).toFixed(1)}x`;
-    return [name, us(app), us(redis), us(cpu), added(cpu - bare.cpu), ratio, `${Math.round(rate)}/s`];
+    return [name, us(app), us(redis), us(cpu), added(entry.added), ratio, perSecond(rate)];
   });
-  rows.unshift([bare.name, us(bare.app), "", us(bare.app), "", "", `${Math.round(bare.rate)}/s`]);
-  table(title, text, ["limiter", "CPU of the app", "CPU of Redis", "together", "added", "added, beside tollkeeper", "requests"], rows);
+  rows.unshift([bare.name, us(bare.app), "", us(bare.app), "", "", perSecond(bare.rate)]);
+  const [process, what] = startOne === startApp ? ["the app", "requests"] : ["the process", "calls"];
+  table(title, text, ["limiter", `CPU of ${process}`, "CPU of Redis", "together", "added", "added, beside tollkeeper", what], rows);
 }
 
 /** What a limiter costs by itself, without a server around it. */
@@ -137,7 +167,7 @@ async function alone() {
   const keys = Array.from({ length: 1000 }, (_, index) => `client-${index}`);
   const best = async (run) => {
     let least = Infinity;
-    for (let round = 0; round < 4; round++) {
+    for (let round = 0; round < 8; round++) {
       const before = process.cpuUsage();
       await run();
       const { user, system } = process.cpuUsage(before);
@@ -162,34 +192,35 @@ async function alone() {
     ["express-rate-limit `MemoryStore`", await each((key) => store.increment(key))],
   ];
   store.shutdown();
-  table("One key, in memory, without a server", "A loop over 1,000 keys.", ["call", "CPU a call"], found.map(([name, cost]) => [name, `${Math.round(cost * 1000)} ns`]));
+  table("One key, in memory, without a server", "A loop over 1,000 keys; the best of 8.", ["call", "CPU a call"], found.map(([name, cost]) => [name, `${Math.round(cost * 1000)} ns`]));
 }
 
+const ATTACKER = { users: ["attacker"], limit: 100 };
+const HOT = { users: ["hot"] };
+const LOOP = ["(the loop alone)", "none"];
 const parts = {
   alone,
   memory: inMemory,
-  redis: () =>
-    onRedis("Express, on Redis", "50 connections, 200 users, nobody is denied.", [["(Express alone)", "none"], ...ALL], { users: USERS }),
+  redis: () => onRedis(startApp, "Express, on Redis", "50 connections, 200 users, nobody is denied.", [NONE, ...ALL], { users: USERS }),
   attacker: () =>
     onRedis(
-      "A denied attacker, on Redis",
+      startApp,
+      "A denied attacker, in Express, on Redis",
       "50 connections of one user who has used up a limit of 100 a day.",
-      [["(Express, 429 to everybody)", "deny"], ...ALL, ["rate-limiter-flexible, `inMemoryBlockOnConsumed`", "rate-limiter-flexible that blocks"]],
-      { users: ["attacker"], limit: 100 },
+      [["(Express, 429 to everybody)", "deny"], ...ALL, BLOCKING],
+      ATTACKER,
     ),
   hot: () =>
     onRedis(
-      "A hot key, on Redis",
+      startApp,
+      "A hot key, in Express, on Redis",
       "50 connections of one user, nobody is denied. With `lease: auto` tokens are taken ahead of use.",
-      [
-        ["(Express alone)", "none"],
-        ["tollkeeper, `lease: auto`", "tollkeeper", { lease: "auto" }],
-        ["tollkeeper", "tollkeeper"],
-        ["express-rate-limit", "express-rate-limit"],
-        ["rate-limiter-flexible", "rate-limiter-flexible"],
-      ],
-      { users: ["hot"] },
+      [NONE, ...LEASING],
+      HOT,
     ),
+  calls: () => onRedis(startCaller, "A call, on Redis", "50 callers, 200 users, nobody is denied.", [LOOP, ...CALLED], { users: USERS }),
+  denials: () => onRedis(startCaller, "A call for a denied attacker, on Redis", "50 callers for one user.", [LOOP, ...CALLED, BLOCKING], ATTACKER),
+  leases: () => onRedis(startCaller, "A call for a hot key, on Redis", "50 callers for one user, nobody is denied.", [LOOP, ...LEASING], HOT),
 };
 for (const name of process.argv.length > 2 ? process.argv.slice(2) : Object.keys(parts)) await parts[name]();
 process.exit(0);
