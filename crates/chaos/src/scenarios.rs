@@ -178,13 +178,13 @@ pub(crate) const ALL: [Scenario; 27] = [
             stage.wait(1_500);
         })
     }),
-    scenario("the clock of Redis steps", "clock step", false, |seed| {
+    scenario("the clock of Redis steps", "clock step of Redis", false, |seed| {
         let clock = SteppedClock::new();
         let redis = Server::start_by(Kind::Redis7, &clock);
         let links = links(redis.port(), seed);
         Stage::run(Fleet::start(&urls(&links)), Load::STEADY, seed, |stage| step(stage, &clock))
     }),
-    scenario("the clock of all instances steps", "clock step", false, |seed| {
+    scenario("the clock of all instances steps", "clock step of instances", false, |seed| {
         let clock = Arc::new(SteppedClock::new());
         let redis = Server::start(Kind::Redis7);
         let fleet = Fleet::start_by(&clock, &vec![redis.url(); 3]);

@@ -143,9 +143,7 @@ impl Shared {
         let call = Call { keys: vec![self.exceptions_key()], arguments };
         let restored: i64 = self.ask_alone_for_exceptions(&RESTORE.eval(&call)).await?;
         if restored > 0 {
-            tracing::warn!(
-                "Redis had lost {restored} exceptions for single keys (blocks, allowances, grants); they were put back"
-            );
+            tracing::warn!("Redis had lost exceptions for single keys; put back: {restored}");
         }
         Ok(restored.max(0) as usize)
     }
