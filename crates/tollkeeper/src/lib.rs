@@ -130,7 +130,6 @@ pub mod postgres;
 mod reservation;
 mod store;
 #[cfg(any(feature = "file", feature = "postgres"))]
-#[doc(hidden)]
 pub mod strict;
 #[cfg(feature = "tower")]
 pub mod tower;
@@ -157,16 +156,6 @@ pub use tollkeeper_core::{
 };
 #[cfg(feature = "yaml")]
 pub use yaml::{YamlError, policy_from_yaml};
-
-/// For tests that run the scripts directly; not part of the API.
-#[cfg(feature = "redis")]
-#[doc(hidden)]
-pub mod redis_wire {
-    pub use crate::store::redis::{
-        Ask, Batch, CHARGE, CHARGE_BUCKETS, CHARGE_ONE, Call, REFUND, RELEASE, RENEW, Reply, ReplyError, RequestAnswer,
-        SETTLE, Script, read_log, read_string, refunded_key, state_key,
-    };
-}
 
 /// The README's examples, run with the other documentation tests.
 #[cfg(doctest)]

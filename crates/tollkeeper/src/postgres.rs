@@ -37,9 +37,25 @@ pub use follow::{Following, OpenError, Opened, open};
 pub use set::RuleSet;
 pub use status::{Failure, Status};
 
-/// For the service, which edits the tables; not part of the API.
-#[doc(hidden)]
 pub mod editing {
+    //! The tables themselves, for programs that edit rules as the service does: rows of one version, what they mean as
+    //! rules, and the migrations that create the tables.
+    //!
+    //! A program that only follows rules needs [`open`](super::open) and nothing of this module. Its functions take
+    //! connections of `sqlx` 0.9, so a new major version of `sqlx` is a new major version of this crate.
+    //!
+    //! ```no_run
+    //! use tollkeeper::postgres::{Database, editing};
+    //!
+    //! # async fn example() -> Result<(), Box<dyn std::error::Error>> {
+    //! let database = Database::new("postgres://tollkeeper:PASSWORD@127.0.0.1:5432/limits")?;
+    //! database.migrate().await?;
+    //! let mut connection = database.connect().await?;
+    //! let set = editing::read(&mut connection).await?;
+    //! println!("version {}:\n{}", set.version, editing::yaml(set.policy.rules().iter().map(|rule| rule.spec())));
+    //! # Ok(()) }
+    //! ```
+
     pub use super::database::{DEADLINE, RULES, Step, within};
     pub use super::fields::fields;
     pub use super::policy::policy;

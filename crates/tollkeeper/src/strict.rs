@@ -1,6 +1,21 @@
-//! Errors about input in plain English: the place, the value and what to do.
+//! Input that is read strictly: unknown fields, wrong types and values out of range are errors that name the field, the
+//! value and what to do.
 //!
-//! For the rules file, rules in Postgres and the service; not part of the API.
+//! The rules file, rules in Postgres, the HTTP API of the service and the packages for Python and Node read their input
+//! this way. Use it for your own settings that stand beside ours, so that their errors read alike.
+//!
+//! ```
+//! use tollkeeper::strict;
+//!
+//! #[derive(Debug, serde::Deserialize)]
+//! #[serde(deny_unknown_fields)]
+//! struct Settings {
+//!     retries: u8,
+//! }
+//!
+//! let wrong = strict::json::<Settings>(br#"{"retires": 3}"#, r#"{"retries": 3}"#).unwrap_err();
+//! assert_eq!(wrong.to_string(), "retires: is not known; did you mean `retries`?");
+//! ```
 
 mod explain;
 mod invalid;

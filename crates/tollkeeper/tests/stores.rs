@@ -4,8 +4,6 @@
 
 mod every_store;
 #[cfg(feature = "redis")]
-mod lua_twin;
-#[cfg(feature = "redis")]
 mod redis_ahead;
 #[cfg(feature = "redis")]
 mod redis_deployments;

@@ -23,6 +23,9 @@ mod heartbeat;
 mod holds;
 mod io;
 mod leases;
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod lua_twin;
 mod msgpack;
 mod new_keys;
 mod node;
@@ -40,12 +43,9 @@ mod stored;
 mod traffic;
 mod version;
 
-pub use batch::{Ask, Batch, Reply, ReplyError, RequestAnswer};
 pub use breaker::BreakerState;
 pub use options::{RedisOptions, RedisTls};
-pub use script::{CHARGE, CHARGE_BUCKETS, CHARGE_ONE, Call, REFUND, RELEASE, RENEW, SETTLE, Script};
 pub use server::{ConnectError, Server};
-pub use stored::{read_log, read_string, refunded_key, state_key};
 pub use traffic::{DURATION_BOUNDS, Traffic};
 pub use version::ExceptionsCopy;
 
@@ -62,6 +62,7 @@ use crate::clock::Clock;
 use crate::store::exceptions::Exceptions;
 use across::denies;
 use address::{Address, Mode};
+use batch::Ask;
 use denials::Denials;
 use fleet::Fleet;
 use io::Io;
@@ -71,6 +72,7 @@ use nodes::{Cluster, Nodes};
 use overload::Overload;
 use queue::Queue;
 use route::Route;
+use script::{Call, REFUND, RELEASE, RENEW};
 use sentinel::Sentinels;
 use shared::{Ahead, Shared, from};
 use traffic::Counts;

@@ -17,7 +17,7 @@ use super::stored::{NAMESPACE, read_log, read_string, state_key};
 
 /// Requests that are decided in one call.
 #[derive(Debug)]
-pub struct Batch {
+pub(super) struct Batch {
     /// The prefix of all keys.
     namespace: Arc<str>,
     entries: Vec<Requests>,
@@ -30,7 +30,7 @@ pub struct Batch {
 
 /// What a request asks for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Ask {
+pub(super) enum Ask {
     /// Charge it if it passes.
     Charge,
     /// The same, with receipts: the request is also charged elsewhere, where it may be denied.
@@ -43,13 +43,13 @@ pub enum Ask {
 
 /// The answer to one request.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct RequestAnswer {
+pub(super) struct RequestAnswer {
     /// One per charge.
-    pub decisions: Vec<Decision>,
+    pub(super) decisions: Vec<Decision>,
     /// For [`Ask::Reserve`]: the receipt of each charge that took something.
-    pub receipts: Vec<Option<Receipt>>,
+    pub(super) receipts: Vec<Option<Receipt>>,
     /// For [`Ask::Lease`]: the tokens, if there were any.
-    pub lease: Option<Lease>,
+    pub(super) lease: Option<Lease>,
 }
 
 #[derive(Debug)]
@@ -76,7 +76,7 @@ impl Default for Batch {
 
 impl Batch {
     /// An empty batch for keys of a namespace.
-    pub fn new(namespace: Arc<str>) -> Batch {
+    pub(super) fn new(namespace: Arc<str>) -> Batch {
         Batch {
             namespace,
             entries: Vec::new(),
@@ -92,7 +92,7 @@ impl Batch {
     ///
     /// In one call a key has only one quota. While requests under old and new rules overlap that may not hold; then
     /// the charges are returned, and this batch has to be sent first.
-    pub fn push(&mut self, ask: Ask, charges: Vec<Charge>, count: u32) -> Result<(), Vec<Charge>> {
+    pub(super) fn push(&mut self, ask: Ask, charges: Vec<Charge>, count: u32) -> Result<(), Vec<Charge>> {
         debug_assert!(ask != Ask::Lease || matches!(&*charges, [charge] if charge.cost == 1));
         let key = |charge: &Charge| state_key(&self.namespace, charge.rule.name(), &charge.key);
         let keys: Vec<String> = charges.iter().map(key).collect();
@@ -143,7 +143,7 @@ impl Batch {
     }
 
     /// The call to make. `now` is for replay and tests; without it the server's clock is used.
-    pub fn call(&self, now: Option<Timestamp>) -> Call {
+    pub(super) fn call(&self, now: Option<Timestamp>) -> Call {
         if let Some((charge, refill)) = self.only_bucket() {
             return Call::one(self.strings[0].clone(), charge.quota(), refill, charge.cost, now);
         }
@@ -183,7 +183,7 @@ impl Batch {
     }
 
     /// The script for it: a short one if that is enough.
-    pub fn script(&self) -> &'static Script {
+    pub(super) fn script(&self) -> &'static Script {
         if self.only_bucket().is_some() {
             return &CHARGE_ONE;
         }
@@ -192,7 +192,7 @@ impl Batch {
     }
 
     /// Parses the script's reply: states, the time, and the entries of which not all passed.
-    pub fn reply(&self, value: Value) -> Result<Reply, ReplyError> {
+    pub(super) fn reply(&self, value: Value) -> Result<Reply, ReplyError> {
         let shape = |value: &dyn std::fmt::Debug| ReplyError::Shape(format!("{value:?}"));
         let Value::Array(mut states) = value else { return Err(shape(&value)) };
         let keys = self.strings.len() + self.logs.len();
@@ -224,7 +224,7 @@ impl Batch {
     }
 
     /// The answer to every request of every entry, in the order in which they were added. A lease has one answer.
-    pub fn answer(&self, reply: &Reply) -> Result<Vec<Vec<RequestAnswer>>, ReplyError> {
+    pub(super) fn answer(&self, reply: &Reply) -> Result<Vec<Vec<RequestAnswer>>, ReplyError> {
         let stored = reply.states.iter().enumerate();
         let mut states: Vec<State> = stored
             .map(|(index, state)| match state {
@@ -346,18 +346,18 @@ impl Requests {
 
 /// The reply of the charge script.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Reply {
+pub(super) struct Reply {
     /// The time at which everything was decided.
-    pub now: Timestamp,
+    pub(super) now: Timestamp,
     /// How many requests of each entry passed.
-    pub granted: Vec<u32>,
+    pub(super) granted: Vec<u32>,
     /// The state of each key before the call, as stored.
-    pub states: Vec<Option<Vec<u8>>>,
+    pub(super) states: Vec<Option<Vec<u8>>>,
 }
 
 /// An unusable reply. What was charged stays charged.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum ReplyError {
+pub(super) enum ReplyError {
     /// Not the format of the script.
     #[error("the store's script returned something else than this version of Tollkeeper expects: {0}")]
     Shape(String),

@@ -18,11 +18,11 @@ const LAWS: &[&str] = &[
 ];
 
 /// Decides charges: see `charge.lua`.
-pub static CHARGE: LazyLock<Script> =
+pub(super) static CHARGE: LazyLock<Script> =
     LazyLock::new(|| Script::new(&[LAWS, &[include_str!("quotas.lua"), include_str!("charge.lua")]].concat()));
 
 /// The same for buckets only, which are the most common: it loads faster.
-pub static CHARGE_BUCKETS: LazyLock<Script> = LazyLock::new(|| {
+pub(super) static CHARGE_BUCKETS: LazyLock<Script> = LazyLock::new(|| {
     Script::new(&[
         include_str!("exact.lua"),
         include_str!("bucket.lua"),
@@ -32,7 +32,7 @@ pub static CHARGE_BUCKETS: LazyLock<Script> = LazyLock::new(|| {
 });
 
 /// The same for one request to one bucket: see `charge_one.lua`.
-pub static CHARGE_ONE: LazyLock<Script> = LazyLock::new(|| {
+pub(super) static CHARGE_ONE: LazyLock<Script> = LazyLock::new(|| {
     Script::new(&[include_str!("exact.lua"), include_str!("bucket.lua"), include_str!("charge_one.lua")])
 });
 
@@ -45,11 +45,11 @@ const REFUNDS: &[&str] = &[
 ];
 
 /// Refunds charges: see `refund.lua`.
-pub static REFUND: LazyLock<Script> =
+pub(super) static REFUND: LazyLock<Script> =
     LazyLock::new(|| Script::new(&[LAWS, REFUNDS, &[include_str!("refund.lua")]].concat()));
 
 /// Settles estimates: see `settle.lua`.
-pub static SETTLE: LazyLock<Script> =
+pub(super) static SETTLE: LazyLock<Script> =
     LazyLock::new(|| Script::new(&[LAWS, REFUNDS, &[include_str!("settle.lua")]].concat()));
 
 /// Resets a state: see `reset.lua`.
@@ -61,7 +61,7 @@ pub(super) static WATCH: LazyLock<Script> =
     LazyLock::new(|| Script::new(&[include_str!("refunds.lua"), include_str!("watch.lua")]));
 
 /// Releases a `concurrency` slot: see `release.lua`.
-pub static RELEASE: LazyLock<Script> = LazyLock::new(|| {
+pub(super) static RELEASE: LazyLock<Script> = LazyLock::new(|| {
     Script::new(&[
         include_str!("exact.lua"),
         include_str!("log.lua"),
@@ -71,7 +71,7 @@ pub static RELEASE: LazyLock<Script> = LazyLock::new(|| {
 });
 
 /// Holds a `concurrency` slot for another period: see `renew.lua`.
-pub static RENEW: LazyLock<Script> = LazyLock::new(|| {
+pub(super) static RENEW: LazyLock<Script> = LazyLock::new(|| {
     Script::new(&[
         include_str!("exact.lua"),
         include_str!("log.lua"),
@@ -93,7 +93,7 @@ pub(super) static RESTORE: LazyLock<Script> =
 
 /// A script joined from its files.
 #[derive(Debug)]
-pub struct Script {
+pub(super) struct Script {
     source: String,
     sha: String,
 }
@@ -106,29 +106,29 @@ impl Script {
     }
 
     /// The text, for `SCRIPT LOAD`.
-    pub fn source(&self) -> &str {
+    pub(super) fn source(&self) -> &str {
         &self.source
     }
 
     /// Runs it by its hash. A server that does not have it (restarted, promoted, flushed) answers `NOSCRIPT`; the
     /// same call by [`Script::eval`] then runs and loads it.
-    pub fn evalsha(&self, call: &Call) -> Cmd {
+    pub(super) fn evalsha(&self, call: &Call) -> Cmd {
         call.command("EVALSHA", &self.sha)
     }
 
     /// Runs it by its text.
-    pub fn eval(&self, call: &Call) -> Cmd {
+    pub(super) fn eval(&self, call: &Call) -> Cmd {
         call.command("EVAL", &self.source)
     }
 }
 
 /// The keys and arguments of one call, all keys in one hash slot.
 #[derive(Clone, Debug)]
-pub struct Call {
+pub(super) struct Call {
     /// The `KEYS` of the script.
-    pub keys: Vec<String>,
+    pub(super) keys: Vec<String>,
     /// Its `ARGV`.
-    pub arguments: Vec<Vec<u8>>,
+    pub(super) arguments: Vec<Vec<u8>>,
 }
 
 impl Call {
@@ -144,19 +144,19 @@ impl Call {
     }
 
     /// Releases the slot of `hold`. `now` is for replay and tests; without it the server's clock is used.
-    pub fn release(key: String, quota: &Quota, hold: Hold, now: Option<Timestamp>) -> Call {
+    pub(super) fn release(key: String, quota: &Quota, hold: Hold, now: Option<Timestamp>) -> Call {
         let numbers = [quota.period().as_micros(), hold.at.as_micros(), u64::from(hold.nth)];
         let numbers = numbers.iter().map(|number| number.to_string().into_bytes());
         Call { keys: vec![key], arguments: std::iter::once(time(now)).chain(numbers).collect() }
     }
 
     /// Holds the slot of `hold` for another period: the same arguments as for a release.
-    pub fn renew(key: String, quota: &Quota, hold: Hold, now: Option<Timestamp>) -> Call {
+    pub(super) fn renew(key: String, quota: &Quota, hold: Hold, now: Option<Timestamp>) -> Call {
         Call::release(key, quota, hold, now)
     }
 
     /// Refunds what was charged to these keys; the second of each pair counts its refunds.
-    pub fn refund<'q>(
+    pub(super) fn refund<'q>(
         refunds: impl IntoIterator<Item = (String, String, &'q Quota, Receipt)>,
         now: Option<Timestamp>,
     ) -> Call {
@@ -170,7 +170,7 @@ impl Call {
     }
 
     /// Settles what was charged to these keys at the actual cost; the second of each pair counts its refunds.
-    pub fn settle<'q>(
+    pub(super) fn settle<'q>(
         settled: impl IntoIterator<Item = (String, String, &'q Quota, Receipt, u64, u32)>,
         now: Option<Timestamp>,
     ) -> Call {

@@ -35,7 +35,7 @@ fn tag(value: &str) -> (&'static str, Cow<'_, str>) {
 ///
 /// Braces make the value the hash tag, so that the rules of one identity share a hash slot. Rule names have no
 /// braces, so the last closing one ends the value, and no two states share a key.
-pub fn state_key(namespace: &str, rule: &str, key: &Key) -> String {
+pub(super) fn state_key(namespace: &str, rule: &str, key: &Key) -> String {
     let mut text = String::with_capacity(namespace.len() + rule.len() + key.value.len().min(MAX_VALUE) + 9);
     let (mark, value) = tag(&key.value);
     let _ = write!(text, "{namespace}:{mark}{{{value}}}{}:{rule}", key.variant);
@@ -44,7 +44,7 @@ pub fn state_key(namespace: &str, rule: &str, key: &Key) -> String {
 
 /// The key that counts a bucket's refunds while estimates are unsettled: in the same hash slot, and never the key of
 /// a state.
-pub fn refunded_key(namespace: &str, rule: &str, key: &Key) -> String {
+pub(super) fn refunded_key(namespace: &str, rule: &str, key: &Key) -> String {
     let (mark, value) = tag(&key.value);
     format!("{namespace}:r{mark}{{{value}}}{}:{rule}", key.variant)
 }
@@ -56,7 +56,7 @@ fn moment(micros: u64) -> Timestamp {
 
 /// Parses the state of a bucket, window or counter. Anything else is [`State::Fresh`]: a foreign value. The state of
 /// an algorithm that the rule no longer uses is left to `decide`.
-pub fn read_string(bytes: &[u8]) -> State {
+pub(super) fn read_string(bytes: &[u8]) -> State {
     /// The first number that a script cannot count exactly.
     const EXACT: u64 = 1 << 53;
     let number =
@@ -94,7 +94,7 @@ pub fn read_string(bytes: &[u8]) -> State {
 }
 
 /// Parses the entries of a log: 7 bytes of microseconds, 3 bytes nth and 3 bytes cost each.
-pub fn read_log(bytes: &[u8]) -> State {
+pub(super) fn read_log(bytes: &[u8]) -> State {
     let number = |bytes: &[u8]| bytes.iter().fold(0, |number: u64, byte| number << 8 | u64::from(*byte));
     let (entries, rest) = bytes.as_chunks::<13>();
     if entries.is_empty() || !rest.is_empty() {

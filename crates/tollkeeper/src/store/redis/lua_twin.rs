@@ -1,8 +1,8 @@
 //! The Lua scripts must match the core: the same cases through `decide_all`, `release`, `refund` and `settle` in Rust
 //! and through Lua on real servers must give the same answers and store the same bytes.
 //!
-//! If it fails, the message names the seed; `TOLLKEEPER_SEED=... cargo test -p tollkeeper --features redis --test
-//! stores lua_twin` replays it.
+//! If it fails, the message names the seed; `TOLLKEEPER_SEED=... cargo test -p tollkeeper --features redis --lib
+//! lua_twin` replays it.
 
 mod chance;
 mod stored;
@@ -11,15 +11,15 @@ mod world;
 use chance::Chance;
 use redis::{Connection, Pipeline, Value};
 use stored::{Stored, ttl_ms};
-use tollkeeper::redis_wire::{
-    Ask, Batch, CHARGE, CHARGE_BUCKETS, CHARGE_ONE, Call, REFUND, RELEASE, RENEW, RequestAnswer, SETTLE, Script,
-    state_key,
-};
 use tollkeeper_core::{
     Change, Charge, Decision, Hold, Lease, Quota, Receipt, Refunds, Span, State, Timestamp, decide, decide_all,
 };
 use tollkeeper_testkit::store::{Kind, Server};
 use world::World;
+
+use super::batch::{Ask, Batch, RequestAnswer};
+use super::script::{CHARGE, CHARGE_BUCKETS, CHARGE_ONE, Call, REFUND, RELEASE, RENEW, SETTLE, Script};
+use super::stored::state_key;
 
 /// One call with everything it should do.
 struct Case {
