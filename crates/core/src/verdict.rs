@@ -46,7 +46,7 @@ fn denies(rule: &Rule, decision: &Decision) -> bool {
 pub enum Source {
     /// The store.
     Store,
-    /// An exception: it blocked or allowed the key, or the store decided by the granted limit.
+    /// An exception: it blocked or allowed the key, or the granted limit was applied.
     Exception,
     /// A remembered denial that is still exact.
     DenyCache,
@@ -162,10 +162,15 @@ impl Verdict {
 }
 
 impl Row {
-    /// The answer for a decided charge, including one under another limit than the rule's.
+    /// The answer for a decided charge, including one under another limit than the rule's. Under a grant the exception
+    /// answered, whether the store was asked or a cached denial or a lease spared the call; but never for a store that
+    /// could not answer.
     pub fn decided(charge: Charge, decision: Decision, source: Source) -> Row {
-        let least = if charge.exception().is_some() { Source::Exception } else { Source::Store };
-        Row { charge, decision, source: source.max(least) }
+        let source = match source {
+            Source::Store | Source::DenyCache | Source::Lease if charge.exception().is_some() => Source::Exception,
+            source => source,
+        };
+        Row { charge, decision, source }
     }
 
     /// The failure policy's answer for a rule whose state is unreachable.

@@ -3,7 +3,8 @@
 use std::time::Duration;
 
 use tollkeeper::{
-    Descriptor, Exception, ExceptionKind, Limiter, Policy, RedisOptions, RedisStore, RuleSpec, Source, Span, Store,
+    Descriptor, Exception, ExceptionKind, Grant, Limiter, Policy, RedisOptions, RedisStore, RuleSpec, Source, Span,
+    Store,
 };
 use tollkeeper_testkit::store::{Kind, Server};
 
@@ -183,4 +184,36 @@ async fn there_is_an_end_to_exceptions() {
     assert!(limiter.lift(Some("r"), "k0").await.unwrap().is_some());
     limiter.except(Exception::new("r", "more", ExceptionKind::Block)).await.unwrap();
     assert!(!passes(&limiter, "more").await && passes(&limiter, "k0").await);
+}
+
+/// The source of a granted key changed with the cache: `exception` while the store was asked, then `deny_cache` or
+/// `lease`. Whoever looked for exceptions in metrics or answers missed most of them.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_granted_key_is_answered_by_its_exception_with_and_without_a_call() {
+    let server = Server::start(Kind::Redis7);
+    let limiter = limiter(&server, policy("5/day", Some("100"))).await;
+    let Store::Redis(redis) = limiter.store() else { panic!("a store in Redis") };
+    let grant = |limit: &str| ExceptionKind::Grant(Grant { limit: limit.into(), burst: None });
+    let ask = async |user: &str| limiter.check(&Descriptor::new([("user", user)])).await.unwrap();
+
+    limiter.except(Exception::new("r", "few", grant("2/day"))).await.unwrap();
+    for _ in 0..2 {
+        assert!(ask("few").await.is_allowed());
+    }
+    assert!(!ask("few").await.is_allowed());
+    let before = redis.traffic().calls;
+    for _ in 0..500 {
+        let denied = ask("few").await;
+        assert_eq!((denied.is_allowed(), denied.source()), (false, Source::Exception));
+    }
+    assert!(redis.traffic().calls - before < 100, "the denial was cached");
+
+    limiter.except(Exception::new("r", "many", grant("100000/day"))).await.unwrap();
+    let before = redis.traffic().calls;
+    for _ in 0..2_000 {
+        let passed = ask("many").await;
+        assert_eq!((passed.is_allowed(), passed.source()), (true, Source::Exception));
+    }
+    assert!(redis.traffic().calls - before < 1_500, "tokens were leased");
+    assert_eq!(ask("other").await.source(), Source::Store, "a key without an exception");
 }
