@@ -5,12 +5,12 @@ mod body;
 mod certified;
 pub(crate) mod connections;
 mod credential;
+mod forwarding;
 pub(crate) mod grpc;
 pub(crate) mod health;
 pub(crate) mod http;
 pub(crate) mod proxy;
 pub(crate) mod resp;
-mod stranger;
 
 use std::sync::Arc;
 

@@ -5,16 +5,15 @@ mod memory;
 pub(crate) mod operations;
 mod problems;
 mod shutdown;
-mod spoofing;
 mod store;
 mod warnings;
 
 pub(crate) use loaded::{Loaded, load, load_embedded, load_rules, parse, read_text};
 pub(crate) use problems::problems;
 pub(crate) use shutdown::shutdown_delay;
-pub(crate) use spoofing::warnings as spoofing_warnings;
 pub(crate) use store::{memory_store, store};
 pub(crate) use tollkeeper::file::without_password;
+pub(crate) use warnings::spoofing as spoofing_warnings;
 
 use std::sync::Arc;
 

@@ -35,6 +35,7 @@ mod problem;
 mod problems;
 mod proxy;
 mod settings;
+mod spoofing;
 mod store;
 mod store_url;
 
@@ -61,6 +62,8 @@ pub struct Loaded {
     pub settings: Settings,
     /// The validated rules. Empty if they come from Postgres.
     pub policy: Policy,
+    /// Settings that are valid but probably mistakes.
+    pub warnings: Vec<Problem>,
 }
 
 /// Reads a file.
@@ -73,5 +76,6 @@ pub fn parse(path: &Path, text: &str) -> Result<Loaded, ConfigError> {
     let document = Document::parse(path, text)?.without(SERVICE_FIELDS);
     let settings: Settings = document.read()?;
     let policy = document.understand(settings.problems(), settings.rules.clone())?;
-    Ok(Loaded { settings, policy })
+    let warnings = document.warnings(&policy, settings.warnings());
+    Ok(Loaded { settings, policy, warnings })
 }

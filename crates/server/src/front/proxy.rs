@@ -37,7 +37,7 @@ use tracing::{debug, info};
 use super::body::discard;
 use super::certified::Certified;
 use super::connections::{self, Accepted, Busy, Limits, Listener, Stopping, UnderWay, protocol};
-use super::stranger;
+use super::forwarding;
 use crate::metrics::Front;
 use crate::service::Service;
 use crate::telemetry::{self, Described};
@@ -143,7 +143,7 @@ impl Proxy {
         let mut hop = headers::take_hop(&mut parts.headers);
         headers::take_lookalikes(&mut parts.headers);
         headers::join_cookies(&mut parts.headers);
-        stranger::watch(&self.service.identity, &parts.headers, client.peer, false);
+        forwarding::watch(&self.service.identity, &parts.headers, client.peer, false);
         // HTTP/2 starts a WebSocket in another way, and a body would be read as its first frames.
         hop.websocket &= version == Version::HTTP_11 && body.is_end_stream();
         let Admitted { verdict, permit, estimate } = match self.admit(&client, &parts).await {

@@ -42,12 +42,8 @@ fn parse_as(path: &Path, text: &str, change: impl FnOnce(&mut Config)) -> Result
     let mut config: Config = document.read()?;
     change(&mut config);
     let policy = document.understand(problems(&config), config.rules.clone())?;
-    let of_rules = policy.rules().iter().enumerate().flat_map(|(index, rule)| {
-        let place = move |field| format!("rules[{index}].{field}");
-        rule.warnings().into_iter().map(move |warning| (place(warning.field), warning.problem))
-    });
-    let told = of_rules.chain(warnings(&config)).map(|warning| document.problem(warning)).collect();
-    Ok(Loaded { config, policy, warnings: told })
+    let warnings = document.warnings(&policy, warnings(&config));
+    Ok(Loaded { config, policy, warnings })
 }
 
 /// The text of a file.

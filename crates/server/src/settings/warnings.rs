@@ -3,7 +3,6 @@
 use tollkeeper::{Enforcement, RuleSpec};
 use tollkeeper_core::KeyTemplate;
 
-use super::spoofing;
 use crate::config::Config;
 
 /// Settings that are valid but probably mistakes, by field.
@@ -16,7 +15,7 @@ pub(crate) fn warnings(config: &Config) -> Vec<(String, String)> {
         let problem = "does not guard the Redis protocol; set listen.resp_password as well";
         warnings.push(("decisions.token".into(), problem.to_string()));
     }
-    warnings.extend(spoofing::warnings(config));
+    warnings.extend(spoofing(config));
     if let Some(escape) = way_around(config) {
         warnings.push(("rules".into(), escape));
     }
@@ -28,6 +27,11 @@ pub(crate) fn warnings(config: &Config) -> Vec<(String, String)> {
         warnings.push(("rules".into(), "there are none, so every request passes".to_string()));
     }
     warnings
+}
+
+/// What a client can spoof, and what puts all clients into one bucket.
+pub(crate) fn spoofing(config: &Config) -> Vec<(String, String)> {
+    config.limiter().warnings()
 }
 
 /// Rules that identify clients only by what clients send, and none that applies regardless.

@@ -51,6 +51,15 @@ impl<'t> Document<'t> {
         })
     }
 
+    /// What is valid but probably a mistake: in each rule, and in other fields.
+    pub fn warnings(&self, policy: &Policy, others: Vec<(String, String)>) -> Vec<Problem> {
+        let of_rules = policy.rules().iter().enumerate().flat_map(|(index, rule)| {
+            let place = move |field| format!("rules[{index}].{field}");
+            rule.warnings().into_iter().map(move |warning| (place(warning.field), warning.problem))
+        });
+        of_rules.chain(others).map(|warning| self.problem(warning)).collect()
+    }
+
     /// An error in a field.
     pub fn problem(&self, (field, problem): (String, String)) -> Problem {
         let place = self.located.place_of(&field);

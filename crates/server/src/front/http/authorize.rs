@@ -20,7 +20,7 @@ use super::problem::Refused;
 use super::shared::Shared;
 use crate::front::certified::Certified;
 use crate::front::connections::Peer;
-use crate::front::stranger;
+use crate::front::forwarding;
 use crate::strict::quoted;
 use crate::wire::AuthorizeAnswer;
 
@@ -40,7 +40,7 @@ pub(super) async fn authorize(
     let original = Original::of(parts)?;
     let (ip, certified) = peer.map(|Extension(Peer { ip, certified })| (ip, certified)).unzip();
     if let Some(ip) = ip {
-        stranger::watch(&service.identity, &original.headers, ip, original.is_described);
+        forwarding::watch(&service.identity, &original.headers, ip, original.is_described);
     }
     if let Some(place) = service.contradiction(&original.uri, &original.headers) {
         return Ok(Answer::contradiction(&place).into_response());

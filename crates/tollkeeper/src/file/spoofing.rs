@@ -1,14 +1,13 @@
 //! Warns about configurations in which a client can choose its identity, or in which many clients share one.
 //!
 //! Only what is wrong whatever the traffic is reported here. A proxy that is missing in `trusted_proxies` is noticed
-//! when it sends requests (`front/stranger.rs`): a file cannot distinguish it from callers of `/v1/check`, which send
-//! the address themselves.
+//! when it sends requests ([`Identity::forwarding_issue`](crate::http::Identity::forwarding_issue)): a file cannot
+//! distinguish it from callers of `/v1/check`, which send the address themselves.
 
-use tollkeeper::RuleSpec;
-use tollkeeper::file::parse_proxy;
-use tollkeeper_core::KeyTemplate;
+use tollkeeper_core::{KeyTemplate, RuleSpec};
 
-use crate::config::Config;
+use super::proxy::parse_proxy;
+use super::settings::Settings;
 use crate::strict::nearest;
 
 /// Headers in which proxies pass on the client's address, and which any client can send.
@@ -47,26 +46,29 @@ const MANNERS: [&str; 11] = [
 const CLIENTS: [&str; 10] =
     ["user", "ip", "client", "tenant", "account", "customer", "session", "key", "api_key", "address"];
 
-/// What can be spoofed, and what puts all clients into one bucket, by field.
-pub(crate) fn warnings(config: &Config) -> Vec<(String, String)> {
-    let mut warnings = Vec::new();
-    for (index, proxy) in config.trusted_proxies.iter().enumerate() {
-        warnings.extend(of_proxy(proxy).map(|problem| (format!("trusted_proxies[{index}]"), problem)));
+impl Settings {
+    /// Settings that are valid but probably mistakes, by field: what a client can spoof, and what puts all clients into
+    /// one bucket.
+    pub fn warnings(&self) -> Vec<(String, String)> {
+        let mut warnings = Vec::new();
+        for (index, proxy) in self.trusted_proxies.iter().enumerate() {
+            warnings.extend(of_proxy(proxy).map(|problem| (format!("trusted_proxies[{index}]"), problem)));
+        }
+        warnings.extend(of_client_address(self).map(|problem| ("client_address".into(), problem)));
+        warnings.extend(of_prefix(self.ipv6_prefix).map(|problem| ("ipv6_prefix".into(), problem)));
+        for (attribute, source) in &self.identify {
+            let problem = match attribute.as_str() {
+                "ip" => Some(format!("{source} is what a client sends; trusted_proxies finds its true address")),
+                _ => of_header(source),
+            };
+            warnings.extend(problem.map(|problem| (format!("identify.{attribute}"), problem)));
+        }
+        for (index, rule) in self.rules.iter().enumerate().filter(|(_, rule)| rule.active) {
+            let problem = of_key(rule).map(|problem| format!("rule `{}`: {problem}", rule.name));
+            warnings.extend(problem.map(|problem| (format!("rules[{index}].key"), problem)));
+        }
+        warnings
     }
-    warnings.extend(of_client_address(config).map(|problem| ("client_address".into(), problem)));
-    warnings.extend(of_prefix(config.ipv6_prefix).map(|problem| ("ipv6_prefix".into(), problem)));
-    for (attribute, source) in &config.identify {
-        let problem = match attribute.as_str() {
-            "ip" => Some(format!("{source} is what a client says of itself; trusted_proxies finds its true address")),
-            _ => of_header(source),
-        };
-        warnings.extend(problem.map(|problem| (format!("identify.{attribute}"), problem)));
-    }
-    for (index, rule) in config.rules.iter().enumerate().filter(|(_, rule)| rule.active) {
-        let problem = of_key(rule).map(|problem| format!("rule `{}`: {problem}", rule.name));
-        warnings.extend(problem.map(|problem| (format!("rules[{index}].key"), problem)));
-    }
-    warnings
 }
 
 fn of_proxy(proxy: &str) -> Option<String> {
@@ -82,15 +84,15 @@ fn of_proxy(proxy: &str) -> Option<String> {
     }
 }
 
-fn of_client_address(config: &Config) -> Option<String> {
-    let header = config.client_address.to_ascii_lowercase();
+fn of_client_address(settings: &Settings) -> Option<String> {
+    let header = settings.client_address.to_ascii_lowercase();
     if header == "auto" {
         return None;
     }
-    if config.trusted_proxies.is_empty() {
+    if settings.trusted_proxies.is_empty() {
         return Some(format!(
-            "{header} is believed from nobody, so everybody behind a proxy shares one bucket by `ip`; name the proxy in \
-             trusted_proxies, or remove this line"
+            "{header} is trusted from nobody, so everybody behind a proxy shares one bucket by `ip`; name the proxy in \
+             trusted_proxies, or remove this setting"
         ));
     }
     let meant = nearest(&header, &ADDRESSES).filter(|meant| *meant != header)?;
@@ -154,17 +156,15 @@ fn is_in(names: &[&str], name: &str) -> bool {
 mod tests {
     use std::path::Path;
 
-    use super::*;
-
-    fn told(text: &str) -> Vec<String> {
-        let loaded = crate::settings::parse(Path::new("t.yaml"), text).expect(text);
-        warnings(&loaded.config).into_iter().map(|(field, problem)| format!("{field}: {problem}")).collect()
+    fn warnings_of(text: &str) -> Vec<String> {
+        let loaded = crate::file::parse(Path::new("t.yaml"), text).expect(text);
+        loaded.settings.warnings().into_iter().map(|(field, problem)| format!("{field}: {problem}")).collect()
     }
 
     #[track_caller]
     fn warns(text: &str, of: &str) {
-        let told = told(text);
-        assert!(told.len() == 1 && told[0].starts_with(of), "{text}: {told:?}");
+        let warnings = warnings_of(text);
+        assert!(warnings.len() == 1 && warnings[0].starts_with(of), "{text}: {warnings:?}");
     }
 
     fn key(key: &str, more: &str) -> String {
@@ -172,11 +172,11 @@ mod tests {
     }
 
     #[test]
-    fn what_a_client_can_choose_is_told() {
+    fn warns_of_what_a_client_can_choose() {
         warns("trusted_proxies: ['::/0']", "trusted_proxies[0]: trusts everybody");
         warns("trusted_proxies: [128.0.0.0/1]", "trusted_proxies[0]: 128.0.0.0/1 trusts a large part");
         warns("ipv6_prefix: 128", "ipv6_prefix: with 128 bits one subscriber");
-        warns("identify: {ip: header.x-real-ip}", "identify.ip: header.x-real-ip is what a client says");
+        warns("identify: {ip: header.x-real-ip}", "identify.ip: header.x-real-ip is what a client sends");
         warns("identify: {client: header.X-Forwarded-For}", "identify.client: `header.X-Forwarded-For` is whatever");
         warns(
             &key("{header.cf-connecting-ip|ip}", ""),
@@ -186,9 +186,9 @@ mod tests {
     }
 
     #[test]
-    fn what_puts_everybody_into_one_bucket_is_told() {
+    fn warns_of_one_bucket_for_everybody() {
         warns("ipv6_prefix: 24", "ipv6_prefix: 24 bits are the network of a whole provider");
-        warns("client_address: x-real-ip", "client_address: x-real-ip is believed from nobody");
+        warns("client_address: x-real-ip", "client_address: x-real-ip is trusted from nobody");
         warns(
             "{client_address: x-forwarded-fro, trusted_proxies: [10.0.0.1]}",
             "client_address: x-forwarded-fro is a header that few proxies write; did you mean `x-forwarded-for`?",
@@ -211,9 +211,8 @@ mod tests {
             &key("global", ", scope: ip, active: false"),
             include_str!("../../../../examples/tollkeeper.yaml"),
             include_str!("../../../../examples/envoy/tollkeeper.yaml"),
-            crate::config::DEFAULT,
         ] {
-            assert!(told(text).is_empty(), "{text}: {:?}", told(text));
+            assert!(warnings_of(text).is_empty(), "{text}: {:?}", warnings_of(text));
         }
     }
 }
