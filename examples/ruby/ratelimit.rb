@@ -4,20 +4,17 @@ require "net/http"
 
 # Asks Tollkeeper before a request is served. Without an answer in time the request passes.
 class RateLimit
+  DENIED = [429, { "content-type" => "application/problem+json" }, ['{"title":"Quota exceeded","status":429}']].freeze
+
   def initialize(app, service, timeout)
-    @app = app
-    @service = URI(service)
-    @timeout = timeout
+    @app, @service, @timeout = app, URI(service), timeout
   end
 
   def call(env)
     path = URI.decode_www_form_component(env["PATH_INFO"].gsub("+", "%2B"))
     answer = ask("ip" => address(env["REMOTE_ADDR"]), "method" => env["REQUEST_METHOD"], "path" => path)
-    limits = answer.fetch("headers", {})
-    return denied(limits) unless answer.fetch("allowed", true)
-
-    status, headers, body = @app.call(env)
-    [status, headers.merge(limits), body]
+    status, headers, body = answer.fetch("allowed", true) ? @app.call(env) : DENIED
+    [status, headers.merge(answer.fetch("headers", {})), body]
   end
 
   private
@@ -38,11 +35,6 @@ class RateLimit
       http.max_retries = 0
       http.start
     end
-  end
-
-  def denied(limits)
-    problem = "{\"title\":\"Quota exceeded\",\"status\":429}"
-    [429, limits.merge("content-type" => "application/problem+json"), [problem]]
   end
 
   # The peer of the connection; of IPv6 the /64, all of which belongs to one subscriber.

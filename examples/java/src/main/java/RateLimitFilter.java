@@ -8,16 +8,9 @@ import java.time.Duration;
 import java.util.*;
 
 /** Asks Tollkeeper before a request is served. Without an answer in time the request passes. */
-public class RateLimitFilter implements Filter {
+public record RateLimitFilter(String service, Duration timeout) implements Filter {
   private static final ObjectMapper JSON = new ObjectMapper();
-  private final HttpClient client = HttpClient.newBuilder().version(HttpClient.Version.HTTP_1_1).build();
-  private final URI check;
-  private final Duration timeout;
-
-  public RateLimitFilter(String service, Duration timeout) {
-    this.check = URI.create(service + "/v1/check");
-    this.timeout = timeout;
-  }
+  private static final HttpClient CLIENT = HttpClient.newBuilder().version(HttpClient.Version.HTTP_1_1).build();
 
   @Override
   public void doFilter(ServletRequest request, ServletResponse response, FilterChain chain)
@@ -38,17 +31,17 @@ public class RateLimitFilter implements Filter {
 
   private JsonNode ask(Map<String, String> attributes) throws IOException {
     var question = JSON.writeValueAsBytes(Map.of("attributes", attributes, "headers", true));
-    var request = HttpRequest.newBuilder(check).timeout(timeout);
+    var body = HttpRequest.BodyPublishers.ofByteArray(question);
+    var request = HttpRequest.newBuilder(URI.create(service + "/v1/check")).timeout(timeout).POST(body).build();
     try {
-      var body = HttpRequest.BodyPublishers.ofByteArray(question);
-      var reply = client.send(request.POST(body).build(), HttpResponse.BodyHandlers.ofByteArray());
-      return reply.statusCode() == 200 ? JSON.readTree(reply.body()) : JSON.missingNode();
+      var reply = CLIENT.send(request, HttpResponse.BodyHandlers.ofByteArray());
+      if (reply.statusCode() == 200) return JSON.readTree(reply.body());
     } catch (IOException unreachable) {
-      return JSON.missingNode();
+      // The request passes.
     } catch (InterruptedException stopping) {
       Thread.currentThread().interrupt();
-      return JSON.missingNode();
     }
+    return JSON.missingNode();
   }
 
   /** The peer of the connection; of IPv6 the /64, all of which belongs to one subscriber. */
