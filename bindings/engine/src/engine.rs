@@ -9,22 +9,26 @@ use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 
 use arc_swap::ArcSwap;
+use futures_util::future::join_all;
+use http::HeaderName;
 use tokio::runtime::Handle;
 use tokio::sync::Mutex as AsyncMutex;
 use tollkeeper::file::Settings;
 use tollkeeper::http::{Answer, AnswerStyle, Identity};
 use tollkeeper::postgres::Status;
 use tollkeeper::{
-    Changes, Clock, ConnectError, Descriptor, Inspected, Limiter, Policy, RedisStore, RuleSpec, Settlement, Store,
-    UnreachableStore,
+    Changes, CheckError, Clock, ConnectError, Descriptor, Exception, Inspected, Limiter, NamedKey, Overloaded, Policy,
+    RedisStore, RuleSpec, Settlement, Store, UnreachableStore,
 };
 
 use crate::error::{Error, Kind};
+use crate::exception::{self, End};
 use crate::fork;
 use crate::hold::{Estimate, Slots, actual};
 use crate::io::{Io, Job};
+use crate::notice::Watch;
 use crate::request::{Needs, Subject};
-use crate::settings;
+use crate::settings::{self, Given};
 use crate::source::{Source, adopting};
 use crate::verdict::Checked;
 
@@ -32,6 +36,8 @@ use crate::verdict::Checked;
 pub enum Ask {
     /// Check a request.
     Check(Subject),
+    /// Check several requests, each by itself. One that is invalid refuses all of them, and nothing is charged.
+    CheckMany(Vec<Descriptor>),
     /// Check a request and hold its slots.
     Acquire(Subject),
     /// Check a request at an estimated cost, to be settled within this time.
@@ -42,6 +48,12 @@ pub enum Ask {
     Inspect(String, String),
     /// Reset this rule's buckets for this key.
     Reset(String, String),
+    /// Make an exception for a key.
+    Except(Box<Exception>, End),
+    /// Lift the exception of this rule, or of `*` for every rule, and this key.
+    Lift(String, NamedKey),
+    /// The exceptions in force.
+    Exceptions,
     /// Connect now rather than with the first request.
     Connect,
     /// Read the rules, where they come from Postgres, rather than with the first request.
@@ -54,6 +66,8 @@ pub enum Ask {
 pub enum Reply {
     /// To [`Ask::Check`].
     Checked(Checked),
+    /// To [`Ask::CheckMany`], in order. One may have been shed while others were decided.
+    CheckedMany(Vec<Result<Checked, Overloaded>>),
     /// To [`Ask::Acquire`].
     Acquired(Checked, Slots),
     /// To [`Ask::Reserve`].
@@ -64,6 +78,10 @@ pub enum Reply {
     Buckets(Vec<Inspected>),
     /// To [`Ask::Reset`]: whether there was anything to reset.
     Reset(bool),
+    /// To [`Ask::Except`]: as it is in force. To [`Ask::Lift`]: the one that was lifted, if there was one.
+    Exception(Option<Box<Exception>>),
+    /// To [`Ask::Exceptions`], by rule and key.
+    Exceptions(Vec<Exception>),
     /// To the others.
     Done,
 }
@@ -113,6 +131,8 @@ pub struct Engine {
     place: Place,
     /// Where the rules come from, if not from the settings.
     source: Option<Source>,
+    warnings: Vec<String>,
+    watch: Watch,
 }
 
 /// The rules in force, and how requests are read for them.
@@ -173,11 +193,17 @@ impl Engine {
 
     /// From a rules file; `store` overrides the URL in it.
     pub fn from_file(path: &Path, store: Option<&str>, clock: Clock) -> Result<Arc<Engine>, Error> {
-        Engine::new(settings::from_file(path, store)?, clock)
+        let Given { settings, warnings } = settings::from_file(path, store)?;
+        Engine::with_warnings(settings, warnings, clock)
     }
 
     /// From settings.
-    pub fn new(mut settings: Settings, clock: Clock) -> Result<Arc<Engine>, Error> {
+    pub fn new(settings: Settings, clock: Clock) -> Result<Arc<Engine>, Error> {
+        let warnings = settings::warnings(&settings);
+        Engine::with_warnings(settings, warnings, clock)
+    }
+
+    fn with_warnings(mut settings: Settings, warnings: Vec<String>, clock: Clock) -> Result<Arc<Engine>, Error> {
         fork::watch();
         let specs = std::mem::take(&mut settings.rules);
         let policy = understood(&specs)?;
@@ -189,7 +215,8 @@ impl Engine {
             Place::There(Mutex::new(Remote::new()))
         };
         let rules = ArcSwap::from_pointee(Rules::new(specs, &settings)?);
-        Ok(Arc::new(Engine { settings, clock, rules, changing: Mutex::default(), place, source }))
+        let (changing, watch) = (Mutex::default(), Watch::default());
+        Ok(Arc::new(Engine { settings, clock, rules, changing, place, source, warnings, watch }))
     }
 
     /// Replaces the rules by a JSON list. Returns what changed, if a limiter was running.
@@ -201,7 +228,7 @@ impl Engine {
     /// Replaces the rules by those of a file, and ignores its other settings.
     pub fn replace_rules_from_file(&self, path: &Path) -> Result<Option<Changes>, Error> {
         self.refuse_change()?;
-        self.replace(settings::from_file(path, None)?.rules)
+        self.replace(settings::from_file(path, None)?.settings.rules)
     }
 
     fn refuse_change(&self) -> Result<(), Error> {
@@ -264,6 +291,22 @@ impl Engine {
         self.rules.load().front.style.headers.names()
     }
 
+    /// Settings that are valid but probably mistakes, for the host to report when it makes a limiter.
+    pub fn warnings(&self) -> &[String] {
+        &self.warnings
+    }
+
+    /// The headers that a host passes beside those in [`Needs`]: they reveal a proxy that is missing in
+    /// `trusted_proxies`. Ask for each request.
+    pub fn watched_headers(&self) -> &'static [HeaderName] {
+        if self.rules.load().needs.address { self.watch.headers() } else { &[] }
+    }
+
+    /// What an operator should know, found in the requests so far; each text once.
+    pub fn take_notice(&self) -> Option<String> {
+        self.watch.take()
+    }
+
     /// Whether answers may come from a server.
     pub fn is_remote(&self) -> bool {
         matches!(self.place, Place::There(_))
@@ -281,6 +324,12 @@ impl Engine {
 
     /// Answers now if no server has to be asked.
     pub fn ask(self: &Arc<Self>, ask: Ask) -> Progress {
+        if let Ask::Check(Subject::Http(head)) | Ask::Acquire(Subject::Http(head)) = &ask {
+            let rules = self.rules.load();
+            if rules.needs.address {
+                self.watch.look(&rules.front.identity, head);
+            }
+        }
         if let Some(source) = &self.source
             && !source.is_followed()
         {
@@ -461,6 +510,17 @@ async fn answer(front: Arc<Front>, limiter: Arc<Limiter>, io: Option<Arc<Io>>, a
             front.refuse(&limiter, &head)?;
             Ok(Reply::Checked(checked(limiter.check(&head.describe(&front.identity)).await?)))
         }
+        Ask::CheckMany(requests) => {
+            require_valid(&limiter, &requests)?;
+            // Concurrently: a shared store is asked for many at a time.
+            let decided = join_all(requests.iter().map(|request| limiter.check(request))).await;
+            let each = decided.into_iter().map(|decided| match decided {
+                Ok(verdict) => Ok(Ok(checked(verdict))),
+                Err(CheckError::Overloaded(overloaded)) => Ok(Err(overloaded)),
+                Err(error) => Err(error.into()),
+            });
+            each.collect::<Result<_, Error>>().map(Reply::CheckedMany)
+        }
         Ask::Acquire(subject) => {
             let (verdict, permit) = match &subject {
                 Subject::Attributes(request) => limiter.acquire(request).await?,
@@ -501,6 +561,11 @@ async fn answer(front: Arc<Front>, limiter: Arc<Limiter>, io: Option<Arc<Io>>, a
                 None => Err(no_rule(&rule)),
             }
         }
+        Ask::Except(exception, end) => {
+            Ok(Reply::Exception(Some(Box::new(exception::except(&limiter, *exception, end).await?))))
+        }
+        Ask::Lift(rule, key) => Ok(Reply::Exception(exception::lift(&limiter, &rule, key).await?.map(Box::new))),
+        Ask::Exceptions => Ok(Reply::Exceptions(limiter.exceptions())),
         Ask::Connect | Ask::Follow => Ok(Reply::Done),
         Ask::Close => {
             if let Store::Redis(redis) = limiter.store() {
@@ -509,6 +574,20 @@ async fn answer(front: Arc<Front>, limiter: Arc<Limiter>, io: Option<Arc<Io>>, a
             Ok(Reply::Done)
         }
     }
+}
+
+/// A batch is refused before its first request is charged, or not at all.
+fn require_valid(limiter: &Limiter, requests: &[Descriptor]) -> Result<(), Error> {
+    let at = |index: usize, error: Error| Error { message: format!("requests[{index}]: {}", error.message), ..error };
+    let policy = limiter.policy();
+    let has_costs = policy.rules().iter().any(|rule| rule.cost().is_carried());
+    for (index, request) in requests.iter().enumerate() {
+        known_rules(limiter, request).map_err(|error| at(index, error))?;
+        if has_costs {
+            policy.charges(request).map_err(|error| at(index, error.into()))?;
+        }
+    }
+    Ok(())
 }
 
 /// A misspelled rule name would let every request pass.

@@ -10,11 +10,13 @@
 
 mod engine;
 mod error;
+mod exception;
 mod fork;
 mod hold;
 mod io;
 mod limit;
 mod mailbox;
+mod notice;
 mod request;
 mod settings;
 mod source;
@@ -22,6 +24,7 @@ mod verdict;
 
 pub use engine::{Ask, Engine, Progress, Reply, Work};
 pub use error::{Error, Kind};
+pub use exception::End;
 pub use hold::{Estimate, Slots};
 pub use limit::{quota, rule};
 pub use mailbox::Mailbox;

@@ -138,6 +138,8 @@ pub struct Needs {
     pub slots: bool,
     /// Whether a rule limits by user, which the host knows.
     pub user: bool,
+    /// Whether a rule limits by the client's address.
+    pub address: bool,
 }
 
 impl Needs {
@@ -167,12 +169,18 @@ impl Needs {
             target: text.contains("path") || text.contains("query."),
             headers,
             slots: rules.iter().any(|rule| rule.algorithm == Algorithm::Concurrency),
-            user: text.contains("{user}")
-                || text.contains("user|")
-                || text.contains("|user")
-                || text.contains("\"user\""),
+            user: names(&text, "user"),
+            address: names(&text, "ip"),
         }
     }
+}
+
+/// Whether a key or a condition names this attribute.
+fn names(text: &str, attribute: &str) -> bool {
+    [("{", "}"), ("{", "|"), ("|", "|"), ("|", "}"), ("\"", "\"")].iter().any(|(before, after)| {
+        text.match_indices(attribute)
+            .any(|(at, _)| text[..at].ends_with(before) && text[at + attribute.len()..].starts_with(after))
+    })
 }
 
 /// The names that follow a prefix anywhere in a text.

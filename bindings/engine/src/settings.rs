@@ -13,14 +13,31 @@ pub(crate) fn from_json(text: &str) -> Result<Settings, Error> {
     proven(strict::json(text.as_bytes(), "{\"rules\": [...]}")?)
 }
 
+/// The settings of a file.
+pub(crate) struct Given {
+    pub(crate) settings: Settings,
+    /// What is valid but probably a mistake, with its place.
+    pub(crate) warnings: Vec<String>,
+}
+
 /// From a file; `store` overrides the URL in it.
-pub(crate) fn from_file(path: &Path, store: Option<&str>) -> Result<Settings, Error> {
-    let Loaded { mut settings, .. } = file::load(path)?;
+pub(crate) fn from_file(path: &Path, store: Option<&str>) -> Result<Given, Error> {
+    let Loaded { mut settings, warnings, .. } = file::load(path)?;
     if let Some(url) = store {
         settings.store.url = url.into();
         settings = proven(settings)?;
     }
-    Ok(settings)
+    Ok(Given { settings, warnings: warnings.iter().map(ToString::to_string).collect() })
+}
+
+/// What is valid but probably a mistake in settings from code.
+pub(crate) fn warnings(settings: &Settings) -> Vec<String> {
+    let rules = settings.rules.iter().filter_map(|spec| spec.clone().build().ok());
+    let of_rules = rules.flat_map(|rule| {
+        let name = rule.name().to_string();
+        rule.warnings().into_iter().map(move |warning| format!("rule `{name}`: {}: {}", warning.field, warning.problem))
+    });
+    of_rules.chain(settings.warnings().into_iter().map(|(field, problem)| format!("{field}: {problem}"))).collect()
 }
 
 /// Rules from code: a JSON list.

@@ -189,6 +189,9 @@ fn answer(engine: &Arc<Engine>, reply: Result<Reply, Error>, audience: Audience<
         Reply::Buckets(found) => Answer::Text(buckets(&found)),
         Reply::Reset(had_state) => Answer::Flag(had_state),
         Reply::Done => Answer::Flag(true),
+        Reply::CheckedMany(_) | Reply::Exception(_) | Reply::Exceptions(_) => {
+            return Err(Error::new(Kind::Usage, "this package does not ask for batches and exceptions"));
+        }
     })
 }
 

@@ -12,10 +12,12 @@ use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyWeakrefMethods, PyWeakrefReference};
-use tollkeeper_engine::{Engine, Error, Mailbox, Progress, Reply, Work};
+use tollkeeper::Overloaded;
+use tollkeeper_engine::{Checked, Engine, Error, Mailbox, Progress, Reply, Work};
 
 use crate::awaitable::Answered;
 use crate::errors::raise;
+use crate::exception::KeyException;
 use crate::hold::{Permit, Reservation, Settlement};
 use crate::verdict::{Refusal, Verdict};
 
@@ -99,6 +101,7 @@ pub(crate) fn python(
     };
     Ok(match (reply, shape) {
         (Reply::Checked(checked), _) => Verdict::new(checked, None).into_pyobject(py)?.into_any().unbind(),
+        (Reply::CheckedMany(each), _) => verdicts(py, each)?,
         (Reply::Acquired(checked, slots), Shape::Http) => {
             Verdict::new(checked, Some(slots)).into_pyobject(py)?.into_any().unbind()
         }
@@ -111,8 +114,29 @@ pub(crate) fn python(
         (Reply::Settled(settlement), _) => Settlement::list(py, settlement)?.into_any(),
         (Reply::Buckets(buckets), _) => crate::limiter::buckets(py, buckets)?,
         (Reply::Reset(had_state), _) => had_state.into_pyobject(py)?.to_owned().into_any().unbind(),
+        (Reply::Exception(None), _) => py.None(),
+        (Reply::Exception(Some(exception)), _) => KeyException(*exception).into_pyobject(py)?.into_any().unbind(),
+        (Reply::Exceptions(all), _) => {
+            let all: Vec<KeyException> = all.into_iter().map(KeyException).collect();
+            all.into_pyobject(py)?.unbind()
+        }
         (Reply::Done, _) => py.None(),
     })
+}
+
+/// The verdicts of a batch. If some of its requests were shed, they are in the exception: others may have been charged.
+fn verdicts(py: Python<'_>, each: Vec<Result<Checked, Overloaded>>) -> PyResult<Py<PyAny>> {
+    let shed = each.iter().find_map(|decided| decided.as_ref().err().copied());
+    let verdicts = each.into_iter().map(|decided| decided.ok().map(|checked| Verdict::new(checked, None)));
+    let verdicts = verdicts.collect::<Vec<_>>().into_pyobject(py)?;
+    match shed {
+        None => Ok(verdicts.unbind()),
+        Some(overloaded) => {
+            let error = raise(py, overloaded.into());
+            error.value(py).setattr(intern!(py, "verdicts"), verdicts)?;
+            Err(error)
+        }
+    }
 }
 
 /// The mailbox of a loop, created when the loop first waits for something.

@@ -3,14 +3,14 @@
 use std::sync::{Arc, Mutex, PoisonError};
 
 use pyo3::prelude::*;
-use pyo3::types::{PyDict, PyList};
+use pyo3::types::PyList;
 use tollkeeper::Settled;
 use tollkeeper_engine::{Ask, Checked, Engine, Error, Estimate, Kind, Slots};
 
 use crate::clock::seconds;
 use crate::errors::raise;
 use crate::event_loop::{Shape, answered, wait};
-use crate::limiter::pairs;
+use crate::request::pairs;
 use crate::verdict::Verdict;
 
 /// The slots of a request: `async with limiter.acquire({...}) as permit`, or `with limiter.acquire_sync({...}) as
@@ -79,7 +79,7 @@ impl Reservation {
         Ok(Reservation { engine, verdict, estimate: Mutex::new(Some(estimate)) })
     }
 
-    fn ask(&self, py: Python<'_>, cost: Option<u32>, attributes: Option<&Bound<'_, PyDict>>) -> PyResult<Ask> {
+    fn ask(&self, py: Python<'_>, cost: Option<u32>, attributes: Option<&Bound<'_, PyAny>>) -> PyResult<Ask> {
         let attributes = attributes.map_or_else(|| Ok(Vec::new()), pairs)?;
         let estimate = self.estimate.lock().unwrap_or_else(PoisonError::into_inner).take();
         let settled = || raise(py, Error::new(Kind::Usage, "the reservation was settled or released before"));
@@ -103,7 +103,7 @@ impl Reservation {
 
     /// Corrects the estimate to the actual usage: a cost, attributes that carry costs, or both.
     #[pyo3(signature = (cost=None, attributes=None))]
-    fn settle(&self, py: Python<'_>, cost: Option<u32>, attributes: Option<&Bound<'_, PyDict>>) -> PyResult<Py<PyAny>> {
+    fn settle(&self, py: Python<'_>, cost: Option<u32>, attributes: Option<&Bound<'_, PyAny>>) -> PyResult<Py<PyAny>> {
         answered(py, &self.engine, self.engine.ask(self.ask(py, cost, attributes)?), Shape::Plain)
     }
 
@@ -113,7 +113,7 @@ impl Reservation {
         &self,
         py: Python<'_>,
         cost: Option<u32>,
-        attributes: Option<&Bound<'_, PyDict>>,
+        attributes: Option<&Bound<'_, PyAny>>,
     ) -> PyResult<Py<PyAny>> {
         wait(py, &self.engine, self.engine.ask(self.ask(py, cost, attributes)?), Shape::Plain)
     }

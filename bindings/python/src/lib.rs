@@ -7,11 +7,15 @@ mod awaitable;
 mod clock;
 mod errors;
 mod event_loop;
+mod exception;
 mod headers;
 mod hold;
 mod keyed;
 mod limiter;
+mod notice;
 mod quota;
+mod request;
+mod rules;
 mod text;
 mod verdict;
 
@@ -23,6 +27,8 @@ mod _tollkeeper {
     use super::awaitable::Answered;
     #[pymodule_export]
     use super::clock::ManualClock;
+    #[pymodule_export]
+    use super::exception::KeyException;
     #[pymodule_export]
     use super::headers::{Collector, Sender};
     #[pymodule_export]

@@ -1,21 +1,20 @@
 //! Rules over a store.
 
-use std::net::IpAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use pyo3::exceptions::{PyTypeError, PyValueError};
-use pyo3::intern;
 use pyo3::prelude::*;
-use pyo3::types::{PyBytes, PyDict, PyList, PyString, PyTuple};
-use tollkeeper::{Descriptor, Inspected};
-use tollkeeper_engine::{Ask, Engine, Head, Needs, Progress, Subject};
+use pyo3::types::{PyDict, PyList};
+use tollkeeper::{ExceptionKind, Grant, Inspected};
+use tollkeeper_engine::{Ask, Engine, Head, Progress};
 
 use crate::clock::{ManualClock, seconds, span_text};
 use crate::errors::raise;
 use crate::event_loop::{Shape, answered, later, python, wait};
-use crate::quota::Quota;
-use crate::text::utf8;
+use crate::exception::{Given, named_key};
+use crate::notice::{log, warn};
+use crate::request::{Trouble, asgi_head, estimate, http, many, subject, wsgi_head};
+use crate::rules::{json, written};
 
 /// Decides requests by rules that can change while it runs. Creating one opens no connection and starts no thread; a
 /// forked process connects on its own.
@@ -60,9 +59,7 @@ impl Limiter {
         let place = PyDict::new(py);
         place.set_item("url", store)?;
         place.set_item("timeout", timeout.map(span_text).transpose()?)?;
-        if let Some(max_keys) = max_keys {
-            place.set_item("max_keys", max_keys)?;
-        }
+        put(&place, "max_keys", max_keys)?;
         place.set_item("namespace", namespace)?;
         let settings = PyDict::new(py);
         settings.set_item("store", place)?;
@@ -71,24 +68,13 @@ impl Limiter {
             settings.set_item("rules_from", url)?;
             settings.set_item("rules_snapshot", snapshot.map(|path| path.to_string_lossy().into_owned()))?;
         }
-        if let Some(proxies) = trusted_proxies {
-            settings
-                .set_item("trusted_proxies", PyList::new(py, proxies.try_iter()?.collect::<PyResult<Vec<_>>>()?)?)?;
-        }
-        for (name, value) in [("client_address", client_address), ("headers", headers)] {
-            if let Some(value) = value {
-                settings.set_item(name, value)?;
-            }
-        }
-        if let Some(prefix) = ipv6_prefix {
-            settings.set_item("ipv6_prefix", prefix)?;
-        }
-        if let Some(identify) = identify {
-            settings.set_item("identify", identify)?;
-        }
-        if let Some(status) = deny_status {
-            settings.set_item("deny_status", status)?;
-        }
+        let proxies = trusted_proxies.map(|proxies| proxies.try_iter()?.collect::<PyResult<Vec<_>>>()).transpose()?;
+        put(&settings, "trusted_proxies", proxies)?;
+        put(&settings, "client_address", client_address)?;
+        put(&settings, "headers", headers)?;
+        put(&settings, "ipv6_prefix", ipv6_prefix)?;
+        put(&settings, "identify", identify)?;
+        put(&settings, "deny_status", deny_status)?;
         Limiter::made(py, Engine::from_json(&json(settings.as_any())?, ManualClock::or_system(clock)))
     }
 
@@ -113,11 +99,11 @@ impl Limiter {
     fn check(
         &self,
         py: Python<'_>,
-        attributes: &Bound<'_, PyDict>,
+        attributes: &Bound<'_, PyAny>,
         cost: u32,
         rules: Option<Vec<String>>,
     ) -> PyResult<Py<PyAny>> {
-        answered(py, &self.0, self.0.ask(Ask::Check(subject(attributes, cost, rules)?)), Shape::Plain)
+        self.later(py, Ask::Check(subject(attributes, cost, rules)?))
     }
 
     /// The same, blocking this thread.
@@ -125,11 +111,34 @@ impl Limiter {
     fn check_sync(
         &self,
         py: Python<'_>,
-        attributes: &Bound<'_, PyDict>,
+        attributes: &Bound<'_, PyAny>,
         cost: u32,
         rules: Option<Vec<String>>,
     ) -> PyResult<Py<PyAny>> {
-        wait(py, &self.0, self.0.ask(Ask::Check(subject(attributes, cost, rules)?)), Shape::Plain)
+        self.now(py, Ask::Check(subject(attributes, cost, rules)?))
+    }
+
+    /// Decides several requests, each by itself; the verdicts are in their order. Each is a dict of attributes, or `(attributes, cost)`. One
+    /// that is invalid refuses all of them, and nothing is charged.
+    #[pyo3(signature = (requests, *, rules=None))]
+    fn check_many(
+        &self,
+        py: Python<'_>,
+        requests: &Bound<'_, PyAny>,
+        rules: Option<Vec<String>>,
+    ) -> PyResult<Py<PyAny>> {
+        self.later(py, many(requests, rules)?)
+    }
+
+    /// The same, blocking this thread.
+    #[pyo3(signature = (requests, *, rules=None))]
+    fn check_many_sync(
+        &self,
+        py: Python<'_>,
+        requests: &Bound<'_, PyAny>,
+        rules: Option<Vec<String>>,
+    ) -> PyResult<Py<PyAny>> {
+        self.now(py, many(requests, rules)?)
     }
 
     /// Decides a request and holds its slots: `async with limiter.acquire({...}) as permit`.
@@ -137,11 +146,11 @@ impl Limiter {
     fn acquire(
         &self,
         py: Python<'_>,
-        attributes: &Bound<'_, PyDict>,
+        attributes: &Bound<'_, PyAny>,
         cost: u32,
         rules: Option<Vec<String>>,
     ) -> PyResult<Py<PyAny>> {
-        answered(py, &self.0, self.0.ask(Ask::Acquire(subject(attributes, cost, rules)?)), Shape::Plain)
+        self.later(py, Ask::Acquire(subject(attributes, cost, rules)?))
     }
 
     /// The same, blocking this thread.
@@ -149,11 +158,11 @@ impl Limiter {
     fn acquire_sync(
         &self,
         py: Python<'_>,
-        attributes: &Bound<'_, PyDict>,
+        attributes: &Bound<'_, PyAny>,
         cost: u32,
         rules: Option<Vec<String>>,
     ) -> PyResult<Py<PyAny>> {
-        wait(py, &self.0, self.0.ask(Ask::Acquire(subject(attributes, cost, rules)?)), Shape::Plain)
+        self.now(py, Ask::Acquire(subject(attributes, cost, rules)?))
     }
 
     /// Decides a request whose cost is an estimate: `async with limiter.reserve({...}, cost=4000) as reservation`,
@@ -162,13 +171,12 @@ impl Limiter {
     fn reserve(
         &self,
         py: Python<'_>,
-        attributes: &Bound<'_, PyDict>,
+        attributes: &Bound<'_, PyAny>,
         cost: u32,
         hold: Option<f64>,
         rules: Option<Vec<String>>,
     ) -> PyResult<Py<PyAny>> {
-        let ask = Ask::Reserve(subject(attributes, cost, rules)?, hold.map(duration).transpose()?);
-        answered(py, &self.0, self.0.ask(ask), Shape::Plain)
+        self.later(py, estimate(attributes, cost, hold, rules)?)
     }
 
     /// The same, blocking this thread.
@@ -176,49 +184,185 @@ impl Limiter {
     fn reserve_sync(
         &self,
         py: Python<'_>,
-        attributes: &Bound<'_, PyDict>,
+        attributes: &Bound<'_, PyAny>,
         cost: u32,
         hold: Option<f64>,
         rules: Option<Vec<String>>,
     ) -> PyResult<Py<PyAny>> {
-        let ask = Ask::Reserve(subject(attributes, cost, rules)?, hold.map(duration).transpose()?);
-        wait(py, &self.0, self.0.ask(ask), Shape::Plain)
+        self.now(py, estimate(attributes, cost, hold, rules)?)
     }
 
     /// The state of a rule's buckets for a key, without changing them.
     fn inspect(&self, py: Python<'_>, rule: &str, key: &str) -> PyResult<Py<PyAny>> {
-        answered(py, &self.0, self.0.ask(Ask::Inspect(rule.into(), key.into())), Shape::Plain)
+        self.later(py, Ask::Inspect(rule.into(), key.into()))
     }
 
     /// The same, blocking this thread.
     fn inspect_sync(&self, py: Python<'_>, rule: &str, key: &str) -> PyResult<Py<PyAny>> {
-        wait(py, &self.0, self.0.ask(Ask::Inspect(rule.into(), key.into())), Shape::Plain)
+        self.now(py, Ask::Inspect(rule.into(), key.into()))
     }
 
     /// Resets a rule's buckets for a key; false when there was nothing to reset.
     fn reset(&self, py: Python<'_>, rule: &str, key: &str) -> PyResult<Py<PyAny>> {
-        answered(py, &self.0, self.0.ask(Ask::Reset(rule.into(), key.into())), Shape::Plain)
+        self.later(py, Ask::Reset(rule.into(), key.into()))
     }
 
     /// The same, blocking this thread.
     fn reset_sync(&self, py: Python<'_>, rule: &str, key: &str) -> PyResult<Py<PyAny>> {
-        wait(py, &self.0, self.0.ask(Ask::Reset(rule.into(), key.into())), Shape::Plain)
+        self.now(py, Ask::Reset(rule.into(), key.into()))
+    }
+
+    /// Denies every request of a key, for some time or until it is lifted. `rule` is a name, or `*` for every rule that has
+    /// this key; `duration` is in seconds, a text such as "1h" or a timedelta, and `until` a datetime or seconds since the
+    /// epoch; `by` names the attribute, where the rule's key has alternatives.
+    #[pyo3(signature = (rule, key, *, by=None, duration=None, until=None, reason=None, made_by=None))]
+    #[expect(clippy::too_many_arguments, reason = "they are named where they are given")]
+    fn block(
+        &self,
+        py: Python<'_>,
+        rule: &str,
+        key: &str,
+        by: Option<&str>,
+        duration: Option<&Bound<'_, PyAny>>,
+        until: Option<&Bound<'_, PyAny>>,
+        reason: Option<String>,
+        made_by: Option<String>,
+    ) -> PyResult<Py<PyAny>> {
+        let given = Given { rule, key, by, duration, until, reason, made_by };
+        self.later(py, given.ask(py, ExceptionKind::Block)?)
+    }
+
+    /// The same, blocking this thread.
+    #[pyo3(signature = (rule, key, *, by=None, duration=None, until=None, reason=None, made_by=None))]
+    #[expect(clippy::too_many_arguments, reason = "they are named where they are given")]
+    fn block_sync(
+        &self,
+        py: Python<'_>,
+        rule: &str,
+        key: &str,
+        by: Option<&str>,
+        duration: Option<&Bound<'_, PyAny>>,
+        until: Option<&Bound<'_, PyAny>>,
+        reason: Option<String>,
+        made_by: Option<String>,
+    ) -> PyResult<Py<PyAny>> {
+        let given = Given { rule, key, by, duration, until, reason, made_by };
+        self.now(py, given.ask(py, ExceptionKind::Block)?)
+    }
+
+    /// Lets every request of a key pass a rule, without charging it.
+    #[pyo3(signature = (rule, key, *, by=None, duration=None, until=None, reason=None, made_by=None))]
+    #[expect(clippy::too_many_arguments, reason = "they are named where they are given")]
+    fn allow(
+        &self,
+        py: Python<'_>,
+        rule: &str,
+        key: &str,
+        by: Option<&str>,
+        duration: Option<&Bound<'_, PyAny>>,
+        until: Option<&Bound<'_, PyAny>>,
+        reason: Option<String>,
+        made_by: Option<String>,
+    ) -> PyResult<Py<PyAny>> {
+        let given = Given { rule, key, by, duration, until, reason, made_by };
+        self.later(py, given.ask(py, ExceptionKind::Allow)?)
+    }
+
+    /// The same, blocking this thread.
+    #[pyo3(signature = (rule, key, *, by=None, duration=None, until=None, reason=None, made_by=None))]
+    #[expect(clippy::too_many_arguments, reason = "they are named where they are given")]
+    fn allow_sync(
+        &self,
+        py: Python<'_>,
+        rule: &str,
+        key: &str,
+        by: Option<&str>,
+        duration: Option<&Bound<'_, PyAny>>,
+        until: Option<&Bound<'_, PyAny>>,
+        reason: Option<String>,
+        made_by: Option<String>,
+    ) -> PyResult<Py<PyAny>> {
+        let given = Given { rule, key, by, duration, until, reason, made_by };
+        self.now(py, given.ask(py, ExceptionKind::Allow)?)
+    }
+
+    /// Gives a key another limit than the rule's: `limiter.grant("per-user", "42", "1000/min", burst=200, duration="7d")`. What
+    /// it has used stays used.
+    #[pyo3(signature = (rule, key, limit, *, burst=None, by=None, duration=None, until=None, reason=None, made_by=None))]
+    #[expect(clippy::too_many_arguments, reason = "they are named where they are given")]
+    fn grant(
+        &self,
+        py: Python<'_>,
+        rule: &str,
+        key: &str,
+        limit: String,
+        burst: Option<u32>,
+        by: Option<&str>,
+        duration: Option<&Bound<'_, PyAny>>,
+        until: Option<&Bound<'_, PyAny>>,
+        reason: Option<String>,
+        made_by: Option<String>,
+    ) -> PyResult<Py<PyAny>> {
+        let given = Given { rule, key, by, duration, until, reason, made_by };
+        self.later(py, given.ask(py, ExceptionKind::Grant(Grant { limit, burst }))?)
+    }
+
+    /// The same, blocking this thread.
+    #[pyo3(signature = (rule, key, limit, *, burst=None, by=None, duration=None, until=None, reason=None, made_by=None))]
+    #[expect(clippy::too_many_arguments, reason = "they are named where they are given")]
+    fn grant_sync(
+        &self,
+        py: Python<'_>,
+        rule: &str,
+        key: &str,
+        limit: String,
+        burst: Option<u32>,
+        by: Option<&str>,
+        duration: Option<&Bound<'_, PyAny>>,
+        until: Option<&Bound<'_, PyAny>>,
+        reason: Option<String>,
+        made_by: Option<String>,
+    ) -> PyResult<Py<PyAny>> {
+        let given = Given { rule, key, by, duration, until, reason, made_by };
+        self.now(py, given.ask(py, ExceptionKind::Grant(Grant { limit, burst }))?)
+    }
+
+    /// Ends the exception of a rule, or of `*`, and a key. Returns it, or None if there was none.
+    #[pyo3(signature = (rule, key, *, by=None))]
+    fn lift(&self, py: Python<'_>, rule: &str, key: &str, by: Option<&str>) -> PyResult<Py<PyAny>> {
+        self.later(py, Ask::Lift(rule.into(), named_key(key, by)))
+    }
+
+    /// The same, blocking this thread.
+    #[pyo3(signature = (rule, key, *, by=None))]
+    fn lift_sync(&self, py: Python<'_>, rule: &str, key: &str, by: Option<&str>) -> PyResult<Py<PyAny>> {
+        self.now(py, Ask::Lift(rule.into(), named_key(key, by)))
+    }
+
+    /// The exceptions in force.
+    fn exceptions(&self, py: Python<'_>) -> PyResult<Py<PyAny>> {
+        self.later(py, Ask::Exceptions)
+    }
+
+    /// The same, blocking this thread.
+    fn exceptions_sync(&self, py: Python<'_>) -> PyResult<Py<PyAny>> {
+        self.now(py, Ask::Exceptions)
     }
 
     /// Connects now rather than with the first request, and raises any error of the store.
     fn connect(&self, py: Python<'_>) -> PyResult<Py<PyAny>> {
-        answered(py, &self.0, self.0.ask(Ask::Connect), Shape::Plain)
+        self.later(py, Ask::Connect)
     }
 
     /// The same, blocking this thread.
     fn connect_sync(&self, py: Python<'_>) -> PyResult<Py<PyAny>> {
-        wait(py, &self.0, self.0.ask(Ask::Connect), Shape::Plain)
+        self.now(py, Ask::Connect)
     }
 
     /// Returns leased tokens to the store. Called when the interpreter exits.
     fn close(&self, py: Python<'_>) -> PyResult<()> {
         if self.0.is_connected() {
-            wait(py, &self.0, self.0.ask(Ask::Close), Shape::Plain)?;
+            self.now(py, Ask::Close)?;
         }
         Ok(())
     }
@@ -245,11 +389,11 @@ impl Limiter {
     #[getter]
     fn rules_status<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyDict>>> {
         let Some(status) = self.0.rules_status() else { return Ok(None) };
-        let told = PyDict::new(py);
-        told.set_item("version", status.version)?;
-        told.set_item("refused", status.refused)?;
-        told.set_item("unreachable", status.unreachable)?;
-        Ok(Some(told))
+        let shown = PyDict::new(py);
+        shown.set_item("version", status.version)?;
+        shown.set_item("refused", status.refused)?;
+        shown.set_item("unreachable", status.unreachable)?;
+        Ok(Some(shown))
     }
 
     /// Whether rules in Postgres have yet to be read.
@@ -259,12 +403,12 @@ impl Limiter {
 
     /// Reads them.
     fn _follow(&self, py: Python<'_>) -> PyResult<Py<PyAny>> {
-        answered(py, &self.0, self.0.ask(Ask::Follow), Shape::Plain)
+        self.later(py, Ask::Follow)
     }
 
     /// The same, waiting on this thread.
     fn _follow_sync(&self, py: Python<'_>) -> PyResult<Py<PyAny>> {
-        wait(py, &self.0, self.0.ask(Ask::Follow), Shape::Plain)
+        self.now(py, Ask::Follow)
     }
 
     /// Whether a rule in force is by `user`, which the framework knows.
@@ -281,13 +425,7 @@ impl Limiter {
         known: Option<&Bound<'_, PyDict>>,
         cost: u32,
     ) -> PyResult<Py<PyAny>> {
-        let needs = self.0.needs();
-        let head = match asgi_head(scope, &needs) {
-            Ok(head) => head,
-            Err(Trouble::Python(error)) => return Err(error),
-            Err(Trouble::Request(error)) => return python(py, &self.0, Err(*error), Shape::Http),
-        };
-        match self.0.ask(http(head, known, cost, &needs)?) {
+        match self.ask_http(py, asgi_head(scope, &self.0), known, cost)? {
             Progress::Ready(reply) => python(py, &self.0, reply, Shape::Http),
             Progress::Pending(work) => later(py, &self.0, work, Shape::Http),
         }
@@ -302,20 +440,48 @@ impl Limiter {
         known: Option<&Bound<'_, PyDict>>,
         cost: u32,
     ) -> PyResult<Py<PyAny>> {
-        let needs = self.0.needs();
-        let head = match wsgi_head(environ, &needs) {
-            Ok(head) => head,
-            Err(Trouble::Python(error)) => return Err(error),
-            Err(Trouble::Request(error)) => return python(py, &self.0, Err(*error), Shape::Http),
-        };
-        wait(py, &self.0, self.0.ask(http(head, known, cost, &needs)?), Shape::Http)
+        let progress = self.ask_http(py, wsgi_head(environ, &self.0), known, cost)?;
+        wait(py, &self.0, progress, Shape::Http)
     }
 }
 
 impl Limiter {
+    /// Asks, for a caller that awaits the answer.
+    fn later(&self, py: Python<'_>, ask: Ask) -> PyResult<Py<PyAny>> {
+        answered(py, &self.0, self.0.ask(ask), Shape::Plain)
+    }
+
+    /// Asks, and blocks this thread until there is an answer.
+    fn now(&self, py: Python<'_>, ask: Ask) -> PyResult<Py<PyAny>> {
+        wait(py, &self.0, self.0.ask(ask), Shape::Plain)
+    }
+
+    /// Asks about an HTTP request; one that cannot be read is refused.
+    fn ask_http(
+        &self,
+        py: Python<'_>,
+        head: Result<Head, Trouble>,
+        known: Option<&Bound<'_, PyDict>>,
+        cost: u32,
+    ) -> PyResult<Progress> {
+        let head = match head {
+            Ok(head) => head,
+            Err(Trouble::Python(error)) => return Err(error),
+            Err(Trouble::Request(error)) => return Ok(Progress::Ready(Err(*error))),
+        };
+        let progress = self.0.ask(http(head, known, cost, &self.0.needs())?);
+        if let Some(notice) = self.0.take_notice() {
+            log(py, &notice)?;
+        }
+        Ok(progress)
+    }
+
     /// A limiter that may have leases is closed when the interpreter exits.
     fn made(py: Python<'_>, engine: Result<Arc<Engine>, tollkeeper_engine::Error>) -> PyResult<Py<Limiter>> {
         let engine = engine.map_err(|error| raise(py, error))?;
+        for warning in engine.warnings() {
+            warn(py, &warning)?;
+        }
         let is_remote = engine.is_remote();
         let limiter = Py::new(py, Limiter(engine))?;
         if is_remote {
@@ -325,195 +491,9 @@ impl Limiter {
     }
 }
 
-fn duration(seconds: f64) -> PyResult<std::time::Duration> {
-    std::time::Duration::try_from_secs_f64(seconds)
-        .map_err(|_| PyValueError::new_err(format!("hold: {seconds} is not a length of time in seconds")))
-}
-
-/// Rules as JSON; lines are rules too.
-fn written<'py>(rules: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyList>> {
-    let py = rules.py();
-    if rules.is_instance_of::<PyString>() {
-        return Err(PyTypeError::new_err("rules are a list, of dicts or of lines such as \"100/min by ip\""));
-    }
-    let all = PyList::empty(py);
-    for (index, rule) in rules.try_iter()?.enumerate() {
-        let rule = rule?;
-        let line = match rule.cast::<Quota>() {
-            Ok(quota) => Some(quota.get().line()),
-            Err(_) => rule.cast::<PyString>().ok().map(|text| utf8(text).map(|text| text.into_owned())).transpose()?,
-        };
-        match line {
-            Some(line) => {
-                let name = if index == 0 { "limit".to_string() } else { format!("limit-{}", index + 1) };
-                let spec = tollkeeper_engine::rule(&name, &line, None).map_err(|error| raise(py, error))?;
-                let text = serde_json::to_string(&spec).map_err(|error| PyValueError::new_err(error.to_string()))?;
-                all.append(py.import("json")?.call_method1("loads", (text,))?)?;
-            }
-            None => all.append(rule)?,
-        }
-    }
-    Ok(all)
-}
-
-fn json(value: &Bound<'_, PyAny>) -> PyResult<String> {
-    value.py().import("json")?.call_method1("dumps", (value,))?.extract()
-}
-
-/// Attributes by name. Values are strings; numbers and booleans are converted.
-pub(crate) fn pairs(attributes: &Bound<'_, PyDict>) -> PyResult<Vec<(String, String)>> {
-    let mut pairs = Vec::with_capacity(attributes.len());
-    for (name, value) in attributes {
-        // None means absent.
-        if value.is_none() {
-            continue;
-        }
-        let name = utf8(name.cast::<PyString>()?)?.into_owned();
-        let value = match value.cast::<PyString>() {
-            Ok(text) => utf8(text)?.into_owned(),
-            Err(_) if value.is_instance_of::<pyo3::types::PyBool>() => value.is_truthy()?.to_string(),
-            Err(_) => value.str()?.to_string(),
-        };
-        pairs.push((name, value));
-    }
-    Ok(pairs)
-}
-
-fn subject(attributes: &Bound<'_, PyDict>, cost: u32, rules: Option<Vec<String>>) -> PyResult<Subject> {
-    let request = Descriptor::new(pairs(attributes)?).with_cost(cost);
-    Ok(Subject::Attributes(match rules {
-        Some(names) => request.with_rules(names),
-        None => request,
-    }))
-}
-
-fn http(mut head: Head, known: Option<&Bound<'_, PyDict>>, cost: u32, needs: &Needs) -> PyResult<Ask> {
-    head.set_cost(cost);
-    if let Some(known) = known {
-        for (name, value) in pairs(known)? {
-            head.know(name, value);
-        }
-    }
-    let subject = Subject::Http(Box::new(head));
-    Ok(if needs.slots { Ask::Acquire(subject) } else { Ask::Check(subject) })
-}
-
-/// Why there is no head.
-enum Trouble {
-    Python(PyErr),
-    Request(Box<tollkeeper_engine::Error>),
-}
-
-impl From<PyErr> for Trouble {
-    fn from(error: PyErr) -> Trouble {
-        Trouble::Python(error)
-    }
-}
-
-impl From<tollkeeper_engine::Error> for Trouble {
-    fn from(error: tollkeeper_engine::Error) -> Trouble {
-        Trouble::Request(Box::new(error))
-    }
-}
-
-/// A head with the client's address from the server.
-fn of_client(host: Option<&str>) -> Head {
-    let Some(host) = host.filter(|host| !host.is_empty()) else { return Head::new(None) };
-    // A zone, as in `fe80::1%eth0`, only matters on this machine.
-    match host.split('%').next().unwrap_or(host).parse::<IpAddr>() {
-        Ok(address) => Head::new(Some(address)),
-        Err(_) => {
-            // Test clients have a name instead. Clients cannot choose it: it comes from the server.
-            let mut head = Head::new(None);
-            head.know("ip", host);
-            head
-        }
-    }
-}
-
-fn asgi_head(scope: &Bound<'_, PyDict>, needs: &Needs) -> Result<Head, Trouble> {
-    let py = scope.py();
-    let host = match scope.get_item(intern!(py, "client"))? {
-        Some(client) if !client.is_none() => client.get_item(0)?.cast_into::<PyString>().ok(),
-        _ => None,
-    };
-    let mut head = match &host {
-        Some(host) => of_client(Some(&utf8(host)?)),
-        None => of_client(None),
-    };
-    if needs.method {
-        // A WebSocket handshake is a GET.
-        match scope.get_item(intern!(py, "method"))? {
-            Some(method) => head.set_method(utf8(method.cast::<PyString>().map_err(PyErr::from)?)?.as_bytes()),
-            None => head.set_method(b"GET"),
-        }
-    }
-    if needs.target {
-        let query = scope.get_item(intern!(py, "query_string"))?;
-        let query = query.as_ref().and_then(|query| query.cast::<PyBytes>().ok());
-        let query = query.map_or(&b""[..], |query| query.as_bytes());
-        let raw = scope.get_item(intern!(py, "raw_path"))?.filter(|raw| !raw.is_none());
-        match raw.as_ref().and_then(|raw| raw.cast::<PyBytes>().ok()) {
-            // Some servers leave the query in it.
-            Some(raw) => {
-                head.set_target(raw.as_bytes().split(|byte| *byte == b'?').next().unwrap_or_default(), query)?
-            }
-            None => {
-                let path = scope.get_item(intern!(py, "path"))?.map(|path| path.extract::<String>()).transpose()?;
-                head.set_target(path.unwrap_or_default().replace('%', "%25").as_bytes(), query)?;
-            }
-        }
-    }
-    if !needs.headers.is_empty()
-        && let Some(headers) = scope.get_item(intern!(py, "headers"))?
-    {
-        for field in headers.try_iter()? {
-            let field = field?;
-            let (name, value) = match field.cast::<PyTuple>() {
-                Ok(pair) => (pair.get_item(0)?, pair.get_item(1)?),
-                Err(_) => (field.get_item(0)?, field.get_item(1)?),
-            };
-            let name = name.cast::<PyBytes>().map_err(PyErr::from)?.as_bytes();
-            if needs.headers.iter().any(|wanted| wanted.as_str().as_bytes().eq_ignore_ascii_case(name)) {
-                head.add_header(name, value.cast::<PyBytes>().map_err(PyErr::from)?.as_bytes());
-            }
-        }
-    }
-    Ok(head)
-}
-
-fn wsgi_head(environ: &Bound<'_, PyDict>, needs: &Needs) -> Result<Head, Trouble> {
-    // WSGI passes bytes as Latin-1 strings.
-    let bytes = |name: &str| -> PyResult<Option<Vec<u8>>> {
-        let Some(value) = environ.get_item(name)? else { return Ok(None) };
-        let text: String = value.extract()?;
-        Ok(Some(text.chars().map(|c| u8::try_from(u32::from(c)).unwrap_or(b'?')).collect()))
-    };
-    let host = bytes("REMOTE_ADDR")?;
-    let mut head = of_client(host.as_deref().and_then(|host| std::str::from_utf8(host).ok()));
-    if needs.method {
-        head.set_method(&bytes("REQUEST_METHOD")?.unwrap_or_default());
-    }
-    if needs.target {
-        let query = bytes("QUERY_STRING")?.unwrap_or_default();
-        let path = match bytes("RAW_URI")?.or(bytes("REQUEST_URI")?).filter(|target| target.starts_with(b"/")) {
-            Some(target) => target.split(|byte| *byte == b'?').next().unwrap_or_default().to_vec(),
-            None => {
-                let path = [bytes("SCRIPT_NAME")?, bytes("PATH_INFO")?].into_iter().flatten().flatten();
-                path.flat_map(|byte| if byte == b'%' { b"%25".to_vec() } else { vec![byte] }).collect()
-            }
-        };
-        head.set_target(&path, &query)?;
-    }
-    for name in &needs.headers {
-        let upper = name.as_str().to_ascii_uppercase().replace('-', "_");
-        let key =
-            if matches!(name.as_str(), "content-type" | "content-length") { upper } else { format!("HTTP_{upper}") };
-        if let Some(value) = bytes(&key)? {
-            head.add_header(name.as_str().as_bytes(), &value);
-        }
-    }
-    Ok(head)
+/// Sets what was given: a setting that was not has its default.
+fn put<'py>(settings: &Bound<'py, PyDict>, name: &str, value: Option<impl IntoPyObject<'py>>) -> PyResult<()> {
+    value.map_or(Ok(()), |value| settings.set_item(name, value))
 }
 
 /// Buckets as dicts.

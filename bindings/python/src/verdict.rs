@@ -216,6 +216,12 @@ impl RuleDecision {
         self.0.source.name()
     }
 
+    /// `block`, `allow` or `grant`, if an exception for this key is in force.
+    #[getter]
+    fn exception(&self) -> Option<&'static str> {
+        self.0.charge.exception().map(|exception| exception.kind.name())
+    }
+
     fn __repr__(&self) -> String {
         let Row { decision, .. } = &self.0;
         let allowed = if decision.is_allowed() { "True" } else { "False" };

@@ -1,5 +1,12 @@
 """Exceptions. A denial is not an error: it is an answer."""
 
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from ._tollkeeper import Verdict
+
 
 class TollkeeperError(Exception):
     """Anything that this package raises."""
@@ -32,6 +39,13 @@ class StoreError(TollkeeperError, RuntimeError):
 class OverloadedError(TollkeeperError, RuntimeError):
     """A request that was neither allowed nor denied, because too many were waiting for a decision. Try again in a second."""
 
+    #: After ``check_many``: the verdicts that were made, in the order of the requests; None where there is none.
+    verdicts: list[Verdict | None] = []
+
 
 class AddressError(TollkeeperError, RuntimeError):
     """A limit by address, and a request for which the server provides no address."""
+
+
+class TollkeeperWarning(UserWarning):
+    """A setting that is valid but probably a mistake."""

@@ -39,6 +39,11 @@ def rules_of(limit: LimitLike, by: By, name: str, when: dict[str, str] | None = 
     return specs
 
 
-def given(**settings: Any) -> dict[str, Any]:
-    """The settings that were given."""
-    return {name: value for name, value in settings.items() if value is not None}
+def cost_of(cost: int | Callable[[Any], int], request: Any) -> int:
+    """What a request costs."""
+    return cost if isinstance(cost, int) else cost(request)
+
+
+def texts(fields: list[tuple[bytes, bytes]]) -> list[tuple[str, str]]:
+    """Headers as texts, for hosts that do not take bytes."""
+    return [(name.decode("latin-1"), value.decode("latin-1")) for name, value in fields]

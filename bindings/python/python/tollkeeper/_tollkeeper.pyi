@@ -1,5 +1,6 @@
 import os
 from collections.abc import Awaitable, Callable, Generator, Iterable, Mapping, Sequence
+from datetime import datetime, timedelta
 from types import TracebackType
 from typing import Any, Generic, Literal, TypeVar, Union, final
 
@@ -96,7 +97,9 @@ class RuleDecision:
     @property
     def delay(self) -> float: ...
     @property
-    def source(self) -> str: ...
+    def source(self) -> Literal["store", "deny_cache", "lease", "local", "policy", "exception"]: ...
+    @property
+    def exception(self) -> Literal["block", "allow", "grant"] | None: ...
 
 @final
 class Verdict:
@@ -177,10 +180,10 @@ class Reservation:
     @property
     def allowed(self) -> bool: ...
     def settle(
-        self, cost: int | None = None, attributes: Mapping[str, str | int | bool | None] | None = None
+        self, cost: int | None = None, attributes: _Attributes | None = None
     ) -> Answered[list[Settlement]]: ...
     def settle_sync(
-        self, cost: int | None = None, attributes: Mapping[str, str | int | bool | None] | None = None
+        self, cost: int | None = None, attributes: _Attributes | None = None
     ) -> list[Settlement]: ...
     def release(self) -> None: ...
     def __bool__(self) -> bool: ...
@@ -189,7 +192,33 @@ class Reservation:
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None: ...
 
+@final
+class KeyException:
+    """An exception in force for a key of a rule. It is an entry in the limiter, not an error to raise."""
+
+    @property
+    def rule(self) -> str: ...
+    @property
+    def key(self) -> str: ...
+    @property
+    def by(self) -> str | None: ...
+    @property
+    def kind(self) -> Literal["block", "allow", "grant"]: ...
+    @property
+    def limit(self) -> str | None: ...
+    @property
+    def burst(self) -> int | None: ...
+    @property
+    def since(self) -> datetime: ...
+    @property
+    def until(self) -> datetime | None: ...
+    @property
+    def reason(self) -> str | None: ...
+    @property
+    def made_by(self) -> str | None: ...
+
 _Attributes = Mapping[str, Union[str, int, bool, None]]
+_Request = Union[_Attributes, tuple[_Attributes, int]]
 
 @final
 class Limiter:
@@ -232,6 +261,8 @@ class Limiter:
     ) -> Limiter: ...
     def check(self, attributes: _Attributes, cost: int = 1, *, rules: Sequence[str] | None = None) -> Answered[Verdict]: ...
     def check_sync(self, attributes: _Attributes, cost: int = 1, *, rules: Sequence[str] | None = None) -> Verdict: ...
+    def check_many(self, requests: Iterable[_Request], *, rules: Sequence[str] | None = None) -> Answered[list[Verdict]]: ...
+    def check_many_sync(self, requests: Iterable[_Request], *, rules: Sequence[str] | None = None) -> list[Verdict]: ...
     def acquire(self, attributes: _Attributes, cost: int = 1, *, rules: Sequence[str] | None = None) -> Answered[Permit]: ...
     def acquire_sync(self, attributes: _Attributes, cost: int = 1, *, rules: Sequence[str] | None = None) -> Permit: ...
     def reserve(
@@ -244,6 +275,80 @@ class Limiter:
     def inspect_sync(self, rule: str, key: str) -> list[dict[str, Any]]: ...
     def reset(self, rule: str, key: str) -> Answered[bool]: ...
     def reset_sync(self, rule: str, key: str) -> bool: ...
+    def block(
+        self,
+        rule: str,
+        key: str,
+        *,
+        by: str | None = None,
+        duration: float | str | timedelta | None = None,
+        until: datetime | float | None = None,
+        reason: str | None = None,
+        made_by: str | None = None,
+    ) -> Answered[KeyException]: ...
+    def block_sync(
+        self,
+        rule: str,
+        key: str,
+        *,
+        by: str | None = None,
+        duration: float | str | timedelta | None = None,
+        until: datetime | float | None = None,
+        reason: str | None = None,
+        made_by: str | None = None,
+    ) -> KeyException: ...
+    def allow(
+        self,
+        rule: str,
+        key: str,
+        *,
+        by: str | None = None,
+        duration: float | str | timedelta | None = None,
+        until: datetime | float | None = None,
+        reason: str | None = None,
+        made_by: str | None = None,
+    ) -> Answered[KeyException]: ...
+    def allow_sync(
+        self,
+        rule: str,
+        key: str,
+        *,
+        by: str | None = None,
+        duration: float | str | timedelta | None = None,
+        until: datetime | float | None = None,
+        reason: str | None = None,
+        made_by: str | None = None,
+    ) -> KeyException: ...
+    def grant(
+        self,
+        rule: str,
+        key: str,
+        limit: str,
+        *,
+        burst: int | None = None,
+        by: str | None = None,
+        duration: float | str | timedelta | None = None,
+        until: datetime | float | None = None,
+        reason: str | None = None,
+        made_by: str | None = None,
+    ) -> Answered[KeyException]: ...
+    def grant_sync(
+        self,
+        rule: str,
+        key: str,
+        limit: str,
+        *,
+        burst: int | None = None,
+        by: str | None = None,
+        duration: float | str | timedelta | None = None,
+        until: datetime | float | None = None,
+        reason: str | None = None,
+        made_by: str | None = None,
+    ) -> KeyException: ...
+    def lift(self, rule: str, key: str, *, by: str | None = None) -> Answered[KeyException | None]: ...
+    def lift_sync(self, rule: str, key: str, *, by: str | None = None) -> KeyException | None: ...
+    def exceptions(self) -> Answered[list[KeyException]]: ...
+    def exceptions_sync(self) -> list[KeyException]: ...
     def connect(self) -> Answered[None]: ...
     def connect_sync(self) -> None: ...
     def close(self) -> None: ...

@@ -9,14 +9,15 @@ passed ones get the limit headers. WebSocket handshakes are limited too.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable
 from inspect import isawaitable
 from typing import Any
 
 from ._errors import UsageError
 from ._identity import key_of, name_of
-from ._rules import KEY, By, LimitLike, given, rules_of
-from ._tollkeeper import Limiter, Refusal, Sender, Verdict
+from ._middleware import LAYER, Middleware
+from ._rules import KEY
+from ._tollkeeper import Refusal, Sender, Verdict
 
 # Defined as in Starlette and others, so that type checkers accept either.
 Scope = Any
@@ -25,84 +26,23 @@ Receive = Callable[[], Awaitable[Message]]
 Send = Callable[[Message], Awaitable[None]]
 ASGIApp = Callable[[Scope, Receive, Send], Awaitable[None]]
 
-#: Where inner layers find the outermost one, so that all limits are in one set of headers.
-LAYER = "tollkeeper"
-
 #: "Try Again Later", for servers that cannot answer a handshake with a response.
 TRY_AGAIN_LATER = 1013
 
 
-class RateLimitMiddleware:
-    """Limits all requests by one limit, or by the rules of a limiter.
-
-    :param limit: ``"100/min burst 20"``, a ``Quota``, or several of them.
-    :param by: what identifies clients: an attribute such as ``"header.x-api-key|ip"`` or ``"user"``, or a function of
-        the scope, sync or async, that returns a key (None: not limited). The client's address by default.
-    :param limiter: a ``Limiter`` with rules of its own, instead of ``limit``.
-    :param name: the name of the limit in headers and in the store.
-    :param store: ``"memory:"`` (each process counts separately) or ``"redis://..."`` (all count together).
-    :param exempt: paths that are not limited, or a function of the scope.
-    :param cost: what a request costs, or a function of the scope.
-    :param timeout: how long Redis may take, in seconds; the others are settings of ``Limiter.from_rules`` as well.
-    """
-
-    def __init__(
-        self,
-        app: ASGIApp,
-        limit: LimitLike | None = None,
-        *,
-        by: By = None,
-        limiter: Limiter | None = None,
-        name: str = "requests",
-        store: str = "memory:",
-        exempt: Iterable[str] | Callable[[Scope], bool] = (),
-        cost: int | Callable[[Scope], int] = 1,
-        timeout: float | str | None = None,
-        max_keys: int | None = None,
-        namespace: str | None = None,
-        trusted_proxies: Iterable[str] | None = None,
-        client_address: str | None = None,
-        ipv6_prefix: int | None = None,
-        headers: str | None = None,
-        identify: Mapping[str, str] | None = None,
-        deny_status: int | None = None,
-    ) -> None:
-        # By name, because type checkers do not follow **settings through add_middleware.
-        settings = given(
-            timeout=timeout,
-            max_keys=max_keys,
-            namespace=namespace,
-            trusted_proxies=trusted_proxies,
-            client_address=client_address,
-            ipv6_prefix=ipv6_prefix,
-            headers=headers,
-            identify=identify,
-            deny_status=deny_status,
-        )
-        if (limit is None) == (limiter is None):
-            raise UsageError("give either limit=, such as \"100/min burst 20\", or limiter=")
-        if limiter is None:
-            assert limit is not None
-            limiter = Limiter.from_rules(rules_of(limit, by, name), store=store, **settings)
-        elif settings or by is not None and not callable(by):
-            raise UsageError("limiter= brings its own settings; give them to Limiter.from_rules or Limiter.from_file")
-        self.app = app
-        self.limiter = limiter
-        self._check = limiter._check_asgi
-        self._key = by if callable(by) else None
-        self._exempt = exempt if callable(exempt) else frozenset(exempt)
-        self._cost = cost
+class RateLimitMiddleware(Middleware[ASGIApp, Scope]):
+    __doc__ = Middleware.__doc__
+    _path = "path"
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         kind = scope["type"]
-        if (kind != "http" and kind != "websocket") or (self._exempt and self._is_exempt(scope)):
+        if (kind != "http" and kind != "websocket") or self._is_exempt(scope):
             await self.app(scope, receive, send)
             return
         if self.limiter._lacks_rules():
             await self.limiter._follow()
         known = await self._known(scope) if self._key is not None or self.limiter._needs_user() else None
-        cost = self._cost if isinstance(self._cost, int) else self._cost(scope)
-        verdict = await _decided(self._check(scope, known, cost))
+        verdict = await _decided(self.limiter._check_asgi(scope, known, self._cost_of(scope)))
         outer = scope.get(LAYER)
         if not verdict.allowed:
             await deny(verdict, scope, receive, send, outer)
@@ -119,9 +59,6 @@ class RateLimitMiddleware:
             await self.app(scope, receive, send)
         finally:
             verdict._release()
-
-    def _is_exempt(self, scope: Scope) -> bool:
-        return self._exempt(scope) if callable(self._exempt) else scope["path"] in self._exempt
 
     async def _known(self, scope: Scope) -> dict[str, Any]:
         if self._key is not None:

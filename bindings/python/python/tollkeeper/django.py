@@ -24,7 +24,7 @@ from . import _routes
 from ._errors import UsageError
 from ._identity import key_of, name_of
 from ._routes import ROUTE, RouteLimit
-from ._rules import KEY, By, LimitLike, rules_of
+from ._rules import KEY, By, LimitLike, cost_of, rules_of, texts
 from ._tollkeeper import Collector, Limiter, Refusal, Verdict
 
 __all__ = ["Limits", "RateLimitMiddleware", "limit"]
@@ -172,8 +172,7 @@ def _question(route_limit: RouteLimit, request: HttpRequest) -> tuple[Limiter, d
         known[KEY] = value if inspect.isawaitable(value) else key_of(value)
     elif isinstance(by, str) and "user" in by.split("|"):
         known["user"] = _user(request)
-    cost = route_limit.cost if isinstance(route_limit.cost, int) else route_limit.cost(request)
-    return limiter, known, cost
+    return limiter, known, cost_of(route_limit.cost, request)
 
 
 def _ask_sync(limiter: Limiter, request: HttpRequest, known: dict[str, Any], cost: int) -> Any:
@@ -205,8 +204,8 @@ def _denied(verdict: Verdict | Refusal, layer: Collector) -> HttpResponse | None
         return None
     status, fields, body = verdict._denial(False)
     response = HttpResponse(body, status=status)
-    for name, value in fields:
-        response[name.decode("latin-1")] = value.decode("latin-1")
+    for name, value in texts(fields):
+        response[name] = value
     return response
 
 

@@ -18,10 +18,11 @@ from starlette.routing import BaseRoute
 
 from . import _routes
 from ._identity import key_of
+from ._middleware import LAYER
 from ._routes import ROUTE, RouteLimit
-from ._rules import KEY, By, LimitLike
+from ._rules import KEY, By, LimitLike, cost_of, texts
 from ._tollkeeper import Collector, Limiter, Refusal, Verdict
-from .asgi import LAYER, TRY_AGAIN_LATER, _decided, user_of
+from .asgi import TRY_AGAIN_LATER, _decided, user_of
 
 __all__ = ["RESPONSES", "Limits", "RateLimitExceeded", "limit"]
 
@@ -62,8 +63,7 @@ class RateLimitExceeded(HTTPException):
 
     def __init__(self, verdict: Union[Verdict, Refusal], limits: bool) -> None:
         status, headers, body = verdict._denial(limits)
-        text = {name.decode("latin-1"): value.decode("latin-1") for name, value in headers}
-        super().__init__(status_code=status, detail=body.decode("utf-8", "replace"), headers=text)
+        super().__init__(status_code=status, detail=body.decode("utf-8", "replace"), headers=dict(texts(headers)))
         self.verdict = verdict
         self.body = body
 
@@ -138,8 +138,7 @@ async def _enforce(
     scope = connection.scope
     limiter, rule = route_limit.rule_for(_route_of(scope))
     known[ROUTE] = rule
-    cost = route_limit.cost if isinstance(route_limit.cost, int) else route_limit.cost(connection)
-    verdict = await _decided(limiter._check_asgi(scope, known, cost))
+    verdict = await _decided(limiter._check_asgi(scope, known, cost_of(route_limit.cost, connection)))
     layer = scope.get(LAYER)
     if isinstance(verdict, Verdict):
         if layer is None:

@@ -18,10 +18,10 @@ from flask import Response, after_this_request, current_app, g, request
 from . import _routes
 from ._errors import UsageError
 from ._identity import key_of, name_of
+from ._middleware import LAYER
 from ._routes import ROUTE, RouteLimit
-from ._rules import KEY, By, LimitLike
+from ._rules import KEY, By, LimitLike, cost_of, texts
 from ._tollkeeper import Collector, Verdict
-from .wsgi import LAYER
 
 __all__ = ["Limits", "limit"]
 
@@ -86,8 +86,7 @@ def _enforce(route_limit: RouteLimit) -> tuple[Any, Response | None]:
         known[KEY] = key_of(by(request))
     elif isinstance(by, str) and "user" in by.split("|"):
         known["user"] = _user()
-    cost = route_limit.cost if isinstance(route_limit.cost, int) else route_limit.cost(request)
-    verdict = limiter._check_wsgi(request.environ, known, cost)
+    verdict = limiter._check_wsgi(request.environ, known, cost_of(route_limit.cost, request))
     layer: Collector | None = request.environ.get(LAYER)
     if layer is None:
         layer = request.environ[LAYER] = Collector()
@@ -96,8 +95,7 @@ def _enforce(route_limit: RouteLimit) -> tuple[Any, Response | None]:
         layer.add(verdict)
     if not verdict.allowed:
         status, fields, body = verdict._denial(False)
-        headers = [(field.decode("latin-1"), value.decode("latin-1")) for field, value in fields]
-        return verdict, Response(body, status=status, headers=headers)
+        return verdict, Response(body, status=status, headers=texts(fields))
     assert isinstance(verdict, Verdict)
     if verdict.delay:
         time.sleep(verdict.delay)

@@ -6,75 +6,27 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from http import HTTPStatus
 from typing import Any
 
 from ._errors import UsageError
 from ._identity import key_of, name_of
-from ._rules import KEY, By, LimitLike, given, rules_of
-from ._tollkeeper import Collector, Limiter, Refusal, Verdict
+from ._middleware import LAYER, Middleware
+from ._rules import KEY, texts
+from ._tollkeeper import Collector, Refusal, Verdict
 
 Environ = dict[str, Any]
 StartResponse = Callable[..., Any]
 WSGIApp = Callable[[Environ, StartResponse], Iterable[bytes]]
 
-#: Where inner layers find the outermost one, so that all limits are in one set of headers.
-LAYER = "tollkeeper"
 
-
-class RateLimitMiddleware:
-    """Limits all requests by one limit, or by the rules of a limiter. The parameters are those of the ASGI middleware, with
-    functions of the WSGI environment in place of functions of the scope."""
-
-    def __init__(
-        self,
-        app: WSGIApp,
-        limit: LimitLike | None = None,
-        *,
-        by: By = None,
-        limiter: Limiter | None = None,
-        name: str = "requests",
-        store: str = "memory:",
-        exempt: Iterable[str] | Callable[[Environ], bool] = (),
-        cost: int | Callable[[Environ], int] = 1,
-        timeout: float | str | None = None,
-        max_keys: int | None = None,
-        namespace: str | None = None,
-        trusted_proxies: Iterable[str] | None = None,
-        client_address: str | None = None,
-        ipv6_prefix: int | None = None,
-        headers: str | None = None,
-        identify: Mapping[str, str] | None = None,
-        deny_status: int | None = None,
-    ) -> None:
-        # By name, because type checkers do not follow **settings through add_middleware.
-        settings = given(
-            timeout=timeout,
-            max_keys=max_keys,
-            namespace=namespace,
-            trusted_proxies=trusted_proxies,
-            client_address=client_address,
-            ipv6_prefix=ipv6_prefix,
-            headers=headers,
-            identify=identify,
-            deny_status=deny_status,
-        )
-        if (limit is None) == (limiter is None):
-            raise UsageError("give either limit=, such as \"100/min burst 20\", or limiter=")
-        if limiter is None:
-            assert limit is not None
-            limiter = Limiter.from_rules(rules_of(limit, by, name), store=store, **settings)
-        elif settings or by is not None and not callable(by):
-            raise UsageError("limiter= brings its own settings; give them to Limiter.from_rules or Limiter.from_file")
-        self.app = app
-        self.limiter = limiter
-        self._key = by if callable(by) else None
-        self._exempt = exempt if callable(exempt) else frozenset(exempt)
-        self._cost = cost
+class RateLimitMiddleware(Middleware[WSGIApp, Environ]):
+    __doc__ = Middleware.__doc__
+    _path = "PATH_INFO"
 
     def __call__(self, environ: Environ, start_response: StartResponse) -> Iterable[bytes]:
-        if self._exempt and self._is_exempt(environ):
+        if self._is_exempt(environ):
             return self.app(environ, start_response)
         if self.limiter._lacks_rules():
             self.limiter._follow_sync()
@@ -83,8 +35,7 @@ class RateLimitMiddleware:
             known = {KEY: key_of(self._key(environ))}
         elif self.limiter._needs_user():
             known = {"user": user_of(environ)}
-        cost = self._cost if isinstance(self._cost, int) else self._cost(environ)
-        verdict = self.limiter._check_wsgi(environ, known, cost)
+        verdict = self.limiter._check_wsgi(environ, known, self._cost_of(environ))
         outer: Collector | None = environ.get(LAYER)
         if not verdict.allowed:
             return deny(verdict, start_response, outer)
@@ -100,9 +51,6 @@ class RateLimitMiddleware:
         except BaseException:
             verdict._release()
             raise
-
-    def _is_exempt(self, environ: Environ) -> bool:
-        return self._exempt(environ) if callable(self._exempt) else environ.get("PATH_INFO") in self._exempt
 
 
 class _Held:
@@ -146,7 +94,7 @@ def deny(verdict: Verdict | Refusal, start_response: StartResponse, outer: Colle
     if outer is not None and isinstance(verdict, Verdict):
         outer.add(verdict)
     status, fields, body = verdict._denial(outer is None)
-    headers = [(name.decode("latin-1"), value.decode("latin-1")) for name, value in fields]
+    headers = texts(fields)
     headers.append(("content-length", str(len(body))))
     start_response(f"{status} {phrase(status)}", headers)
     return [body]

@@ -1,0 +1,90 @@
+"""What the ASGI and the WSGI middleware have in common: their parameters, and what each request costs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, Generic, TypeVar
+
+from ._errors import UsageError
+from ._rules import By, LimitLike, cost_of, rules_of
+from ._tollkeeper import Limiter
+
+_App = TypeVar("_App")
+#: An ASGI scope, or a WSGI environment.
+_Request = TypeVar("_Request")
+
+#: Where inner layers find the outermost one, so that all limits are in one set of headers.
+LAYER = "tollkeeper"
+
+
+class Middleware(Generic[_App, _Request]):
+    """Limits all requests by one limit, or by the rules of a limiter.
+
+    :param limit: ``"100/min burst 20"``, a ``Quota``, or several of them.
+    :param by: what identifies clients: an attribute such as ``"header.x-api-key|ip"`` or ``"user"``, or a function of
+        the scope or environment that returns a key (None: not limited); it may be async in ASGI. The client's address by default.
+    :param limiter: a ``Limiter`` with rules of its own, instead of ``limit``.
+    :param name: the name of the limit in headers and in the store.
+    :param store: ``"memory:"`` (each process counts separately) or ``"redis://..."`` (all count together).
+    :param exempt: paths that are not limited, or a function of the scope or environment.
+    :param cost: what a request costs, or a function of the scope or environment.
+    :param timeout: how long Redis may take, in seconds; the others are settings of ``Limiter.from_rules`` as well.
+    """
+
+    #: Where a request has its path.
+    _path: str
+
+    def __init__(
+        self,
+        app: _App,
+        limit: LimitLike | None = None,
+        *,
+        by: By = None,
+        limiter: Limiter | None = None,
+        name: str = "requests",
+        store: str = "memory:",
+        exempt: Iterable[str] | Callable[[_Request], bool] = (),
+        cost: int | Callable[[_Request], int] = 1,
+        # By name, because type checkers do not follow **settings through add_middleware.
+        timeout: float | str | None = None,
+        max_keys: int | None = None,
+        namespace: str | None = None,
+        trusted_proxies: Iterable[str] | None = None,
+        client_address: str | None = None,
+        ipv6_prefix: int | None = None,
+        headers: str | None = None,
+        identify: Mapping[str, str] | None = None,
+        deny_status: int | None = None,
+    ) -> None:
+        settings: dict[str, Any] = {
+            "timeout": timeout,
+            "max_keys": max_keys,
+            "namespace": namespace,
+            "trusted_proxies": trusted_proxies,
+            "client_address": client_address,
+            "ipv6_prefix": ipv6_prefix,
+            "headers": headers,
+            "identify": identify,
+            "deny_status": deny_status,
+        }
+        settings = {name: value for name, value in settings.items() if value is not None}
+        if (limit is None) == (limiter is None):
+            raise UsageError("give either limit=, such as \"100/min burst 20\", or limiter=")
+        if limiter is None:
+            assert limit is not None
+            limiter = Limiter.from_rules(rules_of(limit, by, name), store=store, **settings)
+        elif settings or by is not None and not callable(by):
+            raise UsageError("limiter= brings its own settings; give them to Limiter.from_rules or Limiter.from_file")
+        self.app = app
+        self.limiter = limiter
+        self._key = by if callable(by) else None
+        self._exempt = exempt if callable(exempt) else frozenset(exempt)
+        self._cost = cost
+
+    def _is_exempt(self, request: Any) -> bool:
+        if not self._exempt:
+            return False
+        return self._exempt(request) if callable(self._exempt) else request.get(self._path) in self._exempt
+
+    def _cost_of(self, request: Any) -> int:
+        return cost_of(self._cost, request)
