@@ -110,6 +110,31 @@ fn the_limit_of_open_files_is_raised_and_what_does_not_fit_is_told() {
     assert!(small.log().contains("may open 600 files, which is enough for 344 connections"), "{}", small.log());
 }
 
+/// Without free files every attempt to accept fails at once: a loop over that would fill the log and use a whole core.
+#[test]
+fn a_process_without_free_files_says_so_now_and_then_and_recovers() {
+    let service = service("connections: 100", &[]);
+    let pid = service.pid().to_string();
+    // Fewer than are open already. Connections are limited by what was allowed at the start, so that cannot happen by itself.
+    let allow = |files: &str| {
+        let limited = Command::new("prlimit").args(["--pid", &pid, &format!("--nofile={files}:")]).status().unwrap();
+        assert!(limited.success());
+    };
+    allow("4");
+    let crowd: Vec<TcpStream> = (0..20).map(|_| TcpStream::connect(&service.http).unwrap()).collect();
+    service.until_logged("cannot accept connections right now");
+    // Long enough for several attempts.
+    std::thread::sleep(Duration::from_secs(3));
+    let told = service.log().lines().filter(|line| line.contains("cannot accept connections")).count();
+    assert!(told <= 2, "{}", service.log());
+    allow("1024");
+    wait_until("it answers again", || {
+        let answer = service.client().try_send("GET", "/healthz", "");
+        answer.is_ok_and(|answer| answer.status == 200)
+    });
+    drop(crowd);
+}
+
 /// A frame of HTTP/2.
 fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
     let length = u32::try_from(payload.len()).unwrap().to_be_bytes();

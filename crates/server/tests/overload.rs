@@ -12,6 +12,9 @@ use serde_json::{Value, json};
 use tollkeeper_testkit::http::Answer;
 use tollkeeper_testkit::store::{Kind, Server};
 use tollkeeper_testkit::{Distance, Service, wait_until};
+use tonic::{Code, Status};
+
+use crate::envoy_client::{Entry, RateLimitDescriptor, RateLimitRequest, RateLimitServiceClient};
 
 struct Stop<'s>(&'s AtomicBool);
 
@@ -49,6 +52,19 @@ fn replies(stream: &mut TcpStream) -> String {
     String::from_utf8(all).unwrap()
 }
 
+/// The status of a call that was shed, if it is answered at once. Envoy takes `UNAVAILABLE` for a failure of the service,
+/// and never for a decision.
+async fn shed_over_grpc(address: &str) -> Option<Status> {
+    let entry = Entry { key: "user".into(), value: "over-grpc".into() };
+    let descriptor = RateLimitDescriptor { entries: vec![entry], ..RateLimitDescriptor::default() };
+    let request = RateLimitRequest { domain: "shop".into(), descriptors: vec![descriptor], hits_addend: 0 };
+    let mut client = RateLimitServiceClient::connect(address).await;
+    let asked = tokio::time::timeout(Duration::from_millis(200), client.should_rate_limit(request)).await;
+    let status = asked.ok()?.err()?;
+    assert_eq!(status.code(), Code::Unavailable, "{status}");
+    Some(status)
+}
+
 /// More wait for the store than may, while each call takes a while. The number is what is too high: everybody has the patience
 /// that a busy machine needs.
 #[test]
@@ -63,7 +79,8 @@ fn every_front_sheds_and_no_rule_answers_by_its_failure_policy() {
     );
     let service = Service::on(&rules, &["--resp", "127.0.0.1:0"]);
     distance.set(Duration::from_secs(2));
-    let (stop, refused) = (AtomicBool::new(false), Mutex::<Option<Answer>>::default());
+    let (stop, refused, shed) = (AtomicBool::new(false), Mutex::<Option<Answer>>::default(), Mutex::default());
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     let resp_shed = || service.metric("tollkeeper_shed_total{front=\"resp\"}") > 0.0;
     let said = thread::scope(|scope| {
         for client in 0..CLIENTS {
@@ -93,6 +110,11 @@ fn every_front_sheds_and_no_rule_answers_by_its_failure_policy() {
             thread::sleep(Duration::from_millis(200));
             resp_shed()
         });
+        let grpc = service.grpc.clone().unwrap();
+        wait_until("a gRPC call is shed", || {
+            *shed.lock().unwrap() = runtime.block_on(shed_over_grpc(&grpc));
+            shed.lock().unwrap().is_some()
+        });
         // What still waits may go on.
         distance.set(Duration::ZERO);
         stop.store(true, Relaxed);
@@ -104,6 +126,9 @@ fn every_front_sheds_and_no_rule_answers_by_its_failure_policy() {
         said
     });
     assert!(said.contains("-BUSY overloaded: "), "{said}");
+    let shed = shed.into_inner().unwrap().unwrap();
+    assert!(shed.message().starts_with("overloaded: "), "{shed}");
+    assert!(service.metric("tollkeeper_shed_total{front=\"grpc\"}") > 0.0);
     let refused = refused.into_inner().unwrap().unwrap();
     assert_eq!(refused.header("retry-after").as_deref(), Some("1"));
     let detail = refused.problem(503)["detail"].as_str().unwrap().to_string();

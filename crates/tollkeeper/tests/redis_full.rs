@@ -11,7 +11,7 @@ use tollkeeper::{
     Algorithm, BreakerState, Charge, Descriptor, FailurePolicy, Key, Limiter, Policy, RedisOptions, RedisStore, Rule,
     RuleSpec, Source, Store, StoreError,
 };
-use tollkeeper_testkit::store::{Kind, Server};
+use tollkeeper_testkit::store::{Cluster, Kind, Server};
 
 const KINDS: [Kind; 3] = Kind::ALL;
 
@@ -21,15 +21,24 @@ fn small(kind: Kind) -> Server {
 
 /// From now on there is no room for anything new.
 fn fill(server: &Server) {
+    fill_for(server, "x");
+}
+
+/// The same on a node of a cluster, which serves this key.
+fn fill_for(server: &Server, key: &str) {
     let mut connection = server.connect();
     let _: () = redis::cmd("CONFIG").arg("SET").arg("maxmemory").arg("100kb").query(&mut connection).unwrap();
-    let refused = redis::cmd("SET").arg("x").arg("y").query::<()>(&mut connection).unwrap_err();
+    let refused = redis::cmd("SET").arg(key).arg("y").query::<()>(&mut connection).unwrap_err();
     assert_eq!(refused.code(), Some("OOM"));
 }
 
 async fn connect(server: &Server) -> RedisStore {
+    connect_to(&server.url()).await
+}
+
+async fn connect_to(url: &str) -> RedisStore {
     let options = RedisOptions { deadline: Duration::from_secs(5), ..RedisOptions::default() };
-    RedisStore::connect(&server.url(), options).await.unwrap()
+    RedisStore::connect(url, options).await.unwrap()
 }
 
 fn rule(name: &str, algorithm: Algorithm, on_store_failure: FailurePolicy) -> RuleSpec {
@@ -169,6 +178,41 @@ async fn slots_and_estimates_are_given_back_on_a_full_server() {
         assert!(redis.give_back(verdict.rows()[1].charge.bucket(), 1).await.unwrap(), "{kind:?}");
         assert_eq!(redis.breaker(), BreakerState::Closed);
     }
+}
+
+/// The nodes of a cluster fill up one by one, since keys are not of equal size.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_full_node_of_a_cluster_concerns_only_its_own_new_keys() {
+    let cluster = Cluster::start();
+    let policy = Policy::new([rule("login", Algorithm::TokenBucket, FailurePolicy::Closed)]).unwrap();
+    let limiter = Limiter::new(policy, connect_to(&cluster.url()).await);
+    let Store::Redis(redis) = limiter.store() else { panic!("a store in Redis") };
+    let full = cluster.primaries()[0];
+    let (here, elsewhere): (Vec<String>, Vec<String>) =
+        (0..60).map(|nth| format!("user-{nth}")).partition(|name| cluster.primary_of(cluster.slot_of(name)) == full);
+    let (known, new) = here.split_first_chunk::<3>().expect("a third of all");
+    for name in known {
+        assert_eq!(limiter.check(&user(name)).await.unwrap().source(), Source::Store);
+    }
+    fill_for(cluster.node(full), &format!("{{{}}}", known[0]));
+    for name in known {
+        let mut passed = 0;
+        for _ in 0..10 {
+            let verdict = limiter.check(&user(name)).await.unwrap();
+            assert!(matches!(verdict.source(), Source::Store | Source::DenyCache), "{name}: {:?}", verdict.source());
+            passed += u32::from(verdict.is_allowed());
+        }
+        assert_eq!(passed, 4, "{name} was counted and stays counted");
+    }
+    for name in new {
+        let verdict = limiter.check(&user(name)).await.unwrap();
+        assert_eq!((verdict.source(), verdict.is_allowed()), (Source::Policy, false), "{name}");
+    }
+    for name in &elsewhere {
+        let verdict = limiter.check(&user(name)).await.unwrap();
+        assert_eq!((verdict.source(), verdict.is_allowed()), (Source::Store, true), "{name}");
+    }
+    assert_eq!((redis.full(), redis.breaker()), (new.len() as u64, BreakerState::Closed));
 }
 
 #[tokio::test(flavor = "multi_thread")]

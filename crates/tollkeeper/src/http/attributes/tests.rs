@@ -147,6 +147,14 @@ fn credentials_are_one_value_in_every_spelling() {
     for spelled in ["Bearer abc", "bearer abc", "BEARER   abc", "Bearer \t abc", "bEaReR abc"] {
         assert_eq!(head("/", &[("authorization", spelled)]).get("header.authorization").as_deref(), Some("Bearer abc"));
     }
+    for spelled in ["Basic YTpi", "basic YTpi", "BASIC  YTpi", "basic\tYTpi", "bAsIc \t YTpi", "Basic YTpi "] {
+        assert_eq!(head("/", &[("authorization", spelled)]).get("header.authorization").as_deref(), Some("Basic YTpi"));
+    }
+    // What follows the scheme is case-sensitive.
+    assert_eq!(
+        head("/", &[("authorization", "basic ytpi")]).get("header.authorization").as_deref(),
+        Some("Basic ytpi")
+    );
     for kept in ["abc", "Digest username=\"A b\", realm=\"X\"", "Token Abc"] {
         assert_eq!(head("/", &[("authorization", kept)]).get("header.Authorization").as_deref(), Some(kept));
     }
