@@ -380,7 +380,8 @@ impl Limiter {
                         break;
                     }
                 }
-                Err(StoreError::Unavailable { .. }) => {
+                // The other kind is about reservations, and never the answer to a charge.
+                Err(StoreError::Unavailable { .. } | StoreError::TooManyReservations { .. }) => {
                     self.store_errors.fetch_add(1, Relaxed);
                     return Err(Undecided::Unavailable(charges));
                 }

@@ -102,8 +102,8 @@ impl Store {
         }
     }
 
-    /// Keeps a small record under an unguessable name, for all processes that share the store. The memory store
-    /// limits how much it keeps for each owner.
+    /// Keeps a small record under an unguessable name, for all processes that share the store. How much is kept for each
+    /// owner is limited.
     pub(crate) async fn keep(
         &self,
         id: &str,
@@ -114,7 +114,7 @@ impl Store {
         match self {
             Store::Memory(memory) => memory.keep(id, record, owners, lifetime),
             #[cfg(feature = "redis")]
-            Store::Redis(redis) => redis.keep(id, record, lifetime).await,
+            Store::Redis(redis) => redis.keep(id, record, owners, lifetime).await,
             #[cfg(feature = "redis")]
             Store::Unreachable(unreachable) => Err(unreachable.error()),
         }
@@ -126,6 +126,18 @@ impl Store {
             Store::Memory(memory) => Ok(memory.claim(id)),
             #[cfg(feature = "redis")]
             Store::Redis(redis) => redis.claim(id).await,
+            #[cfg(feature = "redis")]
+            Store::Unreachable(unreachable) => Err(unreachable.error()),
+        }
+    }
+
+    /// What all processes that share the store call by this name: the first value that one of them offered. It lasts for
+    /// as long as the store remembers it.
+    pub async fn agree(&self, name: &str, offer: &[u8]) -> Result<Vec<u8>, StoreError> {
+        match self {
+            Store::Memory(_) => Ok(offer.to_vec()),
+            #[cfg(feature = "redis")]
+            Store::Redis(redis) => redis.agree(name, offer).await,
             #[cfg(feature = "redis")]
             Store::Unreachable(unreachable) => Err(unreachable.error()),
         }

@@ -12,6 +12,8 @@ mod redis_full;
 #[cfg(feature = "redis")]
 mod redis_live;
 #[cfg(feature = "redis")]
+mod redis_owners;
+#[cfg(feature = "redis")]
 mod redis_store;
 mod reservations;
 mod store_conformance;

@@ -68,7 +68,8 @@ impl Limiter {
     /// `id` must be unguessable: anyone who knows it can settle. A ticket that is not claimed in time is gone, and
     /// its reservation stays charged.
     ///
-    /// The memory store keeps at most 100,000 tickets of 64 MiB together, and a share of that for each owner.
+    /// A client may have 10,000 tickets of 6.4 MB together, and an address half of what all may have: 100,000 tickets of 64 MB.
+    /// In Redis this applies to each owner, and all together are bounded by the server's memory.
     pub async fn keep(
         &self,
         id: &str,
@@ -78,6 +79,7 @@ impl Limiter {
     ) -> Result<(), StoreError> {
         let lifetime = lifetime.min(crate::MAX_HOLD);
         match self.store().keep(id, ticket, owners, lifetime).await {
+            Err(too_many @ StoreError::TooManyReservations { .. }) => Err(too_many),
             // Decisions made in this process are settled in this process.
             Err(_) if !matches!(self.store(), Store::Memory(_)) => {
                 self.local().keep(id, ticket, owners, lifetime).await

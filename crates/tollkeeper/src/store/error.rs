@@ -31,6 +31,12 @@ pub enum StoreError {
         /// What happened, without secrets.
         reason: String,
     },
+    /// As many reservations wait to be settled as may be kept. The reservation was not kept.
+    #[error("too many reservations {whose} wait to be settled")]
+    TooManyReservations {
+        /// Those of this client, or of all clients.
+        whose: &'static str,
+    },
     /// This process is overloaded: the store was not asked.
     #[error(transparent)]
     Overloaded(#[from] Overloaded),

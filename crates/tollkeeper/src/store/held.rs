@@ -19,7 +19,7 @@ pub(crate) struct Held {
     pub(crate) refunded: u64,
 }
 
-/// Who a reservation is for. The memory store gives each owner a share of its room, so that one cannot take all of it.
+/// Who a reservation is for. Stores give each owner a share of the room for reservations, so that one cannot take all of it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Owner<'o> {

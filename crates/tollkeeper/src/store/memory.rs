@@ -219,8 +219,8 @@ impl MemoryStore {
     ) -> Result<(), StoreError> {
         let kept = self.holds().keep(id, record, owners, lifetime, self.clock.now());
         kept.map_err(|too_many| match too_many {
-            TooMany::All => StoreError::unavailable("too many reservations wait to be settled"),
-            TooMany::OfOneOwner => StoreError::unavailable("too many reservations of this client wait to be settled"),
+            TooMany::All => StoreError::TooManyReservations { whose: "of all clients" },
+            TooMany::OfOneOwner => StoreError::TooManyReservations { whose: "of this client" },
         })
     }
 

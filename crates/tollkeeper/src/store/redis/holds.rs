@@ -10,11 +10,11 @@ use std::time::Duration;
 use tollkeeper_core::{Algorithm, BucketRef, Charge, Source};
 
 use super::batch::Ask;
-use super::script::{Call, SETTLE, WATCH};
+use super::script::{Call, OWN, SETTLE, WATCH};
 use super::shared::{Shared, from};
 use super::{RedisStore, stored};
 use crate::store::error::StoreError;
-use crate::store::held::{Held, Reserved};
+use crate::store::held::{Held, Owner, Reserved};
 
 impl RedisStore {
     /// Decides as [`RedisStore::charge`] does, always in the store itself, so that the charges can be corrected.
@@ -49,18 +49,52 @@ impl RedisStore {
         Ok(back)
     }
 
-    /// Keeps a record for a limited time.
-    pub(crate) async fn keep(&self, id: &str, record: &[u8], lifetime: Duration) -> Result<(), StoreError> {
+    /// Keeps a record for a limited time, if each of its owners has room for it.
+    pub(crate) async fn keep(
+        &self,
+        id: &str,
+        record: &[u8],
+        owners: &[Owner<'_>],
+        lifetime: Duration,
+    ) -> Result<(), StoreError> {
+        let mut owned = Owned { id: id.to_string(), places: places(record.len()), owners: Vec::new() };
+        for owner in owners {
+            let key = stored::owner_key(&self.0.namespace, owner);
+            if !self.0.own(&key, &owned, *owner, lifetime).await? {
+                self.0.disown(owned);
+                return Err(StoreError::TooManyReservations { whose: "of this client" });
+            }
+            owned.owners.push(key);
+        }
         let key = self.0.record_key(id);
         let mut command = redis::cmd("SET");
-        command.arg(&key).arg(record).arg("PX").arg(lifetime.as_millis().max(1) as u64);
+        command.arg(&key).arg(owned.beside(record)).arg("PX").arg(lifetime.as_millis().max(1) as u64);
         self.0.command(&key, &command).await
     }
 
     /// Takes a record and removes it.
     pub(crate) async fn claim(&self, id: &str) -> Result<Option<Vec<u8>>, StoreError> {
         let key = self.0.record_key(id);
-        self.0.command(&key, redis::cmd("GETDEL").arg(&key)).await
+        let kept: Option<Vec<u8>> = self.0.command(&key, redis::cmd("GETDEL").arg(&key)).await?;
+        Ok(kept.map(|kept| {
+            let (owned, record) = Owned::apart(id, kept);
+            self.0.disown(owned);
+            record
+        }))
+    }
+
+    /// What all instances call by this name: the first value that one of them offered.
+    pub(crate) async fn agree(&self, name: &str, offer: &[u8]) -> Result<Vec<u8>, StoreError> {
+        let key = format!("{}:shared:{name}", self.0.namespace);
+        let mut read = redis::cmd("GET");
+        read.arg(&key);
+        if let Some(agreed) = self.0.command(&key, &read).await? {
+            return Ok(agreed);
+        }
+        // If another one was first, nothing is set.
+        let _: Option<String> = self.0.command(&key, redis::cmd("SET").arg(&key).arg(offer).arg("NX")).await?;
+        let agreed: Option<Vec<u8>> = self.0.command(&key, &read).await?;
+        Ok(agreed.unwrap_or_else(|| offer.to_vec()))
     }
 }
 
@@ -86,6 +120,35 @@ impl Shared {
         Ok(counts)
     }
 
+    /// Takes the record's places among those of an owner; false if they are all taken.
+    async fn own(
+        self: &Arc<Self>,
+        key: &str,
+        owned: &Owned,
+        owner: Owner<'_>,
+        lifetime: Duration,
+    ) -> Result<bool, StoreError> {
+        let numbers = [owned.places as u128, lifetime.as_millis().max(1), (PLACES / owner.share()) as u128];
+        let numbers = numbers.iter().map(|number| number.to_string().into_bytes());
+        let arguments = std::iter::once(owned.id.clone().into_bytes()).chain(numbers).collect();
+        let call = Call { keys: vec![key.to_string()], arguments };
+        let is_owned: i64 = self.run(self.nodes.slot(key), &OWN, call).await?;
+        Ok(is_owned > 0)
+    }
+
+    /// Frees the places of a record, in the background: nobody waits for that, and they are free when it expires anyway.
+    fn disown(self: &Arc<Self>, owned: Owned) {
+        let shared = self.clone();
+        self.io.spawn(async move {
+            for owner in &owned.owners {
+                let mut command = redis::cmd("ZREM");
+                command.arg(owner);
+                (1..=owned.places).for_each(|place| _ = command.arg(format!("{}:{place}", owned.id)));
+                let _: Result<i64, StoreError> = shared.command(owner, &command).await;
+            }
+        });
+    }
+
     pub(super) fn refunded_key(&self, bucket: BucketRef<'_>) -> String {
         stored::refunded_key(&self.namespace, bucket.rule, bucket.key)
     }
@@ -95,7 +158,71 @@ impl Shared {
     }
 }
 
+/// How many places there are for the records of all owners; each gets a share.
+const PLACES: usize = 100_000;
+
+/// A record takes a place for each of these bytes that it begins.
+const BYTES_PER_PLACE: usize = 640;
+
+fn places(bytes: usize) -> usize {
+    bytes.div_ceil(BYTES_PER_PLACE).max(1)
+}
+
+/// Whose a record is, written in front of it: `owned PLACES KEY KEY\n`.
+#[derive(Debug, Default, PartialEq, Eq)]
+struct Owned {
+    id: String,
+    places: usize,
+    /// The keys of the owners' places.
+    owners: Vec<String>,
+}
+
+impl Owned {
+    const MARK: &str = "owned ";
+
+    fn beside(&self, record: &[u8]) -> Vec<u8> {
+        let owners: String = self.owners.iter().map(|owner| format!(" {owner}")).collect();
+        let mut all = format!("{}{}{owners}\n", Owned::MARK, self.places).into_bytes();
+        all.extend_from_slice(record);
+        all
+    }
+
+    /// Also of a record that has nothing in front of it, as an earlier version wrote it.
+    fn apart(id: &str, kept: Vec<u8>) -> (Owned, Vec<u8>) {
+        let Some(end) =
+            kept.iter().position(|byte| *byte == b'\n').filter(|_| kept.starts_with(Owned::MARK.as_bytes()))
+        else {
+            return (Owned::default(), kept);
+        };
+        let head = String::from_utf8_lossy(&kept[Owned::MARK.len()..end]).into_owned();
+        let mut words = head.split(' ');
+        let places = words.next().and_then(|places| places.parse().ok()).unwrap_or(0).min(PLACES);
+        let owned = Owned { id: id.to_string(), places, owners: words.map(str::to_string).collect() };
+        (owned, kept[end + 1..].to_vec())
+    }
+}
+
 /// A slot is released, and cannot be released twice.
 fn is_amount(charge: &Charge) -> bool {
     charge.quota().algorithm() != Algorithm::Concurrency
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_record_is_found_behind_its_owners_and_without_any() {
+        let owners = vec!["tollkeeper:o{0a}key".to_string(), "tollkeeper:o{0b}peer".to_string()];
+        let owned = Owned { id: "7".into(), places: 3, owners };
+        assert_eq!(Owned::apart("7", owned.beside(b"{\n}")), (owned, b"{\n}".to_vec()));
+        let nobody = Owned { id: "7".into(), places: 1, owners: Vec::new() };
+        assert_eq!(Owned::apart("7", nobody.beside(b"owned ")), (nobody, b"owned ".to_vec()));
+        assert_eq!(Owned::apart("7", b"{\"rows\":\n[]}".to_vec()).1, b"{\"rows\":\n[]}");
+    }
+
+    #[test]
+    fn long_records_take_more_places() {
+        assert_eq!([0, 1, 640, 641, 64_000].map(places), [1, 1, 1, 2, 100]);
+    }
 }

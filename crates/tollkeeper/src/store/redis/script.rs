@@ -56,6 +56,9 @@ pub(super) static SETTLE: LazyLock<Script> =
 pub(super) static RESET: LazyLock<Script> =
     LazyLock::new(|| Script::new(&[include_str!("refunds.lua"), include_str!("reset.lua")]));
 
+/// Takes places among those of an owner of reservations: see `own.lua`.
+pub(super) static OWN: LazyLock<Script> = LazyLock::new(|| Script::new(&[include_str!("own.lua")]));
+
 /// Starts tracking the refunds of buckets: see `watch.lua`.
 pub(super) static WATCH: LazyLock<Script> =
     LazyLock::new(|| Script::new(&[include_str!("refunds.lua"), include_str!("watch.lua")]));

@@ -6,6 +6,8 @@ use std::fmt::Write as _;
 use ring::digest::{SHA256, digest};
 use tollkeeper_core::{Bucket, Counter, Entry, Hold, Key, Log, Span, State, Timestamp, Window};
 
+use crate::store::held::Owner;
+
 /// The default prefix of a store's keys.
 pub(super) const NAMESPACE: &str = "tollkeeper";
 
@@ -22,13 +24,17 @@ fn tag(value: &str) -> (&'static str, Cow<'_, str>) {
     if value.len() <= MAX_VALUE {
         return ("", Cow::Borrowed(value));
     }
+    ("h", Cow::Owned(digest_of(value)))
+}
+
+fn digest_of(value: &str) -> String {
     let digest = digest(&SHA256, value.as_bytes());
     let mut text = String::with_capacity(32);
     for byte in &digest.as_ref()[..16] {
         // Writing to a string cannot fail.
         let _ = write!(text, "{byte:02x}");
     }
-    ("h", Cow::Owned(text))
+    text
 }
 
 /// The key of a state: `tollkeeper:{VALUE}VARIANT:RULE`, or `tollkeeper:h{DIGEST}VARIANT:RULE` for a long value, with the store's namespace as its prefix.
@@ -47,6 +53,15 @@ pub(super) fn state_key(namespace: &str, rule: &str, key: &Key) -> String {
 pub(super) fn refunded_key(namespace: &str, rule: &str, key: &Key) -> String {
     let (mark, value) = tag(&key.value);
     format!("{namespace}:r{mark}{{{value}}}{}:{rule}", key.variant)
+}
+
+/// The key of the places that an owner's reservations take, by a digest of its name.
+pub(super) fn owner_key(namespace: &str, owner: &Owner<'_>) -> String {
+    let (kind, name) = match owner {
+        Owner::Key(name) => ("key", name),
+        Owner::Peer(name) => ("peer", name),
+    };
+    format!("{namespace}:o{{{}}}{kind}", digest_of(name))
 }
 
 /// Stored times may lie past the last valid timestamp by one refill.
