@@ -41,6 +41,7 @@ mod outgoing;
 mod privacy;
 mod route;
 mod rules;
+mod seal;
 mod service;
 mod settings;
 mod sparing;

@@ -22,6 +22,7 @@ use crate::config::Config;
 use crate::metrics::{Family, Metrics, catalog};
 use crate::observer::Observer;
 use crate::rules::{Following, Rules};
+use crate::seal::Seal;
 use crate::settings;
 use crate::telemetry::Tracer;
 use crate::tokens::{Guesses, Tokens};
@@ -41,6 +42,8 @@ pub(crate) struct Service {
     pub(crate) identity: Identity,
     /// How a denied HTTP request is answered.
     pub(crate) answer: AnswerStyle,
+    /// Makes the names of slots unguessable.
+    pub(crate) seal: Arc<Seal>,
     /// The tokens for everything that shows clients or changes something.
     pub(crate) tokens: Tokens,
     /// Wrong tokens, which are answered with a delay.
@@ -87,6 +90,7 @@ impl Service {
             observer,
             identity: settings::identity(config)?,
             answer: settings::answer_style(config)?,
+            seal: Arc::new(Seal::random()?),
             tokens,
             guesses: Guesses::default(),
             rules: rules.following,

@@ -8,6 +8,7 @@ use tollkeeper::{Clock, Decision, Descriptor, Limiter, Policy, Request, Row, Rul
 use super::configuration::ConfigArgs;
 use super::ending::Ending;
 use super::operations;
+use crate::seal::Seal;
 use crate::{settings, wire};
 
 /// Decide one request and explain the answer
@@ -57,7 +58,7 @@ pub(super) fn run(args: Args) -> anyhow::Result<Ending> {
     }
     let mut out = std::io::stdout().lock();
     if args.json {
-        writeln!(out, "{}", serde_json::to_string(&wire::CheckAnswer::new(&verdict, None))?)?;
+        writeln!(out, "{}", serde_json::to_string(&wire::CheckAnswer::new(&verdict, None, &Seal::random()?))?)?;
     } else {
         write!(out, "{}", explanation(&verdict, &limiter.policy(), &request))?;
     }

@@ -244,6 +244,7 @@ async fn serve(config: Config, policy: Policy, upstream: Address, args: Args) ->
     let service = Service::new(&config, rules, store, tokens, crate::front::metrics())?;
     operations::start(&service, &config, bound)?;
     exceptions::keep(&service.limiter, settings::kept_in(&config)).await;
+    service.seal.start(&service.limiter).await;
     let timeouts = Timeouts {
         connect: args.connect_timeout,
         response: args.response_timeout,

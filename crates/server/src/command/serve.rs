@@ -199,6 +199,7 @@ async fn serve(config: Config, policy: Policy, args: Args) -> anyhow::Result<()>
     let service = Service::new(&config, rules, store, tokens, front::metrics())?;
     operations::start(&service, &config, doors.http.bound)?;
     exceptions::keep(&service.limiter, settings::kept_in(&config)).await;
+    service.seal.start(&service.limiter).await;
     // Before the first lines are printed: a signal that comes at once must find its handler.
     let file = args.watch.file(args.config.config.as_ref());
     let load = move || args.config.load().map(|loaded| loaded.policy);

@@ -3,7 +3,7 @@
 use serde::Serialize;
 use tollkeeper::{Descriptor, Row, Span, Verdict};
 
-use super::hold::HoldToken;
+use super::hold::HoldName;
 use super::verdict::delay;
 
 /// One line of `replay`'s input.
@@ -39,7 +39,7 @@ struct ReplayRule<'v> {
     #[serde(skip_serializing_if = "Option::is_none")]
     delay_us: Option<u64>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    hold: Option<HoldToken>,
+    hold: Option<HoldName>,
 }
 
 /// A verdict as one line of `replay`'s output, without the line's end.
@@ -68,7 +68,7 @@ impl<'v> From<&'v Row> for ReplayRule<'v> {
             retry_after_us: decision.retry_after().map(Span::as_micros),
             reset_after_us: decision.reset_after.as_micros(),
             delay_us: delay(row).map(Span::as_micros),
-            hold: HoldToken::of(row),
+            hold: HoldName::of(row),
         }
     }
 }

@@ -5,6 +5,7 @@ use serde::Serialize;
 use tollkeeper::{Settled, Settlement, Span, Verdict};
 
 use super::verdict::{CheckAnswer, HeadersAnswer};
+use crate::seal::Seal;
 
 /// The answer for an estimate.
 #[derive(Debug, Serialize, JsonSchema)]
@@ -32,8 +33,9 @@ impl<'v> ReserveAnswer<'v> {
         verdict: &'v Verdict,
         headers: Option<HeadersAnswer>,
         reservation: Option<ReservationAnswer>,
+        seal: &Seal,
     ) -> ReserveAnswer<'v> {
-        ReserveAnswer { verdict: CheckAnswer::new(verdict, headers), reservation }
+        ReserveAnswer { verdict: CheckAnswer::new(verdict, headers, seal), reservation }
     }
 }
 

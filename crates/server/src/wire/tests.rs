@@ -5,7 +5,7 @@ use tollkeeper::{
     Descriptor, Hold, Limiter, ManualClock, MemoryStore, Policy, Request as _, RuleSpec, Timestamp, Verdict,
 };
 
-use super::hold::HoldTokenError;
+use super::hold::{HoldName, HoldTokenError};
 use super::replay::ReplayEvent;
 use super::*;
 
@@ -144,15 +144,23 @@ fn attributes_are_found_in_whatever_order_they_came() {
 
 #[test]
 fn a_hold_is_read_as_it_was_written_and_nothing_else_is_one() {
-    let token = HoldToken { variant: 3, hold: Hold { at: Timestamp::from_micros(1_767_225_600_000_000), nth: 7 } };
-    assert_eq!(token.to_string(), "3.1767225600000000.7");
-    assert_eq!("3.1767225600000000.7".parse(), Ok(token));
+    const SEAL: &str = "000102030405060708090a0b0c0d0e0f";
+    let name = HoldName { variant: 3, hold: Hold { at: Timestamp::from_micros(1_767_225_600_000_000), nth: 7 } };
+    let token = HoldToken { name, seal: std::array::from_fn(|byte| byte as u8) };
+    assert_eq!(token.to_string(), format!("3.1767225600000000.7.{SEAL}"));
+    assert_eq!(token.to_string().parse(), Ok(token));
     for bad in
         ["", ".", "1.2", "1.2.3.4", "1.2.", "+1.2.3", "1.-2.3", "a.b.c", " 1.2.3", "123456.1.1", "1.2.12345678901"]
     {
-        assert_eq!(bad.parse::<HoldToken>(), Err(HoldTokenError), "{bad}");
+        for bad in [bad.to_string(), format!("{bad}.{SEAL}")] {
+            assert_eq!(bad.parse::<HoldToken>(), Err(HoldTokenError), "{bad}");
+        }
     }
-    "99999.9999999999999999.9999999999".parse::<HoldToken>().expect("of the right form, though there is no such slot");
+    for seal in ["", "00", &SEAL[1..], &SEAL.to_uppercase(), &format!("{SEAL}00")] {
+        assert_eq!(format!("1.2.3.{seal}").parse::<HoldToken>(), Err(HoldTokenError), "{seal}");
+    }
+    let none = format!("99999.9999999999999999.9999999999.{SEAL}");
+    none.parse::<HoldToken>().expect("of the right form, though there is no such slot");
 }
 
 #[test]

@@ -9,6 +9,7 @@ use serde::{Serialize, Serializer};
 use tollkeeper::{Algorithm, Overloaded, Row, Source, Span, Verdict};
 
 use super::hold::HoldToken;
+use crate::seal::Seal;
 
 /// The answer for one request.
 #[derive(Debug, Serialize, JsonSchema)]
@@ -82,7 +83,7 @@ struct RuleAnswer<'v> {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(with = "u64")]
     delay_ms: Option<u64>,
-    /// `concurrency` only: identifies the slot that was taken; pass it to /v1/release.
+    /// `concurrency` only: identifies the slot that was taken, and cannot be guessed; pass it to /v1/release.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(with = "HoldToken")]
     hold: Option<HoldToken>,
@@ -97,20 +98,20 @@ struct RuleAnswer<'v> {
 
 impl<'v> CheckAnswer<'v> {
     /// With the headers, if they were asked for.
-    pub(crate) fn new(verdict: &'v Verdict, headers: Option<HeadersAnswer>) -> Self {
+    pub(crate) fn new(verdict: &'v Verdict, headers: Option<HeadersAnswer>, seal: &Seal) -> Self {
         CheckAnswer {
             allowed: verdict.is_allowed(),
             limiting: verdict.limiting().map(|row| row.charge.rule.name()),
             retry_after_ms: verdict.retry_after().map(Span::as_millis_ceil),
             source: verdict.source().name(),
-            rules: verdict.rows().iter().map(RuleAnswer::from).collect(),
+            rules: verdict.rows().iter().map(|row| RuleAnswer::new(row, seal)).collect(),
             headers,
         }
     }
 }
 
-impl<'v> From<&'v Row> for RuleAnswer<'v> {
-    fn from(row: &'v Row) -> Self {
+impl<'v> RuleAnswer<'v> {
+    fn new(row: &'v Row, seal: &Seal) -> Self {
         let (rule, decision) = (&*row.charge.rule, &row.decision);
         RuleAnswer {
             rule: rule.name(),
@@ -123,7 +124,7 @@ impl<'v> From<&'v Row> for RuleAnswer<'v> {
             retry_after_ms: decision.retry_after().map(Span::as_millis_ceil),
             reset_after_ms: decision.reset_after.as_millis_ceil(),
             delay_ms: delay(row).map(Span::as_millis_ceil),
-            hold: HoldToken::of(row),
+            hold: HoldToken::of(row, seal),
             exception: row.charge.exception().map(|exception| exception.kind.name()),
             unasked: row.is_unasked(),
         }

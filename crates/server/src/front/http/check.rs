@@ -25,7 +25,7 @@ pub(super) async fn check(State(shared): State<Arc<Shared>>, request: Request) -
         CheckBody::One(check) => {
             known_rules("", &shared.service.limiter.policy(), &check)?;
             let verdict = shared.service.check(&check).await.map_err(|error| undecided(&shared.service, error))?;
-            Ok(json(&CheckAnswer::new(&verdict, headers(&shared.service, &check, &verdict))))
+            Ok(json(&CheckAnswer::new(&verdict, headers(&shared.service, &check, &verdict), &shared.service.seal)))
         }
         CheckBody::Batch { checks } => Ok(batch(&shared.service, &checks).await?),
     }
@@ -53,7 +53,9 @@ async fn batch(service: &Service, checks: &[Check<'_>]) -> Result<Response, Prob
     let mut results = Vec::with_capacity(decided.len());
     for (check, decided) in checks.iter().zip(&decided) {
         results.push(match decided {
-            Ok(verdict) => BatchResult::Decided(CheckAnswer::new(verdict, headers(service, check, verdict))),
+            Ok(verdict) => {
+                BatchResult::Decided(CheckAnswer::new(verdict, headers(service, check, verdict), &service.seal))
+            }
             Err(overloaded) => BatchResult::Shed(overloaded.into()),
         });
     }
@@ -119,8 +121,20 @@ pub(super) fn known_rules(place: &str, policy: &Policy, check: &Check<'_>) -> Re
 pub(super) async fn release(State(shared): State<Arc<Shared>>, request: Request) -> Result<Response, Refused> {
     let body = shared.body(request).await?;
     let release = wire::parse_release(&body)?;
-    let key = release.hold.key(&release.key);
-    match shared.service.limiter.release(&release.rule, &key, release.hold.hold).await {
+    let (key, hold) = (release.hold.key(&release.key), release.hold.name.hold);
+    let Service { limiter, seal, .. } = &*shared.service;
+    if limiter.policy().rule(&release.rule).is_none() {
+        return Err(no_rule(&shared.service, &release.rule).into());
+    }
+    let fits = || seal.fits(&release.hold.seal, &release.rule, &key, hold);
+    if !fits() {
+        // Another instance may have sealed it under a key that this one does not know yet.
+        seal.agree(limiter).await;
+        if !fits() {
+            return Ok(json(&ReleaseAnswer { released: false }));
+        }
+    }
+    match limiter.release(&release.rule, &key, hold).await {
         None => Err(no_rule(&shared.service, &release.rule).into()),
         Some(Err(error)) => Err(unavailable(&error).into()),
         Some(Ok(released)) => Ok(json(&ReleaseAnswer { released })),

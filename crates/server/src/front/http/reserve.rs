@@ -33,7 +33,7 @@ pub(super) async fn reserve(State(shared): State<Arc<Shared>>, request: Request)
     let (verdict, reservation) = reserved.map_err(|error| undecided(&shared.service, error))?;
     let headers = headers(&shared.service, &check, &verdict);
     if !verdict.is_allowed() {
-        return Ok(json(&ReserveAnswer::new(&verdict, headers, None)));
+        return Ok(json(&ReserveAnswer::new(&verdict, headers, None, &shared.service.seal)));
     }
     let ticket = reservation.into_ticket();
     let id = new_id()?;
@@ -47,7 +47,7 @@ pub(super) async fn reserve(State(shared): State<Arc<Shared>>, request: Request)
         return Err(unavailable(&error).into());
     }
     let reservation = ReservationAnswer { id, expires_in_ms: hold_ms };
-    Ok(json(&ReserveAnswer::new(&verdict, headers, Some(reservation))))
+    Ok(json(&ReserveAnswer::new(&verdict, headers, Some(reservation), &shared.service.seal)))
 }
 
 /// The keys of a request as one text, if they are short enough to be kept until it is settled.

@@ -86,6 +86,7 @@ impl Plan {
             observer: Observer::new(Default::default(), clock.now()),
             identity: self.identity,
             answer: AnswerStyle::default(),
+            seal: Arc::new(crate::seal::Seal::random().expect("random numbers")),
             tokens: self.tokens,
             guesses: Default::default(),
             rules: None,

@@ -6,6 +6,7 @@ use tollkeeper::{CostError, Descriptor, Row, Span, Verdict};
 
 use super::reply::{Protocol, Reply, shown};
 use super::request::Word;
+use crate::seal::Seal;
 use crate::wire::HoldToken;
 
 /// Parses the words after the name.
@@ -50,7 +51,7 @@ fn cost_of(word: &[u8]) -> Result<u32, Reply> {
 }
 
 /// A verdict with names in RESP3, by position in RESP2.
-pub(super) fn answer(verdict: &Verdict, protocol: Protocol) -> Reply {
+pub(super) fn answer(verdict: &Verdict, protocol: Protocol, seal: &Seal) -> Reply {
     let limiting = verdict.limiting().map(|row| row.charge.rule.name());
     let rows = verdict.rows().iter();
     let head = [
@@ -62,18 +63,18 @@ pub(super) fn answer(verdict: &Verdict, protocol: Protocol) -> Reply {
     ];
     match protocol {
         Protocol::Resp3 => {
-            let rows = rows.map(|row| Reply::Map(fields(row, protocol).into())).collect();
+            let rows = rows.map(|row| Reply::Map(fields(row, protocol, seal).into())).collect();
             Reply::Map(head.into_iter().chain([("rules", Reply::Array(rows))]).collect())
         }
         Protocol::Resp2 => {
-            let rows = rows.map(|row| Reply::Array(fields(row, protocol).map(|(_, value)| value).into()));
+            let rows = rows.map(|row| Reply::Array(fields(row, protocol, seal).map(|(_, value)| value).into()));
             Reply::Array(head.into_iter().map(|(_, value)| value).chain(rows).collect())
         }
     }
 }
 
 /// What one rule says on its own.
-fn fields(row: &Row, protocol: Protocol) -> [(&'static str, Reply); 11] {
+fn fields(row: &Row, protocol: Protocol, seal: &Seal) -> [(&'static str, Reply); 11] {
     let (rule, decision) = (&*row.charge.rule, &row.decision);
     [
         ("rule", Reply::text(rule.name())),
@@ -86,7 +87,7 @@ fn fields(row: &Row, protocol: Protocol) -> [(&'static str, Reply); 11] {
         ("delay_ms", millis(decision.delay())),
         ("shadow", Reply::Boolean(!rule.is_enforced())),
         ("scope", or_null(rule.scope())),
-        ("hold", or_null(HoldToken::of(row).map(|hold| hold.to_string()).as_deref())),
+        ("hold", or_null(HoldToken::of(row, seal).map(|hold| hold.to_string()).as_deref())),
     ]
 }
 

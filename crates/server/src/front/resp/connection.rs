@@ -204,7 +204,7 @@ async fn answer(shared: &Shared, action: Action, protocol: Protocol) -> (Reply, 
             Err(error) => (throttle::failure(&error), CommandOutcome::Error),
         },
         Action::Check(request) => match shared.service.check(&request).await {
-            Ok(verdict) => (check::answer(&verdict, protocol), by_allowed(verdict.is_allowed())),
+            Ok(verdict) => (check::answer(&verdict, protocol, &shared.service.seal), by_allowed(verdict.is_allowed())),
             Err(CheckError::Cost(error)) => (check::bad_cost(&error), CommandOutcome::Error),
             Err(CheckError::Overloaded(overloaded)) => (busy(shared, &overloaded), CommandOutcome::Shed),
             Err(error) => (Reply::error(format!("ERR {error}")), CommandOutcome::Error),

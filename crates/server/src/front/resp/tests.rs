@@ -42,6 +42,7 @@ async fn open(rules: &[Value], max_keys: usize, limits: Limits, password: Option
         observer: Observer::new(Default::default(), tollkeeper::Timestamp::default()),
         identity: Identity::new(),
         answer: AnswerStyle::default(),
+        seal: Arc::new(crate::seal::Seal::random().expect("random numbers")),
         tokens: Default::default(),
         guesses: Default::default(),
         rules: None,

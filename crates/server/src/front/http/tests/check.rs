@@ -101,6 +101,16 @@ async fn a_slot_is_held_until_it_is_released() {
     let denied = gate.check(check.clone()).await;
     assert_eq!((&denied["allowed"], &denied["rules"][0]["hold"]), (&json!(false), &Value::Null));
 
+    // A hold was a time and a number: whoever knew rule and key could guess it, and free the slots of others.
+    let (name, seal) = hold.rsplit_once('.').expect("a seal");
+    let other = if seal.starts_with('0') { "1" } else { "0" };
+    for guess in [format!("{name}.{}", "0".repeat(32)), format!("{name}.{other}{}", &seal[1..])] {
+        let release = json!({"rule": "slots", "key": "42", "hold": guess}).to_string();
+        assert_eq!(gate.ask("POST /v1/release", "", &release).await.json(), json!({"released": false}));
+    }
+    let unsealed = json!({"rule": "slots", "key": "42", "hold": name}).to_string();
+    gate.ask("POST /v1/release", "", &unsealed).await.problem(400);
+
     let release = json!({"rule": "slots", "key": "42", "hold": hold}).to_string();
     assert_eq!(gate.ask("POST /v1/release", "", &release).await.json(), json!({"released": true}));
     assert_eq!(gate.ask("POST /v1/release", "", &release).await.json(), json!({"released": false}));
@@ -111,11 +121,11 @@ async fn a_slot_is_held_until_it_is_released() {
 async fn a_release_of_nothing_is_refused() {
     let gate = Plan::new([per_user()]).open().await;
     let release = |rule: &str, hold: &str| json!({"rule": rule, "key": "42", "hold": hold}).to_string();
-    let unknown = gate.ask("POST /v1/release", "", release("per-usr", "0.1.0")).await;
+    let unknown = gate.ask("POST /v1/release", "", release("per-usr", &format!("0.1.0.{}", "0".repeat(32)))).await;
     assert_eq!(unknown.problem(404), "rule: there is none named \"per-usr\"; did you mean `per-user`?");
     let bad = gate.ask("POST /v1/release", "", release("per-user", "slot 1")).await;
     assert!(bad.problem(400).starts_with("hold: \"slot 1\" is not a hold"));
-    let elsewhere = gate.ask("POST /v1/release", "", release("per-user", "0.1.0")).await;
+    let elsewhere = gate.ask("POST /v1/release", "", release("per-user", &format!("0.1.0.{}", "0".repeat(32)))).await;
     assert_eq!(elsewhere.json(), json!({"released": false}));
 }
 
