@@ -167,7 +167,8 @@ fn a_hold_is_read_as_it_was_written_and_nothing_else_is_one() {
 fn what_is_wrong_with_a_release_is_named() {
     let error = |body: &str| parse_release(body.as_bytes()).expect_err(body).to_string();
     assert!(error("{}").starts_with("rule: is missing"));
-    assert!(error(r#"{"rule": "r", "hold": "0.1.0"}"#).starts_with("key: is missing"));
+    let sealed = format!("0.1.0.{}", "0".repeat(32));
+    assert!(error(&format!(r#"{{"rule": "r", "hold": "{sealed}"}}"#)).starts_with("key: is missing"));
     assert!(error(r#"{"rule": "r", "key": "k", "hold": "mine"}"#).starts_with("hold: \"mine\" is not a hold"));
     assert!(error(r#"{"rule": 1}"#).starts_with("rule: must be a string, not 1"));
     assert!(error(r#"{"rules": "r"}"#).contains("did you mean `rule`?"));
