@@ -109,9 +109,9 @@ fn values(style: HeaderStyle, verdict: &Verdict, binding: &Row, now: Timestamp) 
 
 /// An item for each enforced rule that was asked. Written to one text, because this happens for every response.
 fn join(verdict: &Verdict, separator: &str, item: impl Fn(&Row, &mut String) -> fmt::Result) -> String {
-    let is_told = |row: &&Row| row.charge.rule.is_enforced() && !row.is_unasked();
+    let is_shown = |row: &&Row| row.charge.rule.is_enforced() && !row.is_unasked();
     let mut text = String::with_capacity(48);
-    for row in verdict.rows().iter().filter(is_told) {
+    for row in verdict.rows().iter().filter(is_shown) {
         if !text.is_empty() {
             text.push_str(separator);
         }

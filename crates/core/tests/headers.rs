@@ -51,7 +51,7 @@ fn draft_11_names_one_policy_per_enforced_rule() {
 }
 
 #[test]
-fn older_styles_tell_the_limit_that_binds() {
+fn older_styles_show_the_limit_that_binds() {
     let verdict = verdict(&tiers(), 3);
     assert_eq!(
         headers(HeaderStyle::Draft03, &verdict),
@@ -82,7 +82,7 @@ fn older_styles_tell_the_limit_that_binds() {
 }
 
 #[test]
-fn a_denied_client_is_never_told_to_come_back_early() {
+fn a_denied_client_is_never_asked_to_retry_early() {
     let verdict = verdict(&[rule("slow", "1/90s", Algorithm::TokenBucket)], 2);
     assert!(!verdict.is_allowed());
     assert_eq!(retry_after_seconds(&verdict), Some(90));

@@ -26,8 +26,8 @@ enum Wait {
     /// A share of the period, in thousandths.
     Share(u64),
     /// As long as the last denial's `retry_after`, or one microsecond less.
-    Told,
-    AlmostAsTold,
+    RetryAfter,
+    AlmostRetryAfter,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -42,8 +42,8 @@ fn asks(most: usize) -> impl Strategy<Value = Vec<Ask>> {
         3 => Just(Wait::None),
         2 => (0u64..2_000_000).prop_map(Wait::Micros),
         3 => (0u64..2_500).prop_map(Wait::Share),
-        2 => Just(Wait::Told),
-        2 => Just(Wait::AlmostAsTold),
+        2 => Just(Wait::RetryAfter),
+        2 => Just(Wait::AlmostRetryAfter),
     ];
     let cost = prop_oneof![4 => (0u32..4).prop_map(Cost::Units), 2 => (0u64..1_100).prop_map(Cost::Share)];
     let ask = (wait, cost, any::<bool>()).prop_map(|(wait, cost, drop_idle)| Ask { wait, cost, drop_idle });
@@ -75,23 +75,23 @@ impl Cost {
 }
 
 impl Wait {
-    fn of(self, quota: &Quota, told: u64) -> u64 {
+    fn of(self, quota: &Quota, wait_us: u64) -> u64 {
         match self {
             Wait::None => 0,
             Wait::Micros(micros) => micros,
             Wait::Share(share) => (u128::from(quota.period().as_micros()) * u128::from(share) / 1_000) as u64,
-            Wait::Told => told,
-            Wait::AlmostAsTold => told.saturating_sub(1),
+            Wait::RetryAfter => wait_us,
+            Wait::AlmostRetryAfter => wait_us.saturating_sub(1),
         }
     }
 }
 
 /// Runs a client and returns the admitted costs and their times.
 fn run(quota: &Quota, asks: &[Ask]) -> Vec<(u64, u32)> {
-    let (mut state, mut now, mut told) = (State::Fresh, START, 0);
+    let (mut state, mut now, mut wait_us) = (State::Fresh, START, 0);
     let mut admitted = Vec::new();
     for ask in asks {
-        now += ask.wait.of(quota, told);
+        now += ask.wait.of(quota, wait_us);
         let at = Timestamp::from_micros(now);
         if ask.drop_idle && state.until(quota) <= at {
             state = State::Fresh;
@@ -102,7 +102,7 @@ fn run(quota: &Quota, asks: &[Ask]) -> Vec<(u64, u32)> {
         if decision.is_allowed() {
             admitted.push((now, cost));
         }
-        told = decision.retry_after().map_or(0, Span::as_micros);
+        wait_us = decision.retry_after().map_or(0, Span::as_micros);
     }
     admitted
 }
@@ -153,9 +153,9 @@ proptest! {
 
     #[test]
     fn retry_after_is_exact_to_the_microsecond(quota in quotas(), asks in asks(40)) {
-        let (mut state, mut now, mut told) = (State::Fresh, START, 0);
+        let (mut state, mut now, mut wait_us) = (State::Fresh, START, 0);
         for ask in asks {
-            now += ask.wait.of(&quota, told);
+            now += ask.wait.of(&quota, wait_us);
             let cost = ask.cost.of(&quota);
             let passes = |later: u64| decide(&quota, cost, &state, Timestamp::from_micros(now + later)).0.is_allowed();
             let (decision, change) = decide(&quota, cost, &state, Timestamp::from_micros(now));
@@ -168,16 +168,16 @@ proptest! {
                 }
                 None => prop_assert!(cost > quota.limit()),
             }
-            told = decision.retry_after().map_or(0, Span::as_micros);
+            wait_us = decision.retry_after().map_or(0, Span::as_micros);
             state.apply(change);
         }
     }
 
     #[test]
     fn denials_and_peeks_leave_no_trace(quota in quotas(), asks in asks(60)) {
-        let (mut with, mut without, mut now, mut told) = (State::Fresh, State::Fresh, START, 0);
+        let (mut with, mut without, mut now, mut wait_us) = (State::Fresh, State::Fresh, START, 0);
         for ask in asks {
-            now += ask.wait.of(&quota, told);
+            now += ask.wait.of(&quota, wait_us);
             let (at, cost) = (Timestamp::from_micros(now), ask.cost.of(&quota));
             let (decision, change) = decide(&quota, cost, &with, at);
             with.apply(change);
@@ -187,12 +187,12 @@ proptest! {
                 without.apply(change);
             }
             prop_assert_eq!(&with, &without);
-            told = decision.retry_after().map_or(0, Span::as_micros);
+            wait_us = decision.retry_after().map_or(0, Span::as_micros);
         }
     }
 
     #[test]
-    fn a_client_that_waits_as_told_always_passes(quota in quotas(), costs in prop::collection::vec(0u64..=1_000, 1..40)) {
+    fn a_client_that_waits_for_retry_after_always_passes(quota in quotas(), costs in prop::collection::vec(0u64..=1_000, 1..40)) {
         let (mut state, mut now) = (State::Fresh, START);
         for share in costs {
             let cost = Cost::Share(share).of(&quota).max(1);
@@ -210,13 +210,13 @@ proptest! {
     /// Also after the clock has run back.
     #[test]
     fn remaining_is_exactly_what_still_passes(quota in quotas(), asks in asks(40), back in 0u64..3_000) {
-        let (mut state, mut now, mut told) = (State::Fresh, START, 0);
+        let (mut state, mut now, mut wait_us) = (State::Fresh, START, 0);
         for ask in asks {
-            now += ask.wait.of(&quota, told);
+            now += ask.wait.of(&quota, wait_us);
             let at = Timestamp::from_micros(now);
             let (decision, change) = decide(&quota, ask.cost.of(&quota), &state, at);
             state.apply(change);
-            told = decision.retry_after().map_or(0, Span::as_micros);
+            wait_us = decision.retry_after().map_or(0, Span::as_micros);
             let behind = now - Wait::Share(back).of(&quota, 0).min(now);
             for at in [at, Timestamp::from_micros(behind)] {
                 let remaining = decide(&quota, 0, &state, at).0.remaining;
@@ -231,12 +231,12 @@ proptest! {
 
     #[test]
     fn after_reset_the_state_is_as_if_never_used(quota in quotas(), asks in asks(40), later in 0u64..100_000_000) {
-        let (mut state, mut now, mut told) = (State::Fresh, START, 0);
+        let (mut state, mut now, mut wait_us) = (State::Fresh, START, 0);
         for ask in asks {
-            now += ask.wait.of(&quota, told);
+            now += ask.wait.of(&quota, wait_us);
             let (decision, change) = decide(&quota, ask.cost.of(&quota), &state, Timestamp::from_micros(now));
             state.apply(change);
-            told = decision.retry_after().map_or(0, Span::as_micros);
+            wait_us = decision.retry_after().map_or(0, Span::as_micros);
             let reset = Timestamp::from_micros(now + decision.reset_after.as_micros());
             prop_assert!(state == State::Fresh || state.until(&quota) <= reset);
             let then = Timestamp::from_micros(reset.as_micros() + later);
@@ -253,13 +253,13 @@ proptest! {
     /// A clock that shows an earlier time admits nothing that it would not have admitted later.
     #[test]
     fn time_that_runs_backwards_mints_nothing(quota in quotas(), asks in asks(40), back in 1u64..200_000_000_000) {
-        let (mut state, mut now, mut told) = (State::Fresh, START, 0);
+        let (mut state, mut now, mut wait_us) = (State::Fresh, START, 0);
         for ask in asks {
-            now += ask.wait.of(&quota, told);
+            now += ask.wait.of(&quota, wait_us);
             let at = Timestamp::from_micros(now);
             let (decision, change) = decide(&quota, ask.cost.of(&quota), &state, at);
             state.apply(change);
-            told = decision.retry_after().map_or(0, Span::as_micros);
+            wait_us = decision.retry_after().map_or(0, Span::as_micros);
             let earlier = Timestamp::from_micros(now - back);
             for cost in [1, 2, quota.limit()] {
                 if decide(&quota, cost, &state, earlier).0.is_allowed() {
@@ -292,13 +292,13 @@ proptest! {
     /// certainly jumped, by two while state from the near future still counts.
     #[test]
     fn a_clock_that_jumps_locks_nobody_out(quota in quotas(), asks in asks(30), far in 0u64..1_600_000_000_000_000, share in 0u64..3_000, near in any::<bool>()) {
-        let (mut state, mut now, mut told, mut charged_at) = (State::Fresh, START, 0, START);
+        let (mut state, mut now, mut wait_us, mut charged_at) = (State::Fresh, START, 0, START);
         for ask in asks {
-            now += ask.wait.of(&quota, told);
+            now += ask.wait.of(&quota, wait_us);
             let (decision, change) = decide(&quota, ask.cost.of(&quota), &state, Timestamp::from_micros(now));
             charged_at = if change == Change::None { charged_at } else { now };
             state.apply(change);
-            told = decision.retry_after().map_or(0, Span::as_micros);
+            wait_us = decision.retry_after().map_or(0, Span::as_micros);
         }
         let refill = quota.full_refill().as_micros();
         let back = if near { (u128::from(refill) * u128::from(share) / 1_000) as u64 } else { far };

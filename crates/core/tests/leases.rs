@@ -32,7 +32,7 @@ enum Step {
     /// Charges without a lease.
     Charge,
     /// Gives a lease back.
-    GiveBack,
+    Refund,
     /// Is killed: its leases are lost.
     Die,
 }
@@ -42,7 +42,7 @@ fn steps() -> impl Strategy<Value = Vec<(u64, usize, u64, Step)>> {
         3 => Just(Step::Take),
         4 => any::<bool>().prop_map(|oldest| Step::Spend { oldest }),
         2 => Just(Step::Charge),
-        2 => Just(Step::GiveBack),
+        2 => Just(Step::Refund),
         1 => Just(Step::Die),
     ];
     let wait = prop_oneof![Just(0u64), 0u64..40, 0u64..400, 0u64..1_200];
@@ -109,7 +109,7 @@ proptest! {
                         spends.push((now, cost));
                     }
                 }
-                Step::GiveBack => {
+                Step::Refund => {
                     if let Some(lease) = process.leases.pop() && let Some(receipt) = lease.receipt(&quota, at) {
                         state.refund(&quota, receipt, at);
                     }
@@ -139,14 +139,14 @@ proptest! {
         if let Some(receipt) = lease.receipt(&quota, then) {
             prop_assert!(state.refund(&quota, receipt, then));
         }
-        let (given_back, charged) = (decide(&quota, 0, &state, then).0, decide(&quota, 0, &plain, then).0);
+        let (returned, charged) = (decide(&quota, 0, &state, then).0, decide(&quota, 0, &plain, then).0);
         if ended {
-            prop_assert!(given_back.remaining <= charged.remaining);
+            prop_assert!(returned.remaining <= charged.remaining);
         } else if wait == 0 || quota.refill().is_none() {
-            prop_assert_eq!(given_back, charged);
+            prop_assert_eq!(returned, charged);
         } else {
             // A partly expired token cannot be distinguished from a spent one.
-            prop_assert!(given_back.remaining <= charged.remaining && charged.remaining - given_back.remaining <= 1);
+            prop_assert!(returned.remaining <= charged.remaining && charged.remaining - returned.remaining <= 1);
         }
     }
 }

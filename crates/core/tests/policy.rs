@@ -59,7 +59,7 @@ fn rules_apply_in_file_order_when_everything_they_name_matches() {
 }
 
 #[test]
-fn what_a_request_lacks_is_told_per_group_of_rules() {
+fn what_a_request_lacks_is_reported_per_group_of_rules() {
     let policy = Policy::new([
         rule("free", &[("plan", one("free"))], "{user_id}"),
         rule("paid", &[("plan", one("paid"))], "{user_id}"),

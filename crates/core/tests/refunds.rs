@@ -143,7 +143,7 @@ proptest! {
     }
 
     #[test]
-    fn an_amount_given_back_is_what_was_used_and_never_more_than_the_limit(
+    fn an_amount_refunded_is_what_was_used_and_never_more_than_the_limit(
         quota in quotas(), before in steps(), cost in 1u64..2_000, wait in 0u64..500,
     ) {
         let (mut state, mut now) = (State::Fresh, START);

@@ -49,7 +49,7 @@ fn one_thread_at_a_time_has_the_value() {
 }
 
 #[test]
-fn a_reader_without_the_lock_never_believes_half_a_write() {
+fn a_reader_without_the_lock_never_trusts_half_a_write() {
     explore(|| {
         let shared = Arc::new((Lock::<()>::default(), [AtomicU64::new(0), AtomicU64::new(0)]));
         let writer = Arc::clone(&shared);

@@ -34,15 +34,15 @@ struct Keeper {
 
 impl Keeper {
     async fn run(mut self, first: anyhow::Result<()>) {
-        let (mut outcome, mut is_told) = (first, false);
+        let (mut outcome, mut is_reported) = (first, false);
         loop {
             match outcome {
-                Ok(()) if is_told => tracing::info!("exceptions are copied to {} again", self.database.address()),
-                Err(ref error) if !is_told => tracing::warn!("exceptions are not copied to Postgres: {error:#}"),
+                Ok(()) if is_reported => tracing::info!("exceptions are copied to {} again", self.database.address()),
+                Err(ref error) if !is_reported => tracing::warn!("exceptions are not copied to Postgres: {error:#}"),
                 _ => {}
             }
-            is_told = outcome.is_err();
-            sleep(if is_told { BACKOFF } else { EVERY }).await;
+            is_reported = outcome.is_err();
+            sleep(if is_reported { BACKOFF } else { EVERY }).await;
             if outcome.is_ok() && self.redis.copy_exceptions(self.written.as_ref()).await.is_none() {
                 continue;
             }

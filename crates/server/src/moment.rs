@@ -214,7 +214,7 @@ mod tests {
     }
 
     #[test]
-    fn the_past_may_be_told_by_how_long_ago_it_was() {
+    fn the_past_may_be_given_by_how_long_ago_it_was() {
         let seen = |text: &str| text.parse().map(|past: PastMoment| past.seen_from(NOW));
         assert_eq!(seen("90s"), Ok(Timestamp::from_micros(NOW.as_micros() - 90_000_000)));
         assert_eq!(seen("2026-01-01T00:00:00Z"), Ok(NOW));

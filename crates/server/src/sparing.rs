@@ -51,12 +51,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_left_out_is_counted_and_told_with_the_next() {
+    fn what_is_left_out_is_counted_and_reported_with_the_next() {
         let sparing = Sparing::every(Duration::from_millis(50));
         assert_eq!(sparing.turn().map(|it| it.to_string()).as_deref(), Some(""));
         assert_eq!((sparing.turn(), sparing.turn()), (None, None));
         std::thread::sleep(Duration::from_millis(60));
-        let told = sparing.turn().map(|it| it.to_string());
-        assert_eq!(told.as_deref(), Some(" (2 more like it since the last such line)"));
+        let suffix = sparing.turn().map(|it| it.to_string());
+        assert_eq!(suffix.as_deref(), Some(" (2 more like it since the last such line)"));
     }
 }

@@ -218,7 +218,7 @@ fn what_people_did_to_a_key_is_kept_through_absence_and_seen_by_every_instance()
 
 /// Denials of a blocked key were missing from the audit.
 #[test]
-fn denials_of_a_blocked_key_tell_by_whom_and_until_when() {
+fn denials_of_a_blocked_key_show_by_whom_and_until_when() {
     let database = Postgres::start();
     let service = service_with_tables(&database);
     act(&service, &["block", "--rule", "per-user", "--key", "ann", "--for", "1h"]);
@@ -275,7 +275,7 @@ fn actions_are_kept_as_long_as_violations_and_written_when_the_service_ends() {
 }
 
 #[test]
-fn a_bad_setting_is_refused_by_name_and_tells_no_password() {
+fn a_bad_setting_is_refused_by_name_and_shows_no_password() {
     for (setting, problem) in [
         ("database: mysql://me:hunter2@here/db", "audit.database: is not a Postgres URL"),
         ("retention: soon", "audit.retention: \"soon\""),

@@ -40,7 +40,7 @@ rules:
 ";
 
 #[test]
-fn exit_codes_tell_fine_no_and_trouble_apart() {
+fn exit_codes_distinguish_fine_no_and_trouble() {
     let good = file(FREE_USER, "yaml");
     let bad = file("rules: [{name: a, key: global, limit: ten/s}]", "yaml");
     let code = |args: &[&str]| run(args, "").status.code().unwrap();
@@ -266,7 +266,7 @@ fn sigterm_ends_the_service_cleanly() {
 }
 
 #[test]
-fn sighup_reads_the_rules_anew_and_a_bad_file_changes_nothing() {
+fn sighup_reloads_the_rules_and_a_bad_file_changes_nothing() {
     let rule = |limit: &str| format!("rules: [{{name: a, key: global, limit: {limit}}}]");
     let config = file(&rule("5/day"), "yaml");
     let service = Service::start(&["serve", "--http", "127.0.0.1:0", "--config", &config]);

@@ -78,7 +78,7 @@ fn health_answers_on_its_own_address_whatever_happens_to_the_others() {
     let health = health(&service);
     let crowd: Vec<TcpStream> = (0..20).map(|number| idle(&service.http, [127, 0, 0, 2 + number / 10])).collect();
     // The connections of the health address are used up by silent clients too.
-    let strangers: Vec<TcpStream> = (0..300).map(|_| idle(&health, [127, 0, 0, 9])).collect();
+    let others: Vec<TcpStream> = (0..300).map(|_| idle(&health, [127, 0, 0, 9])).collect();
     service.until_logged("all 20 connections are taken");
     let client = Client::to(&health);
     for _ in 0..10 {
@@ -87,13 +87,13 @@ fn health_answers_on_its_own_address_whatever_happens_to_the_others() {
     for elsewhere in ["/", "/metrics", "/v1/rules", "/v1/check"] {
         client.get(elsewhere).problem(404);
     }
-    drop((crowd, strangers));
+    drop((crowd, others));
     wait_until("the others are answered again", || service.client().try_send("GET", "/healthz", "").is_ok());
 }
 
 /// Systems start programs with a limit of 1,024 files for historical reasons; a service needs one per connection.
 #[test]
-fn the_limit_of_open_files_is_raised_and_what_does_not_fit_is_told() {
+fn the_limit_of_open_files_is_raised_and_what_does_not_fit_is_reported() {
     let config = file(&format!("listen: {{ http: '127.0.0.1:0' }}\n{RULES}"), "yaml");
     let limited = |limits: &str| {
         let mut command = Command::new("sh");

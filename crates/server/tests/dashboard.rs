@@ -31,7 +31,7 @@ fn a_key_is_inspected_and_reset_and_violations_are_found() {
 }
 
 #[test]
-fn nothing_to_show_nobody_who_may_see_it_and_nobody_who_answers_are_told_apart() {
+fn nothing_to_show_nobody_who_may_see_it_and_nobody_who_answers_are_distinguished() {
     browse("states.test.mjs", &[]);
 }
 

@@ -47,7 +47,7 @@ fn what_can_never_be_right_is_refused_by_the_table() {
 }
 
 #[test]
-fn a_transaction_that_changes_rules_is_one_version_and_tells_who_what_and_when() {
+fn a_transaction_that_changes_rules_is_one_version_and_shows_who_what_and_when() {
     let server = with_tables();
     server.sql(&format!("begin; {INSERT} ('a', 'global', 10, '1 s'); {INSERT} ('b', '{{ip}}', 5, '1 min'); commit"));
     server.sql("update rate_limit_rule set rate = 6 where name = 'b'");
@@ -68,7 +68,7 @@ fn a_transaction_that_changes_rules_is_one_version_and_tells_who_what_and_when()
 }
 
 #[test]
-fn rules_written_by_hand_come_last_unless_told() {
+fn rules_written_by_hand_come_last_by_default() {
     let server = with_tables();
     for name in ["one", "two", "three"] {
         server.sql(&format!("{INSERT} ('{name}', 'global', 1, '1 s')"));

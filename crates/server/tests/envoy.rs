@@ -61,7 +61,7 @@ fn header(answer: &Answer, name: &str) -> String {
 }
 
 #[test]
-fn two_pass_and_the_third_is_told_when_to_come_back() {
+fn two_pass_and_the_third_gets_a_retry_after() {
     let tollkeeper = Service::on(RULES, &[]);
     let envoy = Envoy::start(tollkeeper.grpc.as_ref().unwrap(), true);
     for left in ["1", "0"] {
@@ -116,7 +116,7 @@ const TLS: &str = r#"      transport_socket:
 #[test]
 fn envoy_shows_a_certificate_and_asks_for_tollkeepers() {
     assert!(include_str!("../../../docs/guide/envoy.md").contains(TLS), "the guide says what is tested");
-    let (authority, stranger) = (Authority::new(), Authority::new());
+    let (authority, unknown) = (Authority::new(), Authority::new());
     let server = authority.server();
     let tollkeeper = Service::on(RULES, &server.flags_for(&authority));
     let envoy = |client: &Pair| {
@@ -126,7 +126,7 @@ fn envoy_shows_a_certificate_and_asks_for_tollkeepers() {
     };
     let ours = envoy(&authority.client("envoy"));
     assert_eq!([ours.get("ann").status, ours.get("ann").status, ours.get("ann").status], [200, 200, 429]);
-    assert_eq!(envoy(&stranger.client("envoy")).get("bob").status, 500, "no answer, and Envoy fails closed");
+    assert_eq!(envoy(&unknown.client("envoy")).get("bob").status, 500, "no answer, and Envoy fails closed");
 }
 
 /// A rule's own response to denied requests was lost: Envoy answered 429 with an empty body.

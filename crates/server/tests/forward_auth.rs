@@ -16,7 +16,7 @@ struct Manners {
     limits_go_to: LimitsGoTo,
     /// Which side writes the body of a refusal.
     problem_by: ProblemBy,
-    status_while_away: u16,
+    status_while_unreachable: u16,
 }
 
 #[derive(PartialEq)]
@@ -36,7 +36,7 @@ fn nginx_asks_before_it_forwards() {
         kind: Kind::Nginx,
         limits_go_to: LimitsGoTo::Client,
         problem_by: ProblemBy::Proxy,
-        status_while_away: 503,
+        status_while_unreachable: 503,
     }
     .hold();
 }
@@ -47,7 +47,7 @@ fn traefik_asks_before_it_forwards() {
         kind: Kind::Traefik,
         limits_go_to: LimitsGoTo::Application,
         problem_by: ProblemBy::Tollkeeper,
-        status_while_away: 500,
+        status_while_unreachable: 500,
     }
     .hold();
 }
@@ -58,7 +58,7 @@ fn caddy_asks_before_it_forwards() {
         kind: Kind::Caddy,
         limits_go_to: LimitsGoTo::Client,
         problem_by: ProblemBy::Tollkeeper,
-        status_while_away: 502,
+        status_while_unreachable: 502,
     }
     .hold();
 }
@@ -69,7 +69,7 @@ fn haproxy_asks_before_it_forwards() {
         kind: Kind::Haproxy,
         limits_go_to: LimitsGoTo::Client,
         problem_by: ProblemBy::Tollkeeper,
-        status_while_away: 503,
+        status_while_unreachable: 503,
     }
     .hold();
 }
@@ -80,7 +80,7 @@ fn envoy_asks_before_it_forwards() {
         kind: Kind::Envoy,
         limits_go_to: LimitsGoTo::Client,
         problem_by: ProblemBy::Tollkeeper,
-        status_while_away: 503,
+        status_while_unreachable: 503,
     }
     .hold();
 }
@@ -92,7 +92,7 @@ impl Manners {
         self.what_is_refused_does_not(&site);
         self.forged_headers_gain_nothing(&site);
         self.connections_to_tollkeeper_stay_open(&site);
-        self.nobody_passes_while_tollkeeper_is_away(&mut site);
+        self.nobody_passes_while_tollkeeper_is_unreachable(&mut site);
     }
 
     fn what_is_allowed_reaches_the_application(&self, site: &Site) {
@@ -215,11 +215,11 @@ impl Manners {
         assert!(opened < 10, "{opened} new connections for 20 requests");
     }
 
-    fn nobody_passes_while_tollkeeper_is_away(&self, site: &mut Site) {
+    fn nobody_passes_while_tollkeeper_is_unreachable(&self, site: &mut Site) {
         let reached = site.application.count();
         site.tollkeeper.kill();
         let answer = site.client(5).get("/orders");
-        assert_eq!(answer.status, self.status_while_away, "{answer:?}");
+        assert_eq!(answer.status, self.status_while_unreachable, "{answer:?}");
         assert_eq!(answer.header("retry-after"), None, "{answer:?}");
         assert_eq!(site.application.count(), reached, "a request that was not allowed reached the application");
 
@@ -229,21 +229,21 @@ impl Manners {
 }
 
 #[test]
-fn nginx_lets_everybody_pass_while_tollkeeper_is_away_if_told() {
-    passes_while_tollkeeper_is_away(
+fn nginx_lets_everybody_pass_while_tollkeeper_is_unreachable_if_configured() {
+    passes_while_tollkeeper_is_unreachable(
         Kind::Nginx,
         &[("# error_page 502 504", "error_page 502 504"), ("# location @pass", "location @pass")],
     );
 }
 
 #[test]
-fn haproxy_lets_everybody_pass_while_tollkeeper_is_away_if_told() {
-    passes_while_tollkeeper_is_away(Kind::Haproxy, &[("http-request return status 503", "# ")]);
+fn haproxy_lets_everybody_pass_while_tollkeeper_is_unreachable_if_configured() {
+    passes_while_tollkeeper_is_unreachable(Kind::Haproxy, &[("http-request return status 503", "# ")]);
 }
 
 #[test]
-fn envoy_lets_everybody_pass_while_tollkeeper_is_away_if_told() {
-    passes_while_tollkeeper_is_away(Kind::Envoy, &[("failure_mode_allow: false", "failure_mode_allow: true")]);
+fn envoy_lets_everybody_pass_while_tollkeeper_is_unreachable_if_configured() {
+    passes_while_tollkeeper_is_unreachable(Kind::Envoy, &[("failure_mode_allow: false", "failure_mode_allow: true")]);
 }
 
 /// As many headers as most proxies accept, in many lines and under many names. HAProxy 2.6 crashed when its Lua
@@ -253,7 +253,7 @@ fn talkative(client: Client) -> Client {
 }
 
 /// `changes` are the changes that the example suggests.
-fn passes_while_tollkeeper_is_away(kind: Kind, changes: &[(&str, &str)]) {
+fn passes_while_tollkeeper_is_unreachable(kind: Kind, changes: &[(&str, &str)]) {
     let mut site = Site::start(kind, changes);
     // A refusal to read that many headers does not count as unreachable.
     let talker = talkative(site.client(3));

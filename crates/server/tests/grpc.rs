@@ -67,7 +67,7 @@ fn with_hits(descriptor: RateLimitDescriptor, hits: u64) -> RateLimitDescriptor 
     RateLimitDescriptor { hits_addend: Some(hits), ..descriptor }
 }
 
-fn given_back(descriptor: RateLimitDescriptor, hits: u64) -> RateLimitDescriptor {
+fn refunded(descriptor: RateLimitDescriptor, hits: u64) -> RateLimitDescriptor {
     RateLimitDescriptor { is_negative_hits: true, ..with_hits(descriptor, hits) }
 }
 

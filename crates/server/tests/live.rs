@@ -99,7 +99,7 @@ fn a_bad_an_empty_or_a_missing_file_changes_nothing() {
 }
 
 #[test]
-fn a_file_is_left_alone_when_told() {
+fn a_file_is_left_alone_when_configured() {
     let config = file(&rules("limit: 1/day"), "yaml");
     let service = Service::start(&["serve", "--http", "127.0.0.1:0", "--config", &config, "--watch", "false"]);
     assert!(check(&service, "a").0);
@@ -160,10 +160,10 @@ fn a_secret_key_is_in_the_audit_and_in_the_log_by_its_fingerprint() {
     let log = service.until_logged("a bucket was forgotten");
     assert!(log.contains("key=\"sha256:") && log.contains("by=\"ann (admin token)\""), "{log}");
     let url = format!("http://{}", service.http);
-    let told = tollkeeper(&["actions", "--url", &url, "--key", "k-very-secret"]).output().unwrap();
-    let told = String::from_utf8(told.stdout).unwrap();
-    assert_eq!(told.matches("sha256:").count(), 3, "{told}");
-    assert!(!log.contains("k-very-secret") && !told.contains("k-very-secret"), "{log}{told}");
+    let shown = tollkeeper(&["actions", "--url", &url, "--key", "k-very-secret"]).output().unwrap();
+    let shown = String::from_utf8(shown.stdout).unwrap();
+    assert_eq!(shown.matches("sha256:").count(), 3, "{shown}");
+    assert!(!log.contains("k-very-secret") && !shown.contains("k-very-secret"), "{log}{shown}");
 }
 
 #[test]

@@ -127,12 +127,12 @@ fn land(front: &Front, client: u8, attack: &Attack) -> (u16, Vec<String>) {
             expect("keys that the application finds", found.len() as u64, found.len().min(1) as u64);
         }
     }
-    wrong.extend(received.iter().flat_map(what_the_application_believes));
+    wrong.extend(received.iter().flat_map(what_the_application_trusts));
     (status, wrong)
 }
 
 /// The application takes the nearest hop as the client, and some take addresses and paths from other headers.
-fn what_the_application_believes(received: &Received) -> Vec<String> {
+fn what_the_application_trusts(received: &Received) -> Vec<String> {
     let mut wrong = Vec::new();
     for name in ["x-forwarded-for", "forwarded"] {
         let hops = received.header(name).unwrap_or_default();

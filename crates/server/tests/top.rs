@@ -29,7 +29,7 @@ fn top(service: &str, more: &[&str]) -> Output {
 }
 
 #[test]
-fn once_tells_everything_as_plain_text() {
+fn once_shows_everything_as_plain_text() {
     let service = attacked();
     for more in [&["--once"][..], &[]] {
         let output = top(&service.http, more);

@@ -163,7 +163,7 @@ impl Server {
     }
 
     /// Sends a command that must succeed.
-    fn tell(&self, words: &[&str]) {
+    fn execute(&self, words: &[&str]) {
         self.ask::<()>(words).unwrap_or_else(|error| panic!("{words:?} on port {}: {error}", self.port));
     }
 

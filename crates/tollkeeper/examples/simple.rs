@@ -24,17 +24,17 @@ async fn main() -> Result<(), tollkeeper::CheckError> {
     let alice = Descriptor::new([("user_id", "alice")]);
     let bob = Descriptor::new([("user_id", "bob")]);
     for _ in 0..4 {
-        tell("alice", &limiter.check(&alice).await?);
+        show("alice", &limiter.check(&alice).await?);
     }
-    tell("bob  ", &limiter.check(&bob).await?);
+    show("bob  ", &limiter.check(&bob).await?);
     clock.advance(Span::SECOND);
     println!("a second later");
-    tell("alice", &limiter.check(&alice).await?);
-    tell("alice", &limiter.check(&alice.clone().with_cost(5)).await?);
+    show("alice", &limiter.check(&alice).await?);
+    show("alice", &limiter.check(&alice.clone().with_cost(5)).await?);
     Ok(())
 }
 
-fn tell(who: &str, verdict: &Verdict) {
+fn show(who: &str, verdict: &Verdict) {
     let left: Vec<String> = verdict
         .rows()
         .iter()

@@ -362,15 +362,18 @@ impl Limiter {
                         break;
                     }
                 }
-                Err(StoreError::Away { charges: away, .. }) => {
+                Err(StoreError::PartlyUnavailable { charges: unreachable, .. }) => {
                     self.store_errors.fetch_add(1, Relaxed);
-                    let (without, with): (Vec<_>, Vec<_>) =
-                        charges.into_iter().zip(positions).enumerate().partition(|(index, _)| away.contains(index));
-                    let (charges_away, places): (Vec<Charge>, Vec<usize>) =
+                    let (without, with): (Vec<_>, Vec<_>) = charges
+                        .into_iter()
+                        .zip(positions)
+                        .enumerate()
+                        .partition(|(index, _)| unreachable.contains(index));
+                    let (unreachable_charges, places): (Vec<Charge>, Vec<usize>) =
                         without.into_iter().map(|(_, one)| one).unzip();
                     // If the store denies afterwards, a rule decided in this process keeps its charge; the store's
                     // are exact.
-                    let rows = Box::pin(self.rows_without_store(charges_away)).await?;
+                    let rows = Box::pin(self.rows_without_store(unreachable_charges)).await?;
                     let is_denied = rows.iter().any(denies);
                     answered.extend(places.into_iter().zip(rows));
                     (charges, positions) = with.into_iter().map(|(_, one)| one).unzip();
@@ -485,10 +488,10 @@ impl Limiter {
 
     /// Refunds what these charges cost, as far as it still counts: for callers that charge first and learn the usage
     /// later. A key never has more left than its limit.
-    pub async fn give_back(&self, charges: &[Charge]) -> Result<(), StoreError> {
+    pub async fn refund(&self, charges: &[Charge]) -> Result<(), StoreError> {
         for charge in charges {
             let bucket = self.charge_of(charge.rule.clone(), charge.key.clone());
-            self.store.give_back(bucket.bucket(), charge.cost).await?;
+            self.store.refund(bucket.bucket(), charge.cost).await?;
         }
         Ok(())
     }

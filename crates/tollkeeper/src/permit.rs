@@ -133,12 +133,12 @@ impl Drop for Permit {
         {
             renewal.abort();
         }
-        occupied.give_back(held);
+        occupied.release_slots(held);
     }
 }
 
 impl Occupied {
-    fn give_back(&self, slots: Vec<Slot>) {
+    fn release_slots(&self, slots: Vec<Slot>) {
         for slot in slots {
             match self.limiter.store_of(slot.source) {
                 // False means that the hold had expired; there is nothing to release.

@@ -111,8 +111,8 @@ impl Actual {
     }
 
     fn of(&self, row: &HeldRow, reserved: u32) -> Result<u32, CostError> {
-        let told = row.carrier.as_ref().and_then(|carrier| Some((carrier, self.attributes.get(carrier)?)));
-        let units = match told {
+        let carried = row.carrier.as_ref().and_then(|carrier| Some((carrier, self.attributes.get(carrier)?)));
+        let units = match carried {
             Some((attribute, value)) => parse_cost(value).ok_or_else(|| CostError {
                 rule: row.held.charge.rule.shared_name(),
                 attribute: attribute.clone(),

@@ -266,11 +266,11 @@ impl Store {
     /// Refunds up to `cost` of a bucket's latest charges, for callers that do not know which charges; false when none
     /// of it still counts. The bucket never has more left than its limit. A `concurrency` slot is released only by
     /// its hold.
-    pub async fn give_back(&self, bucket: BucketRef<'_>, cost: u32) -> Result<bool, StoreError> {
+    pub async fn refund(&self, bucket: BucketRef<'_>, cost: u32) -> Result<bool, StoreError> {
         match self {
-            Store::Memory(memory) => Ok(memory.give_back(bucket, cost)),
+            Store::Memory(memory) => Ok(memory.refund(bucket, cost)),
             #[cfg(feature = "redis")]
-            Store::Redis(redis) => redis.give_back(bucket, cost).await,
+            Store::Redis(redis) => redis.refund(bucket, cost).await,
             #[cfg(feature = "redis")]
             Store::Unreachable(unreachable) => Err(unreachable.error()),
         }

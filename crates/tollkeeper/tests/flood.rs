@@ -12,7 +12,7 @@ const CLIENTS: usize = 1_000;
 const SLACK_BYTES: usize = 16 << 20;
 
 #[test]
-fn ten_million_keys_wash_no_limit_away() {
+fn ten_million_keys_evict_no_limit() {
     let _alone = super::alone();
     let clock = ManualClock::at(Timestamp::from_micros(1_700_000_000_000_000));
     let before = resident_bytes();
@@ -29,10 +29,10 @@ fn ten_million_keys_wash_no_limit_away() {
 
     // Two microseconds apart and forgotten after a second: about half a million of them count at a time.
     let mut visit = charge("visit", "1/s");
-    for stranger in 0..FLOOD {
+    for newcomer in 0..FLOOD {
         clock.advance(Span::from_micros(2));
-        assert!(is_allowed(&store, &mut visit, "stranger", stranger));
-        if stranger.is_multiple_of(100_000) {
+        assert!(is_allowed(&store, &mut visit, "stranger", newcomer));
+        if newcomer.is_multiple_of(100_000) {
             assert!(store.len() <= MAX_KEYS);
             assert_eq!(store.memory_bytes(), bound);
         }

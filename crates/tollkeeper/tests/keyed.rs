@@ -39,7 +39,7 @@ fn costs_peeks_and_resets() {
 }
 
 #[test]
-fn slots_are_given_back() {
+fn slots_are_released() {
     let (limiter, _) = at_noon(keyed(Quota::concurrent(1, Span::from_secs(60))).unwrap());
     let hold = limiter.check("a").hold.unwrap();
     assert!(!limiter.check("a").is_allowed());
@@ -49,7 +49,7 @@ fn slots_are_given_back() {
 }
 
 #[test]
-fn a_full_limiter_answers_as_told() {
+fn a_full_limiter_answers_as_configured() {
     for (policy, passes) in [(FailurePolicy::Open, true), (FailurePolicy::Closed, false)] {
         let (limiter, clock) = at_noon(keyed(Quota::per_second(1)).unwrap().with_max_keys(2).on_full(policy));
         limiter.check("a");

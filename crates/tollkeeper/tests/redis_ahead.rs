@@ -85,9 +85,9 @@ async fn a_remembered_denial_ends_when_it_said_that_it_would() {
         let wait = again.retry_after().unwrap();
         assert!(wait <= denied.retry_after().unwrap());
         remembered += u32::from(again.source() == Source::DenyCache);
-        let told = Instant::now();
+        let waited_from = Instant::now();
         tokio::time::sleep(wait.as_duration()).await;
-        assert_eq!(ask(&limiter, "a").await, (Source::Store, true), "waited as told, {:?}", told.elapsed());
+        assert_eq!(ask(&limiter, "a").await, (Source::Store, true), "waited as told, {:?}", waited_from.elapsed());
     }
     assert!(remembered > 0);
 }
@@ -193,7 +193,7 @@ async fn a_denial_by_another_rule_spends_no_lease() {
 
 /// Instances learn of each other, and while the server is unreachable each admits its share.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn while_the_server_is_away_each_instance_admits_its_share() {
+async fn while_the_server_is_unreachable_each_instance_admits_its_share() {
     let mut server = Server::start(Kind::Redis7);
     let mut limiters = Vec::new();
     for _ in 0..3 {

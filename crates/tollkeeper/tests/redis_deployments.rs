@@ -124,8 +124,8 @@ async fn a_private_authority_is_trusted_when_named() {
         let both = RedisTls { certificate: client.0, key: client.1, ..authority.clone() };
         assert!(connect(Some(both.clone())).await.is_ok());
         assert_eq!(connect(Some(authority)).await.is_ok(), clients == ClientCertificates::NotAsked);
-        let stranger = connect(None).await.unwrap_err().to_string();
-        assert!(stranger.contains("UnknownIssuer"), "{stranger}");
+        let untrusting = connect(None).await.unwrap_err().to_string();
+        assert!(untrusting.contains("UnknownIssuer"), "{untrusting}");
         let keyless = connect(Some(RedisTls { key: None, ..both })).await.unwrap_err().to_string();
         assert!(keyless.contains("needs its key"), "{keyless}");
         let empty = connect(Some(RedisTls { authority: Some(b"hello".into()), ..RedisTls::default() }));
@@ -135,7 +135,7 @@ async fn a_private_authority_is_trusted_when_named() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_address_of_the_wrong_kind_is_told_apart() {
+async fn an_address_of_the_wrong_kind_is_distinguished() {
     let (server, cluster) = (Server::start(Kind::Redis7), Cluster::start());
     let refused = async |url: String| RedisStore::connect(&url, options()).await.unwrap_err();
     let error = refused(cluster.nodes[0].url()).await;
@@ -264,7 +264,7 @@ async fn slots_move_under_requests() {
 /// One node hangs: its rules answer by their failure policy, those of other nodes are decided by the store as usual.
 /// When it is back, it is found even if none of its keys is used.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_node_that_is_away_concerns_only_its_rules() {
+async fn a_node_that_is_unreachable_concerns_only_its_rules() {
     let cluster = Cluster::start_with(15_000);
     let rules = [
         rule("user", "{user}", "3/day", Algorithm::TokenBucket),
@@ -274,14 +274,14 @@ async fn a_node_that_is_away_concerns_only_its_rules() {
     let owner =
         |value: &str, rule: &str| cluster.primary_of(cluster.slot_of(&format!("tollkeeper:{{{value}}}0:{rule}")));
     let tenant = "acme";
-    let away = owner(tenant, "tenant");
+    let unreachable = owner(tenant, "tenant");
     let users: Vec<String> = (0..50).map(|nth| format!("user-{nth}")).collect();
-    let users: Vec<&String> = users.iter().filter(|user| owner(user, "user") != away).take(2).collect();
+    let users: Vec<&String> = users.iter().filter(|user| owner(user, "user") != unreachable).take(2).collect();
     let check = async |user: &str| limiter.check(&Descriptor::new([("user", user), ("tenant", tenant)])).await.unwrap();
     for _ in 0..3 {
         assert!(check(users[0]).await.is_allowed());
     }
-    cluster.node(away).pause();
+    cluster.node(unreachable).pause();
     let mut admitted = 0;
     for _ in 0..20 {
         let verdict = check(users[0]).await;
@@ -292,7 +292,7 @@ async fn a_node_that_is_away_concerns_only_its_rules() {
         tokio::time::sleep(Duration::from_millis(30)).await;
     }
     assert_eq!(admitted, 3, "by the limit that can be reached");
-    cluster.node(away).resume();
+    cluster.node(unreachable).resume();
     let tollkeeper::Store::Redis(store) = limiter.store() else { panic!("a Redis store") };
     for _ in 0..200 {
         if store.breaker() == tollkeeper::BreakerState::Closed {

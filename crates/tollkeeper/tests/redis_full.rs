@@ -157,14 +157,14 @@ async fn a_request_with_a_new_and_a_known_key_is_decided_by_both() {
     fill(&server);
     let both = [charge("a", "known"), charge("b", "new")];
     let refused = store.charge(&both).await.unwrap_err();
-    assert!(matches!(&refused, StoreError::Away { charges, .. } if *charges == [1]), "{refused}");
+    assert!(matches!(&refused, StoreError::PartlyUnavailable { charges, .. } if *charges == [1]), "{refused}");
     assert!(refused.to_string().contains("Redis is full"), "{refused}");
     let left = store.charge(&[charge("a", "known")]).await.unwrap()[0].0.remaining;
     assert_eq!(left, 3, "the refused one was not charged");
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn slots_and_estimates_are_given_back_on_a_full_server() {
+async fn slots_and_estimates_are_returned_on_a_full_server() {
     for kind in KINDS {
         let server = small(kind);
         let jobs = rule("jobs", Algorithm::Concurrency, FailurePolicy::Closed);
@@ -175,7 +175,7 @@ async fn slots_and_estimates_are_given_back_on_a_full_server() {
         fill(&server);
         let charge = &verdict.rows()[0].charge;
         assert!(redis.release(charge.bucket(), verdict.rows()[0].decision.hold.unwrap()).await.unwrap(), "{kind:?}");
-        assert!(redis.give_back(verdict.rows()[1].charge.bucket(), 1).await.unwrap(), "{kind:?}");
+        assert!(redis.refund(verdict.rows()[1].charge.bucket(), 1).await.unwrap(), "{kind:?}");
         assert_eq!(redis.breaker(), BreakerState::Closed);
     }
 }

@@ -88,7 +88,7 @@ async fn other_instances_follow_exceptions() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn while_the_server_is_away_the_last_known_exceptions_stay() {
+async fn while_the_server_is_unreachable_the_last_known_exceptions_stay() {
     let server = Server::start(Kind::Redis7);
     let limiter = limiter(&server, policy("5/day", None)).await;
     limiter.except(Exception::new("r", "a", ExceptionKind::Block)).await.unwrap();

@@ -106,7 +106,7 @@ async fn state_ends_when_it_no_longer_matters() {
 
 /// Killed, hung, and back: each rule answers by its own failure policy in between, and by the store again afterwards.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn rules_answer_by_their_policy_while_the_server_is_away() {
+async fn rules_answer_by_their_policy_while_the_server_is_unreachable() {
     let mut server = Server::start(Kind::Redis7);
     let limiter =
         |policy, store: &RedisStore| Limiter::new(Policy::new([rule("r", "3/day", policy)]).unwrap(), store.clone());

@@ -245,7 +245,7 @@ fn in_whatever_order_they_are_settled_all_that_was_not_used_goes_back() {
 
 /// A reset refunded what was reserved, and settling refunded it again.
 #[test]
-fn what_a_reset_gave_back_is_not_given_back_again() {
+fn what_a_reset_refunded_is_not_refunded_again() {
     let algorithms =
         [Algorithm::TokenBucket, Algorithm::FixedWindow, Algorithm::SlidingWindowLog, Algorithm::SlidingWindowCounter];
     each_store(|name, new, clock| {

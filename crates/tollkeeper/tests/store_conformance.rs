@@ -51,8 +51,8 @@ impl Subject {
         now_or_never(self.store.reset(charge(rule, value, 0).bucket())).unwrap()
     }
 
-    fn give_back(&self, rule: &Limited, value: &str, cost: u32) -> bool {
-        now_or_never(self.store.give_back(charge(rule, value, 0).bucket(), cost)).unwrap()
+    fn refund(&self, rule: &Limited, value: &str, cost: u32) -> bool {
+        now_or_never(self.store.refund(charge(rule, value, 0).bucket(), cost)).unwrap()
     }
 
     fn renew(&self, rule: &Limited, value: &str, hold: Hold) -> Option<Hold> {
@@ -238,7 +238,7 @@ fn a_reset_bucket_is_new() {
 }
 
 #[test]
-fn a_slot_is_given_back_once() {
+fn a_slot_is_released_once() {
     for_each_store(|subject| {
         let rule = rule("jobs", "2/60s", Algorithm::Concurrency);
         let first = subject.charge_one(&rule, "a", 1).hold.unwrap();
@@ -285,18 +285,18 @@ fn a_renewed_slot_is_held_for_another_period_and_lets_nobody_in() {
 }
 
 #[test]
-fn an_amount_is_given_back_and_never_beyond_the_limit() {
+fn an_amount_is_refunded_and_never_beyond_the_limit() {
     for_each_store(|store| {
         for algorithm in Algorithm::ALL.into_iter().filter(|algorithm| *algorithm != Algorithm::Concurrency) {
             let rule = rule(algorithm.name(), "10/h", algorithm);
             for cost in [5, 3] {
                 assert!(store.charge_one(&rule, "a", cost).is_allowed());
             }
-            assert!(store.give_back(&rule, "a", 5), "{algorithm}");
+            assert!(store.refund(&rule, "a", 5), "{algorithm}");
             assert_eq!(store.inspect(&rule, "a").remaining, 7, "{algorithm}");
-            assert!(store.give_back(&rule, "a", 500), "{algorithm}");
+            assert!(store.refund(&rule, "a", 500), "{algorithm}");
             assert_eq!(store.inspect(&rule, "a").remaining, 10, "{algorithm}");
-            assert!(!store.give_back(&rule, "a", 1) && !store.give_back(&rule, "new", 1), "{algorithm}");
+            assert!(!store.refund(&rule, "a", 1) && !store.refund(&rule, "new", 1), "{algorithm}");
             assert!(
                 !store.reset(&rule, "a"),
                 "{algorithm}: a bucket that was given everything back is as if never used"
@@ -305,7 +305,7 @@ fn an_amount_is_given_back_and_never_beyond_the_limit() {
         // A slot is released by its hold, because a request may still use it.
         let slots = rule("slots", "3/min", Algorithm::Concurrency);
         assert!(store.charge_one(&slots, "a", 2).is_allowed());
-        assert!(!store.give_back(&slots, "a", 2));
+        assert!(!store.refund(&slots, "a", 2));
         assert_eq!(store.inspect(&slots, "a").remaining, 1);
     });
 }

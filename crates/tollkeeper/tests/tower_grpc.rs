@@ -42,7 +42,7 @@ fn metadata<'s>(status: &'s Status, name: &str) -> Option<&'s str> {
 }
 
 #[tokio::test]
-async fn a_denied_call_is_resource_exhausted_and_told_when_to_come_back() {
+async fn a_denied_call_is_resource_exhausted_with_a_retry_after() {
     let mut client = client(TollkeeperLayer::new(limiter([rule("per-client", "{ip}", "1/min")]))).await;
     let reply = client.check(request()).await.expect("the first passes");
     assert_eq!(reply.metadata().get("ratelimit-policy").expect("told"), "\"per-client\";q=1;w=60");

@@ -98,7 +98,7 @@ async fn ask(address: SocketAddr, path: &str) -> Reply {
 }
 
 #[tokio::test]
-async fn allowed_and_denied_responses_tell_their_limits() {
+async fn allowed_and_denied_responses_show_their_limits() {
     let rules = [rule("per-client", "{ip}", "2/min"), rule("all", "global", "100/s")];
     let address = serve(Router::new(), layer(rules)).await;
     for left in [1, 0] {
@@ -135,7 +135,7 @@ async fn the_answer_is_written_in_the_style_that_was_asked_for() {
 }
 
 #[tokio::test]
-async fn skipped_requests_are_free_and_untold() {
+async fn skipped_requests_are_free_and_not_reported() {
     let layer = layer([rule("all", "global", "1/h")]).skip(|request| request.uri.path() == "/healthz");
     let address = serve(Router::new(), layer).await;
     for _ in 0..3 {
@@ -262,7 +262,7 @@ async fn a_download_keeps_its_slot_until_its_last_byte() {
 }
 
 #[tokio::test]
-async fn a_client_that_goes_away_frees_its_slot() {
+async fn a_client_that_disconnects_frees_its_slot() {
     let (address, limiter, mut starts) = downloads().await;
     let stream = open(address, "/download", &[]).await;
     let sender = starts.recv().await.expect("a download");

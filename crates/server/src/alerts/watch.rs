@@ -302,7 +302,7 @@ mod tests {
     }
 
     #[test]
-    fn a_full_redis_is_told_as_such() {
+    fn a_full_redis_is_reported_as_such() {
         let mut watch = Watch::new(Duration::from_secs(60), "here:1".into());
         let full = Full { redis: 1_500, ..Full::default() };
         let alerts = look(&mut watch, 0, &Signs { is_shared: true, full, ..Signs::default() }, &[]);
@@ -316,7 +316,7 @@ mod tests {
 
     /// A Redis that restarted empty was told nobody: a block was gone, and every client had a full bucket.
     #[test]
-    fn a_redis_that_restarted_empty_is_told() {
+    fn a_redis_that_restarted_empty_is_reported() {
         let mut watch = Watch::new(Duration::from_secs(60), "here:1".into());
         let signs = |losses| Signs { is_shared: true, losses, ..Signs::default() };
         assert!(look(&mut watch, 0, &signs(0), &[]).is_empty());

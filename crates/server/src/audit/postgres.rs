@@ -57,7 +57,7 @@ pub(crate) struct Sink {
     /// Actions that were lost.
     dropped_actions: AtomicU64,
     /// Warnings about a table that is too large.
-    told: Sparing,
+    logged: Sparing,
 }
 
 /// Writes one batch at a time, which has left the queue and may not have arrived.
@@ -139,7 +139,7 @@ impl Sink {
             questions: Semaphore::new(QUESTIONS),
             dropped: AtomicU64::new(0),
             dropped_actions: AtomicU64::new(0),
-            told: Sparing::every(Duration::from_secs(600)),
+            logged: Sparing::every(Duration::from_secs(600)),
         }
     }
 
@@ -254,7 +254,7 @@ impl Sink {
     /// Counts what a table that is too large does not take.
     fn drop_for_size(&self, lost: Content) {
         self.dropped.fetch_add(lost.denials, Relaxed);
-        if let Some(left_out) = self.told.turn() {
+        if let Some(left_out) = self.logged.turn() {
             let most = self.keeping.most_bytes / 1_000_000;
             warn!(
                 "the violations of today take more than {most} MB in {}, so further ones are counted and not written; raise \

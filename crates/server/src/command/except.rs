@@ -217,14 +217,14 @@ fn put(
     }
     let answer =
         server.ask(Method::PUT, &format!("/v1/exceptions{}", terms.who.after('?')), Some(Value::Object(body)))?;
-    tell(server, answer, |made| (shown(made), Ending::Fine))
+    report(server, answer, |made| (shown(made), Ending::Fine))
 }
 
 pub(super) fn lift(args: LiftArgs) -> anyhow::Result<Ending> {
     let path = named("/v1/exceptions", &args.target.rule, &args.target.key, &args.target.by) + &args.who.after('&');
     let answer = args.server.ask(Method::DELETE, &path, None)?;
     let Target { rule, key, .. } = &args.target;
-    tell(&args.server, answer, |answer| match answer["lifted"].as_bool() {
+    report(&args.server, answer, |answer| match answer["lifted"].as_bool() {
         Some(true) => (format!("lifted: {rule} {key}"), Ending::Fine),
         _ => (format!("there is no exception for {rule} {key}"), Ending::No),
     })
@@ -232,7 +232,7 @@ pub(super) fn lift(args: LiftArgs) -> anyhow::Result<Ending> {
 
 pub(super) fn list(args: ListArgs) -> anyhow::Result<Ending> {
     let answer = args.server.ask(Method::GET, "/v1/exceptions", None)?;
-    tell(&args.server, answer, |answer| {
+    report(&args.server, answer, |answer| {
         let lines: Vec<String> = answer["exceptions"].as_array().into_iter().flatten().map(shown).collect();
         (if lines.is_empty() { "there are none".into() } else { lines.join("\n") }, Ending::Fine)
     })
@@ -241,7 +241,7 @@ pub(super) fn list(args: ListArgs) -> anyhow::Result<Ending> {
 pub(super) fn reset(args: ResetArgs) -> anyhow::Result<Ending> {
     let path = named("/v1/keys", &args.rule, &args.key, &args.by) + &args.who.after('&');
     let answer = args.server.ask(Method::DELETE, &path, None)?;
-    tell(&args.server, answer, |answer| {
+    report(&args.server, answer, |answer| {
         let was_used = answer["reset"].as_bool() == Some(true);
         let what = if was_used { "forgotten" } else { "there was nothing to forget" };
         (format!("{what}: {} {}", args.rule, args.key), Ending::Fine)
@@ -249,7 +249,7 @@ pub(super) fn reset(args: ResetArgs) -> anyhow::Result<Ending> {
 }
 
 /// Prints the answer for people, or as JSON.
-fn tell(server: &ServerArgs, answer: Reply, say: impl FnOnce(&Value) -> (String, Ending)) -> anyhow::Result<Ending> {
+fn report(server: &ServerArgs, answer: Reply, say: impl FnOnce(&Value) -> (String, Ending)) -> anyhow::Result<Ending> {
     match answer {
         Reply::Done(answer) => {
             let (text, ending) = say(&answer);

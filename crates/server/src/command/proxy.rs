@@ -185,9 +185,9 @@ fn load(args: &Args) -> anyhow::Result<Loaded> {
     if let Some((field, problem)) = settings::problems(config).into_iter().next() {
         bail!("{}: {problem}", flag_of(&field, args));
     }
-    let told = settings::spoofing_warnings(config);
-    loaded.warnings.retain(|known| is_still_so(known, &before, &told));
-    for (field, problem) in told.into_iter().filter(|told| !before.contains(told)) {
+    let after = settings::spoofing_warnings(config);
+    loaded.warnings.retain(|known| is_still_so(known, &before, &after));
+    for (field, problem) in after.into_iter().filter(|after| !before.contains(after)) {
         loaded.warnings.push(Problem::new(Path::new("flags"), flag_of(&field, args), problem));
     }
     let in_file = config.rules.len() - args.limit.len();

@@ -181,7 +181,7 @@ pub(super) async fn serve_router(
             let connection = builder.serve_connection(io, requests).into_owned();
             if let Err(error) = watcher.watch(connection).await {
                 if is_flood_of_resets(&*error) {
-                    visitors.tell_reset(peer.ip());
+                    visitors.log_reset(peer.ip());
                 }
                 debug!(%peer, "connection closed: {error}");
             }
@@ -294,7 +294,7 @@ async fn accept(
 ) -> (TcpStream, SocketAddr, tokio::sync::OwnedSemaphorePermit) {
     const PAUSE: Duration = Duration::from_millis(500);
     if slots.available_permits() == 0 {
-        visitors.tell_full(most);
+        visitors.log_full(most);
     }
     let slot = slots.clone().acquire_owned().await.expect("the semaphore is never closed");
     loop {
@@ -308,7 +308,7 @@ async fn accept(
                 debug!("a connection was gone before it was accepted: {error}")
             }
             Err(error) => {
-                visitors.tell_trouble(&error);
+                visitors.log_trouble(&error);
                 tokio::time::sleep(PAUSE).await;
             }
         }

@@ -238,7 +238,7 @@ impl Proxy {
     async fn take_back(&self, verdict: &Verdict) {
         let charged = verdict.rows().iter().filter(|row| row.decision.is_allowed() && row.decision.hold.is_none());
         let charges: Vec<Charge> = charged.map(|row| row.charge.clone()).collect();
-        if let Err(error) = self.service.limiter.give_back(&charges).await {
+        if let Err(error) = self.service.limiter.refund(&charges).await {
             debug!("what a request without a place to wait was charged stays: {error}");
         }
     }

@@ -82,7 +82,7 @@ async fn a_verdict_by_rules_that_are_gone_is_counted_under_the_name() {
 }
 
 #[tokio::test]
-async fn what_a_rule_lacked_is_told() {
+async fn what_a_rule_lacked_is_reported() {
     let (metrics, limiter) = (metrics(), limiter(&[("a", "9/s")]));
     limiter.check(&Descriptor::default()).await.expect("decided");
     let page = render(&metrics, &limiter);

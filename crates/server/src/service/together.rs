@@ -21,7 +21,7 @@ pub(crate) enum Effect {
     /// Nothing is charged. It passes if every enforced rule has anything left.
     Check,
     /// They are refunded, if all others pass.
-    GiveBack,
+    Refund,
 }
 
 impl Service {
@@ -37,8 +37,8 @@ impl Service {
             None => self.limiter.charge_all(parts.iter().map(Part::charged_now).collect()).await?,
         };
         self.observe(request, &decided.whole, started);
-        if decided.whole.is_allowed() && parts.iter().any(|part| part.effect == Effect::GiveBack) {
-            self.give_back(parts, &mut decided).await?;
+        if decided.whole.is_allowed() && parts.iter().any(|part| part.effect == Effect::Refund) {
+            self.refund(parts, &mut decided).await?;
         }
         Ok(decided)
     }
@@ -55,17 +55,17 @@ impl Service {
     }
 
     /// Makes the refunds, and updates what is left for those parts.
-    async fn give_back(&self, parts: &[Part], decided: &mut Together) -> Result<(), StoreError> {
-        let is_given_back = |part: &Part| part.effect == Effect::GiveBack;
-        for part in parts.iter().filter(|part| is_given_back(part)) {
-            self.limiter.give_back(&part.charges).await?;
+    async fn refund(&self, parts: &[Part], decided: &mut Together) -> Result<(), StoreError> {
+        let is_refunded = |part: &Part| part.effect == Effect::Refund;
+        for part in parts.iter().filter(|part| is_refunded(part)) {
+            self.limiter.refund(&part.charges).await?;
         }
         // The refund is done. If the new count cannot be read, the answer keeps the one from before.
         let Ok(after) = self.limiter.charge_all(parts.iter().map(Part::at_no_cost).collect()).await else {
             return Ok(());
         };
         let verdicts = parts.iter().zip(&mut decided.parts).zip(after.parts);
-        for ((_, verdict), after) in verdicts.filter(|((part, _), _)| is_given_back(part)) {
+        for ((_, verdict), after) in verdicts.filter(|((part, _), _)| is_refunded(part)) {
             *verdict = after;
         }
         Ok(())
@@ -76,7 +76,7 @@ impl Part {
     fn charged_now(&self) -> Vec<Charge> {
         match self.effect {
             Effect::Charge => self.charges.clone(),
-            Effect::Check | Effect::GiveBack => self.at_no_cost(),
+            Effect::Check | Effect::Refund => self.at_no_cost(),
         }
     }
 
@@ -105,7 +105,7 @@ fn deny_used_up(parts: &[Part], seen: Together) -> Together {
     let whole: Vec<Row> = checked.flat_map(|(_, verdict)| verdict.rows().to_vec()).collect();
     let verdicts = parts.iter().zip(seen.parts).map(|(part, verdict)| match part.effect {
         Effect::Check => denied(verdict.rows()),
-        Effect::Charge | Effect::GiveBack => verdict,
+        Effect::Charge | Effect::Refund => verdict,
     });
     Together { whole: denied(&whole), parts: verdicts.collect() }
 }

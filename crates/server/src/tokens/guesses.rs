@@ -30,7 +30,7 @@ pub(crate) struct Guesses {
     budget: Keyed,
     waiting: Mutex<HashMap<IpAddr, usize>>,
     wrong: AtomicU64,
-    told: Sparing,
+    logged: Sparing,
 }
 
 impl Default for Guesses {
@@ -40,7 +40,7 @@ impl Default for Guesses {
             budget: budget.with_max_keys(ADDRESSES),
             waiting: Mutex::default(),
             wrong: AtomicU64::new(0),
-            told: Sparing::every(Duration::from_secs(60)),
+            logged: Sparing::every(Duration::from_secs(60)),
         }
     }
 }
@@ -71,8 +71,8 @@ impl Guesses {
         self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn tell(&self, address: IpAddr) {
-        if let Some(left_out) = self.told.turn() {
+    fn log(&self, address: IpAddr) {
+        if let Some(left_out) = self.logged.turn() {
             tracing::warn!("{address} sends wrong tokens; they are answered late{left_out}");
         }
     }
@@ -92,7 +92,7 @@ impl Attempt<'_> {
         self.guesses.wrong.fetch_add(1, Relaxed);
         let is_early = self.guesses.budget.check(&self.address).is_allowed();
         if !is_early || self.has_place {
-            self.guesses.tell(self.address);
+            self.guesses.log(self.address);
             tokio::time::sleep(DELAY).await;
         }
     }

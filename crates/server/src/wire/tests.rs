@@ -33,7 +33,7 @@ async fn a_replayed_line_is_the_one_of_the_documentation() {
 }
 
 #[tokio::test]
-async fn never_is_null_and_rows_of_queues_and_slots_tell_more() {
+async fn never_is_null_and_rows_of_queues_and_slots_show_more() {
     let queue = json!({"name": "q", "key": "all", "limit": "4/s", "burst": 2, "algorithm": "leaky_bucket"});
     let slots = json!({"name": "c", "key": "all", "limit": 2, "algorithm": "concurrency"});
     let line = replay_line(3_000_000, &verdict(&[queue.clone(), slots], &[], 1).await);

@@ -119,19 +119,19 @@ async fn a_callers_limit_replaces_that_of_the_rule_in_the_same_bucket() {
 }
 
 #[tokio::test]
-async fn hits_can_be_given_back_and_never_beyond_the_limit() {
+async fn hits_can_be_refunded_and_never_beyond_the_limit() {
     for algorithm in ["token_bucket", "fixed_window", "sliding_window_counter", "sliding_window_log"] {
         let gate =
             Gate::on(&format!("rules: [{{ name: r, key: '{{user}}', limit: 10/day, algorithm: {algorithm} }}]")).await;
         assert_eq!(gate.status(with_hits(user("ann"), 8)).await.limit_remaining, 2, "{algorithm}");
-        assert_eq!(gate.status(given_back(user("ann"), 5)).await.limit_remaining, 7, "{algorithm}");
-        assert_eq!(gate.status(given_back(user("ann"), 500)).await.limit_remaining, 10, "{algorithm}");
-        assert_eq!(gate.status(given_back(user("new"), 5)).await.limit_remaining, 10, "{algorithm}");
+        assert_eq!(gate.status(refunded(user("ann"), 5)).await.limit_remaining, 7, "{algorithm}");
+        assert_eq!(gate.status(refunded(user("ann"), 500)).await.limit_remaining, 10, "{algorithm}");
+        assert_eq!(gate.status(refunded(user("new"), 5)).await.limit_remaining, 10, "{algorithm}");
     }
 }
 
 #[tokio::test]
-async fn headers_tell_limits_and_when_to_come_back() {
+async fn headers_show_limits_and_when_to_retry() {
     let gate = Gate::on(PER_USER).await;
     let headers = async || {
         let answer = gate.ask(request(&[user("ann"), user("bob")])).await.unwrap();
@@ -151,7 +151,7 @@ async fn headers_tell_limits_and_when_to_come_back() {
 }
 
 #[tokio::test]
-async fn bad_requests_are_told_what_is_wrong() {
+async fn bad_requests_are_answered_with_what_is_wrong() {
     let gate = Gate::on("rules: [{ name: uploads, key: '{user}', limit: 10/h, cost: parts }]").await;
     let many: Vec<_> = (0..101).map(|_| user("a")).collect();
     let wide: Vec<_> = (0..101).map(|_| ("k", "v")).collect();

@@ -20,7 +20,7 @@ use tollkeeper_testkit::tollkeeper;
 const SERVICE: &str = "envoy.service.ratelimit.v3.RateLimitService";
 
 #[tokio::test]
-async fn a_store_that_is_away_is_an_error_where_the_rule_says_closed() {
+async fn a_store_that_is_unreachable_is_an_error_where_the_rule_says_closed() {
     let redis = Server::start(Kind::Redis7);
     let rules = "
 rules:
@@ -51,7 +51,7 @@ rules:
 }
 
 #[tokio::test]
-async fn in_redis_hits_are_decided_together_and_can_be_given_back() {
+async fn in_redis_hits_are_decided_together_and_can_be_refunded() {
     for kind in Kind::ALL {
         let redis = Server::start(kind);
         for algorithm in ["token_bucket", "fixed_window", "sliding_window_counter", "sliding_window_log"] {
@@ -64,8 +64,8 @@ async fn in_redis_hits_are_decided_together_and_can_be_given_back() {
             let both = [with_hits(user("ann"), 4), with_hits(user("ann"), 4)];
             assert_eq!(gate.codes(&both).await.1, [(Passed, 2), (Passed, 2)], "{kind:?} {algorithm}");
             assert_eq!(gate.codes(&both).await.0, Code::OverLimit, "{kind:?} {algorithm}");
-            assert_eq!(gate.status(given_back(user("ann"), 5)).await.limit_remaining, 7, "{kind:?} {algorithm}");
-            assert_eq!(gate.status(given_back(user("ann"), 500)).await.limit_remaining, 10, "{kind:?} {algorithm}");
+            assert_eq!(gate.status(refunded(user("ann"), 5)).await.limit_remaining, 7, "{kind:?} {algorithm}");
+            assert_eq!(gate.status(refunded(user("ann"), 500)).await.limit_remaining, 10, "{kind:?} {algorithm}");
         }
     }
 }
@@ -143,7 +143,7 @@ fn an_address_that_was_given_must_be_free_and_one_of_the_default_need_not() {
 
 /// Descriptors of one call describe one request: client attributes in one appear in the denial of another.
 #[tokio::test]
-async fn who_was_denied_is_in_the_audit_with_all_that_the_call_tells() {
+async fn who_was_denied_is_in_the_audit_with_all_that_the_call_contains() {
     let gate = Gate::of(Service::on("rules: [{ name: per-user, key: '{user_id}', limit: 1/h }]", &[])).await;
     let call = [descriptor(&[("remote_address", "203.0.113.9")]), descriptor(&[("user_id", "ann")])];
     assert_eq!(gate.codes(&call).await.0, Passed);

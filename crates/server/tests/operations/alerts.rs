@@ -63,7 +63,7 @@ sys.exit(0 if hmac.compare_digest(expected, parts['v1']) else 1)";
 
 /// Every incident alerts once when it starts and once when it is over, while Redis dies and comes back under traffic.
 #[test]
-fn an_outage_of_the_store_is_told_once_then_now_and_then_and_when_it_is_over() {
+fn an_outage_of_the_store_is_reported_once_then_now_and_then_and_when_it_is_over() {
     let (mut redis, receiver) = (Server::start(Kind::Redis7), Receiver::start());
     let rules = format!(
         "store: {{ url: '{}' }}
@@ -96,15 +96,15 @@ rules:
     assert_eq!(started["instance"], "here");
     assert!(over["text"].as_str().unwrap().contains("tollkeeper here: the store answers again"), "{over}");
     // The alerts' numbers match the counters.
-    let told = |policy: &str| -> u64 {
+    let shown = |policy: &str| -> u64 {
         of(&calls, "without_store", "over").iter().map(|over| over["details"][policy].as_u64().unwrap()).sum()
     };
     let page = service.get("/metrics");
     let decided = |rule: &str, source: &str| {
         metric(&page, &format!("tollkeeper_decisions_total{{rule=\"{rule}\",outcome=\"allowed\",source=\"{source}\"}}"))
     };
-    assert_eq!((told("open"), told("local")), (decided("soft", "policy"), decided("spare", "local")));
-    assert!(told("open") > 0 && told("closed") == 0);
+    assert_eq!((shown("open"), shown("local")), (decided("soft", "policy"), decided("spare", "local")));
+    assert!(shown("open") > 0 && shown("closed") == 0);
     assert_eq!(metric(&page, r#"tollkeeper_alerts_total{kind="breaker_open",status="started"}"#), 1);
     assert_eq!(metric(&page, r#"tollkeeper_alert_deliveries_total{outcome="failed"}"#), 0);
     // Signed, authorised, and nothing of that is in the log.
@@ -119,7 +119,7 @@ rules:
 }
 
 #[test]
-fn the_proxy_tells_of_its_store_too() {
+fn the_proxy_shows_of_its_store_too() {
     let (mut redis, receiver, upstream) = (Server::start(Kind::Redis7), Receiver::start(), Receiver::start());
     let (hook, to, store) = (receiver.url(), upstream.url(), redis.url());
     let flags = ["--listen", "127.0.0.1:0", "--limit", "100000/s by global", "--alert-webhook", &hook];
@@ -147,7 +147,7 @@ fn refused(receiver: &str, every: &str) -> (Service, String) {
 }
 
 #[test]
-fn rules_that_cannot_be_read_are_told_until_they_can() {
+fn rules_that_cannot_be_read_are_reported_until_they_can() {
     let receiver = Receiver::start();
     let (service, config) = refused(&receiver.url(), "60s");
     let calls = receiver.wait("the alert", |calls| !calls.is_empty());
@@ -205,7 +205,7 @@ fn a_receiver_that_fails_is_asked_again_and_one_that_refuses_is_not() {
 
 /// Redis restarted without its data: a block was gone and every client had a full bucket, and nobody was told.
 #[test]
-fn a_redis_that_restarted_empty_is_told_and_blocks_stay() {
+fn a_redis_that_restarted_empty_is_reported_and_blocks_stay() {
     let mut redis = Server::start(Kind::Redis7);
     let rules =
         format!("store: {{ url: '{}' }}\nrules: [{{ name: each, key: '{{user}}', limit: 5/day }}]", redis.url());
@@ -250,8 +250,8 @@ rules: [{{ name: each, key: '{{user}}', limit: 1/h, on_store_failure: closed }}]
     let calls = receiver.wait("it is told", |calls| !calls.is_empty());
     assert_eq!(calls[0].json()["kind"], "store_full");
     assert_eq!(calls[0].json()["details"]["rules"][0]["rule"], "each");
-    let told = service.log().matches("kind=\"store_full\"").count();
-    assert!(told <= 2, "{told}");
+    let shown = service.log().matches("kind=\"store_full\"").count();
+    assert!(shown <= 2, "{shown}");
 }
 
 #[test]
@@ -276,7 +276,7 @@ fn whether_alerts_arrive_can_be_tried() {
 
 /// The receiver is one of our services, which answers 400 to unknown requests: that shows that TLS works.
 #[test]
-fn a_receiver_with_tls_must_show_a_certificate_that_is_believed() {
+fn a_receiver_with_tls_must_show_a_certificate_that_is_trusted() {
     let authority = Authority::new();
     let receiver = Service::on("rules: []", &authority.server().flags());
     let try_with = |ca: &str| {

@@ -121,7 +121,7 @@ async fn half_a_body_does_not_keep_it_from_stopping() {
 
 #[cfg(unix)]
 #[tokio::test]
-async fn sighup_reads_the_file_anew_and_keeps_the_limits_of_flags() {
+async fn sighup_reloads_the_file_and_keeps_the_limits_of_flags() {
     let rule = |name: &str| format!("rules: [{{name: {name}, key: global, limit: 100/h}}]");
     let path = file(&rule("before"), "yaml");
     let upstream = Upstream::plain().await;

@@ -22,11 +22,11 @@ async fn left(proxy: &Proxy) -> String {
 async fn settles_at_one_estimate(proxy: &Proxy) {
     let until = tokio::time::Instant::now() + SOON;
     loop {
-        let told = left(proxy).await;
-        if told.contains("\"tokens\";r=700") {
+        let shown = left(proxy).await;
+        if shown.contains("\"tokens\";r=700") {
             return;
         }
-        assert!(tokio::time::Instant::now() < until, "{told}");
+        assert!(tokio::time::Instant::now() < until, "{shown}");
         tokio::time::sleep(std::time::Duration::from_millis(50)).await;
     }
 }

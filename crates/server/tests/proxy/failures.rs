@@ -11,7 +11,7 @@ use tollkeeper_testkit::http::Answer;
 use super::world::{Proxy, Upstream, read_to_end, read_until};
 
 #[tokio::test]
-async fn an_upstream_that_is_away_is_a_bad_gateway() {
+async fn an_upstream_that_is_unreachable_is_a_bad_gateway() {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
     drop(listener);
@@ -82,7 +82,7 @@ async fn a_slow_upload_is_no_slow_answer() {
 }
 
 #[tokio::test]
-async fn a_client_that_stops_sending_is_told_so() {
+async fn a_client_that_stops_sending_is_answered() {
     let upstream = Upstream::plain().await;
     let proxy = Proxy::start(upstream.address, &["--limit", "9/s", "--idle-timeout", "200ms"]);
     let reply = proxy.send("POST / HTTP/1.1\r\nhost: a\r\ncontent-length: 6\r\n\r\nabc").await;
@@ -148,7 +148,7 @@ async fn a_connection_that_the_upstream_has_just_closed_loses_no_harmless_reques
 }
 
 #[tokio::test]
-async fn a_denied_upload_is_told_so_and_not_cut_off() {
+async fn a_denied_upload_is_answered_and_not_cut_off() {
     let upstream = Upstream::plain().await;
     let proxy = Proxy::start(upstream.address, &["--limit", "1/h"]);
     proxy.get("/", "").await;

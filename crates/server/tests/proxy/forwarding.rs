@@ -9,12 +9,12 @@ use tollkeeper_testkit::http::header;
 use super::world::{Proxy, Upstream};
 
 #[tokio::test]
-async fn the_client_is_whom_the_named_header_tells() {
+async fn the_client_is_who_the_named_header_says() {
     let upstream = Upstream::plain().await;
     let flags = ["--trusted-proxies", "127.0.0.1", "--client-address", "CF-Connecting-IP"];
     let proxy = Proxy::start(upstream.address, &[&["--limit", "1/h by ip"], flags.as_slice()].concat());
-    let told = "client IP: CF-Connecting-IP from trusted proxies (127.0.0.1), otherwise the peer address";
-    assert!(proxy.greeting.iter().any(|line| line == told), "{:?}", proxy.greeting);
+    let expected = "client IP: CF-Connecting-IP from trusted proxies (127.0.0.1), otherwise the peer address";
+    assert!(proxy.greeting.iter().any(|line| line == expected), "{:?}", proxy.greeting);
     let sent = "cf-connecting-ip: 203.0.113.7\r\nx-forwarded-for: 6.6.6.6\r\nforwarded: for=6.6.6.6\r\n";
     assert_eq!(proxy.get("/", sent).await.status, 200);
     assert_eq!(proxy.get("/", "cf-connecting-ip: 203.0.113.8\r\n").await.status, 200, "another client");
@@ -98,7 +98,7 @@ async fn what_concerns_one_connection_ends_there_in_both_directions() {
 }
 
 #[tokio::test]
-async fn strangers_do_not_say_where_they_come_from() {
+async fn untrusted_peers_do_not_say_where_they_come_from() {
     let upstream = Upstream::plain().await;
     let proxy = Proxy::start(upstream.address, &["--limit", "2/h by ip"]);
     let mut statuses = Vec::new();
@@ -119,7 +119,7 @@ async fn strangers_do_not_say_where_they_come_from() {
 }
 
 #[tokio::test]
-async fn trusted_proxies_are_continued_and_tell_clients_apart() {
+async fn trusted_proxies_are_continued_and_distinguish_clients() {
     let upstream = Upstream::plain().await;
     let proxy = Proxy::start(upstream.address, &["--limit", "1/h by ip", "--trusted-proxies", "127.0.0.0/8"]);
     let first = "x-forwarded-for: 6.6.6.6, 203.0.113.7\r\nx-forwarded-proto: https\r\n";

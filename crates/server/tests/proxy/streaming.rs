@@ -14,43 +14,43 @@ use super::world::{Proxy, SOON, Upstream, read_to_end, read_until};
 const STREAM: &str = "HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n5\r\nfirst\r\n";
 
 /// An upstream that starts a response and ends it on command.
-async fn until_told() -> (Upstream, mpsc::UnboundedSender<()>) {
-    let (tell, told) = mpsc::unbounded_channel();
-    let told = std::sync::Arc::new(tokio::sync::Mutex::new(told));
+async fn until_signalled() -> (Upstream, mpsc::UnboundedSender<()>) {
+    let (signal, signalled) = mpsc::unbounded_channel();
+    let signalled = std::sync::Arc::new(tokio::sync::Mutex::new(signalled));
     let upstream = Upstream::serving(move |mut visitor| {
-        let told = told.clone();
+        let signalled = signalled.clone();
         async move {
             while visitor.head().await.is_some() {
                 visitor.write(STREAM).await;
-                told.lock().await.recv().await;
+                signalled.lock().await.recv().await;
                 visitor.write("4\r\nlast\r\n0\r\n\r\n").await;
             }
         }
     })
     .await;
-    (upstream, tell)
+    (upstream, signal)
 }
 
 #[tokio::test]
 async fn the_first_piece_of_a_response_arrives_before_the_last_exists() {
-    let (upstream, tell) = until_told().await;
+    let (upstream, signal) = until_signalled().await;
     let proxy = Proxy::wide(upstream.address);
     let mut stream = proxy.connect().await;
     stream.write_all(b"GET / HTTP/1.1\r\nhost: a\r\n\r\n").await.unwrap();
     read_until(&mut stream, "5\r\nfirst\r\n").await;
-    tell.send(()).unwrap();
+    signal.send(()).unwrap();
     read_until(&mut stream, "4\r\nlast\r\n0\r\n\r\n").await;
 }
 
 #[tokio::test]
 async fn the_first_piece_of_an_upload_arrives_before_the_last_exists() {
-    let (tell, mut told) = mpsc::unbounded_channel();
+    let (signal, mut signalled) = mpsc::unbounded_channel();
     let upstream = Upstream::serving(move |mut visitor| {
-        let tell = tell.clone();
+        let signal = signal.clone();
         async move {
             let head = visitor.head().await.unwrap();
-            tell.send(header(&head, "transfer-encoding").unwrap()).unwrap();
-            tell.send(visitor.until("first\r\n").await.unwrap()).unwrap();
+            signal.send(header(&head, "transfer-encoding").unwrap()).unwrap();
+            signal.send(visitor.until("first\r\n").await.unwrap()).unwrap();
             visitor.until("0\r\n\r\n").await.unwrap();
             visitor.write("HTTP/1.1 204 No Content\r\n\r\n").await;
         }
@@ -60,8 +60,8 @@ async fn the_first_piece_of_an_upload_arrives_before_the_last_exists() {
     let mut stream = proxy.connect().await;
     let head = "POST / HTTP/1.1\r\nhost: a\r\ntransfer-encoding: chunked\r\n\r\n5\r\nfirst\r\n";
     stream.write_all(head.as_bytes()).await.unwrap();
-    assert_eq!(timeout(SOON, told.recv()).await.unwrap().unwrap(), "chunked");
-    assert!(timeout(SOON, told.recv()).await.unwrap().unwrap().ends_with("first\r\n"));
+    assert_eq!(timeout(SOON, signalled.recv()).await.unwrap().unwrap(), "chunked");
+    assert!(timeout(SOON, signalled.recv()).await.unwrap().unwrap().ends_with("first\r\n"));
     stream.write_all(b"4\r\nlast\r\n0\r\n\r\n").await.unwrap();
     assert!(read_until(&mut stream, "\r\n\r\n").await.starts_with("HTTP/1.1 204"));
 }
@@ -90,9 +90,9 @@ async fn nobody_sends_faster_than_the_other_side_takes() {
 
 #[tokio::test]
 async fn nobody_answers_faster_than_the_client_reads() {
-    let (tell, mut told) = mpsc::unbounded_channel();
+    let (signal, mut signalled) = mpsc::unbounded_channel();
     let upstream = Upstream::serving(move |mut visitor| {
-        let tell = tell.clone();
+        let signal = signal.clone();
         async move {
             visitor.head().await;
             visitor.write("HTTP/1.1 200 OK\r\ncontent-length: 268435456\r\n\r\n").await;
@@ -100,14 +100,14 @@ async fn nobody_answers_faster_than_the_client_reads() {
             while let Ok(Ok(count)) = timeout(Duration::from_millis(500), visitor.stream.write(&piece)).await {
                 sent += count;
             }
-            tell.send(sent).unwrap();
+            signal.send(sent).unwrap();
         }
     })
     .await;
     let proxy = Proxy::wide(upstream.address);
     let mut stream = proxy.connect().await;
     stream.write_all(b"GET / HTTP/1.1\r\nhost: a\r\n\r\n").await.unwrap();
-    let sent = timeout(SOON, told.recv()).await.unwrap().unwrap();
+    let sent = timeout(SOON, signalled.recv()).await.unwrap().unwrap();
     assert!(sent < 64 << 20, "{sent} bytes were accepted that were never read");
 }
 
@@ -221,23 +221,23 @@ async fn a_websocket_does_not_keep_the_proxy_from_stopping() {
 
 #[tokio::test]
 async fn a_concurrency_slot_is_held_until_the_body_has_ended() {
-    let (upstream, tell) = until_told().await;
+    let (upstream, signal) = until_signalled().await;
     let proxy = Proxy::start(upstream.address, &["--limit", "1 by global algorithm concurrency"]);
     let mut stream = proxy.connect().await;
     stream.write_all(b"GET / HTTP/1.1\r\nhost: a\r\n\r\n").await.unwrap();
     read_until(&mut stream, "first\r\n").await;
     proxy.get("/", "").await.problem(429);
-    tell.send(()).unwrap();
+    signal.send(()).unwrap();
     read_until(&mut stream, "0\r\n\r\n").await;
-    tell.send(()).unwrap();
+    signal.send(()).unwrap();
     assert_eq!(proxy.get("/", "").await.status, 200);
     // A client that disconnects in the middle releases its slot too.
     let mut leaving = proxy.connect().await;
     leaving.write_all(b"GET / HTTP/1.1\r\nhost: a\r\n\r\n").await.unwrap();
     read_until(&mut leaving, "first\r\n").await;
     drop(leaving);
-    tell.send(()).unwrap();
-    tell.send(()).unwrap();
+    signal.send(()).unwrap();
+    signal.send(()).unwrap();
     for _ in 0..100 {
         tokio::time::sleep(Duration::from_millis(20)).await;
         if proxy.get("/", "").await.status == 200 {
@@ -250,7 +250,7 @@ async fn a_concurrency_slot_is_held_until_the_body_has_ended() {
 /// The slot expired with its hold although the response was still running, and another request got in beside it.
 #[tokio::test]
 async fn a_concurrency_slot_outlives_its_hold() {
-    let (upstream, tell) = until_told().await;
+    let (upstream, signal) = until_signalled().await;
     let limit = "1 by global algorithm concurrency hold 2s";
     let proxy = Proxy::start(upstream.address, &["--limit", limit]);
     let mut stream = proxy.connect().await;
@@ -260,9 +260,9 @@ async fn a_concurrency_slot_outlives_its_hold() {
         tokio::time::sleep(Duration::from_millis(500)).await;
         proxy.get("/", "").await.problem(429);
     }
-    tell.send(()).unwrap();
+    signal.send(()).unwrap();
     read_until(&mut stream, "0\r\n\r\n").await;
-    tell.send(()).unwrap();
+    signal.send(()).unwrap();
     assert_eq!(proxy.get("/", "").await.status, 200);
 }
 

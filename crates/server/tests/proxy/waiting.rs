@@ -46,7 +46,7 @@ async fn the_bucket_itself_denies_when_it_is_full() {
 }
 
 #[tokio::test]
-async fn a_denied_request_waits_if_told_and_if_its_wait_fits() {
+async fn a_denied_request_waits_if_configured_and_if_its_wait_fits() {
     let upstream = Upstream::plain().await;
     let proxy = Proxy::start(
         upstream.address,

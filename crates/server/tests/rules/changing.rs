@@ -9,7 +9,7 @@ fn rule(name: &str, limit: &str) -> Value {
 }
 
 #[test]
-fn rules_are_made_changed_removed_and_had_again() {
+fn rules_are_made_changed_removed_and_restored() {
     let postgres = Postgres::start();
     let service = Instance::on(&postgres.url());
     let answer = service.ask("GET /v1/rules", "", "");
@@ -58,7 +58,7 @@ fn rules_are_made_changed_removed_and_had_again() {
     }
 
     let history = service.get("/v1/rules/history");
-    let told: Vec<String> = history["versions"]
+    let shown: Vec<String> = history["versions"]
         .as_array()
         .unwrap()
         .iter()
@@ -74,7 +74,7 @@ fn rules_are_made_changed_removed_and_had_again() {
         "2 admin token put -",
         "1 ann (admin token) create new",
     ];
-    assert_eq!(told, expected);
+    assert_eq!(shown, expected);
     let change = &history["versions"][3]["changes"][0];
     assert_eq!(
         (&change["name"], &change["before"]["rate"], &change["after"]["rate"]),

@@ -108,7 +108,7 @@ fn a_difference_is_readable_and_an_answer_of_no() {
 }
 
 #[test]
-fn history_tells_who_when_what_and_why_and_any_version_can_be_had_again() {
+fn history_shows_who_when_what_and_why_and_any_version_can_be_restored() {
     let postgres = Postgres::start();
     let url = postgres.url();
     rules_fine(&url, &["apply", &rule_file(1), "--as", "ann", "-m", "the first"]);
@@ -158,7 +158,7 @@ fn history_tells_who_when_what_and_why_and_any_version_can_be_had_again() {
 }
 
 #[test]
-fn exit_codes_tell_fine_no_and_trouble_apart() {
+fn exit_codes_distinguish_fine_no_and_trouble() {
     let postgres = Postgres::start();
     let url = postgres.url();
     let code = |args: &[&str]| rules(&url, args).status.code().unwrap();

@@ -6,7 +6,7 @@ use tollkeeper_testkit::{Authority, repository};
 use super::world::*;
 
 #[test]
-fn rules_stay_while_the_database_is_away_and_are_followed_when_it_is_back() {
+fn rules_stay_while_the_database_is_unreachable_and_are_followed_when_it_is_back() {
     let mut postgres = Postgres::start();
     let url = postgres.url();
     rules_fine(&url, &["apply", &rule_file(3)]);
@@ -41,7 +41,7 @@ fn rules_stay_while_the_database_is_away_and_are_followed_when_it_is_back() {
 }
 
 #[test]
-fn a_service_starts_on_the_snapshot_while_the_database_is_away() {
+fn a_service_starts_on_the_snapshot_while_the_database_is_unreachable() {
     let mut postgres = Postgres::start();
     let url = postgres.url();
     rules_fine(&url, &["apply", &rule_file(3)]);
@@ -86,7 +86,7 @@ fn a_service_starts_on_the_snapshot_while_the_database_is_away() {
 }
 
 #[test]
-fn a_database_that_hangs_at_the_start_is_one_that_is_away() {
+fn a_database_that_hangs_at_the_start_is_one_that_is_unreachable() {
     let postgres = Postgres::start();
     rules_fine(&postgres.url(), &["apply", &rule_file(3)]);
     postgres.pause();
@@ -118,7 +118,7 @@ fn many_instances_make_the_tables_together() {
 }
 
 #[test]
-fn passwords_are_never_told() {
+fn passwords_are_never_reported() {
     let postgres = Postgres::start();
     postgres.require_passwords();
     let wrong = postgres.url_as("tollkeeper:hunter2");
@@ -189,7 +189,7 @@ fn a_configuration_that_cannot_be_meant_is_refused() {
 }
 
 #[test]
-fn the_database_can_be_told_apart_from_an_impostor() {
+fn the_database_can_be_distinguished_from_an_impostor() {
     let (own, other) = (Authority::new(), Authority::new());
     let postgres = Postgres::start_tls(&own.server());
     let url = postgres.url().replace("127.0.0.1", "localhost");

@@ -39,7 +39,7 @@ pub(super) struct Front {
     pub(super) name: String,
     address: String,
     /// How a client's request is sent: unchanged, or as a proxy would describe it.
-    told: Told,
+    described: Described,
     buckets: Buckets,
     application: Option<Application>,
     /// Kept running.
@@ -47,7 +47,7 @@ pub(super) struct Front {
 }
 
 #[derive(Clone, Copy)]
-enum Told {
+enum Described {
     AsItIs,
     InHeaders,
     InThePath,
@@ -62,24 +62,24 @@ enum Buckets {
 impl Front {
     /// A proxy that appends to X-Forwarded-For and passes everything else on.
     pub(super) fn authorize_by_headers() -> Front {
-        Front::authorize("/v1/authorize, told by headers", Told::InHeaders, "x-forwarded-for")
+        Front::authorize("/v1/authorize, told by headers", Described::InHeaders, "x-forwarded-for")
     }
 
     /// A proxy that asks with a path prefix.
     pub(super) fn authorize_by_path() -> Front {
-        Front::authorize("/v1/authorize, told by the path", Told::InThePath, "x-forwarded-for")
+        Front::authorize("/v1/authorize, told by the path", Described::InThePath, "x-forwarded-for")
     }
 
     /// Like `authorize_by_headers`, with another setting of `client_address`.
     pub(super) fn authorize_where(client_address: &str) -> Front {
-        Front::authorize("/v1/authorize", Told::InHeaders, client_address)
+        Front::authorize("/v1/authorize", Described::InHeaders, client_address)
     }
 
-    fn authorize(name: &str, told: Told, client_address: &str) -> Front {
+    fn authorize(name: &str, described: Described, client_address: &str) -> Front {
         let config = config().replace("client_address: x-forwarded-for", &format!("client_address: {client_address}"));
         let service = Service::start(&["serve", "--http", "127.0.0.1:0", "--config", &file(&config, "yaml")]);
         let (address, buckets) = (service.http.clone(), Buckets::At(service.http.clone()));
-        Front { name: name.into(), address, told, buckets, application: None, _running: vec![Box::new(service)] }
+        Front { name: name.into(), address, described, buckets, application: None, _running: vec![Box::new(service)] }
     }
 
     pub(super) fn reverse_proxy() -> Front {
@@ -89,8 +89,8 @@ impl Front {
         let args = ["proxy", "--upstream", &upstream, "--config", &file(&config(), "yaml")];
         let running = Service::start(&[&args[..], &free].concat());
         let (address, buckets) = (running.http.clone(), Buckets::At(running.admin.clone().expect("an admin address")));
-        let (name, told) = ("tollkeeper proxy".into(), Told::AsItIs);
-        Front { name, address, told, buckets, application: Some(application), _running: vec![Box::new(running)] }
+        let (name, described) = ("tollkeeper proxy".into(), Described::AsItIs);
+        Front { name, address, described, buckets, application: Some(application), _running: vec![Box::new(running)] }
     }
 
     /// One of the examples.
@@ -99,8 +99,8 @@ impl Front {
         let buckets = Buckets::At(format!("127.0.0.1:{}", site.tollkeeper.port));
         let address = site.address();
         let application = std::mem::replace(&mut site.application, Application::start());
-        let (name, told) = (format!("behind {kind:?}"), Told::AsItIs);
-        Front { name, address, told, buckets, application: Some(application), _running: vec![Box::new(site)] }
+        let (name, described) = (format!("behind {kind:?}"), Described::AsItIs);
+        Front { name, address, described, buckets, application: Some(application), _running: vec![Box::new(site)] }
     }
 
     /// The layer in an axum server, which is its own application.
@@ -126,8 +126,8 @@ impl Front {
         let address = listener.local_addr().unwrap().to_string();
         let app = app.into_make_service_with_connect_info::<SocketAddr>();
         runtime.spawn(async move { axum::serve(listener, app).await });
-        let (name, told, buckets) = ("the tower layer".into(), Told::AsItIs, Buckets::Of(limiter));
-        Front { name, address, told, buckets, application: None, _running: vec![Box::new(runtime)] }
+        let (name, described, buckets) = ("the tower layer".into(), Described::AsItIs, Buckets::Of(limiter));
+        Front { name, address, described, buckets, application: None, _running: vec![Box::new(runtime)] }
     }
 
     /// The status of the response; 0 for a connection that is cut off, which is a valid answer too.
@@ -141,9 +141,9 @@ impl Front {
         let client = |from| Client::to(&self.address).from(from).host(attack.host);
         let headers =
             |client: Client| attack.headers.iter().fold(client, |client, (name, value)| client.with(name, value));
-        match self.told {
-            Told::AsItIs => get(headers(client(own)), &attack.target),
-            Told::InHeaders => {
+        match self.described {
+            Described::AsItIs => get(headers(client(own)), &attack.target),
+            Described::InHeaders => {
                 let target = attack.target.strip_prefix("http://").and_then(|rest| rest.split('/').next());
                 let own_words = ["x-forwarded-uri", "x-forwarded-host", "connection"];
                 let hop = |name: &str| own_words.iter().any(|own| name.eq_ignore_ascii_case(own));
@@ -153,7 +153,7 @@ impl Front {
                 let sent = sent.with("x-forwarded-for", &own.to_string()).with("x-forwarded-uri", &attack.target);
                 get(sent.with("x-forwarded-host", target.unwrap_or(attack.host)), "/v1/authorize")
             }
-            Told::InThePath => {
+            Described::InThePath => {
                 let sent = headers(client(Ipv4Addr::LOCALHOST)).with("x-forwarded-for", &own.to_string());
                 get(sent, &format!("/v1/authorize{}", attack.target.trim_start_matches("http://shop.example")))
             }

@@ -23,7 +23,7 @@ fn http_1_and_2_are_spoken_by_choice_of_the_client() {
 }
 
 #[test]
-fn clients_are_told_apart_by_their_certificates_and_cannot_say_otherwise() {
+fn clients_are_distinguished_by_their_certificates_and_cannot_say_otherwise() {
     let authority = Authority::new();
     let server = authority.server();
     let rules = "rules: [{ name: each, key: '{tls.client}', limit: 1/h }]";
@@ -48,7 +48,7 @@ fn clients_are_told_apart_by_their_certificates_and_cannot_say_otherwise() {
 }
 
 #[test]
-fn commands_that_ask_a_service_believe_its_certificate_or_do_not() {
+fn commands_that_ask_a_service_trust_its_certificate_or_do_not() {
     let authority = Authority::new();
     let service = Service::on(ONE_EACH, &authority.server().flags());
     let url = format!("https://{}", service.http);
@@ -56,9 +56,9 @@ fn commands_that_ask_a_service_believe_its_certificate_or_do_not() {
         let args = ["block", "--server", &url, "--ca", &authority.pem, "--rule", "each", "--key", "ann"];
         tollkeeper(&args).output().unwrap()
     };
-    let stranger = ask(&Authority::new());
-    let said = String::from_utf8_lossy(&stranger.stderr).into_owned();
-    assert!(stranger.status.code() == Some(2) && said.contains("certificate"), "{said}");
+    let untrusting = ask(&Authority::new());
+    let said = String::from_utf8_lossy(&untrusting.stderr).into_owned();
+    assert!(untrusting.status.code() == Some(2) && said.contains("certificate"), "{said}");
     assert_eq!(ask(&authority).status.code(), Some(0));
     let body = r#"{"attributes": {"user": "ann"}}"#;
     let denied = curl(&authority, None, &["--data", body, &format!("{url}/v1/check")]).unwrap();

@@ -97,19 +97,19 @@ async fn streams_and_websockets_pass_through_both_sides() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_upstream_that_is_not_who_it_should_be_gets_no_request() {
-    let (authority, stranger) = (Authority::new(), Authority::new());
+    let (authority, unknown) = (Authority::new(), Authority::new());
     let wrong = [
-        (stranger.server(), None, "UnknownIssuer", "certificate was refused"),
+        (unknown.server(), None, "UnknownIssuer", "certificate was refused"),
         (authority.server_for(&["elsewhere.test"]), None, "not valid for", "certificate was refused"),
         (authority.expired_server(), None, "expired", "certificate was refused"),
         (authority.server(), Some(&authority), "CertificateRequired", "the upstream refused a TLS connection"),
     ];
-    for (pair, clients, logged, told) in wrong {
+    for (pair, clients, logged, shown) in wrong {
         let upstream = TlsUpstream::start(Upstream::plain().await, &pair, clients).await;
         let url = format!("https://127.0.0.1:{}", upstream.port);
         let proxy = proxy(&url, &["--upstream-ca", &authority.pem]);
         let answer = proxy.get("/");
-        assert!(answer.starts_with("HTTP/1.1 502") && answer.contains(told), "{logged}: {answer}");
+        assert!(answer.starts_with("HTTP/1.1 502") && answer.contains(shown), "{logged}: {answer}");
         assert!(!answer.contains("elsewhere"), "{answer}");
         proxy.wait_for_log(logged, 1);
         assert!(upstream.plain.seen().iter().all(String::is_empty), "{:?}", upstream.plain.seen());
@@ -124,7 +124,7 @@ async fn an_upstream_that_is_not_who_it_should_be_gets_no_request() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_upstreams_authority_is_read_anew_on_sighup() {
+async fn the_upstreams_authority_is_reloaded_on_sighup() {
     let (authority, next) = (Authority::new(), Authority::new());
     let trusted = file(&std::fs::read_to_string(&authority.pem).unwrap(), "pem");
     let upstream = TlsUpstream::start(Upstream::plain().await, &next.server(), None).await;

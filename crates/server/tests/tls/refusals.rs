@@ -7,14 +7,14 @@ use tollkeeper_testkit::{Authority, Pair, Service, curl, file, run, tollkeeper};
 
 #[test]
 fn only_certificates_of_the_named_authority_pass_and_only_while_they_are_valid() {
-    let (authority, stranger) = (Authority::new(), Authority::new());
+    let (authority, unknown) = (Authority::new(), Authority::new());
     let server = authority.server();
     let service = Service::on("rules: []", &server.flags_for(&authority));
     let url = format!("https://{}/healthz", service.http);
     let ask = |pair: Option<Pair>| curl(&authority, pair.as_ref(), &[&url]);
     let refused = [
         (None, "certificate required"),
-        (Some(stranger.client("eve")), "unknown ca"),
+        (Some(unknown.client("eve")), "unknown ca"),
         (Some(authority.expired_client()), "certificate expired"),
         // A server certificate is not valid as a client certificate.
         (Some(authority.server()), "unsupported certificate"),
@@ -48,7 +48,7 @@ fn old_versions_of_tls_are_refused() {
 }
 
 #[test]
-fn plain_text_is_told_so_and_those_who_say_nothing_hold_nobody_up() {
+fn plain_text_is_answered_and_those_who_say_nothing_hold_nobody_up() {
     let authority = Authority::new();
     let server = authority.server();
     let service = Service::on("rules: []", &server.flags());

@@ -98,7 +98,7 @@ impl Cluster {
                 .is_ok_and(|role| matches!(&role[..], [_, _, redis::Value::Int(of), ..] if *of == i64::from(port)))
         };
         let replica = self.nodes.iter().find(is_its_replica).unwrap_or_else(|| panic!("{id} has no replica"));
-        replica.tell(&["CLUSTER", "FAILOVER"]);
+        replica.execute(&["CLUSTER", "FAILOVER"]);
         port
     }
 
@@ -119,8 +119,8 @@ impl Cluster {
     /// some keys.
     pub fn begin_migration(&self, slot: u16, from: u16, to: u16) {
         let (slot, from, to) = (slot.to_string(), self.node(from), self.node(to));
-        to.tell(&["CLUSTER", "SETSLOT", &slot, "IMPORTING", &id_of(from)]);
-        from.tell(&["CLUSTER", "SETSLOT", &slot, "MIGRATING", &id_of(to)]);
+        to.execute(&["CLUSTER", "SETSLOT", &slot, "IMPORTING", &id_of(from)]);
+        from.execute(&["CLUSTER", "SETSLOT", &slot, "MIGRATING", &id_of(to)]);
     }
 
     /// Moves up to `most` keys of a migrating slot; how many it moved.
@@ -139,7 +139,7 @@ impl Cluster {
         command.extend(self.password.iter().flat_map(|password| ["AUTH", password]));
         command.push("KEYS");
         command.extend(keys.iter().map(String::as_str));
-        from.tell(&command);
+        from.execute(&command);
         keys.len()
     }
 
@@ -149,14 +149,14 @@ impl Cluster {
         // The new primary first: otherwise the old one could take the slot back in between.
         let others = self.primaries().into_iter().filter(|port| *port != to);
         for port in [to].into_iter().chain(others) {
-            self.node(port).tell(&["CLUSTER", "SETSLOT", &slot.to_string(), "NODE", &id]);
+            self.node(port).execute(&["CLUSTER", "SETSLOT", &slot.to_string(), "NODE", &id]);
         }
         wait_until("all nodes know the slot's new primary", || self.agree(slot, |port| port == to));
     }
 
     /// Removes all keys.
     pub fn flush(&self) {
-        self.primaries().into_iter().for_each(|port| self.node(port).tell(&["FLUSHALL"]));
+        self.primaries().into_iter().for_each(|port| self.node(port).execute(&["FLUSHALL"]));
     }
 
     /// Each answering node's view of all nodes.

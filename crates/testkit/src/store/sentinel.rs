@@ -55,7 +55,7 @@ impl Sentinels {
             // default: a replica not heard of within five of them is not promoted, and during a failover it is heard
             // of once a second.
             let periods = ["INFO-PERIOD", "100", "PUBLISH-PERIOD", "100", "ASK-PERIOD", "100", "TILT-PERIOD", "500"];
-            sentinel.tell(&[&["SENTINEL", "DEBUG"], &periods[..]].concat());
+            sentinel.execute(&[&["SENTINEL", "DEBUG"], &periods[..]].concat());
         }
         wait_until("the sentinels know all", || all.sentinels.iter().all(knows_all) && all.is_replicating());
         all
@@ -66,7 +66,7 @@ impl Sentinels {
     pub fn slow_down(&self) {
         for sentinel in &self.sentinels {
             let periods = ["INFO-PERIOD", "10000", "PUBLISH-PERIOD", "2000", "ASK-PERIOD", "1000"];
-            sentinel.tell(&[&["SENTINEL", "DEBUG"], &periods[..]].concat());
+            sentinel.execute(&[&["SENTINEL", "DEBUG"], &periods[..]].concat());
         }
     }
 
@@ -96,7 +96,7 @@ impl Sentinels {
     pub fn fail_over(&self) -> u16 {
         let old_port = self.primary_port();
         // While the primary is healthy, a replica is promoted only if it was heard of within three of these periods.
-        self.sentinels[0].tell(&["SENTINEL", "DEBUG", "INFO-PERIOD", "10000"]);
+        self.sentinels[0].execute(&["SENTINEL", "DEBUG", "INFO-PERIOD", "10000"]);
         wait_until("the sentinels have promoted the replica", || {
             // Repeated in case it failed; refused while a failover is in progress.
             let _ = self.sentinels[0].ask::<()>(&["SENTINEL", "FAILOVER", SERVICE]);

@@ -49,21 +49,21 @@ mod tests {
 
     /// `max_keys: 1000000000000` aborted the process at the start ("memory allocation failed").
     #[test]
-    fn more_keys_than_memory_are_told_by_their_field() {
+    fn more_keys_than_memory_are_reported_by_their_field() {
         let store = |max_keys, max_log_bytes| StoreSettings { max_keys, max_log_bytes, ..StoreSettings::default() };
-        let told = |store: &StoreSettings| {
+        let shown = |store: &StoreSettings| {
             let problems = problems(store, Some(1 << 30)).into_iter();
             problems.map(|(field, problem)| format!("{field}: {problem}")).collect::<Vec<_>>()
         };
-        assert_eq!(told(&store(1_000_000, 64 << 20)), Vec::<String>::new());
+        assert_eq!(shown(&store(1_000_000, 64 << 20)), Vec::<String>::new());
         assert_eq!(
-            told(&store(1_000_000_000, 2 << 30)),
+            shown(&store(1_000_000_000, 2 << 30)),
             [
                 "store.max_keys: 1000000000 keys need 34332 MiB, and this machine has 1024 MiB; use fewer",
                 "store.max_log_bytes: 2147483648 bytes need 2048 MiB, and this machine has 1024 MiB; use fewer",
             ]
         );
-        assert_eq!(told(&store(0, 0)).len(), 2);
-        assert_eq!(told(&store(usize::MAX, 64 << 20)).len(), 1);
+        assert_eq!(shown(&store(0, 0)).len(), 2);
+        assert_eq!(shown(&store(usize::MAX, 64 << 20)).len(), 1);
     }
 }

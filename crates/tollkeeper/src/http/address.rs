@@ -106,11 +106,11 @@ impl TrustedProxies {
         if !self.contain(peer) {
             return peer;
         }
-        let is_told = |header: AddressSource, name: HeaderName| {
+        let is_read = |header: AddressSource, name: HeaderName| {
             *source == header || (*source == AddressSource::Auto && headers.contains_key(name))
         };
-        let hops = is_told(AddressSource::XForwardedFor, X_FORWARDED_FOR);
-        let elements = is_told(AddressSource::Forwarded, FORWARDED);
+        let hops = is_read(AddressSource::XForwardedFor, X_FORWARDED_FOR);
+        let elements = is_read(AddressSource::Forwarded, FORWARDED);
         match (source, hops, elements) {
             (AddressSource::Header(name), ..) => single(headers, name).unwrap_or(peer),
             (_, false, false) => peer,

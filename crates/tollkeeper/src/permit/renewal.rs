@@ -65,7 +65,7 @@ impl Occupied {
         let mut slots = self.slots.lock().unwrap_or_else(PoisonError::into_inner);
         if slots.is_over {
             drop(slots);
-            self.give_back(renewed);
+            self.release_slots(renewed);
             return false;
         }
         slots.held = renewed;

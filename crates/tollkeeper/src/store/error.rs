@@ -19,7 +19,7 @@ pub enum StoreError {
     },
     /// Some of the charges belong to a server that is unreachable; the others could be decided without them.
     #[error("a part of the store is unavailable: {reason}")]
-    Away {
+    PartlyUnavailable {
         /// Those charges, by position.
         charges: Vec<usize>,
         /// What happened, without secrets.

@@ -170,9 +170,9 @@ impl MemoryStore {
     }
 
     /// Refunds up to `cost` of a bucket's latest charges; false when none of it still counts.
-    pub fn give_back(&self, bucket: BucketRef<'_>, cost: u32) -> bool {
+    pub fn refund(&self, bucket: BucketRef<'_>, cost: u32) -> bool {
         let (place, mut holds) = (self.table.place_of(bucket), self.holds());
-        let is_back = self.table.give_back(place, cost, &self.clock);
+        let is_back = self.table.refund(place, cost, &self.clock);
         if is_back {
             // Which charges these were is unknown, so count them as the earliest.
             holds.count(place.id, Timestamp::default(), cost);

@@ -172,7 +172,7 @@ impl RedisStore {
             denials.forget_all();
             if let Some(back) = leases.sweep(Instant::now(), true) {
                 let shared = self.0.clone();
-                self.0.io.spawn(async move { shared.give_back(back).await });
+                self.0.io.spawn(async move { shared.return_tokens(back).await });
             }
         }
     }
@@ -230,7 +230,7 @@ impl RedisStore {
         {
             let shared = self.0.clone();
             // Leases that cannot be returned expire.
-            let _ = self.0.io.run(async move { shared.give_back(back).await }).await;
+            let _ = self.0.io.run(async move { shared.return_tokens(back).await }).await;
         }
     }
 
@@ -331,7 +331,7 @@ impl RedisStore {
 
     /// Refunds up to `cost` of a bucket's latest charges; false when none of it still counts. Concurrent charges or
     /// refunds can only make the refund smaller.
-    pub async fn give_back(&self, bucket: BucketRef<'_>, cost: u32) -> Result<bool, StoreError> {
+    pub async fn refund(&self, bucket: BucketRef<'_>, cost: u32) -> Result<bool, StoreError> {
         let key = self.0.key(bucket);
         let (state, now) = self.0.read(bucket.quota, &key).await?;
         let receipts = state.latest(bucket.quota, cost, now);

@@ -136,7 +136,7 @@ mod tests {
     }
 
     #[test]
-    fn the_content_type_tells_the_protocol() {
+    fn the_content_type_shows_the_protocol() {
         let grpc = Protocol::Grpc(HeaderValue::from_static("application/grpc"));
         assert_eq!(speaking("application/grpc"), grpc);
         assert_eq!(speaking("application/grpc+proto"), grpc);
@@ -147,7 +147,7 @@ mod tests {
     }
 
     #[test]
-    fn a_store_that_is_away_is_unavailable() {
+    fn a_store_that_is_unreachable_is_unavailable() {
         let verdict = denied(Some(Span::SECOND));
         let response = speaking("application/grpc").deny(&AnswerStyle::default(), &verdict, Timestamp::default());
         assert_eq!((response.status().as_u16(), &response.headers()[GRPC_STATUS]), (200, &HeaderValue::from(14)));

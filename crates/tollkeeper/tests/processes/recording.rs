@@ -138,7 +138,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_record_tells_what_was_written() {
+    fn a_record_shows_what_was_written() {
         let begins_us = 1_700_000_000_000_000;
         for (since_us, took_us, cost, admitted) in
             [(0, 0, 1, true), ((1 << 33) - 1, (1 << 22) - 1, 255, false), (7, 3, 2, true)]

@@ -71,7 +71,7 @@ fn a_blocked_key_is_denied_at_once_until_the_end() {
 }
 
 #[test]
-fn without_an_end_nobody_is_told_to_come_back() {
+fn without_an_end_nobody_is_asked_to_retry() {
     for_each_world(|world| {
         now_or_never(world.limiter.except(Exception::new("per-user", "a", ExceptionKind::Block).because("abuse")))
             .unwrap();

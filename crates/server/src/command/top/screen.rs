@@ -82,7 +82,7 @@ impl Terminal {
     fn take() -> io::Result<Terminal> {
         let before = std::panic::take_hook();
         std::panic::set_hook(Box::new(move |panic| {
-            Terminal::give_back();
+            Terminal::restore();
             before(panic);
         }));
         enable_raw_mode()?;
@@ -91,7 +91,7 @@ impl Terminal {
         Ok(terminal)
     }
 
-    fn give_back() {
+    fn restore() {
         let _ = execute!(io::stdout(), LeaveAlternateScreen, Show);
         let _ = disable_raw_mode();
     }
@@ -99,7 +99,7 @@ impl Terminal {
 
 impl Drop for Terminal {
     fn drop(&mut self) {
-        Terminal::give_back();
+        Terminal::restore();
     }
 }
 

@@ -24,23 +24,23 @@ pub(crate) struct Visitors {
     /// Set while the service drains before stopping.
     draining: Arc<AtomicBool>,
     here: Mutex<HashMap<IpAddr, usize>>,
-    told: Told,
+    logged: Logged,
 }
 
 /// Log lines that are rate-limited, however often they occur.
 #[derive(Debug)]
-struct Told {
+struct Logged {
     crowd: Sparing,
     full: Sparing,
     trouble: Sparing,
     reset: Sparing,
 }
 
-impl Default for Told {
-    fn default() -> Told {
+impl Default for Logged {
+    fn default() -> Logged {
         const PAUSE: Duration = Duration::from_secs(30);
         let sparing = || Sparing::every(PAUSE);
-        Told { crowd: sparing(), full: sparing(), trouble: sparing(), reset: sparing() }
+        Logged { crowd: sparing(), full: sparing(), trouble: sparing(), reset: sparing() }
     }
 }
 
@@ -62,7 +62,7 @@ impl Visitors {
         if *own >= most && !self.trusted.trusts(address) {
             drop(here);
             self.counted.refuse();
-            if let Some(left_out) = self.told.crowd.turn() {
+            if let Some(left_out) = self.logged.crowd.turn() {
                 tracing::warn!(
                     "{client} has {most} connections, which is all that one address may have, and gets no more; raise \
                      listen.connections_per_address, or name it in trusted_proxies if it is your proxy{left_out}"
@@ -77,22 +77,22 @@ impl Visitors {
     }
 
     /// All connections are in use, and the next client waits.
-    pub(super) fn tell_full(&self, most: usize) {
-        if let Some(left_out) = self.told.full.turn() {
+    pub(super) fn log_full(&self, most: usize) {
+        if let Some(left_out) = self.logged.full.turn() {
             tracing::warn!("all {most} connections are taken, so new ones wait; raise listen.connections{left_out}");
         }
     }
 
     /// Accepting connections fails.
-    pub(super) fn tell_trouble(&self, error: &std::io::Error) {
-        if let Some(left_out) = self.told.trouble.turn() {
+    pub(super) fn log_trouble(&self, error: &std::io::Error) {
+        if let Some(left_out) = self.logged.trouble.turn() {
             tracing::warn!("cannot accept connections right now: {error}{left_out}");
         }
     }
 
     /// A client opens streams only to reset them, and its connection was closed for that.
-    pub(super) fn tell_reset(&self, address: IpAddr) {
-        if let Some(left_out) = self.told.reset.turn() {
+    pub(super) fn log_reset(&self, address: IpAddr) {
+        if let Some(left_out) = self.logged.reset.turn() {
             tracing::warn!("{address} keeps resetting HTTP/2 streams, so its connection was closed{left_out}");
         }
     }

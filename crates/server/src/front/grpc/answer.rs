@@ -135,13 +135,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_quota_is_told_in_the_shortest_unit_that_holds_its_period() {
-        let told = |count, micros| per_unit(&Quota::per(count, Span::from_micros(micros)).build().expect("a quota"));
-        assert_eq!(told(10, 1_000_000), (10, Unit::Second));
-        assert_eq!(told(6_000, 60_000_000), (6_000, Unit::Minute));
-        assert_eq!(told(20, 100_000), (200, Unit::Second));
-        assert_eq!(told(5, 90_000_000), (200, Unit::Hour));
-        assert_eq!(told(1, 2 * 365 * 86_400_000_000), (1, Unit::Year));
+    fn a_quota_is_shown_in_the_shortest_unit_that_holds_its_period() {
+        let unit_of = |count, micros| per_unit(&Quota::per(count, Span::from_micros(micros)).build().expect("a quota"));
+        assert_eq!(unit_of(10, 1_000_000), (10, Unit::Second));
+        assert_eq!(unit_of(6_000, 60_000_000), (6_000, Unit::Minute));
+        assert_eq!(unit_of(20, 100_000), (200, Unit::Second));
+        assert_eq!(unit_of(5, 90_000_000), (200, Unit::Hour));
+        assert_eq!(unit_of(1, 2 * 365 * 86_400_000_000), (1, Unit::Year));
         let slots = Quota::concurrent(3, Span::from_secs(60)).build().expect("a quota");
         assert_eq!(per_unit(&slots), (3, Unit::Unknown));
     }

@@ -62,7 +62,7 @@ pub(super) fn read(request: RateLimitRequest) -> Result<Vec<Asked>, Status> {
         };
         let effect = match hits {
             0 => Effect::Check,
-            _ if descriptor.is_negative_hits => Effect::GiveBack,
+            _ if descriptor.is_negative_hits => Effect::Refund,
             _ => Effect::Charge,
         };
         Ok(Asked { attributes: Descriptor::from(attributes).with_cost(hits), effect, limit: descriptor.limit })

@@ -77,10 +77,10 @@ impl Original {
     fn of(parts: Parts) -> Result<Original, Problem> {
         let Parts { method, uri, mut headers, .. } = parts;
         let below = uri.path().strip_prefix(PREFIX).unwrap_or_default();
-        let headers_tell = first(&headers, &URIS).is_some();
+        let headers_describe = first(&headers, &URIS).is_some();
         // The proxy put a path below the prefix, so it overrides headers that a client could have sent through it.
         // The bare prefix with a slash may also be just another spelling of this endpoint.
-        if !below.is_empty() && (below != "/" || !headers_tell) {
+        if !below.is_empty() && (below != "/" || !headers_describe) {
             let query = uri.query().map(|query| format!("?{query}")).unwrap_or_default();
             let path = format!("{below}{query}");
             let uri = with_path(uri, "path", path.as_bytes())?;
@@ -100,7 +100,7 @@ impl Original {
             None => uri,
         };
         let Some(host) = forwarded_host(&headers) else {
-            return Ok(Original { method, uri, headers, is_described: headers_tell });
+            return Ok(Original { method, uri, headers, is_described: headers_describe });
         };
         headers.insert(HOST, host);
         // The target must not override it.

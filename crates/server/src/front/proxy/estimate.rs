@@ -27,25 +27,25 @@ pub(super) struct Estimate(Reservation);
 impl Estimate {
     /// `None` if the response cannot give the actual cost.
     pub(super) fn of(reservation: Reservation) -> Option<Estimate> {
-        let is_told = reservation.carriers().any(|name| name.starts_with(RESPONSE));
-        is_told.then(|| Estimate(reservation))
+        let is_expected = reservation.carriers().any(|name| name.starts_with(RESPONSE));
+        is_expected.then(|| Estimate(reservation))
     }
 
     /// Settles with the costs in these headers. Returns the estimate if they have none.
     pub(super) fn settle_by(self, headers: &HeaderMap) -> Option<Estimate> {
         let mut actual = Actual::default();
-        let mut is_told = false;
+        let mut is_found = false;
         for name in self.0.carriers().filter(|name| name.starts_with(RESPONSE)) {
             let Some(value) = headers.get(&name[RESPONSE.len()..]) else { continue };
             match number(value) {
                 Some(cost) => {
                     actual = actual.attribute(name, cost);
-                    is_told = true;
+                    is_found = true;
                 }
                 None => warn!("the upstream's {name} is not a whole number, so the estimate stays charged"),
             }
         }
-        if !is_told {
+        if !is_found {
             return Some(self);
         }
         // The client need not wait for it.

@@ -61,7 +61,7 @@ fn of_a_very_long_line_the_part_around_the_place_is_shown() {
 }
 
 #[test]
-fn every_bad_value_is_told_at_once() {
+fn every_bad_value_is_reported_at_once() {
     let text = "
 listen: { http: nowhere, resp: '127.0.0.1:99999', resp_password: '' }
 store: { url: 'postgres://x' }
@@ -145,7 +145,7 @@ fn odd_numbers_are_refused_as_they_were_written() {
 }
 
 #[test]
-fn several_problems_of_one_rule_are_told_together() {
+fn several_problems_of_one_rule_are_reported_together() {
     let text = "rules:\n  - name: 'a b'\n    key: '{x'\n    limit: 10/parsec\n    burst: -1\n    cost: -3\n";
     let fields: Vec<String> =
         parse(Path::new("t.yaml"), text).unwrap_err().problems.into_iter().map(|problem| problem.field).collect();

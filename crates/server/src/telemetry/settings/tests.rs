@@ -21,13 +21,13 @@ fn the_file_wins_over_the_standard_variables() {
         ("OTEL_TRACES_SAMPLER_ARG", "0.5"),
         ("OTEL_SERVICE_NAME", "gate"),
     ];
-    let told = settings("{}", &variables).expect("fine").expect("a collector");
-    assert_eq!((told.to.to_string().as_str(), told.protocol), ("http://elsewhere:4317", OtlpProtocol::Grpc));
-    assert_eq!((told.traces, told.service_name.as_str()), (0.5, "gate"));
+    let found = settings("{}", &variables).expect("fine").expect("a collector");
+    assert_eq!((found.to.to_string().as_str(), found.protocol), ("http://elsewhere:4317", OtlpProtocol::Grpc));
+    assert_eq!((found.traces, found.service_name.as_str()), (0.5, "gate"));
     let file = r#"{"otlp": "http://here:4318", "protocol": "http/protobuf", "traces": 1, "service_name": "mine"}"#;
-    let told = settings(file, &variables).expect("fine").expect("a collector");
-    assert_eq!((told.to.to_string().as_str(), told.protocol), ("http://here:4318", OtlpProtocol::Http));
-    assert_eq!((told.traces, told.service_name.as_str()), (1.0, "mine"));
+    let found = settings(file, &variables).expect("fine").expect("a collector");
+    assert_eq!((found.to.to_string().as_str(), found.protocol), ("http://here:4318", OtlpProtocol::Http));
+    assert_eq!((found.traces, found.service_name.as_str()), (1.0, "mine"));
 }
 
 #[test]

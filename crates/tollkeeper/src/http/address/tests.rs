@@ -23,7 +23,7 @@ fn client(lines: &[(&'static str, &str)]) -> String {
 }
 
 #[test]
-fn without_trusted_proxies_no_header_is_believed() {
+fn without_trusted_proxies_no_header_is_trusted() {
     let lines = [("x-forwarded-for", "6.6.6.6"), ("forwarded", "for=6.6.6.6"), ("x-real-ip", "6.6.6.6")];
     let peer = [10, 0, 0, 1].into();
     assert_eq!(TrustedProxies::default().client_address(&AddressSource::Auto, &headers(&lines), peer), peer);
@@ -31,7 +31,7 @@ fn without_trusted_proxies_no_header_is_believed() {
 }
 
 #[test]
-fn a_peer_that_is_no_trusted_proxy_is_not_believed() {
+fn a_peer_that_is_no_trusted_proxy_is_not_trusted() {
     let peer = [198, 51, 100, 4].into();
     let lines = headers(&[("x-forwarded-for", "6.6.6.6")]);
     assert_eq!(proxies(&["10.0.0.0/8"]).client_address(&AddressSource::Auto, &lines, peer), peer);
@@ -60,7 +60,7 @@ fn several_lines_are_one_list() {
 }
 
 #[test]
-fn nothing_beyond_a_hop_that_cannot_be_read_is_believed() {
+fn nothing_beyond_a_hop_that_cannot_be_read_is_trusted() {
     for bad in
         ["unknown", "_hidden", "", "203.0.113", "010.0.0.9", "1.2.3.4:", "1.2.3.4:x", "[::1", "fe80::1%eth0", "é"]
     {
@@ -94,7 +94,7 @@ fn headers_that_agree_are_both_right() {
 }
 
 /// Like `client`, where the proxies are known to write this header.
-fn client_told_by(source: &str, lines: &[(&'static str, &str)]) -> String {
+fn client_from(source: &str, lines: &[(&'static str, &str)]) -> String {
     let source = source.parse().expect(source);
     proxies(&["10.0.0.0/8"]).client_address(&source, &headers(lines), [10, 0, 0, 1].into()).to_string()
 }
@@ -102,12 +102,12 @@ fn client_told_by(source: &str, lines: &[(&'static str, &str)]) -> String {
 #[test]
 fn a_header_that_the_proxies_do_not_write_is_not_read() {
     let both = [("x-forwarded-for", "203.0.113.7"), ("forwarded", "for=198.51.100.4"), ("x-real-ip", "192.0.2.1")];
-    assert_eq!(client_told_by("x-forwarded-for", &both), "203.0.113.7");
-    assert_eq!(client_told_by("forwarded", &both), "198.51.100.4");
-    assert_eq!(client_told_by("x-real-ip", &both), "192.0.2.1");
-    assert_eq!(client_told_by("cf-connecting-ip", &both), "10.0.0.1");
-    assert_eq!(client_told_by("forwarded", &both[..1]), "10.0.0.1");
-    assert_eq!(client_told_by("x-forwarded-for", &both[1..]), "10.0.0.1");
+    assert_eq!(client_from("x-forwarded-for", &both), "203.0.113.7");
+    assert_eq!(client_from("forwarded", &both), "198.51.100.4");
+    assert_eq!(client_from("x-real-ip", &both), "192.0.2.1");
+    assert_eq!(client_from("cf-connecting-ip", &both), "10.0.0.1");
+    assert_eq!(client_from("forwarded", &both[..1]), "10.0.0.1");
+    assert_eq!(client_from("x-forwarded-for", &both[1..]), "10.0.0.1");
 }
 
 #[test]
@@ -123,13 +123,13 @@ fn a_header_of_one_address_holds_one() {
         ("unknown", "10.0.0.1"),
         ("", "10.0.0.1"),
     ] {
-        assert_eq!(client_told_by("x-real-ip", &[("x-real-ip", value)]), client, "{value:?}");
+        assert_eq!(client_from("x-real-ip", &[("x-real-ip", value)]), client, "{value:?}");
     }
-    assert_eq!(client_told_by("x-real-ip", &[("x-real-ip", "6.6.6.6"), ("x-real-ip", "203.0.113.7")]), "10.0.0.1");
-    let stranger = [198, 51, 100, 4].into();
+    assert_eq!(client_from("x-real-ip", &[("x-real-ip", "6.6.6.6"), ("x-real-ip", "203.0.113.7")]), "10.0.0.1");
+    let untrusted = [198, 51, 100, 4].into();
     let source = "x-real-ip".parse().expect("a name");
     let lines = headers(&[("x-real-ip", "6.6.6.6")]);
-    assert_eq!(proxies(&["10.0.0.0/8"]).client_address(&source, &lines, stranger), stranger);
+    assert_eq!(proxies(&["10.0.0.0/8"]).client_address(&source, &lines, untrusted), untrusted);
 }
 
 #[test]

@@ -211,7 +211,7 @@ fn a_source_that_is_none_is_refused_with_what_is_possible() {
 }
 
 #[test]
-fn cost_is_one_unless_told() {
+fn cost_is_one_by_default() {
     let (head, identity) = (head("/", &[]), Identity::new());
     let request = identity.describe(&head.method, &head.uri, &head.headers, None);
     assert_eq!(request.cost(), 1);

@@ -53,7 +53,7 @@ fn a_denial_says_when_to_come_back_and_whose_limit_it_is() {
 }
 
 #[test]
-fn a_short_wait_is_told_in_full_and_never_as_zero() {
+fn a_short_wait_is_shown_in_full_and_never_as_zero() {
     let answer = AnswerStyle::default().deny(&verdict(vec![rule("fast", "3/s")], 3, 2), NOW);
     assert_eq!(answer.headers[RETRY_AFTER], "1");
     let short = AnswerStyle::default().deny(&verdict(vec![rule("fast", "1000000/s")], 1_000_000, 2), NOW);
@@ -65,7 +65,7 @@ fn a_short_wait_is_told_in_full_and_never_as_zero() {
 }
 
 #[test]
-fn what_can_never_pass_is_not_told_to_come_back() {
+fn what_can_never_pass_is_not_asked_to_retry() {
     let answer = AnswerStyle::default().deny(&verdict(vec![rule("small", "5/s")], 6, 1), NOW);
     assert_eq!(answer.status, 429);
     assert!(!answer.headers.contains_key(RETRY_AFTER));
@@ -76,12 +76,12 @@ fn what_can_never_pass_is_not_told_to_come_back() {
 }
 
 #[test]
-fn a_store_that_is_away_is_503() {
+fn a_store_that_is_unreachable_is_503() {
     let charge = verdict(vec![rule("strict", "5/s")], 1, 1).rows()[0].charge.clone();
     let outcome = Outcome::Denied { retry_after: Some(Span::SECOND) };
-    let away = Verdict::new(vec![Row::without_store(charge, outcome)]);
+    let unreachable = Verdict::new(vec![Row::without_store(charge, outcome)]);
     let style = AnswerStyle { deny_status: StatusCode::FORBIDDEN, ..AnswerStyle::default() };
-    let answer = style.deny(&away, NOW);
+    let answer = style.deny(&unreachable, NOW);
     assert_eq!(answer.status, 503);
     assert_eq!(answer.headers[RETRY_AFTER], "1");
     assert_eq!(problem(&answer)["type"], REDUCED_CAPACITY);

@@ -169,7 +169,7 @@ fn a_bad_row_names_rule_column_problem_and_fix() {
 }
 
 #[test]
-fn every_bad_row_is_told() {
+fn every_bad_row_is_reported() {
     let mut rows = row(|row| row.key_pattern = "{ip".into());
     rows.extend(row(|row| (row.name, row.cost) = ("b".into(), json!("3x"))));
     rows.extend(row(|row| (row.name, row.options) = ("c".into(), json!({"hold": 3}))));

@@ -335,7 +335,7 @@ impl Locked<'_> {
     }
 
     /// Refunds up to `cost` of a bucket's latest charges; false when none of it still counts.
-    pub(super) fn give_back(&mut self, place: Place<'_>, cost: u32, now: Timestamp) -> bool {
+    pub(super) fn refund(&mut self, place: Place<'_>, cost: u32, now: Timestamp) -> bool {
         let edited = self.edit(place, now, |state, quota, now| {
             let receipts = state.latest(quota, cost, now).into_iter();
             receipts.filter(|receipt| state.refund(quota, *receipt, now)).count() > 0

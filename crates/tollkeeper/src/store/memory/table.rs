@@ -418,8 +418,8 @@ impl Table {
     }
 
     /// Refunds up to `cost` of a bucket's latest charges.
-    pub(crate) fn give_back(&self, place: Place<'_>, cost: u32, clock: &Clock) -> bool {
-        self.lock_for(place.id).give_back(place, cost, clock.now())
+    pub(crate) fn refund(&self, place: Place<'_>, cost: u32, clock: &Clock) -> bool {
+        self.lock_for(place.id).refund(place, cost, clock.now())
     }
 
     /// Corrects a charge to its actual cost; returns how much was refunded.

@@ -164,9 +164,9 @@ fn fruitless_sweeps_are_paid_for_before_the_next() {
         assert!(subject.charge_key(key, &hour).is_some());
     }
     let mut sweeps = 0;
-    for stranger in 10_000..11_000 {
+    for newcomer in 10_000..11_000 {
         let before = subject.table.each_shard().map(|shard| shard.shard.debt).sum::<usize>();
-        assert_eq!(subject.charge_key(stranger, &hour), None);
+        assert_eq!(subject.charge_key(newcomer, &hour), None);
         let after = subject.table.each_shard().map(|shard| shard.shard.debt).sum::<usize>();
         sweeps += usize::from(after > before);
         subject.hands.advance(Span::from_micros(1));
@@ -244,7 +244,7 @@ fn every_slot_has_room_from_the_first_on() {
 }
 
 #[test]
-fn the_last_slot_given_back_frees_the_log() {
+fn the_last_slot_released_frees_the_log() {
     let subject = Subject::new(10, 100_000);
     let jobs = Quota::concurrent(5, Span::from_secs(60)).build().expect("valid");
     let empty = subject.table.memory_bytes();
@@ -321,7 +321,7 @@ fn a_flood_on_one_rule_leaves_room_for_the_others() {
 
 /// A slot is released in the bucket in which it was taken.
 #[test]
-fn a_shared_slot_is_given_back() {
+fn a_shared_slot_is_released() {
     let subject = Subject::new(1, 100_000);
     let jobs = Quota::concurrent(2, Span::from_secs(60)).build().expect("valid");
     subject.share("", 0, &jobs);

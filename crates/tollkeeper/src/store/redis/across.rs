@@ -65,7 +65,7 @@ impl Shared {
     /// Peeks first, then charges, and refunds if others were faster.
     pub(super) async fn decide_across(self: Arc<Self>, parts: Vec<Part>) -> Result<Decided, StoreError> {
         let peeked = self.ask_all(&parts, Ask::Peek).await;
-        if let Some(error) = away(&parts, &peeked) {
+        if let Some(error) = unreachable(&parts, &peeked) {
             return Err(error);
         }
         let peeked: Vec<Answered> = peeked.into_iter().flatten().collect();
@@ -74,7 +74,7 @@ impl Shared {
         }
         // Always awaited: what was charged must be known, to be refunded.
         let reserved = self.ask_all(&parts, Ask::Reserve).await;
-        let failed = away(&parts, &reserved);
+        let failed = unreachable(&parts, &reserved);
         let charged = |part: &Part, answer: &Answered| !denies(&part.charges, &answer.answer.decisions);
         let is_whole =
             |part: &Part, answer: &Result<Answered, _>| matches!(answer, Ok(answer) if charged(part, answer));
@@ -139,24 +139,24 @@ impl Shared {
 }
 
 /// Which parts got no answer, if any. A request of which a part was shed is shed as a whole.
-fn away(parts: &[Part], answers: &[Result<Answered, Refusal>]) -> Option<StoreError> {
+fn unreachable(parts: &[Part], answers: &[Result<Answered, Refusal>]) -> Option<StoreError> {
     let failed = || parts.iter().zip(answers).filter(|(_, answer)| answer.is_err());
     let errors = || failed().filter_map(|(_, answer)| answer.as_ref().err().cloned()).map(StoreError::from);
     if let Some(overloaded) = errors().find(|error| matches!(error, StoreError::Overloaded(_))) {
         return Some(overloaded);
     }
     let reason = errors().next()?;
-    if failed().count() == parts.len() && !matches!(reason, StoreError::Away { .. }) {
+    if failed().count() == parts.len() && !matches!(reason, StoreError::PartlyUnavailable { .. }) {
         return Some(reason);
     }
     let charges = failed().flat_map(|(part, answer)| match answer {
         // Only some of its keys would be new, on a server that is full.
-        Err(Refusal::Failed(StoreError::Away { charges, .. })) => {
+        Err(Refusal::Failed(StoreError::PartlyUnavailable { charges, .. })) => {
             charges.iter().map(|charge| part.positions[*charge]).collect()
         }
         _ => part.positions.clone(),
     });
-    Some(StoreError::Away { charges: charges.collect(), reason: reason.to_string() })
+    Some(StoreError::PartlyUnavailable { charges: charges.collect(), reason: reason.to_string() })
 }
 
 fn receipts(part: &Part, answer: &Answered) -> Vec<(Charge, Receipt)> {

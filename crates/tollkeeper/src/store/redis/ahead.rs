@@ -59,11 +59,11 @@ impl Shared {
         }
         let decided = match self.decide(&rest, Ask::Charge).await {
             Ok(decided) => decided,
-            Err(StoreError::Away { charges, reason }) => {
+            Err(StoreError::PartlyUnavailable { charges, reason }) => {
                 // By position among those that were asked for, and the caller counts all.
                 let asked: Vec<usize> = (0..spent.len()).filter(|charge| spent[*charge].is_none()).collect();
                 let charges = charges.into_iter().map(|charge| asked[charge]).collect();
-                return Err(put_back(spent, StoreError::Away { charges, reason }));
+                return Err(put_back(spent, StoreError::PartlyUnavailable { charges, reason }));
             }
             Err(error) => return Err(put_back(spent, error)),
         };
@@ -105,12 +105,12 @@ impl Shared {
                 else {
                     return;
                 };
-                shared.give_back(back).await;
+                shared.return_tokens(back).await;
             }
         });
     }
 
-    pub(super) async fn give_back(self: &Arc<Self>, buckets: Vec<Returning>) {
+    pub(super) async fn return_tokens(self: &Arc<Self>, buckets: Vec<Returning>) {
         for returning in buckets {
             let receipts = returning.receipts();
             let Some((charge, _)) = receipts.first() else { continue };

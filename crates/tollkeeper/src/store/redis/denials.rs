@@ -124,7 +124,7 @@ mod tests {
     }
 
     #[test]
-    fn a_denial_is_true_until_its_wait_is_over_and_tells_what_is_left() {
+    fn a_denial_is_true_until_its_wait_is_over_and_shows_what_is_left() {
         let (denials, charge) = (Denials::new(), charge("10/s", Algorithm::TokenBucket, "a", 1));
         let id = denials.id(std::slice::from_ref(&charge));
         let (asked, ms) = (Instant::now(), Duration::from_millis);
@@ -149,7 +149,7 @@ mod tests {
     }
 
     #[test]
-    fn slots_that_may_be_given_back_are_not_remembered() {
+    fn slots_that_may_be_released_are_not_remembered() {
         let (denials, charge) = (Denials::new(), charge("1", Algorithm::Concurrency, "a", 1));
         let (id, now) = (denials.id(std::slice::from_ref(&charge)), Instant::now());
         denials.remember(id, std::slice::from_ref(&charge), &denied(&charge), now, now);

@@ -27,7 +27,7 @@ struct Case {
     call: Call,
     seeds: Vec<(String, Stored)>,
     expected: Vec<Expected>,
-    told: String,
+    description: String,
 }
 
 /// What a key holds after the call.
@@ -68,33 +68,33 @@ fn run(connection: &mut Connection, cases: &[Case], mut check: impl FnMut(&Case,
             let read_back = replies.split_off(replies.len() - 3 * case.expected.len());
             check(case, chunk * 100 + index, replies.pop().unwrap());
             for (expected, replies) in case.expected.iter().zip(read_back.chunks(3)) {
-                expected.check(stored::found(replies), &case.told);
+                expected.check(stored::found(replies), &case.description);
             }
         }
     }
 }
 
 impl Expected {
-    fn check(&self, (stored, ttl_ms): (Stored, i64), told: &str) {
-        assert_eq!(stored, self.stored, "{}, {told}", self.key);
+    fn check(&self, (stored, ttl_ms): (Stored, i64), description: &str) {
+        assert_eq!(stored, self.stored, "{}, {description}", self.key);
         match self.ttl_ms {
-            Some(most) => assert!((0.max(most - 500)..=most).contains(&ttl_ms), "{most}: {ttl_ms}, {told}"),
-            None => assert!(ttl_ms < 0, "{} was written: {told}", self.key),
+            Some(most) => assert!((0.max(most - 500)..=most).contains(&ttl_ms), "{most}: {ttl_ms}, {description}"),
+            None => assert!(ttl_ms < 0, "{} was written: {description}", self.key),
         }
     }
 }
 
 /// Prints the seed of a failing run.
 fn with_seed(run: impl FnOnce(u64)) {
-    struct Told(u64);
-    impl Drop for Told {
+    struct SeedLine(u64);
+    impl Drop for SeedLine {
         fn drop(&mut self) {
             if std::thread::panicking() {
                 eprintln!("replay with TOLLKEEPER_SEED={}", self.0);
             }
         }
     }
-    let seed = Told(Chance::seed());
+    let seed = SeedLine(Chance::seed());
     run(seed.0);
 }
 
@@ -211,7 +211,7 @@ fn charge_cases(chance: &mut Chance, worlds: u64) -> (Vec<Case>, Vec<ChargeCase>
                 used.iter().map(|position| (*position, world.seed(chance, *position))).collect();
             let rules: Vec<String> =
                 world.rules.iter().map(|rule| format!("{} {:?}", rule.quota, rule.rule.mode())).collect();
-            let mut told = format!("at {} {rules:?} {:?}", world.now, world.states);
+            let mut description = format!("at {} {rules:?} {:?}", world.now, world.states);
             let (mut batch, mut granted, mut answers) = (Batch::default(), Vec::new(), Vec::new());
             let mut written = vec![false; world.states.len()];
             for ((charges, positions), count) in entries {
@@ -227,7 +227,7 @@ fn charge_cases(chance: &mut Chance, worlds: u64) -> (Vec<Case>, Vec<ChargeCase>
                 };
                 granted.push(passed);
                 let costs = charges.iter().map(|charge| (charge.rule.name(), &*charge.key.value, charge.cost));
-                told.push_str(&format!(", {ask:?} {count} times {:?}", costs.collect::<Vec<_>>()));
+                description.push_str(&format!(", {ask:?} {count} times {:?}", costs.collect::<Vec<_>>()));
                 answers.push(answer);
                 batch.push(ask, charges, count).unwrap();
             }
@@ -246,7 +246,7 @@ fn charge_cases(chance: &mut Chance, worlds: u64) -> (Vec<Case>, Vec<ChargeCase>
                 call: batch.call(Some(world.now())),
                 seeds: seeds.into_iter().map(|(position, seed)| (key_of(&world, position), seed)).collect(),
                 expected,
-                told,
+                description,
             });
             charge_cases.push(ChargeCase { batch, now: world.now(), granted, answers });
         }
@@ -265,11 +265,12 @@ fn charges_are_decided_as_in_rust() {
         for kind in Kind::ALL {
             let server = Server::start(kind);
             run(&mut server.connect(), &cases, |case, index, value| {
-                let (charge, told) = (&charges[index], &case.told);
-                let reply = charge.batch.reply(value).unwrap_or_else(|error| panic!("{kind:?}: {error}, {told}"));
+                let (charge, description) = (&charges[index], &case.description);
+                let reply =
+                    charge.batch.reply(value).unwrap_or_else(|error| panic!("{kind:?}: {error}, {description}"));
                 assert_eq!(reply.now, charge.now);
-                assert_eq!(reply.granted, charge.granted, "{kind:?}, {told}");
-                assert_eq!(charge.batch.answer(&reply).unwrap(), charge.answers, "{kind:?}, {told}");
+                assert_eq!(reply.granted, charge.granted, "{kind:?}, {description}");
+                assert_eq!(charge.batch.answer(&reply).unwrap(), charge.answers, "{kind:?}, {description}");
             });
             println!("{kind:?}: {} calls agree", cases.len());
         }
@@ -308,14 +309,14 @@ fn slots_are_released_as_in_rust() {
             let (mut state, receipts) = history(&mut chance, &quota, &mut now);
             let key = format!("slots-{name}");
             let seed = Stored::of(&state);
-            let stranger = Receipt {
+            let unknown = Receipt {
                 cost: 1,
                 at: Timestamp::from_micros(now - chance.below(5)),
                 nth: 7,
                 is_lease: false,
                 after: None,
             };
-            let receipt = receipts.get(chance.below(1 + receipts.len() as u64) as usize).copied().unwrap_or(stranger);
+            let receipt = receipts.get(chance.below(1 + receipts.len() as u64) as usize).copied().unwrap_or(unknown);
             let hold = Hold { at: receipt.at, nth: receipt.nth };
             let at = Timestamp::from_micros(now);
             let was_there = state.release(hold) && hold.at + quota.period() > at;
@@ -325,14 +326,14 @@ fn slots_are_released_as_in_rust() {
                 call: Call::release(key.clone(), &quota, hold, Some(at)),
                 seeds: vec![(key.clone(), seed)],
                 expected: vec![Expected { key, stored: Stored::of(&state), ttl_ms: None }],
-                told: format!("{quota}: {hold:?}"),
+                description: format!("{quota}: {hold:?}"),
             });
         }
         assert!(released.iter().any(|released| *released) && released.iter().any(|released| !released));
         for kind in Kind::ALL {
             let server = Server::start(kind);
             run(&mut server.connect(), &cases, |case, index, value| {
-                assert_eq!(value, Value::Int(i64::from(released[index])), "{kind:?}, {}", case.told);
+                assert_eq!(value, Value::Int(i64::from(released[index])), "{kind:?}, {}", case.description);
             });
         }
     });
@@ -350,14 +351,14 @@ fn slots_are_renewed_as_in_rust() {
             let (mut state, receipts) = history(&mut chance, &quota, &mut now);
             let key = format!("slots-{name}");
             let seed = Stored::of(&state);
-            let stranger = Receipt {
+            let unknown = Receipt {
                 cost: 1,
                 at: Timestamp::from_micros(now - chance.below(5)),
                 nth: 7,
                 is_lease: false,
                 after: None,
             };
-            let receipt = receipts.get(chance.below(1 + receipts.len() as u64) as usize).copied().unwrap_or(stranger);
+            let receipt = receipts.get(chance.below(1 + receipts.len() as u64) as usize).copied().unwrap_or(unknown);
             let hold = Hold { at: receipt.at, nth: receipt.nth };
             let at = Timestamp::from_micros(now);
             let renewed = state.renew(&quota, hold, at);
@@ -371,7 +372,7 @@ fn slots_are_renewed_as_in_rust() {
                     stored: Stored::of(&state),
                     ttl_ms: renewed.filter(|renewed| *renewed != hold).map(|_| ttl_ms(&state, &quota, at)),
                 }],
-                told: format!("{quota}: {hold:?}"),
+                description: format!("{quota}: {hold:?}"),
             });
         }
         assert!(renewals.iter().any(Option::is_some) && renewals.iter().any(Option::is_none));
@@ -381,14 +382,14 @@ fn slots_are_renewed_as_in_rust() {
                 let expected = renewals[index].map_or(Value::Nil, |hold| {
                     Value::Array(vec![Value::Int(hold.at.as_micros() as i64), Value::Int(hold.nth.into())])
                 });
-                assert_eq!(value, expected, "{kind:?}, {}", case.told);
+                assert_eq!(value, expected, "{kind:?}, {}", case.description);
             });
         }
     });
 }
 
 #[test]
-fn refunds_give_back_as_in_rust() {
+fn refunds_are_as_in_rust() {
     with_seed(|seed| {
         let mut chance = Chance::new(seed);
         let (mut cases, mut refunded) = (Vec::new(), Vec::new());
@@ -421,14 +422,14 @@ fn refunds_give_back_as_in_rust() {
                     stored: if done { Stored::of(&state) } else { seed },
                     ttl_ms: is_written.then(|| ttl_ms(&state, charged_by, at)),
                 }],
-                told: format!("{charged_by}: {receipt:?} at {now} from {before:?}"),
+                description: format!("{charged_by}: {receipt:?} at {now} from {before:?}"),
             });
         }
         for kind in Kind::ALL {
             let server = Server::start(kind);
             run(&mut server.connect(), &cases, |case, index, value| {
                 let expected = Value::Array(vec![Value::Int(i64::from(refunded[index]))]);
-                assert_eq!(value, expected, "{kind:?}, {}", case.told);
+                assert_eq!(value, expected, "{kind:?}, {}", case.description);
             });
         }
     });
@@ -493,7 +494,9 @@ fn estimates_are_settled_as_in_rust() {
                     },
                     Expected { key: counter, stored: Stored::Text(refunds.to_string().into_bytes()), ttl_ms: None },
                 ],
-                told: format!("{by}: {receipt:?} cost {cost}, {seeded} of {counted_before} at {now} from {before:?}"),
+                description: format!(
+                    "{by}: {receipt:?} cost {cost}, {seeded} of {counted_before} at {now} from {before:?}"
+                ),
             });
         }
         assert!(settled.iter().any(|back| *back > 0) && settled.contains(&0));
@@ -501,7 +504,7 @@ fn estimates_are_settled_as_in_rust() {
             let server = Server::start(kind);
             run(&mut server.connect(), &cases, |case, index, value| {
                 let expected = Value::Array(vec![Value::Int(i64::from(settled[index]))]);
-                assert_eq!(value, expected, "{kind:?}, {}", case.told);
+                assert_eq!(value, expected, "{kind:?}, {}", case.description);
             });
         }
     });

@@ -1,4 +1,4 @@
-//! Requests that need new keys of a server that is [full](super::full). These charges are [away](StoreError::Away), so that
+//! Requests that need new keys of a server that is [full](super::full). These charges are [away](StoreError::PartlyUnavailable), so that
 //! each rule's failure policy decides about them, and all other requests of the call are sent again.
 
 use std::sync::atomic::Ordering::Relaxed;
@@ -14,7 +14,7 @@ impl Shared {
     /// The answer to a request some of whose keys would be new.
     pub(super) fn refuse(&self, charges: Vec<usize>) -> Refusal {
         self.full.fetch_add(charges.len() as u64, Relaxed);
-        Refusal::Failed(StoreError::Away { charges, reason: full::REASON.into() })
+        Refusal::Failed(StoreError::PartlyUnavailable { charges, reason: full::REASON.into() })
     }
 
     /// Answers the requests that need these keys; the others are to be sent again.

@@ -15,12 +15,12 @@ pub(super) struct Overload {
     waiting: AtomicUsize,
     patience: Duration,
     shed: AtomicU64,
-    told: Mutex<Option<Told>>,
+    last_line: Mutex<Option<LastLine>>,
 }
 
 /// What was last logged.
 #[derive(Clone, Copy, Debug)]
-struct Told {
+struct LastLine {
     at: Instant,
     shed: u64,
 }
@@ -37,11 +37,11 @@ impl Overload {
     /// The longest wait for a turn, if the deadline of calls is short.
     const PATIENCE: Duration = Duration::from_millis(100);
     /// The shortest time between two log lines.
-    const TELL: Duration = Duration::from_secs(10);
+    const LOG_EVERY: Duration = Duration::from_secs(10);
 
     pub(super) fn new(deadline: Duration) -> Overload {
         let patience = Overload::patience_for(deadline);
-        Overload { waiting: AtomicUsize::new(0), patience, shed: AtomicU64::new(0), told: Mutex::default() }
+        Overload { waiting: AtomicUsize::new(0), patience, shed: AtomicU64::new(0), last_line: Mutex::default() }
     }
 
     /// How long a request may wait for its turn, given the deadline of calls.
@@ -74,11 +74,11 @@ impl Overload {
     pub(super) fn shed(&self, requests: u64) -> Overloaded {
         let shed = self.shed.fetch_add(requests, Relaxed) + requests;
         let now = Instant::now();
-        let mut told = self.told.lock().unwrap_or_else(PoisonError::into_inner);
-        let before = told.map_or(0, |told| told.shed);
-        if told.is_none_or(|told| now.saturating_duration_since(told.at) >= Overload::TELL) {
-            *told = Some(Told { at: now, shed });
-            drop(told);
+        let mut last_line = self.last_line.lock().unwrap_or_else(PoisonError::into_inner);
+        let before = last_line.map_or(0, |last_line| last_line.shed);
+        if last_line.is_none_or(|last_line| now.saturating_duration_since(last_line.at) >= Overload::LOG_EVERY) {
+            *last_line = Some(LastLine { at: now, shed });
+            drop(last_line);
             tracing::warn!(
                 "overloaded: {} requests were shed, since {} others were waiting for the store, or they would have waited \
                  for longer than {:?}; the limits stay in force. Add instances or CPU, or use `lease: auto`",

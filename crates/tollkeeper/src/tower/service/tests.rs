@@ -204,7 +204,7 @@ async fn the_application_can_name_attributes_and_costs() {
 }
 
 #[tokio::test]
-async fn an_address_among_the_extensions_is_the_peer_unless_told() {
+async fn an_address_among_the_extensions_is_the_peer_by_default() {
     let layer = TollkeeperLayer::new(limiter(vec![rule("by-ip", "{ip}", "1/h")]));
     let from = |address: &str| {
         let mut request = get("/");
@@ -217,7 +217,7 @@ async fn an_address_among_the_extensions_is_the_peer_unless_told() {
 }
 
 #[tokio::test]
-async fn nested_layers_tell_all_limits_where_the_style_can() {
+async fn nested_layers_show_all_limits_where_the_style_can() {
     let (outer, inner) = (limiter(vec![rule("outer", "global", "9/h")]), limiter(vec![rule("inner", "global", "5/h")]));
     let nested = |style: HeaderStyle| {
         let style = AnswerStyle { headers: style, ..AnswerStyle::default() };

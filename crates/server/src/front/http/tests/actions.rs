@@ -9,7 +9,7 @@ async fn delete(gate: &Gate, path: &str) -> Reply {
 }
 
 #[tokio::test]
-async fn what_was_done_to_a_key_is_told_with_who_when_until_when_and_why() {
+async fn what_was_done_to_a_key_is_reported_with_who_when_until_when_and_why() {
     let gate = Plan::new([per_user()]).open().await;
     let block = json!({"rule": "per-user", "key": "42", "kind": "block", "for_ms": 60_000, "reason": "scraper"});
     assert_eq!(put(&gate, "?as=ann", block).await.status, 200);
@@ -21,7 +21,7 @@ async fn what_was_done_to_a_key_is_told_with_who_when_until_when_and_why() {
     delete(&gate, "/v1/keys?rule=per-user&key=42&as=").await;
     let all = gate.get("/v1/actions").await.json();
     assert_eq!((&all["source"], &all["dropped"]), (&json!("memory"), &json!(0)));
-    let told: Vec<String> = all["actions"]
+    let shown: Vec<String> = all["actions"]
         .as_array()
         .expect("a list")
         .iter()
@@ -35,7 +35,7 @@ async fn what_was_done_to_a_key_is_told_with_who_when_until_when_and_why() {
         "grant * 43 admin token",
         "block per-user 42 ann (admin token)",
     ];
-    assert_eq!(told, expected);
+    assert_eq!(shown, expected);
     let first = &all["actions"][4];
     let expected = json!({
         "at": "2026-01-01T00:00:00.000Z", "action": "block", "rule": "per-user", "key": "42", "key_by": null, "limit": null,

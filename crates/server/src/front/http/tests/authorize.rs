@@ -102,7 +102,7 @@ async fn a_target_that_no_strict_reader_takes_is_read_all_the_same() {
 }
 
 #[tokio::test]
-async fn a_proxy_that_makes_no_sense_is_told() {
+async fn a_proxy_that_makes_no_sense_is_reported() {
     let gate = Plan::new([per_ip()]).open().await;
     let reply = gate.ask("GET /v1/authorize", "x-forwarded-uri: orders\r\n", "").await;
     assert!(reply.problem(400).starts_with("x-forwarded-uri: \"orders\" is not a path"));

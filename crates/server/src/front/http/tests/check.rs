@@ -1,7 +1,7 @@
 use super::*;
 
 #[tokio::test]
-async fn a_check_is_decided_and_every_rule_tells_its_part() {
+async fn a_check_is_decided_and_every_rule_shows_its_part() {
     let gate = Plan::new([per_user()]).open().await;
     let reply = gate.ask("POST /v1/check", "", r#"{"attributes": {"user_id": "42"}}"#).await;
     assert_eq!(reply.status, 200);
@@ -27,7 +27,7 @@ async fn a_denial_is_an_answer_with_the_exact_wait() {
 }
 
 #[tokio::test]
-async fn a_request_that_can_never_pass_is_told_null() {
+async fn a_request_that_can_never_pass_gets_null() {
     let gate = Plan::new([per_user()]).open().await;
     let denied = gate.check(json!({"attributes": {"user_id": "42"}, "cost": 4})).await;
     assert_eq!((&denied["retry_after_ms"], &denied["rules"][0]["retry_after_ms"]), (&Value::Null, &Value::Null));
@@ -57,11 +57,11 @@ async fn each_check_of_a_batch_sees_the_ones_before_it() {
     let other = json!({"attributes": {"user_id": "43"}, "cost": 2});
     let answer = gate.check(json!({"checks": [check, check, other, check, check]})).await;
     let results = answer["results"].as_array().expect("results");
-    let told: Vec<(bool, u64)> = results
+    let shown: Vec<(bool, u64)> = results
         .iter()
         .map(|one| (one["allowed"] == true, one["rules"][0]["remaining"].as_u64().expect("a number")))
         .collect();
-    assert_eq!(told, [(true, 2), (true, 1), (true, 1), (true, 0), (false, 0)]);
+    assert_eq!(shown, [(true, 2), (true, 1), (true, 1), (true, 0), (false, 0)]);
     assert_eq!(gate.check(json!({"checks": []})).await, json!({"results": []}));
 }
 
@@ -81,7 +81,7 @@ async fn a_batch_that_is_wrong_anywhere_charges_nothing() {
 }
 
 #[tokio::test]
-async fn a_queue_tells_when_it_is_ones_turn() {
+async fn a_queue_shows_when_it_is_ones_turn() {
     let queue = json!({"name": "q", "key": "all", "limit": "4/s", "burst": 3, "algorithm": "leaky_bucket"});
     let gate = Plan::new([queue]).open().await;
     let mut delays = Vec::new();
@@ -163,20 +163,20 @@ async fn only_the_rules_that_were_named_are_considered_and_charged() {
     let gate = Plan::new([per_user(), per_ip()]).open().await;
     let both = json!({"user_id": "42", "ip": "192.0.2.1"});
     let only = json!({"attributes": both, "rules": ["per-ip"], "headers": true});
-    let told = |answer: &Value| -> Vec<(String, u64)> {
+    let shown = |answer: &Value| -> Vec<(String, u64)> {
         let row =
             |row: &Value| (row["rule"].as_str().unwrap_or_default().into(), row["remaining"].as_u64().unwrap_or(9));
         answer["rules"].as_array().expect("rules").iter().map(row).collect()
     };
     let first = gate.check(only.clone()).await;
-    assert_eq!(told(&first), [("per-ip".into(), 1)]);
+    assert_eq!(shown(&first), [("per-ip".into(), 1)]);
     assert_eq!(first["headers"]["ratelimit-policy"], "\"per-ip\";q=2;w=3600");
     let all = gate.check(json!({"attributes": both})).await;
-    assert_eq!(told(&all), [("per-user".into(), 2), ("per-ip".into(), 0)], "the first did not charge per-user");
+    assert_eq!(shown(&all), [("per-user".into(), 2), ("per-ip".into(), 0)], "the first did not charge per-user");
     let batch = gate.check(json!({"checks": [only, {"attributes": both, "rules": ["per-user"]}]})).await;
-    assert_eq!(told(&batch["results"][0]), [("per-ip".into(), 0)]);
+    assert_eq!(shown(&batch["results"][0]), [("per-ip".into(), 0)]);
     assert!(batch["results"][0]["headers"]["retry-after"].is_string() && batch["results"][1]["headers"].is_null());
-    assert_eq!(told(&batch["results"][1]), [("per-user".into(), 1)]);
+    assert_eq!(shown(&batch["results"][1]), [("per-user".into(), 1)]);
 }
 
 #[tokio::test]

@@ -105,7 +105,7 @@ async fn a_body_that_does_not_say_how_long_it_is_has_the_same_limit() {
 }
 
 #[tokio::test]
-async fn who_asks_before_sending_too_much_is_told_at_once() {
+async fn who_asks_before_sending_too_much_is_answered_at_once() {
     let gate = Plan::new([]).open().await;
     let headers = "expect: 100-continue\r\ncontent-length: 70000\r\n";
     gate.ask("POST /v1/check", headers, "").await.problem(413);

@@ -28,7 +28,7 @@ async fn a_key_is_blocked_shown_and_free_again() {
 
 /// A blocked client is denied like one at its limit, not with an error of the service.
 #[tokio::test]
-async fn a_proxy_is_told_of_a_block_as_of_a_limit() {
+async fn a_proxy_is_reported_of_a_block_as_of_a_limit() {
     let by_ip = json!({"name": "per-ip", "key": "{ip}", "limit": "3/s"});
     let gate = Plan::new([by_ip]).open().await;
     put(&gate, json!({"key": "127.0.0.1", "kind": "block", "until": "2026-01-01T01:00:30+01:00"})).await.json();

@@ -55,7 +55,7 @@ async fn a_question_that_makes_no_sense_is_400_and_names_the_field() {
 }
 
 #[tokio::test]
-async fn insight_tells_of_rules_keys_the_store_and_what_was_found() {
+async fn insight_shows_of_rules_keys_the_store_and_what_was_found() {
     let gate = Plan::new([per_user()]).open().await;
     deny(&gate, "42", "203.0.113.9", 40).await;
     gate.clock.advance(Span::from_secs(2));

@@ -9,9 +9,9 @@ fn forwarded(lines: &[(&'static str, &'static str)], peer: &str) -> HeaderMap {
 }
 
 /// Like `forwarded`, where the proxies in front are known to write this header.
-fn forwarded_where(told_by: &str, lines: &[(&'static str, &'static str)], peer: &str) -> HeaderMap {
+fn forwarded_where(address_header: &str, lines: &[(&'static str, &'static str)], peer: &str) -> HeaderMap {
     let identity = Identity::new().trust(["10.0.0.0/8".parse().expect("a network")]);
-    let identity = identity.address_from(told_by.parse().expect("a header"));
+    let identity = identity.address_from(address_header.parse().expect("a header"));
     let mut headers = headers(lines);
     add_forwarded(
         &mut headers,
@@ -44,7 +44,7 @@ fn what_concerns_one_connection_ends_there() {
 }
 
 #[test]
-fn a_websocket_is_asked_for_anew_and_h2c_never() {
+fn a_websocket_upgrade_is_requested_again_and_h2c_never() {
     for (protocol, asked) in [("websocket", true), ("WebSocket", true), ("h2c", false), ("h2c, websocket", true)] {
         let mut sent = headers(&[("connection", "Upgrade")]);
         sent.insert(UPGRADE, HeaderValue::from_static(protocol));
@@ -58,7 +58,7 @@ fn a_websocket_is_asked_for_anew_and_h2c_never() {
 }
 
 #[test]
-fn strangers_do_not_say_where_they_come_from() {
+fn untrusted_peers_do_not_say_where_they_come_from() {
     let claims = [
         ("x-forwarded-for", "6.6.6.6"),
         ("x-forwarded-proto", "https"),
@@ -67,23 +67,23 @@ fn strangers_do_not_say_where_they_come_from() {
         ("forwarded", "for=6.6.6.6"),
         ("x-real-ip", "6.6.6.6"),
     ];
-    let told = forwarded(&claims, "203.0.113.7");
+    let forwarded_on = forwarded(&claims, "203.0.113.7");
     let expected = [("x-forwarded-for", "203.0.113.7"), ("x-forwarded-proto", "http"), ("x-forwarded-host", "a.test")];
-    assert_eq!(told, headers(&expected));
+    assert_eq!(forwarded_on, headers(&expected));
 }
 
 #[test]
 fn trusted_proxies_are_continued() {
     let claims = [("x-forwarded-for", "6.6.6.6"), ("x-forwarded-for", "203.0.113.7"), ("x-forwarded-proto", "https")];
-    let told = forwarded(&claims, "::ffff:10.0.0.1");
-    assert_eq!(told["x-forwarded-for"], "6.6.6.6, 203.0.113.7, 10.0.0.1");
+    let forwarded_on = forwarded(&claims, "::ffff:10.0.0.1");
+    assert_eq!(forwarded_on["x-forwarded-for"], "6.6.6.6, 203.0.113.7, 10.0.0.1");
     assert_eq!(
-        (&told["x-forwarded-proto"], &told["x-forwarded-host"]),
+        (&forwarded_on["x-forwarded-proto"], &forwarded_on["x-forwarded-host"]),
         (&"https".parse().expect("text"), &"a.test".parse().expect("text"))
     );
-    let told = forwarded(&[("forwarded", "for=203.0.113.7")], "10.0.0.1");
+    let forwarded_on = forwarded(&[("forwarded", "for=203.0.113.7")], "10.0.0.1");
     assert_eq!(
-        (&told["forwarded"], &told["x-forwarded-for"]),
+        (&forwarded_on["forwarded"], &forwarded_on["x-forwarded-for"]),
         (&"for=203.0.113.7, for=10.0.0.1".parse().expect("text"), &"203.0.113.7, 10.0.0.1".parse().expect("text"))
     );
 }
@@ -91,7 +91,7 @@ fn trusted_proxies_are_continued() {
 /// The application took a path from X-Original-URL that no rule had seen, and an address from a header that the proxy
 /// did not know.
 #[test]
-fn a_client_tells_the_upstream_nothing_of_where_it_came_from_or_what_else_it_asks() {
+fn a_client_shows_the_upstream_nothing_of_where_it_came_from_or_what_else_it_asks() {
     let lies = CLAIMS.map(|name| (name, "6.6.6.6"));
     let sent = forwarded(&lies, "203.0.113.7");
     assert!(CLAIMS.iter().all(|name| !sent.contains_key(*name)), "{sent:?}");
@@ -107,7 +107,7 @@ fn a_client_tells_the_upstream_nothing_of_where_it_came_from_or_what_else_it_ask
 }
 
 #[test]
-fn the_upstream_hears_what_was_believed_and_nothing_else() {
+fn the_upstream_hears_what_was_trusted_and_nothing_else() {
     let both = [("x-forwarded-for", "203.0.113.7"), ("forwarded", "for=198.51.100.4"), ("x-real-ip", "192.0.2.1")];
     let sent = forwarded_where("x-forwarded-for", &both, "10.0.0.1");
     assert_eq!(

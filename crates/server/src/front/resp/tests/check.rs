@@ -43,7 +43,7 @@ async fn a_verdict_by_position_and_by_name() {
 }
 
 #[tokio::test]
-async fn turns_and_slots_are_told() {
+async fn turns_and_slots_are_reported() {
     let gate = gate().await;
     let paced = gate.ask("TOLLKEEPER.CHECK queue q\r\nTOLLKEEPER.CHECK queue q\r\n").await;
     assert!(paced.contains("*7 :1 $-1 :0 :100 $5 store "), "{paced}");

@@ -122,8 +122,8 @@ impl World {
     pub(super) fn move_clock(&mut self, chance: &mut Chance) {
         let quota = self.rules[chance.below(self.rules.len() as u64) as usize].quota;
         let (period, refill) = (quota.period().as_micros(), quota.full_refill().as_micros());
-        let told = self.states.iter().map(|state| decide(&quota, 1, state, self.now()).0.retry_after());
-        let told = told.flatten().map(Span::as_micros).max().unwrap_or(0);
+        let wait = self.states.iter().map(|state| decide(&quota, 1, state, self.now()).0.retry_after());
+        let wait = wait.flatten().map(Span::as_micros).max().unwrap_or(0);
         let share = |of: u64, chance: &mut Chance| (u128::from(of) * u128::from(chance.below(1_100)) / 1_000) as u64;
         let limit = Timestamp::MAX.as_micros();
         self.now = match chance.below(16) {
@@ -131,8 +131,8 @@ impl World {
             4 => self.now + chance.below(3),
             5..=7 => self.now + share(period, chance),
             8 => self.now + share(refill, chance),
-            9 => self.now + told,
-            10 => self.now + told.saturating_sub(1),
+            9 => self.now + wait,
+            10 => self.now + wait.saturating_sub(1),
             11 => self.now.saturating_sub(chance.below(3)),
             12 => self.now.saturating_sub(share(period, chance)),
             13 => self.now.saturating_sub(refill.saturating_add(share(refill, chance))),
