@@ -14,6 +14,7 @@ mod algorithm;
 mod bucket;
 mod changes;
 mod charge;
+mod condition;
 mod decision;
 mod denial;
 mod exception;
@@ -21,8 +22,11 @@ mod former;
 mod headers;
 mod key;
 mod limit;
+mod lint;
 mod named_key;
+mod network;
 mod pace;
+mod path_pattern;
 mod pattern;
 mod policy;
 mod quota;
@@ -38,6 +42,7 @@ pub use algorithm::{Change, Counter, Entry, Lease, Log, Receipt, Refunds, State,
 pub use bucket::Bucket;
 pub use changes::Changes;
 pub use charge::{BucketRef, Charge};
+pub use condition::Condition;
 pub use decision::{Decision, Hold, Outcome};
 pub use denial::{Denial, Template};
 pub use exception::{Exception, ExceptionKind, Grant};
@@ -50,7 +55,7 @@ pub use pattern::Pattern;
 pub use policy::{Policy, PolicyError, PolicyErrors, Requirement};
 pub use quota::{Algorithm, Quota, QuotaBuilder, QuotaError};
 pub use request::{Descriptor, Request};
-pub use rule::{Condition, Cost, CostError, LeaseSize, Rule, RuleError, RuleErrors, parse_cost};
+pub use rule::{Cost, CostError, LeaseSize, Rule, RuleError, RuleErrors, parse_cost};
 pub use rule_spec::{
     CostCase, CostSpec, DenySpec, Enforcement, EstimatedCost, FailurePolicy, MatchValue, OneOrMany, RuleSpec, Scalar,
 };

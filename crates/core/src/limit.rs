@@ -1,4 +1,4 @@
-//! Limits and lengths of time as people write them: `6,000/min`, `10/s`, `5/90s`, `30s`.
+//! Limits and lengths of time as people write them: `6,000/min`, `10/s`, `0.5/s`, `5/90s`, `30s`.
 
 use crate::time::Span;
 
@@ -9,6 +9,8 @@ pub struct Limit {
     pub count: u32,
     /// Per how long, if given.
     pub period: Option<Span>,
+    /// What may pass at once by default: the count as written, rounded up.
+    pub burst: u32,
 }
 
 /// Why a text is not a limit. The message says what is expected.
@@ -41,14 +43,51 @@ impl std::str::FromStr for Limit {
             Some((count, period)) => (count, Some(period)),
             None => (text, None),
         };
-        let count = parse_count(count.trim())
-            .map_err(|problem| LimitError(format!("{text:?}: {problem}; write for example 10/s or 6,000/min")))?;
-        let period = period
-            .map(|period| parse_period(period.trim()))
-            .transpose()
-            .map_err(|problem| LimitError(format!("{text:?}: {problem}")))?;
-        Ok(Limit { count, period })
+        let wrong = |problem: String| LimitError(format!("{text:?}: {problem}"));
+        let period = period.map(|period| parse_period(period.trim())).transpose().map_err(wrong)?;
+        let Rate { count, per, burst } = Rate::read(count.trim(), period.is_some())
+            .map_err(|problem| wrong(format!("{problem}; write for example 10/s or 6,000/min")))?;
+        let too_long = || wrong(format!("{per} times that period is too long; the longest is 71 years"));
+        let longer = |period: Span| period.as_micros().checked_mul(per).map(Span::from_micros).ok_or_else(too_long);
+        Ok(Limit { count, period: period.map(longer).transpose()?, burst })
     }
+}
+
+/// A count, possibly with decimals: `1.5` is 3 in two periods.
+struct Rate {
+    count: u32,
+    /// In how many periods.
+    per: u64,
+    /// Rounded up.
+    burst: u32,
+}
+
+impl Rate {
+    /// More are a slip.
+    const DECIMALS: usize = 6;
+
+    fn read(text: &str, is_rate: bool) -> Result<Rate, LimitError> {
+        let Some((whole, decimals)) = text.split_once('.').filter(|_| is_rate) else {
+            let count = parse_count(text)?;
+            return Ok(Rate { count, per: 1, burst: count });
+        };
+        let wrong = || LimitError(format!("{text:?} is not a number"));
+        let is_digits = !decimals.is_empty() && decimals.bytes().all(|byte| byte.is_ascii_digit());
+        if !is_digits || decimals.len() > Rate::DECIMALS {
+            return Err(if is_digits { LimitError(format!("{text:?} has more than six decimals")) } else { wrong() });
+        }
+        let (whole, part) = (parse_count(whole)?, decimals.parse::<u64>().map_err(|_| wrong())?);
+        let per = 10_u64.pow(decimals.len() as u32);
+        let count = u64::from(whole) * per + part;
+        let common = greatest_common_divisor(count, per);
+        let too_large = |_| LimitError(format!("{text} has too many digits to be counted exactly; round it"));
+        let count_in_all = u32::try_from(count / common).map_err(too_large)?;
+        Ok(Rate { count: count_in_all, per: per / common, burst: whole.saturating_add(u32::from(part > 0)) })
+    }
+}
+
+fn greatest_common_divisor(one: u64, other: u64) -> u64 {
+    if other == 0 { one.max(1) } else { greatest_common_divisor(other, one % other) }
 }
 
 /// A length of time such as `30s`, `2 min` or `1h`.
@@ -77,6 +116,9 @@ fn parse_period(text: &str) -> Result<Span, String> {
         "" => 1,
         digits => digits.parse().map_err(|_| format!("a period of {text} is too long; the longest is 71 years"))?,
     };
+    if unit == "M" {
+        return Err("\"M\" could be a minute or a month; write min or month".into());
+    }
     let unit_name = unit.to_ascii_lowercase();
     let size = UNITS.iter().find(|(names, _)| names.contains(&unit_name.as_str())).map(|(_, size)| *size);
     match size {
@@ -113,12 +155,26 @@ mod tests {
     }
 
     #[test]
+    fn decimals_are_exact_rates() {
+        let with_burst = |text: &str| (limit(text), text.parse::<Limit>().expect(text).burst);
+        assert_eq!(with_burst("0.5/s"), ((1, Some(2_000_000)), 1));
+        assert_eq!(with_burst("1.5/min"), ((3, Some(120_000_000)), 2));
+        assert_eq!(with_burst("2.0/s"), ((2, Some(1_000_000)), 2));
+        assert_eq!(with_burst("0.1/s"), ((1, Some(10_000_000)), 1));
+        assert_eq!(with_burst("1,000.25/h"), ((4_001, Some(4 * 3_600_000_000)), 1_001));
+    }
+
+    #[test]
     fn names_what_is_wrong() {
         let error = |text: &str| text.parse::<Limit>().expect_err(text).to_string();
         assert_eq!(error("ten/s"), r#""ten/s": "ten" is not a whole number; write for example 10/s or 6,000/min"#);
         assert!(error("6,00/min").contains("\"6,00\" is not a whole number"));
         assert!(error("-1/s").contains("not a whole number"));
-        assert!(error("1.5/s").contains("not a whole number"));
+        assert!(error("1.5").contains("not a whole number"));
+        assert!(error("1.5.2/s").contains("not a number"));
+        assert!(error("0.0000001/s").contains("more than six decimals"));
+        assert!(error("4000000000.5/s").contains("too many digits"));
+        assert!(error("10/M").contains("write min or month"));
         assert!(error("10/fortnight").contains("\"fortnight\" is not a unit of time"));
         assert!(error("5/90").contains("write 90s for seconds"));
         assert!(error("99999999999/s").contains("too large"));

@@ -9,8 +9,9 @@ use std::fmt;
 use std::sync::Arc;
 
 use crate::charge::Charge;
+use crate::condition::Condition;
 use crate::request::Request;
-use crate::rule::{Condition, CostError, Rule, RuleError};
+use crate::rule::{CostError, Rule, RuleError};
 use crate::rule_spec::RuleSpec;
 use crate::time::Timestamp;
 
@@ -134,6 +135,8 @@ impl Policy {
             let fewest_shared = rule
                 .when()
                 .iter()
+                // A missing value cannot be looked up.
+                .filter(|condition| !condition.may_lack())
                 .map(|condition| (filings(condition).map(|filing| popularity[&filing]).sum::<usize>(), condition))
                 .min_by_key(|(shared, _)| *shared);
             let Some((_, condition)) = fewest_shared else {
@@ -222,7 +225,7 @@ impl Policy {
             if !request.considers(rule.name()) || !rule.matches(request) {
                 continue;
             }
-            let Ok(key) = rule.key().render(request) else { continue };
+            let Ok(key) = rule.key_of(request) else { continue };
             match rule.cost_of(request) {
                 Ok(cost) => charges.push(Charge::new(rule.clone(), key, cost)),
                 Err(error) if rule.is_enforced() => return Err(error),
@@ -288,8 +291,7 @@ fn popularity(rules: &[Arc<Rule>]) -> HashMap<Filing<'_>, usize> {
 fn requirements(rules: &[Arc<Rule>]) -> Vec<Requirement> {
     let mut by_attributes: BTreeMap<BTreeSet<Vec<String>>, Vec<usize>> = BTreeMap::new();
     for (position, rule) in rules.iter().enumerate().filter(|(_, rule)| rule.is_active()) {
-        let conditions = rule.when().iter().map(|condition| vec![condition.attribute().to_string()]);
-        let needs: BTreeSet<Vec<String>> = conditions.chain(rule.key().needs().map(<[String]>::to_vec)).collect();
+        let needs: BTreeSet<Vec<String>> = rule.needs().collect();
         if !needs.is_empty() {
             by_attributes.entry(needs).or_default().push(position);
         }

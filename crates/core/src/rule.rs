@@ -1,16 +1,17 @@
 //! A validated rule: who is limited, by what key, and how.
 
+use std::borrow::Cow;
 use std::fmt;
 use std::sync::Arc;
 
 use crate::algorithm::Lease;
+use crate::condition::Condition;
 use crate::denial::Denial;
-use crate::key::KeyTemplate;
+use crate::key::{Key, KeyTemplate};
 use crate::limit::{Limit, LimitError, parse_count, parse_span};
-use crate::pattern::Pattern;
 use crate::quota::{Algorithm, Quota};
 use crate::request::Request;
-use crate::rule_spec::{CostSpec, Enforcement, EstimatedCost, FailurePolicy, MatchValue, OneOrMany, RuleSpec, Scalar};
+use crate::rule_spec::{CostSpec, Enforcement, EstimatedCost, FailurePolicy, OneOrMany, RuleSpec, Scalar};
 use crate::time::Span;
 
 /// What a request costs under a rule, on top of the request's own cost.
@@ -36,42 +37,6 @@ pub enum LeaseSize {
     Auto,
     /// At most this many.
     Tokens(u32),
-}
-
-/// One attribute and what it may be.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Condition {
-    attribute: String,
-    /// Any of these,
-    patterns: Vec<Pattern>,
-    /// and none of these.
-    except: Vec<Pattern>,
-}
-
-impl Condition {
-    /// The attribute's name.
-    #[inline]
-    pub fn attribute(&self) -> &str {
-        &self.attribute
-    }
-
-    /// The value must match one of these.
-    #[inline]
-    pub fn patterns(&self) -> &[Pattern] {
-        &self.patterns
-    }
-
-    /// The value must match none of these.
-    #[inline]
-    pub fn except(&self) -> &[Pattern] {
-        &self.except
-    }
-
-    fn holds(&self, request: &impl Request) -> bool {
-        let Some(value) = request.attribute(&self.attribute) else { return false };
-        let fits = |pattern: &Pattern| pattern.matches(&value);
-        self.patterns.iter().any(fits) && !self.except.iter().any(fits)
-    }
 }
 
 impl Cost {
@@ -128,6 +93,8 @@ pub struct Rule {
     cost: Cost,
     lease: Option<LeaseSize>,
     deny: Option<Denial>,
+    /// Whether a condition names segments of a path, which the key may use.
+    names_segments: bool,
     spec: RuleSpec,
 }
 
@@ -296,7 +263,8 @@ impl Rule {
         else {
             return Err(RuleErrors(errors));
         };
-        Ok(Rule { name: spec.name.as_str().into(), when, key, quota, cost, lease, deny, spec })
+        let names_segments = when.iter().any(|condition| condition.names().next().is_some());
+        Ok(Rule { name: spec.name.as_str().into(), when, key, quota, cost, lease, deny, names_segments, spec })
     }
 
     /// Whether the rule may deny.
@@ -308,6 +276,25 @@ impl Rule {
     /// Whether every condition holds.
     pub fn matches(&self, request: &impl Request) -> bool {
         self.when.iter().all(|condition| condition.holds(request))
+    }
+
+    /// The bucket of a request, or the attributes of which it has none. Named segments of a path count as attributes.
+    pub fn key_of(&self, request: &impl Request) -> Result<Key, &[String]> {
+        if !self.names_segments {
+            return self.key.render(request);
+        }
+        let values: Vec<_> = self.when.iter().map(|condition| request.attribute(condition.attribute())).collect();
+        let named = self.when.iter().zip(&values).filter_map(|(one, value)| Some(one.captures(value.as_deref()?)));
+        self.key.render(&Captured { request, named: named.flatten().collect() })
+    }
+
+    /// The attributes that must be present: one of each inner list.
+    pub fn needs(&self) -> impl Iterator<Item = Vec<String>> {
+        let conditions = self.when.iter().filter(|condition| !condition.may_lack());
+        let conditions = conditions.map(|condition| vec![condition.attribute().to_string()]);
+        let is_named = |name: &String| self.when.iter().any(|condition| condition.names().any(|named| named == name));
+        let keys = self.key.needs().filter(move |names| !names.iter().any(is_named));
+        conditions.chain(keys.map(<[String]>::to_vec))
     }
 
     /// The request's cost times the rule's. A product too large to count saturates, and can never pass.
@@ -323,31 +310,6 @@ impl Rule {
     /// What the rule charges per unit of the request's cost; 1 if that cannot be read.
     pub fn units_of(&self, request: &impl Request) -> u32 {
         self.cost.of(request).unwrap_or(1)
-    }
-
-    /// Settings that are valid but probably mistakes.
-    pub fn warnings(&self) -> Vec<RuleError> {
-        let mut warnings = Vec::new();
-        let algorithm = self.quota.algorithm();
-        if self.spec.burst.is_some() && !algorithm.has_burst() {
-            warnings.push(RuleError::new("burst", format!("has no meaning for {algorithm}; remove it")));
-        }
-        if self.spec.hold.is_some() && algorithm != Algorithm::Concurrency {
-            warnings.push(RuleError::new("hold", format!("has no meaning for {algorithm}; remove it")));
-        }
-        if matches!(self.lease, Some(LeaseSize::Tokens(tokens)) if tokens > self.quota.limit() / 2) {
-            let problem = format!("leaves little of {} to the other instances; use `auto`", self.quota.limit());
-            warnings.push(RuleError::new("lease", problem));
-        }
-        match &self.cost {
-            Cost::Fixed(0) => warnings.push(RuleError::new("cost", "0 charges nothing, so this rule never denies")),
-            Cost::Carried { otherwise: cost, .. } | Cost::Fixed(cost) if *cost > self.quota.limit() => {
-                let problem = format!("{cost} is above the limit of {}, so nothing ever passes", self.quota.limit());
-                warnings.push(RuleError::new("cost", problem));
-            }
-            _ => {}
-        }
-        warnings
     }
 }
 
@@ -375,6 +337,19 @@ impl TryFrom<RuleSpec> for Rule {
 impl From<Rule> for RuleSpec {
     fn from(rule: Rule) -> RuleSpec {
         rule.spec
+    }
+}
+
+/// A request with the named segments of its path. They come first: a client must not be able to replace them.
+struct Captured<'r, R> {
+    request: &'r R,
+    named: Vec<(&'r str, &'r str)>,
+}
+
+impl<R: Request> Request for Captured<'_, R> {
+    fn attribute(&self, name: &str) -> Option<Cow<'_, str>> {
+        let named = self.named.iter().find(|(named, _)| *named == name);
+        named.map(|(_, value)| Cow::Borrowed(*value)).or_else(|| self.request.attribute(name))
     }
 }
 
@@ -421,20 +396,7 @@ fn check_name(name: &str) -> Result<(), RuleError> {
 }
 
 fn condition(within: &str, attribute: &str, value: &OneOrMany) -> Result<Condition, RuleError> {
-    let values: Vec<String> = match value {
-        OneOrMany::One(value) => vec![value.to_text()],
-        OneOrMany::Many(values) => values.iter().map(MatchValue::to_text).collect(),
-    };
-    if values.is_empty() {
-        let field = format!("{within}.{attribute}");
-        return Err(RuleError::new(field, "an empty list matches nothing; name a value, or remove the condition"));
-    }
-    let (except, wanted): (Vec<&String>, Vec<&String>) = values.iter().partition(|text| text.starts_with('!'));
-    // Only exclusions: any other value matches.
-    let anything = wanted.is_empty().then(|| Pattern::new("*"));
-    let patterns = wanted.into_iter().map(|text| Pattern::new(text)).chain(anything).collect();
-    let except = except.into_iter().map(|text| Pattern::new(&text[1..])).collect();
-    Ok(Condition { attribute: attribute.to_string(), patterns, except })
+    Condition::new(attribute, value).map_err(|problem| RuleError::new(format!("{within}.{attribute}"), problem))
 }
 
 fn quota(spec: &RuleSpec) -> Result<Quota, Vec<RuleError>> {
@@ -463,9 +425,7 @@ fn quota(spec: &RuleSpec) -> Result<Quota, Vec<RuleError>> {
     };
     let Some(limit) = limit.filter(|_| errors.is_empty()) else { return Err(errors) };
     let mut builder = Quota::per(limit.count, period).algorithm(spec.algorithm);
-    if let Some(burst) = burst {
-        builder = builder.burst(burst);
-    }
+    builder = builder.burst(burst.unwrap_or(limit.burst));
     builder.build().map_err(|error| vec![RuleError::new(error.field(), error)])
 }
 

@@ -16,7 +16,8 @@ pub struct RuleSpec {
     /// A label such as user, endpoint, ip, tenant or global.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub scope: Option<String>,
-    /// Attributes that must match: a value, a list of values, or globs.
+    /// Attributes that must match: a value, a glob, a network, `!` before one for anything else, null for absent, or a
+    /// list of them. A path may name segments, as in `/users/{id}`, for the key to use.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub when: BTreeMap<String, OneOrMany>,
     /// One bucket per value of this template.
@@ -353,8 +354,10 @@ pub enum MatchValue {
     Bool(bool),
     /// A whole number.
     Number(i64),
-    /// A value or a glob.
+    /// A value, a glob, a network or a path with named segments.
     Text(String),
+    /// `null`: the request does not have the attribute.
+    Absent,
 }
 
 impl<T: Into<MatchValue>> From<T> for OneOrMany {
@@ -400,11 +403,13 @@ impl From<bool> for MatchValue {
 }
 
 impl MatchValue {
-    pub(crate) fn to_text(&self) -> String {
+    /// The pattern; `None` for an absent attribute.
+    pub(crate) fn to_text(&self) -> Option<String> {
         match self {
-            MatchValue::Bool(value) => value.to_string(),
-            MatchValue::Number(value) => value.to_string(),
-            MatchValue::Text(value) => value.clone(),
+            MatchValue::Bool(value) => Some(value.to_string()),
+            MatchValue::Number(value) => Some(value.to_string()),
+            MatchValue::Text(value) => Some(value.clone()),
+            MatchValue::Absent => None,
         }
     }
 }
@@ -543,7 +548,7 @@ mod read {
         type Value = OneOrMany;
 
         fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-            f.write_str("a value, a glob such as /api/*, or a list of them")
+            f.write_str("a value, a glob such as /api/*, a network, null for absent, or a list of them")
         }
 
         fn visit_bool<E: Error>(self, value: bool) -> Result<OneOrMany, E> {
@@ -562,6 +567,10 @@ mod read {
 
         fn visit_f64<E: Error>(self, value: f64) -> Result<OneOrMany, E> {
             Err(E::custom(format!("{value} could be written in several ways; put it in quotes")))
+        }
+
+        fn visit_unit<E: Error>(self) -> Result<OneOrMany, E> {
+            Ok(OneOrMany::One(MatchValue::Absent))
         }
 
         fn visit_str<E: Error>(self, value: &str) -> Result<OneOrMany, E> {

@@ -41,6 +41,63 @@ fn values_can_be_excluded() {
     assert_eq!(names(&policy, &[]), [""; 0], "an absent attribute does not match an exclusion");
 }
 
+/// `when: {ip: 10.0.0.0/8}` was compared as a text: it never matched, and negated it exempted nobody.
+#[test]
+fn a_network_holds_its_addresses_and_its_complement_all_others() {
+    let policy = Policy::new([
+        rule("inside", &[("ip", one("10.0.0.0/8"))], "{ip}"),
+        rule("outside", &[("ip", OneOrMany::Many(vec![text("!10.0.0.0/8"), text("!2001:db8::/32")]))], "{ip}"),
+        rule("office", &[("ip", OneOrMany::Many(vec![text("10.0.0.0/8"), text("!10.9.0.0/16")]))], "{ip}"),
+        rule("v6", &[("ip", one("2001:db8::/32"))], "{ip}"),
+    ])
+    .unwrap();
+    assert_eq!(names(&policy, &[("ip", "10.1.2.3")]), ["inside", "office"]);
+    assert_eq!(names(&policy, &[("ip", "10.9.2.3")]), ["inside"]);
+    assert_eq!(names(&policy, &[("ip", "192.0.2.1")]), ["outside"]);
+    assert_eq!(names(&policy, &[("ip", "2001:DB8::7")]), ["v6"]);
+    assert_eq!(names(&policy, &[("ip", "2001:db8:0:1::/64")]), ["v6"], "the prefix that a front fills in");
+}
+
+#[test]
+fn a_rule_can_ask_that_an_attribute_is_absent_or_present() {
+    let absent = || OneOrMany::One(MatchValue::Absent);
+    let policy = Policy::new(
+        [
+            rule("anonymous", &[("api_key", absent())], "{ip}"),
+            rule("known", &[("api_key", one("*"))], "{api_key}"),
+            rule("free or none", &[("plan", OneOrMany::Many(vec![MatchValue::Absent, text("free")]))], "{ip}"),
+        ]
+        .map(|spec| RuleSpec { name: spec.name.replace(' ', "-"), ..spec }),
+    )
+    .unwrap();
+    let ip = ("ip", "192.0.2.1");
+    assert_eq!(names(&policy, &[ip]), ["anonymous", "free-or-none"]);
+    assert_eq!(names(&policy, &[ip, ("api_key", "k"), ("plan", "pro")]), ["known"]);
+    assert_eq!(names(&policy, &[ip, ("api_key", "k"), ("plan", "free")]), ["known", "free-or-none"]);
+    // An empty header must not escape both.
+    assert_eq!(names(&policy, &[ip, ("api_key", ""), ("plan", "pro")]), ["anonymous"]);
+    assert_eq!(policy.unmet(&Descriptor::new([ip])).count(), 1, "only `known` lacks something");
+    let spec = rule("r", &[("api_key", absent())], "{ip}");
+    let json = serde_json::to_value(&spec).unwrap();
+    assert_eq!(json["when"], serde_json::json!({ "api_key": null }));
+    assert_eq!(serde_json::from_value::<RuleSpec>(json).unwrap(), spec);
+}
+
+#[test]
+fn a_named_segment_of_the_path_can_be_the_key() {
+    let paths = OneOrMany::Many(vec![text("/users/{id}/**"), text("/v2/users/{id}")]);
+    let policy = Policy::new([rule("per-user", &[("path", paths)], "{id}")]).unwrap();
+    let key = |path: &str| {
+        // The client's own `id` is not believed.
+        let charges = policy.charges(&Descriptor::new([("path", path), ("id", "mallory")])).unwrap();
+        charges.first().map(|charge| charge.key.value.clone())
+    };
+    assert_eq!(key("/users/42/orders/7").as_deref(), Some("42"));
+    assert_eq!(key("/v2/users/43").as_deref(), Some("43"));
+    assert_eq!(key("/users/42"), None);
+    assert_eq!(policy.unmet(&Descriptor::new([("path", "/users/42/x")])).count(), 0);
+}
+
 #[test]
 fn rules_apply_in_file_order_when_everything_they_name_matches() {
     let policy = Policy::new([
@@ -136,7 +193,7 @@ fn attribute_name() -> impl Strategy<Value = String> {
 }
 
 fn pattern() -> impl Strategy<Value = String> {
-    prop_oneof!["[ab]{0,3}", "[ab]{0,2}\\*[ab]{0,2}", "\\*[ab]{0,2}\\*"]
+    prop_oneof!["[ab]{0,3}", "[ab]{0,2}\\*[ab]{0,2}", "\\*[ab]{0,2}\\*", "![ab]{1,2}", Just("null".to_string())]
 }
 
 proptest! {
@@ -153,7 +210,8 @@ proptest! {
             limit: "1/s".into(),
             active: index % 7 != 6,
             when: when.iter().map(|(attribute, patterns)| {
-                (attribute.clone(), OneOrMany::Many(patterns.iter().map(|p| text(p)).collect()))
+                let value = |pattern: &String| if pattern == "null" { MatchValue::Absent } else { text(pattern) };
+                (attribute.clone(), OneOrMany::Many(patterns.iter().map(value).collect()))
             }).collect::<BTreeMap<_, _>>(),
             ..RuleSpec::default()
         });

@@ -136,14 +136,12 @@ fn why_not(rule: &Rule, request: &Descriptor) -> String {
     }
     for condition in rule.when() {
         match request.attribute(condition.attribute()) {
+            _ if condition.holds(request) => {}
             None => return format!("the request has no `{}`", condition.attribute()),
-            Some(value) if !condition.patterns().iter().any(|pattern| pattern.matches(&value)) => {
-                return format!("`{}` is {value:?}", condition.attribute());
-            }
-            Some(_) => {}
+            Some(value) => return format!("`{}` is {value:?}", condition.attribute()),
         }
     }
-    match rule.key().render(request) {
+    match rule.key_of(request) {
         Err(names) => format!("its key needs `{}`", names.join("` or `")),
         Ok(_) => "it was not asked".to_string(),
     }

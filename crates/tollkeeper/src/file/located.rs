@@ -46,7 +46,7 @@ impl Located {
             (place, plain(error.without_snippet()))
         })?;
         let mut places = Places::default();
-        let value = root.value.into_value(text, String::new(), root.referenced, &mut places);
+        let value = value_of(root, text, String::new(), &mut places);
         Ok(Located { value, places })
     }
 
@@ -59,7 +59,11 @@ impl Located {
             // For an unknown field, the error is at its name.
             let name = self.places.names.get(&field).filter(|_| message.starts_with("unknown field"));
             let place = name.copied().or_else(|| self.place_of(&field));
-            let (member, message) = explain(&message);
+            let (member, mut message) = explain(&message);
+            // `key: {user_id}` is a map to YAML.
+            if let Some(name) = self.value_at(&field).and_then(only_name) {
+                message = format!("{message}; braces need quotes in YAML: write \"{{{name}}}\"");
+            }
             let field = match member {
                 Some(member) if field.is_empty() => member.to_string(),
                 Some(member) => format!("{field}.{member}"),
@@ -77,6 +81,14 @@ impl Located {
         self
     }
 
+    fn value_at(&self, path: &str) -> Option<&Value> {
+        let parts = path.split(['.', '[']).map(|part| part.trim_end_matches(']'));
+        parts.filter(|part| !part.is_empty()).try_fold(&self.value, |value, part| match value {
+            Value::Array(items) => items.get(part.parse::<usize>().ok()?),
+            other => other.get(part),
+        })
+    }
+
     /// Where a field is, or the nearest thing around it.
     pub(super) fn place_of(&self, path: &str) -> Option<Place> {
         let mut path = path;
@@ -89,6 +101,12 @@ impl Located {
             path = &path[..end];
         }
     }
+}
+
+/// The only name in a map without a value, as in `{user_id}`.
+fn only_name(value: &Value) -> Option<&str> {
+    let mut fields = value.as_object().filter(|fields| fields.len() == 1)?.iter();
+    fields.next().filter(|(_, value)| value.is_null()).map(|(name, _)| name.as_str())
 }
 
 /// The parser's error, rephrased if its own text is for programmers.
@@ -117,36 +135,30 @@ enum Node {
     Map(Vec<(Spanned<String>, Spanned<Node>)>),
 }
 
-impl Node {
-    fn into_value(self, text: &str, path: String, location: Location, places: &mut Places) -> Value {
-        let value = match self {
-            Node::Scalar(value) => as_written(value, text, location),
-            Node::List(items) => {
-                let items = items.into_iter().enumerate();
-                Value::Array(
-                    items
-                        .map(|(index, item)| {
-                            item.value.into_value(text, format!("{path}[{index}]"), item.referenced, places)
-                        })
-                        .collect(),
-                )
-            }
-            Node::Map(fields) => {
-                let mut object = serde_json::Map::new();
-                for (name, field) in fields {
-                    let path = if path.is_empty() { name.value.clone() } else { format!("{path}.{}", name.value) };
-                    // An empty value has no place of its own, but its name has.
-                    places.names.insert(path.clone(), (name.referenced.line(), name.referenced.column()));
-                    object.insert(name.value, field.value.into_value(text, path, field.referenced, places));
-                }
-                Value::Object(object)
-            }
-        };
-        if location.line() > 0 && value != Value::Null {
-            places.values.insert(path, (location.line(), location.column()));
+/// A value of which an alias may stand in the document: its place is where the alias is, and its text where the anchor is.
+fn value_of(node: Spanned<Node>, text: &str, path: String, places: &mut Places) -> Value {
+    let location = node.referenced;
+    let value = match node.value {
+        Node::Scalar(value) => as_written(value, text, node.defined),
+        Node::List(items) => {
+            let items = items.into_iter().enumerate();
+            Value::Array(items.map(|(index, item)| value_of(item, text, format!("{path}[{index}]"), places)).collect())
         }
-        value
+        Node::Map(fields) => {
+            let mut object = serde_json::Map::new();
+            for (name, field) in fields {
+                let path = if path.is_empty() { name.value.clone() } else { format!("{path}.{}", name.value) };
+                // An empty value has no place of its own, but its name has.
+                places.names.insert(path.clone(), (name.referenced.line(), name.referenced.column()));
+                object.insert(name.value, value_of(field, text, path, places));
+            }
+            Value::Object(object)
+        }
+    };
+    if location.line() > 0 && value != Value::Null {
+        places.values.insert(path, (location.line(), location.column()));
     }
+    value
 }
 
 /// A number or boolean stays one only if it is written in the usual way. Otherwise YAML's guess would lose what was
@@ -226,5 +238,33 @@ impl<'de> Visitor<'de> for NodeVisitor {
             fields.push((name, value));
         }
         Ok(Node::Map(fields))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::Located;
+
+    fn value(text: &str) -> Value {
+        Located::parse(text).expect(text).value
+    }
+
+    /// `cost: *c` was read as an attribute named `*c`, so the second rule cost 1; `burst: *b` was an error.
+    #[test]
+    fn an_alias_is_what_its_anchor_is() {
+        let text = "
+a: &a { cost: &c 3, burst: &b 20, active: &x false, limit: &l 5/s, when: &w { plan: free }, country: &n NO }
+b: { cost: *c, burst: *b, active: *x, limit: *l, when: *w, country: *n }
+c: { <<: *a, cost: 7 }
+d: *a
+e: [*c, *b]
+";
+        let a =
+            json!({"cost": 3, "burst": 20, "active": false, "limit": "5/s", "when": {"plan": "free"}, "country": "NO"});
+        let mut merged = a.clone();
+        merged["cost"] = json!(7);
+        assert_eq!(value(text), json!({"a": a, "b": a, "c": merged, "d": a, "e": [3, 20]}));
     }
 }
