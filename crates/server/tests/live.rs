@@ -29,12 +29,12 @@ fn an_edited_file_lets_the_waiting_client_pass_and_gives_nobody_a_fresh_burst() 
     assert!(!check(&service, "a").0);
 
     std::fs::write(&config, rules("limit: 8/day")).unwrap();
-    let log = service.until_logged("1 rules are in force now");
+    let log = service.until_logged("rules in force: 1 ");
     assert!(log.contains("(changed per-user)"), "{log}");
     assert_eq!(check(&service, "a"), (true, 2), "the three that were added, and five are still missing");
 
     std::fs::write(&config, rules("limit: 4/day")).unwrap();
-    let lowered = || service.log().matches("rules are in force now").count() == 2;
+    let lowered = || service.log().matches("rules in force:").count() == 2;
     while !lowered() {
         std::thread::sleep(std::time::Duration::from_millis(25));
     }
@@ -95,7 +95,7 @@ fn a_bad_an_empty_or_a_missing_file_changes_nothing() {
     )
     .unwrap();
     let log = service.until_logged("fixed_window instead of token_bucket");
-    assert!(log.contains("2 rules are in force now (added more; changed per-user)"), "{log}");
+    assert!(log.contains("rules in force: 2 (added more; changed per-user)"), "{log}");
 }
 
 #[test]

@@ -68,7 +68,7 @@ fn replace<E: fmt::Display>(loaded: Result<Policy, E>, service: &Service, is_ask
         Ok(policy) => {
             let count = policy.rules().len();
             let changes = service.limiter.replace_policy(policy);
-            tracing::info!("{count} rules are in force now ({changes}); other settings change at the next start");
+            tracing::info!("rules in force: {count} ({changes}); other settings change at the next start");
             for warning in &changes.restarted {
                 tracing::warn!("{warning}");
             }
