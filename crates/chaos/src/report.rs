@@ -112,7 +112,7 @@ impl Report {
         }
         page += "\nAdmitted requests of that key over time (line), what its bound allows from the start (dashed), and the faults (shaded):\n";
         for (name, svg) in &self.plots {
-            let file = format!("{}.svg", name.replace([' ', '\''], "-"));
+            let file = format!("{}.svg", name.replace([' ', ',', '\''], "-").replace("--", "-"));
             std::fs::write(folder.join(&file), svg)?;
             let _ = write!(page, "\n## {name}\n\n![{name}]({file})\n");
         }
