@@ -11,9 +11,9 @@ mod connections;
 mod family;
 mod histogram;
 mod reloads;
+mod requests;
 mod responses;
 mod rules;
-mod shed;
 mod store;
 mod text;
 mod without_store;
@@ -24,7 +24,7 @@ pub(crate) use connections::{AllConnections, Connections};
 pub use family::{Description, Kind, Unit};
 pub(crate) use family::{Distribution, Family, Value};
 pub(crate) use reloads::{Refusal, Reloads};
-pub(crate) use shed::Front;
+pub(crate) use requests::{Front, Outcome};
 pub(crate) use text::{CONTENT_TYPE, text};
 pub(crate) use without_store::WithoutStore;
 
@@ -36,9 +36,9 @@ use tollkeeper::{Limiter, Row, Rule, Verdict};
 
 use commands::Commands;
 use histogram::{DURATION, Histogram};
+use requests::Requests;
 use responses::Responses;
 use rules::{RuleCounters, RuleTable};
-use shed::Shed;
 use without_store::WithoutStoreCounters;
 
 /// All counters of requests.
@@ -53,7 +53,7 @@ pub(crate) struct Metrics {
     responses: Responses,
     commands: Commands,
     without_store: WithoutStoreCounters,
-    shed: Shed,
+    requests: Requests,
     pub(crate) reloads: Reloads,
     pub(crate) connections: AllConnections,
 }
@@ -80,7 +80,7 @@ impl Metrics {
             responses: Responses::new(labels.routes),
             commands: Commands::new(labels.commands),
             without_store: WithoutStoreCounters::default(),
-            shed: Shed::default(),
+            requests: Requests::default(),
             reloads: Reloads::default(),
             connections: AllConnections::default(),
         }
@@ -132,9 +132,9 @@ impl Metrics {
         self.responses.count(route, status);
     }
 
-    /// Counts a request that was shed.
-    pub(crate) fn count_shed(&self, front: Front) {
-        self.shed.count(front);
+    /// Counts what became of a request.
+    pub(crate) fn count_outcome(&self, front: Front, outcome: impl Into<Outcome>) {
+        self.requests.count(front, outcome.into());
     }
 
     /// How many decisions were made without the store.
@@ -185,11 +185,11 @@ impl Metrics {
             lacking.add([rule.name()], count);
         }
         let durations = Family::single(&catalog::CHECK_DURATION, self.check_duration.distribution());
-        let mut families = vec![decisions, remaining, lacking, durations];
+        let mut families = Vec::from(self.requests.families());
+        families.extend([decisions, remaining, lacking, durations]);
         families.extend(store::families(limiter));
         families.extend([
             Family::single(&catalog::RULES_LOADED, rules.in_order.len() as u64),
-            self.shed.family(),
             self.responses.family(),
             self.commands.family(),
             self.reloads.family(),

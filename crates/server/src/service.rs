@@ -19,7 +19,7 @@ use tollkeeper::{
 
 use crate::alerts;
 use crate::config::Config;
-use crate::metrics::{Family, Metrics, catalog};
+use crate::metrics::{Family, Front, Metrics, catalog};
 use crate::observer::Observer;
 use crate::rules::{Following, Rules};
 use crate::seal::Seal;
@@ -100,12 +100,23 @@ impl Service {
         }))
     }
 
-    /// Decides a request and counts the decision.
-    pub(crate) async fn check(&self, request: &impl Request) -> Result<Verdict, CheckError> {
+    /// Decides a request, and counts it and its decisions.
+    pub(crate) async fn check(&self, front: Front, request: &impl Request) -> Result<Verdict, CheckError> {
         let started = Instant::now();
-        let verdict = self.limiter.check(request).await?;
+        let verdict = self.limiter.check(request).await;
+        self.count(front, verdict.as_ref());
+        let verdict = verdict?;
         self.observe(request, &verdict, started);
         Ok(verdict)
+    }
+
+    /// Counts what became of a request that was decided by [`Service::acquire`] or [`Service::reserve`]. These may be
+    /// called again for a request that waits, which is still one request.
+    pub(crate) fn count(&self, front: Front, verdict: Result<&Verdict, &CheckError>) {
+        match verdict {
+            Ok(verdict) => self.metrics.count_outcome(front, verdict),
+            Err(error) => self.metrics.count_outcome(front, error),
+        }
     }
 
     /// Decides a request, counts the decision, and holds its slots until the permit is dropped.
@@ -130,14 +141,16 @@ impl Service {
 
     /// Decides a charge whose quota came with the request, and counts the decision. An error if the store cannot
     /// answer.
-    pub(crate) async fn charge(&self, charge: Charge) -> Result<Decision, StoreError> {
+    pub(crate) async fn charge(&self, front: Front, charge: Charge) -> Result<Decision, StoreError> {
         let started = Instant::now();
-        let decided = self.limiter.charge(std::slice::from_ref(&charge)).await?;
+        let decided = self.limiter.charge(std::slice::from_ref(&charge)).await;
+        let decided = decided.inspect_err(|error| self.metrics.count_outcome(front, error))?;
         // There is one decision per charge.
         let Some((decision, source)) = decided.into_iter().next() else {
             return Err(StoreError::Unavailable { reason: "it decided nothing".into() });
         };
         let verdict = Verdict::new(vec![Row::decided(charge, decision, source)]);
+        self.metrics.count_outcome(front, &verdict);
         self.observe(&Descriptor::default(), &verdict, started);
         Ok(decision)
     }

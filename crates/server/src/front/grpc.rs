@@ -17,7 +17,6 @@ use axum::response::Response as HttpResponse;
 use axum::routing::any;
 use hyper_util::rt::{TokioExecutor, TokioTimer};
 use hyper_util::server::conn::auto;
-use tollkeeper::StoreError;
 use tonic::server::Grpc;
 use tonic::service::Routes;
 use tonic::{Request, Response, Status};
@@ -167,13 +166,8 @@ async fn answer_to(
 ) -> Result<Response<RateLimitResponse>, Status> {
     let asked = request::read(request.into_inner())?;
     let parts = request::parts(&service.limiter, &asked)?;
-    let decided = service.check_together(&request::Described(&asked), &parts).await;
-    let decided = decided.map_err(|error| {
-        if matches!(error, StoreError::Overloaded(_)) {
-            service.metrics.count_shed(Front::Grpc);
-        }
-        Status::unavailable(error.to_string())
-    })?;
+    let decided = service.check_together(Front::Grpc, &request::Described(&asked), &parts).await;
+    let decided = decided.map_err(|error| Status::unavailable(error.to_string()))?;
     if decided.whole.is_unavailable() {
         // An error, not "over limit", so that Envoy's own failure mode applies.
         let rule = decided.whole.limiting().map(|row| row.charge.rule.name().to_string()).unwrap_or_default();

@@ -38,7 +38,7 @@ use super::body::discard;
 use super::certified::Certified;
 use super::connections::{self, Accepted, Busy, Limits, Listener, Stopping, UnderWay, protocol};
 use super::forwarding;
-use crate::metrics::Front;
+use crate::metrics::{Front, Outcome};
 use crate::service::Service;
 use crate::telemetry::{self, Described};
 pub(crate) use bodies::Pace;
@@ -190,14 +190,19 @@ impl Proxy {
         let mut visit = self.waiting.enter();
         loop {
             let decided = self.decide(&described).await;
-            let admitted = decided.map_err(|error| self.undecided(&error).into_response())?;
+            let admitted = decided.map_err(|error| {
+                self.service.count(Front::Proxy, Err(&error));
+                undecided(&error).into_response()
+            })?;
             let verdict = &admitted.verdict;
             if verdict.is_allowed() {
                 let delay = verdict.delay().as_duration();
                 if !delay.is_zero() && visit.turn(self.waiting.queue_of(verdict), delay).await.is_err() {
                     self.take_back(verdict).await;
+                    self.service.metrics.count_outcome(Front::Proxy, Outcome::Shed);
                     return Err(full(answer.headers_for(verdict, limiter.store().now()), delay));
                 }
+                self.service.count(Front::Proxy, Ok(verdict));
                 return Ok(admitted);
             }
             let again = match verdict.retry_after() {
@@ -205,6 +210,7 @@ impl Proxy {
                 None => false,
             };
             if !again {
+                self.service.count(Front::Proxy, Ok(verdict));
                 return Err(answer.deny(verdict, limiter.store().now()).into_response());
             }
         }
@@ -220,18 +226,6 @@ impl Proxy {
         let (verdict, mut reservation) = self.service.reserve(request, estimate::HOLD).await?;
         let permit = reservation.take_slots().renewed();
         Ok(Admitted { verdict, permit, estimate: Estimate::of(reservation) })
-    }
-
-    /// A request that was not decided, counted where it was shed.
-    fn undecided(&self, error: &CheckError) -> Answer {
-        match error {
-            CheckError::Cost(error) => Answer::bad_cost(error),
-            CheckError::Overloaded(overloaded) => {
-                self.service.metrics.count_shed(Front::Proxy);
-                Answer::overloaded(overloaded)
-            }
-            error => Problem::new(StatusCode::INTERNAL_SERVER_ERROR, error.to_string()).into(),
-        }
     }
 
     /// Refunds the charge of a request that is not forwarded.
@@ -303,6 +297,15 @@ impl Proxy {
             }
             _ => response.map(|body| Body::new(Download::new(body, idle, permit, under_way, estimate))),
         }
+    }
+}
+
+/// A request that was not decided.
+fn undecided(error: &CheckError) -> Answer {
+    match error {
+        CheckError::Cost(error) => Answer::bad_cost(error),
+        CheckError::Overloaded(overloaded) => Answer::overloaded(overloaded),
+        error => Problem::new(StatusCode::INTERNAL_SERVER_ERROR, error.to_string()).into(),
     }
 }
 

@@ -18,6 +18,10 @@ macro_rules! families {
 }
 
 families! {
+    REQUESTS Counter Dimensionless "tollkeeper_requests_total" ["front", "outcome"]
+        "Requests and what became of them, each counted once: allowed, denied, no_rule (allowed, no rule applies), shed, or error.";
+    SHED Counter Dimensionless "tollkeeper_shed_total" ["front"]
+        "Requests that were neither allowed nor denied, because too many were waiting for a decision.";
     DECISIONS Counter Dimensionless "tollkeeper_decisions_total" ["rule", "outcome", "source"]
         "Decisions of each rule: what it alone said about a request, and who answered.";
     REMAINING Histogram Dimensionless "tollkeeper_remaining_ratio" ["rule"]
@@ -50,8 +54,6 @@ families! {
         "Instances among which a limit is divided while the store is unreachable: also those that vanished in the last ten minutes.";
     RULES_LOADED Gauge Dimensionless "tollkeeper_rules_loaded" []
         "Rules in force, including inactive ones.";
-    SHED Counter Dimensionless "tollkeeper_shed_total" ["front"]
-        "Requests that were neither allowed nor denied, because too many were waiting for a decision.";
     HTTP_REQUESTS Counter Dimensionless "tollkeeper_http_requests_total" ["route", "status"]
         "Responses of the HTTP API.";
     RESP_REQUESTS Counter Dimensionless "tollkeeper_resp_requests_total" ["command", "outcome"]

@@ -5,6 +5,7 @@ use std::time::Instant;
 use tollkeeper::{Charge, Outcome, Overloaded, Request, Row, StoreError, Together, Verdict};
 
 use super::Service;
+use crate::metrics::Front;
 
 /// One of several requests: its charges, and what to do with them.
 #[derive(Clone, Debug)]
@@ -30,7 +31,21 @@ impl Service {
     /// # Errors
     ///
     /// If the request was shed, or the store could not make a refund.
-    pub(crate) async fn check_together(&self, request: &impl Request, parts: &[Part]) -> Result<Together, StoreError> {
+    pub(crate) async fn check_together(
+        &self,
+        front: Front,
+        request: &impl Request,
+        parts: &[Part],
+    ) -> Result<Together, StoreError> {
+        let decided = self.decide_together(request, parts).await;
+        match &decided {
+            Ok(decided) => self.metrics.count_outcome(front, &decided.whole),
+            Err(error) => self.metrics.count_outcome(front, error),
+        }
+        decided
+    }
+
+    async fn decide_together(&self, request: &impl Request, parts: &[Part]) -> Result<Together, StoreError> {
         let started = Instant::now();
         let mut decided = match self.find_used_up(parts).await? {
             Some(used_up) => used_up,

@@ -21,6 +21,7 @@ use super::shared::Shared;
 use crate::front::certified::Certified;
 use crate::front::connections::Peer;
 use crate::front::forwarding;
+use crate::metrics::Front;
 use crate::strict::quoted;
 use crate::wire::AuthorizeAnswer;
 
@@ -47,10 +48,10 @@ pub(super) async fn authorize(
     }
     let described = service.identity.describe(&original.method, &original.uri, &original.headers, ip);
     let described = Certified { request: described, client: certified.flatten() };
-    let verdict = match service.check(&described).await {
+    let verdict = match service.check(Front::Http, &described).await {
         Ok(verdict) => verdict,
         Err(CheckError::Cost(error)) => return Ok(Answer::bad_cost(&error).into_response()),
-        Err(error) => return Err(undecided(service, error).into()),
+        Err(error) => return Err(undecided(&error).into()),
     };
     let now = service.limiter.store().now();
     if !verdict.is_allowed() {

@@ -24,7 +24,7 @@ pub(super) async fn check(State(shared): State<Arc<Shared>>, request: Request) -
     match wire::parse_check(&body)? {
         CheckBody::One(check) => {
             known_rules("", &shared.service.limiter.policy(), &check)?;
-            let verdict = shared.service.check(&check).await.map_err(|error| undecided(&shared.service, error))?;
+            let verdict = shared.service.check(Front::Http, &check).await.map_err(|error| undecided(&error))?;
             Ok(json(&CheckAnswer::new(&verdict, headers(&shared.service, &check, &verdict), &shared.service.seal)))
         }
         CheckBody::Batch { checks } => Ok(batch(&shared.service, &checks).await?),
@@ -34,13 +34,10 @@ pub(super) async fn check(State(shared): State<Arc<Shared>>, request: Request) -
 async fn batch(service: &Service, checks: &[Check<'_>]) -> Result<Response, Problem> {
     validate(service, checks)?;
     // Concurrently: a shared store is asked for many at a time, and none waits for the one before.
-    let decided = join_all(checks.iter().map(|check| service.check(check))).await;
+    let decided = join_all(checks.iter().map(|check| service.check(Front::Http, check))).await;
     let place = |(index, decided): (usize, Result<Verdict, CheckError>)| match decided {
         Ok(verdict) => Ok(Ok(verdict)),
-        Err(CheckError::Overloaded(overloaded)) => {
-            service.metrics.count_shed(Front::Http);
-            Ok(Err(overloaded))
-        }
+        Err(CheckError::Overloaded(overloaded)) => Ok(Err(overloaded)),
         Err(CheckError::Cost(error)) => Err(bad_cost(&format!("checks[{index}]."), &error)),
         Err(error) => Err(Problem::new(StatusCode::INTERNAL_SERVER_ERROR, error.to_string())),
     };
@@ -68,14 +65,11 @@ pub(super) fn headers(service: &Service, check: &Check<'_>, verdict: &Verdict) -
     check.wants_headers().then(|| HeadersAnswer(service.answer.response_headers(verdict, now)))
 }
 
-/// A request that was not decided, counted where it was shed.
-pub(super) fn undecided(service: &Service, error: CheckError) -> Problem {
+/// A request that was not decided.
+pub(super) fn undecided(error: &CheckError) -> Problem {
     match error {
-        CheckError::Overloaded(overloaded) => {
-            service.metrics.count_shed(Front::Http);
-            Problem::overloaded(&overloaded)
-        }
-        CheckError::Cost(error) => bad_cost("", &error),
+        CheckError::Overloaded(overloaded) => Problem::overloaded(overloaded),
+        CheckError::Cost(error) => bad_cost("", error),
         error => Problem::new(StatusCode::INTERNAL_SERVER_ERROR, error.to_string()),
     }
 }

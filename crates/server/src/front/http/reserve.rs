@@ -17,6 +17,7 @@ use super::pages::json;
 use super::problem::{Refused, segment};
 use super::shared::Shared;
 use crate::front::connections::Peer;
+use crate::metrics::Front;
 use crate::network;
 use crate::strict::quoted;
 use crate::wire::{self, Check, ReservationAnswer, ReserveAnswer, SettleAnswer};
@@ -30,7 +31,8 @@ pub(super) async fn reserve(State(shared): State<Arc<Shared>>, request: Request)
     let key = reserved_key(&shared.service.limiter.policy(), &check)?;
     let hold = Duration::from_millis(hold_ms);
     let reserved = shared.service.reserve(&check, hold).await;
-    let (verdict, reservation) = reserved.map_err(|error| undecided(&shared.service, error))?;
+    shared.service.count(Front::Http, reserved.as_ref().map(|(verdict, _)| verdict));
+    let (verdict, reservation) = reserved.map_err(|error| undecided(&error))?;
     let headers = headers(&shared.service, &check, &verdict);
     if !verdict.is_allowed() {
         return Ok(json(&ReserveAnswer::new(&verdict, headers, None, &shared.service.seal)));

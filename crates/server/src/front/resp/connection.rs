@@ -200,20 +200,19 @@ async fn answer(shared: &Shared, action: Action, protocol: Protocol) -> (Reply, 
         Action::Answer(reply) => (reply, CommandOutcome::Ok),
         Action::Throttle(throttle) => match throttle.carry_out(&shared.service).await {
             Ok(decision) => (throttle::answer(&decision), by_allowed(decision.is_allowed())),
-            Err(StoreError::Overloaded(overloaded)) => (busy(shared, &overloaded), CommandOutcome::Shed),
+            Err(StoreError::Overloaded(overloaded)) => (busy(&overloaded), CommandOutcome::Shed),
             Err(error) => (throttle::failure(&error), CommandOutcome::Error),
         },
-        Action::Check(request) => match shared.service.check(&request).await {
+        Action::Check(request) => match shared.service.check(Front::Resp, &request).await {
             Ok(verdict) => (check::answer(&verdict, protocol, &shared.service.seal), by_allowed(verdict.is_allowed())),
             Err(CheckError::Cost(error)) => (check::bad_cost(&error), CommandOutcome::Error),
-            Err(CheckError::Overloaded(overloaded)) => (busy(shared, &overloaded), CommandOutcome::Shed),
+            Err(CheckError::Overloaded(overloaded)) => (busy(&overloaded), CommandOutcome::Shed),
             Err(error) => (Reply::error(format!("ERR {error}")), CommandOutcome::Error),
         },
     }
 }
 
 /// Too many wait for a decision. As Redis says that it has no time.
-fn busy(shared: &Shared, overloaded: &Overloaded) -> Reply {
-    shared.service.metrics.count_shed(Front::Resp);
+fn busy(overloaded: &Overloaded) -> Reply {
     Reply::error(format!("BUSY {overloaded}"))
 }

@@ -200,6 +200,8 @@ async fn commands_are_counted_by_names_of_ours() {
     gate.ask("CL.THROTTLE k 0 1 60\r\nCL.THROTTLE k 0 1 60\r\nCL.THROTTLE k\r\nping\r\nSECRET\r\n").await;
     let page = crate::metrics::text(&gate.service.families());
     for line in [
+        r#"tollkeeper_requests_total{front="resp",outcome="allowed"} 1"#,
+        r#"tollkeeper_requests_total{front="resp",outcome="denied"} 1"#,
         r#"tollkeeper_resp_requests_total{command="cl.throttle",outcome="allowed"} 1"#,
         r#"tollkeeper_resp_requests_total{command="cl.throttle",outcome="denied"} 1"#,
         r#"tollkeeper_resp_requests_total{command="cl.throttle",outcome="error"} 1"#,

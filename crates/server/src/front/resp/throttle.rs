@@ -11,6 +11,7 @@ use tollkeeper::{Charge, Decision, FailurePolicy, Key, Outcome, Quota, Rule, Spa
 
 use super::reply::{Reply, shown};
 use super::request::Word;
+use crate::metrics::Front;
 use crate::service::Service;
 
 /// A parsed command.
@@ -128,7 +129,7 @@ impl Throttle {
     pub(super) async fn carry_out(self, service: &Service) -> Result<Decision, StoreError> {
         let Throttle(charge) = self;
         let peeked_at = (charge.cost == 0).then(|| *charge.quota());
-        let decision = service.charge(charge).await?;
+        let decision = service.charge(Front::Resp, charge).await?;
         Ok(peeked_at.map_or(decision, |quota| peeked(&quota, decision)))
     }
 }

@@ -83,6 +83,28 @@ async fn the_front_page_runs_only_what_is_its_own_and_holds_no_data() {
     assert_eq!(page.header("x-content-type-options"), "nosniff");
 }
 
+/// Ten requests, nine of them denied, under five rules of which one is in shadow mode. They were counted as 50 decisions, 18 of
+/// them denied, and shown as "36 % denied".
+#[tokio::test]
+async fn a_request_is_counted_once_whatever_the_number_of_its_rules() {
+    let rule =
+        |name: &str, limit: &str, mode: &str| json!({"name": name, "key": "{user_id}", "limit": limit, "mode": mode});
+    let wide = ["b", "c", "d"].map(|name| rule(name, "1000/day", "enforce"));
+    let narrow = [rule("a", "1/day", "enforce"), rule("e", "1/day", "shadow")];
+    let gate = Plan::new(narrow.into_iter().chain(wide)).open().await;
+    for _ in 0..10 {
+        gate.check(json!({"attributes": {"user_id": "42"}})).await;
+    }
+    let metrics = gate.get("/metrics").await;
+    for line in [
+        r#"tollkeeper_requests_total{front="http",outcome="allowed"} 1"#,
+        r#"tollkeeper_requests_total{front="http",outcome="denied"} 9"#,
+        r#"tollkeeper_requests_total{front="http",outcome="no_rule"} 0"#,
+    ] {
+        assert!(metrics.body.lines().any(|one| one == line), "{line}\n{}", metrics.body);
+    }
+}
+
 #[tokio::test]
 async fn health_metrics_and_description_are_there() {
     let gate = Plan::new([per_user()]).open().await;
@@ -95,6 +117,8 @@ async fn health_metrics_and_description_are_there() {
     assert_eq!(metrics.header("content-type"), "text/plain; version=0.0.4; charset=utf-8");
     for line in [
         r#"tollkeeper_decisions_total{rule="per-user",outcome="allowed",source="store"} 1"#,
+        r#"tollkeeper_requests_total{front="http",outcome="allowed"} 1"#,
+        r#"tollkeeper_requests_total{front="http",outcome="no_rule"} 1"#,
         r#"tollkeeper_http_requests_total{route="/v1/check",status="200"} 1"#,
         r#"tollkeeper_http_requests_total{route="/v1/authorize",status="200"} 1"#,
         r#"tollkeeper_http_requests_total{route="unknown",status="404"} 1"#,
