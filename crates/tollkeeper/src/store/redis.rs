@@ -133,15 +133,14 @@ impl RedisStore {
         Address::parse(url, None).map(drop)
     }
 
-    /// Runs `poll`, in which requests stop right before they need a call. They go on when they are polled again: for hosts
-    /// that poll them on an event loop, and send together what was not answered at once.
-    #[doc(hidden)]
+    /// Runs `poll`, in which a request that needs a call returns `Pending` right before it, and nothing will wake it: poll it
+    /// again to let it go on. An event loop polls requests once on its own thread like this, which answers cached denials
+    /// and leases at once, and later the others together, in [`RedisStore::runtime`], so that they share a call.
     pub fn without_calls<T>(poll: impl FnOnce() -> T) -> T {
         gate::closed(poll)
     }
 
-    /// The runtime whose one thread makes the calls: a request that is polled there needs no hop to another thread.
-    #[doc(hidden)]
+    /// The runtime whose one thread makes the calls. A task there needs no hop to another thread, and must not block it.
     pub fn runtime(&self) -> &tokio::runtime::Handle {
         self.0.io.handle()
     }
