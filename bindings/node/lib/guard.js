@@ -16,6 +16,12 @@ const { Verdict } = require("./verdict.js");
 /** Where inner layers find the outermost one, so that all limits are in one set of headers. */
 const LAYER = Symbol("tollkeeper.layer");
 
+/**
+ * The object of a request that carries its layer: its list of headers, if it is a request of Node's own server. Express changes
+ * the prototype of every request, after which each property of it that is read or added costs as much as a decision.
+ */
+const carrier = (request) => request.rawHeaders ?? request;
+
 const OPTIONS = ["limit", "by", "limiter", "name", "exempt", "cost", "address", "onDenied", ...SETTINGS];
 
 const DELAYED = 49; // "1"
@@ -43,15 +49,16 @@ class Passage {
 
   /** The limit headers of this layer and of those around it, names and values in turn. */
   headers(request) {
-    const outer = request[LAYER];
+    const place = carrier(request);
+    const outer = place[LAYER];
     if (outer !== undefined) return fields(this.#names, outer.#join(this), 0);
-    request[LAYER] = this;
+    place[LAYER] = this;
     return fields(this.#names, this.#text, this.delay > 0 ? this.#text.indexOf("\n", START) + 1 : START);
   }
 
   /** Status, headers and body for a denied request. */
   denial(request) {
-    const outer = request[LAYER];
+    const outer = carrier(request)[LAYER];
     if (outer === undefined) return response(this.#text, START);
     const denial = response(addon.denial(this.#page, this.#number), 0);
     denial.headers.push(...fields(this.#names, outer.#join(this), 0));
@@ -211,7 +218,7 @@ function afterDelay(seconds, proceed) {
 
 /** The verdict of all limits on a request so far. */
 function verdictOf(request) {
-  return request[LAYER]?.verdict;
+  return carrier(request)[LAYER]?.verdict;
 }
 
 module.exports = { Guard, afterDelay, isOptions, verdictOf };

@@ -36,7 +36,8 @@ function whenOver(response, callback) {
 
 /** Sets headers that are names and values in turn. */
 function setHeaders(response, flat) {
-  for (let index = 0; index < flat.length; index += 2) response.setHeader(flat[index], flat[index + 1]);
+  const { setHeader } = response;
+  for (let index = 0; index < flat.length; index += 2) setHeader.call(response, flat[index], flat[index + 1]);
 }
 
 /** Sends a denial. */
