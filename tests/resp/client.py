@@ -34,6 +34,14 @@ for protocol in (2, 3):
     remaining = [answer[2] for answer in pipeline.execute()]
     assert remaining == list(range(999, -1, -1)), remaining
 
+    # The default: between MULTI and EXEC.
+    pipeline = client.pipeline()
+    for _ in range(2):
+        pipeline.execute_command("CL.THROTTLE", f"{key}:transaction", 0, 1, 60)
+    assert [answer[0] for answer in pipeline.execute()] == [0, 1]
+    assert client.delete(f"{key}:transaction", f"{key}:never") == 1
+    assert client.execute_command("CL.THROTTLE", f"{key}:transaction", 0, 1, 60)[0] == 0
+
     try:
         client.get("key")
     except redis.ResponseError as error:

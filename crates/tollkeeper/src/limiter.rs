@@ -480,6 +480,11 @@ impl Limiter {
         Some(self.store.reset(self.charge_of(rule, key.clone()).bucket()).await)
     }
 
+    /// Resets the bucket of a charge, which need not be of a rule in force; `Ok(false)` when there was none.
+    pub async fn reset_charge(&self, charge: &Charge) -> Result<bool, StoreError> {
+        self.store.reset(charge.bucket()).await
+    }
+
     /// Releases a `concurrency` slot; `Ok(false)` when it was already free, `None` when there is no such rule.
     pub async fn release(&self, rule: &str, key: &Key, hold: Hold) -> Option<Result<bool, StoreError>> {
         let rule = self.policy().rule(rule)?.clone();

@@ -5,6 +5,7 @@
 //! order, and reads on. So a client can make us hold at most one batch of commands and their answers.
 
 mod about;
+mod action;
 mod check;
 mod command;
 mod connection;

@@ -72,6 +72,8 @@ fn describe(name: &str) -> Reply {
     let (arity, flag, key) = match name {
         "cl.throttle" => (-5, "write", 1),
         "tollkeeper.check" => (-3, "write", 0),
+        "del" | "unlink" | "watch" => (-2, "write", 1),
+        "multi" | "exec" | "discard" | "unwatch" => (1, "fast", 0),
         "echo" | "select" => (2, "fast", 0),
         "auth" | "client" | "config" => (-2, "fast", 0),
         "quit" | "reset" => (1, "fast", 0),

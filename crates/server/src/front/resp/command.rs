@@ -1,14 +1,12 @@
 //! What a command asks for. Everything that needs no store is answered here and in order, so that the connection's
 //! state is always that after the commands before; the others become a [`Step`] to be executed with others.
 
-use tollkeeper::Descriptor;
-
+use super::action::Action;
 use super::names::NAMES;
 use super::reply::{Protocol, Reply, shown};
 use super::request::Word;
 use super::session::Session;
 use super::shared::Shared;
-use super::throttle::Throttle;
 use super::{about, check};
 
 /// A parsed command.
@@ -21,14 +19,6 @@ pub(super) struct Step {
     pub(super) protocol: Protocol,
     /// What happens to the connection.
     pub(super) then: Then,
-}
-
-#[derive(Debug)]
-pub(super) enum Action {
-    /// Already answered.
-    Answer(Reply),
-    Throttle(Throttle),
-    Check(Descriptor),
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -52,10 +42,12 @@ pub(super) fn plan(shared: &Shared, session: &mut Session, words: &[Word<'_>]) -
         return None;
     }
     let action = match name.map(|name| NAMES[name]) {
+        Some("multi" | "exec" | "discard") if session.is_known() => session.transaction(command, arguments),
         Some(name) => understand(shared, session, name, arguments),
         None if !session.is_known() => no_password(),
         None => unknown(command),
     };
+    let action = session.queued(name, action);
     let is_last = name.is_some_and(|name| NAMES[name] == "quit") || session.is_guessing();
     let then = if is_last { Then::Close } else { Then::GoOn };
     // After the action: the answer to `HELLO 3` already uses the new version.
@@ -80,6 +72,9 @@ fn understand(shared: &Shared, session: &mut Session, name: &str, words: &[Word<
         ("config", _) => about::config(words),
         ("select", [database]) if **database == *b"0" => Reply::OK,
         ("select", [_]) => Reply::error("ERR DB index is out of range"),
+        ("del" | "unlink", [_, ..]) => return Ok(Action::Reset(shared.quotas.buckets(words))),
+        // Nobody else's change can come in between: a bucket is changed by one command.
+        ("watch", [_, ..]) | ("unwatch", []) => Reply::OK,
         ("reset", []) => session.reset(),
         ("quit", _) => Reply::OK,
         _ => Reply::wrong_number_of_arguments(name),

@@ -9,9 +9,10 @@ use http::HeaderMap;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep, timeout, timeout_at};
-use tollkeeper::{CheckError, Overloaded, StoreError};
+use tollkeeper::{Charge, CheckError, Overloaded, StoreError};
 
-use super::command::{Action, Step, Then, plan};
+use super::action::{Action, Queued};
+use super::command::{Step, Then, plan};
 use super::names::NAMES;
 use super::reply::{Protocol, Reply};
 use super::request::{MAX_COMMAND, Parsed, parse};
@@ -180,17 +181,33 @@ impl Connection {
 /// Executes a command, and counts it.
 async fn carry_out(shared: &Shared, step: Step) -> (Reply, Protocol) {
     let Step { name, action, protocol, .. } = step;
-    let decides = matches!(action, Action::Throttle(_) | Action::Check(_));
+    let decides = !matches!(action, Action::Answer(_));
     // This protocol cannot carry the caller's trace.
     let begun = decides.then(|| shared.service.tracer.begin(&HeaderMap::new())).flatten();
     let describe = |(_, outcome): &(Reply, CommandOutcome)| {
         let method = name.map_or("", |name| NAMES[name]);
         Described::call("redis", method, *outcome == CommandOutcome::Error)
     };
-    let work = answer(shared, action, protocol);
+    let work = async {
+        match action {
+            Action::Transaction(commands) => execute(shared, commands, protocol).await,
+            action => answer(shared, action, protocol).await,
+        }
+    };
     let (reply, outcome) = shared.service.tracer.within(begun, work, describe).await;
     shared.service.metrics.count_command(name.unwrap_or(NAMES.len()), outcome);
     (reply, protocol)
+}
+
+/// Executes a transaction, one command after the other.
+async fn execute(shared: &Shared, commands: Vec<Queued>, protocol: Protocol) -> (Reply, CommandOutcome) {
+    let mut replies = Vec::with_capacity(commands.len());
+    for Queued { name, action } in commands {
+        let (reply, outcome) = answer(shared, action, protocol).await;
+        shared.service.metrics.count_command(name.unwrap_or(NAMES.len()), outcome);
+        replies.push(reply);
+    }
+    (Reply::Array(replies), CommandOutcome::Ok)
 }
 
 async fn answer(shared: &Shared, action: Action, protocol: Protocol) -> (Reply, CommandOutcome) {
@@ -198,6 +215,9 @@ async fn answer(shared: &Shared, action: Action, protocol: Protocol) -> (Reply, 
     match action {
         Action::Answer(reply @ Reply::Error(_)) => (reply, CommandOutcome::Error),
         Action::Answer(reply) => (reply, CommandOutcome::Ok),
+        // A transaction is not queued in another one.
+        Action::Transaction(_) => (Reply::error("ERR MULTI calls can not be nested"), CommandOutcome::Error),
+        Action::Reset(charges) => reset(shared, &charges).await,
         Action::Throttle(throttle) => match throttle.carry_out(&shared.service).await {
             Ok(decision) => (throttle::answer(&decision), by_allowed(decision.is_allowed())),
             Err(StoreError::Overloaded(overloaded)) => (busy(&overloaded), CommandOutcome::Shed),
@@ -210,6 +230,18 @@ async fn answer(shared: &Shared, action: Action, protocol: Protocol) -> (Reply, 
             Err(error) => (Reply::error(format!("ERR {error}")), CommandOutcome::Error),
         },
     }
+}
+
+/// How many of the buckets were there.
+async fn reset(shared: &Shared, charges: &[Charge]) -> (Reply, CommandOutcome) {
+    let mut found = 0;
+    for charge in charges {
+        match shared.service.limiter.reset_charge(charge).await {
+            Ok(was_there) => found += i64::from(was_there),
+            Err(error) => return (Reply::error(format!("ERR {error}")), CommandOutcome::Error),
+        }
+    }
+    (Reply::Integer(found), CommandOutcome::Ok)
 }
 
 /// Too many wait for a decision. As Redis says that it has no time.

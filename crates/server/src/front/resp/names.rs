@@ -1,7 +1,7 @@
 //! The commands that are served.
 
 /// The commands, as named in metrics. The busiest come first: names are compared one by one.
-pub(crate) const NAMES: [&str; 13] = [
+pub(crate) const NAMES: [&str; 20] = [
     "cl.throttle",
     "tollkeeper.check",
     "ping",
@@ -15,4 +15,11 @@ pub(crate) const NAMES: [&str; 13] = [
     "select",
     "reset",
     "quit",
+    "del",
+    "unlink",
+    "multi",
+    "exec",
+    "discard",
+    "watch",
+    "unwatch",
 ];

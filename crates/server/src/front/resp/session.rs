@@ -5,6 +5,8 @@ use std::fmt;
 use subtle::ConstantTimeEq as _;
 
 use super::about;
+use super::action::{Action, Queued};
+use super::names::NAMES;
 use super::reply::{Protocol, Reply, shown};
 use super::request::Word;
 
@@ -41,12 +43,24 @@ pub(super) struct Session {
     /// Wrong passwords in a row.
     guesses: u32,
     name: Vec<u8>,
+    transaction: Option<Transaction>,
+}
+
+/// The commands since `MULTI`.
+#[derive(Debug, Default)]
+struct Transaction {
+    commands: Vec<Queued>,
+    /// Whether one of them cannot be executed, so that none will be.
+    is_refused: bool,
 }
 
 impl Session {
+    /// The most commands of a transaction.
+    const MOST_QUEUED: usize = 1_024;
+
     pub(super) fn new(id: u64, needed: Option<Password>) -> Session {
         let is_known = needed.is_none();
-        Session { id, protocol: Protocol::default(), needed, is_known, guesses: 0, name: Vec::new() }
+        Session { id, protocol: Protocol::default(), needed, is_known, guesses: 0, name: Vec::new(), transaction: None }
     }
 
     /// Wrong passwords in a row.
@@ -88,6 +102,50 @@ impl Session {
         }
         self.guesses += 1;
         Err(Reply::error("WRONGPASS invalid username-password pair or user is disabled."))
+    }
+
+    /// `MULTI`, `EXEC` or `DISCARD`.
+    pub(super) fn transaction(&mut self, command: &[u8], words: &[Word<'_>]) -> Result<Action, Reply> {
+        let command = String::from_utf8_lossy(command).to_ascii_lowercase();
+        if !words.is_empty() {
+            return Err(Reply::wrong_number_of_arguments(&command));
+        }
+        if command == "multi" {
+            if self.transaction.is_some() {
+                return Err(Reply::error("ERR MULTI calls can not be nested"));
+            }
+            self.transaction = Some(Transaction::default());
+            return Ok(Action::Answer(Reply::OK));
+        }
+        let without = || Reply::error(format!("ERR {} without MULTI", command.to_ascii_uppercase()));
+        let Transaction { commands, is_refused } = self.transaction.take().ok_or_else(without)?;
+        match command.as_str() {
+            "discard" => Ok(Action::Answer(Reply::OK)),
+            _ if is_refused => Err(Reply::error("EXECABORT Transaction discarded because of previous errors.")),
+            _ => Ok(Action::Transaction(commands)),
+        }
+    }
+
+    /// Queues a command if there is a transaction: it is executed by `EXEC`. One that cannot be executed is refused now, and the
+    /// whole transaction later, so that nothing is charged for an error.
+    pub(super) fn queued(&mut self, name: Option<usize>, action: Result<Action, Reply>) -> Result<Action, Reply> {
+        let ends =
+            |name: usize| matches!(NAMES[name], "multi" | "exec" | "discard" | "reset" | "quit" | "auth" | "hello");
+        let Some(transaction) = self.transaction.as_mut().filter(|_| !name.is_some_and(ends)) else { return action };
+        match action {
+            Ok(Action::Answer(reply @ Reply::Error(_))) | Err(reply) => {
+                transaction.is_refused = true;
+                Err(reply)
+            }
+            Ok(_) if transaction.commands.len() >= Session::MOST_QUEUED => {
+                transaction.is_refused = true;
+                Err(Reply::error(format!("ERR a transaction has at most {} commands", Session::MOST_QUEUED)))
+            }
+            Ok(action) => {
+                transaction.commands.push(Queued { name, action });
+                Ok(Action::Answer(Reply::Simple("QUEUED")))
+            }
+        }
     }
 
     /// `HELLO [version [AUTH username password] [SETNAME name]]`. Applies everything that it names, or nothing.

@@ -60,6 +60,11 @@ impl Quotas {
         Ok(Throttle(Charge::new(self.rule.clone(), bucket(key), cost).on(self.terms(numbers)?)))
     }
 
+    /// The buckets of these keys, to be reset.
+    pub(super) fn buckets(&self, keys: &[Word<'_>]) -> Vec<Charge> {
+        keys.iter().map(|key| Charge::new(self.rule.clone(), bucket(key), 0)).collect()
+    }
+
     fn terms(&self, numbers: Numbers) -> Result<Arc<Terms>, Reply> {
         let known = |terms: &HashMap<Numbers, Arc<Terms>>| terms.get(&numbers).cloned();
         if let Some(terms) = known(&self.terms.lock().unwrap_or_else(PoisonError::into_inner)) {

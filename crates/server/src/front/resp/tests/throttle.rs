@@ -191,3 +191,40 @@ async fn whoever_is_limited_is_in_the_audit_and_among_the_hot_keys() {
     assert_eq!((&rule["name"], &rule["denied"]), (&json!("(cl.throttle)"), &json!(3)));
     assert_eq!(rule["hot_by_traffic"][0], json!({"key": "user:42", "count": 5, "error": 0}));
 }
+
+/// `MULTI; CL.THROTTLE ...; EXEC`, which is how redis-py sends every pipeline by default, gave two errors and took a token.
+#[tokio::test]
+async fn a_transaction_is_executed_by_exec_or_not_at_all() {
+    let gate = gate().await;
+    let throttle = "CL.THROTTLE k 1 1 60\r\n";
+    let executed = gate.ask(format!("MULTI\r\n{throttle}PING\r\n{throttle}EXEC\r\n")).await;
+    let answers = "+OK +QUEUED +QUEUED +QUEUED *3 *5 :0 :2 :1 :-1 :60 +PONG *5 :0 :2 :0 :-1 :120 ";
+    assert_eq!(executed, answers);
+
+    let refused = gate.ask("MULTI\r\nCL.THROTTLE other 1 1 60\r\nCL.THROTTLE other 1 x 60\r\nNOSUCH\r\nEXEC\r\n").await;
+    assert!(refused.starts_with("+OK +QUEUED -"), "{refused}");
+    assert!(refused.ends_with("-EXECABORT Transaction discarded because of previous errors. "), "{refused}");
+    let discarded = gate.ask("MULTI\r\nCL.THROTTLE other 1 1 60\r\nDISCARD\r\nEXEC\r\n").await;
+    assert_eq!(discarded, "+OK +QUEUED +OK -ERR EXEC without MULTI ");
+    assert_eq!(gate.ask("CL.THROTTLE other 1 1 60 0\r\n").await, "*5 :0 :2 :2 :-1 :0 ", "nothing was charged");
+
+    let nested = gate.ask("WATCH k\r\nMULTI\r\nMULTI\r\nEXEC\r\nDISCARD\r\n").await;
+    assert_eq!(nested, "+OK +OK -ERR MULTI calls can not be nested *0 -ERR DISCARD without MULTI ");
+}
+
+#[tokio::test]
+async fn a_transaction_has_a_bound() {
+    let gate = gate().await;
+    let answers = gate.ask(format!("MULTI\r\n{}EXEC\r\n", "PING\r\n".repeat(1_025))).await;
+    assert!(answers.contains("-ERR a transaction has at most 1024 commands"), "{answers}");
+    assert!(answers.ends_with("-EXECABORT Transaction discarded because of previous errors. "), "{answers}");
+}
+
+#[tokio::test]
+async fn del_resets_a_bucket() {
+    let gate = gate().await;
+    gate.ask("CL.THROTTLE a 0 1 60\r\nCL.THROTTLE b 0 1 60\r\n").await;
+    assert_eq!(gate.ask("DEL a b c\r\n").await, ":2 ");
+    assert_eq!(gate.ask("CL.THROTTLE a 0 1 60\r\n").await, "*5 :0 :1 :0 :-1 :60 ");
+    assert_eq!(gate.ask("DEL\r\n").await, "-ERR wrong number of arguments for 'del' command ");
+}
