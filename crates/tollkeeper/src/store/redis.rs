@@ -21,8 +21,10 @@ mod full;
 mod gate;
 mod heartbeat;
 mod holds;
+mod instant;
 mod io;
 mod leases;
+mod link;
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]
 mod lua_twin;
@@ -39,6 +41,8 @@ mod script;
 mod sentinel;
 mod server;
 mod shared;
+#[cfg(test)]
+mod simulation;
 mod stored;
 mod traffic;
 mod version;
@@ -52,7 +56,7 @@ pub use version::ExceptionsCopy;
 use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering::Relaxed};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use tokio::sync::Mutex as AsyncMutex;
 use tollkeeper_core::{BucketRef, Charge, Decision, Hold, Source, Span, Timestamp, decide};
@@ -65,6 +69,7 @@ use address::{Address, Mode};
 use batch::Ask;
 use denials::Denials;
 use fleet::Fleet;
+use instant::Instant;
 use io::Io;
 use leases::Leases;
 use node::Node;

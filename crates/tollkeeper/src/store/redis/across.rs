@@ -9,11 +9,11 @@
 //! - a process that dies, or a node that becomes unreachable, between charge and refund leaves the charge in place.
 
 use std::sync::Arc;
-use std::time::Instant;
 
 use tollkeeper_core::{Charge, Decision, Receipt};
 
 use super::batch::Ask;
+use super::instant::Instant;
 use super::node::{Refusal, Work};
 use super::nodes::Slot;
 use super::queue::Answered;

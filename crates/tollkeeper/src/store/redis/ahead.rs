@@ -2,13 +2,13 @@
 //! manual one.
 
 use std::sync::Arc;
-use std::time::Instant;
 
 use tollkeeper_core::{Charge, Decision, Source};
 
 use super::across::denies;
 use super::batch::Ask;
 use super::gate;
+use super::instant::Instant;
 use super::leases::{Leases, Returning, Spent, Wanted};
 use super::shared::{Decided, Shared, from};
 use crate::store::error::StoreError;

@@ -1,7 +1,6 @@
 //! The path of a request to a server: through the queue of its hash slot, into a call with others, and back.
 
 use std::sync::Arc;
-use std::time::Instant;
 
 use redis::Value;
 use tokio::sync::oneshot;
@@ -10,6 +9,7 @@ use tollkeeper_core::{Algorithm, BucketRef, Charge, Key, RuleSpec, Timestamp};
 use super::across::Part;
 use super::batch::{Ask, Batch, ReplyError, RequestAnswer};
 use super::callers::Callers;
+use super::instant::Instant;
 use super::node::{Refusal, Work};
 use super::nodes::{Nodes, Slot};
 use super::queue::{self, Answered, Group, Pace, Pending, Pushed, Turn};

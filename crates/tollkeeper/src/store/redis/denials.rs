@@ -11,10 +11,11 @@
 
 use std::hash::{Hash, Hasher};
 use std::sync::{Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use tollkeeper_core::{Algorithm, Charge, Decision, Outcome, Span};
 
+use super::instant::Instant;
 use crate::store::memory::{Id, Secret};
 
 /// Cached denials. A new one replaces an old one in the same slot: forgetting only costs a call.

@@ -10,11 +10,11 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
 use redis::Cmd;
-use redis::aio::ConnectionManager;
 use serde_json::{Value, json};
 use tollkeeper_core::{Exception, ExceptionKind, Grant, Timestamp};
 
 use super::RedisStore;
+use super::link::ConnectionManager;
 use super::script::{Call, EXCEPTIONS, RESTORE};
 use super::server::ask;
 use super::shared::Shared;

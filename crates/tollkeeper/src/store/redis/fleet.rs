@@ -9,7 +9,9 @@
 use std::hash::{BuildHasher, RandomState};
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::Relaxed};
 use std::sync::{Mutex, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::Duration;
+
+use super::instant::Instant;
 
 /// What this instance knows of all.
 pub(super) struct Fleet {

@@ -3,11 +3,12 @@
 //! Each heartbeat also checks for exceptions that other instances made, and probes servers that did not answer.
 
 use std::sync::{Arc, Weak};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use redis::FromRedisValue;
 
 use super::fleet::{Counted, Fleet, Kept};
+use super::instant::Instant;
 use super::node::Work;
 use super::script::{Call, HEARTBEAT};
 use super::shared::Shared;

@@ -9,17 +9,24 @@ use std::io;
 use tokio::runtime::{Builder, Handle};
 use tokio::sync::oneshot;
 
+#[cfg(test)]
+use super::link::simulated;
 use crate::store::error::StoreError;
 
 /// A runtime with one thread, which ends when this is dropped.
 #[derive(Debug)]
 pub(super) struct Io {
     handle: Handle,
-    _stop: oneshot::Sender<()>,
+    /// `None` in a simulation, where all work is done by one thread.
+    _stop: Option<oneshot::Sender<()>>,
 }
 
 impl Io {
     pub(super) fn start() -> io::Result<Io> {
+        #[cfg(test)]
+        if simulated::network::Network::current().is_some() {
+            return Ok(Io { handle: Handle::current(), _stop: None });
+        }
         let runtime = Builder::new_current_thread().enable_all().build()?;
         let handle = runtime.handle().clone();
         let (stop, stopped) = oneshot::channel();
@@ -27,7 +34,7 @@ impl Io {
             // Nothing is ever sent: it ends when the sender is dropped.
             let _: Result<(), _> = runtime.block_on(stopped);
         })?;
-        Ok(Io { handle, _stop: stop })
+        Ok(Io { handle, _stop: Some(stop) })
     }
 
     pub(super) fn handle(&self) -> &Handle {
@@ -36,6 +43,8 @@ impl Io {
 
     /// Starts work in the background.
     pub(super) fn spawn(&self, work: impl Future<Output = ()> + Send + 'static) {
+        #[cfg(test)]
+        let work = simulated::shuffled(work);
         drop(self.handle.spawn(work));
     }
 
@@ -44,6 +53,8 @@ impl Io {
         &self,
         work: impl Future<Output = T> + Send + 'static,
     ) -> Result<T, StoreError> {
+        #[cfg(test)]
+        let work = simulated::shuffled(work);
         let ended = |_| StoreError::unavailable("the call ended without an answer");
         self.handle.spawn(work).await.map_err(ended)
     }

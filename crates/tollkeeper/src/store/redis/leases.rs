@@ -8,11 +8,12 @@
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use tokio::sync::Notify;
 use tollkeeper_core::{BucketRef, Charge, Decision, Lease, LeaseSize, Outcome, Quota, Receipt, Span, Timestamp};
 
+use super::instant::Instant;
 use super::overload::Overload;
 use super::queue::Answered;
 use crate::store::error::StoreError;
@@ -182,7 +183,9 @@ impl Leases {
                     return true;
                 }
             }
-            held.taking.is_some() || held.left(now) > 0 || since(held.used_at) < Leases::FORGOTTEN
+            // Whoever else has it may put tokens back: a request, or leases that are just being returned.
+            let is_shared = Arc::strong_count(holding) > 1;
+            is_shared || held.taking.is_some() || held.left(now) > 0 || since(held.used_at) < Leases::FORGOTTEN
         });
         state.is_swept = !state.holdings.is_empty();
         (state.is_swept || !back.is_empty()).then_some(back)

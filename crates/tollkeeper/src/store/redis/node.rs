@@ -8,17 +8,18 @@ use std::pin::{Pin, pin};
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::Poll;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use arc_swap::ArcSwap;
-use redis::aio::ConnectionManager;
 use redis::{Cmd, RedisError, Value};
 use tokio::sync::{Semaphore, SemaphorePermit};
 use tokio::task::yield_now;
 
 use super::breaker::{Breaker, BreakerState};
 use super::full;
+use super::instant::Instant;
 use super::io::Io;
+use super::link::ConnectionManager;
 use super::overload::Overload;
 use super::round_trip::RoundTrip;
 use super::route::{Found, Route};

@@ -5,16 +5,20 @@
 //! and circuit breaker, so that an unreachable node does not delay the others.
 
 use std::collections::HashMap;
+use std::io;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use arc_swap::ArcSwap;
-use redis::Value;
+use redis::{RedisError, Value};
+use tokio::time::timeout;
 
 use super::address::{Address, split_host};
 use super::breaker::BreakerState;
+use super::instant::Instant;
 use super::io::Io;
+use super::link;
 use super::node::{Node, Refusal, Work};
 use super::route::{Route, host_of};
 use super::server::ConnectError;
@@ -276,7 +280,8 @@ impl Cluster {
     async fn refresh(&self) -> Result<(), ConnectError> {
         let mut problem = None;
         // The owners of slots know best; the configured hosts may have left.
-        let known = self.nodes.lock().unwrap_or_else(PoisonError::into_inner).keys().cloned().collect::<Vec<_>>();
+        let mut known = self.nodes.lock().unwrap_or_else(PoisonError::into_inner).keys().cloned().collect::<Vec<_>>();
+        known.sort();
         let known = known.iter().filter_map(|address| {
             let (host, port) = split_host(address)?;
             self.address.client_at(host, port).ok()
@@ -312,11 +317,13 @@ fn whole(address: &str, asked: &Node) -> String {
 
 async fn ask_for_slots(client: &redis::Client) -> Result<Vec<(Slot, Slot, String)>, ConnectError> {
     let connect = |error: redis::RedisError| ConnectError::Connect(error.to_string());
-    let config = redis::AsyncConnectionConfig::new()
-        .set_connection_timeout(Some(Cluster::TELL))
-        .set_response_timeout(Some(Cluster::TELL));
-    let mut connection = client.get_multiplexed_async_connection_with_config(&config).await.map_err(connect)?;
-    let slots = redis::cmd("CLUSTER").arg("SLOTS").query_async(&mut connection).await.map_err(|error| {
+    let late = |_| RedisError::from(io::Error::from(io::ErrorKind::TimedOut));
+    let opened = timeout(Cluster::TELL, link::open(client)).await.map_err(late).flatten();
+    let mut connection = opened.map_err(connect)?;
+    let mut command = redis::cmd("CLUSTER");
+    command.arg("SLOTS");
+    let told = timeout(Cluster::TELL, command.query_async(&mut connection)).await.map_err(late).flatten();
+    let slots = told.map_err(|error| {
         let text = error.to_string();
         if text.contains("cluster support disabled") || text.contains("unknown command") {
             return ConnectError::Mode("the server is not part of a cluster; write redis://HOST:PORT".into());

@@ -5,8 +5,9 @@
 
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
 use std::sync::{Mutex, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
+use super::instant::Instant;
 use crate::store::error::Overloaded;
 
 /// How many requests wait, and how many were shed.

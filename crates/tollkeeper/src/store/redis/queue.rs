@@ -6,12 +6,13 @@
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use tokio::sync::oneshot;
 use tollkeeper_core::{Charge, Key, Timestamp};
 
 use super::batch::{Ask, Batch, RequestAnswer};
+use super::instant::Instant;
 use super::node::Refusal;
 
 /// The answer to a request, and what is needed to continue by this process's clock.

@@ -3,9 +3,9 @@
 use std::fmt;
 use std::sync::Arc;
 
-use redis::aio::ConnectionManager;
 use redis::{Client, ConnectionAddr};
 
+use super::link::ConnectionManager;
 use super::sentinel::{Primary, Sentinels};
 use super::server::{self, ConnectError};
 

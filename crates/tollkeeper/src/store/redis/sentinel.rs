@@ -9,13 +9,14 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use redis::aio::{ConnectionManager, MultiplexedConnection};
+use redis::aio::MultiplexedConnection;
 use redis::{AsyncConnectionConfig, ProtocolVersion, PushInfo, PushKind, RedisError, Value};
 use tokio::sync::Notify;
 use tokio::task::JoinSet;
 use tokio::time::timeout;
 
 use super::address::Address;
+use super::link::ConnectionManager;
 use super::server::{self, ConnectError};
 
 /// The sentinels of one primary.

@@ -3,9 +3,9 @@
 use std::fmt;
 use std::time::Duration;
 
-use redis::aio::{ConnectionManager, ConnectionManagerConfig};
 use redis::{Client, Cmd, ConnectionAddr, ErrorKind, FromRedisValue, RedisError, Value};
 
+use super::link::{self, ConnectionManager};
 use super::script::{CHARGE, CHARGE_BUCKETS, CHARGE_ONE};
 
 /// What was found about a server.
@@ -123,11 +123,9 @@ pub(super) async fn teach(connection: &mut ConnectionManager) -> Result<(), Conn
     Ok(())
 }
 
-/// A working connection. The connection manager reconnects in the background; waiting for that is bounded by each
-/// request's deadline.
+/// A working connection.
 pub(super) async fn open(client: &Client) -> Result<ConnectionManager, ConnectError> {
-    let opened = ConnectionManager::new_with_config(client.clone(), config()).await;
-    opened.map_err(|error| match client.get_connection_info().addr() {
+    link::open(client).await.map_err(|error| match client.get_connection_info().addr() {
         // A server without TLS waits for the rest of what it takes for a command.
         ConnectionAddr::TcpTls { .. } if error.is_timeout() => {
             ConnectError::Connect(format!("{error}; does that port speak TLS? Without it the URL begins with redis"))
@@ -141,16 +139,7 @@ pub(super) async fn open(client: &Client) -> Result<ConnectionManager, ConnectEr
 
 /// A connection that is opened on first use.
 pub(super) fn lazy(client: &Client) -> Result<ConnectionManager, ConnectError> {
-    ConnectionManager::new_lazy_with_config(client.clone(), config()).map_err(connect)
-}
-
-/// Without a response timeout: the caller has one, and another would only add overhead.
-fn config() -> ConnectionManagerConfig {
-    ConnectionManagerConfig::new()
-        .set_connection_timeout(Some(Duration::from_secs(1)))
-        .set_response_timeout(None)
-        .set_number_of_retries(2)
-        .set_max_delay(Duration::from_millis(500))
+    link::lazy(client).map_err(connect)
 }
 
 fn connect(error: RedisError) -> ConnectError {

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering::Relaxed};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use redis::{Cmd, FromRedisValue, Value};
 use tokio::sync::Mutex as AsyncMutex;
@@ -10,6 +10,7 @@ use tollkeeper_core::{Decision, Quota, Receipt, Source, State, Timestamp};
 
 use super::denials::Denials;
 use super::fleet::Fleet;
+use super::instant::Instant;
 use super::io::Io;
 use super::leases::Leases;
 use super::node::Work;
