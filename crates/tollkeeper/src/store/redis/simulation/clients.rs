@@ -144,19 +144,17 @@ impl Client {
         }
     }
 
-    /// Two rules, in a cluster on different servers: both are charged, or none.
+    /// Two rules, in a cluster on different servers: both are charged, or none. Several at once, so that one of the two may
+    /// have been used up in between.
     async fn pair(&mut self) {
-        let right = format!("r{}", self.chance.below(4));
-        let request = Descriptor::new([("left", "k".to_string()), ("right", right.clone())]);
-        let Ok(asked) = timeout(FOR_EVER, self.limiter.check(&request)).await else {
-            return self.ledger.broke(format!("client {} waits for ever for a pair", self.name));
+        let (right, count) = (format!("r{}", self.chance.below(2)), self.chance.pick(&[1, 4, 12]));
+        let asked = |_| {
+            let (limiter, ledger) = (self.limiter.clone(), self.ledger.clone());
+            tokio::spawn(shuffled(check_pair(self.name, limiter, ledger, right.clone())))
         };
-        let outcome = Outcome::of(&asked);
-        self.ledger.answered(self.name, "left", "k", 1, outcome);
-        match outcome {
-            Outcome::Allowed(_) => self.ledger.charged("left", 1, 1),
-            Outcome::Denied(Source::Policy) | Outcome::Shed => self.ledger.unknown("left", 1),
-            Outcome::Denied(_) => {}
+        let tasks: Vec<_> = (0..count).map(asked).collect();
+        for task in tasks {
+            let _ = task.await;
         }
     }
 
@@ -191,6 +189,20 @@ async fn check(client: usize, limiter: Arc<Limiter>, ledger: Ledger, rule: &'sta
         Outcome::Allowed(_) => ledger.charged(rule, cost, cost),
         // The call may have been made.
         Outcome::Denied(Source::Policy) | Outcome::Shed => ledger.unknown(rule, cost),
+        Outcome::Denied(_) => {}
+    }
+}
+
+async fn check_pair(client: usize, limiter: Arc<Limiter>, ledger: Ledger, right: String) {
+    let request = Descriptor::new([("left", "k".to_string()), ("right", right)]);
+    let Ok(asked) = timeout(FOR_EVER, limiter.check(&request)).await else {
+        return ledger.broke(format!("client {client} waits for ever for a pair"));
+    };
+    let outcome = Outcome::of(&asked);
+    ledger.answered(client, "left", "k", 1, outcome);
+    match outcome {
+        Outcome::Allowed(_) => ledger.charged("left", 1, 1),
+        Outcome::Denied(Source::Policy) | Outcome::Shed => ledger.unknown("left", 1),
         Outcome::Denied(_) => {}
     }
 }
