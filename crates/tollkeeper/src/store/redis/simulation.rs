@@ -140,7 +140,7 @@ fn seeds() -> std::ops::Range<u64> {
     let number = |name: &str| std::env::var(name).ok().map(|text| text.parse::<u64>().expect("a number"));
     match number("TOLLKEEPER_SIMULATION_SEED") {
         Some(seed) => seed..seed + 1,
-        None => 0..number("TOLLKEEPER_SIMULATION_RUNS").unwrap_or(400),
+        None => 0..number("TOLLKEEPER_SIMULATION_RUNS").unwrap_or(200),
     }
 }
 

@@ -72,7 +72,7 @@ impl Client {
     /// Many at once, in tasks of their own.
     async fn burst(&mut self, rule: &'static str) {
         let key = format!("k{}", if rule == "leased" { 0 } else { self.chance.below(2) });
-        let count = self.chance.pick(&[2, 5, 20, 90]);
+        let count = self.chance.pick(&[2, 5, 20, 70]);
         let mut tasks = Vec::new();
         for _ in 0..count {
             let cost = if rule == "hoard" { 1 + self.chance.below(3) as u32 } else { 1 };

@@ -49,7 +49,7 @@ impl Plan {
         // Above what a call takes at most, so that lateness is a fault: the first one may need three round trips, to connect,
         // to learn that the server does not know the script, and to send its text.
         let deadline = ms(20.max(6 * (travel.least + travel.jitter) + 10));
-        let length = ms(500 + chance.below(2_000));
+        let length = ms(300 + chance.below(1_200));
         let count = chance.pick(&[0, 0, 1, 2, 4]);
         let mut faults: Vec<(Duration, Fault)> = (0..count).map(|_| Plan::fault(chance, &hosts, length)).collect();
         for _ in 0..chance.pick(&[0, 0, 1, 3]) {

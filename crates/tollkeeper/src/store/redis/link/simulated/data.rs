@@ -28,8 +28,8 @@ struct Entry {
 enum Stored {
     Text(Vec<u8>),
     List(VecDeque<Vec<u8>>),
-    Hash(BTreeMap<Vec<u8>, Vec<u8>>),
-    Sorted(BTreeMap<Vec<u8>, f64>),
+    Hash(Fields),
+    Sorted(Scores),
 }
 
 /// A reply.
@@ -44,6 +44,10 @@ pub(in crate::store::redis) enum Reply {
 }
 
 type Done = Result<Reply, String>;
+
+type Fields = BTreeMap<Vec<u8>, Vec<u8>>;
+
+type Scores = BTreeMap<Vec<u8>, f64>;
 
 const WRONG_TYPE: &str = "WRONGTYPE Operation against a key holding the wrong kind of value";
 const NO_ROOM: &str = "OOM command not allowed when used memory > 'maxmemory'.";
@@ -244,7 +248,7 @@ impl Data {
         }
     }
 
-    fn hash(&self, key: &[u8]) -> Result<Option<&BTreeMap<Vec<u8>, Vec<u8>>>, String> {
+    fn hash(&self, key: &[u8]) -> Result<Option<&Fields>, String> {
         match self.entries.get(key).map(|entry| &entry.value) {
             None => Ok(None),
             Some(Stored::Hash(hash)) => Ok(Some(hash)),
@@ -252,7 +256,7 @@ impl Data {
         }
     }
 
-    fn sorted(&mut self, key: &[u8]) -> Result<Option<&mut BTreeMap<Vec<u8>, f64>>, String> {
+    fn sorted(&mut self, key: &[u8]) -> Result<Option<&mut Scores>, String> {
         match self.entries.get_mut(key).map(|entry| &mut entry.value) {
             None => Ok(None),
             Some(Stored::Sorted(set)) => Ok(Some(set)),

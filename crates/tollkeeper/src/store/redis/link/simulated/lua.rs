@@ -122,7 +122,7 @@ fn from_lua(value: &Value) -> mlua::Result<Reply> {
     Ok(match value {
         Value::Nil | Value::Boolean(false) => Reply::Nil,
         Value::Boolean(true) => Reply::Number(1),
-        Value::Integer(number) => Reply::Number(i64::from(*number)),
+        Value::Integer(number) => Reply::Number(*number),
         Value::Number(number) => Reply::Number(*number as i64),
         Value::String(text) => Reply::Text(text.as_bytes().to_vec()),
         Value::Table(table) => {
@@ -165,7 +165,7 @@ fn pack(lua: &Lua, mut values: MultiValue) -> mlua::Result<mlua::String> {
     let mut packed = Vec::new();
     for (size, value) in sizes(&String::from_utf8_lossy(&format)).into_iter().zip(values) {
         let number = match value {
-            Value::Integer(number) => i64::from(number) as u64,
+            Value::Integer(number) => number as u64,
             Value::Number(number) => number as u64,
             other => return Err(mlua::Error::runtime(format!("{other:?} is packed as a number"))),
         };

@@ -73,6 +73,9 @@ pub(in crate::store::redis) enum Mood {
     Babbling,
 }
 
+/// Who waits for a reply, by the number of the call.
+type Waiting = BTreeMap<u64, oneshot::Sender<Result<Vec<Value>, RedisError>>>;
+
 /// One TCP connection.
 #[derive(Debug)]
 struct Wire {
@@ -80,8 +83,7 @@ struct Wire {
     /// Which start of the server it leads to.
     start: u64,
     is_cut: AtomicBool,
-    /// Who waits for a reply, by the number of the call.
-    waiting: Mutex<BTreeMap<u64, oneshot::Sender<Result<Vec<Value>, RedisError>>>>,
+    waiting: Mutex<Waiting>,
     next: AtomicU64,
     arrives: Mutex<Instant>,
     outbound: mpsc::UnboundedSender<Call>,
@@ -355,7 +357,7 @@ impl Wire {
         self.waiting().clear();
     }
 
-    fn waiting(&self) -> MutexGuard<'_, BTreeMap<u64, oneshot::Sender<Result<Vec<Value>, RedisError>>>> {
+    fn waiting(&self) -> MutexGuard<'_, Waiting> {
         self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
