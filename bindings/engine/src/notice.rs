@@ -31,7 +31,7 @@ impl Watch {
             return &[];
         }
         let request = self.requests.fetch_add(1, Relaxed);
-        if request < SAMPLE || request % SAMPLE == 0 { &FORWARDING } else { &[] }
+        if request < SAMPLE || request.is_multiple_of(SAMPLE) { &FORWARDING } else { &[] }
     }
 
     /// Looks at a request.
