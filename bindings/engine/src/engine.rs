@@ -391,6 +391,8 @@ impl Engine {
         let (remote, io) = (self.remote(), Io::get()?);
         let front = self.rules.load().front.clone();
         let limiter = remote.limiter.get().cloned();
+        // Its requests must be polled where calls are made: later only those that were woken are polled again.
+        let is_batch = matches!(ask, Ask::CheckMany(_));
         let mut work: Pin<Box<dyn Future<Output = Result<Reply, Error>> + Send>> = match &limiter {
             Some(limiter) => Box::pin(answer(front, limiter.clone(), Some(io.clone()), ask)),
             None => {
@@ -404,6 +406,9 @@ impl Engine {
                 })
             }
         };
+        if is_batch {
+            return Ok(Progress::Pending(Work { future: work, limiter }));
+        }
         Ok(match RedisStore::without_calls(|| io.poll_once(work.as_mut())) {
             Poll::Ready(reply) => Progress::Ready(reply),
             Poll::Pending => Progress::Pending(Work { future: work, limiter }),

@@ -84,3 +84,15 @@ def test_requests_that_were_shed_do_not_hide_those_that_were_decided(own_redis: 
     decided = [verdict for verdict in verdicts if verdict is not None]
     assert len(verdicts) == 20_000 and 0 < len(decided) < 20_000
     assert all(verdict.allowed and verdict.rules[0].remaining == 4 for verdict in decided)
+
+
+def test_a_large_batch_on_a_connection_that_is_open(redis_server: Redis, namespace: str) -> None:
+    """More than thirty requests at once on a limiter that was connected waited forever: nobody made their call."""
+    limiter = Limiter.from_rules(["100/h by user"], store=redis_server.url, namespace=namespace, timeout=5)
+    limiter.connect_sync()
+    assert sum(verdict.allowed for verdict in limiter.check_many_sync([{"user": "a"}] * 200)) == 100
+
+    async def main() -> None:
+        assert not any(verdict.allowed for verdict in await limiter.check_many([{"user": "a"}] * 200))
+
+    asyncio.run(main())
