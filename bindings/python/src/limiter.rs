@@ -480,7 +480,7 @@ impl Limiter {
     fn made(py: Python<'_>, engine: Result<Arc<Engine>, tollkeeper_engine::Error>) -> PyResult<Py<Limiter>> {
         let engine = engine.map_err(|error| raise(py, error))?;
         for warning in engine.warnings() {
-            warn(py, &warning)?;
+            warn(py, warning)?;
         }
         let is_remote = engine.is_remote();
         let limiter = Py::new(py, Limiter(engine))?;
