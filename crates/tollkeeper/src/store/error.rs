@@ -42,6 +42,7 @@ pub enum StoreError {
     Overloaded(#[from] Overloaded),
 }
 
+#[cfg(feature = "redis")]
 impl StoreError {
     pub(crate) fn unavailable(reason: impl Into<String>) -> StoreError {
         StoreError::Unavailable { reason: reason.into() }
