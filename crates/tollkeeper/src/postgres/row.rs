@@ -102,7 +102,7 @@ impl Row {
         }
     }
 
-    /// Reads a [`record`].
+    /// Reads a record, as the database returns it.
     pub fn read(row: &PgRow) -> Result<Row, sqlx::Error> {
         row.try_get("record").map(|Json(row)| row)
     }
