@@ -12,7 +12,7 @@ pub(crate) struct Network {
 impl Network {
     /// Reads a network. `None` if the text is something else, an error if it is nearly one.
     pub(crate) fn read(text: &str) -> Option<Result<Network, String>> {
-        let (address, bits) = text.split_once('/')?;
+        let (address, bits) = text.split_once('/').filter(|_| !text.contains('*'))?;
         let address: IpAddr = address.parse().ok()?;
         let whole = width(address);
         let Some(bits) = bits.parse().ok().filter(|bits| *bits <= whole) else {
@@ -90,6 +90,7 @@ mod tests {
     fn what_is_nearly_a_network_is_an_error_and_the_rest_is_text() {
         assert_eq!(Network::read("/api/v1"), None);
         assert_eq!(Network::read("10.0.0.1"), None);
+        assert_eq!(Network::read("10.0.0.0/*"), None);
         assert_eq!(Network::read("text/html"), None);
         let error = |text| Network::read(text).expect("nearly").expect_err(text);
         assert!(error("10.0.0.0/33").contains("between 0 and 32"));

@@ -19,8 +19,12 @@ enum Part {
 impl PathPattern {
     /// Reads a pattern. `None` if no segment of it is named, an error if a name is unusable.
     pub(crate) fn read(text: &str) -> Option<Result<PathPattern, String>> {
-        if !text.starts_with('/') || !text.contains(['{', '}']) {
+        let unescaped = text.replace(r"\\", "").replace(r"\{", "").replace(r"\}", "");
+        if !text.starts_with('/') || !unescaped.contains(['{', '}']) {
             return None;
+        }
+        if text.contains('\\') {
+            return Some(Err(format!("{text:?}: a path with named segments cannot contain a backslash")));
         }
         Some(parse(text).map(|parts| PathPattern { parts }))
     }
@@ -174,5 +178,7 @@ mod tests {
         assert!(error("/{id}/{id}").contains("two segments"));
         assert_eq!(PathPattern::read("/users/*"), None);
         assert_eq!(PathPattern::read("{json}"), None);
+        assert_eq!(PathPattern::read(r"/users/\{id\}"), None);
+        assert!(error(r"/users/{id}/\*").contains("backslash"));
     }
 }

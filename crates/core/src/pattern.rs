@@ -17,8 +17,8 @@ enum Kind {
 }
 
 impl Pattern {
-    /// Reads a pattern. `*` matches any text, also across `/`; `\*`, `\\` and `\!` are literal. `10.0.0.0/8` is a
-    /// network, and `/users/{id}` a path with a named segment.
+    /// Reads a pattern. `*` matches any text, also across `/`; `10.0.0.0/8` is a network, and `/users/{id}` a path
+    /// with a named segment. A backslash makes `*`, `!`, `/`, `{`, `}` and itself literal.
     pub fn new(text: &str) -> Result<Pattern, String> {
         if let Some(network) = Network::read(text) {
             return network.map(|network| Pattern(Kind::Network(network)));
@@ -92,7 +92,7 @@ fn pieces(text: &str) -> Vec<String> {
                 pieces.push(String::new());
                 continue;
             }
-            '\\' => chars.next_if(|next| matches!(next, '*' | '\\' | '!')).unwrap_or('\\'),
+            '\\' => chars.next_if(|next| matches!(next, '*' | '\\' | '!' | '/' | '{' | '}')).unwrap_or('\\'),
             other => other,
         };
         if let Some(piece) = pieces.last_mut() {
@@ -145,6 +145,9 @@ mod tests {
             ("10.0.0.0/8", "10.1.2.3", true),
             ("/users/{id}", "/users/42", true),
             ("{json}", "{json}", true),
+            (r"10.0.0.0\/8", "10.0.0.0/8", true),
+            (r"10.0.0.0\/8", "10.1.2.3", false),
+            (r"/users/\{id\}", "/users/{id}", true),
             ("", "", true),
             ("", "x", false),
         ];

@@ -53,6 +53,10 @@ impl Rules<'_> {
         for (index, node) in nodes.iter().enumerate() {
             let mut levels = above.to_vec();
             levels.push(level(nodes, index, above));
+            // A sibling takes every value first, so neither this node nor those below are ever found.
+            if levels.last().is_some_and(|level| level.patterns.iter().any(|pattern| pattern == "!*")) {
+                continue;
+            }
             if let Some(limit) = node.rate_limit.as_ref().filter(|limit| !limit.unlimited) {
                 let count = limit.requests_per_unit.unwrap_or_default();
                 // A limit of 0 is not valid; a cost above the limit means the same.
@@ -152,7 +156,11 @@ fn bucket(levels: &[Level]) -> String {
 
 /// A pattern that only this text matches.
 fn literal(text: &str) -> String {
-    let escaped = text.replace('\\', r"\\").replace('*', r"\*");
+    let mut escaped = text.replace('\\', r"\\").replace('*', r"\*").replace('{', r"\{").replace('}', r"\}");
+    if escaped.split_once('/').is_some_and(|(address, _)| address.parse::<std::net::IpAddr>().is_ok()) {
+        // A text to the reference service, and not a network.
+        escaped = escaped.replace('/', r"\/");
+    }
     match escaped.strip_prefix('!') {
         Some(rest) => format!(r"\!{rest}"),
         None => escaped,

@@ -12,7 +12,7 @@ pub(crate) struct Node {
 }
 
 const KEYS: [&str; 2] = ["a", "b"];
-const VALUES: [&str; 7] = ["", "x", "xy", "xyz", "x*", "xy*", "*"];
+const VALUES: [&str; 9] = ["", "x", "xy", "xyz", "x*", "xy*", "*", "10.0.0.0/8", "/x/{id}"];
 
 pub(crate) fn trees() -> impl Strategy<Value = Vec<Node>> {
     let node = (prop::sample::select(&KEYS[..]), prop::sample::select(&VALUES[..]), any::<bool>());
@@ -40,7 +40,10 @@ fn without_doubles(nodes: Vec<Node>) -> Vec<Node> {
 pub(crate) type Entries = Vec<(&'static str, &'static str)>;
 
 pub(crate) fn descriptors() -> impl Strategy<Value = Vec<Entries>> {
-    let entry = (prop::sample::select(&KEYS[..]), prop::sample::select(&["x", "xy", "xyz", "xz", "q"][..]));
+    let entry = (
+        prop::sample::select(&KEYS[..]),
+        prop::sample::select(&["x", "xy", "xyz", "xz", "q", "10.0.0.0/8", "10.1.2.3", "/x/{id}", "/x/7"][..]),
+    );
     prop::collection::vec(prop::collection::vec(entry, 1..4), 30)
 }
 
@@ -69,7 +72,7 @@ pub(crate) fn look_up(nodes: &[Node], entries: &[(&str, &str)]) -> Option<String
         let node = exact.or_else(prefix).or_else(alone)?;
         path.push(if node.value.is_empty() { node.key.into() } else { format!("{}_{}", node.key, node.value) });
         if depth + 1 == entries.len() {
-            return node.limited.then(|| path.join(".").replace('*', "-"));
+            return node.limited.then(|| path.join(".").replace(['*', '{', '}'], "-"));
         }
         level = &node.children;
     }
