@@ -3,7 +3,6 @@
 use std::time::Instant;
 
 use redis::aio::ConnectionManager;
-use tollkeeper::redis_wire::{Ask, Batch};
 use tollkeeper_bench::Samples;
 
 use crate::contestant::{Classic, Limit, request, user};
@@ -31,7 +30,7 @@ pub async fn compare(promises: &mut Promises) {
     println!();
 }
 
-const NAMES: [&str; 3] = ["classic EVALSHA, plain", "our script, plain", "tollkeeper"];
+const NAMES: [&str; 2] = ["classic EVALSHA, plain", "tollkeeper"];
 
 #[derive(Default)]
 struct Measured {
@@ -55,15 +54,14 @@ fn median(round: &[f64]) -> f64 {
 }
 
 /// All over the same kind of connection, in a task, as in a server.
-async fn measure() -> [Measured; 3] {
+async fn measure() -> [Measured; 2] {
     let server = Server::start();
     let mut connection = ConnectionManager::new(server.client()).await.expect("connects");
     let classic = Classic::new(LIMIT);
     let (limiter, _) = LIMIT.limiter(&server).await;
-    let policy = LIMIT.policy();
-    let mut measured: [Measured; 3] = Default::default();
+    let mut measured: [Measured; 2] = Default::default();
     for _ in 0..ROUNDS {
-        let mut rounds: [Vec<f64>; 3] = Default::default();
+        let mut rounds: [Vec<f64>; 2] = Default::default();
         for nth in 0..REQUESTS {
             let start = Instant::now();
             assert!(classic.decide(&mut connection, &user(nth as u64)).await);
@@ -71,18 +69,8 @@ async fn measure() -> [Measured; 3] {
         }
         for nth in 0..REQUESTS {
             let start = Instant::now();
-            let mut batch = Batch::default();
-            batch
-                .push(Ask::Charge, policy.charges(&request(&user(nth as u64))).expect("a cost of 1"), 1)
-                .expect("the first");
-            let call = batch.script().evalsha(&batch.call(None));
-            let _: redis::Value = call.query_async(&mut connection).await.expect("the script runs");
-            rounds[1].push(micros_since(start));
-        }
-        for nth in 0..REQUESTS {
-            let start = Instant::now();
             let verdict = limiter.check(&request(&user(nth as u64))).await.expect("a cost of 1");
-            rounds[2].push(micros_since(start));
+            rounds[1].push(micros_since(start));
             assert!(verdict.is_allowed() && !verdict.is_degraded());
         }
         let classic_p50 = median(&rounds[0]);

@@ -1,9 +1,8 @@
 //! What a key takes in the server's memory.
 
-use tollkeeper::redis_wire::state_key;
-use tollkeeper::{Algorithm, Key};
+use tollkeeper::Algorithm;
 
-use crate::contestant::{Classic, Client, Clients, Limit, RULE, user};
+use crate::contestant::{Client, Clients, Limit, user};
 use crate::promises::{Bound, Promises};
 use crate::server::Server;
 
@@ -22,7 +21,7 @@ pub async fn measure(promises: &mut Promises) {
     println!("|---|---:|---:|---:|---:|");
     // Limits that refill so slowly that no state is idle before all are written.
     let whole = Limit::per_day(10);
-    let classic = fill(whole, |clients| &clients.classic, Classic::key).await;
+    let classic = fill(whole, |clients| &clients.classic).await;
     row("classic hash", &classic, &classic);
     let ours = [
         ("token_bucket, whole rate", whole),
@@ -31,8 +30,7 @@ pub async fn measure(promises: &mut Promises) {
         ("sliding_window_counter", whole.by(Algorithm::SlidingWindowCounter)),
     ];
     for (name, limit) in ours {
-        let stored = |user: &str| state_key("tollkeeper", RULE, &Key { variant: 0, value: user.to_string() });
-        let space = fill(limit, |clients| &clients.tollkeeper, stored).await;
+        let space = fill(limit, |clients| &clients.tollkeeper).await;
         row(name, &space, &classic);
         promises.check(format!("{name}: used bytes a key"), space.used, Bound::AtMost, classic.used);
     }
@@ -45,7 +43,7 @@ fn row(name: &str, space: &Space, classic: &Space) {
 }
 
 /// Each in a server of its own, so that none sees what the allocator kept for another.
-async fn fill(limit: Limit, side: impl Fn(&Clients) -> &Vec<Client>, key: impl Fn(&str) -> String) -> Space {
+async fn fill(limit: Limit, side: impl Fn(&Clients) -> &Vec<Client>) -> Space {
     eprintln!("memory: {} {}/{}", limit.algorithm, limit.count, limit.per);
     let server = Server::start();
     // All tasks share a connection: buffers of many would come and go among the keys.
@@ -72,8 +70,15 @@ async fn fill(limit: Limit, side: impl Fn(&Clients) -> &Vec<Client>, key: impl F
     assert!((KEYS..=KEYS + 2).contains(&server.ask::<u64>(&["DBSIZE"])), "every key is stored");
     let grown = |name: &str| (after[name] - before[name]) / KEYS as f64;
     Space {
-        memory_usage: server.ask(&["MEMORY", "USAGE", &key(&user(KEYS / 2))]),
+        memory_usage: server.ask(&["MEMORY", "USAGE", &key_of(&server, &user(KEYS / 2))]),
         used: grown("used_memory"),
         resident: grown("used_memory_rss"),
     }
+}
+
+/// The key under which something is stored for a user, whatever the server's client calls it.
+fn key_of(server: &Server, user: &str) -> String {
+    let keys: Vec<String> = server.ask(&["KEYS", &format!("*{user}*")]);
+    assert_eq!(keys.len(), 1, "one key for {user}");
+    keys.into_iter().next().unwrap_or_default()
 }
