@@ -1,5 +1,7 @@
 //! One condition of a rule: an attribute and what it may be.
 
+use std::collections::BTreeSet;
+
 use crate::pattern::Pattern;
 use crate::request::Request;
 use crate::rule_spec::{MatchValue, OneOrMany};
@@ -31,10 +33,19 @@ impl Condition {
         // Only exclusions: any other value matches.
         let anything = (wanted.is_empty() && !except.is_empty()).then(Pattern::anything);
         let wanted: Result<Vec<Pattern>, String> = wanted.into_iter().map(|text| Pattern::new(text)).collect();
-        let patterns = wanted?.into_iter().chain(anything).collect();
+        let patterns: Vec<Pattern> = wanted?.into_iter().chain(anything).collect();
         let except: Vec<Pattern> = except.into_iter().map(|text| Pattern::new(&text[1..])).collect::<Result<_, _>>()?;
         if except.iter().any(Pattern::is_anything) {
             return Err("\"!*\" excludes every value; write null for a request without this attribute".into());
+        }
+        let named = |pattern: &Pattern| pattern.names().map(str::to_string).collect::<BTreeSet<_>>();
+        let names: BTreeSet<_> = patterns.iter().map(named).chain(may_lack.then(BTreeSet::new)).collect();
+        if names.len() > 1 {
+            return Err(
+                "its alternatives name different segments, which a key could not rely on; name the same ones in \
+                        each, or write a rule for each"
+                    .into(),
+            );
         }
         Ok(Condition { attribute: attribute.to_string(), patterns, except, may_lack })
     }
@@ -75,14 +86,9 @@ impl Condition {
         self.patterns.iter().any(fits) && !self.except.iter().any(fits)
     }
 
-    /// The segments that every match names.
+    /// The segments that every match names: all patterns name the same.
     pub(crate) fn names(&self) -> impl Iterator<Item = &str> {
-        let (first, others) = match self.patterns.split_first() {
-            Some((first, others)) if !self.may_lack => (Some(first), others),
-            _ => (None, [].as_slice()),
-        };
-        let in_all = move |name: &&str| others.iter().all(|other| other.names().any(|named| named == *name));
-        first.into_iter().flat_map(Pattern::names).filter(in_all)
+        self.patterns.first().into_iter().flat_map(Pattern::names)
     }
 
     /// The named segments of a matching value.

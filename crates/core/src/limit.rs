@@ -76,6 +76,11 @@ impl Rate {
         if !is_digits || decimals.len() > Rate::DECIMALS {
             return Err(if is_digits { LimitError(format!("{text:?} has more than six decimals")) } else { wrong() });
         }
+        if decimals == "000" {
+            return Err(LimitError(format!(
+                "{text:?} could be {whole} or {whole} thousand; write {whole} or {whole},000"
+            )));
+        }
         let (whole, part) = (parse_count(whole)?, decimals.parse::<u64>().map_err(|_| wrong())?);
         let per = 10_u64.pow(decimals.len() as u32);
         let count = u64::from(whole) * per + part;
@@ -174,6 +179,7 @@ mod tests {
         assert!(error("1.5.2/s").contains("not a number"));
         assert!(error("0.0000001/s").contains("more than six decimals"));
         assert!(error("4000000000.5/s").contains("too many digits"));
+        assert!(error("6.000/min").contains("write 6 or 6,000"));
         assert!(error("10/M").contains("write min or month"));
         assert!(error("10/fortnight").contains("\"fortnight\" is not a unit of time"));
         assert!(error("5/90").contains("write 90s for seconds"));

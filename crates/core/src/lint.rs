@@ -2,6 +2,7 @@
 //!
 //! Each warning says what the rule does as written, and how to write what was probably meant.
 
+use crate::network::Network;
 use crate::quota::Algorithm;
 use crate::rule::{Cost, LeaseSize, Rule, RuleError};
 use crate::rule_spec::{MatchValue, OneOrMany};
@@ -148,8 +149,15 @@ fn of_attribute(attribute: &str) -> Option<String> {
 
 /// A pattern that no value of this attribute matches, or that looks like another notation.
 fn of_value(attribute: &str, pattern: &str) -> Option<String> {
-    let signs = [".*", ".+", "\\d", "\\w", "\\/", "[0-9", "[a-z", "[^", "(?", ")$"];
-    if pattern.starts_with('^') || pattern.ends_with('$') || signs.iter().any(|sign| pattern.contains(sign)) {
+    // `10.*` and `*.example.*` are globs.
+    let starts_segment = |sign: &str| pattern.starts_with(sign) || pattern.contains(&format!("/{sign}"));
+    let signs = ["\\d", "\\w", "\\/", "[0-9", "[a-z", "[^", "(?", ")$"];
+    if pattern.starts_with('^')
+        || pattern.ends_with('$')
+        || signs.iter().any(|sign| pattern.contains(sign))
+        || starts_segment(".*")
+        || starts_segment(".+")
+    {
         let glob = pattern.trim_start_matches('^').trim_end_matches('$').replace(".*", "*").replace(".+", "*");
         return Some(format!(
             "{pattern:?} looks like a regular expression, and is compared as a glob, in which only * is special; write for \
@@ -164,11 +172,15 @@ fn of_value(attribute: &str, pattern: &str) -> Option<String> {
             let upper = pattern.to_ascii_uppercase();
             Some(format!("{pattern:?} never matches, because methods are upper case; write {upper}"))
         }
-        "ip" if !pattern.contains(['*', '/']) && pattern.parse::<std::net::IpAddr>().is_err() => {
+        "ip" if !pattern.contains('*') && !is_address(pattern) => {
             Some(format!("{pattern:?} is not an address; write for example 192.0.2.7, or 10.0.0.0/8 for a network"))
         }
         _ => None,
     }
+}
+
+fn is_address(pattern: &str) -> bool {
+    pattern.parse::<std::net::IpAddr>().is_ok() || matches!(Network::read(pattern), Some(Ok(_)))
 }
 
 #[cfg(test)]
@@ -202,6 +214,7 @@ mod tests {
                 "when.Method: no request has `Method`: names are compared exactly; write `method`",
             ),
             (when("ip", "10.0.0"), "is not an address"),
+            (when("ip", "10.0.0/8"), "is not an address"),
             (
                 concurrent,
                 "limit: \"3/s\" is a rate, and concurrency limits how many requests run at the same time; write `limit: 3`, and `hold: 1s`",
@@ -225,6 +238,9 @@ mod tests {
         assert!(error("ip", "10.0.0.1/8").contains("write 10.0.0.0/8"));
         assert!(error("ip", "!10.0.0.0/40").contains("between 0 and 32"));
         assert!(error("path", "/users/{id:[0-9]+}").contains("is not a name"));
+        // The key `{id}` was never found, and the rule never applied.
+        let paths = Rule::new("r").key("{id}").limit("10/s").when("path", ["/u/{id}", "/v/*"]);
+        assert!(paths.build().expect_err("two kinds").to_string().contains("name different segments"));
     }
 
     #[test]
@@ -233,7 +249,10 @@ mod tests {
             Rule::new("a").key("global").limit("10/s"),
             Rule::new("b").key("everybody").limit("10/s").when("path", ["/api/*", "*.json", "!/api/health"]),
             Rule::new("c").key("{id}").limit("0.5/s").when("path", "/users/{id}/**"),
-            Rule::new("d").key("{ip}").limit("10/s").when("ip", ["10.0.0.0/8", "!10.1.0.0/16", "192.0.2.1"]),
+            Rule::new("d")
+                .key("{ip}")
+                .limit("10/s")
+                .when("ip", ["10.0.0.0/8", "!10.1.0.0/16", "192.0.2.1", "192.168.1.*"]),
             Rule::new("e").key("user:{user_id}").limit("10/s").when("method", ["GET", "POST"]),
             Rule::new("f").key("{ip}").limit("3").algorithm(Algorithm::Concurrency).hold("30s"),
         ];

@@ -19,7 +19,7 @@ macro_rules! families {
 
 families! {
     REQUESTS Counter Dimensionless "tollkeeper_requests_total" ["front", "outcome"]
-        "Requests and what became of them, each counted once: allowed, denied, no_rule (allowed, no rule applies), shed, or error.";
+        "Requests that reached a decision, each counted once: allowed, denied, no_rule (allowed, no rule applies), shed, or error (invalid cost, or the store failed closed).";
     SHED Counter Dimensionless "tollkeeper_shed_total" ["front"]
         "Requests that were neither allowed nor denied, because too many were waiting for a decision.";
     DECISIONS Counter Dimensionless "tollkeeper_decisions_total" ["rule", "outcome", "source"]

@@ -42,12 +42,16 @@ pub(super) fn plan(shared: &Shared, session: &mut Session, words: &[Word<'_>]) -
         return None;
     }
     let action = match name.map(|name| NAMES[name]) {
+        // What they change could not be undone by `DISCARD`.
+        Some(name @ ("auth" | "hello" | "client" | "watch")) if session.is_in_transaction() => {
+            Err(Reply::error(format!("ERR {} inside MULTI is not allowed", name.to_ascii_uppercase())))
+        }
         Some("multi" | "exec" | "discard") if session.is_known() => session.transaction(command, arguments),
         Some(name) => understand(shared, session, name, arguments),
         None if !session.is_known() => no_password(),
         None => unknown(command),
     };
-    let action = session.queued(name, action);
+    let action = session.queued(name, words, action);
     let is_last = name.is_some_and(|name| NAMES[name] == "quit") || session.is_guessing();
     let then = if is_last { Then::Close } else { Then::GoOn };
     // After the action: the answer to `HELLO 3` already uses the new version.

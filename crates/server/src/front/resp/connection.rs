@@ -195,7 +195,10 @@ async fn carry_out(shared: &Shared, step: Step) -> (Reply, Protocol) {
         }
     };
     let (reply, outcome) = shared.service.tracer.within(begun, work, describe).await;
-    shared.service.metrics.count_command(name.unwrap_or(NAMES.len()), outcome);
+    // A queued command is counted when it is executed.
+    if reply != Reply::QUEUED {
+        shared.service.metrics.count_command(name.unwrap_or(NAMES.len()), outcome);
+    }
     (reply, protocol)
 }
 

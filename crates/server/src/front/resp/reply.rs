@@ -41,6 +41,7 @@ pub(super) enum Reply {
 
 impl Reply {
     pub(super) const OK: Reply = Reply::Simple("OK");
+    pub(super) const QUEUED: Reply = Reply::Simple("QUEUED");
 
     /// A text as bytes.
     pub(super) fn text(text: impl Into<String>) -> Reply {

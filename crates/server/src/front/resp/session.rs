@@ -8,7 +8,7 @@ use super::about;
 use super::action::{Action, Queued};
 use super::names::NAMES;
 use super::reply::{Protocol, Reply, shown};
-use super::request::Word;
+use super::request::{MAX_COMMAND, Word};
 
 /// The password of clients.
 #[derive(Clone, PartialEq, Eq)]
@@ -50,13 +50,17 @@ pub(super) struct Session {
 #[derive(Debug, Default)]
 struct Transaction {
     commands: Vec<Queued>,
+    /// Of all their words.
+    bytes: usize,
     /// Whether one of them cannot be executed, so that none will be.
     is_refused: bool,
 }
 
 impl Session {
-    /// The most commands of a transaction.
+    /// The most commands of a transaction,
     const MOST_QUEUED: usize = 1_024;
+    /// and the most bytes of them: a client can keep them here for as long as it may be idle.
+    const MOST_BYTES: usize = 4 * MAX_COMMAND;
 
     pub(super) fn new(id: u64, needed: Option<Password>) -> Session {
         let is_known = needed.is_none();
@@ -104,10 +108,18 @@ impl Session {
         Err(Reply::error("WRONGPASS invalid username-password pair or user is disabled."))
     }
 
+    /// Whether it is between `MULTI` and `EXEC`.
+    pub(super) fn is_in_transaction(&self) -> bool {
+        self.transaction.is_some()
+    }
+
     /// `MULTI`, `EXEC` or `DISCARD`.
     pub(super) fn transaction(&mut self, command: &[u8], words: &[Word<'_>]) -> Result<Action, Reply> {
         let command = String::from_utf8_lossy(command).to_ascii_lowercase();
         if !words.is_empty() {
+            if let Some(transaction) = &mut self.transaction {
+                transaction.is_refused = true;
+            }
             return Err(Reply::wrong_number_of_arguments(&command));
         }
         if command == "multi" {
@@ -118,7 +130,7 @@ impl Session {
             return Ok(Action::Answer(Reply::OK));
         }
         let without = || Reply::error(format!("ERR {} without MULTI", command.to_ascii_uppercase()));
-        let Transaction { commands, is_refused } = self.transaction.take().ok_or_else(without)?;
+        let Transaction { commands, is_refused, .. } = self.transaction.take().ok_or_else(without)?;
         match command.as_str() {
             "discard" => Ok(Action::Answer(Reply::OK)),
             _ if is_refused => Err(Reply::error("EXECABORT Transaction discarded because of previous errors.")),
@@ -128,22 +140,34 @@ impl Session {
 
     /// Queues a command if there is a transaction: it is executed by `EXEC`. One that cannot be executed is refused now, and the
     /// whole transaction later, so that nothing is charged for an error.
-    pub(super) fn queued(&mut self, name: Option<usize>, action: Result<Action, Reply>) -> Result<Action, Reply> {
-        let ends =
-            |name: usize| matches!(NAMES[name], "multi" | "exec" | "discard" | "reset" | "quit" | "auth" | "hello");
+    pub(super) fn queued(
+        &mut self,
+        name: Option<usize>,
+        words: &[Word<'_>],
+        action: Result<Action, Reply>,
+    ) -> Result<Action, Reply> {
+        let ends = |name: usize| matches!(NAMES[name], "multi" | "exec" | "discard" | "reset" | "quit");
         let Some(transaction) = self.transaction.as_mut().filter(|_| !name.is_some_and(ends)) else { return action };
+        transaction.bytes += words.iter().map(|word| word.len()).sum::<usize>();
+        let is_full = transaction.commands.len() >= Session::MOST_QUEUED || transaction.bytes > Session::MOST_BYTES;
+        if transaction.is_refused || is_full {
+            // Nothing of it will be executed, so nothing is kept.
+            transaction.commands = Vec::new();
+        }
         match action {
             Ok(Action::Answer(reply @ Reply::Error(_))) | Err(reply) => {
-                transaction.is_refused = true;
+                (transaction.is_refused, transaction.commands) = (true, Vec::new());
                 Err(reply)
             }
-            Ok(_) if transaction.commands.len() >= Session::MOST_QUEUED => {
+            Ok(_) if is_full => {
                 transaction.is_refused = true;
-                Err(Reply::error(format!("ERR a transaction has at most {} commands", Session::MOST_QUEUED)))
+                let (commands, bytes) = (Session::MOST_QUEUED, Session::MOST_BYTES / 1_024);
+                Err(Reply::error(format!("ERR a transaction has at most {commands} commands and {bytes} KiB")))
             }
+            Ok(_) if transaction.is_refused => Ok(Action::Answer(Reply::QUEUED)),
             Ok(action) => {
                 transaction.commands.push(Queued { name, action });
-                Ok(Action::Answer(Reply::Simple("QUEUED")))
+                Ok(Action::Answer(Reply::QUEUED))
             }
         }
     }

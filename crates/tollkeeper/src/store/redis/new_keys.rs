@@ -1,4 +1,4 @@
-//! Requests that need new keys of a server that is [full](super::full). These charges are [away](StoreError::PartlyUnavailable), so that
+//! Requests that need new keys of a server that is [full](super::full). These charges are [unavailable](StoreError::PartlyUnavailable), so that
 //! each rule's failure policy decides about them, and all other requests of the call are sent again.
 
 use std::sync::atomic::Ordering::Relaxed;

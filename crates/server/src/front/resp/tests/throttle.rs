@@ -208,6 +208,13 @@ async fn a_transaction_is_executed_by_exec_or_not_at_all() {
     assert_eq!(discarded, "+OK +QUEUED +OK -ERR EXEC without MULTI ");
     assert_eq!(gate.ask("CL.THROTTLE other 1 1 60 0\r\n").await, "*5 :0 :2 :2 :-1 :0 ", "nothing was charged");
 
+    // An invalid EXEC or a HELLO left the transaction in force, and it charged.
+    for odd in ["EXEC x", "HELLO 9", "AUTH", "CLIENT SETNAME early", "WATCH k"] {
+        let refused = gate.ask(format!("MULTI\r\nCL.THROTTLE odd 1 1 60\r\n{odd}\r\nEXEC\r\n")).await;
+        assert!(refused.ends_with("-EXECABORT Transaction discarded because of previous errors. "), "{odd}: {refused}");
+    }
+    assert_eq!(gate.ask("CL.THROTTLE odd 1 1 60 0\r\n").await, "*5 :0 :2 :2 :-1 :0 ", "nothing was charged");
+
     let nested = gate.ask("WATCH k\r\nMULTI\r\nMULTI\r\nEXEC\r\nDISCARD\r\n").await;
     assert_eq!(nested, "+OK +OK -ERR MULTI calls can not be nested *0 -ERR DISCARD without MULTI ");
 }
@@ -216,8 +223,19 @@ async fn a_transaction_is_executed_by_exec_or_not_at_all() {
 async fn a_transaction_has_a_bound() {
     let gate = gate().await;
     let answers = gate.ask(format!("MULTI\r\n{}EXEC\r\n", "PING\r\n".repeat(1_025))).await;
-    assert!(answers.contains("-ERR a transaction has at most 1024 commands"), "{answers}");
+    let refused = "-ERR a transaction has at most 1024 commands and 256 KiB";
+    assert!(answers.contains(refused), "{answers}");
     assert!(answers.ends_with("-EXECABORT Transaction discarded because of previous errors. "), "{answers}");
+    // Each of these fits, and a client could keep hundreds of them in memory.
+    let large = format!("ECHO {}\r\n", "x".repeat(60_000)).repeat(5);
+    let answers = gate.ask(format!("MULTI\r\n{large}PING\r\nEXEC\r\n")).await;
+    assert_eq!(
+        answers,
+        format!(
+            "+OK {}{refused} {refused} -EXECABORT Transaction discarded because of previous errors. ",
+            "+QUEUED ".repeat(4)
+        )
+    );
 }
 
 #[tokio::test]
