@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"net/http"
 	"net/netip"
+	"strings"
 	"time"
 )
 
@@ -12,16 +13,19 @@ import (
 func RateLimit(service string, timeout time.Duration, next http.Handler) http.Handler {
 	client := &http.Client{Timeout: timeout, Transport: &http.Transport{MaxIdleConnsPerHost: 64}}
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		attributes := map[string]string{"ip": address(r.RemoteAddr), "method": r.Method, "path": r.URL.Path}
+		// The peer of the connection; of IPv6 the /64, all of which belongs to one subscriber.
+		peer, _ := netip.ParseAddrPort(r.RemoteAddr)
+		ip := peer.Addr().Unmap().WithZone("")
+		network, _ := ip.Prefix(min(64, ip.BitLen()))
+		address := strings.TrimSuffix(network.String(), "/32")
+		attributes := map[string]string{"ip": address, "method": r.Method, "path": r.URL.Path}
 		question, _ := json.Marshal(map[string]any{"attributes": attributes, "headers": true})
 		answer := struct {
 			Allowed bool
 			Headers map[string]string
 		}{Allowed: true}
 		if reply, err := client.Post(service+"/v1/check", "application/json", bytes.NewReader(question)); err == nil {
-			if reply.StatusCode == http.StatusOK {
-				_ = json.NewDecoder(reply.Body).Decode(&answer)
-			}
+			_ = json.NewDecoder(reply.Body).Decode(&answer)
 			_ = reply.Body.Close()
 		}
 		for name, value := range answer.Headers {
@@ -35,14 +39,4 @@ func RateLimit(service string, timeout time.Duration, next http.Handler) http.Ha
 		w.WriteHeader(http.StatusTooManyRequests)
 		_, _ = w.Write([]byte(`{"title":"Quota exceeded","status":429}`))
 	})
-}
-
-// The peer of the connection; of IPv6 the /64, all of which belongs to one subscriber.
-func address(peer string) string {
-	parsed, _ := netip.ParseAddrPort(peer)
-	ip := parsed.Addr().Unmap()
-	if ip.Is6() {
-		return netip.PrefixFrom(ip.WithZone(""), 64).Masked().String()
-	}
-	return ip.String()
 }
