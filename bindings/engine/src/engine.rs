@@ -17,7 +17,7 @@ use tollkeeper::file::Settings;
 use tollkeeper::http::{Answer, AnswerStyle, Identity};
 use tollkeeper::postgres::Status;
 use tollkeeper::{
-    Changes, CheckError, Clock, ConnectError, Descriptor, Exception, Inspected, Limiter, NamedKey, Overloaded, Policy,
+    CheckError, Clock, ConnectError, Descriptor, Exception, Inspected, Limiter, NamedKey, Overloaded, Policy,
     RedisStore, RuleSpec, Settlement, Store, UnreachableStore,
 };
 
@@ -219,16 +219,27 @@ impl Engine {
         Ok(Arc::new(Engine { settings, clock, rules, changing, place, source, warnings, watch }))
     }
 
-    /// Replaces the rules by a JSON list. Returns what changed, if a limiter was running.
-    pub fn replace_rules(&self, json: &str) -> Result<Option<Changes>, Error> {
+    /// Replaces the rules by a JSON list. Returns warnings, as [`Engine::warnings`], that the settings did not cause before.
+    pub fn replace_rules(&self, json: &str) -> Result<Vec<String>, Error> {
         self.refuse_change()?;
-        self.replace(settings::rules_from_json(json)?)
+        let rules = settings::rules_from_json(json)?;
+        let warnings = settings::warnings(&Settings { rules: rules.clone(), ..self.settings.clone() });
+        self.replace(rules)?;
+        Ok(self.new_among(warnings))
     }
 
-    /// Replaces the rules by those of a file, and ignores its other settings.
-    pub fn replace_rules_from_file(&self, path: &Path) -> Result<Option<Changes>, Error> {
+    /// Replaces the rules by those of a file, and ignores its other settings. Returns warnings as [`Engine::replace_rules`].
+    pub fn replace_rules_from_file(&self, path: &Path) -> Result<Vec<String>, Error> {
         self.refuse_change()?;
-        self.replace(settings::from_file(path, None)?.settings.rules)
+        let Given { settings, warnings } = settings::from_file(path, None)?;
+        self.replace(settings.rules)?;
+        Ok(self.new_among(warnings))
+    }
+
+    /// Warnings that have not been reported when the engine was made.
+    fn new_among(&self, mut warnings: Vec<String>) -> Vec<String> {
+        warnings.retain(|warning| !self.warnings.contains(warning));
+        warnings
     }
 
     fn refuse_change(&self) -> Result<(), Error> {
@@ -240,7 +251,7 @@ impl Engine {
 
     /// Puts rules that were followed in force.
     fn adopt(&self, policy: Policy) -> Result<(), Error> {
-        self.replace(policy.rules().iter().map(|rule| rule.spec().clone()).collect()).map(drop)
+        self.replace(policy.rules().iter().map(|rule| rule.spec().clone()).collect())
     }
 
     /// Whether rules come from Postgres, and so may change at any time.
@@ -260,7 +271,7 @@ impl Engine {
         self.source.as_ref()?.status()
     }
 
-    fn replace(&self, specs: Vec<RuleSpec>) -> Result<Option<Changes>, Error> {
+    fn replace(&self, specs: Vec<RuleSpec>) -> Result<(), Error> {
         let _one_at_a_time = self.changing.lock().unwrap_or_else(PoisonError::into_inner);
         let policy = understood(&specs)?;
         self.rules.store(Arc::new(Rules::new(specs, &self.settings)?));
@@ -268,12 +279,13 @@ impl Engine {
             Place::Here(limiter) => Some(limiter.clone()),
             Place::There(_) => self.remote().limiter.get().cloned(),
         };
-        Ok(match limiter {
+        match limiter {
             // The I/O thread returns the leases of the old rules.
-            Some(limiter) if self.is_remote() => Some(Io::get()?.within(|| limiter.replace_policy(policy))),
-            Some(limiter) => Some(limiter.replace_policy(policy)),
-            None => None,
-        })
+            Some(limiter) if self.is_remote() => drop(Io::get()?.within(|| limiter.replace_policy(policy))),
+            Some(limiter) => drop(limiter.replace_policy(policy)),
+            None => {}
+        }
+        Ok(())
     }
 
     /// The rules in force, as JSON.
@@ -300,6 +312,11 @@ impl Engine {
     /// `trusted_proxies`. Ask for each request.
     pub fn watched_headers(&self) -> &'static [HeaderName] {
         if self.rules.load().needs.address { self.watch.headers() } else { &[] }
+    }
+
+    /// The same for every request, for hosts that choose a sample themselves. Empty when there is nothing left to find.
+    pub fn forwarding_headers(&self) -> &'static [HeaderName] {
+        if self.rules.load().needs.address { self.watch.all_headers() } else { &[] }
     }
 
     /// What an operator should know, found in the requests so far; each text once.

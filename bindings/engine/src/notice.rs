@@ -25,6 +25,11 @@ pub(crate) struct Watch {
 }
 
 impl Watch {
+    /// The headers to pass beside those that rules need, for a request that is looked at.
+    pub(crate) fn all_headers(&self) -> &'static [HeaderName] {
+        if self.is_untrusted_seen.load(Relaxed) { &[] } else { &FORWARDING }
+    }
+
     /// The headers to pass beside those that rules need, for the next request.
     pub(crate) fn headers(&self) -> &'static [HeaderName] {
         if self.is_untrusted_seen.load(Relaxed) {

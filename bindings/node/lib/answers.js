@@ -59,8 +59,12 @@ function settle(ticket, hasFailed, answer) {
   // It may have been the first layer on its page.
   if (waiter === undefined) return void pageOf(0);
   waiting.delete(ticket);
-  if (hasFailed) waiter.reject(understood(answer));
-  else waiter.resolve(waiter.make(answer));
+  if (hasFailed) return waiter.reject(understood(answer));
+  try {
+    waiter.resolve(waiter.make(answer));
+  } catch (error) {
+    waiter.reject(error);
+  }
 }
 
 /** The answer of a call, converted: at once if it is there, otherwise as a promise. */

@@ -5,6 +5,7 @@
 
 const { Guard, afterDelay, verdictOf } = require("./guard.js");
 const incoming = require("./incoming.js");
+const { TRUST_PROXY, warn } = require("./warnings.js");
 
 const HOST = {
   name: "rateLimit",
@@ -12,7 +13,7 @@ const HOST = {
   address(request) {
     const trust = request.app?.settings?.["trust proxy"];
     if (!trust) return incoming.peer(request);
-    if (trust === true) warn();
+    if (trust === true) warnOfTrust();
     return request.ip;
   },
   method: (request) => request.method,
@@ -24,13 +25,13 @@ const HOST = {
 let hasWarned = false;
 
 /** Trusting every proxy lets every client choose its own address. */
-function warn() {
+function warnOfTrust() {
   if (hasWarned) return;
   hasWarned = true;
-  process.emitWarning(
+  warn(
     '"trust proxy" is true, so clients can choose the address that they are limited by. Set it to the number of proxies or ' +
       "to their addresses, or give rateLimit trustedProxies",
-    { code: "TOLLKEEPER_TRUST_PROXY" },
+    TRUST_PROXY,
   );
 }
 

@@ -6,7 +6,7 @@ const addon = require("./addon.js");
 const { cost: charge, nameOf } = require("./attributes.js");
 const { ConfigError, UsageError } = require("./errors.js");
 const { pageOf } = require("./layers.js");
-const { Limiter, checkHttp, headersOf, needsOf } = require("./limiter.js");
+const { Limiter, checkHttp, headersOf, needsOf, report, watchedOf } = require("./limiter.js");
 const { SETTINGS, known } = require("./options.js");
 const { KEY } = require("./rules.js");
 const { limiterFor } = require("./shared.js");
@@ -109,6 +109,7 @@ class Guard {
   #exempt;
   #host;
   #passage;
+  #watches;
 
   constructor(host, limit, options = {}) {
     if (isOptions(limit)) [limit, options] = [limit.limit, limit];
@@ -139,6 +140,8 @@ class Guard {
     this.#by = typeof by === "function" ? by : undefined;
     this.#cost = typeof cost === "function" ? cost : charge(cost);
     this.#exempt = exemption(exempt, host);
+    // The result of a function is not the peer, which may be a proxy.
+    this.#watches = address === undefined;
     this.#address = address ?? (this.limiter.trustsProxies ? host.peer : host.address);
   }
 
@@ -163,8 +166,10 @@ class Guard {
     const needs = needsOf(this.limiter);
     const method = needs.method ? host.method(request) : undefined;
     const target = needs.target ? host.target(request) : undefined;
-    const headers = needs.headers.length > 0 ? host.headers(request, needs.headers) : undefined;
-    return checkHttp(
+    const watched = this.#watches ? watchedOf(this.limiter) : undefined;
+    const names = watched === undefined ? needs.headers : [...new Set([...needs.headers, ...watched])];
+    const headers = names.length > 0 ? host.headers(request, names) : undefined;
+    const answer = checkHttp(
       this.limiter,
       this.#address(request),
       method,
@@ -174,6 +179,8 @@ class Guard {
       cost,
       this.#passage,
     );
+    if (watched !== undefined) report(this.limiter);
+    return answer;
   }
 
   /** Attributes from the framework or the caller's function. */

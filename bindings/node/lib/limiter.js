@@ -4,12 +4,15 @@ const { fileURLToPath } = require("node:url");
 const addon = require("./addon.js");
 const { asked, converted, promised, ticket } = require("./answers.js");
 const { cost: charge, pairs } = require("./attributes.js");
+const { batch, verdicts } = require("./batch.js");
 const { UsageError, understood } = require("./errors.js");
+const { given, listed, single } = require("./exceptions.js");
 const { Permit, Reservation } = require("./hold.js");
 const { pages } = require("./layers.js");
 const { SETTINGS, known, written } = require("./options.js");
 const { specs } = require("./rules.js");
 const { Verdict } = require("./verdict.js");
+const { PROXY, SETTING, warn } = require("./warnings.js");
 
 const NOTHING = Object.freeze({});
 const verdict = (answer) => new Verdict(answer);
@@ -22,8 +25,15 @@ let needsOf;
 let headersOf;
 /** Decides an HTTP request, now or later. */
 let checkHttp;
+/** The headers to pass with this request beside those that rules need; undefined for a request that is not looked at. */
+let watchedOf;
+/** Reports what such a request has revealed. */
+let report;
 /** Returns leased tokens, and waits for that. */
 let closeSync;
+
+/** After this many requests only one in so many is looked at: a proxy that is missing in `trustedProxies` sends all of them. */
+const SAMPLE = 64;
 
 /**
  * Decides requests by rules that can change while it runs: `Limiter.fromRules([...])` or `await Limiter.fromFile(path)`.
@@ -37,10 +47,12 @@ class Limiter {
   #isRemote;
   #limiter;
   #needs;
+  #requests = 0;
 
-  /** Use `fromRules` or `fromFile`. */
+  /** Use `fromRules`, `fromFile` or `fromPostgres`. */
   constructor(limiter) {
     if (!(limiter instanceof addon.Limiter)) throw new UsageError("use Limiter.fromRules([...]) or Limiter.fromFile(path)");
+    for (const warning of limiter.warnings()) warn(warning, SETTING);
     this.#limiter = limiter;
     this.#check = limiter.checker();
     this.#checkHttp = limiter.httpChecker(pages);
@@ -52,44 +64,62 @@ class Limiter {
 
   /** From a rules file, the one that the service reads. */
   static async fromFile(path, options = NOTHING) {
-    return Limiter.fromFileSync(path, options);
+    return followed(ofFile(path, options));
   }
 
   /** The same, synchronously. */
   static fromFileSync(path, options = NOTHING) {
-    known("Limiter.fromFile", options, ["store", "clock"]);
-    return made(() => addon.Limiter.fromFile(file(path), options.store, options.clock));
+    const limiter = ofFile(path, options);
+    if (limiter.lacksRules) attempt(() => limiter.followSync());
+    return new Limiter(limiter);
   }
 
   /** From code: each rule is an object as in the rules file, or a line such as "100/min burst 20 by header.x-api-key|ip". */
   static fromRules(rules, options = NOTHING) {
     known("Limiter.fromRules", options, SETTINGS);
     const settings = written(specs(rules), options);
-    return made(() => addon.Limiter.fromJson(settings, options.clock));
+    return new Limiter(attempt(() => addon.Limiter.fromJson(settings, options.clock)));
   }
 
-  /** Decides a request: `await limiter.check({ user_id: "42" })`. Cost 0 peeks. */
+  /** With the rules in Postgres: they are read now, and followed while they change. */
+  static async fromPostgres(url, options = NOTHING) {
+    known("Limiter.fromPostgres", options, ["snapshot", ...SETTINGS]);
+    const { snapshot, ...rest } = options;
+    const settings = written([], rest, { rules_from: String(url), rules_snapshot: snapshot && file(snapshot) });
+    return followed(attempt(() => addon.Limiter.fromJson(settings, rest.clock)));
+  }
+
+  /** Decides a request: `await limiter.check({ user_id: "42" })`. Cost 0 peeks; `rules` names the rules to apply. */
   check(attributes, options = NOTHING) {
     const check = this.#check;
-    return this.#promised(verdict, (ticket) => check(pairs(attributes), charge(options.cost), ticket));
+    return this.#promised(verdict, (ticket) => check(pairs(attributes), charge(options.cost), ticket, options.rules));
   }
 
   /** The same, synchronously; only if state is in memory. */
   tryCheck(attributes, options = NOTHING) {
     if (this.#isRemote) throw new UsageError("tryCheck is for limits in memory; ask Redis with `await limiter.check(...)`");
     const check = this.#check;
-    return asked(false, () => check(pairs(attributes), charge(options.cost), 0), verdict);
+    return asked(false, () => check(pairs(attributes), charge(options.cost), 0, options.rules), verdict);
+  }
+
+  /** Decides several requests, each by itself: each is attributes, or a list of what `check` takes. */
+  checkMany(requests, options = NOTHING) {
+    const ask = (ticket) => {
+      const { attributes, costs, rules } = batch(requests, options.rules);
+      return this.#limiter.checkMany(attributes, costs, rules, ticket);
+    };
+    return this.#promised(verdicts, ask);
   }
 
   /** Decides a request and holds its slots until `permit.release()`. */
   acquire(attributes, options = NOTHING) {
-    const ask = (ticket) => this.#limiter.acquire(pairs(attributes), charge(options.cost), ticket);
+    const ask = (ticket) => this.#limiter.acquire(pairs(attributes), charge(options.cost), options.rules, ticket);
     return this.#promised((answer) => new Permit(answer), ask);
   }
 
   /** Decides a request whose cost is an estimate, corrected by `await reservation.settle(cost)` within `hold` seconds. */
   reserve(attributes, options = NOTHING) {
-    const ask = (ticket) => this.#limiter.reserve(pairs(attributes), charge(options.cost), options.hold, ticket);
+    const ask = (ticket) => this.#limiter.reserve(pairs(attributes), charge(options.cost), options.hold, options.rules, ticket);
     return this.#promised((answer) => new Reservation(answer, this.#isRemote), ask);
   }
 
@@ -101,6 +131,35 @@ class Limiter {
   /** Resets a rule's buckets for a key; false when there was nothing to reset. */
   reset(rule, key) {
     return this.#promised(itself, (ticket) => this.#limiter.reset(rule, String(key), ticket));
+  }
+
+  /** Denies every request of a key, for some time or until it is lifted. `rule` is a name, or `*` for every rule that has this key. */
+  block(rule, key, options = NOTHING) {
+    return this.#promised(single, (ticket) => this.#limiter.except(given("block", rule, key, options), ticket));
+  }
+
+  /** Lets every request of a key pass a rule, without charging it. */
+  allow(rule, key, options = NOTHING) {
+    return this.#promised(single, (ticket) => this.#limiter.except(given("allow", rule, key, options), ticket));
+  }
+
+  /** Gives a key another limit than the rule's. What it has used stays used. */
+  grant(rule, key, limit, options = NOTHING) {
+    return this.#promised(single, (ticket) => this.#limiter.except(given("grant", rule, key, options, String(limit)), ticket));
+  }
+
+  /** Ends the exception of a rule, or of `*`, and a key. Resolves to it, or to null if there was none. */
+  lift(rule, key, options = NOTHING) {
+    const ask = (ticket) => {
+      known("limiter.lift", options, ["by"]);
+      return this.#limiter.lift(String(rule), String(key), options.by, ticket);
+    };
+    return this.#promised(single, ask);
+  }
+
+  /** The exceptions in force. */
+  exceptions() {
+    return this.#promised(listed, (ticket) => this.#limiter.exceptions(ticket));
   }
 
   /** Connects now rather than with the first request, and rejects with any error of the store. */
@@ -130,6 +189,12 @@ class Limiter {
     return JSON.parse(this.#limiter.rulesJson());
   }
 
+  /** Of rules in Postgres: the version in force, a newer one that was refused, and why the database does not answer; otherwise null. */
+  get rulesStatus() {
+    const status = this.#limiter.rulesStatus();
+    return status && { version: status.version, refused: status.refused ?? null, unreachable: status.unreachable ?? null };
+  }
+
   /** Whether answers may come from a server. */
   get isRemote() {
     return this.#isRemote;
@@ -145,12 +210,9 @@ class Limiter {
   }
 
   #change(change) {
-    try {
-      change();
-    } catch (error) {
-      throw understood(error);
-    }
+    const warnings = attempt(change);
     this.#needs = undefined;
+    for (const warning of warnings) warn(warning, SETTING);
   }
 
   // For the middleware of this package.
@@ -171,6 +233,13 @@ class Limiter {
       }
       return converted(mine, answer, make);
     };
+    watchedOf = (limiter) => {
+      const request = limiter.#requests++;
+      return request < SAMPLE || request % SAMPLE === 0 ? limiter.#limiter.forwardingHeaders() : undefined;
+    };
+    report = (limiter) => {
+      for (let notice; (notice = limiter.#limiter.takeNotice()); ) warn(notice, PROXY);
+    };
     closeSync = (limiter) => limiter.#limiter.isConnected && limiter.#limiter.closeSync();
   }
 }
@@ -181,12 +250,24 @@ function file(path) {
   return path instanceof URL ? fileURLToPath(path) : String(path);
 }
 
-function made(make) {
+/** What a call of the addon returns. */
+function attempt(call) {
   try {
-    return new Limiter(make());
+    return call();
   } catch (error) {
     throw understood(error);
   }
+}
+
+function ofFile(path, options) {
+  known("Limiter.fromFile", options, ["store", "clock"]);
+  return attempt(() => addon.Limiter.fromFile(file(path), options.store, options.clock));
+}
+
+/** A limiter that has its rules: those in Postgres are read first. */
+async function followed(limiter) {
+  if (limiter.lacksRules) await promised(true, (ticket) => limiter.follow(ticket), nothing);
+  return new Limiter(limiter);
 }
 
 // Limiters that may have leases to return when the process exits.
@@ -213,4 +294,4 @@ function closeAll() {
   }
 }
 
-module.exports = { Limiter, needsOf, headersOf, checkHttp };
+module.exports = { Limiter, needsOf, headersOf, checkHttp, watchedOf, report };

@@ -30,10 +30,10 @@ const SETTINGS = [
   "clock",
 ];
 
-/** Settings as in the rules file. */
-function written(rules, options) {
+/** Settings as in the rules file; `place` says where rules are, if not in code. */
+function written(rules, options, place) {
   const { store = "memory:", timeout, maxKeys, namespace, clock, ...rest } = options;
-  const settings = { rules, store: { url: store, timeout: span(timeout), max_keys: maxKeys, namespace } };
+  const settings = { rules, ...place, store: { url: store, timeout: span(timeout), max_keys: maxKeys, namespace } };
   for (const [name, value] of Object.entries(rest)) {
     settings[name.replace(/[A-Z]/g, (letter) => `_${letter.toLowerCase()}`)] = value;
   }

@@ -8,7 +8,7 @@ use std::collections::VecDeque;
 use std::rc::Rc;
 use std::sync::Arc;
 
-use napi::bindgen_prelude::{Env, External, Function, ToNapiValue};
+use napi::bindgen_prelude::{Env, External, Function, Null, ToNapiValue};
 use napi::threadsafe_function::{ThreadsafeFunction, ThreadsafeFunctionCallMode};
 use napi::{JsError, sys};
 use napi_derive::napi;
@@ -16,6 +16,7 @@ use tollkeeper_engine::{Engine, Error, Estimate, Kind, Mailbox, Progress, Reply,
 
 use crate::call::string;
 use crate::errors::{Raised, misused, raise};
+use crate::exception::shown;
 use crate::hold::{Estimated, Held};
 use crate::layer::{Layer, PAGE, Pages};
 use crate::verdict::{buckets, settlement, verdict};
@@ -189,18 +190,23 @@ fn answer(engine: &Arc<Engine>, reply: Result<Reply, Error>, audience: Audience<
         Reply::Buckets(found) => Answer::Text(buckets(&found)),
         Reply::Reset(had_state) => Answer::Flag(had_state),
         Reply::Done => Answer::Flag(true),
-        Reply::CheckedMany(_) | Reply::Exception(_) | Reply::Exceptions(_) => {
-            return Err(Error::new(Kind::Usage, "this package does not ask for batches and exceptions"));
+        Reply::CheckedMany(each) => {
+            let shed = each.iter().find_map(|decided| decided.as_ref().err().map(ToString::to_string));
+            Answer::Verdicts(each.iter().map(|decided| decided.as_ref().ok().map(verdict)).collect(), shed)
         }
+        Reply::Exception(exception) => Answer::Text(shown(exception.as_deref())),
+        Reply::Exceptions(all) => Answer::Text(shown(&all)),
     })
 }
 
 /// An answer as `lib/` reads it. Verdicts and layers are texts, see `verdict.rs` and `layer.rs`: one text crosses over at a
-/// fraction of the cost of a list. What is held comes in a list with the verdict.
+/// fraction of the cost of a list. What is held comes in a list with the verdict, and a batch in one after the reason to shed.
 pub enum Answer {
     Text(String),
     Permit(String, Slots),
     Reservation(Arc<Engine>, String, Estimate),
+    /// Of a batch: nothing for a request that was shed, and why one was.
+    Verdicts(Vec<Option<String>>, Option<String>),
     Flag(bool),
 }
 
@@ -218,6 +224,17 @@ impl ToNapiValue for Answer {
                 let mut list = Flat::new(env, 2)?;
                 list.push_raw(string(env, &verdict)?)?;
                 list.push(Estimated::new(engine, estimate))?;
+                Ok(list.array)
+            }
+            Answer::Verdicts(verdicts, shed) => {
+                let mut list = Flat::new(env, verdicts.len() + 1)?;
+                list.push(shed)?;
+                for verdict in verdicts {
+                    match verdict {
+                        Some(text) => list.push_raw(string(env, &text)?)?,
+                        None => list.push(Null)?,
+                    }
+                }
                 Ok(list.array)
             }
             // SAFETY: the environment that this was called in.

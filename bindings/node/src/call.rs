@@ -114,18 +114,36 @@ impl Arguments {
 
     /// A list of names and values in turn; empty if it is undefined or null.
     pub(crate) fn pairs(&self, index: usize) -> Result<Vec<(String, String)>, Raised> {
+        if self.is_absent(index) {
+            return Ok(Vec::new());
+        }
+        (0..self.length(index)? / 2)
+            .map(|pair| Ok((self.element(index, pair * 2)?, self.element(index, pair * 2 + 1)?)))
+            .collect()
+    }
+
+    /// A list of strings; nothing if it is undefined or null.
+    pub(crate) fn texts(&self, index: usize) -> Result<Option<Vec<String>>, Raised> {
+        if self.is_absent(index) {
+            return Ok(None);
+        }
+        (0..self.length(index)?).map(|at| self.element(index, at)).collect::<Result<_, _>>().map(Some)
+    }
+
+    fn length(&self, index: usize) -> Result<u32, Raised> {
         let mut length = 0;
         // SAFETY: a value of this environment.
-        if unsafe { sys::napi_get_array_length(self.env, self.values[index], &mut length) } != sys::Status::napi_ok {
-            return if self.is_absent(index) { Ok(Vec::new()) } else { Err(wrong_type("a list")) };
+        match unsafe { sys::napi_get_array_length(self.env, self.values[index], &mut length) } {
+            sys::Status::napi_ok => Ok(length),
+            _ => Err(wrong_type("a list")),
         }
-        let element = |at: u32| {
-            let mut value = null_mut();
-            // SAFETY: an array of this environment.
-            unsafe { sys::napi_get_element(self.env, self.values[index], at, &mut value) };
-            Text::read(self.env, value).map(Text::into_string).ok_or_else(|| wrong_type("a list of strings"))
-        };
-        (0..length / 2).map(|pair| Ok((element(pair * 2)?, element(pair * 2 + 1)?))).collect()
+    }
+
+    fn element(&self, index: usize, at: u32) -> Result<String, Raised> {
+        let mut value = null_mut();
+        // SAFETY: an array of this environment.
+        unsafe { sys::napi_get_element(self.env, self.values[index], at, &mut value) };
+        Text::read(self.env, value).map(Text::into_string).ok_or_else(|| wrong_type("a list of strings"))
     }
 
     fn is_absent(&self, index: usize) -> bool {

@@ -12,6 +12,7 @@ mod answers;
 mod call;
 mod clock;
 mod errors;
+mod exception;
 mod hold;
 mod keyed;
 mod layer;

@@ -11,12 +11,13 @@ use napi::bindgen_prelude::{External, ToNapiValue};
 use napi::sys;
 use napi_derive::napi;
 use tollkeeper::Descriptor;
-use tollkeeper_engine::{Ask, Engine, Head, Progress, Subject};
+use tollkeeper_engine::{Ask, Engine, Head, Progress, Status, Subject};
 
 use crate::answers::{Answer, Audience, answered};
 use crate::call::{Arguments, Callable, Callee, Text, unexpected};
 use crate::clock::ManualClock;
 use crate::errors::{Raised, misused, raise};
+use crate::exception::{Given, named_key};
 use crate::layer::Pages;
 
 /// Which parts of an HTTP request the rules in force need.
@@ -34,6 +35,26 @@ pub struct Needs {
     pub user: bool,
 }
 
+/// Which version of the rules in Postgres is in force, and why there is no newer one.
+#[napi(object)]
+pub struct RulesStatus {
+    /// The version in force.
+    pub version: i64,
+    /// A newer version that was refused.
+    pub refused: Option<RefusedRules>,
+    /// Why the database does not answer.
+    pub unreachable: Option<String>,
+}
+
+/// A version of the rules that was refused.
+#[napi(object)]
+pub struct RefusedRules {
+    /// Which one.
+    pub version: i64,
+    /// Why.
+    pub problem: String,
+}
+
 /// Decides requests by rules that can change while it runs. Creating one opens no connection and starts no thread.
 #[napi]
 pub struct Limiter(Arc<Engine>);
@@ -44,13 +65,13 @@ impl Limiter {
     #[napi(factory)]
     pub fn from_file(path: String, store: Option<String>, clock: Option<&ManualClock>) -> Result<Limiter, Raised> {
         let engine = Engine::from_file(&PathBuf::from(path), store.as_deref(), ManualClock::or_system(clock));
-        engine.and_then(following).map(Limiter).map_err(raise)
+        engine.map(Limiter).map_err(raise)
     }
 
     /// From code: JSON in the shape of the rules file.
     #[napi(factory)]
     pub fn from_json(text: String, clock: Option<&ManualClock>) -> Result<Limiter, Raised> {
-        Engine::from_json(&text, ManualClock::or_system(clock)).and_then(following).map(Limiter).map_err(raise)
+        Engine::from_json(&text, ManualClock::or_system(clock)).map(Limiter).map_err(raise)
     }
 
     /// Whether answers may come from a server, and so later.
@@ -63,6 +84,50 @@ impl Limiter {
     #[napi(getter)]
     pub fn follows(&self) -> bool {
         self.0.follows()
+    }
+
+    /// Whether rules in Postgres have yet to be read: what they need of a request is known then.
+    #[napi(getter)]
+    pub fn lacks_rules(&self) -> bool {
+        self.0.lacks_rules()
+    }
+
+    /// Reads them, and follows them from then on.
+    #[napi]
+    pub fn follow(&self, ticket: u32) -> Result<Option<Answer>, Raised> {
+        self.ask(Ask::Follow, ticket)
+    }
+
+    /// The same, blocking this thread.
+    #[napi]
+    pub fn follow_sync(&self) -> Result<(), Raised> {
+        self.wait(Ask::Follow)
+    }
+
+    /// Which version of the rules in Postgres is in force; nothing if they come from elsewhere.
+    #[napi]
+    pub fn rules_status(&self) -> Option<RulesStatus> {
+        let Status { version, refused, unreachable } = self.0.rules_status()?;
+        let refused = refused.map(|(version, problem)| RefusedRules { version, problem });
+        Some(RulesStatus { version, refused, unreachable })
+    }
+
+    /// Settings that are valid but probably mistakes.
+    #[napi]
+    pub fn warnings(&self) -> Vec<String> {
+        self.0.warnings().to_vec()
+    }
+
+    /// Headers to pass with a sample of the requests: they reveal a proxy that is not trusted.
+    #[napi]
+    pub fn forwarding_headers(&self) -> Vec<&'static str> {
+        self.0.forwarding_headers().iter().map(|name| name.as_str()).collect()
+    }
+
+    /// What an operator should know, found in the requests so far.
+    #[napi]
+    pub fn take_notice(&self) -> Option<String> {
+        self.0.take_notice()
     }
 
     /// Whether forwarding headers of some proxies are trusted.
@@ -105,8 +170,28 @@ impl Limiter {
     /// Decides a request and holds its slots. Attributes are a flat list of names and values. Returns nothing if the answer
     /// comes later, under this ticket. The same holds for the methods below.
     #[napi]
-    pub fn acquire(&self, attributes: Vec<String>, cost: u32, ticket: u32) -> Result<Option<Answer>, Raised> {
-        self.ask(Ask::Acquire(subject(attributes, cost)), ticket)
+    pub fn acquire(
+        &self,
+        attributes: Vec<String>,
+        cost: u32,
+        rules: Option<Vec<String>>,
+        ticket: u32,
+    ) -> Result<Option<Answer>, Raised> {
+        self.ask(Ask::Acquire(Subject::Attributes(descriptor(pairs(attributes), cost, rules))), ticket)
+    }
+
+    /// Decides several requests, each by itself: attributes, cost and rules of each.
+    #[napi]
+    pub fn check_many(
+        &self,
+        attributes: Vec<Vec<String>>,
+        costs: Vec<u32>,
+        rules: Vec<Option<Vec<String>>>,
+        ticket: u32,
+    ) -> Result<Option<Answer>, Raised> {
+        let each = attributes.into_iter().zip(costs).zip(rules);
+        let requests = each.map(|((attributes, cost), rules)| descriptor(pairs(attributes), cost, rules));
+        self.ask(Ask::CheckMany(requests.collect()), ticket)
     }
 
     /// Decides a request whose cost is an estimate, to be settled within `hold` seconds.
@@ -116,13 +201,15 @@ impl Limiter {
         attributes: Vec<String>,
         cost: u32,
         hold: Option<f64>,
+        rules: Option<Vec<String>>,
         ticket: u32,
     ) -> Result<Option<Answer>, Raised> {
         let duration = |seconds: f64| {
             Duration::try_from_secs_f64(seconds)
                 .map_err(|_| misused(format!("hold: {seconds} is not a length of time in seconds")))
         };
-        self.ask(Ask::Reserve(subject(attributes, cost), hold.map(duration).transpose()?), ticket)
+        let subject = Subject::Attributes(descriptor(pairs(attributes), cost, rules));
+        self.ask(Ask::Reserve(subject, hold.map(duration).transpose()?), ticket)
     }
 
     /// The state of a rule's buckets for a key, without changing them.
@@ -135,6 +222,24 @@ impl Limiter {
     #[napi]
     pub fn reset(&self, rule: String, key: String, ticket: u32) -> Result<Option<Answer>, Raised> {
         self.ask(Ask::Reset(rule, key), ticket)
+    }
+
+    /// Makes an exception for a key.
+    #[napi]
+    pub fn except(&self, given: Given, ticket: u32) -> Result<Option<Answer>, Raised> {
+        self.ask(given.ask()?, ticket)
+    }
+
+    /// Lifts the exception of a rule, or of `*`, and a key.
+    #[napi]
+    pub fn lift(&self, rule: String, key: String, by: Option<String>, ticket: u32) -> Result<Option<Answer>, Raised> {
+        self.ask(Ask::Lift(rule, named_key(key, by)), ticket)
+    }
+
+    /// The exceptions in force.
+    #[napi]
+    pub fn exceptions(&self, ticket: u32) -> Result<Option<Answer>, Raised> {
+        self.ask(Ask::Exceptions, ticket)
     }
 
     /// Connects now rather than with the first request.
@@ -158,23 +263,19 @@ impl Limiter {
     /// The same, blocking this thread: the last call before the process exits.
     #[napi]
     pub fn close_sync(&self) -> Result<(), Raised> {
-        let reply = match self.0.ask(Ask::Close) {
-            Progress::Ready(reply) => reply,
-            Progress::Pending(work) => work.wait(),
-        };
-        reply.map(drop).map_err(raise)
+        self.wait(Ask::Close)
     }
 
-    /// Replaces the rules by a JSON list.
+    /// Replaces the rules by a JSON list. Returns warnings.
     #[napi]
-    pub fn replace_rules(&self, json: String) -> Result<(), Raised> {
-        self.0.replace_rules(&json).map(drop).map_err(raise)
+    pub fn replace_rules(&self, json: String) -> Result<Vec<String>, Raised> {
+        self.0.replace_rules(&json).map_err(raise)
     }
 
-    /// Replaces the rules by those of a file.
+    /// Replaces the rules by those of a file. Returns warnings.
     #[napi]
-    pub fn replace_rules_from_file(&self, path: String) -> Result<(), Raised> {
-        self.0.replace_rules_from_file(&PathBuf::from(path)).map(drop).map_err(raise)
+    pub fn replace_rules_from_file(&self, path: String) -> Result<Vec<String>, Raised> {
+        self.0.replace_rules_from_file(&PathBuf::from(path)).map_err(raise)
     }
 
     /// The rules in force, as JSON.
@@ -184,8 +285,8 @@ impl Limiter {
     }
 }
 
-/// Decides a request: attributes as a flat list of names and values, cost, and ticket. Returns nothing if the answer comes
-/// later, under this ticket.
+/// Decides a request: attributes as a flat list of names and values, cost, ticket, and the names of the rules to apply, if not
+/// all. Returns nothing if the answer comes later, under this ticket.
 pub struct Check(Arc<Engine>);
 
 impl Callee for Check {
@@ -193,7 +294,7 @@ impl Callee for Check {
 
     fn call(&self, arguments: &Arguments) -> Result<sys::napi_value, Raised> {
         let (attributes, cost, ticket) = (arguments.pairs(0)?, arguments.whole(1)?, arguments.whole(2)?);
-        let subject = Subject::Attributes(Descriptor::new(attributes).with_cost(cost));
+        let subject = Subject::Attributes(descriptor(attributes, cost, arguments.texts(3)?));
         value(arguments, answered(&self.0, self.0.ask(Ask::Check(subject)), Audience::Caller, ticket)?)
     }
 }
@@ -264,6 +365,14 @@ impl Limiter {
     fn ask(&self, ask: Ask, ticket: u32) -> Result<Option<Answer>, Raised> {
         answered(&self.0, self.0.ask(ask), Audience::Caller, ticket)
     }
+
+    fn wait(&self, ask: Ask) -> Result<(), Raised> {
+        let reply = match self.0.ask(ask) {
+            Progress::Ready(reply) => reply,
+            Progress::Pending(work) => work.wait(),
+        };
+        reply.map(drop).map_err(raise)
+    }
 }
 
 /// The rule of a one-line limit, as JSON. `by` is for callers that pass it separately.
@@ -283,8 +392,12 @@ pub(crate) fn pairs(flat: Vec<String>) -> Vec<(String, String)> {
     pairs
 }
 
-fn subject(attributes: Vec<String>, cost: u32) -> Subject {
-    Subject::Attributes(Descriptor::new(pairs(attributes)).with_cost(cost))
+fn descriptor(attributes: Vec<(String, String)>, cost: u32, rules: Option<Vec<String>>) -> Descriptor {
+    let request = Descriptor::new(attributes).with_cost(cost);
+    match rules {
+        Some(names) => request.with_rules(names),
+        None => request,
+    }
 }
 
 /// A head with the client's address from the server.
@@ -308,15 +421,4 @@ fn latin1(text: &str) -> Cow<'_, [u8]> {
         return Cow::Borrowed(text.as_bytes());
     }
     text.chars().map(|c| u8::try_from(u32::from(c)).unwrap_or(b'?')).collect::<Vec<u8>>().into()
-}
-
-/// Rules in Postgres are read before the limiter is used: what they need of a request is known then.
-fn following(engine: Arc<Engine>) -> Result<Arc<Engine>, tollkeeper_engine::Error> {
-    if engine.lacks_rules() {
-        match engine.ask(Ask::Follow) {
-            Progress::Ready(reply) => reply.map(drop)?,
-            Progress::Pending(work) => work.wait().map(drop)?,
-        }
-    }
-    Ok(engine)
 }

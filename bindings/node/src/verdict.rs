@@ -36,6 +36,8 @@ struct Decided<'v> {
     reset_after: f64,
     delay: f64,
     source: &'static str,
+    /// The kind of the exception that is in force for this key.
+    exception: Option<&'static str>,
 }
 
 impl<'v> Decided<'v> {
@@ -53,6 +55,7 @@ impl<'v> Decided<'v> {
             reset_after: seconds(decision.reset_after.as_micros()),
             delay: seconds(decision.delay().as_micros()),
             source: source.name(),
+            exception: charge.exception().map(|exception| exception.kind.name()),
         }
     }
 }

@@ -5,7 +5,7 @@ import { join } from "node:path";
 import { after, before, beforeEach, test } from "node:test";
 import { setTimeout as sleep } from "node:timers/promises";
 import express from "express";
-import { Limiter, UsageError } from "tollkeeper";
+import { ConfigError, Limiter, StoreError, UsageError } from "tollkeeper";
 import { rateLimit } from "tollkeeper/express";
 import { Postgres, folder, serving, statuses } from "./world.mjs";
 
@@ -46,6 +46,43 @@ test("rules are read and followed", async () => {
   assert.deepEqual(await allowed(limiter, 4), [true, true, true, false], "two were used before");
   assert.throws(() => limiter.replaceRules(["5/min"]), (error) => error instanceof UsageError && /come from Postgres/.test(error.message));
 });
+
+test("from code, with the version in force", async () => {
+  await insert("{user_id}", 1);
+  const limiter = await Limiter.fromPostgres(postgres.url);
+  assert.deepEqual(await allowed(limiter, 2), [true, false]);
+  const { version, refused, unreachable } = limiter.rulesStatus;
+  assert(version > 0 && refused === null && unreachable === null, JSON.stringify(limiter.rulesStatus));
+  assert.equal(Limiter.fromRules(["1/s by user"]).rulesStatus, null);
+  await postgres.sql("insert into rate_limit_rule (name, key_pattern, rate, period) values ('broken', '{', 1, '1 hour')");
+  for (let attempt = 0; limiter.rulesStatus.refused === null; attempt++) {
+    assert(attempt < 1200, "a broken rule is not refused");
+    await sleep(50);
+  }
+  assert.match(limiter.rulesStatus.refused.problem, /broken/);
+  assert.deepEqual([limiter.rulesStatus.version, limiter.rules.length], [version, 1], "the last good rules stay");
+});
+
+test("a snapshot serves a start without the database", async () => {
+  const own = await Postgres.start();
+  const snapshot = join(folder(), "rules.snapshot");
+  await Limiter.fromPostgres(own.url, { snapshot });
+  await own.sql("insert into rate_limit_rule (name, key_pattern, rate, period) values ('per-user', '{user_id}', 2, '1 hour')");
+  // Not async: reading blocks until the rules are there.
+  await comesTo(Limiter.fromFileSync(rulesFile(own.url, snapshot)), "2/h");
+  await own.stop();
+  const limiter = await Limiter.fromPostgres(own.url, { snapshot });
+  assert.deepEqual(await allowed(limiter, 3), [true, true, false]);
+  await assert.rejects(Limiter.fromPostgres(own.url), (error) => error instanceof StoreError && /rules_from: .*rules_snapshot/.test(error.message));
+  await assert.rejects(Limiter.fromPostgres("mysql://127.0.0.1/limits"), (error) => error instanceof ConfigError && /rules_from: is not a Postgres URL/.test(error.message));
+  await assert.rejects(Limiter.fromPostgres(own.url, { snapshots: "x" }), /Limiter.fromPostgres: there is no option `snapshots`/);
+});
+
+function rulesFile(url, snapshot) {
+  const path = join(folder(), "tollkeeper.yaml");
+  writeFileSync(path, `rules_from: ${url}\nrules_snapshot: ${snapshot}\n`);
+  return path;
+}
 
 test("middleware passes what changed rules need", async () => {
   await insert("{header.x-api-key}", 1);

@@ -4,7 +4,7 @@ import express, { type Request } from "express";
 import { rateLimit as expressRateLimit } from "express-rate-limit";
 import Fastify from "fastify";
 import { Hono } from "hono";
-import { ConfigError, Limiter, ManualClock, Quota, type RuleDecision, type Verdict, keyed } from "tollkeeper";
+import { ConfigError, type KeyException, Limiter, ManualClock, OverloadedError, Quota, type RuleDecision, type Verdict, keyed } from "tollkeeper";
 import { rateLimit, verdictOf } from "tollkeeper/express";
 import { TollkeeperStore } from "tollkeeper/express-rate-limit";
 import { limited, rateLimit as fastifyPlugin } from "tollkeeper/fastify";
@@ -52,7 +52,17 @@ const reservation = await limiter.reserve({ user_id: "42" }, { cost: 10, hold: 5
 const refunded: number | undefined = (await reservation.settle(3))[0]?.refunded;
 const permit = await limiter.acquire({ user_id: "42" });
 permit.release();
-console.log(middleware, wait, rows, sync, remaining, refunded);
+const many: Verdict[] = await limiter.checkMany([{ user_id: "1" }, [{ user_id: "2" }, { cost: 5, rules: ["login"] }]], { rules: ["all"] });
+const made: KeyException = await limiter.grant("per-user", "42", "1000/min", { burst: 200, until: new Date(), madeBy: "ada" });
+const lifted: KeyException | null = await limiter.lift("*", "42", { by: "ip" });
+await limiter.block("*", "42", { duration: "1h" });
+const kinds: ("block" | "allow" | "grant" | null)[] = verdict.rules.map(({ exception }) => exception);
+const version: number | undefined = (await Limiter.fromPostgres("postgres://db/limits", { snapshot: "rules" })).rulesStatus?.version;
+// @ts-expect-error: a number could be seconds or milliseconds
+limiter.block("*", "42", { until: 1_700_000_000 });
+// @ts-expect-error: a grant has a limit
+limiter.grant("per-user", "42", { burst: 200 });
+console.log(middleware, wait, rows, sync, remaining, refunded, many, made.since.getTime(), lifted, kinds, version);
 // @ts-expect-error: it is made by fromRules or fromFile
 new Limiter();
 // @ts-expect-error: a cost is a number
@@ -61,4 +71,5 @@ try {
   limiter.replaceRules([{ name: "a", key: "{ip}", limit: "1/s" }, "5/min by user"]);
 } catch (error) {
   if (error instanceof ConfigError) console.log(error.code.toUpperCase());
+  if (error instanceof OverloadedError) console.log(error.verdicts?.[0]?.allowed);
 }

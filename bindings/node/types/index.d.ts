@@ -68,6 +68,60 @@ export interface Settings {
   clock?: ManualClock;
 }
 
+/** How a request is decided. */
+export interface CheckOptions {
+  /** What it costs: 1 by default. 0 peeks. */
+  cost?: number;
+  /** The names of the rules to apply, if not all. */
+  rules?: readonly string[];
+}
+
+/** A request of a batch: attributes, or what `check` takes. */
+export type BatchRequest = Attributes | readonly [attributes: Attributes, options?: CheckOptions];
+
+/** How an exception for a key is made. */
+export interface ExceptionOptions {
+  /** The attribute that the key is for, where the rule's key has alternatives. */
+  by?: string;
+  /** How long it is in force: seconds, or a text such as `1h`. Without `duration` and `until` it does not end. */
+  duration?: number | string;
+  /** When it ends. */
+  until?: Date;
+  /** Why, for people. */
+  reason?: string;
+  /** Who makes it, for people. */
+  madeBy?: string;
+}
+
+/** An exception in force for a key of a rule. */
+export interface KeyException {
+  /** The rule's name, or `*` for every rule that has this key. */
+  readonly rule: string;
+  readonly key: string;
+  /** The attribute that the key is for, if the rule's key has alternatives. */
+  readonly by: string | null;
+  readonly kind: "block" | "allow" | "grant";
+  /** Of a grant. */
+  readonly limit: string | null;
+  /** Of a grant, if one was given. */
+  readonly burst: number | null;
+  readonly since: Date;
+  /** When it ends; null if it has no end. */
+  readonly until: Date | null;
+  readonly reason: string | null;
+  readonly madeBy: string | null;
+}
+
+/** Rules in Postgres. */
+export interface RulesStatus {
+  /** The version in force. */
+  readonly version: number;
+  /** A newer version that was refused, and why. */
+  readonly refused: { readonly version: number; readonly problem: string } | null;
+  /** Why the database does not answer. */
+  readonly unreachable: string | null;
+}
+
 /** Decides requests by rules that can change while it runs. Creating one opens no connection and starts no thread. */
 export class Limiter {
   private constructor();
@@ -77,18 +131,38 @@ export class Limiter {
   static fromFileSync(path: string | URL, options?: { store?: string; clock?: ManualClock }): Limiter;
   /** From code: each rule is an object as in the rules file, a line such as `100/min burst 20 by header.x-api-key|ip`, or a `Quota`. */
   static fromRules(rules: readonly (Rule | Line)[], options?: Settings): Limiter;
-  /** Decides a request. Cost 0 peeks. */
-  check(attributes: Attributes, options?: { cost?: number }): Promise<Verdict>;
+  /**
+   * With the rules in Postgres: they are read now, and followed while they change. With `snapshot`, a file, the last good ones serve a
+   * start while the database is unreachable.
+   */
+  static fromPostgres(url: string | URL, options?: Settings & { snapshot?: string | URL }): Promise<Limiter>;
+  /** Decides a request. */
+  check(attributes: Attributes, options?: CheckOptions): Promise<Verdict>;
   /** The same at once, for limits in memory. */
-  tryCheck(attributes: Attributes, options?: { cost?: number }): Verdict;
+  tryCheck(attributes: Attributes, options?: CheckOptions): Verdict;
+  /**
+   * Decides several requests, each by itself; the verdicts are in their order. One that is invalid refuses all of them, and nothing is
+   * charged. `rules` is for those that have none of their own.
+   */
+  checkMany(requests: Iterable<BatchRequest>, options?: { rules?: readonly string[] }): Promise<Verdict[]>;
   /** Decides a request and holds its slots until `permit.release()`. */
-  acquire(attributes: Attributes, options?: { cost?: number }): Promise<Permit>;
+  acquire(attributes: Attributes, options?: CheckOptions): Promise<Permit>;
   /** Decides a request whose cost is an estimate, corrected by `reservation.settle(cost)` within `hold` seconds (600). */
-  reserve(attributes: Attributes, options?: { cost?: number; hold?: number }): Promise<Reservation>;
+  reserve(attributes: Attributes, options?: CheckOptions & { hold?: number }): Promise<Reservation>;
   /** The state of a rule's buckets for a key, without changing them. */
   inspect(rule: string, key: string): Promise<Bucket[]>;
   /** Resets a rule's buckets for a key; false when there was nothing to reset. */
   reset(rule: string, key: string): Promise<boolean>;
+  /** Denies every request of a key, for some time or until it is lifted. `rule` is a name, or `*` for every rule that has this key. */
+  block(rule: string, key: string, options?: ExceptionOptions): Promise<KeyException>;
+  /** Lets every request of a key pass a rule, without charging it. */
+  allow(rule: string, key: string, options?: ExceptionOptions): Promise<KeyException>;
+  /** Gives a key another limit than the rule's. What it has used stays used. */
+  grant(rule: string, key: string, limit: string, options?: ExceptionOptions & { burst?: number }): Promise<KeyException>;
+  /** Ends the exception of a rule, or of `*`, and a key. Resolves to it, or to null if there was none. */
+  lift(rule: string, key: string, options?: { by?: string }): Promise<KeyException | null>;
+  /** The exceptions in force. */
+  exceptions(): Promise<KeyException[]>;
   /** Connects now rather than with the first request, and rejects with any error of the store. */
   connect(): Promise<void>;
   /** Returns leased tokens to the store. Done automatically when the process exits. */
@@ -99,6 +173,8 @@ export class Limiter {
   replaceRulesFromFile(path: string | URL): void;
   /** The rules in force, as in a rules file. */
   readonly rules: Rule[];
+  /** Of rules in Postgres; otherwise null. */
+  readonly rulesStatus: RulesStatus | null;
   /** Whether answers may come from a server. */
   readonly isRemote: boolean;
   /** Whether it trusts the forwarding headers of some proxies. */
@@ -145,6 +221,8 @@ export interface RuleDecision {
   readonly resetAfter: number;
   readonly delay: number;
   readonly source: Source;
+  /** If an exception for this key is in force. */
+  readonly exception: KeyException["kind"] | null;
 }
 
 /** The state of a bucket. */
@@ -273,7 +351,10 @@ export class RequestError extends TollkeeperError {}
 /** A store that cannot be used: `ERR_TOLLKEEPER_STORE`. */
 export class StoreError extends TollkeeperError {}
 /** A request that was neither allowed nor denied, because too many were waiting for a decision: `ERR_TOLLKEEPER_OVERLOADED`. */
-export class OverloadedError extends TollkeeperError {}
+export class OverloadedError extends TollkeeperError {
+  /** Of `checkMany`: the verdicts on the others, and null for those that were not decided. */
+  readonly verdicts?: (Verdict | null)[];
+}
 /** A limit by address, and a request for which the server provides no address: `ERR_TOLLKEEPER_ADDRESS`. */
 export class AddressError extends TollkeeperError {}
 /** A call that makes no sense, such as settling twice: `ERR_TOLLKEEPER_USAGE`. */

@@ -370,12 +370,12 @@ impl Limiter {
     /// Replaces the rules; requests in flight finish with the old ones. Tokens missing from a bucket stay missing.
     fn replace_rules(&self, py: Python<'_>, rules: &Bound<'_, PyAny>) -> PyResult<()> {
         let rules = json(written(rules)?.as_any())?;
-        self.0.replace_rules(&rules).map(drop).map_err(|error| raise(py, error))
+        reported(py, self.0.replace_rules(&rules))
     }
 
     /// Replaces the rules by those of a file.
     fn replace_rules_from_file(&self, py: Python<'_>, path: PathBuf) -> PyResult<()> {
-        self.0.replace_rules_from_file(&path).map(drop).map_err(|error| raise(py, error))
+        reported(py, self.0.replace_rules_from_file(&path))
     }
 
     /// The rules in force, as in a rules file.
@@ -489,6 +489,11 @@ impl Limiter {
         }
         Ok(limiter)
     }
+}
+
+/// Warns about rules that have just been put in force.
+fn reported(py: Python<'_>, warnings: Result<Vec<String>, tollkeeper_engine::Error>) -> PyResult<()> {
+    warnings.map_err(|error| raise(py, error))?.iter().try_for_each(|warning| warn(py, warning))
 }
 
 /// Sets what was given: a setting that was not has its default.

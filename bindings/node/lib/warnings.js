@@ -1,0 +1,13 @@
+// What operators should know, as Node reports warnings: on stderr, and to `process.on("warning")`.
+"use strict";
+
+/** Codes, the same in all versions. */
+const SETTING = "TOLLKEEPER_SETTING";
+const PROXY = "TOLLKEEPER_PROXY";
+const TRUST_PROXY = "TOLLKEEPER_TRUST_PROXY";
+
+function warn(message, code) {
+  process.emitWarning(message, { type: "TollkeeperWarning", code });
+}
+
+module.exports = { PROXY, SETTING, TRUST_PROXY, warn };
