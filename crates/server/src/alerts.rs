@@ -47,7 +47,7 @@ pub(crate) fn start(watched: Watched, config: &AlertsConfig, instance: String) -
 
 async fn run(mut watch: Watch, watched: Watched, queue: mpsc::Sender<Alert>) {
     // An open circuit breaker stays open for at least 100 ms, so this cannot miss it.
-    let is_shared = matches!(watched.limiter.store(), Store::Redis(_));
+    let is_shared = !matches!(watched.limiter.store(), Store::Memory(_));
     let pause = Duration::from_millis(if is_shared { 50 } else { 500 });
     let (started, clock) = (Instant::now(), tollkeeper::Clock::system());
     loop {

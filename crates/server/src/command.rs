@@ -5,6 +5,7 @@ mod actions;
 mod alerts;
 mod check;
 mod client;
+mod completions;
 mod configuration;
 mod draw;
 mod ending;
@@ -13,6 +14,7 @@ mod greeting;
 mod health;
 mod import;
 mod listening;
+mod man;
 mod open_files;
 mod operations;
 mod proxy;
@@ -23,6 +25,7 @@ mod schema;
 mod serve;
 mod signals;
 mod source;
+mod store;
 mod table;
 mod tls;
 mod top;
@@ -31,7 +34,7 @@ mod violations;
 
 use std::process::ExitCode;
 
-use clap::{Parser, Subcommand};
+use clap::{CommandFactory as _, Parser, Subcommand};
 
 use ending::Ending;
 
@@ -88,6 +91,10 @@ enum Verb {
     Import(import::Args),
     /// Print the JSON Schema of the configuration file, for editors
     Schema(schema::Args),
+    /// Print a completion script for a shell
+    Completions(completions::Args),
+    /// Print a manual page, or write all of them
+    Man(man::Args),
     /// Deny every request of a key for a while
     Block(except::BlockArgs),
     /// Let every request of a key pass a rule, uncharged
@@ -120,6 +127,8 @@ pub fn run() -> ExitCode {
         Verb::Top(args) => top::run(args),
         Verb::Import(args) => import::run(args),
         Verb::Schema(args) => schema::run(args),
+        Verb::Completions(args) => completions::run(args, Cli::command()),
+        Verb::Man(args) => man::run(args, Cli::command()),
         Verb::Block(args) => except::block(args),
         Verb::Allow(args) => except::allow(args),
         Verb::Grant(args) => except::grant(args),

@@ -25,7 +25,7 @@ pub use family::{Description, Kind, Unit};
 pub(crate) use family::{Distribution, Family, Value};
 pub(crate) use reloads::{Refusal, Reloads};
 pub(crate) use requests::{Front, Outcome};
-pub(crate) use text::{CONTENT_TYPE, text};
+pub(crate) use text::{Exposition, text};
 pub(crate) use without_store::WithoutStore;
 
 use std::sync::{Arc, Mutex, PoisonError};

@@ -3,7 +3,6 @@
 //! A URL may carry a password, and the path of a webhook often is one: only scheme and host are ever shown.
 
 use std::fmt;
-use std::path::PathBuf;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -18,7 +17,7 @@ use percent_encoding::percent_decode_str;
 use rustls::pki_types::ServerName;
 use tokio::time::timeout;
 
-use crate::tls::{Connector, Renewable, caller_config};
+use crate::tls::{CallerFiles, Connector, Renewable, caller_config};
 
 /// For a whole call: connecting, sending and reading the answer.
 const LIMIT: Duration = Duration::from_secs(5);
@@ -41,6 +40,11 @@ impl Destination {
     /// Without the brackets of an IPv6 address.
     pub(crate) fn host(&self) -> &str {
         self.authority.host().trim_start_matches('[').trim_end_matches(']')
+    }
+
+    /// Whether it names more than a host.
+    pub(crate) fn has_path(&self) -> bool {
+        self.path != "/"
     }
 
     pub(crate) fn port(&self) -> u16 {
@@ -131,15 +135,11 @@ pub(crate) struct Answered {
 }
 
 impl Caller {
-    /// `setting` names the file with the destination's CA certificates.
-    pub(crate) fn new(
-        to: Destination,
-        spoken: Spoken,
-        setting: &'static str,
-        authorities: Option<PathBuf>,
-    ) -> anyhow::Result<Caller> {
+    /// With these certificates, if the destination uses TLS.
+    pub(crate) fn new(to: Destination, spoken: Spoken, files: CallerFiles) -> anyhow::Result<Caller> {
         let protocol: &[u8] = if spoken == Spoken::Http2 { b"h2" } else { b"http/1.1" };
-        let read = move || caller_config(setting, authorities.as_deref(), protocol);
+        let setting = files.setting;
+        let read = move || caller_config(&files, protocol);
         let tls = to.certified.clone().map(|name| anyhow::Ok((Renewable::new(setting, read)?, name))).transpose()?;
         let client = Client::builder(TokioExecutor::new())
             .timer(TokioTimer::new())

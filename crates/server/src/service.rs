@@ -199,6 +199,7 @@ impl Service {
         match self.limiter.store() {
             _ if self.draining.load(Relaxed) => Readiness::Draining,
             Store::Redis(redis) if redis.breaker() != BreakerState::Closed => Readiness::NoStore,
+            Store::Unreachable(_) => Readiness::NoStore,
             _ => Readiness::Ready,
         }
     }

@@ -11,7 +11,7 @@ mod warnings;
 pub(crate) use loaded::{Loaded, load, load_embedded, load_rules, parse, read_text};
 pub(crate) use problems::problems;
 pub(crate) use shutdown::shutdown_delay;
-pub(crate) use store::{memory_store, store};
+pub(crate) use store::{connect, memory_store, store, store_for_service};
 pub(crate) use tollkeeper::file::without_password;
 pub(crate) use warnings::spoofing as spoofing_warnings;
 

@@ -15,7 +15,7 @@ mod server;
 mod stream;
 
 pub(crate) use acceptor::{Acceptor, CLIENT_ATTRIBUTE, Protocol, client_name};
-pub(crate) use client::{UpstreamFiles, caller_config, upstream_config};
+pub(crate) use client::{CallerFiles, UpstreamFiles, caller_config, upstream_config};
 pub(crate) use connector::Connector;
 pub(crate) use renewable::{Renew, Renewable};
 pub(crate) use server::server_config;

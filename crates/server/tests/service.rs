@@ -18,4 +18,5 @@ mod proxy;
 mod resp;
 mod tls;
 mod tokens;
+mod tools;
 mod top;

@@ -46,6 +46,8 @@ use crate::store::{MemoryStore, Overloaded, Store, StoreError};
 pub struct Limiter {
     rules: ArcSwap<Active>,
     store: Store,
+    /// The store that has taken over from one that could not be reached at first.
+    reached: OnceLock<Store>,
     local: OnceLock<Store>,
     /// This instance's share of each rule's limit, by name, while the store is unreachable.
     shares: Mutex<HashMap<Arc<str>, Share>>,
@@ -100,6 +102,7 @@ impl Limiter {
         Limiter {
             rules: ArcSwap::new(Active::new(policy)),
             store,
+            reached: OnceLock::new(),
             local: OnceLock::new(),
             shares: Mutex::default(),
             store_errors: AtomicU64::new(0),
@@ -128,25 +131,34 @@ impl Limiter {
         let mut shares = self.shares.lock().unwrap_or_else(PoisonError::into_inner);
         let former = self.policy();
         let changes = Changes::between(&former, &policy);
-        self.rules.store(Active::new(policy.in_place_of(&former, self.store.now())));
+        self.rules.store(Active::new(policy.in_place_of(&former, self.store().now())));
         shares.clear();
         drop(shares);
         let policy = self.policy();
-        self.store.rules_changed(&policy);
+        self.store().rules_changed(&policy);
         if let Some(local) = self.local.get() {
             local.rules_changed(&policy);
         }
         changes
     }
 
-    /// The store.
+    /// The store: the one that it was made with, or the one that has taken over from it.
     pub fn store(&self) -> &Store {
-        &self.store
+        self.reached.get().unwrap_or(&self.store)
+    }
+
+    /// The server that an [`UnreachableStore`](crate::UnreachableStore) stands in for was reached: from now on this store
+    /// decides. False if nothing was waiting for it.
+    #[cfg(feature = "redis")]
+    pub fn store_reached(&self, store: impl Into<Store>) -> bool {
+        let store = store.into();
+        store.rules_changed(&self.policy());
+        matches!(self.store, Store::Unreachable(_)) && self.reached.set(store).is_ok()
     }
 
     /// The store in this process, if there is one: the store itself, or the one that decides while it is unreachable.
     pub fn memory(&self) -> Option<&MemoryStore> {
-        [Some(&self.store), self.local.get()].into_iter().flatten().find_map(Store::as_memory)
+        [Some(self.store()), self.local.get()].into_iter().flatten().find_map(Store::as_memory)
     }
 
     /// How often the store could not answer.
@@ -190,7 +202,7 @@ impl Limiter {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn try_check(&self, request: &impl Request) -> Result<Verdict, TryCheckError> {
-        if !matches!(self.store, Store::Memory(_)) {
+        if !matches!(self.store(), Store::Memory(_)) {
             return Err(TryCheckError::SharedStore);
         }
         let check = pin!(self.check(request));
@@ -238,7 +250,7 @@ impl Limiter {
 
     /// One row per charge, from the store or from its failure policies.
     async fn decide(&self, charges: Vec<Charge>) -> Result<Vec<Row>, Overloaded> {
-        if self.store.exceptions().is_empty() {
+        if self.store().exceptions().is_empty() {
             return self.decide_open(charges).await;
         }
         match self.excepted(charges) {
@@ -253,7 +265,7 @@ impl Limiter {
 
     /// Decides charges that no exception has decided.
     async fn decide_open(&self, charges: Vec<Charge>) -> Result<Vec<Row>, Overloaded> {
-        match self.rows(&self.store, Source::Store, charges).await {
+        match self.rows(self.store(), Source::Store, charges).await {
             Ok(rows) => Ok(rows),
             Err(Undecided::Unavailable(charges)) => self.rows_without_store(charges).await,
             Err(Undecided::Overloaded(overloaded)) => Err(overloaded),
@@ -262,7 +274,7 @@ impl Limiter {
 
     /// Applies exceptions, and returns what is left to decide.
     fn excepted(&self, charges: Vec<Charge>) -> Excepted {
-        let Applied { open, settled } = self.store.exceptions().apply(charges, self.store.now());
+        let Applied { open, settled } = self.store().exceptions().apply(charges, self.store().now());
         if !settled.iter().any(|(_, row)| denies(row)) {
             return Excepted::Open(Applied { open, settled });
         }
@@ -277,7 +289,7 @@ impl Limiter {
         charges: Vec<Charge>,
         hold: Duration,
     ) -> Result<(Vec<Row>, Vec<Option<Held>>), Overloaded> {
-        if self.store.exceptions().is_empty() {
+        if self.store().exceptions().is_empty() {
             return self.estimate_open(charges, hold).await;
         }
         match self.excepted(charges) {
@@ -297,7 +309,7 @@ impl Limiter {
         charges: Vec<Charge>,
         hold: Duration,
     ) -> Result<(Vec<Row>, Vec<Option<Held>>), Overloaded> {
-        let rows = match self.store.reserve(&charges, hold).await {
+        let rows = match self.store().reserve(&charges, hold).await {
             Ok(Reserved { decisions, held }) => {
                 let row = |(charge, (decision, source))| Row::decided(charge, decision, source);
                 return Ok((charges.into_iter().zip(decisions).map(row).collect(), held));
@@ -329,7 +341,7 @@ impl Limiter {
     /// # Ok::<(), tollkeeper::StoreError>(()) }).unwrap();
     /// ```
     pub async fn charge(&self, charges: &[Charge]) -> Result<Vec<(Decision, Source)>, StoreError> {
-        let decided = self.store.charge(charges).await;
+        let decided = self.store().charge(charges).await;
         if decided.as_ref().is_err_and(|error| !matches!(error, StoreError::Overloaded(_))) {
             self.store_errors.fetch_add(1, Relaxed);
         }
@@ -419,7 +431,7 @@ impl Limiter {
 
     /// The same charges under this instance's share of each quota; `None` if it is the only instance.
     fn shares_of(&self, charges: &[Charge]) -> Option<Vec<Charge>> {
-        let instances = self.store.sharers();
+        let instances = self.store().sharers();
         if instances == 1 {
             return None;
         }
@@ -444,7 +456,7 @@ impl Limiter {
 
     /// The store that a row's answer came from.
     pub(crate) fn store_of(&self, source: Source) -> &Store {
-        if source == Source::Local { self.local() } else { &self.store }
+        if source == Source::Local { self.local() } else { self.store() }
     }
 
     /// Where rules with `local` are decided while the store is unreachable. Created when first needed.
@@ -465,7 +477,7 @@ impl Limiter {
         let mut buckets = Vec::new();
         for key in keys(&rule, key) {
             let charge = self.charge_of(rule.clone(), key);
-            match self.store.inspect(charge.bucket()).await {
+            match self.store().inspect(charge.bucket()).await {
                 Ok(decision) => buckets.push(Inspected { charge, decision }),
                 Err(error) => return Some(Err(error)),
             }
@@ -477,18 +489,18 @@ impl Limiter {
     /// [`KeyTemplate::bucket_of`](tollkeeper_core::KeyTemplate::bucket_of) resolves a text to a bucket.
     pub async fn reset(&self, rule: &str, key: &Key) -> Option<Result<bool, StoreError>> {
         let rule = self.policy().rule(rule)?.clone();
-        Some(self.store.reset(self.charge_of(rule, key.clone()).bucket()).await)
+        Some(self.store().reset(self.charge_of(rule, key.clone()).bucket()).await)
     }
 
     /// Resets the bucket of a charge, which need not be of a rule in force; `Ok(false)` when there was none.
     pub async fn reset_charge(&self, charge: &Charge) -> Result<bool, StoreError> {
-        self.store.reset(charge.bucket()).await
+        self.store().reset(charge.bucket()).await
     }
 
     /// Releases a `concurrency` slot; `Ok(false)` when it was already free, `None` when there is no such rule.
     pub async fn release(&self, rule: &str, key: &Key, hold: Hold) -> Option<Result<bool, StoreError>> {
         let rule = self.policy().rule(rule)?.clone();
-        Some(self.store.release(self.charge_of(rule, key.clone()).bucket(), hold).await)
+        Some(self.store().release(self.charge_of(rule, key.clone()).bucket(), hold).await)
     }
 
     /// Refunds what these charges cost, as far as it still counts: for callers that charge first and learn the usage
@@ -496,7 +508,7 @@ impl Limiter {
     pub async fn refund(&self, charges: &[Charge]) -> Result<(), StoreError> {
         for charge in charges {
             let bucket = self.charge_of(charge.rule.clone(), charge.key.clone());
-            self.store.refund(bucket.bucket(), charge.cost).await?;
+            self.store().refund(bucket.bucket(), charge.cost).await?;
         }
         Ok(())
     }
@@ -505,7 +517,7 @@ impl Limiter {
 impl Limiter {
     /// A charge of cost 0 to a key of a rule, with the exception in force for it, whose quota applies.
     pub fn charge_of(&self, rule: Arc<Rule>, key: Key) -> Charge {
-        let terms = self.store.exceptions().terms(&rule, &key, self.store.now());
+        let terms = self.store().exceptions().terms(&rule, &key, self.store().now());
         let charge = Charge::new(rule, key, 0);
         match terms {
             Some(terms) => charge.on(terms),

@@ -79,6 +79,7 @@ impl Signs {
     pub(super) fn of(watched: &Watched) -> Signs {
         let (breaker, losses) = match watched.limiter.store() {
             Store::Redis(redis) => (Some(redis.breaker()), redis.losses()),
+            Store::Unreachable(_) => (Some(BreakerState::Open), 0),
             _ => (None, 0),
         };
         Signs {

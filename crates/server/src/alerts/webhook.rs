@@ -15,6 +15,7 @@ use super::Alert;
 use super::counters::{Counters, Delivery};
 use crate::config::operations::AlertsConfig;
 use crate::outgoing::{Caller, Destination, Spoken};
+use crate::tls::CallerFiles;
 
 /// `t=UNIX_SECONDS,v1=HEX`, the HMAC-SHA256 of `UNIX_SECONDS.BODY` by the secret.
 const SIGNATURE: HeaderName = HeaderName::from_static("x-tollkeeper-signature");
@@ -53,7 +54,7 @@ impl Webhook {
     pub(crate) fn of(config: &AlertsConfig) -> anyhow::Result<Option<Webhook>> {
         let Some(url) = &config.webhook else { return Ok(None) };
         let to = Destination::parse(url).map_err(|problem| anyhow::anyhow!("alerts.webhook: {problem}"))?;
-        let caller = Caller::new(to, Spoken::Http1, "alerts.ca", config.ca.clone())?;
+        let caller = Caller::new(to, Spoken::Http1, CallerFiles::trusting("alerts.ca", config.ca.clone()))?;
         let key = config.secret.as_ref().map(|secret| hmac::Key::new(hmac::HMAC_SHA256, secret.as_bytes()));
         Ok(Some(Webhook { caller, key }))
     }

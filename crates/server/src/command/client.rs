@@ -9,6 +9,7 @@ use http::{HeaderMap, HeaderValue, Method, StatusCode};
 use serde_json::Value;
 
 use crate::outgoing::{Answered, Caller, Destination, Spoken};
+use crate::tls::CallerFiles;
 use crate::tokens;
 
 /// How long an answer may take.
@@ -34,6 +35,27 @@ pub(super) struct ServiceArgs {
     /// CA certificates (PEM) for an https:// service; the system's trust store by default
     #[arg(long, value_name = "FILE", env = "TOLLKEEPER_CA")]
     ca: Option<PathBuf>,
+    #[command(flatten)]
+    certificate: CertificateArgs,
+}
+
+/// The certificate of this client, for a service that asks for one (`listen.tls.client_ca`).
+#[derive(Clone, Debug, clap::Args)]
+pub(super) struct CertificateArgs {
+    /// The client certificate (PEM), for a service that asks for one
+    #[arg(long, value_name = "FILE", env = "TOLLKEEPER_CLIENT_CERT", requires = "client_key")]
+    client_cert: Option<PathBuf>,
+    /// The key of that certificate (PEM)
+    #[arg(long, value_name = "FILE", env = "TOLLKEEPER_CLIENT_KEY", requires = "client_cert")]
+    client_key: Option<PathBuf>,
+}
+
+impl CertificateArgs {
+    /// With the CA certificates of `--ca`.
+    pub(super) fn with(&self, ca: Option<PathBuf>) -> CallerFiles {
+        let (cert, key) = (self.client_cert.clone(), self.client_key.clone());
+        CallerFiles { certificate: cert.zip(key), ..CallerFiles::trusting("--ca", ca) }
+    }
 }
 
 /// A service's answer.
@@ -61,7 +83,7 @@ impl ServiceArgs {
         let to = to.map_err(|problem| anyhow::anyhow!("--server: {:?} {problem}", self.server))?;
         let base = to.to_string();
         let found = self.token(&to);
-        let caller = Caller::new(to, Spoken::Http1, "--ca", self.ca.clone())?.patient(PATIENCE, LARGEST);
+        let caller = Caller::new(to, Spoken::Http1, self.certificate.with(self.ca.clone()))?.patient(PATIENCE, LARGEST);
         let mut headers = HeaderMap::new();
         if let Some((token, _)) = &found {
             let token = HeaderValue::from_str(&format!("Bearer {token}"));

@@ -2,10 +2,10 @@
 
 use std::path::PathBuf;
 
-use tollkeeper::{HeaderStyle, Store};
+use tollkeeper::HeaderStyle;
 
 use super::source;
-use crate::config::{Config, ConfigError};
+use crate::config::ConfigError;
 use crate::settings::{self, Loaded};
 
 /// `--config FILE`, or the built-in default.
@@ -39,15 +39,4 @@ pub(super) fn header_style(text: &str) -> Result<HeaderStyle, String> {
         Some((style, _)) => Ok(*style),
         None => Err(format!("there is no style `{text}`{}", crate::strict::suggestion(text, &names))),
     }
-}
-
-/// Opens the configured store, with a warning if its server may lose data.
-pub(super) async fn open_store(config: &Config) -> anyhow::Result<Store> {
-    let store = settings::store(config, tollkeeper::Clock::system()).await?;
-    if let Store::Redis(redis) = &store
-        && let Some(warning) = redis.server().warning()
-    {
-        tracing::warn!("store.url: {warning}");
-    }
-    Ok(store)
 }

@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use anyhow::{Context as _, anyhow};
 use http::{HeaderMap, Method};
 
+use super::client::CertificateArgs;
 use super::ending::Ending;
 use crate::outgoing::{Caller, Destination, Spoken};
 
@@ -13,23 +14,27 @@ use crate::outgoing::{Caller, Destination, Spoken};
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   tollkeeper health                                   does the process answer?
+  tollkeeper health http://10.0.0.5:8080              that of another one; without a path, /healthz is asked
   tollkeeper health http://127.0.0.1:8080/readyz      and does its store?
 
 Exit status: 0 it is, 1 it is not or nobody answers.")]
 pub(super) struct Args {
-    /// What to ask
+    /// The address of a service, or the page to ask for
     #[arg(value_name = "URL", default_value = "http://127.0.0.1:8080/healthz", env = "TOLLKEEPER_HEALTH_URL")]
     url: String,
     /// CA certificates (PEM) for an https:// service; the system's trust store by default
     #[arg(long, value_name = "FILE", env = "TOLLKEEPER_HEALTH_CA")]
     ca: Option<PathBuf>,
+    #[command(flatten)]
+    certificate: CertificateArgs,
 }
 
 pub(super) fn run(args: Args) -> anyhow::Result<Ending> {
     let to = Destination::parse(&args.url).map_err(|problem| anyhow!("URL: {problem}"))?;
-    let caller = Caller::new(to, Spoken::Http1, "--ca", args.ca)?;
+    let page = if to.has_path() { "" } else { "/healthz" };
+    let caller = Caller::new(to, Spoken::Http1, args.certificate.with(args.ca))?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().context("no runtime")?;
-    let (to, problem) = match runtime.block_on(caller.call(Method::GET, "", HeaderMap::new(), Vec::new())) {
+    let (to, problem) = match runtime.block_on(caller.call(Method::GET, page, HeaderMap::new(), Vec::new())) {
         Ok(answered) if answered.status.is_success() => {
             writeln!(std::io::stdout(), "{}: {}", caller.to(), answered.status)?;
             return Ok(Ending::Fine);

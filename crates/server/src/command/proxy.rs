@@ -14,15 +14,14 @@ use tokio::sync::watch;
 use tollkeeper::{HeaderStyle, Policy, Shorthand, Store, parse_span};
 
 use super::access::TokenArgs;
-use super::configuration::{header_style, open_store};
+use super::configuration::header_style;
 use super::ending::Ending;
 use super::listening::ListeningArgs;
 use super::operations::{self, OperationsArgs};
 use super::reload::WatchArgs;
 use super::tls::{TlsArgs, certificates};
-use super::{access, greeting, listening, signals, source};
+use super::{access, greeting, listening, signals, source, store};
 use crate::config::{Config, Problem};
-use crate::exceptions;
 use crate::front::connections::{self, Listener};
 use crate::front::http as api;
 use crate::front::proxy::{self, Address, Pace, Proxy, Timeouts, Upstream, WaitingRoom, parse_upstream};
@@ -74,6 +73,10 @@ pub(super) struct Args {
     /// Where state lives: `memory:`, `redis://HOST:PORT`, `redis+cluster://A,B,C` or `redis+sentinel://A,B,C/NAME`
     #[arg(long, value_name = "URL", env = "TOLLKEEPER_STORE")]
     store: Option<String>,
+    /// Whether it refuses to start while that store is unreachable (true); otherwise rules answer by on_store_failure until
+    /// it is reached
+    #[arg(long, value_name = "BOOL", env = "TOLLKEEPER_STORE_REQUIRED")]
+    store_required: Option<bool>,
     #[command(flatten)]
     rules: source::RulesArgs,
     /// How many keys the memory store holds at most
@@ -154,6 +157,7 @@ fn load(args: &Args) -> anyhow::Result<Loaded> {
     if let Some(store) = &args.store {
         config.store.url.clone_from(store);
     }
+    config.store.required = args.store_required.unwrap_or(config.store.required);
     args.rules.override_config(config, args.config.is_none());
     config.store.max_keys = args.max_keys.unwrap_or(config.store.max_keys);
     config.store.max_log_bytes = args.max_log_bytes.unwrap_or(config.store.max_log_bytes);
@@ -237,14 +241,13 @@ async fn serve(config: Config, policy: Policy, upstream: Address, args: Args) ->
         None => None,
     };
     let admin_bound = admin.as_ref().map(|admin| admin.tcp.local_addr()).transpose()?;
-    let store = open_store(&config).await?;
+    let store = store::open(&config).await?;
     let tokens = Tokens::for_address(&config, admin_bound.unwrap_or(bound))?;
     let kept = admin_bound.and_then(|bound| access::keep(&tokens, bound));
     let rules = source::open(&config, policy).await?;
     let service = Service::new(&config, rules, store, tokens, crate::front::metrics())?;
     operations::start(&service, &config, bound)?;
-    exceptions::keep(&service.limiter, settings::kept_in(&config)).await;
-    service.seal.start(&service.limiter).await;
+    store::start(&service, &config).await;
     let timeouts = Timeouts {
         connect: args.connect_timeout,
         response: args.response_timeout,

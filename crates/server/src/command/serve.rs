@@ -10,15 +10,14 @@ use tokio::task::JoinSet;
 use tollkeeper::{HeaderStyle, Policy, Store};
 
 use super::access::TokenArgs;
-use super::configuration::{ConfigArgs, header_style, open_store};
+use super::configuration::{ConfigArgs, header_style};
 use super::ending::Ending;
 use super::listening::ListeningArgs;
 use super::operations::{self, OperationsArgs};
 use super::reload::WatchArgs;
 use super::tls::{TlsArgs, certificates};
-use super::{access, greeting, listening, signals, source};
+use super::{access, greeting, listening, signals, source, store};
 use crate::config::Config;
-use crate::exceptions;
 use crate::front::connections::{Listener, MostConnections};
 use crate::front::http;
 use crate::front::resp;
@@ -43,7 +42,7 @@ pub(super) struct Args {
     config: ConfigArgs,
     #[command(flatten)]
     watch: WatchArgs,
-    /// The address of the HTTP API; port 0 picks a free one
+    /// The address of the HTTP API; `:8080` is every address of this machine, and port 0 picks a free one
     #[arg(long, value_name = "ADDRESS", env = "TOLLKEEPER_HTTP")]
     http: Option<String>,
     /// The address of the Redis protocol; port 0 picks a free one
@@ -60,6 +59,10 @@ pub(super) struct Args {
     /// Where state lives: `memory:`, `redis://HOST:PORT`, `redis+cluster://A,B,C` or `redis+sentinel://A,B,C/NAME`
     #[arg(long, value_name = "URL", env = "TOLLKEEPER_STORE")]
     store: Option<String>,
+    /// Whether it refuses to start while that store is unreachable (true); otherwise rules answer by on_store_failure until
+    /// it is reached
+    #[arg(long, value_name = "BOOL", env = "TOLLKEEPER_STORE_REQUIRED")]
+    store_required: Option<bool>,
     #[command(flatten)]
     rules: source::RulesArgs,
     /// How many keys the memory store holds at most
@@ -110,6 +113,7 @@ fn override_by_flags(config: &mut Config, args: &Args) {
     if let Some(store) = &args.store {
         config.store.url.clone_from(store);
     }
+    config.store.required = args.store_required.unwrap_or(config.store.required);
     args.rules.override_config(config, args.config.config.is_none());
     config.store.max_keys = args.max_keys.unwrap_or(config.store.max_keys);
     config.store.max_log_bytes = args.max_log_bytes.unwrap_or(config.store.max_log_bytes);
@@ -192,14 +196,13 @@ async fn serve(config: Config, policy: Policy, args: Args) -> anyhow::Result<()>
     if let Some(certificates) = &certificates {
         doors.encrypt(certificates);
     }
-    let store = open_store(&config).await?;
+    let store = store::open(&config).await?;
     let tokens = Tokens::for_address(&config, doors.http.bound)?;
     let kept = access::keep(&tokens, doors.http.bound);
     let rules = source::open(&config, policy).await?;
     let service = Service::new(&config, rules, store, tokens, front::metrics())?;
     operations::start(&service, &config, doors.http.bound)?;
-    exceptions::keep(&service.limiter, settings::kept_in(&config)).await;
-    service.seal.start(&service.limiter).await;
+    store::start(&service, &config).await;
     // Before the first lines are printed: a signal that comes at once must find its handler.
     let file = args.watch.file(args.config.config.as_ref());
     let load = move || args.config.load().map(|loaded| loaded.policy);

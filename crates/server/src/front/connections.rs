@@ -6,7 +6,7 @@
 mod stall;
 mod visitors;
 
-use std::net::{IpAddr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
@@ -87,7 +87,7 @@ pub(crate) struct MostConnections {
 pub(crate) async fn listen(address: &str) -> std::io::Result<TcpListener> {
     const BACKLOG: u32 = 4_096;
     let mut refused = std::io::Error::new(std::io::ErrorKind::NotFound, "the host has no address");
-    for address in tokio::net::lookup_host(address).await? {
+    for address in addresses(address).await? {
         let socket = if address.is_ipv4() { TcpSocket::new_v4()? } else { TcpSocket::new_v6()? };
         #[cfg(unix)]
         socket.set_reuseaddr(true)?;
@@ -97,6 +97,15 @@ pub(crate) async fn listen(address: &str) -> std::io::Result<TcpListener> {
         }
     }
     Err(refused)
+}
+
+/// The addresses that a text means, the best first. `:8080` is that port on every address of this machine: over IPv6,
+/// which accepts IPv4 as well, or over IPv4 alone where there is no IPv6.
+async fn addresses(text: &str) -> std::io::Result<Vec<SocketAddr>> {
+    match text.strip_prefix(':').and_then(|port| port.parse::<u16>().ok()) {
+        Some(port) => Ok(vec![(Ipv6Addr::UNSPECIFIED, port).into(), (Ipv4Addr::UNSPECIFIED, port).into()]),
+        None => Ok(tokio::net::lookup_host(text).await?.collect()),
+    }
 }
 
 /// A listening socket, and how its connections start.

@@ -12,6 +12,7 @@ pub(super) fn families(limiter: &Limiter) -> Vec<Family> {
     let store = limiter.store();
     let (breaker, traffic, leased, instances) = match store {
         Store::Redis(redis) => (redis.breaker(), redis.traffic(), redis.leased_tokens(), redis.instances()),
+        Store::Unreachable(_) => (BreakerState::Open, Traffic::default(), 0, 1),
         _ => (BreakerState::Closed, Traffic::default(), 0, 1),
     };
     let breaker = match breaker {

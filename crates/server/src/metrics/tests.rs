@@ -22,7 +22,7 @@ fn metrics() -> Metrics {
 }
 
 fn render(metrics: &Metrics, limiter: &Limiter) -> String {
-    text(&metrics.families(limiter))
+    text(Exposition::Prometheus, &metrics.families(limiter))
 }
 
 async fn check(metrics: &Metrics, limiter: &Limiter, user: &str) {

@@ -11,7 +11,16 @@ pub(super) fn index() -> Operation {
 
 pub(super) fn metrics() -> Operation {
     let text = json!({ "type": "string" });
-    Operation::new("metrics", "Metrics for Prometheus").answer(200, "The text format.", "text/plain", text)
+    let mut operation = Operation::new("metrics", "Metrics for Prometheus, or as OpenMetrics").answer(
+        200,
+        "The text format, or OpenMetrics for a client that prefers it.",
+        "text/plain",
+        text.clone(),
+    );
+    if let Some(answer) = operation.responses.get_mut(&200) {
+        answer["content"]["application/openmetrics-text"] = json!({ "schema": text });
+    }
+    operation
 }
 
 pub(super) fn description() -> Operation {

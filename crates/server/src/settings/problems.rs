@@ -108,12 +108,11 @@ fn check_audit(config: &Config, note: &mut impl FnMut(String, anyhow::Error)) {
     }
 }
 
-/// `host:port`; whether the host exists is known only when it is bound.
+/// `host:port`, or `:port` for every address of this machine; whether the host exists is known only when it is bound.
 fn check_address(text: &str) -> anyhow::Result<()> {
     let (host, port) = text
         .rsplit_once(':')
-        .filter(|(host, _)| !host.is_empty())
-        .with_context(|| format!("{text:?} is not an address; write for example 127.0.0.1:8080"))?;
+        .with_context(|| format!("{text:?} is not an address; write for example 127.0.0.1:8080, or :8080 for all"))?;
     port.parse::<u16>().with_context(|| format!("{port:?} is not a port; use 0 to 65535"))?;
     if host.contains(char::is_whitespace) {
         bail!("{host:?} is not a host");

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use anyhow::Context as _;
 use tollkeeper::file::without_password;
-use tollkeeper::{Clock, MemoryStore, RedisStore, Store};
+use tollkeeper::{Clock, ConnectError, MemoryStore, RedisStore, Store, UnreachableStore};
 
 use crate::config::Config;
 
@@ -28,4 +28,28 @@ pub(crate) async fn store(config: &Config, clock: Clock) -> anyhow::Result<Store
     let store =
         RedisStore::connect(url, options).await.with_context(|| format!("store.url: {}", without_password(url)))?;
     Ok(store.into())
+}
+
+/// The configured store for a service. With `store.required: false`, something stands in for a server that cannot be
+/// reached.
+pub(crate) async fn store_for_service(config: &Config) -> anyhow::Result<Store> {
+    if config.limiter().is_memory() || config.store.required {
+        return store(config, Clock::system()).await;
+    }
+    match connect(config).await? {
+        Ok(redis) => Ok(redis.into()),
+        Err(unreachable) => Ok(UnreachableStore::new(unreachable, Clock::system()).into()),
+    }
+}
+
+/// Connects to the configured server. The inner error says why it cannot be reached, which may pass; everything else
+/// has to be repaired by somebody.
+pub(crate) async fn connect(config: &Config) -> anyhow::Result<Result<RedisStore, String>> {
+    let settings = config.limiter();
+    let url = &settings.store.url;
+    match RedisStore::connect(url, settings.redis_options(Clock::system())?).await {
+        Ok(redis) => Ok(Ok(redis)),
+        Err(error @ (ConnectError::Connect(_) | ConnectError::Incomplete(_))) => Ok(Err(error.to_string())),
+        Err(error) => Err(error).with_context(|| format!("store.url: {}", without_password(url))),
+    }
 }

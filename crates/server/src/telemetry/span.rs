@@ -90,7 +90,7 @@ impl Work {
 impl Decided {
     fn new(store: &Store, verdict: &Verdict, started: Instant) -> Decided {
         let (store, kind) = match store {
-            Store::Redis(_) => ("redis", Kind::Client),
+            Store::Redis(_) | Store::Unreachable(_) => ("redis", Kind::Client),
             _ => ("memory", Kind::Internal),
         };
         let outcome = match (verdict.is_allowed(), verdict.is_unavailable()) {

@@ -19,6 +19,7 @@ use crate::config::operations::{OtlpProtocol, TelemetryConfig};
 use crate::metrics::Family;
 use crate::outgoing::{Caller, Spoken};
 use crate::settings::operations::metrics_every;
+use crate::tls::CallerFiles;
 
 /// How many spans may wait to be sent.
 const QUEUE: usize = 2_048;
@@ -53,7 +54,7 @@ impl Tracer {
         let exporting = Exporting { sampler: Sampler::new(settings.traces)?, queue };
         tracing::info!("traces and metrics go to {} ({} of requests)", settings.to, settings.traces);
         let spoken = if settings.protocol == OtlpProtocol::Grpc { Spoken::Http2 } else { Spoken::Http1 };
-        let caller = Caller::new(settings.to, spoken, "telemetry.ca", config.ca.clone())?;
+        let caller = Caller::new(settings.to, spoken, CallerFiles::trusting("telemetry.ca", config.ca.clone()))?;
         let resource = resource::resource(&settings.service_name, instance, settings.attributes.as_deref());
         let collector = Collector::new(caller, settings.protocol, settings.headers, resource, self.counters.clone());
         // Set only here.

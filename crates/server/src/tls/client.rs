@@ -1,6 +1,6 @@
-//! The proxy's TLS to its upstream: CA certificates and the client certificate.
+//! TLS of outgoing connections, to an upstream or another service: CA certificates and the client certificate.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use anyhow::bail;
 use rustls::{ClientConfig, RootCertStore};
@@ -28,34 +28,57 @@ pub(crate) fn upstream_config(files: &UpstreamFiles) -> anyhow::Result<ClientCon
         Some(path) => Named { setting: "--upstream-ca", path }.authorities()?,
         None => trusted_by_the_system("--upstream", "--upstream-ca")?,
     };
-    let builder = ClientConfig::builder_with_provider(provider()).with_protocol_versions(&VERSIONS)?;
-    let builder = builder.with_root_certificates(roots);
-    let mut config = match (&files.upstream_cert, &files.upstream_key) {
-        (Some(cert), Some(key)) => {
-            let cert = Named { setting: "--upstream-cert", path: cert };
-            let key = Named { setting: "--upstream-key", path: key };
-            let made = builder.with_client_auth_cert(cert.certificates()?, key.key()?);
-            made.map_err(|error| key.refused(cert.path, error))?
-        }
-        _ => builder.with_no_client_auth(),
-    };
-    config.alpn_protocols = vec![b"http/1.1".to_vec()];
-    Ok(config)
+    let certificate = files.upstream_cert.as_ref().zip(files.upstream_key.as_ref()).map(|(cert, key)| {
+        (Named { setting: "--upstream-cert", path: cert }, Named { setting: "--upstream-key", path: key })
+    });
+    client_config(roots, certificate, b"http/1.1")
 }
 
-/// For calls without a client certificate. A file, named by `setting`, holds CA certificates to use instead of the
-/// system's trust store.
-pub(crate) fn caller_config(
-    setting: &'static str,
-    authorities: Option<&Path>,
-    protocol: &[u8],
-) -> anyhow::Result<ClientConfig> {
+/// Files in PEM format, for a call with TLS.
+#[derive(Clone, Debug)]
+pub(crate) struct CallerFiles {
+    /// The name of the setting of `authorities`, for errors.
+    pub(crate) setting: &'static str,
+    /// CA certificates, instead of the system's trust store.
+    pub(crate) authorities: Option<PathBuf>,
+    /// The client certificate and its key: `--client-cert` and `--client-key`.
+    pub(crate) certificate: Option<(PathBuf, PathBuf)>,
+}
+
+impl CallerFiles {
+    /// Without a client certificate.
+    pub(crate) fn trusting(setting: &'static str, authorities: Option<PathBuf>) -> CallerFiles {
+        CallerFiles { setting, authorities, certificate: None }
+    }
+}
+
+/// Reads the files of a call.
+pub(crate) fn caller_config(files: &CallerFiles, protocol: &[u8]) -> anyhow::Result<ClientConfig> {
+    let CallerFiles { setting, authorities, certificate } = files;
     let roots = match authorities {
         Some(path) => Named { setting, path }.authorities()?,
         None => trusted_by_the_system(setting, setting)?,
     };
+    let certificate = certificate.as_ref().map(|(cert, key)| {
+        (Named { setting: "--client-cert", path: cert }, Named { setting: "--client-key", path: key })
+    });
+    client_config(roots, certificate, protocol)
+}
+
+fn client_config(
+    roots: RootCertStore,
+    certificate: Option<(Named<'_>, Named<'_>)>,
+    protocol: &[u8],
+) -> anyhow::Result<ClientConfig> {
     let builder = ClientConfig::builder_with_provider(provider()).with_protocol_versions(&VERSIONS)?;
-    let mut config = builder.with_root_certificates(roots).with_no_client_auth();
+    let builder = builder.with_root_certificates(roots);
+    let mut config = match certificate {
+        Some((cert, key)) => {
+            let made = builder.with_client_auth_cert(cert.certificates()?, key.key()?);
+            made.map_err(|error| key.refused(cert.path, error))?
+        }
+        None => builder.with_no_client_auth(),
+    };
     config.alpn_protocols = vec![protocol.to_vec()];
     Ok(config)
 }

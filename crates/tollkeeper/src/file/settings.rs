@@ -71,6 +71,9 @@ pub struct StoreSettings {
     /// `redis+cluster://HOST:PORT,HOST:PORT` in a cluster, `redis+sentinel://HOST:PORT,HOST:PORT/NAME` where sentinels
     /// know the primary. `rediss` instead of `redis` means TLS.
     pub url: String,
+    /// Whether a service refuses to start while a remote store is unreachable. With `false` it starts without: rules
+    /// answer by `on_store_failure`, and `/readyz` says so, until the store is reached.
+    pub required: bool,
     /// How long a remote store may take, such as `20ms`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub timeout: Option<String>,
@@ -92,7 +95,15 @@ impl Default for StoreSettings {
     fn default() -> Self {
         let max_keys = MemoryStore::DEFAULT_MAX_KEYS;
         let max_log_bytes = MemoryStore::DEFAULT_MAX_LOG_BYTES;
-        StoreSettings { url: "memory:".into(), timeout: None, max_keys, max_log_bytes, tls: None, namespace: None }
+        StoreSettings {
+            url: "memory:".into(),
+            required: true,
+            timeout: None,
+            max_keys,
+            max_log_bytes,
+            tls: None,
+            namespace: None,
+        }
     }
 }
 

@@ -11,8 +11,8 @@ impl Limiter {
 
     /// The exceptions in force, by rule and key.
     pub fn exceptions(&self) -> Vec<Exception> {
-        let now = self.store.now();
-        let mut all = self.store.exceptions().all();
+        let now = self.store().now();
+        let mut all = self.store().exceptions().all();
         all.retain(|exception| !exception.is_over(now));
         all.sort_by(|a, b| (&a.rule, &a.key, &a.by).cmp(&(&b.rule, &b.key, &b.by)));
         all
@@ -40,10 +40,10 @@ impl Limiter {
     /// # Ok::<(), tollkeeper::ExceptionError>(()) }).unwrap();
     /// ```
     pub async fn except(&self, exception: Exception) -> Result<Exception, ExceptionError> {
-        let now = self.store.now();
+        let now = self.store().now();
         let by = self.check_exception(&exception, now)?;
         let exception = Exception { by, ..exception };
-        let known = self.store.known_exceptions().await?;
+        let known = self.store().known_exceptions().await?;
         let former = known.iter().find(|other| other.is_same(&exception)).and_then(|former| match &former.kind {
             ExceptionKind::Grant(grant) if !former.is_over(now) => Some((grant.clone(), former.since)),
             _ => None,
@@ -54,7 +54,7 @@ impl Limiter {
         {
             return Err(ExceptionError::TooMany);
         }
-        self.store.change_exceptions(known, Some(made.clone()), None, now).await?;
+        self.store().change_exceptions(known, Some(made.clone()), None, now).await?;
         Ok(made)
     }
 
@@ -66,16 +66,16 @@ impl Limiter {
         rule: Option<&str>,
         key: impl Into<NamedKey>,
     ) -> Result<Option<Exception>, ExceptionError> {
-        let (now, key) = (self.store.now(), key.into());
-        let known = self.store.known_exceptions().await?;
+        let (now, key) = (self.store().now(), key.into());
+        let known = self.store().known_exceptions().await?;
         let Some(found) = self.meant(rule, &key, &known, now)?.cloned() else { return Ok(None) };
         match found.kind {
             // Ended now, and remembered for as long as its buckets may exist.
             ExceptionKind::Grant(_) => {
                 let over = Exception { until: Some(now), ..found.clone() };
-                self.store.change_exceptions(known, Some(over), None, now).await?;
+                self.store().change_exceptions(known, Some(over), None, now).await?;
             }
-            _ => self.store.change_exceptions(known, None, Some(found.clone()), now).await?,
+            _ => self.store().change_exceptions(known, None, Some(found.clone()), now).await?,
         }
         Ok(Some(found))
     }

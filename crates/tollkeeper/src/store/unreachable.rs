@@ -1,7 +1,7 @@
 //! A server that has not been reached yet.
 //!
 //! For a program that has to answer before its store is reachable: with this as its store, each rule answers by its
-//! failure policy, until a limiter on the real store takes over.
+//! failure policy, until the real store takes over ([`Limiter::store_reached`](crate::Limiter::store_reached)).
 
 use tollkeeper_core::Timestamp;
 
@@ -21,6 +21,11 @@ impl UnreachableStore {
     /// With the reason, which must not contain secrets.
     pub fn new(reason: impl Into<String>, clock: impl Into<Clock>) -> UnreachableStore {
         UnreachableStore { reason: reason.into(), clock: clock.into(), exceptions: Exceptions::new() }
+    }
+
+    /// Why it could not be reached.
+    pub fn reason(&self) -> &str {
+        &self.reason
     }
 
     pub(super) fn now(&self) -> Timestamp {
@@ -59,5 +64,19 @@ mod tests {
                 assert_eq!((verdict.is_allowed(), verdict.source()), (allowed, source), "{policy:?}");
             }
         }
+    }
+
+    #[tokio::test]
+    async fn the_real_store_takes_over_when_it_is_reached() {
+        let rule = Rule::new("one").key("global").limit("1/min").on_store_failure(FailurePolicy::Open);
+        let store = UnreachableStore::new("cannot connect", Clock::system());
+        let limiter = Limiter::new(Policy::new([rule]).expect("valid"), store);
+        let source = async || limiter.check(&Descriptor::default()).await.expect("no cost attribute").source();
+        assert_eq!(source().await, Source::Policy);
+        assert!(limiter.store_reached(crate::MemoryStore::new()));
+        assert_eq!(source().await, Source::Store);
+        assert!(!limiter.store_reached(crate::MemoryStore::new()), "only once");
+        let settled = Limiter::new(Policy::default(), crate::MemoryStore::new());
+        assert!(!settled.store_reached(crate::MemoryStore::new()), "it was never unreachable");
     }
 }

@@ -1,18 +1,21 @@
 //! Read-only pages: the dashboard, health, metrics and the API description.
 
+use std::io::Write as _;
 use std::sync::Arc;
 
 use axum::body::{Body, Bytes};
 use axum::extract::State;
 use axum::response::Response;
-use http::HeaderValue;
-use http::header::{CACHE_CONTROL, CONTENT_TYPE};
+use flate2::Compression;
+use flate2::write::GzEncoder;
+use http::header::{ACCEPT, ACCEPT_ENCODING, CACHE_CONTROL, CONTENT_ENCODING, CONTENT_TYPE, VARY};
+use http::{HeaderMap, HeaderName, HeaderValue};
 use serde::Serialize;
 
 use super::shared::Shared;
 use crate::dashboard;
 use crate::front::health;
-use crate::metrics;
+use crate::metrics::{self, Exposition};
 use crate::openapi;
 use crate::service::Service;
 use crate::tokens::{Measured, Purpose, Without};
@@ -40,9 +43,38 @@ pub(super) async fn readyz(State(shared): State<Arc<Shared>>) -> Response {
     health::readyz(&shared.service)
 }
 
-/// `GET /metrics`.
-pub(super) async fn metrics(State(shared): State<Arc<Shared>>) -> Response {
-    content(metrics::CONTENT_TYPE, metrics::text(&shared.service.families()))
+/// `GET /metrics`, in the format and encoding that the client prefers.
+pub(super) async fn metrics(State(shared): State<Arc<Shared>>, headers: HeaderMap) -> Response {
+    let accepted = |name: HeaderName| {
+        let values = headers.get_all(name).into_iter().filter_map(|value| value.to_str().ok());
+        values.collect::<Vec<_>>().join(",")
+    };
+    let exposition = Exposition::preferred(&accepted(ACCEPT));
+    let page = metrics::text(exposition, &shared.service.families());
+    let mut response = if takes_gzip(&accepted(ACCEPT_ENCODING)) {
+        let mut response = content(exposition.content_type(), gzip(page.as_bytes()));
+        response.headers_mut().insert(CONTENT_ENCODING, HeaderValue::from_static("gzip"));
+        response
+    } else {
+        content(exposition.content_type(), page)
+    };
+    response.headers_mut().insert(VARY, HeaderValue::from_static("accept, accept-encoding"));
+    response
+}
+
+/// Whether an `Accept-Encoding` header has gzip, at a weight above 0.
+fn takes_gzip(accepted: &str) -> bool {
+    accepted.split(',').any(|encoding| {
+        let (name, parameters) = encoding.split_once(';').unwrap_or((encoding, ""));
+        let weight = parameters.trim().strip_prefix("q=").map_or(1.0, |weight| weight.trim().parse().unwrap_or(0.0));
+        name.trim().eq_ignore_ascii_case("gzip") && weight > 0.0
+    })
+}
+
+fn gzip(bytes: &[u8]) -> Vec<u8> {
+    let mut encoder = GzEncoder::new(Vec::new(), Compression::fast());
+    let written = encoder.write_all(bytes).and_then(|()| encoder.finish());
+    written.expect("writing to memory cannot fail")
 }
 
 /// `GET /openapi.json`, generated once: it depends only on settings that cannot change while the service runs.

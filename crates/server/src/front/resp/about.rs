@@ -46,6 +46,19 @@ pub(super) fn config(words: &[Word<'_>]) -> Reply {
     }
 }
 
+/// `SELECT index`: there is one database. Another number is refused, since what a client keeps in one database of Redis
+/// must not meet what it keeps in another.
+pub(super) fn select(database: &[u8]) -> Reply {
+    match std::str::from_utf8(database).ok().and_then(|text| text.parse::<i64>().ok()) {
+        Some(0) => Reply::OK,
+        Some(number) => Reply::error(format!(
+            "ERR DB index is out of range: there is only database 0 here, not {number}; use it, and tell applications apart by a \
+             prefix of their keys"
+        )),
+        None => Reply::error("ERR value is not an integer or out of range"),
+    }
+}
+
 /// `COMMAND`: the list of commands.
 pub(super) fn commands(words: &[Word<'_>]) -> Reply {
     let described = || Reply::Array(NAMES.iter().map(|name| describe(name)).collect());

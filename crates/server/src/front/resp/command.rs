@@ -74,8 +74,7 @@ fn understand(shared: &Shared, session: &mut Session, name: &str, words: &[Word<
         ("command", _) => about::commands(words),
         ("info", _) => about::info(),
         ("config", _) => about::config(words),
-        ("select", [database]) if **database == *b"0" => Reply::OK,
-        ("select", [_]) => Reply::error("ERR DB index is out of range"),
+        ("select", [database]) => about::select(database),
         ("del" | "unlink", [_, ..]) => return Ok(Action::Reset(shared.quotas.buckets(words))),
         // Nobody else's change can come in between: a bucket is changed by one command.
         ("watch", [_, ..]) | ("unwatch", []) => Reply::OK,

@@ -235,12 +235,23 @@ impl Session {
                 Err(refusal) => refusal,
             },
             (b"SETINFO", [_, _]) | (b"NO-EVICT" | b"NO-TOUCH", [_]) => Reply::OK,
+            // Clients that cache what they read ask to be told of changes (rueidis does so by default). Nothing can be read
+            // here, so there is never anything to tell.
+            (b"TRACKING", [switch, ..])
+                if switch.eq_ignore_ascii_case(b"ON") || switch.eq_ignore_ascii_case(b"OFF") =>
+            {
+                Reply::OK
+            }
+            (b"CACHING", [answer]) if answer.eq_ignore_ascii_case(b"YES") || answer.eq_ignore_ascii_case(b"NO") => {
+                Reply::OK
+            }
             (b"INFO", []) => {
                 let name = String::from_utf8_lossy(&self.name);
                 Reply::Text(format!("id={} name={name} db=0 resp={}\n", self.id, self.protocol.version()))
             }
             (verb, _) => Reply::error(format!(
-                "ERR CLIENT {} is not served here; there are ID, INFO, GETNAME, SETNAME, SETINFO, NO-EVICT and NO-TOUCH",
+                "ERR CLIENT {} is not served here; there are ID, INFO, GETNAME, SETNAME, SETINFO, NO-EVICT, NO-TOUCH, TRACKING \
+                 and CACHING",
                 shown(verb)
             )),
         }

@@ -157,7 +157,11 @@ async fn without_the_password_nothing_is_decided() {
     assert_eq!(gate.ask("HELLO 3 AUTH default guess\r\nCLIENT GETNAME\r\n").await, format!("{wrong}{no}"));
     let answers = gate.ask("HELLO 3 AUTH default \"open sesame\"\r\nPING\r\n").await;
     assert!(answers.starts_with("%7 ") && answers.ends_with("+PONG "), "{answers}");
-    assert!(!crate::metrics::text(&gate.service.families()).contains("(cl.throttle)"), "nothing was decided");
+    assert!(
+        !crate::metrics::text(crate::metrics::Exposition::Prometheus, &gate.service.families())
+            .contains("(cl.throttle)"),
+        "nothing was decided"
+    );
     assert_eq!(format!("{:?}", Password::new("open sesame")), "Password(..)");
 }
 
@@ -175,7 +179,13 @@ async fn what_clients_ask_when_they_connect_has_an_answer() {
         ("ping hello", "$5 hello "),
         ("ECHO \"a b\"", "$3 a b "),
         ("SELECT 0", "+OK "),
-        ("SELECT 1", "-ERR DB index is out of range "),
+        (
+            "SELECT 1",
+            "-ERR DB index is out of range: there is only database 0 here, not 1; use it, and tell applications apart by a prefix of their keys ",
+        ),
+        ("SELECT one", "-ERR value is not an integer or out of range "),
+        ("CLIENT TRACKING ON OPTIN", "+OK "),
+        ("CLIENT CACHING YES", "+OK "),
         ("CLIENT SETINFO LIB-NAME x", "+OK "),
         ("CLIENT SETNAME \"a b\"", "-ERR Client names cannot contain spaces, newlines or special characters. "),
         ("CONFIG GET save", "*2 $4 save $0  "),
@@ -198,7 +208,7 @@ async fn what_clients_ask_when_they_connect_has_an_answer() {
 async fn commands_are_counted_by_names_of_ours() {
     let gate = gate().await;
     gate.ask("CL.THROTTLE k 0 1 60\r\nCL.THROTTLE k 0 1 60\r\nCL.THROTTLE k\r\nping\r\nSECRET\r\n").await;
-    let page = crate::metrics::text(&gate.service.families());
+    let page = crate::metrics::text(crate::metrics::Exposition::Prometheus, &gate.service.families());
     for line in [
         r#"tollkeeper_requests_total{front="resp",outcome="allowed"} 1"#,
         r#"tollkeeper_requests_total{front="resp",outcome="denied"} 1"#,

@@ -67,6 +67,7 @@ impl StoreReport {
                     ..nothing
                 }
             }
+            Store::Unreachable(_) => StoreReport { kind: "redis", breaker: "open", ..nothing },
             _ => nothing,
         }
     }
