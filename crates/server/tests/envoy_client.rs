@@ -10,6 +10,7 @@ pub(crate) use messages::*;
 
 use http::uri::PathAndQuery;
 use tonic::client::Grpc;
+use tonic::codec::CompressionEncoding;
 use tonic::transport::Channel;
 use tonic::{IntoRequest, Response, Status};
 use tonic_prost::ProstCodec;
@@ -27,6 +28,12 @@ impl RateLimitServiceClient {
     pub(crate) async fn connect(address: &str) -> RateLimitServiceClient {
         let endpoint = Channel::from_shared(format!("http://{address}")).expect("an address");
         RateLimitServiceClient::new(endpoint.connect().await.expect("connected"))
+    }
+
+    /// The same, compressing what it sends and accepting compressed answers.
+    #[allow(dead_code)]
+    pub(crate) fn compressed(self, encoding: CompressionEncoding) -> RateLimitServiceClient {
+        RateLimitServiceClient(self.0.send_compressed(encoding).accept_compressed(encoding))
     }
 
     pub(crate) async fn should_rate_limit(

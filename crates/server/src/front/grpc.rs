@@ -6,37 +6,38 @@
 mod answer;
 mod codec;
 pub(crate) mod envoy;
+mod health;
 mod request;
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use axum::extract::Request as HttpRequest;
-use axum::middleware::{Next, from_fn};
+use axum::middleware::{Next, from_fn, map_response};
 use axum::response::Response as HttpResponse;
 use axum::routing::any;
+use http::HeaderValue;
 use hyper_util::rt::{TokioExecutor, TokioTimer};
 use hyper_util::server::conn::auto;
+use tonic::codec::CompressionEncoding;
 use tonic::server::Grpc;
 use tonic::service::Routes;
-use tonic::{Request, Response, Status};
-use tonic_health::ServingStatus;
-use tonic_health::server::HealthReporter;
+use tonic::{Code, Request, Response, Status};
 use tower::service_fn;
 
 use super::connections::{self, Limits, Listener, Peer};
 use super::credential::{self, Refusal};
 use crate::metrics::Front;
-use crate::service::{Readiness, Service};
+use crate::service::Service;
 use crate::telemetry::Described;
 use crate::tokens::Purpose;
-use codec::StrictCodec;
-use envoy::{DESCRIPTORS, METHOD, RateLimitRequest, RateLimitResponse, SERVICE};
+use codec::{MAX_MESSAGE, StrictCodec};
+use envoy::{DESCRIPTORS, METHOD, RateLimitRequest, RateLimitResponse};
 
-/// The largest request; as on the HTTP API.
-const MAX_MESSAGE: usize = 64 * 1024;
-/// How often the health status is updated from the store.
-const HEARTBEAT: Duration = Duration::from_millis(200);
+/// Where an error says which one it is.
+const GRPC_STATUS: &str = "grpc-status";
+/// What messages may be compressed with.
+const GZIP: CompressionEncoding = CompressionEncoding::Gzip;
 
 /// Serves until `shutdown`, then finishes the calls in flight.
 pub(crate) async fn run(
@@ -53,32 +54,33 @@ async fn run_within(
     service: Arc<Service>,
     shutdown: impl Future<Output = ()>,
 ) -> anyhow::Result<()> {
-    let (health, health_service) = tonic_health::server::health_reporter();
-    report(&health, service.readiness()).await;
-    let watching = tokio::spawn(follow_readiness(health.clone(), service.clone()));
+    let (reporter, health_service) = tonic_health::server::health_reporter();
+    health::report(&reporter, service.readiness()).await;
+    let watching = tokio::spawn(health::follow(reporter.clone(), service.clone()));
+    let of_health = health::descriptors()?;
     let reflection = || {
         tonic_reflection::server::Builder::configure()
             .register_encoded_file_descriptor_set(DESCRIPTORS)
-            .register_encoded_file_descriptor_set(tonic_health::pb::FILE_DESCRIPTOR_SET)
+            .register_file_descriptor_set(of_health.clone())
     };
-    let traced = service.clone();
+    let (traced, listed) = (service.clone(), service.clone());
     let visitors = service.visitors(&service.metrics.connections.grpc);
-    let router = Routes::new(health_service.max_decoding_message_size(MAX_MESSAGE))
-        .add_service(reflection().build_v1()?)
-        .add_service(reflection().build_v1alpha()?)
+    let health_service =
+        health_service.max_decoding_message_size(MAX_MESSAGE).accept_compressed(GZIP).send_compressed(GZIP);
+    let router = Routes::new(health_service)
+        .add_service(reflection().build_v1()?.accept_compressed(GZIP).send_compressed(GZIP))
+        .add_service(reflection().build_v1alpha()?.accept_compressed(GZIP).send_compressed(GZIP))
         .prepare()
         .into_axum_router()
+        .route(health::LIST, any(move |request| health::list(listed.clone(), request)))
         .route(&format!("/{METHOD}"), any(move |request| should_rate_limit(service.clone(), request)))
+        .layer(map_response(with_usual_status))
         .layer(from_fn(move |request, next| in_time(2 * limits.request, request, next)))
         .layer(from_fn(move |request, next| trace(traced.clone(), request, next)));
     let shutdown = async move {
         shutdown.await;
         watching.abort();
-        // A health watcher has a stream that would never end.
-        let mut health = health;
-        for name in ["", SERVICE] {
-            health.clear_service_status(name).await;
-        }
+        health::end(reporter).await;
     };
     connections::serve_router("gRPC", limits, visitors, protocol(limits), router, listener.into(), shutdown).await;
     Ok(())
@@ -113,29 +115,28 @@ async fn trace(service: Arc<Service>, request: HttpRequest, next: Next) -> HttpR
     let begun = is_ours.then(|| service.tracer.begin(request.headers())).flatten();
     let describe = |response: &HttpResponse| {
         // An error is in the response headers.
-        let is_error = response.headers().get("grpc-status").is_some_and(|status| status != "0");
+        let is_error = response.headers().get(GRPC_STATUS).is_some_and(|status| status != "0");
         Described::call("grpc", METHOD, is_error)
     };
     service.tracer.within(begun, next.run(request), describe).await
 }
 
-async fn follow_readiness(health: HealthReporter, service: Arc<Service>) {
-    let mut known = None;
-    loop {
-        let ready = service.readiness();
-        // Watchers only get changes.
-        if known.replace(ready) != Some(ready) {
-            report(&health, ready).await;
-        }
-        tokio::time::sleep(HEARTBEAT).await;
+/// A message that is too large is `RESOURCE_EXHAUSTED`, as in every other implementation of gRPC; one that cannot be
+/// decompressed is the caller's error. Both are found by tonic before our code sees the message.
+async fn with_usual_status(mut response: HttpResponse) -> HttpResponse {
+    let is = |name: &str, what: &str| {
+        response.headers().get(name).and_then(|value| value.to_str().ok()).is_some_and(|value| value.contains(what))
+    };
+    let code = |code: Code| Some(HeaderValue::from(code as i32));
+    let usual = match response.headers().get(GRPC_STATUS).map(HeaderValue::as_bytes) {
+        Some(b"11") => code(Code::ResourceExhausted),
+        Some(b"13") if is("grpc-message", "decompressing") => code(Code::InvalidArgument),
+        _ => None,
+    };
+    if let Some(usual) = usual {
+        response.headers_mut().insert(GRPC_STATUS, usual);
     }
-}
-
-async fn report(health: &HealthReporter, readiness: Readiness) {
-    let status = if readiness == Readiness::Ready { ServingStatus::Serving } else { ServingStatus::NotServing };
-    for name in ["", SERVICE] {
-        health.set_service_status(name, status).await;
-    }
+    response
 }
 
 fn refused(refusal: Refusal) -> Status {
@@ -156,7 +157,10 @@ async fn should_rate_limit(service: Arc<Service>, request: HttpRequest) -> HttpR
         return refused(refusal).into_http();
     }
     let decide = service_fn(|request| answer_to(&service, request));
-    let mut grpc = Grpc::new(StrictCodec::default()).max_decoding_message_size(MAX_MESSAGE);
+    let mut grpc = Grpc::new(StrictCodec::default())
+        .max_decoding_message_size(MAX_MESSAGE)
+        .accept_compressed(GZIP)
+        .send_compressed(GZIP);
     grpc.unary(decide, request).await.map(axum::body::Body::new)
 }
 

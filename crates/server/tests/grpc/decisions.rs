@@ -169,5 +169,5 @@ async fn bad_requests_are_answered_with_what_is_wrong() {
         assert!(error.message().starts_with(expected), "{error}");
     }
     let huge = "x".repeat(70_000);
-    assert_eq!(gate.ask(request(&[user(&huge)])).await.unwrap_err().code(), tonic::Code::OutOfRange);
+    assert_eq!(gate.ask(request(&[user(&huge)])).await.unwrap_err().code(), tonic::Code::ResourceExhausted);
 }

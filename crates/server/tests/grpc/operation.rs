@@ -151,3 +151,45 @@ async fn who_was_denied_is_in_the_audit_with_all_that_the_call_contains() {
     let audit = gate.service.get("/v1/violations?user_id=ann&ip=203.0.113.9&rule=per-user");
     assert!(audit.contains(r#""key":"ann","user_id":"ann","ip":"203.0.113.9","endpoint":null"#), "{audit}");
 }
+
+/// Clients that compress were answered `Unimplemented`, and a message that is too large `OutOfRange`.
+#[tokio::test]
+async fn messages_may_be_compressed_and_large_ones_are_refused_as_usual() {
+    use tonic::codec::CompressionEncoding::Gzip;
+    let gate = Gate::on("rules: [{ name: r, key: '{user}', limit: 2/h }]").await;
+    let client = gate.client.clone().compressed(Gzip);
+    let ask = async |request| client.clone().should_rate_limit(request).await;
+    let answer = ask(request(&[user("ann")])).await.unwrap();
+    assert_eq!(answer.metadata().get("grpc-encoding").unwrap(), "gzip");
+    assert_eq!(answer.into_inner().statuses[0].limit_remaining, 1);
+    // 100 KB, and a few hundred bytes when compressed.
+    let large = || request(&[user(&"a".repeat(100_000))]);
+    assert_eq!(ask(large()).await.unwrap_err().code(), tonic::Code::ResourceExhausted);
+    assert_eq!(gate.ask(large()).await.unwrap_err().code(), tonic::Code::ResourceExhausted);
+    assert_eq!(ask(request(&[user("ann")])).await.unwrap().into_inner().statuses[0].limit_remaining, 0);
+}
+
+#[tokio::test]
+async fn health_can_be_listed() {
+    #[derive(Clone, PartialEq, prost::Message)]
+    struct Listed {
+        #[prost(map = "string, message", tag = "1")]
+        statuses: std::collections::HashMap<String, tonic_health::pb::HealthCheckResponse>,
+    }
+    let service = Service::on("rules: []", &[]);
+    let mut client = tonic::client::Grpc::new(channel(&service).await);
+    client.ready().await.unwrap();
+    let method = http::uri::PathAndQuery::from_static("/grpc.health.v1.Health/List");
+    let codec = tonic_prost::ProstCodec::<(), Listed>::default();
+    let listed = client.unary(tonic::Request::new(()), method, codec).await.unwrap().into_inner();
+    let mut names: Vec<(&str, ServingStatus)> =
+        listed.statuses.iter().map(|(name, status)| (name.as_str(), status.status())).collect();
+    names.sort_by_key(|(name, _)| *name);
+    assert_eq!(names, [("", ServingStatus::Serving), (SERVICE, ServingStatus::Serving)]);
+    let mut reflection = ServerReflectionClient::new(channel(&service).await);
+    let question = MessageRequest::FileContainingSymbol("grpc.health.v1.HealthListResponse".into());
+    let question = ServerReflectionRequest { host: String::new(), message_request: Some(question) };
+    let mut answers = reflection.server_reflection_info(tokio_stream::iter([question])).await.unwrap().into_inner();
+    let answer = answers.next().await.unwrap().unwrap().message_response.unwrap();
+    assert!(matches!(answer, MessageResponse::FileDescriptorResponse(_)), "{answer:?}");
+}

@@ -5,6 +5,9 @@ use tonic::codec::{BufferSettings, Codec, DecodeBuf, Decoder};
 use tonic::{Code, Status};
 use tonic_prost::{ProstCodec, ProstDecoder, ProstEncoder};
 
+/// The largest request; as on the HTTP API.
+pub(super) const MAX_MESSAGE: usize = 64 * 1024;
+
 /// Like [`ProstCodec`], except that an invalid message is `INVALID_ARGUMENT` instead of `INTERNAL`.
 #[derive(Debug)]
 pub(super) struct StrictCodec<Sent, Read>(ProstCodec<Sent, Read>);
