@@ -1,5 +1,5 @@
-//! The RESP front as clients see it: the real binary, with redis-cli, redis-benchmark, redis-py, ioredis and the
-//! redis crate as clients.
+//! The RESP front as clients see it: the real binary, with redis-cli, redis-benchmark, redis-py, ioredis, rueidis and
+//! the redis crate as clients.
 
 use std::io::{Read as _, Write as _};
 use std::net::{TcpListener, TcpStream};
@@ -142,6 +142,15 @@ fn ioredis() {
     let mut node = Command::new(system("node"));
     node.arg(repository().join("tests/resp/client.mjs")).arg(packages).args([&service.port.to_string(), PASSWORD]);
     assert_eq!(said(run(&mut node)), "ioredis: fine\n");
+}
+
+/// It asks for client-side caching when it connects, and could not without `DisableCache`.
+#[test]
+fn rueidis() {
+    let service = Front::start(&["--resp-password", PASSWORD]);
+    let mut client = Command::new(pinned("go_tests_resp_rueidis"));
+    client.args([&format!("127.0.0.1:{}", service.port), PASSWORD]);
+    assert_eq!(said(run(&mut client)), "rueidis: fine\n");
 }
 
 #[test]
