@@ -42,21 +42,23 @@ use ending::Ending;
 #[command(
     name = "tollkeeper",
     version,
-    about = "An exact rate limiter: one process, one command, the right answers.",
+    about = "An exact rate limiter: a service, a reverse proxy, and tools for both.",
     after_help = "Examples:
-  tollkeeper serve                                     run on the built-in default rules
-  tollkeeper serve --config tollkeeper.yaml              run on your own
+  tollkeeper serve                                     run with the built-in example rules
+  tollkeeper serve --config tollkeeper.yaml            run with your own rules
   tollkeeper proxy --upstream http://127.0.0.1:3000 --limit 100/min
-  tollkeeper validate tollkeeper.yaml                    check a file before it goes live
+  tollkeeper validate tollkeeper.yaml                  check a file before it goes live
   tollkeeper check --config tollkeeper.yaml user_id=42 plan=free
   tollkeeper replay --config tollkeeper.yaml < events.jsonl > decisions.jsonl
-  tollkeeper rules diff tollkeeper.yaml                  compare a file with the rules in Postgres
-  tollkeeper violations --since 1h                     who was denied by the service that runs
-  tollkeeper block --rule per-user --key 42 --for 1h   a key of a running service; see also allow, grant, lift, reset
-  tollkeeper top                                       its traffic in this terminal, live
-  tollkeeper actions --key 42                          who did what to it
+  tollkeeper rules diff tollkeeper.yaml                compare a file with the rules in Postgres
 
-Exit status: 0 fine, 1 the answer is no (denied, invalid), 2 usage or trouble."
+With a running service:
+  tollkeeper top                                       watch its traffic
+  tollkeeper violations --since 1h                     who was denied
+  tollkeeper block --rule per-user --key 42 --for 1h   see also allow, grant, lift and reset
+  tollkeeper actions --key 42                          who blocked or allowed this key
+
+Exit status: 0 success, 1 the answer is no (denied, invalid), 2 usage error or failure."
 )]
 struct Cli {
     #[command(subcommand)]
@@ -67,7 +69,7 @@ struct Cli {
 enum Verb {
     /// Run the service
     Serve(Box<serve::Args>),
-    /// Run a reverse proxy that limits what passes it
+    /// Run a reverse proxy that rate limits requests
     Proxy(Box<proxy::Args>),
     /// Decide one request and explain the answer
     Check(check::Args),
@@ -77,17 +79,17 @@ enum Verb {
     Replay(replay::Args),
     /// See and change the rules in Postgres
     Rules(rules::Args),
-    /// Show who was denied, by a running service
+    /// Show who was denied by a running service
     Violations(violations::Args),
     /// Show who blocked, allowed, granted, lifted or reset a key
     Actions(actions::Args),
-    /// Try where alerts go
+    /// Test the delivery of alerts
     Alerts(alerts::Args),
-    /// Ask a running service whether it is well
+    /// Check the health of a running service
     Health(health::Args),
     /// Watch a running service in the terminal: traffic, findings, hot keys, the store
     Top(top::Args),
-    /// Turn the configuration of another rate limiter into rules
+    /// Convert the configuration of another rate limiter to rules
     Import(import::Args),
     /// Print the JSON Schema of the configuration file, for editors
     Schema(schema::Args),
@@ -97,15 +99,15 @@ enum Verb {
     Man(man::Args),
     /// Deny every request of a key for a while
     Block(except::BlockArgs),
-    /// Let every request of a key pass a rule, uncharged
+    /// Exempt a key from a rule
     Allow(except::AllowArgs),
-    /// Give a key a limit of its own for a while
+    /// Give a key its own limit for a while
     Grant(except::GrantArgs),
     /// End the exception of a key
     Lift(except::LiftArgs),
     /// Show the exceptions in force
     Exceptions(except::ListArgs),
-    /// Forget what a key has used
+    /// Clear what a key has used
     Reset(except::ResetArgs),
     /// Draw how each algorithm treats the same traffic, from real decisions, as SVG
     Draw(draw::Args),

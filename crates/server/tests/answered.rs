@@ -320,7 +320,7 @@ rules:
     assert_eq!((&report["totals"]["decisions"], &report["totals"]["denied"]), (&json!(100), &json!(100)));
     let [per_ip, login] = [0, 1].map(|index| report["rules"][index].clone());
     assert_eq!((&per_ip["denied"], &per_ip["allowed"]), (&json!(100), &json!(0)));
-    assert_eq!((&login["denied"], &login["allowed"]), (&json!(0), &json!(0)), "it was not asked");
+    assert_eq!((&login["denied"], &login["allowed"]), (&json!(0), &json!(0)), "it was not evaluated");
     assert_eq!(per_ip["hot_by_denials"][0]["key"], "203.0.113.9");
     assert_eq!(per_ip["finding"]["evidence"]["blocked"], 100);
     assert!(login["finding"].is_null(), "{login}");

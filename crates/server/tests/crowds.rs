@@ -105,9 +105,9 @@ fn the_limit_of_open_files_is_raised_and_what_does_not_fit_is_reported() {
     let limits = std::fs::read_to_string(format!("/proc/{}/limits", service.pid())).unwrap();
     let line = limits.lines().find(|line| line.starts_with("Max open files")).unwrap();
     assert_eq!(line.split_whitespace().nth(3), Some("20000"), "{line}");
-    assert!(!service.log().contains("may open"), "{}", service.log());
+    assert!(!service.log().contains("open files allows"), "{}", service.log());
     let small = limited("ulimit -Sn 512 && ulimit -Hn 600");
-    assert!(small.log().contains("may open 600 files, which is enough for 344 connections"), "{}", small.log());
+    assert!(small.log().contains("the limit of 600 open files allows 344 connections"), "{}", small.log());
 }
 
 /// Without free files every attempt to accept fails at once: a loop over that would fill the log and use a whole core.
@@ -181,7 +181,7 @@ fn a_service_that_is_terminated_says_so_for_a_while_and_still_answers() {
         service.client().with("connection", "keep-alive").post("/v1/check", r#"{"attributes": {"user": "x"}}"#);
     assert_eq!((answer.status, answer.header("connection").as_deref()), (200, Some("close")), "{answer}");
     assert_eq!(service.wait(), Some(0));
-    assert!(service.log().contains("draining: /readyz says so for 3s"), "{}", service.log());
+    assert!(service.log().contains("draining: /readyz reports it for 3s"), "{}", service.log());
 }
 
 #[test]

@@ -78,7 +78,7 @@ fn a_service_that_can_keep_its_token_nowhere_says_so_and_runs() {
     command.env("RUNTIME_DIRECTORY", &no_folder);
     let service = Service::spawn(command);
     // As root there is /run/tollkeeper.
-    let is_kept = service.greeting.iter().any(|line| line.contains("kept in /run/tollkeeper/"));
+    let is_kept = service.greeting.iter().any(|line| line.contains("stored in /run/tollkeeper/"));
     assert!(is_kept || service.log().contains("commands need --admin-token"), "{}", service.log());
     assert_eq!(service.get("/v1/rules").status, 200);
     assert_eq!(service.stop(), Some(0));

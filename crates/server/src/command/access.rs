@@ -42,7 +42,7 @@ pub(super) fn keep(tokens: &Tokens, bound: SocketAddr) -> Option<TokenFile> {
     match TokenFile::keep(token, bound) {
         Ok(file) => Some(file),
         Err(error) => {
-            tracing::warn!("the admin token is kept nowhere, so commands need --admin-token: {error}");
+            tracing::warn!("the admin token could not be stored in a file, so commands need --admin-token: {error}");
             None
         }
     }
@@ -57,11 +57,11 @@ pub(super) fn greet(out: &mut impl Write, tokens: &Tokens, file: Option<&TokenFi
     }
     let (asks, fragment) = match tokens.admin.as_ref().filter(|_| tokens.is_made) {
         // After a `#`: browsers do not send that part, so it appears in no proxy's log and in no Referer.
-        Some(made) => ("the token made at this start", format!("#token={}", made.text())),
-        None if tokens.admin.is_none() => ("admin.read_token, and changes nothing", String::new()),
+        Some(made) => ("the token generated at this start", format!("#token={}", made.text())),
+        None if tokens.admin.is_none() => ("admin.read_token, and is read-only", String::new()),
         None => ("admin.token", String::new()),
     };
-    let kept = file.map(|file| format!(", kept in {}", file.path().display())).unwrap_or_default();
-    writeln!(out, "admin: asks for {asks}{kept}")?;
+    let kept = file.map(|file| format!(", stored in {}", file.path().display())).unwrap_or_default();
+    writeln!(out, "admin: needs {asks}{kept}")?;
     writeln!(out, "dashboard: {base}/{fragment}")
 }

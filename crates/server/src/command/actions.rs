@@ -12,10 +12,10 @@ use super::table::table;
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   tollkeeper actions                                       the last hundred
-  tollkeeper actions --rule per-user --key 42              all that was done to one key
-  tollkeeper actions --action block --since 24h --json     the blocks of a day, for machines
+  tollkeeper actions --rule per-user --key 42              everything done to one key
+  tollkeeper actions --action block --since 24h --json     a day's blocks, for scripts
 
-Newest first. RULE is * where every rule that has the key was meant; BY tells the name that was given with --as.")]
+Newest first. RULE is * for an action on every rule that has this key. BY shows the name given with --as.")]
 pub(super) struct Args {
     #[command(flatten)]
     service: ServiceArgs,
@@ -28,7 +28,7 @@ pub(super) struct Args {
     /// Only for this key; a secret is found by its value or by its fingerprint
     #[arg(long, env = "TOLLKEEPER_KEY")]
     key: Option<String>,
-    /// Only from then on: `1h` for that long ago, or a time such as 2026-01-31T12:00:00Z
+    /// Only since then: `1h` for an hour ago, or a time such as 2026-01-31T12:00:00Z
     #[arg(long, value_name = "TIME", env = "TOLLKEEPER_SINCE")]
     since: Option<String>,
     /// Only before then
@@ -37,7 +37,7 @@ pub(super) struct Args {
     /// The maximum number, up to 1000
     #[arg(long, value_name = "N", default_value_t = 100, env = "TOLLKEEPER_ACTIONS_LIMIT")]
     limit: u32,
-    /// Answer as the HTTP API does
+    /// Print the JSON of the HTTP API
     #[arg(long, env = "TOLLKEEPER_JSON", value_parser = clap::builder::FalseyValueParser::new())]
     json: bool,
 }

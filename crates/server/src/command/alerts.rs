@@ -10,7 +10,7 @@ use super::configuration::ConfigArgs;
 use super::ending::Ending;
 use crate::alerts::{Alert, Kind, Status, Webhook, instance};
 
-/// Try where alerts go
+/// Test the delivery of alerts
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
     #[command(subcommand)]
@@ -19,12 +19,12 @@ pub(super) struct Args {
 
 #[derive(Debug, clap::Subcommand)]
 enum Verb {
-    /// Send one alert of kind `test` and say what the receiver answered
+    /// Send one alert of kind `test` and print the receiver's answer
     #[command(after_help = "Examples:
   tollkeeper alerts test --config tollkeeper.yaml
   TOLLKEEPER_ALERT_SECRET=... tollkeeper alerts test --alert-webhook https://hooks.example/tollkeeper
 
-Exit status: 0 the receiver took it, 1 it did not, 2 usage or trouble.")]
+Exit status: 0 the receiver accepted it, 1 it did not, 2 usage error or failure.")]
     Test(TestArgs),
 }
 
@@ -32,10 +32,10 @@ Exit status: 0 the receiver took it, 1 it did not, 2 usage or trouble.")]
 struct TestArgs {
     #[command(flatten)]
     config: ConfigArgs,
-    /// Where to send it, instead of where the file says
+    /// The URL to send it to, instead of the one in the file
     #[arg(long, value_name = "URL", env = "TOLLKEEPER_ALERT_WEBHOOK", hide_env_values = true)]
     alert_webhook: Option<String>,
-    /// What signs it, instead of what the file says
+    /// The secret that signs it, instead of the one in the file
     #[arg(long, value_name = "SECRET", env = "TOLLKEEPER_ALERT_SECRET", hide_env_values = true)]
     alert_secret: Option<String>,
 }
@@ -50,18 +50,18 @@ pub(super) fn run(args: Args) -> anyhow::Result<Ending> {
         bail!("there is no webhook; set alerts.webhook in the file, or --alert-webhook URL");
     };
     let now = Clock::system().now();
-    let summary = "this is a test, nothing is wrong".to_string();
+    let summary = "this is a test; nothing is wrong".to_string();
     let alert = Alert::new((Kind::Test, Status::Started), now, &instance(&config, 0), summary, json!({}));
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().context("no runtime")?;
     let answered = runtime.block_on(webhook.post(&alert, now.as_micros() / 1_000_000));
     let signed = if config.secret.is_some() { "signed" } else { "not signed: alerts.secret is not set" };
     match answered {
         Ok(status) => {
-            writeln!(std::io::stdout(), "{} took it: {status} (alert {}, {signed})", webhook.to(), alert.id)?;
+            writeln!(std::io::stdout(), "{} accepted it: {status} (alert {}, {signed})", webhook.to(), alert.id)?;
             Ok(Ending::Fine)
         }
         Err(refused) => {
-            writeln!(std::io::stderr(), "{} did not take it: {refused} ({signed})", webhook.to())?;
+            writeln!(std::io::stderr(), "{} did not accept it: {refused} ({signed})", webhook.to())?;
             Ok(Ending::No)
         }
     }

@@ -16,19 +16,19 @@ use crate::{settings, wire};
 #[command(after_help = "Examples:
   tollkeeper check user_id=42 plan=free
   tollkeeper check --config tollkeeper.yaml --cost 10 path=/reports/7 method=POST ip=203.0.113.9
-  tollkeeper check --times 60 user_id=42 plan=free        what does the 60th of 60 at once get?
+  tollkeeper check --times 60 user_id=42 plan=free        the last of 60 requests at once
 
-State starts fresh: this asks what the rules say, not how much a client has used. Exits with 1 when denied.")]
+Every bucket starts full: this shows what the rules say, not what a client has used. Exit status 1: denied.")]
 pub(super) struct Args {
     #[command(flatten)]
     config: ConfigArgs,
-    /// What the request costs; 0 looks without charging
+    /// The cost of the request; 0 checks without charging
     #[arg(long, default_value_t = 1, env = "TOLLKEEPER_COST")]
     cost: u32,
     /// Decide this many such requests at one moment and explain the last
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=1_000_000), env = "TOLLKEEPER_TIMES")]
     times: u32,
-    /// Answer as the HTTP API does
+    /// Print the JSON of the HTTP API
     #[arg(long, env = "TOLLKEEPER_JSON", value_parser = clap::builder::FalseyValueParser::new())]
     json: bool,
     /// Attributes of the request
@@ -45,7 +45,7 @@ pub(super) fn run(args: Args) -> anyhow::Result<Ending> {
         .enumerate()
         .find_map(|(at, (name, _))| attributes[..at].iter().find(|(other, _)| other == name))
     {
-        bail!("attribute `{name}` is there twice; keep one");
+        bail!("attribute `{name}` is given twice; keep one");
     }
     let request = Descriptor::new(attributes).with_cost(args.cost);
     // The clock stands still, so that repeated requests do not see refills.
@@ -90,7 +90,11 @@ fn headline(verdict: &Verdict, policy: &Policy) -> String {
     match verdict.limiting() {
         None if verdict.rows().is_empty() => "allowed: no rule applies\n".to_string(),
         None => {
-            format!("allowed: {} of {} rules apply, and all let it pass\n", verdict.rows().len(), policy.rules().len())
+            format!(
+                "allowed: {} of {} rules apply, and all of them allow it\n",
+                verdict.rows().len(),
+                policy.rules().len()
+            )
         }
         Some(row) => {
             let wait = match verdict.retry_after() {
@@ -111,7 +115,7 @@ fn says(row: &Row) -> String {
     let mark = if row.decision.is_allowed() { "ok" } else { "NO" };
     let shadow = if rule.is_enforced() { "" } else { " (shadow: never denies)" };
     if row.is_unasked() {
-        let because = "not asked, because an exception denies the request";
+        let because = "not evaluated, because an exception denies the request";
         return format!("  -  {:<16} key {:?}: {because}", rule.name(), row.charge.key.value);
     }
     let excepted = row.charge.exception().map(|exception| format!(" ({} by an exception)", exception.kind.name()));
@@ -132,7 +136,7 @@ fn says(row: &Row) -> String {
 
 fn why_not(rule: &Rule, request: &Descriptor) -> String {
     if !rule.is_active() {
-        return "it is switched off (active: false)".to_string();
+        return "it is turned off (active: false)".to_string();
     }
     for condition in rule.when() {
         match request.attribute(condition.attribute()) {
@@ -143,7 +147,7 @@ fn why_not(rule: &Rule, request: &Descriptor) -> String {
     }
     match rule.key_of(request) {
         Err(names) => format!("its key needs `{}`", names.join("` or `")),
-        Ok(_) => "it was not asked".to_string(),
+        Ok(_) => "it was not evaluated".to_string(),
     }
 }
 

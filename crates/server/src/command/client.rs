@@ -29,7 +29,7 @@ pub(super) struct ServiceArgs {
         env = "TOLLKEEPER_SERVER"
     )]
     server: String,
-    /// The token that the admin part of its API asks for; that of a service of this user on this machine is found
+    /// The token for the admin part of its API; found by itself for a service that this user runs on this machine
     #[arg(long, value_name = "TOKEN", env = "TOLLKEEPER_ADMIN_TOKEN", hide_env_values = true)]
     admin_token: Option<String>,
     /// CA certificates (PEM) for an https:// service; the system's trust store by default
@@ -101,7 +101,7 @@ impl ServiceArgs {
         match status {
             StatusCode::OK => match answer {
                 Some(answer) => Ok(Reply::Done(answer)),
-                None => bail!("{base}: this answer is not from Tollkeeper; is it the HTTP address?"),
+                None => bail!("{base}: this is not an answer of Tollkeeper; is it the HTTP address of the service?"),
             },
             StatusCode::BAD_REQUEST | StatusCode::NOT_FOUND | StatusCode::CONFLICT => Ok(Reply::Refused(detail())),
             StatusCode::UNAUTHORIZED => bail!("{base}: {status}: {}{}", detail(), advice(found.as_ref())),
@@ -124,7 +124,7 @@ fn advice(found: Option<&(String, Option<PathBuf>)>) -> String {
         None => "; pass it as --admin-token or TOLLKEEPER_ADMIN_TOKEN".into(),
         Some((_, Some(path))) => {
             let path = path.display();
-            format!("; the token in {path} is another's, so pass the right one as --admin-token")
+            format!("; the token in {path} is of another service, so pass the right one as --admin-token")
         }
         Some((_, None)) => String::new(),
     }

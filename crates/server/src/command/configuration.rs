@@ -11,7 +11,7 @@ use crate::settings::{self, Loaded};
 /// `--config FILE`, or the built-in default.
 #[derive(Debug, clap::Args)]
 pub(super) struct ConfigArgs {
-    /// The configuration file (YAML); the built-in default without one
+    /// The configuration file (YAML); by default the built-in example
     #[arg(long, short, value_name = "FILE", env = "TOLLKEEPER_CONFIG")]
     pub(super) config: Option<PathBuf>,
 }
@@ -37,6 +37,6 @@ pub(super) fn header_style(text: &str) -> Result<HeaderStyle, String> {
     let names: Vec<&str> = HeaderStyle::ALL.iter().map(|(_, name)| *name).collect();
     match HeaderStyle::ALL.iter().find(|(_, name)| *name == text) {
         Some((style, _)) => Ok(*style),
-        None => Err(format!("there is no style `{text}`{}", crate::strict::suggestion(text, &names))),
+        None => Err(format!("there is no header style `{text}`{}", crate::strict::suggestion(text, &names))),
     }
 }

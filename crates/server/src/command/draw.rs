@@ -15,7 +15,7 @@ use super::ending::Ending;
 #[command(after_help = "Example:
   tollkeeper draw --out algorithms.svg")]
 pub(super) struct Args {
-    /// Where to write; standard output without it
+    /// The file to write; standard output by default
     #[arg(long, value_name = "FILE", env = "TOLLKEEPER_OUT")]
     out: Option<PathBuf>,
 }
@@ -39,7 +39,7 @@ const ORIGIN_US: u64 = 1_700_000_000_000_000;
 /// What a lane shows, beside its algorithm's name.
 const LANES: [(Algorithm, &str); 6] = [
     (Algorithm::TokenBucket, "bursts pass while tokens last, then one every 100 ms"),
-    (Algorithm::LeakyBucket, "queued and let out evenly; drawn when their turn comes"),
+    (Algorithm::LeakyBucket, "queued and forwarded evenly; drawn when their turn comes"),
     (Algorithm::FixedWindow, "a burst around the edge of a window passes twice"),
     (Algorithm::SlidingWindowLog, "never more than 10 in any second"),
     (Algorithm::SlidingWindowCounter, "nearly the same from two counters"),

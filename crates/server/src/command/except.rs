@@ -16,7 +16,7 @@ struct Target {
     /// The rule's name; by default every rule that has this key
     #[arg(long, value_name = "NAME", default_value = "*", env = "TOLLKEEPER_RULE")]
     rule: String,
-    /// The key's text, as in the answer to a check
+    /// The key, as shown in the answer to a check
     #[arg(long, value_name = "KEY", env = "TOLLKEEPER_KEY")]
     key: String,
     /// The attribute that the key is for, where the rule's key has alternatives such as {api_key|ip}; by default ip
@@ -28,13 +28,13 @@ struct Target {
 /// For how long, why, and by whom.
 #[derive(Debug, clap::Args)]
 struct Terms {
-    /// For how long, such as 90s, 30min, 12h or 7d; by default it does not end
+    /// For how long, such as 90s, 30min, 12h or 7d; without end by default
     #[arg(long = "for", value_name = "TIME", env = "TOLLKEEPER_FOR", conflicts_with = "until")]
     lasting: Option<String>,
     /// Until when, in UTC, such as 2030-01-31T12:00:00Z
     #[arg(long, value_name = "MOMENT", env = "TOLLKEEPER_UNTIL")]
     until: Option<String>,
-    /// Why, for people who find it later
+    /// The reason, for the audit
     #[arg(long, value_name = "TEXT", env = "TOLLKEEPER_REASON")]
     reason: Option<String>,
     #[command(flatten)]
@@ -61,7 +61,7 @@ impl ServerArgs {
 /// Who does it.
 #[derive(Debug, clap::Args)]
 struct Who {
-    /// Who you are, for the audit; your user name without it
+    /// Your name, for the audit; your user name by default
     #[arg(long = "as", value_name = "NAME", env = "TOLLKEEPER_AS")]
     name: Option<String>,
 }
@@ -78,9 +78,9 @@ impl Who {
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   tollkeeper block --rule per-user --key 42 --for 1h --reason scraper
-  tollkeeper block --key 203.0.113.9                               by every rule that has this key, until it is lifted
+  tollkeeper block --key 203.0.113.9                               on every rule with this key, until it is lifted
 
-Exit status: 0 done, 1 refused, 2 usage or trouble.")]
+Exit status: 0 success, 1 refused, 2 usage error or failure.")]
 pub(super) struct BlockArgs {
     #[command(flatten)]
     target: Target,
@@ -90,13 +90,13 @@ pub(super) struct BlockArgs {
     server: ServerArgs,
 }
 
-/// Let every request of a key pass a rule, uncharged
+/// Exempt a key from a rule: its requests pass and are not charged
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   tollkeeper allow --rule per-ip --key 198.51.100.7 --for 2h --reason \"load test\"
   tollkeeper allow --rule per-client --key k-123 --by header.x-api-key        where the rule's key is {header.x-api-key|ip}
 
-Exit status: 0 done, 1 refused, 2 usage or trouble.")]
+Exit status: 0 success, 1 refused, 2 usage error or failure.")]
 pub(super) struct AllowArgs {
     #[command(flatten)]
     target: Target,
@@ -106,13 +106,13 @@ pub(super) struct AllowArgs {
     server: ServerArgs,
 }
 
-/// Give a key a limit of its own for a while
+/// Give a key its own limit for a while
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   tollkeeper grant --rule per-user --key 42 --limit 1000/min --burst 200 --for 7d --reason \"trial\"
 
-What the key had used stays used, when the grant begins and when it ends.
-Exit status: 0 done, 1 refused, 2 usage or trouble.")]
+Usage is carried over when the grant begins and when it ends.
+Exit status: 0 success, 1 refused, 2 usage error or failure.")]
 pub(super) struct GrantArgs {
     #[command(flatten)]
     target: Target,
@@ -133,7 +133,7 @@ pub(super) struct GrantArgs {
 #[command(after_help = "Examples:
   tollkeeper lift --rule per-user --key 42
 
-Exit status: 0 lifted, 1 there was none, 2 usage or trouble.")]
+Exit status: 0 lifted, 1 there was no exception, 2 usage error or failure.")]
 pub(super) struct LiftArgs {
     #[command(flatten)]
     target: Target,
@@ -153,17 +153,17 @@ pub(super) struct ListArgs {
     server: ServerArgs,
 }
 
-/// Forget what a key has used
+/// Clear what a key has used
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   tollkeeper reset --rule per-user --key 42
 
-Exit status: 0 done, 1 there is no such rule, 2 usage or trouble.")]
+Exit status: 0 success, 1 there is no such rule, 2 usage error or failure.")]
 pub(super) struct ResetArgs {
     /// The rule's name
     #[arg(long, value_name = "NAME", env = "TOLLKEEPER_RULE")]
     rule: String,
-    /// The key's text, as in the answer to a check
+    /// The key, as shown in the answer to a check
     #[arg(long, value_name = "KEY", env = "TOLLKEEPER_KEY")]
     key: String,
     /// The attribute that the key is for, where the rule's key has alternatives such as {api_key|ip}
@@ -243,7 +243,7 @@ pub(super) fn reset(args: ResetArgs) -> anyhow::Result<Ending> {
     let answer = args.server.ask(Method::DELETE, &path, None)?;
     report(&args.server, answer, |answer| {
         let was_used = answer["reset"].as_bool() == Some(true);
-        let what = if was_used { "forgotten" } else { "there was nothing to forget" };
+        let what = if was_used { "forgotten" } else { "there was nothing to clear" };
         (format!("{what}: {} {}", args.rule, args.key), Ending::Fine)
     })
 }

@@ -41,7 +41,7 @@ pub(super) fn clients(out: &mut impl Write, config: &Config, policy: &Policy) ->
         header => header,
     };
     match config.trusted_proxies.as_slice() {
-        [] => writeln!(out, "ip: the address of each connection; behind a proxy, name it in trusted_proxies"),
+        [] => writeln!(out, "client IP: the peer address; behind a proxy, add the proxy to trusted_proxies"),
         proxies => writeln!(
             out,
             "client IP: {header} from trusted proxies ({}), otherwise the peer address",

@@ -10,16 +10,16 @@ use super::client::CertificateArgs;
 use super::ending::Ending;
 use crate::outgoing::{Caller, Destination, Spoken};
 
-/// Ask a running service whether it is well
+/// Check the health of a running service
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   tollkeeper health                                   does the process answer?
-  tollkeeper health http://10.0.0.5:8080              that of another one; without a path, /healthz is asked
+  tollkeeper health http://10.0.0.5:8080              another service; without a path, /healthz
   tollkeeper health http://127.0.0.1:8080/readyz      and does its store?
 
-Exit status: 0 it is, 1 it is not or nobody answers.")]
+Exit status: 0 healthy, 1 not healthy or no answer.")]
 pub(super) struct Args {
-    /// The address of a service, or the page to ask for
+    /// The address of a service, or the URL to request
     #[arg(value_name = "URL", default_value = "http://127.0.0.1:8080/healthz", env = "TOLLKEEPER_HEALTH_URL")]
     url: String,
     /// CA certificates (PEM) for an https:// service; the system's trust store by default

@@ -9,7 +9,7 @@ use super::ending::Ending;
 use crate::import::envoy_ratelimit;
 use crate::settings;
 
-/// Turn the configuration of another rate limiter into rules
+/// Convert the configuration of another rate limiter to rules
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
     #[command(subcommand)]
@@ -27,12 +27,12 @@ enum From {
   tollkeeper import envoy-ratelimit config.yaml > tollkeeper.yaml
   tollkeeper import envoy-ratelimit config.yaml --output tollkeeper.yaml && tollkeeper validate tollkeeper.yaml
 
-What does not mean quite the same is named on standard error, with its line.
-Exit status: 0 imported, 1 the file is not valid, 2 usage or trouble.")]
+Differences in meaning are reported on standard error, with the line in the file.
+Exit status: 0 imported, 1 the file is not valid, 2 usage error or failure.")]
 struct FileArgs {
     /// The file to import
     file: PathBuf,
-    /// Where to write the rules; standard output without it
+    /// The file to write the rules to; standard output by default
     #[arg(long, short, value_name = "FILE", env = "TOLLKEEPER_OUTPUT")]
     output: Option<PathBuf>,
 }

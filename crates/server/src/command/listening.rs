@@ -66,11 +66,11 @@ pub(super) async fn wind_down(mut stop: Stop, service: &Service, delay: Duration
     let asked = stop.asked().await;
     service.begin_draining();
     if asked == Asked::ToTerminate && !delay.is_zero() {
-        tracing::info!("draining: /readyz says so for {delay:?}, and requests are still answered");
+        tracing::info!("draining: /readyz reports it for {delay:?}, and requests are still answered");
         tokio::select! {
             () = tokio::time::sleep(delay) => {}
             _ = stop.asked() => {}
         }
     }
-    tracing::info!("stopping: finishing the requests under way");
+    tracing::info!("stopping: finishing the requests in flight");
 }

@@ -38,9 +38,8 @@ pub(super) fn connections(wanted: usize, listeners: usize, files_each: usize) ->
     let possible = shared(files, listeners, files_each);
     if possible < wanted {
         tracing::warn!(
-            "this process may open {files} files, which is enough for {possible} connections to each address that it \
-             listens on and not for {wanted}; raise the hard limit (LimitNOFILE= of systemd, --ulimit nofile of Docker), or \
-             lower listen.connections"
+            "the limit of {files} open files allows {possible} connections to each address, not {wanted}; raise the hard \
+             limit (LimitNOFILE= in systemd, --ulimit nofile with Docker), or lower listen.connections"
         );
     }
     wanted.min(possible)

@@ -30,7 +30,7 @@ use crate::settings::{self, Loaded};
 use crate::tls::{Acceptor, Protocol, Renew, Renewable, UpstreamFiles, upstream_config};
 use crate::tokens::{TokenFile, Tokens};
 
-/// Run a reverse proxy that limits what passes it
+/// Run a reverse proxy that rate limits requests
 #[derive(Clone, Debug, clap::Args)]
 #[command(after_help = "Examples:
   tollkeeper proxy --upstream http://127.0.0.1:3000 --limit \"100/min burst 20 by header.x-api-key|ip\"
@@ -39,10 +39,11 @@ use crate::tokens::{TokenFile, Tokens};
   tollkeeper proxy --upstream http://127.0.0.1:3000 --limit 5/s --wait 2s
   tollkeeper proxy --upstream https://app.internal --upstream-ca ca.pem --limit 100/min --tls-cert server.pem --tls-key server.key
 
-A limit is N/unit [burst B] [by KEY[|KEY...]] [algorithm NAME] [hold TIME]. KEY is ip (the default), method, path, host, header.NAME,
-query.NAME, cookie.NAME, tls.client, what the file's `identify` maps, or global. Several limits, and the rules of the file, are
-enforced together. Rules are reloaded when the file changes; rules and certificates on SIGHUP. SIGINT and SIGTERM stop it after the
-requests under way.")]
+A limit is N/unit [burst B] [by KEY[|KEY...]] [algorithm NAME] [hold TIME].
+
+KEY is ip (the default), method, path, host, header.NAME, query.NAME, cookie.NAME, tls.client, a name under `identify` in the file, or global.
+
+All limits and the rules of the file are enforced together. Rules are reloaded when the file changes and on SIGHUP, certificates on SIGHUP. SIGINT and SIGTERM stop the proxy after the requests in flight.")]
 pub(super) struct Args {
     /// The server to forward to
     // Not parsed by clap, which repeats a value that it refuses: it may hold a password.
@@ -63,7 +64,7 @@ pub(super) struct Args {
     listen: String,
     #[command(flatten)]
     tls: TlsArgs,
-    /// Where to serve health, metrics and the rest of the HTTP API beside it; off by default
+    /// A second address, for health, metrics and the rest of the HTTP API; off by default
     #[arg(long, value_name = "ADDRESS", env = "TOLLKEEPER_ADMIN")]
     admin: Option<String>,
     #[command(flatten)]
@@ -79,20 +80,20 @@ pub(super) struct Args {
     store_required: Option<bool>,
     #[command(flatten)]
     rules: source::RulesArgs,
-    /// How many keys the memory store holds at most
+    /// The maximum number of keys in the memory store
     #[arg(long, value_name = "N", env = "TOLLKEEPER_MAX_KEYS")]
     max_keys: Option<usize>,
-    /// How many bytes it keeps for the logs of `sliding_window_log` and `concurrency` (64 MiB)
+    /// The maximum size of its logs for `sliding_window_log` and `concurrency`, in bytes (default 64 MiB)
     #[arg(long, value_name = "BYTES", env = "TOLLKEEPER_MAX_LOG_BYTES")]
     max_log_bytes: Option<usize>,
     /// Addresses or CIDRs of trusted proxies in front, whose forwarding headers are used
     #[arg(long, value_name = "CIDR", env = "TOLLKEEPER_TRUSTED_PROXIES", value_delimiter = ',')]
     trusted_proxies: Vec<String>,
-    /// The header in which they pass on the client's address: auto, forwarded, x-forwarded-for, or one that holds
-    /// only the address, such as x-real-ip or cf-connecting-ip
+    /// The header in which these proxies report the client's address: auto, forwarded, x-forwarded-for, or one that
+    /// contains only the address, such as x-real-ip or cf-connecting-ip
     #[arg(long, value_name = "HEADER", env = "TOLLKEEPER_CLIENT_ADDRESS")]
     client_address: Option<String>,
-    /// The convention of limit headers: draft-11, draft-03, draft-06, draft-07, x-ratelimit-epoch, x-ratelimit-delta, none
+    /// The style of the limit headers: draft-11, draft-03, draft-06, draft-07, x-ratelimit-epoch, x-ratelimit-delta, none
     #[arg(long, value_name = "STYLE", env = "TOLLKEEPER_HEADERS", value_parser = header_style)]
     headers: Option<HeaderStyle>,
     /// How long a request that would be denied may wait to pass
@@ -110,7 +111,7 @@ pub(super) struct Args {
     /// How long a body or a WebSocket may be idle
     #[arg(long, value_name = "TIME", default_value = "60s", env = "TOLLKEEPER_IDLE_TIMEOUT", value_parser = timeout)]
     idle_timeout: Duration,
-    /// How many bytes of a request's body must come per second, on average after ten seconds; 0 for any
+    /// The minimum rate of a request body in bytes per second, on average after ten seconds; 0 for no minimum
     #[arg(long, value_name = "BYTES", default_value_t = 128, env = "TOLLKEEPER_UPLOAD_RATE")]
     upload_rate: u64,
     /// How long a client may take to send the whole body of a request
@@ -131,7 +132,7 @@ fn duration(text: &str) -> Result<Duration, String> {
 
 fn timeout(text: &str) -> Result<Duration, String> {
     duration(text).and_then(|timeout| match timeout.is_zero() {
-        true => Err("nothing is done in no time; write for example 30s".into()),
+        true => Err("must be longer than zero; write for example 30s".into()),
         false => Ok(timeout),
     })
 }
@@ -172,7 +173,7 @@ fn load(args: &Args) -> anyhow::Result<Loaded> {
     args.tokens.override_in(config);
     args.listening.override_in(config);
     if args.config.is_none() && args.limit.is_empty() && config.rules_from.is_none() {
-        bail!("there is nothing to limit; add for example --limit \"100/min by ip\", or --config FILE with rules");
+        bail!("there is no limit; add for example --limit \"100/min by ip\", or --config FILE with rules");
     }
     for (index, limit) in args.limit.iter().enumerate() {
         let name = if index == 0 { "limit".into() } else { format!("limit-{}", index + 1) };
@@ -183,7 +184,7 @@ fn load(args: &Args) -> anyhow::Result<Loaded> {
     let asks_for_certificates = config.listen.tls.as_ref().is_some_and(|tls| tls.client_ca.is_some());
     if !asks_for_certificates && args.limit.iter().any(limit::is_by_certificate_alone) {
         bail!(
-            "--limit: by tls.client: no client has to show a certificate, so nobody would be limited; add --tls-client-ca FILE"
+            "--limit: by tls.client: clients need no certificate, so nobody would be limited; add --tls-client-ca FILE"
         );
     }
     if let Some((field, problem)) = settings::problems(config).into_iter().next() {

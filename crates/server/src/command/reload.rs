@@ -80,7 +80,7 @@ fn replace<E: fmt::Display>(loaded: Result<Policy, E>, service: &Service, is_ask
 /// A file is empty for a moment while it is being written. Without rules, every request would pass.
 fn not_emptied(policy: Policy, former: &Policy) -> Result<Policy, String> {
     if policy.rules().is_empty() && !former.rules().is_empty() {
-        return Err("the file has none; to let everything pass, keep them with `active: false`".into());
+        return Err("the file has none; to allow every request, keep the rules with `active: false`".into());
     }
     Ok(policy)
 }

@@ -25,7 +25,7 @@ Examples:
 pub(super) struct Args {
     #[command(flatten)]
     config: ConfigArgs,
-    /// Where state lives, instead of what the file says: `memory:`, `redis://`, `redis+cluster://` or `redis+sentinel://`
+    /// Where state lives, instead of the store in the file: `memory:`, `redis://`, `redis+cluster://` or `redis+sentinel://`
     #[arg(long, value_name = "URL", env = "TOLLKEEPER_STORE")]
     store: Option<String>,
     /// Read events from a file rather than standard input
@@ -53,7 +53,7 @@ pub(super) fn run(args: Args) -> anyhow::Result<Ending> {
     };
     let replayed = runtime.block_on(replay(BufReader::with_capacity(1 << 16, input), size, &limiter, &clock));
     if let Store::Redis(redis) = limiter.store() {
-        runtime.block_on(redis.clear()).context("what the replay left in the store could not be removed")?;
+        runtime.block_on(redis.clear()).context("the keys of the replay could not be removed from the store")?;
     }
     replayed?;
     Ok(Ending::Fine)

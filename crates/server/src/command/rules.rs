@@ -22,48 +22,48 @@ use crate::settings;
 #[command(after_help = "Examples:
   export TOLLKEEPER_RULES_FROM=postgres://tollkeeper:PASSWORD@127.0.0.1:5432/limits
   tollkeeper rules list
-  tollkeeper rules diff tollkeeper.yaml                     what `apply` would do; exit 1 if anything
+  tollkeeper rules diff tollkeeper.yaml                     what `apply` would change; exit 1 if anything
   tollkeeper rules apply tollkeeper.yaml -m 'double the free plan'
   tollkeeper rules export > tollkeeper.yaml
   tollkeeper rules history --limit 5
   tollkeeper rules rollback 12
 
-Running services follow within a second. The variable keeps the password out of the process list.
-Exit status: 0 fine, 1 the answer is no (differences, invalid, refused), 2 usage or trouble.")]
+Running services pick up a change within a second. The variable keeps the password out of the process list.
+Exit status: 0 success, 1 the answer is no (differences, invalid, refused), 2 usage error or failure.")]
 pub(super) struct Args {
     #[command(subcommand)]
     verb: Verb,
-    /// Where the rules are: postgres://USER:PASSWORD@HOST:5432/DATABASE
+    /// The database with the rules: postgres://USER:PASSWORD@HOST:5432/DATABASE
     #[arg(long, global = true, value_name = "URL", env = "TOLLKEEPER_RULES_FROM", hide_env_values = true)]
     database: Option<String>,
-    /// Answer in JSON
+    /// Print JSON
     #[arg(long, global = true, env = "TOLLKEEPER_JSON", value_parser = clap::builder::FalseyValueParser::new())]
     json: bool,
 }
 
 #[derive(Debug, Subcommand)]
 enum Verb {
-    /// The rules as they are now
+    /// Show the current rules
     List,
-    /// Make the rules those of a file, all at once
+    /// Replace the rules by those of a file, all at once
     Apply(ApplyArgs),
-    /// What `apply` would change
+    /// Show what `apply` would change
     Diff {
         /// A rules file
         file: PathBuf,
     },
-    /// The rules as a file that `apply` accepts
+    /// Print the rules as a file that `apply` accepts
     Export,
-    /// Who changed what, newest first
+    /// Show who changed what, newest first
     History {
-        /// How many versions at most
+        /// The maximum number of versions
         #[arg(long, value_name = "N", default_value_t = 20, env = "TOLLKEEPER_HISTORY_LIMIT", value_parser = clap::value_parser!(i64).range(1..=1_000))]
         limit: i64,
         /// Only versions before this one
         #[arg(long, value_name = "VERSION", env = "TOLLKEEPER_BEFORE")]
         before: Option<i64>,
     },
-    /// Make the rules what they were at a version; that is a new version
+    /// Restore the rules of an earlier version, as a new version
     Rollback {
         /// The version to restore
         version: i64,
@@ -88,13 +88,13 @@ struct EditArgs {
     /// Only show what would change
     #[arg(long, env = "TOLLKEEPER_DRY_RUN", value_parser = clap::builder::FalseyValueParser::new())]
     dry_run: bool,
-    /// Who you are, for the history; your user name without it
+    /// Your name, for the history; your user name by default
     #[arg(long = "as", value_name = "NAME", env = "TOLLKEEPER_AS")]
     by: Option<String>,
-    /// Why, for the history
+    /// The reason, for the history
     #[arg(long, short, value_name = "TEXT", env = "TOLLKEEPER_MESSAGE")]
     message: Option<String>,
-    /// Refuse if the rules are at another version than this, because someone else has changed them
+    /// Refuse if the rules are not at this version, because somebody else has changed them
     #[arg(long, value_name = "VERSION", env = "TOLLKEEPER_EXPECT")]
     expect: Option<i64>,
 }
@@ -108,7 +108,7 @@ impl EditArgs {
 }
 
 pub(super) fn run(args: Args) -> anyhow::Result<Ending> {
-    let url = args.database.context("say where the rules are: --database URL, or TOLLKEEPER_RULES_FROM")?;
+    let url = args.database.context("the database is missing; give --database URL, or TOLLKEEPER_RULES_FROM")?;
     let database = database(&url).map_err(|problem| anyhow::anyhow!("--database: {problem}"))?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     match runtime.block_on(answer(args.verb, RuleTable::new(database), args.json)) {
@@ -158,7 +158,7 @@ async fn answer(verb: Verb, table: RuleTable, json: bool) -> anyhow::Result<Endi
             let loaded = settings::load_rules(&file)?;
             operations::warn(&loaded);
             if loaded.policy.rules().is_empty() && !allow_empty {
-                let problem = "has no rules, and without any everything passes; --allow-empty says that you mean it";
+                let problem = "has no rules, so every request would pass; add --allow-empty if you mean it";
                 writeln!(std::io::stderr(), "{}: {problem}", file.display())?;
                 return Ok(Ending::No);
             }
@@ -196,8 +196,8 @@ fn report(out: &mut impl std::io::Write, edit: &Edit, edited: &Edited, json: boo
     }
     write!(out, "{difference}")?;
     match (changed, edit.dry_run) {
-        (_, true) => writeln!(out, "nothing was changed: version {version} stays"),
+        (_, true) => writeln!(out, "nothing was changed: version {version} stays in force"),
         (true, _) => writeln!(out, "version {version}"),
-        (false, _) => writeln!(out, "nothing to do: version {version} says the same"),
+        (false, _) => writeln!(out, "nothing to do: version {version} is the same"),
     }
 }

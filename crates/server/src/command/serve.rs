@@ -31,12 +31,11 @@ use crate::tokens::{TokenFile, Tokens};
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   tollkeeper serve
-  tollkeeper serve --config tollkeeper.yaml --http 127.0.0.1:0      a free port, printed at the start
+  tollkeeper serve --config tollkeeper.yaml --http 127.0.0.1:0      a free port, printed at start
   export TOLLKEEPER_ADMIN_TOKEN=$(openssl rand -hex 16); tollkeeper serve --http 0.0.0.0:8080
   tollkeeper serve --tls-cert server.pem --tls-key server.key --tls-client-ca ca.pem
 
-Flags win over the file. Rules are reloaded when the file changes, rules and certificates on SIGHUP; a bad file changes nothing. SIGINT and SIGTERM stop it after the
-requests under way.")]
+Flags override the file. Rules are reloaded when the file changes and on SIGHUP, certificates on SIGHUP; an invalid file changes nothing. SIGINT and SIGTERM stop the service after the requests in flight.")]
 pub(super) struct Args {
     #[command(flatten)]
     config: ConfigArgs,
@@ -48,7 +47,7 @@ pub(super) struct Args {
     /// The address of the Redis protocol; port 0 picks a free one
     #[arg(long, value_name = "ADDRESS", env = "TOLLKEEPER_RESP")]
     resp: Option<String>,
-    /// The password that clients of the Redis protocol say with AUTH
+    /// The password that clients of the Redis protocol send with AUTH
     #[arg(long, value_name = "PASSWORD", env = "TOLLKEEPER_RESP_PASSWORD", hide_env_values = true)]
     resp_password: Option<String>,
     /// The address of Envoy's rate limit service (gRPC); port 0 picks a free one
@@ -65,17 +64,17 @@ pub(super) struct Args {
     store_required: Option<bool>,
     #[command(flatten)]
     rules: source::RulesArgs,
-    /// How many keys the memory store holds at most
+    /// The maximum number of keys in the memory store
     #[arg(long, value_name = "N", env = "TOLLKEEPER_MAX_KEYS")]
     max_keys: Option<usize>,
-    /// How many bytes it keeps for the logs of `sliding_window_log` and `concurrency` (64 MiB)
+    /// The maximum size of its logs for `sliding_window_log` and `concurrency`, in bytes (default 64 MiB)
     #[arg(long, value_name = "BYTES", env = "TOLLKEEPER_MAX_LOG_BYTES")]
     max_log_bytes: Option<usize>,
     #[command(flatten)]
     listening: ListeningArgs,
     #[command(flatten)]
     tokens: TokenArgs,
-    /// The convention of limit headers: draft-11, draft-03, draft-06, draft-07, x-ratelimit-epoch, x-ratelimit-delta, none
+    /// The style of the limit headers: draft-11, draft-03, draft-06, draft-07, x-ratelimit-epoch, x-ratelimit-delta, none
     #[arg(long, value_name = "STYLE", env = "TOLLKEEPER_HEADERS", value_parser = header_style)]
     headers: Option<HeaderStyle>,
     #[command(flatten)]
@@ -178,7 +177,7 @@ impl Door {
         let Some(address) = address else { return Ok(None) };
         match Door::open(field, address, most).await {
             Err(error) if !asked && is_taken(&error) => {
-                tracing::warn!("{error:#}; going on without it");
+                tracing::warn!("{error:#}; continuing without it");
                 Ok(None)
             }
             opened => opened.map(Some),

@@ -19,7 +19,7 @@ pub(super) struct RulesArgs {
     /// A Postgres URL to take rules from, such as postgres://USER:PASSWORD@HOST:5432/DATABASE
     #[arg(long, value_name = "URL", env = "TOLLKEEPER_RULES_FROM", hide_env_values = true)]
     rules_from: Option<String>,
-    /// Where the last good rules of the database are kept, for a start while it is unreachable
+    /// A file for the last good rules of the database, to start with while it is unreachable
     #[arg(long, value_name = "FILE", env = "TOLLKEEPER_RULES_SNAPSHOT")]
     rules_snapshot: Option<PathBuf>,
 }

@@ -19,21 +19,21 @@ use report::Report;
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   tollkeeper top                                           the service on this machine
-  tollkeeper top --server http://10.0.0.7:8080 --interval 5s  another one, with TOLLKEEPER_ADMIN_TOKEN set
-  tollkeeper top --once                                    as plain text, once; also when the output is not a terminal
-  tollkeeper top --json | jq .totals                       for machines: the answer of GET /v1/insight
+  tollkeeper top --server http://10.0.0.7:8080             another one; needs TOLLKEEPER_ADMIN_TOKEN
+  tollkeeper top --once                                    plain text, once
+  tollkeeper top --json | jq .totals                       the JSON of GET /v1/insight
 
-Keys: up and down choose a rule, tab changes what is shown of it, q ends. NO_COLOR is respected.")]
+Keys: up and down select a rule, tab switches what is shown of it, q quits. NO_COLOR is respected.")]
 pub(super) struct Args {
     #[command(flatten)]
     service: ServiceArgs,
-    /// How often to ask: between 200ms and 1h
+    /// The refresh interval: between 200ms and 1h
     #[arg(long, value_name = "TIME", default_value = "1s", env = "TOLLKEEPER_INTERVAL", value_parser = interval)]
     interval: Duration,
-    /// Show it once, as plain text
+    /// Print plain text once; the default if the output is not a terminal
     #[arg(long, env = "TOLLKEEPER_ONCE", value_parser = clap::builder::FalseyValueParser::new())]
     once: bool,
-    /// Answer as the HTTP API does, once
+    /// Print the JSON of the HTTP API once
     #[arg(long, env = "TOLLKEEPER_JSON", value_parser = clap::builder::FalseyValueParser::new())]
     json: bool,
 }
@@ -57,8 +57,8 @@ pub(super) fn run(args: Args) -> anyhow::Result<Ending> {
         writeln!(out, "{answer}")?;
         return Ok(Ending::Fine);
     }
-    let report: Report =
-        serde_json::from_value(answer).context("the service answers in a way that is not understood")?;
+    let report: Report = serde_json::from_value(answer)
+        .context("the answer of the service cannot be understood; is it another version?")?;
     for line in draw::everything(&report) {
         writeln!(out, "{}", line.plain().trim_end())?;
     }

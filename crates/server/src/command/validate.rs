@@ -20,7 +20,7 @@ pub(super) struct Args {
     /// The file to check
     #[arg(required_unless_present = "print_default", env = "TOLLKEEPER_CONFIG")]
     file: Option<PathBuf>,
-    /// Answer in JSON
+    /// Print JSON
     #[arg(long, env = "TOLLKEEPER_JSON", value_parser = clap::builder::FalseyValueParser::new())]
     json: bool,
     /// Print the built-in default configuration instead

@@ -8,15 +8,15 @@ use super::client::ServiceArgs;
 use super::ending::Ending;
 use super::table::table;
 
-/// Show who was denied, by a running service
+/// Show who was denied by a running service
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   tollkeeper violations                                    the last hundred
   tollkeeper violations --since 1h --rule login            of one rule in the last hour
-  tollkeeper violations --ip 203.0.113.0/24 --json         of a network, for machines
+  tollkeeper violations --ip 203.0.113.0/24 --json         of a network, for scripts
   tollkeeper violations --since 2026-01-31T12:00:00Z --until 2026-01-31T13:00:00Z --limit 1000
 
-Newest first. COUNT is how many denials of a key a line stands for: under attack it is one line a second for each.")]
+Newest first. COUNT is the number of denials that a line sums up: a key that is denied often gets one line per second.")]
 pub(super) struct Args {
     #[command(flatten)]
     service: ServiceArgs,
@@ -32,7 +32,7 @@ pub(super) struct Args {
     /// Only of this key; a secret is found by its value or by its fingerprint
     #[arg(long, env = "TOLLKEEPER_KEY")]
     key: Option<String>,
-    /// Only from then on: `1h` for that long ago, or a time such as 2026-01-31T12:00:00Z
+    /// Only since then: `1h` for an hour ago, or a time such as 2026-01-31T12:00:00Z
     #[arg(long, value_name = "TIME", env = "TOLLKEEPER_SINCE")]
     since: Option<String>,
     /// Only before then
@@ -44,7 +44,7 @@ pub(super) struct Args {
     /// Continue from `next` of a previous answer
     #[arg(long, env = "TOLLKEEPER_CURSOR")]
     cursor: Option<String>,
-    /// Answer as the HTTP API does
+    /// Print the JSON of the HTTP API
     #[arg(long, env = "TOLLKEEPER_JSON", value_parser = clap::builder::FalseyValueParser::new())]
     json: bool,
 }

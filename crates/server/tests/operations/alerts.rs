@@ -260,7 +260,7 @@ fn whether_alerts_arrive_can_be_tried() {
     let config = file(&format!("alerts: {{ webhook: '{}/x', secret: {SECRET} }}", receiver.url()), "yaml");
     let output = tollkeeper(&["alerts", "test", "--config", &config]).output().unwrap();
     let said = String::from_utf8(output.stdout).unwrap();
-    assert!(output.status.success() && said.contains("took it: 200 OK") && said.contains("signed"), "{said}");
+    assert!(output.status.success() && said.contains("accepted it: 200 OK") && said.contains("signed"), "{said}");
     let calls = receiver.calls();
     assert_eq!((calls.len(), &calls[0].json()["kind"]), (1, &"test".into()));
     verify(&calls[0]);

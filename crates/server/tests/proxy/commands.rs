@@ -51,7 +51,7 @@ async fn it_says_what_it_does_and_takes_everything_from_the_environment() {
         "listening on http://127.0.0.1:",
         &format!("upstream: http://{}", upstream.address),
         "store: memory",
-        "ip: the address of each connection; behind a proxy, name it in trusted_proxies",
+        "client IP: the peer address; behind a proxy, add the proxy to trusted_proxies",
         "rules: 1",
         "100/min burst 20",
         "by {header.x-api-key|ip}",

@@ -82,7 +82,7 @@ terminal.ends()
 
 terminal = Terminal(24, 80, NO_COLOR="1")
 terminal.wait_for("everybody")
-terminal.wait_for("q ends")
+terminal.wait_for("q quits")
 assert "\x1b[38;5;" not in terminal.seen
 terminal.press(b"\x03")
 terminal.ends()

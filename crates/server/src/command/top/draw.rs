@@ -72,8 +72,8 @@ fn head(report: &Report) -> Vec<Line> {
     let Report { totals, latency, store, .. } = report;
     let (style, breaker) = match store.breaker.as_str() {
         "closed" => (Style::Good, "answers"),
-        "half_open" => (Style::Warn, "breaker half open: one call tries"),
-        _ => (Style::Bad, "breaker open: rules answer by their failure policy"),
+        "half_open" => (Style::Warn, "breaker half-open: probing"),
+        _ => (Style::Bad, "breaker open: rules use their failure policy"),
     };
     let share =
         if totals.decisions_per_second > 0.0 { totals.denied_per_second / totals.decisions_per_second } else { 0.0 };
@@ -136,7 +136,7 @@ fn judgement(rule: &Rule) -> (Style, String) {
         Some("too_low") => (Style::Warn, "limit too low"),
         Some("mixed") => (Style::Warn, "look closer"),
         Some("quiet") => (Style::Good, "quiet"),
-        _ => (Style::Quiet, "too little to tell"),
+        _ => (Style::Quiet, "not enough data"),
     };
     let mode = match (rule.active, rule.mode.as_str()) {
         (false, _) => " (off)",
@@ -196,7 +196,7 @@ fn hot_keys(rule: &Rule, most: usize) -> Vec<Line> {
 
 fn violations(report: &Report, most: usize) -> Vec<Line> {
     if report.violations.is_empty() {
-        return vec![Line::of(Style::Quiet, "nobody was denied yet")];
+        return vec![Line::of(Style::Quiet, "nobody has been denied yet")];
     }
     let head = Line::default()
         .cell(Style::Quiet, "DENIED AT", 9)

@@ -169,17 +169,17 @@ impl Watch {
                 self.view.rule = self.view.rule.min(report.rules.len().saturating_sub(1));
                 screen(report, self.view, width, body)
             }
-            None if self.trouble.is_none() => vec![Line::of(Style::Quiet, "asking the service …").within(width)],
+            None if self.trouble.is_none() => vec![Line::of(Style::Quiet, "connecting …").within(width)],
             None => Vec::new(),
         };
         lines.resize(body, Line::default());
         let last = match &self.trouble {
-            Some(trouble) => Line::of(Style::Bad, &format!("old numbers: {trouble}")),
+            Some(trouble) => Line::of(Style::Bad, &format!("numbers are out of date: {trouble}")),
             None => Line::default(),
         };
         lines.push(last.within(width));
         let other = if self.view.pane == Pane::Keys { "violations" } else { "hot keys" };
-        lines.push(Line::of(Style::Quiet, &format!("q ends   ↑ ↓ choose a rule   tab shows {other}")).within(width));
+        lines.push(Line::of(Style::Quiet, &format!("q quits   ↑ ↓ select a rule   tab shows {other}")).within(width));
         queue!(out, BeginSynchronizedUpdate)?;
         for (row, line) in lines.iter().take(height).enumerate() {
             queue!(out, MoveTo(0, u16::try_from(row).unwrap_or(u16::MAX)))?;
