@@ -14,7 +14,11 @@ before(async () => (redis = await Redis.start()));
 after(() => redis.kill());
 
 /** A quota of the vectors as people write it. */
-function line({ algorithm, burst, count, period_us }) {
+function line({ algorithm, burst, count, period_us, calendar }) {
+  if (calendar) {
+    const { unit, timezone, anchor_day } = calendar;
+    return `${count}/${unit} algorithm ${algorithm} timezone ${timezone} anchor_day ${anchor_day}`;
+  }
   const period = `${period_us / 1000}ms`;
   if (algorithm === "concurrency") return `${count} algorithm concurrency hold ${period}`;
   return `${count}/${period}${BURSTS.includes(algorithm) ? ` burst ${burst}` : ""} algorithm ${algorithm}`;

@@ -1,7 +1,6 @@
 //! An algorithm and its numbers.
 
 use pyo3::prelude::*;
-use tollkeeper::Algorithm;
 
 use crate::clock::seconds;
 use crate::errors::raise;
@@ -118,14 +117,6 @@ impl Quota {
 
     /// As a one-line limit.
     pub(crate) fn line(&self) -> String {
-        let quota = &self.0;
-        let (count, period, algorithm) = (quota.count(), quota.period(), quota.algorithm());
-        match algorithm {
-            Algorithm::Concurrency => format!("{count} algorithm {algorithm} hold {period}"),
-            _ if algorithm.has_burst() => {
-                format!("{count}/{period} burst {} algorithm {algorithm}", quota.limit())
-            }
-            _ => format!("{count}/{period} algorithm {algorithm}"),
-        }
+        self.0.to_shorthand()
     }
 }

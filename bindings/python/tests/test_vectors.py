@@ -22,6 +22,9 @@ def us(seconds: float | None) -> int | None:
 def line(quota: dict[str, Any]) -> str:
     """A quota of the vectors as people write it."""
     count, algorithm = quota["count"], quota["algorithm"]
+    if "calendar" in quota:
+        unit, zone, day = (quota["calendar"][field] for field in ("unit", "timezone", "anchor_day"))
+        return f"{count}/{unit} algorithm {algorithm} timezone {zone} anchor_day {day}"
     period = f"{quota['period_us'] // 1000}ms"
     if algorithm == "concurrency":
         return f"{count} algorithm concurrency hold {period}"

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use crate::pattern::Pattern;
-use crate::request::Request;
+use crate::request::{Request, usual_spelling};
 use crate::rule_spec::{MatchValue, OneOrMany};
 
 /// One attribute and what it may be.
@@ -28,7 +28,8 @@ impl Condition {
             return Err("an empty list matches nothing; name a value, or remove the condition".into());
         }
         let may_lack = values.contains(&MatchValue::Absent);
-        let texts: Vec<String> = values.iter().filter_map(MatchValue::to_text).collect();
+        let texts: Vec<String> =
+            values.iter().filter_map(MatchValue::to_text).map(|text| spelled(attribute, text)).collect();
         let (except, wanted): (Vec<&String>, Vec<&String>) = texts.iter().partition(|text| text.starts_with('!'));
         // Only exclusions: any other value matches.
         let anything = (wanted.is_empty() && !except.is_empty()).then(Pattern::anything);
@@ -91,8 +92,19 @@ impl Condition {
         self.patterns.first().into_iter().flat_map(Pattern::names)
     }
 
+    /// The segments that only exclusions name: no match has them.
+    pub(crate) fn excluded_names(&self) -> impl Iterator<Item = &str> {
+        self.except.iter().flat_map(Pattern::names)
+    }
+
     /// The named segments of a matching value.
     pub(crate) fn captures<'v>(&self, value: &'v str) -> Vec<(&str, &'v str)> {
         self.patterns.iter().find_map(|pattern| pattern.captures(value)).unwrap_or_default()
     }
+}
+
+/// An address as requests have it, however it is written.
+fn spelled(attribute: &str, text: String) -> String {
+    let (sign, address) = text.strip_prefix('!').map_or(("", text.as_str()), |rest| ("!", rest));
+    format!("{sign}{}", usual_spelling(attribute, address))
 }

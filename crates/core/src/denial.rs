@@ -63,7 +63,7 @@ const PLACES: [(&str, Place); 5] = [
 
 impl Denial {
     /// Checks the spec, or says which field is wrong and why.
-    pub(crate) fn new(spec: &DenySpec) -> Result<Denial, (&'static str, String)> {
+    pub fn new(spec: &DenySpec) -> Result<Denial, (&'static str, String)> {
         if let Some(status) = spec.status
             && !(400..=599).contains(&status)
         {

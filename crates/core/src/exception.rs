@@ -2,6 +2,8 @@
 
 use std::fmt;
 
+use crate::calendar::Calendar;
+use crate::limit::Limit;
 use crate::named_key::{KeyedBy, NamedKey};
 use crate::quota::Quota;
 use crate::rule::{Rule, RuleErrors};
@@ -81,7 +83,14 @@ impl Grant {
     pub fn quota(&self, rule: &Rule) -> Result<Quota, RuleErrors> {
         let limit = Scalar::Text(self.limit.clone());
         let burst = self.burst.map(|burst| Scalar::Number(burst.into()));
-        Ok(RuleSpec { limit, burst, ..rule.spec().clone() }.build()?.quota)
+        let mut spec = RuleSpec { limit, burst, ..rule.spec().clone() };
+        // A grant in another unit has windows of its own.
+        let unit = self.limit.parse::<Limit>().ok().and_then(|limit| limit.calendar);
+        if unit != rule.quota().calendar().map(Calendar::unit) {
+            spec.anchor_day = None;
+            spec.timezone = spec.timezone.filter(|_| unit.is_some());
+        }
+        Ok(spec.build()?.quota)
     }
 }
 

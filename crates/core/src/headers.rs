@@ -74,12 +74,12 @@ pub fn retry_after_seconds(verdict: &Verdict) -> Option<u64> {
 }
 
 /// The limit headers of a response, allowed or denied, without `Retry-After`. Only enforced rules that were asked
-/// appear.
+/// appear, and only those that do not keep out of them.
 ///
 /// Styles with room for one limit show the binding one: the limiting rule of a denial, otherwise the rule with the
 /// smallest share left. `now` is needed for resets given as points in time.
 pub fn limit_headers(style: HeaderStyle, verdict: &Verdict, now: Timestamp) -> Vec<(&'static str, String)> {
-    let Some(binding) = verdict.binding() else {
+    let Some(binding) = verdict.binding_in_headers() else {
         return Vec::new();
     };
     style.names().iter().copied().zip(values(style, verdict, binding, now)).collect()
@@ -90,10 +90,11 @@ fn values(style: HeaderStyle, verdict: &Verdict, binding: &Row, now: Timestamp) 
     let limit = binding.decision.limit;
     let remaining = binding.decision.remaining;
     let reset = || binding.until_more().as_secs_ceil();
-    let policies = || join(verdict, ", ", unnamed_policy);
+    let policies = || join(verdict, ", ", |row, text| unnamed_policy(row, now, text));
+    let named = || join(verdict, ",", |row, text| policy_item(row, now, text));
     match style {
         HeaderStyle::None => Vec::new(),
-        HeaderStyle::Draft11 => vec![join(verdict, ",", policy_item), join(verdict, ",", state_item)],
+        HeaderStyle::Draft11 => vec![named(), join(verdict, ",", state_item)],
         HeaderStyle::Draft03 => {
             vec![format!("{limit}, {}", policies()), remaining.to_string(), reset().to_string()]
         }
@@ -109,7 +110,7 @@ fn values(style: HeaderStyle, verdict: &Verdict, binding: &Row, now: Timestamp) 
 
 /// An item for each enforced rule that was asked. Written to one text, because this happens for every response.
 fn join(verdict: &Verdict, separator: &str, item: impl Fn(&Row, &mut String) -> fmt::Result) -> String {
-    let is_shown = |row: &&Row| row.charge.rule.is_enforced() && !row.is_unasked();
+    let is_shown = |row: &&Row| row.charge.rule.is_in_headers() && !row.is_unasked();
     let mut text = String::with_capacity(48);
     for row in verdict.rows().iter().filter(is_shown) {
         if !text.is_empty() {
@@ -122,18 +123,18 @@ fn join(verdict: &Verdict, separator: &str, item: impl Fn(&Row, &mut String) -> 
 }
 
 /// A rule's name needs no escaping in a structured field string: names are checked when a rule is built.
-fn policy_item(row: &Row, into: &mut String) -> fmt::Result {
+fn policy_item(row: &Row, now: Timestamp, into: &mut String) -> fmt::Result {
     let (name, limit) = (row.charge.rule.name(), row.decision.limit);
-    match window(row.charge.quota()) {
+    match window(row.charge.quota(), now) {
         Some(window) => write!(into, "\"{name}\";q={limit};w={window}"),
         None => write!(into, "\"{name}\";q={limit};qu=\"concurrent-requests\""),
     }
 }
 
 /// The older drafts list limits and windows without names.
-fn unnamed_policy(row: &Row, into: &mut String) -> fmt::Result {
+fn unnamed_policy(row: &Row, now: Timestamp, into: &mut String) -> fmt::Result {
     let limit = row.decision.limit;
-    match window(row.charge.quota()) {
+    match window(row.charge.quota(), now) {
         Some(window) => write!(into, "{limit};w={window}"),
         None => write!(into, "{limit}"),
     }
@@ -147,8 +148,12 @@ fn state_item(row: &Row, into: &mut String) -> fmt::Result {
     }
 }
 
-/// The seconds over which the limit is given out: the window, or what a bucket takes to fill.
-fn window(quota: &Quota) -> Option<u64> {
+/// The seconds over which the limit is given out: the window of this moment, or what a bucket takes to fill.
+fn window(quota: &Quota, now: Timestamp) -> Option<u64> {
+    if quota.calendar().is_some() {
+        let window = quota.window_at(now);
+        return Some(window.end.since(window.start).as_secs_ceil());
+    }
     match quota.algorithm() {
         Algorithm::Concurrency => None,
         Algorithm::TokenBucket | Algorithm::Gcra | Algorithm::LeakyBucket => Some(quota.full_refill().as_secs_ceil()),

@@ -12,6 +12,7 @@
 
 mod algorithm;
 mod bucket;
+mod calendar;
 mod changes;
 mod charge;
 mod condition;
@@ -37,9 +38,11 @@ mod shorthand;
 mod terms;
 mod time;
 mod verdict;
+mod zone;
 
 pub use algorithm::{Change, Counter, Entry, Lease, Log, Receipt, Refunds, State, Window, decide};
 pub use bucket::Bucket;
+pub use calendar::{Calendar, CalendarError, CalendarUnit, CalendarWindow};
 pub use changes::Changes;
 pub use charge::{BucketRef, Charge};
 pub use condition::Condition;
@@ -54,7 +57,7 @@ pub use pace::Refill;
 pub use pattern::Pattern;
 pub use policy::{Policy, PolicyError, PolicyErrors, Requirement};
 pub use quota::{Algorithm, Quota, QuotaBuilder, QuotaError};
-pub use request::{Descriptor, Request};
+pub use request::{Descriptor, Request, usual_spelling};
 pub use rule::{Cost, CostError, LeaseSize, Rule, RuleError, RuleErrors, parse_cost};
 pub use rule_spec::{
     CostCase, CostSpec, DenySpec, Enforcement, EstimatedCost, FailurePolicy, MatchValue, OneOrMany, RuleSpec, Scalar,
@@ -62,7 +65,7 @@ pub use rule_spec::{
 pub use shorthand::Shorthand;
 pub use terms::Terms;
 pub use time::{Span, Timestamp};
-pub use verdict::{Row, Source, Verdict, decide_all};
+pub use verdict::{Annotation, Row, Source, Verdict, decide_all};
 
 /// The README's examples, run with the other documentation tests.
 #[cfg(doctest)]

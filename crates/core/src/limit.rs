@@ -1,5 +1,6 @@
-//! Limits and lengths of time as people write them: `6,000/min`, `10/s`, `0.5/s`, `5/90s`, `30s`.
+//! Limits and lengths of time as people write them: `6,000/min`, `10/s`, `0.5/s`, `5/90s`, `1000/month`, `30s`.
 
+use crate::calendar::CalendarUnit;
 use crate::time::Span;
 
 /// `count` per `period`; a `concurrency` limit may come without a period.
@@ -7,8 +8,10 @@ use crate::time::Span;
 pub struct Limit {
     /// How many.
     pub count: u32,
-    /// Per how long, if given.
+    /// Per how long, if given. For a month 30 days, for a year 365.
     pub period: Option<Span>,
+    /// The part of the calendar that was written, such as `month`. Whether windows follow it depends on the algorithm.
+    pub calendar: Option<CalendarUnit>,
     /// What may pass at once by default: the count as written, rounded up.
     pub burst: u32,
 }
@@ -44,12 +47,25 @@ impl std::str::FromStr for Limit {
             None => (text, None),
         };
         let wrong = |problem: String| LimitError(format!("{text:?}: {problem}"));
-        let period = period.map(|period| parse_period(period.trim())).transpose().map_err(wrong)?;
+        let calendar = period.and_then(|period| calendar_unit(period.trim()));
+        let period = match calendar {
+            Some((1, unit)) => Some(unit.usual_length()),
+            Some((count, unit @ (CalendarUnit::Month | CalendarUnit::Year))) => {
+                let days = count.saturating_mul(unit.usual_length().as_micros() / 86_400_000_000);
+                return Err(wrong(format!("{count} {unit}s are not one window of the calendar; write {days}day")));
+            }
+            _ => period.map(|period| parse_period(period.trim())).transpose().map_err(wrong)?,
+        };
+        let calendar = calendar.filter(|(count, _)| *count == 1).map(|(_, unit)| unit);
         let Rate { count, per, burst } = Rate::read(count.trim(), period.is_some())
             .map_err(|problem| wrong(format!("{problem}; write for example 10/s or 6,000/min")))?;
         let too_long = || wrong(format!("{per} times that period is too long; the longest is 71 years"));
         let longer = |period: Span| period.as_micros().checked_mul(per).map(Span::from_micros).ok_or_else(too_long);
-        Ok(Limit { count, period: period.map(longer).transpose()?, burst })
+        if let Some(unit @ (CalendarUnit::Month | CalendarUnit::Year)) = calendar.filter(|_| per > 1) {
+            return Err(wrong(format!("a window of the calendar is one {unit}; write a whole number of requests")));
+        }
+        let calendar = calendar.filter(|_| per == 1);
+        Ok(Limit { count, period: period.map(longer).transpose()?, calendar, burst })
     }
 }
 
@@ -89,6 +105,20 @@ impl Rate {
         let count_in_all = u32::try_from(count / common).map_err(too_large)?;
         Ok(Rate { count: count_in_all, per: per / common, burst: whole.saturating_add(u32::from(part > 0)) })
     }
+}
+
+/// How many of which part of the calendar a period is, if it is written as one.
+fn calendar_unit(period: &str) -> Option<(u64, CalendarUnit)> {
+    let unit_at = period.find(|c: char| !c.is_ascii_digit())?;
+    let (number, unit) = period.split_at(unit_at);
+    let unit = match unit.trim().to_ascii_lowercase().as_str() {
+        "d" | "day" | "days" => CalendarUnit::Day,
+        "w" | "week" | "weeks" => CalendarUnit::Week,
+        "month" | "months" => CalendarUnit::Month,
+        "y" | "yr" | "year" | "years" => CalendarUnit::Year,
+        _ => return None,
+    };
+    Some((if number.is_empty() { 1 } else { number.parse().ok()? }, unit))
 }
 
 fn greatest_common_divisor(one: u64, other: u64) -> u64 {
@@ -133,7 +163,7 @@ fn parse_period(text: &str) -> Result<Span, String> {
             .ok_or_else(|| format!("a period of {text} is too long; the longest is 71 years")),
         None if unit.is_empty() && unit_at > 0 => Err(format!("{text} of what? write {text}s for seconds")),
         None => {
-            Err(format!("{unit:?} is not a unit of time; use ms, s, min, h, day, week or month (30 days), as in 5/90s"))
+            Err(format!("{unit:?} is not a unit of time; use ms, s, min, h, day, week, month or year, as in 5/90s"))
         }
     }
 }
@@ -167,6 +197,19 @@ mod tests {
         assert_eq!(with_burst("2.0/s"), ((2, Some(1_000_000)), 2));
         assert_eq!(with_burst("0.1/s"), ((1, Some(10_000_000)), 1));
         assert_eq!(with_burst("1,000.25/h"), ((4_001, Some(4 * 3_600_000_000)), 1_001));
+    }
+
+    #[test]
+    fn days_weeks_months_and_years_are_parts_of_the_calendar() {
+        let calendar = |text: &str| text.parse::<Limit>().expect(text).calendar;
+        assert_eq!(limit("1000/month"), (1_000, Some(30 * 86_400_000_000)));
+        assert_eq!(limit("1/year"), (1, Some(365 * 86_400_000_000)));
+        assert_eq!(calendar("1000/month"), Some(CalendarUnit::Month));
+        assert_eq!(calendar("5 / 1 week"), Some(CalendarUnit::Week));
+        assert_eq!([calendar("5/30day"), calendar("5/2week"), calendar("0.5/day"), calendar("5/h")], [None; 4]);
+        let error = |text: &str| text.parse::<Limit>().expect_err(text).to_string();
+        assert!(error("5/3month").contains("3 months are not one window of the calendar; write 90day"));
+        assert!(error("0.5/month").contains("a window of the calendar is one month"));
     }
 
     #[test]

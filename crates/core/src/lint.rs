@@ -2,6 +2,7 @@
 //!
 //! Each warning says what the rule does as written, and how to write what was probably meant.
 
+use crate::condition::Condition;
 use crate::network::Network;
 use crate::quota::Algorithm;
 use crate::rule::{Cost, LeaseSize, Rule, RuleError};
@@ -50,6 +51,12 @@ fn warnings(rule: &Rule) -> Vec<RuleError> {
     of_numbers(rule, &mut warn);
     of_cost(rule, &mut warn);
     if let Some(problem) = of_key(rule) {
+        warn("key", problem);
+    }
+    for name in only_excluded(rule) {
+        let problem = format!(
+            "`{{{name}}}` is a segment of a path that is excluded, so no request has it; name it in a path that matches"
+        );
         warn("key", problem);
     }
     for (attribute, value) in &rule.spec().when {
@@ -120,6 +127,14 @@ fn of_cost(rule: &Rule, warn: &mut impl FnMut(&str, String)) {
     }
 }
 
+/// Placeholders of the key that only exclusions name.
+fn only_excluded(rule: &Rule) -> impl Iterator<Item = &String> {
+    let excluded: Vec<&str> = rule.when().iter().flat_map(Condition::excluded_names).collect();
+    let named: Vec<&str> = rule.when().iter().flat_map(Condition::names).collect();
+    let is_lost = move |name: &&String| excluded.contains(&name.as_str()) && !named.contains(&name.as_str());
+    rule.key().needs().flatten().filter(is_lost)
+}
+
 /// A key that was meant to be a placeholder, and is the same text for everybody.
 fn of_key(rule: &Rule) -> Option<String> {
     if rule.key().needs().next().is_some() {
@@ -164,6 +179,15 @@ fn of_value(attribute: &str, pattern: &str) -> Option<String> {
              example {glob:?}"
         ));
     }
+    if let Some(named) = with_colons(pattern) {
+        return Some(format!("{pattern:?} is compared as it is; write {named:?} for a segment of any text"));
+    }
+    if !pattern.starts_with('/') && !pattern.contains('\\') && pattern.contains('{') && pattern.contains('}') {
+        let glob = replace_braces(pattern);
+        return Some(format!(
+            "{pattern:?} is compared as it is, because only whole segments of a path can be named; write {glob:?}"
+        ));
+    }
     match attribute {
         "path" if !pattern.starts_with(['/', '*']) => {
             Some(format!("{pattern:?} never matches, because a path starts with a slash; write \"/{pattern}\""))
@@ -177,6 +201,28 @@ fn of_value(attribute: &str, pattern: &str) -> Option<String> {
         }
         _ => None,
     }
+}
+
+/// `/users/{id}` for `/users/:id`.
+fn with_colons(pattern: &str) -> Option<String> {
+    let is_name = |name: &str| name.starts_with(|c: char| c.is_ascii_alphabetic()) && is_attribute(name);
+    let named = |segment: &str| match segment.strip_prefix(':').filter(|name| is_name(name)) {
+        Some(name) => format!("{{{name}}}"),
+        None => segment.to_string(),
+    };
+    let path = pattern.split('/').map(named).collect::<Vec<_>>().join("/");
+    (pattern.starts_with('/') && path != pattern).then_some(path)
+}
+
+/// `*.example.com` for `{tenant}.example.com`.
+fn replace_braces(pattern: &str) -> String {
+    let (mut glob, mut rest) = (String::new(), pattern);
+    while let Some((before, after)) = rest.split_once('{') {
+        glob.push_str(before);
+        glob.push('*');
+        rest = after.split_once('}').map_or("", |(_, after)| after);
+    }
+    glob + rest
 }
 
 fn is_address(pattern: &str) -> bool {
@@ -213,6 +259,9 @@ mod tests {
                 when("Method", "POST"),
                 "when.Method: no request has `Method`: names are compared exactly; write `method`",
             ),
+            (when("path", "/u/:id/x"), "write \"/u/{id}/x\""),
+            (when("host", "{t}.example.com"), "write \"*.example.com\""),
+            (keyed("{id}").when("path", "!/u/{id}"), "key: `{id}` is a segment of a path that is excluded"),
             (when("ip", "10.0.0"), "is not an address"),
             (when("ip", "10.0.0/8"), "is not an address"),
             (

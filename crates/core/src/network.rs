@@ -18,6 +18,11 @@ impl Network {
         let Some(bits) = bits.parse().ok().filter(|bits| *bits <= whole) else {
             return Some(Err(format!("{text:?}: a network of {address} has between 0 and {whole} bits")));
         };
+        // An IPv4 network written as IPv6.
+        let (address, bits, whole) = match address.to_canonical() {
+            v4 @ IpAddr::V4(_) if address.is_ipv6() && bits >= 96 => (v4, bits - 96, 32),
+            _ => (address, bits, whole),
+        };
         let first = Network { address, bits }.first();
         if first != address {
             return Some(Err(format!(
@@ -76,6 +81,9 @@ mod tests {
             ("2001:db8::/32", "2001:db9::", false),
             ("192.0.2.1/32", "192.0.2.1", true),
             ("192.0.2.1/32", "192.0.2.2", false),
+            ("::ffff:10.0.0.0/104", "10.1.2.3", true),
+            ("::ffff:10.0.0.0/104", "::ffff:10.1.2.3", true),
+            ("::ffff:10.0.0.0/104", "11.0.0.1", false),
             ("10.0.0.0/8", "", false),
             ("10.0.0.0/8", "10.0.0.1/x", false),
             ("10.0.0.0/8", "10.0.0.1, 10.0.0.2", false),

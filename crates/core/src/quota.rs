@@ -6,6 +6,7 @@ use std::hash::{Hash, Hasher};
 
 use serde::{Deserialize, Serialize};
 
+use crate::calendar::{Calendar, CalendarUnit, CalendarWindow};
 use crate::former::{Former, Formers};
 use crate::pace::{Pace, Refill};
 use crate::time::{EXACT, Span, Timestamp};
@@ -94,12 +95,13 @@ pub struct Quota {
     limit: u32,
     pace: Pace,
     formers: Formers,
+    calendar: Option<Calendar>,
 }
 
 /// Hashes the numbers only; former paces are left to `Eq`.
 impl Hash for Quota {
     fn hash<H: Hasher>(&self, state: &mut H) {
-        (self.algorithm, self.count, self.period, self.limit).hash(state);
+        (self.algorithm, self.count, self.period, self.limit, self.calendar).hash(state);
     }
 }
 
@@ -131,17 +133,31 @@ impl Quota {
 
     /// `count` per `period` of any length.
     pub const fn per(count: u32, period: Span) -> QuotaBuilder {
-        QuotaBuilder { algorithm: Algorithm::TokenBucket, count, period, burst: None }
+        QuotaBuilder { algorithm: Algorithm::TokenBucket, count, period, burst: None, calendar: None }
+    }
+
+    /// `count` per day, week, month or year of a calendar, as a `fixed_window`.
+    ///
+    /// ```
+    /// # use tollkeeper_core::{Calendar, CalendarUnit, Quota};
+    /// let month = Calendar::new(CalendarUnit::Month).timezone("Europe/Berlin")?;
+    /// let quota = Quota::per_calendar(1_000, month).build()?;
+    /// assert_eq!(quota.to_string(), "1000/month fixed_window timezone Europe/Berlin");
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub const fn per_calendar(count: u32, calendar: Calendar) -> QuotaBuilder {
+        let period = calendar.unit().usual_length();
+        QuotaBuilder { algorithm: Algorithm::FixedWindow, count, period, burst: None, calendar: Some(calendar) }
     }
 
     /// At most `count` at the same time; unreleased slots expire after `hold`.
     pub const fn concurrent(count: u32, hold: Span) -> QuotaBuilder {
-        QuotaBuilder { algorithm: Algorithm::Concurrency, count, period: hold, burst: None }
+        QuotaBuilder { algorithm: Algorithm::Concurrency, count, period: hold, burst: None, calendar: None }
     }
 
     /// Proves that everything computed for this quota stays an exact integer below 2^53.
     pub fn new(spec: QuotaBuilder) -> Result<Quota, QuotaError> {
-        let QuotaBuilder { algorithm, count, period, burst } = spec;
+        let QuotaBuilder { algorithm, count, period, burst, calendar } = spec;
         let limit = if algorithm.has_burst() { burst.unwrap_or(count) } else { count };
         for (field, value) in [("limit", count), ("burst", limit)] {
             if value == 0 {
@@ -150,6 +166,9 @@ impl Quota {
             if value > Self::MAX_COUNT {
                 return Err(QuotaError::CountTooLarge { field, value });
             }
+        }
+        if let Some(calendar) = calendar.filter(|_| algorithm != Algorithm::FixedWindow) {
+            return Err(QuotaError::NotFixed { algorithm, unit: calendar.unit() });
         }
         if period == Span::ZERO {
             return Err(QuotaError::ZeroPeriod);
@@ -170,7 +189,7 @@ impl Quota {
         } else {
             Pace::NONE
         };
-        Ok(Quota { algorithm, count, period, limit, pace, formers: Formers::NONE })
+        Ok(Quota { algorithm, count, period, limit, pace, formers: Formers::NONE, calendar })
     }
 
     /// How requests are counted.
@@ -183,7 +202,8 @@ impl Quota {
         self.count
     }
 
-    /// The period of the rate, the length of the window, or the lifetime of a hold.
+    /// The period of the rate, the length of the window, or the lifetime of a hold. For windows of a calendar their
+    /// usual length.
     pub const fn period(&self) -> Span {
         self.period
     }
@@ -193,8 +213,37 @@ impl Quota {
         self.limit
     }
 
-    /// The longest that used state can matter: the time from empty to full.
+    /// The calendar of its windows, if they are not all equally long.
+    pub const fn calendar(&self) -> Option<&Calendar> {
+        self.calendar.as_ref()
+    }
+
+    /// The window that contains this moment.
+    #[inline]
+    pub fn window_at(&self, at: Timestamp) -> CalendarWindow {
+        match &self.calendar {
+            Some(calendar) => calendar.window(at),
+            None => {
+                let start = at.window_start(self.period);
+                CalendarWindow { start, end: start + self.period }
+            }
+        }
+    }
+
+    /// When a window ends that started then.
+    #[inline]
+    pub(crate) fn window_end(&self, start: Timestamp) -> Timestamp {
+        match &self.calendar {
+            Some(calendar) => calendar.window(start).end,
+            None => start + self.period,
+        }
+    }
+
+    /// The longest that used state can matter: the time from empty to full. For windows of a calendar an upper bound.
     pub fn full_refill(&self) -> Span {
+        if let Some(calendar) = &self.calendar {
+            return calendar.unit().longest();
+        }
         match self.algorithm {
             Algorithm::TokenBucket | Algorithm::Gcra | Algorithm::LeakyBucket => self.pace.full().ceil(),
             Algorithm::SlidingWindowCounter => Span::from_micros(2 * self.period.as_micros()),
@@ -214,8 +263,10 @@ impl Quota {
     pub fn share(&self, shares: u32) -> Quota {
         let shares = shares.max(1);
         let part = |whole: u32| (whole / shares).max(1);
-        let of =
-            |count, period| Quota::per(count, period).burst(part(self.limit)).algorithm(self.algorithm).build().ok();
+        let of = |count, period| {
+            let spec = Quota::per(count, period).burst(part(self.limit)).algorithm(self.algorithm);
+            Quota::new(QuotaBuilder { calendar: self.calendar, ..spec }).ok()
+        };
         let longer = Span::from_micros(self.period.as_micros().saturating_mul(u64::from(shares)));
         // A longer period divides the rate exactly, unless it becomes too long to count.
         let exact = if self.algorithm.has_burst() { of(self.count, longer) } else { None };
@@ -281,6 +332,10 @@ impl fmt::Display for Quota {
         if self.algorithm == Algorithm::Concurrency {
             return write!(f, "{} hold {} {}", self.count, self.period, self.algorithm);
         }
+        if let Some(calendar) = &self.calendar {
+            write!(f, "{}/{} {}", self.count, calendar.unit(), self.algorithm)?;
+            return write!(f, "{calendar}");
+        }
         let period = self.period.to_string();
         // 10/s rather than 10/1s, but 10/15s.
         let unit = period.strip_prefix('1').filter(|unit| unit.starts_with(|c: char| c.is_ascii_alphabetic()));
@@ -300,6 +355,7 @@ pub struct QuotaBuilder {
     count: u32,
     period: Span,
     burst: Option<u32>,
+    calendar: Option<Calendar>,
 }
 
 impl QuotaBuilder {
@@ -351,6 +407,17 @@ pub enum QuotaError {
         field: &'static str,
         /// The value given.
         value: u32,
+    },
+    /// Windows of a calendar with an algorithm that has none.
+    #[error(
+        "{algorithm} needs periods of one length, and calendar {unit}s differ in theirs; use fixed_window, or write {}day",
+        unit.usual_length().as_micros() / 86_400_000_000
+    )]
+    NotFixed {
+        /// The algorithm.
+        algorithm: Algorithm,
+        /// The unit of the limit.
+        unit: CalendarUnit,
     },
     /// A period of zero.
     #[error("a period of 0 is not a rate; write for example 10/s")]
@@ -410,6 +477,7 @@ impl QuotaError {
             QuotaError::Zero { field } | QuotaError::CountTooLarge { field, .. } => field,
             QuotaError::BurstTooLarge { .. } => "burst",
             QuotaError::Unreadable { .. }
+            | QuotaError::NotFixed { .. }
             | QuotaError::ZeroPeriod
             | QuotaError::PeriodTooLong { .. }
             | QuotaError::CounterTooLarge { .. }

@@ -2,6 +2,7 @@
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
+use std::net::IpAddr;
 
 /// Anything with attributes. Fronts look up an attribute only when a rule needs it.
 pub trait Request {
@@ -30,6 +31,26 @@ impl<R: Request + ?Sized> Request for &R {
 
     fn considers(&self, rule: &str) -> bool {
         (**self).considers(rule)
+    }
+}
+
+/// An attribute as rules see it: an address under the name `ip` in its usual spelling, so that one client has one bucket
+/// however its address is written. Anything else is left as it is.
+///
+/// ```
+/// use tollkeeper_core::usual_spelling;
+/// assert_eq!(usual_spelling("ip", "2001:DB8:0:0::1"), "2001:db8::1");
+/// assert_eq!(usual_spelling("ip", "::ffff:192.0.2.7"), "192.0.2.7");
+/// assert_eq!(usual_spelling("user", "2001:DB8::1"), "2001:DB8::1");
+/// ```
+pub fn usual_spelling<'v>(name: &str, value: &'v str) -> Cow<'v, str> {
+    // An IPv4 address has only one spelling.
+    if name != "ip" || !value.contains(':') {
+        return Cow::Borrowed(value);
+    }
+    match value.parse::<IpAddr>() {
+        Ok(address) => Cow::Owned(address.to_canonical().to_string()),
+        Err(_) => Cow::Borrowed(value),
     }
 }
 
@@ -105,7 +126,7 @@ impl From<BTreeMap<String, String>> for Descriptor {
 
 impl Request for Descriptor {
     fn attribute(&self, name: &str) -> Option<Cow<'_, str>> {
-        self.attributes.get(name).map(|value| Cow::Borrowed(value.as_str()))
+        self.attributes.get(name).map(|value| usual_spelling(name, value))
     }
 
     fn cost(&self) -> u32 {

@@ -5,6 +5,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use crate::algorithm::Lease;
+use crate::calendar::{Calendar, CalendarError, CalendarUnit};
 use crate::condition::Condition;
 use crate::denial::Denial;
 use crate::key::{Key, KeyTemplate};
@@ -219,6 +220,24 @@ impl Rule {
         self.spec.mode
     }
 
+    /// Whether it only counts and reports.
+    #[inline]
+    pub fn is_shadow(&self) -> bool {
+        self.spec.mode == Enforcement::Shadow
+    }
+
+    /// Whether upstreams are told of requests over the limit, which pass.
+    #[inline]
+    pub fn annotates(&self) -> bool {
+        self.spec.mode == Enforcement::Annotate
+    }
+
+    /// Whether limit headers show it: enforced rules, unless they say otherwise.
+    #[inline]
+    pub fn is_in_headers(&self) -> bool {
+        self.is_enforced() && self.spec.headers
+    }
+
     /// What to answer while the store is unreachable.
     #[inline]
     pub fn on_store_failure(&self) -> FailurePolicy {
@@ -283,9 +302,14 @@ impl Rule {
         if !self.names_segments {
             return self.key.render(request);
         }
+        self.with_segments(request, |request| self.key.render(request))
+    }
+
+    /// With the named segments of the path as attributes.
+    fn with_segments<T, R: Request>(&self, request: &R, then: impl FnOnce(&Captured<'_, R>) -> T) -> T {
         let values: Vec<_> = self.when.iter().map(|condition| request.attribute(condition.attribute())).collect();
         let named = self.when.iter().zip(&values).filter_map(|(one, value)| Some(one.captures(value.as_deref()?)));
-        self.key.render(&Captured { request, named: named.flatten().collect() })
+        then(&Captured { request, named: named.flatten().collect() })
     }
 
     /// The attributes that must be present: one of each inner list.
@@ -299,7 +323,7 @@ impl Rule {
 
     /// The request's cost times the rule's. A product too large to count saturates, and can never pass.
     pub fn cost_of(&self, request: &impl Request) -> Result<u32, CostError> {
-        let own = self.cost.of(request).map_err(|(attribute, value)| CostError {
+        let own = self.own_cost(request).map_err(|(attribute, value)| CostError {
             rule: self.name.clone(),
             attribute: attribute.to_string(),
             value,
@@ -307,9 +331,16 @@ impl Rule {
         Ok(own.saturating_mul(request.cost()))
     }
 
+    fn own_cost(&self, request: &impl Request) -> Result<u32, (&str, String)> {
+        if self.names_segments && self.cost.is_carried() {
+            return self.with_segments(request, |request| self.cost.of(request));
+        }
+        self.cost.of(request)
+    }
+
     /// What the rule charges per unit of the request's cost; 1 if that cannot be read.
     pub fn units_of(&self, request: &impl Request) -> u32 {
-        self.cost.of(request).unwrap_or(1)
+        self.own_cost(request).unwrap_or(1)
     }
 }
 
@@ -424,9 +455,39 @@ fn quota(spec: &RuleSpec) -> Result<Quota, Vec<RuleError>> {
         (_, None) => Span::SECOND,
     };
     let Some(limit) = limit.filter(|_| errors.is_empty()) else { return Err(errors) };
-    let mut builder = Quota::per(limit.count, period).algorithm(spec.algorithm);
+    let mut builder = match calendar(spec, &limit)? {
+        Some(calendar) => Quota::per_calendar(limit.count, calendar).algorithm(spec.algorithm),
+        None => Quota::per(limit.count, period).algorithm(spec.algorithm),
+    };
     builder = builder.burst(burst.unwrap_or(limit.burst));
     builder.build().map_err(|error| vec![RuleError::new(error.field(), error)])
+}
+
+/// The calendar of a rule's windows, if its limit is for a part of one. A day in UTC, and for other algorithms than
+/// `fixed_window` a week too, is as long as any other.
+fn calendar(spec: &RuleSpec, limit: &Limit) -> Result<Option<Calendar>, Vec<RuleError>> {
+    let has_any = spec.timezone.is_some() || spec.anchor_day.is_some();
+    let unit = limit.calendar.filter(|unit| match unit {
+        CalendarUnit::Day => has_any && spec.algorithm == Algorithm::FixedWindow,
+        CalendarUnit::Week => spec.algorithm == Algorithm::FixedWindow,
+        CalendarUnit::Month | CalendarUnit::Year => true,
+    });
+    let Some(unit) = unit else {
+        let fields = [("timezone", spec.timezone.is_some()), ("anchor_day", spec.anchor_day.is_some())];
+        let problem = "is for algorithm: fixed_window with a limit per day, week, month or year; remove it";
+        let given = fields.into_iter().filter(|(_, is_given)| *is_given);
+        let errors: Vec<RuleError> = given.map(|(field, _)| RuleError::new(field, problem)).collect();
+        return if errors.is_empty() { Ok(None) } else { Err(errors) };
+    };
+    let wrong = |error: CalendarError| vec![RuleError::new(error.field, error)];
+    let mut calendar = Calendar::new(unit);
+    if let Some(name) = &spec.timezone {
+        calendar = calendar.timezone(name).map_err(wrong)?;
+    }
+    if let Some(day) = spec.anchor_day {
+        calendar = calendar.anchor_day(day).map_err(wrong)?;
+    }
+    Ok(Some(calendar).filter(|calendar| !calendar.is_utc_day()))
 }
 
 fn lease(size: &Scalar, algorithm: Algorithm) -> Result<LeaseSize, RuleError> {

@@ -22,7 +22,8 @@ pub struct RuleSpec {
     pub when: BTreeMap<String, OneOrMany>,
     /// One bucket per value of this template.
     pub key: String,
-    /// `10/s`, `6,000/min`, `5/90s`; for `concurrency` a plain number.
+    /// `10/s`, `6,000/min`, `5/90s`; for `concurrency` a plain number. `1000/week`, `/month` and `/year` with
+    /// `fixed_window` are those of the calendar.
     pub limit: Scalar,
     /// How much may pass at once after idling; the count of `limit` by default.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -30,6 +31,13 @@ pub struct RuleSpec {
     /// How requests are counted.
     #[serde(default)]
     pub algorithm: Algorithm,
+    /// For windows of the calendar: their time zone, such as `Europe/Berlin`; UTC by default.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub timezone: Option<String>,
+    /// For windows of the calendar: the day they start with, 1 by default. Of a month (its last day, if it is shorter), of
+    /// January, or of the week, where 1 is Monday.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub anchor_day: Option<u32>,
     /// For `concurrency`: unreleased slots expire after this.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub hold: Option<String>,
@@ -41,9 +49,12 @@ pub struct RuleSpec {
     /// }` for a cost known only afterwards.
     #[serde(default)]
     pub cost: CostSpec,
-    /// `enforce` or `shadow`.
+    /// `enforce`, `shadow`, or `annotate`: requests over the limit pass, and the upstream is told.
     #[serde(default)]
     pub mode: Enforcement,
+    /// `false` keeps the rule out of the limit headers.
+    #[serde(default = "yes", skip_serializing_if = "is_yes")]
+    pub headers: bool,
     /// What to answer while the store is unreachable: `local`, `open` or `closed`.
     #[serde(default)]
     pub on_store_failure: FailurePolicy,
@@ -69,10 +80,13 @@ impl Default for RuleSpec {
             limit: Scalar::default(),
             burst: None,
             algorithm: Algorithm::default(),
+            timezone: None,
+            anchor_day: None,
             hold: None,
             lease: None,
             cost: CostSpec::default(),
             mode: Enforcement::default(),
+            headers: yes(),
             on_store_failure: FailurePolicy::default(),
             deny: None,
             active: yes(),
@@ -109,8 +123,14 @@ impl RuleSpec {
         self.algorithm = quota.algorithm();
         (self.limit, self.hold) = match quota.algorithm() {
             Algorithm::Concurrency => (quota.count().to_string().into(), Some(quota.period().to_string())),
-            _ => (format!("{}/{}", quota.count(), quota.period()).into(), None),
+            _ => match quota.calendar() {
+                Some(calendar) => (format!("{}/{}", quota.count(), calendar.unit()).into(), None),
+                None => (format!("{}/{}", quota.count(), quota.period()).into(), None),
+            },
         };
+        let calendar = quota.calendar();
+        self.timezone = calendar.map(|calendar| calendar.zone_name().to_string());
+        self.anchor_day = calendar.map(|calendar| calendar.first_day().into()).filter(|day| *day != 1);
         self.burst = quota.algorithm().has_burst().then(|| Scalar::Number(quota.limit().into()));
         self
     }
@@ -133,6 +153,20 @@ impl RuleSpec {
     #[must_use]
     pub fn algorithm(mut self, algorithm: Algorithm) -> RuleSpec {
         self.algorithm = algorithm;
+        self
+    }
+
+    /// For windows of the calendar: their time zone, such as `Europe/Berlin`.
+    #[must_use]
+    pub fn timezone(mut self, name: impl Into<String>) -> RuleSpec {
+        self.timezone = Some(name.into());
+        self
+    }
+
+    /// For windows of the calendar: the day they start with.
+    #[must_use]
+    pub fn anchor_day(mut self, day: u32) -> RuleSpec {
+        self.anchor_day = Some(day);
         self
     }
 
@@ -177,6 +211,19 @@ impl RuleSpec {
         self.mode(Enforcement::Shadow)
     }
 
+    /// Requests over the limit pass, and the upstream is told.
+    #[must_use]
+    pub fn annotate(self) -> RuleSpec {
+        self.mode(Enforcement::Annotate)
+    }
+
+    /// Whether limit headers show the rule.
+    #[must_use]
+    pub fn headers(mut self, are_shown: bool) -> RuleSpec {
+        self.headers = are_shown;
+        self
+    }
+
     /// What to answer while the store is unreachable.
     #[must_use]
     pub fn on_store_failure(mut self, policy: FailurePolicy) -> RuleSpec {
@@ -215,6 +262,10 @@ impl RuleSpec {
 
 fn yes() -> bool {
     true
+}
+
+fn is_yes(value: &bool) -> bool {
+    *value
 }
 
 /// A number or a text; YAML allows both.
@@ -425,6 +476,8 @@ pub enum Enforcement {
     Enforce,
     /// It counts and reports, but never denies.
     Shadow,
+    /// A soft limit: it counts as an enforced rule does, and never denies; upstreams are told of requests over it.
+    Annotate,
 }
 
 /// What a rule answers while the store is unreachable.

@@ -10,9 +10,10 @@ use crate::quota::{Algorithm, Quota, QuotaError};
 use crate::rule::Rule;
 use crate::rule_spec::{RuleSpec, Scalar};
 
-const PARTS: [&str; 4] = ["burst", "by", "algorithm", "hold"];
+const PARTS: [&str; 6] = ["burst", "by", "algorithm", "hold", "timezone", "anchor_day"];
 
-/// A limit in one line: `LIMIT [burst N] [by KEY[|KEY...]] [algorithm NAME] [hold TIME]`, the parts in any order.
+/// A limit in one line: `LIMIT [burst N] [by KEY[|KEY...]] [algorithm NAME] [hold TIME] [timezone ZONE] [anchor_day
+/// DAY]`, the parts in any order.
 ///
 /// ```
 /// use tollkeeper_core::Shorthand;
@@ -29,6 +30,8 @@ pub struct Shorthand {
     by: Option<Vec<String>>,
     algorithm: Algorithm,
     hold: Option<String>,
+    timezone: Option<String>,
+    anchor_day: Option<u32>,
 }
 
 impl FromStr for Shorthand {
@@ -45,7 +48,7 @@ impl FromStr for Shorthand {
         while let Some(part) = words.next() {
             if !PARTS.contains(&part) {
                 return Err(LimitError::new(format!(
-                    "{part:?}: only burst, by, algorithm and hold may follow a limit"
+                    "{part:?}: only burst, by, algorithm, hold, timezone and anchor_day may follow a limit"
                 )));
             }
             let value = words.next_if(|word| !PARTS.contains(word));
@@ -60,6 +63,8 @@ impl FromStr for Shorthand {
             by: parts.get("by").map(|by| keys(by)).transpose()?,
             algorithm: parts.get("algorithm").map_or(Ok(Algorithm::default()), |name| algorithm(name))?,
             hold: parts.get("hold").map(ToString::to_string),
+            timezone: parts.get("timezone").map(ToString::to_string),
+            anchor_day: parts.get("anchor_day").map(|day| anchor_day(day)).transpose()?,
         };
         if shorthand.hold.is_some() && shorthand.algorithm != Algorithm::Concurrency {
             let problem = "hold: is for algorithm concurrency only; add `algorithm concurrency`, or remove hold";
@@ -82,6 +87,10 @@ fn keys(text: &str) -> Result<Vec<String>, LimitError> {
         }
         false => Ok(keys),
     }
+}
+
+fn anchor_day(text: &str) -> Result<u32, LimitError> {
+    text.parse().map_err(|_| LimitError::new(format!("anchor_day: {text:?} is not the number of a day")))
 }
 
 fn algorithm(name: &str) -> Result<Algorithm, LimitError> {
@@ -120,6 +129,8 @@ impl Shorthand {
             burst: self.burst.clone().map(Scalar::Text),
             algorithm: self.algorithm,
             hold: self.hold.clone(),
+            timezone: self.timezone.clone(),
+            anchor_day: self.anchor_day,
             ..Rule::new(name)
         }
     }
@@ -140,6 +151,19 @@ impl FromStr for Quota {
             QuotaError::Unreadable { problem: problems.join("; ") }
         })?;
         Ok(*rule.quota())
+    }
+}
+
+impl Quota {
+    /// The quota as a one-line limit, which can be read again: `10/s burst 20 algorithm gcra`.
+    pub fn to_shorthand(&self) -> String {
+        let (count, period, algorithm) = (self.count(), self.period(), self.algorithm());
+        match (algorithm, self.calendar()) {
+            (Algorithm::Concurrency, _) => format!("{count} algorithm {algorithm} hold {period}"),
+            (_, Some(calendar)) => format!("{count}/{} algorithm {algorithm}{calendar}", calendar.unit()),
+            _ if algorithm.has_burst() => format!("{count}/{period} burst {} algorithm {algorithm}", self.limit()),
+            _ => format!("{count}/{period} algorithm {algorithm}"),
+        }
     }
 }
 
@@ -180,7 +204,7 @@ mod tests {
     fn errors_name_the_part() {
         assert!(error("").contains("does not start with a limit"));
         assert!(error("by ip").contains("does not start with a limit"));
-        assert!(error("10/s bust 20").contains("\"bust\": only burst, by, algorithm and hold"));
+        assert!(error("10/s bust 20").contains("\"bust\": only burst, by, algorithm, hold"));
         assert!(error("10/s burst").contains("burst: a value is missing"));
         assert!(error("10/s burst by ip").contains("burst: a value is missing"));
         assert!(error("10/s by ip by host").contains("by: is given twice"));
@@ -191,10 +215,15 @@ mod tests {
 
     #[test]
     fn a_quota_reads_what_it_prints() {
-        for text in ["10/s burst 20", "5/90s", "1/day burst 3", "20/1500us", "7 algorithm concurrency hold 30s"] {
+        let month = "5/month algorithm fixed_window timezone Europe/Berlin anchor_day 15";
+        let day = "5/day algorithm fixed_window timezone Asia/Kathmandu";
+        let week = "5/7day algorithm fixed_window";
+        let slots = "7 algorithm concurrency hold 30s";
+        for text in ["10/s burst 20", "5/90s", "1/day burst 3", "20/1500us", slots, month, day, week] {
             let quota: Quota = text.parse().expect(text);
             let again = Rule::new("again").key("global").quota(quota).build().expect("valid");
             assert_eq!(*again.quota(), quota, "{text}");
+            assert_eq!(quota.to_shorthand().parse(), Ok(quota), "{text}");
         }
         let error = |text: &str| text.parse::<Quota>().expect_err(text).to_string();
         assert_eq!(error("10"), r#""10" says how many but not per what; write for example 10/s or 10/min"#);

@@ -87,6 +87,19 @@ pub struct Row {
     pub source: Source,
 }
 
+/// A soft limit that a request is over.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Annotation<'v> {
+    /// The rule's name.
+    pub rule: &'v str,
+    /// The burst of a bucket, or N.
+    pub limit: u32,
+    /// How much of the request's cost did not fit.
+    pub over_by: u32,
+    /// When the request would have fit; `None` if never.
+    pub retry_after: Option<Span>,
+}
+
 /// The answer for the request.
 #[derive(Clone, Debug)]
 pub struct Verdict {
@@ -134,9 +147,29 @@ impl Verdict {
     /// The most informative rule for a client: the limiting one of a denial, otherwise the enforced one with the
     /// smallest share left.
     pub fn binding(&self) -> Option<&Row> {
+        self.binding_of(Rule::is_enforced)
+    }
+
+    /// The same among the rules that limit headers show.
+    pub(crate) fn binding_in_headers(&self) -> Option<&Row> {
+        self.binding_of(Rule::is_in_headers)
+    }
+
+    fn binding_of(&self, is_meant: impl Fn(&Rule) -> bool) -> Option<&Row> {
         let share = |row: &&Row| u64::from(row.decision.remaining) * (1 << 32) / u64::from(row.decision.limit);
-        let enforced = self.rows.iter().filter(|row| row.charge.rule.is_enforced() && !row.is_unasked());
-        self.limiting().or_else(|| enforced.min_by_key(share))
+        let asked = self.rows.iter().filter(|row| is_meant(&row.charge.rule) && !row.is_unasked());
+        self.limiting().filter(|row| is_meant(&row.charge.rule)).or_else(|| asked.min_by_key(share))
+    }
+
+    /// The soft limits (`mode: annotate`) that the request is over, in file order.
+    pub fn annotations(&self) -> impl Iterator<Item = Annotation<'_>> {
+        let over = self.rows.iter().filter(|row| row.is_annotated());
+        over.map(|row| Annotation {
+            rule: row.charge.rule.name(),
+            limit: row.decision.limit,
+            over_by: row.charge.cost.saturating_sub(row.decision.remaining).max(1),
+            retry_after: row.decision.retry_after(),
+        })
     }
 
     /// Zero when allowed; the longest wait of the enforced rules that deny; `None` if one of them can never pass.
@@ -197,6 +230,12 @@ impl Row {
     /// Whether the rule was not asked: it applies to the request, but its answer is unknown.
     pub fn is_unasked(&self) -> bool {
         self.source == Source::Exception && self.charge.exception().is_none()
+    }
+
+    /// Whether the request is over this soft limit. A store that could not answer does not know.
+    pub fn is_annotated(&self) -> bool {
+        let is_known = !matches!(self.source, Source::Policy) && !self.is_unasked();
+        self.charge.rule.annotates() && !self.decision.is_allowed() && is_known
     }
 
     /// Whether an exception blocks the key.

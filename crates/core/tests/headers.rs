@@ -1,8 +1,8 @@
 //! What clients read: every header style, on allowed and on denied answers.
 
 use tollkeeper_core::{
-    Algorithm, Descriptor, Enforcement, HeaderStyle, Policy, Row, RuleSpec, Source, State, Timestamp, Verdict,
-    decide_all, limit_headers, retry_after_seconds,
+    Algorithm, Annotation, Descriptor, Enforcement, HeaderStyle, Policy, Row, RuleSpec, Source, State, Timestamp,
+    Verdict, decide_all, limit_headers, retry_after_seconds,
 };
 
 const NOW: Timestamp = Timestamp::from_micros(1_700_000_000_500_000);
@@ -48,6 +48,45 @@ fn draft_11_names_one_policy_per_enforced_rule() {
             r#"ratelimit: "burst";r=49;t=1,"daily";r=999;t=6400"#
         ]
     );
+}
+
+#[test]
+fn a_rule_can_keep_out_of_the_headers() {
+    let hidden = |name: &str| RuleSpec { headers: false, ..rule(name, "1/s", Algorithm::TokenBucket) };
+    let specs = [hidden("hidden"), rule("shown", "5/s", Algorithm::TokenBucket)];
+    let denied = verdict(&specs, 2);
+    assert!(!denied.is_allowed());
+    assert_eq!(
+        headers(HeaderStyle::Draft11, &denied),
+        [r#"ratelimit-policy: "shown";q=5;w=1"#, r#"ratelimit: "shown";r=4;t=1"#]
+    );
+    // Also where it is the one that denies, and there is room for one only.
+    assert_eq!(headers(HeaderStyle::Draft06, &denied)[..2], ["ratelimit-limit: 5", "ratelimit-remaining: 4"]);
+    assert_eq!(retry_after_seconds(&denied), Some(1));
+    assert!(headers(HeaderStyle::Draft11, &verdict(&[hidden("only")], 1)).is_empty());
+}
+
+#[test]
+fn a_soft_limit_lets_pass_and_tells_by_how_much() {
+    let soft = RuleSpec { mode: Enforcement::Annotate, ..rule("soft", "2/s", Algorithm::TokenBucket) };
+    let specs = [soft, rule("hard", "9/s", Algorithm::TokenBucket)];
+    assert_eq!(verdict(&specs, 2).annotations().count(), 0);
+    let over = verdict(&specs, 5);
+    assert!(over.is_allowed());
+    let annotations: Vec<_> = over.annotations().collect();
+    let [Annotation { rule: "soft", limit: 2, over_by: 1, retry_after: Some(wait) }] = annotations[..] else {
+        panic!("{annotations:?}");
+    };
+    assert_eq!(wait.as_micros(), 500_000, "what is over is not charged, as under an enforced rule");
+    assert_eq!(headers(HeaderStyle::Draft11, &over)[1], r#"ratelimit: "hard";r=4;t=1"#, "clients see no soft limit");
+}
+
+#[test]
+fn the_window_of_a_calendar_is_as_long_as_it_is() {
+    let month = RuleSpec { timezone: Some("Europe/Berlin".into()), ..rule("m", "9/month", Algorithm::FixedWindow) };
+    // November 2023 in Berlin, from the 14th, 22:13:20.5 UTC on.
+    let shown = headers(HeaderStyle::Draft11, &verdict(&[month], 1));
+    assert_eq!(shown, [r#"ratelimit-policy: "m";q=9;w=2592000"#, r#"ratelimit: "m";r=8;t=1385200"#]);
 }
 
 #[test]

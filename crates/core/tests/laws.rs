@@ -4,8 +4,8 @@
 
 use proptest::prelude::*;
 use tollkeeper_core::{
-    Algorithm, Change, Charge, Descriptor, Enforcement, Policy, Quota, RuleSpec, Scalar, Span, State, Timestamp,
-    decide, decide_all,
+    Algorithm, Calendar, CalendarUnit, Change, Charge, Descriptor, Enforcement, Policy, Quota, RuleSpec, Scalar, Span,
+    State, Timestamp, decide, decide_all,
 };
 
 const START: u64 = 1_700_000_000_000_000;
@@ -51,6 +51,35 @@ fn asks(most: usize) -> impl Strategy<Value = Vec<Ask>> {
 }
 
 fn quotas() -> impl Strategy<Value = Quota> {
+    prop_oneof![6 => periodic_quotas(), 1 => calendar_quotas()]
+}
+
+fn calendars() -> impl Strategy<Value = Calendar> {
+    let units =
+        prop::sample::select(vec![CalendarUnit::Day, CalendarUnit::Week, CalendarUnit::Month, CalendarUnit::Year]);
+    let zones = [
+        "UTC",
+        "Europe/Berlin",
+        "America/New_York",
+        "Asia/Kathmandu",
+        "Africa/Cairo",
+        "America/Havana",
+        "Pacific/Apia",
+    ];
+    (units, prop::sample::select(zones.to_vec()), 1u32..=31).prop_map(|(unit, zone, day)| {
+        let calendar = Calendar::new(unit).timezone(zone).unwrap();
+        // A day that this unit does not have.
+        calendar.anchor_day(day).unwrap_or(calendar)
+    })
+}
+
+fn calendar_quotas() -> impl Strategy<Value = Quota> {
+    // Forty years would pass the last timestamp (2112) within one run.
+    let calendars = calendars().prop_filter("too long", |calendar| calendar.unit() != CalendarUnit::Year);
+    (1u32..20, calendars).prop_map(|(count, calendar)| Quota::per_calendar(count, calendar).build().unwrap())
+}
+
+fn periodic_quotas() -> impl Strategy<Value = Quota> {
     let counts = prop_oneof![1u32..20, Just(3), Just(7_919), 1u32..100_000];
     let periods =
         prop_oneof![Just(1_000_000u64), Just(60_000_000), Just(86_400_000_000), 1_000u64..10_000_000, Just(90_000_000)];
@@ -120,6 +149,11 @@ fn audit(quota: &Quota, admitted: &[(u64, u32)]) -> Result<(), TestCaseError> {
                     // admitted <= burst + count / period * elapsed, multiplied out
                     let allowance = limit * u128::from(window) + u128::from(quota.count()) * u128::from(last - first);
                     prop_assert!(sum(from, to) * u128::from(window) <= allowance, "{admitted:?} from {from} to {to}");
+                }
+                Algorithm::FixedWindow if quota.calendar().is_some() => {
+                    let window_of = |at| quota.calendar().unwrap().window(Timestamp::from_micros(at));
+                    let is_one = window_of(first) == window_of(last);
+                    prop_assert!(!is_one || sum(from, to) <= limit, "{admitted:?} from {from} to {to}");
                 }
                 Algorithm::FixedWindow if first / window == last / window => {
                     prop_assert!(sum(from, to) <= limit, "{admitted:?} from {from} to {to}");
@@ -277,7 +311,9 @@ proptest! {
         let reach = quota.full_refill().as_micros().min(quota.period().as_micros()) / 2;
         // From the middle of a window, so that the swing stays in it.
         let period = quota.period().as_micros();
-        let middle = START - START % period + period / 2;
+        let own = quota.window_at(Timestamp::from_micros(START));
+        let middle = if quota.calendar().is_some() { own.end.as_micros() - 1 } else { START - START % period + period / 2 };
+        let reach = if quota.calendar().is_some() { own.end.since(own.start).as_micros() - 1 } else { reach };
         for (share, cost) in swings {
             let now = middle - (u128::from(reach) * u128::from(share) / 1_000) as u64;
             let (decision, change) = decide(&quota, cost, &state, Timestamp::from_micros(now));
@@ -315,6 +351,26 @@ proptest! {
                 prop_assert!(decide(&quota, cost, &state, Timestamp::from_micros(jumped + wait)).0.is_allowed());
                 prop_assert!(!decide(&quota, cost, &state, Timestamp::from_micros(jumped + wait - 1)).0.is_allowed());
             }
+        }
+    }
+
+    /// Windows of a calendar follow each other without gaps and overlaps, and what a server is told of them is enough
+    /// for any time in the window before, this one and the next.
+    #[test]
+    fn calendar_windows_follow_each_other(calendar in calendars(), at in 0u64..1 << 52) {
+        let at = Timestamp::from_micros(at);
+        let window = calendar.window(at);
+        prop_assert!(window.start <= at && at < window.end);
+        let length = window.end.since(window.start);
+        prop_assert!(length <= Quota::per_calendar(1, calendar).build().unwrap().full_refill());
+        for inside in [window.start, Timestamp::from_micros(window.end.as_micros() - 1)] {
+            prop_assert_eq!(calendar.window(inside), window);
+        }
+        prop_assert_eq!(calendar.window(window.end).start, window.end);
+        let starts = calendar.starts_around(at);
+        prop_assert!(starts.is_sorted() && starts.contains(&window.start) && starts.contains(&window.end));
+        for pair in starts.windows(2) {
+            prop_assert_eq!(calendar.window(pair[0]).end, pair[1]);
         }
     }
 

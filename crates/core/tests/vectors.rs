@@ -4,8 +4,8 @@ use std::collections::{BTreeMap, HashMap};
 
 use serde::Deserialize;
 use tollkeeper_core::{
-    Algorithm, Descriptor, Enforcement, Key, MatchValue, OneOrMany, Policy, Quota, Row, RuleSpec, Scalar, Source, Span,
-    State, Timestamp, Verdict, decide, decide_all,
+    Algorithm, Calendar, CalendarUnit, Descriptor, Enforcement, Key, MatchValue, OneOrMany, Policy, Quota, Row,
+    RuleSpec, Scalar, Source, Span, State, Timestamp, Verdict, decide, decide_all,
 };
 
 #[derive(Deserialize)]
@@ -19,6 +19,29 @@ struct QuotaCase {
     count: u32,
     period_us: u64,
     burst: u32,
+    calendar: Option<CalendarCase>,
+}
+
+#[derive(Deserialize)]
+struct CalendarCase {
+    unit: String,
+    timezone: String,
+    anchor_day: u32,
+}
+
+impl QuotaCase {
+    fn build(&self) -> Quota {
+        let quota = match &self.calendar {
+            Some(CalendarCase { unit, timezone, anchor_day }) => {
+                let units = [CalendarUnit::Day, CalendarUnit::Week, CalendarUnit::Month, CalendarUnit::Year];
+                let unit = units.into_iter().find(|known| known.name() == unit).expect(unit);
+                let calendar = Calendar::new(unit).timezone(timezone).expect("a time zone");
+                Quota::per_calendar(self.count, calendar.anchor_day(*anchor_day).expect("a day"))
+            }
+            None => Quota::per(self.count, Span::from_micros(self.period_us)).burst(self.burst),
+        };
+        quota.algorithm(self.algorithm).build().expect("a quota")
+    }
 }
 
 /// at, cost, allowed, retry_after (null: never), remaining, reset_after, delay
@@ -36,12 +59,7 @@ fn decisions_are_those_of_the_model() {
     let file: File<DecisionCase> = serde_json::from_str(include_str!("vectors/decisions.json")).unwrap();
     assert!(file.cases.len() > 50);
     for case in file.cases {
-        let QuotaCase { algorithm, count, period_us, burst } = case.quota;
-        let quota = Quota::per(count, Span::from_micros(period_us))
-            .burst(burst)
-            .algorithm(algorithm)
-            .build()
-            .expect(&case.name);
+        let quota = case.quota.build();
         let mut state = State::Fresh;
         for (index, expected) in case.steps.into_iter().enumerate() {
             let now = Timestamp::from_micros(expected.0);
@@ -103,7 +121,7 @@ struct VerdictCase {
 }
 
 fn spec(rule: RuleCase) -> RuleSpec {
-    let QuotaCase { algorithm, count, period_us, burst } = rule.quota;
+    let QuotaCase { algorithm, count, period_us, burst, .. } = rule.quota;
     let text = |value| OneOrMany::One(MatchValue::Text(value));
     RuleSpec {
         name: rule.name,

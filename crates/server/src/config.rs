@@ -13,7 +13,7 @@ use std::path::PathBuf;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use tollkeeper::file::Settings;
-use tollkeeper::{HeaderStyle, RuleSpec};
+use tollkeeper::{DenySpec, HeaderStyle, RuleSpec};
 
 use operations::{AlertsConfig, TelemetryConfig};
 
@@ -51,6 +51,9 @@ pub(crate) struct Config {
     /// The status of a denied request on `/v1/authorize`.
     #[schemars(range(min = 400, max = 599))]
     pub(crate) deny_status: u16,
+    /// The response to denied requests of all rules that have none of their own, instead of the problem document.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) deny: Option<DenySpec>,
     /// The admin part of the API, which inspects and changes rather than decides.
     pub(crate) admin: AdminConfig,
     /// The part of the API that decides.
@@ -84,6 +87,7 @@ impl Default for Config {
             headers: HeaderStyle::default(),
             identify: BTreeMap::new(),
             deny_status: 429,
+            deny: None,
             admin: AdminConfig::default(),
             decisions: DecisionsConfig::default(),
             metrics: MetricsAccess::default(),
@@ -110,6 +114,7 @@ impl Config {
             headers: self.headers,
             identify: self.identify.clone(),
             deny_status: self.deny_status,
+            deny: self.deny.clone(),
             rules: self.rules.clone(),
         }
     }

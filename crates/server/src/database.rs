@@ -6,13 +6,14 @@ pub(crate) use tollkeeper::postgres::{Database, DatabaseError};
 use tollkeeper::postgres::editing::{RULES, Step};
 
 /// All tables, in the order of their making. What was released is never changed: add a file.
-const STEPS: [Step; 6] = [
+const STEPS: [Step; 7] = [
     RULES,
     (2, "violations", include_str!("../migrations/0002_violations.sql")),
     (3, "actions", include_str!("../migrations/0003_actions.sql")),
     (4, "exceptions", include_str!("../migrations/0004_exceptions.sql")),
     (5, "audit size", include_str!("../migrations/0005_audit_size.sql")),
     (6, "kept exceptions", include_str!("../migrations/0006_kept_exceptions.sql")),
+    (7, "annotate", include_str!("../migrations/0007_annotate.sql")),
 ];
 
 /// Understands a URL such as `postgres://tollkeeper@db.internal/limits`, or says what is wrong with it. Nothing is connected

@@ -27,7 +27,9 @@ pub(crate) use request::{
     Check, CheckBody, Release, Reserve, Settle, parse_check, parse_event, parse_release, parse_reserve, parse_settle,
 };
 pub(crate) use reservation::{ReservationAnswer, ReserveAnswer, SettleAnswer};
-pub(crate) use rule::{EditAnswer, HistoryAnswer, Rollback, RulesAnswer, parse_rollback, parse_rule, rule_schema};
+pub(crate) use rule::{
+    EditAnswer, HistoryAnswer, Rollback, RulesAnswer, WarningAnswer, parse_rollback, parse_rule, rule_schema,
+};
 pub(crate) use verdict::{BatchAnswer, BatchResult, CheckAnswer, HeadersAnswer};
 
 use schemars::JsonSchema;

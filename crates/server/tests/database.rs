@@ -9,6 +9,7 @@ fn with_tables() -> Postgres {
         "tollkeeper/migrations/0001_rules.sql",
         "server/migrations/0002_violations.sql",
         "server/migrations/0003_actions.sql",
+        "server/migrations/0007_annotate.sql",
     ] {
         let path = repository().join("crates").join(file);
         server.sql(&std::fs::read_to_string(path).unwrap());

@@ -149,10 +149,11 @@ pub use store::{
 };
 pub use store::{ExceptionError, MAX_HOLD, MemoryStore, Overflowed, Overloaded, Owner, Store, StoreError, TooManyKeys};
 pub use tollkeeper_core::{
-    Algorithm, BucketRef, Changes, Charge, CostError, Decision, Descriptor, Enforcement, Exception, ExceptionKind,
-    FailurePolicy, Grant, HeaderStyle, Hold, Key, KeyTemplate, KeyedBy, Limit, LimitError, NamedKey, Outcome, Policy,
-    PolicyError, PolicyErrors, Quota, QuotaBuilder, QuotaError, Request, Row, Rule, RuleError, RuleErrors, RuleSpec,
-    Shorthand, Source, Span, Terms, Timestamp, UnclearKey, Verdict, limit_headers, parse_span, retry_after_seconds,
+    Algorithm, Annotation, BucketRef, Calendar, CalendarError, CalendarUnit, CalendarWindow, Changes, Charge,
+    CostError, Decision, Denial, DenySpec, Descriptor, Enforcement, Exception, ExceptionKind, FailurePolicy, Grant,
+    HeaderStyle, Hold, Key, KeyTemplate, KeyedBy, Limit, LimitError, NamedKey, Outcome, Policy, PolicyError,
+    PolicyErrors, Quota, QuotaBuilder, QuotaError, Request, Row, Rule, RuleError, RuleErrors, RuleSpec, Shorthand,
+    Source, Span, Terms, Timestamp, UnclearKey, Verdict, limit_headers, parse_span, retry_after_seconds,
 };
 #[cfg(feature = "yaml")]
 pub use yaml::{YamlError, policy_from_yaml};

@@ -145,10 +145,19 @@ fn decisions_are_those_of_the_independent_model() {
         for case in file["cases"].as_array().unwrap() {
             let (name, quota) = (case["name"].as_str().unwrap(), &case["quota"]);
             let number = |field: &str| quota[field].as_u64().unwrap();
-            let quota = Quota::per(number("count") as u32, Span::from_micros(number("period_us")))
-                .burst(number("burst") as u32)
-                .algorithm(serde_json::from_value(quota["algorithm"].clone()).unwrap());
-            let rule = rule("vector", "1/s", Algorithm::TokenBucket).by(quota.build().unwrap());
+            let algorithm: Algorithm = serde_json::from_value(quota["algorithm"].clone()).unwrap();
+            let built = match quota["calendar"].as_object() {
+                Some(calendar) => {
+                    let (unit, zone) = (calendar["unit"].as_str().unwrap(), calendar["timezone"].as_str().unwrap());
+                    let day = &calendar["anchor_day"];
+                    format!("{}/{unit} algorithm {algorithm} timezone {zone} anchor_day {day}", number("count")).parse()
+                }
+                None => {
+                    let quota = Quota::per(number("count") as u32, Span::from_micros(number("period_us")));
+                    quota.burst(number("burst") as u32).algorithm(algorithm).build()
+                }
+            };
+            let rule = rule("vector", "1/s", Algorithm::TokenBucket).by(built.unwrap());
             let steps: Vec<Step> = serde_json::from_value(case["steps"].clone()).unwrap();
             for (index, expected) in steps.into_iter().enumerate() {
                 subject.clock.set(Timestamp::from_micros(expected.0));
@@ -459,10 +468,14 @@ impl Model {
 
 fn any_rule(nth: usize) -> impl Strategy<Value = Limited> {
     let numbers = (1_u32..12, prop::sample::select(vec!["1ms", "7ms", "1s", "60s", "1h"]), 1_u32..20);
-    (prop::sample::select(Algorithm::ALL.to_vec()), numbers, any::<bool>()).prop_map(
-        move |(algorithm, (count, period, burst), shadow)| {
+    let calendar = prop::option::weighted(0.3, prop::sample::select(vec!["day", "week", "month"]));
+    (prop::sample::select(Algorithm::ALL.to_vec()), numbers, any::<bool>(), calendar).prop_map(
+        move |(algorithm, (count, period, burst), shadow, calendar)| {
+            let calendar = calendar.filter(|_| algorithm == Algorithm::FixedWindow);
+            let period = calendar.unwrap_or(period);
             rule_with(&format!("rule-{nth}"), &format!("{count}/{period}"), |spec| {
                 spec.algorithm = algorithm;
+                spec.timezone = calendar.map(|_| "Europe/Berlin".into());
                 spec.burst = algorithm.has_burst().then_some(Scalar::Number(burst.into()));
                 spec.mode = if shadow { Enforcement::Shadow } else { Enforcement::Enforce };
             })
@@ -475,8 +488,10 @@ fn any_move() -> impl Strategy<Value = i64> {
         4 => 0..2_000_i64,
         3 => 0..2_000_000_i64,
         1 => 0..8_000_000_000_i64,
+        1 => 0..3_000_000_000_000_i64,
         1 => -2_000..0_i64,
         1 => -8_000_000_000..0_i64,
+        1 => -3_000_000_000_000..0_i64,
     ]
 }
 

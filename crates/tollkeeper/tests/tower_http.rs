@@ -127,7 +127,11 @@ async fn allowed_and_denied_responses_show_their_limits() {
 
 #[tokio::test]
 async fn the_answer_is_written_in_the_style_that_was_asked_for() {
-    let style = AnswerStyle { headers: HeaderStyle::Draft06, deny_status: http::StatusCode::SERVICE_UNAVAILABLE };
+    let style = AnswerStyle {
+        headers: HeaderStyle::Draft06,
+        deny_status: http::StatusCode::SERVICE_UNAVAILABLE,
+        ..AnswerStyle::default()
+    };
     let address = serve(Router::new(), layer([rule("all", "global", "1/h")]).answer(style)).await;
     assert_eq!(ask(address, "/").await.header("ratelimit-remaining"), "0");
     let denied = ask(address, "/").await;

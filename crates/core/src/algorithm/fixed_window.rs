@@ -1,6 +1,7 @@
-//! `fixed_window`: N per window, windows starting at multiples of the period since the epoch.
+//! `fixed_window`: N per window, windows starting at multiples of the period since the epoch, or those of a calendar.
 
 use super::jump::jumped_back;
+use crate::calendar::CalendarWindow;
 use crate::decision::{Decision, Outcome};
 use crate::quota::Quota;
 use crate::time::{Span, Timestamp};
@@ -17,7 +18,7 @@ pub struct Window {
 #[inline]
 pub(super) fn decide(quota: &Quota, cost: u32, state: Option<Window>, now: Timestamp) -> (Decision, Option<Window>) {
     let (window, repaired) = as_of(quota, state, now);
-    let end = window.start + quota.period();
+    let end = quota.window_end(window.start);
     let answer = |outcome, admitted: u32| Decision {
         outcome,
         limit: quota.limit(),
@@ -38,9 +39,14 @@ pub(super) fn decide(quota: &Quota, cost: u32, state: Option<Window>, now: Times
 /// The window in force at `now`, and whether a clock jump was repaired.
 #[inline]
 pub(super) fn as_of(quota: &Quota, state: Option<Window>, now: Timestamp) -> (Window, bool) {
-    let start = now.window_start(quota.period());
+    let CalendarWindow { start, end } = quota.window_at(now);
+    let has_jumped = |window: &Window| match quota.calendar() {
+        // The next window may start a little in the future, a later one may not.
+        Some(_) => window.start > end,
+        None => jumped_back(window.start, now, quota.period()),
+    };
     match state {
-        Some(window) if jumped_back(window.start, now, quota.period()) => (Window { start, ..window }, true),
+        Some(window) if has_jumped(&window) => (Window { start, ..window }, true),
         Some(window) if window.start >= start => (window, false),
         _ => (Window { start, admitted: 0 }, false),
     }

@@ -86,7 +86,7 @@ impl Lease {
                 if owed >= quota.pace().full() { self.tokens } else { quota.pace().tokens_in(owed).min(self.tokens) }
             }
             Ends::Window(start) => {
-                if now < start + quota.period() {
+                if now < quota.window_end(start) {
                     self.tokens
                 } else {
                     0

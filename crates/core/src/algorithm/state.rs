@@ -76,7 +76,7 @@ impl State {
         match self {
             State::Fresh => Timestamp::default(),
             State::Bucket(bucket) => bucket.until(),
-            State::Window(window) => window.start + quota.period(),
+            State::Window(window) => quota.window_end(window.start),
             State::Counter(counter) => counter.until(quota.period()),
             State::Log(log) => log.last().map_or(Timestamp::default(), |last| last + quota.period()),
         }

@@ -6,12 +6,16 @@ definitions of the laws to it with exact fractions, however slowly. Run it from 
 time (fixed seed). `--check` compares with the files instead of writing them.
 """
 
+import bisect
 import json
 import math
 import random
 import sys
+from datetime import date, datetime, timedelta, timezone
 from fractions import Fraction
+from functools import lru_cache
 from pathlib import Path
+from zoneinfo import ZoneInfo
 
 HERE = Path(__file__).parent
 SECOND, MINUTE, HOUR, DAY = 10**6, 60 * 10**6, 3600 * 10**6, 86400 * 10**6
@@ -92,7 +96,50 @@ class History:
         return (last // self.window + windows) * self.window - now
 
 
+@lru_cache(maxsize=None)
+def midnight(zone, day):
+    """The first second at which the zone's clocks show midnight of this day, or later. Clocks change at quarters of an hour."""
+    shown = lambda second: datetime.fromtimestamp(second, ZoneInfo(zone)).replace(tzinfo=None)
+    wanted = datetime(day.year, day.month, day.day)
+    around = int(wanted.replace(tzinfo=timezone.utc).timestamp())
+    return next(second for second in range(around - 26 * 3600, around + 26 * 3600, 900) if shown(second) >= wanted)
+
+
+@lru_cache(maxsize=None)
+def starts(unit, zone, anchor):
+    """The starts of all windows from 2022 to 2032, in microseconds. Some days are skipped altogether."""
+    days, day = [], date(2022, 1, 1)
+    while day < date(2032, 1, 1):
+        next_month = date(day.year + day.month // 12, day.month % 12 + 1, 1)
+        clamped = min(anchor, (next_month - timedelta(days=1)).day)
+        is_first = {"day": True, "week": day.isoweekday() == anchor, "month": day.day == clamped,
+                    "year": (day.month, day.day) == (1, anchor)}[unit]
+        days += [day] if is_first else []
+        day += timedelta(days=1)
+    return sorted({midnight(zone, day) * SECOND for day in days})
+
+
+class Calendar(History):
+    """fixed_window by the calendar of a time zone."""
+
+    def __init__(self, quota):
+        super().__init__(quota)
+        calendar = quota["calendar"]
+        self.starts = starts(calendar["unit"], calendar["timezone"], calendar["anchor_day"])
+
+    def index(self, now):
+        return bisect.bisect_right(self.starts, now)
+
+    def used(self, now):
+        return Fraction(sum(cost for at, cost in self.admitted if self.index(at) == self.index(now)))
+
+    def reset(self, now):
+        return self.starts[self.index(now)] - now if self.used(now) else 0
+
+
 def model(quota):
+    if "calendar" in quota:
+        return Calendar(quota)
     buckets = ("token_bucket", "gcra", "leaky_bucket")
     return Bucket(quota) if quota["algorithm"] in buckets else History(quota)
 
@@ -135,9 +182,21 @@ def decisions(rng):
         for count, period in windows:
             quota = {"algorithm": algorithm, "count": count, "period_us": period, "burst": count}
             cases.append(decision_case(rng, f"{algorithm} {count} per {period} us", quota, 40))
+    # Cases of years are shorter, to end before 2032.
+    calendars = [("month", "UTC", 1), ("month", "Europe/Berlin", 15), ("month", "America/New_York", 31), ("week", "UTC", 1),
+                 ("week", "Europe/Berlin", 7), ("day", "Europe/Berlin", 1), ("day", "Africa/Cairo", 1), ("day", "America/Havana", 1),
+                 ("day", "Australia/Lord_Howe", 1), ("month", "Asia/Kathmandu", 1), ("year", "UTC", 1), ("year", "Asia/Tokyo", 20)]
+    usual = {"day": DAY, "week": 7 * DAY, "month": 30 * DAY, "year": 365 * DAY}
+    for unit, zone, anchor in calendars:
+        for count in (3, 1000):
+            quota = {"algorithm": "fixed_window", "count": count, "period_us": usual[unit], "burst": count,
+                     "calendar": {"unit": unit, "timezone": zone, "anchor_day": anchor}}
+            name = f"fixed_window {count} per {unit} in {zone} from day {anchor}"
+            cases.append(decision_case(rng, name, quota, 10 if unit == "year" else 40))
     return {
         "about": "Each case starts fresh. A step is [at_us, cost, allowed, retry_after_us (null: never), remaining, "
-                 "reset_after_us, delay_us]; an allowed step is charged. burst matters to buckets only.",
+                 "reset_after_us, delay_us]; an allowed step is charged. burst matters to buckets only. With `calendar` the windows of a fixed_window are those of "
+                 "its unit in its time zone, and period_us is only their usual length.",
         "cases": cases,
     }
 

@@ -9,9 +9,12 @@ const LABELS = {
   algorithm: { label: "Algorithm" },
   limit: { label: "Limit", placeholder: "10/s" },
   burst: { label: "Burst", placeholder: "as the limit says" },
+  timezone: { label: "Time zone, for calendar windows", placeholder: "UTC" },
+  anchor_day: { label: "First day, for calendar windows", placeholder: "1" },
   hold: { label: "Hold, for concurrency", placeholder: "10min" },
   lease: { label: "Lease", placeholder: "auto, or a number" },
   mode: { label: "Mode" },
+  headers: { label: "In limit headers" },
   on_store_failure: { label: "When the store is unreachable" },
   active: { label: "Active" },
   description: { label: "Description" },
@@ -32,9 +35,11 @@ const ruleForm = {
       act: async () => {
         const sent = ruleForm.read(body);
         const more = rules.change(body);
-        if (rule) await api.put(`/v1/rules/${encodeURIComponent(rule.name)}`, sent, more);
-        else await api.post("/v1/rules", sent, more);
-        announce(`Rule ${shown(sent.name)} was saved`);
+        const saved = rule
+          ? await api.put(`/v1/rules/${encodeURIComponent(rule.name)}`, sent, more)
+          : await api.post("/v1/rules", sent, more);
+        const warnings = (saved.warnings ?? []).map(({ field, problem }) => `${field}: ${problem}`);
+        announce([`Rule ${shown(sent.name)} was saved`, ...warnings].join(". Warning: "));
         await rules.load();
       },
     });

@@ -3,6 +3,7 @@
 //! One call of Envoy asks about several descriptors. They pass or fail together: the store decides all of their
 //! charges at once, and one denial leaves nothing charged anywhere.
 
+mod annotations;
 mod answer;
 mod codec;
 pub(crate) mod envoy;

@@ -30,7 +30,7 @@ use hyper::body::{Body as _, Incoming};
 use hyper::service::service_fn;
 use hyper::upgrade::OnUpgrade;
 use hyper_util::rt::TokioIo;
-use tollkeeper::http::{Answer, Problem};
+use tollkeeper::http::{Answer, OVER_LIMIT, Problem, over_limit};
 use tollkeeper::{Charge, CheckError, Permit, Verdict};
 use tracing::{debug, info};
 
@@ -142,6 +142,8 @@ impl Proxy {
         let version = parts.version;
         let mut hop = headers::take_hop(&mut parts.headers);
         headers::take_lookalikes(&mut parts.headers);
+        // Only this proxy says so.
+        parts.headers.remove(OVER_LIMIT);
         headers::join_cookies(&mut parts.headers);
         forwarding::watch(&self.service.identity, &parts.headers, client.peer, false);
         // HTTP/2 starts a WebSocket in another way, and a body would be read as its first frames.
@@ -158,6 +160,7 @@ impl Proxy {
         };
         let now = self.service.limiter.store().now();
         let limits = self.service.answer.headers_for(&verdict, now);
+        parts.headers.extend(over_limit(&verdict).map(|value| (OVER_LIMIT, value)));
         let on_upgrade = hop.websocket.then_some(on_upgrade);
         let request = self.outgoing(parts, body, target, &client, hop);
         let mut response = match self.forward(request, hop).await {

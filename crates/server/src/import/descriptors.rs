@@ -77,14 +77,14 @@ pub(super) enum Wanted<'n> {
     Any,
 }
 
-/// Units and their names in a limit. A year is 365 days there.
+/// Units and their names in a limit. A month is 30 days there and a year 365, and weeks start on Thursday.
 const UNITS: [(&str, &str); 7] = [
     ("second", "s"),
     ("minute", "min"),
     ("hour", "h"),
     ("day", "day"),
-    ("week", "week"),
-    ("month", "month"),
+    ("week", "7day"),
+    ("month", "30day"),
     ("year", "365d"),
 ];
 

@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-use tollkeeper::{Policy, Row, Rule, Source};
+use tollkeeper::{Enforcement, Policy, Row, Rule, Source};
 
 use super::family::Family;
 use super::histogram::{Histogram, RATIO};
@@ -65,7 +65,16 @@ pub(super) struct RuleCounters {
     remaining: Histogram,
 }
 
-const OUTCOMES: [&str; 3] = ["allowed", "denied", "shadow_denied"];
+const OUTCOMES: [&str; 4] = ["allowed", "denied", "shadow_denied", "annotated"];
+
+/// The outcome of a rule that does not let a request pass.
+fn denial_of(rule: &Rule) -> usize {
+    match rule.mode() {
+        Enforcement::Shadow => 2,
+        Enforcement::Annotate => 3,
+        _ => 1,
+    }
+}
 
 impl RuleCounters {
     pub(super) fn new(rule: Arc<Rule>) -> RuleCounters {
@@ -74,11 +83,7 @@ impl RuleCounters {
 
     pub(super) fn count(&self, row: &Row) {
         let decision = &row.decision;
-        let outcome = match (decision.is_allowed(), row.charge.rule.is_enforced()) {
-            (true, _) => 0,
-            (false, true) => 1,
-            (false, false) => 2,
-        };
+        let outcome = if decision.is_allowed() { 0 } else { denial_of(&row.charge.rule) };
         self.decisions[outcome][row.source as usize].fetch_add(1, Relaxed);
         // What is left of a key is unknown when an exception decides without the store.
         if row.charge.exception().is_none_or(|exception| !exception.kind.settles()) {
@@ -107,13 +112,13 @@ impl RuleCounters {
             let sources = Source::ALL.iter().zip(by_source).filter(|(source, _)| **source != Source::Policy);
             sources.map(|(_, count)| count.load(Relaxed)).sum()
         };
-        self.decisions[1..].iter().map(|by_source| known(by_source)).sum()
+        self.decisions[1..3].iter().map(|by_source| known(by_source)).sum()
     }
 
     /// Leaves out combinations that cannot occur for the rule; the others start at 0, so that their first increase is
     /// visible.
     pub(super) fn add_decisions(&self, family: &mut Family) {
-        let may_deny = if self.rule.is_enforced() { 1 } else { 2 };
+        let may_deny = denial_of(&self.rule);
         for (outcome, (name, by_source)) in OUTCOMES.iter().zip(&self.decisions).enumerate() {
             for (source, count) in Source::ALL.iter().zip(by_source) {
                 let count = count.load(Relaxed);

@@ -1,5 +1,7 @@
 //! Warnings: settings that are valid but probably mistakes.
 
+use std::net::SocketAddr;
+
 use tollkeeper::{Enforcement, RuleSpec};
 use tollkeeper_core::KeyTemplate;
 
@@ -15,10 +17,8 @@ pub(crate) fn warnings(config: &Config) -> Vec<(String, String)> {
         let problem = "does not guard the Redis protocol; set listen.resp_password as well";
         warnings.push(("decisions.token".into(), problem.to_string()));
     }
+    warnings.extend(open_to_all(config).map(|problem| ("listen.resp".into(), problem)));
     warnings.extend(spoofing(config));
-    if let Some(escape) = way_around(config) {
-        warnings.push(("rules".into(), escape));
-    }
     if config.rules_snapshot.is_some() && config.rules_from.is_none() {
         let problem = "keeps nothing without rules_from; set that, or remove it";
         warnings.push(("rules_snapshot".into(), problem.to_string()));
@@ -31,7 +31,22 @@ pub(crate) fn warnings(config: &Config) -> Vec<(String, String)> {
 
 /// What a client can spoof, and what puts all clients into one bucket.
 pub(crate) fn spoofing(config: &Config) -> Vec<(String, String)> {
-    config.limiter().warnings()
+    let mut warnings = config.limiter().warnings();
+    warnings.extend(way_around(config).map(|escape| ("rules".into(), escape)));
+    warnings
+}
+
+/// The Redis protocol on a network, where anyone may ask.
+fn open_to_all(config: &Config) -> Option<String> {
+    let address = config.listen.resp.as_deref()?;
+    let is_on_a_network = address.parse::<SocketAddr>().is_ok_and(|address| !address.ip().is_loopback());
+    let asks_for_certificates = config.listen.tls.as_ref().is_some_and(|tls| tls.client_ca.is_some());
+    (is_on_a_network && config.listen.resp_password.is_none() && !asks_for_certificates).then(|| {
+        format!(
+            "{address} can be reached from the network, and anyone there can use up any limit; set listen.resp_password, or \
+             listen on 127.0.0.1"
+        )
+    })
 }
 
 /// Rules that identify clients only by what clients send, and none that applies regardless.

@@ -32,6 +32,8 @@ struct ReplayRule<'v> {
     key: &'v str,
     allowed: bool,
     shadow: bool,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    mode: Option<&'static str>,
     limit: u32,
     remaining: u32,
     retry_after_us: Option<u64>,
@@ -62,7 +64,8 @@ impl<'v> From<&'v Row> for ReplayRule<'v> {
             scope: rule.scope(),
             key: &row.charge.key.value,
             allowed: decision.is_allowed(),
-            shadow: !rule.is_enforced(),
+            shadow: rule.is_shadow(),
+            mode: rule.annotates().then_some("annotate"),
             limit: decision.limit,
             remaining: decision.remaining,
             retry_after_us: decision.retry_after().map(Span::as_micros),

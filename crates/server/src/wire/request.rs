@@ -6,7 +6,7 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 use serde::de::{Deserializer, Error, SeqAccess, Visitor};
 use tollkeeper::{Descriptor, Request, Timestamp};
-use tollkeeper_core::parse_cost;
+use tollkeeper_core::{parse_cost, usual_spelling};
 
 use super::attributes::Attributes;
 use super::hold::HoldToken;
@@ -60,7 +60,7 @@ impl Check<'_> {
 
 impl Request for Check<'_> {
     fn attribute(&self, name: &str) -> Option<Cow<'_, str>> {
-        self.attributes.get(name).map(Cow::Borrowed)
+        self.attributes.get(name).map(|value| usual_spelling(name, value))
     }
 
     fn cost(&self) -> u32 {

@@ -58,6 +58,27 @@ pub(crate) struct EditAnswer {
     pub(crate) version: i64,
     /// False when the rules were already like that.
     pub(crate) changed: bool,
+    /// What is valid in the rule but probably a mistake, with the fix.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub(crate) warnings: Vec<WarningAnswer>,
+}
+
+/// A field that is probably a mistake.
+#[derive(Debug, Serialize, JsonSchema)]
+#[schemars(rename = "RuleWarning")]
+pub(crate) struct WarningAnswer {
+    /// Such as `when.path`.
+    field: String,
+    /// What the rule does as written, and how to write what was probably meant.
+    problem: String,
+}
+
+impl WarningAnswer {
+    /// Those of a rule.
+    pub(crate) fn of(rule: &Rule) -> Vec<WarningAnswer> {
+        let warnings = rule.warnings().into_iter();
+        warnings.map(|warning| WarningAnswer { field: warning.field, problem: warning.problem }).collect()
+    }
 }
 
 /// Versions of the rules.

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use http::HeaderMap;
 use schemars::{JsonSchema, Schema, SchemaGenerator};
 use serde::{Serialize, Serializer};
-use tollkeeper::{Algorithm, Overloaded, Row, Source, Span, Verdict};
+use tollkeeper::{Algorithm, Annotation, Overloaded, Row, Source, Span, Verdict};
 
 use super::hold::HoldToken;
 use crate::seal::Seal;
@@ -26,11 +26,34 @@ pub(crate) struct CheckAnswer<'v> {
     source: &'static str,
     /// One row per rule that applied, in the order of the rules file.
     rules: Vec<RuleAnswer<'v>>,
+    /// The soft limits (`mode: annotate`) that the request is over, if any.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    annotations: Vec<AnnotationAnswer<'v>>,
     /// Only if the request asked for them: limit headers, and `retry-after` on a denial that ends, for the caller's
     /// own response.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(with = "HeadersAnswer")]
     headers: Option<HeadersAnswer>,
+}
+
+/// A soft limit that the request is over.
+#[derive(Debug, Serialize, JsonSchema)]
+#[schemars(rename = "Annotation")]
+struct AnnotationAnswer<'v> {
+    /// The rule's name.
+    rule: &'v str,
+    /// The burst of a bucket, or N of a window.
+    limit: u32,
+    /// How much of the request's cost did not fit.
+    over_by: u32,
+    /// Milliseconds until the request would have fit, rounded up; null if never.
+    retry_after_ms: Option<u64>,
+}
+
+impl<'v> From<Annotation<'v>> for AnnotationAnswer<'v> {
+    fn from(Annotation { rule, limit, over_by, retry_after }: Annotation<'v>) -> Self {
+        AnnotationAnswer { rule, limit, over_by, retry_after_ms: retry_after.map(Span::as_millis_ceil) }
+    }
 }
 
 /// Headers by name, in lower case.
@@ -71,6 +94,10 @@ struct RuleAnswer<'v> {
     allowed: bool,
     /// A shadow rule reports but never denies.
     shadow: bool,
+    /// `annotate` for a soft limit, which never denies either.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "String")]
+    mode: Option<&'static str>,
     /// The burst of a bucket, or N of a window.
     limit: u32,
     /// Whole tokens left after this request.
@@ -105,6 +132,7 @@ impl<'v> CheckAnswer<'v> {
             retry_after_ms: verdict.retry_after().map(Span::as_millis_ceil),
             source: verdict.source().name(),
             rules: verdict.rows().iter().map(|row| RuleAnswer::new(row, seal)).collect(),
+            annotations: verdict.annotations().map(AnnotationAnswer::from).collect(),
             headers,
         }
     }
@@ -118,7 +146,8 @@ impl<'v> RuleAnswer<'v> {
             scope: rule.scope(),
             key: &row.charge.key.value,
             allowed: decision.is_allowed(),
-            shadow: !rule.is_enforced(),
+            shadow: rule.is_shadow(),
+            mode: rule.annotates().then_some("annotate"),
             limit: decision.limit,
             remaining: decision.remaining,
             retry_after_ms: decision.retry_after().map(Span::as_millis_ceil),

@@ -46,7 +46,11 @@ impl Located {
             (place, plain(error.without_snippet()))
         })?;
         let mut places = Places::default();
-        let value = value_of(root, text, String::new(), &mut places);
+        let mut value = value_of(root, text, String::new(), &mut places);
+        // Holders of anchors, as in other programs' files: `x-defaults: &defaults { ... }`.
+        if let Value::Object(fields) = &mut value {
+            fields.retain(|name, _| !name.starts_with("x-"));
+        }
         Ok(Located { value, places })
     }
 

@@ -1,6 +1,9 @@
 //! Errors in settings beside the rules, by field, with what to do.
 
+use std::sync::Arc;
+
 use http::StatusCode;
+use tollkeeper_core::Denial;
 
 use super::memory;
 use super::proxy::parse_proxy;
@@ -70,7 +73,9 @@ impl Settings {
         let status = StatusCode::from_u16(self.deny_status).ok().filter(|_| (400..=599).contains(&self.deny_status));
         let problem = "does not tell a client that it was denied; use 429, or another 4xx or 5xx";
         let wrong = || Invalid::new("deny_status", format!("{} {problem}", self.deny_status));
-        Ok(AnswerStyle { headers: self.headers, deny_status: status.ok_or_else(wrong)? })
+        let deny = self.deny.as_ref().map(Denial::new).transpose();
+        let deny = deny.map_err(|(field, problem)| Invalid::new(&format!("deny.{field}"), problem))?;
+        Ok(AnswerStyle { headers: self.headers, deny_status: status.ok_or_else(wrong)?, deny: deny.map(Arc::new) })
     }
 }
 

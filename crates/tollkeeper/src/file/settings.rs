@@ -6,7 +6,7 @@ use std::path::PathBuf;
 #[cfg(feature = "schema")]
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-use tollkeeper_core::{HeaderStyle, RuleSpec};
+use tollkeeper_core::{DenySpec, HeaderStyle, RuleSpec};
 
 use crate::http::Identity;
 use crate::store::MemoryStore;
@@ -41,6 +41,9 @@ pub struct Settings {
     /// The status of a denied request.
     #[cfg_attr(feature = "schema", schemars(range(min = 400, max = 599)))]
     pub deny_status: u16,
+    /// The response to denied requests of all rules that have none of their own, instead of the problem document.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub deny: Option<DenySpec>,
     /// The rules, all enforced together.
     pub rules: Vec<RuleSpec>,
 }
@@ -57,6 +60,7 @@ impl Default for Settings {
             headers: HeaderStyle::default(),
             identify: BTreeMap::new(),
             deny_status: 429,
+            deny: None,
             rules: Vec::new(),
         }
     }

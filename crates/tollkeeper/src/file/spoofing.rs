@@ -6,6 +6,7 @@
 
 use tollkeeper_core::{KeyTemplate, RuleSpec};
 
+use super::attributes;
 use super::proxy::parse_proxy;
 use super::settings::Settings;
 use crate::strict::nearest;
@@ -67,6 +68,8 @@ impl Settings {
             let problem = of_key(rule).map(|problem| format!("rule `{}`: {problem}", rule.name));
             warnings.extend(problem.map(|problem| (format!("rules[{index}].key"), problem)));
         }
+        warnings.extend(attributes::misspelled(self));
+        warnings.extend(attributes::too_long(self));
         warnings
     }
 }

@@ -3,9 +3,13 @@
 //! A problem names rules, never keys: a key may contain a secret, which must not be shown to the client or to anyone
 //! in between.
 
+use std::sync::Arc;
+
 use http::header::{CONTENT_TYPE, RETRY_AFTER};
 use http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
-use tollkeeper_core::{CostError, HeaderStyle, Row, Span, Timestamp, Verdict, limit_headers, retry_after_seconds};
+use tollkeeper_core::{
+    CostError, Denial, HeaderStyle, Row, Rule, Span, Timestamp, Verdict, limit_headers, retry_after_seconds,
+};
 
 use super::answer::Answer;
 use super::problem::Problem;
@@ -76,17 +80,19 @@ impl Answer {
 /// let style = AnswerStyle { deny_status: http::StatusCode::FORBIDDEN, ..AnswerStyle::default() };
 /// assert_eq!(style.headers, HeaderStyle::Draft11);
 /// ```
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AnswerStyle {
     /// Which convention the limit headers follow.
     pub headers: HeaderStyle,
     /// The status of a denial; 429 by default. While the store is unreachable it is 503.
     pub deny_status: StatusCode,
+    /// The answer of rules that have none of their own, instead of the problem document.
+    pub deny: Option<Arc<Denial>>,
 }
 
 impl Default for AnswerStyle {
     fn default() -> Self {
-        AnswerStyle { headers: HeaderStyle::default(), deny_status: StatusCode::TOO_MANY_REQUESTS }
+        AnswerStyle { headers: HeaderStyle::default(), deny_status: StatusCode::TOO_MANY_REQUESTS, deny: None }
     }
 }
 
@@ -156,7 +162,7 @@ impl AnswerStyle {
         let (status, kind, title) = if verdict.is_unavailable() {
             (StatusCode::SERVICE_UNAVAILABLE, REDUCED_CAPACITY, "Temporary reduced capacity")
         } else {
-            (own_status(verdict).unwrap_or(self.deny_status), QUOTA_EXCEEDED, "Quota exceeded")
+            (self.own_status(verdict).unwrap_or(self.deny_status), QUOTA_EXCEEDED, "Quota exceeded")
         };
         let problem = Problem::new(status, denial_detail(verdict))
             .of_type(kind, title)
@@ -166,26 +172,31 @@ impl AnswerStyle {
         answer.headers.extend(self.response_headers(verdict, now));
         // An unreachable store is not the client's fault, and keeps our own response.
         match verdict.limiting() {
-            Some(row) if !verdict.is_unavailable() => in_own_words(answer, verdict, row),
+            Some(row) if !verdict.is_unavailable() => self.in_own_words(answer, verdict, row),
             _ => answer,
         }
     }
-}
 
-/// The status that the limiting rule sets.
-fn own_status(verdict: &Verdict) -> Option<StatusCode> {
-    StatusCode::from_u16(verdict.limiting()?.charge.rule.deny()?.status()?).ok()
-}
-
-/// The body that the rule sets.
-fn in_own_words(mut answer: Answer, verdict: &Verdict, row: &Row) -> Answer {
-    if let Some((content_type, template)) = row.charge.rule.deny().and_then(|denial| denial.body())
-        && let Ok(content_type) = HeaderValue::from_str(content_type)
-    {
-        answer.headers.insert(CONTENT_TYPE, content_type);
-        answer.body = template.fill(verdict, row).into_bytes();
+    /// What a rule answers in its own words, or all rules do.
+    pub fn denial_of<'s>(&'s self, rule: &'s Rule) -> Option<&'s Denial> {
+        rule.deny().or(self.deny.as_deref())
     }
-    answer
+
+    /// The status that the limiting rule sets.
+    fn own_status(&self, verdict: &Verdict) -> Option<StatusCode> {
+        StatusCode::from_u16(self.denial_of(&verdict.limiting()?.charge.rule)?.status()?).ok()
+    }
+
+    /// The body that the rule sets.
+    fn in_own_words(&self, mut answer: Answer, verdict: &Verdict, row: &Row) -> Answer {
+        if let Some((content_type, template)) = self.denial_of(&row.charge.rule).and_then(Denial::body)
+            && let Ok(content_type) = HeaderValue::from_str(content_type)
+        {
+            answer.headers.insert(CONTENT_TYPE, content_type);
+            answer.body = template.fill(verdict, row).into_bytes();
+        }
+        answer
+    }
 }
 
 /// Whole seconds; absent when waiting does not help.

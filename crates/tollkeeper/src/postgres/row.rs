@@ -5,7 +5,9 @@ use serde_json::{Map, Value};
 use sqlx::Row as _;
 use sqlx::postgres::PgRow;
 use sqlx::types::Json;
-use tollkeeper_core::{Algorithm, Limit, MatchValue, OneOrMany, Rule, RuleSpec, Scalar, Span, parse_count};
+use tollkeeper_core::{
+    Algorithm, CalendarUnit, Limit, MatchValue, OneOrMany, Rule, RuleSpec, Scalar, Span, parse_count,
+};
 
 use super::bad_row::BadRow;
 use super::fields::fields;
@@ -45,6 +47,10 @@ pub struct Row {
     description: Option<String>,
 }
 
+/// The option that says that windows are those of the calendar: `week`, `month` or `year`. Part of `limit` in a rules
+/// file.
+const CALENDAR: &str = "calendar";
+
 /// The column of a field of a rules file, if it has one.
 fn column(field: &str) -> Option<&'static str> {
     Some(match field {
@@ -80,8 +86,12 @@ impl Row {
         if plan.is_some() {
             when.remove("plan");
         }
-        let options: Map<String, Value> =
+        let mut options: Map<String, Value> =
             fields(spec).into_iter().filter(|(field, _)| column(field).is_none()).collect();
+        // A period of 30 days is not a month.
+        if let Some(calendar) = rule.quota().calendar().filter(|calendar| calendar.unit() != CalendarUnit::Day) {
+            options.insert(CALENDAR.into(), calendar.unit().name().into());
+        }
         Row {
             name: spec.name.clone(),
             position,
@@ -118,6 +128,7 @@ impl Row {
         let Value::Object(mut fields) = self.options.clone() else {
             return Err(self.bad("options", "must be an object"));
         };
+        let calendar = fields.remove(CALENDAR);
         if let Some((field, column)) = fields.keys().find_map(|field| Some((field, column(field)?))) {
             return Err(self.bad(&format!("options.{field}"), &format!("belongs into the column {column}")));
         }
@@ -126,7 +137,7 @@ impl Row {
             ("scope", json(&self.scope)),
             ("when", when),
             ("key", self.key_pattern.as_str().into()),
-            ("limit", self.limit()?),
+            ("limit", self.limit(calendar.as_ref())?),
             ("burst", json(&self.burst_capacity)),
             ("algorithm", self.algorithm.as_str().into()),
             ("cost", self.cost.clone()),
@@ -149,7 +160,20 @@ impl Row {
         }
     }
 
-    fn limit(&self) -> Result<Value, BadRow> {
+    fn limit(&self, calendar: Option<&Value>) -> Result<Value, BadRow> {
+        if let Some(calendar) = calendar {
+            let units = [CalendarUnit::Week, CalendarUnit::Month, CalendarUnit::Year];
+            let Some(unit) = units.into_iter().find(|unit| calendar == unit.name()) else {
+                return Err(self.bad("options.calendar", &format!("{calendar} is not \"week\", \"month\" or \"year\"")));
+            };
+            if self.period != Some(unit.usual_length()) {
+                let days = unit.usual_length();
+                let problem =
+                    format!("is not {days}, which stands for a {unit}; remove options.calendar for other windows");
+                return Err(self.bad("period", &problem));
+            }
+            return Ok(format!("{}/{unit}", self.rate).into());
+        }
         match self.period {
             None if self.algorithm == Algorithm::Concurrency.name() => Ok(self.rate.into()),
             None => Err(self.bad("period", "is missing; say per how long, such as '1 minute'")),

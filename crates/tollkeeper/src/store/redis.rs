@@ -166,8 +166,7 @@ impl RedisStore {
 
     /// The server's time, estimated from its last answer and the clock of this process.
     pub fn now(&self) -> Timestamp {
-        let ahead = self.0.clock_ahead.load(Relaxed);
-        Timestamp::from_micros(self.0.clock.now().as_micros().saturating_add_signed(ahead))
+        self.0.server_time()
     }
 
     /// The rules have changed: cached denials are dropped, and leases are returned.
@@ -318,7 +317,7 @@ impl RedisStore {
     pub async fn release(&self, bucket: BucketRef<'_>, hold: Hold) -> Result<bool, StoreError> {
         let key = self.0.key(bucket);
         let slot = self.0.nodes.slot(&key);
-        let call = Call::release(key, bucket.quota, hold, self.0.given_time());
+        let call = Call::release(key, bucket.quota, hold, self.0.when());
         let released: i64 = self.0.run(slot, &RELEASE, call).await?;
         Ok(released > 0)
     }
@@ -328,7 +327,7 @@ impl RedisStore {
     pub async fn renew(&self, bucket: BucketRef<'_>, hold: Hold) -> Result<Option<Hold>, StoreError> {
         let key = self.0.key(bucket);
         let slot = self.0.nodes.slot(&key);
-        let call = Call::renew(key, bucket.quota, hold, self.0.given_time());
+        let call = Call::renew(key, bucket.quota, hold, self.0.when());
         let renewed: Option<(u64, u32)> = self.0.run(slot, &RENEW, call).await?;
         Ok(renewed.map(|(at, nth)| Hold { at: Timestamp::from_micros(at), nth }))
     }
@@ -343,10 +342,12 @@ impl RedisStore {
             return Ok(false);
         }
         let slot = self.0.nodes.slot(&key);
-        let refunded = self.0.refunded_key(bucket);
-        let refunds = receipts.into_iter().map(|receipt| (key.clone(), refunded.clone(), bucket.quota, receipt));
-        let call = Call::refund(refunds, self.0.given_time());
-        let refunded: Vec<i64> = self.0.run(slot, &REFUND, call).await?;
+        let (counter, quota) = (self.0.refunded_key(bucket), *bucket.quota);
+        let call = move |when| {
+            let refunds = receipts.iter().map(|receipt| (key.clone(), counter.clone(), &quota, *receipt));
+            Call::refund(refunds, when)
+        };
+        let refunded: Vec<i64> = self.0.run_at(slot, &REFUND, call).await?;
         Ok(refunded.contains(&1))
     }
 }

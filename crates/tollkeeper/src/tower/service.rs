@@ -14,6 +14,7 @@ use tower_service::Service;
 use super::body::ResponseBody;
 use super::protocol::Protocol;
 use super::settings::{Described, Settings};
+use crate::http::OverLimit;
 use crate::limiter::CheckError;
 use crate::permit::Permit;
 
@@ -79,7 +80,7 @@ async fn serve<S, B, R>(
 where
     S: Service<Request<B>, Response = Response<R>>,
 {
-    let (parts, body) = request.into_parts();
+    let (mut parts, body) = request.into_parts();
     if settings.skips(&parts) {
         let response = inner.call(Request::from_parts(parts, body)).await?;
         return Ok(response.map(|body| ResponseBody::inner(body, None)));
@@ -106,6 +107,9 @@ where
     let delay = verdict.delay().as_duration();
     if !delay.is_zero() {
         sleep(delay).await;
+    }
+    if let Some(over) = OverLimit::of(&verdict) {
+        parts.extensions.insert(over);
     }
     let mut response = inner.call(Request::from_parts(parts, body)).await?;
     add_limits(response.headers_mut(), limits, settings.style.headers);

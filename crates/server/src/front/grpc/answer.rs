@@ -8,6 +8,7 @@ use prost_types::Duration;
 use tollkeeper::http::AnswerStyle;
 use tollkeeper::{Algorithm, Quota, Row, Span, Timestamp, Together, Verdict, retry_after_seconds};
 
+use super::annotations;
 use super::envoy::{Code, DescriptorStatus, HeaderValue, RateLimit, RateLimitResponse, Unit};
 use super::request::Asked;
 
@@ -26,7 +27,7 @@ pub(super) fn answer(style: &AnswerStyle, asked: &[Asked], decided: &Together, n
     let statuses = asked.iter().zip(&decided.parts).map(|(asked, part)| status(asked, part)).collect();
     let mut response_headers_to_add = headers(style, &decided.whole, now);
     let mut raw_body = Vec::new();
-    if let Some((content_type, body)) = own_words(&decided.whole) {
+    if let Some((content_type, body)) = own_words(style, &decided.whole) {
         response_headers_to_add.push(header("content-type", content_type));
         raw_body = body.into_bytes();
     }
@@ -35,15 +36,17 @@ pub(super) fn answer(style: &AnswerStyle, asked: &[Asked], decided: &Together, n
         statuses,
         response_headers_to_add,
         raw_body,
+        request_headers_to_add: annotations::headers(&decided.whole),
+        dynamic_metadata: annotations::metadata(&decided.whole),
         ..RateLimitResponse::default()
     }
 }
 
 /// The limiting rule's own response body, if it has one. Envoy chooses the status (`rate_limited_status`): its
 /// protocol has no field for one.
-fn own_words(whole: &Verdict) -> Option<(&str, String)> {
+fn own_words<'a>(style: &'a AnswerStyle, whole: &'a Verdict) -> Option<(&'a str, String)> {
     let row = whole.limiting().filter(|_| !whole.is_allowed() && !whole.is_unavailable())?;
-    let (content_type, template) = row.charge.rule.deny()?.body()?;
+    let (content_type, template) = style.denial_of(&row.charge.rule)?.body()?;
     Some((content_type, template.fill(whole, row)))
 }
 

@@ -12,7 +12,7 @@ use http::request::Parts;
 use http::uri::PathAndQuery;
 use http::{HeaderMap, HeaderValue, Method, Request, Uri};
 use tollkeeper::CheckError;
-use tollkeeper::http::{Answer, Problem};
+use tollkeeper::http::{Answer, OVER_LIMIT, Problem, over_limit};
 
 use super::check::undecided;
 use super::pages::json;
@@ -61,6 +61,8 @@ pub(super) async fn authorize(
     let delay_ms = Some(verdict.delay().as_millis_ceil()).filter(|delay| *delay > 0);
     let mut response = json(&AuthorizeAnswer { allowed: true, delay_ms });
     response.headers_mut().extend(service.answer.headers_for(&verdict, now));
+    // For the proxy to pass on to its upstream.
+    response.headers_mut().extend(over_limit(&verdict).map(|value| (OVER_LIMIT, value)));
     response.headers_mut().insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
     Ok(response)
 }

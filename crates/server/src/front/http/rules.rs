@@ -18,7 +18,9 @@ use crate::database::DatabaseError;
 use crate::rules::{Change, Edit, Following, RulesError};
 use crate::service::Service;
 use crate::strict::{self, Note, quoted};
-use crate::wire::{self, EditAnswer, HistoryAnswer, HistoryQuery, NoQuery, RulesAnswer, RulesChangeQuery};
+use crate::wire::{
+    self, EditAnswer, HistoryAnswer, HistoryQuery, NoQuery, RulesAnswer, RulesChangeQuery, WarningAnswer,
+};
 
 /// `GET /v1/rules`: the rules in force, as written.
 pub(super) async fn list(State(shared): State<Arc<Shared>>, uri: Uri) -> Result<Response, Refused> {
@@ -89,10 +91,14 @@ pub(super) async fn history(State(shared): State<Arc<Shared>>, uri: Uri) -> Resu
 }
 
 async fn change(service: &Service, following: &Following, edit: Edit, change: Change) -> Result<Response, Problem> {
+    let warnings = match &change {
+        Change::Create(rule) | Change::Put(rule) => WarningAnswer::of(rule),
+        _ => Vec::new(),
+    };
     let edited = following.table().edit(&edit, change).await.map_err(|error| problem(service, error))?;
     // The caller's next request here should see its own change.
     following.wait_for(edited.version).await;
-    Ok(tagged(json(&EditAnswer { version: edited.version, changed: edited.changed }), Some(edited.version)))
+    Ok(tagged(json(&EditAnswer { version: edited.version, changed: edited.changed, warnings }), Some(edited.version)))
 }
 
 /// Rules in a file are changed in the file.

@@ -85,7 +85,7 @@ fn fields(row: &Row, protocol: Protocol, seal: &Seal) -> [(&'static str, Reply);
         ("retry_after_ms", wait(decision.retry_after(), protocol)),
         ("reset_after_ms", millis(decision.reset_after)),
         ("delay_ms", millis(decision.delay())),
-        ("shadow", Reply::Boolean(!rule.is_enforced())),
+        ("shadow", Reply::Boolean(rule.is_shadow())),
         ("scope", or_null(rule.scope())),
         ("hold", or_null(HoldToken::of(row, seal).map(|hold| hold.to_string()).as_deref())),
     ]

@@ -102,7 +102,7 @@ fn no_answer_repeats_a_key() {
 
 #[test]
 fn the_style_is_followed() {
-    let style = AnswerStyle { headers: HeaderStyle::XRateLimitEpoch, deny_status: StatusCode::FORBIDDEN };
+    let style = AnswerStyle { headers: HeaderStyle::XRateLimitEpoch, deny_status: StatusCode::FORBIDDEN, deny: None };
     let denied = verdict(vec![rule("r", "1/10s")], 1, 2);
     let answer = style.deny(&denied, NOW);
     assert_eq!(

@@ -4,7 +4,7 @@ use proptest::collection::{btree_map, vec};
 use proptest::option::of;
 use proptest::prelude::*;
 use serde_json::json;
-use tollkeeper_core::{CostCase, CostSpec, DenySpec, Enforcement, FailurePolicy};
+use tollkeeper_core::{CalendarUnit, CostCase, CostSpec, DenySpec, Enforcement, FailurePolicy, Limit};
 
 use super::*;
 use crate::postgres::policy::policy;
@@ -34,7 +34,7 @@ fn cost() -> impl Strategy<Value = CostSpec> {
 }
 
 fn limit() -> impl Strategy<Value = Scalar> {
-    let unit = prop_oneof!["ms", "s", "min", "m", "h", "day", "d", "week", "month"];
+    let unit = prop_oneof!["ms", "s", "min", "m", "h", "day", "d", "week", "month", "year"];
     let count =
         prop_oneof![Just("6,000".to_string()), Just("6_000".into()), (1u32..100_000).prop_map(|n| n.to_string())];
     let rate = (count, of(1u32..200), unit)
@@ -60,13 +60,21 @@ fn rule() -> impl Strategy<Value = Rule> {
         of(prop_oneof![Just(Scalar::Text("auto".into())), Just(Scalar::Number(5))]),
         of(deny()),
     );
-    let modes = (any::<bool>(), 0..3usize, any::<bool>(), of(text()));
+    let modes = (0..3usize, 0..3usize, any::<bool>(), of(text()), of(1u32..=7), any::<bool>());
     (who, how, odd, modes).prop_filter_map("no rule", |(who, how, odd, modes)| {
         let (name, scope, when, key) = who;
         let (limit, burst, algorithm, cost) = how;
         let (hold, lease, deny) = odd;
-        let (shadow, failure, active, description) = modes;
-        let mode = if shadow { Enforcement::Shadow } else { Enforcement::Enforce };
+        let (mode, failure, active, description, day, headers) = modes;
+        // Only where it means something, or few rules would be valid.
+        let calendar = match &limit {
+            Scalar::Text(limit) => limit.parse::<Limit>().ok().and_then(|limit| limit.calendar),
+            Scalar::Number(_) => None,
+        };
+        let calendar = calendar.filter(|_| algorithm == Algorithm::FixedWindow);
+        let timezone = calendar.and(day).map(|_| "Europe/Berlin".to_string());
+        let anchor_day = calendar.filter(|unit| *unit != CalendarUnit::Day).and(day);
+        let mode = [Enforcement::Enforce, Enforcement::Shadow, Enforcement::Annotate][mode];
         let on_store_failure = [FailurePolicy::Local, FailurePolicy::Open, FailurePolicy::Closed][failure];
         let burst = burst.map(Scalar::Number);
         let key = key.into();
@@ -79,10 +87,13 @@ fn rule() -> impl Strategy<Value = Rule> {
             limit,
             burst,
             algorithm,
+            timezone,
+            anchor_day,
             hold,
             lease,
             cost,
             mode,
+            headers,
             on_store_failure,
             deny,
             active,

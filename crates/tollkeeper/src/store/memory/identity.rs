@@ -68,6 +68,9 @@ impl Secret {
         hasher.write_u32(quota.count());
         hasher.write_u32(quota.limit());
         hasher.write_u64(quota.period().as_micros());
+        if let Some(calendar) = quota.calendar() {
+            calendar.hash(&mut hasher);
+        }
         Id::from(hasher)
     }
 

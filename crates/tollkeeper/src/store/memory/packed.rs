@@ -38,7 +38,8 @@ impl Packed {
         match state {
             State::Bucket(bucket) => Some(Packed::from(*bucket)),
             State::Window(Window { start, admitted }) => {
-                Some(Packed { first: lasting(WINDOW, *start, quota.period()), second: u64::from(*admitted) })
+                let lifetime = state.until(quota).since(*start);
+                Some(Packed { first: lasting(WINDOW, *start, lifetime), second: u64::from(*admitted) })
             }
             State::Counter(counter) => {
                 let lifetime = state.until(quota).since(counter.start);

@@ -14,7 +14,7 @@ use tollkeeper_core::{Charge, Decision, Receipt};
 
 use super::batch::Ask;
 use super::instant::Instant;
-use super::node::{Refusal, Work};
+use super::node::Refusal;
 use super::nodes::Slot;
 use super::queue::Answered;
 use super::script::{Call, REFUND};
@@ -123,12 +123,14 @@ impl Shared {
         if receipts.is_empty() {
             return Some(Vec::new());
         }
-        let refunds = receipts.iter().map(|(charge, receipt)| {
-            let bucket = charge.bucket();
-            (self.key(bucket), self.refunded_key(bucket), bucket.quota, *receipt)
-        });
-        let call = Call::refund(refunds, self.given_time());
-        match self.nodes.call(slot, Work::Script(&REFUND, &call), read::<Vec<bool>>).await {
+        let refund = |when| {
+            let refunds = receipts.iter().map(|(charge, receipt)| {
+                let bucket = charge.bucket();
+                (self.key(bucket), self.refunded_key(bucket), bucket.quota, *receipt)
+            });
+            Call::refund(refunds, when)
+        };
+        match self.call_at(slot, &REFUND, refund, read::<Vec<bool>>).await {
             Ok(is_back) => Some(is_back),
             Err(refusal) => {
                 tracing::warn!("what was to be given back stays charged: {}", StoreError::from(refusal));

@@ -11,8 +11,7 @@ use std::sync::Arc;
 use redis::Value;
 use tollkeeper_core::{Change, Charge, Decision, Lease, Quota, Receipt, Refill, State, Timestamp, decide, decide_all};
 
-use super::msgpack;
-use super::script::{CHARGE, CHARGE_BUCKETS, CHARGE_ONE, Call, Quotas, Script, time};
+use super::script::{At, CHARGE, CHARGE_BUCKETS, CHARGE_ONE, Call, Quotas, Script};
 use super::stored::{NAMESPACE, read_log, read_string, state_key};
 
 /// Requests that are decided in one call.
@@ -142,13 +141,13 @@ impl Batch {
         batch
     }
 
-    /// The call to make. `now` is for replay and tests; without it the server's clock is used.
-    pub(super) fn call(&self, now: Option<Timestamp>) -> Call {
+    /// The call to make.
+    pub(super) fn call(&self, when: At) -> Call {
         if let Some((charge, refill)) = self.only_bucket() {
-            return Call::one(self.strings[0].clone(), charge.quota(), refill, charge.cost, now);
+            return Call::one(self.strings[0].clone(), charge.quota(), refill, charge.cost, when);
         }
         let mut numbers = vec![self.strings.len() as i64];
-        self.quotas.write(&mut numbers);
+        self.quotas.write(&mut numbers, when);
         for run in self.entries.chunk_by(|one, next| one.is_followed_by(next)) {
             let Requests { ask, charges, places, count } = &run[0];
             let count = i64::from(*count);
@@ -168,7 +167,7 @@ impl Batch {
             }
         }
         let keys = self.strings.iter().chain(&self.logs).cloned().collect();
-        Call { keys, arguments: vec![time(now), msgpack::integers(&numbers)] }
+        Call::of_numbers(keys, &numbers, when)
     }
 
     fn position(&self, place: Place) -> usize {

@@ -13,6 +13,7 @@ use super::instant::Instant;
 use super::node::{Refusal, Work};
 use super::nodes::{Nodes, Slot};
 use super::queue::{self, Answered, Group, Pace, Pending, Pushed, Turn};
+use super::script::At;
 use super::server::{ConnectError, ask};
 use super::shared::{Decided, Shared};
 use super::stored::state_key;
@@ -73,7 +74,7 @@ impl Shared {
         let _ = batch.push(Ask::Charge, charges, 1);
         // On a connection of its own and without a deadline: a busy machine must not hide a missing right.
         let mut connection = self.nodes.owner(self.nodes.slot(first))?.open().await?;
-        let charged: Result<Value, _> = ask(&mut connection, &batch.script().eval(&batch.call(None))).await;
+        let charged: Result<Value, _> = ask(&mut connection, &batch.script().eval(&batch.call(self.when()))).await;
         let removed: Result<Value, _> = ask(&mut connection, redis::cmd("DEL").arg(&keys)).await;
         for outcome in [charged, removed] {
             let reason = outcome.err().map(|error| error.to_string()).unwrap_or_default();
@@ -160,9 +161,15 @@ impl Shared {
         let mut batch = Batch::new(self.namespace.clone());
         // An empty batch takes everything.
         batch.push(ask, charges.to_vec(), 1).map_err(|_| nothing())?;
-        let (asked_at, call) = (Instant::now(), batch.call(self.given_time()));
-        let work = Work::Script(batch.script(), &call);
-        let answered = self.nodes.call_here(&self.io, work, |value| answers(&batch, value)).await;
+        let (asked_at, call) = (Instant::now(), batch.call(self.when()));
+        let ask = |call| {
+            let work = Work::Script(batch.script(), call);
+            self.nodes.call_here(&self.io, work, |value| answers(&batch, value))
+        };
+        let mut answered = ask(&call).await;
+        if let Err(Refusal::OtherTime(about)) = answered {
+            answered = ask(&batch.call(At::Server { about })).await;
+        }
         self.counts.count(1, asked_at.elapsed());
         if matches!(answered, Err(Refusal::NoTurn)) {
             self.overload.shed(1);
@@ -200,9 +207,8 @@ impl Shared {
         let Group { batch, waiting } = group;
         let requests = waiting.iter().map(Vec::len).sum();
         let asked_at = Instant::now();
-        let call = batch.call(self.given_time());
         let read = |value| answers(&batch, value);
-        let answered = self.nodes.call(slot, Work::Script(batch.script(), &call), read).await;
+        let answered = self.call_at(slot, batch.script(), |when| batch.call(when), read).await;
         self.counts.count(requests, asked_at.elapsed());
         match answered {
             Ok((answers, now)) => {

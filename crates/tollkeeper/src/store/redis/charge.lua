@@ -19,7 +19,10 @@
 local now = time(ARGV[1])
 local batch = cmsgpack.unpack(ARGV[2])
 local strings = batch[1]
-local quotas, at = read_quotas(batch, 2)
+local quotas, at = read_quotas(batch, 2, now)
+if not quotas then
+  return at
+end
 local states = strings > 0 and call("MGET", unpack(KEYS, 1, strings)) or {}
 local current, ends, reply = {}, {}, states
 

@@ -35,10 +35,16 @@ impl RedisStore {
             let settled = part.positions().map(|position| {
                 let (Held { charge, receipt, refunded }, cost) = &held[position];
                 let (bucket, shared) = (charge.bucket(), &self.0);
-                (shared.key(bucket), shared.refunded_key(bucket), bucket.quota, *receipt, *refunded, *cost)
+                (shared.key(bucket), shared.refunded_key(bucket), *bucket.quota, *receipt, *refunded, *cost)
             });
-            let call = Call::settle(settled, self.0.given_time());
-            let found: Vec<u32> = self.0.run(part.slot, &SETTLE, call).await?;
+            let settled: Vec<_> = settled.collect();
+            let call = move |when| {
+                let settled = settled.iter().map(|(key, counter, quota, receipt, refunded, cost)| {
+                    (key.clone(), counter.clone(), quota, *receipt, *refunded, *cost)
+                });
+                Call::settle(settled, when)
+            };
+            let found: Vec<u32> = self.0.run_at(part.slot, &SETTLE, call).await?;
             for (position, found) in part.positions().zip(found) {
                 back[position] = found;
             }

@@ -18,8 +18,14 @@ use tollkeeper_testkit::store::{Kind, Server};
 use world::World;
 
 use super::batch::{Ask, Batch, RequestAnswer};
-use super::script::{CHARGE, CHARGE_BUCKETS, CHARGE_ONE, Call, REFUND, RELEASE, RENEW, SETTLE, Script};
+use super::script::{At, CHARGE, CHARGE_BUCKETS, CHARGE_ONE, Call, REFUND, RELEASE, RENEW, SETTLE, Script};
 use super::stored::state_key;
+use crate::clock::Clock;
+
+/// By the server's clock.
+fn server_time() -> At {
+    At::Server { about: Clock::system().now() }
+}
 
 /// One call with everything it should do.
 struct Case {
@@ -243,7 +249,7 @@ fn charge_cases(chance: &mut Chance, worlds: u64) -> (Vec<Case>, Vec<ChargeCase>
             let expected = expected.collect();
             cases.push(Case {
                 script: batch.script(),
-                call: batch.call(Some(world.now())),
+                call: batch.call(At::Given(world.now())),
                 seeds: seeds.into_iter().map(|(position, seed)| (key_of(&world, position), seed)).collect(),
                 expected,
                 description,
@@ -323,7 +329,7 @@ fn slots_are_released_as_in_rust() {
             released.push(was_there);
             cases.push(Case {
                 script: &RELEASE,
-                call: Call::release(key.clone(), &quota, hold, Some(at)),
+                call: Call::release(key.clone(), &quota, hold, At::Given(at)),
                 seeds: vec![(key.clone(), seed)],
                 expected: vec![Expected { key, stored: Stored::of(&state), ttl_ms: None }],
                 description: format!("{quota}: {hold:?}"),
@@ -365,7 +371,7 @@ fn slots_are_renewed_as_in_rust() {
             renewals.push(renewed);
             cases.push(Case {
                 script: &RENEW,
-                call: Call::renew(key.clone(), &quota, hold, Some(at)),
+                call: Call::renew(key.clone(), &quota, hold, At::Given(at)),
                 seeds: vec![(key.clone(), seed)],
                 expected: vec![Expected {
                     key,
@@ -415,7 +421,7 @@ fn refunds_are_as_in_rust() {
             refunded.push(done);
             cases.push(Case {
                 script: &REFUND,
-                call: Call::refund([(key.clone(), format!("{key}-r"), charged_by, receipt)], Some(at)),
+                call: Call::refund([(key.clone(), format!("{key}-r"), charged_by, receipt)], At::Given(at)),
                 seeds: vec![(key.clone(), seed.clone())],
                 expected: vec![Expected {
                     key,
@@ -481,7 +487,7 @@ fn estimates_are_settled_as_in_rust() {
             settled.push(back);
             cases.push(Case {
                 script: &SETTLE,
-                call: Call::settle([(key.clone(), counter.clone(), by, receipt, counted_before, cost)], Some(at)),
+                call: Call::settle([(key.clone(), counter.clone(), by, receipt, counted_before, cost)], At::Given(at)),
                 seeds: vec![
                     (key.clone(), seed.clone()),
                     (counter.clone(), Stored::Text(seeded.to_string().into_bytes())),
@@ -517,7 +523,7 @@ fn without_a_given_time_the_server_s_clock_decides() {
     let world = World::new(&mut chance, 0);
     let mut batch = Batch::default();
     batch.push(Ask::Charge, world.request(&mut chance).0, 1).unwrap();
-    let reply: Value = batch.script().eval(&batch.call(None)).query(&mut server.connect()).unwrap();
+    let reply: Value = batch.script().eval(&batch.call(server_time())).query(&mut server.connect()).unwrap();
     let reply = batch.reply(reply).unwrap();
     let (seconds, _): (u64, u64) = redis::cmd("TIME").query(&mut server.connect()).unwrap();
     assert!(reply.now.as_micros().abs_diff(seconds * 1_000_000) < 5_000_000);
@@ -532,7 +538,7 @@ fn a_server_that_forgot_the_script_is_taught_again() {
     let world = World::new(&mut chance, 0);
     let mut batch = Batch::default();
     batch.push(Ask::Charge, world.request(&mut chance).0, 1).unwrap();
-    let call = batch.call(None);
+    let call = batch.call(server_time());
     let script = batch.script();
     let forgotten = script.evalsha(&call).query::<Value>(&mut connection).unwrap_err();
     assert_eq!(forgotten.code(), Some("NOSCRIPT"));

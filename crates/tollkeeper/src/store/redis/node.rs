@@ -14,6 +14,7 @@ use arc_swap::ArcSwap;
 use redis::{Cmd, RedisError, Value};
 use tokio::sync::{Semaphore, SemaphorePermit};
 use tokio::task::yield_now;
+use tollkeeper_core::Timestamp;
 
 use super::breaker::{Breaker, BreakerState};
 use super::full;
@@ -69,6 +70,8 @@ pub(super) enum Refusal {
     /// It has reached its `maxmemory`, and these keys of the call would be new, counted from 1; none if it is not a call that
     /// names them.
     Full(Vec<usize>),
+    /// Its clock shows this time, for which the call has no windows of a calendar. Nothing was done.
+    OtherTime(Timestamp),
     /// It did not reply within its deadline.
     Late(Duration),
     /// Anything else.
@@ -377,6 +380,10 @@ impl From<RedisError> for Refusal {
             (Some("MOVED"), Some((address, _))) => Refusal::Moved(address.to_string()),
             (Some("ASK"), Some((address, _))) => Refusal::Ask(address.to_string()),
             (Some("TRYAGAIN"), _) => Refusal::TryAgain,
+            (Some("TOLLKEEPERTIME"), _) => {
+                let now = error.detail().and_then(|now| now.trim().parse().ok());
+                Refusal::OtherTime(Timestamp::from_micros(now.unwrap_or_default()))
+            }
             _ => match full::new_keys(&error) {
                 Some(keys) => Refusal::Full(keys),
                 None => Refusal::Failed(StoreError::unavailable(error.to_string())),
@@ -393,6 +400,7 @@ impl From<Refusal> for StoreError {
             Refusal::TryAgain => StoreError::unavailable("the keys of a request are on their way to another node"),
             Refusal::NoTurn => Overloaded::new().into(),
             Refusal::Full(_) => StoreError::unavailable(full::REASON),
+            Refusal::OtherTime(_) => StoreError::unavailable("its clock jumps from one calendar window to another"),
             Refusal::Late(deadline) => StoreError::unavailable(format!("no answer within {deadline:?}")),
         }
     }

@@ -240,9 +240,12 @@ impl Cluster {
                     (self.node_at(&whole(address, &node)).map_err(failed)?, false)
                 }
                 Refusal::Ask(address) => (self.node_at(&whole(address, &node)).map_err(failed)?, true),
-                Refusal::TryAgain | Refusal::NoTurn | Refusal::Full(_) | Refusal::Late(_) | Refusal::Failed(_) => {
-                    return Err(refusal);
-                }
+                Refusal::TryAgain
+                | Refusal::NoTurn
+                | Refusal::Full(_)
+                | Refusal::OtherTime(_)
+                | Refusal::Late(_)
+                | Refusal::Failed(_) => return Err(refusal),
             };
         }
     }

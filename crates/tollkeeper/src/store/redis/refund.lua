@@ -7,7 +7,10 @@
 -- Returns for each refund 1, or 0 when nothing was left of the charge.
 
 local batch = cmsgpack.unpack(ARGV[2])
-local quotas, at = read_quotas(batch, 1)
+local quotas, at = read_quotas(batch, 1, now)
+if not quotas then
+  return at
+end
 local refunded = {}
 
 for i = at, #batch, 5 do

@@ -125,6 +125,32 @@ impl Script {
     }
 }
 
+/// At what time a call is decided.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum At {
+    /// At this time: for replay and tests.
+    Given(Timestamp),
+    /// By the server's clock, which is expected to show about this time. The windows of a calendar around it go with
+    /// the call; if the server's clock is in none of them, the script does nothing and says what time it is.
+    Server { about: Timestamp },
+}
+
+impl At {
+    /// What scripts are told: the time, or nothing.
+    fn argument(self) -> Vec<u8> {
+        match self {
+            At::Given(now) => now.as_micros().to_string().into_bytes(),
+            At::Server { .. } => Vec::new(),
+        }
+    }
+
+    fn expected(self) -> Timestamp {
+        match self {
+            At::Given(now) | At::Server { about: now } => now,
+        }
+    }
+}
+
 /// The keys and arguments of one call, all keys in one hash slot.
 #[derive(Clone, Debug)]
 pub(super) struct Call {
@@ -136,32 +162,32 @@ pub(super) struct Call {
 
 impl Call {
     /// One request to one bucket.
-    pub(super) fn one(key: String, quota: &Quota, refill: Refill, cost: u32, now: Option<Timestamp>) -> Call {
+    pub(super) fn one(key: String, quota: &Quota, refill: Refill, cost: u32, at: At) -> Call {
         let mut numbers = vec![i64::from(cost)];
         numbers.extend(bucket(refill));
         if quota.former_refills().len() > 0 {
             formers(quota, &mut numbers);
         }
         let numbers = numbers.iter().map(|number| number.to_string().into_bytes());
-        Call { keys: vec![key], arguments: std::iter::once(time(now)).chain(numbers).collect() }
+        Call { keys: vec![key], arguments: std::iter::once(at.argument()).chain(numbers).collect() }
     }
 
-    /// Releases the slot of `hold`. `now` is for replay and tests; without it the server's clock is used.
-    pub(super) fn release(key: String, quota: &Quota, hold: Hold, now: Option<Timestamp>) -> Call {
+    /// Releases the slot of `hold`.
+    pub(super) fn release(key: String, quota: &Quota, hold: Hold, at: At) -> Call {
         let numbers = [quota.period().as_micros(), hold.at.as_micros(), u64::from(hold.nth)];
         let numbers = numbers.iter().map(|number| number.to_string().into_bytes());
-        Call { keys: vec![key], arguments: std::iter::once(time(now)).chain(numbers).collect() }
+        Call { keys: vec![key], arguments: std::iter::once(at.argument()).chain(numbers).collect() }
     }
 
     /// Holds the slot of `hold` for another period: the same arguments as for a release.
-    pub(super) fn renew(key: String, quota: &Quota, hold: Hold, now: Option<Timestamp>) -> Call {
-        Call::release(key, quota, hold, now)
+    pub(super) fn renew(key: String, quota: &Quota, hold: Hold, at: At) -> Call {
+        Call::release(key, quota, hold, at)
     }
 
     /// Refunds what was charged to these keys; the second of each pair counts its refunds.
     pub(super) fn refund<'q>(
         refunds: impl IntoIterator<Item = (String, String, &'q Quota, Receipt)>,
-        now: Option<Timestamp>,
+        when: At,
     ) -> Call {
         let (mut quotas, mut numbers, mut keys) = (Quotas::default(), Vec::new(), Vec::new());
         for (key, refunded, quota, Receipt { cost, at, nth, is_lease, .. }) in refunds {
@@ -169,13 +195,13 @@ impl Call {
             let quota = quotas.position(quota) as i64;
             numbers.extend([quota, i64::from(cost), at.as_micros() as i64, i64::from(nth), i64::from(is_lease)]);
         }
-        Call::by_quotas(keys, &quotas, numbers, now)
+        Call::by_quotas(keys, &quotas, numbers, when)
     }
 
     /// Settles what was charged to these keys at the actual cost; the second of each pair counts its refunds.
     pub(super) fn settle<'q>(
         settled: impl IntoIterator<Item = (String, String, &'q Quota, Receipt, u64, u32)>,
-        now: Option<Timestamp>,
+        when: At,
     ) -> Call {
         let (mut quotas, mut numbers, mut keys) = (Quotas::default(), Vec::new(), Vec::new());
         for (key, refunded, quota, receipt, refunded_before, cost) in settled {
@@ -191,14 +217,19 @@ impl Call {
             numbers.extend([quota, i64::from(charged), at.as_micros() as i64, i64::from(nth)]);
             numbers.extend([full_at, part, refunded_before.min(1 << 52) as i64, i64::from(cost)]);
         }
-        Call::by_quotas(keys, &quotas, numbers, now)
+        Call::by_quotas(keys, &quotas, numbers, when)
     }
 
-    fn by_quotas(keys: Vec<String>, quotas: &Quotas, mut numbers: Vec<i64>, now: Option<Timestamp>) -> Call {
+    fn by_quotas(keys: Vec<String>, quotas: &Quotas, mut numbers: Vec<i64>, when: At) -> Call {
         let mut all = Vec::new();
-        quotas.write(&mut all);
+        quotas.write(&mut all, when);
         all.append(&mut numbers);
-        Call { keys, arguments: vec![time(now), msgpack::integers(&all)] }
+        Call::of_numbers(keys, &all, when)
+    }
+
+    /// With its numbers as one argument.
+    pub(super) fn of_numbers(keys: Vec<String>, numbers: &[i64], when: At) -> Call {
+        Call { keys, arguments: vec![when.argument(), msgpack::integers(numbers)] }
     }
 
     fn command(&self, name: &str, script: &str) -> Cmd {
@@ -228,9 +259,15 @@ impl Quotas {
     }
 
     /// In the format of `quotas.lua`.
-    pub(super) fn write(&self, out: &mut Vec<i64>) {
+    pub(super) fn write(&self, out: &mut Vec<i64>, when: At) {
         out.push(self.list.len() as i64);
         for quota in &self.list {
+            if let Some(calendar) = quota.calendar() {
+                let starts = calendar.starts_around(when.expected());
+                out.extend([7, i64::from(quota.limit()), starts.len() as i64]);
+                out.extend(starts.iter().map(|start| start.as_micros() as i64));
+                continue;
+            }
             let was_other = quota.former_refills().len() > 0;
             out.push(match quota.algorithm() {
                 Algorithm::TokenBucket | Algorithm::Gcra | Algorithm::LeakyBucket => 1 + 5 * i64::from(was_other),
@@ -266,8 +303,4 @@ fn formers(quota: &Quota, out: &mut Vec<i64>) {
         out.extend(bucket(refill));
         out.push(until.as_micros() as i64);
     }
-}
-
-pub(super) fn time(now: Option<Timestamp>) -> Vec<u8> {
-    now.map(|now| now.as_micros().to_string().into_bytes()).unwrap_or_default()
 }

@@ -107,7 +107,10 @@ local function settle(key, law, charged, booked_at, nth, full_at, part, refunded
 end
 
 local batch = cmsgpack.unpack(ARGV[2])
-local quotas, at = read_quotas(batch, 1)
+local quotas, at = read_quotas(batch, 1, now)
+if not quotas then
+  return at
+end
 local settled = {}
 for i = at, #batch, 8 do
   local law, key = quotas[batch[i]], 2 * #settled + 1

@@ -13,11 +13,11 @@ use super::fleet::Fleet;
 use super::instant::Instant;
 use super::io::Io;
 use super::leases::Leases;
-use super::node::Work;
+use super::node::{Refusal, Work};
 use super::nodes::{Nodes, Slot};
 use super::overload::Overload;
 use super::queue::Queue;
-use super::script::{Call, Script};
+use super::script::{At, Call, Script};
 use super::server::Server;
 use super::stored::{read_log, read_string};
 use super::traffic::Counts;
@@ -122,6 +122,50 @@ impl Shared {
         let shared = self.clone();
         let called = async move { shared.nodes.call(slot, Work::Script(script, &call), read).await };
         Ok(self.io.run(called).await??)
+    }
+
+    /// The same for a script that is told the windows of calendars.
+    pub(super) async fn run_at<T: FromRedisValue + Send + 'static>(
+        self: &Arc<Self>,
+        slot: Slot,
+        script: &'static Script,
+        call: impl Fn(At) -> Call + Send + Sync + 'static,
+    ) -> Result<T, StoreError> {
+        self.nodes.admit(slot)?;
+        let shared = self.clone();
+        let called = async move { shared.call_at(slot, script, call, read).await };
+        Ok(self.io.run(called).await??)
+    }
+
+    /// Makes a call that is told the windows of calendars around the server's time; once more if its clock turns out to
+    /// show another time, for which the script does nothing.
+    pub(super) async fn call_at<T>(
+        &self,
+        slot: Slot,
+        script: &'static Script,
+        call: impl Fn(At) -> Call,
+        read: impl Fn(Value) -> Result<T, StoreError>,
+    ) -> Result<T, Refusal> {
+        let first = call(self.when());
+        match self.nodes.call(slot, Work::Script(script, &first), &read).await {
+            Err(Refusal::OtherTime(now)) => {
+                self.note_time(now);
+                let again = call(At::Server { about: now });
+                self.nodes.call(slot, Work::Script(script, &again), &read).await
+            }
+            other => other,
+        }
+    }
+
+    /// At what time a call is decided: at the given one, or at the server's.
+    pub(super) fn when(&self) -> At {
+        self.given_time().map_or_else(|| At::Server { about: self.server_time() }, At::Given)
+    }
+
+    /// The server's time, estimated from its last answer and the clock of this process.
+    pub(super) fn server_time(&self) -> Timestamp {
+        let ahead = self.clock_ahead.load(Relaxed);
+        Timestamp::from_micros(self.clock.now().as_micros().saturating_add_signed(ahead))
     }
 
     /// Records the server's time from an answer that has just arrived.

@@ -2,7 +2,9 @@
 
 use std::sync::Arc;
 
-use tollkeeper_core::{Algorithm, Charge, Enforcement, Key, Quota, Rule, RuleSpec, Span, State, Timestamp, decide};
+use tollkeeper_core::{
+    Algorithm, Calendar, CalendarUnit, Charge, Enforcement, Key, Quota, Rule, RuleSpec, Span, State, Timestamp, decide,
+};
 
 use super::chance::Chance;
 use super::stored::Stored;
@@ -210,10 +212,22 @@ pub(super) fn quota(chance: &mut Chance) -> Quota {
         ]);
         let any = 1 + chance.below(100_000) as u32;
         let burst = chance.pick(&[1, 2, 5, 100, count, 2_000_000_000, Quota::MAX_COUNT, any]);
+        if algorithm == Algorithm::FixedWindow && chance.one_in(2) {
+            return Quota::per_calendar(count, calendar(chance)).build().unwrap();
+        }
         if let Ok(quota) = Quota::per(count, Span::from_micros(period)).burst(burst).algorithm(algorithm).build() {
             return if chance.one_in(10) { quota.untagged() } else { quota };
         }
     }
+}
+
+fn calendar(chance: &mut Chance) -> Calendar {
+    let unit = chance.pick(&[CalendarUnit::Day, CalendarUnit::Week, CalendarUnit::Month, CalendarUnit::Year]);
+    let zone =
+        chance.pick(&["UTC", "Europe/Berlin", "America/New_York", "Asia/Kathmandu", "Africa/Cairo", "Pacific/Apia"]);
+    let anchor = if unit == CalendarUnit::Day { 1 } else { chance.pick(&[1, 1, 2, 7]) };
+    let anchor = if unit == CalendarUnit::Month { chance.pick(&[1, 15, 29, 31]) } else { anchor };
+    Calendar::new(unit).timezone(zone).unwrap().anchor_day(anchor).unwrap()
 }
 
 pub(super) fn cost(chance: &mut Chance, quota: &Quota) -> u32 {

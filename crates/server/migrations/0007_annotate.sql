@@ -1,0 +1,3 @@
+-- Soft limits: requests over them pass, and upstreams are told.
+alter table rate_limit_rule drop constraint rate_limit_rule_mode_is_known;
+alter table rate_limit_rule add constraint rate_limit_rule_mode_is_known check (mode in ('enforce', 'shadow', 'annotate'));
