@@ -520,7 +520,7 @@ fn understood(specs: &[RuleSpec]) -> Result<Policy, Error> {
 
 /// Asks the library. `io` is there if slots and estimates are kept by a server.
 async fn answer(front: Arc<Front>, limiter: Arc<Limiter>, io: Option<Arc<Io>>, ask: Ask) -> Result<Reply, Error> {
-    let checked = |verdict| Checked { verdict: Arc::new(verdict), now: limiter.store().now(), style: front.style };
+    let checked = |verdict| Checked { verdict: Arc::new(verdict), now: limiter.store().now(), style: front.style.clone() };
     if let Ask::Check(subject) | Ask::Acquire(subject) | Ask::Reserve(subject, _) = &ask
         && let Subject::Attributes(request) = subject
     {

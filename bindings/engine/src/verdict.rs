@@ -38,6 +38,6 @@ impl Checked {
     /// denies.
     pub fn and(&self, other: &Checked) -> Checked {
         let rows: Vec<Row> = self.verdict.rows().iter().chain(other.verdict.rows()).cloned().collect();
-        Checked { verdict: Arc::new(Verdict::new(rows)), now: self.now.max(other.now), style: other.style }
+        Checked { verdict: Arc::new(Verdict::new(rows)), now: self.now.max(other.now), style: other.style.clone() }
     }
 }

@@ -48,7 +48,7 @@ impl<'v> Decided<'v> {
             scope: charge.rule.scope(),
             key: &charge.key.value,
             allowed: decision.is_allowed(),
-            shadow: !charge.rule.is_enforced(),
+            shadow: charge.rule.is_shadow(),
             limit: decision.limit,
             remaining: decision.remaining,
             retry_after: decision.retry_after().map(|wait| seconds(wait.as_micros())),

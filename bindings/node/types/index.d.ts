@@ -36,6 +36,10 @@ export interface Rule {
   when?: Record<string, unknown>;
   cost?: number | string | readonly unknown[];
   mode?: string;
+  /** For calendar windows (`1000/month`): the time zone, such as `Europe/Berlin`, and the first day. */
+  timezone?: string;
+  anchor_day?: number;
+  headers?: boolean;
   hold?: string;
   lease?: number | string;
   on_store_failure?: "open" | "closed" | "local";

@@ -177,7 +177,7 @@ impl RuleDecision {
     /// Whether the rule only counts and never denies.
     #[getter]
     fn shadow(&self) -> bool {
-        !self.0.charge.rule.is_enforced()
+        self.0.charge.rule.is_shadow()
     }
 
     /// The burst of a bucket, or N.
