@@ -110,7 +110,10 @@ impl Watch {
         if let Some(news) = self.refused.observe(now, signs.refused.is_some()) {
             let reason = signs.refused.as_ref().map(|refusal| refusal.reason.as_str()).unwrap_or_default();
             let summary = match news.status {
-                Status::Over => format!("new rules are in force; the old ones were kept for {}", spoken(news.lasted)),
+                Status::Over => format!(
+                    "new rules are in force; before that, the old ones stayed in force for {}",
+                    spoken(news.lasted)
+                ),
                 _ => format!(
                     "new rules were refused, and the old ones stay in force: {}",
                     reason.lines().next().unwrap_or_default()
@@ -142,9 +145,7 @@ impl Watch {
 fn breaker_summary(news: News) -> String {
     let times = if news.times > 1 { format!(", {} times", news.times) } else { String::new() };
     match news.status {
-        Status::Started => {
-            "the store is unreachable: its circuit breaker is open, and rules answer by on_store_failure".into()
-        }
+        Status::Started => "the store is unreachable: its circuit breaker is open, and on_store_failure decides".into(),
         Status::Ongoing => format!("the store has been unreachable for {}{times}", spoken(news.lasted)),
         Status::Over => {
             format!("the store answers again: its circuit breaker was open for {}{times}", spoken(news.lasted))
@@ -179,7 +180,7 @@ fn lost_summary(news: News, losses: u64) -> String {
     match news.status {
         Status::Over => format!("Redis has kept its data since; it had lost it {times}"),
         _ => format!(
-            "Redis has lost its data {times}, and every limit started full again: it was restarted without persistence, emptied,              or replaced by an empty replica; exceptions were put back by the instances that knew them"
+            "Redis has lost its data {times}, and every limit started full again: it was restarted without persistence, emptied, or replaced by an empty replica; instances that knew exceptions have restored them"
         ),
     }
 }
@@ -187,7 +188,7 @@ fn lost_summary(news: News, losses: u64) -> String {
 fn without_store_summary(kind: Kind, news: News, counts: &WithoutStore) -> String {
     let what = match kind {
         Kind::StoreFull => "the memory store has no room left (raise store.max_keys and store.max_log_bytes)",
-        _ => "rules answer without the store, by on_store_failure",
+        _ => "the store cannot answer, so on_store_failure decides",
     };
     let total = counts.total();
     let were = if total == 1 { "decision was" } else { "decisions were" };

@@ -180,7 +180,7 @@ impl Cursor {
 
 /// A text that is not a `next` of any answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("is not a cursor; send `next` of an answer")]
+#[error("is not a cursor; send the `next` of an answer")]
 pub(crate) struct NotACursor;
 
 impl FromStr for Cursor {

@@ -35,7 +35,7 @@ pub(super) async fn read(request: Request<Body>, within: Duration) -> Result<Byt
     let arrived = tokio::select! {
         arrived = tokio::time::timeout(within, whole) => arrived,
         () = too_late(stopping) => {
-            let detail = "the service stops, and the rest of the body has not come; send the request again";
+            let detail = "the service is stopping and the body is not complete; send the request again";
             return Err(Problem::new(StatusCode::SERVICE_UNAVAILABLE, detail).closing());
         }
     };
@@ -49,7 +49,7 @@ pub(super) async fn read(request: Request<Body>, within: Duration) -> Result<Byt
             Err(Problem::new(StatusCode::BAD_REQUEST, format!("the body cannot be read: {error}")).closing())
         }
         Err(_) => {
-            let detail = format!("the body did not arrive within {within:?}; send it at once");
+            let detail = format!("the body did not arrive within {within:?}; send it faster");
             Err(Problem::new(StatusCode::REQUEST_TIMEOUT, detail).closing())
         }
     }

@@ -240,7 +240,7 @@ pub(crate) async fn serve<F>(
             () = &mut shutdown => break,
             Some(ended) = connections.join_next() => {
                 if let Err(panic) = ended {
-                    error!("a connection ended badly: {panic}");
+                    error!("a connection task panicked: {panic}");
                 }
                 continue;
             }
@@ -262,7 +262,7 @@ pub(crate) async fn serve<F>(
                 Ok((stream, certified)) => {
                     serve_one(Accepted { stream, peer, certified, busy, watcher, stopping }).await;
                 }
-                Err(error) => debug!(%peer, "connection closed before it began: {error}"),
+                Err(error) => debug!(%peer, "connection closed during its setup: {error}"),
             }
             drop((slot, visit));
         });
@@ -270,7 +270,7 @@ pub(crate) async fn serve<F>(
     drop(listener);
     let _ = stop.send(true);
     if tokio::time::timeout(limits.drain, graceful.shutdown()).await.is_err() {
-        warn!("requests were still under way after {:?} and are cut off", limits.drain);
+        warn!("requests were still in flight after {:?} and are aborted", limits.drain);
     }
     connections.shutdown().await;
 }
@@ -314,7 +314,7 @@ async fn accept(
                 return (stream, peer, slot);
             }
             Err(error) if is_of_one_connection(&error) => {
-                debug!("a connection was gone before it was accepted: {error}")
+                debug!("a connection was closed before it was accepted: {error}")
             }
             Err(error) => {
                 visitors.log_trouble(&error);

@@ -143,10 +143,10 @@ async fn with_usual_status(mut response: HttpResponse) -> HttpResponse {
 fn refused(refusal: Refusal) -> Status {
     match refusal {
         Refusal::Missing => {
-            Status::unauthenticated("this needs the token of decisions.token; send it as `authorization: Bearer TOKEN`")
+            Status::unauthenticated("this needs the token in decisions.token; send it as `authorization: Bearer TOKEN`")
         }
-        Refusal::Wrong => Status::unauthenticated("this is not the token of decisions.token"),
-        Refusal::TooLittle | Refusal::Closed => Status::permission_denied("this token decides nothing"),
+        Refusal::Wrong => Status::unauthenticated("this is not the token in decisions.token"),
+        Refusal::TooLittle | Refusal::Closed => Status::permission_denied("this token does not allow decisions"),
         Refusal::TooMany => Status::resource_exhausted("too many wrong tokens come from this address; try again later"),
     }
 }

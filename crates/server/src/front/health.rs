@@ -40,7 +40,9 @@ pub(super) fn readyz(service: &Service) -> Response {
             return json(&HealthAnswer { status: "ok", rules });
         }
         Readiness::NoStore => "the store cannot decide",
-        Readiness::Draining => "draining: this instance stops soon and still answers; send new requests elsewhere",
+        Readiness::Draining => {
+            "draining: this instance is about to stop and still answers; send new requests elsewhere"
+        }
     };
     Problem::new(StatusCode::SERVICE_UNAVAILABLE, problem).into_response()
 }
@@ -99,8 +101,6 @@ fn answer(service: &Service, request: &Request<Incoming>) -> Response {
     match request.uri().path() {
         "/healthz" => healthz(),
         "/readyz" => readyz(service),
-        _ => {
-            Problem::new(StatusCode::NOT_FOUND, "there are /healthz and /readyz here, and nothing else").into_response()
-        }
+        _ => Problem::new(StatusCode::NOT_FOUND, "this address serves only /healthz and /readyz").into_response(),
     }
 }

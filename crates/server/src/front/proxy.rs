@@ -236,7 +236,7 @@ impl Proxy {
         let charged = verdict.rows().iter().filter(|row| row.decision.is_allowed() && row.decision.hold.is_none());
         let charges: Vec<Charge> = charged.map(|row| row.charge.clone()).collect();
         if let Err(error) = self.service.limiter.refund(&charges).await {
-            debug!("what a request without a place to wait was charged stays: {error}");
+            debug!("the charge of a request that found no place to wait could not be refunded: {error}");
         }
     }
 
@@ -265,7 +265,7 @@ impl Proxy {
         let response = self.upstream.send(request).await?;
         let asked = hop.websocket && headers::wants_websocket(response.headers());
         if response.status() == StatusCode::SWITCHING_PROTOCOLS && !asked {
-            let detail = "the upstream switched to another protocol, which nobody asked for";
+            let detail = "the upstream switched protocols without being asked";
             return Err(Problem::new(StatusCode::BAD_GATEWAY, detail));
         }
         Ok(response)

@@ -27,7 +27,7 @@ families! {
     REMAINING Histogram Dimensionless "tollkeeper_remaining_ratio" ["rule"]
         "The share of its limit that a rule had left after a decision.";
     LACKING_ATTRIBUTE Counter Dimensionless "tollkeeper_rule_lacking_attribute_total" ["rule"]
-        "Requests that a rule did not apply to because they lack an attribute that it needs.";
+        "Requests that a rule did not apply to because they lack an attribute that the rule needs.";
     CHECK_DURATION Histogram Seconds "tollkeeper_check_duration_seconds" []
         "How long a decision took, for all rules of a request together.";
     STORE_ERRORS Counter Dimensionless "tollkeeper_store_errors_total" []
@@ -63,7 +63,7 @@ families! {
     CONNECTIONS Gauge Dimensionless "tollkeeper_connections" ["front"]
         "Connections of clients.";
     CONNECTIONS_REFUSED Counter Dimensionless "tollkeeper_connections_refused_total" ["front"]
-        "Connections closed at once because their address has as many as it may.";
+        "Connections closed at once because their address has reached its maximum.";
     ALERTS Counter Dimensionless "tollkeeper_alerts_total" ["kind", "status"]
         "Alerts that were raised. Each one is in the log too.";
     ALERT_DELIVERIES Counter Dimensionless "tollkeeper_alert_deliveries_total" ["outcome"]
@@ -71,7 +71,7 @@ families! {
     SPANS Counter Dimensionless "tollkeeper_spans_total" ["outcome"]
         "Trace spans for the OpenTelemetry collector.";
     WRONG_TOKENS Counter Dimensionless "tollkeeper_wrong_tokens_total" []
-        "Requests with a token that is none of those set.";
+        "Requests with an unknown token.";
     OBSERVATIONS_DROPPED Counter Dimensionless "tollkeeper_observations_dropped_total" []
         "Decisions missing from hot keys and findings because there was no room for them.";
     VIOLATIONS_DROPPED Counter Dimensionless "tollkeeper_violations_dropped_total" []

@@ -12,35 +12,35 @@ use crate::wire::{
 };
 
 pub(super) fn show_key(writer: &mut Writer<'_>) -> Operation {
-    Operation::new("showKey", "Show a bucket without touching it")
+    Operation::new("showKey", "Show a bucket without charging it")
         .parameters(bucket::<BucketQuery>(writer))
         .answer(200, "The bucket as it is now.", JSON, writer.schema::<KeyAnswer<'_>>())
         .fails(&[400, 404, 503])
 }
 
 pub(super) fn reset_key(writer: &mut Writer<'_>) -> Operation {
-    Operation::new("resetKey", "Forget a bucket")
+    Operation::new("resetKey", "Reset a bucket")
         .parameters(bucket::<BucketChangeQuery>(writer))
-        .answer(200, "Forgotten, or there was nothing to forget.", JSON, writer.schema::<ResetAnswer>())
+        .answer(200, "The bucket was reset, or was unused.", JSON, writer.schema::<ResetAnswer>())
         .fails(&[400, 404, 503])
 }
 
 pub(super) fn insight(writer: &mut Writer<'_>) -> Operation {
-    Operation::new("insight", "What traffic looks like: series, hot keys, findings, the store")
+    Operation::new("insight", "Traffic insight: time series, hot keys, findings, the store")
         .parameters(writer.query::<NoQuery>())
-        .answer(200, "As far as this process knows.", JSON, writer.schema::<Report>())
+        .answer(200, "As seen by this instance.", JSON, writer.schema::<Report>())
         .fails(&[400])
 }
 
 pub(super) fn violations(writer: &mut Writer<'_>) -> Operation {
-    Operation::new("listViolations", "Who was denied: the audit")
+    Operation::new("listViolations", "The audit log: who was denied")
         .parameters(writer.query::<ViolationsQuery>())
         .answer(200, "The newest first.", JSON, writer.schema::<ViolationsAnswer>())
         .fails(&[400, 503])
 }
 
 pub(super) fn actions(writer: &mut Writer<'_>) -> Operation {
-    Operation::new("listActions", "What was done to single keys: blocks, grants, resets and others")
+    Operation::new("listActions", "The audit log of admin actions: blocks, grants, resets and others")
         .parameters(writer.query::<ActionsQuery>())
         .answer(200, "The newest first.", JSON, writer.schema::<ActionsAnswer>())
         .fails(&[400, 503])
@@ -49,13 +49,13 @@ pub(super) fn actions(writer: &mut Writer<'_>) -> Operation {
 pub(super) fn exceptions(writer: &mut Writer<'_>) -> Operation {
     Operation::new("listExceptions", "The exceptions for single keys")
         .parameters(writer.query::<NoQuery>())
-        .answer(200, "Those in force.", JSON, writer.schema::<ExceptionsAnswer>())
+        .answer(200, "The exceptions in force.", JSON, writer.schema::<ExceptionsAnswer>())
         .fails(&[400])
 }
 
 pub(super) fn put_exception(writer: &mut Writer<'_>) -> Operation {
-    let made = "In force here now, and within a second wherever the store is shared.";
-    Operation::new("putException", "Block or allow a key, or grant it a limit of its own")
+    let made = "In force on this instance now, and on others that share the store within a second.";
+    Operation::new("putException", "Block or allow a key, or grant it its own limit")
         .parameters(writer.query::<ExceptionQuery>())
         .body(writer.body::<ExceptionBody<'_>>())
         .answer(200, made, JSON, writer.schema::<ExceptionView>())
@@ -65,7 +65,7 @@ pub(super) fn put_exception(writer: &mut Writer<'_>) -> Operation {
 pub(super) fn lift_exception(writer: &mut Writer<'_>) -> Operation {
     Operation::new("liftException", "End an exception")
         .parameters(bucket::<BucketChangeQuery>(writer))
-        .answer(200, "Ended, or there was none.", JSON, writer.schema::<LiftedAnswer>())
+        .answer(200, "The exception was lifted, or there was none.", JSON, writer.schema::<LiftedAnswer>())
         .fails(&[400, 503])
 }
 

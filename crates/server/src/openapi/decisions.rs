@@ -18,9 +18,9 @@ pub(super) fn check(writer: &mut Writer<'_>) -> Operation {
 }
 
 pub(super) fn release(writer: &mut Writer<'_>) -> Operation {
-    Operation::new("release", "Give a slot of a concurrency rule back")
+    Operation::new("release", "Release a slot of a concurrency rule")
         .body(writer.body::<Release<'_>>())
-        .answer(200, "Done, or it was free already.", JSON, writer.schema::<ReleaseAnswer>())
+        .answer(200, "The slot was released, or was already free.", JSON, writer.schema::<ReleaseAnswer>())
         .fails(&[400, 404, 408, 413, 503])
 }
 
@@ -32,7 +32,7 @@ pub(super) fn reserve(writer: &mut Writer<'_>) -> Operation {
 }
 
 pub(super) fn settle(writer: &mut Writer<'_>) -> Operation {
-    Operation::new("settle", "Correct an estimate to what it did cost, once")
+    Operation::new("settle", "Correct an estimate to the actual cost, once")
         .parameters(vec![json!({
             "name": "id", "in": "path", "required": true, "description": "What /v1/reserve answered.",
             "schema": { "type": "string", "pattern": "^[0-9a-f]{32}$" },
@@ -58,8 +58,13 @@ pub(super) fn authorize(writer: &mut Writer<'_>, path: &str) -> Vec<(&'static st
             .parameters(parameters.clone())
             .answer(200, "It may pass.", JSON, allowed.clone())
             .fails(&[400])
-            .answer(deny_status, "It may not pass now.", PROBLEM, denied.clone())
-            .answer(503, "Nobody can tell, and a rule says to let nothing pass then.", PROBLEM, denied.clone());
+            .answer(deny_status, "Denied: a limit is reached.", PROBLEM, denied.clone())
+            .answer(
+                503,
+                "The store cannot answer and a rule fails closed, or the service is overloaded.",
+                PROBLEM,
+                denied.clone(),
+            );
         (method, with_limit_headers(operation, &[200, deny_status]))
     };
     METHODS.into_iter().map(operation).collect()
@@ -71,7 +76,7 @@ fn with_limit_headers(mut operation: Operation, statuses: &[u16]) -> Operation {
             response["headers"] = json!({
                 "RateLimit-Policy": { "description": "Each rule's limit, in the default style.", "schema": { "type": "string" } },
                 "RateLimit": { "description": "What each rule has left.", "schema": { "type": "string" } },
-                "Retry-After": { "description": "Seconds, rounded up; on a denial that passes.", "schema": { "type": "integer" } },
+                "Retry-After": { "description": "Seconds, rounded up; on a denial that ends.", "schema": { "type": "integer" } },
             });
         }
     }

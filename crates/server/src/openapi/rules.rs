@@ -18,15 +18,15 @@ pub(super) fn create(writer: &mut Writer<'_>) -> Operation {
     Operation::new("createRule", "Add a rule after all others")
         .parameters(editor(writer))
         .body(rule_schema(&mut writer.requests, &["name", "key", "limit"]).into())
-        .answer(201, "It is a rule now.", JSON, writer.schema::<EditAnswer>())
+        .answer(201, "The rule was saved.", JSON, writer.schema::<EditAnswer>())
         .fails(&[400, 408, 409, 412, 413, 503])
 }
 
 pub(super) fn put(writer: &mut Writer<'_>) -> Operation {
-    Operation::new("putRule", "Add a rule, or put another in its place")
+    Operation::new("putRule", "Add a rule, or replace it")
         .parameters([vec![name()], editor(writer)].concat())
         .body(rule_schema(&mut writer.requests, &["key", "limit"]).into())
-        .answer(200, "It is a rule now.", JSON, writer.schema::<EditAnswer>())
+        .answer(200, "The rule was saved.", JSON, writer.schema::<EditAnswer>())
         .fails(&[400, 404, 408, 409, 412, 413, 503])
 }
 
@@ -38,10 +38,10 @@ pub(super) fn delete(writer: &mut Writer<'_>) -> Operation {
 }
 
 pub(super) fn rollback(writer: &mut Writer<'_>) -> Operation {
-    Operation::new("rollbackRules", "Make the rules what they were at a version")
+    Operation::new("rollbackRules", "Restore the rules of an earlier version")
         .parameters(editor(writer))
         .body(writer.body::<Rollback>())
-        .answer(200, "They are so again, as a new version.", JSON, writer.schema::<EditAnswer>())
+        .answer(200, "Restored, as a new version.", JSON, writer.schema::<EditAnswer>())
         .fails(&[400, 404, 408, 409, 412, 413, 503])
 }
 
@@ -64,7 +64,7 @@ fn editor(writer: &mut Writer<'_>) -> Vec<Value> {
     let mut parameters = writer.query::<RulesChangeQuery>();
     parameters.push(json!({
         "name": "If-Match", "in": "header", "required": false,
-        "description": "The ETag of the rules that this change is meant for; refused with 412 if they are others by now.",
+        "description": "The ETag of the rules that this change is based on; refused with 412 if they have changed since.",
         "schema": { "type": "string", "pattern": "^(\"[0-9]{1,18}\"|[0-9]{1,18}|\\*)$" },
     }));
     parameters

@@ -171,9 +171,9 @@ fn failure(status: u16) -> &'static str {
     match status {
         400 => "Something is wrong with the request; `field` names it.",
         401 => "The token is missing or wrong.",
-        403 => "This token is for less, or a page of another origin asks.",
+        403 => "The token is not sufficient, or the request is cross-origin.",
         404 => "There is no such rule, version or reservation.",
-        409 => "It cannot be done as things are; `detail` says why.",
+        409 => "The request conflicts with the current state; `detail` says why.",
         412 => "The rules are not at the version that If-Match names.",
         408 => "The body took too long to arrive.",
         429 => "Too many wrong tokens come from this address.",

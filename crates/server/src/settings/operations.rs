@@ -41,7 +41,7 @@ pub(crate) fn problems(alerts: &AlertsConfig, telemetry: &TelemetryConfig) -> Ve
             note("alerts.secret", anyhow!("is empty; choose a long random one, or remove it"));
         }
         Some(_) if alerts.webhook.is_none() => {
-            note("alerts.secret", anyhow!("signs nothing; set alerts.webhook, or remove it"));
+            note("alerts.secret", anyhow!("has no effect; set alerts.webhook, or remove it"));
         }
         _ => {}
     }

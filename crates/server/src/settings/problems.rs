@@ -57,7 +57,7 @@ pub(crate) fn problems(config: &Config) -> Vec<(String, String)> {
         note("store.max_keys".into(), anyhow::anyhow!(problem));
     }
     if config.identify.contains_key(CLIENT_ATTRIBUTE) {
-        let problem = "is what the client's certificate says and nothing else; choose another name";
+        let problem = "comes only from the client's certificate; choose another name";
         note(format!("identify.{CLIENT_ATTRIBUTE}"), anyhow::anyhow!(problem));
     }
     check_tokens(config, &mut note);
@@ -80,7 +80,7 @@ fn check_tokens(config: &Config, note: &mut impl FnMut(String, anyhow::Error)) {
             note(field.to_string(), anyhow::anyhow!(problem));
         }
         if let Some((other, _)) = tokens[..index].iter().find(|(_, other)| other.as_ref() == Some(token)) {
-            let problem = format!("is the same as {other}, so it could do the same; choose another");
+            let problem = format!("is the same as {other}; choose a different token");
             note(field.to_string(), anyhow::anyhow!(problem));
         }
     }

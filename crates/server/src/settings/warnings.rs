@@ -11,16 +11,16 @@ use crate::config::Config;
 pub(crate) fn warnings(config: &Config) -> Vec<(String, String)> {
     let mut warnings = Vec::new();
     if config.listen.resp_password.is_some() && config.listen.resp.is_none() {
-        warnings.push(("listen.resp_password".into(), "guards nothing; set listen.resp, or remove it".to_string()));
+        warnings.push(("listen.resp_password".into(), "has no effect; set listen.resp, or remove it".to_string()));
     }
     if config.decisions.token.is_some() && config.listen.resp.is_some() && config.listen.resp_password.is_none() {
-        let problem = "does not guard the Redis protocol; set listen.resp_password as well";
+        let problem = "does not protect the Redis protocol; set listen.resp_password as well";
         warnings.push(("decisions.token".into(), problem.to_string()));
     }
     warnings.extend(open_to_all(config).map(|problem| ("listen.resp".into(), problem)));
     warnings.extend(spoofing(config));
     if config.rules_snapshot.is_some() && config.rules_from.is_none() {
-        let problem = "keeps nothing without rules_from; set that, or remove it";
+        let problem = "has no effect without rules_from; set that, or remove it";
         warnings.push(("rules_snapshot".into(), problem.to_string()));
     }
     if config.rules.is_empty() && config.rules_from.is_none() {

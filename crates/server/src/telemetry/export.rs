@@ -149,7 +149,10 @@ impl Collector {
             && self.logged.is_none_or(|logged| logged.elapsed() >= Duration::from_secs(60))
         {
             self.logged = Some(Instant::now());
-            warn!("the collector at {} did not accept what was sent, which is dropped: {problem}", self.caller.to());
+            warn!(
+                "the collector at {} did not accept spans or metrics, which are dropped: {problem}",
+                self.caller.to()
+            );
         }
         answered.is_ok()
     }

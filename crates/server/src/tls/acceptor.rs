@@ -41,7 +41,7 @@ impl Protocol {
                   this port speaks TLS; begin with https:\n"
             }
             Protocol::Grpc => b"",
-            Protocol::Resp => b"-ERR this port speaks TLS; connect with it, as redis-cli --tls does\r\n",
+            Protocol::Resp => b"-ERR this port speaks TLS; connect with TLS, as redis-cli --tls does\r\n",
         }
     }
 }

@@ -90,7 +90,9 @@ fn trusted_by_the_system(setting: &str, instead: &str) -> anyhow::Result<RootCer
     roots.add_parsable_certificates(found.certs);
     if roots.is_empty() {
         let trouble = found.errors.first().map(|error| format!(" ({error})")).unwrap_or_default();
-        bail!("{setting}: this system trusts nobody{trouble}; install ca-certificates, or name a file with {instead}");
+        bail!(
+            "{setting}: this system has no trusted CA certificates{trouble}; install ca-certificates, or name a file with {instead}"
+        );
     }
     Ok(roots)
 }

@@ -30,7 +30,7 @@ impl Named<'_> {
         let certificates: Result<Vec<_>, Error> = CertificateDer::pem_slice_iter(&text).collect();
         let certificates = certificates.map_err(|error| self.problem(format!("is not PEM: {error}")))?;
         if certificates.is_empty() {
-            bail!(self.problem("holds no certificate; one begins with -----BEGIN CERTIFICATE-----"));
+            bail!(self.problem("contains no certificate; one begins with -----BEGIN CERTIFICATE-----"));
         }
         Ok(certificates)
     }
@@ -39,7 +39,7 @@ impl Named<'_> {
     pub(super) fn authorities(&self) -> anyhow::Result<RootCertStore> {
         let mut roots = RootCertStore::empty();
         for certificate in self.certificates()? {
-            roots.add(certificate).map_err(|error| self.problem(format!("a certificate is broken: {error}")))?;
+            roots.add(certificate).map_err(|error| self.problem(format!("a certificate is invalid: {error}")))?;
         }
         Ok(roots)
     }
@@ -50,12 +50,11 @@ impl Named<'_> {
         if says(b"BEGIN ENCRYPTED PRIVATE KEY") || says(b"Proc-Type: 4,ENCRYPTED") {
             let path = self.path.display();
             bail!(self.problem(format!(
-                "the key is encrypted, and nobody is there to type its password; store it without one: openssl pkey \
-                 -in {path} -out plain.key"
+                "the key is encrypted; store it without a password: openssl pkey -in {path} -out plain.key"
             )));
         }
         PrivateKeyDer::from_pem_slice(&text).map_err(|error| match error {
-            Error::NoItemsFound => self.problem("holds no private key; one begins with -----BEGIN PRIVATE KEY-----"),
+            Error::NoItemsFound => self.problem("contains no private key; one begins with -----BEGIN PRIVATE KEY-----"),
             // The error may quote what it could not parse, which may be part of the key.
             _ => self.problem("is not PEM; a private key begins with -----BEGIN PRIVATE KEY-----"),
         })

@@ -73,7 +73,7 @@ impl Guesses {
 
     fn log(&self, address: IpAddr) {
         if let Some(left_out) = self.logged.turn() {
-            tracing::warn!("{address} sends wrong tokens; they are answered late{left_out}");
+            tracing::warn!("{address} sends wrong tokens; its answers are delayed{left_out}");
         }
     }
 }

@@ -38,7 +38,7 @@ impl Token {
             return Some(format!("is empty; {FIX}, or remove it"));
         }
         if !text.bytes().all(|byte| matches!(byte, 0x21..=0x7e)) {
-            return Some(format!("has spaces or letters that a header cannot carry; {FIX}"));
+            return Some(format!("has spaces or characters that a header cannot contain; {FIX}"));
         }
         if length < Token::SHORTEST {
             let s = if length == 1 { "" } else { "s" };
@@ -48,7 +48,7 @@ impl Token {
             return Some(format!("repeats a few characters and can be guessed; {FIX}"));
         }
         let word = known.iter().find(|word| lower.contains(*word))?;
-        Some(format!("holds {word:?}, which is guessed first; {FIX}"))
+        Some(format!("contains {word:?}, which is easy to guess; {FIX}"))
     }
 
     /// Compares in constant time, which does not reveal how much of it is right.
@@ -84,7 +84,7 @@ mod tests {
             ("aaaaaaaaaaaaaaaaaaaa", "repeats a few characters"),
             ("ChangeMe-ChangeMe-1", "holds \"changeme\""),
             ("correct horse battery", "has spaces"),
-            ("pässwörter-sind-lang", "letters that a header cannot carry"),
+            ("pässwörter-sind-lang", "characters that a header cannot contain"),
         ] {
             let problem = Token::weakness(weak).unwrap_or_else(|| panic!("{weak:?} is not strong"));
             assert!(problem.contains(said) && problem.contains("openssl rand -hex 16"), "{weak:?}: {problem}");

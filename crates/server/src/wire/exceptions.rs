@@ -84,7 +84,7 @@ pub(crate) fn parse_exception(text: &[u8], now: Timestamp) -> Result<Exception, 
         (Kind::Allow, None) => ExceptionKind::Allow,
     };
     let until = match (body.for_ms, body.until) {
-        (Some(_), Some(_)) => return Err(Invalid::new("until", "says the same as for_ms; leave one out")),
+        (Some(_), Some(_)) => return Err(Invalid::new("until", "cannot be combined with for_ms; leave one out")),
         (Some(for_ms), None) => Some(now + Span::from_micros(for_ms.0 * 1_000)),
         (None, until) => until.map(|Moment(at)| at),
     };

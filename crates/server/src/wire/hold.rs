@@ -89,7 +89,7 @@ impl JsonSchema for HoldToken {
         json_schema!({
             "type": "string",
             "pattern": HoldToken::PATTERN,
-            "description": "Names a taken slot of a concurrency rule, and cannot be guessed; taken as it is.",
+            "description": "Identifies a slot of a concurrency rule and cannot be guessed; send it back unchanged.",
             "examples": ["0.1767225600000000.0.5f2d1c0b9a8e7d6c5b4a39281706f5e4"],
         })
     }
@@ -97,7 +97,7 @@ impl JsonSchema for HoldToken {
 
 /// A text that is not a hold from any answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("is not a hold; send back what the check answered in `hold`")]
+#[error("is not a hold; send the `hold` from the answer to the check")]
 pub(crate) struct HoldTokenError;
 
 impl FromStr for HoldToken {

@@ -204,7 +204,7 @@ pub(crate) fn parse_check(body: &[u8]) -> Result<CheckBody<'_>, Invalid> {
         }
         CheckFields { checks: Some(_), .. } => Err(Invalid::new(
             "checks",
-            "stands alone: a batch takes the other fields in its items; move them there, or leave checks out",
+            "cannot be combined with other fields: in a batch they belong into each item; move them there, or leave checks out",
         )),
         CheckFields { attributes, cost, rules, headers, checks: None } => Ok(CheckBody::One(Check {
             attributes: attributes.unwrap_or_default(),

@@ -233,6 +233,6 @@ fn a_collector_that_is_gone_is_in_nobodys_way() {
             .sum::<u64>()
     };
     wait_until("what was lost is counted", || lost() == 40);
-    service.wait_for_log("did not accept what was sent", 1);
+    service.wait_for_log("did not accept spans or metrics", 1);
     assert_eq!(service.stop(), Some(0));
 }

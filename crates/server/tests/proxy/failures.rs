@@ -16,7 +16,7 @@ async fn an_upstream_that_is_unreachable_is_a_bad_gateway() {
     let address = listener.local_addr().unwrap();
     drop(listener);
     let reply = Proxy::wide(address).get("/", "").await;
-    assert_eq!(reply.problem(502)["detail"], "the upstream cannot be reached");
+    assert_eq!(reply.problem(502)["detail"], "the upstream is unreachable");
     assert!(reply.header("ratelimit").is_some(), "it was charged, so the headers show it: {reply:?}");
 }
 
@@ -65,7 +65,7 @@ async fn an_upstream_that_accepts_no_connection_in_time_is_a_gateway_timeout() {
     }
     let proxy = Proxy::start(address, &["--limit", "9/s", "--connect-timeout", "300ms"]);
     let reply = proxy.get("/", "").await;
-    assert_eq!(reply.problem(504)["detail"], "the upstream accepted no connection within 300ms");
+    assert_eq!(reply.problem(504)["detail"], "the upstream did not accept a connection within 300ms");
 }
 
 #[tokio::test]

@@ -226,7 +226,7 @@ async fn http_2_smuggles_nothing_either() {
         ("another host", request("http://a/").header("host", "b")),
         ("two hosts", request("http://a/").header("host", "a").header("host", "a")),
         ("a user", request("http://u@a/")),
-        ("letters beyond ASCII", request("http://a/\u{e9}")),
+        ("characters beyond ASCII", request("http://a/\u{e9}")),
     ];
     for (what, request) in doubtful {
         let response = sender.send_request(request.body(Empty::<Bytes>::new()).unwrap()).await;

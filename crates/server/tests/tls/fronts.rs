@@ -115,7 +115,7 @@ fn the_redis_protocol_is_spoken_with_tls_too() {
     assert_eq!(ask(&mine), "0\n16\n15\n-1\n2\n");
     let nameless = ask(&["--tls", "--cacert", &authority.pem]);
     assert!(!nameless.starts_with('0'), "{nameless}");
-    assert!(ask(&[]).contains("this port speaks TLS; connect with it, as redis-cli --tls does"));
+    assert!(ask(&[]).contains("this port speaks TLS; connect with TLS, as redis-cli --tls does"));
 
     let read = |path: &str| std::fs::read(path).unwrap();
     let client_tls = redis::ClientTlsConfig { client_cert: read(&client.cert), client_key: read(&client.key) };

@@ -87,10 +87,10 @@ fn what_cannot_work_is_refused_at_the_start_with_the_setting_the_file_and_what_t
     let cases = [
         (both("no.pem", &server.key), "listen.tls.cert: cannot read no.pem: No such file"),
         (both(&server.cert, "no.key"), "listen.tls.key: cannot read no.key: No such file"),
-        (both(&empty, &server.key), "holds no certificate; one begins with"),
-        (both(&server.cert, &server.cert), "holds no private key; one begins with"),
+        (both(&empty, &server.key), "contains no certificate; one begins with"),
+        (both(&server.cert, &server.cert), "contains no private key; one begins with"),
         (both(&server.cert, &other.key), "is not the key of the first certificate in"),
-        (both(&server.cert, &encrypted), "the key is encrypted, and nobody is there to type its password"),
+        (both(&server.cert, &encrypted), "the key is encrypted; store it without a password"),
         (refusal(&[&server.flags()[..], &["--tls-client-ca", &empty]].concat()), "listen.tls.client_ca: "),
         (refusal(&["--tls-cert", &server.cert]), "listen.tls.key: is missing; TLS needs a certificate and its key"),
         (refusal(&["--tls-client-ca", &authority.pem]), "listen.tls.cert: is missing"),
@@ -99,5 +99,5 @@ fn what_cannot_work_is_refused_at_the_start_with_the_setting_the_file_and_what_t
         assert!(said.contains(expected), "{expected}: {said}");
     }
     let rules = file("identify: { tls.client: header.x-client }\nrules: []", "yaml");
-    assert!(refusal(&["--config", &rules]).contains("identify.tls.client: is what the client's certificate says"));
+    assert!(refusal(&["--config", &rules]).contains("identify.tls.client: comes only from the client's certificate"));
 }

@@ -73,18 +73,18 @@ fn need(service: &Service, route: Route, request: &Request) -> Result<Option<(Pu
 
 fn refused(refusal: Refusal, purpose: Purpose) -> Problem {
     let needed = match purpose {
-        Purpose::Decide => "the token of decisions.token",
-        Purpose::Measure | Purpose::Read => "the admin token or the read-only one",
+        Purpose::Decide => "the token in decisions.token",
+        Purpose::Measure | Purpose::Read => "the admin token or the read-only token",
         Purpose::Change => "the admin token",
     };
     match refusal {
         Refusal::Missing => unauthorized(&format!("this needs {needed}; send Authorization: Bearer TOKEN")),
         Refusal::Wrong => unauthorized(&format!("this is not {needed}; send Authorization: Bearer TOKEN")),
         Refusal::TooLittle => {
-            Problem::new(StatusCode::FORBIDDEN, format!("this token is for less; this needs {needed}"))
+            Problem::new(StatusCode::FORBIDDEN, format!("this token is not sufficient; this needs {needed}"))
         }
         Refusal::TooMany => {
-            let detail = "too many wrong tokens come from this address, so this one was not looked at; try again later";
+            let detail = "too many wrong tokens come from this address, so this one was not checked; try again later";
             Problem::new(StatusCode::TOO_MANY_REQUESTS, detail).header(RETRY_AFTER, HeaderValue::from_static("1"))
         }
         Refusal::Closed => closed(),

@@ -55,8 +55,8 @@ fn foreign(origin: Option<&HeaderValue>) -> Problem {
     let origin =
         origin.map_or_else(|| "another origin".into(), |origin| quoted(&String::from_utf8_lossy(origin.as_bytes())));
     let detail = format!(
-        "a page of {origin} asks for this, and only pages of this service may; behind a proxy, pass Host on, or name the \
-         proxy in trusted_proxies and send X-Forwarded-Host"
+        "this cross-origin request from {origin} is refused; behind a proxy, pass Host on, or add the proxy to \
+         trusted_proxies and send X-Forwarded-Host"
     );
     Problem::new(StatusCode::FORBIDDEN, detail)
 }

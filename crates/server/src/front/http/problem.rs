@@ -39,7 +39,7 @@ pub(super) fn unauthorized(detail: &str) -> Problem {
 pub(super) async fn not_found(uri: Uri) -> Refused {
     let hint = match nearest(uri.path(), Route::NAMES).filter(|route| *route != "/") {
         Some(route) => format!("did you mean {route}?"),
-        None => "GET /openapi.json lists what there is".into(),
+        None => "GET /openapi.json lists the routes".into(),
     };
     Problem::new(StatusCode::NOT_FOUND, format!("there is nothing at {}; {hint}", quoted(uri.path()))).into()
 }
@@ -47,6 +47,6 @@ pub(super) async fn not_found(uri: Uri) -> Refused {
 /// The router adds `Allow`.
 pub(super) async fn method_not_allowed(method: Method, uri: Uri) -> Refused {
     let method = quoted(method.as_str());
-    let detail = format!("{} does not take {method}; the Allow header names what it takes", uri.path());
+    let detail = format!("{} does not accept {method}; the Allow header lists the methods", uri.path());
     Problem::new(StatusCode::METHOD_NOT_ALLOWED, detail).into()
 }

@@ -83,7 +83,7 @@ pub(super) async fn settle(
     let ticket: Option<Ticket> = record.and_then(|record| serde_json::from_slice(&record).ok());
     let ticket = ticket.ok_or_else(|| {
         let problem = format!(
-            "id: {} is not a reservation that can be settled; it was settled before, or its time is over",
+            "id: {} is not a reservation that can be settled; it is unknown, already settled, or expired",
             quoted(&id)
         );
         Problem::new(StatusCode::NOT_FOUND, problem).field("id")

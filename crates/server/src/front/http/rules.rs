@@ -146,7 +146,9 @@ fn problem(service: &Service, error: RulesError) -> Problem {
         RulesError::Exists(_) => Problem::new(StatusCode::CONFLICT, detail).field("name"),
         RulesError::Bad { .. } => Problem::new(StatusCode::CONFLICT, detail),
         RulesError::Changed { .. } => Problem::new(StatusCode::PRECONDITION_FAILED, detail),
-        RulesError::Nul { field, .. } => Problem::invalid(field, "holds a NUL character, which Postgres cannot keep"),
+        RulesError::Nul { field, .. } => {
+            Problem::invalid(field, "contains a NUL character, which Postgres cannot store")
+        }
         RulesError::Database(DatabaseError::Unreachable(_) | DatabaseError::Refused { .. }) | RulesError::Busy => {
             Problem::new(StatusCode::SERVICE_UNAVAILABLE, format!("the rules cannot be reached: {detail}"))
         }

@@ -51,7 +51,7 @@ impl Estimate {
         // The client need not wait for it.
         tokio::spawn(async move {
             if let Err(error) = self.0.settle(actual).await {
-                warn!("an estimate stays charged: {error}");
+                warn!("an estimate could not be corrected and stays charged: {error}");
             }
         });
         None

@@ -21,22 +21,22 @@ impl Target {
     /// Refuses requests that name two hosts, or none, or that are not addressed to a server.
     pub(super) fn of(parts: &Parts) -> Result<Target, Problem> {
         if parts.method == Method::CONNECT {
-            let detail = "this proxy leads to one server and opens no tunnels; send the request itself";
+            let detail = "CONNECT is not supported: this proxy forwards to one server; send the request itself";
             return Err(Problem::new(StatusCode::NOT_IMPLEMENTED, detail));
         }
         if parts.method == Method::TRACE {
-            let detail = "TRACE would show what is added on the way, and is not passed on; send another method";
+            let detail = "TRACE would reveal headers added on the way and is not forwarded; use another method";
             return Err(Problem::new(StatusCode::NOT_IMPLEMENTED, detail).closing());
         }
         let path = match parts.uri.path_and_query() {
             Some(path) if path.as_str().starts_with('/') => path.clone(),
             // The absolute form without a path.
             _ if parts.uri.authority().is_some() && parts.uri.path() == "/" => PathAndQuery::from_static("/"),
-            _ => return Err(bad(format!("{} is not a path; it begins with a slash", quoted(&parts.uri.to_string())))),
+            _ => return Err(bad(format!("{} is not a path; start it with a slash", quoted(&parts.uri.to_string())))),
         };
         // HTTP/2 allows them, but HTTP/1 parsers disagree about them.
         if !path.as_str().bytes().all(|byte| matches!(byte, 0x21..=0x7e)) {
-            return Err(bad("the path holds letters beyond ASCII; write them percent-encoded"));
+            return Err(bad("the path contains characters beyond ASCII; percent-encode them"));
         }
         Ok(Target { host: host(parts)?, path })
     }
@@ -62,7 +62,7 @@ fn host(parts: &Parts) -> Result<Option<HeaderValue>, Problem> {
             Err(bad(detail))
         }
         (Some(target), _) if target.as_str().contains('@') => {
-            Err(bad("a target names no user; remove what is before the @"))
+            Err(bad("a request target must not contain a user; remove what is before the @"))
         }
         (Some(target), _) => HeaderValue::from_str(target.as_str()).map(Some).map_err(|error| bad(error.to_string())),
         (None, None) if parts.version == Version::HTTP_11 => Err(bad("there is no Host header; HTTP/1.1 requires one")),

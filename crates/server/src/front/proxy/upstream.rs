@@ -107,17 +107,17 @@ impl Upstream {
         let Timeouts { connect, response, .. } = self.timeouts;
         match failure {
             Failure::Upload(UploadFailure::Stalled(limit)) => {
-                let detail = format!("nothing more of the body came within {limit:?}; send it at once");
+                let detail = format!("no more of the body arrived within {limit:?}; send it faster");
                 Problem::new(StatusCode::REQUEST_TIMEOUT, detail).closing()
             }
             Failure::Upload(UploadFailure::Slow(Pace { rate, longest })) => {
                 let detail = format!(
-                    "the body came at less than {rate} bytes per second, or took longer than {longest:?}; send it faster"
+                    "the body arrived at less than {rate} bytes per second, or took longer than {longest:?}; send it faster"
                 );
                 Problem::new(StatusCode::REQUEST_TIMEOUT, detail).closing()
             }
             Failure::Upload(UploadFailure::Broken) => {
-                let detail = "the body ended early or is not framed as HTTP frames it; nothing was completed";
+                let detail = "the body ended early or its framing is invalid; the request was not completed";
                 Problem::new(StatusCode::BAD_REQUEST, detail).closing()
             }
             Failure::Late => {
@@ -134,11 +134,11 @@ impl Upstream {
                 let timed_out = io_kind(cause) == Some(io::ErrorKind::TimedOut);
                 match (error.is_connect(), timed_out) {
                     (true, true) => {
-                        let detail = format!("the upstream accepted no connection within {connect:?}");
+                        let detail = format!("the upstream did not accept a connection within {connect:?}");
                         Problem::new(StatusCode::GATEWAY_TIMEOUT, detail)
                     }
-                    (true, false) => Problem::new(StatusCode::BAD_GATEWAY, "the upstream cannot be reached"),
-                    (false, _) => Problem::new(StatusCode::BAD_GATEWAY, "the upstream gave no valid answer"),
+                    (true, false) => Problem::new(StatusCode::BAD_GATEWAY, "the upstream is unreachable"),
+                    (false, _) => Problem::new(StatusCode::BAD_GATEWAY, "the upstream sent an invalid response"),
                 }
             }
         }

@@ -57,6 +57,6 @@ async fn carry(client: OnUpgrade, upstream: OnUpgrade, idle: Duration) {
                 debug!("a WebSocket ended: {error}");
             }
         }
-        Err(error) => debug!("a WebSocket did not begin: {error}"),
+        Err(error) => debug!("a WebSocket could not be established: {error}"),
     }
 }

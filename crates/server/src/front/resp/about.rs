@@ -42,7 +42,7 @@ pub(super) fn config(words: &[Word<'_>]) -> Reply {
             let asked = SETTINGS.iter().filter(|(setting, _)| is_asked(setting));
             Reply::Map(asked.map(|(setting, value)| (*setting, Reply::text(*value))).collect())
         }
-        _ => Reply::error("ERR only CONFIG GET is served here; settings are in the configuration file"),
+        _ => Reply::error("ERR only CONFIG GET is supported; settings are in the configuration file"),
     }
 }
 
@@ -73,10 +73,7 @@ pub(super) fn commands(words: &[Word<'_>]) -> Reply {
             let find = |word: &Word<'_>| NAMES.iter().find(|name| word.eq_ignore_ascii_case(name.as_bytes()));
             Reply::Array(names.iter().map(|word| find(word).map_or(Reply::Null, |name| describe(name))).collect())
         }
-        _ => Reply::error(format!(
-            "ERR COMMAND {} is not served here; there are COUNT, DOCS, INFO and LIST",
-            shown(verb)
-        )),
+        _ => Reply::error(format!("ERR COMMAND {} is not supported; use COUNT, DOCS, INFO or LIST", shown(verb))),
     }
 }
 

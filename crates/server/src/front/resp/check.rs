@@ -46,7 +46,7 @@ fn cost_of(word: &[u8]) -> Result<u32, Reply> {
     let text = std::str::from_utf8(word).ok().filter(|text| text.bytes().all(|byte| byte.is_ascii_digit()));
     match text.filter(|text| !text.is_empty()) {
         Some(text) => Ok(text.parse().unwrap_or(u32::MAX)),
-        None => Err(Reply::error(format!("ERR COST {} is not a whole number; 0 looks without charging", shown(word)))),
+        None => Err(Reply::error(format!("ERR COST {} is not a whole number; 0 checks without charging", shown(word)))),
     }
 }
 

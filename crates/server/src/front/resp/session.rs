@@ -250,7 +250,7 @@ impl Session {
                 Reply::Text(format!("id={} name={name} db=0 resp={}\n", self.id, self.protocol.version()))
             }
             (verb, _) => Reply::error(format!(
-                "ERR CLIENT {} is not served here; there are ID, INFO, GETNAME, SETNAME, SETINFO, NO-EVICT, NO-TOUCH, TRACKING \
+                "ERR CLIENT {} is not supported; use ID, INFO, GETNAME, SETNAME, SETINFO, NO-EVICT, NO-TOUCH, TRACKING \
                  and CACHING",
                 shown(verb)
             )),

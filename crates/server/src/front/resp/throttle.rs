@@ -53,7 +53,7 @@ impl Quotas {
             _ => return Err(usage()),
         };
         if quantity < 0 {
-            return Err(Reply::error(format!("ERR quantity {quantity} is negative; tokens are not given back")));
+            return Err(Reply::error(format!("ERR quantity {quantity} is negative; tokens cannot be returned")));
         }
         // A quantity too large to count saturates, and can never pass.
         let cost = u32::try_from(quantity).unwrap_or(u32::MAX);

@@ -75,7 +75,7 @@ async fn the_read_only_token_shows_everything_and_changes_nothing() {
     }
     for (request, _) in CHANGED {
         let detail = gate.send(request, &read, "").await.problem(403);
-        assert_eq!(detail, "this token is for less; this needs the admin token");
+        assert_eq!(detail, "this token is not sufficient; this needs the admin token");
     }
 }
 

@@ -142,7 +142,7 @@ async fn stopping_does_not_wait_for_the_rest_of_a_body() {
     gate.begin_to_stop();
     let reply = Reply::parse(&read_to_end(&mut half).await).0;
     assert_eq!(reply.status, 503);
-    assert!(reply.json()["detail"].as_str().expect("text").contains("the rest of the body has not come"));
+    assert!(reply.json()["detail"].as_str().expect("text").contains("the body is not complete"));
     timeout(SOON, gate.running).await.expect("it stops").expect("without a panic").expect("without an error");
 }
 

@@ -12,7 +12,7 @@ async fn a_path_that_is_not_there_is_404_with_a_hint() {
     let gate = Plan::new([]).open().await;
     assert_eq!(gate.get("/v1/chek").await.problem(404), "there is nothing at \"/v1/chek\"; did you mean /v1/check?");
     let far = gate.get("/wp-login.php?x=1").await;
-    assert_eq!(far.problem(404), "there is nothing at \"/wp-login.php\"; GET /openapi.json lists what there is");
+    assert_eq!(far.problem(404), "there is nothing at \"/wp-login.php\"; GET /openapi.json lists the routes");
     // Cutting a path short must not split a character.
     gate.get(&format!("/{}é", "a".repeat(38))).await.problem(404);
 }

@@ -28,7 +28,7 @@ async fn an_estimate_is_charged_and_corrected_once() {
     assert_eq!((settled.status, settled.body.as_str()), (200, expected));
     let again = settle(&gate, id, json!({"cost": 0})).await;
     assert_eq!(again.status, 404);
-    assert!(again.body.contains("it was settled before, or its time is over"), "{}", again.body);
+    assert!(again.body.contains("it is unknown, already settled, or expired"), "{}", again.body);
 }
 
 #[tokio::test]

@@ -38,16 +38,16 @@ pub(crate) fn parse_upstream(text: &str) -> Result<Address, String> {
     let is_certified = match parts.scheme.as_ref().map(Scheme::as_str) {
         Some("http") => false,
         Some("https") => true,
-        Some(scheme) => return Err(format!("{scheme}:// is not spoken here; {example}")),
+        Some(scheme) => return Err(format!("{scheme}:// is not supported; {example}")),
         None => return Err(format!("{shown:?} has no scheme; {example}")),
     };
-    let authority = parts.authority.ok_or_else(|| format!("{shown:?} names no host; {example}"))?;
+    let authority = parts.authority.ok_or_else(|| format!("{shown:?} has no host; {example}"))?;
     if authority.as_str().contains('@') {
         return Err("a user and a password are not sent to an upstream; remove what is before the @".into());
     }
     match parts.path_and_query.as_ref().map_or("/", PathAndQuery::as_str) {
         "/" => {}
-        path => return Err(format!("requests keep their own paths, so nothing is put before them; remove {path}")),
+        path => return Err(format!("an upstream cannot have a path, because requests keep their own; remove {path}")),
     }
     let certified = is_certified.then(|| server_name(authority.host())).transpose()?;
     Ok(Address { authority, certified })
@@ -56,7 +56,7 @@ pub(crate) fn parse_upstream(text: &str) -> Result<Address, String> {
 /// The brackets around an IPv6 address belong to the URL.
 fn server_name(host: &str) -> Result<ServerName<'static>, String> {
     let bare = host.strip_prefix('[').and_then(|host| host.strip_suffix(']')).unwrap_or(host);
-    let no_name = |_| format!("{host:?} is not a name that a certificate can have; write a host name or an address");
+    let no_name = |_| format!("{host:?} cannot be the name in a certificate; write a host name or an address");
     ServerName::try_from(bare.to_string()).map_err(no_name)
 }
 
@@ -89,6 +89,8 @@ mod tests {
             assert_eq!(address.to_string(), url.trim_end_matches('/'));
         }
         assert_eq!(parse_upstream("http://app.test").expect("an address").certified, None);
-        assert!(parse_upstream("https://app..test").expect_err("no name").contains("is not a name that a certificate"));
+        assert!(
+            parse_upstream("https://app..test").expect_err("no name").contains("cannot be the name in a certificate")
+        );
     }
 }

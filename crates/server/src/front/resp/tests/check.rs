@@ -67,8 +67,8 @@ async fn what_cannot_be_decided_is_explained() {
         ("a", "-ERR attribute `a` has no value; write name value pairs "),
         ("a 1 b", "-ERR attribute `b` has no value; write name value pairs "),
         ("a 1 a 2", "-ERR attribute `a` is given twice "),
-        ("a 1 COST x", "-ERR COST x is not a whole number; 0 looks without charging "),
-        ("a 1 COST -1", "-ERR COST -1 is not a whole number; 0 looks without charging "),
+        ("a 1 COST x", "-ERR COST x is not a whole number; 0 checks without charging "),
+        ("a 1 COST -1", "-ERR COST -1 is not a whole number; 0 checks without charging "),
         ("a \"\\xff\"", "-ERR the value of attribute `a` is not UTF-8 "),
         (
             "tenant t plan paid tokens many",
