@@ -82,7 +82,7 @@ mod tests {
             ("t", "has 1 character and"),
             ("sesame", "has 6 characters and can be guessed; 16 or more"),
             ("aaaaaaaaaaaaaaaaaaaa", "repeats a few characters"),
-            ("ChangeMe-ChangeMe-1", "holds \"changeme\""),
+            ("ChangeMe-ChangeMe-1", "contains \"changeme\""),
             ("correct horse battery", "has spaces"),
             ("pässwörter-sind-lang", "characters that a header cannot contain"),
         ] {

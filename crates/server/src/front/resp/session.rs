@@ -251,7 +251,7 @@ impl Session {
             }
             (verb, _) => Reply::error(format!(
                 "ERR CLIENT {} is not supported; use ID, INFO, GETNAME, SETNAME, SETINFO, NO-EVICT, NO-TOUCH, TRACKING \
-                 and CACHING",
+                 or CACHING",
                 shown(verb)
             )),
         }
