@@ -34,6 +34,16 @@ test("a key is blocked, which is told with its end and reason, and let go again"
   assert.match(await page.textContent(".bucket .why"), /An exception denies every request/);
   assert.deepEqual(await faults(page), []);
   await picture(page, "blocked");
+  await page.click('nav a[href="#exceptions"]');
+  const row = page.locator("#exceptions-table tbody tr", { hasText: "198.51.100.1" });
+  await row.waitFor();
+  assert.match(await row.textContent(), /login.*Block.*<i>scraper<\/i>.*admin token/);
+  assert.match(await page.textContent("#exceptions-note"), /^1 exception in force/);
+  await page.waitForSelector("#actions-table >> text=blocked");
+  assert.deepEqual(await faults(page), []);
+  await picture(page, "exceptions");
+  await row.locator("a.key").click();
+  await page.waitForSelector(".exception");
   await page.click(".exception button");
   await done();
   await page.waitForSelector(".exception", { state: "detached" });

@@ -33,7 +33,7 @@ test("the keyboard reaches the content, the views and a key", async () => {
   await page.keyboard.press("Enter");
   await page.waitForSelector("#found tbody tr");
   assert.equal(await page.getAttribute('nav a[href="#violations"]', "aria-current"), "page");
-  await page.locator("#found button.key").first().focus();
+  await page.locator("#found a.key").first().focus();
   await page.keyboard.press("Enter");
   await page.waitForSelector("#inspected .card");
 });
@@ -48,7 +48,8 @@ test("a denied key is told when it passes, and why", async () => {
   await page.waitForFunction((old) => Number(document.querySelector(".countdown").textContent.match(/[\d.]+/)[0]) < old, first);
   assert.match(await page.textContent(".bucket .why"), /5\/min sliding window log for each \{ip\}.*retries without waiting/);
   assert.ok(await page.locator("#inspected table tbody tr").count() > 0, "its denials are listed");
-  assert.equal(new URL(page.url()).search, "", "a key is nothing for an address");
+  assert.equal(new URL(page.url()).search, "", "browsers would send it");
+  assert.equal(new URL(page.url()).hash, "#keys?key=203.0.113.66");
 });
 
 test("a reset asks first, can be left by Escape, and lets the key pass", async () => {
@@ -88,6 +89,25 @@ test("a hostile key and a secret can be inspected", async () => {
   await page.waitForSelector("text=its next request passes");
 });
 
+// The address of an attacker that was denied 25 times a second gave "its next request passes": the key of the rule has more parts.
+test("an address finds the buckets of rules whose keys contain it", async () => {
+  const checks = Array.from({ length: 4 }, () => ({ attributes: { tenant: "acme", ip: "192.0.2.77", path: "/x" } }));
+  await service.check(checks);
+  await inspect("192.0.2.77");
+  await page.waitForSelector(".bucket.denied >> text=acme:192.0.2.77");
+  assert.ok(await page.locator("#inspected table tbody tr").count() > 0, "its denials are listed");
+});
+
+test("a link carries rule and key", async () => {
+  const other = await openPage(service, { path: "/#keys?rule=login&key=198.51.100.3" });
+  await other.waitForSelector(".bucket >> text=login");
+  assert.equal(await other.inputValue("#inspect [name=key]"), "198.51.100.3");
+  assert.equal(await other.inputValue("#inspect [name=rule]"), "login");
+  await other.goto(`${service.url}/#violations?rule=login&ip=203.0.113.0%2F24`);
+  await other.waitForFunction(() => document.querySelectorAll("#found tbody tr").length > 0 && [...document.querySelectorAll("#found tbody tr")].every((row) => row.textContent.includes("203.0.113.66")));
+  assert.deepEqual(other.sins, []);
+});
+
 test("violations are found by rule, key and network, and a mistake is explained", async () => {
   await page.click('nav a[href="#violations"]');
   await page.selectOption("#violation-filter [name=rule]", "login");
@@ -119,7 +139,7 @@ test("every view can be the first one", async () => {
 test("rules of a file are shown and not edited", async () => {
   await page.click('nav a[href="#rules"]');
   await page.waitForSelector("#rules-table tbody tr");
-  assert.equal(await page.locator("#rules-table tbody tr").count(), 5);
+  assert.equal(await page.locator("#rules-table tbody tr").count(), 6);
   assert.match(await page.textContent("#rules-source"), /configuration file/);
   assert.equal(await page.isVisible("#rule-new"), false);
   assert.deepEqual(page.sins, []);

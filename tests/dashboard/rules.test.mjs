@@ -32,7 +32,12 @@ test("a rule is made, and its mistakes are explained where they are", async () =
   await page.fill("#ask [name=more]", "{nope");
   await page.click("#ask-ok");
   await page.waitForSelector("#ask .of-field >> text=this is not JSON");
-  await page.fill("#ask [name=more]", '{"when": {"path": ["/login", "/v1/login"]}}');
+  await page.fill("#ask [name=more]", "");
+  await page.click("text=Add a condition");
+  await page.fill("#ask .row input", "path");
+  await page.fill("#ask .row textarea", "/login\n/v1/login");
+  await page.waitForSelector("#ask .preview >> text=save it in shadow mode first");
+  await picture(page, "rule-form");
   await page.fill("#ask [name=message]", "stop the guessing");
   await page.fill("#ask [name=as]", "<b>ann</b>");
   await page.click("#ask-ok");
@@ -45,7 +50,7 @@ test("a rule is made, and its mistakes are explained where they are", async () =
 
 test("a change keeps what the form has no field for, and is a version", async () => {
   await row("login").getByRole("button", { name: "Edit login" }).click();
-  assert.match(await page.inputValue("#ask [name=more]"), /v1\/login/);
+  assert.equal(await page.inputValue("#ask .row textarea"), "/login\n/v1/login");
   await page.fill("#ask [name=limit]", "7/min");
   await page.click("#ask-ok");
   await closed();
@@ -57,6 +62,26 @@ test("a change keeps what the form has no field for, and is a version", async ()
   assert.match(await page.textContent("#versions"), /<b>ann<\/b>/);
   assert.deepEqual(await faults(page), []);
   await picture(page, "rules-history");
+});
+
+test("a change is tried on past requests before it is saved, and conditions are rows", async () => {
+  await service.check(Array.from({ length: 10 }, () => ({ attributes: { path: "/login", ip: "203.0.113.9" } })));
+  await row("login").getByRole("button", { name: "Edit login" }).click();
+  await page.fill("#ask [name=limit]", "4/min");
+  await page.waitForSelector("#ask .preview >> text=Would have denied 60 % of requests and 100 % of keys");
+  assert.match(await page.textContent("#ask .preview"), /30 % of requests were denied/);
+  await page.selectOption("#ask .row select", "not");
+  await page.waitForSelector("#ask .preview >> text=only changes of the limit");
+  await page.click("#ask-ok");
+  await closed();
+  await page.waitForSelector("#rules-table >> text=is none of /login, /v1/login");
+  await page.setViewportSize({ width: 390, height: 900 });
+  await row("login").getByRole("button", { name: "Edit login" }).click();
+  assert.deepEqual(await faults(page), []);
+  assert.ok(await page.evaluate(() => document.documentElement.scrollWidth <= innerWidth), "the form fits a phone");
+  await picture(page, "rule-form-phone");
+  await page.click("#ask-cancel");
+  await page.setViewportSize({ width: 1440, height: 1000 });
 });
 
 test("a removed rule comes back by a rollback", async () => {

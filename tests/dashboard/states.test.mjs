@@ -119,12 +119,15 @@ test("a service that is gone is told, and so is its return", async () => {
   await service.end();
   await page.waitForSelector("#banner:has-text('cannot be reached. The numbers below are old')");
   assert.match(await page.textContent("#announce"), /cannot be reached/);
+  assert.equal(await page.textContent("#store-state"), "Service does not answer", "not a green state of the store");
+  assert.match(await page.getAttribute("#store-state", "class"), /away/);
   assert.deepEqual(await faults(page), []);
   await picture(page, "away");
   await service.again();
   await page.click("#retry");
   await page.waitForSelector("#banner", { state: "hidden" });
   assert.equal(await page.textContent("#announce"), "The service answers again");
+  assert.match(await page.textContent("#store-state"), /Memory store answers/);
   assert.ok(page.sins.every((sin) => sin.includes("ERR_CONNECTION_REFUSED")), page.sins.join("\n"));
 });
 

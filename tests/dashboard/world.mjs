@@ -23,6 +23,7 @@ rules:
   - { name: free-user, scope: user, key: "{user_id}", limit: 1/s, burst: 2, when: { plan: free } }
   - { name: watched, scope: tenant, key: "{tenant}", limit: 1_000/min, mode: shadow, when: { plan: free } }
   - { name: by-key, key: "{api_key}", limit: 3/h }
+  - { name: pair, key: "{tenant}:{ip}", limit: 2/h, when: { path: /x } }
 `;
 
 /// A folder that is gone when the tests are over.

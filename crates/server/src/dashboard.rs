@@ -36,6 +36,7 @@ const PARTS: &str = concat!(
     include_str!("dashboard/exceptions.js"),
     include_str!("dashboard/inspector.js"),
     include_str!("dashboard/rules.js"),
+    include_str!("dashboard/when_form.js"),
     include_str!("dashboard/rule_form.js"),
     include_str!("dashboard/history.js"),
     include_str!("dashboard/main.js"),

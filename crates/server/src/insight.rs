@@ -8,14 +8,18 @@ mod demand;
 mod evidence;
 mod finding;
 mod hot_keys;
+mod journal;
+mod no_rule;
 mod rule;
 mod sample;
 mod timeline;
 
 pub(crate) use behaviour::Behaviour;
-pub(crate) use finding::Finding;
+pub(crate) use finding::{Finding, Kind, percent, span_of};
 pub(crate) use hot_keys::Hot;
-pub(crate) use rule::{Outcomes, RuleInsight};
+pub(crate) use journal::{Journal, Replayed};
+pub(crate) use no_rule::NoRuleFinding;
+pub(crate) use rule::RuleInsight;
 pub(crate) use timeline::Timeline;
 
 use std::collections::HashMap;
@@ -27,7 +31,9 @@ use std::sync::Arc;
 use tollkeeper::{Policy, Rule, Span, Timestamp};
 
 use crate::capture::{Denied, Note};
-use crate::metrics::Metrics;
+use crate::metrics::{Metrics, Outcomes, RequestCounts};
+use crate::unmatched::Lacking;
+use no_rule::NoRule;
 use rule::{Observation, Observed, is_throttle};
 
 /// Rules that are analysed; only very large files have more.
@@ -45,6 +51,9 @@ pub(crate) struct Insight {
     beyond: u64,
     /// The counters as last seen.
     counted: HashMap<Arc<str>, Outcomes>,
+    requests_counted: RequestCounts,
+    requests: Timeline<RequestCounts>,
+    no_rule: NoRule,
     latency: Timeline<Latency>,
     latency_counted: Latency,
 }
@@ -69,6 +78,9 @@ impl Insight {
             rules: HashMap::new(),
             beyond: 0,
             counted: HashMap::new(),
+            requests_counted: RequestCounts::default(),
+            requests: Timeline::new(),
+            no_rule: NoRule::since(now),
             latency: Timeline::new(),
             latency_counted: Latency::default(),
         }
@@ -87,6 +99,8 @@ impl Insight {
             None => is_throttle(name),
         });
         self.counted.retain(|name, _| policy.rule(name).is_some() || is_throttle(name));
+        // What was not matched before says nothing about the new rules.
+        self.no_rule = NoRule::since(now);
         self.policy = Some(policy);
     }
 
@@ -110,14 +124,20 @@ impl Insight {
             cost: note.cost,
             outcome,
             own_quota: note.on_own_terms && insight.has_quota(note.rule.quota()),
+            enforced: note.rule.is_enforced(),
         });
     }
 
     /// Adds the growth of the counters to this second, and drops what is too old.
-    pub(crate) fn count(&mut self, metrics: &Metrics, now: Timestamp) {
+    pub(crate) fn count(&mut self, metrics: &Metrics, lacking: &[Lacking], now: Timestamp) {
         let second = now.as_micros() / Span::SECOND.as_micros();
-        for (rule, allowed, denied) in metrics.outcomes() {
-            let outcomes = Outcomes { allowed, denied };
+        let requests = metrics.requests();
+        let grown = requests.since(std::mem::replace(&mut self.requests_counted, requests));
+        if grown.total() > 0 {
+            self.requests.add(second, grown);
+        }
+        self.no_rule.count(second, grown, lacking);
+        for (rule, outcomes) in metrics.outcomes() {
             let before = self.counted.insert(rule.shared_name(), outcomes).unwrap_or_default();
             if outcomes != before
                 && let Some(insight) = self.observed_mut(&rule, now)
@@ -157,6 +177,21 @@ impl Insight {
     /// A rule's counters, as of its timeline.
     pub(crate) fn counted(&self, name: &str) -> Outcomes {
         self.counted.get(name).copied().unwrap_or_default()
+    }
+
+    /// What became of requests, as of their timeline.
+    pub(crate) fn requests_counted(&self) -> RequestCounts {
+        self.requests_counted
+    }
+
+    /// What became of requests, over time.
+    pub(crate) fn requests(&self) -> &Timeline<RequestCounts> {
+        &self.requests
+    }
+
+    /// The finding about requests without a rule, if there are many.
+    pub(crate) fn no_rule(&self, now: Timestamp) -> Option<NoRuleFinding> {
+        self.no_rule.finding(now, self.policy.as_ref().map_or(0, |policy| policy.rules().len()))
     }
 
     /// How long decisions took, over time.

@@ -14,10 +14,10 @@
 //! | the fronts | `front`: HTTP, Envoy's gRPC, the Redis protocol, the reverse proxy |
 //! | decide, observe, answer | `service` |
 //! | exceptions kept in Postgres too | `exceptions` |
-//! | observability | `alerts`, `telemetry`, `observer`, `insight`, `audit`, `capture`, `privacy`, `metrics` |
+//! | observability | `alerts`, `telemetry`, `observer`, `insight`, `audit`, `capture`, `unmatched`, `privacy`, `metrics` |
 //! | where rules come from | `rules` (Postgres), `settings` and `config` (the file), `import` (other limiters' files) |
-//! | input and output formats | `strict` (bodies, queries), `wire` (JSON), `openapi`, `route`, `moment` (time), `dashboard` |
-//! | foundations | `database`, `outgoing` (outgoing HTTP calls), `tls`, `tokens`, `sparing` (rate-limited log lines) |
+//! | input and output formats | `strict` (bodies, queries), `wire` (JSON), `openapi`, `route`, `moment` (time), `dashboard`, `example` (a request to try) |
+//! | foundations | `database`, `outgoing` (outgoing HTTP calls), `tls`, `tokens`, `sparing` (rate-limited log lines), `words` (numbers and times for people) |
 
 mod alerts;
 mod audit;
@@ -26,6 +26,7 @@ mod command;
 mod config;
 mod dashboard;
 mod database;
+mod example;
 mod exceptions;
 mod front;
 #[cfg(any(test, fuzzing))]
@@ -49,6 +50,8 @@ mod strict;
 mod telemetry;
 mod tls;
 mod tokens;
+mod unmatched;
 mod wire;
+mod words;
 
 pub use command::run;

@@ -10,6 +10,7 @@ mod commands;
 mod connections;
 mod family;
 mod histogram;
+mod proxy;
 mod reloads;
 mod requests;
 mod responses;
@@ -20,11 +21,13 @@ mod without_store;
 
 pub use catalog::FAMILIES;
 pub(crate) use commands::CommandOutcome;
-pub(crate) use connections::{AllConnections, Connections};
+pub(crate) use connections::{AllConnections, Connections, Refused};
 pub use family::{Description, Kind, Unit};
 pub(crate) use family::{Distribution, Family, Value};
+pub(crate) use proxy::{Proxied, UpstreamError, WaitOutcome};
 pub(crate) use reloads::{Refusal, Reloads};
-pub(crate) use requests::{Front, Outcome};
+pub(crate) use requests::{Front, Outcome, RequestCounts};
+pub(crate) use rules::Outcomes;
 pub(crate) use text::{Exposition, text};
 pub(crate) use without_store::WithoutStore;
 
@@ -56,6 +59,7 @@ pub(crate) struct Metrics {
     requests: Requests,
     pub(crate) reloads: Reloads,
     pub(crate) connections: AllConnections,
+    pub(crate) proxy: Arc<Proxied>,
 }
 
 /// Label values that other modules define.
@@ -83,6 +87,7 @@ impl Metrics {
             requests: Requests::default(),
             reloads: Reloads::default(),
             connections: AllConnections::default(),
+            proxy: Arc::default(),
         }
     }
 
@@ -134,7 +139,17 @@ impl Metrics {
 
     /// Counts what became of a request.
     pub(crate) fn count_outcome(&self, front: Front, outcome: impl Into<Outcome>) {
-        self.requests.count(front, outcome.into());
+        self.requests.count(front, outcome.into(), 1);
+    }
+
+    /// Counts requests that were refused before anything was decided.
+    pub(crate) fn count_refused(&self, front: Front, requests: usize) {
+        self.requests.count(front, Outcome::Error, requests as u64);
+    }
+
+    /// What became of all requests so far.
+    pub(crate) fn requests(&self) -> RequestCounts {
+        self.requests.counts()
     }
 
     /// How many decisions were made without the store.
@@ -148,10 +163,10 @@ impl Metrics {
         self.rules.load().in_order.iter().map(by_rule).filter(|(_, count)| *count > 0).collect()
     }
 
-    /// How often each rule has allowed and denied so far.
-    pub(crate) fn outcomes(&self) -> Vec<(Arc<Rule>, u64, u64)> {
+    /// What each rule has decided so far.
+    pub(crate) fn outcomes(&self) -> Vec<(Arc<Rule>, Outcomes)> {
         let rules = self.rules.load();
-        let outcomes = |counters: &RuleCounters| (counters.rule.clone(), counters.allowed(), counters.denied());
+        let outcomes = |counters: &RuleCounters| (counters.rule.clone(), counters.outcomes());
         self.all_counters(&rules).map(outcomes).collect()
     }
 
@@ -195,6 +210,7 @@ impl Metrics {
             self.reloads.family(),
         ]);
         families.extend(self.connections.families());
+        families.extend(self.proxy.families());
         families
     }
 

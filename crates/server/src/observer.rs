@@ -1,8 +1,10 @@
 //! Observes decisions without delaying requests: requests leave notes ([`crate::capture`]), which a task reads every
 //! fifth of a second, or a caller of the report before that, and passes to the audit and, if enabled, to insight.
 
+mod preview;
 mod report;
 
+pub(crate) use preview::Preview;
 pub(crate) use report::Report;
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -16,6 +18,7 @@ use crate::database::DatabaseError;
 use crate::insight::Insight;
 use crate::metrics::{Family, Metrics, catalog};
 use crate::privacy::Privacy;
+use crate::unmatched::Unmatched;
 use report::{Dropped, Sources};
 
 /// How often notes are read at least.
@@ -40,6 +43,8 @@ pub(crate) enum Analysis {
 #[derive(Debug)]
 pub(crate) struct Observer {
     capture: Capture,
+    /// If traffic is analysed.
+    unmatched: Option<Unmatched>,
     pub(crate) audit: Audit,
     privacy: Arc<Privacy>,
     began: Timestamp,
@@ -61,6 +66,7 @@ impl Observer {
         };
         Observer {
             capture: Capture::new(noted),
+            unmatched: insight.is_some().then(Unmatched::default),
             privacy: settings.audit.privacy.clone(),
             audit: Audit::new(settings.audit),
             began: now,
@@ -70,8 +76,10 @@ impl Observer {
 
     /// Notes the decisions about a request. The only part that a request waits for.
     pub(crate) fn observe(&self, limiter: &Limiter, rows: &[Row], request: &impl Request) {
-        if !rows.is_empty() {
-            self.capture.note(rows, request, || limiter.store().now());
+        match &self.unmatched {
+            Some(unmatched) if rows.is_empty() => unmatched.note(&limiter.policy(), request),
+            None if rows.is_empty() => {}
+            _ => self.capture.note(rows, request, || limiter.store().now()),
         }
     }
 
@@ -109,7 +117,9 @@ impl Observer {
             recorder.add(&note);
         });
         if let Some(insight) = insight {
-            insight.count(metrics, now);
+            let unmatched = self.unmatched.as_ref();
+            let lacking = unmatched.map(|unmatched| unmatched.lacking(&limiter.policy())).unwrap_or_default();
+            insight.count(metrics, &lacking, now);
         }
         recorder.flush(now);
         drop(recorder);

@@ -63,6 +63,7 @@ fn operations(writer: &mut Writer<'_>, route: Route, path: &str) -> Vec<(&'stati
         ],
         Route::Insight => vec![("get", admin::insight(writer))],
         Route::Keys => vec![("get", admin::show_key(writer)), ("delete", admin::reset_key(writer))],
+        Route::Preview => vec![("post", rules::preview(writer))],
         Route::Release => vec![("post", decisions::release(writer))],
         Route::Settle => vec![("post", decisions::settle(writer))],
         Route::Reserve => vec![("post", decisions::reserve(writer))],

@@ -63,6 +63,7 @@ routes! {
     Exceptions Admin ["/v1/exceptions"];
     Insight Admin ["/v1/insight"];
     Keys Admin ["/v1/keys"];
+    Preview Admin ["/v1/preview"];
     Release Decide ["/v1/release"];
     Settle Decide ["/v1/reservations/{id}/settle"];
     Reserve Decide ["/v1/reserve"];

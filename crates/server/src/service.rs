@@ -119,6 +119,11 @@ impl Service {
         }
     }
 
+    /// Counts requests that were refused before anything was decided, as when they cannot be read.
+    pub(crate) fn refused(&self, front: Front, requests: usize) {
+        self.metrics.count_refused(front, requests);
+    }
+
     /// Decides a request, counts the decision, and holds its slots until the permit is dropped.
     pub(crate) async fn acquire(&self, request: &impl Request) -> Result<(Verdict, Permit), CheckError> {
         let started = Instant::now();

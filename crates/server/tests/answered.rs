@@ -62,6 +62,10 @@ enum Insight {
     Denied,
     /// Denied, and marked as blocked.
     Blocked,
+    /// Denied by nobody: a shadow rule would have.
+    WouldDeny,
+    /// The same, and marked as blocked.
+    WouldBlock,
     /// Counted as neither: no limit was reached.
     Unjudged,
 }
@@ -78,10 +82,10 @@ enum Audit {
 #[rustfmt::skip]
 const TABLE: [(Situation, Seen); 10] = [
     (Limit,         seen((429, "retry"), false, "store",     ("denied", "store"),            false, Insight::Denied,   Audit::Denied,     200)),
-    (Shadow,        seen((200, ""),      true,  "store",     ("shadow_denied", "store"),     false, Insight::Denied,   Audit::WouldDeny,  200)),
+    (Shadow,        seen((200, ""),      true,  "store",     ("shadow_denied", "store"),     false, Insight::WouldDeny,Audit::WouldDeny,  200)),
     (Block,         seen((429, "retry"), false, "exception", ("denied", "exception"),        false, Insight::Blocked,  Audit::Blocked,    200)),
     (BlockForEver,  seen((429, ""),      false, "exception", ("denied", "exception"),        false, Insight::Blocked,  Audit::Blocked,    200)),
-    (BlockInShadow, seen((200, ""),      true,  "exception", ("shadow_denied", "exception"), false, Insight::Blocked,  Audit::WouldBlock, 200)),
+    (BlockInShadow, seen((200, ""),      true,  "exception", ("shadow_denied", "exception"), false, Insight::WouldBlock,Audit::WouldBlock, 200)),
     (Allow,         seen((200, ""),      true,  "exception", ("allowed", "exception"),       false, Insight::Passed,   Audit::Nothing,    200)),
     (Grant,         seen((429, "retry"), false, "exception", ("denied", "exception"),        false, Insight::Denied,   Audit::Denied,     200)),
     (FailOpen,      seen((200, ""),      true,  "policy",    ("allowed", "policy"),          true,  Insight::Passed,   Audit::Nothing,    503)),
@@ -122,7 +126,7 @@ struct World {
 }
 
 struct Before {
-    insight: (u64, u64),
+    insight: (u64, u64, u64),
 }
 
 impl World {
@@ -227,20 +231,21 @@ rules:
     }
 
     fn insight(&self) -> Insight {
-        let ((allowed, denied), rule) = insight(&self.service);
-        let (allowed_before, denied_before) = self.before.insight;
+        let ((allowed, denied, shadow_denied), rule) = insight(&self.service);
+        let (allowed_before, denied_before, shadow_before) = self.before.insight;
         let blocked: Vec<&Value> =
             rule["hot_by_denials"].as_array().unwrap().iter().filter(|one| one["blocked"] == true).collect();
         let sentence = rule["finding"]["sentence"].as_str().unwrap_or_default();
-        match (allowed - allowed_before, denied - denied_before) {
-            (2, 0) => Insight::Passed,
-            (0, 0) => Insight::Unjudged,
-            (0, 2) if blocked.is_empty() => Insight::Denied,
-            (0, 2) => {
+        match (allowed - allowed_before, denied - denied_before, shadow_denied - shadow_before) {
+            (2, 0, 0) => Insight::Passed,
+            (0, 0, 0) => Insight::Unjudged,
+            (0, 2, 0) if blocked.is_empty() => Insight::Denied,
+            (0, 0, 2) if blocked.is_empty() => Insight::WouldDeny,
+            (0, denied @ (0 | 2), _) => {
                 assert_eq!((&blocked[0]["key"], &blocked[0]["count"]), (&json!(USER), &json!(2)));
                 assert!(sentence.contains("2 requests of blocked keys"), "{sentence}");
                 assert!(!sentence.contains("nobody was denied"), "{sentence}");
-                Insight::Blocked
+                if denied == 0 { Insight::WouldBlock } else { Insight::Blocked }
             }
             odd => panic!("{:?}: {odd:?} {rule}", self.situation),
         }
@@ -279,12 +284,12 @@ fn decisions(service: &Service) -> Vec<((String, String), f64)> {
     found.filter(|(_, count): &(_, f64)| *count > 0.0).collect()
 }
 
-/// What was allowed and denied, and all that insight says about the rule.
-fn insight(service: &Service) -> ((u64, u64), Value) {
+/// What was allowed, denied, and would have been denied; and all that insight says about the rule.
+fn insight(service: &Service) -> ((u64, u64, u64), Value) {
     let report = service.get("/v1/insight").json();
     let rule = report["rules"].as_array().unwrap().iter().find(|rule| rule["name"] == RULE).cloned().unwrap();
     let count = |name: &str| rule[name].as_u64().unwrap();
-    ((count("allowed"), count("denied")), rule)
+    ((count("allowed"), count("denied"), count("shadow_denied")), rule)
 }
 
 fn known(text: &str, names: &[&'static str]) -> &'static str {

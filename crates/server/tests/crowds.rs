@@ -46,7 +46,7 @@ fn one_address_cannot_take_every_place() {
     for _ in 0..5 {
         assert_eq!(service.get("/healthz").status, 200);
     }
-    assert_eq!(service.metric("tollkeeper_connections_refused_total{front=\"http\"}"), 80.0);
+    assert_eq!(service.metric("tollkeeper_connections_refused_total{front=\"http\",reason=\"per_address\"}"), 80.0);
     assert!(service.metric("tollkeeper_connections{front=\"http\"}") >= 40.0);
     let log = service.log();
     assert_eq!(log.matches("127.0.0.2 has 40 connections, which is all that one address may have").count(), 1, "{log}");

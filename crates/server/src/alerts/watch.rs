@@ -11,6 +11,7 @@ use super::incident::{Incident, News};
 use super::signs::{Full, Signs};
 use super::{Alert, Kind, Status};
 use crate::metrics::WithoutStore;
+use crate::words::{counted, grouped, lasting};
 
 /// What each rule decided without the store so far, by its name.
 type ByRule = Vec<(Arc<str>, u64)>;
@@ -155,7 +156,7 @@ fn breaker_summary(news: News) -> String {
 
 fn full_summary(news: News, full: &Full) -> String {
     if full.redis > 0 {
-        let decided = format!("{} decisions about new keys were made by on_store_failure", grouped(full.redis));
+        let decided = format!("{} about new keys made by on_store_failure", counted(full.redis, "decision"));
         return match news.status {
             Status::Over => format!("Redis has room again after {}; {decided}", spoken(news.lasted)),
             _ => format!("Redis is full: it has reached maxmemory and takes no new keys (raise maxmemory); {decided}"),
@@ -167,7 +168,7 @@ fn full_summary(news: News, full: &Full) -> String {
         (0, _) => "the memory store is full of logs (raise store.max_log_bytes)",
         _ => "the memory store is full of keys and logs (raise store.max_keys and store.max_log_bytes)",
     };
-    let decided = format!("{} decisions about new clients were made by buckets that they share", grouped(keys + logs));
+    let decided = format!("{} about new clients made by buckets that they share", counted(keys + logs, "decision"));
     match news.status {
         Status::Started => format!("{what}; {decided}"),
         Status::Ongoing => format!("{what}; this has lasted for {}; {decided}", spoken(news.lasted)),
@@ -202,27 +203,9 @@ fn without_store_summary(kind: Kind, news: News, counts: &WithoutStore) -> Strin
     }
 }
 
-/// `42 s`, `3 min 5 s`: precise enough for people.
+/// Whole seconds are precise enough for people.
 fn spoken(lasted: Duration) -> String {
-    match lasted.as_secs() {
-        0 => format!("{} ms", lasted.as_millis()),
-        seconds @ 1..60 => format!("{seconds} s"),
-        seconds @ 60..3_600 => format!("{} min {} s", seconds / 60, seconds % 60),
-        seconds => format!("{} h {} min", seconds / 3_600, seconds % 3_600 / 60),
-    }
-}
-
-/// `1,234`.
-fn grouped(number: u64) -> String {
-    let digits = number.to_string();
-    let mut text = String::new();
-    for (index, digit) in digits.chars().enumerate() {
-        if index > 0 && (digits.len() - index).is_multiple_of(3) {
-            text.push(',');
-        }
-        text.push(digit);
-    }
-    text
+    lasting(if lasted.as_secs() > 0 { Duration::from_secs(lasted.as_secs()) } else { lasted })
 }
 
 #[cfg(test)]

@@ -7,6 +7,7 @@ use serde_json::Value;
 use super::client::ServiceArgs;
 use super::ending::Ending;
 use super::table::table;
+use crate::words::counted;
 
 /// Show who blocked, allowed, granted, lifted or reset a key
 #[derive(Debug, clap::Args)]
@@ -84,7 +85,7 @@ const COLUMNS: [(&str, &str); 9] = [
 fn shown(answer: &Value) -> String {
     let text = table(&COLUMNS, &answer["actions"]);
     match answer["dropped"].as_u64() {
-        Some(dropped) if dropped > 0 => text + &format!("{dropped} actions are missing: there was no room for them\n"),
+        Some(dropped) if dropped > 0 => text + &format!("{} missing: there was no room\n", counted(dropped, "action")),
         _ => text,
     }
 }
@@ -109,6 +110,6 @@ mod tests {
             lines[1].ends_with("grant   login  42   user_id  9/s    -      ann (loopback)  trial\u{fffd}[2J"),
             "{text}"
         );
-        assert_eq!(lines[2], "2 actions are missing: there was no room for them");
+        assert_eq!(lines[2], "2 actions missing: there was no room");
     }
 }

@@ -9,6 +9,7 @@ use super::configuration::ConfigArgs;
 use super::ending::Ending;
 use super::operations;
 use crate::seal::Seal;
+use crate::words::lasting;
 use crate::{settings, wire};
 
 /// Decide one request and explain the answer
@@ -89,16 +90,14 @@ fn explanation(verdict: &Verdict, policy: &Policy, request: &Descriptor) -> Stri
 fn headline(verdict: &Verdict, policy: &Policy) -> String {
     match verdict.limiting() {
         None if verdict.rows().is_empty() => "allowed: no rule applies\n".to_string(),
-        None => {
-            format!(
-                "allowed: {} of {} rules apply, and all of them allow it\n",
-                verdict.rows().len(),
-                policy.rules().len()
-            )
-        }
+        None => match (verdict.rows().len(), policy.rules().len()) {
+            (1, 1) => "allowed: the only rule applies and allows it\n".to_string(),
+            (1, all) => format!("allowed: 1 of {all} rules applies and allows it\n"),
+            (some, all) => format!("allowed: {some} of {all} rules apply, and all of them allow it\n"),
+        },
         Some(row) => {
             let wait = match verdict.retry_after() {
-                Some(wait) => format!("passes in {}", seconds(wait)),
+                Some(wait) => format!("passes in {}", lasting(wait.as_duration())),
                 None if row.is_blocked() => "blocked by an exception without an end".to_string(),
                 None => {
                     format!("can never pass: cost {} is above the limit of {}", row.charge.cost, row.decision.limit)
@@ -121,14 +120,14 @@ fn says(row: &Row) -> String {
     let excepted = row.charge.exception().map(|exception| format!(" ({} by an exception)", exception.kind.name()));
     let delay = match row.decision.delay() {
         Span::ZERO => String::new(),
-        delay => format!(", its turn comes in {}", seconds(delay)),
+        delay => format!(", its turn comes in {}", lasting(delay.as_duration())),
     };
     format!(
         "  {mark} {:<16} key {:?}, cost {}: {remaining} of {limit} left, full again in {}{delay}{shadow}{}  [{}]",
         rule.name(),
         row.charge.key.value,
         row.charge.cost,
-        seconds(reset_after),
+        lasting(reset_after.as_duration()),
         excepted.unwrap_or_default(),
         row.charge.quota(),
     )
@@ -148,15 +147,5 @@ fn why_not(rule: &Rule, request: &Descriptor) -> String {
     match rule.key_of(request) {
         Err(names) => format!("its key needs `{}`", names.join("` or `")),
         Ok(_) => "it was not evaluated".to_string(),
-    }
-}
-
-fn seconds(span: Span) -> String {
-    let micros = span.as_micros();
-    match micros {
-        0 => "0 s".to_string(),
-        1..1_000 => format!("{micros} us"),
-        1_000..1_000_000 => format!("{}.{:03} ms", micros / 1_000, micros % 1_000),
-        _ => format!("{}.{:03} s", micros / 1_000_000, micros / 1_000 % 1_000),
     }
 }

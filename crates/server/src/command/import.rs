@@ -8,6 +8,7 @@ use anyhow::Context as _;
 use super::ending::Ending;
 use crate::import::envoy_ratelimit;
 use crate::settings;
+use crate::words::counted;
 
 /// Convert the configuration of another rate limiter to rules
 #[derive(Debug, clap::Args)]
@@ -67,6 +68,7 @@ pub(super) fn run(args: Args) -> anyhow::Result<Ending> {
         None => std::io::stdout().lock().write_all(imported.yaml.as_bytes())?,
     }
     let (rules, differences) = (loaded.policy.rules().len(), imported.differences.len());
-    writeln!(report, "imported {}: {rules} rules, {differences} differences", file.display())?;
+    let (rules, differences) = (counted(rules as u64, "rule"), counted(differences as u64, "difference"));
+    writeln!(report, "imported {}: {rules}, {differences}", file.display())?;
     Ok(Ending::Fine)
 }

@@ -258,7 +258,7 @@ async fn serve(config: Config, policy: Policy, upstream: Address, args: Args) ->
     let proxy = Arc::new(Proxy {
         service: service.clone(),
         upstream: Upstream::new(upstream, upstream_certificates.clone(), timeouts),
-        waiting: WaitingRoom::new(args.queue, args.wait),
+        waiting: WaitingRoom::new(args.queue, args.wait, service.metrics.proxy.clone()),
         drain: args.drain_timeout,
     });
     // Before the first lines are printed: a signal that comes at once must find its handler.

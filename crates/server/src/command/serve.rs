@@ -18,6 +18,7 @@ use super::reload::WatchArgs;
 use super::tls::{TlsArgs, certificates};
 use super::{access, greeting, listening, signals, source, store};
 use crate::config::Config;
+use crate::example;
 use crate::front::connections::{Listener, MostConnections};
 use crate::front::http;
 use crate::front::resp;
@@ -275,7 +276,9 @@ fn greet(
     access::greet(&mut out, &service.tokens, kept, &format!("http{s}://{bound}"))?;
     greeting::clients(&mut out, config, &service.limiter.policy())?;
     greeting::rules(&mut out, service)?;
-    let try_it = r#"{"attributes": {"user_id": "42", "plan": "free"}}"#;
+    let try_it = serde_json::json!({ "attributes": example::attributes(&service.limiter.policy()) });
+    // For a shell, between single quotes.
+    let try_it = try_it.to_string().replace('\'', r"'\''");
     writeln!(out, "try:")?;
     if let Some(Door { bound, .. }) = &doors.resp {
         let tls = if show.is_empty() { String::new() } else { format!(" --tls{show}") };

@@ -1,12 +1,14 @@
 //! `tollkeeper violations`: who was denied, as a running service knows it.
 
 use std::io::Write as _;
+use std::time::Duration;
 
 use serde_json::Value;
 
 use super::client::ServiceArgs;
 use super::ending::Ending;
 use super::table::table;
+use crate::words::{counted, lasting};
 
 /// Show who was denied by a running service
 #[derive(Debug, clap::Args)]
@@ -86,13 +88,15 @@ const COLUMNS: [(&str, &str); 9] = [
     ("IP", "ip"),
     ("ENDPOINT", "endpoint"),
     ("COUNT", "count"),
-    ("WAIT MS", "retry_after_ms"),
+    ("WAIT", "wait"),
     ("BLOCKED", "blocked"),
 ];
 
 fn shown(answer: &Value) -> String {
     let mut violations = answer["violations"].clone();
     for violation in violations.as_array_mut().into_iter().flatten() {
+        let wait = violation["retry_after_ms"].as_u64().map(|ms| lasting(Duration::from_millis(ms)));
+        violation["wait"] = wait.map_or("never".into(), Value::from);
         violation["blocked"] = block(&violation["blocked"]);
     }
     let mut text = table(&COLUMNS, &violations);
@@ -100,7 +104,7 @@ fn shown(answer: &Value) -> String {
         text.push_str(&format!("more with --cursor {next}\n"));
     }
     match answer["dropped"].as_u64() {
-        Some(dropped) if dropped > 0 => text + &format!("{dropped} denials are missing: there was no room for them\n"),
+        Some(dropped) if dropped > 0 => text + &format!("{} missing: there was no room\n", counted(dropped, "denial")),
         _ => text,
     }
 }
@@ -131,13 +135,13 @@ mod tests {
         });
         let text = shown(&answer);
         let lines: Vec<&str> = text.lines().collect();
-        assert!(lines[0].starts_with("AT ") && lines[0].ends_with("WAIT MS  BLOCKED"), "{text}");
+        assert!(lines[0].starts_with("AT ") && lines[0].ends_with("WAIT   BLOCKED"), "{text}");
         assert!(
-            lines[1].contains("login  \u{fffd}[2Jx  -     203.0.113.9  POST /login  12     -        no end by alice"),
+            lines[1].contains("login  \u{fffd}[2Jx  -     203.0.113.9  POST /login  12     never  no end by alice"),
             "{text}"
         );
         assert_eq!(lines[2], "more with --cursor 7.7");
-        assert_eq!(lines[3], "3 denials are missing: there was no room for them");
+        assert_eq!(lines[3], "3 denials missing: there was no room");
         assert!(!text.contains('\u{1b}'));
     }
 }

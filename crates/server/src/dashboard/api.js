@@ -60,6 +60,24 @@ const api = {
   delete: (path, query, more) => request("DELETE", path, { query, ...more }),
 };
 
+/// The view that the address names, and what it says about it: `#keys?rule=login&key=203.0.113.9`.
+function place() {
+  const [name, query = ""] = location.hash.slice(1).split("?");
+  return { view: VIEWS.includes(name) ? name : "traffic", query: Object.fromEntries(new URLSearchParams(query)) };
+}
+
+/// The address of a view. Browsers do not send what follows a `#`, so keys are in no log.
+function linkTo(view, query = {}) {
+  const given = Object.entries(query).filter(([, value]) => value !== undefined && value !== null && value !== "");
+  return `#${view}${given.length > 0 ? `?${new URLSearchParams(given)}` : ""}`;
+}
+
+/// Puts what is shown into the address, so that it can be copied; `as` a new entry of the browser's history or not.
+function remember(view, query, as = "pushState") {
+  const link = linkTo(view, query);
+  if (location.hash !== link && place().view === view) globalThis.history[as](null, "", link);
+}
+
 /// The latest answers, for every view.
 const known = { insight: null, rules: null, exceptions: null };
 

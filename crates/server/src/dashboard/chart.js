@@ -3,18 +3,19 @@
 const HEIGHT = 190;
 const MARGIN = { left: 46, right: 10, top: 10, bottom: 24 };
 
-/// The numbers of all rules together, the newest last. The current second is left out: it would look like a drop.
-function together(rules, range) {
-  const longest = Math.max(0, ...rules.map((rule) => rule[range].allowed.length - 1));
-  const sum = { allowed: new Array(longest).fill(0), denied: new Array(longest).fill(0) };
-  for (const rule of rules) {
-    for (const outcome of ["allowed", "denied"]) {
-      const values = rule[range][outcome].slice(0, -1);
-      values.forEach((value, index) => { sum[outcome][longest - values.length + index] += value; });
-    }
-  }
-  return sum;
+/// What became of requests, the newest last. The current second is left out: it would look like a drop.
+function requestLines(series) {
+  const lines = OUTCOMES.map(({ name, title }) => ({ name, title, values: series[name].slice(0, -1) }));
+  return lines.filter(({ name, values }) => ["allowed", "denied"].includes(name) || values.some((value) => value > 0));
 }
+
+/// In the order in which they are stacked.
+const OUTCOMES = [
+  { name: "allowed", title: "allowed" },
+  { name: "no_rule", title: "no rule" },
+  { name: "denied", title: "denied" },
+  { name: "undecided", title: "not decided" },
+];
 
 /// 1, 2 or 5 with zeros: the smallest such step that needs at most this many ticks.
 function niceStep(most, steps) {
@@ -108,7 +109,7 @@ class Chart {
     if (!inside) return;
     const { lines, slotMs, end } = this.data;
     const at = new Date(end - (slots - slot) * slotMs);
-    const numbers = lines.map(({ name, values }) => `${name} ${this.format(values[index])}`).join(", ");
+    const numbers = lines.map(({ name, title, values }) => `${title ?? name} ${this.format(values[index])}`).join(", ");
     say(this.readout, `${(slotMs < 60_000 ? clock : minute).format(at)}  ${numbers}`);
     this.cursor.setAttribute("x1", x(slot + 0.5));
     this.cursor.setAttribute("x2", x(slot + 0.5));
@@ -140,9 +141,10 @@ function steps(values, offset, x, y) {
 }
 
 /// The last minute as bars, for a rule.
-function sparkline(drawing, { allowed, denied }, slots = 60) {
+function sparkline(drawing, { allowed, denied, shadow_denied: would }, slots = 60) {
   const last = (values) => values.slice(0, -1).slice(-slots);
-  const [passed, refused] = [last(allowed), last(denied)];
+  // What a shadow rule would deny has passed.
+  const [passed, refused] = [last(allowed.map((value, slot) => value + would[slot])), last(denied)];
   const most = Math.max(1, ...passed.map((value, slot) => value + refused[slot]));
   const [x, y] = [(slot) => slot, (value) => 32 * (1 - value / most)];
   const below = new Array(passed.length).fill(0);

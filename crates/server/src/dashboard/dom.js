@@ -127,7 +127,7 @@ function complain(form, error) {
   const id = `error-of-${name}`;
   field.setAttribute("aria-invalid", "true");
   field.setAttribute("aria-errormessage", id);
-  field.closest("label").after(el("p", { class: "error of-field", id, role: "alert" }, error.message.replace(`${error.field}: `, "")));
+  (field.closest("label") ?? field).after(el("p", { class: "error of-field", id, role: "alert" }, error.message.replace(`${error.field}: `, "")));
   field.focus();
   return true;
 }

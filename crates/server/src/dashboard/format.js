@@ -31,7 +31,7 @@ function micros(us) {
   return `${tenth.format(us / 1_000_000)} s`;
 }
 
-/// `4.2 s`, `3 min 5 s`, `2 h 10 min`, `3 d 4 h`; with a decimal to keep the width of a countdown.
+/// `4.2 s`, `3 min 5 s`, `2 h 10 min`, `3 days 4 h`; with a decimal to keep the width of a countdown.
 function span(ms, decimals = 0) {
   if (ms === null || ms === undefined) return "–";
   const seconds = ms / 1_000;
@@ -42,7 +42,8 @@ function span(ms, decimals = 0) {
   const two = (large, small, a, b) => (small ? `${count(large)} ${a} ${small} ${b}` : `${count(large)} ${a}`);
   if (rounded < 3_600) return two(Math.floor(rounded / 60), rounded % 60, "min", "s");
   if (rounded < 86_400) return two(Math.floor(rounded / 3_600), Math.floor((rounded % 3_600) / 60), "h", "min");
-  return two(Math.floor(rounded / 86_400), Math.floor((rounded % 86_400) / 3_600), "d", "h");
+  const days = Math.floor(rounded / 86_400);
+  return two(days, Math.floor((rounded % 86_400) / 3_600), days === 1 ? "day" : "days", "h");
 }
 
 const clock = new Intl.DateTimeFormat("en-GB", { hour: "2-digit", minute: "2-digit", second: "2-digit" });

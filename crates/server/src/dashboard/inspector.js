@@ -5,25 +5,31 @@ const MOST_RULES = 40;
 const hasBuckets = (rule) => !rule.startsWith("(");
 const FINGERPRINT = /^sha256:[0-9a-f]{16}$/;
 
+/// More buckets than this are not asked for.
+const MOST_BUCKETS = 20;
+/// Something that can be looked up as an address or a network.
+const ADDRESS = /^(?=.*[.:])[0-9a-fA-F.:]+(\/\d{1,3})?$/;
+
 const inspector = {
   /// What is inspected: `{ rule, key, buckets: [{ answer, at }] }`.
   now: null,
   ticking: null,
 
-  /// From a key that was clicked.
-  open(rule, key) {
+  /// What the address names: from a link, or after going back.
+  arrive({ rule = "", key }) {
     const form = $("inspect");
-    form.elements.key.value = key;
     offerRules(form.elements.rule, inspector.names());
-    form.elements.rule.value = rule;
-    location.hash = "#keys";
-    inspector.submit();
+    if (key === undefined) return inspector.now && inspector.run();
+    form.elements.key.value = key;
+    form.elements.rule.value = inspector.names().includes(rule) ? rule : "";
+    return inspector.submit();
   },
 
   names: () => (known.insight?.rules ?? []).map((rule) => rule.name).filter(hasBuckets),
 
   submit() {
     const { key, rule } = Object.fromEntries(new FormData($("inspect")));
+    remember("keys", { rule, key });
     inspector.now = key ? { rule, key, buckets: [], read: false } : null;
     return inspector.run();
   },
@@ -31,16 +37,16 @@ const inspector = {
   async run() {
     const now = inspector.now;
     if (!now) return;
-    const names = now.rule ? [now.rule] : inspector.names().slice(0, MOST_RULES);
     try {
       await exceptions.load();
-      const buckets = await Promise.all(names.map(async (rule) => {
-        const answer = await api.get("/v1/keys", { rule, key: now.key });
-        return { answer, at: performance.now() };
+      const past = await inspector.denials(now);
+      const asked = inspector.candidates(now, past);
+      const buckets = await Promise.all(asked.map(async ({ rule, key }) => {
+        const answer = await api.get("/v1/keys", { rule, key });
+        return { answer, at: performance.now(), denied: past.find((one) => one.rule === rule && one.key === key) };
       }));
-      const past = await api.get("/v1/violations", { key: now.key, rule: now.rule, limit: 10 });
       if (inspector.now !== now) return;
-      Object.assign(now, { buckets, past: past.violations, read: true });
+      Object.assign(now, { buckets, past, read: true });
       say($("inspect-error"), "");
       inspector.show();
     } catch (error) {
@@ -49,14 +55,37 @@ const inspector = {
     }
   },
 
+  /// Denials of this key, and of requests with this address or user: the key of a rule may be made of several parts.
+  async denials({ rule, key }) {
+    const by = [{ key }, { user_id: key }, ADDRESS.test(key) && { ip: key }].filter(Boolean);
+    const pages = await Promise.all(by.map((query) => api.get("/v1/violations", { ...query, rule, limit: 10 }).catch((error) => {
+      // It looked like an address and is none.
+      if (error instanceof Refused && error.status === 400 && query.ip) return { violations: [] };
+      throw error;
+    })));
+    const found = new Map(pages.flatMap((page) => page.violations).map((one) => [one.id, one]));
+    return [...found.values()].sort((a, b) => b.id - a.id).slice(0, 10);
+  },
+
+  /// The buckets that this may be about: the key itself under every rule, what was just denied, and keys that contain it.
+  candidates({ rule, key }, past) {
+    const rules = rule ? [rule] : inspector.names().slice(0, MOST_RULES);
+    const hot = (known.insight?.rules ?? []).filter((one) => rules.includes(one.name)).flatMap((one) =>
+      [...one.hot_by_denials, ...one.hot_by_traffic].filter((hot) => key.length > 2 && hot.key.includes(key)).map((hot) => ({ rule: one.name, key: hot.key })));
+    const more = [...past, ...hot].filter((one) => one.key !== key && hasBuckets(one.rule) && !one.key.startsWith("(") && !FINGERPRINT.test(one.key));
+    const known_names = inspector.names();
+    const different = new Map(more.filter((one) => known_names.includes(one.rule)).map((one) => [JSON.stringify([one.rule, one.key]), { rule: one.rule, key: one.key }]));
+    return [...rules.map((name) => ({ rule: name, key })), ...[...different.values()].slice(0, MOST_BUCKETS)];
+  },
+
   show() {
     const { key, rule, buckets, past } = inspector.now;
-    const used = ({ answer }) => answer.remaining < answer.limit || answer.reset_after_ms > 0 || exceptions.of(answer).length > 0;
-    const cards = rule ? buckets : buckets.filter(used);
+    const used = ({ answer, denied }) => denied || answer.remaining < answer.limit || answer.reset_after_ms > 0 || exceptions.of(answer).length > 0;
+    const cards = rule ? buckets.filter((bucket) => bucket.answer.key === key || used(bucket)) : buckets.filter(used);
     // Those that deny first; the rest in the order of the rules.
     cards.sort((a, b) => inspector.denies(b) - inspector.denies(a));
     renew($("inspected"), { key, cards, past, exceptions: known.exceptions }, () =>
-      [...cards.map(inspector.card), inspector.rest(cards.length, buckets.length, key), inspector.past(past)]);
+      [...cards.map(inspector.card), inspector.rest(cards.length, buckets.length, key, past), inspector.past(past)]);
     inspector.tick();
     clearInterval(inspector.ticking);
     const still = matchMedia("(prefers-reduced-motion: reduce)").matches;
@@ -67,7 +96,6 @@ const inspector = {
 
   card(bucket) {
     const { answer } = bucket;
-    const { key } = inspector.now;
     const denied = inspector.denies(bucket);
     // An exception for the rule itself takes precedence over one for every rule.
     const [exception] = exceptions.of(answer).sort((a, b) => (a.rule === "*") - (b.rule === "*"));
@@ -78,7 +106,8 @@ const inspector = {
     const bar = svg("svg", { class: "level", viewBox: "0 0 100 4", preserveAspectRatio: "none", "aria-hidden": "true" },
       svg("rect", { class: "track", width: 100, height: 4 }), svg("rect", { class: refused ? "denied" : "allowed", width: answer.limit > 0 ? (100 * answer.remaining) / answer.limit : 0, height: 4 }));
     return el("section", { class: `card bucket ${refused ? "denied" : "allowed"}`, "aria-label": `Bucket of rule ${shown(answer.rule)}` },
-      el("div", { class: "head" }, el("h3", {}, shown(answer.rule)), answer.scope ? el("span", { class: "chip" }, shown(answer.scope)) : ""),
+      el("div", { class: "head" }, el("h3", {}, shown(answer.rule)), answer.scope ? el("span", { class: "chip" }, shown(answer.scope)) : "",
+        answer.key === inspector.now.key ? "" : el("span", { class: "note" }, "key ", foreign(answer.key, "b"))),
       el("p", { class: "verdict" }, icon(refused ? "away" : "fine"), el("b", {}, state),
         el("span", { class: "countdown", "data-until": counts && answer.retry_after_ms !== null ? String(bucket.at + answer.retry_after_ms) : undefined },
           counts && answer.retry_after_ms === null ? "and can never pass at this limit" : "")),
@@ -109,21 +138,24 @@ const inspector = {
     if (rule && !rule.active) parts.push("The rule is switched off.");
     if (hot) {
       const waits = hot.waits_kept + hot.waits_broken;
-      parts.push(`It was denied ${ruleCard.bounds(hot)} times lately${waits > 0 ? ` and kept ${count(hot.waits_kept)} of ${plural(waits, "wait")}: it ${hot.waits_broken > hot.waits_kept ? "retries without waiting" : "mostly waits before retrying"}` : ""}.`);
+      parts.push(`It was denied ${hot.count === 1 ? "once" : `${ruleCard.bounds(hot)} times`} lately${waits > 0 ? ` and kept ${count(hot.waits_kept)} of ${plural(waits, "wait")}: it ${hot.waits_broken > hot.waits_kept ? "retries without waiting" : "mostly waits before retrying"}` : ""}.`);
     }
     return shown(parts.join(" "));
   },
 
-  rest(shownCards, asked, key) {
+  rest(shownCards, asked, key, past) {
     if (FINGERPRINT.test(key)) {
       return el("p", { class: "card warning" }, "This key is a secret, known here by its fingerprint only. To see its bucket, type the key itself.");
     }
     if (shownCards > 0) return "";
-    return el("p", { class: "card nothing" }, `No bucket of this key is in use under ${plural(asked, "rule")}: its next request passes.`);
+    if (past.length > 0) {
+      return el("p", { class: "card nothing" }, `No bucket of this key is in use now. It was last denied at `, moment(past[0].at), `, by rule ${shown(past[0].rule)}.`);
+    }
+    return el("p", { class: "card nothing" }, `No bucket of this key is in use under ${plural(asked, "rule")}, and no denial of it is on record: its next request passes.`);
   },
 
   past: (past) => el("section", { class: "card", "aria-labelledby": "past-title" },
-    el("h3", { id: "past-title" }, "Denials of this key"), violationTable("Denials of this key", past, "None is on record.")),
+    el("h3", { id: "past-title" }, "Denials of this key, address or user"), violationTable("Denials of this key, address or user", past, "None is on record.")),
 
   /// Updates the countdowns; at zero the bucket is inspected again.
   tick() {

@@ -2,7 +2,7 @@
 
 const POLL_MS = 2_000;
 const LONGEST_MS = 30_000;
-const VIEWS = ["traffic", "violations", "keys", "rules"];
+const VIEWS = ["traffic", "violations", "keys", "exceptions", "rules"];
 
 /// The login, which asks for a token.
 const signIn = {
@@ -39,7 +39,7 @@ const page = {
   updated: null,
   asking: false,
 
-  view: () => (VIEWS.includes(location.hash.slice(1)) ? location.hash.slice(1) : "traffic"),
+  view: () => place().view,
 
   /// Shows one part of the page and hides the others.
   reveal(id) {
@@ -61,15 +61,19 @@ const page = {
     page.reveal(`view-${view}`);
     clearInterval(inspector.ticking);
     if (!known.insight) return;
-    page.fill(view);
+    page.fill(place());
   },
 
-  fill(view) {
-    document.title = `${view[0].toUpperCase()}${view.slice(1)} · Tollkeeper`;
-    if (view === "traffic") overview.update(known.insight);
-    if (view === "violations") violations.search();
-    if (view === "rules") rules.load();
-    if (view === "keys" && inspector.now) inspector.run();
+  fill({ view, query }) {
+    document.title = `${opening(view)} · Tollkeeper`;
+    if (view === "traffic") {
+      overview.update(known.insight);
+      if (query.rule) ruleCard.open(query.rule);
+    }
+    if (view === "violations") violations.open(query);
+    if (view === "exceptions") exceptionList.load();
+    if (view === "rules") rules.load().then(() => rules.open(query));
+    if (view === "keys") inspector.arrive(query);
   },
 
   stop() {
@@ -117,6 +121,7 @@ const page = {
     }
     if (page.view() === "traffic") overview.update(insight);
     if (page.view() === "keys" && inspector.now?.read && !$("ask").open) inspector.run();
+    if (page.view() === "exceptions" && !$("ask").open) exceptionList.load();
     page.tick();
   },
 
@@ -129,6 +134,7 @@ const page = {
     }
     const what = error instanceof Refused ? `The service answered ${error.status}: ${error.message}` : "The service cannot be reached";
     const text = known.insight ? `${what}. The numbers below are old.` : `${what}.`;
+    overview.unanswered();
     if ($("banner").hidden) announce(text);
     $("banner").hidden = false;
     say($("banner-text"), text);
@@ -146,6 +152,8 @@ const page = {
     addEventListener("hashchange", () => {
       if (token.take()) page.go();
       page.route();
+      // A link to a rule has scrolled to it.
+      if (place().view === "traffic" && place().query.rule) return;
       $("main").focus({ preventScroll: true });
       scrollTo(0, 0);
     });

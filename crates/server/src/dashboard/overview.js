@@ -10,7 +10,7 @@ const RANGES = {
   seconds: { slots: [60, 120, 300], slotMs: 1_000, size: 30, rows: 10 },
   minutes: { slots: [30, 60, 180, 360], slotMs: 60_000, size: 30, rows: 12 },
 };
-const KINDS = { abuse: "looks like abuse", too_low: "limit looks too low", mixed: "look closer", quiet: "quiet", not_enough_data: "too little to tell" };
+const KINDS = { abuse: "looks like abuse", too_low: "limit looks too low", mixed: "look closer", no_rule: "requests without a rule", quiet: "quiet", not_enough_data: "too little to tell" };
 
 const overview = {
   range: "seconds",
@@ -19,21 +19,43 @@ const overview = {
   update(insight) {
     const { totals, latency, rules } = insight;
     $("view-traffic").setAttribute("aria-busy", "false");
-    $("empty").hidden = totals.decisions > 0;
-    for (const id of ["traffic-title", "latency-title"]) $(id).closest(".charts").hidden = totals.decisions === 0;
-    const share = totals.decisions_per_second > 0 ? totals.denied_per_second / totals.decisions_per_second : 0;
-    say($("tile-rate"), rate(totals.decisions_per_second));
-    say($("tile-rate-note"), `${brief(totals.decisions)} in all`);
+    $("empty").hidden = totals.requests > 0;
+    overview.offerExample(insight.example);
+    for (const id of ["traffic-title", "latency-title"]) $(id).closest(".charts").hidden = totals.requests === 0;
+    const part = (perSecond) => (totals.requests_per_second > 0 ? perSecond / totals.requests_per_second : 0);
+    const share = part(totals.denied_per_second);
+    say($("tile-rate"), rate(totals.requests_per_second));
+    const lost = [[totals.shed, "shed"], [totals.error, "not decided"]].filter(([number]) => number > 0);
+    say($("tile-rate-note"), [`${brief(totals.requests)} in all`, ...lost.map(([number, words]) => `${brief(number)} ${words}`)].join(", "));
     say($("tile-denied"), percent(share));
-    say($("tile-denied-note"), `${rate(totals.denied_per_second)} a second, ${brief(totals.denied)} in all`);
+    const would = totals.shadow_denied > 0 ? `; shadow rules would deny ${brief(totals.shadow_denied)}` : "";
+    say($("tile-denied-note"), `${brief(totals.denied)} in all, ${percent(totals.share_denied)}${would}`);
     $("tile-denied").classList.toggle("denied", share > 0);
+    $("tile-no-rule").parentElement.hidden = totals.no_rule === 0;
+    say($("tile-no-rule"), percent(part(totals.no_rule_per_second)));
+    say($("tile-no-rule-note"), `${brief(totals.no_rule)} in all, ${percent(totals.no_rule / Math.max(1, totals.requests))}`);
     say($("tile-p50"), micros(latency.p50_us));
     say($("tile-p99"), micros(latency.p99_us));
-    overview.attention(rules);
+    overview.attention(insight);
     overview.draw(insight);
     overview.ruleCards(insight);
     const recent = insight.violations.slice(0, 8);
     renew($("recent"), recent, () => violationTable("Recent violations", recent));
+  },
+
+  /// A curl command that one of the rules applies to.
+  offerExample(attributes) {
+    const body = JSON.stringify({ attributes }).replaceAll("'", "'\\''");
+    say($("empty-command"), `curl -d '${body}' ${location.origin}/v1/check`);
+  },
+
+  /// The service does not answer, so nothing is known about its store.
+  unanswered() {
+    const state = $("store-state");
+    if (state.dataset.now === "unanswered") return;
+    state.dataset.now = "unanswered";
+    state.className = "state away";
+    state.replaceChildren(icon("away"), el("span", {}, "Service does not answer"));
   },
 
   store(store) {
@@ -49,7 +71,7 @@ const overview = {
     const kept = store.keys !== null && store.keys !== undefined;
     say($("tile-store-name"), kept ? "Keys in memory" : `${kind}, 99 % below`);
     say($("tile-store"), kept ? brief(store.keys) : micros(store.p99_us));
-    say($("tile-store-note"), kept ? `of at most ${brief(store.max_keys)}` : `${brief(store.calls)} calls, ${plural(store.errors, "error")}`);
+    say($("tile-store-note"), kept ? `of at most ${brief(store.max_keys)}` : `${plural(store.calls, "call")}, ${plural(store.errors, "error")}`);
     const facts = [
       ["Kind", kind],
       ["Breaker", store.breaker.replace("_", " ")],
@@ -66,48 +88,57 @@ const overview = {
   },
 
   /// What needs attention, the most harmful first.
-  attention(rules) {
-    const order = ["abuse", "too_low", "mixed"];
-    const found = rules.filter((rule) => order.includes(rule.finding?.kind))
-      .sort((a, b) => order.indexOf(a.finding.kind) - order.indexOf(b.finding.kind));
+  attention({ rules, findings }) {
+    const order = ["abuse", "too_low", "no_rule", "mixed"];
+    const ofRules = rules.filter((rule) => rule.finding).map((rule) => ({ name: rule.name, advice: rule.advice, ...rule.finding }));
+    const found = [...ofRules, ...findings].filter(({ kind }) => order.includes(kind))
+      .sort((a, b) => order.indexOf(a.kind) - order.indexOf(b.kind));
     $("attention").hidden = found.length === 0;
-    each($("attention-list"), found, (rule) => `${rule.finding.kind} ${rule.name}`, (rule) => {
-      const kind = rule.finding.kind;
+    each($("attention-list"), found, ({ kind, name }) => `${kind} ${name ?? ""}`, ({ kind, name }) => {
       const sentence = el("span", { class: "sentence" });
-      const link = el("a", { href: "#traffic", onclick: (event) => { event.preventDefault(); ruleCard.open(rule.name); } }, shown(rule.name));
-      const node = el("li", { class: `finding ${kind}` }, icon(kind), el("span", {}, link, " ", sentence));
-      return { node, update: (now) => say(sentence, shown(now.finding.sentence)) };
+      const advice = el("span", { class: "advice" });
+      const head = name === undefined ? el("a", { href: linkTo("rules") }, "Traffic without a rule:")
+        : el("a", { href: linkTo("traffic", { rule: name }), onclick: () => ruleCard.open(name) }, shown(name));
+      const node = el("li", { class: `finding ${kind}` }, icon(kind), el("span", {}, head, " ", sentence, " ", advice));
+      return {
+        node,
+        update: (now) => {
+          say(sentence, shown(now.sentence));
+          renew(advice, now.advice ?? null, () => adviceButton(name, now.advice));
+        },
+      };
     });
-    const words = found.map((rule) => `${rule.name}: ${KINDS[rule.finding.kind]}`).join("; ");
+    const words = found.map(({ kind, name }) => `${name ? `${name}: ` : ""}${KINDS[kind]}`).join("; ");
     if (overview.told !== undefined && overview.told !== words) announce(words || "Nothing needs attention any more");
     overview.told = words;
   },
 
   draw(insight) {
     overview.charts ??= {
-      traffic: new Chart($("traffic-chart"), { title: "Allowed and denied", format: brief, stacked: true }),
+      traffic: new Chart($("traffic-chart"), { title: "Requests", format: brief, stacked: true }),
       latency: new Chart($("latency-chart"), { title: "Latency", format: micros, stacked: false }),
     };
     const { slots: choices, slotMs, size, rows } = RANGES[overview.range];
     const end = Math.floor(Date.parse(insight.at) / slotMs) * slotMs;
     const per = overview.range === "seconds" ? "a second" : "a minute";
-    const sum = together(insight.rules, overview.range);
-    const slots = choices.find((choice) => choice >= sum.allowed.length) ?? choices.at(-1);
+    const outcomes = requestLines(insight.requests[overview.range]);
+    const slots = choices.find((choice) => choice >= outcomes[0].values.length) ?? choices.at(-1);
     const total = (values) => values.reduce((a, b) => a + b, 0);
-    const describe = `${count(total(sum.allowed))} allowed and ${count(total(sum.denied))} denied in the last ${span(slots * slotMs)}; a table follows`;
-    overview.charts.traffic.show({ lines: [{ name: "allowed", values: sum.allowed }, { name: "denied", values: sum.denied }], slots, slotMs, end, describe });
+    const said = outcomes.map(({ title, values }) => `${count(total(values))} ${title}`);
+    const describe = `${said.slice(0, -1).join(", ")} and ${said.at(-1)} in the last ${span(slots * slotMs)}; a table follows`;
+    overview.charts.traffic.show({ lines: outcomes, slots, slotMs, end, describe });
+    each($("traffic-legend"), outcomes, ({ name }) => name, ({ name, title }) => ({ node: el("span", { class: name }, title) }));
     const [p50, p99] = ["p50_us", "p99_us"].map((name) => insight.latency[overview.range][name].slice(0, -1).slice(-slots));
     const lines = [{ name: "p50", values: p50 }, { name: "p99", values: p99 }];
     overview.charts.latency.show({ lines, slots, slotMs, end, describe: `half below ${micros(insight.latency.p50_us)}, 99 % below ${micros(insight.latency.p99_us)} in the last minute; a table follows` });
     const ago = (index) => `${span((index + 1) * size * slotMs)} ago`;
     const open = (id) => $(id).closest("details").open;
     if (open("traffic-table")) {
-      const [allowed, denied] = [sums(sum.allowed, size, rows), sums(sum.denied, size, rows)];
-      $("traffic-table").replaceChildren(table(`Allowed and denied, ${per}`, [
-        { title: "From", cell: ([index]) => ago(index) },
-        { title: "Allowed", number: true, cell: ([index]) => count(total(allowed[index])) },
-        { title: "Denied", number: true, cell: ([index]) => count(total(denied[index])) },
-      ], allowed.map((_, index) => [index])));
+      const columns = outcomes.map(({ title, values }) => ({ title: opening(title), parts: sums(values, size, rows) }));
+      $("traffic-table").replaceChildren(table(`Requests, ${per}`, [
+        { title: "From", cell: (index) => ago(index) },
+        ...columns.map(({ title, parts }) => ({ title, number: true, cell: (index) => count(total(parts[index])) })),
+      ], columns[0].parts.map((_, index) => index)));
     }
     if (open("latency-table")) {
       const worst = (values) => micros(values.reduce((a, b) => (b === null ? a : Math.max(a ?? 0, b)), null));
@@ -142,7 +173,6 @@ const overview = {
     for (const id of ["traffic-table", "latency-table"]) {
       $(id).closest("details").addEventListener("toggle", () => known.insight && overview.draw(known.insight));
     }
-    say($("empty-command"), `curl -d '{"attributes": {"user_id": "42", "ip": "203.0.113.9"}}' ${location.origin}/v1/check`);
     $("empty-copy").addEventListener("click", async () => {
       await navigator.clipboard?.writeText($("empty-command").textContent).then(() => announce("Copied"), () => announce("Cannot copy; select the text"));
     });

@@ -7,7 +7,9 @@ const ruleCard = {
       chips: el("span", { class: "chips" }),
       limit: el("p", { class: "limit" }),
       drawing: svg("svg", { class: "spark", viewBox: "0 0 60 32", preserveAspectRatio: "none", "aria-hidden": "true" }),
-      allowed: el("dd"), denied: el("dd"), total: el("dd"),
+      allowed: el("dd"), denied: el("dd"), total: el("dd"), of: el("dd", { class: "note" }),
+      deniedTitle: el("dt", { class: "denied" }), totalTitle: el("dt"),
+      advice: el("p", { class: "advice" }),
       finding: el("p", { class: "finding" }),
       evidence: el("dl", { class: "pairs" }),
       traffic: el("div"), denials: el("div"),
@@ -20,9 +22,9 @@ const ruleCard = {
       part.limit, part.drawing,
       el("dl", { class: "numbers" },
         el("div", {}, el("dt", { class: "allowed" }, "allowed a second"), part.allowed),
-        el("div", {}, el("dt", { class: "denied" }, "denied a second"), part.denied),
-        el("div", {}, el("dt", {}, "denied of all"), part.total)),
-      part.finding, part.details);
+        el("div", {}, part.deniedTitle, part.denied),
+        el("div", {}, part.totalTitle, part.total, part.of)),
+      part.finding, part.advice, part.details);
     part.node = node;
     part.update = (now) => ruleCard.update(part, now);
     return part;
@@ -30,7 +32,8 @@ const ruleCard = {
 
   update(part, rule) {
     part.last = rule;
-    const chips = [rule.scope && shown(rule.scope), rule.mode === "shadow" && "shadow", !rule.active && "off"].filter(Boolean);
+    const enforced = rule.mode === "enforce";
+    const chips = [rule.scope && shown(rule.scope), !enforced && shown(rule.mode), !rule.active && "off"].filter(Boolean);
     each(part.chips, chips, (chip) => chip, (chip) => ({ node: el("span", { class: "chip" }, chip) }));
     const limit = `${rule.limit} by ${rule.key}`;
     if (part.limit.dataset.now !== limit) {
@@ -39,15 +42,21 @@ const ruleCard = {
     }
     sparkline(part.drawing, rule.seconds);
     say(part.allowed, rate(rule.allowed_per_second));
-    say(part.denied, rate(rule.denied_per_second));
-    const all = rule.allowed + rule.denied;
-    say(part.total, all > 0 ? `${percent(rule.denied / all)} of ${brief(all)}` : "–");
+    // What a rule that does not deny would have denied is never called denied.
+    say(part.deniedTitle, enforced ? "denied a second" : "would deny a second");
+    say(part.totalTitle, enforced ? "denied of all" : "would deny of all");
+    say(part.denied, rate(enforced ? rule.denied_per_second : rule.shadow_denied_per_second));
+    const all = rule.allowed + rule.denied + rule.shadow_denied;
+    say(part.total, all > 0 ? percent((enforced ? rule.denied : rule.shadow_denied) / all) : "–");
+    say(part.of, all > 0 ? `of ${plural(all, "decision")}` : "");
     const { kind, sentence } = rule.finding ?? { kind: "not_enough_data", sentence: "no request yet" };
     if (part.finding.dataset.now !== kind + sentence) {
       part.finding.dataset.now = kind + sentence;
       part.finding.className = `finding ${kind}`;
       part.finding.replaceChildren(icon(kind), el("span", {}, el("span", { class: "unseen" }, `${KINDS[kind]}: `), el("span", { class: "sentence" }, opening(shown(sentence)))));
     }
+    renew(part.advice, rule.advice, () => adviceButton(rule.name, rule.advice));
+    part.advice.hidden = !rule.advice;
     part.details.hidden = !rule.finding;
     if (part.details.open) ruleCard.more(part, rule);
   },
@@ -59,13 +68,13 @@ const ruleCard = {
     const facts = evidence ? [
       ["Looks back", span(evidence.seconds * 1_000)],
       ["Requests", count(evidence.requests)],
-      ["Denied", `${count(evidence.denied)} (${percent(evidence.requests > 0 ? evidence.denied / evidence.requests : 0)})`],
+      [evidence.shadow ? "Would be denied" : "Denied", `${count(evidence.denied)} (${percent(evidence.requests > 0 ? evidence.denied / evidence.requests : 0)})`],
       evidence.blocked > 0 && ["Denied as blocked", count(evidence.blocked)],
       ["Keys", about(evidence.keys)],
-      ["Keys denied", `${about(evidence.keys_denied)} (${percent(evidence.share_of_keys_denied)})`],
+      [evidence.shadow ? "Keys that would be denied" : "Keys denied", `${about(evidence.keys_denied)} (${percent(evidence.share_of_keys_denied)})`],
       evidence.few && ["Most denials", `${percent(evidence.few.share)} from ${plural(evidence.few.keys, "key")}`],
       typeof evidence.share_hammering === "number" && ["Retry without waiting", `${percent(evidence.share_hammering)} of denied keys`],
-      evidence.enough && ["Would have done", `${shown(evidence.enough.limit)}, ${tenth.format(evidence.enough.times)} times the limit`],
+      evidence.enough && ["Would have done", `${shown(evidence.enough.written)}, ${tenth.format(evidence.enough.times)} times the limit`],
     ].filter(Boolean) : [];
     each(part.evidence, facts, ([title]) => title, ([title]) => {
       const value = el("dd");
@@ -78,7 +87,7 @@ const ruleCard = {
   hot(place, title, rule, keys) {
     const waits = keys.some((key) => key.waits_kept + key.waits_broken > 0);
     const columns = [
-      { title: "Key", cell: (key) => (key.blocked ? el("span", {}, keyButton(rule.name, key.key), el("span", { class: "chip" }, "blocked")) : keyButton(rule.name, key.key)) },
+      { title: "Key", cell: (key) => (key.blocked ? el("span", {}, keyLink(rule.name, key.key), el("span", { class: "chip" }, "blocked")) : keyLink(rule.name, key.key)) },
       { title: "Count", number: true, cell: (key) => ruleCard.bounds(key) },
       waits && { title: "Waits kept", number: true, cell: (key) => (key.waits_kept + key.waits_broken > 0 ? `${count(key.waits_kept)} of ${count(key.waits_kept + key.waits_broken)}` : "–") },
     ].filter(Boolean);
@@ -98,9 +107,23 @@ const ruleCard = {
 };
 
 /// A key that links to the inspector.
-function keyButton(rule, key) {
+function keyLink(rule, key) {
   if (!hasBuckets(rule)) return foreign(key);
-  return el("button", { type: "button", class: "key", "data-key": key, title: shown(key), onclick: () => inspector.open(rule, key) },
+  return el("a", { class: "key", "data-key": key, title: shown(key), href: linkTo("keys", { rule, key }) },
     el("span", { class: "unseen" }, "Inspect "), foreign(key));
+}
+
+/// What would help, as a button that opens the change with everything filled in.
+function adviceButton(rule, advice) {
+  if (advice?.action === "set_limit") {
+    const burst = advice.burst && advice.burst !== Number(advice.limit.replaceAll(",", "").split("/")[0]) ? ` with burst ${count(advice.burst)}` : "";
+    const change = { edit: rule, limit: advice.limit, burst: advice.burst };
+    return el("a", { class: "button", href: linkTo("rules", change) }, `Set ${shown(advice.limit)}${burst}…`);
+  }
+  if (advice?.action === "block" && known.routes?.has("/v1/exceptions")) {
+    const words = advice.keys.length === 1 ? "Block this key…" : `Block these ${advice.keys.length} keys…`;
+    return el("button", { type: "button", onclick: () => exceptions.blockAll(rule, advice) }, words);
+  }
+  return [];
 }
 

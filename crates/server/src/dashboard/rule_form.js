@@ -1,5 +1,5 @@
 // A rule in a form. RULE_FIELDS is made from the schema of a rule, so every field is here: a one-line value has an
-// input, everything else is entered as JSON.
+// input, conditions have a row each (when_form.js), and everything else is entered as JSON.
 
 // Better labels than the names of fields, in the order of the form.
 const LABELS = {
@@ -21,25 +21,30 @@ const LABELS = {
 };
 const placeOf = ({ name }) => (Object.keys(LABELS).indexOf(name) + 1 || Infinity);
 const INPUTS = RULE_FIELDS.filter(({ kind }) => kind !== "json").sort((one, other) => placeOf(one) - placeOf(other));
-const AS_JSON = RULE_FIELDS.filter(({ kind }) => kind === "json").map(({ name }) => name);
+const AS_JSON = RULE_FIELDS.filter(({ kind, name }) => kind === "json" && name !== "when").map(({ name }) => name);
 
 const ruleForm = {
+  /// With the fields of a rule, or of none.
   open(rule) {
+    const when = whenForm.make(rule?.when ?? {});
+    const tried = el("p", { class: "preview whole", role: "status" });
     const body = el("div", { class: "fields two" },
-      INPUTS.map((field) => ruleForm.input(field, rule)),
+      INPUTS.map((field) => ruleForm.input(field, rule)), when.node,
       el("label", { class: "whole" }, `As JSON: ${AS_JSON.join(", ")} `,
         el("textarea", { name: "more", rows: "4", spellcheck: "false", "data-fields": AS_JSON.join(" ") }, ruleForm.more(rule))),
-      rules.reasons());
+      tried, rules.reasons());
+    const sent = () => ({ ...ruleForm.read(body), ...(when.isEmpty() ? {} : { when: when.read() }) });
+    previewLater(body, sent, tried);
     ask({
       title: rule ? `Edit ${shown(rule.name)}` : "New rule", body, ok: rule ? "Save" : "Create",
       act: async () => {
-        const sent = ruleForm.read(body);
+        const changed = sent();
         const more = rules.change(body);
         const saved = rule
-          ? await api.put(`/v1/rules/${encodeURIComponent(rule.name)}`, sent, more)
-          : await api.post("/v1/rules", sent, more);
+          ? await api.put(`/v1/rules/${encodeURIComponent(rule.name)}`, changed, more)
+          : await api.post("/v1/rules", changed, more);
         const warnings = (saved.warnings ?? []).map(({ field, problem }) => `${field}: ${problem}`);
-        announce([`Rule ${shown(sent.name)} was saved`, ...warnings].join(". Warning: "));
+        announce([`Rule ${shown(changed.name)} was saved`, ...warnings].join(". Warning: "));
         await rules.load();
       },
     });
@@ -62,7 +67,7 @@ const ruleForm = {
   },
 
   more(rule) {
-    const given = Object.entries(rule ?? { when: {} }).filter(([name]) => AS_JSON.includes(name));
+    const given = Object.entries(rule ?? {}).filter(([name]) => AS_JSON.includes(name));
     return JSON.stringify(Object.fromEntries(given), null, 2);
   },
 
@@ -86,3 +91,29 @@ const ruleForm = {
   },
 };
 
+
+/// Says what a rule would have denied of the requests of the last hours.
+async function preview(rule, place) {
+  const { quota: _, ...spec } = rule;
+  const answer = await api.post("/v1/preview", spec).catch(() => null);
+  // While a field is wrong there is nothing to try; saving explains what is wrong.
+  say(place, answer ? `${opening(shown(answer.sentence))}.` : "");
+}
+
+/// Asks again shortly after each change of the form.
+function previewLater(body, read, place) {
+  const PAUSE_MS = 300;
+  let timer;
+  const later = () => {
+    clearTimeout(timer);
+    timer = setTimeout(() => {
+      try {
+        preview(read(), place);
+      } catch {
+        say(place, "");
+      }
+    }, PAUSE_MS);
+  };
+  body.addEventListener("input", later);
+  later();
+}

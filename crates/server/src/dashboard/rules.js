@@ -15,6 +15,30 @@ const rules = {
     }
   },
 
+  /// What the address asks for: the form of a rule, with numbers that a finding suggests.
+  open({ edit, limit, burst }) {
+    const rule = known.rules?.rules.find((one) => one.name === edit);
+    if (!rule || $("ask").open) return;
+    // Only once: a reload should not open it again.
+    globalThis.history.replaceState(null, "", linkTo("rules"));
+    const changed = { ...rule, ...(limit && { limit }), ...(burst && { burst: Number(burst) }) };
+    if (rules.editable()) ruleForm.open(changed);
+    else rules.explainFile(changed);
+  },
+
+  /// Rules of a file are changed there; this says how, and what it would do.
+  explainFile(rule) {
+    const lines = [`- name: ${rule.name}`, `  limit: ${rule.limit}`, ...(rule.burst ? [`  burst: ${rule.burst}`] : [])];
+    const tried = el("p", { class: "preview", role: "status" });
+    ask({
+      title: `Change ${shown(rule.name)}`, ok: "Close", act: async () => {},
+      body: el("div", { class: "fields" },
+        el("p", {}, "The rules come from a file. Change these lines there; a running service takes the file again when it changes or on SIGHUP:"),
+        el("pre", { class: "snippet", tabindex: "0" }, el("code", {}, lines.map(shown).join("\n"))), tried),
+    });
+    preview(rule, tried);
+  },
+
   show() {
     const { rules: list, version, problem } = known.rules;
     const from = rules.editable() ? `from Postgres, version ${count(version ?? 0)}` : "from the configuration file, where they are changed";
@@ -42,7 +66,7 @@ const rules = {
   when(rule) {
     const pairs = Object.entries(rule.when ?? {});
     if (pairs.length === 0) return "always";
-    return el("span", {}, pairs.map(([name, value]) => el("code", { class: "line" }, `${shown(name)}: ${shown([value].flat().join(", "))}`)));
+    return el("span", {}, pairs.map(([name, value]) => el("code", { class: "line" }, `${shown(name)}: ${whenWords(value)}`)));
   },
 
   /// What every change includes: the version that was seen, who makes it, and why.

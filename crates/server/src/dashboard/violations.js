@@ -5,8 +5,8 @@ function violationTable(caption, violations, nobody = "Nobody was denied.") {
   const text = (value) => (value === null || value === undefined ? el("span", { class: "note" }, "–") : foreign(value));
   return table(caption, [
     { title: "When", cell: (one) => moment(one.at) },
-    { title: "Rule", cell: (one) => el("span", {}, foreign(one.rule), one.shadow ? el("span", { class: "chip" }, "shadow") : "", one.blocked ? el("span", { class: "chip", title: blockedBy(one.blocked) }, "blocked") : "") },
-    { title: "Key", cell: (one) => keyButton(one.rule, one.key) },
+    { title: "Rule", cell: (one) => el("span", {}, foreign(one.rule), one.shadow ? el("span", { class: "chip" }, "shadow") : "", one.blocked ? el("span", { class: "note" }, blockedBy(one.blocked)) : "") },
+    { title: "Key", cell: (one) => keyLink(one.rule, one.key) },
     { title: "User", cell: (one) => text(one.user_id) },
     { title: "IP", cell: (one) => text(one.ip) },
     { title: "Endpoint", cell: (one) => text(one.endpoint) },
@@ -17,7 +17,7 @@ function violationTable(caption, violations, nobody = "Nobody was denied.") {
 
 /// By whom a key is blocked, and until when.
 function blockedBy({ by, until }) {
-  return shown(`blocked${by ? ` by ${by}` : ""} ${until ? `until ${until}` : "without an end"}`);
+  return el("span", {}, shown(` blocked${by ? ` by ${by}` : ""} `), ...(until ? ["until ", moment(until)] : ["without an end"]));
 }
 
 const violations = {
@@ -26,6 +26,7 @@ const violations = {
 
   async search(next) {
     if (!next) violations.query = Object.fromEntries(new FormData($("violation-filter")));
+    remember("violations", violations.query, "replaceState");
     const query = violations.query;
     try {
       const answer = await api.get("/v1/violations", { ...query, limit: 50, cursor: next });
@@ -38,6 +39,14 @@ const violations = {
       if (error instanceof Refused && error.status === 401) return signIn.show();
       say($("violation-error"), error.message);
     }
+  },
+
+  /// With the filter that the address names.
+  open(query) {
+    const { elements } = $("violation-filter");
+    offerRules(elements.rule, (known.insight?.rules ?? []).map((rule) => rule.name));
+    for (const field of elements) if (field.name && field.name in query) field.value = query[field.name];
+    violations.search();
   },
 
   show({ next, dropped, source }) {

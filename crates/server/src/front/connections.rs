@@ -262,7 +262,10 @@ pub(crate) async fn serve<F>(
                 Ok((stream, certified)) => {
                     serve_one(Accepted { stream, peer, certified, busy, watcher, stopping }).await;
                 }
-                Err(error) => debug!(%peer, "connection closed during its setup: {error}"),
+                Err(error) => {
+                    visit.count_failed_start(&error);
+                    debug!(%peer, "connection closed during its setup: {error}");
+                }
             }
             drop((slot, visit));
         });

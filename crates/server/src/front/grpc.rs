@@ -11,6 +11,7 @@ mod health;
 mod request;
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::Duration;
 
 use axum::extract::Request as HttpRequest;
@@ -157,20 +158,28 @@ async fn should_rate_limit(service: Arc<Service>, request: HttpRequest) -> HttpR
     if let Err(refusal) = credential::require(&service, Purpose::Decide, request.headers(), peer).await {
         return refused(refusal).into_http();
     }
-    let decide = service_fn(|request| answer_to(&service, request));
+    let is_decided = AtomicBool::new(false);
+    let decide = service_fn(|request| answer_to(&service, request, &is_decided));
     let mut grpc = Grpc::new(StrictCodec::default())
         .max_decoding_message_size(MAX_MESSAGE)
         .accept_compressed(GZIP)
         .send_compressed(GZIP);
-    grpc.unary(decide, request).await.map(axum::body::Body::new)
+    let response = grpc.unary(decide, request).await.map(axum::body::Body::new);
+    // A message that cannot be read never gets as far as a decision.
+    if !is_decided.load(Relaxed) {
+        service.refused(Front::Grpc, 1);
+    }
+    response
 }
 
 async fn answer_to(
     service: &Service,
     request: Request<RateLimitRequest>,
+    is_decided: &AtomicBool,
 ) -> Result<Response<RateLimitResponse>, Status> {
     let asked = request::read(request.into_inner())?;
     let parts = request::parts(&service.limiter, &asked)?;
+    is_decided.store(true, Relaxed);
     let decided = service.check_together(Front::Grpc, &request::Described(&asked), &parts).await;
     let decided = decided.map_err(|error| Status::unavailable(error.to_string()))?;
     if decided.whole.is_unavailable() {

@@ -84,6 +84,7 @@ fn handlers(route: Route, service: &Service) -> MethodRouter<Arc<Shared>> {
         Route::Exceptions => only.get(exceptions::list).put(exceptions::put).delete(exceptions::lift),
         Route::Insight => only.get(insight::insight),
         Route::Keys => only.get(keys::show).delete(keys::reset),
+        Route::Preview => only.post(rules::preview),
         Route::Release => only.post(check::release),
         Route::Settle => only.post(reserve::settle),
         Route::Reserve => only.post(reserve::reserve),

@@ -38,7 +38,7 @@ use super::body::discard;
 use super::certified::Certified;
 use super::connections::{self, Accepted, Busy, Limits, Listener, Stopping, UnderWay, protocol};
 use super::forwarding;
-use crate::metrics::{Front, Outcome};
+use crate::metrics::{Front, Outcome, WaitOutcome};
 use crate::service::Service;
 use crate::telemetry::{self, Described};
 pub(crate) use bodies::Pace;
@@ -78,6 +78,7 @@ struct Client {
 pub(crate) async fn run(listener: Listener, proxy: Arc<Proxy>, shutdown: impl Future<Output = ()>) {
     let limits = Limits { drain: proxy.drain, ..Limits::of(&listener) };
     let visitors = proxy.service.visitors(&proxy.service.metrics.connections.proxy);
+    proxy.service.metrics.proxy.begin();
     let leaving = visitors.clone();
     let mut builder = protocol(limits);
     // A client that closes its sending half has gone: otherwise clients that gave up would keep their places and the
@@ -89,7 +90,8 @@ pub(crate) async fn run(listener: Listener, proxy: Arc<Proxy>, shutdown: impl Fu
         let (builder, proxy, scheme, leaving) = (builder.clone(), proxy.clone(), scheme.clone(), leaving.clone());
         async move {
             let client = Client { peer: peer.ip(), scheme, certified, busy, sequel: Sequel::default(), stopping };
-            let io = TokioIo::new(Strict::new(stream, client.sequel.clone()));
+            let strict = Strict::new(stream, client.sequel.clone()).counting(proxy.service.metrics.clone());
+            let io = TokioIo::new(strict);
             let sequel = client.sequel.clone();
             let requests = service_fn(move |request| {
                 let (proxy, client, leaving) = (proxy.clone(), client.clone(), leaving.clone());
@@ -133,7 +135,10 @@ impl Proxy {
         let (mut parts, body) = request.into_parts();
         let target = match Target::of(&parts) {
             Ok(target) => target,
-            Err(problem) => return problem.into_response(),
+            Err(problem) => {
+                self.service.refused(Front::Proxy, 1);
+                return problem.into_response();
+            }
         };
         if target.host.is_none() {
             // The host that the upstream gets, so that rules by host see it too.
@@ -186,6 +191,7 @@ impl Proxy {
     async fn admit(&self, client: &Client, parts: &Parts) -> Result<Admitted, Response> {
         let Service { identity, answer, limiter, .. } = &*self.service;
         if let Some(place) = self.service.contradiction(&parts.uri, &parts.headers) {
+            self.service.refused(Front::Proxy, 1);
             return Err(Answer::contradiction(&place).into_response());
         }
         let described = identity.describe(&parts.method, &parts.uri, &parts.headers, Some(client.peer));
@@ -201,10 +207,12 @@ impl Proxy {
             if verdict.is_allowed() {
                 let delay = verdict.delay().as_duration();
                 if !delay.is_zero() && visit.turn(self.waiting.queue_of(verdict), delay).await.is_err() {
+                    visit.end(WaitOutcome::Denied);
                     self.take_back(verdict).await;
                     self.service.metrics.count_outcome(Front::Proxy, Outcome::Shed);
                     return Err(full(answer.headers_for(verdict, limiter.store().now()), delay));
                 }
+                visit.end(WaitOutcome::Passed);
                 self.service.count(Front::Proxy, Ok(verdict));
                 return Ok(admitted);
             }
@@ -213,6 +221,7 @@ impl Proxy {
                 None => false,
             };
             if !again {
+                visit.end(WaitOutcome::Denied);
                 self.service.count(Front::Proxy, Ok(verdict));
                 return Err(answer.deny(verdict, limiter.store().now()).into_response());
             }
@@ -262,7 +271,7 @@ impl Proxy {
     }
 
     async fn forward(&self, request: Request<Upload>, hop: Hop) -> Result<http::Response<Incoming>, Problem> {
-        let response = self.upstream.send(request).await?;
+        let response = self.upstream.send(request, &self.service.metrics.proxy).await?;
         let asked = hop.websocket && headers::wants_websocket(response.headers());
         if response.status() == StatusCode::SWITCHING_PROTOCOLS && !asked {
             let detail = "the upstream switched protocols without being asked";

@@ -22,7 +22,7 @@ struct Wait {
 }
 
 /// A client learns of a denial after a round trip, and may have sent more requests until then.
-const ROUND_TRIP: Span = Span::from_micros(100_000);
+pub(super) const ROUND_TRIP: Span = Span::from_micros(100_000);
 
 impl Behaviour {
     /// A request arrived, whatever the decision.

@@ -3,10 +3,18 @@
 //!
 //! Up to its first denial a limit sees every request, so whether it would have denied any is known exactly for
 //! buckets and fixed windows, from one number per limit. A `sliding_window_log` is judged by the weighted sum of two
-//! windows, like `sliding_window_counter`. A retry counts as demand: clients that retry without waiting appear to
-//! need more than they do.
+//! windows, like `sliding_window_counter`.
+//!
+//! A client that waits when it is told to asks for less than it would like, and a limit that was chosen by what it asked
+//! for would deny it again. So its requests are run twice: as they came, and as they would have come without waiting.
+//! A retry without waiting counts as demand the first time: such clients appear to need more than they do.
+
+use std::mem;
 
 use tollkeeper::{Algorithm, Quota, Span, Timestamp};
+
+use super::behaviour::ROUND_TRIP;
+use crate::words::grouped;
 
 /// How many higher limits are tried.
 pub(super) const RUNGS: usize = 16;
@@ -18,14 +26,35 @@ pub(super) struct Ladder {
     counts: [u32; RUNGS],
 }
 
-/// The state of a key's requests at each limit.
+/// What a key asks for.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(super) struct Demand {
+    as_sent: Levels,
+    unhindered: Levels,
+    /// How much earlier its requests would have come.
+    waited: Span,
+    /// The last request, if it was denied: when, and the wait it was told.
+    denied: Option<(Timestamp, Span)>,
+}
+
+/// The state of a key's requests at each limit.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+struct Levels {
     last: Timestamp,
     /// What a bucket of each limit would owe; windows use the first two for this window and the one before.
     owed: [u64; RUNGS],
     /// How many of the limits, from the lowest, would have denied the key at least once.
     denied_below: u8,
+}
+
+/// The lowest limit that would have been enough, with the burst that belongs to it.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) struct Sufficient {
+    pub(super) count: u32,
+    /// For buckets.
+    pub(super) burst: Option<u32>,
+    /// The share of keys that it would have denied.
+    pub(super) share_denied: f64,
 }
 
 impl Ladder {
@@ -37,18 +66,31 @@ impl Ladder {
         (quota.algorithm() != Algorithm::Concurrency).then_some(Ladder { quota, counts })
     }
 
-    /// Adds a request of a key.
-    pub(super) fn add(&self, demand: &mut Demand, at: Timestamp, cost: u32) {
+    /// Adds a request of a key; `told` is the wait of a denial.
+    pub(super) fn add(&self, demand: &mut Demand, at: Timestamp, cost: u32, told: Option<Span>) {
         // A request that costs more than the limit never passes; it says nothing about the rate.
         if cost == 0 || cost > self.quota.limit() {
             return;
         }
+        self.run(&mut demand.as_sent, at, cost);
+        let denied = mem::replace(&mut demand.denied, told.map(|wait| (at, wait)));
+        if let Some((before, wait)) = denied
+            && is_retry(at.since(before), wait)
+        {
+            demand.waited = Span::from_micros(demand.waited.as_micros() + at.since(before).as_micros());
+            return;
+        }
+        let earlier = Timestamp::from_micros(at.as_micros().saturating_sub(demand.waited.as_micros()));
+        self.run(&mut demand.unhindered, earlier, cost);
+    }
+
+    fn run(&self, demand: &mut Levels, at: Timestamp, cost: u32) {
         // If time runs backwards, it counts as standing still.
         let at = at.max(demand.last);
         let passed = at.since(demand.last).as_micros();
-        let too_low = match self.quota.algorithm() {
-            Algorithm::TokenBucket | Algorithm::Gcra | Algorithm::LeakyBucket => self.pour(demand, passed, cost),
-            _ => self.fill_window(demand, at, cost),
+        let too_low = match self.is_bucket() {
+            true => self.pour(demand, passed, cost),
+            false => self.fill_window(demand, at, cost),
         };
         demand.last = at;
         demand.denied_below = demand.denied_below.max(too_low as u8);
@@ -56,22 +98,30 @@ impl Ladder {
 
     /// Buckets drain at their rate and hold their burst, which grows with the limit. The debt is counted in tokens
     /// times the period, so that no fraction is lost. Returns how many of the limits are too low.
-    fn pour(&self, demand: &mut Demand, passed: u64, cost: u32) -> usize {
+    fn pour(&self, demand: &mut Levels, passed: u64, cost: u32) -> usize {
         let period = self.quota.period().as_micros();
         let mut too_low = 0;
         for (rung, (owed, count)) in demand.owed.iter_mut().zip(self.counts).enumerate() {
             let drained = owed.saturating_sub(passed.saturating_mul(count.into()));
             *owed = drained.saturating_add(period.saturating_mul(cost.into()));
-            let burst = u64::from(self.quota.limit()) * u64::from(count) / u64::from(self.quota.count());
-            if *owed > period.saturating_mul(burst) {
+            if *owed > period.saturating_mul(self.burst_at(count)) {
                 too_low = rung + 1;
             }
         }
         too_low
     }
 
+    /// The burst that belongs to a limit: it grows alike.
+    fn burst_at(&self, count: u32) -> u64 {
+        u64::from(self.quota.limit()) * u64::from(count) / u64::from(self.quota.count())
+    }
+
+    fn is_bucket(&self) -> bool {
+        matches!(self.quota.algorithm(), Algorithm::TokenBucket | Algorithm::Gcra | Algorithm::LeakyBucket)
+    }
+
     /// Counts this window and the one before, which fades if the algorithm says so.
-    fn fill_window(&self, demand: &mut Demand, at: Timestamp, cost: u32) -> usize {
+    fn fill_window(&self, demand: &mut Levels, at: Timestamp, cost: u32) -> usize {
         let window = self.quota.period().as_micros();
         let [this, before, ..] = &mut demand.owed;
         (*this, *before) = match at.as_micros() / window - demand.last.as_micros() / window {
@@ -88,13 +138,15 @@ impl Ladder {
 
     /// The lowest limit that would have denied at most one key in a hundred, and the share it would have denied.
     /// `None` when even the highest limit would have denied more.
-    pub(super) fn enough<'d>(&self, demands: impl Iterator<Item = &'d Demand>) -> Option<(u32, f64)> {
-        let mut denied_below: Vec<u8> = demands.map(|demand| demand.denied_below).collect();
+    pub(super) fn enough<'d>(&self, demands: impl Iterator<Item = &'d Demand>) -> Option<Sufficient> {
+        let mut denied_below: Vec<u8> = demands.map(Demand::denied_below).collect();
         denied_below.sort_unstable();
         let keys = denied_below.len();
         let denied_at = |rung: usize| keys - denied_below.partition_point(|below| usize::from(*below) <= rung);
         let rung = (0..RUNGS).find(|rung| denied_at(*rung) * 100 <= keys)?;
-        Some((self.counts[rung], denied_at(rung) as f64 / keys.max(1) as f64))
+        let count = self.counts[rung];
+        let burst = self.is_bucket().then(|| u32::try_from(self.burst_at(count)).unwrap_or(Quota::MAX_COUNT));
+        Some(Sufficient { count, burst, share_denied: denied_at(rung) as f64 / keys.max(1) as f64 })
     }
 
     /// A limit in the rule's own unit: `120/min`.
@@ -103,10 +155,28 @@ impl Ladder {
     }
 }
 
+/// Whether a request is the one that was denied before: it came during the wait, or when that was over. A client learns
+/// of a denial after a round trip, so an earlier one is another request.
+fn is_retry(gap: Span, wait: Span) -> bool {
+    let (gap, wait) = (gap.as_micros(), wait.as_micros());
+    let slack = wait / 4 + 50_000;
+    gap >= ROUND_TRIP.as_micros().min(wait / 2) && gap <= wait.saturating_add(slack)
+}
+
 impl Demand {
+    fn denied_below(&self) -> u8 {
+        self.as_sent.denied_below.max(self.unhindered.denied_below)
+    }
+
     /// Combines an earlier and a later state of a key.
     pub(super) fn add(&self, later: &Demand) -> Demand {
-        Demand { denied_below: self.denied_below.max(later.denied_below), ..*later }
+        let merged =
+            |one: &Levels, other: &Levels| Levels { denied_below: one.denied_below.max(other.denied_below), ..*other };
+        Demand {
+            as_sent: merged(&self.as_sent, &later.as_sent),
+            unhindered: merged(&self.unhindered, &later.unhindered),
+            ..*later
+        }
     }
 }
 
@@ -123,19 +193,6 @@ fn unit(period: Span) -> String {
     let text = period.to_string();
     let bare = text.strip_prefix('1').filter(|unit| unit.starts_with(|c: char| c.is_ascii_alphabetic()));
     bare.unwrap_or(&text).to_string()
-}
-
-/// Digits by threes: 12,000.
-pub(super) fn grouped(number: u64) -> String {
-    let digits = number.to_string();
-    let mut text = String::with_capacity(digits.len() + digits.len() / 3);
-    for (index, digit) in digits.chars().enumerate() {
-        if index > 0 && (digits.len() - index).is_multiple_of(3) {
-            text.push(',');
-        }
-        text.push(digit);
-    }
-    text
 }
 
 #[cfg(test)]
@@ -192,7 +249,7 @@ mod tests {
                     .map(|(step, cost)| { at += step * 61_803; (at, (*cost).min(quota.limit())) })
                     .collect();
                 let mut demand = Demand::default();
-                requests.iter().for_each(|(at, cost)| ladder.add(&mut demand, Timestamp::from_micros(*at), *cost));
+                requests.iter().for_each(|(at, cost)| ladder.add(&mut demand, Timestamp::from_micros(*at), *cost, None));
                 demands.push(demand);
                 for (rung, denied) in brute.iter_mut().enumerate() {
                     *denied += usize::from(denies_any(quota, ladder.counts[rung], &requests));
@@ -200,7 +257,8 @@ mod tests {
             }
             let expected = (0..RUNGS).find(|rung| brute[*rung] * 100 <= keys.len());
             let expected = expected.map(|rung| (ladder.counts[rung], brute[rung] as f64 / keys.len() as f64));
-            prop_assert_eq!(ladder.enough(demands.iter()), expected);
+            let found = ladder.enough(demands.iter());
+            prop_assert_eq!(found.map(|found| (found.count, found.share_denied)), expected);
         }
     }
 
@@ -209,14 +267,40 @@ mod tests {
         let ladder = Ladder::new(quota(Algorithm::FixedWindow, 5, 5)).expect("a ladder");
         let demand = |requests: u32| {
             let mut demand = Demand::default();
-            (0..requests).for_each(|_| ladder.add(&mut demand, Timestamp::from_micros(1), 1));
+            (0..requests).for_each(|_| ladder.add(&mut demand, Timestamp::from_micros(1), 1, None));
             demand
         };
         let mut keys = vec![demand(11); 99];
         keys.push(demand(5_000));
-        assert_eq!(ladder.enough(keys.iter()), Some((12, 0.01)));
+        let enough = Sufficient { count: 12, burst: None, share_denied: 0.01 };
+        assert_eq!(ladder.enough(keys.iter()), Some(enough));
         keys.push(demand(5_000));
         assert_eq!(ladder.enough(keys.iter()), None, "two of 101 are more than one in a hundred");
+    }
+
+    /// A client was denied again after the limit had been raised as advised: while it waited, it had asked for less than
+    /// it wanted.
+    #[test]
+    fn a_client_that_waits_is_run_as_if_it_had_not() {
+        let quota = Quota::per_minute(12).burst(3).build().expect("a quota");
+        let ladder = Ladder::new(quota).expect("a ladder");
+        let mut demand = Demand::default();
+        // It would like one every 640 ms; after three it gets one every five seconds, and waits as it is told.
+        let (mut at, mut tokens, mut refilled) = (0u64, 3.0, 0u64);
+        for _ in 0..2_000 {
+            tokens = f64::min(3.0, tokens + (at - refilled) as f64 / 5e6);
+            refilled = at;
+            let wait = (tokens < 1.0).then(|| ((1.0 - tokens) * 5e6).ceil() as u64);
+            ladder.add(&mut demand, Timestamp::from_micros(at), 1, wait.map(Span::from_micros));
+            if wait.is_none() {
+                tokens -= 1.0;
+            }
+            at += wait.unwrap_or(640_000);
+        }
+        let found = ladder.enough([demand].iter()).expect("a limit");
+        assert_eq!((found.count, found.burst), (100, Some(25)), "93.75 a minute");
+        let as_sent = Demand { unhindered: Levels::default(), ..demand };
+        assert!(ladder.enough([as_sent].iter()).expect("a limit").count < 50, "what it asked for was much less");
     }
 
     #[test]

@@ -10,10 +10,14 @@ pub(crate) struct Evidence {
     pub(crate) seconds: u64,
     /// Requests that the rule applied to.
     pub(crate) requests: u64,
-    /// Those that its limit denied, or would have denied in shadow mode.
+    /// Those that its limit denied, or would have denied if `shadow`. Those of keys that are blocked now are left out.
     pub(crate) denied: u64,
     /// Those of keys that an exception blocks, which say nothing about the limit.
     pub(crate) blocked: u64,
+    /// How long ago the last of these denials was.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "u64")]
+    pub(crate) last_denied_seconds_ago: Option<u64>,
     /// Different keys that were not blocked: an estimate unless `exact`.
     pub(crate) keys: u64,
     /// Different keys that were denied: an estimate unless `exact`.
@@ -37,8 +41,11 @@ pub(crate) struct Evidence {
     /// All requests share one key.
     #[serde(skip)]
     pub(crate) one_key: bool,
-    #[serde(skip)]
+    /// The rule is in shadow mode, and denies nobody.
     pub(crate) shadow: bool,
+    /// The rule limits requests at the same time, so waits and rates say nothing about it.
+    #[serde(skip)]
+    pub(crate) slots: bool,
 }
 
 /// A few keys that cause most denials.
@@ -54,11 +61,16 @@ pub(crate) struct Few {
     pub(crate) waiting: u64,
 }
 
-/// A limit that would have been high enough.
+/// A limit that would have been high enough: the requests were run against these numbers, as they came and as they
+/// would have come if nobody had waited.
 #[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
 pub(crate) struct Enough {
     /// In the rule's own unit, such as `120/min`.
     pub(crate) limit: String,
+    /// The burst that belongs to it; null for algorithms without one.
+    pub(crate) burst: Option<u32>,
+    /// The same as a text: `120/min with burst 40`; the burst is left out where it is the limit's own.
+    pub(crate) written: String,
     /// How many times the limit in force.
     pub(crate) times: f64,
     /// The share of keys that it would have denied, 0 to 1.

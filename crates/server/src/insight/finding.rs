@@ -5,8 +5,8 @@ use std::cmp::Ordering;
 use schemars::JsonSchema;
 use serde::Serialize;
 
-use super::demand::grouped;
 use super::evidence::{Enough, Evidence, Few};
+use crate::words::counted;
 
 /// What it looks like.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, JsonSchema)]
@@ -37,82 +37,134 @@ pub(crate) struct Finding {
 
 /// Fewer denials may be chance.
 const ENOUGH_DENIALS: u64 = 20;
-/// From this share of keys on, a limit affects clients in general rather than some.
-const EVERYBODY: f64 = 0.2;
-/// If at least this share of the denied keys behaves in one way, they all count as such; at most half is the
-/// opposite.
-const MOST: f64 = 0.8;
-const HALF: f64 = 0.5;
 /// If the limit would have to be raised by more than this factor, it is not just set too low.
 const FAR_ABOVE: f64 = 4.0;
 
+/// An earlier judgement. The same one is made again until the numbers have changed by more than a little, so that it
+/// does not alternate between two at a threshold.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Verdict {
+    pub(super) kind: Kind,
+    /// Whether it was about a few keys.
+    pub(super) by_few: bool,
+}
+
+/// Where one judgement ends and another begins.
+#[derive(Clone, Copy, Debug)]
+struct Thresholds {
+    /// From this share of keys on, a limit affects clients in general rather than some.
+    everybody: f64,
+    /// If at least this share of the denied keys behaves in one way, they all count as such;
+    most: f64,
+    /// at most this much is the opposite.
+    half: f64,
+}
+
+impl Thresholds {
+    /// Those that keep an earlier judgement for a little longer.
+    fn after(before: Option<Verdict>) -> Thresholds {
+        match before.map(|before| before.kind) {
+            Some(Kind::TooLow) => Thresholds { everybody: 0.15, most: 0.9, half: 0.6 },
+            Some(Kind::Abuse) => Thresholds { everybody: 0.2, most: 0.7, half: 0.4 },
+            Some(Kind::Mixed) => Thresholds { everybody: 0.25, most: 0.85, half: 0.45 },
+            _ => Thresholds { everybody: 0.2, most: 0.8, half: 0.5 },
+        }
+    }
+}
+
 impl Finding {
-    /// Judges the evidence.
-    pub(crate) fn of(evidence: Evidence) -> Finding {
-        let (kind, sentence) = evidence.judge();
+    /// Judges the evidence, after an earlier judgement.
+    pub(super) fn of(evidence: Evidence, before: Option<Verdict>) -> (Finding, Verdict) {
+        let (kind, sentence, by_few) = evidence.judge(before);
         let sentence = sentence + &evidence.besides();
-        Finding { kind, sentence, evidence }
+        (Finding { kind, sentence, evidence }, Verdict { kind, by_few })
     }
 }
 
 impl Evidence {
-    fn judge(&self) -> (Kind, String) {
-        let last = format!("in the last {}", self.horizon());
-        if self.requests == 0 {
-            return (Kind::NotEnoughData, format!("no request {last}"));
+    fn judge(&self, before: Option<Verdict>) -> (Kind, String, bool) {
+        let last = format!("in the last {}", horizon(self.seconds));
+        if let Some((kind, sentence)) = self.judge_few_denials(&last) {
+            return (kind, sentence, false);
         }
-        if self.denied == 0 && self.blocked > 0 {
-            let requests = counted(self.requests - self.blocked.min(self.requests), "request");
-            return (
-                Kind::Quiet,
-                format!("the limit denied nobody {last}: {requests} by {}", counted(self.keys, "key")),
-            );
+        let thresholds = Thresholds::after(before);
+        let few = self.few.filter(|few| !self.one_key && self.is_concentrated(*few, thresholds, before));
+        let (kind, sentence) = match few {
+            _ if self.one_key => self.shared_by_all(&last),
+            Some(few) if self.slots => self.slots_of_few(few),
+            Some(few) => self.caused_by_few(few, before),
+            None if self.slots => self.slots_of_many(&last, thresholds),
+            None => self.caused_by_many(&last, thresholds),
+        };
+        (kind, sentence, few.is_some())
+    }
+
+    /// The judgement where there is little or nothing to judge.
+    fn judge_few_denials(&self, last: &str) -> Option<(Kind, String)> {
+        if self.requests == 0 {
+            return Some((Kind::NotEnoughData, format!("no request {last}")));
         }
         if self.denied == 0 {
-            let (requests, keys) = (counted(self.requests, "request"), counted(self.keys, "key"));
-            return (Kind::Quiet, format!("nobody was denied {last}: {requests} by {keys}"));
+            let nobody = if self.blocked > 0 { "the limit denied nobody" } else { "nobody was denied" };
+            let requests = counted(self.requests - self.blocked.min(self.requests), "request");
+            return Some((Kind::Quiet, format!("{nobody} {last}: {requests} by {}", counted(self.keys, "key"))));
         }
-        if self.denied < ENOUGH_DENIALS {
-            let denials = counted(self.denied, self.denial());
-            return (Kind::NotEnoughData, format!("{denials} {last}: too few to tell"));
-        }
+        let denials = counted(self.denied, self.denial());
+        (self.denied < ENOUGH_DENIALS).then(|| (Kind::NotEnoughData, format!("{denials} {last}: too few to tell")))
+    }
+
+    fn caused_by_many(&self, last: &str, thresholds: Thresholds) -> (Kind, String) {
         let share = self.of_keys(self.share_of_keys_denied);
         let hammering = self.share_hammering.filter(|_| !self.shadow).unwrap_or(0.0);
-        match self.few {
-            _ if self.one_key => self.shared_by_all(&last),
-            Some(few) if self.is_concentrated(few) => self.caused_by_few(few),
-            _ if hammering >= MOST => self.many_hammer(hammering, &last),
-            _ if self.affects_everybody() && hammering <= HALF => {
-                let (denied, waiting) = (self.were_denied(), self.waiting());
-                (
-                    Kind::TooLow,
-                    format!("{share} of all keys {denied} {last}{waiting}: the limit looks too low{}", self.would_do()),
-                )
-            }
-            _ => {
-                let keys = format!("{share} of all keys {} {last}{}", self.were_denied(), self.waiting());
-                (Kind::Mixed, format!("{keys}: neither a few keys nor all of them{}", self.would_do()))
-            }
+        let keys = format!("{share} of all keys {} {last}{}", self.were_denied(), self.waiting());
+        if hammering >= thresholds.most {
+            return self.many_hammer(hammering, last, thresholds);
         }
+        if self.share_of_keys_denied >= thresholds.everybody && hammering <= thresholds.half {
+            return (Kind::TooLow, format!("{keys}: the limit looks too low{}", self.would_do()));
+        }
+        (Kind::Mixed, format!("{keys}: neither a few keys nor all of them{}", self.would_do()))
+    }
+
+    /// A limit of requests at the same time: nobody is told a wait, and no rate would be enough.
+    fn slots_of_few(&self, few: Few) -> (Kind, String) {
+        let theirs = format!("{} of {}s come from {}", percent(few.share), self.denial(), counted(few.keys, "key"));
+        let have = if few.keys == 1 { "has" } else { "have" };
+        (Kind::Mixed, format!("{theirs} that {have} all slots in use: more slots, or requests that end sooner"))
+    }
+
+    fn slots_of_many(&self, last: &str, thresholds: Thresholds) -> (Kind, String) {
+        let share = self.of_keys(self.share_of_keys_denied);
+        let keys = format!("{share} of all keys {} {last} with all slots in use", self.were_denied());
+        if self.share_of_keys_denied >= thresholds.everybody {
+            return (Kind::TooLow, format!("{keys}: the limit looks too low, or slots are released too late"));
+        }
+        (Kind::Mixed, format!("{keys}: neither a few keys nor all of them"))
     }
 
     /// `; 120 requests of blocked keys were denied in addition`.
     fn besides(&self) -> String {
-        if self.blocked == 0 {
-            return String::new();
+        /// Later than this, what caused the denials seems to be over.
+        const OVER: u64 = 120;
+        let mut text = String::new();
+        if let Some(ago) = self.last_denied_seconds_ago.filter(|ago| *ago >= OVER) {
+            text += &format!("; the last {} was {} ago", self.denial(), counted(ago / 60, "minute"));
         }
-        let was = if self.blocked == 1 { "was" } else { "were" };
-        let denied = if self.shadow { "would have been denied".into() } else { format!("{was} denied") };
-        format!("; {} of blocked keys {denied} in addition", counted(self.blocked, "request"))
+        if self.blocked > 0 {
+            let was = if self.blocked == 1 { "was" } else { "were" };
+            let denied = if self.shadow { "would have been denied".into() } else { format!("{was} denied") };
+            text += &format!("; {} of blocked keys {denied} in addition", counted(self.blocked, "request"));
+        }
+        text
     }
 
     /// Whether a few keys stand out, rather than being all that were denied.
-    fn is_concentrated(&self, few: Few) -> bool {
-        !self.affects_everybody() || self.keys_denied <= 3 || few.keys * 2 <= self.keys_denied
-    }
-
-    fn affects_everybody(&self) -> bool {
-        self.share_of_keys_denied >= EVERYBODY
+    fn is_concentrated(&self, few: Few, thresholds: Thresholds, before: Option<Verdict>) -> bool {
+        let (few_keys, all) = match before {
+            Some(Verdict { by_few: true, .. }) => (few.keys * 3, self.keys_denied * 2),
+            _ => (few.keys * 2, self.keys_denied),
+        };
+        self.share_of_keys_denied < thresholds.everybody || self.keys_denied <= 3 || few_keys <= all
     }
 
     fn shared_by_all(&self, last: &str) -> (Kind, String) {
@@ -122,20 +174,21 @@ impl Evidence {
             self.were_denied(),
             self.enough
                 .as_ref()
-                .map(|enough| format!("; {} would have denied nobody", enough.limit))
+                .map(|enough| format!("; {} would have denied nobody", enough.written))
                 .unwrap_or_default()
         );
         (Kind::Mixed, sentence)
     }
 
-    fn caused_by_few(&self, few: Few) -> (Kind, String) {
+    fn caused_by_few(&self, few: Few, before: Option<Verdict>) -> (Kind, String) {
         let one = few.keys == 1;
         let theirs = format!("{} of {}s come from {}", percent(few.share), self.denial(), counted(few.keys, "key"));
         if self.shadow {
             return (Kind::Mixed, format!("{theirs}: if enforced, the rule would stop little else"));
         }
+        let was_abuse = before.is_some_and(|before| before.kind == Kind::Abuse);
         match few.hammering.cmp(&few.waiting) {
-            Ordering::Greater => {
+            order if order == Ordering::Greater || (order == Ordering::Equal && was_abuse && few.hammering > 0) => {
                 let retry = if one { "retries" } else { "retry" };
                 (Kind::Abuse, format!("{theirs} that {retry} without waiting: looks like abuse"))
             }
@@ -147,13 +200,13 @@ impl Evidence {
                 Kind::Mixed,
                 format!("{theirs} that {} not come back yet: too early to tell", if one { "has" } else { "have" }),
             ),
-            Ordering::Equal => (Kind::Mixed, format!("{theirs}, half of which retry without waiting: look at each")),
+            _ => (Kind::Mixed, format!("{theirs}, half of which retry without waiting: look at each")),
         }
     }
 
-    fn many_hammer(&self, hammering: f64, last: &str) -> (Kind, String) {
+    fn many_hammer(&self, hammering: f64, last: &str, thresholds: Thresholds) -> (Kind, String) {
         let share = self.of_keys(self.share_of_keys_denied);
-        let keys = if self.affects_everybody() {
+        let keys = if self.share_of_keys_denied >= thresholds.everybody {
             format!("{share} of all keys")
         } else {
             format!("{} ({share} of all)", counted(self.keys_denied, "key"))
@@ -170,16 +223,21 @@ impl Evidence {
 
     /// `, and 92 % of those wait before retrying`, where most do.
     fn waiting(&self) -> String {
-        let waiting = self.share_hammering.filter(|share| !self.shadow && *share < HALF).map(|share| 1.0 - share);
+        let waiting = self.share_hammering.filter(|share| !self.shadow && *share < 0.5).map(|share| 1.0 - share);
         waiting.map(|share| format!(", and {} of those wait before retrying", self.of_keys(share))).unwrap_or_default()
     }
 
-    /// `; 120/min would have denied 1 %`.
+    /// `; 120/min with burst 40 would have denied 1 %`.
     fn would_do(&self) -> String {
-        let Some(Enough { limit, share_of_keys_denied, .. }) = &self.enough else { return String::new() };
+        let Some(Enough { written, share_of_keys_denied, .. }) = &self.enough else { return String::new() };
         let nobody = *share_of_keys_denied == 0.0 && self.exact;
         let whom = if nobody { "nobody".into() } else { self.of_keys(*share_of_keys_denied) };
-        format!("; {limit} would have denied {whom}")
+        format!("; {written} would have denied {whom}")
+    }
+
+    /// Whether a higher limit is what is needed: for all keys, not for a few of them.
+    pub(crate) fn is_helped_by_more(&self) -> bool {
+        self.few.is_none_or(|few| few.keys * 2 > self.keys_denied) || self.one_key
     }
 
     /// A share of keys; from a sample, neither all nor none is claimed.
@@ -194,23 +252,27 @@ impl Evidence {
     fn were_denied(&self) -> &'static str {
         if self.shadow { "would have been denied" } else { "were denied" }
     }
+}
 
-    /// `hour`, `47 minutes`, `20 seconds`.
-    fn horizon(&self) -> String {
-        match self.seconds {
-            3_570.. => "hour".to_string(),
-            0..120 => counted(self.seconds.max(1), "second"),
-            seconds => counted((seconds + 30) / 60, "minute"),
-        }
+/// `hour`, `47 minutes`, `20 seconds`.
+pub(super) fn horizon(seconds: u64) -> String {
+    match seconds {
+        3_570.. => "hour".to_string(),
+        0..120 => counted(seconds.max(1), "second"),
+        seconds => counted((seconds + 30) / 60, "minute"),
     }
 }
 
-fn counted(number: u64, what: &str) -> String {
-    format!("{} {what}{}", grouped(number), if number == 1 { "" } else { "s" })
+/// The same for longer times: `6 hours`.
+pub(crate) fn span_of(seconds: u64) -> String {
+    match seconds {
+        7_000.. => counted((seconds + 1_800) / 3_600, "hour"),
+        seconds => horizon(seconds),
+    }
 }
 
 /// Whole percent. 100 % and 0 % mean exactly that.
-fn percent(share: f64) -> String {
+pub(crate) fn percent(share: f64) -> String {
     match share * 100.0 {
         0.0 => "0 %".to_string(),
         hundredths if hundredths >= 100.0 => "100 %".to_string(),

@@ -14,6 +14,8 @@ pub(super) struct HotKeys<T> {
     counts: Vec<u64>,
     entries: Vec<Entry<T>>,
     total: u64,
+    /// The most events that a key can have had which was not counted before there was room again.
+    floor: u64,
 }
 
 #[derive(Clone, Debug)]
@@ -46,7 +48,7 @@ impl<T> Hot<T> {
 impl<T: Default + Clone> HotKeys<T> {
     /// With room for this many keys.
     pub(super) fn new(room: usize) -> HotKeys<T> {
-        HotKeys { room, places: HashMap::new(), counts: Vec::new(), entries: Vec::new(), total: 0 }
+        HotKeys { room, places: HashMap::new(), counts: Vec::new(), entries: Vec::new(), total: 0, floor: 0 }
     }
 
     /// Counts an event and returns the key's note, a new one if the key has replaced another.
@@ -55,8 +57,9 @@ impl<T: Default + Clone> HotKeys<T> {
         let place = match self.places.get(&hash) {
             Some(place) => *place,
             None if self.entries.len() < self.room => {
-                self.entries.push(Entry { hash, variant, key: key.to_string(), error: 0, note: T::default() });
-                self.counts.push(0);
+                let error = self.floor;
+                self.entries.push(Entry { hash, variant, key: key.to_string(), error, note: T::default() });
+                self.counts.push(error);
                 self.places.insert(hash, self.entries.len() - 1);
                 self.entries.len() - 1
             }
@@ -95,7 +98,19 @@ impl<T: Default + Clone> HotKeys<T> {
 
     /// The most events that an absent key can have had.
     fn missed(&self) -> u64 {
-        if self.entries.len() < self.room { 0 } else { self.smallest() }
+        if self.entries.len() < self.room { self.floor } else { self.smallest() }
+    }
+
+    /// Removes a key and its certain events.
+    pub(super) fn forget(&mut self, hash: u64) {
+        let Some(place) = self.places.get(&hash).copied() else { return };
+        self.floor = self.missed();
+        self.places.remove(&hash);
+        let (count, entry) = (self.counts.swap_remove(place), self.entries.swap_remove(place));
+        self.total = self.total.saturating_sub(count - entry.error);
+        if let Some(moved) = self.entries.get(place) {
+            self.places.insert(moved.hash, place);
+        }
     }
 
     /// The hottest keys of two counts together, by certain count. What one of them may have missed is added to both

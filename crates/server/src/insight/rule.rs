@@ -1,16 +1,21 @@
 //! One rule's traffic over the last half hour to hour, so that old attacks fade.
 
+use std::cell::Cell;
 use std::mem;
 use std::sync::Arc;
 
-use tollkeeper::{Quota, Rule, Span, Timestamp};
+use tollkeeper::{Algorithm, Quota, Rule, Span, Timestamp};
 
 use super::behaviour::Behaviour;
 use super::demand::{Demand, Ladder};
 use super::evidence::{Enough, Evidence, Few};
+use super::finding::{Finding, Verdict};
 use super::hot_keys::{Hot, HotKeys};
+use super::journal::Journal;
 use super::sample::Sample;
 use super::timeline::Timeline;
+use crate::metrics::Outcomes;
+use crate::words::grouped;
 
 /// Counts are off by at most a 64th of the total.
 pub(super) const HOT_ROOM: usize = 64;
@@ -22,6 +27,8 @@ const GENERATION: Span = Span::from_secs(1_800);
 const FEW: usize = 10;
 /// The share of denials that those few have to explain.
 const EXPLAINED: f64 = 0.8;
+/// The same while they explained them before.
+const STILL_EXPLAINED: f64 = 0.7;
 
 /// A rule's traffic.
 #[derive(Debug)]
@@ -31,30 +38,11 @@ pub(crate) struct RuleInsight {
     ladder: Option<Ladder>,
     now: Generation,
     before: Generation,
-}
-
-/// How many passed and how many did not.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Outcomes {
-    pub(crate) allowed: u64,
-    pub(crate) denied: u64,
-}
-
-impl Outcomes {
-    /// The difference to an earlier count.
-    pub(super) fn since(self, before: Outcomes) -> Outcomes {
-        Outcomes {
-            allowed: self.allowed.saturating_sub(before.allowed),
-            denied: self.denied.saturating_sub(before.denied),
-        }
-    }
-}
-
-impl std::ops::AddAssign for Outcomes {
-    fn add_assign(&mut self, other: Outcomes) {
-        self.allowed += other.allowed;
-        self.denied += other.denied;
-    }
+    last_denied: Option<Timestamp>,
+    /// Kept when the limit changes: other numbers can be tried on it all the same.
+    journal: Journal,
+    /// The latest verdict, so that the next one is not another for a small difference.
+    verdict: Cell<Option<Verdict>>,
 }
 
 /// One decision about one key.
@@ -69,6 +57,8 @@ pub(super) struct Observation<'k> {
     pub(super) outcome: Observed,
     /// Whether the quota being judged decided it.
     pub(super) own_quota: bool,
+    /// Whether the rule can deny.
+    pub(super) enforced: bool,
 }
 
 /// What the rule said.
@@ -124,7 +114,12 @@ impl Generation {
         if let Some(note) = self.keys.note(seen.hash) {
             note.denied |= is_denied;
             if let Some(ladder) = ladder.filter(|_| seen.own_quota) {
-                ladder.add(&mut note.demand, seen.at, seen.cost);
+                let told = match (seen.outcome, seen.enforced) {
+                    (Observed::Denied { wait }, true) => wait,
+                    // A shadow rule makes nobody wait.
+                    _ => None,
+                };
+                ladder.add(&mut note.demand, seen.at, seen.cost, told);
             }
         }
         let Observed::Denied { wait } = seen.outcome else {
@@ -141,6 +136,15 @@ impl Generation {
     }
 }
 
+impl Generation {
+    /// Removes what was denied of a key.
+    fn forget(&mut self, hash: u64) {
+        self.denials.forget(hash);
+        self.denied.forget(hash);
+        self.keys.forget(hash);
+    }
+}
+
 impl RuleInsight {
     pub(super) fn new(rule: &Rule, now: Timestamp) -> RuleInsight {
         RuleInsight {
@@ -150,6 +154,9 @@ impl RuleInsight {
             ladder: Ladder::new(*rule.quota()).filter(|_| !is_throttle(rule.name())),
             now: Generation::at(now),
             before: Generation::at(now),
+            last_denied: None,
+            journal: Journal::since(now),
+            verdict: Cell::new(None),
         }
     }
 
@@ -157,7 +164,8 @@ impl RuleInsight {
     pub(super) fn follow(&mut self, rule: &Arc<Rule>, now: Timestamp) {
         if *rule.quota() != self.quota {
             let timeline = mem::replace(&mut self.timeline, Timeline::new());
-            *self = RuleInsight { timeline, ..RuleInsight::new(rule, now) };
+            let journal = mem::replace(&mut self.journal, Journal::since(now));
+            *self = RuleInsight { timeline, journal, ..RuleInsight::new(rule, now) };
         }
     }
 
@@ -180,7 +188,22 @@ impl RuleInsight {
 
     pub(super) fn add(&mut self, seen: Observation<'_>) {
         self.age(seen.at);
+        match seen.outcome {
+            // Its denials are dealt with: what is left shows whether the limit is right for others.
+            Observed::Blocked => [&mut self.before, &mut self.now].into_iter().for_each(|one| one.forget(seen.hash)),
+            Observed::Denied { .. } => self.last_denied = self.last_denied.max(Some(seen.at)),
+            Observed::Allowed => {}
+        }
+        // A blocked key says nothing about a limit, and slots nothing about a rate.
+        if seen.outcome != Observed::Blocked && self.ladder.is_some() {
+            self.journal.add(seen.at, seen.hash, seen.cost, seen.outcome != Observed::Allowed);
+        }
         self.now.add(seen, self.ladder.as_ref());
+    }
+
+    /// The requests of some keys.
+    pub(crate) fn journal(&self) -> &Journal {
+        &self.journal
     }
 
     /// The keys with most requests.
@@ -198,8 +221,23 @@ impl RuleInsight {
         self.before.blocks.top(&self.now.blocks, most, |_, _| ())
     }
 
-    /// The numbers behind the rule's finding.
-    pub(crate) fn evidence(&self, rule: &Rule, now: Timestamp) -> Evidence {
+    /// What the rule's traffic looks like.
+    pub(crate) fn finding(&self, rule: &Rule, now: Timestamp) -> Finding {
+        let before = self.verdict.get();
+        let (finding, verdict) = Finding::of(self.evidence(rule, before, now), before);
+        self.verdict.set(Some(verdict));
+        finding
+    }
+
+    /// The few keys that cause most denials by retrying without waiting.
+    pub(crate) fn hammering(&self, few: &Few) -> Vec<Hot<Behaviour>> {
+        let mut keys = self.by_denials(few.keys as usize);
+        keys.retain(|hot| hot.note.hammers() == Some(true));
+        keys
+    }
+
+    fn evidence(&self, rule: &Rule, before: Option<Verdict>, now: Timestamp) -> Evidence {
+        let slots = rule.quota().algorithm() == Algorithm::Concurrency;
         let keys = self
             .before
             .keys
@@ -209,9 +247,14 @@ impl RuleInsight {
         let judged: Vec<bool> = denied_keys.notes.iter().filter_map(Behaviour::hammers).collect();
         let hammering = judged.iter().filter(|hammers| **hammers).count();
         let enough = self.ladder.as_ref().filter(|_| denied > 0).and_then(|ladder| {
-            let (count, share) = ladder.enough(keys.notes.iter().map(|note| &note.demand))?;
-            let times = f64::from(count) / f64::from(rule.quota().count());
-            Some(Enough { limit: ladder.written(count), times, share_of_keys_denied: share })
+            let found = ladder.enough(keys.notes.iter().map(|note| &note.demand))?;
+            let (limit, burst) = (ladder.written(found.count), found.burst);
+            let written = match burst.filter(|burst| *burst != found.count) {
+                Some(burst) => format!("{limit} with burst {}", grouped(burst.into())),
+                None => limit.clone(),
+            };
+            let times = f64::from(found.count) / f64::from(rule.quota().count());
+            Some(Enough { limit, burst, written, times, share_of_keys_denied: found.share_denied })
         });
         Evidence {
             seconds: now.since(self.before.began).as_micros() / Span::SECOND.as_micros(),
@@ -222,16 +265,23 @@ impl RuleInsight {
             keys_denied: denied_keys.keys(),
             share_of_keys_denied: keys.share(|note| note.denied),
             exact: keys.is_exact(),
-            few: self.few(denied),
-            share_hammering: (!judged.is_empty()).then(|| hammering as f64 / judged.len() as f64),
+            last_denied_seconds_ago: self
+                .last_denied
+                .filter(|_| denied > 0)
+                .map(|last| now.since(last).as_micros() / Span::SECOND.as_micros()),
+            few: self.few(denied, before),
+            // How long a slot stays taken is not known, so nobody can be told a wait to keep.
+            share_hammering: (!judged.is_empty() && !slots).then(|| hammering as f64 / judged.len() as f64),
             enough,
             one_key: rule.key().needs().next().is_none(),
             shadow: !rule.is_enforced(),
+            slots,
         }
     }
 
     /// The fewest keys that certainly explain most denials.
-    fn few(&self, denied: u64) -> Option<Few> {
+    fn few(&self, denied: u64, before: Option<Verdict>) -> Option<Few> {
+        let explained = if before.is_some_and(|before| before.by_few) { STILL_EXPLAINED } else { EXPLAINED };
         let mut few = Few { keys: 0, share: 0.0, hammering: 0, waiting: 0 };
         let mut theirs = 0;
         for hot in self.by_denials(FEW) {
@@ -243,7 +293,7 @@ impl RuleInsight {
                 Some(false) => few.waiting += 1,
                 None => {}
             }
-            if few.share >= EXPLAINED {
+            if few.share >= explained {
                 return Some(few);
             }
         }

@@ -45,6 +45,11 @@ impl<T: Default> Sample<T> {
         self.notes.get_mut(&hash)
     }
 
+    /// Removes a key.
+    pub(super) fn forget(&mut self, hash: u64) {
+        self.notes.remove(&hash);
+    }
+
     /// The sample of two periods together, below the lower of both thresholds.
     pub(super) fn join<'s>(&'s self, other: &'s Sample<T>, merge: impl Fn(&T, &T) -> T) -> Joined<T>
     where

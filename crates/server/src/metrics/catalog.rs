@@ -19,7 +19,7 @@ macro_rules! families {
 
 families! {
     REQUESTS Counter Dimensionless "tollkeeper_requests_total" ["front", "outcome"]
-        "Requests that reached a decision, each counted once: allowed, denied, no_rule (allowed, no rule applies), shed, or error (invalid cost, or the store failed closed).";
+        "Requests, each counted once: allowed, denied, no_rule (allowed, because no rule applies), shed, or error (not decided: a bad request, or the store is unreachable and a rule fails closed).";
     SHED Counter Dimensionless "tollkeeper_shed_total" ["front"]
         "Requests that were neither allowed nor denied, because too many were waiting for a decision.";
     DECISIONS Counter Dimensionless "tollkeeper_decisions_total" ["rule", "outcome", "source"]
@@ -62,8 +62,20 @@ families! {
         "Reloads of the rules file, accepted or refused.";
     CONNECTIONS Gauge Dimensionless "tollkeeper_connections" ["front"]
         "Connections of clients.";
-    CONNECTIONS_REFUSED Counter Dimensionless "tollkeeper_connections_refused_total" ["front"]
-        "Connections closed at once because their address has reached its maximum.";
+    CONNECTIONS_REFUSED Counter Dimensionless "tollkeeper_connections_refused_total" ["front", "reason"]
+        "Connections that were closed: per_address (their address has reached its maximum), plain_text (on a port with TLS), tls_handshake (it failed or took too long), or stream_resets (HTTP/2 streams opened only to be reset).";
+    PROXY_WAITING Gauge Dimensionless "tollkeeper_proxy_waiting" []
+        "Requests that wait for their turn in the proxy.";
+    PROXY_WAIT Histogram Seconds "tollkeeper_proxy_wait_duration_seconds" ["outcome"]
+        "How long requests waited in the proxy, and what became of them: passed, denied, or gone (the client left).";
+    PROXY_QUEUE_FULL Counter Dimensionless "tollkeeper_proxy_queue_full_total" []
+        "Requests that should have waited in the proxy and found no place; they were shed or denied.";
+    UPSTREAM_DURATION Histogram Seconds "tollkeeper_upstream_duration_seconds" []
+        "How long the upstream took from the request to the head of its response.";
+    UPSTREAM_RESPONSES Counter Dimensionless "tollkeeper_upstream_responses_total" ["class"]
+        "Responses of the upstream by class of status, 1xx to 5xx.";
+    UPSTREAM_ERRORS Counter Dimensionless "tollkeeper_upstream_errors_total" ["reason"]
+        "Requests that the upstream did not answer: unreachable, connect_timeout, tls, timeout, or invalid_response.";
     ALERTS Counter Dimensionless "tollkeeper_alerts_total" ["kind", "status"]
         "Alerts that were raised. Each one is in the log too.";
     ALERT_DELIVERIES Counter Dimensionless "tollkeeper_alert_deliveries_total" ["outcome"]

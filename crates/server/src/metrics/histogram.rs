@@ -35,6 +35,15 @@ pub(super) const DURATION: Buckets = Buckets {
     units: 1_000_000_000,
 };
 
+/// Microseconds, shown as seconds: how long requests wait, and how long an upstream takes.
+pub(super) const RESPONSE: Buckets = Buckets {
+    bounds: &[
+        1_000, 5_000, 10_000, 25_000, 50_000, 100_000, 250_000, 500_000, 1_000_000, 2_500_000, 5_000_000, 10_000_000,
+        30_000_000, 60_000_000,
+    ],
+    units: 1_000_000,
+};
+
 /// Millionths, shown as a share of 1; finest near the limit.
 pub(super) const RATIO: Buckets =
     Buckets { bounds: &[0, 50_000, 100_000, 200_000, 350_000, 500_000, 750_000, 1_000_000], units: 1_000_000 };

@@ -1,5 +1,6 @@
 //! Requests by front and outcome. A request is counted once, however many rules decided about it.
 
+use std::ops::AddAssign;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use tollkeeper::{CheckError, StoreError, Verdict};
@@ -27,7 +28,7 @@ pub(crate) enum Outcome {
     NoRule,
     /// Neither allowed nor denied, because too many were waiting.
     Shed,
-    /// Not decided: it has an invalid cost, or the store is unreachable and a rule fails closed.
+    /// Not decided: it is a bad request, or the store is unreachable and a rule fails closed.
     Error,
 }
 
@@ -56,12 +57,60 @@ impl From<&StoreError> for Outcome {
     }
 }
 
+/// How many requests had each outcome, on all fronts together.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct RequestCounts {
+    pub(crate) allowed: u64,
+    pub(crate) denied: u64,
+    pub(crate) no_rule: u64,
+    pub(crate) shed: u64,
+    pub(crate) error: u64,
+}
+
+impl RequestCounts {
+    pub(crate) fn total(&self) -> u64 {
+        self.allowed + self.denied + self.no_rule + self.shed + self.error
+    }
+
+    /// The difference to an earlier count.
+    pub(crate) fn since(self, before: RequestCounts) -> RequestCounts {
+        RequestCounts {
+            allowed: self.allowed.saturating_sub(before.allowed),
+            denied: self.denied.saturating_sub(before.denied),
+            no_rule: self.no_rule.saturating_sub(before.no_rule),
+            shed: self.shed.saturating_sub(before.shed),
+            error: self.error.saturating_sub(before.error),
+        }
+    }
+}
+
+impl AddAssign for RequestCounts {
+    fn add_assign(&mut self, other: RequestCounts) {
+        self.allowed += other.allowed;
+        self.denied += other.denied;
+        self.no_rule += other.no_rule;
+        self.shed += other.shed;
+        self.error += other.error;
+    }
+}
+
 #[derive(Debug, Default)]
 pub(super) struct Requests([[AtomicU64; OUTCOMES.len()]; FRONTS.len()]);
 
 impl Requests {
-    pub(super) fn count(&self, front: Front, outcome: Outcome) {
-        self.0[front as usize][outcome as usize].fetch_add(1, Relaxed);
+    pub(super) fn count(&self, front: Front, outcome: Outcome, requests: u64) {
+        self.0[front as usize][outcome as usize].fetch_add(requests, Relaxed);
+    }
+
+    pub(super) fn counts(&self) -> RequestCounts {
+        let sum = |outcome: Outcome| self.0.iter().map(|counts| counts[outcome as usize].load(Relaxed)).sum();
+        RequestCounts {
+            allowed: sum(Outcome::Allowed),
+            denied: sum(Outcome::Denied),
+            no_rule: sum(Outcome::NoRule),
+            shed: sum(Outcome::Shed),
+            error: sum(Outcome::Error),
+        }
     }
 
     pub(super) fn families(&self) -> [Family; 2] {

@@ -2,6 +2,7 @@
 //! labels, no allocation.
 
 use std::collections::HashMap;
+use std::ops::AddAssign;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
@@ -56,6 +57,37 @@ fn address(rule: &Arc<Rule>) -> usize {
     Arc::as_ptr(rule).addr()
 }
 
+/// How often a rule let a request pass, denied it, or would have denied it if its mode were `enforce`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Outcomes {
+    pub(crate) allowed: u64,
+    pub(crate) denied: u64,
+    pub(crate) shadow_denied: u64,
+}
+
+impl Outcomes {
+    pub(crate) fn total(&self) -> u64 {
+        self.allowed + self.denied + self.shadow_denied
+    }
+
+    /// The difference to an earlier count.
+    pub(crate) fn since(self, before: Outcomes) -> Outcomes {
+        Outcomes {
+            allowed: self.allowed.saturating_sub(before.allowed),
+            denied: self.denied.saturating_sub(before.denied),
+            shadow_denied: self.shadow_denied.saturating_sub(before.shadow_denied),
+        }
+    }
+}
+
+impl AddAssign for Outcomes {
+    fn add_assign(&mut self, other: Outcomes) {
+        self.allowed += other.allowed;
+        self.denied += other.denied;
+        self.shadow_denied += other.shadow_denied;
+    }
+}
+
 /// What is counted of one rule.
 #[derive(Debug)]
 pub(super) struct RuleCounters {
@@ -102,17 +134,18 @@ impl RuleCounters {
         self.decisions.iter().flatten().any(|count| count.load(Relaxed) > 0)
     }
 
-    pub(super) fn allowed(&self) -> u64 {
-        self.decisions[0].iter().map(|count| count.load(Relaxed)).sum()
-    }
-
-    /// Denials because of a limit or a block. When the store could not answer, no limit was reached.
-    pub(super) fn denied(&self) -> u64 {
+    /// Denials are those because of a limit or a block: when the store could not answer, no limit was reached.
+    pub(super) fn outcomes(&self) -> Outcomes {
         let known = |by_source: &[AtomicU64]| -> u64 {
             let sources = Source::ALL.iter().zip(by_source).filter(|(source, _)| **source != Source::Policy);
             sources.map(|(_, count)| count.load(Relaxed)).sum()
         };
-        self.decisions[1..3].iter().map(|by_source| known(by_source)).sum()
+        Outcomes {
+            allowed: self.decisions[0].iter().map(|count| count.load(Relaxed)).sum(),
+            denied: known(&self.decisions[1]),
+            // A soft limit denies as little as a shadow rule does.
+            shadow_denied: known(&self.decisions[2]) + known(&self.decisions[3]),
+        }
     }
 
     /// Leaves out combinations that cannot occur for the rule; the others start at 0, so that their first increase is

@@ -1,20 +1,23 @@
 //! The answer of `GET /v1/insight`: all that the dashboard and `tollkeeper top` need.
 
+mod advice;
 mod latency;
 mod store;
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
 use schemars::JsonSchema;
 use serde::Serialize;
-use tollkeeper::{Limiter, Rule, Span, Timestamp};
+use tollkeeper::{Enforcement, Limiter, Rule, Span, Timestamp};
 
 use crate::audit::{Audit, Violation};
-use crate::insight::{Behaviour, Finding, Hot, Insight, Outcomes, RuleInsight};
-use crate::metrics::Metrics;
+use crate::example;
+use crate::insight::{Behaviour, Finding, Hot, Insight, NoRuleFinding, RuleInsight};
+use crate::metrics::{Metrics, Outcomes, RequestCounts};
 use crate::moment::Moment;
 use crate::privacy::Privacy;
+use advice::Advice;
 use latency::LatencyReport;
 use store::StoreReport;
 
@@ -42,8 +45,12 @@ pub(crate) struct Report {
     uptime_seconds: u64,
     /// Whether traffic is analysed. If not, there are totals only.
     observing: bool,
-    /// All rules together.
+    /// All requests.
     totals: Totals,
+    /// What became of requests over time.
+    requests: RequestsReport,
+    /// What stands out beyond single rules, such as traffic that no rule matches.
+    findings: Vec<NoRuleFinding>,
     /// How long decisions took, all rules of a request together.
     latency: LatencyReport,
     /// Where state lives.
@@ -56,19 +63,61 @@ pub(crate) struct Report {
     violations: Vec<Violation>,
     /// What did not fit and is missing here.
     dropped: Dropped,
+    /// The attributes of a request that a rule applies to, to try the service with.
+    example: BTreeMap<String, String>,
 }
 
-/// Decisions since the start.
+/// Requests since the start, each counted once; and the decisions about them, one for each rule that applied.
 #[derive(Debug, Default, Serialize, JsonSchema)]
 struct Totals {
+    /// All requests: the sum of the next five.
+    requests: u64,
+    /// Let pass by all rules that apply.
+    allowed: u64,
+    /// Denied by a limit or an exception. What shadow rules would have denied is not included.
+    denied: u64,
+    /// Let pass because no rule applies.
+    no_rule: u64,
+    /// Neither allowed nor denied, because too many were waiting.
+    shed: u64,
+    /// Not decided: a bad request, or the store is unreachable and a rule fails closed.
+    error: u64,
+    /// The share of requests that were denied, 0 to 1.
+    share_denied: f64,
+    /// Requests per second over the last ten seconds.
+    requests_per_second: f64,
+    /// Denied requests per second over the last ten seconds.
+    denied_per_second: f64,
+    /// Requests per second that no rule applies to, over the last ten seconds.
+    no_rule_per_second: f64,
     /// Decisions: one for each rule that applied to a request.
     decisions: u64,
-    /// Those that denied, shadow rules included.
-    denied: u64,
+    /// Decisions of shadow rules that would have denied the request.
+    shadow_denied: u64,
     /// Decisions per second over the last ten seconds.
     decisions_per_second: f64,
-    /// Denials per second over the last ten seconds.
-    denied_per_second: f64,
+}
+
+/// What became of requests over time.
+#[derive(Debug, Default, Serialize, JsonSchema)]
+struct RequestsReport {
+    /// Each of up to 300 seconds, the oldest first; the last has just begun. Empty before the first request.
+    seconds: RequestSeries,
+    /// Each of up to 360 minutes.
+    minutes: RequestSeries,
+}
+
+/// Requests by outcome, over time.
+#[derive(Debug, Default, Serialize, JsonSchema)]
+struct RequestSeries {
+    /// Let pass by rules.
+    allowed: Vec<u64>,
+    /// Denied.
+    denied: Vec<u64>,
+    /// Let pass because no rule applies.
+    no_rule: Vec<u64>,
+    /// Not decided: shed, bad requests, or a store that failed closed.
+    undecided: Vec<u64>,
 }
 
 /// A rule and its traffic.
@@ -79,8 +128,8 @@ struct RuleReport {
     name: String,
     /// The rule's label, if it has one.
     scope: Option<String>,
-    /// `enforce` or `shadow`.
-    mode: &'static str,
+    /// `enforce`, `shadow` or another mode.
+    mode: Enforcement,
     /// Whether it is switched on.
     active: bool,
     /// The template of its keys.
@@ -89,12 +138,16 @@ struct RuleReport {
     limit: String,
     /// Requests that it let pass, since the start.
     allowed: u64,
-    /// Requests that it denied, or would have in shadow mode, since the start.
+    /// Requests that it denied, since the start.
     denied: u64,
+    /// Requests that it would have denied if its mode were `enforce`, since the start.
+    shadow_denied: u64,
     /// Allowed requests per second over the last ten seconds.
     allowed_per_second: f64,
     /// Denied requests per second.
     denied_per_second: f64,
+    /// Requests per second that it would have denied.
+    shadow_denied_per_second: f64,
     /// Each of up to 300 seconds, the oldest first; the last has just begun. Empty before the first decision.
     seconds: Series,
     /// Each of up to 360 minutes.
@@ -105,6 +158,8 @@ struct RuleReport {
     hot_by_denials: Vec<HotDeniedKey>,
     /// Attack, or a badly tuned limit? Null before the first decision.
     finding: Option<Finding>,
+    /// What would help, if that is known.
+    advice: Option<Advice>,
 }
 
 /// Counts over time.
@@ -112,8 +167,10 @@ struct RuleReport {
 struct Series {
     /// What passed.
     allowed: Vec<u64>,
-    /// What did not.
+    /// What was denied.
     denied: Vec<u64>,
+    /// What a shadow rule would have denied.
+    shadow_denied: Vec<u64>,
 }
 
 /// A busy key.
@@ -175,13 +232,13 @@ impl Report {
         let in_force = policy.rules().iter().map(|rule| &**rule);
         let mut rules: Vec<(&Rule, Outcomes)> =
             in_force.chain(metrics.throttle_rule()).map(|rule| (rule, outcomes.of(rule.name()))).collect();
-        let mut totals = Totals::default();
+        let mut totals = Totals::of(insight.map_or_else(|| metrics.requests(), Insight::requests_counted));
         for (_, outcomes) in &rules {
-            totals.decisions += outcomes.allowed + outcomes.denied;
-            totals.denied += outcomes.denied;
+            totals.decisions += outcomes.total();
+            totals.shadow_denied += outcomes.shadow_denied;
         }
         let busiest = busiest(&rules);
-        rules.retain(|(_, outcomes)| outcomes.allowed + outcomes.denied >= busiest);
+        rules.retain(|(_, outcomes)| outcomes.total() >= busiest);
         rules.truncate(MOST_RULES);
         let rules: Vec<RuleReport> = rules
             .into_iter()
@@ -190,9 +247,11 @@ impl Report {
                 RuleReport::new(rule, outcomes, insight, privacy, now)
             })
             .collect();
-        totals.denied_per_second = rules.iter().map(|rule| rule.denied_per_second).sum();
-        totals.decisions_per_second =
-            totals.denied_per_second + rules.iter().map(|rule| rule.allowed_per_second).sum::<f64>();
+        let per_second =
+            |rule: &RuleReport| rule.allowed_per_second + rule.denied_per_second + rule.shadow_denied_per_second;
+        totals.decisions_per_second = rules.iter().map(per_second).sum();
+        let requests = RequestsReport::new(insight, now.as_micros() / Span::SECOND.as_micros());
+        totals.add_rates(&requests.seconds);
         Report {
             version: env!("CARGO_PKG_VERSION"),
             instance: audit.instance.to_string(),
@@ -200,12 +259,15 @@ impl Report {
             uptime_seconds: uptime(began, now),
             observing: insight.is_some(),
             totals,
+            requests,
+            findings: insight.and_then(|insight| insight.no_rule(now)).into_iter().collect(),
             latency: LatencyReport::new(insight, now.as_micros() / Span::SECOND.as_micros()),
             store: StoreReport::new(limiter),
             rules_loaded: policy.rules().len(),
             rules,
             violations: audit.recent(RECENT),
             dropped,
+            example: example::attributes(&policy),
         }
     }
 }
@@ -222,8 +284,7 @@ impl<'o> Counted<'o> {
             Some(insight) => Counted::Observed(insight),
             None => {
                 let outcomes = metrics.outcomes().into_iter();
-                let totals = outcomes.map(|(rule, allowed, denied)| (rule.shared_name(), Outcomes { allowed, denied }));
-                Counted::Totals(totals.collect())
+                Counted::Totals(outcomes.map(|(rule, outcomes)| (rule.shared_name(), outcomes)).collect())
             }
         }
     }
@@ -242,7 +303,7 @@ fn uptime(began: Timestamp, now: Timestamp) -> u64 {
 
 /// How many decisions a rule must have to be shown.
 fn busiest(rules: &[(&Rule, Outcomes)]) -> u64 {
-    let mut decisions: Vec<u64> = rules.iter().map(|(_, outcomes)| outcomes.allowed + outcomes.denied).collect();
+    let mut decisions: Vec<u64> = rules.iter().map(|(_, outcomes)| outcomes.total()).collect();
     decisions.sort_unstable_by(|a, b| b.cmp(a));
     decisions.get(MOST_RULES).copied().unwrap_or(0)
 }
@@ -261,17 +322,20 @@ impl RuleReport {
         let denials = insight.map(|insight| insight.by_denials(MOST_KEYS)).unwrap_or_default();
         let blocks = insight.map(|insight| insight.by_blocks(MOST_KEYS)).unwrap_or_default();
         let seconds = insight.map(|insight| Series::of(insight.timeline.seconds(second))).unwrap_or_default();
+        let finding = insight.map(|insight| insight.finding(rule, now));
         RuleReport {
             name: rule.name().to_string(),
             scope: rule.scope().map(str::to_string),
-            mode: if rule.is_enforced() { "enforce" } else { "shadow" },
+            mode: rule.mode(),
             active: rule.is_active(),
             key: rule.spec().key.clone(),
             limit: rule.quota().to_string(),
             allowed: outcomes.allowed,
             denied: outcomes.denied,
+            shadow_denied: outcomes.shadow_denied,
             allowed_per_second: rate(&seconds.allowed),
             denied_per_second: rate(&seconds.denied),
+            shadow_denied_per_second: rate(&seconds.shadow_denied),
             seconds,
             minutes: insight.map(|insight| Series::of(insight.timeline.minutes(second))).unwrap_or_default(),
             hot_by_traffic: traffic
@@ -279,7 +343,11 @@ impl RuleReport {
                 .map(|Hot { variant, key, count, error, .. }| HotKey { key: shown(variant, &key), count, error })
                 .collect(),
             hot_by_denials: most_denied(denials, blocks, shown),
-            finding: insight.map(|insight| Finding::of(insight.evidence(rule, now))),
+            advice: finding
+                .as_ref()
+                .zip(insight)
+                .and_then(|(finding, insight)| Advice::of(finding, insight, rule, privacy)),
+            finding,
         }
     }
 }
@@ -313,7 +381,51 @@ fn rate(seconds: &[u64]) -> f64 {
 
 impl Series {
     fn of(slots: impl Iterator<Item = Outcomes>) -> Series {
-        let (allowed, denied) = slots.map(|outcomes| (outcomes.allowed, outcomes.denied)).unzip();
-        Series { allowed, denied }
+        let mut series = Series::default();
+        for Outcomes { allowed, denied, shadow_denied } in slots {
+            series.allowed.push(allowed);
+            series.denied.push(denied);
+            series.shadow_denied.push(shadow_denied);
+        }
+        series
+    }
+}
+
+impl Totals {
+    fn of(counts: RequestCounts) -> Totals {
+        let requests = counts.total();
+        let RequestCounts { allowed, denied, no_rule, shed, error } = counts;
+        let share_denied = if requests > 0 { denied as f64 / requests as f64 } else { 0.0 };
+        Totals { requests, allowed, denied, no_rule, shed, error, share_denied, ..Totals::default() }
+    }
+
+    fn add_rates(&mut self, seconds: &RequestSeries) {
+        let RequestSeries { allowed, denied, no_rule, undecided } = seconds;
+        self.denied_per_second = rate(denied);
+        self.no_rule_per_second = rate(no_rule);
+        self.requests_per_second = self.denied_per_second + self.no_rule_per_second + rate(allowed) + rate(undecided);
+    }
+}
+
+impl RequestsReport {
+    fn new(insight: Option<&Insight>, second: u64) -> RequestsReport {
+        let Some(requests) = insight.map(Insight::requests) else { return RequestsReport::default() };
+        RequestsReport {
+            seconds: RequestSeries::of(requests.seconds(second)),
+            minutes: RequestSeries::of(requests.minutes(second)),
+        }
+    }
+}
+
+impl RequestSeries {
+    fn of(slots: impl Iterator<Item = RequestCounts>) -> RequestSeries {
+        let mut series = RequestSeries::default();
+        for RequestCounts { allowed, denied, no_rule, shed, error } in slots {
+            series.allowed.push(allowed);
+            series.denied.push(denied);
+            series.no_rule.push(no_rule);
+            series.undecided.push(shed + error);
+        }
+        series
     }
 }

@@ -4,9 +4,10 @@ use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
 use serde_json::{Value, json};
-use tollkeeper::{Descriptor, ManualClock, MemoryStore, Policy, RuleSpec, Span};
+use tollkeeper::{Descriptor, Exception, ExceptionKind, ManualClock, MemoryStore, Policy, RuleSpec, Span};
 
 use super::*;
+use crate::metrics::Front;
 use crate::privacy::{MAX_KEY, fingerprint};
 
 const BEGIN: Timestamp = Timestamp::from_micros(1_767_225_600_000_000);
@@ -94,6 +95,7 @@ impl World {
     async fn check(&self, attributes: Vec<(&str, String)>) -> tollkeeper::Verdict {
         let request = Descriptor::new(attributes);
         let verdict = self.limiter.check(&request).await.expect("decided");
+        self.metrics.count_outcome(Front::Http, &verdict);
         self.metrics.record(&self.limiter, &verdict, Duration::from_micros(3));
         self.observer.observe(&self.limiter, verdict.rows(), &request);
         verdict
@@ -264,7 +266,9 @@ async fn every_denial_is_in_the_audit_once() {
     let page = world.violations(&query).await;
     for (index, name) in ["per-ip", "s"].into_iter().enumerate() {
         let records = page.violations.iter().filter(|violation| &*violation.rule == name);
-        assert_eq!(records.map(|violation| violation.count).sum::<u64>(), report["rules"][index]["denied"], "{name}");
+        let rule = &report["rules"][index];
+        let denied = if name == "s" { &rule["shadow_denied"] } else { &rule["denied"] };
+        assert_eq!(records.map(|violation| violation.count).sum::<u64>(), *denied, "{name}");
     }
 }
 
@@ -331,4 +335,133 @@ async fn without_analysis_there_are_totals_and_the_audit() {
     );
     assert_eq!(report["latency"]["p99_us"], Value::Null);
     assert_eq!(report["dropped"], json!({"decisions": 0, "violations": 0}));
+}
+
+/// 10 requests, 9 of them denied, under five rules of which one is in shadow mode: it said "36 % denied, 18 of 50",
+/// which counted decisions, and among them what the shadow rule would have denied.
+#[tokio::test]
+async fn a_request_is_counted_once_whatever_the_number_of_its_rules() {
+    let generous = ["a", "b", "c"].map(|name| json!({"name": name, "key": "{ip}", "limit": "1000/min"}));
+    let shadow = json!({"name": "s", "key": "{ip}", "limit": "1/min", "mode": "shadow"});
+    let world = World::new(generous.into_iter().chain([per_ip("1/min"), shadow]));
+    world.run([Client::new("x").every(10, 10).hammers()]).await;
+    let report = world.report();
+    let totals = &report["totals"];
+    assert_eq!((&totals["requests"], &totals["allowed"], &totals["denied"]), (&json!(10), &json!(1), &json!(9)));
+    assert_eq!((&totals["share_denied"], &totals["decisions"]), (&json!(0.9), &json!(50)));
+    assert_eq!(totals["shadow_denied"], 9, "apart, and never among the denied");
+    let rule =
+        |name: &str| report["rules"].as_array().expect("a list").iter().find(|rule| rule["name"] == name).cloned();
+    let (enforced, shadow) = (rule("per-ip").expect("a rule"), rule("s").expect("a rule"));
+    assert_eq!((&enforced["denied"], &enforced["shadow_denied"]), (&json!(9), &json!(0)));
+    assert_eq!((&shadow["denied"], &shadow["shadow_denied"]), (&json!(0), &json!(9)));
+    assert_eq!(report["requests"]["seconds"]["denied"].as_array().map(Vec::len), Some(1));
+}
+
+/// 50 requests that matched no rule were "no traffic yet".
+#[tokio::test]
+async fn traffic_without_a_rule_is_seen_with_what_it_lacks() {
+    let rule =
+        |name: &str, plan: &str| json!({"name": name, "key": "{user_id}", "limit": "9/s", "when": {"plan": plan}});
+    let world = World::new([rule("free", "free"), rule("pro", "pro")]);
+    assert_eq!(world.report()["findings"], json!([]));
+    world.run((0..31).map(|ip| Client::new(ip).with("user_id", "1").every(10, 1))).await;
+    world.run((0..7).map(|ip| Client::new(ip).with("user_id", "1").with("plan", "trial").every(10, 1))).await;
+    world.run((0..62).map(|ip| Client::new(ip).with("user_id", "1").with("plan", "free").every(500, 1))).await;
+    let report = world.report();
+    assert_eq!((&report["totals"]["requests"], &report["totals"]["no_rule"]), (&json!(100), &json!(38)));
+    let finding = &report["findings"][0];
+    assert_eq!(finding["kind"], "no_rule");
+    assert_eq!(finding["sentence"], "38 % of requests matched no rule in the last 1 second; most of these lack `plan`");
+    assert_eq!(finding["evidence"]["lacking"], json!([{"attribute": "plan", "requests": 31}]));
+    // New rules are judged by what comes after them.
+    let spec: RuleSpec = serde_json::from_value(per_ip("9/s")).expect("a rule");
+    world.limiter.replace_policy(Policy::new([spec]).expect("valid"));
+    assert_eq!(world.report()["findings"], json!([]));
+}
+
+/// "25/min would have denied nobody" was said of a rule of 12/min with burst 3. Set to 30/min it still denied 89 % of
+/// the keys and asked for 60/min: the advice meant a larger burst as well, and did not see that clients had waited.
+#[tokio::test]
+async fn advice_works_when_it_is_followed() {
+    for (limit, burst, algorithm) in [
+        ("12/min", 3, "token_bucket"),
+        ("40/min", 40, "token_bucket"),
+        ("20/min", 20, "fixed_window"),
+        ("20/min", 20, "sliding_window_counter"),
+    ] {
+        let needy = || (0..40).map(|ip| Client::new(ip).from(ip as u64 * 137 % 5_000).every(900, 300));
+        let mut rule = json!({"name": "per-ip", "key": "{ip}", "limit": limit, "algorithm": algorithm});
+        if algorithm == "token_bucket" {
+            rule["burst"] = json!(burst);
+        }
+        let world = World::new([rule.clone()]);
+        world.run(needy()).await;
+        let report = world.report();
+        let (finding, advice) = (&report["rules"][0]["finding"], &report["rules"][0]["advice"]);
+        assert_eq!((&finding["kind"], &advice["action"]), (&json!("too_low"), &json!("set_limit")), "{finding}");
+        let sentence = finding["sentence"].as_str().expect("text");
+        let written = finding["evidence"]["enough"]["written"].as_str().expect("text");
+        assert!(sentence.contains(&format!("{written} would have denied nobody")), "{sentence}");
+        rule["limit"] = advice["limit"].clone();
+        if algorithm == "token_bucket" {
+            rule["burst"] = advice["burst"].clone();
+            assert_eq!(written.contains("with burst"), burst == 3, "{written}");
+        }
+        let followed = World::new([rule]);
+        followed.run(needy()).await;
+        assert_eq!(followed.report()["rules"][0]["denied"], 0, "{algorithm} {limit}: {sentence}");
+    }
+}
+
+/// Every tenant "looked like abuse", in turns with other verdicts: a wait means nothing where slots are released by
+/// others, and a rate is no advice.
+#[tokio::test]
+async fn slots_are_judged_by_how_many_are_in_use() {
+    let world =
+        World::new([json!({"name": "jobs", "key": "{ip}", "algorithm": "concurrency", "limit": 3, "hold": "1min"})]);
+    world.run((0..20).map(|ip| Client::new(ip).from(ip * 7).every(100, 60).hammers())).await;
+    let (kind, sentence) = world.found();
+    assert_eq!(kind, "too_low", "{sentence}");
+    assert!(sentence.contains("with all slots in use: the limit looks too low, or slots are released too late"));
+    assert_eq!(world.report()["rules"][0]["advice"], Value::Null);
+}
+
+/// The operator blocks the attacker, and sees that the attack is over.
+#[tokio::test]
+async fn a_blocked_attacker_is_no_finding_any_more() {
+    let world = World::new([per_ip("10/min")]);
+    let others = || (0..30).map(|ip| Client::new(ip).from(ip * 37).every(10_000, 5));
+    world.run(others().chain([Client::new("attacker").every(100, 600).hammers()])).await;
+    let report = world.report();
+    assert_eq!(report["rules"][0]["finding"]["kind"], "abuse");
+    let advice = json!({"action": "block", "keys": [{"key": "attacker", "by": null}], "for_ms": 3_600_000});
+    assert_eq!(report["rules"][0]["advice"], advice);
+    let until = world.clock.now() + Span::from_secs(3_600);
+    let block = Exception::new("per-ip", "attacker", ExceptionKind::Block).until(until);
+    world.limiter.except(block).await.expect("made");
+    world.run(others().chain([Client::new("attacker").every(100, 100).hammers()])).await;
+    let (kind, sentence) = world.found();
+    assert_eq!(kind, "quiet", "{sentence}");
+    assert!(
+        sentence.contains("the limit denied nobody") && sentence.contains("100 requests of blocked keys"),
+        "{sentence}"
+    );
+}
+
+/// The share of keys that are denied stays around the threshold, now above and now below it.
+#[tokio::test]
+async fn a_verdict_is_kept_until_more_than_a_little_has_changed() {
+    let world = World::new([per_ip("10/min")]);
+    let mut kinds = Vec::new();
+    for turn in 0..40u64 {
+        // 20 of 100 keys are denied, then 20 of 105, 21 of 105, and so on.
+        let denied = if turn == 0 { 0..20 } else { 20 + turn / 2..21 + turn / 2 };
+        let calm = if turn == 0 { 0..80 } else { 80 + turn * 3..83 + turn * 3 };
+        let needy = denied.map(|ip| Client::new(format!("needy-{ip}")).every(400, 30));
+        world.run(needy.chain(calm.map(|ip| Client::new(format!("calm-{ip}")).every(400, 1)))).await;
+        kinds.push(world.found().0);
+    }
+    let changes = kinds.windows(2).filter(|two| two[0] != two[1]).count();
+    assert!(changes <= 1, "{kinds:?}");
 }

@@ -3,6 +3,7 @@
 use serde_json::{Value, json};
 
 use super::writer::{JSON, Operation, Writer};
+use crate::observer::Preview;
 use crate::wire::{
     EditAnswer, HistoryAnswer, HistoryQuery, NoQuery, Rollback, RulesAnswer, RulesChangeQuery, rule_schema,
 };
@@ -20,6 +21,14 @@ pub(super) fn create(writer: &mut Writer<'_>) -> Operation {
         .body(rule_schema(&mut writer.requests, &["name", "key", "limit"]).into())
         .answer(201, "The rule was saved.", JSON, writer.schema::<EditAnswer>())
         .fails(&[400, 408, 409, 412, 413, 503])
+}
+
+pub(super) fn preview(writer: &mut Writer<'_>) -> Operation {
+    Operation::new("previewRule", "Try a changed rule on the requests of the last hours, without saving it")
+        .parameters(writer.query::<NoQuery>())
+        .body(rule_schema(&mut writer.requests, &["name", "key", "limit"]).into())
+        .answer(200, "What it would have denied.", JSON, writer.schema::<Preview>())
+        .fails(&[400, 408, 413])
 }
 
 pub(super) fn put(writer: &mut Writer<'_>) -> Operation {

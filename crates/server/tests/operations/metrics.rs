@@ -11,6 +11,9 @@ const WITH_A_RULES_DATABASE: [&str; 4] = [
     "tollkeeper_rules_errors_total",
 ];
 
+/// These are the proxy's.
+const OF_THE_PROXY: [&str; 2] = ["tollkeeper_proxy_", "tollkeeper_upstream_"];
+
 #[test]
 fn the_page_shows_the_families_of_the_catalog_in_its_order_and_nothing_else() {
     let service = Service::on("rules: [{ name: a, key: '{user}', limit: 2/h }]", &[]);
@@ -19,6 +22,7 @@ fn the_page_shows_the_families_of_the_catalog_in_its_order_and_nothing_else() {
     let expected: Vec<String> = FAMILIES
         .iter()
         .filter(|family| !WITH_A_RULES_DATABASE.contains(&family.name))
+        .filter(|family| !OF_THE_PROXY.iter().any(|prefix| family.name.starts_with(prefix)))
         .flat_map(|family| {
             let (name, kind) = (family.name, family.kind.name());
             [format!("# HELP {name} {}", family.help), format!("# TYPE {name} {kind}")]

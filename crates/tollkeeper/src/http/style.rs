@@ -252,9 +252,15 @@ fn in_words(wait: Span) -> String {
     match (wait.as_millis_ceil(), wait.as_secs_ceil()) {
         (1, _) => "1 millisecond".into(),
         (ms @ 0..1_000, _) => format!("{ms} milliseconds"),
-        (_, 1) => "1 second".into(),
-        (_, seconds) => format!("{seconds} seconds"),
+        (_, seconds @ 1..120) => counted(seconds, "second"),
+        (_, seconds @ 120..7_200) => counted(seconds.div_ceil(60), "minute"),
+        (_, seconds @ 7_200..172_800) => counted(seconds.div_ceil(3_600), "hour"),
+        (_, seconds) => counted(seconds.div_ceil(86_400), "day"),
     }
+}
+
+fn counted(number: u64, what: &str) -> String {
+    format!("{number} {what}{}", if number == 1 { "" } else { "s" })
 }
 
 #[cfg(test)]

@@ -197,7 +197,8 @@ impl Following {
         adopt(policy);
         *self.lock() = Status { version, ..Status::default() };
         self.seen.send_replace(Some(version));
-        tracing::info!("rules: version {version} is in force now, {count} rules");
+        let noun = if count == 1 { "rule" } else { "rules" };
+        tracing::info!("rules: version {version} is in force now, {count} {noun}");
         self.keep(version, rules).await;
     }
 

@@ -5,6 +5,7 @@ use std::fmt;
 use std::ops::AddAssign;
 
 use super::{Action, Violation};
+use crate::words::counted;
 
 /// The capacity for violations.
 pub(super) const QUEUE: usize = 20_000;
@@ -94,10 +95,12 @@ impl AddAssign for Content {
 
 impl fmt::Display for Content {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Content { denials, actions: 0 } => write!(f, "{denials} denials"),
-            Content { denials: 0, actions } => write!(f, "{actions} actions"),
-            Content { denials, actions } => write!(f, "{denials} denials and {actions} actions"),
+        match *self {
+            Content { denials, actions: 0 } => write!(f, "{}", counted(denials, "denial")),
+            Content { denials: 0, actions } => write!(f, "{}", counted(actions, "action")),
+            Content { denials, actions } => {
+                write!(f, "{} and {}", counted(denials, "denial"), counted(actions, "action"))
+            }
         }
     }
 }
@@ -130,7 +133,10 @@ mod tests {
         let mut queue = Queue::default();
         assert_eq!(queue.push_action(action(0)), None);
         let lost = (0..QUEUE + 5).filter_map(|_| queue.push(Violation::example())).count();
-        assert_eq!((lost, queue.content().to_string()), (5, format!("{QUEUE} denials and 1 actions")));
+        assert_eq!(
+            (lost, queue.content().to_string()),
+            (5, format!("{} and 1 action", counted(QUEUE as u64, "denial")))
+        );
         let first = queue.next_batch();
         assert_eq!((first.actions.len(), first.violations.len()), (1, 0));
         let second = queue.next_batch();

@@ -6,11 +6,12 @@ use std::fmt::Write as _;
 use serde_json::Value;
 
 use crate::rules::{RuleSet, Version};
+use crate::words::counted;
 
 /// A line for each rule.
 pub(super) fn list(set: &RuleSet) -> String {
     let rules = set.policy.rules();
-    let mut out = format!("version {}, {} rules\n", set.version, rules.len());
+    let mut out = format!("version {}, {}\n", set.version, counted(rules.len() as u64, "rule"));
     let widest = rules.iter().map(|rule| rule.name().len()).max().unwrap_or_default();
     for rule in rules {
         let shadow = if rule.is_enforced() { "" } else { " (shadow)" };

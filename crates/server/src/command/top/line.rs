@@ -38,6 +38,11 @@ impl Line {
         self.and(style, &(text + &fill))
     }
 
+    /// The same, if there is room for it.
+    pub(super) fn cell_if(self, fits: bool, style: Style, text: &str, width: usize) -> Line {
+        if fits { self.cell(style, text, width) } else { self }
+    }
+
     /// The same, right-aligned.
     pub(super) fn number(self, style: Style, text: &str, width: usize) -> Line {
         let text = clipped(&visible(text), width);

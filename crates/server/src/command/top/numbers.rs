@@ -1,5 +1,9 @@
 //! Numbers in few characters.
 
+use std::time::Duration;
+
+use crate::words::lasting;
+
 pub(super) fn short(number: f64) -> String {
     let (scaled, unit) = match number {
         ..100_000.0 => (number, ""),
@@ -9,6 +13,11 @@ pub(super) fn short(number: f64) -> String {
     };
     let decimals = usize::from(scaled < 100.0 && scaled.fract() >= 0.05);
     format!("{scaled:.decimals$}{unit}")
+}
+
+/// `1 call`, `2 calls`.
+pub(super) fn counted(number: u64, what: &str) -> String {
+    format!("{} {what}{}", short(number as f64), if number == 1 { "" } else { "s" })
 }
 
 pub(super) fn percent(share: f64) -> String {
@@ -31,12 +40,7 @@ pub(super) fn micros(us: Option<f64>) -> String {
 
 /// `19 min 54 s`.
 pub(super) fn span(seconds: u64) -> String {
-    match seconds {
-        0..60 => format!("{seconds} s"),
-        60..3_600 => format!("{} min {} s", seconds / 60, seconds % 60),
-        3_600..86_400 => format!("{} h {} min", seconds / 3_600, seconds % 3_600 / 60),
-        _ => format!("{} d {} h", seconds / 86_400, seconds % 86_400 / 3_600),
-    }
+    lasting(Duration::from_secs(seconds))
 }
 
 #[cfg(test)]
@@ -50,6 +54,6 @@ mod tests {
         let shares = [0.0, 0.0001, 0.249, 0.99995, 1.0].map(percent);
         assert_eq!(shares, ["0 %", "<0.1 %", "24.9 %", ">99.9 %", "100.0 %"]);
         assert_eq!([None, Some(10.0), Some(2_500.0), Some(1e6)].map(micros), ["-", "10 µs", "2.5 ms", "1.0 s"]);
-        assert_eq!([8, 194, 7_260, 90_000].map(span), ["8 s", "3 min 14 s", "2 h 1 min", "1 d 1 h"]);
+        assert_eq!([8, 194, 7_260, 90_000].map(span), ["8 s", "3 min 14 s", "2 h 1 min", "1 day 1 h"]);
     }
 }

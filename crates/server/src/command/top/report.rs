@@ -8,6 +8,7 @@ pub(super) struct Report {
     pub(super) instance: String,
     pub(super) uptime_seconds: u64,
     pub(super) totals: Totals,
+    pub(super) findings: Vec<Finding>,
     pub(super) latency: Latency,
     pub(super) store: Store,
     pub(super) rules: Vec<Rule>,
@@ -16,10 +17,15 @@ pub(super) struct Report {
 
 #[derive(Clone, Debug, Default, Deserialize)]
 pub(super) struct Totals {
-    pub(super) decisions: u64,
+    pub(super) requests: u64,
     pub(super) denied: u64,
-    pub(super) decisions_per_second: f64,
+    pub(super) no_rule: u64,
+    pub(super) shed: u64,
+    pub(super) error: u64,
+    pub(super) share_denied: f64,
+    pub(super) requests_per_second: f64,
     pub(super) denied_per_second: f64,
+    pub(super) no_rule_per_second: f64,
 }
 
 #[derive(Clone, Debug, Default, Deserialize)]
@@ -49,8 +55,10 @@ pub(super) struct Rule {
     pub(super) limit: String,
     pub(super) allowed: u64,
     pub(super) denied: u64,
+    pub(super) shadow_denied: u64,
     pub(super) allowed_per_second: f64,
     pub(super) denied_per_second: f64,
+    pub(super) shadow_denied_per_second: f64,
     pub(super) seconds: Series,
     pub(super) hot_by_traffic: Vec<HotKey>,
     pub(super) hot_by_denials: Vec<HotKey>,
@@ -61,6 +69,7 @@ pub(super) struct Rule {
 pub(super) struct Series {
     pub(super) allowed: Vec<u64>,
     pub(super) denied: Vec<u64>,
+    pub(super) shadow_denied: Vec<u64>,
 }
 
 #[derive(Clone, Debug, Default, Deserialize)]
@@ -72,6 +81,8 @@ pub(super) struct HotKey {
     pub(super) waits_kept: u64,
     #[serde(default)]
     pub(super) waits_broken: u64,
+    #[serde(default)]
+    pub(super) blocked: bool,
 }
 
 #[derive(Clone, Debug, Default, Deserialize)]
@@ -89,4 +100,13 @@ pub(super) struct Violation {
     pub(super) endpoint: Option<String>,
     pub(super) retry_after_ms: Option<u64>,
     pub(super) count: u64,
+    #[serde(default)]
+    pub(super) shadow: bool,
+    pub(super) blocked: Option<Blocked>,
+}
+
+#[derive(Clone, Debug, Default, Deserialize)]
+pub(super) struct Blocked {
+    pub(super) by: Option<String>,
+    pub(super) until: Option<String>,
 }

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use tollkeeper::http::Identity;
 
-use crate::metrics::Connections;
+use crate::metrics::{Connections, Refused};
 use crate::network;
 use crate::sparing::Sparing;
 
@@ -61,7 +61,7 @@ impl Visitors {
         let own = here.entry(client).or_default();
         if *own >= most && !self.trusted.trusts(address) {
             drop(here);
-            self.counted.refuse();
+            self.counted.refuse(Refused::PerAddress);
             if let Some(left_out) = self.logged.crowd.turn() {
                 tracing::warn!(
                     "{client} has {most} connections, which is all that one address may have, and gets no more; raise \
@@ -74,6 +74,18 @@ impl Visitors {
         drop(here);
         self.counted.open();
         Some(Visit { visitors: self.clone(), client })
+    }
+
+    /// A connection ended before it began.
+    fn count_failed_start(&self, error: &std::io::Error) {
+        use std::io::ErrorKind::{InvalidData, TimedOut};
+        let is_tls = || error.get_ref().is_some_and(|inner| inner.is::<rustls::Error>());
+        match error.kind() {
+            InvalidData if !is_tls() => self.counted.refuse(Refused::PlainText),
+            InvalidData | TimedOut => self.counted.refuse(Refused::TlsHandshake),
+            // The client left, or the service stops.
+            _ => {}
+        }
     }
 
     /// All connections are in use, and the next client waits.
@@ -92,6 +104,7 @@ impl Visitors {
 
     /// A client opens streams only to reset them, and its connection was closed for that.
     pub(super) fn log_reset(&self, address: IpAddr) {
+        self.counted.refuse(Refused::StreamResets);
         if let Some(left_out) = self.logged.reset.turn() {
             tracing::warn!("{address} keeps resetting HTTP/2 streams, so its connection was closed{left_out}");
         }
@@ -107,6 +120,13 @@ impl Visitors {
 pub(super) struct Visit {
     visitors: Arc<Visitors>,
     client: IpAddr,
+}
+
+impl Visit {
+    /// The connection ended before it began.
+    pub(super) fn count_failed_start(&self, error: &std::io::Error) {
+        self.visitors.count_failed_start(error);
+    }
 }
 
 impl Drop for Visit {

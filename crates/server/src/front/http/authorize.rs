@@ -38,12 +38,13 @@ pub(super) async fn authorize(
 ) -> Result<Response, Refused> {
     let service = &shared.service;
     let (parts, _) = request.into_parts();
-    let original = Original::of(parts)?;
+    let original = Original::of(parts).inspect_err(|_| shared.refused(1))?;
     let (ip, certified) = peer.map(|Extension(Peer { ip, certified })| (ip, certified)).unzip();
     if let Some(ip) = ip {
         forwarding::watch(&service.identity, &original.headers, ip, original.is_described);
     }
     if let Some(place) = service.contradiction(&original.uri, &original.headers) {
+        shared.refused(1);
         return Ok(Answer::contradiction(&place).into_response());
     }
     let described = service.identity.describe(&original.method, &original.uri, &original.headers, ip);

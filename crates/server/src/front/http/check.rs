@@ -20,10 +20,10 @@ use crate::wire::{self, BatchAnswer, BatchResult, Check, CheckAnswer, CheckBody,
 
 /// `POST /v1/check`. The content type is ignored: `curl -d` calls everything a form.
 pub(super) async fn check(State(shared): State<Arc<Shared>>, request: Request) -> Result<Response, Refused> {
-    let body = shared.body(request).await?;
-    match wire::parse_check(&body)? {
+    let body = shared.body(request).await.inspect_err(|_| shared.refused(1))?;
+    match wire::parse_check(&body).inspect_err(|_| shared.refused(1))? {
         CheckBody::One(check) => {
-            known_rules("", &shared.service.limiter.policy(), &check)?;
+            known_rules("", &shared.service.limiter.policy(), &check).inspect_err(|_| shared.refused(1))?;
             let verdict = shared.service.check(Front::Http, &check).await.map_err(|error| undecided(&error))?;
             Ok(json(&CheckAnswer::new(&verdict, headers(&shared.service, &check, &verdict), &shared.service.seal)))
         }
@@ -32,7 +32,8 @@ pub(super) async fn check(State(shared): State<Arc<Shared>>, request: Request) -
 }
 
 async fn batch(service: &Service, checks: &[Check<'_>]) -> Result<Response, Problem> {
-    validate(service, checks)?;
+    // None of its requests is decided then.
+    validate(service, checks).inspect_err(|_| service.refused(Front::Http, checks.len()))?;
     // Concurrently: a shared store is asked for many at a time, and none waits for the one before.
     let decided = join_all(checks.iter().map(|check| service.check(Front::Http, check))).await;
     let place = |(index, decided): (usize, Result<Verdict, CheckError>)| match decided {

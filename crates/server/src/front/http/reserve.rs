@@ -25,10 +25,11 @@ use crate::wire::{self, Check, ReservationAnswer, ReserveAnswer, SettleAnswer};
 /// `POST /v1/reserve`.
 pub(super) async fn reserve(State(shared): State<Arc<Shared>>, request: Request) -> Result<Response, Refused> {
     let peer = request.extensions().get::<Peer>().map(|peer| network::of_client(peer.ip).to_string());
-    let body = shared.body(request).await?;
-    let (check, hold_ms) = wire::parse_reserve(&body)?.into_parts();
-    known_rules("", &shared.service.limiter.policy(), &check)?;
-    let key = reserved_key(&shared.service.limiter.policy(), &check)?;
+    let body = shared.body(request).await.inspect_err(|_| shared.refused(1))?;
+    let (check, hold_ms) = wire::parse_reserve(&body).inspect_err(|_| shared.refused(1))?.into_parts();
+    let policy = shared.service.limiter.policy();
+    known_rules("", &policy, &check).inspect_err(|_| shared.refused(1))?;
+    let key = reserved_key(&policy, &check).inspect_err(|_| shared.refused(1))?;
     let hold = Duration::from_millis(hold_ms);
     let reserved = shared.service.reserve(&check, hold).await;
     shared.service.count(Front::Http, reserved.as_ref().map(|(verdict, _)| verdict));

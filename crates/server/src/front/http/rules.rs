@@ -48,6 +48,18 @@ pub(super) async fn create(State(shared): State<Arc<Shared>>, request: Request) 
     Ok(answer)
 }
 
+/// `POST /v1/preview`: what a rule would have denied of the remembered requests. Changes nothing.
+pub(super) async fn preview(State(shared): State<Arc<Shared>>, request: Request) -> Result<Response, Refused> {
+    let NoQuery {} = strict::query(request.uri().query(), "")?;
+    let body = shared.body(request).await?;
+    let rule = wire::parse_rule(&body, None)?;
+    let service = shared.service.clone();
+    // Thousands of decisions: not on a thread that others wait for.
+    let tried = tokio::task::spawn_blocking(move || service.observer.preview(&service.limiter, &service.metrics, rule));
+    let preview = tried.await.map_err(|error| Problem::new(StatusCode::INTERNAL_SERVER_ERROR, error.to_string()))?;
+    Ok(json(&preview))
+}
+
 /// `PUT /v1/rules/NAME`: creates or replaces a rule.
 pub(super) async fn put(
     State(shared): State<Arc<Shared>>,

@@ -8,6 +8,7 @@ use tollkeeper::http::Problem;
 
 use crate::front::body;
 use crate::front::connections::Limits;
+use crate::metrics::Front;
 use crate::service::Service;
 
 /// What handlers share.
@@ -18,6 +19,11 @@ pub(super) struct Shared {
 }
 
 impl Shared {
+    /// Counts requests that were refused before anything was decided.
+    pub(super) fn refused(&self, requests: usize) {
+        self.service.refused(Front::Http, requests);
+    }
+
     /// The whole body of a request.
     pub(super) async fn body(&self, request: Request) -> Result<Bytes, Problem> {
         body::read(request, self.limits.request).await

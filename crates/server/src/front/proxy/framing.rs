@@ -8,6 +8,7 @@
 
 use std::io;
 use std::pin::Pin;
+use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
@@ -15,6 +16,7 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 mod head;
 
 use super::websocket::Sequel;
+use crate::metrics::{Front, Metrics};
 use head::{Head, Length};
 
 /// The HTTP/2 preface; its framing is unambiguous.
@@ -30,6 +32,8 @@ pub(super) struct Strict<S> {
     place: Place,
     /// The current line so far.
     line: Vec<u8>,
+    /// Where refused requests are counted.
+    counted: Option<Arc<Metrics>>,
     /// What is left to deliver in place of the refused bytes.
     poison: Option<&'static [u8]>,
 }
@@ -55,7 +59,12 @@ struct Refused(usize);
 
 impl<S> Strict<S> {
     pub(super) fn new(stream: S, sequel: Sequel) -> Strict<S> {
-        Strict { stream, sequel, place: Place::Beginning(0), line: Vec::new(), poison: None }
+        Strict { stream, sequel, place: Place::Beginning(0), line: Vec::new(), counted: None, poison: None }
+    }
+
+    /// Counts requests that it refuses.
+    pub(super) fn counting(self, metrics: Arc<Metrics>) -> Strict<S> {
+        Strict { counted: Some(metrics), ..self }
     }
 
     fn read(&mut self, bytes: &[u8]) -> Result<(), Refused> {
@@ -157,6 +166,9 @@ impl<S: AsyncRead + Unpin> AsyncRead for Strict<S> {
             buf.filled_mut()[before + at] = POISON[0];
             buf.set_filled(before + at + 1);
             self.poison = Some(&POISON[1..]);
+            if let Some(metrics) = &self.counted {
+                metrics.count_refused(Front::Proxy, 1);
+            }
         }
         Poll::Ready(Ok(()))
     }

@@ -18,6 +18,7 @@ use tollkeeper::http::Problem;
 use tracing::warn;
 
 use super::bodies::{Pace, Upload, UploadFailure};
+use crate::metrics::{Proxied, UpstreamError};
 use crate::tls::{Connector, Renewable};
 pub(crate) use address::{Address, parse_upstream};
 
@@ -78,12 +79,20 @@ impl Upstream {
     }
 
     /// The response, once its head is there.
-    pub(super) async fn send(&self, request: Request<Upload>) -> Result<Response<Incoming>, Problem> {
-        let again = repetition(&request);
+    pub(super) async fn send(
+        &self,
+        request: Request<Upload>,
+        counted: &Proxied,
+    ) -> Result<Response<Incoming>, Problem> {
+        let (began, again) = (Instant::now(), repetition(&request));
         let response = match (self.exchange(request).await, again) {
             (Err(failure), Some(again)) if failure.is_lost() => self.exchange(again).await,
             (outcome, _) => outcome,
         };
+        match &response {
+            Ok(response) => counted.answered(response.status().as_u16(), began.elapsed()),
+            Err(failure) => failure.error().into_iter().for_each(|error| counted.failed(error)),
+        }
         response.map_err(|failure| self.problem(failure))
     }
 
@@ -165,6 +174,22 @@ enum Failure {
 }
 
 impl Failure {
+    /// What the upstream did wrong, if it is not the client's fault.
+    fn error(&self) -> Option<UpstreamError> {
+        let error = match self {
+            Failure::Upload(_) => return None,
+            Failure::Late => return Some(UpstreamError::Timeout),
+            Failure::Upstream(error) => error,
+        };
+        let cause = root(error);
+        Some(match (error.is_connect(), io_kind(cause)) {
+            _ if tls_detail(cause).is_some() => UpstreamError::Tls,
+            (true, Some(io::ErrorKind::TimedOut)) => UpstreamError::ConnectTimeout,
+            (true, _) => UpstreamError::Unreachable,
+            (false, _) => UpstreamError::InvalidResponse,
+        })
+    }
+
     /// Whether the connection ended before any response, as happens when the upstream has just closed it.
     fn is_lost(&self) -> bool {
         let Failure::Upstream(error) = self else { return false };

@@ -3,10 +3,13 @@
 
 use std::collections::HashMap;
 use std::hash::{BuildHasher as _, RandomState};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use tokio::time::Instant;
 use tollkeeper::{Row, Span, Verdict};
+
+use crate::metrics::{Proxied, WaitOutcome};
 
 /// Where requests wait.
 #[derive(Debug)]
@@ -17,6 +20,7 @@ pub(crate) struct WaitingRoom {
     seed: RandomState,
     /// The longest that a denied request may wait to retry, in total.
     patience: Duration,
+    counted: Arc<Proxied>,
 }
 
 #[derive(Debug, Default)]
@@ -33,13 +37,13 @@ impl WaitingRoom {
     /// There is room for this many full queues.
     const QUEUES: usize = 10;
 
-    pub(crate) fn new(places: usize, patience: Duration) -> WaitingRoom {
-        WaitingRoom { places, waiting: Mutex::default(), seed: RandomState::new(), patience }
+    pub(crate) fn new(places: usize, patience: Duration, counted: Arc<Proxied>) -> WaitingRoom {
+        WaitingRoom { places, waiting: Mutex::default(), seed: RandomState::new(), patience, counted }
     }
 
     /// Starts a request's visit; it does not wait yet.
     pub(super) fn enter(&self) -> Visit<'_> {
-        Visit { room: self, place: None, left: self.patience }
+        Visit { room: self, place: None, left: self.patience, began: None }
     }
 
     /// The queue of the bucket that makes a request wait.
@@ -57,10 +61,12 @@ impl WaitingRoom {
         let own = waiting.by_bucket.get(&queue.0).copied().unwrap_or(0);
         let most = self.places.saturating_mul(WaitingRoom::QUEUES);
         if own >= self.places || (waiting.all >= most && own > 0) || waiting.all >= most.saturating_mul(2) {
+            self.counted.found_no_place();
             return None;
         }
         waiting.all += 1;
         *waiting.by_bucket.entry(queue.0).or_default() += 1;
+        self.counted.enter();
         Some(Place { room: self, queue })
     }
 
@@ -78,6 +84,7 @@ struct Place<'r> {
 
 impl Drop for Place<'_> {
     fn drop(&mut self) {
+        self.room.counted.leave();
         let mut waiting = self.room.lock();
         waiting.all -= 1;
         if let Some(own) = waiting.by_bucket.get_mut(&self.queue.0) {
@@ -95,6 +102,14 @@ pub(super) struct Visit<'r> {
     room: &'r WaitingRoom,
     place: Option<Place<'r>>,
     left: Duration,
+    /// Since when it has waited, until that has ended.
+    began: Option<Instant>,
+}
+
+impl Drop for Visit<'_> {
+    fn drop(&mut self) {
+        self.end(WaitOutcome::Gone);
+    }
 }
 
 /// The queue is full.
@@ -102,6 +117,13 @@ pub(super) struct Visit<'r> {
 pub(super) struct Full;
 
 impl Visit<'_> {
+    /// Counts the wait, if there was one.
+    pub(super) fn end(&mut self, outcome: WaitOutcome) {
+        if let Some(began) = self.began.take() {
+            self.room.counted.waited(outcome, began.elapsed());
+        }
+    }
+
     /// Waits out the delay of an admitted request.
     pub(super) async fn turn(&mut self, queue: Queue, delay: Duration) -> Result<(), Full> {
         if self.place.as_ref().is_none_or(|place| place.queue != queue) {
@@ -109,6 +131,7 @@ impl Visit<'_> {
             self.place = None;
             self.place = Some(self.room.take(queue).ok_or(Full)?);
         }
+        self.began.get_or_insert_with(Instant::now);
         tokio::time::sleep(delay).await;
         Ok(())
     }
@@ -130,7 +153,7 @@ mod tests {
     /// One client filled the waiting room, and requests of everyone else were shed.
     #[test]
     fn a_full_queue_takes_no_place_of_another() {
-        let room = WaitingRoom::new(3, Duration::ZERO);
+        let room = WaitingRoom::new(3, Duration::ZERO, Arc::default());
         let eve: Vec<Place<'_>> = (0..3).map(|_| room.take(Queue(1)).expect("a place")).collect();
         assert!(room.take(Queue(1)).is_none());
         let others: Vec<Place<'_>> =

@@ -8,6 +8,7 @@ use super::request::Word;
 use super::session::Session;
 use super::shared::Shared;
 use super::{about, check};
+use crate::metrics::Front;
 
 /// A parsed command.
 #[derive(Debug)]
@@ -64,8 +65,8 @@ fn understand(shared: &Shared, session: &mut Session, name: &str, words: &[Word<
         return no_password();
     }
     let reply = match (name, words) {
-        ("cl.throttle", _) => return Ok(Action::Throttle(shared.quotas.understand(words)?)),
-        ("tollkeeper.check", _) => return Ok(Action::Check(check::understand(words)?)),
+        ("cl.throttle", _) => return Ok(Action::Throttle(counted(shared, shared.quotas.understand(words))?)),
+        ("tollkeeper.check", _) => return Ok(Action::Check(counted(shared, check::understand(words))?)),
         ("ping", []) => Reply::Simple("PONG"),
         ("ping" | "echo", [text]) => Reply::Bytes(text.to_vec()),
         ("hello", _) => session.hello(words),
@@ -83,6 +84,11 @@ fn understand(shared: &Shared, session: &mut Session, name: &str, words: &[Word<
         _ => Reply::wrong_number_of_arguments(name),
     };
     Ok(Action::Answer(reply))
+}
+
+/// A request that cannot be read is one too.
+fn counted<T>(shared: &Shared, understood: Result<T, Reply>) -> Result<T, Reply> {
+    understood.inspect_err(|_| shared.service.refused(Front::Resp, 1))
 }
 
 fn no_password() -> Result<Action, Reply> {
