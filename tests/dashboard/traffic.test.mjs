@@ -110,6 +110,8 @@ test("every view is accessible and fits, on phones and in the dark", async () =>
         if (view === "violations") await page.waitForSelector("#found tbody tr");
         if (view === "rules") await page.waitForSelector("#rules-table tbody tr");
         if (view === "keys") {
+          // Its bucket is in use, however long the views before took.
+          await service.check(Array.from({ length: 6 }, () => ({ attributes: { path: "/login", ip: "203.0.113.66" } })));
           await page.fill("#inspect [name=key]", "203.0.113.66");
           await page.keyboard.press("Enter");
           await page.waitForSelector(".bucket");

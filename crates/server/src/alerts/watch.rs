@@ -156,7 +156,8 @@ fn breaker_summary(news: News) -> String {
 
 fn full_summary(news: News, full: &Full) -> String {
     if full.redis > 0 {
-        let decided = format!("{} about new keys made by on_store_failure", counted(full.redis, "decision"));
+        let decided =
+            format!("{} about new keys {} made by on_store_failure", counted(full.redis, "decision"), were(full.redis));
         return match news.status {
             Status::Over => format!("Redis has room again after {}; {decided}", spoken(news.lasted)),
             _ => format!("Redis is full: it has reached maxmemory and takes no new keys (raise maxmemory); {decided}"),
@@ -168,7 +169,11 @@ fn full_summary(news: News, full: &Full) -> String {
         (0, _) => "the memory store is full of logs (raise store.max_log_bytes)",
         _ => "the memory store is full of keys and logs (raise store.max_keys and store.max_log_bytes)",
     };
-    let decided = format!("{} about new clients made by buckets that they share", counted(keys + logs, "decision"));
+    let decided = format!(
+        "{} about new clients {} made by buckets that they share",
+        counted(keys + logs, "decision"),
+        were(keys + logs)
+    );
     match news.status {
         Status::Started => format!("{what}; {decided}"),
         Status::Ongoing => format!("{what}; this has lasted for {}; {decided}", spoken(news.lasted)),
@@ -192,15 +197,18 @@ fn without_store_summary(kind: Kind, news: News, counts: &WithoutStore) -> Strin
         _ => "the store cannot answer, so on_store_failure decides",
     };
     let total = counts.total();
-    let were = if total == 1 { "decision was" } else { "decisions were" };
     let by = [("open", counts.open), ("closed", counts.closed), ("local", counts.local)];
     let by = by.map(|(policy, count)| format!("{} by {policy}", grouped(count))).join(", ");
-    let decided = |how: &str| format!("{} {were} made {how}: {by}", grouped(total));
+    let decided = |how: &str| format!("{} {} made {how}: {by}", counted(total, "decision"), were(total));
     match news.status {
         Status::Started => format!("{what}; {}", decided("this way")),
         Status::Ongoing => format!("{what}; this has lasted for {}; {}", spoken(news.lasted), decided("this way")),
         Status::Over => format!("recovered after {}; {}", spoken(news.lasted), decided("without the store")),
     }
+}
+
+fn were(count: u64) -> &'static str {
+    if count == 1 { "was" } else { "were" }
 }
 
 /// Whole seconds are precise enough for people.

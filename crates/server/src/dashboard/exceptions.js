@@ -75,7 +75,7 @@ const exceptions = {
   blockAll(rule, { keys, for_ms: forMs }) {
     const { title, says } = EXCEPTIONS.block;
     const body = el("div", { class: "fields" }, el("p", {}, says),
-      el("p", {}, "Rule ", el("b", {}, shown(rule)), `, ${plural(keys.length, "key")}: `, keys.map(({ key }, index) => [index > 0 ? ", " : "", foreign(key, "b")])),
+      el("p", {}, "Rule ", el("b", {}, shown(rule)), `, ${plural(keys.length, "key")}: `, keys.flatMap(({ key }, index) => [index > 0 ? ", " : "", foreign(key, "b")])),
       el("label", {}, "For ", el("select", { name: "for_ms" }, SPANS.map(([value, text]) => el("option", { value, selected: value === String(forMs) }, text)))),
       el("label", {}, "Reason ", el("input", { name: "reason", maxlength: "200", autocomplete: "off", value: "retries without waiting" })));
     const act = async () => {

@@ -10,6 +10,13 @@ const MOST_BUCKETS = 20;
 /// Something that can be looked up as an address or a network.
 const ADDRESS = /^(?=.*[.:])[0-9a-fA-F.:]+(\/\d{1,3})?$/;
 
+/// Whether a key is made of several parts and this is one of them: `acme:203.0.113.9` of `203.0.113.9`.
+function isPart(whole, part) {
+  const at = whole.indexOf(part);
+  const inside = (c) => c !== undefined && /[\p{L}\p{N}.]/u.test(c);
+  return part.length > 2 && at >= 0 && !inside(whole[at - 1]) && !inside(whole[at + part.length]);
+}
+
 const inspector = {
   /// What is inspected: `{ rule, key, buckets: [{ answer, at }] }`.
   now: null,
@@ -71,16 +78,16 @@ const inspector = {
   candidates({ rule, key }, past) {
     const rules = rule ? [rule] : inspector.names().slice(0, MOST_RULES);
     const hot = (known.insight?.rules ?? []).filter((one) => rules.includes(one.name)).flatMap((one) =>
-      [...one.hot_by_denials, ...one.hot_by_traffic].filter((hot) => key.length > 2 && hot.key.includes(key)).map((hot) => ({ rule: one.name, key: hot.key })));
+      [...one.hot_by_denials, ...one.hot_by_traffic].filter((hot) => isPart(hot.key, key)).map((hot) => ({ rule: one.name, key: hot.key })));
     const more = [...past, ...hot].filter((one) => one.key !== key && hasBuckets(one.rule) && !one.key.startsWith("(") && !FINGERPRINT.test(one.key));
-    const known_names = inspector.names();
-    const different = new Map(more.filter((one) => known_names.includes(one.rule)).map((one) => [JSON.stringify([one.rule, one.key]), { rule: one.rule, key: one.key }]));
+    const names = inspector.names();
+    const different = new Map(more.filter((one) => names.includes(one.rule)).map((one) => [JSON.stringify([one.rule, one.key]), { rule: one.rule, key: one.key }]));
     return [...rules.map((name) => ({ rule: name, key })), ...[...different.values()].slice(0, MOST_BUCKETS)];
   },
 
   show() {
     const { key, rule, buckets, past } = inspector.now;
-    const used = ({ answer, denied }) => denied || answer.remaining < answer.limit || answer.reset_after_ms > 0 || exceptions.of(answer).length > 0;
+    const used = ({ answer, denied }) => (denied && answer.key !== key) || answer.remaining < answer.limit || answer.reset_after_ms > 0 || exceptions.of(answer).length > 0;
     const cards = rule ? buckets.filter((bucket) => bucket.answer.key === key || used(bucket)) : buckets.filter(used);
     // Those that deny first; the rest in the order of the rules.
     cards.sort((a, b) => inspector.denies(b) - inspector.denies(a));
@@ -105,7 +112,7 @@ const inspector = {
     const counts = denied && !states[exception?.kind];
     const bar = svg("svg", { class: "level", viewBox: "0 0 100 4", preserveAspectRatio: "none", "aria-hidden": "true" },
       svg("rect", { class: "track", width: 100, height: 4 }), svg("rect", { class: refused ? "denied" : "allowed", width: answer.limit > 0 ? (100 * answer.remaining) / answer.limit : 0, height: 4 }));
-    return el("section", { class: `card bucket ${refused ? "denied" : "allowed"}`, "aria-label": `Bucket of rule ${shown(answer.rule)}` },
+    return el("section", { class: `card bucket ${refused ? "denied" : "allowed"}`, "aria-label": `Bucket of rule ${shown(answer.rule)}, key ${shown(answer.key)}` },
       el("div", { class: "head" }, el("h3", {}, shown(answer.rule)), answer.scope ? el("span", { class: "chip" }, shown(answer.scope)) : "",
         answer.key === inspector.now.key ? "" : el("span", { class: "note" }, "key ", foreign(answer.key, "b"))),
       el("p", { class: "verdict" }, icon(refused ? "away" : "fine"), el("b", {}, state),

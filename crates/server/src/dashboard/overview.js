@@ -63,7 +63,8 @@ const overview = {
     const kind = store.kind === "redis" ? "Redis" : store.kind === "memory" ? "Memory" : shown(store.kind);
     const state = $("store-state");
     if (state.dataset.now !== store.breaker + kind) {
-      if (state.dataset.now) announce(`${kind} store${words}`);
+      // That the service answers again is announced by itself.
+      if (state.dataset.now && state.dataset.now !== "unanswered") announce(`${kind} store${words}`);
       state.dataset.now = store.breaker + kind;
       state.className = `state ${name}`;
       state.replaceChildren(icon(name), el("span", {}, `${kind} store${words}`));
