@@ -140,3 +140,17 @@ fn a_rule_may_deny_in_its_own_words_and_the_standard_headers_stay() {
         .deny(&verdict(vec![own(DenySpec { body: None, content_type: None, ..deny })], 1, 2), NOW);
     assert_eq!((answer.status.as_u16(), problem(&answer)["status"].as_u64()), (403, Some(403)));
 }
+
+#[test]
+fn all_rules_may_deny_in_the_same_words_and_a_rule_in_its_own() {
+    let spec = |status, body: &str| DenySpec { status: Some(status), body: Some(body.into()), content_type: None };
+    let all = Denial::new(&spec(418, "${rule} says no")).expect("valid");
+    let style = AnswerStyle { deny: Some(Arc::new(all)), ..AnswerStyle::default() };
+    let said = |rule| {
+        let answer = style.deny(&verdict(vec![rule], 1, 2), NOW);
+        (answer.status.as_u16(), String::from_utf8(answer.body).expect("text"))
+    };
+    assert_eq!(said(rule("logins", "1/90s")), (418, "logins says no".to_string()));
+    let own = RuleSpec { deny: Some(spec(403, "mine")), ..rule("logins", "1/90s") };
+    assert_eq!(said(own), (403, "mine".to_string()));
+}

@@ -8,18 +8,24 @@ mod chance;
 mod stored;
 mod world;
 
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+
 use chance::Chance;
 use redis::{Connection, Pipeline, Value};
 use stored::{Stored, ttl_ms};
 use tollkeeper_core::{
-    Change, Charge, Decision, Hold, Lease, Quota, Receipt, Refunds, Span, State, Timestamp, decide, decide_all,
+    Algorithm, Change, Charge, Decision, Hold, Key, Lease, Quota, Receipt, Refunds, Rule, Span, State, Timestamp,
+    decide, decide_all,
 };
 use tollkeeper_testkit::store::{Kind, Server};
 use world::World;
 
 use super::batch::{Ask, Batch, RequestAnswer};
+use super::node::Refusal;
 use super::script::{At, CHARGE, CHARGE_BUCKETS, CHARGE_ONE, Call, REFUND, RELEASE, RENEW, SETTLE, Script};
 use super::stored::state_key;
+use super::{RedisOptions, RedisStore};
 use crate::clock::Clock;
 
 /// By the server's clock.
@@ -544,4 +550,46 @@ fn a_server_that_forgot_the_script_is_taught_again() {
     assert_eq!(forgotten.code(), Some("NOSCRIPT"));
     script.eval(&call).query::<Value>(&mut connection).unwrap();
     script.evalsha(&call).query::<Value>(&mut connection).unwrap();
+}
+
+/// A charge under a limit per month.
+fn monthly() -> Charge {
+    let rule = Rule::new("monthly").key("{user}").limit("3/month").algorithm(Algorithm::FixedWindow);
+    let rule = rule.timezone("Europe/Berlin").build().unwrap();
+    Charge::new(Arc::new(rule), Key { variant: 0, value: "u".into() }, 1)
+}
+
+#[test]
+fn a_server_in_another_window_does_nothing_and_says_what_time_it_is() {
+    let server = Server::start(Kind::Redis7);
+    let mut connection = server.connect();
+    let mut batch = Batch::default();
+    batch.push(Ask::Charge, vec![monthly()], 1).unwrap();
+    let call = batch.call(At::Server { about: Timestamp::from_micros(1_000_000_000_000_000) });
+    let refusal = Refusal::from(batch.script().eval(&call).query::<Value>(&mut connection).unwrap_err());
+    let Refusal::OtherTime(about) = refusal else { panic!("{refusal:?}") };
+    assert_eq!(redis::cmd("DBSIZE").query::<u64>(&mut connection).unwrap(), 0);
+    let reply: Value = batch.script().eval(&batch.call(At::Server { about })).query(&mut connection).unwrap();
+    assert!(batch.answer(&batch.reply(reply).unwrap()).unwrap()[0][0].decisions[0].is_allowed());
+}
+
+/// The clock of the process was a year behind that of Redis: a limit per month was for the wrong month, or for none.
+#[tokio::test]
+async fn the_server_s_clock_decides_which_month_it_is() {
+    let server = Server::start(Kind::Redis7);
+    let store = RedisStore::connect(&server.url(), RedisOptions::default()).await.unwrap();
+    for year in [-1, 1] {
+        store.0.clock_ahead.store(year * 365 * 86_400_000_000, Relaxed);
+        let decided = store.charge(&[monthly()]).await.unwrap();
+        assert!(decided[0].0.is_allowed(), "{year}");
+        let ahead = store.0.clock_ahead.load(Relaxed);
+        assert!(ahead.unsigned_abs() < 60_000_000, "the clock was learned: {ahead}");
+        let month = monthly().quota().window_at(store.now());
+        let ends = store.now() + decided[0].0.reset_after;
+        assert!(ends.as_micros().abs_diff(month.end.as_micros()) < 60_000_000);
+    }
+    let bucket = monthly();
+    store.0.clock_ahead.store(-365 * 86_400_000_000, Relaxed);
+    assert!(store.refund(bucket.bucket(), 1).await.unwrap(), "refunds too");
+    assert_eq!(store.inspect(bucket.bucket()).await.unwrap().remaining, 2);
 }

@@ -221,7 +221,7 @@ async fn nested_layers_show_all_limits_where_the_style_can() {
     let (outer, inner) = (limiter(vec![rule("outer", "global", "9/h")]), limiter(vec![rule("inner", "global", "5/h")]));
     let nested = |style: HeaderStyle| {
         let style = AnswerStyle { headers: style, ..AnswerStyle::default() };
-        let inner = TollkeeperLayer::new(inner.clone()).answer(style).layer(service_fn(hello));
+        let inner = TollkeeperLayer::new(inner.clone()).answer(style.clone()).layer(service_fn(hello));
         TollkeeperLayer::new(outer.clone()).answer(style).layer(inner).oneshot(get("/"))
     };
     let response = nested(HeaderStyle::Draft11).await.expect("infallible");
@@ -239,4 +239,18 @@ fn futures_can_be_sent_and_services_cloned() {
     sendable(service.clone());
     sendable(service.clone().call(get("/")));
     assert!(format!("{:?}", TollkeeperLayer::new(limiter(vec![]))).contains("identity"));
+}
+
+#[tokio::test]
+async fn a_handler_is_told_of_the_soft_limits_that_a_request_is_over() {
+    let soft = RuleSpec { mode: tollkeeper_core::Enforcement::Annotate, ..rule("soft", "global", "1/h") };
+    let service = TollkeeperLayer::new(limiter(vec![soft])).layer(service_fn(async |request: Request<()>| {
+        let over = request.extensions().get::<OverLimit>().map_or(0, |over| over.0[0].over_by);
+        Ok::<_, Infallible>(Response::new(Full::<Bytes>::from(over.to_string())))
+    }));
+    for expected in ["0", "1"] {
+        let response = service.clone().oneshot(get("/")).await.expect("infallible");
+        assert_eq!(response.status(), StatusCode::OK);
+        assert_eq!(response.into_body().collect().await.expect("a body").to_bytes(), expected);
+    }
 }
