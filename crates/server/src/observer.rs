@@ -10,7 +10,7 @@ pub(crate) use report::Report;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use tollkeeper::{Limiter, Request, Row, Timestamp};
+use tollkeeper::{Limiter, Request, Row, Rule, Timestamp};
 
 use crate::audit::{self, Audit, Page, Query};
 use crate::capture::{Batch, Capture, Noted};
@@ -153,6 +153,17 @@ impl Observer {
             began: self.began,
             dropped: self.dropped_beside(&reader),
         })
+    }
+
+    /// Tries a rule on the remembered requests of the one that it would replace. This takes a while.
+    pub(crate) fn preview(&self, limiter: &Limiter, metrics: &Metrics, rule: Rule) -> Preview {
+        let journal = Preview::check(&limiter.policy(), &rule).and_then(|()| {
+            let reader = self.refresh(limiter, metrics);
+            let insight = reader.insight.as_ref().ok_or("traffic is not observed (insight: false)")?;
+            let observed = insight.rule(rule.name()).ok_or("there was no request of this rule yet")?;
+            Ok(observed.journal().clone())
+        });
+        Preview::new(journal, rule, limiter.store().now())
     }
 
     /// What did not fit.

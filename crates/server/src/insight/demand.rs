@@ -59,11 +59,11 @@ pub(super) struct Sufficient {
 
 impl Ladder {
     /// The limits to try for a quota; `None` for `concurrency`, because it is unknown when slots would have been
-    /// released.
+    /// released, and for windows of a calendar, whose days and weeks are far beyond what is remembered.
     pub(super) fn new(quota: Quota) -> Option<Ladder> {
         let mut above = round_numbers().filter(|number| *number > quota.count());
         let counts = std::array::from_fn(|_| above.next().unwrap_or(Quota::MAX_COUNT));
-        (quota.algorithm() != Algorithm::Concurrency).then_some(Ladder { quota, counts })
+        (quota.algorithm() != Algorithm::Concurrency && quota.calendar().is_none()).then_some(Ladder { quota, counts })
     }
 
     /// Adds a request of a key; `told` is the wait of a denial.

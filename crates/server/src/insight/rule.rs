@@ -195,7 +195,7 @@ impl RuleInsight {
             Observed::Allowed => {}
         }
         // A blocked key says nothing about a limit, and slots nothing about a rate.
-        if seen.outcome != Observed::Blocked && self.ladder.is_some() {
+        if seen.outcome != Observed::Blocked && self.quota.algorithm() != Algorithm::Concurrency {
             self.journal.add(seen.at, seen.hash, seen.cost, seen.outcome != Observed::Allowed);
         }
         self.now.add(seen, self.ladder.as_ref());

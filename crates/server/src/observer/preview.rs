@@ -2,11 +2,9 @@
 
 use schemars::JsonSchema;
 use serde::Serialize;
-use tollkeeper::{Algorithm, Limiter, Rule};
+use tollkeeper::{Algorithm, Policy, Rule, Timestamp};
 
-use super::Observer;
 use crate::insight::{Journal, Replayed, percent, span_of};
-use crate::metrics::Metrics;
 
 /// What a rule would have decided.
 #[derive(Debug, Serialize, JsonSchema)]
@@ -38,19 +36,17 @@ struct Numbers {
     exact: bool,
 }
 
-impl Observer {
-    /// Tries a rule on the remembered requests of the one that it would replace.
-    pub(crate) fn preview(&self, limiter: &Limiter, metrics: &Metrics, rule: Rule) -> Preview {
-        match self.journal(limiter, metrics, &rule) {
+impl Preview {
+    /// Runs remembered requests against a rule, or says why there are none.
+    pub(super) fn new(journal: Result<Journal, &'static str>, rule: Rule, now: Timestamp) -> Preview {
+        match journal {
             Err(why) => Preview { sentence: why.into(), replayed: None },
-            // Outside of the lock: it takes a while.
-            Ok(journal) => Preview::of(journal.replay(rule, limiter.store().now())),
+            Ok(journal) => Preview::of(journal.replay(rule, now)),
         }
     }
 
-    /// The remembered requests, or why they cannot tell what the rule would do.
-    fn journal(&self, limiter: &Limiter, metrics: &Metrics, rule: &Rule) -> Result<Journal, &'static str> {
-        let policy = limiter.policy();
+    /// Whether past requests can tell what a rule would do, or why they cannot.
+    pub(super) fn check(policy: &Policy, rule: &Rule) -> Result<(), &'static str> {
         let Some(former) = policy.rule(rule.name()) else {
             return Err("a new rule has no traffic yet: save it in shadow mode first, and see what it would deny");
         };
@@ -63,17 +59,13 @@ impl Observer {
         }
         if [rule, &**former].iter().any(|rule| rule.quota().algorithm() == Algorithm::Concurrency) {
             return Err(
-                "requests at the same time cannot be tried on past requests: it is not known when they would have ended",
+                "a limit of requests at the same time cannot be tried on past requests: it is not known when they \
+                        would have ended",
             );
         }
-        let reader = self.refresh(limiter, metrics);
-        let Some(insight) = &reader.insight else { return Err("traffic is not observed (insight: false)") };
-        let journal = insight.rule(rule.name()).map(|insight| insight.journal().clone());
-        journal.ok_or("there was no request of this rule yet")
+        Ok(())
     }
-}
 
-impl Preview {
     fn of(replayed: Replayed) -> Preview {
         let Replayed { seconds, requests, denied, denied_before, keys, keys_denied, exact } = replayed;
         if requests == 0 {
