@@ -95,7 +95,7 @@ mod tests {
         assert!(!watch.headers().is_empty());
         watch.look(&identity, &head("10.0.0.1", "203.0.113.7"));
         watch.look(&identity, &head("10.0.0.2", "203.0.113.8"));
-        assert!(watch.take().unwrap().starts_with("10.0.0.1 forwards requests of others"));
+        assert!(watch.take().unwrap().starts_with("10.0.0.1 sends forwarding headers"));
         assert_eq!(watch.take(), None);
         assert!(watch.headers().is_empty(), "nothing is left to look for");
     }

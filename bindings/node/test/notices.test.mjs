@@ -38,8 +38,8 @@ test("a proxy that is not trusted is reported once", async () => {
     for (let client = 0; client < 5; client++) await ask(limited, "10.0.0.1", { "X-Forwarded-For": `203.0.113.${client}` });
   });
   const message =
-    "10.0.0.1 forwards requests of others and is not in trusted_proxies, so `ip` is its own address for all of them; " +
-    "add it if it is your proxy";
+    "10.0.0.1 sends forwarding headers but is not in trusted_proxies, so `ip` is its own address for " +
+    "all of its requests; add it if it is your proxy";
   assert.deepEqual(found, [{ name: "TollkeeperWarning", code: "TOLLKEEPER_PROXY", message }]);
 });
 
@@ -78,7 +78,7 @@ test("settings that can be spoofed are warned of", async () => {
     [{ trustedProxies: ["0.0.0.0/0"] }, /trusted_proxies\[0\]: trusts everybody/],
     [{ clientAddress: "x-real-ip" }, /client_address: x-real-ip is trusted from nobody/],
     [{ ipv6Prefix: 128 }, /ipv6_prefix: with 128 bits one subscriber/],
-    [{ by: "header.x-forwarded-for" }, /`header.x-forwarded-for` is whatever a client writes into it/],
+    [{ by: "header.x-forwarded-for" }, /`header.x-forwarded-for` is chosen by the client/],
   ]) {
     const [{ code, message }, ...others] = await warnings(() => void rateLimit("100/min", settings));
     assert.equal(code, "TOLLKEEPER_SETTING");

@@ -178,7 +178,7 @@ def test_slots_are_given_back_however_a_block_is_left() -> None:
     [
         (lambda: Limiter.from_rules([{"name": "a", "key": "{x}", "limit": "0/s"}]), RuleError, "rule `a`.*admit nothing"),
         (lambda: Limiter.from_rules([{"name": "a", "key": "{x}", "limit": "1/s", "burts": 3}]), RuleError, "burts"),
-        (lambda: Limiter.from_rules([], store="mysql://x"), ConfigError, "names no store"),
+        (lambda: Limiter.from_rules([], store="mysql://x"), ConfigError, "is not a store"),
         (lambda: Limiter.from_rules([], trusted_proxies=["10.0.0.0/99"]), ConfigError, "trusted_proxies"),
         (lambda: Limiter.from_rules([], headers="draft-99"), ConfigError, "draft-99"),  # type: ignore[arg-type]
         (lambda: Limiter.from_rules([], deny_status=200), ConfigError, "deny_status"),

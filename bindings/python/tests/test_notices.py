@@ -42,8 +42,8 @@ def messages(caplog: pytest.LogCaptureFixture) -> list[str]:
 
 def test_a_proxy_that_is_not_trusted_is_logged_once(caplog: pytest.LogCaptureFixture) -> None:
     expected = (
-        "10.0.0.1 forwards requests of others and is not in trusted_proxies, so `ip` is its own address for all of them; "
-        "add it if it is your proxy"
+        "10.0.0.1 sends forwarding headers but is not in trusted_proxies, so `ip` is its own address for "
+        "all of its requests; add it if it is your proxy"
     )
     with caplog.at_level(logging.WARNING):
         limited = AsgiLimit(app, limit="1000/min")
@@ -83,7 +83,7 @@ def test_headers_that_contradict_each_other_are_logged(caplog: pytest.LogCapture
         ({"trusted_proxies": ["0.0.0.0/0"]}, r"trusted_proxies\[0\]: trusts everybody"),
         ({"client_address": "x-real-ip"}, "client_address: x-real-ip is trusted from nobody"),
         ({"ipv6_prefix": 128}, "ipv6_prefix: with 128 bits one subscriber"),
-        ({"by": "header.x-forwarded-for"}, "`header.x-forwarded-for` is whatever a client writes into it"),
+        ({"by": "header.x-forwarded-for"}, "`header.x-forwarded-for` is chosen by the client"),
     ],
 )
 def test_settings_that_can_be_spoofed_are_warned_of(settings: dict[str, Any], words: str) -> None:

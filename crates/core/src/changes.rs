@@ -52,12 +52,12 @@ impl Changes {
 fn restart(before: &Rule, rule: &Rule) -> Option<String> {
     let (was, is) = (before.quota().algorithm(), rule.quota().algorithm());
     if before.key() != rule.key() {
-        return Some(format!("rule `{}` has another key, so its buckets start full", rule.name()));
+        return Some(format!("rule `{}` has a different key, so its buckets start full", rule.name()));
     }
     let is_kept = was == is || (was.has_burst() && is.has_burst()) || (was.keeps_log() && is.keeps_log());
     (!is_kept).then(|| {
         format!(
-            "rule `{}` counts by {is} instead of {was}, which cannot read its state: buckets start full",
+            "rule `{}` changed from {was} to {is}, which cannot read the old state: buckets start full",
             rule.name()
         )
     })

@@ -67,7 +67,9 @@ impl Denial {
         if let Some(status) = spec.status
             && !(400..=599).contains(&status)
         {
-            let problem = format!("{status} does not tell a client that it was denied; use 429, or another 4xx or 5xx");
+            let problem = format!(
+                "{status} is not an error status, so clients would not see the denial; use 429, or another 4xx or 5xx"
+            );
             return Err(("status", problem));
         }
         let content_type = spec.content_type.as_deref().unwrap_or("text/plain; charset=utf-8");
@@ -76,7 +78,7 @@ impl Denial {
             return Err(("content_type", format!("{content_type:?} is not a media type; write for example text/html")));
         }
         if spec.content_type.is_some() && spec.body.is_none() {
-            return Err(("content_type", "says nothing without a body; add `body`, or remove it".into()));
+            return Err(("content_type", "has no effect without a body; add `body`, or remove it".into()));
         }
         let body = spec.body.as_deref().map(Template::new).transpose().map_err(|problem| ("body", problem))?;
         Ok(Denial { status: spec.status, body: body.map(|body| (content_type.to_string(), body)) })
@@ -87,11 +89,12 @@ impl Template {
     fn new(text: &str) -> Result<Template, String> {
         let (mut parts, mut rest) = (Vec::new(), text);
         while let Some((before, after)) = rest.split_once("${") {
-            let (name, after) =
-                after.split_once('}').ok_or_else(|| format!("`${{{after}` has no end; write for example ${{rule}}"))?;
+            let (name, after) = after
+                .split_once('}')
+                .ok_or_else(|| format!("`${{{after}` is never closed; write for example ${{rule}}"))?;
             let place = PLACES.iter().find(|(known, _)| *known == name).ok_or_else(|| {
                 let known: Vec<String> = PLACES.iter().map(|(known, _)| format!("${{{known}}}")).collect();
-                format!("nothing is known as ${{{name}}}; there is {}", known.join(", "))
+                format!("${{{name}}} is not known; use {}", known.join(", "))
             })?;
             parts.extend([Part::Text(before.to_string()), Part::Place(place.1)]);
             rest = after;

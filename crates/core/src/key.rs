@@ -246,7 +246,7 @@ fn parse(text: &str) -> Result<Vec<Part>, KeyError> {
 fn alternatives(text: &str, inside: &str) -> Result<Vec<String>, KeyError> {
     let names: Vec<String> = inside.split('|').map(|name| name.trim().to_string()).collect();
     if names.iter().any(|name| name.is_empty() || name.contains('{')) {
-        return Err(KeyError(format!("{text:?}: {{{inside}}} names no attribute; write for example {{api_key|ip}}")));
+        return Err(KeyError(format!("{text:?}: {{{inside}}} has an empty name; write for example {{api_key|ip}}")));
     }
     Ok(names)
 }
@@ -299,8 +299,8 @@ mod tests {
         assert!(error("").contains("\"global\""));
         assert!(error("{user_id").contains("never closed"));
         assert!(error("user_id}").contains("closes nothing"));
-        assert!(error("{}").contains("names no attribute"));
-        assert!(error("{a|}").contains("names no attribute"));
+        assert!(error("{}").contains("has an empty name"));
+        assert!(error("{a|}").contains("has an empty name"));
         assert!(error("{a}%{b}").contains("another separator"));
         assert!(error("{a|b|c|d|e}{a|b|c|d|e}{a|b|c|d|e}").contains("too many"));
     }

@@ -123,8 +123,8 @@ impl KeyTemplate {
 
     fn not_by(&self, by: &KeyedBy) -> UnclearKey {
         let problem = match self.alternatives().as_slice() {
-            [] => format!("the rule's key is {self}, not by {by}; leave it out"),
-            choices => format!("the rule's key is {self}, not by {by}; say {}", listed(choices)),
+            [] => format!("the rule's key is {self}, which has no alternative {by}; leave it out"),
+            choices => format!("the rule's key is {self}, which has no alternative {by}; use {}", listed(choices)),
         };
         UnclearKey { field: "by", problem }
     }
@@ -141,7 +141,7 @@ impl KeyTemplate {
         for (alternatives, value) in self.needs().zip(values) {
             let place = only_alternative(alternatives, &value).ok_or_else(|| {
                 let choices = listed(&self.alternatives());
-                let problem = format!("the rule's key is {self}, and {text:?} may be any of them; say {choices}");
+                let problem = format!("the rule's key is {self}, and {text:?} could be any of them; use {choices}");
                 UnclearKey { field: "by", problem }
             })?;
             variant = variant * alternatives.len() as u16 + place as u16;
@@ -229,11 +229,11 @@ mod tests {
     #[test]
     fn nothing_is_guessed_and_the_choices_are_named() {
         for (key, text, by, problem) in [
-            ("{api_key|user_id|ip}", "42", "", "may be any of them; say api_key or user_id or ip"),
+            ("{api_key|user_id|ip}", "42", "", "could be any of them; use api_key or user_id or ip"),
             ("{api_key|user_id}", "198.51.100.7", "", "say api_key or user_id"),
-            ("{api_key|ip}", "42", "user_id", "is {api_key|ip}, not by user_id; say api_key or ip"),
-            ("{user_id}", "42", "ip", "is {user_id}, not by ip; leave it out"),
-            ("{a|b}:{c|d}", "x:y", "b", "not by b; say a,c or a,d or b,c or b,d"),
+            ("{api_key|ip}", "42", "user_id", "is {api_key|ip}, which has no alternative user_id; use api_key or ip"),
+            ("{user_id}", "42", "ip", "is {user_id}, which has no alternative ip; leave it out"),
+            ("{a|b}:{c|d}", "x:y", "b", "which has no alternative b; use a,c or a,d or b,c or b,d"),
             ("{tenant}:{api_key|ip}", "acme", "", "cannot be a key of the rule, whose key is {tenant}:{api_key|ip}"),
         ] {
             let said = meant(key, text, by).expect_err(key);

@@ -448,7 +448,7 @@ fn quota(spec: &RuleSpec) -> Result<Quota, Vec<RuleError>> {
         (Algorithm::Concurrency, period) => hold.or(period).unwrap_or(Rule::DEFAULT_HOLD),
         (_, Some(period)) => period,
         (_, None) if limit.is_some() => {
-            let problem = format!("{text:?} says how many but not per what; write for example {text}/s or {text}/min");
+            let problem = format!("{text:?} has no unit of time; write for example {text}/s or {text}/min");
             errors.push(RuleError::new("limit", problem));
             Span::SECOND
         }
@@ -518,7 +518,7 @@ fn costs(spec: &CostSpec) -> Result<Cost, Vec<RuleError>> {
     };
     let (mut understood, mut errors) = (Vec::with_capacity(cases.len()), Vec::new());
     if cases.is_empty() {
-        errors.push(RuleError::new("cost", "an empty list says nothing; write a number, or a case"));
+        errors.push(RuleError::new("cost", "an empty list has no effect; write a number, or a case"));
     }
     for (index, case) in cases.iter().enumerate() {
         let field = format!("cost[{index}].when");
@@ -530,7 +530,7 @@ fn costs(spec: &CostSpec) -> Result<Cost, Vec<RuleError>> {
             Err(error) => note(RuleError { field: format!("cost[{index}].cost"), ..error }),
         }
         if case.when.is_empty() && index + 1 < cases.len() {
-            let problem = "has no `when` and matches everything, so the cases after it never count; put it last";
+            let problem = "has no `when` and matches everything, so the cases after it never apply; put it last";
             errors.push(RuleError::new(format!("cost[{index}]"), problem));
         }
     }

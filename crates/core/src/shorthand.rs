@@ -52,7 +52,7 @@ impl FromStr for Shorthand {
                 )));
             }
             let value = words.next_if(|word| !PARTS.contains(word));
-            let value = value.ok_or_else(|| LimitError::new(format!("{part}: a value is missing after it")))?;
+            let value = value.ok_or_else(|| LimitError::new(format!("{part}: needs a value after it")))?;
             if parts.insert(part, value).is_some() {
                 return Err(LimitError::new(format!("{part}: is given twice; keep one")));
             }
@@ -205,8 +205,8 @@ mod tests {
         assert!(error("").contains("does not start with a limit"));
         assert!(error("by ip").contains("does not start with a limit"));
         assert!(error("10/s bust 20").contains("\"bust\": only burst, by, algorithm, hold"));
-        assert!(error("10/s burst").contains("burst: a value is missing"));
-        assert!(error("10/s burst by ip").contains("burst: a value is missing"));
+        assert!(error("10/s burst").contains("burst: needs a value"));
+        assert!(error("10/s burst by ip").contains("burst: needs a value"));
         assert!(error("10/s by ip by host").contains("by: is given twice"));
         assert!(error("10/s by a|").contains("an alternative is empty"));
         assert!(error("10/s algorithm leaky").contains("algorithm: \"leaky\" is not one of token_bucket"));
@@ -226,7 +226,7 @@ mod tests {
             assert_eq!(quota.to_shorthand().parse(), Ok(quota), "{text}");
         }
         let error = |text: &str| text.parse::<Quota>().expect_err(text).to_string();
-        assert_eq!(error("10"), r#""10" says how many but not per what; write for example 10/s or 10/min"#);
+        assert_eq!(error("10"), r#""10" has no unit of time; write for example 10/s or 10/min"#);
         assert!(error("10/s by ip").contains("a quota has no key"));
         assert!(error("0/s").contains("would admit nothing"));
     }

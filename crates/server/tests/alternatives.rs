@@ -152,7 +152,7 @@ fn commands_say_which_alternative_was_taken_and_refuse_to_guess() {
     assert!(Front::Check.passes(&service, Sender::Address) && !Front::Check.passes(&service, Sender::Spoofer));
 
     let (code, said) = run(&service, &["block", "--rule", "unclear", "--key", "42"]);
-    assert!(code == 1 && said.contains("may be any of them; say header.x-api-key or user or ip"), "{said}");
+    assert!(code == 1 && said.contains("could be any of them; use header.x-api-key or user or ip"), "{said}");
     let (code, said) = run(&service, &["block", "--rule", "clients", "--key", "42", "--by", "user"]);
     assert!(code == 1 && said.contains("say header.x-api-key or ip"), "{said}");
 

@@ -40,7 +40,7 @@ fn a_block_outlives_redis_and_all_instances() {
     let second = service(&redis, &postgres);
     assert!(!passes(&second, "x") && !passes(&second, "nul\0"), "blocked from the first request on");
     assert!(passes(&second, "y"), "what was lifted stays lifted");
-    assert!(second.log().contains("Redis had lost exceptions for single keys; put back: 2"), "{}", second.log());
+    assert!(second.log().contains("Redis had lost exceptions for single keys; restored: 2"), "{}", second.log());
     block(&second, "z");
     postgres.wait_for(&KEPT.replace("NAME", "z"), "1");
     postgres.wait_for(&KEPT.replace("NAME", "x"), "1");

@@ -39,7 +39,7 @@ use crate::store::held::Held;
 /// # Ok::<(), tollkeeper::CheckError>(()) }).unwrap();
 /// ```
 #[derive(Debug)]
-#[must_use = "dropping a permit gives its slots back"]
+#[must_use = "dropping a permit releases its slots"]
 pub struct Permit {
     /// `None` if no rule has slots.
     occupied: Option<Arc<Occupied>>,

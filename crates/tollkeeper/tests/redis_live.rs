@@ -180,7 +180,7 @@ async fn there_is_an_end_to_exceptions() {
     fill.exec(&mut connection).unwrap();
     until(async || !passes(&limiter, "k9999").await).await;
     let refused = limiter.except(Exception::new("r", "more", ExceptionKind::Block)).await.unwrap_err();
-    assert!(refused.to_string().starts_with("there are 10000 exceptions already"), "{refused}");
+    assert!(refused.to_string().starts_with("there are already 10000 exceptions"), "{refused}");
     assert!(limiter.lift(Some("r"), "k0").await.unwrap().is_some());
     limiter.except(Exception::new("r", "more", ExceptionKind::Block)).await.unwrap();
     assert!(!passes(&limiter, "more").await && passes(&limiter, "k0").await);

@@ -216,7 +216,7 @@ fn a_redis_that_restarted_empty_is_reported_and_blocks_stay() {
     assert_eq!((&check("x")["allowed"], &check("y")["allowed"]), (&false.into(), &true.into()));
     redis.kill();
     redis.restart();
-    service.until_logged("Redis had lost exceptions for single keys; put back: 1");
+    service.until_logged("Redis had lost exceptions for single keys; restored: 1");
     service.until_logged("Redis has lost its data");
     let alert = r#"tollkeeper_alerts_total{kind="store_lost",status="started"}"#;
     wait_until("that is alerted", || metric(&service.get("/metrics"), alert) == 1);
@@ -268,7 +268,7 @@ fn whether_alerts_arrive_can_be_tried() {
     let output = tollkeeper(&["alerts", "test", "--config", &config]).output().unwrap();
     let said = String::from_utf8(output.stderr).unwrap();
     assert_eq!(output.status.code(), Some(1));
-    assert!(said.contains("did not take it: 500"), "{said}");
+    assert!(said.contains("did not accept it: 500"), "{said}");
     let output = tollkeeper(&["alerts", "test"]).output().unwrap();
     assert_eq!(output.status.code(), Some(2));
     assert!(String::from_utf8(output.stderr).unwrap().contains("set alerts.webhook"));
@@ -285,7 +285,7 @@ fn a_receiver_with_tls_must_show_a_certificate_that_is_trusted() {
         String::from_utf8(output.stderr).unwrap()
     };
     let said = try_with(&authority.pem);
-    assert!(said.contains("did not take it: 400"), "{said}");
+    assert!(said.contains("did not accept it: 400"), "{said}");
     let said = try_with(&Authority::new().pem);
     assert!(said.contains("certificate"), "{said}");
     let said = try_with("/does/not/exist.pem");

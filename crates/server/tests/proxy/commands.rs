@@ -39,7 +39,7 @@ fn what_cannot_be_meant_is_refused_with_what_to_do() {
         with(&["--limit", "1/s", "--trusted-proxies", "x"]).contains("trusted_proxies[0]: \"x\" is not an address")
     );
     let header = with(&["--limit", "1/s", "--client-address", "x real ip"]);
-    assert!(header.contains("--client-address: \"x real ip\" names no header"), "{header}");
+    assert!(header.contains("--client-address: \"x real ip\" is not a header name"), "{header}");
     assert!(with(&["--limit", "1/s", "--response-timeout", "0s"]).contains("write for example 30s"));
     assert!(with(&["--limit", "1/s", "--config", "no-such-file.yaml"]).contains("there is no such file"));
 }

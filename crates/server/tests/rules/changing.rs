@@ -174,7 +174,7 @@ fn of_editors_who_have_seen_the_same_version_one_wins() {
     assert_eq!((won.len(), lost.len()), (1, 7), "{lost:?}");
     for (_, (status, problem)) in &lost {
         assert_eq!(*status, 412, "{problem}");
-        let said = "you have seen version 1, and they are at version 2";
+        let said = "you have read version 1, and they are now at version 2";
         assert!(problem["detail"].as_str().unwrap().contains(said), "{problem}");
     }
     service.comes_to("a", &format!("{}/day", won[0].0));

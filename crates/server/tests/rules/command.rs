@@ -91,12 +91,12 @@ fn a_difference_is_readable_and_an_answer_of_no() {
     );
     assert_eq!(
         rules_fine(&url, &["apply", "--dry-run", &wanted]),
-        format!("{expected}nothing was changed: version 1 stays\n")
+        format!("{expected}nothing was changed: version 1 stays in force\n")
     );
     assert_eq!(postgres.sql("select version from rate_limit_rule_head"), "1");
     assert_eq!(rules_fine(&url, &["apply", &wanted]), format!("{expected}version 2\n"));
     let again = rules_fine(&url, &["apply", &wanted]);
-    assert_eq!(again, "no differences\nnothing to do: version 2 says the same\n");
+    assert_eq!(again, "no differences\nnothing to do: version 2 is the same\n");
     assert_eq!(
         rules_fine(&url, &["list"]),
         "version 2, 3 rules

@@ -67,7 +67,7 @@ fn a_service_starts_on_the_snapshot_while_the_database_is_unreachable() {
 
     let instance = Instance::with(&url, &with);
     assert_eq!((instance.limit("a").as_str(), instance.passes(9)), ("4/day", 4), "the last good rules");
-    assert!(instance.log().contains("starting on version 2 of the rules, from"), "{}", instance.log());
+    assert!(instance.log().contains("starting with version 2 of the rules, from"), "{}", instance.log());
     assert_eq!(instance.metric("tollkeeper_rules_database_up"), 0.0);
     postgres.restart();
     postgres.sql("update rate_limit_rule set rate = 5");
@@ -79,10 +79,10 @@ fn a_service_starts_on_the_snapshot_while_the_database_is_unreachable() {
     let text = std::fs::read_to_string(&snapshot).unwrap();
     std::fs::write(&snapshot, text.replace("5/day", "500/day")).unwrap();
     let said = Instance::try_with(&url, &with).err().expect("damaged");
-    assert!(said.contains("is damaged: its checksum is another one; remove it"), "{said}");
+    assert!(said.contains("is damaged: its checksum does not match; remove it"), "{said}");
     std::fs::remove_file(&snapshot).unwrap();
     let said = Instance::try_with(&url, &with).err().expect("absent");
-    assert!(said.contains("is not there yet"), "{said}");
+    assert!(said.contains("does not exist yet"), "{said}");
 }
 
 #[test]

@@ -118,7 +118,7 @@ fn plain(error: &serde_saphyr::Error) -> String {
     match error {
         serde_saphyr::Error::DuplicateMappingKey { key, .. } => {
             let name = key.as_ref().map(|key| format!(" `{key}`")).unwrap_or_default();
-            format!("the field{name} is there twice; keep one")
+            format!("the field{name} is given twice; keep one")
         }
         serde_saphyr::Error::MultipleDocuments { .. } => "there is a second document after `---`; keep one".to_string(),
         serde_saphyr::Error::Budget { .. } => "is nested or repeated too deeply for a configuration".to_string(),
@@ -237,7 +237,7 @@ impl<'de> Visitor<'de> for NodeVisitor {
         let mut fields: Vec<(Spanned<String>, Spanned<Node>)> = Vec::new();
         while let Some((name, value)) = map.next_entry::<Spanned<String>, Spanned<Node>>()? {
             if fields.iter().any(|(other, _)| other.value == name.value) {
-                return Err(A::Error::custom(format!("the field `{}` is there twice", name.value)));
+                return Err(A::Error::custom(format!("the field `{}` is given twice", name.value)));
             }
             fields.push((name, value));
         }

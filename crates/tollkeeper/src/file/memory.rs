@@ -11,7 +11,7 @@ const LEAST_LOG_BYTES: usize = 1_024;
 pub(super) fn problems(store: &StoreSettings, available: Option<u64>) -> Vec<(&'static str, String)> {
     let mut problems = Vec::new();
     if store.max_keys == 0 {
-        problems.push(("store.max_keys", "0 keys hold no limit; use at least 1".into()));
+        problems.push(("store.max_keys", "must be at least 1".into()));
     }
     if store.max_log_bytes < LEAST_LOG_BYTES {
         let problem = format!("{} bytes are too few; use at least {LEAST_LOG_BYTES}", store.max_log_bytes);

@@ -27,12 +27,13 @@ impl Settings {
             note("store.timeout", problem);
         }
         if self.store.namespace.as_deref().is_some_and(|name| name.is_empty() || name.contains(['{', '}'])) {
-            let problem = "is empty or has braces, which choose slots in a cluster; use a word such as tollkeeper";
+            let problem =
+                "is empty or contains braces, which select the hash slot in a cluster; use a word such as tollkeeper";
             note("store.namespace", problem.into());
         }
         if let Some(tls) = &self.store.tls {
             if !self.store.url.starts_with("rediss") {
-                note("store.tls", "is for rediss:// and the like; write store.url so, or remove it".into());
+                note("store.tls", "needs a URL with TLS; write rediss:// in store.url, or remove it".into());
             }
             if tls.cert.is_some() != tls.key.is_some() {
                 note("store.tls", "a cert needs its key, and a key its cert".into());
@@ -71,7 +72,7 @@ impl Settings {
     /// How verdicts become responses.
     pub fn answer_style(&self) -> Result<AnswerStyle, Invalid> {
         let status = StatusCode::from_u16(self.deny_status).ok().filter(|_| (400..=599).contains(&self.deny_status));
-        let problem = "does not tell a client that it was denied; use 429, or another 4xx or 5xx";
+        let problem = "is not an error status, so clients would not see the denial; use 429, or another 4xx or 5xx";
         let wrong = || Invalid::new("deny_status", format!("{} {problem}", self.deny_status));
         let deny = self.deny.as_ref().map(Denial::new).transpose();
         let deny = deny.map_err(|(field, problem)| Invalid::new(&format!("deny.{field}"), problem))?;

@@ -59,7 +59,9 @@ impl Settings {
         warnings.extend(of_prefix(self.ipv6_prefix).map(|problem| ("ipv6_prefix".into(), problem)));
         for (attribute, source) in &self.identify {
             let problem = match attribute.as_str() {
-                "ip" => Some(format!("{source} is what a client sends; trusted_proxies finds its true address")),
+                "ip" => Some(format!(
+                    "{source} is chosen by the client; set trusted_proxies to find the client's real address"
+                )),
                 _ => of_header(source),
             };
             warnings.extend(problem.map(|problem| (format!("identify.{attribute}"), problem)));
@@ -79,9 +81,9 @@ fn of_proxy(proxy: &str) -> Option<String> {
     // Private networks are as large as 10.0.0.0/8 and fc00::/7.
     let least = if network.addr().is_ipv4() { 8 } else { 7 };
     match network.prefix_len() {
-        0 => Some("trusts everybody, so every client can choose its address; name your proxies".into()),
+        0 => Some("trusts everybody, so every client can choose its address; list only your proxies".into()),
         bits if bits < least => Some(format!(
-            "{proxy} trusts a large part of the world, and anyone there can choose its address; name your proxies"
+            "{proxy} is a very large network, and anyone in it can choose its address; list only your proxies"
         )),
         _ => None,
     }
@@ -94,7 +96,7 @@ fn of_client_address(settings: &Settings) -> Option<String> {
     }
     if settings.trusted_proxies.is_empty() {
         return Some(format!(
-            "{header} is trusted from nobody, so everybody behind a proxy shares one bucket by `ip`; name the proxy in \
+            "{header} is trusted from nobody, so everybody behind a proxy shares one bucket by `ip`; add the proxy to \
              trusted_proxies, or remove this setting"
         ));
     }
@@ -145,7 +147,7 @@ fn of_key(rule: &RuleSpec) -> Option<String> {
 fn of_header(place: &str) -> Option<String> {
     let header = place.strip_prefix("header.").filter(|name| is_in(&ADDRESSES, name))?;
     Some(format!(
-        "`{place}` is whatever a client writes into it; use {{ip}}, name your proxies in trusted_proxies and set \
+        "`{place}` is chosen by the client; use {{ip}}, list your proxies in trusted_proxies and set \
          client_address: {}",
         header.to_ascii_lowercase()
     ))
@@ -177,15 +179,18 @@ mod tests {
     #[test]
     fn warns_of_what_a_client_can_choose() {
         warns("trusted_proxies: ['::/0']", "trusted_proxies[0]: trusts everybody");
-        warns("trusted_proxies: [128.0.0.0/1]", "trusted_proxies[0]: 128.0.0.0/1 trusts a large part");
+        warns("trusted_proxies: [128.0.0.0/1]", "trusted_proxies[0]: 128.0.0.0/1 is a very large network");
         warns("ipv6_prefix: 128", "ipv6_prefix: with 128 bits one subscriber");
-        warns("identify: {ip: header.x-real-ip}", "identify.ip: header.x-real-ip is what a client sends");
-        warns("identify: {client: header.X-Forwarded-For}", "identify.client: `header.X-Forwarded-For` is whatever");
+        warns("identify: {ip: header.x-real-ip}", "identify.ip: header.x-real-ip is chosen by the client");
+        warns(
+            "identify: {client: header.X-Forwarded-For}",
+            "identify.client: `header.X-Forwarded-For` is chosen by the client",
+        );
         warns(
             &key("{header.cf-connecting-ip|ip}", ""),
-            "rules[0].key: rule `a`: `header.cf-connecting-ip` is whatever",
+            "rules[0].key: rule `a`: `header.cf-connecting-ip` is chosen by the client",
         );
-        warns(&key("{header.forwarded}", ""), "rules[0].key: rule `a`: `header.forwarded` is whatever");
+        warns(&key("{header.forwarded}", ""), "rules[0].key: rule `a`: `header.forwarded` is chosen by the client");
     }
 
     #[test]

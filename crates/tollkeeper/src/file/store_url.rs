@@ -8,7 +8,7 @@ pub(super) fn check_store(url: &str) -> Result<(), String> {
         Some("memory") => Ok(()),
         Some(scheme) if SCHEMES.contains(&scheme) => check_redis(url),
         _ => Err(format!(
-            "{} names no store; write \"memory:\", redis://HOST:PORT, redis+cluster://HOST:PORT,HOST:PORT or \
+            "{} is not a store; write \"memory:\", redis://HOST:PORT, redis+cluster://HOST:PORT,HOST:PORT or \
              redis+sentinel://HOST:PORT,HOST:PORT/NAME",
             without_password(url)
         )),

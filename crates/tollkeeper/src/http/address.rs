@@ -43,8 +43,8 @@ pub enum AddressSource {
 /// A text that is not the name of a header.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "{0:?} names no header; write auto, forwarded, x-forwarded-for, or the one in which your proxies write the client's \
-     address alone, such as x-real-ip or cf-connecting-ip"
+    "{0:?} is not a header name; write auto, forwarded, x-forwarded-for, or a header that contains only the client's \
+     address, such as x-real-ip or cf-connecting-ip"
 )]
 pub struct AddressSourceError(String);
 

@@ -16,8 +16,8 @@ const FORWARDING: [&str; 4] = ["forwarded", "x-forwarded-for", "x-real-ip", "x-f
 pub enum ForwardingIssue {
     /// The peer is not a trusted proxy. If it is a proxy, all clients behind it share one address.
     #[error(
-        "{peer} forwards requests of others and is not in trusted_proxies, so `ip` is its own address for all of them; \
-         add it if it is your proxy"
+        "{peer} sends forwarding headers but is not in trusted_proxies, so `ip` is its own address for all of its \
+         requests; add it if it is your proxy"
     )]
     Untrusted {
         /// Who sent the request.
@@ -25,8 +25,8 @@ pub enum ForwardingIssue {
     },
     /// The peer is trusted, and sends two headers that contradict each other.
     #[error(
-        "{peer} sends Forwarded and X-Forwarded-For, and they differ, so `ip` is its own address for such requests; say \
-         which one it writes with client_address"
+        "{peer} sends Forwarded and X-Forwarded-For, and they differ, so `ip` is its own address for such requests; set \
+         client_address to the one that it writes"
     )]
     Contradiction {
         /// Who sent the request.
@@ -43,7 +43,7 @@ impl Identity {
     /// let mut headers = http::HeaderMap::new();
     /// headers.insert("x-forwarded-for", "203.0.113.7".parse()?);
     /// let issue = Identity::new().forwarding_issue(&headers, "10.0.0.1".parse()?);
-    /// assert!(issue.unwrap().to_string().starts_with("10.0.0.1 forwards requests of others"));
+    /// assert!(issue.unwrap().to_string().starts_with("10.0.0.1 sends forwarding headers"));
     ///
     /// let identity = Identity::new().trust(["10.0.0.0/8".parse()?]);
     /// assert_eq!(identity.forwarding_issue(&headers, "10.0.0.1".parse()?), None);

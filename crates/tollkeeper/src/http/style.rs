@@ -223,7 +223,7 @@ pub(crate) fn denial_detail(verdict: &Verdict) -> String {
         Some(wait) if is_blocked => format!("Rule `{name}` blocks this key; retry in {}.", in_words(wait)),
         None if is_blocked => format!("Rule `{name}` blocks this key until further notice."),
         Some(wait) if verdict.is_unavailable() => {
-            format!("Rule `{name}` cannot be checked right now and lets nothing pass; retry in {}.", in_words(wait))
+            format!("Rule `{name}` cannot be checked right now and fails closed; retry in {}.", in_words(wait))
         }
         Some(wait) => format!("The limit of rule `{name}` is reached; retry in {}.", in_words(wait)),
         None => format!(
@@ -237,8 +237,8 @@ pub(crate) fn denial_detail(verdict: &Verdict) -> String {
 /// What is wrong, without the values: they may be secrets.
 pub(crate) fn contradiction_detail(place: &AttributeSource) -> String {
     format!(
-        "`{place}` says who sends this request and is there several times with different values, or spelled so that servers read \
-         it differently; send it once."
+        "`{place}` identifies the client, but occurs several times with different values, or in a form that servers \
+         read differently; send it once."
     )
 }
 

@@ -39,7 +39,7 @@ pub enum TryCheckError {
     #[error(transparent)]
     Cost(#[from] CostError),
     /// The store is shared with other processes, so its answer has to be awaited.
-    #[error("the store is shared and has to be awaited; use `check`, or a memory store")]
+    #[error("a shared store needs async; use `check`, or a memory store")]
     SharedStore,
     /// Too many requests are waiting for a decision, and this one was shed.
     #[error(transparent)]

@@ -106,7 +106,7 @@ impl Limiter {
             [one] => Ok(Some(one)),
             several => {
                 let choices: Vec<String> = several.iter().map(|one| one.by.to_string()).collect();
-                let problem = format!("there are several exceptions for this key; say {}", choices.join(" or "));
+                let problem = format!("there are several exceptions for this key; use {}", choices.join(" or "));
                 Err(ExceptionError::Invalid { field: "by".into(), problem })
             }
         }

@@ -19,7 +19,7 @@ pub enum RulesError {
         problems: Vec<BadRow>,
     },
     /// The rules have changed since the caller looked at them.
-    #[error("the rules have changed: you have seen version {seen}, and they are at version {now}; look at them again")]
+    #[error("the rules have changed: you have read version {seen}, and they are now at version {now}; read them again")]
     Changed {
         /// The version that the caller has seen.
         seen: i64,
@@ -44,7 +44,7 @@ pub enum RulesError {
     #[error("somebody else is changing the rules right now; try again")]
     Busy,
     /// A text that Postgres cannot store.
-    #[error("rule `{rule}`: {field}: holds a NUL character, which Postgres cannot keep; remove it")]
+    #[error("rule `{rule}`: {field}: contains a NUL character, which Postgres cannot store; remove it")]
     Nul {
         /// The rule.
         rule: String,
@@ -67,8 +67,8 @@ impl From<sqlx::Error> for RulesError {
         match DatabaseError::from(error) {
             DatabaseError::Refused { code, .. } if code == "55P03" => RulesError::Busy,
             DatabaseError::Refused { code, .. } if code == "42P01" => {
-                let message = "there are no tables of tollkeeper yet; `tollkeeper rules apply FILE` makes them, and a service \
-                               with rules_from does";
+                let message = "the tables do not exist yet; `tollkeeper rules apply FILE` creates them, and so does a service \
+                               with rules_from";
                 RulesError::Database(DatabaseError::Refused { code, message: message.into() })
             }
             error => RulesError::Database(error),

@@ -72,13 +72,13 @@ pub async fn open(database: Database, snapshot: Option<PathBuf>) -> Result<Opene
         Err(error) => {
             let address = database.address();
             let Some(path) = &snapshot else {
-                let hint = "with rules_snapshot, one starts on the rules that it has seen last";
+                let hint = "with rules_snapshot, the service could start with the last rules it has read";
                 return Err(OpenError(format!("{error}; {hint}")));
             };
             match snapshot::load(path, address) {
                 Ok(set) => {
                     let (version, path) = (set.version, path.display());
-                    tracing::warn!("rules_from: {error}; starting on version {version} of the rules, from {path}");
+                    tracing::warn!("rules_from: {error}; starting with version {version} of the rules, from {path}");
                     status.unreachable = Some(error.to_string());
                     set
                 }

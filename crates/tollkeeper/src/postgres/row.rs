@@ -130,7 +130,7 @@ impl Row {
         };
         let calendar = fields.remove(CALENDAR);
         if let Some((field, column)) = fields.keys().find_map(|field| Some((field, column(field)?))) {
-            return Err(self.bad(&format!("options.{field}"), &format!("belongs into the column {column}")));
+            return Err(self.bad(&format!("options.{field}"), &format!("belongs in the column {column}")));
         }
         let own = [
             ("name", self.name.as_str().into()),
@@ -176,7 +176,7 @@ impl Row {
         }
         match self.period {
             None if self.algorithm == Algorithm::Concurrency.name() => Ok(self.rate.into()),
-            None => Err(self.bad("period", "is missing; say per how long, such as '1 minute'")),
+            None => Err(self.bad("period", "is missing; write a period such as '1 minute'")),
             Some(period) if period == Span::ZERO || !period.as_micros().is_multiple_of(1_000) => {
                 Err(self.bad("period", &format!("{period} is not a whole number of milliseconds; use a longer one")))
             }

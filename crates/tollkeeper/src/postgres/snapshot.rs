@@ -61,22 +61,22 @@ fn write(path: &Path, text: &[u8]) -> io::Result<()> {
 /// The rules of the database `from`, or why there are none.
 pub(super) fn load(path: &Path, from: &str) -> Result<RuleSet, String> {
     let text = std::fs::read_to_string(path).map_err(|error| match error.kind() {
-        io::ErrorKind::NotFound => "is not there yet; it is written whenever good rules were read".to_string(),
+        io::ErrorKind::NotFound => "does not exist yet; it is written whenever valid rules are read".to_string(),
         _ => format!("cannot be read: {error}"),
     })?;
     let damaged = |what: &str| format!("is damaged: {what}; remove it");
     let (sum, content) = text.split_once('\n').ok_or_else(|| damaged("it has no checksum"))?;
     let content = content.strip_suffix('\n').ok_or_else(|| damaged("its end is missing"))?;
     if sum != checksum(content.as_bytes()) {
-        return Err(damaged("its checksum is another one"));
+        return Err(damaged("its checksum does not match"));
     }
     let content: Content = serde_json::from_str(content).map_err(|error| damaged(&error.to_string()))?;
     if content.from != from {
-        return Err(format!("holds rules of {}, not of {from}; remove it", content.from));
+        return Err(format!("contains rules of {}, not of {from}; remove it", content.from));
     }
     let policy = Policy::new(content.rules).map_err(|errors| {
         let errors: Vec<String> = errors.iter().map(ToString::to_string).collect();
-        format!("holds rules that this version of tollkeeper does not understand: {}", errors.join("; "))
+        format!("contains rules that this version of tollkeeper does not understand: {}", errors.join("; "))
     })?;
     Ok(RuleSet { version: content.version, policy })
 }
@@ -122,6 +122,6 @@ mod tests {
             assert!(problem.contains(said), "{problem}");
         }
         std::fs::remove_file(&path).unwrap();
-        assert!(load(&path, FROM).unwrap_err().contains("not there yet"));
+        assert!(load(&path, FROM).unwrap_err().contains("does not exist yet"));
     }
 }

@@ -29,7 +29,7 @@ pub enum ExceptionError {
         problem: String,
     },
     /// The maximum is reached.
-    #[error("there are {} exceptions already, which is the most; lift some, or change the rules", Exceptions::MOST)]
+    #[error("there are already {} exceptions, which is the maximum; lift some, or change the rules", Exceptions::MOST)]
     TooMany,
     /// The store could not save it.
     #[error(transparent)]

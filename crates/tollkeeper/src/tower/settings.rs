@@ -60,7 +60,7 @@ impl Settings {
                 rule = &*rule,
                 "rate limiting by client address is on, but the server provides no address, so requests are answered with \
                  status 500; with axum, enable the feature `axum` of tollkeeper and serve the app with \
-                 into_make_service_with_connect_info::<SocketAddr>(); otherwise tell the layer with .peer(...)"
+                 into_make_service_with_connect_info::<SocketAddr>(); otherwise provide it with .peer(...)"
             );
         });
         Some(rule)

@@ -146,7 +146,7 @@ fn a_bad_row_names_rule_column_problem_and_fix() {
     let cases: [(Spoil, &str); 13] = [
         (|row| row.rate = 0, "rule `a`: rate: limit 0 would admit nothing"),
         (|row| row.rate = 99_999_999_999, "rule `a`: rate: "),
-        (|row| row.period = None, "rule `a`: period: is missing; say per how long, such as '1 minute'"),
+        (|row| row.period = None, "rule `a`: period: is missing; write a period such as '1 minute'"),
         (
             |row| row.period = Some(Span::from_micros(1_500)),
             "rule `a`: period: 1500us is not a whole number of milliseconds",
@@ -165,7 +165,7 @@ fn a_bad_row_names_rule_column_problem_and_fix() {
             "rule `a`: match_conditions.path: 1.5 could be written in several ways",
         ),
         (|row| row.options = json!({"leese": "auto"}), "rule `a`: options.leese: is not known; did you mean `lease`?"),
-        (|row| row.options = json!({"mode": "shadow"}), "rule `a`: options.mode: belongs into the column mode"),
+        (|row| row.options = json!({"mode": "shadow"}), "rule `a`: options.mode: belongs in the column mode"),
         (|row| row.options = json!({"deny": {"status": 200}}), "rule `a`: options.deny.status: 200 does not tell"),
         (|row| row.cost = json!([{"when": {}}]), "rule `a`: cost[0].cost: is missing"),
         (

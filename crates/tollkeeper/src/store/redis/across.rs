@@ -133,7 +133,7 @@ impl Shared {
         match self.call_at(slot, &REFUND, refund, read::<Vec<bool>>).await {
             Ok(is_back) => Some(is_back),
             Err(refusal) => {
-                tracing::warn!("what was to be given back stays charged: {}", StoreError::from(refusal));
+                tracing::warn!("a refund failed, so the charge stays: {}", StoreError::from(refusal));
                 None
             }
         }

@@ -42,7 +42,7 @@ impl Address {
             && !["protocol=", "sentinel="].iter().any(|known| parameter.starts_with(known))
         {
             let name = parameter.split('=').next().unwrap_or_default();
-            return Err(ConnectError::Url(format!("it has a parameter {name:?} that means nothing here")));
+            return Err(ConnectError::Url(format!("it has an unknown parameter {name:?}")));
         }
         if kind.is_empty() {
             let sentinel = RedisConnectionInfo::default();
@@ -196,7 +196,7 @@ mod tests {
             ("redis+cluster://h/3", "has no database"),
             ("redis+cluster://a,,b", "is empty"),
             ("redis+sentinel://a,b", "name is missing"),
-            ("redis://a?x=1", "a parameter \"x\""),
+            ("redis://a?x=1", "an unknown parameter \"x\""),
         ] {
             let error = parse(url).expect_err(url);
             assert!(error.contains(problem), "{error}");

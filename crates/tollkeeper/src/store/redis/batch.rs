@@ -358,7 +358,7 @@ pub(super) struct Reply {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub(super) enum ReplyError {
     /// Not the format of the script.
-    #[error("the store's script returned something else than this version of Tollkeeper expects: {0}")]
+    #[error("the store's script returned a reply that this version of Tollkeeper does not expect: {0}")]
     Shape(String),
     /// The script let another number pass than the core. They must agree, so this is a bug in one of them.
     #[error(

@@ -143,7 +143,7 @@ impl Shared {
         let call = Call { keys: vec![self.exceptions_key()], arguments };
         let restored: i64 = self.ask_alone_for_exceptions(&RESTORE.eval(&call)).await?;
         if restored > 0 {
-            tracing::warn!("Redis had lost exceptions for single keys; put back: {restored}");
+            tracing::warn!("Redis had lost exceptions for single keys; restored: {restored}");
         }
         Ok(restored.max(0) as usize)
     }

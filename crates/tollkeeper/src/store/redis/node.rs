@@ -396,8 +396,10 @@ impl From<Refusal> for StoreError {
     fn from(refusal: Refusal) -> StoreError {
         match refusal {
             Refusal::Failed(error) => error,
-            Refusal::Moved(_) | Refusal::Ask(_) => StoreError::unavailable("its slots move faster than they are found"),
-            Refusal::TryAgain => StoreError::unavailable("the keys of a request are on their way to another node"),
+            Refusal::Moved(_) | Refusal::Ask(_) => {
+                StoreError::unavailable("its hash slots move faster than they can be followed")
+            }
+            Refusal::TryAgain => StoreError::unavailable("the keys of a request are being migrated to another node"),
             Refusal::NoTurn => Overloaded::new().into(),
             Refusal::Full(_) => StoreError::unavailable(full::REASON),
             Refusal::OtherTime(_) => StoreError::unavailable("its clock jumps from one calendar window to another"),

@@ -273,7 +273,7 @@ impl Cluster {
         let cluster = Arc::clone(self);
         tokio::spawn(async move {
             if let Err(error) = cluster.refresh().await {
-                tracing::warn!("cannot read the map of the cluster yet: {error}");
+                tracing::warn!("cannot read the slot map of the cluster yet: {error}");
             }
             tokio::time::sleep(Cluster::REFRESH).await;
             cluster.is_refreshing.store(false, Relaxed);
@@ -296,7 +296,7 @@ impl Cluster {
                 Err(error) => problem = Some(problem.unwrap_or(error)),
             }
         }
-        Err(problem.unwrap_or_else(|| ConnectError::Url("it names no host".into())))
+        Err(problem.unwrap_or_else(|| ConnectError::Url("it has no host".into())))
     }
 
     fn replace_view(&self, owners: Vec<(Slot, Slot, String)>) -> Result<(), ConnectError> {

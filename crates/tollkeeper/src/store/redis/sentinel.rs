@@ -78,7 +78,7 @@ impl Sentinels {
             asked.spawn(async move { sentinels.ask(number).await });
         }
         let (mut newest, mut answers): (Option<Primary>, usize) = (None, 0);
-        let mut problem = ConnectError::Url("it names no sentinel".into());
+        let mut problem = ConnectError::Url("it has no host".into());
         loop {
             let patience = if answers * 2 > self.count() { Sentinels::LAST } else { Sentinels::PATIENCE * 3 };
             match timeout(patience, asked.join_next()).await {

@@ -31,7 +31,7 @@ impl Server {
         let policy = self.maxmemory_policy.as_deref()?;
         (policy != "noeviction").then(|| {
             format!(
-                "maxmemory-policy is {policy}: when memory is short the server drops live limits and forgives clients; \
+                "maxmemory-policy is {policy}: when memory is short the server evicts live limits, and clients start afresh; \
                  set it to noeviction"
             )
         })
@@ -72,7 +72,7 @@ pub enum ConnectError {
     Mode(String),
     /// A cluster that does not serve all slots.
     #[error(
-        "the cluster serves {0} of 16384 slots; wait until it is complete, or mend it with redis-cli --cluster fix"
+        "the cluster serves {0} of 16384 slots; wait until it is complete, or repair it with redis-cli --cluster fix"
     )]
     Incomplete(usize),
     /// The thread that makes the calls does not start, or ended.
@@ -83,7 +83,7 @@ pub enum ConnectError {
     Scripts(String),
     /// The user may not run the commands that the scripts use.
     #[error(
-        "the server does not let this user do all that is needed ({0}); allow \
+        "this user lacks permissions on the server ({0}); allow \
          ~tollkeeper:* +@scripting +@string +@list +@hash +@sortedset +@keyspace +@connection +time +info"
     )]
     Permission(String),

@@ -115,7 +115,7 @@ async fn who_asks_before_sending_too_much_is_answered_at_once() {
 async fn a_body_that_does_not_arrive_is_408() {
     let gate = Plan::new([]).limits(|limits| limits.request = Duration::from_millis(50)).open().await;
     let reply = gate.ask("POST /v1/check", "content-length: 20\r\n", "").await;
-    assert_eq!(reply.problem(408), "the body did not arrive within 50ms; send it at once");
+    assert_eq!(reply.problem(408), "the body did not arrive within 50ms; send it faster");
     assert_eq!(reply.header("connection"), "close");
 }
 

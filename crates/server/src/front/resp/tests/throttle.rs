@@ -127,7 +127,7 @@ async fn what_cannot_be_a_quota_is_refused_in_the_words_of_redis_cell() {
         ("k 1 1 9223372036854775807", "-ERR period 9223372036854775807 is not between 1 and 2251799813 "),
         ("k 9223372036854775807 1 1", "-ERR max_burst 9223372036854775807 is not between 0 and 4294967293 "),
         ("k 4294967293 1 60", "-ERR burst 4294967294 at 1/1min is too large to count exactly; lower the burst "),
-        ("k 1 1 1 -1", "-ERR quantity -1 is negative; tokens are not given back "),
+        ("k 1 1 1 -1", "-ERR quantity -1 is negative; tokens cannot be returned "),
     ] {
         assert_eq!(gate.ask(format!("CL.THROTTLE {words}\r\n")).await, answer, "{words}");
     }
