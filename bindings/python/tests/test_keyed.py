@@ -60,7 +60,7 @@ def test_quotas() -> None:
         ("10/fortnight", "is not a unit of time"),
         ("0/s", "would admit nothing"),
         ("ten/s", "not a whole number"),
-        ("10/s bust 20", "only burst, by, algorithm and hold"),
+        ("10/s bust 20", "only burst, by, algorithm, hold, timezone and anchor_day"),
         ("10/s algorithm leaky", "is not one of token_bucket"),
     ],
 )

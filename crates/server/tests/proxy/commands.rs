@@ -29,7 +29,8 @@ fn what_cannot_be_meant_is_refused_with_what_to_do() {
     assert!(error(&["--upstream", "http://a.test/api", "--limit", "1/s"]).contains("remove /api"));
     assert!(with(&["--limit", "ten/s"]).contains("--limit: limit: \"ten/s\""), "{}", with(&["--limit", "ten/s"]));
     assert!(
-        with(&["--limit", "1/s bust 3"]).contains("only burst, by, algorithm and hold may follow"),
+        with(&["--limit", "1/s bust 3"])
+            .contains("only burst, by, algorithm, hold, timezone and anchor_day may follow"),
         "{}",
         with(&["--limit", "1/s bust 3"])
     );
