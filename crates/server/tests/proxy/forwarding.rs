@@ -4,6 +4,7 @@ use bytes::Bytes;
 use http_body_util::{BodyExt as _, Full};
 use hyper_util::rt::{TokioExecutor, TokioIo};
 
+use tollkeeper_testkit::file;
 use tollkeeper_testkit::http::header;
 
 use super::world::{Proxy, Upstream};
@@ -178,4 +179,18 @@ async fn an_http_1_0_client_gets_no_chunks() {
     assert!(seen.starts_with("GET / HTTP/1.1\r\n"), "{seen}");
     assert_eq!(header(&seen, "host"), Some(upstream.address.to_string()));
     assert_eq!(header(&seen, "via").as_deref(), Some("1.0 tollkeeper"));
+}
+
+#[tokio::test]
+async fn the_upstream_is_told_of_soft_limits_and_no_client_can_say_so() {
+    let upstream = Upstream::plain().await;
+    let rules = "rules: [{name: soft, key: global, limit: 1/h, mode: annotate}]";
+    let proxy = Proxy::start(upstream.address, &["--config", &file(rules, "yaml")]);
+    for _ in 0..2 {
+        assert_eq!(proxy.get("/", "tollkeeper-over-limit: mine\r\n").await.status, 200);
+    }
+    let seen = upstream.seen();
+    assert_eq!(header(&seen[0], "tollkeeper-over-limit"), None, "{}", seen[0]);
+    let told = header(&seen[1], "tollkeeper-over-limit").unwrap();
+    assert!(told.starts_with(r#""soft";over=1;limit=1;t=3"#), "{told}");
 }

@@ -36,3 +36,27 @@ pub(super) fn metadata(verdict: &Verdict) -> Option<Struct> {
     let list = |values| BTreeMap::from([("over_limit".to_string(), value(Kind::ListValue(ListValue { values })))]);
     (!values.is_empty()).then(|| Struct { fields: list(values) })
 }
+
+#[cfg(test)]
+mod tests {
+    use tollkeeper::{Descriptor, Limiter, MemoryStore, Policy, Rule};
+
+    use super::*;
+
+    #[test]
+    fn envoy_is_told_in_a_header_and_in_metadata() {
+        let rule = Rule::new("soft").key("global").limit("1/h").annotate();
+        let limiter = Limiter::new(Policy::new([rule]).expect("valid"), MemoryStore::new());
+        let verdict = || limiter.try_check(&Descriptor::default()).expect("decided");
+        let within = verdict();
+        assert!(headers(&within).is_empty() && metadata(&within).is_none());
+        let over = verdict();
+        assert_eq!(headers(&over)[0].key, "tollkeeper-over-limit");
+        assert!(headers(&over)[0].value.starts_with(r#""soft";over=1;limit=1;t=3"#));
+        let metadata = metadata(&over).expect("metadata");
+        let Some(Kind::ListValue(list)) = &metadata.fields["over_limit"].kind else { panic!("{metadata:?}") };
+        let Some(Kind::StructValue(one)) = &list.values[0].kind else { panic!("{metadata:?}") };
+        assert_eq!(one.fields["rule"].kind, Some(Kind::StringValue("soft".into())));
+        assert_eq!(one.fields["over_by"].kind, Some(Kind::NumberValue(1.0)));
+    }
+}

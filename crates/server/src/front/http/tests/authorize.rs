@@ -167,3 +167,14 @@ async fn the_last_host_is_the_proxys() {
     let denied = gate.ask("GET /v1/authorize", "x-forwarded-host: a\r\nx-forwarded-host: shop.test\r\n", "").await;
     assert_eq!(denied.status, 429);
 }
+
+#[tokio::test]
+async fn the_proxy_learns_of_soft_limits_for_its_upstream() {
+    let soft = json!({"name": "soft", "key": "{ip}", "limit": "1/h", "mode": "annotate"});
+    let gate = Plan::new([soft]).open().await;
+    let within = gate.get("/v1/authorize").await;
+    assert_eq!((within.status, within.header("tollkeeper-over-limit")), (200, ""));
+    let over = gate.get("/v1/authorize").await;
+    assert_eq!((over.status, over.header("tollkeeper-over-limit")), (200, r#""soft";over=1;limit=1;t=3600"#));
+    assert_eq!(over.header("ratelimit"), "", "clients see no soft limit");
+}

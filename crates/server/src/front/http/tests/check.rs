@@ -213,3 +213,36 @@ async fn a_batch_whose_answer_would_be_huge_is_refused_before_it_charges() {
     assert_eq!(fine.status, 200);
     assert!(fine.body.len() < 2 << 20);
 }
+
+#[tokio::test]
+async fn a_request_over_a_soft_limit_passes_and_says_by_how_much() {
+    let soft = json!({"name": "soft", "key": "{user_id}", "limit": "2/h", "mode": "annotate"});
+    let gate = Plan::new([soft]).open().await;
+    let check = json!({"attributes": {"user_id": "42"}, "cost": 2});
+    assert_eq!(gate.check(check.clone()).await.get("annotations"), None);
+    let over = gate.check(check).await;
+    assert_eq!((&over["allowed"], &over["limiting"]), (&json!(true), &Value::Null));
+    let row = &over["rules"][0];
+    assert_eq!((&row["allowed"], &row["shadow"], &row["mode"]), (&json!(false), &json!(false), &json!("annotate")));
+    let expected = json!([{"rule": "soft", "limit": 2, "over_by": 2, "retry_after_ms": 3_600_000}]);
+    assert_eq!(over["annotations"], expected);
+    let metrics = gate.get("/metrics").await.body;
+    let counted = |outcome: &str| {
+        let line = format!("tollkeeper_decisions_total{{rule=\"soft\",outcome=\"{outcome}\",source=\"store\"}} 1");
+        metrics.contains(&line)
+    };
+    assert!(counted("allowed") && counted("annotated"), "{metrics}");
+}
+
+/// An IPv6 client had a bucket for each spelling of its address.
+#[tokio::test]
+async fn an_address_has_one_bucket_however_it_is_written() {
+    let only = json!({"name": "ip", "key": "{ip}", "limit": "9/h", "when": {"ip": ["2001:DB8::1", "192.0.2.7"]}});
+    let gate = Plan::new([only]).open().await;
+    for (index, ip) in ["2001:db8::1", "2001:DB8:0:0::1", "2001:0db8::0001"].iter().enumerate() {
+        let checked = gate.check(json!({"attributes": {"ip": ip}})).await;
+        assert_eq!(checked["rules"][0]["key"], "2001:db8::1");
+        assert_eq!(checked["rules"][0]["remaining"], 8 - index);
+    }
+    assert_eq!(gate.check(json!({"attributes": {"ip": "::ffff:192.0.2.7"}})).await["rules"][0]["key"], "192.0.2.7");
+}
