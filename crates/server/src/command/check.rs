@@ -3,7 +3,7 @@
 use std::io::Write as _;
 
 use anyhow::bail;
-use tollkeeper::{Clock, Decision, Descriptor, Limiter, Policy, Request, Row, Rule, Span, Verdict};
+use tollkeeper::{Clock, Decision, Descriptor, Enforcement, Limiter, Policy, Request, Row, Rule, Span, Verdict};
 
 use super::configuration::ConfigArgs;
 use super::ending::Ending;
@@ -112,7 +112,11 @@ fn says(row: &Row) -> String {
     let rule = &row.charge.rule;
     let Decision { limit, remaining, reset_after, .. } = row.decision;
     let mark = if row.decision.is_allowed() { "ok" } else { "NO" };
-    let shadow = if rule.is_enforced() { "" } else { " (shadow: never denies)" };
+    let shadow = match rule.mode() {
+        Enforcement::Shadow => " (shadow: never denies)",
+        Enforcement::Annotate => " (annotate: passes, and the upstream is told)",
+        _ => "",
+    };
     if row.is_unasked() {
         let because = "not evaluated, because an exception denies the request";
         return format!("  -  {:<16} key {:?}: {because}", rule.name(), row.charge.key.value);

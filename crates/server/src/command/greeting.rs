@@ -2,7 +2,7 @@
 
 use std::io::{self, Write};
 
-use tollkeeper::{Limiter, Policy, Rule, Store};
+use tollkeeper::{Enforcement, Limiter, Policy, Rule, Store};
 
 use crate::config::{Config, ListenTls};
 use crate::service::Service;
@@ -58,9 +58,13 @@ pub(super) fn rules(out: &mut impl Write, service: &Service) -> io::Result<()> {
     writeln!(out, "rules: {}{}", policy.rules().len(), from.unwrap_or_default())?;
     const MOST_SHOWN: usize = 20;
     for rule in policy.rules().iter().take(MOST_SHOWN) {
-        let shadow = if rule.is_enforced() { "" } else { " (shadow)" };
+        let mode = match rule.mode() {
+            Enforcement::Shadow => " (shadow)",
+            Enforcement::Annotate => " (annotate)",
+            _ => "",
+        };
         let inactive = if rule.is_active() { "" } else { " (inactive)" };
-        writeln!(out, "  {:<16} {} by {}{shadow}{inactive}", rule.name(), rule.quota(), rule.spec().key)?;
+        writeln!(out, "  {:<16} {} by {}{mode}{inactive}", rule.name(), rule.quota(), rule.spec().key)?;
     }
     if policy.rules().len() > MOST_SHOWN {
         writeln!(out, "  ... and {} more", policy.rules().len() - MOST_SHOWN)?;

@@ -65,10 +65,11 @@ fn summary(loaded: &Loaded) -> String {
         return "rules from Postgres".into();
     }
     let rules = loaded.policy.rules();
-    let shadow = rules.iter().filter(|rule| !rule.is_enforced()).count();
+    let shadow = rules.iter().filter(|rule| rule.is_shadow()).count();
+    let annotate = rules.iter().filter(|rule| rule.annotates()).count();
     let inactive = rules.iter().filter(|rule| !rule.is_active()).count();
     let s = if rules.len() == 1 { "" } else { "s" };
-    let notes: Vec<String> = [(shadow, "shadow"), (inactive, "inactive")]
+    let notes: Vec<String> = [(shadow, "shadow"), (annotate, "annotate"), (inactive, "inactive")]
         .into_iter()
         .filter(|(count, _)| *count > 0)
         .map(|(count, what)| format!("{count} {what}"))

@@ -35,17 +35,25 @@ const ruleForm = {
       tried, rules.reasons());
     const sent = () => ({ ...ruleForm.read(body), ...(when.isEmpty() ? {} : { when: when.read() }) });
     previewLater(body, sent, tried);
+    let existing = rule;
+    let warned = null;
     ask({
       title: rule ? `Edit ${shown(rule.name)}` : "New rule", body, ok: rule ? "Save" : "Create",
       act: async () => {
         const changed = sent();
         const more = rules.change(body);
-        const saved = rule
-          ? await api.put(`/v1/rules/${encodeURIComponent(rule.name)}`, changed, more)
+        const saved = existing
+          ? await api.put(`/v1/rules/${encodeURIComponent(existing.name)}`, changed, more)
           : await api.post("/v1/rules", changed, more);
-        const warnings = (saved.warnings ?? []).map(({ field, problem }) => `${field}: ${problem}`);
-        announce([`Rule ${shown(changed.name)} was saved`, ...warnings].join(". Warning: "));
+        existing = changed;
+        announce(`Rule ${shown(changed.name)} was saved`);
         await rules.load();
+        // What is probably a mistake is shown once at its field; the rule is saved all the same.
+        const warning = saved.warnings?.[0];
+        if (warning && warned !== warning.problem) {
+          warned = warning.problem;
+          throw Object.assign(new Error(`The rule was saved. Warning: ${warning.problem}`), { field: warning.field });
+        }
       },
     });
   },

@@ -75,7 +75,7 @@ impl Settings {
         let problem = "is not an error status, so clients would not see the denial; use 429, or another 4xx or 5xx";
         let wrong = || Invalid::new("deny_status", format!("{} {problem}", self.deny_status));
         let deny = self.deny.as_ref().map(Denial::new).transpose();
-        let deny = deny.map_err(|(field, problem)| Invalid::new(&format!("deny.{field}"), problem))?;
+        let deny = deny.map_err(|(field, problem)| Invalid::new(format!("deny.{field}"), problem))?;
         Ok(AnswerStyle { headers: self.headers, deny_status: status.ok_or_else(wrong)?, deny: deny.map(Arc::new) })
     }
 }

@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 use std::fmt::Write as _;
 
 use serde_json::Value;
+use tollkeeper::Enforcement;
 
 use crate::rules::{RuleSet, Version};
 use crate::words::counted;
@@ -14,10 +15,14 @@ pub(super) fn list(set: &RuleSet) -> String {
     let mut out = format!("version {}, {}\n", set.version, counted(rules.len() as u64, "rule"));
     let widest = rules.iter().map(|rule| rule.name().len()).max().unwrap_or_default();
     for rule in rules {
-        let shadow = if rule.is_enforced() { "" } else { " (shadow)" };
+        let mode = match rule.mode() {
+            Enforcement::Shadow => " (shadow)",
+            Enforcement::Annotate => " (annotate)",
+            _ => "",
+        };
         let inactive = if rule.is_active() { "" } else { " (inactive)" };
         // Writing to a text cannot fail.
-        let _ = writeln!(out, "  {:<widest$}  {} by {}{shadow}{inactive}", rule.name(), rule.quota(), rule.spec().key);
+        let _ = writeln!(out, "  {:<widest$}  {} by {}{mode}{inactive}", rule.name(), rule.quota(), rule.spec().key);
     }
     out
 }
