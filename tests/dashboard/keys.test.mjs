@@ -123,7 +123,7 @@ test("violations are found by rule, key and network, and a mistake is explained"
   page.sins.length = 0;
   await page.fill("#violation-filter [name=ip]", "192.0.2.1");
   await page.click("#violation-filter .primary");
-  await page.waitForSelector("text=Nothing fits");
+  await page.waitForSelector("text=Nothing matches");
   await page.click("text=Clear");
   await page.waitForSelector("#found tbody tr");
 });

@@ -148,7 +148,7 @@ test("a store that is away is told in words", async () => {
   await page.waitForSelector("#store-state.fine:has-text('Redis store answers')");
   redis.kill("SIGKILL");
   for (let turn = 0; turn < 20; turn += 1) await service.check([{ attributes: { user_id: String(turn) } }]);
-  await page.waitForSelector("#store-state.away:has-text('breaker open'), #store-state.half:has-text('breaker half open')");
+  await page.waitForSelector("#store-state.away:has-text('breaker open'), #store-state.half:has-text('breaker half-open')");
   assert.deepEqual(await faults(page), []);
   await picture(page, "store-away");
   assert.deepEqual(page.sins, []);

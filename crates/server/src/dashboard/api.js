@@ -2,7 +2,7 @@
 
 class Refused extends Error {
   constructor(status, problem) {
-    super(problem?.detail ?? `the service answered ${status} and does not say why`);
+    super(problem?.detail ?? `the service answered ${status} without a reason`);
     Object.assign(this, { status, field: problem?.field });
   }
 }
@@ -48,7 +48,7 @@ async function request(method, path, { query = {}, body, headers = {} } = {}) {
   const answer = await response.json().catch(() => null);
   if (!response.ok) throw new Refused(response.status, answer);
   // A proxy in front may answer instead of the service.
-  if (answer === null) throw new Unreachable("what answered is not Tollkeeper");
+  if (answer === null) throw new Unreachable("the answer is not from Tollkeeper");
   Object.defineProperty(answer, "tag", { value: response.headers.get("etag") });
   return answer;
 }

@@ -3,7 +3,7 @@
 const EXCEPTIONS = {
   block: { title: "Block", done: "is blocked", danger: true, says: "Every request of this key is denied, whatever it has left." },
   allow: { title: "Let pass", done: "always passes", says: "Every request of this key passes, and nothing is charged." },
-  grant: { title: "Grant a limit", done: "has a limit of its own", says: "This key gets another limit than the rule's." },
+  grant: { title: "Grant a limit", done: "has its own limit", says: "This key gets its own limit instead of the rule's." },
 };
 
 const SPANS = [["3600000", "an hour"], ["86400000", "a day"], ["604800000", "a week"], ["", "no end"]];
@@ -93,11 +93,11 @@ const exceptions = {
   lift(one) {
     ask({
       title: "End this exception?",
-      body: el("p", {}, "The rule decides about ", foreign(one.key, "b"), " as about everybody."),
+      body: el("p", {}, "The rule applies to ", foreign(one.key, "b"), " as for every other key."),
       ok: "End it",
       act: async () => {
         await api.delete("/v1/exceptions", { rule: one.rule, key: one.key, by: one.by });
-        announce("The exception is over");
+        announce("The exception was lifted");
         await exceptions.changed();
       },
     });
@@ -125,7 +125,7 @@ const exceptionList = {
   },
 
   table(list) {
-    if (list.length === 0) return el("p", { class: "nothing" }, "There is none: the rules decide about every key. Look a key up under Keys to block it, let it pass, or grant it a limit.");
+    if (list.length === 0) return el("p", { class: "nothing" }, "There are no exceptions. Look up a key under Keys to block it, let it pass, or grant it a limit.");
     return table("Exceptions in force", [
       { title: "Key", cell: (one) => el("span", {}, one.rule === "*" ? foreign(one.key) : keyLink(one.rule, one.key), one.by ? el("span", { class: "note" }, ` by ${shown(one.by)}`) : "") },
       { title: "Rule", cell: (one) => (one.rule === "*" ? "every rule" : foreign(one.rule)) },

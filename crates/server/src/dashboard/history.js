@@ -38,7 +38,7 @@ const history = {
 
   rollback(version) {
     const body = el("div", { class: "fields" },
-      el("p", {}, `The rules become what they were at version ${count(version.version)}, as a new version. Nothing is lost.`), rules.reasons());
+      el("p", {}, `This restores the rules of version ${count(version.version)} as a new version. The history is kept.`), rules.reasons());
     ask({
       title: `Roll back to version ${count(version.version)}?`, body, ok: "Roll back", danger: true,
       act: async () => {

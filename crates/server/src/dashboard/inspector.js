@@ -123,7 +123,7 @@ const inspector = {
         answer.by ? inspector.pair("Key by", shown(answer.by)) : "",
         inspector.pair("Left", `${count(answer.remaining)} of ${count(answer.limit)}`),
         inspector.pair("Quota", quota(answer.quota)),
-        inspector.pair("As if never used", answer.reset_after_ms > 0 ? el("span", { "data-reset": String(bucket.at + answer.reset_after_ms) }) : "now"),
+        inspector.pair("Full again", answer.reset_after_ms > 0 ? el("span", { "data-reset": String(bucket.at + answer.reset_after_ms) }) : "now"),
         (answer.variants ?? []).map((one) => inspector.pair(`By ${shown(one.by)}`, `${count(one.remaining)} left, ${one.retry_after_ms ? `passes in ${span(one.retry_after_ms)}` : "passes"}`))),
       el("p", { class: "why" }, inspector.why(answer, denied, exception?.kind)),
       ...exceptions.list(answer),
@@ -139,10 +139,10 @@ const inspector = {
     const hot = rule?.hot_by_denials.find((one) => one.key === key && !one.blocked);
     const excepted = { block: "An exception denies every request of this key, whatever it has left.", allow: "An exception lets every request of this key pass, and charges nothing." };
     const parts = [excepted[exception] ?? (denied
-      ? `The limit is ${quota(written)} for each ${rule?.key ?? "key"}, and this key has used all of it. Denied requests cost it nothing.`
+      ? `The limit is ${quota(written)} for each ${rule?.key ?? "key"}, and this key has used all of it. Denied requests are not charged.`
       : "A request of cost 1 passes this rule.")];
-    if (rule?.mode === "shadow") parts.push("The rule is in shadow mode: it watches and denies nobody.");
-    if (rule && !rule.active) parts.push("The rule is switched off.");
+    if (rule?.mode === "shadow") parts.push("The rule is in shadow mode: it reports and never denies.");
+    if (rule && !rule.active) parts.push("The rule is inactive.");
     if (hot) {
       const waits = hot.waits_kept + hot.waits_broken;
       parts.push(`It was denied ${hot.count === 1 ? "once" : `${ruleCard.bounds(hot)} times`} lately${waits > 0 ? ` and kept ${count(hot.waits_kept)} of ${plural(waits, "wait")}: it ${hot.waits_broken > hot.waits_kept ? "retries without waiting" : "mostly waits before retrying"}` : ""}.`);
@@ -162,7 +162,7 @@ const inspector = {
   },
 
   past: (past) => el("section", { class: "card", "aria-labelledby": "past-title" },
-    el("h3", { id: "past-title" }, "Denials of this key, address or user"), violationTable("Denials of this key, address or user", past, "None is on record.")),
+    el("h3", { id: "past-title" }, "Denials of this key, address or user"), violationTable("Denials of this key, address or user", past, "There are none.")),
 
   /// Updates the countdowns; at zero the bucket is inspected again.
   tick() {
@@ -182,7 +182,7 @@ const inspector = {
   reset({ rule, key, by }) {
     ask({
       title: "Reset this bucket?",
-      body: el("p", {}, "The key ", foreign(key, "b"), " of rule ", el("b", {}, shown(rule)), " becomes as if never used: its next requests pass, up to the whole burst."),
+      body: el("p", {}, "The key ", foreign(key, "b"), " of rule ", el("b", {}, shown(rule)), " starts with a full bucket again: its next requests pass, up to the whole burst."),
       ok: "Reset",
       danger: true,
       act: async () => {

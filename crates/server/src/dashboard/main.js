@@ -7,7 +7,7 @@ const VIEWS = ["traffic", "violations", "keys", "exceptions", "rules"];
 /// The login, which asks for a token.
 const signIn = {
   show(problem = "") {
-    if (token.get()) problem ||= "This token was refused. Is it the one of admin.token, or of the address that the service printed last?";
+    if (token.get()) problem ||= "This token was refused. Use admin.token, or the token in the address that the service printed at its last start.";
     token.forget();
     known.insight = null;
     page.stop();
@@ -21,7 +21,7 @@ const signIn = {
       event.preventDefault();
       const value = $("token").value.trim();
       // A text that cannot be in a header is not a token; fetch would only say that it failed.
-      if (!/^[\x21-\x7e\xa0-\xff]+$/.test(value)) return say($("token-error"), "A token has no spaces and no such characters.");
+      if (!/^[\x21-\x7e\xa0-\xff]+$/.test(value)) return say($("token-error"), "A token contains no spaces and no such characters.");
       token.set(value);
       $("token").value = "";
       page.go();

@@ -2,15 +2,15 @@
 
 const BREAKER = {
   closed: ["fine", " answers"],
-  half_open: ["half", ": breaker half open, one call tries"],
-  open: ["away", ": breaker open, rules answer by their failure policy"],
+  half_open: ["half", ": breaker half-open, probing"],
+  open: ["away", ": breaker open, rules use their failure policy"],
 };
 /// How much time a chart can show, initially less; and how many slots make a row of its table.
 const RANGES = {
   seconds: { slots: [60, 120, 300], slotMs: 1_000, size: 30, rows: 10 },
   minutes: { slots: [30, 60, 180, 360], slotMs: 60_000, size: 30, rows: 12 },
 };
-const KINDS = { abuse: "looks like abuse", too_low: "limit looks too low", mixed: "look closer", no_rule: "requests without a rule", quiet: "quiet", not_enough_data: "too little to tell" };
+const KINDS = { abuse: "looks like abuse", too_low: "limit looks too low", mixed: "look closer", no_rule: "requests without a rule", quiet: "quiet", not_enough_data: "not enough data" };
 
 const overview = {
   range: "seconds",
@@ -110,7 +110,7 @@ const overview = {
       };
     });
     const words = found.map(({ kind, name }) => `${name ? `${name}: ` : ""}${KINDS[kind]}`).join("; ");
-    if (overview.told !== undefined && overview.told !== words) announce(words || "Nothing needs attention any more");
+    if (overview.told !== undefined && overview.told !== words) announce(words || "Nothing needs attention now");
     overview.told = words;
   },
 
@@ -155,7 +155,7 @@ const overview = {
   ruleCards({ rules, rules_loaded: loaded, observing, dropped }) {
     const notes = [
       rules.length < loaded && `the busiest ${count(rules.length)} of ${count(loaded)}`,
-      !observing && "traffic is not observed, so there are totals only",
+      !observing && "insight is off, so only totals are shown",
       dropped.decisions > 0 && `hot keys miss ${plural(dropped.decisions, "decision")}`,
     ].filter(Boolean);
     say($("rules-note"), notes.join("; "));

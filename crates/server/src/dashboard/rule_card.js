@@ -74,7 +74,7 @@ const ruleCard = {
       [evidence.shadow ? "Keys that would be denied" : "Keys denied", `${about(evidence.keys_denied)} (${percent(evidence.share_of_keys_denied)})`],
       evidence.few && ["Most denials", `${percent(evidence.few.share)} from ${plural(evidence.few.keys, "key")}`],
       typeof evidence.share_hammering === "number" && ["Retry without waiting", `${percent(evidence.share_hammering)} of denied keys`],
-      evidence.enough && ["Would have done", `${shown(evidence.enough.written)}, ${tenth.format(evidence.enough.times)} times the limit`],
+      evidence.enough && ["Would have been enough", `${shown(evidence.enough.written)}, ${tenth.format(evidence.enough.times)} times the limit`],
     ].filter(Boolean) : [];
     each(part.evidence, facts, ([title]) => title, ([title]) => {
       const value = el("dd");

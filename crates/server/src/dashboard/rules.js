@@ -33,7 +33,7 @@ const rules = {
     ask({
       title: `Change ${shown(rule.name)}`, ok: "Close", act: async () => {},
       body: el("div", { class: "fields" },
-        el("p", {}, "The rules come from a file. Change these lines there; a running service takes the file again when it changes or on SIGHUP:"),
+        el("p", {}, "The rules come from a file. Change these lines there; a running service reloads the file when it changes or on SIGHUP:"),
         el("pre", { class: "snippet", tabindex: "0" }, el("code", {}, lines.map(shown).join("\n"))), tried),
     });
     preview(rule, tried);
@@ -76,12 +76,12 @@ const rules = {
   },
 
   reasons: () => [
-    el("label", {}, "Why, for the history ", el("input", { name: "message", maxlength: "200", autocomplete: "off" })),
+    el("label", {}, "Reason, for the history ", el("input", { name: "message", maxlength: "200", autocomplete: "off" })),
     el("label", {}, "Your name ", el("input", { name: "as", maxlength: "200", autocomplete: "off" })),
   ],
 
   remove(rule) {
-    const body = el("div", { class: "fields" }, el("p", {}, "Requests are not limited by ", el("b", {}, shown(rule.name)), " any more. The history keeps it."), rules.reasons());
+    const body = el("div", { class: "fields" }, el("p", {}, "Requests are not limited by ", el("b", {}, shown(rule.name)), " any more. It stays in the history."), rules.reasons());
     ask({
       title: "Remove this rule?", body, ok: "Remove", danger: true,
       act: async () => {

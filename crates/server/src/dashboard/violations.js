@@ -10,7 +10,7 @@ function violationTable(caption, violations, nobody = "Nobody was denied.") {
     { title: "User", cell: (one) => text(one.user_id) },
     { title: "IP", cell: (one) => text(one.ip) },
     { title: "Endpoint", cell: (one) => text(one.endpoint) },
-    { title: "Wait told", number: true, cell: (one) => (one.retry_after_ms === null ? (one.blocked ? "no end" : "never passes") : span(one.retry_after_ms)) },
+    { title: "Retry after", number: true, cell: (one) => (one.retry_after_ms === null ? (one.blocked ? "no end" : "never passes") : span(one.retry_after_ms)) },
     { title: "Denials", number: true, cell: (one) => count(one.count) },
   ], violations);
 }
@@ -55,7 +55,7 @@ const violations = {
     say($("found-note"), `${plural(violations.found.length, "record")} ${where}${missing}`);
     const filtered = Object.values(violations.query).some((value) => value !== "");
     $("found").replaceChildren(violations.found.length === 0 && filtered
-      ? el("p", { class: "note nothing" }, "Nothing fits. Take a filter away, or look further back.")
+      ? el("p", { class: "note nothing" }, "Nothing matches. Remove a filter, or look further back.")
       : violationTable("Violations", violations.found));
     $("found-more").hidden = !next;
     $("found-more").onclick = () => violations.search(next);
