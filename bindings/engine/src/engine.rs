@@ -520,7 +520,8 @@ fn understood(specs: &[RuleSpec]) -> Result<Policy, Error> {
 
 /// Asks the library. `io` is there if slots and estimates are kept by a server.
 async fn answer(front: Arc<Front>, limiter: Arc<Limiter>, io: Option<Arc<Io>>, ask: Ask) -> Result<Reply, Error> {
-    let checked = |verdict| Checked { verdict: Arc::new(verdict), now: limiter.store().now(), style: front.style.clone() };
+    let checked =
+        |verdict| Checked { verdict: Arc::new(verdict), now: limiter.store().now(), style: front.style.clone() };
     if let Ask::Check(subject) | Ask::Acquire(subject) | Ask::Reserve(subject, _) = &ask
         && let Subject::Attributes(request) = subject
     {
@@ -630,7 +631,7 @@ impl Front {
     /// Refuses requests with two identities, or without an address where a rule needs one.
     fn refuse(&self, limiter: &Limiter, head: &crate::request::Head) -> Result<(), Error> {
         if let Some(place) = self.identity.contradiction(&head.uri, &head.headers) {
-            let message = format!("`{place}` is there several times, with different values");
+            let message = format!("`{place}` occurs several times with different values");
             return Err(Error::refused(Kind::Request, message, Answer::contradiction(place)));
         }
         if head.peer.is_none() {
@@ -640,8 +641,8 @@ impl Front {
             if request.lacks_address.load(Relaxed) {
                 return Err(Error::new(
                     Kind::Address,
-                    "a rule limits by `ip`, and the server does not tell the client's address (a Unix socket?); have the \
-                     server pass it on, or limit by something else, such as header.x-api-key",
+                    "a rule limits by `ip`, but the server does not provide the client's address (a Unix socket?); make \
+                     the server provide it, or limit by something else, such as header.x-api-key",
                 ));
             }
         }

@@ -19,7 +19,9 @@ impl End {
     /// The end that a caller has given: a duration, a time, or neither.
     pub fn of(duration: Option<Span>, until: Option<Timestamp>) -> Result<End, Error> {
         match (duration, until) {
-            (Some(_), Some(_)) => Err(Error::new(Kind::Usage, "until: says the same as duration; leave one out")),
+            (Some(_), Some(_)) => {
+                Err(Error::new(Kind::Usage, "until: cannot be combined with duration; leave one out"))
+            }
             (Some(Span::ZERO), None) => {
                 let problem = "duration: is zero; leave it out for an exception without an end";
                 Err(Error::new(Kind::Usage, problem))

@@ -6,7 +6,7 @@ const { UsageError } = require("./errors.js");
 /** Values are strings; numbers and booleans are converted, and null or undefined means absent. */
 function pairs(attributes) {
   if (attributes === null || typeof attributes !== "object") {
-    throw new TypeError(`attributes are an object such as { user_id: "42" }, not ${attributes}`);
+    throw new TypeError(`attributes must be an object such as { user_id: "42" }, not ${attributes}`);
   }
   const flat = [];
   for (const name in attributes) {
@@ -25,7 +25,7 @@ function text(value, name) {
     case "boolean":
       return String(value);
     default:
-      throw new TypeError(`${name}: an attribute is a text, a number or a truth value, not ${typeof value}`);
+      throw new TypeError(`${name}: an attribute must be a string, a number or a boolean, not ${typeof value}`);
   }
 }
 

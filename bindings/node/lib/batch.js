@@ -8,7 +8,7 @@ const { Verdict } = require("./verdict.js");
 /** Attributes, costs and rules as the addon takes them. Each request is attributes, or a list of what `check` takes. */
 function batch(requests, rules) {
   if (requests === null || typeof requests !== "object" || typeof requests[Symbol.iterator] !== "function") {
-    throw new TypeError("requests are a list, of attributes or of [attributes, { cost }]");
+    throw new TypeError("requests must be an array of attributes or of [attributes, { cost }]");
   }
   const all = { attributes: [], costs: [], rules: [] };
   for (const request of requests) {

@@ -119,17 +119,17 @@ class Guard {
       throw new UsageError('give either a limit, such as "100/min burst 20", or a limiter');
     }
     if (by !== undefined && typeof by !== "string" && typeof by !== "function") {
-      throw new ConfigError(`by: it is an attribute such as "header.x-api-key|ip", or a function, not ${by}`);
+      throw new ConfigError(`by: must be an attribute such as "header.x-api-key|ip", or a function, not ${by}`);
     }
     for (const [option, value] of Object.entries({ address, onDenied })) {
-      if (value !== undefined && typeof value !== "function") throw new ConfigError(`${option}: it is a function, not ${value}`);
+      if (value !== undefined && typeof value !== "function") throw new ConfigError(`${option}: must be a function, not ${value}`);
     }
     if (limiter === undefined) {
       ({ limiter: this.limiter, about: this.#about } = limiterFor(limit, by, name, settings));
     } else {
-      if (!(limiter instanceof Limiter)) throw new ConfigError("limiter: make it with Limiter.fromRules or Limiter.fromFile");
+      if (!(limiter instanceof Limiter)) throw new ConfigError("limiter: create it with Limiter.fromRules or Limiter.fromFile");
       if (Object.keys(settings).length > 0 || name !== undefined || typeof by === "string") {
-        throw new UsageError("a limiter brings its own settings; give them to Limiter.fromRules or Limiter.fromFile");
+        throw new UsageError("a limiter has its own settings; pass them to Limiter.fromRules or Limiter.fromFile");
       }
       this.limiter = limiter;
     }
@@ -208,7 +208,7 @@ function isPromise(value) {
 /** Paths, or a function of the request. */
 function exemption(exempt, host) {
   if (typeof exempt === "function") return exempt;
-  if (!Array.isArray(exempt)) throw new ConfigError('exempt: it is a list of paths such as ["/healthz"], or a function');
+  if (!Array.isArray(exempt)) throw new ConfigError('exempt: must be a list of paths such as ["/healthz"], or a function');
   if (exempt.length === 0) return undefined;
   const paths = new Set(exempt);
   return (request) => {

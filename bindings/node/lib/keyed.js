@@ -95,7 +95,7 @@ class Keyed {
 /** A key is a text, a number or bytes: `"1"` and `1` are two keys. */
 function proven(key) {
   if (typeof key === "string" || typeof key === "number" || key instanceof Uint8Array) return key;
-  throw new TypeError(`a key is a string, a number or a Uint8Array, not ${key === null ? "null" : typeof key}`);
+  throw new TypeError(`a key must be a string, a number or a Uint8Array, not ${key === null ? "null" : typeof key}`);
 }
 
 /** Limits each key by the same quota, in this process: `keyed("10/s burst 20").check(key)`. */

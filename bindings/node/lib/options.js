@@ -10,7 +10,7 @@ function known(where, options, names) {
   }
   for (const name of Object.keys(options)) {
     if (!names.includes(name)) {
-      throw new ConfigError(`${where}: there is no option \`${name}\`; possible are ${names.join(", ")}`);
+      throw new ConfigError(`${where}: there is no option \`${name}\`; use one of ${names.join(", ")}`);
     }
   }
 }
@@ -44,7 +44,7 @@ function written(rules, options, place) {
 function span(time) {
   if (time === undefined || typeof time === "string") return time;
   if (!(Number.isFinite(time) && time > 0)) {
-    throw new ConfigError(`timeout: ${time} is not a length of time; write seconds such as 0.02, or a text such as "20ms"`);
+    throw new ConfigError(`timeout: ${time} is not a duration; write seconds such as 0.02, or a text such as "20ms"`);
   }
   return `${Math.ceil(time * 1000)}ms`;
 }

@@ -21,7 +21,7 @@ function ruleOf(name, line, by) {
 /** Rules as in the file; lines and quotas are rules too. */
 function specs(rules) {
   if (!Array.isArray(rules)) {
-    throw new RuleError('rules are a list, of objects or of lines such as "100/min by ip"');
+    throw new RuleError('rules must be an array of objects or of strings such as "100/min by ip"');
   }
   return rules.map((rule, index) => {
     if (typeof rule !== "string" && !(rule instanceof Quota)) return rule;
@@ -32,10 +32,10 @@ function specs(rules) {
 /** The rules for the limits of a middleware, with names derived from this one. */
 function rulesOf(limit, by, name, when) {
   const lines = Array.isArray(limit) ? limit : [limit];
-  if (lines.length === 0) throw new UsageError('there is nothing to limit; write for example "5/min"');
+  if (lines.length === 0) throw new UsageError('the limit is missing; write for example "5/min"');
   return lines.map((line, index) => {
     if (typeof line !== "string" && !(line instanceof Quota)) {
-      throw new UsageError(`a limit is a text such as "100/min burst 20" or a Quota, not ${line}`);
+      throw new UsageError(`a limit must be a string such as "100/min burst 20" or a Quota, not ${line}`);
     }
     const key = typeof by === "function" ? KEY : by;
     const spec = ruleOf(index === 0 ? name : `${name}-${index + 1}`, line, key);

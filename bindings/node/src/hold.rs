@@ -51,7 +51,8 @@ impl Estimated {
         attributes: Vec<String>,
         ticket: u32,
     ) -> Result<Option<Answer>, Raised> {
-        let estimate = self.estimate.take().ok_or_else(|| misused("the reservation was settled or released before"))?;
+        let estimate =
+            self.estimate.take().ok_or_else(|| misused("the reservation has already been settled or released"))?;
         answered(
             &self.engine,
             self.engine.ask(Ask::Settle(estimate, cost, pairs(attributes))),

@@ -71,12 +71,12 @@ impl Keyed {
             "open" => FailurePolicy::Open,
             "closed" => FailurePolicy::Closed,
             other => {
-                return Err(wrong(format!("onFull: {other:?} is not possible here; possible are local, open, closed")));
+                return Err(wrong(format!("onFull: {other:?} is not supported; use local, open or closed")));
             }
         };
         let keyed = keyed.with_clock(ManualClock::or_system(clock)).on_full(on_full);
         Ok(Keyed(Arc::new(match max_keys {
-            Some(0) => return Err(wrong("maxKeys: 0 keys hold no limit; use at least 1".into())),
+            Some(0) => return Err(wrong("maxKeys: must be at least 1".into())),
             Some(max_keys) => keyed.with_max_keys(max_keys as usize),
             None => keyed,
         })))

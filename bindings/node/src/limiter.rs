@@ -206,7 +206,7 @@ impl Limiter {
     ) -> Result<Option<Answer>, Raised> {
         let duration = |seconds: f64| {
             Duration::try_from_secs_f64(seconds)
-                .map_err(|_| misused(format!("hold: {seconds} is not a length of time in seconds")))
+                .map_err(|_| misused(format!("hold: {seconds} is not a duration in seconds")))
         };
         let subject = Subject::Attributes(descriptor(pairs(attributes), cost, rules));
         self.ask(Ask::Reserve(subject, hold.map(duration).transpose()?), ticket)

@@ -45,8 +45,8 @@ for (const [place, make] of [["memory", () => Limiter.fromRules(RULES)], ["Redis
     const refused = (call, Class, words) => assert.rejects(call, (error) => error instanceof Class && words.test(error.message));
     await refused(limiter.checkMany([{ parts: 3 }, { parts: "many" }]), CostError, /requests\[1\]: .*parts/);
     await refused(limiter.checkMany([{ parts: 3 }], { rules: ["part"] }), UsageError, /requests\[0\]: there is no rule `part`/);
-    await refused(limiter.checkMany({ parts: 3 }), TypeError, /requests are a list/);
-    await refused(limiter.checkMany([{ parts: 3 }, "4"]), TypeError, /attributes are an object/);
+    await refused(limiter.checkMany({ parts: 3 }), TypeError, /requests must be an array/);
+    await refused(limiter.checkMany([{ parts: 3 }, "4"]), TypeError, /attributes must be an object/);
     assert.equal((await limiter.check({ parts: 1 }, { cost: 0 })).rules[0].remaining, 10);
   });
 }

@@ -92,11 +92,11 @@ test("mistakes are named", async () => {
   await refused(limiter.block("per-user", ""), UsageError, /key: is empty/);
   await refused(limiter.block("per-user", "42", { until: new Date("2020-01-01") }), UsageError, /until: is not in the future/);
   await refused(limiter.block("per-user", "42", { until: new Date("never") }), UsageError, /until: is not a time/);
-  await refused(limiter.block("per-user", "42", { until: 1_700_000_000 }), UsageError, /until: it is a Date, not 1700000000/);
+  await refused(limiter.block("per-user", "42", { until: 1_700_000_000 }), UsageError, /until: must be a Date, not 1700000000/);
   const both = { duration: 1, until: new Date(Date.now() + 5000) };
-  await refused(limiter.block("per-user", "42", both), UsageError, /until: says the same as duration/);
+  await refused(limiter.block("per-user", "42", both), UsageError, /until: cannot be combined with duration/);
   for (const duration of [-1, NaN, 1e300, {}]) {
-    await refused(limiter.block("per-user", "42", { duration }), UsageError, /duration: .* is not a length of time/);
+    await refused(limiter.block("per-user", "42", { duration }), UsageError, /duration: .* is not a duration/);
   }
   await refused(limiter.block("per-user", "42", { duration: 0 }), UsageError, /duration: is zero/);
   await refused(limiter.block("per-user", "42", { duration: "a while" }), UsageError, /duration: /);

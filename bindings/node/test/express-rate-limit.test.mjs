@@ -65,6 +65,6 @@ test("processes share one count on Redis, and a limit of 0 denies all", async ()
 });
 
 test("mistakes are named", () => {
-  assert.throws(() => new TollkeeperStore({ url: "redis://" }), /there is no option `url`; possible are store/);
+  assert.throws(() => new TollkeeperStore({ url: "redis://" }), /there is no option `url`; use one of store/);
   assert.throws(() => new TollkeeperStore({ store: "nowhere:" }), /is not a store/);
 });

@@ -173,13 +173,13 @@ test("Node's own server, and a Unix socket that has no address and says so", asy
 test("mistakes are told when the middleware is made", () => {
   assert.throws(() => rateLimit(), /give either a limit/);
   assert.throws(() => rateLimit("ten/min"), /"ten" is not a whole number/);
-  assert.throws(() => rateLimit("10/min", { windowMs: 1 }), /there is no option `windowMs`; possible are limit, by/);
-  assert.throws(() => rateLimit("10/min", { by: 5 }), /by: it is an attribute such as "header.x-api-key|ip", or a function, not 5/);
-  assert.throws(() => rateLimit([]), /there is nothing to limit/);
+  assert.throws(() => rateLimit("10/min", { windowMs: 1 }), /there is no option `windowMs`; use one of limit, by/);
+  assert.throws(() => rateLimit("10/min", { by: 5 }), /by: must be an attribute such as "header.x-api-key|ip", or a function, not 5/);
+  assert.throws(() => rateLimit([]), /the limit is missing/);
   assert.throws(() => rateLimit({ limit: "10/min", limiter: rateLimit("1/s").limiter }), /give either a limit/);
-  assert.throws(() => rateLimit({ limiter: rateLimit("1/s").limiter, by: "ip" }), /brings its own settings/);
-  assert.throws(() => rateLimit({ limiter: {} }), /limiter: make it with Limiter.fromRules/);
-  assert.throws(() => rateLimit("10/min", { exempt: "/x" }), /exempt: it is a list of paths/);
+  assert.throws(() => rateLimit({ limiter: rateLimit("1/s").limiter, by: "ip" }), /has its own settings/);
+  assert.throws(() => rateLimit({ limiter: {} }), /limiter: create it with Limiter.fromRules/);
+  assert.throws(() => rateLimit("10/min", { exempt: "/x" }), /exempt: must be a list of paths/);
   const shared = { store: "redis://127.0.0.1:1", namespace: "names" };
   rateLimit("10/min", { ...shared, name: "same" });
   rateLimit("10/min", { ...shared, name: "same" });

@@ -60,9 +60,9 @@ test("mistakes are told by class, code and words", () => {
     assert.match(error.message, /"ten" is not a whole number/);
     return true;
   });
-  assert.throws(() => keyed("1/s", { onFull: "shut" }), { name: "ConfigError", message: /onFull: "shut" is not possible here/ });
+  assert.throws(() => keyed("1/s", { onFull: "shut" }), { name: "ConfigError", message: /onFull: "shut" is not supported/ });
   assert.throws(() => keyed("1/s", { maxKeys: 0 }), ConfigError);
-  assert.throws(() => keyed("1/s", { maxkeys: 1 }), /there is no option `maxkeys`; possible are maxKeys, onFull, clock/);
+  assert.throws(() => keyed("1/s", { maxkeys: 1 }), /there is no option `maxkeys`; use one of maxKeys, onFull, clock/);
   assert.throws(() => keyed(5), TypeError);
 });
 

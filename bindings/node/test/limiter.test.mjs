@@ -32,8 +32,8 @@ test("costs, peeks and attributes that are absent", async () => {
   assert.deepEqual(limiter.tryCheck({ user_id: null, other: true }).rules, []);
   await assert.rejects(limiter.check({ user_id: "a", bytes: "many" }), (error) => error instanceof CostError && error.code === "ERR_TOLLKEEPER_COST");
   await assert.rejects(limiter.check({ user_id: "a" }, { cost: -1 }), /cost: -1 is not a whole number/);
-  await assert.rejects(limiter.check("a"), /attributes are an object/);
-  await assert.rejects(limiter.check({ user_id: {} }), /user_id: an attribute is a text/);
+  await assert.rejects(limiter.check("a"), /attributes must be an object/);
+  await assert.rejects(limiter.check({ user_id: {} }), /user_id: an attribute must be a string/);
 });
 
 test("rules from a file, changed while it runs", async () => {
@@ -74,9 +74,9 @@ test("an estimate is settled once", async () => {
   assert.equal(reservation.allowed, true);
   const [settled] = await reservation.settle(1500);
   assert.deepEqual([settled.rule, settled.cost, settled.reserved, settled.refunded, settled.remaining], ["tokens", 1500, 4000, 2500, 8500]);
-  await assert.rejects(reservation.settle(1), (error) => error instanceof UsageError && /settled or released before/.test(error.message));
+  await assert.rejects(reservation.settle(1), (error) => error instanceof UsageError && /already been settled or released/.test(error.message));
   assert.equal((await limiter.reserve({ user: "a" }, { cost: 9000 })).allowed, false);
-  await assert.rejects(limiter.reserve({ user: "a" }, { hold: -1 }), /hold: -1 is not a length of time/);
+  await assert.rejects(limiter.reserve({ user: "a" }, { hold: -1 }), /hold: -1 is not a duration/);
 });
 
 test("buckets can be looked at and forgotten", async () => {
@@ -90,12 +90,12 @@ test("buckets can be looked at and forgotten", async () => {
 });
 
 test("mistakes are named", () => {
-  assert.throws(() => Limiter.fromRules("10/s"), /rules are a list/);
+  assert.throws(() => Limiter.fromRules("10/s"), /rules must be an array/);
   assert.throws(() => Limiter.fromRules([{ ...RULE, brust: 1 }]), /rules\[0\]\.brust: is not known; did you mean `burst`/);
   assert.throws(() => Limiter.fromRules([RULE], { trustedProxies: ["localhost"] }), /trusted_proxies\[0\]: "localhost" is not an address/);
   assert.throws(() => Limiter.fromRules([RULE], { denyStatus: 200 }), /deny_status: 200/);
   assert.throws(() => Limiter.fromRules([RULE], { store: "sqlite:x" }), /is not a store/);
-  assert.throws(() => Limiter.fromRules([RULE], { timeout: -1 }), /timeout: -1 is not a length of time/);
+  assert.throws(() => Limiter.fromRules([RULE], { timeout: -1 }), /timeout: -1 is not a duration/);
   assert.throws(() => Limiter.fromRules([RULE], { stroe: "memory:" }), /there is no option `stroe`/);
   assert.throws(() => new Limiter(), UsageError);
   assert.throws(() => Limiter.fromRules([RULE], { store: "redis://127.0.0.1:1" }).tryCheck({}), /tryCheck is for limits in memory/);

@@ -340,7 +340,7 @@ export class ManualClock {
   now(): number;
 }
 
-/** Anything that this package throws. A denial is no error. */
+/** Anything that this package throws. A denial is not an error. */
 export class TollkeeperError extends Error {
   readonly code: string;
 }

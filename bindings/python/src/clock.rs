@@ -63,7 +63,7 @@ pub(crate) fn span_text(time: &Bound<'_, PyAny>) -> PyResult<String> {
     if !(seconds.is_finite() && seconds > 0.0) {
         let error = tollkeeper_engine::Error::new(
             tollkeeper_engine::Kind::Config,
-            format!("{seconds} is not a length of time; write seconds such as 0.02, or a text such as \"20ms\""),
+            format!("{seconds} is not a duration; write seconds such as 0.02, or a string such as \"20ms\""),
         );
         return Err(raise(time.py(), error));
     }

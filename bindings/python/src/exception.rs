@@ -42,7 +42,7 @@ fn span(duration: &Bound<'_, PyAny>) -> PyResult<Span> {
     }
     let seconds = number(duration, "total_seconds")?;
     micros(seconds).map(Span::from_micros).ok_or_else(|| {
-        wrong(format!("{seconds} is not a length of time; write seconds, a text such as \"1h\", or a timedelta"))
+        wrong(format!("{seconds} is not a duration; write seconds, a string such as \"1h\", or a timedelta"))
     })
 }
 

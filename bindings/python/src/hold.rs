@@ -82,7 +82,7 @@ impl Reservation {
     fn ask(&self, py: Python<'_>, cost: Option<u32>, attributes: Option<&Bound<'_, PyAny>>) -> PyResult<Ask> {
         let attributes = attributes.map_or_else(|| Ok(Vec::new()), pairs)?;
         let estimate = self.estimate.lock().unwrap_or_else(PoisonError::into_inner).take();
-        let settled = || raise(py, Error::new(Kind::Usage, "the reservation was settled or released before"));
+        let settled = || raise(py, Error::new(Kind::Usage, "the reservation has already been settled or released"));
         Ok(Ask::Settle(estimate.ok_or_else(settled)?, cost, attributes))
     }
 }

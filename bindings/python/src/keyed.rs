@@ -27,12 +27,12 @@ pub(crate) fn keyed(
         "open" => FailurePolicy::Open,
         "closed" => FailurePolicy::Closed,
         other => {
-            return Err(wrong(format!("on_full: {other:?} is not possible here; possible are local, open, closed")));
+            return Err(wrong(format!("on_full: {other:?} is not supported; use local, open or closed")));
         }
     };
     let keyed = keyed.with_clock(ManualClock::or_system(clock)).on_full(on_full);
     Ok(Keyed(Box::new(match max_keys {
-        Some(0) => return Err(wrong("max_keys: 0 keys hold no limit; use at least 1".into())),
+        Some(0) => return Err(wrong("max_keys: must be at least 1".into())),
         Some(max_keys) => keyed.with_max_keys(max_keys),
         None => keyed,
     })))
@@ -60,7 +60,7 @@ macro_rules! with_key {
             let $known = &(2_u8, number.extract::<i128>()?);
             Ok($do)
         } else {
-            Err(PyTypeError::new_err(format!("a key is a str, bytes or int, not {}", key.get_type().name()?)))
+            Err(PyTypeError::new_err(format!("a key must be a str, bytes or int, not {}", key.get_type().name()?)))
         }
     }};
 }

@@ -39,7 +39,7 @@ fn dict_of<'py>(mapping: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyDict>> {
     let Ok(mapping) = mapping.cast::<PyMapping>() else {
         let kind = mapping.get_type().name()?;
         return Err(PyTypeError::new_err(format!(
-            "attributes are a mapping such as {{\"user_id\": \"42\"}}, not {kind}"
+            "attributes must be a mapping such as {{\"user_id\": \"42\"}}, not {kind}"
         )));
     };
     let dict = PyDict::new(mapping.py());
@@ -73,7 +73,7 @@ pub(crate) fn estimate(
 /// Several requests, each a mapping or a pair of a mapping and its cost.
 pub(crate) fn many(requests: &Bound<'_, PyAny>, rules: Option<Vec<String>>) -> PyResult<Ask> {
     if requests.is_instance_of::<PyDict>() || requests.is_instance_of::<PyString>() {
-        return Err(PyTypeError::new_err("requests are a list, of attributes or of (attributes, cost)"));
+        return Err(PyTypeError::new_err("requests must be a list of attributes or of (attributes, cost)"));
     }
     let each = requests.try_iter()?.map(|request| {
         let request = request?;
@@ -225,5 +225,5 @@ pub(crate) fn wsgi_head(environ: &Bound<'_, PyDict>, engine: &Engine) -> Result<
 
 fn duration(seconds: f64) -> PyResult<std::time::Duration> {
     std::time::Duration::try_from_secs_f64(seconds)
-        .map_err(|_| PyValueError::new_err(format!("hold: {seconds} is not a length of time in seconds")))
+        .map_err(|_| PyValueError::new_err(format!("hold: {seconds} is not a duration in seconds")))
 }

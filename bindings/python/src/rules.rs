@@ -12,7 +12,7 @@ use crate::text::utf8;
 pub(crate) fn written<'py>(rules: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyList>> {
     let py = rules.py();
     if rules.is_instance_of::<PyString>() {
-        return Err(PyTypeError::new_err("rules are a list, of dicts or of lines such as \"100/min by ip\""));
+        return Err(PyTypeError::new_err("rules must be a list of dicts or of strings such as \"100/min by ip\""));
     }
     let all = PyList::empty(py);
     for (index, rule) in rules.try_iter()?.enumerate() {

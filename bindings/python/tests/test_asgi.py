@@ -216,7 +216,7 @@ def test_a_rule_answers_in_its_own_words() -> None:
 def test_misuse_is_named() -> None:
     with pytest.raises(UsageError, match="either limit="):
         RateLimitMiddleware(app)
-    with pytest.raises(UsageError, match="brings its own"):
+    with pytest.raises(UsageError, match="has its own"):
         RateLimitMiddleware(app, limiter=Limiter.from_rules([]), trusted_proxies=["10.0.0.1"])
 
 

@@ -49,9 +49,9 @@ def test_any_mapping_and_any_iterable() -> None:
     requests = (ChainMap({"user_id": user}, {"plan": "free"}) for user in ("1", "2"))
     assert [verdict.allowed for verdict in limiter.check_many_sync(requests)] == [True, True]
     assert limiter.check_sync(ChainMap({"user_id": "1"})).rules[0].remaining == 0
-    with pytest.raises(TypeError, match="attributes are a mapping"):
+    with pytest.raises(TypeError, match="attributes must be a mapping"):
         limiter.check_sync([("user_id", "1")])  # type: ignore[arg-type]
-    with pytest.raises(TypeError, match="requests are a list"):
+    with pytest.raises(TypeError, match="requests must be a list"):
         limiter.check_many_sync({"user_id": "1"})  # type: ignore[dict-item]
 
 

@@ -118,10 +118,10 @@ def test_mistakes_are_named() -> None:
         limiter.block_sync("per-user", "")
     with pytest.raises(UsageError, match="until: is not in the future"):
         limiter.block_sync("per-user", "42", until=datetime(2020, 1, 1, tzinfo=timezone.utc))
-    with pytest.raises(UsageError, match="until: says the same as duration"):
+    with pytest.raises(UsageError, match="until: cannot be combined with duration"):
         limiter.block_sync("per-user", "42", duration=1, until=time.time() + 5)
     for duration in (-1, float("nan"), 1e300):
-        with pytest.raises(UsageError, match="duration: .* is not a length of time"):
+        with pytest.raises(UsageError, match="duration: .* is not a duration"):
             limiter.block_sync("per-user", "42", duration=duration)
     with pytest.raises(UsageError, match="duration: is zero"):
         limiter.block_sync("per-user", "42", duration=0)

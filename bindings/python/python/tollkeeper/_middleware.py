@@ -74,7 +74,7 @@ class Middleware(Generic[_App, _Request]):
             assert limit is not None
             limiter = Limiter.from_rules(rules_of(limit, by, name), store=store, **settings)
         elif settings or by is not None and not callable(by):
-            raise UsageError("limiter= brings its own settings; give them to Limiter.from_rules or Limiter.from_file")
+            raise UsageError("limiter= has its own settings; pass them to Limiter.from_rules or Limiter.from_file")
         self.app = app
         self.limiter = limiter
         self._key = by if callable(by) else None

@@ -49,7 +49,7 @@ class RouteLimit:
 
     def __init__(self, limits: Limits, limit: LimitLike, by: By, name: str | None, cost: Any) -> None:
         if not lines(limit):
-            raise UsageError("there is nothing to limit; write for example limit(\"5/min\")")
+            raise UsageError("the limit is missing; write for example limit(\"5/min\")")
         self.limits = limits
         self.by = by
         self.cost = cost

@@ -20,7 +20,7 @@ fn what_cannot_be_meant_is_refused_with_what_to_do() {
     let upstream = ["--upstream", "http://127.0.0.1:1"];
     let with = |args: &[&str]| error(&[&upstream, args].concat());
     assert!(error(&["--limit", "1/s"]).contains("--upstream"));
-    assert!(with(&[]).contains("there is nothing to limit"));
+    assert!(with(&[]).contains("there is no limit"));
     assert!(
         error(&["--upstream", "https://a_.-test", "--limit", "1/s"]).contains("cannot be the name in a certificate")
     );

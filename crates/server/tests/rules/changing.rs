@@ -107,7 +107,7 @@ fn bad_input_names_the_field_and_changes_nothing() {
         (
             r#"{"name": "a", "key": "global", "limit": "1/s", "deny": {"status": 200}}"#,
             "deny.status",
-            "200 does not tell",
+            "200 is not an error status",
         ),
         (r#"{"name": "a", "key": "global", "limit": "1/s", "description": "a\u0000b"}"#, "description", "NUL"),
     ] {

@@ -166,7 +166,10 @@ fn a_bad_row_names_rule_column_problem_and_fix() {
         ),
         (|row| row.options = json!({"leese": "auto"}), "rule `a`: options.leese: is not known; did you mean `lease`?"),
         (|row| row.options = json!({"mode": "shadow"}), "rule `a`: options.mode: belongs in the column mode"),
-        (|row| row.options = json!({"deny": {"status": 200}}), "rule `a`: options.deny.status: 200 does not tell"),
+        (
+            |row| row.options = json!({"deny": {"status": 200}}),
+            "rule `a`: options.deny.status: 200 is not an error status",
+        ),
         (|row| row.cost = json!([{"when": {}}]), "rule `a`: cost[0].cost: is missing"),
         (
             |row| (row.plan, row.match_conditions) = (Some("free".into()), json!({"plan": "paid"})),

@@ -85,7 +85,7 @@ async fn what_is_wrong_is_named() {
         (
             json!({"key": "1", "kind": "block", "until": "2027-01-01T00:00:00Z", "for_ms": 1}),
             400,
-            "until: says the same",
+            "until: cannot be combined with for_ms",
         ),
         (json!({"key": "", "kind": "block"}), 400, "key: is empty"),
         (
