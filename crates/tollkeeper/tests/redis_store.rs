@@ -5,8 +5,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tollkeeper::{
-    Algorithm, BreakerState, CheckError, ConnectError, Descriptor, FailurePolicy, Limiter, Policy, RedisOptions,
-    RedisStore, RuleSpec, Source, Store, Verdict,
+    Algorithm, BreakerState, CheckError, ConnectError, Descriptor, Exception, ExceptionKind, FailurePolicy, Key,
+    Limiter, Policy, RedisOptions, RedisStore, RuleSpec, Source, Store, Verdict,
 };
 use tollkeeper_testkit::store::{Kind, Server};
 
@@ -87,6 +87,29 @@ async fn a_server_that_forgot_the_script_is_taught_again() {
     redis::cmd("SCRIPT").arg("FLUSH").exec(&mut server.connect()).unwrap();
     assert_eq!(ask(&limiter, "a").await, (Source::Store, true));
     assert_eq!(ask(&limiter, "a").await, (Source::Store, false));
+}
+
+/// Only the scripts that decide were loaded at the start, so the first reservation on a distant server took two round
+/// trips and was late.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_first_call_of_every_script_finds_it_loaded() {
+    let server = Server::start(Kind::Redis7);
+    let window = RuleSpec { algorithm: Algorithm::SlidingWindowLog, ..rule("log", "9/day", FailurePolicy::Closed) };
+    let slots = RuleSpec { algorithm: Algorithm::Concurrency, ..rule("slots", "9", FailurePolicy::Closed) };
+    let rules = [rule("r", "9/day", FailurePolicy::Closed), window, slots.hold("60s")];
+    let limiter = Arc::new(Limiter::new(Policy::new(rules).unwrap(), connect(&server).await));
+    let (key, closed) = (Key { variant: 0, value: "a".into() }, "no failure policy answered");
+    let verdict = answered(&limiter, &user("a")).await;
+    assert_eq!((verdict.source(), verdict.is_allowed()), (Source::Store, true), "{closed}");
+    let hold = verdict.rows().iter().find_map(|row| row.decision.hold).unwrap();
+    assert!(limiter.release("slots", &key, hold).await.unwrap().unwrap());
+    let (verdict, reservation) = limiter.reserve(&user("b")).await.unwrap();
+    assert_eq!((verdict.source(), verdict.is_allowed()), (Source::Store, true), "{closed}");
+    reservation.settle(0).await.unwrap();
+    assert!(limiter.reset("r", &key).await.unwrap().unwrap());
+    limiter.except(Exception::new("r", "a", ExceptionKind::Block)).await.unwrap();
+    let stats: String = redis::cmd("INFO").arg("errorstats").query(&mut server.connect()).unwrap();
+    assert!(!stats.contains("NOSCRIPT"), "{stats}");
 }
 
 /// On the server's own clock a state lives for as long as it matters, and memory follows what is owed.

@@ -1,7 +1,10 @@
 //! JSON logs.
 
-use serde_json::Value;
+use std::time::{Duration, Instant};
 
+use serde_json::{Value, json};
+
+use tollkeeper_testkit::store::{Kind, Server};
 use tollkeeper_testkit::{Service, file, tollkeeper};
 
 use super::receiver::post;
@@ -46,4 +49,24 @@ fn a_start_that_fails_says_so_in_json_too() {
     let all = lines(&String::from_utf8(output.stderr).unwrap());
     let last = all.last().expect("a line");
     assert!(last["message"].as_str().unwrap().contains("cannot listen on 203.0.113.1:1"), "{last}");
+}
+
+/// A Redis that was gone wrote a line for every attempt to reach it, one a second, for as long as it was gone.
+#[test]
+fn a_store_that_is_gone_is_a_few_lines_however_long_it_takes() {
+    let mut redis = Server::start(Kind::Redis7);
+    let rules = "rules: [{ name: a, key: '{user}', limit: 5/s, on_store_failure: closed }]";
+    let service = Service::on(&format!("store: {{ url: '{}' }}\n{rules}", redis.url()), &[]);
+    redis.kill();
+    let begun = Instant::now();
+    while begun.elapsed() < Duration::from_secs(5) {
+        service.check(&json!({"attributes": {"user": "42"}}));
+    }
+    service.wait_for_log("cannot reach the store", 1);
+    redis.restart();
+    service.wait_for_log("answers again", 1);
+    let log = service.log();
+    let lines = log.lines().filter(|line| line.contains("the store") || line.contains("redis::")).count();
+    assert!(lines <= 4, "{log}");
+    assert_eq!(log.matches("cannot reach the store").count(), 1, "{log}");
 }

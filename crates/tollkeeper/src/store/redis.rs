@@ -43,6 +43,7 @@ mod server;
 mod shared;
 #[cfg(test)]
 mod simulation;
+mod sparing;
 mod stored;
 mod traffic;
 mod version;

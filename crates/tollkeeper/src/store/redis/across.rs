@@ -19,6 +19,7 @@ use super::nodes::Slot;
 use super::queue::Answered;
 use super::script::{Call, REFUND};
 use super::shared::{Decided, Shared, read};
+use super::sparing::Sparing;
 use crate::store::error::StoreError;
 
 /// The charges of a request that one call can decide.
@@ -133,7 +134,11 @@ impl Shared {
         match self.call_at(slot, &REFUND, refund, read::<Vec<bool>>).await {
             Ok(is_back) => Some(is_back),
             Err(refusal) => {
-                tracing::warn!("a refund failed, so the charge stays: {}", StoreError::from(refusal));
+                static LINES: Sparing = Sparing::while_failing();
+                if let Some(left_out) = LINES.turn() {
+                    let error = StoreError::from(refusal);
+                    tracing::warn!("a refund failed, so the charge stays: {error}{left_out}");
+                }
                 None
             }
         }

@@ -105,7 +105,7 @@ impl Shared {
         let pace = Pace { round_trip: self.nodes.round_trip(slot), patience: self.overload.patience() };
         match self.queues[usize::from(slot)].push(pending, pace) {
             // The caller may give up, and others wait for the same call.
-            Pushed::Start(turn) => self.io.spawn(Arc::clone(self).drive(slot, turn, Callers::here())),
+            Pushed::Start => self.io.spawn(Arc::clone(self).drive(slot, Callers::here())),
             Pushed::Waits => {}
             Pushed::Shed => return Err(self.overload.shed(1).into()),
         }
@@ -121,17 +121,15 @@ impl Shared {
     }
 
     /// Sends the calls of a hash slot until its queue is empty.
-    pub(super) async fn drive(self: Arc<Self>, slot: Slot, turn: Turn, mut callers: Callers) {
+    pub(super) async fn drive(self: Arc<Self>, slot: Slot, mut callers: Callers) {
         let mut duty = Duty { shared: Some(&self), slot };
-        let mut next = Some(turn);
-        while let Some(Turn { batch, late }) = next {
+        while let Some(Turn { batch, late }) = self.queues[usize::from(slot)].next(self.overload.patience()) {
             self.shed(late);
             let answered = batch.len();
             for group in queue::grouped(batch, &self.namespace) {
                 self.call(slot, group).await;
             }
             self.gather(slot, answered, &mut callers).await;
-            next = self.queues[usize::from(slot)].next(self.overload.patience());
         }
         duty.shared = None;
     }
@@ -262,10 +260,8 @@ struct Duty<'s> {
 
 impl Drop for Duty<'_> {
     fn drop(&mut self) {
-        if let Some(shared) = self.shared
-            && let Some(turn) = shared.queues[usize::from(self.slot)].next(shared.overload.patience())
-        {
-            shared.io.spawn(Arc::clone(shared).drive(self.slot, turn, Callers::default()));
+        if let Some(shared) = self.shared {
+            shared.io.spawn(Arc::clone(shared).drive(self.slot, Callers::default()));
         }
     }
 }

@@ -18,6 +18,7 @@ use super::link::ConnectionManager;
 use super::script::{Call, EXCEPTIONS, RESTORE};
 use super::server::ask;
 use super::shared::Shared;
+use super::sparing::Sparing;
 use super::version::{ExceptionsCopy, Version};
 use crate::store::error::StoreError;
 use crate::store::exceptions::{ExceptionError, Exceptions};
@@ -120,8 +121,11 @@ impl Shared {
             Ok(_) => self.load_exceptions().await,
             Err(error) => Err(error),
         };
-        if let Err(error) = followed {
-            tracing::warn!("exceptions stay as they were: {error}");
+        static LINES: Sparing = Sparing::while_failing();
+        if let Err(error) = followed
+            && let Some(left_out) = LINES.turn()
+        {
+            tracing::warn!("exceptions stay as they were: {error}{left_out}");
         }
     }
 

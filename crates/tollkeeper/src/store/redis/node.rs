@@ -27,6 +27,7 @@ use super::route::{Found, Route};
 use super::script::{Call, Script};
 use super::sentinel::{Primary, Sentinels};
 use super::server::ConnectError;
+use super::sparing::Outages;
 use crate::store::error::{Overloaded, StoreError};
 
 /// A server to call.
@@ -40,6 +41,7 @@ pub(super) struct Node {
     of_callers: Option<ArcSwap<ConnectionManager>>,
     is_renewing: AtomicBool,
     breaker: Mutex<Breaker>,
+    outages: Outages,
     /// What the breaker's times count from.
     origin: Instant,
     deadline: Duration,
@@ -51,9 +53,23 @@ pub(super) struct Node {
 /// What a node is asked to do.
 #[derive(Clone, Copy)]
 pub(super) enum Work<'w> {
-    /// By its hash, or by its text if the server has lost it (restart, failover, flush).
+    /// By its hash, and then by its text if the server has lost it (restart, failover, flush).
     Script(&'w Script, &'w Call),
+    /// By its text.
+    Text(&'w Script, &'w Call),
     Command(&'w Cmd),
+}
+
+impl<'w> Work<'w> {
+    /// The same by its text, if this reply says that the server does not have the script. Nothing was run.
+    fn by_text(self, reply: &Result<Value, RedisError>) -> Option<Work<'w>> {
+        match (self, reply) {
+            (Work::Script(script, call), Err(error)) if error.code() == Some("NOSCRIPT") => {
+                Some(Work::Text(script, call))
+            }
+            _ => None,
+        }
+    }
 }
 
 /// Why a node did not do it.
@@ -106,6 +122,7 @@ impl Node {
             primary: Mutex::new(found.primary),
             is_renewing: AtomicBool::new(false),
             breaker: Mutex::new(Breaker::new()),
+            outages: Outages::new(),
             origin: Instant::now(),
             deadline,
             round_trip: RoundTrip::new(),
@@ -159,7 +176,11 @@ impl Node {
         read: impl FnOnce(Value) -> Result<T, StoreError>,
     ) -> Result<T, Refusal> {
         let _turn = self.turn().await?;
-        let reply = self.reply(work, asking).await;
+        let mut reply = self.reply(work, asking).await;
+        // Another command with its own deadline: with both in one, a distant server would be late whenever it restarts.
+        if let Some(by_text) = reply.as_ref().and_then(|reply| work.by_text(reply)) {
+            reply = self.reply(by_text, asking).await;
+        }
         self.judge(reply, read)
     }
 
@@ -179,7 +200,14 @@ impl Node {
         read: impl FnOnce(Value) -> Result<T, StoreError>,
     ) -> Result<T, Refusal> {
         let connection = self.of_callers.as_ref().unwrap_or(&self.connection);
-        let mut reply = pin!(send(ConnectionManager::clone(&connection.load()), work, false));
+        let connection = ConnectionManager::clone(&connection.load());
+        let mut reply = pin!(async {
+            let reply = send(connection.clone(), work, false).await;
+            match work.by_text(&reply) {
+                Some(by_text) => send(connection, by_text, false).await,
+                None => reply,
+            }
+        });
         for _ in 0..Node::ROUNDS {
             if let Ok(reply) = tokio::time::timeout(self.deadline, reply.as_mut()).await {
                 return self.judge(Some(reply), read);
@@ -274,9 +302,13 @@ impl Node {
             Err(refusal @ (Refusal::Failed(_) | Refusal::Late(_))) => {
                 // What broke one connection has probably broken the other, which would only find out with its next call.
                 self.renew_of_callers();
-                if self.breaker().failed(self.origin.elapsed()) {
+                let has_opened = self.breaker().failed(self.origin.elapsed());
+                if let Some(left_out) = has_opened.then(|| self.outages.begin()).flatten() {
                     let error = StoreError::from(refusal.clone());
-                    tracing::error!("the store at {} does not answer; its breaker is open: {error}", self.route);
+                    tracing::error!(
+                        "the store at {} does not answer; its breaker is open: {error}{left_out}",
+                        self.route
+                    );
                 }
                 if self.breaker_state() == BreakerState::Open {
                     self.renew();
@@ -285,7 +317,8 @@ impl Node {
             Err(Refusal::NoTurn) => {}
             // A redirection is an answer too.
             _ => {
-                if self.breaker().succeeded() {
+                let has_closed = self.breaker().succeeded();
+                if has_closed && self.outages.end() {
                     tracing::info!("the store at {} answers again; its breaker is closed", self.route);
                 }
             }
@@ -305,7 +338,11 @@ impl Node {
                     node.replace(found, known.as_ref());
                     node.renew_of_callers();
                 }
-                Err(error) => tracing::warn!("cannot reach the store at {} yet: {error}", node.route),
+                Err(error) => {
+                    if let Some(left_out) = node.outages.attempt() {
+                        tracing::warn!("cannot reach the store at {} yet: {error}{left_out}", node.route);
+                    }
+                }
             }
             node.is_renewing.store(false, Relaxed);
         });
@@ -359,10 +396,8 @@ async fn look<T>(mut reply: Pin<&mut impl Future<Output = T>>) -> Option<T> {
 async fn send(mut connection: ConnectionManager, work: Work<'_>, asking: bool) -> Result<Value, RedisError> {
     match work {
         Work::Command(command) => query(&mut connection, command, asking).await,
-        Work::Script(script, call) => match query(&mut connection, &script.evalsha(call), asking).await {
-            Err(error) if error.code() == Some("NOSCRIPT") => query(&mut connection, &script.eval(call), asking).await,
-            other => other,
-        },
+        Work::Script(script, call) => query(&mut connection, &script.evalsha(call), asking).await,
+        Work::Text(script, call) => query(&mut connection, &script.eval(call), asking).await,
     }
 }
 

@@ -22,6 +22,7 @@ use super::link;
 use super::node::{Node, Refusal, Work};
 use super::route::{Route, host_of};
 use super::server::ConnectError;
+use super::sparing::Sparing;
 use crate::store::error::StoreError;
 
 /// A hash slot: one of the parts into which a cluster divides its keys. A single server has one for all.
@@ -154,6 +155,8 @@ pub(super) struct Cluster {
     /// Every known node, by its address.
     nodes: Mutex<HashMap<String, Arc<Node>>>,
     is_refreshing: AtomicBool,
+    /// That the map cannot be read.
+    unread: Sparing,
 }
 
 /// A range of slots that one node owns.
@@ -179,6 +182,7 @@ impl Cluster {
             view: ArcSwap::from_pointee(Vec::new()),
             nodes: Mutex::default(),
             is_refreshing: AtomicBool::new(false),
+            unread: Sparing::while_failing(),
         });
         cluster.refresh().await?;
         let view = cluster.view.load();
@@ -272,8 +276,10 @@ impl Cluster {
         }
         let cluster = Arc::clone(self);
         tokio::spawn(async move {
-            if let Err(error) = cluster.refresh().await {
-                tracing::warn!("cannot read the slot map of the cluster yet: {error}");
+            if let Err(error) = cluster.refresh().await
+                && let Some(left_out) = cluster.unread.turn()
+            {
+                tracing::warn!("cannot read the slot map of the cluster yet: {error}{left_out}");
             }
             tokio::time::sleep(Cluster::REFRESH).await;
             cluster.is_refreshing.store(false, Relaxed);

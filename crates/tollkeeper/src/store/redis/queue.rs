@@ -43,8 +43,8 @@ pub(super) struct Pending {
 /// What happened to a request that was added.
 #[derive(Debug)]
 pub(super) enum Pushed {
-    /// A call starts now: the caller has to make it and then call [`Queue::next`].
-    Start(Turn),
+    /// A call starts now: the caller has to make it, with what [`Queue::next`] returns.
+    Start,
     /// It waits.
     Waits,
     /// Requests before it have already waited too long.
@@ -120,10 +120,11 @@ impl Queue {
             return Pushed::Waits;
         }
         waiting.calls += 1;
-        Pushed::Start(waiting.take(pace.patience, now))
+        // What it sends is taken when it is sent: requests that arrive until then go out with it.
+        Pushed::Start
     }
 
-    /// What the caller of an ended call has to do next; `None` when there is nothing.
+    /// What the caller of a call has to send first, and then after each; `None` when there is nothing more, which ends it.
     pub(super) fn next(&self, patience: Duration) -> Option<Turn> {
         let mut waiting = self.waiting();
         let turn = waiting.take(patience, Instant::now());
@@ -280,4 +281,29 @@ fn kinds(pending: Vec<Pending>) -> Vec<Kind> {
         }
     }
     kinds
+}
+
+#[cfg(test)]
+mod tests {
+    use tollkeeper_core::RuleSpec;
+
+    use super::*;
+
+    /// The first request of a burst was sent alone, and the others had to wait for its reply.
+    #[test]
+    fn a_burst_goes_out_in_one_call() {
+        let rule = RuleSpec { name: "r".into(), key: "k".into(), limit: "1/s".into(), ..RuleSpec::default() };
+        let rule = Arc::new(rule.build().expect("a valid rule"));
+        let pace = Pace { round_trip: Duration::ZERO, patience: Duration::from_secs(60) };
+        let (queue, mut waiting) = (Queue::default(), Vec::new());
+        for nth in 0..5 {
+            let (waiter, wait) = oneshot::channel();
+            waiting.push(wait);
+            let charges = vec![Charge::new(rule.clone(), Key { variant: 0, value: format!("{nth}").into() }, 1)];
+            let pending = Pending { ask: Ask::Charge, charges, count: 1, since: Instant::now(), waiter };
+            assert_eq!(matches!(queue.push(pending, pace), Pushed::Start), nth == 0);
+        }
+        assert_eq!(queue.next(pace.patience).map(|turn| turn.batch.len()), Some(5));
+        assert!(queue.next(pace.patience).is_none(), "nothing is left");
+    }
 }

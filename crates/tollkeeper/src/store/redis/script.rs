@@ -94,6 +94,25 @@ pub(super) static EXCEPTIONS: LazyLock<Script> =
 pub(super) static RESTORE: LazyLock<Script> =
     LazyLock::new(|| Script::new(&[include_str!("version.lua"), include_str!("restore.lua")]));
 
+/// All of them, for `SCRIPT LOAD`.
+pub(super) fn all() -> [&'static Script; 13] {
+    [
+        &CHARGE,
+        &CHARGE_BUCKETS,
+        &CHARGE_ONE,
+        &REFUND,
+        &SETTLE,
+        &RESET,
+        &OWN,
+        &WATCH,
+        &RELEASE,
+        &RENEW,
+        &HEARTBEAT,
+        &EXCEPTIONS,
+        &RESTORE,
+    ]
+}
+
 /// A script joined from its files.
 #[derive(Debug)]
 pub(super) struct Script {
@@ -111,6 +130,12 @@ impl Script {
     /// The text, for `SCRIPT LOAD`.
     pub(super) fn source(&self) -> &str {
         &self.source
+    }
+
+    /// Its hash.
+    #[cfg(test)]
+    pub(super) fn sha(&self) -> &str {
+        &self.sha
     }
 
     /// Runs it by its hash. A server that does not have it (restarted, promoted, flushed) answers `NOSCRIPT`; the

@@ -6,7 +6,7 @@ use std::time::Duration;
 use redis::{Client, Cmd, ConnectionAddr, ErrorKind, FromRedisValue, RedisError, Value};
 
 use super::link::{self, ConnectionManager};
-use super::script::{CHARGE, CHARGE_BUCKETS, CHARGE_ONE};
+use super::script;
 
 /// What was found about a server.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -97,8 +97,12 @@ pub(super) async fn identify(connection: &mut ConnectionManager) -> Result<Serve
 
 /// For use at the start, with a generous timeout. Later each call has its own deadline.
 pub(super) async fn ask<T: FromRedisValue>(connection: &mut ConnectionManager, command: &Cmd) -> Result<T, RedisError> {
+    in_time(command.query_async(connection)).await
+}
+
+async fn in_time<T>(asked: impl Future<Output = Result<T, RedisError>>) -> Result<T, RedisError> {
     let late = |_| Err(std::io::Error::from(std::io::ErrorKind::TimedOut).into());
-    tokio::time::timeout(Duration::from_secs(2), command.query_async(connection)).await.unwrap_or_else(late)
+    tokio::time::timeout(Duration::from_secs(2), asked).await.unwrap_or_else(late)
 }
 
 /// Whether a reply to `ROLE` is a primary's.
@@ -107,20 +111,21 @@ pub(super) fn is_primary(role: &Value) -> bool {
     matches!(parts.first(), Some(Value::BulkString(role)) if role == b"master")
 }
 
-/// Loads the scripts, and finds out whether they may be run.
+/// Loads all scripts in one round trip, and finds out whether they may be run.
 pub(super) async fn teach(connection: &mut ConnectionManager) -> Result<(), ConnectError> {
-    for script in [&CHARGE, &CHARGE_BUCKETS, &CHARGE_ONE] {
-        let loaded: Result<String, RedisError> =
-            ask(connection, redis::cmd("SCRIPT").arg("LOAD").arg(script.source())).await;
-        match loaded {
-            Ok(_) => {}
-            Err(error) if error.code() == Some("NOPERM") || error.kind() == ErrorKind::AuthenticationFailed => {
-                return Err(ConnectError::Scripts(error.to_string()));
-            }
-            Err(error) => return Err(connect(error)),
-        }
+    let mut load = redis::pipe();
+    for script in script::all() {
+        load.cmd("SCRIPT").arg("LOAD").arg(script.source());
     }
-    Ok(())
+    let loaded: Vec<Result<String, RedisError>> =
+        in_time(load.ignore_errors().query_async(connection)).await.map_err(connect)?;
+    match loaded.into_iter().find_map(Result::err) {
+        None => Ok(()),
+        Some(error) if error.code() == Some("NOPERM") || error.kind() == ErrorKind::AuthenticationFailed => {
+            Err(ConnectError::Scripts(error.to_string()))
+        }
+        Some(error) => Err(connect(error)),
+    }
 }
 
 /// A working connection.
