@@ -31,6 +31,7 @@ use super::link::simulated::network::Network;
 use super::link::simulated::shuffled;
 use super::options::RedisOptions;
 use crate::limiter::Limiter;
+use crate::store::MemoryStore;
 use clients::Client;
 use ledger::Ledger;
 use plan::{Fault, Plan};
@@ -52,13 +53,15 @@ fn run(seed: u64, is_shown: bool) -> Run {
         let mut chance = Chance::of(seed);
         let plan = Plan::draw(&mut chance);
         let (network, _simulated) = Network::start(Chance::of(chance.next()), plan.travel, plan.shuffle);
-        plan.hosts.iter().for_each(|host| network.add_host(host));
+        network.add_hosts(&plan.hosts);
         let ledger = Ledger::new(network.clone(), is_shown);
         ledger.note(&format!("{plan:?}"));
         let mut instances = Vec::new();
         for _ in 0..plan.instances {
-            instances.push(connect(&plan).await);
+            instances.push(connect(&plan, &network).await);
         }
+        // By then they know of each other, by their heartbeats, and have their shares of `local`.
+        sleep(Duration::from_millis(2_500)).await;
         let mut tasks = Vec::new();
         for number in 0..plan.clients {
             let limiter = instances[number % instances.len()].clone();
@@ -84,7 +87,7 @@ fn run(seed: u64, is_shown: bool) -> Run {
                 ledger.leased(redis.leased_tokens());
             }
         }
-        let judge = connect(&plan).await;
+        let judge = connect(&plan, &network).await;
         ledger.judge(&plan, &judge).await;
         network.trouble().into_iter().for_each(|trouble| ledger.broke(trouble));
         let calls = network.calls();
@@ -92,10 +95,11 @@ fn run(seed: u64, is_shown: bool) -> Run {
     })
 }
 
-async fn connect(plan: &Plan) -> Arc<Limiter> {
+async fn connect(plan: &Plan, network: &Network) -> Arc<Limiter> {
     let options = RedisOptions { deadline: plan.deadline, ..RedisOptions::default() };
     let store = RedisStore::connect(&plan.url(), options).await.expect("nothing fails yet, or any more");
-    Arc::new(Limiter::new(Policy::new(plan::rules()).expect("valid rules"), store))
+    let limiter = Limiter::new(Policy::new(plan::rules()).expect("valid rules"), store);
+    Arc::new(limiter.with_local_store(MemoryStore::with(1_000, network.clock())))
 }
 
 /// Each fault ends by itself.
@@ -129,6 +133,31 @@ async fn cause(network: &Arc<Network>, fault: &Fault, ledger: &Ledger) {
                 sleep(pause).await;
                 network.restart(&host, keeps_data);
             });
+        }
+        Fault::Step { host, by_ms } => {
+            network.step_clock(host, *by_ms);
+            ledger.stepped(*by_ms);
+        }
+        Fault::Move { key, pause } => {
+            if network.begin_move(key) {
+                let (network, pause) = (network.clone(), *pause);
+                tokio::spawn(async move {
+                    sleep(pause).await;
+                    network.end_move();
+                });
+            }
+        }
+        Fault::Failover { host, lag, pause } => {
+            if let Some(replica) = network.replica(host) {
+                ledger.forgotten();
+                let (network, host, lag, pause) = (network.clone(), host.clone(), *lag, *pause);
+                tokio::spawn(async move {
+                    sleep(lag).await;
+                    network.stop(&host);
+                    sleep(pause).await;
+                    network.promote(&host, replica);
+                });
+            }
         }
         // The whole process stands still: every timer is late.
         Fault::Standstill { pause } => tokio::time::advance(*pause).await,

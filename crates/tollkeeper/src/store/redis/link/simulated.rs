@@ -4,6 +4,7 @@ pub(in crate::store::redis) mod chance;
 pub(in crate::store::redis) mod data;
 mod lua;
 pub(in crate::store::redis) mod network;
+mod slots;
 
 use std::pin::Pin;
 use std::task::{Context, Poll};
@@ -25,9 +26,12 @@ impl<F: Future> Future for Shuffled<F> {
     type Output = F::Output;
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<F::Output> {
-        if self.network.as_ref().is_some_and(|network| network.lets_others_go_first()) {
-            context.waker().wake_by_ref();
-            return Poll::Pending;
+        if let Some(network) = &self.network {
+            if network.lets_others_go_first() {
+                context.waker().wake_by_ref();
+                return Poll::Pending;
+            }
+            network.show_time();
         }
         self.task.as_mut().poll(context)
     }

@@ -49,7 +49,7 @@ impl Client {
 
     pub(super) async fn live(mut self) {
         while Instant::now() < self.until {
-            match self.chance.below(12) {
+            match self.chance.below(14) {
                 0 | 1 => self.check("steady").await,
                 2 => self.check("open").await,
                 3 | 4 => self.burst("leased").await,
@@ -58,6 +58,8 @@ impl Client {
                 8 => self.pair().await,
                 9 => self.occupy().await,
                 10 => self.burst("open").await,
+                11 => self.burst("local").await,
+                12 => self.check("local").await,
                 _ => self.burst("steady").await,
             }
             sleep(Duration::from_millis(self.chance.pick(&[0, 0, 1, 5, 30, 150]))).await;

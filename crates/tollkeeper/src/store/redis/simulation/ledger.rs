@@ -41,6 +41,8 @@ struct State {
     occupied: Vec<(Duration, Duration)>,
     /// Restarts without data.
     forgotten: Vec<Duration>,
+    /// When a server's clock jumped, and by how many milliseconds.
+    steps: Vec<(Duration, i64)>,
     by_policy: u64,
     leased: u64,
     broken: Vec<String>,
@@ -80,7 +82,7 @@ impl Ledger {
         let mut state = self.state();
         state.requests += 1;
         let (Outcome::Allowed(source) | Outcome::Denied(source)) = outcome else { return };
-        state.by_policy += u64::from(source == Source::Policy);
+        state.by_policy += u64::from(matches!(source, Source::Policy | Source::Local));
     }
 
     pub(super) fn observed(&self, rule: &'static str, key: &str, sent: Duration, admitted: bool) {
@@ -119,6 +121,11 @@ impl Ledger {
     pub(super) fn forgotten(&self) {
         let now = self.elapsed();
         self.state().forgotten.push(now);
+    }
+
+    pub(super) fn stepped(&self, by_ms: i64) {
+        let now = self.elapsed();
+        self.state().steps.push((now, by_ms));
     }
 
     pub(super) fn leased(&self, tokens: u64) {
@@ -168,17 +175,21 @@ impl Ledger {
             // What a restarting server has forgotten is known when it is back.
             let longest = Duration::from_secs(2);
             let event = |at: &Duration| Event { from: *at, to: *at + longest, recovered: *at + longest };
-            state.forgotten.iter().map(event).collect()
+            // A step back gives nothing.
+            let forward = state.steps.iter().filter(|(_, by_ms)| *by_ms > 0).map(|(at, _)| at);
+            state.forgotten.iter().chain(forward).map(event).collect()
         };
         let observed = self.state().observed.clone();
         for ((rule, key), seen) in observed {
             let (per_second, burst) = match rule {
-                "steady" => PACE,
+                "steady" | "local" => PACE,
                 "leased" => LEASED,
                 "open" if plan.is_calm() => PACE,
                 _ => continue,
             };
-            let bound = Bound::Limited { times: 1, bursts: 1 };
+            // What the store admits, and what the instances that do not reach it admit by their shares.
+            let times = if rule == "local" && !plan.is_calm() { 2 } else { 1 };
+            let bound = Bound::Limited { times, bursts: 1 };
             let worst = audit(&seen, Limit { per_second, burst }, bound, &events);
             if let Some(worst) = worst.filter(|worst| worst.is_violated()) {
                 self.broke(format!("{rule} {key}: {worst:?}"));
@@ -189,7 +200,9 @@ impl Ledger {
     fn judge_slots(&self) {
         let (occupied, forgotten) = {
             let state = self.state();
-            (state.occupied.clone(), state.forgotten.len())
+            // A step forward ends holds.
+            let forward = state.steps.iter().filter(|(_, by_ms)| *by_ms > 0).count();
+            (state.occupied.clone(), state.forgotten.len() + forward)
         };
         for (moment, _) in &occupied {
             let held = occupied.iter().filter(|(from, to)| from <= moment && moment < to).count();
@@ -214,10 +227,16 @@ impl Ledger {
             }
         }
         let Account { least, most } = account;
-        // What came back since then, rounded up for each bucket.
-        let refilled = match rule {
-            "window" | "log" => 0,
-            _ => u64::from(STOCK) * self.elapsed().as_secs() / 86_400 + 2 * keys.len() as u64,
+        // What came back since then, rounded up for each bucket; or is still to come, where a clock was set back.
+        let (forward, back) = {
+            let steps = &self.state().steps;
+            let sum = |sign: i64| steps.iter().map(|(_, by_ms)| (by_ms * sign).max(0) as u64).sum::<u64>() / 1_000;
+            (sum(1), sum(-1))
+        };
+        let tokens = |seconds: u64| (u64::from(STOCK) * seconds / 86_400 + 2) * keys.len() as u64;
+        let (refilled, owed) = match rule {
+            "window" | "log" => (0, 0),
+            _ => (tokens(self.elapsed().as_secs() + forward), if back > 0 { tokens(back) } else { 0 }),
         };
         let leased = self.state().leased;
         self.note(&format!("{rule}: {used} used, {least} to {most} charged, {leased} leased"));
@@ -232,7 +251,7 @@ impl Ledger {
             "left" if !plan.is_still() => return,
             _ => most,
         };
-        if used > most {
+        if used > most + owed {
             self.broke(format!("{rule}: {used} used, although at most {most} were charged"));
         }
     }

@@ -34,6 +34,12 @@ pub(super) enum Fault {
     Full { host: String, pause: Duration },
     /// It ends, and comes back with its data or without.
     Restart { host: String, pause: Duration, keeps_data: bool },
+    /// Its clock jumps forward, or back.
+    Step { host: String, by_ms: i64 },
+    /// The slot of this key moves to another server of the cluster, key by key.
+    Move { key: &'static str, pause: Duration },
+    /// It ends, and a replica that has not heard of the last writes takes its place, at another address.
+    Failover { host: String, lag: Duration, pause: Duration },
     /// This process gets no time for a while.
     Standstill { pause: Duration },
 }
@@ -73,21 +79,25 @@ impl Plan {
         let ms = Duration::from_millis;
         let host = hosts[chance.below(hosts.len() as u64) as usize].clone();
         let pause = ms(chance.pick(&[5, 30, 100, 400, 1_500]));
-        let fault = match chance.below(10) {
+        let is_cluster = hosts.len() > 1;
+        let fault = match chance.below(14) {
             0..=2 => Fault::Cut { host },
             3 | 4 => Fault::Stall { host, pause },
             5 => Fault::Mood { host, mood: Mood::Failing, pause },
             6 => Fault::Mood { host, mood: Mood::Babbling, pause },
             7 => Fault::Full { host, pause },
             8 => Fault::Restart { host, pause, keeps_data: true },
+            9 | 10 => Fault::Step { host, by_ms: chance.pick(&[-10_000, -1_000, -50, 50, 1_000, 10_000]) },
+            11 | 12 if is_cluster => Fault::Move { key: chance.pick(&["k", "k0", "k1", "r0"]), pause },
+            13 if is_cluster => Fault::Failover { host, lag: ms(chance.pick(&[0, 1, 10, 50])), pause },
             _ => Fault::Restart { host, pause, keeps_data: false },
         };
         (ms(chance.below(length.as_millis() as u64)), fault)
     }
 
-    /// Whether the servers are well all the time.
+    /// Whether the servers are well all the time, whatever their clocks show.
     pub(super) fn is_calm(&self) -> bool {
-        self.faults.iter().all(|(_, fault)| matches!(fault, Fault::Standstill { .. }))
+        self.faults.iter().all(|(_, fault)| matches!(fault, Fault::Standstill { .. } | Fault::Step { .. }))
     }
 
     pub(super) fn is_still(&self) -> bool {
@@ -104,7 +114,7 @@ impl Plan {
     }
 }
 
-/// Tokens a second and at most, of `steady` and `open`.
+/// Tokens a second and at most, of `steady`, `open` and `local`.
 pub(super) const PACE: (u32, u32) = (20, 10);
 /// The same of `leased`.
 pub(super) const LEASED: (u32, u32) = (200, 100);
@@ -124,6 +134,7 @@ pub(super) fn rules() -> Vec<RuleSpec> {
     vec![
         paced(PACE, "steady"),
         paced(PACE, "open").on_store_failure(FailurePolicy::Open),
+        paced(PACE, "local").on_store_failure(FailurePolicy::Local),
         RuleSpec { lease: Some("auto".into()), ..paced(LEASED, "leased") },
         RuleSpec { lease: Some(50.into()), ..stocked("hoard") },
         stocked("bucket"),

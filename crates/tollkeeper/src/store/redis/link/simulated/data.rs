@@ -6,7 +6,7 @@
 use std::collections::{BTreeMap, VecDeque};
 
 /// What a server knows.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(in crate::store::redis) struct Data {
     entries: BTreeMap<Vec<u8>, Entry>,
     /// The server's time in microseconds, set before each command.
@@ -17,14 +17,14 @@ pub(in crate::store::redis) struct Data {
     pub(super) has_written: bool,
 }
 
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 struct Entry {
     value: Stored,
     /// In milliseconds.
     until: Option<u64>,
 }
 
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 enum Stored {
     Text(Vec<u8>),
     List(VecDeque<Vec<u8>>),
@@ -66,6 +66,19 @@ impl Data {
         let now_ms = self.now / 1_000;
         self.entries.retain(|_, entry| entry.until.is_none_or(|until| until > now_ms));
         self.command(&name, arguments).unwrap_or_else(Reply::Error)
+    }
+
+    /// Whether there is a key.
+    pub(super) fn has(&self, key: &[u8]) -> bool {
+        let now_ms = self.now / 1_000;
+        self.entries.get(key).is_some_and(|entry| entry.until.is_none_or(|until| until > now_ms))
+    }
+
+    /// Moves keys to another server.
+    pub(super) fn move_to(&mut self, other: &mut Data, mut is_moved: impl FnMut(&[u8]) -> bool) {
+        let (moved, kept) = std::mem::take(&mut self.entries).into_iter().partition(|(key, _)| is_moved(key));
+        self.entries = kept;
+        other.entries.extend::<BTreeMap<_, _>>(moved);
     }
 
     fn command(&mut self, name: &str, words: &[Vec<u8>]) -> Done {

@@ -12,10 +12,14 @@ use std::time::Duration;
 use redis::{RedisError, Value};
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::{Instant, sleep_until};
+use tollkeeper_core::Timestamp;
 
 use super::chance::Chance;
 use super::data::{Data, Reply};
 use super::lua;
+use super::slots::{Slots, slot_of};
+use crate::clock::ManualClock;
+use crate::store::redis::script;
 
 thread_local! {
     static CURRENT: RefCell<Option<Arc<Network>>> = const { RefCell::new(None) };
@@ -29,12 +33,18 @@ pub(in crate::store::redis) struct Network {
     origin: Instant,
     /// Errors that no server should have to answer with.
     trouble: Mutex<Vec<String>>,
+    /// For what decides in this process by a clock of its own. It is right whenever a task is polled.
+    clock: ManualClock,
 }
 
 #[derive(Debug)]
 struct State {
     chance: Chance,
     hosts: BTreeMap<String, Host>,
+    /// Of a cluster.
+    slots: Option<Slots>,
+    /// How many servers took the place of others.
+    promoted: u64,
     travel: Travel,
     /// The share of polls, in sixteenths, in which a task lets others go first.
     shuffle: u64,
@@ -50,6 +60,8 @@ pub(in crate::store::redis) struct Travel {
 #[derive(Debug, Default)]
 struct Host {
     data: Data,
+    /// How far its clock is ahead of ours, in microseconds.
+    clock_ahead: i64,
     /// Known scripts by their hash.
     scripts: HashMap<String, Arc<str>>,
     /// Counts its starts.
@@ -115,8 +127,14 @@ impl Drop for Simulated {
 impl Network {
     /// From here on this thread's stores connect through it. Call it within a runtime whose clock is paused.
     pub(in crate::store::redis) fn start(chance: Chance, travel: Travel, shuffle: u64) -> (Arc<Network>, Simulated) {
-        let state = State { chance, hosts: BTreeMap::new(), travel, shuffle };
-        let network = Arc::new(Network { state: Mutex::new(state), origin: Instant::now(), trouble: Mutex::default() });
+        let state = State { chance, hosts: BTreeMap::new(), slots: None, promoted: 0, travel, shuffle };
+        let network = Arc::new(Network {
+            state: Mutex::new(state),
+            origin: Instant::now(),
+            trouble: Mutex::default(),
+            clock: ManualClock::default(),
+        });
+        network.show_time();
         CURRENT.set(Some(network.clone()));
         (network, Simulated(()))
     }
@@ -126,8 +144,21 @@ impl Network {
         CURRENT.with_borrow(Clone::clone)
     }
 
-    pub(in crate::store::redis) fn add_host(&self, name: &str) {
-        self.state().hosts.insert(name.to_string(), Host::default());
+    /// A server, or the servers of a cluster.
+    pub(in crate::store::redis) fn add_hosts(&self, names: &[String]) {
+        let mut state = self.state();
+        state.hosts.extend(names.iter().map(|name| (name.clone(), Host::default())));
+        state.slots = (names.len() > 1).then(|| Slots::divided(names));
+    }
+
+    /// A clock that shows the time of this process.
+    pub(in crate::store::redis) fn clock(&self) -> ManualClock {
+        self.clock.clone()
+    }
+
+    /// Time does not pass while a task is polled.
+    pub(super) fn show_time(&self) {
+        self.clock.set(Timestamp::from_micros(self.now()));
     }
 
     /// How many calls its servers have had.
@@ -169,6 +200,47 @@ impl Network {
 
     pub(in crate::store::redis) fn set_full(&self, host: &str, is_full: bool) {
         self.host(host, |host| host.data.is_full = is_full);
+    }
+
+    /// Its clock jumps, forward or back.
+    pub(in crate::store::redis) fn step_clock(&self, host: &str, by_ms: i64) {
+        self.host(host, |host| host.clock_ahead += by_ms * 1_000);
+    }
+
+    /// The slot of a key begins to move to another server; some of its keys have arrived already. False if one moves already.
+    pub(in crate::store::redis) fn begin_move(&self, key: &str) -> bool {
+        let mut state = self.state();
+        let Some((migration, from, to)) = state.slots.as_mut().and_then(|slots| slots.begin(key)) else { return false };
+        let mut chance = Chance::of(state.chance.next());
+        state.move_keys(&from, &to, |key| slot_of(key) == migration.slot && chance.one_in(2));
+        true
+    }
+
+    /// The others have arrived too, and the new owner is known.
+    pub(in crate::store::redis) fn end_move(&self) {
+        let mut state = self.state();
+        if let Some((migration, from, to)) = state.slots.as_mut().and_then(Slots::end) {
+            state.move_keys(&from, &to, |key| slot_of(key) == migration.slot);
+        }
+    }
+
+    /// What a replica of this server knows; `None` if it owns nothing now, or if a slot is on its way.
+    pub(in crate::store::redis) fn replica(&self, host: &str) -> Option<Data> {
+        let state = self.state();
+        let is_settled = state.slots.as_ref().is_some_and(|slots| slots.is_settled(host));
+        is_settled.then(|| state.hosts.get(host).map(|host| host.data.clone())).flatten()
+    }
+
+    /// A replica takes the place of a server, at another address. That one comes back later and owns nothing.
+    pub(in crate::store::redis) fn promote(&self, host: &str, replica: Data) {
+        let mut state = self.state();
+        let name = format!("10.1.0.{}:6379", state.promoted + 1);
+        if state.slots.as_mut().is_some_and(|slots| slots.replace(host, &name)) {
+            state.promoted += 1;
+            state.hosts.insert(name, Host { data: replica, ..Host::default() });
+        }
+        drop(state);
+        self.restart(host, false);
     }
 
     /// From now on nobody can connect.
@@ -238,8 +310,8 @@ impl Network {
         let now = self.now();
         let mut state = self.state();
         let fails = state.chance.one_in(2);
-        let map = state.map();
-        let host = state.hosts.get_mut(to)?;
+        let State { hosts, slots, .. } = &mut *state;
+        let host = hosts.get_mut(to)?;
         if host.is_down || host.start != start {
             return None;
         }
@@ -249,8 +321,18 @@ impl Network {
                 value(Reply::Error("LOADING Redis is loading the dataset in memory".into())).map(|it| vec![it]),
             );
         }
-        host.data.now = now;
-        let replies: Vec<Reply> = commands.iter().map(|words| host.run(words, &map)).collect();
+        host.data.now = now.saturating_add_signed(host.clock_ahead);
+        let mut is_asking = false;
+        let replies: Vec<Reply> = commands
+            .iter()
+            .map(|words| {
+                let redirect = slots
+                    .as_ref()
+                    .and_then(|slots| slots.redirect(to, keys_of(words), is_asking, |key| host.data.has(key)));
+                is_asking = words.first().is_some_and(|word| word == b"ASKING");
+                redirect.unwrap_or_else(|| host.run(words, slots.as_ref()))
+            })
+            .collect();
         for reply in &replies {
             // Ours do what they are told: an error of this kind is a mistake of a script, or something not simulated.
             if let Reply::Error(text) = reply
@@ -267,33 +349,40 @@ impl Network {
 }
 
 impl State {
-    /// The slots of a cluster: each host has an equal part.
-    fn map(&self) -> Reply {
-        const SLOTS: i64 = 16_384;
-        let each = SLOTS / self.hosts.len().max(1) as i64;
-        let part = |(nth, address): (usize, &String)| {
-            let (host, port) = address.split_once(':').expect("host and port");
-            let first = nth as i64 * each;
-            let last = if nth + 1 == self.hosts.len() { SLOTS - 1 } else { first + each - 1 };
-            let node = vec![Reply::Text(host.into()), Reply::Number(port.parse().expect("a port"))];
-            Reply::List(vec![Reply::Number(first), Reply::Number(last), Reply::List(node)])
-        };
-        Reply::List(self.hosts.keys().enumerate().map(part).collect())
+    fn move_keys(&mut self, from: &str, to: &str, is_moved: impl FnMut(&[u8]) -> bool) {
+        let Some(mut source) = self.hosts.remove(from) else { return };
+        if let Some(target) = self.hosts.get_mut(to) {
+            source.data.move_to(&mut target.data, is_moved);
+        }
+        self.hosts.insert(from.to_string(), source);
+    }
+}
+
+/// The keys of a command.
+fn keys_of(words: &[Vec<u8>]) -> &[Vec<u8>] {
+    let name = words.first().map(|word| word.to_ascii_uppercase()).unwrap_or_default();
+    match name.as_slice() {
+        b"PING" | b"TIME" | b"INFO" | b"ROLE" | b"SCRIPT" | b"CLUSTER" | b"ASKING" => &[],
+        b"EVAL" | b"EVALSHA" => {
+            let count: usize = words.get(2).and_then(|word| std::str::from_utf8(word).ok()?.parse().ok()).unwrap_or(0);
+            words.get(3..3 + count).unwrap_or_default()
+        }
+        b"MGET" | b"DEL" => &words[1..],
+        _ => words.get(1..2).unwrap_or_default(),
     }
 }
 
 impl Host {
-    fn run(&mut self, words: &[Vec<u8>], map: &Reply) -> Reply {
+    fn run(&mut self, words: &[Vec<u8>], slots: Option<&Slots>) -> Reply {
         let text = |at: usize| words.get(at).map(|word| String::from_utf8_lossy(word).into_owned()).unwrap_or_default();
         match text(0).to_ascii_uppercase().as_str() {
-            "SCRIPT" => {
-                self.scripts.insert(sha_of(&text(2)), text(2).into());
-                Reply::Text(sha_of(&text(2)).into_bytes())
-            }
-            "CLUSTER" => map.clone(),
+            "SCRIPT" => Reply::Text(self.learn(&words[2]).into_bytes()),
+            "ASKING" => Reply::Ok,
+            "CLUSTER" => slots.map_or(Reply::List(Vec::new()), Slots::map),
             "EVAL" => {
-                self.scripts.insert(sha_of(&text(1)), text(1).into());
-                self.eval(&sha_of(&text(1)), &text(1), words)
+                let sha = self.learn(&words[1]);
+                let source = self.scripts[&sha].clone();
+                self.eval(&sha, &source, words)
             }
             "EVALSHA" => match self.scripts.get(&text(1)).cloned() {
                 Some(source) => self.eval(&text(1), &source, words),
@@ -306,6 +395,17 @@ impl Host {
         }
     }
 
+    /// Keeps a script, and returns its hash.
+    fn learn(&mut self, source: &[u8]) -> String {
+        // All instances load the same ones; hashing and copying them would take longer than anything else here.
+        let known = script::all().into_iter().find(|script| script.source().as_bytes() == source);
+        let sha = known.map_or_else(|| sha_of(source), |script| script.sha().to_string());
+        if !self.scripts.contains_key(&sha) {
+            self.scripts.insert(sha.clone(), String::from_utf8_lossy(source).into());
+        }
+        sha
+    }
+
     fn eval(&mut self, sha: &str, source: &str, words: &[Vec<u8>]) -> Reply {
         let keys: usize = String::from_utf8_lossy(&words[2]).parse().expect("how many keys");
         let (keys, arguments) = words[3..].split_at(keys);
@@ -313,8 +413,8 @@ impl Host {
     }
 }
 
-fn sha_of(source: &str) -> String {
-    redis::Script::new(source).get_hash().to_string()
+fn sha_of(source: &[u8]) -> String {
+    redis::Script::new(&String::from_utf8_lossy(source)).get_hash().to_string()
 }
 
 /// As the client library reads it.
