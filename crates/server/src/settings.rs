@@ -1,7 +1,6 @@
 //! Validates a configuration, and turns it into the parts of a service.
 
 mod loaded;
-mod memory;
 pub(crate) mod operations;
 mod problems;
 mod shutdown;

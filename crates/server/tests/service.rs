@@ -11,6 +11,7 @@ mod dashboard;
 mod envoy_client;
 mod grpc;
 mod import;
+mod instances;
 mod live;
 mod operations;
 mod overload;

@@ -3,7 +3,6 @@
 use anyhow::{Context, bail};
 use tollkeeper::{Span, parse_span};
 
-use super::memory::check_keys;
 use super::operations;
 use super::shutdown::shutdown_delay;
 use crate::config::{Config, ListenTls};
@@ -50,11 +49,6 @@ pub(crate) fn problems(config: &Config) -> Vec<(String, String)> {
     }
     for (field, problem) in config.limiter().problems() {
         note(field, anyhow::anyhow!(problem));
-    }
-    if config.store.url.starts_with("memory:")
-        && let Err(problem) = check_keys(config.store.max_keys)
-    {
-        note("store.max_keys".into(), anyhow::anyhow!(problem));
     }
     if config.identify.contains_key(CLIENT_ATTRIBUTE) {
         let problem = "comes only from the client's certificate; choose another name";
