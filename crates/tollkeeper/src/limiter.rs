@@ -322,7 +322,7 @@ impl Limiter {
             // Some of the charges can still be decided.
             Err(_) => self.decide_open(charges).await?,
         };
-        let held = rows.iter().map(Held::slot_of).collect();
+        let held = rows.iter().map(Held::without_receipt).collect();
         Ok((rows, held))
     }
 

@@ -91,7 +91,8 @@ pub struct Settled {
     pub charge: Charge,
     /// The estimate that was charged.
     pub reserved: u32,
-    /// How much of it was refunded. Less than the difference if the bucket has refilled in the meantime.
+    /// How much of it was refunded. A bucket may have got back less, never more: what it has refilled in the meantime, and
+    /// what other settlements gave back while this estimate was being charged, is not refunded again.
     pub refunded: u32,
     /// The bucket's state now: `remaining` and `reset_after` as for a peek.
     pub decision: Decision,

@@ -180,6 +180,24 @@ async fn slots_and_estimates_are_returned_on_a_full_server() {
     }
 }
 
+/// Where a server had no room for one rule of an estimate, the others were charged the estimate and never what was used
+/// beyond it. (The simulation found this, seed 964.)
+#[tokio::test(flavor = "multi_thread")]
+async fn usage_beyond_an_estimate_is_charged_on_a_full_server() {
+    let server = small(Kind::Redis7);
+    let known = rule("known", Algorithm::TokenBucket, FailurePolicy::Closed);
+    let new = RuleSpec { key: "{device}".into(), ..rule("new", Algorithm::TokenBucket, FailurePolicy::Open) };
+    let limiter = Arc::new(Limiter::new(Policy::new([known, new]).unwrap(), connect(&server).await));
+    assert!(limiter.check(&user("a")).await.unwrap().is_allowed());
+    fill(&server);
+    let request = Descriptor::new([("user", "a"), ("device", "phone")]);
+    let (verdict, reservation) = limiter.reserve(&request).await.unwrap();
+    assert!(verdict.is_allowed());
+    reservation.settle(3).await.unwrap();
+    let left = limiter.inspect("known", "a").await.unwrap().unwrap()[0].decision.remaining;
+    assert_eq!(left, 1, "one before, and three of this request");
+}
+
 /// The nodes of a cluster fill up one by one, since keys are not of equal size.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_full_node_of_a_cluster_concerns_only_its_own_new_keys() {

@@ -4,7 +4,7 @@ use std::hash::{BuildHasher as _, RandomState};
 use std::sync::LazyLock;
 use std::time::Duration;
 
-use tollkeeper_core::{Bucket, Charge, Decision, Receipt, Row, Source, Timestamp};
+use tollkeeper_core::{Bucket, Charge, Decision, Hold, Receipt, Row, Source, Timestamp};
 
 /// The longest that an estimate may stay unsettled.
 pub const MAX_HOLD: Duration = Duration::from_secs(24 * 60 * 60);
@@ -77,9 +77,11 @@ impl Held {
         Held::of(charge, Receipt { cost: 0, at: Timestamp::default(), nth: 0, is_lease: false, after: None }, None)
     }
 
-    /// For a row that cannot be corrected: only its slot.
-    pub(crate) fn slot_of(row: &Row) -> Option<Held> {
-        let hold = row.decision.hold?;
+    /// For a row that was decided without a receipt: its slot is released, and usage beyond the estimate is charged. Nothing
+    /// is refunded: no charge was made at that time.
+    pub(crate) fn without_receipt(row: &Row) -> Option<Held> {
+        let is_charged = matches!(row.source, Source::Store | Source::Lease) && row.decision.is_allowed();
+        let hold = row.decision.hold.or(is_charged.then_some(Hold { at: Timestamp::default(), nth: 0 }))?;
         let receipt = Receipt { cost: row.charge.cost, at: hold.at, nth: hold.nth, is_lease: false, after: None };
         Some(Held::of(&row.charge, receipt, None))
     }

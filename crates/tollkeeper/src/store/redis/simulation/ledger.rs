@@ -110,7 +110,9 @@ impl Ledger {
             self.broke(format!("{rule}: {refunded} of {estimate} refunded, although {actual} were used"));
         }
         let left = estimate.saturating_sub(refunded).max(actual);
-        self.charged(rule, left, left);
+        // A bucket may have got back less than it says: see `Settled::refunded`.
+        let most = if rule == "bucket" { left.max(estimate) } else { left };
+        self.charged(rule, left, most);
     }
 
     /// A slot was certainly held from the answer on, until it was released or its hold ended.
