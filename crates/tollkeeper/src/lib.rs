@@ -54,7 +54,7 @@
 //!
 //! | you want | use |
 //! |---|---|
-//! | one limit for each key, synchronously | [`keyed`] |
+//! | one limit for each key, synchronously, as with governor | [`keyed`] |
 //! | several rules, matched by attributes of the request | [`Policy`] and [`Limiter::check`]; [`Limiter::try_check`] without `async` |
 //! | middleware for axum, tonic and other tower services | `tower::TollkeeperLayer` |
 //! | HTTP requests as attributes, and the response to a denied one | `http::Identity`, `http::AnswerStyle` |
@@ -102,7 +102,7 @@
 //!
 //! # Features
 //!
-//! None is on by default, and each only adds.
+//! None is enabled by default. Each only adds to the API.
 //!
 //! | feature | adds |
 //! |---|---|

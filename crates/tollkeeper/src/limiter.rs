@@ -27,11 +27,11 @@ use crate::store::{MemoryStore, Overloaded, Store, StoreError};
 /// Decides requests by rules that can change while it runs. Cheap to share behind an [`Arc`].
 ///
 /// ```
-/// use tollkeeper::{Descriptor, Limiter, MemoryStore, Policy, RuleSpec};
+/// use tollkeeper::{Descriptor, Limiter, MemoryStore, Policy, Rule};
 ///
 /// # let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
 /// # runtime.block_on(async {
-/// let rule = RuleSpec { name: "per-user".into(), key: "{user_id}".into(), limit: "2/min".into(), ..RuleSpec::default() };
+/// let rule = Rule::new("per-user").key("{user_id}").limit("2/min");
 /// let limiter = Limiter::new(Policy::new([rule]).expect("valid"), MemoryStore::new());
 ///
 /// let request = Descriptor::new([("user_id", "42")]);
@@ -216,11 +216,11 @@ impl Limiter {
     /// Decides several requests that pass or fail together: one enforced denial, and nothing is charged for any.
     ///
     /// ```
-    /// use tollkeeper::{Descriptor, Limiter, MemoryStore, Policy, RuleSpec};
+    /// use tollkeeper::{Descriptor, Limiter, MemoryStore, Policy, Rule};
     ///
     /// # let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
     /// # runtime.block_on(async {
-    /// let rule = RuleSpec { name: "per-user".into(), key: "{user_id}".into(), limit: "1/min".into(), ..RuleSpec::default() };
+    /// let rule = Rule::new("per-user").key("{user_id}").limit("1/min");
     /// let limiter = Limiter::new(Policy::new([rule]).expect("valid"), MemoryStore::new());
     /// let (one, two) = (Descriptor::new([("user_id", "1")]), Descriptor::new([("user_id", "2")]));
     ///
