@@ -79,7 +79,7 @@ impl Condition {
     /// escape both the rule for requests with it and the rule for requests without it.
     pub fn holds(&self, request: &impl Request) -> bool {
         let Some(value) = request.attribute(&self.attribute) else { return self.may_lack };
-        (self.may_lack && value.is_empty()) || self.admits(&value)
+        (self.may_lack && value.is_empty() && !request.keeps_empty()) || self.admits(&value)
     }
 
     fn admits(&self, value: &str) -> bool {

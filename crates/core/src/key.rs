@@ -194,7 +194,7 @@ fn unescaped(text: &str) -> Option<Cow<'_, str>> {
 
 fn first_present<'r>(names: &[String], request: &'r impl Request) -> Option<(usize, Cow<'r, str>)> {
     names.iter().enumerate().find_map(|(index, name)| {
-        let value = request.attribute(name).filter(|value| !value.is_empty())?;
+        let value = request.attribute(name).filter(|value| !value.is_empty() || request.keeps_empty())?;
         Some((index, value))
     })
 }

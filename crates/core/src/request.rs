@@ -18,6 +18,12 @@ pub trait Request {
     fn considers(&self, _rule: &str) -> bool {
         true
     }
+
+    /// Whether an empty value is a value like any other, with a bucket of its own. By default it counts as absent, since an
+    /// empty header identifies nobody.
+    fn keeps_empty(&self) -> bool {
+        false
+    }
 }
 
 impl<R: Request + ?Sized> Request for &R {
@@ -31,6 +37,10 @@ impl<R: Request + ?Sized> Request for &R {
 
     fn considers(&self, rule: &str) -> bool {
         (**self).considers(rule)
+    }
+
+    fn keeps_empty(&self) -> bool {
+        (**self).keeps_empty()
     }
 }
 

@@ -286,10 +286,22 @@ impl Rule {
         Ok(Rule { name: spec.name.as_str().into(), when, key, quota, cost, lease, deny, names_segments, spec })
     }
 
-    /// Whether the rule may deny.
+    /// Whether the rule denies by itself.
     #[inline]
     pub fn is_enforced(&self) -> bool {
         self.spec.mode == Enforcement::Enforce
+    }
+
+    /// Whether the rule can deny, by itself or together with others.
+    #[inline]
+    pub fn may_deny(&self) -> bool {
+        self.is_enforced() || self.is_quota()
+    }
+
+    /// Whether it denies together with the others of its kind: only if all of them do.
+    #[inline]
+    pub fn is_quota(&self) -> bool {
+        self.spec.mode == Enforcement::Quota
     }
 
     /// Whether every condition holds.
@@ -381,6 +393,10 @@ impl<R: Request> Request for Captured<'_, R> {
     fn attribute(&self, name: &str) -> Option<Cow<'_, str>> {
         let named = self.named.iter().find(|(named, _)| *named == name);
         named.map(|(_, value)| Cow::Borrowed(*value)).or_else(|| self.request.attribute(name))
+    }
+
+    fn keeps_empty(&self) -> bool {
+        self.request.keeps_empty()
     }
 }
 

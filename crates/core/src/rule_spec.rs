@@ -478,6 +478,8 @@ pub enum Enforcement {
     Shadow,
     /// A soft limit: it counts as an enforced rule does, and never denies; upstreams are told of requests over it.
     Annotate,
+    /// One of several alternatives: a request is denied only if every such rule that applies to it is over its limit.
+    Quota,
 }
 
 /// What a rule answers while the store is unreachable.

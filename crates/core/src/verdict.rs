@@ -40,6 +40,21 @@ fn denies(rule: &Rule, decision: &Decision) -> bool {
     rule.is_enforced() && !decision.is_allowed()
 }
 
+/// If every rule with `mode: quota` is over its limit, the one that has room again first: then the request passes.
+fn soonest_of_used_up_quotas(rows: &[Row]) -> Option<usize> {
+    let mut soonest: Option<(usize, u64)> = None;
+    for (index, row) in rows.iter().enumerate().filter(|(_, row)| row.charge.rule.is_quota()) {
+        if row.decision.is_allowed() {
+            return None;
+        }
+        let wait = row.decision.retry_after().map_or(u64::MAX, Span::as_micros);
+        if soonest.is_none_or(|(_, shortest)| wait < shortest) {
+            soonest = Some((index, wait));
+        }
+    }
+    soonest.map(|(index, _)| index)
+}
+
 /// What answered, the most certain first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 #[non_exhaustive]
@@ -119,8 +134,12 @@ impl Verdict {
                 limiting = Some(index);
             }
         }
+        if limiting.is_none() {
+            limiting = soonest_of_used_up_quotas(&rows);
+        }
         let denials = rows.iter().filter(|row| denies(&row.charge.rule, &row.decision));
-        let unavailable = limiting.is_some() && denials.into_iter().all(|row| row.source == Source::Policy);
+        let unavailable =
+            denials.clone().next().is_some() && denials.into_iter().all(|row| row.source == Source::Policy);
         Verdict { rows, limiting, unavailable }
     }
 

@@ -6,7 +6,7 @@ pub(crate) use tollkeeper::postgres::{Database, DatabaseError};
 use tollkeeper::postgres::editing::{RULES, Step};
 
 /// All tables, in the order of their making. What was released is never changed: add a file.
-const STEPS: [Step; 7] = [
+const STEPS: [Step; 8] = [
     RULES,
     (2, "violations", include_str!("../migrations/0002_violations.sql")),
     (3, "actions", include_str!("../migrations/0003_actions.sql")),
@@ -14,6 +14,7 @@ const STEPS: [Step; 7] = [
     (5, "audit size", include_str!("../migrations/0005_audit_size.sql")),
     (6, "kept exceptions", include_str!("../migrations/0006_kept_exceptions.sql")),
     (7, "annotate", include_str!("../migrations/0007_annotate.sql")),
+    (8, "quota", include_str!("../migrations/0008_quota.sql")),
 ];
 
 /// Understands a URL such as `postgres://tollkeeper@db.internal/limits`, or says what is wrong with it. Nothing is connected

@@ -21,7 +21,8 @@ use connections::Visitors;
 
 /// Metrics with the names of the routes and commands that the fronts serve.
 pub(crate) fn metrics() -> Metrics {
-    Metrics::new(Labels { routes: Route::NAMES, commands: &resp::COMMANDS, throttle: resp::throttle_rule() })
+    let built_in = vec![resp::throttle_rule(), grpc::overrides::rule()];
+    Metrics::new(Labels { routes: Route::NAMES, commands: &resp::COMMANDS, built_in })
 }
 
 impl Service {

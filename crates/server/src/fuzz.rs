@@ -9,7 +9,7 @@ use prost::Message as _;
 
 use crate::front::grpc::envoy::RateLimitRequest;
 use crate::front::{grpc, proxy, resp};
-use crate::import::envoy_ratelimit;
+use crate::import::{SameDomain, envoy_ratelimit};
 use crate::settings::parse;
 use crate::wire;
 use crate::{rules, strict};
@@ -81,7 +81,7 @@ pub fn rls(bytes: &[u8]) {
 /// A file of envoyproxy/ratelimit. An imported file is a valid configuration.
 pub fn envoy_import(bytes: &[u8]) {
     let Ok(text) = std::str::from_utf8(bytes) else { return };
-    if let Ok(imported) = envoy_ratelimit(Path::new("fuzz.yaml"), text) {
+    if let Ok(imported) = envoy_ratelimit(&[("fuzz.yaml".into(), text.into())], SameDomain::Refused) {
         parse(Path::new("imported.yaml"), &imported.yaml)
             .unwrap_or_else(|error| panic!("what was imported is refused: {error:?}\n{}", imported.yaml));
     }

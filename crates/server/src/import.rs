@@ -1,12 +1,13 @@
 //! Configurations of other rate limiters, as rules.
 
 mod descriptors;
+mod glob;
 mod rules;
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use crate::config::{ConfigError, Document, Problem};
-use descriptors::Root;
+use descriptors::{Node, Root};
 
 /// Rules, and how they differ from the original.
 #[derive(Debug)]
@@ -17,17 +18,66 @@ pub(crate) struct Imported {
     pub(crate) differences: Vec<Problem>,
 }
 
-/// Imports a file of envoyproxy/ratelimit.
-pub(crate) fn envoy_ratelimit(path: &Path, text: &str) -> Result<Imported, ConfigError> {
-    let document = Document::parse(path, text)?;
-    let root: Root = document.read()?;
-    let found = |notes: Vec<(String, String)>| -> Vec<Problem> {
-        notes.into_iter().map(|note| document.problem(note)).collect()
-    };
-    let problems = root.problems();
-    if !problems.is_empty() {
-        return Err(ConfigError { unreadable: false, problems: found(problems) });
+/// What to do with a domain that several files have.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum SameDomain {
+    /// As the reference service does by default.
+    Refused,
+    /// As with `MERGE_DOMAIN_CONFIG`.
+    Merged,
+}
+
+/// What holds for every file, beside its own differences.
+pub(crate) const ALWAYS: [&str; 4] = [
+    "a call that is denied charges nothing, and its descriptors pass or fail together; the reference service counts denied \
+     hits too, each descriptor by itself",
+    "entries are compared by key and value; the reference service joins them to one text, so that `a_*` also matches entries \
+     whose key begins with `a_`, and an entry whose value is literally that of a wildcard finds it first",
+    "a descriptor without hits (hits_addend: 0) is over its limit when nothing is left; in the reference service only after a \
+     denied hit",
+    "statuses name every limit by its rule, and an unlimited descriptor has no limit_remaining",
+];
+
+/// Imports files of envoyproxy/ratelimit.
+pub(crate) fn envoy_ratelimit(files: &[(PathBuf, String)], same_domain: SameDomain) -> Result<Imported, ConfigError> {
+    let mut read: Vec<(Document, Root)> = Vec::new();
+    for (path, text) in files {
+        let document = Document::parse(path, text)?;
+        let root: Root = document.read()?;
+        read.push((document, root));
     }
-    let name = path.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
-    Ok(Imported { yaml: rules::yaml(&name, &rules::of(&root)), differences: found(root.differences()) })
+    let mut problems = Vec::new();
+    let mut domains: Vec<(&str, Vec<&Node>, &Path)> = Vec::new();
+    for ((document, root), (path, _)) in read.iter().zip(files) {
+        problems.extend(root.problems().into_iter().map(|note| document.problem(note)));
+        match domains.iter_mut().find(|(domain, _, _)| *domain == root.domain.0) {
+            None => domains.push((&root.domain.0, root.nodes().iter().collect(), path)),
+            Some((domain, _, first)) if same_domain == SameDomain::Refused => {
+                let problem = format!(
+                    "`{domain}` is also the domain of {}; with MERGE_DOMAIN_CONFIG, import them with --merge-domains",
+                    first.display()
+                );
+                problems.push(document.problem(("domain".into(), problem)));
+            }
+            Some((_, nodes, first)) => {
+                for (index, node) in root.nodes().iter().enumerate() {
+                    if nodes.iter().any(|known| known.label() == node.label()) {
+                        let problem = format!("`{}` is in {} too; keep one", node.label(), first.display());
+                        problems.push(document.problem((format!("descriptors[{index}].key"), problem)));
+                    }
+                    nodes.push(node);
+                }
+            }
+        }
+    }
+    if !problems.is_empty() {
+        return Err(ConfigError { unreadable: false, problems });
+    }
+    let name = |path: &PathBuf| path.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
+    let names: Vec<String> = files.iter().map(|(path, _)| name(path)).collect();
+    let domains: Vec<(&str, Vec<&Node>)> = domains.into_iter().map(|(domain, nodes, _)| (domain, nodes)).collect();
+    let differences = read.iter().flat_map(|(document, root)| {
+        root.differences().into_iter().map(|note| document.problem(note)).collect::<Vec<_>>()
+    });
+    Ok(Imported { yaml: rules::yaml(&names.join(", "), &rules::of(&domains)), differences: differences.collect() })
 }

@@ -51,7 +51,8 @@ pub(crate) struct Metrics {
     /// Held while a table is built: two built at once would each miss counts of the other.
     renewal: Mutex<()>,
     /// What `CL.THROTTLE` decided.
-    throttle: RuleCounters,
+    /// Of rules that are in no file.
+    built_in: Vec<RuleCounters>,
     check_duration: Histogram,
     responses: Responses,
     commands: Commands,
@@ -69,8 +70,8 @@ pub(crate) struct Labels {
     pub(crate) routes: &'static [&'static str],
     /// The commands of the RESP front.
     pub(crate) commands: &'static [&'static str],
-    /// The rule that stands for all quotas of `CL.THROTTLE`, which are its clients' choice.
-    pub(crate) throttle: Arc<Rule>,
+    /// The rules that stand for limits of the clients' choice: of `CL.THROTTLE`, and of Envoy.
+    pub(crate) built_in: Vec<Arc<Rule>>,
 }
 
 impl Metrics {
@@ -79,7 +80,7 @@ impl Metrics {
         Metrics {
             rules: ArcSwap::from_pointee(RuleTable::default()),
             renewal: Mutex::new(()),
-            throttle: RuleCounters::new(labels.throttle),
+            built_in: labels.built_in.into_iter().map(RuleCounters::new).collect(),
             check_duration: Histogram::new(DURATION),
             responses: Responses::new(labels.routes),
             commands: Commands::new(labels.commands),
@@ -100,8 +101,10 @@ impl Metrics {
             self.without_store.count(row);
             match rules.find(&row.charge.rule) {
                 Some(counters) => counters.count(row),
-                None if row.charge.rule.name() == self.throttle.rule.name() => self.throttle.count(row),
-                None => self.record_new(limiter, row),
+                None => match self.built_in.iter().find(|known| known.rule.name() == row.charge.rule.name()) {
+                    Some(counters) => counters.count(row),
+                    None => self.record_new(limiter, row),
+                },
             }
         }
     }
@@ -170,9 +173,9 @@ impl Metrics {
         self.all_counters(&rules).map(outcomes).collect()
     }
 
-    /// The rule that stands for `CL.THROTTLE`, where that is used.
-    pub(crate) fn throttle_rule(&self) -> Option<&Rule> {
-        self.used_throttle().map(|counters| &*counters.rule)
+    /// The rules that stand for `CL.THROTTLE` and for limits sent by Envoy, where those are used.
+    pub(crate) fn built_in_rules(&self) -> impl Iterator<Item = &Rule> {
+        self.used_built_in().map(|counters| &*counters.rule)
     }
 
     /// How many decisions fell into each bucket of the duration histogram.
@@ -215,12 +218,12 @@ impl Metrics {
     }
 
     fn all_counters<'m>(&'m self, rules: &'m RuleTable) -> impl Iterator<Item = &'m RuleCounters> {
-        rules.in_order.iter().map(|counters| &**counters).chain(self.used_throttle())
+        rules.in_order.iter().map(|counters| &**counters).chain(self.used_built_in())
     }
 
-    /// Only if it is used: most services use rules instead.
-    fn used_throttle(&self) -> Option<&RuleCounters> {
-        Some(&self.throttle).filter(|counters| counters.is_used())
+    /// Only if they are used: most services use rules of their own.
+    fn used_built_in(&self) -> impl Iterator<Item = &RuleCounters> {
+        self.built_in.iter().filter(|counters| counters.is_used())
     }
 }
 

@@ -1,13 +1,14 @@
 //! Files of envoyproxy/ratelimit as rules: their decisions, the differences, and what is refused.
 
 mod lookup;
+mod reference;
 
 use std::io::Write as _;
 use std::process::{Output, Stdio};
 
 use proptest::prelude::*;
 use serde_json::{Value, json};
-use tollkeeper_testkit::{file, tollkeeper};
+use tollkeeper_testkit::{Folder, file, tollkeeper};
 
 fn import(text: &str) -> (Option<i32>, String, String) {
     let output = tollkeeper(&["import", "envoy-ratelimit", &file(text, "yaml")]).output().unwrap();
@@ -121,7 +122,12 @@ fn repeated_keys_shadows_and_odd_values_are_kept() {
     assert_eq!(twice(&[("generic_key", "web"), ("generic_key", "v2")]), both("", true));
     assert_eq!(twice(&[("status", "404")]), both("edge_proxy.status_404", false));
     assert_eq!(twice(&[("odd", r"!a*b\c")]), both("edge_proxy.odd_-a-b-c", false));
-    assert_eq!(twice(&[("odd", r"!aXb\c")]), both("", true));
+    assert_eq!(
+        twice(&[("odd", r"!aXb\c")]),
+        both("edge_proxy.odd_-a-b-c", false),
+        "a star is a wildcard wherever it is"
+    );
+    assert_eq!(twice(&[("odd", r"!aXb")]), both("", true));
 }
 
 #[test]
@@ -132,22 +138,23 @@ fn what_differs_is_named_with_its_place() {
         ":4:22: descriptors[0].detailed_metric: is dropped",
         ":8:22: descriptors[1].value_to_metric: is dropped",
         ":9:15: descriptors[1].metadata: is dropped",
-        ":10:22: descriptors[1].share_threshold: has no effect",
-        ":16:11: descriptors[1].rate_limit.replaces[0]: `per user` stays in force",
-        ":18:17: descriptors[2].quota_mode: becomes `mode: shadow`",
-        ":19:17: descriptors[2].rate_limit: has no requests_per_unit",
-        ":21:18: descriptors[3].shadow_mode: has no effect",
+        ":15:11: descriptors[1].rate_limit.replaces[0]: `per user` stays in force",
+        ":18:17: descriptors[2].rate_limit: has no requests_per_unit",
+        ":20:18: descriptors[3].shadow_mode: has no effect",
         ": descriptors[3].descriptors[0].rate_limit.requests_per_unit: has no effect",
-        "3 rules, 9 differences",
+        ": descriptors[4].key: entries of `path_prefix` can match this in the reference service",
+        ": descriptors[5].value: is never found: `path_p*` before it takes every value",
+        ": descriptors[6].rate_limit.requests_per_unit: becomes 4294967294",
+        "5 rules, 11 differences",
+        "always: a call that is denied charges nothing",
     ] {
         assert!(report.contains(expected), "no {expected:?} in\n{report}");
     }
-    assert!(rules.contains("name: \"per-user\"") && rules.contains("mode: shadow"), "{rules}");
+    assert!(rules.contains("name: \"per-user\"") && rules.contains("mode: quota"), "{rules}");
 }
 
 #[test]
 fn what_the_reference_service_refuses_is_refused_with_its_place() {
-    let limit = "rate_limit: { unit: day, requests_per_unit: 1 }";
     let cases = [
         (
             "domain: d\ndescriptors:\n  - key: a\n    rate_limits: {}\n",
@@ -166,11 +173,8 @@ fn what_the_reference_service_refuses_is_refused_with_its_place() {
         ("domain: d\ndescriptors:\n  - key: a,b\n", "contains ','"),
         ("domain: d\ndescriptors: [{ key: a, value: b }, { key: a, value: b }]\n", "a second `a_b`"),
         (
-            &format!(
-                "domain: d\ndescriptors: [{{ key: a, {} }}]",
-                limit.replace("unit: day", "unit: year").replace(": 1 }", ": 4294967295 }")
-            ),
-            "too large",
+            "domain: d\ndescriptors: [{ key: a, value: b, share_threshold: true }]\n",
+            "share_threshold: needs a value with a star",
         ),
         ("domain: [\n", "cannot be imported"),
     ];
@@ -189,6 +193,39 @@ fn the_rules_go_where_they_are_wanted() {
     let imported = tollkeeper(&["import", "envoy-ratelimit", &source, "--output", &output]).output().unwrap();
     assert!(imported.status.success() && imported.stdout.is_empty());
     assert!(std::fs::read_to_string(output).unwrap().contains("rules:\n  - name: "));
+}
+
+/// The reference service reads a folder of files, each with a domain of its own.
+#[test]
+fn a_folder_is_imported_as_a_whole() {
+    let folder = Folder::new();
+    let write = |name: &str, text: &str| std::fs::write(folder.join(name), text).unwrap();
+    let path = folder.path().display().to_string();
+    let import = |more: &[&str]| {
+        let output = tollkeeper(&[&["import", "envoy-ratelimit", &path], more].concat()).output().unwrap();
+        let text = |bytes: Vec<u8>| String::from_utf8(bytes).unwrap();
+        (output.status.code(), text(output.stdout), text(output.stderr))
+    };
+    let (code, _, report) = import(&[]);
+    assert!(code == Some(2) && report.contains("no .yaml or .yml file"), "{report}");
+    write("b.yaml", include_str!("import/messaging.yaml"));
+    write("a.yml", include_str!("import/edge.yaml"));
+    write("notes.txt", "not a configuration");
+    let (code, rules, report) = import(&[]);
+    assert_eq!(code, Some(0), "{report}");
+    let place = |name: &str| rules.find(name).unwrap_or_else(|| panic!("no {name} in {rules}"));
+    assert!(place("name: \"edge_proxy.") < place("name: \"messaging."));
+    write(
+        "c.yaml",
+        "domain: messaging\ndescriptors: [{ key: from, rate_limit: { unit: day, requests_per_unit: 1 } }]\n",
+    );
+    let (code, _, report) = import(&[]);
+    assert!(code == Some(1) && report.contains("c.yaml:1:9: domain: `messaging` is also the domain of"), "{report}");
+    let (code, rules, report) = import(&["--merge-domains"]);
+    assert!(code == Some(0) && rules.contains("messaging.from") && rules.contains("messaging.to_number"), "{report}");
+    write("d.yaml", "domain: messaging\ndescriptors: [{ key: from }]\n");
+    let (code, _, report) = import(&["--merge-domains"]);
+    assert!(code == Some(1) && report.contains("`from` is in"), "{report}");
 }
 
 proptest! {

@@ -251,16 +251,35 @@ impl Limiter {
     /// One row per charge, from the store or from its failure policies.
     async fn decide(&self, charges: Vec<Charge>) -> Result<Vec<Row>, Overloaded> {
         if self.store().exceptions().is_empty() {
-            return self.decide_open(charges).await;
+            let rows = self.decide_open(charges).await?;
+            return Ok(self.without_charges_if_quotas_deny(rows).await);
         }
         match self.excepted(charges) {
             Excepted::Denied(rows) => Ok(rows),
             Excepted::Open(Applied { open, settled }) => {
                 let (positions, charges): (Vec<usize>, Vec<Charge>) = open.into_iter().unzip();
                 let decided = self.decide_open(charges).await?;
-                Ok(in_order(positions.into_iter().zip(decided).chain(settled).collect()))
+                let rows = in_order(positions.into_iter().zip(decided).chain(settled).collect());
+                Ok(self.without_charges_if_quotas_deny(rows).await)
             }
         }
+    }
+
+    /// Stores know which rules deny by themselves. A request that only its rules with `mode: quota` deny together was
+    /// therefore charged by the others, which is given back: a denied request is charged nowhere.
+    async fn without_charges_if_quotas_deny(&self, mut rows: Vec<Row>) -> Vec<Row> {
+        for place in charged_though_quotas_deny(&rows) {
+            let row = &mut rows[place];
+            let (store, bucket, cost) = (self.store_of(row.source), row.charge.bucket(), row.charge.cost);
+            // If it fails, the client has paid for a request that was denied; an outage explains that.
+            let _ = match row.decision.hold {
+                Some(hold) => store.release(bucket, hold).await,
+                None => store.refund(bucket, cost).await,
+            };
+            row.decision.remaining = row.decision.remaining.saturating_add(cost).min(row.decision.limit);
+            row.decision.hold = None;
+        }
+        rows
     }
 
     /// Decides charges that no exception has decided.
@@ -571,6 +590,19 @@ fn by_failure_policy(charge: Charge) -> Row {
         FailurePolicy::Open | FailurePolicy::Local => Outcome::Allowed { delay: Span::ZERO },
     };
     Row::without_store(charge, outcome)
+}
+
+/// The rows that were charged, if all rules with `mode: quota` deny and no other does.
+fn charged_though_quotas_deny(rows: &[Row]) -> Vec<usize> {
+    let mut quotas = rows.iter().filter(|row| row.charge.rule.is_quota()).peekable();
+    if quotas.peek().is_none() || quotas.any(|row| row.decision.is_allowed()) || rows.iter().any(denies) {
+        return Vec::new();
+    }
+    let is_charged = |row: &Row| {
+        let is_counted = !matches!(row.source, Source::Policy | Source::Exception);
+        row.decision.is_allowed() && row.charge.cost > 0 && is_counted
+    };
+    rows.iter().enumerate().filter(|(_, row)| is_charged(row)).map(|(place, _)| place).collect()
 }
 
 fn denies(row: &Row) -> bool {

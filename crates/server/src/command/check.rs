@@ -115,6 +115,7 @@ fn says(row: &Row) -> String {
     let shadow = match rule.mode() {
         Enforcement::Shadow => " (shadow: never denies)",
         Enforcement::Annotate => " (annotate: passes, and the upstream is told)",
+        Enforcement::Quota => " (quota: denies together with the others)",
         _ => "",
     };
     if row.is_unasked() {

@@ -61,6 +61,7 @@ pub(super) fn rules(out: &mut impl Write, service: &Service) -> io::Result<()> {
         let mode = match rule.mode() {
             Enforcement::Shadow => " (shadow)",
             Enforcement::Annotate => " (annotate)",
+            Enforcement::Quota => " (quota)",
             _ => "",
         };
         let inactive = if rule.is_active() { "" } else { " (inactive)" };

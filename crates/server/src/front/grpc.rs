@@ -8,6 +8,7 @@ mod answer;
 mod codec;
 pub(crate) mod envoy;
 mod health;
+pub(crate) mod overrides;
 mod request;
 
 use std::sync::Arc;

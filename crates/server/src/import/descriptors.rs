@@ -6,6 +6,9 @@ use std::fmt;
 use serde::de::{Deserializer, Error, Visitor};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
+use tollkeeper::Quota;
+
+use super::glob;
 
 /// One domain.
 #[derive(Debug, Deserialize)]
@@ -71,8 +74,8 @@ pub(super) struct Text(pub(super) String);
 pub(super) enum Wanted<'n> {
     /// This value.
     Exactly(&'n str),
-    /// Any value with this prefix.
-    Prefix(&'n str),
+    /// Any value that matches this pattern with stars.
+    Matching(&'n str),
     /// Any value that no other descriptor matches.
     Any,
 }
@@ -97,11 +100,12 @@ impl RateLimit {
 }
 
 impl Node {
-    /// A star is a wildcard only at the end.
+    /// A star is a wildcard wherever it is.
     pub(super) fn wanted(&self) -> Wanted<'_> {
         match self.value.as_ref().map(|value| value.0.as_str()) {
             None | Some("") => Wanted::Any,
-            Some(value) => value.strip_suffix('*').map_or(Wanted::Exactly(value), Wanted::Prefix),
+            Some(value) if value.contains('*') => Wanted::Matching(value),
+            Some(value) => Wanted::Exactly(value),
         }
     }
 
@@ -126,6 +130,13 @@ impl Root {
         self.descriptors.as_deref().unwrap_or_default()
     }
 
+    /// The keys of all levels.
+    pub(super) fn keys(&self) -> BTreeSet<&str> {
+        let mut keys = BTreeSet::new();
+        keys_of(self.nodes(), &mut keys);
+        keys
+    }
+
     /// What the reference service refuses too, and what cannot be named in a rule.
     pub(super) fn problems(&self) -> Notes {
         let mut notes = Notes::new();
@@ -139,8 +150,15 @@ impl Root {
     /// What rules do differently, or not at all.
     pub(super) fn differences(&self) -> Notes {
         let mut notes = Notes::new();
-        differences_of(self.nodes(), "descriptors", &mut notes);
+        differences_of(self.nodes(), "descriptors", &self.keys(), &mut notes);
         notes
+    }
+}
+
+fn keys_of<'n>(nodes: &'n [Node], keys: &mut BTreeSet<&'n str>) {
+    for node in nodes {
+        keys.insert(&node.key.0);
+        keys_of(node.children(), keys);
     }
 }
 
@@ -154,6 +172,9 @@ fn problems_of(nodes: &[Node], path: &str, notes: &mut Notes) {
         }
         if let Some(bad) = node.key.0.chars().find(|c| matches!(c, '{' | '}' | '|' | ',')) {
             note("key", format!("contains {bad:?}, which no rule can name; rename it here and in Envoy"));
+        }
+        if node.share_threshold && !node.label().contains('*') {
+            note("share_threshold", "needs a value with a star; remove it, or add the star".into());
         }
         if !labels.insert(node.label()) {
             note("key", format!("there is a second `{}` on this level; keep one", node.label()));
@@ -181,7 +202,7 @@ fn problems_of(nodes: &[Node], path: &str, notes: &mut Notes) {
     }
 }
 
-fn differences_of(nodes: &[Node], path: &str, notes: &mut Notes) {
+fn differences_of(nodes: &[Node], path: &str, keys: &BTreeSet<&str>, notes: &mut Notes) {
     for (index, node) in nodes.iter().enumerate() {
         let path = format!("{path}[{index}]");
         let mut note = |field: &str, problem: &str| notes.push((format!("{path}.{field}"), problem.to_string()));
@@ -196,26 +217,63 @@ fn differences_of(nodes: &[Node], path: &str, notes: &mut Notes) {
                     note("rate_limit", "has no requests_per_unit, which counts as 0: nothing passes")
                 }
                 Some(_) if limit.unlimited => note("rate_limit.requests_per_unit", "has no effect beside `unlimited`"),
+                Some(count) if count > Quota::MAX_COUNT => {
+                    note("rate_limit.requests_per_unit", &format!("becomes {}, the largest limit", Quota::MAX_COUNT));
+                }
                 _ => {}
             }
         }
-        if node.quota_mode {
-            note("quota_mode", "becomes `mode: shadow`: it never denies, and no metadata is sent to Envoy");
+        if node.shadow_mode && node.quota_mode {
+            note("quota_mode", "is dropped: shadow_mode beside it never denies");
         }
         if node.shadow_mode && node.rate_limit.is_none() {
             note("shadow_mode", "has no effect without a rate_limit beside it");
         }
-        if node.share_threshold && !matches!(node.wanted(), Wanted::Prefix(_)) {
-            note("share_threshold", "has no effect on a value without a star at its end");
+        if node.key.0.contains('*') {
+            note("key", "has a star, which is literal here: only an entry with exactly this key matches");
+        }
+        if let Some(other) = keys.iter().find(|other| ***other != node.key.0 && may_meet(node, other)) {
+            note(
+                "key",
+                &format!(
+                    "entries of `{other}` can match this in the reference service, which compares `{}` as one text; here only \
+                 entries of `{}` do",
+                    node.label(),
+                    node.key.0
+                ),
+            );
+        }
+        if let Some(earlier) = nodes[..index].iter().find(|earlier| hides(earlier, node)) {
+            note("value", &format!("is never found: `{}` before it takes every value", earlier.label()));
         }
         if node.detailed_metric || node.value_to_metric {
             let field = if node.detailed_metric { "detailed_metric" } else { "value_to_metric" };
             note(field, "is dropped: metrics are counted by rule, never by what clients send");
         }
         if node.metadata.is_some() {
-            note("metadata", "is dropped: no metadata is sent to Envoy");
+            note("metadata", "is dropped: no metadata is sent to Envoy, as if RESPONSE_DYNAMIC_METADATA were not set");
         }
-        differences_of(node.children(), &format!("{path}.descriptors"), notes);
+        differences_of(node.children(), &format!("{path}.descriptors"), keys, notes);
+    }
+}
+
+/// Whether an entry of another key can be found under this node's text, `key_value`.
+fn may_meet(node: &Node, other: &str) -> bool {
+    let label = node.label();
+    match node.wanted() {
+        Wanted::Any => false,
+        Wanted::Exactly(_) => label.strip_prefix(other).is_some_and(|rest| rest.starts_with('_')),
+        Wanted::Matching(_) => glob::may_overlap(&label, &format!("{other}_*")),
+    }
+}
+
+/// Whether every value that this sibling looks for is taken by an earlier one.
+pub(super) fn hides(earlier: &Node, node: &Node) -> bool {
+    match (earlier.wanted(), node.wanted()) {
+        (Wanted::Matching(earlier_value), Wanted::Matching(value)) => {
+            earlier.key == node.key && glob::matches(earlier_value, value)
+        }
+        _ => false,
     }
 }
 

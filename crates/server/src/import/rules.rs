@@ -1,14 +1,17 @@
 //! Descriptors as rules: one for each limit in the tree.
 //!
 //! The reference service looks up a descriptor's entries one after the other: the exact value, otherwise the first
-//! matching prefix, otherwise the key alone. It never backtracks, and the number of entries must equal the depth in
+//! matching pattern, otherwise the key alone. It never backtracks, and the number of entries must equal the depth in
 //! the tree. Our rules all apply together instead, so each must exclude what others match: `descriptor` requires
 //! exactly these entries, and earlier matches are excluded from later ones.
 
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
 
-use super::descriptors::{Node, Root, Wanted};
+use tollkeeper::Quota;
+
+use super::descriptors::{Node, Wanted, hides};
+use super::glob;
 
 /// A rule to be written.
 #[derive(Debug)]
@@ -20,7 +23,8 @@ pub(super) struct ImportedRule {
     limit: String,
     /// The limit is 0: the rule's cost exceeds its limit.
     is_closed: bool,
-    is_shadow: bool,
+    /// If it is not enforced.
+    mode: Option<&'static str>,
 }
 
 /// One step down the tree.
@@ -35,10 +39,13 @@ struct Level {
     is_in_bucket: bool,
 }
 
-/// The rules of a file, in its order.
-pub(super) fn of(root: &Root) -> Vec<ImportedRule> {
-    let mut rules = Rules { domain: &root.domain.0, names: BTreeSet::new(), rules: Vec::new() };
-    rules.add_all(root.nodes(), &[]);
+/// The rules of domains, in their order.
+pub(super) fn of(domains: &[(&str, Vec<&Node>)]) -> Vec<ImportedRule> {
+    let mut rules = Rules { domain: "", names: BTreeSet::new(), rules: Vec::new() };
+    for (domain, nodes) in domains {
+        rules.domain = domain;
+        rules.add_all(nodes, &[]);
+    }
     rules.rules
 }
 
@@ -49,18 +56,19 @@ struct Rules<'r> {
 }
 
 impl Rules<'_> {
-    fn add_all(&mut self, nodes: &[Node], above: &[Level]) {
-        for (index, node) in nodes.iter().enumerate() {
+    fn add_all(&mut self, nodes: &[&Node], above: &[Level]) {
+        for (index, node) in nodes.iter().copied().enumerate() {
             let mut levels = above.to_vec();
             levels.push(level(nodes, index, above));
             // A sibling takes every value first, so neither this node nor those below are ever found.
-            if levels.last().is_some_and(|level| level.patterns.iter().any(|pattern| pattern == "!*")) {
+            let is_hidden = nodes[..index].iter().any(|earlier| hides(earlier, node));
+            if is_hidden || levels.last().is_some_and(|level| level.patterns.iter().any(|pattern| pattern == "!*")) {
                 continue;
             }
             if let Some(limit) = node.rate_limit.as_ref().filter(|limit| !limit.unlimited) {
                 let count = limit.requests_per_unit.unwrap_or_default();
                 // A limit of 0 is not valid; a cost above the limit means the same.
-                let limit_text = format!("{}/{}", count.max(1), limit.period().unwrap_or("s"));
+                let limit_text = format!("{}/{}", count.clamp(1, Quota::MAX_COUNT), limit.period().unwrap_or("s"));
                 let name = match limit.name.as_ref().filter(|name| !name.0.is_empty()) {
                     Some(name) => name.0.clone(),
                     None => {
@@ -75,11 +83,15 @@ impl Rules<'_> {
                     key: bucket(&levels),
                     limit: limit_text,
                     is_closed: count == 0,
-                    is_shadow: node.shadow_mode || node.quota_mode,
+                    mode: match (node.shadow_mode, node.quota_mode) {
+                        (true, _) => Some("shadow"),
+                        (false, true) => Some("quota"),
+                        (false, false) => None,
+                    },
                 };
                 self.rules.push(rule);
             }
-            self.add_all(node.children(), &levels);
+            self.add_all(&node.children().iter().collect::<Vec<_>>(), &levels);
         }
     }
 
@@ -107,27 +119,25 @@ impl Rules<'_> {
     }
 }
 
-fn level(nodes: &[Node], index: usize, above: &[Level]) -> Level {
-    let node = &nodes[index];
+fn level(nodes: &[&Node], index: usize, above: &[Level]) -> Level {
+    let node = nodes[index];
     let key = node.key.0.clone();
     // As the gRPC front names entries: a repeated name gets a number, and these two names are reserved.
     let taken = usize::from(matches!(key.as_str(), "domain" | "descriptor"));
     let before = taken + above.iter().filter(|level| level.key == key).count();
     let attribute = if before == 0 { key.clone() } else { format!("{key}#{}", before + 1) };
-    let siblings = nodes.iter().enumerate().filter(|(_, sibling)| sibling.key == node.key);
+    let siblings = nodes.iter().copied().enumerate().filter(|(_, sibling)| sibling.key == node.key);
     let comes_first = |(place, sibling): &(usize, &Node)| match (node.wanted(), sibling.wanted()) {
         (Wanted::Exactly(_), _) | (_, Wanted::Any) => false,
         (Wanted::Any, _) => true,
-        (Wanted::Prefix(prefix), Wanted::Exactly(value)) => value.starts_with(prefix),
-        (Wanted::Prefix(prefix), Wanted::Prefix(other)) => {
-            *place < index && (prefix.starts_with(other) || other.starts_with(prefix))
-        }
+        (Wanted::Matching(pattern), Wanted::Exactly(value)) => glob::matches(pattern, value),
+        (Wanted::Matching(pattern), Wanted::Matching(other)) => *place < index && glob::may_overlap(pattern, other),
     };
     let excluded = siblings.filter(comes_first).filter_map(|(_, sibling)| pattern(sibling.wanted()));
     let excluded = excluded.map(|pattern| format!("!{pattern}"));
     let is_in_bucket = match node.wanted() {
         Wanted::Exactly(_) => false,
-        Wanted::Prefix(_) => !node.share_threshold,
+        Wanted::Matching(_) => !node.share_threshold,
         Wanted::Any => true,
     };
     Level {
@@ -142,7 +152,18 @@ fn level(nodes: &[Node], index: usize, above: &[Level]) -> Level {
 fn pattern(wanted: Wanted<'_>) -> Option<String> {
     match wanted {
         Wanted::Exactly(value) => Some(literal(value)),
-        Wanted::Prefix(prefix) => Some(format!("{}*", literal(prefix))),
+        Wanted::Matching(pattern) => {
+            // Stars in a row are one, and no pattern of a path.
+            let mut pieces: Vec<&str> = pattern.split('*').collect();
+            let last = pieces.len() - 1;
+            let mut place = 0;
+            pieces.retain(|piece| {
+                let is_end = place == 0 || place == last;
+                place += 1;
+                is_end || !piece.is_empty()
+            });
+            Some(pieces.into_iter().map(literal).collect::<Vec<_>>().join("*"))
+        }
         Wanted::Any => None,
     }
 }
@@ -185,8 +206,8 @@ pub(super) fn yaml(source: &str, rules: &[ImportedRule]) -> String {
         if rule.is_closed {
             let _ = writeln!(out, "    cost: 2\n    description: \"requests_per_unit: 0, so nothing passes\"");
         }
-        if rule.is_shadow {
-            out.push_str("    mode: shadow\n");
+        if let Some(mode) = rule.mode {
+            let _ = writeln!(out, "    mode: {mode}");
         }
     }
     out

@@ -18,7 +18,7 @@ fn limiter(rules: &[(&str, &str)]) -> Limiter {
 
 fn metrics() -> Metrics {
     let throttle = policy(&[("throttle", "1/s")]).rules()[0].clone();
-    Metrics::new(Labels { routes: &["/v1/check"], commands: &["ping"], throttle })
+    Metrics::new(Labels { routes: &["/v1/check"], commands: &["ping"], built_in: vec![throttle] })
 }
 
 fn render(metrics: &Metrics, limiter: &Limiter) -> String {

@@ -231,7 +231,7 @@ impl Report {
         let outcomes = Counted::new(insight, metrics);
         let in_force = policy.rules().iter().map(|rule| &**rule);
         let mut rules: Vec<(&Rule, Outcomes)> =
-            in_force.chain(metrics.throttle_rule()).map(|rule| (rule, outcomes.of(rule.name()))).collect();
+            in_force.chain(metrics.built_in_rules()).map(|rule| (rule, outcomes.of(rule.name()))).collect();
         let mut totals = Totals::of(insight.map_or_else(|| metrics.requests(), Insight::requests_counted));
         for (_, outcomes) in &rules {
             totals.decisions += outcomes.total();

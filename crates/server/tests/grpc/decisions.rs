@@ -171,3 +171,86 @@ async fn bad_requests_are_answered_with_what_is_wrong() {
     let huge = "x".repeat(70_000);
     assert_eq!(gate.ask(request(&[user(&huge)])).await.unwrap_err().code(), tonic::Code::ResourceExhausted);
 }
+
+/// `duration_until_reset` had fractions, which Envoy drops: `x-ratelimit-reset: 0` beside `retry-after: 1`.
+#[tokio::test]
+async fn the_time_until_a_reset_is_rounded_up() {
+    let gate = Gate::on("rules: [{ name: r, key: '{user}', limit: 1/s, algorithm: fixed_window }]").await;
+    for _ in 0..3 {
+        let reset = gate.status(user("ann")).await.duration_until_reset.unwrap();
+        assert_eq!((reset.seconds, reset.nanos), (1, 0));
+    }
+    // A window that is not used yet ends too.
+    let unused = gate.status(with_hits(user("bob"), 0)).await.duration_until_reset.unwrap();
+    assert_eq!((unused.seconds, unused.nanos), (1, 0));
+}
+
+/// Of several alternatives one must have room, and a denied call is charged nowhere.
+#[tokio::test]
+async fn quotas_deny_only_together() {
+    let redis = tollkeeper_testkit::store::Server::start(tollkeeper_testkit::store::Kind::Redis7);
+    for store in ["memory:".to_string(), redis.url()] {
+        let gate = Gate::on(&format!(
+            "store: {{ url: '{store}', timeout: 5s }}
+rules:
+  - {{ name: one, key: all, when: {{ service: one }}, limit: 1/day, algorithm: fixed_window, mode: quota }}
+  - {{ name: two, key: all, when: {{ service: two }}, limit: 2/day, algorithm: fixed_window, mode: quota }}
+  - {{ name: user, key: '{{user}}', limit: 9/day, algorithm: fixed_window }}
+"
+        ))
+        .await;
+        let service = |name: &str| descriptor(&[("service", name)]);
+        let call = [service("one"), service("two"), user("ann")];
+        let left = |one, two, ann| vec![one, two, (Passed, ann)];
+        assert_eq!(gate.codes(&call).await, (Passed, left((Passed, 0), (Passed, 1), 8)), "{store}");
+        assert_eq!(gate.codes(&call).await, (Passed, left((OverLimit, 0), (Passed, 0), 7)), "{store}");
+        for _ in 0..3 {
+            assert_eq!(gate.codes(&call).await, (OverLimit, left((OverLimit, 0), (OverLimit, 0), 7)), "{store}");
+        }
+        assert_eq!(gate.codes(&[user("ann")]).await, (Passed, vec![(Passed, 6)]), "{store}");
+        // On every front.
+        let answer = gate.service.check(&serde_json::json!({ "attributes": { "service": "one", "user": "bob" } }));
+        assert_eq!((&answer["allowed"], &answer["limiting"]), (&false.into(), &"one".into()), "{store}: {answer}");
+        assert_eq!(gate.codes(&[user("bob")]).await, (Passed, vec![(Passed, 8)]), "{store}");
+    }
+}
+
+#[tokio::test]
+async fn a_callers_limit_is_enforced_without_a_rule_and_on_a_shadow() {
+    let gate = Gate::on(
+        "rules:
+  - { name: trial, key: '{trial}', limit: 1/day, algorithm: fixed_window, mode: shadow }
+  - { name: closed, key: '{closed}', limit: 1/day, algorithm: fixed_window, cost: 2 }
+",
+    )
+    .await;
+    for name in ["nothing", "trial", "closed"] {
+        let one = with_limit(descriptor(&[(name, "x")]), 2, RateLimitUnit::Day);
+        for (code, left) in [(Passed, 1), (Passed, 0), (OverLimit, 0)] {
+            assert_eq!(gate.codes(std::slice::from_ref(&one)).await, (code, vec![(code, left)]), "{name}");
+        }
+        let other = with_limit(descriptor(&[(name, "y")]), 2, RateLimitUnit::Day);
+        assert_eq!(gate.codes(&[other]).await.0, Passed, "a bucket for each value of {name}");
+    }
+    // Rules that never deny show what they count, and a rule that lets nothing pass shows 0.
+    let trial = gate.status(descriptor(&[("trial", "z")])).await;
+    assert_eq!((trial.code(), trial.limit_remaining, trial.current_limit.unwrap().name), (Passed, 0, "trial".into()));
+    let closed = gate.status(descriptor(&[("closed", "z")])).await;
+    assert_eq!(
+        (closed.code(), closed.limit_remaining, closed.current_limit.unwrap().requests_per_unit),
+        (OverLimit, 0, 0)
+    );
+    let series = "tollkeeper_decisions_total{rule=\"(envoy.override)\",outcome=\"denied\",source=\"store\"}";
+    assert_eq!(gate.service.metric(series), 2.0);
+}
+
+/// An empty header is an entry with an empty value. It had no bucket, so it escaped the limit.
+#[tokio::test]
+async fn an_empty_value_is_limited_like_any_other() {
+    let gate = Gate::on(PER_USER).await;
+    for left in [2, 1, 0] {
+        assert_eq!(gate.codes(&[user("")]).await, (Passed, vec![(Passed, left)]));
+    }
+    assert_eq!(gate.codes(&[user("")]).await.0, OverLimit);
+    assert_eq!(gate.codes(&[user("ann")]).await, (Passed, vec![(Passed, 2)]));
+}

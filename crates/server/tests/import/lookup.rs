@@ -12,7 +12,7 @@ pub(crate) struct Node {
 }
 
 const KEYS: [&str; 2] = ["a", "b"];
-const VALUES: [&str; 9] = ["", "x", "xy", "xyz", "x*", "xy*", "*", "10.0.0.0/8", "/x/{id}"];
+const VALUES: [&str; 12] = ["", "x", "xy", "xyz", "x*", "xy*", "*z", "x*z", "*y*", "*", "10.0.0.0/8", "/x/{id}"];
 
 pub(crate) fn trees() -> impl Strategy<Value = Vec<Node>> {
     let node = (prop::sample::select(&KEYS[..]), prop::sample::select(&VALUES[..]), any::<bool>());
@@ -66,10 +66,9 @@ pub(crate) fn look_up(nodes: &[Node], entries: &[(&str, &str)]) -> Option<String
     for (depth, (key, value)) in entries.iter().enumerate() {
         let of_key = || level.iter().filter(|node| node.key == *key);
         let exact = of_key().find(|node| node.value == *value);
-        let prefix =
-            || of_key().find(|node| node.value.strip_suffix('*').is_some_and(|start| value.starts_with(start)));
+        let pattern = || of_key().find(|node| node.value.contains('*') && matches(node.value, value));
         let alone = || of_key().find(|node| node.value.is_empty());
-        let node = exact.or_else(prefix).or_else(alone)?;
+        let node = exact.or_else(pattern).or_else(alone)?;
         path.push(if node.value.is_empty() { node.key.into() } else { format!("{}_{}", node.key, node.value) });
         if depth + 1 == entries.len() {
             return node.limited.then(|| path.join(".").replace(['*', '{', '}'], "-"));
@@ -77,4 +76,15 @@ pub(crate) fn look_up(nodes: &[Node], entries: &[(&str, &str)]) -> Option<String
         level = &node.children;
     }
     None
+}
+
+/// A star is any text: tried at every length.
+fn matches(pattern: &str, value: &str) -> bool {
+    match pattern.chars().next() {
+        None => value.is_empty(),
+        Some('*') => {
+            value.char_indices().map(|(at, _)| at).chain([value.len()]).any(|at| matches(&pattern[1..], &value[at..]))
+        }
+        Some(c) => value.strip_prefix(c).is_some_and(|rest| matches(&pattern[c.len_utf8()..], rest)),
+    }
 }

@@ -18,6 +18,7 @@ pub(super) fn list(set: &RuleSet) -> String {
         let mode = match rule.mode() {
             Enforcement::Shadow => " (shadow)",
             Enforcement::Annotate => " (annotate)",
+            Enforcement::Quota => " (quota)",
             _ => "",
         };
         let inactive = if rule.is_active() { "" } else { " (inactive)" };

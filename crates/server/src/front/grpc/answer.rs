@@ -7,6 +7,7 @@ use http::header::RETRY_AFTER;
 use prost_types::Duration;
 use tollkeeper::http::AnswerStyle;
 use tollkeeper::{Algorithm, Quota, Row, Span, Timestamp, Together, Verdict, retry_after_seconds};
+use tollkeeper_core::Cost;
 
 use super::annotations;
 use super::envoy::{Code, DescriptorStatus, HeaderValue, RateLimit, RateLimitResponse, Unit};
@@ -24,7 +25,7 @@ const UNITS: [(Unit, u64); 7] = [
 ];
 
 pub(super) fn answer(style: &AnswerStyle, asked: &[Asked], decided: &Together, now: Timestamp) -> RateLimitResponse {
-    let statuses = asked.iter().zip(&decided.parts).map(|(asked, part)| status(asked, part)).collect();
+    let statuses = asked.iter().zip(&decided.parts).map(|(asked, part)| status(asked, part, now)).collect();
     let mut response_headers_to_add = headers(style, &decided.whole, now);
     let mut raw_body = Vec::new();
     if let Some((content_type, body)) = own_words(style, &decided.whole) {
@@ -54,28 +55,44 @@ fn code(verdict: &Verdict) -> Code {
     if verdict.is_allowed() { Code::Ok } else { Code::OverLimit }
 }
 
-/// From the binding rule; a descriptor to which no enforced rule applies shows no limit.
-fn status(asked: &Asked, verdict: &Verdict) -> DescriptorStatus {
+/// From the binding rule, or from one that never denies if there is no other; a descriptor to which no rule applies shows
+/// no limit.
+fn status(asked: &Asked, verdict: &Verdict, now: Timestamp) -> DescriptorStatus {
     let code = code(verdict).into();
-    let Some(binding) = verdict.binding() else {
+    let Some(shown) = verdict.binding().or_else(|| verdict.rows().iter().find(|row| !row.is_unasked())) else {
         return DescriptorStatus { code, ..DescriptorStatus::default() };
     };
-    let (requests_per_unit, unit) = per_unit(binding.charge.quota());
-    let name = binding.charge.rule.name().to_string();
+    let (requests_per_unit, unit) = per_unit(shown.charge.quota());
+    let name = shown.charge.rule.name().to_string();
     let mut status = DescriptorStatus {
         code,
         current_limit: Some(RateLimit { name, requests_per_unit, unit: unit.into() }),
-        limit_remaining: binding.decision.remaining,
-        duration_until_reset: Some(duration(binding.until_more())),
+        limit_remaining: shown.decision.remaining,
+        duration_until_reset: Some(duration(until_reset(shown, now))),
         quota: None,
     };
-    if let (Some(limit), Some(current)) = (&asked.limit, &mut status.current_limit)
-        && limit.requests_per_unit == 0
-        && !verdict.is_allowed()
-    {
+    if let (true, Some(current)) = (lets_nothing_pass(asked, shown), &mut status.current_limit) {
         (current.requests_per_unit, status.limit_remaining) = (0, 0);
     }
     status
+}
+
+/// A limit of 0: sent by the caller, or that of a rule whose cost is above its limit.
+fn lets_nothing_pass(asked: &Asked, row: &Row) -> bool {
+    match (&asked.limit, row.charge.rule.cost()) {
+        (Some(limit), _) => limit.requests_per_unit == 0,
+        (None, Cost::Fixed(cost)) => *cost > row.charge.quota().limit(),
+        (None, _) => false,
+    }
+}
+
+/// Until there is more, or of a window that is not used yet, until it ends.
+fn until_reset(row: &Row, now: Timestamp) -> Span {
+    let (more, quota) = (row.until_more(), row.charge.quota());
+    match quota.algorithm() {
+        Algorithm::FixedWindow if more == Span::ZERO && !row.is_blocked() => quota.window_at(now).end.since(now),
+        _ => more,
+    }
 }
 
 /// A quota in one of Envoy's units. If its period is not one of them, the next longer unit, with the count for that
@@ -92,10 +109,9 @@ fn per_unit(quota: &Quota) -> (u32, Unit) {
     (u32::try_from(count).unwrap_or(u32::MAX).max(1), unit)
 }
 
+/// In whole seconds, rounded up: Envoy drops fractions, and a client told "0 s" would try again at once.
 fn duration(span: Span) -> Duration {
-    let micros = span.as_micros();
-    // Below 2^53 microseconds both fit.
-    Duration { seconds: (micros / 1_000_000) as i64, nanos: (micros % 1_000_000) as i32 * 1_000 }
+    Duration { seconds: span.as_secs_ceil() as i64, nanos: 0 }
 }
 
 /// The limit headers of the configured style, and `Retry-After`.

@@ -4,9 +4,11 @@ use std::borrow::Cow;
 use std::collections::BTreeMap;
 
 use tollkeeper::{Algorithm, Charge, Descriptor, Limiter, Quota, Request, Rule, Span};
+use tollkeeper_core::Cost;
 use tonic::Status;
 
 use super::envoy::{Entry, RateLimitOverride, RateLimitRequest, RateLimitUnit};
+use super::overrides;
 use crate::service::together::{Effect, Part};
 
 /// More than any proxy sends.
@@ -28,6 +30,11 @@ impl Request for Asked {
 
     fn cost(&self) -> u32 {
         self.attributes.cost()
+    }
+
+    /// An entry with an empty value is an entry: Envoy sends one for an empty header, which must not escape the limit.
+    fn keeps_empty(&self) -> bool {
+        true
     }
 }
 
@@ -100,33 +107,51 @@ pub(super) fn parts(limiter: &Limiter, asked: &[Asked]) -> Result<Vec<Part>, Sta
     })?;
     for (index, (asked, charges)) in asked.iter().zip(&mut charges).enumerate() {
         if let Some(limit) = &asked.limit {
-            override_limit(limit, charges, &format!("descriptors[{index}].limit"))?;
+            override_limit(limit, &asked.attributes, charges, &format!("descriptors[{index}].limit"))?;
         }
     }
     Ok(asked.iter().zip(charges).map(|(asked, charges)| Part { charges, effect: asked.effect }).collect())
 }
 
 /// Replaces the limit of the most specific rule for this descriptor (the first of several) by the caller's. The
-/// bucket, the algorithm and everything else stay.
-fn override_limit(limit: &RateLimitOverride, charges: &mut [Charge], field: &str) -> Result<(), Status> {
+/// bucket and the algorithm stay. The caller's limit is enforced in any case: if there is no rule, or one that does not
+/// enforce its own, by a window of its own.
+fn override_limit(
+    limit: &RateLimitOverride,
+    descriptor: &Descriptor,
+    charges: &mut Vec<Charge>,
+    field: &str,
+) -> Result<(), Status> {
     let period = match RateLimitUnit::try_from(limit.unit).ok().and_then(period_of) {
         Some(period) => period,
         None => return Err(invalid(&format!("{field}.unit"), format!("{} is not a unit of time", limit.unit))),
     };
     let says = |rule: &Rule| rule.when().len() + rule.key().needs().count();
     let most = charges.iter().map(|charge| says(&charge.rule)).max();
-    let Some(charge) = charges.iter_mut().find(|charge| Some(says(&charge.rule)) == most) else { return Ok(()) };
+    let own = || overrides::charge(descriptor);
+    let place = charges.iter().position(|charge| Some(says(&charge.rule)) == most).unwrap_or_else(|| {
+        charges.push(own());
+        charges.len() - 1
+    });
+    let charge = &mut charges[place];
+    if !charge.rule.is_enforced() {
+        *charge = own();
+    }
     let algorithm = charge.quota().algorithm();
     let period = if algorithm == Algorithm::Concurrency { charge.quota().period() } else { period };
-    let count = limit.requests_per_unit.max(1);
+    let count = limit.requests_per_unit.clamp(1, Quota::MAX_COUNT);
     let quota = Quota::per(count, period)
         .algorithm(algorithm)
         .build()
         .map_err(|error| invalid(field, format!("{count} for rule `{}`: {error}", charge.rule.name())))?;
     *charge = charge.clone().with_quota(quota);
+    if matches!(charge.rule.cost(), Cost::Fixed(cost) if *cost > charge.rule.quota().limit()) {
+        // A rule that lets nothing pass by its cost, as imported for a limit of 0: now it has a limit.
+        charge.cost = descriptor.cost();
+    }
     if limit.requests_per_unit == 0 {
         // A cost too large to count never passes, which is what a limit of 0 means.
-        charge.cost = u32::MAX;
+        charge.cost = if charge.cost == 0 { 0 } else { u32::MAX };
     }
     Ok(())
 }
