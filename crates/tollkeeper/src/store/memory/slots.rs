@@ -82,7 +82,8 @@ unsafe fn zeroed<T>(count: usize) -> Option<Box<[T]>> {
 }
 
 /// Huge pages: a table larger than the TLB covers would miss there on nearly every request.
-#[cfg(target_os = "linux")]
+// Miri does not know this call.
+#[cfg(all(target_os = "linux", not(miri)))]
 fn prefer_huge_pages(slots: &[Slot]) {
     const HUGE_PAGE: usize = 2 << 20;
     let start = slots.as_ptr().addr();
@@ -97,5 +98,5 @@ fn prefer_huge_pages(slots: &[Slot]) {
     }
 }
 
-#[cfg(not(target_os = "linux"))]
+#[cfg(not(all(target_os = "linux", not(miri))))]
 fn prefer_huge_pages(_: &[Slot]) {}

@@ -299,7 +299,7 @@ mod tests {
         for nth in 0..5 {
             let (waiter, wait) = oneshot::channel();
             waiting.push(wait);
-            let charges = vec![Charge::new(rule.clone(), Key { variant: 0, value: format!("{nth}").into() }, 1)];
+            let charges = vec![Charge::new(rule.clone(), Key { variant: 0, value: nth.to_string() }, 1)];
             let pending = Pending { ask: Ask::Charge, charges, count: 1, since: Instant::now(), waiter };
             assert_eq!(matches!(queue.push(pending, pace), Pushed::Start), nth == 0);
         }
