@@ -5,9 +5,18 @@ use std::collections::BTreeMap;
 use tollkeeper::{Descriptor, Policy, Rule};
 use tollkeeper_core::Condition;
 
-/// The attributes of a request that the first possible rule applies to. Empty if there is no such rule.
+/// Rules that are looked at; more only take time.
+const MOST_RULES: usize = 50;
+
+/// The attributes of a request that rules apply to: as many as one of them brings. Empty if there is no such rule.
 pub(crate) fn attributes(policy: &Policy) -> BTreeMap<String, String> {
-    policy.rules().iter().find_map(|rule| of_rule(rule)).unwrap_or_default()
+    let found = policy.rules().iter().take(MOST_RULES).rev().filter_map(|rule| of_rule(rule));
+    let shows = |attributes: &BTreeMap<String, String>| {
+        let rules = policy.charges(&Descriptor::from(attributes.clone())).map_or(0, |charges| charges.len());
+        (rules, attributes.len())
+    };
+    // Of several equals the last, which is the first in the file.
+    found.max_by_key(shows).unwrap_or_default()
 }
 
 /// `None` if no such request was found: some conditions cannot be met by guessing.

@@ -290,7 +290,7 @@ mod tests {
         let over = look(&mut watch, 20, &signs(full(0, 3)), &[]);
         assert_eq!(over[0].status, Status::Over);
         let again = look(&mut watch, 100, &signs(full(1, 3)), &[]);
-        assert!(again[0].summary.starts_with("the memory store is full of keys (raise store.max_keys); 1 decisions"));
+        assert!(again[0].summary.starts_with("the memory store is full of keys (raise store.max_keys); 1 decision "));
     }
 
     #[test]

@@ -94,6 +94,8 @@ function ask({ title, body = [], ok, danger = false, act }) {
   say($("ask-title"), title);
   $("ask-body").replaceChildren(...[body].flat());
   say($("ask-ok"), ok);
+  // Nothing to cancel where nothing is done.
+  $("ask-cancel").hidden = ok === "Close";
   $("ask-ok").className = danger ? "danger" : "primary";
   say($("ask-error"), "");
   $("ask-form").onsubmit = async (event) => {

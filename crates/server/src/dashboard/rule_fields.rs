@@ -15,12 +15,23 @@ pub(super) fn rule_fields() -> Value {
             "name": name,
             "kind": kind,
             "choices": choices,
-            "default": property["default"],
+            "default": default(&name, kind, &property["default"]),
             "required": required.contains(&Value::from(name.as_str())),
             "description": property["description"],
         })
     };
     properties.into_iter().map(field).collect()
+}
+
+/// The value of a field that is not given. A switch that is on by default and left out when it is on has no default in
+/// the schema.
+fn default(name: &str, kind: &str, described: &Value) -> Value {
+    if !described.is_null() || kind != "switch" {
+        return described.clone();
+    }
+    let off = json!({ "name": "a", "key": "global", "limit": "1/s", name: false });
+    let written = serde_json::from_value::<RuleSpec>(off).and_then(serde_json::to_value);
+    json!(written.is_ok_and(|written| written[name] == false))
 }
 
 /// How a value is entered, and the choices if there are only a few.
@@ -100,6 +111,11 @@ mod tests {
         let mode = fields.as_array().expect("a list").iter().find(|field| field["name"] == "mode").expect("mode");
         assert_eq!(mode["default"], "enforce");
         assert!(mode["choices"].as_array().is_some_and(|choices| choices.contains(&"shadow".into())));
+        // The switch was off in the form, and saving any change took the rule out of the limit headers.
+        for switch in ["active", "headers"] {
+            let field = fields.as_array().expect("a list").iter().find(|field| field["name"] == switch);
+            assert_eq!(field.map(|field| &field["default"]), Some(&json!(true)), "{switch}");
+        }
     }
 
     /// A label in the form for a field that was renamed would silently do nothing.

@@ -3,6 +3,9 @@
 use std::time::{Duration, Instant};
 
 use tokio::io::AsyncWriteExt as _;
+use tokio::net::TcpListener;
+use tollkeeper_testkit::http::Client;
+use tollkeeper_testkit::wait_until;
 
 use super::world::{Proxy, Upstream};
 
@@ -78,4 +81,43 @@ async fn a_client_with_a_full_queue_does_not_shed_another() {
     proxy.get("/", "x-key: eve\r\n").await.problem(503);
     let (first, second) = tokio::join!(proxy.get("/", "x-key: ann\r\n"), proxy.get("/", "x-key: ann\r\n"));
     assert_eq!((first.status, second.status), (200, 200), "ann has a queue of her own");
+}
+
+/// The value of a series on the metrics page of the proxy; 0 if it is not there.
+fn metric(proxy: &Proxy, series: &str) -> f64 {
+    let page = Client::to(proxy.admin.as_ref().expect("an admin address")).get("/metrics");
+    let line = page.lines().find_map(|line| line.strip_prefix(series)?.strip_prefix(' ')?.parse().ok());
+    line.unwrap_or_default()
+}
+
+/// Nothing showed that requests waited or found no place, how the upstream did, and what was refused unread.
+#[tokio::test]
+async fn waits_and_the_upstream_are_measured() {
+    let upstream = Upstream::plain().await;
+    let limit = "1/s burst 10 by global algorithm leaky_bucket";
+    let proxy = Proxy::start(upstream.address, &["--limit", limit, "--queue", "1", "--admin", "127.0.0.1:0"]);
+    assert_eq!(proxy.get("/", "").await.status, 200);
+    let mut waiting = proxy.connect().await;
+    waiting.write_all(b"GET /waiting HTTP/1.1\r\nhost: a\r\n\r\n").await.unwrap();
+    wait_until("it waits", || metric(&proxy, "tollkeeper_proxy_waiting") == 1.0);
+    proxy.get("/shed", "").await.problem(503);
+    assert_eq!(metric(&proxy, "tollkeeper_proxy_queue_full_total"), 1.0);
+    let passed = "tollkeeper_proxy_wait_duration_seconds_count{outcome=\"passed\"}";
+    wait_until("it was forwarded", || metric(&proxy, passed) == 1.0);
+    assert_eq!(metric(&proxy, "tollkeeper_proxy_waiting"), 0.0);
+    wait_until("both were answered", || metric(&proxy, "tollkeeper_upstream_responses_total{class=\"2xx\"}") == 2.0);
+    assert_eq!(metric(&proxy, "tollkeeper_upstream_duration_seconds_count"), 2.0);
+    let smuggled = b"POST / HTTP/1.1\r\nhost: a\r\ncontent-length: 5\r\ntransfer-encoding: chunked\r\n\r\n0\r\n\r\n";
+    assert_eq!(proxy.send(smuggled).await.status, 400);
+    let outcomes = ["allowed", "shed", "error"]
+        .map(|outcome| format!("tollkeeper_requests_total{{front=\"proxy\",outcome=\"{outcome}\"}}"));
+    assert_eq!(outcomes.map(|series| metric(&proxy, &series)), [2.0, 1.0, 1.0]);
+}
+
+#[tokio::test]
+async fn an_upstream_that_cannot_be_reached_is_counted_by_reason() {
+    let nobody = TcpListener::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap();
+    let proxy = Proxy::start(nobody, &["--limit", "100/s by global", "--admin", "127.0.0.1:0"]);
+    proxy.get("/", "").await.problem(502);
+    assert_eq!(metric(&proxy, "tollkeeper_upstream_errors_total{reason=\"unreachable\"}"), 1.0);
 }

@@ -246,3 +246,31 @@ async fn an_address_has_one_bucket_however_it_is_written() {
     }
     assert_eq!(gate.check(json!({"attributes": {"ip": "::ffff:192.0.2.7"}})).await["rules"][0]["key"], "192.0.2.7");
 }
+
+/// What could not be read, or was refused before it was decided, was in no count; a batch with a bad cost was none.
+#[tokio::test]
+async fn a_bad_request_is_counted_as_a_request() {
+    let units = json!({"name": "units", "key": "{user_id}", "limit": "100/s", "cost": "units"});
+    let gate = Plan::new([units]).open().await;
+    let bad_cost = r#"{"checks": [{"attributes": {"user_id": "1"}}, {"attributes": {"user_id": "2", "units": "x"}}]}"#;
+    for (request, body, requests) in [
+        ("POST /v1/check", "{nope", 1),
+        ("POST /v1/check", r#"{"attributes": {"user_id": "1"}, "rules": ["other"]}"#, 1),
+        ("POST /v1/check", r#"{"attributes": {"user_id": "1", "units": "x"}}"#, 1),
+        ("POST /v1/check", bad_cost, 2),
+        ("POST /v1/reserve", "[]", 1),
+        ("POST /v1/reserve", r#"{"attributes": {"user_id": "1", "units": "x"}, "hold_ms": 1000}"#, 1),
+    ] {
+        let errors = async || {
+            let page = gate.get("/metrics").await.body;
+            let line = r#"tollkeeper_requests_total{front="http",outcome="error"} "#;
+            page.lines().find_map(|one| one.strip_prefix(line)?.parse::<u64>().ok()).expect("a count")
+        };
+        let before = errors().await;
+        assert_eq!(gate.ask(request, "", body).await.status, 400, "{body}");
+        assert_eq!(errors().await - before, requests, "{request} {body}");
+    }
+    let report = gate.get("/v1/insight").await.json();
+    assert_eq!((&report["totals"]["requests"], &report["totals"]["error"]), (&json!(7), &json!(7)));
+    assert_eq!(report["totals"]["denied"], 0);
+}
