@@ -91,7 +91,8 @@ fn metric(proxy: &Proxy, series: &str) -> f64 {
 }
 
 /// Nothing showed that requests waited or found no place, how the upstream did, and what was refused unread.
-#[tokio::test]
+// Several threads: the upstream answers while this test waits.
+#[tokio::test(flavor = "multi_thread")]
 async fn waits_and_the_upstream_are_measured() {
     let upstream = Upstream::plain().await;
     let limit = "1/s burst 10 by global algorithm leaky_bucket";
