@@ -17,8 +17,8 @@ use tollkeeper::file::Settings;
 use tollkeeper::http::{Answer, AnswerStyle, Identity};
 use tollkeeper::postgres::Status;
 use tollkeeper::{
-    CheckError, Clock, ConnectError, Descriptor, Exception, Inspected, Limiter, NamedKey, Overloaded, Policy,
-    RedisStore, RuleSpec, Settlement, Store, UnreachableStore,
+    Ahead, Charge, CheckError, Clock, ConnectError, Descriptor, Exception, Inspected, Limiter, NamedKey, Overloaded,
+    Policy, RedisStore, Request, RuleSpec, Settlement, Store, UnreachableStore, Verdict,
 };
 
 use crate::error::{Error, Kind};
@@ -387,18 +387,67 @@ impl Engine {
         }
     }
 
+    /// Decides a request, described by attributes, now if no server has to be asked. `None` if there is no limiter yet: ask with
+    /// [`Ask::Check`] then.
+    pub fn check(self: &Arc<Self>, request: &impl Request) -> Option<Progress> {
+        if self.source.as_ref().is_some_and(|source| !source.is_followed()) {
+            return None;
+        }
+        let limiter = self.limiter()?;
+        let style = self.rules.load().front.style.clone();
+        Some(self.check_by(limiter, style, request))
+    }
+
+    /// The limiter of this process, if it has connected.
+    fn limiter(&self) -> Option<Arc<Limiter>> {
+        match &self.place {
+            Place::Here(limiter) => Some(limiter.clone()),
+            Place::There(remote) => {
+                let remote = remote.lock().unwrap_or_else(PoisonError::into_inner);
+                // A forked process has none yet.
+                let limiter = remote.limiter.get().filter(|_| remote.generation == fork::generation());
+                limiter.cloned()
+            }
+        }
+    }
+
+    /// The request is only looked at here: what has to be asked of a server are its charges.
+    fn check_by(self: &Arc<Self>, limiter: Arc<Limiter>, style: AnswerStyle, request: &impl Request) -> Progress {
+        let charges = match limiter.check_ahead(request) {
+            Ok(Ahead::Decided(verdict)) => return Progress::Ready(Ok(checked(verdict, &limiter, style))),
+            Ok(Ahead::Open(charges)) => charges,
+            Err(error) => return Progress::Ready(Err(error.into())),
+        };
+        if !self.is_remote() {
+            return at_once(decided(limiter, charges, style));
+        }
+        match Io::get() {
+            Ok(io) => started(&io, Box::pin(decided(limiter.clone(), charges, style)), Some(limiter)),
+            Err(error) => Progress::Ready(Err(error)),
+        }
+    }
+
     fn ask_now(self: &Arc<Self>, ask: Ask) -> Progress {
+        if let Ask::Check(subject) = &ask
+            && let Some(limiter) = self.limiter()
+        {
+            let front = self.rules.load().front.clone();
+            let is_fine = match subject {
+                Subject::Attributes(request) => known_rules(&limiter, request),
+                Subject::Http(head) => front.refuse(&limiter, head),
+            };
+            return match (is_fine, subject) {
+                (Err(error), _) => Progress::Ready(Err(error)),
+                (Ok(()), Subject::Attributes(request)) => self.check_by(limiter, front.style.clone(), request),
+                (Ok(()), Subject::Http(head)) => {
+                    self.check_by(limiter, front.style.clone(), &head.describe(&front.identity))
+                }
+            };
+        }
         match &self.place {
             Place::Here(limiter) => {
                 let (front, limiter) = (self.rules.load().front.clone(), limiter.clone());
-                let mut answer = pin!(answer(front, limiter, None, ask));
-                match answer.as_mut().poll(&mut Context::from_waker(Waker::noop())) {
-                    Poll::Ready(reply) => Progress::Ready(reply),
-                    // The memory store never waits.
-                    Poll::Pending => {
-                        Progress::Ready(Err(Error::new(Kind::Usage, "the memory store kept a caller waiting")))
-                    }
-                }
+                at_once(answer(front, limiter, None, ask))
             }
             Place::There(_) => self.ask_there(ask).unwrap_or_else(|error| Progress::Ready(Err(error))),
         }
@@ -410,7 +459,7 @@ impl Engine {
         let limiter = remote.limiter.get().cloned();
         // Its requests must be polled where calls are made: later only those that were woken are polled again.
         let is_batch = matches!(ask, Ask::CheckMany(_));
-        let mut work: Pin<Box<dyn Future<Output = Result<Reply, Error>> + Send>> = match &limiter {
+        let work: Pin<Box<dyn Future<Output = Result<Reply, Error>> + Send>> = match &limiter {
             Some(limiter) => Box::pin(answer(front, limiter.clone(), Some(io.clone()), ask)),
             None => {
                 let (engine, io) = (self.clone(), io.clone());
@@ -426,10 +475,7 @@ impl Engine {
         if is_batch {
             return Ok(Progress::Pending(Work { future: work, limiter }));
         }
-        Ok(match RedisStore::without_calls(|| io.poll_once(work.as_mut())) {
-            Poll::Ready(reply) => Progress::Ready(reply),
-            Poll::Pending => Progress::Pending(Work { future: work, limiter }),
-        })
+        Ok(started(&io, work, limiter))
     }
 
     /// The connection of this process.
@@ -516,6 +562,35 @@ impl Rules {
 
 fn understood(specs: &[RuleSpec]) -> Result<Policy, Error> {
     Policy::new(specs.iter().cloned()).map_err(|errors| Error::new(Kind::Rule, errors))
+}
+
+/// The answer of the memory store, which never waits.
+fn at_once(answer: impl Future<Output = Result<Reply, Error>>) -> Progress {
+    Progress::Ready(match pin!(answer).poll(&mut Context::from_waker(Waker::noop())) {
+        Poll::Ready(reply) => reply,
+        Poll::Pending => Err(Error::new(Kind::Usage, "the memory store kept a caller waiting")),
+    })
+}
+
+/// Polls work once on this thread, without calls to a server: those of many callers go out together later.
+fn started(
+    io: &Io,
+    mut work: Pin<Box<dyn Future<Output = Result<Reply, Error>> + Send>>,
+    limiter: Option<Arc<Limiter>>,
+) -> Progress {
+    match RedisStore::without_calls(|| io.poll_once(work.as_mut())) {
+        Poll::Ready(reply) => Progress::Ready(reply),
+        Poll::Pending => Progress::Pending(Work { future: work, limiter }),
+    }
+}
+
+async fn decided(limiter: Arc<Limiter>, charges: Vec<Charge>, style: AnswerStyle) -> Result<Reply, Error> {
+    let verdict = limiter.check_charges(charges).await?;
+    Ok(checked(verdict, &limiter, style))
+}
+
+fn checked(verdict: Verdict, limiter: &Limiter, style: AnswerStyle) -> Reply {
+    Reply::Checked(Checked { verdict: Arc::new(verdict), now: limiter.store().now(), style })
 }
 
 /// Asks the library. `io` is there if slots and estimates are kept by a server.

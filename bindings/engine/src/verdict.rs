@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use tollkeeper::http::{Answer, AnswerStyle};
+use tollkeeper::http::{Answer, AnswerStyle, PlainAnswer};
 use tollkeeper::{Row, Timestamp, Verdict, limit_headers, retry_after_seconds};
 
 /// A verdict, the store's time at which it was made, and the style of its response.
@@ -32,6 +32,11 @@ impl Checked {
     /// The response to a denied HTTP request.
     pub fn deny(&self) -> Answer {
         self.style.deny(&self.verdict, self.now)
+    }
+
+    /// The same as plain texts.
+    pub fn deny_plainly(&self) -> PlainAnswer {
+        self.style.deny_plainly(&self.verdict, self.now)
     }
 
     /// Combines the verdicts of several layers on one request: the headers of all, and the response of the one that

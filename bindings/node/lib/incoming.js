@@ -42,9 +42,11 @@ function setHeaders(response, flat) {
 
 /** Sends a denial. */
 function send(response, { status, headers, body }) {
-  response.statusCode = status;
-  setHeaders(response, headers);
-  response.setHeader("content-length", Buffer.byteLength(body));
+  // Together: Node has to keep headers that are set one by one. As an object, which all that wrap `writeHead` understand.
+  const fields = {};
+  for (let index = 0; index < headers.length; index += 2) fields[headers[index]] = headers[index + 1];
+  fields["content-length"] = Buffer.byteLength(body);
+  response.writeHead(status, fields);
   response.end(body);
 }
 

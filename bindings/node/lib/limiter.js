@@ -2,7 +2,7 @@
 
 const { fileURLToPath } = require("node:url");
 const addon = require("./addon.js");
-const { asked, converted, promised, ticket } = require("./answers.js");
+const { converted, promised, ticket } = require("./answers.js");
 const { cost: charge, pairs } = require("./attributes.js");
 const { batch, verdicts } = require("./batch.js");
 const { UsageError, understood } = require("./errors.js");
@@ -91,15 +91,23 @@ class Limiter {
 
   /** Decides a request: `await limiter.check({ user_id: "42" })`. Cost 0 peeks; `rules` names the rules to apply. */
   check(attributes, options = NOTHING) {
-    const check = this.#check;
-    return this.#promised(verdict, (ticket) => check(pairs(attributes), charge(options.cost), ticket, options.rules));
+    const mine = this.#isRemote ? ticket() : 0;
+    try {
+      const answer = ask(this.#check, attributes, options, mine);
+      return answer == null ? converted(mine, answer, verdict) : Promise.resolve(new Verdict(answer));
+    } catch (error) {
+      return Promise.reject(understood(error));
+    }
   }
 
   /** The same, synchronously; only if state is in memory. */
   tryCheck(attributes, options = NOTHING) {
     if (this.#isRemote) throw new UsageError("tryCheck is for limits in memory; ask Redis with `await limiter.check(...)`");
-    const check = this.#check;
-    return asked(false, () => check(pairs(attributes), charge(options.cost), 0, options.rules), verdict);
+    try {
+      return new Verdict(ask(this.#check, attributes, options, 0));
+    } catch (error) {
+      throw understood(error);
+    }
   }
 
   /** Decides several requests, each by itself: each is attributes, or a list of what `check` takes. */
@@ -245,6 +253,15 @@ class Limiter {
 }
 
 if (Symbol.asyncDispose) Object.defineProperty(Limiter.prototype, Symbol.asyncDispose, { value: Limiter.prototype.close });
+
+/** Asks the addon. A list costs more than one or two names and values. */
+function ask(check, attributes, options, ticket) {
+  const flat = pairs(attributes);
+  const cost = charge(options.cost);
+  if (flat.length === 2) return check(cost, ticket, options.rules, flat[0], flat[1]);
+  if (flat.length === 4) return check(cost, ticket, options.rules, flat[0], flat[1], flat[2], flat[3]);
+  return check(cost, ticket, options.rules, flat);
+}
 
 function file(path) {
   return path instanceof URL ? fileURLToPath(path) : String(path);

@@ -1,31 +1,33 @@
 "use strict";
 
-const AT_ONCE = 48; // "0"
+const { Record } = require("./record.js");
+
 const DENIED = 50; // "2"
 
-/** The answer for a request. Its details are parsed on demand. */
+/** The answer for a request. Its details are read on demand. */
 class Verdict {
   #details;
   #text;
 
-  /** From the text of the addon: see `src/verdict.rs`. */
+  /** From a record of the addon: see `src/verdict.rs`. */
   constructor(text) {
-    const outcome = text.charCodeAt(0);
     /** Whether the request may pass. */
-    this.allowed = outcome !== DENIED;
-    /** Seconds until the same request passes: 0 when it passes, null when it never can. */
-    this.retryAfter = 0;
-    /** Seconds that an admitted request has to wait for its turn: `leaky_bucket` only. */
-    this.delay = 0;
+    this.allowed = text.charCodeAt(0) !== DENIED;
     this.#text = text;
-    if (outcome === AT_ONCE) return;
-    const [retryAfter, delay] = text.slice(1, text.indexOf("{")).split("\n");
-    this.retryAfter = retryAfter === "" ? null : Number(retryAfter);
-    this.delay = Number(delay);
   }
 
   get #read() {
-    return (this.#details ??= JSON.parse(this.#text.slice(this.#text.indexOf("{"))));
+    return (this.#details ??= details(new Record(this.#text, 1)));
+  }
+
+  /** Seconds until the same request passes: 0 when it passes, null when it never can. */
+  get retryAfter() {
+    return this.#read.retryAfter;
+  }
+
+  /** Seconds that an admitted request has to wait for its turn: `leaky_bucket` only. */
+  get delay() {
+    return this.#read.delay;
   }
 
   /** The name of the rule that denies, or null. */
@@ -54,13 +56,47 @@ class Verdict {
   }
 
   toJSON() {
-    const { allowed, retryAfter, delay } = this;
-    return { allowed, retryAfter, delay, ...this.#read };
+    return { allowed: this.allowed, ...this.#read };
   }
 
   [Symbol.for("nodejs.util.inspect.custom")](_depth, options, inspect) {
     return `Verdict ${inspect(this.toJSON(), options)}`;
   }
+}
+
+// Values are evaluated in the order of the record.
+function details(record) {
+  const found = {
+    retryAfter: record.wait(),
+    delay: record.time(),
+    limiting: record.text() || null,
+    source: record.text(),
+    unavailable: record.flag(),
+    rules: Array.from({ length: record.number() }, () => row(record)),
+    headers: {},
+  };
+  while (!record.isOver) found.headers[record.text()] = record.text();
+  return found;
+}
+
+function row(record) {
+  const rule = record.text();
+  const hasScope = record.flag();
+  const scope = record.text();
+  return {
+    rule,
+    scope: hasScope ? scope : null,
+    key: record.text(),
+    allowed: record.flag(),
+    shadow: record.flag(),
+    limit: record.number(),
+    remaining: record.number(),
+    retryAfter: record.wait(),
+    resetAfter: record.time(),
+    delay: record.time(),
+    source: record.text(),
+    exception: record.text() || null,
+  };
 }
 
 module.exports = { Verdict };

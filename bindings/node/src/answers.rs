@@ -19,6 +19,7 @@ use crate::errors::{Raised, misused, raise};
 use crate::exception::shown;
 use crate::hold::{Estimated, Held};
 use crate::layer::{Layer, PAGE, Pages};
+use crate::record::Record;
 use crate::verdict::{buckets, settlement, verdict};
 
 /// What to turn an answer into.
@@ -183,7 +184,7 @@ fn answer(engine: &Arc<Engine>, reply: Result<Reply, Error>, audience: Audience<
         return Ok(Answer::Text(pages.keep(layer)));
     }
     Ok(match reply? {
-        Reply::Checked(checked) => Answer::Text(verdict(&checked)),
+        Reply::Checked(checked) => Answer::Verdict(verdict(&checked)),
         Reply::Acquired(checked, slots) => Answer::Permit(verdict(&checked), slots),
         Reply::Reserved(checked, estimate) => Answer::Reservation(engine.clone(), verdict(&checked), estimate),
         Reply::Settled(settled) => Answer::Text(settlement(&settled)),
@@ -203,10 +204,11 @@ fn answer(engine: &Arc<Engine>, reply: Result<Reply, Error>, audience: Audience<
 /// fraction of the cost of a list. What is held comes in a list with the verdict, and a batch in one after the reason to shed.
 pub enum Answer {
     Text(String),
-    Permit(String, Slots),
-    Reservation(Arc<Engine>, String, Estimate),
+    Verdict(Record),
+    Permit(Record, Slots),
+    Reservation(Arc<Engine>, Record, Estimate),
     /// Of a batch: nothing for a request that was shed, and why one was.
-    Verdicts(Vec<Option<String>>, Option<String>),
+    Verdicts(Vec<Option<Record>>, Option<String>),
     Flag(bool),
 }
 
@@ -214,15 +216,17 @@ impl ToNapiValue for Answer {
     unsafe fn to_napi_value(env: sys::napi_env, answer: Answer) -> napi::Result<sys::napi_value> {
         match answer {
             Answer::Text(text) => string(env, &text),
+            // SAFETY: the environment that this was called in.
+            Answer::Verdict(record) => unsafe { Record::to_napi_value(env, record) },
             Answer::Permit(verdict, slots) => {
                 let mut list = Flat::new(env, 2)?;
-                list.push_raw(string(env, &verdict)?)?;
+                list.push(verdict)?;
                 list.push(Held::new(slots))?;
                 Ok(list.array)
             }
             Answer::Reservation(engine, verdict, estimate) => {
                 let mut list = Flat::new(env, 2)?;
-                list.push_raw(string(env, &verdict)?)?;
+                list.push(verdict)?;
                 list.push(Estimated::new(engine, estimate))?;
                 Ok(list.array)
             }
@@ -231,7 +235,7 @@ impl ToNapiValue for Answer {
                 list.push(shed)?;
                 for verdict in verdicts {
                     match verdict {
-                        Some(text) => list.push_raw(string(env, &text)?)?,
+                        Some(record) => list.push(record)?,
                         None => list.push(Null)?,
                     }
                 }

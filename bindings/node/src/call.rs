@@ -227,6 +227,16 @@ pub(crate) fn string(env: sys::napi_env, text: &str) -> napi::Result<sys::napi_v
     Ok(value)
 }
 
+/// Bytes as a string of so many characters.
+pub(crate) fn latin1_string(env: sys::napi_env, bytes: &[u8]) -> napi::Result<sys::napi_value> {
+    let mut value = null_mut();
+    // SAFETY: the environment that this was called in, and bytes of this length.
+    napi::check_status!(unsafe {
+        sys::napi_create_string_latin1(env, bytes.as_ptr().cast(), bytes.len() as isize, &mut value)
+    })?;
+    Ok(value)
+}
+
 /// A failure of the runtime, which is not expected.
 pub(crate) fn unexpected(error: napi::Error) -> Raised {
     napi::Error::new("ERR_TOLLKEEPER", error.reason.clone())

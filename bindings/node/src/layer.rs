@@ -10,10 +10,11 @@ use std::rc::Rc;
 
 use napi::bindgen_prelude::External;
 use napi_derive::napi;
-use tollkeeper::http::Answer;
+use tollkeeper::http::{Answer, PlainAnswer};
 use tollkeeper_engine::{Checked, Slots};
 
 use crate::clock::seconds;
+use crate::record::Record;
 
 /// A verdict with the slots of the request, or a refusal because its identity is contradictory or missing.
 pub(crate) enum Layer {
@@ -90,11 +91,14 @@ impl Layer {
             }
             Layer::Verdict(checked, _) => {
                 begin('2');
-                respond(&checked.deny(), &mut text);
+                text.reserve(512);
+                let PlainAnswer { status, headers, body } = checked.deny_plainly();
+                let fields = headers.iter().map(|(name, value)| (*name, &**value));
+                respond(status.as_u16(), fields, &body, &mut text);
             }
             Layer::Refusal(answer) => {
                 begin('2');
-                respond(answer, &mut text);
+                refuse(answer, &mut text);
             }
         }
         text
@@ -112,15 +116,22 @@ fn limits(checked: &Checked, into: &mut String) {
 }
 
 /// A response: the status, then names and values of headers, each on its own line; an empty line, and the body.
-fn respond(answer: &Answer, into: &mut String) {
-    let _ = write!(into, "{}", answer.status.as_u16());
-    for (name, value) in &answer.headers {
-        for part in ["\n", name.as_str(), "\n", &String::from_utf8_lossy(value.as_bytes())] {
+fn respond<'f>(status: u16, fields: impl Iterator<Item = (&'f str, &'f str)>, body: &str, into: &mut String) {
+    // Writing to a string cannot fail.
+    let _ = write!(into, "{status}");
+    for (name, value) in fields {
+        for part in ["\n", name, "\n", value] {
             into.push_str(part);
         }
     }
     into.push_str("\n\n");
-    into.push_str(&String::from_utf8_lossy(&answer.body));
+    into.push_str(body);
+}
+
+/// The response to a request without a verdict.
+fn refuse(answer: &Answer, into: &mut String) {
+    let fields = answer.headers.iter().map(|(name, value)| (name.as_str(), value.to_str().unwrap_or_default()));
+    respond(answer.status.as_u16(), fields, &String::from_utf8_lossy(&answer.body), into);
 }
 
 /// The response to a request that a layer denied, without limit headers: an outer layer has those of both.
@@ -129,13 +140,12 @@ pub fn denial(page: &External<Rc<Page>>, number: u32) -> String {
     let mut text = String::new();
     match page.0.borrow().get(number as usize) {
         Some(Layer::Verdict(checked, _)) => {
-            let mut answer = checked.deny();
-            for (name, _) in checked.limits() {
-                answer.headers.remove(name);
-            }
-            respond(&answer, &mut text);
+            let PlainAnswer { status, headers, body } = checked.deny_plainly();
+            let is_limit = |name: &str| checked.style.headers.names().contains(&name);
+            let fields = headers.iter().filter(|(name, _)| !is_limit(name)).map(|(name, value)| (*name, &**value));
+            respond(status.as_u16(), fields, &body, &mut text);
         }
-        Some(Layer::Refusal(answer)) => respond(answer, &mut text),
+        Some(Layer::Refusal(answer)) => refuse(answer, &mut text),
         None => {}
     }
     text
@@ -171,7 +181,7 @@ pub fn release(page: &External<Rc<Page>>, number: u32) {
 
 /// The verdict of a layer as from `check`; nothing for a refusal.
 #[napi]
-pub fn verdict(page: &External<Rc<Page>>, number: u32) -> Option<String> {
+pub fn verdict(page: &External<Rc<Page>>, number: u32) -> Option<Record> {
     match page.0.borrow().get(number as usize) {
         Some(Layer::Verdict(checked, _)) => Some(crate::verdict::verdict(checked)),
         _ => None,

@@ -10,6 +10,7 @@
 
 mod answers;
 mod call;
+mod check;
 mod clock;
 mod errors;
 mod exception;
@@ -18,4 +19,5 @@ mod keyed;
 mod layer;
 mod limiter;
 mod quota;
+mod record;
 mod verdict;

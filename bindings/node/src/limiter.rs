@@ -1,20 +1,17 @@
 //! Rules over a store.
 
-use std::borrow::Cow;
-use std::net::IpAddr;
 use std::path::PathBuf;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
-use napi::bindgen_prelude::{External, ToNapiValue};
-use napi::sys;
+use napi::bindgen_prelude::External;
 use napi_derive::napi;
-use tollkeeper::Descriptor;
-use tollkeeper_engine::{Ask, Engine, Head, Progress, Status, Subject};
+use tollkeeper_engine::{Ask, Engine, Progress, Status, Subject};
 
 use crate::answers::{Answer, Audience, answered};
-use crate::call::{Arguments, Callable, Callee, Text, unexpected};
+use crate::call::Callable;
+use crate::check::{Check, CheckHttp, descriptor};
 use crate::clock::ManualClock;
 use crate::errors::{Raised, misused, raise};
 use crate::exception::{Given, named_key};
@@ -285,82 +282,6 @@ impl Limiter {
     }
 }
 
-/// Decides a request: attributes as a flat list of names and values, cost, ticket, and the names of the rules to apply, if not
-/// all. Returns nothing if the answer comes later, under this ticket.
-pub struct Check(Arc<Engine>);
-
-impl Callee for Check {
-    const NAME: &'static str = "check";
-
-    fn call(&self, arguments: &Arguments) -> Result<sys::napi_value, Raised> {
-        let (attributes, cost, ticket) = (arguments.pairs(0)?, arguments.whole(1)?, arguments.whole(2)?);
-        let subject = Subject::Attributes(descriptor(attributes, cost, arguments.texts(3)?));
-        value(arguments, answered(&self.0, self.0.ask(Ask::Check(subject)), Audience::Caller, ticket)?)
-    }
-}
-
-/// Decides an HTTP request: the peer's address; method and target, if the rules need them; the headers that they need, as
-/// the name and the value of the only one or as a list; attributes from the framework as a list; cost and ticket. The
-/// answer is a layer, see `layer.rs`. Returns nothing if it comes later, under this ticket.
-pub struct CheckHttp {
-    engine: Arc<Engine>,
-    pages: Rc<Pages>,
-}
-
-impl Callee for CheckHttp {
-    const NAME: &'static str = "checkHttp";
-
-    fn call(&self, arguments: &Arguments) -> Result<sys::napi_value, Raised> {
-        let CheckHttp { engine, pages } = self;
-        let (cost, ticket) = (arguments.whole(6)?, arguments.whole(7)?);
-        let progress = match head(arguments, cost)? {
-            Ok(head) => {
-                let subject = Subject::Http(Box::new(head));
-                engine.ask(if engine.needs().slots { Ask::Acquire(subject) } else { Ask::Check(subject) })
-            }
-            Err(error) => Progress::Ready(Err(error)),
-        };
-        value(arguments, answered(engine, progress, Audience::Middleware(pages), ticket)?)
-    }
-}
-
-/// The head of a request; the inner error is for the client.
-fn head(arguments: &Arguments, cost: u32) -> Result<Result<Head, tollkeeper_engine::Error>, Raised> {
-    let mut head = of_peer(arguments.text(0)?.as_ref().map(Text::as_str));
-    head.set_cost(cost);
-    if let Some(method) = arguments.text(1)? {
-        head.set_method(method.as_bytes());
-    }
-    if let Some(target) = arguments.text(2)? {
-        let target = latin1(target.as_str());
-        let (path, query) = match target.iter().position(|byte| *byte == b'?') {
-            Some(at) => (&target[..at], &target[at + 1..]),
-            None => (&target[..], &b""[..]),
-        };
-        if let Err(error) = head.set_target(path, query) {
-            return Ok(Err(error));
-        }
-    }
-    match (arguments.as_text(3), arguments.text(4)) {
-        (Some(name), Ok(Some(value))) => head.add_header(name.as_bytes(), &latin1(value.as_str())),
-        _ => {
-            for (name, value) in arguments.pairs(3)? {
-                head.add_header(name.as_bytes(), &latin1(&value));
-            }
-        }
-    }
-    for (name, value) in arguments.pairs(5)? {
-        head.know(name, value);
-    }
-    Ok(Ok(head))
-}
-
-/// An answer as the value of a call.
-fn value(arguments: &Arguments, answer: Option<Answer>) -> Result<sys::napi_value, Raised> {
-    // SAFETY: the environment of the call.
-    unsafe { Option::<Answer>::to_napi_value(arguments.env, answer) }.map_err(unexpected)
-}
-
 impl Limiter {
     fn ask(&self, ask: Ask, ticket: u32) -> Result<Option<Answer>, Raised> {
         answered(&self.0, self.0.ask(ask), Audience::Caller, ticket)
@@ -390,35 +311,4 @@ pub(crate) fn pairs(flat: Vec<String>) -> Vec<(String, String)> {
         pairs.push((name, value));
     }
     pairs
-}
-
-fn descriptor(attributes: Vec<(String, String)>, cost: u32, rules: Option<Vec<String>>) -> Descriptor {
-    let request = Descriptor::new(attributes).with_cost(cost);
-    match rules {
-        Some(names) => request.with_rules(names),
-        None => request,
-    }
-}
-
-/// A head with the client's address from the server.
-fn of_peer(address: Option<&str>) -> Head {
-    let Some(text) = address.filter(|text| !text.is_empty()) else { return Head::new(None) };
-    // A zone, as in `fe80::1%eth0`, only matters on this machine.
-    match text.split('%').next().unwrap_or(text).parse::<IpAddr>() {
-        Ok(address) => Head::new(Some(address)),
-        Err(_) => {
-            // The result of a caller's own `address` function. Clients cannot choose it.
-            let mut head = Head::new(None);
-            head.know("ip", text);
-            head
-        }
-    }
-}
-
-/// Node passes bytes as Latin-1 strings.
-fn latin1(text: &str) -> Cow<'_, [u8]> {
-    if text.is_ascii() {
-        return Cow::Borrowed(text.as_bytes());
-    }
-    text.chars().map(|c| u8::try_from(u32::from(c)).unwrap_or(b'?')).collect::<Vec<u8>>().into()
 }

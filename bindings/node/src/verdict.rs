@@ -1,90 +1,58 @@
-//! The answer to a request, with its details as one JSON text that JavaScript parses only on demand.
+//! The answer to a request, as one record that JavaScript reads only on demand.
 
-use serde::{Serialize, Serializer};
-use tollkeeper::{Inspected, Row, Settlement, retry_after_seconds};
+use serde::Serialize;
+use tollkeeper::{Inspected, Row, Settlement, Span, retry_after_seconds};
 use tollkeeper_engine::Checked;
 
 use crate::clock::seconds;
+use crate::record::Record;
 
-/// Details that are seldom needed: `lib/verdict.js` parses them on demand.
-#[derive(Serialize)]
-struct Details<'v> {
-    limiting: Option<&'v str>,
-    source: &'static str,
-    unavailable: bool,
-    rules: Vec<Decided<'v>>,
-    #[serde(serialize_with = "map")]
-    headers: Vec<(&'static str, String)>,
-}
-
-fn map<S: Serializer>(fields: &[(&'static str, String)], serializer: S) -> Result<S::Ok, S::Error> {
-    serializer.collect_map(fields.iter().map(|(name, value)| (name, value)))
+/// A verdict as `lib/verdict.js` reads it. It starts with `0` if it passes at once, otherwise with `1` if it passes or `2` if it does not.
+/// Numbers are not formatted and names not quoted here: few callers read more than the first character.
+pub(crate) fn verdict(checked: &Checked) -> Record {
+    let Checked { verdict, .. } = checked;
+    let mut record = Record::new();
+    record.byte(match (verdict.is_allowed(), verdict.delay()) {
+        (true, Span::ZERO) => b'0',
+        (true, _) => b'1',
+        (false, _) => b'2',
+    });
+    record.wait(verdict.retry_after());
+    record.number(verdict.delay().as_micros());
+    record.text(verdict.limiting().map_or("", |row| row.charge.rule.name()));
+    record.text(verdict.source().name());
+    record.flag(verdict.is_unavailable());
+    record.number(verdict.rows().len() as u64);
+    for row in verdict.rows() {
+        push(&mut record, row);
+    }
+    for (name, value) in checked.limits() {
+        record.text(name);
+        record.text(&value);
+    }
+    if let Some(wait) = retry_after_seconds(verdict) {
+        record.text("retry-after");
+        record.text(&wait.to_string());
+    }
+    record
 }
 
 /// What one rule says.
-#[derive(Serialize)]
-#[serde(rename_all = "camelCase")]
-struct Decided<'v> {
-    rule: &'v str,
-    scope: Option<&'v str>,
-    key: &'v str,
-    allowed: bool,
-    shadow: bool,
-    limit: u32,
-    remaining: u32,
-    retry_after: Option<f64>,
-    reset_after: f64,
-    delay: f64,
-    source: &'static str,
-    /// The kind of the exception that is in force for this key.
-    exception: Option<&'static str>,
-}
-
-impl<'v> Decided<'v> {
-    fn new(row: &'v Row) -> Decided<'v> {
-        let Row { charge, decision, source, .. } = row;
-        Decided {
-            rule: charge.rule.name(),
-            scope: charge.rule.scope(),
-            key: &charge.key.value,
-            allowed: decision.is_allowed(),
-            shadow: charge.rule.is_shadow(),
-            limit: decision.limit,
-            remaining: decision.remaining,
-            retry_after: decision.retry_after().map(|wait| seconds(wait.as_micros())),
-            reset_after: seconds(decision.reset_after.as_micros()),
-            delay: seconds(decision.delay().as_micros()),
-            source: source.name(),
-            exception: charge.exception().map(|exception| exception.kind.name()),
-        }
-    }
-}
-
-/// A verdict as `lib/verdict.js` reads it: `0` if it passes at once, otherwise `1` if it passes or `2` if it does not, and on
-/// a line each the wait until it passes, empty if there is none, and the delay. Its details follow as JSON.
-pub(crate) fn verdict(checked: &Checked) -> String {
-    let Checked { verdict, .. } = checked;
-    let mut text = Vec::with_capacity(512);
-    match (verdict.is_allowed(), verdict.delay().as_micros()) {
-        (true, 0) => text.push(b'0'),
-        (is_allowed, delay) => {
-            text.push(if is_allowed { b'1' } else { b'2' });
-            let wait = verdict.retry_after().map(|wait| seconds(wait.as_micros()).to_string()).unwrap_or_default();
-            text.extend(format!("{wait}\n{}\n", seconds(delay)).into_bytes());
-        }
-    }
-    let mut headers = checked.limits();
-    headers.extend(retry_after_seconds(verdict).map(|wait| ("retry-after", wait.to_string())));
-    let details = Details {
-        limiting: verdict.limiting().map(|row| row.charge.rule.name()),
-        source: verdict.source().name(),
-        unavailable: verdict.is_unavailable(),
-        rules: verdict.rows().iter().map(Decided::new).collect(),
-        headers,
-    };
-    // Strings and finite numbers: serializing them cannot fail.
-    let _ = serde_json::to_writer(&mut text, &details);
-    String::from_utf8(text).unwrap_or_default()
+fn push(record: &mut Record, row: &Row) {
+    let Row { charge, decision, source, .. } = row;
+    record.text(charge.rule.name());
+    record.flag(charge.rule.scope().is_some());
+    record.text(charge.rule.scope().unwrap_or_default());
+    record.text(&charge.key.value);
+    record.flag(decision.is_allowed());
+    record.flag(charge.rule.is_shadow());
+    record.number(u64::from(decision.limit));
+    record.number(u64::from(decision.remaining));
+    record.wait(decision.retry_after());
+    record.number(decision.reset_after.as_micros());
+    record.number(decision.delay().as_micros());
+    record.text(source.name());
+    record.text(charge.exception().map_or("", |exception| exception.kind.name()));
 }
 
 /// The settlement of one rule's estimate.

@@ -1,8 +1,6 @@
 //! Limit headers. Names and parameters still change in the IETF draft, so every style is written here and nowhere
 //! else.
 
-use std::fmt::{self, Write as _};
-
 use serde::{Deserialize, Serialize};
 
 use crate::quota::{Algorithm, Quota};
@@ -109,42 +107,63 @@ fn values(style: HeaderStyle, verdict: &Verdict, binding: &Row, now: Timestamp) 
 }
 
 /// An item for each enforced rule that was asked. Written to one text, because this happens for every response.
-fn join(verdict: &Verdict, separator: &str, item: impl Fn(&Row, &mut String) -> fmt::Result) -> String {
+fn join(verdict: &Verdict, separator: &str, item: impl Fn(&Row, &mut String)) -> String {
     let is_shown = |row: &&Row| row.charge.rule.is_in_headers() && !row.is_unasked();
     let mut text = String::with_capacity(48);
     for row in verdict.rows().iter().filter(is_shown) {
         if !text.is_empty() {
             text.push_str(separator);
         }
-        // Writing to a string cannot fail.
-        let _ = item(row, &mut text);
+        item(row, &mut text);
     }
     text
 }
 
 /// A rule's name needs no escaping in a structured field string: names are checked when a rule is built.
-fn policy_item(row: &Row, now: Timestamp, into: &mut String) -> fmt::Result {
-    let (name, limit) = (row.charge.rule.name(), row.decision.limit);
+fn policy_item(row: &Row, now: Timestamp, into: &mut String) {
+    push_name(row, into);
+    push_number(";q=", row.decision.limit.into(), into);
     match window(row.charge.quota(), now) {
-        Some(window) => write!(into, "\"{name}\";q={limit};w={window}"),
-        None => write!(into, "\"{name}\";q={limit};qu=\"concurrent-requests\""),
+        Some(window) => push_number(";w=", window, into),
+        None => into.push_str(";qu=\"concurrent-requests\""),
     }
+}
+
+fn push_name(row: &Row, into: &mut String) {
+    for part in ["\"", row.charge.rule.name(), "\""] {
+        into.push_str(part);
+    }
+}
+
+/// Digits by hand: `write!` costs several times as much, and headers are written for every response.
+fn push_number(before: &str, number: u64, into: &mut String) {
+    into.push_str(before);
+    let (mut digits, mut start, mut rest) = ([0_u8; 20], 20, number);
+    loop {
+        start -= 1;
+        digits[start] = b'0' + (rest % 10) as u8;
+        rest /= 10;
+        if rest == 0 {
+            break;
+        }
+    }
+    into.push_str(std::str::from_utf8(&digits[start..]).unwrap_or_default());
 }
 
 /// The older drafts list limits and windows without names.
-fn unnamed_policy(row: &Row, now: Timestamp, into: &mut String) -> fmt::Result {
-    let limit = row.decision.limit;
-    match window(row.charge.quota(), now) {
-        Some(window) => write!(into, "{limit};w={window}"),
-        None => write!(into, "{limit}"),
+fn unnamed_policy(row: &Row, now: Timestamp, into: &mut String) {
+    push_number("", row.decision.limit.into(), into);
+    if let Some(window) = window(row.charge.quota(), now) {
+        push_number(";w=", window, into);
     }
 }
 
-fn state_item(row: &Row, into: &mut String) -> fmt::Result {
-    let (name, remaining) = (row.charge.rule.name(), row.decision.remaining);
+fn state_item(row: &Row, into: &mut String) {
+    push_name(row, into);
+    push_number(";r=", row.decision.remaining.into(), into);
     match row.until_more().as_secs_ceil() {
-        0 => write!(into, "\"{name}\";r={remaining}"),
-        seconds => write!(into, "\"{name}\";r={remaining};t={seconds}"),
+        0 => {}
+        seconds => push_number(";t=", seconds, into),
     }
 }
 

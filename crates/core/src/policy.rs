@@ -4,6 +4,7 @@
 //! literal prefix of a glob. A request looks up its own values, and only rules found there are compared in full.
 //! Rules without a condition are compared for every request.
 
+use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fmt;
 use std::sync::Arc;
@@ -212,16 +213,18 @@ impl Policy {
     /// The charges of a request, in file order. Empty when no rule applies. An enforced rule whose cost attribute is
     /// not a number is an error; a shadow rule is left out then.
     pub fn charges(&self, request: &impl Request) -> Result<Vec<Charge>, CostError> {
-        let mut candidates = self.always.clone();
+        let mut candidates = Cow::Borrowed(self.always.as_slice());
         for index in &self.by_attribute {
             if let Some(value) = request.attribute(&index.attribute) {
-                index.look_up(&value, &mut candidates);
+                index.look_up(&value, candidates.to_mut());
             }
         }
-        candidates.sort_unstable();
-        candidates.dedup();
+        if let Cow::Owned(found) = &mut candidates {
+            found.sort_unstable();
+            found.dedup();
+        }
         let mut charges = Vec::new();
-        for rule in candidates.into_iter().map(|position| &self.rules[position]) {
+        for rule in candidates.iter().map(|position| &self.rules[*position]) {
             if !request.considers(rule.name()) || !rule.matches(request) {
                 continue;
             }

@@ -33,7 +33,7 @@ mod source;
 mod style;
 
 pub use address::{AddressSource, AddressSourceError};
-pub use answer::Answer;
+pub use answer::{Answer, PlainAnswer};
 pub use attributes::HttpRequest;
 pub use forwarding::ForwardingIssue;
 pub use identity::Identity;

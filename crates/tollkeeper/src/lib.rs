@@ -138,7 +138,7 @@ mod yaml;
 
 pub use clock::{Clock, ManualClock};
 pub use keyed::{Keyed, keyed};
-pub use limiter::{CheckError, Inspected, Limiter, Together, TryCheckError};
+pub use limiter::{Ahead, CheckError, Inspected, Limiter, Together, TryCheckError};
 pub use permit::Permit;
 pub use reservation::ticket::Ticket;
 pub use reservation::{Actual, Reservation, SettleError, Settled, Settlement};

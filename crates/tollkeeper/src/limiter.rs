@@ -1,9 +1,11 @@
 //! The limiter: rules over a store.
 
+mod ahead;
 mod error;
 mod except;
 mod together;
 
+pub use ahead::Ahead;
 pub use error::{CheckError, TryCheckError};
 pub use together::Together;
 
@@ -187,7 +189,7 @@ impl Limiter {
     /// a shared store. Nothing was charged then, and it was neither allowed nor denied.
     pub async fn check(&self, request: &impl Request) -> Result<Verdict, CheckError> {
         let charges = self.rules.load().charges(request)?;
-        Ok(Verdict::new(self.decide(charges).await?))
+        self.check_charges(charges).await
     }
 
     /// Decides a request without `async`, on a memory store. A shared store has to be awaited, so it is refused.

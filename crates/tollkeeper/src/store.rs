@@ -80,6 +80,20 @@ impl Store {
         }
     }
 
+    /// Decides as [`Store::charge`] does, on this thread; `None`, and nothing charged, if that takes a call or there is no room.
+    pub(crate) fn charge_ahead(&self, charges: &[Charge]) -> Option<Vec<(Decision, Source)>> {
+        match self {
+            Store::Memory(memory) => {
+                let decisions = memory.charge(charges).ok()?;
+                Some(decisions.into_iter().map(|decision| (decision, Source::Store)).collect())
+            }
+            #[cfg(feature = "redis")]
+            Store::Redis(redis) => redis.charge_ahead(charges),
+            #[cfg(feature = "redis")]
+            Store::Unreachable(_) => None,
+        }
+    }
+
     /// Decides as [`Store::charge`] does, always in the store itself, so that the charges can be corrected.
     pub(crate) async fn reserve(&self, charges: &[Charge], hold: Duration) -> Result<Reserved, StoreError> {
         match self {

@@ -95,6 +95,11 @@ impl Lease {
         }
     }
 
+    /// How many tokens have not been spent, including those that have expired since it was last split.
+    pub fn tokens(&self) -> u32 {
+        self.tokens
+    }
+
     /// Spends `cost` tokens if that many are left.
     pub fn spend(&mut self, quota: &Quota, cost: u32, now: Timestamp) -> bool {
         let left = self.left(quota, now);

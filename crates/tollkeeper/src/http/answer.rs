@@ -1,5 +1,7 @@
 //! A response that replaces the service's own.
 
+use std::borrow::Cow;
+
 use http::{HeaderMap, Response, StatusCode};
 
 /// Status, headers and body of a response that replaces the service's own.
@@ -18,6 +20,17 @@ pub struct Answer {
     pub headers: HeaderMap,
     /// The problem document.
     pub body: Vec<u8>,
+}
+
+/// An [`Answer`] as plain texts.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PlainAnswer {
+    /// The status.
+    pub status: StatusCode,
+    /// All headers of the response, with names in lower case.
+    pub headers: Vec<(&'static str, Cow<'static, str>)>,
+    /// The problem document, or the rule's own text.
+    pub body: String,
 }
 
 impl Answer {

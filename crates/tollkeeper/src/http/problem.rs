@@ -94,6 +94,12 @@ impl Problem {
         &self.detail
     }
 
+    /// The document.
+    pub(crate) fn document(&self) -> String {
+        // Strings, numbers and JSON values: serializing them cannot fail.
+        serde_json::to_string(self).unwrap_or_default()
+    }
+
     /// The problem as a response that must not be cached.
     pub fn into_response<B: From<Vec<u8>>>(self) -> Response<B> {
         Answer::from(self).into_response()
@@ -120,7 +126,6 @@ impl From<Problem> for Answer {
         let mut headers: HeaderMap = std::mem::take(&mut problem.headers).into_iter().collect();
         headers.insert(CONTENT_TYPE, HeaderValue::from_static(Problem::CONTENT_TYPE));
         headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
-        // Strings, numbers and JSON values: serializing them cannot fail.
-        Answer { status: problem.status, headers, body: serde_json::to_vec(&problem).unwrap_or_default() }
+        Answer { status: problem.status, headers, body: problem.document().into_bytes() }
     }
 }

@@ -3,15 +3,16 @@
 //! A problem names rules, never keys: a key may contain a secret, which must not be shown to the client or to anyone
 //! in between.
 
+use std::borrow::Cow;
 use std::sync::Arc;
 
-use http::header::{CONTENT_TYPE, RETRY_AFTER};
+use http::header::RETRY_AFTER;
 use http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
 use tollkeeper_core::{
     CostError, Denial, HeaderStyle, Row, Rule, Span, Timestamp, Verdict, limit_headers, retry_after_seconds,
 };
 
-use super::answer::Answer;
+use super::answer::{Answer, PlainAnswer};
 use super::problem::Problem;
 use super::source::AttributeSource;
 use crate::store::Overloaded;
@@ -159,22 +160,53 @@ impl AnswerStyle {
     /// # Ok::<(), tollkeeper::CheckError>(()) }).unwrap();
     /// ```
     pub fn deny(&self, verdict: &Verdict, now: Timestamp) -> Answer {
+        let PlainAnswer { status, headers, body } = self.deny_plainly(verdict, now);
+        // Values are digits, names of rules and a content type that was checked with its rule: none is refused here.
+        let headers = headers.into_iter().filter_map(|(name, value)| {
+            let value = match value {
+                Cow::Borrowed(text) => HeaderValue::from_static(text),
+                Cow::Owned(text) => HeaderValue::try_from(text).ok()?,
+            };
+            Some((HeaderName::from_static(name), value))
+        });
+        Answer { status, headers: headers.collect(), body: body.into_bytes() }
+    }
+
+    /// The same as plain texts, for hosts that have their own type for headers: making a header map costs more than a decision.
+    ///
+    /// ```
+    /// use tollkeeper::{Descriptor, Limiter, MemoryStore, Policy, Rule, Timestamp, http::AnswerStyle};
+    ///
+    /// let policy = Policy::new([Rule::new("all").key("global").limit("1/min")])?;
+    /// let limiter = Limiter::new(policy, MemoryStore::new());
+    /// limiter.try_check(&Descriptor::default())?;
+    /// let verdict = limiter.try_check(&Descriptor::default())?;
+    /// let answer = AnswerStyle::default().deny_plainly(&verdict, Timestamp::default());
+    /// assert!(answer.headers.contains(&("retry-after", "60".into())));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn deny_plainly(&self, verdict: &Verdict, now: Timestamp) -> PlainAnswer {
         let (status, kind, title) = if verdict.is_unavailable() {
             (StatusCode::SERVICE_UNAVAILABLE, REDUCED_CAPACITY, "Temporary reduced capacity")
         } else {
             (self.own_status(verdict).unwrap_or(self.deny_status), QUOTA_EXCEEDED, "Quota exceeded")
         };
-        let problem = Problem::new(status, denial_detail(verdict))
-            .of_type(kind, title)
-            .member("violated-policies", &violated(verdict))
-            .member("retry_after_ms", &verdict.retry_after().map(Span::as_millis_ceil));
-        let mut answer = Answer::from(problem);
-        answer.headers.extend(self.response_headers(verdict, now));
+        let problem = || {
+            Problem::new(status, denial_detail(verdict))
+                .of_type(kind, title)
+                .member("violated-policies", &violated(verdict))
+                .member("retry_after_ms", &verdict.retry_after().map(Span::as_millis_ceil))
+        };
         // An unreachable store is not the client's fault, and keeps our own response.
-        match verdict.limiting() {
-            Some(row) if !verdict.is_unavailable() => self.in_own_words(answer, verdict, row),
-            _ => answer,
-        }
+        let own = verdict.limiting().filter(|_| !verdict.is_unavailable());
+        let (content_type, body) = own
+            .and_then(|row| self.own_words(verdict, row))
+            .unwrap_or_else(|| (Problem::CONTENT_TYPE.into(), problem().document()));
+        let mut headers = vec![("content-type", content_type), ("cache-control", "no-store".into())];
+        let limits = limit_headers(self.headers, verdict, now).into_iter();
+        headers.extend(limits.map(|(name, value)| (name, Cow::Owned(value))));
+        headers.extend(retry_after_seconds(verdict).map(|wait| ("retry-after", Cow::Owned(wait.to_string()))));
+        PlainAnswer { status, headers, body }
     }
 
     /// What a rule answers in its own words, or all rules do.
@@ -187,15 +219,10 @@ impl AnswerStyle {
         StatusCode::from_u16(self.denial_of(&verdict.limiting()?.charge.rule)?.status()?).ok()
     }
 
-    /// The body that the rule sets.
-    fn in_own_words(&self, mut answer: Answer, verdict: &Verdict, row: &Row) -> Answer {
-        if let Some((content_type, template)) = self.denial_of(&row.charge.rule).and_then(Denial::body)
-            && let Ok(content_type) = HeaderValue::from_str(content_type)
-        {
-            answer.headers.insert(CONTENT_TYPE, content_type);
-            answer.body = template.fill(verdict, row).into_bytes();
-        }
-        answer
+    /// The body that the rule sets, and its type.
+    fn own_words(&self, verdict: &Verdict, row: &Row) -> Option<(Cow<'static, str>, String)> {
+        let (content_type, template) = self.denial_of(&row.charge.rule)?.body()?;
+        Some((content_type.to_string().into(), template.fill(verdict, row)))
     }
 }
 

@@ -281,7 +281,7 @@ impl RedisStore {
         };
         let id = denials.id(charges);
         if let Some(decisions) = denials.recall(id, Instant::now()) {
-            return Ok(from(Source::DenyCache, decisions));
+            return Ok(decisions);
         }
         let (decided, asked_at) = self.0.charge(charges).await?;
         let decisions: Vec<Decision> = decided.iter().map(|(decision, _)| *decision).collect();
@@ -289,6 +289,17 @@ impl RedisStore {
             denials.remember(id, charges, &decisions, asked_at, Instant::now());
         }
         Ok(decided)
+    }
+
+    /// Decides as [`RedisStore::charge`] does, if that takes no call.
+    pub(crate) fn charge_ahead(&self, charges: &[Charge]) -> Option<Vec<(Decision, Source)>> {
+        if charges.is_empty() {
+            return Some(Vec::new());
+        }
+        let Ahead { denials, leases } = self.0.ahead.as_ref()?;
+        let now = Instant::now();
+        // What was taken ahead may be spent, whatever was denied before.
+        self.0.spend_held(leases, charges, now).or_else(|| denials.recall(denials.id(charges), now))
     }
 
     /// The bucket's answer to a request of cost 1, without changing it: `remaining` does not include that request.

@@ -1,7 +1,7 @@
 use serde_json::Value;
 use tollkeeper_core::{DenySpec, Descriptor, Enforcement, Outcome, Policy, Row, RuleSpec, Source, State, decide_all};
 
-use http::header::CACHE_CONTROL;
+use http::header::{CACHE_CONTROL, CONTENT_TYPE};
 use serde_json::json;
 
 use super::*;

@@ -86,6 +86,38 @@ impl Shared {
         Ok((answers, decided.asked_at))
     }
 
+    /// Spends leases, if what is held is enough for all charges.
+    pub(super) fn spend_held(
+        self: &Arc<Self>,
+        leases: &Leases,
+        charges: &[Charge],
+        now: Instant,
+    ) -> Option<Vec<(Decision, Source)>> {
+        let (mut spent, mut answers) = (Vec::<Spent>::new(), Vec::new());
+        for (index, charge) in charges.iter().enumerate() {
+            let served = leases.known(charge).and_then(|holding| {
+                let round_trip = self.nodes.round_trip(self.slot(charge));
+                holding.serve_held(charge, now, round_trip, |wanted| self.io.spawn(self.clone().take(wanted)))
+            });
+            match served {
+                Some(one) => {
+                    answers.push((one.decision, Source::Lease));
+                    // The last one is never put back.
+                    if index + 1 < charges.len() {
+                        spent.push(one);
+                    }
+                }
+                None => {
+                    for spent in spent {
+                        spent.put_back();
+                    }
+                    return None;
+                }
+            }
+        }
+        Some(answers)
+    }
+
     /// Leases tokens.
     pub(super) async fn take(self: Arc<Self>, wanted: Wanted) {
         let Wanted { holding, token, tokens } = wanted;

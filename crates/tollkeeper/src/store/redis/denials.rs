@@ -13,7 +13,7 @@ use std::hash::{Hash, Hasher};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use tollkeeper_core::{Algorithm, Charge, Decision, Outcome, Span};
+use tollkeeper_core::{Algorithm, Charge, Decision, Outcome, Source, Span};
 
 use super::instant::Instant;
 use crate::store::memory::{Id, Secret};
@@ -61,7 +61,7 @@ impl Denials {
     }
 
     /// The answer to a request that was denied before and still is.
-    pub(super) fn recall(&self, id: Id, now: Instant) -> Option<Vec<Decision>> {
+    pub(super) fn recall(&self, id: Id, now: Instant) -> Option<Vec<(Decision, Source)>> {
         let slot = self.slot(id);
         let denial = slot.as_ref().filter(|denial| denial.id == id && now < denial.until)?;
         let elapsed = Span::from(now.saturating_duration_since(denial.since));
@@ -72,7 +72,7 @@ impl Denials {
                 }
                 allowed => allowed,
             };
-            Decision { outcome, reset_after: decision.reset_after - elapsed, ..*decision }
+            (Decision { outcome, reset_after: decision.reset_after - elapsed, ..*decision }, Source::DenyCache)
         };
         Some(denial.decisions.iter().map(still).collect())
     }
@@ -130,7 +130,8 @@ mod tests {
         let id = denials.id(std::slice::from_ref(&charge));
         let (asked, ms) = (Instant::now(), Duration::from_millis);
         denials.remember(id, std::slice::from_ref(&charge), &denied(&charge), asked, asked + ms(5));
-        let wait = |at| denials.recall(id, at).map(|decisions| decisions[0].retry_after().expect("it passes one day"));
+        let wait =
+            |at| denials.recall(id, at).map(|decisions| decisions[0].0.retry_after().expect("it passes one day"));
         assert_eq!(wait(asked + ms(5)), Some(Span::from_micros(100_000)));
         assert_eq!(wait(asked + ms(65)), Some(Span::from_micros(40_000)));
         assert_eq!(wait(asked + ms(99)), Some(Span::from_micros(6_000)), "counted from when the answer came");

@@ -135,17 +135,25 @@ impl Leases {
         Leases { secret: Secret::random(), state: RwLock::default() }
     }
 
+    /// The holding of a bucket, if there is one.
+    pub(super) fn known(&self, charge: &Charge) -> Option<Arc<Holding>> {
+        if charge.lease().is_none() || charge.cost == 0 {
+            return None;
+        }
+        let id = self.secret.bucket(charge.rule.name(), &charge.key);
+        self.state.read().unwrap_or_else(PoisonError::into_inner).holdings.get(&id).cloned()
+    }
+
     /// The holding of a bucket, and whether the task for idle leases has to be started. `None` when the charge is not
     /// leased.
     pub(super) fn holding(&self, charge: &Charge, now: Instant) -> Option<(Arc<Holding>, bool)> {
         if charge.lease().is_none() || charge.cost == 0 {
             return None;
         }
-        let id = self.secret.bucket(charge.rule.name(), &charge.key);
-        let known = self.state.read().unwrap_or_else(PoisonError::into_inner).holdings.get(&id).cloned();
-        if let Some(holding) = known {
+        if let Some(holding) = self.known(charge) {
             return Some((holding, false));
         }
+        let id = self.secret.bucket(charge.rule.name(), &charge.key);
         let mut state = self.state.write().unwrap_or_else(PoisonError::into_inner);
         if state.holdings.len() >= Leases::MOST {
             return None;
@@ -233,6 +241,27 @@ impl Holding {
         }
     }
 
+    /// Serves a request from what is held, if that is enough. `take` is called when more is wanted.
+    pub(super) fn serve_held(
+        self: &Arc<Self>,
+        charge: &Charge,
+        now: Instant,
+        round_trip: Duration,
+        take: impl FnOnce(Wanted),
+    ) -> Option<Spent> {
+        let mut held = self.held();
+        if !held.token.has_terms_of(charge) {
+            return None;
+        }
+        let spent = held.serve(self, charge, now)?;
+        held.used_at = now;
+        held.demand.count(charge.cost, now, round_trip);
+        let wanted = held.more(self, now, round_trip);
+        drop(held);
+        wanted.map(take);
+        Some(spent)
+    }
+
     /// Spends if enough is left, and says how much more should be leased and whether to wait for what is being
     /// leased.
     fn spend(
@@ -252,10 +281,7 @@ impl Holding {
         held.used_at = now;
         held.demand.count(charge.cost, now, round_trip);
         let spent = held.serve(self, charge, now);
-        let wanted = held.wanted(now, round_trip);
-        if let Some(tokens) = wanted {
-            held.taking = Some(Taking { tokens, promised: 0 });
-        }
+        let wanted = held.more(self, now, round_trip);
         let waits = match &mut held.taking {
             Some(taking) if spent.is_none() && charge.cost <= taking.tokens.saturating_sub(taking.promised) => {
                 taking.promised += charge.cost;
@@ -263,7 +289,6 @@ impl Holding {
             }
             _ => false,
         };
-        let wanted = wanted.map(|tokens| Wanted { holding: self.clone(), token: held.token.clone(), tokens });
         (spent, wanted, waits)
     }
 
@@ -332,13 +357,13 @@ impl Held {
         let (mut tokens, mut missing) = (Vec::with_capacity(1), cost);
         while missing > 0 {
             let oldest = self.leases.front_mut()?;
+            // Both parts have just been freed of what has expired.
             let lease = oldest.lease.split(quota, missing, oldest.now(now));
-            let at = oldest.now(now);
-            missing -= lease.left(quota, at);
-            if lease.left(quota, at) > 0 {
+            missing -= lease.tokens();
+            if lease.tokens() > 0 {
                 tokens.push(Taken { lease, ..*oldest });
             }
-            if oldest.lease.left(quota, at) == 0 {
+            if oldest.lease.tokens() == 0 {
                 self.leases.pop_front();
             }
         }
@@ -364,6 +389,13 @@ impl Held {
             reset_after: age,
             hold: None,
         }
+    }
+
+    /// What to lease now, if anything: it counts as being leased from here on.
+    fn more(&mut self, holding: &Arc<Holding>, now: Instant, round_trip: Duration) -> Option<Wanted> {
+        let tokens = self.wanted(now, round_trip)?;
+        self.taking = Some(Taking { tokens, promised: 0 });
+        Some(Wanted { holding: holding.clone(), token: self.token.clone(), tokens })
     }
 
     /// How many tokens to lease now, if any.

@@ -1,0 +1,59 @@
+"""The one extension in every CPython on this machine: it is built against the stable ABI of 3.9."""
+
+from __future__ import annotations
+
+import glob
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+SOURCES = Path(__file__).resolve().parents[1] / "python"
+SMOKE = """
+import asyncio, sys
+from tollkeeper import Limiter, UsageError, Verdict, keyed
+
+assert keyed("2/min").check("a").allowed
+limiter = Limiter.from_rules([{"name": "per-user", "key": "{user_id}", "limit": "2/min"}])
+
+async def main():
+    verdicts = [await limiter.check({"user_id": "42"}) for _ in range(3)]
+    assert [verdict.allowed for verdict in verdicts] == [True, True, False]
+    assert isinstance(verdicts[0], Verdict) and verdicts[2].headers["retry-after"] == "30"
+    async with limiter.reserve({"user_id": "7"}) as reservation:
+        assert (await reservation.settle(0))[0].refunded == 1
+    made = await limiter.block("per-user", "42", duration="1h")
+    assert made.kind == "block" and made.until > made.since
+
+asyncio.run(main())
+try:
+    limiter.check_sync({}, rules=["nobody"])
+except UsageError as error:
+    print("%d.%d" % sys.version_info[:2], error)
+"""
+
+
+def interpreters() -> dict[str, str]:
+    """The path of each CPython from 3.9 on, by its version."""
+    found = {"{}.{}".format(*sys.version_info[:2]): sys.executable}
+    paths = [shutil.which(f"python3.{minor}") for minor in range(9, 20)]
+    paths += glob.glob(os.path.expanduser("~/.pyenv/versions/*/bin/python3"))
+    for path in filter(None, paths):
+        # A shim of pyenv may stand for a version that is not selected.
+        shown = subprocess.run([path, "--version"], capture_output=True, text=True)
+        version = re.match(r"Python 3\.(\d+)\.", shown.stdout)
+        if shown.returncode == 0 and version and int(version[1]) >= 9:
+            found.setdefault(f"3.{version[1]}", path)
+    return found
+
+
+@pytest.mark.parametrize(("version", "path"), sorted(interpreters().items()))
+def test_it_works_in_each_python(version: str, path: str) -> None:
+    environment = {**os.environ, "PYTHONPATH": str(SOURCES), "PYTHONDONTWRITEBYTECODE": "1"}
+    ended = subprocess.run([path, "-c", SMOKE], capture_output=True, text=True, env=environment, timeout=120)
+    assert ended.stderr == ""
+    assert ended.stdout == f"{version} there is no rule `nobody`\n"
