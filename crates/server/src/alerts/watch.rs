@@ -251,7 +251,9 @@ mod tests {
         );
         assert_eq!(posted["severity"], "warning");
         assert!(
-            posted["text"].as_str().is_some_and(|text| text.starts_with("[warning] tollkeeper here:1: rules answer"))
+            posted["text"]
+                .as_str()
+                .is_some_and(|text| text.starts_with("[warning] tollkeeper here:1: the store cannot"))
         );
     }
 
