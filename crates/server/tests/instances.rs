@@ -41,10 +41,11 @@ fn a_slot_of_one_instance_is_released_through_another() {
         hold = take(&one);
         hold.is_string()
     });
-    assert_eq!(release(&one, &hold), true);
+    // The circuit breaker may let only some calls through yet.
+    wait_until("the store takes it back", || release(&one, &hold) == true);
     let late = instance(&redis);
     let hold = take(&late);
-    assert_eq!(release(&one, &hold), true);
+    wait_until("it is released", || release(&one, &hold) == true);
 }
 
 #[test]
