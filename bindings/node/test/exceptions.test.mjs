@@ -68,7 +68,7 @@ for (const [place, make] of [["memory", () => Limiter.fromRules(RULES)], ["Redis
     for (let index = 0; index < 3; index++) assert.equal(await allowed({ ip: "198.51.100.7" }), true);
     assert.deepEqual([await allowed({ api_key: "198.51.100.7" }), await allowed({ api_key: "198.51.100.7" })], [true, false]);
     assert.equal((await limiter.allow("client", "198.51.100.7", { by: "api_key" })).by, "api_key");
-    await assert.rejects(limiter.block("client", "42", { by: "tenant" }), /by: .*not by tenant; say api_key or ip/);
+    await assert.rejects(limiter.block("client", "42", { by: "tenant" }), /by: .*no alternative tenant; use api_key or ip/);
     assert.equal((await limiter.lift("client", "198.51.100.7", { by: "api_key" })).kind, "allow");
     assert.equal(await allowed({ api_key: "198.51.100.7" }), false);
   });

@@ -104,7 +104,7 @@ def test_a_key_that_looks_like_an_address_is_not_that_address(limiter: Limiter) 
     assert all(limiter.check_sync({"ip": "198.51.100.7"}).allowed for _ in range(3))
     assert [limiter.check_sync({"api_key": "198.51.100.7"}).allowed for _ in range(2)] == [True, False]
     assert limiter.allow_sync("client", "198.51.100.7", by="api_key").by == "api_key"
-    with pytest.raises(UsageError, match="by: .*not by tenant; say api_key or ip"):
+    with pytest.raises(UsageError, match="by: .*no alternative tenant; use api_key or ip"):
         limiter.block_sync("client", "42", by="tenant")
     assert limiter.lift_sync("client", "198.51.100.7", by="api_key") is not None
     assert not limiter.check_sync({"api_key": "198.51.100.7"}).allowed
