@@ -1,6 +1,6 @@
 //! Warns about attributes that no request is likely to have: a slip in a name, or an address longer than requests show it.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
 use tollkeeper_core::{Condition, MatchValue, OneOrMany, Rule, RuleSpec};
@@ -13,21 +13,34 @@ const OF_FRONTS: [&str; 5] = ["ip", "method", "path", "host", "tls.client"];
 /// Fronts fill in what begins like this.
 const PLACES: [&str; 4] = ["header.", "query.", "cookie.", "response."];
 
+/// Names that are compared with each other; more are generated, not typed.
+const MOST_NAMES: usize = 500;
+
 /// A name that one rule uses alone, that nothing supplies, and that is nearly another one. Callers of the API send attributes of
 /// their own, so a name that is like no other is none of our business.
 pub(super) fn misspelled(settings: &Settings) -> Vec<(String, String)> {
     let rules: Vec<Vec<(String, String)>> = settings.rules.iter().map(used).collect();
     let supplied: BTreeSet<&str> = OF_FRONTS.into_iter().chain(settings.identify.keys().map(String::as_str)).collect();
+    // How many rules use each name. With thousands of rules nobody may compare each with every other.
+    let mut uses: BTreeMap<&str, usize> = BTreeMap::new();
+    for own in &rules {
+        let own: BTreeSet<&str> = own.iter().map(|(_, name)| name.as_str()).collect();
+        own.into_iter().for_each(|name| *uses.entry(name).or_default() += 1);
+    }
     let mut warnings = Vec::new();
+    if uses.len() > MOST_NAMES {
+        return warnings;
+    }
     for (index, own) in rules.iter().enumerate().filter(|(index, _)| settings.rules[*index].active) {
-        let others = rules.iter().enumerate().filter(|(other, _)| *other != index);
-        let others: BTreeSet<&str> = others.flat_map(|(_, used)| used.iter().map(|(_, name)| name.as_str())).collect();
         for (field, name) in own {
-            let is_known = supplied.contains(name.as_str()) || others.contains(name.as_str());
+            let is_known = supplied.contains(name.as_str()) || uses.get(name.as_str()).is_some_and(|rules| *rules > 1);
             if is_known || PLACES.iter().any(|place| name.starts_with(place)) {
                 continue;
             }
-            let Some(meant) = supplied.iter().chain(&others).find(|known| is_nearly(name, known)) else { continue };
+            let used_here = |known: &str| own.iter().any(|(_, name)| name == known);
+            let elsewhere =
+                uses.iter().filter(|(known, rules)| **rules > 1 || !used_here(known)).map(|(known, _)| known);
+            let Some(meant) = supplied.iter().chain(elsewhere).find(|known| is_nearly(name, known)) else { continue };
             let problem = format!(
                 "rule `{}`: nothing supplies `{name}` and no other rule uses it; did you mean `{meant}`?",
                 settings.rules[index].name
