@@ -104,6 +104,6 @@ mod tests {
         assert!(changes.restarted.is_empty(), "one state serves both");
         assert_eq!(Changes::between(&before, &before).to_string(), "nothing");
         let window = policy(&[("a", "1/s", FixedWindow)]);
-        assert!(Changes::between(&before, &window).restarted[0].contains("fixed_window instead of token_bucket"));
+        assert!(Changes::between(&before, &window).restarted[0].contains("changed from token_bucket to fixed_window"));
     }
 }

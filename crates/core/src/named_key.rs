@@ -230,7 +230,7 @@ mod tests {
     fn nothing_is_guessed_and_the_choices_are_named() {
         for (key, text, by, problem) in [
             ("{api_key|user_id|ip}", "42", "", "could be any of them; use api_key or user_id or ip"),
-            ("{api_key|user_id}", "198.51.100.7", "", "say api_key or user_id"),
+            ("{api_key|user_id}", "198.51.100.7", "", "use api_key or user_id"),
             ("{api_key|ip}", "42", "user_id", "is {api_key|ip}, which has no alternative user_id; use api_key or ip"),
             ("{user_id}", "42", "ip", "is {user_id}, which has no alternative ip; leave it out"),
             ("{a|b}:{c|d}", "x:y", "b", "which has no alternative b; use a,c or a,d or b,c or b,d"),
