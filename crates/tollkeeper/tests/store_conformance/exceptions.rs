@@ -212,6 +212,6 @@ fn an_api_key_that_looks_like_an_address_has_no_part_in_the_exceptions_of_the_ad
         assert!(refused.starts_with("by: ") && refused.contains("header.x-api-key or user or ip"), "{refused}");
         let wrong = Exception::new("clients", NamedKey::from("42").by("user"), ExceptionKind::Block);
         let refused = now_or_never(limiter.except(wrong)).unwrap_err().to_string();
-        assert!(refused.contains("say header.x-api-key or ip"), "{refused}");
+        assert!(refused.contains("use header.x-api-key or ip"), "{refused}");
     }
 }
