@@ -8,15 +8,12 @@ use tollkeeper_core::Condition;
 /// Rules that are looked at; more only take time.
 const MOST_RULES: usize = 50;
 
-/// The attributes of a request that rules apply to: as many as one of them brings. Empty if there is no such rule.
+/// The attributes of a request that a rule applies to; of several rules the one that needs the most, because a rule for everybody
+/// shows less. Empty if there is no such rule.
 pub(crate) fn attributes(policy: &Policy) -> BTreeMap<String, String> {
-    let found = policy.rules().iter().take(MOST_RULES).rev().filter_map(|rule| of_rule(rule));
-    let shows = |attributes: &BTreeMap<String, String>| {
-        let rules = policy.charges(&Descriptor::from(attributes.clone())).map_or(0, |charges| charges.len());
-        (rules, attributes.len())
-    };
     // Of several equals the last, which is the first in the file.
-    found.max_by_key(shows).unwrap_or_default()
+    let found = policy.rules().iter().take(MOST_RULES).rev().filter_map(|rule| of_rule(rule));
+    found.max_by_key(BTreeMap::len).unwrap_or_default()
 }
 
 /// `None` if no such request was found: some conditions cannot be met by guessing.
@@ -80,6 +77,14 @@ mod tests {
             (rule("{ip}", json!({"plan": "!free"})), json!({})),
             (rule("global", json!({"api_key": null})), json!({})),
             (json!([]), json!({})),
+            (
+                json!([
+                    {"name": "all", "key": "global", "limit": "9/s"},
+                    {"name": "user", "key": "{user_id}", "limit": "1/s", "when": {"plan": "free"}},
+                    {"name": "login", "key": "{ip}", "limit": "1/s", "when": {"path": "/login"}},
+                ]),
+                json!({"user_id": "42", "plan": "free"}),
+            ),
         ] {
             assert_eq!(example(rules.clone()), expected, "{rules}");
         }

@@ -154,7 +154,7 @@ fn commands_say_which_alternative_was_taken_and_refuse_to_guess() {
     let (code, said) = run(&service, &["block", "--rule", "unclear", "--key", "42"]);
     assert!(code == 1 && said.contains("could be any of them; use header.x-api-key or user or ip"), "{said}");
     let (code, said) = run(&service, &["block", "--rule", "clients", "--key", "42", "--by", "user"]);
-    assert!(code == 1 && said.contains("say header.x-api-key or ip"), "{said}");
+    assert!(code == 1 && said.contains("use header.x-api-key or ip"), "{said}");
 
     let (code, _) = run(&service, &[&["lift"], &clients[..], &["--by", "header.x-api-key"]].concat());
     assert_eq!((code, run(&service, &["exceptions"]).1.contains("by ip")), (0, true));

@@ -94,7 +94,7 @@ fn a_bad_an_empty_or_a_missing_file_changes_nothing() {
         rules("limit: 1/day, algorithm: fixed_window") + "  - { name: more, key: global, limit: 9/s }\n",
     )
     .unwrap();
-    let log = service.until_logged("fixed_window instead of token_bucket");
+    let log = service.until_logged("changed from token_bucket to fixed_window");
     assert!(log.contains("rules in force: 2 (added more; changed per-user)"), "{log}");
 }
 

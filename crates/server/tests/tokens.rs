@@ -98,7 +98,7 @@ fn weak_tokens_are_refused_at_start_with_the_fix() {
             let output = tollkeeper(args).output().unwrap();
             let said = String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned();
             assert!(matches!(output.status.code(), Some(1 | 2)) && said.contains(field), "{args:?}: {said}");
-            assert!(said.contains("openssl rand -hex 16") || said.contains("choose another"), "{said}");
+            assert!(said.contains("openssl rand -hex 16") || said.contains("choose a different token"), "{said}");
         }
     }
     let output = tollkeeper(&["serve", "--http", "127.0.0.1:0", "--admin-token", "short"]).output().unwrap();

@@ -175,7 +175,7 @@ fn flags_that_mean_nothing_are_refused() {
     let half = error(&["--upstream", "https://127.0.0.1:1", "--upstream-cert", &authority.pem]);
     assert!(half.contains("--upstream-key"), "{half}");
     let nobody = error(&["--upstream", "https://127.0.0.1:1", "--upstream-ca", "/dev/null"]);
-    assert!(nobody.contains("--upstream-ca: /dev/null: holds no certificate"), "{nobody}");
+    assert!(nobody.contains("--upstream-ca: /dev/null: contains no certificate"), "{nobody}");
 }
 
 /// Half a second without an answer is the time for a handshake here; this client gets an error, and no other client
