@@ -70,7 +70,7 @@ const overview = {
       state.replaceChildren(icon(name), el("span", {}, `${kind} store${words}`));
     }
     const kept = store.keys !== null && store.keys !== undefined;
-    say($("tile-store-name"), kept ? "Keys in memory" : `${kind}, 99 % below`);
+    say($("tile-store-name"), kept ? "Keys in memory" : `${kind}, p99`);
     say($("tile-store"), kept ? brief(store.keys) : micros(store.p99_us));
     say($("tile-store-note"), kept ? `of at most ${brief(store.max_keys)}` : `${plural(store.calls, "call")}, ${plural(store.errors, "error")}`);
     const facts = [
@@ -79,7 +79,7 @@ const overview = {
       kept && ["Keys", `${count(store.keys)} of ${count(store.max_keys)}`],
       ["Instances", count(store.instances)],
       ["Errors", count(store.errors)],
-      store.calls > 0 && ["Calls", `${count(store.calls)}, half below ${micros(store.p50_us)}, 99 % below ${micros(store.p99_us)}`],
+      store.calls > 0 && ["Calls", `${count(store.calls)}, p50 ${micros(store.p50_us)}, p99 ${micros(store.p99_us)}`],
       store.leased_tokens > 0 && ["Leased tokens", count(store.leased_tokens)],
     ].filter(Boolean);
     each($("store-facts"), facts, ([title]) => title, ([title]) => {
@@ -131,7 +131,7 @@ const overview = {
     each($("traffic-legend"), outcomes, ({ name }) => name, ({ name, title }) => ({ node: el("span", { class: name }, title) }));
     const [p50, p99] = ["p50_us", "p99_us"].map((name) => insight.latency[overview.range][name].slice(0, -1).slice(-slots));
     const lines = [{ name: "p50", values: p50 }, { name: "p99", values: p99 }];
-    overview.charts.latency.show({ lines, slots, slotMs, end, describe: `half below ${micros(insight.latency.p50_us)}, 99 % below ${micros(insight.latency.p99_us)} in the last minute; a table follows` });
+    overview.charts.latency.show({ lines, slots, slotMs, end, describe: `p50 ${micros(insight.latency.p50_us)}, p99 ${micros(insight.latency.p99_us)} in the last minute; a table follows` });
     const ago = (index) => `${span((index + 1) * size * slotMs)} ago`;
     const open = (id) => $(id).closest("details").open;
     if (open("traffic-table")) {
@@ -146,8 +146,8 @@ const overview = {
       const [half, most] = [sums(p50, size, rows), sums(p99, size, rows)];
       $("latency-table").replaceChildren(table("Latency, the highest of each span", [
         { title: "From", cell: ([index]) => ago(index) },
-        { title: "Half below", number: true, cell: ([index]) => worst(half[index]) },
-        { title: "99 % below", number: true, cell: ([index]) => worst(most[index]) },
+        { title: "p50", number: true, cell: ([index]) => worst(half[index]) },
+        { title: "p99", number: true, cell: ([index]) => worst(most[index]) },
       ], half.map((_, index) => [index])));
     }
   },

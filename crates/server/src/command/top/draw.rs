@@ -77,7 +77,7 @@ fn head(report: &Report, width: usize) -> Vec<Line> {
     };
     let kept = match (store.keys, store.max_keys) {
         (Some(keys), Some(most)) => format!("{} of {} keys", short(keys as f64), short(most as f64)),
-        _ => format!("{}, 99 % below {}", counted(store.calls, "call"), micros(store.p99_us)),
+        _ => format!("{}, p99 {}", counted(store.calls, "call"), micros(store.p99_us)),
     };
     let (errors, instances) = (counted(store.errors, "error"), counted(store.instances.into(), "instance"));
     let mut lines = vec![
@@ -85,7 +85,7 @@ fn head(report: &Report, width: usize) -> Vec<Line> {
             .and(Style::Quiet, &format!("  instance {}, up {}", report.instance, span(report.uptime_seconds))),
         requests(&report.totals),
         Line::of(Style::Quiet, "latency  ")
-            .and(Style::Plain, &format!("half below {}, 99 % below {}", micros(latency.p50_us), micros(latency.p99_us)))
+            .and(Style::Plain, &format!("p50 {}, p99 {}", micros(latency.p50_us), micros(latency.p99_us)))
             .and(Style::Quiet, " in the last minute"),
         Line::of(Style::Quiet, "store    ")
             .and(style, &format!("{} {breaker}", store.kind))
