@@ -71,7 +71,17 @@ pub(super) fn ttl_ms(state: &State, quota: &Quota, now: Timestamp) -> i64 {
     const DAY_MS: i64 = 86_400_000;
     // Logs live a millisecond longer: see log.lua.
     let more = i64::from(matches!(state, State::Log(_)));
-    (state.until(quota).since(now).as_millis_ceil().max(1) as i64 + more).max(DAY_MS)
+    let until = beyond_known_windows(state, quota, now).unwrap_or_else(|| state.until(quota));
+    (until.since(now).as_millis_ceil().max(1) as i64 + more).max(DAY_MS)
+}
+
+/// How long the scripts keep a calendar window that starts so far ahead that they were not told its end, as after a clock that ran
+/// three days ahead: longer than it lasts, which nobody can observe.
+fn beyond_known_windows(state: &State, quota: &Quota, now: Timestamp) -> Option<Timestamp> {
+    let State::Window(window) = state else { return None };
+    let starts = quota.calendar()?.starts_around(now);
+    let (first, last) = (*starts.first()?, *starts.last()?);
+    (window.start >= last).then(|| window.start + last.since(first))
 }
 
 /// Reads a key back: its type, its time to live, and its content if it is of this type.
