@@ -178,10 +178,11 @@ async fn what_cannot_go_out_in_time_is_shed_and_nothing_else() {
     assert!((decided..=decided + 3).contains(&keys), "{decided} decided, {keys} keys: what is shed is not charged");
 }
 
-/// 80 ms from Redis, `lease: auto` was 7 times slower than no lease: leases covered 10 ms of demand and had expired
-/// before they arrived, and every request waited for several of them.
+/// 80 ms from Redis, `lease: auto` was 7 times slower than no lease. How many decisions come from leases depends on how
+/// late replies are, so the share is asserted in virtual time (`store/redis/simulation/far.rs`); here, that leases serve
+/// and exceed no limit.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn far_from_the_server_most_decisions_come_from_leases() {
+async fn leases_serve_far_from_the_server() {
     let _alone = crate::alone();
     let server = Server::start(Kind::Redis7);
     for round_trip in [10, 80].map(Duration::from_millis) {
@@ -212,6 +213,6 @@ async fn far_from_the_server_most_decisions_come_from_leases() {
         let (admitted, leased, asked) = (sum(|c| c.0), sum(|c| c.1), sum(|c| c.2));
         let lawful = 10_000 + (10_000.0 * elapsed.as_secs_f64()).ceil() as u32;
         assert!(admitted <= lawful, "{admitted} admitted, {lawful} are lawful");
-        assert!(leased * 100 >= asked * 95, "{round_trip:?} away: {leased} of {asked} were leased");
+        assert!(leased > 0, "{round_trip:?} away: none of {asked} was leased");
     }
 }

@@ -14,6 +14,7 @@
 //! in by hand to see whether this finds them.
 
 mod clients;
+mod far;
 mod ledger;
 mod plan;
 
