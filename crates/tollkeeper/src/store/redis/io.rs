@@ -5,6 +5,7 @@
 //! was late.
 
 use std::io;
+use std::pin::Pin;
 
 use tokio::runtime::{Builder, Handle};
 use tokio::sync::oneshot;
@@ -45,7 +46,7 @@ impl Io {
     pub(super) fn spawn(&self, work: impl Future<Output = ()> + Send + 'static) {
         #[cfg(test)]
         let work = simulated::shuffled(work);
-        drop(self.handle.spawn(work));
+        drop(self.handle.spawn(boxed(work)));
     }
 
     /// Runs work there, from any thread. It continues if its caller gives up.
@@ -56,6 +57,12 @@ impl Io {
         #[cfg(test)]
         let work = simulated::shuffled(work);
         let ended = |_| StoreError::unavailable("the call ended without an answer");
-        self.handle.spawn(work).await.map_err(ended)
+        self.handle.spawn(boxed(work)).await.map_err(ended)
     }
+}
+
+/// One type for all work with the same result: the compiler would make a copy of the runtime's task for each of 61 kinds
+/// of work, in every crate that makes calls.
+fn boxed<T>(work: impl Future<Output = T> + Send + 'static) -> Pin<Box<dyn Future<Output = T> + Send>> {
+    Box::pin(work)
 }
