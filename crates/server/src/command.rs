@@ -3,6 +3,7 @@
 mod access;
 mod actions;
 mod alerts;
+mod bench;
 mod check;
 mod client;
 mod completions;
@@ -54,6 +55,7 @@ use ending::Ending;
 
 With a running service:
   tollkeeper top                                       watch its traffic
+  tollkeeper bench --keys 1 --limit \"10/s burst 20\"    load it, and check that the limit holds
   tollkeeper violations --since 1h                     who was denied
   tollkeeper block --rule per-user --key 42 --for 1h   see also allow, grant, lift and reset
   tollkeeper actions --key 42                          who blocked or allowed this key
@@ -89,6 +91,8 @@ enum Verb {
     Health(health::Args),
     /// Watch a running service in the terminal: traffic, findings, hot keys, the store
     Top(top::Args),
+    /// Measure a running service under load, and check that its limits hold
+    Bench(Box<bench::Args>),
     /// Convert the configuration of another rate limiter to rules
     Import(import::Args),
     /// Print the JSON Schema of the configuration file, for editors
@@ -127,6 +131,7 @@ pub fn run() -> ExitCode {
         Verb::Alerts(args) => alerts::run(args),
         Verb::Health(args) => health::run(args),
         Verb::Top(args) => top::run(args),
+        Verb::Bench(args) => bench::run(*args),
         Verb::Import(args) => import::run(args),
         Verb::Schema(args) => schema::run(args),
         Verb::Completions(args) => completions::run(args, Cli::command()),

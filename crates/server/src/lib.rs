@@ -33,6 +33,7 @@ mod front;
 pub mod fuzz;
 mod import;
 mod insight;
+mod load;
 pub mod metrics;
 mod moment;
 mod network;

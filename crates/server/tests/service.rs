@@ -5,6 +5,7 @@
 
 mod alternatives;
 mod answered;
+mod bench;
 mod cli;
 mod crowds;
 mod dashboard;

@@ -66,7 +66,7 @@ pub(super) fn run(args: Args) -> anyhow::Result<Ending> {
     Ok(if verdict.is_allowed() { Ending::Fine } else { Ending::No })
 }
 
-fn parse_attribute(text: &str) -> anyhow::Result<(String, String)> {
+pub(super) fn parse_attribute(text: &str) -> anyhow::Result<(String, String)> {
     match text.split_once('=') {
         Some((name, value)) if !name.is_empty() => Ok((name.to_string(), value.to_string())),
         _ => bail!("{text:?} is not an attribute; write NAME=VALUE, for example user_id=42"),
