@@ -4,7 +4,8 @@
 //! less. In an open loop (`--rate`) requests are due at fixed times, and the latency of a late one counts from when it
 //! was due: a service that falls behind cannot hide it (no coordinated omission).
 
-pub(crate) mod connection;
+mod answer;
+mod connection;
 pub(crate) mod keys;
 pub(crate) mod lawful;
 mod resp;
@@ -18,7 +19,8 @@ use std::time::{Duration, Instant};
 use tokio::task::JoinSet;
 use tokio::time::{sleep, sleep_until, timeout};
 
-use connection::{Answer, Connection};
+use answer::Answer;
+use connection::Connection;
 use keys::{Chance, Keys};
 use tally::Tally;
 use target::Target;

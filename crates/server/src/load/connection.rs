@@ -14,30 +14,20 @@ use serde::Deserialize;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 
+use super::answer::Answer;
 use super::resp;
 use super::target::{Protocol, Target, header};
 use crate::front::grpc::envoy::{Code, Entry, METHOD, RateLimitDescriptor, RateLimitRequest, RateLimitResponse};
 
-/// What became of a request.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Answer {
-    Allowed,
-    Denied,
-    /// Neither: the service is overloaded.
-    Shed,
-    /// Anything else.
-    Failed(String),
-}
-
 /// An open connection.
-pub(crate) enum Connection {
+pub(super) enum Connection {
     Http(http1::SendRequest<Full<Bytes>>),
     Grpc(http2::SendRequest<Full<Bytes>>),
     Resp { stream: TcpStream, buffer: BytesMut },
 }
 
 impl Connection {
-    pub(crate) async fn open(target: &Target) -> io::Result<Connection> {
+    pub(super) async fn open(target: &Target) -> io::Result<Connection> {
         let stream = TcpStream::connect((target.host.as_str(), target.port)).await?;
         stream.set_nodelay(true)?;
         match target.protocol {
@@ -63,7 +53,7 @@ impl Connection {
     }
 
     /// Asks once for each key. What was answered is in `answers`, even if the connection breaks then.
-    pub(crate) async fn ask(&mut self, target: &Target, keys: &[u64], answers: &mut Vec<Answer>) -> io::Result<()> {
+    pub(super) async fn ask(&mut self, target: &Target, keys: &[u64], answers: &mut Vec<Answer>) -> io::Result<()> {
         match self {
             Connection::Http(sender) => {
                 for key in keys {

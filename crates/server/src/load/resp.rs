@@ -1,6 +1,6 @@
 //! The Redis protocol, from a client's side.
 
-use super::connection::Answer;
+use super::answer::Answer;
 
 /// Appends a command.
 pub(super) fn command<'w>(words: impl ExactSizeIterator<Item = &'w str>, out: &mut Vec<u8>) {
