@@ -1,0 +1,130 @@
+//! What a variable of a log format means to us, by the names that nginx and Apache give it.
+
+use std::borrow::Cow;
+
+use crate::entry::{Entry, cow_without_port};
+use crate::moment::{Moment, Precision};
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Field {
+    Ip,
+    /// Addresses joined by commas as each proxy added one: the last is the one that the logging proxy saw.
+    ForwardedFor,
+    User,
+    Time,
+    Request,
+    Method,
+    Target,
+    Path,
+    Query,
+    Host,
+    Status,
+    /// An attribute of rules under this name: `header.user-agent`, `cookie.session`.
+    Attribute(String),
+    /// A number that means nothing to a limit; it must look like one, which tells formats apart.
+    Number,
+    /// Several values joined by `, ` or ` : `, as nginx logs one for each upstream that it tried.
+    List,
+    Ignored,
+}
+
+/// How times are read: what the log leaves out of them, and how fine they turned out to be.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Times {
+    pub(crate) offset_seconds: i64,
+    pub(crate) precision: Precision,
+}
+
+impl Field {
+    /// A variable of nginx's `log_format`.
+    pub(crate) fn nginx(name: &str) -> Field {
+        match name {
+            "remote_addr" | "realip_remote_addr" | "proxy_protocol_addr" => Field::Ip,
+            "remote_user" => Field::User,
+            "time_local" | "time_iso8601" | "msec" => Field::Time,
+            "request" => Field::Request,
+            "request_method" => Field::Method,
+            "request_uri" => Field::Target,
+            "uri" | "document_uri" => Field::Path,
+            "args" | "query_string" => Field::Query,
+            "host" | "http_host" | "server_name" => Field::Host,
+            "status" => Field::Status,
+            "body_bytes_sent" | "bytes_sent" | "request_length" | "connection" | "connection_requests" | "pid" => {
+                Field::Number
+            }
+            _ if name.starts_with("upstream_") => Field::List,
+            _ => match (name.strip_prefix("http_"), name.strip_prefix("cookie_")) {
+                (Some(header), _) => Field::Attribute(format!("header.{}", header.replace('_', "-"))),
+                (_, Some(cookie)) => Field::Attribute(format!("cookie.{cookie}")),
+                _ => Field::Ignored,
+            },
+        }
+    }
+
+    /// A directive of Apache's `LogFormat`: its letter, and what stands in braces before it.
+    pub(crate) fn apache(letter: char, argument: Option<&str>) -> Field {
+        match (letter, argument) {
+            ('h' | 'a', _) => Field::Ip,
+            ('u', _) => Field::User,
+            ('t', None) => Field::Time,
+            ('r', _) => Field::Request,
+            ('m', _) => Field::Method,
+            ('U', _) => Field::Path,
+            ('q', _) => Field::Query,
+            ('v' | 'V', _) => Field::Host,
+            ('s', _) => Field::Status,
+            ('b' | 'B' | 'D' | 'I' | 'O' | 'k' | 'P', None) => Field::Number,
+            ('i', Some(header)) if header.eq_ignore_ascii_case("host") => Field::Host,
+            ('i', Some(header)) => Field::Attribute(format!("header.{}", header.to_ascii_lowercase())),
+            ('C', Some(cookie)) => Field::Attribute(format!("cookie.{cookie}")),
+            _ => Field::Ignored,
+        }
+    }
+
+    /// Takes over a value, or says what it should have been. `-` and nothing at all mean that there is none.
+    pub(crate) fn set<'l>(
+        &self,
+        entry: &mut Entry<'l>,
+        value: Cow<'l, str>,
+        times: &mut Times,
+    ) -> Result<(), &'static str> {
+        if matches!(self, Field::Time) {
+            let moment = Moment::any(&value, times.offset_seconds).ok_or("a time")?;
+            times.precision = times.precision.max(moment.precision);
+            entry.set_moment(moment);
+            return Ok(());
+        }
+        if value.is_empty() || value == "-" {
+            return Ok(());
+        }
+        match self {
+            Field::Ip => entry.ip = Some(cow_without_port(value)),
+            Field::ForwardedFor => entry.ip = Some(cow_without_port(last(value))),
+            Field::User => entry.user = Some(value),
+            Field::Request => entry.set_request(value),
+            Field::Method => entry.method = Some(value),
+            Field::Target => entry.set_target(value),
+            Field::Path => entry.set_path(value),
+            Field::Query => entry.set_query(&value),
+            Field::Host => entry.host = Some(cow_without_port(value)),
+            Field::Status => entry.status = Some(status(&value).ok_or("a status code")?),
+            Field::Attribute(name) => entry.others.push((Cow::Owned(name.clone()), value)),
+            Field::Number if !value.bytes().all(|byte| byte.is_ascii_digit() || byte == b'.') => {
+                return Err("a number");
+            }
+            Field::Time | Field::Number | Field::List | Field::Ignored => {}
+        }
+        Ok(())
+    }
+}
+
+fn status(value: &str) -> Option<u16> {
+    value.parse().ok().filter(|status| *status < 1_000)
+}
+
+fn last(list: Cow<'_, str>) -> Cow<'_, str> {
+    match list {
+        Cow::Borrowed(list) => Cow::Borrowed(list.rsplit(',').next().unwrap_or(list).trim()),
+        Cow::Owned(list) => Cow::Owned(list.rsplit(',').next().unwrap_or(&list).trim().to_owned()),
+    }
+}

@@ -1,0 +1,183 @@
+//! Lines as the servers' own documentation shows them, each through detection, as a person would give them.
+
+use tollkeeper_logs::{Entry, Format, Precision, Template};
+
+fn detect(line: &str) -> Format {
+    Format::detect(&[line]).unwrap_or_else(|| panic!("nothing reads {line}"))
+}
+
+/// What matters to a limit, in one line.
+fn told(line: &str) -> String {
+    let mut format = detect(line);
+    let entry = format.read(line).expect("readable").expect("a request");
+    format!("{format}: {}", brief(&entry))
+}
+
+fn brief(entry: &Entry<'_>) -> String {
+    let Entry { at_us, ip, user, method, target, host, status, .. } = entry;
+    let or = |value: &Option<std::borrow::Cow<'_, str>>| value.as_deref().unwrap_or("-").to_owned();
+    format!(
+        "{at_us} {} {} {} {} {} {}",
+        or(ip),
+        or(user),
+        or(method),
+        or(target),
+        or(host),
+        status.map_or("-".to_owned(), |status| status.to_string())
+    )
+}
+
+#[test]
+fn each_format_is_detected_and_read() {
+    let cases = [
+        (
+            r#"127.0.0.1 - frank [10/Oct/2000:13:55:36 -0700] "GET /apache_pb.gif HTTP/1.0" 200 2326"#,
+            "common: 971211336000000 127.0.0.1 frank GET /apache_pb.gif - 200",
+        ),
+        (
+            r#"2001:db8::7 - - [29/Feb/2024:23:59:59 +0100] "POST /login?next=%2F HTTP/2.0" 401 12 "-" "Mozilla/5.0 (X11; \x22quoted\x22)""#,
+            "combined: 1709247599000000 2001:db8::7 - POST /login?next=%2F - 401",
+        ),
+        (
+            r#"10.0.0.9 - - [01/Jan/2026:00:00:00 +0000] "GET / HTTP/1.1" 200 5 "-" "curl/8" "203.0.113.9" 0.004"#,
+            "combined with more fields: 1767225600000000 10.0.0.9 - GET / - 200",
+        ),
+        (
+            r#"Feb  6 12:14:14 localhost haproxy[14389]: 10.0.1.2:33317 [06/Feb/2009:12:14:14.655] http-in static/srv1 10/0/30/69/109 200 2750 - - ---- 1/1/1/1/0 0/0 {1wt.eu} {} "GET /index.html HTTP/1.1""#,
+            "haproxy: 1233922454655000 10.0.1.2 - GET /index.html - 200",
+        ),
+        (
+            r#"10.0.1.2:33317 [06/Feb/2009:12:14:14.655] http-in static/srv1 10/0/30/69/109 200 2750 - - ---- 1/1/1/1/0 0/0 "GET /a b HTTP/1.1""#,
+            "haproxy: 1233922454655000 10.0.1.2 - GET /a b - 200",
+        ),
+        (
+            r#"[2016-04-15T20:17:00.310Z] "POST /api/v1/locations HTTP/2" 204 - 154 0 226 100 "10.0.35.28, 198.51.100.4" "nsq2http" "cc21d9b0-cf5c-432b-8c7e-98aeb7988cd2" "locations" "tcp://10.0.2.1:80""#,
+            "envoy: 1460751420310000 198.51.100.4 - POST /api/v1/locations locations 204",
+        ),
+        (
+            r#"https 2018-07-02T22:23:00.186641Z app/my-loadbalancer/50dc6c495c0c9188 192.168.131.39:2817 10.0.0.1:80 0.086 0.048 0.037 200 200 0 57 "GET https://www.example.com:443/path?q=1 HTTP/1.1" "curl/7.46.0" ECDHE-RSA-AES128-GCM-SHA256 TLSv1.2 arn:aws:elasticloadbalancing:us-east-2:123456789012:targetgroup/my-targets/73e2d6bc24d8a067 "Root=1-58337281-1d84f3d73c47ec4e58577259" "www.example.com" "arn:aws:acm:us-east-2:123456789012:certificate/12345678" 1 2018-07-02T22:22:48.364000Z "authenticate,forward" "-" "-" "10.0.0.1:80" "200" "-" "-""#,
+            "aws-alb: 1530570168364000 192.168.131.39 - GET /path?q=1 www.example.com 200",
+        ),
+        (
+            r#"{"level":"info","ts":1646861401.5241024,"logger":"http.log.access","msg":"handled request","request":{"remote_ip":"127.0.0.1","remote_port":"41342","client_ip":"203.0.113.5","proto":"HTTP/2.0","method":"GET","host":"localhost","uri":"/x?y=1","headers":{"User-Agent":["curl/7.82.0"],"Accept":["*/*"]}},"bytes_read":0,"user_id":"ann","duration":0.000929675,"size":10900,"status":200}"#,
+            "caddy: 1646861401524102 203.0.113.5 ann GET /x?y=1 localhost 200",
+        ),
+        (
+            r#"{"ClientAddr":"192.0.2.1:53456","ClientHost":"192.0.2.1","ClientUsername":"-","DownstreamStatus":200,"RequestHost":"whoami.localhost","RequestMethod":"GET","RequestPath":"/api?x=1","StartUTC":"2024-05-06T07:08:09.123456789Z","time":"2024-05-06T07:08:10Z","request_User-Agent":"curl/8.5.0"}"#,
+            "traefik json: 1714979289123456 192.0.2.1 - GET /api?x=1 whoami.localhost 200",
+        ),
+        (
+            r#"{"ClientIP":"198.51.100.9","ClientRequestHost":"example.com","ClientRequestMethod":"GET","ClientRequestURI":"/a","EdgeResponseStatus":200,"EdgeStartTimestamp":1506702504433000200,"RayID":"3a6050bcbe121a87"}"#,
+            "cloudflare: 1506702504433000 198.51.100.9 - GET /a example.com 200",
+        ),
+        (
+            r#"{"start_time":"2024-05-06T07:08:09.123Z","method":"GET","path":"/p","response_code":"200","response_flags":"-","authority":"svc","x_forwarded_for":"203.0.113.1,10.1.1.1","user_agent":"a"}"#,
+            "envoy json: 1714979289123000 10.1.1.1 - GET /p svc 200",
+        ),
+        (
+            r#"{"at_us": 3000000, "attributes": {"user_id": "42", "ip": "10.0.0.1"}, "cost": 2}"#,
+            "tollkeeper replay: 3000000 10.0.0.1 - - - - -",
+        ),
+    ];
+    for (line, expected) in cases {
+        assert_eq!(told(line), expected, "{line}");
+    }
+}
+
+#[test]
+fn headers_and_attributes_have_the_names_that_rules_use() {
+    let line = r#"1.2.3.4 - - [01/Jan/2026:00:00:00 +0000] "GET / HTTP/1.1" 200 5 "https://x.example/\"" "a\\b""#;
+    let entry = detect(line).read(line).expect("readable").expect("a request");
+    let named: Vec<_> = entry.others.iter().map(|(name, value)| format!("{name}={value}")).collect();
+    assert_eq!(named, [r#"header.referer=https://x.example/""#, r"header.user-agent=a\b"]);
+
+    let line = r#"{"at_us": 1, "attributes": {"user_id": "42", "plan": "free"}, "cost": 3}"#;
+    let entry = detect(line).read(line).expect("readable").expect("a request");
+    assert_eq!(entry.others, [("user_id".into(), "42".into()), ("plan".into(), "free".into())]);
+    assert_eq!(entry.cost, Some(3));
+}
+
+#[test]
+fn a_format_as_written_in_the_servers_configuration() {
+    let nginx = r#"log_format  main  '$remote_addr - $remote_user [$time_iso8601] "$request" '
+                      '$status $upstream_response_time "$http_x_api_key" ${host}';"#;
+    let mut format = Format::named(nginx).expect("compiles");
+    let line =
+        r#"1.2.3.4 - - [2026-01-01T00:00:00+00:00] "GET /x HTTP/1.1" 200 0.001, 0.002 : 0.003 "k1" api.example.com"#;
+    let entry = format.read(line).expect("readable").expect("a request");
+    assert_eq!(brief(&entry), "1767225600000000 1.2.3.4 - GET /x api.example.com 200");
+    assert_eq!(entry.others, [("header.x-api-key".into(), "k1".into())]);
+
+    let apache = r#"LogFormat "%h %l %u %t \"%r\" %>s %b \"%{X-Api-Key}i\"" keyed"#;
+    let mut format = Format::named(apache).expect("compiles");
+    let line = r#"1.2.3.4 - bob [10/Oct/2000:13:55:36 -0700] "GET /x HTTP/1.0" 200 - "k1""#;
+    assert_eq!(
+        brief(&format.read(line).expect("readable").expect("a request")),
+        "971211336000000 1.2.3.4 bob GET /x - 200"
+    );
+
+    let error = |format: &str| Template::compile(format).expect_err(format).to_string();
+    assert!(error("$remote_addr$status [$time_local]").contains("no text between them"));
+    assert!(error("$remote_addr \"$request\"").contains("has no time"));
+    assert!(error("nothing").contains("no variables"));
+    assert!(Format::named("ngnix").expect_err("unknown").to_string().contains("use one of combined"));
+}
+
+#[test]
+fn columns_are_named_by_the_file() {
+    let lines = [
+        "#Version: 1.0",
+        "#Fields: date time x-edge-location sc-bytes c-ip cs-method cs(Host) cs-uri-stem sc-status cs(Referer) cs(User-Agent) cs-uri-query",
+        "2019-12-04\t21:02:31\tLAX1\t392\t192.0.2.100\tGET\td111111abcdef8.cloudfront.net\t/index.html\t200\t-\tMozilla/5.0%20(Windows)\ta=b",
+        "2019-12-04\t21:02:32\tLAX1\t392\t192.0.2.100\tGET\td111111abcdef8.cloudfront.net\t/\t200\t-\tcurl\t-",
+    ];
+    let mut format = Format::detect(&lines).expect("detected");
+    let entries: Vec<String> =
+        lines.iter().filter_map(|line| format.read(line).expect("readable").map(|entry| brief(&entry))).collect();
+    assert_eq!(
+        entries,
+        ["1575493351000000 192.0.2.100 - GET /index.html?a=b - 200", "1575493352000000 192.0.2.100 - GET / - 200"]
+    );
+    assert_eq!(format.precision(), Precision::Seconds);
+}
+
+#[test]
+fn a_bad_line_says_what_is_wrong() {
+    let good = r#"1.2.3.4 - - [01/Jan/2026:00:00:00 +0000] "GET / HTTP/1.1" 200 5"#;
+    let mut format = detect(good);
+    let mut reason = |line: &str| format.read(line).expect_err(line).to_string();
+    assert_eq!(
+        reason(r#"1.2.3.4 - - [01/Foo/2026:00:00:00 +0000] "GET / HTTP/1.1" 200 5"#),
+        r#"$time_local: "01/Foo/2026:00:00:00 +0000" is not a time"#
+    );
+    assert_eq!(
+        reason(r#"1.2.3.4 - - [01/Jan/2026:00:00:00 +0000] "GET / HTTP/1.1" abc 5"#),
+        r#"$status: "abc" is not a status code"#
+    );
+    assert_eq!(reason("hello"), r#"" " after $remote_addr is missing"#);
+    // What a client sent instead of a request is still a request of that client.
+    let entry = format
+        .read(r#"1.2.3.4 - - [01/Jan/2026:00:00:00 +0000] "\x16\x03\x01" 400 5"#)
+        .expect("readable")
+        .expect("a request");
+    assert_eq!((entry.method, entry.target, entry.status), (None, None, Some(400)));
+}
+
+#[test]
+fn times_in_every_zone_and_fraction() {
+    let at = |time: &str| {
+        let mut format = Format::named("$time_iso8601 $remote_addr").expect("compiles");
+        let line = format!("{time} 1.2.3.4");
+        format.read(&line).map(|entry| entry.expect("a request").at_us).map_err(|error| error.to_string())
+    };
+    assert_eq!(at("1970-01-01T00:00:00Z"), Ok(0));
+    assert_eq!(at("2000-02-29T12:00:00+05:30"), Ok(951_805_800_000_000));
+    assert_eq!(at("1700000000.25"), Ok(1_700_000_000_250_000));
+    assert_eq!(at("1700000000250"), Ok(1_700_000_000_250_000));
+    assert_eq!(at("2016-12-31T23:59:60Z"), Ok(1_483_228_799_000_000));
+    for wrong in
+        ["2023-02-29T00:00:00Z", "2023-13-01T00:00:00Z", "2023-01-01T24:00:00Z", "1969-12-31T23:59:59Z", "soon"]
+    {
+        assert!(at(wrong).is_err(), "{wrong}");
+    }
+}
