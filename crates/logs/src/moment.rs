@@ -82,8 +82,8 @@ impl Moment {
             });
         }
         let micros = match number {
-            ..100_000_000_000_000 => number * 1_000,
-            ..100_000_000_000_000_000 => number,
+            0..100_000_000_000_000 => number * 1_000,
+            100_000_000_000_000..100_000_000_000_000_000 => number,
             _ => number / 1_000,
         };
         Some(Moment { micros, precision: Precision::Fine })

@@ -119,8 +119,8 @@ impl Value {
             let goes_on = match needle[0] {
                 b'"' => escaped(value),
                 b' ' => {
-                    matches!(self.field, Field::List) && (value.ends_with([',', ':']))
-                        || rest[at + 1..].starts_with(": ") && matches!(self.field, Field::List)
+                    matches!(self.field, Field::List)
+                        && (value.ends_with([',', ':']) || rest[at + 1..].starts_with(": "))
                 }
                 _ => false,
             };

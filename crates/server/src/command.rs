@@ -30,6 +30,7 @@ mod store;
 mod table;
 mod tls;
 mod top;
+mod tune;
 mod validate;
 mod violations;
 
@@ -51,6 +52,7 @@ use ending::Ending;
   tollkeeper validate tollkeeper.yaml                  check a file before it goes live
   tollkeeper check --config tollkeeper.yaml user_id=42 plan=free
   tollkeeper replay --config tollkeeper.yaml < events.jsonl > decisions.jsonl
+  tollkeeper tune access.log                           which limits to set, from an access log
   tollkeeper rules diff tollkeeper.yaml                compare a file with the rules in Postgres
 
 With a running service:
@@ -79,6 +81,8 @@ enum Verb {
     Validate(validate::Args),
     /// Decide recorded requests in virtual time: JSON lines in, JSON lines out
     Replay(replay::Args),
+    /// Answer from access logs which limits to set, and what rules would have done
+    Tune(Box<tune::Args>),
     /// See and change the rules in Postgres
     Rules(rules::Args),
     /// Show who was denied by a running service
@@ -125,6 +129,7 @@ pub fn run() -> ExitCode {
         Verb::Check(args) => check::run(args),
         Verb::Validate(args) => validate::run(args),
         Verb::Replay(args) => replay::run(args),
+        Verb::Tune(args) => tune::run(*args),
         Verb::Rules(args) => rules::run(args),
         Verb::Violations(args) => violations::run(args),
         Verb::Actions(args) => actions::run(args),

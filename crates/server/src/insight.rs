@@ -1,23 +1,12 @@
 //! Traffic analysis: hot keys, which clients are denied and how they react, and whether a limit is wrong.
 //!
 //! All memory is bounded, and what did not fit is counted. Only rules in force are observed, and what was learned
-//! about a limit is dropped when it changes.
+//! about a limit is dropped when it changes. What to think of it is in `tollkeeper-tune`, which `tollkeeper tune` uses too.
 
-mod behaviour;
-mod demand;
-mod evidence;
-mod finding;
-mod hot_keys;
-mod journal;
 mod no_rule;
 mod rule;
-mod sample;
 mod timeline;
 
-pub(crate) use behaviour::Behaviour;
-pub(crate) use finding::{Finding, Kind, percent, span_of};
-pub(crate) use hot_keys::Hot;
-pub(crate) use journal::{Journal, Replayed};
 pub(crate) use no_rule::NoRuleFinding;
 pub(crate) use rule::RuleInsight;
 pub(crate) use timeline::Timeline;

@@ -17,7 +17,7 @@
 //! | observability | `alerts`, `telemetry`, `observer`, `insight`, `audit`, `capture`, `unmatched`, `privacy`, `metrics` |
 //! | where rules come from | `rules` (Postgres), `settings` and `config` (the file), `import` (other limiters' files) |
 //! | input and output formats | `strict` (bodies, queries), `wire` (JSON), `openapi`, `route`, `moment` (time), `dashboard`, `example` (a request to try) |
-//! | foundations | `database`, `outgoing` (outgoing HTTP calls), `tls`, `tokens`, `sparing` (rate-limited log lines), `words` (numbers and times for people) |
+//! | foundations | `database`, `outgoing` (outgoing HTTP calls), `tls`, `tokens`, `sparing` (rate-limited log lines) |
 
 mod alerts;
 mod audit;
@@ -53,6 +53,5 @@ mod tls;
 mod tokens;
 mod unmatched;
 mod wire;
-mod words;
 
 pub use command::run;

@@ -45,3 +45,8 @@ fn rules_in_postgres_are_made_changed_removed_and_rolled_back() {
 fn exceptions_are_made_and_ended() {
     browse("exceptions.test.mjs", &[]);
 }
+
+#[test]
+fn the_report_of_tune_is_one_page_that_shows_and_sorts() {
+    browse("report.test.mjs", &[]);
+}

@@ -22,3 +22,4 @@ mod tls;
 mod tokens;
 mod tools;
 mod top;
+mod tune;

@@ -32,12 +32,13 @@ mod problem;
 mod source;
 mod style;
 
-pub use address::{AddressSource, AddressSourceError};
+pub use address::{AddressSource, AddressSourceError, group};
 pub use answer::{Answer, PlainAnswer};
-pub use attributes::HttpRequest;
+pub use attributes::{HttpRequest, normal_host, normal_path};
 pub use forwarding::ForwardingIssue;
 pub use identity::Identity;
 pub use over_limit::{OVER_LIMIT, Over, OverLimit, over_limit};
+pub use places::query_value;
 pub use problem::Problem;
 pub use source::{AttributeSource, AttributeSourceError};
 pub use style::AnswerStyle;

@@ -11,7 +11,7 @@ use super::incident::{Incident, News};
 use super::signs::{Full, Signs};
 use super::{Alert, Kind, Status};
 use crate::metrics::WithoutStore;
-use crate::words::{counted, grouped, lasting};
+use tollkeeper_tune::words::{counted, grouped, lasting};
 
 /// What each rule decided without the store so far, by its name.
 type ByRule = Vec<(Arc<str>, u64)>;

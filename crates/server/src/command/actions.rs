@@ -7,7 +7,7 @@ use serde_json::Value;
 use super::client::ServiceArgs;
 use super::ending::Ending;
 use super::table::table;
-use crate::words::counted;
+use tollkeeper_tune::words::counted;
 
 /// Show who blocked, allowed, granted, lifted or reset a key
 #[derive(Debug, clap::Args)]

@@ -9,8 +9,8 @@ use super::configuration::ConfigArgs;
 use super::ending::Ending;
 use super::operations;
 use crate::seal::Seal;
-use crate::words::lasting;
 use crate::{settings, wire};
+use tollkeeper_tune::words::lasting;
 
 /// Decide one request and explain the answer
 #[derive(Debug, clap::Args)]

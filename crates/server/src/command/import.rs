@@ -8,7 +8,7 @@ use anyhow::{Context as _, bail};
 use super::ending::Ending;
 use crate::import::{ALWAYS, SameDomain, envoy_ratelimit};
 use crate::settings;
-use crate::words::counted;
+use tollkeeper_tune::words::counted;
 
 /// Convert the configuration of another rate limiter to rules
 #[derive(Debug, clap::Args)]

@@ -8,7 +8,7 @@ use serde_json::Value;
 use super::client::ServiceArgs;
 use super::ending::Ending;
 use super::table::table;
-use crate::words::{counted, lasting};
+use tollkeeper_tune::words::{counted, lasting};
 
 /// Show who was denied by a running service
 #[derive(Debug, clap::Args)]

@@ -5,12 +5,12 @@ use std::ops::AddAssign;
 use schemars::JsonSchema;
 use serde::Serialize;
 use tollkeeper::{Span, Timestamp};
+use tollkeeper_tune::words::counted;
+use tollkeeper_tune::{horizon, percent};
 
-use super::finding::{horizon, percent};
 use super::timeline::Timeline;
 use crate::metrics::RequestCounts;
 use crate::unmatched::Lacking;
-use crate::words::counted;
 
 /// How far back the finding looks, in minutes.
 const MINUTES: usize = 60;

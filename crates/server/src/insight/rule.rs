@@ -6,16 +6,13 @@ use std::sync::Arc;
 
 use tollkeeper::{Algorithm, Quota, Rule, Span, Timestamp};
 
-use super::behaviour::Behaviour;
-use super::demand::{Demand, Ladder};
-use super::evidence::{Enough, Evidence, Few};
-use super::finding::{Finding, Verdict};
-use super::hot_keys::{Hot, HotKeys};
-use super::journal::Journal;
-use super::sample::Sample;
+use tollkeeper_tune::words::grouped;
+use tollkeeper_tune::{
+    Behaviour, Demand, Denied, Enough, Evidence, Few, Finding, Hot, HotKeys, Journal, Ladder, Period, Sample, Verdict,
+};
+
 use super::timeline::Timeline;
 use crate::metrics::Outcomes;
-use crate::words::grouped;
 
 /// Counts are off by at most a 64th of the total.
 pub(super) const HOT_ROOM: usize = 64;
@@ -23,11 +20,7 @@ pub(super) const HOT_ROOM: usize = 64;
 const SAMPLE_ROOM: usize = 512;
 /// How long each of the two generations lasts.
 const GENERATION: Span = Span::from_secs(1_800);
-/// More keys than this are not "few".
-const FEW: usize = 10;
-/// The share of denials that those few have to explain.
-const EXPLAINED: f64 = 0.8;
-/// The same while they explained them before.
+/// The share of denials that a few keys have to explain while they did so before.
 const STILL_EXPLAINED: f64 = 0.7;
 
 /// A rule's traffic.
@@ -276,28 +269,16 @@ impl RuleInsight {
             one_key: rule.key().needs().next().is_none(),
             shadow: !rule.may_deny(),
             slots,
+            period: Period::UpToNow,
         }
     }
 
     /// The fewest keys that certainly explain most denials.
     fn few(&self, denied: u64, before: Option<Verdict>) -> Option<Few> {
-        let explained = if before.is_some_and(|before| before.by_few) { STILL_EXPLAINED } else { EXPLAINED };
-        let mut few = Few { keys: 0, share: 0.0, hammering: 0, waiting: 0 };
-        let mut theirs = 0;
-        for hot in self.by_denials(FEW) {
-            theirs += hot.certain();
-            few.keys += 1;
-            few.share = theirs as f64 / denied as f64;
-            match hot.note.hammers() {
-                Some(true) => few.hammering += 1,
-                Some(false) => few.waiting += 1,
-                None => {}
-            }
-            if few.share >= explained {
-                return Some(few);
-            }
-        }
-        None
+        let explained = if before.is_some_and(|before| before.by_few) { STILL_EXPLAINED } else { Few::EXPLAINED };
+        let keys = self.by_denials(Few::MOST).into_iter();
+        let keys = keys.map(|hot| Denied { certain: hot.certain(), hammers: hot.note.hammers(), is_suspect: None });
+        Few::explaining(keys, denied, explained)
     }
 }
 

@@ -3,8 +3,7 @@
 use schemars::JsonSchema;
 use serde::Serialize;
 use tollkeeper::{Algorithm, Policy, Rule, Timestamp};
-
-use crate::insight::{Journal, Replayed, percent, span_of};
+use tollkeeper_tune::{Journal, Replayed, percent, span_of};
 
 /// What a rule would have decided.
 #[derive(Debug, Serialize, JsonSchema)]
@@ -41,7 +40,7 @@ impl Preview {
     pub(super) fn new(journal: Result<Journal, &'static str>, rule: Rule, now: Timestamp) -> Preview {
         match journal {
             Err(why) => Preview { sentence: why.into(), replayed: None },
-            Ok(journal) => Preview::of(journal.replay(rule, now)),
+            Ok(journal) => Preview::of(journal.replay(&rule, now)),
         }
     }
 

@@ -10,10 +10,11 @@ use std::sync::Arc;
 use schemars::JsonSchema;
 use serde::Serialize;
 use tollkeeper::{Enforcement, Limiter, Rule, Span, Timestamp};
+use tollkeeper_tune::{Behaviour, Finding, Hot};
 
 use crate::audit::{Audit, Violation};
 use crate::example;
-use crate::insight::{Behaviour, Finding, Hot, Insight, NoRuleFinding, RuleInsight};
+use crate::insight::{Insight, NoRuleFinding, RuleInsight};
 use crate::metrics::{Metrics, Outcomes, RequestCounts};
 use crate::moment::Moment;
 use crate::privacy::Privacy;

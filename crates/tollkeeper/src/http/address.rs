@@ -199,8 +199,8 @@ fn is_port(text: &str) -> bool {
     number || hidden
 }
 
-/// The name of a client: an IPv4 address, or the IPv6 network of `prefix` bits, all of which one user owns.
-pub(super) fn group(address: IpAddr, prefix: u8) -> String {
+/// The `ip` attribute of a client's address: an IPv4 address, or the IPv6 network of `prefix` bits, all of which one user owns.
+pub fn group(address: IpAddr, prefix: u8) -> String {
     match address {
         IpAddr::V6(address) if prefix < 128 => {
             Ipv6Net::new(address, prefix).map_or_else(|_| address.to_string(), |network| network.trunc().to_string())

@@ -123,10 +123,10 @@ impl Request for HttpRequest<'_> {
     }
 }
 
-/// Normalizes a path. Upstream servers decode letters, merge slashes, resolve dots and drop parameters (`/login;v=1`,
+/// The `path` attribute of a path as it was sent. Upstream servers decode letters, merge slashes, resolve dots and drop parameters (`/login;v=1`,
 /// RFC 3986 3.3), so a rule for `/login` must not be bypassed by another spelling. Escapes with a meaning of their
 /// own (`%2F`) stay.
-fn normal_path(path: &str) -> Cow<'_, str> {
+pub fn normal_path(path: &str) -> Cow<'_, str> {
     let is_odd = path.contains(['%', ';']) || path.contains("//") || path.contains("/.");
     if !is_odd {
         return Cow::Borrowed(path);
@@ -185,8 +185,8 @@ fn host<'r>(uri: &'r Uri, headers: &'r HeaderMap) -> Option<Cow<'r, str>> {
     Some(normal_host(Cow::Owned(authority.host().to_string())))
 }
 
-/// Normalizes a host: however a client spells it, it is one host.
-fn normal_host(host: Cow<'_, str>) -> Cow<'_, str> {
+/// The `host` attribute of a host as it was sent: however a client spells it, it is one host.
+pub fn normal_host(host: Cow<'_, str>) -> Cow<'_, str> {
     if !host.ends_with('.') && !host.bytes().any(|byte| byte.is_ascii_uppercase()) {
         return host;
     }

@@ -37,8 +37,17 @@ pub(super) fn query<'r>(uri: &'r Uri, name: &str) -> Option<Cow<'r, str>> {
 
 /// All parameters of this name; `None` is one that is not valid UTF-8.
 pub(super) fn queries<'r>(uri: &'r Uri, name: &str) -> impl Iterator<Item = Option<Cow<'r, str>>> {
-    let pairs = uri.query().unwrap_or_default().split('&').map(|pair| pair.split_once('=').unwrap_or((pair, "")));
+    values(uri.query().unwrap_or_default(), name)
+}
+
+fn values<'q>(query: &'q str, name: &str) -> impl Iterator<Item = Option<Cow<'q, str>>> {
+    let pairs = query.split('&').map(|pair| pair.split_once('=').unwrap_or((pair, "")));
     pairs.filter(move |(encoded, _)| decoded(encoded).as_deref() == Some(name)).map(|(_, value)| decoded(value))
+}
+
+/// The `query.NAME` attribute of a query as it was sent, without its `?`.
+pub fn query_value<'q>(query: &'q str, name: &str) -> Option<Cow<'q, str>> {
+    values(query, name).next()?
 }
 
 /// `None` when the bytes are not valid UTF-8.

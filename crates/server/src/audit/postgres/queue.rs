@@ -5,7 +5,7 @@ use std::fmt;
 use std::ops::AddAssign;
 
 use super::{Action, Violation};
-use crate::words::counted;
+use tollkeeper_tune::words::counted;
 
 /// The capacity for violations.
 pub(super) const QUEUE: usize = 20_000;

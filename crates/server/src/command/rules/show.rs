@@ -7,7 +7,7 @@ use serde_json::Value;
 use tollkeeper::Enforcement;
 
 use crate::rules::{RuleSet, Version};
-use crate::words::counted;
+use tollkeeper_tune::words::counted;
 
 /// A line for each rule.
 pub(super) fn list(set: &RuleSet) -> String {

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::words::lasting;
+use tollkeeper_tune::words::lasting;
 
 pub(super) fn short(number: f64) -> String {
     let (scaled, unit) = match number {

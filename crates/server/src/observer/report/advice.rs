@@ -3,8 +3,9 @@
 use schemars::JsonSchema;
 use serde::Serialize;
 use tollkeeper::Rule;
+use tollkeeper_tune::{Finding, Hot, Kind};
 
-use crate::insight::{Finding, Hot, Kind, RuleInsight};
+use crate::insight::RuleInsight;
 use crate::privacy::{MAX_KEY, Privacy};
 
 /// How long a suggested block lasts.

@@ -13,22 +13,22 @@ use std::mem;
 
 use tollkeeper::{Algorithm, Quota, Span, Timestamp};
 
-use super::behaviour::ROUND_TRIP;
+use crate::behaviour::ROUND_TRIP;
 use crate::words::grouped;
 
 /// How many higher limits are tried.
-pub(super) const RUNGS: usize = 16;
+pub(crate) const RUNGS: usize = 16;
 
 /// The limits to try for a rule: the next round numbers above its own.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) struct Ladder {
+pub struct Ladder {
     quota: Quota,
     counts: [u32; RUNGS],
 }
 
 /// What a key asks for.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub(super) struct Demand {
+pub struct Demand {
     as_sent: Levels,
     unhindered: Levels,
     /// How much earlier its requests would have come.
@@ -49,25 +49,26 @@ struct Levels {
 
 /// The lowest limit that would have been enough, with the burst that belongs to it.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) struct Sufficient {
-    pub(super) count: u32,
+pub struct Sufficient {
+    /// The number before the slash.
+    pub count: u32,
     /// For buckets.
-    pub(super) burst: Option<u32>,
+    pub burst: Option<u32>,
     /// The share of keys that it would have denied.
-    pub(super) share_denied: f64,
+    pub share_denied: f64,
 }
 
 impl Ladder {
     /// The limits to try for a quota; `None` for `concurrency`, because it is unknown when slots would have been
     /// released, and for windows of a calendar, whose days and weeks are far beyond what is remembered.
-    pub(super) fn new(quota: Quota) -> Option<Ladder> {
+    pub fn new(quota: Quota) -> Option<Ladder> {
         let mut above = round_numbers().filter(|number| *number > quota.count());
         let counts = std::array::from_fn(|_| above.next().unwrap_or(Quota::MAX_COUNT));
         (quota.algorithm() != Algorithm::Concurrency && quota.calendar().is_none()).then_some(Ladder { quota, counts })
     }
 
     /// Adds a request of a key; `told` is the wait of a denial.
-    pub(super) fn add(&self, demand: &mut Demand, at: Timestamp, cost: u32, told: Option<Span>) {
+    pub fn add(&self, demand: &mut Demand, at: Timestamp, cost: u32, told: Option<Span>) {
         // A request that costs more than the limit never passes; it says nothing about the rate.
         if cost == 0 || cost > self.quota.limit() {
             return;
@@ -138,7 +139,7 @@ impl Ladder {
 
     /// The lowest limit that would have denied at most one key in a hundred, and the share it would have denied.
     /// `None` when even the highest limit would have denied more.
-    pub(super) fn enough<'d>(&self, demands: impl Iterator<Item = &'d Demand>) -> Option<Sufficient> {
+    pub fn enough<'d>(&self, demands: impl Iterator<Item = &'d Demand>) -> Option<Sufficient> {
         let mut denied_below: Vec<u8> = demands.map(Demand::denied_below).collect();
         denied_below.sort_unstable();
         let keys = denied_below.len();
@@ -150,7 +151,7 @@ impl Ladder {
     }
 
     /// A limit in the rule's own unit: `120/min`.
-    pub(super) fn written(&self, count: u32) -> String {
+    pub fn written(&self, count: u32) -> String {
         format!("{}/{}", grouped(u64::from(count)), unit(self.quota.period()))
     }
 }
@@ -169,7 +170,7 @@ impl Demand {
     }
 
     /// Combines an earlier and a later state of a key.
-    pub(super) fn add(&self, later: &Demand) -> Demand {
+    pub fn add(&self, later: &Demand) -> Demand {
         let merged =
             |one: &Levels, other: &Levels| Levels { denied_below: one.denied_below.max(other.denied_below), ..*other };
         Demand {
@@ -181,15 +182,34 @@ impl Demand {
 }
 
 /// 1, 2, 3, 4, 5, 6, 8, 10, 12, 15, 20, 25, 30, 40, ...
-fn round_numbers() -> impl Iterator<Item = u32> {
+pub(crate) fn round_numbers() -> impl Iterator<Item = u32> {
     const TENTHS: [u64; 10] = [10, 12, 15, 20, 25, 30, 40, 50, 60, 80];
     let decades = (0..10u32).map(|power| 10u64.pow(power));
     let all = decades.flat_map(|decade| TENTHS.into_iter().map(move |tenths| tenths * decade));
     all.filter(|number| number % 10 == 0).map_while(|number| u32::try_from(number / 10).ok())
 }
 
+/// A limit as people write it: `120/min with burst 40`; the burst is left out where it is the limit's own.
+#[must_use]
+pub fn written(quota: &Quota) -> String {
+    let limit = written_limit(quota);
+    if quota.algorithm().has_burst() && quota.limit() != quota.count() {
+        return format!("{limit} with burst {}", grouped(quota.limit().into()));
+    }
+    limit
+}
+
+/// The same without the burst.
+#[must_use]
+pub fn written_limit(quota: &Quota) -> String {
+    match quota.calendar() {
+        Some(calendar) => format!("{}/{}", grouped(quota.count().into()), calendar.unit()),
+        None => format!("{}/{}", grouped(quota.count().into()), unit(quota.period())),
+    }
+}
+
 /// `min`, `90s`.
-fn unit(period: Span) -> String {
+pub(crate) fn unit(period: Span) -> String {
     let text = period.to_string();
     let bare = text.strip_prefix('1').filter(|unit| unit.starts_with(|c: char| c.is_ascii_alphabetic()));
     bare.unwrap_or(&text).to_string()

@@ -5,13 +5,13 @@ use std::cmp::Ordering;
 use schemars::JsonSchema;
 use serde::Serialize;
 
-use super::evidence::{Enough, Evidence, Few};
+use crate::evidence::{Enough, Evidence, Few, Period};
 use crate::words::counted;
 
 /// What it looks like.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
-pub(crate) enum Kind {
+pub enum Kind {
     /// No client was denied.
     Quiet,
     /// Some clients ignore the limit.
@@ -26,13 +26,13 @@ pub(crate) enum Kind {
 
 /// A judgement with its evidence.
 #[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
-pub(crate) struct Finding {
+pub struct Finding {
     /// What it looks like.
-    pub(crate) kind: Kind,
+    pub kind: Kind,
     /// The same for people.
-    pub(crate) sentence: String,
+    pub sentence: String,
     /// The numbers behind it.
-    pub(crate) evidence: Evidence,
+    pub evidence: Evidence,
 }
 
 /// Fewer denials may be chance.
@@ -43,10 +43,11 @@ const FAR_ABOVE: f64 = 4.0;
 /// An earlier judgement. The same one is made again until the numbers have changed by more than a little, so that it
 /// does not alternate between two at a threshold.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Verdict {
-    pub(super) kind: Kind,
+pub struct Verdict {
+    /// What it was.
+    pub kind: Kind,
     /// Whether it was about a few keys.
-    pub(super) by_few: bool,
+    pub by_few: bool,
 }
 
 /// Where one judgement ends and another begins.
@@ -74,7 +75,7 @@ impl Thresholds {
 
 impl Finding {
     /// Judges the evidence, after an earlier judgement.
-    pub(super) fn of(evidence: Evidence, before: Option<Verdict>) -> (Finding, Verdict) {
+    pub fn of(evidence: Evidence, before: Option<Verdict>) -> (Finding, Verdict) {
         let (kind, sentence, by_few) = evidence.judge(before);
         let sentence = sentence + &evidence.besides();
         (Finding { kind, sentence, evidence }, Verdict { kind, by_few })
@@ -83,7 +84,10 @@ impl Finding {
 
 impl Evidence {
     fn judge(&self, before: Option<Verdict>) -> (Kind, String, bool) {
-        let last = format!("in the last {}", horizon(self.seconds));
+        let last = match self.period {
+            Period::UpToNow => format!("in the last {}", horizon(self.seconds)),
+            Period::OfLog => format!("in {}", counted_span(self.seconds)),
+        };
         if let Some((kind, sentence)) = self.judge_few_denials(&last) {
             return (kind, sentence, false);
         }
@@ -183,6 +187,23 @@ impl Evidence {
     fn caused_by_few(&self, few: Few, before: Option<Verdict>) -> (Kind, String) {
         let one = few.keys == 1;
         let theirs = format!("{} of {}s come from {}", percent(few.share), self.denial(), counted(few.keys, "key"));
+        match few.suspects {
+            Some(suspects) if suspects * 2 > few.keys => {
+                let look = if one { "looks like a bot" } else { "look like bots" };
+                return (
+                    Kind::Abuse,
+                    format!("{theirs} that {look}, and the rule would stop little else: looks like abuse"),
+                );
+            }
+            Some(0) => {
+                let do_not = if one { "does not look like a bot" } else { "do not look like bots" };
+                return (
+                    Kind::Mixed,
+                    format!("{theirs} that {do_not}: a busy client in need of a higher limit, or a proxy for many"),
+                );
+            }
+            _ => {}
+        }
         if self.shadow {
             return (Kind::Mixed, format!("{theirs}: if enforced, the rule would stop little else"));
         }
@@ -236,7 +257,7 @@ impl Evidence {
     }
 
     /// Whether a higher limit is what is needed: for all keys, not for a few of them.
-    pub(crate) fn is_helped_by_more(&self) -> bool {
+    pub fn is_helped_by_more(&self) -> bool {
         self.few.is_none_or(|few| few.keys * 2 > self.keys_denied) || self.one_key
     }
 
@@ -255,7 +276,7 @@ impl Evidence {
 }
 
 /// `hour`, `47 minutes`, `20 seconds`.
-pub(super) fn horizon(seconds: u64) -> String {
+pub fn horizon(seconds: u64) -> String {
     match seconds {
         3_570.. => "hour".to_string(),
         0..120 => counted(seconds.max(1), "second"),
@@ -263,8 +284,17 @@ pub(super) fn horizon(seconds: u64) -> String {
     }
 }
 
+/// A whole span: `1 hour`, `26 hours`, `12 days`.
+pub(crate) fn counted_span(seconds: u64) -> String {
+    match seconds {
+        172_800.. => counted((seconds + 43_200) / 86_400, "day"),
+        3_570.. => counted((seconds + 1_800) / 3_600, "hour"),
+        seconds => horizon(seconds),
+    }
+}
+
 /// The same for longer times: `6 hours`.
-pub(crate) fn span_of(seconds: u64) -> String {
+pub fn span_of(seconds: u64) -> String {
     match seconds {
         7_000.. => counted((seconds + 1_800) / 3_600, "hour"),
         seconds => horizon(seconds),
@@ -272,7 +302,7 @@ pub(crate) fn span_of(seconds: u64) -> String {
 }
 
 /// Whole percent. 100 % and 0 % mean exactly that.
-pub(crate) fn percent(share: f64) -> String {
+pub fn percent(share: f64) -> String {
     match share * 100.0 {
         0.0 => "0 %".to_string(),
         hundredths if hundredths >= 100.0 => "100 %".to_string(),

@@ -4,11 +4,11 @@ use tollkeeper::{Span, Timestamp};
 
 /// How a key reacted to the waits of its denials.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Behaviour {
+pub struct Behaviour {
     /// Waits that it kept: its next request came afterwards.
-    pub(crate) kept: u32,
+    pub kept: u32,
     /// Waits during which it retried.
-    pub(crate) broken: u32,
+    pub broken: u32,
     wait: Option<Wait>,
 }
 
@@ -22,11 +22,11 @@ struct Wait {
 }
 
 /// A client learns of a denial after a round trip, and may have sent more requests until then.
-pub(super) const ROUND_TRIP: Span = Span::from_micros(100_000);
+pub(crate) const ROUND_TRIP: Span = Span::from_micros(100_000);
 
 impl Behaviour {
     /// A request arrived, whatever the decision.
-    pub(super) fn came(&mut self, at: Timestamp) {
+    pub fn came(&mut self, at: Timestamp) {
         let Some(wait) = &mut self.wait else { return };
         if at >= wait.until {
             self.kept += u32::from(!wait.broken);
@@ -38,7 +38,7 @@ impl Behaviour {
     }
 
     /// It was denied with this wait. A running wait is not replaced.
-    pub(super) fn must_wait(&mut self, at: Timestamp, wait: Span) {
+    pub fn must_wait(&mut self, at: Timestamp, wait: Span) {
         if self.wait.is_none() && wait > Span::ZERO {
             let in_flight = ROUND_TRIP.min(Span::from_micros(wait.as_micros() / 2));
             self.wait = Some(Wait { fair_from: at + in_flight, until: at + wait, broken: false });
@@ -46,12 +46,12 @@ impl Behaviour {
     }
 
     /// Combines an earlier and a later record of a key.
-    pub(super) fn add(&self, later: &Behaviour) -> Behaviour {
+    pub fn add(&self, later: &Behaviour) -> Behaviour {
         Behaviour { kept: self.kept + later.kept, broken: self.broken + later.broken, wait: later.wait }
     }
 
     /// Whether it breaks more waits than it keeps; `None` while no wait has ended.
-    pub(super) fn hammers(&self) -> Option<bool> {
+    pub fn hammers(&self) -> Option<bool> {
         (self.kept + self.broken > 0).then_some(self.broken > self.kept)
     }
 }

@@ -11,7 +11,7 @@ use std::collections::BTreeMap;
 
 /// Up to a fixed number of keys, each with a note of type `T`.
 #[derive(Clone, Debug)]
-pub(super) struct Sample<T> {
+pub struct Sample<T> {
     room: usize,
     notes: BTreeMap<u64, T>,
     /// The threshold: keys with this hash or above are not in the sample.
@@ -20,12 +20,12 @@ pub(super) struct Sample<T> {
 
 impl<T: Default> Sample<T> {
     /// With room for this many keys.
-    pub(super) fn new(room: usize) -> Sample<T> {
+    pub fn new(room: usize) -> Sample<T> {
         Sample { room, notes: BTreeMap::new(), bar: None }
     }
 
     /// The note of a key that occurred, if it belongs to the sample.
-    pub(super) fn note(&mut self, hash: u64) -> Option<&mut T> {
+    pub fn note(&mut self, hash: u64) -> Option<&mut T> {
         if self.bar.is_some_and(|bar| hash >= bar) {
             return None;
         }
@@ -41,17 +41,17 @@ impl<T: Default> Sample<T> {
     }
 
     /// The note of a key that is present; adds nothing.
-    pub(super) fn known(&mut self, hash: u64) -> Option<&mut T> {
+    pub fn known(&mut self, hash: u64) -> Option<&mut T> {
         self.notes.get_mut(&hash)
     }
 
     /// Removes a key.
-    pub(super) fn forget(&mut self, hash: u64) {
+    pub fn forget(&mut self, hash: u64) {
         self.notes.remove(&hash);
     }
 
     /// The sample of two periods together, below the lower of both thresholds.
-    pub(super) fn join<'s>(&'s self, other: &'s Sample<T>, merge: impl Fn(&T, &T) -> T) -> Joined<T>
+    pub fn join<'s>(&'s self, other: &'s Sample<T>, merge: impl Fn(&T, &T) -> T) -> Joined<T>
     where
         T: Clone,
     {
@@ -71,25 +71,26 @@ impl<T: Default> Sample<T> {
 
 /// Notes of uniformly sampled keys.
 #[derive(Clone, Debug)]
-pub(super) struct Joined<T> {
-    pub(super) notes: Vec<T>,
+pub struct Joined<T> {
+    /// Of each sampled key.
+    pub notes: Vec<T>,
     /// 1 when every key is included.
     each_stands_for: f64,
 }
 
 impl<T> Joined<T> {
     /// How many keys there are: an estimate unless [`Joined::is_exact`].
-    pub(super) fn keys(&self) -> u64 {
+    pub fn keys(&self) -> u64 {
         (self.notes.len() as f64 * self.each_stands_for).round() as u64
     }
 
     /// Whether every key is included, so that nothing is estimated.
-    pub(super) fn is_exact(&self) -> bool {
+    pub fn is_exact(&self) -> bool {
         self.each_stands_for == 1.0
     }
 
     /// The share of keys for which a condition holds.
-    pub(super) fn share(&self, holds: impl Fn(&T) -> bool) -> f64 {
+    pub fn share(&self, holds: impl Fn(&T) -> bool) -> f64 {
         let holding = self.notes.iter().filter(|note| holds(note)).count();
         if self.notes.is_empty() { 0.0 } else { holding as f64 / self.notes.len() as f64 }
     }

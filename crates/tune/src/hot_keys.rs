@@ -7,7 +7,7 @@ use std::collections::HashMap;
 
 /// Counts for up to a fixed number of keys, each with a note of type `T`.
 #[derive(Clone, Debug)]
-pub(super) struct HotKeys<T> {
+pub struct HotKeys<T> {
     room: usize,
     places: HashMap<u64, usize>,
     /// Separate from the rest, because finding the smallest scans them all.
@@ -16,6 +16,9 @@ pub(super) struct HotKeys<T> {
     total: u64,
     /// The most events that a key can have had which was not counted before there was room again.
     floor: u64,
+    /// Where the search for the smallest goes on, and what it last was: counts only grow, so a scan finds many of them.
+    cursor: usize,
+    smallest: u64,
 }
 
 #[derive(Clone, Debug)]
@@ -29,30 +32,45 @@ struct Entry<T> {
 
 /// A key, and how often it occurred: at most `count` times and at least `count - error`.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Hot<T> {
-    hash: u64,
-    pub(crate) variant: u16,
-    pub(crate) key: String,
-    pub(crate) count: u64,
-    pub(crate) error: u64,
-    pub(crate) note: T,
+pub struct Hot<T> {
+    /// Of the key.
+    pub hash: u64,
+    /// Which alternatives of the key template it has.
+    pub variant: u16,
+    /// The key itself.
+    pub key: String,
+    /// How often it occurred at most.
+    pub count: u64,
+    /// By how much that may be too high.
+    pub error: u64,
+    /// What was noted of it.
+    pub note: T,
 }
 
 impl<T> Hot<T> {
     /// How often it certainly occurred.
-    pub(super) fn certain(&self) -> u64 {
+    pub fn certain(&self) -> u64 {
         self.count - self.error
     }
 }
 
 impl<T: Default + Clone> HotKeys<T> {
     /// With room for this many keys.
-    pub(super) fn new(room: usize) -> HotKeys<T> {
-        HotKeys { room, places: HashMap::new(), counts: Vec::new(), entries: Vec::new(), total: 0, floor: 0 }
+    pub fn new(room: usize) -> HotKeys<T> {
+        HotKeys {
+            room,
+            places: HashMap::new(),
+            counts: Vec::new(),
+            entries: Vec::new(),
+            total: 0,
+            floor: 0,
+            cursor: 0,
+            smallest: 0,
+        }
     }
 
     /// Counts an event and returns the key's note, a new one if the key has replaced another.
-    pub(super) fn count(&mut self, hash: u64, variant: u16, key: &str) -> &mut T {
+    pub fn count(&mut self, hash: u64, variant: u16, key: &str) -> &mut T {
         self.total += 1;
         let place = match self.places.get(&hash) {
             Some(place) => *place,
@@ -71,8 +89,8 @@ impl<T: Default + Clone> HotKeys<T> {
 
     /// The new key inherits the smallest count as its possible error, so that no count is too low.
     fn replace_smallest(&mut self, hash: u64, variant: u16, key: &str) -> usize {
-        let smallest = self.smallest();
-        let place = self.counts.iter().position(|count| *count == smallest).unwrap_or(0);
+        let place = self.next_smallest();
+        let smallest = self.counts[place];
         let entry = &mut self.entries[place];
         self.places.remove(&entry.hash);
         self.places.insert(hash, place);
@@ -82,17 +100,36 @@ impl<T: Default + Clone> HotKeys<T> {
         place
     }
 
+    /// A place with the smallest count.
+    fn next_smallest(&mut self) -> usize {
+        let from = self.cursor.min(self.counts.len());
+        let place = match self.counts[from..].iter().position(|count| *count == self.smallest) {
+            Some(place) => from + place,
+            None => {
+                self.smallest = self.smallest();
+                self.counts.iter().position(|count| *count == self.smallest).unwrap_or(0)
+            }
+        };
+        self.cursor = place;
+        place
+    }
+
     fn smallest(&self) -> u64 {
         self.counts.iter().copied().min().unwrap_or(0)
     }
 
     /// The note of a key, if it is present.
-    pub(super) fn note(&mut self, hash: u64) -> Option<&mut T> {
+    pub fn note(&mut self, hash: u64) -> Option<&mut T> {
         self.places.get(&hash).map(|place| &mut self.entries[*place].note)
     }
 
+    /// The note of a key, to read.
+    pub fn get(&self, hash: u64) -> Option<&T> {
+        self.places.get(&hash).map(|place| &self.entries[*place].note)
+    }
+
     /// How many events were counted.
-    pub(super) fn total(&self) -> u64 {
+    pub fn total(&self) -> u64 {
         self.total
     }
 
@@ -102,10 +139,12 @@ impl<T: Default + Clone> HotKeys<T> {
     }
 
     /// Removes a key and its certain events.
-    pub(super) fn forget(&mut self, hash: u64) {
+    pub fn forget(&mut self, hash: u64) {
         let Some(place) = self.places.get(&hash).copied() else { return };
         self.floor = self.missed();
         self.places.remove(&hash);
+        // Another entry moves to this place, maybe the smallest.
+        self.cursor = 0;
         let (count, entry) = (self.counts.swap_remove(place), self.entries.swap_remove(place));
         self.total = self.total.saturating_sub(count - entry.error);
         if let Some(moved) = self.entries.get(place) {
@@ -115,7 +154,7 @@ impl<T: Default + Clone> HotKeys<T> {
 
     /// The hottest keys of two counts together, by certain count. What one of them may have missed is added to both
     /// count and error, so the guarantees hold for the sum.
-    pub(super) fn top(&self, other: &HotKeys<T>, most: usize, merge: impl Fn(&T, &T) -> T) -> Vec<Hot<T>> {
+    pub fn top(&self, other: &HotKeys<T>, most: usize, merge: impl Fn(&T, &T) -> T) -> Vec<Hot<T>> {
         let mut all: Vec<Hot<T>> = self.iter().map(|hot| other.with(hot, |mine, theirs| merge(theirs, mine))).collect();
         all.extend(other.iter().filter(|hot| !self.places.contains_key(&hot.hash)).map(|hot| self.with(hot, &merge)));
         all.sort_by(|a, b| (b.certain(), b.count).cmp(&(a.certain(), a.count)).then_with(|| a.key.cmp(&b.key)));

@@ -1,0 +1,150 @@
+//! `tollkeeper tune` as people run it: from a log to a rules file that `validate` accepts, rules tried on a log, and exit codes for CI.
+
+use std::io::Write as _;
+use std::process::{Output, Stdio};
+
+use serde_json::Value;
+use tollkeeper_testkit::{Folder, file, tollkeeper};
+
+fn run(args: &[&str], input: &[u8]) -> Output {
+    let mut child =
+        tollkeeper(args).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("starts");
+    let mut stdin = child.stdin.take().unwrap();
+    let input = input.to_vec();
+    let writer = std::thread::spawn(move || {
+        let _ = stdin.write_all(&input);
+    });
+    let output = child.wait_with_output().unwrap();
+    writer.join().unwrap();
+    output
+}
+
+fn stdout(output: &Output) -> String {
+    String::from_utf8(output.stdout.clone()).unwrap()
+}
+
+fn stderr(output: &Output) -> String {
+    String::from_utf8(output.stderr.clone()).unwrap()
+}
+
+fn sample(lines: &str) -> String {
+    stdout(&run(&["tune", "--sample", lines], b""))
+}
+
+#[test]
+fn a_log_becomes_a_rules_file_that_validate_accepts() {
+    let folder = Folder::new();
+    let rules = folder.path().join("rules.yaml").display().to_string();
+    let log = sample("100000");
+    let told = run(&["tune", "-", "--write", &rules], log.as_bytes());
+    assert!(told.status.success(), "{}", stderr(&told));
+    let text = stdout(&told);
+    assert!(text.starts_with("format: combined\n"), "{text}");
+    for part in
+        ["By address", "Hours of the day", "GET /products/{id}", "scraper", "password guessing", "Suggested limits"]
+    {
+        assert!(text.contains(part), "{part} is missing in\n{text}");
+    }
+    let valid = run(&["validate", &rules], b"");
+    assert!(valid.status.success(), "{}", stderr(&valid));
+    assert!(!stderr(&valid).contains("warning"), "{}", stderr(&valid));
+    let again = run(&["tune", "-", "--write", &rules], log.as_bytes());
+    assert_eq!(again.status.code(), Some(2), "an existing file stays");
+    assert!(stderr(&again).contains("exists already"), "{}", stderr(&again));
+
+    // Enforced, the suggestion stops the scraper and spares nearly everybody else.
+    let enforced = file(&std::fs::read_to_string(&rules).unwrap().replace("mode: shadow", "mode: enforce"), "yaml");
+    let tried = run(&["tune", "-", "-c", &enforced, "--json", "--max-denied-keys", "1%"], log.as_bytes());
+    assert!(tried.status.success(), "{}", stderr(&tried));
+    let report: Value = serde_json::from_str(&stdout(&tried)).unwrap();
+    let rule = &report["rules"][0];
+    assert_eq!(rule["rule"], "per-address");
+    assert!(rule["who"].as_array().unwrap().iter().any(|key| key["key"] == "203.0.113.7"), "{}", rule["who"]);
+    assert_eq!(rule["finding"]["kind"], "abuse", "{}", rule["finding"]);
+}
+
+#[test]
+fn exit_codes_and_mistakes() {
+    let log = file(&sample("5000"), "log");
+    let strict = file("rules: [{name: strict, key: '{ip}', limit: 1/h}]", "yaml");
+    let loose = file("rules: [{name: loose, key: '{ip}', limit: 1000/s}]", "yaml");
+    let code = |args: &[&str]| run(args, b"").status.code().unwrap();
+    assert_eq!(code(&["tune", &log, "-c", &strict]), 0, "a report is not a verdict");
+    assert_eq!(code(&["tune", &log, "-c", &strict, "--max-denied-keys", "1%"]), 1);
+    assert_eq!(code(&["tune", &log, "-c", &loose, "--max-denied-keys", "1%"]), 0);
+    for (args, part) in [
+        (vec!["tune", "no-such.log"], "no-such.log"),
+        (vec!["tune", "/no-such-folder/*.log"], "no file matches"),
+        (vec!["tune", &log, "--max-denied-keys", "1%"], "--config"),
+        (vec!["tune", &log, "-c", &strict, "--write", "x.yaml"], "--config"),
+        (vec!["tune", &log, "--format", "ngnix"], "not a known format"),
+        (vec!["tune", &log, "--utc-offset", "2"], "+02:00"),
+    ] {
+        let output = run(&args, b"");
+        assert_eq!(output.status.code(), Some(2), "{args:?}");
+        assert!(stderr(&output).contains(part), "{args:?}: {}", stderr(&output));
+    }
+    let unknown = run(&["tune", "-"], b"what is this\nand this\n");
+    assert_eq!(unknown.status.code(), Some(2));
+    assert!(
+        stderr(&unknown).contains("no known format reads its first lines, such as \"what is this\""),
+        "{}",
+        stderr(&unknown)
+    );
+    let nothing = run(&["tune", "-"], b"");
+    assert!(nothing.status.success() && stdout(&nothing).contains("no request"), "{}", stdout(&nothing));
+}
+
+/// Addresses and API keys are personal or secret; a fingerprint without salt could be tried against all addresses there are.
+#[test]
+fn keys_are_fingerprints_where_they_are_secrets_or_it_is_asked_for() {
+    let log = sample("3000") + "bad line with 203.0.113.7\n";
+    let hidden = run(&["tune", "-", "--json", "--anonymise"], log.as_bytes());
+    let text = stdout(&hidden);
+    assert!(!text.contains("203.0.113.7") && text.contains("\"key-"), "{text}");
+    let again = stdout(&run(&["tune", "-", "--json", "--anonymise"], log.as_bytes()));
+    let first = |text: &str| serde_json::from_str::<Value>(text).unwrap()["clients"][0]["busiest"][0]["key"].clone();
+    assert_ne!(first(&text), first(&again), "salted for each run");
+
+    let line = |second: u32, key: &str| {
+        format!("192.0.2.1 [2026-01-01T00:00:{second:02}Z] \"GET /x HTTP/1.1\" 200 \"{key}\"\n")
+    };
+    let log: String =
+        (0..60).map(|second| line(second, if second % 3 == 0 { "secret-a" } else { "secret-b" })).collect();
+    let format = r#"$remote_addr [$time_iso8601] "$request" $status "$http_x_api_key""#;
+    let told = run(&["tune", "-", "--json", "--format", format], log.as_bytes());
+    let text = stdout(&told);
+    assert!(!text.contains("secret-a") && text.contains("sha256:"), "{text}{}", stderr(&told));
+    let report: Value = serde_json::from_str(&text).unwrap();
+    assert_eq!(report["clients"][1]["name"], "header.x-api-key");
+    assert_eq!(report["clients"][1]["keys"], 2);
+}
+
+#[test]
+fn rules_see_what_the_configuration_names() {
+    let rules = file(
+        "identify: {user_id: header.x-user-id}
+rules:
+  - {name: per-user, key: '{user_id}', limit: 2/min, when: {path: /x}}
+  - {name: slots, key: '{ip}', limit: '3', algorithm: concurrency}",
+        "yaml",
+    );
+    let events: String = (0..10)
+        .map(|second| {
+            let user = if second % 2 == 0 { "ann" } else { "bob" };
+            format!("{{\"ts\":{},\"remote_ip\":\"192.0.2.1\",\"method\":\"GET\",\"uri\":\"/x?{second}\",\"status\":200,\"http_x_user_id\":\"{user}\"}}\n", 1_767_225_600 + second)
+        })
+        .collect();
+    let told = run(&["tune", "-", "-c", &rules, "--json"], events.as_bytes());
+    let report: Value = serde_json::from_str(&stdout(&told)).unwrap_or_else(|_| panic!("{}", stderr(&told)));
+    let rule = &report["rules"][0];
+    assert_eq!(
+        (&rule["keys"]["keys"], &rule["denied"], &rule["keys_denied"]),
+        (&2.into(), &6.into(), &2.into()),
+        "{rule}"
+    );
+    assert_eq!(report["denied"], 6);
+    assert!(report["notes"].to_string().contains("requests at the same time cannot be tried"), "{}", report["notes"]);
+    let text = stdout(&run(&["tune", "-", "-c", &rules, "--compare", &rules], events.as_bytes()));
+    assert!(text.contains("With the other rules: 6 denied instead of 6"), "{text}");
+}

@@ -1,0 +1,487 @@
+//! Logs, read by several threads and handed out in order of time.
+//!
+//! One thread a log cuts it into chunks of whole lines, workers turn chunks into requests, and the caller's thread takes the chunks of each log
+//! in their order, merges logs by time and puts requests in order. So what comes out does not depend on how many workers there are.
+
+use std::io::Read;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::{io, thread, vec};
+
+use tollkeeper_logs::{Entry, Format, Precision};
+
+use crate::input::Source;
+use crate::order::{Order, Timed};
+
+/// How many bytes of lines a worker takes at a time.
+const CHUNK: usize = 1 << 18;
+/// A longer line is not a request.
+const LONGEST_LINE: usize = 1 << 20;
+/// How many lines detection looks at.
+const SAMPLE_LINES: usize = 200;
+/// How many unreadable lines are shown.
+const SHOWN: usize = 5;
+
+/// A log whose format is known.
+#[derive(Debug)]
+pub struct Log {
+    source: Source,
+    format: Format,
+    /// When its first request came; the first of all when that is unknown.
+    first_us: u64,
+    /// What was read to find that out, of a source that can be read once.
+    start: Option<Started>,
+    /// Names of attributes that its first lines have.
+    names: Vec<String>,
+}
+
+/// A source that has been begun.
+struct Started {
+    read: Vec<u8>,
+    rest: Box<dyn Read + Send>,
+}
+
+impl std::fmt::Debug for Started {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Started({} bytes)", self.read.len())
+    }
+}
+
+/// A log that cannot be read.
+#[derive(Debug, thiserror::Error)]
+pub enum LogError {
+    /// It cannot be opened.
+    #[error("{0}: {1}")]
+    Unreadable(String, io::Error),
+    /// No format reads its first lines.
+    #[error(
+        "{name}: no known format reads its first lines, such as {line:?}; say which with --format, as it is written in the configuration of nginx or Apache"
+    )]
+    UnknownFormat {
+        /// The source.
+        name: String,
+        /// One of its lines.
+        line: String,
+    },
+}
+
+/// How far reading is, for a progress bar.
+#[derive(Debug, Default)]
+pub struct Progress {
+    /// Bytes read, compressed as they are.
+    pub bytes: Arc<AtomicU64>,
+    /// Lines read.
+    pub lines: AtomicU64,
+}
+
+/// A line that could not be read.
+#[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]
+pub struct BadLine {
+    /// The source.
+    pub source: String,
+    /// Counted from 1.
+    pub line: u64,
+    /// What is wrong.
+    pub reason: String,
+    /// How the line begins.
+    pub text: String,
+}
+
+/// What was read.
+#[derive(Debug, Clone, Default, PartialEq, Eq, serde::Serialize)]
+pub struct ReadReport {
+    /// Each format and the number of sources in it.
+    pub formats: Vec<(String, u64)>,
+    /// All lines.
+    pub lines: u64,
+    /// Those that are requests.
+    pub requests: u64,
+    /// Those that could not be read.
+    pub unreadable: u64,
+    /// The first few of these.
+    pub first_unreadable: Vec<BadLine>,
+    /// Requests whose time is a whole second, spread evenly over it.
+    pub spread_over_their_second: u64,
+    /// Lines that came too late to be sorted in.
+    pub too_late: u64,
+    /// The time of the first request, in microseconds since the epoch.
+    pub first_us: u64,
+    /// The time of the last request.
+    pub last_us: u64,
+    /// Sources that ended in an error, after what was read of them.
+    pub broken: Vec<String>,
+}
+
+struct Chunk {
+    log: usize,
+    first_line: u64,
+    bytes: Vec<u8>,
+    format: Format,
+    too_long: u64,
+}
+
+struct Batch<T> {
+    requests: Vec<Timed<T>>,
+    lines: u64,
+    unreadable: u64,
+    shown: Vec<BadLine>,
+    broken: Option<String>,
+}
+
+type Ordered<T> = Receiver<Receiver<Batch<T>>>;
+type Work<T> = (Chunk, SyncSender<Batch<T>>);
+
+impl Log {
+    /// Looks at the first lines of each source. Times that name no zone are `offset_seconds` east of UTC.
+    pub fn open(sources: Vec<Source>, format: Option<&Format>, offset_seconds: i64) -> Result<Vec<Log>, LogError> {
+        sources.into_iter().map(|source| Log::probe(source, format, offset_seconds)).collect()
+    }
+
+    fn probe(source: Source, format: Option<&Format>, offset_seconds: i64) -> Result<Log, LogError> {
+        let unreadable = |error: io::Error| LogError::Unreadable(source.name(), error);
+        let counter = Arc::new(AtomicU64::new(0));
+        let mut reader = source.open(counter).map_err(unreadable)?;
+        let mut read = Vec::new();
+        let ended = reader.by_ref().take(CHUNK as u64 / 4).read_to_end(&mut read);
+        // A file that is cut off is still worth reading up to there.
+        if read.is_empty() {
+            ended.map_err(unreadable)?;
+        }
+        let text = String::from_utf8_lossy(&read);
+        let mut lines: Vec<&str> = text.trim_start_matches('\u{feff}').lines().take(SAMPLE_LINES).collect();
+        // The last line may be cut off.
+        if lines.len() > 1 && lines.len() < SAMPLE_LINES && !text.ends_with('\n') {
+            lines.pop();
+        }
+        let detected = match format {
+            Some(format) => Some(format.clone()),
+            None if lines.iter().all(|line| line.trim().is_empty()) => Format::named("combined").ok(),
+            None => Format::detect(&lines),
+        };
+        let Some(format) = detected else {
+            let line = lines.iter().find(|line| !line.trim().is_empty()).unwrap_or(&"");
+            return Err(LogError::UnknownFormat { name: source.name(), line: line.chars().take(120).collect() });
+        };
+        let mut format = format.at_offset(offset_seconds);
+        let (mut first_us, mut names) = (None, Vec::new());
+        for line in lines {
+            let Ok(Some(entry)) = format.read(line) else { continue };
+            first_us.get_or_insert(entry.at_us);
+            if entry.user.is_some() && !names.iter().any(|name| name == "user_id") {
+                names.push("user_id".to_owned());
+            }
+            for (name, _) in &entry.others {
+                if !names.iter().any(|known| known == name) {
+                    names.push(name.clone().into_owned());
+                }
+            }
+        }
+        let start = match source {
+            Source::Stdin => Some(Started { read, rest: reader }),
+            Source::File { .. } => None,
+        };
+        Ok(Log { source, format, first_us: first_us.unwrap_or(0), start, names })
+    }
+
+    /// The name of its format.
+    #[must_use]
+    pub fn format(&self) -> String {
+        self.format.to_string()
+    }
+
+    /// Whether its times name no zone.
+    #[must_use]
+    pub fn is_zoneless(&self) -> bool {
+        self.format.is_zoneless()
+    }
+
+    /// Names of attributes beside address, method, path and host that its first lines have.
+    #[must_use]
+    pub fn names(&self) -> &[String] {
+        &self.names
+    }
+
+    /// Its size in bytes, if it has one.
+    #[must_use]
+    pub fn size(&self) -> Option<u64> {
+        self.source.size()
+    }
+}
+
+/// Reads logs with this many workers, each made by `worker`; `sink` gets the requests in order of time.
+pub(crate) fn read<T: Send, W>(
+    logs: Vec<Log>,
+    workers: usize,
+    progress: &Progress,
+    worker: impl Fn() -> W + Sync,
+    mut sink: impl FnMut(u64, T),
+) -> ReadReport
+where
+    W: FnMut(&Entry<'_>) -> Result<T, String>,
+{
+    let mut report = ReadReport::default();
+    for log in &logs {
+        match report.formats.iter_mut().find(|(name, _)| *name == log.format()) {
+            Some((_, count)) => *count += 1,
+            None => report.formats.push((log.format(), 1)),
+        }
+    }
+    let names: Vec<String> = logs.iter().map(|log| log.source.name()).collect();
+    let (work, waiting) = sync_channel::<Work<T>>(workers * 2);
+    let waiting = Mutex::new(waiting);
+    thread::scope(|scope| {
+        for _ in 0..workers {
+            scope.spawn(|| {
+                let mut worker = worker();
+                loop {
+                    let next = waiting.lock().unwrap_or_else(PoisonError::into_inner).recv();
+                    let Ok((chunk, done)) = next else { break };
+                    // Nobody waits for it when reading was given up.
+                    let _ = done.send(parse(chunk, &names, &mut worker));
+                }
+            });
+        }
+        let mut pending: Vec<(usize, Log)> = logs.into_iter().enumerate().collect();
+        // The earliest last, to be taken from the end; of equal ones the first named.
+        pending.sort_by_key(|(place, log)| std::cmp::Reverse((log.first_us, *place)));
+        let mut streams: Vec<Stream<T>> = Vec::new();
+        let mut order = Order::new();
+        loop {
+            let earliest = streams.iter().map(Stream::next_us).min();
+            while let Some((_, next)) = pending.last()
+                && earliest.is_none_or(|earliest| next.first_us <= earliest.saturating_add(60_000_000))
+            {
+                let Some((place, log)) = pending.pop() else { break };
+                let (ordered, batches) = sync_channel(workers * 2 + 2);
+                let work = work.clone();
+                let bytes = progress.bytes.clone();
+                let name = log.source.name();
+                scope.spawn(move || split(place, &name, log, &work, &ordered, bytes));
+                let mut stream = Stream { batches, requests: Vec::new().into_iter(), head: None };
+                if stream.advance(&mut report, progress) {
+                    streams.push(stream);
+                }
+                if earliest.is_none() {
+                    break;
+                }
+            }
+            let Some(next) = earliest_of(&streams) else {
+                if pending.is_empty() {
+                    break;
+                }
+                continue;
+            };
+            // As long as this log stays the earliest, or for a chunk if it is the only one.
+            let alone = streams.len() == 1;
+            let stream = &mut streams[next];
+            let mut goes_on = true;
+            while let Some(one) = stream.head.take() {
+                order.push(one, |at, item| {
+                    note_time(&mut report, at);
+                    sink(at, item);
+                });
+                let chunk_ends = stream.requests.len() == 0;
+                goes_on = stream.advance(&mut report, progress);
+                if !alone || chunk_ends {
+                    break;
+                }
+            }
+            if !goes_on {
+                streams.remove(next);
+            }
+        }
+        order.finish(|at, item| {
+            note_time(&mut report, at);
+            sink(at, item);
+        });
+        report.too_late = order.late();
+        report.spread_over_their_second = order.spread();
+        drop(work);
+    });
+    report
+}
+
+fn note_time(report: &mut ReadReport, at_us: u64) {
+    if report.requests == 0 {
+        report.first_us = at_us;
+    }
+    report.requests += 1;
+    report.last_us = at_us;
+}
+
+fn earliest_of<T>(streams: &[Stream<T>]) -> Option<usize> {
+    (0..streams.len()).min_by_key(|place| streams[*place].next_us())
+}
+
+/// The requests of one log.
+struct Stream<T> {
+    batches: Ordered<T>,
+    requests: vec::IntoIter<Timed<T>>,
+    head: Option<Timed<T>>,
+}
+
+impl<T> Stream<T> {
+    fn next_us(&self) -> u64 {
+        self.head.as_ref().map_or(u64::MAX, |one| one.at_us)
+    }
+
+    /// Takes the next request; false at the end of the log.
+    fn advance(&mut self, report: &mut ReadReport, progress: &Progress) -> bool {
+        loop {
+            self.head = self.requests.next();
+            if self.head.is_some() {
+                return true;
+            }
+            let Ok(batch) = self.batches.recv() else { return false };
+            let Ok(batch) = batch.recv() else { return false };
+            report.lines += batch.lines;
+            report.unreadable += batch.unreadable;
+            let room = SHOWN - report.first_unreadable.len();
+            report.first_unreadable.extend(batch.shown.into_iter().take(room));
+            report.broken.extend(batch.broken);
+            progress.lines.fetch_add(batch.lines, Ordering::Relaxed);
+            self.requests = batch.requests.into_iter();
+        }
+    }
+}
+
+/// Cuts a log into chunks of whole lines.
+fn split<T: Send>(
+    place: usize,
+    name: &str,
+    log: Log,
+    work: &SyncSender<Work<T>>,
+    ordered: &SyncSender<Receiver<Batch<T>>>,
+    bytes: Arc<AtomicU64>,
+) {
+    let opened = match log.start {
+        Some(Started { read, rest }) => {
+            bytes.fetch_add(read.len() as u64, Ordering::Relaxed);
+            Ok(Box::new(io::Cursor::new(read).chain(rest)) as Box<dyn Read + Send>)
+        }
+        None => log.source.open(bytes),
+    };
+    let mut line = 1;
+    let mut hand_on = |buffer: Vec<u8>, too_long: u64| {
+        let lines = memchr::memchr_iter(b'\n', &buffer).count() as u64;
+        let chunk = Chunk { log: place, first_line: line, bytes: buffer, format: log.format.clone(), too_long };
+        line += lines;
+        let (done, batch) = sync_channel(1);
+        work.send((chunk, done)).is_ok() && ordered.send(batch).is_ok()
+    };
+    let ended = opened.and_then(|reader| chunks(reader, &mut hand_on));
+    if let Err(error) = ended {
+        let broken = Some(format!("{name}: {error}; what came before it was read"));
+        let (done, batch) = sync_channel(1);
+        let _ = done.send(Batch { requests: Vec::new(), lines: 0, unreadable: 0, shown: Vec::new(), broken });
+        let _ = ordered.send(batch);
+    }
+}
+
+fn chunks(mut reader: impl Read, hand_on: &mut impl FnMut(Vec<u8>, u64) -> bool) -> io::Result<()> {
+    let mut buffer = Vec::with_capacity(CHUNK + 4_096);
+    let mut is_too_long = false;
+    loop {
+        let filled = buffer.len();
+        let wanted = CHUNK.saturating_sub(filled).max(CHUNK / 4);
+        let read = reader.by_ref().take(wanted as u64).read_to_end(&mut buffer);
+        let failed = match read {
+            Ok(0) => {
+                if !buffer.is_empty() && !is_too_long {
+                    hand_on(buffer, 0);
+                }
+                return Ok(());
+            }
+            Ok(_) => None,
+            Err(error) => Some(error),
+        };
+        if is_too_long {
+            // Goes on behind the line that was too long.
+            let Some(end) = memchr::memchr(b'\n', &buffer[filled..]) else {
+                buffer.clear();
+                if let Some(error) = failed {
+                    return Err(error);
+                }
+                continue;
+            };
+            buffer.drain(..filled + end + 1);
+            is_too_long = false;
+        }
+        match memchr::memrchr(b'\n', &buffer) {
+            Some(end) => {
+                let rest = buffer.split_off(end + 1);
+                let whole = std::mem::replace(&mut buffer, Vec::with_capacity(CHUNK + 4_096));
+                buffer.extend_from_slice(&rest);
+                if !hand_on(whole, 0) {
+                    return Ok(());
+                }
+            }
+            None if buffer.len() > LONGEST_LINE => {
+                buffer.clear();
+                is_too_long = true;
+                if !hand_on(Vec::new(), 1) {
+                    return Ok(());
+                }
+            }
+            None => {}
+        }
+        if let Some(error) = failed {
+            return Err(error);
+        }
+    }
+}
+
+fn parse<T>(chunk: Chunk, names: &[String], worker: &mut impl FnMut(&Entry<'_>) -> Result<T, String>) -> Batch<T> {
+    let Chunk { log, first_line, bytes, mut format, too_long } = chunk;
+    let mut batch = Batch {
+        requests: Vec::with_capacity(bytes.len() / 128),
+        lines: too_long,
+        unreadable: too_long,
+        shown: Vec::new(),
+        broken: None,
+    };
+    if too_long > 0 {
+        let reason = format!("longer than {LONGEST_LINE} bytes");
+        batch.shown.push(BadLine { source: names[log].clone(), line: first_line, reason, text: String::new() });
+    }
+    let text = String::from_utf8_lossy(&bytes);
+    let mut lines = text.as_ref();
+    if first_line == 1 {
+        lines = lines.trim_start_matches('\u{feff}');
+    }
+    let mut number = first_line;
+    while !lines.is_empty() {
+        let (line, rest) = match memchr::memchr(b'\n', lines.as_bytes()) {
+            Some(end) => (&lines[..end], &lines[end + 1..]),
+            None => (lines, ""),
+        };
+        lines = rest;
+        batch.lines += 1;
+        let read = match format.read(line) {
+            Ok(None) => None,
+            Ok(Some(entry)) => {
+                let made = worker(&entry);
+                Some(made.map(|item| (entry.at_us, item)))
+            }
+            Err(error) => Some(Err(error.to_string())),
+        };
+        match read {
+            None => {}
+            Some(Ok((at_us, item))) => {
+                let whole = format.precision() == Precision::Seconds && at_us.is_multiple_of(1_000_000);
+                let precision = if whole { Precision::Seconds } else { Precision::Fine };
+                batch.requests.push(Timed { at_us, precision, item });
+            }
+            Some(Err(reason)) => {
+                batch.unreadable += 1;
+                if batch.shown.len() < SHOWN {
+                    let text = line.chars().take(120).map(|c| if c.is_control() { '\u{fffd}' } else { c }).collect();
+                    batch.shown.push(BadLine { source: names[log].clone(), line: number, reason, text });
+                }
+            }
+        }
+        number += 1;
+    }
+    batch
+}

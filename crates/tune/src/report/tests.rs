@@ -1,0 +1,262 @@
+//! Whole runs over the generated log.
+
+use std::fs;
+use std::io::Write as _;
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use tollkeeper::{Clock, Descriptor, Limiter, ManualClock, MemoryStore, Policy, Timestamp};
+use tollkeeper_logs::Format;
+
+use super::*;
+use crate::generator::write_sample;
+use crate::input::Source;
+use crate::request::Naming;
+use crate::text::{Paint, summary};
+
+/// A folder that is gone when dropped.
+struct Folder(PathBuf);
+
+impl Folder {
+    fn new() -> Folder {
+        static NEXT: AtomicU32 = AtomicU32::new(0);
+        let name = format!("tollkeeper-tune-{}-{}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed));
+        let path = std::env::temp_dir().join(name);
+        fs::create_dir_all(&path).expect("a folder");
+        Folder(path)
+    }
+
+    fn file(&self, name: &str, bytes: &[u8]) -> String {
+        let path = self.0.join(name);
+        fs::write(&path, bytes).expect("written");
+        path.display().to_string()
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.0);
+    }
+}
+
+fn generated(lines: u64) -> String {
+    let mut out = Vec::new();
+    write_sample(lines, 7, &mut out).expect("written");
+    String::from_utf8(out).expect("text")
+}
+
+fn plain(_: &Rule, _: u16, key: &str) -> String {
+    key.to_owned()
+}
+
+fn report_of(files: &[String], policy: Option<Policy>, workers: usize) -> Report {
+    compared_report(files, policy, None, workers)
+}
+
+fn compared_report(files: &[String], policy: Option<Policy>, other: Option<Policy>, workers: usize) -> Report {
+    let sources = Source::named(files).expect("files");
+    let logs = Log::open(sources, None, 0).expect("logs");
+    let options = Options {
+        naming: Naming::default(),
+        policy,
+        compared: other.map(|policy| (policy, Naming::default())),
+        workers,
+        max_keys: 200_000,
+    };
+    Report::of(logs, options, &Progress::default(), &plain)
+}
+
+/// All or nothing across rules of different keys: an address, a route and everybody.
+fn rules() -> Policy {
+    Policy::new([
+        Rule::new("per-address").key("{ip}").limit("10/min").burst(5),
+        Rule::new("login").key("{ip}").limit("1/min").when("path", "/login"),
+        Rule::new("everybody").key("global").limit("1/s").burst(5),
+    ])
+    .expect("rules")
+}
+
+#[test]
+fn the_answer_is_the_same_on_any_number_of_cores() {
+    let folder = Folder::new();
+    let log = generated(30_000);
+    let (first, second) = log.split_at(log[..log.len() / 2].rfind('\n').expect("lines") + 1);
+    // Later first, and two that overlap.
+    let files = [
+        folder.file("b.log", second.as_bytes()),
+        folder.file("a.log", first.as_bytes()),
+        folder.file("c.log", first.as_bytes()),
+    ];
+    let told = |workers| serde_json::to_string(&report_of(&files, Some(rules()), workers)).expect("JSON");
+    let one = told(1);
+    assert_eq!(told(2), one);
+    assert_eq!(told(7), one);
+    let told = |workers| serde_json::to_string(&report_of(&files, None, workers)).expect("JSON");
+    assert_eq!(told(1), told(5));
+}
+
+/// An independent path: each line read on its own and asked of a limiter, one after the other.
+#[test]
+fn decisions_are_those_of_a_limiter_that_is_asked_one_by_one() {
+    let folder = Folder::new();
+    let log = generated(30_000);
+    let report = report_of(&[folder.file("access.log", log.as_bytes())], Some(rules()), 3);
+    let clock = ManualClock::default();
+    let limiter = Limiter::new(rules(), MemoryStore::with(200_000, Clock::from(clock.clone())));
+    let mut format = Format::named("combined").expect("known");
+    let mut seconds: Vec<(u64, Vec<Descriptor>)> = Vec::new();
+    for line in log.lines() {
+        let entry = format.read(line).expect("readable").expect("a request");
+        let ip = entry.ip.clone().unwrap_or_default();
+        let ip = match ip.parse().expect("an address") {
+            std::net::IpAddr::V6(_) => tollkeeper::http::group(ip.parse().expect("an address"), 64),
+            std::net::IpAddr::V4(_) => ip.into_owned(),
+        };
+        let request = Descriptor::new([("ip", ip.as_str()), ("path", entry.path().unwrap_or_default())]);
+        match seconds.last_mut().filter(|(at, _)| *at == entry.at_us) {
+            Some((_, requests)) => requests.push(request),
+            None => seconds.push((entry.at_us, vec![request])),
+        }
+    }
+    let (mut denied, mut by_rule) = (0, [0; 3]);
+    for (at, requests) in seconds {
+        for (place, request) in requests.iter().enumerate() {
+            clock.set(Timestamp::from_micros(at + place as u64 * 1_000_000 / requests.len() as u64));
+            let verdict = limiter.try_check(request).expect("decided");
+            denied += u64::from(!verdict.is_allowed());
+            for row in verdict.rows().iter().filter(|row| !row.decision.is_allowed()) {
+                let name = row.charge.rule.name();
+                by_rule[report.rules.iter().position(|rule| rule.rule == name).expect("known")] += 1;
+            }
+        }
+    }
+    assert_eq!(report.denied, Some(denied));
+    assert_eq!(report.rules.iter().map(|rule| rule.denied).collect::<Vec<_>>(), by_rule);
+    assert!(by_rule.iter().all(|denied| *denied > 0), "{by_rule:?}");
+}
+
+#[test]
+fn files_may_be_compressed_and_are_merged_by_time() {
+    let folder = Folder::new();
+    let log = generated(20_000);
+    let whole = report_of(&[folder.file("whole.log", log.as_bytes())], Some(rules()), 2);
+    let lines: Vec<&str> = log.split_inclusive('\n').collect();
+    let part = |from: usize, to: usize| lines[from..to].concat();
+    let mut gzip = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
+    gzip.write_all(part(0, 8_000).as_bytes()).expect("packed");
+    let packed =
+        |text: String| ruzstd::encoding::compress_to_vec(text.as_bytes(), ruzstd::encoding::CompressionLevel::Fastest);
+    // Two frames, as `cat a.zst b.zst` makes them.
+    let zstd = [packed(part(8_000, 9_000)), packed(part(9_000, 15_000))].concat();
+    folder.file("x.log.2.gz", &gzip.finish().expect("packed"));
+    folder.file("x.log.1.zst", &zstd);
+    folder.file("x.log", part(15_000, 20_000).as_bytes());
+    let pattern = format!("{}/x.log*", folder.0.display());
+    let merged = report_of(&[pattern], Some(rules()), 2);
+    assert_eq!(merged.read.formats, [("combined".to_owned(), 3)]);
+    assert_eq!((merged.read.requests, merged.read.too_late), (20_000, 0));
+    // A second that two files share is in the order of the files.
+    let difference = merged.denied.expect("rules").abs_diff(whole.denied.expect("rules"));
+    assert!(difference <= 5, "{difference}");
+}
+
+#[test]
+fn bad_lines_are_counted_and_shown() {
+    let folder = Folder::new();
+    let mut log = generated(100);
+    log.insert_str(log.find('\n').expect("lines") + 1, "hello\n\n");
+    log.push_str(&"x".repeat(3_000_000));
+    let report = report_of(&[folder.file("access.log", log.as_bytes())], None, 2);
+    assert_eq!((report.read.requests, report.read.unreadable), (100, 2));
+    let shown: Vec<(u64, &str)> =
+        report.read.first_unreadable.iter().map(|bad| (bad.line, bad.reason.as_str())).collect();
+    assert_eq!(shown[0], (2, "\" - \" after $remote_addr is missing"));
+    assert!(shown[1].1.contains("longer than"), "{shown:?}");
+    let text = summary(&report, Paint::Plain);
+    assert!(text.starts_with("format: combined\n"), "{text}");
+    assert!(text.contains("times are whole seconds"), "{text}");
+}
+
+#[test]
+fn those_who_are_not_people_stand_out_and_are_left_out_of_suggestions() {
+    let folder = Folder::new();
+    let report = report_of(&[folder.file("access.log", generated(30_000).as_bytes())], None, 2);
+    let looks = |key: &str| {
+        report.suspects.iter().find(|one| one.key == key).and_then(|one| one.suspect.as_ref()).map(|one| one.looks_like)
+    };
+    use crate::suspect::Suspicion::{Crawler, PasswordGuessing, Scanner, Scraper};
+    assert_eq!(looks("203.0.113.7"), Some(Scraper));
+    assert_eq!(looks("198.51.100.23"), Some(Scanner));
+    assert_eq!(looks("192.0.2.66"), Some(PasswordGuessing));
+    assert_eq!(looks("192.0.2.10"), Some(Crawler));
+    assert_eq!(looks("198.51.100.200"), None, "an office is busy, not suspect");
+    assert!(report.suspects.iter().all(|one| !one.key.starts_with("10.")), "{:?}", report.suspects);
+    let routes: Vec<&str> = report.routes.iter().map(|one| one.route.as_str()).collect();
+    assert!(routes.contains(&"GET /products/{id}") && routes.contains(&"GET /users/{id}/orders"), "{routes:?}");
+
+    let suggestion = report.suggestion.as_ref().expect("suggested");
+    let names: Vec<&str> = suggestion.rules.iter().map(|rule| rule.name.as_str()).collect();
+    assert_eq!(names, ["per-address", "sign-in"]);
+    assert_eq!(suggestion.rules[1].paths, ["/login"]);
+    assert!(suggestion.yaml.contains("mode: shadow"), "{}", suggestion.yaml);
+}
+
+#[test]
+fn a_limit_that_denies_few_keys_does_so_when_it_is_run() {
+    let folder = Folder::new();
+    let file = [folder.file("access.log", generated(20_000).as_bytes())];
+    let policy = |limit: &str, burst: u32| {
+        Policy::new([Rule::new("per-address").key("{ip}").limit(limit).burst(u64::from(burst))]).expect("rules")
+    };
+    let report = report_of(&file, Some(policy("2/min", 1)), 2);
+    let rule = &report.rules[0];
+    assert!(rule.share_of_keys_denied > 0.05 && rule.instead.len() == 3, "{:?}", rule.instead);
+    for instead in &rule.instead {
+        assert!(instead.exact && instead.share_of_keys_denied <= instead.at_most, "{instead:?}");
+        let burst = instead.burst.expect("a bucket");
+        let run = report_of(&file, Some(policy(&instead.limit, burst)), 2);
+        assert_eq!(run.rules[0].share_of_keys_denied, instead.share_of_keys_denied, "{instead:?}");
+        let share = run.rules[0].denied as f64 / run.rules[0].keys.requests as f64;
+        assert_eq!(share, instead.share_of_requests_denied, "{instead:?}");
+    }
+}
+
+#[test]
+fn who_gains_and_who_loses() {
+    let folder = Folder::new();
+    let file = [folder.file("access.log", generated(20_000).as_bytes())];
+    let policy = |limit: &str, when: Option<&str>| {
+        let rule = Rule::new("per-address").key("{ip}").limit(limit);
+        let rule = match when {
+            Some(path) => rule.when("path", path),
+            None => rule,
+        };
+        Policy::new([rule]).expect("rules")
+    };
+    let report = compared_report(&file, Some(policy("1/min", None)), Some(policy("1/min", Some("/login"))), 2);
+    let compared = report.compared.as_ref().expect("compared");
+    assert_eq!(compared.denied - compared.gained + compared.lost, compared.denied_with_other);
+    assert!(compared.gaining.iter().any(|key| key.key == "203.0.113.7"), "the scraper never signs in");
+    assert_eq!(report.no_rule.as_ref().expect("rules").requests, 0);
+    let other = report_of(&file, Some(policy("1/min", Some("/login"))), 1);
+    let no_rule = other.no_rule.expect("rules");
+    assert!(no_rule.requests > 0 && no_rule.routes.iter().any(|one| one.route == "GET /products/{id}"), "{no_rule:?}");
+}
+
+#[test]
+fn the_finding_tells_abuse_from_customers() {
+    let folder = Folder::new();
+    let file = [folder.file("access.log", generated(20_000).as_bytes())];
+    let finding = |limit: &str| {
+        let policy = Policy::new([Rule::new("per-address").key("{ip}").limit(limit)]).expect("rules");
+        report_of(&file, Some(policy), 2).rules.remove(0).finding
+    };
+    use crate::finding::Kind;
+    let abuse = finding("130/h");
+    assert_eq!(abuse.kind, Kind::Abuse, "{}", abuse.sentence);
+    assert!(abuse.sentence.contains("look") && abuse.sentence.contains("abuse"), "{}", abuse.sentence);
+    let low = finding("1/day");
+    assert_eq!(low.kind, Kind::TooLow, "{}", low.sentence);
+    assert!(low.sentence.contains("in 24 hours") && low.sentence.contains("would have denied"), "{}", low.sentence);
+    assert_eq!(finding("1000000/s").kind, Kind::Quiet);
+}

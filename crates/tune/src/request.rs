@@ -1,0 +1,113 @@
+//! A line of a log as rules see it: the same attributes as those of the request that it tells of.
+
+use std::borrow::Cow;
+use std::cell::OnceCell;
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+
+use tollkeeper::Request;
+use tollkeeper::http::{group, normal_host, normal_path, query_value};
+use tollkeeper_logs::Entry;
+
+/// Which attributes requests have, as the configuration says.
+#[derive(Debug, Clone)]
+pub struct Naming {
+    /// How many bits of an IPv6 address name a client.
+    pub ipv6_prefix: u8,
+    /// Attributes that are taken from elsewhere: `user_id` from `header.x-user-id`.
+    pub identify: BTreeMap<String, String>,
+}
+
+impl Default for Naming {
+    fn default() -> Self {
+        Naming { ipv6_prefix: 64, identify: BTreeMap::new() }
+    }
+}
+
+/// A request of a log.
+pub(crate) struct LogRequest<'e, 'l> {
+    entry: &'e Entry<'l>,
+    naming: &'e Naming,
+    ip: OnceCell<Option<Cow<'e, str>>>,
+}
+
+impl<'e, 'l> LogRequest<'e, 'l> {
+    pub(crate) fn new(entry: &'e Entry<'l>, naming: &'e Naming) -> LogRequest<'e, 'l> {
+        LogRequest { entry, naming, ip: OnceCell::new() }
+    }
+
+    fn ip(&self) -> Option<&str> {
+        let read = || {
+            let text = self.entry.ip.as_deref()?;
+            // An IPv4 address has one spelling only, and is a client.
+            if !text.contains(':') {
+                return Some(Cow::Borrowed(text));
+            }
+            match text.parse::<IpAddr>() {
+                Ok(address) => Some(Cow::Owned(group(address.to_canonical(), self.naming.ipv6_prefix))),
+                Err(_) => Some(Cow::Borrowed(text)),
+            }
+        };
+        self.ip.get_or_init(read).as_deref()
+    }
+
+    fn own(&self, name: &str) -> Option<Cow<'_, str>> {
+        match name {
+            "ip" => self.ip().map(Cow::Borrowed),
+            "method" => self.entry.method.as_deref().map(Cow::Borrowed),
+            "path" => self.entry.path().map(normal_path),
+            "host" => self.entry.host.as_deref().map(|host| normal_host(Cow::Borrowed(host))),
+            _ => self.other(name).or_else(|| match name.strip_prefix("query.") {
+                Some(parameter) => query_value(self.entry.query()?, parameter),
+                None => None,
+            }),
+        }
+    }
+
+    /// What the log names, with the user as `user_id` or `user` unless it names one of these itself.
+    fn other(&self, name: &str) -> Option<Cow<'_, str>> {
+        let named = self.entry.others.iter().find(|(known, _)| known == name).map(|(_, value)| value.as_ref());
+        let user = || matches!(name, "user_id" | "user").then(|| self.entry.user.as_deref()).flatten();
+        named.or_else(user).map(Cow::Borrowed)
+    }
+}
+
+impl Request for LogRequest<'_, '_> {
+    fn attribute(&self, name: &str) -> Option<Cow<'_, str>> {
+        match self.naming.identify.get(name) {
+            // A log may name the attribute itself: ours do.
+            Some(place) => self.own(place).or_else(|| self.other(name)),
+            None => self.own(name),
+        }
+    }
+
+    fn cost(&self) -> u32 {
+        self.entry.cost.unwrap_or(1)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn attributes_are_those_of_the_request() {
+        let entry = Entry {
+            ip: Some("2001:db8:1:2::17".into()),
+            user: Some("ann".into()),
+            method: Some("GET".into()),
+            target: Some("/%6Cogin?key=a+b".into()),
+            host: Some("API.example.com".into()),
+            others: vec![("header.x-key".into(), "k1".into())],
+            ..Entry::default()
+        };
+        let naming =
+            Naming { identify: [("api_key".to_owned(), "header.x-key".to_owned())].into(), ..Naming::default() };
+        let request = LogRequest::new(&entry, &naming);
+        let told = ["ip", "user_id", "path", "host", "query.key", "api_key", "method", "header.x-none"]
+            .map(|name| request.attribute(name).map(Cow::into_owned));
+        let expected = ["2001:db8:1:2::/64", "ann", "/login", "api.example.com", "a b", "k1", "GET"];
+        assert_eq!(told[..7], expected.map(|value| Some(value.to_owned())));
+        assert_eq!(told[7], None);
+    }
+}

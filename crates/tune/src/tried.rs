@@ -1,0 +1,222 @@
+//! Other numbers, tried on remembered requests with the real algorithm ([`decide`]): which requests and keys they would have denied.
+//!
+//! A rule is tried alone. Keys do not share state, so each is decided from its first request to its last, then the next.
+
+use tollkeeper_core::{Quota, State, Timestamp, decide};
+
+use crate::demand::round_numbers;
+
+/// Requests of some keys, one key after the other, each in order of time.
+#[derive(Debug, Clone, Default)]
+pub struct ByKey {
+    requests: Vec<Asked>,
+    /// Where each key begins.
+    keys: Vec<usize>,
+    /// Whether these are all requests of their time.
+    exact: bool,
+}
+
+/// A request: what a limit needs to know of it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Asked {
+    /// Stands for the key.
+    pub key: u64,
+    /// When it came.
+    pub at: Timestamp,
+    /// What it costs.
+    pub cost: u32,
+}
+
+/// What numbers would have decided.
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
+pub struct Tried {
+    /// All requests.
+    pub requests: u64,
+    /// Those that would have been denied.
+    pub denied: u64,
+    /// All keys.
+    pub keys: u64,
+    /// Those that would have been denied at least once.
+    pub keys_denied: u64,
+    /// Whether these are all requests; otherwise all of some keys, chosen by chance.
+    pub exact: bool,
+}
+
+/// A limit that spares most keys, found by trying.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Sparing {
+    /// The numbers.
+    pub quota: Quota,
+    /// What they would have decided.
+    pub tried: Tried,
+}
+
+impl Tried {
+    /// The share of keys that would have been denied, 0 to 1.
+    #[must_use]
+    pub fn share_of_keys(&self) -> f64 {
+        self.keys_denied as f64 / self.keys.max(1) as f64
+    }
+
+    /// The share of requests that would have been denied, 0 to 1.
+    #[must_use]
+    pub fn share_of_requests(&self) -> f64 {
+        self.denied as f64 / self.requests.max(1) as f64
+    }
+}
+
+impl ByKey {
+    /// Groups requests that come in order of time.
+    #[must_use]
+    pub fn new(mut requests: Vec<Asked>, exact: bool) -> ByKey {
+        // Stable: requests of a key stay in order.
+        requests.sort_by_key(|one| one.key);
+        let mut keys = Vec::new();
+        let mut last = None;
+        for (place, one) in requests.iter().enumerate() {
+            if last != Some(one.key) {
+                keys.push(place);
+                last = Some(one.key);
+            }
+        }
+        ByKey { requests, keys, exact }
+    }
+
+    /// The same without some keys.
+    #[must_use]
+    pub fn without(&self, is_left_out: impl Fn(u64) -> bool) -> ByKey {
+        let requests = self.requests.iter().filter(|one| !is_left_out(one.key)).copied().collect();
+        ByKey::new(requests, self.exact)
+    }
+
+    /// How many keys there are.
+    #[must_use]
+    pub fn keys(&self) -> usize {
+        self.keys.len()
+    }
+
+    /// Runs all requests against these numbers.
+    #[must_use]
+    pub fn run(&self, quota: &Quota) -> Tried {
+        let mut tried = Tried {
+            requests: self.requests.len() as u64,
+            keys: self.keys.len() as u64,
+            exact: self.exact,
+            ..Tried::default()
+        };
+        for requests in self.each() {
+            let denied = denied(quota, requests).count() as u64;
+            tried.denied += denied;
+            tried.keys_denied += u64::from(denied > 0);
+        }
+        tried
+    }
+
+    /// For each of these shares of keys, in any order, the lowest round limit of this shape that denies no more of them; `None` where even the
+    /// highest does. The burst grows and shrinks with the limit.
+    #[must_use]
+    pub fn sparing(&self, shape: &Quota, shares: &[f64]) -> Vec<Option<Sparing>> {
+        let rungs: Vec<Quota> = round_numbers().filter_map(|count| scaled(shape, count)).collect();
+        let mut needs: Vec<usize> = self.each().map(|requests| need(&rungs, requests)).collect();
+        needs.sort_unstable();
+        let denied_at = |rung: usize| needs.len() - needs.partition_point(|need| *need <= rung);
+        let lowest = |share: f64| {
+            let most = (needs.len() as f64 * share).floor() as usize;
+            (0..rungs.len()).find(|rung| denied_at(*rung) <= most)
+        };
+        shares
+            .iter()
+            .map(|share| {
+                let quota = rungs[lowest(*share)?];
+                Some(Sparing { quota, tried: self.run(&quota) })
+            })
+            .collect()
+    }
+
+    fn each(&self) -> impl Iterator<Item = &[Asked]> {
+        let ends = self.keys.iter().skip(1).copied().chain([self.requests.len()]);
+        self.keys.iter().zip(ends).map(|(from, to)| &self.requests[*from..to])
+    }
+}
+
+/// The same kind of limit at another count.
+#[must_use]
+pub fn scaled(shape: &Quota, count: u32) -> Option<Quota> {
+    let builder = match shape.calendar() {
+        Some(calendar) => Quota::per_calendar(count, *calendar),
+        None => Quota::per(count, shape.period()),
+    };
+    let builder = builder.algorithm(shape.algorithm());
+    if !shape.algorithm().has_burst() {
+        return builder.build().ok();
+    }
+    let burst = u64::from(shape.limit()) * u64::from(count) / u64::from(shape.count());
+    builder.burst(u32::try_from(burst.max(1)).ok()?).build().ok()
+}
+
+/// The lowest limit that denies none of a key's requests; one past the last when all deny some.
+fn need(rungs: &[Quota], requests: &[Asked]) -> usize {
+    let (mut low, mut high) = (0, rungs.len());
+    while low < high {
+        let middle = (low + high) / 2;
+        if denied(&rungs[middle], requests).next().is_none() {
+            high = middle;
+        } else {
+            low = middle + 1;
+        }
+    }
+    low
+}
+
+/// The requests of one key that a limit denies.
+fn denied<'r>(quota: &'r Quota, requests: &'r [Asked]) -> impl Iterator<Item = &'r Asked> {
+    let mut state = State::Fresh;
+    let mut last = Timestamp::default();
+    requests.iter().filter(move |one| {
+        // Notes of several threads may be read out of order.
+        last = last.max(one.at);
+        let (decision, change) = decide(quota, one.cost, &state, last);
+        state.apply(change);
+        !decision.is_allowed()
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn asked(key: u64, second: u64) -> Asked {
+        Asked { key, at: Timestamp::from_micros(1_767_225_600_000_000 + second * 1_000_000), cost: 1 }
+    }
+
+    #[test]
+    fn the_lowest_round_limit_that_spares_a_share_of_keys() {
+        // A hundred keys: number n sends n requests at once.
+        let requests = (1..=100).flat_map(|key| (0..key).map(move |_| asked(key, 0))).collect();
+        let by_key = ByKey::new(requests, true);
+        let shape = Quota::per_minute(10).build().expect("a quota");
+        let found = by_key.sparing(&shape, &[0.0, 0.01, 0.05, 0.5]);
+        let counts: Vec<_> =
+            found.iter().map(|one| one.map(|one| (one.quota.count(), one.tried.keys_denied))).collect();
+        assert_eq!(counts, [Some((100, 0)), Some((100, 0)), Some((100, 0)), Some((50, 50))]);
+        let half = found[3].expect("found").tried;
+        assert_eq!((half.requests, half.denied), (5_050, (51..=100).map(|sent| sent - 50).sum()));
+    }
+
+    #[test]
+    fn a_burst_grows_with_its_limit() {
+        let shape = Quota::per_minute(60).burst(20).build().expect("a quota");
+        let higher = scaled(&shape, 120).expect("a quota");
+        assert_eq!((higher.count(), higher.limit()), (120, 40));
+        assert_eq!(scaled(&shape, 1).expect("a quota").limit(), 1, "never below one");
+    }
+
+    #[test]
+    fn keys_that_are_left_out_count_nowhere() {
+        let by_key = ByKey::new(vec![asked(1, 0), asked(2, 0), asked(1, 1), asked(2, 5)], true);
+        let quota = Quota::per_minute(1).build().expect("a quota");
+        assert_eq!(by_key.run(&quota).denied, 2);
+        let one = by_key.without(|key| key == 2).run(&quota);
+        assert_eq!((one.requests, one.denied, one.keys, one.keys_denied), (2, 1, 1, 1));
+    }
+}
