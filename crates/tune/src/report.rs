@@ -274,6 +274,11 @@ impl Report {
         let zoneless = logs.iter().any(Log::is_zoneless);
         #[expect(clippy::expect_used, reason = "rules that are built in")]
         let found = run::run(logs, options, progress).expect("built-in rules are valid");
+        Report::told(found, zoneless, shown)
+    }
+
+    /// What a run found, put together.
+    pub(crate) fn told(found: Found, zoneless: bool, shown: Shown<'_>) -> Report {
         let seconds = (found.read.last_us - found.read.first_us) / 1_000_000 + 1;
         let usual = found.clients.usual();
         let suspects = suspects(&found.clients, usual, shown);

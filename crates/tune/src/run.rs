@@ -30,12 +30,12 @@ pub struct Options {
 }
 
 /// A request on its way from a worker to the engine.
-struct Event {
-    facts: Facts,
-    route: Option<Box<str>>,
-    client: Option<Key>,
-    charges: Vec<Charge>,
-    compared: Vec<Charge>,
+pub(crate) struct Event {
+    pub(crate) facts: Facts,
+    pub(crate) route: Option<Box<str>>,
+    pub(crate) client: Option<Key>,
+    pub(crate) charges: Vec<Charge>,
+    pub(crate) compared: Vec<Charge>,
 }
 
 /// What a run found.
@@ -99,20 +99,7 @@ pub(crate) fn run(logs: Vec<Log>, options: Options, progress: &Progress) -> Opti
         Some((policy, naming)) => (Some(Arc::new(policy)), naming),
         None => (None, Naming::default()),
     };
-    let mut found = Found {
-        read: ReadReport::default(),
-        clients: Traffic::new(kind("address", "{ip}")?),
-        kinds: kinds.iter().map(|rule| Traffic::new(rule.clone())).collect(),
-        sign_ins: Traffic::new(kind("sign-in", "{ip}")?),
-        routes: Routes::new(),
-        week: [[Counts::default(); 24]; 7],
-        trial: policy.clone().map(|policy| Trial::new(policy, max_keys)),
-        compared: other.clone().map(|policy| Compared {
-            trial: Trial::new(policy, max_keys),
-            gaining: HotKeys::new(HOT_ROOM),
-            losing: HotKeys::new(HOT_ROOM),
-        }),
-    };
+    let mut found = Found::new(policy.clone(), other.clone(), max_keys, &kinds)?;
     let worker = || {
         let mut witness = Witness::default();
         let (naming, policy, kinds) = (&naming, &policy, &kinds);
@@ -135,7 +122,9 @@ pub(crate) fn run(logs: Vec<Log>, options: Options, progress: &Progress) -> Opti
             Ok(Event { facts, route, client, charges, compared })
         }
     };
-    let read = reader::read(logs, workers, progress, worker, |at_us, event| found.add(at_us, event));
+    let read = reader::read(logs, workers, progress, worker, |at_us, event| {
+        found.add(at_us, event);
+    });
     found.read = read;
     Some(found)
 }
@@ -147,7 +136,30 @@ fn charges_of(policy: &Policy, request: &LogRequest<'_, '_>) -> Result<Vec<Charg
 }
 
 impl Found {
-    fn add(&mut self, at_us: u64, event: Event) {
+    /// Nothing yet. `None` when a built-in rule is invalid, which is a bug.
+    pub(crate) fn new(
+        policy: Option<Arc<Policy>>,
+        other: Option<Arc<Policy>>,
+        max_keys: usize,
+        kinds: &[Arc<Rule>],
+    ) -> Option<Found> {
+        Some(Found {
+            read: ReadReport::default(),
+            clients: Traffic::new(kind("address", "{ip}")?),
+            kinds: kinds.iter().map(|rule| Traffic::new(rule.clone())).collect(),
+            sign_ins: Traffic::new(kind("sign-in", "{ip}")?),
+            routes: Routes::new(),
+            week: [[Counts::default(); 24]; 7],
+            trial: policy.map(|policy| Trial::new(policy, max_keys)),
+            compared: other.map(|policy| Compared {
+                trial: Trial::new(policy, max_keys),
+                gaining: HotKeys::new(HOT_ROOM),
+                losing: HotKeys::new(HOT_ROOM),
+            }),
+        })
+    }
+
+    pub(crate) fn add(&mut self, at_us: u64, event: Event) -> Fate {
         let Event { facts, route, client, charges, compared } = event;
         let fate = match &mut self.trial {
             Some(trial) => trial.decide(at_us, charges, &facts),
@@ -164,14 +176,14 @@ impl Found {
             let then = other.trial.decide(at_us, compared, &facts);
             if let Some(client) = &client {
                 let hash = hash_of_key(client);
-                match (fate == Fate::Denied, then == Fate::Denied) {
+                match (fate.is_denied(), then.is_denied()) {
                     (true, false) => *other.gaining.count(hash, 0, &client.value) = (),
                     (false, true) => *other.losing.count(hash, 0, &client.value) = (),
                     _ => {}
                 }
             }
         }
-        let is_denied = fate == Fate::Denied;
+        let is_denied = fate.is_denied();
         let said = if is_denied { Said::Denied { wait: None } } else { Said::Allowed };
         if let Some(client) = &client {
             self.clients.add(at_us, client, 1, &facts, said);
@@ -192,5 +204,6 @@ impl Found {
             no_rule: u64::from(fate == Fate::NoRule),
         };
         self.routes.count(facts.route, route.as_deref(), counts);
+        fate
     }
 }

@@ -24,11 +24,11 @@ impl Paint {
         }
     }
 
-    fn bold(self, text: &str) -> String {
+    pub(crate) fn bold(self, text: &str) -> String {
         self.with("1", text)
     }
 
-    fn dim(self, text: &str) -> String {
+    pub(crate) fn dim(self, text: &str) -> String {
         self.with("2", text)
     }
 
@@ -255,7 +255,7 @@ fn verdict(out: &mut String, report: &Report, paint: Paint) {
     line(out, &paint.bold(&text));
 }
 
-fn one_rule(out: &mut String, rule: &RuleReport, paint: Paint) {
+pub(crate) fn one_rule(out: &mut String, rule: &RuleReport, paint: Paint) {
     let mode = if rule.mode == "enforce" { String::new() } else { format!(", {}", rule.mode) };
     line(out, &format!("\n{}  {}{mode}", paint.bold(&rule.rule), rule.limit));
     if !rule.tried {

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use tollkeeper::{Algorithm, Charge, Clock, ManualClock, MemoryStore, Policy, Row, Source, Timestamp, Verdict};
+use tollkeeper::{Algorithm, Charge, Clock, ManualClock, MemoryStore, Policy, Row, Source, Span, Timestamp, Verdict};
 
 use crate::census::ByHash;
 use crate::facts::Facts;
@@ -10,6 +10,12 @@ use crate::traffic::{Said, Traffic};
 
 /// Buckets in use at the same time, 36 bytes each. Idle ones make room.
 pub const MAX_KEYS: usize = 8_000_000;
+
+impl Fate {
+    pub(crate) fn is_denied(self) -> bool {
+        matches!(self, Fate::Denied { .. })
+    }
+}
 
 /// Rules and what they said.
 #[derive(Debug)]
@@ -31,7 +37,10 @@ pub(crate) struct Trial {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Fate {
     Passed,
-    Denied,
+    Denied {
+        /// Until it would pass; `None` if it never can.
+        wait: Option<Span>,
+    },
     NoRule,
 }
 
@@ -96,6 +105,6 @@ impl Trial {
             return Fate::Passed;
         }
         self.denied += 1;
-        Fate::Denied
+        Fate::Denied { wait: verdict.retry_after() }
     }
 }

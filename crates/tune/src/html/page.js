@@ -72,7 +72,7 @@ function keysTable(keys, what, label) {
     { title: "busiest second", of: (one) => one.most[0], show: (one) => grouped(one.most[0]), number: true },
     { title: "minute", of: (one) => one.most[1], show: (one) => grouped(one.most[1]), number: true },
     { title: "hour", of: (one) => one.most[2], show: (one) => grouped(one.most[2]), number: true },
-    { title: "looks like", of: (one) => (one.suspect ? one.suspect.looks_like : ""), show: looksLike },
+    { title: "looks like", of: (one) => (one.suspect ? one.suspect.looks_like : ""), show: looksLike, class: "looks" },
   ], keys, label);
 }
 function looksLike(key) {
