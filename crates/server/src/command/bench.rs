@@ -18,7 +18,7 @@ use crate::load::lawful::{self, Judged, Stretch};
 use crate::load::tally::Tally;
 use crate::load::target::{Protocol, Target};
 use crate::load::{self, Plan, Progress};
-use crate::words::{counted, grouped, lasting};
+use tollkeeper_tune::words::{counted, grouped, lasting};
 
 /// Measure a running service under load, and check that its limits hold
 #[derive(Debug, clap::Args)]
