@@ -45,6 +45,11 @@ fn redis(limiter: &Limiter) -> &RedisStore {
     }
 }
 
+/// How many tokens came back since then, at one in so many milliseconds: a busy machine takes seconds.
+fn refilled(began: Instant, every_ms: u128) -> u32 {
+    (began.elapsed().as_millis() / every_ms) as u32 + 1
+}
+
 /// Calls made, not counting heartbeats.
 fn calls(limiter: &Limiter) -> u64 {
     redis(limiter).traffic().calls
@@ -76,18 +81,25 @@ async fn whoever_hammers_a_limit_costs_the_server_nothing() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_remembered_denial_ends_when_it_said_that_it_would() {
     let server = Server::start(Kind::Redis7);
-    let limiter = Limiter::new(Policy::new([rule("r", "1/100ms")]).unwrap(), connect(&server).await);
+    let limiter = Limiter::new(Policy::new([rule("r", "1/300ms")]).unwrap(), connect(&server).await);
+    let mut admitted_at = Instant::now();
     assert!(ask(&limiter, "a").await.1);
     let mut remembered = 0;
     for _ in 0..5 {
         let denied = limiter.check(&user("a")).await.unwrap();
         let again = limiter.check(&user("a")).await.unwrap();
+        // On a busy machine the token may be back already.
+        if admitted_at.elapsed() >= Duration::from_millis(300) && (denied.is_allowed() || again.is_allowed()) {
+            admitted_at = Instant::now();
+            continue;
+        }
         assert!(!denied.is_allowed(), "just admitted one");
         let wait = again.retry_after().unwrap();
         assert!(wait <= denied.retry_after().unwrap());
         remembered += u32::from(again.source() == Source::DenyCache);
         let waited_from = Instant::now();
         tokio::time::sleep(wait.as_duration()).await;
+        admitted_at = Instant::now();
         assert_eq!(ask(&limiter, "a").await, (Source::Store, true), "waited as told, {:?}", waited_from.elapsed());
     }
     assert!(remembered > 0);
@@ -158,9 +170,8 @@ async fn leased_tokens_save_calls_and_go_back_when_idle() {
             let rule = RuleSpec { algorithm, ..leased(&format!("{algorithm}-{lease}"), "100,000/day", lease) };
             let name = rule.name.clone();
             let limiter = Limiter::new(Policy::new([rule]).unwrap(), connect(&server).await);
-            // A token refills every 864 ms, and a busy machine takes seconds.
             let began = Instant::now();
-            let most = || 92_000 + (began.elapsed().as_millis() / 864) as u32;
+            let most = || 92_000 + refilled(began, 864);
             let mut by_lease = 0;
             for _ in 0..8_000 {
                 let (source, is_allowed) = ask(&limiter, "a").await;
@@ -171,7 +182,7 @@ async fn leased_tokens_save_calls_and_go_back_when_idle() {
             assert!(calls(&limiter) < 2_500, "{name}: {} calls", calls(&limiter));
             let left = async || limiter.inspect(&name, "a").await.unwrap().unwrap()[0].decision.remaining;
             assert!(left().await <= most(), "{name}: what was spent had been taken");
-            for _ in 0..100 {
+            for _ in 0..1_000 {
                 tokio::time::sleep(Duration::from_millis(20)).await;
                 if redis(&limiter).leased_tokens() == 0 && left().await >= 91_990 {
                     break;
@@ -194,7 +205,7 @@ async fn leases_shrink_as_the_bucket_empties() {
         let policy = Policy::new([leased("r", "3,000/day", "1,000")]).unwrap();
         limiters.push(Arc::new(Limiter::new(policy, connect(&server).await)));
     }
-    let mut tasks = Vec::new();
+    let (began, mut tasks) = (Instant::now(), Vec::new());
     for limiter in &limiters {
         let limiter = limiter.clone();
         tasks.push(tokio::spawn(async move {
@@ -214,7 +225,7 @@ async fn leases_shrink_as_the_bucket_empties() {
         shares.push(admitted);
     }
     let total: u32 = shares.iter().sum();
-    assert!(total <= 3_000 && total > 2_900, "{shares:?}");
+    assert!(total <= 3_000 + refilled(began, 28_800) && total > 2_900, "{shares:?}");
     assert!(shares.iter().all(|share| *share > 100), "nobody starves: {shares:?}");
 }
 
@@ -224,7 +235,7 @@ async fn a_denial_by_another_rule_spends_no_lease() {
     let server = Server::start(Kind::Redis7);
     let global = RuleSpec { key: "global".into(), ..leased("global", "100,000/day", "1,000") };
     let limiter = Limiter::new(Policy::new([global, rule("user", "50/day")]).unwrap(), connect(&server).await);
-    let mut admitted = 0;
+    let (began, mut admitted) = (Instant::now(), 0);
     for nth in 0..200 {
         let verdict = limiter.check(&user(if nth % 2 == 0 { "a" } else { "b" })).await.unwrap();
         admitted += u32::from(verdict.is_allowed());
@@ -235,7 +246,7 @@ async fn a_denial_by_another_rule_spends_no_lease() {
     assert_eq!(admitted, 100);
     redis(&limiter).return_leases().await;
     let left = limiter.inspect("global", "global").await.unwrap().unwrap()[0].decision.remaining;
-    assert!((99_898..=99_900).contains(&left), "{left}");
+    assert!((99_898..=99_900 + refilled(began, 864)).contains(&left), "{left}");
 }
 
 /// Instances learn of each other, and while the server is unreachable each admits its share.
@@ -339,7 +350,7 @@ async fn denied_requests_lose_no_tokens_of_leased_rules() {
             Arc::new(Limiter::new(policy(), connect(&server).await)),
             Arc::new(Limiter::new(policy(), connect(&server).await)),
         ];
-        let mut tasks = Vec::new();
+        let (began, mut tasks) = (Instant::now(), Vec::new());
         for nth in 0..16 {
             let limiter = limiters[nth % 2].clone();
             tasks.push(tokio::spawn(async move {
@@ -364,6 +375,7 @@ async fn denied_requests_lose_no_tokens_of_leased_rules() {
         let (left, held) = (left().await, held());
         // A bucket may be short of the tokens that are just expiring.
         let accounted = admitted + left + held;
-        assert!((19_990..=20_000).contains(&accounted), "{name}: {admitted} + {left} left + {held} held");
+        let most = 20_000 + refilled(began, 4_320);
+        assert!((19_990..=most).contains(&accounted), "{name}: {admitted} + {left} left + {held} held");
     }
 }
