@@ -146,7 +146,7 @@ impl Keyed {
 
     #[inline(always)]
     fn charge(&self, id: Id, cost: u32, read: Timestamp) -> Decision {
-        match self.table.charge_known_bucket(id, &self.quota, cost, read, &self.clock) {
+        match self.table.charge_known_bucket(id, &self.quota, cost, read) {
             Some(decision) => decision,
             None => self.charge_slowly(id, cost),
         }

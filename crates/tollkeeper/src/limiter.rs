@@ -282,6 +282,33 @@ impl Limiter {
 
     /// One row per charge, from the store or from its failure policies.
     async fn decide(&self, charges: Vec<Charge>) -> Result<Vec<Row>, Overloaded> {
+        match self.decide_now(charges) {
+            Ok(rows) => Ok(rows),
+            // Boxed, because it is large: what awaits a decision stays small, and is cheap to move.
+            Err(charges) => Box::pin(self.decide_later(charges)).await,
+        }
+    }
+
+    /// Decides in memory, if there is room for all charges and nothing but their rules applies to them; otherwise nothing is
+    /// charged, and they are returned.
+    fn decide_now(&self, charges: Vec<Charge>) -> Result<Vec<Row>, Vec<Charge>> {
+        if charges.is_empty() {
+            return Ok(Vec::new());
+        }
+        let Store::Memory(memory) = self.store() else { return Err(charges) };
+        if !memory.exceptions().is_empty() || charges.iter().any(|charge| charge.rule.is_quota()) {
+            return Err(charges);
+        }
+        let row = |charge, decision| Row::decided(charge, decision, Source::Store);
+        if let [charge] = charges.as_slice() {
+            let Ok(decision) = memory.charge_one(charge) else { return Err(charges) };
+            return Ok(charges.into_iter().map(|charge| row(charge, decision)).collect());
+        }
+        let Ok(decisions) = memory.charge(&charges) else { return Err(charges) };
+        Ok(charges.into_iter().zip(decisions).map(|(charge, decision)| row(charge, decision)).collect())
+    }
+
+    async fn decide_later(&self, charges: Vec<Charge>) -> Result<Vec<Row>, Overloaded> {
         if self.store().exceptions().is_empty() {
             let rows = self.decide_open(charges).await?;
             return Ok(self.without_charges_if_quotas_deny(rows).await);
@@ -392,11 +419,22 @@ impl Limiter {
     /// # Ok::<(), tollkeeper::StoreError>(()) }).unwrap();
     /// ```
     pub async fn charge(&self, charges: &[Charge]) -> Result<Vec<(Decision, Source)>, StoreError> {
-        let decided = self.store().charge(charges).await;
+        // Boxed, because it is large.
+        let decided = Box::pin(self.store().charge(charges)).await;
         if decided.as_ref().is_err_and(|error| !matches!(error, StoreError::Overloaded(_))) {
             self.store_errors.fetch_add(1, Relaxed);
         }
         decided
+    }
+
+    /// Like [`Limiter::charge`] for one charge on a memory store, which never waits; `None` if the store is another one.
+    pub fn charge_now(&self, charge: &Charge) -> Option<Result<Decision, StoreError>> {
+        let Store::Memory(memory) = self.store() else { return None };
+        let decided = memory.charge_one(charge);
+        if decided.is_err() {
+            self.store_errors.fetch_add(1, Relaxed);
+        }
+        Some(decided)
     }
 
     /// A store's answers, in the order of the charges; rules for which it has no room answer by their failure policy.

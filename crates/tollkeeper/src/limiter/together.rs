@@ -23,11 +23,20 @@ pub(super) type Parts = Vec<Vec<(usize, u32)>>;
 
 /// The charges of all requests with every bucket named once, and which requests share them.
 pub(super) fn join(requests: Vec<Vec<Charge>>) -> (Vec<Charge>, Parts) {
-    let mut places: HashMap<(Arc<str>, Key), usize> = HashMap::new();
-    let mut joined: Vec<Charge> = Vec::new();
+    /// Up to so many charges, looking through all of them is quicker than hashing each.
+    const FEW: usize = 8;
+    let all = requests.iter().map(Vec::len).sum();
+    let mut places: Option<HashMap<(Arc<str>, Key), usize>> = (all > FEW).then(HashMap::new);
+    let mut joined: Vec<Charge> = Vec::with_capacity(all);
     let mut add = |charge: Charge| {
         let cost = charge.cost;
-        let place = *places.entry((charge.rule.shared_name(), charge.key.clone())).or_insert(joined.len());
+        let place = match &mut places {
+            Some(places) => *places.entry((charge.rule.shared_name(), charge.key.clone())).or_insert(joined.len()),
+            None => {
+                let is_same = |other: &Charge| other.key == charge.key && other.rule.name() == charge.rule.name();
+                joined.iter().position(is_same).unwrap_or(joined.len())
+            }
+        };
         match joined.get_mut(place) {
             Some(same) => {
                 same.cost = same.cost.saturating_add(cost);

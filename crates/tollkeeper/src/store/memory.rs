@@ -13,6 +13,7 @@ mod logs;
 mod overflow;
 mod owners;
 mod packed;
+mod pages;
 mod room;
 mod runs;
 mod shard;
@@ -144,6 +145,16 @@ impl MemoryStore {
     /// Decides all charges together: all or nothing.
     pub fn charge(&self, charges: &[Charge]) -> Result<Vec<Decision>, StoreError> {
         Ok(self.table.charge_all(charges, &self.clock)?)
+    }
+
+    /// Decides a single charge.
+    pub(crate) fn charge_one(&self, charge: &Charge) -> Result<Decision, StoreError> {
+        Ok(self.table.charge(self.table.place_of(charge.bucket()), charge.cost, &self.clock)?)
+    }
+
+    /// The exceptions that this process knows.
+    pub(crate) fn exceptions(&self) -> &Exceptions {
+        &self.exceptions
     }
 
     /// The bucket's answer to a request of cost 1, without changing it: `remaining` does not include that request.

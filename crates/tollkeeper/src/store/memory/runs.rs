@@ -115,10 +115,10 @@ impl Locked<'_> {
     }
 }
 
-/// The bucket of `id` as seen without the lock, while other threads may move entries. `None` if it is not found at
-/// once: it may still be there.
+/// The bucket of `id` and where it is, as seen without the lock, while other threads may move entries. `None` if it is not
+/// found at once: it may still be there.
 #[inline(always)]
-pub(super) fn glimpse(slots: &[Slot], id: Id) -> Option<Bucket> {
+pub(super) fn glimpse(slots: &[Slot], id: Id) -> Option<(&Slot, Bucket)> {
     /// Nearly all entries are nearer to home than this.
     const MOST: u64 = 16;
     let mut at = home(id, slots.len());
@@ -126,7 +126,7 @@ pub(super) fn glimpse(slots: &[Slot], id: Id) -> Option<Bucket> {
         let slot = &slots[at];
         let found = slot.tag();
         if found == id.tag + distance {
-            return slot.packed().bucket();
+            return slot.packed().bucket().map(|bucket| (slot, bucket));
         }
         if found & DISTANCE <= distance {
             return None;

@@ -11,7 +11,6 @@ use super::owners::{Owner, Owners};
 use super::packed::Packed;
 use super::room::Room;
 use super::slots::Slot;
-use crate::clock::Clock;
 
 /// What a shard keeps beside its entries.
 #[derive(Debug, Default)]
@@ -26,6 +25,19 @@ pub(super) struct Shard {
     pub(super) earliest: Timestamp,
     /// How many slots the last sweep examined that new keys have not yet paid for.
     pub(super) debt: usize,
+}
+
+impl Shard {
+    /// Notes the time of a charge whose clock was read before the lock was taken. If nothing was decided here at a later time,
+    /// that reading is as good as one under the lock. Otherwise the clock has to be read again: time order is lock order.
+    #[inline]
+    pub(super) fn was_before(&mut self, now: Timestamp) -> bool {
+        let is_next = self.latest <= now;
+        if is_next {
+            self.latest = now;
+        }
+        is_next
+    }
 }
 
 /// Why a change could not be made.
@@ -103,17 +115,6 @@ impl AsRef<State> for Seen<'_> {
 }
 
 impl Locked<'_> {
-    /// The time of a charge whose clock was read before the lock was taken.
-    ///
-    /// If nothing was decided here at a later time, that reading is as good as one under the lock. Otherwise the
-    /// clock is read again. Either way, time order is lock order.
-    #[inline]
-    pub(super) fn time(&mut self, read: Timestamp, clock: &Clock) -> Timestamp {
-        let now = if read < self.shard.latest { clock.now() } else { read };
-        self.decided_at(now);
-        now
-    }
-
     #[inline]
     pub(super) fn decided_at(&mut self, now: Timestamp) {
         self.shard.latest = now;

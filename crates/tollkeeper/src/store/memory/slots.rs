@@ -56,9 +56,7 @@ impl Slot {
 /// This many free slots; `None` when the system does not have the memory.
 pub(super) fn allocate(count: usize) -> Option<Box<[Slot]>> {
     // SAFETY: a slot consists of integers, for which all-zero bits are valid.
-    let slots = unsafe { zeroed::<Slot>(count)? };
-    prefer_huge_pages(&slots);
-    Some(slots)
+    unsafe { zeroed::<Slot>(count) }
 }
 
 /// The number of the rule that each slot belongs to.
@@ -80,23 +78,3 @@ unsafe fn zeroed<T>(count: usize) -> Option<Box<[T]>> {
     // guarantees to be valid.
     Some(unsafe { Box::from_raw(items) })
 }
-
-/// Huge pages: a table larger than the TLB covers would miss there on nearly every request.
-// Miri does not know this call.
-#[cfg(all(target_os = "linux", not(miri)))]
-fn prefer_huge_pages(slots: &[Slot]) {
-    const HUGE_PAGE: usize = 2 << 20;
-    let start = slots.as_ptr().addr();
-    let first = start.next_multiple_of(HUGE_PAGE);
-    let end = start + size_of_val(slots);
-    let length = end.saturating_sub(first) / HUGE_PAGE * HUGE_PAGE;
-    if length > 0 {
-        let inside = slots.as_ptr().cast::<u8>().wrapping_add(first - start).cast_mut();
-        // SAFETY: the range lies inside the slots, and the advice changes how they are backed, not their contents. It
-        // may be refused, which is fine.
-        unsafe { libc::madvise(inside.cast(), length, libc::MADV_HUGEPAGE) };
-    }
-}
-
-#[cfg(not(all(target_os = "linux", not(miri))))]
-fn prefer_huge_pages(_: &[Slot]) {}

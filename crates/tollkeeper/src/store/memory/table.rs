@@ -7,7 +7,7 @@ mod together;
 
 use std::fmt;
 use std::hash::Hash;
-use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicU8, AtomicU64, Ordering::Relaxed};
 
 use tollkeeper_core::{Algorithm, Bucket, BucketRef, Decision, Hold, Key, Quota, Receipt, Span, State, Timestamp};
 
@@ -15,6 +15,7 @@ use super::identity::{CLASSES, Id, Secret};
 use super::lock::Lock;
 use super::overflow::{Overflow, Overflowed};
 use super::owners::Owners;
+use super::pages::Pages;
 use super::room::Room;
 use super::runs::{glimpse, home};
 use super::shard::{Locked, NoRoom, Place, Shard, Thinning};
@@ -25,6 +26,8 @@ use crate::store::error::StoreError;
 /// A hash table of states with a fixed capacity.
 pub(crate) struct Table {
     secret: Secret,
+    /// Dropped before the slots.
+    pages: Pages,
     /// The slots of all shards, one after the other.
     slots: Box<[Slot]>,
     /// The number of the rule that each slot belongs to.
@@ -45,8 +48,6 @@ pub(crate) struct Table {
 #[repr(align(128))]
 struct Padded {
     lock: Lock<Shard>,
-    /// Whether the last charge to an existing bucket was denied, so that the next one probably is too.
-    denies: AtomicBool,
 }
 
 /// There is no room for this charge, not even in a shared bucket.
@@ -106,10 +107,13 @@ impl Table {
         // At most 70 % full when all keys are used.
         let slots_per_shard = (share.saturating_mul(10) / 7).saturating_add(1).max(8);
         let slots = slots_per_shard.checked_mul(shards).ok_or_else(too_many)?;
+        let owners = slots::allocate_owners(slots).ok_or_else(too_many)?;
+        let slots = slots::allocate(slots).ok_or_else(too_many)?;
         Ok(Table {
             secret: Secret::random(),
-            slots: slots::allocate(slots).ok_or_else(too_many)?,
-            owners: slots::allocate_owners(slots).ok_or_else(too_many)?,
+            pages: Pages::new(&slots),
+            slots,
+            owners,
             slots_per_shard,
             shards: (0..shards).map(|_| Padded::default()).collect(),
             calm: share - share / 4,
@@ -173,49 +177,54 @@ impl Table {
     pub(crate) fn charge(&self, place: Place<'_>, cost: u32, clock: &Clock) -> Result<Decision, Full> {
         // The two paths do not join: a decision that could come from either would be moved through memory, which
         // takes longer than everything else.
-        match self.charge_known_bucket(place.id, place.quota, cost, clock.now(), clock) {
+        match self.charge_known_bucket(place.id, place.quota, cost, clock.now()) {
             Some(decision) => Ok(decision),
             None => self.charge_slowly(place, cost, Newcomer::Shares, clock),
         }
     }
 
-    /// Decides one charge if its bucket exists. The clock was read before: that takes as long as hashing a key, and
+    /// Decides one charge if its bucket exists and nobody else uses it just now. The clock was read before: that takes as long as hashing a key, and
     /// the processor does both at once.
     ///
-    /// While requests are being denied, the bucket is first read without the lock: a denial writes nothing, so the
-    /// read is valid if nothing was written in between, and denied requests do not wait for each other.
+    /// The bucket is first read without the lock. A denial writes nothing, so it is valid if nothing was written in between,
+    /// and denied requests do not wait for each other. An admission takes the lock only to write, if it has not been taken since.
     #[inline(always)]
-    pub(crate) fn charge_known_bucket(
-        &self,
-        id: Id,
-        quota: &Quota,
-        cost: u32,
-        read: Timestamp,
-        clock: &Clock,
-    ) -> Option<Decision> {
+    pub(crate) fn charge_known_bucket(&self, id: Id, quota: &Quota, cost: u32, read: Timestamp) -> Option<Decision> {
         if !quota.algorithm().has_burst() {
             return None;
         }
         let number = self.shard_of(id);
-        let Padded { lock, denies } = &self.shards[number];
-        if denies.load(Relaxed)
-            && let Some(moment) = lock.moment()
-            && let Some(bucket) = glimpse(self.slots_of(number), id)
+        let (lock, slots) = (&self.shards[number].lock, self.slots_of(number));
+        if let Some(moment) = lock.moment()
+            && let Some((slot, bucket)) = glimpse(slots, id)
+            && let Some((decision, next)) = Bucket::decide_own(quota, cost, bucket, read)
         {
-            let (decision, next) = Bucket::decide(quota, cost, Some(bucket), read);
-            if next.is_none() && lock.is_still(moment) {
-                return Some(decision);
+            match next {
+                None if lock.is_still(moment) => return Some(decision),
+                // A bucket that can be dropped earlier than before takes more than a write.
+                Some(next) if next.full_at >= bucket.full_at => {
+                    if let Some(mut shard) = lock.lock_at(moment)
+                        && shard.was_before(read)
+                    {
+                        slot.set_packed(next.into());
+                        return Some(decision);
+                    }
+                }
+                _ => {}
             }
         }
-        let mut shard = self.lock_for(id);
-        let now = shard.time(read, clock);
-        let decision = shard.charge_known_bucket(id, quota, cost, now)?;
-        let denied = !decision.is_allowed();
-        // Written only if it changes: a write would claim the cache line.
-        if denies.load(Relaxed) != denied {
-            denies.store(denied, Relaxed);
+        None
+    }
+
+    /// The same under the lock, which others may hold.
+    fn charge_locked_bucket(&self, place: Place<'_>, cost: u32, clock: &Clock) -> Option<Decision> {
+        if !place.quota.algorithm().has_burst() {
+            return None;
         }
-        Some(decision)
+        let mut shard = self.lock_for(place.id);
+        let now = clock.now();
+        shard.decided_at(now);
+        shard.charge_known_bucket(place.id, place.quota, cost, now)
     }
 
     #[inline(never)]
@@ -226,6 +235,9 @@ impl Table {
         newcomer: Newcomer,
         clock: &Clock,
     ) -> Result<Decision, Full> {
+        if let Some(decision) = self.charge_locked_bucket(place, cost, clock) {
+            return Ok(decision);
+        }
         let tried = match self.try_charge(place, cost, Thinning::Refused, clock) {
             Err(NoRoom::Log | NoRoom::Growth | NoRoom::Slots) => {
                 self.drop_logs(clock.now());
@@ -239,6 +251,7 @@ impl Table {
             }
             other => other,
         }
+        .inspect(|_| self.pages.used_by(self.room.keys(), &self.slots))
         .map_err(|lacking| Full { charge: 0, lacking })
     }
 

@@ -50,7 +50,10 @@ impl Table {
                 {
                     asked.lacking[charge] = Some(lacking);
                 }
-                other => return other,
+                other => {
+                    self.pages.used_by(self.room.keys(), &self.slots);
+                    return other;
+                }
             }
         }
     }
