@@ -45,6 +45,8 @@ pub(crate) struct Insight {
     no_rule: NoRule,
     latency: Timeline<Latency>,
     latency_counted: Latency,
+    /// Whether anything was decided before the counters were last read.
+    has_decided: bool,
 }
 
 /// Decisions by duration: one count per bucket of the histogram.
@@ -72,6 +74,7 @@ impl Insight {
             no_rule: NoRule::since(now),
             latency: Timeline::new(),
             latency_counted: Latency::default(),
+            has_decided: false,
         }
     }
 
@@ -126,6 +129,24 @@ impl Insight {
             self.requests.add(second, grown);
         }
         self.no_rule.count(second, grown, lacking);
+        let durations = metrics.durations();
+        let before = std::mem::replace(&mut self.latency_counted, Latency(durations.clone()));
+        let grown = durations.iter().zip(before.0.iter().chain(iter::repeat(&0)));
+        let grown: Vec<u64> = grown.map(|(now, before)| now.saturating_sub(*before)).collect();
+        let decides = grown.iter().any(|count| *count > 0);
+        if decides {
+            self.latency.add(second, Latency(grown));
+        }
+        // A decision is timed before it is counted under its rule, so the rules are read once more after the last one. While
+        // nothing is decided they are not read at all, however many there are.
+        let has_decided = std::mem::replace(&mut self.has_decided, decides);
+        if decides || has_decided {
+            self.count_rules(metrics, second, now);
+        }
+        self.rules.values_mut().for_each(|rule| rule.age(now));
+    }
+
+    fn count_rules(&mut self, metrics: &Metrics, second: u64, now: Timestamp) {
         for (rule, outcomes) in metrics.outcomes() {
             let before = self.counted.insert(rule.shared_name(), outcomes).unwrap_or_default();
             if outcomes != before
@@ -134,14 +155,6 @@ impl Insight {
                 insight.timeline.add(second, outcomes.since(before));
             }
         }
-        let durations = metrics.durations();
-        let before = std::mem::replace(&mut self.latency_counted, Latency(durations.clone()));
-        let grown = durations.iter().zip(before.0.iter().chain(iter::repeat(&0)));
-        let grown: Vec<u64> = grown.map(|(now, before)| now.saturating_sub(*before)).collect();
-        if grown.iter().any(|count| *count > 0) {
-            self.latency.add(second, Latency(grown));
-        }
-        self.rules.values_mut().for_each(|rule| rule.age(now));
     }
 
     /// What is known about a rule, from its first decision on; `None` when there are too many rules.

@@ -35,7 +35,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use arc_swap::ArcSwap;
-use tollkeeper::{Limiter, Row, Rule, Verdict};
+use tollkeeper::{Limiter, Row, Rule};
 
 use commands::Commands;
 use histogram::{DURATION, Histogram};
@@ -92,12 +92,12 @@ impl Metrics {
         }
     }
 
-    /// Counts a verdict and its duration.
-    pub(crate) fn record(&self, limiter: &Limiter, verdict: &Verdict, took: Duration) {
+    /// Counts the decisions about a request and their duration.
+    pub(crate) fn record(&self, limiter: &Limiter, rows: &[Row], took: Duration) {
         self.check_duration.observe(u64::try_from(took.as_nanos()).unwrap_or(u64::MAX));
         let rules = self.rules.load();
         // A rule that was not asked has decided nothing.
-        for row in verdict.rows().iter().filter(|row| !row.is_unasked()) {
+        for row in rows.iter().filter(|row| !row.is_unasked()) {
             self.without_store.count(row);
             match rules.find(&row.charge.rule) {
                 Some(counters) => counters.count(row),

@@ -13,13 +13,13 @@ use std::time::{Duration, Instant};
 use http::{HeaderMap, Uri};
 use tollkeeper::http::{AnswerStyle, AttributeSource, Identity};
 use tollkeeper::{
-    BreakerState, Charge, CheckError, Clock, Decision, Descriptor, Limiter, Permit, Request, Reservation, Row, Store,
-    StoreError, Verdict,
+    BreakerState, Charge, CheckError, Clock, Decision, Descriptor, Limiter, Permit, Request, Reservation, Row, Source,
+    Store, StoreError, Verdict,
 };
 
 use crate::alerts;
 use crate::config::Config;
-use crate::metrics::{Family, Front, Metrics, catalog};
+use crate::metrics::{Family, Front, Metrics, Outcome, catalog};
 use crate::observer::Observer;
 use crate::rules::{Following, Rules};
 use crate::seal::Seal;
@@ -148,23 +148,31 @@ impl Service {
     /// answer.
     pub(crate) async fn charge(&self, front: Front, charge: Charge) -> Result<Decision, StoreError> {
         let started = Instant::now();
-        let decided = self.limiter.charge(std::slice::from_ref(&charge)).await;
-        let decided = decided.inspect_err(|error| self.metrics.count_outcome(front, error))?;
-        // There is one decision per charge.
-        let Some((decision, source)) = decided.into_iter().next() else {
-            return Err(StoreError::Unavailable { reason: "it decided nothing".into() });
+        let decided = match self.limiter.charge_now(&charge) {
+            Some(decided) => decided.map(|decision| (decision, Source::Store)),
+            // There is one decision per charge.
+            None => self.limiter.charge(std::slice::from_ref(&charge)).await.and_then(|decided| {
+                let nothing = || StoreError::Unavailable { reason: "it decided nothing".into() };
+                decided.into_iter().next().ok_or_else(nothing)
+            }),
         };
-        let verdict = Verdict::new(vec![Row::decided(charge, decision, source)]);
-        self.metrics.count_outcome(front, &verdict);
-        self.observe(&Descriptor::default(), &verdict, started);
+        let (decision, source) = decided.inspect_err(|error| self.metrics.count_outcome(front, error))?;
+        let rows = [Row::decided(charge, decision, source)];
+        let outcome = if decision.is_allowed() { Outcome::Allowed } else { Outcome::Denied };
+        self.metrics.count_outcome(front, outcome);
+        self.observe_rows(&Descriptor::default(), &rows, started);
         Ok(decision)
     }
 
     /// What every decision goes through: it is counted, added to the trace of its request, and noted with the client.
     fn observe(&self, request: &impl Request, verdict: &Verdict, started: Instant) {
-        self.metrics.record(&self.limiter, verdict, started.elapsed());
-        self.tracer.note_decision(self.limiter.store(), verdict, started);
-        self.observer.observe(&self.limiter, verdict.rows(), request);
+        self.observe_rows(request, verdict.rows(), started);
+    }
+
+    fn observe_rows(&self, request: &impl Request, rows: &[Row], started: Instant) {
+        self.metrics.record(&self.limiter, rows, started.elapsed());
+        self.tracer.note_decision(self.limiter.store(), || Verdict::new(rows.to_vec()), started);
+        self.observer.observe(&self.limiter, rows, request);
     }
 
     /// All metrics, at this moment.

@@ -106,16 +106,5 @@ pub(crate) struct HealthAnswer {
     pub(crate) rules: Option<String>,
 }
 
-/// An allowed request, for proxies that use the status only.
-#[derive(Debug, Serialize, JsonSchema)]
-#[schemars(rename = "Authorized")]
-pub(crate) struct AuthorizeAnswer {
-    /// Always true: a denied request is answered with the status of a denial.
-    pub(crate) allowed: bool,
-    /// Milliseconds to wait until the request's turn, when a leaky bucket paces it.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub(crate) delay_ms: Option<u64>,
-}
-
 #[cfg(test)]
 mod tests;

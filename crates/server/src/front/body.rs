@@ -1,12 +1,15 @@
 //! Reads the body of a request, with bounds on its size and time. [`crate::strict`] parses it.
 
+use std::pin::Pin;
+use std::task::{Context, Poll};
 use std::time::Duration;
 
 use axum::body::{Body, Bytes};
+use futures_util::future::poll_immediate;
 use http::header::EXPECT;
 use http::{Request, StatusCode};
 use http_body_util::{BodyExt as _, LengthLimitError, Limited};
-use hyper::body::Body as _;
+use hyper::body::{Body as _, Frame, Incoming, SizeHint};
 use tollkeeper::http::Problem;
 
 use super::connections::Stopping;
@@ -52,6 +55,85 @@ pub(super) async fn read(request: Request<Body>, within: Duration) -> Result<Byt
             let detail = format!("the body did not arrive within {within:?}; send it faster");
             Err(Problem::new(StatusCode::REQUEST_TIMEOUT, detail).closing())
         }
+    }
+}
+
+/// What has arrived of a body.
+pub(super) enum Arrived {
+    /// All of it, within the limit.
+    Whole(Bytes),
+    /// Not all of it yet.
+    InPieces(Resumed),
+}
+
+/// Takes what has arrived, without waiting. A short body arrives with its head, and then this is all that is needed.
+pub(super) async fn arrived(mut rest: Incoming) -> Arrived {
+    let mut taken: Option<Bytes> = None;
+    loop {
+        let failed = match poll_immediate(rest.frame()).await {
+            Some(Some(Ok(frame))) => match (frame.into_data(), taken.take()) {
+                (Ok(data), None) => {
+                    taken = Some(data);
+                    None
+                }
+                (Ok(data), Some(before)) => {
+                    taken = Some([before, data].concat().into());
+                    None
+                }
+                // Trailers say nothing here.
+                (Err(_), before) => {
+                    taken = before;
+                    None
+                }
+            },
+            Some(Some(Err(error))) => Some(error),
+            Some(None) => return Arrived::Whole(taken.unwrap_or_default()),
+            None => return Arrived::InPieces(Resumed { taken, failed: None, rest }),
+        };
+        let length = taken.as_ref().map_or(0, Bytes::len);
+        if failed.is_some() || length > MAX_BODY {
+            return Arrived::InPieces(Resumed { taken, failed, rest });
+        }
+        if rest.is_end_stream() {
+            return Arrived::Whole(taken.unwrap_or_default());
+        }
+    }
+}
+
+/// A body of which a part was taken before.
+pub(super) struct Resumed {
+    taken: Option<Bytes>,
+    failed: Option<hyper::Error>,
+    rest: Incoming,
+}
+
+impl hyper::body::Body for Resumed {
+    type Data = Bytes;
+    type Error = hyper::Error;
+
+    fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, hyper::Error>>> {
+        if let Some(taken) = self.taken.take() {
+            return Poll::Ready(Some(Ok(Frame::data(taken))));
+        }
+        match self.failed.take() {
+            Some(error) => Poll::Ready(Some(Err(error))),
+            None => Pin::new(&mut self.rest).poll_frame(cx),
+        }
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.taken.is_none() && self.failed.is_none() && self.rest.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        let taken = self.taken.as_ref().map_or(0, |taken| taken.len() as u64);
+        let rest = self.rest.size_hint();
+        let mut hint = SizeHint::new();
+        hint.set_lower(rest.lower() + taken);
+        if let Some(upper) = rest.upper() {
+            hint.set_upper(upper + taken);
+        }
+        hint
     }
 }
 

@@ -3,20 +3,20 @@
 //! The accept loop is our own so that limits apply before any request is read: the number of connections, how long
 //! one may stall or take for a handshake, how large a head may be.
 
+mod joined;
 mod stall;
 mod visitors;
 
+use std::convert::Infallible;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use axum::Router;
-use axum::body::Body;
-use axum::response::Response;
+use axum::body::Bytes;
 use http::header::CONNECTION;
-use http::{HeaderValue, StatusCode, Version};
-use hyper::body::Incoming;
+use http::{HeaderValue, Request, Response, StatusCode, Version};
+use hyper::body::{Body, Incoming};
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::server::conn::auto;
@@ -24,10 +24,10 @@ use hyper_util::server::graceful::{GracefulShutdown, Watcher};
 use tokio::net::{TcpListener, TcpSocket, TcpStream};
 use tokio::sync::{Semaphore, watch};
 use tokio::task::JoinSet;
-use tower::ServiceExt as _;
 use tracing::{debug, error, info, warn};
 
 use crate::tls::{self, Acceptor};
+use joined::Joined;
 pub(crate) use stall::{Busy, Stalling, UnderWay};
 pub(crate) use visitors::Visitors;
 
@@ -163,30 +163,48 @@ pub(super) struct Peer {
     pub(super) certified: Option<Arc<str>>,
 }
 
-/// Serves a router until `shutdown`, then finishes the requests in flight. `front` is its name in the log.
-pub(super) async fn serve_router(
+/// A connection, as its requests know it.
+#[derive(Debug)]
+pub(super) struct Connected {
+    pub(super) peer: Peer,
+    stopping: Stopping,
+}
+
+impl Connected {
+    /// Adds it to a request, for handlers behind a router.
+    pub(super) fn attach<B>(&self, request: &mut Request<B>) {
+        request.extensions_mut().insert(self.peer.clone());
+        request.extensions_mut().insert(self.stopping.clone());
+    }
+}
+
+/// Answers requests until `shutdown`, then finishes those in flight. `front` is its name in the log.
+pub(super) async fn serve_requests<F, B>(
     front: &str,
     limits: Limits,
     visitors: Arc<Visitors>,
     protocol: auto::Builder<TokioExecutor>,
-    router: Router,
     listener: Listener,
     shutdown: impl Future<Output = ()>,
-) {
+    answer: impl Fn(Request<Incoming>, &Arc<Connected>) -> F + Clone + Send + Sync + 'static,
+) where
+    F: Future<Output = Response<B>> + Send + 'static,
+    B: Body<Data = Bytes> + Send + 'static,
+    B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
+{
     let builder = Arc::new(protocol);
     let here = visitors.clone();
     let serve_one = move |Accepted { stream, peer, certified, watcher, stopping, .. }| {
-        let (builder, router, visitors) = (builder.clone(), router.clone(), visitors.clone());
+        let (builder, answer, visitors) = (builder.clone(), answer.clone(), visitors.clone());
         async move {
             let leaving = visitors.clone();
-            let requests = service_fn(move |mut request: http::Request<Incoming>| {
-                request.extensions_mut().insert(Peer { ip: peer.ip(), certified: certified.clone() });
-                request.extensions_mut().insert(stopping.clone());
+            let connected = Arc::new(Connected { peer: Peer { ip: peer.ip(), certified }, stopping });
+            let requests = service_fn(move |request: Request<Incoming>| {
                 let (version, leaving) = (request.version(), leaving.clone());
-                let answering = router.clone().oneshot(request.map(Body::new));
-                async move { answering.await.map(|response| self::leaving(response, version, &leaving)) }
+                let answering = answer(request, &connected);
+                async move { Ok::<_, Infallible>(self::leaving(answering.await, version, &leaving)) }
             });
-            let io = TokioIo::new(stream);
+            let io = TokioIo::new(Joined(stream));
             let connection = builder.serve_connection(io, requests).into_owned();
             if let Err(error) = watcher.watch(connection).await {
                 if is_flood_of_resets(&*error) {
@@ -202,7 +220,7 @@ pub(super) async fn serve_router(
 
 /// While the service drains, HTTP/1 clients are asked to reconnect (`Connection: close`): a connection that is closed just
 /// when they send a request would lose it. HTTP/2 has GOAWAY for that.
-pub(super) fn leaving(mut response: Response, version: Version, visitors: &Visitors) -> Response {
+pub(super) fn leaving<B>(mut response: Response<B>, version: Version, visitors: &Visitors) -> Response<B> {
     if version < Version::HTTP_2 && visitors.should_leave() && response.status() != StatusCode::SWITCHING_PROTOCOLS {
         response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
     }

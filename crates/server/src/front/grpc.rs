@@ -5,7 +5,10 @@
 
 mod annotations;
 mod answer;
+mod attributes;
 mod codec;
+mod decide;
+mod direct;
 pub(crate) mod envoy;
 mod health;
 pub(crate) mod overrides;
@@ -28,13 +31,14 @@ use tonic::service::Routes;
 use tonic::{Code, Request, Response, Status};
 use tower::service_fn;
 
-use super::connections::{self, Limits, Listener, Peer};
+use super::connections::{self, Connected, Limits, Listener, Peer};
 use super::credential::{self, Refusal};
 use crate::metrics::Front;
 use crate::service::Service;
 use crate::telemetry::Described;
 use crate::tokens::Purpose;
 use codec::{MAX_MESSAGE, StrictCodec};
+use direct::Calls;
 use envoy::{DESCRIPTORS, METHOD, RateLimitRequest, RateLimitResponse};
 
 /// Where an error says which one it is.
@@ -66,7 +70,7 @@ async fn run_within(
             .register_encoded_file_descriptor_set(DESCRIPTORS)
             .register_file_descriptor_set(of_health.clone())
     };
-    let (traced, listed) = (service.clone(), service.clone());
+    let (traced, listed, direct) = (service.clone(), service.clone(), service.clone());
     let visitors = service.visitors(&service.metrics.connections.grpc);
     let health_service =
         health_service.max_decoding_message_size(MAX_MESSAGE).accept_compressed(GZIP).send_compressed(GZIP);
@@ -85,7 +89,9 @@ async fn run_within(
         watching.abort();
         health::end(reporter).await;
     };
-    connections::serve_router("gRPC", limits, visitors, protocol(limits), router, listener.into(), shutdown).await;
+    let calls = Arc::new(Calls { service: direct, router });
+    let answer = move |request, from: &Arc<Connected>| calls.clone().answer(request, from.clone());
+    connections::serve_requests("gRPC", limits, visitors, protocol(limits), listener.into(), shutdown, answer).await;
     Ok(())
 }
 
@@ -159,15 +165,15 @@ async fn should_rate_limit(service: Arc<Service>, request: HttpRequest) -> HttpR
     if let Err(refusal) = credential::require(&service, Purpose::Decide, request.headers(), peer).await {
         return refused(refusal).into_http();
     }
-    let is_decided = AtomicBool::new(false);
-    let decide = service_fn(|request| answer_to(&service, request, &is_decided));
+    let is_read = AtomicBool::new(false);
+    let decide = service_fn(|request| answer_to(&service, request, &is_read));
     let mut grpc = Grpc::new(StrictCodec::default())
         .max_decoding_message_size(MAX_MESSAGE)
         .accept_compressed(GZIP)
         .send_compressed(GZIP);
     let response = grpc.unary(decide, request).await.map(axum::body::Body::new);
     // A message that cannot be read never gets as far as a decision.
-    if !is_decided.load(Relaxed) {
+    if !is_read.load(Relaxed) {
         service.refused(Front::Grpc, 1);
     }
     response
@@ -176,20 +182,10 @@ async fn should_rate_limit(service: Arc<Service>, request: HttpRequest) -> HttpR
 async fn answer_to(
     service: &Service,
     request: Request<RateLimitRequest>,
-    is_decided: &AtomicBool,
+    is_read: &AtomicBool,
 ) -> Result<Response<RateLimitResponse>, Status> {
-    let asked = request::read(request.into_inner())?;
-    let parts = request::parts(&service.limiter, &asked)?;
-    is_decided.store(true, Relaxed);
-    let decided = service.check_together(Front::Grpc, &request::Described(&asked), &parts).await;
-    let decided = decided.map_err(|error| Status::unavailable(error.to_string()))?;
-    if decided.whole.is_unavailable() {
-        // An error, not "over limit", so that Envoy's own failure mode applies.
-        let rule = decided.whole.limiting().map(|row| row.charge.rule.name().to_string()).unwrap_or_default();
-        return Err(Status::unavailable(format!("the store cannot answer, and rule `{rule}` says `closed`")));
-    }
-    let now = service.limiter.store().now();
-    Ok(Response::new(answer::answer(&service.answer, &asked, &decided, now)))
+    is_read.store(true, Relaxed);
+    decide::decide(service, request.into_inner()).await.map(Response::new)
 }
 
 #[cfg(test)]

@@ -4,6 +4,7 @@ mod actions;
 mod authorize;
 mod batch_size;
 mod check;
+mod direct;
 mod exceptions;
 mod guard;
 mod insight;
@@ -22,9 +23,10 @@ use axum::Router;
 use axum::middleware::{from_fn, from_fn_with_state};
 use axum::routing::{MethodRouter, any};
 
-use super::connections::{self, Limits, Listener};
+use super::connections::{self, Connected, Limits, Listener};
 use crate::route::Route;
 use crate::service::Service;
+use direct::Api;
 use shared::Shared;
 
 /// Serves until `shutdown`, then finishes the requests in flight.
@@ -43,9 +45,11 @@ async fn run_within(
     shutdown: impl Future<Output = ()>,
 ) -> anyhow::Result<()> {
     let visitors = service.visitors(&service.metrics.connections.http);
-    let router = router(Arc::new(Shared { service, limits }));
+    let shared = Arc::new(Shared { service, limits });
+    let api = Arc::new(Api { router: router(shared.clone()), shared });
     let protocol = connections::protocol(limits);
-    connections::serve_router("HTTP", limits, visitors, protocol, router, listener.into(), shutdown).await;
+    let answer = move |request, from: &Arc<Connected>| api.clone().answer(request, from.clone());
+    connections::serve_requests("HTTP", limits, visitors, protocol, listener.into(), shutdown, answer).await;
     Ok(())
 }
 

@@ -31,7 +31,7 @@ use hyper::service::service_fn;
 use hyper::upgrade::OnUpgrade;
 use hyper_util::rt::TokioIo;
 use tollkeeper::http::{Answer, OVER_LIMIT, Problem, over_limit};
-use tollkeeper::{Charge, CheckError, Permit, Verdict};
+use tollkeeper::{Charge, CheckError, Permit, Verdict, limit_headers};
 use tracing::{debug, info};
 
 use super::body::discard;
@@ -62,7 +62,6 @@ pub(crate) struct Proxy {
 }
 
 /// The connection that a request came on.
-#[derive(Clone)]
 struct Client {
     peer: IpAddr,
     /// Its scheme.
@@ -89,7 +88,8 @@ pub(crate) async fn run(listener: Listener, proxy: Arc<Proxy>, shutdown: impl Fu
     let serve = move |Accepted { stream, peer, certified, busy, watcher, stopping }| {
         let (builder, proxy, scheme, leaving) = (builder.clone(), proxy.clone(), scheme.clone(), leaving.clone());
         async move {
-            let client = Client { peer: peer.ip(), scheme, certified, busy, sequel: Sequel::default(), stopping };
+            let client =
+                Arc::new(Client { peer: peer.ip(), scheme, certified, busy, sequel: Sequel::default(), stopping });
             let strict = Strict::new(stream, client.sequel.clone()).counting(proxy.service.metrics.clone());
             let io = TokioIo::new(strict);
             let sequel = client.sequel.clone();
@@ -97,7 +97,7 @@ pub(crate) async fn run(listener: Listener, proxy: Arc<Proxy>, shutdown: impl Fu
                 let (proxy, client, leaving) = (proxy.clone(), client.clone(), leaving.clone());
                 let version = request.version();
                 async move {
-                    let response = proxy.answer_traced(client, request).await;
+                    let response = proxy.answer_traced(&client, request).await;
                     Ok::<_, Infallible>(connections::leaving(response, version, &leaving))
                 }
             });
@@ -122,14 +122,17 @@ struct Admitted {
 
 impl Proxy {
     /// Handles the request within its trace, until the head of the response has arrived.
-    async fn answer_traced(&self, client: Client, request: Request<Incoming>) -> Response {
+    async fn answer_traced(&self, client: &Client, request: Request<Incoming>) -> Response {
+        if !self.service.tracer.is_on() {
+            return self.answer(client, request).await;
+        }
         let begun = self.service.tracer.begin(request.headers());
         let method = request.method().clone();
         let describe = |response: &Response| Described::http(&method, "", response.status());
-        self.service.tracer.within(begun, self.answer(client, request), describe).await
+        self.service.tracer.within(begun, Box::pin(self.answer(client, request)), describe).await
     }
 
-    async fn answer(&self, client: Client, mut request: Request<Incoming>) -> Response {
+    async fn answer(&self, client: &Client, mut request: Request<Incoming>) -> Response {
         let under_way = client.busy.begin();
         let on_upgrade = hyper::upgrade::on(&mut request);
         let (mut parts, body) = request.into_parts();
@@ -153,21 +156,21 @@ impl Proxy {
         forwarding::watch(&self.service.identity, &parts.headers, client.peer, false);
         // HTTP/2 starts a WebSocket in another way, and a body would be read as its first frames.
         hop.websocket &= version == Version::HTTP_11 && body.is_end_stream();
-        let Admitted { verdict, permit, estimate } = match self.admit(&client, &parts).await {
+        let Admitted { verdict, permit, estimate } = match self.admit(client, &parts).await {
             Ok(admitted) => admitted,
             Err(denial) => {
                 // A client that waits for `100 Continue` has sent nothing yet.
-                if !parts.headers.contains_key(EXPECT) {
+                if !body.is_end_stream() && !parts.headers.contains_key(EXPECT) {
                     discard(body).await;
                 }
                 return denial;
             }
         };
         let now = self.service.limiter.store().now();
-        let limits = self.service.answer.headers_for(&verdict, now);
+        let limits = limit_headers(self.service.answer.headers, &verdict, now);
         parts.headers.extend(over_limit(&verdict).map(|value| (OVER_LIMIT, value)));
         let on_upgrade = hop.websocket.then_some(on_upgrade);
-        let request = self.outgoing(parts, body, target, &client, hop);
+        let request = self.outgoing(parts, body, target, client, hop);
         let mut response = match self.forward(request, hop).await {
             Ok(response) => {
                 let estimate = estimate.and_then(|estimate| estimate.settle_by(response.headers()));
@@ -176,8 +179,8 @@ impl Proxy {
             Err(problem) => problem.into_response(),
         };
         for (name, value) in limits {
-            // Every name comes once; the upstream's own limits under that name would contradict.
-            if let Some(name) = name {
+            // Digits and names of rules, which need no escaping. The upstream's own limits under that name would contradict.
+            if let Ok(value) = HeaderValue::try_from(value) {
                 response.headers_mut().insert(name, value);
             }
         }
@@ -284,7 +287,7 @@ impl Proxy {
     fn incoming(
         &self,
         mut response: http::Response<Incoming>,
-        client: Client,
+        client: &Client,
         on_upgrade: Option<OnUpgrade>,
         permit: Permit,
         under_way: UnderWay,

@@ -25,6 +25,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use tokio::sync::watch;
+use tollkeeper::Store;
 use tracing::{debug, info};
 
 use super::connections::{self, Accepted, Listener};
@@ -56,8 +57,9 @@ async fn run_within(
     shutdown: impl Future<Output = ()>,
 ) -> anyhow::Result<()> {
     let visitors = service.visitors(&service.metrics.connections.resp);
-    let shared =
-        Arc::new(Shared { service, limits, password, quotas: Quotas::default(), connections: AtomicU64::default() });
+    let decides_here = matches!(service.limiter.store(), Store::Memory(_));
+    let (quotas, connections) = (Quotas::default(), AtomicU64::default());
+    let shared = Arc::new(Shared { service, limits, password, decides_here, quotas, connections });
     let (stop, stopping) = watch::channel(false);
     let shutdown = async move {
         shutdown.await;

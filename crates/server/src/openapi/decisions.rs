@@ -4,8 +4,8 @@ use serde_json::{Value, json};
 
 use super::writer::{JSON, Operation, PROBLEM, Writer};
 use crate::wire::{
-    AuthorizeAnswer, BatchAnswer, CheckAnswer, CheckBody, DenialAnswer, Release, ReleaseAnswer, Reserve, ReserveAnswer,
-    Settle, SettleAnswer,
+    BatchAnswer, CheckAnswer, CheckBody, DenialAnswer, Release, ReleaseAnswer, Reserve, ReserveAnswer, Settle,
+    SettleAnswer,
 };
 
 pub(super) fn check(writer: &mut Writer<'_>) -> Operation {
@@ -50,13 +50,12 @@ pub(super) fn authorize(writer: &mut Writer<'_>, path: &str) -> Vec<(&'static st
         false => ("", original()),
     };
     let deny_status = writer.facts.deny_status;
-    let allowed = writer.schema::<AuthorizeAnswer>();
     let denied = writer.schema::<DenialAnswer>();
     let operation = |method: &'static str| {
         let id = format!("authorize{name}{}{}", method[..1].to_uppercase(), &method[1..]);
         let operation = Operation::new(&id, "Decide a request that a proxy asks about")
             .parameters(parameters.clone())
-            .answer(200, "It may pass.", JSON, allowed.clone())
+            .empty(200, "It may pass.")
             .fails(&[400])
             .answer(deny_status, "Denied: a limit is reached.", PROBLEM, denied.clone())
             .answer(

@@ -147,6 +147,12 @@ impl Operation {
         self
     }
 
+    /// An answer without a body.
+    pub(super) fn empty(mut self, status: u16, what: &str) -> Self {
+        self.responses.insert(status, json!({ "description": what }));
+        self
+    }
+
     pub(super) fn fails(mut self, statuses: &[u16]) -> Self {
         self.failures.extend(statuses);
         self

@@ -35,9 +35,16 @@ impl Service {
         &self,
         front: Front,
         request: &impl Request,
-        parts: &[Part],
+        parts: Vec<Part>,
     ) -> Result<Together, StoreError> {
-        let decided = self.decide_together(request, parts).await;
+        let decided = if parts.iter().all(|part| part.effect == Effect::Charge) {
+            let started = Instant::now();
+            let decided = self.limiter.charge_all(parts.into_iter().map(|part| part.charges).collect()).await;
+            decided.inspect(|decided| self.observe(request, &decided.whole, started)).map_err(StoreError::from)
+        } else {
+            // Boxed, because it is rare and large.
+            Box::pin(self.decide_together(request, &parts)).await
+        };
         match &decided {
             Ok(decided) => self.metrics.count_outcome(front, &decided.whole),
             Err(error) => self.metrics.count_outcome(front, error),

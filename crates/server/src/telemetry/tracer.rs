@@ -63,6 +63,11 @@ impl Tracer {
         Ok(())
     }
 
+    /// Whether there is a collector.
+    pub(crate) fn is_on(&self) -> bool {
+        self.exporting.get().is_some()
+    }
+
     /// Starts the span of a request, if it is sampled.
     pub(crate) fn begin(&self, headers: &HeaderMap) -> Option<Begun> {
         let (context, parent) = self.exporting.get()?.sampler.decide(headers)?;
@@ -90,10 +95,10 @@ impl Tracer {
     }
 
     /// Adds a decision to the span of the current request, if it has one.
-    pub(crate) fn note_decision(&self, store: &Store, verdict: &Verdict, started: Instant) {
+    pub(crate) fn note_decision(&self, store: &Store, verdict: impl FnOnce() -> Verdict, started: Instant) {
         if self.exporting.get().is_some() {
             // An error means that it is not traced.
-            let _ = CURRENT.try_with(|work| work.borrow_mut().add_decision(store, verdict, started));
+            let _ = CURRENT.try_with(|work| work.borrow_mut().add_decision(store, &verdict(), started));
         }
     }
 

@@ -1,12 +1,12 @@
 //! The answer to Envoy: a status for each descriptor, in order, and headers for the client.
 
+use std::borrow::Cow;
 use std::collections::HashMap;
 
-use http::HeaderMap;
 use http::header::RETRY_AFTER;
 use prost_types::Duration;
 use tollkeeper::http::AnswerStyle;
-use tollkeeper::{Algorithm, Quota, Row, Span, Timestamp, Together, Verdict, retry_after_seconds};
+use tollkeeper::{Algorithm, Quota, Row, Span, Timestamp, Together, Verdict, limit_headers, retry_after_seconds};
 use tollkeeper_core::Cost;
 
 use super::annotations;
@@ -116,20 +116,29 @@ fn duration(span: Span) -> Duration {
 
 /// The limit headers of the configured style, and `Retry-After`.
 fn headers(style: &AnswerStyle, whole: &Verdict, now: Timestamp) -> Vec<HeaderValue> {
-    let mut headers: HeaderMap = style.headers_for(&one_row_per_rule(whole), now);
-    if let Some(seconds) = retry_after_seconds(whole) {
-        headers.insert(RETRY_AFTER, seconds.into());
-    }
-    let text = |value: &http::HeaderValue| value.to_str().map(str::to_string).unwrap_or_default();
-    headers.iter().map(|(name, value)| header(name.as_str(), &text(value))).collect()
+    let mut headers: Vec<HeaderValue> = limit_headers(style.headers, &one_row_per_rule(whole), now)
+        .into_iter()
+        .map(|(name, value)| header(name, value))
+        .collect();
+    headers.extend(retry_after_seconds(whole).map(|seconds| header(RETRY_AFTER.as_str(), seconds.to_string())));
+    headers
 }
 
-fn header(name: &str, value: &str) -> HeaderValue {
+fn header(name: &str, value: impl Into<String>) -> HeaderValue {
     HeaderValue { key: name.into(), value: value.into(), ..HeaderValue::default() }
 }
 
 /// Descriptors may use several buckets of one rule; a header names a rule once, with the binding bucket.
-fn one_row_per_rule(whole: &Verdict) -> Verdict {
+fn one_row_per_rule(whole: &Verdict) -> Cow<'_, Verdict> {
+    /// Up to so many rows, comparing all names is quicker than hashing each.
+    const FEW: usize = 8;
+    let rows = whole.rows();
+    let is_new = |(place, row): (usize, &Row)| {
+        rows[..place].iter().all(|before| before.charge.rule.name() != row.charge.rule.name())
+    };
+    if rows.len() <= FEW && rows.iter().enumerate().all(is_new) {
+        return Cow::Borrowed(whole);
+    }
     let mut by_rule: HashMap<&str, usize> = HashMap::new();
     let mut rows: Vec<Row> = Vec::new();
     for row in whole.rows() {
@@ -146,7 +155,7 @@ fn one_row_per_rule(whole: &Verdict) -> Verdict {
             }
         }
     }
-    Verdict::new(rows)
+    Cow::Owned(Verdict::new(rows))
 }
 
 #[cfg(test)]

@@ -11,6 +11,8 @@ use prost_types::{Duration, Struct, Timestamp};
 pub(crate) const SERVICE: &str = "envoy.service.ratelimit.v3.RateLimitService";
 /// Its only method.
 pub(crate) const METHOD: &str = "envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit";
+/// Where it is called.
+pub(super) const PATH: &str = "/envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit";
 /// Envoy's `rls.proto` and all files that it imports, as reflection shows them. Written by `descriptors.py`.
 pub(crate) const DESCRIPTORS: &[u8] = include_bytes!("descriptors.bin");
 

@@ -2,7 +2,9 @@
 
 use std::sync::{Arc, LazyLock};
 
-use tollkeeper::{Algorithm, Charge, Descriptor, FailurePolicy, Key, Request as _, Rule};
+use tollkeeper::{Algorithm, Charge, FailurePolicy, Key, Rule};
+
+use super::attributes::Attributes;
 
 /// The rule of all of them, whose name no file can use; its own limit is never used.
 static RULE: LazyLock<Arc<Rule>> = LazyLock::new(|| {
@@ -16,8 +18,6 @@ pub(crate) fn rule() -> Arc<Rule> {
 }
 
 /// The charge of a descriptor. Its bucket is that of all its entries, as in the reference service.
-pub(super) fn charge(descriptor: &Descriptor) -> Charge {
-    // As JSON no two descriptors are the same text. `descriptor` has the order of the entries.
-    let value = serde_json::to_string(descriptor.attributes()).expect("a map of texts is always JSON");
-    Charge::new(RULE.clone(), Key { variant: 0, value }, descriptor.cost())
+pub(super) fn charge(descriptor: &Attributes, hits: u32) -> Charge {
+    Charge::new(RULE.clone(), Key { variant: 0, value: descriptor.to_json() }, hits)
 }

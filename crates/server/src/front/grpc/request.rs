@@ -1,35 +1,36 @@
 //! Envoy's request, parsed and bounded: each descriptor's attributes, its hits and its own limit.
 
 use std::borrow::Cow;
-use std::collections::BTreeMap;
+use std::sync::Arc;
 
-use tollkeeper::{Algorithm, Charge, Descriptor, Limiter, Quota, Request, Rule, Span};
-use tollkeeper_core::Cost;
+use tollkeeper::{Algorithm, Charge, Limiter, Quota, Request, Rule, Span};
+use tollkeeper_core::{Cost, usual_spelling};
 use tonic::Status;
 
-use super::envoy::{Entry, RateLimitOverride, RateLimitRequest, RateLimitUnit};
+use super::attributes::{Attributes, invalid};
+use super::envoy::{RateLimitOverride, RateLimitRequest, RateLimitUnit};
 use super::overrides;
 use crate::service::together::{Effect, Part};
 
 /// More than any proxy sends.
 const MAX_DESCRIPTORS: usize = 100;
-const MAX_ENTRIES: usize = 100;
 
 /// One descriptor.
 #[derive(Debug)]
 pub(super) struct Asked {
-    attributes: Descriptor,
+    attributes: Attributes,
+    hits: u32,
     effect: Effect,
     pub(super) limit: Option<RateLimitOverride>,
 }
 
 impl Request for Asked {
     fn attribute(&self, name: &str) -> Option<Cow<'_, str>> {
-        self.attributes.attribute(name)
+        self.attributes.get(name).map(|value| usual_spelling(name, value))
     }
 
     fn cost(&self) -> u32 {
-        self.attributes.cost()
+        self.hits
     }
 
     /// An entry with an empty value is an entry: Envoy sends one for an empty header, which must not escape the limit.
@@ -51,6 +52,7 @@ impl Request for Described<'_> {
 /// Parses a request, or says what is wrong with it.
 pub(super) fn read(request: RateLimitRequest) -> Result<Vec<Asked>, Status> {
     let RateLimitRequest { domain, descriptors, hits_addend } = request;
+    let domain: Arc<str> = domain.into();
     if domain.is_empty() {
         return Err(invalid("domain", "is empty; name the one that your rules match"));
     }
@@ -61,7 +63,7 @@ pub(super) fn read(request: RateLimitRequest) -> Result<Vec<Asked>, Status> {
         return Err(invalid("descriptors", format!("{} are too many (at most {MAX_DESCRIPTORS})", descriptors.len())));
     }
     let asked = descriptors.into_iter().enumerate().map(|(index, descriptor)| {
-        let attributes = attributes(&domain, descriptor.entries, index)?;
+        let attributes = Attributes::new(domain.clone(), descriptor.entries, index)?;
         // The descriptor's own number wins, even if it is 0; that of the request is 0 when it is not set.
         let hits = match descriptor.hits_addend {
             Some(hits) => u32::try_from(hits).unwrap_or(u32::MAX),
@@ -72,30 +74,9 @@ pub(super) fn read(request: RateLimitRequest) -> Result<Vec<Asked>, Status> {
             _ if descriptor.is_negative_hits => Effect::Refund,
             _ => Effect::Charge,
         };
-        Ok(Asked { attributes: Descriptor::from(attributes).with_cost(hits), effect, limit: descriptor.limit })
+        Ok(Asked { attributes, hits, effect, limit: descriptor.limit })
     });
     asked.collect()
-}
-
-/// The entries by name, `domain`, and `descriptor`: the names of the entries in order, with which a rule can require
-/// exactly this shape. A repeated name gets a number: the second `generic_key` is `generic_key#2`.
-fn attributes(domain: &str, entries: Vec<Entry>, index: usize) -> Result<BTreeMap<String, String>, Status> {
-    let field = |rest: &str| format!("descriptors[{index}].entries{rest}");
-    if entries.len() > MAX_ENTRIES {
-        return Err(invalid(&field(""), format!("{} are too many (at most {MAX_ENTRIES})", entries.len())));
-    }
-    let shape: Vec<&str> = entries.iter().map(|entry| entry.key.as_str()).collect();
-    let mut attributes =
-        BTreeMap::from([("domain".to_string(), domain.to_string()), ("descriptor".to_string(), shape.join(","))]);
-    for (position, Entry { key, value }) in entries.into_iter().enumerate() {
-        if key.is_empty() {
-            return Err(invalid(&field(&format!("[{position}].key")), "is empty; every entry has a name"));
-        }
-        let numbered = (2..).map(|number| format!("{key}#{number}"));
-        let free = std::iter::once(key.clone()).chain(numbered).find(|name| !attributes.contains_key(name));
-        attributes.extend(free.map(|name| (name, value)));
-    }
-    Ok(attributes)
 }
 
 /// The charges of each descriptor under the rules in force, with its own limit if it has one.
@@ -107,7 +88,7 @@ pub(super) fn parts(limiter: &Limiter, asked: &[Asked]) -> Result<Vec<Part>, Sta
     })?;
     for (index, (asked, charges)) in asked.iter().zip(&mut charges).enumerate() {
         if let Some(limit) = &asked.limit {
-            override_limit(limit, &asked.attributes, charges, &format!("descriptors[{index}].limit"))?;
+            override_limit(limit, asked, charges, &format!("descriptors[{index}].limit"))?;
         }
     }
     Ok(asked.iter().zip(charges).map(|(asked, charges)| Part { charges, effect: asked.effect }).collect())
@@ -118,7 +99,7 @@ pub(super) fn parts(limiter: &Limiter, asked: &[Asked]) -> Result<Vec<Part>, Sta
 /// enforce its own, by a window of its own.
 fn override_limit(
     limit: &RateLimitOverride,
-    descriptor: &Descriptor,
+    asked: &Asked,
     charges: &mut Vec<Charge>,
     field: &str,
 ) -> Result<(), Status> {
@@ -128,7 +109,7 @@ fn override_limit(
     };
     let says = |rule: &Rule| rule.when().len() + rule.key().needs().count();
     let most = charges.iter().map(|charge| says(&charge.rule)).max();
-    let own = || overrides::charge(descriptor);
+    let own = || overrides::charge(&asked.attributes, asked.hits);
     let place = charges.iter().position(|charge| Some(says(&charge.rule)) == most).unwrap_or_else(|| {
         charges.push(own());
         charges.len() - 1
@@ -147,7 +128,7 @@ fn override_limit(
     *charge = charge.clone().with_quota(quota);
     if matches!(charge.rule.cost(), Cost::Fixed(cost) if *cost > charge.rule.quota().limit()) {
         // A rule that lets nothing pass by its cost, as imported for a limit of 0: now it has a limit.
-        charge.cost = descriptor.cost();
+        charge.cost = asked.hits;
     }
     if limit.requests_per_unit == 0 {
         // A cost too large to count never passes, which is what a limit of 0 means.
@@ -169,8 +150,4 @@ fn period_of(unit: RateLimitUnit) -> Option<Span> {
         RateLimitUnit::Year => 365 * DAY,
     };
     Some(Span::from_secs(seconds))
-}
-
-fn invalid(field: &str, problem: impl AsRef<str>) -> Status {
-    Status::invalid_argument(format!("{field}: {}", problem.as_ref()))
 }

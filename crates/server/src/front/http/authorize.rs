@@ -4,18 +4,18 @@
 use std::sync::Arc;
 
 use axum::Extension;
-use axum::body::Body;
+use axum::body::{Body, Bytes};
 use axum::extract::State;
 use axum::response::Response;
 use http::header::{CACHE_CONTROL, HOST};
 use http::request::Parts;
 use http::uri::PathAndQuery;
-use http::{HeaderMap, HeaderValue, Method, Request, Uri};
+use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, Uri};
+use http_body_util::Full;
 use tollkeeper::CheckError;
 use tollkeeper::http::{Answer, OVER_LIMIT, Problem, over_limit};
 
 use super::check::undecided;
-use super::pages::json;
 use super::problem::Refused;
 use super::shared::Shared;
 use crate::front::certified::Certified;
@@ -23,12 +23,13 @@ use crate::front::connections::Peer;
 use crate::front::forwarding;
 use crate::metrics::Front;
 use crate::strict::quoted;
-use crate::wire::AuthorizeAnswer;
 
 const PREFIX: &str = "/v1/authorize";
 const METHODS: [&str; 2] = ["x-forwarded-method", "x-original-method"];
 const URIS: [&str; 2] = ["x-forwarded-uri", "x-original-uri"];
 const HOST_HEADER: &str = "x-forwarded-host";
+/// Milliseconds until the turn of a request that a leaky bucket paces.
+const DELAY: HeaderName = HeaderName::from_static("tollkeeper-delay-ms");
 
 /// `ANY /v1/authorize`: 200, or the denial for the proxy to pass on. The body is never read.
 pub(super) async fn authorize(
@@ -36,10 +37,20 @@ pub(super) async fn authorize(
     peer: Option<Extension<Peer>>,
     request: Request<Body>,
 ) -> Result<Response, Refused> {
-    let service = &shared.service;
     let (parts, _) = request.into_parts();
+    let peer = peer.map(|Extension(peer)| peer);
+    Ok(decide(&shared, peer.as_ref(), parts).await?.map(Body::new))
+}
+
+/// The answer to a head, with the peer that sent it.
+pub(super) async fn decide(
+    shared: &Shared,
+    peer: Option<&Peer>,
+    parts: Parts,
+) -> Result<http::Response<Full<Bytes>>, Refused> {
+    let service = &shared.service;
     let original = Original::of(parts).inspect_err(|_| shared.refused(1))?;
-    let (ip, certified) = peer.map(|Extension(Peer { ip, certified })| (ip, certified)).unzip();
+    let (ip, certified) = peer.map(|Peer { ip, certified }| (*ip, certified.clone())).unzip();
     if let Some(ip) = ip {
         forwarding::watch(&service.identity, &original.headers, ip, original.is_described);
     }
@@ -58,13 +69,15 @@ pub(super) async fn authorize(
     if !verdict.is_allowed() {
         return Ok(service.answer.deny(&verdict, now).into_response());
     }
-    // Exactly 200, which Envoy requires.
-    let delay_ms = Some(verdict.delay().as_millis_ceil()).filter(|delay| *delay > 0);
-    let mut response = json(&AuthorizeAnswer { allowed: true, delay_ms });
-    response.headers_mut().extend(service.answer.headers_for(&verdict, now));
+    // Exactly 200, which Envoy requires, and no body: nginx closes the connection when there is one.
+    let mut response = http::Response::new(Full::default());
+    *response.headers_mut() = service.answer.headers_for(&verdict, now);
+    let headers = response.headers_mut();
     // For the proxy to pass on to its upstream.
-    response.headers_mut().extend(over_limit(&verdict).map(|value| (OVER_LIMIT, value)));
-    response.headers_mut().insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
+    headers.extend(over_limit(&verdict).map(|value| (OVER_LIMIT, value)));
+    let delay_ms = Some(verdict.delay().as_millis_ceil()).filter(|delay| *delay > 0);
+    headers.extend(delay_ms.map(|delay| (DELAY, HeaderValue::from(delay))));
+    headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
     Ok(response)
 }
 

@@ -2,15 +2,17 @@
 
 use std::sync::Arc;
 
+use axum::body::{Body, Bytes};
 use axum::extract::{Request, State};
 use axum::response::Response;
 use futures_util::future::join_all;
 use http::StatusCode;
+use http_body_util::Full;
 use tollkeeper::http::Problem;
 use tollkeeper::{CheckError, CostError, Overloaded, Policy, StoreError, Verdict};
 
 use super::batch_size::require_fitting;
-use super::pages::json;
+use super::pages::{json, whole_json};
 use super::problem::Refused;
 use super::shared::Shared;
 use crate::metrics::Front;
@@ -21,17 +23,26 @@ use crate::wire::{self, BatchAnswer, BatchResult, Check, CheckAnswer, CheckBody,
 /// `POST /v1/check`. The content type is ignored: `curl -d` calls everything a form.
 pub(super) async fn check(State(shared): State<Arc<Shared>>, request: Request) -> Result<Response, Refused> {
     let body = shared.body(request).await.inspect_err(|_| shared.refused(1))?;
-    match wire::parse_check(&body).inspect_err(|_| shared.refused(1))? {
+    Ok(decide(&shared, &body).await?.map(Body::new))
+}
+
+/// The answer to the body of a check.
+pub(super) async fn decide(shared: &Shared, body: &[u8]) -> Result<http::Response<Full<Bytes>>, Refused> {
+    match wire::parse_check(body).inspect_err(|_| shared.refused(1))? {
         CheckBody::One(check) => {
-            known_rules("", &shared.service.limiter.policy(), &check).inspect_err(|_| shared.refused(1))?;
+            // Nearly no request names any.
+            if check.rules().next().is_some() {
+                known_rules("", &shared.service.limiter.policy(), &check).inspect_err(|_| shared.refused(1))?;
+            }
             let verdict = shared.service.check(Front::Http, &check).await.map_err(|error| undecided(&error))?;
-            Ok(json(&CheckAnswer::new(&verdict, headers(&shared.service, &check, &verdict), &shared.service.seal)))
+            let headers = headers(&shared.service, &check, &verdict);
+            Ok(whole_json(&CheckAnswer::new(&verdict, headers, &shared.service.seal)))
         }
-        CheckBody::Batch { checks } => Ok(batch(&shared.service, &checks).await?),
+        CheckBody::Batch { checks } => Ok(Box::pin(batch(&shared.service, &checks)).await?),
     }
 }
 
-async fn batch(service: &Service, checks: &[Check<'_>]) -> Result<Response, Problem> {
+async fn batch(service: &Service, checks: &[Check<'_>]) -> Result<http::Response<Full<Bytes>>, Problem> {
     // None of its requests is decided then.
     validate(service, checks).inspect_err(|_| service.refused(Front::Http, checks.len()))?;
     // Concurrently: a shared store is asked for many at a time, and none waits for the one before.
@@ -57,13 +68,13 @@ async fn batch(service: &Service, checks: &[Check<'_>]) -> Result<Response, Prob
             Err(overloaded) => BatchResult::Shed(overloaded.into()),
         });
     }
-    Ok(json(&BatchAnswer { results }))
+    Ok(whole_json(&BatchAnswer { results }))
 }
 
 /// The headers for the caller's own response, if it asked for them.
 pub(super) fn headers(service: &Service, check: &Check<'_>, verdict: &Verdict) -> Option<HeadersAnswer> {
-    let now = service.limiter.store().now();
-    check.wants_headers().then(|| HeadersAnswer(service.answer.response_headers(verdict, now)))
+    let headers = || service.answer.response_headers(verdict, service.limiter.store().now());
+    check.wants_headers().then(|| HeadersAnswer(headers()))
 }
 
 /// A request that was not decided.

@@ -10,7 +10,8 @@ use tollkeeper::http::{Identity, Problem};
 
 use crate::strict::quoted;
 
-const SEC_FETCH_SITE: &str = "sec-fetch-site";
+/// What browsers say about the page that sends a request.
+pub(super) const SEC_FETCH_SITE: &str = "sec-fetch-site";
 const X_FORWARDED_HOST: &str = "x-forwarded-host";
 
 /// Refuses requests from a page of another origin.

@@ -10,6 +10,7 @@ use flate2::Compression;
 use flate2::write::GzEncoder;
 use http::header::{ACCEPT, ACCEPT_ENCODING, CACHE_CONTROL, CONTENT_ENCODING, CONTENT_TYPE, VARY};
 use http::{HeaderMap, HeaderName, HeaderValue};
+use http_body_util::Full;
 use serde::Serialize;
 
 use super::shared::Shared;
@@ -22,12 +23,19 @@ use crate::tokens::{Measured, Purpose, Without};
 
 /// 200 with JSON that must not be cached.
 pub(super) fn json(answer: &impl Serialize) -> Response {
-    let body = serde_json::to_vec(answer).expect("an answer is always JSON");
+    whole_json(answer).map(Body::new)
+}
+
+/// The same, with a body that is known as a whole.
+pub(super) fn whole_json(answer: &impl Serialize) -> http::Response<Full<Bytes>> {
+    // Larger than most answers, so that few grow while they are written.
+    let mut body = Vec::with_capacity(384);
+    serde_json::to_writer(&mut body, answer).expect("an answer is always JSON");
     content("application/json", body)
 }
 
-fn content(kind: &'static str, body: impl Into<Body>) -> Response {
-    let mut response = Response::new(body.into());
+fn content<B>(kind: &'static str, body: impl Into<B>) -> http::Response<B> {
+    let mut response = http::Response::new(body.into());
     response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(kind));
     response.headers_mut().insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
     response

@@ -14,6 +14,12 @@ use crate::strict::{nearest, quoted};
 #[derive(Debug)]
 pub(super) struct Refused(Problem);
 
+impl Refused {
+    pub(super) fn into_problem(self) -> Problem {
+        self.0
+    }
+}
+
 impl<E: Into<Problem>> From<E> for Refused {
     fn from(error: E) -> Refused {
         Refused(error.into())

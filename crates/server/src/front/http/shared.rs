@@ -1,6 +1,7 @@
 //! What the handlers of this front share.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use axum::body::Bytes;
 use axum::extract::Request;
@@ -22,6 +23,12 @@ impl Shared {
     /// Counts requests that were refused before anything was decided.
     pub(super) fn refused(&self, requests: usize) {
         self.service.refused(Front::Http, requests);
+    }
+
+    /// The longest that a request may take. Reading a body has its own, shorter deadline; after that only the store is
+    /// waited for, which has a deadline too.
+    pub(super) fn backstop(&self) -> Duration {
+        2 * self.limits.request
     }
 
     /// The whole body of a request.

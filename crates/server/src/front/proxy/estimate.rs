@@ -2,6 +2,7 @@
 //! by one of its trailers if the cost is known only at the end.
 
 use std::collections::BTreeSet;
+use std::ops::Bound;
 use std::time::Duration;
 
 use http::{HeaderMap, HeaderValue};
@@ -17,7 +18,10 @@ pub(super) const HOLD: Duration = Duration::from_secs(3_600);
 /// Whether the response gives the cost of some requests.
 pub(super) fn is_needed(cost_attributes: &BTreeSet<String>) -> bool {
     // Sorted: if any name has the prefix, the first one not before it does.
-    cost_attributes.range(RESPONSE.to_string()..).next().is_some_and(|name| name.starts_with(RESPONSE))
+    cost_attributes
+        .range::<str, _>((Bound::Included(RESPONSE), Bound::Unbounded))
+        .next()
+        .is_some_and(|name| name.starts_with(RESPONSE))
 }
 
 /// The charge of a request, to be settled once. If dropped before, the estimate stays charged.

@@ -98,37 +98,45 @@ impl<S> Strict<S> {
                         self.line.extend_from_slice(&bytes[at..]);
                         return Ok(());
                     };
-                    self.line.extend_from_slice(&bytes[at..at + end]);
+                    let line = &bytes[at..at + end];
                     at += end;
-                    self.end_line().ok_or(Refused(at))?;
-                    self.line.clear();
+                    // Nearly every line arrives whole, and is read where it is.
+                    if self.line.is_empty() {
+                        self.place.end_line(line).ok_or(Refused(at))?;
+                    } else {
+                        self.line.extend_from_slice(line);
+                        self.place.end_line(&self.line).ok_or(Refused(at))?;
+                        self.line.clear();
+                    }
                     at += 1;
                 }
             }
         }
         Ok(())
     }
+}
 
+impl Place {
     /// Parses a complete line; `None` refuses it.
-    fn end_line(&mut self) -> Option<()> {
+    fn end_line(&mut self, line: &[u8]) -> Option<()> {
         // A line with another ending is one line to some parsers and part of one to others.
-        let line = self.line.strip_suffix(b"\r").filter(|line| !line.contains(&b'\r'))?;
-        match &mut self.place {
+        let line = line.strip_suffix(b"\r").filter(|line| !line.contains(&b'\r'))?;
+        match self {
             Place::Head(head) => match head.read_line(line)? {
                 Length::NotYet => {}
-                Length::None => self.place = Place::Head(Head::default()),
-                Length::Known(length) => self.place = Place::Body(length),
-                Length::Chunked => self.place = Place::ChunkSize,
+                Length::None => *self = Place::Head(Head::default()),
+                Length::Known(length) => *self = Place::Body(length),
+                Length::Chunked => *self = Place::ChunkSize,
             },
             Place::ChunkSize => {
                 let size = chunk_size(line)?;
-                self.place = if size == 0 { Place::Trailers } else { Place::Chunk(size) };
+                *self = if size == 0 { Place::Trailers } else { Place::Chunk(size) };
             }
             Place::ChunkEnd => {
                 line.is_empty().then_some(())?;
-                self.place = Place::ChunkSize;
+                *self = Place::ChunkSize;
             }
-            Place::Trailers if line.is_empty() => self.place = Place::Head(Head::default()),
+            Place::Trailers if line.is_empty() => *self = Place::Head(Head::default()),
             Place::Trailers => _ = head::field(line)?,
             Place::Beginning(_) | Place::Body(_) | Place::Chunk(_) | Place::Opaque => {}
         }

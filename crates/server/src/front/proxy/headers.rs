@@ -50,6 +50,19 @@ const CLAIMS: [&str; 26] = [
     "x-rewrite-url",
 ];
 
+/// Headers for one connection, and `Proxy`.
+static HOP_BY_HOP: [HeaderName; 9] = [
+    CONNECTION,
+    KEEP_ALIVE,
+    PROXY,
+    PROXY_CONNECTION,
+    PROXY_AUTHENTICATE,
+    PROXY_AUTHORIZATION,
+    TE,
+    TRANSFER_ENCODING,
+    UPGRADE,
+];
+
 /// What a message asks of this connection alone.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Hop {
@@ -63,6 +76,10 @@ pub(super) struct Hop {
 ///
 /// Upgrades other than WebSocket are dropped, as a server may: `h2c` would carry requests past the limiter.
 pub(super) fn take_hop(headers: &mut HeaderMap) -> Hop {
+    // Most messages have none, and looking through their few headers is quicker than looking for each of these.
+    if !headers.keys().any(|name| HOP_BY_HOP.contains(name)) {
+        return Hop::default();
+    }
     let named: Vec<HeaderName> =
         tokens(headers, CONNECTION).filter_map(|name| HeaderName::from_bytes(name.as_bytes()).ok()).collect();
     let hop = Hop {
@@ -75,17 +92,7 @@ pub(super) fn take_hop(headers: &mut HeaderMap) -> Hop {
             headers.remove(name);
         }
     }
-    for name in [
-        CONNECTION,
-        KEEP_ALIVE,
-        PROXY,
-        PROXY_CONNECTION,
-        PROXY_AUTHENTICATE,
-        PROXY_AUTHORIZATION,
-        TE,
-        TRANSFER_ENCODING,
-        UPGRADE,
-    ] {
+    for name in &HOP_BY_HOP {
         headers.remove(name);
     }
     hop

@@ -65,7 +65,9 @@ fn understand(shared: &Shared, session: &mut Session, name: &str, words: &[Word<
         return no_password();
     }
     let reply = match (name, words) {
-        ("cl.throttle", _) => return Ok(Action::Throttle(counted(shared, shared.quotas.understand(words))?)),
+        ("cl.throttle", _) => {
+            return Ok(Action::Throttle(counted(shared, shared.quotas.understand(words, &mut session.recent))?));
+        }
         ("tollkeeper.check", _) => return Ok(Action::Check(counted(shared, check::understand(words))?)),
         ("ping", []) => Reply::Simple("PONG"),
         ("ping" | "echo", [text]) => Reply::Bytes(text.to_vec()),

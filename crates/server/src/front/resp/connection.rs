@@ -82,8 +82,16 @@ impl Connection {
             at += taken;
             let has_more = steps.len() == self.shared.limits.depth;
             let shared = &*self.shared;
-            for (reply, protocol) in join_all(steps.into_iter().map(|step| carry_out(shared, step))).await {
-                reply.write(protocol, &mut self.output);
+            if shared.decides_here {
+                // None of them waits, so none has to be kept beside the others.
+                for step in steps {
+                    let (reply, protocol) = carry_out(shared, step).await;
+                    reply.write(protocol, &mut self.output);
+                }
+            } else {
+                for (reply, protocol) in join_all(steps.into_iter().map(|step| carry_out(shared, step))).await {
+                    reply.write(protocol, &mut self.output);
+                }
             }
             if self.session.guesses() > guesses {
                 self.pause().await;

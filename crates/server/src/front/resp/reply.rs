@@ -35,6 +35,8 @@ pub(super) enum Reply {
     /// 1 or 0 in RESP2.
     Boolean(bool),
     Array(Vec<Reply>),
+    /// An array of integers: what `CL.THROTTLE` answers.
+    Integers([i64; 5]),
     /// Names and values one after the other in RESP2.
     Map(Vec<(&'static str, Reply)>),
 }
@@ -67,7 +69,11 @@ impl Reply {
                 out.extend(text.bytes().map(|byte| if byte.is_ascii_control() { b' ' } else { byte }));
                 out.extend(b"\r\n");
             }
-            Reply::Integer(number) => line(out, format_args!(":{number}")),
+            Reply::Integer(number) => integer(out, *number),
+            Reply::Integers(numbers) => {
+                out.extend_from_slice(b"*5\r\n");
+                numbers.iter().for_each(|number| integer(out, *number));
+            }
             Reply::Bytes(bytes) => bulk(out, bytes),
             Reply::Text(text) if is_new => {
                 line(out, format_args!("={}", text.len() + 4));
@@ -110,6 +116,22 @@ fn bulk(out: &mut Vec<u8>, bytes: &[u8]) {
     out.extend_from_slice(b"\r\n");
 }
 
+/// Digits by hand: most answers are integers, and formatting takes longer than all else.
+fn integer(out: &mut Vec<u8>, number: i64) {
+    let (mut digits, mut start, mut rest) = ([0_u8; 20], 20, number.unsigned_abs());
+    loop {
+        start -= 1;
+        digits[start] = b'0' + (rest % 10) as u8;
+        rest /= 10;
+        if rest == 0 {
+            break;
+        }
+    }
+    out.extend_from_slice(if number < 0 { b":-" } else { b":" });
+    out.extend_from_slice(&digits[start..]);
+    out.extend_from_slice(b"\r\n");
+}
+
 fn line(out: &mut Vec<u8>, text: std::fmt::Arguments<'_>) {
     // Writing to a vector cannot fail.
     let _ = out.write_fmt(text);
@@ -127,14 +149,22 @@ mod tests {
             ("none", Reply::Null),
             ("text", Reply::Text("a".into())),
             ("list", Reply::Array(vec![Reply::Integer(-1), Reply::OK])),
+            ("numbers", Reply::Integers([0, -20, i64::MIN, i64::MAX, 7])),
         ]);
         let written = |protocol| {
             let mut out = Vec::new();
             reply.write(protocol, &mut out);
             String::from_utf8(out).expect("text").replace("\r\n", " ")
         };
-        assert_eq!(written(Protocol::Resp2), "*8 $3 yes :1 $4 none $-1 $4 text $1 a $4 list *2 :-1 +OK ");
-        assert_eq!(written(Protocol::Resp3), "%4 $3 yes #t $4 none _ $4 text =5 txt:a $4 list *2 :-1 +OK ");
+        let numbers = "$7 numbers *5 :0 :-20 :-9223372036854775808 :9223372036854775807 :7 ";
+        assert_eq!(
+            written(Protocol::Resp2),
+            format!("*10 $3 yes :1 $4 none $-1 $4 text $1 a $4 list *2 :-1 +OK {numbers}")
+        );
+        assert_eq!(
+            written(Protocol::Resp3),
+            format!("%5 $3 yes #t $4 none _ $4 text =5 txt:a $4 list *2 :-1 +OK {numbers}")
+        );
     }
 
     #[test]

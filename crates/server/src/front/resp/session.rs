@@ -9,6 +9,7 @@ use super::action::{Action, Queued};
 use super::names::NAMES;
 use super::reply::{Protocol, Reply, shown};
 use super::request::{MAX_COMMAND, Word};
+use super::throttle::Recent;
 
 /// The password of clients.
 #[derive(Clone, PartialEq, Eq)]
@@ -44,6 +45,7 @@ pub(super) struct Session {
     guesses: u32,
     name: Vec<u8>,
     transaction: Option<Transaction>,
+    pub(super) recent: Recent,
 }
 
 /// The commands since `MULTI`.
@@ -64,7 +66,8 @@ impl Session {
 
     pub(super) fn new(id: u64, needed: Option<Password>) -> Session {
         let is_known = needed.is_none();
-        Session { id, protocol: Protocol::default(), needed, is_known, guesses: 0, name: Vec::new(), transaction: None }
+        let (protocol, recent) = (Protocol::default(), Recent::default());
+        Session { id, protocol, needed, is_known, guesses: 0, name: Vec::new(), transaction: None, recent }
     }
 
     /// Wrong passwords in a row.

@@ -45,6 +45,8 @@ pub(super) struct Shared {
     pub(super) limits: Limits,
     /// The password, if one is required.
     pub(super) password: Option<Password>,
+    /// Whether the store is in this process: then no command waits for an answer.
+    pub(super) decides_here: bool,
     /// The cached terms of each quota that commands have used.
     pub(super) quotas: Quotas,
     /// How many connections there have been.

@@ -26,6 +26,10 @@ struct Numbers {
     period_s: i64,
 }
 
+/// The terms that a connection used last.
+#[derive(Debug, Default)]
+pub(super) struct Recent(Option<(Numbers, Arc<Terms>)>);
+
 /// The terms of each quota in use, so that equal commands have the same terms and can go to the store as one.
 #[derive(Debug)]
 pub(super) struct Quotas {
@@ -44,7 +48,7 @@ impl Quotas {
     const MOST: usize = 4_096;
 
     /// Parses the words after the name.
-    pub(super) fn understand(&self, words: &[Word<'_>]) -> Result<Throttle, Reply> {
+    pub(super) fn understand(&self, words: &[Word<'_>], recent: &mut Recent) -> Result<Throttle, Reply> {
         let [key, max_burst, count, period, rest @ ..] = words else { return Err(usage()) };
         let numbers = Numbers { max_burst: integer(max_burst)?, count: integer(count)?, period_s: integer(period)? };
         let quantity = match rest {
@@ -57,12 +61,22 @@ impl Quotas {
         }
         // A quantity too large to count saturates, and can never pass.
         let cost = u32::try_from(quantity).unwrap_or(u32::MAX);
-        Ok(Throttle(Charge::new(self.rule.clone(), bucket(key), cost).on(self.terms(numbers)?)))
+        Ok(Throttle(Charge::new(self.rule.clone(), bucket(key), cost).on(self.recent_terms(numbers, recent)?)))
     }
 
     /// The buckets of these keys, to be reset.
     pub(super) fn buckets(&self, keys: &[Word<'_>]) -> Vec<Charge> {
         keys.iter().map(|key| Charge::new(self.rule.clone(), bucket(key), 0)).collect()
+    }
+
+    /// Most clients use the same numbers again and again.
+    fn recent_terms(&self, numbers: Numbers, Recent(recent): &mut Recent) -> Result<Arc<Terms>, Reply> {
+        if let Some((_, terms)) = recent.as_ref().filter(|(known, _)| *known == numbers) {
+            return Ok(terms.clone());
+        }
+        let terms = self.terms(numbers)?;
+        *recent = Some((numbers, terms.clone()));
+        Ok(terms)
     }
 
     fn terms(&self, numbers: Numbers) -> Result<Arc<Terms>, Reply> {
@@ -163,7 +177,7 @@ pub(super) fn answer(decision: &Decision) -> Reply {
         retry_after.map_or(-1, seconds),
         seconds(decision.reset_after),
     ];
-    Reply::Array(numbers.map(Reply::Integer).into())
+    Reply::Integers(numbers)
 }
 
 /// Why there is no decision, with Redis' error codes.

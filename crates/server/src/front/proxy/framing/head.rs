@@ -85,5 +85,22 @@ pub(super) fn field(line: &[u8]) -> Option<(&[u8], &[u8])> {
 }
 
 fn is_token(text: &[u8]) -> bool {
-    !text.is_empty() && text.iter().all(|byte| byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(byte))
+    !text.is_empty() && text.iter().all(|byte| IN_TOKENS[usize::from(*byte)])
 }
+
+/// Which bytes a token may have: looked up, because every byte of every name is.
+static IN_TOKENS: [bool; 256] = {
+    let mut allowed = [false; 256];
+    let marks = b"!#$%&'*+-.^_`|~";
+    let mut at = 0;
+    while at < allowed.len() {
+        allowed[at] = (at as u8).is_ascii_alphanumeric();
+        at += 1;
+    }
+    at = 0;
+    while at < marks.len() {
+        allowed[marks[at] as usize] = true;
+        at += 1;
+    }
+    allowed
+};
