@@ -83,7 +83,7 @@ pub(crate) const ALL: [Scenario; 27] = [
             stage.wait(6_000);
         })
     }),
-    scenario("Redis comes back empty a few times, then stays away", "unreachable for all", true, |seed| {
+    scenario("Redis comes back empty a few times, then stays unreachable", "unreachable for all", true, |seed| {
         on_redis(seed, Load::STEADY, |stage, _, redis| {
             // Long enough for all instances to know each other.
             stage.wait(2_500);

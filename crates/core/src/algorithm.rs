@@ -21,6 +21,7 @@ pub use lease::Lease;
 pub use log::{Entry, Log};
 pub use receipt::Receipt;
 pub use refunds::Refunds;
+pub use settle::GivenBack;
 pub use sliding_counter::Counter;
 pub use state::{Change, State};
 

@@ -9,6 +9,7 @@ use crate::exception::Exception;
 use crate::key::Key;
 use crate::quota::Quota;
 use crate::rule::{LeaseSize, Rule};
+use crate::rule_spec::Enforcement;
 use crate::terms::Terms;
 
 /// One rule applied to one request.
@@ -20,6 +21,7 @@ pub struct Charge {
     pub key: Key,
     /// The request's cost times the rule's.
     pub cost: u32,
+    enforcement: Enforcement,
     terms: Option<Arc<Terms>>,
 }
 
@@ -38,13 +40,33 @@ impl Charge {
     /// A charge under the rule's own quota.
     #[inline]
     pub fn new(rule: Arc<Rule>, key: Key, cost: u32) -> Charge {
-        Charge { rule, key, cost, terms: None }
+        let enforcement = rule.mode();
+        Charge { rule, key, cost, enforcement, terms: None }
     }
 
     /// The same charge at another cost.
     #[must_use]
     pub fn with_cost(self, cost: u32) -> Charge {
         Charge { cost, ..self }
+    }
+
+    /// What it means for the request when this charge does not fit: as the rule's mode says, or less.
+    #[inline]
+    pub fn enforcement(&self) -> Enforcement {
+        self.enforcement
+    }
+
+    /// The same charge without a say in whether the request passes, as of a shadow rule: for one of several rules with
+    /// `mode: quota`, when another one is known to have room.
+    #[must_use]
+    pub fn without_say(self) -> Charge {
+        Charge { enforcement: Enforcement::Shadow, ..self }
+    }
+
+    /// The same charge with the say that its rule gives it.
+    #[must_use]
+    pub fn with_say(self) -> Charge {
+        Charge { enforcement: self.rule.mode(), ..self }
     }
 
     /// The same charge on other terms.

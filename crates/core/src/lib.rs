@@ -40,7 +40,7 @@ mod time;
 mod verdict;
 mod zone;
 
-pub use algorithm::{Change, Counter, Entry, Lease, Log, Receipt, Refunds, State, Window, decide};
+pub use algorithm::{Change, Counter, Entry, GivenBack, Lease, Log, Receipt, Refunds, State, Window, decide};
 pub use bucket::Bucket;
 pub use calendar::{Calendar, CalendarError, CalendarUnit, CalendarWindow};
 pub use changes::Changes;
@@ -65,7 +65,7 @@ pub use rule_spec::{
 pub use shorthand::Shorthand;
 pub use terms::Terms;
 pub use time::{Span, Timestamp};
-pub use verdict::{Annotation, Row, Source, Verdict, decide_all};
+pub use verdict::{Annotation, Row, Source, Verdict, decide_all, is_denied};
 
 /// The README's examples, run with the other documentation tests.
 #[cfg(doctest)]

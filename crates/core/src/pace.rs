@@ -166,6 +166,13 @@ impl Pace {
         }
     }
 
+    /// How many tokens are refilled in this time, the last one perhaps in part.
+    pub(crate) fn tokens_begun(&self, time: Exact) -> u32 {
+        let per_token = u128::from(self.token.whole) * u128::from(self.denominator) + u128::from(self.token.part);
+        let parts = u128::from(time.whole) * u128::from(self.denominator) + u128::from(time.part);
+        u32::try_from(parts.div_ceil(per_token)).unwrap_or(u32::MAX)
+    }
+
     /// How many whole tokens fit into `room`, which is at most the whole bucket.
     pub(crate) fn tokens_in(&self, room: Exact) -> u32 {
         if self.denominator == 1 {

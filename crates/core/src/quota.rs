@@ -142,7 +142,7 @@ impl Quota {
     /// # use tollkeeper_core::{Calendar, CalendarUnit, Quota};
     /// let month = Calendar::new(CalendarUnit::Month).timezone("Europe/Berlin")?;
     /// let quota = Quota::per_calendar(1_000, month).build()?;
-    /// assert_eq!(quota.to_string(), "1000/month fixed_window timezone Europe/Berlin");
+    /// assert_eq!(quota.to_string(), "1,000/month fixed_window timezone Europe/Berlin");
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub const fn per_calendar(count: u32, calendar: Calendar) -> QuotaBuilder {
@@ -327,23 +327,42 @@ impl Quota {
 }
 
 /// As in a rules file: `10/s burst 50 token_bucket`.
+/// As people write it: `100,000/day burst 500 token_bucket`.
 impl fmt::Display for Quota {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let count = Grouped(self.count);
         if self.algorithm == Algorithm::Concurrency {
-            return write!(f, "{} hold {} {}", self.count, self.period, self.algorithm);
+            return write!(f, "{count} hold {} {}", self.period, self.algorithm);
         }
         if let Some(calendar) = &self.calendar {
-            write!(f, "{}/{} {}", self.count, calendar.unit(), self.algorithm)?;
+            write!(f, "{count}/{} {}", calendar.unit(), self.algorithm)?;
             return write!(f, "{calendar}");
         }
-        let period = self.period.to_string();
+        let mut period = self.period.to_string();
+        if period.ends_with('d') {
+            period += "ay";
+        }
         // 10/s rather than 10/1s, but 10/15s.
         let unit = period.strip_prefix('1').filter(|unit| unit.starts_with(|c: char| c.is_ascii_alphabetic()));
-        write!(f, "{}/{}", self.count, unit.unwrap_or(&period))?;
+        write!(f, "{count}/{}", unit.unwrap_or(&period))?;
         if self.limit != self.count {
-            write!(f, " burst {}", self.limit)?;
+            write!(f, " burst {}", Grouped(self.limit))?;
         }
         write!(f, " {}", self.algorithm)
+    }
+}
+
+/// `100,000`.
+struct Grouped(u32);
+
+impl fmt::Display for Grouped {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let digits = self.0.to_string();
+        for (index, digit) in digits.chars().enumerate() {
+            let comma = if index > 0 && (digits.len() - index).is_multiple_of(3) { "," } else { "" };
+            write!(f, "{comma}{digit}")?;
+        }
+        Ok(())
     }
 }
 

@@ -295,7 +295,7 @@ impl Rule {
     /// Whether the rule can deny, by itself or together with others.
     #[inline]
     pub fn may_deny(&self) -> bool {
-        self.is_enforced() || self.is_quota()
+        self.spec.mode.may_deny()
     }
 
     /// Whether it denies together with the others of its kind: only if all of them do.
@@ -495,15 +495,15 @@ fn calendar(spec: &RuleSpec, limit: &Limit) -> Result<Option<Calendar>, Vec<Rule
         let errors: Vec<RuleError> = given.map(|(field, _)| RuleError::new(field, problem)).collect();
         return if errors.is_empty() { Ok(None) } else { Err(errors) };
     };
-    let wrong = |error: CalendarError| vec![RuleError::new(error.field, error)];
-    let mut calendar = Calendar::new(unit);
+    let (mut calendar, mut errors) = (Calendar::new(unit), Vec::new());
+    let mut wrong = |error: CalendarError| errors.push(RuleError::new(error.field, error));
     if let Some(name) = &spec.timezone {
-        calendar = calendar.timezone(name).map_err(wrong)?;
+        calendar = calendar.timezone(name).map_err(&mut wrong).unwrap_or(calendar);
     }
     if let Some(day) = spec.anchor_day {
-        calendar = calendar.anchor_day(day).map_err(wrong)?;
+        calendar = calendar.anchor_day(day).map_err(&mut wrong).unwrap_or(calendar);
     }
-    Ok(Some(calendar).filter(|calendar| !calendar.is_utc_day()))
+    if errors.is_empty() { Ok(Some(calendar).filter(|calendar| !calendar.is_utc_day())) } else { Err(errors) }
 }
 
 fn lease(size: &Scalar, algorithm: Algorithm) -> Result<LeaseSize, RuleError> {

@@ -6,9 +6,10 @@ use crate::decision::{Decision, Outcome};
 use crate::denial::{Facts, Template};
 use crate::exception::ExceptionKind;
 use crate::rule::Rule;
+use crate::rule_spec::Enforcement;
 use crate::time::{Span, Timestamp};
 
-/// Decides all charges of a request together: if one enforced rule denies, nothing is charged anywhere.
+/// Decides all charges of a request together: if they [deny](is_denied) it, nothing is charged anywhere.
 ///
 /// Each decision is what its rule alone says, with `remaining` and `reset_after` as after this request. The store has
 /// to apply the changes.
@@ -22,8 +23,7 @@ pub fn decide_all<'s>(
         .zip(states.clone())
         .map(|(charge, state)| decide(charge.quota(), charge.cost, state, now))
         .collect();
-    let denied = charges.iter().zip(&decided).any(|(charge, (decision, _))| denies(&charge.rule, decision));
-    if denied {
+    if is_denied(charges.iter().zip(decided.iter().map(|(decision, _)| decision))) {
         for ((charge, state), (decision, change)) in charges.iter().zip(states).zip(&mut decided) {
             // The change of a denial only repairs a clock jump; that of an admission is discarded.
             if decision.is_allowed() {
@@ -34,6 +34,20 @@ pub fn decide_all<'s>(
         }
     }
     decided
+}
+
+/// Whether a request is denied: by an enforced rule, or by all of its rules with `mode: quota` together.
+pub fn is_denied<'d>(decided: impl IntoIterator<Item = (&'d Charge, &'d Decision)>) -> bool {
+    let (mut has_room, mut is_over) = (false, false);
+    for (charge, decision) in decided {
+        match (charge.enforcement(), decision.is_allowed()) {
+            (Enforcement::Enforce, false) => return true,
+            (Enforcement::Quota, true) => has_room = true,
+            (Enforcement::Quota, false) => is_over = true,
+            _ => {}
+        }
+    }
+    is_over && !has_room
 }
 
 fn denies(rule: &Rule, decision: &Decision) -> bool {

@@ -54,7 +54,8 @@ fn quotas() -> impl Strategy<Value = Quota> {
     prop_oneof![6 => periodic_quotas(), 1 => calendar_quotas()]
 }
 
-fn calendars() -> impl Strategy<Value = Calendar> {
+/// Windows of different lengths, in zones whose clocks change, from days that some months do not have.
+pub(crate) fn calendars() -> impl Strategy<Value = Calendar> {
     let units =
         prop::sample::select(vec![CalendarUnit::Day, CalendarUnit::Week, CalendarUnit::Month, CalendarUnit::Year]);
     let zones = [
@@ -412,14 +413,19 @@ fn charges(limits: &[(u32, Algorithm, Enforcement)], cost: u32) -> Vec<Charge> {
 }
 
 fn rule_sets() -> impl Strategy<Value = Vec<(u32, Algorithm, Enforcement)>> {
-    let mode = prop_oneof![3 => Just(Enforcement::Enforce), 1 => Just(Enforcement::Shadow)];
+    let mode = prop_oneof![
+        3 => Just(Enforcement::Enforce),
+        1 => Just(Enforcement::Shadow),
+        2 => Just(Enforcement::Quota),
+    ];
     prop::collection::vec((1u32..12, prop::sample::select(Algorithm::ALL.to_vec()), mode), 1..5)
 }
 
 proptest! {
     #![proptest_config(ProptestConfig { cases: 400, failure_persistence: None, ..ProptestConfig::default() })]
 
-    /// If all admit, many rules behave like the same rules one by one; if one denies, none changes.
+    /// If the request passes, many rules behave like the same rules one by one; if an enforced one denies, or all quotas do,
+    /// none changes.
     #[test]
     fn many_rules_are_all_or_nothing(limits in rule_sets(), asks in prop::collection::vec((0u64..700_000, 0u32..5), 1..50)) {
         let mut together = vec![State::Fresh; limits.len()];
@@ -430,7 +436,13 @@ proptest! {
             let at = Timestamp::from_micros(now);
             let charges = charges(&limits, cost);
             let decided = decide_all(&charges, &together, at);
-            let denied = charges.iter().zip(&decided).any(|(c, (d, _))| c.rule.is_enforced() && !d.is_allowed());
+            let allowed = |mode| {
+                let of_mode = charges.iter().zip(&decided).filter(move |(charge, _)| charge.rule.mode() == mode);
+                of_mode.map(|(_, (decision, _))| decision.is_allowed()).collect::<Vec<bool>>()
+            };
+            let quotas = allowed(Enforcement::Quota);
+            let denied = allowed(Enforcement::Enforce).contains(&false)
+                || (!quotas.is_empty() && !quotas.contains(&true));
             for (index, (decision, change)) in decided.into_iter().enumerate() {
                 let (alone, its_change) = decide(charges[index].rule.quota(), charges[index].cost, &one_by_one[index], at);
                 prop_assert_eq!(decision.outcome, alone.outcome);

@@ -10,11 +10,14 @@ fn quotas() -> impl Strategy<Value = Quota> {
     let algorithms = Algorithm::ALL.into_iter().filter(|algorithm| Lease::is_possible(*algorithm));
     let counts = prop_oneof![1u32..20, Just(3), Just(7_919), 1u32..2_000];
     let periods = prop_oneof![Just(1_000_000u64), 1_000u64..10_000_000];
-    (counts, periods, 1u32..60, prop::sample::select(algorithms.collect::<Vec<_>>())).prop_map(
+    let plain = (counts.clone(), periods, 1u32..60, prop::sample::select(algorithms.collect::<Vec<_>>())).prop_map(
         |(count, period, burst, algorithm)| {
             Quota::per(count, Span::from_micros(period)).burst(burst).algorithm(algorithm).build().unwrap()
         },
-    )
+    );
+    let calendar = (counts, super::laws::calendars())
+        .prop_map(|(count, calendar)| Quota::per_calendar(count, calendar).build().unwrap());
+    prop_oneof![3 => plain, 1 => calendar]
 }
 
 /// One of the processes that share a state.
@@ -58,7 +61,10 @@ fn share(of: u64, thousandths: u64) -> u64 {
 fn admits_too_much(quota: &Quota, spends: &[(u64, u32)]) -> Option<String> {
     let (count, period) = (u128::from(quota.count()), u128::from(quota.period().as_micros()));
     if quota.refill().is_none() {
-        let window = |at: u64| at / quota.period().as_micros();
+        let window = |at: u64| match quota.calendar() {
+            Some(calendar) => calendar.window(Timestamp::from_micros(at)).start.as_micros(),
+            None => at / quota.period().as_micros(),
+        };
         return spends.iter().find_map(|(at, _)| {
             let sum: u32 = spends.iter().filter(|(other, _)| window(*other) == window(*at)).map(|(_, cost)| cost).sum();
             (sum > quota.limit()).then(|| format!("{sum} in the window of {at}"))

@@ -1,7 +1,7 @@
 //! What settling an estimate promises: it never creates tokens, no time is lost, and what was used is charged.
 
 use proptest::prelude::*;
-use tollkeeper_core::{Algorithm, Quota, Receipt, Span, State, Timestamp, decide};
+use tollkeeper_core::{Algorithm, GivenBack, Quota, Receipt, Span, State, Timestamp, decide};
 
 const START: u64 = 1_700_000_000_000_000;
 
@@ -84,8 +84,16 @@ proptest! {
                 _ => {
                     let Out { receipt, actual, refunded_before, nth } = out.swap_remove(which.index(out.len()));
                     let of_earlier = refunds.iter().filter(|(of, _)| *of < nth).map(|(_, back)| back).sum::<u64>();
+                    let before = decide(&quota, 0, &state, at(now)).0.remaining;
                     let back = state.settle(&quota, receipt, actual, of_earlier - refunded_before, at(now));
-                    refunds.push((nth, back.into()));
+                    refunds.push((nth, back.counted.into()));
+                    let grown = decide(&quota, 0, &state, at(now)).0.remaining.saturating_sub(before);
+                    prop_assert!(back.refunded <= back.counted && back.counted <= receipt.cost);
+                    // What is said to be back is there, apart from a token that was refilled in part. A key that owes more than
+                    // its limit has nothing left, and a counter weighs what is in its previous window.
+                    prop_assert!(grown <= back.refunded, "{quota}: {grown} more, {back:?}");
+                    let is_exact = quota.refill().is_some() && before > 0;
+                    prop_assert!(!is_exact || grown + 1 >= back.refunded, "{quota}: {grown} more, {back:?}");
                 }
             }
             let (estimating, knowing) = (left(&quota, &state, now), left(&quota, &knowing, now));
@@ -150,7 +158,7 @@ proptest! {
         let (decision, change) = decide(&quota, more, &state, at(now));
         let mut charged = state.clone();
         charged.apply(change);
-        prop_assert_eq!(state.settle(&quota, receipt, receipt.cost.saturating_add(more), 0, at(now)), 0);
+        prop_assert_eq!(state.settle(&quota, receipt, receipt.cost.saturating_add(more), 0, at(now)), GivenBack::default());
         if decision.is_allowed() {
             prop_assert_eq!(&state, &charged);
         } else {
@@ -170,6 +178,6 @@ fn a_settled_slot_is_free() {
     let mut state = State::Fresh;
     let receipt = charge(&quota, 1, &mut state, START).unwrap();
     assert!(charge(&quota, 1, &mut state, START + 1).is_none());
-    assert_eq!(state.settle(&quota, receipt, 5, 0, at(START + 2)), 1);
+    assert_eq!(state.settle(&quota, receipt, 5, 0, at(START + 2)).refunded, 1);
     assert!(charge(&quota, 1, &mut state, START + 3).is_some());
 }

@@ -172,7 +172,7 @@ fn row_case(row: &Row) -> RowCase {
         rule: row.charge.rule.name().to_string(),
         key: row.charge.key.value.clone(),
         allowed: row.decision.is_allowed(),
-        shadow: !row.charge.rule.is_enforced(),
+        shadow: row.charge.rule.is_shadow(),
         limit: row.decision.limit,
         retry_after_us: row.decision.retry_after().map(Span::as_micros),
         delay_us: row.decision.delay().as_micros(),

@@ -17,7 +17,7 @@
 //! | observability | `alerts`, `telemetry`, `observer`, `insight`, `audit`, `capture`, `unmatched`, `privacy`, `metrics` |
 //! | where rules come from | `rules` (Postgres), `settings` and `config` (the file), `import` (other limiters' files) |
 //! | input and output formats | `strict` (bodies, queries), `wire` (JSON), `openapi`, `route`, `moment` (time), `dashboard`, `example` (a request to try) |
-//! | foundations | `database`, `outgoing` (outgoing HTTP calls), `tls`, `tokens`, `sparing` (rate-limited log lines) |
+//! | foundations | `database`, `outgoing` (outgoing HTTP calls), `tls`, `tokens` |
 
 mod alerts;
 mod audit;
@@ -46,7 +46,6 @@ mod rules;
 mod seal;
 mod service;
 mod settings;
-mod sparing;
 mod strict;
 mod telemetry;
 mod tls;

@@ -35,6 +35,7 @@ mod memory;
 mod problem;
 mod problems;
 mod proxy;
+mod repair;
 mod settings;
 mod spoofing;
 mod store;
@@ -74,9 +75,9 @@ pub fn load(path: &Path) -> Result<Loaded, ConfigError> {
 
 /// Reads a text that came from `path`.
 pub fn parse(path: &Path, text: &str) -> Result<Loaded, ConfigError> {
-    let document = Document::parse(path, text)?.without(SERVICE_FIELDS);
-    let settings: Settings = document.read()?;
-    let policy = document.understand(settings.problems(), settings.rules.clone())?;
+    let mut document = Document::parse(path, text)?.without(SERVICE_FIELDS);
+    let check = |settings: &mut Settings| (settings.problems(), settings.rules.clone());
+    let (settings, policy) = document.understand(check)?;
     let warnings = document.warnings(&policy, settings.warnings());
     Ok(Loaded { settings, policy, warnings })
 }

@@ -128,6 +128,8 @@ mod permit;
 #[cfg(feature = "postgres")]
 pub mod postgres;
 mod reservation;
+#[cfg(feature = "redis")]
+pub mod sparing;
 mod store;
 #[cfg(any(feature = "file", feature = "postgres"))]
 pub mod strict;

@@ -18,8 +18,8 @@ use std::time::Duration;
 
 use arc_swap::ArcSwap;
 use tollkeeper_core::{
-    Changes, Charge, CostError, Decision, FailurePolicy, Hold, Key, Outcome, Policy, Request, Row, Rule, Source, Span,
-    Terms, Verdict,
+    Changes, Charge, CostError, Decision, Enforcement, FailurePolicy, Hold, Key, Outcome, Policy, Request, Row, Rule,
+    Source, Span, Terms, Verdict,
 };
 
 use crate::store::exceptions::Applied;
@@ -207,8 +207,8 @@ impl Limiter {
     /// ```
     pub fn check_ahead(&self, request: &impl Request) -> Result<Ahead, CostError> {
         let charges = self.rules.load().charges(request)?;
-        // Exceptions are applied elsewhere, and charges given back that rules with `mode: quota` deny together.
-        if !self.store().exceptions().is_empty() || charges.iter().any(|charge| charge.rule.is_quota()) {
+        // Exceptions are applied elsewhere.
+        if !self.store().exceptions().is_empty() {
             return Ok(Ahead::Open(charges));
         }
         let Some(decisions) = self.store().charge_ahead(&charges) else { return Ok(Ahead::Open(charges)) };
@@ -310,35 +310,16 @@ impl Limiter {
 
     async fn decide_later(&self, charges: Vec<Charge>) -> Result<Vec<Row>, Overloaded> {
         if self.store().exceptions().is_empty() {
-            let rows = self.decide_open(charges).await?;
-            return Ok(self.without_charges_if_quotas_deny(rows).await);
+            return self.decide_open(charges).await;
         }
         match self.excepted(charges) {
             Excepted::Denied(rows) => Ok(rows),
             Excepted::Open(Applied { open, settled }) => {
                 let (positions, charges): (Vec<usize>, Vec<Charge>) = open.into_iter().unzip();
                 let decided = self.decide_open(charges).await?;
-                let rows = in_order(positions.into_iter().zip(decided).chain(settled).collect());
-                Ok(self.without_charges_if_quotas_deny(rows).await)
+                Ok(in_order(positions.into_iter().zip(decided).chain(settled).collect()))
             }
         }
-    }
-
-    /// Stores know which rules deny by themselves. A request that only its rules with `mode: quota` deny together was
-    /// therefore charged by the others, which is given back: a denied request is charged nowhere.
-    async fn without_charges_if_quotas_deny(&self, mut rows: Vec<Row>) -> Vec<Row> {
-        for place in charged_though_quotas_deny(&rows) {
-            let row = &mut rows[place];
-            let (store, bucket, cost) = (self.store_of(row.source), row.charge.bucket(), row.charge.cost);
-            // If it fails, the client has paid for a request that was denied; an outage explains that.
-            let _ = match row.decision.hold {
-                Some(hold) => store.release(bucket, hold).await,
-                None => store.refund(bucket, cost).await,
-            };
-            row.decision.remaining = row.decision.remaining.saturating_add(cost).min(row.decision.limit);
-            row.decision.hold = None;
-        }
-        rows
     }
 
     /// Decides charges that no exception has decided.
@@ -353,7 +334,9 @@ impl Limiter {
     /// Applies exceptions, and returns what is left to decide.
     fn excepted(&self, charges: Vec<Charge>) -> Excepted {
         let Applied { open, settled } = self.store().exceptions().apply(charges, self.store().now());
-        if !settled.iter().any(|(_, row)| denies(row)) {
+        let decided = Decided::of(settled.iter().map(|(_, row)| row));
+        if !decided.denies(open.iter().map(|(_, charge)| charge)) {
+            let open = open.into_iter().map(|(position, charge)| (position, decided.applied_to(charge))).collect();
             return Excepted::Open(Applied { open, settled });
         }
         // The request is denied anyway: the other rules are not asked, so nothing is charged.
@@ -454,9 +437,8 @@ impl Limiter {
                 Err(StoreError::Full { charge }) => {
                     self.store_errors.fetch_add(1, Relaxed);
                     let row = unavailable(charges.remove(charge));
-                    let closed = denies(&row);
                     answered.push((positions.remove(charge), row));
-                    if closed {
+                    if Decided::of(answered.iter().map(|(_, row)| row)).denies(&charges) {
                         // The request is denied anyway: the other rules are not asked, so nothing is charged.
                         let rest = charges.into_iter().map(by_failure_policy);
                         answered.extend(positions.into_iter().zip(rest));
@@ -472,13 +454,25 @@ impl Limiter {
                         .partition(|(index, _)| unreachable.contains(index));
                     let (unreachable_charges, places): (Vec<Charge>, Vec<usize>) =
                         without.into_iter().map(|(_, one)| one).unzip();
+                    (charges, positions) = with.into_iter().map(|(_, one)| one).unzip();
+                    // Whether another one with `mode: quota` has room is known only when the store has answered.
+                    let is_later = charges.iter().any(is_alternative);
+                    let alone = |charge: Charge| match is_later && is_alternative(&charge) {
+                        true => charge.without_say(),
+                        false => charge,
+                    };
+                    let unreachable_charges = unreachable_charges.into_iter().map(alone).collect();
                     // If the store denies afterwards, a rule decided in this process keeps its charge; the store's
                     // are exact.
                     let rows = Box::pin(self.rows_without_store(unreachable_charges)).await?;
-                    let is_denied = rows.iter().any(denies);
-                    answered.extend(places.into_iter().zip(rows));
-                    (charges, positions) = with.into_iter().map(|(_, one)| one).unzip();
-                    if is_denied {
+                    let judged = |row: Row| match is_later {
+                        true => Row { charge: row.charge.with_say(), ..row },
+                        false => row,
+                    };
+                    answered.extend(places.into_iter().zip(rows.into_iter().map(judged)));
+                    let decided = Decided::of(answered.iter().map(|(_, row)| row));
+                    charges = charges.into_iter().map(|charge| decided.applied_to(charge)).collect();
+                    if decided.denies(&charges) {
                         // The request is denied anyway: the other rules are not asked, so nothing is charged.
                         answered.extend(positions.into_iter().zip(charges.into_iter().map(by_failure_policy)));
                         break;
@@ -487,35 +481,40 @@ impl Limiter {
                 // The other kind is about reservations, and never the answer to a charge.
                 Err(StoreError::Unavailable { .. } | StoreError::TooManyReservations { .. }) => {
                     self.store_errors.fetch_add(1, Relaxed);
-                    return Err(Undecided::Unavailable(charges));
+                    if answered.is_empty() {
+                        return Err(Undecided::Unavailable(charges));
+                    }
+                    // It was reachable a moment ago, and some rules have answered.
+                    let rows = Box::pin(self.rows_without_store(charges)).await?;
+                    answered.extend(positions.into_iter().zip(rows));
+                    break;
                 }
                 Err(StoreError::Overloaded(overloaded)) => return Err(overloaded.into()),
             }
         }
-        answered.sort_by_key(|(position, _)| *position);
-        Ok(answered.into_iter().map(|(_, row)| row).collect())
+        Ok(in_order(answered))
     }
 
     /// Each rule's own answer while the store is unreachable: `closed` denies, `open` lets pass, `local` decides in
     /// this process.
     async fn rows_without_store(&self, charges: Vec<Charge>) -> Result<Vec<Row>, Overloaded> {
         let is_local = |charge: &Charge| charge.rule.on_store_failure() == FailurePolicy::Local;
-        let closed =
-            |charge: &Charge| charge.rule.is_enforced() && charge.rule.on_store_failure() == FailurePolicy::Closed;
-        if charges.iter().any(closed) {
-            return Ok(charges.into_iter().map(by_failure_policy).collect());
-        }
         let (local, rest): (Vec<_>, Vec<_>) = charges.into_iter().enumerate().partition(|(_, charge)| is_local(charge));
-        let (positions, local): (Vec<usize>, Vec<Charge>) = local.into_iter().unzip();
+        let rest: Vec<(usize, Row)> =
+            rest.into_iter().map(|(position, charge)| (position, by_failure_policy(charge))).collect();
+        let by_policy = Decided::of(rest.iter().map(|(_, row)| row));
+        if by_policy.denies(local.iter().map(|(_, charge)| charge)) {
+            let unasked = local.into_iter().map(|(position, charge)| (position, by_failure_policy(charge)));
+            return Ok(in_order(unasked.chain(rest).collect()));
+        }
+        let (positions, local): (Vec<usize>, Vec<Charge>) =
+            local.into_iter().map(|(position, charge)| (position, by_policy.applied_to(charge))).unzip();
         let decided = match self.rows(self.local(), Source::Local, local).await {
             Ok(rows) => rows,
             Err(Undecided::Unavailable(charges)) => charges.into_iter().map(by_failure_policy).collect(),
             Err(Undecided::Overloaded(overloaded)) => return Err(overloaded),
         };
-        let mut rows: Vec<(usize, Row)> = positions.into_iter().zip(decided).collect();
-        rows.extend(rest.into_iter().map(|(position, charge)| (position, by_failure_policy(charge))));
-        rows.sort_by_key(|(position, _)| *position);
-        Ok(rows.into_iter().map(|(_, row)| row).collect())
+        Ok(in_order(positions.into_iter().zip(decided).chain(rest).collect()))
     }
 
     /// The same charges under this instance's share of each quota; `None` if it is the only instance.
@@ -662,19 +661,42 @@ fn by_failure_policy(charge: Charge) -> Row {
     Row::without_store(charge, outcome)
 }
 
-/// The rows that were charged, if all rules with `mode: quota` deny and no other does.
-fn charged_though_quotas_deny(rows: &[Row]) -> Vec<usize> {
-    let mut quotas = rows.iter().filter(|row| row.charge.rule.is_quota()).peekable();
-    if quotas.peek().is_none() || quotas.any(|row| row.decision.is_allowed()) || rows.iter().any(denies) {
-        return Vec::new();
-    }
-    let is_charged = |row: &Row| {
-        let is_counted = !matches!(row.source, Source::Policy | Source::Exception);
-        row.decision.is_allowed() && row.charge.cost > 0 && is_counted
-    };
-    rows.iter().enumerate().filter(|(_, row)| is_charged(row)).map(|(place, _)| place).collect()
+/// What rules that are decided already say about a request of which others are still open.
+#[derive(Clone, Copy, Debug, Default)]
+struct Decided {
+    /// An enforced rule denies.
+    is_denied: bool,
+    /// One of the rules with `mode: quota` has room.
+    has_room: bool,
+    /// One of them has none.
+    is_over: bool,
 }
 
-fn denies(row: &Row) -> bool {
-    row.charge.rule.is_enforced() && !row.decision.is_allowed()
+impl Decided {
+    fn of<'r>(rows: impl Iterator<Item = &'r Row>) -> Decided {
+        let mut decided = Decided::default();
+        for Row { charge, decision, .. } in rows {
+            match (charge.enforcement(), decision.is_allowed()) {
+                (Enforcement::Enforce, false) => decided.is_denied = true,
+                (Enforcement::Quota, true) => decided.has_room = true,
+                (Enforcement::Quota, false) => decided.is_over = true,
+                _ => {}
+            }
+        }
+        decided
+    }
+
+    /// Whether the request is denied whatever the open ones say.
+    fn denies<'c>(self, open: impl IntoIterator<Item = &'c Charge>) -> bool {
+        self.is_denied || (self.is_over && !self.has_room && !open.into_iter().any(is_alternative))
+    }
+
+    /// A charge that is still open: once one of the rules with `mode: quota` has room, the others have no say.
+    fn applied_to(self, charge: Charge) -> Charge {
+        if self.has_room && is_alternative(&charge) { charge.without_say() } else { charge }
+    }
+}
+
+fn is_alternative(charge: &Charge) -> bool {
+    charge.enforcement() == Enforcement::Quota
 }

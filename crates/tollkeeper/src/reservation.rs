@@ -91,8 +91,9 @@ pub struct Settled {
     pub charge: Charge,
     /// The estimate that was charged.
     pub reserved: u32,
-    /// How much of it was refunded. A bucket may have got back less, never more: what it has refilled in the meantime, and
-    /// what other settlements gave back while this estimate was being charged, is not refunded again.
+    /// How much of it was refunded. This may be less than was not used: what a bucket has refilled in the meantime, and what
+    /// other settlements gave back while this estimate was charged, is not refunded again. A token that was refilled in part
+    /// counts as refunded.
     pub refunded: u32,
     /// The bucket's state now: `remaining` and `reset_after` as for a peek.
     pub decision: Decision,

@@ -25,6 +25,8 @@ mod similar;
 mod text;
 
 pub use explain::explain;
+#[cfg(feature = "file")]
+pub(crate) use explain::meant;
 pub use invalid::Invalid;
 pub use json::{json, value};
 pub use object::Object;

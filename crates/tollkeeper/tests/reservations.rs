@@ -6,8 +6,8 @@ use std::time::Duration;
 use proptest::prelude::*;
 use proptest::test_runner::{Config, TestRunner};
 use tollkeeper::{
-    Actual, Algorithm, Descriptor, Exception, ExceptionKind, Limiter, ManualClock, Policy, Reservation, RuleSpec, Span,
-    Ticket, Timestamp, Verdict,
+    Actual, Algorithm, Descriptor, Enforcement, Exception, ExceptionKind, Limiter, ManualClock, Policy, Reservation,
+    RuleSpec, Span, Ticket, Timestamp, Verdict,
 };
 use tollkeeper_core::{CostSpec, EstimatedCost, Receipt, Refunds, State, decide};
 
@@ -41,6 +41,30 @@ fn each_store(test: impl Fn(&str, NewStore, &ManualClock)) {
         let (_turn, clock) = (turn(name), ManualClock::at(NOON));
         test(name, *new, &clock);
     }
+}
+
+/// The estimate of a request that only its rules with `mode: quota` deny together stayed charged by the others.
+#[test]
+fn an_estimate_that_quotas_deny_together_is_charged_nowhere() {
+    each_store(|name, new, clock| {
+        let quota = |name: &str, limit: &str| rule(name, limit).mode(Enforcement::Quota);
+        let rules =
+            vec![rule("wide", "100/h"), quota("one", "10/h"), quota("two", "20/h"), rule("busy", "3/h").shadow()];
+        let limiter = limiter(new, clock, rules);
+        for (cost, passes) in [(10, true), (10, true), (10, false), (10, false), (1, false)] {
+            let (verdict, reservation) = reserve(&limiter, &user("a", cost));
+            assert_eq!((verdict.is_allowed(), reservation.is_empty()), (passes, !passes), "{name}");
+        }
+        assert_eq!(left(&limiter, "wide", "a"), 80, "{name}");
+        // What is blocked has no room; what is allowed has, and the others then have no say.
+        let except = |rule: &str, kind| now_or_never(limiter.except(Exception::new(rule, "a", kind))).unwrap();
+        except("one", ExceptionKind::Block);
+        assert!(!reserve(&limiter, &user("a", 1)).0.is_allowed(), "{name}");
+        except("one", ExceptionKind::Allow);
+        assert!(reserve(&limiter, &user("a", 1)).0.is_allowed(), "{name}");
+        assert!(now_or_never(limiter.check(&user("a", 1))).unwrap().is_allowed(), "{name}");
+        assert_eq!(left(&limiter, "wide", "a"), 78, "{name}");
+    });
 }
 
 #[derive(Clone, Debug)]
@@ -110,11 +134,14 @@ fn every_store_settles_as_the_core_does() {
                             let (reservation, receipt, before) = out.swap_remove(which);
                             let settled = now_or_never(reservation.settle(cost)).unwrap();
                             let back = state.settle(&quota, receipt, cost, refunds.since(receipt.at, before), now);
-                            if back > 0 {
-                                refunds.add(receipt.at, back.into());
+                            if back.counted > 0 {
+                                refunds.add(receipt.at, back.counted.into());
                             }
                             let row = &settled.rows[0];
-                            prop_assert_eq!((row.reserved, row.refunded, row.charge.cost), (receipt.cost, back, cost));
+                            prop_assert_eq!(
+                                (row.reserved, row.refunded, row.charge.cost),
+                                (receipt.cost, back.refunded, cost)
+                            );
                             let untouched = decide(&quota, 0, &state, now).0;
                             prop_assert_eq!(row.decision.remaining, untouched.remaining);
                             prop_assert_eq!(row.decision.reset_after, untouched.reset_after);
@@ -240,6 +267,19 @@ fn in_whatever_order_they_are_settled_all_that_was_not_used_goes_back() {
             clock.advance(Span::from_micros(1_000));
             assert_eq!(left(&limiter, &format!("tokens-{newest_first}"), "a"), 100, "{name}");
         }
+    });
+}
+
+/// A bucket that had refilled most of an estimate got the rest back, and all that was not used was reported as refunded.
+#[test]
+fn what_was_refilled_in_the_meantime_is_not_reported_as_refunded() {
+    each_store(|name, new, clock| {
+        let limiter = limiter(new, clock, vec![rule("tokens", "100/s")]);
+        let (_, reservation) = reserve(&limiter, &user("a", 80));
+        clock.advance(Span::from_micros(605_000));
+        let settled = now_or_never(reservation.settle(10)).unwrap();
+        // 60.5 tokens were refilled, so 19.5 were missing.
+        assert_eq!((settled.rows[0].refunded, left(&limiter, "tokens", "a")), (20, 100), "{name}");
     });
 }
 

@@ -15,6 +15,22 @@ use crate::pace::{Exact, Pace};
 use crate::quota::{Algorithm, Quota};
 use crate::time::Timestamp;
 
+/// What settling a charge gave back.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct GivenBack {
+    /// How much of the charge was refunded. A token that the bucket has refilled in part counts as one.
+    pub refunded: u32,
+    /// What counts as refunded when earlier charges are settled: all that was not used. A bucket only knows when it will be full
+    /// again, so this must not be too low.
+    pub counted: u32,
+}
+
+impl GivenBack {
+    fn all(amount: u32) -> GivenBack {
+        GivenBack { refunded: amount, counted: amount }
+    }
+}
+
 impl State {
     /// What a reset counts as among refunds: more than all that was charged before.
     pub const RESET: u64 = 1 << 40;
@@ -23,8 +39,8 @@ impl State {
     /// charge was refunded.
     ///
     /// `refunded` is what the key got back, since this charge, of charges made before it: what this function returned
-    /// for them, and the costs of other refunds ([`Refunds`](super::Refunds) keeps that sum). It may be too high,
-    /// never too low.
+    /// for them as `counted`, and the costs of other refunds ([`Refunds`](super::Refunds) keeps that sum). It may be too
+    /// high, never too low.
     ///
     /// Windows, counters and logs know what was charged when, so the refund is exact. A bucket only knows when it
     /// will be full again. Without the charge the bucket would owe less: at first by the cost, and never by more than
@@ -34,30 +50,35 @@ impl State {
     /// bucket in use therefore loses nothing until as much time has passed as it owed.
     ///
     /// A `concurrency` slot is released, whatever the cost.
-    pub fn settle(&mut self, quota: &Quota, receipt: Receipt, cost: u32, refunded: u64, now: Timestamp) -> u32 {
+    pub fn settle(&mut self, quota: &Quota, receipt: Receipt, cost: u32, refunded: u64, now: Timestamp) -> GivenBack {
         if quota.algorithm() == Algorithm::Concurrency {
             let hold = Hold { at: receipt.at, nth: receipt.nth };
-            return if self.release(hold) { receipt.cost } else { 0 };
+            return if self.release(hold) { GivenBack::all(receipt.cost) } else { GivenBack::default() };
         }
         let Some(unused) = receipt.cost.checked_sub(cost) else {
             self.overdraw(quota, cost - receipt.cost, now);
-            return 0;
+            return GivenBack::default();
         };
         if refunded >= State::RESET {
-            return 0;
+            return GivenBack::default();
         }
-        let is_back = match (&*self, receipt.after) {
+        let credited = match (&*self, receipt.after) {
             (State::Bucket(bucket), Some(after)) if quota.algorithm().has_burst() => {
                 let bucket = bucket.known(quota);
-                let credited = bucket.and_then(|bucket| bucket.credited(quota, after, unused, refunded, now));
-                if let Some(bucket) = credited {
-                    *self = if bucket.until() <= now { State::Fresh } else { State::Bucket(bucket) };
-                }
-                credited.is_some()
+                Some(bucket.and_then(|bucket| bucket.credited(quota, after, unused, refunded, now)))
             }
-            _ => unused > 0 && self.refund(quota, Receipt { cost: unused, ..receipt }, now),
+            _ => None,
         };
-        if is_back { unused } else { 0 }
+        match credited {
+            Some(Some((bucket, tokens))) => {
+                *self = if bucket.until() <= now { State::Fresh } else { State::Bucket(bucket) };
+                GivenBack { refunded: tokens, counted: unused }
+            }
+            None if unused > 0 && self.refund(quota, Receipt { cost: unused, ..receipt }, now) => {
+                GivenBack::all(unused)
+            }
+            _ => GivenBack::default(),
+        }
     }
 
     /// Charges what was already used, whether it fits or not.
@@ -92,9 +113,16 @@ impl State {
 }
 
 impl Bucket {
-    /// The bucket with what is certainly left of an unused charge refunded; `None` when nothing is. `after` is the
-    /// bucket as that charge left it.
-    fn credited(self, quota: &Quota, after: Bucket, unused: u32, refunded: u64, now: Timestamp) -> Option<Bucket> {
+    /// The bucket with what is certainly left of an unused charge refunded, and how many tokens that is; `None` when nothing
+    /// is. `after` is the bucket as that charge left it.
+    fn credited(
+        self,
+        quota: &Quota,
+        after: Bucket,
+        unused: u32,
+        refunded: u64,
+        now: Timestamp,
+    ) -> Option<(Bucket, u32)> {
         let pace = quota.pace();
         // Under another pace, what it owed then says nothing about now.
         if after.tag != pace.tag() {
@@ -107,8 +135,9 @@ impl Bucket {
         if owed <= refunded {
             return None;
         }
-        let credit = pace.sub(owed, refunded).min(pace.lasting(unused.min(quota.limit())));
-        Some(Bucket::after(now, if debt <= credit { Exact::ZERO } else { pace.sub(debt, credit) }, pace))
+        let most = unused.min(quota.limit());
+        let credit = pace.sub(owed, refunded).min(pace.lasting(most)).min(debt);
+        Some((Bucket::after(now, pace.sub(debt, credit), pace), pace.tokens_begun(credit).min(most)))
     }
 
     /// Charges `cost` more, up to the limit. The debt stays below two full buckets: more would look like a clock

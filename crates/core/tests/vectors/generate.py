@@ -225,14 +225,20 @@ def verdict_case(rng, name, rules, events):
             rows.append({"rule": rule["name"], "key": key, "allowed": allowed, "shadow": rule["mode"] == "shadow",
                          "limit": bucket.limit, "retry_after_us": retry, "delay_us": delay})
             states.append((bucket, cost * rule["cost"]))
-        denying = [row for row in rows if not row["allowed"] and not row["shadow"]]
+        modes = {rule["name"]: rule["mode"] for rule in rules}
+        of_mode = lambda mode: [row for row in rows if modes[row["rule"]] == mode]
+        wait = lambda row: math.inf if row["retry_after_us"] is None else row["retry_after_us"]
+        denying = [row for row in of_mode("enforce") if not row["allowed"]]
+        limiting = max(denying, key=wait, default=None)
+        if not denying and of_mode("quota") and not any(row["allowed"] for row in of_mode("quota")):
+            denying = of_mode("quota")
+            limiting = min(denying, key=wait)
         if not denying:
             for row, (bucket, charge) in zip(rows, states):
                 if row["allowed"] and charge:
                     bucket.admit(charge, now)
         for row, (bucket, _) in zip(rows, states):
             row["remaining"], row["reset_after_us"] = bucket.remaining(now), bucket.reset(now)
-        limiting = max(denying, key=lambda row: math.inf if row["retry_after_us"] is None else row["retry_after_us"], default=None)
         out.append({"at_us": now, "attributes": attributes, "cost": cost, "allowed": not denying,
                     "limiting": limiting and limiting["rule"], "retry_after_us": limiting["retry_after_us"] if limiting else 0,
                     "rules": rows})
@@ -251,11 +257,16 @@ def verdicts(rng):
     shadow = rule("stricter", "{user}", "sliding_window_log", 2, 5 * SECOND, mode="shadow")
     free = rule("free", "{user}", "leaky_bucket", 1, SECOND, 4, cost=2, when={"plan": "free"})
     slots = rule("slots", "{tenant}", "concurrency", 6, 3 * SECOND)
+    first = rule("first", "{user}", "token_bucket", 1, SECOND, 2, mode="quota")
+    second = rule("second", "{tenant}", "fixed_window", 4, 5 * SECOND, mode="quota")
+    third = rule("third", "{user}", "sliding_window_log", 3, 5 * SECOND, mode="quota", when={"plan": "paid"})
     cases = [
         verdict_case(rng, "one rule", [user], 60),
         verdict_case(rng, "three tiers", [user, tenant, everybody], 150),
         verdict_case(rng, "a shadow rule beside enforced ones", [shadow, user, everybody], 150),
         verdict_case(rng, "costs, plans and slots", [everybody, free, slots, shadow, user, tenant], 200),
+        verdict_case(rng, "alternatives, of which one must have room", [first, second, third], 150),
+        verdict_case(rng, "alternatives beside other rules", [everybody, first, shadow, second, user, third], 200),
     ]
     return {"about": "Events in order over one fresh store. `rules` are the rows in rule order; the quota's numbers are "
                      "those of decisions.json.", "cases": cases}

@@ -12,12 +12,12 @@ use std::time::{Duration, Instant};
 use sqlx::{Connection as _, PgConnection};
 use tokio::sync::{Notify, Semaphore};
 use tokio::time::{sleep, timeout};
+use tollkeeper::sparing::Sparing;
 use tollkeeper::{Span, Timestamp};
 use tracing::{info, warn};
 
 use super::{Action, ActionKind, ActionQuery, Cursor, Page, Query, Violation, query};
 use crate::database::{DEADLINE, Database, DatabaseError, within};
-use crate::sparing::Sparing;
 
 mod action_rows;
 mod queue;

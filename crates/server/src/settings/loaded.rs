@@ -38,10 +38,12 @@ pub(crate) fn load_rules(path: &Path) -> Result<Loaded, ConfigError> {
 }
 
 fn parse_as(path: &Path, text: &str, change: impl FnOnce(&mut Config)) -> Result<Loaded, ConfigError> {
-    let document = Document::parse(path, text)?;
-    let mut config: Config = document.read()?;
-    change(&mut config);
-    let policy = document.understand(problems(&config), config.rules.clone())?;
+    let mut document = Document::parse(path, text)?;
+    let check = |config: &mut Config| {
+        change(config);
+        (problems(config), config.rules.clone())
+    };
+    let (config, policy) = document.understand(check)?;
     let warnings = document.warnings(&policy, warnings(&config));
     Ok(Loaded { config, policy, warnings })
 }

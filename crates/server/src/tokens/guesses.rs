@@ -10,10 +10,10 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use tollkeeper::sparing::Sparing;
 use tollkeeper::{Keyed, Quota, keyed};
 
 use crate::network;
-use crate::sparing::Sparing;
 
 /// The delay of the answer to a wrong token, after the first few.
 const DELAY: Duration = Duration::from_millis(100);

@@ -5,7 +5,7 @@ use std::path::Path;
 use serde::de::DeserializeOwned;
 use tollkeeper_core::{Policy, PolicyError, RuleSpec};
 
-use super::located::Located;
+use super::located::{Located, Unreadable};
 use super::problem::{ConfigError, Problem};
 
 /// A YAML document that knows where each value is, so that every error has its line.
@@ -43,12 +43,32 @@ impl<'t> Document<'t> {
         self
     }
 
-    /// Reads the document into a type.
-    pub fn read<T: DeserializeOwned>(&self) -> Result<T, ConfigError> {
-        self.located.read().map_err(|unreadable| {
-            let problem = Problem::new(self.path, unreadable.field, unreadable.message);
-            ConfigError::of(problem.at(unreadable.place, self.text))
-        })
+    /// Reads the document into a type, or returns everything that cannot be read.
+    pub fn read<T: DeserializeOwned>(&mut self) -> Result<T, ConfigError> {
+        self.understand(|_: &mut T| (Vec::new(), Vec::new())).map(|(read, _)| read)
+    }
+
+    /// Reads the document into a type and validates its rules, or returns all errors in the file: what cannot be read,
+    /// what `check` finds in the rest, and those of the rules that `check` returns.
+    pub fn understand<T: DeserializeOwned>(
+        &mut self,
+        check: impl FnOnce(&mut T) -> (Vec<(String, String)>, Vec<RuleSpec>),
+    ) -> Result<(T, Policy), ConfigError> {
+        let (read, unreadable) = self.located.read();
+        let mut problems: Vec<Problem> = unreadable
+            .into_iter()
+            .map(|Unreadable { field, message, place }| Problem::new(self.path, field, message).at(place, self.text))
+            .collect();
+        if let Some(mut read) = read {
+            let (found, rules) = check(&mut read);
+            match self.policy(found, rules) {
+                Ok(policy) if problems.is_empty() => return Ok((read, policy)),
+                Ok(_) => {}
+                Err(more) => problems.extend(more),
+            }
+        }
+        problems.sort_by_key(|problem| (problem.line, problem.column));
+        Err(ConfigError { unreadable: false, problems })
     }
 
     /// What is valid but probably a mistake: in each rule, and in other fields.
@@ -66,8 +86,8 @@ impl<'t> Document<'t> {
         Problem::new(self.path, field, problem).at(place, self.text)
     }
 
-    /// Validates the rules, or returns all errors in the file: those already found, and those of the rules.
-    pub fn understand(&self, found: Vec<(String, String)>, rules: Vec<RuleSpec>) -> Result<Policy, ConfigError> {
+    /// Validates the rules, or returns what was found before and what is wrong with them.
+    fn policy(&self, found: Vec<(String, String)>, rules: Vec<RuleSpec>) -> Result<Policy, Vec<Problem>> {
         let mut problems: Vec<Problem> = found.into_iter().map(|one| self.problem(one)).collect();
         match Policy::new(rules) {
             Ok(policy) if problems.is_empty() => return Ok(policy),
@@ -77,6 +97,6 @@ impl<'t> Document<'t> {
                 self.problem((format!("rules[{index}].{}", error.field), format!("{rule}{}", error.problem)))
             })),
         }
-        Err(ConfigError { unreadable: false, problems })
+        Err(problems)
     }
 }

@@ -8,6 +8,7 @@ use serde::{Deserialize, de};
 use serde_json::Value;
 use serde_saphyr::{Location, Spanned};
 
+use super::repair::{self, Repair, Repaired};
 use crate::strict::explain;
 
 /// A document whose values know their places.
@@ -16,6 +17,9 @@ pub(super) struct Located {
     value: Value,
     places: Places,
 }
+
+/// The most problems that are looked for in one file.
+const MOST_PROBLEMS: usize = 50;
 
 /// Line and column, counted from 1.
 pub(super) type Place = (u64, u64);
@@ -33,6 +37,17 @@ pub(super) struct Unreadable {
     pub(super) field: String,
     pub(super) message: String,
     pub(super) place: Option<Place>,
+}
+
+impl Places {
+    /// A field is read under another name from now on.
+    fn rename(&mut self, from: &str, to: &str) {
+        for places in [&mut self.values, &mut self.names] {
+            if let Some(place) = places.get(from).copied() {
+                places.insert(to.to_string(), place);
+            }
+        }
+    }
 }
 
 impl Located {
@@ -54,27 +69,48 @@ impl Located {
         Ok(Located { value, places })
     }
 
-    /// Reads the document into a type.
-    pub(super) fn read<T: DeserializeOwned>(&self) -> Result<T, Unreadable> {
-        serde_path_to_error::deserialize(self.value.clone()).map_err(|error| {
-            let path = error.path().to_string();
-            let field = if path == "." { String::new() } else { path };
-            let message = error.inner().to_string();
-            // For an unknown field, the error is at its name.
-            let name = self.places.names.get(&field).filter(|_| message.starts_with("unknown field"));
-            let place = name.copied().or_else(|| self.place_of(&field));
-            let (member, mut message) = explain(&message);
-            // `key: {user_id}` is a map to YAML.
-            if let Some(name) = self.value_at(&field).and_then(only_name) {
-                message = format!("{message}; braces need quotes in YAML: write \"{{{name}}}\"");
-            }
-            let field = match member {
-                Some(member) if field.is_empty() => member.to_string(),
-                Some(member) => format!("{field}.{member}"),
-                None => field,
+    /// Reads the document into a type, as far as it can be read; and everything that cannot be. Reading starts over after
+    /// each problem, without the value that caused it.
+    pub(super) fn read<T: DeserializeOwned>(&mut self) -> (Option<T>, Vec<Unreadable>) {
+        let (mut problems, mut repair) = (Vec::new(), Repair::default());
+        loop {
+            let error = match serde_path_to_error::deserialize(self.value.clone()) {
+                Ok(_) if repair.finish(&mut self.value) => continue,
+                Ok(read) => return (Some(read), problems),
+                Err(error) => error,
             };
-            Unreadable { field, message, place }
-        })
+            let (path, message) = (repair::steps(error.path()), error.inner().to_string());
+            if !repair.has_caused(&path, &message) {
+                problems.push(self.unreadable(error.path(), &message));
+            }
+            if problems.len() >= MOST_PROBLEMS {
+                return (None, problems);
+            }
+            match repair.apply(&mut self.value, path, &message) {
+                Repaired::Renamed { from, to } => self.places.rename(&from, &to),
+                Repaired::Removed => {}
+                Repaired::Not => return (None, problems),
+            }
+        }
+    }
+
+    fn unreadable(&self, path: &serde_path_to_error::Path, message: &str) -> Unreadable {
+        let path = path.to_string();
+        let field = if path == "." { String::new() } else { path };
+        // For an unknown field, the error is at its name.
+        let name = self.places.names.get(&field).filter(|_| message.starts_with("unknown field"));
+        let place = name.copied().or_else(|| self.place_of(&field));
+        let (member, mut message) = explain(message);
+        // `key: {user_id}` is a map to YAML.
+        if let Some(name) = self.value_at(&field).and_then(only_name) {
+            message = format!("{message}; braces need quotes in YAML: write \"{{{name}}}\"");
+        }
+        let field = match member {
+            Some(member) if field.is_empty() => member.to_string(),
+            Some(member) => format!("{field}.{member}"),
+            None => field,
+        };
+        Unreadable { field, message, place }
     }
 
     /// The document without these top-level fields.

@@ -215,8 +215,8 @@ impl MemoryStore {
             let place = self.table.place_of(held.charge.bucket());
             let refunded = holds.since(place.id, held.receipt.at, held.refunded);
             let back = self.table.settle(place, held.receipt, *cost, refunded, &self.clock);
-            holds.count(place.id, held.receipt.at, back);
-            back
+            holds.count(place.id, held.receipt.at, back.counted);
+            back.refunded
         };
         held.iter().map(&mut settle).collect()
     }

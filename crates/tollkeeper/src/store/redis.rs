@@ -33,6 +33,7 @@ mod new_keys;
 mod node;
 mod nodes;
 mod options;
+mod outages;
 mod overload;
 mod queue;
 mod round_trip;
@@ -43,7 +44,6 @@ mod server;
 mod shared;
 #[cfg(test)]
 mod simulation;
-mod sparing;
 mod stored;
 mod traffic;
 mod version;
@@ -60,12 +60,11 @@ use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
 use tokio::sync::Mutex as AsyncMutex;
-use tollkeeper_core::{BucketRef, Charge, Decision, Hold, Source, Span, Timestamp, decide};
+use tollkeeper_core::{BucketRef, Charge, Decision, Hold, Source, Span, Timestamp, decide, is_denied};
 
 use super::error::StoreError;
 use crate::clock::Clock;
 use crate::store::exceptions::Exceptions;
-use across::denies;
 use address::{Address, Mode};
 use batch::Ask;
 use denials::Denials;
@@ -285,7 +284,7 @@ impl RedisStore {
         }
         let (decided, asked_at) = self.0.charge(charges).await?;
         let decisions: Vec<Decision> = decided.iter().map(|(decision, _)| *decision).collect();
-        if denies(charges, &decisions) {
+        if is_denied(charges.iter().zip(&decisions)) {
             denials.remember(id, charges, &decisions, asked_at, Instant::now());
         }
         Ok(decided)

@@ -1,6 +1,6 @@
 //! serde's messages in plain English: what is wrong with a value, and the nearest valid name or type.
 
-use super::similar::{suggestion, unknown};
+use super::similar::{nearest, suggestion, unknown};
 use super::text::{quoted, shortened};
 
 pub(crate) const MISSING: &str = "is missing";
@@ -28,6 +28,12 @@ pub fn explain(message: &str) -> (Option<&str>, String) {
         Some((found, expected)) => (None, format!("must be {}, not {}", type_name(expected), plain(found))),
         None => (None, message.to_string()),
     }
+}
+
+/// The known field that an unknown one is probably meant to be.
+pub(crate) fn meant(message: &str) -> Option<&str> {
+    let (name, expected) = after(message, "unknown field `")?;
+    nearest(name, &names_in(expected))
 }
 
 /// A name in backquotes, and what follows it.

@@ -9,10 +9,10 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use tollkeeper::http::Identity;
+use tollkeeper::sparing::Sparing;
 
 use crate::metrics::{Connections, Refused};
 use crate::network;
-use crate::sparing::Sparing;
 
 /// The connections of one front.
 #[derive(Debug, Default)]

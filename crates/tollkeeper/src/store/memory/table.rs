@@ -9,7 +9,9 @@ use std::fmt;
 use std::hash::Hash;
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering::Relaxed};
 
-use tollkeeper_core::{Algorithm, Bucket, BucketRef, Decision, Hold, Key, Quota, Receipt, Span, State, Timestamp};
+use tollkeeper_core::{
+    Algorithm, Bucket, BucketRef, Decision, GivenBack, Hold, Key, Quota, Receipt, Span, State, Timestamp,
+};
 
 use super::identity::{CLASSES, Id, Secret};
 use super::lock::Lock;
@@ -343,17 +345,25 @@ impl Table {
     }
 
     /// Corrects a charge to its actual cost; returns how much was refunded.
-    pub(crate) fn settle(&self, place: Place<'_>, receipt: Receipt, cost: u32, refunded: u64, clock: &Clock) -> u32 {
+    pub(crate) fn settle(
+        &self,
+        place: Place<'_>,
+        receipt: Receipt,
+        cost: u32,
+        refunded: u64,
+        clock: &Clock,
+    ) -> GivenBack {
         let settle = |state: &mut State, quota: &Quota, now| state.settle(quota, receipt, cost, refunded, now);
         let settled = self.lock_for(place.id).edit(place, clock.now(), settle);
-        if place.quota.algorithm() == Algorithm::Concurrency && settled == Ok(0) {
+        if place.quota.algorithm() == Algorithm::Concurrency && settled == Ok(GivenBack::default()) {
             let hold = Hold { at: receipt.at, nth: receipt.nth };
-            return if self.release(place, hold, clock) { receipt.cost } else { 0 };
+            let back = if self.release(place, hold, clock) { receipt.cost } else { 0 };
+            return GivenBack { refunded: back, counted: back };
         }
         settled.unwrap_or_else(|_| {
             // More was used than estimated, by a key without a bucket of its own.
             let edited = self.overflow.lock().edit(self.shared_place(place, 0), clock.now(), settle);
-            edited.unwrap_or(0)
+            edited.unwrap_or_default()
         })
     }
 

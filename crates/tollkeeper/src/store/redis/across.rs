@@ -10,7 +10,7 @@
 
 use std::sync::Arc;
 
-use tollkeeper_core::{Charge, Decision, Receipt};
+use tollkeeper_core::{Charge, Decision, Enforcement, Receipt, is_denied};
 
 use super::batch::Ask;
 use super::instant::Instant;
@@ -19,7 +19,7 @@ use super::nodes::Slot;
 use super::queue::Answered;
 use super::script::{Call, REFUND};
 use super::shared::{Decided, Shared, read};
-use super::sparing::Sparing;
+use crate::sparing::Sparing;
 use crate::store::error::StoreError;
 
 /// The charges of a request that one call can decide.
@@ -64,22 +64,24 @@ impl Shared {
     }
 
     /// Peeks first, then charges, and refunds if others were faster.
-    pub(super) async fn decide_across(self: Arc<Self>, parts: Vec<Part>) -> Result<Decided, StoreError> {
+    pub(super) async fn decide_across(self: Arc<Self>, mut parts: Vec<Part>) -> Result<Decided, StoreError> {
+        let alternatives = Alternatives::across(&mut parts);
         let peeked = self.ask_all(&parts, Ask::Peek).await;
         if let Some(error) = unreachable(&parts, &peeked) {
             return Err(error);
         }
         let peeked: Vec<Answered> = peeked.into_iter().flatten().collect();
-        if denied(&parts, &peeked).any(|denied| denied) {
+        if denied(&parts, &peeked).any(|denied| denied) || alternatives.are_over(peeked.iter().map(Some)) {
             return Ok(put_together(&parts, &peeked));
         }
         // Always awaited: what was charged must be known, to be refunded.
         let reserved = self.ask_all(&parts, Ask::Reserve).await;
         let failed = unreachable(&parts, &reserved);
-        let charged = |part: &Part, answer: &Answered| !denies(&part.charges, &answer.answer.decisions);
+        let charged = |part: &Part, answer: &Answered| !is_denied(part.charges.iter().zip(&answer.answer.decisions));
         let is_whole =
             |part: &Part, answer: &Result<Answered, _>| matches!(answer, Ok(answer) if charged(part, answer));
-        if parts.iter().zip(&reserved).all(|(part, answer)| is_whole(part, answer)) {
+        let are_over = alternatives.are_over(reserved.iter().map(|answer| answer.as_ref().ok()));
+        if !are_over && parts.iter().zip(&reserved).all(|(part, answer)| is_whole(part, answer)) {
             return Ok(put_together(&parts, &reserved.into_iter().flatten().collect::<Vec<_>>()));
         }
         let mut answers = Vec::with_capacity(parts.len());
@@ -88,8 +90,7 @@ impl Shared {
             match reserved {
                 Ok(answer) if charged(part, &answer) => {
                     refunds.push(tokio::spawn(Arc::clone(&self).refund(part.slot, receipts(part, &answer))));
-                    // Its answer from before the charge is true again.
-                    answers.push(peeked);
+                    answers.push(refunded(peeked, &answer));
                 }
                 Ok(denied) => answers.push(denied),
                 Err(_) => answers.push(peeked),
@@ -172,11 +173,58 @@ fn receipts(part: &Part, answer: &Answered) -> Vec<(Charge, Receipt)> {
 }
 
 fn denied<'p>(parts: &'p [Part], answers: &'p [Answered]) -> impl Iterator<Item = bool> + 'p {
-    parts.iter().zip(answers).map(|(part, answer)| denies(&part.charges, &answer.answer.decisions))
+    parts.iter().zip(answers).map(|(part, answer)| is_denied(part.charges.iter().zip(&answer.answer.decisions)))
 }
 
-pub(super) fn denies(charges: &[Charge], decisions: &[Decision]) -> bool {
-    charges.iter().zip(decisions).any(|(charge, decision)| charge.rule.is_enforced() && !decision.is_allowed())
+/// What was charged and refunded: the answer from before is true again, except for what did not fit even then.
+fn refunded(mut before: Answered, charged: &Answered) -> Answered {
+    for (decision, now) in before.answer.decisions.iter_mut().zip(&charged.answer.decisions) {
+        if !now.is_allowed() {
+            *decision = *now;
+        }
+    }
+    before
+}
+
+/// Rules with `mode: quota` in several parts, each by its part and its place there. No part knows the others, so in its
+/// call they have no say, and they are judged here.
+struct Alternatives(Vec<(usize, usize)>);
+
+impl Alternatives {
+    /// Takes their say from those that lie in several parts.
+    fn across(parts: &mut [Part]) -> Alternatives {
+        let in_part = |part: &Part| part.charges.iter().any(is_alternative);
+        if parts.iter().filter(|part| in_part(part)).count() < 2 {
+            return Alternatives(Vec::new());
+        }
+        let mut found = Vec::new();
+        for (number, part) in parts.iter_mut().enumerate() {
+            let places = part.charges.iter().enumerate().filter(|(_, charge)| is_alternative(charge));
+            found.extend(places.map(|(place, _)| (number, place)));
+            part.charges = without_alternatives(std::mem::take(&mut part.charges));
+        }
+        Alternatives(found)
+    }
+
+    /// Whether none of them has room. An answer that is missing is not one that denies.
+    fn are_over<'a>(&self, answers: impl Iterator<Item = Option<&'a Answered>>) -> bool {
+        let answers: Vec<_> = answers.collect();
+        let is_over = |(part, place): &(usize, usize)| {
+            let decision = answers[*part].and_then(|answer| answer.answer.decisions.get(*place));
+            decision.is_some_and(|decision| !decision.is_allowed())
+        };
+        !self.0.is_empty() && self.0.iter().all(is_over)
+    }
+}
+
+fn is_alternative(charge: &Charge) -> bool {
+    charge.enforcement() == Enforcement::Quota
+}
+
+/// The same charges, in which rules with `mode: quota` have no say.
+pub(super) fn without_alternatives(charges: Vec<Charge>) -> Vec<Charge> {
+    let relieved = |charge: Charge| if is_alternative(&charge) { charge.without_say() } else { charge };
+    charges.into_iter().map(relieved).collect()
 }
 
 /// In the order of the request.

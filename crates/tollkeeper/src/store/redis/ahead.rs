@@ -3,9 +3,9 @@
 
 use std::sync::Arc;
 
-use tollkeeper_core::{Charge, Decision, Source};
+use tollkeeper_core::{Charge, Decision, Enforcement, Source, is_denied};
 
-use super::across::denies;
+use super::across;
 use super::batch::Ask;
 use super::gate;
 use super::instant::Instant;
@@ -51,7 +51,12 @@ impl Shared {
             }
             spent.push(served);
         }
-        let (rest, holdings): (Vec<Charge>, Vec<_>) = asked.into_iter().unzip();
+        let (mut rest, holdings): (Vec<Charge>, Vec<_>) = asked.into_iter().unzip();
+        let mut leased = charges.iter().zip(&spent).filter(|(_, spent)| spent.is_some());
+        if leased.any(|(charge, _)| charge.enforcement() == Enforcement::Quota) {
+            // One of the rules with `mode: quota` has room: the others no longer matter.
+            rest = across::without_alternatives(rest);
+        }
         if !rest.is_empty()
             && let Err(overloaded) = gate::pass(&self.overload).await
         {
@@ -72,7 +77,7 @@ impl Shared {
                 holding.learn(*decision, now);
             }
         }
-        let is_denied = denies(&rest, &decided.decisions);
+        let is_denied = is_denied(rest.iter().zip(&decided.decisions));
         let mut decisions = decided.decisions.into_iter();
         let mut answers = Vec::with_capacity(charges.len());
         for served in spent {

@@ -9,10 +9,16 @@ use std::collections::hash_map::Entry;
 use std::sync::Arc;
 
 use redis::Value;
-use tollkeeper_core::{Change, Charge, Decision, Lease, Quota, Receipt, Refill, State, Timestamp, decide, decide_all};
+use tollkeeper_core::{
+    Change, Charge, Decision, Enforcement, Lease, Quota, Receipt, Refill, State, Timestamp, decide, decide_all,
+    is_denied,
+};
 
 use super::script::{At, CHARGE, CHARGE_BUCKETS, CHARGE_ONE, Call, Quotas, Script};
 use super::stored::{NAMESPACE, read_log, read_string, state_key};
+
+/// Added to the number of a quota whose rule denies only together with others of its kind.
+const ALTERNATIVE: i64 = 1 << 20;
 
 /// Requests that are decided in one call.
 #[derive(Debug)]
@@ -160,7 +166,11 @@ impl Batch {
                     numbers.extend([if *ask == Ask::Peek { -count } else { count }, charges.len() as i64]);
                     for (charge, place) in charges.iter().zip(places) {
                         let quota = place.quota as i64 + 1;
-                        let quota = if charge.rule.is_enforced() { quota } else { -quota };
+                        let quota = match charge.enforcement() {
+                            Enforcement::Enforce => quota,
+                            Enforcement::Quota => quota + ALTERNATIVE,
+                            _ => -quota,
+                        };
                         numbers.extend([self.position(*place) as i64 + 1, quota, i64::from(charge.cost)]);
                     }
                 }
@@ -254,7 +264,8 @@ impl Requests {
     /// The only charge, if it is of an enforced rule without a log, and may pass.
     fn as_one(&self) -> Option<(&Charge, Place)> {
         let ([charge], [place]) = (self.charges.as_slice(), self.places.as_slice()) else { return None };
-        let may_pass = charge.rule.is_enforced() && (1..=charge.quota().limit()).contains(&charge.cost);
+        let is_enforced = charge.enforcement() == Enforcement::Enforce;
+        let may_pass = is_enforced && (1..=charge.quota().limit()).contains(&charge.cost);
         (self.ask != Ask::Peek && !place.is_log && may_pass).then_some((charge, *place))
     }
 
@@ -274,7 +285,7 @@ impl Requests {
         while answers.len() < self.count as usize {
             let decided = decide_all(&self.charges, positions.iter().map(|position| &states[*position]), now);
             let (decisions, changes): (Vec<Decision>, Vec<Change>) = decided.into_iter().unzip();
-            let is_denied = self.denies(&decisions);
+            let is_denied = is_denied(self.charges.iter().zip(&decisions));
             let decisions = if self.ask == Ask::Peek && !is_denied {
                 let untouched = self.charges.iter().zip(positions).zip(decisions);
                 let untouched = untouched.map(|((charge, position), decision)| {
@@ -307,11 +318,6 @@ impl Requests {
             }
         }
         (answers, passed)
-    }
-
-    fn denies(&self, decisions: &[Decision]) -> bool {
-        let mut decided = self.charges.iter().zip(decisions);
-        decided.any(|(charge, decision)| charge.rule.is_enforced() && !decision.is_allowed())
     }
 
     /// As if they were charged one after the other, on a copy; `remaining` is uncharged. Only the repair of a clock

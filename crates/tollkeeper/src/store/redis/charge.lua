@@ -4,8 +4,9 @@
 -- ARGV[1]: the time in microseconds, or "" for the server's.
 -- ARGV[2]: MessagePack, an array of integers: how many of the keys are strings, the quotas (see quotas.lua), then
 --   entries up to the end. An entry is `count` equal requests: count (negative for a peek), how many charges, and for
---   each charge its key, its quota (negative for a shadow rule) and its cost. A request charges a key once, and within
---   a call a key always has the same quota.
+--   each charge its key, its quota and its cost. The quota is negative for a shadow rule; for a rule that denies only
+--   together with the others of its kind it has ALTERNATIVE added. A request charges a key once, and within a call a key
+--   always has the same quota.
 --   Consecutive entries that differ only in their key, with consecutive keys, are written as one: 0, how many, count,
 --   the first key, quota, cost; only for an enforced rule without a log, and a cost that may pass.
 -- Returns one flat list: each key's state before the call, the time, and for each entry whose requests did not all
@@ -13,8 +14,8 @@
 --   are equal to the bit and the reply is small.
 --
 -- Equal requests at the same moment are one sum: as many pass as fit into what is left, and the rest writes nothing.
--- A shadow rule counts as many of those that passed as fit into its own limit. The only trace of a denial is the
--- repair of a clock jump.
+-- A shadow rule counts as many of those that passed as fit into its own limit, and so does each of several
+-- alternatives, of which one must have room. The only trace of a denial is the repair of a clock jump.
 
 local now = time(ARGV[1])
 local batch = cmsgpack.unpack(ARGV[2])
@@ -25,6 +26,12 @@ if not quotas then
 end
 local states = strings > 0 and call("MGET", unpack(KEYS, 1, strings)) or {}
 local current, ends, reply = {}, {}, states
+local ALTERNATIVE = 1048576
+
+-- The quota of a rule that does not deny by itself.
+local function law_of(quota)
+  return quotas[quota < 0 and -quota or quota - ALTERNATIVE]
+end
 
 -- Decides an entry of any kind, whose charges start at `at`. Returns how many of its requests pass. `seen` holds five
 -- values per charge: how many of it pass, and the other results of `view`.
@@ -34,11 +41,11 @@ local function decide(at, count, charges)
   if is_peek then
     count = -count
   end
-  local first, passed = at, count
+  local first, passed, most = at, count, nil
   for i = 1, 5 * charges, 5 do
     local key, quota, cost = batch[at], batch[at + 1], batch[at + 2]
     at = at + 3
-    local law = quotas[quota > 0 and quota or -quota]
+    local law = quotas[quota] or law_of(quota)
     local state = current[key]
     if state == nil then
       state = states[key]
@@ -54,16 +61,21 @@ local function decide(at, count, charges)
       fits, seen[i + 1], seen[i + 2], seen[i + 3], seen[i + 4] = law.view(state, now, cost, count)
     end
     seen[i] = fits
-    if quota > 0 and fits < passed then
+    if quota > ALTERNATIVE then
+      most = most and most > fits and most or fits
+    elseif quota > 0 and fits < passed then
       passed = fits
     end
+  end
+  if most and most < passed then
+    passed = most
   end
   local charged = is_peek and 0 or passed
 
   for i = 1, 5 * charges, 5 do
     local key, quota, cost = batch[first], batch[first + 1], batch[first + 2]
     first = first + 3
-    local law = quotas[quota > 0 and quota or -quota]
+    local law = quotas[quota] or law_of(quota)
     if cost > 0 and cost <= law.limit then
       local fits, jumped = seen[i], seen[i + 1]
       local taken = fits < charged and fits or charged

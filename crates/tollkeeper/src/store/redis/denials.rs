@@ -41,7 +41,7 @@ impl Hash for Request<'_> {
     fn hash<H: Hasher>(&self, state: &mut H) {
         for charge in self.0 {
             let Charge { rule, key, cost, .. } = charge;
-            (rule.name(), charge.quota(), rule.is_enforced(), key.variant, &*key.value, cost).hash(state);
+            (rule.name(), charge.quota(), charge.enforcement(), key.variant, &*key.value, cost).hash(state);
         }
     }
 }

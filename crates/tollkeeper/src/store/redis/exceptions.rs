@@ -18,8 +18,8 @@ use super::link::ConnectionManager;
 use super::script::{Call, EXCEPTIONS, RESTORE};
 use super::server::ask;
 use super::shared::Shared;
-use super::sparing::Sparing;
 use super::version::{ExceptionsCopy, Version};
+use crate::sparing::Sparing;
 use crate::store::error::StoreError;
 use crate::store::exceptions::{ExceptionError, Exceptions};
 

@@ -16,7 +16,7 @@ use redis::{Connection, Pipeline, Value};
 use stored::{Stored, ttl_ms};
 use tollkeeper_core::{
     Algorithm, Change, Charge, Decision, Hold, Key, Lease, Quota, Receipt, Refunds, Rule, Span, State, Timestamp,
-    decide, decide_all,
+    decide, decide_all, is_denied,
 };
 use tollkeeper_testkit::store::{Kind, Server};
 use world::World;
@@ -131,8 +131,7 @@ fn decide_each(
     let before = world.states.clone();
     for _ in 0..count {
         let decided = decide_all(charges, positions.iter().map(|position| &world.states[*position]), world.now());
-        let denied =
-            charges.iter().zip(&decided).any(|(c, (decision, _))| c.rule.is_enforced() && !decision.is_allowed());
+        let denied = is_denied(charges.iter().zip(decided.iter().map(|(decision, _)| decision)));
         granted += u32::from(!denied);
         let mut answer = RequestAnswer::default();
         for ((charge, position), (decision, change)) in charges.iter().zip(positions).zip(decided) {
@@ -482,15 +481,15 @@ fn estimates_are_settled_as_in_rust() {
             let (before, at) = (state.clone(), Timestamp::from_micros(now));
             let seeded = refunds.clone();
             let back = state.settle(by, receipt, cost, refunds.since(receipt.at, counted_before), at);
-            if back > 0 {
-                refunds.add(receipt.at, back.into());
+            if back.counted > 0 {
+                refunds.add(receipt.at, back.counted.into());
             }
             let is_same = Stored::of(&state) == Stored::of(&before);
-            let is_shorter = matches!((&before, &state), (State::Log(_), State::Log(_))) && back > 0;
+            let is_shorter = matches!((&before, &state), (State::Log(_), State::Log(_))) && back.counted > 0;
             // An overdraft is written, even if the debt was already at its maximum.
             let is_overdrawn = cost > receipt.cost && !by.algorithm().keeps_log();
             let is_written = is_overdrawn || (!is_same && !is_shorter && Stored::of(&state) != Stored::Nothing);
-            settled.push(back);
+            settled.push(back.refunded);
             cases.push(Case {
                 script: &SETTLE,
                 call: Call::settle([(key.clone(), counter.clone(), by, receipt, counted_before, cost)], At::Given(at)),

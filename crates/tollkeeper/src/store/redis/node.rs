@@ -21,13 +21,13 @@ use super::full;
 use super::instant::Instant;
 use super::io::Io;
 use super::link::ConnectionManager;
+use super::outages::Outages;
 use super::overload::Overload;
 use super::round_trip::RoundTrip;
 use super::route::{Found, Route};
 use super::script::{Call, Script};
 use super::sentinel::{Primary, Sentinels};
 use super::server::ConnectError;
-use super::sparing::Outages;
 use crate::store::error::{Overloaded, StoreError};
 
 /// A server to call.

@@ -22,7 +22,7 @@ use super::link;
 use super::node::{Node, Refusal, Work};
 use super::route::{Route, host_of};
 use super::server::ConnectError;
-use super::sparing::Sparing;
+use crate::sparing::Sparing;
 use crate::store::error::StoreError;
 
 /// A hash slot: one of the parts into which a cluster divides its keys. A single server has one for all.

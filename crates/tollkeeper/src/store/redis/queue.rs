@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use tokio::sync::oneshot;
-use tollkeeper_core::{Charge, Key, Timestamp};
+use tollkeeper_core::{Charge, Enforcement, Key, Timestamp};
 
 use super::batch::{Ask, Batch, RequestAnswer};
 use super::instant::Instant;
@@ -202,12 +202,12 @@ fn same(one: &[Charge], other: &[Charge]) -> bool {
     one.len() == other.len() && one.iter().zip(other).all(|(one, other)| identity(one) == identity(other))
 }
 
-type Identity<'c> = (usize, Option<usize>, &'c Key, u32);
+type Identity<'c> = (usize, Option<usize>, Enforcement, &'c Key, u32);
 
-/// Equal charges have the same rule (not only its name), terms, key and cost.
+/// Equal charges have the same rule (not only its name), terms, say, key and cost.
 fn identity(charge: &Charge) -> Identity<'_> {
     let terms = charge.terms().map(|terms| Arc::as_ptr(terms).addr());
-    (Arc::as_ptr(&charge.rule).addr(), terms, &charge.key, charge.cost)
+    (Arc::as_ptr(&charge.rule).addr(), terms, charge.enforcement(), &charge.key, charge.cost)
 }
 
 /// One call: entries of equal requests, and the waiters of each.

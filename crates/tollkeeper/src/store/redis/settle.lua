@@ -15,7 +15,24 @@ local function less(law, whole, part, less_whole, less_part)
   return whole - less_whole, part - less_part
 end
 
--- The bucket with what is certainly left of an unused charge refunded; nil when nothing is.
+-- How many tokens are refilled in this time, the last one perhaps in part; at most `most`.
+local function tokens_begun(law, whole, part, most)
+  local token_whole, token_part = law.add(0, 0, 1)
+  -- The division is off by less than one, and comparing its neighbours corrects it.
+  local tokens = floor((whole + part / law.denominator) / (token_whole + token_part / law.denominator)) - 1
+  tokens = tokens > 0 and tokens or 0
+  while tokens < most do
+    local at_whole, at_part = law.add(0, 0, tokens)
+    if at_whole > whole or (at_whole == whole and at_part >= part) then
+      return tokens
+    end
+    tokens = tokens + 1
+  end
+  return most
+end
+
+-- The bucket with what is certainly left of an unused charge refunded, when it ends, and how many tokens that is; nil when
+-- nothing is.
 local function credited(law, value, unused, full_at, part, refunded)
   local whole, parts, foreign = law.debt(value, now)
   if not whole or foreign == 2 or full_at < now or refunded >= law.limit then
@@ -27,14 +44,16 @@ local function credited(law, value, unused, full_at, part, refunded)
     return nil
   end
   owed_whole, owed_part = less(law, owed_whole, owed_part, less_whole, less_part)
-  local most_whole, most_part = law.add(0, 0, unused < law.limit and unused or law.limit)
+  local most = unused < law.limit and unused or law.limit
+  local most_whole, most_part = law.add(0, 0, most)
   if owed_whole > most_whole or (owed_whole == most_whole and owed_part > most_part) then
     owed_whole, owed_part = most_whole, most_part
   end
   if whole < owed_whole or (whole == owed_whole and parts <= owed_part) then
-    return law.charge(now, 0, 0, 0)
+    owed_whole, owed_part = whole, parts
   end
-  return law.charge(now, 0, less(law, whole, parts, owed_whole, owed_part))
+  local state, ends = law.charge(now, 0, less(law, whole, parts, owed_whole, owed_part))
+  return state, ends, tokens_begun(law, owed_whole, owed_part, most)
 end
 
 -- The bucket with `cost` more, as long as less than two full buckets are owed.
@@ -79,31 +98,33 @@ local function overdraw(key, law, cost)
   put(key, (law.debt and overdrawn_bucket or overdrawn_window)(law, cost, one, two, three))
 end
 
+-- Returns how much was refunded, and what counts as refunded when earlier charges are settled.
 local function settle(key, law, charged, booked_at, nth, full_at, part, refunded, cost)
   if law.holds then
-    return reduce(key, booked_at, nth, EXACT) and charged or 0
+    local back = reduce(key, booked_at, nth, EXACT) and charged or 0
+    return back, back
   elseif cost >= charged then
     overdraw(key, law, cost - charged)
-    return 0
+    return 0, 0
   elseif refunded >= 1099511627776 then
     -- It was reset since: see reset.lua.
-    return 0
+    return 0, 0
   end
-  local unused, done = charged - cost, false
+  local unused = charged - cost
   if law.debt and full_at >= 0 then
     local value = call("MGET", key)[1]
-    local state, ends
+    local state, ends, tokens
     if value then
-      state, ends = credited(law, value, unused, full_at, part, refunded)
+      state, ends, tokens = credited(law, value, unused, full_at, part, refunded)
     end
     if state then
       put(key, state, ends)
-      done = true
+      return tokens, unused
     end
-  else
-    done = refund(key, law, unused, booked_at, nth, 0)
+  elseif refund(key, law, unused, booked_at, nth, 0) then
+    return unused, unused
   end
-  return done and unused or 0
+  return 0, 0
 end
 
 local batch = cmsgpack.unpack(ARGV[2])
@@ -117,9 +138,9 @@ for i = at, #batch, 8 do
   local charged, booked_at, nth, full_at, part, before, cost = unpack(batch, i + 1, i + 7)
   local refunds = read_refunds(KEYS[key + 1])
   local refunded = refunds and sum_refunds(refunds, booked_at) - before or 0
-  local back = settle(KEYS[key], law, charged, booked_at, nth, full_at, part, refunded > 0 and refunded or 0, cost)
-  if back > 0 and refunds then
-    add_refund(KEYS[key + 1], refunds, booked_at, back)
+  local back, counted = settle(KEYS[key], law, charged, booked_at, nth, full_at, part, refunded > 0 and refunded or 0, cost)
+  if counted > 0 and refunds then
+    add_refund(KEYS[key + 1], refunds, booked_at, counted)
   end
   settled[#settled + 1] = back
 end

@@ -3,7 +3,7 @@
 //! The shards of all its keys are locked in the order of their numbers, every charge is decided at one moment, and nothing is
 //! written before there is room for all new entries.
 
-use tollkeeper_core::{Change, Charge, Decision, Receipt, State, Timestamp, decide_all};
+use tollkeeper_core::{Change, Charge, Decision, Receipt, State, Timestamp, decide_all, is_denied};
 
 use super::super::identity::CLASSES;
 use super::super::overflow;
@@ -79,11 +79,8 @@ impl Table {
                 shard.has_room(spot.place, now).map_err(|lacking| Full { charge, lacking })?;
             }
         }
-        let denies = |(charge, (decision, _)): (&Charge, &(Decision, Change))| {
-            charge.rule.is_enforced() && !decision.is_allowed()
-        };
         let mut receipts = Vec::new();
-        if with_receipts && !charges.iter().zip(&decided).any(denies) {
+        if with_receipts && !is_denied(charges.iter().zip(decided.iter().map(|(decision, _)| decision))) {
             let taken = charges.iter().zip(&decided).zip(&spots);
             receipts.extend(taken.map(|((charge, (decision, change)), spot)| {
                 let receipt = Receipt::of(charge.cost, decision, change, now)?;

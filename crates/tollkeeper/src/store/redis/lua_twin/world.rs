@@ -186,7 +186,13 @@ fn rule(chance: &mut Chance, index: u64) -> Limited {
         name: format!("rule-{index}"),
         key: "{user}".into(),
         limit: "1/s".into(),
-        mode: if chance.one_in(4) { Enforcement::Shadow } else { Enforcement::Enforce },
+        mode: chance.pick(&[
+            Enforcement::Enforce,
+            Enforcement::Enforce,
+            Enforcement::Enforce,
+            Enforcement::Shadow,
+            Enforcement::Quota,
+        ]),
         ..RuleSpec::default()
     };
     Limited { rule: Arc::new(spec.build().unwrap()), quota: quota(chance) }

@@ -49,7 +49,7 @@ impl Client {
 
     pub(super) async fn live(mut self) {
         while Instant::now() < self.until {
-            match self.chance.below(14) {
+            match self.chance.below(17) {
                 0 | 1 => self.check("steady").await,
                 2 => self.check("open").await,
                 3 | 4 => self.burst("leased").await,
@@ -60,6 +60,9 @@ impl Client {
                 10 => self.burst("open").await,
                 11 => self.burst("local").await,
                 12 => self.check("local").await,
+                13 => self.burst("month").await,
+                14 => self.burst("day").await,
+                15 => self.check("day").await,
                 _ => self.burst("steady").await,
             }
             sleep(Duration::from_millis(self.chance.pick(&[0, 0, 1, 5, 30, 150]))).await;
@@ -73,11 +76,11 @@ impl Client {
 
     /// Many at once, in tasks of their own.
     async fn burst(&mut self, rule: &'static str) {
-        let key = format!("k{}", if rule == "leased" { 0 } else { self.chance.below(2) });
+        let key = format!("k{}", if matches!(rule, "leased" | "day") { 0 } else { self.chance.below(2) });
         let count = self.chance.pick(&[2, 5, 20, 70]);
         let mut tasks = Vec::new();
         for _ in 0..count {
-            let cost = if rule == "hoard" { 1 + self.chance.below(3) as u32 } else { 1 };
+            let cost = if matches!(rule, "hoard" | "month") { 1 + self.chance.below(3) as u32 } else { 1 };
             let (limiter, ledger) = (self.limiter.clone(), self.ledger.clone());
             let asked = check(self.name, limiter, ledger, rule, key.clone(), cost);
             let task = tokio::spawn(shuffled(asked));

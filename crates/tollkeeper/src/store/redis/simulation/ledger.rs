@@ -2,6 +2,7 @@
 //!
 //! - **No interval exceeds its bound**, for rules that fail closed, leased or not; judged by the auditor of `./run chaos`,
 //!   which knows only when each request was sent and answered.
+//! - **No window of a calendar exceeds its limit**, leased or not, nor the one in which the day ends.
 //! - **Every token is accounted for.** What a server counts in the end is what clients were told that they were charged;
 //!   where an answer was lost, it may be that much more. So nothing is refunded twice, no lease is spent twice, and no
 //!   reservation is lost.
@@ -20,7 +21,7 @@ use tollkeeper_auditor::{Bound, Event, Limit, Observation, audit};
 use tollkeeper_core::Source;
 
 use super::clients::Outcome;
-use super::plan::{LEASED, PACE, Plan, SLOTS, STOCK};
+use super::plan::{LEASED, PACE, Plan, SLOTS, STOCK, TODAY};
 use crate::limiter::Limiter;
 use crate::store::redis::link::simulated::network::Network;
 
@@ -110,8 +111,8 @@ impl Ledger {
             self.broke(format!("{rule}: {refunded} of {estimate} refunded, although {actual} were used"));
         }
         let left = estimate.saturating_sub(refunded).max(actual);
-        // A bucket may have got back less than it says: see `Settled::refunded`.
-        let most = if rule == "bucket" { left.max(estimate) } else { left };
+        // A token that was refilled in part is reported as refunded.
+        let most = if rule == "bucket" { left + 1 } else { left };
         self.charged(rule, left, most);
     }
 
@@ -158,6 +159,7 @@ impl Ledger {
     pub(super) async fn judge(&self, plan: &Plan, limiter: &Arc<Limiter>) {
         self.judge_intervals(plan);
         self.judge_slots();
+        self.judge_days();
         let count = self.state().by_policy;
         if plan.is_calm() && count > 0 {
             self.broke(format!("{count} answers by failure policy, although the servers were well"));
@@ -199,6 +201,28 @@ impl Ledger {
         }
     }
 
+    /// What was answered before midnight, and what was sent after it. A clock that steps moves the midnight.
+    fn judge_days(&self) {
+        let (limit, midnight) = TODAY;
+        let observed = {
+            let state = self.state();
+            if !state.forgotten.is_empty() || !state.steps.is_empty() {
+                return;
+            }
+            state.observed.clone()
+        };
+        for ((_, key), seen) in observed.iter().filter(|((rule, _), _)| *rule == "day") {
+            let admitted = || seen.iter().filter(|one| one.admitted);
+            let before = admitted().filter(|one| one.answered < midnight).count();
+            let after = admitted().filter(|one| one.sent >= midnight).count();
+            for (day, count) in [("before", before), ("after", after)] {
+                if count > limit as usize {
+                    self.broke(format!("{key}: {count} of {limit} a day were admitted {day} midnight"));
+                }
+            }
+        }
+    }
+
     fn judge_slots(&self) {
         let (occupied, forgotten) = {
             let state = self.state();
@@ -217,7 +241,7 @@ impl Ledger {
 
     async fn judge_account(&self, plan: &Plan, limiter: &Arc<Limiter>, rule: &'static str, account: Account) {
         let keys: &[&str] = match rule {
-            "hoard" => &["k0", "k1"],
+            "hoard" | "month" => &["k0", "k1"],
             "bucket" | "window" | "log" | "left" => &["k"],
             _ => return,
         };
@@ -237,7 +261,7 @@ impl Ledger {
         };
         let tokens = |seconds: u64| (u64::from(STOCK) * seconds / 86_400 + 2) * keys.len() as u64;
         let (refilled, owed) = match rule {
-            "window" | "log" => (0, 0),
+            "window" | "log" | "month" => (0, 0),
             _ => (tokens(self.elapsed().as_secs() + forward), if back > 0 { tokens(back) } else { 0 }),
         };
         let leased = self.state().leased;
@@ -247,8 +271,8 @@ impl Ledger {
         }
         let most = match rule {
             // Leases of which the answer was lost are as large as the rule allows.
-            "hoard" if !plan.is_still() => return,
-            "hoard" => most + leased,
+            "hoard" | "month" if !plan.is_still() => return,
+            "hoard" | "month" => most + leased,
             // A refund whose outcome is unknown is not repeated: the part that passed stays charged.
             "left" if !plan.is_still() => return,
             _ => most,

@@ -123,6 +123,9 @@ pub(super) const SLOTS: (usize, Duration) = (3, Duration::from_secs(2));
 /// What the buckets hold of which every token is accounted for. Little comes back during a run.
 pub(super) const STOCK: u32 = 20_000;
 
+/// What `day` admits in a day, and how long after the start of the run the next day begins for it.
+pub(super) const TODAY: (u32, Duration) = (60, Duration::from_secs(3));
+
 /// A request names the rules that apply to it by its attributes.
 pub(super) fn rules() -> Vec<RuleSpec> {
     let rule = |name: &str, limit: String| {
@@ -131,6 +134,11 @@ pub(super) fn rules() -> Vec<RuleSpec> {
     let paced =
         |(per_second, burst): (u32, u32), name: &str| rule(name, format!("{per_second}/s")).burst(u64::from(burst));
     let stocked = |name: &str| rule(name, format!("{STOCK}/day"));
+    let calendar = |unit: &str, count: u32, zone: &str| RuleSpec {
+        timezone: Some(zone.into()),
+        lease: Some("auto".into()),
+        ..rule(unit, format!("{count}/{unit}")).algorithm(Algorithm::FixedWindow)
+    };
     vec![
         paced(PACE, "steady"),
         paced(PACE, "open").on_store_failure(FailurePolicy::Open),
@@ -139,6 +147,8 @@ pub(super) fn rules() -> Vec<RuleSpec> {
         RuleSpec { lease: Some(50.into()), ..stocked("hoard") },
         stocked("bucket"),
         stocked("window").algorithm(Algorithm::FixedWindow),
+        calendar("month", STOCK, "Europe/Berlin"),
+        calendar("day", TODAY.0, "Pacific/Tarawa"),
         stocked("log").algorithm(Algorithm::SlidingWindowLog),
         stocked("left"),
         paced((5, 5), "right"),

@@ -74,18 +74,18 @@ struct Host {
     calls: u64,
 }
 
-/// What a server answers instead of doing what it is told.
+/// How a server answers commands.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(in crate::store::redis) enum Mood {
     #[default]
     Fine,
     /// Every other call gets an error.
     Failing,
-    /// It does what it is told, and the reply makes no sense.
+    /// It runs them, and the replies make no sense.
     Babbling,
 }
 
-/// Who waits for a reply, by the number of the call.
+/// Calls without a reply yet, by number.
 type Waiting = BTreeMap<u64, oneshot::Sender<Result<Vec<Value>, RedisError>>>;
 
 /// One TCP connection.
@@ -277,8 +277,8 @@ impl Network {
 
     /// Microseconds of the servers' clock, which runs as ours does.
     fn now(&self) -> u64 {
-        // Noon, so that no day ends during a run.
-        1_767_268_800_000_000 + self.origin.elapsed().as_micros() as u64
+        // Three seconds before noon in UTC, when the next day begins in another zone.
+        1_767_268_797_000_000 + self.origin.elapsed().as_micros() as u64
     }
 
     async fn connect(self: &Arc<Self>, to: &str) -> Result<Arc<Wire>, RedisError> {
@@ -451,7 +451,7 @@ impl Wire {
         wait
     }
 
-    /// Everybody who waits on it learns of it.
+    /// Closes it: every call that waits for a reply gets an error.
     fn cut(&self) {
         self.is_cut.store(true, Relaxed);
         self.waiting().clear();
