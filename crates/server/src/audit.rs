@@ -183,7 +183,8 @@ impl Audit {
             remaining: denied.remaining,
             retry_after_ms: denied.retry_after.map(Span::as_millis_ceil),
             count: 1,
-            shadow: !note.rule.may_deny(),
+            shadow: note.rule.is_shadow(),
+            mode: note.rule.mode(),
             blocked: denied.block.map(|block| Blocked { until: block.until, by: block.made_by.clone() }),
             instance: self.instance.clone(),
         }

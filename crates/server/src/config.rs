@@ -3,6 +3,7 @@
 //! Nothing is validated across fields here. What the values mean together, and what is wrong with them, is in
 //! `settings`.
 
+mod address;
 pub(crate) mod operations;
 
 pub(crate) use tollkeeper::file::{ConfigError, Document, Problem, StoreSettings};
@@ -125,18 +126,19 @@ impl Config {
 #[serde(deny_unknown_fields, default)]
 pub(crate) struct Listen {
     /// The HTTP API.
+    #[serde(deserialize_with = "address::read")]
     pub(crate) http: String,
     /// Envoy's rate limit service, over gRPC. Off by default.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none", deserialize_with = "address::read_maybe")]
     pub(crate) grpc: Option<String>,
     /// The Redis protocol: `CL.THROTTLE` and `TOLLKEEPER.CHECK`.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none", deserialize_with = "address::read_maybe")]
     pub(crate) resp: Option<String>,
     /// The password that clients of the Redis protocol send with `AUTH`. Without one, any client may ask.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) resp_password: Option<String>,
     /// Health alone, on an address that answers whatever happens to the others. Plain HTTP, without TLS.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none", deserialize_with = "address::read_maybe")]
     pub(crate) health: Option<String>,
     /// How many connections each address takes at the same time; further ones wait.
     #[schemars(range(min = 1, max = 1_000_000))]

@@ -51,6 +51,13 @@ impl Destination {
         self.authority.port_u16().unwrap_or(if self.scheme == Scheme::HTTPS { 443 } else { 80 })
     }
 
+    /// The same for a service of ours, for which `HOST:PORT` means `http://HOST:PORT`.
+    pub(crate) fn service(text: &str) -> Result<Destination, String> {
+        let is_address = !text.contains("://") && !text.starts_with('/') && text.contains(':');
+        let host = if text.starts_with(':') { "127.0.0.1" } else { "" };
+        if is_address { Destination::parse(&format!("http://{host}{text}")) } else { Destination::parse(text) }
+    }
+
     /// Parses `https://USER:PASSWORD@HOST:PORT/PATH`. Its errors do not repeat the text.
     pub(crate) fn parse(text: &str) -> Result<Destination, String> {
         let no_url = |problem: &str| format!("{problem}; write for example https://HOST:PORT/PATH");

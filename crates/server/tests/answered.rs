@@ -21,6 +21,8 @@ enum Situation {
     Limit,
     /// The limit of a shadow rule is reached.
     Shadow,
+    /// A soft limit is reached.
+    Annotate,
     Block,
     /// Without an end.
     BlockForEver,
@@ -64,7 +66,9 @@ enum Insight {
     Blocked,
     /// Denied by nobody: a shadow rule would have.
     WouldDeny,
-    /// The same, and marked as blocked.
+    /// Passed, and marked as over a soft limit.
+    Annotated,
+    /// A shadow rule would have denied it, and it is marked as blocked.
     WouldBlock,
     /// Counted as neither: no limit was reached.
     Unjudged,
@@ -75,14 +79,16 @@ enum Audit {
     Nothing,
     Denied,
     WouldDeny,
+    Annotated,
     Blocked,
     WouldBlock,
 }
 
 #[rustfmt::skip]
-const TABLE: [(Situation, Seen); 10] = [
+const TABLE: [(Situation, Seen); 11] = [
     (Limit,         seen((429, "retry"), false, "store",     ("denied", "store"),            false, Insight::Denied,   Audit::Denied,     200)),
     (Shadow,        seen((200, ""),      true,  "store",     ("shadow_denied", "store"),     false, Insight::WouldDeny,Audit::WouldDeny,  200)),
+    (Annotate,      seen((200, ""),      true,  "store",     ("annotated", "store"),         false, Insight::Annotated,Audit::Annotated,  200)),
     (Block,         seen((429, "retry"), false, "exception", ("denied", "exception"),        false, Insight::Blocked,  Audit::Blocked,    200)),
     (BlockForEver,  seen((429, ""),      false, "exception", ("denied", "exception"),        false, Insight::Blocked,  Audit::Blocked,    200)),
     (BlockInShadow, seen((200, ""),      true,  "exception", ("shadow_denied", "exception"), false, Insight::WouldBlock,Audit::WouldBlock, 200)),
@@ -126,7 +132,7 @@ struct World {
 }
 
 struct Before {
-    insight: (u64, u64, u64),
+    insight: [u64; 4],
 }
 
 impl World {
@@ -134,7 +140,11 @@ impl World {
         let needs_redis = matches!(situation, FailOpen | FailClosed | FailLocal);
         let mut redis = needs_redis.then(|| Server::start(Kind::Redis7));
         let store = redis.as_ref().map_or("memory:".into(), Server::url);
-        let mode = if matches!(situation, Shadow | BlockInShadow) { "shadow" } else { "enforce" };
+        let mode = match situation {
+            Shadow | BlockInShadow => "shadow",
+            Annotate => "annotate",
+            _ => "enforce",
+        };
         let failure = match situation {
             FailOpen => "open",
             FailClosed => "closed",
@@ -171,7 +181,7 @@ rules:
             _ => {}
         }
         let uses_up = match situation {
-            Limit | Shadow | FailLocal => 2,
+            Limit | Shadow | Annotate | FailLocal => 2,
             Grant => 3,
             _ => 0,
         };
@@ -203,7 +213,7 @@ rules:
             allowed: checked["allowed"].as_bool().unwrap(),
             source: known(source, &["store", "exception", "policy", "local"]),
             counted: (
-                known(&counted.0, &["allowed", "denied", "shadow_denied"]),
+                known(&counted.0, &["allowed", "denied", "shadow_denied", "annotated"]),
                 known(&counted.1, &["store", "exception", "policy", "local"]),
             ),
             alert: self.is_alerted(),
@@ -231,23 +241,24 @@ rules:
     }
 
     fn insight(&self) -> Insight {
-        let ((allowed, denied, shadow_denied), rule) = insight(&self.service);
-        let (allowed_before, denied_before, shadow_before) = self.before.insight;
+        let (counts, rule) = insight(&self.service);
+        let grown: Vec<u64> = counts.iter().zip(self.before.insight).map(|(now, before)| now - before).collect();
         let blocked: Vec<&Value> =
             rule["hot_by_denials"].as_array().unwrap().iter().filter(|one| one["blocked"] == true).collect();
         let sentence = rule["finding"]["sentence"].as_str().unwrap_or_default();
-        match (allowed - allowed_before, denied - denied_before, shadow_denied - shadow_before) {
-            (2, 0, 0) => Insight::Passed,
-            (0, 0, 0) => Insight::Unjudged,
-            (0, 2, 0) if blocked.is_empty() => Insight::Denied,
-            (0, 0, 2) if blocked.is_empty() => Insight::WouldDeny,
-            (0, denied @ (0 | 2), _) => {
+        match grown[..] {
+            [2, 0, 0, 0] => Insight::Passed,
+            [0, 0, 0, 0] => Insight::Unjudged,
+            [0, 2, 0, 0] if blocked.is_empty() => Insight::Denied,
+            [0, 0, 2, 0] if blocked.is_empty() => Insight::WouldDeny,
+            [0, 0, 0, 2] if blocked.is_empty() => Insight::Annotated,
+            [0, denied @ (0 | 2), _, 0] => {
                 assert_eq!((&blocked[0]["key"], &blocked[0]["count"]), (&json!(USER), &json!(2)));
                 assert!(sentence.contains("2 requests of blocked keys"), "{sentence}");
                 assert!(!sentence.contains("nobody was denied"), "{sentence}");
                 if denied == 0 { Insight::WouldBlock } else { Insight::Blocked }
             }
-            odd => panic!("{:?}: {odd:?} {rule}", self.situation),
+            _ => panic!("{:?}: {grown:?} {rule}", self.situation),
         }
     }
 
@@ -257,8 +268,18 @@ rules:
         let Some(newest) = records.first() else { return Audit::Nothing };
         assert_eq!(records.len(), 2, "one for each request: {found}");
         let (shadow, blocked) = (newest["shadow"] == true, &newest["blocked"]);
+        let mode = match self.situation {
+            Shadow | BlockInShadow => "shadow",
+            Annotate => "annotate",
+            _ => "enforce",
+        };
+        assert_eq!((&newest["mode"], shadow), (&json!(mode), mode == "shadow"), "{newest}");
         if blocked.is_null() {
-            return if shadow { Audit::WouldDeny } else { Audit::Denied };
+            return match mode {
+                "shadow" => Audit::WouldDeny,
+                "annotate" => Audit::Annotated,
+                _ => Audit::Denied,
+            };
         }
         assert_eq!(blocked["by"], "ann (admin token)");
         assert_eq!(blocked["until"].is_null(), self.situation == BlockForEver, "{blocked}");
@@ -284,12 +305,12 @@ fn decisions(service: &Service) -> Vec<((String, String), f64)> {
     found.filter(|(_, count): &(_, f64)| *count > 0.0).collect()
 }
 
-/// What was allowed, denied, and would have been denied; and all that insight says about the rule.
-fn insight(service: &Service) -> ((u64, u64, u64), Value) {
+/// What was allowed, denied, would have been denied, and was annotated; and all that insight says about the rule.
+fn insight(service: &Service) -> ([u64; 4], Value) {
     let report = service.get("/v1/insight").json();
     let rule = report["rules"].as_array().unwrap().iter().find(|rule| rule["name"] == RULE).cloned().unwrap();
     let count = |name: &str| rule[name].as_u64().unwrap();
-    ((count("allowed"), count("denied"), count("shadow_denied")), rule)
+    (["allowed", "denied", "shadow_denied", "annotated"].map(count), rule)
 }
 
 fn known(text: &str, names: &[&'static str]) -> &'static str {

@@ -41,6 +41,12 @@ fn rules_in_postgres_are_made_changed_removed_and_rolled_back() {
     browse("rules.test.mjs", &[("TOLLKEEPER_POSTGRES", &database.url())]);
 }
 
+/// Requests over a soft limit were shown as those of shadow rules, and those over a quota not at all.
+#[test]
+fn what_passes_over_a_limit_is_marked_by_the_rule_s_mode() {
+    browse("modes.test.mjs", &[]);
+}
+
 #[test]
 fn exceptions_are_made_and_ended() {
     browse("exceptions.test.mjs", &[]);

@@ -11,6 +11,7 @@ fn with_tables() -> Postgres {
         "server/migrations/0003_actions.sql",
         "server/migrations/0007_annotate.sql",
         "server/migrations/0008_quota.sql",
+        "server/migrations/0009_violation_mode.sql",
     ] {
         let path = repository().join("crates").join(file);
         server.sql(&std::fs::read_to_string(path).unwrap());

@@ -145,7 +145,8 @@ fn what_differs_is_named_with_its_place() {
         ": descriptors[4].key: entries of `path_prefix` can match this in the reference service",
         ": descriptors[5].value: is never found: `path_p*` before it takes every value",
         ": descriptors[6].rate_limit.requests_per_unit: becomes 4294967294",
-        "5 rules, 11 differences",
+        ": descriptors[7].share_threshold: a limit that Envoy sends with a descriptor counts in the shared bucket",
+        "6 rules, 12 differences",
         "always: a call that is denied charges nothing",
     ] {
         assert!(report.contains(expected), "no {expected:?} in\n{report}");

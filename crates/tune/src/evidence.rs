@@ -2,6 +2,7 @@
 
 use schemars::JsonSchema;
 use serde::Serialize;
+use tollkeeper::Enforcement;
 
 /// What is known about a rule's denials.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, JsonSchema)]
@@ -10,7 +11,7 @@ pub struct Evidence {
     pub seconds: u64,
     /// Requests that the rule applied to.
     pub requests: u64,
-    /// Those that its limit denied, or would have denied if `shadow`. Those of keys that are blocked now are left out.
+    /// Those that its limit denied, or would have denied if its mode let it. Those of keys that are blocked now are left out.
     pub denied: u64,
     /// Those of keys that an exception blocks, which say nothing about the limit.
     pub blocked: u64,
@@ -41,8 +42,9 @@ pub struct Evidence {
     /// All requests share one key.
     #[serde(skip)]
     pub one_key: bool,
-    /// The rule is in shadow mode, and denies nobody.
-    pub shadow: bool,
+    /// The rule's mode: in `shadow` it denies nobody, with `annotate` requests over the limit pass and are marked, and over a `quota`
+    /// they pass if another one has room.
+    pub mode: Enforcement,
     /// The rule limits requests at the same time, so waits and rates say nothing about it.
     #[serde(skip)]
     pub slots: bool,

@@ -4,6 +4,7 @@ use std::cmp::Ordering;
 
 use schemars::JsonSchema;
 use serde::Serialize;
+use tollkeeper::Enforcement;
 
 use crate::evidence::{Enough, Evidence, Few, Period};
 use crate::words::counted;
@@ -109,7 +110,12 @@ impl Evidence {
             return Some((Kind::NotEnoughData, format!("no request {last}")));
         }
         if self.denied == 0 {
-            let nobody = if self.blocked > 0 { "the limit denied nobody" } else { "nobody was denied" };
+            let nobody = match self.mode {
+                Enforcement::Annotate => "nobody was over the limit",
+                Enforcement::Quota => "nobody was over this quota",
+                _ if self.blocked > 0 => "the limit denied nobody",
+                _ => "nobody was denied",
+            };
             let requests = counted(self.requests - self.blocked.min(self.requests), "request");
             return Some((Kind::Quiet, format!("{nobody} {last}: {requests} by {}", counted(self.keys, "key"))));
         }
@@ -119,7 +125,7 @@ impl Evidence {
 
     fn caused_by_many(&self, last: &str, thresholds: Thresholds) -> (Kind, String) {
         let share = self.of_keys(self.share_of_keys_denied);
-        let hammering = self.share_hammering.filter(|_| !self.shadow).unwrap_or(0.0);
+        let hammering = self.share_hammering.filter(|_| self.denies()).unwrap_or(0.0);
         let keys = format!("{share} of all keys {} {last}{}", self.were_denied(), self.waiting());
         if hammering >= thresholds.most {
             return self.many_hammer(hammering, last, thresholds);
@@ -156,7 +162,11 @@ impl Evidence {
         }
         if self.blocked > 0 {
             let was = if self.blocked == 1 { "was" } else { "were" };
-            let denied = if self.shadow { "would have been denied".into() } else { format!("{was} denied") };
+            let denied = match self.mode {
+                Enforcement::Shadow => "would have been denied".into(),
+                Enforcement::Annotate => format!("{was} annotated"),
+                _ => format!("{was} denied"),
+            };
             text += &format!("; {} of blocked keys {denied} in addition", counted(self.blocked, "request"));
         }
         text
@@ -178,7 +188,7 @@ impl Evidence {
             self.were_denied(),
             self.enough
                 .as_ref()
-                .map(|enough| format!("; {} would have denied nobody", enough.written))
+                .map(|enough| format!("; {} would have {} nobody", enough.written, self.stopped()))
                 .unwrap_or_default()
         );
         (Kind::Mixed, sentence)
@@ -204,7 +214,7 @@ impl Evidence {
             }
             _ => {}
         }
-        if self.shadow {
+        if !self.denies() {
             return (Kind::Mixed, format!("{theirs}: if enforced, the rule would stop little else"));
         }
         let was_abuse = before.is_some_and(|before| before.kind == Kind::Abuse);
@@ -244,7 +254,8 @@ impl Evidence {
 
     /// `, and 92 % of those wait before retrying`, where most do.
     fn waiting(&self) -> String {
-        let waiting = self.share_hammering.filter(|share| !self.shadow && *share < 0.5).map(|share| 1.0 - share);
+        let waiting =
+            self.share_hammering.filter(|share| self.denies() && *share < 0.5).map(|share| 1.0 - share);
         waiting.map(|share| format!(", and {} of those wait before retrying", self.of_keys(share))).unwrap_or_default()
     }
 
@@ -253,7 +264,7 @@ impl Evidence {
         let Some(Enough { written, share_of_keys_denied, .. }) = &self.enough else { return String::new() };
         let nobody = *share_of_keys_denied == 0.0 && self.exact;
         let whom = if nobody { "nobody".into() } else { self.of_keys(*share_of_keys_denied) };
-        format!("; {written} would have denied {whom}")
+        format!("; {written} would have {} {whom}", self.stopped())
     }
 
     /// Whether a higher limit is what is needed: for all keys, not for a few of them.
@@ -266,12 +277,37 @@ impl Evidence {
         percent(if self.exact { share } else { share.clamp(0.001, 0.999) })
     }
 
+    /// Whether requests over the limit are denied. Those over one of several quotas may have passed by another, and were not
+    /// told to wait.
+    fn denies(&self) -> bool {
+        self.mode == Enforcement::Enforce
+    }
+
     fn denial(&self) -> &'static str {
-        if self.shadow { "would-be denial" } else { "denial" }
+        match self.mode {
+            Enforcement::Shadow => "would-be denial",
+            Enforcement::Annotate => "annotation",
+            Enforcement::Quota => "overrun",
+            _ => "denial",
+        }
     }
 
     fn were_denied(&self) -> &'static str {
-        if self.shadow { "would have been denied" } else { "were denied" }
+        match self.mode {
+            Enforcement::Shadow => "would have been denied",
+            Enforcement::Annotate => "were over the limit",
+            Enforcement::Quota => "were over this quota",
+            _ => "were denied",
+        }
+    }
+
+    /// What another limit does to requests beyond it.
+    fn stopped(&self) -> &'static str {
+        match self.mode {
+            Enforcement::Annotate => "annotated",
+            Enforcement::Quota => "turned away",
+            _ => "denied",
+        }
     }
 }
 

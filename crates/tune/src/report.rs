@@ -1,7 +1,7 @@
 //! What a run found, as machines get it (`--json`). The terminal and the page show the same.
 
 use serde::Serialize;
-use tollkeeper::{Rule, RuleSpec};
+use tollkeeper::{Enforcement, Rule, RuleSpec};
 
 use crate::demand::{written, written_limit};
 use crate::evidence::{Denied, Enough, Evidence, Few, Period};
@@ -501,7 +501,7 @@ fn rule(traffic: &Traffic, seconds: u64, shown: Shown<'_>) -> RuleReport {
         }),
         one_key: rule.key().needs().next().is_none(),
         // Nobody was told to wait by these rules.
-        shadow: true,
+        mode: Enforcement::Shadow,
         period: Period::OfLog,
         ..Evidence::default()
     };

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use schemars::JsonSchema;
 use serde::Serialize;
-use tollkeeper::Timestamp;
+use tollkeeper::{Enforcement, Timestamp};
 
 use crate::moment::{self, Moment};
 
@@ -37,6 +37,8 @@ pub(crate) struct Violation {
     pub(crate) count: u64,
     /// Whether the rule is in shadow mode: the request was not denied by it.
     pub(crate) shadow: bool,
+    /// The rule's mode: `shadow` and `annotate` let the request pass, and `quota` does if another quota has room.
+    pub(crate) mode: Enforcement,
     /// The exception that blocks the key, if that denied the request rather than the limit.
     pub(crate) blocked: Option<Blocked>,
     /// The process that decided.
@@ -71,6 +73,7 @@ impl Violation {
             retry_after_ms: Some(1_500),
             count: 1,
             shadow: false,
+            mode: Enforcement::Enforce,
             blocked: None,
             instance: "here:1".into(),
         }

@@ -10,7 +10,7 @@ use super::ending::Ending;
 use super::operations;
 use crate::seal::Seal;
 use crate::{settings, wire};
-use tollkeeper_tune::words::lasting;
+use tollkeeper_tune::words::{grouped, lasting};
 
 /// Decide one request and explain the answer
 #[derive(Debug, clap::Args)]
@@ -100,7 +100,8 @@ fn headline(verdict: &Verdict, policy: &Policy) -> String {
                 Some(wait) => format!("passes in {}", lasting(wait.as_duration())),
                 None if row.is_blocked() => "blocked by an exception without an end".to_string(),
                 None => {
-                    format!("can never pass: cost {} is above the limit of {}", row.charge.cost, row.decision.limit)
+                    let [cost, limit] = [row.charge.cost, row.decision.limit].map(|number| grouped(number.into()));
+                    format!("can never pass: cost {cost} is above the limit of {limit}")
                 }
             };
             format!("denied by {} for key {:?}: {wait}\n", row.charge.rule.name(), row.charge.key.value)
@@ -128,10 +129,12 @@ fn says(row: &Row) -> String {
         delay => format!(", its turn comes in {}", lasting(delay.as_duration())),
     };
     format!(
-        "  {mark} {:<16} key {:?}, cost {}: {remaining} of {limit} left, full again in {}{delay}{shadow}{}  [{}]",
+        "  {mark} {:<16} key {:?}, cost {}: {} of {} left, full again in {}{delay}{shadow}{}  [{}]",
         rule.name(),
         row.charge.key.value,
-        row.charge.cost,
+        grouped(row.charge.cost.into()),
+        grouped(remaining.into()),
+        grouped(limit.into()),
         lasting(reset_after.as_duration()),
         excepted.unwrap_or_default(),
         row.charge.quota(),

@@ -79,7 +79,7 @@ impl ServiceArgs {
 
     /// Sends a request, and waits for the answer.
     pub(super) async fn ask(&self, method: Method, path: &str, body: Option<Value>) -> anyhow::Result<Reply> {
-        let to = Destination::parse(self.server.trim_end_matches('/'));
+        let to = Destination::service(self.server.trim_end_matches('/'));
         let to = to.map_err(|problem| anyhow::anyhow!("--server: {:?} {problem}", self.server))?;
         let base = to.to_string();
         let found = self.token(&to);

@@ -14,7 +14,7 @@ use crate::outgoing::{Caller, Destination, Spoken};
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   tollkeeper health                                   does the process answer?
-  tollkeeper health http://10.0.0.5:8080              another service; without a path, /healthz
+  tollkeeper health 10.0.0.5:8080                     another service; without a path, /healthz
   tollkeeper health http://127.0.0.1:8080/readyz      and does its store?
 
 Exit status: 0 healthy, 1 not healthy or no answer.")]
@@ -30,7 +30,7 @@ pub(super) struct Args {
 }
 
 pub(super) fn run(args: Args) -> anyhow::Result<Ending> {
-    let to = Destination::parse(&args.url).map_err(|problem| anyhow!("URL: {problem}"))?;
+    let to = Destination::service(&args.url).map_err(|problem| anyhow!("URL: {problem}"))?;
     let page = if to.has_path() { "" } else { "/healthz" };
     let caller = Caller::new(to, Spoken::Http1, args.certificate.with(args.ca))?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().context("no runtime")?;

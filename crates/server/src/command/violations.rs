@@ -80,7 +80,7 @@ impl Args {
     }
 }
 
-const COLUMNS: [(&str, &str); 9] = [
+const COLUMNS: [(&str, &str); 10] = [
     ("AT", "at"),
     ("RULE", "rule"),
     ("KEY", "key"),
@@ -90,6 +90,7 @@ const COLUMNS: [(&str, &str); 9] = [
     ("COUNT", "count"),
     ("WAIT", "wait"),
     ("BLOCKED", "blocked"),
+    ("MODE", "mode"),
 ];
 
 fn shown(answer: &Value) -> String {
@@ -98,6 +99,10 @@ fn shown(answer: &Value) -> String {
         let wait = violation["retry_after_ms"].as_u64().map(|ms| lasting(Duration::from_millis(ms)));
         violation["wait"] = wait.map_or("never".into(), Value::from);
         violation["blocked"] = block(&violation["blocked"]);
+        if violation["mode"] == "enforce" {
+            // Only what may have passed is marked.
+            violation["mode"] = Value::Null;
+        }
     }
     let mut text = table(&COLUMNS, &violations);
     if let Some(next) = answer["next"].as_str() {
@@ -129,15 +134,17 @@ mod tests {
     fn a_table_shows_each_and_what_is_missing_and_moves_no_cursor() {
         let answer = json!({
             "violations": [{"at": "2026-01-01T00:00:00.000Z", "rule": "login", "key": "\u{1b}[2Jx", "user_id": null,
-                "ip": "203.0.113.9", "endpoint": "POST /login", "count": 12, "retry_after_ms": null,
+                "ip": "203.0.113.9", "endpoint": "POST /login", "count": 12, "retry_after_ms": null, "mode": "annotate",
                 "blocked": {"until": null, "by": "alice"}}],
             "next": "7.7", "dropped": 3,
         });
         let text = shown(&answer);
         let lines: Vec<&str> = text.lines().collect();
-        assert!(lines[0].starts_with("AT ") && lines[0].ends_with("WAIT   BLOCKED"), "{text}");
+        assert!(lines[0].starts_with("AT ") && lines[0].ends_with("WAIT   BLOCKED          MODE"), "{text}");
         assert!(
-            lines[1].contains("login  \u{fffd}[2Jx  -     203.0.113.9  POST /login  12     never  no end by alice"),
+            lines[1].contains(
+                "login  \u{fffd}[2Jx  -     203.0.113.9  POST /login  12     never  no end by alice  annotate"
+            ),
             "{text}"
         );
         assert_eq!(lines[2], "more with --cursor 7.7");

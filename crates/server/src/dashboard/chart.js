@@ -141,10 +141,10 @@ function steps(values, offset, x, y) {
 }
 
 /// The last minute as bars, for a rule.
-function sparkline(drawing, { allowed, denied, shadow_denied: would }, slots = 60) {
+function sparkline(drawing, { allowed, denied, shadow_denied: would, annotated }, slots = 60) {
   const last = (values) => values.slice(0, -1).slice(-slots);
-  // What a shadow rule would deny has passed.
-  const [passed, refused] = [last(allowed.map((value, slot) => value + would[slot])), last(denied)];
+  // What a shadow rule would deny has passed, and so has what a soft limit annotates.
+  const [passed, refused] = [last(allowed.map((value, slot) => value + would[slot] + annotated[slot])), last(denied)];
   const most = Math.max(1, ...passed.map((value, slot) => value + refused[slot]));
   const [x, y] = [(slot) => slot, (value) => 32 * (1 - value / most)];
   const below = new Array(passed.length).fill(0);

@@ -29,7 +29,8 @@ const overview = {
     say($("tile-rate-note"), [`${brief(totals.requests)} in all`, ...lost.map(([number, words]) => `${brief(number)} ${words}`)].join(", "));
     say($("tile-denied"), percent(share));
     const would = totals.shadow_denied > 0 ? `; shadow rules would deny ${brief(totals.shadow_denied)}` : "";
-    say($("tile-denied-note"), `${brief(totals.denied)} in all, ${percent(totals.share_denied)}${would}`);
+    const over = totals.annotated > 0 ? `; ${brief(totals.annotated)} annotated` : "";
+    say($("tile-denied-note"), `${brief(totals.denied)} in all, ${percent(totals.share_denied)}${would}${over}`);
     $("tile-denied").classList.toggle("denied", share > 0);
     $("tile-no-rule").parentElement.hidden = totals.no_rule === 0;
     say($("tile-no-rule"), percent(part(totals.no_rule_per_second)));

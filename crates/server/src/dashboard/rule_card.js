@@ -1,5 +1,13 @@
 // A rule with its traffic, the finding and its evidence, and its hot keys.
 
+/// What becomes of requests over a rule's limit, by its mode: what passed is never called denied.
+const OVER = {
+  enforce: { verb: "denied", of: "denied", all: "Denied", keys: "Keys denied" },
+  shadow: { verb: "would deny", of: "shadow_denied", all: "Would be denied", keys: "Keys that would be denied" },
+  annotate: { verb: "annotated", of: "annotated", all: "Annotated", keys: "Keys over the limit" },
+  quota: { verb: "over quota", of: "denied", all: "Over this quota", keys: "Keys over this quota" },
+};
+
 const ruleCard = {
   make(rule) {
     const id = `rule-${encodeURIComponent(rule.name)}`;
@@ -42,12 +50,12 @@ const ruleCard = {
     }
     sparkline(part.drawing, rule.seconds);
     say(part.allowed, rate(rule.allowed_per_second));
-    // What a rule that does not deny would have denied is never called denied.
-    say(part.deniedTitle, enforced ? "denied a second" : "would deny a second");
-    say(part.totalTitle, enforced ? "denied of all" : "would deny of all");
-    say(part.denied, rate(enforced ? rule.denied_per_second : rule.shadow_denied_per_second));
-    const all = rule.allowed + rule.denied + rule.shadow_denied;
-    say(part.total, all > 0 ? percent((enforced ? rule.denied : rule.shadow_denied) / all) : "–");
+    const { verb, of } = OVER[rule.mode] ?? OVER.enforce;
+    say(part.deniedTitle, `${verb} a second`);
+    say(part.totalTitle, `${verb} of all`);
+    say(part.denied, rate(rule[`${of}_per_second`]));
+    const all = rule.allowed + rule.denied + rule.shadow_denied + rule.annotated;
+    say(part.total, all > 0 ? percent(rule[of] / all) : "–");
     say(part.of, all > 0 ? `of ${plural(all, "decision")}` : "");
     const { kind, sentence } = rule.finding ?? { kind: "not_enough_data", sentence: "no request yet" };
     if (part.finding.dataset.now !== kind + sentence) {
@@ -64,14 +72,15 @@ const ruleCard = {
   /// The collapsed part, updated only while it is open.
   more(part, rule) {
     const evidence = rule.finding?.evidence;
+    const over = OVER[evidence?.mode] ?? OVER.enforce;
     const about = (number) => `${evidence.exact ? "" : "about "}${count(number)}`;
     const facts = evidence ? [
       ["Looks back", span(evidence.seconds * 1_000)],
       ["Requests", count(evidence.requests)],
-      [evidence.shadow ? "Would be denied" : "Denied", `${count(evidence.denied)} (${percent(evidence.requests > 0 ? evidence.denied / evidence.requests : 0)})`],
+      [over.all, `${count(evidence.denied)} (${percent(evidence.requests > 0 ? evidence.denied / evidence.requests : 0)})`],
       evidence.blocked > 0 && ["Denied as blocked", count(evidence.blocked)],
       ["Keys", about(evidence.keys)],
-      [evidence.shadow ? "Keys that would be denied" : "Keys denied", `${about(evidence.keys_denied)} (${percent(evidence.share_of_keys_denied)})`],
+      [over.keys, `${about(evidence.keys_denied)} (${percent(evidence.share_of_keys_denied)})`],
       evidence.few && ["Most denials", `${percent(evidence.few.share)} from ${plural(evidence.few.keys, "key")}`],
       typeof evidence.share_hammering === "number" && ["Retry without waiting", `${percent(evidence.share_hammering)} of denied keys`],
       evidence.enough && ["Would have been enough", `${shown(evidence.enough.written)}, ${tenth.format(evidence.enough.times)} times the limit`],

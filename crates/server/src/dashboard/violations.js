@@ -1,11 +1,18 @@
 // Who was denied, and a search.
 
+/// What a mark at a violation means.
+const MODES = {
+  shadow: "In shadow mode: the request passed",
+  annotate: "A soft limit: the request passed, and the upstream was told",
+  quota: "One of several quotas: denied only if all of them were over",
+};
+
 function violationTable(caption, violations, nobody = "Nobody was denied.") {
   if (violations.length === 0) return el("p", { class: "note nothing" }, nobody);
   const text = (value) => (value === null || value === undefined ? el("span", { class: "note" }, "–") : foreign(value));
   return table(caption, [
     { title: "When", cell: (one) => moment(one.at) },
-    { title: "Rule", cell: (one) => el("span", {}, foreign(one.rule), one.shadow ? el("span", { class: "chip" }, "shadow") : "", one.blocked ? el("span", { class: "note" }, blockedBy(one.blocked)) : "") },
+    { title: "Rule", cell: (one) => el("span", {}, foreign(one.rule), one.mode === "enforce" ? "" : el("span", { class: "chip", title: MODES[one.mode] ?? "" }, shown(one.mode)), one.blocked ? el("span", { class: "note" }, blockedBy(one.blocked)) : "") },
     { title: "Key", cell: (one) => keyLink(one.rule, one.key) },
     { title: "User", cell: (one) => text(one.user_id) },
     { title: "IP", cell: (one) => text(one.ip) },

@@ -17,6 +17,7 @@ use axum::body::Bytes;
 use http::header::CONNECTION;
 use http::{HeaderValue, Request, Response, StatusCode, Version};
 use hyper::body::{Body, Incoming};
+use hyper::ext::ReasonPhrase;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::server::conn::auto;
@@ -202,7 +203,7 @@ pub(super) async fn serve_requests<F, B>(
             let requests = service_fn(move |request: Request<Incoming>| {
                 let (version, leaving) = (request.version(), leaving.clone());
                 let answering = answer(request, &connected);
-                async move { Ok::<_, Infallible>(self::leaving(answering.await, version, &leaving)) }
+                async move { Ok::<_, Infallible>(for_http1(answering.await, version, &leaving)) }
             });
             let io = TokioIo::new(Joined(stream));
             let connection = builder.serve_connection(io, requests).into_owned();
@@ -218,9 +219,16 @@ pub(super) async fn serve_requests<F, B>(
     info!("the {front} front has stopped");
 }
 
-/// While the service drains, HTTP/1 clients are asked to reconnect (`Connection: close`): a connection that is closed just
-/// when they send a request would lose it. HTTP/2 has GOAWAY for that.
-pub(super) fn leaving<B>(mut response: Response<B>, version: Version, visitors: &Visitors) -> Response<B> {
+/// What HTTP/1 needs and HTTP/2 has in other ways.
+///
+/// While the service drains, clients are asked to reconnect (`Connection: close`): a connection that is closed just when
+/// they send a request would lose it. HTTP/2 has GOAWAY for that. And a status that has no name, as a rule's `deny` may
+/// have, gets the name of its class: otherwise hyper calls it `<none>`.
+pub(super) fn for_http1<B>(mut response: Response<B>, version: Version, visitors: &Visitors) -> Response<B> {
+    if response.status().canonical_reason().is_none() && response.extensions().get::<ReasonPhrase>().is_none() {
+        let name: &[u8] = if response.status().is_client_error() { b"Client Error" } else { b"Other" };
+        response.extensions_mut().insert(ReasonPhrase::from_static(name));
+    }
     if version < Version::HTTP_2 && visitors.should_leave() && response.status() != StatusCode::SWITCHING_PROTOCOLS {
         response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
     }

@@ -98,7 +98,7 @@ pub(crate) async fn run(listener: Listener, proxy: Arc<Proxy>, shutdown: impl Fu
                 let version = request.version();
                 async move {
                     let response = proxy.answer_traced(&client, request).await;
-                    Ok::<_, Infallible>(connections::leaving(response, version, &leaving))
+                    Ok::<_, Infallible>(connections::for_http1(response, version, &leaving))
                 }
             });
             let connection = builder.serve_connection_with_upgrades(io, requests).into_owned();

@@ -226,6 +226,11 @@ fn differences_of(nodes: &[Node], path: &str, keys: &BTreeSet<&str>, notes: &mut
         if node.shadow_mode && node.quota_mode {
             note("quota_mode", "is dropped: shadow_mode beside it never denies");
         }
+        if node.share_threshold {
+            let problem = "a limit that Envoy sends with a descriptor counts in the shared bucket; in the reference service each \
+                           value then has a bucket of its own";
+            note("share_threshold", problem);
+        }
         if node.shadow_mode && node.rate_limit.is_none() {
             note("shadow_mode", "has no effect without a rate_limit beside it");
         }

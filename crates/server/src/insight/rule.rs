@@ -267,7 +267,7 @@ impl RuleInsight {
             share_hammering: (!judged.is_empty() && !slots).then(|| hammering as f64 / judged.len() as f64),
             enough,
             one_key: rule.key().needs().next().is_none(),
-            shadow: !rule.may_deny(),
+            mode: rule.mode(),
             slots,
             period: Period::UpToNow,
         }

@@ -57,17 +57,18 @@ fn address(rule: &Arc<Rule>) -> usize {
     Arc::as_ptr(rule).addr()
 }
 
-/// How often a rule let a request pass, denied it, or would have denied it if its mode were `enforce`.
+/// How often a rule let a request pass, denied it, would have denied it if its mode were not `shadow`, or annotated it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Outcomes {
     pub(crate) allowed: u64,
     pub(crate) denied: u64,
     pub(crate) shadow_denied: u64,
+    pub(crate) annotated: u64,
 }
 
 impl Outcomes {
     pub(crate) fn total(&self) -> u64 {
-        self.allowed + self.denied + self.shadow_denied
+        self.allowed + self.denied + self.shadow_denied + self.annotated
     }
 
     /// The difference to an earlier count.
@@ -76,6 +77,7 @@ impl Outcomes {
             allowed: self.allowed.saturating_sub(before.allowed),
             denied: self.denied.saturating_sub(before.denied),
             shadow_denied: self.shadow_denied.saturating_sub(before.shadow_denied),
+            annotated: self.annotated.saturating_sub(before.annotated),
         }
     }
 }
@@ -85,6 +87,7 @@ impl AddAssign for Outcomes {
         self.allowed += other.allowed;
         self.denied += other.denied;
         self.shadow_denied += other.shadow_denied;
+        self.annotated += other.annotated;
     }
 }
 
@@ -143,8 +146,8 @@ impl RuleCounters {
         Outcomes {
             allowed: self.decisions[0].iter().map(|count| count.load(Relaxed)).sum(),
             denied: known(&self.decisions[1]),
-            // A soft limit denies as little as a shadow rule does.
-            shadow_denied: known(&self.decisions[2]) + known(&self.decisions[3]),
+            shadow_denied: known(&self.decisions[2]),
+            annotated: known(&self.decisions[3]),
         }
     }
 

@@ -95,6 +95,8 @@ struct Totals {
     decisions: u64,
     /// Decisions of shadow rules that would have denied the request.
     shadow_denied: u64,
+    /// Decisions of soft limits (`mode: annotate`) that the request was over. It passed, and the upstream was told.
+    annotated: u64,
     /// Decisions per second over the last ten seconds.
     decisions_per_second: f64,
 }
@@ -141,14 +143,18 @@ struct RuleReport {
     allowed: u64,
     /// Requests that it denied, since the start.
     denied: u64,
-    /// Requests that it would have denied if its mode were `enforce`, since the start.
+    /// Requests that it would have denied if its mode were not `shadow`, since the start.
     shadow_denied: u64,
+    /// Requests that were over it and passed, because its mode is `annotate`, since the start.
+    annotated: u64,
     /// Allowed requests per second over the last ten seconds.
     allowed_per_second: f64,
     /// Denied requests per second.
     denied_per_second: f64,
     /// Requests per second that it would have denied.
     shadow_denied_per_second: f64,
+    /// Requests per second that it annotated.
+    annotated_per_second: f64,
     /// Each of up to 300 seconds, the oldest first; the last has just begun. Empty before the first decision.
     seconds: Series,
     /// Each of up to 360 minutes.
@@ -172,6 +178,8 @@ struct Series {
     denied: Vec<u64>,
     /// What a shadow rule would have denied.
     shadow_denied: Vec<u64>,
+    /// What passed over a soft limit.
+    annotated: Vec<u64>,
 }
 
 /// A busy key.
@@ -237,6 +245,7 @@ impl Report {
         for (_, outcomes) in &rules {
             totals.decisions += outcomes.total();
             totals.shadow_denied += outcomes.shadow_denied;
+            totals.annotated += outcomes.annotated;
         }
         let busiest = busiest(&rules);
         rules.retain(|(_, outcomes)| outcomes.total() >= busiest);
@@ -248,8 +257,10 @@ impl Report {
                 RuleReport::new(rule, outcomes, insight, privacy, now)
             })
             .collect();
-        let per_second =
-            |rule: &RuleReport| rule.allowed_per_second + rule.denied_per_second + rule.shadow_denied_per_second;
+        let per_second = |rule: &RuleReport| {
+            let passed_over = rule.shadow_denied_per_second + rule.annotated_per_second;
+            rule.allowed_per_second + rule.denied_per_second + passed_over
+        };
         totals.decisions_per_second = rules.iter().map(per_second).sum();
         let requests = RequestsReport::new(insight, now.as_micros() / Span::SECOND.as_micros());
         totals.add_rates(&requests.seconds);
@@ -334,9 +345,11 @@ impl RuleReport {
             allowed: outcomes.allowed,
             denied: outcomes.denied,
             shadow_denied: outcomes.shadow_denied,
+            annotated: outcomes.annotated,
             allowed_per_second: rate(&seconds.allowed),
             denied_per_second: rate(&seconds.denied),
             shadow_denied_per_second: rate(&seconds.shadow_denied),
+            annotated_per_second: rate(&seconds.annotated),
             seconds,
             minutes: insight.map(|insight| Series::of(insight.timeline.minutes(second))).unwrap_or_default(),
             hot_by_traffic: traffic
@@ -383,10 +396,11 @@ fn rate(seconds: &[u64]) -> f64 {
 impl Series {
     fn of(slots: impl Iterator<Item = Outcomes>) -> Series {
         let mut series = Series::default();
-        for Outcomes { allowed, denied, shadow_denied } in slots {
+        for Outcomes { allowed, denied, shadow_denied, annotated } in slots {
             series.allowed.push(allowed);
             series.denied.push(denied);
             series.shadow_denied.push(shadow_denied);
+            series.annotated.push(annotated);
         }
         series
     }

@@ -1,10 +1,11 @@
 //! The file with the generated token, for commands on this machine: only this user can read it, it is named after the
 //! address, and lies in this user's runtime directory.
 //!
-//! A file left by a crash is harmless: its token is no longer valid, and the next start on that address replaces it.
+//! It is locked for as long as its service runs. A file left by a crash is harmless, because its token is no longer valid;
+//! the next start removes it.
 
 use std::env;
-use std::fs;
+use std::fs::{self, File};
 use std::io::{self, Write as _};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::path::{Path, PathBuf};
@@ -16,16 +17,19 @@ use super::Token;
 pub(crate) struct TokenFile {
     path: PathBuf,
     token: Token,
+    /// Open, and so locked.
+    _locked: File,
 }
 
 impl TokenFile {
     /// Writes the token of a service on this address to the first usable folder.
     pub(crate) fn keep(token: &Token, bound: SocketAddr) -> io::Result<TokenFile> {
         let mut failed = io::Error::new(io::ErrorKind::NotFound, "no folder for it: set XDG_RUNTIME_DIR or HOME");
+        folders().iter().for_each(|folder| sweep(folder));
         for folder in folders() {
             let path = folder.join(name(bound));
             match write(&folder, &path, token) {
-                Ok(()) => return Ok(TokenFile { path, token: token.clone() }),
+                Ok(locked) => return Ok(TokenFile { path, token: token.clone(), _locked: locked }),
                 Err(error) => failed = io::Error::new(error.kind(), format!("{}: {error}", path.display())),
             }
         }
@@ -95,9 +99,21 @@ fn folders() -> Vec<PathBuf> {
     folders
 }
 
+/// Removes the files of services that no longer run: nobody has them locked.
+fn sweep(folder: &Path) {
+    let Ok(entries) = fs::read_dir(folder) else { return };
+    for path in entries.flatten().map(|entry| entry.path()) {
+        let is_left = || File::open(&path).is_ok_and(|file| file.try_lock().is_ok());
+        if path.extension().is_some_and(|extension| extension == "token") && is_left() {
+            // If another start is faster, it is gone already.
+            let _ = fs::remove_file(&path);
+        }
+    }
+}
+
 /// Written under another name first and then renamed: readers never see a partial file, and an existing file with
-/// other permissions is replaced.
-fn write(folder: &Path, path: &Path, token: &Token) -> io::Result<()> {
+/// other permissions is replaced. It is locked before others can see it; on a file system without locks it is not.
+fn write(folder: &Path, path: &Path, token: &Token) -> io::Result<File> {
     make_private(folder)?;
     let draft = path.with_extension(format!("{}.new", std::process::id()));
     let _ = fs::remove_file(&draft);
@@ -105,8 +121,11 @@ fn write(folder: &Path, path: &Path, token: &Token) -> io::Result<()> {
     options.write(true).create_new(true);
     #[cfg(unix)]
     std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
-    let written = options.open(&draft).and_then(|mut file| writeln!(file, "{}", token.text()));
-    let kept = written.and_then(|()| fs::rename(&draft, path));
+    let written = options.open(&draft).and_then(|mut file| {
+        let _ = file.try_lock();
+        writeln!(file, "{}", token.text()).map(|()| file)
+    });
+    let kept = written.and_then(|file| fs::rename(&draft, path).map(|()| file));
     if kept.is_err() {
         let _ = fs::remove_file(&draft);
     }
@@ -143,6 +162,22 @@ mod tests {
         for elsewhere in ["10.0.0.7", "example.com", "localhost.example.com", "127.0.0.1.example.com", "0.0.0.0"] {
             assert_eq!(addresses(elsewhere), [] as [IpAddr; 0], "{elsewhere}");
         }
+    }
+
+    /// Each crash left one for good, as did each start on a port of its own choice that was killed.
+    #[test]
+    fn what_a_crash_left_is_removed_and_what_runs_stays() {
+        let folder = env::temp_dir().join(format!("tollkeeper-tokens-{}", std::process::id()));
+        let path = |name: &str| folder.join(name);
+        let token = Token::new("t".repeat(40));
+        let running = write(&folder, &path("127.0.0.1-8080.token"), &token).expect("written");
+        drop(write(&folder, &path("127.0.0.1-8081.token"), &token).expect("written"));
+        fs::write(path("notes.txt"), "mine").expect("written");
+        sweep(&folder);
+        assert!(path("127.0.0.1-8080.token").exists() && path("notes.txt").exists());
+        assert!(!path("127.0.0.1-8081.token").exists());
+        drop(running);
+        fs::remove_dir_all(&folder).expect("removed");
     }
 
     #[test]

@@ -2,6 +2,7 @@
 
 use sqlx::postgres::PgRow;
 use sqlx::{PgConnection, Row as _};
+use tollkeeper::Enforcement;
 
 use super::query::Network;
 use super::{DatabaseError, Query, Span, Timestamp, Violation};
@@ -40,14 +41,15 @@ pub(super) async fn is_committed(connection: &mut PgConnection, transaction: &st
 
 pub(super) async fn insert(connection: &mut PgConnection, violations: &[Violation]) -> Result<(), sqlx::Error> {
     const INSERT: &str = "insert into rate_limit_violation (requested_at, rule, bucket_key, user_id, ip, endpoint, cost,
-            tokens_at_time, retry_after, count, shadow, instance, blocked, blocked_until, blocked_by)
+            tokens_at_time, retry_after, count, shadow, instance, blocked, blocked_until, blocked_by, mode)
         select timestamptz 'epoch' + at_us * interval '1 microsecond', rule, bucket_key, user_id, ip::inet, endpoint, cost,
             tokens_at_time, retry_after_ms * interval '1 millisecond', count, shadow, instance,
-            blocked, timestamptz 'epoch' + blocked_until_us * interval '1 microsecond', blocked_by
+            blocked, timestamptz 'epoch' + blocked_until_us * interval '1 microsecond', blocked_by, mode
         from unnest($1::bigint[], $2::text[], $3::text[], $4::text[], $5::text[], $6::text[], $7::bigint[], $8::bigint[],
-            $9::bigint[], $10::int[], $11::bool[], $12::text[], $13::bool[], $14::bigint[], $15::text[])
+            $9::bigint[], $10::int[], $11::bool[], $12::text[], $13::bool[], $14::bigint[], $15::text[],
+            $16::text[])
             as row (at_us, rule, bucket_key, user_id, ip, endpoint, cost, tokens_at_time, retry_after_ms, count, shadow, instance,
-                blocked, blocked_until_us, blocked_by)";
+                blocked, blocked_until_us, blocked_by, mode)";
     let each = || violations.iter();
     let maybe = |text: &Option<String>| text.as_deref().map(storable);
     sqlx::query(INSERT)
@@ -67,6 +69,7 @@ pub(super) async fn insert(connection: &mut PgConnection, violations: &[Violatio
         .bind(each().map(|one| one.blocked.is_some()).collect::<Vec<_>>())
         .bind(each().map(|one| Some(one.blocked.as_ref()?.until?.as_micros() as i64)).collect::<Vec<_>>())
         .bind(each().map(|one| one.blocked.as_ref().and_then(|blocked| maybe(&blocked.by))).collect::<Vec<_>>())
+        .bind(each().map(|one| one.mode.name()).collect::<Vec<_>>())
         .execute(connection)
         .await?;
     Ok(())
@@ -82,7 +85,8 @@ pub(super) async fn select(connection: &mut PgConnection, query: &Query) -> Resu
     const SELECT: &str = "select violation_id, (extract(epoch from requested_at) * 1000000)::bigint as at_us, rule, bucket_key,
             user_id, abbrev(ip) as ip, endpoint, cost, tokens_at_time,
             (extract(epoch from retry_after) * 1000)::bigint as retry_after_ms, count, shadow, coalesce(instance, '') as instance,
-            blocked, (extract(epoch from blocked_until) * 1000000)::bigint as blocked_until_us, blocked_by
+            blocked, (extract(epoch from blocked_until) * 1000000)::bigint as blocked_until_us, blocked_by,
+            coalesce(mode, case when shadow then 'shadow' else 'enforce' end) as mode
         from rate_limit_violation
         where ($1::text is null or rule = $1)
             and ($2::text[] is null or bucket_key = any($2))
@@ -126,9 +130,15 @@ fn read(row: &PgRow) -> Result<Violation, sqlx::Error> {
         retry_after_ms: row.try_get::<Option<i64>, _>("retry_after_ms")?.map(|ms| ms.max(0) as u64),
         count: row.try_get::<i32, _>("count")?.max(0) as u64,
         shadow: row.try_get("shadow")?,
+        mode: mode(row.try_get("mode")?),
         blocked: if row.try_get("blocked")? { Some(blocked(row)?) } else { None },
         instance: row.try_get::<String, _>("instance")?.into(),
     })
+}
+
+/// Of a mode that only another version knows, what matters is that it may have denied.
+fn mode(name: &str) -> Enforcement {
+    Enforcement::ALL.into_iter().find(|mode| mode.name() == name).unwrap_or_default()
 }
 
 fn blocked(row: &PgRow) -> Result<Blocked, sqlx::Error> {

@@ -138,13 +138,15 @@ fn rules(report: &Report, chosen: Option<usize>, page: usize) -> Vec<Line> {
         .and(Style::Quiet, "LOOKS LIKE");
     let rows = report.rules.iter().enumerate().map(|(index, rule)| {
         let is_chosen = chosen == Some(index);
-        // What a shadow rule would have denied is in brackets, so that nobody takes it for a denial.
+        // What passed all the same is in brackets, so that nobody takes it for a denial.
         let (per_second, count, denied) = match rule.mode.as_str() {
             "enforce" if rule.denied_per_second > 0.0 => (rule.denied_per_second, rule.denied, Style::Bad),
             "enforce" => (rule.denied_per_second, rule.denied, Style::Plain),
+            "quota" => (rule.denied_per_second, rule.denied, Style::Quiet),
+            "annotate" => (rule.annotated_per_second, rule.annotated, Style::Quiet),
             _ => (rule.shadow_denied_per_second, rule.shadow_denied, Style::Quiet),
         };
-        let all = rule.allowed + rule.denied + rule.shadow_denied;
+        let all = rule.allowed + rule.denied + rule.shadow_denied + rule.annotated;
         let share = percent(if all > 0 { count as f64 / all as f64 } else { 0.0 });
         let shown = |text: String| if rule.mode == "enforce" { text } else { format!("({text})") };
         let (style, words) = judgement(rule);
@@ -180,8 +182,10 @@ fn judgement(rule: &Rule) -> (Style, String) {
 fn spark(mut line: Line, rule: &Rule, room: usize) -> Line {
     const BLOCKS: [char; 8] = ['▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
     let whole = rule.seconds.allowed.len().saturating_sub(1);
-    let Series { allowed, denied, shadow_denied } = &rule.seconds;
-    let passed = allowed.iter().zip(shadow_denied).map(|(allowed, would)| allowed + would);
+    let Series { allowed, denied, shadow_denied, annotated } = &rule.seconds;
+    let annotated = annotated.iter().chain(std::iter::repeat(&0));
+    let passed =
+        allowed.iter().zip(shadow_denied).zip(annotated).map(|((allowed, would), over)| allowed + would + over);
     let seconds: Vec<(u64, u64)> = passed.zip(denied.iter().copied()).take(whole).collect();
     let last = &seconds[seconds.len().saturating_sub(room)..];
     let most = last.iter().map(|(allowed, denied)| allowed + denied).max().unwrap_or(0).max(1);
@@ -280,9 +284,12 @@ fn violations(report: &Report, most: usize, page: usize) -> Vec<Line> {
 /// Why it was denied, if not by a limit that is enforced.
 fn remark(violation: &Violation) -> String {
     let mut remark = String::new();
-    if violation.shadow {
-        remark += " shadow: not denied";
-    }
+    remark += match violation.mode.as_str() {
+        "shadow" => " shadow: not denied",
+        "annotate" => " annotate: not denied",
+        "quota" => " quota: denied if all are over",
+        _ => "",
+    };
     if let Some(Blocked { by, until }) = &violation.blocked {
         remark += " blocked";
         remark += &by.as_ref().map(|by| format!(" by {by}")).unwrap_or_default();

@@ -56,9 +56,13 @@ pub(super) struct Rule {
     pub(super) allowed: u64,
     pub(super) denied: u64,
     pub(super) shadow_denied: u64,
+    #[serde(default)]
+    pub(super) annotated: u64,
     pub(super) allowed_per_second: f64,
     pub(super) denied_per_second: f64,
     pub(super) shadow_denied_per_second: f64,
+    #[serde(default)]
+    pub(super) annotated_per_second: f64,
     pub(super) seconds: Series,
     pub(super) hot_by_traffic: Vec<HotKey>,
     pub(super) hot_by_denials: Vec<HotKey>,
@@ -70,6 +74,8 @@ pub(super) struct Series {
     pub(super) allowed: Vec<u64>,
     pub(super) denied: Vec<u64>,
     pub(super) shadow_denied: Vec<u64>,
+    #[serde(default)]
+    pub(super) annotated: Vec<u64>,
 }
 
 #[derive(Clone, Debug, Default, Deserialize)]
@@ -100,8 +106,9 @@ pub(super) struct Violation {
     pub(super) endpoint: Option<String>,
     pub(super) retry_after_ms: Option<u64>,
     pub(super) count: u64,
+    /// Empty from a service that is older than this command.
     #[serde(default)]
-    pub(super) shadow: bool,
+    pub(super) mode: String,
     pub(super) blocked: Option<Blocked>,
 }
 

@@ -60,6 +60,57 @@ fn of_a_very_long_line_the_part_around_the_place_is_shown() {
     assert_eq!(lines[1].find("nine/s"), lines[2].find('^'), "{error}");
 }
 
+/// What could not be read hid everything else that was wrong with the file, until it was fixed; and a port alone got no
+/// hint.
+#[test]
+fn what_cannot_be_read_hides_nothing() {
+    let text = "
+listen: { http: 8080, grpc: 8081 }
+stoer: { url: 'kafka://x' }
+rules:
+  - { name: a, key: '{user}', limt: ten/s }
+  - { name: b, key: '{user}', limit: 1/s, algorithm: tokn, brust: 5 }
+  - { name: c, key: global, limit: 5 }
+  - just text
+  - { name: d, limit: 1/s, headers: maybe }
+  - { name: e, key: global, limit: 1/month, algorithm: fixed_window, timezone: Mars, anchor_day: 40 }
+  - { name: f, key: global, limit: [1/s], zeal: 3 }
+deny_status: 200
+";
+    let problems = problems(text);
+    let found: Vec<&str> = problems.iter().map(|problem| problem.split(": ").nth(1).unwrap()).collect();
+    let expected = [
+        "listen.http",
+        "listen.grpc",
+        "stoer",
+        "store.url",
+        "rules[0].limt",
+        "rules[0].limit",
+        "rules[1].algorithm",
+        "rules[1].brust",
+        "rules[2].limit",
+        "rules[3]",
+        "rules[4].key",
+        "rules[4].headers",
+        "rules[5].timezone",
+        "rules[5].anchor_day",
+        "rules[6].limit",
+        "rules[6].zeal",
+        "deny_status",
+    ];
+    assert_eq!(found, expected, "{problems:#?}");
+    assert!(
+        problems[0].ends_with("8080 is a port without a host; write 127.0.0.1:8080, or \":8080\" for all addresses")
+    );
+}
+
+#[test]
+fn of_very_many_problems_the_first_are_reported() {
+    let rules: String =
+        (0..1_000).map(|i| format!("  - {{ name: r{i}, key: global, limit: 1/s, odd: 1 }}\n")).collect();
+    assert_eq!(problems(&format!("rules:\n{rules}")).len(), 50);
+}
+
 #[test]
 fn every_bad_value_is_reported_at_once() {
     let text = "
@@ -104,7 +155,7 @@ fn broken_yaml_has_a_place_too() {
 fn json_is_yaml() {
     let text = r#"{"rules": [{"name": "a", "key": "{user_id}", "limit": "6,000/min", "cost": "tokens"}]}"#;
     let loaded = parse(Path::new("t.json"), text).unwrap();
-    assert_eq!(loaded.policy.rules()[0].quota().to_string(), "6000/min token_bucket");
+    assert_eq!(loaded.policy.rules()[0].quota().to_string(), "6,000/min token_bucket");
 }
 
 #[test]

@@ -18,8 +18,8 @@ async fn who_was_denied_can_be_asked_by_user_address_rule_and_time() {
     let newest = &all["violations"][0];
     let expected = json!({
         "id": 3, "at": "2026-01-01T00:01:00.000Z", "rule": "per-user", "key": "43", "user_id": "43", "ip": "198.51.100.7",
-        "endpoint": "POST /orders", "cost": 3, "remaining": 0, "retry_after_ms": 1_500, "count": 1, "shadow": false, "blocked": null,
-        "instance": newest["instance"],
+        "endpoint": "POST /orders", "cost": 3, "remaining": 0, "retry_after_ms": 1_500, "count": 1, "shadow": false,
+        "mode": "enforce", "blocked": null, "instance": newest["instance"],
     });
     assert_eq!(newest, &expected);
     let users = async |query: &str| {
