@@ -141,10 +141,12 @@ function steps(values, offset, x, y) {
 }
 
 /// The last minute as bars, for a rule.
-function sparkline(drawing, { allowed, denied, shadow_denied: would, annotated }, slots = 60) {
+function sparkline(drawing, { allowed, denied, shadow_denied: would, annotated }, mode, slots = 60) {
   const last = (values) => values.slice(0, -1).slice(-slots);
-  // What a shadow rule would deny has passed, and so has what a soft limit annotates.
-  const [passed, refused] = [last(allowed.map((value, slot) => value + would[slot] + annotated[slot])), last(denied)];
+  // What a shadow rule would deny has passed, and so has what a soft limit annotates. What is over a quota has passed if another
+  // quota had room.
+  const over = (slot) => would[slot] + annotated[slot] + (mode === "quota" ? denied[slot] : 0);
+  const [passed, refused] = [last(allowed.map((value, slot) => value + over(slot))), last(mode === "quota" ? denied.map(() => 0) : denied)];
   const most = Math.max(1, ...passed.map((value, slot) => value + refused[slot]));
   const [x, y] = [(slot) => slot, (value) => 32 * (1 - value / most)];
   const below = new Array(passed.length).fill(0);

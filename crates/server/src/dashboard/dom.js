@@ -83,6 +83,11 @@ function foreign(text, name = "span") {
   return el(name, { class: "foreign", dir: "ltr", title: safe.length > 24 ? safe : undefined }, safe);
 }
 
+/// What somebody wrote as a sentence: it is never cut off.
+function words(text) {
+  return el("span", { class: "words", dir: "ltr" }, shown(text));
+}
+
 /// Announces changes of state to screen readers.
 function announce(text) {
   say($("announce"), text);

@@ -36,7 +36,7 @@ const exceptions = {
       const scope = one.rule === "*" ? " for every rule" : "";
       const by = one.by ? ` by ${shown(one.by)}` : "";
       return el("p", { class: "exception" }, el("b", {}, `${exceptionWords(one)}${scope}${by}`), el("span", {}, ...until),
-        one.reason ? foreign(one.reason) : "",
+        one.reason ? words(one.reason) : "",
         el("button", { type: "button", onclick: () => exceptions.lift(one) }, "End it"));
     });
   },
@@ -131,7 +131,7 @@ const exceptionList = {
       { title: "Rule", cell: (one) => (one.rule === "*" ? "every rule" : foreign(one.rule)) },
       { title: "Does", cell: (one) => el("span", { class: `chip ${shown(one.kind)}` }, exceptionWords(one)) },
       { title: "Ends", cell: (one) => (one.until ? el("span", {}, moment(one.until)) : "never") },
-      { title: "Reason", cell: (one) => (one.reason ? foreign(one.reason) : "–") },
+      { title: "Reason", cell: (one) => (one.reason ? words(one.reason) : "–") },
       { title: "Made by", cell: (one) => el("span", {}, one.made_by ? foreign(one.made_by) : "–", " ", el("span", { class: "note" }, moment(one.since))) },
       { title: "Change", cell: (one) => el("button", { type: "button", "data-key": `${one.rule} ${one.key}`, onclick: () => exceptions.lift(one) }, "End it") },
     ], list);
@@ -147,7 +147,7 @@ const exceptionList = {
       { title: "Key", cell: (one) => (one.rule === "*" ? foreign(one.key) : keyLink(one.rule, one.key)) },
       { title: "Rule", cell: (one) => (one.rule === "*" ? "every rule" : foreign(one.rule)) },
       { title: "Until", cell: (one) => (one.until ? moment(one.until) : "–") },
-      { title: "Reason", cell: (one) => (one.reason ? foreign(one.reason) : "–") },
+      { title: "Reason", cell: (one) => (one.reason ? words(one.reason) : "–") },
     ], list);
   },
 };

@@ -16,7 +16,7 @@ const ruleCard = {
       limit: el("p", { class: "limit" }),
       drawing: svg("svg", { class: "spark", viewBox: "0 0 60 32", preserveAspectRatio: "none", "aria-hidden": "true" }),
       allowed: el("dd"), denied: el("dd"), total: el("dd"), of: el("dd", { class: "note" }),
-      deniedTitle: el("dt", { class: "denied" }), totalTitle: el("dt"),
+      deniedTitle: el("dt"), totalTitle: el("dt"),
       advice: el("p", { class: "advice" }),
       finding: el("p", { class: "finding" }),
       evidence: el("dl", { class: "pairs" }),
@@ -48,10 +48,12 @@ const ruleCard = {
       part.limit.dataset.now = limit;
       part.limit.replaceChildren(el("b", {}, quota(rule.limit)), " for each ", el("code", {}, shown(rule.key)));
     }
-    sparkline(part.drawing, rule.seconds);
+    sparkline(part.drawing, rule.seconds, rule.mode);
     say(part.allowed, rate(rule.allowed_per_second));
     const { verb, of } = OVER[rule.mode] ?? OVER.enforce;
     say(part.deniedTitle, `${verb} a second`);
+    // Only what is denied is drawn.
+    part.deniedTitle.className = enforced ? "denied" : "";
     say(part.totalTitle, `${verb} of all`);
     say(part.denied, rate(rule[`${of}_per_second`]));
     const all = rule.allowed + rule.denied + rule.shadow_denied + rule.annotated;
