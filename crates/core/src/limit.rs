@@ -46,7 +46,11 @@ impl std::str::FromStr for Limit {
             Some((count, period)) => (count, Some(period)),
             None => (text, None),
         };
-        let wrong = |problem: String| LimitError(format!("{text:?}: {problem}"));
+        let wrong = |problem: String| match problem.starts_with(&format!("{text:?} ")) {
+            // It is about the whole text, as for `10 per second`.
+            true => LimitError(problem),
+            false => LimitError(format!("{text:?}: {problem}")),
+        };
         let calendar = period.and_then(|period| calendar_unit(period.trim()));
         let period = match calendar {
             Some((1, unit)) => Some(unit.usual_length()),
@@ -216,6 +220,7 @@ mod tests {
     fn names_what_is_wrong() {
         let error = |text: &str| text.parse::<Limit>().expect_err(text).to_string();
         assert_eq!(error("ten/s"), r#""ten/s": "ten" is not a whole number; write for example 10/s or 6,000/min"#);
+        assert_eq!(error("10 per s"), r#""10 per s" is not a whole number; write for example 10/s or 6,000/min"#);
         assert!(error("6,00/min").contains("\"6,00\" is not a whole number"));
         assert!(error("-1/s").contains("not a whole number"));
         assert!(error("1.5").contains("not a whole number"));

@@ -85,7 +85,7 @@ impl Audit {
 
     /// Accepts denials until it is dropped.
     pub(crate) fn recorder(&self) -> Recorder<'_> {
-        Recorder { audit: self, records: self.lock() }
+        Recorder { audit: self, records: self.lock(), fresh: Vec::new() }
     }
 
     /// The latest violations in memory, newest first.
@@ -143,6 +143,8 @@ impl Audit {
 pub(crate) struct Recorder<'a> {
     audit: &'a Audit,
     records: MutexGuard<'a, Records>,
+    /// Records that are not kept yet.
+    fresh: Vec<Violation>,
 }
 
 impl Recorder<'_> {
@@ -154,14 +156,22 @@ impl Recorder<'_> {
         let rule = hasher.hash_one((note.rule.name(), denied.block.is_some()));
         let key = hasher.hash_one((rule, note.variant, note.key));
         let violation = self.audit.violation(note, denied);
-        let Records { sampler, ring } = &mut *self.records;
-        sampler.add(key, rule, violation, |record| self.audit.keep(ring, record));
+        self.records.sampler.add(key, rule, violation, |record| self.fresh.push(record));
     }
 
     /// Records what has accumulated.
     pub(crate) fn flush(&mut self, now: Timestamp) {
-        let Records { sampler, ring } = &mut *self.records;
-        sampler.flush(now, |record| self.audit.keep(ring, record));
+        self.records.sampler.flush(now, |record| self.fresh.push(record));
+    }
+}
+
+/// Threads note their requests in lists of their own, which are read one after the other: the records are put in order here.
+impl Drop for Recorder<'_> {
+    fn drop(&mut self) {
+        self.fresh.sort_by_key(|record| record.at);
+        for record in std::mem::take(&mut self.fresh) {
+            self.audit.keep(&mut self.records.ring, record);
+        }
     }
 }
 

@@ -254,8 +254,7 @@ impl Evidence {
 
     /// `, and 92 % of those wait before retrying`, where most do.
     fn waiting(&self) -> String {
-        let waiting =
-            self.share_hammering.filter(|share| self.denies() && *share < 0.5).map(|share| 1.0 - share);
+        let waiting = self.share_hammering.filter(|share| self.denies() && *share < 0.5).map(|share| 1.0 - share);
         waiting.map(|share| format!(", and {} of those wait before retrying", self.of_keys(share))).unwrap_or_default()
     }
 
@@ -311,11 +310,12 @@ impl Evidence {
     }
 }
 
-/// `hour`, `47 minutes`, `20 seconds`.
+/// After "the last": `hour`, `47 minutes`, `20 seconds`, `second`.
 pub fn horizon(seconds: u64) -> String {
     match seconds {
         3_570.. => "hour".to_string(),
-        0..120 => counted(seconds.max(1), "second"),
+        0..2 => "second".to_string(),
+        2..120 => counted(seconds, "second"),
         seconds => counted((seconds + 30) / 60, "minute"),
     }
 }
@@ -325,6 +325,7 @@ pub(crate) fn counted_span(seconds: u64) -> String {
     match seconds {
         172_800.. => counted((seconds + 43_200) / 86_400, "day"),
         3_570.. => counted((seconds + 1_800) / 3_600, "hour"),
+        0..2 => counted(1, "second"),
         seconds => horizon(seconds),
     }
 }

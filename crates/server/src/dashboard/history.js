@@ -1,5 +1,8 @@
 // Every version of the rules: who made it, why, what it did, and rollback.
 
+/// What was done to the rules, as people say it.
+const ACTIONS = { apply: "applied", create: "added", put: "changed", delete: "removed", rollback: "rolled back" };
+
 const history = {
   versions: [],
 
@@ -18,7 +21,7 @@ const history = {
     return el("li", {},
       el("div", { class: "head" },
         el("b", {}, `Version ${count(version.version)}`), isCurrent ? el("span", { class: "chip" }, "in force") : "",
-        el("span", { class: "note" }, moment(version.changed_at), ` ${shown(version.action)} by `, foreign(version.changed_by)),
+        el("span", { class: "note" }, moment(version.changed_at), ` ${ACTIONS[version.action] ?? shown(version.action)} by `, foreign(version.changed_by)),
         isCurrent ? "" : el("button", { type: "button", onclick: () => history.rollback(version) }, "Roll back to this…")),
       version.message ? el("p", {}, shown(version.message)) : "",
       version.changes.length > 0 ? el("ul", { class: "changes" }, version.changes.map(history.change)) : "");

@@ -83,7 +83,7 @@ const ruleCard = {
       evidence.blocked > 0 && ["Denied as blocked", count(evidence.blocked)],
       ["Keys", about(evidence.keys)],
       [over.keys, `${about(evidence.keys_denied)} (${percent(evidence.share_of_keys_denied)})`],
-      evidence.few && ["Most denials", `${percent(evidence.few.share)} from ${plural(evidence.few.keys, "key")}`],
+      evidence.few && [over === OVER.enforce ? "Most denials" : "Most of them", `${percent(evidence.few.share)} from ${plural(evidence.few.keys, "key")}`],
       typeof evidence.share_hammering === "number" && ["Retry without waiting", `${percent(evidence.share_hammering)} of denied keys`],
       evidence.enough && ["Would have been enough", `${shown(evidence.enough.written)}, ${tenth.format(evidence.enough.times)} times the limit`],
     ].filter(Boolean) : [];
@@ -92,7 +92,7 @@ const ruleCard = {
       return { node: el("div", {}, el("dt", {}, title), value), update: ([, text]) => say(value, text) };
     });
     ruleCard.hot(part.traffic, "Most requests", rule, rule.hot_by_traffic);
-    ruleCard.hot(part.denials, "Most denials", rule, rule.hot_by_denials);
+    ruleCard.hot(part.denials, rule.mode === "enforce" ? "Most denials" : "Most over the limit", rule, rule.hot_by_denials);
   },
 
   hot(place, title, rule, keys) {

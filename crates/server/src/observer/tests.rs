@@ -372,7 +372,7 @@ async fn traffic_without_a_rule_is_seen_with_what_it_lacks() {
     assert_eq!((&report["totals"]["requests"], &report["totals"]["no_rule"]), (&json!(100), &json!(38)));
     let finding = &report["findings"][0];
     assert_eq!(finding["kind"], "no_rule");
-    assert_eq!(finding["sentence"], "38 % of requests matched no rule in the last 1 second; most of these lack `plan`");
+    assert_eq!(finding["sentence"], "38 % of requests matched no rule in the last second; most of these lack `plan`");
     assert_eq!(finding["evidence"]["lacking"], json!([{"attribute": "plan", "requests": 31}]));
     // New rules are judged by what comes after them.
     let spec: RuleSpec = serde_json::from_value(per_ip("9/s")).expect("a rule");

@@ -24,6 +24,8 @@ pub(super) enum Step {
 pub(super) struct Repair {
     /// Rules with fields that could not be read, and which.
     doubtful: BTreeMap<usize, Vec<String>>,
+    /// Fields that were taken out: others are not renamed to them.
+    taken: Vec<Vec<Step>>,
 }
 
 /// What was done to a document.
@@ -63,6 +65,7 @@ impl Repair {
         if let (Some(Step::Field(name)), Some(right)) = (path.last().cloned(), meant(message))
             && let Some(Value::Object(fields)) = at(value, &path[..path.len() - 1])
             && !fields.contains_key(right)
+            && !self.taken.contains(&sibling(&path, right))
             && let Some(moved) = fields.remove(&name)
         {
             fields.insert(right.to_string(), moved);
@@ -78,6 +81,8 @@ impl Repair {
             if let (Step::Field(name), Some(Value::Object(fields))) = (last, at(value, &path))
                 && fields.remove(&name).is_some()
             {
+                path.push(Step::Field(name));
+                self.taken.push(path);
                 return Repaired::Removed;
             }
         }
@@ -101,6 +106,13 @@ impl Repair {
             None => Repaired::Not,
         }
     }
+}
+
+/// The field of another name beside one.
+fn sibling(path: &[Step], name: &str) -> Vec<Step> {
+    let mut other = path[..path.len() - 1].to_vec();
+    other.push(Step::Field(name.to_string()));
+    other
 }
 
 fn is_missing(message: &str) -> bool {

@@ -234,7 +234,8 @@ fn hot_list(keys: &[HotKey], title: &str, most: usize) -> Vec<Line> {
 }
 
 fn denied_list(rule: &Rule, most: usize) -> Vec<Line> {
-    let mut lines = hot_list(&rule.hot_by_denials, "DENIALS", most).into_iter();
+    let mut lines =
+        hot_list(&rule.hot_by_denials, if rule.mode == "enforce" { "DENIALS" } else { "OVER" }, most).into_iter();
     let head = lines.next().unwrap_or_default().number(Style::Quiet, "WAITS KEPT", COUNT);
     let waits = |key: &HotKey| match key.waits_kept + key.waits_broken {
         _ if key.blocked => "blocked".into(),

@@ -65,7 +65,7 @@ fn of_a_very_long_line_the_part_around_the_place_is_shown() {
 #[test]
 fn what_cannot_be_read_hides_nothing() {
     let text = "
-listen: { http: 8080, grpc: 8081 }
+listen: { http: 8080, grpc: 8081, https: 8443 }
 stoer: { url: 'kafka://x' }
 rules:
   - { name: a, key: '{user}', limt: ten/s }
@@ -82,6 +82,7 @@ deny_status: 200
     let expected = [
         "listen.http",
         "listen.grpc",
+        "listen.https",
         "stoer",
         "store.url",
         "rules[0].limt",
