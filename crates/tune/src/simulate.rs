@@ -209,7 +209,7 @@ impl Pace {
             (Shape::Steady, None) => self.from_us as f64 + chance.share() * interval,
             (Shape::Steady, Some(last)) => last as f64 + interval,
             (Shape::Bursts, None) => self.from_us as f64 + chance.share() * interval * BURST as f64,
-            (Shape::Bursts, Some(last)) if sent % BURST != 0 => last as f64 + 2_000.0,
+            (Shape::Bursts, Some(last)) if !sent.is_multiple_of(BURST) => last as f64 + 2_000.0,
             (Shape::Bursts, Some(last)) => last as f64 + interval * BURST as f64,
             (Shape::Random, last) => last.unwrap_or(self.from_us) as f64 + exponential(chance) * interval,
             (Shape::Diurnal, last) => {
