@@ -1,6 +1,8 @@
 //! Limit headers. Names and parameters still change in the IETF draft, so every style is written here and nowhere
 //! else.
 
+use std::fmt;
+
 use serde::{Deserialize, Serialize};
 
 use crate::quota::{Algorithm, Quota};
@@ -61,6 +63,19 @@ impl HeaderStyle {
             HeaderStyle::None => &[],
         }
     }
+
+    /// What each of them says.
+    const fn values(self) -> &'static [Value] {
+        match self {
+            HeaderStyle::Draft11 => &[Value::NamedPolicies, Value::NamedStates],
+            HeaderStyle::Draft03 => &[Value::LimitAndPolicies, Value::Remaining, Value::ResetAfter],
+            HeaderStyle::Draft06 => &[Value::Limit, Value::Remaining, Value::ResetAfter, Value::Policies],
+            HeaderStyle::Draft07 => &[Value::Summary, Value::Policies],
+            HeaderStyle::XRateLimitEpoch => &[Value::Limit, Value::Remaining, Value::ResetAt],
+            HeaderStyle::XRateLimitDelta => &[Value::Limit, Value::Remaining, Value::ResetAfter],
+            HeaderStyle::None => &[],
+        }
+    }
 }
 
 /// The `Retry-After` of a denied request in whole seconds, never early; `None` when waiting does not help.
@@ -77,67 +92,128 @@ pub fn retry_after_seconds(verdict: &Verdict) -> Option<u64> {
 /// Styles with room for one limit show the binding one: the limiting rule of a denial, otherwise the rule with the
 /// smallest share left. `now` is needed for resets given as points in time.
 pub fn limit_headers(style: HeaderStyle, verdict: &Verdict, now: Timestamp) -> Vec<(&'static str, String)> {
-    let Some(binding) = verdict.binding_in_headers() else {
-        return Vec::new();
+    let written = |header: LimitHeader<'_>| {
+        let mut value = String::with_capacity(48);
+        // Writing to a string cannot fail.
+        let _ = header.write(&mut value);
+        (header.name, value)
     };
-    style.names().iter().copied().zip(values(style, verdict, binding, now)).collect()
+    each_limit_header(style, verdict, now).map(written).collect()
 }
 
-/// The values of a style's headers, in the order of its names.
-fn values(style: HeaderStyle, verdict: &Verdict, binding: &Row, now: Timestamp) -> Vec<String> {
-    let limit = binding.decision.limit;
-    let remaining = binding.decision.remaining;
-    let reset = || binding.until_more().as_secs_ceil();
-    let policies = || join(verdict, ", ", |row, text| unnamed_policy(row, now, text));
-    let named = || join(verdict, ",", |row, text| policy_item(row, now, text));
-    match style {
-        HeaderStyle::None => Vec::new(),
-        HeaderStyle::Draft11 => vec![named(), join(verdict, ",", state_item)],
-        HeaderStyle::Draft03 => {
-            vec![format!("{limit}, {}", policies()), remaining.to_string(), reset().to_string()]
+/// The same, not yet written: for callers that have a text of their own to write them to.
+pub fn each_limit_header(
+    style: HeaderStyle,
+    verdict: &Verdict,
+    now: Timestamp,
+) -> impl Iterator<Item = LimitHeader<'_>> {
+    let shown = verdict.binding_in_headers().into_iter();
+    shown.flat_map(move |binding| {
+        let named = style.names().iter().copied().zip(style.values());
+        named.map(move |(name, value)| LimitHeader { name, value: *value, verdict, binding, now })
+    })
+}
+
+/// A limit header; its value is what it displays.
+#[derive(Clone, Copy, Debug)]
+pub struct LimitHeader<'v> {
+    /// Its name, in lower case.
+    pub name: &'static str,
+    value: Value,
+    verdict: &'v Verdict,
+    binding: &'v Row,
+    now: Timestamp,
+}
+
+/// What a header says.
+#[derive(Clone, Copy, Debug)]
+enum Value {
+    /// `"name";q=100;w=60` for each rule.
+    NamedPolicies,
+    /// `"name";r=50;t=30` for each rule.
+    NamedStates,
+    /// `100;w=60` for each rule.
+    Policies,
+    LimitAndPolicies,
+    /// `limit=100, remaining=50, reset=30`.
+    Summary,
+    Limit,
+    Remaining,
+    /// In seconds.
+    ResetAfter,
+    /// In seconds since the epoch.
+    ResetAt,
+}
+
+impl LimitHeader<'_> {
+    /// Appends the value to a text: cheaper than displaying it.
+    pub fn write(&self, into: &mut impl fmt::Write) -> fmt::Result {
+        let LimitHeader { value, verdict, binding, now, .. } = *self;
+        let limit = u64::from(binding.decision.limit);
+        let remaining = u64::from(binding.decision.remaining);
+        let reset = || binding.until_more().as_secs_ceil();
+        match value {
+            Value::NamedPolicies => write_rules(verdict, ",", into, |row, into| write_policy(row, now, into)),
+            Value::NamedStates => write_rules(verdict, ",", into, write_state),
+            Value::Policies => write_rules(verdict, ", ", into, |row, into| write_unnamed_policy(row, now, into)),
+            Value::LimitAndPolicies => {
+                write_number("", limit, into)?;
+                into.write_str(", ")?;
+                write_rules(verdict, ", ", into, |row, into| write_unnamed_policy(row, now, into))
+            }
+            Value::Summary => {
+                write_number("limit=", limit, into)?;
+                write_number(", remaining=", remaining, into)?;
+                write_number(", reset=", reset(), into)
+            }
+            Value::Limit => write_number("", limit, into),
+            Value::Remaining => write_number("", remaining, into),
+            Value::ResetAfter => write_number("", reset(), into),
+            Value::ResetAt => write_number("", (now + binding.until_more()).as_micros().div_ceil(1_000_000), into),
         }
-        HeaderStyle::Draft06 => vec![limit.to_string(), remaining.to_string(), reset().to_string(), policies()],
-        HeaderStyle::Draft07 => vec![format!("limit={limit}, remaining={remaining}, reset={}", reset()), policies()],
-        HeaderStyle::XRateLimitEpoch => {
-            let reset = (now + binding.until_more()).as_micros().div_ceil(1_000_000);
-            vec![limit.to_string(), remaining.to_string(), reset.to_string()]
-        }
-        HeaderStyle::XRateLimitDelta => vec![limit.to_string(), remaining.to_string(), reset().to_string()],
     }
 }
 
-/// An item for each enforced rule that was asked. Written to one text, because this happens for every response.
-fn join(verdict: &Verdict, separator: &str, item: impl Fn(&Row, &mut String)) -> String {
-    let is_shown = |row: &&Row| row.charge.rule.is_in_headers() && !row.is_unasked();
-    let mut text = String::with_capacity(48);
-    for row in verdict.rows().iter().filter(is_shown) {
-        if !text.is_empty() {
-            text.push_str(separator);
-        }
-        item(row, &mut text);
+impl fmt::Display for LimitHeader<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.write(f)
     }
-    text
+}
+
+/// An item for each enforced rule that was asked.
+fn write_rules<W: fmt::Write>(
+    verdict: &Verdict,
+    separator: &str,
+    into: &mut W,
+    item: impl Fn(&Row, &mut W) -> fmt::Result,
+) -> fmt::Result {
+    let shown = verdict.rows().iter().filter(|row| row.charge.rule.is_in_headers() && !row.is_unasked());
+    for (index, row) in shown.enumerate() {
+        if index > 0 {
+            into.write_str(separator)?;
+        }
+        item(row, into)?;
+    }
+    Ok(())
 }
 
 /// A rule's name needs no escaping in a structured field string: names are checked when a rule is built.
-fn policy_item(row: &Row, now: Timestamp, into: &mut String) {
-    push_name(row, into);
-    push_number(";q=", row.decision.limit.into(), into);
+fn write_policy(row: &Row, now: Timestamp, into: &mut impl fmt::Write) -> fmt::Result {
+    write_name(row, into)?;
+    write_number(";q=", row.decision.limit.into(), into)?;
     match window(row.charge.quota(), now) {
-        Some(window) => push_number(";w=", window, into),
-        None => into.push_str(";qu=\"concurrent-requests\""),
+        Some(window) => write_number(";w=", window, into),
+        None => into.write_str(";qu=\"concurrent-requests\""),
     }
 }
 
-fn push_name(row: &Row, into: &mut String) {
-    for part in ["\"", row.charge.rule.name(), "\""] {
-        into.push_str(part);
-    }
+fn write_name(row: &Row, into: &mut impl fmt::Write) -> fmt::Result {
+    ["\"", row.charge.rule.name(), "\""].into_iter().try_for_each(|part| into.write_str(part))
 }
 
 /// Digits by hand: `write!` costs several times as much, and headers are written for every response.
-fn push_number(before: &str, number: u64, into: &mut String) {
-    into.push_str(before);
+fn write_number(before: &str, number: u64, into: &mut impl fmt::Write) -> fmt::Result {
+    into.write_str(before)?;
     let (mut digits, mut start, mut rest) = ([0_u8; 20], 20, number);
     loop {
         start -= 1;
@@ -147,23 +223,24 @@ fn push_number(before: &str, number: u64, into: &mut String) {
             break;
         }
     }
-    into.push_str(std::str::from_utf8(&digits[start..]).unwrap_or_default());
+    into.write_str(std::str::from_utf8(&digits[start..]).unwrap_or_default())
 }
 
 /// The older drafts list limits and windows without names.
-fn unnamed_policy(row: &Row, now: Timestamp, into: &mut String) {
-    push_number("", row.decision.limit.into(), into);
-    if let Some(window) = window(row.charge.quota(), now) {
-        push_number(";w=", window, into);
+fn write_unnamed_policy(row: &Row, now: Timestamp, into: &mut impl fmt::Write) -> fmt::Result {
+    write_number("", row.decision.limit.into(), into)?;
+    match window(row.charge.quota(), now) {
+        Some(window) => write_number(";w=", window, into),
+        None => Ok(()),
     }
 }
 
-fn state_item(row: &Row, into: &mut String) {
-    push_name(row, into);
-    push_number(";r=", row.decision.remaining.into(), into);
+fn write_state(row: &Row, into: &mut impl fmt::Write) -> fmt::Result {
+    write_name(row, into)?;
+    write_number(";r=", row.decision.remaining.into(), into)?;
     match row.until_more().as_secs_ceil() {
-        0 => {}
-        seconds => push_number(";t=", seconds, into),
+        0 => Ok(()),
+        seconds => write_number(";t=", seconds, into),
     }
 }
 

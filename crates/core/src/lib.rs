@@ -49,7 +49,7 @@ pub use condition::Condition;
 pub use decision::{Decision, Hold, Outcome};
 pub use denial::{Denial, Template};
 pub use exception::{Exception, ExceptionKind, Grant};
-pub use headers::{HeaderStyle, limit_headers, retry_after_seconds};
+pub use headers::{HeaderStyle, LimitHeader, each_limit_header, limit_headers, retry_after_seconds};
 pub use key::{Key, KeyError, KeyTemplate};
 pub use limit::{Limit, LimitError, parse_count, parse_span};
 pub use named_key::{KeyedBy, NamedKey, UnclearKey};

@@ -153,9 +153,10 @@ pub use store::{ExceptionError, MAX_HOLD, MemoryStore, Overflowed, Overloaded, O
 pub use tollkeeper_core::{
     Algorithm, Annotation, BucketRef, Calendar, CalendarError, CalendarUnit, CalendarWindow, Changes, Charge,
     CostError, Decision, Denial, DenySpec, Descriptor, Enforcement, Exception, ExceptionKind, FailurePolicy, Grant,
-    HeaderStyle, Hold, Key, KeyTemplate, KeyedBy, Limit, LimitError, NamedKey, Outcome, Policy, PolicyError,
-    PolicyErrors, Quota, QuotaBuilder, QuotaError, Request, Row, Rule, RuleError, RuleErrors, RuleSpec, Shorthand,
-    Source, Span, Terms, Timestamp, UnclearKey, Verdict, limit_headers, parse_span, retry_after_seconds,
+    HeaderStyle, Hold, Key, KeyTemplate, KeyedBy, Limit, LimitError, LimitHeader, NamedKey, Outcome, Policy,
+    PolicyError, PolicyErrors, Quota, QuotaBuilder, QuotaError, Request, Row, Rule, RuleError, RuleErrors, RuleSpec,
+    Shorthand, Source, Span, Terms, Timestamp, UnclearKey, Verdict, each_limit_header, limit_headers, parse_span,
+    retry_after_seconds,
 };
 #[cfg(feature = "yaml")]
 pub use yaml::{YamlError, policy_from_yaml};

@@ -16,17 +16,18 @@ pub(super) fn header<'r>(headers: &'r HeaderMap, name: &str) -> Option<Cow<'r, s
 }
 
 fn joined<'r>(headers: &'r HeaderMap, name: &str) -> Option<Cow<'r, str>> {
-    let mut lines = headers.get_all(name).into_iter().map(|line| std::str::from_utf8(line.as_bytes()));
-    let first = lines.next()?.ok()?;
+    let all = headers.get_all(name);
+    let mut lines = all.iter();
+    let first = std::str::from_utf8(lines.next()?.as_bytes()).ok()?;
     let mut joined = Cow::Borrowed(first);
     // A value repeated three times is not three clients.
-    if !differ(headers.get_all(name).into_iter()) {
+    if !differ(all.iter()) {
         return Some(joined);
     }
     for line in lines {
         let joined = joined.to_mut();
         joined.push_str(", ");
-        joined.push_str(line.ok()?);
+        joined.push_str(std::str::from_utf8(line.as_bytes()).ok()?);
     }
     Some(joined)
 }
