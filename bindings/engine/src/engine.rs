@@ -1,131 +1,29 @@
 //! Rules over a store, for hosts that ask from their own threads.
 
-use std::future::Future;
 use std::path::Path;
-use std::pin::{Pin, pin};
-use std::sync::atomic::Ordering::Relaxed;
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
-use std::task::{Context, Poll, Waker};
-use std::time::{Duration, Instant};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use arc_swap::ArcSwap;
-use futures_util::future::join_all;
 use http::HeaderName;
-use tokio::runtime::Handle;
-use tokio::sync::Mutex as AsyncMutex;
 use tollkeeper::file::Settings;
-use tollkeeper::http::{Answer, AnswerStyle, Identity};
 use tollkeeper::postgres::Status;
-use tollkeeper::{
-    Ahead, Charge, CheckError, Clock, ConnectError, Descriptor, Exception, Inspected, Limiter, NamedKey, Overloaded,
-    Policy, RedisStore, Request, RuleSpec, Settlement, Store, UnreachableStore, Verdict,
-};
+use tollkeeper::{Ahead, Clock, Limiter, Policy, Request, RuleSpec};
 
+use crate::answer::{answer, checked, decided, known_rules};
+use crate::ask::{Answering, Ask, Progress, Work};
 use crate::error::{Error, Kind};
-use crate::exception::{self, End};
 use crate::fork;
-use crate::hold::{Estimate, Slots, actual};
 use crate::io::{Io, Job};
 use crate::notice::Watch;
-use crate::request::{Needs, Subject};
+use crate::remote::{Remote, Setup};
+use crate::request::{Head, Needs, Subject};
+use crate::rules::{self, Front, Rules};
 use crate::settings::{self, Given};
 use crate::source::{Source, adopting};
-use crate::verdict::Checked;
-
-/// A question to an engine.
-pub enum Ask {
-    /// Check a request.
-    Check(Subject),
-    /// Check several requests, each by itself. One that is invalid refuses all of them, and nothing is charged.
-    CheckMany(Vec<Descriptor>),
-    /// Check a request and hold its slots.
-    Acquire(Subject),
-    /// Check a request at an estimated cost, to be settled within this time.
-    Reserve(Subject, Option<Duration>),
-    /// Settle an estimate at its actual cost.
-    Settle(Estimate, Option<u32>, Vec<(String, String)>),
-    /// The state of this rule's buckets for this key.
-    Inspect(String, String),
-    /// Reset this rule's buckets for this key.
-    Reset(String, String),
-    /// Make an exception for a key.
-    Except(Box<Exception>, End),
-    /// Lift the exception of this rule, or of `*` for every rule, and this key.
-    Lift(String, NamedKey),
-    /// The exceptions in force.
-    Exceptions,
-    /// Connect now rather than with the first request.
-    Connect,
-    /// Read the rules, where they come from Postgres, rather than with the first request.
-    Follow,
-    /// Return leased tokens: the last call before a process exits.
-    Close,
-}
-
-/// An engine's answer.
-pub enum Reply {
-    /// To [`Ask::Check`].
-    Checked(Checked),
-    /// To [`Ask::CheckMany`], in order. One may have been shed while others were decided.
-    CheckedMany(Vec<Result<Checked, Overloaded>>),
-    /// To [`Ask::Acquire`].
-    Acquired(Checked, Slots),
-    /// To [`Ask::Reserve`].
-    Reserved(Checked, Estimate),
-    /// To [`Ask::Settle`].
-    Settled(Settlement),
-    /// To [`Ask::Inspect`].
-    Buckets(Vec<Inspected>),
-    /// To [`Ask::Reset`]: whether there was anything to reset.
-    Reset(bool),
-    /// To [`Ask::Except`]: as it is in force. To [`Ask::Lift`]: the one that was lifted, if there was one.
-    Exception(Option<Box<Exception>>),
-    /// To [`Ask::Exceptions`], by rule and key.
-    Exceptions(Vec<Exception>),
-    /// To the others.
-    Done,
-}
-
-/// An answer, now or later.
-pub enum Progress {
-    /// The answer.
-    Ready(Result<Reply, Error>),
-    /// A server must be asked: see [`Mailbox::expect`](crate::Mailbox::expect) and [`Work::wait`].
-    Pending(Work),
-}
-
-/// A call in progress.
-pub struct Work {
-    pub(crate) future: Pin<Box<dyn Future<Output = Result<Reply, Error>> + Send>>,
-    /// Whose thread it continues on, if not the I/O thread: the one that calls the server, which saves a hop there and
-    /// another one back.
-    pub(crate) limiter: Option<Arc<Limiter>>,
-}
-
-impl Work {
-    fn new(future: Pin<Box<dyn Future<Output = Result<Reply, Error>> + Send>>) -> Work {
-        Work { future, limiter: None }
-    }
-
-    /// The runtime whose thread it continues on.
-    pub(crate) fn runtime(limiter: &Limiter) -> Option<&Handle> {
-        match limiter.store() {
-            Store::Redis(redis) => Some(redis.runtime()),
-            _ => None,
-        }
-    }
-
-    /// Waits for it on this thread. A host with a global lock releases it for that time.
-    pub fn wait(self) -> Result<Reply, Error> {
-        Io::get()?.block_on(self.future)?
-    }
-}
 
 /// A limiter for a host. Creating one starts no thread and opens no connection.
 pub struct Engine {
-    settings: Settings,
-    clock: Clock,
-    rules: ArcSwap<Rules>,
+    setup: Arc<Setup>,
     /// One change of rules at a time.
     changing: Mutex<()>,
     place: Place,
@@ -135,54 +33,12 @@ pub struct Engine {
     watch: Watch,
 }
 
-/// The rules in force, and how requests are read for them.
-struct Rules {
-    specs: Vec<RuleSpec>,
-    needs: Arc<Needs>,
-    front: Arc<Front>,
-}
-
-/// How requests become attributes, and verdicts responses.
-struct Front {
-    identity: Identity,
-    style: AnswerStyle,
-}
-
 /// Where decisions are made.
 enum Place {
     /// In this process, on the caller's thread.
     Here(Arc<Limiter>),
     /// On a server, through the I/O thread.
     There(Mutex<Arc<Remote>>),
-}
-
-/// A connection that is made when it is first needed.
-struct Remote {
-    generation: u64,
-    limiter: OnceLock<Arc<Limiter>>,
-    /// The task that holds it connects; the others wait.
-    connecting: AsyncMutex<Option<Failure>>,
-}
-
-/// A failed attempt to connect, and the limiter that answers until the next one.
-#[derive(Clone)]
-struct Failure {
-    at: Instant,
-    error: Error,
-    rules: Arc<Rules>,
-    meanwhile: Arc<Limiter>,
-}
-
-/// How long to wait before connecting again. Requests are answered by their rules' failure policies in the meantime.
-const CONNECT_AGAIN_AFTER: Duration = Duration::from_secs(1);
-/// How long the first request waits for a connection.
-const CONNECT_WITHIN: Duration = Duration::from_secs(2);
-
-impl Remote {
-    fn new() -> Arc<Remote> {
-        let connecting = AsyncMutex::new(None);
-        Arc::new(Remote { generation: fork::generation(), limiter: OnceLock::new(), connecting })
-    }
 }
 
 impl Engine {
@@ -206,24 +62,25 @@ impl Engine {
     fn with_warnings(mut settings: Settings, warnings: Vec<String>, clock: Clock) -> Result<Arc<Engine>, Error> {
         fork::watch();
         let specs = std::mem::take(&mut settings.rules);
-        let policy = understood(&specs)?;
+        let policy = rules::policy(&specs)?;
         let source = Source::of(&settings)?;
-        let place = if settings.is_memory() {
-            let store = settings.memory_store(clock.clone()).map_err(Error::from)?;
+        let rules = ArcSwap::from_pointee(Rules::new(specs, &settings)?);
+        let setup = Arc::new(Setup { settings, clock, rules });
+        let place = if setup.settings.is_memory() {
+            let store = setup.settings.memory_store(setup.clock.clone()).map_err(Error::from)?;
             Place::Here(Arc::new(Limiter::new(policy, store)))
         } else {
-            Place::There(Mutex::new(Remote::new()))
+            Place::There(Mutex::new(Remote::new(setup.clone())))
         };
-        let rules = ArcSwap::from_pointee(Rules::new(specs, &settings)?);
         let (changing, watch) = (Mutex::default(), Watch::default());
-        Ok(Arc::new(Engine { settings, clock, rules, changing, place, source, warnings, watch }))
+        Ok(Arc::new(Engine { setup, changing, place, source, warnings, watch }))
     }
 
     /// Replaces the rules by a JSON list. Returns warnings, as [`Engine::warnings`], that the settings did not cause before.
     pub fn replace_rules(&self, json: &str) -> Result<Vec<String>, Error> {
         self.refuse_change()?;
         let rules = settings::rules_from_json(json)?;
-        let warnings = settings::warnings(&Settings { rules: rules.clone(), ..self.settings.clone() });
+        let warnings = settings::warnings(&Settings { rules: rules.clone(), ..self.setup.settings.clone() });
         self.replace(rules)?;
         Ok(self.new_among(warnings))
     }
@@ -273,11 +130,11 @@ impl Engine {
 
     fn replace(&self, specs: Vec<RuleSpec>) -> Result<(), Error> {
         let _one_at_a_time = self.changing.lock().unwrap_or_else(PoisonError::into_inner);
-        let policy = understood(&specs)?;
-        self.rules.store(Arc::new(Rules::new(specs, &self.settings)?));
+        let policy = rules::policy(&specs)?;
+        self.setup.rules.store(Arc::new(Rules::new(specs, &self.setup.settings)?));
         let limiter = match &self.place {
             Place::Here(limiter) => Some(limiter.clone()),
-            Place::There(_) => self.remote().limiter.get().cloned(),
+            Place::There(_) => self.remote().limiter().cloned(),
         };
         match limiter {
             // The I/O thread returns the leases of the old rules.
@@ -290,17 +147,17 @@ impl Engine {
 
     /// The rules in force, as JSON.
     pub fn rules_json(&self) -> String {
-        serde_json::to_string(&self.rules.load().specs).unwrap_or_default()
+        serde_json::to_string(&self.setup.rules.load().specs).unwrap_or_default()
     }
 
     /// Which parts of a request the rules in force look at.
     pub fn needs(&self) -> Arc<Needs> {
-        self.rules.load().needs.clone()
+        self.setup.rules.load().needs.clone()
     }
 
     /// The names of the limit headers.
     pub fn header_names(&self) -> &'static [&'static str] {
-        self.rules.load().front.style.headers.names()
+        self.setup.rules.load().front.style.headers.names()
     }
 
     /// Settings that are valid but probably mistakes, for the host to report when it makes a limiter.
@@ -311,12 +168,19 @@ impl Engine {
     /// The headers that a host passes beside those in [`Needs`]: they reveal a proxy that is missing in
     /// `trusted_proxies`. Ask for each request.
     pub fn watched_headers(&self) -> &'static [HeaderName] {
-        if self.rules.load().needs.address { self.watch.headers() } else { &[] }
+        if self.setup.rules.load().needs.address { self.watch.headers() } else { &[] }
     }
 
     /// The same for every request, for hosts that choose a sample themselves. Empty when there is nothing left to find.
     pub fn forwarding_headers(&self) -> &'static [HeaderName] {
-        if self.rules.load().needs.address { self.watch.all_headers() } else { &[] }
+        if self.setup.rules.load().needs.address { self.watch.all_headers() } else { &[] }
+    }
+
+    /// The name of a header. Of those that rules need a copy is cheaper than making it.
+    pub fn header_name(&self, name: &[u8]) -> Option<HeaderName> {
+        let rules = self.setup.rules.load();
+        let needed = rules.needs.headers.iter().find(|needed| needed.as_str().as_bytes() == name);
+        needed.cloned().or_else(|| HeaderName::from_bytes(name).ok())
     }
 
     /// What an operator should know, found in the requests so far; each text once.
@@ -331,21 +195,18 @@ impl Engine {
 
     /// Whether forwarding headers of some proxies are trusted.
     pub fn trusts_proxies(&self) -> bool {
-        !self.settings.trusted_proxies.is_empty()
+        !self.setup.settings.trusted_proxies.is_empty()
     }
 
     /// Whether this process has connected to a server.
     pub fn is_connected(&self) -> bool {
-        self.is_remote() && self.remote().limiter.get().is_some()
+        self.is_remote() && self.remote().limiter().is_some()
     }
 
     /// Answers now if no server has to be asked.
     pub fn ask(self: &Arc<Self>, ask: Ask) -> Progress {
         if let Ask::Check(Subject::Http(head)) | Ask::Acquire(Subject::Http(head)) = &ask {
-            let rules = self.rules.load();
-            if rules.needs.address {
-                self.watch.look(&rules.front.identity, head);
-            }
+            self.look(&self.setup.rules.load(), head);
         }
         if let Some(source) = &self.source
             && !source.is_followed()
@@ -366,6 +227,13 @@ impl Engine {
             }
         }
         self.ask_now(ask)
+    }
+
+    /// Looks for a proxy that is missing in `trusted_proxies`.
+    fn look(&self, rules: &Rules, head: &Head) {
+        if rules.needs.address {
+            self.watch.look(&rules.front.identity, head);
+        }
     }
 
     /// The rules have to be read first.
@@ -390,12 +258,29 @@ impl Engine {
     /// Decides a request, described by attributes, now if no server has to be asked. `None` if there is no limiter yet: ask with
     /// [`Ask::Check`] then.
     pub fn check(self: &Arc<Self>, request: &impl Request) -> Option<Progress> {
+        let limiter = self.ready_limiter()?;
+        Some(self.check_by(&limiter, &self.setup.rules.load().front, request))
+    }
+
+    /// Decides an HTTP request, and holds its slots if a rule has slots. If nothing has to wait, the head is only looked at, and a host
+    /// can use its memory for the next one.
+    pub fn ask_http(self: &Arc<Self>, head: &mut Head) -> Progress {
+        let rules = self.setup.rules.load();
+        let subject = |head: &mut Head| Subject::Http(Box::new(std::mem::take(head)));
+        if rules.needs.slots {
+            return self.ask(Ask::Acquire(subject(head)));
+        }
+        let Some(limiter) = self.ready_limiter() else { return self.ask(Ask::Check(subject(head))) };
+        self.look(&rules, head);
+        self.check_head(&limiter, &rules.front, head)
+    }
+
+    /// The limiter, if it has its rules and this process has connected.
+    fn ready_limiter(&self) -> Option<Arc<Limiter>> {
         if self.source.as_ref().is_some_and(|source| !source.is_followed()) {
             return None;
         }
-        let limiter = self.limiter()?;
-        let style = self.rules.load().front.style.clone();
-        Some(self.check_by(limiter, style, request))
+        self.limiter()
     }
 
     /// The limiter of this process, if it has connected.
@@ -405,24 +290,32 @@ impl Engine {
             Place::There(remote) => {
                 let remote = remote.lock().unwrap_or_else(PoisonError::into_inner);
                 // A forked process has none yet.
-                let limiter = remote.limiter.get().filter(|_| remote.generation == fork::generation());
-                limiter.cloned()
+                remote.limiter().filter(|_| !remote.is_of_parent()).cloned()
             }
         }
     }
 
     /// The request is only looked at here: what has to be asked of a server are its charges.
-    fn check_by(self: &Arc<Self>, limiter: Arc<Limiter>, style: AnswerStyle, request: &impl Request) -> Progress {
+    fn check_by(self: &Arc<Self>, limiter: &Arc<Limiter>, front: &Front, request: &impl Request) -> Progress {
+        let style = front.style.clone();
         let charges = match limiter.check_ahead(request) {
-            Ok(Ahead::Decided(verdict)) => return Progress::Ready(Ok(checked(verdict, &limiter, style))),
+            Ok(Ahead::Decided(verdict)) => return Progress::Ready(Ok(checked(verdict, limiter, style))),
             Ok(Ahead::Open(charges)) => charges,
             Err(error) => return Progress::Ready(Err(error.into())),
         };
+        let limiter = limiter.clone();
         if !self.is_remote() {
-            return at_once(decided(limiter, charges, style));
+            return Progress::at_once(decided(limiter, charges, style));
         }
         match Io::get() {
-            Ok(io) => started(&io, Box::pin(decided(limiter.clone(), charges, style)), Some(limiter)),
+            Ok(io) => Progress::started(&io, Box::pin(decided(limiter.clone(), charges, style)), Some(limiter)),
+            Err(error) => Progress::Ready(Err(error)),
+        }
+    }
+
+    fn check_head(self: &Arc<Self>, limiter: &Arc<Limiter>, front: &Front, head: &Head) -> Progress {
+        match front.refuse(limiter, head) {
+            Ok(()) => self.check_by(limiter, front, &head.describe(&front.identity)),
             Err(error) => Progress::Ready(Err(error)),
         }
     }
@@ -431,23 +324,19 @@ impl Engine {
         if let Ask::Check(subject) = &ask
             && let Some(limiter) = self.limiter()
         {
-            let front = self.rules.load().front.clone();
-            let is_fine = match subject {
-                Subject::Attributes(request) => known_rules(&limiter, request),
-                Subject::Http(head) => front.refuse(&limiter, head),
-            };
-            return match (is_fine, subject) {
-                (Err(error), _) => Progress::Ready(Err(error)),
-                (Ok(()), Subject::Attributes(request)) => self.check_by(limiter, front.style.clone(), request),
-                (Ok(()), Subject::Http(head)) => {
-                    self.check_by(limiter, front.style.clone(), &head.describe(&front.identity))
-                }
+            let rules = self.setup.rules.load();
+            return match subject {
+                Subject::Attributes(request) => match known_rules(&limiter, request) {
+                    Ok(()) => self.check_by(&limiter, &rules.front, request),
+                    Err(error) => Progress::Ready(Err(error)),
+                },
+                Subject::Http(head) => self.check_head(&limiter, &rules.front, head),
             };
         }
         match &self.place {
             Place::Here(limiter) => {
-                let (front, limiter) = (self.rules.load().front.clone(), limiter.clone());
-                at_once(answer(front, limiter, None, ask))
+                let (front, limiter) = (self.setup.rules.load().front.clone(), limiter.clone());
+                Progress::at_once(answer(front, limiter, None, ask))
             }
             Place::There(_) => self.ask_there(ask).unwrap_or_else(|error| Progress::Ready(Err(error))),
         }
@@ -455,18 +344,18 @@ impl Engine {
 
     fn ask_there(self: &Arc<Self>, ask: Ask) -> Result<Progress, Error> {
         let (remote, io) = (self.remote(), Io::get()?);
-        let front = self.rules.load().front.clone();
-        let limiter = remote.limiter.get().cloned();
+        let front = self.setup.rules.load().front.clone();
+        let limiter = remote.limiter().cloned();
         // Its requests must be polled where calls are made: later only those that were woken are polled again.
         let is_batch = matches!(ask, Ask::CheckMany(_));
-        let work: Pin<Box<dyn Future<Output = Result<Reply, Error>> + Send>> = match &limiter {
+        let work: Answering = match &limiter {
             Some(limiter) => Box::pin(answer(front, limiter.clone(), Some(io.clone()), ask)),
             None => {
-                let (engine, io) = (self.clone(), io.clone());
+                let io = io.clone();
                 Box::pin(async move {
                     let limiter = match ask {
-                        Ask::Connect => engine.reach(&remote).await.map_err(|failure| failure.error)?,
-                        _ => engine.connected(&remote).await?,
+                        Ask::Connect => remote.reach().await.map_err(|failure| failure.error)?,
+                        _ => remote.connected().await?,
                     };
                     answer(front, limiter, Some(io), ask).await
                 })
@@ -475,252 +364,18 @@ impl Engine {
         if is_batch {
             return Ok(Progress::Pending(Work { future: work, limiter }));
         }
-        Ok(started(&io, work, limiter))
+        Ok(Progress::started(&io, work, limiter))
     }
 
     /// The connection of this process.
     fn remote(&self) -> Arc<Remote> {
-        let Place::There(remote) = &self.place else { return Remote::new() };
+        let fresh = || Remote::new(self.setup.clone());
+        let Place::There(remote) = &self.place else { return fresh() };
         let mut remote = remote.lock().unwrap_or_else(PoisonError::into_inner);
-        if remote.generation != fork::generation() {
+        if remote.is_of_parent() {
             // The parent's connections must not be used here, and its locks may be held forever.
-            std::mem::forget(std::mem::replace(&mut *remote, Remote::new()));
+            std::mem::forget(std::mem::replace(&mut *remote, fresh()));
         }
         remote.clone()
-    }
-
-    /// The limiter, connected if necessary; if the server is unreachable, one that answers by failure policies.
-    async fn connected(self: &Arc<Self>, remote: &Arc<Remote>) -> Result<Arc<Limiter>, Error> {
-        match self.reach(remote).await {
-            Ok(limiter) => Ok(limiter),
-            Err(Failure { meanwhile, rules, error, .. }) if error.kind == Kind::Unreachable => {
-                let current = self.rules.load_full();
-                if !Arc::ptr_eq(&current, &rules) {
-                    meanwhile.replace_policy(understood(&current.specs)?);
-                }
-                Ok(meanwhile)
-            }
-            Err(Failure { error, .. }) => Err(error),
-        }
-    }
-
-    /// The first attempt is waited for. Later ones run in the background, so that requests are answered in the
-    /// meantime.
-    async fn reach(self: &Arc<Self>, remote: &Arc<Remote>) -> Result<Arc<Limiter>, Failure> {
-        let mut last = remote.connecting.lock().await;
-        if let Some(limiter) = remote.limiter.get() {
-            return Ok(limiter.clone());
-        }
-        let Some(failure) = &mut *last else {
-            return self.attempt(remote).await.map_err(|error| last.insert(self.failed(error)).clone());
-        };
-        if failure.at.elapsed() >= CONNECT_AGAIN_AFTER {
-            failure.at = Instant::now();
-            let (engine, remote) = (self.clone(), remote.clone());
-            tokio::spawn(async move {
-                if let Err(error) = engine.attempt(&remote).await
-                    && let Some(failure) = &mut *remote.connecting.lock().await
-                {
-                    (failure.at, failure.error) = (Instant::now(), error);
-                }
-            });
-        }
-        Err(failure.clone())
-    }
-
-    async fn attempt(&self, remote: &Remote) -> Result<Arc<Limiter>, Error> {
-        let late = || Error::new(Kind::Unreachable, format!("cannot connect: no answer within {CONNECT_WITHIN:?}"));
-        let store = tokio::time::timeout(CONNECT_WITHIN, self.connect()).await.map_err(|_| late())??;
-        let policy = understood(&self.rules.load().specs)?;
-        Ok(remote.limiter.get_or_init(|| Arc::new(Limiter::new(policy, store))).clone())
-    }
-
-    fn failed(&self, error: Error) -> Failure {
-        let rules = self.rules.load_full();
-        let store = UnreachableStore::new(error.message.clone(), self.clock.clone());
-        // These rules were validated before.
-        let meanwhile = Arc::new(Limiter::new(understood(&rules.specs).unwrap_or_default(), store));
-        Failure { at: Instant::now(), error, rules, meanwhile }
-    }
-
-    async fn connect(&self) -> Result<RedisStore, Error> {
-        let options = self.settings.redis_options(self.clock.clone())?;
-        RedisStore::connect(&self.settings.store.url, options).await.map_err(|error| match error {
-            ConnectError::Connect(_) | ConnectError::Incomplete(_) => Error::new(Kind::Unreachable, error),
-            // Retrying would not help.
-            error => Error::new(Kind::Store, error),
-        })
-    }
-}
-
-impl Rules {
-    fn new(specs: Vec<RuleSpec>, settings: &Settings) -> Result<Rules, Error> {
-        let front = Front { identity: settings.identity_for(&specs)?, style: settings.answer_style()? };
-        Ok(Rules { needs: Arc::new(Needs::of(&specs, settings)), front: Arc::new(front), specs })
-    }
-}
-
-fn understood(specs: &[RuleSpec]) -> Result<Policy, Error> {
-    Policy::new(specs.iter().cloned()).map_err(|errors| Error::new(Kind::Rule, errors))
-}
-
-/// The answer of the memory store, which never waits.
-fn at_once(answer: impl Future<Output = Result<Reply, Error>>) -> Progress {
-    Progress::Ready(match pin!(answer).poll(&mut Context::from_waker(Waker::noop())) {
-        Poll::Ready(reply) => reply,
-        Poll::Pending => Err(Error::new(Kind::Usage, "the memory store kept a caller waiting")),
-    })
-}
-
-/// Polls work once on this thread, without calls to a server: those of many callers go out together later.
-fn started(
-    io: &Io,
-    mut work: Pin<Box<dyn Future<Output = Result<Reply, Error>> + Send>>,
-    limiter: Option<Arc<Limiter>>,
-) -> Progress {
-    match RedisStore::without_calls(|| io.poll_once(work.as_mut())) {
-        Poll::Ready(reply) => Progress::Ready(reply),
-        Poll::Pending => Progress::Pending(Work { future: work, limiter }),
-    }
-}
-
-async fn decided(limiter: Arc<Limiter>, charges: Vec<Charge>, style: AnswerStyle) -> Result<Reply, Error> {
-    let verdict = limiter.check_charges(charges).await?;
-    Ok(checked(verdict, &limiter, style))
-}
-
-fn checked(verdict: Verdict, limiter: &Limiter, style: AnswerStyle) -> Reply {
-    Reply::Checked(Checked { verdict: Arc::new(verdict), now: limiter.store().now(), style })
-}
-
-/// Asks the library. `io` is there if slots and estimates are kept by a server.
-async fn answer(front: Arc<Front>, limiter: Arc<Limiter>, io: Option<Arc<Io>>, ask: Ask) -> Result<Reply, Error> {
-    let checked =
-        |verdict| Checked { verdict: Arc::new(verdict), now: limiter.store().now(), style: front.style.clone() };
-    if let Ask::Check(subject) | Ask::Acquire(subject) | Ask::Reserve(subject, _) = &ask
-        && let Subject::Attributes(request) = subject
-    {
-        known_rules(&limiter, request)?;
-    }
-    match ask {
-        Ask::Check(Subject::Attributes(request)) => Ok(Reply::Checked(checked(limiter.check(&request).await?))),
-        Ask::Check(Subject::Http(head)) => {
-            front.refuse(&limiter, &head)?;
-            Ok(Reply::Checked(checked(limiter.check(&head.describe(&front.identity)).await?)))
-        }
-        Ask::CheckMany(requests) => {
-            require_valid(&limiter, &requests)?;
-            // Concurrently: a shared store is asked for many at a time.
-            let decided = join_all(requests.iter().map(|request| limiter.check(request))).await;
-            let each = decided.into_iter().map(|decided| match decided {
-                Ok(verdict) => Ok(Ok(checked(verdict))),
-                Err(CheckError::Overloaded(overloaded)) => Ok(Err(overloaded)),
-                Err(error) => Err(error.into()),
-            });
-            each.collect::<Result<_, Error>>().map(Reply::CheckedMany)
-        }
-        Ask::Acquire(subject) => {
-            let (verdict, permit) = match &subject {
-                Subject::Attributes(request) => limiter.acquire(request).await?,
-                Subject::Http(head) => {
-                    front.refuse(&limiter, head)?;
-                    limiter.acquire(&head.describe(&front.identity)).await?
-                }
-            };
-            Ok(Reply::Acquired(checked(verdict), Slots::new(permit)))
-        }
-        Ask::Reserve(subject, hold) => {
-            let hold = hold.unwrap_or(Duration::from_secs(600));
-            let (verdict, reservation) = match &subject {
-                Subject::Attributes(request) => limiter.reserve_for(request, hold).await?,
-                Subject::Http(head) => {
-                    front.refuse(&limiter, head)?;
-                    limiter.reserve_for(&head.describe(&front.identity), hold).await?
-                }
-            };
-            Ok(Reply::Reserved(checked(verdict), Estimate::new(reservation, io)))
-        }
-        Ask::Settle(estimate, cost, attributes) => {
-            let gone =
-                || Error::new(Kind::Usage, "the reservation was made by the process that this one was forked from");
-            let reservation = estimate.take().ok_or_else(gone)?;
-            Ok(Reply::Settled(reservation.settle(actual(cost, attributes)).await?))
-        }
-        Ask::Inspect(rule, key) => match limiter.inspect(&rule, &key).await {
-            Some(buckets) => Ok(Reply::Buckets(buckets?)),
-            None => Err(no_rule(&rule)),
-        },
-        Ask::Reset(rule, key) => {
-            let policy = limiter.policy();
-            let template = policy.rule(&rule).ok_or_else(|| no_rule(&rule))?.key();
-            let bucket = template.bucket_of(&key.into()).map_err(|unclear| Error::new(Kind::Usage, unclear))?;
-            match limiter.reset(&rule, &bucket).await {
-                Some(had_state) => Ok(Reply::Reset(had_state?)),
-                None => Err(no_rule(&rule)),
-            }
-        }
-        Ask::Except(exception, end) => {
-            Ok(Reply::Exception(Some(Box::new(exception::except(&limiter, *exception, end).await?))))
-        }
-        Ask::Lift(rule, key) => Ok(Reply::Exception(exception::lift(&limiter, &rule, key).await?.map(Box::new))),
-        Ask::Exceptions => Ok(Reply::Exceptions(limiter.exceptions())),
-        Ask::Connect | Ask::Follow => Ok(Reply::Done),
-        Ask::Close => {
-            if let Store::Redis(redis) = limiter.store() {
-                redis.leave().await;
-            }
-            Ok(Reply::Done)
-        }
-    }
-}
-
-/// A batch is refused before its first request is charged, or not at all.
-fn require_valid(limiter: &Limiter, requests: &[Descriptor]) -> Result<(), Error> {
-    let at = |index: usize, error: Error| Error { message: format!("requests[{index}]: {}", error.message), ..error };
-    let policy = limiter.policy();
-    let has_costs = policy.rules().iter().any(|rule| rule.cost().is_carried());
-    for (index, request) in requests.iter().enumerate() {
-        known_rules(limiter, request).map_err(|error| at(index, error))?;
-        if has_costs {
-            policy.charges(request).map_err(|error| at(index, error.into()))?;
-        }
-    }
-    Ok(())
-}
-
-/// A misspelled rule name would let every request pass.
-fn known_rules(limiter: &Limiter, request: &Descriptor) -> Result<(), Error> {
-    let Some(names) = request.rules() else { return Ok(()) };
-    if names.is_empty() {
-        return Err(Error::new(Kind::Usage, "rules: is empty; name a rule, or leave it out for all rules"));
-    }
-    let policy = limiter.policy();
-    names.iter().find(|name| policy.rule(name).is_none()).map_or(Ok(()), |name| Err(no_rule(name)))
-}
-
-fn no_rule(name: &str) -> Error {
-    Error::new(Kind::Usage, format!("there is no rule `{name}`"))
-}
-
-impl Front {
-    /// Refuses requests with two identities, or without an address where a rule needs one.
-    fn refuse(&self, limiter: &Limiter, head: &crate::request::Head) -> Result<(), Error> {
-        if let Some(place) = self.identity.contradiction(&head.uri, &head.headers) {
-            let message = format!("`{place}` occurs several times with different values");
-            return Err(Error::refused(Kind::Request, message, Answer::contradiction(place)));
-        }
-        if head.peer.is_none() {
-            let request = head.describe(&self.identity);
-            // This does not charge anything. A rule without an address must not look like one that is enforced.
-            limiter.charges(std::slice::from_ref(&request))?;
-            if request.lacks_address.load(Relaxed) {
-                return Err(Error::new(
-                    Kind::Address,
-                    "a rule limits by `ip`, but the server does not provide the client's address (a Unix socket?); make \
-                     the server provide it, or limit by something else, such as header.x-api-key",
-                ));
-            }
-        }
-        Ok(())
     }
 }

@@ -8,6 +8,8 @@
 //!
 //! A forked process never uses what its parent started: it opens its own connection when it first needs one.
 
+mod answer;
+mod ask;
 mod engine;
 mod error;
 mod exception;
@@ -17,12 +19,15 @@ mod io;
 mod limit;
 mod mailbox;
 mod notice;
+mod remote;
 mod request;
+mod rules;
 mod settings;
 mod source;
 mod verdict;
 
-pub use engine::{Ask, Engine, Progress, Reply, Work};
+pub use ask::{Ask, Progress, Reply, Work};
+pub use engine::Engine;
 pub use error::{Error, Kind};
 pub use exception::End;
 pub use hold::{Estimate, Slots};

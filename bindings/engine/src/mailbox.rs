@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use tollkeeper::Limiter;
 
-use crate::engine::{Reply, Work};
+use crate::ask::{Reply, Work};
 use crate::error::Error;
 use crate::io::{Io, Job};
 

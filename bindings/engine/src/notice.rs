@@ -85,7 +85,7 @@ mod tests {
 
     fn head(peer: &str, forwarded_for: &str) -> Head {
         let mut head = Head::new(Some(peer.parse().unwrap()));
-        head.add_header(b"x-forwarded-for", forwarded_for.as_bytes());
+        head.add_header(HeaderName::from_static("x-forwarded-for"), forwarded_for.as_bytes());
         head
     }
 

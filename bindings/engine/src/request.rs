@@ -39,6 +39,15 @@ impl Head {
         Head { peer, cost: 1, ..Head::default() }
     }
 
+    /// Makes it another request, from this peer, at cost 1. What it has allocated is used again.
+    pub fn begin(&mut self, peer: Option<IpAddr>) {
+        self.method = Method::default();
+        self.uri = Uri::default();
+        self.headers.clear();
+        self.known.clear();
+        (self.peer, self.cost) = (peer, 1);
+    }
+
     /// Sets the cost.
     pub fn set_cost(&mut self, cost: u32) {
         self.cost = cost;
@@ -73,9 +82,9 @@ impl Head {
         Ok(())
     }
 
-    /// Adds a header; invalid ones are left out, as every server does.
-    pub fn add_header(&mut self, name: &[u8], value: &[u8]) {
-        if let (Ok(name), Ok(value)) = (HeaderName::from_bytes(name), HeaderValue::from_bytes(value)) {
+    /// Adds a header; one with an invalid value is left out, as every server does.
+    pub fn add_header(&mut self, name: HeaderName, value: &[u8]) {
+        if let Ok(value) = HeaderValue::from_bytes(value) {
             self.headers.append(name, value);
         }
     }
@@ -138,7 +147,7 @@ pub struct Needs {
     pub slots: bool,
     /// Whether a rule limits by user, which the host knows.
     pub user: bool,
-    /// Whether a rule limits by the client's address.
+    /// The client's address.
     pub address: bool,
 }
 
@@ -170,7 +179,7 @@ impl Needs {
             headers,
             slots: rules.iter().any(|rule| rule.algorithm == Algorithm::Concurrency),
             user: names(&text, "user"),
-            address: names(&text, "ip"),
+            address: names(&text, "ip") || settings.identify.values().any(|source| source == "ip"),
         }
     }
 }
@@ -192,4 +201,34 @@ fn names_after(text: &str, prefix: &str) -> Vec<HeaderName> {
             rest[..rest.find(|c| !is_name(c)).unwrap_or(rest.len())].parse().ok()
         })
         .collect()
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+
+    fn needs(settings: &str) -> Needs {
+        let settings = crate::settings::from_json(settings).unwrap();
+        Needs::of(&settings.rules, &settings)
+    }
+
+    #[test]
+    fn only_what_rules_name_is_needed() {
+        let by_header = needs(r#"{"rules": [{"name": "zip", "key": "{header.x-user}", "limit": "1/s"}]}"#);
+        assert!(!by_header.address && !by_header.method && !by_header.target && !by_header.user);
+        assert_eq!(by_header.headers, ["x-user"]);
+        assert!(needs(r#"{"rules": [{"name": "a", "key": "{header.x-user|ip}", "limit": "1/s"}]}"#).address);
+        assert!(
+            needs(r#"{"rules": [{"name": "a", "key": "global", "when": {"ip": "10.0.0.0/8"}, "limit": "1/s"}]}"#)
+                .address
+        );
+    }
+
+    /// The address under another name was not found in the text of the rules.
+    #[test]
+    fn an_attribute_that_is_mapped_to_the_address_needs_it() {
+        let mapped = r#"{"identify": {"client": "ip"}, "rules": [{"name": "a", "key": "{client}", "limit": "1/s"}]}"#;
+        assert!(needs(mapped).address);
+    }
 }

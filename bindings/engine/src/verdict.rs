@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use tollkeeper::http::{Answer, AnswerStyle, PlainAnswer};
-use tollkeeper::{Row, Timestamp, Verdict, limit_headers, retry_after_seconds};
+use tollkeeper::{LimitHeader, Row, Timestamp, Verdict, each_limit_header, retry_after_seconds};
 
 /// A verdict, the store's time at which it was made, and the style of its response.
 #[derive(Clone, Debug)]
@@ -19,14 +19,14 @@ pub struct Checked {
 impl Checked {
     /// Limit headers, and `retry-after` if waiting helps, in lower case.
     pub fn headers(&self) -> Vec<(String, String)> {
-        let mut fields: Vec<_> = self.limits().into_iter().map(|(name, value)| (name.to_string(), value)).collect();
+        let mut fields: Vec<_> = self.limits().map(|header| (header.name.to_string(), header.to_string())).collect();
         fields.extend(retry_after_seconds(&self.verdict).map(|wait| ("retry-after".to_string(), wait.to_string())));
         fields
     }
 
     /// Limit headers alone, in lower case. Not by way of a header map, which costs more than the decision.
-    pub fn limits(&self) -> Vec<(&'static str, String)> {
-        limit_headers(self.style.headers, &self.verdict, self.now)
+    pub fn limits(&self) -> impl Iterator<Item = LimitHeader<'_>> {
+        each_limit_header(self.style.headers, &self.verdict, self.now)
     }
 
     /// The response to a denied HTTP request.

@@ -29,6 +29,9 @@ const DENIED = 50; // "2"
 /** An answer starts with its outcome and its number on its page. */
 const START = 2;
 
+/** Adds an inner layer's verdict to an outer one: the values of the limit headers of both. */
+let joined;
+
 /** The decision on one request, from the text of the addon: see `src/layer.rs`. */
 class Passage {
   #names;
@@ -51,7 +54,7 @@ class Passage {
   headers(request) {
     const place = carrier(request);
     const outer = place[LAYER];
-    if (outer !== undefined) return fields(this.#names, outer.#join(this), 0);
+    if (outer !== undefined) return fields(this.#names, joined(outer, this), 0);
     place[LAYER] = this;
     return fields(this.#names, this.#text, this.delay > 0 ? this.#text.indexOf("\n", START) + 1 : START);
   }
@@ -61,7 +64,7 @@ class Passage {
     const outer = carrier(request)[LAYER];
     if (outer === undefined) return response(this.#text, START);
     const denial = response(addon.denial(this.#page, this.#number), 0);
-    denial.headers.push(...fields(this.#names, outer.#join(this), 0));
+    denial.headers.push(...fields(this.#names, joined(outer, this), 0));
     return denial;
   }
 
@@ -76,8 +79,9 @@ class Passage {
     addon.release(this.#page, this.#number);
   }
 
-  #join(inner) {
-    return addon.join(this.#page, this.#number, inner.#page, inner.#number);
+  // Not a private method: those cost every instance a property.
+  static {
+    joined = (outer, inner) => addon.join(outer.#page, outer.#number, inner.#page, inner.#number);
   }
 }
 
@@ -166,12 +170,12 @@ class Guard {
     const needs = needsOf(this.limiter);
     const method = needs.method ? host.method(request) : undefined;
     const target = needs.target ? host.target(request) : undefined;
-    const watched = this.#watches ? watchedOf(this.limiter) : undefined;
+    const watched = this.#watches && needs.address ? watchedOf(this.limiter) : undefined;
     const names = watched === undefined ? needs.headers : [...new Set([...needs.headers, ...watched])];
     const headers = names.length > 0 ? host.headers(request, names) : undefined;
     const answer = checkHttp(
       this.limiter,
-      this.#address(request),
+      needs.address ? this.#address(request) : undefined,
       method,
       target,
       headers,

@@ -4,6 +4,9 @@ const { Record } = require("./record.js");
 
 const DENIED = 50; // "2"
 
+/** What a verdict says beside whether the request may pass, read when it is first asked for. */
+let read;
+
 /** The answer for a request. Its details are read on demand. */
 class Verdict {
   #details;
@@ -16,47 +19,53 @@ class Verdict {
     this.#text = text;
   }
 
-  get #read() {
-    return (this.#details ??= details(new Record(this.#text, 1)));
-  }
-
   /** Seconds until the same request passes: 0 when it passes, null when it never can. */
   get retryAfter() {
-    return this.#read.retryAfter;
+    return read(this).retryAfter;
   }
 
   /** Seconds that an admitted request has to wait for its turn: `leaky_bucket` only. */
   get delay() {
-    return this.#read.delay;
+    return read(this).delay;
   }
 
   /** The name of the rule that denies, or null. */
   get limiting() {
-    return this.#read.limiting;
+    return read(this).limiting;
   }
 
   /** What answered: `store`, `deny_cache`, `lease`, `local`, `policy` or `exception`. */
   get source() {
-    return this.#read.source;
+    return read(this).source;
   }
 
   /** Denied because the store could not answer, not because a limit was reached. */
   get unavailable() {
-    return this.#read.unavailable;
+    return read(this).unavailable;
   }
 
   /** One per rule that applied, in their order. */
   get rules() {
-    return this.#read.rules;
+    return read(this).rules;
+  }
+
+  /** The soft limits (`mode: annotate`) that the request is over, in the order of the rules. */
+  get annotations() {
+    return read(this).annotations;
   }
 
   /** The limit headers, and `retry-after` if waiting helps; names in lower case. */
   get headers() {
-    return this.#read.headers;
+    return read(this).headers;
+  }
+
+  // Not a private getter: those cost every instance a property.
+  static {
+    read = (verdict) => (verdict.#details ??= details(new Record(verdict.#text, 1)));
   }
 
   toJSON() {
-    return { allowed: this.allowed, ...this.#read };
+    return { allowed: this.allowed, ...read(this) };
   }
 
   [Symbol.for("nodejs.util.inspect.custom")](_depth, options, inspect) {
@@ -73,6 +82,7 @@ function details(record) {
     source: record.text(),
     unavailable: record.flag(),
     rules: Array.from({ length: record.number() }, () => row(record)),
+    annotations: Array.from({ length: record.number() }, () => annotation(record)),
     headers: {},
   };
   while (!record.isOver) found.headers[record.text()] = record.text();
@@ -97,6 +107,10 @@ function row(record) {
     source: record.text(),
     exception: record.text() || null,
   };
+}
+
+function annotation(record) {
+  return { rule: record.text(), limit: record.number(), overBy: record.number(), retryAfter: record.wait() };
 }
 
 module.exports = { Verdict };

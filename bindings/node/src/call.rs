@@ -92,6 +92,11 @@ impl Arguments {
         Text::read(self.env, self.values[index])
     }
 
+    /// A string of bytes, if it is a string: as Node passes them, one in each character.
+    pub(crate) fn as_bytes(&self, index: usize) -> Option<Text> {
+        Text::read_with(sys::napi_get_value_string_latin1, self.env, self.values[index])
+    }
+
     /// A whole number.
     pub(crate) fn whole(&self, index: usize) -> Result<u32, Raised> {
         let mut number = 0;
@@ -165,17 +170,25 @@ pub(crate) struct Text {
     long: Option<Vec<u8>>,
 }
 
+/// A function of the runtime that reads a string.
+type GetString =
+    unsafe extern "C" fn(sys::napi_env, sys::napi_value, *mut std::ffi::c_char, usize, *mut usize) -> sys::napi_status;
+
 const SHORT: usize = 128;
 /// The most bytes of a character, and the zero at the end.
 const LONGEST_CHARACTER: usize = 5;
 
 impl Text {
     fn read(env: sys::napi_env, value: sys::napi_value) -> Option<Text> {
+        Text::read_with(sys::napi_get_value_string_utf8, env, value)
+    }
+
+    fn read_with(get: GetString, env: sys::napi_env, value: sys::napi_value) -> Option<Text> {
         let mut text = Text { short: [0; SHORT], length: 0, long: None };
         let read = |into: &mut [u8], length: &mut usize| {
             // SAFETY: a value of this environment, and a buffer of this size.
             unsafe {
-                let status = sys::napi_get_value_string_utf8(env, value, into.as_mut_ptr().cast(), into.len(), length);
+                let status = get(env, value, into.as_mut_ptr().cast(), into.len(), length);
                 status == sys::Status::napi_ok
             }
         };
@@ -185,7 +198,7 @@ impl Text {
         if text.length + LONGEST_CHARACTER > SHORT {
             let mut length = 0;
             // SAFETY: without a buffer it only measures.
-            unsafe { sys::napi_get_value_string_utf8(env, value, null_mut(), 0, &mut length) };
+            unsafe { get(env, value, null_mut(), 0, &mut length) };
             let mut long = vec![0; length + 1];
             if !read(&mut long, &mut length) {
                 return None;

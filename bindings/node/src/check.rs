@@ -1,6 +1,7 @@
 //! The two functions that decide: for attributes, and for the head of an HTTP request.
 
 use std::borrow::Cow;
+use std::cell::RefCell;
 use std::net::IpAddr;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -8,7 +9,7 @@ use std::sync::Arc;
 use napi::bindgen_prelude::ToNapiValue;
 use napi::sys;
 use tollkeeper::{Descriptor, Request};
-use tollkeeper_engine::{Ask, Engine, Head, Progress, Subject};
+use tollkeeper_engine::{Ask, Engine, Error, Head, Progress, Subject};
 
 use crate::answers::{Answer, Audience, answered};
 use crate::call::{Arguments, Callee, Text, unexpected};
@@ -93,28 +94,28 @@ impl Request for Costing<'_> {
 pub struct CheckHttp {
     pub(crate) engine: Arc<Engine>,
     pub(crate) pages: Rc<Pages>,
+    /// The request that is being read: each uses the memory of the one before.
+    pub(crate) head: RefCell<Head>,
 }
 
 impl Callee for CheckHttp {
     const NAME: &'static str = "checkHttp";
 
     fn call(&self, arguments: &Arguments) -> Result<sys::napi_value, Raised> {
-        let CheckHttp { engine, pages } = self;
+        let CheckHttp { engine, pages, head } = self;
         let (cost, ticket) = (arguments.whole(6)?, arguments.whole(7)?);
-        let progress = match head(arguments, cost)? {
-            Ok(head) => {
-                let subject = Subject::Http(Box::new(head));
-                engine.ask(if engine.needs().slots { Ask::Acquire(subject) } else { Ask::Check(subject) })
-            }
+        let mut head = head.borrow_mut();
+        let progress = match read(engine, &mut head, arguments, cost)? {
+            Ok(()) => engine.ask_http(&mut head),
             Err(error) => Progress::Ready(Err(error)),
         };
         value(arguments, answered(engine, progress, Audience::Middleware(pages), ticket)?)
     }
 }
 
-/// The head of a request; the inner error is for the client.
-fn head(arguments: &Arguments, cost: u32) -> Result<Result<Head, tollkeeper_engine::Error>, Raised> {
-    let mut head = of_peer(arguments.text(0)?.as_ref().map(Text::as_str));
+/// Reads the head of a request; the inner error is for the client.
+fn read(engine: &Engine, head: &mut Head, arguments: &Arguments, cost: u32) -> Result<Result<(), Error>, Raised> {
+    begin(head, arguments.text(0)?.as_ref().map(Text::as_str));
     head.set_cost(cost);
     if let Some(method) = arguments.text(1)? {
         head.set_method(method.as_bytes());
@@ -129,18 +130,23 @@ fn head(arguments: &Arguments, cost: u32) -> Result<Result<Head, tollkeeper_engi
             return Ok(Err(error));
         }
     }
-    match (arguments.as_text(3), arguments.text(4)) {
-        (Some(name), Ok(Some(value))) => head.add_header(name.as_bytes(), &latin1(value.as_str())),
+    let mut add_header = |name: &[u8], value: &[u8]| {
+        if let Some(name) = engine.header_name(name) {
+            head.add_header(name, value);
+        }
+    };
+    match (arguments.as_text(3), arguments.as_bytes(4)) {
+        (Some(name), Some(value)) => add_header(name.as_bytes(), value.as_bytes()),
         _ => {
             for (name, value) in arguments.pairs(3)? {
-                head.add_header(name.as_bytes(), &latin1(&value));
+                add_header(name.as_bytes(), &latin1(&value));
             }
         }
     }
     for (name, value) in arguments.pairs(5)? {
         head.know(name, value);
     }
-    Ok(Ok(head))
+    Ok(Ok(()))
 }
 
 /// An answer as the value of a call.
@@ -159,16 +165,15 @@ pub(crate) fn descriptor(attributes: Vec<(String, String)>, cost: u32, rules: Op
 }
 
 /// A head with the client's address from the server.
-fn of_peer(address: Option<&str>) -> Head {
-    let Some(text) = address.filter(|text| !text.is_empty()) else { return Head::new(None) };
+fn begin(head: &mut Head, address: Option<&str>) {
+    let Some(text) = address.filter(|text| !text.is_empty()) else { return head.begin(None) };
     // A zone, as in `fe80::1%eth0`, only matters on this machine.
     match text.split('%').next().unwrap_or(text).parse::<IpAddr>() {
-        Ok(address) => Head::new(Some(address)),
+        Ok(address) => head.begin(Some(address)),
         Err(_) => {
             // The result of a caller's own `address` function. Clients cannot choose it.
-            let mut head = Head::new(None);
+            head.begin(None);
             head.know("ip", text);
-            head
         }
     }
 }

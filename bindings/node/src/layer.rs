@@ -2,15 +2,20 @@
 //! outermost one, which writes the headers of all, so that none overwrites another's.
 //!
 //! Layers are kept in pages: JavaScript refers to a layer by its page and its number on it, so that the collector has one
-//! object to finalize for many requests. A page is freed when no request refers to it any more.
+//! object to finalize for many requests. A page is freed when no request refers to it any more. That is much later than
+//! the decision, so a page keeps the rows of its verdicts side by side: memory that is freed late and piece by piece costs
+//! more than the decision.
 
 use std::cell::RefCell;
 use std::fmt::Write as _;
+use std::ops::Range;
 use std::rc::Rc;
+use std::sync::Arc;
 
 use napi::bindgen_prelude::External;
 use napi_derive::napi;
-use tollkeeper::http::{Answer, PlainAnswer};
+use tollkeeper::http::{Answer, AnswerStyle, PlainAnswer};
+use tollkeeper::{Charge, Decision, Key, Row, Rule, Source, Terms, Timestamp, Verdict};
 use tollkeeper_engine::{Checked, Slots};
 
 use crate::clock::seconds;
@@ -23,14 +28,85 @@ pub(crate) enum Layer {
 }
 
 /// Layers in the order of their answers.
-pub struct Page(RefCell<Vec<Layer>>);
+pub struct Page(RefCell<Kept>);
 
 /// How many layers a page has. A request that takes long keeps a whole page, so it is not a large one.
 pub(crate) const PAGE: usize = 32;
 
 impl Page {
     fn new() -> Rc<Page> {
-        Rc::new(Page(RefCell::new(Vec::with_capacity(PAGE))))
+        let (layers, rows) = (Vec::with_capacity(PAGE), Vec::with_capacity(PAGE));
+        Rc::new(Page(RefCell::new(Kept { layers, rows, keys: String::with_capacity(PAGE * 16) })))
+    }
+}
+
+/// What a page has.
+struct Kept {
+    layers: Vec<KeptLayer>,
+    rows: Vec<KeptRow>,
+    /// One after the other.
+    keys: String,
+}
+
+enum KeptLayer {
+    Verdict { rows: Range<usize>, now: Timestamp, style: AnswerStyle, slots: Option<Slots> },
+    Refusal(Answer),
+}
+
+/// A row of a verdict.
+struct KeptRow {
+    rule: Arc<Rule>,
+    variant: u16,
+    key: Range<usize>,
+    cost: u32,
+    terms: Option<Arc<Terms>>,
+    decision: Decision,
+    source: Source,
+}
+
+impl Kept {
+    fn push(&mut self, layer: Layer) {
+        let layer = match layer {
+            Layer::Verdict(Checked { verdict, now, style }, slots) => {
+                KeptLayer::Verdict { rows: self.push_rows(&verdict), now, style, slots }
+            }
+            Layer::Refusal(answer) => KeptLayer::Refusal(answer),
+        };
+        self.layers.push(layer);
+    }
+
+    fn push_rows(&mut self, verdict: &Verdict) -> Range<usize> {
+        let start = self.rows.len();
+        for Row { charge, decision, source } in verdict.rows() {
+            let key_start = self.keys.len();
+            self.keys.push_str(&charge.key.value);
+            self.rows.push(KeptRow {
+                rule: charge.rule.clone(),
+                variant: charge.key.variant,
+                key: key_start..self.keys.len(),
+                cost: charge.cost,
+                terms: charge.terms().cloned(),
+                decision: *decision,
+                source: *source,
+            });
+        }
+        start..self.rows.len()
+    }
+
+    /// The verdict of a layer; nothing for a refusal.
+    fn checked(&self, number: u32) -> Option<Checked> {
+        let KeptLayer::Verdict { rows, now, style, .. } = self.layers.get(number as usize)? else { return None };
+        let rows = self.rows[rows.clone()].iter().map(|kept| {
+            let key = Key { variant: kept.variant, value: self.keys[kept.key.clone()].to_string() };
+            let charge = Charge::new(kept.rule.clone(), key, kept.cost);
+            let charge = match &kept.terms {
+                Some(terms) => charge.on(terms.clone()),
+                None => charge,
+            };
+            Row { charge, decision: kept.decision, source: kept.source }
+        });
+        let verdict = Arc::new(Verdict::new(rows.collect()));
+        Some(Checked { verdict, now: *now, style: style.clone() })
     }
 }
 
@@ -40,7 +116,7 @@ pub struct Pages(RefCell<Rc<Page>>);
 impl Pages {
     /// Starts another page unless this one has room for so many layers.
     pub(crate) fn make_room(&self, layers: usize) {
-        let is_full = self.0.borrow().0.borrow().len() + layers > PAGE;
+        let is_full = self.0.borrow().0.borrow().layers.len() + layers > PAGE;
         if is_full {
             self.0.replace(Page::new());
         }
@@ -51,9 +127,9 @@ impl Pages {
     pub(crate) fn keep(&self, layer: Layer) -> String {
         self.make_room(1);
         let page = self.0.borrow();
-        let mut layers = page.0.borrow_mut();
-        let text = layer.write(layers.len() as u8);
-        layers.push(layer);
+        let mut kept = page.0.borrow_mut();
+        let text = layer.write(kept.layers.len() as u8);
+        kept.push(layer);
         text
     }
 }
@@ -107,11 +183,12 @@ impl Layer {
 
 /// The values of the limit headers, one per line. `retry-after` belongs to a denial, and comes with its response.
 fn limits(checked: &Checked, into: &mut String) {
-    for (index, (_, value)) in checked.limits().into_iter().enumerate() {
+    for (index, header) in checked.limits().enumerate() {
         if index > 0 {
             into.push('\n');
         }
-        into.push_str(&value);
+        // Writing to a string cannot fail.
+        let _ = header.write(into);
     }
 }
 
@@ -138,15 +215,14 @@ fn refuse(answer: &Answer, into: &mut String) {
 #[napi]
 pub fn denial(page: &External<Rc<Page>>, number: u32) -> String {
     let mut text = String::new();
-    match page.0.borrow().get(number as usize) {
-        Some(Layer::Verdict(checked, _)) => {
-            let PlainAnswer { status, headers, body } = checked.deny_plainly();
-            let is_limit = |name: &str| checked.style.headers.names().contains(&name);
-            let fields = headers.iter().filter(|(name, _)| !is_limit(name)).map(|(name, value)| (*name, &**value));
-            respond(status.as_u16(), fields, &body, &mut text);
-        }
-        Some(Layer::Refusal(answer)) => refuse(answer, &mut text),
-        None => {}
+    let kept = page.0.borrow();
+    if let Some(checked) = kept.checked(number) {
+        let PlainAnswer { status, headers, body } = checked.deny_plainly();
+        let is_limit = |name: &str| checked.style.headers.names().contains(&name);
+        let fields = headers.iter().filter(|(name, _)| !is_limit(name)).map(|(name, value)| (*name, &**value));
+        respond(status.as_u16(), fields, &body, &mut text);
+    } else if let Some(KeptLayer::Refusal(answer)) = kept.layers.get(number as usize) {
+        refuse(answer, &mut text);
     }
     text
 }
@@ -155,25 +231,26 @@ pub fn denial(page: &External<Rc<Page>>, number: u32) -> String {
 /// inner one.
 #[napi]
 pub fn join(outer: &External<Rc<Page>>, number: u32, inner: &External<Rc<Page>>, inner_number: u32) -> String {
-    let added = match inner.0.borrow().get(inner_number as usize) {
-        Some(Layer::Verdict(checked, _)) => Some(checked.clone()),
-        _ => None,
-    };
-    let mut text = String::new();
-    if let Some(Layer::Verdict(all, _)) = outer.0.borrow_mut().get_mut(number as usize) {
-        if let Some(checked) = added {
-            *all = all.and(&checked);
+    let added = inner.0.borrow().checked(inner_number);
+    let mut kept = outer.0.borrow_mut();
+    let Some(mut all) = kept.checked(number) else { return String::new() };
+    if let Some(checked) = added {
+        all = all.and(&checked);
+        let joined = kept.push_rows(&all.verdict);
+        if let Some(KeptLayer::Verdict { rows, now, style, .. }) = kept.layers.get_mut(number as usize) {
+            (*rows, *now, *style) = (joined, all.now, all.style.clone());
         }
-        limits(all, &mut text);
     }
+    let mut text = String::new();
+    limits(&all, &mut text);
     text
 }
 
 /// Releases the slots: the request has ended.
 #[napi]
 pub fn release(page: &External<Rc<Page>>, number: u32) {
-    let released = match page.0.borrow_mut().get_mut(number as usize) {
-        Some(Layer::Verdict(_, slots)) => slots.take(),
+    let released = match page.0.borrow_mut().layers.get_mut(number as usize) {
+        Some(KeptLayer::Verdict { slots, .. }) => slots.take(),
         _ => None,
     };
     drop(released);
@@ -182,8 +259,5 @@ pub fn release(page: &External<Rc<Page>>, number: u32) {
 /// The verdict of a layer as from `check`; nothing for a refusal.
 #[napi]
 pub fn verdict(page: &External<Rc<Page>>, number: u32) -> Option<Record> {
-    match page.0.borrow().get(number as usize) {
-        Some(Layer::Verdict(checked, _)) => Some(crate::verdict::verdict(checked)),
-        _ => None,
-    }
+    page.0.borrow().checked(number).map(|checked| crate::verdict::verdict(&checked))
 }

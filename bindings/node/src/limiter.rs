@@ -1,5 +1,6 @@
 //! Rules over a store.
 
+use std::cell::RefCell;
 use std::path::PathBuf;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -30,6 +31,8 @@ pub struct Needs {
     pub slots: bool,
     /// Whether a rule limits by user, which frameworks know.
     pub user: bool,
+    /// The client's address.
+    pub address: bool,
 }
 
 /// Which version of the rules in Postgres is in force, and why there is no newer one.
@@ -143,6 +146,7 @@ impl Limiter {
             headers: needs.headers.iter().map(ToString::to_string).collect(),
             slots: needs.slots,
             user: needs.user,
+            address: needs.address,
         }
     }
 
@@ -155,7 +159,7 @@ impl Limiter {
     /// A function that decides HTTP requests: see [`CheckHttp`].
     #[napi]
     pub fn http_checker(&self, pages: &External<Rc<Pages>>) -> Callable<CheckHttp> {
-        Callable(CheckHttp { engine: self.0.clone(), pages: Rc::clone(pages) })
+        Callable(CheckHttp { engine: self.0.clone(), pages: Rc::clone(pages), head: RefCell::default() })
     }
 
     /// The names of the limit headers, in lower case.

@@ -1,5 +1,7 @@
 //! Values one after the other as bytes, which cross over to JavaScript as one Latin-1 string: `lib/record.js` reads them.
 
+use std::fmt;
+
 use napi::bindgen_prelude::ToNapiValue;
 use napi::sys;
 use tollkeeper::Span;
@@ -35,10 +37,27 @@ impl Record {
         self.number(wait.map_or(u64::MAX, Span::as_micros));
     }
 
+    /// A text that is written to the record.
+    pub(crate) fn text_by(&mut self, write: impl FnOnce(&mut Record) -> fmt::Result) {
+        let start = self.0.len();
+        self.number(0);
+        // Writing to memory cannot fail.
+        let _ = write(self);
+        let length = (self.0.len() - start - NUMBER) as u64;
+        self.0[start..start + NUMBER].copy_from_slice(&length.to_le_bytes()[..NUMBER]);
+    }
+
     /// A text in UTF-8, after its length.
     pub(crate) fn text(&mut self, text: &str) {
         self.number(text.len() as u64);
         self.0.extend_from_slice(text.as_bytes());
+    }
+}
+
+impl fmt::Write for Record {
+    fn write_str(&mut self, text: &str) -> fmt::Result {
+        self.0.extend_from_slice(text.as_bytes());
+        Ok(())
     }
 }
 

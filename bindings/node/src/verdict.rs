@@ -1,7 +1,7 @@
 //! The answer to a request, as one record that JavaScript reads only on demand.
 
 use serde::Serialize;
-use tollkeeper::{Inspected, Row, Settlement, Span, retry_after_seconds};
+use tollkeeper::{Annotation, Inspected, Row, Settlement, Span, retry_after_seconds};
 use tollkeeper_engine::Checked;
 
 use crate::clock::seconds;
@@ -26,9 +26,16 @@ pub(crate) fn verdict(checked: &Checked) -> Record {
     for row in verdict.rows() {
         push(&mut record, row);
     }
-    for (name, value) in checked.limits() {
-        record.text(name);
-        record.text(&value);
+    record.number(verdict.annotations().count() as u64);
+    for Annotation { rule, limit, over_by, retry_after } in verdict.annotations() {
+        record.text(rule);
+        record.number(u64::from(limit));
+        record.number(u64::from(over_by));
+        record.wait(retry_after);
+    }
+    for header in checked.limits() {
+        record.text(header.name);
+        record.text_by(|record| header.write(record));
     }
     if let Some(wait) = retry_after_seconds(verdict) {
         record.text("retry-after");

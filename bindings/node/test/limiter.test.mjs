@@ -25,6 +25,17 @@ test("a verdict tells what was decided and why", async () => {
   assert.equal(JSON.parse(JSON.stringify(denied)).limiting, "per-user");
 });
 
+test("soft limits are reported", () => {
+  const soft = { name: "soft", key: "{user_id}", limit: "2/h", mode: "annotate" };
+  const limiter = Limiter.fromRules([soft, { name: "all", key: "global", limit: "100/min" }], { clock: new ManualClock() });
+  assert.deepEqual(limiter.tryCheck({ user_id: "42" }).annotations, []);
+  const verdict = limiter.tryCheck({ user_id: "42" }, { cost: 4 });
+  assert.deepEqual([verdict.allowed, verdict.limiting, verdict.headers["retry-after"]], [true, null, undefined]);
+  assert.deepEqual(verdict.annotations, [{ rule: "soft", limit: 2, overBy: 3, retryAfter: null }]);
+  const [over] = limiter.tryCheck({ user_id: "42" }, { cost: 2 }).annotations;
+  assert.deepEqual([over.overBy, over.retryAfter], [1, 1800]);
+});
+
 test("costs, peeks and attributes that are absent", async () => {
   const limiter = Limiter.fromRules([RULE, { name: "upload", key: "{user_id}", limit: "10/min", cost: "bytes" }]);
   assert.equal(limiter.tryCheck({ user_id: "a", bytes: 4 }).rules[1].remaining, 6);

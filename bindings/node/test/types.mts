@@ -4,7 +4,7 @@ import express, { type Request } from "express";
 import { rateLimit as expressRateLimit } from "express-rate-limit";
 import Fastify from "fastify";
 import { Hono } from "hono";
-import { ConfigError, type KeyException, Limiter, ManualClock, OverloadedError, Quota, type RuleDecision, type Verdict, keyed } from "tollkeeper";
+import { type Annotation, ConfigError, type KeyException, Limiter, ManualClock, OverloadedError, Quota, type RuleDecision, type Verdict, keyed } from "tollkeeper";
 import { rateLimit, verdictOf } from "tollkeeper/express";
 import { TollkeeperStore } from "tollkeeper/express-rate-limit";
 import { limited, rateLimit as fastifyPlugin } from "tollkeeper/fastify";
@@ -46,6 +46,8 @@ const limiter: Limiter = await Limiter.fromFile("tollkeeper.yaml", { store: "red
 const verdict = await limiter.check({ user_id: 42, admin: false, tenant: undefined }, { cost: 2 });
 const wait: number | null = verdict.retryAfter;
 const rows: RuleDecision[] = verdict.rules;
+const over: Annotation[] = verdict.annotations;
+const overBy: number | undefined = over[0]?.overBy;
 const sync: boolean = limiter.tryCheck({ user_id: "42" }).allowed;
 const remaining: number = keyed("10/s burst 20", { clock }).check("key").remaining;
 const reservation = await limiter.reserve({ user_id: "42" }, { cost: 10, hold: 5 });
@@ -62,7 +64,7 @@ const version: number | undefined = (await Limiter.fromPostgres("postgres://db/l
 limiter.block("*", "42", { until: 1_700_000_000 });
 // @ts-expect-error: a grant has a limit
 limiter.grant("per-user", "42", { burst: 200 });
-console.log(middleware, wait, rows, sync, remaining, refunded, many, made.since.getTime(), lifted, kinds, version);
+console.log(middleware, wait, rows, overBy, sync, remaining, refunded, many, made.since.getTime(), lifted, kinds, version);
 // @ts-expect-error: it is made by fromRules or fromFile
 new Limiter();
 // @ts-expect-error: a cost is a number

@@ -202,9 +202,22 @@ export class Verdict {
   readonly unavailable: boolean;
   /** One per rule that applied, in their order. */
   readonly rules: RuleDecision[];
+  /** The soft limits (`mode: annotate`) that the request is over, in the order of the rules. */
+  readonly annotations: Annotation[];
   /** The limit headers, and `retry-after` if waiting helps; names in lower case. */
   readonly headers: Record<string, string>;
   toJSON(): object;
+}
+
+/** A soft limit that a request is over: it passed, and your application may answer differently. */
+export interface Annotation {
+  readonly rule: string;
+  /** The burst of a bucket, or N. */
+  readonly limit: number;
+  /** How much of the request's cost did not fit. */
+  readonly overBy: number;
+  /** Seconds until the request would have fit; null if it never would. */
+  readonly retryAfter: number | null;
 }
 
 /** What one rule says. */

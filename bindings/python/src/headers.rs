@@ -21,6 +21,11 @@ impl Said {
         *said = Some(said.as_ref().map_or_else(|| checked.clone(), |before| before.and(checked)));
     }
 
+    /// The verdict of all layers; none before the first.
+    fn verdict(&self) -> Option<Verdict> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).clone().map(|checked| Verdict::new(checked, None))
+    }
+
     /// The limit headers of all layers, and whether other headers of the same names may stay beside them.
     fn headers(&self) -> (Vec<(String, String)>, bool) {
         match &*self.0.lock().unwrap_or_else(PoisonError::into_inner) {
@@ -54,6 +59,12 @@ impl Sender {
     /// Adds another layer's verdict.
     fn add(&self, verdict: &Bound<'_, Verdict>) {
         self.said.add(&verdict.get().checked);
+    }
+
+    /// The verdict of all layers.
+    #[getter]
+    fn verdict(&self) -> Option<Verdict> {
+        self.said.verdict()
     }
 
     fn __call__<'py>(&self, message: &Bound<'py, PyDict>) -> PyResult<Bound<'py, PyAny>> {
@@ -102,6 +113,12 @@ impl Collector {
     /// Adds a layer's verdict.
     fn add(&self, verdict: &Bound<'_, Verdict>) {
         self.0.add(&verdict.get().checked);
+    }
+
+    /// The verdict of all layers.
+    #[getter]
+    fn verdict(&self) -> Option<Verdict> {
+        self.0.verdict()
     }
 
     /// The limit headers of all layers.

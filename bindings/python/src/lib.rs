@@ -40,7 +40,7 @@ mod _tollkeeper {
     #[pymodule_export]
     use super::quota::Quota;
     #[pymodule_export]
-    use super::verdict::{Refusal, RuleDecision, Verdict};
+    use super::verdict::{Annotation, Refusal, RuleDecision, Verdict};
 
     use super::*;
 

@@ -13,7 +13,7 @@ use crate::errors::raise;
 use crate::event_loop::{Shape, answered, later, python, wait};
 use crate::exception::{Given, named_key};
 use crate::notice::{log, warn};
-use crate::request::{Trouble, asgi_head, estimate, http, many, subject, wsgi_head};
+use crate::request::{Trouble, asgi_head, estimate, know, many, subject, wsgi_head};
 use crate::rules::{json, written};
 
 /// Decides requests by rules that can change while it runs. Creating one opens no connection and starts no thread; a
@@ -464,12 +464,14 @@ impl Limiter {
         known: Option<&Bound<'_, PyDict>>,
         cost: u32,
     ) -> PyResult<Progress> {
-        let head = match head {
+        let mut head = match head {
             Ok(head) => head,
             Err(Trouble::Python(error)) => return Err(error),
             Err(Trouble::Request(error)) => return Ok(Progress::Ready(Err(*error))),
         };
-        let progress = self.0.ask(http(head, known, cost, &self.0.needs())?);
+        head.set_cost(cost);
+        know(&mut head, known)?;
+        let progress = self.0.ask_http(&mut head);
         if let Some(notice) = self.0.take_notice() {
             log(py, &notice)?;
         }

@@ -7,7 +7,7 @@ use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyMapping, PyString, PyTuple};
 use tollkeeper::Descriptor;
-use tollkeeper_engine::{Ask, Engine, Error, Head, Needs, Subject};
+use tollkeeper_engine::{Ask, Engine, Error, Head, Subject};
 
 use crate::text::utf8;
 
@@ -88,16 +88,14 @@ pub(crate) fn many(requests: &Bound<'_, PyAny>, rules: Option<Vec<String>>) -> P
     Ok(Ask::CheckMany(each.collect::<PyResult<_>>()?))
 }
 
-/// An HTTP request, with what the framework knows of it.
-pub(crate) fn http(mut head: Head, known: Option<&Bound<'_, PyDict>>, cost: u32, needs: &Needs) -> PyResult<Ask> {
-    head.set_cost(cost);
+/// Adds what the framework knows of an HTTP request.
+pub(crate) fn know(head: &mut Head, known: Option<&Bound<'_, PyDict>>) -> PyResult<()> {
     if let Some(known) = known {
         for (name, value) in pairs(known.as_any())? {
             head.know(name, value);
         }
     }
-    let subject = Subject::Http(Box::new(head));
-    Ok(if needs.slots { Ask::Acquire(subject) } else { Ask::Check(subject) })
+    Ok(())
 }
 
 /// Why there is no head.
@@ -136,7 +134,8 @@ fn of_client(host: Option<&str>) -> Head {
 /// The head of an ASGI request, as far as the rules in force need it.
 pub(crate) fn asgi_head(scope: &Bound<'_, PyDict>, engine: &Engine) -> Result<Head, Trouble> {
     let (py, needs, forwarding) = (scope.py(), engine.needs(), engine.watched_headers());
-    let host = match scope.get_item(intern!(py, "client"))? {
+    let client = if needs.address { scope.get_item(intern!(py, "client"))? } else { None };
+    let host = match client {
         Some(client) if !client.is_none() => client.get_item(0)?.cast_into::<PyString>().ok(),
         _ => None,
     };
@@ -178,8 +177,8 @@ pub(crate) fn asgi_head(scope: &Bound<'_, PyDict>, engine: &Engine) -> Result<He
                 Err(_) => (field.get_item(0)?, field.get_item(1)?),
             };
             let name = name.cast::<PyBytes>().map_err(PyErr::from)?.as_bytes();
-            if names().any(|wanted| wanted.as_str().as_bytes().eq_ignore_ascii_case(name)) {
-                head.add_header(name, value.cast::<PyBytes>().map_err(PyErr::from)?.as_bytes());
+            if let Some(name) = names().find(|wanted| wanted.as_str().as_bytes().eq_ignore_ascii_case(name)) {
+                head.add_header(name.clone(), value.cast::<PyBytes>().map_err(PyErr::from)?.as_bytes());
             }
         }
     }
@@ -195,7 +194,7 @@ pub(crate) fn wsgi_head(environ: &Bound<'_, PyDict>, engine: &Engine) -> Result<
         let text: String = value.extract()?;
         Ok(Some(text.chars().map(|c| u8::try_from(u32::from(c)).unwrap_or(b'?')).collect()))
     };
-    let host = bytes("REMOTE_ADDR")?;
+    let host = if needs.address { bytes("REMOTE_ADDR")? } else { None };
     let mut head = of_client(host.as_deref().and_then(|host| std::str::from_utf8(host).ok()));
     if needs.method {
         head.set_method(&bytes("REQUEST_METHOD")?.unwrap_or_default());
@@ -217,7 +216,7 @@ pub(crate) fn wsgi_head(environ: &Bound<'_, PyDict>, engine: &Engine) -> Result<
         let key =
             if matches!(name.as_str(), "content-type" | "content-length") { upper } else { format!("HTTP_{upper}") };
         if let Some(value) = bytes(&key)? {
-            head.add_header(name.as_str().as_bytes(), &value);
+            head.add_header(name.clone(), &value);
         }
     }
     Ok(head)

@@ -72,6 +72,12 @@ impl Verdict {
         Ok(rules.unbind())
     }
 
+    /// The soft limits (`mode: annotate`) that the request is over, in the order of the rules.
+    #[getter]
+    fn annotations(&self) -> Vec<Annotation> {
+        self.checked.verdict.annotations().map(Annotation::from).collect()
+    }
+
     /// The limit headers, and `retry-after` if waiting helps; names in lower case.
     #[getter]
     fn headers(&self, py: Python<'_>) -> PyResult<Py<PyDict>> {
@@ -111,6 +117,35 @@ impl Verdict {
         }
         let retry_after = self.retry_after().map_or("None".to_string(), |wait| format!("{wait:?}"));
         format!("Verdict(allowed=False, limiting={:?}, retry_after={retry_after})", self.limiting().unwrap_or_default())
+    }
+}
+
+/// A soft limit that a request is over.
+#[pyclass(frozen, get_all, module = "tollkeeper")]
+pub(crate) struct Annotation {
+    /// The rule's name.
+    rule: String,
+    /// The burst of a bucket, or N.
+    limit: u32,
+    /// How much of the request's cost did not fit.
+    over_by: u32,
+    /// Seconds until the request would have fit; None if it never would.
+    retry_after: Option<f64>,
+}
+
+impl From<tollkeeper::Annotation<'_>> for Annotation {
+    fn from(annotation: tollkeeper::Annotation<'_>) -> Annotation {
+        let tollkeeper::Annotation { rule, limit, over_by, retry_after } = annotation;
+        let retry_after = retry_after.map(|wait| seconds(wait.as_micros()));
+        Annotation { rule: rule.to_string(), limit, over_by, retry_after }
+    }
+}
+
+#[pymethods]
+impl Annotation {
+    fn __repr__(&self) -> String {
+        let Annotation { rule, limit, over_by, .. } = self;
+        format!("Annotation(rule={rule:?}, limit={limit}, over_by={over_by})")
     }
 }
 

@@ -9,7 +9,7 @@ import pytest
 from conftest import Redis
 
 from tollkeeper import AddressError, Limiter, Quota, UsageError
-from tollkeeper.asgi import RateLimitMiddleware
+from tollkeeper.asgi import RateLimitMiddleware, verdict_of
 
 
 async def app(scope: Any, receive: Any, send: Any) -> None:
@@ -66,6 +66,22 @@ def test_the_answer_of_a_denial() -> None:
     assert headers["retry-after"] == "30" and headers["content-type"] == "application/problem+json"
     assert headers["content-length"] == str(len(body)) and b'"violated-policies":["requests"]' in body
     assert "ratelimit" in headers and "x-app" not in headers
+
+
+def test_applications_see_the_verdict_of_all_layers() -> None:
+    seen: list[Any] = []
+
+    async def inner(scope: Any, receive: Any, send: Any) -> None:
+        verdict = verdict_of(scope)
+        assert verdict is not None
+        seen.append(([row.rule for row in verdict.rules], [(over.rule, over.over_by) for over in verdict.annotations]))
+        await app(scope, receive, send)
+
+    soft = Limiter.from_rules([{"name": "soft", "key": "{ip}", "limit": "1/h", "mode": "annotate"}])
+    layered = RateLimitMiddleware(RateLimitMiddleware(inner, limiter=soft), limit="100/min")
+    assert statuses(layered, scope(), scope()) == [200, 200]
+    assert seen == [(["requests", "soft"], []), (["requests", "soft"], [("soft", 1)])]
+    assert verdict_of(scope()) is None
 
 
 def test_clients_are_told_apart_by_address_and_ipv6_network() -> None:

@@ -22,14 +22,15 @@ from django.http import HttpRequest, HttpResponse  # noqa: E402
 from django.test import AsyncClient, Client  # noqa: E402
 from django.urls import path  # noqa: E402
 
-from tollkeeper.django import Limits  # noqa: E402
+from tollkeeper.django import Limits, verdict_of  # noqa: E402
 
 limit = Limits()
 
 
 @limit("2/min", by="ip", name="login")
-def login(_request: HttpRequest) -> HttpResponse:
-    return HttpResponse("ok")
+def login(request: HttpRequest) -> HttpResponse:
+    verdict = verdict_of(request)
+    return HttpResponse(",".join(row.rule for row in verdict.rules) if verdict is not None else "")
 
 
 @limit("2/min", by=lambda request: request.headers.get("x-user"))
@@ -49,6 +50,7 @@ def test_wsgi() -> None:
     client = Client()
     assert client.get("/").headers["ratelimit-policy"] == '"site";q=50;w=30'
     passed = client.get("/login")
+    assert passed.content == b"site,login"
     assert passed.headers["ratelimit-policy"] == '"site";q=50;w=30,"login";q=2;w=60'
     client.get("/login")
     denied = client.get("/login")

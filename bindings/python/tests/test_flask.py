@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from flask import Flask, g
+from flask import Flask, g, request
 
 from tollkeeper import AddressError, UsageError
-from tollkeeper.flask import Limits
+from tollkeeper.flask import Limits, verdict_of
 from tollkeeper.wsgi import RateLimitMiddleware
 
 
@@ -34,7 +34,19 @@ def application() -> Flask:
     def user() -> str:
         return "ok"
 
+    @app.get("/seen")
+    @limit("5/min", name="seen")
+    def seen() -> list[str]:
+        verdict = verdict_of(request)
+        return [row.rule for row in verdict.rules] if verdict is not None else []
+
     return app
+
+
+def test_views_see_the_verdict_of_all_layers() -> None:
+    app = application()
+    app.wsgi_app = RateLimitMiddleware(app.wsgi_app, limit="100/min")  # type: ignore[method-assign]
+    assert app.test_client().get("/seen").json == ["requests", "seen"]
 
 
 def test_a_view_is_limited() -> None:

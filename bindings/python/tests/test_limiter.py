@@ -33,6 +33,19 @@ def test_all_or_nothing() -> None:
     asyncio.run(main())
 
 
+def test_soft_limits_are_reported() -> None:
+    rules = [{"name": "soft", "key": "{user_id}", "limit": "2/h", "mode": "annotate"}, RULES[1]]
+    limiter = Limiter.from_rules(rules, clock=ManualClock())
+    assert limiter.check_sync({"user_id": "42"}).annotations == []
+    verdict = limiter.check_sync({"user_id": "42"}, cost=4)
+    assert verdict.allowed and verdict.limiting is None
+    [over] = verdict.annotations
+    assert (over.rule, over.limit, over.over_by, over.retry_after) == ("soft", 2, 3, None)
+    assert repr(over) == 'Annotation(rule="soft", limit=2, over_by=3)'
+    [over] = limiter.check_sync({"user_id": "42"}, cost=2).annotations
+    assert (over.over_by, over.retry_after) == (1, 1800.0)
+
+
 def test_some_rules_only() -> None:
     limiter = Limiter.from_rules(RULES)
     request = {"user_id": "42"}

@@ -18,6 +18,7 @@ from ._errors import (
     UsageError,
 )
 from ._tollkeeper import (
+    Annotation,
     Decision,
     Keyed,
     KeyException,
@@ -35,6 +36,7 @@ from ._tollkeeper import (
 
 __all__ = [
     "AddressError",
+    "Annotation",
     "ConfigError",
     "CostError",
     "Decision",

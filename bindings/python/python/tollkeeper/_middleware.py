@@ -7,7 +7,7 @@ from typing import Any, Generic, TypeVar
 
 from ._errors import UsageError
 from ._rules import By, LimitLike, cost_of, rules_of
-from ._tollkeeper import Limiter
+from ._tollkeeper import Collector, Limiter, Sender, Verdict
 
 _App = TypeVar("_App")
 #: An ASGI scope, or a WSGI environment.
@@ -15,6 +15,12 @@ _Request = TypeVar("_Request")
 
 #: Where inner layers find the outermost one, so that all limits are in one set of headers.
 LAYER = "tollkeeper"
+
+
+def verdict_of(request: Mapping[str, Any]) -> Verdict | None:
+    """The verdict of all limits on a request so far: of an ASGI scope, a Starlette or FastAPI request, or a WSGI environment."""
+    layer: Sender | Collector | None = request.get(LAYER)
+    return None if layer is None else layer.verdict
 
 
 class Middleware(Generic[_App, _Request]):

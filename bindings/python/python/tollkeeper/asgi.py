@@ -15,9 +15,11 @@ from typing import Any
 
 from ._errors import UsageError
 from ._identity import key_of, name_of
-from ._middleware import LAYER, Middleware
+from ._middleware import LAYER, Middleware, verdict_of
 from ._rules import KEY
 from ._tollkeeper import Refusal, Sender, Verdict
+
+__all__ = ["RateLimitMiddleware", "verdict_of"]
 
 # Defined as in Starlette and others, so that type checkers accept either.
 Scope = Any

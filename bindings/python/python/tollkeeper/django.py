@@ -27,7 +27,7 @@ from ._routes import ROUTE, RouteLimit
 from ._rules import KEY, By, LimitLike, cost_of, rules_of, texts
 from ._tollkeeper import Collector, Limiter, Refusal, Verdict
 
-__all__ = ["Limits", "RateLimitMiddleware", "limit"]
+__all__ = ["Limits", "RateLimitMiddleware", "limit", "verdict_of"]
 
 _View = TypeVar("_View", bound=Callable[..., Any])
 _LAYER = "_tollkeeper"
@@ -195,6 +195,12 @@ def _layer(request: HttpRequest) -> tuple[Collector, bool]:
     layer = Collector()
     setattr(request, _LAYER, layer)
     return layer, True
+
+
+def verdict_of(request: HttpRequest) -> Verdict | None:
+    """The verdict of all limits on a request so far."""
+    layer: Collector | None = getattr(request, _LAYER, None)
+    return None if layer is None else layer.verdict
 
 
 def _denied(verdict: Verdict | Refusal, layer: Collector) -> HttpResponse | None:

@@ -18,13 +18,13 @@ from starlette.routing import BaseRoute
 
 from . import _routes
 from ._identity import key_of
-from ._middleware import LAYER
+from ._middleware import LAYER, verdict_of
 from ._routes import ROUTE, RouteLimit
 from ._rules import KEY, By, LimitLike, cost_of, texts
 from ._tollkeeper import Collector, Limiter, Refusal, Verdict
 from .asgi import TRY_AGAIN_LATER, _decided, user_of
 
-__all__ = ["RESPONSES", "Limits", "RateLimitExceeded", "limit"]
+__all__ = ["RESPONSES", "Limits", "RateLimitExceeded", "limit", "verdict_of"]
 
 #: The 429 of a limited operation in OpenAPI. Added automatically; for ``responses=`` if a route is documented by hand.
 RESPONSES: dict[Union[int, str], dict[str, Any]] = {

@@ -13,9 +13,9 @@ import time
 from collections.abc import Callable
 from typing import Any, TypeVar
 
-from flask import Response, after_this_request, current_app, g, request
+from flask import Request, Response, after_this_request, current_app, g, request
 
-from . import _routes
+from . import _middleware, _routes
 from ._errors import UsageError
 from ._identity import key_of, name_of
 from ._middleware import LAYER
@@ -23,7 +23,7 @@ from ._routes import ROUTE, RouteLimit
 from ._rules import KEY, By, LimitLike, cost_of, texts
 from ._tollkeeper import Collector, Verdict
 
-__all__ = ["Limits", "limit"]
+__all__ = ["Limits", "limit", "verdict_of"]
 
 _View = TypeVar("_View", bound=Callable[..., Any])
 
@@ -106,6 +106,11 @@ def _with_limits(layer: Collector, response: Response) -> Response:
     for name, value in layer.headers():
         response.headers[name] = value
     return response
+
+
+def verdict_of(request: Request) -> Verdict | None:
+    """The verdict of all limits on a request so far."""
+    return _middleware.verdict_of(request.environ)
 
 
 def _user() -> str | None:

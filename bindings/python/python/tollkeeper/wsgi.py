@@ -12,9 +12,11 @@ from typing import Any
 
 from ._errors import UsageError
 from ._identity import key_of, name_of
-from ._middleware import LAYER, Middleware
+from ._middleware import LAYER, Middleware, verdict_of
 from ._rules import KEY, texts
 from ._tollkeeper import Collector, Refusal, Verdict
+
+__all__ = ["RateLimitMiddleware", "verdict_of"]
 
 Environ = dict[str, Any]
 StartResponse = Callable[..., Any]
