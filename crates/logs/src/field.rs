@@ -98,8 +98,10 @@ impl Field {
             return Ok(());
         }
         match self {
-            Field::Ip => entry.ip = Some(cow_without_port(value)),
-            Field::ForwardedFor => entry.ip = Some(cow_without_port(last(value))),
+            // Tells a virtual host before the address from the address.
+            Field::Ip if value.contains(' ') && !value.contains(',') => return Err("an address"),
+            // Formats that log X-Forwarded-For in place of the address are common.
+            Field::Ip | Field::ForwardedFor => entry.ip = Some(cow_without_port(last(value))),
             Field::User => entry.user = Some(value),
             Field::Request => entry.set_request(value),
             Field::Method => entry.method = Some(value),
@@ -123,6 +125,9 @@ fn status(value: &str) -> Option<u16> {
 }
 
 fn last(list: Cow<'_, str>) -> Cow<'_, str> {
+    if !list.contains(',') {
+        return list;
+    }
     match list {
         Cow::Borrowed(list) => Cow::Borrowed(list.rsplit(',').next().unwrap_or(list).trim()),
         Cow::Owned(list) => Cow::Owned(list.rsplit(',').next().unwrap_or(&list).trim().to_owned()),

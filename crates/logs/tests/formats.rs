@@ -43,6 +43,18 @@ fn each_format_is_detected_and_read() {
             "combined with more fields: 1767225600000000 10.0.0.9 - GET / - 200",
         ),
         (
+            r#"192.0.2.8, 10.0.0.1, 198.51.100.3 - - [07/Dec/2016:11:05:07 +0100] "" 400 571 "-" "-""#,
+            "combined: 1481105107000000 198.51.100.3 - - - - 400",
+        ),
+        (
+            r#"192.0.2.9 - - [02/Oct/2017:20:22:07 +0000] "GET /a.png HTTP/1.1" 304 0 "http://example.com/x" "Mozilla/5.0" 262 "host-1" "http://172.19.0.3:5601" 2ms"#,
+            "combined with more fields: 1506975727000000 192.0.2.9 - GET /a.png - 304",
+        ),
+        (
+            r#"shop.example 192.0.2.10 - - [04/Jul/2019:09:20:46 +0200] "GET / HTTP/1.1" 200 32953 "-" "Mozilla/5.0""#,
+            "combined with a virtual host: 1562224846000000 192.0.2.10 - GET / shop.example 200",
+        ),
+        (
             r#"Feb  6 12:14:14 localhost haproxy[14389]: 10.0.1.2:33317 [06/Feb/2009:12:14:14.655] http-in static/srv1 10/0/30/69/109 200 2750 - - ---- 1/1/1/1/0 0/0 {1wt.eu} {} "GET /index.html HTTP/1.1""#,
             "haproxy: 1233922454655000 10.0.1.2 - GET /index.html - 200",
         ),

@@ -25,6 +25,7 @@ mod rules;
 mod schema;
 mod serve;
 mod signals;
+mod simulate;
 mod source;
 mod store;
 mod table;
@@ -53,6 +54,7 @@ use ending::Ending;
   tollkeeper check --config tollkeeper.yaml user_id=42 plan=free
   tollkeeper replay --config tollkeeper.yaml < events.jsonl > decisions.jsonl
   tollkeeper tune access.log                           which limits to set, from an access log
+  tollkeeper simulate scenario.yaml -c tollkeeper.yaml clients that wait and clients that hammer, against rules
   tollkeeper rules diff tollkeeper.yaml                compare a file with the rules in Postgres
 
 With a running service:
@@ -79,10 +81,12 @@ enum Verb {
     Check(check::Args),
     /// Check a configuration file
     Validate(validate::Args),
-    /// Decide recorded requests in virtual time: JSON lines in, JSON lines out
+    /// Decide recorded requests in virtual time: events or access logs in, decisions or a summary out
     Replay(replay::Args),
     /// Answer from access logs which limits to set, and what rules would have done
     Tune(Box<tune::Args>),
+    /// Simulate clients against rules: steady ones, bursts, a scraper, those that honour Retry-After and those that hammer
+    Simulate(simulate::Args),
     /// See and change the rules in Postgres
     Rules(rules::Args),
     /// Show who was denied by a running service
@@ -130,6 +134,7 @@ pub fn run() -> ExitCode {
         Verb::Validate(args) => validate::run(args),
         Verb::Replay(args) => replay::run(args),
         Verb::Tune(args) => tune::run(*args),
+        Verb::Simulate(args) => simulate::run(args),
         Verb::Rules(args) => rules::run(args),
         Verb::Violations(args) => violations::run(args),
         Verb::Actions(args) => actions::run(args),

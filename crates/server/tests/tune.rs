@@ -148,3 +148,49 @@ rules:
     let text = stdout(&run(&["tune", "-", "-c", &rules, "--compare", &rules], events.as_bytes()));
     assert!(text.contains("With the other rules: 6 denied instead of 6"), "{text}");
 }
+
+#[test]
+fn replay_reads_access_logs_and_sums_up() {
+    let log = file(&sample("3000"), "log");
+    let rules = file("rules: [{name: per-address, key: '{ip}', limit: 10/h}]", "yaml");
+    let lines = stdout(&run(&["replay", "-c", &rules, "--input", &log], b""));
+    assert_eq!(lines.lines().count(), 3_000);
+    let decided: Vec<Value> = lines.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    assert!(decided.is_sorted_by_key(|line| line["at_us"].as_u64().unwrap()));
+    let denied = decided.iter().filter(|line| line["allowed"] == false).count();
+    let piped = stdout(&run(&["replay", "-c", &rules], std::fs::read(&log).unwrap().as_slice()));
+    assert_eq!(piped, lines, "from standard input too");
+    let told = stdout(&run(&["replay", "-c", &rules, "--input", &log, "--summary"], b""));
+    let expected = tollkeeper_tune::words::counted(denied as u64, "request");
+    assert!(told.contains(&format!("These rules would have denied {expected}")), "{denied}: {told}");
+
+    let event = |at: u64| format!("{{\"at_us\": {at}, \"attributes\": {{\"ip\": \"192.0.2.1\"}}}}\n");
+    let events: String = (0..12).map(|second| event(second * 1_000_000)).collect();
+    let told = stdout(&run(&["replay", "-c", &rules, "--summary"], events.as_bytes()));
+    assert!(told.starts_with("format: tollkeeper replay\n") && told.contains("denied 2 requests"), "{told}");
+}
+
+#[test]
+fn simulated_clients_react_to_rules() {
+    let folder = Folder::new();
+    let svg = folder.path().join("picture.svg").display().to_string();
+    let told = run(&["simulate", "--json", "--svg", &svg], b"");
+    assert!(told.status.success(), "{}", stderr(&told));
+    let report: Value = serde_json::from_str(&stdout(&told)).unwrap();
+    let group =
+        |name: &str| report["groups"].as_array().unwrap().iter().find(|one| one["name"] == name).unwrap().clone();
+    assert_eq!(group("people")["served"], group("people")["wanted"], "people stay below the limit");
+    let served = |name: &str| group(name)["served"].as_f64().unwrap() / group(name)["wanted"].as_f64().unwrap();
+    assert!(served("scraper") < 0.5 && served("app") > 0.9, "{} {}", served("scraper"), served("app"));
+    assert!(std::fs::read_to_string(&svg).unwrap().contains("scraper"));
+    let text = stdout(&run(&["simulate"], b""));
+    assert!(text.contains("scraper") && text.contains("per-address"), "{text}");
+
+    let printed = stdout(&run(&["simulate", "--print-default"], b""));
+    let same = file(&printed, "yaml");
+    assert!(run(&["simulate", &same], b"").status.success());
+    let wrong = file(&printed.replace("rate: 6/min", "rat: 6/min"), "yaml");
+    let refused = run(&["simulate", &wrong], b"");
+    assert_eq!(refused.status.code(), Some(2));
+    assert!(stderr(&refused).contains("rat"), "{}", stderr(&refused));
+}

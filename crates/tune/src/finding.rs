@@ -38,6 +38,8 @@ pub struct Finding {
 
 /// Fewer denials may be chance.
 const ENOUGH_DENIALS: u64 = 20;
+/// A rule that stops bots may deny this share of other keys and still stop little else.
+const FEW_OTHERS: f64 = 0.01;
 /// If the limit would have to be raised by more than this factor, it is not just set too low.
 const FAR_ABOVE: f64 = 4.0;
 
@@ -200,10 +202,14 @@ impl Evidence {
         match few.suspects {
             Some(suspects) if suspects * 2 > few.keys => {
                 let look = if one { "looks like a bot" } else { "look like bots" };
-                return (
-                    Kind::Abuse,
-                    format!("{theirs} that {look}, and the rule would stop little else: looks like abuse"),
-                );
+                let others = self.keys_denied.saturating_sub(few.keys);
+                let share = others as f64 / self.keys.max(1) as f64;
+                if share > FEW_OTHERS {
+                    let rest = format!("{} ({} of all)", counted(others, "other key"), self.of_keys(share));
+                    return (Kind::Mixed, format!("{theirs} that {look}, the rest from {rest}{}", self.would_do()));
+                }
+                let little = "and the rule would stop little else";
+                return (Kind::Abuse, format!("{theirs} that {look}, {little}: looks like abuse"));
             }
             Some(0) => {
                 let do_not = if one { "does not look like a bot" } else { "do not look like bots" };

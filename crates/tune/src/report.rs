@@ -471,10 +471,10 @@ fn rule(traffic: &Traffic, seconds: u64, shown: Shown<'_>) -> RuleReport {
     let who: Vec<KeyReport> = who.collect();
     let tried = Trial::is_tried(rule);
     let instead = if tried { instead(traffic) } else { Vec::new() };
-    let few = denied.iter().zip(&who).map(|(hot, key)| Denied {
-        certain: hot.certain(),
-        hammers: None,
-        is_suspect: Some(key.suspect.is_some()),
+    let few = denied.iter().map(|hot| {
+        let note = traffic.note(hot.hash).unwrap_or(&hot.note);
+        let is_suspect = note.is_telling().then(|| note.suspect(usual).is_some());
+        Denied { certain: hot.certain(), hammers: None, is_suspect }
     });
     let worst = traffic
         .timeline

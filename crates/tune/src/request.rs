@@ -24,8 +24,9 @@ impl Default for Naming {
     }
 }
 
-/// A request of a log.
-pub(crate) struct LogRequest<'e, 'l> {
+/// A request of a log, as rules see it.
+#[derive(Debug)]
+pub struct LogRequest<'e, 'l> {
     entry: &'e Entry<'l>,
     naming: &'e Naming,
     ip: OnceCell<Option<Cow<'e, str>>>,

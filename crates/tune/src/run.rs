@@ -129,6 +129,19 @@ pub(crate) fn run(logs: Vec<Log>, options: Options, progress: &Progress) -> Opti
     Some(found)
 }
 
+/// Reads logs with this many workers: `look` turns each request into what `sink` gets in order of time.
+pub fn each_request<T: Send>(
+    logs: Vec<Log>,
+    naming: &Naming,
+    workers: usize,
+    progress: &Progress,
+    look: impl Fn(&LogRequest<'_, '_>) -> Result<T, String> + Sync,
+    sink: impl FnMut(u64, T),
+) -> ReadReport {
+    let worker = || |entry: &Entry<'_>| look(&LogRequest::new(entry, naming));
+    reader::read(logs, workers, progress, worker, sink)
+}
+
 fn charges_of(policy: &Policy, request: &LogRequest<'_, '_>) -> Result<Vec<Charge>, String> {
     let mut charges = policy.charges(request).map_err(|error| error.to_string())?;
     charges.retain(|charge| Trial::is_tried(&charge.rule));

@@ -268,7 +268,8 @@ pub fn simulate(scenario: &Scenario, policy: Policy, shown: Shown<'_>) -> Result
         let mut charges = policy.charges(&request).map_err(|error| BadScenario(error.to_string()))?;
         charges.retain(|charge| Trial::is_tried(&charge.rule));
         let key = request.attribute("ip").map(|ip| Key { variant: 0, value: ip.into_owned() });
-        let event = Event { facts: Facts::default(), route: None, client: key, charges, compared: Vec::new() };
+        let route = Some("simulated /".into());
+        let event = Event { facts: Facts::default(), route, client: key, charges, compared: Vec::new() };
         let now = BEGINS_US + at_us;
         found.read.first_us = if found.read.requests == 0 { now } else { found.read.first_us };
         (found.read.requests, found.read.last_us) = (found.read.requests + 1, now);

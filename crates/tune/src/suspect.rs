@@ -52,6 +52,8 @@ pub(crate) struct KeyNote {
     pub(crate) noted: u64,
     pub(crate) denied: u64,
     pub(crate) peaks: Peaks,
+    /// Requests whose answer is known.
+    answered: u64,
     refused: u64,
     missing: u64,
     probes: u64,
@@ -95,6 +97,7 @@ impl KeyNote {
         self.noted += 1;
         self.denied += u64::from(is_denied);
         self.peaks.add(at_us);
+        self.answered += u64::from(facts.status > 0);
         self.refused += u64::from((400..500).contains(&facts.status));
         self.missing += u64::from(facts.status == 404);
         self.probes += u64::from(facts.asks == Asks::Probe);
@@ -108,6 +111,11 @@ impl KeyNote {
         self.routes.add(facts.route);
         self.agents.add(facts.agent);
         self.hours |= 1 << (at_us / 3_600_000_000 % 24);
+    }
+
+    /// Whether enough is known of it to say what it looks like.
+    pub(crate) fn is_telling(&self) -> bool {
+        self.answered > 0
     }
 
     /// How many different user agents it had.

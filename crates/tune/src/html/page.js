@@ -84,10 +84,10 @@ function looksLike(key) {
 
 // Requests over time, those denied in front.
 function overTime(timeline, label) {
-  const [width, height, foot] = [900, 150, 20];
+  const [width, height] = [900, 150];
   const most = Math.max(1, ...timeline.spans.map((span) => span.requests));
   const step = width / Math.max(1, timeline.spans.length);
-  const svg = shape("svg", { viewBox: `0 0 ${width} ${height + foot}`, role: "img", "aria-label": label });
+  const svg = shape("svg", { class: "stretched", viewBox: `0 0 ${width} ${height}`, preserveAspectRatio: "none", role: "img", "aria-label": label });
   timeline.spans.forEach((span, place) => {
     for (const [count, name] of [[span.requests, "bar-pass"], [span.denied, "bar-deny"]]) {
       if (count === 0) continue;
@@ -99,10 +99,9 @@ function overTime(timeline, label) {
   });
   svg.append(shape("line", { class: "axis", x1: 0, x2: width, y1: height, y2: height }));
   const ends = timeline.begins + timeline.spans.length * timeline.seconds;
-  svg.append(shape("text", { x: 0, y: height + 15 }, moment(timeline.begins)));
-  svg.append(shape("text", { x: width, y: height + 15, "text-anchor": "end" }, `${moment(ends)} UTC`));
-  svg.append(shape("text", { x: 0, y: 10 }, `${grouped(most)} in ${lasting(timeline.seconds * 1e6)}`));
-  return svg;
+  return node("div", {},
+    node("div", { class: "soft small" }, `up to ${grouped(most)} in ${lasting(timeline.seconds * 1e6)}`), svg,
+    node("div", { class: "ends soft small" }, node("span", {}, moment(timeline.begins)), node("span", {}, `${moment(ends)} UTC`)));
 }
 
 // Keys by their busiest second, minute or hour, in powers of two, with the limit drawn in.
