@@ -283,3 +283,25 @@ fn sighup_reloads_the_rules_and_a_bad_file_changes_nothing() {
     service.signal("-HUP");
     wait_until("the new rules are in force", || rules().contains("7/day"));
 }
+
+/// `tollkeeper health 127.0.0.1:8080` asked for a scheme.
+#[test]
+fn health_takes_the_address_of_a_service() {
+    let service = Service::on("rules: [{ name: a, key: global, limit: 1/h }]", &[]);
+    let (_, port) = service.http.rsplit_once(':').unwrap();
+    for address in [service.http.clone(), format!("http://{}/readyz", service.http), format!(":{port}")] {
+        let output = tollkeeper(&["health", &address]).output().unwrap();
+        assert!(output.status.success(), "{address}: {output:?}");
+    }
+    let output = tollkeeper(&["health", "127.0.0.1:1"]).output().unwrap();
+    assert_eq!(output.status.code(), Some(1), "{output:?}");
+}
+
+/// A status that has no name in the standard was answered as `420 <none>`.
+#[test]
+fn a_status_without_a_name_gets_one() {
+    let service = Service::on("deny_status: 420\nrules: [{ name: a, key: global, limit: 1/h }]", &[]);
+    service.get("/v1/authorize");
+    let denied = service.get("/v1/authorize");
+    assert!(denied.starts_with("HTTP/1.1 420 Client Error\r\n"), "{denied}");
+}

@@ -231,12 +231,12 @@ pub(crate) fn retry_after(verdict: &Verdict) -> Option<HeaderValue> {
     retry_after_seconds(verdict).map(HeaderValue::from)
 }
 
-/// The enforced rules that deny, in file order.
+/// The rules that deny, in file order: enforced ones, or all quotas together.
 fn violated(verdict: &Verdict) -> Vec<&str> {
+    let by_quotas = verdict.limiting().is_some_and(|row| row.charge.rule.is_quota());
+    let may_deny = |row: &Row| row.charge.rule.is_enforced() || (by_quotas && row.charge.rule.is_quota());
     let rows = verdict.rows().iter();
-    rows.filter(|row| row.charge.rule.is_enforced() && !row.decision.is_allowed())
-        .map(|row| row.charge.rule.name())
-        .collect()
+    rows.filter(|row| may_deny(row) && !row.decision.is_allowed()).map(|row| row.charge.rule.name()).collect()
 }
 
 /// Which rule, and when to retry, for people.

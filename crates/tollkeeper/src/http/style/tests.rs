@@ -141,6 +141,14 @@ fn a_rule_may_deny_in_its_own_words_and_the_standard_headers_stay() {
     assert_eq!((answer.status.as_u16(), problem(&answer)["status"].as_u64()), (403, Some(403)));
 }
 
+/// A request that only its quotas deny was answered with an empty list.
+#[test]
+fn quotas_that_deny_together_are_named() {
+    let quotas = || vec![rule("north", "1/h").mode(Enforcement::Quota), rule("south", "2/h").mode(Enforcement::Quota)];
+    let answer = AnswerStyle::default().deny(&verdict(quotas(), 1, 3), NOW);
+    assert_eq!(problem(&answer)["violated-policies"], serde_json::json!(["north", "south"]));
+}
+
 #[test]
 fn all_rules_may_deny_in_the_same_words_and_a_rule_in_its_own() {
     let spec = |status, body: &str| DenySpec { status: Some(status), body: Some(body.into()), content_type: None };
