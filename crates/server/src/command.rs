@@ -34,6 +34,7 @@ mod top;
 mod tune;
 mod validate;
 mod violations;
+mod visible;
 
 use std::process::ExitCode;
 

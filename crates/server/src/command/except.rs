@@ -9,6 +9,7 @@ use tollkeeper::parse_span;
 
 use super::client::{Reply, ServiceArgs, escaped};
 use super::ending::Ending;
+use super::visible::visible;
 
 /// Which key, of which rule.
 #[derive(Debug, clap::Args)]
@@ -283,8 +284,8 @@ fn shown(exception: &Value) -> String {
     if let Some(reason) = exception["reason"].as_str() {
         line.push_str(&format!(" ({reason})"));
     }
-    // The texts are from other people: they must not move the terminal's cursor or start a new line.
-    line.chars().map(|c| if c.is_control() { '\u{fffd}' } else { c }).collect()
+    // The texts are from other people.
+    visible(&line)
 }
 
 fn named(path: &str, rule: &str, key: &str, by: &Option<String>) -> String {

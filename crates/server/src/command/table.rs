@@ -2,6 +2,8 @@
 
 use serde_json::Value;
 
+use super::visible::visible;
+
 /// One line per row, below the column titles. A column is a title and the field that it shows.
 pub(super) fn table<const N: usize>(columns: &[(&str, &str); N], rows: &Value) -> String {
     let rows = rows.as_array().map(Vec::as_slice).unwrap_or_default();
@@ -19,7 +21,7 @@ pub(super) fn table<const N: usize>(columns: &[(&str, &str); N], rows: &Value) -
     text
 }
 
-/// Clients choose much of this text: it must not move the terminal's cursor.
+/// Clients choose much of this text.
 fn cell(value: &Value) -> String {
     const LONGEST: usize = 48;
     let text = match value {
@@ -27,9 +29,8 @@ fn cell(value: &Value) -> String {
         Value::String(text) => text.clone(),
         other => other.to_string(),
     };
-    let plain = |c: char| if c.is_control() { '\u{fffd}' } else { c };
     match text.char_indices().nth(LONGEST) {
-        Some((end, _)) => text[..end].chars().map(plain).chain(['…']).collect(),
-        None => text.chars().map(plain).collect(),
+        Some((end, _)) => visible(&text[..end]) + "…",
+        None => visible(&text),
     }
 }

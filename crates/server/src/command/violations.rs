@@ -133,7 +133,7 @@ mod tests {
     #[test]
     fn a_table_shows_each_and_what_is_missing_and_moves_no_cursor() {
         let answer = json!({
-            "violations": [{"at": "2026-01-01T00:00:00.000Z", "rule": "login", "key": "\u{1b}[2Jx", "user_id": null,
+            "violations": [{"at": "2026-01-01T00:00:00.000Z", "rule": "login", "key": "\u{1b}[2J\u{202e}x", "user_id": null,
                 "ip": "203.0.113.9", "endpoint": "POST /login", "count": 12, "retry_after_ms": null, "mode": "annotate",
                 "blocked": {"until": null, "by": "alice"}}],
             "next": "7.7", "dropped": 3,
@@ -143,12 +143,12 @@ mod tests {
         assert!(lines[0].starts_with("AT ") && lines[0].ends_with("WAIT   BLOCKED          MODE"), "{text}");
         assert!(
             lines[1].contains(
-                "login  \u{fffd}[2Jx  -     203.0.113.9  POST /login  12     never  no end by alice  annotate"
+                "login  \u{fffd}[2J\u{fffd}x  -     203.0.113.9  POST /login  12     never  no end by alice  annotate"
             ),
             "{text}"
         );
         assert_eq!(lines[2], "more with --cursor 7.7");
         assert_eq!(lines[3], "3 denials missing: there was no room");
-        assert!(!text.contains('\u{1b}'));
+        assert!(!text.contains(['\u{1b}', '\u{202e}']), "nor does it turn the line around");
     }
 }

@@ -6,6 +6,7 @@ use std::fmt::Write as _;
 use serde_json::Value;
 use tollkeeper::Enforcement;
 
+use crate::command::visible::visible;
 use crate::rules::{RuleSet, Version};
 use tollkeeper_tune::words::counted;
 
@@ -66,5 +67,5 @@ fn columns<'v>(before: &'v Value, after: &'v Value) -> Vec<(&'v String, &'v Valu
 
 /// Texts from other people must not look like lines of ours.
 fn one_line(text: &str) -> String {
-    text.chars().map(|c| if c.is_control() { ' ' } else { c }).collect()
+    visible(&text.replace(char::is_control, " "))
 }

@@ -1,5 +1,6 @@
 //! Lines of styled text that are safe to print: nothing in them moves the cursor or changes the text direction.
 
+use crate::command::visible::visible;
 use unicode_width::{UnicodeWidthChar as _, UnicodeWidthStr as _};
 
 /// The style of a piece of text, where styles are supported.
@@ -62,16 +63,6 @@ impl Line {
         }
         self
     }
-}
-
-/// Replaces control characters, and those that change text direction or have no width.
-fn visible(text: &str) -> String {
-    let hidden = |c: char| {
-        c.is_control()
-            || matches!(c, '\u{ad}' | '\u{61c}' | '\u{180e}' | '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}')
-            || matches!(c, '\u{2060}'..='\u{206f}' | '\u{feff}' | '\u{fff9}'..='\u{fffb}' | '\u{e0000}'..='\u{e0fff}')
-    };
-    text.chars().map(|c| if hidden(c) { '\u{fffd}' } else { c }).collect()
 }
 
 fn clipped(text: &str, width: usize) -> String {
