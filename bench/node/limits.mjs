@@ -8,7 +8,7 @@ export async function tollkeeper(key) {
   const { Limiter } = await import("tollkeeper");
   const rule = { name: "bench", key, limit: `${limit}/day`, algorithm: "fixed_window" };
   // The deny cache is on by default; leases are asked for.
-  if (LEASE) Object.assign(rule, { name: "leased", lease: "auto", algorithm: "token_bucket" });
+  if (LEASE) Object.assign(rule, { name: "leased", lease: "auto" });
   return Limiter.fromRules([rule], { store: STORE, timeout: 1 });
 }
 
