@@ -92,12 +92,10 @@ impl Template {
                 format!("{:?} after {} is missing", String::from_utf8_lossy(value.end.needle()), value.name)
             })?;
             rest = after;
-            let found = unescaped(found);
-            let shown = found.chars().take(40).collect::<Cow<'_, str>>();
-            value
-                .field
-                .set(&mut entry, found, times)
-                .map_err(|wanted| format!("{}: {shown:?} is not {wanted}", value.name))?;
+            value.field.set(&mut entry, unescaped(found), times).map_err(|wanted| {
+                let shown: String = unescaped(found).chars().take(40).collect();
+                format!("{}: {shown:?} is not {wanted}", value.name)
+            })?;
         }
         if !rest.is_empty() && !self.open {
             return Err(format!("{:?} is more than the format has", rest.chars().take(40).collect::<String>()));

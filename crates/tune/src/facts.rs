@@ -69,8 +69,8 @@ pub(crate) enum Asks {
 #[derive(Debug, Default)]
 pub(crate) struct Witness {
     agents: ByHash<Client>,
-    /// Routes whose text was handed on.
-    routes: ByHash<()>,
+    /// Routes whose text was handed on, and what they ask for.
+    routes: ByHash<Asks>,
     text: String,
 }
 
@@ -87,13 +87,17 @@ impl Witness {
         self.text.clear();
         routes::write_route(&mut self.text, method, &path);
         let route = hash_of(&[self.text.as_bytes()]);
-        let is_new = !self.routes.contains_key(&route);
-        if is_new && self.routes.len() < REMEMBERED {
-            self.routes.insert(route, ());
+        // Looking for words in each path would take most of the time.
+        let known = self.routes.get(&route).copied();
+        let asks = known.unwrap_or_else(|| asks(method, &path));
+        if known.is_none() && self.routes.len() < REMEMBERED {
+            self.routes.insert(route, asks);
         }
-        let asks = asks(method, &path, entry.target.as_deref().unwrap_or_default());
+        let climbs =
+            entry.target.as_deref().is_some_and(|target| memchr::memmem::find(target.as_bytes(), b"../").is_some());
+        let asks = if climbs { Asks::Probe } else { asks };
         let facts = Facts { status: entry.status.unwrap_or(0), route, agent, client, asks };
-        (facts, is_new.then(|| self.text.as_str().into()))
+        (facts, known.is_none().then(|| self.text.as_str().into()))
     }
 
     fn client(&mut self, agent: Option<&str>, entry: &Entry<'_>) -> (u64, Client) {
@@ -154,7 +158,7 @@ fn claimed(agent: &str) -> Client {
     }
 }
 
-fn asks(method: &str, path: &str, target: &str) -> Asks {
+fn asks(method: &str, path: &str) -> Asks {
     const PROBES: &[&str] = &[
         "/.env",
         "/.git",
@@ -189,9 +193,7 @@ fn asks(method: &str, path: &str, target: &str) -> Asks {
         "login", "signin", "sign-in", "sign_in", "logon", "auth", "token", "password", "passwd", "register", "signup",
         "sign-up", "otp", "session", "forgot", "reset",
     ];
-    // Most paths have none of these.
-    let odd = path.contains("/.") || path.contains(".php") || path.contains("/wp") || target.contains("..");
-    if (odd || path.len() > 1) && PROBES.iter().any(|probe| path.contains(probe)) || target.contains("../") {
+    if PROBES.iter().any(|probe| path.contains(probe)) {
         return Asks::Probe;
     }
     if matches!(method, "POST" | "PUT" | "PATCH") {
@@ -229,7 +231,7 @@ mod tests {
             ("GET", "/", Asks::Ordinary),
         ];
         for (method, path, expected) in cases {
-            assert_eq!(asks(method, path, path), expected, "{path}");
+            assert_eq!(asks(method, path), expected, "{path}");
         }
     }
 }
