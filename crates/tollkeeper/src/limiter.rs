@@ -295,7 +295,7 @@ impl Limiter {
         if charges.is_empty() {
             return Ok(Vec::new());
         }
-        let Store::Memory(memory) = self.store() else { return Err(charges) };
+        let Some(memory) = self.store().as_memory() else { return Err(charges) };
         if !memory.exceptions().is_empty() || charges.iter().any(|charge| charge.rule.is_quota()) {
             return Err(charges);
         }
@@ -412,7 +412,7 @@ impl Limiter {
 
     /// Like [`Limiter::charge`] for one charge on a memory store, which never waits; `None` if the store is another one.
     pub fn charge_now(&self, charge: &Charge) -> Option<Result<Decision, StoreError>> {
-        let Store::Memory(memory) = self.store() else { return None };
+        let Some(memory) = self.store().as_memory() else { return None };
         let decided = memory.charge_one(charge);
         if decided.is_err() {
             self.store_errors.fetch_add(1, Relaxed);
