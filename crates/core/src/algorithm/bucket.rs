@@ -25,15 +25,18 @@ impl Bucket {
         }
     }
 
-    /// The same for a bucket that this quota wrote, at a rate of whole microseconds per token, as most rates are; `None` for any
-    /// other. Stores that decide on a bucket before they lock it use this: all else takes a way of its own there.
+    /// The same for a bucket that this quota wrote; `None` for any other. Stores that decide on a bucket before they lock it use
+    /// this: all else takes a way of its own there.
     #[inline(always)]
     pub fn decide_own(quota: &Quota, cost: u32, bucket: Bucket, now: Timestamp) -> Option<(Decision, Option<Bucket>)> {
         let pace = quota.pace();
         if bucket.is_foreign(pace) {
             return None;
         }
-        Some(decide(quota, &pace.in_whole_microseconds()?, cost, Some(bucket), now))
+        Some(match pace.in_whole_microseconds() {
+            Some(whole) => decide(quota, &whole, cost, Some(bucket), now),
+            None => decide(quota, pace, cost, Some(bucket), now),
+        })
     }
 
     /// The bucket converted to the pace of this quota; `None` if the pace that wrote it is unknown.
