@@ -412,7 +412,7 @@ impl Limiter {
 
     /// Like [`Limiter::charge`] for one charge on a memory store, which never waits; `None` if the store is another one.
     pub fn charge_now(&self, charge: &Charge) -> Option<Result<Decision, StoreError>> {
-        let Some(memory) = self.store().as_memory() else { return None };
+        let memory = self.store().as_memory()?;
         let decided = memory.charge_one(charge);
         if decided.is_err() {
             self.store_errors.fetch_add(1, Relaxed);
