@@ -1,6 +1,8 @@
 //! serde's messages in plain English: what is wrong with a value, and the nearest valid name or type.
 
-use super::similar::{nearest, suggestion, unknown};
+#[cfg(feature = "file")]
+use super::similar::nearest;
+use super::similar::{suggestion, unknown};
 use super::text::{quoted, shortened};
 
 pub(crate) const MISSING: &str = "is missing";
@@ -31,6 +33,7 @@ pub fn explain(message: &str) -> (Option<&str>, String) {
 }
 
 /// The known field that an unknown one is probably meant to be.
+#[cfg(feature = "file")]
 pub(crate) fn meant(message: &str) -> Option<&str> {
     let (name, expected) = after(message, "unknown field `")?;
     nearest(name, &names_in(expected))
