@@ -139,7 +139,7 @@ impl Shared {
             self.overload.shed(late.len() as u64);
         }
         for pending in late {
-            let _ = pending.waiter.send(Err(Refusal::NoTurn));
+            let _ = pending.waiter.send(Err(Refusal::Overloaded));
         }
     }
 
@@ -169,7 +169,7 @@ impl Shared {
             answered = ask(&batch.call(At::Server { about })).await;
         }
         self.counts.count(1, asked_at.elapsed());
-        if matches!(answered, Err(Refusal::NoTurn)) {
+        if matches!(answered, Err(Refusal::Overloaded)) {
             self.overload.shed(1);
         }
         let (answers, now) = answered.map_err(|refusal| match refusal {
@@ -229,8 +229,8 @@ impl Shared {
                 let is_unproven = matches!(refusal, Refusal::Late(_))
                     && self.overload.is_crowded()
                     && !self.nodes.is_known_to_fail(slot);
-                let refusal = if is_unproven { Refusal::NoTurn } else { refusal };
-                if matches!(refusal, Refusal::NoTurn) {
+                let refusal = if is_unproven { Refusal::Overloaded } else { refusal };
+                if matches!(refusal, Refusal::Overloaded) {
                     self.overload.shed((requests + queued.len()) as u64);
                 }
                 for waiter in waiting.chain(queued.into_iter().map(|pending| pending.waiter)) {

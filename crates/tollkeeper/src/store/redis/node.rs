@@ -72,6 +72,15 @@ impl<'w> Work<'w> {
     }
 }
 
+/// What came of waiting for a reply.
+enum Awaited {
+    Reply(Result<Value, RedisError>),
+    /// It did not arrive within the deadline.
+    Late,
+    /// This process was not scheduled for so long that nobody knows whether the server would have been on time.
+    Standstill,
+}
+
 /// Why a node did not do it.
 #[derive(Clone, Debug)]
 pub(super) enum Refusal {
@@ -81,8 +90,9 @@ pub(super) enum Refusal {
     Ask(String),
     /// Some of the keys have moved and some have not; all soon will have (`TRYAGAIN`).
     TryAgain,
-    /// It waited too long for its turn: the node was not asked.
-    NoTurn,
+    /// This process is overloaded: the call waited too long for its turn and was not made, or it was made and this process
+    /// had no time to read the reply. Says nothing about the node.
+    Overloaded,
     /// It has reached its `maxmemory`, and these keys of the call would be new, counted from 1; none if it is not a call that
     /// names them.
     Full(Vec<usize>),
@@ -103,7 +113,7 @@ impl Node {
     const LONGEST_STEP: Duration = Duration::from_millis(20);
     /// how late a timer is in any case,
     const TIMER: Duration = Duration::from_millis(2);
-    /// and how long a deadline may be extended in all.
+    /// and how long a call may be awaited in all beyond its deadline.
     const STANDSTILL: Duration = Duration::from_millis(500);
     /// How often a caller asks whether the server answers while its own reply does not arrive.
     const ROUNDS: usize = 10;
@@ -176,12 +186,14 @@ impl Node {
         read: impl FnOnce(Value) -> Result<T, StoreError>,
     ) -> Result<T, Refusal> {
         let _turn = self.turn().await?;
-        let mut reply = self.reply(work, asking).await;
+        let mut awaited = self.reply(work, asking).await;
         // Another command with its own deadline: with both in one, a distant server would be late whenever it restarts.
-        if let Some(by_text) = reply.as_ref().and_then(|reply| work.by_text(reply)) {
-            reply = self.reply(by_text, asking).await;
+        if let Awaited::Reply(reply) = &awaited
+            && let Some(by_text) = work.by_text(reply)
+        {
+            awaited = self.reply(by_text, asking).await;
         }
-        self.judge(reply, read)
+        self.judge(awaited, read)
     }
 
     /// Whether callers have their own connection.
@@ -210,7 +222,7 @@ impl Node {
         });
         for _ in 0..Node::ROUNDS {
             if let Ok(reply) = tokio::time::timeout(self.deadline, reply.as_mut()).await {
-                return self.judge(Some(reply), read);
+                return self.judge(Awaited::Reply(reply), read);
             }
             let node = Arc::clone(self);
             let asked = async move { node.call(Work::Command(&redis::cmd("PING")), false, |_| Ok(())).await };
@@ -219,25 +231,26 @@ impl Node {
         // The server answers, but this connection does not, or the runtime never gets to it. Either is no reason to let
         // anybody pass.
         self.renew_of_callers();
-        Err(Refusal::NoTurn)
+        Err(Refusal::Overloaded)
     }
 
     /// What a reply means; the breaker is informed.
     fn judge<T>(
         self: &Arc<Self>,
-        reply: Option<Result<Value, RedisError>>,
+        awaited: Awaited,
         read: impl FnOnce(Value) -> Result<T, StoreError>,
     ) -> Result<T, Refusal> {
-        let outcome = match reply {
-            None => Err(Refusal::Late(self.deadline)),
-            Some(Err(error)) => {
+        let outcome = match awaited {
+            Awaited::Late => Err(Refusal::Late(self.deadline)),
+            Awaited::Standstill => Err(Refusal::Overloaded),
+            Awaited::Reply(Err(error)) => {
                 // A primary that became a replica: there is another one now. Redis 6.2 says so only in the text.
                 if error.to_string().contains("READONLY") {
                     self.renew();
                 }
                 Err(Refusal::from(error))
             }
-            Some(Ok(value)) => read(value).map_err(Refusal::Failed),
+            Awaited::Reply(Ok(value)) => read(value).map_err(Refusal::Failed),
         };
         self.report(&outcome);
         outcome
@@ -256,45 +269,49 @@ impl Node {
         if self.breaker_state() == BreakerState::Open {
             return Err(Refusal::Failed(breaker_is_open()));
         }
-        turn.ok_or(Refusal::NoTurn)
+        turn.ok_or(Refusal::Overloaded)
     }
 
-    /// The server's reply; `None` if there was none within the deadline.
+    /// The server's reply, if it arrives within the deadline.
     ///
     /// After one poll the command is with the task that writes it; that task has run when this one is polled again,
     /// and only then the deadline starts. It is measured in steps. A step that ends late does not count: this thread was not
     /// scheduled, and a server on the same machine may not have been scheduled either. At the end of each step the reply may
-    /// have arrived unseen, so it is looked for again.
-    async fn reply(&self, work: Work<'_>, asking: bool) -> Option<Result<Value, RedisError>> {
+    /// have arrived unseen, so it is looked for again. A server is late only when it had its whole deadline in steps that
+    /// count; if there are too few of those, the wait ends as an overload of this process.
+    async fn reply(&self, work: Work<'_>, asking: bool) -> Awaited {
         let mut reply = pin!(send(ConnectionManager::clone(&self.connection.load()), work, asking));
         if let Poll::Ready(reply) = poll_fn(|context| Poll::Ready(reply.as_mut().poll(context))).await {
-            return Some(reply);
+            return Awaited::Reply(reply);
         }
         yield_now().await;
         let sent_at = Instant::now();
         let step = (self.deadline / 4).clamp(Node::SHORTEST_STEP, Node::LONGEST_STEP);
         let on_time = step + (step / 2).max(Node::TIMER);
         let mut waited = Duration::ZERO;
-        let answer = loop {
+        let reply = loop {
             let began = Instant::now();
-            let answer = tokio::time::timeout(step, reply.as_mut()).await.ok();
+            let arrived = tokio::time::timeout(step, reply.as_mut()).await.ok();
             let took = began.elapsed();
-            let answer = match answer {
-                Some(answer) => Some(answer),
+            let arrived = match arrived {
+                Some(reply) => Some(reply),
                 None => look(reply.as_mut()).await,
             };
-            if answer.is_some() {
-                break answer;
+            if let Some(reply) = arrived {
+                break reply;
             }
             waited += if took <= on_time { step } else { Duration::ZERO };
-            if waited >= self.deadline || sent_at.elapsed() > self.deadline + Node::STANDSTILL {
-                break None;
+            if waited >= self.deadline {
+                return Awaited::Late;
+            }
+            if sent_at.elapsed() > self.deadline + Node::STANDSTILL {
+                return Awaited::Standstill;
             }
         };
-        if matches!(answer, Some(Ok(_))) {
+        if reply.is_ok() {
             self.round_trip.note(sent_at.elapsed(), self.origin.elapsed());
         }
-        answer
+        Awaited::Reply(reply)
     }
 
     fn report<T>(self: &Arc<Self>, outcome: &Result<T, Refusal>) {
@@ -314,7 +331,7 @@ impl Node {
                     self.renew();
                 }
             }
-            Err(Refusal::NoTurn) => {}
+            Err(Refusal::Overloaded) => {}
             // A redirection is an answer too.
             _ => {
                 let has_closed = self.breaker().succeeded();
@@ -435,7 +452,7 @@ impl From<Refusal> for StoreError {
                 StoreError::unavailable("its hash slots move faster than they can be followed")
             }
             Refusal::TryAgain => StoreError::unavailable("the keys of a request are being migrated to another node"),
-            Refusal::NoTurn => Overloaded::new().into(),
+            Refusal::Overloaded => Overloaded::new().into(),
             Refusal::Full(_) => StoreError::unavailable(full::REASON),
             Refusal::OtherTime(_) => StoreError::unavailable("its clock jumps from one calendar window to another"),
             Refusal::Late(deadline) => StoreError::unavailable(format!("no answer within {deadline:?}")),

@@ -245,7 +245,7 @@ impl Cluster {
                 }
                 Refusal::Ask(address) => (self.node_at(&whole(address, &node)).map_err(failed)?, true),
                 Refusal::TryAgain
-                | Refusal::NoTurn
+                | Refusal::Overloaded
                 | Refusal::Full(_)
                 | Refusal::OtherTime(_)
                 | Refusal::Late(_)

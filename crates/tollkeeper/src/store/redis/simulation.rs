@@ -17,6 +17,7 @@ mod clients;
 mod far;
 mod ledger;
 mod plan;
+mod standstill;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
