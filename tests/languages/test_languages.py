@@ -261,15 +261,15 @@ class Ruby(Language, unittest.TestCase):
 class Page(unittest.TestCase):
     """What the guide shows is what was tested."""
 
-    def test_the_page_quotes_the_examples(self) -> None:
-        page = (ROOT / "docs" / "guide" / "other-languages.md").read_text()
-        quoted = re.findall(r"```(\w+)\n(.*?)```", page, re.DOTALL)
-        for language, path in {
-            "go": "go/ratelimit.go",
-            "java": "java/src/main/java/RateLimitFilter.java",
-            "php": "php/ratelimit.php",
-            "ruby": "ruby/ratelimit.rb",
-        }.items():
+    def test_the_pages_quote_the_examples(self) -> None:
+        for language, name, path in [
+            ("go", "howto/go.md", "go/ratelimit.go"),
+            ("java", "howto/java.md", "java/src/main/java/RateLimitFilter.java"),
+            ("php", "guide/other-languages.md", "php/ratelimit.php"),
+            ("ruby", "guide/other-languages.md", "ruby/ratelimit.rb"),
+        ]:
             with self.subTest(path):
+                page = (ROOT / "docs" / name).read_text()
+                quoted = re.findall(r"```(\w+)\n(.*?)```", page, re.DOTALL)
                 source = (EXAMPLES / path).read_text()
-                self.assertIn((language, source), quoted, f"the page does not quote examples/{path} exactly")
+                self.assertIn((language, source), quoted, f"{name} does not quote examples/{path} exactly; ./run reference writes it")

@@ -29,7 +29,7 @@ pub(super) fn description() -> Operation {
 
 pub(super) fn healthz(writer: &mut Writer<'_>) -> Operation {
     let health = writer.schema::<HealthAnswer>();
-    Operation::new("healthz", "Whether the process is up").answer(200, "It does.", JSON, health)
+    Operation::new("healthz", "Whether the process is up").answer(200, "It is up.", JSON, health)
 }
 
 pub(super) fn readyz(writer: &mut Writer<'_>) -> Operation {
