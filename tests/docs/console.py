@@ -45,6 +45,8 @@ VARYING = [
     (r"tollkeeper \d+\.\d+\.\d+|Tollkeeper \d+\.\d+\.\d+", "tollkeeper VERSION"),
     (r"(_ms\"?[:=] ?)\d+", r"\1N"),
     (r"(;t=)\d+", r"\1N"),
+    (r"(?i)(ratelimit-reset: )\d+", r"\1N"),
+    (r"[▁▂▃▄▅▆▇█]", ""),
     (r"(?i)(retry-after\"?: ?\"?)\d+", r"\1N"),
     (r"\b429 \d+", "429 N"),
     (r"retry in \d+ seconds", "retry in N seconds"),
@@ -89,7 +91,7 @@ def masked(text, figures_vary):
     for pattern, word in VARYING:
         text = re.sub(pattern, word, text)
     if figures_vary:
-        text = re.sub(r"\d[\d.,]*", "N", text)
+        text = re.sub(r"\d([\d.,]*\d)?", "N", text)
     return re.sub(r"\s+", "", text)
 
 
@@ -256,7 +258,7 @@ def run_block(session, block):
             output, status = session.run(command)
         except Failure as failure:
             raise Failure(f"line {line}: $ {command}\n{failure}") from None
-        wanted = re.search(r"#.*exit status (\d)", command)
+        wanted = re.search(r"#.*exit status (\d+)", command)
         if status != int(wanted[1] if wanted else 0):
             raise Failure(f"line {line}: $ {command}\nexits with {status}:\n{output[:3000]}")
         if expected is not None and not agrees(expected, output, "figures vary" in block.note):
@@ -292,7 +294,7 @@ def main():
     names = [name for name in names if not chosen or any(each in name for each in chosen)]
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
     failed = 0
-    with concurrent.futures.ThreadPoolExecutor(2) as pool:
+    with concurrent.futures.ThreadPoolExecutor(4) as pool:
         for status, output in pool.map(isolated, names):
             print(output, flush=True)
             failed += status != 0
