@@ -38,10 +38,10 @@ pub(crate) fn start(watched: Watched, config: &AlertsConfig, instance: String) -
     let (queue, waiting) = mpsc::channel(QUEUE);
     if let Some(webhook) = webhook {
         info!("alerts go to {}", webhook.to());
-        tokio::spawn(webhook::deliver_all(webhook, waiting, watched.counters.clone()));
+        crate::background::spawn(webhook::deliver_all(webhook, waiting, watched.counters.clone()));
     }
     let watch = Watch::new(every, instance);
-    tokio::spawn(run(watch, watched, queue));
+    crate::background::spawn(run(watch, watched, queue));
     Ok(())
 }
 

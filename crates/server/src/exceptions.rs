@@ -23,7 +23,7 @@ pub(crate) async fn keep(limiter: &Limiter, database: Option<Database>) {
     let mut keeper = Keeper { redis: redis.clone(), database, written: None };
     // Before the first request: a client that was blocked stays blocked.
     let first = within(DEADLINE, keeper.sync()).await;
-    tokio::spawn(keeper.run(first));
+    crate::background::spawn(keeper.run(first));
 }
 
 struct Keeper {

@@ -17,10 +17,11 @@
 //! | observability | `alerts`, `telemetry`, `observer`, `insight`, `audit`, `capture`, `unmatched`, `privacy`, `metrics` |
 //! | where rules come from | `rules` (Postgres), `settings` and `config` (the file), `import` (other limiters' files) |
 //! | input and output formats | `strict` (bodies, queries), `wire` (JSON), `openapi`, `route`, `moment` (time), `dashboard`, `example` (a request to try) |
-//! | foundations | `database`, `outgoing` (outgoing HTTP calls), `tls`, `tokens` |
+//! | foundations | `background` (tasks), `database`, `outgoing` (outgoing HTTP calls), `tls`, `tokens` |
 
 mod alerts;
 mod audit;
+mod background;
 mod capture;
 mod command;
 mod config;

@@ -60,7 +60,7 @@ impl Seal {
     pub(crate) async fn start(self: &Arc<Self>, limiter: &Arc<Limiter>) {
         self.agree(limiter).await;
         let (seal, limiter) = (self.clone(), limiter.clone());
-        tokio::spawn(async move {
+        crate::background::spawn(async move {
             loop {
                 tokio::time::sleep(Seal::FOLLOW).await;
                 seal.agree(&limiter).await;

@@ -86,9 +86,9 @@ pub(super) fn run(args: Args) -> anyhow::Result<Ending> {
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
     let begun = Clock::system().now();
     let tally = runtime.block_on(async {
-        let shown = tokio::spawn(show(plan.clone(), progress.clone()));
+        let shown = crate::background::spawn(show(plan.clone(), progress.clone()));
         let stopped = progress.clone();
-        tokio::spawn(async move {
+        crate::background::spawn(async move {
             if tokio::signal::ctrl_c().await.is_ok() {
                 stopped.stop.store(true, Relaxed);
             }

@@ -271,11 +271,11 @@ async fn serve(config: Config, policy: Policy, upstream: Address, args: Args) ->
     let asked_to_stop = signals::Stop::new()?;
     let health = listening::serve_health(&config, &service).await?;
     greet(bound, admin_bound.map(|bound| (bound, kept.as_ref())), health.as_deref(), &config, &proxy)?;
-    tokio::spawn(renewing);
-    let watching = tokio::spawn(service.clone().watch_traffic());
+    crate::background::spawn(renewing);
+    let watching = crate::background::spawn(service.clone().watch_traffic());
     let (stop, stopping) = watch::channel(false);
     let (winding, delay) = (service.clone(), settings::shutdown_delay(&config.shutdown)?);
-    tokio::spawn(async move {
+    crate::background::spawn(async move {
         listening::wind_down(asked_to_stop, &winding, delay).await;
         let _ = stop.send(true);
     });
@@ -284,7 +284,7 @@ async fn serve(config: Config, policy: Policy, upstream: Address, args: Args) ->
         let _ = stopping.wait_for(|stop| *stop).await;
     };
     if let Some(admin) = admin {
-        tokio::spawn(api::run(admin, service.clone(), shutdown(stopping.clone())));
+        crate::background::spawn(api::run(admin, service.clone(), shutdown(stopping.clone())));
     }
     proxy::run(listener, proxy, shutdown(stopping)).await;
     watching.abort();

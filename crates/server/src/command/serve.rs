@@ -211,11 +211,11 @@ async fn serve(config: Config, policy: Policy, args: Args) -> anyhow::Result<()>
     let asked_to_stop = signals::Stop::new()?;
     let health = listening::serve_health(&config, &service).await?;
     greet(&doors, &config, &service, kept.as_ref(), health.as_deref())?;
-    tokio::spawn(renewing);
-    let watching = tokio::spawn(service.clone().watch_traffic());
+    crate::background::spawn(renewing);
+    let watching = crate::background::spawn(service.clone().watch_traffic());
     let (stop, stopping) = tokio::sync::watch::channel(false);
     let (winding, delay) = (service.clone(), settings::shutdown_delay(&config.shutdown)?);
-    tokio::spawn(async move {
+    crate::background::spawn(async move {
         listening::wind_down(asked_to_stop, &winding, delay).await;
         let _ = stop.send(true);
     });

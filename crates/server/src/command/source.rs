@@ -60,11 +60,13 @@ pub(super) fn follow<E: fmt::Display + 'static>(
     file: Option<PathBuf>,
 ) -> std::io::Result<()> {
     match service.rules.clone() {
-        None => drop(tokio::spawn(reload::reload(load, service.clone(), file)?)),
+        None => drop(crate::background::spawn(reload::reload(load, service.clone(), file)?)),
         Some(following) => {
             let limiter = service.limiter.clone();
-            tokio::spawn(following.followed.clone().run(move |policy| drop(limiter.replace_policy(policy))));
-            tokio::spawn(signals::on_hangup(move || following.look())?);
+            crate::background::spawn(
+                following.followed.clone().run(move |policy| drop(limiter.replace_policy(policy))),
+            );
+            crate::background::spawn(signals::on_hangup(move || following.look())?);
         }
     }
     Ok(())

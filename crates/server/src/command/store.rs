@@ -32,7 +32,7 @@ pub(super) async fn start(service: &Arc<Service>, config: &Config) {
     match service.limiter.store() {
         Store::Unreachable(unreachable) => {
             let reason = unreachable.reason().to_string();
-            tokio::spawn(reach(service.clone(), config.clone(), reason));
+            crate::background::spawn(reach(service.clone(), config.clone(), reason));
         }
         _ => exceptions::keep(&service.limiter, settings::kept_in(config)).await,
     }

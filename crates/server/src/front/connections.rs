@@ -9,7 +9,7 @@ mod visitors;
 
 use std::convert::Infallible;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
-use std::pin::pin;
+use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -186,7 +186,7 @@ pub(super) async fn serve_requests<F, B>(
     visitors: Arc<Visitors>,
     protocol: auto::Builder<TokioExecutor>,
     listener: Listener,
-    shutdown: impl Future<Output = ()>,
+    shutdown: impl Future<Output = ()> + Send,
     answer: impl Fn(Request<Incoming>, &Arc<Connected>) -> F + Clone + Send + Sync + 'static,
 ) where
     F: Future<Output = Response<B>> + Send + 'static,
@@ -249,18 +249,31 @@ pub(crate) async fn serve<F>(
     limits: Limits,
     visitors: Arc<Visitors>,
     listener: Listener,
-    shutdown: impl Future<Output = ()>,
+    shutdown: impl Future<Output = ()> + Send,
     serve_one: impl Fn(Accepted) -> F + Send + Sync + 'static,
 ) where
     F: Future<Output = ()> + Send + 'static,
 {
+    let serve_one: ServeOne = Arc::new(move |accepted| Box::pin(serve_one(accepted)));
+    accept_all(limits, visitors, listener, pin!(shutdown), serve_one).await;
+}
+
+/// Boxed, so that the accept loop is compiled once and not for every front.
+type ServeOne = Arc<dyn Fn(Accepted) -> Pin<Box<dyn Future<Output = ()> + Send>> + Send + Sync>;
+
+async fn accept_all(
+    limits: Limits,
+    visitors: Arc<Visitors>,
+    listener: Listener,
+    mut shutdown: Pin<&mut (dyn Future<Output = ()> + Send)>,
+    serve_one: ServeOne,
+) {
     let Listener { tcp: listener, tls, .. } = listener;
-    let (serve_one, tls) = (Arc::new(serve_one), Arc::new(tls));
+    let tls = Arc::new(tls);
     let slots = Arc::new(Semaphore::new(limits.connections));
     let graceful = GracefulShutdown::new();
     let mut connections = JoinSet::new();
     let (stop, stopping) = watch::channel(false);
-    let mut shutdown = pin!(shutdown);
     loop {
         let (stream, peer, slot) = tokio::select! {
             () = &mut shutdown => break,

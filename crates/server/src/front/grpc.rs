@@ -50,7 +50,7 @@ const GZIP: CompressionEncoding = CompressionEncoding::Gzip;
 pub(crate) async fn run(
     listener: Listener,
     service: Arc<Service>,
-    shutdown: impl Future<Output = ()>,
+    shutdown: impl Future<Output = ()> + Send,
 ) -> anyhow::Result<()> {
     run_within(Limits::of(&listener), listener, service, shutdown).await
 }
@@ -59,11 +59,11 @@ async fn run_within(
     limits: Limits,
     listener: impl Into<Listener>,
     service: Arc<Service>,
-    shutdown: impl Future<Output = ()>,
+    shutdown: impl Future<Output = ()> + Send,
 ) -> anyhow::Result<()> {
     let (reporter, health_service) = tonic_health::server::health_reporter();
     health::report(&reporter, service.readiness()).await;
-    let watching = tokio::spawn(health::follow(reporter.clone(), service.clone()));
+    let watching = crate::background::spawn(health::follow(reporter.clone(), service.clone()));
     let of_health = health::descriptors()?;
     let reflection = || {
         tonic_reflection::server::Builder::configure()

@@ -33,7 +33,7 @@ use shared::Shared;
 pub(crate) async fn run(
     listener: Listener,
     service: Arc<Service>,
-    shutdown: impl Future<Output = ()>,
+    shutdown: impl Future<Output = ()> + Send,
 ) -> anyhow::Result<()> {
     run_within(Limits::of(&listener), listener, service, shutdown).await
 }
@@ -42,7 +42,7 @@ async fn run_within(
     limits: Limits,
     listener: impl Into<Listener>,
     service: Arc<Service>,
-    shutdown: impl Future<Output = ()>,
+    shutdown: impl Future<Output = ()> + Send,
 ) -> anyhow::Result<()> {
     let visitors = service.visitors(&service.metrics.connections.http);
     let shared = Arc::new(Shared { service, limits });

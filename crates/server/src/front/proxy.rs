@@ -74,7 +74,7 @@ struct Client {
 }
 
 /// Serves until `shutdown`, then finishes the requests in flight.
-pub(crate) async fn run(listener: Listener, proxy: Arc<Proxy>, shutdown: impl Future<Output = ()>) {
+pub(crate) async fn run(listener: Listener, proxy: Arc<Proxy>, shutdown: impl Future<Output = ()> + Send) {
     let limits = Limits { drain: proxy.drain, ..Limits::of(&listener) };
     let visitors = proxy.service.visitors(&proxy.service.metrics.connections.proxy);
     proxy.service.metrics.proxy.begin();

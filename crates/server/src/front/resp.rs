@@ -39,7 +39,7 @@ pub(crate) async fn run(
     listener: Listener,
     service: Arc<Service>,
     password: Option<Password>,
-    shutdown: impl Future<Output = ()>,
+    shutdown: impl Future<Output = ()> + Send,
 ) -> anyhow::Result<()> {
     let limits = Limits {
         connections: listener.most.all,
@@ -54,7 +54,7 @@ async fn run_within(
     listener: impl Into<Listener>,
     service: Arc<Service>,
     password: Option<Password>,
-    shutdown: impl Future<Output = ()>,
+    shutdown: impl Future<Output = ()> + Send,
 ) -> anyhow::Result<()> {
     let visitors = service.visitors(&service.metrics.connections.resp);
     let decides_here = matches!(service.limiter.store(), Store::Memory(_));

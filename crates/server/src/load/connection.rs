@@ -33,13 +33,13 @@ impl Connection {
         match target.protocol {
             Protocol::Check | Protocol::Get(_) => {
                 let (sender, connection) = http1::handshake(TokioIo::new(stream)).await.map_err(io::Error::other)?;
-                tokio::spawn(connection);
+                crate::background::spawn(connection);
                 Ok(Connection::Http(sender))
             }
             Protocol::Grpc => {
                 let builder = http2::Builder::new(TokioExecutor::new());
                 let (sender, connection) = builder.handshake(TokioIo::new(stream)).await.map_err(io::Error::other)?;
-                tokio::spawn(connection);
+                crate::background::spawn(connection);
                 Ok(Connection::Grpc(sender))
             }
             Protocol::Resp => {

@@ -59,7 +59,7 @@ impl Tracer {
         let collector = Collector::new(caller, settings.protocol, settings.headers, resource, self.counters.clone());
         // Set only here.
         let _ = self.exporting.set(exporting);
-        tokio::spawn(export::run(collector, waiting, metrics_every(config)?, families));
+        crate::background::spawn(export::run(collector, waiting, metrics_every(config)?, families));
         Ok(())
     }
 

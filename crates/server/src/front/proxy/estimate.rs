@@ -53,7 +53,7 @@ impl Estimate {
             return Some(self);
         }
         // The client need not wait for it.
-        tokio::spawn(async move {
+        crate::background::spawn(async move {
             if let Err(error) = self.0.settle(actual).await {
                 warn!("an estimate could not be corrected and stays charged: {error}");
             }
