@@ -8,6 +8,8 @@ mod redis_ahead;
 #[cfg(feature = "redis")]
 mod redis_deployments;
 #[cfg(feature = "redis")]
+mod redis_earlier;
+#[cfg(feature = "redis")]
 mod redis_full;
 #[cfg(feature = "redis")]
 mod redis_live;
