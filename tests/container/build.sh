@@ -16,3 +16,5 @@ strip -o "$stage/tollkeeper" "$binary"
 format=()
 [ "${CONTAINER_ENGINE:-podman}" != podman ] || format=(--format docker)
 engine_build -q "${format[@]}" --build-context "build=$stage" -f deploy/docker/Dockerfile -t "$tag" . >/dev/null
+# What earlier builds left under the same tag takes hundreds of megabytes.
+engine image prune -f >/dev/null
