@@ -3,6 +3,7 @@
 
 mod changing;
 mod command;
+mod earlier;
 mod following;
 mod trouble;
 mod world;
