@@ -35,7 +35,8 @@ TAIL = """
   end
 
   service do
-    run [opt_bin/"tollkeeper", "serve", "--config", etc/"tollkeeper/rules.yaml"]
+    # The example listens on all addresses, for containers.
+    run [opt_bin/"tollkeeper", "serve", "--config", etc/"tollkeeper/rules.yaml", "--http", "127.0.0.1:8080", "--grpc", "127.0.0.1:8081"]
     keep_alive true
   end
 
