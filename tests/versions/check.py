@@ -1,4 +1,5 @@
-"""One version and one oldest compiler everywhere: crates, wheel, npm packages, chart, manifests.
+"""One version and one oldest compiler everywhere: crates, wheel, npm packages, chart, manifests. And no action of a workflow that
+changes by itself.
 
 Without arguments reports what differs, with exit status 1; with --print prints the version.
 """
@@ -57,6 +58,11 @@ def found_compilers() -> list[tuple[str, str]]:
     return found
 
 
+def loose_actions(text: str) -> list[str]:
+    """Actions that are pinned neither by a commit nor by a full version."""
+    return [action for action in re.findall(r"uses: (\S+)", text) if not re.search(r"@([0-9a-f]{40}|v\d+\.\d+\.\d+)$", action)]
+
+
 def one(pattern: str, text: str, path: str) -> str:
     found = re.findall(pattern, text, re.MULTILINE)
     if len(found) != 1:
@@ -76,6 +82,8 @@ def main() -> None:
         print(versions[0][1])
         return
     problems = differing(versions) + differing(found_compilers())
+    for path in sorted((ROOT / ".github/workflows").glob("*.yml")):
+        problems += [f"{path.name}: {action} may change; pin it by its commit" for action in loose_actions(path.read_text(encoding="utf-8"))]
     for problem in problems:
         print(f"versions: {problem}", file=sys.stderr)
     sys.exit(1 if problems else 0)

@@ -1,6 +1,6 @@
 import unittest
 
-from check import differing, found_compilers, found_versions, one
+from check import differing, found_compilers, found_versions, loose_actions, one
 
 
 class Versions(unittest.TestCase):
@@ -14,6 +14,11 @@ class Versions(unittest.TestCase):
         for place in ["tollkeeper-core", "bindings/Cargo.toml", "package.json, tollkeeper-linux-x64-gnu", "Cargo.lock, tollkeeper-server", "Chart.yaml", "kubernetes"]:
             self.assertIn(place, places)
         self.assertGreater(len(found_compilers()), 8)
+
+    def test_actions_are_pinned_by_commit_or_full_version(self) -> None:
+        pinned = f"uses: actions/checkout@{'0' * 40} # v6.0.0\nuses: pypa/publish@v1.13.0\n"
+        self.assertEqual(loose_actions(pinned), [])
+        self.assertEqual(loose_actions("- uses: a/b@v4\n- uses: c/d@main\n"), ["a/b@v4", "c/d@main"])
 
     def test_a_place_without_a_version_is_an_error(self) -> None:
         with self.assertRaises(SystemExit):
