@@ -21,7 +21,7 @@ from functools import cache
 from pathlib import Path
 
 from examples import AROUND, BESIDE, EXAMPLES
-from markdown import REPOSITORY, pages
+from markdown import REPOSITORY, pages, slug
 from queries import QUERIES
 
 BINARY = Path(os.environ.get("CARGO_TARGET_DIR", REPOSITORY / "target")).resolve() / "debug" / "tollkeeper"
@@ -93,9 +93,9 @@ def bounds(field):
 
 def default(field, required):
     if required:
-        return "**required**"
+        return "required"
     value = resolved(field).get("default")
-    return "" if value in (None, {}, []) or isinstance(value, dict) else f"`{json.dumps(value) if isinstance(value, bool | int) else value}`"
+    return "" if value in (None, {}, []) or isinstance(value, dict) else f"default `{json.dumps(value) if isinstance(value, bool | int) else value}`"
 
 
 def sections():
@@ -124,9 +124,10 @@ def sections():
 
 def configuration():
     missing, known, text = [], set(), []
+    inside = {path.rstrip(".").removesuffix("[]"): path.rstrip(".") for path, _ in sections()}
     for path, section in sections():
         title = f"`{path.rstrip('.')}`" if path else "The file"
-        about = section.get("description", "") if path else ""
+        purpose = section.get("description", "") if path else ""
         rows = []
         for name, field in section["properties"].items():
             place = f"{path}{name}"
@@ -139,8 +140,11 @@ def configuration():
             for value in resolved(field).get("oneOf", []):
                 meaning += f"<br>`{value['const']}`: {plain(value.get('description', ''))}"
             usual = default(field, name in section.get("required", []))
-            rows.append([f"`{name}`", kind(field) + bounds(field), usual, f"{meaning}<br>Example: `{example}`"])
-        text.append("\n\n".join(each for each in [f"## {title}", plain(about), table(["field", "type", "default", "meaning, and an example"], rows)] if each))
+            # Two columns, which fit on a phone.
+            named = f"[`{name}`](#{slug(inside[place])})" if place in inside else f"`{name}`"
+            about = "<br>".join(each for each in [named, kind(field) + bounds(field), usual] if each)
+            rows.append([about, f"{meaning}<br>Example: `{example}`"])
+        text.append("\n\n".join(each for each in [f"## {title}", plain(purpose), table(["field, type, default", "meaning, and an example"], rows)] if each))
     if missing or EXAMPLES.keys() - known:
         sys.exit(f"tests/docs/examples.py: no example of {missing}; examples of unknown fields {sorted(EXAMPLES.keys() - known)}")
     validate_examples()

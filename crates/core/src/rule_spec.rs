@@ -13,7 +13,7 @@ use crate::quota::{Algorithm, Quota};
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct RuleSpec {
-    /// Unique; appears in headers, metrics and the audit.
+    /// Unique, at most 100 characters; appears in headers, metrics and the audit.
     pub name: String,
     /// A label such as user, endpoint, ip, tenant or global.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -39,6 +39,7 @@ pub struct RuleSpec {
     /// For windows of the calendar: the day they start with, 1 by default. Of a month (its last day, if it is shorter), of
     /// January, or of the week, where 1 is Monday.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "schema", schemars(range(min = 1, max = 31)))]
     pub anchor_day: Option<u32>,
     /// For `concurrency`: unreleased slots expire after this.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -51,7 +52,7 @@ pub struct RuleSpec {
     /// }` for a cost known only afterwards.
     #[serde(default)]
     pub cost: CostSpec,
-    /// `enforce`, `shadow`, or `annotate`: requests over the limit pass, and the upstream is told.
+    /// What becomes of requests over the limit.
     #[serde(default)]
     pub mode: Enforcement,
     /// `false` keeps the rule out of the limit headers.
@@ -321,6 +322,7 @@ impl Scalar {
 pub struct DenySpec {
     /// The status, instead of `deny_status`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "schema", schemars(range(min = 400, max = 599)))]
     pub status: Option<u16>,
     /// The content type of the body; `text/plain; charset=utf-8` by default.
     #[serde(default, skip_serializing_if = "Option::is_none")]

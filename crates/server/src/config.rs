@@ -220,7 +220,7 @@ pub(crate) enum MetricsAccess {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub(crate) struct ShutdownConfig {
-    /// How long `/readyz` says `draining` before connections are closed, so that load balancers notice: `0s` by default.
+    /// How long `/readyz` says `draining` before connections are closed, so that load balancers notice; at most `10min`.
     pub(crate) delay: String,
 }
 
@@ -240,7 +240,7 @@ pub(crate) struct AuditConfig {
     /// A Postgres URL to write violations to; the database of `rules_from` by default.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) database: Option<String>,
-    /// How long the database keeps them.
+    /// How long the database keeps them, from `1h` to `3653d`.
     pub(crate) retention: String,
     /// How large the table of violations may be, in megabytes. Beyond that the oldest days are dropped; when today alone is
     /// larger, further violations are counted and not written.

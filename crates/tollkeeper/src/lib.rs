@@ -165,3 +165,8 @@ pub use yaml::{YamlError, policy_from_yaml};
 #[cfg(doctest)]
 #[doc = include_str!("../README.md")]
 struct Readme;
+
+/// The page about axum, compiled with the other documentation tests.
+#[cfg(all(doctest, feature = "axum"))]
+#[doc = include_str!("../../../docs/howto/axum.md")]
+struct HowToAxum;

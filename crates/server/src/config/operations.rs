@@ -15,7 +15,7 @@ pub(crate) struct AlertsConfig {
     /// Signs what is posted, so that the receiver can verify the sender.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) secret: Option<String>,
-    /// While an incident lasts, its alert is repeated this often: `60s` by default.
+    /// While an incident lasts, its alert is repeated this often, from `1s` to `1day`: `60s` by default.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) every: Option<String>,
     /// The name of this instance: its host and port by default.

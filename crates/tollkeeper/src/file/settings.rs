@@ -78,7 +78,7 @@ pub struct StoreSettings {
     /// Whether a service refuses to start while a remote store is unreachable. With `false` it starts without: rules
     /// answer by `on_store_failure`, and `/readyz` says so, until the store is reached.
     pub required: bool,
-    /// How long a remote store may take, such as `20ms`.
+    /// How long a call to a remote store may take, from `1ms` to `60s`: `20ms` by default.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub timeout: Option<String>,
     /// The maximum number of keys in the memory store, also while it stands in for Redis. A key takes 36 bytes.
