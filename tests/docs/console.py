@@ -279,9 +279,12 @@ def inside(name):
 
 
 def isolated(name):
-    rights = [] if os.geteuid() == 0 else ["--map-root-user"]
+    # Postgres does not run as root, nor as one who only seems to be.
+    rights = [] if os.geteuid() == 0 else ["--map-current-user", "--keep-caps"]
     command = ["unshare", *rights, "--net", "--pid", "--fork", "--kill-child", "--mount-proc", sys.executable, __file__, "--inside", name]
     done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, stdin=subprocess.DEVNULL)
+    if done.stdout.startswith("unshare:"):
+        return 1, f"{name}: {done.stdout.strip()}: run it as root, or let users make namespaces (sysctl kernel.apparmor_restrict_unprivileged_userns=0)"
     return done.returncode, done.stdout.strip()
 
 

@@ -13,6 +13,7 @@ FENCE = re.compile(r"^( *)(```+|~~~+)\s*(.*)$")
 COMMENT = re.compile(r"<!--(.*?)-->", re.S)
 LINK = re.compile(r"(?<!\\)(!?)\[((?:[^\[\]]|\[[^\[\]]*\])*)\]\(\s*<?([^()\s<>]*)>?(?:\s+\"[^\"]*\")?\s*\)")
 REFERENCE = re.compile(r"^\[[^\]]+\]:\s+(\S+)", re.M)
+HTML = re.compile(r"<(?:a|img|source)\b[^>]*?\b(?:href|src|srcset)=\"([^\"]+)\"")
 INLINE_CODE = re.compile(r"(`+).*?\1", re.S)
 INCLUDE = re.compile(r"^\{\{#include ([^}]+)\}\}\s*$", re.M)
 
@@ -99,6 +100,7 @@ class Page:
                 # A picture may be the text of a link.
                 found += [(number, inner[3], bool(inner[1]), inner[2]) for inner in LINK.finditer(match[2])]
             found += [(number, match[1], False, "-") for match in REFERENCE.finditer(text)]
+            found += [(number, match[1], False, "-") for match in HTML.finditer(text)]
         return found
 
 
