@@ -41,7 +41,8 @@ class Site:
             return self.chapters[path]
         if DOCS in path.parents:
             return path
-        name = f"{path.relative_to(REPOSITORY)}"
+        # Not `.md.txt`, which mdBook takes for a chapter.
+        name = f"{path.relative_to(REPOSITORY)}".removesuffix(".md")
         # A browser shows text, and would download what it does not know.
         return DOCS / "repository" / (f"{name}/index.txt" if path.is_dir() else f"{name}.txt" if path.suffix != ".svg" else name)
 
