@@ -45,6 +45,31 @@ def file(name, language=None):
     return f"```{language}\n{text}\n```"
 
 
+# Figures, from the tables of the benchmarks.
+
+
+def figures(name, heading, number, *columns):
+    """Some columns of a table: the first under a heading is 1; a heading `-` is the whole page."""
+    lines = (REPOSITORY / name).read_text().splitlines()
+    start = next((at for at, line in enumerate(lines) if line.strip("# ") == heading), None) if heading != "-" else 0
+    if start is None:
+        sys.exit(f"{name} has no heading {heading!r} any more, whose figures pages quote")
+    tables, inside = [], False
+    for line in lines[start + 1 :]:
+        if line.startswith("## ") and heading != "-":
+            break
+        if line.startswith("|"):
+            tables += [] if inside else [[]]
+            tables[-1].append([cell.strip() for cell in re.split(r"(?<!\\)\|", line)[1:-1]])
+        inside = line.startswith("|")
+    head, _, *rows = tables[int(number) - 1]
+    missing = [column for column in columns if column not in head]
+    if missing:
+        sys.exit(f"{name}, {heading}: the table has no column {missing}; it has {head}")
+    chosen = [head.index(column) for column in columns] or range(len(head))
+    return table([head[at] for at in chosen], [[row[at] for at in chosen] for row in rows])
+
+
 # The configuration file, from its schema.
 
 
@@ -176,7 +201,7 @@ def document(place):
 
 def table(head, rows):
     lines = [head, ["---"] * len(head), *rows]
-    return "\n".join("| " + " | ".join(cell.replace("|", "\\|").strip() for cell in line) + " |" for line in lines)
+    return "\n".join("| " + " | ".join(re.sub(r"(?<!\\)\|", r"\|", cell).strip() for cell in line) + " |" for line in lines)
 
 
 # Commands, from their help.
@@ -522,6 +547,7 @@ PARTS = {
     "alert": alert,
     "commands": commands,
     "configuration": configuration,
+    "figures": figures,
     "file": file,
     "headers": headers,
     "metrics": metrics,
