@@ -4,6 +4,7 @@
 //! observed. Nothing else is ever dropped: while every entry still counts, new keys are counted in buckets that they
 //! share.
 
+mod contention;
 mod eviction;
 mod holds;
 mod identity;

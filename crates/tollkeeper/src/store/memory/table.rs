@@ -13,6 +13,7 @@ use tollkeeper_core::{
     Algorithm, Bucket, BucketRef, Decision, GivenBack, Hold, Key, Quota, Receipt, Span, State, Timestamp,
 };
 
+use super::contention::Contention;
 use super::identity::{CLASSES, Id, Secret};
 use super::lock::Lock;
 use super::overflow::{Overflow, Overflowed};
@@ -50,6 +51,7 @@ pub(crate) struct Table {
 #[repr(align(128))]
 struct Padded {
     lock: Lock<Shard>,
+    contention: Contention,
 }
 
 /// There is no room for this charge, not even in a shared bucket.
@@ -189,33 +191,35 @@ impl Table {
     /// the processor does both at once.
     ///
     /// The bucket is first read without the lock. A denial writes nothing, so it is valid if nothing was written in between,
-    /// and denied requests do not wait for each other. An admission takes the lock only to write, if it has not been taken since.
+    /// and denied requests do not wait for each other. An admission takes the lock only to write, if it has not been taken since. Whoever
+    /// finds that it was decides again under the lock, and waits a little first where that happens all the time.
     #[inline(always)]
     pub(crate) fn charge_known_bucket(&self, id: Id, quota: &Quota, cost: u32, read: Timestamp) -> Option<Decision> {
         if !quota.algorithm().has_burst() {
             return None;
         }
         let number = self.shard_of(id);
-        let (lock, slots) = (&self.shards[number].lock, self.slots_of(number));
-        if let Some(moment) = lock.moment()
-            && let Some((slot, bucket)) = glimpse(slots, id)
-            && let Some((decision, next)) = Bucket::decide_own(quota, cost, bucket, read)
-        {
-            match next {
-                None if lock.is_still(moment) => return Some(decision),
-                // A bucket that can be dropped earlier than before takes more than a write.
-                Some(next) if next.full_at >= bucket.full_at => {
-                    if let Some(mut shard) = lock.lock_at(moment)
-                        && shard.was_before(read)
-                    {
-                        slot.set_packed(next.into());
-                        return Some(decision);
-                    }
-                }
-                _ => {}
+        let (Padded { lock, contention }, slots) = (&self.shards[number], self.slots_of(number));
+        let Some(moment) = lock.moment() else {
+            contention.step_aside(read);
+            return None;
+        };
+        let (slot, bucket) = glimpse(slots, id)?;
+        match Bucket::decide_own(quota, cost, bucket, read)? {
+            (decision, None) if lock.is_still(moment) => Some(decision),
+            // A bucket that can be dropped earlier than before takes more than a write.
+            (decision, Some(next)) if next.full_at >= bucket.full_at => {
+                let Some(mut shard) = lock.lock_at(moment) else {
+                    contention.step_aside(read);
+                    return None;
+                };
+                shard.was_before(read).then(|| {
+                    slot.set_packed(next.into());
+                    decision
+                })
             }
+            _ => None,
         }
-        None
     }
 
     /// The same under the lock, which others may hold.
