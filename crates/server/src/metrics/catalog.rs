@@ -47,7 +47,7 @@ families! {
     STORE_DURATION Histogram Seconds "tollkeeper_store_duration_seconds" []
         "How long calls to the store took.";
     LEASED_TOKENS Gauge Dimensionless "tollkeeper_leased_tokens" []
-        "Tokens leased from the store and not yet used.";
+        "Tokens leased from the store that are neither used nor returned yet.";
     INSTANCES Gauge Dimensionless "tollkeeper_instances" []
         "Instances that share the store, by their heartbeats.";
     SHARERS Gauge Dimensionless "tollkeeper_sharers" []

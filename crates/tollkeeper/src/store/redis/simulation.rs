@@ -14,7 +14,7 @@
 //! in by hand to see whether this finds them.
 
 mod clients;
-mod far;
+mod leased;
 mod ledger;
 mod plan;
 mod standstill;
