@@ -47,7 +47,14 @@ impl ListeningArgs {
 pub(super) fn most_connections(config: &Config, listeners: usize, files_each: usize) -> MostConnections {
     let listen = &config.listen;
     let all = open_files::connections(listen.connections, listeners, files_each);
-    MostConnections { all, per_address: listen.connections_per_address.min(all) }
+    let per_address = listen.connections_per_address.min(listen.connections);
+    MostConnections { all, per_address: share(per_address, listen.connections, all) }
+}
+
+/// What one address may have of the connections that are possible: the same share as of those that were wanted.
+fn share(per_address: usize, wanted: usize, possible: usize) -> usize {
+    let share = per_address as u128 * possible as u128 / (wanted as u128).max(1);
+    usize::try_from(share).unwrap_or(usize::MAX).max(1)
 }
 
 /// Serves health on its own address, if one is configured; returns that address.
@@ -73,4 +80,19 @@ pub(super) async fn wind_down(mut stop: Stop, service: &Service, delay: Duration
         }
     }
     tracing::info!("stopping: finishing the requests in flight");
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// With few open files, as in a container with 1,024, the service took 256 connections and a single client could have
+    /// them all: its own limit of 2,500 was above that.
+    #[test]
+    fn one_address_never_gets_all_connections_because_files_are_few() {
+        assert_eq!(share(2_500, 10_000, 10_000), 2_500);
+        assert_eq!(share(2_500, 10_000, 256), 64);
+        assert_eq!(share(2_500, 10_000, 2), 1, "few are better than none");
+        assert_eq!(share(2_000, 2_000, 256), 256, "who wants no limit has none");
+    }
 }
