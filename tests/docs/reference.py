@@ -48,8 +48,8 @@ def file(name, language=None):
 # Figures, from the tables of the benchmarks.
 
 
-def figures(name, heading, number, *columns):
-    """Some columns of a table: the first under a heading is 1; a heading `-` is the whole page."""
+def figures(name, heading, first, *columns):
+    """Some columns of the table under a heading whose first column is `first`; a heading `-` is the whole page."""
     lines = (REPOSITORY / name).read_text().splitlines()
     start = next((at for at, line in enumerate(lines) if line.strip("# ") == heading), None) if heading != "-" else 0
     if start is None:
@@ -62,11 +62,15 @@ def figures(name, heading, number, *columns):
             tables += [] if inside else [[]]
             tables[-1].append([cell.strip() for cell in re.split(r"(?<!\\)\|", line)[1:-1]])
         inside = line.startswith("|")
-    head, _, *rows = tables[int(number) - 1]
+    found = next((each for each in tables if each[0][0] == first), None)
+    if found is None:
+        sys.exit(f"{name}, {heading}: there is no table any more whose first column is {first!r}, which a page quotes")
+    head, _, *rows = found
+    columns = [first, *columns] if columns else head
     missing = [column for column in columns if column not in head]
     if missing:
         sys.exit(f"{name}, {heading}: the table has no column {missing}; it has {head}")
-    chosen = [head.index(column) for column in columns] or range(len(head))
+    chosen = range(len(head)) if columns is head else [head.index(column) for column in columns]
     return table([head[at] for at in chosen], [[row[at] for at in chosen] for row in rows])
 
 
