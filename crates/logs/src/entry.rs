@@ -40,6 +40,13 @@ impl<'l> Entry<'l> {
         self.target.as_deref().and_then(|target| target.split_once('?')).map(|(_, query)| query)
     }
 
+    /// Makes it an entry of which nothing is known, and keeps the room that `others` has.
+    pub(crate) fn clear(&mut self) {
+        let mut others = std::mem::take(&mut self.others);
+        others.clear();
+        *self = Entry { others, ..Entry::default() };
+    }
+
     pub(crate) fn set_moment(&mut self, moment: Moment) {
         self.at_us = moment.micros;
     }
@@ -84,7 +91,8 @@ impl<'l> Entry<'l> {
 }
 
 fn request_line(line: &str) -> Option<(&str, &str)> {
-    let (method, rest) = line.split_once(' ')?;
+    let end = memchr::memchr(b' ', line.as_bytes())?;
+    let (method, rest) = (&line[..end], &line[end + 1..]);
     if method.is_empty()
         || method.len() > 32
         || !method.bytes().all(|byte| byte.is_ascii_alphabetic() || byte == b'-' || byte == b'_')
@@ -92,8 +100,8 @@ fn request_line(line: &str) -> Option<(&str, &str)> {
         return None;
     }
     // The protocol is the last word; a target with spaces in it is what a scanner sends, and HTTP/0.9 has none.
-    let target = match rest.rsplit_once(' ') {
-        Some((target, protocol)) if protocol.starts_with("HTTP/") => target,
+    let target = match memchr::memrchr(b' ', rest.as_bytes()) {
+        Some(end) if rest[end + 1..].starts_with("HTTP/") => &rest[..end],
         _ => rest,
     };
     (!target.is_empty()).then_some((method, target))
@@ -101,6 +109,10 @@ fn request_line(line: &str) -> Option<(&str, &str)> {
 
 /// `https://host/path` as `/path`; load balancers log the whole.
 fn origin_form<'l>(target: Cow<'l, str>, host: &mut Option<Cow<'l, str>>) -> Cow<'l, str> {
+    // Nearly all begin with a slash.
+    if target.starts_with('/') {
+        return target;
+    }
     let Some(scheme) = target.find("://").filter(|at| target[..*at].bytes().all(|byte| byte.is_ascii_alphanumeric()))
     else {
         return target;

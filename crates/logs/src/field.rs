@@ -8,6 +8,8 @@ use crate::moment::{Moment, Precision};
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Field {
     Ip,
+    /// An address that is always followed by its port, as HAProxy and AWS write IPv6 addresses too.
+    IpAndPort,
     /// Addresses joined by commas as each proxy added one: the last is the one that the logging proxy saw.
     ForwardedFor,
     User,
@@ -20,7 +22,7 @@ pub(crate) enum Field {
     Host,
     Status,
     /// An attribute of rules under this name: `header.user-agent`, `cookie.session`.
-    Attribute(String),
+    Attribute(Cow<'static, str>),
     /// A number that means nothing to a limit; it must look like one, which tells formats apart.
     Number,
     /// Several values joined by `, ` or ` : `, as nginx logs one for each upstream that it tried.
@@ -29,10 +31,33 @@ pub(crate) enum Field {
 }
 
 /// How times are read: what the log leaves out of them, and how fine they turned out to be.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Times {
     pub(crate) offset_seconds: i64,
     pub(crate) precision: Precision,
+    /// The last one: many lines have the same.
+    last: (String, Option<Moment>),
+}
+
+impl Times {
+    pub(crate) fn new() -> Times {
+        Times { offset_seconds: 0, precision: Precision::Fine, last: (String::new(), None) }
+    }
+
+    pub(crate) fn at_offset(&mut self, seconds: i64) {
+        (self.offset_seconds, self.last) = (seconds, (String::new(), None));
+    }
+
+    fn read(&mut self, text: &str) -> Option<Moment> {
+        if self.last.0 != text {
+            self.last.1 = Moment::any(text, self.offset_seconds);
+            self.last.0.clear();
+            self.last.0.push_str(text);
+        }
+        let moment = self.last.1?;
+        self.precision = self.precision.max(moment.precision);
+        Some(moment)
+    }
 }
 
 impl Field {
@@ -54,8 +79,8 @@ impl Field {
             }
             _ if name.starts_with("upstream_") => Field::List,
             _ => match (name.strip_prefix("http_"), name.strip_prefix("cookie_")) {
-                (Some(header), _) => Field::Attribute(format!("header.{}", header.replace('_', "-"))),
-                (_, Some(cookie)) => Field::Attribute(format!("cookie.{cookie}")),
+                (Some(header), _) => Field::header(&header.replace('_', "-")),
+                (_, Some(cookie)) => Field::Attribute(format!("cookie.{cookie}").into()),
                 _ => Field::Ignored,
             },
         }
@@ -75,10 +100,19 @@ impl Field {
             ('s', _) => Field::Status,
             ('b' | 'B' | 'D' | 'I' | 'O' | 'k' | 'P', None) => Field::Number,
             ('i', Some(header)) if header.eq_ignore_ascii_case("host") => Field::Host,
-            ('i', Some(header)) => Field::Attribute(format!("header.{}", header.to_ascii_lowercase())),
-            ('C', Some(cookie)) => Field::Attribute(format!("cookie.{cookie}")),
+            ('i', Some(header)) => Field::header(&header.to_ascii_lowercase()),
+            ('C', Some(cookie)) => Field::Attribute(format!("cookie.{cookie}").into()),
             _ => Field::Ignored,
         }
+    }
+
+    /// A request header, by its name in lower case. The two that most logs have need no copy of their name on every line.
+    pub(crate) fn header(name: &str) -> Field {
+        Field::Attribute(match name {
+            "user-agent" => Cow::Borrowed("header.user-agent"),
+            "referer" => Cow::Borrowed("header.referer"),
+            _ => Cow::Owned(format!("header.{name}")),
+        })
     }
 
     /// Takes over a value, or says what it should have been. `-` and nothing at all mean that there is none.
@@ -89,19 +123,19 @@ impl Field {
         times: &mut Times,
     ) -> Result<(), &'static str> {
         if matches!(self, Field::Time) {
-            let moment = Moment::any(&value, times.offset_seconds).ok_or("a time")?;
-            times.precision = times.precision.max(moment.precision);
-            entry.set_moment(moment);
+            entry.set_moment(times.read(&value).ok_or("a time")?);
             return Ok(());
         }
         if value.is_empty() || value == "-" {
             return Ok(());
         }
         match self {
+            Field::Ip if value.bytes().all(|byte| byte.is_ascii_digit() || byte == b'.') => entry.ip = Some(value),
             // Tells a virtual host before the address from the address.
             Field::Ip if value.contains(' ') && !value.contains(',') => return Err("an address"),
             // Formats that log X-Forwarded-For in place of the address are common.
             Field::Ip | Field::ForwardedFor => entry.ip = Some(cow_without_port(last(value))),
+            Field::IpAndPort => entry.ip = Some(before_last_colon(value)),
             Field::User => entry.user = Some(value),
             Field::Request => entry.set_request(value),
             Field::Method => entry.method = Some(value),
@@ -110,13 +144,25 @@ impl Field {
             Field::Query => entry.set_query(&value),
             Field::Host => entry.host = Some(cow_without_port(value)),
             Field::Status => entry.status = Some(status(&value).ok_or("a status code")?),
-            Field::Attribute(name) => entry.others.push((Cow::Owned(name.clone()), value)),
-            Field::Number if !value.bytes().all(|byte| byte.is_ascii_digit() || byte == b'.') => {
+            Field::Attribute(name) => entry.others.push((name.clone(), value)),
+            // HAProxy puts a + before what was not complete when it was logged.
+            Field::Number if !value.trim_start_matches('+').bytes().all(|b| b.is_ascii_digit() || b == b'.') => {
                 return Err("a number");
             }
             Field::Time | Field::Number | Field::List | Field::Ignored => {}
         }
         Ok(())
+    }
+}
+
+/// `2001:db8::1:4711` and `[2001:db8::1]:4711` as `2001:db8::1`.
+fn before_last_colon(value: Cow<'_, str>) -> Cow<'_, str> {
+    let end = value.rfind(':').unwrap_or(value.len());
+    let bare = |text: &str| text.trim_start_matches('[').trim_end_matches(']').len();
+    let (from, length) = (usize::from(value.starts_with('[')), bare(&value[..end]));
+    match value {
+        Cow::Borrowed(value) => Cow::Borrowed(&value[from..from + length]),
+        Cow::Owned(value) => Cow::Owned(value[from..from + length].to_owned()),
     }
 }
 

@@ -1,6 +1,7 @@
 //! Which format a log is in, and how a line of it is read.
 
 use std::fmt;
+use std::sync::Arc;
 
 use crate::columns::{self, Column};
 use crate::entry::Entry;
@@ -19,7 +20,7 @@ pub struct Format {
 
 #[derive(Debug, Clone)]
 enum Layout {
-    Text(Template),
+    Text(Arc<Template>),
     Json,
     /// Columns separated by tabs, named by a `#Fields:` line (CloudFront).
     Columns(Vec<Column>),
@@ -47,8 +48,8 @@ const TEXTS: &[(&str, &str, bool)] = &[
     ("common with more fields", "$remote_addr $ident $remote_user [$time_local] \"$request\" $status $number ", true),
     (
         "haproxy",
-        "$remote_addr [$time_local] $frontend $backend $timers $status $number $request_cookie $response_cookie $state $connections $queue_and_headers \"$request\"",
-        false,
+        "$remote_addr_and_port [$time_local] $frontend $backend $timers $status $number $request_cookie $response_cookie $state $connections $queue_and_headers \"$request\"",
+        true,
     ),
     (
         "envoy",
@@ -62,7 +63,18 @@ const TEXTS: &[(&str, &str, bool)] = &[
     ),
     (
         "aws-alb",
-        "$type $answered $elb $remote_addr $target $timer $timer $timer $status $target_status $number $number \"$request\" \"$http_user_agent\" $cipher $protocol $group \"$trace\" \"$sni\" \"$certificate\" $priority $time_iso8601 ",
+        "$type $answered $elb $remote_addr_and_port $target $timer $timer $timer $status $target_status $number $number \"$request\" \"$http_user_agent\" $cipher $protocol $group \"$trace\" \"$sni\" \"$certificate\" $priority $time_iso8601 ",
+        true,
+    ),
+    (
+        // Before 2018 there was no time of arrival.
+        "aws-alb with few fields",
+        "$type $time_iso8601 $elb $remote_addr_and_port $target $timer $timer $timer $status $target_status $number $number \"$request\" \"$http_user_agent\" ",
+        true,
+    ),
+    (
+        "aws-elb",
+        "$time_iso8601 $elb $remote_addr_and_port $backend $timer $timer $timer $status $backend_status $number $number \"$request\"",
         true,
     ),
 ];
@@ -70,7 +82,7 @@ const COMBINED: &str =
     "$remote_addr - $remote_user [$time_local] \"$request\" $status $number \"$http_referer\" \"$http_user_agent\"";
 
 /// Every name that [`Format::named`] takes.
-const NAMES: &[&str] = &["combined", "common", "haproxy", "envoy", "istio", "aws-alb", "cloudfront", "json"];
+const NAMES: &[&str] = &["combined", "common", "haproxy", "envoy", "istio", "aws-alb", "aws-elb", "cloudfront", "json"];
 
 impl Format {
     /// A format by name (`combined`, `haproxy`, `json`, ...), or as written in the configuration of nginx or Apache.
@@ -78,7 +90,9 @@ impl Format {
         match name {
             "json" => Ok(Format::of("json", Layout::Json)),
             "cloudfront" => Ok(Format::of("cloudfront", Layout::Columns(Vec::new()))),
-            _ if name.contains(['$', '%']) => Ok(Format::of("custom", Layout::Text(Template::compile(name)?))),
+            _ if name.contains(['$', '%']) => {
+                Ok(Format::of("custom", Layout::Text(Arc::new(Template::compile(name)?))))
+            }
             _ => built_in(name).ok_or_else(|| BadTemplate::unknown(name, NAMES)),
         }
     }
@@ -115,7 +129,7 @@ impl Format {
     /// Reads times that name no zone as being this many seconds east of UTC. HAProxy writes such times.
     #[must_use]
     pub fn at_offset(mut self, seconds: i64) -> Format {
-        self.times.offset_seconds = seconds;
+        self.times.at_offset(seconds);
         self
     }
 
@@ -133,30 +147,39 @@ impl Format {
 
     /// Reads one line. `None` is a line that holds no request: an empty one, or one that names columns.
     pub fn read<'l>(&mut self, line: &'l str) -> Result<Option<Entry<'l>>, Unreadable> {
+        let mut entry = Entry::default();
+        Ok(self.read_into(line, &mut entry)?.then_some(entry))
+    }
+
+    /// The same into an entry that is used again for every line; false when the line holds no request.
+    pub fn read_into<'l>(&mut self, line: &'l str, entry: &mut Entry<'l>) -> Result<bool, Unreadable> {
+        entry.clear();
         let line = line.trim_end_matches(['\r', '\n']);
         if line.is_empty() {
-            return Ok(None);
+            return Ok(false);
         }
         match &mut self.layout {
-            Layout::Text(template) => template
-                .read(if self.name == "haproxy" { without_syslog(line) } else { line }, &mut self.times)
-                .map(Some),
-            Layout::Json => json::read(line, &mut self.times).map(Some),
+            Layout::Text(template) => {
+                let line = if self.name == "haproxy" { without_syslog(line) } else { line };
+                template.read(line, &mut self.times, entry)
+            }
+            Layout::Json => json::read(line, &mut self.times, entry),
             Layout::Columns(columns) => match line.strip_prefix('#') {
                 Some(directive) => {
                     if let Some(names) = directive.strip_prefix("Fields:") {
                         *columns = names.split_whitespace().map(Column::named).collect();
                     }
-                    Ok(None)
+                    return Ok(false);
                 }
-                None => columns::read(line, columns, &mut self.times).map(Some),
+                None => columns::read(line, columns, &mut self.times, entry),
             },
         }
+        .map(|()| true)
         .map_err(Unreadable)
     }
 
     fn of(name: &'static str, layout: Layout) -> Format {
-        Format { name, layout, times: Times { offset_seconds: 0, precision: Precision::Fine } }
+        Format { name, layout, times: Times::new() }
     }
 }
 
@@ -168,7 +191,7 @@ impl fmt::Display for Format {
 
 fn built_in(name: &str) -> Option<Format> {
     let (name, text, open) = TEXTS.iter().find(|(known, ..)| *known == name)?;
-    Template::built_in(text, *open).ok().map(|template| Format::of(name, Layout::Text(template)))
+    Template::built_in(text, *open).ok().map(|template| Format::of(name, Layout::Text(Arc::new(template))))
 }
 
 /// What comes after `haproxy[14389]: `, which syslog puts before the line.

@@ -12,14 +12,14 @@ use crate::field::{Field, Times};
 /// Deeper objects are passed over.
 const DEPTH: u8 = 4;
 
-pub(crate) fn read<'l>(line: &'l str, times: &mut Times) -> Result<Entry<'l>, String> {
-    let mut found = Found::default();
+pub(crate) fn read<'l>(line: &'l str, times: &mut Times, entry: &mut Entry<'l>) -> Result<(), String> {
+    let mut found = Found { others: std::mem::take(&mut entry.others), ..Found::default() };
     let mut deserializer = serde_json::Deserializer::from_str(line);
     Object { found: &mut found, path: Path::default(), depth: 0 }
         .deserialize(&mut deserializer)
         .map_err(|error| error.to_string())?;
     deserializer.end().map_err(|error| error.to_string())?;
-    found.entry(times)
+    found.fill(times, entry)
 }
 
 /// Whose JSON this is, by a name that only it uses.
@@ -63,23 +63,49 @@ fn lookup(path: &str) -> Option<Meaning<'_>> {
         // When it arrived is better than when it was answered.
         "start_time" | "StartUTC" | "EdgeStartTimestamp" => (Time, 1),
         "StartLocal" => (Time, 2),
-        "time_iso8601" | "msec" | "ts" | "@timestamp" | "timestamp" => (Time, 3),
-        "time_local" | "time" | "at" => (Time, 4),
-        "request.client_ip" | "ClientIP" | "client_ip" | "ClientHost" => (Ip, 0),
-        "request.remote_ip" | "remote_addr" | "remote_ip" | "clientip" | "ip" => (Ip, 1),
+        "time_iso8601" | "msec" | "ts" | "@timestamp" | "timestamp" | "requestTimeEpoch" => (Time, 3),
+        "time_local" | "time" | "at" | "requestTime" => (Time, 4),
+        "request.client_ip" | "ClientIP" | "client_ip" | "ClientHost" | "cf_connecting_ip" => (Ip, 0),
+        "request.remote_ip"
+        | "request.remote_addr"
+        | "httpRequest.remoteIp"
+        | "sourceIp"
+        | "remote_addr"
+        | "remote_ip"
+        | "clientip"
+        | "ip" => (Ip, 1),
         "downstream_remote_address" | "ClientAddr" | "client" => (Ip, 3),
         "x_forwarded_for" | "x-forwarded-for" => (Ip, 2),
         "user_id" | "remote_user" | "ClientUsername" | "user" => (User, 0),
-        "request.method" | "ClientRequestMethod" | "RequestMethod" | "request_method" | "method" => (Method, 0),
-        "request.uri" | "ClientRequestURI" | "request_uri" | "x_envoy_original_path" => (Target, 0),
-        "RequestPath" | "path" | "uri" | "url" => (Target, 1),
+        "request.method"
+        | "ClientRequestMethod"
+        | "RequestMethod"
+        | "request_method"
+        | "method"
+        | ":method"
+        | "httpMethod"
+        | "httpRequest.requestMethod" => (Method, 0),
+        "request.uri"
+        | "ClientRequestURI"
+        | "request_uri"
+        | "x_envoy_original_path"
+        | "x-envoy-origin-path"
+        | "httpRequest.requestUrl" => (Target, 0),
+        "RequestPath" | "ClientRequestPath" | "path" | ":path" | "uri" | "url" => (Target, 1),
+        "resourcePath" => (Target, 2),
         "request" | "RequestLine" => (Request, 0),
-        "request.host" | "ClientRequestHost" | "RequestHost" | "authority" | "http_host" | "host" => (Host, 0),
+        "request.host" | "ClientRequestHost" | "RequestHost" | "authority" | ":authority" | "http_host" | "host"
+        | "domainName" => (Host, 0),
         "server_name" | "vhost" => (Host, 1),
-        "status" | "EdgeResponseStatus" | "DownstreamStatus" | "response_code" | "status_code" => (Status, 0),
+        "status" | "EdgeResponseStatus" | "DownstreamStatus" | "response_code" | "status_code"
+        | "httpRequest.status" => (Status, 0),
         "cost" => (Cost, 0),
-        "user_agent" | "ClientRequestUserAgent" | "agent" => return Some(Meaning::Header("user-agent")),
-        "referer" | "referrer" | "ClientRequestReferer" => return Some(Meaning::Header("referer")),
+        "user_agent" | "user-agent" | "ClientRequestUserAgent" | "agent" | "userAgent" | "httpRequest.userAgent" => {
+            return Some(Meaning::Header("user-agent"));
+        }
+        "referer" | "referrer" | "ClientRequestReferer" | "httpRequest.referer" => {
+            return Some(Meaning::Header("referer"));
+        }
         _ => {
             return [("request.headers.", true), ("request_", true), ("http_", true), ("attributes.", false)]
                 .into_iter()
@@ -127,15 +153,15 @@ impl<'l> Found<'l> {
         }
     }
 
-    fn entry(mut self, times: &mut Times) -> Result<Entry<'l>, String> {
-        let mut entry = Entry { others: self.others, ..Entry::default() };
+    fn fill(mut self, times: &mut Times, entry: &mut Entry<'l>) -> Result<(), String> {
+        entry.others = self.others;
         let time =
             self.slots[Slot::Time as usize].take().ok_or("has no time: none of the names that servers use for it")?;
         if time.0 == 0 {
             entry.at_us = time.1.parse().map_err(|_| format!("at_us: {:?} is not a number of microseconds", time.1))?;
         } else {
             let shown = time.1.clone();
-            Field::Time.set(&mut entry, time.1, times).map_err(|wanted| format!("{shown:?} is not {wanted}"))?;
+            Field::Time.set(entry, time.1, times).map_err(|wanted| format!("{shown:?} is not {wanted}"))?;
         }
         let ip = if self.forwarded { Field::ForwardedFor } else { Field::Ip };
         let fields = [
@@ -150,13 +176,13 @@ impl<'l> Found<'l> {
         for (slot, field) in fields {
             if let Some((_, value)) = self.slots[slot as usize].take() {
                 let shown = value.clone();
-                field.set(&mut entry, value, times).map_err(|wanted| format!("{slot:?}: {shown:?} is not {wanted}"))?;
+                field.set(entry, value, times).map_err(|wanted| format!("{slot:?}: {shown:?} is not {wanted}"))?;
             }
         }
         if let Some((_, cost)) = self.slots[Slot::Cost as usize].take() {
             entry.cost = Some(cost.parse().map_err(|_| format!("cost: {cost:?} is not a whole number"))?);
         }
-        Ok(entry)
+        Ok(())
     }
 }
 

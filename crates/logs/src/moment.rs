@@ -40,12 +40,12 @@ impl Moment {
         Moment::new(&date, clock, fraction, offset)
     }
 
-    /// `2018-11-30T22:23:00.186641Z`, `2024-01-02 03:04:05+01:00`; without an offset in `offset_seconds` of UTC.
+    /// `2018-11-30T22:23:00.186641Z`, `2024-01-02 03:04:05+01:00`, `2024/01/02 03:04:05`; without an offset in `offset_seconds` of UTC.
     pub(crate) fn rfc3339(text: &str, offset_seconds: i64) -> Option<Moment> {
         let bytes = text.as_bytes();
         if bytes.len() < 19
-            || bytes[4] != b'-'
-            || bytes[7] != b'-'
+            || !matches!(bytes[4], b'-' | b'/')
+            || bytes[7] != bytes[4]
             || !matches!(bytes[10], b'T' | b't' | b' ' | b'\t')
             || bytes[13] != b':'
             || bytes[16] != b':'
@@ -63,7 +63,7 @@ impl Moment {
         Moment::new(&date, clock, fraction, offset)
     }
 
-    /// `1646861401.524` in seconds; a whole number is taken as seconds, milli-, micro- or nanoseconds by its size.
+    /// `1646861401.524` as seconds, milli-, micro- or nanoseconds by its size.
     pub(crate) fn epoch(text: &str) -> Option<Moment> {
         let (whole, rest) = text.split_at(text.bytes().take_while(u8::is_ascii_digit).count());
         if whole.is_empty() || whole.len() > 19 {
@@ -74,7 +74,7 @@ impl Moment {
         if !rest.is_empty() {
             return None;
         }
-        if fraction.is_some() || number < 100_000_000_000 {
+        if number < 100_000_000_000 {
             let micros = number.checked_mul(1_000_000)?.checked_add(fraction.unwrap_or(0))?;
             return Some(Moment {
                 micros,
@@ -82,7 +82,7 @@ impl Moment {
             });
         }
         let micros = match number {
-            0..100_000_000_000_000 => number * 1_000,
+            0..100_000_000_000_000 => number * 1_000 + fraction.unwrap_or(0) / 1_000,
             100_000_000_000_000..100_000_000_000_000_000 => number,
             _ => number / 1_000,
         };
@@ -91,7 +91,7 @@ impl Moment {
 
     /// Any of the above.
     pub(crate) fn any(text: &str, offset_seconds: i64) -> Option<Moment> {
-        let text = text.trim_matches(['[', ']']);
+        let text = text.trim_matches(['[', ']', ' ']);
         Moment::rfc3339(text, offset_seconds)
             .or_else(|| Moment::common_log(text, offset_seconds))
             .or_else(|| Moment::epoch(text))

@@ -2,8 +2,6 @@
 
 use std::borrow::Cow;
 
-use memchr::memmem;
-
 use crate::entry::Entry;
 use crate::field::{Field, Times};
 
@@ -22,7 +20,7 @@ struct Value {
     name: String,
     field: Field,
     /// The text after it, which ends it. Empty only at the end of the line.
-    end: memmem::Finder<'static>,
+    end: Box<[u8]>,
 }
 
 /// A format that cannot be compiled.
@@ -78,21 +76,22 @@ impl Template {
                     "{name} and the variable after it have no text between them, so nobody can tell where one ends; put a space there"
                 )));
             }
-            values.push(Value { name, field, end: memmem::Finder::new(end.as_bytes()).into_owned() });
+            values.push(Value { name, field, end: end.as_bytes().into() });
         }
         Ok(Template { start, values, open })
     }
 
-    pub(crate) fn read<'l>(&self, line: &'l str, times: &mut Times) -> Result<Entry<'l>, String> {
+    pub(crate) fn read<'l>(&self, line: &'l str, times: &mut Times, entry: &mut Entry<'l>) -> Result<(), String> {
         let mut rest =
             line.strip_prefix(self.start.as_str()).ok_or_else(|| format!("does not begin with {:?}", self.start))?;
-        let mut entry = Entry::default();
+        let escapes = memchr::memchr(b'\\', line.as_bytes()).is_some();
+        let plain = |found: &'l str| if escapes { unescaped(found) } else { Cow::Borrowed(found) };
         for value in &self.values {
-            let (found, after) = value.split(rest).ok_or_else(|| {
-                format!("{:?} after {} is missing", String::from_utf8_lossy(value.end.needle()), value.name)
-            })?;
+            let (found, after) = value
+                .split(rest)
+                .ok_or_else(|| format!("{:?} after {} is missing", String::from_utf8_lossy(&value.end), value.name))?;
             rest = after;
-            value.field.set(&mut entry, unescaped(found), times).map_err(|wanted| {
+            value.field.set(entry, plain(found), times).map_err(|wanted| {
                 let shown: String = unescaped(found).chars().take(40).collect();
                 format!("{}: {shown:?} is not {wanted}", value.name)
             })?;
@@ -100,21 +99,25 @@ impl Template {
         if !rest.is_empty() && !self.open {
             return Err(format!("{:?} is more than the format has", rest.chars().take(40).collect::<String>()));
         }
-        Ok(entry)
+        Ok(())
     }
 }
 
 impl Value {
     fn split<'l>(&self, rest: &'l str) -> Option<(&'l str, &'l str)> {
-        let needle = self.end.needle();
-        if needle.is_empty() {
+        let Some((&first, others)) = self.end.split_first() else {
             return Some((rest, ""));
-        }
+        };
         let mut from = 0;
         loop {
-            let at = from + self.end.find(&rest.as_bytes()[from..])?;
+            // These texts are short and their first byte is rare in values: a general search takes longer to begin.
+            let at = from + memchr::memchr(first, &rest.as_bytes()[from..])?;
+            if !rest.as_bytes()[at + 1..].starts_with(others) {
+                from = at + 1;
+                continue;
+            }
             let value = &rest[..at];
-            let goes_on = match needle[0] {
+            let goes_on = match first {
                 b'"' => escaped(value),
                 b' ' => {
                     matches!(self.field, Field::List)
@@ -123,7 +126,7 @@ impl Value {
                 _ => false,
             };
             if !goes_on {
-                return Some((value, &rest[at + needle.len()..]));
+                return Some((value, &rest[at + self.end.len()..]));
             }
             from = at + 1;
         }
@@ -208,6 +211,7 @@ fn nginx(text: &str) -> Result<Vec<Piece>, BadTemplate> {
         }
         let field = match name.as_str() {
             "forwarded_for" => Field::ForwardedFor,
+            "remote_addr_and_port" => Field::IpAndPort,
             "number" => Field::Number,
             "list" => Field::List,
             _ => Field::nginx(&name),

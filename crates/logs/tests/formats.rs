@@ -96,6 +96,101 @@ fn each_format_is_detected_and_read() {
     }
 }
 
+/// Shapes that were found in the fixtures of other log analysers and in people's notes (request-log-analyzer, goaccess and its clones, Istio's
+/// and AWS's pages, Alloy, several collectors); the values are ours.
+#[test]
+fn shapes_that_others_found_in_the_wild() {
+    let cases = [
+        // HAProxy: nobody to send it to, logged as soon as possible, a bad request, TLS fields behind the request.
+        (
+            r#"haproxy[18113]: 127.0.0.1:34549 [15/Oct/2024:15:19:06.103] px-http px-http/<NOSRV> -1/-1/-1/-1/+50001 408 +2750 - - cR-- 2/2/2/0/+2 0/0 """#,
+            "haproxy: 1729005546103000 127.0.0.1 - - - - 408",
+        ),
+        (
+            r#"Oct 15 15:19:06 lb1 haproxy[2]: ::1:34549 [15/Oct/2024:15:19:06.103] www~ www/<NOSRV> -1/-1/-1/-1/0 400 187 - - PR-- 1/1/0/0/0 0/0 "<BADREQ>""#,
+            "haproxy: 1729005546103000 ::1 - - - - 400",
+        ),
+        (
+            r#"<134>Oct 15 15:19:06 haproxy[2]: 192.0.2.4:5 [15/Oct/2024:15:19:06.103] www~ api/a1 0/0/1/2/3 200 42 - - ---- 1/1/0/0/0 0/0 {x|y} "GET /v1/service HTTP/2.0" 0/0000000000000000/0/0/0 example.com/TLSv1.3/TLS_AES_256_GCM_SHA384"#,
+            "haproxy: 1729005546103000 192.0.2.4 - GET /v1/service - 200",
+        ),
+        // Istio: a denial by policy without an upstream, and times with spaces in their brackets.
+        (
+            r#"[2024-10-09T11:04:06.878Z] "GET /api/v1/products HTTP/1.1" 403 - rbac_access_denied_matched_policy[ns[gate]-policy[deny-api]-rule[0]] - "-" 0 19 1 - "10.244.0.6" "curl/8.7.1" "e591" "shop.example.com" "-" outbound|9080||bridge.example - 127.0.0.1:80 127.0.0.1:48930 - -"#,
+            "istio: 1728471846878000 10.244.0.6 - GET /api/v1/products shop.example.com 403",
+        ),
+        (
+            r#"[ 2024-09-17T18:35:29.769Z ] "GET /page HTTP/1.1" 200 - via_upstream - "-" 0 4294 543 542 "10.244.0.1" "curl/8.2.1" "e5d1" "172.18.128.2" "10.0.0.1:80" outbound|9080||page.example 10.244.0.9:60828 10.244.0.9:8080 10.244.0.1:47000 - -"#,
+            "istio: 1726598129769000 10.244.0.1 - GET /page 172.18.128.2 200",
+        ),
+        // AWS: the load balancers of 2016, classic ones, and one whose target is gone.
+        (
+            r#"h2 2016-08-10T00:10:33.145057Z app/lb/50dc 10.0.1.252:48160 10.0.0.66:9000 0.000 0.002 0.000 200 200 5 257 "GET https://10.0.2.105:773/ HTTP/2.0" "curl/7.46.0" ECDHE-RSA-AES128-GCM-SHA256 TLSv1.2 arn:aws:elasticloadbalancing:us-west-2:1:targetgroup/t/73e2 "Root=1-58337327-72bd""#,
+            "aws-alb with few fields: 1470787833145057 10.0.1.252 - GET / 10.0.2.105 200",
+        ),
+        (
+            r#"2024-01-15T10:30:45.123456Z my-lb 192.168.1.1:48724 10.0.0.1:80 0.001 0.002 0.000 200 200 0 257 "GET http://example.com:80/a?b=c HTTP/1.1" "curl/8" - -"#,
+            "aws-elb: 1705314645123456 192.168.1.1 - GET /a?b=c example.com 200",
+        ),
+        (
+            r#"http 2018-11-30T22:23:00.186641Z app/lb/50dc 192.168.131.39:2817 - -1 -1 -1 502 - 34 366 "GET http://www.example.com:80/ HTTP/1.1" "curl/7.46.0" - - arn:aws:elasticloadbalancing:us-east-2:1:targetgroup/t/73e2 "Root=1-5833" "-" "-" 0 2018-11-30T22:22:48.364000Z "forward" "-" "-" "-" "-" "-" "-" TID_1234"#,
+            "aws-alb: 1543616568364000 192.168.131.39 - GET / www.example.com 502",
+        ),
+        // Cloudflare: times as text, paths apart from queries, nested headers and empty lists.
+        (
+            r#"{"RayID":"8ec7","EdgeStartTimestamp":"2024-12-04T00:36:43Z","ClientIP":"2001:db8::9","ClientRequestHost":"shop.example","ClientRequestPath":"/x","ClientRequestMethod":"GET","ContentScanObjResults":[],"Cookies":{},"RequestHeaders":{},"EdgeResponseStatus":200,"EdgeCFConnectingO2O":false,"EdgeResponseCompressionRatio":3.1}"#,
+            "cloudflare: 1733272603000000 2001:db8::9 - GET /x shop.example 200",
+        ),
+        // Caddy: milliseconds, text, and the names of version 2.4.
+        (
+            r#"{"level":"info","ts":1646861401524.1024,"logger":"http.log.access.log0","msg":"handled request","request":{"remote_addr":"192.0.2.7:41342","proto":"HTTP/2.0","method":"GET","host":"a.example","uri":"/","headers":{"User-Agent":["curl"]}},"status":404}"#,
+            "caddy: 1646861401524102 192.0.2.7 - GET / a.example 404",
+        ),
+        (
+            r#"{"level":"info","ts":"2022/03/09 21:30:01.524","logger":"http.log.access","msg":"handled request","request":{"client_ip":"192.0.2.7","method":"GET","host":"a.example","uri":"/"},"status":200}"#,
+            "caddy: 1646861401524000 192.0.2.7 - GET / a.example 200",
+        ),
+        // Traefik without the time of arrival, and Envoy Gateway.
+        (
+            r#"{"time":"2026-02-24T12:00:00Z","level":"info","msg":"","ClientAddr":"10.244.0.1:54321","ClientHost":"10.244.0.1","DownstreamStatus":200,"RequestHost":"api.example","RequestMethod":"POST","RequestPath":"/v1/chat"}"#,
+            "traefik json: 1771934400000000 10.244.0.1 - POST /v1/chat api.example 200",
+        ),
+        (
+            r#"{"start_time":"2024-05-06T07:08:09.123Z","method":"GET","x-envoy-origin-path":"/p?q=1","response_code":200,"response_flags":"-","x-forwarded-for":"203.0.113.1","user-agent":"a",":authority":"svc.example","downstream_remote_address":"10.1.1.1:999","upstream_host":null}"#,
+            "envoy json: 1714979289123000 203.0.113.1 - GET /p?q=1 svc.example 200",
+        ),
+        // Gateways of clouds, and nginx behind Cloudflare.
+        (
+            r#"{"requestId":"x","ip":"192.0.2.1","requestTime":"09/Apr/2025:12:34:56 +0000","httpMethod":"GET","resourcePath":"/pets/{id}","status":"200","domainName":"api.example"}"#,
+            "json: 1744202096000000 192.0.2.1 - GET /pets/{id} api.example 200",
+        ),
+        (
+            r#"{"httpRequest":{"requestMethod":"GET","requestUrl":"https://a.example/x?y=1","status":200,"userAgent":"curl","remoteIp":"192.0.2.1"},"timestamp":"2025-04-09T12:34:56.5Z","severity":"INFO"}"#,
+            "json: 1744202096500000 192.0.2.1 - GET /x?y=1 a.example 200",
+        ),
+        (
+            r#"{"time_iso8601":"2026-08-19T12:00:00+00:00","cf_connecting_ip":"203.0.113.9","remote_addr":"172.64.0.1","host":"shop.example","request_method":"GET","request_uri":"/x","status":200,"request_time":0.05}"#,
+            "json: 1787140800000000 203.0.113.9 - GET /x shop.example 200",
+        ),
+        // nginx's ingress for Kubernetes, and what scanners send.
+        (
+            r#"192.0.2.3 - - [04/Apr/2024:09:02:13 +0800] "GET /api HTTP/1.1" 200 15 "-" "curl/8" 78 0.002 [default-web-80] [] 10.1.0.7:80 15 0.002 200 4f2b"#,
+            "combined with more fields: 1712192533000000 192.0.2.3 - GET /api - 200",
+        ),
+        (
+            r#"192.0.2.5 - - [04/Apr/2024:09:02:13 +0800] "\x16\x03\x01\x00\xEE\x01 ~W\xB9\x94Qs'\xA8pB" 400 163 "-" "-""#,
+            "combined: 1712192533000000 192.0.2.5 - - - - 400",
+        ),
+        (
+            r#"192.0.2.6 - - [04/Apr/2024:09:02:13 +0800] "GET /index.php?s=/\x22><script> HTTP/1.1" 404 163 "-" "() { :; }; echo \x22x\x22""#,
+            "combined: 1712192533000000 192.0.2.6 - GET /index.php?s=/\"><script> - 404",
+        ),
+    ];
+    for (line, expected) in cases {
+        assert_eq!(told(line), expected, "{line}");
+    }
+}
+
 #[test]
 fn headers_and_attributes_have_the_names_that_rules_use() {
     let line = r#"1.2.3.4 - - [01/Jan/2026:00:00:00 +0000] "GET / HTTP/1.1" 200 5 "https://x.example/\"" "a\\b""#;
