@@ -11,7 +11,7 @@ use std::fmt::{self, Write as _};
 use crate::request::Request;
 
 /// Identifies a bucket among those of one rule.
-#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Key {
     /// Which alternatives the placeholders used; 0 when each used its first.
     pub variant: u16,
@@ -117,7 +117,15 @@ impl KeyTemplate {
     /// The key of a request, or the alternatives of which it has none. An empty value counts as absent; otherwise all
     /// clients that send an empty header would share one bucket.
     pub fn render(&self, request: &impl Request) -> Result<Key, &[String]> {
-        let mut key = Key { variant: 0, value: String::new() };
+        let mut key = Key::default();
+        self.render_into(request, &mut key)?;
+        Ok(key)
+    }
+
+    /// The same into a key that is used again.
+    pub(crate) fn render_into(&self, request: &impl Request, key: &mut Key) -> Result<(), &[String]> {
+        key.variant = 0;
+        key.value.clear();
         for part in &self.parts {
             match part {
                 Part::Literal(text) => key.value.push_str(text),
@@ -128,7 +136,7 @@ impl KeyTemplate {
                 }
             }
         }
-        Ok(key)
+        Ok(())
     }
 
     /// The values in a rendered key; `None` if the text cannot be a key of this template.

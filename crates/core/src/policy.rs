@@ -11,6 +11,7 @@ use std::sync::Arc;
 
 use crate::charge::Charge;
 use crate::condition::Condition;
+use crate::key::Key;
 use crate::request::Request;
 use crate::rule::{CostError, Rule, RuleError};
 use crate::rule_spec::RuleSpec;
@@ -213,30 +214,47 @@ impl Policy {
     /// The charges of a request, in file order. Empty when no rule applies. An enforced rule whose cost attribute is
     /// not a number is an error; a shadow rule is left out then.
     pub fn charges(&self, request: &impl Request) -> Result<Vec<Charge>, CostError> {
+        let mut charges = Vec::new();
+        let mut key = Key::default();
+        self.each_charge(request, &mut key, |position, key, cost| {
+            charges.push(Charge::new(self.rules[position].clone(), std::mem::take(key), cost));
+        })?;
+        Ok(charges)
+    }
+
+    /// Calls `each` with the position of every rule that applies, in file order, its key and its cost: what [`Policy::charges`]
+    /// returns, for callers that look at millions of requests. The key is written over for the next rule.
+    pub fn each_charge(
+        &self,
+        request: &impl Request,
+        key: &mut Key,
+        mut each: impl FnMut(usize, &mut Key, u32),
+    ) -> Result<(), CostError> {
         let mut candidates = Cow::Borrowed(self.always.as_slice());
         for index in &self.by_attribute {
             if let Some(value) = request.attribute(&index.attribute) {
-                index.look_up(&value, candidates.to_mut());
+                index.look_up(&value, &mut candidates);
             }
         }
         if let Cow::Owned(found) = &mut candidates {
             found.sort_unstable();
             found.dedup();
         }
-        let mut charges = Vec::new();
-        for rule in candidates.iter().map(|position| &self.rules[*position]) {
+        for (position, rule) in candidates.iter().map(|position| (*position, &self.rules[*position])) {
             if !request.considers(rule.name()) || !rule.matches(request) {
                 continue;
             }
-            let Ok(key) = rule.key_of(request) else { continue };
+            if rule.key_into(request, key).is_err() {
+                continue;
+            }
             match rule.cost_of(request) {
-                Ok(cost) => charges.push(Charge::new(rule.clone(), key, cost)),
+                Ok(cost) => each(position, key, cost),
                 Err(error) if rule.is_enforced() => return Err(error),
                 // A shadow rule never stops a request, even with an invalid cost.
                 Err(_) => {}
             }
         }
-        Ok(charges)
+        Ok(())
     }
 }
 
@@ -256,13 +274,13 @@ impl AttributeIndex {
         }
     }
 
-    fn look_up(&self, value: &str, found: &mut Vec<usize>) {
+    fn look_up(&self, value: &str, found: &mut Cow<'_, [usize]>) {
         if let Some(rules) = self.exact.get(value) {
-            found.extend(rules);
+            found.to_mut().extend(rules);
         }
         for length in &self.prefix_lengths {
             if let Some(rules) = value.get(..*length).and_then(|prefix| self.prefixes.get(prefix)) {
-                found.extend(rules);
+                found.to_mut().extend(rules);
             }
         }
     }

@@ -311,10 +311,16 @@ impl Rule {
 
     /// The bucket of a request, or the attributes of which it has none. Named segments of a path count as attributes.
     pub fn key_of(&self, request: &impl Request) -> Result<Key, &[String]> {
+        let mut key = Key::default();
+        self.key_into(request, &mut key)?;
+        Ok(key)
+    }
+
+    pub(crate) fn key_into(&self, request: &impl Request, key: &mut Key) -> Result<(), &[String]> {
         if !self.names_segments {
-            return self.key.render(request);
+            return self.key.render_into(request, key);
         }
-        self.with_segments(request, |request| self.key.render(request))
+        self.with_segments(request, |request| self.key.render_into(request, key))
     }
 
     /// With the named segments of the path as attributes.

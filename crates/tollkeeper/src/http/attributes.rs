@@ -127,7 +127,12 @@ impl Request for HttpRequest<'_> {
 /// RFC 3986 3.3), so a rule for `/login` must not be bypassed by another spelling. Escapes with a meaning of their
 /// own (`%2F`) stay.
 pub fn normal_path(path: &str) -> Cow<'_, str> {
-    let is_odd = path.contains(['%', ';']) || path.contains("//") || path.contains("/.");
+    // One look at each byte: every request asks.
+    let mut before = 0;
+    let is_odd = path.bytes().any(|byte| {
+        let follows_slash = std::mem::replace(&mut before, byte) == b'/';
+        matches!(byte, b'%' | b';') || follows_slash && matches!(byte, b'/' | b'.')
+    });
     if !is_odd {
         return Cow::Borrowed(path);
     }
