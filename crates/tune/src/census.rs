@@ -4,31 +4,7 @@
 //! Up to `2 k` keys everything is exact. Beyond that a share of keys has a standard error of at most `1 / (2 sqrt(k))`, and of a share
 //! `p` one of `sqrt(p (1 - p) / k)`; the number of keys one of `1 / sqrt(k - 2)`.
 
-use std::collections::HashMap;
-use std::hash::{BuildHasherDefault, Hasher};
-
-/// Passes a hash on as it is: keys here are hashes already.
-#[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct AsIs(u64);
-
-impl Hasher for AsIs {
-    fn finish(&self) -> u64 {
-        self.0
-    }
-
-    fn write(&mut self, bytes: &[u8]) {
-        for byte in bytes {
-            self.0 = self.0.rotate_left(8) ^ u64::from(*byte);
-        }
-    }
-
-    fn write_u64(&mut self, hash: u64) {
-        self.0 = hash;
-    }
-}
-
-/// Values by a hash.
-pub(crate) type ByHash<T> = HashMap<u64, T, BuildHasherDefault<AsIs>>;
+use crate::hash::ByHash;
 
 /// Notes of uniformly sampled keys.
 #[derive(Clone, Debug)]

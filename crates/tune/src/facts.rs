@@ -1,23 +1,10 @@
 //! What a line tells about its client beside its key: signs of bots and scanners, and which route it asked for.
 
-use std::borrow::Cow;
-use std::hash::{DefaultHasher, Hasher as _};
-
-use tollkeeper::http::normal_path;
+use memchr::memmem;
 use tollkeeper_logs::Entry;
 
-use crate::census::ByHash;
+use crate::hash::{ByHash, hash_of};
 use crate::routes;
-
-/// The same in every run, so that reports can be compared.
-pub(crate) fn hash_of(parts: &[&[u8]]) -> u64 {
-    let mut hasher = DefaultHasher::new();
-    for part in parts {
-        hasher.write(part);
-        hasher.write_u8(0xff);
-    }
-    hasher.finish()
-}
 
 /// What a request tells of its client.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -66,38 +53,72 @@ pub(crate) enum Asks {
 }
 
 /// Turns entries into facts; each worker has its own, because it remembers what it has seen.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Witness {
     agents: ByHash<Client>,
     /// Routes whose text was handed on, and what they ask for.
     routes: ByHash<Asks>,
     text: String,
+    /// Paths that came lately, each in the place that its hash gives it.
+    seen: Box<[Seen]>,
+    climbing: memmem::Finder<'static>,
 }
+
+impl Default for Witness {
+    fn default() -> Witness {
+        let climbing = memmem::Finder::new(b"../");
+        let seen = vec![Seen::default(); SEEN].into_boxed_slice();
+        Witness { agents: ByHash::default(), routes: ByHash::default(), text: String::new(), seen, climbing }
+    }
+}
+
+/// A path and the route that it belongs to.
+#[derive(Clone, Copy, Debug, Default)]
+struct Seen {
+    asked: u64,
+    route: u64,
+    asks: Asks,
+}
+
+/// Paths that a worker has at hand.
+const SEEN: usize = 4_096;
 
 /// Texts that a worker remembers; with more it looks at each again.
 const REMEMBERED: usize = 50_000;
 
 impl Witness {
     /// The facts, and the text of a route that this worker sees for the first time.
-    pub(crate) fn see(&mut self, entry: &Entry<'_>) -> (Facts, Option<Box<str>>) {
+    pub(crate) fn see(&mut self, entry: &Entry<'_>, path: &str) -> (Facts, Option<&str>) {
         let agent = entry.others.iter().find(|(name, _)| name == "header.user-agent").map(|(_, agent)| agent.as_ref());
         let (agent, client) = self.client(agent, entry);
-        let path = entry.path().map_or(Cow::Borrowed(""), normal_path);
         let method = entry.method.as_deref().unwrap_or("-");
+        let asked = hash_of(hash_of(0, method.as_bytes()), path.as_bytes());
+        let seen = self.seen[asked as usize % SEEN];
+        let (route, asks, is_new) = if seen.asked == asked {
+            (seen.route, seen.asks, false)
+        } else {
+            let (route, asks, is_new) = self.route(method, path);
+            self.seen[asked as usize % SEEN] = Seen { asked, route, asks };
+            (route, asks, is_new)
+        };
+        let climbs = entry.target.as_deref().is_some_and(|target| self.climbing.find(target.as_bytes()).is_some());
+        let asks = if climbs { Asks::Probe } else { asks };
+        let facts = Facts { status: entry.status.unwrap_or(0), route, agent, client, asks };
+        (facts, is_new.then_some(self.text.as_str()))
+    }
+
+    /// The hash of a route, what it asks for, and whether this worker sees it for the first time; then its text is in `text`.
+    fn route(&mut self, method: &str, path: &str) -> (u64, Asks, bool) {
         self.text.clear();
-        routes::write_route(&mut self.text, method, &path);
-        let route = hash_of(&[self.text.as_bytes()]);
+        routes::write_route(&mut self.text, method, path);
+        let route = hash_of(0, self.text.as_bytes());
         // Looking for words in each path would take most of the time.
         let known = self.routes.get(&route).copied();
-        let asks = known.unwrap_or_else(|| asks(method, &path));
+        let asks = known.unwrap_or_else(|| asks(method, path));
         if known.is_none() && self.routes.len() < REMEMBERED {
             self.routes.insert(route, asks);
         }
-        let climbs =
-            entry.target.as_deref().is_some_and(|target| memchr::memmem::find(target.as_bytes(), b"../").is_some());
-        let asks = if climbs { Asks::Probe } else { asks };
-        let facts = Facts { status: entry.status.unwrap_or(0), route, agent, client, asks };
-        (facts, known.is_none().then(|| self.text.as_str().into()))
+        (route, asks, known.is_none())
     }
 
     fn client(&mut self, agent: Option<&str>, entry: &Entry<'_>) -> (u64, Client) {
@@ -106,7 +127,7 @@ impl Witness {
             let logs_agents = entry.others.iter().any(|(name, _)| name == "header.referer");
             return (0, if logs_agents { Client::Nameless } else { Client::Unknown });
         };
-        let hash = hash_of(&[agent.as_bytes()]);
+        let hash = hash_of(0, agent.as_bytes());
         if let Some(known) = self.agents.get(&hash) {
             return (hash, *known);
         }

@@ -3,13 +3,13 @@
 //! With `n` events and room for `k` keys, no count is too high by more than `n / k`, none is too low, and every key
 //! with more than `n / k` events is present. Each count knows its own possible error.
 
-use std::collections::HashMap;
+use crate::hash::ByHash;
 
 /// Counts for up to a fixed number of keys, each with a note of type `T`.
 #[derive(Clone, Debug)]
 pub struct HotKeys<T> {
     room: usize,
-    places: HashMap<u64, usize>,
+    places: ByHash<usize>,
     /// Separate from the rest, because finding the smallest scans them all.
     counts: Vec<u64>,
     entries: Vec<Entry<T>>,
@@ -59,7 +59,7 @@ impl<T: Default + Clone> HotKeys<T> {
     pub fn new(room: usize) -> HotKeys<T> {
         HotKeys {
             room,
-            places: HashMap::new(),
+            places: ByHash::default(),
             counts: Vec::new(),
             entries: Vec::new(),
             total: 0,
@@ -188,6 +188,8 @@ impl<T: Default + Clone> HotKeys<T> {
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
+
+    use std::collections::HashMap;
 
     use super::*;
 

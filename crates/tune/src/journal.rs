@@ -3,10 +3,11 @@
 //! The keys are a uniform sample by hash, like [`crate::sample`], so busy and quiet ones are in it alike. Memory is
 //! bounded: with more requests, first fewer keys are kept, and then fewer hours.
 
-use std::collections::{HashSet, VecDeque};
+use std::collections::VecDeque;
 
 use tollkeeper::{Rule, Span, Timestamp};
 
+use crate::hash::ByHash;
 use crate::tried::{Asked, ByKey};
 
 /// Requests that a running service keeps for each rule.
@@ -86,11 +87,9 @@ impl Journal {
         if self.requests.len() < self.room {
             return;
         }
-        let mut keys: Vec<u64> =
-            self.requests.iter().map(|one| one.key).collect::<HashSet<u64>>().into_iter().collect();
-        if keys.len() >= FEWEST_KEYS {
-            let middle = keys.len() / 2;
-            let bar = *keys.select_nth_unstable(middle).1;
+        if self.has_many_keys() {
+            // Hashes are spread evenly, so this leaves out half of the keys.
+            let bar = self.bar.unwrap_or(u64::MAX) / 2;
             self.bar = Some(bar);
             self.requests.retain(|one| one.key < bar);
         }
@@ -98,6 +97,14 @@ impl Journal {
             self.requests.drain(..self.room / 4);
             self.since = self.requests.front().map_or(now, |one| one.at);
         }
+    }
+
+    fn has_many_keys(&self) -> bool {
+        let mut keys: ByHash<()> = ByHash::default();
+        self.requests.iter().any(|one| {
+            keys.insert(one.key, ());
+            keys.len() >= FEWEST_KEYS
+        })
     }
 
     fn forget_old(&mut self, now: Timestamp) {
@@ -134,6 +141,8 @@ impl Journal {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::HashSet;
+
     use super::*;
 
     fn rule(limit: &str, burst: u64) -> Rule {

@@ -15,17 +15,21 @@
 //! All memory is bounded, and what did not fit is counted.
 
 mod behaviour;
+mod block;
+mod buckets;
 mod census;
 mod demand;
 mod evidence;
 mod facts;
 mod finding;
 mod generator;
+mod hash;
 mod histogram;
 mod hot_keys;
 mod html;
 mod input;
 mod journal;
+mod lines;
 mod order;
 mod peaks;
 mod reader;

@@ -3,6 +3,7 @@
 //! One thread a log cuts it into chunks of whole lines, workers turn chunks into requests, and the caller's thread takes the chunks of each log
 //! in their order, merges logs by time and puts requests in order. So what comes out does not depend on how many workers there are.
 
+use std::borrow::Cow;
 use std::io::Read;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
@@ -121,16 +122,66 @@ struct Chunk {
     too_long: u64,
 }
 
-struct Batch<T> {
-    requests: Vec<Timed<T>>,
+struct Batch<L> {
+    /// When each request of `made` came.
+    requests: Vec<Timed<u32>>,
+    /// What became of them; nothing if there are none.
+    made: Option<L>,
     lines: u64,
     unreadable: u64,
     shown: Vec<BadLine>,
     broken: Option<String>,
 }
 
-type Ordered<T> = Receiver<Receiver<Batch<T>>>;
-type Work<T> = (Chunk, SyncSender<Batch<T>>);
+type Ordered<L> = Receiver<Receiver<Batch<L>>>;
+type Work<L> = (Chunk, SyncSender<Batch<L>>);
+
+/// Makes of the entries of a chunk what its caller needs of them.
+pub(crate) trait Worker {
+    /// What becomes of a chunk.
+    type Lines: Send;
+
+    /// Takes over a request; the first of a chunk is number 0.
+    fn add(&mut self, entry: &Entry<'_>) -> Result<(), String>;
+
+    /// What was taken over since the last call.
+    fn take(&mut self) -> Self::Lines;
+}
+
+/// A request of a chunk that is on the shelf.
+#[derive(Debug, Clone, Copy)]
+struct Item {
+    chunk: u32,
+    index: u32,
+}
+
+/// What became of chunks, until the last of their requests has been handed out.
+struct Shelf<L> {
+    chunks: Vec<Option<(L, usize)>>,
+    free: Vec<u32>,
+}
+
+impl<L> Shelf<L> {
+    fn put(&mut self, made: L, requests: usize) -> u32 {
+        let chunk = self.free.pop().unwrap_or_else(|| {
+            self.chunks.push(None);
+            (self.chunks.len() - 1) as u32
+        });
+        self.chunks[chunk as usize] = Some((made, requests));
+        chunk
+    }
+
+    fn hand_out(&mut self, item: Item, sink: impl FnOnce(&mut L, usize)) {
+        let place = &mut self.chunks[item.chunk as usize];
+        let Some((made, left)) = place else { return };
+        sink(made, item.index as usize);
+        *left -= 1;
+        if *left == 0 {
+            *place = None;
+            self.free.push(item.chunk);
+        }
+    }
+}
 
 impl Log {
     /// Looks at the first lines of each source. Times that name no zone are `offset_seconds` east of UTC.
@@ -209,17 +260,15 @@ impl Log {
     }
 }
 
-/// Reads logs with this many workers, each made by `worker`; `sink` gets the requests in order of time.
-pub(crate) fn read<T: Send, W>(
+/// Reads logs with this many workers, each made by `worker`; `sink` gets the requests in order of time: what became of their chunk, and
+/// their number in it.
+pub(crate) fn read<W: Worker>(
     logs: Vec<Log>,
     workers: usize,
     progress: &Progress,
     worker: impl Fn() -> W + Sync,
-    mut sink: impl FnMut(u64, T),
-) -> ReadReport
-where
-    W: FnMut(&Entry<'_>) -> Result<T, String>,
-{
+    mut sink: impl FnMut(u64, &mut W::Lines, usize),
+) -> ReadReport {
     let mut report = ReadReport::default();
     for log in &logs {
         match report.formats.iter_mut().find(|(name, _)| *name == log.format()) {
@@ -228,7 +277,7 @@ where
         }
     }
     let names: Vec<String> = logs.iter().map(|log| log.source.name()).collect();
-    let (work, waiting) = sync_channel::<Work<T>>(workers * 2);
+    let (work, waiting) = sync_channel::<Work<W::Lines>>(workers * 2);
     let waiting = Mutex::new(waiting);
     thread::scope(|scope| {
         for _ in 0..workers {
@@ -245,8 +294,9 @@ where
         let mut pending: Vec<(usize, Log)> = logs.into_iter().enumerate().collect();
         // The earliest last, to be taken from the end; of equal ones the first named.
         pending.sort_by_key(|(place, log)| std::cmp::Reverse((log.first_us, *place)));
-        let mut streams: Vec<Stream<T>> = Vec::new();
+        let mut streams: Vec<Stream<W::Lines>> = Vec::new();
         let mut order = Order::new();
+        let mut shelf = Shelf { chunks: Vec::new(), free: Vec::new() };
         loop {
             let earliest = streams.iter().map(Stream::next_us).min();
             while let Some((_, next)) = pending.last()
@@ -258,8 +308,8 @@ where
                 let bytes = progress.bytes.clone();
                 let name = log.source.name();
                 scope.spawn(move || split(place, &name, log, &work, &ordered, bytes));
-                let mut stream = Stream { batches, requests: Vec::new().into_iter(), head: None };
-                if stream.advance(&mut report, progress) {
+                let mut stream = Stream { batches, requests: Vec::new().into_iter(), chunk: 0, head: None };
+                if stream.advance(&mut report, progress, &mut shelf) {
                     streams.push(stream);
                 }
                 if earliest.is_none() {
@@ -279,10 +329,10 @@ where
             while let Some(one) = stream.head.take() {
                 order.push(one, |at, item| {
                     note_time(&mut report, at);
-                    sink(at, item);
+                    shelf.hand_out(item, |made, index| sink(at, made, index));
                 });
                 let chunk_ends = stream.requests.len() == 0;
-                goes_on = stream.advance(&mut report, progress);
+                goes_on = stream.advance(&mut report, progress, &mut shelf);
                 if !alone || chunk_ends {
                     break;
                 }
@@ -293,7 +343,7 @@ where
         }
         order.finish(|at, item| {
             note_time(&mut report, at);
-            sink(at, item);
+            shelf.hand_out(item, |made, index| sink(at, made, index));
         });
         report.too_late = order.late();
         report.spread_over_their_second = order.spread();
@@ -310,26 +360,33 @@ fn note_time(report: &mut ReadReport, at_us: u64) {
     report.last_us = at_us;
 }
 
-fn earliest_of<T>(streams: &[Stream<T>]) -> Option<usize> {
+fn earliest_of<L>(streams: &[Stream<L>]) -> Option<usize> {
     (0..streams.len()).min_by_key(|place| streams[*place].next_us())
 }
 
 /// The requests of one log.
-struct Stream<T> {
-    batches: Ordered<T>,
-    requests: vec::IntoIter<Timed<T>>,
-    head: Option<Timed<T>>,
+struct Stream<L> {
+    batches: Ordered<L>,
+    requests: vec::IntoIter<Timed<u32>>,
+    /// Which chunk these belong to.
+    chunk: u32,
+    head: Option<Timed<Item>>,
 }
 
-impl<T> Stream<T> {
+impl<L> Stream<L> {
     fn next_us(&self) -> u64 {
         self.head.as_ref().map_or(u64::MAX, |one| one.at_us)
     }
 
     /// Takes the next request; false at the end of the log.
-    fn advance(&mut self, report: &mut ReadReport, progress: &Progress) -> bool {
+    fn advance(&mut self, report: &mut ReadReport, progress: &Progress, shelf: &mut Shelf<L>) -> bool {
         loop {
-            self.head = self.requests.next();
+            let chunk = self.chunk;
+            self.head = self.requests.next().map(|Timed { at_us, precision, item: index }| Timed {
+                at_us,
+                precision,
+                item: Item { chunk, index },
+            });
             if self.head.is_some() {
                 return true;
             }
@@ -341,18 +398,21 @@ impl<T> Stream<T> {
             report.first_unreadable.extend(batch.shown.into_iter().take(room));
             report.broken.extend(batch.broken);
             progress.lines.fetch_add(batch.lines, Ordering::Relaxed);
+            if let Some(made) = batch.made.filter(|_| !batch.requests.is_empty()) {
+                self.chunk = shelf.put(made, batch.requests.len());
+            }
             self.requests = batch.requests.into_iter();
         }
     }
 }
 
 /// Cuts a log into chunks of whole lines.
-fn split<T: Send>(
+fn split<L: Send>(
     place: usize,
     name: &str,
     log: Log,
-    work: &SyncSender<Work<T>>,
-    ordered: &SyncSender<Receiver<Batch<T>>>,
+    work: &SyncSender<Work<L>>,
+    ordered: &SyncSender<Receiver<Batch<L>>>,
     bytes: Arc<AtomicU64>,
 ) {
     let opened = match log.start {
@@ -374,7 +434,8 @@ fn split<T: Send>(
     if let Err(error) = ended {
         let broken = Some(format!("{name}: {error}; what came before it was read"));
         let (done, batch) = sync_channel(1);
-        let _ = done.send(Batch { requests: Vec::new(), lines: 0, unreadable: 0, shown: Vec::new(), broken });
+        let _ =
+            done.send(Batch { requests: Vec::new(), made: None, lines: 0, unreadable: 0, shown: Vec::new(), broken });
         let _ = ordered.send(batch);
     }
 }
@@ -432,10 +493,11 @@ fn chunks(mut reader: impl Read, hand_on: &mut impl FnMut(Vec<u8>, u64) -> bool)
     }
 }
 
-fn parse<T>(chunk: Chunk, names: &[String], worker: &mut impl FnMut(&Entry<'_>) -> Result<T, String>) -> Batch<T> {
+fn parse<W: Worker>(chunk: Chunk, names: &[String], worker: &mut W) -> Batch<W::Lines> {
     let Chunk { log, first_line, bytes, mut format, too_long } = chunk;
     let mut batch = Batch {
         requests: Vec::with_capacity(bytes.len() / 128),
+        made: None,
         lines: too_long,
         unreadable: too_long,
         shown: Vec::new(),
@@ -445,12 +507,14 @@ fn parse<T>(chunk: Chunk, names: &[String], worker: &mut impl FnMut(&Entry<'_>) 
         let reason = format!("longer than {LONGEST_LINE} bytes");
         batch.shown.push(BadLine { source: names[log].clone(), line: first_line, reason, text: String::new() });
     }
-    let text = String::from_utf8_lossy(&bytes);
+    // Checking is much faster than replacing, and logs are rarely invalid.
+    let text = std::str::from_utf8(&bytes).map_or_else(|_| String::from_utf8_lossy(&bytes), Cow::Borrowed);
     let mut lines = text.as_ref();
     if first_line == 1 {
         lines = lines.trim_start_matches('\u{feff}');
     }
     let mut number = first_line;
+    let mut entry = Entry::default();
     while !lines.is_empty() {
         let (line, rest) = match memchr::memchr(b'\n', lines.as_bytes()) {
             Some(end) => (&lines[..end], &lines[end + 1..]),
@@ -458,20 +522,18 @@ fn parse<T>(chunk: Chunk, names: &[String], worker: &mut impl FnMut(&Entry<'_>) 
         };
         lines = rest;
         batch.lines += 1;
-        let read = match format.read(line) {
-            Ok(None) => None,
-            Ok(Some(entry)) => {
-                let made = worker(&entry);
-                Some(made.map(|item| (entry.at_us, item)))
-            }
+        let read = match format.read_into(line, &mut entry) {
+            Ok(false) => None,
+            Ok(true) => Some(worker.add(&entry)),
             Err(error) => Some(Err(error.to_string())),
         };
         match read {
             None => {}
-            Some(Ok((at_us, item))) => {
+            Some(Ok(())) => {
+                let at_us = entry.at_us;
                 let whole = format.precision() == Precision::Seconds && at_us.is_multiple_of(1_000_000);
                 let precision = if whole { Precision::Seconds } else { Precision::Fine };
-                batch.requests.push(Timed { at_us, precision, item });
+                batch.requests.push(Timed { at_us, precision, item: batch.requests.len() as u32 });
             }
             Some(Err(reason)) => {
                 batch.unreadable += 1;
@@ -483,5 +545,6 @@ fn parse<T>(chunk: Chunk, names: &[String], worker: &mut impl FnMut(&Entry<'_>) 
         }
         number += 1;
     }
+    batch.made = Some(worker.take());
     batch
 }

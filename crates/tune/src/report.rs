@@ -1,5 +1,7 @@
 //! What a run found, as machines get it (`--json`). The terminal and the page show the same.
 
+use std::thread;
+
 use serde::Serialize;
 use tollkeeper::{Enforcement, Rule, RuleSpec};
 
@@ -10,7 +12,7 @@ use crate::hot_keys::{Hot, HotKeys};
 use crate::journal::Journal;
 use crate::peaks::SPANS;
 use crate::reader::{Log, Progress, ReadReport};
-use crate::run::{self, Compared, Found, Options};
+use crate::run::{self, Found, Options};
 use crate::suggest::{self, Suggestion};
 use crate::suspect::{KeyNote, Suspect, Usual};
 use crate::timeline::{Counts, Timeline};
@@ -284,21 +286,21 @@ impl Report {
         let suspects = suspects(&found.clients, usual, shown);
         let clients = std::iter::once(&found.clients).chain(&found.kinds).filter(|kind| kind.requests > 0);
         let total = found.read.requests;
-        let rules = |trial: &Trial| trial.rules.iter().map(|one| rule(one, seconds, shown)).collect::<Vec<_>>();
+        let rules = |trial: &Trial| rules(trial, seconds, shown);
         Report {
             version: 1,
             seconds,
-            denied: found.trial.as_ref().map(|trial| trial.denied),
+            denied: found.trial.as_ref().map(|trial| trial.engine.denied),
             timeline: timeline(&found.clients.timeline),
-            week: found.week,
+            week: found.overall.week,
             clients: clients.map(|kind| keys(kind, shown)).collect(),
             routes: routes(&found, total, |counts| counts.requests),
             suspects,
             rules: found.trial.as_ref().map(rules).unwrap_or_default(),
             no_rule: found.trial.as_ref().map(|trial| NoRuleReport {
-                requests: trial.no_rule,
-                share: trial.no_rule as f64 / total.max(1) as f64,
-                routes: routes(&found, trial.no_rule, |counts| counts.no_rule),
+                requests: trial.engine.no_rule,
+                share: trial.engine.no_rule as f64 / total.max(1) as f64,
+                routes: routes(&found, trial.engine.no_rule, |counts| counts.no_rule),
             }),
             compared: found.compared.as_ref().map(|other| compared(&found, other, seconds, shown)),
             suggestion: match found.trial {
@@ -340,7 +342,7 @@ fn notes(found: &Found, zoneless: bool) -> Vec<String> {
     if zoneless {
         notes.push("times in this format name no zone: taken as UTC, or as --utc-offset says".to_owned());
     }
-    let trials = [found.trial.as_ref(), found.compared.as_ref().map(|other| &other.trial)];
+    let trials = [found.trial.as_ref(), found.compared.as_ref()];
     for trial in trials.into_iter().flatten() {
         for rule in trial.policy().rules().iter().filter(|rule| rule.is_active() && !Trial::is_tried(rule)) {
             notes.push(format!(
@@ -350,16 +352,16 @@ fn notes(found: &Found, zoneless: bool) -> Vec<String> {
         }
         if trial.overflowed() > 0 {
             notes.push(format!(
-                "{} decisions of new keys used a shared bucket, because the store was full: raise --max-keys",
+                "{} decisions of new keys used a shared bucket, because more keys were in use at the same time than --max-keys allows: raise it",
                 trial.overflowed()
             ));
         }
-        if trial.undecided > 0 {
-            notes.push(format!("{} requests could not be decided and count as passed", trial.undecided));
-        }
     }
-    if found.routes.beyond() > 0 {
-        notes.push(format!("{} requests are on routes that did not fit in the table of routes", found.routes.beyond()));
+    if found.overall.routes.beyond() > 0 {
+        notes.push(format!(
+            "{} requests are on routes that did not fit in the table of routes",
+            found.overall.routes.beyond()
+        ));
     }
     notes
 }
@@ -369,7 +371,7 @@ fn timeline(timeline: &Timeline) -> TimelineReport {
 }
 
 fn routes(found: &Found, total: u64, by: fn(&crate::routes::Counts) -> u64) -> Vec<RouteReport> {
-    let busiest = found.routes.busiest(LISTED, by).into_iter();
+    let busiest = found.overall.routes.busiest(LISTED, by).into_iter();
     let report = |(route, counts): (String, crate::routes::Counts)| RouteReport {
         route: route.chars().take(120).collect(),
         requests: by(&counts),
@@ -457,7 +459,18 @@ fn mode(spec: &RuleSpec) -> String {
     serde_json::to_value(spec.mode).ok().and_then(|mode| mode.as_str().map(str::to_owned)).unwrap_or_default()
 }
 
-fn rule(traffic: &Traffic, seconds: u64, shown: Shown<'_>) -> RuleReport {
+/// Trying other numbers takes longest, so all rules do it at the same time.
+fn rules(trial: &Trial, seconds: u64, shown: Shown<'_>) -> Vec<RuleReport> {
+    let tried = thread::scope(|scope| {
+        let trying: Vec<_> =
+            trial.rules.iter().map(|one| Trial::is_tried(&one.rule).then(|| scope.spawn(|| instead(one)))).collect();
+        let found = trying.into_iter().map(|one| one.map(|one| one.join().unwrap_or_default()).unwrap_or_default());
+        found.collect::<Vec<_>>()
+    });
+    trial.rules.iter().zip(tried).map(|(one, instead)| rule(one, instead, seconds, shown)).collect()
+}
+
+fn rule(traffic: &Traffic, instead: Vec<Instead>, seconds: u64, shown: Shown<'_>) -> RuleReport {
     let rule = &traffic.rule;
     let (quota, usual) = (rule.quota(), traffic.usual());
     let sampled = traffic.census.sampled().max(1) as f64;
@@ -470,7 +483,6 @@ fn rule(traffic: &Traffic, seconds: u64, shown: Shown<'_>) -> RuleReport {
     });
     let who: Vec<KeyReport> = who.collect();
     let tried = Trial::is_tried(rule);
-    let instead = if tried { instead(traffic) } else { Vec::new() };
     let few = denied.iter().map(|hot| {
         let note = traffic.note(hot.hash).unwrap_or(&hot.note);
         let is_suspect = note.is_telling().then(|| note.suspect(usual).is_some());
@@ -549,7 +561,7 @@ fn instead(traffic: &Traffic) -> Vec<Instead> {
     instead.collect()
 }
 
-fn compared(found: &Found, other: &Compared, seconds: u64, shown: Shown<'_>) -> ComparedReport {
+fn compared(found: &Found, other: &Trial, seconds: u64, shown: Shown<'_>) -> ComparedReport {
     let clients = &found.clients;
     let list = |hot: &HotKeys<()>| {
         let all = top(hot, LISTED).into_iter().map(|one| {
@@ -561,13 +573,13 @@ fn compared(found: &Found, other: &Compared, seconds: u64, shown: Shown<'_>) -> 
         all.collect::<Vec<_>>()
     };
     ComparedReport {
-        denied: found.trial.as_ref().map_or(0, |trial| trial.denied),
-        denied_with_other: other.trial.denied,
-        rules: other.trial.rules.iter().map(|one| rule(one, seconds, shown)).collect(),
-        gaining: list(&other.gaining),
-        gained: other.gaining.total(),
-        losing: list(&other.losing),
-        lost: other.losing.total(),
+        denied: found.trial.as_ref().map_or(0, |trial| trial.engine.denied),
+        denied_with_other: other.engine.denied,
+        rules: rules(other, seconds, shown),
+        gaining: list(&found.overall.gaining),
+        gained: found.overall.gaining.total(),
+        losing: list(&found.overall.losing),
+        lost: found.overall.losing.total(),
     }
 }
 

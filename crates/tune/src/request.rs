@@ -30,11 +30,13 @@ pub struct LogRequest<'e, 'l> {
     entry: &'e Entry<'l>,
     naming: &'e Naming,
     ip: OnceCell<Option<Cow<'e, str>>>,
+    /// Rules ask for it more than once.
+    path: OnceCell<Option<Cow<'e, str>>>,
 }
 
 impl<'e, 'l> LogRequest<'e, 'l> {
     pub(crate) fn new(entry: &'e Entry<'l>, naming: &'e Naming) -> LogRequest<'e, 'l> {
-        LogRequest { entry, naming, ip: OnceCell::new() }
+        LogRequest { entry, naming, ip: OnceCell::new(), path: OnceCell::new() }
     }
 
     fn ip(&self) -> Option<&str> {
@@ -52,11 +54,15 @@ impl<'e, 'l> LogRequest<'e, 'l> {
         self.ip.get_or_init(read).as_deref()
     }
 
+    pub(crate) fn path(&self) -> Option<&str> {
+        self.path.get_or_init(|| self.entry.path().map(normal_path)).as_deref()
+    }
+
     fn own(&self, name: &str) -> Option<Cow<'_, str>> {
         match name {
             "ip" => self.ip().map(Cow::Borrowed),
             "method" => self.entry.method.as_deref().map(Cow::Borrowed),
-            "path" => self.entry.path().map(normal_path),
+            "path" => self.path().map(Cow::Borrowed),
             "host" => self.entry.host.as_deref().map(|host| normal_host(Cow::Borrowed(host))),
             _ => self.other(name).or_else(|| match name.strip_prefix("query.") {
                 Some(parameter) => query_value(self.entry.query()?, parameter),

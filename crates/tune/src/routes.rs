@@ -6,7 +6,7 @@
 use std::collections::BTreeMap;
 use std::ops::AddAssign;
 
-use crate::census::ByHash;
+use crate::hash::ByHash;
 
 /// A place with more different values than this varies.
 const VALUES: usize = 40;
@@ -263,14 +263,14 @@ impl Routes {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::facts::hash_of;
+    use crate::hash::hash_of;
 
     fn counted(paths: &[String]) -> Vec<(String, u64)> {
         let mut routes = Routes::new();
         for path in paths {
             let mut text = String::new();
             write_route(&mut text, "GET", path);
-            routes.count(hash_of(&[text.as_bytes()]), Some(&text), Counts { requests: 1, ..Counts::default() });
+            routes.count(hash_of(0, text.as_bytes()), Some(&text), Counts { requests: 1, ..Counts::default() });
         }
         routes
             .busiest(10, |counts| counts.requests)
@@ -313,7 +313,7 @@ mod tests {
         let mut routes = Routes::new();
         for method in 0..50_000 {
             let text = format!("M{method} /x");
-            routes.count(hash_of(&[text.as_bytes()]), Some(&text), Counts { requests: 1, ..Counts::default() });
+            routes.count(hash_of(0, text.as_bytes()), Some(&text), Counts { requests: 1, ..Counts::default() });
         }
         assert!(routes.nodes.len() <= MOST_NODES && routes.beyond() > 0);
     }

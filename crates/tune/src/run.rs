@@ -1,18 +1,21 @@
 //! One run over logs: every request is counted, and decided where there are rules.
 
 use std::sync::Arc;
+use std::sync::mpsc::{SyncSender, sync_channel};
+use std::thread;
 
-use tollkeeper::{Charge, Key, Policy, Request as _, Rule, RuleSpec};
+use tollkeeper::{Policy, Rule, RuleSpec};
 use tollkeeper_logs::Entry;
 
-use crate::facts::{Asks, Facts, Witness};
-use crate::hot_keys::HotKeys;
-use crate::reader::{self, Log, Progress, ReadReport};
+use crate::block::{Block, Counter, Of, Outcome, Overall};
+use crate::lines::{Clerk, Lines, Questions};
+use crate::reader::{self, Log, Progress, ReadReport, Worker};
 use crate::request::{LogRequest, Naming};
-use crate::routes::{self, Routes};
-use crate::timeline::Counts;
-use crate::traffic::{HOT_ROOM, Said, Traffic, hash_of_key};
-use crate::trial::{Fate, Trial};
+use crate::traffic::{Said, Traffic};
+use crate::trial::{Engine, Trial};
+
+/// Blocks that wait for those who count them.
+const WAITING: usize = 4;
 
 /// What to find out.
 #[derive(Debug)]
@@ -29,15 +32,6 @@ pub struct Options {
     pub max_keys: usize,
 }
 
-/// A request on its way from a worker to the engine.
-pub(crate) struct Event {
-    pub(crate) facts: Facts,
-    pub(crate) route: Option<Box<str>>,
-    pub(crate) client: Option<Key>,
-    pub(crate) charges: Vec<Charge>,
-    pub(crate) compared: Vec<Charge>,
-}
-
 /// What a run found.
 #[derive(Debug)]
 pub(crate) struct Found {
@@ -46,22 +40,12 @@ pub(crate) struct Found {
     pub(crate) clients: Traffic,
     /// By other kinds of keys, where there are no rules.
     pub(crate) kinds: Vec<Traffic>,
-    /// Requests that sign in, by address.
-    pub(crate) sign_ins: Traffic,
-    pub(crate) routes: Routes,
-    /// By day of the week from Monday, and hour, in UTC.
-    pub(crate) week: [[Counts; 24]; 7],
+    /// Requests that sign in, by address, where there are no rules.
+    pub(crate) sign_ins: Option<Traffic>,
+    pub(crate) overall: Overall,
     pub(crate) trial: Option<Trial>,
-    pub(crate) compared: Option<Compared>,
-}
-
-/// Other rules and the difference that they make.
-#[derive(Debug)]
-pub(crate) struct Compared {
-    pub(crate) trial: Trial,
-    /// Requests that pass now and would not have, or the other way round, by address.
-    pub(crate) gaining: HotKeys<()>,
-    pub(crate) losing: HotKeys<()>,
+    /// Other rules.
+    pub(crate) compared: Option<Trial>,
 }
 
 /// Names that identify a client in other people's logs.
@@ -100,30 +84,46 @@ pub(crate) fn run(logs: Vec<Log>, options: Options, progress: &Progress) -> Opti
         None => (None, Naming::default()),
     };
     let mut found = Found::new(policy.clone(), other.clone(), max_keys, &kinds)?;
-    let worker = || {
-        let mut witness = Witness::default();
-        let (naming, policy, kinds) = (&naming, &policy, &kinds);
-        let (other, other_naming) = (&other, &other_naming);
-        move |entry: &Entry<'_>| {
-            let request = LogRequest::new(entry, naming);
-            let charges = match policy {
-                Some(policy) => charges_of(policy, &request)?,
-                None => kinds
-                    .iter()
-                    .filter_map(|rule| Some(Charge::new(rule.clone(), rule.key_of(&request).ok()?, 1)))
-                    .collect(),
-            };
-            let compared = match other {
-                Some(policy) => charges_of(policy, &LogRequest::new(entry, other_naming))?,
-                None => Vec::new(),
-            };
-            let (facts, route) = witness.see(entry);
-            let client = request.attribute("ip").map(|ip| Key { variant: 0, value: ip.into_owned() });
-            Ok(Event { facts, route, client, charges, compared })
-        }
+    let questions = Questions {
+        naming: &naming,
+        policy: policy.as_deref(),
+        kinds: &kinds,
+        compared: other.as_deref().map(|policy| (policy, &other_naming)),
     };
-    let read = reader::read(logs, workers, progress, worker, |at_us, event| {
-        found.add(at_us, event);
+    let (mut judge, counters) = found.parts();
+    let read = thread::scope(|scope| {
+        let mut hands: Vec<Vec<Counter<'_>>> = (0..workers.clamp(1, counters.len())).map(|_| Vec::new()).collect();
+        let count = hands.len();
+        for (place, counter) in counters.into_iter().enumerate() {
+            hands[place % count].push(counter);
+        }
+        let hands: Vec<SyncSender<Arc<Block>>> = hands
+            .into_iter()
+            .map(|mut counters| {
+                let (hand, blocks) = sync_channel::<Arc<Block>>(WAITING);
+                scope.spawn(move || {
+                    for block in blocks {
+                        counters.iter_mut().for_each(|counter| counter.count(&block));
+                    }
+                });
+                hand
+            })
+            .collect();
+        let hand_on = |block: Block| {
+            let block = Arc::new(block);
+            // Fails only if counting panicked, which the scope reports.
+            hands.iter().for_each(|hand| _ = hand.send(block.clone()));
+        };
+        let mut block = Block::default();
+        let clerk = || Clerk::new(questions);
+        let read = reader::read(logs, workers, progress, clerk, |at_us, lines, index| {
+            judge.decide(at_us, lines, index, &mut block);
+            if block.is_full() {
+                hand_on(std::mem::take(&mut block));
+            }
+        });
+        hand_on(block);
+        read
     });
     found.read = read;
     Some(found)
@@ -136,16 +136,62 @@ pub fn each_request<T: Send>(
     workers: usize,
     progress: &Progress,
     look: impl Fn(&LogRequest<'_, '_>) -> Result<T, String> + Sync,
-    sink: impl FnMut(u64, T),
+    mut sink: impl FnMut(u64, T),
 ) -> ReadReport {
-    let worker = || |entry: &Entry<'_>| look(&LogRequest::new(entry, naming));
-    reader::read(logs, workers, progress, worker, sink)
+    let worker = || Each { look: |entry: &Entry<'_>| look(&LogRequest::new(entry, naming)), made: Vec::new() };
+    reader::read(logs, workers, progress, worker, |at_us, made: &mut Vec<Option<T>>, index| {
+        if let Some(one) = made[index].take() {
+            sink(at_us, one);
+        }
+    })
 }
 
-fn charges_of(policy: &Policy, request: &LogRequest<'_, '_>) -> Result<Vec<Charge>, String> {
-    let mut charges = policy.charges(request).map_err(|error| error.to_string())?;
-    charges.retain(|charge| Trial::is_tried(&charge.rule));
-    Ok(charges)
+/// Makes one thing of each entry.
+struct Each<L, T> {
+    look: L,
+    made: Vec<Option<T>>,
+}
+
+impl<T: Send, L: FnMut(&Entry<'_>) -> Result<T, String>> Worker for Each<L, T> {
+    type Lines = Vec<Option<T>>;
+
+    fn add(&mut self, entry: &Entry<'_>) -> Result<(), String> {
+        self.made.push(Some((self.look)(entry)?));
+        Ok(())
+    }
+
+    fn take(&mut self) -> Self::Lines {
+        std::mem::take(&mut self.made)
+    }
+}
+
+/// Those who decide.
+#[derive(Debug)]
+pub(crate) struct Judge<'f> {
+    engine: Option<&'f mut Engine>,
+    compared: Option<&'f mut Engine>,
+}
+
+impl Judge<'_> {
+    /// Decides a request and adds it to a block.
+    pub(crate) fn decide(&mut self, at_us: u64, lines: &Arc<Lines>, index: usize, block: &mut Block) -> Outcome {
+        let line = lines.request(index);
+        let charges = lines.charges(line);
+        let said = block.said().len();
+        let fate = match &mut self.engine {
+            Some(engine) => engine.decide(at_us, charges, block.said()),
+            None => {
+                block.said().extend(charges.iter().map(|_| Said::Allowed));
+                Outcome::Passed
+            }
+        };
+        let then = match &mut self.compared {
+            Some(engine) => engine.decide(at_us, lines.compared(line), block.said()),
+            None => fate,
+        };
+        block.add(at_us, (lines, index), said, [fate, then]);
+        fate
+    }
 }
 
 impl Found {
@@ -156,67 +202,48 @@ impl Found {
         max_keys: usize,
         kinds: &[Arc<Rule>],
     ) -> Option<Found> {
+        let clients = Traffic::new(kind("address", "{ip}")?);
+        // Where there are rules, these are what other numbers are tried for.
+        let (clients, sign_ins) = match policy {
+            Some(_) => (clients.without_journal(), None),
+            None => (clients, Some(Traffic::new(kind("sign-in", "{ip}")?))),
+        };
         Some(Found {
             read: ReadReport::default(),
-            clients: Traffic::new(kind("address", "{ip}")?),
+            clients,
             kinds: kinds.iter().map(|rule| Traffic::new(rule.clone())).collect(),
-            sign_ins: Traffic::new(kind("sign-in", "{ip}")?),
-            routes: Routes::new(),
-            week: [[Counts::default(); 24]; 7],
+            sign_ins,
+            overall: Overall::new(),
             trial: policy.map(|policy| Trial::new(policy, max_keys)),
-            compared: other.map(|policy| Compared {
-                trial: Trial::new(policy, max_keys),
-                gaining: HotKeys::new(HOT_ROOM),
-                losing: HotKeys::new(HOT_ROOM),
-            }),
+            compared: other.map(|policy| Trial::new(policy, max_keys)),
         })
     }
 
-    pub(crate) fn add(&mut self, at_us: u64, event: Event) -> Fate {
-        let Event { facts, route, client, charges, compared } = event;
-        let fate = match &mut self.trial {
-            Some(trial) => trial.decide(at_us, charges, &facts),
-            None => {
-                for charge in &charges {
-                    if let Some(kind) = self.kinds.iter_mut().find(|kind| Arc::ptr_eq(&kind.rule, &charge.rule)) {
-                        kind.add(at_us, &charge.key, 1, &facts, Said::Allowed);
-                    }
-                }
-                Fate::Passed
-            }
-        };
-        if let Some(other) = &mut self.compared {
-            let then = other.trial.decide(at_us, compared, &facts);
-            if let Some(client) = &client {
-                let hash = hash_of_key(client);
-                match (fate.is_denied(), then.is_denied()) {
-                    (true, false) => *other.gaining.count(hash, 0, &client.value) = (),
-                    (false, true) => *other.losing.count(hash, 0, &client.value) = (),
-                    _ => {}
-                }
-            }
+    /// Those who decide, and those who count.
+    pub(crate) fn parts(&mut self) -> (Judge<'_>, Vec<Counter<'_>>) {
+        let (mut judge, mut counters) = (Judge { engine: None, compared: None }, Vec::new());
+        let of = |of: fn(u32) -> Of, traffic| (0u32..).map(of).zip(traffic);
+        counters.push(Counter::Keys(Of::Clients, &mut self.clients));
+        if let Some(Trial { engine, rules }) = &mut self.trial {
+            judge.engine = Some(engine);
+            counters.extend(of(Of::Rule, rules).map(|(of, traffic)| Counter::Keys(of, traffic)));
         }
-        let is_denied = fate.is_denied();
-        let said = if is_denied { Said::Denied { wait: None } } else { Said::Allowed };
-        if let Some(client) = &client {
-            self.clients.add(at_us, client, 1, &facts, said);
-            if facts.asks == Asks::SignIn {
-                self.sign_ins.add(at_us, client, 1, &facts, said);
-            }
+        counters.push(Counter::Overall(&mut self.overall));
+        counters.extend(of(Of::Rule, &mut self.kinds).map(|(of, traffic)| Counter::Keys(of, traffic)));
+        counters.extend(self.sign_ins.iter_mut().map(|traffic| Counter::Keys(Of::SignIns, traffic)));
+        if let Some(Trial { engine, rules }) = &mut self.compared {
+            judge.compared = Some(engine);
+            counters.extend(of(Of::Compared, rules).map(|(of, traffic)| Counter::Keys(of, traffic)));
         }
-        let hour = at_us / 3_600_000_000;
-        // The epoch was a Thursday.
-        let counts = &mut self.week[((hour / 24 + 3) % 7) as usize][(hour % 24) as usize];
-        counts.requests += 1;
-        counts.denied += u64::from(is_denied);
-        let counts = routes::Counts {
-            requests: 1,
-            refused: u64::from((400..500).contains(&facts.status)),
-            failed: u64::from(facts.status >= 500),
-            sign_ins: u64::from(facts.asks == Asks::SignIn),
-            no_rule: u64::from(fate == Fate::NoRule),
-        };
-        self.routes.count(facts.route, route.as_deref(), counts);
-        fate
+        (judge, counters)
+    }
+
+    /// Decides and counts one request on its own.
+    pub(crate) fn add(&mut self, at_us: u64, lines: Lines) -> Outcome {
+        let (mut judge, counters) = self.parts();
+        let mut block = Block::default();
+        let outcome = judge.decide(at_us, &Arc::new(lines), 0, &mut block);
+        counters.into_iter().for_each(|mut counter| counter.count(&block));
+        outcome
     }
 }

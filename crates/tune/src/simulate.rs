@@ -10,15 +10,15 @@ use std::sync::Arc;
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-use tollkeeper::{Descriptor, Key, Limit, Policy, Request as _, parse_span};
+use tollkeeper::{Descriptor, Limit, Policy, parse_span};
 
-use crate::facts::Facts;
+use crate::block::Outcome;
 use crate::generator::Chance;
+use crate::lines::Lines;
 use crate::report::{Report, Shown, TimelineReport};
-use crate::run::{Event, Found};
+use crate::run::Found;
 use crate::text::{Paint, one_rule};
 use crate::timeline::Timeline;
-use crate::trial::{Fate, Trial};
 use crate::words::{counted, grouped, share};
 
 /// Monday, 5 January 2026, 00:00 UTC: when simulated traffic begins.
@@ -265,18 +265,15 @@ pub fn simulate(scenario: &Scenario, policy: Policy, shown: Shown<'_>) -> Result
     while let Some(Reverse(one)) = due.pop() {
         let Due { at_us, group, client, retry, .. } = one;
         let request = request_of(&scenario.traffic[group], group, client);
-        let mut charges = policy.charges(&request).map_err(|error| BadScenario(error.to_string()))?;
-        charges.retain(|charge| Trial::is_tried(&charge.rule));
-        let key = request.attribute("ip").map(|ip| Key { variant: 0, value: ip.into_owned() });
-        let route = Some("simulated /".into());
-        let event = Event { facts: Facts::default(), route, client: key, charges, compared: Vec::new() };
+        let mut lines = Lines::default();
+        lines.add(&policy, &request, "simulated /").map_err(BadScenario)?;
         let now = BEGINS_US + at_us;
         found.read.first_us = if found.read.requests == 0 { now } else { found.read.first_us };
         (found.read.requests, found.read.last_us) = (found.read.requests + 1, now);
-        let fate = found.add(now, event);
+        let is_denied = found.add(now, lines) == Outcome::Denied;
         let told = &mut groups[group];
         told.requests += 1;
-        timelines[group].add(now, fate.is_denied());
+        timelines[group].add(now, is_denied);
         let pace = &paces[group];
         if retry == 0 {
             told.wanted += 1;
@@ -288,14 +285,17 @@ pub fn simulate(scenario: &Scenario, policy: Policy, shown: Shown<'_>) -> Result
         } else {
             told.retries += 1;
         }
-        let Fate::Denied { wait } = fate else {
+        if !is_denied {
             told.served += 1;
             continue;
-        };
+        }
         told.denied += 1;
         let again = match pace.retries {
             Retries::Never => None,
-            Retries::Honour => wait.map(|wait| at_us + wait.as_micros().max(1)),
+            Retries::Honour => {
+                let wait = found.trial.as_ref().and_then(|trial| trial.engine.wait());
+                wait.map(|wait| at_us + wait.as_micros().max(1))
+            }
             Retries::Hammer => Some(at_us + 100_000),
         };
         if let Some(again) = again.filter(|again| retry < MOST_RETRIES && *again < pace.until_us) {

@@ -59,6 +59,7 @@ pub(crate) fn suggest(found: &Found, seconds: u64) -> Option<Suggestion> {
     }
     rules.extend(rule(&found.clients, "per-address", "{ip}", Vec::new()));
     let sign_in: Vec<String> = found
+        .overall
         .routes
         .busiest(MOST_ROUTES, |counts| counts.sign_ins)
         .into_iter()
@@ -69,7 +70,7 @@ pub(crate) fn suggest(found: &Found, seconds: u64) -> Option<Suggestion> {
         let mut paths = sign_in;
         paths.sort();
         paths.dedup();
-        rules.extend(rule(&found.sign_ins, "sign-in", "{ip}", paths));
+        rules.extend(found.sign_ins.as_ref().and_then(|traffic| rule(traffic, "sign-in", "{ip}", paths)));
     }
     if rules.is_empty() {
         return None;

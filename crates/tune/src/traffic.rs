@@ -2,13 +2,14 @@
 
 use std::sync::Arc;
 
-use tollkeeper::{Key, Rule, Span, Timestamp};
+use tollkeeper::{Rule, Span, Timestamp};
 
 use crate::census::Census;
-use crate::facts::{Client, Facts, hash_of};
+use crate::facts::{Client, Facts};
 use crate::histogram::Histogram;
 use crate::hot_keys::{Hot, HotKeys};
 use crate::journal::Journal;
+use crate::lines::LineKey;
 use crate::peaks::Peaks;
 use crate::suspect::{KeyNote, Suspect, Usual};
 use crate::timeline::Timeline;
@@ -18,7 +19,7 @@ pub(crate) const HOT_ROOM: usize = 256;
 /// Up to twice this many keys are known exactly; beyond, a share of keys has a standard error of at most 0.2 %.
 const CENSUS_ROOM: usize = 65_536;
 /// Requests that other numbers are tried on.
-const JOURNAL_ROOM: usize = 2_000_000;
+const JOURNAL_ROOM: usize = 1_000_000;
 
 /// What is known of each sampled key.
 #[derive(Clone, Copy, Debug, Default)]
@@ -44,6 +45,7 @@ pub(crate) struct Traffic {
     odd: HotKeys<KeyNote>,
     pub(crate) census: Census<KeyStats>,
     pub(crate) journal: Option<Journal>,
+    journal_room: usize,
     pub(crate) timeline: Timeline,
     pub(crate) waits: Histogram,
 }
@@ -56,11 +58,6 @@ pub(crate) enum Said {
         /// Until it would pass; `None` if it never can.
         wait: Option<Span>,
     },
-}
-
-/// The hash of a key, the same in every run.
-pub(crate) fn hash_of_key(key: &Key) -> u64 {
-    hash_of(&[&key.variant.to_le_bytes(), key.value.as_bytes()])
 }
 
 impl Traffic {
@@ -76,31 +73,42 @@ impl Traffic {
             odd: HotKeys::new(HOT_ROOM),
             census: Census::new(CENSUS_ROOM),
             journal: None,
+            journal_room: JOURNAL_ROOM,
             timeline: Timeline::default(),
             waits: Histogram::default(),
         }
     }
 
-    pub(crate) fn add(&mut self, at_us: u64, key: &Key, cost: u32, facts: &Facts, said: Said) {
+    /// The same without its requests one by one: no other numbers are tried on them.
+    #[must_use]
+    pub(crate) fn without_journal(self) -> Traffic {
+        Traffic { journal_room: 0, ..self }
+    }
+
+    /// Adds a request of a key with this text.
+    pub(crate) fn add(&mut self, at_us: u64, key: &LineKey, text: &str, cost: u32, facts: &Facts, said: Said) {
         let is_denied = said != Said::Allowed;
-        let hash = hash_of_key(key);
+        let hash = key.hash;
         self.requests += 1;
         self.of_programs += u64::from(facts.client == Client::Script);
-        self.hot.count(hash, key.variant, &key.value).add(at_us, facts, is_denied);
+        self.hot.count(hash, key.variant, text).add(at_us, facts, is_denied);
         if facts.is_odd() {
-            self.odd.count(hash, key.variant, &key.value).add(at_us, facts, is_denied);
+            self.odd.count(hash, key.variant, text).add(at_us, facts, is_denied);
         }
         if let Some(stats) = self.census.note(hash) {
             stats.requests = stats.requests.saturating_add(1);
             stats.denied = stats.denied.saturating_add(u32::from(is_denied));
             stats.peaks.add(at_us);
         }
-        let at = Timestamp::from_micros(at_us);
-        self.journal.get_or_insert_with(|| Journal::of_log(at, JOURNAL_ROOM)).add(at, hash, cost, is_denied);
+        if self.journal_room > 0 {
+            let at = Timestamp::from_micros(at_us);
+            let journal = self.journal.get_or_insert_with(|| Journal::of_log(at, self.journal_room));
+            journal.add(at, hash, cost, is_denied);
+        }
         self.timeline.add(at_us, is_denied);
         let Said::Denied { wait } = said else { return };
         self.denied += 1;
-        self.hot_denied.count(hash, key.variant, &key.value).add(at_us, facts, true);
+        self.hot_denied.count(hash, key.variant, text).add(at_us, facts, true);
         match wait {
             Some(wait) => self.waits.add(wait.as_micros()),
             None => self.never += 1,

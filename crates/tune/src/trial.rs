@@ -1,110 +1,112 @@
-//! Rules tried on requests: the real engine in virtual time. The clock is set to each request's own time, and the memory store decides.
+//! Rules tried on requests: the real engine in virtual time. Each request is decided at its own time, all or nothing.
 
 use std::sync::Arc;
 
-use tollkeeper::{Algorithm, Charge, Clock, ManualClock, MemoryStore, Policy, Row, Source, Span, Timestamp, Verdict};
+use tollkeeper::{Algorithm, Charge, Decision, Key, Policy, Quota, Row, Rule, Source, Span, Timestamp, Verdict};
+use tollkeeper_core::{Change, is_denied};
 
-use crate::census::ByHash;
-use crate::facts::Facts;
+use crate::block::Outcome;
+use crate::buckets::{Buckets, Place};
+use crate::lines::LineCharge;
 use crate::traffic::{Said, Traffic};
 
-/// Buckets in use at the same time, 36 bytes each. Idle ones make room.
+/// Buckets in use at the same time. Idle ones make room.
 pub const MAX_KEYS: usize = 8_000_000;
-
-impl Fate {
-    pub(crate) fn is_denied(self) -> bool {
-        matches!(self, Fate::Denied { .. })
-    }
-}
 
 /// Rules and what they said.
 #[derive(Debug)]
 pub(crate) struct Trial {
-    policy: Arc<Policy>,
-    clock: ManualClock,
-    store: MemoryStore,
-    places: ByHash<usize>,
+    pub(crate) engine: Engine,
     pub(crate) rules: Vec<Traffic>,
-    /// Requests that at least one enforced rule denies.
+}
+
+/// Decides requests, one after the other. That is the only part of a run in which requests wait for each other: a request takes from all of its
+/// buckets or from none, so what one rule says depends on all others.
+#[derive(Debug)]
+pub(crate) struct Engine {
+    policy: Arc<Policy>,
+    quotas: Vec<Quota>,
+    /// A charge of each rule, for what the rule has to say.
+    charges: Vec<Charge>,
+    buckets: Buckets,
+    /// What was decided of the last request.
+    decided: Vec<Decided>,
+    /// Requests that are denied.
     pub(crate) denied: u64,
     /// Requests that no rule applies to.
     pub(crate) no_rule: u64,
-    /// Requests that could not be decided.
-    pub(crate) undecided: u64,
 }
 
-/// What became of a request.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Fate {
-    Passed,
-    Denied {
-        /// Until it would pass; `None` if it never can.
-        wait: Option<Span>,
-    },
-    NoRule,
-}
-
-fn place_of(rule: &Arc<tollkeeper::Rule>) -> u64 {
-    // Aligned, so the low bits tell nothing.
-    (Arc::as_ptr(rule) as usize as u64 >> 4).wrapping_mul(0x9e37_79b9_7f4a_7c15)
+#[derive(Debug)]
+struct Decided {
+    rule: u32,
+    place: Place,
+    decision: Decision,
+    change: Change,
 }
 
 impl Trial {
     pub(crate) fn new(policy: Arc<Policy>, max_keys: usize) -> Trial {
-        let clock = ManualClock::default();
-        let store = MemoryStore::with(max_keys, Clock::from(clock.clone()));
-        let rules: Vec<Traffic> = policy.rules().iter().map(|rule| Traffic::new(rule.clone())).collect();
-        let places = policy.rules().iter().enumerate().map(|(place, rule)| (place_of(rule), place)).collect();
-        Trial { policy, clock, store, places, rules, denied: 0, no_rule: 0, undecided: 0 }
+        let rules = policy.rules();
+        let engine = Engine {
+            quotas: rules.iter().map(|rule| *rule.quota()).collect(),
+            charges: rules.iter().map(|rule| Charge::new(rule.clone(), Key::default(), 1)).collect(),
+            buckets: Buckets::new(max_keys),
+            decided: Vec::new(),
+            denied: 0,
+            no_rule: 0,
+            policy: policy.clone(),
+        };
+        Trial { engine, rules: rules.iter().map(|rule| Traffic::new(rule.clone())).collect() }
     }
 
     pub(crate) fn policy(&self) -> &Policy {
-        &self.policy
+        &self.engine.policy
     }
 
     /// Whether a log can tell what a rule would do: of requests at the same time it does not say when they ended.
-    pub(crate) fn is_tried(rule: &tollkeeper::Rule) -> bool {
+    pub(crate) fn is_tried(rule: &Rule) -> bool {
         rule.quota().algorithm() != Algorithm::Concurrency
     }
 
-    /// Charges of new keys that had to share a bucket, because the store was full.
+    /// Charges of new keys that had to share a bucket, because there were too many.
     pub(crate) fn overflowed(&self) -> u64 {
-        let overflowed = self.store.overflowed();
-        overflowed.keys + overflowed.logs
+        self.engine.buckets.overflowed()
     }
+}
 
-    /// Decides a request.
-    pub(crate) fn decide(&mut self, at_us: u64, charges: Vec<Charge>, facts: &Facts) -> Fate {
+impl Engine {
+    /// Decides a request and adds what is said to each of its charges.
+    pub(crate) fn decide(&mut self, at_us: u64, charges: &[LineCharge], said: &mut Vec<Said>) -> Outcome {
         if charges.is_empty() {
             self.no_rule += 1;
-            return Fate::NoRule;
+            return Outcome::NoRule;
         }
-        self.clock.set(Timestamp::from_micros(at_us));
-        let Ok(decisions) = self.store.charge(&charges) else {
-            self.undecided += 1;
-            return Fate::Passed;
-        };
-        let mut any_denies = false;
-        for (charge, decision) in charges.iter().zip(&decisions) {
-            let said = match decision.is_allowed() {
+        let now = Timestamp::from_micros(at_us);
+        self.decided.clear();
+        for LineCharge { rule, cost, key } in charges {
+            let place = self.buckets.place(*rule, key.hash, now, &self.quotas);
+            let (decision, change) = self.buckets.decide(place, &self.quotas[*rule as usize], *cost, now);
+            said.push(match decision.is_allowed() {
                 true => Said::Allowed,
                 false => Said::Denied { wait: decision.retry_after() },
-            };
-            any_denies |= said != Said::Allowed;
-            if let Some(place) = self.places.get(&place_of(&charge.rule)) {
-                self.rules[*place].add(at_us, &charge.key, charge.cost, facts, said);
+            });
+            self.decided.push(Decided { rule: *rule, place, decision, change });
+        }
+        let is_denied = is_denied(self.decided.iter().map(|one| (&self.charges[one.rule as usize], &one.decision)));
+        for one in &mut self.decided {
+            // As in `decide_all`: what a denied request would have taken elsewhere is not taken.
+            if !is_denied || !one.decision.is_allowed() {
+                self.buckets.apply(one.place, one.rule, std::mem::replace(&mut one.change, Change::None));
             }
         }
-        if !any_denies {
-            return Fate::Passed;
-        }
-        let rows = charges.into_iter().zip(decisions);
-        let verdict =
-            Verdict::new(rows.map(|(charge, decision)| Row::decided(charge, decision, Source::Store)).collect());
-        if verdict.is_allowed() {
-            return Fate::Passed;
-        }
-        self.denied += 1;
-        Fate::Denied { wait: verdict.retry_after() }
+        self.denied += u64::from(is_denied);
+        if is_denied { Outcome::Denied } else { Outcome::Passed }
+    }
+
+    /// How long the request that was just denied has to wait; `None` if it can never pass.
+    pub(crate) fn wait(&self) -> Option<Span> {
+        let row = |one: &Decided| Row::decided(self.charges[one.rule as usize].clone(), one.decision, Source::Store);
+        Verdict::new(self.decided.iter().map(row).collect()).retry_after()
     }
 }

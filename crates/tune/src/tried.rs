@@ -124,13 +124,16 @@ impl ByKey {
             let most = (needs.len() as f64 * share).floor() as usize;
             (0..rungs.len()).find(|rung| denied_at(*rung) <= most)
         };
-        shares
-            .iter()
-            .map(|share| {
-                let quota = rungs[lowest(*share)?];
-                Some(Sparing { quota, tried: self.run(&quota) })
+        let mut known: Vec<Sparing> = Vec::new();
+        let mut run = |quota: Quota| {
+            let again = known.iter().find(|one| one.quota == quota).copied();
+            again.unwrap_or_else(|| {
+                let sparing = Sparing { quota, tried: self.run(&quota) };
+                known.push(sparing);
+                sparing
             })
-            .collect()
+        };
+        shares.iter().map(|share| lowest(*share).map(|rung| run(rungs[rung]))).collect()
     }
 
     fn each(&self) -> impl Iterator<Item = &[Asked]> {
@@ -156,10 +159,17 @@ pub fn scaled(shape: &Quota, count: u32) -> Option<Quota> {
 
 /// The lowest limit that denies none of a key's requests; one past the last when all deny some.
 fn need(rungs: &[Quota], requests: &[Asked]) -> usize {
-    let (mut low, mut high) = (0, rungs.len());
+    // Upwards in larger and larger steps first: a limit that is too low denies soon, and only one that is high enough looks at all requests.
+    let passes = |rung: usize| denied(&rungs[rung], requests).next().is_none();
+    let (mut low, mut step) = (0, 1);
+    while low + step <= rungs.len() && !passes(low + step - 1) {
+        low += step;
+        step *= 2;
+    }
+    let mut high = (low + step - 1).min(rungs.len());
     while low < high {
         let middle = (low + high) / 2;
-        if denied(&rungs[middle], requests).next().is_none() {
+        if passes(middle) {
             high = middle;
         } else {
             low = middle + 1;
