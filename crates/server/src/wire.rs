@@ -22,7 +22,7 @@ pub(crate) use exceptions::{ExceptionBody, ExceptionView, ExceptionsAnswer, Lift
 pub(crate) use hold::HoldToken;
 pub(crate) use problem::{DenialAnswer, ProblemAnswer};
 pub(crate) use query::{BucketChangeQuery, BucketQuery, ExceptionQuery, HistoryQuery, NoQuery, RulesChangeQuery};
-pub(crate) use replay::replay_line;
+pub(crate) use replay::write_replay_line;
 pub(crate) use request::{
     Check, CheckBody, Release, Reserve, Settle, parse_check, parse_event, parse_release, parse_reserve, parse_settle,
 };

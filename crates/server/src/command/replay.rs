@@ -1,13 +1,15 @@
 //! `tollkeeper replay`: decides recorded requests in virtual time. Each event sets the clock.
 
 use std::fs::File;
-use std::io::{BufRead, BufReader, BufWriter, IsTerminal, Read, Write};
+use std::io::{BufRead, BufWriter, ErrorKind, IsTerminal, Read, Write};
 use std::path::PathBuf;
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::thread;
 
 use anyhow::{Context, bail};
 use indicatif::{ProgressBar, ProgressStyle};
 use tokio::runtime::Runtime;
-use tollkeeper::{Charge, Limiter, ManualClock, Rule, Store, Timestamp};
+use tollkeeper::{Charge, Limiter, ManualClock, Policy, Rule, Store, Timestamp, Verdict};
 use tollkeeper_logs::Format;
 use tollkeeper_tune::words::counted;
 use tollkeeper_tune::{Log, Naming, Options, Paint, Progress, Report, Source, each_request, summary};
@@ -69,7 +71,7 @@ pub(super) fn run(args: Args) -> anyhow::Result<Ending> {
         let replayed = replay_logs(logs, &naming, &limiter, &clock, &runtime);
         return ended(&runtime, &limiter, replayed);
     }
-    let (input, size): (Box<dyn Read>, _) = match &args.input {
+    let (input, size): (Box<dyn Read + Send>, _) = match &args.input {
         Some(path) => {
             let file = File::open(path).with_context(|| format!("{}", path.display()))?;
             let size = file.metadata().ok().map(|metadata| metadata.len());
@@ -77,7 +79,7 @@ pub(super) fn run(args: Args) -> anyhow::Result<Ending> {
         }
         None => (Box::new(std::io::stdin()), None),
     };
-    let replayed = runtime.block_on(replay(BufReader::with_capacity(1 << 16, input), size, &limiter, &clock));
+    let replayed = replay(input, size, &limiter, &clock, &runtime);
     ended(&runtime, &limiter, replayed)
 }
 
@@ -146,7 +148,7 @@ fn replay_logs(
     let mut output = BufWriter::with_capacity(1 << 16, std::io::stdout().lock());
     let policy = limiter.policy();
     let workers = std::thread::available_parallelism().map_or(1, usize::from);
-    let mut failed = None;
+    let (mut failed, mut line) = (None, Vec::new());
     let read = each_request(
         logs,
         naming,
@@ -155,7 +157,7 @@ fn replay_logs(
         |request| policy.charges(request).map_err(|error| error.to_string()),
         |at_us, charges| {
             if failed.is_none() {
-                failed = decide_charges(at_us, charges, limiter, clock, runtime, &mut output).err();
+                failed = decide_charges(at_us, charges, limiter, clock, runtime, &mut line, &mut output).err();
             }
         },
     );
@@ -178,6 +180,7 @@ fn decide_charges(
     limiter: &Limiter,
     clock: &ManualClock,
     runtime: &Runtime,
+    line: &mut Vec<u8>,
     output: &mut impl Write,
 ) -> anyhow::Result<()> {
     clock.set(Timestamp::from_micros(at_us));
@@ -185,62 +188,153 @@ fn decide_charges(
     if verdict.is_degraded() {
         bail!("the store did not answer");
     }
-    writeln!(output, "{}", wire::replay_line(at_us, &verdict))?;
+    line.clear();
+    wire::write_replay_line(line, at_us, &verdict);
+    line.push(b'\n');
+    output.write_all(line)?;
     Ok(())
 }
 
-async fn replay(
-    mut input: BufReader<Box<dyn Read>>,
+/// Events in the order in which they come. One thread reads and understands them, this one decides, and one writes; each hands on whatever is
+/// complete, so a caller that sends one event at a time gets its answer at once.
+fn replay(
+    mut input: Box<dyn Read + Send>,
     size: Option<u64>,
     limiter: &Limiter,
     clock: &ManualClock,
+    runtime: &Runtime,
 ) -> anyhow::Result<()> {
-    let mut output = BufWriter::new(std::io::stdout().lock());
     let progress = progress(size);
-    let mut line = String::new();
-    for number in 1u64.. {
-        line.clear();
-        let read = input.read_line(&mut line).with_context(|| format!("line {number}"))?;
-        if read == 0 {
+    let policy = limiter.policy();
+    let (events, understood) = sync_channel::<Events>(AHEAD);
+    let (verdicts, decided) = sync_channel::<Vec<(u64, Verdict)>>(AHEAD);
+    // Nobody waits for the reader: it may wait for input when all is over.
+    thread::spawn(move || understand(&mut *input, &policy, &events));
+    let writer = thread::spawn(move || write_verdicts(&decided));
+    let mut failed = None;
+    for Events { events, bytes, broken } in understood {
+        progress.inc(if size.is_some() { bytes } else { events.len() as u64 });
+        let (batch, undecided) = runtime.block_on(decide_events(events, limiter, clock));
+        // The writer has gone if nobody reads the output any more; it says so.
+        let is_read = verdicts.send(batch).is_ok();
+        failed = undecided.or(broken);
+        if failed.is_some() || !is_read {
             break;
         }
-        progress.inc(if size.is_some() { read as u64 } else { 1 });
-        if number == 1 && line.starts_with('\u{feff}') {
-            line.remove(0);
-        }
-        if line.trim().is_empty() {
-            continue;
-        }
-        let decided = decide(&line, limiter, clock).await;
-        match decided.with_context(|| format!("line {number}")) {
-            Ok(decision) => {
-                writeln!(output, "{decision}")?;
-                // A caller that sends one event at a time waits for its answer.
-                if input.buffer().is_empty() {
-                    output.flush()?;
-                }
-            }
-            Err(error) => {
-                // Decisions before the invalid line are still printed.
-                output.flush()?;
-                progress.finish_and_clear();
-                bail!(error);
-            }
-        }
     }
-    output.flush()?;
+    drop(verdicts);
+    let written = writer.join().unwrap_or_else(|_| bail!("the output could not be written"));
     progress.finish_and_clear();
-    Ok(())
+    failed.map_or(written, Err)
 }
 
-async fn decide(line: &str, limiter: &Limiter, clock: &ManualClock) -> anyhow::Result<String> {
-    let event = wire::parse_event(line).map_err(anyhow::Error::msg)?;
-    clock.set(Timestamp::from_micros(event.at_us));
-    let verdict = limiter.check(&event.descriptor).await?;
-    if verdict.is_degraded() {
-        bail!("the store did not answer");
+/// Batches that may wait for the next thread.
+const AHEAD: usize = 4;
+/// Bytes that are read at once.
+const BLOCK: usize = 1 << 18;
+
+/// Some events, and what is wrong with the one after them.
+struct Events {
+    events: Vec<Event>,
+    bytes: u64,
+    broken: Option<anyhow::Error>,
+}
+
+struct Event {
+    line: u64,
+    at_us: u64,
+    charges: Vec<Charge>,
+}
+
+/// Reads events until the input ends, a line is invalid, or nobody waits for more.
+fn understand(input: &mut dyn Read, policy: &Policy, events: &SyncSender<Events>) {
+    let (mut rest, mut line) = (Vec::new(), 0);
+    loop {
+        let had = rest.len();
+        rest.resize(had + BLOCK, 0);
+        let (read, broken) = match input.read(&mut rest[had..]) {
+            Ok(read) => (read, None),
+            Err(error) if error.kind() == ErrorKind::Interrupted => {
+                rest.truncate(had);
+                continue;
+            }
+            Err(error) => (0, Some(anyhow::Error::from(error).context(format!("line {}", line + 1)))),
+        };
+        rest.truncate(had + read);
+        let ends = match read {
+            0 => rest.len(),
+            _ => rest[had..].iter().rposition(|byte| *byte == b'\n').map_or(0, |end| had + end + 1),
+        };
+        let mut batch = events_of(&rest[..ends], &mut line, policy);
+        batch.broken = batch.broken.or(broken);
+        rest.drain(..ends);
+        let goes_on = read > 0 && batch.broken.is_none();
+        if events.send(batch).is_err() || !goes_on {
+            return;
+        }
     }
-    Ok(wire::replay_line(event.at_us, &verdict))
+}
+
+fn events_of(lines: &[u8], number: &mut u64, policy: &Policy) -> Events {
+    let mut found = Events { events: Vec::new(), bytes: lines.len() as u64, broken: None };
+    for line in lines.split_inclusive(|byte| *byte == b'\n') {
+        *number += 1;
+        match event_of(line, *number, policy).with_context(|| format!("line {number}")) {
+            Ok(event) => found.events.extend(event),
+            Err(error) => {
+                found.broken = Some(error);
+                break;
+            }
+        }
+    }
+    found
+}
+
+/// `None` of an empty line.
+fn event_of(line: &[u8], number: u64, policy: &Policy) -> anyhow::Result<Option<Event>> {
+    let text = std::str::from_utf8(line).context("stream did not contain valid UTF-8")?;
+    let text = if number == 1 { text.trim_start_matches('\u{feff}') } else { text };
+    if text.trim().is_empty() {
+        return Ok(None);
+    }
+    let event = wire::parse_event(text).map_err(anyhow::Error::msg)?;
+    let charges = policy.charges(&event.descriptor)?;
+    Ok(Some(Event { line: number, at_us: event.at_us, charges }))
+}
+
+/// The verdicts, up to the first event that could not be decided.
+async fn decide_events(
+    events: Vec<Event>,
+    limiter: &Limiter,
+    clock: &ManualClock,
+) -> (Vec<(u64, Verdict)>, Option<anyhow::Error>) {
+    let mut verdicts = Vec::with_capacity(events.len());
+    for Event { line, at_us, charges } in events {
+        clock.set(Timestamp::from_micros(at_us));
+        match limiter.check_charges(charges).await {
+            Ok(verdict) if verdict.is_degraded() => {
+                return (verdicts, Some(anyhow::anyhow!("the store did not answer").context(format!("line {line}"))));
+            }
+            Ok(verdict) => verdicts.push((at_us, verdict)),
+            Err(error) => return (verdicts, Some(anyhow::Error::from(error).context(format!("line {line}")))),
+        }
+    }
+    (verdicts, None)
+}
+
+fn write_verdicts(decided: &Receiver<Vec<(u64, Verdict)>>) -> anyhow::Result<()> {
+    let mut output = std::io::stdout().lock();
+    let mut lines = Vec::new();
+    for batch in decided {
+        for (at_us, verdict) in &batch {
+            wire::write_replay_line(&mut lines, *at_us, verdict);
+            lines.push(b'\n');
+        }
+        output.write_all(&lines)?;
+        output.flush()?;
+        lines.clear();
+    }
+    Ok(())
 }
 
 /// Shown in a terminal only, not when output or errors go to a file or a pipe.

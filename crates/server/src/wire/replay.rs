@@ -1,6 +1,6 @@
 //! The lines of `replay`: events in, verdicts out, to the microsecond.
 
-use serde::Serialize;
+use serde::{Serialize, Serializer};
 use tollkeeper::{Descriptor, Row, Span, Verdict};
 
 use super::hold::HoldName;
@@ -22,7 +22,16 @@ struct ReplayLine<'v> {
     allowed: bool,
     limiting: Option<&'v str>,
     retry_after_us: Option<u64>,
-    rules: Vec<ReplayRule<'v>>,
+    rules: Rules<'v>,
+}
+
+/// Written one by one.
+struct Rules<'v>(&'v [Row]);
+
+impl Serialize for Rules<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_seq(self.0.iter().map(ReplayRule::from))
+    }
 }
 
 #[derive(Serialize)]
@@ -44,16 +53,16 @@ struct ReplayRule<'v> {
     hold: Option<HoldName>,
 }
 
-/// A verdict as one line of `replay`'s output, without the line's end.
-pub(crate) fn replay_line(at_us: u64, verdict: &Verdict) -> String {
+/// Appends a verdict as one line of `replay`'s output, without the line's end.
+pub(crate) fn write_replay_line(out: &mut Vec<u8>, at_us: u64, verdict: &Verdict) {
     let line = ReplayLine {
         at_us,
         allowed: verdict.is_allowed(),
         limiting: verdict.limiting().map(|row| row.charge.rule.name()),
         retry_after_us: verdict.retry_after().map(Span::as_micros),
-        rules: verdict.rows().iter().map(ReplayRule::from).collect(),
+        rules: Rules(verdict.rows()),
     };
-    serde_json::to_string(&line).expect("a verdict is always JSON")
+    serde_json::to_writer(out, &line).expect("a verdict is always JSON");
 }
 
 impl<'v> From<&'v Row> for ReplayRule<'v> {

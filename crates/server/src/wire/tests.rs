@@ -21,6 +21,12 @@ async fn verdict(rules: &[Value], attributes: &[(&str, &str)], cost: u32) -> Ver
     limiter.check(&request).await.expect("costs are numbers")
 }
 
+fn replay_line(at_us: u64, verdict: &Verdict) -> String {
+    let mut line = Vec::new();
+    write_replay_line(&mut line, at_us, verdict);
+    String::from_utf8(line).expect("JSON is text")
+}
+
 fn free_user() -> Value {
     json!({"name": "free-user", "scope": "user", "key": "{user_id}", "limit": "10/s", "burst": 50})
 }
