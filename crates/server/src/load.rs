@@ -21,9 +21,10 @@ use tokio::time::{sleep, sleep_until, timeout};
 
 use answer::Answer;
 use connection::Connection;
-use keys::{Chance, Keys};
+use keys::{Keys, stream};
 use tally::Tally;
 use target::Target;
+use tollkeeper_tune::Chance;
 
 /// How long an answer may take.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -86,7 +87,7 @@ pub(crate) async fn run(plan: Arc<Plan>, progress: Arc<Progress>) -> Tally {
             plan: plan.clone(),
             progress: progress.clone(),
             begun,
-            chance: Chance::of(plan.seed, number as u64),
+            chance: stream(plan.seed, number as u64),
             tally: Tally::new(),
         };
         workers.spawn(worker.work());

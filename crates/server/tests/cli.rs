@@ -8,25 +8,25 @@ use serde_json::{Value, json};
 use tollkeeper_testkit::store::{Cluster, Kind, Server};
 use tollkeeper_testkit::{Folder, Service, file, tollkeeper, wait_until};
 
-fn run(args: &[&str], input: &str) -> Output {
+pub(crate) fn run(args: &[&str], input: impl AsRef<[u8]>) -> Output {
     let mut child =
         tollkeeper(args).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("starts");
     let mut stdin = child.stdin.take().unwrap();
-    let input = input.to_string();
+    let input = input.as_ref().to_vec();
     // Written from another thread, so that neither side blocks on a full pipe.
     let writer = std::thread::spawn(move || {
-        let _ = stdin.write_all(input.as_bytes());
+        let _ = stdin.write_all(&input);
     });
     let output = child.wait_with_output().unwrap();
     writer.join().unwrap();
     output
 }
 
-fn stdout(output: &Output) -> String {
+pub(crate) fn stdout(output: &Output) -> String {
     String::from_utf8(output.stdout.clone()).unwrap()
 }
 
-fn stderr(output: &Output) -> String {
+pub(crate) fn stderr(output: &Output) -> String {
     String::from_utf8(output.stderr.clone()).unwrap()
 }
 

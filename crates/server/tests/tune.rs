@@ -1,31 +1,9 @@
 //! `tollkeeper tune` as people run it: from a log to a rules file that `validate` accepts, rules tried on a log, and exit codes for CI.
 
-use std::io::Write as _;
-use std::process::{Output, Stdio};
-
 use serde_json::Value;
-use tollkeeper_testkit::{Folder, file, tollkeeper};
+use tollkeeper_testkit::{Folder, file};
 
-fn run(args: &[&str], input: &[u8]) -> Output {
-    let mut child =
-        tollkeeper(args).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("starts");
-    let mut stdin = child.stdin.take().unwrap();
-    let input = input.to_vec();
-    let writer = std::thread::spawn(move || {
-        let _ = stdin.write_all(&input);
-    });
-    let output = child.wait_with_output().unwrap();
-    writer.join().unwrap();
-    output
-}
-
-fn stdout(output: &Output) -> String {
-    String::from_utf8(output.stdout.clone()).unwrap()
-}
-
-fn stderr(output: &Output) -> String {
-    String::from_utf8(output.stderr.clone()).unwrap()
-}
+use crate::cli::{run, stderr, stdout};
 
 fn sample(lines: &str) -> String {
     stdout(&run(&["tune", "--sample", lines], b""))

@@ -10,16 +10,20 @@ use std::ops::Range;
 /// Of Monday, 5 January 2026.
 const DAY: u64 = 86_400;
 
-/// SplitMix64 (Steele, Lea, Flood 2014): small, fast, and good enough to make traffic.
+/// Random numbers that repeat with their seed: SplitMix64 (Steele, Lea, Flood 2014), small, fast, and good enough to make traffic.
 #[derive(Debug, Clone)]
-pub(crate) struct Chance(u64);
+pub struct Chance(u64);
 
 impl Chance {
-    pub(crate) fn new(seed: u64) -> Chance {
+    /// The same seed gives the same numbers.
+    #[must_use]
+    pub fn new(seed: u64) -> Chance {
         Chance(seed)
     }
 
-    pub(crate) fn next(&mut self) -> u64 {
+    /// Any number.
+    #[expect(clippy::should_implement_trait, reason = "it never ends, and nobody iterates")]
+    pub fn next(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut mixed = self.0;
         mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -28,12 +32,12 @@ impl Chance {
     }
 
     /// From 0 up to but not including this.
-    pub(crate) fn below(&mut self, most: u64) -> u64 {
+    pub fn below(&mut self, most: u64) -> u64 {
         self.next() % most.max(1)
     }
 
     /// From 0 to 1.
-    pub(crate) fn share(&mut self) -> f64 {
+    pub fn share(&mut self) -> f64 {
         (self.next() >> 11) as f64 / (1u64 << 53) as f64
     }
 }

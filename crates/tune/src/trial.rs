@@ -10,8 +10,8 @@ use crate::buckets::{Buckets, Place};
 use crate::lines::LineCharge;
 use crate::traffic::{Said, Traffic};
 
-/// Buckets in use at the same time. Idle ones make room.
-pub const MAX_KEYS: usize = 8_000_000;
+/// Buckets in use at the same time, about 60 bytes each. Idle ones make room.
+pub const MAX_KEYS: usize = 7_000_000;
 
 /// Rules and what they said.
 #[derive(Debug)]

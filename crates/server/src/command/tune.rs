@@ -73,7 +73,7 @@ pub(super) struct Args {
     /// Threads that read lines; by default one for each core
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=256), env = "TOLLKEEPER_WORKERS")]
     workers: Option<u16>,
-    /// Keys that rules may have in use at the same time, 36 bytes each
+    /// Keys that rules may have in use at the same time, about 60 bytes each
     #[arg(long, value_name = "N", default_value_t = tollkeeper_tune::MAX_KEYS as u64, value_parser = clap::value_parser!(u64).range(1_000..=1_000_000_000), env = "TOLLKEEPER_MAX_KEYS")]
     max_keys: u64,
     /// Print a made-up log of this many lines instead, to try things on

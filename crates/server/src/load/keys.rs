@@ -2,6 +2,8 @@
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
+use tollkeeper_tune::Chance;
+
 /// How often each key is drawn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub(crate) enum Distribution {
@@ -62,33 +64,10 @@ impl Keys {
     }
 }
 
-/// Random numbers that repeat with their seed: SplitMix64.
-#[derive(Debug)]
-pub(crate) struct Chance(u64);
-
-impl Chance {
-    pub(crate) fn of(seed: u64, stream: u64) -> Chance {
-        let mut chance = Chance(seed);
-        let start = chance.next() ^ stream.wrapping_mul(0xd6e8_feb8_6659_fd93);
-        Chance(start)
-    }
-
-    fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut mixed = self.0;
-        mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        mixed ^ (mixed >> 31)
-    }
-
-    fn below(&mut self, bound: u64) -> u64 {
-        ((u128::from(self.next()) * u128::from(bound)) >> 64) as u64
-    }
-
-    /// From 0 to 1.
-    fn share(&mut self) -> f64 {
-        (self.next() >> 11) as f64 / (1_u64 << 53) as f64
-    }
+/// The random numbers of one of several streams of a seed.
+pub(crate) fn stream(seed: u64, stream: u64) -> Chance {
+    let start = Chance::new(seed).next() ^ stream.wrapping_mul(0xd6e8_feb8_6659_fd93);
+    Chance::new(start)
 }
 
 #[cfg(test)]
@@ -96,7 +75,7 @@ mod tests {
     use super::*;
 
     fn counts(distribution: Distribution) -> Vec<u32> {
-        let (keys, mut chance) = (Keys::new(10, distribution), Chance::of(7, 0));
+        let (keys, mut chance) = (Keys::new(10, distribution), stream(7, 0));
         let mut counts = vec![0; 10];
         for _ in 0..100_000 {
             counts[keys.draw(&mut chance) as usize] += 1;
@@ -119,7 +98,7 @@ mod tests {
 
     #[test]
     fn new_keys_never_repeat() {
-        let (keys, mut chance) = (Keys::new(10, Distribution::New), Chance::of(7, 0));
+        let (keys, mut chance) = (Keys::new(10, Distribution::New), stream(7, 0));
         assert_eq!((0..20).map(|_| keys.draw(&mut chance)).collect::<Vec<_>>(), (0..20).collect::<Vec<_>>());
         assert_eq!(keys.tallied(), 0);
     }
