@@ -18,13 +18,13 @@ use std::time::{Duration, Instant};
 
 use tokio::task::JoinSet;
 use tokio::time::{sleep, sleep_until, timeout};
+use tollkeeper_tune::Chance;
 
 use answer::Answer;
 use connection::Connection;
 use keys::{Keys, stream};
 use tally::Tally;
 use target::Target;
-use tollkeeper_tune::Chance;
 
 /// How long an answer may take.
 const PATIENCE: Duration = Duration::from_secs(10);
