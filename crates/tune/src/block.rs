@@ -9,6 +9,7 @@ use crate::lines::{Line, LineCharge, Lines};
 use crate::routes::{self, Routes};
 use crate::timeline::Counts;
 use crate::traffic::{HOT_ROOM, Said, Traffic};
+use crate::trial::Outcome;
 
 /// Requests of a block.
 const ROOM: usize = 8_192;
@@ -32,14 +33,6 @@ struct Row {
     fate: Outcome,
     /// Under the rules to compare with.
     then: Outcome,
-}
-
-/// What became of a request.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Outcome {
-    Passed,
-    Denied,
-    NoRule,
 }
 
 impl Block {

@@ -19,6 +19,8 @@ pub(crate) struct Buckets {
     /// Beyond this many, what no longer counts is dropped first.
     room: usize,
     most: usize,
+    /// New keys since idle ones were last dropped.
+    newcomers: usize,
     overflowed: u64,
 }
 
@@ -36,7 +38,7 @@ const CLASSES: u64 = 64;
 impl Buckets {
     /// For at most this many keys, and those that share.
     pub(crate) fn new(most: usize) -> Buckets {
-        Buckets { states: ByHash::default(), room: FEWEST.min(most), most, overflowed: 0 }
+        Buckets { states: ByHash::default(), room: FEWEST.min(most), most, newcomers: 0, overflowed: 0 }
     }
 
     /// Decisions of new keys that had to share a bucket.
@@ -55,6 +57,7 @@ impl Buckets {
             return Place(own);
         }
         self.overflowed += 1;
+        self.newcomers += 1;
         Place(hash_of(u64::from(rule) << 32 | CLASSES, &(key % CLASSES).to_le_bytes()))
     }
 
@@ -65,17 +68,23 @@ impl Buckets {
     }
 
     pub(crate) fn apply(&mut self, place: Place, rule: u32, change: Change) {
-        if change != Change::None {
-            self.states.entry(place.0).or_insert(Kept { rule, state: State::Fresh }).state.apply(change);
+        if change == Change::None {
+            return;
         }
+        let kept = self.states.entry(place.0).or_insert_with(|| {
+            self.newcomers += 1;
+            Kept { rule, state: State::Fresh }
+        });
+        kept.state.apply(change);
     }
 
     #[cold]
     fn make_room(&mut self, now: Timestamp, quotas: &[Quota]) {
-        // A full table is looked through again only after it has had time to change.
-        if self.room == self.most && self.overflowed % (self.most as u64 / 4).max(1) != 0 {
+        // To look through a full table for every new key would take most of the time.
+        if self.room == self.most && self.newcomers < self.most / 16 {
             return;
         }
+        self.newcomers = 0;
         self.states.retain(|_, kept| kept.state.until(&quotas[kept.rule as usize]) > now);
         self.room = (self.states.len() * 2).max(FEWEST).min(self.most);
     }
@@ -108,6 +117,11 @@ mod tests {
         }
         assert!(buckets.states.len() <= 3 * FEWEST, "{}", buckets.states.len());
         assert_eq!(buckets.overflowed(), 0);
+    }
+
+    #[test]
+    fn a_key_takes_what_the_documentation_says() {
+        assert!(size_of::<(u64, Kept)>() <= 64, "{}", size_of::<(u64, Kept)>());
     }
 
     #[test]

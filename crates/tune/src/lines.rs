@@ -2,14 +2,18 @@
 //!
 //! The texts of keys and routes of a whole chunk stand in one string, and a request refers to them by their place.
 
-use tollkeeper::{Key, Policy, Request, Rule};
+use tollkeeper::{Algorithm, Key, Policy, Request, Rule};
 use tollkeeper_logs::Entry;
 
 use crate::facts::{Facts, Witness};
 use crate::hash::hash_of;
 use crate::reader::Worker;
 use crate::request::{LogRequest, Naming};
-use crate::trial::Trial;
+
+/// Whether a log can tell what a rule would do: of requests at the same time it does not say when they ended.
+pub(crate) fn is_tried(rule: &Rule) -> bool {
+    rule.quota().algorithm() != Algorithm::Concurrency
+}
 
 /// Requests and their texts.
 #[derive(Debug, Default)]
@@ -99,7 +103,7 @@ impl Lines {
     fn charge(&mut self, policy: &Policy, request: &impl Request, asked: &mut Asked<'_>) -> Result<(), String> {
         let Asked { key, client } = asked;
         let charged = policy.each_charge(request, key, |position, key, cost| {
-            if Trial::is_tried(&policy.rules()[position]) {
+            if is_tried(&policy.rules()[position]) {
                 let key = self.keep_key(key.variant, &key.value, *client);
                 self.charges.push(LineCharge { rule: position as u32, cost, key });
             }

@@ -10,6 +10,7 @@ use crate::evidence::{Denied, Enough, Evidence, Few, Period};
 use crate::finding::Finding;
 use crate::hot_keys::{Hot, HotKeys};
 use crate::journal::Journal;
+use crate::lines::is_tried;
 use crate::peaks::SPANS;
 use crate::reader::{Log, Progress, ReadReport};
 use crate::run::{self, Found, Options};
@@ -344,7 +345,7 @@ fn notes(found: &Found, zoneless: bool) -> Vec<String> {
     }
     let trials = [found.trial.as_ref(), found.compared.as_ref()];
     for trial in trials.into_iter().flatten() {
-        for rule in trial.policy().rules().iter().filter(|rule| rule.is_active() && !Trial::is_tried(rule)) {
+        for rule in trial.policy().rules().iter().filter(|rule| rule.is_active() && !is_tried(rule)) {
             notes.push(format!(
                 "rule `{}`: a limit of requests at the same time cannot be tried on past requests: it is not known when they would have ended",
                 rule.name()
@@ -463,7 +464,7 @@ fn mode(spec: &RuleSpec) -> String {
 fn rules(trial: &Trial, seconds: u64, shown: Shown<'_>) -> Vec<RuleReport> {
     let tried = thread::scope(|scope| {
         let trying: Vec<_> =
-            trial.rules.iter().map(|one| Trial::is_tried(&one.rule).then(|| scope.spawn(|| instead(one)))).collect();
+            trial.rules.iter().map(|one| is_tried(&one.rule).then(|| scope.spawn(|| instead(one)))).collect();
         let found = trying.into_iter().map(|one| one.map(|one| one.join().unwrap_or_default()).unwrap_or_default());
         found.collect::<Vec<_>>()
     });
@@ -482,7 +483,7 @@ fn rule(traffic: &Traffic, instead: Vec<Instead>, seconds: u64, shown: Shown<'_>
         key(rule, hot, note, traffic.denied, usual, shown)
     });
     let who: Vec<KeyReport> = who.collect();
-    let tried = Trial::is_tried(rule);
+    let tried = is_tried(rule);
     let few = denied.iter().map(|hot| {
         let note = traffic.note(hot.hash).unwrap_or(&hot.note);
         let is_suspect = note.is_telling().then(|| note.suspect(usual).is_some());

@@ -7,12 +7,12 @@ use std::thread;
 use tollkeeper::{Policy, Rule, RuleSpec};
 use tollkeeper_logs::Entry;
 
-use crate::block::{Block, Counter, Of, Outcome, Overall};
+use crate::block::{Block, Counter, Of, Overall};
 use crate::lines::{Clerk, Lines, Questions};
 use crate::reader::{self, Log, Progress, ReadReport, Worker};
 use crate::request::{LogRequest, Naming};
 use crate::traffic::{Said, Traffic};
-use crate::trial::{Engine, Trial};
+use crate::trial::{Engine, Outcome, Trial};
 
 /// Blocks that wait for those who count them.
 const WAITING: usize = 4;

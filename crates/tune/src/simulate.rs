@@ -12,13 +12,13 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use tollkeeper::{Descriptor, Limit, Policy, parse_span};
 
-use crate::block::Outcome;
 use crate::generator::Chance;
 use crate::lines::Lines;
 use crate::report::{Report, Shown, TimelineReport};
 use crate::run::Found;
 use crate::text::{Paint, one_rule};
 use crate::timeline::Timeline;
+use crate::trial::Outcome;
 use crate::words::{counted, grouped, share};
 
 /// Monday, 5 January 2026, 00:00 UTC: when simulated traffic begins.

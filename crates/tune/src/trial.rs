@@ -2,10 +2,9 @@
 
 use std::sync::Arc;
 
-use tollkeeper::{Algorithm, Charge, Decision, Key, Policy, Quota, Row, Rule, Source, Span, Timestamp, Verdict};
+use tollkeeper::{Charge, Decision, Key, Policy, Quota, Row, Source, Span, Timestamp, Verdict};
 use tollkeeper_core::{Change, is_denied};
 
-use crate::block::Outcome;
 use crate::buckets::{Buckets, Place};
 use crate::lines::LineCharge;
 use crate::traffic::{Said, Traffic};
@@ -37,6 +36,14 @@ pub(crate) struct Engine {
     pub(crate) no_rule: u64,
 }
 
+/// What became of a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Outcome {
+    Passed,
+    Denied,
+    NoRule,
+}
+
 #[derive(Debug)]
 struct Decided {
     rule: u32,
@@ -62,11 +69,6 @@ impl Trial {
 
     pub(crate) fn policy(&self) -> &Policy {
         &self.engine.policy
-    }
-
-    /// Whether a log can tell what a rule would do: of requests at the same time it does not say when they ended.
-    pub(crate) fn is_tried(rule: &Rule) -> bool {
-        rule.quota().algorithm() != Algorithm::Concurrency
     }
 
     /// Charges of new keys that had to share a bucket, because there were too many.
