@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use tollkeeper_testkit::store::{Cluster, Kind, Server};
 use tollkeeper_testkit::{Folder, Service, file, tollkeeper, wait_until};
 
-pub(crate) fn run(args: &[&str], input: impl AsRef<[u8]>) -> Output {
+pub(crate) fn run(args: &[&str], input: &(impl AsRef<[u8]> + ?Sized)) -> Output {
     let mut child =
         tollkeeper(args).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("starts");
     let mut stdin = child.stdin.take().unwrap();
