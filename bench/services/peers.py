@@ -107,8 +107,10 @@ class Peers:
             self.missing[name] = f"did not build in {seconds} s"
             return
         if built.returncode != 0:
-            last = [line for line in built.stderr.splitlines() if "error" in line.lower()] or built.stderr.splitlines()
-            self.missing[name] = f"does not build: {(last or ['no message'])[0].strip()[:200]}"
+            lines = built.stderr.strip().splitlines() or ["no message"]
+            # Cargo's first error, or the last line of Go's.
+            line = next((line for line in lines if line.startswith("error")), lines[-1])
+            self.missing[name] = f"does not build: {line.strip()[:300]}"
 
     def _found(self, name, path):
         if pathlib.Path(path).exists():
