@@ -1,10 +1,11 @@
 //! One connection: read, parse, decide, answer, read on.
 
 use std::io;
+use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::time::Duration;
 
-use futures_util::future::join_all;
+use futures_util::future::{MaybeDone, join_all, maybe_done, poll_immediate};
 use http::HeaderMap;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::sync::watch;
@@ -27,7 +28,8 @@ pub(super) struct Connection {
     shared: Arc<Shared>,
     stream: Stream,
     session: Session,
-    stopping: watch::Receiver<bool>,
+    /// Resolves when the service stops, and again whenever it is awaited after that. Made once, because every read waits for it.
+    stopped: MaybeDone<Pin<Box<dyn Future<Output = ()> + Send>>>,
     /// Bytes that were not parsed yet: less than a command, once all complete commands were answered.
     input: Vec<u8>,
     output: Vec<u8>,
@@ -43,10 +45,20 @@ impl Connection {
     /// How long a client that is cut off gets to read why.
     const FAREWELL: Duration = Duration::from_millis(200);
 
-    pub(super) fn new(shared: Arc<Shared>, stream: Stream, number: u64, stopping: watch::Receiver<bool>) -> Connection {
+    pub(super) fn new(
+        shared: Arc<Shared>,
+        stream: Stream,
+        number: u64,
+        mut stopping: watch::Receiver<bool>,
+    ) -> Connection {
         let session = Session::new(number, shared.password.clone());
         let (input, output) = (Vec::new(), Vec::new());
-        Connection { shared, stream, session, stopping, input, output, waiting_since: None }
+        let stopped = async move {
+            // An error means that it has.
+            let _ = stopping.wait_for(|stop| *stop).await;
+        };
+        let stopped: Pin<Box<dyn Future<Output = ()> + Send>> = Box::pin(stopped);
+        Connection { shared, stream, session, stopped: maybe_done(stopped), input, output, waiting_since: None }
     }
 
     /// Runs until the client leaves, is cut off, or the service stops.
@@ -61,15 +73,18 @@ impl Connection {
 
     /// Whether more has arrived.
     async fn read(&mut self) -> io::Result<bool> {
-        let limits = &self.shared.limits;
-        let deadline = match self.waiting_since {
-            Some(since) => since + limits.stall,
-            None => Instant::now() + limits.idle,
-        };
         self.input.reserve(Self::CHUNK);
-        tokio::select! {
-            read = timeout_at(deadline, self.stream.read_buf(&mut self.input)) => Ok(read?? > 0),
-            _ = self.stopping.wait_for(|stop| *stop) => Ok(false),
+        let reading = self.stream.read_buf(&mut self.input);
+        match self.waiting_since {
+            Some(since) => tokio::select! {
+                read = timeout_at(since + self.shared.limits.stall, reading) => Ok(read?? > 0),
+                () = &mut self.stopped => Ok(false),
+            },
+            // The stream itself fails when it is idle for too long.
+            None => tokio::select! {
+                read = reading => Ok(read? > 0),
+                () = &mut self.stopped => Ok(false),
+            },
         }
     }
 
@@ -125,7 +140,7 @@ impl Connection {
         let pause = FIRST * 2_u32.pow(self.session.guesses().clamp(1, 5) - 1);
         tokio::select! {
             () = sleep(pause) => {}
-            _ = self.stopping.wait_for(|stop| *stop) => {}
+            () = &mut self.stopped => {}
         }
     }
 
@@ -162,12 +177,16 @@ impl Connection {
         if self.output.is_empty() {
             return Ok(());
         }
-        let sending = async {
+        let mut sending = pin!(async {
             self.stream.write_all(&self.output).await?;
             // With TLS, written bytes may not have been sent yet.
             self.stream.flush().await
-        };
-        timeout(self.shared.limits.stall, sending).await??;
+        });
+        // Nearly always the system takes them at once, and no timer is needed.
+        match poll_immediate(sending.as_mut()).await {
+            Some(sent) => sent?,
+            None => timeout(self.shared.limits.stall, sending).await??,
+        }
         self.output.clear();
         self.output.shrink_to(Self::KEPT);
         Ok(())
