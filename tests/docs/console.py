@@ -278,6 +278,15 @@ def inside(name):
     return 0
 
 
+def attempted(name):
+    """Pages have real deadlines, such as the 20 ms of a call to Redis, which a busy machine can miss: a page has a second attempt."""
+    status, output = isolated(name)
+    if status == 0:
+        return status, output
+    again, second = isolated(name)
+    return again, f"{output}\n--- second attempt\n{second}"
+
+
 def isolated(name):
     # Postgres does not run as root, nor as one who only seems to be.
     rights = [] if os.geteuid() == 0 else ["--map-current-user", "--keep-caps"]
@@ -298,7 +307,7 @@ def main():
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
     failed = 0
     with concurrent.futures.ThreadPoolExecutor(4) as pool:
-        for status, output in pool.map(isolated, names):
+        for status, output in pool.map(attempted, names):
             print(output, flush=True)
             failed += status != 0
     if failed:
