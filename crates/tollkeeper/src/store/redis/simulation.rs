@@ -142,10 +142,12 @@ async fn cause(network: &Arc<Network>, fault: &Fault, ledger: &Ledger) {
         }
         Fault::Move { key, pause } => {
             if network.begin_move(key) {
-                let (network, pause) = (network.clone(), *pause);
+                ledger.moved();
+                let (network, ledger, pause) = (network.clone(), ledger.clone(), *pause);
                 tokio::spawn(async move {
                     sleep(pause).await;
                     network.end_move();
+                    ledger.moved();
                 });
             }
         }
@@ -212,5 +214,15 @@ fn a_seed_replays_exactly() {
     for seed in (0..400).step_by(23) {
         let (once, again) = (run(seed, false), run(seed, false));
         assert_eq!(once, again, "seed {seed}");
+    }
+}
+
+/// Found by long runs. 2481: two standstills of this process were held against the server. The others were mistakes of the
+/// ledger: 12445, a step forward at the same moment as the requests that profit from it; 15555, a slot that moved from a server
+/// whose clock was set back to one whose clock was not, which is a step forward for its keys.
+#[test]
+fn seeds_that_broke_a_law_once_keep_it() {
+    for seed in [2481, 12445, 15555] {
+        assert_eq!(run(seed, false).broken, Vec::<String>::new(), "seed {seed}");
     }
 }

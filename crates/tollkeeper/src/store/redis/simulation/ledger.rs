@@ -44,6 +44,8 @@ struct State {
     forgotten: Vec<Duration>,
     /// When a server's clock jumped, and by how many milliseconds.
     steps: Vec<(Duration, i64)>,
+    /// When keys moved from one server to another.
+    moves: Vec<Duration>,
     by_policy: u64,
     leased: u64,
     broken: Vec<String>,
@@ -131,6 +133,11 @@ impl Ledger {
         self.state().steps.push((now, by_ms));
     }
 
+    pub(super) fn moved(&self) {
+        let now = self.elapsed();
+        self.state().moves.push(now);
+    }
+
     pub(super) fn leased(&self, tokens: u64) {
         self.state().leased += tokens;
     }
@@ -178,10 +185,14 @@ impl Ledger {
             let state = self.state();
             // What a restarting server has forgotten is known when it is back.
             let longest = Duration::from_secs(2);
-            let event = |at: &Duration| Event { from: *at, to: *at + longest, recovered: *at + longest };
+            // Virtual time may not pass between an event and what comes of it.
+            let just_before = |at: &Duration| at.saturating_sub(Duration::from_micros(1));
+            let event = |at: &Duration| Event { from: just_before(at), to: *at + longest, recovered: *at + longest };
             // A step back gives nothing.
             let forward = state.steps.iter().filter(|(_, by_ms)| *by_ms > 0).map(|(at, _)| at);
-            state.forgotten.iter().chain(forward).map(event).collect()
+            // A key that moves to another clock may meet a later time there.
+            let moves = state.moves.iter().filter(|_| !state.steps.is_empty());
+            state.forgotten.iter().chain(forward).chain(moves).map(event).collect()
         };
         let observed = self.state().observed.clone();
         for ((rule, key), seen) in observed {
