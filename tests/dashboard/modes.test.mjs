@@ -41,5 +41,5 @@ test("violations are marked, and a key is explained", async () => {
   await page.goto(`${service.url}/#violations`);
   for (const mode of ["shadow", "annotate", "quota"]) await page.waitForSelector(`#view-violations .chip >> text=${mode}`);
   await page.goto(`${service.url}/#keys?rule=soft&key=a`);
-  await page.waitForSelector("text=The rule is a soft limit: requests over it pass, and the upstream is told.");
+  await page.waitForSelector("text=The rule is a soft limit: requests over it pass, marked for the upstream.");
 });

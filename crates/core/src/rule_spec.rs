@@ -214,7 +214,7 @@ impl RuleSpec {
         self.mode(Enforcement::Shadow)
     }
 
-    /// Requests over the limit pass, and the upstream is told.
+    /// Requests over the limit pass, marked for the upstream.
     #[must_use]
     pub fn annotate(self) -> RuleSpec {
         self.mode(Enforcement::Annotate)
@@ -480,7 +480,7 @@ pub enum Enforcement {
     Enforce,
     /// It counts and reports, but never denies.
     Shadow,
-    /// A soft limit: it counts as an enforced rule does, and never denies; upstreams are told of requests over it.
+    /// A soft limit: it counts as an enforced rule does, and never denies; requests over it are marked for the upstream.
     Annotate,
     /// One of several alternatives: a request is denied only if every such rule that applies to it is over its limit.
     Quota,

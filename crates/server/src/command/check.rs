@@ -115,7 +115,7 @@ fn says(row: &Row) -> String {
     let mark = if row.decision.is_allowed() { "ok" } else { "NO" };
     let shadow = match rule.mode() {
         Enforcement::Shadow => " (shadow: never denies)",
-        Enforcement::Annotate => " (annotate: passes, and the upstream is told)",
+        Enforcement::Annotate => " (annotate: passes, marked for the upstream)",
         Enforcement::Quota => " (quota: denies together with the others)",
         _ => "",
     };

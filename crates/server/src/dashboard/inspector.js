@@ -142,7 +142,7 @@ const inspector = {
       ? `The limit is ${quota(written)} for each ${rule?.key ?? "key"}, and this key has used all of it. Denied requests are not charged.`
       : "A request of cost 1 passes this rule.")];
     if (rule?.mode === "shadow") parts.push("The rule is in shadow mode: it reports and never denies.");
-    if (rule?.mode === "annotate") parts.push("The rule is a soft limit: requests over it pass, and the upstream is told.");
+    if (rule?.mode === "annotate") parts.push("The rule is a soft limit: requests over it pass, marked for the upstream.");
     if (rule?.mode === "quota") parts.push("The rule is one of several quotas: a request is denied only if all of them are over.");
     if (rule && !rule.active) parts.push("The rule is inactive.");
     if (hot) {
