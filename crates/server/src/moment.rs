@@ -5,12 +5,11 @@ use std::borrow::Cow;
 use std::fmt::{self, Display};
 use std::str::FromStr;
 
+use jiff::fmt::temporal::DateTimePrinter;
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::de::Deserializer;
 use serde::ser::Serializer;
 use serde::{Deserialize, Serialize};
-use time::OffsetDateTime;
-use time::format_description::well_known::Rfc3339;
 use tollkeeper::{Span, Timestamp, parse_span};
 
 use crate::strict::parsed;
@@ -21,18 +20,10 @@ pub(crate) struct Moment(pub(crate) Timestamp);
 
 impl Display for Moment {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let micros = self.0.as_micros();
+        const MILLISECONDS: DateTimePrinter = DateTimePrinter::new().precision(Some(3));
         // No timestamp lies past the year 2255, so this always succeeds.
-        let at = OffsetDateTime::from_unix_timestamp((micros / 1_000_000) as i64).unwrap_or(OffsetDateTime::UNIX_EPOCH);
-        let (hour, minute, second) = at.to_hms();
-        write!(
-            f,
-            "{:04}-{:02}-{:02}T{hour:02}:{minute:02}:{second:02}.{:03}Z",
-            at.year(),
-            u8::from(at.month()),
-            at.day(),
-            micros / 1_000 % 1_000
-        )
+        let at = jiff::Timestamp::from_microsecond(self.0.as_micros() as i64).unwrap_or_default();
+        f.write_str(&MILLISECONDS.timestamp_to_string(&at))
     }
 }
 
@@ -45,10 +36,33 @@ impl FromStr for Moment {
     type Err = NotAMoment;
 
     fn from_str(text: &str) -> Result<Moment, NotAMoment> {
-        let at = OffsetDateTime::parse(text, &Rfc3339).map_err(|_| NotAMoment)?;
-        let micros = u64::try_from(at.unix_timestamp_nanos() / 1_000).map_err(|_| NotAMoment)?;
+        if !has_shape_of_rfc3339(text.as_bytes()) {
+            return Err(NotAMoment);
+        }
+        let at: jiff::Timestamp = text.parse().map_err(|_| NotAMoment)?;
+        let micros = u64::try_from(at.as_microsecond()).map_err(|_| NotAMoment)?;
         Ok(Moment(Timestamp::from_micros(micros)))
     }
+}
+
+/// Jiff reads more than RFC 3339: no minutes, a space, a comma, a zone in brackets. What is a date and what a time of day it knows.
+fn has_shape_of_rfc3339(text: &[u8]) -> bool {
+    let fits = |text: &[u8], shape: &[u8]| {
+        let digit = |(byte, place): (&u8, &u8)| {
+            if *place == b'0' { byte.is_ascii_digit() } else { byte.eq_ignore_ascii_case(place) }
+        };
+        text.len() == shape.len() && text.iter().zip(shape).all(digit)
+    };
+    let Some((time, rest)) = text.split_at_checked(19) else { return false };
+    let fraction = match rest {
+        [b'.', digits @ ..] => 1 + digits.iter().take_while(|byte| byte.is_ascii_digit()).count(),
+        _ => 0,
+    };
+    let offset = &rest[fraction..];
+    let minutes = |offset: &[u8]| fits(offset, b"+00:00") || fits(offset, b"-00:00");
+    fits(time, b"0000-00-00T00:00:00")
+        && fraction != 1
+        && (fits(offset, b"Z") || minutes(offset) && &offset[1..3] <= b"23".as_slice())
 }
 
 impl Serialize for Moment {
@@ -207,6 +221,16 @@ mod tests {
             "2026-01-01T24:00:00Z",
             "2026-01-01T00:00:00.Z",
             "+026-01-01T00:00:00Z",
+            "+002026-01-01T00:00:00Z",
+            "2026-01-01 00:00:00Z",
+            "2026-01-01T00:00Z",
+            "2026-01-01T00:00:00,5Z",
+            "2026-01-01T00:00:00+01",
+            "2026-01-01T00:00:00+0100",
+            "2026-01-01T00:00:00+24:00",
+            "2026-01-01T00:00:00+01:60",
+            "2026-01-01T00:00:00+01:00[Europe/Berlin]",
+            "2026-01-01T00:00:00Z[UTC]",
             "1969-12-31T23:59:59Z",
         ] {
             assert_eq!(text.parse::<Moment>(), Err(NotAMoment), "{text}");

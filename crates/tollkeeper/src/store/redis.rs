@@ -55,6 +55,7 @@ pub use traffic::{DURATION_BOUNDS, Traffic};
 pub use version::ExceptionsCopy;
 
 use std::fmt;
+use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
@@ -102,8 +103,17 @@ impl RedisStore {
         connected.unwrap_or_else(|error| Err(ConnectError::Thread(error.to_string())))
     }
 
-    /// Runs on the thread that makes the calls: tasks started here stay there.
-    async fn start(address: Address, options: RedisOptions, io: Io) -> Result<RedisStore, ConnectError> {
+    /// Runs on the thread that makes the calls: tasks started here stay there. Boxed, so that all of it is compiled here and not
+    /// again where a store is connected.
+    fn start(
+        address: Address,
+        options: RedisOptions,
+        io: Io,
+    ) -> Pin<Box<dyn Future<Output = Result<RedisStore, ConnectError>> + Send>> {
+        Box::pin(RedisStore::start_here(address, options, io))
+    }
+
+    async fn start_here(address: Address, options: RedisOptions, io: Io) -> Result<RedisStore, ConnectError> {
         let RedisOptions { deadline, clock, namespace, .. } = options;
         let (nodes, server) = connect(address, deadline).await?;
         let is_real_time = matches!(clock, Clock::System(_));

@@ -69,8 +69,13 @@ async fn verify(node: Weak<Node>) {
         if node.breaker_state() != BreakerState::Closed {
             continue;
         }
-        let role = node.call(Work::Command(&redis::cmd("ROLE")), false, |role| Ok(server::is_primary(&role))).await;
-        if matches!(role, Ok(false)) {
+        let mut is_primary = true;
+        let mut read = |role| {
+            is_primary = server::is_primary(&role);
+            Ok(())
+        };
+        let answered = node.call(Work::Command(&redis::cmd("ROLE")), false, &mut read).await;
+        if answered.is_ok() && !is_primary {
             node.renew();
         }
     }

@@ -72,6 +72,10 @@ impl<'w> Work<'w> {
     }
 }
 
+/// Reads a reply and keeps what it says; an unusable one is an error. Not a type parameter: calls are compiled once, and not for
+/// each kind of reply in every crate that makes calls.
+pub(super) type Read<'r> = dyn FnMut(Value) -> Result<(), StoreError> + Send + 'r;
+
 /// What came of waiting for a reply.
 enum Awaited {
     Reply(Result<Value, RedisError>),
@@ -179,12 +183,12 @@ impl Node {
 
     /// Calls within the deadline, and reports the outcome to the breaker. `read` parses the reply; an unusable reply
     /// is a failure like any other.
-    pub(super) async fn call<T>(
+    pub(super) async fn call(
         self: &Arc<Self>,
         work: Work<'_>,
         asking: bool,
-        read: impl FnOnce(Value) -> Result<T, StoreError>,
-    ) -> Result<T, Refusal> {
+        read: &mut Read<'_>,
+    ) -> Result<(), Refusal> {
         let _turn = self.turn().await?;
         let mut awaited = self.reply(work, asking).await;
         // Another command with its own deadline: with both in one, a distant server would be late whenever it restarts.
@@ -205,12 +209,12 @@ impl Node {
     ///
     /// A late reply here may be due to a busy runtime, so it is not held against the server: the thread that makes
     /// calls checks whether the server answers. If it does, the reply will be read when the runtime gets to it.
-    pub(super) async fn call_here<T>(
+    pub(super) async fn call_here(
         self: &Arc<Self>,
         io: &Io,
         work: Work<'_>,
-        read: impl FnOnce(Value) -> Result<T, StoreError>,
-    ) -> Result<T, Refusal> {
+        read: &mut Read<'_>,
+    ) -> Result<(), Refusal> {
         let connection = self.of_callers.as_ref().unwrap_or(&self.connection);
         let connection = ConnectionManager::clone(&connection.load());
         let mut reply = pin!(async {
@@ -225,7 +229,7 @@ impl Node {
                 return self.judge(Awaited::Reply(reply), read);
             }
             let node = Arc::clone(self);
-            let asked = async move { node.call(Work::Command(&redis::cmd("PING")), false, |_| Ok(())).await };
+            let asked = async move { node.call(Work::Command(&redis::cmd("PING")), false, &mut |_| Ok(())).await };
             io.run(asked).await.map_err(Refusal::Failed)??;
         }
         // The server answers, but this connection does not, or the runtime never gets to it. Either is no reason to let
@@ -235,11 +239,7 @@ impl Node {
     }
 
     /// What a reply means; the breaker is informed.
-    fn judge<T>(
-        self: &Arc<Self>,
-        awaited: Awaited,
-        read: impl FnOnce(Value) -> Result<T, StoreError>,
-    ) -> Result<T, Refusal> {
+    fn judge(self: &Arc<Self>, awaited: Awaited, read: &mut Read<'_>) -> Result<(), Refusal> {
         let outcome = match awaited {
             Awaited::Late => Err(Refusal::Late(self.deadline)),
             Awaited::Standstill => Err(Refusal::Overloaded),
@@ -314,7 +314,7 @@ impl Node {
         Awaited::Reply(reply)
     }
 
-    fn report<T>(self: &Arc<Self>, outcome: &Result<T, Refusal>) {
+    fn report(self: &Arc<Self>, outcome: &Result<(), Refusal>) {
         match outcome {
             Err(refusal @ (Refusal::Failed(_) | Refusal::Late(_))) => {
                 // What broke one connection has probably broken the other, which would only find out with its next call.

@@ -6,6 +6,7 @@
 
 use std::collections::HashMap;
 use std::io;
+use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -19,11 +20,14 @@ use super::breaker::BreakerState;
 use super::instant::Instant;
 use super::io::Io;
 use super::link;
-use super::node::{Node, Refusal, Work};
+use super::node::{Node, Read, Refusal, Work};
 use super::route::{Route, host_of};
 use super::server::ConnectError;
 use crate::sparing::Sparing;
 use crate::store::error::StoreError;
+
+/// A boxed future: what an `async fn` awaits by its type is compiled again in each crate that awaits it.
+type Answered<'a> = Pin<Box<dyn Future<Output = Result<(), Refusal>> + Send + 'a>>;
 
 /// A hash slot: one of the parts into which a cluster divides its keys. A single server has one for all.
 pub(super) type Slot = u16;
@@ -93,29 +97,45 @@ impl Nodes {
     }
 
     /// Calls that server in the caller's runtime.
-    pub(super) async fn call_here<T>(
+    pub(super) async fn call_here<T: Send>(
         &self,
         io: &Io,
         work: Work<'_>,
-        read: impl FnOnce(Value) -> Result<T, StoreError>,
+        read: impl Fn(Value) -> Result<T, StoreError> + Sync,
     ) -> Result<T, Refusal> {
-        match self {
-            Nodes::One(node) => node.call_here(io, work, read).await,
-            Nodes::Cluster(_) => Err(Refusal::TryAgain),
-        }
+        let mut kept = None;
+        self.ask_here(io, work, &mut |value| keep(&mut kept, read(value))).await?;
+        kept.ok_or_else(unread)
+    }
+
+    fn ask_here<'a>(&'a self, io: &'a Io, work: Work<'a>, read: &'a mut Read<'_>) -> Answered<'a> {
+        Box::pin(async move {
+            match self {
+                Nodes::One(node) => node.call_here(io, work, read).await,
+                Nodes::Cluster(_) => Err(Refusal::TryAgain),
+            }
+        })
     }
 
     /// Calls the node of this slot, on the thread that makes calls.
-    pub(super) async fn call<T>(
+    pub(super) async fn call<T: Send>(
         &self,
         slot: Slot,
         work: Work<'_>,
-        read: impl Fn(Value) -> Result<T, StoreError>,
+        read: impl Fn(Value) -> Result<T, StoreError> + Sync,
     ) -> Result<T, Refusal> {
-        match self {
-            Nodes::One(node) => node.call(work, false, read).await,
-            Nodes::Cluster(cluster) => cluster.call(slot, work, read).await,
-        }
+        let mut kept = None;
+        self.ask(slot, work, &mut |value| keep(&mut kept, read(value))).await?;
+        kept.ok_or_else(unread)
+    }
+
+    fn ask<'a>(&'a self, slot: Slot, work: Work<'a>, read: &'a mut Read<'_>) -> Answered<'a> {
+        Box::pin(async move {
+            match self {
+                Nodes::One(node) => node.call(work, false, read).await,
+                Nodes::Cluster(cluster) => cluster.call(slot, work, read).await,
+            }
+        })
     }
 
     /// Probes nodes that did not answer, so that they are found again even if none of their keys is used.
@@ -127,7 +147,7 @@ impl Nodes {
         for node in nodes.iter().filter(|node| node.breaker_state() != BreakerState::Closed) {
             if node.admit().is_ok() {
                 // The outcome is reported to its breaker.
-                let _ = node.call(Work::Command(&redis::cmd("PING")), false, |_| Ok(())).await;
+                let _ = node.call(Work::Command(&redis::cmd("PING")), false, &mut |_| Ok(())).await;
             } else if let Nodes::Cluster(cluster) = self {
                 cluster.refresh_soon();
             }
@@ -212,12 +232,7 @@ impl Cluster {
             .ok_or_else(|| StoreError::unavailable(format!("no node serves slot {slot}")))
     }
 
-    async fn call<T>(
-        self: &Arc<Self>,
-        slot: Slot,
-        work: Work<'_>,
-        read: impl Fn(Value) -> Result<T, StoreError>,
-    ) -> Result<T, Refusal> {
+    async fn call(self: &Arc<Self>, slot: Slot, work: Work<'_>, read: &mut Read<'_>) -> Result<(), Refusal> {
         let failed = |error| {
             self.refresh_soon();
             Refusal::Failed(error)
@@ -225,8 +240,8 @@ impl Cluster {
         let mut node = self.owner(slot).map_err(failed)?;
         let (started, mut asking, mut hops) = (Instant::now(), false, 0);
         loop {
-            let refusal = match node.call(work, asking, &read).await {
-                Ok(done) => return Ok(done),
+            let refusal = match node.call(work, asking, read).await {
+                Ok(()) => return Ok(()),
                 Err(Refusal::Failed(error)) => return Err(failed(error)),
                 Err(late @ Refusal::Late(_)) => {
                     self.refresh_soon();
@@ -366,6 +381,17 @@ pub(super) fn slot_of(key: &str) -> Slot {
     let tag = key.split_once('{').and_then(|(_, rest)| rest.split_once('}')).map(|(tag, _)| tag);
     let hashed = tag.filter(|tag| !tag.is_empty()).unwrap_or(key);
     crc16::State::<crc16::XMODEM>::calculate(hashed.as_bytes()) % SLOTS as u16
+}
+
+/// A call that succeeded has read its reply, so this is never seen.
+fn unread() -> Refusal {
+    Refusal::Failed(StoreError::unavailable("its reply was not read"))
+}
+
+/// Keeps what a reply said.
+fn keep<T>(place: &mut Option<T>, said: Result<T, StoreError>) -> Result<(), StoreError> {
+    *place = Some(said?);
+    Ok(())
 }
 
 #[cfg(test)]

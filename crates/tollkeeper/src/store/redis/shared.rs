@@ -139,12 +139,12 @@ impl Shared {
 
     /// Makes a call that is told the windows of calendars around the server's time; once more if its clock turns out to
     /// show another time, for which the script does nothing.
-    pub(super) async fn call_at<T>(
+    pub(super) async fn call_at<T: Send>(
         &self,
         slot: Slot,
         script: &'static Script,
         call: impl Fn(At) -> Call,
-        read: impl Fn(Value) -> Result<T, StoreError>,
+        read: impl Fn(Value) -> Result<T, StoreError> + Sync,
     ) -> Result<T, Refusal> {
         let first = call(self.when());
         match self.nodes.call(slot, Work::Script(script, &first), &read).await {
