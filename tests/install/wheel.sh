@@ -1,6 +1,6 @@
 # The wheel: installed with pip and nothing else, and asked.
 set -euo pipefail
-pip install -q --root-user-action=ignore --break-system-packages --no-index --find-links /artifacts tollkeeper
+pip install -q --root-user-action=ignore --break-system-packages --no-index --find-links /artifacts tollkeeper-ratelimit
 cd /tmp
 python3 - <<'PYTHON'
 import asyncio
@@ -18,5 +18,5 @@ async def ask():
 
 
 assert asyncio.run(ask()) == [True, False]
-print("wheel", version("tollkeeper"))
+print("wheel", version("tollkeeper-ratelimit"))
 PYTHON

@@ -1,5 +1,5 @@
-"""One version and one oldest compiler everywhere: crates, wheel, npm packages, chart, manifests. And no action of a workflow that
-changes by itself.
+"""One version and one oldest compiler everywhere: crates, wheel, npm packages, chart, manifests. No action of a workflow that
+changes by itself. And no page that says that nothing is published yet once something is.
 
 Without arguments reports what differs, with exit status 1; with --print prints the version.
 """
@@ -63,6 +63,15 @@ def loose_actions(text: str) -> list[str]:
     return [action for action in re.findall(r"uses: (\S+)", text) if not re.search(r"@([0-9a-f]{40}|v\d+\.\d+\.\d+)$", action)]
 
 
+def outdated_notes(changelog: str, pages: dict[str, str]) -> list[str]:
+    """Pages that say how to do without a release, although the changelog no longer says that there is none."""
+    newest = re.search(r"^## (.+)$", changelog, re.MULTILINE)[1]
+    if "not published yet" in newest:
+        return []
+    notes = ["Until the first release", "From the first published release", "Nothing is published yet"]
+    return [f"{path} says {note!r}, and CHANGELOG.md says that {newest} is published" for path, text in pages.items() for note in notes if note in text]
+
+
 def one(pattern: str, text: str, path: str) -> str:
     found = re.findall(pattern, text, re.MULTILINE)
     if len(found) != 1:
@@ -84,6 +93,8 @@ def main() -> None:
     problems = differing(versions) + differing(found_compilers())
     for path in sorted((ROOT / ".github/workflows").glob("*.yml")):
         problems += [f"{path.name}: {action} may change; pin it by its commit" for action in loose_actions(path.read_text(encoding="utf-8"))]
+    pages = {str(path.relative_to(ROOT)): path.read_text(encoding="utf-8") for path in [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]}
+    problems += outdated_notes((ROOT / "CHANGELOG.md").read_text(encoding="utf-8"), pages)
     for problem in problems:
         print(f"versions: {problem}", file=sys.stderr)
     sys.exit(1 if problems else 0)

@@ -1,6 +1,6 @@
 import unittest
 
-from check import differing, found_compilers, found_versions, loose_actions, one
+from check import differing, found_compilers, found_versions, loose_actions, one, outdated_notes
 
 
 class Versions(unittest.TestCase):
@@ -19,6 +19,12 @@ class Versions(unittest.TestCase):
         pinned = f"uses: actions/checkout@{'0' * 40} # v6.0.0\nuses: pypa/publish@v1.13.0\n"
         self.assertEqual(loose_actions(pinned), [])
         self.assertEqual(loose_actions("- uses: a/b@v4\n- uses: c/d@main\n"), ["a/b@v4", "c/d@main"])
+
+    def test_notes_for_the_time_before_a_release_go_when_it_is_published(self) -> None:
+        pages = {"a.md": "Until the first release, compile it.", "b.md": "Install it."}
+        self.assertEqual(outdated_notes("# Changelog\n\n## 0.2.0, not published yet\n\n## 0.1.0\n", pages), [])
+        [problem] = outdated_notes("# Changelog\n\n## 0.2.0, 1 December 2026\n\n## 0.1.0\n", pages)
+        self.assertIn("a.md says 'Until the first release'", problem)
 
     def test_a_place_without_a_version_is_an_error(self) -> None:
         with self.assertRaises(SystemExit):
