@@ -298,6 +298,7 @@ def every_alert_has_a_runbook():
         sys.exit("tests/docs/reference.py does not find the alerts any more")
     missing = [name for name in alerts() if f"generated: alert {name} " not in page]
     missing += [name for name in kinds if name != "test" and f"### `{name}`" not in page]
+    missing += [name for name, body in alerts().items() if f"runbook: docs/reference/alerts.md#{slug(name)}\n" not in body]
     if missing:
         sys.exit(f"docs/reference/alerts.md: no runbook for {missing}")
 
@@ -440,9 +441,10 @@ def operation_text(document, operation, shared):
         parts.append(table(["parameter", "in", "required", "meaning"], rows))
     body = followed(document, operation.get("requestBody", {}))
     for media in body.get("content", {}).values():
-        rows = list(body_rows(document, media.get("schema", {})))
-        if rows:
-            parts.append("The body:\n\n" + table(["field", "type", "required", "meaning"], rows))
+        for at, each in enumerate(alternatives(document, media.get("schema", {}))):
+            rows = list(body_rows(document, each))
+            if rows:
+                parts.append(("Or:" if at else "The body:") + "\n\n" + table(["field", "type", "required", "meaning"], rows))
     answers = [[f"`{status}`", plain(followed(document, answer).get("description", ""))] for status, answer in operation.get("responses", {}).items()]
     parts.append(table(["status", "meaning"], answers))
     return "\n\n".join(part for part in parts if part.strip("."))
@@ -455,6 +457,13 @@ def followed(document, part):
             target = target[name]
         part = target
     return part
+
+
+def alternatives(document, body):
+    """What a body may be: one kind of object, or several."""
+    body = followed(document, body)
+    found = [*body.get("anyOf", []), *body.get("oneOf", [])]
+    return [body] if "properties" in body or not found else found
 
 
 def body_rows(document, body):
