@@ -12,7 +12,6 @@ pub(crate) use problems::problems;
 pub(crate) use shutdown::shutdown_delay;
 pub(crate) use store::{connect, memory_store, store, store_for_service};
 pub(crate) use tollkeeper::file::without_password;
-pub(crate) use warnings::spoofing as spoofing_warnings;
 
 use std::sync::Arc;
 

@@ -4,14 +4,14 @@ mod limit;
 
 use std::io::Write as _;
 use std::net::SocketAddr;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context as _, bail};
 use rustls::ClientConfig;
 use tokio::sync::watch;
-use tollkeeper::{HeaderStyle, Policy, Shorthand, Store, parse_span};
+use tollkeeper::{HeaderStyle, Policy, RuleSpec, Shorthand, Store, parse_span};
 
 use super::access::TokenArgs;
 use super::configuration::header_style;
@@ -21,7 +21,7 @@ use super::operations::{self, OperationsArgs};
 use super::reload::WatchArgs;
 use super::tls::{TlsArgs, certificates};
 use super::{access, greeting, listening, signals, source, store};
-use crate::config::{Config, Problem};
+use crate::config::Config;
 use crate::front::connections::{self, Listener};
 use crate::front::http as api;
 use crate::front::proxy::{self, Address, Pace, Proxy, Timeouts, Upstream, WaitingRoom, parse_upstream};
@@ -153,8 +153,41 @@ fn load(args: &Args) -> anyhow::Result<Loaded> {
         Some(path) => settings::load(path)?,
         None => Loaded { config: Config::default(), policy: Policy::default(), warnings: Vec::new() },
     };
-    let config = &mut loaded.config;
-    let before = settings::spoofing_warnings(config);
+    if args.config.is_none() && args.limit.is_empty() && !args.rules.is_given() {
+        bail!("there is no limit; add for example --limit \"100/min by ip\", or --config FILE with rules");
+    }
+    let identify = &loaded.config.identify;
+    let limits = args.limit.iter().enumerate().map(|(index, limit)| {
+        let name = if index == 0 { "limit".into() } else { format!("limit-{}", index + 1) };
+        limit::rule(limit, name, identify).map_err(|problem| anyhow::anyhow!("--limit: {problem}"))
+    });
+    let limits = limits.collect::<anyhow::Result<Vec<_>>>()?;
+    loaded.override_by(|config| override_by_flags(config, args, limits), |field| flag_of(field, args));
+    let config = &loaded.config;
+    let asks_for_certificates = config.listen.tls.as_ref().is_some_and(|tls| tls.client_ca.is_some());
+    if !asks_for_certificates && args.limit.iter().any(limit::is_by_certificate_alone) {
+        bail!(
+            "--limit: by tls.client: clients need no certificate, so nobody would be limited; add --tls-client-ca FILE"
+        );
+    }
+    if let Some((field, problem)) = settings::problems(config).into_iter().next() {
+        bail!("{}: {problem}", flag_of(&field, args));
+    }
+    let in_file = config.rules.len() - args.limit.len();
+    loaded.policy = Policy::new(config.rules.clone()).map_err(|errors| {
+        let problems = errors.iter().map(|error| {
+            let place = if error.index < in_file { format!("rules[{}]", error.index) } else { "--limit".into() };
+            format!("{place}: {}: {}", error.error.field, error.error.problem)
+        });
+        anyhow::anyhow!(problems.collect::<Vec<_>>().join("\n"))
+    })?;
+    Ok(loaded)
+}
+
+/// Flags override the file, and `limits` are added to its rules.
+fn override_by_flags(config: &mut Config, args: &Args, limits: Vec<RuleSpec>) {
+    // The Redis protocol is for `serve`: a proxy does not speak it.
+    (config.listen.resp, config.listen.resp_password) = (None, None);
     if let Some(store) = &args.store {
         config.store.url.clone_from(store);
     }
@@ -172,38 +205,7 @@ fn load(args: &Args) -> anyhow::Result<Loaded> {
     args.operations.override_in(config);
     args.tokens.override_in(config);
     args.listening.override_in(config);
-    if args.config.is_none() && args.limit.is_empty() && config.rules_from.is_none() {
-        bail!("there is no limit; add for example --limit \"100/min by ip\", or --config FILE with rules");
-    }
-    for (index, limit) in args.limit.iter().enumerate() {
-        let name = if index == 0 { "limit".into() } else { format!("limit-{}", index + 1) };
-        let rule =
-            limit::rule(limit, name, &config.identify).map_err(|problem| anyhow::anyhow!("--limit: {problem}"))?;
-        config.rules.push(rule);
-    }
-    let asks_for_certificates = config.listen.tls.as_ref().is_some_and(|tls| tls.client_ca.is_some());
-    if !asks_for_certificates && args.limit.iter().any(limit::is_by_certificate_alone) {
-        bail!(
-            "--limit: by tls.client: clients need no certificate, so nobody would be limited; add --tls-client-ca FILE"
-        );
-    }
-    if let Some((field, problem)) = settings::problems(config).into_iter().next() {
-        bail!("{}: {problem}", flag_of(&field, args));
-    }
-    let after = settings::spoofing_warnings(config);
-    loaded.warnings.retain(|known| is_still_so(known, &before, &after));
-    for (field, problem) in after.into_iter().filter(|after| !before.contains(after)) {
-        loaded.warnings.push(Problem::new(Path::new("flags"), flag_of(&field, args), problem));
-    }
-    let in_file = config.rules.len() - args.limit.len();
-    loaded.policy = Policy::new(config.rules.clone()).map_err(|errors| {
-        let problems = errors.iter().map(|error| {
-            let place = if error.index < in_file { format!("rules[{}]", error.index) } else { "--limit".into() };
-            format!("{place}: {}: {}", error.error.field, error.error.problem)
-        });
-        anyhow::anyhow!(problems.collect::<Vec<_>>().join("\n"))
-    })?;
-    Ok(loaded)
+    config.rules.extend(limits);
 }
 
 /// The name under which a setting was given: a flag, or a field of the file.
@@ -213,12 +215,6 @@ fn flag_of(field: &str, args: &Args) -> String {
         "client_address" if args.client_address.is_some() => "--client-address".into(),
         field => field.into(),
     }
-}
-
-/// Whether a warning about the file still applies with the flags.
-fn is_still_so(known: &Problem, before: &[(String, String)], after: &[(String, String)]) -> bool {
-    let is_it = |(field, problem): &(String, String)| *field == known.field && *problem == known.problem;
-    after.iter().any(is_it) || !before.iter().any(is_it)
 }
 
 async fn serve(config: Config, policy: Policy, upstream: Address, args: Args) -> anyhow::Result<()> {

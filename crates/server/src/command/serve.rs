@@ -84,7 +84,7 @@ pub(super) struct Args {
 
 pub(super) fn run(args: Args) -> anyhow::Result<Ending> {
     let mut loaded = args.config.load()?;
-    override_by_flags(&mut loaded.config, &args);
+    loaded.override_by(|config| override_by_flags(config, &args), str::to_string);
     if let Some((field, problem)) = settings::problems(&loaded.config).into_iter().next() {
         anyhow::bail!("{field}: {problem}");
     }

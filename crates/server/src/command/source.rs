@@ -25,6 +25,11 @@ pub(super) struct RulesArgs {
 }
 
 impl RulesArgs {
+    /// Whether rules come from a database.
+    pub(super) fn is_given(&self) -> bool {
+        self.rules_from.is_some()
+    }
+
     /// Flags override the file. A database replaces the example rules of the built-in default.
     pub(super) fn override_config(&self, config: &mut Config, is_default: bool) {
         if self.rules_from.is_some() {

@@ -17,6 +17,23 @@ pub(crate) struct Loaded {
     pub(crate) warnings: Vec<Problem>,
 }
 
+impl Loaded {
+    /// Changes the configuration by flags. Warnings that they settle are dropped, and those that they cause are added, with the
+    /// name of the field as the user gave it.
+    pub(crate) fn override_by(&mut self, change: impl FnOnce(&mut Config), given: impl Fn(&str) -> String) {
+        let before = warnings(&self.config);
+        change(&mut self.config);
+        let after = warnings(&self.config);
+        self.warnings.retain(|known| {
+            let is_it = |(field, problem): &(String, String)| *field == known.field && *problem == known.problem;
+            after.iter().any(is_it) || !before.iter().any(is_it)
+        });
+        for (field, problem) in after.into_iter().filter(|warning| !before.contains(warning)) {
+            self.warnings.push(Problem::new(Path::new("flags"), given(&field), problem));
+        }
+    }
+}
+
 /// Reads a file.
 pub(crate) fn load(path: &Path) -> Result<Loaded, ConfigError> {
     parse(path, &read_text(path)?)

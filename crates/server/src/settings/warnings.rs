@@ -8,7 +8,7 @@ use tollkeeper_core::KeyTemplate;
 use crate::config::Config;
 
 /// Settings that are valid but probably mistakes, by field.
-pub(crate) fn warnings(config: &Config) -> Vec<(String, String)> {
+pub(super) fn warnings(config: &Config) -> Vec<(String, String)> {
     let mut warnings = Vec::new();
     if config.listen.resp_password.is_some() && config.listen.resp.is_none() {
         warnings.push(("listen.resp_password".into(), "has no effect; set listen.resp, or remove it".to_string()));
@@ -30,7 +30,7 @@ pub(crate) fn warnings(config: &Config) -> Vec<(String, String)> {
 }
 
 /// What a client can spoof, and what puts all clients into one bucket.
-pub(crate) fn spoofing(config: &Config) -> Vec<(String, String)> {
+fn spoofing(config: &Config) -> Vec<(String, String)> {
     let mut warnings = config.limiter().warnings();
     warnings.extend(way_around(config).map(|escape| ("rules".into(), escape)));
     warnings
