@@ -100,7 +100,7 @@ pub enum Retries {
     Never,
     /// Wait for as long as `Retry-After` says.
     Honour,
-    /// Try again every 100 ms, whatever they were told.
+    /// Try again every 100 ms, whatever `Retry-After` says.
     Hammer,
 }
 
@@ -364,39 +364,41 @@ impl Simulated {
     /// Each group over time, admitted and denied, as SVG.
     #[must_use]
     pub fn picture(&self) -> String {
-        const WIDTH: f64 = 960.0;
-        const LEFT: f64 = 190.0;
-        const LANE: f64 = 92.0;
+        // Narrow, with large letters, so that it can be read on a phone.
+        const WIDTH: f64 = 480.0;
+        const LEFT: f64 = 20.0;
+        const LANE: f64 = 118.0;
         let height = 64.0 + LANE * self.groups.len() as f64;
         let mut svg = format!(
-            "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {WIDTH} {height}\" role=\"img\" aria-label=\"Simulated traffic, admitted and denied\">\n"
+            "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {WIDTH} {height}\" width=\"{WIDTH}\" height=\"{height}\" role=\"img\" aria-label=\"Simulated traffic, admitted and denied\">\n"
         );
         svg.push_str(STYLE);
         let _ = writeln!(svg, "<rect class=\"paper\" width=\"{WIDTH}\" height=\"{height}\" rx=\"10\"/>");
         svg.push_str(
-            "<circle class=\"yes\" cx=\"30\" cy=\"30\" r=\"5\"/><text x=\"42\" y=\"34\">admitted</text><circle class=\"no\" cx=\"130\" cy=\"30\" r=\"5\"/><text x=\"142\" y=\"34\">denied</text>\n",
+            "<circle class=\"yes\" cx=\"26\" cy=\"29\" r=\"5\"/><text x=\"38\" y=\"34\">admitted</text><circle class=\"no\" cx=\"126\" cy=\"29\" r=\"5\"/><text x=\"138\" y=\"34\">denied</text>\n",
         );
         let begins =
             self.groups.iter().filter(|one| one.requests > 0).map(|one| one.timeline.begins).min().unwrap_or(0);
         let end = |one: &GroupReport| one.timeline.begins + one.timeline.seconds * one.timeline.spans.len() as u64;
         let ends = self.groups.iter().map(end).max().unwrap_or(1).max(begins + 1);
-        let x = |second: u64| LEFT + (second - begins) as f64 / (ends - begins) as f64 * (WIDTH - LEFT - 24.0);
+        let x = |second: u64| LEFT + (second - begins) as f64 / (ends - begins) as f64 * (WIDTH - 2.0 * LEFT);
         for (place, group) in self.groups.iter().enumerate() {
             let floor = 56.0 + LANE * (place as f64 + 1.0) - 14.0;
             let most = group.timeline.spans.iter().map(|span| span.requests).max().unwrap_or(1).max(1);
             let _ = writeln!(
                 svg,
-                "<text class=\"name\" x=\"24\" y=\"{:.1}\">{}</text>",
-                floor - 34.0,
+                "<text class=\"name\" x=\"{LEFT}\" y=\"{:.1}\">{}</text>",
+                floor - LANE + 34.0,
                 escaped(&group.name)
             );
             let served = share(group.served as f64 / group.wanted.max(1) as f64);
-            let _ = writeln!(svg, "<text x=\"24\" y=\"{:.1}\">{served} served</text>", floor - 16.0);
-            let _ = writeln!(svg, "<path class=\"axis\" d=\"M{LEFT} {floor:.1} H{}\"/>", WIDTH - 24.0);
+            let (end, line) = (WIDTH - LEFT, floor - LANE + 34.0);
+            let _ = writeln!(svg, "<text x=\"{end}\" y=\"{line:.1}\" text-anchor=\"end\">{served} served</text>");
+            let _ = writeln!(svg, "<path class=\"axis\" d=\"M{LEFT} {floor:.1} H{end}\"/>");
             let width = (x(begins + group.timeline.seconds) - LEFT).max(0.8);
             for (index, span) in group.timeline.spans.iter().enumerate().filter(|(_, span)| span.requests > 0) {
                 let left = x(group.timeline.begins + index as u64 * group.timeline.seconds);
-                let tall = |count: u64| count as f64 / most as f64 * (LANE - 26.0);
+                let tall = |count: u64| count as f64 / most as f64 * (LANE - 46.0);
                 let (admitted, denied) = (tall(span.requests - span.denied), tall(span.denied));
                 let _ = writeln!(
                     svg,
@@ -417,7 +419,7 @@ impl Simulated {
     }
 }
 
-const STYLE: &str = "<style>text{font:13px system-ui,sans-serif;fill:#5d6675}.name{font-weight:600;fill:#1b1f27}.paper{fill:#fff}.yes{fill:#3b76d6}.no{fill:#d1462f}.axis{stroke:#cfd5de;fill:none}\n@media(prefers-color-scheme:dark){text{fill:#9aa5b6}.name{fill:#e7ebf2}.paper{fill:#11151c}.yes{fill:#6ea2f2}.no{fill:#f0765f}.axis{stroke:#2b3341}}</style>\n";
+const STYLE: &str = "<style>text{font:15px system-ui,sans-serif;fill:#5d6675}.name{font-weight:600;fill:#1b1f27}.paper{fill:#fff}.yes{fill:#3b76d6}.no{fill:#d1462f}.axis{stroke:#cfd5de;fill:none}\n@media(prefers-color-scheme:dark){text{fill:#9aa5b6}.name{fill:#e7ebf2}.paper{fill:#11151c}.yes{fill:#6ea2f2}.no{fill:#f0765f}.axis{stroke:#2b3341}}</style>\n";
 
 fn escaped(text: &str) -> String {
     let plain: String = text.chars().filter(|c| !c.is_control()).take(24).collect();

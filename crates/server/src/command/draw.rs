@@ -1,4 +1,5 @@
-//! `tollkeeper draw`: the same traffic under each algorithm, drawn from real decisions.
+//! `tollkeeper draw`: the same traffic under each algorithm, drawn from real decisions. Narrow, with large letters, so that it can be
+//! read on a phone.
 
 use std::fmt::Write as _;
 use std::io::Write as _;
@@ -39,7 +40,7 @@ const ORIGIN_US: u64 = 1_700_000_000_000_000;
 /// What a lane shows, beside its algorithm's name.
 const LANES: [(Algorithm, &str); 6] = [
     (Algorithm::TokenBucket, "bursts pass while tokens last, then one every 100 ms"),
-    (Algorithm::LeakyBucket, "queued and forwarded evenly; drawn when their turn comes"),
+    (Algorithm::LeakyBucket, "queued and forwarded evenly; drawn at their turn"),
     (Algorithm::FixedWindow, "a burst around the edge of a window passes twice"),
     (Algorithm::SlidingWindowLog, "never more than 10 in any second"),
     (Algorithm::SlidingWindowCounter, "nearly the same from two counters"),
@@ -88,11 +89,13 @@ fn lane(algorithm: Algorithm) -> anyhow::Result<Vec<Mark>> {
     Ok(marks)
 }
 
-const WIDTH: f64 = 960.0;
-const LEFT: f64 = 236.0;
-const RIGHT: f64 = 24.0;
-const TOP: f64 = 92.0;
-const LANE: f64 = 112.0;
+const WIDTH: f64 = 480.0;
+const LEFT: f64 = 20.0;
+const RIGHT: f64 = 20.0;
+const TOP: f64 = 118.0;
+const LANE: f64 = 154.0;
+/// Where the words of a lane are, above what is drawn.
+const WORDS: f64 = 62.0;
 const CURVE: f64 = 52.0;
 
 fn x(micros: u64) -> f64 {
@@ -100,32 +103,26 @@ fn x(micros: u64) -> f64 {
 }
 
 fn picture() -> anyhow::Result<String> {
-    let height = TOP + LANE * LANES.len() as f64 + 16.0;
+    let height = TOP + LANE * LANES.len() as f64 + 8.0;
     let mut svg = String::new();
     writeln!(
         svg,
-        r#"<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {height}" role="img" aria-label="How each algorithm admits the same traffic">"#
+        r#"<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {height}" width="{WIDTH}" height="{height}" role="img" aria-label="How each algorithm admits the same traffic">"#
     )?;
     svg.push_str(STYLE);
     writeln!(svg, r#"<rect class="paper" width="{WIDTH}" height="{height}" rx="10"/>"#)?;
     writeln!(
         svg,
-        r#"<text class="title" x="24" y="34">The same {} requests, a limit of {LIMIT} a second</text>"#,
+        r#"<text class="title" x="{LEFT}" y="34">The same {} requests, a limit of {LIMIT} a second</text>"#,
         arrivals().len()
     )?;
     writeln!(
         svg,
-        r#"<circle class="yes" cx="30" cy="56" r="4"/><text x="40" y="60">admitted</text><circle class="no" cx="120" cy="56" r="3.5"/><text x="130" y="60">denied</text><path class="curve" d="M200 60 v-8 h12 v8z"/><text x="218" y="60">let through in the last second</text><path class="limit" d="M418 56 h24"/><text x="448" y="60">the limit</text>"#
+        r#"<circle class="yes" cx="26" cy="57" r="4"/><text x="38" y="62">admitted</text><circle class="no" cx="126" cy="57" r="3.5"/><text x="138" y="62">denied</text><path class="limit" d="M214 57 h24"/><text x="246" y="62">the limit</text><path class="curve" d="M20 86 v-9 h12 v9z"/><text x="38" y="86">let through in the last second</text>"#
     )?;
     for second in 0..=SECONDS {
         let x = x(second * 1_000_000);
-        let bottom = height - 16.0;
-        writeln!(
-            svg,
-            r#"<path class="grid" d="M{x:.1} {} V{bottom}"/><text class="tick" x="{x:.1}" y="{}">{second} s</text>"#,
-            TOP - 6.0,
-            TOP - 12.0
-        )?;
+        writeln!(svg, r#"<text class="tick" x="{x:.1}" y="{}">{second} s</text>"#, TOP - 6.0)?;
     }
     for (index, (algorithm, note)) in LANES.into_iter().enumerate() {
         draw_lane(&mut svg, TOP + LANE * index as f64, algorithm, note)?;
@@ -137,12 +134,20 @@ fn picture() -> anyhow::Result<String> {
 fn draw_lane(svg: &mut String, top: f64, algorithm: Algorithm, note: &str) -> anyhow::Result<()> {
     let marks = lane(algorithm)?;
     let admitted = marks.iter().filter(|mark| mark.passed_us.is_some()).count();
-    writeln!(svg, r#"<text class="name" x="24" y="{:.1}">{algorithm}</text>"#, top + 26.0)?;
-    for (line, text) in wrap(note).into_iter().enumerate() {
-        writeln!(svg, r#"<text class="note" x="24" y="{:.1}">{text}</text>"#, top + 46.0 + 16.0 * line as f64)?;
+    for second in 0..=SECONDS {
+        let x = x(second * 1_000_000);
+        writeln!(svg, r#"<path class="grid" d="M{x:.1} {:.1} V{:.1}"/>"#, top + WORDS - 6.0, top + LANE - 14.0)?;
     }
-    writeln!(svg, r#"<text class="sum" x="24" y="{:.1}">{admitted} of {} admitted</text>"#, top + 84.0, marks.len())?;
-    let dots = top + 14.0;
+    writeln!(svg, r#"<text class="name" x="{LEFT}" y="{:.1}">{algorithm}</text>"#, top + 24.0)?;
+    let end = WIDTH - RIGHT;
+    writeln!(
+        svg,
+        r#"<text class="sum" x="{end}" y="{:.1}">{admitted} of {} admitted</text>"#,
+        top + 24.0,
+        marks.len()
+    )?;
+    writeln!(svg, r#"<text class="note" x="{LEFT}" y="{:.1}">{note}</text>"#, top + 45.0)?;
+    let dots = top + WORDS;
     for mark in &marks {
         match mark.passed_us {
             Some(passed) if passed <= SECONDS * 1_000_000 => {
@@ -177,29 +182,12 @@ fn draw_curve(svg: &mut String, base: f64, marks: &[Mark]) -> anyhow::Result<()>
     Ok(())
 }
 
-/// Breaks a note into lines that fit beside the lane.
-fn wrap(text: &str) -> Vec<String> {
-    let mut lines = vec![String::new()];
-    for word in text.split(' ') {
-        let line = lines.last_mut().filter(|line| line.len() + word.len() < 32);
-        match line {
-            Some(line) if line.is_empty() => line.push_str(word),
-            Some(line) => {
-                line.push(' ');
-                line.push_str(word);
-            }
-            None => lines.push(word.to_string()),
-        }
-    }
-    lines
-}
-
 const STYLE: &str = "<style>
-text{font:13px system-ui,-apple-system,'Segoe UI','DejaVu Sans',sans-serif;fill:#3d4852}
-.title{font-size:19px;font-weight:600;fill:#1a202c}
-.name{font:600 14px ui-monospace,'DejaVu Sans Mono',monospace;fill:#1a202c}
-.note{font-size:12px;fill:#5b6b7b}.sum{font-size:12px;font-weight:600}
-.tick{text-anchor:middle;font-size:12px;fill:#5b6b7b}
+text{font:15px system-ui,-apple-system,'Segoe UI','DejaVu Sans',sans-serif;fill:#3d4852}
+.title{font-size:17px;font-weight:600;fill:#1a202c}
+.name{font:600 16px ui-monospace,'DejaVu Sans Mono',monospace;fill:#1a202c}
+.note{fill:#5b6b7b}.sum{font-weight:600;text-anchor:end}
+.tick{text-anchor:middle;font-size:14px;fill:#5b6b7b}
 .paper{fill:#fdfdfc;stroke:#dfe3e8}.grid{stroke:#e4e8ec;stroke-width:1}
 .yes{fill:#1f8a5b;fill-opacity:.75}.no{fill:none;stroke:#c53d3d;stroke-width:1.4}
 .curve{fill:#1f8a5b;fill-opacity:.2;stroke:#1f8a5b;stroke-width:1.2}
