@@ -11,7 +11,7 @@ use crate::wire::{
 pub(super) fn check(writer: &mut Writer<'_>) -> Operation {
     let verdict = writer.schema::<CheckAnswer<'_>>();
     let verdicts = writer.schema::<BatchAnswer<'_>>();
-    Operation::new("check", "Decide a request, or a batch of them in order")
+    Operation::new("check", "Decide a request, or a batch of them")
         .body(writer.body::<CheckBody<'_>>())
         .answer(200, "Decided, whether allowed or not.", JSON, json!({ "anyOf": [verdict, verdicts] }))
         .fails(&[400, 408, 413, 503])

@@ -184,7 +184,7 @@ fn failure(status: u16) -> &'static str {
         408 => "The body took too long to arrive.",
         429 => "Too many wrong tokens come from this address.",
         413 => "The body is larger than 64 KiB.",
-        _ => "The store, or the database of the rules, cannot answer.",
+        _ => "The service is overloaded, or the store or the database of the rules cannot answer.",
     }
 }
 

@@ -92,9 +92,9 @@ impl From<Check<'_>> for Descriptor {
 pub(crate) enum CheckBody<'b> {
     /// One.
     One(Check<'b>),
-    /// Many, decided in order.
+    /// Many, each decided by itself.
     Batch {
-        /// Decided in order; each sees the ones before it.
+        /// Each is decided by itself. The results are in the same order.
         #[schemars(length(max = MAX_CHECKS))]
         checks: Vec<Check<'b>>,
     },
