@@ -25,7 +25,7 @@ const done = async () => {
   await page.waitForSelector("#ask", { state: "hidden" });
 };
 
-test("a key is blocked, which is told with its end and reason, and let go again", async () => {
+test("a key is blocked, shown with its end and reason, and unblocked", async () => {
   await page.click("text=Block…");
   await page.fill("#ask [name=reason]", "<i>scraper</i>");
   await done();

@@ -38,7 +38,7 @@ test("the keyboard reaches the content, the views and a key", async () => {
   await page.waitForSelector("#inspected .card");
 });
 
-test("a denied key is told when it passes, and why", async () => {
+test("a denied key is shown with the reason and when it passes", async () => {
   await inspect("203.0.113.66");
   await page.waitForSelector(".bucket.denied");
   assert.match(await page.textContent(".bucket .verdict"), /Denied now/);

@@ -112,7 +112,7 @@ test("a page of another origin changes nothing", async () => {
   assert.equal(left.rules.find((rule) => rule.rule === "free-user").remaining, 2, "nothing was charged");
 });
 
-test("a service that is gone is told, and so is its return", async () => {
+test("the page says when the service is unreachable, and when it answers again", async () => {
   const service = await start(`admin: { token: "${TOKEN}" }\n${RULES}`);
   const page = await openPage(service, { token: TOKEN });
   await page.waitForSelector("#empty:visible");
@@ -120,9 +120,9 @@ test("a service that is gone is told, and so is its return", async () => {
   await page.waitForSelector("#banner:has-text('cannot be reached. The numbers below are old')");
   assert.match(await page.textContent("#announce"), /cannot be reached/);
   assert.equal(await page.textContent("#store-state"), "Service does not answer", "not a green state of the store");
-  assert.match(await page.getAttribute("#store-state", "class"), /away/);
+  assert.match(await page.getAttribute("#store-state", "class"), /unreachable/);
   assert.deepEqual(await faults(page), []);
-  await picture(page, "away");
+  await picture(page, "unreachable");
   await service.again();
   await page.click("#retry");
   await page.waitForSelector("#banner", { state: "hidden" });
@@ -131,7 +131,7 @@ test("a service that is gone is told, and so is its return", async () => {
   assert.ok(page.sins.every((sin) => sin.includes("ERR_CONNECTION_REFUSED")), page.sins.join("\n"));
 });
 
-test("a store that is away is told in words", async () => {
+test("the page says in words that the store is unreachable", async () => {
   const port = await new Promise((resolve) => {
     const probe = createServer().listen(0, "127.0.0.1", () => {
       const { port } = probe.address();
@@ -148,9 +148,9 @@ test("a store that is away is told in words", async () => {
   await page.waitForSelector("#store-state.fine:has-text('Redis store answers')");
   redis.kill("SIGKILL");
   for (let turn = 0; turn < 20; turn += 1) await service.check([{ attributes: { user_id: String(turn) } }]);
-  await page.waitForSelector("#store-state.away:has-text('breaker open'), #store-state.half:has-text('breaker half-open')");
+  await page.waitForSelector("#store-state.unreachable:has-text('breaker open'), #store-state.half:has-text('breaker half-open')");
   assert.deepEqual(await faults(page), []);
-  await picture(page, "store-away");
+  await picture(page, "store-unreachable");
   assert.deepEqual(page.sins, []);
 });
 

@@ -30,7 +30,7 @@ test("numbers appear and move", async () => {
   assert.match(await page.textContent("#updated"), /updated/);
 });
 
-test("an attack and a limit that is too low are told apart", async () => {
+test("an attack and a limit that is too low are distinguished", async () => {
   const found = await page.locator("#attention-list li").allTextContents();
   const of = (name) => found.find((text) => text.startsWith(name));
   assert.match(of("login"), /looks like abuse/);
@@ -126,7 +126,7 @@ test("every view is accessible and fits, on phones and in the dark", async () =>
 });
 
 // 50 requests that no rule matched were "No traffic yet".
-test("traffic without a rule is told, with what it lacks", async () => {
+test("traffic without a rule is reported, with what it lacks", async () => {
   const other = await Service.start('rules: [{ name: free, key: "{user_id}", limit: 9/s, when: { plan: free } }]');
   try {
     await other.check(Array.from({ length: 50 }, () => ({ attributes: { user_id: "7" } })));

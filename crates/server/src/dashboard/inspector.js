@@ -115,7 +115,7 @@ const inspector = {
     return el("section", { class: `card bucket ${refused ? "denied" : "allowed"}`, "aria-label": `Bucket of rule ${shown(answer.rule)}, key ${shown(answer.key)}` },
       el("div", { class: "head" }, el("h3", {}, shown(answer.rule)), answer.scope ? el("span", { class: "chip" }, shown(answer.scope)) : "",
         answer.key === inspector.now.key ? "" : el("span", { class: "note" }, "key ", foreign(answer.key, "b"))),
-      el("p", { class: "verdict" }, icon(refused ? "away" : "fine"), el("b", {}, state),
+      el("p", { class: "verdict" }, icon(refused ? "denied" : "fine"), el("b", {}, state),
         el("span", { class: "countdown", "data-until": counts && answer.retry_after_ms !== null ? String(bucket.at + answer.retry_after_ms) : undefined },
           counts && answer.retry_after_ms === null ? "and can never pass at this limit" : "")),
       bar,

@@ -3,7 +3,7 @@
 const BREAKER = {
   closed: ["fine", " answers"],
   half_open: ["half", ": breaker half-open, probing"],
-  open: ["away", ": breaker open, rules use their failure policy"],
+  open: ["unreachable", ": breaker open, rules use their failure policy"],
 };
 /// How much time a chart can show, initially less; and how many slots make a row of its table.
 const RANGES = {
@@ -55,8 +55,8 @@ const overview = {
     const state = $("store-state");
     if (state.dataset.now === "unanswered") return;
     state.dataset.now = "unanswered";
-    state.className = "state away";
-    state.replaceChildren(icon("away"), el("span", {}, "Service does not answer"));
+    state.className = "state unreachable";
+    state.replaceChildren(icon("unreachable"), el("span", {}, "Service does not answer"));
   },
 
   store(store) {
@@ -111,8 +111,8 @@ const overview = {
       };
     });
     const words = found.map(({ kind, name }) => `${name ? `${name}: ` : ""}${KINDS[kind]}`).join("; ");
-    if (overview.told !== undefined && overview.told !== words) announce(words || "Nothing needs attention now");
-    overview.told = words;
+    if (overview.announced !== undefined && overview.announced !== words) announce(words || "Nothing needs attention now");
+    overview.announced = words;
   },
 
   draw(insight) {

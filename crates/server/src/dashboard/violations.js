@@ -3,7 +3,7 @@
 /// What a mark at a violation means.
 const MODES = {
   shadow: "In shadow mode: the request passed",
-  annotate: "A soft limit: the request passed, and the upstream was told",
+  annotate: "A soft limit: the request passed, marked for the upstream",
   quota: "One of several quotas: denied only if all of them were over",
 };
 
