@@ -60,7 +60,7 @@ QUERIES = {
     ),
     "tollkeeper_connections": ("How many connections are open?", "sum by (front) (tollkeeper_connections)"),
     "tollkeeper_connections_refused_total": (
-        "Who is turned away, and why?",
+        "Whose connections are refused, and why?",
         "sum by (front, reason) (rate(tollkeeper_connections_refused_total[5m]))",
     ),
     "tollkeeper_proxy_waiting": ("How long is the queue of the proxy?", "sum by (instance) (tollkeeper_proxy_waiting)"),

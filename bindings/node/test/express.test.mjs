@@ -170,7 +170,7 @@ test("Node's own server, and a Unix socket that has no address and says so", asy
   assert.equal(failed.code, "ERR_TOLLKEEPER_ADDRESS");
 });
 
-test("mistakes are told when the middleware is made", () => {
+test("mistakes are reported when the middleware is made", () => {
   assert.throws(() => rateLimit(), /give either a limit/);
   assert.throws(() => rateLimit("ten/min"), /"ten" is not a whole number/);
   assert.throws(() => rateLimit("10/min", { windowMs: 1 }), /there is no option `windowMs`; use one of limit, by/);

@@ -53,7 +53,7 @@ test("quotas in words and in numbers", () => {
   assert.equal(keyed(quota).check("a").remaining, 99);
 });
 
-test("mistakes are told by class, code and words", () => {
+test("mistakes are reported by class, code and message", () => {
   assert.throws(() => keyed("ten/s"), (error) => {
     assert(error instanceof RuleError && error instanceof TollkeeperError && error instanceof Error);
     assert.equal(error.code, "ERR_TOLLKEEPER_RULE");

@@ -64,7 +64,7 @@ export function conforms(framework, listen) {
       assert.deepEqual(await statuses(url, 1), [500]);
     }));
 
-  it("limits of a layer and of a route are told in one set of headers", () =>
+  it("limits of a layer and of a route are reported in one set of headers", () =>
     application({ all: ["100/min", { name: "all" }], login: ["1/min", { name: "login" }] }, async (url) => {
       const login = () => fetch(`${url}/login`, { method: "POST" });
       const passed = await login();

@@ -1,4 +1,4 @@
-"""Rules in a real Postgres: read with the first request, followed while they change, kept while the database is away."""
+"""Rules in a real Postgres: read with the first request, followed while they change, kept while the database is unreachable."""
 
 from __future__ import annotations
 

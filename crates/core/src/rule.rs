@@ -226,7 +226,7 @@ impl Rule {
         self.spec.mode == Enforcement::Shadow
     }
 
-    /// Whether upstreams are told of requests over the limit, which pass.
+    /// Whether requests over the limit pass, marked for the upstream.
     #[inline]
     pub fn annotates(&self) -> bool {
         self.spec.mode == Enforcement::Annotate

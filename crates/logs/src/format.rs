@@ -133,7 +133,7 @@ impl Format {
         self
     }
 
-    /// How finely the lines read so far told the time.
+    /// How precise the times of the lines read so far are.
     #[must_use]
     pub fn precision(&self) -> Precision {
         self.times.precision

@@ -119,7 +119,7 @@ fn every_front_sheds_and_no_rule_answers_by_its_failure_policy() {
         distance.set(Duration::ZERO);
         stop.store(true, Relaxed);
         let mut said = String::new();
-        wait_until("a command is told", || {
+        wait_until("a command gets an answer", || {
             streams.iter_mut().for_each(|stream| said += &replies(stream));
             said.contains("-BUSY ")
         });

@@ -163,7 +163,7 @@ fn a_store_that_is_not_required_may_be_unreachable_at_the_start() {
     assert_eq!(
         service.log().matches("still unreachable").count(),
         0,
-        "the same reason is told once: {}",
+        "the same reason is logged once: {}",
         service.log()
     );
     // Rules that change are known to the store that came later, and it is left when the service stops.

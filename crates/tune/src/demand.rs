@@ -5,7 +5,7 @@
 //! buckets and fixed windows, from one number per limit. A `sliding_window_log` is judged by the weighted sum of two
 //! windows, like `sliding_window_counter`.
 //!
-//! A client that waits when it is told to asks for less than it would like, and a limit that was chosen by what it asked
+//! A client that honours Retry-After asks for less than it would like, and a limit that was chosen by what it asked
 //! for would deny it again. So its requests are run twice: as they came, and as they would have come without waiting.
 //! A retry without waiting counts as demand the first time: such clients appear to need more than they do.
 
@@ -33,7 +33,7 @@ pub struct Demand {
     unhindered: Levels,
     /// How much earlier its requests would have come.
     waited: Span,
-    /// The last request, if it was denied: when, and the wait it was told.
+    /// The last request, if it was denied: when, and its `Retry-After`.
     denied: Option<(Timestamp, Span)>,
 }
 
@@ -67,14 +67,14 @@ impl Ladder {
         (quota.algorithm() != Algorithm::Concurrency && quota.calendar().is_none()).then_some(Ladder { quota, counts })
     }
 
-    /// Adds a request of a key; `told` is the wait of a denial.
-    pub fn add(&self, demand: &mut Demand, at: Timestamp, cost: u32, told: Option<Span>) {
+    /// Adds a request of a key; `denied_for` is the wait of a denial.
+    pub fn add(&self, demand: &mut Demand, at: Timestamp, cost: u32, denied_for: Option<Span>) {
         // A request that costs more than the limit never passes; it says nothing about the rate.
         if cost == 0 || cost > self.quota.limit() {
             return;
         }
         self.run(&mut demand.as_sent, at, cost);
-        let denied = mem::replace(&mut demand.denied, told.map(|wait| (at, wait)));
+        let denied = mem::replace(&mut demand.denied, denied_for.map(|wait| (at, wait)));
         if let Some((before, wait)) = denied
             && is_retry(at.since(before), wait)
         {
@@ -305,7 +305,7 @@ mod tests {
         let quota = Quota::per_minute(12).burst(3).build().expect("a quota");
         let ladder = Ladder::new(quota).expect("a ladder");
         let mut demand = Demand::default();
-        // It would like one every 640 ms; after three it gets one every five seconds, and waits as it is told.
+        // It would like one every 640 ms; after three it gets one every five seconds, and honours Retry-After.
         let (mut at, mut tokens, mut refilled) = (0u64, 3.0, 0u64);
         for _ in 0..2_000 {
             tokens = f64::min(3.0, tokens + (at - refilled) as f64 / 5e6);

@@ -138,7 +138,7 @@ impl Evidence {
         (Kind::Mixed, format!("{keys}: neither a few keys nor all of them{}", self.would_do()))
     }
 
-    /// A limit of requests at the same time: nobody is told a wait, and no rate would be enough.
+    /// A limit of requests at the same time: no wait is given, and no rate would be enough.
     fn slots_of_few(&self, few: Few) -> (Kind, String) {
         let theirs = format!("{} of {}s come from {}", percent(few.share), self.denial(), counted(few.keys, "key"));
         let have = if few.keys == 1 { "has" } else { "have" };
@@ -283,7 +283,7 @@ impl Evidence {
     }
 
     /// Whether requests over the limit are denied. Those over one of several quotas may have passed by another, and were not
-    /// told to wait.
+    /// asked to wait.
     fn denies(&self) -> bool {
         self.mode == Enforcement::Enforce
     }

@@ -1,5 +1,5 @@
 //! Where logs come from: files, patterns of files and standard input, plain or compressed with gzip or zstd. What a file is compressed with
-//! is told by its first bytes, not by its name.
+//! is recognised by its first bytes, not by its name.
 
 use std::collections::HashSet;
 use std::fs::File;

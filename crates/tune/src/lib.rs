@@ -7,7 +7,7 @@
 //! |---|---|
 //! | which keys are busiest | [`HotKeys`], Space-Saving: every count with its error |
 //! | what share of keys | [`Sample`], a uniform sample |
-//! | do clients wait when told to | [`Behaviour`] |
+//! | do clients honour `Retry-After` | [`Behaviour`] |
 //! | which limit would have been enough | [`Ladder`] while requests come in, [`ByKey`] for those remembered in a [`Journal`] |
 //! | attack, or a badly tuned limit | [`Finding`] from [`Evidence`] |
 //! | what do access logs say | [`Log`] and [`Report`] |

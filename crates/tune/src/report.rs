@@ -513,7 +513,7 @@ fn rule(traffic: &Traffic, instead: Vec<Instead>, seconds: u64, shown: Shown<'_>
             share_of_keys_denied: one.share_of_keys_denied,
         }),
         one_key: rule.key().needs().next().is_none(),
-        // Nobody was told to wait by these rules.
+        // These rules asked nobody to wait.
         mode: Enforcement::Shadow,
         period: Period::OfLog,
         ..Evidence::default()

@@ -33,7 +33,7 @@ pub fn lasting(time: Duration) -> String {
     if micros < 60_000_000 {
         return format!("{} s", decimal(micros as f64 / 1e6));
     }
-    // Rounded up, so that nobody is told a time that is too short.
+    // Rounded up, so that no wait is shown too short.
     let seconds = time.as_secs() + u64::from(time.subsec_nanos() > 0);
     let days = match seconds / 86_400 {
         1 => "1 day".to_string(),

@@ -308,7 +308,7 @@ mod tests {
         assert_eq!(alerts[0].kind, Kind::StoreFull);
     }
 
-    /// A Redis that restarted empty was told nobody: a block was gone, and every client had a full bucket.
+    /// A Redis that restarted empty caused no alert: a block was gone, and every client had a full bucket.
     #[test]
     fn a_redis_that_restarted_empty_is_reported() {
         let mut watch = Watch::new(Duration::from_secs(60), "here:1".into());

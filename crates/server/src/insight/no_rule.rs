@@ -127,7 +127,7 @@ impl NoRule {
 
 impl NoRuleEvidence {
     fn sentence(&self, rules: usize) -> String {
-        /// Fewer are told one by one.
+        /// Fewer are listed one by one.
         const FEW: u64 = 20;
         let share = match self.requests {
             0..FEW => format!("{} of {}", self.no_rule, counted(self.requests, "request")),

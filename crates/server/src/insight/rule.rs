@@ -107,12 +107,12 @@ impl Generation {
         if let Some(note) = self.keys.note(seen.hash) {
             note.denied |= is_denied;
             if let Some(ladder) = ladder.filter(|_| seen.own_quota) {
-                let told = match (seen.outcome, seen.enforced) {
+                let wait = match (seen.outcome, seen.enforced) {
                     (Observed::Denied { wait }, true) => wait,
                     // A shadow rule makes nobody wait.
                     _ => None,
                 };
-                ladder.add(&mut note.demand, seen.at, seen.cost, told);
+                ladder.add(&mut note.demand, seen.at, seen.cost, wait);
             }
         }
         let Observed::Denied { wait } = seen.outcome else {
@@ -263,7 +263,7 @@ impl RuleInsight {
                 .filter(|_| denied > 0)
                 .map(|last| now.since(last).as_micros() / Span::SECOND.as_micros()),
             few: self.few(denied, before),
-            // How long a slot stays taken is not known, so nobody can be told a wait to keep.
+            // How long a slot stays taken is not known, so no wait can be given.
             share_hammering: (!judged.is_empty() && !slots).then(|| hammering as f64 / judged.len() as f64),
             enough,
             one_key: rule.key().needs().next().is_none(),

@@ -95,7 +95,7 @@ struct Totals {
     decisions: u64,
     /// Decisions of shadow rules that would have denied the request.
     shadow_denied: u64,
-    /// Decisions of soft limits (`mode: annotate`) that the request was over. It passed, and the upstream was told.
+    /// Decisions of soft limits (`mode: annotate`) that the request was over. It passed, marked for the upstream.
     annotated: u64,
     /// Decisions per second over the last ten seconds.
     decisions_per_second: f64,

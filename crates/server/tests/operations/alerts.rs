@@ -203,7 +203,7 @@ fn a_receiver_that_fails_is_asked_again_and_one_that_refuses_is_not() {
     }
 }
 
-/// Redis restarted without its data: a block was gone and every client had a full bucket, and nobody was told.
+/// Redis restarted without its data: a block was gone and every client had a full bucket, and no alert was sent.
 #[test]
 fn a_redis_that_restarted_empty_is_reported_and_blocks_stay() {
     let mut redis = Server::start(Kind::Redis7);
@@ -247,7 +247,7 @@ rules: [{{ name: each, key: '{{user}}', limit: 1/h, on_store_failure: closed }}]
     let denied = metric(&page, r#"tollkeeper_decisions_total{rule="each",outcome="denied",source="store"}"#);
     assert_eq!(denied, 4_000 - 1 - 64);
     assert_eq!(metric(&page, r#"tollkeeper_overflow_total{lacking="keys"}"#), 3_999);
-    let calls = receiver.wait("it is told", |calls| !calls.is_empty());
+    let calls = receiver.wait("the alert arrives", |calls| !calls.is_empty());
     assert_eq!(calls[0].json()["kind"], "store_full");
     assert_eq!(calls[0].json()["details"]["rules"][0]["rule"], "each");
     let shown = service.log().matches("kind=\"store_full\"").count();

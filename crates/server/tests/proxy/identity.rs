@@ -87,7 +87,7 @@ fn a_rule_that_is_added_later_is_guarded_from_its_first_request_on() {
     let config = file("rules:\n  - { name: all, key: global, limit: 1000/day }\n", "yaml");
     let service = Service::start(&["serve", "--http", "127.0.0.1:0", "--config", &config]);
     let twice = service.client().with("x-api-key", "mine").with("x-api-key", "made-up");
-    assert_eq!(twice.get("/v1/authorize").status, 200, "nobody is told apart by it yet");
+    assert_eq!(twice.get("/v1/authorize").status, 200, "no rule identifies clients by it yet");
     let more = "rules:\n  - { name: all, key: global, limit: 1000/day }\n  - { name: each, key: '{header.x-api-key}', limit: 9/day }\n";
     std::fs::write(&config, more).unwrap();
     wait_until("the rule is there", || service.get("/v1/rules").contains("\"each\""));

@@ -62,12 +62,12 @@ enum Buckets {
 impl Front {
     /// A proxy that appends to X-Forwarded-For and passes everything else on.
     pub(super) fn authorize_by_headers() -> Front {
-        Front::authorize("/v1/authorize, told by headers", Described::InHeaders, "x-forwarded-for")
+        Front::authorize("/v1/authorize, described by headers", Described::InHeaders, "x-forwarded-for")
     }
 
     /// A proxy that asks with a path prefix.
     pub(super) fn authorize_by_path() -> Front {
-        Front::authorize("/v1/authorize, told by the path", Described::InThePath, "x-forwarded-for")
+        Front::authorize("/v1/authorize, described by the path", Described::InThePath, "x-forwarded-for")
     }
 
     /// Like `authorize_by_headers`, with another setting of `client_address`.

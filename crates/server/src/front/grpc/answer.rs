@@ -109,7 +109,7 @@ fn per_unit(quota: &Quota) -> (u32, Unit) {
     (u32::try_from(count).unwrap_or(u32::MAX).max(1), unit)
 }
 
-/// In whole seconds, rounded up: Envoy drops fractions, and a client told "0 s" would try again at once.
+/// In whole seconds, rounded up: Envoy drops fractions, and a client that reads "0 s" would retry at once.
 fn duration(span: Span) -> Duration {
     Duration { seconds: span.as_secs_ceil() as i64, nanos: 0 }
 }

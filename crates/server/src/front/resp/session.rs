@@ -238,7 +238,7 @@ impl Session {
                 Err(refusal) => refusal,
             },
             (b"SETINFO", [_, _]) | (b"NO-EVICT" | b"NO-TOUCH", [_]) => Reply::OK,
-            // Clients that cache what they read ask to be told of changes (rueidis does so by default). Nothing can be read
+            // Clients that cache what they read ask for notifications of changes (rueidis does so by default). Nothing can be read
             // here, so there is never anything to tell.
             (b"TRACKING", [switch, ..])
                 if switch.eq_ignore_ascii_case(b"ON") || switch.eq_ignore_ascii_case(b"OFF") =>

@@ -161,7 +161,7 @@ pub(super) enum At {
 }
 
 impl At {
-    /// What scripts are told: the time, or nothing.
+    /// What scripts are given: the time, or nothing.
     fn argument(self) -> Vec<u8> {
         match self {
             At::Given(now) => now.as_micros().to_string().into_bytes(),

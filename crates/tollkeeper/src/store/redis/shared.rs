@@ -124,7 +124,7 @@ impl Shared {
         Ok(self.io.run(called).await??)
     }
 
-    /// The same for a script that is told the windows of calendars.
+    /// The same for a script that is given the windows of calendars.
     pub(super) async fn run_at<T: FromRedisValue + Send + 'static>(
         self: &Arc<Self>,
         slot: Slot,
@@ -137,7 +137,7 @@ impl Shared {
         Ok(self.io.run(called).await??)
     }
 
-    /// Makes a call that is told the windows of calendars around the server's time; once more if its clock turns out to
+    /// Makes a call that carries the windows of calendars around the server's time; once more if its clock turns out to
     /// show another time, for which the script does nothing.
     pub(super) async fn call_at<T: Send>(
         &self,
