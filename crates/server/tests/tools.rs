@@ -145,6 +145,7 @@ fn a_store_that_is_not_required_may_be_unreachable_at_the_start() {
     let refused =
         tollkeeper(&["serve", "--http", "127.0.0.1:0", "--config", &file(&rules(true), "yaml")]).output().unwrap();
     assert!(refused.status.code() == Some(2) && said(&refused).contains("cannot connect"), "{}", said(&refused));
+    assert!(said(&refused).contains("or set store.required to false"), "{}", said(&refused));
     let service = Service::on(&rules(false), &[]);
     assert!(service.greeting.iter().any(|line| line.contains("UNREACHABLE")), "{:?}", service.greeting);
     assert!(service.log().contains("starting without it, as store.required is false"), "{}", service.log());

@@ -3,8 +3,6 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use anyhow::Context as _;
-
 use super::open_files;
 use super::signals::{Asked, Stop};
 use crate::config::Config;
@@ -57,11 +55,20 @@ fn share(per_address: usize, wanted: usize, possible: usize) -> usize {
     usize::try_from(share).unwrap_or(usize::MAX).max(1)
 }
 
+/// Why an address cannot be listened on; if another program has it, with what to do.
+pub(super) fn cannot_listen(field: &str, flag: &str, address: &str, error: std::io::Error) -> anyhow::Error {
+    let advice = match error.kind() {
+        std::io::ErrorKind::AddrInUse => format!(" (another program uses it; choose another address with {flag})"),
+        _ => String::new(),
+    };
+    anyhow::Error::new(error).context(format!("{field}: cannot listen on {address}{advice}"))
+}
+
 /// Serves health on its own address, if one is configured; returns that address.
 pub(super) async fn serve_health(config: &Config, service: &Arc<Service>) -> anyhow::Result<Option<String>> {
     let Some(address) = &config.listen.health else { return Ok(None) };
     let listener = connections::listen(address).await;
-    let listener = listener.with_context(|| format!("listen.health: cannot listen on {address}"))?;
+    let listener = listener.map_err(|error| cannot_listen("listen.health", "--health", address, error))?;
     let bound = listener.local_addr()?;
     health::start(listener.into_std()?, service.clone())?;
     Ok(Some(bound.to_string()))

@@ -8,7 +8,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use anyhow::{Context as _, bail};
+use anyhow::bail;
 use rustls::ClientConfig;
 use tokio::sync::watch;
 use tollkeeper::{HeaderStyle, Policy, RuleSpec, Shorthand, Store, parse_span};
@@ -227,7 +227,7 @@ async fn serve(config: Config, policy: Policy, upstream: Address, args: Args) ->
         let tls = tls.clone();
         async move {
             let listener = connections::listen(&address).await;
-            let tcp = listener.with_context(|| format!("{flag}: cannot listen on {address}"))?;
+            let tcp = listener.map_err(|error| listening::cannot_listen(flag, flag, &address, error))?;
             anyhow::Ok(Listener { tcp, tls, most })
         }
     };

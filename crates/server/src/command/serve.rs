@@ -4,7 +4,6 @@ use std::io::Write as _;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-use anyhow::Context;
 use rustls::ServerConfig;
 use tokio::task::JoinSet;
 use tollkeeper::{HeaderStyle, Policy, Store};
@@ -161,8 +160,9 @@ impl Doors {
 
 impl Door {
     async fn open(field: &str, address: &str, most: MostConnections) -> anyhow::Result<Door> {
-        let listener =
-            connections::listen(address).await.with_context(|| format!("{field}: cannot listen on {address}"))?;
+        let flag = field.replace("listen.", "--");
+        let listener = connections::listen(address).await;
+        let listener = listener.map_err(|error| listening::cannot_listen(field, &flag, address, error))?;
         let bound = listener.local_addr()?;
         Ok(Door { listener: Listener { tcp: listener, tls: None, most }, bound })
     }

@@ -33,11 +33,15 @@ pub(crate) async fn store(config: &Config, clock: Clock) -> anyhow::Result<Store
 /// The configured store for a service. With `store.required: false`, something stands in for a server that cannot be
 /// reached.
 pub(crate) async fn store_for_service(config: &Config) -> anyhow::Result<Store> {
-    if config.limiter().is_memory() || config.store.required {
+    if config.limiter().is_memory() {
         return store(config, Clock::system()).await;
     }
     match connect(config).await? {
         Ok(redis) => Ok(redis.into()),
+        Err(unreachable) if config.store.required => anyhow::bail!(
+            "store.url: {}: {unreachable}; check that Redis runs there, or set store.required to false to start without it",
+            without_password(&config.store.url)
+        ),
         Err(unreachable) => Ok(UnreachableStore::new(unreachable, Clock::system()).into()),
     }
 }

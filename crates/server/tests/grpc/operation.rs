@@ -133,6 +133,7 @@ fn an_address_that_was_given_must_be_free_and_one_of_the_default_need_not() {
     assert_eq!(output.status.code(), Some(2));
     let text = String::from_utf8_lossy(&output.stderr).to_string();
     assert!(text.contains(&format!("listen.grpc: cannot listen on {address}")), "{text}");
+    assert!(text.contains("choose another address with --grpc"), "{text}");
     let output = tollkeeper(&["serve", "--grpc", "8081"]).output().unwrap();
     assert!(String::from_utf8_lossy(&output.stderr).contains("listen.grpc: \"8081\" is not an address"));
     // The default configuration starts whether port 8081 is free or not.
