@@ -1,8 +1,11 @@
 //! The limiter: rules over a store.
 
 mod ahead;
+mod buckets;
+mod decided;
 mod error;
 mod except;
+mod rows;
 mod together;
 
 pub use ahead::Ahead;
@@ -17,11 +20,9 @@ use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use arc_swap::ArcSwap;
-use tollkeeper_core::{
-    Changes, Charge, CostError, Decision, Enforcement, FailurePolicy, Hold, Key, Outcome, Policy, Request, Row, Rule,
-    Source, Span, Terms, Verdict,
-};
+use tollkeeper_core::{Changes, Charge, CostError, Decision, Policy, Request, Row, Rule, Source, Terms, Verdict};
 
+use self::decided::{Decided, Undecided, in_order};
 use crate::store::exceptions::Applied;
 use crate::store::held::{Held, Reserved};
 use crate::store::{MemoryStore, Overloaded, Store, StoreError};
@@ -420,128 +421,6 @@ impl Limiter {
         Some(decided)
     }
 
-    /// A store's answers, in the order of the charges; rules for which it has no room answer by their failure policy.
-    async fn rows(&self, store: &Store, source: Source, mut charges: Vec<Charge>) -> Result<Vec<Row>, Undecided> {
-        let mut answered: Vec<(usize, Row)> = Vec::new();
-        let mut positions: Vec<usize> = (0..charges.len()).collect();
-        loop {
-            let asked = if source == Source::Local { self.shares_of(&charges) } else { None };
-            match store.charge(asked.as_ref().unwrap_or(&charges)).await {
-                Ok(decisions) => {
-                    let decided = asked.unwrap_or(charges).into_iter().zip(decisions).zip(positions);
-                    answered.extend(decided.map(|((charge, (decision, by)), position)| {
-                        (position, Row::decided(charge, decision, source.max(by)))
-                    }));
-                    break;
-                }
-                Err(StoreError::Full { charge }) => {
-                    self.store_errors.fetch_add(1, Relaxed);
-                    let row = unavailable(charges.remove(charge));
-                    answered.push((positions.remove(charge), row));
-                    if Decided::of(answered.iter().map(|(_, row)| row)).denies(&charges) {
-                        // The request is denied anyway: the other rules are not asked, so nothing is charged.
-                        let rest = charges.into_iter().map(by_failure_policy);
-                        answered.extend(positions.into_iter().zip(rest));
-                        break;
-                    }
-                }
-                Err(StoreError::PartlyUnavailable { charges: unreachable, .. }) => {
-                    self.store_errors.fetch_add(1, Relaxed);
-                    let (without, with): (Vec<_>, Vec<_>) = charges
-                        .into_iter()
-                        .zip(positions)
-                        .enumerate()
-                        .partition(|(index, _)| unreachable.contains(index));
-                    let (unreachable_charges, places): (Vec<Charge>, Vec<usize>) =
-                        without.into_iter().map(|(_, one)| one).unzip();
-                    (charges, positions) = with.into_iter().map(|(_, one)| one).unzip();
-                    // Whether another one with `mode: quota` has room is known only when the store has answered.
-                    let is_later = charges.iter().any(is_alternative);
-                    let alone = |charge: Charge| match is_later && is_alternative(&charge) {
-                        true => charge.without_say(),
-                        false => charge,
-                    };
-                    let unreachable_charges = unreachable_charges.into_iter().map(alone).collect();
-                    // If the store denies afterwards, a rule decided in this process keeps its charge; the store's
-                    // are exact.
-                    let rows = Box::pin(self.rows_without_store(unreachable_charges)).await?;
-                    let judged = |row: Row| match is_later {
-                        true => Row { charge: row.charge.with_say(), ..row },
-                        false => row,
-                    };
-                    answered.extend(places.into_iter().zip(rows.into_iter().map(judged)));
-                    let decided = Decided::of(answered.iter().map(|(_, row)| row));
-                    charges = charges.into_iter().map(|charge| decided.applied_to(charge)).collect();
-                    if decided.denies(&charges) {
-                        // The request is denied anyway: the other rules are not asked, so nothing is charged.
-                        answered.extend(positions.into_iter().zip(charges.into_iter().map(by_failure_policy)));
-                        break;
-                    }
-                }
-                // The other kind is about reservations, and never the answer to a charge.
-                Err(StoreError::Unavailable { .. } | StoreError::TooManyReservations { .. }) => {
-                    self.store_errors.fetch_add(1, Relaxed);
-                    if answered.is_empty() {
-                        return Err(Undecided::Unavailable(charges));
-                    }
-                    // It was reachable a moment ago, and some rules have answered.
-                    let rows = Box::pin(self.rows_without_store(charges)).await?;
-                    answered.extend(positions.into_iter().zip(rows));
-                    break;
-                }
-                Err(StoreError::Overloaded(overloaded)) => return Err(overloaded.into()),
-            }
-        }
-        Ok(in_order(answered))
-    }
-
-    /// Each rule's own answer while the store is unreachable: `closed` denies, `open` lets pass, `local` decides in
-    /// this process.
-    async fn rows_without_store(&self, charges: Vec<Charge>) -> Result<Vec<Row>, Overloaded> {
-        let is_local = |charge: &Charge| charge.rule.on_store_failure() == FailurePolicy::Local;
-        let (local, rest): (Vec<_>, Vec<_>) = charges.into_iter().enumerate().partition(|(_, charge)| is_local(charge));
-        let rest: Vec<(usize, Row)> =
-            rest.into_iter().map(|(position, charge)| (position, by_failure_policy(charge))).collect();
-        let by_policy = Decided::of(rest.iter().map(|(_, row)| row));
-        if by_policy.denies(local.iter().map(|(_, charge)| charge)) {
-            let unasked = local.into_iter().map(|(position, charge)| (position, by_failure_policy(charge)));
-            return Ok(in_order(unasked.chain(rest).collect()));
-        }
-        let (positions, local): (Vec<usize>, Vec<Charge>) =
-            local.into_iter().map(|(position, charge)| (position, by_policy.applied_to(charge))).unzip();
-        let decided = match self.rows(self.local(), Source::Local, local).await {
-            Ok(rows) => rows,
-            Err(Undecided::Unavailable(charges)) => charges.into_iter().map(by_failure_policy).collect(),
-            Err(Undecided::Overloaded(overloaded)) => return Err(overloaded),
-        };
-        Ok(in_order(positions.into_iter().zip(decided).chain(rest).collect()))
-    }
-
-    /// The same charges under this instance's share of each quota; `None` if it is the only instance.
-    fn shares_of(&self, charges: &[Charge]) -> Option<Vec<Charge>> {
-        let instances = self.store().sharers();
-        if instances == 1 {
-            return None;
-        }
-        let mut shares = self.shares.lock().unwrap_or_else(PoisonError::into_inner);
-        let share = |charge: &Charge| {
-            let of = &charge.rule;
-            if let Some(terms) = charge.terms() {
-                let terms = terms.with_quota(terms.quota().share(instances));
-                return charge.clone().on(Arc::new(terms));
-            }
-            let known =
-                shares.get(of.name()).filter(|share| share.instances == instances && Arc::ptr_eq(&share.of, of));
-            let terms = known.map(|share| share.terms.clone()).unwrap_or_else(|| {
-                let terms = Arc::new(Terms::new(of.quota().share(instances)));
-                shares.insert(of.shared_name(), Share { of: of.clone(), instances, terms: terms.clone() });
-                terms
-            });
-            charge.clone().on(terms)
-        };
-        Some(charges.iter().map(share).collect())
-    }
-
     /// The store that a row's answer came from.
     pub(crate) fn store_of(&self, source: Source) -> &Store {
         if source == Source::Local { self.local() } else { self.store() }
@@ -555,76 +434,6 @@ impl Limiter {
             local
         })
     }
-
-    /// The state of a rule's buckets with this key, without changing them; `None` when there is no such rule.
-    ///
-    /// A key of `{api_key|ip}` names one bucket per alternative: all possible ones are returned, that of the first
-    /// alternative first.
-    pub async fn inspect(&self, rule: &str, key: &str) -> Option<Result<Vec<Inspected>, StoreError>> {
-        let rule = self.policy().rule(rule)?.clone();
-        let mut buckets = Vec::new();
-        for key in keys(&rule, key) {
-            let charge = self.charge_of(rule.clone(), key);
-            match self.store().inspect(charge.bucket()).await {
-                Ok(decision) => buckets.push(Inspected { charge, decision }),
-                Err(error) => return Some(Err(error)),
-            }
-        }
-        Some(Ok(buckets))
-    }
-
-    /// Resets a bucket of a rule; `Ok(false)` when there was nothing to reset, `None` when there is no such rule.
-    /// [`KeyTemplate::bucket_of`](tollkeeper_core::KeyTemplate::bucket_of) resolves a text to a bucket.
-    pub async fn reset(&self, rule: &str, key: &Key) -> Option<Result<bool, StoreError>> {
-        let rule = self.policy().rule(rule)?.clone();
-        Some(self.store().reset(self.charge_of(rule, key.clone()).bucket()).await)
-    }
-
-    /// Resets the bucket of a charge, which need not be of a rule in force; `Ok(false)` when there was none.
-    pub async fn reset_charge(&self, charge: &Charge) -> Result<bool, StoreError> {
-        self.store().reset(charge.bucket()).await
-    }
-
-    /// Releases a `concurrency` slot; `Ok(false)` when it was already free, `None` when there is no such rule.
-    pub async fn release(&self, rule: &str, key: &Key, hold: Hold) -> Option<Result<bool, StoreError>> {
-        let rule = self.policy().rule(rule)?.clone();
-        Some(self.store().release(self.charge_of(rule, key.clone()).bucket(), hold).await)
-    }
-
-    /// Refunds what these charges cost, as far as it still counts: for callers that charge first and learn the usage
-    /// later. A key never has more left than its limit.
-    pub async fn refund(&self, charges: &[Charge]) -> Result<(), StoreError> {
-        for charge in charges {
-            let bucket = self.charge_of(charge.rule.clone(), charge.key.clone());
-            self.store().refund(bucket.bucket(), charge.cost).await?;
-        }
-        Ok(())
-    }
-}
-
-impl Limiter {
-    /// A charge of cost 0 to a key of a rule, with the exception in force for it, whose quota applies.
-    pub fn charge_of(&self, rule: Arc<Rule>, key: Key) -> Charge {
-        let terms = self.store().exceptions().terms(&rule, &key, self.store().now());
-        let charge = Charge::new(rule, key, 0);
-        match terms {
-            Some(terms) => charge.on(terms),
-            None => charge,
-        }
-    }
-}
-
-/// Why a store has decided nothing.
-enum Undecided {
-    /// It is unreachable: the failure policies of these charges answer.
-    Unavailable(Vec<Charge>),
-    Overloaded(Overloaded),
-}
-
-impl From<Overloaded> for Undecided {
-    fn from(overloaded: Overloaded) -> Undecided {
-        Undecided::Overloaded(overloaded)
-    }
 }
 
 /// What is left after exceptions.
@@ -632,71 +441,4 @@ enum Excepted {
     /// Nothing: an exception denies the request.
     Denied(Vec<Row>),
     Open(Applied),
-}
-
-fn in_order<T>(mut rows: Vec<(usize, T)>) -> Vec<T> {
-    rows.sort_by_key(|(position, _)| *position);
-    rows.into_iter().map(|(_, row)| row).collect()
-}
-
-fn keys(rule: &Rule, value: &str) -> impl Iterator<Item = Key> {
-    (0..rule.key().variants()).map(move |variant| Key { variant, value: value.to_string() })
-}
-
-/// How long a client denied by `closed` is asked to wait.
-const RETRY_UNAVAILABLE: Span = Span::SECOND;
-
-/// The answer of a rule for which the memory store has no room at all. A full store is not treated as unreachable:
-/// otherwise a client that fills it would switch off every rule with `open`.
-fn unavailable(charge: Charge) -> Row {
-    Row::without_store(charge, Outcome::Denied { retry_after: Some(RETRY_UNAVAILABLE) })
-}
-
-/// The failure policy's answer for a rule whose state is unreachable.
-fn by_failure_policy(charge: Charge) -> Row {
-    let outcome = match charge.rule.on_store_failure() {
-        FailurePolicy::Closed => Outcome::Denied { retry_after: Some(RETRY_UNAVAILABLE) },
-        FailurePolicy::Open | FailurePolicy::Local => Outcome::Allowed { delay: Span::ZERO },
-    };
-    Row::without_store(charge, outcome)
-}
-
-/// What rules that are decided already say about a request of which others are still open.
-#[derive(Clone, Copy, Debug, Default)]
-struct Decided {
-    /// An enforced rule denies.
-    is_denied: bool,
-    /// One of the rules with `mode: quota` has room.
-    has_room: bool,
-    /// One of them has none.
-    is_over: bool,
-}
-
-impl Decided {
-    fn of<'r>(rows: impl Iterator<Item = &'r Row>) -> Decided {
-        let mut decided = Decided::default();
-        for Row { charge, decision, .. } in rows {
-            match (charge.enforcement(), decision.is_allowed()) {
-                (Enforcement::Enforce, false) => decided.is_denied = true,
-                (Enforcement::Quota, true) => decided.has_room = true,
-                (Enforcement::Quota, false) => decided.is_over = true,
-                _ => {}
-            }
-        }
-        decided
-    }
-
-    /// Whether the request is denied whatever the open ones say.
-    fn denies<'c>(self, open: impl IntoIterator<Item = &'c Charge>) -> bool {
-        self.is_denied || (self.is_over && !self.has_room && !open.into_iter().any(is_alternative))
-    }
-
-    /// A charge that is still open: once one of the rules with `mode: quota` has room, the others have no say.
-    fn applied_to(self, charge: Charge) -> Charge {
-        if self.has_room && is_alternative(&charge) { charge.without_say() } else { charge }
-    }
-}
-
-fn is_alternative(charge: &Charge) -> bool {
-    charge.enforcement() == Enforcement::Quota
 }
