@@ -3,7 +3,7 @@
 
 const addon = require("./addon.js");
 const { cost: checked } = require("./attributes.js");
-const { understood } = require("./errors.js");
+const { ConfigError, understood } = require("./errors.js");
 const { known } = require("./options.js");
 const { native } = require("./quota.js");
 
@@ -49,6 +49,10 @@ class Keyed {
   constructor(quota, options = {}) {
     known("keyed", options, ["maxKeys", "onFull", "clock"]);
     const { maxKeys, onFull = "local", clock } = options;
+    // As a number of the addon, -1 would be four billion.
+    if (maxKeys !== undefined && !(Number.isInteger(maxKeys) && maxKeys >= 1 && maxKeys <= 0xffffffff)) {
+      throw new ConfigError(`maxKeys: ${maxKeys} is not a whole number from 1 to 4294967295`);
+    }
     const proven = native(quota);
     try {
       this.#keyed = new addon.Keyed(proven, maxKeys, onFull, clock);

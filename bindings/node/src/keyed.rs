@@ -77,7 +77,9 @@ impl Keyed {
         let keyed = keyed.with_clock(ManualClock::or_system(clock)).on_full(on_full);
         Ok(Keyed(Arc::new(match max_keys {
             Some(0) => return Err(wrong("maxKeys: must be at least 1".into())),
-            Some(max_keys) => keyed.with_max_keys(max_keys as usize),
+            Some(max_keys) => keyed
+                .try_with_max_keys(max_keys as usize)
+                .map_err(|error| wrong(format!("maxKeys: {error}; use fewer")))?,
             None => keyed,
         })))
     }

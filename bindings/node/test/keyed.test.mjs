@@ -61,7 +61,9 @@ test("mistakes are reported by class, code and message", () => {
     return true;
   });
   assert.throws(() => keyed("1/s", { onFull: "shut" }), { name: "ConfigError", message: /onFull: "shut" is not supported/ });
-  assert.throws(() => keyed("1/s", { maxKeys: 0 }), ConfigError);
+  for (const maxKeys of [0, -1, 1.5, 1e15, "many"]) {
+    assert.throws(() => keyed("1/s", { maxKeys }), (error) => error instanceof ConfigError && /maxKeys: .* is not a whole number from 1/.test(error.message));
+  }
   assert.throws(() => keyed("1/s", { maxkeys: 1 }), /there is no option `maxkeys`; use one of maxKeys, onFull, clock/);
   assert.throws(() => keyed(5), TypeError);
 });

@@ -54,17 +54,16 @@ pub(crate) fn seconds(micros: u64) -> f64 {
     micros as f64 / 1e6
 }
 
-/// A duration from seconds, or from a text such as `20ms`.
-pub(crate) fn span_text(time: &Bound<'_, PyAny>) -> PyResult<String> {
+/// A timeout from seconds, or from a text such as `20ms`.
+pub(crate) fn timeout_text(time: &Bound<'_, PyAny>) -> PyResult<String> {
     if let Ok(text) = time.extract::<String>() {
         return Ok(text);
     }
     let seconds: f64 = time.extract()?;
     if !(seconds.is_finite() && seconds > 0.0) {
-        let error = tollkeeper_engine::Error::new(
-            tollkeeper_engine::Kind::Config,
-            format!("{seconds} is not a duration; write seconds such as 0.02, or a string such as \"20ms\""),
-        );
+        let problem =
+            format!("timeout: {seconds} is not a duration; write seconds such as 0.02, or a string such as \"20ms\"");
+        let error = tollkeeper_engine::Error::new(tollkeeper_engine::Kind::Config, problem);
         return Err(raise(time.py(), error));
     }
     Ok(format!("{}ms", (seconds * 1e3).ceil() as u64))

@@ -13,7 +13,7 @@ use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyWeakrefMethods, PyWeakrefReference};
 use tollkeeper::Overloaded;
-use tollkeeper_engine::{Checked, Engine, Error, Mailbox, Progress, Reply, Work};
+use tollkeeper_engine::{Checked, Engine, Error, Kind, Mailbox, Progress, Reply, Work};
 
 use crate::awaitable::Answered;
 use crate::errors::raise;
@@ -66,7 +66,11 @@ pub(crate) fn answered(py: Python<'_>, engine: &Arc<Engine>, progress: Progress,
 
 /// A future of the running loop.
 pub(crate) fn later(py: Python<'_>, engine: &Arc<Engine>, work: Work, shape: Shape) -> PyResult<Py<PyAny>> {
-    let running = GET_RUNNING_LOOP.import(py, "asyncio", "get_running_loop")?.call0()?;
+    let running = GET_RUNNING_LOOP.import(py, "asyncio", "get_running_loop")?.call0().map_err(|_| {
+        let problem =
+            "no event loop of asyncio is running; await this inside of one, or call the method that ends with _sync";
+        raise(py, Error::new(Kind::Usage, problem))
+    })?;
     let mailbox = mailbox(&running)?;
     let future = running.call_method0(intern!(py, "create_future"))?.unbind();
     let waiter = Waiter { future: future.clone_ref(py), shape, engine: engine.clone() };

@@ -40,7 +40,12 @@ fn span(duration: &Bound<'_, PyAny>) -> PyResult<Span> {
     if let Ok(text) = duration.cast::<PyString>() {
         return parse_span(&utf8(text)?).map_err(|error| wrong(error.to_string()));
     }
-    let seconds = number(duration, "total_seconds")?;
+    let Ok(seconds) = number(duration, "total_seconds") else {
+        let shown = duration.repr()?;
+        return Err(wrong(format!(
+            "{shown} is not a duration; write seconds, a string such as \"1h\", or a timedelta"
+        )));
+    };
     micros(seconds).map(Span::from_micros).ok_or_else(|| {
         wrong(format!("{seconds} is not a duration; write seconds, a string such as \"1h\", or a timedelta"))
     })
@@ -48,7 +53,10 @@ fn span(duration: &Bound<'_, PyAny>) -> PyResult<Span> {
 
 /// A time: a datetime, or seconds since the epoch.
 fn timestamp(until: &Bound<'_, PyAny>) -> PyResult<Timestamp> {
-    let seconds = number(until, "timestamp")?;
+    let Ok(seconds) = number(until, "timestamp") else {
+        let problem = format!("until: {} is not a time; give a datetime, or seconds since the epoch", until.repr()?);
+        return Err(raise(until.py(), Error::new(Kind::Usage, problem)));
+    };
     micros(seconds).map(Timestamp::from_micros).ok_or_else(|| {
         let problem = format!("until: {seconds} is not a time; give a datetime, or seconds since the epoch");
         raise(until.py(), Error::new(Kind::Usage, problem))

@@ -8,6 +8,7 @@ use tollkeeper::Settled;
 use tollkeeper_engine::{Ask, Checked, Engine, Error, Estimate, Kind, Slots};
 
 use crate::clock::seconds;
+use crate::cost::Cost;
 use crate::errors::raise;
 use crate::event_loop::{Shape, answered, wait};
 use crate::request::pairs;
@@ -79,11 +80,11 @@ impl Reservation {
         Ok(Reservation { engine, verdict, estimate: Mutex::new(Some(estimate)) })
     }
 
-    fn ask(&self, py: Python<'_>, cost: Option<u32>, attributes: Option<&Bound<'_, PyAny>>) -> PyResult<Ask> {
+    fn ask(&self, py: Python<'_>, cost: Option<Cost>, attributes: Option<&Bound<'_, PyAny>>) -> PyResult<Ask> {
         let attributes = attributes.map_or_else(|| Ok(Vec::new()), pairs)?;
         let estimate = self.estimate.lock().unwrap_or_else(PoisonError::into_inner).take();
         let settled = || raise(py, Error::new(Kind::Usage, "the reservation has already been settled or released"));
-        Ok(Ask::Settle(estimate.ok_or_else(settled)?, cost, attributes))
+        Ok(Ask::Settle(estimate.ok_or_else(settled)?, cost.map(|cost| cost.0), attributes))
     }
 }
 
@@ -103,7 +104,7 @@ impl Reservation {
 
     /// Corrects the estimate to the actual usage: a cost, attributes that carry costs, or both.
     #[pyo3(signature = (cost=None, attributes=None))]
-    fn settle(&self, py: Python<'_>, cost: Option<u32>, attributes: Option<&Bound<'_, PyAny>>) -> PyResult<Py<PyAny>> {
+    fn settle(&self, py: Python<'_>, cost: Option<Cost>, attributes: Option<&Bound<'_, PyAny>>) -> PyResult<Py<PyAny>> {
         answered(py, &self.engine, self.engine.ask(self.ask(py, cost, attributes)?), Shape::Plain)
     }
 
@@ -112,7 +113,7 @@ impl Reservation {
     fn settle_sync(
         &self,
         py: Python<'_>,
-        cost: Option<u32>,
+        cost: Option<Cost>,
         attributes: Option<&Bound<'_, PyAny>>,
     ) -> PyResult<Py<PyAny>> {
         wait(py, &self.engine, self.engine.ask(self.ask(py, cost, attributes)?), Shape::Plain)

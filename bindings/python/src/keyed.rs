@@ -6,6 +6,7 @@ use pyo3::types::{PyBytes, PyInt, PyList, PyString};
 use tollkeeper::{FailurePolicy, Hold};
 
 use crate::clock::{ManualClock, seconds};
+use crate::cost::Cost;
 use crate::errors::raise;
 use crate::quota::Quota;
 use crate::text::utf8;
@@ -15,7 +16,7 @@ use crate::text::utf8;
 #[pyo3(signature = (quota, *, max_keys=None, on_full="local", clock=None))]
 pub(crate) fn keyed(
     quota: &Bound<'_, PyAny>,
-    max_keys: Option<usize>,
+    max_keys: Option<i64>,
     on_full: &str,
     clock: Option<&Bound<'_, ManualClock>>,
 ) -> PyResult<Keyed> {
@@ -32,8 +33,12 @@ pub(crate) fn keyed(
     };
     let keyed = keyed.with_clock(ManualClock::or_system(clock)).on_full(on_full);
     Ok(Keyed(Box::new(match max_keys {
-        Some(0) => return Err(wrong("max_keys: must be at least 1".into())),
-        Some(max_keys) => keyed.with_max_keys(max_keys),
+        Some(max_keys) => match usize::try_from(max_keys) {
+            Ok(0) | Err(_) => return Err(wrong(format!("max_keys: must be at least 1, not {max_keys}"))),
+            Ok(max_keys) => {
+                keyed.try_with_max_keys(max_keys).map_err(|error| wrong(format!("max_keys: {error}; use fewer")))?
+            }
+        },
         None => keyed,
     })))
 }
@@ -57,8 +62,18 @@ macro_rules! with_key {
             let $known = &(1_u8, bytes.as_bytes());
             Ok($do)
         } else if let Ok(number) = key.cast::<PyInt>() {
-            let $known = &(2_u8, number.extract::<i128>()?);
-            Ok($do)
+            match number.extract::<i128>() {
+                Ok(number) => {
+                    let $known = &(2_u8, number);
+                    Ok($do)
+                }
+                // Half of all UUIDs, as a number.
+                Err(_) => {
+                    let digits = number.str()?.to_string();
+                    let $known = &(3_u8, digits);
+                    Ok($do)
+                }
+            }
         } else {
             Err(PyTypeError::new_err(format!("a key must be a str, bytes or int, not {}", key.get_type().name()?)))
         }
@@ -68,16 +83,16 @@ macro_rules! with_key {
 #[pymethods]
 impl Keyed {
     /// Decides a request; cost 0 peeks.
-    #[pyo3(signature = (key, cost=1))]
-    fn check(&self, key: &Bound<'_, PyAny>, cost: u32) -> PyResult<Decision> {
-        with_key!(key, |known| Decision(self.0.check_cost(known, cost)))
+    #[pyo3(signature = (key, cost=Cost::ONE))]
+    fn check(&self, key: &Bound<'_, PyAny>, cost: Cost) -> PyResult<Decision> {
+        with_key!(key, |known| Decision(self.0.check_cost(known, cost.0)))
     }
 
     /// Decides many requests of cost 1, in order.
     fn check_many(&self, keys: &Bound<'_, PyAny>) -> PyResult<Py<PyList>> {
         let decisions = PyList::empty(keys.py());
         for key in keys.try_iter()? {
-            decisions.append(self.check(&key?, 1)?)?;
+            decisions.append(self.check(&key?, Cost::ONE)?)?;
         }
         Ok(decisions.unbind())
     }

@@ -5,6 +5,7 @@
 
 mod awaitable;
 mod clock;
+mod cost;
 mod errors;
 mod event_loop;
 mod exception;

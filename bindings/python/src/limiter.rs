@@ -3,12 +3,14 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
-use pyo3::types::{PyDict, PyList};
+use pyo3::types::{PyDict, PyList, PyString};
 use tollkeeper::{ExceptionKind, Grant, Inspected};
 use tollkeeper_engine::{Ask, Engine, Head, Progress};
 
-use crate::clock::{ManualClock, seconds, span_text};
+use crate::clock::{ManualClock, seconds, timeout_text};
+use crate::cost::Cost;
 use crate::errors::raise;
 use crate::event_loop::{Shape, answered, later, python, wait};
 use crate::exception::{Given, named_key};
@@ -45,20 +47,20 @@ impl Limiter {
         rules: &Bound<'_, PyAny>,
         store: &str,
         timeout: Option<&Bound<'_, PyAny>>,
-        max_keys: Option<usize>,
+        max_keys: Option<&Bound<'_, PyAny>>,
         namespace: Option<&str>,
         trusted_proxies: Option<&Bound<'_, PyAny>>,
         client_address: Option<&str>,
-        ipv6_prefix: Option<u8>,
+        ipv6_prefix: Option<&Bound<'_, PyAny>>,
         headers: Option<&str>,
         identify: Option<&Bound<'_, PyAny>>,
-        deny_status: Option<u16>,
+        deny_status: Option<&Bound<'_, PyAny>>,
         clock: Option<&Bound<'_, ManualClock>>,
         _rules_from: Option<(String, Option<PathBuf>)>,
     ) -> PyResult<Py<Limiter>> {
         let place = PyDict::new(py);
         place.set_item("url", store)?;
-        place.set_item("timeout", timeout.map(span_text).transpose()?)?;
+        place.set_item("timeout", timeout.map(timeout_text).transpose()?)?;
         put(&place, "max_keys", max_keys)?;
         place.set_item("namespace", namespace)?;
         let settings = PyDict::new(py);
@@ -68,8 +70,7 @@ impl Limiter {
             settings.set_item("rules_from", url)?;
             settings.set_item("rules_snapshot", snapshot.map(|path| path.to_string_lossy().into_owned()))?;
         }
-        let proxies = trusted_proxies.map(|proxies| proxies.try_iter()?.collect::<PyResult<Vec<_>>>()).transpose()?;
-        put(&settings, "trusted_proxies", proxies)?;
+        put(&settings, "trusted_proxies", trusted_proxies.map(proxies).transpose()?)?;
         put(&settings, "client_address", client_address)?;
         put(&settings, "headers", headers)?;
         put(&settings, "ipv6_prefix", ipv6_prefix)?;
@@ -95,27 +96,27 @@ impl Limiter {
     }
 
     /// Decides a request: `await limiter.check({"user_id": "42"})`. Cost 0 peeks; `rules` names the rules to apply.
-    #[pyo3(signature = (attributes, cost=1, *, rules=None))]
+    #[pyo3(signature = (attributes, cost=Cost::ONE, *, rules=None))]
     fn check(
         &self,
         py: Python<'_>,
         attributes: &Bound<'_, PyAny>,
-        cost: u32,
+        cost: Cost,
         rules: Option<Vec<String>>,
     ) -> PyResult<Py<PyAny>> {
-        self.later(py, Ask::Check(subject(attributes, cost, rules)?))
+        self.later(py, Ask::Check(subject(attributes, cost.0, rules)?))
     }
 
     /// The same, blocking this thread.
-    #[pyo3(signature = (attributes, cost=1, *, rules=None))]
+    #[pyo3(signature = (attributes, cost=Cost::ONE, *, rules=None))]
     fn check_sync(
         &self,
         py: Python<'_>,
         attributes: &Bound<'_, PyAny>,
-        cost: u32,
+        cost: Cost,
         rules: Option<Vec<String>>,
     ) -> PyResult<Py<PyAny>> {
-        self.now(py, Ask::Check(subject(attributes, cost, rules)?))
+        self.now(py, Ask::Check(subject(attributes, cost.0, rules)?))
     }
 
     /// Decides several requests, each by itself; the verdicts are in their order. Each is a dict of attributes, or `(attributes, cost)`. One
@@ -142,54 +143,54 @@ impl Limiter {
     }
 
     /// Decides a request and holds its slots: `async with limiter.acquire({...}) as permit`.
-    #[pyo3(signature = (attributes, cost=1, *, rules=None))]
+    #[pyo3(signature = (attributes, cost=Cost::ONE, *, rules=None))]
     fn acquire(
         &self,
         py: Python<'_>,
         attributes: &Bound<'_, PyAny>,
-        cost: u32,
+        cost: Cost,
         rules: Option<Vec<String>>,
     ) -> PyResult<Py<PyAny>> {
-        self.later(py, Ask::Acquire(subject(attributes, cost, rules)?))
+        self.later(py, Ask::Acquire(subject(attributes, cost.0, rules)?))
     }
 
     /// The same, blocking this thread.
-    #[pyo3(signature = (attributes, cost=1, *, rules=None))]
+    #[pyo3(signature = (attributes, cost=Cost::ONE, *, rules=None))]
     fn acquire_sync(
         &self,
         py: Python<'_>,
         attributes: &Bound<'_, PyAny>,
-        cost: u32,
+        cost: Cost,
         rules: Option<Vec<String>>,
     ) -> PyResult<Py<PyAny>> {
-        self.now(py, Ask::Acquire(subject(attributes, cost, rules)?))
+        self.now(py, Ask::Acquire(subject(attributes, cost.0, rules)?))
     }
 
     /// Decides a request whose cost is an estimate: `async with limiter.reserve({...}, cost=4000) as reservation`,
     /// and then `await reservation.settle(2311)` within `hold` seconds.
-    #[pyo3(signature = (attributes, cost=1, *, hold=None, rules=None))]
+    #[pyo3(signature = (attributes, cost=Cost::ONE, *, hold=None, rules=None))]
     fn reserve(
         &self,
         py: Python<'_>,
         attributes: &Bound<'_, PyAny>,
-        cost: u32,
+        cost: Cost,
         hold: Option<f64>,
         rules: Option<Vec<String>>,
     ) -> PyResult<Py<PyAny>> {
-        self.later(py, estimate(attributes, cost, hold, rules)?)
+        self.later(py, estimate(attributes, cost.0, hold, rules)?)
     }
 
     /// The same, blocking this thread.
-    #[pyo3(signature = (attributes, cost=1, *, hold=None, rules=None))]
+    #[pyo3(signature = (attributes, cost=Cost::ONE, *, hold=None, rules=None))]
     fn reserve_sync(
         &self,
         py: Python<'_>,
         attributes: &Bound<'_, PyAny>,
-        cost: u32,
+        cost: Cost,
         hold: Option<f64>,
         rules: Option<Vec<String>>,
     ) -> PyResult<Py<PyAny>> {
-        self.now(py, estimate(attributes, cost, hold, rules)?)
+        self.now(py, estimate(attributes, cost.0, hold, rules)?)
     }
 
     /// The state of a rule's buckets for a key, without changing them.
@@ -417,13 +418,13 @@ impl Limiter {
     }
 
     /// Decides an ASGI request: a verdict or a refusal if that needs no server, otherwise an awaitable.
-    #[pyo3(signature = (scope, known=None, cost=1))]
+    #[pyo3(signature = (scope, known=None, cost=Cost::ONE))]
     fn _check_asgi(
         &self,
         py: Python<'_>,
         scope: &Bound<'_, PyDict>,
         known: Option<&Bound<'_, PyDict>>,
-        cost: u32,
+        cost: Cost,
     ) -> PyResult<Py<PyAny>> {
         match self.ask_http(py, asgi_head(scope, &self.0), known, cost)? {
             Progress::Ready(reply) => python(py, &self.0, reply, Shape::Http),
@@ -432,13 +433,13 @@ impl Limiter {
     }
 
     /// Decides a WSGI request on this thread.
-    #[pyo3(signature = (environ, known=None, cost=1))]
+    #[pyo3(signature = (environ, known=None, cost=Cost::ONE))]
     fn _check_wsgi(
         &self,
         py: Python<'_>,
         environ: &Bound<'_, PyDict>,
         known: Option<&Bound<'_, PyDict>>,
-        cost: u32,
+        cost: Cost,
     ) -> PyResult<Py<PyAny>> {
         let progress = self.ask_http(py, wsgi_head(environ, &self.0), known, cost)?;
         wait(py, &self.0, progress, Shape::Http)
@@ -462,14 +463,14 @@ impl Limiter {
         py: Python<'_>,
         head: Result<Head, Trouble>,
         known: Option<&Bound<'_, PyDict>>,
-        cost: u32,
+        cost: Cost,
     ) -> PyResult<Progress> {
         let mut head = match head {
             Ok(head) => head,
             Err(Trouble::Python(error)) => return Err(error),
             Err(Trouble::Request(error)) => return Ok(Progress::Ready(Err(*error))),
         };
-        head.set_cost(cost);
+        head.set_cost(cost.0);
         know(&mut head, known)?;
         let progress = self.0.ask_http(&mut head);
         if let Some(notice) = self.0.take_notice() {
@@ -496,6 +497,15 @@ impl Limiter {
 /// Warns about rules that have just been put in force.
 fn reported(py: Python<'_>, warnings: Result<Vec<String>, tollkeeper_engine::Error>) -> PyResult<()> {
     warnings.map_err(|error| raise(py, error))?.iter().try_for_each(|warning| warn(py, warning))
+}
+
+/// Proxies as a list. A text would be taken for a list of its letters.
+fn proxies<'py>(given: &Bound<'py, PyAny>) -> PyResult<Vec<Bound<'py, PyAny>>> {
+    if given.is_instance_of::<PyString>() {
+        let problem = format!("trusted_proxies must be a list such as [\"10.0.0.0/8\"], not {}", given.repr()?);
+        return Err(PyTypeError::new_err(problem));
+    }
+    given.try_iter()?.collect()
 }
 
 /// Sets what was given: a setting that was not has its default.

@@ -1,9 +1,12 @@
 //! An algorithm and its numbers.
 
+use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
+use pyo3::types::PyString;
 
 use crate::clock::seconds;
 use crate::errors::raise;
+use crate::text::utf8;
 
 /// An algorithm and its numbers, checked to be counted exactly: `Quota("10/s burst 20")`, or `Quota.per_second(10,
 /// burst=20)`.
@@ -20,35 +23,35 @@ impl Quota {
     /// This many per second.
     #[staticmethod]
     #[pyo3(signature = (count, *, burst=None, algorithm=None))]
-    fn per_second(py: Python<'_>, count: u32, burst: Option<u32>, algorithm: Option<&str>) -> PyResult<Quota> {
+    fn per_second(py: Python<'_>, count: i64, burst: Option<i64>, algorithm: Option<&str>) -> PyResult<Quota> {
         Quota::of(py, format!("{count}/s"), burst, algorithm)
     }
 
     /// This many per minute.
     #[staticmethod]
     #[pyo3(signature = (count, *, burst=None, algorithm=None))]
-    fn per_minute(py: Python<'_>, count: u32, burst: Option<u32>, algorithm: Option<&str>) -> PyResult<Quota> {
+    fn per_minute(py: Python<'_>, count: i64, burst: Option<i64>, algorithm: Option<&str>) -> PyResult<Quota> {
         Quota::of(py, format!("{count}/min"), burst, algorithm)
     }
 
     /// This many per hour.
     #[staticmethod]
     #[pyo3(signature = (count, *, burst=None, algorithm=None))]
-    fn per_hour(py: Python<'_>, count: u32, burst: Option<u32>, algorithm: Option<&str>) -> PyResult<Quota> {
+    fn per_hour(py: Python<'_>, count: i64, burst: Option<i64>, algorithm: Option<&str>) -> PyResult<Quota> {
         Quota::of(py, format!("{count}/h"), burst, algorithm)
     }
 
     /// This many per day.
     #[staticmethod]
     #[pyo3(signature = (count, *, burst=None, algorithm=None))]
-    fn per_day(py: Python<'_>, count: u32, burst: Option<u32>, algorithm: Option<&str>) -> PyResult<Quota> {
+    fn per_day(py: Python<'_>, count: i64, burst: Option<i64>, algorithm: Option<&str>) -> PyResult<Quota> {
         Quota::of(py, format!("{count}/day"), burst, algorithm)
     }
 
     /// At most this many at the same time; unreleased slots expire after `hold`.
     #[staticmethod]
     #[pyo3(signature = (count, *, hold="60s"))]
-    fn concurrent(py: Python<'_>, count: u32, hold: &str) -> PyResult<Quota> {
+    fn concurrent(py: Python<'_>, count: i64, hold: &str) -> PyResult<Quota> {
         Quota::new(py, &format!("{count} algorithm concurrency hold {hold}"))
     }
 
@@ -97,7 +100,7 @@ impl Quota {
 }
 
 impl Quota {
-    fn of(py: Python<'_>, mut text: String, burst: Option<u32>, algorithm: Option<&str>) -> PyResult<Quota> {
+    fn of(py: Python<'_>, mut text: String, burst: Option<i64>, algorithm: Option<&str>) -> PyResult<Quota> {
         if let Some(burst) = burst {
             text.push_str(&format!(" burst {burst}"));
         }
@@ -112,7 +115,11 @@ impl Quota {
         if let Ok(quota) = quota.cast::<Quota>() {
             return Ok(quota.get().0);
         }
-        Ok(Quota::new(quota.py(), &quota.extract::<String>()?)?.0)
+        let Ok(text) = quota.cast::<PyString>() else {
+            let problem = format!("a quota must be a str such as \"10/s burst 20\" or a Quota, not {}", quota.repr()?);
+            return Err(PyTypeError::new_err(problem));
+        };
+        Ok(Quota::new(quota.py(), &utf8(text)?)?.0)
     }
 
     /// As a one-line limit.

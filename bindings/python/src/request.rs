@@ -5,10 +5,11 @@ use std::net::IpAddr;
 use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::intern;
 use pyo3::prelude::*;
-use pyo3::types::{PyBytes, PyDict, PyMapping, PyString, PyTuple};
+use pyo3::types::{PyBool, PyBytes, PyDict, PyFloat, PyInt, PyMapping, PyString, PyTuple};
 use tollkeeper::Descriptor;
 use tollkeeper_engine::{Ask, Engine, Error, Head, Subject};
 
+use crate::cost::Cost;
 use crate::text::utf8;
 
 /// Attributes by name. Values are strings; numbers and booleans are converted.
@@ -23,15 +24,39 @@ pub(crate) fn pairs(attributes: &Bound<'_, PyAny>) -> PyResult<Vec<(String, Stri
         if value.is_none() {
             continue;
         }
-        let name = utf8(name.cast::<PyString>()?)?.into_owned();
+        let Ok(name) = name.cast::<PyString>() else {
+            return Err(PyTypeError::new_err(format!("attributes: a name must be a str, not {}", name.repr()?)));
+        };
+        let name = utf8(name)?.into_owned();
         let value = match value.cast::<PyString>() {
             Ok(text) => utf8(text)?.into_owned(),
-            Err(_) if value.is_instance_of::<pyo3::types::PyBool>() => value.is_truthy()?.to_string(),
-            Err(_) => value.str()?.to_string(),
+            Err(_) => text_of(&name, &value)?,
         };
         pairs.push((name, value));
     }
     Ok(pairs)
+}
+
+/// A value that is not a string. Objects without a text of their own are refused: the one that Python makes up for them has their
+/// address, which is another key each time.
+fn text_of(name: &str, value: &Bound<'_, PyAny>) -> PyResult<String> {
+    if value.is_instance_of::<PyBool>() {
+        return Ok(value.is_truthy()?.to_string());
+    }
+    if let Ok(bytes) = value.cast::<PyBytes>() {
+        return Ok(String::from_utf8_lossy(bytes.as_bytes()).into_owned());
+    }
+    let py = value.py();
+    let is_number = value.is_instance_of::<PyInt>() || value.is_instance_of::<PyFloat>();
+    if !is_number {
+        let method = intern!(py, "__str__");
+        if value.get_type().getattr(method)?.is(&py.get_type::<PyAny>().getattr(method)?) {
+            let kind = value.get_type().name()?;
+            let problem = format!("{name}: an attribute must be a str, a number or a bool, not {kind}");
+            return Err(PyTypeError::new_err(problem));
+        }
+    }
+    Ok(value.str()?.to_string())
 }
 
 /// Any other mapping as a dict.
@@ -75,11 +100,16 @@ pub(crate) fn many(requests: &Bound<'_, PyAny>, rules: Option<Vec<String>>) -> P
     if requests.is_instance_of::<PyDict>() || requests.is_instance_of::<PyString>() {
         return Err(PyTypeError::new_err("requests must be a list of attributes or of (attributes, cost)"));
     }
-    let each = requests.try_iter()?.map(|request| {
+    let each = requests.try_iter()?.enumerate().map(|(index, request)| {
         let request = request?;
         match request.cast::<PyTuple>() {
             Ok(pair) => {
-                let (attributes, cost): (Bound<'_, PyAny>, u32) = pair.extract()?;
+                let Ok((attributes, Cost(cost))) = pair.extract::<(Bound<'_, PyAny>, Cost)>() else {
+                    let shown = pair.repr()?;
+                    let problem =
+                        format!("requests[{index}]: {shown} is not (attributes, cost) with a whole number as cost");
+                    return Err(PyTypeError::new_err(problem));
+                };
                 descriptor(&attributes, cost, rules.clone())
             }
             Err(_) => descriptor(&request, 1, rules.clone()),

@@ -2,7 +2,7 @@
 
 use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;
-use pyo3::types::{PyList, PyString};
+use pyo3::types::{PyDict, PyList, PyString};
 
 use crate::errors::raise;
 use crate::quota::Quota;
@@ -11,11 +11,13 @@ use crate::text::utf8;
 /// Rules as JSON; lines are rules too.
 pub(crate) fn written<'py>(rules: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyList>> {
     let py = rules.py();
-    if rules.is_instance_of::<PyString>() {
+    // The elements of a dict are its names, and those of a text are its letters.
+    let single = rules.is_instance_of::<PyString>() || rules.is_instance_of::<PyDict>();
+    let Some(each) = (!single).then(|| rules.try_iter().ok()).flatten() else {
         return Err(PyTypeError::new_err("rules must be a list of dicts or of strings such as \"100/min by ip\""));
-    }
+    };
     let all = PyList::empty(py);
-    for (index, rule) in rules.try_iter()?.enumerate() {
+    for (index, rule) in each.enumerate() {
         let rule = rule?;
         let line = match rule.cast::<Quota>() {
             Ok(quota) => Some(quota.get().line()),

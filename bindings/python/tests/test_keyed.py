@@ -6,7 +6,7 @@ import threading
 
 import pytest
 
-from tollkeeper import ManualClock, Quota, RuleError, TollkeeperError, keyed
+from tollkeeper import ConfigError, ManualClock, Quota, RuleError, TollkeeperError, keyed
 
 
 def test_the_wait_is_exact() -> None:
@@ -29,6 +29,14 @@ def test_keys_of_different_kinds_are_different() -> None:
     assert limiter.check("ä\u2028😀").allowed and not limiter.check("ä\u2028😀").allowed
     with pytest.raises(TypeError, match="str, bytes or int"):
         limiter.check(1.5)  # type: ignore[arg-type]
+
+
+def test_numbers_of_any_size_are_keys() -> None:
+    """Half of all UUIDs, as a number, raised an OverflowError."""
+    limiter = keyed("1/min")
+    for number in (2**127, 2**128 - 1, 10**50, -(2**127) - 1):
+        assert limiter.check(number).allowed and not limiter.check(number).allowed
+        assert limiter.check(str(number)).allowed, "a text is another key"
 
 
 def test_peek_and_reset() -> None:
@@ -68,6 +76,19 @@ def test_errors_say_what_to_do(text: str, words: str) -> None:
     with pytest.raises(RuleError, match=words) as error:
         keyed(text)
     assert isinstance(error.value, (ValueError, TollkeeperError))
+
+
+def test_arguments_that_make_no_sense_are_named() -> None:
+    with pytest.raises(TypeError, match='a quota must be a str such as "10/s burst 20" or a Quota, not 5'):
+        keyed(5)  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="cost: -1 is not a whole number"):
+        keyed("1/s").check("a", -1)
+    with pytest.raises(RuleError, match="-1"):
+        Quota.per_second(-1)
+    with pytest.raises(ConfigError, match="max_keys: must be at least 1, not -1"):
+        keyed("1/s", max_keys=-1)
+    with pytest.raises(ConfigError, match="max_keys"):
+        keyed("1/s", max_keys=10**15)
 
 
 def test_threads_together_get_what_one_would() -> None:

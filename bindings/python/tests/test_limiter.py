@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import subprocess
 import sys
+import uuid
 from pathlib import Path
 
 import pytest
@@ -76,13 +77,14 @@ def test_an_answer_is_a_coroutine_to_asyncio() -> None:
 def test_memory_needs_no_event_loop_and_no_thread() -> None:
     code = """
 import os, sys
-import tollkeeper, tollkeeper.asgi, tollkeeper.wsgi
+import tollkeeper
+assert "asyncio" not in sys.modules and "socket" not in sys.modules, "importing it does no work"
+import tollkeeper.asgi, tollkeeper.wsgi
 limiter = tollkeeper.Limiter.from_rules(["2/min by user_id"])
 redis = tollkeeper.Limiter.from_rules(["2/min by user_id"], store="redis://127.0.0.1:1")
 assert limiter.check_sync({"user_id": 1}).allowed
 with limiter.reserve_sync({"user_id": 2}) as reservation:
     reservation.settle_sync(1)
-assert "asyncio.base_events" not in sys.modules or True
 assert len(os.listdir("/proc/self/task")) == 1, "a thread was started before anything had to be sent"
 """
     if sys.platform == "linux":
@@ -198,11 +200,57 @@ def test_slots_are_given_back_however_a_block_is_left() -> None:
         (lambda: Limiter.from_rules([], identify={"user": "headers.x"}), ConfigError, "identify.user"),
         (lambda: Limiter.from_rules([], store="redis://x", timeout=100), ConfigError, "timeout"),
         (lambda: Limiter.from_rules("10/s"), TypeError, "list"),
+        (lambda: Limiter.from_rules({"name": "a", "key": "{x}", "limit": "1/s"}), TypeError, "rules must be a list of dicts"),  # type: ignore[arg-type]
+        (lambda: Limiter.from_rules(5), TypeError, "rules must be a list of dicts"),  # type: ignore[arg-type]
+        (lambda: Limiter.from_rules([], trusted_proxies="10.0.0.1"), TypeError, "trusted_proxies must be a list .* not '10.0.0.1'"),
+        (lambda: Limiter.from_rules([], timeout=-1), ConfigError, "timeout: -1 is not a duration"),
+        (lambda: Limiter.from_rules([], max_keys=-1), ConfigError, "max_keys.*-1"),
+        (lambda: Limiter.from_rules([], ipv6_prefix=300), ConfigError, "ipv6_prefix.*300"),
+        (lambda: Limiter.from_rules([], deny_status=70000), ConfigError, "deny_status.*70000"),
     ],
 )
 def test_mistakes_are_named_at_once(make: object, error: type[Exception], words: str) -> None:
     with pytest.raises(error, match=words):
         make()  # type: ignore[operator]
+
+
+def test_costs_that_are_impossible_are_named() -> None:
+    """A negative cost raised an OverflowError that did not say of what."""
+    limiter = Limiter.from_rules(RULES)
+    for ask in (limiter.check_sync, limiter.acquire_sync, limiter.reserve_sync):
+        with pytest.raises(ValueError, match="cost: -1 is not a whole number from 0 to 4294967295"):
+            ask({"user_id": "1"}, -1)
+        with pytest.raises(TypeError, match="cost: 1.5 is not a whole number"):
+            ask({"user_id": "1"}, 1.5)  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match=r"requests\[1\]: .*is not \(attributes, cost\)"):
+        limiter.check_many_sync([{"user_id": "1"}, ({"user_id": "1"}, -1)])
+    with limiter.reserve_sync({"user_id": "1"}) as reservation:
+        with pytest.raises(ValueError, match="cost: -1"):
+            reservation.settle_sync(-1)
+        assert reservation.settle_sync(0)[0].refunded == 1, "the mistake has not used it up"
+
+
+def test_attributes_are_texts() -> None:
+    """An object without a text of its own was limited by its address in memory, so by nothing."""
+
+    class User:
+        pass
+
+    limiter = Limiter.from_rules([RULES[0]])
+    identity = uuid.UUID(int=7)
+    for value, key in ((7, "7"), (True, "true"), (b"ann", "ann"), (1.5, "1.5"), (identity, str(identity))):
+        assert limiter.check_sync({"user_id": value}).rules[0].key == key  # type: ignore[dict-item]
+    assert limiter.check_sync({"user_id": None}).rules == []
+    for wrong in (User(), ["ann"], {"id": 7}, ("a", "b")):
+        with pytest.raises(TypeError, match="user_id: an attribute must be a str, a number or a bool, not (User|list|dict|tuple)"):
+            limiter.check_sync({"user_id": wrong})  # type: ignore[dict-item]
+    with pytest.raises(TypeError, match="attributes: a name must be a str, not 1"):
+        limiter.check_sync({1: "a"})  # type: ignore[dict-item]
+
+
+def test_without_an_event_loop_it_says_what_to_call() -> None:
+    with pytest.raises(UsageError, match="no event loop of asyncio is running.*_sync"):
+        Limiter.from_rules(RULES, store="redis://127.0.0.1:1").check({"user_id": "1"})
 
 
 def test_a_cost_that_is_no_number() -> None:

@@ -5,7 +5,7 @@ use std::hash::Hash;
 use tollkeeper_core::{Decision, FailurePolicy, Hold, Outcome, Quota, QuotaError, Span, Timestamp};
 
 use crate::clock::Clock;
-use crate::store::{Id, Newcomer, Place, Table};
+use crate::store::{Id, Newcomer, Place, Table, TooManyKeys};
 
 /// Limits each key by the same quota.
 ///
@@ -47,9 +47,17 @@ impl Keyed {
     const BATCH: usize = 16;
 
     /// For at most this many keys, instead of a million. Call it while building: it discards all counts.
+    ///
+    /// # Panics
+    /// When the system does not have that much memory; [`Keyed::try_with_max_keys`] returns an error instead.
     #[must_use]
     pub fn with_max_keys(self, max_keys: usize) -> Keyed {
-        Keyed { table: Table::new(max_keys, self.table.max_log_bytes(), 1), ..self }
+        self.try_with_max_keys(max_keys).unwrap_or_else(|error| panic!("{error}"))
+    }
+
+    /// Like [`Keyed::with_max_keys`], with an error when the system does not have enough memory for this many keys.
+    pub fn try_with_max_keys(self, max_keys: usize) -> Result<Keyed, TooManyKeys> {
+        Ok(Keyed { table: Table::try_new(max_keys, self.table.max_log_bytes(), 1)?, ..self })
     }
 
     /// With logs of at most this many bytes in total, instead of 64 MiB: `sliding_window_log` and `concurrency`
