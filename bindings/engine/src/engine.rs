@@ -106,9 +106,10 @@ impl Engine {
         }
     }
 
-    /// Puts rules that were followed in force.
+    /// Puts rules that were followed in force, on the I/O thread.
     fn adopt(&self, policy: Policy) -> Result<(), Error> {
-        self.replace(policy.rules().iter().map(|rule| rule.spec().clone()).collect())
+        let specs = policy.rules().iter().map(|rule| rule.spec().clone()).collect();
+        fork::still(|| self.replace(specs))
     }
 
     /// Whether rules come from Postgres, and so may change at any time.

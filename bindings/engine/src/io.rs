@@ -5,6 +5,7 @@ use std::pin::Pin;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll, Waker};
 
+use arc_swap::ArcSwapOption;
 use tokio::runtime::{Builder, Handle};
 use tokio::sync::{Notify, oneshot};
 
@@ -26,24 +27,29 @@ struct Inbox {
     notify: Notify,
 }
 
-static IO: Mutex<Option<(u64, Arc<Io>)>> = Mutex::new(None);
+/// Read without a lock: threads that wait for an answer read it at any time, also while another one forks.
+static IO: ArcSwapOption<(u64, Arc<Io>)> = ArcSwapOption::const_empty();
 
 impl Io {
     /// The instance of this process, started if necessary.
     pub(crate) fn get() -> Result<Arc<Io>, Error> {
-        let mut current = IO.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some((generation, io)) = &*current
-            && *generation == fork::generation()
-        {
-            return Ok(io.clone());
+        match Io::running() {
+            Some(io) => Ok(io),
+            None => fork::still(|| Io::running().map_or_else(Io::replace, Ok)),
         }
+    }
+
+    fn running() -> Option<Arc<Io>> {
+        IO.load().as_deref().filter(|(generation, _)| *generation == fork::generation()).map(|(_, io)| io.clone())
+    }
+
+    fn replace() -> Result<Arc<Io>, Error> {
         let io = Arc::new(Io::start().map_err(|error| {
             Error::new(Kind::Store, format!("cannot start the thread that talks to the store: {error}"))
         })?);
-        if let Some((_, of_the_parent)) = current.replace((fork::generation(), io.clone())) {
-            // Its thread does not exist in this process, and its locks may be held forever.
-            std::mem::forget(of_the_parent);
-        }
+        let of_the_parent = IO.swap(Some(Arc::new((fork::generation(), io.clone()))));
+        // Its thread does not exist in this process, and its locks may be held forever.
+        std::mem::forget(of_the_parent);
         Ok(io)
     }
 

@@ -79,7 +79,7 @@ impl Source {
     where
         A: Fn(Policy) -> Result<(), Error> + Send + Sync + 'static,
     {
-        let followed = self.followed();
+        let followed = fork::still(|| self.followed());
         let mut last = followed.opening.lock().await;
         if followed.following.get().is_some() {
             return Ok(());
@@ -112,7 +112,7 @@ impl Source {
 
     /// The attempt in the background is over.
     pub(crate) fn give_turn_back(&self) {
-        self.followed().is_opening.store(false, Relaxed);
+        fork::still(|| self.followed()).is_opening.store(false, Relaxed);
     }
 
     /// What this process follows.
