@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from conftest import Redis
 
-from tollkeeper import AddressError, Limiter, Quota, UsageError
+from tollkeeper import AddressError, ConfigError, Limiter, Quota, UsageError
 from tollkeeper.asgi import RateLimitMiddleware, verdict_of
 
 
@@ -106,6 +106,12 @@ def test_by_header_or_address() -> None:
     assert statuses(middleware, *keyed, scope(), scope()) == [200, 200, 429, 200, 429]
     twice = scope(headers=[(b"x-api-key", b"a"), (b"x-api-key", b"c")])
     assert statuses(middleware, twice) == [400], "who says two things about itself is refused"
+
+
+def test_by_what_identify_names() -> None:
+    middleware = RateLimitMiddleware(app, limit="1/min", by="tenant|ip", identify={"tenant": "header.x-tenant"})
+    scopes = [scope(headers=[(b"x-tenant", name)]) for name in (b"a", b"b", b"a")]
+    assert statuses(middleware, *scopes) == [200, 200, 429]
 
 
 def test_key_functions_sync_and_async() -> None:
@@ -227,6 +233,41 @@ def test_a_rule_answers_in_its_own_words() -> None:
     statuses(middleware, scope())
     status, headers, body = asyncio.run(call(middleware, scope()))
     assert (status, headers["content-type"], body) == (403, "application/json", b'{"wait":60}')
+
+
+def test_exemptions_and_costs_may_be_async() -> None:
+    """A coroutine is true, so an async exemption exempted everybody."""
+
+    async def is_health(scope: Any) -> bool:
+        await asyncio.sleep(0)
+        return bool(scope["path"] == "/healthz")
+
+    async def price(_scope: Any) -> int:
+        await asyncio.sleep(0)
+        return 2
+
+    middleware = RateLimitMiddleware(app, limit="2/min", exempt=is_health, cost=price)
+    assert statuses(middleware, scope(path="/healthz"), scope(path="/healthz"), scope(), scope()) == [200, 200, 200, 429]
+
+
+@pytest.mark.parametrize(
+    ("settings", "words"),
+    [
+        ({"limit": 100}, "limit: must be a line .* not 100"),
+        ({"limit": {"10/s": 1}}, "limit: must be a line"),
+        ({"limit": "10/s", "by": 5}, 'by: must be an attribute such as "header.x-api-key|ip", or a function, not 5'),
+        ({"limit": "10/s", "by": "session"}, "by: no request has 'session'; use ip, user, header.NAME"),
+        ({"limit": "10/s by x-api-key|ip"}, "by: no request has 'x-api-key'"),
+        ({"limit": "10/s", "exempt": "/healthz"}, r'exempt: must be a list of paths such as \["/healthz"\], or a function'),
+        ({"limit": "10/s", "cost": -1}, "cost: must be a whole number from 0 .* not -1"),
+        ({"limit": "10/s", "cost": 1.5}, "cost: must be a whole number from 0 .* not 1.5"),
+    ],
+)
+def test_settings_that_make_no_sense_are_named(settings: dict[str, Any], words: str) -> None:
+    """An exempt path that was given as a text exempted `/`, one of its letters; and a limit by an attribute that no request has
+    limited nobody."""
+    with pytest.raises(ConfigError, match=words):
+        RateLimitMiddleware(app, **settings)
 
 
 def test_misuse_is_named() -> None:

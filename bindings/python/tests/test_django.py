@@ -6,6 +6,7 @@ import asyncio
 from typing import Any
 
 import django
+import pytest
 from django.conf import settings
 
 settings.configure(
@@ -19,10 +20,11 @@ settings.configure(
 django.setup()
 
 from django.http import HttpRequest, HttpResponse  # noqa: E402
-from django.test import AsyncClient, Client  # noqa: E402
+from django.test import AsyncClient, AsyncRequestFactory, Client, RequestFactory, override_settings  # noqa: E402
 from django.urls import path  # noqa: E402
 
-from tollkeeper.django import Limits, verdict_of  # noqa: E402
+from tollkeeper import ConfigError, UsageError  # noqa: E402
+from tollkeeper.django import Limits, RateLimitMiddleware, verdict_of  # noqa: E402
 
 limit = Limits()
 
@@ -80,3 +82,61 @@ def test_asgi_application() -> None:
     client = TestClient(RateLimitMiddleware(get_asgi_application(), limit="1/min", name="outer"))
     assert '"outer"' in client.get("/").headers["ratelimit-policy"]
     assert client.get("/").status_code == 429
+
+
+def middleware(get_response: Any, **config: Any) -> Any:
+    with override_settings(TOLLKEEPER=config):
+        return RateLimitMiddleware(get_response)
+
+
+def test_exemptions_costs_and_key_functions_of_the_middleware() -> None:
+    """The middleware took neither `exempt` nor `cost`, and an async key function only of views."""
+
+    async def respond(request: HttpRequest) -> HttpResponse:
+        return HttpResponse("home")
+
+    async def tenant(request: HttpRequest) -> Any:
+        await asyncio.sleep(0)
+        return request.headers.get("x-tenant")
+
+    config = {"limit": "4/min", "exempt": ["/healthz"], "cost": lambda request: 2}
+    limited, requests = middleware(home, **config, by=lambda request: request.headers.get("x-tenant")), RequestFactory()
+    codes = [limited(requests.get("/", headers={"x-tenant": name})).status_code for name in "aabaa"]
+    assert codes == [200, 200, 200, 429, 429]
+    assert [limited(requests.get("/healthz", headers={"x-tenant": "a"})).status_code for _ in range(3)] == [200] * 3
+    with pytest.raises(UsageError, match="by: an async function needs an async view or ASGI"):
+        middleware(home, **config, by=tenant)(requests.get("/"))
+
+    async def main() -> None:
+        limited, requests = middleware(respond, **config, by=tenant), AsyncRequestFactory()
+        codes = [(await limited(requests.get("/", headers={"x-tenant": name}))).status_code for name in "aabaa"]
+        assert codes == [200, 200, 200, 429, 429]
+        assert [(await limited(requests.get("/healthz"))).status_code for _ in range(9)] == [200] * 9
+
+    asyncio.run(main())
+
+
+def test_rules_of_the_middleware(tmp_path: Any) -> None:
+    rule = {"name": "login", "when": {"path": "/login"}, "key": "{ip}", "limit": "1/min"}
+    file = tmp_path / "tollkeeper.yaml"
+    file.write_text("rules:\n  - { name: login, when: { path: /login }, key: '{ip}', limit: 1/min }\n")
+    for config in ({"rules": [rule], "headers": "x-ratelimit-delta"}, {"file": file}):
+        limited, requests = middleware(home, **config), RequestFactory()
+        codes = [limited(requests.get(path)).status_code for path in ("/login", "/", "/", "/login")]
+        assert codes == [200, 200, 200, 429]
+
+
+@pytest.mark.parametrize(
+    ("config", "error", "words"),
+    [
+        ({}, UsageError, "settings.TOLLKEEPER: write one of limit, rules, file or limiter"),
+        ({"limits": "10/s"}, UsageError, "write one of limit"),
+        ({"limit": "10/s", "rules": []}, UsageError, "write one of limit"),
+        ({"limit": "10/s", "stroe": "memory:"}, UsageError, "there is no setting 'stroe'; use one of limit, rules"),
+        ({"limit": "10/s", "exempt": "/healthz"}, ConfigError, "exempt: must be a list of paths"),
+        ({"rules": [], "by": "user"}, UsageError, "has its own settings"),
+    ],
+)
+def test_settings_that_make_no_sense_are_named(config: Any, error: type[Exception], words: str) -> None:
+    with pytest.raises(error, match=words):
+        middleware(home, **config)

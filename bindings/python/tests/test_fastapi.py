@@ -1,13 +1,15 @@
 """Limits on single routes of FastAPI, alone and under the middleware."""
 
+import asyncio
 from typing import Any, Optional
 
+import httpx
 import pytest
 from fastapi import Depends, FastAPI, Header, Request, Response, WebSocket
 from fastapi.testclient import TestClient
 from starlette.websockets import WebSocketDisconnect
 
-from tollkeeper import RuleError, UsageError
+from tollkeeper import ConfigError, RuleError, UsageError
 from tollkeeper.asgi import RateLimitMiddleware
 from tollkeeper.fastapi import Limits, RateLimitExceeded
 
@@ -150,6 +152,48 @@ def test_an_application_may_answer_in_its_own_way() -> None:
     assert (denied.status_code, denied.text, denied.headers["retry-after"]) == (429, "slow down", "60")
 
 
+@pytest.mark.parametrize("by", ["ip", "dependency"])
+def test_slots_of_a_route_are_held_while_it_runs(by: str) -> None:
+    """The slot was released as soon as the dependency had decided, so the limit never denied anybody."""
+    app, limit = FastAPI(), Limits()
+    entered, go_on = asyncio.Event(), asyncio.Event()
+
+    async def everybody() -> str:
+        return "all"
+
+    slots = limit("1 algorithm concurrency hold 60s", by=everybody if by == "dependency" else by)
+
+    @app.get("/slow", dependencies=[Depends(slots)])
+    async def slow() -> str:
+        entered.set()
+        await go_on.wait()
+        return "done"
+
+    async def main() -> None:
+        transport = httpx.ASGITransport(app, client=("203.0.113.7", 1))
+        async with httpx.AsyncClient(transport=transport, base_url="http://test") as client:
+            first = asyncio.create_task(client.get("/slow"))
+            await entered.wait()
+            assert (await client.get("/slow")).status_code == 429
+            go_on.set()
+            assert (await first).status_code == 200
+            assert (await client.get("/slow")).status_code == 200
+
+    asyncio.run(main())
+    assert "429" in app.openapi()["paths"]["/slow"]["get"]["responses"]
+
+
+def test_costs_of_a_route_may_be_async() -> None:
+    app, limit = FastAPI(), Limits()
+
+    async def price(request: Any) -> int:
+        return int(request.headers["x-price"])
+
+    app.get("/", dependencies=[Depends(limit("10/min", cost=price))])(lambda: "")
+    client = TestClient(app)
+    assert [client.get("/", headers={"x-price": "6"}).status_code for _ in range(2)] == [200, 429]
+
+
 def test_websocket_routes() -> None:
     app, limit = FastAPI(), Limits()
 
@@ -169,3 +213,9 @@ def test_websocket_routes() -> None:
 def test_mistakes_are_named_when_the_route_is_made() -> None:
     with pytest.raises(RuleError, match="not a unit of time"):
         Limits()("5/fortnight")
+    with pytest.raises(ConfigError, match="by: no request has 'session'"):
+        Limits()("5/min", by="session")
+    with pytest.raises(ConfigError, match="is not a store"):
+        Limits(store="reddis://127.0.0.1")
+    with pytest.raises(TypeError, match="stroe"):
+        Limits(stroe="memory:")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 import pytest
@@ -106,6 +107,38 @@ def test_wsgi_identity() -> None:
     assert [get("9.9.9.9", x_api_key=key) for key in "aba"] == [200, 200, 429]
     with pytest.raises(AddressError):
         get("")
+
+
+def test_async_views_and_key_functions() -> None:
+    app, limit = Flask(__name__), Limits()
+    app.testing = True
+
+    async def tenant(request: Any) -> Any:
+        await asyncio.sleep(0)
+        return request.headers.get("x-tenant")
+
+    async def price(_request: Any) -> int:
+        return 2
+
+    @app.get("/async")
+    @limit("2/min", by=tenant, cost=price)
+    async def by_tenant() -> str:
+        await asyncio.sleep(0)
+        return "ok"
+
+    @app.get("/sync")
+    @limit("1/min", by=tenant)
+    def waits_for_nobody() -> str:
+        return "ok"
+
+    client = app.test_client()
+    codes = [client.get("/async", headers={"x-tenant": name}).status_code for name in "aba"]
+    assert codes == [200, 200, 429]
+    with pytest.raises(UsageError, match="by: an async function needs an async view or ASGI"):
+        client.get("/sync")
+    app.wsgi_app = RateLimitMiddleware(app.wsgi_app, limit="1/min", exempt=tenant)  # type: ignore[method-assign]
+    with pytest.raises(UsageError, match="exempt: an async function"):
+        client.get("/async")
 
 
 def test_exempt_and_errors_of_the_application() -> None:

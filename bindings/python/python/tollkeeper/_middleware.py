@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Generic, TypeVar
 
-from ._errors import UsageError
-from ._rules import By, LimitLike, cost_of, rules_of
+from ._errors import ConfigError, UsageError
+from ._rules import By, LimitLike, checked_cost, cost_of, rules_of
 from ._tollkeeper import Collector, Limiter, Sender, Verdict
 
 _App = TypeVar("_App")
@@ -32,8 +32,8 @@ class Middleware(Generic[_App, _Request]):
     :param limiter: a ``Limiter`` with rules of its own, instead of ``limit``.
     :param name: the name of the limit in headers and in the store.
     :param store: ``"memory:"`` (each process counts separately) or ``"redis://..."`` (all count together).
-    :param exempt: paths that are not limited, or a function of the scope or environment.
-    :param cost: what a request costs, or a function of the scope or environment.
+    :param exempt: paths that are not limited, or a function of the scope or environment; it may be async in ASGI.
+    :param cost: what a request costs, or a function of the scope or environment; it may be async in ASGI.
     :param timeout: how long Redis may take, in seconds; the others are settings of ``Limiter.from_rules`` as well.
     """
 
@@ -49,8 +49,8 @@ class Middleware(Generic[_App, _Request]):
         limiter: Limiter | None = None,
         name: str = "requests",
         store: str = "memory:",
-        exempt: Iterable[str] | Callable[[_Request], bool] = (),
-        cost: int | Callable[[_Request], int] = 1,
+        exempt: Iterable[str] | Callable[[_Request], Any] = (),
+        cost: int | Callable[[_Request], Any] = 1,
         # By name, because type checkers do not follow **settings through add_middleware.
         timeout: float | str | None = None,
         max_keys: int | None = None,
@@ -78,19 +78,34 @@ class Middleware(Generic[_App, _Request]):
             raise UsageError("give either limit=, such as \"100/min burst 20\", or limiter=")
         if limiter is None:
             assert limit is not None
-            limiter = Limiter.from_rules(rules_of(limit, by, name), store=store, **settings)
+            limiter = Limiter.from_rules(rules_of(limit, by, name, identify=identify), store=store, **settings)
         elif settings or by is not None and not callable(by):
             raise UsageError("limiter= has its own settings; pass them to Limiter.from_rules or Limiter.from_file")
         self.app = app
         self.limiter = limiter
         self._key = by if callable(by) else None
-        self._exempt = exempt if callable(exempt) else frozenset(exempt)
-        self._cost = cost
+        self._exempt = _exemption(exempt)
+        self._cost = checked_cost(cost)
 
-    def _is_exempt(self, request: Any) -> bool:
+    def _is_exempt(self, request: Any) -> Any:
+        """Whether a request is not limited, or an awaitable of that."""
         if not self._exempt:
             return False
-        return self._exempt(request) if callable(self._exempt) else request.get(self._path) in self._exempt
+        return self._exempt(request) if callable(self._exempt) else self._path_of(request) in self._exempt
 
-    def _cost_of(self, request: Any) -> int:
+    def _path_of(self, request: Any) -> Any:
+        return request.get(self._path)
+
+    def _cost_of(self, request: Any) -> Any:
+        """What a request costs, or an awaitable of that."""
         return cost_of(self._cost, request)
+
+
+def _exemption(exempt: Any) -> frozenset[str] | Callable[[Any], Any]:
+    if callable(exempt):
+        function: Callable[[Any], Any] = exempt
+        return function
+    # A text would be taken for a list of its letters, one of which is the path `/`.
+    if isinstance(exempt, (str, bytes)) or not all(isinstance(path, str) for path in exempt):
+        raise ConfigError(f'exempt: must be a list of paths such as ["/healthz"], or a function, not {exempt!r}')
+    return frozenset(exempt)

@@ -8,7 +8,7 @@ import threading
 from typing import Any
 
 from ._errors import UsageError
-from ._rules import By, LimitLike, lines, rules_of
+from ._rules import By, LimitLike, checked_cost, lines, rules_of
 from ._tollkeeper import Limiter
 
 #: The attribute that says which route's limits apply to a request.
@@ -25,6 +25,9 @@ class Limits:
 
     def __init__(self, *, store: str = "memory:", **settings: Any) -> None:
         self._settings = {"store": store, **settings}
+        if settings or store != "memory:":
+            # Errors are raised here, not at the first request.
+            Limiter.from_rules([], **self._settings)
         self._lock = threading.Lock()
         self._rules: dict[str, list[dict[str, Any]]] = {}
         self._made: Limiter | None = None
@@ -48,16 +51,19 @@ class RouteLimit:
     """One ``limit(...)``."""
 
     def __init__(self, limits: Limits, limit: LimitLike, by: By, name: str | None, cost: Any) -> None:
-        if not lines(limit):
+        limit = lines(limit)
+        if not limit:
             raise UsageError("the limit is missing; write for example limit(\"5/min\")")
         self.limits = limits
         self.by = by
-        self.cost = cost
+        self.cost = checked_cost(cost)
         self._limit = limit
         self._name = name
         self._known: dict[str, str] = {}
         # Errors are raised here, not at the route's first request.
-        rules_of(limit, by, "check")
+        rules = rules_of(limit, by, "check", identify=limits._settings.get("identify"))
+        #: Whether requests hold slots until they end.
+        self.holds_slots = any(rule.get("algorithm") == "concurrency" for rule in rules)
 
     def rule_for(self, route: str) -> tuple[Limiter, str]:
         """The limiter, and the name of a route's rules in it."""
@@ -69,10 +75,10 @@ class RouteLimit:
 
     def _register(self, route: str) -> str:
         limits = self.limits
-        text = "+".join(str(line).replace(" ", "-") for line in lines(self._limit))
+        text = "+".join(str(line).replace(" ", "-") for line in self._limit)
         name = rule_name(self._name or f"{route}:{text}")
         with limits._lock:
-            rules = rules_of(self._limit, self.by, name, {ROUTE: name})
+            rules = rules_of(self._limit, self.by, name, {ROUTE: name}, limits._settings.get("identify"))
             before = limits._rules.get(name)
             if before is not None and before != rules:
                 raise UsageError(f"two different limits are called {name!r}; give one of them another name")

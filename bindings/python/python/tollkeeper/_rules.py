@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+import re
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Union
 
+from ._errors import ConfigError
 from ._tollkeeper import Limiter, Quota
 
 #: ``"100/min burst 20"`` or a ``Quota``; several apply together, all or nothing.
@@ -17,11 +19,34 @@ KEY = "key"
 
 
 def lines(limit: LimitLike) -> list[str | Quota]:
-    return [limit] if isinstance(limit, (str, Quota)) else list(limit)
+    if isinstance(limit, (str, Quota)):
+        return [limit]
+    if isinstance(limit, Iterable) and not isinstance(limit, (bytes, Mapping)):
+        return list(limit)
+    raise ConfigError(f'limit: must be a line such as "100/min burst 20", a Quota or a list of them, not {limit!r}')
 
 
-def rules_of(limit: LimitLike, by: By, name: str, when: dict[str, str] | None = None) -> list[dict[str, Any]]:
+#: What every HTTP request can have, beside headers, cookies, parameters of the query and what ``identify`` names.
+_ATTRIBUTES = ("ip", "user", "method", "path", "host", KEY)
+_PARTS = ("header.", "cookie.", "query.")
+
+
+def _require_known(key: str, identify: Iterable[str]) -> None:
+    """Refuses a key by an attribute that no request has: nobody would be limited."""
+    for name in "|".join(re.findall(r"{([^{}]*)}", key)).split("|"):
+        if name and name not in _ATTRIBUTES and not name.startswith(_PARTS) and name not in identify:
+            raise ConfigError(
+                f"by: no request has {name!r}; use ip, user, header.NAME, cookie.NAME, query.NAME or global, name it in "
+                "identify=, or give a function of the request"
+            )
+
+
+def rules_of(
+    limit: LimitLike, by: By, name: str, when: dict[str, str] | None = None, identify: Iterable[str] | None = None
+) -> list[dict[str, Any]]:
     """The rules for these limits, with names derived from this one."""
+    if by is not None and not isinstance(by, str) and not callable(by):
+        raise ConfigError(f'by: must be an attribute such as "header.x-api-key|ip", or a function, not {by!r}')
     specs = []
     for index, line in enumerate(lines(limit)):
         # The library parses the line; only a name and a key are missing.
@@ -33,14 +58,22 @@ def rules_of(limit: LimitLike, by: By, name: str, when: dict[str, str] | None = 
             spec["key"] = "global"
         elif by is not None:
             spec["key"] = "{" + by + "}"
+        _require_known(spec["key"], identify or ())
         if when:
             spec["when"] = when
         specs.append(spec)
     return specs
 
 
-def cost_of(cost: int | Callable[[Any], int], request: Any) -> int:
-    """What a request costs."""
+def checked_cost(cost: Any) -> Any:
+    """A cost as it was given, if it can be one."""
+    if callable(cost) or isinstance(cost, int) and not isinstance(cost, bool) and 0 <= cost < 2**32:
+        return cost
+    raise ConfigError(f"cost: must be a whole number from 0 to 4294967295, or a function of the request, not {cost!r}")
+
+
+def cost_of(cost: int | Callable[[Any], Any], request: Any) -> Any:
+    """What a request costs, or an awaitable of it."""
     return cost if isinstance(cost, int) else cost(request)
 
 

@@ -13,6 +13,7 @@ from collections.abc import Awaitable, Callable
 from inspect import isawaitable
 from typing import Any
 
+from ._awaited import awaited
 from ._errors import UsageError
 from ._identity import key_of, name_of
 from ._middleware import LAYER, Middleware, verdict_of
@@ -38,13 +39,14 @@ class RateLimitMiddleware(Middleware[ASGIApp, Scope]):
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         kind = scope["type"]
-        if (kind != "http" and kind != "websocket") or self._is_exempt(scope):
+        if (kind != "http" and kind != "websocket") or self._exempt and await awaited(self._is_exempt(scope)):
             await self.app(scope, receive, send)
             return
         if self.limiter._lacks_rules():
             await self.limiter._follow()
         known = await self._known(scope) if self._key is not None or self.limiter._needs_user() else None
-        verdict = await _decided(self.limiter._check_asgi(scope, known, self._cost_of(scope)))
+        cost = self._cost if isinstance(self._cost, int) else await awaited(self._cost_of(scope))
+        verdict = await _decided(self.limiter._check_asgi(scope, known, cost))
         outer = scope.get(LAYER)
         if not verdict.allowed:
             await deny(verdict, scope, receive, send, outer)

@@ -21,23 +21,39 @@ from django.http import HttpRequest, HttpResponse
 from django.utils.decorators import sync_and_async_middleware
 
 from . import _routes
+from ._awaited import at_once, awaited
 from ._errors import UsageError
 from ._identity import key_of, name_of
+from ._middleware import Middleware
 from ._routes import ROUTE, RouteLimit
-from ._rules import KEY, By, LimitLike, cost_of, rules_of, texts
+from ._rules import KEY, By, LimitLike, cost_of, texts
 from ._tollkeeper import Collector, Limiter, Refusal, Verdict
 
 __all__ = ["Limits", "RateLimitMiddleware", "limit", "verdict_of"]
 
 _View = TypeVar("_View", bound=Callable[..., Any])
 _LAYER = "_tollkeeper"
+#: Where the limits on all requests come from: one of these in ``settings.TOLLKEEPER``.
+_SOURCES = ("limit", "rules", "file", "limiter")
+#: Settings of ``Limiter.from_rules``, beside the store.
+_SETTINGS = (
+    "timeout",
+    "max_keys",
+    "namespace",
+    "trusted_proxies",
+    "client_address",
+    "ipv6_prefix",
+    "headers",
+    "identify",
+    "deny_status",
+)
 
 
 class Limits(_routes.Limits):
     """Where the limits of views live: ``limit = Limits(store="redis://127.0.0.1:6379")``."""
 
     def __call__(
-        self, limit: LimitLike, *, by: By = None, name: str | None = None, cost: int | Callable[[Any], int] = 1
+        self, limit: LimitLike, *, by: By = None, name: str | None = None, cost: int | Callable[[Any], Any] = 1
     ) -> Callable[[_View], _View]:
         """A decorator that limits the view it is put on.
 
@@ -52,10 +68,10 @@ class Limits(_routes.Limits):
 
                 @functools.wraps(view)
                 async def limited_async(request: HttpRequest, *args: Any, **kwargs: Any) -> Any:
-                    limiter, known, cost = _question(route_limit, request)
-                    if inspect.isawaitable(known.get(KEY)):
-                        known[KEY] = key_of(await known[KEY])
-                    verdict = await _ask(limiter, request, known, cost)
+                    limiter, known, key, cost = _question(route_limit, request)
+                    if key is not None:
+                        known[KEY] = key_of(await awaited(key))
+                    verdict = await _ask(limiter, request, known, await awaited(cost))
                     layer, is_outermost = _layer(request)
                     denied = _denied(verdict, layer)
                     if denied is None:
@@ -71,8 +87,10 @@ class Limits(_routes.Limits):
 
             @functools.wraps(view)
             def limited(request: HttpRequest, *args: Any, **kwargs: Any) -> Any:
-                limiter, known, cost = _question(route_limit, request)
-                verdict = _ask_sync(limiter, request, known, cost)
+                limiter, known, key, cost = _question(route_limit, request)
+                if key is not None:
+                    known[KEY] = key_of(at_once(key, "by"))
+                verdict = _ask_sync(limiter, request, known, at_once(cost, "cost"))
                 layer, is_outermost = _layer(request)
                 denied = _denied(verdict, layer)
                 if denied is None:
@@ -93,43 +111,55 @@ class Limits(_routes.Limits):
 limit = Limits()
 
 
-def _configured() -> tuple[Limiter, Any]:
-    """The limiter that ``settings.TOLLKEEPER`` describes, and its key function."""
+class _Site(Middleware[None, HttpRequest]):
+    """The limits on all requests."""
+
+    def _path_of(self, request: Any) -> Any:
+        return request.path_info
+
+    def question(self, request: HttpRequest) -> tuple[Any, Any]:
+        """The key of a request and its cost, which an async function may have yet to find."""
+        return self._key(request) if self._key is not None else None, self._cost_of(request)
+
+
+def _configured() -> _Site:
+    """The limits that ``settings.TOLLKEEPER`` describes."""
     config = dict(getattr(settings, "TOLLKEEPER", None) or {})
-    if not config:
-        raise UsageError('settings.TOLLKEEPER is missing; write for example TOLLKEEPER = {"limit": "100/min burst 20"}')
-    by = config.pop("by", None)
-    if isinstance(config.get("limiter"), Limiter):
-        return config["limiter"], by
+    if sum(source in config for source in _SOURCES) != 1:
+        raise UsageError(
+            'settings.TOLLKEEPER: write one of limit, rules, file or limiter, for example TOLLKEEPER = {"limit": "100/min burst 20"}'
+        )
+    names = [*_SOURCES, "by", "name", "exempt", "cost", "store", *_SETTINGS]
+    for unknown in (name for name in config if name not in names):
+        raise UsageError(f"settings.TOLLKEEPER: there is no setting {unknown!r}; use one of {', '.join(names)}")
     if "file" in config:
-        return Limiter.from_file(config.pop("file"), **config), by
-    if "limit" in config:
-        name = config.pop("name", "requests")
-        config["rules"] = rules_of(config.pop("limit"), by, name)
-    return Limiter.from_rules(config.pop("rules"), **config), by
+        store = {"store": config.pop("store")} if "store" in config else {}
+        config["limiter"] = Limiter.from_file(config.pop("file"), **store)
+    elif "rules" in config:
+        given = {name: config.pop(name) for name in ("store", *_SETTINGS) if name in config}
+        config["limiter"] = Limiter.from_rules(config.pop("rules"), **given)
+    return _Site(None, **config)
 
 
 @sync_and_async_middleware
 def RateLimitMiddleware(get_response: Callable[[HttpRequest], Any]) -> Callable[[HttpRequest], Any]:
-    """Limits all requests by ``settings.TOLLKEEPER``: ``limit`` and ``by``, ``rules``, ``file`` or ``limiter``, and the settings of
-    ``Limiter.from_rules``. For limits by ``user`` put it behind ``AuthenticationMiddleware``."""
-    limiter, by = _configured()
-
-    def known_of(request: HttpRequest) -> dict[str, Any]:
-        if callable(by):
-            return {KEY: key_of(by(request))}
-        return {"user": _user(request)} if limiter._needs_user() else {}
+    """Limits all requests by ``settings.TOLLKEEPER``: ``limit`` and ``by``, ``rules``, ``file`` or ``limiter``; ``exempt``, ``cost``,
+    and the settings of ``Limiter.from_rules``. For limits by ``user`` put it behind ``AuthenticationMiddleware``."""
+    site = _configured()
+    limiter = site.limiter
 
     if inspect.iscoroutinefunction(get_response):
 
         async def limited_async(request: HttpRequest) -> Any:
+            if await awaited(site._is_exempt(request)):
+                return await get_response(request)
             if limiter._lacks_rules():
                 await limiter._follow()
-            if limiter._needs_user() and hasattr(request, "auser"):
-                known: dict[str, Any] = {"user": name_of(await request.auser())}
-            else:
-                known = known_of(request)
-            verdict = await _ask(limiter, request, known, 1)
+            key, cost = site.question(request)
+            known: dict[str, Any] = {} if key is None else {KEY: key_of(await awaited(key))}
+            if limiter._needs_user():
+                known["user"] = name_of(await request.auser()) if hasattr(request, "auser") else _user(request)
+            verdict = await _ask(limiter, request, known, await awaited(cost))
             layer, _ = _layer(request)
             response: Any = _denied(verdict, layer)
             if response is None:
@@ -144,9 +174,15 @@ def RateLimitMiddleware(get_response: Callable[[HttpRequest], Any]) -> Callable[
         return limited_async
 
     def limited(request: HttpRequest) -> Any:
+        if at_once(site._is_exempt(request), "exempt"):
+            return get_response(request)
         if limiter._lacks_rules():
             limiter._follow_sync()
-        verdict = _ask_sync(limiter, request, known_of(request), 1)
+        key, cost = site.question(request)
+        known: dict[str, Any] = {} if key is None else {KEY: key_of(at_once(key, "by"))}
+        if limiter._needs_user():
+            known["user"] = _user(request)
+        verdict = _ask_sync(limiter, request, known, at_once(cost, "cost"))
         layer, _ = _layer(request)
         response: Any = _denied(verdict, layer)
         if response is None:
@@ -161,18 +197,16 @@ def RateLimitMiddleware(get_response: Callable[[HttpRequest], Any]) -> Callable[
     return limited
 
 
-def _question(route_limit: RouteLimit, request: HttpRequest) -> tuple[Limiter, dict[str, Any], int]:
+def _question(route_limit: RouteLimit, request: HttpRequest) -> tuple[Limiter, dict[str, Any], Any, Any]:
+    """The limiter, what is known of a request, and its key and cost, which an async function may have yet to find."""
     match = request.resolver_match
     route = match.route if match is not None and match.route else request.path
     limiter, name = route_limit.rule_for(f"{request.method}:/{route.lstrip('/')}")
     known: dict[str, Any] = {ROUTE: name}
     by = route_limit.by
-    if callable(by):
-        value = by(request)
-        known[KEY] = value if inspect.isawaitable(value) else key_of(value)
-    elif isinstance(by, str) and "user" in by.split("|"):
+    if isinstance(by, str) and "user" in by.split("|"):
         known["user"] = _user(request)
-    return limiter, known, cost_of(route_limit.cost, request)
+    return limiter, known, by(request) if callable(by) else None, cost_of(route_limit.cost, request)
 
 
 def _ask_sync(limiter: Limiter, request: HttpRequest, known: dict[str, Any], cost: int) -> Any:

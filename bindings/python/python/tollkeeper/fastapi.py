@@ -8,6 +8,7 @@ The 429 is in the OpenAPI document. For headers on every response, also of endpo
 
 import asyncio
 import inspect
+from collections.abc import AsyncIterator, Awaitable
 from typing import Any, Callable, Optional, Union
 
 import fastapi.openapi.utils
@@ -17,6 +18,7 @@ from starlette.requests import HTTPConnection, Request
 from starlette.routing import BaseRoute
 
 from . import _routes
+from ._awaited import awaited
 from ._identity import key_of
 from ._middleware import LAYER, verdict_of
 from ._routes import ROUTE, RouteLimit
@@ -85,7 +87,7 @@ class Limits(_routes.Limits):
         *,
         by: By = None,
         name: Optional[str] = None,
-        cost: Union[int, Callable[[HTTPConnection], int]] = 1,
+        cost: Union[int, Callable[[HTTPConnection], Any]] = 1,
     ) -> Callable[..., Any]:
         """A dependency that limits the route it is used on: ``Depends(limit("5/min", by="ip"))``.
 
@@ -97,21 +99,20 @@ class Limits(_routes.Limits):
         route_limit = RouteLimit(self, limit, by, name, cost)
         if callable(by) and not _takes_request(by):
             # A normal dependency: it may have dependencies, and is evaluated once per request.
-            async def with_key(connection: HTTPConnection, response: Response, key: Any = Depends(by)) -> None:
-                await _enforce(route_limit, connection, response, {KEY: key_of(key)})
+            async def with_key(connection: HTTPConnection, response: Response, key: Any = Depends(by)) -> Verdict:
+                return await _enforce(route_limit, connection, response, {KEY: key_of(key)})
 
-            return _marked(with_key)
+            return _marked(_holding(with_key) if route_limit.holds_slots else with_key)
 
-        async def dependency(connection: HTTPConnection, response: Response) -> None:
+        async def dependency(connection: HTTPConnection, response: Response) -> Verdict:
             known: dict[str, Any] = {}
             if callable(by):
-                value = by(connection)
-                known[KEY] = key_of(await value if inspect.isawaitable(value) else value)
+                known[KEY] = key_of(await awaited(by(connection)))
             elif isinstance(by, str) and "user" in by.split("|"):
                 known["user"] = user_of(connection.scope)
-            await _enforce(route_limit, connection, response, known)
+            return await _enforce(route_limit, connection, response, known)
 
-        return _marked(dependency)
+        return _marked(_holding(dependency) if route_limit.holds_slots else dependency)
 
 
 #: Limits in this process's memory. ``Limits(store=...)`` is for a shared store.
@@ -121,6 +122,21 @@ limit = Limits()
 def _marked(dependency: Callable[..., Any]) -> Callable[..., Any]:
     """Marks it, so that it is found when a route is documented."""
     setattr(dependency, _MARK, True)
+    return dependency
+
+
+def _holding(enforce: Callable[..., Awaitable[Verdict]]) -> Callable[..., AsyncIterator[Verdict]]:
+    """The same dependency, which holds slots until FastAPI is done with the request."""
+
+    async def dependency(**given: Any) -> AsyncIterator[Verdict]:
+        verdict = await enforce(**given)
+        try:
+            yield verdict
+        finally:
+            verdict._release()
+
+    # FastAPI reads there what to give.
+    dependency.__signature__ = inspect.signature(enforce)  # type: ignore[attr-defined]
     return dependency
 
 
@@ -134,11 +150,12 @@ def _takes_request(by: Callable[..., Any]) -> bool:
 
 async def _enforce(
     route_limit: RouteLimit, connection: HTTPConnection, response: Response, known: dict[str, Any]
-) -> None:
+) -> Verdict:
     scope = connection.scope
     limiter, rule = route_limit.rule_for(_route_of(scope))
     known[ROUTE] = rule
-    verdict = await _decided(limiter._check_asgi(scope, known, cost_of(route_limit.cost, connection)))
+    cost = await awaited(cost_of(route_limit.cost, connection))
+    verdict = await _decided(limiter._check_asgi(scope, known, cost))
     layer = scope.get(LAYER)
     if isinstance(verdict, Verdict):
         if layer is None:
@@ -160,6 +177,7 @@ async def _enforce(
             response.headers[name] = value
     if verdict.delay:
         await asyncio.sleep(verdict.delay)
+    return verdict
 
 
 def _route_of(scope: Any) -> str:

@@ -16,12 +16,13 @@ from typing import Any, TypeVar
 from flask import Request, Response, after_this_request, current_app, g, request
 
 from . import _middleware, _routes
+from ._awaited import at_once, awaited
 from ._errors import UsageError
 from ._identity import key_of, name_of
 from ._middleware import LAYER
 from ._routes import ROUTE, RouteLimit
 from ._rules import KEY, By, LimitLike, cost_of, texts
-from ._tollkeeper import Collector, Verdict
+from ._tollkeeper import Collector, Limiter, Verdict
 
 __all__ = ["Limits", "limit", "verdict_of"]
 
@@ -32,12 +33,12 @@ class Limits(_routes.Limits):
     """Where the limits of views live: ``limit = Limits(store="redis://127.0.0.1:6379")``."""
 
     def __call__(
-        self, limit: LimitLike, *, by: By = None, name: str | None = None, cost: int | Callable[[Any], int] = 1
+        self, limit: LimitLike, *, by: By = None, name: str | None = None, cost: int | Callable[[Any], Any] = 1
     ) -> Callable[[_View], _View]:
         """A decorator that limits the view it is put on, below ``@app.route``.
 
         :param by: an attribute such as ``"header.x-api-key|ip"`` or ``"user"`` (flask-login's, or ``g.user``); or a function of
-            the request that returns a key. The client's address by default.
+            the request, sync or (for async views) async, that returns a key. The client's address by default.
         :param name: a name shared by several views, which then count together.
         """
         route_limit = RouteLimit(self, limit, by, name, cost)
@@ -47,7 +48,8 @@ class Limits(_routes.Limits):
 
                 @functools.wraps(view)
                 async def limited_async(*args: Any, **kwargs: Any) -> Any:
-                    verdict, denied = _enforce(route_limit)
+                    limiter, known, key, cost = _question(route_limit)
+                    verdict, denied = _enforce(limiter, known, await awaited(key), await awaited(cost))
                     if denied is not None:
                         return denied
                     try:
@@ -59,7 +61,8 @@ class Limits(_routes.Limits):
 
             @functools.wraps(view)
             def limited(*args: Any, **kwargs: Any) -> Any:
-                verdict, denied = _enforce(route_limit)
+                limiter, known, key, cost = _question(route_limit)
+                verdict, denied = _enforce(limiter, known, at_once(key, "by"), at_once(cost, "cost"))
                 if denied is not None:
                     return denied
                 try:
@@ -76,17 +79,22 @@ class Limits(_routes.Limits):
 limit = Limits()
 
 
-def _enforce(route_limit: RouteLimit) -> tuple[Any, Response | None]:
+def _question(route_limit: RouteLimit) -> tuple[Limiter, dict[str, Any], Any, Any]:
+    """The limiter, what is known of the request, and its key and cost, which an async function may have yet to find."""
     rule = request.url_rule
     route = f"{request.method}:{rule.rule if rule is not None else request.path}"
     limiter, name = route_limit.rule_for(route)
     known: dict[str, Any] = {ROUTE: name}
     by = route_limit.by
-    if callable(by):
-        known[KEY] = key_of(by(request))
-    elif isinstance(by, str) and "user" in by.split("|"):
+    if isinstance(by, str) and "user" in by.split("|"):
         known["user"] = _user()
-    verdict = limiter._check_wsgi(request.environ, known, cost_of(route_limit.cost, request))
+    return limiter, known, by(request) if callable(by) else None, cost_of(route_limit.cost, request)
+
+
+def _enforce(limiter: Limiter, known: dict[str, Any], key: Any, cost: int) -> tuple[Any, Response | None]:
+    if key is not None:
+        known[KEY] = key_of(key)
+    verdict = limiter._check_wsgi(request.environ, known, cost)
     layer: Collector | None = request.environ.get(LAYER)
     if layer is None:
         layer = request.environ[LAYER] = Collector()

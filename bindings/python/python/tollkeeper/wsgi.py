@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Iterator
 from http import HTTPStatus
 from typing import Any
 
+from ._awaited import at_once
 from ._errors import UsageError
 from ._identity import key_of, name_of
 from ._middleware import LAYER, Middleware, verdict_of
@@ -28,16 +29,16 @@ class RateLimitMiddleware(Middleware[WSGIApp, Environ]):
     _path = "PATH_INFO"
 
     def __call__(self, environ: Environ, start_response: StartResponse) -> Iterable[bytes]:
-        if self._is_exempt(environ):
+        if at_once(self._is_exempt(environ), "exempt"):
             return self.app(environ, start_response)
         if self.limiter._lacks_rules():
             self.limiter._follow_sync()
         known = None
         if self._key is not None:
-            known = {KEY: key_of(self._key(environ))}
+            known = {KEY: key_of(at_once(self._key(environ), "by"))}
         elif self.limiter._needs_user():
             known = {"user": user_of(environ)}
-        verdict = self.limiter._check_wsgi(environ, known, self._cost_of(environ))
+        verdict = self.limiter._check_wsgi(environ, known, at_once(self._cost_of(environ), "cost"))
         outer: Collector | None = environ.get(LAYER)
         if not verdict.allowed:
             return deny(verdict, start_response, outer)
