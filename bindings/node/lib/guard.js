@@ -24,6 +24,23 @@ const carrier = (request) => request.rawHeaders ?? request;
 
 const OPTIONS = ["limit", "by", "limiter", "name", "exempt", "cost", "address", "onDenied", ...SETTINGS];
 
+/** What to write instead of options of express-rate-limit and rate-limiter-flexible. */
+const INSTEAD = {
+  windowMs: 'the window with the limit, such as rateLimit("100/15min")',
+  max: 'the limit with its window, such as rateLimit("100/15min")',
+  points: 'the limit with its window, such as rateLimit("10/s")',
+  duration: 'the window with the limit, such as rateLimit("10/s")',
+  keyGenerator: "`by`, a function of the request",
+  skip: "`exempt`, paths or a function of the request",
+  handler: "`onDenied`, a function of the request, the response and the verdict",
+  message: "`onDenied`, or `deny` of a rule",
+  statusCode: "`denyStatus`",
+  standardHeaders: '`headers`, such as "draft-07" or "x-ratelimit-epoch"',
+  legacyHeaders: '`headers`, such as "draft-07" or "x-ratelimit-epoch"',
+  ipv6Subnet: "`ipv6Prefix`",
+  passOnStoreError: "`on_store_failure` of a rule: open, closed or local",
+};
+
 const DELAYED = 49; // "1"
 const DENIED = 50; // "2"
 /** An answer starts with its outcome and its number on its page. */
@@ -117,7 +134,7 @@ class Guard {
 
   constructor(host, limit, options = {}) {
     if (isOptions(limit)) [limit, options] = [limit.limit, limit];
-    known(host.name, options, OPTIONS);
+    known(host.name, options, OPTIONS, INSTEAD);
     const { by, name, exempt = [], cost = 1, address, onDenied, limit: _, limiter, ...settings } = options;
     if ((limit === undefined) === (limiter === undefined)) {
       throw new UsageError('give either a limit, such as "100/min burst 20", or a limiter');
@@ -156,7 +173,16 @@ class Guard {
 
   /** A passage, or a promise of one, or undefined for a request that is exempt. */
   decide(request) {
-    if (this.#exempt !== undefined && this.#exempt(request)) return undefined;
+    if (this.#exempt !== undefined) {
+      const isExempt = this.#exempt(request);
+      // A promise would be true, whatever it is of.
+      if (isPromise(isExempt)) return Promise.resolve(isExempt).then((isExempt) => (isExempt ? undefined : this.#decide(request)));
+      if (isExempt) return undefined;
+    }
+    return this.#decide(request);
+  }
+
+  #decide(request) {
     const key = this.#by === undefined ? undefined : this.#by(request);
     const cost = typeof this.#cost === "function" ? this.#cost(request) : this.#cost;
     if (isPromise(key) || isPromise(cost)) {
@@ -212,7 +238,9 @@ function isPromise(value) {
 /** Paths, or a function of the request. */
 function exemption(exempt, host) {
   if (typeof exempt === "function") return exempt;
-  if (!Array.isArray(exempt)) throw new ConfigError('exempt: must be a list of paths such as ["/healthz"], or a function');
+  if (!Array.isArray(exempt) || !exempt.every((path) => typeof path === "string")) {
+    throw new ConfigError(`exempt: must be a list of paths such as ["/healthz"], or a function, not ${exempt}`);
+  }
   if (exempt.length === 0) return undefined;
   const paths = new Set(exempt);
   return (request) => {

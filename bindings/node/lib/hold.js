@@ -2,7 +2,7 @@
 "use strict";
 
 const { promised } = require("./answers.js");
-const { pairs } = require("./attributes.js");
+const { cost: charge, pairs } = require("./attributes.js");
 const { Verdict } = require("./verdict.js");
 
 /** The slots of a request. A denied request has none: check `permit.allowed`. */
@@ -45,7 +45,7 @@ class Reservation {
 
   /** Corrects the estimate to the actual usage: a cost, attributes that carry costs, or both. */
   settle(cost, attributes) {
-    const ask = (ticket) => this.#estimated.settle(cost ?? null, pairs(attributes ?? {}), ticket);
+    const ask = (ticket) => this.#estimated.settle(cost == null ? null : charge(cost), pairs(attributes ?? {}), ticket);
     return promised(this.#isRemote, ask, JSON.parse);
   }
 

@@ -9,12 +9,14 @@ const { UsageError, understood } = require("./errors.js");
 const { given, listed, single } = require("./exceptions.js");
 const { Permit, Reservation } = require("./hold.js");
 const { pages } = require("./layers.js");
-const { SETTINGS, known, written } = require("./options.js");
+const { SETTINGS, known, url, written } = require("./options.js");
 const { specs } = require("./rules.js");
 const { Verdict } = require("./verdict.js");
 const { PROXY, SETTING, warn } = require("./warnings.js");
 
 const NOTHING = Object.freeze({});
+/** The options of a request. */
+const ASKED = ["cost", "rules"];
 const verdict = (answer) => new Verdict(answer);
 const nothing = () => undefined;
 const itself = (answer) => answer;
@@ -113,6 +115,7 @@ class Limiter {
   /** Decides several requests, each by itself: each is attributes, or a list of what `check` takes. */
   checkMany(requests, options = NOTHING) {
     const ask = (ticket) => {
+      known("limiter.checkMany", options, ["rules"]);
       const { attributes, costs, rules } = batch(requests, options.rules);
       return this.#limiter.checkMany(attributes, costs, rules, ticket);
     };
@@ -121,13 +124,19 @@ class Limiter {
 
   /** Decides a request and holds its slots until `permit.release()`. */
   acquire(attributes, options = NOTHING) {
-    const ask = (ticket) => this.#limiter.acquire(pairs(attributes), charge(options.cost), options.rules, ticket);
+    const ask = (ticket) => {
+      known("limiter.acquire", options, ASKED);
+      return this.#limiter.acquire(pairs(attributes), charge(options.cost), options.rules, ticket);
+    };
     return this.#promised((answer) => new Permit(answer), ask);
   }
 
   /** Decides a request whose cost is an estimate, corrected by `await reservation.settle(cost)` within `hold` seconds. */
   reserve(attributes, options = NOTHING) {
-    const ask = (ticket) => this.#limiter.reserve(pairs(attributes), charge(options.cost), options.hold, options.rules, ticket);
+    const ask = (ticket) => {
+      known("limiter.reserve", options, [...ASKED, "hold"]);
+      return this.#limiter.reserve(pairs(attributes), charge(options.cost), options.hold, options.rules, ticket);
+    };
     return this.#promised((answer) => new Reservation(answer, this.#isRemote), ask);
   }
 
@@ -256,6 +265,7 @@ if (Symbol.asyncDispose) Object.defineProperty(Limiter.prototype, Symbol.asyncDi
 
 /** Asks the addon. A list costs more than one or two names and values. */
 function ask(check, attributes, options, ticket) {
+  if (options !== NOTHING) known("limiter.check", options, ASKED);
   const flat = pairs(attributes);
   const cost = charge(options.cost);
   if (flat.length === 2) return check(cost, ticket, options.rules, flat[0], flat[1]);
@@ -278,7 +288,8 @@ function attempt(call) {
 
 function ofFile(path, options) {
   known("Limiter.fromFile", options, ["store", "clock"]);
-  return attempt(() => addon.Limiter.fromFile(file(path), options.store, options.clock));
+  const store = options.store === undefined ? undefined : url(options.store);
+  return attempt(() => addon.Limiter.fromFile(file(path), store, options.clock));
 }
 
 /** A limiter that has its rules: those in Postgres are read first. */

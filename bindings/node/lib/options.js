@@ -3,15 +3,15 @@
 
 const { ConfigError } = require("./errors.js");
 
-/** Refuses options that are not among these names. */
-function known(where, options, names) {
+/** Refuses options that are not among these names. `instead` says what to write for options of other packages. */
+function known(where, options, names, instead = {}) {
   if (options === null || typeof options !== "object") {
     throw new ConfigError(`${where}: options are an object such as { ${names[0]}: ... }, not ${options}`);
   }
-  for (const name of Object.keys(options)) {
-    if (!names.includes(name)) {
-      throw new ConfigError(`${where}: there is no option \`${name}\`; use one of ${names.join(", ")}`);
-    }
+  for (const name in options) {
+    if (names.includes(name)) continue;
+    const advice = Object.hasOwn(instead, name) ? `write ${instead[name]}` : `use one of ${names.join(", ")}`;
+    throw new ConfigError(`${where}: there is no option \`${name}\`; ${advice}`);
   }
 }
 
@@ -30,10 +30,17 @@ const SETTINGS = [
   "clock",
 ];
 
+/** The URL of a store. Clients and stores of other packages are a likely mistake. */
+function url(store) {
+  if (typeof store === "string") return store;
+  const shown = typeof store === "object" ? "an object" : String(store);
+  throw new ConfigError(`store: must be a URL such as "redis://127.0.0.1:6379", or "memory:", not ${shown}`);
+}
+
 /** Settings as in the rules file; `place` says where rules are, if not in code. */
 function written(rules, options, place) {
   const { store = "memory:", timeout, maxKeys, namespace, clock, ...rest } = options;
-  const settings = { rules, ...place, store: { url: store, timeout: span(timeout), max_keys: maxKeys, namespace } };
+  const settings = { rules, ...place, store: { url: url(store), timeout: span(timeout), max_keys: maxKeys, namespace } };
   for (const [name, value] of Object.entries(rest)) {
     settings[name.replace(/[A-Z]/g, (letter) => `_${letter.toLowerCase()}`)] = value;
   }
@@ -49,4 +56,4 @@ function span(time) {
   return `${Math.ceil(time * 1000)}ms`;
 }
 
-module.exports = { known, written, SETTINGS };
+module.exports = { known, url, written, SETTINGS };

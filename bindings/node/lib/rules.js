@@ -2,7 +2,7 @@
 "use strict";
 
 const addon = require("./addon.js");
-const { RuleError, UsageError, understood } = require("./errors.js");
+const { ConfigError, RuleError, UsageError, understood } = require("./errors.js");
 const { Quota, native } = require("./quota.js");
 
 /** The attribute that holds what a key function returned. */
@@ -29,8 +29,24 @@ function specs(rules) {
   });
 }
 
+/** What every HTTP request can have, beside headers, cookies, parameters of the query and what `identify` names. */
+const ATTRIBUTES = ["ip", "user", "method", "path", "host", KEY];
+const PARTS = ["header.", "cookie.", "query."];
+
+/** Refuses a key by an attribute that no request has: nobody would be limited. */
+function requireKnown(key, identify) {
+  const names = [...key.matchAll(/{([^{}]*)}/g)].flatMap(([, alternatives]) => alternatives.split("|"));
+  for (const name of names) {
+    if (name === "" || ATTRIBUTES.includes(name) || PARTS.some((part) => name.startsWith(part)) || Object.hasOwn(identify, name)) continue;
+    throw new ConfigError(
+      `by: no request has "${name}"; use ip, user, header.NAME, cookie.NAME, query.NAME or global, name it in \`identify\`, or give ` +
+        "a function of the request",
+    );
+  }
+}
+
 /** The rules for the limits of a middleware, with names derived from this one. */
-function rulesOf(limit, by, name, when) {
+function rulesOf(limit, by, name, when, identify) {
   const lines = Array.isArray(limit) ? limit : [limit];
   if (lines.length === 0) throw new UsageError('the limit is missing; write for example "5/min"');
   return lines.map((line, index) => {
@@ -39,6 +55,7 @@ function rulesOf(limit, by, name, when) {
     }
     const key = typeof by === "function" ? KEY : by;
     const spec = ruleOf(index === 0 ? name : `${name}-${index + 1}`, line, key);
+    requireKnown(spec.key, identify ?? {});
     return when ? { ...spec, when } : spec;
   });
 }

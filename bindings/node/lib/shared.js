@@ -2,9 +2,9 @@
 // one connection.
 "use strict";
 
-const { UsageError } = require("./errors.js");
+const { ConfigError, UsageError } = require("./errors.js");
 const { Limiter } = require("./limiter.js");
-const { SETTINGS, known } = require("./options.js");
+const { SETTINGS, known, url } = require("./options.js");
 const { rulesOf } = require("./rules.js");
 
 /** The attribute that says which limit applies to a request. */
@@ -17,12 +17,13 @@ const counts = new Map();
 /** The limiter for a limit, and the attributes to add to each request. */
 function limiterFor(limit, by, name, settings) {
   known("rateLimit", settings, SETTINGS);
-  const { store = "memory:", clock } = settings;
+  const { store = "memory:", clock, identify } = settings;
+  if (name !== undefined && typeof name !== "string") throw new ConfigError(`name: must be a text, not ${name}`);
   name ??= nextName(store);
-  if (store.startsWith("memory:") || clock) {
-    return { limiter: Limiter.fromRules(rulesOf(limit, by, name), settings), about: undefined };
+  if (url(store).startsWith("memory:") || clock) {
+    return { limiter: Limiter.fromRules(rulesOf(limit, by, name, undefined, identify), settings), about: undefined };
   }
-  const rules = rulesOf(limit, by, name, { [LIMIT]: name });
+  const rules = rulesOf(limit, by, name, { [LIMIT]: name }, identify);
   const place = JSON.stringify(Object.entries(settings).sort(([one], [other]) => (one < other ? -1 : 1)));
   let entry = shared.get(place);
   if (!entry) {

@@ -30,6 +30,45 @@ test("workers of a cluster count together", async () => {
   assert.equal(statSync(served).size, limit);
 });
 
+test("a Redis that is killed under load fails no request", async (t) => {
+  const own = await Redis.start();
+  t.after(() => own.kill());
+  const port = await freePort();
+  const env = { ...process.env, STORE: own.url, NAMESPACE: namespace(), LIMIT: 1_000_000, PORT: port, SERVED: join(folder(), "served") };
+  const primary = fork(new URL("clustered.mjs", import.meta.url), { env });
+  const exited = once(primary, "exit");
+  await once(primary, "message");
+  const found = new Map();
+  let [total, isOver] = [0, false];
+  const ask = async () => {
+    while (!isOver) {
+      const status = await statuses(`http://127.0.0.1:${port}/`, 1, { headers: { connection: "close" } }).catch((error) => [String(error.cause ?? error)]);
+      found.set(status[0], (found.get(status[0]) ?? 0) + 1);
+      total++;
+    }
+  };
+  const callers = Array.from({ length: 6 }, ask);
+  const more = async (count) => {
+    for (const wanted = total + count; total < wanted; ) await sleep(10);
+  };
+  await more(200);
+  await own.kill();
+  await more(400);
+  await own.run();
+  // It was started empty: the workers are back when they have counted something there.
+  const size = async () => Number((await output("redis-cli", ["-p", String(own.port), "dbsize"])).stdout);
+  for (let attempt = 0; (await size()) === 0; attempt++) {
+    assert(attempt < 1200, "they do not go back to the store");
+    await sleep(50);
+  }
+  await more(100);
+  isOver = true;
+  await Promise.all(callers);
+  primary.send("stop");
+  await exited;
+  assert.deepEqual([...found.keys()], [200], JSON.stringify([...found]));
+});
+
 test("Rust, Python and Node share one limit, at the same time", async () => {
   const [space, limit, times] = [namespace(), 301, 200];
   // In seconds since the epoch: when all of them are up, on most machines. The total is exact on the others too.

@@ -173,7 +173,15 @@ test("Node's own server, and a Unix socket that has no address and says so", asy
 test("mistakes are reported when the middleware is made", () => {
   assert.throws(() => rateLimit(), /give either a limit/);
   assert.throws(() => rateLimit("ten/min"), /"ten" is not a whole number/);
-  assert.throws(() => rateLimit("10/min", { windowMs: 1 }), /there is no option `windowMs`; use one of limit, by/);
+  assert.throws(() => rateLimit("10/min", { windows: 1 }), /there is no option `windows`; use one of limit, by/);
+  assert.throws(() => rateLimit({ windowMs: 1, limit: 100 }), /there is no option `windowMs`; write the window with the limit, such as rateLimit\("100\/15min"\)/);
+  assert.throws(() => rateLimit("10/min", { keyGenerator: () => "a" }), /there is no option `keyGenerator`; write `by`/);
+  assert.throws(() => rateLimit("10/min", { store: { increment() {} } }), /store: must be a URL such as "redis:.*", or "memory:", not an object/);
+  // A limit by an attribute that no request has limited nobody.
+  assert.throws(() => rateLimit("10/min", { by: "session" }), /by: no request has "session"; use ip, user, header.NAME/);
+  assert.throws(() => rateLimit("10/min by x-api-key|ip"), /by: no request has "x-api-key"/);
+  rateLimit("10/min", { by: "tenant|ip", identify: { tenant: "header.x-tenant" } });
+  assert.throws(() => rateLimit("10/min", { name: 5 }), /name: must be a text, not 5/);
   assert.throws(() => rateLimit("10/min", { by: 5 }), /by: must be an attribute such as "header.x-api-key|ip", or a function, not 5/);
   assert.throws(() => rateLimit([]), /the limit is missing/);
   assert.throws(() => rateLimit({ limit: "10/min", limiter: rateLimit("1/s").limiter }), /give either a limit/);

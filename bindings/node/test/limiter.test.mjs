@@ -112,6 +112,42 @@ test("mistakes are named", () => {
   assert.throws(() => Limiter.fromRules([RULE], { store: "redis://127.0.0.1:1" }).tryCheck({}), /tryCheck is for limits in memory/);
 });
 
+test("options of calls are checked", async () => {
+  // A cost as the second argument, as `keyed` has it, was ignored: every request cost 1.
+  const limiter = Limiter.fromRules([RULE]);
+  assert.throws(() => limiter.tryCheck({ user_id: "a" }, 5), /limiter.check: options are an object such as \{ cost: ... \}, not 5/);
+  await assert.rejects(limiter.check({ user_id: "a" }, { costs: 5 }), /there is no option `costs`; use one of cost, rules/);
+  await assert.rejects(limiter.acquire({ user_id: "a" }, { rule: "x" }), /limiter.acquire: there is no option `rule`/);
+  await assert.rejects(limiter.reserve({ user_id: "a" }, { until: 1 }), /limiter.reserve: there is no option `until`; use one of cost, rules, hold/);
+  await assert.rejects(limiter.checkMany([{ user_id: "a" }], { cost: 1 }), /limiter.checkMany: there is no option `cost`/);
+  const reservation = await limiter.reserve({ user_id: "a" });
+  await assert.rejects(reservation.settle(-1), /cost: -1 is not a whole number/);
+  assert.equal((await reservation.settle(0))[0].refunded, 1, "the mistake has not used it up");
+  assert.throws(() => Limiter.fromRules([RULE], { store: new Map() }), /store: must be a URL such as "redis:.*", not an object/);
+  await assert.rejects(Limiter.fromFile("tollkeeper.yaml", { store: {} }), /store: must be a URL/);
+});
+
+const STYLES = {
+  "draft-11": ["ratelimit", "ratelimit-policy"],
+  "draft-03": ["ratelimit-limit", "ratelimit-remaining", "ratelimit-reset"],
+  "draft-06": ["ratelimit-limit", "ratelimit-policy", "ratelimit-remaining", "ratelimit-reset"],
+  "draft-07": ["ratelimit", "ratelimit-policy"],
+  "x-ratelimit-epoch": ["x-ratelimit-limit", "x-ratelimit-remaining", "x-ratelimit-reset"],
+  "x-ratelimit-delta": ["x-ratelimit-limit", "x-ratelimit-remaining", "x-ratelimit-reset"],
+  none: [],
+};
+
+for (const [style, names] of Object.entries(STYLES)) {
+  test(`headers in the style ${style}`, () => {
+    const limiter = Limiter.fromRules(["1/min burst 1 by user"], { headers: style, clock: new ManualClock(1_700_000_000) });
+    assert.deepEqual(Object.keys(limiter.tryCheck({ user: "a" }).headers).sort(), names);
+    const { headers } = limiter.tryCheck({ user: "a" });
+    assert.deepEqual(Object.keys(headers).sort(), [...names, "retry-after"].sort());
+    assert.equal(headers["retry-after"], "60");
+    if (style === "x-ratelimit-epoch") assert.equal(headers["x-ratelimit-reset"], "1700000060");
+  });
+}
+
 test("making limiters starts no thread and keeps no process alive", async () => {
   const code = `
     const { Limiter, keyed } = require("tollkeeper");

@@ -1,5 +1,6 @@
 // What a real Redis adds: one total for all, failures, workers and the end of the process.
 import assert from "node:assert/strict";
+import { createRequire } from "node:module";
 import { after, before, test } from "node:test";
 import { setTimeout as sleep } from "node:timers/promises";
 import { Worker } from "node:worker_threads";
@@ -19,6 +20,28 @@ test("many callers get an exact total", async () => {
   const limiter = limiterOn(redis, namespace());
   const verdicts = await Promise.all(Array.from({ length: 500 }, () => limiter.check({ user: "a" })));
   assert.equal(verdicts.filter(({ allowed }) => allowed).length, 100);
+});
+
+test("many answers arrive with one wake-up", async () => {
+  const addon = createRequire(import.meta.url)("../lib/addon.js");
+  const { take } = addon;
+  let [woken, answers] = [0, 0];
+  addon.take = () => {
+    const taken = take();
+    if (taken.length > 0) woken++;
+    answers += taken.length / 3;
+    return taken;
+  };
+  try {
+    const limiter = limiterOn(redis, namespace());
+    await limiter.connect();
+    [woken, answers] = [0, 0];
+    await Promise.all(Array.from({ length: 500 }, (_, user) => limiter.check({ user })));
+    assert.equal(answers, 500);
+    assert(woken > 0 && woken < 100, `woken ${woken} times for 500 answers`);
+  } finally {
+    addon.take = take;
+  }
 });
 
 test("two limiters share one total, and a denial is remembered", async () => {

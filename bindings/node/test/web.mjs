@@ -117,6 +117,13 @@ export function conforms(framework, listen) {
       assert.deepEqual(await statuses(url, 1), [503]);
     }));
 
+  // A promise is true, so an async exemption exempted everybody.
+  it("exemptions and costs may be async", () =>
+    application({ all: ["4/min", { exempt: async () => false, cost: async () => 3 }], login: ["1/min", { exempt: async () => true }] }, async (url) => {
+      assert.deepEqual(await statuses(url, 2), [200, 429]);
+      assert.deepEqual(await statuses(`${url}/login`, 1, { method: "POST" }), [429]);
+    }));
+
   it("slots are held until the response is over", async () => {
     let finish;
     const slow = new Promise((resolve) => (finish = resolve));

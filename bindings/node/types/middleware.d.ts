@@ -12,7 +12,7 @@ export interface RateLimitOptions<R = any> extends Settings {
   /** The name of the limit in headers and in the store. */
   name?: string;
   /** Paths that are not limited, or a function of the request. */
-  exempt?: readonly string[] | ((request: R) => boolean);
+  exempt?: readonly string[] | ((request: R) => MaybePromise<boolean>);
   /** What a request costs, or a function of the request. */
   cost?: number | ((request: R) => MaybePromise<number>);
   /** The client's address, if the server does not provide it. */
