@@ -63,6 +63,34 @@ class Redis:
         self.process.wait()
 
 
+@contextlib.contextmanager
+def cluster(folder: Path) -> Iterator[str]:
+    """The URL of a cluster of three servers."""
+    nodes: list[subprocess.Popen[bytes]] = []
+    ports = [free_port() for _ in range(3)]
+    try:
+        for port in ports:
+            home = folder / str(port)
+            home.mkdir()
+            command = ["redis-server", "--port", str(port), "--bind", "127.0.0.1", "--save", "", "--cluster-enabled", "yes"]
+            command += ["--cluster-port", str(free_port()), "--cluster-node-timeout", "1000"]
+            nodes.append(subprocess.Popen(command, cwd=home, stdout=subprocess.DEVNULL))
+            wait_for_port(port, nodes[-1])
+        hosts = [f"127.0.0.1:{port}" for port in ports]
+        command = ["redis-cli", "--cluster", "create", *hosts, "--cluster-yes"]
+        subprocess.run(command, check=True, stdout=subprocess.DEVNULL, timeout=60)
+        end = time.monotonic() + 60
+        for port in ports:
+            while b"cluster_state:ok" not in subprocess.check_output(["redis-cli", "-p", str(port), "cluster", "info"]):
+                assert time.monotonic() < end, "the cluster does not come up"
+                time.sleep(0.1)
+        yield "redis+cluster://" + ",".join(hosts)
+    finally:
+        for node in nodes:
+            node.kill()
+            node.wait()
+
+
 class Postgres:
     """A PostgreSQL server with an empty database, that can be stopped and started again."""
 

@@ -11,9 +11,11 @@ import sys
 import threading
 import time
 import warnings
+from pathlib import Path
+from typing import Any
 
 import pytest
-from conftest import Redis
+from conftest import Redis, cluster
 
 from tollkeeper import Limiter, StoreError
 
@@ -32,6 +34,49 @@ def test_many_callers_get_an_exact_total(redis_server: Redis, namespace: str) ->
         return sum(verdict.allowed for verdict in verdicts)
 
     assert asyncio.run(main()) == 100
+
+
+def test_many_answers_arrive_with_one_wake_up(redis_server: Redis, namespace: str) -> None:
+    class Counting(asyncio.SelectorEventLoop):
+        woken = 0
+
+        def add_reader(self, fd: Any, callback: Any, *args: Any) -> None:
+            def counted() -> None:
+                self.woken += 1
+                callback(*args)
+
+            super().add_reader(fd, counted)
+
+    limiter, loop = limiter_on(redis_server, namespace), Counting()
+
+    async def main() -> int:
+        await limiter.check({"user": "first"})
+        verdicts = await asyncio.gather(*(limiter.check({"user": str(user)}) for user in range(500)))
+        return sum(verdict.source == "store" for verdict in verdicts)
+
+    try:
+        assert loop.run_until_complete(main()) == 500
+    finally:
+        loop.close()
+    assert 0 < loop.woken < 100, f"woken {loop.woken} times for 501 answers"
+
+
+def test_a_cluster(tmp_path: Path) -> None:
+    """Two rules whose buckets are in different slots: all or nothing, and an exact total."""
+    with cluster(tmp_path) as url:
+        rules = [{"name": "per-user", "key": "{user}", "limit": "20/h"}, {"name": "all", "key": "global", "limit": "50/h"}]
+        limiter = Limiter.from_rules(rules, store=url, timeout=5)
+
+        async def main() -> list[int]:
+            users = [str(number % 4) for number in range(160)]
+            verdicts = await asyncio.gather(*(limiter.check({"user": user}) for user in users))
+            assert {verdict.source for verdict in verdicts} <= {"store", "deny_cache"}
+            return [sum(v.allowed for v, user in zip(verdicts, users) if user == one) for one in "0123"]
+
+        passed = asyncio.run(main())
+        assert sum(passed) == 50 and max(passed) <= 20, passed
+        left = [limiter.inspect_sync("per-user", user)[0]["remaining"] for user in "0123"]
+        assert left == [20 - count for count in passed], "denied requests were charged"
 
 
 def test_two_limiters_share_one_total(redis_server: Redis, namespace: str) -> None:
@@ -126,6 +171,40 @@ def test_children_connect_by_themselves(redis_server: Redis, namespace: str) -> 
     passed = [os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) for child in children]
     rest = sum(limiter.check_sync({"user": "a"}).allowed for _ in range(40))
     assert sum(passed) + rest + 1 == 100, (passed, rest)
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork")
+def test_children_of_a_process_whose_threads_ask_meanwhile(redis_server: Redis, namespace: str) -> None:
+    """A lock that another thread holds at that moment stays locked in the child, which would hang with its first request."""
+    code = f"""
+import os, signal, threading, warnings
+from tollkeeper import Limiter
+warnings.simplefilter("ignore")
+rules = [{{"name": "asked", "key": "{{user}}", "limit": "1000000/h"}}]
+limiter = Limiter.from_rules(rules, store={redis_server.url!r}, namespace={namespace!r}, timeout=5)
+assert limiter.check_sync({{"user": "a"}}).source == "store"
+over = threading.Event()
+
+def ask():
+    while not over.is_set():
+        limiter.check_sync({{"user": "a"}})
+
+threads = [threading.Thread(target=ask) for _ in range(3)]
+for thread in threads:
+    thread.start()
+for _ in range(150):
+    child = os.fork()
+    if child == 0:
+        # Kills this process, and not only the thread that hangs.
+        signal.alarm(20)
+        os._exit(0 if limiter.check_sync({{"user": "b"}}).source == "store" else 1)
+    assert os.waitpid(child, 0)[1] == 0
+over.set()
+for thread in threads:
+    thread.join()
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120)
+    assert (done.returncode, done.stderr) == (0, "")
 
 
 @pytest.mark.parametrize(("policy", "source", "allowed"), [("open", "policy", True), ("closed", "policy", False), ("local", "local", True)])

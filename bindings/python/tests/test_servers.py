@@ -5,11 +5,16 @@ from __future__ import annotations
 import re
 import subprocess
 import sys
+import threading
+import time
 import urllib.request
+from collections import Counter
 from pathlib import Path
+from typing import Any
 from urllib.error import HTTPError
 
 import pytest
+import redis
 from conftest import Redis, free_port, serving
 
 LIMIT = 300
@@ -53,6 +58,58 @@ def test_gunicorn_with_two_workers_and_flask(redis_server: Redis, namespace: str
         passed, total = load(port)
         served = (tmp_path / "served").stat().st_size
         assert served == LIMIT, (served, passed, total)
+
+
+@pytest.mark.parametrize("server", ["uvicorn", "gunicorn"])
+def test_a_redis_that_is_killed_under_load_fails_no_request(
+    own_redis: Redis, namespace: str, tmp_path: Path, server: str
+) -> None:
+    port = free_port()
+    command = {
+        "uvicorn": ["-m", "uvicorn", "served:asgi", "--port", str(port), "--workers", "2", "--log-level", "warning"],
+        "gunicorn": ["-m", "gunicorn", "served:wsgi", "--bind", f"127.0.0.1:{port}", "--workers", "2", "--threads", "4"],
+    }[server]
+    environment = {"STORE": own_redis.url, "NAMESPACE": namespace, "SERVED": str(tmp_path / "served"), "LIMIT": "1000000"}
+    statuses: Counter[Any] = Counter()
+    over = threading.Event()
+
+    def ask() -> None:
+        while not over.is_set():
+            try:
+                with urllib.request.urlopen(f"http://127.0.0.1:{port}/", timeout=30) as answer:
+                    statuses[answer.status] += 1
+            except HTTPError as error:
+                statuses[error.code] += 1
+            except OSError as error:
+                statuses[repr(error)] += 1
+
+    def more(count: int) -> None:
+        """Waits for so many more answers."""
+        wanted, end = statuses.total() + count, time.monotonic() + 120
+        while statuses.total() < wanted:
+            assert time.monotonic() < end, statuses
+            time.sleep(0.02)
+
+    with serving(command, port, **environment):
+        callers = [threading.Thread(target=ask) for _ in range(4)]
+        for caller in callers:
+            caller.start()
+        try:
+            more(100)
+            own_redis.kill()
+            more(300)
+            own_redis.start()
+            end = time.monotonic() + 60
+            with redis.Redis(port=own_redis.port) as client:
+                # It was started empty: the workers are back when they have counted something there.
+                while not client.dbsize():
+                    assert time.monotonic() < end, "they do not go back to the store"
+                    more(10)
+        finally:
+            over.set()
+            for caller in callers:
+                caller.join()
+    assert set(statuses) == {200}, statuses
 
 
 def test_websockets_over_a_real_server(redis_server: Redis, namespace: str, tmp_path: Path) -> None:

@@ -1,0 +1,89 @@
+"""What the page of the package shows runs as it is written, and what its tables say to write is valid."""
+
+from __future__ import annotations
+
+import ast
+import asyncio
+import inspect
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+from conftest import ROOT, Redis
+from fastapi.testclient import TestClient
+
+import tollkeeper
+from tollkeeper import Limiter, keyed
+
+PAGE = (ROOT / "docs" / "guide" / "python.md").read_text()
+
+
+def blocks() -> dict[str, list[str]]:
+    """The Python blocks by the heading that they are under."""
+    found: dict[str, list[str]] = {}
+    for section in re.split(r"^#+ ", PAGE, flags=re.M)[1:]:
+        title = section.split("\n", 1)[0]
+        found[title] = re.findall(r"^```python\n(.*?)^```", section, flags=re.M | re.S)
+    return {title: code for title, code in found.items() if code}
+
+
+BLOCKS = blocks()
+PER_USER = {"name": "per-user", "key": "{user_id}", "limit": "10,000/day"}
+BY_ADDRESS = {"name": "per-address", "key": "{ip}", "limit": "10/s"}
+
+
+async def ask_the_model() -> int:
+    return 2311
+
+
+def test_all_of_it_is_tried() -> None:
+    assert set(BLOCKS) == {
+        "Start", "One key", "Rules", "Rules in Postgres", "Several requests in one call", "Exceptions for single keys",
+        "Costs that are known later", "Slots", "Tests",
+    }
+
+
+@pytest.mark.parametrize("title", BLOCKS)
+def test_blocks_run(title: str, tmp_path: Path, redis_server: Redis, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "tollkeeper.yaml").write_text("rules:\n  - { name: all, key: '{user_id}', limit: 10/s }\n")
+    # What a reader has at that place of the page.
+    names: dict[str, Any] = {
+        "limiter": Limiter.from_rules([PER_USER, BY_ADDRESS]),
+        "Limiter": Limiter,
+        "ask_the_model": ask_the_model,
+    }
+    exec("from datetime import datetime, timezone", names)
+    for code in BLOCKS[title]:
+        here = code.replace("redis://127.0.0.1:6379", redis_server.url)
+        compiled = compile(here, title, "exec", flags=ast.PyCF_ALLOW_TOP_LEVEL_AWAIT)
+        done = eval(compiled, names)
+        if inspect.iscoroutine(done):
+            asyncio.run(done)
+    if title == "Start":
+        assert len(BLOCKS[title][0].strip().splitlines()) <= 10, "a start of ten lines"
+        client = TestClient(names["app"])
+        assert [client.post("/login").status_code for _ in range(6)] == [200] * 5 + [429]
+
+
+class Written:
+    """An expression that the page shows, and its value."""
+
+    def __init__(self, expression: str, **names: Any) -> None:
+        assert expression in PAGE, f"the page no longer says {expression}"
+        self.value = eval(expression.replace("[...]", "['10/s by user']").replace("{...}", "{'user': 'a'}"), {**vars(tollkeeper), **names})
+
+
+def test_tables_say_what_works(redis_server: Redis, namespace: str) -> None:
+    assert Written('keyed("10/min algorithm fixed_window").check("key").allowed').value is True
+    for name in ("sliding_window_log", "sliding_window_counter"):
+        assert f"algorithm {name}" in PAGE
+        decision = keyed(f"10/min algorithm {name}").check("key")
+        assert (decision.remaining, decision.reset_after > 0) == (9, True)
+    limiter = Written('Limiter.from_rules(["5/s by user", "100/h by user"])').value
+    assert Written('limiter.check_sync({"user": "key"}, cost=2)', limiter=limiter).value.rules[1].remaining == 98
+    assert Written('keyed("5/s").check("key", 2)').value.remaining == 3
+    on_redis = Limiter.from_rules(["10/s by user"], store=redis_server.url, namespace=namespace, timeout=5)
+    assert 'Limiter.from_rules([...], store="redis://...")' in PAGE and "await limiter.check({...})" in PAGE
+    assert on_redis.check_sync({"user": "a"}).source == "store"
