@@ -58,3 +58,7 @@ function moment(text) {
   return el("time", { datetime: at.toISOString(), title: String(text) }, (today ? clock : day).format(at));
 }
 
+/// Whether all requests share one bucket of a rule: its key names no attribute.
+function isForAll(rule) {
+  return Boolean(rule?.key) && !rule.key.includes("{");
+}

@@ -139,7 +139,7 @@ const inspector = {
     const hot = rule?.hot_by_denials.find((one) => one.key === key && !one.blocked);
     const excepted = { block: "An exception denies every request of this key, whatever it has left.", allow: "An exception lets every request of this key pass, and charges nothing." };
     const parts = [excepted[exception] ?? (denied
-      ? `The limit is ${quota(written)} for each ${rule?.key ?? "key"}, and this key has used all of it. Denied requests are not charged.`
+      ? `The limit is ${quota(written)} ${isForAll(rule) ? "for all together" : `for each ${rule?.key ?? "key"}`}, and this key has used all of it. Denied requests are not charged.`
       : "A request of cost 1 passes this rule.")];
     if (rule?.mode === "shadow") parts.push("The rule is in shadow mode: it reports and never denies.");
     if (rule?.mode === "annotate") parts.push("The rule is a soft limit: requests over it pass, marked for the upstream.");

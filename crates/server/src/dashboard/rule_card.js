@@ -46,7 +46,8 @@ const ruleCard = {
     const limit = `${rule.limit} by ${rule.key}`;
     if (part.limit.dataset.now !== limit) {
       part.limit.dataset.now = limit;
-      part.limit.replaceChildren(el("b", {}, quota(rule.limit)), " for each ", el("code", {}, shown(rule.key)));
+      const whose = isForAll(rule) ? [" for all together"] : [" for each ", el("code", {}, shown(rule.key))];
+      part.limit.replaceChildren(el("b", {}, quota(rule.limit)), ...whose);
     }
     sparkline(part.drawing, rule.seconds, rule.mode);
     say(part.allowed, rate(rule.allowed_per_second));
