@@ -46,6 +46,23 @@ for (const [name, width, dark] of [["wide", 1440, false], ["phone", 390, false],
   });
 }
 
+test("on paper the page is light and whole", async () => {
+  for (const file of ["tried", "asked"]) {
+    const page = await openPage(served(`${file}.html`), { width: 794, dark: true });
+    await page.emulateMedia({ media: "print", colorScheme: "dark" });
+    await page.evaluate(() => dispatchEvent(new Event("beforeprint")));
+    await picture(page, `report-${file}-print`);
+    assert.equal(await page.evaluate(() => getComputedStyle(document.body).backgroundColor), "rgb(255, 255, 255)");
+    const cut = await page.evaluate(() => [...document.querySelectorAll(".scroll, pre")]
+      .filter((one) => one.getBoundingClientRect().right > innerWidth || one.scrollWidth > one.clientWidth + 1).length);
+    assert.equal(cut, 0, `${file}: tables or texts do not fit the paper`);
+    assert.equal(await page.locator("details:not([open])").count(), 0);
+    const pdf = await page.pdf({ format: "A4" });
+    assert.equal(pdf.subarray(0, 5).toString(), "%PDF-");
+    await page.context().close();
+  }
+});
+
 test("rules have their chart, their limit, who they deny and what would do instead", async () => {
   const page = await openPage(served("tried.html"));
   const text = await page.innerText("main");

@@ -96,6 +96,8 @@ pub struct Requirement {
 struct AttributeIndex {
     attribute: String,
     exact: HashMap<String, Vec<usize>>,
+    /// The lengths of these values, a bit for each: a value of another length needs no look-up.
+    exact_lengths: u64,
     /// Globs by their literal prefix.
     prefixes: HashMap<String, Vec<usize>>,
     /// The distinct lengths of the prefixes: a value is looked up once per length.
@@ -148,6 +150,7 @@ impl Policy {
             let index = by_attribute.entry(condition.attribute()).or_insert_with(|| AttributeIndex {
                 attribute: condition.attribute().to_string(),
                 exact: HashMap::new(),
+                exact_lengths: 0,
                 prefixes: HashMap::new(),
                 prefix_lengths: Vec::new(),
             });
@@ -261,7 +264,10 @@ impl Policy {
 impl AttributeIndex {
     fn file(&mut self, filing: Filing<'_>, position: usize) {
         let rules = match filing {
-            Filing::Exact(_, value) => self.exact.entry(value.to_string()).or_default(),
+            Filing::Exact(_, value) => {
+                self.exact_lengths |= length_bit(value);
+                self.exact.entry(value.to_string()).or_default()
+            }
             Filing::Prefix(_, prefix) => {
                 if let Err(place) = self.prefix_lengths.binary_search(&prefix.len()) {
                     self.prefix_lengths.insert(place, prefix.len());
@@ -275,7 +281,9 @@ impl AttributeIndex {
     }
 
     fn look_up(&self, value: &str, found: &mut Cow<'_, [usize]>) {
-        if let Some(rules) = self.exact.get(value) {
+        if self.exact_lengths & length_bit(value) != 0
+            && let Some(rules) = self.exact.get(value)
+        {
             found.to_mut().extend(rules);
         }
         for length in &self.prefix_lengths {
@@ -284,6 +292,11 @@ impl AttributeIndex {
             }
         }
     }
+}
+
+/// The last bit stands for all longer values.
+fn length_bit(value: &str) -> u64 {
+    1 << value.len().min(63)
 }
 
 /// Where a condition can be looked up: attribute, and value or prefix.

@@ -5,7 +5,7 @@ use std::borrow::Cow;
 use crate::moment::Moment;
 
 /// One request of a log. What the line does not tell is `None`.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Entry<'l> {
     /// When it arrived, in microseconds since the epoch.
     pub at_us: u64,
@@ -23,8 +23,27 @@ pub struct Entry<'l> {
     pub status: Option<u16>,
     /// What one request costs, where the log says so.
     pub cost: Option<u32>,
+    /// How many requests the line stands for, within a second from `at_us` on: 1 in all logs but our own violations.
+    pub count: u32,
     /// Other attributes by their name in rules, such as `header.user-agent`.
     pub others: Vec<(Cow<'l, str>, Cow<'l, str>)>,
+}
+
+impl Default for Entry<'_> {
+    fn default() -> Self {
+        Entry {
+            at_us: 0,
+            ip: None,
+            user: None,
+            method: None,
+            target: None,
+            host: None,
+            status: None,
+            cost: None,
+            count: 1,
+            others: Vec::new(),
+        }
+    }
 }
 
 impl<'l> Entry<'l> {

@@ -30,6 +30,7 @@ pub(crate) fn dialect(line: &str) -> Option<&'static str> {
         ("\"http.log.access", "caddy"),
         ("\"response_flags\"", "envoy json"),
         ("\"at_us\"", "tollkeeper replay"),
+        ("\"retry_after_ms\"", "tollkeeper violations"),
     ]
     .into_iter()
     .find_map(|(sign, name)| line.contains(sign).then_some(name))
@@ -47,8 +48,9 @@ enum Slot {
     Host,
     Status,
     Cost,
+    Count,
 }
-const SLOTS: usize = Slot::Cost as usize + 1;
+const SLOTS: usize = Slot::Count as usize + 1;
 
 enum Meaning<'n> {
     Slot(Slot, u8),
@@ -57,7 +59,7 @@ enum Meaning<'n> {
 }
 
 fn lookup(path: &str) -> Option<Meaning<'_>> {
-    use Slot::{Cost, Host, Ip, Method, Request, Status, Target, Time, User};
+    use Slot::{Cost, Count, Host, Ip, Method, Request, Status, Target, Time, User};
     let (slot, rank) = match path {
         "at_us" => (Time, 0),
         // When it arrived is better than when it was answered.
@@ -94,12 +96,14 @@ fn lookup(path: &str) -> Option<Meaning<'_>> {
         "RequestPath" | "ClientRequestPath" | "path" | ":path" | "uri" | "url" => (Target, 1),
         "resourcePath" => (Target, 2),
         "request" | "RequestLine" => (Request, 0),
+        "endpoint" => (Request, 1),
         "request.host" | "ClientRequestHost" | "RequestHost" | "authority" | ":authority" | "http_host" | "host"
         | "domainName" => (Host, 0),
         "server_name" | "vhost" => (Host, 1),
         "status" | "EdgeResponseStatus" | "DownstreamStatus" | "response_code" | "status_code"
         | "httpRequest.status" => (Status, 0),
         "cost" => (Cost, 0),
+        "count" => (Count, 0),
         "user_agent" | "user-agent" | "ClientRequestUserAgent" | "agent" | "userAgent" | "httpRequest.userAgent" => {
             return Some(Meaning::Header("user-agent"));
         }
@@ -123,6 +127,8 @@ struct Found<'l> {
     slots: [Option<(u8, Cow<'l, str>)>; SLOTS],
     /// Whether the address is a list that proxies added to.
     forwarded: bool,
+    /// Whether it is a record of our own audit log, which may stand for several requests.
+    is_violation: bool,
     others: Vec<(Cow<'l, str>, Cow<'l, str>)>,
 }
 
@@ -149,6 +155,10 @@ impl<'l> Found<'l> {
                 "ip" | "method" | "host" | "path" => self.take(name, value),
                 _ => self.others.push((Cow::Owned(name.to_owned()), value)),
             },
+            // Each has it, and no other log has these values there.
+            None if path == "mode" => {
+                self.is_violation = matches!(value.as_ref(), "enforce" | "shadow" | "annotate" | "quota");
+            }
             None => {}
         }
     }
@@ -181,6 +191,9 @@ impl<'l> Found<'l> {
         }
         if let Some((_, cost)) = self.slots[Slot::Cost as usize].take() {
             entry.cost = Some(cost.parse().map_err(|_| format!("cost: {cost:?} is not a whole number"))?);
+        }
+        if let Some((_, count)) = self.slots[Slot::Count as usize].take().filter(|_| self.is_violation) {
+            entry.count = count.parse().map_err(|_| format!("count: {count:?} is not a whole number"))?;
         }
         Ok(())
     }

@@ -112,7 +112,7 @@ impl Value {
         loop {
             // These texts are short and their first byte is rare in values: a general search takes longer to begin.
             let at = from + memchr::memchr(first, &rest.as_bytes()[from..])?;
-            if !rest.as_bytes()[at + 1..].starts_with(others) {
+            if !begins_with(&rest.as_bytes()[at + 1..], others) {
                 from = at + 1;
                 continue;
             }
@@ -131,6 +131,11 @@ impl Value {
             from = at + 1;
         }
     }
+}
+
+/// `starts_with` for one or two bytes: calling a function for them takes longer than comparing them.
+fn begins_with(text: &[u8], start: &[u8]) -> bool {
+    text.len() >= start.len() && start.iter().zip(text).all(|(wanted, found)| wanted == found)
 }
 
 /// Whether what follows is escaped: an odd number of backslashes comes before it.

@@ -90,6 +90,10 @@ fn each_format_is_detected_and_read() {
             r#"{"at_us": 3000000, "attributes": {"user_id": "42", "ip": "10.0.0.1"}, "cost": 2}"#,
             "tollkeeper replay: 3000000 10.0.0.1 - - - - -",
         ),
+        (
+            r#"{"id":218,"at":"2026-11-15T15:36:01.921Z","rule":"login","key":"203.0.113.9","user_id":null,"ip":"203.0.113.9","endpoint":"POST /login","cost":1,"remaining":0,"retry_after_ms":47096,"count":50,"shadow":false,"mode":"enforce","blocked":null,"instance":"vm:17803"}"#,
+            "tollkeeper violations: 1794756961921000 203.0.113.9 - POST /login - -",
+        ),
     ];
     for (line, expected) in cases {
         assert_eq!(told(line), expected, "{line}");
@@ -287,4 +291,14 @@ fn times_in_every_zone_and_fraction() {
     {
         assert!(at(wrong).is_err(), "{wrong}");
     }
+}
+
+#[test]
+fn a_record_of_violations_may_stand_for_many_requests() {
+    let line = |mode: &str| {
+        format!(r#"{{"at":"2026-11-15T15:36:01Z","ip":"192.0.2.1","endpoint":"GET /","retry_after_ms":null,"count":50,"mode":"{mode}"}}"#)
+    };
+    let count = |line: &str| detect(line).read(line).expect("readable").expect("a request").count;
+    assert_eq!(count(&line("shadow")), 50);
+    assert_eq!(count(&line("fast")), 1, "what others call a count is not one of requests");
 }

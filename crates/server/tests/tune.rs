@@ -1,7 +1,9 @@
 //! `tollkeeper tune` as people run it: from a log to a rules file that `validate` accepts, rules tried on a log, and exit codes for CI.
 
+use std::process::Command;
+
 use serde_json::Value;
-use tollkeeper_testkit::{Folder, file};
+use tollkeeper_testkit::{Folder, binary, file};
 
 use crate::cli::{run, stderr, stdout};
 
@@ -98,6 +100,37 @@ fn keys_are_fingerprints_where_they_are_secrets_or_it_is_asked_for() {
     assert_eq!(report["clients"][1]["keys"], 2);
 }
 
+/// What is drawn in a terminal of this size, with its control sequences.
+fn drawn(rows: u32, columns: u32, args: &[&str]) -> String {
+    let script = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/tune/terminal.py");
+    let size = [rows, columns].map(|number| number.to_string());
+    let output = Command::new("python3").arg(script).args(size).arg(binary()).args(args).output().unwrap();
+    assert!(output.status.success(), "{}{}", stdout(&output), stderr(&output));
+    stdout(&output)
+}
+
+#[test]
+fn a_terminal_gets_a_progress_bar_and_a_screen_in_colour() {
+    let log = file(&sample("60000"), "log");
+    let rules = file(
+        "rules:
+  - { name: per-address, key: '{ip}', limit: 20/min, burst: 10 }
+  - { name: login, key: '{ip}', limit: 5/min, when: { path: /login } }
+  - { name: everybody, key: global, limit: 5000/s }",
+        "yaml",
+    );
+    for args in [vec!["tune", &log], vec!["tune", &log, "-c", &rules]] {
+        let text = drawn(60, 140, &args);
+        for part in [" lines, ", "/s  ", " left", "MiB"] {
+            assert!(text.contains(part), "{part:?} of the progress bar is missing in {text}");
+        }
+        let summary = &text[text.find("format: ").expect("a summary")..];
+        assert!(summary.contains("\u{1b}[1m") && summary.contains("\u{1b}[31mscraper\u{1b}[0m"), "{summary}");
+        let lines = summary.lines().count();
+        assert!(lines <= 60, "{lines} lines do not fit a screen:\n{summary}");
+    }
+}
+
 #[test]
 fn rules_see_what_the_configuration_names() {
     let rules = file(
@@ -146,6 +179,44 @@ fn replay_reads_access_logs_and_sums_up() {
     let events: String = (0..12).map(|second| event(second * 1_000_000)).collect();
     let told = stdout(&run(&["replay", "-c", &rules, "--summary"], events.as_bytes()));
     assert!(told.starts_with("format: tollkeeper replay\n") && told.contains("denied 2 requests"), "{told}");
+}
+
+/// Logs in JSON without a field that begins with `time` or is called `ts` were once taken for events, and refused.
+#[test]
+fn replay_reads_every_format_that_tune_reads() {
+    let rules = file("rules: [{name: per-address, key: '{ip}', limit: 1/h}]", "yaml");
+    for (line, format) in [
+        (r#"{"start_time":"2026-01-01T00:00:00Z","method":"GET","path":"/p","response_code":200,"response_flags":"-","x_forwarded_for":"192.0.2.1"}"#, "envoy json"),
+        (r#"{"ClientIP":"192.0.2.1","ClientRequestURI":"/a","EdgeResponseStatus":200,"EdgeStartTimestamp":1767225600000000000}"#, "cloudflare"),
+        (r#"{"@timestamp":"2026-01-01T00:00:00Z","remote_addr":"192.0.2.1","request":"GET / HTTP/1.1","status":"200"}"#, "json"),
+        (r#"{"id":1,"at":"2026-01-01T00:00:00Z","rule":"x","key":"192.0.2.1","user_id":null,"ip":"192.0.2.1","endpoint":"GET /","retry_after_ms":5,"count":1,"mode":"enforce"}"#, "tollkeeper violations"),
+        (r#"192.0.2.1 - - [01/Jan/2026:00:00:00 +0000] "GET / HTTP/1.1" 200 5"#, "common"),
+    ] {
+        let log = format!("{line}\n{line}\n");
+        let told = run(&["replay", "-c", &rules], log.as_bytes());
+        let lines = stdout(&told);
+        let allowed: Vec<Value> =
+            lines.lines().map(|line| serde_json::from_str::<Value>(line).unwrap()["allowed"].clone()).collect();
+        assert_eq!(allowed, [true, false], "{format}: {}", stderr(&told));
+        let summary = stdout(&run(&["tune", "-", "-c", &rules], log.as_bytes()));
+        assert!(summary.starts_with(&format!("format: {format}\n")) && summary.contains("denied 1 request"), "{summary}");
+    }
+    let mistaken = run(&["replay", "-c", &rules], br#"{"at": 3, "attributes": {}}"#);
+    assert!(stderr(&mistaken).contains("at_us"), "an event with a mistake: {}", stderr(&mistaken));
+}
+
+#[test]
+fn violations_count_as_many_requests_as_they_stand_for() {
+    let line = |second: u32, count: u32| {
+        format!("{{\"id\":{second},\"at\":\"2026-01-01T00:00:{second:02}.000Z\",\"rule\":\"login\",\"key\":\"192.0.2.1\",\"user_id\":null,\"ip\":\"192.0.2.1\",\"endpoint\":\"POST /login\",\"cost\":1,\"remaining\":0,\"retry_after_ms\":900,\"count\":{count},\"shadow\":false,\"mode\":\"enforce\",\"blocked\":null,\"instance\":\"a:1\"}}\n")
+    };
+    let log = line(0, 1) + &line(1, 50) + &line(2, 4_000_000_000);
+    let told = run(&["tune", "-", "--json"], log.as_bytes());
+    let report: Value = serde_json::from_str(&stdout(&told)).unwrap_or_else(|_| panic!("{}", stderr(&told)));
+    assert_eq!((&report["read"]["requests"], &report["read"]["unreadable"]), (&51.into(), &1.into()));
+    assert_eq!(report["routes"][0]["route"], "POST /login");
+    let reason = report["read"]["first_unreadable"][0]["reason"].as_str().unwrap();
+    assert!(reason.contains("4000000000 requests"), "{reason}");
 }
 
 #[test]

@@ -52,12 +52,11 @@ pub(crate) enum Asks {
     SignIn,
 }
 
-/// Turns entries into facts; each worker has its own, because it remembers what it has seen.
+/// Turns entries into facts; each worker has its own, because it remembers what it has seen. Facts depend on the entry alone: which worker
+/// reads a line, and what it read before, changes nothing.
 #[derive(Debug)]
 pub(crate) struct Witness {
     agents: ByHash<Client>,
-    /// Routes whose text was handed on, and what they ask for.
-    routes: ByHash<Asks>,
     text: String,
     /// Paths that came lately, each in the place that its hash gives it.
     seen: Box<[Seen]>,
@@ -68,11 +67,11 @@ impl Default for Witness {
     fn default() -> Witness {
         let climbing = memmem::Finder::new(b"../");
         let seen = vec![Seen::default(); SEEN].into_boxed_slice();
-        Witness { agents: ByHash::default(), routes: ByHash::default(), text: String::new(), seen, climbing }
+        Witness { agents: ByHash::default(), text: String::new(), seen, climbing }
     }
 }
 
-/// A path and the route that it belongs to.
+/// A path, the route that it belongs to, and what it asks for.
 #[derive(Clone, Copy, Debug, Default)]
 struct Seen {
     asked: u64,
@@ -83,42 +82,31 @@ struct Seen {
 /// Paths that a worker has at hand.
 const SEEN: usize = 4_096;
 
-/// Texts that a worker remembers; with more it looks at each again.
+/// User agents that a worker remembers; with more it looks at each again.
 const REMEMBERED: usize = 50_000;
 
 impl Witness {
-    /// The facts, and the text of a route that this worker sees for the first time.
-    pub(crate) fn see(&mut self, entry: &Entry<'_>, path: &str) -> (Facts, Option<&str>) {
+    /// What a request to this path tells.
+    pub(crate) fn see(&mut self, entry: &Entry<'_>, path: &str) -> Facts {
         let agent = entry.others.iter().find(|(name, _)| name == "header.user-agent").map(|(_, agent)| agent.as_ref());
         let (agent, client) = self.client(agent, entry);
-        let method = entry.method.as_deref().unwrap_or("-");
+        let method = method_of(entry);
         let asked = hash_of(hash_of(0, method.as_bytes()), path.as_bytes());
-        let seen = self.seen[asked as usize % SEEN];
-        let (route, asks, is_new) = if seen.asked == asked {
-            (seen.route, seen.asks, false)
-        } else {
-            let (route, asks, is_new) = self.route(method, path);
-            self.seen[asked as usize % SEEN] = Seen { asked, route, asks };
-            (route, asks, is_new)
-        };
+        let mut seen = self.seen[asked as usize % SEEN];
+        if seen.asked != asked {
+            seen = Seen { asked, route: hash_of(0, self.route(entry, path).as_bytes()), asks: asks(method, path) };
+            self.seen[asked as usize % SEEN] = seen;
+        }
         let climbs = entry.target.as_deref().is_some_and(|target| self.climbing.find(target.as_bytes()).is_some());
-        let asks = if climbs { Asks::Probe } else { asks };
-        let facts = Facts { status: entry.status.unwrap_or(0), route, agent, client, asks };
-        (facts, is_new.then_some(self.text.as_str()))
+        let asks = if climbs { Asks::Probe } else { seen.asks };
+        Facts { status: entry.status.unwrap_or(0), route: seen.route, agent, client, asks }
     }
 
-    /// The hash of a route, what it asks for, and whether this worker sees it for the first time; then its text is in `text`.
-    fn route(&mut self, method: &str, path: &str) -> (u64, Asks, bool) {
+    /// The text of its route.
+    pub(crate) fn route(&mut self, entry: &Entry<'_>, path: &str) -> &str {
         self.text.clear();
-        routes::write_route(&mut self.text, method, path);
-        let route = hash_of(0, self.text.as_bytes());
-        // Looking for words in each path would take most of the time.
-        let known = self.routes.get(&route).copied();
-        let asks = known.unwrap_or_else(|| asks(method, path));
-        if known.is_none() && self.routes.len() < REMEMBERED {
-            self.routes.insert(route, asks);
-        }
-        (route, asks, known.is_none())
+        routes::write_route(&mut self.text, method_of(entry), path);
+        &self.text
     }
 
     fn client(&mut self, agent: Option<&str>, entry: &Entry<'_>) -> (u64, Client) {
@@ -179,51 +167,79 @@ fn claimed(agent: &str) -> Client {
     }
 }
 
+fn method_of<'e>(entry: &'e Entry<'_>) -> &'e str {
+    entry.method.as_deref().unwrap_or("-")
+}
+
+/// What a segment of a path begins with that only attackers look for.
+const PROBES: &[&[u8]] = &[
+    b".env",
+    b".git",
+    b".aws",
+    b".ssh",
+    b".svn",
+    b".htaccess",
+    b".DS_Store",
+    b"wp-login",
+    b"wp-admin",
+    b"xmlrpc.php",
+    b"phpmyadmin",
+    b"phpunit",
+    b"cgi-bin/",
+    b"boaform",
+    b"HNAP1",
+    b"actuator",
+    b"etc/passwd",
+    b"server-status",
+    b"shell",
+    b"setup.php",
+    b"config.php",
+    b"vendor/",
+    b"manager/html",
+    b"solr/admin",
+    b"_ignition",
+    b"eval-stdin",
+    b"owa/",
+    b"autodiscover",
+];
+
+/// What the path of a request that signs in contains.
+const SIGN_IN: &[&[u8]] = &[
+    b"login",
+    b"signin",
+    b"sign-in",
+    b"sign_in",
+    b"logon",
+    b"auth",
+    b"token",
+    b"password",
+    b"passwd",
+    b"register",
+    b"signup",
+    b"sign-up",
+    b"otp",
+    b"session",
+    b"forgot",
+    b"reset",
+];
+
 fn asks(method: &str, path: &str) -> Asks {
-    const PROBES: &[&str] = &[
-        "/.env",
-        "/.git",
-        "/.aws",
-        "/.ssh",
-        "/.svn",
-        "/.htaccess",
-        "/.DS_Store",
-        "/wp-login",
-        "/wp-admin",
-        "/xmlrpc.php",
-        "/phpmyadmin",
-        "/phpunit",
-        "/cgi-bin/",
-        "/boaform",
-        "/HNAP1",
-        "/actuator",
-        "/etc/passwd",
-        "/server-status",
-        "/shell",
-        "/setup.php",
-        "/config.php",
-        "/vendor/",
-        "/manager/html",
-        "/solr/admin",
-        "/_ignition",
-        "/eval-stdin",
-        "/owa/",
-        "/autodiscover",
-    ];
-    const SIGN_IN: &[&str] = &[
-        "login", "signin", "sign-in", "sign_in", "logon", "auth", "token", "password", "passwd", "register", "signup",
-        "sign-up", "otp", "session", "forgot", "reset",
-    ];
-    if PROBES.iter().any(|probe| path.contains(probe)) {
+    let path = path.as_bytes();
+    let mut segments = memchr::memchr_iter(b'/', path).map(|slash| &path[slash + 1..]);
+    if segments.any(|rest| PROBES.iter().any(|probe| rest.first() == probe.first() && rest.starts_with(probe))) {
         return Asks::Probe;
     }
-    if matches!(method, "POST" | "PUT" | "PATCH") {
-        let path = path.to_ascii_lowercase();
-        if SIGN_IN.iter().any(|word| path.contains(word)) {
-            return Asks::SignIn;
-        }
+    if matches!(method, "POST" | "PUT" | "PATCH") && (0..path.len()).any(|at| has_sign_in(&path[at..])) {
+        return Asks::SignIn;
     }
     Asks::Ordinary
+}
+
+/// Whether a text begins with such a word, in any case.
+fn has_sign_in(text: &[u8]) -> bool {
+    let first = text.first().map(u8::to_ascii_lowercase);
+    let begins = |word: &&[u8]| text.get(..word.len()).is_some_and(|start| start.eq_ignore_ascii_case(word));
+    SIGN_IN.iter().any(|word| word.first().copied() == first && begins(word))
 }
 
 #[cfg(test)]
@@ -249,10 +265,32 @@ mod tests {
             ("GET", "/wp-login.php", Asks::Probe),
             ("POST", "/api/v1/Login", Asks::SignIn),
             ("GET", "/login", Asks::Ordinary),
+            ("PUT", "/users/me/resetPassword", Asks::SignIn),
+            ("POST", "/orders", Asks::Ordinary),
+            ("GET", "/old/vendor/phpunit/phpunit/src/Util/PHP/eval-stdin.php", Asks::Probe),
+            ("GET", "/vendors", Asks::Ordinary),
             ("GET", "/", Asks::Ordinary),
         ];
         for (method, path, expected) in cases {
             assert_eq!(asks(method, path), expected, "{path}");
         }
+    }
+
+    /// What a path asks for was once remembered for its route, by each worker for itself: after `POST /files/auth-20260105`, every
+    /// `POST /files/{id}` that this worker read counted as an attempt to sign in, so the answer depended on the number of workers.
+    #[test]
+    fn what_came_before_on_the_same_route_changes_nothing() {
+        let told = |targets: &[&'static str]| {
+            let mut witness = Witness::default();
+            let facts = targets.iter().map(|target| {
+                let entry = Entry { method: Some("POST".into()), target: Some((*target).into()), ..Entry::default() };
+                witness.see(&entry, target)
+            });
+            facts.last().expect("one")
+        };
+        let (odd, plain) = ("/files/auth-20260105", "/files/98765432");
+        assert_eq!(told(&[odd]).route, told(&[plain]).route);
+        assert_eq!((told(&[odd, plain]), told(&[plain, odd])), (told(&[plain]), told(&[odd])));
+        assert_ne!(told(&[odd]).asks, told(&[plain]).asks);
     }
 }

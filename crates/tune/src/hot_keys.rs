@@ -2,6 +2,10 @@
 //!
 //! With `n` events and room for `k` keys, no count is too high by more than `n / k`, none is too low, and every key
 //! with more than `n / k` events is present. Each count knows its own possible error.
+//!
+//! Where most keys are rare, nearly every event would replace a key. A filter before the table (Homem, Carvalho 2010) keeps them out: absent
+//! keys are counted together by their hash, and one enters when its cell has reached the smallest count. The promises are the same,
+//! errors are smaller, and a key is noted a little later.
 
 use crate::hash::ByHash;
 
@@ -19,7 +23,12 @@ pub struct HotKeys<T> {
     /// Where the search for the smallest goes on, and what it last was: counts only grow, so a scan finds many of them.
     cursor: usize,
     smallest: u64,
+    /// Events of absent keys by hash, none above the smallest count; empty if every key enters at once.
+    cells: Box<[u64]>,
 }
+
+/// Cells of a filter for each key of the table.
+const CELLS: usize = 8;
 
 #[derive(Clone, Debug)]
 struct Entry<T> {
@@ -66,11 +75,17 @@ impl<T: Default + Clone> HotKeys<T> {
             floor: 0,
             cursor: 0,
             smallest: 0,
+            cells: Box::default(),
         }
     }
 
-    /// Counts an event and returns the key's note, a new one if the key has replaced another.
-    pub fn count(&mut self, hash: u64, variant: u16, key: &str) -> &mut T {
+    /// The same with a filter, for events of which most are of rare keys.
+    pub fn filtered(room: usize) -> HotKeys<T> {
+        HotKeys { cells: vec![0; room * CELLS].into(), ..HotKeys::new(room) }
+    }
+
+    /// Counts an event and returns the key's note, a new one if the key has replaced another. `None` if a filter keeps the key out.
+    pub fn count(&mut self, hash: u64, variant: u16, key: &str) -> Option<&mut T> {
         self.total += 1;
         let place = match self.places.get(&hash) {
             Some(place) => *place,
@@ -81,23 +96,46 @@ impl<T: Default + Clone> HotKeys<T> {
                 self.places.insert(hash, self.entries.len() - 1);
                 self.entries.len() - 1
             }
-            None => self.replace_smallest(hash, variant, key),
+            None => self.replace_smallest(hash, variant, key)?,
         };
         self.counts[place] += 1;
-        &mut self.entries[place].note
+        Some(&mut self.entries[place].note)
     }
 
     /// The new key inherits the smallest count as its possible error, so that no count is too low.
-    fn replace_smallest(&mut self, hash: u64, variant: u16, key: &str) -> usize {
+    fn replace_smallest(&mut self, hash: u64, variant: u16, key: &str) -> Option<usize> {
+        // The smallest count never falls, so a cell below what it last was is below it now.
+        if self.is_kept_out(hash, self.smallest) {
+            return None;
+        }
         let place = self.next_smallest();
         let smallest = self.counts[place];
+        if self.is_kept_out(hash, smallest) {
+            return None;
+        }
+        let replaced = self.entries[place].hash;
+        if let Some(cell) = self.cell(replaced) {
+            *cell = smallest;
+        }
         let entry = &mut self.entries[place];
         self.places.remove(&entry.hash);
         self.places.insert(hash, place);
         entry.key.clear();
         entry.key.push_str(key);
         (entry.hash, entry.variant, entry.error, entry.note) = (hash, variant, smallest, T::default());
-        place
+        Some(place)
+    }
+
+    /// Whether the filter keeps a key out as long as its cell is below this; then the event is counted there.
+    fn is_kept_out(&mut self, hash: u64, smallest: u64) -> bool {
+        let Some(cell) = self.cell(hash).filter(|cell| **cell < smallest) else { return false };
+        *cell += 1;
+        true
+    }
+
+    fn cell(&mut self, hash: u64) -> Option<&mut u64> {
+        let place = hash.checked_rem(self.cells.len() as u64)?;
+        self.cells.get_mut(place as usize)
     }
 
     /// A place with the smallest count.
@@ -195,10 +233,15 @@ mod tests {
 
     const ROOM: usize = 8;
 
-    fn counted(stream: &[u64]) -> HotKeys<()> {
-        let mut hot = HotKeys::new(ROOM);
-        stream.iter().for_each(|key| *hot.count(*key, 0, &key.to_string()) = ());
+    fn counted(mut hot: HotKeys<()>, stream: &[u64]) -> HotKeys<()> {
+        for key in stream {
+            hot.count(*key, 0, &key.to_string());
+        }
         hot
+    }
+
+    fn both() -> [HotKeys<()>; 2] {
+        [HotKeys::new(ROOM), HotKeys::filtered(ROOM)]
     }
 
     fn exact(stream: &[u64]) -> HashMap<u64, u64> {
@@ -217,16 +260,10 @@ mod tests {
     proptest! {
         #[test]
         fn no_count_is_off_by_more_than_its_share_and_no_hot_key_is_missed(stream in streams()) {
-            let (hot, exact) = (counted(&stream), exact(&stream));
+            let exact = exact(&stream);
             let bound = stream.len() as u64 / ROOM as u64;
-            let top = hot.top(&HotKeys::new(ROOM), usize::MAX, none);
-            for one in &top {
-                let truth = exact.get(&one.hash).copied().unwrap_or(0);
-                prop_assert!(one.certain() <= truth && truth <= one.count, "{one:?} {truth}");
-                prop_assert!(one.error <= bound, "{one:?} {bound}");
-            }
-            for (key, truth) in exact.iter().filter(|(_, truth)| **truth > bound) {
-                prop_assert!(top.iter().any(|one| one.hash == *key), "{key} came up {truth} times");
+            for hot in both().map(|hot| counted(hot, &stream)) {
+                kept(&hot.top(&HotKeys::new(ROOM), usize::MAX, none), &exact, bound)?;
             }
         }
 
@@ -234,23 +271,46 @@ mod tests {
         fn two_counts_keep_their_promises_together(first in streams(), second in streams()) {
             let exact = exact(&[first.clone(), second.clone()].concat());
             let bound = first.len() as u64 / ROOM as u64 + second.len() as u64 / ROOM as u64;
-            let top = counted(&first).top(&counted(&second), usize::MAX, none);
-            for one in &top {
-                let truth = exact.get(&one.hash).copied().unwrap_or(0);
-                prop_assert!(one.certain() <= truth && truth <= one.count, "{one:?} {truth}");
-                prop_assert!(one.error <= bound, "{one:?} {bound}");
-            }
-            for (key, truth) in exact.iter().filter(|(_, truth)| **truth > bound) {
-                prop_assert!(top.iter().any(|one| one.hash == *key), "{key} came up {truth} times");
+            for (one, other) in both().into_iter().zip(both()) {
+                kept(&counted(one, &first).top(&counted(other, &second), usize::MAX, none), &exact, bound)?;
             }
         }
+
+        #[test]
+        fn promises_hold_when_keys_are_forgotten(first in streams(), second in streams(), gone in 0u64..12) {
+            for mut hot in both() {
+                hot = counted(hot, &first);
+                hot.forget(gone);
+                let hot = counted(hot, &second);
+                let without: Vec<u64> = first.iter().copied().filter(|key| *key != gone).collect();
+                let (exact, events) = (exact(&[without, second.clone()].concat()), first.len() + second.len());
+                for one in hot.top(&HotKeys::new(ROOM), usize::MAX, none).iter().filter(|one| one.hash != gone) {
+                    let truth = exact.get(&one.hash).copied().unwrap_or(0);
+                    prop_assert!(one.certain() <= truth && truth <= one.count, "{one:?} {truth}");
+                    prop_assert!(one.error <= events as u64 / ROOM as u64, "{one:?} {events}");
+                }
+            }
+        }
+    }
+
+    /// Every count is right within its error, that within the bound, and nobody above the bound is missing.
+    fn kept(top: &[Hot<()>], exact: &HashMap<u64, u64>, bound: u64) -> Result<(), TestCaseError> {
+        for one in top {
+            let truth = exact.get(&one.hash).copied().unwrap_or(0);
+            prop_assert!(one.certain() <= truth && truth <= one.count, "{one:?} {truth}");
+            prop_assert!(one.error <= bound, "{one:?} {bound}");
+        }
+        for (key, truth) in exact.iter().filter(|(_, truth)| **truth > bound) {
+            prop_assert!(top.iter().any(|one| one.hash == *key), "{key} came up {truth} times");
+        }
+        Ok(())
     }
 
     #[test]
     fn few_keys_are_counted_exactly() {
         let mut hot: HotKeys<u32> = HotKeys::new(ROOM);
         for key in [3, 1, 3, 2, 3] {
-            *hot.count(key, 0, &format!("key-{key}")) += 1;
+            *hot.count(key, 0, &format!("key-{key}")).expect("no filter") += 1;
         }
         let top = hot.top(&HotKeys::new(ROOM), 2, |a, b| a + b);
         assert_eq!((top[0].key.as_str(), top[0].count, top[0].error, top[0].note), ("key-3", 3, 0, 3));

@@ -6,9 +6,9 @@ use tollkeeper::{Algorithm, Key, Policy, Request, Rule};
 use tollkeeper_logs::Entry;
 
 use crate::facts::{Facts, Witness};
-use crate::hash::hash_of;
+use crate::hash::{ByHash, hash_of};
 use crate::reader::Worker;
-use crate::request::{LogRequest, Naming};
+use crate::request::{LogRequest, Naming, Networks};
 
 /// Whether a log can tell what a rule would do: of requests at the same time it does not say when they ended.
 pub(crate) fn is_tried(rule: &Rule) -> bool {
@@ -29,8 +29,8 @@ pub(crate) struct Line {
     pub(crate) facts: Facts,
     /// The key of its address.
     pub(crate) client: Option<LineKey>,
-    /// Its route, where the worker sees it for the first time.
-    route: Option<Place>,
+    /// The text of its route.
+    route: Place,
     /// Where its charges begin, where those of the rules to compare with do, and where these end.
     charges: [u32; 3],
 }
@@ -42,6 +42,20 @@ pub(crate) struct LineCharge {
     pub(crate) rule: u32,
     pub(crate) cost: u32,
     pub(crate) key: LineKey,
+    /// The hash of the bucket: of the rule and the key.
+    pub(crate) bucket: u64,
+}
+
+impl LineCharge {
+    fn new(rule: usize, cost: u32, key: LineKey) -> LineCharge {
+        LineCharge { rule: rule as u32, cost, key, bucket: hash_of(rule as u64, &key.hash.to_le_bytes()) }
+    }
+
+    /// One of the first rule for a key without a text.
+    #[cfg(test)]
+    pub(crate) fn of_hash(hash: u64) -> LineCharge {
+        LineCharge::new(0, 1, LineKey { hash, variant: 0, place: Place::default() })
+    }
 }
 
 /// A key: its hash, and where its text stands.
@@ -52,7 +66,7 @@ pub(crate) struct LineKey {
     place: Place,
 }
 
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Default)]
 struct Place {
     at: u32,
     length: u32,
@@ -76,8 +90,8 @@ impl Lines {
         self.text(key.place)
     }
 
-    pub(crate) fn route(&self, line: &Line) -> Option<&str> {
-        line.route.map(|place| self.text(place))
+    pub(crate) fn route(&self, line: &Line) -> &str {
+        self.text(line.route)
     }
 
     fn text(&self, place: Place) -> &str {
@@ -91,13 +105,12 @@ impl Lines {
     }
 
     fn keep_key(&mut self, variant: u16, text: &str, client: Option<LineKey>) -> LineKey {
-        let hash = hash_of(variant.into(), text.as_bytes());
         // Most keys are the address.
-        let place = match client.filter(|client| self.key(client) == text) {
-            Some(client) => client.place,
-            None => self.keep(text),
-        };
-        LineKey { hash, variant, place }
+        match client.filter(|client| self.key(client) == text) {
+            Some(client) if client.variant == variant => client,
+            Some(client) => LineKey { hash: hash_of(variant.into(), text.as_bytes()), variant, place: client.place },
+            None => LineKey { hash: hash_of(variant.into(), text.as_bytes()), variant, place: self.keep(text) },
+        }
     }
 
     fn charge(&mut self, policy: &Policy, request: &impl Request, asked: &mut Asked<'_>) -> Result<(), String> {
@@ -105,10 +118,37 @@ impl Lines {
         let charged = policy.each_charge(request, key, |position, key, cost| {
             if is_tried(&policy.rules()[position]) {
                 let key = self.keep_key(key.variant, &key.value, *client);
-                self.charges.push(LineCharge { rule: position as u32, cost, key });
+                self.charges.push(LineCharge::new(position, cost, key));
             }
         });
         charged.map_err(|error| error.to_string())
+    }
+
+    /// The key of a request's address, and where its charges are, which are added.
+    fn ask(
+        &mut self,
+        questions: &Questions<'_>,
+        entry: &Entry<'_>,
+        request: &LogRequest<'_, '_>,
+        key: &mut Key,
+    ) -> Result<(Option<LineKey>, [u32; 3]), String> {
+        let from = self.charges.len() as u32;
+        let client = request.attribute("ip").map(|ip| self.keep_key(0, &ip, None));
+        match questions.policy {
+            Some(policy) => self.charge(policy, request, &mut Asked { key, client })?,
+            None => {
+                for (place, rule) in questions.kinds.iter().enumerate() {
+                    let Ok(key) = rule.key_of(request) else { continue };
+                    let key = self.keep_key(key.variant, &key.value, client);
+                    self.charges.push(LineCharge::new(place, 1, key));
+                }
+            }
+        }
+        let own = self.charges.len() as u32;
+        if let Some((policy, naming)) = questions.compared {
+            self.charge(policy, &LogRequest::new(entry, naming), &mut Asked { key, client })?;
+        }
+        Ok((client, [from, own, self.charges.len() as u32]))
     }
 
     /// Adds a request that did not come from a log.
@@ -118,7 +158,7 @@ impl Lines {
         self.charge(policy, request, &mut Asked { key: &mut Key::default(), client })?;
         let ends = self.charges.len() as u32;
         let facts = Facts { route: hash_of(0, route.as_bytes()), ..Facts::default() };
-        let route = Some(self.keep(route));
+        let route = self.keep(route);
         self.requests.push(Line { facts, client, route, charges: [from, ends, ends] });
         Ok(())
     }
@@ -145,38 +185,17 @@ pub(crate) struct Questions<'q> {
 pub(crate) struct Clerk<'q> {
     questions: Questions<'q>,
     witness: Witness,
+    networks: Networks,
     key: Key,
     lines: Lines,
+    /// Where the text of each route stands in `lines`.
+    routes: ByHash<Place>,
 }
 
 impl<'q> Clerk<'q> {
     pub(crate) fn new(questions: Questions<'q>) -> Clerk<'q> {
-        Clerk { questions, witness: Witness::default(), key: Key::default(), lines: Lines::default() }
-    }
-
-    fn charges_of(
-        &mut self,
-        entry: &Entry<'_>,
-        request: &LogRequest<'_, '_>,
-    ) -> Result<(Option<LineKey>, [u32; 3]), String> {
-        let Clerk { questions, key, lines, .. } = self;
-        let from = lines.charges.len() as u32;
-        let client = request.attribute("ip").map(|ip| lines.keep_key(0, &ip, None));
-        match questions.policy {
-            Some(policy) => lines.charge(policy, request, &mut Asked { key, client })?,
-            None => {
-                for (place, rule) in questions.kinds.iter().enumerate() {
-                    let Ok(key) = rule.key_of(request) else { continue };
-                    let key = lines.keep_key(key.variant, &key.value, client);
-                    lines.charges.push(LineCharge { rule: place as u32, cost: 1, key });
-                }
-            }
-        }
-        let own = lines.charges.len() as u32;
-        if let Some((policy, naming)) = questions.compared {
-            lines.charge(policy, &LogRequest::new(entry, naming), &mut Asked { key, client })?;
-        }
-        Ok((client, [from, own, lines.charges.len() as u32]))
+        let (witness, key, lines) = (Witness::default(), Key::default(), Lines::default());
+        Clerk { questions, witness, networks: Networks::new(questions.naming), key, lines, routes: ByHash::default() }
     }
 }
 
@@ -184,17 +203,20 @@ impl Worker for Clerk<'_> {
     type Lines = std::sync::Arc<Lines>;
 
     fn add(&mut self, entry: &Entry<'_>) -> Result<(), String> {
-        let before = self.lines.charges.len();
-        let request = LogRequest::new(entry, self.questions.naming);
-        let charged = self.charges_of(entry, &request);
-        let (client, charges) = charged.inspect_err(|_| self.lines.charges.truncate(before))?;
-        let (facts, route) = self.witness.see(entry, request.path().unwrap_or_default());
-        let route = route.map(|route| self.lines.keep(route));
-        self.lines.requests.push(Line { facts, client, route, charges });
+        let Clerk { questions, witness, networks, key, lines, routes } = self;
+        let before = lines.charges.len();
+        let request = LogRequest::new(entry, questions.naming).with(networks);
+        let charged = lines.ask(questions, entry, &request, key);
+        let (client, charges) = charged.inspect_err(|_| lines.charges.truncate(before))?;
+        let path = request.path().unwrap_or_default();
+        let facts = witness.see(entry, path);
+        let route = *routes.entry(facts.route).or_insert_with(|| lines.keep(witness.route(entry, path)));
+        lines.requests.push(Line { facts, client, route, charges });
         Ok(())
     }
 
     fn take(&mut self) -> Self::Lines {
+        self.routes.clear();
         // The next chunk will be about as large.
         let next = Lines {
             texts: String::with_capacity(self.lines.texts.len()),

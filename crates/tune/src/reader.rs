@@ -15,12 +15,16 @@ use tollkeeper_logs::{Entry, Format, Precision};
 use crate::input::Source;
 use crate::order::{Order, Timed};
 
-/// How many bytes of lines a worker takes at a time.
-const CHUNK: usize = 1 << 18;
+/// How many bytes of lines a worker takes at a time; few in tests, so that short logs have many chunks.
+const CHUNK: usize = if cfg!(test) { 1 << 13 } else { 1 << 18 };
+/// How many bytes detection looks at.
+const SAMPLE_BYTES: u64 = 1 << 16;
 /// A longer line is not a request.
 const LONGEST_LINE: usize = 1 << 20;
 /// How many lines detection looks at.
 const SAMPLE_LINES: usize = 200;
+/// How many requests a chunk may stand for: a record of our own violations may count many.
+const MOST_OF_CHUNK: usize = 200_000;
 /// How many unreadable lines are shown.
 const SHOWN: usize = 5;
 
@@ -194,7 +198,7 @@ impl Log {
         let counter = Arc::new(AtomicU64::new(0));
         let mut reader = source.open(counter).map_err(unreadable)?;
         let mut read = Vec::new();
-        let ended = reader.by_ref().take(CHUNK as u64 / 4).read_to_end(&mut read);
+        let ended = reader.by_ref().take(SAMPLE_BYTES).read_to_end(&mut read);
         // A file that is cut off is still worth reading up to there.
         if read.is_empty() {
             ended.map_err(unreadable)?;
@@ -524,16 +528,22 @@ fn parse<W: Worker>(chunk: Chunk, names: &[String], worker: &mut W) -> Batch<W::
         batch.lines += 1;
         let read = match format.read_into(line, &mut entry) {
             Ok(false) => None,
-            Ok(true) => Some(worker.add(&entry)),
+            Ok(true) if batch.requests.len() + entry.count as usize > MOST_OF_CHUNK => {
+                Some(Err(format!("stands for {} requests, which is too many to read at once", entry.count)))
+            }
+            Ok(true) => Some((0..entry.count).try_for_each(|_| worker.add(&entry))),
             Err(error) => Some(Err(error.to_string())),
         };
         match read {
             None => {}
             Some(Ok(())) => {
-                let at_us = entry.at_us;
-                let whole = format.precision() == Precision::Seconds && at_us.is_multiple_of(1_000_000);
+                let Entry { at_us, count, .. } = entry;
+                let whole = format.precision() == Precision::Seconds && at_us.is_multiple_of(1_000_000) && count == 1;
                 let precision = if whole { Precision::Seconds } else { Precision::Fine };
-                batch.requests.push(Timed { at_us, precision, item: batch.requests.len() as u32 });
+                for place in 0..count {
+                    let at_us = at_us + u64::from(place) * 1_000_000 / u64::from(count);
+                    batch.requests.push(Timed { at_us, precision, item: batch.requests.len() as u32 });
+                }
             }
             Some(Err(reason)) => {
                 batch.unreadable += 1;

@@ -1,13 +1,15 @@
 //! A line of a log as rules see it: the same attributes as those of the request that it tells of.
 
 use std::borrow::Cow;
-use std::cell::OnceCell;
+use std::cell::{OnceCell, RefCell};
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 
 use tollkeeper::Request;
 use tollkeeper::http::{group, normal_host, normal_path, query_value};
 use tollkeeper_logs::Entry;
+
+use crate::hash::hash_of;
 
 /// Which attributes requests have, as the configuration says.
 #[derive(Debug, Clone)]
@@ -24,11 +26,51 @@ impl Default for Naming {
     }
 }
 
+/// Networks of IPv6 addresses that came lately, each in the place that the hash of its address gives it: to read and to write one takes as long
+/// as all else that is done with its line.
+#[derive(Debug)]
+pub(crate) struct Networks {
+    prefix: u8,
+    known: RefCell<Box<[(u64, Option<Box<str>>)]>>,
+}
+
+/// Addresses that a worker has at hand.
+const KNOWN: usize = 1_024;
+
+impl Networks {
+    pub(crate) fn new(naming: &Naming) -> Networks {
+        Networks { prefix: naming.ipv6_prefix, known: RefCell::new(vec![(0, None); KNOWN].into()) }
+    }
+
+    /// How a client with this address is named; as it is if that is no address.
+    fn of(&self, text: &str) -> String {
+        let hash = hash_of(0, text.as_bytes());
+        let mut known = self.known.borrow_mut();
+        let place = &mut known[hash as usize % KNOWN];
+        match place {
+            (last, Some(network)) if *last == hash => network.to_string(),
+            _ => {
+                let network = network(text, self.prefix);
+                *place = (hash, Some(network.as_str().into()));
+                network
+            }
+        }
+    }
+}
+
+fn network(text: &str, prefix: u8) -> String {
+    match text.parse::<IpAddr>() {
+        Ok(address) => group(address.to_canonical(), prefix),
+        Err(_) => text.to_owned(),
+    }
+}
+
 /// A request of a log, as rules see it.
 #[derive(Debug)]
 pub struct LogRequest<'e, 'l> {
     entry: &'e Entry<'l>,
     naming: &'e Naming,
+    networks: Option<&'e Networks>,
     ip: OnceCell<Option<Cow<'e, str>>>,
     /// Rules ask for it more than once.
     path: OnceCell<Option<Cow<'e, str>>>,
@@ -36,20 +78,25 @@ pub struct LogRequest<'e, 'l> {
 
 impl<'e, 'l> LogRequest<'e, 'l> {
     pub(crate) fn new(entry: &'e Entry<'l>, naming: &'e Naming) -> LogRequest<'e, 'l> {
-        LogRequest { entry, naming, ip: OnceCell::new(), path: OnceCell::new() }
+        LogRequest { entry, naming, networks: None, ip: OnceCell::new(), path: OnceCell::new() }
+    }
+
+    /// The same with networks at hand, which are of this naming.
+    pub(crate) fn with(self, networks: &'e Networks) -> LogRequest<'e, 'l> {
+        LogRequest { networks: Some(networks), ..self }
     }
 
     fn ip(&self) -> Option<&str> {
         let read = || {
             let text = self.entry.ip.as_deref()?;
             // An IPv4 address has one spelling only, and is a client.
-            if !text.contains(':') {
+            if memchr::memchr(b':', text.as_bytes()).is_none() {
                 return Some(Cow::Borrowed(text));
             }
-            match text.parse::<IpAddr>() {
-                Ok(address) => Some(Cow::Owned(group(address.to_canonical(), self.naming.ipv6_prefix))),
-                Err(_) => Some(Cow::Borrowed(text)),
-            }
+            Some(Cow::Owned(match self.networks {
+                Some(networks) => networks.of(text),
+                None => network(text, self.naming.ipv6_prefix),
+            }))
         };
         self.ip.get_or_init(read).as_deref()
     }
@@ -116,5 +163,19 @@ mod tests {
         let expected = ["2001:db8:1:2::/64", "ann", "/login", "api.example.com", "a b", "k1", "GET"];
         assert_eq!(told[..7], expected.map(|value| Some(value.to_owned())));
         assert_eq!(told[7], None);
+    }
+
+    #[test]
+    fn a_network_at_hand_is_the_same_network() {
+        let naming = Naming { ipv6_prefix: 48, ..Naming::default() };
+        let networks = Networks::new(&naming);
+        // More than are at hand, each twice.
+        for number in (0..3_000).chain(0..3_000) {
+            let address = if number == 7 { "no:address".to_owned() } else { format!("2001:db8:{number:x}::{number:x}") };
+            let entry = Entry { ip: Some(address.as_str().into()), ..Entry::default() };
+            let request = LogRequest::new(&entry, &naming);
+            let expected = request.attribute("ip").map(Cow::into_owned);
+            assert_eq!(LogRequest::new(&entry, &naming).with(&networks).attribute("ip").as_deref(), expected.as_deref());
+        }
     }
 }

@@ -66,21 +66,26 @@ struct Node {
 pub(crate) fn write_route(text: &mut String, method: &str, path: &str) {
     text.push_str(method);
     text.push(' ');
-    let mut segments = path.split('/').skip(1).peekable();
+    let mut rest = path.strip_prefix('/').or_else(|| path.split_once('/').map(|(_, rest)| rest));
     let mut depth = 0;
-    while let Some(segment) = segments.next() {
+    while let Some(from) = rest {
+        let (segment, after) = match memchr::memchr(b'/', from.as_bytes()) {
+            Some(slash) => (&from[..slash], Some(&from[slash + 1..])),
+            None => (from, None),
+        };
+        rest = after;
         depth += 1;
         if depth > DEPTH {
             text.push_str("/**");
             return;
         }
         text.push('/');
-        match (varies(segment), segments.peek().is_none().then(|| extension(segment)).flatten()) {
-            (_, Some(extension)) => {
+        match (after.is_none().then(|| extension(segment)).flatten(), varies(segment)) {
+            (Some(extension), _) => {
                 text.push_str("*.");
                 text.push_str(extension);
             }
-            (true, None) => text.push_str("{id}"),
+            (None, true) => text.push_str("{id}"),
             _ => text.push_str(segment),
         }
     }
@@ -88,17 +93,25 @@ pub(crate) fn write_route(text: &mut String, method: &str, path: &str) {
 
 /// Whether a segment looks like an identifier: a number, a UUID, a hash, a token, an address.
 fn varies(segment: &str) -> bool {
-    let digits = segment.bytes().filter(u8::is_ascii_digit).count();
-    let length = segment.len();
-    if length == 0 || digits == 0 {
-        return segment.contains('@') || segment.contains("%40");
+    // In one pass: every path that is not known is looked at.
+    let (mut digits, mut hex, mut wordy, mut at_sign, mut escaped) = (0, true, true, false, false);
+    for byte in segment.bytes() {
+        digits += usize::from(byte.is_ascii_digit());
+        hex &= byte.is_ascii_hexdigit() || byte == b'-';
+        wordy &= byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.');
+        at_sign |= byte == b'@';
+        escaped |= byte == b'%';
     }
-    let hex = segment.bytes().all(|byte| byte.is_ascii_hexdigit() || byte == b'-');
+    let length = segment.len();
+    if digits == 0 {
+        return at_sign;
+    }
     digits == length
         || hex && length >= 8
         || length >= 20 && digits >= 2
-        || digits >= 4 && segment.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte))
-        || segment.contains('@')
+        || digits >= 4 && wordy
+        || at_sign
+        || escaped && segment.contains("%40")
 }
 
 /// The extension of a file that belongs to a page.
@@ -107,8 +120,9 @@ fn extension(segment: &str) -> Option<&str> {
         "js", "mjs", "css", "map", "png", "jpg", "jpeg", "gif", "svg", "ico", "webp", "avif", "woff", "woff2", "ttf",
         "mp4", "webm", "mp3", "pdf", "zip", "gz",
     ];
-    let (name, extension) = segment.rsplit_once('.')?;
-    (!name.is_empty() && FILES.contains(&extension)).then_some(extension)
+    let dot = memchr::memrchr(b'.', segment.as_bytes()).filter(|dot| *dot > 0)?;
+    let extension = &segment[dot + 1..];
+    FILES.contains(&extension).then_some(extension)
 }
 
 impl Routes {
@@ -116,18 +130,17 @@ impl Routes {
         Routes { nodes: vec![Node::default()], known: ByHash::default(), beyond: 0 }
     }
 
-    /// Counts a request; `text` is its route where the worker that read it saw it for the first time.
-    pub(crate) fn count(&mut self, hash: u64, text: Option<&str>, counts: Counts) {
-        let place = match (self.known.get(&hash).copied(), text) {
-            (Some(place), _) => Some(self.moved(place)),
-            (None, Some(text)) => {
+    /// Counts a request on a route.
+    pub(crate) fn count(&mut self, hash: u64, text: &str, counts: Counts) {
+        let place = match self.known.get(&hash).copied() {
+            Some(place) => Some(self.moved(place)),
+            None => {
                 let place = self.walk(text);
                 if let Some(place) = place.filter(|_| self.known.len() < MOST_KNOWN) {
                     self.known.insert(hash, place);
                 }
                 place
             }
-            (None, None) => None,
         };
         let Some(place) = place else {
             self.beyond += 1;
@@ -270,7 +283,7 @@ mod tests {
         for path in paths {
             let mut text = String::new();
             write_route(&mut text, "GET", path);
-            routes.count(hash_of(0, text.as_bytes()), Some(&text), Counts { requests: 1, ..Counts::default() });
+            routes.count(hash_of(0, text.as_bytes()), &text, Counts { requests: 1, ..Counts::default() });
         }
         routes
             .busiest(10, |counts| counts.requests)
@@ -288,6 +301,10 @@ mod tests {
             ("/static/app.3f2a1b.js", "GET /static/*.js"),
             ("/blob/deadbeef12", "GET /blob/{id}"),
             ("/by/ann@example.com", "GET /by/{id}"),
+            ("/by/ann%40example.com", "GET /by/{id}"),
+            ("/a//b/", "GET /a//b/"),
+            ("*", "GET "),
+            ("/.js", "GET /.js"),
             ("/a/b2/c", "GET /a/b2/c"),
         ];
         for (path, expected) in cases {
@@ -313,7 +330,7 @@ mod tests {
         let mut routes = Routes::new();
         for method in 0..50_000 {
             let text = format!("M{method} /x");
-            routes.count(hash_of(0, text.as_bytes()), Some(&text), Counts { requests: 1, ..Counts::default() });
+            routes.count(hash_of(0, text.as_bytes()), &text, Counts { requests: 1, ..Counts::default() });
         }
         assert!(routes.nodes.len() <= MOST_NODES && routes.beyond() > 0);
     }

@@ -68,9 +68,9 @@ impl Traffic {
             of_programs: 0,
             denied: 0,
             never: 0,
-            hot: HotKeys::new(HOT_ROOM),
-            hot_denied: HotKeys::new(HOT_ROOM),
-            odd: HotKeys::new(HOT_ROOM),
+            hot: HotKeys::filtered(HOT_ROOM),
+            hot_denied: HotKeys::filtered(HOT_ROOM),
+            odd: HotKeys::filtered(HOT_ROOM),
             census: Census::new(CENSUS_ROOM),
             journal: None,
             journal_room: JOURNAL_ROOM,
@@ -91,9 +91,11 @@ impl Traffic {
         let hash = key.hash;
         self.requests += 1;
         self.of_programs += u64::from(facts.client == Client::Script);
-        self.hot.count(hash, key.variant, text).add(at_us, facts, is_denied);
-        if facts.is_odd() {
-            self.odd.count(hash, key.variant, text).add(at_us, facts, is_denied);
+        if let Some(note) = self.hot.count(hash, key.variant, text) {
+            note.add(at_us, facts, is_denied);
+        }
+        if let Some(note) = facts.is_odd().then(|| self.odd.count(hash, key.variant, text)).flatten() {
+            note.add(at_us, facts, is_denied);
         }
         if let Some(stats) = self.census.note(hash) {
             stats.requests = stats.requests.saturating_add(1);
@@ -108,7 +110,9 @@ impl Traffic {
         self.timeline.add(at_us, is_denied);
         let Said::Denied { wait } = said else { return };
         self.denied += 1;
-        self.hot_denied.count(hash, key.variant, text).add(at_us, facts, true);
+        if let Some(note) = self.hot_denied.count(hash, key.variant, text) {
+            note.add(at_us, facts, true);
+        }
         match wait {
             Some(wait) => self.waits.add(wait.as_micros()),
             None => self.never += 1,

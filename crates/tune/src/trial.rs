@@ -86,14 +86,15 @@ impl Engine {
         }
         let now = Timestamp::from_micros(at_us);
         self.decided.clear();
-        for LineCharge { rule, cost, key } in charges {
-            let place = self.buckets.place(*rule, key.hash, now, &self.quotas);
-            let (decision, change) = self.buckets.decide(place, &self.quotas[*rule as usize], *cost, now);
+        for charge in charges {
+            let LineCharge { rule, cost, .. } = *charge;
+            let place = self.buckets.place(charge, now, &self.quotas);
+            let (decision, change) = self.buckets.decide(place, &self.quotas[rule as usize], cost, now);
             said.push(match decision.is_allowed() {
                 true => Said::Allowed,
                 false => Said::Denied { wait: decision.retry_after() },
             });
-            self.decided.push(Decided { rule: *rule, place, decision, change });
+            self.decided.push(Decided { rule, place, decision, change });
         }
         let is_denied = is_denied(self.decided.iter().map(|one| (&self.charges[one.rule as usize], &one.decision)));
         for one in &mut self.decided {

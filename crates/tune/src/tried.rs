@@ -2,7 +2,7 @@
 //!
 //! A rule is tried alone. Keys do not share state, so each is decided from its first request to its last, then the next.
 
-use tollkeeper_core::{Quota, State, Timestamp, decide};
+use tollkeeper_core::{Bucket, Quota, State, Timestamp, decide};
 
 use crate::demand::round_numbers;
 
@@ -105,7 +105,7 @@ impl ByKey {
             ..Tried::default()
         };
         for requests in self.each() {
-            let denied = denied(quota, requests).count() as u64;
+            let denied = denied(quota, requests, u64::MAX);
             tried.denied += denied;
             tried.keys_denied += u64::from(denied > 0);
         }
@@ -159,14 +159,17 @@ pub fn scaled(shape: &Quota, count: u32) -> Option<Quota> {
 
 /// The lowest limit that denies none of a key's requests; one past the last when all deny some.
 fn need(rungs: &[Quota], requests: &[Asked]) -> usize {
+    // A limit that holds all of them at once is enough: most keys have few.
+    let all: u64 = requests.iter().map(|one| u64::from(one.cost)).sum();
+    let most = rungs.partition_point(|quota| u64::from(quota.limit()) < all);
     // Upwards in larger and larger steps first: a limit that is too low denies soon, and only one that is high enough looks at all requests.
-    let passes = |rung: usize| denied(&rungs[rung], requests).next().is_none();
+    let passes = |rung: usize| rung >= most || denied(&rungs[rung], requests, 1) == 0;
     let (mut low, mut step) = (0, 1);
     while low + step <= rungs.len() && !passes(low + step - 1) {
         low += step;
         step *= 2;
     }
-    let mut high = (low + step - 1).min(rungs.len());
+    let mut high = (low + step - 1).min(most);
     while low < high {
         let middle = (low + high) / 2;
         if passes(middle) {
@@ -178,17 +181,36 @@ fn need(rungs: &[Quota], requests: &[Asked]) -> usize {
     low
 }
 
-/// The requests of one key that a limit denies.
-fn denied<'r>(quota: &'r Quota, requests: &'r [Asked]) -> impl Iterator<Item = &'r Asked> {
+/// How many of one key's requests a limit denies; counted up to `most`.
+fn denied(quota: &Quota, requests: &[Asked], most: u64) -> u64 {
+    if quota.algorithm().has_burst() {
+        // Only whether it passes is needed, and where the compiler sees that, it leaves out the divisions for the rest of a decision.
+        let mut bucket = None;
+        return count(requests, most, |cost, now| {
+            let (decision, next) = Bucket::decide(quota, cost, bucket, now);
+            bucket = next.or(bucket);
+            !decision.is_allowed()
+        });
+    }
     let mut state = State::Fresh;
-    let mut last = Timestamp::default();
-    requests.iter().filter(move |one| {
-        // Notes of several threads may be read out of order.
-        last = last.max(one.at);
-        let (decision, change) = decide(quota, one.cost, &state, last);
+    count(requests, most, |cost, now| {
+        let (decision, change) = decide(quota, cost, &state, now);
         state.apply(change);
         !decision.is_allowed()
     })
+}
+
+fn count(requests: &[Asked], most: u64, mut is_denied: impl FnMut(u32, Timestamp) -> bool) -> u64 {
+    let (mut denied, mut last) = (0, Timestamp::default());
+    for one in requests {
+        // Notes of several threads may be read out of order.
+        last = last.max(one.at);
+        denied += u64::from(is_denied(one.cost, last));
+        if denied == most {
+            break;
+        }
+    }
+    denied
 }
 
 #[cfg(test)]

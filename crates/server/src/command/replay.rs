@@ -112,9 +112,9 @@ fn is_access_log(input: &Option<PathBuf>) -> anyhow::Result<bool> {
     let lines: Vec<&str> =
         text.trim_start_matches('\u{feff}').lines().filter(|line| !line.trim().is_empty()).take(1).collect();
     // What is neither is an event with a mistake, which is reported as such.
-    let is_event = lines
-        .first()
-        .is_none_or(|line| line.trim_start().starts_with('{') && !line.contains("\"time") && !line.contains("\"ts\""));
+    let is_event = lines.first().is_none_or(|line| {
+        line.trim_start().starts_with('{') && (line.contains("\"at_us\"") || line.contains("\"attributes\""))
+    });
     Ok(!is_event
         && (start.starts_with(&[0x1f, 0x8b]) || start.starts_with(&[0x28, 0xb5]) || Format::detect(&lines).is_some()))
 }

@@ -124,7 +124,9 @@ impl Generation {
             behaviour.came(seen.at);
             behaviour.must_wait(seen.at, wait.unwrap_or(Span::ZERO));
         };
-        note(self.denials.count(seen.hash, seen.variant, seen.key));
+        if let Some(denied) = self.denials.count(seen.hash, seen.variant, seen.key) {
+            note(denied);
+        }
         self.denied.note(seen.hash).into_iter().for_each(note);
     }
 }

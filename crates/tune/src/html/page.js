@@ -252,3 +252,5 @@ if (read.unreadable > 0) notes.push(...read.first_unreadable.map((bad) => `${bad
 if (read.too_late > 0) notes.push(`${counted(read.too_late, "line")} came too late to be sorted in`);
 if (notes.length > 0) section("Notes", node("ul", {}, ...notes.map((note) => node("li", {}, note))));
 page.append(node("p", { class: "soft small" }, "Made by tollkeeper tune."));
+// On paper nothing can be opened.
+addEventListener("beforeprint", () => document.querySelectorAll("details").forEach((one) => { one.open = true; }));

@@ -1,5 +1,7 @@
 //! Whole runs over the generated log.
 
+mod cores;
+
 use std::fs;
 use std::io::Write as _;
 use std::path::PathBuf;
@@ -11,7 +13,7 @@ use tollkeeper_logs::Format;
 use super::*;
 use crate::generator::write_sample;
 use crate::input::Source;
-use crate::request::Naming;
+use crate::request::{LogRequest, Naming};
 use crate::text::{Paint, summary};
 
 /// A folder that is gone when dropped.
@@ -259,4 +261,22 @@ fn the_finding_tells_abuse_from_customers() {
     assert_eq!(low.kind, Kind::TooLow, "{}", low.sentence);
     assert!(low.sentence.contains("in 24 hours") && low.sentence.contains("would have denied"), "{}", low.sentence);
     assert_eq!(finding("1000000/s").kind, Kind::Quiet);
+}
+
+/// A worker used to hand on the text of a route with the first line on it that it read. With one worker and two logs, that line could come later
+/// than others on the same route, which were then counted as beyond the table of routes.
+#[test]
+fn routes_are_known_in_whatever_order_their_lines_are_read() {
+    let folder = Folder::new();
+    let line = |minute: u32, path: &str| {
+        format!("10.0.0.1 - - [01/Jan/2026:00:{minute:02}:30 +0000] \"GET {path} HTTP/1.1\" 200 5 \"-\" \"x\"\n")
+    };
+    // The first log begins earlier, so it is read first; its last line is later than the second log.
+    let first = line(0, "/first") + &line(5, "/both");
+    let second = line(1, "/both") + &line(2, "/both");
+    let files = [folder.file("a.log", first.as_bytes()), folder.file("b.log", second.as_bytes())];
+    let report = report_of(&files, None, 1);
+    let routes: Vec<(&str, u64)> = report.routes.iter().map(|one| (one.route.as_str(), one.requests)).collect();
+    assert_eq!(routes, [("GET /both", 3), ("GET /first", 1)]);
+    assert!(report.notes.iter().all(|note| !note.contains("did not fit")), "{:?}", report.notes);
 }
