@@ -296,7 +296,9 @@ fn times_in_every_zone_and_fraction() {
 #[test]
 fn a_record_of_violations_may_stand_for_many_requests() {
     let line = |mode: &str| {
-        format!(r#"{{"at":"2026-11-15T15:36:01Z","ip":"192.0.2.1","endpoint":"GET /","retry_after_ms":null,"count":50,"mode":"{mode}"}}"#)
+        format!(
+            r#"{{"at":"2026-11-15T15:36:01Z","ip":"192.0.2.1","endpoint":"GET /","retry_after_ms":null,"count":50,"mode":"{mode}"}}"#
+        )
     };
     let count = |line: &str| detect(line).read(line).expect("readable").expect("a request").count;
     assert_eq!(count(&line("shadow")), 50);

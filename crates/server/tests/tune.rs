@@ -186,10 +186,22 @@ fn replay_reads_access_logs_and_sums_up() {
 fn replay_reads_every_format_that_tune_reads() {
     let rules = file("rules: [{name: per-address, key: '{ip}', limit: 1/h}]", "yaml");
     for (line, format) in [
-        (r#"{"start_time":"2026-01-01T00:00:00Z","method":"GET","path":"/p","response_code":200,"response_flags":"-","x_forwarded_for":"192.0.2.1"}"#, "envoy json"),
-        (r#"{"ClientIP":"192.0.2.1","ClientRequestURI":"/a","EdgeResponseStatus":200,"EdgeStartTimestamp":1767225600000000000}"#, "cloudflare"),
-        (r#"{"@timestamp":"2026-01-01T00:00:00Z","remote_addr":"192.0.2.1","request":"GET / HTTP/1.1","status":"200"}"#, "json"),
-        (r#"{"id":1,"at":"2026-01-01T00:00:00Z","rule":"x","key":"192.0.2.1","user_id":null,"ip":"192.0.2.1","endpoint":"GET /","retry_after_ms":5,"count":1,"mode":"enforce"}"#, "tollkeeper violations"),
+        (
+            r#"{"start_time":"2026-01-01T00:00:00Z","method":"GET","path":"/p","response_code":200,"response_flags":"-","x_forwarded_for":"192.0.2.1"}"#,
+            "envoy json",
+        ),
+        (
+            r#"{"ClientIP":"192.0.2.1","ClientRequestURI":"/a","EdgeResponseStatus":200,"EdgeStartTimestamp":1767225600000000000}"#,
+            "cloudflare",
+        ),
+        (
+            r#"{"@timestamp":"2026-01-01T00:00:00Z","remote_addr":"192.0.2.1","request":"GET / HTTP/1.1","status":"200"}"#,
+            "json",
+        ),
+        (
+            r#"{"id":1,"at":"2026-01-01T00:00:00Z","rule":"x","key":"192.0.2.1","user_id":null,"ip":"192.0.2.1","endpoint":"GET /","retry_after_ms":5,"count":1,"mode":"enforce"}"#,
+            "tollkeeper violations",
+        ),
         (r#"192.0.2.1 - - [01/Jan/2026:00:00:00 +0000] "GET / HTTP/1.1" 200 5"#, "common"),
     ] {
         let log = format!("{line}\n{line}\n");
@@ -199,7 +211,10 @@ fn replay_reads_every_format_that_tune_reads() {
             lines.lines().map(|line| serde_json::from_str::<Value>(line).unwrap()["allowed"].clone()).collect();
         assert_eq!(allowed, [true, false], "{format}: {}", stderr(&told));
         let summary = stdout(&run(&["tune", "-", "-c", &rules], log.as_bytes()));
-        assert!(summary.starts_with(&format!("format: {format}\n")) && summary.contains("denied 1 request"), "{summary}");
+        assert!(
+            summary.starts_with(&format!("format: {format}\n")) && summary.contains("denied 1 request"),
+            "{summary}"
+        );
     }
     let mistaken = run(&["replay", "-c", &rules], br#"{"at": 3, "attributes": {}}"#);
     assert!(stderr(&mistaken).contains("at_us"), "an event with a mistake: {}", stderr(&mistaken));
@@ -208,7 +223,9 @@ fn replay_reads_every_format_that_tune_reads() {
 #[test]
 fn violations_count_as_many_requests_as_they_stand_for() {
     let line = |second: u32, count: u32| {
-        format!("{{\"id\":{second},\"at\":\"2026-01-01T00:00:{second:02}.000Z\",\"rule\":\"login\",\"key\":\"192.0.2.1\",\"user_id\":null,\"ip\":\"192.0.2.1\",\"endpoint\":\"POST /login\",\"cost\":1,\"remaining\":0,\"retry_after_ms\":900,\"count\":{count},\"shadow\":false,\"mode\":\"enforce\",\"blocked\":null,\"instance\":\"a:1\"}}\n")
+        format!(
+            "{{\"id\":{second},\"at\":\"2026-01-01T00:00:{second:02}.000Z\",\"rule\":\"login\",\"key\":\"192.0.2.1\",\"user_id\":null,\"ip\":\"192.0.2.1\",\"endpoint\":\"POST /login\",\"cost\":1,\"remaining\":0,\"retry_after_ms\":900,\"count\":{count},\"shadow\":false,\"mode\":\"enforce\",\"blocked\":null,\"instance\":\"a:1\"}}\n"
+        )
     };
     let log = line(0, 1) + &line(1, 50) + &line(2, 4_000_000_000);
     let told = run(&["tune", "-", "--json"], log.as_bytes());

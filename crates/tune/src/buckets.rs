@@ -5,7 +5,7 @@
 //! in the memory store, and are counted.
 
 use tollkeeper::{Decision, Quota, Span, Timestamp};
-use tollkeeper_core::{Change, State, decide};
+use tollkeeper_core::{Bucket, Change, State, decide};
 
 use crate::hash::{ByHash, hash_of};
 use crate::lines::LineCharge;
@@ -65,8 +65,15 @@ impl Buckets {
     /// What a quota says to a charge: the outcome only. Nothing is changed.
     pub(crate) fn decide(&self, place: Place, quota: &Quota, cost: u32, now: Timestamp) -> (Decision, Change) {
         let state = self.states.get(&place.0).map_or(&State::Fresh, |kept| &kept.state);
-        let (decision, change) = decide(quota, cost, state, now);
-        // Where the compiler sees that nobody asks for the rest, it leaves out the divisions for it.
+        let (decision, change) = match state {
+            // Most rules have a burst. The compiler sees that nobody asks for the rest of the decision, and leaves out the divisions for it.
+            State::Fresh | State::Bucket(_) if quota.algorithm().has_burst() => {
+                let bucket = if let State::Bucket(bucket) = state { Some(*bucket) } else { None };
+                let (decision, next) = Bucket::decide(quota, cost, bucket, now);
+                (decision, next.map_or(Change::None, |bucket| Change::Replace(State::Bucket(bucket))))
+            }
+            _ => decide(quota, cost, state, now),
+        };
         (Decision { remaining: 0, reset_after: Span::ZERO, ..decision }, change)
     }
 

@@ -38,6 +38,11 @@ impl<T: Default> Census<T> {
         Some(self.notes.entry(hash).or_default())
     }
 
+    /// What is noted of a key, if it belongs to the sample.
+    pub(crate) fn get(&self, hash: u64) -> Option<&T> {
+        self.notes.get(&hash)
+    }
+
     /// The sampled keys.
     pub(crate) fn iter(&self) -> impl Iterator<Item = (u64, &T)> {
         self.notes.iter().map(|(hash, note)| (*hash, note))

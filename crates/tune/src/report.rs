@@ -383,14 +383,25 @@ fn routes(found: &Found, total: u64, by: fn(&crate::routes::Counts) -> u64) -> V
     busiest.map(report).collect()
 }
 
-fn key(rule: &Rule, hot: &Hot<KeyNote>, note: &KeyNote, total: u64, usual: Usual, shown: Shown<'_>) -> KeyReport {
+/// A key of a list that has `total` requests, with what is noted of it.
+fn key(
+    traffic: &Traffic,
+    hot: &Hot<impl Sized>,
+    note: &KeyNote,
+    total: u64,
+    usual: Usual,
+    shown: Shown<'_>,
+) -> KeyReport {
+    // The note begins when the key is one of the busiest, or is of its denials only; a key of the sample is known from its first request on.
+    let sampled = traffic.census.get(hot.hash).copied().unwrap_or_default();
+    let (noted, known) = (note.peaks.most(), sampled.peaks.most());
     KeyReport {
-        key: shown(rule, hot.variant, &hot.key),
+        key: shown(&traffic.rule, hot.variant, &hot.key),
         requests: hot.certain(),
         error: hot.error,
         share: hot.certain() as f64 / total.max(1) as f64,
-        denied: note.denied,
-        most: note.peaks.most(),
+        denied: note.denied.max(sampled.denied.into()),
+        most: [0, 1, 2].map(|span| noted[span].max(known[span])),
         agents: note.agents(),
         routes: note.routes(),
         suspect: note.suspect(usual),
@@ -399,14 +410,14 @@ fn key(rule: &Rule, hot: &Hot<KeyNote>, note: &KeyNote, total: u64, usual: Usual
 
 fn suspects(clients: &Traffic, usual: Usual, shown: Shown<'_>) -> Vec<KeyReport> {
     let all = clients.suspects().into_iter().take(LISTED);
-    all.map(|(hot, _)| key(&clients.rule, &hot, &hot.note, clients.requests, usual, shown)).collect()
+    all.map(|(hot, _)| key(clients, &hot, &hot.note, clients.requests, usual, shown)).collect()
 }
 
 fn keys(traffic: &Traffic, shown: Shown<'_>) -> KeysReport {
     let usual = traffic.usual();
     let hot = top(&traffic.hot, LISTED);
     let busiest: Vec<KeyReport> =
-        hot.iter().map(|hot| key(&traffic.rule, hot, &hot.note, traffic.requests, usual, shown)).collect();
+        hot.iter().map(|hot| key(traffic, hot, &hot.note, traffic.requests, usual, shown)).collect();
     KeysReport {
         name: traffic.rule.name().to_owned(),
         requests: traffic.requests,
@@ -480,7 +491,7 @@ fn rule(traffic: &Traffic, instead: Vec<Instead>, seconds: u64, shown: Shown<'_>
     let denied = top(&traffic.hot_denied, LISTED);
     let who = denied.iter().map(|hot| {
         let note = traffic.note(hot.hash).unwrap_or(&hot.note);
-        key(rule, hot, note, traffic.denied, usual, shown)
+        key(traffic, hot, note, traffic.denied, usual, shown)
     });
     let who: Vec<KeyReport> = who.collect();
     let tried = is_tried(rule);
@@ -563,13 +574,11 @@ fn instead(traffic: &Traffic) -> Vec<Instead> {
 }
 
 fn compared(found: &Found, other: &Trial, seconds: u64, shown: Shown<'_>) -> ComparedReport {
-    let clients = &found.clients;
+    let (clients, usual) = (&found.clients, found.clients.usual());
     let list = |hot: &HotKeys<()>| {
         let all = top(hot, LISTED).into_iter().map(|one| {
             let note = clients.note(one.hash).cloned().unwrap_or_default();
-            let Hot { hash, variant, key: text, count, error, .. } = one;
-            let one = Hot { hash, variant, key: text, count, error, note: KeyNote::default() };
-            key(&clients.rule, &one, &note, hot.total(), clients.usual(), shown)
+            key(clients, &one, &note, hot.total(), usual, shown)
         });
         all.collect::<Vec<_>>()
     };

@@ -31,7 +31,14 @@ impl Default for Naming {
 #[derive(Debug)]
 pub(crate) struct Networks {
     prefix: u8,
-    known: RefCell<Box<[(u64, Option<Box<str>>)]>>,
+    known: RefCell<Vec<Known>>,
+}
+
+/// The network of the address with this hash.
+#[derive(Debug, Clone, Default)]
+struct Known {
+    address: u64,
+    network: Option<Box<str>>,
 }
 
 /// Addresses that a worker has at hand.
@@ -39,7 +46,7 @@ const KNOWN: usize = 1_024;
 
 impl Networks {
     pub(crate) fn new(naming: &Naming) -> Networks {
-        Networks { prefix: naming.ipv6_prefix, known: RefCell::new(vec![(0, None); KNOWN].into()) }
+        Networks { prefix: naming.ipv6_prefix, known: RefCell::new(vec![Known::default(); KNOWN]) }
     }
 
     /// How a client with this address is named; as it is if that is no address.
@@ -47,14 +54,12 @@ impl Networks {
         let hash = hash_of(0, text.as_bytes());
         let mut known = self.known.borrow_mut();
         let place = &mut known[hash as usize % KNOWN];
-        match place {
-            (last, Some(network)) if *last == hash => network.to_string(),
-            _ => {
-                let network = network(text, self.prefix);
-                *place = (hash, Some(network.as_str().into()));
-                network
-            }
+        if let Some(network) = place.network.as_deref().filter(|_| place.address == hash) {
+            return network.to_owned();
         }
+        let network = network(text, self.prefix);
+        *place = Known { address: hash, network: Some(network.as_str().into()) };
+        network
     }
 }
 
@@ -171,11 +176,15 @@ mod tests {
         let networks = Networks::new(&naming);
         // More than are at hand, each twice.
         for number in (0..3_000).chain(0..3_000) {
-            let address = if number == 7 { "no:address".to_owned() } else { format!("2001:db8:{number:x}::{number:x}") };
+            let address =
+                if number == 7 { "no:address".to_owned() } else { format!("2001:db8:{number:x}::{number:x}") };
             let entry = Entry { ip: Some(address.as_str().into()), ..Entry::default() };
             let request = LogRequest::new(&entry, &naming);
             let expected = request.attribute("ip").map(Cow::into_owned);
-            assert_eq!(LogRequest::new(&entry, &naming).with(&networks).attribute("ip").as_deref(), expected.as_deref());
+            assert_eq!(
+                LogRequest::new(&entry, &naming).with(&networks).attribute("ip").as_deref(),
+                expected.as_deref()
+            );
         }
     }
 }

@@ -280,3 +280,21 @@ fn routes_are_known_in_whatever_order_their_lines_are_read() {
     assert_eq!(routes, [("GET /both", 3), ("GET /first", 1)]);
     assert!(report.notes.iter().all(|note| !note.contains("did not fit")), "{:?}", report.notes);
 }
+
+/// Of a key that is not one of the busiest, only its denials were noted: "busiest minute 1" for a key that was denied at its eleventh request.
+#[test]
+fn a_denied_key_is_shown_with_the_rate_of_all_its_requests() {
+    let folder = Folder::new();
+    let line = |second: usize, ip: &str| {
+        let time = format!("{:02}:{:02}:{:02}", second / 3_600, second / 60 % 60, second % 60);
+        format!("{ip} - - [01/Jan/2026:{time} +0000] \"GET / HTTP/1.1\" 200 5 \"-\" \"x\"\n")
+    };
+    // Far more keys than there is room for among the busiest, each with more requests than the one that is denied.
+    let mut log: String = (0..20).map(|_| line(0, "192.0.2.1")).collect();
+    log.extend((0..30_000).map(|number| line(60 + number * 2, &format!("10.0.{}.{}", number % 4, number % 250))));
+    let policy = Policy::new([Rule::new("per-address").key("{ip}").limit("10/min")]).expect("rules");
+    let report = report_of(&[folder.file("access.log", log.as_bytes())], Some(policy), 2);
+    let who = &report.rules[0].who;
+    assert_eq!((who.len(), who[0].key.as_str(), who[0].requests), (1, "192.0.2.1", 10), "{who:?}");
+    assert_eq!((who[0].denied, who[0].most), (10, [20, 20, 20]));
+}

@@ -17,8 +17,7 @@ fn one_of<T: Copy>(chance: &mut Chance, of: &[T]) -> T {
 }
 
 fn random_rules(chance: &mut Chance) -> Vec<RuleSpec> {
-    const KEYS: [&str; 7] =
-        ["{ip}", "{ip}", "global", "{method}", "{path}", "{method}:{ip}", "{header.user-agent|ip}"];
+    const KEYS: [&str; 7] = ["{ip}", "{ip}", "global", "{method}", "{path}", "{method}:{ip}", "{header.user-agent|ip}"];
     let algorithms = Algorithm::ALL.iter().copied().filter(|one| *one != Algorithm::Concurrency).collect::<Vec<_>>();
     let rules = chance.below(6);
     let one = |number: u64| {
