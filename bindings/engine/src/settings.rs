@@ -8,9 +8,12 @@ use tollkeeper::strict;
 
 use crate::error::{Error, Kind};
 
+/// What errors show as an example.
+const RULE: &str = r#"{"name": "login", "key": "{ip}", "limit": "5/min"}"#;
+
 /// From code: JSON in the shape of the file.
 pub(crate) fn from_json(text: &str) -> Result<Settings, Error> {
-    proven(strict::json(text.as_bytes(), "")?)
+    proven(strict::json(text.as_bytes(), RULE)?)
 }
 
 /// The settings of a file.
@@ -46,7 +49,7 @@ pub(crate) fn rules_from_json(text: &str) -> Result<Vec<RuleSpec>, Error> {
     struct Rules {
         rules: Vec<RuleSpec>,
     }
-    let Rules { rules } = strict::json(format!("{{\"rules\": {text}}}").as_bytes(), "")?;
+    let Rules { rules } = strict::json(format!("{{\"rules\": {text}}}").as_bytes(), RULE)?;
     Ok(rules)
 }
 

@@ -116,6 +116,7 @@ class Limiter {
   checkMany(requests, options = NOTHING) {
     const ask = (ticket) => {
       known("limiter.checkMany", options, ["rules"]);
+      requireNames(options.rules);
       const { attributes, costs, rules } = batch(requests, options.rules);
       return this.#limiter.checkMany(attributes, costs, rules, ticket);
     };
@@ -126,6 +127,7 @@ class Limiter {
   acquire(attributes, options = NOTHING) {
     const ask = (ticket) => {
       known("limiter.acquire", options, ASKED);
+      requireNames(options.rules);
       return this.#limiter.acquire(pairs(attributes), charge(options.cost), options.rules, ticket);
     };
     return this.#promised((answer) => new Permit(answer), ask);
@@ -135,6 +137,8 @@ class Limiter {
   reserve(attributes, options = NOTHING) {
     const ask = (ticket) => {
       known("limiter.reserve", options, [...ASKED, "hold"]);
+      requireNames(options.rules);
+      if (options.hold !== undefined && typeof options.hold !== "number") throw new TypeError(`hold: must be a number of seconds, not ${options.hold}`);
       return this.#limiter.reserve(pairs(attributes), charge(options.cost), options.hold, options.rules, ticket);
     };
     return this.#promised((answer) => new Reservation(answer, this.#isRemote), ask);
@@ -142,12 +146,12 @@ class Limiter {
 
   /** The state of a rule's buckets for a key, without changing them. */
   inspect(rule, key) {
-    return this.#promised(JSON.parse, (ticket) => this.#limiter.inspect(rule, String(key), ticket));
+    return this.#promised(JSON.parse, (ticket) => this.#limiter.inspect(rule, keyOf(key), ticket));
   }
 
   /** Resets a rule's buckets for a key; false when there was nothing to reset. */
   reset(rule, key) {
-    return this.#promised(itself, (ticket) => this.#limiter.reset(rule, String(key), ticket));
+    return this.#promised(itself, (ticket) => this.#limiter.reset(rule, keyOf(key), ticket));
   }
 
   /** Denies every request of a key, for some time or until it is lifted. `rule` is a name, or `*` for every rule that has this key. */
@@ -169,7 +173,7 @@ class Limiter {
   lift(rule, key, options = NOTHING) {
     const ask = (ticket) => {
       known("limiter.lift", options, ["by"]);
-      return this.#limiter.lift(String(rule), String(key), options.by, ticket);
+      return this.#limiter.lift(String(rule), keyOf(key), options.by, ticket);
     };
     return this.#promised(single, ask);
   }
@@ -268,13 +272,27 @@ function ask(check, attributes, options, ticket) {
   if (options !== NOTHING) known("limiter.check", options, ASKED);
   const flat = pairs(attributes);
   const cost = charge(options.cost);
+  requireNames(options.rules);
   if (flat.length === 2) return check(cost, ticket, options.rules, flat[0], flat[1]);
   if (flat.length === 4) return check(cost, ticket, options.rules, flat[0], flat[1], flat[2], flat[3]);
   return check(cost, ticket, options.rules, flat);
 }
 
+/** The names of rules, if they are given. */
+function requireNames(rules) {
+  if (rules !== undefined && !Array.isArray(rules)) throw new TypeError(`rules: must be an array of names, not ${rules}`);
+}
+
+/** A key as people name it. */
+function keyOf(key) {
+  if (key === undefined || key === null) throw new TypeError(`key: must be a text, not ${key}`);
+  return String(key);
+}
+
 function file(path) {
-  return path instanceof URL ? fileURLToPath(path) : String(path);
+  if (path instanceof URL) return fileURLToPath(path);
+  if (typeof path !== "string") throw new TypeError(`the path of a file must be a string or a URL, not ${path}`);
+  return path;
 }
 
 /** What a call of the addon returns. */

@@ -37,8 +37,19 @@ function url(store) {
   throw new ConfigError(`store: must be a URL such as "redis://127.0.0.1:6379", or "memory:", not ${shown}`);
 }
 
+/** Settings that are texts. */
+const TEXTS = ["namespace", "clientAddress", "headers"];
+
+function requireTexts(options) {
+  for (const name of TEXTS) {
+    const value = options[name];
+    if (value !== undefined && typeof value !== "string") throw new ConfigError(`${name}: must be a text, not ${value}`);
+  }
+}
+
 /** Settings as in the rules file; `place` says where rules are, if not in code. */
 function written(rules, options, place) {
+  requireTexts(options);
   const { store = "memory:", timeout, maxKeys, namespace, clock, ...rest } = options;
   const settings = { rules, ...place, store: { url: url(store), timeout: span(timeout), max_keys: maxKeys, namespace } };
   for (const [name, value] of Object.entries(rest)) {

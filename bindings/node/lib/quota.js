@@ -2,6 +2,7 @@
 
 const addon = require("./addon.js");
 const { understood } = require("./errors.js");
+const { known } = require("./options.js");
 
 /** The addon's quota, of a `Quota` or of a text. */
 let native;
@@ -11,6 +12,7 @@ class Quota {
   #quota;
 
   constructor(text) {
+    if (typeof text !== "string") throw new TypeError(`a quota must be a string such as "10/s burst 20" or a Quota, not ${text}`);
     try {
       this.#quota = new addon.Quota(text);
     } catch (error) {
@@ -67,7 +69,9 @@ class Quota {
   }
 }
 
-function of(text, { burst, algorithm } = {}) {
+function of(text, options = {}) {
+  known("Quota", options, ["burst", "algorithm"]);
+  const { burst, algorithm } = options;
   if (burst !== undefined) text += ` burst ${burst}`;
   if (algorithm !== undefined) text += ` algorithm ${algorithm}`;
   return new Quota(text);

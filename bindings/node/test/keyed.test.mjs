@@ -65,7 +65,8 @@ test("mistakes are reported by class, code and message", () => {
     assert.throws(() => keyed("1/s", { maxKeys }), (error) => error instanceof ConfigError && /maxKeys: .* is not a whole number from 1/.test(error.message));
   }
   assert.throws(() => keyed("1/s", { maxkeys: 1 }), /there is no option `maxkeys`; use one of maxKeys, onFull, clock/);
-  assert.throws(() => keyed(5), TypeError);
+  assert.throws(() => keyed(5), { name: "TypeError", message: /a quota must be a string such as "10\/s burst 20" or a Quota, not 5/ });
+  assert.throws(() => Quota.perSecond(10, { brust: 5 }), /Quota: there is no option `brust`; use one of burst, algorithm/);
 });
 
 test("a loop that never returns to the event loop keeps nothing", () => {

@@ -125,6 +125,12 @@ test("options of calls are checked", async () => {
   assert.equal((await reservation.settle(0))[0].refunded, 1, "the mistake has not used it up");
   assert.throws(() => Limiter.fromRules([RULE], { store: new Map() }), /store: must be a URL such as "redis:.*", not an object/);
   await assert.rejects(Limiter.fromFile("tollkeeper.yaml", { store: {} }), /store: must be a URL/);
+  await assert.rejects(Limiter.fromFile(), /the path of a file must be a string or a URL, not undefined/);
+  assert.throws(() => Limiter.fromRules([RULE], { headers: true }), /headers: must be a text, not true/);
+  await assert.rejects(limiter.check({ user_id: "a" }, { rules: "per-user" }), /rules: must be an array of names, not per-user/);
+  await assert.rejects(limiter.reserve({ user_id: "a" }, { hold: "1h" }), /hold: must be a number of seconds, not 1h/);
+  await assert.rejects(limiter.inspect("per-user"), /key: must be a text, not undefined/);
+  assert.throws(() => Limiter.fromRules([{ name: "a", limit: "1/s" }]), /rules\[0\].key: is missing; .*"key": "\{ip\}"/);
 });
 
 const STYLES = {
