@@ -59,6 +59,8 @@ fn exit_codes_and_mistakes() {
         (vec!["tune", &log, "-c", &strict, "--write", "x.yaml"], "--config"),
         (vec!["tune", &log, "--format", "ngnix"], "not a known format"),
         (vec!["tune", &log, "--utc-offset", "2"], "+02:00"),
+        (vec!["tune", &log, "--html", "/no-such-folder/x.html"], "/no-such-folder/x.html"),
+        (vec!["tune", "no-such.log", "--write", &strict], "exists already"),
     ] {
         let output = run(&args, b"");
         assert_eq!(output.status.code(), Some(2), "{args:?}");

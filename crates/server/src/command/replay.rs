@@ -1,7 +1,7 @@
 //! `tollkeeper replay`: decides recorded requests in virtual time. Each event sets the clock.
 
 use std::fs::File;
-use std::io::{BufRead, BufWriter, ErrorKind, IsTerminal, Read, Write};
+use std::io::{BufRead, ErrorKind, IsTerminal, Read, Write};
 use std::path::PathBuf;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::thread;
@@ -145,10 +145,20 @@ fn replay_logs(
     clock: &ManualClock,
     runtime: &Runtime,
 ) -> anyhow::Result<()> {
-    let mut output = BufWriter::with_capacity(1 << 16, std::io::stdout().lock());
     let policy = limiter.policy();
-    let workers = std::thread::available_parallelism().map_or(1, usize::from);
-    let (mut failed, mut line) = (None, Vec::new());
+    let workers = thread::available_parallelism().map_or(1, usize::from);
+    let (verdicts, decided) = sync_channel::<Vec<(u64, Verdict)>>(AHEAD);
+    let writer = thread::spawn(move || write_verdicts(&decided));
+    let (mut failed, mut is_read) = (None, true);
+    let mut decide = |events: Vec<Event>| {
+        if failed.is_none() && is_read {
+            let (batch, undecided) = runtime.block_on(decide_events(events, limiter, clock));
+            // The writer has gone if nobody reads the output any more; it says so.
+            is_read = verdicts.send(batch).is_ok();
+            failed = undecided;
+        }
+    };
+    let mut events = Vec::with_capacity(TOGETHER);
     let read = each_request(
         logs,
         naming,
@@ -156,42 +166,22 @@ fn replay_logs(
         &Progress::default(),
         |request| policy.charges(request).map_err(|error| error.to_string()),
         |at_us, charges| {
-            if failed.is_none() {
-                failed = decide_charges(at_us, charges, limiter, clock, runtime, &mut line, &mut output).err();
+            events.push(Event { line: None, at_us, charges });
+            if events.len() == TOGETHER {
+                decide(std::mem::replace(&mut events, Vec::with_capacity(TOGETHER)));
             }
         },
     );
-    output.flush()?;
-    if let Some(error) = failed {
-        return Err(error);
-    }
+    decide(events);
+    drop(verdicts);
+    let written = writer.join().unwrap_or_else(|_| bail!("the output could not be written"));
+    failed.map_or(written, Err)?;
     for bad in &read.first_unreadable {
         writeln!(std::io::stderr(), "warning: {}:{}: {}", bad.source, bad.line, bad.reason)?;
     }
     if read.unreadable > 0 {
         writeln!(std::io::stderr(), "warning: {} could not be read", counted(read.unreadable, "line"))?;
     }
-    Ok(())
-}
-
-fn decide_charges(
-    at_us: u64,
-    charges: Vec<Charge>,
-    limiter: &Limiter,
-    clock: &ManualClock,
-    runtime: &Runtime,
-    line: &mut Vec<u8>,
-    output: &mut impl Write,
-) -> anyhow::Result<()> {
-    clock.set(Timestamp::from_micros(at_us));
-    let verdict = runtime.block_on(limiter.check_charges(charges))?;
-    if verdict.is_degraded() {
-        bail!("the store did not answer");
-    }
-    line.clear();
-    wire::write_replay_line(line, at_us, &verdict);
-    line.push(b'\n');
-    output.write_all(line)?;
     Ok(())
 }
 
@@ -230,6 +220,8 @@ fn replay(
 
 /// Batches that may wait for the next thread.
 const AHEAD: usize = 4;
+/// Requests of a log that are decided before they are handed on.
+const TOGETHER: usize = 1_024;
 /// Bytes that are read at once.
 const BLOCK: usize = 1 << 18;
 
@@ -241,7 +233,8 @@ struct Events {
 }
 
 struct Event {
-    line: u64,
+    /// Where it stands, counted from 1; not known of a log, whose requests are put in order.
+    line: Option<u64>,
     at_us: u64,
     charges: Vec<Charge>,
 }
@@ -299,7 +292,7 @@ fn event_of(line: &[u8], number: u64, policy: &Policy) -> anyhow::Result<Option<
     }
     let event = wire::parse_event(text).map_err(anyhow::Error::msg)?;
     let charges = policy.charges(&event.descriptor)?;
-    Ok(Some(Event { line: number, at_us: event.at_us, charges }))
+    Ok(Some(Event { line: Some(number), at_us: event.at_us, charges }))
 }
 
 /// The verdicts, up to the first event that could not be decided.
@@ -311,13 +304,19 @@ async fn decide_events(
     let mut verdicts = Vec::with_capacity(events.len());
     for Event { line, at_us, charges } in events {
         clock.set(Timestamp::from_micros(at_us));
-        match limiter.check_charges(charges).await {
-            Ok(verdict) if verdict.is_degraded() => {
-                return (verdicts, Some(anyhow::anyhow!("the store did not answer").context(format!("line {line}"))));
+        let error = match limiter.check_charges(charges).await {
+            Ok(verdict) if verdict.is_degraded() => anyhow::anyhow!("the store did not answer"),
+            Ok(verdict) => {
+                verdicts.push((at_us, verdict));
+                continue;
             }
-            Ok(verdict) => verdicts.push((at_us, verdict)),
-            Err(error) => return (verdicts, Some(anyhow::Error::from(error).context(format!("line {line}")))),
-        }
+            Err(error) => anyhow::Error::from(error),
+        };
+        let error = match line {
+            Some(line) => error.context(format!("line {line}")),
+            None => error,
+        };
+        return (verdicts, Some(error));
     }
     (verdicts, None)
 }

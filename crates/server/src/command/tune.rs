@@ -1,6 +1,6 @@
 //! `tollkeeper tune`: which limits to set, from access logs.
 
-use std::fs::OpenOptions;
+use std::fs::{File, OpenOptions};
 use std::io::{BufWriter, IsTerminal as _, Write as _};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -97,6 +97,11 @@ pub(super) fn run(args: Args) -> anyhow::Result<Ending> {
     if args.config.is_none() && args.max_denied_keys.is_some() {
         bail!("--max-denied-keys needs rules to try: name them with --config");
     }
+    // Before the logs are read, which may take minutes.
+    if let Some(path) = args.write.as_deref().filter(|path| path.exists()) {
+        return Err(exists(path));
+    }
+    let page = args.html.as_deref().map(Page::create).transpose()?;
     let logs = open(&args)?;
     let loaded = args.config.as_deref().map(load).transpose()?;
     let compared = args.compare.as_deref().map(load).transpose()?;
@@ -126,10 +131,8 @@ pub(super) fn run(args: Args) -> anyhow::Result<Ending> {
     if let Some(path) = &args.write {
         write(path, &report)?;
     }
-    if let Some(path) = &args.html {
-        let file = std::fs::File::create(path).with_context(|| format!("{}", path.display()))?;
-        let mut file = BufWriter::new(file);
-        write_page(&report, &mut file).and_then(|()| file.flush()).with_context(|| format!("{}", path.display()))?;
+    if let Some(page) = page {
+        page.write(&report)?;
     }
     let mut out = std::io::stdout().lock();
     if args.json {
@@ -194,10 +197,32 @@ fn write(path: &Path, report: &Report) -> anyhow::Result<()> {
     settings::parse(path, &suggestion.yaml)
         .map_err(|error| anyhow::anyhow!("the suggested rules are not valid: {error}"))?;
     let mut file = OpenOptions::new().write(true).create_new(true).open(path).map_err(|error| match error.kind() {
-        std::io::ErrorKind::AlreadyExists => anyhow::anyhow!("{name} exists already: choose another name"),
+        std::io::ErrorKind::AlreadyExists => exists(path),
         _ => anyhow::anyhow!("{name}: {error}"),
     })?;
     file.write_all(suggestion.yaml.as_bytes()).with_context(|| format!("{name}"))
+}
+
+fn exists(path: &Path) -> anyhow::Error {
+    anyhow::anyhow!("{} exists already: choose another name", path.display())
+}
+
+/// Where the report goes as a page.
+struct Page<'a> {
+    path: &'a Path,
+    file: File,
+}
+
+impl Page<'_> {
+    fn create(path: &Path) -> anyhow::Result<Page<'_>> {
+        let file = File::create(path).with_context(|| format!("{}", path.display()))?;
+        Ok(Page { path, file })
+    }
+
+    fn write(self, report: &Report) -> anyhow::Result<()> {
+        let mut file = BufWriter::new(self.file);
+        write_page(report, &mut file).and_then(|()| file.flush()).with_context(|| format!("{}", self.path.display()))
+    }
 }
 
 /// Shows how far reading is, in a terminal only.
