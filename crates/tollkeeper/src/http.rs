@@ -23,6 +23,7 @@
 mod address;
 mod answer;
 mod attributes;
+mod credentials;
 mod forwarded;
 mod forwarding;
 mod identity;

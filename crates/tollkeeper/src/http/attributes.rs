@@ -21,7 +21,7 @@ use super::source::AttributeSource;
 /// | `method` | as in the request line |
 /// | `path` | in its normal spelling: `/%6Cogin`, `//login`, `/x/../login` and `/login;v=1` are `/login` |
 /// | `host` | of the target, else of the `Host` header: lower case, without port and final dot |
-/// | `header.NAME` | lines joined with `, ` unless all say the same; absent when it is not UTF-8; `Authorization` in its usual spelling, `Bearer abc` |
+/// | `header.NAME` | lines joined with `, ` unless all say the same; absent when it is not UTF-8; `Authorization` in its usual spelling, `Bearer abc`, base64 included |
 /// | `query.NAME` | percent-decoded, `+` is a space; the first of this name |
 /// | `cookie.NAME` | percent-decoded, without the quotes around it; the first of this name |
 ///

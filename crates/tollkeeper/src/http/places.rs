@@ -6,13 +6,15 @@ use http::header::{AUTHORIZATION, COOKIE};
 use http::{HeaderMap, Uri};
 use percent_encoding::{percent_decode, percent_decode_str};
 
+use super::credentials;
+
 pub(super) fn differ<T: PartialEq>(mut values: impl Iterator<Item = T>) -> bool {
     values.next().is_some_and(|first| values.any(|other| other != first))
 }
 
 pub(super) fn header<'r>(headers: &'r HeaderMap, name: &str) -> Option<Cow<'r, str>> {
     let value = joined(headers, name)?;
-    Some(if name.eq_ignore_ascii_case(AUTHORIZATION.as_str()) { credentials(value) } else { value })
+    Some(if name.eq_ignore_ascii_case(AUTHORIZATION.as_str()) { credentials::usual(value) } else { value })
 }
 
 fn joined<'r>(headers: &'r HeaderMap, name: &str) -> Option<Cow<'r, str>> {
@@ -51,6 +53,20 @@ pub fn query_value<'q>(query: &'q str, name: &str) -> Option<Cow<'q, str>> {
     values(query, name).next()?
 }
 
+/// Whether a server may find another value of this name than [`query`] does. Some end a parameter at `;` too (Rack 2, Perl),
+/// take `name[]` and `name[0]` for `name` (PHP, Rails, Express), ignore spaces before it (PHP) or its case (ASP.NET).
+pub(super) fn is_query_unclear(uri: &Uri, name: &str) -> bool {
+    let query = uri.query().unwrap_or_default();
+    let own = query_value(query, name);
+    query.split(['&', ';']).any(|pair| {
+        let (found, value) = pair.split_once('=').unwrap_or((pair, ""));
+        let found = decoded(found).unwrap_or_default();
+        let found = found.trim_start();
+        let found = found.split_once('[').map_or(found, |(name, _)| name);
+        found.eq_ignore_ascii_case(name) && decoded(value) != own
+    })
+}
+
 /// `None` when the bytes are not valid UTF-8.
 fn decoded(encoded: &str) -> Option<Cow<'_, str>> {
     if !encoded.contains('+') {
@@ -78,6 +94,19 @@ pub(super) fn cookies<'r>(headers: &'r HeaderMap, name: &str) -> impl Iterator<I
     })
 }
 
+/// Whether a server may find a cookie of this name within another one: some end a cookie at a comma or a space too (Rack 1,
+/// Java and Python in their older ways).
+pub(super) fn is_cookie_unclear(headers: &HeaderMap, name: &str) -> bool {
+    let mut pairs = headers.get_all(COOKIE).into_iter().flat_map(|line| line.as_bytes().split(|byte| *byte == b';'));
+    pairs.any(|pair| {
+        let mut within = pair.trim_ascii().split(|byte| b", \t".contains(byte)).skip(1);
+        within.any(|piece| {
+            let equals = piece.iter().position(|byte| *byte == b'=');
+            equals.is_some_and(|equals| percent_decode(&piece[..equals]).eq(name.bytes()))
+        })
+    })
+}
+
 fn cookie_value(value: &[u8]) -> Option<Cow<'_, str>> {
     let value = match value {
         // Escapes within quotes are octal to some and plain text to others.
@@ -91,16 +120,4 @@ fn cookie_value(value: &[u8]) -> Option<Cow<'_, str>> {
         // Servers that cannot decode it take it as it is.
         Err(_) => std::str::from_utf8(value).ok().map(Cow::Borrowed),
     }
-}
-
-/// The credentials in an `Authorization` header, in the usual spelling: the scheme is case-insensitive and may be
-/// followed by several spaces (RFC 9110 11.4), so `bearer  abc` is `Bearer abc`.
-fn credentials(value: Cow<'_, str>) -> Cow<'_, str> {
-    let Some((scheme, rest)) = value.split_once([' ', '\t']) else { return value };
-    let capital = |(index, letter): (usize, char)| match index {
-        0 => letter.to_ascii_uppercase(),
-        _ => letter.to_ascii_lowercase(),
-    };
-    let usual = format!("{} {}", scheme.chars().enumerate().map(capital).collect::<String>(), rest.trim());
-    if usual == *value { value } else { Cow::Owned(usual) }
 }

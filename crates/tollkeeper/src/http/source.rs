@@ -5,7 +5,7 @@ use std::str::FromStr;
 
 use http::{HeaderMap, HeaderName, Uri};
 
-use super::places::{cookies, differ, queries};
+use super::places::{cookies, differ, is_cookie_unclear, is_query_unclear, queries};
 
 /// Where an attribute comes from.
 ///
@@ -66,10 +66,10 @@ impl AttributeSource {
     pub fn is_contradicted(&self, uri: &Uri, headers: &HeaderMap) -> bool {
         match self {
             AttributeSource::Header(name) => differ(headers.get_all(name).into_iter()),
-            AttributeSource::Query(name) => differ(queries(uri, name)),
+            AttributeSource::Query(name) => differ(queries(uri, name)) || is_query_unclear(uri, name),
             AttributeSource::Cookie(name) => {
                 let mut cookies = cookies(headers, name).peekable();
-                cookies.peek().is_some_and(Option::is_none) || differ(cookies)
+                cookies.peek().is_some_and(Option::is_none) || differ(cookies) || is_cookie_unclear(headers, name)
             }
             AttributeSource::Attribute(_) => false,
         }

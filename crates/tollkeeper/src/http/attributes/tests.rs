@@ -117,6 +117,7 @@ fn a_cookie_is_one_value_in_every_spelling_or_refused() {
         "a;sid=s3cret;b",
         "%73id=s3cret",
         "sid=s3cret; sid=%733cret; sid=\"s3cret\"",
+        "a=b, c=d e; sid=s3cret",
     ] {
         let head = head("/", &[("cookie", spelled)]);
         assert_eq!(identity.contradiction(&head.uri, &head.headers), None, "{spelled}");
@@ -131,6 +132,9 @@ fn a_cookie_is_one_value_in_every_spelling_or_refused() {
         ("sid=\"", ""),
         ("sid=s3cret", "sid=another"),
         ("sid=s3cret; sid=\"s3cretX", ""),
+        ("a=b,sid=s3cret", ""),
+        ("a=b sid=s3cret", ""),
+        ("sid=s3cret, sid=other", ""),
     ] {
         let head = head("/", &[("cookie", unclear), ("cookie", more)]);
         let place = identity.contradiction(&head.uri, &head.headers).map(ToString::to_string);
@@ -197,6 +201,23 @@ fn who_says_two_names_is_found_out() {
     assert_eq!(place("/", &[("x-api-key", ""), ("x-api-key", "b")]).as_deref(), Some("header.x-api-key"));
     for query in ["key=a&key=b", "key=a&k%65y=b", "key=a&x&key", "key=a&key=%ff", "key=&key=a"] {
         assert_eq!(place(&format!("/?{query}"), &[]).as_deref(), Some("query.key"), "{query}");
+    }
+    // What other servers read as a parameter of this name.
+    for query in [
+        "key[]=b",
+        "key=a&key[]=b",
+        "key%5B0%5D=b",
+        "x=1;key=b",
+        "key=a;b",
+        "%20key=b",
+        "+key=b",
+        "KEY=b",
+        "key=a&Key=b",
+    ] {
+        assert_eq!(place(&format!("/?{query}"), &[]).as_deref(), Some("query.key"), "{query}");
+    }
+    for query in ["key=a&x=1;y=2", "key=a&x[]=1&x[]=2", "key=a&keys[]=1", "key=a&KEY=a", "x=key[]", "key=a%3Bb", ""] {
+        assert_eq!(place(&format!("/?{query}"), &[]), None, "{query}");
     }
     assert_eq!(place("/?key=a+b&key=a%20b", &[]), None, "the same in two spellings");
 }
