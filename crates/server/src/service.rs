@@ -47,7 +47,7 @@ pub(crate) struct Service {
     /// The tokens for everything that shows clients or changes something.
     pub(crate) tokens: Tokens,
     /// Wrong tokens, which are answered with a delay.
-    pub(crate) guesses: Guesses,
+    pub(crate) guesses: Arc<Guesses>,
     /// Where the rules come from, if not from a file.
     pub(crate) rules: Option<Arc<Following>>,
     /// Creates spans for requests, if a collector is configured.
@@ -92,7 +92,7 @@ impl Service {
             answer: settings::answer_style(config)?,
             seal: Arc::new(Seal::random()?),
             tokens,
-            guesses: Guesses::default(),
+            guesses: Arc::default(),
             rules: rules.following,
             tracer: Tracer::default(),
             key_places: KeyPlaces::default(),

@@ -8,7 +8,7 @@ mod guesses;
 mod token;
 
 pub(crate) use file::{TokenFile, find};
-pub(crate) use guesses::Guesses;
+pub(crate) use guesses::{Guesses, Wrong};
 pub(crate) use token::Token;
 
 use std::net::SocketAddr;

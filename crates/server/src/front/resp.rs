@@ -67,7 +67,7 @@ async fn run_within(
     };
     let serve_one = move |Accepted { stream, peer, watcher, .. }| {
         let number = shared.connections.fetch_add(1, Relaxed) + 1;
-        let connection = Connection::new(shared.clone(), stream, number, stopping.clone());
+        let connection = Connection::new(shared.clone(), stream, peer.ip(), number, stopping.clone());
         async move {
             if let Err(error) = connection.serve().await {
                 debug!(%peer, "connection closed: {error}");

@@ -83,7 +83,7 @@ families! {
     SPANS Counter Dimensionless "tollkeeper_spans_total" ["outcome"]
         "Trace spans for the OpenTelemetry collector.";
     WRONG_TOKENS Counter Dimensionless "tollkeeper_wrong_tokens_total" []
-        "Requests with an unknown token.";
+        "Requests with an unknown token, and wrong passwords over the Redis protocol.";
     OBSERVATIONS_DROPPED Counter Dimensionless "tollkeeper_observations_dropped_total" []
         "Decisions missing from hot keys and findings because there was no room for them.";
     VIOLATIONS_DROPPED Counter Dimensionless "tollkeeper_violations_dropped_total" []

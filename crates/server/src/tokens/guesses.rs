@@ -1,13 +1,13 @@
-//! Slows down guessing of tokens, per address: the first few wrong tokens are answered at once, the next ones with a
-//! delay, and only few of those at a time.
+//! Slows down guessing of tokens and passwords, per address: the first few wrong ones are answered at once, the next ones with
+//! a delay, and only few of those at a time.
 //!
-//! A client with the right token is locked out only while others guess from the same address and use up all waiting
+//! A client with the right one is locked out only while others guess from the same address and use up all waiting
 //! places.
 
 use std::collections::HashMap;
 use std::net::IpAddr;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use tollkeeper::sparing::Sparing;
@@ -47,9 +47,9 @@ impl Default for Guesses {
 
 impl Guesses {
     /// Call it before checking a token; `None` when too many are waiting.
-    pub(crate) fn begin(&self, address: IpAddr) -> Option<Attempt<'_>> {
+    pub(crate) fn begin(self: &Arc<Self>, address: IpAddr) -> Option<Attempt> {
         let address = network::of_client(address);
-        let mut attempt = Attempt { guesses: self, address, has_place: false };
+        let mut attempt = Attempt { guesses: self.clone(), address, has_place: false };
         if self.budget.peek(&address).is_allowed() {
             return Some(attempt);
         }
@@ -73,32 +73,54 @@ impl Guesses {
 
     fn log(&self, address: IpAddr) {
         if let Some(left_out) = self.logged.turn() {
-            tracing::warn!("{address} sends wrong tokens; its answers are delayed{left_out}");
+            tracing::warn!("{address} sends wrong tokens or passwords; its answers are delayed{left_out}");
         }
     }
 }
 
 /// A token being checked.
 #[derive(Debug)]
-pub(crate) struct Attempt<'g> {
-    guesses: &'g Guesses,
+pub(crate) struct Attempt {
+    guesses: Arc<Guesses>,
     address: IpAddr,
     has_place: bool,
 }
 
-impl Attempt<'_> {
+impl Attempt {
     /// It was wrong: counts it, and delays the answer if there were many.
     pub(crate) async fn fail(self) {
+        self.count_wrong().delay().await;
+    }
+
+    /// It was wrong, and is answered later.
+    pub(crate) fn count_wrong(self) -> Wrong {
         self.guesses.wrong.fetch_add(1, Relaxed);
         let is_early = self.guesses.budget.check(&self.address).is_allowed();
-        if !is_early || self.has_place {
+        let is_late = !is_early || self.has_place;
+        if is_late {
             self.guesses.log(self.address);
+        }
+        Wrong { _attempt: self, is_late }
+    }
+}
+
+/// A wrong token, until it is answered.
+#[derive(Debug)]
+pub(crate) struct Wrong {
+    _attempt: Attempt,
+    is_late: bool,
+}
+
+impl Wrong {
+    /// Delays the answer if there were many.
+    pub(crate) async fn delay(self) {
+        if self.is_late {
             tokio::time::sleep(DELAY).await;
         }
     }
 }
 
-impl Drop for Attempt<'_> {
+impl Drop for Attempt {
     fn drop(&mut self) {
         if !self.has_place {
             return;
@@ -121,7 +143,7 @@ mod tests {
 
     #[tokio::test]
     async fn after_the_first_few_an_address_waits_and_others_do_not() {
-        let guesses = Guesses::default();
+        let guesses = Arc::new(Guesses::default());
         let (eve, ann): (IpAddr, IpAddr) = ([203, 0, 113, 6].into(), [198, 51, 100, 7].into());
         for _ in 0..20 {
             let attempt = guesses.begin(eve).expect("early");
@@ -144,7 +166,7 @@ mod tests {
 
     #[tokio::test]
     async fn what_is_remembered_is_bounded() {
-        let guesses = Guesses::default();
+        let guesses = Arc::new(Guesses::default());
         for number in 0..3 * ADDRESSES as u32 {
             guesses.begin(Ipv4Addr::from_bits(number).into()).expect("early").fail().await;
         }

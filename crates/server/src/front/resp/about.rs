@@ -1,5 +1,7 @@
 //! What clients ask about the server when they connect. The minimum they need.
 
+use std::sync::LazyLock;
+
 use super::names::NAMES;
 use super::reply::{Protocol, Reply, shown};
 use super::request::Word;
@@ -59,9 +61,21 @@ pub(super) fn select(database: &[u8]) -> Reply {
     }
 }
 
+/// The descriptions of all commands, each and together. They are long, and a client can ask for them in a few bytes.
+static DESCRIBED: LazyLock<(Vec<Vec<u8>>, Vec<u8>)> = LazyLock::new(|| {
+    let written = |reply: &Reply| {
+        let mut out = Vec::new();
+        // Arrays, texts and integers are the same in both versions.
+        reply.write(Protocol::Resp2, &mut out);
+        out
+    };
+    let all: Vec<Reply> = NAMES.iter().map(|name| describe(name)).collect();
+    (all.iter().map(written).collect(), written(&Reply::Array(all)))
+});
+
 /// `COMMAND`: the list of commands.
 pub(super) fn commands(words: &[Word<'_>]) -> Reply {
-    let described = || Reply::Array(NAMES.iter().map(|name| describe(name)).collect());
+    let described = || Reply::Written(&DESCRIBED.1);
     let Some((verb, names)) = words.split_first() else { return described() };
     match verb.to_ascii_uppercase().as_slice() {
         b"COUNT" => Reply::Integer(NAMES.len() as i64),
@@ -70,8 +84,9 @@ pub(super) fn commands(words: &[Word<'_>]) -> Reply {
         b"DOCS" => Reply::Map(Vec::new()),
         b"INFO" if names.is_empty() => described(),
         b"INFO" => {
-            let find = |word: &Word<'_>| NAMES.iter().find(|name| word.eq_ignore_ascii_case(name.as_bytes()));
-            Reply::Array(names.iter().map(|word| find(word).map_or(Reply::Null, |name| describe(name))).collect())
+            let find = |word: &Word<'_>| NAMES.iter().position(|name| word.eq_ignore_ascii_case(name.as_bytes()));
+            let described = |word| find(word).map_or(Reply::Null, |at| Reply::Written(&DESCRIBED.0[at]));
+            Reply::Array(names.iter().map(described).collect())
         }
         _ => Reply::error(format!("ERR COMMAND {} is not supported; use COUNT, DOCS, INFO or LIST", shown(verb))),
     }

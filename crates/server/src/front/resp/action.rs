@@ -18,6 +18,16 @@ pub(super) enum Action {
     Transaction(Vec<Queued>),
 }
 
+impl Action {
+    /// What its answer takes, if that is known already.
+    pub(super) fn answered(&self) -> usize {
+        match self {
+            Action::Answer(reply) => reply.size(),
+            _ => 0,
+        }
+    }
+}
+
 /// A command of a transaction.
 #[derive(Debug)]
 pub(super) struct Queued {

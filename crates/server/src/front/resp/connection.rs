@@ -1,6 +1,7 @@
 //! One connection: read, parse, decide, answer, read on.
 
 use std::io;
+use std::net::IpAddr;
 use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::time::Duration;
@@ -17,7 +18,7 @@ use super::command::{Step, Then, plan};
 use super::names::NAMES;
 use super::reply::{Protocol, Reply};
 use super::request::{MAX_COMMAND, Parsed, parse};
-use super::session::Session;
+use super::session::{Login, Session};
 use super::shared::Shared;
 use super::{check, throttle};
 use crate::front::connections::Stream;
@@ -48,10 +49,12 @@ impl Connection {
     pub(super) fn new(
         shared: Arc<Shared>,
         stream: Stream,
+        peer: IpAddr,
         number: u64,
         mut stopping: watch::Receiver<bool>,
     ) -> Connection {
-        let session = Session::new(number, shared.password.clone());
+        let login = shared.password.clone().map(|password| Login::new(password, shared.service.guesses.clone(), peer));
+        let session = Session::new(number, login);
         let (input, output) = (Vec::new(), Vec::new());
         let stopped = async move {
             // An error means that it has.
@@ -96,16 +99,16 @@ impl Connection {
             let (steps, taken, then) = self.understand(at);
             at += taken;
             let has_more = steps.len() == self.shared.limits.depth;
-            let shared = &*self.shared;
-            if shared.decides_here {
+            if self.shared.decides_here {
                 // None of them waits, so none has to be kept beside the others.
                 for step in steps {
-                    let (reply, protocol) = carry_out(shared, step).await;
-                    reply.write(protocol, &mut self.output);
+                    let (reply, protocol) = carry_out(&self.shared, step).await;
+                    self.write(&reply, protocol).await?;
                 }
             } else {
-                for (reply, protocol) in join_all(steps.into_iter().map(|step| carry_out(shared, step))).await {
-                    reply.write(protocol, &mut self.output);
+                let replies = join_all(steps.into_iter().map(|step| carry_out(&self.shared, step))).await;
+                for (reply, protocol) in replies {
+                    self.write(&reply, protocol).await?;
                 }
             }
             if self.session.guesses() > guesses {
@@ -138,8 +141,16 @@ impl Connection {
     async fn pause(&mut self) {
         const FIRST: Duration = Duration::from_millis(100);
         let pause = FIRST * 2_u32.pow(self.session.guesses().clamp(1, 5) - 1);
+        let failed = self.session.take_failed();
+        let wait = async {
+            sleep(pause).await;
+            // Longer for an address that guesses on many connections.
+            for wrong in failed {
+                wrong.delay().await;
+            }
+        };
         tokio::select! {
-            () = sleep(pause) => {}
+            () = wait => {}
             () = &mut self.stopped => {}
         }
     }
@@ -171,6 +182,13 @@ impl Connection {
             }
         }
         (steps, at - start, Then::GoOn)
+    }
+
+    /// Adds a reply to those that are sent together, unless there are many bytes of them already: what a client does not read
+    /// must not pile up here.
+    async fn write(&mut self, reply: &Reply, protocol: Protocol) -> io::Result<()> {
+        reply.write(protocol, &mut self.output);
+        if self.output.len() > MAX_COMMAND { self.flush().await } else { Ok(()) }
     }
 
     async fn flush(&mut self) -> io::Result<()> {
@@ -229,11 +247,21 @@ async fn carry_out(shared: &Shared, step: Step) -> (Reply, Protocol) {
     (reply, protocol)
 }
 
-/// Executes a transaction, one command after the other.
+/// Executes a transaction, one command after the other. Their replies are sent together, so that of too many bytes the rest is
+/// not executed.
 async fn execute(shared: &Shared, commands: Vec<Queued>, protocol: Protocol) -> (Reply, CommandOutcome) {
-    let mut replies = Vec::with_capacity(commands.len());
+    const MOST: usize = 2 << 20;
+    let (mut replies, mut bytes) = (Vec::with_capacity(commands.len()), 0);
     for Queued { name, action } in commands {
+        let action = if bytes > MOST {
+            Action::Answer(Reply::error(format!(
+                "ERR not executed: the replies of this transaction have more than {MOST} bytes; send fewer commands"
+            )))
+        } else {
+            action
+        };
         let (reply, outcome) = answer(shared, action, protocol).await;
+        bytes += reply.size();
         shared.service.metrics.count_command(name.unwrap_or(NAMES.len()), outcome);
         replies.push(reply);
     }

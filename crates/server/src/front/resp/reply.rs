@@ -39,6 +39,8 @@ pub(super) enum Reply {
     Integers([i64; 5]),
     /// Names and values one after the other in RESP2.
     Map(Vec<(&'static str, Reply)>),
+    /// The same in both versions, and written before: a client may ask for it many times.
+    Written(&'static [u8]),
 }
 
 impl Reply {
@@ -59,6 +61,19 @@ impl Reply {
         Reply::Error(format!("ERR wrong number of arguments for '{command}' command"))
     }
 
+    /// About how many bytes it takes, here and on the wire.
+    pub(super) fn size(&self) -> usize {
+        let within = match self {
+            Reply::Error(text) | Reply::Text(text) => text.len(),
+            Reply::Bytes(bytes) => bytes.len(),
+            Reply::Array(elements) => elements.iter().map(Reply::size).sum(),
+            Reply::Map(entries) => entries.iter().map(|(name, value)| name.len() + value.size()).sum(),
+            Reply::Written(bytes) => bytes.len(),
+            Reply::Simple(_) | Reply::Integer(_) | Reply::Integers(_) | Reply::Null | Reply::Boolean(_) => 0,
+        };
+        size_of::<Reply>() + within
+    }
+
     pub(super) fn write(&self, protocol: Protocol, out: &mut Vec<u8>) {
         let is_new = protocol == Protocol::Resp3;
         match self {
@@ -75,6 +90,7 @@ impl Reply {
                 numbers.iter().for_each(|number| integer(out, *number));
             }
             Reply::Bytes(bytes) => bulk(out, bytes),
+            Reply::Written(bytes) => out.extend_from_slice(bytes),
             Reply::Text(text) if is_new => {
                 line(out, format_args!("={}", text.len() + 4));
                 line(out, format_args!("txt:{text}"));

@@ -1,6 +1,8 @@
 //! The state of a client: whether it is authenticated, and which protocol it uses.
 
 use std::fmt;
+use std::net::IpAddr;
+use std::sync::Arc;
 
 use subtle::ConstantTimeEq as _;
 
@@ -10,6 +12,7 @@ use super::names::NAMES;
 use super::reply::{Protocol, Reply, shown};
 use super::request::{MAX_COMMAND, Word};
 use super::throttle::Recent;
+use crate::tokens::{Guesses, Wrong};
 
 /// The password of clients.
 #[derive(Clone, PartialEq, Eq)]
@@ -33,16 +36,33 @@ impl fmt::Debug for Password {
     }
 }
 
+/// How a client logs in.
+#[derive(Debug)]
+pub(super) struct Login {
+    password: Password,
+    /// Wrong passwords of all connections, by address.
+    guesses: Arc<Guesses>,
+    address: IpAddr,
+}
+
+impl Login {
+    pub(super) fn new(password: Password, guesses: Arc<Guesses>, address: IpAddr) -> Login {
+        Login { password, guesses, address }
+    }
+}
+
 /// The state of one connection.
 #[derive(Debug)]
 pub(super) struct Session {
     /// A unique number.
     pub(super) id: u64,
     pub(super) protocol: Protocol,
-    needed: Option<Password>,
+    needed: Option<Login>,
     is_known: bool,
     /// Wrong passwords in a row.
     guesses: u32,
+    /// Those that were not answered yet.
+    failed: Vec<Wrong>,
     name: Vec<u8>,
     transaction: Option<Transaction>,
     pub(super) recent: Recent,
@@ -52,8 +72,10 @@ pub(super) struct Session {
 #[derive(Debug, Default)]
 struct Transaction {
     commands: Vec<Queued>,
-    /// Of all their words.
+    /// Of all their words,
     bytes: usize,
+    /// and of the answers that are known already.
+    answers: usize,
     /// Whether one of them cannot be executed, so that none will be.
     is_refused: bool,
 }
@@ -61,18 +83,24 @@ struct Transaction {
 impl Session {
     /// The most commands of a transaction,
     const MOST_QUEUED: usize = 1_024;
-    /// and the most bytes of them: a client can keep them here for as long as it may be idle.
+    /// and the most bytes of them and of their answers: a client can keep them here for as long as it may be idle.
     const MOST_BYTES: usize = 4 * MAX_COMMAND;
 
-    pub(super) fn new(id: u64, needed: Option<Password>) -> Session {
+    pub(super) fn new(id: u64, needed: Option<Login>) -> Session {
         let is_known = needed.is_none();
         let (protocol, recent) = (Protocol::default(), Recent::default());
-        Session { id, protocol, needed, is_known, guesses: 0, name: Vec::new(), transaction: None, recent }
+        let failed = Vec::new();
+        Session { id, protocol, needed, is_known, guesses: 0, failed, name: Vec::new(), transaction: None, recent }
     }
 
     /// Wrong passwords in a row.
     pub(super) fn guesses(&self) -> u32 {
         self.guesses
+    }
+
+    /// Wrong passwords that are about to be answered.
+    pub(super) fn take_failed(&mut self) -> Vec<Wrong> {
+        std::mem::take(&mut self.failed)
     }
 
     /// Whether it has failed so often that it is cut off.
@@ -103,11 +131,18 @@ impl Session {
                  Are you sure your configuration is correct?",
             ));
         };
-        if user == b"default" && needed.is(password) {
+        let Some(attempt) = needed.guesses.begin(needed.address) else {
+            self.guesses += 1;
+            return Err(Reply::error(
+                "ERR too many wrong passwords come from this address, so this one was not checked; try again later",
+            ));
+        };
+        if user == b"default" && needed.password.is(password) {
             (self.is_known, self.guesses) = (true, 0);
             return Ok(());
         }
         self.guesses += 1;
+        self.failed.push(attempt.count_wrong());
         Err(Reply::error("WRONGPASS invalid username-password pair or user is disabled."))
     }
 
@@ -152,7 +187,9 @@ impl Session {
         let ends = |name: usize| matches!(NAMES[name], "multi" | "exec" | "discard" | "reset" | "quit");
         let Some(transaction) = self.transaction.as_mut().filter(|_| !name.is_some_and(ends)) else { return action };
         transaction.bytes += words.iter().map(|word| word.len()).sum::<usize>();
-        let is_full = transaction.commands.len() >= Session::MOST_QUEUED || transaction.bytes > Session::MOST_BYTES;
+        transaction.answers += action.as_ref().map_or(0, Action::answered);
+        let is_full = transaction.commands.len() >= Session::MOST_QUEUED
+            || transaction.bytes.max(transaction.answers) > Session::MOST_BYTES;
         if transaction.is_refused || is_full {
             // Nothing of it will be executed, so nothing is kept.
             transaction.commands = Vec::new();
@@ -216,7 +253,8 @@ impl Session {
 
     /// `RESET`: like a new connection, except that failed guesses are remembered.
     pub(super) fn reset(&mut self) -> Reply {
-        *self = Session { guesses: self.guesses, ..Session::new(self.id, self.needed.take()) };
+        let failed = self.take_failed();
+        *self = Session { guesses: self.guesses, failed, ..Session::new(self.id, self.needed.take()) };
         Reply::Simple("RESET")
     }
 

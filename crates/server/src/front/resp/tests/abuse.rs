@@ -117,3 +117,46 @@ async fn whoever_guesses_passwords_is_cut_off_and_nobody_else_waits() {
     let answers = gate.ask("AUTH a\r\nAUTH b\r\nAUTH \"open sesame\"\r\nAUTH c\r\nAUTH d\r\nPING\r\n").await;
     assert_eq!(answers, format!("{wrong}{wrong}+OK {wrong}{wrong}+PONG "));
 }
+
+/// `MULTI` and a thousand times `COMMAND`, ten kilobytes, made the service keep thirteen megabytes of answers for as long as the
+/// client liked, on each connection.
+#[tokio::test]
+async fn a_transaction_keeps_no_more_in_answers_than_in_words() {
+    let gate = gate().await;
+    let mut client = gate.connect().await;
+    client.send(format!("MULTI\r\n{}EXEC\r\nQUIT\r\n", "COMMAND\r\n".repeat(1_000))).await;
+    let answers = client.rest().await;
+    assert!(answers.contains("-ERR a transaction has at most 1024 commands and 256 KiB "), "{answers:.300}");
+    assert!(answers.contains("-EXECABORT ") && answers.len() < 100_000, "{}", answers.len());
+    // A few are fine.
+    let mut client = gate.connect().await;
+    client.send("MULTI\r\nCOMMAND COUNT\r\nCOMMAND INFO ping nonsense\r\nEXEC\r\nQUIT\r\n").await;
+    let answers = client.rest().await;
+    assert!(answers.contains(" *2 :") && answers.contains(" *2 *10 $4 ping :-1 *1 +fast "), "{answers}");
+}
+
+/// All answers of a pipeline were gathered before the first was sent.
+#[tokio::test]
+async fn long_answers_of_a_pipeline_are_sent_one_after_the_other() {
+    let gate = gate().await;
+    let mut client = gate.connect().await;
+    let count = 2_000;
+    let one = gate.ask("COMMAND\r\n").await;
+    let send = async { client.0.write_all(format!("{}QUIT\r\n", "COMMAND\r\n".repeat(count)).as_bytes()).await };
+    send.await.expect("sent");
+    assert_eq!(client.rest().await, format!("{}+OK ", one.repeat(count)));
+}
+
+/// Only the guesses of one connection were counted, and a guesser could open a thousand.
+#[tokio::test]
+async fn guesses_on_many_connections_are_slowed_down_together() {
+    let gate = open(&[], 10, Limits::default(), Some("open sesame")).await;
+    let guesses = (0..40).map(|_| gate.ask("AUTH a\r\nAUTH b\r\n"));
+    let answers = futures_util::future::join_all(guesses).await.concat();
+    let unchecked = answers.matches("-ERR too many wrong passwords come from this address").count();
+    let checked = answers.matches("-WRONGPASS").count();
+    assert_eq!(checked + unchecked, 80);
+    assert!(unchecked >= 40, "{checked} were checked");
+    // Afterwards the right one is checked again.
+    gate.connect().await.line("AUTH \"open sesame\"", "+OK ").await;
+}
