@@ -87,17 +87,28 @@ impl Report {
         self.rows.iter().all(Row::holds)
     }
 
+    /// What each scenario cost, by kind of rule: the table that the guide quotes.
+    fn costs(&self) -> String {
+        let heads =
+            KINDS.map(|kind| format!("`{}`: {}/s, burst {}", kind.name, kind.limit.per_second, kind.limit.burst));
+        let mut table =
+            format!("## What each failure costs\n\n| what fails | {} |\n|---|---|---|---|---|\n", heads.join(" | "));
+        for rows in self.rows.chunks(KINDS.len()) {
+            let costs: Vec<String> = rows.iter().map(|row| row.excess.to_string()).collect();
+            let _ = writeln!(table, "| {} | {} |", rows[0].scenario, costs.join(" | "));
+        }
+        table
+    }
+
     /// `report.md` and the plots beside it.
     pub(crate) fn write(&self, folder: &Path) -> std::io::Result<()> {
         std::fs::create_dir_all(folder)?;
-        let mut page = format!(
-            "# Chaos report\n\n`./run chaos --seed {}`. Each row is the key, and the interval of it, that came closest to its bound (or \
+        let mut page = format!("# Chaos report\n\n`./run chaos --seed {}`.\n\n{}\n", self.seed, self.costs());
+        page += "## Every interval\n\nEach row is the key, and the interval of it, that came closest to its bound (or \
              exceeded it most). The last column is the largest excess over B + N·t in any interval, faults or not. How it is judged: \
              [bounds](../guide/bounds.md).\n\n\
              | scenario | rule | bound | requests | admitted | without an answer | worst interval | admitted in it | allowed | over the limit |\n\
-             |---|---|---|---|---|---|---|---|---|---|\n",
-            self.seed
-        );
+             |---|---|---|---|---|---|---|---|---|---|\n";
         for row in &self.rows {
             let Row { scenario, kind, bound, asked, admitted, unanswered, excess, .. } = row;
             let worst = row.worst.map_or("– | – | –".to_string(), |worst| {

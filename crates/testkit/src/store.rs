@@ -129,6 +129,11 @@ impl Server {
         self.port
     }
 
+    /// Its process.
+    pub fn pid(&self) -> u32 {
+        self.process.child.id()
+    }
+
     /// Its URL, with user and password where clients need them.
     pub fn url(&self) -> String {
         let scheme = if self.launch.certificates.is_some() { "rediss" } else { "redis" };

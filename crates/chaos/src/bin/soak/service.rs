@@ -6,7 +6,14 @@ use tollkeeper_testkit::{Service, file};
 /// What it runs on, and how large it is.
 pub(crate) struct Loaded {
     service: Service,
-    _redis: Server,
+    redis: Server,
+}
+
+/// CPU time so far, in seconds.
+#[derive(Clone, Copy)]
+pub(crate) struct Spent {
+    pub(crate) service: f64,
+    pub(crate) redis: f64,
 }
 
 /// The limit of the key that all clients share: so many a second, and as many at once.
@@ -34,7 +41,11 @@ impl Loaded {
         let config = file(&format!("{listen}\n{store}\n{}", rules()), "yaml");
         let free = "127.0.0.1:0";
         let service = Service::start(&["serve", "--http", free, "--grpc", free, "--resp", free, "--config", &config]);
-        Loaded { service, _redis: redis }
+        Loaded { service, redis }
+    }
+
+    pub(crate) fn spent(&self) -> Spent {
+        Spent { service: cpu_seconds(self.service.pid()), redis: cpu_seconds(self.redis.pid()) }
     }
 
     pub(crate) fn address(&self) -> &str {
@@ -59,4 +70,14 @@ impl Loaded {
             |line: &&str| (line.contains("ERROR") || line.contains("WARN")) && !line.contains("overloaded");
         self.service.log().lines().filter(is_complaint).map(str::to_string).collect()
     }
+}
+
+/// User and system time of a process and its threads.
+fn cpu_seconds(pid: u32) -> f64 {
+    /// The unit of /proc, on every Linux.
+    const TICKS: f64 = 100.0;
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+    // The name in parentheses may contain anything; the 12th and 13th field after it are what is asked for.
+    let rest = stat.rsplit_once(')').map_or("", |(_, rest)| rest);
+    rest.split_whitespace().skip(11).take(2).filter_map(|ticks| ticks.parse::<f64>().ok()).sum::<f64>() / TICKS
 }
