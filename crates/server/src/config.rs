@@ -143,9 +143,11 @@ pub(crate) struct Listen {
     /// How many connections each address takes at the same time; further ones wait.
     #[schemars(range(min = 1, max = 1_000_000))]
     pub(crate) connections: usize,
-    /// How many of them one client may have: an IPv4 address, or an IPv6 network of 64 bits. Trusted proxies may have all.
+    /// How many of them one client may have: an IPv4 address, or an IPv6 network of 64 bits. By default a quarter of
+    /// `connections`. Trusted proxies may have all.
     #[schemars(range(min = 1, max = 1_000_000))]
-    pub(crate) connections_per_address: usize,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) connections_per_address: Option<usize>,
     /// TLS on every address. Without it, nothing is encrypted.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) tls: Option<ListenTls>,
@@ -160,7 +162,7 @@ impl Default for Listen {
             resp_password: None,
             health: None,
             connections: 10_000,
-            connections_per_address: 2_500,
+            connections_per_address: None,
             tls: None,
         }
     }

@@ -54,6 +54,15 @@ fn one_address_cannot_take_every_place() {
     wait_until("it has its places back", || !is_closed_soon(&service));
 }
 
+/// With `listen.connections` at 2,000 or below and nothing else set, one address had the right to all of them.
+#[test]
+fn by_default_one_address_gets_a_quarter_of_the_connections() {
+    let service = service("connections: 40", &[]);
+    let crowd: Vec<TcpStream> = (0..60).map(|_| idle(&service.http, [127, 0, 0, 2])).collect();
+    wait_until("those beyond its share are closed", || crowd.iter().filter(|one| is_closed(one)).count() == 50);
+    assert_eq!(service.get("/healthz").status, 200);
+}
+
 fn is_closed_soon(service: &Service) -> bool {
     let one = idle(&service.http, [127, 0, 0, 2]);
     std::thread::sleep(Duration::from_millis(50));

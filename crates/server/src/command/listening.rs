@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use super::open_files;
 use super::signals::{Asked, Stop};
-use crate::config::Config;
+use crate::config::{Config, Listen};
 use crate::front::connections::{self, MostConnections};
 use crate::front::health;
 use crate::service::Service;
@@ -18,7 +18,7 @@ pub(super) struct ListeningArgs {
     /// The maximum number of connections to each address
     #[arg(long, value_name = "N", env = "TOLLKEEPER_CONNECTIONS")]
     connections: Option<usize>,
-    /// The maximum number of connections from one client address; trusted proxies are exempt
+    /// The maximum number of connections from one client address, by default a quarter of all; trusted proxies are exempt
     #[arg(long, value_name = "N", env = "TOLLKEEPER_CONNECTIONS_PER_ADDRESS")]
     connections_per_address: Option<usize>,
     /// How long /readyz reports that it is draining, after SIGTERM and before connections are closed
@@ -34,7 +34,7 @@ impl ListeningArgs {
             listen.health.clone_from(&self.health);
         }
         listen.connections = self.connections.unwrap_or(listen.connections);
-        listen.connections_per_address = self.connections_per_address.unwrap_or(listen.connections_per_address);
+        listen.connections_per_address = self.connections_per_address.or(listen.connections_per_address);
         if let Some(delay) = &self.shutdown_delay {
             config.shutdown.delay.clone_from(delay);
         }
@@ -45,8 +45,13 @@ impl ListeningArgs {
 pub(super) fn most_connections(config: &Config, listeners: usize, files_each: usize) -> MostConnections {
     let listen = &config.listen;
     let all = open_files::connections(listen.connections, listeners, files_each);
-    let per_address = listen.connections_per_address.min(listen.connections);
+    let per_address = per_address(listen);
     MostConnections { all, per_address: share(per_address, listen.connections, all) }
+}
+
+/// A quarter of all unless it is set: a number of its own would be all of them where `connections` is lower.
+fn per_address(listen: &Listen) -> usize {
+    listen.connections_per_address.unwrap_or((listen.connections / 4).max(1)).min(listen.connections)
 }
 
 /// What one address may have of the connections that are possible: the same share as of those that were wanted.
@@ -101,5 +106,17 @@ mod tests {
         assert_eq!(share(2_500, 10_000, 256), 64);
         assert_eq!(share(2_500, 10_000, 2), 1, "few are better than none");
         assert_eq!(share(2_000, 2_000, 256), 256, "who wants no limit has none");
+    }
+
+    /// The default was 2,500 whatever `listen.connections` was: with 2,000 connections or fewer, one client could have them
+    /// all, and nobody else was answered.
+    #[test]
+    fn by_default_one_address_gets_a_quarter_of_all_connections() {
+        let listen =
+            |connections, connections_per_address| Listen { connections, connections_per_address, ..Listen::default() };
+        assert_eq!(per_address(&Listen::default()), 2_500);
+        assert_eq!([2_000, 100, 3, 1].map(|all| per_address(&listen(all, None))), [500, 25, 1, 1]);
+        assert_eq!(per_address(&listen(2_000, Some(2_000))), 2_000, "who wants no limit has none");
+        assert_eq!(per_address(&listen(100, Some(500))), 100);
     }
 }

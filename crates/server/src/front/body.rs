@@ -5,6 +5,7 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use axum::body::{Body, Bytes};
+use bytes::BytesMut;
 use futures_util::future::poll_immediate;
 use http::header::EXPECT;
 use http::{Request, StatusCode};
@@ -68,35 +69,58 @@ pub(super) enum Arrived {
 
 /// Takes what has arrived, without waiting. A short body arrives with its head, and then this is all that is needed.
 pub(super) async fn arrived(mut rest: Incoming) -> Arrived {
-    let mut taken: Option<Bytes> = None;
+    let mut taken = Taken::default();
     loop {
         let failed = match poll_immediate(rest.frame()).await {
-            Some(Some(Ok(frame))) => match (frame.into_data(), taken.take()) {
-                (Ok(data), None) => {
-                    taken = Some(data);
-                    None
-                }
-                (Ok(data), Some(before)) => {
-                    taken = Some([before, data].concat().into());
-                    None
-                }
+            Some(Some(Ok(frame))) => {
                 // Trailers say nothing here.
-                (Err(_), before) => {
-                    taken = before;
-                    None
-                }
-            },
+                frame.into_data().into_iter().for_each(|data| taken.add(data));
+                None
+            }
             Some(Some(Err(error))) => Some(error),
-            Some(None) => return Arrived::Whole(taken.unwrap_or_default()),
-            None => return Arrived::InPieces(Resumed { taken, failed: None, rest }),
+            Some(None) => return Arrived::Whole(taken.whole()),
+            None => return Arrived::InPieces(Resumed { taken: taken.part(), failed: None, rest }),
         };
-        let length = taken.as_ref().map_or(0, Bytes::len);
-        if failed.is_some() || length > MAX_BODY {
-            return Arrived::InPieces(Resumed { taken, failed, rest });
+        if failed.is_some() || taken.len() > MAX_BODY {
+            return Arrived::InPieces(Resumed { taken: taken.part(), failed, rest });
         }
         if rest.is_end_stream() {
-            return Arrived::Whole(taken.unwrap_or_default());
+            return Arrived::Whole(taken.whole());
         }
+    }
+}
+
+/// Pieces of a body, joined when there is a second one. Each byte is copied a few times at most, however many pieces a
+/// client makes of them.
+#[derive(Default)]
+struct Taken {
+    first: Bytes,
+    joined: BytesMut,
+}
+
+impl Taken {
+    fn add(&mut self, data: Bytes) {
+        if self.len() == 0 {
+            self.first = data;
+            return;
+        }
+        if self.joined.is_empty() {
+            self.joined.extend_from_slice(&std::mem::take(&mut self.first));
+        }
+        self.joined.extend_from_slice(&data);
+    }
+
+    fn len(&self) -> usize {
+        self.first.len() + self.joined.len()
+    }
+
+    /// If there is anything.
+    fn part(self) -> Option<Bytes> {
+        Some(self.whole()).filter(|part| !part.is_empty())
+    }
+
+    fn whole(self) -> Bytes {
+        if self.joined.is_empty() { self.first } else { self.joined.freeze() }
     }
 }
 

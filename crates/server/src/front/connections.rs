@@ -3,6 +3,7 @@
 //! The accept loop is our own so that limits apply before any request is read: the number of connections, how long
 //! one may stall or take for a handshake, how large a head may be.
 
+mod held;
 mod joined;
 mod stall;
 mod visitors;
@@ -28,9 +29,10 @@ use tokio::task::JoinSet;
 use tracing::{debug, error, info, warn};
 
 use crate::tls::{self, Acceptor};
+use held::Held;
 use joined::Joined;
-pub(crate) use stall::{Busy, Stalling, UnderWay};
-pub(crate) use visitors::Visitors;
+pub(crate) use stall::{Busy, Stalling, UnderWay, Unread};
+pub(crate) use visitors::{HeldBytes, InFlight, MostConnections, Requests, Visitors};
 
 /// The limits of clients.
 #[derive(Clone, Copy, Debug)]
@@ -74,13 +76,6 @@ impl Limits {
         let MostConnections { all, per_address } = listener.most;
         Limits { connections: all, connections_per_address: per_address, ..Limits::default() }
     }
-}
-
-/// How many connections a listener takes.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct MostConnections {
-    pub(crate) all: usize,
-    pub(crate) per_address: usize,
 }
 
 /// Listens with a queue that a burst of new connections does not overflow: a client whose connection is dropped there
@@ -150,6 +145,8 @@ pub(crate) struct Accepted {
     pub(crate) certified: Option<Arc<str>>,
     /// Allows the client to be silent while requests are in flight.
     pub(crate) busy: Busy,
+    /// Where its requests are counted.
+    pub(crate) requests: Requests,
     /// Signals the connection to end after the requests in flight.
     pub(crate) watcher: Watcher,
     /// Signals code that waits for the rest of a request.
@@ -168,18 +165,48 @@ pub(super) struct Peer {
 #[derive(Debug)]
 pub(super) struct Connected {
     pub(super) peer: Peer,
+    pub(super) reader: Reader,
     stopping: Stopping,
+}
+
+/// Who reads the answers of a connection.
+#[derive(Clone, Debug)]
+pub(super) struct Reader {
+    requests: Requests,
+    busy: Busy,
+}
+
+/// A large answer that has not been read yet, until it is dropped.
+#[derive(Debug)]
+pub(super) struct Owed {
+    _bytes: HeldBytes,
+    _unread: Unread,
+}
+
+impl Reader {
+    /// Keeps an answer of so many bytes until it was read, unless too much waits for this client or for all. A client that
+    /// takes longer than it may be idle is cut off.
+    pub(super) fn owe(&self, bytes: usize) -> Option<Owed> {
+        Some(Owed { _bytes: self.requests.hold(bytes)?, _unread: self.busy.owe() })
+    }
 }
 
 impl Connected {
     /// Adds it to a request, for handlers behind a router.
     pub(super) fn attach<B>(&self, request: &mut Request<B>) {
         request.extensions_mut().insert(self.peer.clone());
+        request.extensions_mut().insert(self.reader.clone());
         request.extensions_mut().insert(self.stopping.clone());
     }
 }
 
-/// Answers requests until `shutdown`, then finishes those in flight. `front` is its name in the log.
+/// Why a request is refused whose client has too many in flight.
+pub(super) const TOO_MANY_REQUESTS: &str =
+    "overloaded: too many requests of this client are in flight; wait for answers before sending more";
+
+/// Answers requests until `shutdown`, then finishes those in flight. `front` is its name in the log, `refuse` the answer to a
+/// client with too many requests in flight.
+#[expect(clippy::too_many_arguments, reason = "each is a part of a front, and named where it is called")]
 pub(super) async fn serve_requests<F, B>(
     front: &str,
     limits: Limits,
@@ -188,25 +215,40 @@ pub(super) async fn serve_requests<F, B>(
     listener: Listener,
     shutdown: impl Future<Output = ()> + Send,
     answer: impl Fn(Request<Incoming>, &Arc<Connected>) -> F + Clone + Send + Sync + 'static,
+    refuse: impl Fn() -> Response<B> + Clone + Send + Sync + 'static,
 ) where
     F: Future<Output = Response<B>> + Send + 'static,
-    B: Body<Data = Bytes> + Send + 'static,
+    B: Body<Data = Bytes> + Send + Unpin + 'static,
     B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
 {
     let builder = Arc::new(protocol);
     let here = visitors.clone();
-    let serve_one = move |Accepted { stream, peer, certified, watcher, stopping, .. }| {
+    let serve_one = move |Accepted { stream, peer, certified, busy, requests, watcher, stopping }| {
         let (builder, answer, visitors) = (builder.clone(), answer.clone(), visitors.clone());
+        let refuse = refuse.clone();
         async move {
             let leaving = visitors.clone();
-            let connected = Arc::new(Connected { peer: Peer { ip: peer.ip(), certified }, stopping });
-            let requests = service_fn(move |request: Request<Incoming>| {
+            let reader = Reader { requests: requests.clone(), busy };
+            let connected = Arc::new(Connected { peer: Peer { ip: peer.ip(), certified }, reader, stopping });
+            let serving = service_fn(move |request: Request<Incoming>| {
                 let (version, leaving) = (request.version(), leaving.clone());
-                let answering = answer(request, &connected);
-                async move { Ok::<_, Infallible>(for_http1(answering.await, version, &leaving)) }
+                // On HTTP/1 there is one at a time, so that the number of connections limits them.
+                let begun = (version == Version::HTTP_2).then(|| requests.begin());
+                let answering = match begun {
+                    Some(None) => Err(refuse()),
+                    begun => Ok((answer(request, &connected), begun.flatten())),
+                };
+                async move {
+                    let (response, in_flight) = match answering {
+                        Ok((answering, in_flight)) => (answering.await, in_flight),
+                        Err(refused) => (refused, None),
+                    };
+                    let response = for_http1(response, version, &leaving);
+                    Ok::<_, Infallible>(response.map(|body| Held::new(body, in_flight)))
+                }
             });
             let io = TokioIo::new(Joined(stream));
-            let connection = builder.serve_connection(io, requests).into_owned();
+            let connection = builder.serve_connection(io, serving).into_owned();
             if let Err(error) = watcher.watch(connection).await {
                 if is_flood_of_resets(&*error) {
                     visitors.log_reset(peer.ip());
@@ -286,7 +328,8 @@ async fn accept_all(
             accepted = accept(&listener, &slots, limits.connections, &visitors) => accepted,
         };
         // Dropped, so closed: a client with too many learns it at once, and no other client waits behind it.
-        let Some(visit) = visitors.admit(peer.ip(), limits.connections_per_address) else { continue };
+        let most = MostConnections { all: limits.connections, per_address: limits.connections_per_address };
+        let Some(visit) = visitors.admit(peer.ip(), most) else { continue };
         let (serve_one, tls, mut stopping, watcher) =
             (serve_one.clone(), tls.clone(), Stopping(stopping.clone()), graceful.watcher());
         connections.spawn(async move {
@@ -299,7 +342,8 @@ async fn accept_all(
             };
             match begun {
                 Ok((stream, certified)) => {
-                    serve_one(Accepted { stream, peer, certified, busy, watcher, stopping }).await;
+                    let requests = visit.requests();
+                    serve_one(Accepted { stream, peer, certified, busy, requests, watcher, stopping }).await;
                 }
                 Err(error) => {
                     visit.count_failed_start(&error);

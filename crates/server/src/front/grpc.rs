@@ -90,8 +90,11 @@ async fn run_within(
         health::end(reporter).await;
     };
     let calls = Arc::new(Calls { service: direct, router });
+    let refusing = calls.clone();
     let answer = move |request, from: &Arc<Connected>| calls.clone().answer(request, from.clone());
-    connections::serve_requests("gRPC", limits, visitors, protocol(limits), listener.into(), shutdown, answer).await;
+    let refuse = move || refusing.refuse();
+    let protocol = protocol(limits);
+    connections::serve_requests("gRPC", limits, visitors, protocol, listener.into(), shutdown, answer, refuse).await;
     Ok(())
 }
 

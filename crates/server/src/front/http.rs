@@ -9,6 +9,7 @@ mod exceptions;
 mod guard;
 mod insight;
 mod keys;
+mod large;
 mod observe;
 mod origin;
 mod pages;
@@ -48,8 +49,10 @@ async fn run_within(
     let shared = Arc::new(Shared { service, limits });
     let api = Arc::new(Api { router: router(shared.clone()), shared });
     let protocol = connections::protocol(limits);
+    let refusing = api.clone();
     let answer = move |request, from: &Arc<Connected>| api.clone().answer(request, from.clone());
-    connections::serve_requests("HTTP", limits, visitors, protocol, listener.into(), shutdown, answer).await;
+    let refuse = move || refusing.refuse();
+    connections::serve_requests("HTTP", limits, visitors, protocol, listener.into(), shutdown, answer, refuse).await;
     Ok(())
 }
 

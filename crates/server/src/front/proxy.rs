@@ -36,7 +36,9 @@ use tracing::{debug, info};
 
 use super::body::discard;
 use super::certified::Certified;
-use super::connections::{self, Accepted, Busy, Limits, Listener, Stopping, UnderWay, protocol};
+use super::connections::{
+    self, Accepted, Busy, InFlight, Limits, Listener, Requests, Stopping, TOO_MANY_REQUESTS, UnderWay, protocol,
+};
 use super::forwarding;
 use crate::metrics::{Front, Outcome, WaitOutcome};
 use crate::service::Service;
@@ -69,6 +71,7 @@ struct Client {
     /// The name in its certificate.
     certified: Option<Arc<str>>,
     busy: Busy,
+    requests: Requests,
     sequel: Sequel,
     stopping: Stopping,
 }
@@ -85,19 +88,24 @@ pub(crate) async fn run(listener: Listener, proxy: Arc<Proxy>, shutdown: impl Fu
     builder.http1().half_close(false);
     let builder = Arc::new(builder);
     let scheme = if listener.tls.is_some() { Scheme::HTTPS } else { Scheme::HTTP };
-    let serve = move |Accepted { stream, peer, certified, busy, watcher, stopping }| {
+    let serve = move |Accepted { stream, peer, certified, busy, requests, watcher, stopping }| {
         let (builder, proxy, scheme, leaving) = (builder.clone(), proxy.clone(), scheme.clone(), leaving.clone());
         async move {
-            let client =
-                Arc::new(Client { peer: peer.ip(), scheme, certified, busy, sequel: Sequel::default(), stopping });
+            let (peer_ip, sequel) = (peer.ip(), Sequel::default());
+            let client = Arc::new(Client { peer: peer_ip, scheme, certified, busy, requests, sequel, stopping });
             let strict = Strict::new(stream, client.sequel.clone()).counting(proxy.service.metrics.clone());
             let io = TokioIo::new(strict);
             let sequel = client.sequel.clone();
             let requests = service_fn(move |request| {
                 let (proxy, client, leaving) = (proxy.clone(), client.clone(), leaving.clone());
                 let version = request.version();
+                // Each takes a connection to the upstream, so there are as many as files were reserved for.
+                let begun = client.requests.begin();
                 async move {
-                    let response = proxy.answer_traced(&client, request).await;
+                    let response = match begun {
+                        Some(in_flight) => proxy.answer_traced(&client, request, in_flight).await,
+                        None => proxy.too_many(),
+                    };
                     Ok::<_, Infallible>(connections::for_http1(response, version, &leaving))
                 }
             });
@@ -122,18 +130,25 @@ struct Admitted {
 
 impl Proxy {
     /// Handles the request within its trace, until the head of the response has arrived.
-    async fn answer_traced(&self, client: &Client, request: Request<Incoming>) -> Response {
+    async fn answer_traced(&self, client: &Client, request: Request<Incoming>, in_flight: InFlight) -> Response {
         if !self.service.tracer.is_on() {
-            return self.answer(client, request).await;
+            return self.answer(client, request, in_flight).await;
         }
         let begun = self.service.tracer.begin(request.headers());
         let method = request.method().clone();
         let describe = |response: &Response| Described::http(&method, "", response.status());
-        self.service.tracer.within(begun, Box::pin(self.answer(client, request)), describe).await
+        self.service.tracer.within(begun, Box::pin(self.answer(client, request, in_flight)), describe).await
     }
 
-    async fn answer(&self, client: &Client, mut request: Request<Incoming>) -> Response {
-        let under_way = client.busy.begin();
+    /// The response to a client that has too many requests in flight.
+    fn too_many(&self) -> Response {
+        self.service.metrics.count_outcome(Front::Proxy, Outcome::Shed);
+        let problem = Problem::new(StatusCode::SERVICE_UNAVAILABLE, TOO_MANY_REQUESTS);
+        problem.header(RETRY_AFTER, HeaderValue::from_static("1")).into_response()
+    }
+
+    async fn answer(&self, client: &Client, mut request: Request<Incoming>, in_flight: InFlight) -> Response {
+        let under_way = (client.busy.begin(), in_flight);
         let on_upgrade = hyper::upgrade::on(&mut request);
         let (mut parts, body) = request.into_parts();
         let target = match Target::of(&parts) {
@@ -290,7 +305,7 @@ impl Proxy {
         client: &Client,
         on_upgrade: Option<OnUpgrade>,
         permit: Permit,
-        under_way: UnderWay,
+        under_way: (UnderWay, InFlight),
         estimate: Option<Estimate>,
     ) -> Response {
         let idle = self.upstream.timeouts.idle;

@@ -27,10 +27,10 @@ pub(crate) fn problems(config: &Config) -> Vec<(String, String)> {
         note("listen.health".into(), problem);
     }
     let connections = [
-        ("listen.connections", config.listen.connections),
+        ("listen.connections", Some(config.listen.connections)),
         ("listen.connections_per_address", config.listen.connections_per_address),
     ];
-    for (field, _) in connections.iter().filter(|(_, most)| !(1..=1_000_000).contains(most)) {
+    for (field, _) in connections.iter().filter(|(_, most)| most.is_some_and(|most| !(1..=1_000_000).contains(&most))) {
         note(field.to_string(), anyhow::anyhow!("is not between 1 and 1000000"));
     }
     if let Err(problem) = shutdown_delay(&config.shutdown) {

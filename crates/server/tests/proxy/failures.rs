@@ -2,13 +2,17 @@
 
 use std::time::{Duration, Instant};
 
+use bytes::Bytes;
+use http_body_util::Empty;
+use hyper::client::conn::http2;
+use hyper_util::rt::{TokioExecutor, TokioIo};
 use tokio::io::AsyncWriteExt as _;
-use tokio::net::{TcpListener, TcpStream};
+use tokio::net::{TcpListener, TcpSocket, TcpStream};
 use tokio::time::timeout;
 
 use tollkeeper_testkit::http::Answer;
 
-use super::world::{Proxy, Upstream, read_to_end, read_until};
+use super::world::{Proxy, SOON, Upstream, read_to_end, read_until};
 
 #[tokio::test]
 async fn an_upstream_that_is_unreachable_is_a_bad_gateway() {
@@ -158,4 +162,42 @@ async fn a_denied_upload_is_answered_and_not_cut_off() {
     proxy.send(upload).await.problem(429);
     let asking = "POST / HTTP/1.1\r\nhost: a\r\nexpect: 100-continue\r\ncontent-length: 9\r\n\r\n";
     proxy.send(asking).await.problem(429);
+}
+
+/// Each request in flight has a connection to the upstream. HTTP/2 carries hundreds of requests on one connection, and only
+/// those to clients were counted: one client with a few connections used up the proxy's files, and everybody else got 502.
+#[tokio::test]
+async fn a_client_of_http_2_has_as_many_requests_in_flight_as_connections() {
+    let upstream = Upstream::serving(|mut visitor| async move {
+        let head = visitor.head().await.unwrap_or_default();
+        if head.starts_with("GET /slow") {
+            std::future::pending::<()>().await;
+        }
+        visitor.write("HTTP/1.1 200 OK\r\ncontent-length: 5\r\n\r\nhello").await;
+    })
+    .await;
+    let limits = ["--limit", "1000/s", "--connections", "20", "--connections-per-address", "5"];
+    let proxy = Proxy::start(upstream.address, &limits);
+    let io = TokioIo::new(proxy.connect().await);
+    let (mut sender, connection) = http2::handshake(TokioExecutor::new(), io).await.unwrap();
+    let connection = tokio::spawn(connection);
+    let slow = || http::Request::get("http://a/slow").body(Empty::<Bytes>::new()).unwrap();
+    let held: Vec<_> = (0..5).map(|_| sender.send_request(slow())).collect();
+    for _ in 0..20 {
+        let response = timeout(SOON, sender.send_request(slow())).await.unwrap().unwrap();
+        assert_eq!(response.status(), 503, "{response:?}");
+        assert_eq!(response.headers()["retry-after"], "1");
+    }
+    assert!(upstream.seen().len() <= 5, "{}", upstream.seen().len());
+    let other = TcpSocket::new_v4().unwrap();
+    other.bind("127.0.0.2:0".parse().unwrap()).unwrap();
+    let mut other = other.connect(proxy.http.parse().unwrap()).await.unwrap();
+    other.write_all(b"GET /quick HTTP/1.1\r\nhost: a\r\nconnection: close\r\n\r\n").await.unwrap();
+    assert_eq!(Answer::parse(&read_to_end(&mut other).await).status, 200, "others are served");
+    drop(held);
+    connection.abort();
+    let begun = Instant::now();
+    while proxy.get("/quick", "").await.status != 200 {
+        assert!(begun.elapsed() < SOON, "there is no room again");
+    }
 }

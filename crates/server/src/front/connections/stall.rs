@@ -3,8 +3,8 @@
 
 use std::io::{self, IoSlice};
 use std::pin::Pin;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
@@ -12,9 +12,16 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::{Instant, Sleep, sleep};
 
 /// Counts the requests in flight on a connection that may be silent in the meantime: a client that waits for a slow
-/// answer sends nothing. What they wait for must have its own limit.
+/// answer sends nothing. What they wait for must have its own limit. And knows which large answers the client should read.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Busy(Arc<AtomicUsize>);
+pub(crate) struct Busy(Arc<Activity>);
+
+#[derive(Debug, Default)]
+struct Activity {
+    requests: AtomicUsize,
+    /// When each large answer was made that has not been read yet.
+    unread: Mutex<Vec<Instant>>,
+}
 
 /// One request in flight, until dropped.
 #[derive(Debug)]
@@ -22,14 +29,46 @@ pub(crate) struct UnderWay(Busy);
 
 impl Busy {
     pub(crate) fn begin(&self) -> UnderWay {
-        self.0.fetch_add(1, Relaxed);
+        self.0.requests.fetch_add(1, Relaxed);
         UnderWay(self.clone())
+    }
+
+    /// Expects the peer to read a large answer.
+    pub(crate) fn owe(&self) -> Unread {
+        let since = Instant::now();
+        self.unread().push(since);
+        Unread { busy: self.clone(), since }
+    }
+
+    /// Whether an answer has waited for longer than this. A client that reads a byte now and then never stalls.
+    fn is_unread_for(&self, limit: Duration) -> bool {
+        self.unread().iter().any(|since| since.elapsed() >= limit)
+    }
+
+    fn unread(&self) -> MutexGuard<'_, Vec<Instant>> {
+        self.0.unread.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl Drop for UnderWay {
     fn drop(&mut self) {
-        self.0.0.fetch_sub(1, Relaxed);
+        self.0.0.requests.fetch_sub(1, Relaxed);
+    }
+}
+
+/// A large answer that the peer has not read yet, until dropped.
+#[derive(Debug)]
+pub(crate) struct Unread {
+    busy: Busy,
+    since: Instant,
+}
+
+impl Drop for Unread {
+    fn drop(&mut self) {
+        let mut unread = self.busy.unread();
+        if let Some(at) = unread.iter().position(|since| *since == self.since) {
+            unread.swap_remove(at);
+        }
     }
 }
 
@@ -64,10 +103,10 @@ impl<S> Stalling<S> {
         }
         loop {
             ready!(self.alarm.as_mut().poll(cx));
-            if self.busy.0.load(Relaxed) > 0 {
+            if self.busy.0.requests.load(Relaxed) > 0 {
                 self.moved = Instant::now();
             }
-            if self.is_over(self.moved) {
+            if self.busy.is_unread_for(self.limit) || self.is_over(self.moved) {
                 return Poll::Ready(Err(io::ErrorKind::TimedOut.into()));
             }
         }
@@ -82,7 +121,7 @@ impl<S> Stalling<S> {
         let blocked = *self.blocked.get_or_insert_with(Instant::now);
         loop {
             ready!(self.alarm.as_mut().poll(cx));
-            if self.is_over(blocked) {
+            if self.busy.is_unread_for(self.limit) || self.is_over(blocked) {
                 return Poll::Ready(Err(io::ErrorKind::TimedOut.into()));
             }
         }

@@ -15,12 +15,14 @@ use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, Response};
 use http_body_util::Either;
 use hyper::body::{Frame, Incoming};
 use prost::Message as _;
+use tonic::Status;
 use tower::ServiceExt as _;
 
 use super::decide::decide;
 use super::envoy::{PATH, RateLimitRequest, RateLimitResponse};
 use crate::front::body::{Arrived, arrived};
-use crate::front::connections::Connected;
+use crate::front::connections::{Connected, TOO_MANY_REQUESTS};
+use crate::metrics::{Front, Outcome};
 use crate::service::Service;
 use crate::tokens::{Purpose, Without};
 
@@ -60,6 +62,12 @@ impl Calls {
             },
             None => self.routed(Request::from_parts(parts, Body::from(body)), &from).await,
         }
+    }
+
+    /// The answer to a client that has too many calls in flight.
+    pub(super) fn refuse(&self) -> Response<Either<Unary, Body>> {
+        self.service.metrics.count_outcome(Front::Grpc, Outcome::Shed);
+        Status::unavailable(TOO_MANY_REQUESTS).into_http::<Body>().map(Either::Right)
     }
 
     fn is_plain(&self, request: &Request<Incoming>) -> bool {

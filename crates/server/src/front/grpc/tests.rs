@@ -19,6 +19,10 @@ const SOON: Duration = Duration::from_secs(10);
 const SHORT: Duration = Duration::from_millis(150);
 
 async fn open() -> SocketAddr {
+    open_within(Limits { idle: SHORT, request: SHORT, ..Limits::default() }).await
+}
+
+async fn open_within(limits: Limits) -> SocketAddr {
     let service = Arc::new(Service {
         limiter: Arc::new(Limiter::new(Policy::default(), MemoryStore::with(100, tollkeeper::Clock::system()))),
         metrics: crate::front::metrics().into(),
@@ -36,7 +40,6 @@ async fn open() -> SocketAddr {
     });
     let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
     let address = listener.local_addr().expect("an address");
-    let limits = Limits { idle: SHORT, request: SHORT, ..Limits::default() };
     tokio::spawn(run_within(limits, listener, service, std::future::pending()));
     address
 }
@@ -81,4 +84,21 @@ async fn a_message_that_does_not_end_is_answered() {
         .expect("a request");
     let response = timeout(SOON, sender.send_request(request)).await.expect("in time").expect("an answer");
     assert_eq!(response.headers()["grpc-status"], "4", "{response:?}");
+}
+
+/// A caller could hold as many calls open as it liked by not sending their messages.
+#[tokio::test]
+async fn a_caller_has_as_many_calls_in_flight_as_connections() {
+    let address = open_within(Limits { connections_per_address: 2, ..Limits::default() }).await;
+    let io = TokioIo::new(TcpStream::connect(address).await.expect("connected"));
+    let (mut sender, connection) = http2::handshake(TokioExecutor::new(), io).await.expect("a handshake");
+    tokio::spawn(connection);
+    let unfinished = || {
+        let never = tokio_stream::pending::<Result<Frame<&[u8]>, std::convert::Infallible>>();
+        let request = http::Request::post(format!("http://{address}/{METHOD}"));
+        request.header("content-type", "application/grpc").body(StreamBody::new(never)).expect("a request")
+    };
+    let _held = [sender.send_request(unfinished()), sender.send_request(unfinished())];
+    let response = timeout(SOON, sender.send_request(unfinished())).await.expect("in time").expect("an answer");
+    assert_eq!(response.headers()["grpc-status"], (Code::Unavailable as i32).to_string(), "{response:?}");
 }

@@ -14,8 +14,8 @@ const ROW: usize = 200;
 const CHECK: usize = 100;
 const HEADERS: usize = 150;
 
-/// Refuses a batch whose answer would be too large, before anything is charged.
-pub(super) fn require_fitting(policy: &Policy, checks: &[Check<'_>]) -> Result<(), Problem> {
+/// How large the answer to a batch will be at most; refuses one whose answer would be too large, before anything is charged.
+pub(super) fn require_fitting(policy: &Policy, checks: &[Check<'_>]) -> Result<usize, Problem> {
     let mut size = 0;
     for check in checks {
         // A cost that is not a number is refused elsewhere.
@@ -31,7 +31,7 @@ pub(super) fn require_fitting(policy: &Policy, checks: &[Check<'_>]) -> Result<(
             return Err(Problem::new(StatusCode::PAYLOAD_TOO_LARGE, detail));
         }
     }
-    Ok(())
+    Ok(size)
 }
 
 /// How many bytes a text takes in JSON.

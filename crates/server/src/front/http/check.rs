@@ -2,32 +2,39 @@
 
 use std::sync::Arc;
 
-use axum::body::{Body, Bytes};
+use axum::body::Body;
 use axum::extract::{Request, State};
 use axum::response::Response;
 use futures_util::future::join_all;
 use http::StatusCode;
-use http_body_util::Full;
+use http_body_util::{Either, Full};
 use tollkeeper::http::Problem;
 use tollkeeper::{CheckError, CostError, Overloaded, Policy, StoreError, Verdict};
 
 use super::batch_size::require_fitting;
-use super::pages::{json, whole_json};
+use super::large::{self, Large};
+use super::pages::{json, json_as, whole_json};
 use super::problem::Refused;
-use super::shared::Shared;
-use crate::metrics::Front;
+use super::shared::{Answered, Shared};
+use crate::front::connections::Reader;
+use crate::metrics::{Front, Outcome};
 use crate::service::Service;
 use crate::strict::{nearest, quoted};
 use crate::wire::{self, BatchAnswer, BatchResult, Check, CheckAnswer, CheckBody, HeadersAnswer, ReleaseAnswer};
 
 /// `POST /v1/check`. The content type is ignored: `curl -d` calls everything a form.
 pub(super) async fn check(State(shared): State<Arc<Shared>>, request: Request) -> Result<Response, Refused> {
+    let reader = request.extensions().get::<Reader>().cloned();
     let body = shared.body(request).await.inspect_err(|_| shared.refused(1))?;
-    Ok(decide(&shared, &body).await?.map(Body::new))
+    Ok(decide(&shared, reader.as_ref(), &body).await?.map(Body::new))
 }
 
 /// The answer to the body of a check.
-pub(super) async fn decide(shared: &Shared, body: &[u8]) -> Result<http::Response<Full<Bytes>>, Refused> {
+pub(super) async fn decide(
+    shared: &Shared,
+    reader: Option<&Reader>,
+    body: &[u8],
+) -> Result<http::Response<Answered>, Refused> {
     match wire::parse_check(body).inspect_err(|_| shared.refused(1))? {
         CheckBody::One(check) => {
             // Nearly no request names any.
@@ -36,15 +43,22 @@ pub(super) async fn decide(shared: &Shared, body: &[u8]) -> Result<http::Respons
             }
             let verdict = shared.service.check(Front::Http, &check).await.map_err(|error| undecided(&error))?;
             let headers = headers(&shared.service, &check, &verdict);
-            Ok(whole_json(&CheckAnswer::new(&verdict, headers, &shared.service.seal)))
+            Ok(whole_json(&CheckAnswer::new(&verdict, headers, &shared.service.seal)).map(Either::Left))
         }
-        CheckBody::Batch { checks } => Ok(Box::pin(batch(&shared.service, &checks)).await?),
+        CheckBody::Batch { checks } => Ok(Box::pin(batch(&shared.service, reader, &checks)).await?),
     }
 }
 
-async fn batch(service: &Service, checks: &[Check<'_>]) -> Result<http::Response<Full<Bytes>>, Problem> {
+async fn batch(
+    service: &Service,
+    reader: Option<&Reader>,
+    checks: &[Check<'_>],
+) -> Result<http::Response<Answered>, Problem> {
     // None of its requests is decided then.
-    validate(service, checks).inspect_err(|_| service.refused(Front::Http, checks.len()))?;
+    let size = validate(service, checks).inspect_err(|_| service.refused(Front::Http, checks.len()))?;
+    let owed = large::reserve(reader, size).inspect_err(|_| {
+        checks.iter().for_each(|_| service.metrics.count_outcome(Front::Http, Outcome::Shed));
+    })?;
     // Concurrently: a shared store is asked for many at a time, and none waits for the one before.
     let decided = join_all(checks.iter().map(|check| service.check(Front::Http, check))).await;
     let place = |(index, decided): (usize, Result<Verdict, CheckError>)| match decided {
@@ -68,7 +82,10 @@ async fn batch(service: &Service, checks: &[Check<'_>]) -> Result<http::Response
             Err(overloaded) => BatchResult::Shed(overloaded.into()),
         });
     }
-    Ok(whole_json(&BatchAnswer { results }))
+    Ok(json_as(&BatchAnswer { results }, |text| match owed {
+        Some(owed) => Either::Right(Body::new(Large::new(text, owed))),
+        None => Either::Left(Full::new(text)),
+    }))
 }
 
 /// The headers for the caller's own response, if it asked for them.
@@ -86,20 +103,20 @@ pub(super) fn undecided(error: &CheckError) -> Problem {
     }
 }
 
-/// A batch is refused before its first check is charged, or not at all.
-fn validate(service: &Service, checks: &[Check<'_>]) -> Result<(), Problem> {
+/// A batch is refused before its first check is charged, or not at all. How large its answer will be at most.
+fn validate(service: &Service, checks: &[Check<'_>]) -> Result<usize, Problem> {
     let policy = service.limiter.policy();
     for (index, check) in checks.iter().enumerate() {
         known_rules(&format!("checks[{index}]."), &policy, check)?;
     }
-    require_fitting(&policy, checks)?;
+    let size = require_fitting(&policy, checks)?;
     if policy.rules().iter().all(|rule| !rule.cost().is_carried()) {
-        return Ok(());
+        return Ok(size);
     }
     for (index, check) in checks.iter().enumerate() {
         policy.charges(check).map_err(|error| bad_cost(&format!("checks[{index}]."), &error))?;
     }
-    Ok(())
+    Ok(size)
 }
 
 pub(super) fn bad_cost(place: &str, error: &CostError) -> Problem {

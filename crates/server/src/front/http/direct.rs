@@ -7,24 +7,23 @@
 use std::sync::Arc;
 
 use axum::Router;
-use axum::body::{Body, Bytes};
-use http::header::{EXPECT, ORIGIN};
-use http::{Method, Request, Response};
-use http_body_util::{Either, Full};
+use axum::body::Body;
+use http::header::{EXPECT, ORIGIN, RETRY_AFTER};
+use http::{HeaderValue, Method, Request, Response, StatusCode};
+use http_body_util::Either;
 use hyper::body::Incoming;
+use tollkeeper::http::Problem;
 use tower::ServiceExt as _;
 
 use super::origin::SEC_FETCH_SITE;
 use super::problem::Refused;
-use super::shared::Shared;
+use super::shared::{Answered, Shared};
 use super::{authorize, check, observe};
 use crate::front::body::{Arrived, arrived};
-use crate::front::connections::Connected;
+use crate::front::connections::{Connected, TOO_MANY_REQUESTS};
+use crate::metrics::{Front, Outcome};
 use crate::route::Route;
 use crate::tokens::{Purpose, Without};
-
-/// A body that is known as a whole, or one of the router.
-pub(super) type Answered = Either<Full<Bytes>, Body>;
 
 /// Both ways.
 #[derive(Debug)]
@@ -42,17 +41,30 @@ impl Api {
         match self.plain(&request) {
             Some(Route::Authorize) => {
                 let (parts, _) = request.into_parts();
-                self.counted(Route::Authorize, authorize::decide(&self.shared, Some(&from.peer), parts)).await
+                let decided = async {
+                    let decided = authorize::decide(&self.shared, Some(&from.peer), parts).await;
+                    decided.map(|response| response.map(Either::Left))
+                };
+                self.counted(Route::Authorize, decided).await
             }
             Some(route) => {
                 let (parts, body) = request.into_parts();
                 match arrived(body).await {
-                    Arrived::Whole(body) => self.counted(route, check::decide(&self.shared, &body)).await,
+                    Arrived::Whole(body) => {
+                        self.counted(route, check::decide(&self.shared, Some(&from.reader), &body)).await
+                    }
                     Arrived::InPieces(body) => self.routed(Request::from_parts(parts, Body::new(body)), &from).await,
                 }
             }
             None => self.routed(request.map(Body::new), &from).await,
         }
+    }
+
+    /// The answer to a client that has too many requests in flight.
+    pub(super) fn refuse(&self) -> Response<Answered> {
+        self.shared.service.metrics.count_outcome(Front::Http, Outcome::Shed);
+        let problem = Problem::new(StatusCode::SERVICE_UNAVAILABLE, TOO_MANY_REQUESTS);
+        problem.header(RETRY_AFTER, HeaderValue::from_static("1")).into_response().map(Either::Right)
     }
 
     /// The route of a request that needs nothing else of the framework: `/v1/check` or `/v1/authorize`.
@@ -77,11 +89,11 @@ impl Api {
     async fn counted(
         &self,
         route: Route,
-        work: impl Future<Output = Result<Response<Full<Bytes>>, Refused>>,
+        work: impl Future<Output = Result<Response<Answered>, Refused>>,
     ) -> Response<Answered> {
         let answered = observe::in_time(self.shared.backstop(), observe::surviving(work)).await;
         let response = match answered.and_then(|survived| survived) {
-            Ok(Ok(response)) => response.map(Either::Left),
+            Ok(Ok(response)) => response,
             Ok(Err(refused)) => refused.into_problem().into_response().map(Either::Right),
             Err(problem) => problem.into_response().map(Either::Right),
         };

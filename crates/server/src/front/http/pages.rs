@@ -28,10 +28,15 @@ pub(super) fn json(answer: &impl Serialize) -> Response {
 
 /// The same, with a body that is known as a whole.
 pub(super) fn whole_json(answer: &impl Serialize) -> http::Response<Full<Bytes>> {
+    json_as(answer, Full::new)
+}
+
+/// The same, with any body.
+pub(super) fn json_as<B>(answer: &impl Serialize, body: impl FnOnce(Bytes) -> B) -> http::Response<B> {
     // Larger than most answers, so that few grow while they are written.
-    let mut body = Vec::with_capacity(384);
-    serde_json::to_writer(&mut body, answer).expect("an answer is always JSON");
-    content("application/json", body)
+    let mut text = Vec::with_capacity(384);
+    serde_json::to_writer(&mut text, answer).expect("an answer is always JSON");
+    content("application/json", body(text.into()))
 }
 
 fn content<B>(kind: &'static str, body: impl Into<B>) -> http::Response<B> {

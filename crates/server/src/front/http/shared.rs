@@ -3,14 +3,18 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use axum::body::Bytes;
+use axum::body::{Body, Bytes};
 use axum::extract::Request;
+use http_body_util::{Either, Full};
 use tollkeeper::http::Problem;
 
 use crate::front::body;
 use crate::front::connections::Limits;
 use crate::metrics::Front;
 use crate::service::Service;
+
+/// A body that is known as a whole and small, or any other.
+pub(super) type Answered = Either<Full<Bytes>, Body>;
 
 /// What handlers share.
 #[derive(Debug)]

@@ -5,6 +5,7 @@ mod actions;
 mod authorize;
 mod check;
 mod connection;
+mod crowd;
 mod errors;
 mod exceptions;
 mod insight;

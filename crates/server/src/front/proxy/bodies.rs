@@ -14,7 +14,7 @@ use tokio::time::{Instant, Sleep, sleep};
 use tollkeeper::Permit;
 
 use super::estimate::Estimate;
-use crate::front::connections::{Stopping, UnderWay};
+use crate::front::connections::{InFlight, Stopping, UnderWay};
 
 type Error = Box<dyn std::error::Error + Send + Sync>;
 type Piece = Poll<Option<Result<Frame<Bytes>, Error>>>;
@@ -193,7 +193,7 @@ impl Body for Upload {
 #[derive(Debug)]
 pub(super) struct Download {
     body: Paced,
-    occupied: Option<(Permit, UnderWay)>,
+    occupied: Option<(Permit, (UnderWay, InFlight))>,
     /// The estimate, if the response's head did not settle it and its trailers may.
     estimate: Option<Estimate>,
 }
@@ -203,7 +203,7 @@ impl Download {
         body: Incoming,
         idle: Duration,
         permit: Permit,
-        under_way: UnderWay,
+        under_way: (UnderWay, InFlight),
         estimate: Option<Estimate>,
     ) -> Download {
         Download { body: Paced::new(body, idle), occupied: Some((permit, under_way)), estimate }
