@@ -21,7 +21,7 @@ const X_FORWARDED_PROTO: HeaderName = HeaderName::from_static("x-forwarded-proto
 
 /// Headers beside `Forwarded` and `X-Forwarded-*` with which a client could lie to a server about the origin or the
 /// path of a request. Some servers take a path from them, which no rule has seen.
-const CLAIMS: [&str; 26] = [
+const CLAIMS: [&str; 37] = [
     "x-real-ip",
     "client-ip",
     "x-client-ip",
@@ -43,6 +43,17 @@ const CLAIMS: [&str; 26] = [
     "x-appengine-user-ip",
     "x-appengine-remote-addr",
     "x-envoy-external-address",
+    "x-vercel-forwarded-for",
+    "x-nf-client-connection-ip",
+    "x-sucuri-clientip",
+    "incap-client-ip",
+    "ali-cdn-real-ip",
+    "cdn-src-ip",
+    "proxy-client-ip",
+    "wl-proxy-client-ip",
+    "x-http-host-override",
+    "x-url-scheme",
+    "front-end-https",
     "x-original-forwarded-for",
     "x-original-url",
     "x-original-uri",
