@@ -147,8 +147,8 @@ async fn large_answers_that_nobody_reads_are_bounded() {
         assert!(begun.elapsed() < SOON, "there is no room again");
         sleep(Duration::from_millis(10)).await;
     }
-    let answer = Http2::connect(&gate, 65_535).await.send(batch()).await;
-    let whole = answer.into_body().collect().await.expect("all of it").to_bytes();
+    let reader = Http2::connect(&gate, 65_535).await;
+    let whole = reader.send(batch()).await.into_body().collect().await.expect("all of it").to_bytes();
     let answer: Value = serde_json::from_slice(&whole).expect("JSON");
     assert_eq!(answer["results"].as_array().map(Vec::len), Some(800), "whole, though in pieces");
 }
