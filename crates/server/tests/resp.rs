@@ -282,6 +282,19 @@ fn the_password_comes_from_the_environment_and_is_not_shown() {
     assert!(!format!("{greeting}{}", stop(service.service)).contains(PASSWORD));
 }
 
+/// Only the file was looked at for warnings: a flag could open the port to the network without a word, and a password in the file
+/// "had no effect" although a flag set the port that it protects.
+#[test]
+fn warnings_are_about_the_settings_in_force_flags_included() {
+    let open = "can be reached from the network, and anyone there can use up any limit";
+    let said = stop(Service::spawn(serve(&["--resp", "0.0.0.0:0"])));
+    assert!(said.contains("flags: listen.resp: 0.0.0.0:0") && said.contains(open), "{said}");
+    let rules = "listen: { resp_password: 5f1c2d3e4b6a7988 }\nrules: [{ name: a, key: '{ip}', limit: 2/h }]";
+    let file = tollkeeper_testkit::file(rules, "yaml");
+    let said = stop(Service::spawn(serve(&["--resp", "0.0.0.0:0", "--config", &file])));
+    assert!(!said.contains(open) && !said.contains("has no effect"), "{said}");
+}
+
 /// Without a configuration every front starts, and a second service on the same machine must not fail because of
 /// that.
 #[test]

@@ -135,6 +135,14 @@ impl Evidence {
         if self.share_of_keys_denied >= thresholds.everybody && hammering <= thresholds.half {
             return (Kind::TooLow, format!("{keys}: the limit looks too low{}", self.would_do()));
         }
+        if self.share_of_keys_denied >= thresholds.everybody {
+            let some = "some clients ignore Retry-After, or the limit is too low";
+            let retry = format!(", and {} of those retry without waiting", self.of_keys(hammering));
+            return (
+                Kind::Mixed,
+                format!("{share} of all keys {} {last}{retry}: {some}{}", self.were_denied(), self.would_do()),
+            );
+        }
         (Kind::Mixed, format!("{keys}: neither a few keys nor all of them{}", self.would_do()))
     }
 
@@ -365,5 +373,25 @@ mod tests {
         let expected =
             ["0 %", "under 1 %", "under 1 %", "1 %", "38 %", "97 %", "99 %", "over 99 %", "over 99 %", "100 %"];
         assert_eq!(shown, expected);
+    }
+    /// "100 % of all keys were denied: neither a few keys nor all of them", it said when most keys, but not nearly all, retried
+    /// without waiting.
+    #[test]
+    fn when_all_keys_are_denied_the_sentence_says_how_they_retry() {
+        let evidence = Evidence {
+            seconds: 120,
+            requests: 3_000,
+            denied: 1_500,
+            keys: 100,
+            keys_denied: 100,
+            share_of_keys_denied: 1.0,
+            exact: true,
+            share_hammering: Some(0.65),
+            ..Evidence::default()
+        };
+        let (finding, _) = Finding::of(evidence, None);
+        let expected = "100 % of all keys were denied in the last 2 minutes, and 65 % of those retry without waiting: some clients \
+                        ignore Retry-After, or the limit is too low";
+        assert_eq!((finding.kind, finding.sentence.as_str()), (Kind::Mixed, expected));
     }
 }
