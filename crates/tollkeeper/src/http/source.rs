@@ -65,7 +65,11 @@ impl AttributeSource {
     /// Whether a request has this more than once, with different values, or in a spelling that servers read differently.
     pub fn is_contradicted(&self, uri: &Uri, headers: &HeaderMap) -> bool {
         match self {
-            AttributeSource::Header(name) => differ(headers.get_all(name).into_iter()),
+            AttributeSource::Header(name) => {
+                let lines = || headers.get_all(name).into_iter();
+                // One that is not UTF-8 is absent here, and there is still a server that accepts it.
+                differ(lines()) || lines().any(|line| std::str::from_utf8(line.as_bytes()).is_err())
+            }
             AttributeSource::Query(name) => differ(queries(uri, name)) || is_query_unclear(uri, name),
             AttributeSource::Cookie(name) => {
                 let mut cookies = cookies(headers, name).peekable();

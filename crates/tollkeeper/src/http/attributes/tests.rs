@@ -79,6 +79,20 @@ fn a_header_that_is_no_text_is_absent() {
     assert_eq!(head.get("header.x-name"), None);
 }
 
+/// A client added a byte that is not UTF-8 to its credentials, which Node skips in base64, and no rule applied to it any more.
+#[test]
+fn who_is_named_by_a_header_that_is_no_text_is_refused() {
+    let identity = Identity::new().identify("auth", "header.authorization".parse().expect("a place"));
+    let mut head = head("/", &[("authorization", "Basic YTpiYw==")]);
+    assert_eq!(identity.contradiction(&head.uri, &head.headers), None);
+    head.headers.insert("authorization", HeaderValue::from_bytes(b"Basic YTpiYw==\xe9").expect("opaque byte"));
+    let place = identity.contradiction(&head.uri, &head.headers).map(ToString::to_string);
+    assert_eq!(place.as_deref(), Some("header.authorization"));
+    head.headers.insert("x-other", HeaderValue::from_bytes(b"\xe9").expect("opaque byte"));
+    head.headers.insert("authorization", HeaderValue::from_static("Basic YTpiYw=="));
+    assert_eq!(identity.contradiction(&head.uri, &head.headers), None, "others may be anything");
+}
+
 #[test]
 fn query_parameters_are_decoded() {
     let head = head("/?a=1&a=2&full+name=Zo%C3%AB+B&%6Bey=x%3D%26&flag&bad=%ff&eq=b=c", &[]);
