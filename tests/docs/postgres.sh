@@ -14,3 +14,5 @@ $as initdb -D "$folder/data" -U postgres -A trust -E UTF8 --locale=C.UTF-8 -N >/
 $as postgres -D "$folder/data" -p 5432 -k "$folder" -c listen_addresses=127.0.0.1 -c fsync=off >"$folder/log" 2>&1 &
 until psql -qXh 127.0.0.1 -U postgres -c "create role tollkeeper login password 'sesame'" 2>/dev/null; do sleep 0.1; done
 psql -qXh 127.0.0.1 -U postgres -c "create database limits owner tollkeeper"
+# It runs for as long as its server does.
+wait
