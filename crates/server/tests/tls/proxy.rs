@@ -88,7 +88,11 @@ async fn streams_and_websockets_pass_through_both_sides() {
     // More than all buffers on the way hold.
     const WHOLE: usize = 8 << 20;
     let (mut reader, mut writer) = tokio::io::split(socket);
-    let sending = tokio::spawn(async move { writer.write_all(&vec![7; WHOLE]).await });
+    let sending = tokio::spawn(async move {
+        writer.write_all(&vec![7; WHOLE]).await?;
+        // TLS keeps what the socket did not take yet.
+        writer.flush().await
+    });
     let mut echoed = vec![0; WHOLE];
     tokio::time::timeout(SOON, reader.read_exact(&mut echoed)).await.unwrap().unwrap();
     sending.await.unwrap().unwrap();
