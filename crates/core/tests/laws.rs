@@ -355,7 +355,7 @@ proptest! {
         }
     }
 
-    /// Windows of a calendar follow each other without gaps and overlaps, and what a server is told of them is enough
+    /// Windows of a calendar follow each other without gaps and overlaps, and what is sent to a server is enough
     /// for any time in the window before, this one and the next.
     #[test]
     fn calendar_windows_follow_each_other(calendar in calendars(), at in 0u64..1 << 52) {
