@@ -20,7 +20,8 @@ def main(arguments):
     folders = [Path(argument) for argument in arguments if not argument.startswith("--")]
     found = 0
     for folder in folders:
-        crate = Crate(read_crate(folder / "src" / "lib.rs"))
+        roots = (folder / "src" / name for name in ("lib.rs", "main.rs"))
+        crate = Crate(read_crate(next(root for root in roots if root.exists())))
         if "--layers" in arguments:
             print_layers(crate)
             continue

@@ -3,14 +3,14 @@
 use std::io::{self, BufRead as _, BufReader, Read as _, Write as _};
 use std::net::TcpStream;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, PoisonError};
 use std::thread::{JoinHandle, sleep, spawn};
 use std::time::{Duration, Instant};
 
 use tollkeeper_auditor::Observation;
 
 use crate::chance::Chance;
-use crate::fleet::KINDS;
+use crate::fleet::{Address, KINDS};
 
 /// How many keys of each kind of rule are used.
 pub(crate) const KEYS: u64 = 2;
@@ -31,9 +31,6 @@ pub(crate) struct Clients {
     threads: Vec<JoinHandle<Vec<Asked>>>,
     is_over: Arc<AtomicBool>,
 }
-
-/// Where an instance listens; it changes when the instance is restarted.
-pub(crate) type Address = Arc<Mutex<String>>;
 
 impl Clients {
     /// `per_instance` clients of each instance, each a connection and a thread.

@@ -5,8 +5,10 @@ use std::sync::{Arc, Mutex, PoisonError};
 use tollkeeper_auditor::Limit;
 use tollkeeper_testkit::{Folder, Postgres, Service, SteppedClock, file, tollkeeper};
 
-use crate::client::Address;
 use crate::link::Link;
+
+/// Where an instance listens; it changes when the instance is restarted.
+pub(crate) type Address = Arc<Mutex<String>>;
 
 /// A kind of rule whose bound the documentation publishes.
 #[derive(Clone, Copy, Debug)]

@@ -2,7 +2,7 @@
 
 use std::process::Command;
 
-use super::{Kind, Launch, Server};
+use super::server::{Kind, Launch, Server};
 use crate::program::system;
 use crate::{free_port, wait_until};
 

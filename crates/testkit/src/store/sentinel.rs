@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use super::{Kind, Launch, Server};
+use super::server::{Kind, Launch, Server};
 use crate::wait_until;
 
 const SERVICE: &str = "mymaster";

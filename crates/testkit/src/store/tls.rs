@@ -1,6 +1,6 @@
 //! A server with TLS only, and the certificates for it.
 
-use super::{Kind, Launch, Server};
+use super::server::{Kind, Launch, Server};
 use crate::{Authority, Pair};
 
 /// Whether clients must present a certificate too.
