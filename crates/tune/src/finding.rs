@@ -46,7 +46,7 @@ const FAR_ABOVE: f64 = 4.0;
 /// An earlier judgement. The same one is made again until the numbers have changed by more than a little, so that it
 /// does not alternate between two at a threshold.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Verdict {
+pub struct Judgement {
     /// What it was.
     pub kind: Kind,
     /// Whether it was about a few keys.
@@ -66,7 +66,7 @@ struct Thresholds {
 
 impl Thresholds {
     /// Those that keep an earlier judgement for a little longer.
-    fn after(before: Option<Verdict>) -> Thresholds {
+    fn after(before: Option<Judgement>) -> Thresholds {
         match before.map(|before| before.kind) {
             Some(Kind::TooLow) => Thresholds { everybody: 0.15, most: 0.9, half: 0.6 },
             Some(Kind::Abuse) => Thresholds { everybody: 0.2, most: 0.7, half: 0.4 },
@@ -78,15 +78,15 @@ impl Thresholds {
 
 impl Finding {
     /// Judges the evidence, after an earlier judgement.
-    pub fn of(evidence: Evidence, before: Option<Verdict>) -> (Finding, Verdict) {
+    pub fn of(evidence: Evidence, before: Option<Judgement>) -> (Finding, Judgement) {
         let (kind, sentence, by_few) = evidence.judge(before);
         let sentence = sentence + &evidence.besides();
-        (Finding { kind, sentence, evidence }, Verdict { kind, by_few })
+        (Finding { kind, sentence, evidence }, Judgement { kind, by_few })
     }
 }
 
 impl Evidence {
-    fn judge(&self, before: Option<Verdict>) -> (Kind, String, bool) {
+    fn judge(&self, before: Option<Judgement>) -> (Kind, String, bool) {
         let last = match self.period {
             Period::UpToNow => format!("in the last {}", horizon(self.seconds)),
             Period::OfLog => format!("in {}", counted_span(self.seconds)),
@@ -183,9 +183,9 @@ impl Evidence {
     }
 
     /// Whether a few keys stand out, rather than being all that were denied.
-    fn is_concentrated(&self, few: Few, thresholds: Thresholds, before: Option<Verdict>) -> bool {
+    fn is_concentrated(&self, few: Few, thresholds: Thresholds, before: Option<Judgement>) -> bool {
         let (few_keys, all) = match before {
-            Some(Verdict { by_few: true, .. }) => (few.keys * 3, self.keys_denied * 2),
+            Some(Judgement { by_few: true, .. }) => (few.keys * 3, self.keys_denied * 2),
             _ => (few.keys * 2, self.keys_denied),
         };
         self.share_of_keys_denied < thresholds.everybody || self.keys_denied <= 3 || few_keys <= all
@@ -204,7 +204,7 @@ impl Evidence {
         (Kind::Mixed, sentence)
     }
 
-    fn caused_by_few(&self, few: Few, before: Option<Verdict>) -> (Kind, String) {
+    fn caused_by_few(&self, few: Few, before: Option<Judgement>) -> (Kind, String) {
         let one = few.keys == 1;
         let theirs = format!("{} of {}s come from {}", percent(few.share), self.denial(), counted(few.keys, "key"));
         match few.suspects {

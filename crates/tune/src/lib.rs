@@ -51,7 +51,7 @@ pub mod words;
 pub use behaviour::Behaviour;
 pub use demand::{Demand, Ladder, Sufficient, written, written_limit};
 pub use evidence::{Denied, Enough, Evidence, Few, Period};
-pub use finding::{Finding, Kind, Verdict, horizon, percent, span_of};
+pub use finding::{Finding, Judgement, Kind, horizon, percent, span_of};
 pub use generator::{Chance, write_sample};
 pub use hot_keys::{Hot, HotKeys};
 pub use html::write_page;

@@ -8,7 +8,7 @@ use tollkeeper::{Algorithm, Quota, Rule, Span, Timestamp};
 
 use tollkeeper_tune::words::grouped;
 use tollkeeper_tune::{
-    Behaviour, Demand, Denied, Enough, Evidence, Few, Finding, Hot, HotKeys, Journal, Ladder, Period, Sample, Verdict,
+    Behaviour, Demand, Denied, Enough, Evidence, Few, Finding, Hot, HotKeys, Journal, Judgement, Ladder, Period, Sample,
 };
 
 use super::timeline::Timeline;
@@ -34,8 +34,8 @@ pub(crate) struct RuleInsight {
     last_denied: Option<Timestamp>,
     /// Kept when the limit changes: other numbers can be tried on it all the same.
     journal: Journal,
-    /// The latest verdict, so that the next one is not another for a small difference.
-    verdict: Cell<Option<Verdict>>,
+    /// The latest judgement, so that a small difference does not change it.
+    judgement: Cell<Option<Judgement>>,
 }
 
 /// One decision about one key.
@@ -151,7 +151,7 @@ impl RuleInsight {
             before: Generation::at(now),
             last_denied: None,
             journal: Journal::since(now),
-            verdict: Cell::new(None),
+            judgement: Cell::new(None),
         }
     }
 
@@ -218,9 +218,9 @@ impl RuleInsight {
 
     /// What the rule's traffic looks like.
     pub(crate) fn finding(&self, rule: &Rule, now: Timestamp) -> Finding {
-        let before = self.verdict.get();
-        let (finding, verdict) = Finding::of(self.evidence(rule, before, now), before);
-        self.verdict.set(Some(verdict));
+        let before = self.judgement.get();
+        let (finding, judgement) = Finding::of(self.evidence(rule, before, now), before);
+        self.judgement.set(Some(judgement));
         finding
     }
 
@@ -231,7 +231,7 @@ impl RuleInsight {
         keys
     }
 
-    fn evidence(&self, rule: &Rule, before: Option<Verdict>, now: Timestamp) -> Evidence {
+    fn evidence(&self, rule: &Rule, before: Option<Judgement>, now: Timestamp) -> Evidence {
         let slots = rule.quota().algorithm() == Algorithm::Concurrency;
         let keys = self
             .before
@@ -276,7 +276,7 @@ impl RuleInsight {
     }
 
     /// The fewest keys that certainly explain most denials.
-    fn few(&self, denied: u64, before: Option<Verdict>) -> Option<Few> {
+    fn few(&self, denied: u64, before: Option<Judgement>) -> Option<Few> {
         let explained = if before.is_some_and(|before| before.by_few) { STILL_EXPLAINED } else { Few::EXPLAINED };
         let keys = self.by_denials(Few::MOST).into_iter();
         let keys = keys.map(|hot| Denied { certain: hot.certain(), hammers: hot.note.hammers(), is_suspect: None });
