@@ -41,6 +41,7 @@ impl Decision {
 }
 
 /// Passed, or not.
+// Exhaustive on purpose: there is nothing between the two.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outcome {
     /// It passes, after `delay` where the algorithm paces what it admits.

@@ -17,6 +17,7 @@ use crate::time::Span;
 
 /// What a request costs under a rule, on top of the request's own cost.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Cost {
     /// The same for every request.
     Fixed(u32),
@@ -32,6 +33,7 @@ pub enum Cost {
 }
 
 /// How many tokens an instance takes from a shared store at a time.
+// Exhaustive on purpose: the store must know how to size each of them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LeaseSize {
     /// As many as it needs for a few milliseconds.

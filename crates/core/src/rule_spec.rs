@@ -272,6 +272,7 @@ fn is_yes(value: &bool) -> bool {
 }
 
 /// A number or a text; YAML allows both.
+// Exhaustive on purpose: these are the two ways in which people write a number.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(untagged)]
@@ -389,6 +390,7 @@ impl From<&str> for CostSpec {
 }
 
 /// A pattern or a list of them.
+// Exhaustive on purpose: one, or several.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(untagged)]

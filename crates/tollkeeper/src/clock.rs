@@ -8,6 +8,7 @@ use tollkeeper_core::{Span, Timestamp};
 
 /// Where a store's time comes from.
 #[derive(Clone, Debug)]
+#[non_exhaustive]
 pub enum Clock {
     /// The machine's clock.
     System(SystemClock),

@@ -67,9 +67,7 @@
 //!
 //! [`MemoryStore`] is exact within one process and decides in well under a microsecond. `RedisStore` (feature `redis`) shares
 //! limits between processes through Redis, Valkey, Sentinel or Cluster; it batches calls, answers repeated denials locally, and
-//! can lease tokens. [`Store`] is an enum of the two and is not meant to be implemented by others: a store must decide all
-//! rules of a request atomically, to the microsecond as [`tollkeeper_core::decide`] does, and those promises are tested
-//! store by store.
+//! can lease tokens. [`Store`] is an enum of the two, not a trait for others to implement; its page says why.
 //!
 //! # Recipes
 //!
@@ -138,7 +136,7 @@ pub mod tower;
 #[cfg(feature = "yaml")]
 mod yaml;
 
-pub use clock::{Clock, ManualClock};
+pub use clock::{Clock, ManualClock, SystemClock};
 pub use keyed::{Keyed, keyed};
 pub use limiter::{Ahead, CheckError, Inspected, Limiter, Together, TryCheckError};
 pub use permit::Permit;
@@ -152,11 +150,12 @@ pub use store::{
 pub use store::{ExceptionError, MAX_HOLD, MemoryStore, Overflowed, Overloaded, Owner, Store, StoreError, TooManyKeys};
 pub use tollkeeper_core::{
     Algorithm, Annotation, BucketRef, Calendar, CalendarError, CalendarUnit, CalendarWindow, Changes, Charge,
-    CostError, Decision, Denial, DenySpec, Descriptor, Enforcement, Exception, ExceptionKind, FailurePolicy, Grant,
-    HeaderStyle, Hold, Key, KeyTemplate, KeyedBy, Limit, LimitError, LimitHeader, NamedKey, Outcome, Policy,
-    PolicyError, PolicyErrors, Quota, QuotaBuilder, QuotaError, Request, Row, Rule, RuleError, RuleErrors, RuleSpec,
-    Shorthand, Source, Span, Terms, Timestamp, UnclearKey, Verdict, each_limit_header, limit_headers, parse_span,
-    retry_after_seconds,
+    Condition, Cost, CostCase, CostError, CostSpec, Decision, Denial, DenySpec, Descriptor, Enforcement, EstimatedCost,
+    Exception, ExceptionKind, FailurePolicy, Grant, HeaderStyle, Hold, Key, KeyError, KeyTemplate, KeyedBy, LeaseSize,
+    Limit, LimitError, LimitHeader, MatchValue, NamedKey, OneOrMany, Outcome, Pattern, Policy, PolicyError,
+    PolicyErrors, Quota, QuotaBuilder, QuotaError, Refill, Request, Requirement, Row, Rule, RuleError, RuleErrors,
+    RuleSpec, Scalar, Shorthand, Source, Span, Template, Terms, Timestamp, UnclearKey, Verdict, each_limit_header,
+    limit_headers, parse_span, retry_after_seconds,
 };
 #[cfg(feature = "yaml")]
 pub use yaml::{YamlError, policy_from_yaml};

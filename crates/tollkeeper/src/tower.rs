@@ -7,15 +7,20 @@
 //! ```
 //! use std::net::SocketAddr;
 //! use axum::{Router, extract::ConnectInfo, routing::get};
-//! use tollkeeper::{Limiter, MemoryStore, Policy, RuleSpec, tower::TollkeeperLayer};
+//! use tollkeeper::{Limiter, MemoryStore, Policy, Rule, tower::TollkeeperLayer};
 //!
-//! let rule = RuleSpec { name: "per-client".into(), key: "{ip}".into(), limit: "100/min".into(), ..RuleSpec::default() };
-//! let limiter = Limiter::new(Policy::new([rule]).expect("valid"), MemoryStore::new());
+//! let rules = [
+//!     Rule::new("per-client").key("{header.x-api-key|ip}").limit("100/min").burst(20),
+//!     Rule::new("login").key("{ip}").limit("5/min").when("path", "/login"),
+//! ];
+//! let limiter = Limiter::new(Policy::new(rules)?, MemoryStore::new());
 //! let layer = TollkeeperLayer::new(limiter)
+//!     // With the feature `axum` the layer finds the address there by itself.
 //!     .peer(|extensions| extensions.get::<ConnectInfo<SocketAddr>>().map(|peer| peer.0.ip()))
 //!     .skip(|request| request.uri.path() == "/healthz");
 //! let app: Router = Router::new().route("/", get(|| async { "hello" })).layer(layer);
 //! // axum::serve(listener, app.into_make_service_with_connect_info::<SocketAddr>())
+//! # Ok::<(), tollkeeper::PolicyErrors>(())
 //! ```
 
 mod body;

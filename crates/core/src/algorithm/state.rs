@@ -9,6 +9,7 @@ use crate::quota::Quota;
 use crate::time::Timestamp;
 
 /// What is remembered of one key under one quota.
+// Exhaustive on purpose: a store must be able to keep each of them.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum State {
     /// Nothing: never used, or so long ago that it makes no difference.
@@ -25,6 +26,7 @@ pub enum State {
 }
 
 /// What a decision does to the state.
+// Exhaustive on purpose: a store must be able to apply each of them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Change {
     /// Nothing: denied, or a peek.

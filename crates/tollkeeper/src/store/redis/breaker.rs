@@ -21,7 +21,8 @@ enum Circuit {
     HalfOpen { successes: u32, probing_until: Duration },
 }
 
-/// The state of the breaker.
+/// The state of the circuit breaker.
+// Exhaustive on purpose: these are the states that every circuit breaker has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum BreakerState {
     /// Calls are made.

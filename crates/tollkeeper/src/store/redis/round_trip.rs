@@ -1,6 +1,7 @@
 //! The round trip time of a server: the shortest time in which it has answered recently.
 //!
-//! The shortest, because anything longer is load, ours or its own.
+//! The shortest, because anything longer is load, ours or its own. A windowed minimum filter, as TCP BBR uses for its round trip time,
+//! with two windows.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
