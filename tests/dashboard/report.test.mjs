@@ -66,7 +66,7 @@ test("on paper the page is light and whole", async () => {
 test("rules have their chart, their limit, who they deny and what would do instead", async () => {
   const page = await openPage(served("tried.html"));
   const text = await page.innerText("main");
-  for (const part of ["per-address: 10/min with burst 5", "What would do instead", "Keys by rate", "203.0.113.7", "With the other rules", "Hours of the week"]) {
+  for (const part of ["per-address: 10/min with burst 5", "Alternative limits", "Keys by rate", "203.0.113.7", "With the other rules", "Hours of the week"]) {
     assert.ok(text.includes(part), `${part} is missing`);
   }
   assert.equal(await page.locator("svg .limit").count(), 4, "three rules and one to compare");

@@ -165,7 +165,7 @@ fn parse_period(text: &str) -> Result<Span, String> {
             .checked_mul(size)
             .map(Span::from_micros)
             .ok_or_else(|| format!("a period of {text} is too long; the longest is 71 years")),
-        None if unit.is_empty() && unit_at > 0 => Err(format!("{text} of what? write {text}s for seconds")),
+        None if unit.is_empty() && unit_at > 0 => Err(format!("{text} has no unit of time; write {text}s for seconds")),
         None => {
             Err(format!("{unit:?} is not a unit of time; use ms, s, min, h, day, week, month or year, as in 5/90s"))
         }

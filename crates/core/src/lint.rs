@@ -180,12 +180,12 @@ fn of_value(attribute: &str, pattern: &str) -> Option<String> {
         ));
     }
     if let Some(named) = with_colons(pattern) {
-        return Some(format!("{pattern:?} is compared as it is; write {named:?} for a segment of any text"));
+        return Some(format!("{pattern:?} is compared literally; write {named:?} for a segment of any text"));
     }
     if !pattern.starts_with('/') && !pattern.contains('\\') && pattern.contains('{') && pattern.contains('}') {
         let glob = replace_braces(pattern);
         return Some(format!(
-            "{pattern:?} is compared as it is, because only whole segments of a path can be named; write {glob:?}"
+            "{pattern:?} is compared literally, because only whole segments of a path can be named; write {glob:?}"
         ));
     }
     match attribute {

@@ -16,7 +16,7 @@ impl Network {
         let address: IpAddr = address.parse().ok()?;
         let whole = width(address);
         let Some(bits) = bits.parse().ok().filter(|bits| *bits <= whole) else {
-            return Some(Err(format!("{text:?}: a network of {address} has between 0 and {whole} bits")));
+            return Some(Err(format!("{text:?}: the prefix length after the slash must be between 0 and {whole}")));
         };
         // An IPv4 network written as IPv6.
         let (address, bits, whole) = match address.to_canonical() {
@@ -26,7 +26,7 @@ impl Network {
         let first = Network { address, bits }.first();
         if first != address {
             return Some(Err(format!(
-                "{text:?} names an address within a network; write {first}/{bits}, or {address}/{whole} for the address"
+                "{text:?} has host bits set; write {first}/{bits} for the network, or {address}/{whole} for the address"
             )));
         }
         Some(Ok(Network { address, bits }))

@@ -73,7 +73,7 @@ impl Template {
             };
             if end.is_empty() && pieces.peek().is_some() {
                 return Err(BadTemplate(format!(
-                    "{name} and the variable after it have no text between them, so nobody can tell where one ends; put a space there"
+                    "{name} and the variable after it have no text between them, so it is unclear where the first one ends; put a space there"
                 )));
             }
             values.push(Value { name, field, end: end.as_bytes().into() });

@@ -30,13 +30,13 @@ pub(crate) enum SameDomain {
 /// What holds for every file, beside its own differences.
 pub(crate) const ALWAYS: [&str; 5] = [
     "a call that is denied charges nothing, and its descriptors pass or fail together; the reference service counts denied \
-     hits too, each descriptor by itself",
-    "entries are compared by key and value; the reference service joins them to one text, so that `a_*` also matches entries \
+     hits too, and each descriptor separately",
+    "entries are compared by key and value; the reference service joins them into one string, so that `a_*` also matches entries \
      whose key begins with `a_`, and an entry whose value is literally that of a wildcard finds it first",
     "a descriptor without hits (hits_addend: 0) is over its limit when nothing is left; in the reference service only after a \
      denied hit",
-    "a limit that Envoy sends with a descriptor counts in the bucket of its rule; in the reference service one of another unit \
-     than the rule's counts by itself",
+    "a limit that Envoy sends with a descriptor counts in the bucket of its rule; in the reference service one with a unit \
+     other than the rule's is counted separately",
     "statuses name every limit by its rule, and an unlimited descriptor has no limit_remaining",
 ];
 

@@ -160,7 +160,7 @@ impl Observer {
         let journal = Preview::check(&limiter.policy(), &rule).and_then(|()| {
             let reader = self.refresh(limiter, metrics);
             let insight = reader.insight.as_ref().ok_or("traffic is not observed (insight: false)")?;
-            let observed = insight.rule(rule.name()).ok_or("there was no request of this rule yet")?;
+            let observed = insight.rule(rule.name()).ok_or("no request has matched this rule yet")?;
             Ok(observed.journal().clone())
         });
         Preview::new(journal, rule, limiter.store().now())

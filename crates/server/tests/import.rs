@@ -143,7 +143,7 @@ fn what_differs_is_named_with_its_place() {
         ":20:18: descriptors[3].shadow_mode: has no effect",
         ": descriptors[3].descriptors[0].rate_limit.requests_per_unit: has no effect",
         ": descriptors[4].key: entries of `path_prefix` can match this in the reference service",
-        ": descriptors[5].value: is never found: `path_p*` before it takes every value",
+        ": descriptors[5].value: never matches: `path_p*` before it matches every value",
         ": descriptors[6].rate_limit.requests_per_unit: becomes 4294967294",
         ": descriptors[7].share_threshold: a limit that Envoy sends with a descriptor counts in the shared bucket",
         "6 rules, 12 differences",

@@ -82,7 +82,7 @@ fn a_bad_an_empty_or_a_missing_file_changes_nothing() {
     let service = serve(&config);
     assert!(check(&service, "a").0);
     std::fs::write(&config, rules("limit: lots")).unwrap();
-    let log = service.until_logged("the rules stay as they were");
+    let log = service.until_logged("the rules were not reloaded");
     assert!(log.contains("limit") && log.contains("lots"), "{log}");
     std::fs::write(&config, "rules: []\n").unwrap();
     service.until_logged("the file has none");
@@ -125,7 +125,7 @@ fn commands_make_show_and_lift_exceptions() {
     let (code, said, _) = run(&service, &block);
     assert!(code == 0 && said.starts_with("block per-user a b/ü until 20") && said.ends_with("(scraper)\n"), "{said}");
     assert!(!check(&service, "a b/ü").0 && check(&service, "b").0);
-    let log = service.until_logged("an exception was made");
+    let log = service.until_logged("an exception was created");
     assert!(log.contains(r#"action="block""#) && log.contains(r#"reason="scraper""#), "{log}");
 
     let (code, said, _) = run(&service, &["exceptions", "--json"]);
@@ -144,7 +144,7 @@ fn commands_make_show_and_lift_exceptions() {
         run(&service, &["grant", "--rule", "per-user", "--key", "b", "--limit", "9/day", "--for", "1d"]);
     assert!(code == 0 && said.starts_with("grant per-user b 9/day until "), "{said}");
     assert_eq!(check(&service, "b"), (true, 7));
-    assert_eq!(run(&service, &["reset", "--rule", "per-user", "--key", "b"]).1, "forgotten: per-user b\n");
+    assert_eq!(run(&service, &["reset", "--rule", "per-user", "--key", "b"]).1, "reset: per-user b\n");
     assert_eq!(check(&service, "b"), (true, 8));
 }
 
@@ -157,7 +157,7 @@ fn a_secret_key_is_in_the_audit_and_in_the_log_by_its_fingerprint() {
     for verb in ["block", "lift", "reset"] {
         assert_eq!(run(&service, &[verb, "--rule", "per-key", "--key", "k-very-secret", "--as", "ann"]).0, 0, "{verb}");
     }
-    let log = service.until_logged("a bucket was forgotten");
+    let log = service.until_logged("a bucket was reset");
     assert!(log.contains("key=\"sha256:") && log.contains("by=\"ann (admin token)\""), "{log}");
     let url = format!("http://{}", service.http);
     let shown = tollkeeper(&["actions", "--url", &url, "--key", "k-very-secret"]).output().unwrap();

@@ -153,7 +153,7 @@ impl KeyNote {
         } else if share(self.browser) > 0.5 && far_above(100) && self.hours.count_ones() >= 20 && self.agents() <= 2 {
             let hours = self.hours.count_ones();
             let times = self.noted / median.max(1);
-            let claims = format!("says that it is one browser, but comes in {hours} hours of the day");
+            let claims = format!("claims to be one browser, but is active in {hours} hours of the day");
             (Suspicion::Scraper, format!("{claims}, with {times} times the requests of a typical key"))
         } else {
             return None;

@@ -39,7 +39,7 @@ pub(super) struct Args {
     /// Attributes of every request
     #[arg(value_name = "NAME=VALUE")]
     attributes: Vec<String>,
-    /// How long to go on, for example 30s or 5min
+    /// How long to run, for example 30s or 5min
     #[arg(long, value_name = "TIME", default_value = "10s", env = "TOLLKEEPER_DURATION")]
     duration: String,
     /// End after this many requests
@@ -71,7 +71,7 @@ pub(super) struct Args {
     /// The token of the service's `decisions.token`, or the password for redis://
     #[arg(long, value_name = "TOKEN", env = "TOLLKEEPER_DECISIONS_TOKEN", hide_env_values = true)]
     token: Option<String>,
-    /// Draw the same keys again
+    /// The seed of the keys: the same seed draws the same keys
     #[arg(long, value_name = "N", default_value_t = 1, env = "TOLLKEEPER_SEED")]
     seed: u64,
     /// Print the results as JSON
@@ -120,7 +120,7 @@ impl Args {
         if let Some(limit) = &self.limit {
             let shorthand: Shorthand = limit.parse().map_err(|problem| anyhow!("--limit: {problem}"))?;
             let rule = shorthand.keyed_by(&self.key).map_err(|_| {
-                anyhow!("--limit: the limit is of each client, so leave out `by`; --key says what tells clients apart")
+                anyhow!("--limit: each client has this limit, so leave out `by`; --key names the attribute of a client")
             });
             let rule = rule?.rule("limit");
             return Ok(Some(Policy::new([rule]).map_err(|problem| anyhow!("--limit: {problem}"))?));
@@ -156,7 +156,7 @@ impl Args {
     }
 }
 
-/// A password does not belong into an error.
+/// A password does not belong in an error.
 fn without_user(url: &str) -> String {
     match url.split_once("://").and_then(|(scheme, rest)| Some((scheme, rest.rsplit_once('@')?.1))) {
         Some((scheme, host)) => format!("{scheme}://{host}"),

@@ -29,7 +29,7 @@ pub(super) struct ServiceArgs {
         env = "TOLLKEEPER_SERVER"
     )]
     server: String,
-    /// The token for the admin part of its API; found by itself for a service that this user runs on this machine
+    /// The token for the admin part of its API; found automatically for a service that this user runs on this machine
     #[arg(long, value_name = "TOKEN", env = "TOLLKEEPER_ADMIN_TOKEN", hide_env_values = true)]
     admin_token: Option<String>,
     /// CA certificates (PEM) for an https:// service; the system's trust store by default
@@ -124,7 +124,7 @@ fn advice(found: Option<&(String, Option<PathBuf>)>) -> String {
         None => "; pass it as --admin-token or TOLLKEEPER_ADMIN_TOKEN".into(),
         Some((_, Some(path))) => {
             let path = path.display();
-            format!("; the token in {path} is of another service, so pass the right one as --admin-token")
+            format!("; the token in {path} belongs to another service, so pass the right one as --admin-token")
         }
         Some((_, None)) => String::new(),
     }

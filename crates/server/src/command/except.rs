@@ -32,7 +32,7 @@ struct Terms {
     /// For how long, such as 90s, 30min, 12h or 7d; without end by default
     #[arg(long = "for", value_name = "TIME", env = "TOLLKEEPER_FOR", conflicts_with = "until")]
     lasting: Option<String>,
-    /// Until when, in UTC, such as 2030-01-31T12:00:00Z
+    /// Until when, such as 2030-01-31T12:00:00Z or 2030-01-31T13:00:00+01:00
     #[arg(long, value_name = "MOMENT", env = "TOLLKEEPER_UNTIL")]
     until: Option<String>,
     /// The reason, for the audit
@@ -244,7 +244,7 @@ pub(super) fn reset(args: ResetArgs) -> anyhow::Result<Ending> {
     let answer = args.server.ask(Method::DELETE, &path, None)?;
     report(&args.server, answer, |answer| {
         let was_used = answer["reset"].as_bool() == Some(true);
-        let what = if was_used { "forgotten" } else { "there was nothing to clear" };
+        let what = if was_used { "reset" } else { "there was nothing to clear" };
         (format!("{what}: {} {}", args.rule, args.key), Ending::Fine)
     })
 }

@@ -73,7 +73,7 @@ fn replace<E: fmt::Display>(loaded: Result<Policy, E>, service: &Service, is_ask
                 tracing::warn!("{warning}");
             }
         }
-        Err(error) => tracing::error!("the rules stay as they were: {error}"),
+        Err(error) => tracing::error!("the rules were not reloaded, and the last good ones stay in force: {error}"),
     }
 }
 

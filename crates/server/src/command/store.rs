@@ -66,7 +66,7 @@ async fn reach(service: Arc<Service>, config: Config, mut reason: String) {
     service.limiter.store_reached(redis);
     service.seal.agree(&service.limiter).await;
     exceptions::keep(&service.limiter, settings::kept_in(&config)).await;
-    tracing::info!("store: {server} at {address} is reached, and decides from now on");
+    tracing::info!("store: {server} at {address} is reachable now, and decides");
 }
 
 fn warn_of(redis: &RedisStore) {

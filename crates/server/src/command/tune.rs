@@ -259,7 +259,7 @@ fn with_progress<T>(sizes: &[Option<u64>], work: impl FnOnce(&Progress) -> T) ->
 /// Drawn for each run: a fingerprint without it could be tried against all addresses there are.
 fn salt() -> anyhow::Result<[u8; 16]> {
     let mut salt = [0; 16];
-    SystemRandom::new().fill(&mut salt).map_err(|_| anyhow::anyhow!("the system gives no random bytes"))?;
+    SystemRandom::new().fill(&mut salt).map_err(|_| anyhow::anyhow!("the system cannot provide random numbers"))?;
     Ok(salt)
 }
 

@@ -249,7 +249,7 @@ fn differences_of(nodes: &[Node], path: &str, keys: &BTreeSet<&str>, notes: &mut
             );
         }
         if let Some(earlier) = nodes[..index].iter().find(|earlier| hides(earlier, node)) {
-            note("value", &format!("is never found: `{}` before it takes every value", earlier.label()));
+            note("value", &format!("never matches: `{}` before it matches every value", earlier.label()));
         }
         if node.detailed_metric || node.value_to_metric {
             let field = if node.detailed_metric { "detailed_metric" } else { "value_to_metric" };

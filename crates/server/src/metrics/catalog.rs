@@ -69,7 +69,7 @@ families! {
     PROXY_WAIT Histogram Seconds "tollkeeper_proxy_wait_duration_seconds" ["outcome"]
         "How long requests waited in the proxy, and what became of them: passed, denied, or gone (the client left).";
     PROXY_QUEUE_FULL Counter Dimensionless "tollkeeper_proxy_queue_full_total" []
-        "Requests that should have waited in the proxy and found no place; they were shed or denied.";
+        "Requests that were shed or denied because the queue of the proxy was full.";
     UPSTREAM_DURATION Histogram Seconds "tollkeeper_upstream_duration_seconds" []
         "How long the upstream took from the request to the head of its response.";
     UPSTREAM_RESPONSES Counter Dimensionless "tollkeeper_upstream_responses_total" ["class"]

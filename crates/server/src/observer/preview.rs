@@ -68,10 +68,7 @@ impl Preview {
     fn of(replayed: Replayed) -> Preview {
         let Replayed { seconds, requests, denied, denied_before, keys, keys_denied, exact } = replayed;
         if requests == 0 {
-            return Preview {
-                sentence: "there was no request of this rule in the last 6 hours".into(),
-                replayed: None,
-            };
+            return Preview { sentence: "no request matched this rule in the last 6 hours".into(), replayed: None };
         }
         let share = |count: u64| count as f64 / requests as f64;
         let about = if exact { "" } else { "about " };

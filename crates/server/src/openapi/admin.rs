@@ -35,14 +35,14 @@ pub(super) fn insight(writer: &mut Writer<'_>) -> Operation {
 pub(super) fn violations(writer: &mut Writer<'_>) -> Operation {
     Operation::new("listViolations", "The audit log: who was denied")
         .parameters(writer.query::<ViolationsQuery>())
-        .answer(200, "The newest first.", JSON, writer.schema::<ViolationsAnswer>())
+        .answer(200, "Newest first.", JSON, writer.schema::<ViolationsAnswer>())
         .fails(&[400, 503])
 }
 
 pub(super) fn actions(writer: &mut Writer<'_>) -> Operation {
     Operation::new("listActions", "The audit log of admin actions: blocks, grants, resets and others")
         .parameters(writer.query::<ActionsQuery>())
-        .answer(200, "The newest first.", JSON, writer.schema::<ActionsAnswer>())
+        .answer(200, "Newest first.", JSON, writer.schema::<ActionsAnswer>())
         .fails(&[400, 503])
 }
 

@@ -75,7 +75,7 @@ fn with_limit_headers(mut operation: Operation, statuses: &[u16]) -> Operation {
             response["headers"] = json!({
                 "RateLimit-Policy": { "description": "Each rule's limit, in the default style.", "schema": { "type": "string" } },
                 "RateLimit": { "description": "What each rule has left.", "schema": { "type": "string" } },
-                "Retry-After": { "description": "Seconds, rounded up; on a denial that ends.", "schema": { "type": "integer" } },
+                "Retry-After": { "description": "Seconds, rounded up; on a denial, unless the request can never pass.", "schema": { "type": "integer" } },
             });
         }
     }

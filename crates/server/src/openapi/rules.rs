@@ -42,7 +42,7 @@ pub(super) fn put(writer: &mut Writer<'_>) -> Operation {
 pub(super) fn delete(writer: &mut Writer<'_>) -> Operation {
     Operation::new("deleteRule", "Remove a rule")
         .parameters([vec![name()], editor(writer)].concat())
-        .answer(200, "It is gone.", JSON, writer.schema::<EditAnswer>())
+        .answer(200, "The rule was removed.", JSON, writer.schema::<EditAnswer>())
         .fails(&[400, 404, 409, 412, 503])
 }
 

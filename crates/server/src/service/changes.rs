@@ -42,9 +42,9 @@ impl<'c> Changed<'c> {
 
     fn message(&self) -> &'static str {
         match self {
-            Changed::Excepted(_) => "an exception was made",
+            Changed::Excepted(_) => "an exception was created",
             Changed::Lifted { .. } => "an exception was lifted",
-            Changed::Reset { .. } => "a bucket was forgotten",
+            Changed::Reset { .. } => "a bucket was reset",
         }
     }
 }

@@ -72,7 +72,7 @@ fn way_around(config: &Config) -> Option<String> {
     }
     let (rule, attribute) = named?;
     Some(format!(
-        "`{rule}` tells clients apart by `{attribute}`, which a client can leave out or change with every request, and no \
-         rule holds in any case; add one by \"{{ip}}\" or \"global\", unless something in front of this service sets it"
+        "`{rule}` identifies clients by `{attribute}`, which a client can leave out or change with every request, and no \
+         other rule limits it then; add one by \"{{ip}}\" or \"global\", unless something in front of this service sets it"
     ))
 }

@@ -40,7 +40,10 @@ impl<C: Send + Sync> Renew for Renewable<C> {
                 self.current.store(Arc::new(read));
                 tracing::info!("{} certificates were reloaded, for new connections", self.whose);
             }
-            Err(error) => tracing::error!("{} certificates stay as they were: {error:#}", self.whose),
+            Err(error) => tracing::error!(
+                "{} certificates were not reloaded, and the old ones stay in use: {error:#}",
+                self.whose
+            ),
         }
     }
 }

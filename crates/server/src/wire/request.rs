@@ -204,7 +204,7 @@ pub(crate) fn parse_check(body: &[u8]) -> Result<CheckBody<'_>, Invalid> {
         }
         CheckFields { checks: Some(_), .. } => Err(Invalid::new(
             "checks",
-            "cannot be combined with other fields: in a batch they belong into each item; move them there, or leave checks out",
+            "cannot be combined with other fields: in a batch they belong in each item; move them there, or leave checks out",
         )),
         CheckFields { attributes, cost, rules, headers, checks: None } => Ok(CheckBody::One(Check {
             attributes: attributes.unwrap_or_default(),
@@ -230,7 +230,7 @@ pub(crate) fn parse_settle(body: &[u8]) -> Result<Settle<'_>, Invalid> {
     let settle: Settle<'_> = strict::json(body, r#"{"cost": 2311}"#)?;
     // Checked before anything is settled, because settling works only once.
     if let Some((name, value)) = settle.attributes.iter().find(|(_, value)| parse_cost(value).is_none()) {
-        let problem = format!("{} is not a whole number of what was used; send for example \"3\"", quoted(value));
+        let problem = format!("{} is not a whole number; send what was used, for example \"3\"", quoted(value));
         return Err(Invalid::new(format!("attributes.{}", shortened(name)), problem));
     }
     Ok(settle)

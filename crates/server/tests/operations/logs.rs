@@ -25,7 +25,7 @@ fn every_line_of_a_run_is_a_json_object() {
     }
     std::fs::write(&config, "rules: [{ name: a }]\n").unwrap();
     service.signal("-HUP");
-    service.wait_for_log("the rules stay as they were", 2);
+    service.wait_for_log("the rules were not reloaded", 2);
     service.signal("-TERM");
     service.wait_for_log("front has stopped", 1);
     let all = lines(&service.log());

@@ -29,11 +29,12 @@ async fn a_bad_renewal_changes_nothing_and_says_why() {
     // Half of a renewal, as a signal between the two writes sees it.
     std::fs::copy(&second.cert, &files.cert).unwrap();
     service.signal("-HUP");
-    service.wait_for_log("certificates stay as they were: listen.tls.key: ", 1);
+    service.wait_for_log("certificates were not reloaded, and the old ones stay in use: listen.tls.key: ", 1);
     assert_eq!(shown(&connect(&service.http, &authority, None).await), before);
     std::fs::remove_file(&files.key).unwrap();
     service.signal("-HUP");
-    service.wait_for_log("certificates stay as they were: listen.tls.key: cannot read ", 1);
+    service
+        .wait_for_log("certificates were not reloaded, and the old ones stay in use: listen.tls.key: cannot read ", 1);
     assert_eq!(shown(&connect(&service.http, &authority, None).await), before);
     std::fs::copy(&second.key, &files.key).unwrap();
     service.signal("-HUP");

@@ -111,9 +111,7 @@ fn of_prefix(bits: u8) -> Option<String> {
              48 a company"
         )),
         32..=64 => None,
-        _ => Some(format!(
-            "with {bits} bits one subscriber, who owns a /64, has as many buckets as it likes; use 64 or less"
-        )),
+        _ => Some(format!("with {bits} bits, a subscriber with a /64 can use any number of buckets; use 64 or less")),
     }
 }
 
@@ -129,7 +127,7 @@ fn of_key(rule: &RuleSpec) -> Option<String> {
         && let Some(place) = alternatives.iter().find(manner)
     {
         return Some(format!(
-            "`{place}` is the same for all who use the same program, and anybody can change it; tell clients apart by {{ip}} \
+            "`{place}` is the same for all who use the same program, and anybody can change it; identify clients by {{ip}} \
              or by a key that you gave them"
         ));
     }

@@ -180,10 +180,10 @@ function ruleCard(rule) {
     { title: "limit", of: (one) => one.written },
     { title: "keys", of: (one) => one.share_of_keys_denied, show: (one) => share(one.share_of_keys_denied), number: true },
     { title: "requests", of: (one) => one.share_of_requests_denied, show: (one) => share(one.share_of_requests_denied), number: true },
-  ], rule.instead, `Limits instead of that of ${rule.rule}`);
+  ], rule.instead, `Alternative limits for ${rule.rule}`);
   card.append(node("div", { class: "two" },
     node("div", {}, node("h3", {}, "Keys by rate"), byRate(rule.keys.rates[unit], unit, limit, `Keys of rule ${rule.rule} by rate`)),
-    node("div", {}, node("h3", {}, "What would do instead"), instead)));
+    node("div", {}, node("h3", {}, "Alternative limits"), instead)));
   if (rule.who.length > 0) card.append(node("h3", {}, "Who"), keysTable(rule.who, "denied", `Keys that ${rule.rule} denies`));
   return card;
 }

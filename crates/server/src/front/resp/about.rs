@@ -54,8 +54,8 @@ pub(super) fn select(database: &[u8]) -> Reply {
     match std::str::from_utf8(database).ok().and_then(|text| text.parse::<i64>().ok()) {
         Some(0) => Reply::OK,
         Some(number) => Reply::error(format!(
-            "ERR DB index is out of range: there is only database 0 here, not {number}; use it, and tell applications apart by a \
-             prefix of their keys"
+            "ERR DB index is out of range: there is only database 0 here, not {number}; use it, and give each application a \
+             prefix for its keys"
         )),
         None => Reply::error("ERR value is not an integer or out of range"),
     }

@@ -125,7 +125,7 @@ impl Shared {
         if let Err(error) = followed
             && let Some(left_out) = LINES.turn()
         {
-            tracing::warn!("exceptions stay as they were: {error}{left_out}");
+            tracing::warn!("exceptions could not be read, and the last known ones stay in force: {error}{left_out}");
         }
     }
 

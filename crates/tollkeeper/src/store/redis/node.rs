@@ -323,7 +323,7 @@ impl Node {
                 if let Some(left_out) = has_opened.then(|| self.outages.begin()).flatten() {
                     let error = StoreError::from(refusal.clone());
                     tracing::error!(
-                        "the store at {} does not answer; its breaker is open: {error}{left_out}",
+                        "the store at {} does not answer; its circuit breaker is open: {error}{left_out}",
                         self.route
                     );
                 }
@@ -336,7 +336,7 @@ impl Node {
             _ => {
                 let has_closed = self.breaker().succeeded();
                 if has_closed && self.outages.end() {
-                    tracing::info!("the store at {} answers again; its breaker is closed", self.route);
+                    tracing::info!("the store at {} answers again; its circuit breaker is closed", self.route);
                 }
             }
         }
@@ -395,7 +395,7 @@ impl Node {
 }
 
 fn breaker_is_open() -> StoreError {
-    StoreError::unavailable("the breaker is open after repeated failures")
+    StoreError::unavailable("the circuit breaker is open after repeated failures")
 }
 
 /// The reply, if it has arrived: other tasks of this thread may have to run first, to read it.
