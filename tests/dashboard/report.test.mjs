@@ -63,7 +63,7 @@ test("on paper the page is light and whole", async () => {
   }
 });
 
-test("rules have their chart, their limit, who they deny and what would do instead", async () => {
+test("rules have their chart, their limit, who they deny and alternative limits", async () => {
   const page = await openPage(served("tried.html"));
   const text = await page.innerText("main");
   for (const part of ["per-address: 10/min with burst 5", "Alternative limits", "Keys by rate", "203.0.113.7", "With the other rules", "Hours of the week"]) {
