@@ -111,7 +111,9 @@ fn of_prefix(bits: u8) -> Option<String> {
              48 a company"
         )),
         32..=64 => None,
-        _ => Some(format!("with {bits} bits, a subscriber with a /64 can use any number of buckets; use 64 or less")),
+        _ => Some(format!(
+            "with {bits} bits one subscriber, who owns a /64, can use any number of buckets; use 64 or less"
+        )),
     }
 }
 
