@@ -82,7 +82,7 @@ macro_rules! with_key {
 
 #[pymethods]
 impl Keyed {
-    /// Decides a request; cost 0 peeks.
+    /// Decides a request; cost 0 peeks. See `fastcall.rs` for the calls that are usual.
     #[pyo3(signature = (key, cost=Cost::ONE))]
     fn check(&self, key: &Bound<'_, PyAny>, cost: Cost) -> PyResult<Decision> {
         with_key!(key, |known| Decision(self.0.check_cost(known, cost.0)))
@@ -120,6 +120,14 @@ impl Keyed {
 
     fn __repr__(&self) -> String {
         format!("keyed({:?})", self.0.quota().to_string())
+    }
+}
+
+impl Keyed {
+    /// Decides a request by a key that is a text.
+    #[inline]
+    pub(crate) fn decide(&self, key: &str, cost: Cost) -> Decision {
+        Decision(self.0.check_cost(key, cost.0))
     }
 }
 

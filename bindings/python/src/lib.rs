@@ -9,6 +9,7 @@ mod cost;
 mod errors;
 mod event_loop;
 mod exception;
+mod fastcall;
 mod headers;
 mod hold;
 mod keyed;
@@ -47,6 +48,7 @@ mod _tollkeeper {
 
     #[pymodule_init]
     fn init(module: &Bound<'_, PyModule>) -> PyResult<()> {
+        fastcall::install(&module.py().get_type::<Keyed>())?;
         module.add("__version__", env!("CARGO_PKG_VERSION"))
     }
 }

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import inspect
 import threading
+from typing import Any
 
 import pytest
 
-from tollkeeper import ConfigError, ManualClock, Quota, RuleError, TollkeeperError, keyed
+from tollkeeper import ConfigError, Keyed, ManualClock, Quota, RuleError, TollkeeperError, keyed
 
 
 def test_the_wait_is_exact() -> None:
@@ -29,6 +31,36 @@ def test_keys_of_different_kinds_are_different() -> None:
     assert limiter.check("ä\u2028😀").allowed and not limiter.check("ä\u2028😀").allowed
     with pytest.raises(TypeError, match="str, bytes or int"):
         limiter.check(1.5)  # type: ignore[arg-type]
+
+
+def test_calls_of_every_form_are_the_same_call() -> None:
+    """Usual calls take another way into the extension than all others: both mean the same, and both name mistakes."""
+    limiter = keyed("10/min")
+    calls = [limiter.check("a"), limiter.check("a", 1), limiter.check("a", cost=1), limiter.check(key="a"), limiter.check(cost=1, key="a")]
+    calls += [type(limiter).check(limiter, "a"), limiter.check("a", **{"cost": 1}), limiter.check(*["a", True])]
+    assert [decision.remaining for decision in calls] == [9, 8, 7, 6, 5, 4, 3, 2]
+    assert limiter.check("a", 0).remaining == 2 and limiter.check(b"a").remaining == 9
+    check: Any = limiter.check
+    for arguments, named, words in [
+        ((), {}, "missing 1 required positional argument: 'key'"),
+        (("a", 1, 2), {}, "takes from 1 to 2 positional arguments but 3 were given"),
+        (("a",), {"costs": 1}, "unexpected keyword argument 'costs'"),
+        (("a", 1), {"cost": 1}, "multiple values for argument 'cost'"),
+        (("a",), {"cost": None}, "cost: None is not a whole number"),
+        (("a", "1"), {}, "cost: '1' is not a whole number"),
+        ((None,), {}, "a key must be a str, bytes or int, not NoneType"),
+    ]:
+        with pytest.raises(TypeError, match=words):
+            check(*arguments, **named)
+    with pytest.raises(ValueError, match="cost: 4294967296 is not a whole number"):
+        check("a", cost=2**32)
+    with pytest.raises(UnicodeEncodeError):
+        check("\ud800")
+    with pytest.raises(TypeError, match="Keyed"):
+        Keyed.check("not a limiter", "a")  # type: ignore[arg-type]
+    assert limiter.peek("a").remaining == 2, "mistakes are not charged"
+    assert Keyed.check.__doc__ == "Decides a request; cost 0 peeks."
+    assert str(inspect.signature(Keyed.check)) == "(self, /, key, cost=1)"
 
 
 def test_numbers_of_any_size_are_keys() -> None:

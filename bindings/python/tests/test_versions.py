@@ -18,7 +18,13 @@ SMOKE = """
 import asyncio, os, sys, time, warnings
 from tollkeeper import Limiter, StoreError, UsageError, Verdict, keyed
 
-assert keyed("2/min").check("a").allowed
+one = keyed("9/min")
+decisions = [one.check("a"), one.check("a", 2), one.check("a", cost=1), one.check(key="a"), one.check(b"a")]
+assert [decision.remaining for decision in decisions] == [8, 6, 5, 4, 8]
+try:
+    one.check("a", costs=1)
+except TypeError as error:
+    assert "unexpected keyword argument 'costs'" in str(error), error
 limiter = Limiter.from_rules([{"name": "per-user", "key": "{user_id}", "limit": "2/min"}])
 
 async def main():
