@@ -1,44 +1,33 @@
-//! The command line: one file per verb. Exit status: 0 success, 1 the answer is no, 2 usage or other errors.
+//! The command line: one file per verb, here or in `tollkeeper-cli`. Exit status: 0 success, 1 the answer is no, 2 usage or other errors.
 
 mod access;
-mod actions;
 mod alerts;
 mod bench;
 mod check;
-mod client;
-mod completions;
 mod configuration;
-mod draw;
-mod ending;
-mod except;
 mod greeting;
-mod health;
 mod import;
 mod listening;
-mod man;
 mod open_files;
 mod operations;
 mod proxy;
 mod reload;
 mod replay;
 mod rules;
-mod schema;
 mod serve;
-mod signals;
 mod simulate;
 mod source;
 mod store;
-mod table;
 mod tls;
-mod top;
 mod tune;
 mod validate;
-mod violations;
-mod visible;
 
 use std::process::ExitCode;
 
 use clap::{CommandFactory as _, Parser, Subcommand};
+use tollkeeper_cli::command::{
+    actions, completions, draw, ending, except, health, man, schema, signals, top, violations, visible,
+};
 
 use ending::Ending;
 

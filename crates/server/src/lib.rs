@@ -14,17 +14,15 @@
 //! | the fronts | `front`: HTTP, Envoy's gRPC, the Redis protocol, the reverse proxy |
 //! | decide, observe, answer | `service` |
 //! | exceptions kept in Postgres too | `exceptions` |
-//! | observability | `alerts`, `telemetry`, `observer`, `insight`, `audit`, `capture`, `unmatched`, `privacy`, `metrics` |
-//! | where rules come from | `rules` (Postgres), `settings` and `config` (the file), `import` (other limiters' files) |
-//! | input and output formats | `strict` (bodies, queries), `wire` (JSON), `openapi`, `route`, `moment` (time), `dashboard`, `example` (a request to try) |
-//! | foundations | `background` (tasks), `database`, `outgoing` (outgoing HTTP calls), `tls`, `tokens` |
+//! | observability | `alerts`, `telemetry`, `observer`, `insight`, `audit`, `capture`, `unmatched`, `metrics` |
+//! | where rules come from | `rules` (Postgres), `settings` (the file) |
+//! | input and output formats | `wire` (JSON), `openapi`, `route`, `dashboard`, `example` (a request to try) |
+//! | foundations | `database`, and the crate `tollkeeper-cli`: `config` (the file), `import` (other limiters' files), `strict` (bodies, queries), `moment` (time), `privacy`, `tls`, `tokens`, `outgoing` (outgoing HTTP calls), `background` (tasks) |
 
 mod alerts;
 mod audit;
-mod background;
 mod capture;
 mod command;
-mod config;
 mod dashboard;
 mod database;
 mod example;
@@ -32,26 +30,21 @@ mod exceptions;
 mod front;
 #[cfg(any(test, fuzzing))]
 pub mod fuzz;
-mod import;
 mod insight;
 mod load;
 pub mod metrics;
-mod moment;
-mod network;
 mod observer;
 mod openapi;
-mod outgoing;
-mod privacy;
 mod route;
 mod rules;
 mod seal;
 mod service;
 mod settings;
-mod strict;
 mod telemetry;
-mod tls;
-mod tokens;
 mod unmatched;
 mod wire;
+
+// What no decision passes through is a crate of its own, and has the same names here.
+use tollkeeper_cli::{background, config, import, moment, network, outgoing, privacy, strict, tls, tokens};
 
 pub use command::run;

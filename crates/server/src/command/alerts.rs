@@ -2,13 +2,14 @@
 
 use std::io::Write as _;
 
-use anyhow::{Context as _, bail};
+use anyhow::bail;
 use serde_json::json;
 use tollkeeper::Clock;
 
 use super::configuration::ConfigArgs;
 use super::ending::Ending;
 use crate::alerts::{Alert, Kind, Status, Webhook, instance};
+use crate::background::block_on;
 
 /// Test the delivery of alerts
 #[derive(Debug, clap::Args)]
@@ -52,8 +53,7 @@ pub(super) fn run(args: Args) -> anyhow::Result<Ending> {
     let now = Clock::system().now();
     let summary = "this is a test; nothing is wrong".to_string();
     let alert = Alert::new((Kind::Test, Status::Started), now, &instance(&config, 0), summary, json!({}));
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().context("no runtime")?;
-    let answered = runtime.block_on(webhook.post(&alert, now.as_micros() / 1_000_000));
+    let answered = block_on(webhook.post(&alert, now.as_micros() / 1_000_000))?;
     let signed = if config.secret.is_some() { "signed" } else { "not signed: alerts.secret is not set" };
     match answered {
         Ok(status) => {

@@ -12,6 +12,7 @@ use tollkeeper::{Policy, RuleSpec};
 
 use super::ending::Ending;
 use super::operations;
+use crate::background::block_on;
 use crate::config::ConfigError;
 use crate::database::database;
 use crate::rules::{Change, Difference, Edit, Edited, RuleTable, RulesError, canonical, yaml};
@@ -110,8 +111,7 @@ impl EditArgs {
 pub(super) fn run(args: Args) -> anyhow::Result<Ending> {
     let url = args.database.context("the database is missing; give --database URL, or TOLLKEEPER_RULES_FROM")?;
     let database = database(&url).map_err(|problem| anyhow::anyhow!("--database: {problem}"))?;
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-    match runtime.block_on(answer(args.verb, RuleTable::new(database), args.json)) {
+    match block_on(answer(args.verb, RuleTable::new(database), args.json))? {
         Err(error) if is_no(&error) => {
             writeln!(std::io::stderr(), "{error:#}")?;
             Ok(Ending::No)

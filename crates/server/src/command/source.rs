@@ -7,6 +7,7 @@ use std::sync::Arc;
 use tollkeeper::Policy;
 
 use super::{reload, signals};
+use crate::background::block_on;
 use crate::config::Config;
 use crate::database::database;
 use crate::rules::{self, RuleTable, Rules};
@@ -81,8 +82,7 @@ pub(super) fn follow<E: fmt::Display + 'static>(
 pub(super) fn read_once(loaded: &mut Loaded) -> anyhow::Result<()> {
     let Some(url) = &loaded.config.rules_from else { return Ok(()) };
     let database = database(url).map_err(|problem| anyhow::anyhow!("rules_from: {problem}"))?;
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-    let read = runtime.block_on(RuleTable::new(database).read());
+    let read = block_on(RuleTable::new(database).read())?;
     loaded.policy = read.map_err(|error| anyhow::anyhow!("rules_from: {error}"))?.policy;
     Ok(())
 }
