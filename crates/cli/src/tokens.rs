@@ -8,7 +8,7 @@ mod guesses;
 mod token;
 
 pub use file::{TokenFile, find};
-pub use guesses::{Guesses, Wrong};
+pub use guesses::{Attempt, Guesses, Wrong};
 pub use token::Token;
 
 use std::net::SocketAddr;
