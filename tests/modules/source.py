@@ -102,7 +102,8 @@ def parse(module, tokens):
         elif word == "pub" and text_at(tokens, at + 1) == "(":
             # `pub(in crate::store)` says who may see it, which is not what it uses.
             at = closing(tokens, at + 1) + 1
-        elif word == "use":
+        # `impl Future + use<>` says which lifetimes it captures.
+        elif word == "use" and text_at(tokens, at + 1) != "<":
             end = next(end for end in range(at, len(tokens)) if tokens[end][0] == ";")
             read_use(module, (), tokens[at + 1 : end])
             at = end + 1

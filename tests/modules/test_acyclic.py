@@ -26,6 +26,10 @@ class Acyclic(unittest.TestCase):
                 found = cycles({"lib.rs": "mod a; mod b; mod c;", "a.rs": there, "b.rs": back, "c.rs": ""})
                 self.assertEqual(found, [["crate::a -> crate::b", "crate::b -> crate::a"]], (there, back))
 
+    def test_captured_lifetimes_are_not_imports(self):
+        found = cycles({"lib.rs": "mod a; mod b;", "a.rs": "fn f() -> impl Sized + use<> { crate::b::g() }", "b.rs": "use crate::a::f;"})
+        self.assertEqual(found, [["crate::a -> crate::b", "crate::b -> crate::a"]])
+
     def test_a_child_that_uses_what_its_parent_defines(self):
         parent = "mod a { mod child; use child::C; pub struct A; }"
         found = cycles({"lib.rs": parent, "a/child.rs": "pub struct C(super::A);"})
