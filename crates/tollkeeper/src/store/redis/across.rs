@@ -13,10 +13,10 @@ use std::sync::Arc;
 use tollkeeper_core::{Charge, Decision, Enforcement, Receipt, is_denied};
 
 use super::batch::Ask;
+use super::callers::Answered;
 use super::instant::Instant;
 use super::node::Refusal;
 use super::nodes::Slot;
-use super::queue::Answered;
 use super::script::{Call, REFUND};
 use super::shared::{Decided, Shared, read};
 use crate::sparing::Sparing;

@@ -3,16 +3,15 @@
 use std::sync::Arc;
 
 use redis::Value;
-use tokio::sync::oneshot;
 use tollkeeper_core::{Algorithm, BucketRef, Charge, Key, RuleSpec, Timestamp};
 
 use super::across::Part;
 use super::batch::{Ask, Batch, ReplyError, RequestAnswer};
-use super::callers::Callers;
+use super::callers::{Answered, Deliveries, Wait, Waiter};
 use super::instant::Instant;
 use super::node::{Refusal, Work};
 use super::nodes::{Nodes, Slot};
-use super::queue::{self, Answered, Group, Pace, Pending, Pushed, Turn};
+use super::queue::{self, Group, Pace, Pending, Pushed, Turn};
 use super::script::At;
 use super::server::{ConnectError, ask};
 use super::shared::{Decided, Shared};
@@ -98,57 +97,55 @@ impl Shared {
         ask: Ask,
         charges: Vec<Charge>,
         count: u32,
-    ) -> Result<oneshot::Receiver<Result<Answered, Refusal>>, StoreError> {
+    ) -> Result<Wait, StoreError> {
         self.nodes.admit(slot)?;
-        let (waiter, wait) = oneshot::channel();
+        let (waiter, wait) = Waiter::here();
         let pending = Pending { ask, charges, count, since: Instant::now(), waiter };
         let pace = Pace { round_trip: self.nodes.round_trip(slot), patience: self.overload.patience() };
         match self.queues[usize::from(slot)].push(pending, pace) {
             // The caller may give up, and others wait for the same call.
-            Pushed::Start => self.io.spawn(Arc::clone(self).drive(slot, Callers::here())),
+            Pushed::Start => self.io.spawn(Arc::clone(self).drive(slot)),
             Pushed::Waits => {}
             Pushed::Shed => return Err(self.overload.shed(1).into()),
         }
         Ok(wait)
     }
 
-    pub(super) async fn answered(
-        &self,
-        wait: Result<oneshot::Receiver<Result<Answered, Refusal>>, StoreError>,
-    ) -> Result<Answered, Refusal> {
+    pub(super) async fn answered(&self, wait: Result<Wait, StoreError>) -> Result<Answered, Refusal> {
         let ended = |_| Err(Refusal::Failed(StoreError::unavailable("the call ended without an answer")));
         wait.map_err(Refusal::Failed)?.await.unwrap_or_else(ended)
     }
 
     /// Sends the calls of a hash slot until its queue is empty.
-    pub(super) async fn drive(self: Arc<Self>, slot: Slot, mut callers: Callers) {
+    pub(super) async fn drive(self: Arc<Self>, slot: Slot) {
         let mut duty = Duty { shared: Some(&self), slot };
+        let mut deliveries = Deliveries::default();
         while let Some(Turn { batch, late }) = self.queues[usize::from(slot)].next(self.overload.patience()) {
-            self.shed(late);
+            self.shed(late, &mut deliveries);
             let answered = batch.len();
             for group in queue::grouped(batch, &self.namespace) {
-                self.call(slot, group).await;
+                self.call(slot, group, &mut deliveries).await;
             }
-            self.gather(slot, answered, &mut callers).await;
+            self.gather(slot, answered, &mut deliveries).await;
+            deliveries.recall();
         }
         duty.shared = None;
+        deliveries.finish().await;
     }
 
-    fn shed(&self, late: Vec<Pending>) {
+    fn shed(&self, late: Vec<Pending>, deliveries: &mut Deliveries) {
         if !late.is_empty() {
             self.overload.shed(late.len() as u64);
         }
-        for pending in late {
-            let _ = pending.waiter.send(Err(Refusal::Overloaded));
-        }
+        deliveries.send(late.into_iter().map(|pending| (pending.waiter, Err(Refusal::Overloaded))));
     }
 
     /// Lets callers that were just answered ask again: a call for a few of them costs the server as much as one for
     /// all. Up to three callers are not waited for.
-    async fn gather(&self, slot: Slot, answered: usize, callers: &mut Callers) {
+    async fn gather(&self, slot: Slot, answered: usize, deliveries: &mut Deliveries) {
         const FEW: usize = 3;
         if answered > FEW && self.queues[usize::from(slot)].len() < answered {
-            callers.run().await;
+            deliveries.settle().await;
         }
     }
 
@@ -183,25 +180,25 @@ impl Shared {
 
     /// One call without batching.
     pub(super) async fn ask_alone(&self, slot: Slot, ask: Ask, charges: Vec<Charge>) -> Result<Answered, Refusal> {
-        let (waiter, wait) = oneshot::channel();
+        let ((waiter, wait), mut deliveries) = (Waiter::here(), Deliveries::default());
         for group in
             queue::grouped(vec![Pending { ask, charges, count: 1, since: Instant::now(), waiter }], &self.namespace)
         {
-            self.call(slot, group).await;
+            self.call(slot, group, &mut deliveries).await;
         }
         self.answered(Ok(wait)).await
     }
 
     /// One call for many requests; another one without those that need new keys, where the server is full.
-    pub(super) async fn call(&self, slot: Slot, group: Group) {
+    pub(super) async fn call(&self, slot: Slot, group: Group, deliveries: &mut Deliveries) {
         let mut next = Some(group);
         while let Some(group) = next {
-            next = self.call_once(slot, group).await;
+            next = self.call_once(slot, group, deliveries).await;
         }
     }
 
     /// Returns what is to be sent again.
-    async fn call_once(&self, slot: Slot, group: Group) -> Option<Group> {
+    async fn call_once(&self, slot: Slot, group: Group, deliveries: &mut Deliveries) -> Option<Group> {
         let Group { batch, waiting } = group;
         let requests = waiting.iter().map(Vec::len).sum();
         let asked_at = Instant::now();
@@ -211,12 +208,13 @@ impl Shared {
         match answered {
             Ok((answers, now)) => {
                 self.note_time(now);
-                for (waiter, answer) in waiting.into_iter().flatten().zip(answers.into_iter().flatten()) {
-                    let _ = waiter.send(Ok(Answered { answer, now, asked_at }));
-                }
+                let answers = answers.into_iter().flatten().map(|answer| Ok(Answered { answer, now, asked_at }));
+                deliveries.send(waiting.into_iter().flatten().zip(answers));
                 None
             }
-            Err(Refusal::Full(keys)) if !keys.is_empty() => self.refuse_new(Group { batch, waiting }, &keys),
+            Err(Refusal::Full(keys)) if !keys.is_empty() => {
+                self.refuse_new(Group { batch, waiting }, &keys, deliveries)
+            }
             Err(refusal) => {
                 let waiting = waiting.into_iter().flatten();
                 // A request that has waited for as long as a call may take, while calls failed, has waited for the
@@ -233,9 +231,8 @@ impl Shared {
                 if matches!(refusal, Refusal::Overloaded) {
                     self.overload.shed((requests + queued.len()) as u64);
                 }
-                for waiter in waiting.chain(queued.into_iter().map(|pending| pending.waiter)) {
-                    let _ = waiter.send(Err(refusal.clone()));
-                }
+                let refused = waiting.chain(queued.into_iter().map(|pending| pending.waiter));
+                deliveries.send(refused.map(|waiter| (waiter, Err(refusal.clone()))));
                 None
             }
         }
@@ -261,7 +258,7 @@ struct Duty<'s> {
 impl Drop for Duty<'_> {
     fn drop(&mut self) {
         if let Some(shared) = self.shared {
-            shared.io.spawn(Arc::clone(shared).drive(self.slot, Callers::default()));
+            shared.io.spawn(Arc::clone(shared).drive(self.slot));
         }
     }
 }

@@ -14,9 +14,9 @@ use std::time::Duration;
 use tokio::sync::Notify;
 use tollkeeper_core::{BucketRef, Charge, Decision, Lease, LeaseSize, Outcome, Quota, Receipt, Span, Timestamp};
 
+use super::callers::Answered;
 use super::instant::Instant;
 use super::overload::Overload;
-use super::queue::Answered;
 use crate::store::error::StoreError;
 use crate::store::memory::{Id, Secret};
 

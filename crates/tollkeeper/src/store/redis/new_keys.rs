@@ -4,9 +4,10 @@
 use std::sync::atomic::Ordering::Relaxed;
 
 use super::batch::Batch;
+use super::callers::{Deliveries, Waiter};
 use super::full;
 use super::node::Refusal;
-use super::queue::{Group, Waiter};
+use super::queue::Group;
 use super::shared::Shared;
 use crate::store::error::StoreError;
 
@@ -18,7 +19,7 @@ impl Shared {
     }
 
     /// Answers the requests that need these keys; the others are to be sent again.
-    pub(super) fn refuse_new(&self, group: Group, keys: &[usize]) -> Option<Group> {
+    pub(super) fn refuse_new(&self, group: Group, keys: &[usize], deliveries: &mut Deliveries) -> Option<Group> {
         let Group { batch, waiting } = group;
         let new = batch.charges_of(keys);
         let mut rest: Vec<Option<Vec<Waiter>>> = Vec::with_capacity(waiting.len());
@@ -28,9 +29,8 @@ impl Shared {
                 continue;
             }
             rest.push(None);
-            for waiter in waiting {
-                let _ = waiter.send(Err(self.refuse(charges.clone())));
-            }
+            let refused = |waiter| (waiter, Err(self.refuse(charges.clone())));
+            deliveries.send(waiting.into_iter().map(refused));
         }
         let batch: Batch = batch.only(|entry| rest[entry].is_some());
         let waiting: Vec<Vec<Waiter>> = rest.into_iter().flatten().collect();

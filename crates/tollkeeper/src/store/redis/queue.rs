@@ -8,25 +8,11 @@ use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use tokio::sync::oneshot;
-use tollkeeper_core::{Charge, Enforcement, Key, Timestamp};
+use tollkeeper_core::{Charge, Enforcement, Key};
 
-use super::batch::{Ask, Batch, RequestAnswer};
+use super::batch::{Ask, Batch};
+use super::callers::Waiter;
 use super::instant::Instant;
-use super::node::Refusal;
-
-/// The answer to a request, and what is needed to continue by this process's clock.
-#[derive(Debug)]
-pub(super) struct Answered {
-    pub(super) answer: RequestAnswer,
-    /// When it was decided, by the server's clock,
-    pub(super) now: Timestamp,
-    /// which was not before this moment.
-    pub(super) asked_at: Instant,
-}
-
-/// The sender of an answer to the waiting caller.
-pub(super) type Waiter = oneshot::Sender<Result<Answered, Refusal>>;
 
 /// A request in the queue.
 #[derive(Debug)]
@@ -168,7 +154,7 @@ impl Waiting {
         let mut turn = Turn::default();
         let mut work = 0;
         while let Some(next) = self.requests.front() {
-            if next.waiter.is_closed() {
+            if next.waiter.is_gone() {
                 self.requests.pop_front();
                 continue;
             }
@@ -297,7 +283,7 @@ mod tests {
         let pace = Pace { round_trip: Duration::ZERO, patience: Duration::from_secs(60) };
         let (queue, mut waiting) = (Queue::default(), Vec::new());
         for nth in 0..5 {
-            let (waiter, wait) = oneshot::channel();
+            let (waiter, wait) = Waiter::here();
             waiting.push(wait);
             let charges = vec![Charge::new(rule.clone(), Key { variant: 0, value: nth.to_string() }, 1)];
             let pending = Pending { ask: Ask::Charge, charges, count: 1, since: Instant::now(), waiter };
