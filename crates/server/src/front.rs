@@ -1,6 +1,7 @@
 //! The fronts of the service. Each is a function `run(listener, service, shutdown)` over the same
 //! [`Service`](crate::service::Service).
 
+mod alarm;
 mod body;
 mod certified;
 pub(crate) mod connections;

@@ -6,6 +6,7 @@ mod failures;
 mod forwarding;
 mod identity;
 mod limits;
+mod reuse;
 mod smuggling;
 mod streaming;
 mod waiting;

@@ -1,5 +1,6 @@
 //! Outgoing connections, with or without TLS.
 
+use std::future::poll_fn;
 use std::io;
 use std::pin::Pin;
 use std::sync::Arc;
@@ -11,6 +12,7 @@ use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::rt::TokioIo;
 use rustls::ClientConfig;
 use rustls::pki_types::ServerName;
+use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
 use tokio::time::timeout;
 use tokio_rustls::TlsConnector;
@@ -37,6 +39,20 @@ impl Connector {
         tcp.enforce_http(false);
         Connector { tcp, tls, limit }
     }
+
+    /// Opens a connection. `wrap` goes around its socket, below TLS.
+    pub async fn open<S>(&self, uri: Uri, wrap: impl FnOnce(TcpStream) -> S) -> Result<Stream<S>, BoxError>
+    where
+        S: AsyncRead + AsyncWrite + Unpin,
+    {
+        let mut tcp = self.tcp.clone();
+        poll_fn(|cx| tcp.poll_ready(cx)).await?;
+        let socket = wrap(tcp.call(uri).await?.into_inner());
+        let Some((config, name)) = &self.tls else { return Ok(Stream::Plain(socket)) };
+        let handshake = TlsConnector::from(config.current()).connect(name.clone(), socket);
+        let stream = timeout(self.limit, handshake).await.map_err(|_| io::Error::from(io::ErrorKind::TimedOut))??;
+        Ok(Stream::Tls(Box::new(stream.into())))
+    }
 }
 
 impl Service<Uri> for Connector {
@@ -49,13 +65,7 @@ impl Service<Uri> for Connector {
     }
 
     fn call(&mut self, uri: Uri) -> Self::Future {
-        let (connecting, tls, limit) = (self.tcp.call(uri), self.tls.clone(), self.limit);
-        Box::pin(async move {
-            let tcp = connecting.await?.into_inner();
-            let Some((config, name)) = tls else { return Ok(TokioIo::new(Stream::Plain(tcp))) };
-            let handshake = TlsConnector::from(config.current()).connect(name, tcp);
-            let stream = timeout(limit, handshake).await.map_err(|_| io::Error::from(io::ErrorKind::TimedOut))??;
-            Ok(TokioIo::new(Stream::Tls(Box::new(stream.into()))))
-        })
+        let connector = self.clone();
+        Box::pin(async move { connector.open(uri, |socket| socket).await.map(TokioIo::new) })
     }
 }

@@ -22,7 +22,7 @@ use super::reload::WatchArgs;
 use super::tls::{TlsArgs, certificates};
 use super::{access, greeting, listening, signals, source, store};
 use crate::config::Config;
-use crate::front::connections::{self, Listener};
+use crate::front::connections::{self, Listener, Workers};
 use crate::front::http as api;
 use crate::front::proxy::{self, Address, Pace, Proxy, Timeouts, Upstream, WaitingRoom, parse_upstream};
 use crate::service::Service;
@@ -223,12 +223,13 @@ async fn serve(config: Config, policy: Policy, upstream: Address, args: Args) ->
     let tls = certificates.clone().map(|certificates| Acceptor::new(certificates, Protocol::Http));
     // A connection to the upstream for each of a client.
     let most = listening::most_connections(&config, 1 + usize::from(args.admin.is_some()), 2);
+    let workers = Workers::start()?;
     let listen = |flag: &'static str, address: String| {
-        let tls = tls.clone();
+        let (tls, workers) = (tls.clone(), Some(workers.clone()));
         async move {
             let listener = connections::listen(&address).await;
             let tcp = listener.map_err(|error| listening::cannot_listen(flag, flag, &address, error))?;
-            anyhow::Ok(Listener { tcp, tls, most })
+            anyhow::Ok(Listener { tcp, tls, most, workers })
         }
     };
     let listener = listen("--listen", args.listen.clone()).await?;
@@ -253,7 +254,7 @@ async fn serve(config: Config, policy: Policy, upstream: Address, args: Args) ->
     };
     let proxy = Arc::new(Proxy {
         service: service.clone(),
-        upstream: Upstream::new(upstream, upstream_certificates.clone(), timeouts),
+        upstream: Upstream::new(upstream, upstream_certificates.clone(), timeouts, workers.count()),
         waiting: WaitingRoom::new(args.queue, args.wait, service.metrics.proxy.clone()),
         drain: args.drain_timeout,
     });
@@ -289,6 +290,7 @@ async fn serve(config: Config, policy: Policy, upstream: Address, args: Args) ->
         redis.leave().await;
     }
     service.tracer.finish().await;
+    drop(workers);
     Ok(())
 }
 

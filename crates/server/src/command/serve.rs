@@ -18,7 +18,7 @@ use super::tls::{TlsArgs, certificates};
 use super::{access, greeting, listening, signals, source, store};
 use crate::config::Config;
 use crate::example;
-use crate::front::connections::{Listener, MostConnections};
+use crate::front::connections::{Listener, MostConnections, Workers};
 use crate::front::http;
 use crate::front::resp;
 use crate::front::{self, connections, grpc};
@@ -147,12 +147,21 @@ impl Doors {
         })
     }
 
+    /// Lets these threads serve their connections.
+    fn staff(&mut self, workers: &Arc<Workers>) {
+        self.each(|door, _| door.listener.workers = Some(workers.clone()));
+    }
+
     /// Enables TLS on all of them.
     fn encrypt(&mut self, certificates: &Arc<Renewable<ServerConfig>>) {
+        self.each(|door, protocol| door.listener.tls = Some(Acceptor::new(certificates.clone(), protocol)));
+    }
+
+    fn each(&mut self, mut change: impl FnMut(&mut Door, Protocol)) {
         let doors = [(Some(&mut self.http), Protocol::Http), (self.grpc.as_mut(), Protocol::Grpc)];
         for (door, protocol) in doors.into_iter().chain([(self.resp.as_mut(), Protocol::Resp)]) {
             if let Some(door) = door {
-                door.listener.tls = Some(Acceptor::new(certificates.clone(), protocol));
+                change(door, protocol);
             }
         }
     }
@@ -164,7 +173,7 @@ impl Door {
         let listener = connections::listen(address).await;
         let listener = listener.map_err(|error| listening::cannot_listen(field, &flag, address, error))?;
         let bound = listener.local_addr()?;
-        Ok(Door { listener: Listener { tcp: listener, tls: None, most }, bound })
+        Ok(Door { listener: Listener { tcp: listener, tls: None, most, workers: None }, bound })
     }
 
     /// An address that the user gave must be bound. An address of the embedded default may be in use, which is no
@@ -193,6 +202,8 @@ fn is_taken(error: &anyhow::Error) -> bool {
 async fn serve(config: Config, policy: Policy, args: Args) -> anyhow::Result<()> {
     let certificates = certificates(&config)?;
     let mut doors = Doors::open(&config, &args).await?;
+    let workers = Workers::start()?;
+    doors.staff(&workers);
     if let Some(certificates) = &certificates {
         doors.encrypt(certificates);
     }
@@ -246,6 +257,7 @@ async fn serve(config: Config, policy: Policy, args: Args) -> anyhow::Result<()>
         redis.leave().await;
     }
     service.tracer.finish().await;
+    drop(workers);
     ended
 }
 

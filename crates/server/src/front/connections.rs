@@ -3,10 +3,12 @@
 //! The accept loop is our own so that limits apply before any request is read: the number of connections, how long
 //! one may stall or take for a handshake, how large a head may be.
 
+mod heads;
 mod held;
 mod joined;
 mod stall;
 mod visitors;
+mod workers;
 
 use std::convert::Infallible;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -29,10 +31,12 @@ use tokio::task::JoinSet;
 use tracing::{debug, error, info, warn};
 
 use crate::tls::{self, Acceptor};
+use heads::Heads;
 use held::Held;
 use joined::Joined;
 pub(crate) use stall::{Busy, Stalling, UnderWay, Unread};
 pub(crate) use visitors::{HeldBytes, InFlight, MostConnections, Requests, Visitors};
+pub(crate) use workers::Workers;
 
 /// The limits of clients.
 #[derive(Clone, Copy, Debug)]
@@ -111,11 +115,13 @@ pub(crate) struct Listener {
     /// Without it, connections are not encrypted.
     pub(crate) tls: Option<Acceptor>,
     pub(crate) most: MostConnections,
+    /// Who serves its connections: these threads, or else the runtime that accepts them.
+    pub(crate) workers: Option<Arc<Workers>>,
 }
 
 impl From<TcpListener> for Listener {
     fn from(tcp: TcpListener) -> Listener {
-        Listener { tcp, tls: None, most: MostConnections { all: 10_000, per_address: 10_000 } }
+        Listener { tcp, tls: None, most: MostConnections { all: 10_000, per_address: 10_000 }, workers: None }
     }
 }
 
@@ -151,6 +157,8 @@ pub(crate) struct Accepted {
     pub(crate) watcher: Watcher,
     /// Signals code that waits for the rest of a request.
     pub(crate) stopping: Stopping,
+    /// The worker that serves it.
+    pub(crate) thread: usize,
 }
 
 /// The peer of the connection that a request came on.
@@ -223,7 +231,7 @@ pub(super) async fn serve_requests<F, B>(
 {
     let builder = Arc::new(protocol);
     let here = visitors.clone();
-    let serve_one = move |Accepted { stream, peer, certified, busy, requests, watcher, stopping }| {
+    let serve_one = move |Accepted { stream, peer, certified, busy, requests, watcher, stopping, .. }| {
         let (builder, answer, visitors) = (builder.clone(), answer.clone(), visitors.clone());
         let refuse = refuse.clone();
         async move {
@@ -248,7 +256,7 @@ pub(super) async fn serve_requests<F, B>(
                 }
             });
             let io = TokioIo::new(Joined(stream));
-            let connection = builder.serve_connection(io, serving).into_owned();
+            let connection = for_one(&builder).serve_connection(io, serving).into_owned();
             if let Err(error) = watcher.watch(connection).await {
                 if is_flood_of_resets(&*error) {
                     visitors.log_reset(peer.ip());
@@ -310,7 +318,7 @@ async fn accept_all(
     mut shutdown: Pin<&mut (dyn Future<Output = ()> + Send)>,
     serve_one: ServeOne,
 ) {
-    let Listener { tcp: listener, tls, .. } = listener;
+    let Listener { tcp: listener, tls, workers, .. } = listener;
     let tls = Arc::new(tls);
     let slots = Arc::new(Semaphore::new(limits.connections));
     let graceful = GracefulShutdown::new();
@@ -332,7 +340,11 @@ async fn accept_all(
         let Some(visit) = visitors.admit(peer.ip(), most) else { continue };
         let (serve_one, tls, mut stopping, watcher) =
             (serve_one.clone(), tls.clone(), Stopping(stopping.clone()), graceful.watcher());
-        connections.spawn(async move {
+        let place = Workers::place(workers.as_deref());
+        let (runtime, thread) = (place.runtime().clone(), place.thread());
+        // It is registered again by the thread that serves it.
+        let Ok(stream) = stream.into_std() else { continue };
+        let serving = async move {
             let busy = Busy::default();
             let begun = tokio::select! {
                 biased;
@@ -343,15 +355,16 @@ async fn accept_all(
             match begun {
                 Ok((stream, certified)) => {
                     let requests = visit.requests();
-                    serve_one(Accepted { stream, peer, certified, busy, requests, watcher, stopping }).await;
+                    serve_one(Accepted { stream, peer, certified, busy, requests, watcher, stopping, thread }).await;
                 }
                 Err(error) => {
                     visit.count_failed_start(&error);
                     debug!(%peer, "connection closed during its setup: {error}");
                 }
             }
-            drop((slot, visit));
-        });
+            drop((slot, visit, place));
+        };
+        connections.spawn_on(serving, &runtime);
     }
     drop(listener);
     let _ = stop.send(true);
@@ -363,11 +376,12 @@ async fn accept_all(
 
 /// The stream to serve, after the TLS handshake if there is one, and the name in the client's certificate.
 async fn begin(
-    mut stream: TcpStream,
+    stream: std::net::TcpStream,
     busy: &Busy,
     tls: Option<&Acceptor>,
     limits: Limits,
 ) -> std::io::Result<(Stream, Option<Arc<str>>)> {
+    let mut stream = TcpStream::from_std(stream)?;
     let stalling = |stream| Stalling::new(stream, limits.idle).unless(busy.clone());
     let Some(tls) = tls else { return Ok((Stream::Plain(stalling(stream)), None)) };
     let handshake = async {
@@ -415,7 +429,14 @@ fn is_of_one_connection(error: &std::io::Error) -> bool {
     matches!(error.kind(), ConnectionAborted | ConnectionRefused | ConnectionReset)
 }
 
-/// HTTP/1.1, and HTTP/2 for clients that start with it.
+/// The same for one connection, with a timer of its own.
+pub(crate) fn for_one(builder: &auto::Builder<TokioExecutor>) -> auto::Builder<TokioExecutor> {
+    let mut builder = builder.clone();
+    builder.http1().timer(Heads::default());
+    builder
+}
+
+/// HTTP/1.1, and HTTP/2 for clients that start with it. Each connection has its own: see [`for_one`].
 pub(crate) fn protocol(limits: Limits) -> auto::Builder<TokioExecutor> {
     let mut builder = auto::Builder::new(TokioExecutor::new());
     builder

@@ -23,9 +23,10 @@ use std::sync::Arc;
 use axum::Router;
 use axum::middleware::{from_fn, from_fn_with_state};
 use axum::routing::{MethodRouter, any};
+use tokio::runtime::Handle;
 
 use super::connections::{self, Connected, Limits, Listener};
-use crate::route::Route;
+use crate::route::{Access, Route};
 use crate::service::Service;
 use direct::Api;
 use shared::Shared;
@@ -64,7 +65,15 @@ fn router(shared: Arc<Shared>) -> Router {
         // A method that a route does not support is refused before authentication; this route supports all.
         let handlers = if route == Route::Authorize { handlers.layer(guard) } else { handlers.route_layer(guard) };
         let counted = from_fn_with_state((shared.clone(), Some(route)), observe::count);
-        let handlers = handlers.layer(from_fn(observe::survive)).layer(counted);
+        let handlers = handlers.layer(from_fn(observe::survive));
+        let handlers = match route.access() {
+            Access::Open | Access::Decide => handlers,
+            // These may have a lot to read.
+            Access::Page | Access::Measure | Access::Admin => {
+                handlers.layer(from_fn_with_state(Handle::current(), observe::beside))
+            }
+        };
+        let handlers = handlers.layer(counted);
         for pattern in route.patterns() {
             router = router.route(pattern, handlers.clone());
         }

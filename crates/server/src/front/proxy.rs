@@ -3,11 +3,13 @@
 //! Nothing is buffered: bodies are streamed in both directions, as fast as the slower side reads them. Rules see a
 //! request as the upstream will, without hop-by-hop headers.
 
-mod bodies;
+mod download;
 mod estimate;
 mod framing;
 mod headers;
+mod paced;
 mod target;
+mod upload;
 mod upstream;
 mod waiting;
 mod websocket;
@@ -25,31 +27,33 @@ use axum::response::Response;
 use http::header::{CONTENT_LENGTH, EXPECT, HOST, RETRY_AFTER, TRANSFER_ENCODING};
 use http::request::Parts;
 use http::uri::Scheme;
-use http::{HeaderMap, HeaderValue, Request, StatusCode, Version};
+use http::{HeaderMap, HeaderValue, Request, StatusCode, Uri, Version};
 use hyper::body::{Body as _, Incoming};
 use hyper::service::service_fn;
 use hyper::upgrade::OnUpgrade;
 use hyper_util::rt::TokioIo;
 use tollkeeper::http::{Answer, OVER_LIMIT, Problem, over_limit};
-use tollkeeper::{Charge, CheckError, Permit, Verdict, limit_headers};
+use tollkeeper::{Charge, CheckError, Permit, Verdict};
 use tracing::{debug, info};
 
 use super::body::discard;
 use super::certified::Certified;
 use super::connections::{
-    self, Accepted, Busy, InFlight, Limits, Listener, Requests, Stopping, TOO_MANY_REQUESTS, UnderWay, protocol,
+    self, Accepted, Busy, InFlight, Limits, Listener, Requests, Stopping, TOO_MANY_REQUESTS, protocol,
 };
 use super::forwarding;
 use crate::metrics::{Front, Outcome, WaitOutcome};
 use crate::service::Service;
 use crate::telemetry::{self, Described};
-pub(crate) use bodies::Pace;
-use bodies::{Download, Upload};
+use download::{Download, Occupied};
 use estimate::Estimate;
 use framing::Strict;
-use headers::Hop;
+use headers::{Hop, Origin};
 use target::Target;
+pub(crate) use upload::Pace;
+use upload::Upload;
 pub(crate) use upstream::{Address, Timeouts, Upstream, parse_upstream};
+use upstream::{Answered, Taken};
 pub(crate) use waiting::WaitingRoom;
 use websocket::Sequel;
 
@@ -66,14 +70,15 @@ pub(crate) struct Proxy {
 /// The connection that a request came on.
 struct Client {
     peer: IpAddr,
-    /// Its scheme.
-    scheme: Scheme,
+    origin: Origin,
     /// The name in its certificate.
     certified: Option<Arc<str>>,
     busy: Busy,
     requests: Requests,
     sequel: Sequel,
     stopping: Stopping,
+    /// The thread that serves it.
+    thread: usize,
 }
 
 /// Serves until `shutdown`, then finishes the requests in flight.
@@ -88,14 +93,15 @@ pub(crate) async fn run(listener: Listener, proxy: Arc<Proxy>, shutdown: impl Fu
     builder.http1().half_close(false);
     let builder = Arc::new(builder);
     let scheme = if listener.tls.is_some() { Scheme::HTTPS } else { Scheme::HTTP };
-    let serve = move |Accepted { stream, peer, certified, busy, requests, watcher, stopping }| {
+    let serve = move |Accepted { stream, peer, certified, busy, requests, watcher, stopping, thread }| {
         let (builder, proxy, scheme, leaving) = (builder.clone(), proxy.clone(), scheme.clone(), leaving.clone());
         async move {
-            let (peer_ip, sequel) = (peer.ip(), Sequel::default());
-            let client = Arc::new(Client { peer: peer_ip, scheme, certified, busy, requests, sequel, stopping });
+            let (from, sequel) = (peer.ip(), Sequel::default());
+            let (origin, later) = (Origin::new(from, &scheme), sequel.clone());
+            let client = Client { peer: from, origin, certified, busy, requests, sequel: later, stopping, thread };
+            let client = Arc::new(client);
             let strict = Strict::new(stream, client.sequel.clone()).counting(proxy.service.metrics.clone());
             let io = TokioIo::new(strict);
-            let sequel = client.sequel.clone();
             let requests = service_fn(move |request| {
                 let (proxy, client, leaving) = (proxy.clone(), client.clone(), leaving.clone());
                 let version = request.version();
@@ -109,6 +115,7 @@ pub(crate) async fn run(listener: Listener, proxy: Arc<Proxy>, shutdown: impl Fu
                     Ok::<_, Infallible>(connections::for_http1(response, version, &leaving))
                 }
             });
+            let builder = connections::for_one(&builder);
             let connection = builder.serve_connection_with_upgrades(io, requests).into_owned();
             if let Err(error) = watcher.watch(connection).await {
                 debug!(%peer, "connection closed: {error}");
@@ -148,7 +155,7 @@ impl Proxy {
     }
 
     async fn answer(&self, client: &Client, mut request: Request<Incoming>, in_flight: InFlight) -> Response {
-        let under_way = (client.busy.begin(), in_flight);
+        let under_way = client.busy.begin();
         let on_upgrade = hyper::upgrade::on(&mut request);
         let (mut parts, body) = request.into_parts();
         let target = match Target::of(&parts) {
@@ -176,34 +183,29 @@ impl Proxy {
             Err(denial) => {
                 // A client that waits for `100 Continue` has sent nothing yet.
                 if !body.is_end_stream() && !parts.headers.contains_key(EXPECT) {
-                    discard(body).await;
+                    Box::pin(discard(body)).await;
                 }
                 return denial;
             }
         };
-        let now = self.service.limiter.store().now();
-        let limits = limit_headers(self.service.answer.headers, &verdict, now);
+        let decided_at = self.service.limiter.store().now();
         parts.headers.extend(over_limit(&verdict).map(|value| (OVER_LIMIT, value)));
         let on_upgrade = hop.websocket.then_some(on_upgrade);
         let request = self.outgoing(parts, body, target, client, hop);
-        let mut response = match self.forward(request, hop).await {
-            Ok(response) => {
-                let estimate = estimate.and_then(|estimate| estimate.settle_by(response.headers()));
-                self.incoming(response, client, on_upgrade, permit, under_way, estimate)
+        let mut response = match self.forward(client, request, hop).await {
+            Ok(answered) => {
+                let estimate = estimate.and_then(|estimate| estimate.settle_by(answered.response.headers()));
+                self.incoming(answered, client, on_upgrade, (permit, under_way, in_flight), estimate)
             }
             Err(problem) => problem.into_response(),
         };
-        for (name, value) in limits {
-            // Digits and names of rules, which need no escaping. The upstream's own limits under that name would contradict.
-            if let Ok(value) = HeaderValue::try_from(value) {
-                response.headers_mut().insert(name, value);
-            }
-        }
+        // The upstream's own limits under these names would contradict.
+        self.service.answer.set_headers(response.headers_mut(), &verdict, decided_at);
         response
     }
 }
 
-/// The path of one request, step by step.
+/// The path of one request, step by step. What seldom happens is boxed: every request's future is moved, with room for it.
 impl Proxy {
     /// Admits the request, now or after its wait, or returns the refusal.
     async fn admit(&self, client: &Client, parts: &Parts) -> Result<Admitted, Response> {
@@ -226,7 +228,7 @@ impl Proxy {
                 let delay = verdict.delay().as_duration();
                 if !delay.is_zero() && visit.turn(self.waiting.queue_of(verdict), delay).await.is_err() {
                     visit.end(WaitOutcome::Denied);
-                    self.take_back(verdict).await;
+                    Box::pin(self.take_back(verdict)).await;
                     self.service.metrics.count_outcome(Front::Proxy, Outcome::Shed);
                     return Err(full(answer.headers_for(verdict, limiter.store().now()), delay));
                 }
@@ -253,7 +255,7 @@ impl Proxy {
             let (verdict, permit) = self.service.acquire(request).await?;
             return Ok(Admitted { verdict, permit: permit.renewed(), estimate: None });
         }
-        let (verdict, mut reservation) = self.service.reserve(request, estimate::HOLD).await?;
+        let (verdict, mut reservation) = Box::pin(self.service.reserve(request, estimate::HOLD)).await?;
         let permit = reservation.take_slots().renewed();
         Ok(Admitted { verdict, permit, estimate: Estimate::of(reservation) })
     }
@@ -271,7 +273,9 @@ impl Proxy {
     fn outgoing(&self, parts: Parts, body: Incoming, target: Target, client: &Client, hop: Hop) -> Request<Upload> {
         let Parts { method, version, mut headers, .. } = parts;
         let host = target.host.unwrap_or_else(|| self.upstream.host());
-        headers::add_forwarded(&mut headers, &self.service.identity, client.peer, &client.scheme, &host);
+        // What is added below, and not bit by bit.
+        headers.reserve(8);
+        headers::add_forwarded(&mut headers, &self.service.identity, &client.origin, &host);
         headers::add_via(&mut headers, version);
         telemetry::inject(&mut headers);
         headers::put_hop(&mut headers, hop);
@@ -281,31 +285,30 @@ impl Proxy {
             headers.insert(CONTENT_LENGTH, HeaderValue::from(0));
         }
         let timeouts = self.upstream.timeouts;
-        let mut request = Request::new(Upload::new(body, timeouts.idle, timeouts.upload, client.stopping.clone()));
+        let mut request = Request::new(Upload::new(body, timeouts.idle, timeouts.upload, &client.stopping));
         *request.method_mut() = method;
-        *request.uri_mut() = self.upstream.uri(target.path);
+        *request.uri_mut() = Uri::from(target.path);
         *request.headers_mut() = headers;
         request
     }
 
-    async fn forward(&self, request: Request<Upload>, hop: Hop) -> Result<http::Response<Incoming>, Problem> {
-        let response = self.upstream.send(request, &self.service.metrics.proxy).await?;
-        let asked = hop.websocket && headers::wants_websocket(response.headers());
-        if response.status() == StatusCode::SWITCHING_PROTOCOLS && !asked {
+    async fn forward(&self, client: &Client, request: Request<Upload>, hop: Hop) -> Result<Answered, Problem> {
+        let answered = self.upstream.send(client.thread, request, &self.service.metrics.proxy).await?;
+        let asked = hop.websocket && headers::wants_websocket(answered.response.headers());
+        if answered.response.status() == StatusCode::SWITCHING_PROTOCOLS && !asked {
             let detail = "the upstream switched protocols without being asked";
             return Err(Problem::new(StatusCode::BAD_GATEWAY, detail));
         }
-        Ok(response)
+        Ok(answered)
     }
 
     /// The response for the client.
     fn incoming(
         &self,
-        mut response: http::Response<Incoming>,
+        Answered { mut response, connection }: Answered,
         client: &Client,
         on_upgrade: Option<OnUpgrade>,
-        permit: Permit,
-        under_way: (UnderWay, InFlight),
+        occupied: Occupied,
         estimate: Option<Estimate>,
     ) -> Response {
         let idle = self.upstream.timeouts.idle;
@@ -322,10 +325,12 @@ impl Proxy {
             Some(on_client) if response.status() == StatusCode::SWITCHING_PROTOCOLS => {
                 let on_upstream = hyper::upgrade::on(&mut response);
                 headers::put_hop(response.headers_mut(), Hop { trailers: false, ..hop });
-                client.sequel.carry(on_client, on_upstream, idle, (permit, under_way));
+                // It hands the stream over when it ends.
+                connection.into_iter().for_each(Taken::detach);
+                client.sequel.carry(on_client, on_upstream, idle, occupied);
                 response.map(|_| Body::empty())
             }
-            _ => response.map(|body| Body::new(Download::new(body, idle, permit, under_way, estimate))),
+            _ => response.map(|body| Body::new(Download::new(body, connection, idle, occupied, estimate))),
         }
     }
 }

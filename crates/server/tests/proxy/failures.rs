@@ -164,6 +164,22 @@ async fn a_denied_upload_is_answered_and_not_cut_off() {
     proxy.send(asking).await.problem(429);
 }
 
+/// The rest of the upload was left unread and the connection closed, which resets it: some clients lost the answer.
+#[tokio::test]
+async fn an_upload_that_the_upstream_breaks_off_is_answered_and_not_cut_off() {
+    let upstream = Upstream::serving(|mut visitor| async move {
+        visitor.head().await;
+    })
+    .await;
+    let proxy = Proxy::wide(upstream.address);
+    let body = "x".repeat(4 << 20);
+    let length = body.len();
+    let upload = format!("POST / HTTP/1.1\r\nhost: a\r\nconnection: close\r\ncontent-length: {length}\r\n\r\n{body}");
+    for _ in 0..8 {
+        proxy.send(&upload).await.problem(502);
+    }
+}
+
 /// Each request in flight has a connection to the upstream. HTTP/2 carries hundreds of requests on one connection, and only
 /// those to clients were counted: one client with a few connections used up the proxy's files, and everybody else got 502.
 #[tokio::test]

@@ -3,13 +3,14 @@
 use std::time::Duration;
 
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::TcpStream;
 
 use tollkeeper_testkit::http::header;
 use tollkeeper_testkit::{Authority, Service, curl, file, tollkeeper};
 
 use super::peer::{connect, read_until};
 use super::upstream::{Handshake, TlsUpstream};
-use crate::proxy::world::{SOON, Upstream};
+use crate::proxy::world::{self, SOON, Upstream};
 
 fn proxy(upstream: &str, more: &[&str]) -> Service {
     let args = ["proxy", "--listen", "127.0.0.1:0", "--upstream", upstream, "--limit", "100000/s by global"];
@@ -164,6 +165,22 @@ async fn a_kept_connection_that_the_upstream_just_closes_costs_no_request() {
         assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
     }
     assert_eq!(upstream.handshakes().len(), 5, "each connection was used again, once, and lost");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn clients_on_all_threads_share_a_connection() {
+    let authority = Authority::new();
+    let upstream = TlsUpstream::start(Upstream::plain().await, &authority.server(), None).await;
+    let proxy = proxy(&format!("https://127.0.0.1:{}", upstream.port), &["--upstream-ca", &authority.pem]);
+    let mut clients = Vec::new();
+    for _ in 0..16 {
+        let mut client = TcpStream::connect(&proxy.http).await.unwrap();
+        client.write_all(b"POST / HTTP/1.1\r\nhost: a\r\ncontent-length: 0\r\n\r\n").await.unwrap();
+        assert!(world::read_until(&mut client, "\r\n\r\nhello").await.starts_with("HTTP/1.1 200"));
+        // It stays open, so that the next one is served by another thread.
+        clients.push(client);
+    }
+    assert_eq!(upstream.handshakes().len(), 1);
 }
 
 #[test]

@@ -9,7 +9,8 @@ use std::sync::Arc;
 use http::header::RETRY_AFTER;
 use http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
 use tollkeeper_core::{
-    CostError, Denial, HeaderStyle, Row, Rule, Span, Timestamp, Verdict, limit_headers, retry_after_seconds,
+    CostError, Denial, HeaderStyle, Row, Rule, Span, Timestamp, Verdict, each_limit_header, limit_headers,
+    retry_after_seconds,
 };
 
 use super::answer::{Answer, PlainAnswer};
@@ -113,12 +114,23 @@ impl AnswerStyle {
     /// # Ok::<(), tollkeeper::CheckError>(()) }).unwrap();
     /// ```
     pub fn headers_for(&self, verdict: &Verdict, now: Timestamp) -> HeaderMap {
-        let fields = limit_headers(self.headers, verdict, now);
-        // Values are digits and names of rules, which need no escaping: none is refused here.
-        fields
-            .into_iter()
-            .filter_map(|(name, value)| Some((HeaderName::from_static(name), HeaderValue::try_from(value).ok()?)))
-            .collect()
+        let mut headers = HeaderMap::new();
+        self.set_headers(&mut headers, verdict, now);
+        headers
+    }
+
+    /// Sets the same headers on a response, in place of any of the same names.
+    pub fn set_headers(&self, headers: &mut HeaderMap, verdict: &Verdict, now: Timestamp) {
+        let mut text = String::new();
+        for header in each_limit_header(self.headers, verdict, now) {
+            text.clear();
+            // Writing to a string cannot fail. Values are digits and names of rules, which need no escaping: none is refused.
+            if header.write(&mut text).is_ok()
+                && let Ok(value) = HeaderValue::from_str(&text)
+            {
+                headers.insert(HeaderName::from_static(header.name), value);
+            }
+        }
     }
 
     /// What belongs on a response with this verdict: the limit headers and, on a denial that ends, `Retry-After`.

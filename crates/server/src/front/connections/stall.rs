@@ -9,7 +9,9 @@ use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
-use tokio::time::{Instant, Sleep, sleep};
+use tokio::time::Instant;
+
+use crate::front::alarm::Alarm;
 
 /// Counts the requests in flight on a connection that may be silent in the meantime: a client that waits for a slow
 /// answer sends nothing. What they wait for must have its own limit. And knows which large answers the client should read.
@@ -42,7 +44,11 @@ impl Busy {
 
     /// Whether an answer has waited for longer than this. A client that reads a byte now and then never stalls.
     fn is_unread_for(&self, limit: Duration) -> bool {
-        self.unread().iter().any(|since| since.elapsed() >= limit)
+        self.oldest_unread().is_some_and(|since| since.elapsed() >= limit)
+    }
+
+    fn oldest_unread(&self) -> Option<Instant> {
+        self.unread().iter().min().copied()
     }
 
     fn unread(&self) -> MutexGuard<'_, Vec<Instant>> {
@@ -79,13 +85,12 @@ pub(crate) struct Stalling<S> {
     moved: Instant,
     /// Since when nothing could be written.
     blocked: Option<Instant>,
-    /// Set once and moved only when it fires: resetting it at every byte would cost more than the byte.
-    alarm: Pin<Box<Sleep>>,
+    alarm: Alarm,
 }
 
 impl<S> Stalling<S> {
     pub(crate) fn new(stream: S, limit: Duration) -> Stalling<S> {
-        let (busy, moved, alarm) = (Busy::default(), Instant::now(), Box::pin(sleep(limit)));
+        let (busy, moved, alarm) = (Busy::default(), Instant::now(), Alarm::default());
         Stalling { stream, limit, busy, moved, blocked: None, alarm }
     }
 
@@ -102,13 +107,11 @@ impl<S> Stalling<S> {
             return done;
         }
         loop {
-            ready!(self.alarm.as_mut().poll(cx));
-            if self.busy.0.requests.load(Relaxed) > 0 {
-                self.moved = Instant::now();
-            }
-            if self.busy.is_unread_for(self.limit) || self.is_over(self.moved) {
+            ready!(self.alarm.poll(self.due(self.moved), cx));
+            if self.busy.is_unread_for(self.limit) || self.busy.0.requests.load(Relaxed) == 0 {
                 return Poll::Ready(Err(io::ErrorKind::TimedOut.into()));
             }
+            self.moved = Instant::now();
         }
     }
 
@@ -119,22 +122,13 @@ impl<S> Stalling<S> {
             return done;
         }
         let blocked = *self.blocked.get_or_insert_with(Instant::now);
-        loop {
-            ready!(self.alarm.as_mut().poll(cx));
-            if self.busy.is_unread_for(self.limit) || self.is_over(blocked) {
-                return Poll::Ready(Err(io::ErrorKind::TimedOut.into()));
-            }
-        }
+        self.alarm.poll(self.due(blocked), cx).map(|()| Err(io::ErrorKind::TimedOut.into()))
     }
 
-    /// Whether it has lasted too long. If not, sets the alarm to when it will have.
-    fn is_over(&mut self, since: Instant) -> bool {
-        let due = since + self.limit;
-        let over = Instant::now() >= due;
-        if !over {
-            self.alarm.as_mut().reset(due);
-        }
-        over
+    /// When a peer that has done nothing since then has stalled. What it has not read may be older: reading a byte now and
+    /// then does not help.
+    fn due(&self, since: Instant) -> Instant {
+        self.busy.oldest_unread().map_or(since, |unread| unread.min(since)) + self.limit
     }
 }
 

@@ -12,6 +12,8 @@ use axum::middleware::Next;
 use axum::response::Response;
 use futures_util::future::poll_immediate;
 use http::StatusCode;
+use tokio::runtime::Handle;
+use tokio::task::JoinSet;
 use tollkeeper::http::Problem;
 use tracing::error;
 
@@ -35,6 +37,20 @@ pub(super) async fn count(
     let response = shared.service.tracer.within(traced, answering, describe).await;
     shared.service.metrics.count_request(name, response.status().as_u16());
     response
+}
+
+/// Answers in this runtime: what takes long on a thread that serves connections holds up the decisions of others there.
+pub(super) async fn beside(State(runtime): State<Handle>, request: Request, next: Next) -> Response {
+    // Whoever gives up waiting ends the task, too.
+    let mut answering = JoinSet::new();
+    answering.spawn_on(next.run(request), &runtime);
+    match answering.join_next().await {
+        Some(Ok(response)) => response,
+        // Panics are handled within, so this runtime is being stopped.
+        Some(Err(_)) | None => {
+            Problem::new(StatusCode::SERVICE_UNAVAILABLE, "the service is stopping").closing().into_response()
+        }
+    }
 }
 
 /// Turns a panic into a 500.

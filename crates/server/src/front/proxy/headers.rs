@@ -142,15 +142,25 @@ pub(super) fn add_via(headers: &mut HeaderMap, received: Version) {
     headers.append(VIA, HeaderValue::from_static(via));
 }
 
-/// Adds the forwarding headers: appended to those of trusted proxies, in place of those of any other client.
-pub(super) fn add_forwarded(
-    headers: &mut HeaderMap,
-    identity: &Identity,
+/// The other end of a client's connection, as forwarding headers name it.
+#[derive(Debug)]
+pub(super) struct Origin {
     peer: IpAddr,
-    scheme: &Scheme,
-    host: &HeaderValue,
-) {
-    let peer = peer.to_canonical();
+    /// Written once, and not for every request.
+    name: HeaderValue,
+    scheme: HeaderValue,
+}
+
+impl Origin {
+    pub(super) fn new(peer: IpAddr, scheme: &Scheme) -> Origin {
+        let peer = peer.to_canonical();
+        Origin { peer, name: value(peer.to_string()), scheme: value(scheme.to_string()) }
+    }
+}
+
+/// Adds the forwarding headers: appended to those of trusted proxies, in place of those of any other client.
+pub(super) fn add_forwarded(headers: &mut HeaderMap, identity: &Identity, origin: &Origin, host: &HeaderValue) {
+    let peer = origin.peer;
     if !identity.trusts(peer) {
         remove(headers, |name| is_claim(name) || identity.reads_address_from(name));
     }
@@ -161,12 +171,12 @@ pub(super) fn add_forwarded(
     if client != peer && !headers.contains_key(X_FORWARDED_FOR) {
         headers.insert(X_FORWARDED_FOR, value(client.to_string()));
     }
-    append_hop(headers, X_FORWARDED_FOR, peer.to_string());
+    append_hop(headers, X_FORWARDED_FOR, origin.name.clone());
     if headers.contains_key(FORWARDED) {
         let node = if peer.is_ipv6() { format!("for=\"[{peer}]\"") } else { format!("for={peer}") };
-        append_hop(headers, FORWARDED, node);
+        append_hop(headers, FORWARDED, value(node));
     }
-    headers.entry(X_FORWARDED_PROTO).or_insert_with(|| value(scheme.to_string()));
+    headers.entry(X_FORWARDED_PROTO).or_insert_with(|| origin.scheme.clone());
     headers.entry(X_FORWARDED_HOST).or_insert_with(|| host.clone());
 }
 
@@ -202,9 +212,9 @@ fn remove(headers: &mut HeaderMap, unwanted: impl Fn(&HeaderName) -> bool) {
 }
 
 /// Joins several lines into one list, so that servers that read only the first line see all of it.
-fn append_hop(headers: &mut HeaderMap, name: HeaderName, hop: String) {
+fn append_hop(headers: &mut HeaderMap, name: HeaderName, hop: HeaderValue) {
     match headers.entry(name) {
-        Entry::Vacant(vacant) => _ = vacant.insert(value(hop)),
+        Entry::Vacant(vacant) => _ = vacant.insert(hop),
         Entry::Occupied(mut lines) => {
             let mut list: Vec<u8> = Vec::new();
             for line in lines.iter() {

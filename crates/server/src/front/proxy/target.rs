@@ -48,6 +48,12 @@ fn host(parts: &Parts) -> Result<Option<HeaderValue>, Problem> {
     if lines.next().is_some() {
         return Err(bad("there are several Host headers; send one"));
     }
+    // Most requests name their host like this, and it need not be parsed.
+    if let (None, Some(host)) = (parts.uri.authority(), host)
+        && is_plain(host.as_bytes())
+    {
+        return Ok(Some(host.clone()));
+    }
     let named = match host {
         Some(host) => Some(authority(host).ok_or_else(|| {
             let host = quoted(&String::from_utf8_lossy(host.as_bytes()));
@@ -68,6 +74,14 @@ fn host(parts: &Parts) -> Result<Option<HeaderValue>, Problem> {
         (None, None) if parts.version == Version::HTTP_11 => Err(bad("there is no Host header; HTTP/1.1 requires one")),
         (None, _) => Ok(host.cloned()),
     }
+}
+
+/// Whether it is a name or an address in lower case, and perhaps a port.
+fn is_plain(host: &[u8]) -> bool {
+    let end = host.iter().position(|byte| *byte == b':').unwrap_or(host.len());
+    let (name, port) = (&host[..end], host.get(end + 1..));
+    let is_name = !name.is_empty() && name.iter().all(|byte| matches!(byte, b'a'..=b'z' | b'0'..=b'9' | b'.' | b'-'));
+    is_name && port.is_none_or(|port| matches!(port.len(), 1..=5) && port.iter().all(u8::is_ascii_digit))
 }
 
 /// A host with or without a port, and nothing else.

@@ -1,26 +1,34 @@
 //! The server behind the proxy: its address, pooled connections, and its failures as problems.
 
 mod address;
+mod connection;
+mod pool;
+mod socket;
 
+use std::future::poll_fn;
 use std::io;
 use std::pin::pin;
 use std::sync::{Arc, Mutex, PoisonError};
+use std::task::{Poll, ready};
 use std::time::Duration;
 
 use http::uri::PathAndQuery;
 use http::{HeaderValue, Method, Request, Response, StatusCode, Uri};
 use hyper::body::{Body as _, Incoming};
-use hyper_util::client::legacy::{Client, Error};
-use hyper_util::rt::{TokioExecutor, TokioTimer};
 use rustls::ClientConfig;
 use tokio::time::{Instant, timeout_at};
 use tollkeeper::http::Problem;
+use tower::BoxError;
 use tracing::warn;
 
-use super::bodies::{Pace, Upload, UploadFailure};
+use super::upload::{Pace, Upload, UploadFailure, UploadState};
 use crate::metrics::{Proxied, UpstreamError};
 use crate::tls::{Connector, Renewable};
 pub(crate) use address::{Address, parse_upstream};
+use connection::{Connection, Unanswered};
+pub(super) use pool::Taken;
+use pool::{Pool, Stakes};
+use socket::{Control, Socket};
 
 /// How long the upstream may take.
 #[derive(Clone, Copy, Debug)]
@@ -39,76 +47,155 @@ pub(crate) struct Timeouts {
 #[derive(Debug)]
 pub(crate) struct Upstream {
     address: Address,
-    client: Client<Connector, Upload>,
+    /// As the `Host` of requests that name none.
+    host: HeaderValue,
+    /// What a connection is opened to.
+    uri: Uri,
+    connector: Connector,
+    pool: Arc<Pool>,
     pub(crate) timeouts: Timeouts,
     /// When a failure was last logged. Clients can cause any number, so only one a second is logged.
     logged: Mutex<Option<Instant>>,
 }
 
+/// A response, and the connection that its body comes on, unless that runs by itself.
+#[derive(Debug)]
+pub(super) struct Answered {
+    pub(super) response: Response<Incoming>,
+    pub(super) connection: Option<Taken>,
+}
+
+/// Which connections a request may be sent on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Choice {
+    /// One that is idle, or else a new one.
+    Idle(Stakes),
+    New,
+}
+
 impl Upstream {
-    /// `tls` is for an https:// address.
-    pub(crate) fn new(address: Address, tls: Option<Arc<Renewable<ClientConfig>>>, timeouts: Timeouts) -> Upstream {
-        /// Shorter than most servers keep an idle connection: one that is being closed loses a request.
-        const KEEP_IDLE: Duration = Duration::from_secs(4);
+    /// `tls` is for an https:// address. `threads` is how many serve connections.
+    pub(crate) fn new(
+        address: Address,
+        tls: Option<Arc<Renewable<ClientConfig>>>,
+        timeouts: Timeouts,
+        threads: usize,
+    ) -> Upstream {
         let connector = Connector::new(tls.zip(address.certified.clone()), timeouts.connect);
-        let client = Client::builder(TokioExecutor::new())
-            .timer(TokioTimer::new())
-            .pool_timer(TokioTimer::new())
-            .pool_idle_timeout(KEEP_IDLE)
-            .set_host(false)
-            .build(connector);
-        Upstream { address, client, timeouts, logged: Mutex::new(None) }
+        let mut parts = http::uri::Parts::default();
+        parts.scheme = Some(address.scheme());
+        parts.authority = Some(address.authority.clone());
+        parts.path_and_query = Some(PathAndQuery::from_static("/"));
+        Upstream {
+            host: HeaderValue::from_str(address.authority.as_str()).expect("an authority is plain text"),
+            uri: Uri::from_parts(parts).expect("all three parts are there"),
+            address,
+            connector,
+            pool: Pool::new(threads),
+            timeouts,
+            logged: Mutex::new(None),
+        }
     }
 
     /// The `Host` of requests that name none.
     pub(super) fn host(&self) -> HeaderValue {
-        HeaderValue::from_str(self.address.authority.as_str()).expect("an authority is plain text")
+        self.host.clone()
     }
 
     pub(crate) fn address(&self) -> &Address {
         &self.address
     }
 
-    /// The same path on the upstream.
-    pub(super) fn uri(&self, path: PathAndQuery) -> Uri {
-        let mut parts = http::uri::Parts::default();
-        parts.scheme = Some(self.address.scheme());
-        parts.authority = Some(self.address.authority.clone());
-        parts.path_and_query = Some(path);
-        Uri::from_parts(parts).expect("all three parts are there")
-    }
-
-    /// The response, once its head is there.
+    /// The response, once its head is there. `thread` is the one that serves the client's connection.
     pub(super) async fn send(
         &self,
+        thread: usize,
         request: Request<Upload>,
         counted: &Proxied,
-    ) -> Result<Response<Incoming>, Problem> {
+    ) -> Result<Answered, Problem> {
         let (began, again) = (Instant::now(), repetition(&request));
-        let response = match (self.exchange(request).await, again) {
-            (Err(failure), Some(again)) if failure.is_lost() => self.exchange(again).await,
+        let choice = Choice::Idle(if again.is_some() { Stakes::Low } else { Stakes::High });
+        let answered = match (self.exchange(thread, request, choice, began).await, again) {
+            (Err(failure), Some(again)) if failure.is_lost() => {
+                Box::pin(self.exchange(thread, again, Choice::New, Instant::now())).await
+            }
             (outcome, _) => outcome,
         };
-        match &response {
-            Ok(response) => counted.answered(response.status().as_u16(), began.elapsed()),
+        match &answered {
+            Ok(answered) => counted.answered(answered.response.status().as_u16(), began.elapsed()),
             Err(failure) => failure.error().into_iter().for_each(|error| counted.failed(error)),
         }
-        response.map_err(|failure| self.problem(failure))
+        answered.map_err(|failure| self.problem(failure))
     }
 
-    async fn exchange(&self, request: Request<Upload>) -> Result<Response<Incoming>, Failure> {
+    async fn exchange(
+        &self,
+        thread: usize,
+        mut request: Request<Upload>,
+        choice: Choice,
+        began: Instant,
+    ) -> Result<Answered, Failure> {
         let upload = request.body().state();
-        let limit = self.timeouts.response;
-        let mut response = pin!(self.client.request(request));
         let outcome = loop {
-            match timeout_at(upload.moved() + limit, &mut response).await {
-                Ok(outcome) => break outcome.map_err(Failure::Upstream),
-                // An upstream that still reads the client's body is not late.
-                Err(_) if upload.moved() + limit > Instant::now() => {}
-                Err(_) => break Err(Failure::Late),
+            let idle = match choice {
+                Choice::Idle(stakes) => poll_fn(|cx| Poll::Ready(self.pool.take(thread, stakes, cx))).await,
+                Choice::New => None,
+            };
+            let mut taken = match idle {
+                Some(taken) => taken,
+                // Boxed, because it is large, and seldom needed. To look an address up has no limit of its own.
+                None => match timeout_at(began + self.timeouts.response, Box::pin(self.connect())).await {
+                    Ok(Ok(connection)) => self.pool.own(thread, connection),
+                    Ok(Err(error)) => break Err(Failure::Connect(error)),
+                    Err(_) => break Err(Failure::Late),
+                },
+            };
+            match self.answer(&mut taken, request, upload.as_deref(), began).await {
+                Ok(response) => break Ok((response, taken)),
+                // It was closed before anything was sent, so any request may be sent again.
+                Err(Failure::Unanswered(Unanswered { unsent: Some(unsent), .. })) if !taken.is_new() => {
+                    request = *unsent;
+                }
+                Err(failure) => break Err(failure),
             }
         };
-        outcome.map_err(|failure| upload.failure().map_or(failure, Failure::Upload))
+        let failure = |failure| upload.as_ref().and_then(|upload| upload.failure()).map_or(failure, Failure::Upload);
+        let (response, taken) = outcome.map_err(failure)?;
+        // A client may send for longer than it reads: the rest of its body has to go on even while the response waits.
+        if upload.is_some_and(|upload| !upload.has_ended()) {
+            taken.detach();
+            return Ok(Answered { response, connection: None });
+        }
+        Ok(Answered { response, connection: Some(taken) })
+    }
+
+    /// Sends a request and waits for the head of its response.
+    async fn answer(
+        &self,
+        taken: &mut Taken,
+        request: Request<Upload>,
+        upload: Option<&UploadState>,
+        began: Instant,
+    ) -> Result<Response<Incoming>, Failure> {
+        let Some(connection) = taken.connection() else { return Err(Failure::Late) };
+        let mut answer = pin!(connection.send(request));
+        poll_fn(|cx| {
+            connection.work(cx);
+            if let Poll::Ready(answer) = answer.as_mut().poll(cx) {
+                return Poll::Ready(answer.map_err(Failure::Unanswered));
+            }
+            // An upstream that still reads the client's body is not late.
+            let due = upload.map_or(began, UploadState::moved) + self.timeouts.response;
+            ready!(connection.poll_late(due, cx));
+            Poll::Ready(Err(Failure::Late))
+        })
+        .await
+    }
+
+    async fn connect(&self) -> Result<Connection, BoxError> {
+        let control = Arc::<Control>::default();
+        let stream = self.connector.open(self.uri.clone(), |tcp| Socket::new(tcp, control.clone())).await?;
+        Ok(Connection::new(stream, control).await?)
     }
 
     /// The client's response, without addresses: they are only in the log.
@@ -134,21 +221,23 @@ impl Upstream {
                 self.log(&detail);
                 Problem::new(StatusCode::GATEWAY_TIMEOUT, detail)
             }
-            Failure::Upstream(error) => {
-                let cause = root(&error);
-                self.log(&format!("{error}: {cause}"));
+            Failure::Connect(error) => {
+                let cause = root(&*error);
+                self.log(&format!("no connection: {cause}"));
                 if let Some(detail) = tls_detail(cause) {
                     return Problem::new(StatusCode::BAD_GATEWAY, detail);
                 }
-                let timed_out = io_kind(cause) == Some(io::ErrorKind::TimedOut);
-                match (error.is_connect(), timed_out) {
-                    (true, true) => {
-                        let detail = format!("the upstream did not accept a connection within {connect:?}");
-                        Problem::new(StatusCode::GATEWAY_TIMEOUT, detail)
-                    }
-                    (true, false) => Problem::new(StatusCode::BAD_GATEWAY, "the upstream is unreachable"),
-                    (false, _) => Problem::new(StatusCode::BAD_GATEWAY, "the upstream sent an invalid response"),
+                if io_kind(cause) == Some(io::ErrorKind::TimedOut) {
+                    let detail = format!("the upstream did not accept a connection within {connect:?}");
+                    return Problem::new(StatusCode::GATEWAY_TIMEOUT, detail);
                 }
+                Problem::new(StatusCode::BAD_GATEWAY, "the upstream is unreachable")
+            }
+            Failure::Unanswered(Unanswered { error, .. }) => {
+                let cause = root(&error);
+                self.log(&format!("no response: {cause}"));
+                let detail = tls_detail(cause).unwrap_or("the upstream sent an invalid response");
+                Problem::new(StatusCode::BAD_GATEWAY, detail)
             }
         }
     }
@@ -170,35 +259,36 @@ enum Failure {
     Upload(UploadFailure),
     /// The upstream took the request and never answered.
     Late,
-    Upstream(Error),
+    /// No connection could be opened.
+    Connect(BoxError),
+    /// The connection failed.
+    Unanswered(Unanswered),
 }
 
 impl Failure {
     /// What the upstream did wrong, if it is not the client's fault.
     fn error(&self) -> Option<UpstreamError> {
-        let error = match self {
+        let cause = match self {
             Failure::Upload(_) => return None,
             Failure::Late => return Some(UpstreamError::Timeout),
-            Failure::Upstream(error) => error,
+            Failure::Connect(error) => root(&**error),
+            Failure::Unanswered(Unanswered { error, .. }) => root(error),
         };
-        let cause = root(error);
-        Some(match (error.is_connect(), io_kind(cause)) {
+        Some(match (self, io_kind(cause)) {
             _ if tls_detail(cause).is_some() => UpstreamError::Tls,
-            (true, Some(io::ErrorKind::TimedOut)) => UpstreamError::ConnectTimeout,
-            (true, _) => UpstreamError::Unreachable,
-            (false, _) => UpstreamError::InvalidResponse,
+            (Failure::Connect(_), Some(io::ErrorKind::TimedOut)) => UpstreamError::ConnectTimeout,
+            (Failure::Connect(_), _) => UpstreamError::Unreachable,
+            _ => UpstreamError::InvalidResponse,
         })
     }
 
     /// Whether the connection ended before any response, as happens when the upstream has just closed it.
     fn is_lost(&self) -> bool {
-        let Failure::Upstream(error) = self else { return false };
-        let cause = root(error);
-        let ended = cause.downcast_ref::<hyper::Error>().is_some_and(|error| error.is_incomplete_message());
+        let Failure::Unanswered(Unanswered { error, .. }) = self else { return false };
         use io::ErrorKind::{BrokenPipe, ConnectionReset, UnexpectedEof};
         // The last is an end of TLS without close_notify, from servers that just close.
-        let reset = matches!(io_kind(cause), Some(ConnectionReset | BrokenPipe | UnexpectedEof));
-        !error.is_connect() && (ended || reset)
+        let is_reset = matches!(io_kind(root(error)), Some(ConnectionReset | BrokenPipe | UnexpectedEof));
+        error.is_incomplete_message() || error.is_canceled() || is_reset
     }
 }
 
@@ -216,8 +306,8 @@ fn repetition(request: &Request<Upload>) -> Option<Request<Upload>> {
 }
 
 /// The root cause of an error.
-fn root(error: &Error) -> &(dyn std::error::Error + 'static) {
-    let mut cause: &(dyn std::error::Error + 'static) = error;
+fn root<'e>(error: &'e (dyn std::error::Error + 'static)) -> &'e (dyn std::error::Error + 'static) {
+    let mut cause = error;
     while let Some(deeper) = cause.source() {
         cause = deeper;
     }

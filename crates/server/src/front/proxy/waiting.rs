@@ -132,7 +132,7 @@ impl Visit<'_> {
             self.place = Some(self.room.take(queue).ok_or(Full)?);
         }
         self.began.get_or_insert_with(Instant::now);
-        tokio::time::sleep(delay).await;
+        Box::pin(tokio::time::sleep(delay)).await;
         Ok(())
     }
 

@@ -13,13 +13,8 @@ fn forwarded_where(address_header: &str, lines: &[(&'static str, &'static str)],
     let identity = Identity::new().trust(["10.0.0.0/8".parse().expect("a network")]);
     let identity = identity.address_from(address_header.parse().expect("a header"));
     let mut headers = headers(lines);
-    add_forwarded(
-        &mut headers,
-        &identity,
-        peer.parse().expect("an address"),
-        &Scheme::HTTP,
-        &HeaderValue::from_static("a.test"),
-    );
+    let origin = Origin::new(peer.parse().expect("an address"), &Scheme::HTTP);
+    add_forwarded(&mut headers, &identity, &origin, &HeaderValue::from_static("a.test"));
     headers
 }
 
