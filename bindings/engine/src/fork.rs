@@ -12,8 +12,9 @@ static GENERATION: AtomicU64 = AtomicU64::new(0);
 static WATCH: Once = Once::new();
 static STILL: Mutex<()> = Mutex::new(());
 
-/// The generation of this process: one more than its parent's. Objects made before a fork carry the parent's number.
-pub(crate) fn generation() -> u64 {
+/// The generation of this process: one more than its parent's. Objects made before a fork carry the parent's number. Forks are counted
+/// from when the first engine is made.
+pub fn generation() -> u64 {
     GENERATION.load(Relaxed)
 }
 

@@ -30,6 +30,7 @@ pub use ask::{Ask, Progress, Reply, Work};
 pub use engine::Engine;
 pub use error::{Error, Kind};
 pub use exception::End;
+pub use fork::generation;
 pub use hold::{Estimate, Slots};
 pub use limit::{quota, rule};
 pub use mailbox::Mailbox;

@@ -3,9 +3,13 @@
 //! The I/O thread never runs Python. It writes to an eventfd (a pipe on systems without it) that the loop watches;
 //! the loop then takes all answers that are ready. Loops that cannot watch a descriptor (Windows' proactor) are woken
 //! by `call_soon_threadsafe`, also once for many answers.
+//!
+//! Questions go to the I/O thread together too, where several callers ask in one turn of the loop: to wake that thread costs
+//! about as much as to ask. Who asks alone does not wait for others.
 
 use std::cell::RefCell;
-use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use pyo3::exceptions::PyNotImplementedError;
 use pyo3::intern;
@@ -40,8 +44,78 @@ struct Waiter {
 /// The event loops of this thread, the most recently used first.
 struct Loop {
     it: Py<PyWeakrefReference>,
+    port: Arc<Port>,
+    /// The process that it belongs to. Asking for its number would be a system call.
+    generation: u64,
+}
+
+/// Questions and answers of one loop.
+struct Port {
     mailbox: Arc<Mailbox<Waiter>>,
-    process: u32,
+    /// Questions that have not been sent yet.
+    asked: Mutex<Vec<(Waiter, Work)>>,
+    /// How many callers wait for an answer.
+    waiting: AtomicUsize,
+}
+
+/// As many questions as this are sent at once, so that none waits for much else that the loop has to do.
+const TOGETHER: usize = 16;
+
+impl Port {
+    fn new(wake: impl Fn() + Send + Sync + 'static) -> Arc<Port> {
+        Arc::new(Port { mailbox: Mailbox::new(wake), asked: Mutex::default(), waiting: AtomicUsize::new(0) })
+    }
+
+    /// Asks: at once if nobody else waits, otherwise with the others of this turn of the loop.
+    fn ask(self: &Arc<Self>, running: &Bound<'_, PyAny>, waiter: Waiter, work: Work) -> PyResult<()> {
+        let py = running.py();
+        if self.waiting.fetch_add(1, Relaxed) == 0 {
+            return self.mailbox.expect(waiter, work).map_err(|error| {
+                self.waiting.fetch_sub(1, Relaxed);
+                raise(py, error)
+            });
+        }
+        let count = {
+            let mut asked = self.asked.lock().unwrap_or_else(PoisonError::into_inner);
+            asked.push((waiter, work));
+            asked.len()
+        };
+        match count {
+            1 => match running.call_method1(intern!(py, "call_soon"), (Flush(self.clone()),)) {
+                Ok(_) => Ok(()),
+                Err(_) => self.flush(py),
+            },
+            TOGETHER.. => self.flush(py),
+            _ => Ok(()),
+        }
+    }
+
+    /// Sends what was asked.
+    fn flush(&self, py: Python<'_>) -> PyResult<()> {
+        let asked = std::mem::take(&mut *self.asked.lock().unwrap_or_else(PoisonError::into_inner));
+        let futures: Vec<Py<PyAny>> = asked.iter().map(|(waiter, _)| waiter.future.clone_ref(py)).collect();
+        let Err(error) = self.mailbox.expect_all(asked) else { return Ok(()) };
+        // Nobody will answer.
+        self.waiting.fetch_sub(futures.len(), Relaxed);
+        for future in futures {
+            let future = future.bind(py);
+            if !future.call_method0(intern!(py, "done"))?.is_truthy()? {
+                future.call_method1(intern!(py, "set_exception"), (raise(py, error.clone()).into_value(py),))?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// What the loop calls at the end of a turn in which several callers asked.
+#[pyclass(frozen)]
+struct Flush(Arc<Port>);
+
+#[pymethods]
+impl Flush {
+    fn __call__(&self, py: Python<'_>) -> PyResult<()> {
+        self.0.flush(py)
+    }
 }
 
 thread_local! {
@@ -71,10 +145,10 @@ pub(crate) fn later(py: Python<'_>, engine: &Arc<Engine>, work: Work, shape: Sha
             "no event loop of asyncio is running; await this inside of one, or call the method that ends with _sync";
         raise(py, Error::new(Kind::Usage, problem))
     })?;
-    let mailbox = mailbox(&running)?;
+    let port = port(&running)?;
     let future = running.call_method0(intern!(py, "create_future"))?.unbind();
     let waiter = Waiter { future: future.clone_ref(py), shape, engine: engine.clone() };
-    mailbox.expect(waiter, work).map_err(|error| raise(py, error))?;
+    port.ask(&running, waiter, work)?;
     Ok(future)
 }
 
@@ -143,45 +217,45 @@ fn verdicts(py: Python<'_>, each: Vec<Result<Checked, Overloaded>>) -> PyResult<
     }
 }
 
-/// The mailbox of a loop, created when the loop first waits for something.
-fn mailbox(running: &Bound<'_, PyAny>) -> PyResult<Arc<Mailbox<Waiter>>> {
-    let process = std::process::id();
+/// The port of a loop, created when the loop first waits for something.
+fn port(running: &Bound<'_, PyAny>) -> PyResult<Arc<Port>> {
+    let generation = tollkeeper_engine::generation();
     let known = LOOPS.with_borrow(|loops| {
         let is_it = |known: &&Loop| {
-            known.process == process && known.it.bind(running.py()).upgrade().is_some_and(|it| it.is(running))
+            known.generation == generation && known.it.bind(running.py()).upgrade().is_some_and(|it| it.is(running))
         };
-        loops.iter().find(is_it).map(|known| known.mailbox.clone())
+        loops.iter().find(is_it).map(|known| known.port.clone())
     });
-    if let Some(mailbox) = known {
-        return Ok(mailbox);
+    if let Some(port) = known {
+        return Ok(port);
     }
     let it = PyWeakrefReference::new(running)?;
-    let mailbox = watched(running)?;
+    let port = watched(running)?;
     LOOPS.with_borrow_mut(|loops| {
-        loops.retain(|known| known.process == process && known.it.bind(running.py()).upgrade().is_some());
-        loops.insert(0, Loop { it: it.unbind(), mailbox: mailbox.clone(), process });
+        loops.retain(|known| known.generation == generation && known.it.bind(running.py()).upgrade().is_some());
+        loops.insert(0, Loop { it: it.unbind(), port: port.clone(), generation });
     });
-    Ok(mailbox)
+    Ok(port)
 }
 
-/// A mailbox that a loop watches.
-fn watched(running: &Bound<'_, PyAny>) -> PyResult<Arc<Mailbox<Waiter>>> {
+/// A port that a loop watches.
+fn watched(running: &Bound<'_, PyAny>) -> PyResult<Arc<Port>> {
     let py = running.py();
     #[cfg(unix)]
     {
         let signal = Arc::new(signal::Signal::new()?);
         let of_thread = signal.clone();
-        let mailbox = Mailbox::new(move || of_thread.raise());
-        let reader = Reader { mailbox: mailbox.clone(), signal: Some(signal.clone()) };
+        let port = Port::new(move || of_thread.raise());
+        let reader = Reader { port: port.clone(), signal: Some(signal.clone()) };
         match running.call_method1(intern!(py, "add_reader"), (signal.descriptor(), reader)) {
-            Ok(_) => return Ok(mailbox),
+            Ok(_) => return Ok(port),
             Err(error) if error.is_instance_of::<PyNotImplementedError>(py) => {}
             Err(error) => return Err(error),
         }
     }
     let holder: Arc<std::sync::OnceLock<(Py<PyWeakrefReference>, Py<Reader>)>> = Arc::default();
     let of_thread = holder.clone();
-    let mailbox = Mailbox::new(move || {
+    let port = Port::new(move || {
         // While the interpreter shuts down, no caller waits any more.
         Python::try_attach(|py| {
             let Some((running, reader)) = of_thread.get() else { return };
@@ -194,19 +268,19 @@ fn watched(running: &Bound<'_, PyAny>) -> PyResult<Arc<Mailbox<Waiter>>> {
     let reader = Py::new(
         py,
         Reader {
-            mailbox: mailbox.clone(),
+            port: port.clone(),
             #[cfg(unix)]
             signal: None,
         },
     )?;
     let _ = holder.set((PyWeakrefReference::new(running)?.unbind(), reader));
-    Ok(mailbox)
+    Ok(port)
 }
 
 /// What the loop calls when answers are ready.
 #[pyclass(frozen)]
 struct Reader {
-    mailbox: Arc<Mailbox<Waiter>>,
+    port: Arc<Port>,
     #[cfg(unix)]
     signal: Option<Arc<signal::Signal>>,
 }
@@ -218,7 +292,9 @@ impl Reader {
         if let Some(signal) = &self.signal {
             signal.clear();
         }
-        for (Waiter { future, shape, engine }, reply) in self.mailbox.take() {
+        let arrived = self.port.mailbox.take();
+        self.port.waiting.fetch_sub(arrived.len(), Relaxed);
+        for (Waiter { future, shape, engine }, reply) in arrived {
             let future = future.bind(py);
             // A cancelled caller no longer waits; what the answer holds is released when it is dropped.
             if future.call_method0(intern!(py, "done"))?.is_truthy()? {
