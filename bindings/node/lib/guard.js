@@ -18,7 +18,8 @@ const LAYER = Symbol("tollkeeper.layer");
 
 /**
  * The object of a request that carries its layer: its list of headers, if it is a request of Node's own server. Express changes
- * the prototype of every request, after which each property of it that is read or added costs as much as a decision.
+ * the prototype of every request, after which each property of it that is read or added costs as much as a decision. A host that has
+ * the object already may give it instead of the request.
  */
 const carrier = (request) => request.rawHeaders ?? request;
 
@@ -171,34 +172,34 @@ class Guard {
     return needsOf(this.limiter).slots;
   }
 
-  /** A passage, or a promise of one, or undefined for a request that is exempt. */
-  decide(request) {
+  /** A passage, or a promise of one, or undefined for a request that is exempt. `raw` is for the host, if it has read the headers already. */
+  decide(request, raw) {
     if (this.#exempt !== undefined) {
       const isExempt = this.#exempt(request);
       // A promise would be true, whatever it is of.
-      if (isPromise(isExempt)) return Promise.resolve(isExempt).then((isExempt) => (isExempt ? undefined : this.#decide(request)));
+      if (isPromise(isExempt)) return Promise.resolve(isExempt).then((isExempt) => (isExempt ? undefined : this.#decide(request, raw)));
       if (isExempt) return undefined;
     }
-    return this.#decide(request);
+    return this.#decide(request, raw);
   }
 
-  #decide(request) {
+  #decide(request, raw) {
     const key = this.#by === undefined ? undefined : this.#by(request);
     const cost = typeof this.#cost === "function" ? this.#cost(request) : this.#cost;
     if (isPromise(key) || isPromise(cost)) {
-      return Promise.all([key, cost]).then(([key, cost]) => this.#ask(request, key, charge(cost)));
+      return Promise.all([key, cost]).then(([key, cost]) => this.#ask(request, raw, key, charge(cost)));
     }
-    return this.#ask(request, key, typeof this.#cost === "function" ? charge(cost) : cost);
+    return this.#ask(request, raw, key, typeof this.#cost === "function" ? charge(cost) : cost);
   }
 
-  #ask(request, key, cost) {
+  #ask(request, raw, key, cost) {
     const host = this.#host;
     const needs = needsOf(this.limiter);
     const method = needs.method ? host.method(request) : undefined;
     const target = needs.target ? host.target(request) : undefined;
     const watched = this.#watches && needs.address ? watchedOf(this.limiter) : undefined;
     const names = watched === undefined ? needs.headers : [...new Set([...needs.headers, ...watched])];
-    const headers = names.length > 0 ? host.headers(request, names) : undefined;
+    const headers = names.length > 0 ? host.headers(request, names, raw) : undefined;
     const answer = checkHttp(
       this.limiter,
       needs.address ? this.#address(request) : undefined,

@@ -3,7 +3,11 @@
 
 /** The values of these headers, names and values in turn, as often as they came. */
 function headers(incoming, names) {
-  const raw = incoming.rawHeaders;
+  return headersIn(incoming.rawHeaders, names);
+}
+
+/** The same, of a list of names and values in turn. */
+function headersIn(raw, names) {
   const found = [];
   for (let index = 0; index < raw.length; index += 2) {
     const name = known(raw[index], names);
@@ -50,4 +54,4 @@ function send(response, { status, headers, body }) {
   response.end(body);
 }
 
-module.exports = { headers, peer, send, setHeaders, whenOver };
+module.exports = { headers, headersIn, peer, send, setHeaders, whenOver };
