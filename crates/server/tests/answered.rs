@@ -35,6 +35,10 @@ enum Situation {
     FailOpen,
     FailClosed,
     FailLocal,
+    /// A shadow rule that fails closed, without its store.
+    ShadowFailClosed,
+    /// The key was blocked before its store became unreachable.
+    BlockWithoutStore,
 }
 
 use Situation::*;
@@ -44,6 +48,8 @@ use Situation::*;
 struct Seen {
     /// The status of `/v1/authorize`, and its `Retry-After`.
     answer: (u16, &'static str),
+    /// What the `RateLimit` header says is left of the rule; empty if it does not name the rule.
+    left: &'static str,
     /// Of `/v1/check`.
     allowed: bool,
     source: &'static str,
@@ -85,23 +91,26 @@ enum Audit {
 }
 
 #[rustfmt::skip]
-const TABLE: [(Situation, Seen); 11] = [
-    (Limit,         seen((429, "retry"), false, "store",     ("denied", "store"),            false, Insight::Denied,   Audit::Denied,     200)),
-    (Shadow,        seen((200, ""),      true,  "store",     ("shadow_denied", "store"),     false, Insight::WouldDeny,Audit::WouldDeny,  200)),
-    (Annotate,      seen((200, ""),      true,  "store",     ("annotated", "store"),         false, Insight::Annotated,Audit::Annotated,  200)),
-    (Block,         seen((429, "retry"), false, "exception", ("denied", "exception"),        false, Insight::Blocked,  Audit::Blocked,    200)),
-    (BlockForEver,  seen((429, ""),      false, "exception", ("denied", "exception"),        false, Insight::Blocked,  Audit::Blocked,    200)),
-    (BlockInShadow, seen((200, ""),      true,  "exception", ("shadow_denied", "exception"), false, Insight::WouldBlock,Audit::WouldBlock, 200)),
-    (Allow,         seen((200, ""),      true,  "exception", ("allowed", "exception"),       false, Insight::Passed,   Audit::Nothing,    200)),
-    (Grant,         seen((429, "retry"), false, "exception", ("denied", "exception"),        false, Insight::Denied,   Audit::Denied,     200)),
-    (FailOpen,      seen((200, ""),      true,  "policy",    ("allowed", "policy"),          true,  Insight::Passed,   Audit::Nothing,    503)),
-    (FailClosed,    seen((503, "retry"), false, "policy",    ("denied", "policy"),           true,  Insight::Unjudged, Audit::Nothing,    503)),
-    (FailLocal,     seen((429, "retry"), false, "local",     ("denied", "local"),            true,  Insight::Denied,   Audit::Denied,     503)),
+const TABLE: [(Situation, Seen); 13] = [
+    (Limit,            seen((429, "retry"), "0", false, "store",     ("denied", "store"),            false, Insight::Denied,   Audit::Denied,     200)),
+    (Shadow,           seen((200, ""),      "",  true,  "store",     ("shadow_denied", "store"),     false, Insight::WouldDeny,Audit::WouldDeny,  200)),
+    (Annotate,         seen((200, ""),      "",  true,  "store",     ("annotated", "store"),         false, Insight::Annotated,Audit::Annotated,  200)),
+    (Block,            seen((429, "retry"), "0", false, "exception", ("denied", "exception"),        false, Insight::Blocked,  Audit::Blocked,    200)),
+    (BlockForEver,     seen((429, ""),      "0", false, "exception", ("denied", "exception"),        false, Insight::Blocked,  Audit::Blocked,    200)),
+    (BlockInShadow,    seen((200, ""),      "",  true,  "exception", ("shadow_denied", "exception"), false, Insight::WouldBlock,Audit::WouldBlock, 200)),
+    (Allow,            seen((200, ""),      "2", true,  "exception", ("allowed", "exception"),       false, Insight::Passed,   Audit::Nothing,    200)),
+    (Grant,            seen((429, "retry"), "0", false, "exception", ("denied", "exception"),        false, Insight::Denied,   Audit::Denied,     200)),
+    (FailOpen,         seen((200, ""),      "2", true,  "policy",    ("allowed", "policy"),          true,  Insight::Passed,   Audit::Nothing,    503)),
+    (FailClosed,       seen((503, "retry"), "0", false, "policy",    ("denied", "policy"),           true,  Insight::Unjudged, Audit::Nothing,    503)),
+    (FailLocal,        seen((429, "retry"), "0", false, "local",     ("denied", "local"),            true,  Insight::Denied,   Audit::Denied,     503)),
+    (ShadowFailClosed, seen((200, ""),      "",  true,  "policy",    ("shadow_denied", "policy"),    true,  Insight::Unjudged, Audit::Nothing,    503)),
+    (BlockWithoutStore, seen((429, "retry"), "0", false, "exception", ("denied", "exception"),        true,  Insight::Blocked,  Audit::Blocked,    503)),
 ];
 
 #[allow(clippy::too_many_arguments)] // A row of the table.
 const fn seen(
     answer: (u16, &'static str),
+    left: &'static str,
     allowed: bool,
     source: &'static str,
     counted: (&'static str, &'static str),
@@ -110,16 +119,16 @@ const fn seen(
     audit: Audit,
     ready: u16,
 ) -> Seen {
-    Seen { answer, allowed, source, counted, alert, insight, audit, ready }
+    Seen { answer, left, allowed, source, counted, alert, insight, audit, ready }
 }
 
 #[test]
 fn who_answered_is_seen_alike_everywhere() {
     let rows: Vec<_> =
         TABLE.iter().map(|(situation, _)| std::thread::spawn(|| World::in_(*situation).look())).collect();
-    for ((situation, expected), row) in TABLE.iter().zip(rows) {
-        assert_eq!(&row.join().unwrap(), expected, "{situation:?}");
-    }
+    let looked = TABLE.iter().zip(rows).map(|((situation, expected), row)| (situation, expected, row.join().unwrap()));
+    let wrong: Vec<_> = looked.filter(|(_, expected, seen)| *expected != seen).collect();
+    assert!(wrong.is_empty(), "situation, expected, seen: {wrong:#?}");
 }
 
 /// A service in a situation.
@@ -137,17 +146,17 @@ struct Before {
 
 impl World {
     fn in_(situation: Situation) -> World {
-        let needs_redis = matches!(situation, FailOpen | FailClosed | FailLocal);
+        let needs_redis = matches!(situation, FailOpen | FailClosed | FailLocal | ShadowFailClosed | BlockWithoutStore);
         let mut redis = needs_redis.then(|| Server::start(Kind::Redis7));
         let store = redis.as_ref().map_or("memory:".into(), Server::url);
         let mode = match situation {
-            Shadow | BlockInShadow => "shadow",
+            Shadow | BlockInShadow | ShadowFailClosed => "shadow",
             Annotate => "annotate",
             _ => "enforce",
         };
         let failure = match situation {
             FailOpen => "open",
-            FailClosed => "closed",
+            FailClosed | ShadowFailClosed => "closed",
             _ => "local",
         };
         let service = Service::on(
@@ -159,14 +168,6 @@ rules:
             ),
             &[],
         );
-        if let Some(redis) = &mut redis {
-            redis.kill();
-            // Until the circuit breaker is open, requests still try the store.
-            wait_until("the store is known to be gone", || {
-                check(&service, "somebody else");
-                service.get("/readyz").status == 503
-            });
-        }
         let exception = |body: Value| {
             let mut body = body;
             (body["rule"], body["key"]) = (json!(RULE), json!(USER));
@@ -174,11 +175,19 @@ rules:
             assert_eq!(made.status, 200, "{made}");
         };
         match situation {
-            Block | BlockInShadow => exception(json!({ "kind": "block", "for_ms": 3_600_000 })),
+            Block | BlockInShadow | BlockWithoutStore => exception(json!({ "kind": "block", "for_ms": 3_600_000 })),
             BlockForEver => exception(json!({ "kind": "block" })),
             Allow => exception(json!({ "kind": "allow" })),
             Grant => exception(json!({ "kind": "grant", "limit": "3/day" })),
             _ => {}
+        }
+        if let Some(redis) = &mut redis {
+            redis.kill();
+            // Until the circuit breaker is open, requests still try the store.
+            wait_until("the store is known to be gone", || {
+                check(&service, "somebody else");
+                service.get("/readyz").status == 503
+            });
         }
         let uses_up = match situation {
             Limit | Shadow | Annotate | FailLocal => 2,
@@ -210,6 +219,7 @@ rules:
         let source = checked["source"].as_str().unwrap();
         Seen {
             answer: (answer.status, if retry.is_some() { "retry" } else { "" }),
+            left: left(&answer.header("ratelimit").unwrap_or_default()),
             allowed: checked["allowed"].as_bool().unwrap(),
             source: known(source, &["store", "exception", "policy", "local"]),
             counted: (
@@ -285,6 +295,12 @@ rules:
         assert_eq!(blocked["until"].is_null(), self.situation == BlockForEver, "{blocked}");
         if shadow { Audit::WouldBlock } else { Audit::Blocked }
     }
+}
+
+/// What a `RateLimit` header says is left of the rule.
+fn left(header: &str) -> &'static str {
+    let Some((_, policy)) = header.split_once(&format!("\"{RULE}\";r=")) else { return "" };
+    known(policy.split([';', ',']).next().unwrap_or_default(), &["0", "1", "2"])
 }
 
 fn check(service: &Service, user: &str) -> Value {
