@@ -133,8 +133,8 @@ export async function openPage(service, { width = 1440, height = 1000, dark = fa
   return page;
 }
 
-export async function picture(page, name) {
-  await page.screenshot({ path: join(pictures, `${name}.png`), fullPage: true });
+export async function picture(page, name, { fullPage = true } = {}) {
+  await page.screenshot({ path: join(pictures, `${name}.png`), fullPage });
 }
 
 /// What an accessibility checker finds wrong.
