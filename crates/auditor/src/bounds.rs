@@ -15,21 +15,21 @@ pub enum Bound {
     },
     /// Anything may pass from the start of an event until the limiter has recovered; the limit applies before and
     /// after.
-    NotLimitedMeanwhile,
+    NotLimitedDuringFault,
 }
 
 impl Bound {
     /// The limit and nothing more.
     pub const LIMIT: Bound = Bound::Limited { times: 1, bursts: 0 };
 
-    /// The terms of the table: `limit`, `2 x limit`, `limit + 1 burst an event`, `not limited meanwhile`.
+    /// The terms of the table: `limit`, `2 x limit`, `limit + 1 burst per event`, `not limited during the fault`.
     fn parse(cell: &str) -> Option<Bound> {
-        if cell == "not limited meanwhile" {
-            return Some(Bound::NotLimitedMeanwhile);
+        if cell == "not limited during the fault" {
+            return Some(Bound::NotLimitedDuringFault);
         }
         let (limit, bursts) = match cell.split_once(" + ") {
             Some((limit, bursts)) => {
-                let count = bursts.strip_suffix(" burst an event").or_else(|| bursts.strip_suffix(" bursts an event"));
+                let count = bursts.strip_suffix(" burst per event").or_else(|| bursts.strip_suffix(" bursts per event"));
                 (limit, count?.parse().ok()?)
             }
             None => (cell, 0),
@@ -41,15 +41,15 @@ impl Bound {
 
 impl fmt::Display for Bound {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Bound::Limited { times, bursts } = self else { return out.write_str("not limited meanwhile") };
+        let Bound::Limited { times, bursts } = self else { return out.write_str("not limited during the fault") };
         if *times != 1 {
             write!(out, "{times} x ")?;
         }
         out.write_str("limit")?;
         match bursts {
             0 => Ok(()),
-            1 => out.write_str(" + 1 burst an event"),
-            bursts => write!(out, " + {bursts} bursts an event"),
+            1 => out.write_str(" + 1 burst per event"),
+            bursts => write!(out, " + {bursts} bursts per event"),
         }
     }
 }
@@ -113,21 +113,21 @@ mod tests {
     use super::*;
 
     const PAGE: &str = "# Bounds\n\nText.\n\n| fault | `closed` | `open` |\n|---|---|---|\n\
-        | none | limit | limit |\n| Redis restarts empty | limit + 1 burst an event | not limited meanwhile |\n\nMore.\n";
+        | none | limit | limit |\n| Redis restarts empty | limit + 1 burst per event | not limited during the fault |\n\nMore.\n";
 
     #[test]
     fn a_table_is_read_by_row_and_column() {
         let bounds = Bounds::read(PAGE).unwrap();
         assert_eq!(bounds.of("none", "closed"), Some(Bound::LIMIT));
         assert_eq!(bounds.of("Redis restarts empty", "closed"), Some(Bound::Limited { times: 1, bursts: 1 }));
-        assert_eq!(bounds.of("Redis restarts empty", "open"), Some(Bound::NotLimitedMeanwhile));
+        assert_eq!(bounds.of("Redis restarts empty", "open"), Some(Bound::NotLimitedDuringFault));
         assert_eq!(bounds.of("none", "local"), None);
         assert_eq!(bounds.faults().collect::<Vec<_>>(), ["Redis restarts empty", "none"]);
     }
 
     #[test]
     fn words_that_mean_no_bound_are_refused_with_their_place() {
-        let error = Bounds::read(&PAGE.replace("not limited meanwhile", "a little more")).unwrap_err();
+        let error = Bounds::read(&PAGE.replace("not limited during the fault", "a little more")).unwrap_err();
         assert_eq!(error.to_string(), r#"row "Redis restarts empty", column "open": "a little more" is not a bound"#);
         assert!(Bounds::read("no table").is_err());
     }
@@ -135,7 +135,7 @@ mod tests {
     #[test]
     fn a_bound_is_shown_as_it_is_read() {
         for words in
-            ["limit", "2 x limit", "limit + 1 burst an event", "3 x limit + 2 bursts an event", "not limited meanwhile"]
+            ["limit", "2 x limit", "limit + 1 burst per event", "3 x limit + 2 bursts per event", "not limited during the fault"]
         {
             assert_eq!(Bound::parse(words).map(|bound| bound.to_string()).as_deref(), Some(words));
         }

@@ -91,7 +91,7 @@ fn allowed(limit: Limit, bound: Bound, events: &[Event], from: Duration, to: Dur
             let bursts = met(|event| event.to) as u64 * u64::from(bursts);
             Some(lawful * u64::from(times) + bursts * u64::from(limit.burst))
         }
-        Bound::NotLimitedMeanwhile => (met(|event| event.recovered) == 0).then_some(lawful),
+        Bound::NotLimitedDuringFault => (met(|event| event.recovered) == 0).then_some(lawful),
     }
 }
 
@@ -150,8 +150,8 @@ mod tests {
         let [from, to, recovered] = [100, 200, 250].map(Duration::from_millis);
         let event = Event { from, to, recovered };
         let meanwhile: Vec<_> = (0..50).map(|_| at(150, 150)).collect();
-        assert_eq!(audit(&meanwhile, LIMIT, Bound::NotLimitedMeanwhile, &[event]), None);
+        assert_eq!(audit(&meanwhile, LIMIT, Bound::NotLimitedDuringFault, &[event]), None);
         let later: Vec<_> = (0..6).map(|_| at(300, 300)).collect();
-        assert!(audit(&later, LIMIT, Bound::NotLimitedMeanwhile, &[event]).unwrap().is_violated());
+        assert!(audit(&later, LIMIT, Bound::NotLimitedDuringFault, &[event]).unwrap().is_violated());
     }
 }

@@ -42,7 +42,7 @@ fn panel(svg: &mut String, plot: &Plot, events: &[Event]) {
                 let met = events.iter().filter(|event| event.from.as_secs_f64() < at).count() as f64;
                 lawful * f64::from(times) + met * f64::from(bursts) * f64::from(plot.limit.burst)
             }
-            Bound::NotLimitedMeanwhile => lawful,
+            Bound::NotLimitedDuringFault => lawful,
         }
     };
     let top = allowed(end).max(admitted.len() as f64) * 1.05;
