@@ -71,7 +71,7 @@ test("a change is tried on past requests before it is saved, and conditions are 
   await page.waitForSelector("#ask .preview >> text=Would have denied 60 % of requests and 100 % of keys");
   assert.match(await page.textContent("#ask .preview"), /30 % of requests were denied/);
   await page.selectOption("#ask .row select", "not");
-  await page.waitForSelector("#ask .preview >> text=only changes of the limit");
+  await page.waitForSelector("#ask .preview >> text=only changes to the limit");
   await page.click("#ask-ok");
   await closed();
   await page.waitForSelector("#rules-table >> text=is none of /login, /v1/login");

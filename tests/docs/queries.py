@@ -11,7 +11,7 @@ QUERIES = {
         'sum by (rule) (rate(tollkeeper_decisions_total{outcome="denied"}[5m]))',
     ),
     "tollkeeper_remaining_ratio": (
-        "How close do clients come to a limit? The share of it that the median decision left:",
+        "How close do clients come to a limit? The fraction left after the median decision:",
         "histogram_quantile(0.5, sum by (rule, le) (rate(tollkeeper_remaining_ratio_bucket[10m])))",
     ),
     "tollkeeper_rule_lacking_attribute_total": (
@@ -30,7 +30,7 @@ QUERIES = {
     ),
     "tollkeeper_store_full_total": ("Is Redis full?", "sum(rate(tollkeeper_store_full_total[5m])) > 0"),
     "tollkeeper_store_losses_total": ("How often did Redis lose its data today?", "max(increase(tollkeeper_store_losses_total[1d]))"),
-    "tollkeeper_breaker_state": ("Which instances do not reach their store?", "tollkeeper_breaker_state > 0"),
+    "tollkeeper_breaker_state": ("Which instances cannot reach their store?", "tollkeeper_breaker_state > 0"),
     "tollkeeper_batch_size": (
         "How many requests share a call to Redis?",
         "sum(rate(tollkeeper_batch_size_sum[5m])) / sum(rate(tollkeeper_batch_size_count[5m]))",
@@ -42,12 +42,12 @@ QUERIES = {
     "tollkeeper_leased_tokens": ("How much quota could a crash lose?", "sum(tollkeeper_leased_tokens)"),
     "tollkeeper_instances": ("Do all instances see each other? This should be 1 line:", "count by (value) (count_values(\"value\", tollkeeper_instances))"),
     "tollkeeper_sharers": (
-        "Among how many is a limit divided while the store is unreachable?",
+        "How many instances divide a limit while the store is unreachable?",
         "max(tollkeeper_sharers)",
     ),
     "tollkeeper_rules_loaded": ("Do all instances have the same number of rules? 0 if they do:", "max(tollkeeper_rules_loaded) - min(tollkeeper_rules_loaded)"),
     "tollkeeper_http_requests_total": (
-        "Which routes answer with errors of the server?",
+        "Which routes answer with server errors?",
         'sum by (route, status) (rate(tollkeeper_http_requests_total{status=~"5.."}[5m]))',
     ),
     "tollkeeper_resp_requests_total": (
@@ -55,7 +55,7 @@ QUERIES = {
         "sum by (command, outcome) (rate(tollkeeper_resp_requests_total[5m]))",
     ),
     "tollkeeper_rules_reloads_total": (
-        "Was a change of the rules file refused?",
+        "Was a change to the rules file rejected?",
         'sum by (instance) (increase(tollkeeper_rules_reloads_total{outcome="refused"}[1h]))',
     ),
     "tollkeeper_connections": ("How many connections are open?", "sum by (front) (tollkeeper_connections)"),
@@ -65,7 +65,7 @@ QUERIES = {
     ),
     "tollkeeper_proxy_waiting": ("How long is the queue of the proxy?", "sum by (instance) (tollkeeper_proxy_waiting)"),
     "tollkeeper_proxy_wait_duration_seconds": (
-        "How long do requests wait that pass in the end?",
+        "How long do requests wait that finally pass?",
         'histogram_quantile(0.95, sum by (le) (rate(tollkeeper_proxy_wait_duration_seconds_bucket{outcome="passed"}[5m])))',
     ),
     "tollkeeper_proxy_queue_full_total": ("Is the queue of the proxy too short?", "sum(rate(tollkeeper_proxy_queue_full_total[5m]))"),
@@ -90,6 +90,6 @@ QUERIES = {
     "tollkeeper_audit_queue": ("Does the audit database keep up? 20,000 is a full queue:", "max by (instance) (tollkeeper_audit_queue)"),
     "tollkeeper_rules_version": ("Do all instances have the same rules? 0 if they do:", "max(tollkeeper_rules_version) - min(tollkeeper_rules_version)"),
     "tollkeeper_rules_refused_version": ("Which instances refuse the newest rules?", "tollkeeper_rules_refused_version > 0"),
-    "tollkeeper_rules_database_up": ("Which instances do not reach the rules database?", "tollkeeper_rules_database_up == 0"),
+    "tollkeeper_rules_database_up": ("Which instances cannot reach the rules database?", "tollkeeper_rules_database_up == 0"),
     "tollkeeper_rules_errors_total": ("Why could rules not be read?", "sum by (reason) (increase(tollkeeper_rules_errors_total[1h]))"),
 }

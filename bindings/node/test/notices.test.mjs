@@ -76,7 +76,7 @@ test("headers that contradict each other are reported", async () => {
 test("settings that can be spoofed are warned of", async () => {
   for (const [settings, words] of [
     [{ trustedProxies: ["0.0.0.0/0"] }, /trusted_proxies\[0\]: trusts everybody/],
-    [{ clientAddress: "x-real-ip" }, /client_address: x-real-ip is trusted from nobody/],
+    [{ clientAddress: "x-real-ip" }, /client_address: x-real-ip is ignored, because trusted_proxies is empty/],
     [{ ipv6Prefix: 128 }, /ipv6_prefix: with 128 bits one subscriber/],
     [{ by: "header.x-forwarded-for" }, /`header.x-forwarded-for` is chosen by the client/],
   ]) {
@@ -100,7 +100,7 @@ test("a file is warned of with its line", async () => {
   const path = join(folder(), "tollkeeper.yaml");
   writeFileSync(path, "rules:\n  - { name: a, key: '{header.user-agent}', limit: 1/s }\n");
   const [message] = await messages(() => Limiter.fromFile(path));
-  assert.match(message, /tollkeeper.yaml:2:.*is the same for all who use the same program/);
+  assert.match(message, /tollkeeper.yaml:2:.*is the same for everyone who uses the same program/);
 });
 
 test("usual settings cause no warning", async () => {

@@ -81,7 +81,7 @@ def test_headers_that_contradict_each_other_are_logged(caplog: pytest.LogCapture
     ("settings", "words"),
     [
         ({"trusted_proxies": ["0.0.0.0/0"]}, r"trusted_proxies\[0\]: trusts everybody"),
-        ({"client_address": "x-real-ip"}, "client_address: x-real-ip is trusted from nobody"),
+        ({"client_address": "x-real-ip"}, "client_address: x-real-ip is ignored, because trusted_proxies is empty"),
         ({"ipv6_prefix": 128}, "ipv6_prefix: with 128 bits one subscriber"),
         ({"by": "header.x-forwarded-for"}, "`header.x-forwarded-for` is chosen by the client"),
     ],
@@ -94,7 +94,7 @@ def test_settings_that_can_be_spoofed_are_warned_of(settings: dict[str, Any], wo
 def test_a_file_is_warned_of_with_its_line(tmp_path: Path) -> None:
     path = tmp_path / "tollkeeper.yaml"
     path.write_text("rules:\n  - { name: a, key: '{header.user-agent}', limit: 1/s }\n")
-    with pytest.warns(TollkeeperWarning, match=r"tollkeeper.yaml:2:.*is the same for all who use the same program"):
+    with pytest.warns(TollkeeperWarning, match=r"tollkeeper.yaml:2:.*is the same for everyone who uses the same program"):
         Limiter.from_file(path)
 
 

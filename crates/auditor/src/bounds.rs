@@ -29,7 +29,8 @@ impl Bound {
         }
         let (limit, bursts) = match cell.split_once(" + ") {
             Some((limit, bursts)) => {
-                let count = bursts.strip_suffix(" burst per event").or_else(|| bursts.strip_suffix(" bursts per event"));
+                let count =
+                    bursts.strip_suffix(" burst per event").or_else(|| bursts.strip_suffix(" bursts per event"));
                 (limit, count?.parse().ok()?)
             }
             None => (cell, 0),
@@ -134,9 +135,13 @@ mod tests {
 
     #[test]
     fn a_bound_is_shown_as_it_is_read() {
-        for words in
-            ["limit", "2 x limit", "limit + 1 burst per event", "3 x limit + 2 bursts per event", "not limited during the fault"]
-        {
+        for words in [
+            "limit",
+            "2 x limit",
+            "limit + 1 burst per event",
+            "3 x limit + 2 bursts per event",
+            "not limited during the fault",
+        ] {
             assert_eq!(Bound::parse(words).map(|bound| bound.to_string()).as_deref(), Some(words));
         }
     }

@@ -33,12 +33,13 @@ pub struct Config {
     /// A Postgres URL to take rules from, instead of this file: `postgres://USER:PASSWORD@HOST:5432/DATABASE`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub rules_from: Option<String>,
-    /// Where the last good rules of `rules_from` are kept, for a start while the database is unreachable.
+    /// A file with the last good rules of `rules_from`, so that the service can start while the database is
+    /// unreachable.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub rules_snapshot: Option<PathBuf>,
     /// Addresses or CIDRs of trusted proxies, whose forwarding headers are used. None by default.
     pub trusted_proxies: Vec<String>,
-    /// The header in which trusted proxies pass on the client's address: `forwarded`, `x-forwarded-for`, one that
+    /// The header in which trusted proxies report the client's address: `forwarded`, `x-forwarded-for`, one that
     /// holds a single address such as `x-real-ip` or `cf-connecting-ip`, or `auto` for the hops on which the first
     /// two agree.
     pub client_address: String,
@@ -52,14 +53,14 @@ pub struct Config {
     /// The status of a denied request on `/v1/authorize`.
     #[schemars(range(min = 400, max = 599))]
     pub deny_status: u16,
-    /// The response to denied requests of all rules that have none of their own, instead of the problem document.
+    /// The response to denied requests, for all rules without their own `deny`, instead of a problem document.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub deny: Option<DenySpec>,
-    /// The admin part of the API, which inspects and changes rather than decides.
+    /// The admin API, which shows and changes state.
     pub admin: AdminConfig,
-    /// The part of the API that decides.
+    /// The API that makes decisions.
     pub decisions: DecisionsConfig,
-    /// Who may see `/metrics`: `auto` asks for a token off loopback, `open` never, `token` always.
+    /// Who may see `/metrics`: `auto` requires a token except on loopback, `open` never does, `token` always does.
     pub metrics: MetricsAccess,
     /// Whether traffic is analysed: hot keys, findings, charts. The audit is kept either way.
     pub insight: bool,
@@ -134,10 +135,11 @@ pub struct Listen {
     /// The Redis protocol: `CL.THROTTLE` and `TOLLKEEPER.CHECK`.
     #[serde(skip_serializing_if = "Option::is_none", deserialize_with = "address::read_maybe")]
     pub resp: Option<String>,
-    /// The password that clients of the Redis protocol send with `AUTH`. Without one, any client may ask.
+    /// The password that clients of the Redis protocol send with `AUTH`. Without one, any client may connect.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub resp_password: Option<String>,
-    /// Health alone, on an address that answers whatever happens to the others. Plain HTTP, without TLS.
+    /// An address that serves only health checks, and answers even when the others are overloaded. Plain HTTP, without
+    /// TLS.
     #[serde(skip_serializing_if = "Option::is_none", deserialize_with = "address::read_maybe")]
     pub health: Option<String>,
     /// How many connections each address takes at the same time; further ones wait.
@@ -191,7 +193,7 @@ pub struct AdminConfig {
     /// part is off on others.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub token: Option<String>,
-    /// A token that shows everything and changes nothing: for Prometheus and for screens on a wall.
+    /// A read-only token, for Prometheus and dashboards.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub read_token: Option<String>,
 }

@@ -43,8 +43,8 @@ impl Condition {
         let names: BTreeSet<_> = patterns.iter().map(named).chain(may_lack.then(BTreeSet::new)).collect();
         if names.len() > 1 {
             return Err(
-                "its alternatives name different segments, which a key could not rely on; name the same ones in \
-                        each, or write a rule for each"
+                "the patterns in this list name different segments, so a key cannot rely on them; name the same \
+                 segments in each, or write a rule for each"
                     .into(),
             );
         }

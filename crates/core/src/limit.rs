@@ -56,7 +56,7 @@ impl std::str::FromStr for Limit {
             Some((1, unit)) => Some(unit.usual_length()),
             Some((count, unit @ (CalendarUnit::Month | CalendarUnit::Year))) => {
                 let days = count.saturating_mul(unit.usual_length().as_micros() / 86_400_000_000);
-                return Err(wrong(format!("{count} {unit}s are not one window of the calendar; write {days}day")));
+                return Err(wrong(format!("a calendar window is a single {unit}, not {count}; write {days}day")));
             }
             _ => period.map(|period| parse_period(period.trim())).transpose().map_err(wrong)?,
         };
@@ -66,7 +66,7 @@ impl std::str::FromStr for Limit {
         let too_long = || wrong(format!("{per} times that period is too long; the longest is 71 years"));
         let longer = |period: Span| period.as_micros().checked_mul(per).map(Span::from_micros).ok_or_else(too_long);
         if let Some(unit @ (CalendarUnit::Month | CalendarUnit::Year)) = calendar.filter(|_| per > 1) {
-            return Err(wrong(format!("a window of the calendar is one {unit}; write a whole number of requests")));
+            return Err(wrong(format!("a calendar window counts whole requests per {unit}; write a whole number")));
         }
         let calendar = calendar.filter(|_| per == 1);
         Ok(Limit { count, period: period.map(longer).transpose()?, calendar, burst })
@@ -212,8 +212,8 @@ mod tests {
         assert_eq!(calendar("5 / 1 week"), Some(CalendarUnit::Week));
         assert_eq!([calendar("5/30day"), calendar("5/2week"), calendar("0.5/day"), calendar("5/h")], [None; 4]);
         let error = |text: &str| text.parse::<Limit>().expect_err(text).to_string();
-        assert!(error("5/3month").contains("3 months are not one window of the calendar; write 90day"));
-        assert!(error("0.5/month").contains("a window of the calendar is one month"));
+        assert!(error("5/3month").contains("a calendar window is a single month, not 3; write 90day"));
+        assert!(error("0.5/month").contains("a calendar window counts whole requests per month"));
     }
 
     #[test]

@@ -55,7 +55,7 @@ fn warnings(rule: &Rule) -> Vec<RuleError> {
     }
     for name in only_excluded(rule) {
         let problem = format!(
-            "`{{{name}}}` is a segment of a path that is excluded, so no request has it; name it in a path that matches"
+            "`{{{name}}}` is named only in an excluded path, so no request has it; name it in a path that matches"
         );
         warn("key", problem);
     }
@@ -95,8 +95,8 @@ fn of_numbers(rule: &Rule, warn: &mut impl FnMut(&str, String)) {
         warn(
             "limit",
             format!(
-                "{limit:?} is a rate, and concurrency limits how many requests run at the same time; write `limit: {count}`, and \
-                 `hold: {hold}` if a slot that is not released should expire after that"
+                "{limit:?} is a rate, but concurrency limits how many requests are in flight; write `limit: {count}`, \
+                 and `hold: {hold}` if unreleased slots should expire after that"
             ),
         );
     }
@@ -119,8 +119,8 @@ fn of_cost(rule: &Rule, warn: &mut impl FnMut(&str, String)) {
             warn(
                 "cost",
                 format!(
-                    "`{attribute}` is chosen by the client, and one that sends 0 is never limited; let your own proxy or \
-                     application send the cost under a name that clients cannot set"
+                    "`{attribute}` is chosen by the client, so a client that sends 0 is never limited; let your own \
+                     proxy or application send the cost under a name that clients cannot set"
                 ),
             );
         }
@@ -146,8 +146,8 @@ fn of_key(rule: &Rule) -> Option<String> {
     let is_known = IDENTITIES.contains(&written) || OF_CLIENTS.iter().any(|place| written.starts_with(place));
     (is_marked || is_known || rule.when().iter().any(|condition| condition.attribute() == written)).then(|| {
         format!(
-            "{written:?} is the same text for every request, so all share one bucket; write \"{{{name}}}\" for one bucket per \
-             value, or \"global\" if one for all is meant"
+            "{written:?} is the same for every request, so all requests share one bucket; write \"{{{name}}}\" for \
+             one bucket per value, or \"global\" for a single bucket"
         )
     })
 }
@@ -175,8 +175,8 @@ fn of_value(attribute: &str, pattern: &str) -> Option<String> {
     {
         let glob = pattern.trim_start_matches('^').trim_end_matches('$').replace(".*", "*").replace(".+", "*");
         return Some(format!(
-            "{pattern:?} looks like a regular expression, and is compared as a glob, in which only * is special; write for \
-             example {glob:?}"
+            "{pattern:?} looks like a regular expression, but patterns are globs, in which only * is special; write \
+             for example {glob:?}"
         ));
     }
     if let Some(named) = with_colons(pattern) {
@@ -242,7 +242,11 @@ mod tests {
         let when = |attribute: &str, pattern: &str| keyed("{ip}").when(attribute, pattern);
         let concurrent = keyed("{ip}").limit("3/s").algorithm(Algorithm::Concurrency);
         let cases: Vec<(RuleSpec, &str)> = vec![
-            (keyed("ip"), "key: \"ip\" is the same text for every request, so all share one bucket; write \"{ip}\""),
+            (
+                keyed("ip"),
+                "key: \"ip\" is the same for every request, so all requests share one bucket; write \
+                           \"{ip}\"",
+            ),
             (keyed("user_id"), "write \"{user_id}\""),
             (keyed("$user_id"), "write \"{user_id}\""),
             (keyed("{{user_id}}"), "write \"{user_id}\""),
@@ -250,7 +254,7 @@ mod tests {
             (keyed("plan").when("plan", "free"), "write \"{plan}\""),
             (
                 when("path", "^/api/.*$"),
-                "when.path: \"^/api/.*$\" looks like a regular expression, and is compared as a glob",
+                "when.path: \"^/api/.*$\" looks like a regular expression, but patterns are globs",
             ),
             (when("path", "^/api/.*$"), "write for example \"/api/*\""),
             (when("path", "api/*"), "write \"/api/*\""),
@@ -261,12 +265,13 @@ mod tests {
             ),
             (when("path", "/u/:id/x"), "write \"/u/{id}/x\""),
             (when("host", "{t}.example.com"), "write \"*.example.com\""),
-            (keyed("{id}").when("path", "!/u/{id}"), "key: `{id}` is a segment of a path that is excluded"),
+            (keyed("{id}").when("path", "!/u/{id}"), "key: `{id}` is named only in an excluded path"),
             (when("ip", "10.0.0"), "is not an address"),
             (when("ip", "10.0.0/8"), "is not an address"),
             (
                 concurrent,
-                "limit: \"3/s\" is a rate, and concurrency limits how many requests run at the same time; write `limit: 3`, and `hold: 1s`",
+                "limit: \"3/s\" is a rate, but concurrency limits how many requests are in flight; write `limit: 3`, \
+                 and `hold: 1s`",
             ),
             (keyed("{ip}").cost("header.x-cost"), "cost: `header.x-cost` is chosen by the client"),
         ];

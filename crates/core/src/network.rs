@@ -103,6 +103,8 @@ mod tests {
         let error = |text| Network::read(text).expect("nearly").expect_err(text);
         assert!(error("10.0.0.0/33").contains("between 0 and 32"));
         assert!(error("10.0.0.1/8").contains("write 10.0.0.0/8"));
-        assert!(error("2001:db8::1/64").contains("write 2001:db8::/64 for the network, or 2001:db8::1/128 for the address"));
+        assert!(
+            error("2001:db8::1/64").contains("write 2001:db8::/64 for the network, or 2001:db8::1/128 for the address")
+        );
     }
 }

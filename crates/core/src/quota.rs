@@ -429,7 +429,7 @@ pub enum QuotaError {
     },
     /// Windows of a calendar with an algorithm that has none.
     #[error(
-        "{algorithm} needs periods of one length, and calendar {unit}s differ in theirs; use fixed_window, or write {}day",
+        "{algorithm} needs a fixed period, but calendar {unit}s vary in length; use fixed_window, or write {}day",
         unit.usual_length().as_micros() / 86_400_000_000
     )]
     NotFixed {
@@ -470,8 +470,8 @@ pub enum QuotaError {
     },
     /// A log of this many requests would take too much memory.
     #[error(
-        "{algorithm} remembers every admitted request, so {count} is too many (at most {}); \
-         use sliding_window_counter or token_bucket",
+        "{algorithm} stores every admitted request, so {count} is too many (at most {}); use sliding_window_counter \
+         or token_bucket",
         Quota::MAX_LOG
     )]
     LogTooLong {

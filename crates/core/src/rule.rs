@@ -516,7 +516,10 @@ fn calendar(spec: &RuleSpec, limit: &Limit) -> Result<Option<Calendar>, Vec<Rule
 
 fn lease(size: &Scalar, algorithm: Algorithm) -> Result<LeaseSize, RuleError> {
     if !Lease::is_possible(algorithm) {
-        let problem = format!("{algorithm} has to know each request; remove it, or use token_bucket or a window");
+        let problem = format!(
+            "{algorithm} must see each request, so it cannot use leases; remove it, or use \
+                               token_bucket or a window"
+        );
         return Err(RuleError::new("lease", problem));
     }
     match size.to_text().trim() {

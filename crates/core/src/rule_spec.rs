@@ -25,7 +25,7 @@ pub struct RuleSpec {
     /// One bucket per value of this template.
     pub key: String,
     /// `10/s`, `6,000/min`, `5/90s`; for `concurrency` a plain number. `1000/week`, `/month` and `/year` with
-    /// `fixed_window` are those of the calendar.
+    /// `fixed_window` follow the calendar.
     pub limit: Scalar,
     /// How much may pass at once after idling; the count of `limit` by default.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -33,18 +33,18 @@ pub struct RuleSpec {
     /// How requests are counted.
     #[serde(default)]
     pub algorithm: Algorithm,
-    /// For windows of the calendar: their time zone, such as `Europe/Berlin`; UTC by default.
+    /// For calendar windows: their time zone, such as `Europe/Berlin`; UTC by default.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub timezone: Option<String>,
-    /// For windows of the calendar: the day they start with, 1 by default. Of a month (its last day, if it is shorter), of
-    /// January, or of the week, where 1 is Monday.
+    /// For calendar windows: the day they start on, 1 by default. A day of the month (or the last day of a shorter
+    /// month), of January, or of the week, where 1 is Monday.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "schema", schemars(range(min = 1, max = 31)))]
     pub anchor_day: Option<u32>,
     /// For `concurrency`: unreleased slots expire after this.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub hold: Option<String>,
-    /// `auto`, or how many tokens an instance leases from a shared store at a time, to spend without asking again.
+    /// `auto`, or how many tokens an instance leases from a shared store at a time, to spend without further calls.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub lease: Option<Scalar>,
     /// A number, the name of the attribute that carries it, or a list of cases such as `{ when: { method: POST, path:
@@ -52,7 +52,7 @@ pub struct RuleSpec {
     /// }` for a cost known only afterwards.
     #[serde(default)]
     pub cost: CostSpec,
-    /// What becomes of requests over the limit.
+    /// What happens to requests over the limit.
     #[serde(default)]
     pub mode: Enforcement,
     /// `false` keeps the rule out of the limit headers.
@@ -61,7 +61,7 @@ pub struct RuleSpec {
     /// What to answer while the store is unreachable: `local`, `open` or `closed`.
     #[serde(default)]
     pub on_store_failure: FailurePolicy,
-    /// The response to denied HTTP requests, instead of the problem document.
+    /// The response to denied HTTP requests, instead of a problem document.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub deny: Option<DenySpec>,
     /// `false` switches the rule off.
@@ -159,14 +159,14 @@ impl RuleSpec {
         self
     }
 
-    /// For windows of the calendar: their time zone, such as `Europe/Berlin`.
+    /// For calendar windows: their time zone, such as `Europe/Berlin`.
     #[must_use]
     pub fn timezone(mut self, name: impl Into<String>) -> RuleSpec {
         self.timezone = Some(name.into());
         self
     }
 
-    /// For windows of the calendar: the day they start with.
+    /// For calendar windows: the day they start on.
     #[must_use]
     pub fn anchor_day(mut self, day: u32) -> RuleSpec {
         self.anchor_day = Some(day);
@@ -241,7 +241,7 @@ impl RuleSpec {
         self
     }
 
-    /// The response to denied HTTP requests, instead of the problem document.
+    /// The response to denied HTTP requests, instead of a problem document.
     #[must_use]
     pub fn deny(mut self, deny: DenySpec) -> RuleSpec {
         self.deny = Some(deny);
@@ -344,7 +344,7 @@ pub enum CostSpec {
     One(Scalar),
     /// The first that matches; 1 if none does.
     Cases(Vec<CostCase>),
-    /// Carried by an attribute, and estimated until it is known.
+    /// Read from an attribute, and estimated until it is known.
     Estimated(EstimatedCost),
 }
 

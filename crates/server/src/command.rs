@@ -1,4 +1,5 @@
-//! The command line: one file per verb, here or in `tollkeeper-cli`. Exit status: 0 success, 1 the answer is no, 2 usage or other errors.
+//! The command line: one file per verb, here or in `tollkeeper-cli`. Exit status: 0 success, 1 negative result, 2 usage
+//! or other errors.
 
 mod access;
 mod alerts;
@@ -44,7 +45,7 @@ use ending::Ending;
   tollkeeper check --config tollkeeper.yaml user_id=42 plan=free
   tollkeeper replay --config tollkeeper.yaml < events.jsonl > decisions.jsonl
   tollkeeper tune access.log                           which limits to set, from an access log
-  tollkeeper simulate scenario.yaml -c tollkeeper.yaml clients that wait and clients that hammer, against rules
+  tollkeeper simulate scenario.yaml -c tollkeeper.yaml simulated clients against rules
   tollkeeper rules diff tollkeeper.yaml                compare a file with the rules in Postgres
 
 With a running service:
@@ -54,7 +55,7 @@ With a running service:
   tollkeeper block --rule per-user --key 42 --for 1h   see also allow, grant, lift and reset
   tollkeeper actions --key 42                          who blocked or allowed this key
 
-Exit status: 0 success, 1 the answer is no (denied, invalid), 2 usage error or failure."
+Exit status: 0 success, 1 negative result (denied, invalid), 2 usage error or failure."
 )]
 struct Cli {
     #[command(subcommand)]
@@ -73,9 +74,9 @@ enum Verb {
     Validate(validate::Args),
     /// Decide recorded requests in virtual time: events or access logs in, decisions or a summary out
     Replay(replay::Args),
-    /// Answer from access logs which limits to set, and what rules would have done
+    /// Suggest limits from access logs, and show what rules would have done
     Tune(Box<tune::Args>),
-    /// Simulate clients against rules: steady ones, bursts, a scraper, those that honour Retry-After and those that hammer
+    /// Simulate clients against rules: steady traffic, bursts, scrapers, and clients that honour or ignore Retry-After
     Simulate(simulate::Args),
     /// See and change the rules in Postgres
     Rules(rules::Args),

@@ -156,7 +156,7 @@ fn a_store_that_is_not_required_may_be_unreachable_at_the_start() {
     assert_eq!((check()["source"].clone(), check()["allowed"].clone()), (json!("local"), json!(true)));
     assert_eq!(check()["allowed"], false, "the local store limits meanwhile");
     redis.restart();
-    service.until_logged("is reachable now, and decides");
+    service.until_logged("is reachable now and in use");
     wait_until("it is ready", || service.get("/readyz").status == 200);
     assert_eq!((check()["source"].clone(), check()["allowed"].clone()), (json!("store"), json!(true)));
     assert_eq!(check()["allowed"], false);

@@ -96,7 +96,7 @@
 //! ```
 //!
 //! Try a limit on real traffic before enforcing it: [`RuleSpec::shadow`]. Rules from YAML: `policy_from_yaml` (feature `yaml`);
-//! a whole limiter from a file: `file::load` (feature `file`).
+//! a complete limiter from a file: `file::load` (feature `file`).
 //!
 //! # Features
 //!
@@ -110,8 +110,8 @@
 //! | `tonic` | the layer finds the client address in `TcpConnectInfo` (includes `tower`) |
 //! | `redis` | `RedisStore` |
 //! | `yaml` | rules from YAML text |
-//! | `file` | a whole limiter from the file that the service reads, with the line of every error (includes `http`, `yaml`) |
-//! | `postgres` | rules in Postgres, followed while they change |
+//! | `file` | a complete limiter from the service's configuration file, with the line of every error (includes `http`, `yaml`) |
+//! | `postgres` | rules in Postgres, updated as they change |
 
 #![cfg_attr(docsrs, feature(doc_cfg))]
 

@@ -61,7 +61,7 @@ async fn the_promoted_replica_is_followed_behind_sentinels() {
 
         let unknown = RedisStore::connect(&format!("redis+sentinel://{login}{hosts}/nobody"), options()).await;
         let error = unknown.unwrap_err().to_string();
-        assert!(error.contains("knows no primary named \"nobody\""), "{error}");
+        assert!(error.contains("has no primary named \"nobody\""), "{error}");
     }
 }
 

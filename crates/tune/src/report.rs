@@ -347,7 +347,8 @@ fn notes(found: &Found, zoneless: bool) -> Vec<String> {
     for trial in trials.into_iter().flatten() {
         for rule in trial.policy().rules().iter().filter(|rule| rule.is_active() && !is_tried(rule)) {
             notes.push(format!(
-                "rule `{}`: a limit of requests at the same time cannot be tried on past requests: it is not known when they would have ended",
+                "rule `{}`: a concurrency limit cannot be tried on past requests, because it is unknown when they \
+                 would have ended",
                 rule.name()
             ));
         }

@@ -85,7 +85,9 @@ const COLUMNS: [(&str, &str); 9] = [
 fn shown(answer: &Value) -> String {
     let text = table(&COLUMNS, &answer["actions"]);
     match answer["dropped"].as_u64() {
-        Some(dropped) if dropped > 0 => text + &format!("{} missing: there was no room\n", counted(dropped, "action")),
+        Some(dropped) if dropped > 0 => {
+            text + &format!("{} missing: they could not be stored\n", counted(dropped, "action"))
+        }
         _ => text,
     }
 }
@@ -110,6 +112,6 @@ mod tests {
             lines[1].ends_with("grant   login  42   user_id  9/s    -      ann (loopback)  trial\u{fffd}[2J"),
             "{text}"
         );
-        assert_eq!(lines[2], "2 actions missing: there was no room");
+        assert_eq!(lines[2], "2 actions missing: they could not be stored");
     }
 }

@@ -29,7 +29,7 @@ pub struct ServiceArgs {
         env = "TOLLKEEPER_SERVER"
     )]
     server: String,
-    /// The token for the admin part of its API; found automatically for a service that this user runs on this machine
+    /// The token for its admin API; found automatically for a service that this user runs on this machine
     #[arg(long, value_name = "TOKEN", env = "TOLLKEEPER_ADMIN_TOKEN", hide_env_values = true)]
     admin_token: Option<String>,
     /// CA certificates (PEM) for an https:// service; the system's trust store by default
@@ -101,7 +101,7 @@ impl ServiceArgs {
         match status {
             StatusCode::OK => match answer {
                 Some(answer) => Ok(Reply::Done(answer)),
-                None => bail!("{base}: this is not an answer of Tollkeeper; is it the HTTP address of the service?"),
+                None => bail!("{base}: this answer is not from Tollkeeper; is this the HTTP address of the service?"),
             },
             StatusCode::BAD_REQUEST | StatusCode::NOT_FOUND | StatusCode::CONFLICT => Ok(Reply::Refused(detail())),
             StatusCode::UNAUTHORIZED => bail!("{base}: {status}: {}{}", detail(), advice(found.as_ref())),

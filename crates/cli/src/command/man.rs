@@ -13,7 +13,7 @@ use super::ending::Ending;
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   tollkeeper man | man -l -                                read it now
-  tollkeeper man serve | man -l -                          that of a command
+  tollkeeper man serve | man -l -                          the page of a command
   tollkeeper man --output /usr/local/share/man/man1        install them all")]
 pub struct Args {
     /// The command, such as `serve` or `rules diff`; the program itself without one

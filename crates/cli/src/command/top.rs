@@ -57,8 +57,8 @@ pub fn run(args: Args) -> anyhow::Result<Ending> {
         writeln!(out, "{answer}")?;
         return Ok(Ending::Fine);
     }
-    let report: Report = serde_json::from_value(answer)
-        .context("the answer of the service cannot be understood; is it another version?")?;
+    let report: Report =
+        serde_json::from_value(answer).context("the service's answer cannot be parsed; is it a different version?")?;
     for line in draw::everything(&report) {
         writeln!(out, "{}", line.plain().trim_end())?;
     }

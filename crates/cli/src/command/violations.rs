@@ -109,7 +109,9 @@ fn shown(answer: &Value) -> String {
         text.push_str(&format!("more with --cursor {next}\n"));
     }
     match answer["dropped"].as_u64() {
-        Some(dropped) if dropped > 0 => text + &format!("{} missing: there was no room\n", counted(dropped, "denial")),
+        Some(dropped) if dropped > 0 => {
+            text + &format!("{} missing: they could not be stored\n", counted(dropped, "denial"))
+        }
         _ => text,
     }
 }
@@ -148,7 +150,7 @@ mod tests {
             "{text}"
         );
         assert_eq!(lines[2], "more with --cursor 7.7");
-        assert_eq!(lines[3], "3 denials missing: there was no room");
+        assert_eq!(lines[3], "3 denials missing: they could not be stored");
         assert!(!text.contains(['\u{1b}', '\u{202e}']), "nor does it turn the line around");
     }
 }

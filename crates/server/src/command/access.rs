@@ -8,10 +8,10 @@ use crate::tokens::{TokenFile, Tokens};
 
 #[derive(Clone, Debug, clap::Args)]
 pub(super) struct TokenArgs {
-    /// The token for the admin part of the API; on loopback one is generated at start by default
+    /// The token for the admin API; on loopback one is generated at start by default
     #[arg(long, value_name = "TOKEN", env = "TOLLKEEPER_ADMIN_TOKEN", hide_env_values = true)]
     admin_token: Option<String>,
-    /// A token for read-only access to the admin part
+    /// A token for read-only access to the admin API
     #[arg(long, value_name = "TOKEN", env = "TOLLKEEPER_READ_TOKEN", hide_env_values = true)]
     read_token: Option<String>,
     /// A token that callers need for decisions, over HTTP and gRPC; none by default

@@ -24,7 +24,7 @@ use tollkeeper_tune::words::{counted, grouped, lasting};
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   tollkeeper bench                                                    POST /v1/check on 127.0.0.1:8080 for 10 s
-  tollkeeper bench --rate 5000 --duration 30s plan=free               5,000 requests a second, whatever the answers take
+  tollkeeper bench --rate 5000 --duration 30s plan=free               5,000 requests per second, however long answers take
   tollkeeper bench --keys 1 --limit \"10/s burst 20\"                   one client in a bad loop: does it get more than that?
   tollkeeper bench grpc://127.0.0.1:8081 domain=shop --config tollkeeper.yaml
   tollkeeper bench redis://127.0.0.1:6380 --pipeline 16 --distribution zipf
@@ -54,13 +54,13 @@ pub(super) struct Args {
     /// Commands sent at once on a connection, for redis://
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=1_000), env = "TOLLKEEPER_PIPELINE")]
     pipeline: u16,
-    /// The attribute that differs from client to client
+    /// The attribute that differs between clients
     #[arg(long, value_name = "NAME", default_value = "user_id", env = "TOLLKEEPER_KEY")]
     key: String,
     /// How many clients there are
     #[arg(long, value_name = "N", default_value_t = 1_000, value_parser = clap::value_parser!(u64).range(1..=Keys::MOST), env = "TOLLKEEPER_KEYS")]
     keys: u64,
-    /// How often each client asks
+    /// How requests are distributed over clients
     #[arg(long, value_enum, default_value = "uniform", env = "TOLLKEEPER_DISTRIBUTION")]
     distribution: Distribution,
     /// The limit of each client, for example "10/s burst 20": check that none gets more

@@ -15,7 +15,7 @@ pub(super) fn store(out: &mut impl Write, config: &Config, limiter: &Limiter) ->
         }
         Store::Unreachable(unreachable) => {
             let url = settings::without_password(&config.store.url);
-            writeln!(out, "store: {url} is UNREACHABLE ({}); rules answer by on_store_failure", unreachable.reason())
+            writeln!(out, "store: {url} is UNREACHABLE ({}); rules use on_store_failure", unreachable.reason())
         }
         _ => writeln!(out, "store: memory, up to {} keys", config.store.max_keys),
     }

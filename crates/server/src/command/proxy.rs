@@ -74,8 +74,8 @@ pub(super) struct Args {
     /// Where state lives: `memory:`, `redis://HOST:PORT`, `redis+cluster://A,B,C` or `redis+sentinel://A,B,C/NAME`
     #[arg(long, value_name = "URL", env = "TOLLKEEPER_STORE")]
     store: Option<String>,
-    /// Whether it refuses to start while that store is unreachable (true); otherwise rules answer by on_store_failure until
-    /// it is reached
+    /// Whether to refuse to start while that store is unreachable (default true); otherwise rules use on_store_failure
+    /// until it is reachable
     #[arg(long, value_name = "BOOL", env = "TOLLKEEPER_STORE_REQUIRED")]
     store_required: Option<bool>,
     #[command(flatten)]

@@ -30,7 +30,7 @@ use crate::settings;
   tollkeeper rules rollback 12
 
 Running services pick up a change within a second. The variable keeps the password out of the process list.
-Exit status: 0 success, 1 the answer is no (differences, invalid, refused), 2 usage error or failure.")]
+Exit status: 0 success, 1 negative result (differences, invalid, refused), 2 usage error or failure.")]
 pub(super) struct Args {
     #[command(subcommand)]
     verb: Verb,
@@ -46,7 +46,7 @@ pub(super) struct Args {
 enum Verb {
     /// Show the current rules
     List,
-    /// Replace the rules by those of a file, all at once
+    /// Replace all rules with those in a file, atomically
     Apply(ApplyArgs),
     /// Show what `apply` would change
     Diff {

@@ -14,7 +14,7 @@ use crate::config::Document;
 use crate::privacy::Privacy;
 use crate::settings;
 
-/// Simulate clients against rules: steady ones, bursts, a scraper, those that honour Retry-After and those that hammer
+/// Simulate clients against rules: steady traffic, bursts, scrapers, and clients that honour or ignore Retry-After
 #[derive(Debug, clap::Args)]
 #[command(after_help = "A scenario (YAML):
   for: 10min
@@ -40,7 +40,7 @@ pub(super) struct Args {
     /// Write a picture of each group over time
     #[arg(long, value_name = "FILE", env = "TOLLKEEPER_SVG")]
     svg: Option<PathBuf>,
-    /// Write the report as a page, complete in one file
+    /// Write the report as a self-contained HTML page
     #[arg(long, value_name = "FILE", env = "TOLLKEEPER_HTML")]
     html: Option<PathBuf>,
     /// Print JSON

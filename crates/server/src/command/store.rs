@@ -16,8 +16,8 @@ pub(super) async fn open(config: &Config) -> anyhow::Result<Store> {
     match &store {
         Store::Redis(redis) => warn_of(redis),
         Store::Unreachable(unreachable) => tracing::warn!(
-            "store.url: {}: {}; starting without it, as store.required is false: rules answer by on_store_failure until it is \
-             reached",
+            "store.url: {}: {}; starting without it, because store.required is false; until it is reachable, rules \
+             use on_store_failure",
             without_password(&config.store.url),
             unreachable.reason()
         ),
@@ -66,7 +66,7 @@ async fn reach(service: Arc<Service>, config: Config, mut reason: String) {
     service.limiter.store_reached(redis);
     service.seal.agree(&service.limiter).await;
     exceptions::keep(&service.limiter, settings::kept_in(&config)).await;
-    tracing::info!("store: {server} at {address} is reachable now, and decides");
+    tracing::info!("store: {server} at {address} is reachable now and in use");
 }
 
 fn warn_of(redis: &RedisStore) {

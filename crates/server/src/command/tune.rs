@@ -22,7 +22,7 @@ use super::operations;
 use crate::privacy::{MAX_KEY, Privacy, bounded};
 use crate::settings::{self, Loaded};
 
-/// Answer from access logs which limits to set, and what rules would have done
+/// Suggest limits from access logs, and show what rules would have done
 #[derive(Debug, clap::Args)]
 #[command(
     after_help = "Formats are detected: nginx and Apache (common, combined, with more fields), Caddy, Traefik, Envoy, Istio, HAProxy,
@@ -37,7 +37,7 @@ Examples:
   tollkeeper tune access.log -c rules.yaml --max-denied-keys 1%      exit 1 if a rule denies more
   zcat access.log.*.gz | tollkeeper tune --json -
   tollkeeper tune app.log --format '$remote_addr [$time_iso8601] \"$request\" $status \"$http_x_api_key\"'
-  tollkeeper tune --sample 100000 > sample.log         a made-up log to try it on"
+  tollkeeper tune --sample 100000 > sample.log         a generated log to try it on"
 )]
 pub(super) struct Args {
     /// Access logs: files, patterns in quotes, `-` for standard input; plain, gzip or zstd
@@ -52,7 +52,7 @@ pub(super) struct Args {
     /// The format: a name such as `combined`, or as written in the configuration of nginx or Apache
     #[arg(long, value_name = "FORMAT", env = "TOLLKEEPER_FORMAT")]
     format: Option<String>,
-    /// The zone of times that name none, such as +02:00 (HAProxy)
+    /// The UTC offset of times without a time zone, such as +02:00 (HAProxy)
     #[arg(long, value_name = "OFFSET", default_value = "+00:00", value_parser = offset, allow_hyphen_values = true, env = "TOLLKEEPER_UTC_OFFSET")]
     utc_offset: i64,
     /// Write the suggested rules to a new file
@@ -61,7 +61,7 @@ pub(super) struct Args {
     /// Exit with 1 if an enforced rule would deny more than this share of its keys, such as 1%
     #[arg(long, value_name = "SHARE", value_parser = share, env = "TOLLKEEPER_MAX_DENIED_KEYS")]
     max_denied_keys: Option<f64>,
-    /// Write the report as a page, complete in one file
+    /// Write the report as a self-contained HTML page
     #[arg(long, value_name = "FILE", env = "TOLLKEEPER_HTML")]
     html: Option<PathBuf>,
     /// Print JSON
@@ -76,10 +76,10 @@ pub(super) struct Args {
     /// Keys that rules may have in use at the same time, about 60 bytes each
     #[arg(long, value_name = "N", default_value_t = tollkeeper_tune::MAX_KEYS as u64, value_parser = clap::value_parser!(u64).range(1_000..=1_000_000_000), env = "TOLLKEEPER_MAX_KEYS")]
     max_keys: u64,
-    /// Print a made-up log of this many lines instead, to try things on
+    /// Print a generated sample log of this many lines instead
     #[arg(long, value_name = "LINES", conflicts_with_all = ["logs", "write", "json"], env = "TOLLKEEPER_SAMPLE")]
     sample: Option<u64>,
-    /// Of the made-up log: the same seed gives the same log
+    /// The seed of the sample log: the same seed gives the same log
     #[arg(long, value_name = "N", default_value_t = 1, env = "TOLLKEEPER_SEED")]
     seed: u64,
 }

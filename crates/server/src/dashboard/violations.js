@@ -58,7 +58,7 @@ const violations = {
 
   show({ next, dropped, source }) {
     const where = source === "postgres" ? "from Postgres" : "from this process's memory";
-    const missing = dropped > 0 ? `; ${plural(dropped, "denial")} missing, there was no room` : "";
+    const missing = dropped > 0 ? `; ${plural(dropped, "denial")} missing, could not be stored` : "";
     say($("found-note"), `${plural(violations.found.length, "record")} ${where}${missing}`);
     const filtered = Object.values(violations.query).some((value) => value !== "");
     $("found").replaceChildren(violations.found.length === 0 && filtered

@@ -156,7 +156,7 @@ async fn http_answer(target: &Target, answered: Response<Incoming>) -> io::Resul
             Ok(Decided { allowed: true }) => Answer::Allowed,
             Ok(Decided { allowed: false }) => Answer::Denied,
             Err(_) => {
-                Answer::Failed("the answer is not one of /v1/check; is this the HTTP address of the service?".into())
+                Answer::Failed("this is not an answer to /v1/check; is this the HTTP address of the service?".into())
             }
         },
         status if status.is_success() => Answer::Allowed,
@@ -202,7 +202,7 @@ async fn grpc_answer(answered: Response<Incoming>) -> io::Result<Answer> {
             match message.map(|message| message.overall_code()) {
                 Some(Code::Ok) => Answer::Allowed,
                 Some(Code::OverLimit) => Answer::Denied,
-                _ => Answer::Failed("the answer is not one of a rate limit service".into()),
+                _ => Answer::Failed("this is not an answer from a rate limit service".into()),
             }
         }
         // UNAVAILABLE, RESOURCE_EXHAUSTED

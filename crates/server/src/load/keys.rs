@@ -9,7 +9,7 @@ use tollkeeper_tune::Chance;
 pub(crate) enum Distribution {
     /// Each key equally often
     Uniform,
-    /// The second half as often as the first, the third a third as often: as popular things are
+    /// The second key half as often as the first, the third a third as often, as with popular items
     Zipf,
     /// A key that no other request has
     New,

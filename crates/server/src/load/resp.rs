@@ -22,9 +22,9 @@ pub(super) fn answer(bytes: &[u8]) -> Result<Option<(Answer, usize)>, &'static s
         Some(b'*') => match line(bytes).and_then(|(_, end)| bytes.get(end..end + 2)) {
             Some(b":1") => Answer::Allowed,
             Some(b":0") => Answer::Denied,
-            _ => Answer::Failed("the answer is not one of TOLLKEEPER.CHECK".into()),
+            _ => Answer::Failed("this is not an answer to TOLLKEEPER.CHECK".into()),
         },
-        _ => Answer::Failed("the answer is not one of TOLLKEEPER.CHECK".into()),
+        _ => Answer::Failed("this is not an answer to TOLLKEEPER.CHECK".into()),
     };
     Ok(Some((answer, length)))
 }

@@ -23,9 +23,9 @@ families! {
     SHED Counter Dimensionless "tollkeeper_shed_total" ["front"]
         "Requests that were neither allowed nor denied, because too many were waiting for a decision.";
     DECISIONS Counter Dimensionless "tollkeeper_decisions_total" ["rule", "outcome", "source"]
-        "Decisions of each rule: what it alone said about a request, and who answered.";
+        "Decisions of each rule, by outcome and by what answered (source).";
     REMAINING Histogram Dimensionless "tollkeeper_remaining_ratio" ["rule"]
-        "The share of its limit that a rule had left after a decision.";
+        "The fraction of its limit that a rule had left after a decision.";
     LACKING_ATTRIBUTE Counter Dimensionless "tollkeeper_rule_lacking_attribute_total" ["rule"]
         "Requests that a rule did not apply to because they lack an attribute that the rule needs.";
     CHECK_DURATION Histogram Seconds "tollkeeper_check_duration_seconds" []
@@ -51,7 +51,7 @@ families! {
     INSTANCES Gauge Dimensionless "tollkeeper_instances" []
         "Instances that share the store, by their heartbeats.";
     SHARERS Gauge Dimensionless "tollkeeper_sharers" []
-        "Instances among which a limit is divided while the store is unreachable: also those that vanished in the last ten minutes.";
+        "Instances that divide a limit among themselves while the store is unreachable, including those that disappeared in the last ten minutes.";
     RULES_LOADED Gauge Dimensionless "tollkeeper_rules_loaded" []
         "Rules in force, including inactive ones.";
     HTTP_REQUESTS Counter Dimensionless "tollkeeper_http_requests_total" ["route", "status"]
@@ -67,13 +67,13 @@ families! {
     PROXY_WAITING Gauge Dimensionless "tollkeeper_proxy_waiting" []
         "Requests that wait for their turn in the proxy.";
     PROXY_WAIT Histogram Seconds "tollkeeper_proxy_wait_duration_seconds" ["outcome"]
-        "How long requests waited in the proxy, and what became of them: passed, denied, or gone (the client left).";
+        "How long requests waited in the proxy, by outcome: passed, denied, or gone (the client disconnected).";
     PROXY_QUEUE_FULL Counter Dimensionless "tollkeeper_proxy_queue_full_total" []
         "Requests that were shed or denied because the queue of the proxy was full.";
     UPSTREAM_DURATION Histogram Seconds "tollkeeper_upstream_duration_seconds" []
         "How long the upstream took from the request to the head of its response.";
     UPSTREAM_RESPONSES Counter Dimensionless "tollkeeper_upstream_responses_total" ["class"]
-        "Responses of the upstream by class of status, 1xx to 5xx.";
+        "Responses of the upstream by status class, 1xx to 5xx.";
     UPSTREAM_ERRORS Counter Dimensionless "tollkeeper_upstream_errors_total" ["reason"]
         "Requests that the upstream did not answer: unreachable, connect_timeout, tls, timeout, or invalid_response.";
     ALERTS Counter Dimensionless "tollkeeper_alerts_total" ["kind", "status"]
@@ -93,7 +93,7 @@ families! {
     RULES_VERSION Gauge Dimensionless "tollkeeper_rules_version" []
         "Version of the rules in force, from the rules database.";
     RULES_REFUSED_VERSION Gauge Dimensionless "tollkeeper_rules_refused_version" []
-        "A newer version of the rules that was refused because of a bad rule; 0 if there is none.";
+        "A newer version of the rules that was rejected because of an invalid rule; 0 if there is none.";
     RULES_DATABASE_UP Gauge Dimensionless "tollkeeper_rules_database_up" []
         "1 if the rules database answered last time, 0 if it did not.";
     RULES_ERRORS Counter Dimensionless "tollkeeper_rules_errors_total" ["reason"]

@@ -52,14 +52,14 @@ impl Preview {
         let (new, old) = (rule.spec(), former.spec());
         if new.when != old.when || new.key != old.key || new.cost != old.cost {
             return Err(
-                "only changes of the limit can be tried on past requests: with another key, `when` or cost, save it \
-                        in shadow mode first",
+                "only changes to the limit can be tried on past requests; to change the key, `when` or cost, save the \
+                 rule in shadow mode first",
             );
         }
         if [rule, &**former].iter().any(|rule| rule.quota().algorithm() == Algorithm::Concurrency) {
             return Err(
-                "a limit of requests at the same time cannot be tried on past requests: it is not known when they \
-                        would have ended",
+                "a concurrency limit cannot be tried on past requests, because it is unknown when they would have \
+                 ended",
             );
         }
         Ok(())

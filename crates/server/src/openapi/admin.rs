@@ -54,7 +54,7 @@ pub(super) fn exceptions(writer: &mut Writer<'_>) -> Operation {
 }
 
 pub(super) fn put_exception(writer: &mut Writer<'_>) -> Operation {
-    let made = "In force on this instance now, and on others that share the store within a second.";
+    let made = "In force on this instance now, and within a second on others that share the store.";
     Operation::new("putException", "Block or allow a key, or grant it its own limit")
         .parameters(writer.query::<ExceptionQuery>())
         .body(writer.body::<ExceptionBody<'_>>())

@@ -53,7 +53,7 @@ pub(super) fn authorize(writer: &mut Writer<'_>, path: &str) -> Vec<(&'static st
     let denied = writer.schema::<DenialAnswer>();
     let operation = |method: &'static str| {
         let id = format!("authorize{name}{}{}", method[..1].to_uppercase(), &method[1..]);
-        let operation = Operation::new(&id, "Decide a request that a proxy asks about")
+        let operation = Operation::new(&id, "Decide a request on behalf of a proxy")
             .parameters(parameters.clone())
             .empty(200, "It may pass.")
             .fails(&[400])

@@ -36,7 +36,7 @@ rules:
     drop(redis);
     let error = gate.ask(request(&[one("lenient"), one("strict")])).await.unwrap_err();
     assert_eq!(error.code(), tonic::Code::Unavailable);
-    assert!(error.message().contains("rule `strict` says `closed`"), "{error}");
+    assert!(error.message().contains("rule `strict` fails closed"), "{error}");
     assert_eq!(gate.codes(&[one("lenient")]).await.0, Passed);
     assert_eq!(gate.codes(&[one("local")]).await.0, Passed);
     assert_eq!(gate.codes(&[one("local")]).await.0, Code::OverLimit);

@@ -22,12 +22,13 @@ pub struct Settings {
     /// A Postgres URL to take rules from, instead of this file: `postgres://USER:PASSWORD@HOST:5432/DATABASE`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub rules_from: Option<String>,
-    /// Where the last good rules of `rules_from` are kept, for a start while the database is unreachable.
+    /// A file with the last good rules of `rules_from`, so that the service can start while the database is
+    /// unreachable.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub rules_snapshot: Option<PathBuf>,
     /// Addresses or CIDRs of trusted proxies, whose forwarding headers are used. None by default.
     pub trusted_proxies: Vec<String>,
-    /// The header in which trusted proxies pass on the client's address: `forwarded`, `x-forwarded-for`, one that
+    /// The header in which trusted proxies report the client's address: `forwarded`, `x-forwarded-for`, one that
     /// holds a single address such as `x-real-ip` or `cf-connecting-ip`, or `auto` for the hops on which the first
     /// two agree.
     pub client_address: String,
@@ -41,7 +42,7 @@ pub struct Settings {
     /// The status of a denied request.
     #[cfg_attr(feature = "schema", schemars(range(min = 400, max = 599)))]
     pub deny_status: u16,
-    /// The response to denied requests of all rules that have none of their own, instead of the problem document.
+    /// The response to denied requests, for all rules without their own `deny`, instead of a problem document.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub deny: Option<DenySpec>,
     /// The rules, all enforced together.
@@ -75,8 +76,8 @@ pub struct StoreSettings {
     /// `redis+cluster://HOST:PORT,HOST:PORT` in a cluster, `redis+sentinel://HOST:PORT,HOST:PORT/NAME` where sentinels
     /// know the primary. `rediss` instead of `redis` means TLS.
     pub url: String,
-    /// Whether a service refuses to start while a remote store is unreachable. With `false` it starts without: rules
-    /// answer by `on_store_failure`, and `/readyz` says so, until the store is reached.
+    /// Whether a service refuses to start while a remote store is unreachable. With `false` it starts without the
+    /// store: rules use `on_store_failure`, and `/readyz` says so, until the store is reachable.
     pub required: bool,
     /// How long a call to a remote store may take, from `1ms` to `60s`: `20ms` by default.
     #[serde(skip_serializing_if = "Option::is_none")]

@@ -96,19 +96,19 @@ fn of_client_address(settings: &Settings) -> Option<String> {
     }
     if settings.trusted_proxies.is_empty() {
         return Some(format!(
-            "{header} is trusted from nobody, so everybody behind a proxy shares one bucket by `ip`; add the proxy to \
-             trusted_proxies, or remove this setting"
+            "{header} is ignored, because trusted_proxies is empty, so all clients behind a proxy share one `ip`; add \
+             the proxy to trusted_proxies, or remove this setting"
         ));
     }
     let meant = nearest(&header, &ADDRESSES).filter(|meant| *meant != header)?;
-    Some(format!("{header} is a header that few proxies write; did you mean `{meant}`?"))
+    Some(format!("few proxies send the header {header}; did you mean `{meant}`?"))
 }
 
 fn of_prefix(bits: u8) -> Option<String> {
     match bits {
         0..32 => Some(format!(
-            "{bits} bits are the network of a whole provider, whose customers would share one bucket; 64 is one subscriber, \
-             48 a company"
+            "{bits} bits cover a whole provider, so its customers would share one bucket; 64 is one subscriber, 48 a \
+             company"
         )),
         32..=64 => None,
         _ => Some(format!(
@@ -129,15 +129,15 @@ fn of_key(rule: &RuleSpec) -> Option<String> {
         && let Some(place) = alternatives.iter().find(manner)
     {
         return Some(format!(
-            "`{place}` is the same for all who use the same program, and anybody can change it; identify clients by {{ip}} \
-             or by a key that you gave them"
+            "`{place}` is the same for everyone who uses the same program, and clients can change it; identify \
+             clients by {{ip}} or by a key that you gave them"
         ));
     }
     let scope = rule.scope.as_deref()?;
     (places.is_empty() && is_in(&CLIENTS, scope)).then(|| {
         format!(
-            "the scope is {scope}, but {:?} names one bucket for everybody; write a key such as \"{{ip}}\" or \"{{user_id}}\" \
-             for one each, or the scope global",
+            "the scope is {scope}, but {:?} is one bucket for everybody; write a key such as \"{{ip}}\" or \
+             \"{{user_id}}\" for one bucket each, or set the scope to global",
             rule.key
         )
     })
@@ -195,11 +195,11 @@ mod tests {
 
     #[test]
     fn warns_of_one_bucket_for_everybody() {
-        warns("ipv6_prefix: 24", "ipv6_prefix: 24 bits are the network of a whole provider");
-        warns("client_address: x-real-ip", "client_address: x-real-ip is trusted from nobody");
+        warns("ipv6_prefix: 24", "ipv6_prefix: 24 bits cover a whole provider");
+        warns("client_address: x-real-ip", "client_address: x-real-ip is ignored, because trusted_proxies is empty");
         warns(
             "{client_address: x-forwarded-fro, trusted_proxies: [10.0.0.1]}",
-            "client_address: x-forwarded-fro is a header that few proxies write; did you mean `x-forwarded-for`?",
+            "client_address: few proxies send the header x-forwarded-fro; did you mean `x-forwarded-for`?",
         );
         warns(&key("global", ", scope: user"), "rules[0].key: rule `a`: the scope is user, but \"global\" names one");
         warns(&key("everyone", ", scope: ip"), "rules[0].key: rule `a`: the scope is ip");

@@ -94,8 +94,8 @@ impl Visitors {
             self.counted.refuse(Refused::PerAddress);
             if let Some(left_out) = self.logged.crowd.turn() {
                 tracing::warn!(
-                    "{client} has {most} connections, which is all that one address may have, and gets no more; raise \
-                     listen.connections_per_address, or name it in trusted_proxies if it is your proxy{left_out}"
+                    "{client} has {most} connections, the most that one address may have, so further ones are closed; \
+                     raise listen.connections_per_address, or add it to trusted_proxies if it is your proxy{left_out}"
                 );
             }
             return None;
@@ -206,9 +206,9 @@ impl Requests {
         }
         if let Some(left_out) = visitors.logged.requests.turn() {
             tracing::warn!(
-                "overloaded: {client} has {own} requests in flight, of {in_total} in total, and gets no more; {most} may be of one \
-                 address and {all} of all, as many as connections: raise listen.connections_per_address or \
-                 listen.connections{left_out}"
+                "overloaded: {client} has {own} requests in flight, of {in_total} in total, so further ones are shed; \
+                 at most {most} may come from one address and {all} in total, as for connections: raise \
+                 listen.connections_per_address or listen.connections{left_out}"
             );
         }
         None

@@ -17,7 +17,7 @@ pub(super) async fn decide(service: &Service, message: RateLimitRequest) -> Resu
     if decided.whole.is_unavailable() {
         // An error, not "over limit", so that Envoy's own failure mode applies.
         let rule = decided.whole.limiting().map(|row| row.charge.rule.name().to_string()).unwrap_or_default();
-        return Err(Status::unavailable(format!("the store cannot answer, and rule `{rule}` says `closed`")));
+        return Err(Status::unavailable(format!("the store cannot answer, and rule `{rule}` fails closed")));
     }
     Ok(answer::answer(&service.answer, &asked, &decided, service.limiter.store().now()))
 }

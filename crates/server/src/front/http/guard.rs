@@ -92,8 +92,8 @@ fn refused(refusal: Refusal, purpose: Purpose) -> Problem {
 }
 
 fn closed() -> Problem {
-    let detail = "the admin part is off, because this address is open to the network and no token is set; \
-                  set admin.token or listen on loopback";
+    let detail = "the admin API is off, because this address is reachable from the network and no token is set; set \
+                  admin.token or listen on loopback";
     Problem::new(StatusCode::FORBIDDEN, detail)
 }
 

@@ -54,8 +54,8 @@ pub(super) fn select(database: &[u8]) -> Reply {
     match std::str::from_utf8(database).ok().and_then(|text| text.parse::<i64>().ok()) {
         Some(0) => Reply::OK,
         Some(number) => Reply::error(format!(
-            "ERR DB index is out of range: there is only database 0 here, not {number}; use it, and give each application a \
-             prefix for its keys"
+            "ERR DB index is out of range: there is only database 0, not {number}; use it, with a key prefix for each \
+             application"
         )),
         None => Reply::error("ERR value is not an integer or out of range"),
     }

@@ -181,7 +181,8 @@ async fn what_clients_ask_when_they_connect_has_an_answer() {
         ("SELECT 0", "+OK "),
         (
             "SELECT 1",
-            "-ERR DB index is out of range: there is only database 0 here, not 1; use it, and give each application a prefix for its keys ",
+            "-ERR DB index is out of range: there is only database 0, not 1; use it, with a key prefix for each \
+             application ",
         ),
         ("SELECT one", "-ERR value is not an integer or out of range "),
         ("CLIENT TRACKING ON OPTIN", "+OK "),

@@ -157,7 +157,7 @@ impl Sentinels {
             connect(error)
         })?;
         let unknown =
-            || ConnectError::Connect(format!("the sentinel at {sentinel} knows no primary named {:?}", self.name));
+            || ConnectError::Connect(format!("the sentinel at {sentinel} has no primary named {:?}", self.name));
         let (host, port) = found.ok_or_else(unknown)?;
         Ok(Primary { host, port, epoch })
     }

@@ -31,8 +31,8 @@ impl Server {
         let policy = self.maxmemory_policy.as_deref()?;
         (policy != "noeviction").then(|| {
             format!(
-                "maxmemory-policy is {policy}: when memory is short the server evicts live limits, and clients start afresh; \
-                 set it to noeviction"
+                "maxmemory-policy is {policy}: when memory is short, the server evicts live limits, and those clients \
+                 get full buckets; set it to noeviction"
             )
         })
     }
@@ -132,11 +132,12 @@ pub(super) async fn teach(connection: &mut ConnectionManager) -> Result<(), Conn
 pub(super) async fn open(client: &Client) -> Result<ConnectionManager, ConnectError> {
     link::open(client).await.map_err(|error| match client.get_connection_info().addr() {
         // A server without TLS waits for the rest of what it takes for a command.
-        ConnectionAddr::TcpTls { .. } if error.is_timeout() => {
-            ConnectError::Connect(format!("{error}; does that port speak TLS? Without it the URL begins with redis"))
-        }
+        ConnectionAddr::TcpTls { .. } if error.is_timeout() => ConnectError::Connect(format!(
+            "{error}; if that port does not speak TLS, use redis instead of rediss in \
+                                           the URL"
+        )),
         ConnectionAddr::Tcp(..) if error.to_string().contains("reset") => {
-            ConnectError::Connect(format!("{error}; if that port speaks TLS the URL begins with rediss"))
+            ConnectError::Connect(format!("{error}; if that port speaks TLS, use rediss instead of redis in the URL"))
         }
         _ => connect(error),
     })
