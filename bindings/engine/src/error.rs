@@ -10,7 +10,7 @@ pub enum Kind {
     Rule,
     /// An invalid file or setting.
     Config,
-    /// An attribute that should carry a cost and is not a number.
+    /// An attribute that should hold a cost is not a number.
     Cost,
     /// A request that names its client in two ways, or that cannot be read.
     Request,

@@ -42,7 +42,7 @@ pub(crate) async fn except(limiter: &Limiter, exception: Exception, end: End) ->
     Ok(limiter.except(Exception { until, ..exception }).await?)
 }
 
-/// `rule` is a name, or `*` for every rule that has this key.
+/// `rule` is a name, or `*` for every rule that uses this key.
 pub(crate) async fn lift(limiter: &Limiter, rule: &str, key: NamedKey) -> Result<Option<Exception>, Error> {
     let rule = Some(rule).filter(|rule| *rule != "*");
     Ok(limiter.lift(rule, key).await?)

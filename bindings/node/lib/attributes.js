@@ -49,7 +49,7 @@ function nameOf(user) {
     if (value !== undefined && value !== null) return String(value);
   }
   throw new UsageError(
-    `cannot tell how the user is named; it has none of ${NAMES.join(", ")}. Give \`by\` a function that returns a text`,
+    `cannot identify the user: it has none of ${NAMES.join(", ")}. Give \`by\` a function that returns a string`,
   );
 }
 

@@ -24,14 +24,14 @@ class ConfigError extends TollkeeperError {
   }
 }
 
-/** An attribute that should carry a cost and is not a number. */
+/** An attribute that should hold a cost is not a number. */
 class CostError extends TollkeeperError {
   constructor(message) {
     super(message, "ERR_TOLLKEEPER_COST");
   }
 }
 
-/** A request that cannot be read, or names its client in two ways. */
+/** A request that cannot be read, or that identifies its client in two ways. */
 class RequestError extends TollkeeperError {
   constructor(message) {
     super(message, "ERR_TOLLKEEPER_REQUEST");
@@ -52,14 +52,14 @@ class OverloadedError extends TollkeeperError {
   }
 }
 
-/** A limit by address, and a request for which the server provides no address. */
+/** A limit by address, but the server provides no address for the request. */
 class AddressError extends TollkeeperError {
   constructor(message) {
     super(message, "ERR_TOLLKEEPER_ADDRESS");
   }
 }
 
-/** A call that makes no sense, such as settling twice. */
+/** An invalid call, such as settling twice. */
 class UsageError extends TollkeeperError {
   constructor(message) {
     super(message, "ERR_TOLLKEEPER_USAGE");

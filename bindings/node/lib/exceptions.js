@@ -11,7 +11,7 @@ function given(kind, rule, key, options, limit) {
   known(`limiter.${kind}`, options, limit === undefined ? OPTIONS : ["burst", ...OPTIONS]);
   const { by, duration, until, reason, madeBy, burst } = options;
   if (duration !== undefined && typeof duration !== "number" && typeof duration !== "string") {
-    throw new UsageError(`duration: ${duration} is not a duration; write seconds, or a text such as "1h"`);
+    throw new UsageError(`duration: ${duration} is not a duration; write seconds, or a string such as "1h"`);
   }
   // Numbers are not taken: some would be milliseconds, some seconds.
   if (until !== undefined && !(until instanceof Date)) throw new UsageError(`until: must be a Date, not ${until}`);

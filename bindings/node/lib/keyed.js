@@ -27,7 +27,7 @@ class Decision {
     this.remaining = numbers[1];
     /** Seconds until the same request passes: 0 when it passes, null when it never can. */
     this.retryAfter = numbers[2] < 0 ? null : numbers[2];
-    /** Seconds until the key's state equals one that was never used. */
+    /** Seconds until the key is as if never used. */
     this.resetAfter = numbers[3];
     /** Seconds that an admitted request has to wait for its turn: `leaky_bucket` only. */
     this.delay = numbers[4];

@@ -64,7 +64,7 @@ class Limiter {
     if (this.#isRemote) remember(this);
   }
 
-  /** From a rules file, the one that the service reads. */
+  /** From a rules file, as for the service. */
   static async fromFile(path, options = NOTHING) {
     return followed(ofFile(path, options));
   }
@@ -154,7 +154,7 @@ class Limiter {
     return this.#promised(itself, (ticket) => this.#limiter.reset(rule, keyOf(key), ticket));
   }
 
-  /** Denies every request of a key, for some time or until it is lifted. `rule` is a name, or `*` for every rule that has this key. */
+  /** Denies every request of a key, for a while or until lifted. `rule` is a name, or `*` for every rule that uses this key. */
   block(rule, key, options = NOTHING) {
     return this.#promised(single, (ticket) => this.#limiter.except(given("block", rule, key, options), ticket));
   }
@@ -164,7 +164,7 @@ class Limiter {
     return this.#promised(single, (ticket) => this.#limiter.except(given("allow", rule, key, options), ticket));
   }
 
-  /** Gives a key another limit than the rule's. What it has used stays used. */
+  /** Gives a key its own limit instead of the rule's. Usage is carried over. */
   grant(rule, key, limit, options = NOTHING) {
     return this.#promised(single, (ticket) => this.#limiter.except(given("grant", rule, key, options, String(limit)), ticket));
   }
@@ -200,7 +200,7 @@ class Limiter {
     this.#change(() => this.#limiter.replaceRules(json));
   }
 
-  /** Replaces the rules by those of a file. */
+  /** Replaces the rules with those in a file. */
   replaceRulesFromFile(path) {
     this.#change(() => this.#limiter.replaceRulesFromFile(file(path)));
   }
@@ -285,7 +285,7 @@ function requireNames(rules) {
 
 /** A key as people name it. */
 function keyOf(key) {
-  if (key === undefined || key === null) throw new TypeError(`key: must be a text, not ${key}`);
+  if (key === undefined || key === null) throw new TypeError(`key: must be a string, not ${key}`);
   return String(key);
 }
 

@@ -15,7 +15,7 @@ function known(where, options, names, instead = {}) {
   }
 }
 
-/** The options of a limiter beside its rules. */
+/** The options of a limiter, in addition to its rules. */
 const SETTINGS = [
   "store",
   "timeout",
@@ -62,7 +62,7 @@ function written(rules, options, place) {
 function span(time) {
   if (time === undefined || typeof time === "string") return time;
   if (!(Number.isFinite(time) && time > 0)) {
-    throw new ConfigError(`timeout: ${time} is not a duration; write seconds such as 0.02, or a text such as "20ms"`);
+    throw new ConfigError(`timeout: ${time} is not a duration; write seconds such as 0.02, or a string such as "20ms"`);
   }
   return `${Math.ceil(time * 1000)}ms`;
 }

@@ -18,7 +18,7 @@ const counts = new Map();
 function limiterFor(limit, by, name, settings) {
   known("rateLimit", settings, SETTINGS);
   const { store = "memory:", clock, identify } = settings;
-  if (name !== undefined && typeof name !== "string") throw new ConfigError(`name: must be a text, not ${name}`);
+  if (name !== undefined && typeof name !== "string") throw new ConfigError(`name: must be a string, not ${name}`);
   name ??= nextName(store);
   if (url(store).startsWith("memory:") || clock) {
     return { limiter: Limiter.fromRules(rulesOf(limit, by, name, undefined, identify), settings), about: undefined };

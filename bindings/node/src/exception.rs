@@ -55,7 +55,7 @@ pub(crate) fn named_key(key: String, by: Option<String>) -> NamedKey {
 fn span(duration: Either<f64, String>) -> Result<Span, Raised> {
     match duration {
         Either::A(seconds) => micros(seconds).map(Span::from_micros).ok_or_else(|| {
-            misused(format!("duration: {seconds} is not a duration; write seconds, or a text such as \"1h\""))
+            misused(format!("duration: {seconds} is not a duration; write seconds, or a string such as \"1h\""))
         }),
         Either::B(text) => parse_span(&text).map_err(|error| misused(format!("duration: {error}"))),
     }

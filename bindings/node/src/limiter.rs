@@ -273,7 +273,7 @@ impl Limiter {
         self.0.replace_rules(&json).map_err(raise)
     }
 
-    /// Replaces the rules by those of a file. Returns warnings.
+    /// Replaces the rules with those in a file. Returns warnings.
     #[napi]
     pub fn replace_rules_from_file(&self, path: String) -> Result<Vec<String>, Raised> {
         self.0.replace_rules_from_file(&PathBuf::from(path)).map_err(raise)

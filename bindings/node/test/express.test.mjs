@@ -181,7 +181,7 @@ test("mistakes are reported when the middleware is made", () => {
   assert.throws(() => rateLimit("10/min", { by: "session" }), /by: no request has "session"; use ip, user, header.NAME/);
   assert.throws(() => rateLimit("10/min by x-api-key|ip"), /by: no request has "x-api-key"/);
   rateLimit("10/min", { by: "tenant|ip", identify: { tenant: "header.x-tenant" } });
-  assert.throws(() => rateLimit("10/min", { name: 5 }), /name: must be a text, not 5/);
+  assert.throws(() => rateLimit("10/min", { name: 5 }), /name: must be a string, not 5/);
   assert.throws(() => rateLimit("10/min", { by: 5 }), /by: must be an attribute such as "header.x-api-key|ip", or a function, not 5/);
   assert.throws(() => rateLimit([]), /the limit is missing/);
   assert.throws(() => rateLimit({ limit: "10/min", limiter: rateLimit("1/s").limiter }), /give either a limit/);

@@ -129,7 +129,7 @@ test("options of calls are checked", async () => {
   assert.throws(() => Limiter.fromRules([RULE], { headers: true }), /headers: must be a text, not true/);
   await assert.rejects(limiter.check({ user_id: "a" }, { rules: "per-user" }), /rules: must be an array of names, not per-user/);
   await assert.rejects(limiter.reserve({ user_id: "a" }, { hold: "1h" }), /hold: must be a number of seconds, not 1h/);
-  await assert.rejects(limiter.inspect("per-user"), /key: must be a text, not undefined/);
+  await assert.rejects(limiter.inspect("per-user"), /key: must be a string, not undefined/);
   assert.throws(() => Limiter.fromRules([{ name: "a", limit: "1/s" }]), /rules\[0\].key: is missing; .*"key": "\{ip\}"/);
 });
 

@@ -3,7 +3,7 @@ import type { Algorithm, ManualClock } from "./index.js";
 export interface StoreOptions {
   /** `memory:` by default, or `redis://...`. */
   store?: string;
-  /** How long Redis may take: seconds, or a text such as `20ms`. */
+  /** The deadline of each call to Redis: seconds, or a string such as `20ms`. */
   timeout?: number | string;
   maxKeys?: number;
   namespace?: string;

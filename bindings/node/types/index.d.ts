@@ -2,9 +2,9 @@
 
 /** `"100/min burst 20"`, or a `Quota`. */
 export type Line = string | Quota;
-/** One limit, or several that hold together, all or nothing. */
+/** One limit, or several that are enforced together, all or nothing. */
 export type LimitLike = Line | readonly Line[];
-/** What is known of a request. Numbers and booleans are taken as texts; what is null or undefined is absent. */
+/** The attributes of a request. Numbers and booleans are converted to strings; null and undefined count as absent. */
 export type Attributes = Readonly<Record<string, string | number | bigint | boolean | null | undefined>>;
 /** Who answered. */
 export type Source = "store" | "deny_cache" | "lease" | "local" | "policy" | "exception";
@@ -46,19 +46,19 @@ export interface Rule {
   [field: string]: unknown;
 }
 
-/** The options of a limiter beside its rules. */
+/** The options of a limiter, in addition to its rules. */
 export interface Settings {
-  /** `memory:` (each process counts for itself, by default), `redis://`, `redis+cluster://`, `redis+sentinel://`; `rediss` for TLS. */
+  /** `memory:` (the default: each process counts separately), `redis://`, `redis+cluster://`, `redis+sentinel://`; `rediss` for TLS. */
   store?: string;
-  /** How long Redis may take: seconds, or a text such as `20ms`. */
+  /** The deadline of each call to Redis: seconds, or a string such as `20ms`. */
   timeout?: number | string;
-  /** How many keys are held in memory at most. */
+  /** The maximum number of keys in memory. */
   maxKeys?: number;
-  /** What all keys in Redis begin with. */
+  /** The prefix of all keys in Redis. */
   namespace?: string;
   /** Addresses or CIDRs of trusted proxies, whose forwarding headers are used. */
   trustedProxies?: readonly string[];
-  /** The header in which they pass on the client's address; `auto` by default. */
+  /** The header in which they report the client's address; `auto` by default. */
   clientAddress?: string;
   /** IPv6 clients are grouped by this many leading bits; 64 by default. */
   ipv6Prefix?: number;
@@ -80,14 +80,14 @@ export interface CheckOptions {
   rules?: readonly string[];
 }
 
-/** A request of a batch: attributes, or what `check` takes. */
+/** A request in a batch: attributes, or the arguments of `check`. */
 export type BatchRequest = Attributes | readonly [attributes: Attributes, options?: CheckOptions];
 
 /** How an exception for a key is made. */
 export interface ExceptionOptions {
   /** The attribute that the key is for, where the rule's key has alternatives. */
   by?: string;
-  /** How long it is in force: seconds, or a text such as `1h`. Without `duration` and `until` it does not end. */
+  /** How long it is in force: seconds, or a string such as `1h`. Without `duration` and `until` it does not expire. */
   duration?: number | string;
   /** When it ends. */
   until?: Date;
@@ -99,7 +99,7 @@ export interface ExceptionOptions {
 
 /** An exception in force for a key of a rule. */
 export interface KeyException {
-  /** The rule's name, or `*` for every rule that has this key. */
+  /** The rule's name, or `*` for every rule that uses this key. */
   readonly rule: string;
   readonly key: string;
   /** The attribute that the key is for, if the rule's key has alternatives. */
@@ -110,7 +110,7 @@ export interface KeyException {
   /** Of a grant, if one was given. */
   readonly burst: number | null;
   readonly since: Date;
-  /** When it ends; null if it has no end. */
+  /** When it expires; null if it does not expire. */
   readonly until: Date | null;
   readonly reason: string | null;
   readonly madeBy: string | null;
@@ -129,7 +129,7 @@ export interface RulesStatus {
 /** Decides requests by rules that can change while it runs. Creating one opens no connection and starts no thread. */
 export class Limiter {
   private constructor();
-  /** From a rules file, the one that the service reads. */
+  /** From a rules file, as for the service. */
   static fromFile(path: string | URL, options?: { store?: string; clock?: ManualClock }): Promise<Limiter>;
   /** The same, synchronously. */
   static fromFileSync(path: string | URL, options?: { store?: string; clock?: ManualClock }): Limiter;
@@ -145,8 +145,8 @@ export class Limiter {
   /** The same at once, for limits in memory. */
   tryCheck(attributes: Attributes, options?: CheckOptions): Verdict;
   /**
-   * Decides several requests, each by itself; the verdicts are in their order. One that is invalid refuses all of them, and nothing is
-   * charged. `rules` is for those that have none of their own.
+   * Decides several requests, each by itself; the verdicts are in their order. If one is invalid, the call rejects and nothing is
+   * charged. `rules` applies to requests without their own `rules`.
    */
   checkMany(requests: Iterable<BatchRequest>, options?: { rules?: readonly string[] }): Promise<Verdict[]>;
   /** Decides a request and holds its slots until `permit.release()`. */
@@ -157,11 +157,11 @@ export class Limiter {
   inspect(rule: string, key: string): Promise<Bucket[]>;
   /** Resets a rule's buckets for a key; false when there was nothing to reset. */
   reset(rule: string, key: string): Promise<boolean>;
-  /** Denies every request of a key, for some time or until it is lifted. `rule` is a name, or `*` for every rule that has this key. */
+  /** Denies every request of a key, for a while or until lifted. `rule` is a name, or `*` for every rule that uses this key. */
   block(rule: string, key: string, options?: ExceptionOptions): Promise<KeyException>;
   /** Lets every request of a key pass a rule, without charging it. */
   allow(rule: string, key: string, options?: ExceptionOptions): Promise<KeyException>;
-  /** Gives a key another limit than the rule's. What it has used stays used. */
+  /** Gives a key its own limit instead of the rule's. Usage is carried over. */
   grant(rule: string, key: string, limit: string, options?: ExceptionOptions & { burst?: number }): Promise<KeyException>;
   /** Ends the exception of a rule, or of `*`, and a key. Resolves to it, or to null if there was none. */
   lift(rule: string, key: string, options?: { by?: string }): Promise<KeyException | null>;
@@ -173,7 +173,7 @@ export class Limiter {
   close(): Promise<void>;
   /** Replaces the rules; requests in flight finish with the old ones. Tokens missing from a bucket stay missing. */
   replaceRules(rules: readonly (Rule | Line)[]): void;
-  /** Replaces the rules by those of a file. */
+  /** Replaces the rules with those in a file. */
   replaceRulesFromFile(path: string | URL): void;
   /** The rules in force, as in a rules file. */
   readonly rules: Rule[];
@@ -272,7 +272,7 @@ export class Reservation {
   release(): void;
 }
 
-/** What became of one rule's estimate. */
+/** How one rule's estimate was settled. */
 export interface Settlement {
   readonly rule: string;
   readonly key: string;
@@ -334,7 +334,7 @@ export class Decision {
   readonly remaining: number;
   /** Seconds until the same request passes: 0 when it passes, null when it never can. */
   readonly retryAfter: number | null;
-  /** Seconds until the key's state equals one that was never used. */
+  /** Seconds until the key is as if never used. */
   readonly resetAfter: number;
   /** Seconds that an admitted request has to wait for its turn: `leaky_bucket` only. */
   readonly delay: number;
@@ -361,9 +361,9 @@ export class TollkeeperError extends Error {
 export class RuleError extends TollkeeperError {}
 /** An invalid file or setting: `ERR_TOLLKEEPER_CONFIG`. */
 export class ConfigError extends TollkeeperError {}
-/** An attribute that should carry a cost and is not a number: `ERR_TOLLKEEPER_COST`. */
+/** An attribute that should hold a cost is not a number: `ERR_TOLLKEEPER_COST`. */
 export class CostError extends TollkeeperError {}
-/** A request that cannot be read, or names its client in two ways: `ERR_TOLLKEEPER_REQUEST`. */
+/** A request that cannot be read, or that identifies its client in two ways: `ERR_TOLLKEEPER_REQUEST`. */
 export class RequestError extends TollkeeperError {}
 /** A store that cannot be used: `ERR_TOLLKEEPER_STORE`. */
 export class StoreError extends TollkeeperError {}
@@ -372,7 +372,7 @@ export class OverloadedError extends TollkeeperError {
   /** Of `checkMany`: the verdicts on the others, and null for those that were not decided. */
   readonly verdicts?: (Verdict | null)[];
 }
-/** A limit by address, and a request for which the server provides no address: `ERR_TOLLKEEPER_ADDRESS`. */
+/** A limit by address, but the server provides no address for the request: `ERR_TOLLKEEPER_ADDRESS`. */
 export class AddressError extends TollkeeperError {}
-/** A call that makes no sense, such as settling twice: `ERR_TOLLKEEPER_USAGE`. */
+/** An invalid call, such as settling twice: `ERR_TOLLKEEPER_USAGE`. */
 export class UsageError extends TollkeeperError {}

@@ -79,7 +79,7 @@ pub(crate) struct KeyException(pub(crate) Exception);
 
 #[pymethods]
 impl KeyException {
-    /// The rule's name, or `*` for every rule that has this key.
+    /// The rule's name, or `*` for every rule that uses this key.
     #[getter]
     fn rule(&self) -> &str {
         self.0.rule.as_deref().unwrap_or("*")

@@ -161,7 +161,7 @@ impl Decision {
         self.0.retry_after().map(|wait| seconds(wait.as_micros()))
     }
 
-    /// Seconds until the key's state equals one that was never used.
+    /// Seconds until the key is as if never used.
     #[getter]
     fn reset_after(&self) -> f64 {
         seconds(self.0.reset_after.as_micros())

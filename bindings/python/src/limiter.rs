@@ -25,7 +25,7 @@ pub(crate) struct Limiter(Arc<Engine>);
 
 #[pymethods]
 impl Limiter {
-    /// From a rules file, the one that the service reads.
+    /// From a rules file, as for the service.
     #[staticmethod]
     #[pyo3(signature = (path, *, store=None, clock=None))]
     fn from_file(
@@ -213,7 +213,7 @@ impl Limiter {
         self.now(py, Ask::Reset(rule.into(), key.into()))
     }
 
-    /// Denies every request of a key, for some time or until it is lifted. `rule` is a name, or `*` for every rule that has
+    /// Denies every request of a key, for a while or until lifted. `rule` is a name, or `*` for every rule that has
     /// this key; `duration` is in seconds, a text such as "1h" or a timedelta, and `until` a datetime or seconds since the
     /// epoch; `by` names the attribute, where the rule's key has alternatives.
     #[pyo3(signature = (rule, key, *, by=None, duration=None, until=None, reason=None, made_by=None))]
@@ -374,7 +374,7 @@ impl Limiter {
         reported(py, self.0.replace_rules(&rules))
     }
 
-    /// Replaces the rules by those of a file.
+    /// Replaces the rules with those in a file.
     fn replace_rules_from_file(&self, py: Python<'_>, path: PathBuf) -> PyResult<()> {
         reported(py, self.0.replace_rules_from_file(&path))
     }

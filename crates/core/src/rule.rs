@@ -408,7 +408,7 @@ impl<R: Request> Request for Captured<'_, R> {
     }
 }
 
-/// An attribute that should carry a cost and is not a number.
+/// An attribute that should hold a cost is not a number.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("attribute `{attribute}` is the cost of rule `{rule}` and must be a whole number, not {value:?}")]
 pub struct CostError {

@@ -21,15 +21,15 @@ class ConfigError(TollkeeperError, ValueError):
 
 
 class CostError(TollkeeperError, ValueError):
-    """An attribute that should carry a cost and is not a number."""
+    """An attribute that should hold a cost is not a number."""
 
 
 class RequestError(TollkeeperError, ValueError):
-    """A request that cannot be read, or names its client in two ways."""
+    """A request that cannot be read, or that identifies its client in two ways."""
 
 
 class UsageError(TollkeeperError, RuntimeError):
-    """A call that makes no sense, such as settling twice."""
+    """An invalid call, such as settling twice."""
 
 
 class StoreError(TollkeeperError, RuntimeError):
@@ -44,7 +44,7 @@ class OverloadedError(TollkeeperError, RuntimeError):
 
 
 class AddressError(TollkeeperError, RuntimeError):
-    """A limit by address, and a request for which the server provides no address."""
+    """A limit by address, but the server provides no address for the request."""
 
 
 class TollkeeperWarning(UserWarning):

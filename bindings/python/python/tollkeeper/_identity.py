@@ -28,11 +28,11 @@ def name_of(user: Any) -> str | None:
         if value is not None:
             return str(value)
     raise UsageError(
-        f"cannot tell how {type(user).__name__} is named; it has none of {', '.join(_NAMES)}. "
-        "Give by= a function that returns a text"
+        f"cannot identify the user: {type(user).__name__} has none of {', '.join(_NAMES)}. "
+        "Give by= a function that returns a string"
     )
 
 
 def key_of(value: Any) -> str | None:
-    """What a key function returned, as a key. None means: not limited by this."""
+    """What a key function returned, as a key. None means that the limit does not apply."""
     return name_of(value)

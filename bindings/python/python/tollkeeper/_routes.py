@@ -17,7 +17,7 @@ _LONGEST_NAME = 96
 
 
 class Limits:
-    """Where the limits of routes live: ``limit = Limits(store="redis://...")``, then ``@limit("5/min")``.
+    """Limits for routes, with their store and settings: ``limit = Limits(store="redis://...")``, then ``@limit("5/min")``.
 
     Each route has its own count; a limit with a ``name`` is shared by all routes that use that name. In a shared store the
     routes' own names are used, so that all processes share the same limits.

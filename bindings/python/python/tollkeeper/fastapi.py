@@ -76,7 +76,7 @@ async def _answer(_request: Request, error: Exception) -> Response:
 
 
 class Limits(_routes.Limits):
-    """Where the limits of routes live: ``limit = Limits(store="redis://127.0.0.1:6379")``.
+    """Limits for routes, with their store and settings: ``limit = Limits(store="redis://127.0.0.1:6379")``.
 
     The settings are those of ``Limiter.from_rules``.
     """

@@ -30,7 +30,7 @@ _View = TypeVar("_View", bound=Callable[..., Any])
 
 
 class Limits(_routes.Limits):
-    """Where the limits of views live: ``limit = Limits(store="redis://127.0.0.1:6379")``."""
+    """Limits for views, with their store and settings: ``limit = Limits(store="redis://127.0.0.1:6379")``."""
 
     def __call__(
         self, limit: LimitLike, *, by: By = None, name: str | None = None, cost: int | Callable[[Any], Any] = 1

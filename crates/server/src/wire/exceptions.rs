@@ -21,7 +21,7 @@ const MAX_BURST: u64 = u32::MAX as u64;
 #[serde(deny_unknown_fields)]
 #[schemars(rename = "ExceptionRequest")]
 pub(crate) struct ExceptionBody<'b> {
-    /// The rule's name, or `*` for every rule that has this key.
+    /// The rule's name, or `*` for every rule that uses this key.
     #[serde(default, borrow, deserialize_with = "given")]
     #[schemars(with = "String", extend("default" = EVERY))]
     rule: Option<Cow<'b, str>>,
@@ -98,7 +98,7 @@ pub(crate) fn parse_exception(text: &[u8], now: Timestamp) -> Result<Exception, 
 #[derive(Debug, Serialize, JsonSchema)]
 #[schemars(rename = "Exception")]
 pub(crate) struct ExceptionView {
-    /// The rule's name, or `*` for every rule that has this key.
+    /// The rule's name, or `*` for every rule that uses this key.
     rule: String,
     /// The key's text.
     key: String,
