@@ -109,7 +109,7 @@ fn original() -> Vec<Value> {
 fn below() -> Value {
     json!({
         "name": "path", "in": "path", "required": true,
-        "description": "The path of the original request; the query and the method are its own too.",
+        "description": "The path of the original request, sent with the original query and method.",
         "schema": { "type": "string", "minLength": 1 },
     })
 }
