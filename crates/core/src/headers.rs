@@ -101,7 +101,7 @@ pub fn limit_headers(style: HeaderStyle, verdict: &Verdict, now: Timestamp) -> V
     each_limit_header(style, verdict, now).map(written).collect()
 }
 
-/// The same, not yet written: for callers that have a text of their own to write them to.
+/// The same, not yet formatted, for callers that write into their own buffer.
 pub fn each_limit_header(
     style: HeaderStyle,
     verdict: &Verdict,

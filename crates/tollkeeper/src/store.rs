@@ -30,11 +30,11 @@ use held::{Held, Reserved};
 
 /// Where state lives: in this process, or on a server that many processes share.
 ///
-/// This is an enum and not a trait, on purpose. A store has to decide all charges of a request in one step, on a clock of its
-/// own, and exactly as [`decide`](tollkeeper_core::decide) does, to the microsecond. It also has to convert what other numbers
-/// wrote when a limit changes, correct estimates, and renew slots. An implementation that gets one of these wrong still looks
-/// fine in most tests, and limits the wrong clients in production. The stores here share one suite of conformance tests, and
-/// their internals can still change.
+/// This is an enum and not a trait, on purpose. A store has to decide all charges of a request in one step, on its own
+/// clock, and exactly as [`decide`](tollkeeper_core::decide) does, to the microsecond. It also has to convert existing
+/// buckets when a limit changes, correct estimates, and renew slots. An implementation that gets one of these wrong
+/// still looks fine in most tests, and limits the wrong clients in production. The stores here share one suite of
+/// conformance tests, and their internals can still change.
 #[derive(Debug)]
 #[non_exhaustive]
 #[cfg_attr(

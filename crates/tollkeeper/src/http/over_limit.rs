@@ -9,7 +9,7 @@ use tollkeeper_core::{Annotation, Span, Verdict};
 /// The header of a request that is over a soft limit, for its upstream: a structured list (RFC 9651) with an item for each rule,
 /// such as `"monthly";over=3;limit=1000;t=86400`: how much of the cost did not fit, and seconds until it would have fit.
 ///
-/// Whoever forwards requests removes what clients send under this name.
+/// A proxy must strip this header from client requests.
 pub const OVER_LIMIT: HeaderName = HeaderName::from_static("tollkeeper-over-limit");
 
 /// The value of [`OVER_LIMIT`]; `None` if the request is over none.

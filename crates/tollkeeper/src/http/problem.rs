@@ -57,7 +57,7 @@ impl Problem {
         Problem::new(StatusCode::BAD_REQUEST, format!("{field}: {problem}")).field(field)
     }
 
-    /// Sets a type of its own: a URI that identifies it, and its title.
+    /// Sets the problem type: the URI that identifies it, and its title.
     pub fn of_type(self, kind: &'static str, title: &'static str) -> Problem {
         Problem { kind, title, ..self }
     }

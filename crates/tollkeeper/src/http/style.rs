@@ -88,7 +88,7 @@ pub struct AnswerStyle {
     pub headers: HeaderStyle,
     /// The status of a denial; 429 by default. While the store is unreachable it is 503.
     pub deny_status: StatusCode,
-    /// The answer of rules that have none of their own, instead of the problem document.
+    /// The answer for rules without their own, instead of the problem document.
     pub deny: Option<Arc<Denial>>,
 }
 
