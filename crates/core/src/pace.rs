@@ -49,11 +49,14 @@ pub(crate) struct Pace {
     full: Exact,
     burst: u32,
     tag: u16,
+    /// 2^64 divided by the parts of one token: counting tokens takes a multiplication instead of a division.
+    tokens_per_part: u64,
 }
 
 impl Pace {
     /// For the algorithms without a bucket.
-    pub(crate) const NONE: Pace = Pace { token: Exact::ZERO, denominator: 1, full: Exact::ZERO, burst: 0, tag: 0 };
+    pub(crate) const NONE: Pace =
+        Pace { token: Exact::ZERO, denominator: 1, full: Exact::ZERO, burst: 0, tag: 0, tokens_per_part: 0 };
 
     /// Tags are from 1 to this: three digits at the end of what is stored.
     pub(crate) const TAGS: u16 = 999;
@@ -67,8 +70,9 @@ impl Pace {
         // The largest products of `lasting`, and the sum in `add` that may carry.
         let fits = token.whole.checked_mul(u64::from(burst))? <= Span::MAX.as_micros()
             && token.part.checked_mul(u64::from(burst))?.checked_add(2 * denominator)? < EXACT;
-        let mut pace =
-            Pace { token, denominator, full: Exact::ZERO, burst, tag: tag([micros, denominator, burst.into()]) };
+        let tag = tag([micros, denominator, burst.into()]);
+        let tokens_per_part = u64::MAX / micros;
+        let mut pace = Pace { token, denominator, full: Exact::ZERO, burst, tag, tokens_per_part };
         pace.full = fits.then(|| pace.lasting(burst))?;
         (pace.full.whole < Span::MAX.as_micros()).then_some(pace)
     }
@@ -174,17 +178,25 @@ impl Pace {
     }
 
     /// How many whole tokens fit into `room`, which is at most the whole bucket.
+    #[inline(always)]
     pub(crate) fn tokens_in(&self, room: Exact) -> u32 {
-        if self.denominator == 1 {
-            return (room.whole / self.token.whole) as u32;
+        let parts = u128::from(room.whole) * u128::from(self.denominator) + u128::from(room.part);
+        match u64::try_from(parts) {
+            Ok(parts) => {
+                // The product is less than one below the exact quotient: it is right, or one too low.
+                let estimate = ((u128::from(parts) * u128::from(self.tokens_per_part)) >> 64) as u64;
+                let is_low = parts - estimate * self.token_parts() >= self.token_parts();
+                (estimate + u64::from(is_low)) as u32
+            }
+            Err(_) => self.tokens_in_many(parts),
         }
-        let per_token = self.token.whole as u128 * self.denominator as u128 + self.token.part as u128;
-        let parts = room.whole as u128 * self.denominator as u128 + room.part as u128;
-        // A 128-bit division costs tens of nanoseconds, and few quotas need one.
-        match (u64::try_from(parts), u64::try_from(per_token)) {
-            (Ok(parts), Ok(per_token)) => (parts / per_token) as u32,
-            _ => (parts / per_token) as u32,
-        }
+    }
+
+    /// A 128-bit division costs tens of nanoseconds, and few quotas need one.
+    #[cold]
+    #[inline(never)]
+    fn tokens_in_many(&self, parts: u128) -> u32 {
+        (parts / u128::from(self.token_parts())) as u32
     }
 }
 
@@ -215,6 +227,26 @@ mod tests {
         assert_eq!(pace.lasting(3), Exact { whole: 1_000_000, part: 0 });
         assert_eq!(pace.tokens_in(Exact { whole: 666_666, part: 1 }), 1);
         assert_eq!(pace.tokens_in(Exact { whole: 666_666, part: 2 }), 2);
+    }
+
+    #[test]
+    fn tokens_are_counted_as_by_division() {
+        let paces =
+            [(1, 1, 1 << 20), (1, 3, 9), (3, 1_000_000, 50), (7, 86_400_000_000, 7), (4_294_967_291, 1_000_003, 1_000)];
+        let last = Pace::new(1, Span::from_micros(1 << 50), 1).expect("fits");
+        let paces =
+            paces.map(|(count, period, burst)| Pace::new(count, Span::from_micros(period), burst).expect("fits"));
+        for pace in paces.into_iter().chain([last]) {
+            for tokens in (0..=pace.burst()).step_by((pace.burst() / 100).max(1) as usize) {
+                let exactly = pace.lasting(tokens);
+                assert_eq!(pace.tokens_in(exactly), tokens, "{pace:?}");
+                if tokens > 0 {
+                    let smallest = Exact { whole: 0, part: 1 };
+                    let less = if pace.denominator() > 1 { smallest } else { Exact { whole: 1, part: 0 } };
+                    assert_eq!(pace.tokens_in(pace.sub(exactly, less)), tokens - 1, "{pace:?}");
+                }
+            }
+        }
     }
 
     #[test]
