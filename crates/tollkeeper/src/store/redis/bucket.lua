@@ -92,10 +92,10 @@ local function bucket(limit, tag, token_whole, token_part, denominator, full_who
   -- The debt at `now`: whole microseconds and parts, or nil when there is none. Then 1 if a former pace of the rule
   -- wrote it, and 2 if an unknown one did.
   local function debt(value, now)
-    local full_at, part, written_by, foreign
-    if find(value, "^%-%d%d%d%d+$") then
-      full_at, part = sub(value, 2, -4) + 0, 0
-      written_by = sub(value, -3) + 0
+    local part, foreign
+    local full_at, written_by = match(value, "^%-(%d+)(%d%d%d)$")
+    if full_at then
+      full_at, part, written_by = full_at + 0, 0, written_by + 0
     elseif find(value, "^%d+$") then
       full_at, part = value + 0, 0
     elseif #value == 14 and byte(value) == 98 then -- b
@@ -151,13 +151,20 @@ local function bucket(limit, tag, token_whole, token_part, denominator, full_who
 
   -- How many of `count` requests of `cost` pass, whether a denial has to be written (a clock jump, or another pace),
   -- and the debt.
+  local own = format("^%%-(%%d+)%03d$", tag)
   local function view(value, now, cost, count)
-    local whole, part, foreign
+    local whole, part, foreign = 0, 0, nil
     if value then
-      whole, part, foreign = debt(value, now)
-    end
-    if not whole then
-      whole, part = 0, 0
+      -- Nearly all are of this pace and of whole microseconds, which is read faster than by `debt`.
+      local full_at = (match(value, own) or EXACT) + 0
+      if full_at >= EXACT then
+        whole, part, foreign = debt(value, now)
+        if not whole then
+          whole, part = 0, 0
+        end
+      elseif full_at > now then
+        whole = full_at - now
+      end
     end
     local all = cost * count
     -- Parts are less than a microsecond per token: usually all fit even with a whole one instead, and need no exact
@@ -189,12 +196,13 @@ local function bucket(limit, tag, token_whole, token_part, denominator, full_who
 
   -- The state with `amount` charged to that debt, and when it ends. Buckets that were full end together.
   local known_at, known_text
+  local text = format("-%%d%03d", tag)
   local function charge(now, amount, whole, part)
     whole, part = add(whole, part, amount)
     local full_at = now + whole
     if part == 0 then
       if full_at ~= known_at then
-        known_at, known_text = full_at, format("-%d%03d", full_at, tag)
+        known_at, known_text = full_at, format(text, full_at)
       end
       return known_text, full_at
     end

@@ -107,17 +107,32 @@ local size = #batch
 while at < size do
   local count, charges = batch[at], batch[at + 1]
   if count == 0 then
-    -- A run of the most common entries, one enforced rule without a log: the same as `decide` in one pass.
+    -- A run of the most common entries, one enforced rule without a log: the same as `decide` in one pass. Keys without
+    -- a state are all alike, and decided once.
     local first, quota, cost = batch[at + 3], batch[at + 4], batch[at + 5]
     count = batch[at + 2]
     local view, charge = quotas[quota].view, quotas[quota].charge
+    local new_passed, new_state, new_end
     for key = first, first + charges - 1 do
-      local passed, jumped, one, two, three = view(current[key] or states[key], now, cost, count)
-      if passed > 0 or jumped then
-        current[key], ends[key] = charge(now, passed * cost, one, two, three)
+      local state, passed = current[key] or states[key], new_passed
+      if state or not new_passed then
+        local jumped, one, two, three
+        passed, jumped, one, two, three = view(state, now, cost, count)
+        if passed > 0 or jumped then
+          current[key], ends[key] = charge(now, passed * cost, one, two, three)
+        end
+        if not state then
+          new_passed, new_state, new_end = passed, current[key], ends[key]
+        end
+      else
+        current[key], ends[key] = new_state, new_end
       end
-      answer(passed, count)
+      if passed ~= count then
+        reply[replied + 1], reply[replied + 2] = entry + key - first + 1, passed
+        replied = replied + 2
+      end
     end
+    entry = entry + charges
     at = at + 6
   else
     answer(decide(at + 2, count, charges), count > 0 and count or -count)

@@ -6,7 +6,7 @@
 -- fraction; tostring and .. would round to 14 digits.
 
 local EXACT = 9007199254740992
-local floor, format, byte, find, sub = math.floor, string.format, string.byte, string.find, string.sub
+local floor, format, byte, find, match = math.floor, string.format, string.byte, string.find, string.match
 local pack_bytes, unpack_bytes = struct.pack, struct.unpack
 local call = redis.call
 
