@@ -2,8 +2,11 @@
 --
 -- State: the moment at which the bucket is full again, and the tag of the pace that wrote it. Whole microseconds are
 -- a negative decimal number (which Redis keeps as an integer): "-", the microseconds, three digits of tag. Others are
--- "b", 7 bytes of microseconds, 4 bytes of parts and 2 bytes of tag. Without a tag, from before there were any: a
--- positive number, or "b" without the last 2 bytes.
+-- "b", 7 bytes of microseconds, and 4 bytes with the tag in the highest 10 bits and the parts in the others; if these
+-- are too many for 22 bits, 4 bytes of parts and 2 bytes of tag. Without a tag, from before there were any: a positive
+-- number, or the tag 0.
+
+local PARTS = 4194304
 
 -- Converts a bucket that the pace of `tag` wrote to the pace `in_force`; nil if that pace is unknown. `formers[at]`
 -- is how many former paces the rule has, and they follow, the oldest first: each as for `bucket`, and when it ended.
@@ -98,10 +101,12 @@ local function bucket(limit, tag, token_whole, token_part, denominator, full_who
       full_at, part, written_by = full_at + 0, 0, written_by + 0
     elseif find(value, "^%d+$") then
       full_at, part = value + 0, 0
-    elseif #value == 14 and byte(value) == 98 then -- b
+    elseif #value == 12 and byte(value) == 98 then -- b
+      full_at, part = unpack_bytes(">I7I4", value, 2)
+      written_by = floor(part / PARTS)
+      part = part - written_by * PARTS
+    elseif #value == 14 and byte(value) == 98 then
       full_at, part, written_by = unpack_bytes(">I7I4I2", value, 2)
-    else
-      full_at, part = read(value, 98, 12)
     end
     if not full_at or full_at >= EXACT then
       return nil
@@ -205,6 +210,8 @@ local function bucket(limit, tag, token_whole, token_part, denominator, full_who
         known_at, known_text = full_at, format(text, full_at)
       end
       return known_text, full_at
+    elseif part < PARTS then
+      return pack_bytes(">BI7I4", 98, full_at, tag * PARTS + part), full_at + 1
     end
     return pack_bytes(">BI7I4I2", 98, full_at, part, tag), full_at + 1
   end

@@ -74,6 +74,8 @@ fn moment(micros: u64) -> Timestamp {
 pub(super) fn read_string(bytes: &[u8]) -> State {
     /// The first number that a script cannot count exactly.
     const EXACT: u64 = 1 << 53;
+    /// Parts that need more have four bytes of their own.
+    const PART_BITS: u32 = 22;
     let number =
         |from: usize, to: usize| bytes[from..to].iter().fold(0, |number: u64, byte| number << 8 | u64::from(*byte));
     let digits = |text: &[u8]| {
@@ -91,8 +93,13 @@ pub(super) fn read_string(bytes: &[u8]) -> State {
         (Some(b'0'..=b'9'), _) => {
             digits(bytes).map(|at| (at, State::Bucket(Bucket { full_at: moment(at), part: 0, tag: 0 })))
         }
-        (Some(b'b'), 12 | 14) => {
-            let (at, tag) = (number(1, 8), number(12, bytes.len()) as u16);
+        // The tag is in the upper bits of the parts; 0 if there was none yet.
+        (Some(b'b'), 12) => {
+            let (at, tag, part) = (number(1, 8), (small(8) >> PART_BITS) as u16, small(8) & ((1 << PART_BITS) - 1));
+            Some((at, State::Bucket(Bucket { full_at: moment(at), part, tag })))
+        }
+        (Some(b'b'), 14) => {
+            let (at, tag) = (number(1, 8), number(12, 14) as u16);
             Some((at, State::Bucket(Bucket { full_at: moment(at), part: small(8), tag })))
         }
         (Some(b'w'), 12) => {
@@ -176,6 +183,19 @@ mod tests {
                 }
             }
         }
+    }
+
+    #[test]
+    fn a_fraction_of_a_microsecond_comes_with_its_tag() {
+        let read = |parts: u32, rest: &[u8]| {
+            let value = [&b"b\0\0\0\0\0\0\x05"[..], &parts.to_be_bytes(), rest].concat();
+            read_string(&value)
+        };
+        let bucket = |part, tag| State::Bucket(Bucket { full_at: moment(5), part, tag });
+        assert_eq!(read(999 << 22 | 6, &[]), bucket(6, 999));
+        assert_eq!(read(6, &[]), bucket(6, 0), "written before there were tags");
+        assert_eq!(read(u32::MAX, &[3, 231]), bucket(u32::MAX, 999), "more parts than fit beside a tag");
+        assert_eq!(read(6, &[3, 231]), bucket(6, 999), "as 0.1.0 wrote all of them");
     }
 
     #[test]

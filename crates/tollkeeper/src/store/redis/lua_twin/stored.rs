@@ -19,6 +19,9 @@ impl Stored {
             State::Bucket(bucket) if bucket.part == 0 => {
                 Stored::Text(format!("-{}{:03}", bucket.full_at.as_micros(), bucket.tag).into_bytes())
             }
+            State::Bucket(bucket) if bucket.part < 1 << 22 => {
+                text(b'b', bucket.full_at, &[u32::from(bucket.tag) << 22 | bucket.part])
+            }
             State::Bucket(bucket) => match text(b'b', bucket.full_at, &[bucket.part]) {
                 Stored::Text(bytes) => Stored::Text([&bytes[..], &bucket.tag.to_be_bytes()].concat()),
                 other => other,

@@ -157,8 +157,7 @@ impl World {
             bucket.tag = 0;
             return match Stored::of(state) {
                 Stored::Text(text) if text[0] == b'-' => Stored::Text(text[1..text.len() - 3].to_vec()),
-                Stored::Text(text) => Stored::Text(text[..text.len() - 2].to_vec()),
-                other => other,
+                with_tag_0 => with_tag_0,
             };
         }
         *state = State::Fresh;
