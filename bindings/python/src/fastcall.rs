@@ -65,8 +65,9 @@ unsafe extern "C" fn check(
         call.decide().unwrap_or_else(|| call.decide_generally())
     }));
     decided.unwrap_or_else(|_| {
-        Python::attach(|py| PyRuntimeError::new_err("the limiter panicked; please report it").restore(py));
-        null_mut()
+        // SAFETY: as above. To attach again would wait forever in a subinterpreter.
+        let py = unsafe { Python::assume_attached() };
+        returned(py, Err(PyRuntimeError::new_err("the limiter panicked; please report it")))
     })
 }
 
@@ -118,11 +119,11 @@ impl<'a, 'py> Call<'a, 'py> {
 
     #[cold]
     fn decide_generally(&self) -> *mut ffi::PyObject {
-        // PyO3 counts who is attached, to know when it may release objects.
-        Python::attach(|py| returned(py, self.call(py)))
+        returned(self.keyed.py(), self.call())
     }
 
-    fn call<'p>(&self, py: Python<'p>) -> PyResult<Bound<'p, PyAny>> {
+    fn call(&self) -> PyResult<Bound<'py, PyAny>> {
+        let py = self.keyed.py();
         // SAFETY: arguments of the call.
         let owned = |argument: &*mut ffi::PyObject| unsafe { Bound::from_borrowed_ptr(py, *argument) };
         let receiver = [self.keyed.as_ptr()];

@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import inspect
+import os
+import subprocess
+import sys
 import threading
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -61,6 +65,38 @@ def test_calls_of_every_form_are_the_same_call() -> None:
     assert limiter.peek("a").remaining == 2, "mistakes are not charged"
     assert Keyed.check.__doc__ == "Decides a request; cost 0 peeks."
     assert str(inspect.signature(Keyed.check)) == "(self, /, key, cost=1)"
+
+
+SUBINTERPRETER = """
+import sys
+if sys.version_info >= (3, 13):
+    import _interpreters as interpreters
+    sub = interpreters.create("legacy")
+else:
+    import _xxsubinterpreters as interpreters
+    sub = interpreters.create(isolated=False)
+interpreters.run_string(sub, '''
+try:
+    from tollkeeper import keyed
+except ImportError:
+    print("refused", flush=True)
+else:
+    limiter = keyed("9/min")
+    try:
+        limiter.check(None)
+    except TypeError:
+        print([limiter.check("a").remaining, limiter.check(b"b").remaining, limiter.check(key="a").remaining], flush=True)
+''')
+"""
+
+
+def test_a_subinterpreter_does_not_wait_for_itself() -> None:
+    """In a subinterpreter, as mod_wsgi has them, every unusual call and every mistake waited forever for a lock that its own thread had."""
+    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).resolve().parents[1] / "python")}
+    command = [sys.executable, "-W", "ignore", "-c", SUBINTERPRETER]
+    ended = subprocess.run(command, capture_output=True, text=True, env=environment, timeout=60)
+    # Not every Python lets every extension in.
+    assert ended.stdout in ("[8, 8, 7]\n", "refused\n"), ended.stderr
 
 
 def test_numbers_of_any_size_are_keys() -> None:
