@@ -53,7 +53,10 @@ impl Workers {
 
 impl Worker {
     fn start(number: usize) -> io::Result<Worker> {
-        let runtime = Builder::new_current_thread().enable_all().build()?;
+        // A busy runtime asks the system after so many polls of tasks what else can be read. Nobody else serves what waits for that,
+        // and one poll can move a large piece of a body.
+        const POLLS: u32 = 16;
+        let runtime = Builder::new_current_thread().enable_all().event_interval(POLLS).build()?;
         let (handle, (stop, stopped)) = (runtime.handle().clone(), oneshot::channel::<()>());
         thread::Builder::new().name(format!("tollkeeper-{number}")).spawn(move || {
             // Nothing is ever sent: it ends when the sender is dropped.
@@ -90,7 +93,42 @@ impl Drop for Place {
 
 #[cfg(test)]
 mod tests {
+    use std::future::poll_fn;
+    use std::io::Write as _;
+    use std::task::Poll;
+
+    use tokio::io::AsyncReadExt as _;
+    use tokio::net::TcpStream;
+
     use super::*;
+
+    /// A thread with a task that always had something to do looked for new input only after 61 polls of it, each of which could take
+    /// milliseconds.
+    #[test]
+    fn a_busy_task_does_not_hide_for_long_what_others_wait_for() {
+        let workers = Workers(Box::new([Worker::start(0).expect("a thread")]));
+        let (polls, (done, is_done)) = (Arc::new(AtomicUsize::new(0)), std::sync::mpsc::channel());
+        workers.0[0].runtime.spawn(async move {
+            let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
+            let address = listener.local_addr().expect("an address");
+            let mut reader = TcpStream::connect(address).await.expect("a connection");
+            let (mut writer, counted) = (listener.accept().expect("a connection").0, polls.clone());
+            tokio::spawn(async move {
+                reader.read_u8().await.expect("a byte");
+                let _ = done.send(counted.load(Relaxed));
+            });
+            tokio::task::yield_now().await;
+            // From here on it can be read, but the runtime has yet to learn that.
+            writer.write_all(b"x").expect("written");
+            poll_fn(|cx| {
+                cx.waker().wake_by_ref();
+                if polls.fetch_add(1, Relaxed) < 1_000 { Poll::Pending } else { Poll::Ready(()) }
+            })
+            .await;
+        });
+        let polled = is_done.recv().expect("read");
+        assert!(polled <= 20, "it was read after {polled} polls of the busy task");
+    }
 
     #[test]
     fn connections_are_spread_over_the_threads() {

@@ -1,11 +1,12 @@
 //! The body of a response, on its way to the client.
 
-use std::pin::Pin;
+use std::pin::{Pin, pin};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
 use bytes::Bytes;
 use hyper::body::{Body, Incoming, SizeHint};
+use tokio::task::yield_now;
 use tollkeeper::Permit;
 
 use super::estimate::Estimate;
@@ -27,9 +28,15 @@ pub(super) struct Download {
     estimate: Option<Estimate>,
     /// Why it ends early.
     failure: Option<Error>,
+    /// How many bytes came without a pause.
+    in_a_row: usize,
 }
 
 impl Download {
+    /// After so many bytes in a row it is the turn of others: where both sides are fast, a large body would keep the thread, with all
+    /// its connections, to itself.
+    const TURN: usize = 256 * 1024;
+
     pub(super) fn new(
         body: Incoming,
         connection: Option<Taken>,
@@ -37,7 +44,8 @@ impl Download {
         occupied: Occupied,
         estimate: Option<Estimate>,
     ) -> Download {
-        Download { body: Paced::new(body, idle), connection, occupied: Some(occupied), estimate, failure: None }
+        let body = Paced::new(body, idle);
+        Download { body, connection, occupied: Some(occupied), estimate, failure: None, in_a_row: 0 }
     }
 }
 
@@ -46,7 +54,13 @@ impl Body for Download {
     type Error = Error;
 
     fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Piece {
-        let Download { body, connection, occupied, estimate, failure } = &mut *self;
+        let Download { body, connection, occupied, estimate, failure, in_a_row } = &mut *self;
+        if *in_a_row >= Download::TURN {
+            *in_a_row = 0;
+            // Pending the first time: this task is woken once the thread has seen who else has something to do.
+            let _ = pin!(yield_now()).poll(cx);
+            return Poll::Pending;
+        }
         if let Some(failure) = failure.take() {
             return Poll::Ready(Some(Err(failure)));
         }
@@ -61,6 +75,10 @@ impl Body for Download {
         if piece.is_pending() {
             piece = body.wait(cx);
         }
+        *in_a_row = match &piece {
+            Poll::Ready(Some(Ok(frame))) => *in_a_row + frame.data_ref().map_or(0, Bytes::len),
+            _ => 0,
+        };
         if let Poll::Ready(Some(Ok(frame))) = &piece
             && let Some(trailers) = frame.trailers_ref()
         {
@@ -85,5 +103,56 @@ impl Body for Download {
 
     fn size_hint(&self) -> SizeHint {
         self.body.body.size_hint()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::future::poll_fn;
+    use std::io::{BufRead as _, BufReader, Write as _};
+    use std::net::TcpListener;
+
+    use http::Request;
+
+    use super::super::upload::{Pace, Upload};
+    use super::super::upstream::{Timeouts, Upstream, parse_upstream};
+    use super::*;
+    use crate::metrics::Proxied;
+
+    /// A fast upstream and a fast client kept a thread busy for hundreds of milliseconds, in which it served no other connection.
+    #[tokio::test]
+    async fn others_have_their_turn_during_a_large_body() {
+        const LENGTH: usize = 16 << 20;
+        let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+        let address = listener.local_addr().expect("an address");
+        let serving = std::thread::spawn(move || {
+            let mut stream = listener.accept().expect("a connection").0;
+            let head = BufReader::new(stream.try_clone().expect("a socket")).lines();
+            assert!(head.map_while(Result::ok).any(|line| line.is_empty()), "a request");
+            write!(stream, "HTTP/1.1 200 OK\r\ncontent-length: {LENGTH}\r\n\r\n").expect("written");
+            stream.write_all(&vec![0; LENGTH]).expect("written");
+        });
+        let long = Duration::from_secs(60);
+        let timeouts = Timeouts { connect: long, response: long, idle: long, upload: Pace { rate: 0, longest: long } };
+        let upstream = Upstream::new(parse_upstream(&format!("http://{address}")).expect("valid"), None, timeouts, 1);
+        let answered = upstream.send(0, Request::new(Upload::empty()), &Proxied::default()).await.expect("a response");
+        let (body, connection) = (Paced::new(answered.response.into_body(), long), answered.connection);
+        let mut download = Download { body, connection, occupied: None, estimate: None, failure: None, in_a_row: 0 };
+        let (mut all, mut in_a_row, mut most) = (0, 0, 0);
+        let next = |download: &mut Download, in_a_row: &mut usize, cx: &mut Context<'_>| {
+            let piece = Pin::new(download).poll_frame(cx);
+            if piece.is_pending() {
+                *in_a_row = 0;
+            }
+            piece
+        };
+        while let Some(piece) = poll_fn(|cx| next(&mut download, &mut in_a_row, cx)).await {
+            let length = piece.expect("a piece").data_ref().map_or(0, Bytes::len);
+            (all, in_a_row) = (all + length, in_a_row + length);
+            most = most.max(in_a_row);
+        }
+        assert_eq!(all, LENGTH);
+        assert!(most <= Download::TURN + 512 * 1024, "{most} bytes without a pause");
+        serving.join().expect("no panic");
     }
 }

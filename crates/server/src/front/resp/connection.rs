@@ -10,6 +10,7 @@ use futures_util::future::{MaybeDone, join_all, maybe_done, poll_immediate};
 use http::HeaderMap;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::sync::watch;
+use tokio::task::yield_now;
 use tokio::time::{Instant, sleep, timeout, timeout_at};
 use tollkeeper::{Charge, CheckError, Overloaded, StoreError};
 
@@ -41,6 +42,8 @@ pub(super) struct Connection {
 impl Connection {
     /// The size of a read: a deep pipeline of short commands.
     const CHUNK: usize = 16 * 1024;
+    /// What a client sends that pipelines many commands.
+    const MUCH: usize = Connection::CHUNK / 4;
     /// How much the buffers keep while the connection is idle.
     const KEPT: usize = 2 * Connection::CHUNK;
     /// How long a client that is cut off gets to read why.
@@ -66,27 +69,34 @@ impl Connection {
 
     /// Runs until the client leaves, is cut off, or the service stops.
     pub(super) async fn serve(mut self) -> io::Result<()> {
-        while self.read().await? {
+        loop {
+            let read = self.read().await?;
+            if read == 0 {
+                return Ok(());
+            }
             if self.answer().await? == Then::Close {
                 return self.farewell().await;
             }
+            if read >= Self::MUCH {
+                // There may be more at once, and other connections are served by this thread too.
+                yield_now().await;
+            }
         }
-        Ok(())
     }
 
-    /// Whether more has arrived.
-    async fn read(&mut self) -> io::Result<bool> {
+    /// How many bytes have arrived; none at the end.
+    async fn read(&mut self) -> io::Result<usize> {
         self.input.reserve(Self::CHUNK);
         let reading = self.stream.read_buf(&mut self.input);
         match self.waiting_since {
             Some(since) => tokio::select! {
-                read = timeout_at(since + self.shared.limits.stall, reading) => Ok(read?? > 0),
-                () = &mut self.stopped => Ok(false),
+                read = timeout_at(since + self.shared.limits.stall, reading) => Ok(read??),
+                () = &mut self.stopped => Ok(0),
             },
             // The stream itself fails when it is idle for too long.
             None => tokio::select! {
-                read = reading => Ok(read? > 0),
-                () = &mut self.stopped => Ok(false),
+                read = reading => read,
+                () = &mut self.stopped => Ok(0),
             },
         }
     }

@@ -124,6 +124,32 @@ async fn a_pipeline_is_answered_in_order_and_each_sees_the_ones_before() {
     assert_eq!(gate.ask(many).await, expected);
 }
 
+/// A deep pipeline was answered without a pause, and other connections of the same thread waited until its client had no more to say.
+#[tokio::test]
+async fn others_have_their_turn_between_the_parts_of_a_long_pipeline() {
+    const COMMANDS: usize = 24_000;
+    let gate = gate().await;
+    let (replies, mut commands) = gate.connect().await.0.into_split();
+    let sending = tokio::spawn(async move {
+        commands.write_all("ECHO abcd\r\n".repeat(COMMANDS).as_bytes()).await.expect("sent");
+        commands
+    });
+    let expected = COMMANDS * "$4\r\nabcd\r\n".len();
+    let (mut all, mut most) = (0, 0);
+    while all < expected {
+        // The turn of the others.
+        tokio::task::yield_now().await;
+        let (mut now, mut buffer) = (0, vec![0; 64 * 1024]);
+        while let Ok(read) = replies.try_read(&mut buffer) {
+            assert!(read > 0, "it has ended");
+            now += read;
+        }
+        (all, most) = (all + now, most.max(now));
+    }
+    assert!(most <= expected / 2, "{most} bytes of {expected} at once");
+    sending.await.expect("no panic");
+}
+
 #[tokio::test]
 async fn hello_changes_what_follows_and_not_what_went_before() {
     let gate = gate().await;
