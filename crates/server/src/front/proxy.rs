@@ -106,7 +106,7 @@ pub(crate) async fn run(listener: Listener, proxy: Arc<Proxy>, shutdown: impl Fu
                 let (proxy, client, leaving) = (proxy.clone(), client.clone(), leaving.clone());
                 let version = request.version();
                 // Each takes a connection to the upstream, so there are as many as files were reserved for.
-                let begun = client.requests.begin();
+                let begun = client.requests.begin().map(Arc::new);
                 async move {
                     let response = match begun {
                         Some(in_flight) => proxy.answer_traced(&client, request, in_flight).await,
@@ -137,7 +137,7 @@ struct Admitted {
 
 impl Proxy {
     /// Handles the request within its trace, until the head of the response has arrived.
-    async fn answer_traced(&self, client: &Client, request: Request<Incoming>, in_flight: InFlight) -> Response {
+    async fn answer_traced(&self, client: &Client, request: Request<Incoming>, in_flight: Arc<InFlight>) -> Response {
         if !self.service.tracer.is_on() {
             return self.answer(client, request, in_flight).await;
         }
@@ -154,7 +154,7 @@ impl Proxy {
         problem.header(RETRY_AFTER, HeaderValue::from_static("1")).into_response()
     }
 
-    async fn answer(&self, client: &Client, mut request: Request<Incoming>, in_flight: InFlight) -> Response {
+    async fn answer(&self, client: &Client, mut request: Request<Incoming>, in_flight: Arc<InFlight>) -> Response {
         let under_way = client.busy.begin();
         let on_upgrade = hyper::upgrade::on(&mut request);
         let (mut parts, body) = request.into_parts();
@@ -191,6 +191,7 @@ impl Proxy {
         let decided_at = self.service.limiter.store().now();
         parts.headers.extend(over_limit(&verdict).map(|value| (OVER_LIMIT, value)));
         let on_upgrade = hop.websocket.then_some(on_upgrade);
+        let body = self.upload(body, client, &in_flight);
         let request = self.outgoing(parts, body, target, client, hop);
         let mut response = match self.forward(client, request, hop).await {
             Ok(answered) => {
@@ -269,8 +270,13 @@ impl Proxy {
         }
     }
 
+    fn upload(&self, body: Incoming, client: &Client, in_flight: &Arc<InFlight>) -> Upload {
+        let Timeouts { idle, upload, .. } = self.upstream.timeouts;
+        Upload::new(body, idle, upload, &client.stopping, in_flight)
+    }
+
     /// The request for the upstream.
-    fn outgoing(&self, parts: Parts, body: Incoming, target: Target, client: &Client, hop: Hop) -> Request<Upload> {
+    fn outgoing(&self, parts: Parts, body: Upload, target: Target, client: &Client, hop: Hop) -> Request<Upload> {
         let Parts { method, version, mut headers, .. } = parts;
         let host = target.host.unwrap_or_else(|| self.upstream.host());
         // What is added below, and not bit by bit.
@@ -284,8 +290,7 @@ impl Proxy {
         if headers.remove(CONTENT_LENGTH).is_some() && body.is_end_stream() {
             headers.insert(CONTENT_LENGTH, HeaderValue::from(0));
         }
-        let timeouts = self.upstream.timeouts;
-        let mut request = Request::new(Upload::new(body, timeouts.idle, timeouts.upload, &client.stopping));
+        let mut request = Request::new(body);
         *request.method_mut() = method;
         *request.uri_mut() = Uri::from(target.path);
         *request.headers_mut() = headers;

@@ -1,9 +1,13 @@
 //! Upstreams and clients that are unreachable, slow or broken.
 
+use std::convert::Infallible;
+use std::pin::Pin;
+use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use http_body_util::Empty;
+use http_body_util::{BodyExt as _, Empty};
+use hyper::body::Frame;
 use hyper::client::conn::http2;
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use tokio::io::AsyncWriteExt as _;
@@ -211,6 +215,49 @@ async fn a_client_of_http_2_has_as_many_requests_in_flight_as_connections() {
     other.write_all(b"GET /quick HTTP/1.1\r\nhost: a\r\nconnection: close\r\n\r\n").await.unwrap();
     assert_eq!(Answer::parse(&read_to_end(&mut other).await).status, 200, "others are served");
     drop(held);
+    connection.abort();
+    let begun = Instant::now();
+    while proxy.get("/quick", "").await.status != 200 {
+        assert!(begun.elapsed() < SOON, "there is no room again");
+    }
+}
+
+/// A body of which nothing comes after the first piece.
+struct Beginning(Option<Bytes>);
+
+impl hyper::body::Body for Beginning {
+    type Data = Bytes;
+    type Error = Infallible;
+
+    fn poll_frame(mut self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
+        self.0.take().map_or(Poll::Pending, |piece| Poll::Ready(Some(Ok(Frame::data(piece)))))
+    }
+}
+
+/// A request was in flight until its response had ended. Where the upload went on, it kept its connection to the upstream, which nobody
+/// counted: a client of HTTP/2 whose uploads were answered early had two hundred, where eight were allowed.
+#[tokio::test]
+async fn an_upload_that_outlives_its_response_is_in_flight() {
+    let upstream = Upstream::serving(|mut visitor| async move {
+        while visitor.head().await.is_some() {
+            visitor.write("HTTP/1.1 200 OK\r\ncontent-length: 5\r\n\r\nhello").await;
+        }
+    })
+    .await;
+    let limits = ["--limit", "1000/s", "--connections", "20", "--connections-per-address", "5"];
+    let proxy = Proxy::start(upstream.address, &limits);
+    let io = TokioIo::new(proxy.connect().await);
+    let (mut sender, connection) = http2::handshake(TokioExecutor::new(), io).await.unwrap();
+    let connection = tokio::spawn(connection);
+    let mut statuses = Vec::new();
+    for _ in 0..20 {
+        let upload = http::Request::post("http://a/").body(Beginning(Some("abc".into()))).unwrap();
+        let response = timeout(SOON, sender.send_request(upload)).await.unwrap().unwrap();
+        statuses.push(response.status().as_u16());
+        timeout(SOON, response.into_body().collect()).await.unwrap().unwrap();
+    }
+    assert_eq!(statuses[..5], [200; 5]);
+    assert_eq!(statuses[5..], [503; 15]);
     connection.abort();
     let begun = Instant::now();
     while proxy.get("/quick", "").await.status != 200 {

@@ -1,6 +1,7 @@
 //! The body of a response, on its way to the client.
 
 use std::pin::{Pin, pin};
+use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
@@ -15,7 +16,7 @@ use super::upstream::Taken;
 use crate::front::connections::{InFlight, UnderWay};
 
 /// What a request holds until its response has ended.
-pub(super) type Occupied = (Permit, UnderWay, InFlight);
+pub(super) type Occupied = (Permit, UnderWay, Arc<InFlight>);
 
 /// The body of a response. Slots of `concurrency` rules are released when it has ended or is dropped.
 #[derive(Debug)]

@@ -14,7 +14,7 @@ use tokio::time::Instant;
 
 use super::paced::{Error, Paced, Piece};
 use crate::front::body::discard;
-use crate::front::connections::Stopping;
+use crate::front::connections::{InFlight, Stopping};
 
 /// How a client's body failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -89,16 +89,25 @@ struct Sending {
     waited: Duration,
     waiting: Option<Instant>,
     state: Arc<UploadState>,
+    /// It occupies a connection to the upstream, even if the response has ended.
+    _in_flight: Arc<InFlight>,
 }
 
 impl Upload {
-    pub(super) fn new(body: Incoming, idle: Duration, pace: Pace, stopping: &Stopping) -> Upload {
+    pub(super) fn new(
+        body: Incoming,
+        idle: Duration,
+        pace: Pace,
+        stopping: &Stopping,
+        in_flight: &Arc<InFlight>,
+    ) -> Upload {
         if body.is_end_stream() {
             return Upload::empty();
         }
         let body = Paced::new(body, idle).hurrying(stopping.clone());
         let (waited, waiting, state) = (Duration::ZERO, None, Arc::new(UploadState::new()));
-        Upload(Some(Box::new(Sending { body, pace, received: 0, waited, waiting, state })))
+        let _in_flight = in_flight.clone();
+        Upload(Some(Box::new(Sending { body, pace, received: 0, waited, waiting, state, _in_flight })))
     }
 
     pub(super) fn empty() -> Upload {
