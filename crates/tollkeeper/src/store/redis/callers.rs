@@ -131,6 +131,15 @@ impl Deliveries {
     }
 }
 
+/// Whoever sent them may end at any time, even by a panic, and nobody would look after them any more.
+impl Drop for Deliveries {
+    fn drop(&mut self) {
+        for delivery in &self.0 {
+            hand_out(std::mem::take(&mut *delivery.letters()));
+        }
+    }
+}
+
 impl Delivery {
     fn start(runtime: &Handle, letters: Vec<Letter>) -> Delivery {
         let letters = Arc::new(Mutex::new(letters));
@@ -165,10 +174,8 @@ mod tests {
 
     use super::*;
 
-    /// Answers of a batch were handed out by a task of the callers' runtime. A caller that blocked its only thread waited
-    /// forever.
-    #[test]
-    fn a_caller_that_blocks_its_thread_is_answered() {
+    /// Two callers in a task that blocks the only thread of its runtime until both are answered, and that thread.
+    fn blocked_callers() -> (Vec<Waiter>, JoinOfThread) {
         let (callers, waiting) = std::sync::mpsc::channel();
         let blocked = std::thread::spawn(move || {
             let runtime = Builder::new_current_thread().build().expect("a runtime");
@@ -183,15 +190,39 @@ mod tests {
                     std::thread::sleep(Duration::from_millis(1));
                 }
             });
-            runtime.block_on(task)
+            runtime.block_on(task).expect("no panic");
         });
-        let waiters: Vec<Waiter> = waiting.recv().expect("two callers");
+        (waiting.recv().expect("two callers"), blocked)
+    }
+
+    type JoinOfThread = std::thread::JoinHandle<()>;
+
+    fn refused(waiters: Vec<Waiter>) -> impl Iterator<Item = (Waiter, Result<Answered, Refusal>)> {
+        waiters.into_iter().map(|waiter| (waiter, Err(Refusal::Overloaded)))
+    }
+
+    /// Answers of a batch were handed out by a task of the callers' runtime. A caller that blocked its only thread waited
+    /// forever.
+    #[test]
+    fn a_caller_that_blocks_its_thread_is_answered() {
+        let (waiters, blocked) = blocked_callers();
         let runtime = Builder::new_current_thread().enable_time().build().expect("a runtime");
         runtime.block_on(async {
             let mut deliveries = Deliveries::default();
-            deliveries.send(waiters.into_iter().map(|waiter| (waiter, Err(Refusal::Overloaded))));
+            deliveries.send(refused(waiters));
             deliveries.finish().await;
         });
-        blocked.join().expect("no panic").expect("both were answered");
+        blocked.join().expect("both were answered");
+    }
+
+    /// The same caller waited forever where the call that failed was made alone, or panicked after it: nobody looked after the answers
+    /// to requests that had waited behind it.
+    #[test]
+    fn it_is_answered_even_if_nobody_looks_after_its_answer() {
+        let (waiters, blocked) = blocked_callers();
+        let mut deliveries = Deliveries::default();
+        deliveries.send(refused(waiters));
+        drop(deliveries);
+        blocked.join().expect("both were answered");
     }
 }
