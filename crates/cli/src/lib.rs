@@ -4,7 +4,7 @@
 //! ([`tokens`]), outgoing calls ([`outgoing`]), and the commands that need nothing more ([`command`]): those that ask a running
 //! service, convert another limiter's file, or print something.
 //!
-//! No request that is decided spends time here, so `cargo run --release` builds this crate without optimising it, beside the
+//! A request that is decided spends hardly any time here, so `cargo run --release` builds this crate without optimising it, beside the
 //! service (`tollkeeper-server`), which uses it.
 //!
 //! This crate is a part of the command: its functions may change in any release. Use the `tollkeeper` crate for the limiter.

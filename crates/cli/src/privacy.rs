@@ -102,6 +102,7 @@ pub fn fingerprint(secret: &str) -> String {
 }
 
 /// A text of at most this many bytes: a longer one is cut, and ends with a hash of the whole.
+#[inline]
 pub fn bounded(text: &str, most: usize) -> Cow<'_, str> {
     if text.len() <= most {
         return text.into();

@@ -112,6 +112,7 @@
 //! | `yaml` | rules from YAML text |
 //! | `file` | a complete limiter from the service's configuration file, with the line of every error (includes `http`, `yaml`) |
 //! | `postgres` | rules in Postgres, updated as they change |
+//! | `schema` | implements `JsonSchema` for the types of the rules file |
 
 #![cfg_attr(docsrs, feature(doc_cfg))]
 
