@@ -3,6 +3,7 @@
 use std::borrow::Cow;
 
 use crate::moment::Moment;
+use crate::search::find;
 
 /// One request of a log. What the line does not tell is `None`.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -50,7 +51,7 @@ impl<'l> Entry<'l> {
     /// The path, without the query.
     #[must_use]
     pub fn path(&self) -> Option<&str> {
-        self.target.as_deref().map(|target| target.split_once('?').map_or(target, |(path, _)| path))
+        self.target.as_deref().map(|target| find(b'?', target.as_bytes()).map_or(target, |at| &target[..at]))
     }
 
     /// The query, without its `?`.
@@ -110,7 +111,7 @@ impl<'l> Entry<'l> {
 }
 
 fn request_line(line: &str) -> Option<(&str, &str)> {
-    let end = memchr::memchr(b' ', line.as_bytes())?;
+    let end = find(b' ', line.as_bytes())?;
     let (method, rest) = (&line[..end], &line[end + 1..]);
     if method.is_empty()
         || method.len() > 32
@@ -119,9 +120,12 @@ fn request_line(line: &str) -> Option<(&str, &str)> {
         return None;
     }
     // The protocol is the last word; a target with spaces in it is what a scanner sends, and HTTP/0.9 has none.
-    let target = match memchr::memrchr(b' ', rest.as_bytes()) {
-        Some(end) if rest[end + 1..].starts_with("HTTP/") => &rest[..end],
-        _ => rest,
+    let target = match rest.as_bytes() {
+        [.., b' ', b'H', b'T', b'T', b'P', b'/', b'0'..=b'9', b'.', b'0'..=b'9'] => &rest[..rest.len() - 9],
+        bytes => match memchr::memrchr(b' ', bytes) {
+            Some(end) if rest[end + 1..].starts_with("HTTP/") => &rest[..end],
+            _ => rest,
+        },
     };
     (!target.is_empty()).then_some((method, target))
 }

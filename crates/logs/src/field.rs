@@ -116,6 +116,7 @@ impl Field {
     }
 
     /// Takes over a value, or says what it should have been. `-` and nothing at all mean that there is none.
+    #[inline(always)]
     pub(crate) fn set<'l>(
         &self,
         entry: &mut Entry<'l>,
@@ -130,7 +131,8 @@ impl Field {
             return Ok(());
         }
         match self {
-            Field::Ip if value.bytes().all(|byte| byte.is_ascii_digit() || byte == b'.') => entry.ip = Some(value),
+            // Digits, dots and slashes: an address as it is.
+            Field::Ip if value.bytes().all(|byte| matches!(byte, b'.'..=b'9')) => entry.ip = Some(value),
             // Tells a virtual host before the address from the address.
             Field::Ip if value.contains(' ') && !value.contains(',') => return Err("an address"),
             // Formats that log X-Forwarded-For in place of the address are common.
@@ -166,7 +168,15 @@ fn before_last_colon(value: Cow<'_, str>) -> Cow<'_, str> {
     }
 }
 
+fn is_number(value: &str) -> bool {
+    value.bytes().all(|byte| byte.is_ascii_digit() || byte == b'.')
+}
+
 fn status(value: &str) -> Option<u16> {
+    // Nearly all have three digits.
+    if let [hundreds @ b'0'..=b'9', tens @ b'0'..=b'9', ones @ b'0'..=b'9'] = value.as_bytes() {
+        return Some(u16::from(hundreds - b'0') * 100 + u16::from(tens - b'0') * 10 + u16::from(ones - b'0'));
+    }
     value.parse().ok().filter(|status| *status < 1_000)
 }
 

@@ -10,6 +10,7 @@ mod field;
 mod format;
 mod json;
 mod moment;
+mod search;
 mod template;
 
 pub use entry::Entry;

@@ -4,6 +4,7 @@ use std::borrow::Cow;
 
 use crate::entry::Entry;
 use crate::field::{Field, Times};
+use crate::search::find;
 
 /// A line format, compiled from nginx's `log_format` or Apache's `LogFormat`.
 #[derive(Debug, Clone)]
@@ -85,16 +86,15 @@ impl Template {
         let mut rest =
             line.strip_prefix(self.start.as_str()).ok_or_else(|| format!("does not begin with {:?}", self.start))?;
         let escapes = memchr::memchr(b'\\', line.as_bytes()).is_some();
-        let plain = |found: &'l str| if escapes { unescaped(found) } else { Cow::Borrowed(found) };
         for value in &self.values {
-            let (found, after) = value
-                .split(rest)
-                .ok_or_else(|| format!("{:?} after {} is missing", String::from_utf8_lossy(&value.end), value.name))?;
+            let (found, after) = value.split(rest).ok_or_else(|| value.missing())?;
             rest = after;
-            value.field.set(entry, plain(found), times).map_err(|wanted| {
-                let shown: String = unescaped(found).chars().take(40).collect();
-                format!("{}: {shown:?} is not {wanted}", value.name)
-            })?;
+            // Two calls, because the compiler makes a short one of that for borrowed values.
+            let set = match escapes {
+                false => value.field.set(entry, Cow::Borrowed(found), times),
+                true => value.field.set(entry, unescaped(found), times),
+            };
+            set.map_err(|wanted| value.is_not(wanted, found))?;
         }
         if !rest.is_empty() && !self.open {
             return Err(format!("{:?} is more than the format has", rest.chars().take(40).collect::<String>()));
@@ -104,6 +104,18 @@ impl Template {
 }
 
 impl Value {
+    #[cold]
+    fn missing(&self) -> String {
+        format!("{:?} after {} is missing", String::from_utf8_lossy(&self.end), self.name)
+    }
+
+    #[cold]
+    fn is_not(&self, wanted: &str, found: &str) -> String {
+        let shown: String = unescaped(found).chars().take(40).collect();
+        format!("{}: {shown:?} is not {wanted}", self.name)
+    }
+
+    #[inline]
     fn split<'l>(&self, rest: &'l str) -> Option<(&'l str, &'l str)> {
         let Some((&first, others)) = self.end.split_first() else {
             return Some((rest, ""));
@@ -111,7 +123,7 @@ impl Value {
         let mut from = 0;
         loop {
             // These texts are short and their first byte is rare in values: a general search takes longer to begin.
-            let at = from + memchr::memchr(first, &rest.as_bytes()[from..])?;
+            let at = from + find(first, &rest.as_bytes()[from..])?;
             if !begins_with(&rest.as_bytes()[at + 1..], others) {
                 from = at + 1;
                 continue;
