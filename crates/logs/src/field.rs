@@ -10,6 +10,8 @@ pub(crate) enum Field {
     Ip,
     /// An address that is always followed by its port, as HAProxy and AWS write IPv6 addresses too.
     IpAndPort,
+    /// The same of whoever connected: the client unless a proxy named another.
+    PeerAndPort,
     /// Addresses joined by commas as each proxy added one: the last is the one that the logging proxy saw.
     ForwardedFor,
     User,
@@ -138,6 +140,7 @@ impl Field {
             // Formats that log X-Forwarded-For in place of the address are common.
             Field::Ip | Field::ForwardedFor => entry.ip = Some(cow_without_port(last(value))),
             Field::IpAndPort => entry.ip = Some(before_last_colon(value)),
+            Field::PeerAndPort if entry.ip.is_none() => entry.ip = Some(before_last_colon(value)),
             Field::User => entry.user = Some(value),
             Field::Request => entry.set_request(value),
             Field::Method => entry.method = Some(value),
@@ -148,10 +151,8 @@ impl Field {
             Field::Status => entry.status = Some(status(&value).ok_or("a status code")?),
             Field::Attribute(name) => entry.others.push((name.clone(), value)),
             // HAProxy puts a + before what was not complete when it was logged.
-            Field::Number if !value.trim_start_matches('+').bytes().all(|b| b.is_ascii_digit() || b == b'.') => {
-                return Err("a number");
-            }
-            Field::Time | Field::Number | Field::List | Field::Ignored => {}
+            Field::Number if !is_number(value.trim_start_matches('+')) => return Err("a number"),
+            Field::Time | Field::PeerAndPort | Field::Number | Field::List | Field::Ignored => {}
         }
         Ok(())
     }

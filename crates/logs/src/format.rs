@@ -58,7 +58,7 @@ const TEXTS: &[(&str, &str, bool)] = &[
     ),
     (
         "istio",
-        "[$time_iso8601] \"$request\" $status $flags $details $termination \"$failure\" $number $number $number $service_time \"$forwarded_for\" \"$http_user_agent\" \"$http_x_request_id\" \"$host\" \"$upstream\" ",
+        "[$time_iso8601] \"$request\" $status $flags $details $termination \"$failure\" $number $number $number $service_time \"$forwarded_for\" \"$http_user_agent\" \"$http_x_request_id\" \"$host\" \"$upstream\" $cluster $source_address $local_address $peer_and_port ",
         true,
     ),
     (

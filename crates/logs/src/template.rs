@@ -229,6 +229,7 @@ fn nginx(text: &str) -> Result<Vec<Piece>, BadTemplate> {
         let field = match name.as_str() {
             "forwarded_for" => Field::ForwardedFor,
             "remote_addr_and_port" => Field::IpAndPort,
+            "peer_and_port" => Field::PeerAndPort,
             "number" => Field::Number,
             "list" => Field::List,
             _ => Field::nginx(&name),

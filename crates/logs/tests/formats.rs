@@ -127,6 +127,11 @@ fn shapes_that_others_found_in_the_wild() {
             r#"[ 2024-09-17T18:35:29.769Z ] "GET /page HTTP/1.1" 200 - via_upstream - "-" 0 4294 543 542 "10.244.0.1" "curl/8.2.1" "e5d1" "172.18.128.2" "10.0.0.1:80" outbound|9080||page.example 10.244.0.9:60828 10.244.0.9:8080 10.244.0.1:47000 - -"#,
             "istio: 1726598129769000 10.244.0.1 - GET /page 172.18.128.2 200",
         ),
+        // Within a mesh nobody was forwarded for: the client is who connected.
+        (
+            r#"[2020-11-25T21:26:18.409Z] "GET /status/418 HTTP/1.1" 418 - via_upstream - "-" 0 135 3 1 "-" "curl/7.73.0" "84961386" "httpbin:8000" "127.0.0.1:80" inbound|8000|| 127.0.0.1:41854 10.44.1.27:80 10.44.1.23:37652 outbound_.8000_._.httpbin default"#,
+            "istio: 1606339578409000 10.44.1.23 - GET /status/418 httpbin 418",
+        ),
         // AWS: the load balancers of 2016, classic ones, and one whose target is gone.
         (
             r#"h2 2016-08-10T00:10:33.145057Z app/lb/50dc 10.0.1.252:48160 10.0.0.66:9000 0.000 0.002 0.000 200 200 5 257 "GET https://10.0.2.105:773/ HTTP/2.0" "curl/7.46.0" ECDHE-RSA-AES128-GCM-SHA256 TLSv1.2 arn:aws:elasticloadbalancing:us-west-2:1:targetgroup/t/73e2 "Root=1-58337327-72bd""#,
