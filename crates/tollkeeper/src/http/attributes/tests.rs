@@ -253,6 +253,21 @@ fn cost_is_one_by_default() {
     assert_eq!(request.with_cost(0).cost(), 0);
 }
 
+/// Bytes are looked at eight at a time: what is odd must be found at any place, and its neighbours in the alphabet are not odd.
+#[test]
+fn an_odd_path_is_odd_wherever_it_is_so() {
+    for length in 1..30 {
+        let plain: String = (0..length).map(|place| ['/', 'a', '-', '0', '$', ':', 'é'][place % 7]).collect();
+        assert!(matches!(super::normal_path(&plain), Cow::Borrowed(_)), "{plain}");
+        for (at, _) in plain.char_indices() {
+            for odd in ["%6C", ";x", "//", "/."] {
+                let path = format!("{}{odd}{}", &plain[..at], &plain[at..]);
+                assert!(super::is_odd(path.as_bytes()), "{path}");
+            }
+        }
+    }
+}
+
 /// A rule for /login was bypassed by asking for /%6Cogin, which every upstream server reads as /login.
 #[test]
 fn a_path_is_the_same_however_it_is_spelled() {
