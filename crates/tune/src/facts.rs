@@ -1,6 +1,5 @@
 //! What a line tells about its client beside its key: signs of bots and scanners, and which route it asked for.
 
-use memchr::memmem;
 use tollkeeper_logs::Entry;
 
 use crate::hash::{ByHash, hash_of};
@@ -60,14 +59,12 @@ pub(crate) struct Witness {
     text: String,
     /// Paths that came lately, each in the place that its hash gives it.
     seen: Box<[Seen]>,
-    climbing: memmem::Finder<'static>,
 }
 
 impl Default for Witness {
     fn default() -> Witness {
-        let climbing = memmem::Finder::new(b"../");
         let seen = vec![Seen::default(); SEEN].into_boxed_slice();
-        Witness { agents: ByHash::default(), text: String::new(), seen, climbing }
+        Witness { agents: ByHash::default(), text: String::new(), seen }
     }
 }
 
@@ -97,8 +94,7 @@ impl Witness {
             seen = Seen { asked, route: hash_of(0, self.route(entry, path).as_bytes()), asks: asks(method, path) };
             self.seen[asked as usize % SEEN] = seen;
         }
-        let climbs = entry.target.as_deref().is_some_and(|target| self.climbing.find(target.as_bytes()).is_some());
-        let asks = if climbs { Asks::Probe } else { seen.asks };
+        let asks = if entry.target.as_deref().is_some_and(climbs) { Asks::Probe } else { seen.asks };
         Facts { status: entry.status.unwrap_or(0), route: seen.route, agent, client, asks }
     }
 
@@ -222,6 +218,12 @@ const SIGN_IN: &[&[u8]] = &[
     b"forgot",
     b"reset",
 ];
+
+/// Whether it asks for what is above a folder.
+fn climbs(target: &str) -> bool {
+    let target = target.as_bytes();
+    memchr::memchr_iter(b'.', target).any(|dot| target[dot..].starts_with(b"../"))
+}
 
 fn asks(method: &str, path: &str) -> Asks {
     let path = path.as_bytes();

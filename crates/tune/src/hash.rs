@@ -19,10 +19,26 @@ pub(crate) fn hash_of(number: u64, text: &[u8]) -> u64 {
         hash = fold(first ^ hash, second ^ ODD);
         rest = after;
     }
-    let mut last = [0; 16];
-    last[..rest.len()].copy_from_slice(rest);
-    let (first, second) = halves(&last);
+    let (first, second) = ends(rest);
     fold(fold(first ^ hash, second ^ MIX) ^ ODD, MIX)
+}
+
+/// Of a hash, and of a number that tells equal hashes apart.
+pub(crate) fn rehash(number: u64, hash: u64) -> u64 {
+    fold(fold(hash ^ SEED, ODD ^ number) ^ hash, MIX)
+}
+
+/// Up to sixteen bytes as two words that overlap if they are fewer: of one length, no two texts give the same. Copying them would call
+/// a function.
+fn ends(text: &[u8]) -> (u64, u64) {
+    if let (Some(first), Some(last)) = (text.first_chunk(), text.last_chunk()) {
+        (u64::from_le_bytes(*first), u64::from_le_bytes(*last))
+    } else if let (Some(first), Some(last)) = (text.first_chunk(), text.last_chunk()) {
+        (u32::from_le_bytes(*first).into(), u32::from_le_bytes(*last).into())
+    } else {
+        let byte = |place: usize| text.get(place).copied().map_or(0, u64::from);
+        (byte(0), byte(1) << 8 | byte(2))
+    }
 }
 
 fn halves(sixteen: &[u8; 16]) -> (u64, u64) {
@@ -80,5 +96,17 @@ mod tests {
         let texts: [&[u8]; 6] = [b"", b"\0", b"\0\0", &[0; 16], &[0; 17], &[0; 32]];
         let hashes: HashSet<u64> = texts.iter().flat_map(|text| [0, 1].map(|number| hash_of(number, text))).collect();
         assert_eq!(hashes.len(), 12);
+        let again: HashSet<u64> = hashes.iter().flat_map(|hash| [0, 1].map(|number| rehash(number, *hash))).collect();
+        assert_eq!(again.len(), 24);
+        for length in 1..40 {
+            let mut text = vec![7; length];
+            let mut hashes = HashSet::from([hash_of(0, &text)]);
+            for place in 0..length {
+                text[place] ^= 1;
+                hashes.insert(hash_of(0, &text));
+                text[place] ^= 1;
+            }
+            assert_eq!(hashes.len(), length + 1, "every byte of {length}");
+        }
     }
 }

@@ -6,7 +6,7 @@ use tollkeeper::{Algorithm, Key, Policy, Request, Rule};
 use tollkeeper_logs::Entry;
 
 use crate::facts::{Facts, Witness};
-use crate::hash::{ByHash, hash_of};
+use crate::hash::{ByHash, hash_of, rehash};
 use crate::reader::Worker;
 use crate::request::{LogRequest, Naming, Networks};
 
@@ -48,7 +48,7 @@ pub(crate) struct LineCharge {
 
 impl LineCharge {
     fn new(rule: usize, cost: u32, key: LineKey) -> LineCharge {
-        LineCharge { rule: rule as u32, cost, key, bucket: hash_of(rule as u64, &key.hash.to_le_bytes()) }
+        LineCharge { rule: rule as u32, cost, key, bucket: rehash(rule as u64, key.hash) }
     }
 
     /// One of the first rule for a key without a text.
@@ -104,20 +104,21 @@ impl Lines {
         Place { at, length: text.len() as u32 }
     }
 
-    fn keep_key(&mut self, variant: u16, text: &str, client: Option<LineKey>) -> LineKey {
-        // Most keys are the address.
-        match client.filter(|client| self.key(client) == text) {
-            Some(client) if client.variant == variant => client,
-            Some(client) => LineKey { hash: hash_of(variant.into(), text.as_bytes()), variant, place: client.place },
+    fn keep_key(&mut self, variant: u16, text: &str, known: [Option<LineKey>; 2]) -> LineKey {
+        match known.into_iter().flatten().find(|known| self.key(known) == text) {
+            Some(known) if known.variant == variant => known,
+            Some(known) => LineKey { hash: hash_of(variant.into(), text.as_bytes()), variant, place: known.place },
             None => LineKey { hash: hash_of(variant.into(), text.as_bytes()), variant, place: self.keep(text) },
         }
     }
 
     fn charge(&mut self, policy: &Policy, request: &impl Request, asked: &mut Asked<'_>) -> Result<(), String> {
-        let Asked { key, client } = asked;
+        let Asked { key, client, last } = asked;
+        last.resize(policy.rules().len(), None);
         let charged = policy.each_charge(request, key, |position, key, cost| {
             if is_tried(&policy.rules()[position]) {
-                let key = self.keep_key(key.variant, &key.value, *client);
+                let key = self.keep_key(key.variant, &key.value, [*client, last[position]]);
+                last[position] = Some(key);
                 self.charges.push(LineCharge::new(position, cost, key));
             }
         });
@@ -130,23 +131,25 @@ impl Lines {
         questions: &Questions<'_>,
         entry: &Entry<'_>,
         request: &LogRequest<'_, '_>,
-        key: &mut Key,
+        kept: &mut Kept,
     ) -> Result<(Option<LineKey>, [u32; 3]), String> {
+        let Kept { key, last: [last, last_compared] } = kept;
         let from = self.charges.len() as u32;
-        let client = request.attribute("ip").map(|ip| self.keep_key(0, &ip, None));
+        let client = request.attribute("ip").map(|ip| self.keep_key(0, &ip, [None; 2]));
         match questions.policy {
-            Some(policy) => self.charge(policy, request, &mut Asked { key, client })?,
+            Some(policy) => self.charge(policy, request, &mut Asked { key, client, last })?,
             None => {
                 for (place, rule) in questions.kinds.iter().enumerate() {
                     let Ok(key) = rule.key_of(request) else { continue };
-                    let key = self.keep_key(key.variant, &key.value, client);
+                    let key = self.keep_key(key.variant, &key.value, [client, None]);
                     self.charges.push(LineCharge::new(place, 1, key));
                 }
             }
         }
         let own = self.charges.len() as u32;
         if let Some((policy, naming)) = questions.compared {
-            self.charge(policy, &LogRequest::new(entry, naming), &mut Asked { key, client })?;
+            let asked = &mut Asked { key, client, last: last_compared };
+            self.charge(policy, &LogRequest::new(entry, naming), asked)?;
         }
         Ok((client, [from, own, self.charges.len() as u32]))
     }
@@ -154,8 +157,9 @@ impl Lines {
     /// Adds a request that did not come from a log.
     pub(crate) fn add(&mut self, policy: &Policy, request: &impl Request, route: &str) -> Result<(), String> {
         let from = self.charges.len() as u32;
-        let client = request.attribute("ip").map(|ip| self.keep_key(0, &ip, None));
-        self.charge(policy, request, &mut Asked { key: &mut Key::default(), client })?;
+        let client = request.attribute("ip").map(|ip| self.keep_key(0, &ip, [None; 2]));
+        let Kept { mut key, last: [mut last, _] } = Kept::default();
+        self.charge(policy, request, &mut Asked { key: &mut key, client, last: &mut last })?;
         let ends = self.charges.len() as u32;
         let facts = Facts { route: hash_of(0, route.as_bytes()), ..Facts::default() };
         let route = self.keep(route);
@@ -164,10 +168,19 @@ impl Lines {
     }
 }
 
-/// What is used again for every request, and the key of its address.
+/// What is kept from one request to the next.
+#[derive(Debug, Default)]
+struct Kept {
+    key: Key,
+    /// The last key of each rule, and of each to compare with: some rules have one key for all requests.
+    last: [Vec<Option<LineKey>>; 2],
+}
+
+/// What charges are made with: the key of the request's address, and what is kept of other requests.
 struct Asked<'k> {
     key: &'k mut Key,
     client: Option<LineKey>,
+    last: &'k mut Vec<Option<LineKey>>,
 }
 
 /// What requests are asked about.
@@ -186,7 +199,7 @@ pub(crate) struct Clerk<'q> {
     questions: Questions<'q>,
     witness: Witness,
     networks: Networks,
-    key: Key,
+    kept: Kept,
     lines: Lines,
     /// Where the text of each route stands in `lines`.
     routes: ByHash<Place>,
@@ -194,8 +207,8 @@ pub(crate) struct Clerk<'q> {
 
 impl<'q> Clerk<'q> {
     pub(crate) fn new(questions: Questions<'q>) -> Clerk<'q> {
-        let (witness, key, lines) = (Witness::default(), Key::default(), Lines::default());
-        Clerk { questions, witness, networks: Networks::new(questions.naming), key, lines, routes: ByHash::default() }
+        let (witness, kept, lines) = (Witness::default(), Kept::default(), Lines::default());
+        Clerk { questions, witness, networks: Networks::new(questions.naming), kept, lines, routes: ByHash::default() }
     }
 }
 
@@ -203,10 +216,10 @@ impl Worker for Clerk<'_> {
     type Lines = std::sync::Arc<Lines>;
 
     fn add(&mut self, entry: &Entry<'_>) -> Result<(), String> {
-        let Clerk { questions, witness, networks, key, lines, routes } = self;
+        let Clerk { questions, witness, networks, kept, lines, routes } = self;
         let before = lines.charges.len();
         let request = LogRequest::new(entry, questions.naming).with(networks);
-        let charged = lines.ask(questions, entry, &request, key);
+        let charged = lines.ask(questions, entry, &request, kept);
         let (client, charges) = charged.inspect_err(|_| lines.charges.truncate(before))?;
         let path = request.path().unwrap_or_default();
         let facts = witness.see(entry, path);
@@ -217,6 +230,7 @@ impl Worker for Clerk<'_> {
 
     fn take(&mut self) -> Self::Lines {
         self.routes.clear();
+        self.kept.last.iter_mut().for_each(Vec::clear);
         // The next chunk will be about as large.
         let next = Lines {
             texts: String::with_capacity(self.lines.texts.len()),

@@ -34,7 +34,7 @@ pub(crate) struct Networks {
     known: RefCell<Vec<Known>>,
 }
 
-/// The network of the address with this hash.
+/// The network of the address, or of the network, with this hash.
 #[derive(Debug, Clone, Default)]
 struct Known {
     address: u64,
@@ -51,23 +51,36 @@ impl Networks {
 
     /// How a client with this address is named; as it is if that is no address.
     fn of(&self, text: &str) -> String {
-        let hash = hash_of(0, text.as_bytes());
-        let mut known = self.known.borrow_mut();
-        let place = &mut known[hash as usize % KNOWN];
-        if let Some(network) = place.network.as_deref().filter(|_| place.address == hash) {
-            return network.to_owned();
+        self.at_hand(hash_of(0, text.as_bytes()), || match canonical(text) {
+            // Many addresses of one network come one after the other, and to write a network takes longest.
+            Some(IpAddr::V6(address)) => {
+                let bits = address.to_bits().checked_shr(128 - u32::from(self.prefix)).unwrap_or(0);
+                self.at_hand(hash_of(1, &bits.to_le_bytes()), || group(address.into(), self.prefix))
+            }
+            _ => network(text, self.prefix),
+        })
+    }
+
+    /// What was made for this hash lately, or is made now.
+    fn at_hand(&self, hash: u64, make: impl FnOnce() -> String) -> String {
+        let place = hash as usize % KNOWN;
+        if let Known { address, network: Some(network) } = &self.known.borrow()[place]
+            && *address == hash
+        {
+            return (**network).to_owned();
         }
-        let network = network(text, self.prefix);
-        *place = Known { address: hash, network: Some(network.as_str().into()) };
-        network
+        let made = make();
+        self.known.borrow_mut()[place] = Known { address: hash, network: Some(made.as_str().into()) };
+        made
     }
 }
 
+fn canonical(text: &str) -> Option<IpAddr> {
+    text.parse().ok().map(|address: IpAddr| address.to_canonical())
+}
+
 fn network(text: &str, prefix: u8) -> String {
-    match text.parse::<IpAddr>() {
-        Ok(address) => group(address.to_canonical(), prefix),
-        Err(_) => text.to_owned(),
-    }
+    canonical(text).map_or_else(|| text.to_owned(), |address| group(address, prefix))
 }
 
 /// A request of a log, as rules see it.
