@@ -68,9 +68,8 @@ impl Tried {
 impl ByKey {
     /// Groups requests that come in order of time.
     #[must_use]
-    pub fn new(mut requests: Vec<Asked>, exact: bool) -> ByKey {
-        // Stable: requests of a key stay in order.
-        requests.sort_by_key(|one| one.key);
+    pub fn new(requests: Vec<Asked>, exact: bool) -> ByKey {
+        let requests = sorted(requests);
         let mut keys = Vec::new();
         let mut last = None;
         for (place, one) in requests.iter().enumerate() {
@@ -142,6 +141,37 @@ impl ByKey {
     }
 }
 
+/// Requests by key; those of a key stay in order. Keys are hashes, spread evenly up to the highest, so dealing them by their first bits leaves
+/// piles that are sorted in the fastest memory.
+fn sorted(requests: Vec<Asked>) -> Vec<Asked> {
+    const PILE: usize = 256;
+    if requests.is_sorted_by_key(|one| one.key) {
+        return requests;
+    }
+    let highest = requests.iter().map(|one| one.key).max().unwrap_or(0);
+    let bits = (requests.len() / PILE).max(2).ilog2().min(12);
+    let shift = (u64::BITS - highest.leading_zeros()).saturating_sub(bits);
+    let pile = |one: &Asked| (one.key >> shift) as usize;
+    let mut ends = vec![0; (highest >> shift) as usize + 1];
+    requests.iter().for_each(|one| ends[pile(one)] += 1);
+    let mut begins = 0;
+    for end in &mut ends {
+        begins += std::mem::replace(end, begins);
+    }
+    let mut sorted = requests.clone();
+    for one in &requests {
+        let place = &mut ends[pile(one)];
+        sorted[*place] = *one;
+        *place += 1;
+    }
+    let mut from = 0;
+    for to in ends {
+        sorted[from..to].sort_by_key(|one| one.key);
+        from = to;
+    }
+    sorted
+}
+
 /// The same kind of limit at another count.
 #[must_use]
 pub fn scaled(shape: &Quota, count: u32) -> Option<Quota> {
@@ -164,7 +194,8 @@ fn need(rungs: &[Quota], requests: &[Asked]) -> usize {
     let most = rungs.partition_point(|quota| u64::from(quota.limit()) < all);
     // Upwards in larger and larger steps first: a limit that is too low denies soon, and only one that is high enough looks at all requests.
     let passes = |rung: usize| rung >= most || denied(&rungs[rung], requests, 1) == 0;
-    let (mut low, mut step) = (0, 1);
+    let span = span(requests);
+    let (mut low, mut step) = (rungs.partition_point(|quota| must_deny(quota, all, span)), 1);
     while low + step <= rungs.len() && !passes(low + step - 1) {
         low += step;
         step *= 2;
@@ -179,6 +210,19 @@ fn need(rungs: &[Quota], requests: &[Asked]) -> usize {
         }
     }
     low
+}
+
+/// How long requests come, in microseconds.
+fn span(requests: &[Asked]) -> u64 {
+    let last = requests.iter().map(|one| one.at).max().unwrap_or_default();
+    requests.first().map_or(0, |first| last.since(first.at).as_micros())
+}
+
+/// Whether a limit denies some requests of this cost for certain: a bucket admits no more than its burst and what flows in while they come.
+fn must_deny(quota: &Quota, all: u64, span: u64) -> bool {
+    let period = u128::from(quota.period().as_micros());
+    let admitted = u128::from(quota.limit()) * period + u128::from(quota.count()) * u128::from(span);
+    quota.algorithm().has_burst() && admitted < u128::from(all) * period
 }
 
 /// How many of one key's requests a limit denies; counted up to `most`.
@@ -216,9 +260,40 @@ fn count(requests: &[Asked], most: u64, mut is_denied: impl FnMut(u32, Timestamp
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::generator::Chance;
 
     fn asked(key: u64, second: u64) -> Asked {
         Asked { key, at: Timestamp::from_micros(1_767_225_600_000_000 + second * 1_000_000), cost: 1 }
+    }
+
+    #[test]
+    fn requests_are_sorted_by_key_and_stay_in_order() {
+        let mut chance = Chance::new(1);
+        for (requests, below) in [(0, 1), (10, 3), (5_000, 40), (5_000, u64::MAX), (40_000, u64::MAX / 1_000)] {
+            let asked: Vec<Asked> = (0..requests).map(|second| asked(chance.below(below), second)).collect();
+            let mut expected = asked.clone();
+            expected.sort_by_key(|one| one.key);
+            assert_eq!(sorted(asked), expected);
+        }
+    }
+
+    #[test]
+    fn the_lowest_limit_is_the_first_that_denies_nothing() {
+        let rungs: Vec<Quota> = round_numbers()
+            .filter_map(|count| scaled(&Quota::per_minute(20).burst(10).build().expect("a quota"), count))
+            .collect();
+        let mut chance = Chance::new(2);
+        for _ in 0..500 {
+            let mut second = 0;
+            let requests: Vec<Asked> = (0..=chance.below(60))
+                .map(|_| {
+                    second += chance.below(4) * chance.below(10);
+                    Asked { cost: 1 + chance.below(3) as u32, ..asked(7, second) }
+                })
+                .collect();
+            let first = rungs.iter().position(|quota| denied(quota, &requests, u64::MAX) == 0);
+            assert_eq!(Some(need(&rungs, &requests)), first, "{requests:?}");
+        }
     }
 
     #[test]
