@@ -25,6 +25,8 @@ const LONGEST_LINE: usize = 1 << 20;
 const SAMPLE_LINES: usize = 200;
 /// How many requests a chunk may stand for: a record of our own violations may count many.
 const MOST_OF_CHUNK: usize = 200_000;
+/// How long before its first request a log is opened, in microseconds.
+const AHEAD: u64 = 60_000_000;
 /// How many unreadable lines are shown.
 const SHOWN: usize = 5;
 
@@ -120,7 +122,7 @@ pub struct ReadReport {
 
 struct Chunk {
     log: usize,
-    first_line: u64,
+    is_first: bool,
     bytes: Vec<u8>,
     format: Format,
     too_long: u64,
@@ -133,6 +135,7 @@ struct Batch<L> {
     made: Option<L>,
     lines: u64,
     unreadable: u64,
+    /// With their number in this chunk.
     shown: Vec<BadLine>,
     broken: Option<String>,
 }
@@ -302,9 +305,10 @@ pub(crate) fn read<W: Worker>(
         let mut order = Order::new();
         let mut shelf = Shelf { chunks: Vec::new(), free: Vec::new() };
         loop {
-            let earliest = streams.iter().map(Stream::next_us).min();
+            // Before a request is handed out, all logs are open that begin by then, and a while later, because they may begin with late lines.
             while let Some((_, next)) = pending.last()
-                && earliest.is_none_or(|earliest| next.first_us <= earliest.saturating_add(60_000_000))
+                && earliest_of(&streams)
+                    .is_none_or(|earliest| next.first_us <= streams[earliest].next_us().saturating_add(AHEAD))
             {
                 let Some((place, log)) = pending.pop() else { break };
                 let (ordered, batches) = sync_channel(workers * 2 + 2);
@@ -312,22 +316,18 @@ pub(crate) fn read<W: Worker>(
                 let bytes = progress.bytes.clone();
                 let name = log.source.name();
                 scope.spawn(move || split(place, &name, log, &work, &ordered, bytes));
-                let mut stream = Stream { batches, requests: Vec::new().into_iter(), chunk: 0, head: None };
+                let mut stream = Stream { batches, requests: Vec::new().into_iter(), chunk: 0, lines: 0, head: None };
                 if stream.advance(&mut report, progress, &mut shelf) {
                     streams.push(stream);
                 }
-                if earliest.is_none() {
-                    break;
-                }
             }
-            let Some(next) = earliest_of(&streams) else {
-                if pending.is_empty() {
-                    break;
-                }
-                continue;
+            let Some(next) = earliest_of(&streams) else { break };
+            // A log that is the only one goes on until the next begins.
+            let until = match (streams.len(), pending.last()) {
+                (1, None) => u64::MAX,
+                (1, Some((_, log))) => log.first_us.saturating_sub(AHEAD),
+                _ => 0,
             };
-            // As long as this log stays the earliest, or for a chunk if it is the only one.
-            let alone = streams.len() == 1;
             let stream = &mut streams[next];
             let mut goes_on = true;
             while let Some(one) = stream.head.take() {
@@ -335,9 +335,8 @@ pub(crate) fn read<W: Worker>(
                     note_time(&mut report, at);
                     shelf.hand_out(item, |made, index| sink(at, made, index));
                 });
-                let chunk_ends = stream.requests.len() == 0;
                 goes_on = stream.advance(&mut report, progress, &mut shelf);
-                if !alone || chunk_ends {
+                if stream.next_us() >= until {
                     break;
                 }
             }
@@ -374,6 +373,8 @@ struct Stream<L> {
     requests: vec::IntoIter<Timed<u32>>,
     /// Which chunk these belong to.
     chunk: u32,
+    /// Lines up to there.
+    lines: u64,
     head: Option<Timed<Item>>,
 }
 
@@ -399,7 +400,9 @@ impl<L> Stream<L> {
             report.lines += batch.lines;
             report.unreadable += batch.unreadable;
             let room = SHOWN - report.first_unreadable.len();
-            report.first_unreadable.extend(batch.shown.into_iter().take(room));
+            let shown = batch.shown.into_iter().take(room);
+            report.first_unreadable.extend(shown.map(|bad| BadLine { line: self.lines + bad.line, ..bad }));
+            self.lines += batch.lines;
             report.broken.extend(batch.broken);
             progress.lines.fetch_add(batch.lines, Ordering::Relaxed);
             if let Some(made) = batch.made.filter(|_| !batch.requests.is_empty()) {
@@ -426,11 +429,10 @@ fn split<L: Send>(
         }
         None => log.source.open(bytes),
     };
-    let mut line = 1;
+    let mut is_first = true;
     let mut hand_on = |buffer: Vec<u8>, too_long: u64| {
-        let lines = memchr::memchr_iter(b'\n', &buffer).count() as u64;
-        let chunk = Chunk { log: place, first_line: line, bytes: buffer, format: log.format.clone(), too_long };
-        line += lines;
+        let is_first = std::mem::replace(&mut is_first, false);
+        let chunk = Chunk { log: place, is_first, bytes: buffer, format: log.format.clone(), too_long };
         let (done, batch) = sync_channel(1);
         work.send((chunk, done)).is_ok() && ordered.send(batch).is_ok()
     };
@@ -498,7 +500,7 @@ fn chunks(mut reader: impl Read, hand_on: &mut impl FnMut(Vec<u8>, u64) -> bool)
 }
 
 fn parse<W: Worker>(chunk: Chunk, names: &[String], worker: &mut W) -> Batch<W::Lines> {
-    let Chunk { log, first_line, bytes, mut format, too_long } = chunk;
+    let Chunk { log, is_first, bytes, mut format, too_long } = chunk;
     let mut batch = Batch {
         requests: Vec::with_capacity(bytes.len() / 128),
         made: None,
@@ -509,15 +511,14 @@ fn parse<W: Worker>(chunk: Chunk, names: &[String], worker: &mut W) -> Batch<W::
     };
     if too_long > 0 {
         let reason = format!("longer than {LONGEST_LINE} bytes");
-        batch.shown.push(BadLine { source: names[log].clone(), line: first_line, reason, text: String::new() });
+        batch.shown.push(BadLine { source: names[log].clone(), line: 1, reason, text: String::new() });
     }
     // Checking is much faster than replacing, and logs are rarely invalid.
     let text = std::str::from_utf8(&bytes).map_or_else(|_| String::from_utf8_lossy(&bytes), Cow::Borrowed);
     let mut lines = text.as_ref();
-    if first_line == 1 {
+    if is_first {
         lines = lines.trim_start_matches('\u{feff}');
     }
-    let mut number = first_line;
     let mut entry = Entry::default();
     while !lines.is_empty() {
         let (line, rest) = match memchr::memchr(b'\n', lines.as_bytes()) {
@@ -549,11 +550,10 @@ fn parse<W: Worker>(chunk: Chunk, names: &[String], worker: &mut W) -> Batch<W::
                 batch.unreadable += 1;
                 if batch.shown.len() < SHOWN {
                     let text = line.chars().take(120).map(|c| if c.is_control() { '\u{fffd}' } else { c }).collect();
-                    batch.shown.push(BadLine { source: names[log].clone(), line: number, reason, text });
+                    batch.shown.push(BadLine { source: names[log].clone(), line: batch.lines, reason, text });
                 }
             }
         }
-        number += 1;
     }
     batch.made = Some(worker.take());
     batch

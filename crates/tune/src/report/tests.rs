@@ -162,6 +162,31 @@ fn files_may_be_compressed_and_are_merged_by_time() {
     assert!(difference <= 5, "{difference}");
 }
 
+/// The first chunk of a log was once handed out before the next log was opened, so that lines of servers that log at the same time were late.
+#[test]
+fn logs_of_the_same_time_are_merged_wherever_they_begin() {
+    let folder = Folder::new();
+    let log = generated(900);
+    let lines: Vec<&str> = log.lines().collect();
+    let dealt = |name: &str, of: &dyn Fn(usize) -> bool| {
+        let mine = lines.iter().enumerate().filter(|(place, _)| of(*place)).map(|(_, line)| format!("{line}\n"));
+        folder.file(name, mine.collect::<String>().as_bytes())
+    };
+    // Two from the beginning on, and one that begins in the middle.
+    let late = |place: usize| place >= 450 && place % 3 == 2;
+    let files = [
+        dealt("a.log", &|place| !late(place) && place % 2 == 0),
+        dealt("b.log", &|place| !late(place) && place % 2 == 1),
+        dealt("c.log", &late),
+    ];
+    let (one, several) = (folder.file("all.log", log.as_bytes()), report_of(&files, None, 2));
+    assert_eq!((several.read.requests, several.read.too_late), (900, 0));
+    assert_eq!(several.read.formats, [("combined".to_owned(), 3)]);
+    let one = report_of(&[one], None, 2);
+    let rates = |report: &Report| serde_json::to_value(&report.clients[0].rates).expect("JSON");
+    assert_eq!((rates(&several), several.timeline.spans), (rates(&one), one.timeline.spans));
+}
+
 #[test]
 fn bad_lines_are_counted_and_shown() {
     let folder = Folder::new();
