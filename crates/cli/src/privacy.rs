@@ -1,7 +1,7 @@
 //! What is remembered about a client: bounded in length, and secrets only as fingerprints.
 
 use std::borrow::Cow;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::net::IpAddr;
 
@@ -46,8 +46,8 @@ const SECRETS: [&str; 20] = [
 
 impl Privacy {
     /// From the mapping of attributes.
-    pub fn new(identify: &BTreeMap<String, String>) -> Privacy {
-        let secret = identify.iter().filter(|(_, source)| sounds_secret(source));
+    pub fn new<'i>(identify: impl IntoIterator<Item = (&'i String, &'i String)>) -> Privacy {
+        let secret = identify.into_iter().filter(|(_, source)| sounds_secret(source));
         Privacy { mapped: secret.map(|(attribute, _)| attribute.clone()).collect() }
     }
 

@@ -317,9 +317,7 @@ impl Report {
     pub fn hide_lines(&mut self) {
         for bad in &mut self.read.first_unreadable {
             bad.text.clear();
-            // Values are quoted.
-            let parts: Vec<&str> = bad.reason.split('"').collect();
-            bad.reason = parts.iter().step_by(2).copied().collect::<Vec<_>>().join("...");
+            bad.reason = without_quotations(&bad.reason);
         }
     }
 
@@ -330,6 +328,25 @@ impl Report {
         let shares = enforced.map(|rule| (rule.rule.as_str(), rule.share_of_keys_denied));
         shares.max_by(|a, b| a.1.total_cmp(&b.1))
     }
+}
+
+/// A reason without what it quotes of the line. Quotes within a quotation are escaped.
+fn without_quotations(reason: &str) -> String {
+    let mut shown = String::new();
+    let mut characters = reason.chars();
+    while let Some(character) = characters.next() {
+        if !matches!(character, '"' | '`') {
+            shown.push(character);
+            continue;
+        }
+        shown.push_str("...");
+        while let Some(quoted) = characters.next().filter(|quoted| *quoted != character) {
+            if quoted == '\\' {
+                characters.next();
+            }
+        }
+    }
+    shown
 }
 
 fn notes(found: &Found, zoneless: bool) -> Vec<String> {

@@ -105,8 +105,8 @@ pub(super) fn run(args: Args) -> anyhow::Result<Ending> {
     let logs = open(&args)?;
     let loaded = args.config.as_deref().map(load).transpose()?;
     let compared = args.compare.as_deref().map(load).transpose()?;
-    let identify = loaded.as_ref().map(|loaded| loaded.config.identify.clone()).unwrap_or_default();
-    let privacy = Privacy::new(&identify);
+    // What is a secret in either file is one in the report.
+    let privacy = Privacy::new(loaded.iter().chain(&compared).flat_map(|loaded| &loaded.config.identify));
     let salt = salt()?;
     let shown = |rule: &Rule, variant: u16, key: &str| match args.anonymise {
         true => anonymous(&salt, key),

@@ -204,6 +204,44 @@ fn bad_lines_are_counted_and_shown() {
     assert!(text.contains("times are whole seconds"), "{text}");
 }
 
+/// A line that was too long to be read was not counted in the numbers of later lines.
+#[test]
+fn lines_have_their_numbers_behind_one_that_is_too_long() {
+    let folder = Folder::new();
+    let log = generated(300);
+    let good: Vec<&str> = log.lines().collect();
+    let text = format!("{}\n{}\nbad\n{}\nbad\n", good[..100].join("\n"), "x".repeat(1 << 21), good[100..].join("\n"));
+    let read = report_of(&[folder.file("long.log", text.as_bytes())], None, 2).read;
+    assert_eq!((read.lines, read.requests, read.unreadable), (303, 300, 3));
+    let shown: Vec<(u64, bool)> =
+        read.first_unreadable.iter().map(|bad| (bad.line, bad.reason.starts_with("longer than"))).collect();
+    assert_eq!(shown, [(101, true), (102, false), (303, false)]);
+}
+
+/// Quotes within what a reason quotes were once taken for its end, and an address between them was shown.
+#[test]
+fn hidden_lines_show_nothing_of_what_they_say() {
+    let folder = Folder::new();
+    let secret = "198.51.100.77";
+    let line = |rest: &str| format!("{secret} - - [05/Jan/2026:00:00:00 +0000] \"GET / HTTP/1.1\" {rest}\n");
+    let odd = [
+        line("200 5 \"-\" \"x\" \"198.51.100.77\" y"),
+        line("\"198.51.100.77\" 5 \"-\" \"x\""),
+        line(r#"2\"198.51.100.77\"0 5 "-" "x""#),
+    ];
+    let file = folder.file("odd.log", (line("200 5 \"-\" \"x\"").repeat(5) + &odd.concat()).as_bytes());
+    let logs = Log::open(Source::named(&[file]).expect("a file"), Format::named("combined").ok().as_ref(), 0);
+    let options =
+        Options { naming: Naming::default(), policy: None, compared: None, workers: 1, max_keys: crate::MAX_KEYS };
+    let hidden = |_: &Rule, _: u16, _: &str| "key-1".to_owned();
+    let mut report = Report::of(logs.expect("a log"), options, &Progress::default(), &hidden);
+    assert_eq!(report.read.unreadable, 3);
+    assert!(serde_json::to_string(&report.read).expect("JSON").contains(secret));
+    report.hide_lines();
+    let shown = serde_json::to_string(&report).expect("JSON") + &summary(&report, Paint::Plain);
+    assert!(!shown.contains(secret), "{shown}");
+}
+
 #[test]
 fn those_who_are_not_people_stand_out_and_are_left_out_of_suggestions() {
     let folder = Folder::new();
