@@ -102,6 +102,50 @@ fn keys_are_fingerprints_where_they_are_secrets_or_it_is_asked_for() {
     assert_eq!(report["clients"][1]["keys"], 2);
 }
 
+/// What identifies clients in the file of `--compare` was once taken for a plain name, and API keys were shown.
+#[test]
+fn a_secret_of_the_other_rules_is_a_fingerprint_too() {
+    let plain = file("rules: [{name: per-address, key: '{ip}', limit: 100/s}]", "yaml");
+    let keyed = file(
+        "identify: {customer: header.x-api-key}\nrules: [{name: per-customer, key: '{customer}', limit: 1/h}]",
+        "yaml",
+    );
+    let line =
+        r#"{"ts":1767225600,"remote_ip":"192.0.2.1","method":"GET","uri":"/","status":200,"http_x_api_key":"hunter2"}"#;
+    let log = format!("{line}\n").repeat(3);
+    let told = run(&["tune", "-", "-c", &plain, "--compare", &keyed, "--json"], log.as_bytes());
+    let text = stdout(&told);
+    assert!(text.contains("sha256:") && !text.contains("hunter2"), "{text}{}", stderr(&told));
+}
+
+/// `header.x-user` and `cookie.user` were once both `per-user`, which no rules file may have twice, and a name with a `|` in it was two.
+#[test]
+fn suggested_rules_are_valid_whatever_a_log_calls_its_fields() {
+    let folder = Folder::new();
+    let rules = folder.path().join("rules.yaml").display().to_string();
+    let format = r#"$remote_addr [$time_iso8601] "$request" $status "$http_x_user" "$cookie_user""#;
+    let line = |second: u32| {
+        format!(
+            "192.0.2.{second} [2026-01-01T00:00:{second:02}Z] \"GET / HTTP/1.1\" 200 \"ann{second}\" \"c{second}\"\n"
+        )
+    };
+    let log: String = (0..60).map(line).collect();
+    let told = run(&["tune", "-", "--format", format, "--write", &rules], log.as_bytes());
+    assert!(told.status.success(), "{}", stderr(&told));
+    let written = std::fs::read_to_string(&rules).unwrap();
+    assert!(written.contains("name: per-user\n") && written.contains("name: per-user-2\n"), "{written}");
+
+    let events: String = (0..60)
+        .map(|second| {
+            format!("{{\"at_us\":{second}000000,\"attributes\":{{\"ip\":\"192.0.2.{second}\",\"user|x}}\":\"1\"}}}}\n")
+        })
+        .collect();
+    let odd = folder.path().join("odd.yaml").display().to_string();
+    let told = run(&["tune", "-", "--write", &odd], events.as_bytes());
+    assert!(told.status.success(), "{}", stderr(&told));
+    assert!(run(&["validate", &odd], b"").status.success());
+}
+
 /// What is drawn in a terminal of this size, with its control sequences.
 fn drawn(rows: u32, columns: u32, args: &[&str]) -> String {
     let script = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/tune/terminal.py");

@@ -68,5 +68,6 @@ pub use suggest::{SuggestedRule, Suggestion};
 pub use suspect::{Suspect, Suspicion};
 pub use text::{Paint, summary};
 pub use timeline::Counts;
+pub use traffic::Concentration;
 pub use trial::MAX_KEYS;
 pub use tried::{Asked, ByKey, Sparing, Tried, scaled};

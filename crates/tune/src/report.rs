@@ -17,7 +17,7 @@ use crate::run::{self, Found, Options};
 use crate::suggest::{self, Suggestion};
 use crate::suspect::{KeyNote, Suspect, Usual};
 use crate::timeline::{Counts, Timeline};
-use crate::traffic::{Traffic, top};
+use crate::traffic::{Concentration, Traffic, top};
 use crate::trial::Trial;
 
 /// How a key is shown: a secret, or any key if that is wished, by its fingerprint only.
@@ -91,15 +91,6 @@ pub struct KeysReport {
     pub busiest: Vec<KeyReport>,
     /// The fewest of these that make at least 30 % of all requests together, and their share.
     pub concentration: Option<Concentration>,
-}
-
-/// A few keys that make much of the traffic.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
-pub struct Concentration {
-    /// How many.
-    pub keys: u64,
-    /// Their share of requests, 0 to 1.
-    pub share: f64,
 }
 
 /// How keys are spread over rates.
@@ -443,21 +434,9 @@ fn keys(traffic: &Traffic, shown: Shown<'_>) -> KeysReport {
         exact: traffic.census.is_exact(),
         error_of_share: traffic.census.error_of_share(),
         rates: Rates { second: quantiles(traffic, 0), minute: quantiles(traffic, 1), hour: quantiles(traffic, 2) },
-        concentration: concentration(&busiest),
+        concentration: traffic.concentration(),
         busiest,
     }
-}
-
-/// The fewest keys that make 30 % of requests, if ten are enough.
-fn concentration(busiest: &[KeyReport]) -> Option<Concentration> {
-    let mut share = 0.0;
-    for (place, key) in busiest.iter().take(10).enumerate() {
-        share += key.share;
-        if share >= 0.3 {
-            return Some(Concentration { keys: place as u64 + 1, share });
-        }
-    }
-    None
 }
 
 fn quantiles(traffic: &Traffic, span: usize) -> Quantiles {

@@ -63,7 +63,9 @@ pub(crate) fn kinds_of(names: &[String]) -> Vec<String> {
     let mut kinds: Vec<String> = Vec::new();
     for name in names {
         let is_identifying = IDENTIFYING.iter().any(|word| name.contains(word)) && name != "header.user-agent";
-        if is_identifying && !kinds.contains(name) && kinds.len() < MOST_KINDS {
+        // What a client may call a header or an attribute is not always a name that a rules file can hold.
+        let is_plain = name.bytes().all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'.' | b'-' | b'_'));
+        if is_identifying && is_plain && !kinds.contains(name) && kinds.len() < MOST_KINDS {
             kinds.push(name.clone());
         }
     }

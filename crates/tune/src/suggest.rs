@@ -53,7 +53,7 @@ pub(crate) fn suggest(found: &Found, seconds: u64) -> Option<Suggestion> {
     for kind in &found.kinds {
         // An attribute that hardly any request has says little about clients.
         if kind.requests * 20 >= found.read.requests {
-            let name = format!("per-{}", plain(kind.rule.name()));
+            let name = unused(format!("per-{}", plain(kind.rule.name())), &rules);
             rules.extend(rule(kind, &name, &format!("{{{}}}", kind.rule.name()), Vec::new()));
         }
     }
@@ -77,6 +77,13 @@ pub(crate) fn suggest(found: &Found, seconds: u64) -> Option<Suggestion> {
     }
     let yaml = yaml(&rules, found, seconds);
     Some(Suggestion { rules, yaml })
+}
+
+/// A name that no rule has: `header.x-user` and `cookie.user` would both be `per-user`.
+fn unused(name: String, rules: &[SuggestedRule]) -> String {
+    let is_unused = |name: &String| rules.iter().all(|rule| rule.name != *name);
+    let numbered = (2..).map(|number| format!("{name}-{number}"));
+    std::iter::once(name.clone()).chain(numbered).find(is_unused).unwrap_or(name)
 }
 
 /// `header.x-api-key` as a part of a name.
@@ -143,6 +150,10 @@ fn evidence(
     let keys = counted(traffic.census.keys().saturating_sub(suspects as u64), "ordinary key");
     let about = if traffic.census.is_exact() { "" } else { "about " };
     told.push(format!("99.9 % of {about}{keys} stay at or below {}/min", grouped(minute.into())));
+    if let Some(few) = traffic.concentration() {
+        let make = if few.keys == 1 { "makes" } else { "make" };
+        told.push(format!("{} {make} {} of its requests", counted(few.keys, "key"), percent(few.share)));
+    }
     let spared = sparing.tried;
     told.push(format!(
         "{} would have denied {} of {} ordinary keys",
@@ -155,9 +166,12 @@ fn evidence(
         grouped(spared.keys)
     ));
     if suspects > 0 {
-        let were = if suspects == 1 { "that looks like a bot was" } else { "that look like bots were" };
+        let were = match suspects {
+            1 => "that looks like a bot was left out; with it",
+            _ => "that look like bots were left out; with them",
+        };
         told.push(format!(
-            "{} {were} left out; with them it would have denied {} of all requests",
+            "{} {were}, the limit would have denied {} of all requests",
             counted(suspects as u64, "key"),
             percent(all.share_of_requests())
         ));

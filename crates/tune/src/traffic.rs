@@ -50,6 +50,15 @@ pub(crate) struct Traffic {
     pub(crate) waits: Histogram,
 }
 
+/// A few keys that make much of the traffic.
+#[derive(Debug, Clone, Copy, PartialEq, serde::Serialize)]
+pub struct Concentration {
+    /// How many.
+    pub keys: u64,
+    /// Their share of requests, 0 to 1.
+    pub share: f64,
+}
+
 /// What a rule said to a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Said {
@@ -128,6 +137,18 @@ impl Traffic {
         let middle = requests.len() / 2;
         let median = u64::from(*requests.select_nth_unstable(middle).1);
         Usual { median, are_programs: self.of_programs * 2 > self.requests }
+    }
+
+    /// The fewest keys that make 30 % of requests, if ten are enough.
+    pub(crate) fn concentration(&self) -> Option<Concentration> {
+        let mut share = 0.0;
+        for (place, key) in top(&self.hot, 10).iter().enumerate() {
+            share += key.certain() as f64 / self.requests.max(1) as f64;
+            if share >= 0.3 {
+                return Some(Concentration { keys: place as u64 + 1, share });
+            }
+        }
+        None
     }
 
     /// The note of a key: of all its requests where it is one of the busiest, otherwise of its denials, or of what was odd.
