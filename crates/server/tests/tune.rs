@@ -262,6 +262,11 @@ fn replay_reads_every_format_that_tune_reads() {
             "{summary}"
         );
     }
+    // Times that name no zone.
+    let line =
+        "192.0.2.1:5 [01/Jan/2026:02:00:00.000] in b/s 0/0/1/2/3 200 5 - - ---- 1/1/1/1/0 0/0 \"GET / HTTP/1.1\"\n";
+    let told = stdout(&run(&["replay", "-c", &rules, "--utc-offset", "+02:00"], line.as_bytes()));
+    assert!(told.starts_with("{\"at_us\":1767225600000000,"), "{told}");
     let mistaken = run(&["replay", "-c", &rules], br#"{"at": 3, "attributes": {}}"#);
     assert!(stderr(&mistaken).contains("at_us"), "an event with a mistake: {}", stderr(&mistaken));
 }

@@ -17,6 +17,7 @@ use tollkeeper_tune::{Log, Naming, Options, Paint, Progress, Report, Source, eac
 use super::configuration::ConfigArgs;
 use super::ending::Ending;
 use super::operations;
+use super::tune::offset;
 use crate::privacy::Privacy;
 use crate::settings::{self, Loaded};
 use crate::wire;
@@ -44,6 +45,9 @@ pub(super) struct Args {
     /// The format of an access log: a name such as `combined`, or as written in the configuration of nginx or Apache
     #[arg(long, value_name = "FORMAT", env = "TOLLKEEPER_FORMAT")]
     format: Option<String>,
+    /// The zone of times that name none, such as +02:00 (HAProxy)
+    #[arg(long, value_name = "OFFSET", default_value = "+00:00", value_parser = offset, allow_hyphen_values = true, env = "TOLLKEEPER_UTC_OFFSET")]
+    utc_offset: i64,
     /// Print a summary instead of each decision: what every rule denied, and whom
     #[arg(long, env = "TOLLKEEPER_SUMMARY", value_parser = clap::builder::FalseyValueParser::new())]
     summary: bool,
@@ -52,21 +56,21 @@ pub(super) struct Args {
 pub(super) fn run(args: Args) -> anyhow::Result<Ending> {
     let mut loaded = args.config.load_with_rules()?;
     operations::warn(&loaded);
-    if let Some(store) = args.store {
-        loaded.config.store.url = store;
+    if let Some(store) = &args.store {
+        loaded.config.store.url.clone_from(store);
     }
     if args.summary {
         if !loaded.config.store.url.starts_with("memory:") {
             bail!("--summary decides in memory: leave out --store, or give --store memory:");
         }
-        return summarise(logs(&args.input, args.format.as_deref())?, loaded);
+        return summarise(logs(&args)?, loaded);
     }
     let clock = ManualClock::default();
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build()?;
     let store = runtime.block_on(settings::store(&loaded.config, clock.clone().into()))?;
     let limiter = Limiter::new(loaded.policy, store);
     if args.format.is_some() || is_access_log(&args.input)? {
-        let logs = logs(&args.input, args.format.as_deref())?;
+        let logs = logs(&args)?;
         let naming = Naming { ipv6_prefix: loaded.config.ipv6_prefix, identify: loaded.config.identify.clone() };
         let replayed = replay_logs(logs, &naming, &limiter, &clock, &runtime);
         return ended(&runtime, &limiter, replayed);
@@ -91,10 +95,10 @@ fn ended(runtime: &Runtime, limiter: &Limiter, replayed: anyhow::Result<()>) -> 
     Ok(Ending::Fine)
 }
 
-fn logs(input: &Option<PathBuf>, format: Option<&str>) -> anyhow::Result<Vec<Log>> {
-    let name = input.as_ref().map_or_else(|| "-".to_owned(), |path| path.display().to_string());
-    let format = format.map(Format::named).transpose().context("--format")?;
-    Ok(Log::open(Source::named(&[name])?, format.as_ref(), 0)?)
+fn logs(args: &Args) -> anyhow::Result<Vec<Log>> {
+    let name = args.input.as_ref().map_or_else(|| "-".to_owned(), |path| path.display().to_string());
+    let format = args.format.as_deref().map(Format::named).transpose().context("--format")?;
+    Ok(Log::open(Source::named(&[name])?, format.as_ref(), args.utc_offset)?)
 }
 
 /// Whether the first line is not an event. Nothing of the input is consumed.

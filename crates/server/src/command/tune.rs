@@ -282,7 +282,7 @@ fn share(text: &str) -> Result<f64, String> {
 }
 
 /// `+02:00` in seconds.
-fn offset(text: &str) -> Result<i64, String> {
+pub(super) fn offset(text: &str) -> Result<i64, String> {
     let wrong = || format!("{text:?} is not an offset; write +02:00 or -05:30");
     let (sign, rest) = match text.split_at_checked(1) {
         Some(("+", rest)) => (1, rest),
