@@ -74,6 +74,13 @@ test("rules have their chart, their limit, who they deny and alternative limits"
   await page.context().close();
 });
 
+test("without rules nothing is said about denials", async () => {
+  const page = await openPage(served("asked.html"));
+  assert.ok(!(await page.innerText("main")).includes("would have been denied\n"));
+  assert.equal(await page.locator("svg .bar-deny").count(), 0);
+  await page.context().close();
+});
+
 test("tables sort by every column, by keyboard too", async () => {
   const page = await openPage(served("asked.html"));
   const table = page.locator('table[aria-label="Busiest by address"]');

@@ -156,7 +156,7 @@ function heat(week) {
 
 const legend = () => node("div", { class: "legend" },
   node("span", {}, node("i", { style: "background: var(--pass-soft)" }), "requests"),
-  node("span", {}, node("i", { style: "background: var(--deny)" }), "would have been denied"));
+  report.denied === null ? null : node("span", {}, node("i", { style: "background: var(--deny)" }), "would have been denied"));
 
 function ruleCard(rule) {
   const card = node("section", { class: "card" }, node("h3", {}, `${rule.rule}: ${rule.limit}${rule.mode === "enforce" ? "" : ` (${rule.mode})`}`));
@@ -233,7 +233,7 @@ if (report.compared) {
     node("h3", {}, `Lose: ${counted(compared.lost, "request")}`), keysTable(compared.losing, "denied", "Who loses"),
     ...compared.rules.map(ruleCard));
 }
-section("Hours of the week", node("p", { class: "soft small" }, "In UTC; darker is busier."), heat(report.week));
+section("Hours of the week", node("p", { class: "soft small" }, "In UTC; the stronger the colour, the busier."), heat(report.week));
 for (const keys of report.clients) {
   section(`By ${keys.name}`, node("p", { class: "soft" }, `${keys.exact ? "" : "About "}${counted(keys.keys, "key")}, ${counted(keys.requests, "request")}.` +
     `${keys.exact ? "" : ` Shares of keys are within ${share(keys.error_of_share)} (one standard error).`}`),
