@@ -166,6 +166,24 @@ def test_a_cancelled_caller_holds_nothing(own_redis: Redis, namespace: str) -> N
     asyncio.run(main())
 
 
+def test_a_caller_that_is_alone_uses_the_connection_that_is_there(own_redis: Redis, namespace: str) -> None:
+    """Another connection would be read by another thread: two more switches between threads for each request."""
+    limiter = limiter_on(own_redis, namespace)
+    limiter.connect_sync()
+
+    def connections() -> int:
+        clients = subprocess.check_output(["redis-cli", "-p", str(own_redis.port), "client", "list"], text=True)
+        return len(clients.splitlines())
+
+    async def main() -> None:
+        before = connections()
+        for _ in range(10):
+            assert (await limiter.check({"user": "a"})).source == "store"
+        assert connections() == before
+
+    asyncio.run(main())
+
+
 def test_threads_wait_without_the_interpreters_lock(redis_server: Redis, namespace: str) -> None:
     limiter, passed = limiter_on(redis_server, namespace), []
 

@@ -19,14 +19,14 @@ use crate::store::error::StoreError;
 pub(super) struct Io {
     handle: Handle,
     /// `None` in a simulation, where all work is done by one thread.
-    _stop: Option<oneshot::Sender<()>>,
+    stop: Option<oneshot::Sender<()>>,
 }
 
 impl Io {
     pub(super) fn start() -> io::Result<Io> {
         #[cfg(test)]
         if simulated::network::Network::current().is_some() {
-            return Ok(Io { handle: Handle::current(), _stop: None });
+            return Ok(Io { handle: Handle::current(), stop: None });
         }
         let runtime = Builder::new_current_thread().enable_all().build()?;
         let handle = runtime.handle().clone();
@@ -35,11 +35,16 @@ impl Io {
             // Nothing is ever sent: it ends when the sender is dropped.
             let _: Result<(), _> = runtime.block_on(stopped);
         })?;
-        Ok(Io { handle, _stop: Some(stop) })
+        Ok(Io { handle, stop: Some(stop) })
     }
 
     pub(super) fn handle(&self) -> &Handle {
         &self.handle
+    }
+
+    /// Whether this is that thread. Never in a simulation, where it would be true of all work.
+    pub(super) fn is_here(&self) -> bool {
+        self.stop.is_some() && Handle::try_current().is_ok_and(|runtime| runtime.id() == self.handle.id())
     }
 
     /// Starts work in the background.

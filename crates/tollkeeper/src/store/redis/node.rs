@@ -209,12 +209,17 @@ impl Node {
     ///
     /// A late reply here may be due to a busy runtime, so it is not held against the server: the thread that makes
     /// calls checks whether the server answers. If it does, the reply will be read when the runtime gets to it.
+    ///
+    /// A caller that is on that thread uses the thread's connection: the other one may be read by another thread.
     pub(super) async fn call_here(
         self: &Arc<Self>,
         io: &Io,
         work: Work<'_>,
         read: &mut Read<'_>,
     ) -> Result<(), Refusal> {
+        if io.is_here() {
+            return self.call(work, false, read).await;
+        }
         let connection = self.of_callers.as_ref().unwrap_or(&self.connection);
         let connection = ConnectionManager::clone(&connection.load());
         let mut reply = pin!(async {
