@@ -46,8 +46,10 @@ impl Answered {
         }
     }
 
+    /// Drops the former state without the lock: that may run Python, and this method again.
     fn set(&self, state: State) {
-        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = state;
+        let former = std::mem::replace(&mut *self.0.lock().unwrap_or_else(PoisonError::into_inner), state);
+        drop(former);
     }
 
     /// The answer, for leaving an `async with`.

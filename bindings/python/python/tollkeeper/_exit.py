@@ -1,4 +1,4 @@
-"""Returns leased tokens when the interpreter exits."""
+"""Returns leased tokens when the interpreter exits. Imported with the first limiter that may have some."""
 
 import atexit
 import weakref
@@ -8,11 +8,10 @@ _limiters: "weakref.WeakSet[Any]" = weakref.WeakSet()
 
 
 def remember(limiter: Any) -> None:
-    if not _limiters:
-        atexit.register(_close)
     _limiters.add(limiter)
 
 
+@atexit.register
 def _close() -> None:
     for limiter in list(_limiters):
         try:
