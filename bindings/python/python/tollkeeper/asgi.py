@@ -46,7 +46,8 @@ class RateLimitMiddleware(Middleware[ASGIApp, Scope]):
             await self.limiter._follow()
         known = await self._known(scope) if self._key is not None or self.limiter._needs_user() else None
         cost = self._cost if isinstance(self._cost, int) else await awaited(self._cost_of(scope))
-        verdict = await _decided(self.limiter._check_asgi(scope, known, cost))
+        answer = self.limiter._check_asgi(scope, known, cost)
+        verdict: Verdict | Refusal = answer if isinstance(answer, DECIDED) else await answer
         outer = scope.get(LAYER)
         if not verdict.allowed:
             await deny(verdict, scope, receive, send, outer)
@@ -71,13 +72,6 @@ class RateLimitMiddleware(Middleware[ASGIApp, Scope]):
         return {"user": user_of(scope)}
 
 
-async def _decided(answer: Any) -> Verdict | Refusal:
-    if isinstance(answer, (Verdict, Refusal)):
-        return answer
-    decided: Verdict | Refusal = await answer
-    return decided
-
-
 def user_of(scope: Scope) -> str | None:
     """The user who is logged in, from the authentication middleware."""
     state = scope.get("state")
@@ -91,6 +85,8 @@ def user_of(scope: Scope) -> str | None:
 
 
 _NOBODY = object()
+#: What a limiter in memory answers at once; others answer with an awaitable.
+DECIDED = (Verdict, Refusal)
 
 
 async def deny(verdict: Verdict | Refusal, scope: Scope, receive: Receive, send: Send, outer: Any) -> None:

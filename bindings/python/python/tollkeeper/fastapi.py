@@ -24,7 +24,7 @@ from ._middleware import LAYER, verdict_of
 from ._routes import ROUTE, RouteLimit
 from ._rules import KEY, By, LimitLike, cost_of, texts
 from ._tollkeeper import Collector, Limiter, Refusal, Verdict
-from .asgi import TRY_AGAIN_LATER, _decided, user_of
+from .asgi import DECIDED, TRY_AGAIN_LATER, user_of
 
 __all__ = ["RESPONSES", "Limits", "RateLimitExceeded", "limit", "verdict_of"]
 
@@ -155,7 +155,8 @@ async def _enforce(
     limiter, rule = route_limit.rule_for(_route_of(scope))
     known[ROUTE] = rule
     cost = await awaited(cost_of(route_limit.cost, connection))
-    verdict = await _decided(limiter._check_asgi(scope, known, cost))
+    answer = limiter._check_asgi(scope, known, cost)
+    verdict: Union[Verdict, Refusal] = answer if isinstance(answer, DECIDED) else await answer
     layer = scope.get(LAYER)
     if isinstance(verdict, Verdict):
         if layer is None:
