@@ -106,8 +106,15 @@ impl Upload {
         }
         let body = Paced::new(body, idle).hurrying(stopping.clone());
         let (waited, waiting, state) = (Duration::ZERO, None, Arc::new(UploadState::new()));
-        let _in_flight = in_flight.clone();
-        Upload(Some(Box::new(Sending { body, pace, received: 0, waited, waiting, state, _in_flight })))
+        Upload(Some(Box::new(Sending {
+            body,
+            pace,
+            received: 0,
+            waited,
+            waiting,
+            state,
+            _in_flight: in_flight.clone(),
+        })))
     }
 
     pub(super) fn empty() -> Upload {

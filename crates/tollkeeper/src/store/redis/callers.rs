@@ -175,7 +175,7 @@ mod tests {
     use super::*;
 
     /// Two callers in a task that blocks the only thread of its runtime until both are answered, and that thread.
-    fn blocked_callers() -> (Vec<Waiter>, JoinOfThread) {
+    fn blocked_callers() -> (Vec<Waiter>, std::thread::JoinHandle<()>) {
         let (callers, waiting) = std::sync::mpsc::channel();
         let blocked = std::thread::spawn(move || {
             let runtime = Builder::new_current_thread().build().expect("a runtime");
@@ -194,8 +194,6 @@ mod tests {
         });
         (waiting.recv().expect("two callers"), blocked)
     }
-
-    type JoinOfThread = std::thread::JoinHandle<()>;
 
     fn refused(waiters: Vec<Waiter>) -> impl Iterator<Item = (Waiter, Result<Answered, Refusal>)> {
         waiters.into_iter().map(|waiter| (waiter, Err(Refusal::Overloaded)))
