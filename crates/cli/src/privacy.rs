@@ -116,12 +116,15 @@ pub fn bounded(text: &str, most: usize) -> Cow<'_, str> {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeMap;
+
     use tollkeeper::RuleSpec;
 
     use super::*;
 
     fn shown(identify: &[(&str, &str)], key: &str, variant: u16) -> String {
-        let identify = identify.iter().map(|(name, source)| (name.to_string(), source.to_string())).collect();
+        let identify: BTreeMap<String, String> =
+            identify.iter().map(|(name, source)| (name.to_string(), source.to_string())).collect();
         let spec = RuleSpec { name: "r".into(), key: key.into(), limit: "1/s".into(), ..RuleSpec::default() };
         let rule = spec.build().expect("a rule");
         Privacy::new(&identify).shown_key(&rule, variant, "the value").into_owned()

@@ -137,7 +137,9 @@ fn suggested_rules_are_valid_whatever_a_log_calls_its_fields() {
 
     let events: String = (0..60)
         .map(|second| {
-            format!("{{\"at_us\":{second}000000,\"attributes\":{{\"ip\":\"192.0.2.{second}\",\"user|x}}\":\"1\"}}}}\n")
+            format!(
+                "{{\"at_us\":1{second:02}000000,\"attributes\":{{\"ip\":\"192.0.2.{second}\",\"user|x}}\":\"1\"}}}}\n"
+            )
         })
         .collect();
     let odd = folder.path().join("odd.yaml").display().to_string();
