@@ -148,20 +148,52 @@ impl Service {
     /// answer.
     pub(crate) async fn charge(&self, front: Front, charge: Charge) -> Result<Decision, StoreError> {
         let started = Instant::now();
-        let decided = match self.limiter.charge_now(&charge) {
-            Some(decided) => decided.map(|decision| (decision, Source::Store)),
-            // There is one decision per charge.
-            None => self.limiter.charge(std::slice::from_ref(&charge)).await.and_then(|decided| {
-                let nothing = || StoreError::Unavailable { reason: "it decided nothing".into() };
-                decided.into_iter().next().ok_or_else(nothing)
-            }),
+        // There is one decision per charge.
+        let decided = self.limiter.charge(std::slice::from_ref(&charge)).await.and_then(|decided| {
+            let nothing = || StoreError::Unavailable { reason: "it decided nothing".into() };
+            decided.into_iter().next().ok_or_else(nothing)
+        });
+        let (_, decided) = self.charged(front, charge, decided, started);
+        decided
+    }
+
+    /// The same at once, on a store in this process. `Err` is the charge, if the store is another one. Otherwise it comes back as
+    /// well, to be used again.
+    pub(crate) fn charge_now(
+        &self,
+        front: Front,
+        charge: Charge,
+    ) -> Result<(Charge, Result<Decision, StoreError>), Charge> {
+        let started = Instant::now();
+        match self.limiter.charge_now(&charge) {
+            Some(decided) => {
+                let decided = decided.map(|decision| (decision, Source::Store));
+                Ok(self.charged(front, charge, decided, started))
+            }
+            None => Err(charge),
+        }
+    }
+
+    fn charged(
+        &self,
+        front: Front,
+        charge: Charge,
+        decided: Result<(Decision, Source), StoreError>,
+        started: Instant,
+    ) -> (Charge, Result<Decision, StoreError>) {
+        let (decision, source) = match decided {
+            Ok(decided) => decided,
+            Err(error) => {
+                self.metrics.count_outcome(front, &error);
+                return (charge, Err(error));
+            }
         };
-        let (decision, source) = decided.inspect_err(|error| self.metrics.count_outcome(front, error))?;
         let rows = [Row::decided(charge, decision, source)];
         let outcome = if decision.is_allowed() { Outcome::Allowed } else { Outcome::Denied };
         self.metrics.count_outcome(front, outcome);
         self.observe_rows(&Descriptor::default(), &rows, started);
-        Ok(decision)
+        let [Row { charge, .. }] = rows;
+        (charge, Ok(decision))
     }
 
     /// What every decision goes through: it is counted, added to the trace of its request, and noted with the client.

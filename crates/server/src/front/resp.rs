@@ -92,11 +92,11 @@ async fn run_within(
 /// Bytes of a hostile client: commands are the same however their bytes arrive.
 #[cfg(any(test, fuzzing))]
 pub(crate) fn fuzz(bytes: &[u8]) {
-    let mut at = 0;
-    while let Ok(request::Parsed::Command(words, taken)) = request::parse(&bytes[at..]) {
+    let (mut at, mut words) = (0, Vec::new());
+    while let Ok(request::Parsed::Command(taken)) = request::parse(&bytes[at..], &mut words) {
         assert!(taken > 0 && taken <= request::MAX_COMMAND, "{taken} bytes for a command");
         assert!(words.len() <= request::MAX_WORDS, "{} words", words.len());
-        let before = request::parse(&bytes[at..at + taken - 1]);
+        let before = request::parse(&bytes[at..at + taken - 1], &mut words);
         assert!(matches!(before, Ok(request::Parsed::Incomplete)), "a command without its last byte is {before:?}");
         at += taken;
     }

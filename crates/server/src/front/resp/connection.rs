@@ -12,7 +12,7 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::sync::watch;
 use tokio::task::yield_now;
 use tokio::time::{Instant, sleep, timeout, timeout_at};
-use tollkeeper::{Charge, CheckError, Overloaded, StoreError};
+use tollkeeper::{Charge, CheckError, Decision, Overloaded, StoreError};
 
 use super::action::{Action, Queued};
 use super::command::{Step, Then, plan};
@@ -25,6 +25,17 @@ use super::{check, throttle};
 use crate::front::connections::Stream;
 use crate::metrics::{CommandOutcome, Front};
 use crate::telemetry::Described;
+
+/// Commands that are decided together.
+struct Batch {
+    /// Those that were not answered yet.
+    steps: Vec<Step>,
+    /// How many bytes all of them took.
+    taken: usize,
+    then: Then,
+    /// Whether more may have arrived.
+    has_more: bool,
+}
 
 pub(super) struct Connection {
     shared: Arc<Shared>,
@@ -106,16 +117,15 @@ impl Connection {
         let mut at = 0;
         loop {
             let guesses = self.session.guesses();
-            let (steps, taken, then) = self.understand(at);
+            let Batch { steps, taken, then, has_more } = self.understand(at);
             at += taken;
-            let has_more = steps.len() == self.shared.limits.depth;
             if self.shared.decides_here {
                 // None of them waits, so none has to be kept beside the others.
                 for step in steps {
                     let (reply, protocol) = carry_out(&self.shared, step).await;
                     self.write(&reply, protocol).await?;
                 }
-            } else {
+            } else if !steps.is_empty() {
                 let replies = join_all(steps.into_iter().map(|step| carry_out(&self.shared, step))).await;
                 for (reply, protocol) in replies {
                     self.write(&reply, protocol).await?;
@@ -165,33 +175,37 @@ impl Connection {
         }
     }
 
-    /// The next commands, as many as are decided together, and how many bytes they took.
-    fn understand(&mut self, start: usize) -> (Vec<Step>, usize, Then) {
-        let (mut steps, mut at) = (Vec::new(), start);
-        while steps.len() < self.shared.limits.depth {
-            match parse(&self.input[at..]) {
-                Ok(Parsed::Incomplete) => break,
-                Ok(Parsed::Command(words, taken)) => {
+    /// The next commands, as many as are decided together. Those that need not wait are answered at once, for as long as none
+    /// before them waits.
+    fn understand(&mut self, start: usize) -> Batch {
+        let Connection { shared, session, input, output, .. } = self;
+        let (mut steps, mut at, mut words) = (Vec::new(), start, Vec::new());
+        for _ in 0..shared.limits.depth {
+            let step = match parse(&input[at..], &mut words) {
+                Ok(Parsed::Incomplete) => return Batch { steps, taken: at - start, then: Then::GoOn, has_more: false },
+                Ok(Parsed::Command(taken)) => {
                     at += taken;
                     if words.is_empty() {
                         continue;
                     }
-                    let Some(step) = plan(&self.shared, &mut self.session, &words) else {
-                        return (steps, at - start, Then::Close);
-                    };
-                    let then = step.then;
-                    steps.push(step);
-                    if then == Then::Close {
-                        return (steps, at - start, then);
+                    match plan(shared, session, &words) {
+                        Some(step) => step,
+                        None => return Batch { steps, taken: at - start, then: Then::Close, has_more: false },
                     }
                 }
-                Err(error) => {
-                    steps.push(Step::last(format!("ERR Protocol error: {error}"), self.session.protocol));
-                    return (steps, at - start, Then::Close);
-                }
+                Err(error) => Step::last(format!("ERR Protocol error: {error}"), session.protocol),
+            };
+            let then = step.then;
+            match step {
+                step if !steps.is_empty() => steps.push(step),
+                step => steps.extend(answer_now(shared, session, step, output)),
+            }
+            // What a client does not read must not pile up here.
+            if then == Then::Close || output.len() > MAX_COMMAND {
+                return Batch { steps, taken: at - start, then, has_more: true };
             }
         }
-        (steps, at - start, Then::GoOn)
+        Batch { steps, taken: at - start, then: Then::GoOn, has_more: true }
     }
 
     /// Adds a reply to those that are sent together, unless there are many bytes of them already: what a client does not read
@@ -233,6 +247,25 @@ impl Connection {
     }
 }
 
+/// Executes and counts a command that waits for nothing, and adds its reply; returns any other one.
+fn answer_now(shared: &Shared, session: &mut Session, step: Step, output: &mut Vec<u8>) -> Option<Step> {
+    let Step { name, action, protocol, then } = step;
+    let (reply, outcome) = match action {
+        Action::Answer(reply) => answered(reply),
+        Action::Throttle(throttle) if !shared.service.tracer.is_on() => match throttle.carry_out_now(&shared.service) {
+            Ok((charge, decided)) => {
+                session.recent.keep(charge);
+                throttled(decided)
+            }
+            Err(throttle) => return Some(Step { name, action: Action::Throttle(throttle), protocol, then }),
+        },
+        action => return Some(Step { name, action, protocol, then }),
+    };
+    count(shared, name, &reply, outcome);
+    reply.write(protocol, output);
+    None
+}
+
 /// Executes a command, and counts it.
 async fn carry_out(shared: &Shared, step: Step) -> (Reply, Protocol) {
     let Step { name, action, protocol, .. } = step;
@@ -250,11 +283,15 @@ async fn carry_out(shared: &Shared, step: Step) -> (Reply, Protocol) {
         }
     };
     let (reply, outcome) = shared.service.tracer.within(begun, work, describe).await;
+    count(shared, name, &reply, outcome);
+    (reply, protocol)
+}
+
+fn count(shared: &Shared, name: Option<usize>, reply: &Reply, outcome: CommandOutcome) {
     // A queued command is counted when it is executed.
-    if reply != Reply::QUEUED {
+    if *reply != Reply::QUEUED {
         shared.service.metrics.count_command(name.unwrap_or(NAMES.len()), outcome);
     }
-    (reply, protocol)
 }
 
 /// Executes a transaction, one command after the other. Their replies are sent together, so that of too many bytes the rest is
@@ -279,18 +316,12 @@ async fn execute(shared: &Shared, commands: Vec<Queued>, protocol: Protocol) -> 
 }
 
 async fn answer(shared: &Shared, action: Action, protocol: Protocol) -> (Reply, CommandOutcome) {
-    let by_allowed = |is_allowed| if is_allowed { CommandOutcome::Allowed } else { CommandOutcome::Denied };
     match action {
-        Action::Answer(reply @ Reply::Error(_)) => (reply, CommandOutcome::Error),
-        Action::Answer(reply) => (reply, CommandOutcome::Ok),
+        Action::Answer(reply) => answered(reply),
         // A transaction is not queued in another one.
         Action::Transaction(_) => (Reply::error("ERR MULTI calls can not be nested"), CommandOutcome::Error),
         Action::Reset(charges) => reset(shared, &charges).await,
-        Action::Throttle(throttle) => match throttle.carry_out(&shared.service).await {
-            Ok(decision) => (throttle::answer(&decision), by_allowed(decision.is_allowed())),
-            Err(StoreError::Overloaded(overloaded)) => (busy(&overloaded), CommandOutcome::Shed),
-            Err(error) => (throttle::failure(&error), CommandOutcome::Error),
-        },
+        Action::Throttle(throttle) => throttled(throttle.carry_out(&shared.service).await),
         Action::Check(request) => match shared.service.check(Front::Resp, &request).await {
             Ok(verdict) => (check::answer(&verdict, protocol, &shared.service.seal), by_allowed(verdict.is_allowed())),
             Err(CheckError::Cost(error)) => (check::bad_cost(&error), CommandOutcome::Error),
@@ -298,6 +329,23 @@ async fn answer(shared: &Shared, action: Action, protocol: Protocol) -> (Reply, 
             Err(error) => (Reply::error(format!("ERR {error}")), CommandOutcome::Error),
         },
     }
+}
+
+fn answered(reply: Reply) -> (Reply, CommandOutcome) {
+    let outcome = if matches!(reply, Reply::Error(_)) { CommandOutcome::Error } else { CommandOutcome::Ok };
+    (reply, outcome)
+}
+
+fn throttled(decided: Result<Decision, StoreError>) -> (Reply, CommandOutcome) {
+    match decided {
+        Ok(decision) => (throttle::answer(&decision), by_allowed(decision.is_allowed())),
+        Err(StoreError::Overloaded(overloaded)) => (busy(&overloaded), CommandOutcome::Shed),
+        Err(error) => (throttle::failure(&error), CommandOutcome::Error),
+    }
+}
+
+fn by_allowed(is_allowed: bool) -> CommandOutcome {
+    if is_allowed { CommandOutcome::Allowed } else { CommandOutcome::Denied }
 }
 
 /// How many of the buckets were there.

@@ -18,12 +18,12 @@ const MAX_LENGTH_LINE: usize = 32;
 pub(super) type Word<'b> = Cow<'b, [u8]>;
 
 /// What the first bytes of the input are.
-#[derive(Debug, PartialEq, Eq)]
-pub(super) enum Parsed<'b> {
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Parsed {
     /// The beginning of a command.
     Incomplete,
     /// A command, and how many bytes it took. An empty line or array has no words and gets no answer.
-    Command(Vec<Word<'b>>, usize),
+    Command(usize),
 }
 
 /// Why the input is not a command. The start of the next one is then unknown.
@@ -47,32 +47,33 @@ pub(super) enum ProtocolError {
     Quotes,
 }
 
-/// Reads the first command.
-pub(super) fn parse(bytes: &[u8]) -> Result<Parsed<'_>, ProtocolError> {
+/// Reads the first command. Its words take the place of those that are there, in the same memory.
+pub(super) fn parse<'b>(bytes: &'b [u8], words: &mut Vec<Word<'b>>) -> Result<Parsed, ProtocolError> {
+    words.clear();
     match bytes.first() {
         None => Ok(Parsed::Incomplete),
-        Some(b'*') => array(bytes),
-        Some(_) => line(bytes),
+        Some(b'*') => array(bytes, words),
+        Some(_) => line(bytes, words),
     }
 }
 
-fn line(bytes: &[u8]) -> Result<Parsed<'_>, ProtocolError> {
+fn line<'b>(bytes: &'b [u8], words: &mut Vec<Word<'b>>) -> Result<Parsed, ProtocolError> {
     let Some(end) = bytes.iter().take(MAX_COMMAND).position(|byte| *byte == b'\n') else {
         return if bytes.len() >= MAX_COMMAND { Err(ProtocolError::LongInline) } else { Ok(Parsed::Incomplete) };
     };
     let text = bytes[..end].strip_suffix(b"\r").unwrap_or(&bytes[..end]);
-    let words = inline::split(text).ok_or(ProtocolError::Quotes)?;
-    if words.len() > MAX_WORDS {
+    let split = inline::split(text).ok_or(ProtocolError::Quotes)?;
+    if split.len() > MAX_WORDS {
         return Err(ProtocolError::LongInline);
     }
-    Ok(Parsed::Command(words.into_iter().map(Cow::Owned).collect(), end + 1))
+    words.extend(split.into_iter().map(Cow::Owned));
+    Ok(Parsed::Command(end + 1))
 }
 
-fn array(bytes: &[u8]) -> Result<Parsed<'_>, ProtocolError> {
+fn array<'b>(bytes: &'b [u8], words: &mut Vec<Word<'b>>) -> Result<Parsed, ProtocolError> {
     let Some((count, mut at)) = length(bytes, 1, "mbulk count")? else { return Ok(Parsed::Incomplete) };
     let count = count.filter(|count| *count <= MAX_WORDS as i64).ok_or(ProtocolError::Words)?;
-    // Not the count that the client announces: the words have to come first.
-    let mut words = Vec::with_capacity(count.clamp(0, 8) as usize);
+    // No room for the count that the client announces: the words have to come first.
     for _ in 0..count {
         match bytes.get(at) {
             None => return Ok(Parsed::Incomplete),
@@ -89,7 +90,7 @@ fn array(bytes: &[u8]) -> Result<Parsed<'_>, ProtocolError> {
         words.push(Cow::Borrowed(&bytes[start..end]));
         at = end + 2;
     }
-    Ok(Parsed::Command(words, at))
+    Ok(Parsed::Command(at))
 }
 
 /// The integer of a line that starts at `start` and where the line ends. The integer is `None` if it is invalid, and
@@ -98,11 +99,23 @@ type Length = Option<(Option<i64>, usize)>;
 
 fn length(bytes: &[u8], start: usize, what: &'static str) -> Result<Length, ProtocolError> {
     let rest = &bytes[start..];
+    // Nearly all are like this.
+    match rest {
+        [one @ b'0'..=b'9', b'\r', b'\n', ..] => return Ok(Some((Some(digit(*one)), start + 3))),
+        [ten @ b'0'..=b'9', one @ b'0'..=b'9', b'\r', b'\n', ..] => {
+            return Ok(Some((Some(10 * digit(*ten) + digit(*one)), start + 4)));
+        }
+        _ => {}
+    }
     let Some(end) = rest.iter().take(MAX_LENGTH_LINE).position(|byte| *byte == b'\n') else {
         return if rest.len() >= MAX_LENGTH_LINE { Err(ProtocolError::LongLine(what)) } else { Ok(None) };
     };
     let number = rest[..end].strip_suffix(b"\r").and_then(|text| std::str::from_utf8(text).ok()?.parse().ok());
     Ok(Some((number, start + end + 1)))
+}
+
+fn digit(byte: u8) -> i64 {
+    i64::from(byte - b'0')
 }
 
 #[cfg(test)]
@@ -111,14 +124,23 @@ mod tests {
 
     use super::*;
 
+    /// The words of the first command.
+    fn parsed(bytes: &[u8]) -> Result<Option<(Vec<Vec<u8>>, usize)>, ProtocolError> {
+        let mut words = Vec::new();
+        Ok(match parse(bytes, &mut words)? {
+            Parsed::Incomplete => None,
+            Parsed::Command(taken) => Some((words.into_iter().map(Cow::into_owned).collect(), taken)),
+        })
+    }
+
     /// All commands of an input, up to the first error.
     fn commands(bytes: &[u8]) -> (Vec<Vec<Vec<u8>>>, Option<ProtocolError>) {
         let (mut at, mut commands) = (0, Vec::new());
         loop {
-            match parse(&bytes[at..]) {
-                Ok(Parsed::Incomplete) => return (commands, None),
-                Ok(Parsed::Command(words, taken)) => {
-                    commands.push(words.into_iter().map(Cow::into_owned).collect());
+            match parsed(&bytes[at..]) {
+                Ok(None) => return (commands, None),
+                Ok(Some((words, taken))) => {
+                    commands.push(words);
                     at += taken;
                 }
                 Err(error) => return (commands, Some(error)),
@@ -132,10 +154,10 @@ mod tests {
         for rest in [&bytes[cut..], &[]] {
             let mut at = 0;
             loop {
-                match parse(&buffer[at..]) {
-                    Ok(Parsed::Incomplete) => break,
-                    Ok(Parsed::Command(words, taken)) => {
-                        all.push(words.into_iter().map(Cow::into_owned).collect());
+                match parsed(&buffer[at..]) {
+                    Ok(None) => break,
+                    Ok(Some((words, taken))) => {
+                        all.push(words);
                         at += taken;
                     }
                     Err(error) => return (all, Some(error)),
@@ -158,7 +180,7 @@ mod tests {
     }
 
     fn error(bytes: &[u8]) -> String {
-        parse(bytes).expect_err("refused").to_string()
+        parsed(bytes).expect_err("refused").to_string()
     }
 
     #[test]
@@ -181,7 +203,7 @@ mod tests {
     #[test]
     fn nothing_asked_is_nothing_answered() {
         for input in [b"*0\r\n".as_slice(), b"*-1\r\n", b"\r\n", b"\n", b"  \r\n"] {
-            assert_eq!(parse(input), Ok(Parsed::Command(Vec::new(), input.len())), "{input:?}");
+            assert_eq!(parsed(input), Ok(Some((Vec::new(), input.len()))), "{input:?}");
         }
     }
 

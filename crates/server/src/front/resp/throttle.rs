@@ -26,9 +26,33 @@ struct Numbers {
     period_s: i64,
 }
 
-/// The terms that a connection used last.
+/// What a connection used last.
 #[derive(Debug, Default)]
-pub(super) struct Recent(Option<(Numbers, Arc<Terms>)>);
+pub(super) struct Recent(Option<Used>);
+
+#[derive(Debug)]
+struct Used {
+    numbers: Numbers,
+    terms: Arc<Terms>,
+    /// A charge that was decided. The next one on these terms takes its place, without allocating, and without touching the
+    /// counters of the rule and of the terms, which all threads share.
+    spare: Option<Charge>,
+}
+
+impl Recent {
+    /// The longest key whose memory is kept.
+    const LONGEST: usize = 1_024;
+
+    /// Keeps a charge for the next command.
+    pub(super) fn keep(&mut self, charge: Charge) {
+        let is_of = |used: &Used| charge.terms().is_some_and(|terms| Arc::ptr_eq(terms, &used.terms));
+        if charge.key.value.capacity() <= Recent::LONGEST
+            && let Some(used) = self.0.as_mut().filter(|used| is_of(used))
+        {
+            used.spare = Some(charge);
+        }
+    }
+}
 
 /// The terms of each quota in use, so that equal commands have the same terms and can go to the store as one.
 #[derive(Debug)]
@@ -61,7 +85,14 @@ impl Quotas {
         }
         // A quantity too large to count saturates, and can never pass.
         let cost = u32::try_from(quantity).unwrap_or(u32::MAX);
-        Ok(Throttle(Charge::new(self.rule.clone(), bucket(key), cost).on(self.recent_terms(numbers, recent)?)))
+        let used = self.used(numbers, recent)?;
+        Ok(Throttle(match used.spare.take() {
+            Some(mut charge) => {
+                write_bucket(key, &mut charge.key);
+                charge.with_cost(cost)
+            }
+            None => Charge::new(self.rule.clone(), bucket(key), cost).on(used.terms.clone()),
+        }))
     }
 
     /// The buckets of these keys, to be reset.
@@ -70,13 +101,14 @@ impl Quotas {
     }
 
     /// Most clients use the same numbers again and again.
-    fn recent_terms(&self, numbers: Numbers, Recent(recent): &mut Recent) -> Result<Arc<Terms>, Reply> {
-        if let Some((_, terms)) = recent.as_ref().filter(|(known, _)| *known == numbers) {
-            return Ok(terms.clone());
+    fn used<'r>(&self, numbers: Numbers, Recent(recent): &'r mut Recent) -> Result<&'r mut Used, Reply> {
+        if recent.as_ref().is_none_or(|used| used.numbers != numbers) {
+            *recent = None;
         }
-        let terms = self.terms(numbers)?;
-        *recent = Some((numbers, terms.clone()));
-        Ok(terms)
+        Ok(match recent {
+            Some(used) => used,
+            None => recent.insert(Used { numbers, terms: self.terms(numbers)?, spare: None }),
+        })
     }
 
     fn terms(&self, numbers: Numbers) -> Result<Arc<Terms>, Reply> {
@@ -124,9 +156,22 @@ pub(crate) fn rule() -> Arc<Rule> {
 /// A key may be any bytes, but keys of rules are text. Bytes that are not text are written in hexadecimal and marked
 /// by the variant, so that no two keys share a bucket.
 fn bucket(key: &[u8]) -> Key {
+    let mut bucket = Key { variant: 0, value: String::new() };
+    write_bucket(key, &mut bucket);
+    bucket
+}
+
+fn write_bucket(key: &[u8], bucket: &mut Key) {
+    bucket.value.clear();
     match std::str::from_utf8(key) {
-        Ok(text) => Key { variant: 0, value: text.to_string() },
-        Err(_) => Key { variant: 1, value: key.iter().map(|byte| format!("{byte:02x}")).collect() },
+        Ok(text) => {
+            bucket.variant = 0;
+            bucket.value.push_str(text);
+        }
+        Err(_) => {
+            bucket.variant = 1;
+            bucket.value.extend(key.iter().map(|byte| format!("{byte:02x}")));
+        }
     }
 }
 
@@ -146,11 +191,32 @@ fn cell_error(problem: &str) -> Reply {
 
 impl Throttle {
     pub(super) async fn carry_out(self, service: &Service) -> Result<Decision, StoreError> {
-        let Throttle(charge) = self;
-        let peeked_at = (charge.cost == 0).then(|| *charge.quota());
-        let decision = service.charge(Front::Resp, charge).await?;
-        Ok(peeked_at.map_or(decision, |quota| peeked(&quota, decision)))
+        match self.carry_out_now(service) {
+            Ok((_, decided)) => decided,
+            Err(Throttle(charge)) => {
+                let peeked_at = peeked_at(&charge);
+                let decision = service.charge(Front::Resp, charge).await?;
+                Ok(peeked_at.map_or(decision, |quota| peeked(&quota, decision)))
+            }
+        }
     }
+
+    /// The same at once, with the charge to be used again; the command itself, if the store is not in this process.
+    pub(super) fn carry_out_now(self, service: &Service) -> Result<(Charge, Result<Decision, StoreError>), Throttle> {
+        let Throttle(charge) = self;
+        let peeked_at = peeked_at(&charge);
+        let (charge, decided) = service.charge_now(Front::Resp, charge).map_err(Throttle)?;
+        let decided = match peeked_at {
+            Some(quota) => decided.map(|decision| peeked(&quota, decision)),
+            None => decided,
+        };
+        Ok((charge, decided))
+    }
+}
+
+/// The quota, if the charge only looks.
+fn peeked_at(charge: &Charge) -> Option<Quota> {
+    (charge.cost == 0).then(|| *charge.quota())
 }
 
 /// For us a peek always passes. redis-cell reports it as limited if the bucket owes more than it holds, as it may

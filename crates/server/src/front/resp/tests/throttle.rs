@@ -246,3 +246,24 @@ async fn del_resets_a_bucket() {
     assert_eq!(gate.ask("CL.THROTTLE a 0 1 60\r\n").await, "*5 :0 :1 :0 :-1 :60 ");
     assert_eq!(gate.ask("DEL\r\n").await, "-ERR wrong number of arguments for 'del' command ");
 }
+
+/// A connection keeps its last charge for the next command.
+#[tokio::test]
+async fn nothing_of_a_command_is_left_in_the_next_one() {
+    let gate = gate().await;
+    let long = [b'k'; 2_000];
+    let cases: [(&[u8], &[u8], &[u8], &str); 8] = [
+        (b"a longer key", b"9", b"3", ":0 :10 :7 :-1 :180"),
+        (b"a", b"9", b"1", ":0 :10 :9 :-1 :60"),
+        // Not text: kept as `ff`, apart from the text `ff`.
+        (b"\xff", b"9", b"2", ":0 :10 :8 :-1 :120"),
+        (b"ff", b"9", b"1", ":0 :10 :9 :-1 :60"),
+        (&long, b"9", b"4", ":0 :10 :6 :-1 :240"),
+        (b"b", b"4", b"0", ":0 :5 :5 :-1 :0"),
+        (b"a", b"9", b"0", ":0 :10 :9 :-1 :60"),
+        (b"\xff", b"9", b"1", ":0 :10 :7 :-1 :180"),
+    ];
+    let pipeline = cases.map(|(key, burst, quantity, _)| command(&[b"CL.THROTTLE", key, burst, b"1", b"60", quantity]));
+    let answers = cases.map(|(.., numbers)| format!("*5 {numbers} "));
+    assert_eq!(gate.ask(pipeline.concat()).await, answers.concat());
+}
