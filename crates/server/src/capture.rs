@@ -42,16 +42,19 @@ pub(crate) struct Capture {
     dropped_denials: AtomicU64,
 }
 
-/// A list, and the texts that its notes refer to.
+/// A list, and the rules and texts that its notes refer to.
 #[derive(Debug, Default)]
 pub(crate) struct Batch {
     events: Vec<Event>,
+    /// A rule may be here more than once.
+    rules: Vec<Arc<Rule>>,
     text: String,
 }
 
 #[derive(Debug)]
 struct Event {
-    rule: Arc<Rule>,
+    /// Its place among the rules. All threads would change the counter of an `Arc`, twice for every note.
+    rule: u16,
     at: Timestamp,
     cost: u32,
     variant: u16,
@@ -175,8 +178,7 @@ impl Capture {
         for shard in &self.shards {
             mem::swap(spare, &mut *shard.lock().unwrap_or_else(PoisonError::into_inner));
             spare.notes().for_each(&mut read);
-            spare.events.clear();
-            spare.text.clear();
+            spare.clear();
         }
     }
 
@@ -192,6 +194,25 @@ fn is_violation(row: &Row) -> bool {
 }
 
 impl Batch {
+    fn clear(&mut self) {
+        self.events.clear();
+        self.rules.clear();
+        self.text.clear();
+    }
+
+    /// The place of a rule. It is looked for among the last few, so that many rules do not make it slow.
+    fn place_of(&mut self, rule: &Arc<Rule>) -> u16 {
+        const FEW: usize = 8;
+        let before = self.rules.len().saturating_sub(FEW);
+        let known = self.rules[before..].iter().rposition(|known| Arc::ptr_eq(known, rule));
+        let place = known.map_or(self.rules.len(), |place| before + place);
+        if known.is_none() {
+            self.rules.push(rule.clone());
+        }
+        // There are at most as many as events.
+        place as u16
+    }
+
     /// False when there is no room.
     fn push(&mut self, row: &Row, circumstances: &Circumstances<'_>, at: Timestamp) -> bool {
         let key = bounded(&row.charge.key.value, MAX_KEY);
@@ -216,8 +237,9 @@ impl Batch {
                 endpoint: endpoint.len() as u16,
             }
         });
+        let rule = self.place_of(&row.charge.rule);
         self.events.push(Event {
-            rule: row.charge.rule.clone(),
+            rule,
             at,
             cost: row.charge.cost,
             variant: row.charge.key.variant,
@@ -245,6 +267,7 @@ impl Batch {
                 Denied { block, remaining, retry_after, user_id, ip, endpoint }
             });
             let Event { rule, at, cost, variant, on_own_terms, .. } = event;
+            let rule = &self.rules[usize::from(*rule)];
             Note { rule, at: *at, cost: *cost, variant: *variant, key, on_own_terms: *on_own_terms, denied }
         })
     }

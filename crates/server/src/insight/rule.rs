@@ -89,7 +89,7 @@ impl Generation {
     fn at(began: Timestamp) -> Generation {
         Generation {
             began,
-            traffic: HotKeys::new(HOT_ROOM),
+            traffic: HotKeys::filtered(HOT_ROOM),
             denials: HotKeys::new(HOT_ROOM),
             blocks: HotKeys::new(HOT_ROOM),
             keys: Sample::new(SAMPLE_ROOM),
