@@ -175,6 +175,7 @@ pub(super) struct Connected {
     pub(super) peer: Peer,
     pub(super) reader: Reader,
     stopping: Stopping,
+    visitors: Arc<Visitors>,
 }
 
 /// Who reads the answers of a connection.
@@ -235,23 +236,23 @@ pub(super) async fn serve_requests<F, B>(
         let (builder, answer, visitors) = (builder.clone(), answer.clone(), visitors.clone());
         let refuse = refuse.clone();
         async move {
-            let leaving = visitors.clone();
             let reader = Reader { requests: requests.clone(), busy };
-            let connected = Arc::new(Connected { peer: Peer { ip: peer.ip(), certified }, reader, stopping });
+            let here = visitors.clone();
+            let connected =
+                Arc::new(Connected { peer: Peer { ip: peer.ip(), certified }, reader, stopping, visitors: here });
+            let shared = Arc::new((answer, refuse, connected));
             let serving = service_fn(move |request: Request<Incoming>| {
-                let (version, leaving) = (request.version(), leaving.clone());
+                let (version, shared) = (request.version(), shared.clone());
                 // On HTTP/1 there is one at a time, so that the number of connections limits them.
                 let begun = (version == Version::HTTP_2).then(|| requests.begin());
-                let answering = match begun {
-                    Some(None) => Err(refuse()),
-                    begun => Ok((answer(request, &connected), begun.flatten())),
-                };
                 async move {
-                    let (response, in_flight) = match answering {
-                        Ok((answering, in_flight)) => (answering.await, in_flight),
-                        Err(refused) => (refused, None),
+                    let (answer, refuse, connected) = &*shared;
+                    let (response, in_flight) = match begun {
+                        Some(None) => (refuse(), None),
+                        // Made here, where it stays: it is large, and what is made outside is moved.
+                        begun => (answer(request, connected).await, begun.flatten()),
                     };
-                    let response = for_http1(response, version, &leaving);
+                    let response = for_http1(response, version, &connected.visitors);
                     Ok::<_, Infallible>(response.map(|body| Held::new(body, in_flight)))
                 }
             });

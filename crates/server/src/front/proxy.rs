@@ -39,7 +39,7 @@ use tracing::{debug, info};
 use super::body::discard;
 use super::certified::Certified;
 use super::connections::{
-    self, Accepted, Busy, InFlight, Limits, Listener, Requests, Stopping, TOO_MANY_REQUESTS, protocol,
+    self, Accepted, Busy, InFlight, Limits, Listener, Requests, Stopping, TOO_MANY_REQUESTS, Visitors, protocol,
 };
 use super::forwarding;
 use crate::metrics::{Front, Outcome, WaitOutcome};
@@ -67,8 +67,11 @@ pub(crate) struct Proxy {
     pub(crate) drain: Duration,
 }
 
-/// The connection that a request came on.
+/// The connection that a request came on, and all that its requests need: they share it, and count nothing that other threads
+/// count too.
 struct Client {
+    proxy: Arc<Proxy>,
+    visitors: Arc<Visitors>,
     peer: IpAddr,
     origin: Origin,
     /// The name in its certificate.
@@ -86,7 +89,7 @@ pub(crate) async fn run(listener: Listener, proxy: Arc<Proxy>, shutdown: impl Fu
     let limits = Limits { drain: proxy.drain, ..Limits::of(&listener) };
     let visitors = proxy.service.visitors(&proxy.service.metrics.connections.proxy);
     proxy.service.metrics.proxy.begin();
-    let leaving = visitors.clone();
+    let here = visitors.clone();
     let mut builder = protocol(limits);
     // A client that closes its sending half has gone: otherwise clients that gave up would keep their places and the
     // upstream busy.
@@ -94,25 +97,35 @@ pub(crate) async fn run(listener: Listener, proxy: Arc<Proxy>, shutdown: impl Fu
     let builder = Arc::new(builder);
     let scheme = if listener.tls.is_some() { Scheme::HTTPS } else { Scheme::HTTP };
     let serve = move |Accepted { stream, peer, certified, busy, requests, watcher, stopping, thread }| {
-        let (builder, proxy, scheme, leaving) = (builder.clone(), proxy.clone(), scheme.clone(), leaving.clone());
+        let (builder, proxy, scheme, visitors) = (builder.clone(), proxy.clone(), scheme.clone(), here.clone());
         async move {
             let (from, sequel) = (peer.ip(), Sequel::default());
             let (origin, later) = (Origin::new(from, &scheme), sequel.clone());
-            let client = Client { peer: from, origin, certified, busy, requests, sequel: later, stopping, thread };
-            let client = Arc::new(client);
-            let strict = Strict::new(stream, client.sequel.clone()).counting(proxy.service.metrics.clone());
+            let strict = Strict::new(stream, later.clone()).counting(proxy.service.metrics.clone());
+            let client = Arc::new(Client {
+                proxy,
+                visitors,
+                peer: from,
+                origin,
+                certified,
+                busy,
+                requests,
+                sequel: later,
+                stopping,
+                thread,
+            });
             let io = TokioIo::new(strict);
             let requests = service_fn(move |request| {
-                let (proxy, client, leaving) = (proxy.clone(), client.clone(), leaving.clone());
+                let client = client.clone();
                 let version = request.version();
                 // Each takes a connection to the upstream, so there are as many as files were reserved for.
                 let begun = client.requests.begin().map(Arc::new);
                 async move {
                     let response = match begun {
-                        Some(in_flight) => proxy.answer_traced(&client, request, in_flight).await,
-                        None => proxy.too_many(),
+                        Some(in_flight) => client.proxy.answer_traced(&client, request, in_flight).await,
+                        None => client.proxy.too_many(),
                     };
-                    Ok::<_, Infallible>(connections::for_http1(response, version, &leaving))
+                    Ok::<_, Infallible>(connections::for_http1(response, version, &client.visitors))
                 }
             });
             let builder = connections::for_one(&builder);

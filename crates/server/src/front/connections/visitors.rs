@@ -105,7 +105,7 @@ impl Visitors {
         drop(here);
         self.counted.open();
         let most = if is_trusted { all } else { most };
-        Some(Visit { requests: Requests { visitors: self.clone(), client, own, most, all } })
+        Some(Visit { requests: Requests(Arc::new(Share { visitors: self.clone(), client, own, most, all })) })
     }
 
     /// A connection ended before it began.
@@ -156,7 +156,7 @@ pub(super) struct Visit {
 impl Visit {
     /// The connection ended before it began.
     pub(super) fn count_failed_start(&self, error: &std::io::Error) {
-        self.requests.visitors.count_failed_start(error);
+        self.requests.0.visitors.count_failed_start(error);
     }
 
     /// Where its requests are counted.
@@ -167,7 +167,7 @@ impl Visit {
 
 impl Drop for Visit {
     fn drop(&mut self) {
-        let Requests { visitors, client, .. } = &self.requests;
+        let Share { visitors, client, .. } = &*self.requests.0;
         visitors.counted.close();
         let mut here = visitors.here();
         if let Some(own) = here.get_mut(client) {
@@ -179,9 +179,13 @@ impl Drop for Visit {
     }
 }
 
-/// The requests in flight of one client, on all of its connections.
+/// The requests in flight of one client, on all of its connections. Shared within a connection, so that a request on it counts
+/// nothing else that all threads write to.
 #[derive(Clone, Debug)]
-pub(crate) struct Requests {
+pub(crate) struct Requests(Arc<Share>);
+
+#[derive(Debug)]
+struct Share {
     visitors: Arc<Visitors>,
     client: IpAddr,
     own: Arc<Load>,
@@ -197,7 +201,7 @@ const ALL_UNREAD: usize = 64 << 20;
 impl Requests {
     /// One more, unless this client, or all clients together, have as many as they may.
     pub(crate) fn begin(&self) -> Option<InFlight> {
-        let Requests { visitors, client, own, most, all } = self;
+        let Share { visitors, client, own, most, all } = &*self.0;
         // Counted before it is compared, so that requests at the same moment do not all fit.
         let begun = InFlight(self.clone());
         let (own, in_total) = (own.requests.fetch_add(1, Relaxed), visitors.load.requests.fetch_add(1, Relaxed));
@@ -217,10 +221,11 @@ impl Requests {
     /// Room for a large answer, unless too much waits to be read by this client or by all.
     pub(crate) fn hold(&self, bytes: usize) -> Option<HeldBytes> {
         let held = HeldBytes { requests: self.clone(), bytes };
-        let own = self.own.bytes.fetch_add(bytes, Relaxed) + bytes;
-        let in_total = self.visitors.load.bytes.fetch_add(bytes, Relaxed) + bytes;
+        let Share { visitors, own, most, all, .. } = &*self.0;
+        let own = own.bytes.fetch_add(bytes, Relaxed) + bytes;
+        let in_total = visitors.load.bytes.fetch_add(bytes, Relaxed) + bytes;
         // A trusted proxy may have all connections.
-        let most = if self.most == self.all { ALL_UNREAD } else { UNREAD };
+        let most = if most == all { ALL_UNREAD } else { UNREAD };
         (own <= most && in_total <= ALL_UNREAD).then_some(held)
     }
 }
@@ -231,8 +236,9 @@ pub(crate) struct InFlight(Requests);
 
 impl Drop for InFlight {
     fn drop(&mut self) {
-        self.0.own.requests.fetch_sub(1, Relaxed);
-        self.0.visitors.load.requests.fetch_sub(1, Relaxed);
+        let Share { visitors, own, .. } = &*self.0.0;
+        own.requests.fetch_sub(1, Relaxed);
+        visitors.load.requests.fetch_sub(1, Relaxed);
     }
 }
 
@@ -245,8 +251,9 @@ pub(crate) struct HeldBytes {
 
 impl Drop for HeldBytes {
     fn drop(&mut self) {
-        self.requests.own.bytes.fetch_sub(self.bytes, Relaxed);
-        self.requests.visitors.load.bytes.fetch_sub(self.bytes, Relaxed);
+        let Share { visitors, own, .. } = &*self.requests.0;
+        own.bytes.fetch_sub(self.bytes, Relaxed);
+        visitors.load.bytes.fetch_sub(self.bytes, Relaxed);
     }
 }
 

@@ -4,6 +4,7 @@
 //! Only plain requests take it. Those that need a token or a trace, come from a browser's page, or arrive in pieces go through the
 //! router. Both ways end in the same functions, so they give the same answers.
 
+use std::pin::{Pin, pin};
 use std::sync::Arc;
 
 use axum::Router;
@@ -41,17 +42,18 @@ impl Api {
         match self.plain(&request) {
             Some(Route::Authorize) => {
                 let (parts, _) = request.into_parts();
-                let decided = async {
+                let decided = pin!(async {
                     let decided = authorize::decide(&self.shared, Some(&from.peer), parts).await;
                     decided.map(|response| response.map(Either::Left))
-                };
+                });
                 self.counted(Route::Authorize, decided).await
             }
             Some(route) => {
                 let (parts, body) = request.into_parts();
                 match arrived(body).await {
                     Arrived::Whole(body) => {
-                        self.counted(route, check::decide(&self.shared, Some(&from.reader), &body)).await
+                        let decided = pin!(check::decide(&self.shared, Some(&from.reader), &body));
+                        self.counted(route, decided).await
                     }
                     Arrived::InPieces(body) => self.routed(Request::from_parts(parts, Body::new(body)), &from).await,
                 }
@@ -85,11 +87,12 @@ impl Api {
         }
     }
 
-    /// Answers, and counts the response, as the router's layers do.
+    /// Answers, and counts the response, as the router's layers do. The work is pinned already: each of the functions that it passes
+    /// through would have room for it twice, and all of that is moved with every request.
     async fn counted(
         &self,
         route: Route,
-        work: impl Future<Output = Result<Response<Answered>, Refused>>,
+        work: Pin<&mut (impl Future<Output = Result<Response<Answered>, Refused>> + Send)>,
     ) -> Response<Answered> {
         let answered = observe::in_time(self.shared.backstop(), observe::surviving(work)).await;
         let response = match answered.and_then(|survived| survived) {
