@@ -1,23 +1,36 @@
 //! A timer for deadlines that move with every byte and are hardly ever reached.
 
 use std::pin::Pin;
-use std::task::{Context, Poll, ready};
+use std::task::{Context, Poll, Waker, ready};
 
 use tokio::time::{Instant, Sleep, sleep_until};
 
 /// Goes off at a deadline. To move the deadline later costs nothing: the timer stays where it is, and is set again if it
 /// goes off too early. Setting a timer for every request would cost more than reading its head.
 #[derive(Debug, Default)]
-pub(crate) struct Alarm(Option<Pin<Box<Sleep>>>);
+pub(crate) struct Alarm(Option<Set>);
+
+#[derive(Debug)]
+struct Set {
+    timer: Pin<Box<Sleep>>,
+    /// Who is woken.
+    waker: Option<Waker>,
+}
 
 impl Alarm {
     /// Ready once it is `due`.
     pub(crate) fn poll(&mut self, due: Instant, cx: &mut Context<'_>) -> Poll<()> {
-        let timer = self.0.get_or_insert_with(|| Box::pin(sleep_until(due)));
+        let Set { timer, waker } = self.0.get_or_insert_with(|| Set { timer: Box::pin(sleep_until(due)), waker: None });
         if due < timer.deadline() {
             timer.as_mut().reset(due);
+            *waker = None;
+        }
+        // Nearly always: it is set, has not gone off, and wakes the right task. Polling it costs more than to find that out.
+        if !timer.is_elapsed() && waker.as_ref().is_some_and(|waker| waker.will_wake(cx.waker())) {
+            return Poll::Pending;
         }
         loop {
+            *waker = Some(cx.waker().clone());
             ready!(timer.as_mut().poll(cx));
             if timer.deadline() >= due {
                 return Poll::Ready(());
