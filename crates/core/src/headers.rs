@@ -93,7 +93,7 @@ pub fn retry_after_seconds(verdict: &Verdict) -> Option<u64> {
 /// smallest share left. `now` is needed for resets given as points in time.
 pub fn limit_headers(style: HeaderStyle, verdict: &Verdict, now: Timestamp) -> Vec<(&'static str, String)> {
     let written = |header: LimitHeader<'_>| {
-        let mut value = String::with_capacity(48);
+        let mut value = String::with_capacity(48 * verdict.rows().len());
         // Writing to a string cannot fail.
         let _ = header.write(&mut value);
         (header.name, value)

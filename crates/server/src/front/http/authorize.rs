@@ -25,9 +25,10 @@ use crate::metrics::Front;
 use crate::strict::quoted;
 
 const PREFIX: &str = "/v1/authorize";
-const METHODS: [&str; 2] = ["x-forwarded-method", "x-original-method"];
-const URIS: [&str; 2] = ["x-forwarded-uri", "x-original-uri"];
-const HOST_HEADER: &str = "x-forwarded-host";
+static METHODS: [HeaderName; 2] =
+    [HeaderName::from_static("x-forwarded-method"), HeaderName::from_static("x-original-method")];
+static URIS: [HeaderName; 2] = [HeaderName::from_static("x-forwarded-uri"), HeaderName::from_static("x-original-uri")];
+static HOST_HEADER: HeaderName = HeaderName::from_static("x-forwarded-host");
 /// Milliseconds until the turn of a request that a leaky bucket paces.
 const DELAY: HeaderName = HeaderName::from_static("tollkeeper-delay-ms");
 
@@ -129,9 +130,9 @@ impl Original {
 /// A proxy writes one of these headers and may pass on another, or another line of the same, as its client sent it.
 /// Nothing says which is which, so two that differ are refused: otherwise a client could be judged by another path or
 /// method than it uses.
-fn agree(headers: &HeaderMap, names: &[&'static str; 2]) -> Result<(), Problem> {
-    let lines = |name: &'static str| headers.get_all(name).into_iter().map(move |value| (name, value));
-    let mut said = names.iter().flat_map(|name| lines(name)).filter(|(_, value)| !value.is_empty());
+fn agree(headers: &HeaderMap, names: &'static [HeaderName; 2]) -> Result<(), Problem> {
+    let lines = |name: &'static HeaderName| headers.get_all(name).into_iter().map(move |value| (name.as_str(), value));
+    let mut said = names.iter().flat_map(lines).filter(|(_, value)| !value.is_empty());
     let Some((first, one)) = said.next() else { return Ok(()) };
     let Some((name, other)) = said.find(|(_, other)| *other != one) else { return Ok(()) };
     let (one, other) = (shown(one.as_bytes()), shown(other.as_bytes()));
@@ -140,15 +141,15 @@ fn agree(headers: &HeaderMap, names: &[&'static str; 2]) -> Result<(), Problem> 
 
 /// The host that the nearest proxy names. It adds to what its client sent, which may be anything, so the last one counts.
 fn forwarded_host(headers: &HeaderMap) -> Option<HeaderValue> {
-    let lines = headers.get_all(HOST_HEADER).into_iter().flat_map(|line| line.as_bytes().split(|byte| *byte == b','));
+    let lines = headers.get_all(&HOST_HEADER).into_iter().flat_map(|line| line.as_bytes().split(|byte| *byte == b','));
     let mut hosts = lines.map(<[u8]>::trim_ascii);
     let last = hosts.rfind(|host| !host.is_empty())?;
     HeaderValue::from_bytes(last).ok()
 }
 
 /// The first of these headers that is not empty.
-fn first<'h>(headers: &'h HeaderMap, names: &[&'static str]) -> Option<(&'static str, &'h HeaderValue)> {
-    names.iter().find_map(|name| Some((*name, headers.get(*name).filter(|value| !value.is_empty())?)))
+fn first<'h>(headers: &'h HeaderMap, names: &'static [HeaderName]) -> Option<(&'static str, &'h HeaderValue)> {
+    names.iter().find_map(|name| Some((name.as_str(), headers.get(name).filter(|value| !value.is_empty())?)))
 }
 
 /// The same target with another path and query.
