@@ -60,7 +60,6 @@ class Service:
         with open(self.output, "wb") as output:
             self.child = subprocess.Popen(command, stdout=output, stderr=output, cwd=folder, env=environment)
         self.ports = self.wait()
-        self.dumps = 0
 
     def wait(self):
         """Until all ports are printed and one accepts."""
@@ -81,14 +80,17 @@ class Service:
 
     def dump(self):
         """Writes the counts since the last time, a file for each thread, and starts from 0."""
-        self.dumps += 1
+        known = set(self.folder.glob("counts.*"))
         for _ in range(20):
             subprocess.run(["callgrind_control", "-d", str(self.child.pid)], capture_output=True, timeout=120)
-            for _ in range(50):
-                files = list(self.folder.glob(f"counts.{self.dumps}-*"))
-                if files and all("totals:" in file.read_text(errors="replace") for file in files):
+            before = set()
+            for _ in range(20):
+                files = set(self.folder.glob("counts.*")) - known
+                # One is written after the other, and how many there are is not known.
+                if files and files == before and all("totals:" in file.read_text(errors="replace") for file in files):
                     return files
-                time.sleep(0.1)
+                before = files
+                time.sleep(0.5)
         sys.exit("callgrind wrote no counts")
 
     def stop(self):
