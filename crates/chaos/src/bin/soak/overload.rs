@@ -30,6 +30,7 @@ pub(crate) struct Step {
     /// another matter.
     service_us: f64,
     redis_us: f64,
+    load_us: f64,
 }
 
 const CONNECTIONS: usize = 1_500;
@@ -60,26 +61,44 @@ pub(crate) async fn run(each: Duration) -> Vec<Step> {
     }
     let idle: Idle = Arc::new(Mutex::new(idle));
     println!(
-        "| offered a second | served | shed | not sent | hot key admitted | allowed | p50 ms | p99 ms | service µs | Redis µs |"
+        "| offered a second | served | shed | not sent | hot key admitted | allowed | p50 ms | p99 ms | service µs | Redis µs | load µs |"
     );
-    println!("|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|");
+    println!("|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|");
     let mut steps: Vec<Step> = Vec::new();
     for rate in RATES {
         steps.push(offer(&idle, rate, each, &service).await);
     }
-    let most = |steps: &[Step]| steps.iter().map(|step| step.served).fold(0.0, f64::max);
-    let capacity = most(&steps);
-    let beyond = offer(&idle, (3.0 * capacity) as u32, each, &service).await;
     let complaints = service.complaints();
     complaints.iter().take(5).for_each(|line| println!("log: {line}"));
-    println!(
-        "At {:.1} times the highest rate that was served, {:.0} % of it is served.",
-        beyond.offered / capacity,
-        beyond.served / capacity * 100.0
-    );
+    let beyond = compare(&idle, &steps, each, &service).await;
     let place = steps.partition_point(|step| step.offered < beyond.offered);
     steps.insert(place, beyond);
     steps
+}
+
+/// The best load and three times what it served, in turns: what came before, such as the keys that Redis keeps for a minute, weighs on
+/// both alike. The last of the latter.
+async fn compare(idle: &Idle, steps: &[Step], each: Duration, service: &Loaded) -> Step {
+    const ROUNDS: usize = 3;
+    let best = steps.iter().max_by(|one, other| one.served.total_cmp(&other.served)).expect("some loads");
+    println!("In turns:");
+    let (mut peaks, mut goodputs, mut last) = (Vec::new(), Vec::new(), None);
+    for _ in 0..ROUNDS {
+        peaks.push(offer(idle, best.offered as u32, each, service).await.served);
+        let beyond = offer(idle, (3.0 * best.served) as u32, each, service).await;
+        goodputs.push(beyond.served);
+        last = Some(beyond);
+    }
+    let last = last.expect("some rounds");
+    let (peak, goodput) = (quantile(&mut peaks, 0.5), quantile(&mut goodputs, 0.5));
+    println!(
+        "At {:.1} times the capacity {:.0} % is served of what is at {:.0} a second, and {:.0} % of the highest rate of all.",
+        last.offered / best.served,
+        goodput / peak * 100.0,
+        best.offered,
+        goodput / best.served * 100.0
+    );
+    last
 }
 
 /// Whether the shared key never got more than its limit.
@@ -131,11 +150,12 @@ async fn offer(idle: &Idle, rate: u32, each: Duration, service: &Loaded) -> Step
         p99: quantile(&mut millis, 0.99),
         service_us: (after.service - before.service) / served * 1e6,
         redis_us: (after.redis - before.redis) / served * 1e6,
+        load_us: (after.load - before.load) / served * 1e6,
     };
-    let Step { offered, served, shed, unsent, admitted, allowed, p50, p99, service_us, redis_us } = step;
+    let Step { offered, served, shed, unsent, admitted, allowed, p50, p99, service_us, redis_us, load_us } = step;
     println!(
         "| {offered:.0} | {served:.0} | {shed:.0} | {unsent:.0} | {admitted:.1} | {allowed:.1} | {p50:.1} | {p99:.1} | \
-         {service_us:.0} | {redis_us:.0} |"
+         {service_us:.0} | {redis_us:.0} | {load_us:.0} |"
     );
     // The shared bucket fills up again.
     tokio::time::sleep(Duration::from_secs(1)).await;

@@ -14,6 +14,8 @@ pub(crate) struct Loaded {
 pub(crate) struct Spent {
     pub(crate) service: f64,
     pub(crate) redis: f64,
+    /// By this process, which makes the load.
+    pub(crate) load: f64,
 }
 
 /// The limit of the key that all clients share: so many a second, and as many at once.
@@ -45,7 +47,11 @@ impl Loaded {
     }
 
     pub(crate) fn spent(&self) -> Spent {
-        Spent { service: cpu_seconds(self.service.pid()), redis: cpu_seconds(self.redis.pid()) }
+        Spent {
+            service: cpu_seconds(self.service.pid()),
+            redis: cpu_seconds(self.redis.pid()),
+            load: cpu_seconds(std::process::id()),
+        }
     }
 
     pub(crate) fn address(&self) -> &str {
