@@ -47,6 +47,8 @@ pub(crate) struct Limits {
     pub(crate) connections_per_address: usize,
     /// How long a connection may be idle, stall, or take for the head of a request.
     pub(crate) idle: Duration,
+    /// How long an answer may wait for the client to read it, or the next piece of it.
+    pub(crate) unread: Duration,
     /// How long a TLS handshake may take.
     pub(crate) handshake: Duration,
     /// How long a request may take to arrive.
@@ -65,6 +67,7 @@ impl Default for Limits {
             connections: 10_000,
             connections_per_address: 10_000,
             idle: Duration::from_secs(30),
+            unread: Duration::from_secs(30),
             handshake: Duration::from_secs(10),
             request: Duration::from_secs(10),
             head: 64 * 1024,
@@ -346,7 +349,7 @@ async fn accept_all(
         // It is registered again by the thread that serves it.
         let Ok(stream) = stream.into_std() else { continue };
         let serving = async move {
-            let busy = Busy::default();
+            let busy = Busy::new(limits.unread);
             let begun = tokio::select! {
                 biased;
                 begun = begin(stream, &busy, (*tls).as_ref(), limits) => begun,
@@ -437,6 +440,9 @@ pub(crate) fn for_one(builder: &auto::Builder<TokioExecutor>) -> auto::Builder<T
     builder
 }
 
+/// How much of a response HTTP/2 keeps for a client that does not take it; there may be hundreds on a connection.
+const KEPT: usize = 64 * 1024;
+
 /// HTTP/1.1, and HTTP/2 for clients that start with it. Each connection has its own: see [`for_one`].
 pub(crate) fn protocol(limits: Limits) -> auto::Builder<TokioExecutor> {
     let mut builder = auto::Builder::new(TokioExecutor::new());
@@ -451,7 +457,8 @@ pub(crate) fn protocol(limits: Limits) -> auto::Builder<TokioExecutor> {
         .http2()
         .timer(TokioTimer::new())
         .max_header_list_size(limits.head as u32)
-        .max_concurrent_streams(limits.streams);
+        .max_concurrent_streams(limits.streams)
+        .max_send_buf_size(KEPT);
     builder
 }
 

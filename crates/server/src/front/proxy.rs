@@ -9,6 +9,7 @@ mod framing;
 mod headers;
 mod paced;
 mod target;
+mod untaken;
 mod upload;
 mod upstream;
 mod waiting;
@@ -50,6 +51,7 @@ use estimate::Estimate;
 use framing::Strict;
 use headers::{Hop, Origin};
 use target::Target;
+use untaken::Untaken;
 pub(crate) use upload::Pace;
 use upload::Upload;
 pub(crate) use upstream::{Address, Timeouts, Upstream, parse_upstream};
@@ -86,7 +88,7 @@ struct Client {
 
 /// Serves until `shutdown`, then finishes the requests in flight.
 pub(crate) async fn run(listener: Listener, proxy: Arc<Proxy>, shutdown: impl Future<Output = ()> + Send) {
-    let limits = Limits { drain: proxy.drain, ..Limits::of(&listener) };
+    let limits = Limits { drain: proxy.drain, unread: proxy.upstream.timeouts.idle, ..Limits::of(&listener) };
     let visitors = proxy.service.visitors(&proxy.service.metrics.connections.proxy);
     proxy.service.metrics.proxy.begin();
     let here = visitors.clone();
@@ -209,7 +211,7 @@ impl Proxy {
         let mut response = match self.forward(client, request, hop).await {
             Ok(answered) => {
                 let estimate = estimate.and_then(|estimate| estimate.settle_by(answered.response.headers()));
-                self.incoming(answered, client, on_upgrade, (permit, under_way, in_flight), estimate)
+                self.incoming(answered, client, version, on_upgrade, (permit, under_way, in_flight), estimate)
             }
             Err(problem) => problem.into_response(),
         };
@@ -325,6 +327,7 @@ impl Proxy {
         &self,
         Answered { mut response, connection }: Answered,
         client: &Client,
+        for_version: Version,
         on_upgrade: Option<OnUpgrade>,
         occupied: Occupied,
         estimate: Option<Estimate>,
@@ -348,7 +351,16 @@ impl Proxy {
                 client.sequel.carry(on_client, on_upstream, idle, occupied);
                 response.map(|_| Body::empty())
             }
-            _ => response.map(|body| Body::new(Download::new(body, connection, idle, occupied, estimate))),
+            _ => {
+                let in_flight = occupied.2.clone();
+                let download = |body| Download::new(body, connection, idle, occupied, estimate);
+                match for_version {
+                    Version::HTTP_2 => {
+                        response.map(|body| Body::new(Untaken::new(download(body), &client.busy, in_flight)))
+                    }
+                    _ => response.map(|body| Body::new(download(body))),
+                }
+            }
         }
     }
 }

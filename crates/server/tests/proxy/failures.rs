@@ -6,7 +6,7 @@ use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use http_body_util::{BodyExt as _, Empty};
+use http_body_util::{BodyExt as _, Empty, Full};
 use hyper::body::Frame;
 use hyper::client::conn::http2;
 use hyper_util::rt::{TokioExecutor, TokioIo};
@@ -263,4 +263,59 @@ async fn an_upload_that_outlives_its_response_is_in_flight() {
     while proxy.get("/quick", "").await.status != 200 {
         assert!(begun.elapsed() < SOON, "there is no room again");
     }
+}
+
+/// A client of HTTP/2 decides how much of each response it takes. One that took nothing held its connections to the upstream for as
+/// long as it liked, without sending another byte.
+#[tokio::test]
+async fn a_client_of_http_2_that_takes_nothing_is_cut_off() {
+    const WHOLE: usize = 1 << 20;
+    let upstream = Upstream::serving(|mut visitor| async move {
+        visitor.head().await;
+        let _ =
+            visitor.stream.write_all(format!("HTTP/1.1 200 OK\r\ncontent-length: {WHOLE}\r\n\r\n").as_bytes()).await;
+        let _ = visitor.stream.write_all(&vec![b'x'; WHOLE]).await;
+    })
+    .await;
+    let proxy = Proxy::start(upstream.address, &["--limit", "1000/s", "--idle-timeout", "1s"]);
+    for window in [0_u32, 1_000] {
+        let io = TokioIo::new(proxy.connect().await);
+        let mut builder = http2::Builder::new(TokioExecutor::new());
+        let (mut sender, connection) = builder.initial_stream_window_size(window).handshake(io).await.unwrap();
+        let connection = tokio::spawn(connection);
+        let request = http::Request::get("http://a/").body(Full::new(Bytes::new())).unwrap();
+        let response = timeout(SOON, sender.send_request(request)).await.unwrap().unwrap();
+        assert_eq!(response.status(), 200);
+        timeout(SOON, connection).await.expect("the connection ends").unwrap().ok();
+    }
+}
+
+/// The response waits for the client, and then goes on.
+#[tokio::test]
+async fn a_client_of_http_2_may_be_slow() {
+    const PIECES: usize = 6;
+    const PIECE: usize = 16 * 1024;
+    let upstream = Upstream::serving(|mut visitor| async move {
+        visitor.head().await;
+        let whole = vec![b'x'; PIECES * PIECE];
+        let head = format!("HTTP/1.1 200 OK\r\ncontent-length: {}\r\n\r\n", whole.len());
+        // Slower than a client may be, too.
+        tokio::time::sleep(Duration::from_millis(1_500)).await;
+        visitor.write(head).await;
+        visitor.write(whole).await;
+    })
+    .await;
+    let proxy = Proxy::start(upstream.address, &["--limit", "1000/s", "--idle-timeout", "1s"]);
+    let io = TokioIo::new(proxy.connect().await);
+    let mut builder = http2::Builder::new(TokioExecutor::new());
+    let (mut sender, connection) = builder.initial_stream_window_size(PIECE as u32).handshake(io).await.unwrap();
+    tokio::spawn(connection);
+    let request = http::Request::get("http://a/").body(Full::new(Bytes::new())).unwrap();
+    let mut body = timeout(SOON, sender.send_request(request)).await.unwrap().unwrap().into_body();
+    let mut read = 0;
+    while let Some(frame) = body.frame().await {
+        read += frame.unwrap().into_data().unwrap().len();
+        tokio::time::sleep(Duration::from_millis(300)).await;
+    }
+    assert_eq!(read, PIECES * PIECE);
 }

@@ -14,45 +14,51 @@ use tokio::time::Instant;
 use crate::front::alarm::Alarm;
 
 /// Counts the requests in flight on a connection that may be silent in the meantime: a client that waits for a slow
-/// answer sends nothing. What they wait for must have its own limit. And knows which large answers the client should read.
-#[derive(Clone, Debug, Default)]
+/// answer sends nothing. What they wait for must have its own limit. And knows which answers the client should read.
+#[derive(Clone, Debug)]
 pub(crate) struct Busy(Arc<Activity>);
 
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct Activity {
     requests: AtomicUsize,
-    /// When each large answer was made that has not been read yet.
-    unread: Mutex<Vec<Instant>>,
+    unread: Mutex<Vec<Arc<Waiting>>>,
+    /// How long an answer may wait.
+    patience: Duration,
 }
+
+/// Since when an answer has waited to be read; `None` while there is nothing to read of it.
+type Waiting = Mutex<Option<Instant>>;
 
 /// One request in flight, until dropped.
 #[derive(Debug)]
 pub(crate) struct UnderWay(Busy);
 
 impl Busy {
+    /// Answers may wait for so long.
+    pub(crate) fn new(patience: Duration) -> Busy {
+        Busy(Arc::new(Activity { requests: AtomicUsize::new(0), unread: Mutex::default(), patience }))
+    }
+
     pub(crate) fn begin(&self) -> UnderWay {
         self.0.requests.fetch_add(1, Relaxed);
         UnderWay(self.clone())
     }
 
-    /// Expects the peer to read a large answer.
+    /// Expects the peer to read an answer.
     pub(crate) fn owe(&self) -> Unread {
-        let since = Instant::now();
-        self.unread().push(since);
-        Unread { busy: self.clone(), since }
+        let waiting = Arc::new(Mutex::new(Some(Instant::now())));
+        self.unread().push(waiting.clone());
+        Unread { busy: self.clone(), waiting }
     }
 
-    /// Whether an answer has waited for longer than this. A client that reads a byte now and then never stalls.
-    fn is_unread_for(&self, limit: Duration) -> bool {
-        self.oldest_unread().is_some_and(|since| since.elapsed() >= limit)
+    /// When an answer will have waited for too long. A client that reads a byte of others now and then never stalls.
+    fn unread_due(&self) -> Option<Instant> {
+        let since = self.unread().iter().filter_map(|waiting| *locked(waiting)).min()?;
+        Some(since + self.0.patience)
     }
 
-    fn oldest_unread(&self) -> Option<Instant> {
-        self.unread().iter().min().copied()
-    }
-
-    fn unread(&self) -> MutexGuard<'_, Vec<Instant>> {
-        self.0.unread.lock().unwrap_or_else(PoisonError::into_inner)
+    fn unread(&self) -> MutexGuard<'_, Vec<Arc<Waiting>>> {
+        locked(&self.0.unread)
     }
 }
 
@@ -62,20 +68,36 @@ impl Drop for UnderWay {
     }
 }
 
-/// A large answer that the peer has not read yet, until dropped.
+/// An answer that the peer has not read yet, until dropped.
 #[derive(Debug)]
 pub(crate) struct Unread {
     busy: Busy,
-    since: Instant,
+    waiting: Arc<Waiting>,
+}
+
+impl Unread {
+    /// The peer has read some of it, and is to read more.
+    pub(crate) fn was_read(&self) {
+        *locked(&self.waiting) = Some(Instant::now());
+    }
+
+    /// The peer has read all that there is for now.
+    pub(crate) fn pause(&self) {
+        *locked(&self.waiting) = None;
+    }
 }
 
 impl Drop for Unread {
     fn drop(&mut self) {
         let mut unread = self.busy.unread();
-        if let Some(at) = unread.iter().position(|since| *since == self.since) {
+        if let Some(at) = unread.iter().position(|waiting| Arc::ptr_eq(waiting, &self.waiting)) {
             unread.swap_remove(at);
         }
     }
+}
+
+fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 pub(crate) struct Stalling<S> {
@@ -90,7 +112,7 @@ pub(crate) struct Stalling<S> {
 
 impl<S> Stalling<S> {
     pub(crate) fn new(stream: S, limit: Duration) -> Stalling<S> {
-        let (busy, moved, alarm) = (Busy::default(), Instant::now(), Alarm::default());
+        let (busy, moved, alarm) = (Busy::new(limit), Instant::now(), Alarm::default());
         Stalling { stream, limit, busy, moved, blocked: None, alarm }
     }
 
@@ -108,7 +130,8 @@ impl<S> Stalling<S> {
         }
         loop {
             ready!(self.alarm.poll(self.due(self.moved), cx));
-            if self.busy.is_unread_for(self.limit) || self.busy.0.requests.load(Relaxed) == 0 {
+            let is_unread = self.busy.unread_due().is_some_and(|due| due <= Instant::now());
+            if is_unread || self.busy.0.requests.load(Relaxed) == 0 {
                 return Poll::Ready(Err(io::ErrorKind::TimedOut.into()));
             }
             self.moved = Instant::now();
@@ -128,7 +151,8 @@ impl<S> Stalling<S> {
     /// When a peer that has done nothing since then has stalled. What it has not read may be older: reading a byte now and
     /// then does not help.
     fn due(&self, since: Instant) -> Instant {
-        self.busy.oldest_unread().map_or(since, |unread| unread.min(since)) + self.limit
+        let due = since + self.limit;
+        self.busy.unread_due().map_or(due, |unread| unread.min(due))
     }
 }
 

@@ -85,6 +85,10 @@ impl Body for Download {
         {
             *estimate = estimate.take().and_then(|estimate| estimate.settle_by(trailers));
         }
+        if body.body.is_end_stream() {
+            // All of it has arrived: the connection can be used again, however slowly the client takes it.
+            drop(connection.take());
+        }
         if let Poll::Ready(None | Some(Err(_))) = piece {
             // The response has ended, though the server may keep the body for a while.
             drop((occupied.take(), connection.take()));
