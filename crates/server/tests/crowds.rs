@@ -150,14 +150,12 @@ fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
     [&length[1..], &[kind, flags], &stream.to_be_bytes(), payload].concat()
 }
 
-/// Streams that were opened only to be reset (CVE-2023-44487) caused a log line each.
-#[test]
-fn a_flood_of_resets_ends_its_connection_and_is_one_line_in_the_log() {
-    let service = service("connections: 100", &[]);
+/// Streams that are opened only to be reset (CVE-2023-44487), on ten connections.
+fn reset_streams(address: &str) {
     // GET / of http://a
     let request = [0x82, 0x84, 0x86, 0x41, 1, b'a'];
     for _ in 0..10 {
-        let mut stream = TcpStream::connect(&service.http).unwrap();
+        let mut stream = TcpStream::connect(address).unwrap();
         let mut bytes = [&b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"[..], &frame(4, 0, 0, &[])].concat();
         for number in 0..2_000 {
             bytes.extend(frame(1, 5, 2 * number + 1, &request));
@@ -168,9 +166,32 @@ fn a_flood_of_resets_ends_its_connection_and_is_one_line_in_the_log() {
         stream.set_read_timeout(Some(Duration::from_secs(30))).unwrap();
         let _ = stream.read_to_end(&mut Vec::new());
     }
+}
+
+/// They caused a log line each.
+#[test]
+fn a_flood_of_resets_ends_its_connection_and_is_one_line_in_the_log() {
+    let service = service("connections: 100", &[]);
+    reset_streams(&service.http);
     let log = service.until_logged("keeps resetting HTTP/2 streams");
     assert!(log.lines().count() <= 2, "{log}");
     assert_eq!(service.get("/healthz").status, 200);
+}
+
+/// The proxy did not say so, nor count them.
+#[test]
+fn the_proxy_reports_a_flood_of_resets_too() {
+    let upstream = service("connections: 100", &[]);
+    let (url, free) = (format!("http://{}", upstream.http), "127.0.0.1:0");
+    let flags = ["proxy", "--upstream", &url, "--listen", free, "--admin", free, "--limit", "1/h"];
+    let proxy = Service::start(&flags);
+    reset_streams(&proxy.http);
+    let log = proxy.until_logged("keeps resetting HTTP/2 streams");
+    assert_eq!(log.matches("keeps resetting").count(), 1, "{log}");
+    let page = Client::to(proxy.admin.as_ref().unwrap()).get("/metrics");
+    let counted = "tollkeeper_connections_refused_total{front=\"proxy\",reason=\"stream_resets\"} ";
+    let count = page.lines().find_map(|line| line.strip_prefix(counted)?.parse::<f64>().ok());
+    assert!(count.is_some_and(|count| count >= 1.0), "{page}");
 }
 
 /// Without draining, requests that a load balancer still sends are refused.

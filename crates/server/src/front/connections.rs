@@ -262,10 +262,7 @@ pub(super) async fn serve_requests<F, B>(
             let io = TokioIo::new(Joined(stream));
             let connection = for_one(&builder).serve_connection(io, serving).into_owned();
             if let Err(error) = watcher.watch(connection).await {
-                if is_flood_of_resets(&*error) {
-                    visitors.log_reset(peer.ip());
-                }
-                debug!(%peer, "connection closed: {error}");
+                log_broken(&visitors, peer, &*error);
             }
         }
     };
@@ -287,6 +284,14 @@ pub(super) fn for_http1<B>(mut response: Response<B>, version: Version, visitors
         response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
     }
     response
+}
+
+/// Logs why a connection ended.
+pub(super) fn log_broken(visitors: &Visitors, peer: SocketAddr, error: &(dyn std::error::Error + 'static)) {
+    if is_flood_of_resets(error) {
+        visitors.log_reset(peer.ip());
+    }
+    debug!(%peer, "connection closed: {error}");
 }
 
 /// Whether a connection was closed because its client opens streams only to reset them (CVE-2023-44487).

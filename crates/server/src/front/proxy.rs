@@ -101,6 +101,7 @@ pub(crate) async fn run(listener: Listener, proxy: Arc<Proxy>, shutdown: impl Fu
     let serve = move |Accepted { stream, peer, certified, busy, requests, watcher, stopping, thread }| {
         let (builder, proxy, scheme, visitors) = (builder.clone(), proxy.clone(), scheme.clone(), here.clone());
         async move {
+            let leaving = visitors.clone();
             let (from, sequel) = (peer.ip(), Sequel::default());
             let (origin, later) = (Origin::new(from, &scheme), sequel.clone());
             let strict = Strict::new(stream, later.clone()).counting(proxy.service.metrics.clone());
@@ -133,7 +134,7 @@ pub(crate) async fn run(listener: Listener, proxy: Arc<Proxy>, shutdown: impl Fu
             let builder = connections::for_one(&builder);
             let connection = builder.serve_connection_with_upgrades(io, requests).into_owned();
             if let Err(error) = watcher.watch(connection).await {
-                debug!(%peer, "connection closed: {error}");
+                connections::log_broken(&visitors, peer, &*error);
             }
             sequel.run().await;
         }
