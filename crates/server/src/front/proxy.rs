@@ -25,7 +25,7 @@ use std::time::Duration;
 
 use axum::body::Body;
 use axum::response::Response;
-use http::header::{CONTENT_LENGTH, EXPECT, HOST, RETRY_AFTER, TRANSFER_ENCODING};
+use http::header::{CONTENT_LENGTH, EXPECT, HOST, RETRY_AFTER, TRAILER, TRANSFER_ENCODING};
 use http::request::Parts;
 use http::uri::Scheme;
 use http::{HeaderMap, HeaderValue, Request, StatusCode, Uri, Version};
@@ -306,6 +306,12 @@ impl Proxy {
         if headers.remove(CONTENT_LENGTH).is_some() && body.is_end_stream() {
             headers.insert(CONTENT_LENGTH, HeaderValue::from(0));
         }
+        // Otherwise hyper sends no body with methods that seldom have one.
+        if body.size_hint().exact().is_none() {
+            headers.insert(TRANSFER_ENCODING, HeaderValue::from_static("chunked"));
+        }
+        // Trailers are not passed on: rules have not seen them, and some servers add them to the headers.
+        headers.remove(TRAILER);
         let mut request = Request::new(body);
         *request.method_mut() = method;
         *request.uri_mut() = Uri::from(target.path);

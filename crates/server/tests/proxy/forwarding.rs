@@ -69,6 +69,23 @@ async fn a_request_without_a_body_gets_none() {
     assert_eq!(header(post, "content-length").as_deref(), Some("0"), "{post}");
 }
 
+/// Chunked bodies of GET and HEAD were dropped without a word.
+#[tokio::test]
+async fn a_body_arrives_whatever_the_method() {
+    for method in ["GET", "HEAD", "DELETE", "OPTIONS", "SEARCH"] {
+        for (body, sent) in [
+            ("content-length: 5\r\n\r\nhello", "\r\n\r\nhello"),
+            ("transfer-encoding: chunked\r\n\r\n5\r\nhello\r\n0\r\n\r\n", "\r\n\r\n5\r\nhello\r\n0\r\n\r\n"),
+        ] {
+            let upstream = Upstream::answering("HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n").await;
+            let proxy = Proxy::wide(upstream.address);
+            let reply = proxy.send(format!("{method} / HTTP/1.1\r\nhost: a\r\nconnection: close\r\n{body}")).await;
+            let seen = upstream.only();
+            assert!(reply.status == 200 && seen.ends_with(sent), "{method}: {seen}");
+        }
+    }
+}
+
 #[tokio::test]
 async fn connections_to_the_upstream_are_used_again() {
     let upstream = Upstream::plain().await;

@@ -167,6 +167,20 @@ async fn chunk_extensions_are_not_passed_on() {
     assert!(seen.contains("\r\n5\r\nhello\r\n0\r\n\r\n") && !seen.contains("a=b"), "{seen}");
 }
 
+/// Some servers add trailers to the headers of a request. Rules do not see them, and neither do the checks of forwarding headers.
+#[tokio::test]
+async fn trailers_of_a_request_are_not_passed_on() {
+    let upstream = Upstream::plain().await;
+    let proxy = Proxy::wide(upstream.address);
+    let head = "POST / HTTP/1.1\r\nhost: a\r\ntransfer-encoding: chunked\r\nconnection: close\r\n\
+                trailer: x-forwarded-for, x-user-id\r\n\r\n";
+    let request = format!("{head}5\r\nhello\r\n0\r\nx-forwarded-for: 6.6.6.6\r\nx-user-id: root\r\n\r\n");
+    assert_eq!(proxy.send(request).await.status, 200);
+    let seen = upstream.only();
+    assert!(seen.ends_with("\r\n5\r\nhello\r\n0\r\n\r\n"), "{seen}");
+    assert!(!seen.contains("6.6.6.6") && !seen.contains("root") && !seen.contains("trailer:"), "{seen}");
+}
+
 #[tokio::test]
 async fn a_target_that_names_the_host_too_is_forwarded_as_a_path() {
     let upstream = Upstream::plain().await;

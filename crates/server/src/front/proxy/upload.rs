@@ -178,7 +178,14 @@ impl Body for Upload {
     type Error = Error;
 
     fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Piece {
-        self.0.as_mut().map_or(Poll::Ready(None), |sending| sending.poll_frame(cx))
+        let Some(sending) = &mut self.0 else { return Poll::Ready(None) };
+        loop {
+            let piece = sending.poll_frame(cx);
+            // Trailers are not passed on.
+            if !matches!(&piece, Poll::Ready(Some(Ok(frame))) if frame.is_trailers()) {
+                return piece;
+            }
+        }
     }
 
     fn is_end_stream(&self) -> bool {
