@@ -349,7 +349,7 @@ fn notes(found: &Found, zoneless: bool) -> Vec<String> {
         );
     }
     if zoneless {
-        notes.push("times in this format name no zone: taken as UTC, or as --utc-offset says".to_owned());
+        notes.push("times in this format have no time zone: read as UTC, or with --utc-offset".to_owned());
     }
     let trials = [found.trial.as_ref(), found.compared.as_ref()];
     for trial in trials.into_iter().flatten() {

@@ -45,7 +45,7 @@ pub(super) struct Args {
     /// The format of an access log: a name such as `combined`, or as written in the configuration of nginx or Apache
     #[arg(long, value_name = "FORMAT", env = "TOLLKEEPER_FORMAT")]
     format: Option<String>,
-    /// The zone of times that name none, such as +02:00 (HAProxy)
+    /// The UTC offset of times without a time zone, such as +02:00 (HAProxy)
     #[arg(long, value_name = "OFFSET", default_value = "+00:00", value_parser = offset, allow_hyphen_values = true, env = "TOLLKEEPER_UTC_OFFSET")]
     utc_offset: i64,
     /// Print a summary instead of each decision: what every rule denied, and whom
