@@ -23,7 +23,8 @@ mod verdict;
 
 use pyo3::prelude::*;
 
-#[pymodule]
+// No free-threaded interpreter has run the tests yet: there it brings the lock back.
+#[pymodule(gil_used = true)]
 mod _tollkeeper {
     #[pymodule_export]
     use super::awaitable::Answered;

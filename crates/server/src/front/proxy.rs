@@ -134,7 +134,7 @@ pub(crate) async fn run(listener: Listener, proxy: Arc<Proxy>, shutdown: impl Fu
             let builder = connections::for_one(&builder);
             let connection = builder.serve_connection_with_upgrades(io, requests).into_owned();
             if let Err(error) = watcher.watch(connection).await {
-                connections::log_broken(&visitors, peer, &*error);
+                connections::log_broken(&leaving, peer, &*error);
             }
             sequel.run().await;
         }
