@@ -51,9 +51,10 @@ impl Busy {
         Unread { busy: self.clone(), waiting }
     }
 
-    /// When an answer will have waited for too long. A client that reads a byte of others now and then never stalls.
+    /// When an answer will have waited for too long. A client that reads a byte of others now and then never stalls. Nobody wakes
+    /// the connection when one waits again, so until then it is as if each began to wait now.
     fn unread_due(&self) -> Option<Instant> {
-        let since = self.unread().iter().filter_map(|waiting| *locked(waiting)).min()?;
+        let since = self.unread().iter().map(|waiting| locked(waiting).unwrap_or_else(Instant::now)).min()?;
         Some(since + self.0.patience)
     }
 
@@ -188,5 +189,39 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Stalling<S> {
 
     fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         Pin::new(&mut self.stream).poll_shutdown(cx)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::future::pending;
+
+    use tokio::io::AsyncReadExt as _;
+    use tokio::time::sleep;
+
+    use super::*;
+
+    /// The alarm had been set for the idle connection by then, and nothing set it again.
+    #[tokio::test]
+    async fn an_answer_that_waits_again_is_noticed_in_time() {
+        let (here, _peer) = tokio::io::duplex(8);
+        let busy = Busy::new(Duration::from_millis(100));
+        let mut stream = Stalling::new(here, Duration::from_secs(3_600)).unless(busy.clone());
+        let (_under_way, unread) = (busy.begin(), busy.owe());
+        unread.pause();
+        let waits_again = async {
+            sleep(Duration::from_millis(300)).await;
+            unread.was_read();
+            pending::<()>().await;
+        };
+        let mut byte = [0];
+        let read = async {
+            tokio::select! {
+                read = stream.read(&mut byte) => read,
+                () = waits_again => Ok(0),
+            }
+        };
+        let read = tokio::time::timeout(Duration::from_secs(30), read).await.expect("it is noticed");
+        assert_eq!(read.expect_err("cut off").kind(), io::ErrorKind::TimedOut);
     }
 }
