@@ -201,7 +201,7 @@ mod tests {
             "{client_address: x-forwarded-fro, trusted_proxies: [10.0.0.1]}",
             "client_address: few proxies send the header x-forwarded-fro; did you mean `x-forwarded-for`?",
         );
-        warns(&key("global", ", scope: user"), "rules[0].key: rule `a`: the scope is user, but \"global\" names one");
+        warns(&key("global", ", scope: user"), "rules[0].key: rule `a`: the scope is user, but \"global\" is one");
         warns(&key("everyone", ", scope: ip"), "rules[0].key: rule `a`: the scope is ip");
         warns(&key("{header.User-Agent}", ""), "rules[0].key: rule `a`: `header.User-Agent` is the same for all");
     }

@@ -124,8 +124,10 @@ mod tests {
 
     use super::*;
 
-    /// The words of the first command.
-    fn parsed(bytes: &[u8]) -> Result<Option<(Vec<Vec<u8>>, usize)>, ProtocolError> {
+    type Words = Vec<Vec<u8>>;
+
+    /// The words of the first command, and how many bytes it takes.
+    fn parsed(bytes: &[u8]) -> Result<Option<(Words, usize)>, ProtocolError> {
         let mut words = Vec::new();
         Ok(match parse(bytes, &mut words)? {
             Parsed::Incomplete => None,
@@ -134,7 +136,7 @@ mod tests {
     }
 
     /// All commands of an input, up to the first error.
-    fn commands(bytes: &[u8]) -> (Vec<Vec<Vec<u8>>>, Option<ProtocolError>) {
+    fn commands(bytes: &[u8]) -> (Vec<Words>, Option<ProtocolError>) {
         let (mut at, mut commands) = (0, Vec::new());
         loop {
             match parsed(&bytes[at..]) {

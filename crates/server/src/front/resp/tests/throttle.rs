@@ -252,7 +252,8 @@ async fn del_resets_a_bucket() {
 async fn nothing_of_a_command_is_left_in_the_next_one() {
     let gate = gate().await;
     let long = [b'k'; 2_000];
-    let cases: [(&[u8], &[u8], &[u8], &str); 8] = [
+    type Case<'a> = (&'a [u8], &'a [u8], &'a [u8], &'a str);
+    let cases: [Case; 8] = [
         (b"a longer key", b"9", b"3", ":0 :10 :7 :-1 :180"),
         (b"a", b"9", b"1", ":0 :10 :9 :-1 :60"),
         // Not text: kept as `ff`, apart from the text `ff`.
