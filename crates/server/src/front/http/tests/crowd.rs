@@ -156,7 +156,7 @@ async fn large_answers_that_nobody_reads_are_bounded() {
 /// A client that keeps its connection busy never stalls, and would never have to read.
 #[tokio::test]
 async fn who_does_not_read_a_large_answer_is_cut_off() {
-    let gate = ten_rules().limits(|limits| limits.idle = Duration::from_secs(2)).open().await;
+    let gate = ten_rules().limits(|limits| limits.unread = Duration::from_secs(2)).open().await;
     let (patient, other) = (Http2::connect(&gate, 1).await, Http2::connect(&gate, 1).await);
     let _unread = patient.send(batch()).await;
     timeout(SOON, patient.running).await.expect("cut off").expect("no panic");
