@@ -148,7 +148,7 @@ fn a_store_that_is_not_required_may_be_unreachable_at_the_start() {
     assert!(said(&refused).contains("or set store.required to false"), "{}", said(&refused));
     let service = Service::on(&rules(false), &[]);
     assert!(service.greeting.iter().any(|line| line.contains("UNREACHABLE")), "{:?}", service.greeting);
-    assert!(service.log().contains("starting without it, as store.required is false"), "{}", service.log());
+    assert!(service.log().contains("starting without it, because store.required is false"), "{}", service.log());
     assert_eq!(service.get("/healthz").status, 200);
     assert_eq!(service.get("/readyz").status, 503);
     assert_eq!(service.metric("tollkeeper_breaker_state"), 2.0);

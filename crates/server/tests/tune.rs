@@ -203,7 +203,7 @@ rules:
         "{rule}"
     );
     assert_eq!(report["denied"], 6);
-    assert!(report["notes"].to_string().contains("requests at the same time cannot be tried"), "{}", report["notes"]);
+    assert!(report["notes"].to_string().contains("a concurrency limit cannot be tried"), "{}", report["notes"]);
     let text = stdout(&run(&["tune", "-", "-c", &rules, "--compare", &rules], events.as_bytes()));
     assert!(text.contains("With the other rules: 6 denied instead of 6"), "{text}");
 }
