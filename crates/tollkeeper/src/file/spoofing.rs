@@ -203,7 +203,7 @@ mod tests {
         );
         warns(&key("global", ", scope: user"), "rules[0].key: rule `a`: the scope is user, but \"global\" is one");
         warns(&key("everyone", ", scope: ip"), "rules[0].key: rule `a`: the scope is ip");
-        warns(&key("{header.User-Agent}", ""), "rules[0].key: rule `a`: `header.User-Agent` is the same for all");
+        warns(&key("{header.User-Agent}", ""), "rules[0].key: rule `a`: `header.User-Agent` is the same for everyone");
     }
 
     #[test]
