@@ -22,7 +22,7 @@ const BEFORE = {
   "Several requests in one call": "",
   "Exceptions for single keys": "",
   "Costs that are known later": "const askTheModel = async () => 2311;",
-  Slots: 'import { Limiter } from "tollkeeper"; const runExport = async () => {};',
+  "Concurrency slots": 'import { Limiter } from "tollkeeper"; const runExport = async () => {};',
 };
 const LIMITER = `
   import { Limiter as Made } from "tollkeeper";
@@ -40,7 +40,7 @@ before(async () => (redis = await Redis.start()));
 after(() => redis.kill());
 
 test("all of it is tried", () => {
-  const wanted = ["Start", "One key", "Rules", ...Object.keys(BEFORE), "Tests"];
+  const wanted = ["Start", "A single limit", "Rules", ...Object.keys(BEFORE), "Tests"];
   assert.deepEqual([...blocks.keys()].sort(), wanted.sort());
 });
 

@@ -39,8 +39,8 @@ async def ask_the_model() -> int:
 
 def test_all_of_it_is_tried() -> None:
     assert set(BLOCKS) == {
-        "Start", "One key", "Rules", "Rules in Postgres", "Several requests in one call", "Exceptions for single keys",
-        "Costs that are known later", "Slots", "Tests",
+        "Start", "A single limit", "Rules", "Rules in Postgres", "Several requests in one call",
+        "Exceptions for single keys", "Costs that are known later", "Concurrency slots", "Tests",
     }
 
 
