@@ -176,8 +176,10 @@ impl Server {
         self.process.kill();
     }
 
-    /// Starts it again with the same settings, on the same port and empty, after it was killed.
+    /// Starts it again with the same settings, on the same port and empty.
     pub fn restart(&mut self) {
+        // While it ran, another one would find its port taken and end, and then there would be none.
+        self.process.kill();
         let replacement = Server::spawn(self.launch.clone(), self.port);
         wait_until("the server runs again", || replacement.try_connect().is_ok());
         *self = replacement;
