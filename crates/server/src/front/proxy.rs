@@ -44,6 +44,7 @@ use super::connections::{
 };
 use super::forwarding;
 use crate::metrics::{Front, Outcome, WaitOutcome};
+use crate::network;
 use crate::service::Service;
 use crate::telemetry::{self, Described};
 use download::{Download, Occupied};
@@ -56,6 +57,7 @@ pub(crate) use upload::Pace;
 use upload::Upload;
 pub(crate) use upstream::{Address, Timeouts, Upstream, parse_upstream};
 use upstream::{Answered, Taken};
+use waiting::Claim;
 pub(crate) use waiting::WaitingRoom;
 use websocket::Sequel;
 
@@ -241,9 +243,14 @@ impl Proxy {
                 undecided(&error).into_response()
             })?;
             let verdict = &admitted.verdict;
+            let claim = || {
+                let address = identity.client_address(&parts.headers, client.peer);
+                let address = (!identity.trusts(address)).then(|| network::of_client(address));
+                Claim { queue: self.waiting.queue_of(verdict), address }
+            };
             if verdict.is_allowed() {
                 let delay = verdict.delay().as_duration();
-                if !delay.is_zero() && visit.turn(self.waiting.queue_of(verdict), delay).await.is_err() {
+                if !delay.is_zero() && visit.turn(claim(), delay).await.is_err() {
                     visit.end(WaitOutcome::Denied);
                     Box::pin(self.take_back(verdict)).await;
                     self.service.metrics.count_outcome(Front::Proxy, Outcome::Shed);
@@ -254,7 +261,7 @@ impl Proxy {
                 return Ok(admitted);
             }
             let again = match verdict.retry_after() {
-                Some(wait) => visit.again(self.waiting.queue_of(verdict), wait.as_duration()).await,
+                Some(wait) => visit.again(claim, wait.as_duration()).await,
                 None => false,
             };
             if !again {

@@ -1,8 +1,11 @@
 //! Bounded queues of requests that wait for their turn: one per bucket, so that a client with a long queue does not use up
-//! the places of others, and a bound on all of them together.
+//! the places of others, a bound on all of them together, and a share of that for each address: a client that sends a new key
+//! with each request has many queues.
 
 use std::collections::HashMap;
-use std::hash::{BuildHasher as _, RandomState};
+use std::collections::hash_map::Entry;
+use std::hash::{BuildHasher as _, Hash, RandomState};
+use std::net::IpAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -27,15 +30,26 @@ pub(crate) struct WaitingRoom {
 struct Waiting {
     all: usize,
     by_bucket: HashMap<u64, usize>,
+    by_address: HashMap<IpAddr, usize>,
 }
 
 /// The bucket that a request waits for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Queue(u64);
 
+/// What a request waits for, and whose it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Claim {
+    pub(super) queue: Queue,
+    /// Unless it is that of a trusted proxy, which carries many clients.
+    pub(super) address: Option<IpAddr>,
+}
+
 impl WaitingRoom {
     /// There is room for this many full queues.
     const QUEUES: usize = 10;
+    /// One address may have this many full queues: a quarter of all places.
+    const QUEUES_OF_AN_ADDRESS: usize = 5;
 
     pub(crate) fn new(places: usize, patience: Duration, counted: Arc<Proxied>) -> WaitingRoom {
         WaitingRoom { places, waiting: Mutex::default(), seed: RandomState::new(), patience, counted }
@@ -54,20 +68,29 @@ impl WaitingRoom {
         Queue(self.seed.hash_one(bucket))
     }
 
-    /// A place in a queue, unless that is full. When many queues together have filled the room, each may still have one
-    /// request waiting.
-    fn take(&self, queue: Queue) -> Option<Place<'_>> {
+    /// A place in a queue, unless that is full, or its address has its share of the room. When many queues together have
+    /// filled the room, each may still have one request waiting.
+    fn take(&self, claim: Claim) -> Option<Place<'_>> {
+        let Claim { queue, address } = claim;
         let mut waiting = self.lock();
         let own = waiting.by_bucket.get(&queue.0).copied().unwrap_or(0);
+        let of_address = address.and_then(|address| waiting.by_address.get(&address).copied()).unwrap_or(0);
         let most = self.places.saturating_mul(WaitingRoom::QUEUES);
-        if own >= self.places || (waiting.all >= most && own > 0) || waiting.all >= most.saturating_mul(2) {
+        let is_full = own >= self.places
+            || of_address >= self.places.saturating_mul(WaitingRoom::QUEUES_OF_AN_ADDRESS)
+            || (waiting.all >= most && own > 0)
+            || waiting.all >= most.saturating_mul(2);
+        if is_full {
             self.counted.found_no_place();
             return None;
         }
         waiting.all += 1;
         *waiting.by_bucket.entry(queue.0).or_default() += 1;
+        if let Some(address) = address {
+            *waiting.by_address.entry(address).or_default() += 1;
+        }
         self.counted.enter();
-        Some(Place { room: self, queue })
+        Some(Place { room: self, claim })
     }
 
     fn lock(&self) -> MutexGuard<'_, Waiting> {
@@ -79,7 +102,7 @@ impl WaitingRoom {
 #[derive(Debug)]
 struct Place<'r> {
     room: &'r WaitingRoom,
-    queue: Queue,
+    claim: Claim,
 }
 
 impl Drop for Place<'_> {
@@ -87,11 +110,19 @@ impl Drop for Place<'_> {
         self.room.counted.leave();
         let mut waiting = self.room.lock();
         waiting.all -= 1;
-        if let Some(own) = waiting.by_bucket.get_mut(&self.queue.0) {
-            *own -= 1;
-            if *own == 0 {
-                waiting.by_bucket.remove(&self.queue.0);
-            }
+        release(&mut waiting.by_bucket, self.claim.queue.0);
+        if let Some(address) = self.claim.address {
+            release(&mut waiting.by_address, address);
+        }
+    }
+}
+
+/// One place less; whoever has none is forgotten.
+fn release<K: Eq + Hash>(taken: &mut HashMap<K, usize>, by: K) {
+    if let Entry::Occupied(mut own) = taken.entry(by) {
+        *own.get_mut() -= 1;
+        if *own.get() == 0 {
+            own.remove();
         }
     }
 }
@@ -125,11 +156,11 @@ impl Visit<'_> {
     }
 
     /// Waits out the delay of an admitted request.
-    pub(super) async fn turn(&mut self, queue: Queue, delay: Duration) -> Result<(), Full> {
-        if self.place.as_ref().is_none_or(|place| place.queue != queue) {
+    pub(super) async fn turn(&mut self, claim: Claim, delay: Duration) -> Result<(), Full> {
+        if self.place.as_ref().is_none_or(|place| place.claim != claim) {
             // Released first: a request has one place.
             self.place = None;
-            self.place = Some(self.room.take(queue).ok_or(Full)?);
+            self.place = Some(self.room.take(claim).ok_or(Full)?);
         }
         self.began.get_or_insert_with(Instant::now);
         Box::pin(tokio::time::sleep(delay)).await;
@@ -137,12 +168,12 @@ impl Visit<'_> {
     }
 
     /// Waits to retry, if that wait is allowed and there is room; otherwise false.
-    pub(super) async fn again(&mut self, queue: Queue, wait: Duration) -> bool {
+    pub(super) async fn again(&mut self, claim: impl FnOnce() -> Claim, wait: Duration) -> bool {
         let Some(left) = self.left.checked_sub(wait).filter(|_| !self.room.patience.is_zero()) else {
             return false;
         };
         self.left = left;
-        self.turn(queue, wait).await.is_ok()
+        self.turn(claim(), wait).await.is_ok()
     }
 }
 
@@ -150,18 +181,37 @@ impl Visit<'_> {
 mod tests {
     use super::*;
 
+    fn claim(queue: u64, address: Option<&str>) -> Claim {
+        Claim { queue: Queue(queue), address: address.map(|address| address.parse().expect("an address")) }
+    }
+
     /// One client filled the waiting room, and requests of everyone else were shed.
     #[test]
     fn a_full_queue_takes_no_place_of_another() {
         let room = WaitingRoom::new(3, Duration::ZERO, Arc::default());
-        let eve: Vec<Place<'_>> = (0..3).map(|_| room.take(Queue(1)).expect("a place")).collect();
-        assert!(room.take(Queue(1)).is_none());
-        let others: Vec<Place<'_>> =
-            (2..11).flat_map(|queue| [queue; 3]).filter_map(|queue| room.take(Queue(queue))).collect();
+        let take = |queue| room.take(claim(queue, None));
+        let eve: Vec<Place<'_>> = (0..3).map(|_| take(1).expect("a place")).collect();
+        assert!(take(1).is_none());
+        let others: Vec<Place<'_>> = (2..11).flat_map(|queue| [queue; 3]).filter_map(take).collect();
         assert_eq!(others.len(), 27, "the room is full");
-        let first = room.take(Queue(99)).expect("each may have one waiting");
-        assert!(room.take(Queue(99)).is_none());
+        let first = take(99).expect("each may have one waiting");
+        assert!(take(99).is_none());
         drop((eve, others, first));
         assert!(room.lock().by_bucket.is_empty() && room.lock().all == 0);
+    }
+
+    /// One client sent each request with another API key, so that each had a queue to itself; together they filled the
+    /// room, and requests of everyone else were shed.
+    #[test]
+    fn many_keys_of_one_address_leave_room_for_others() {
+        let room = WaitingRoom::new(3, Duration::ZERO, Arc::default());
+        let eve: Vec<Place<'_>> = (0..1000).filter_map(|queue| room.take(claim(queue, Some("203.0.113.9")))).collect();
+        assert_eq!(eve.len(), 15, "a quarter of all places");
+        let behind_a_proxy: Vec<Place<'_>> = (1000..1045).filter_map(|queue| room.take(claim(queue, None))).collect();
+        assert_eq!(behind_a_proxy.len(), 45, "a trusted proxy carries many clients");
+        drop(eve);
+        assert!(room.take(claim(2000, Some("203.0.113.9"))).is_some(), "its places are free again");
+        drop(behind_a_proxy);
+        assert!(room.lock().by_address.is_empty() && room.lock().by_bucket.is_empty());
     }
 }
