@@ -1,10 +1,12 @@
 //! The binary as people run it: exit codes, messages, replay in virtual time, and a service that starts and stops.
 
-use std::io::Write as _;
+use std::io::{BufRead as _, BufReader, Write as _};
+use std::path::Path;
 use std::process::{Output, Stdio};
 use std::time::Duration;
 
 use serde_json::{Value, json};
+use tollkeeper::{Descriptor, Limiter, ManualClock, MemoryStore, Span, Timestamp};
 use tollkeeper_testkit::store::{Cluster, Kind, Server};
 use tollkeeper_testkit::{Folder, Service, file, tollkeeper, wait_until};
 
@@ -129,6 +131,100 @@ fn replay_keeps_what_it_decided_before_a_bad_line() {
         assert_eq!(stdout(&output).lines().count(), 1, "{bad}");
         assert!(stderr(&output).contains("line 2"), "{bad}: {}", stderr(&output));
     }
+}
+
+/// Threads share the work of a replay, block by block. The plain way is one loop that decides an event and writes its line.
+#[test]
+fn replay_writes_on_many_threads_what_a_plain_loop_writes() {
+    let config = file(SHARED_BY_ALL, "yaml");
+    let (mut events, mut chance) = (Vec::new(), 7u64);
+    for number in 0..9_000u64 {
+        chance = chance.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        let (user, cost) = ((chance >> 33) % 300, (chance >> 50) % 5);
+        events.push((number * 900, format!("u\"{user}"), cost as u32));
+    }
+    let plain = plain_replay(&events);
+    let line = |(at_us, user, cost): &(u64, String, u32)| {
+        json!({ "at_us": at_us, "attributes": { "user_id": user, "path": "/items" }, "cost": cost }).to_string() + "\n"
+    };
+    // An empty line is none; the last one needs no end.
+    let input: String = events.iter().map(line).collect::<String>().replacen('\n', "\r\n\n", 1);
+    assert!(input.len() > 2 << 18, "several blocks");
+    let from_file = run(&["replay", "--config", &config, "--input", &file(&input, "jsonl")], "");
+    assert!(stdout(&from_file) == plain, "from a file: {}", stderr(&from_file));
+    let from_pipe = run(&["replay", "--config", &config], input.trim_end());
+    assert!(stdout(&from_pipe) == plain, "from a pipe: {}", stderr(&from_pipe));
+    // Whatever was understood before a mistake is decided, and nothing after it.
+    let (before, after) = input.split_at(input.len() / 2);
+    let (before, rest) = before.rsplit_once('\n').unwrap();
+    let broken = run(&["replay", "--config", &config], &format!("{before}\n{{\n{rest}{after}"));
+    let decided = before.lines().filter(|line| !line.is_empty()).count();
+    assert!(stdout(&broken).lines().eq(plain.lines().take(decided)));
+    let said = format!("line {}: this is not JSON", before.lines().count() + 1);
+    assert!(broken.status.code() == Some(2) && stderr(&broken).contains(&said), "{}", stderr(&broken));
+}
+
+const SHARED_BY_ALL: &str = "
+rules:
+  - { name: per-user, scope: user, key: '{user_id}', limit: 10/s, burst: 3 }
+  - { name: everybody, key: global, limit: 2000/s }
+  - { name: watched, key: '{path}', limit: 100/s, mode: shadow }
+";
+
+fn plain_replay(events: &[(u64, String, u32)]) -> String {
+    let clock = ManualClock::default();
+    let rules = tollkeeper::file::parse(Path::new("rules.yaml"), SHARED_BY_ALL).expect("valid rules");
+    let limiter = Limiter::new(rules.policy, MemoryStore::with(10_000, clock.clone()));
+    let mut text = String::new();
+    for (at_us, user, cost) in events {
+        clock.set(Timestamp::from_micros(*at_us));
+        let request = Descriptor::new([("user_id", user.as_str()), ("path", "/items")]).with_cost(*cost);
+        let verdict = limiter.try_check(&request).unwrap();
+        let limiting = verdict.limiting().map(|row| row.charge.rule.name());
+        let wait = |span: Option<Span>| json!(span.map(Span::as_micros));
+        let rows = verdict.rows().iter().map(|row| {
+            let (rule, decision) = (&row.charge.rule, &row.decision);
+            format!(
+                r#"{{"rule":"{}","scope":{},"key":{},"allowed":{},"shadow":{},"limit":{},"remaining":{},"retry_after_us":{},"reset_after_us":{}}}"#,
+                rule.name(),
+                json!(rule.scope()),
+                json!(row.charge.key.value),
+                decision.is_allowed(),
+                rule.is_shadow(),
+                decision.limit,
+                decision.remaining,
+                wait(decision.retry_after()),
+                decision.reset_after.as_micros(),
+            )
+        });
+        text.push_str(&format!(
+            r#"{{"at_us":{at_us},"allowed":{},"limiting":{},"retry_after_us":{},"rules":[{}]}}"#,
+            verdict.is_allowed(),
+            json!(limiting),
+            wait(verdict.retry_after()),
+            rows.collect::<Vec<_>>().join(",")
+        ));
+        text.push('\n');
+    }
+    text
+}
+
+#[test]
+fn replay_answers_each_event_at_once_and_ends_when_nobody_reads() {
+    let config = file(FREE_USER, "yaml");
+    let mut child =
+        tollkeeper(&["replay", "--config", &config]).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+    let (mut events, mut answers) = (child.stdin.take().unwrap(), BufReader::new(child.stdout.take().unwrap()));
+    for number in 0..5 {
+        writeln!(events, r#"{{"at_us": {number}, "attributes": {{"user_id": "42"}}}}"#).unwrap();
+        let mut answer = String::new();
+        answers.read_line(&mut answer).unwrap();
+        assert!(answer.starts_with(&format!(r#"{{"at_us":{number},"allowed":true"#)), "{answer}");
+    }
+    drop(answers);
+    writeln!(events, r#"{{"at_us": 9, "attributes": {{"user_id": "42"}}}}"#).unwrap();
+    // Its input is still open.
+    child.wait().unwrap();
 }
 
 /// The model that wrote the vectors is independent of this program.

@@ -1,26 +1,30 @@
 //! `tollkeeper replay`: decides recorded requests in virtual time. Each event sets the clock.
 
+mod decide;
+mod events;
+mod in_order;
+
 use std::fs::File;
-use std::io::{BufRead, ErrorKind, IsTerminal, Read, Write};
+use std::io::{BufRead, IsTerminal, Read, Write};
 use std::path::PathBuf;
-use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, sync_channel};
 use std::thread;
 
 use anyhow::{Context, bail};
-use indicatif::{ProgressBar, ProgressStyle};
 use tokio::runtime::Runtime;
-use tollkeeper::{Charge, Limiter, ManualClock, Policy, Rule, Store, Timestamp, Verdict};
+use tollkeeper::{Limiter, ManualClock, Rule, Store};
 use tollkeeper_logs::Format;
 use tollkeeper_tune::words::counted;
 use tollkeeper_tune::{Log, Naming, Options, Paint, Progress, Report, Source, each_request, summary};
 
+use self::decide::{Decided, Event, decide, write_lines};
 use super::configuration::ConfigArgs;
 use super::ending::Ending;
 use super::operations;
 use super::tune::offset;
 use crate::privacy::Privacy;
 use crate::settings::{self, Loaded};
-use crate::wire;
 
 /// Decide recorded requests in virtual time: events or access logs in, decisions or a summary out
 #[derive(Debug, clap::Args)]
@@ -68,7 +72,7 @@ pub(super) fn run(args: Args) -> anyhow::Result<Ending> {
     let clock = ManualClock::default();
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build()?;
     let store = runtime.block_on(settings::store(&loaded.config, clock.clone().into()))?;
-    let limiter = Limiter::new(loaded.policy, store);
+    let limiter = Arc::new(Limiter::new(loaded.policy, store));
     if args.format.is_some() || is_access_log(&args.input)? {
         let logs = logs(&args)?;
         let naming = Naming { ipv6_prefix: loaded.config.ipv6_prefix, identify: loaded.config.identify.clone() };
@@ -83,7 +87,7 @@ pub(super) fn run(args: Args) -> anyhow::Result<Ending> {
         }
         None => (Box::new(std::io::stdin()), None),
     };
-    let replayed = replay(input, size, &limiter, &clock, &runtime);
+    let replayed = events::replay(input, size, &limiter, clock, &runtime);
     ended(&runtime, &limiter, replayed)
 }
 
@@ -151,14 +155,14 @@ fn replay_logs(
 ) -> anyhow::Result<()> {
     let policy = limiter.policy();
     let workers = thread::available_parallelism().map_or(1, usize::from);
-    let (verdicts, decided) = sync_channel::<Vec<(u64, Verdict)>>(AHEAD);
-    let writer = thread::spawn(move || write_verdicts(&decided));
+    let (batches, decided) = sync_channel(AHEAD);
+    let writer = thread::spawn(move || write_batches(&decided));
     let (mut failed, mut is_read) = (None, true);
-    let mut decide = |events: Vec<Event>| {
+    let mut decide_batch = |events: Vec<Event>| {
         if failed.is_none() && is_read {
-            let (batch, undecided) = runtime.block_on(decide_events(events, limiter, clock));
+            let (batch, undecided) = runtime.block_on(decide(events, limiter, clock));
             // The writer has gone if nobody reads the output any more; it says so.
-            is_read = verdicts.send(batch).is_ok();
+            is_read = batches.send(batch).is_ok();
             failed = undecided;
         }
     };
@@ -172,12 +176,12 @@ fn replay_logs(
         |at_us, charges| {
             events.push(Event { line: None, at_us, charges });
             if events.len() == TOGETHER {
-                decide(std::mem::replace(&mut events, Vec::with_capacity(TOGETHER)));
+                decide_batch(std::mem::replace(&mut events, Vec::with_capacity(TOGETHER)));
             }
         },
     );
-    decide(events);
-    drop(verdicts);
+    decide_batch(events);
+    drop(batches);
     let written = writer.join().unwrap_or_else(|_| bail!("the output could not be written"));
     failed.map_or(written, Err)?;
     for bad in &read.first_unreadable {
@@ -189,165 +193,19 @@ fn replay_logs(
     Ok(())
 }
 
-/// Events in the order in which they come. One thread reads and understands them, this one decides, and one writes; each hands on whatever is
-/// complete, so a caller that sends one event at a time gets its answer at once.
-fn replay(
-    mut input: Box<dyn Read + Send>,
-    size: Option<u64>,
-    limiter: &Limiter,
-    clock: &ManualClock,
-    runtime: &Runtime,
-) -> anyhow::Result<()> {
-    let progress = progress(size);
-    let policy = limiter.policy();
-    let (events, understood) = sync_channel::<Events>(AHEAD);
-    let (verdicts, decided) = sync_channel::<Vec<(u64, Verdict)>>(AHEAD);
-    // Nobody waits for the reader: it may wait for input when all is over.
-    thread::spawn(move || understand(&mut *input, &policy, &events));
-    let writer = thread::spawn(move || write_verdicts(&decided));
-    let mut failed = None;
-    for Events { events, bytes, broken } in understood {
-        progress.inc(if size.is_some() { bytes } else { events.len() as u64 });
-        let (batch, undecided) = runtime.block_on(decide_events(events, limiter, clock));
-        // The writer has gone if nobody reads the output any more; it says so.
-        let is_read = verdicts.send(batch).is_ok();
-        failed = undecided.or(broken);
-        if failed.is_some() || !is_read {
-            break;
-        }
-    }
-    drop(verdicts);
-    let written = writer.join().unwrap_or_else(|_| bail!("the output could not be written"));
-    progress.finish_and_clear();
-    failed.map_or(written, Err)
-}
-
-/// Batches that may wait for the next thread.
+/// Batches that may wait for the writer.
 const AHEAD: usize = 4;
 /// Requests of a log that are decided before they are handed on.
 const TOGETHER: usize = 1_024;
-/// Bytes that are read at once.
-const BLOCK: usize = 1 << 18;
 
-/// Some events, and what is wrong with the one after them.
-struct Events {
-    events: Vec<Event>,
-    bytes: u64,
-    broken: Option<anyhow::Error>,
-}
-
-struct Event {
-    /// Where it stands, counted from 1; not known of a log, whose requests are put in order.
-    line: Option<u64>,
-    at_us: u64,
-    charges: Vec<Charge>,
-}
-
-/// Reads events until the input ends, a line is invalid, or nobody waits for more.
-fn understand(input: &mut dyn Read, policy: &Policy, events: &SyncSender<Events>) {
-    let (mut rest, mut line) = (Vec::new(), 0);
-    loop {
-        let had = rest.len();
-        rest.resize(had + BLOCK, 0);
-        let (read, broken) = match input.read(&mut rest[had..]) {
-            Ok(read) => (read, None),
-            Err(error) if error.kind() == ErrorKind::Interrupted => {
-                rest.truncate(had);
-                continue;
-            }
-            Err(error) => (0, Some(anyhow::Error::from(error).context(format!("line {}", line + 1)))),
-        };
-        rest.truncate(had + read);
-        let ends = match read {
-            0 => rest.len(),
-            _ => rest[had..].iter().rposition(|byte| *byte == b'\n').map_or(0, |end| had + end + 1),
-        };
-        let mut batch = events_of(&rest[..ends], &mut line, policy);
-        batch.broken = batch.broken.or(broken);
-        rest.drain(..ends);
-        let goes_on = read > 0 && batch.broken.is_none();
-        if events.send(batch).is_err() || !goes_on {
-            return;
-        }
-    }
-}
-
-fn events_of(lines: &[u8], number: &mut u64, policy: &Policy) -> Events {
-    let mut found = Events { events: Vec::new(), bytes: lines.len() as u64, broken: None };
-    for line in lines.split_inclusive(|byte| *byte == b'\n') {
-        *number += 1;
-        match event_of(line, *number, policy).with_context(|| format!("line {number}")) {
-            Ok(event) => found.events.extend(event),
-            Err(error) => {
-                found.broken = Some(error);
-                break;
-            }
-        }
-    }
-    found
-}
-
-/// `None` of an empty line.
-fn event_of(line: &[u8], number: u64, policy: &Policy) -> anyhow::Result<Option<Event>> {
-    let text = std::str::from_utf8(line).context("stream did not contain valid UTF-8")?;
-    let text = if number == 1 { text.trim_start_matches('\u{feff}') } else { text };
-    if text.trim().is_empty() {
-        return Ok(None);
-    }
-    let event = wire::parse_event(text).map_err(anyhow::Error::msg)?;
-    let charges = policy.charges(&event.descriptor)?;
-    Ok(Some(Event { line: Some(number), at_us: event.at_us, charges }))
-}
-
-/// The verdicts, up to the first event that could not be decided.
-async fn decide_events(
-    events: Vec<Event>,
-    limiter: &Limiter,
-    clock: &ManualClock,
-) -> (Vec<(u64, Verdict)>, Option<anyhow::Error>) {
-    let mut verdicts = Vec::with_capacity(events.len());
-    for Event { line, at_us, charges } in events {
-        clock.set(Timestamp::from_micros(at_us));
-        let error = match limiter.check_charges(charges).await {
-            Ok(verdict) if verdict.is_degraded() => anyhow::anyhow!("the store did not answer"),
-            Ok(verdict) => {
-                verdicts.push((at_us, verdict));
-                continue;
-            }
-            Err(error) => anyhow::Error::from(error),
-        };
-        let error = match line {
-            Some(line) => error.context(format!("line {line}")),
-            None => error,
-        };
-        return (verdicts, Some(error));
-    }
-    (verdicts, None)
-}
-
-fn write_verdicts(decided: &Receiver<Vec<(u64, Verdict)>>) -> anyhow::Result<()> {
+fn write_batches(decided: &Receiver<Vec<Decided>>) -> anyhow::Result<()> {
     let mut output = std::io::stdout().lock();
     let mut lines = Vec::new();
     for batch in decided {
-        for (at_us, verdict) in &batch {
-            wire::write_replay_line(&mut lines, *at_us, verdict);
-            lines.push(b'\n');
-        }
+        write_lines(&mut lines, &batch);
         output.write_all(&lines)?;
         output.flush()?;
         lines.clear();
     }
     Ok(())
-}
-
-/// Shown in a terminal only, not when output or errors go to a file or a pipe.
-fn progress(size: Option<u64>) -> ProgressBar {
-    if !std::io::stderr().is_terminal() || std::io::stdout().is_terminal() {
-        return ProgressBar::hidden();
-    }
-    let (bar, template) = match size {
-        Some(size) => (ProgressBar::new(size), "{bar:40} {bytes}/{total_bytes} {binary_bytes_per_sec} {eta} left"),
-        None => (ProgressBar::new_spinner(), "{spinner} {human_pos} events, {per_sec}"),
-    };
-    bar.with_style(ProgressStyle::with_template(template).unwrap_or_else(|_| ProgressStyle::default_bar()))
 }

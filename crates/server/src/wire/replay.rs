@@ -1,19 +1,10 @@
-//! The lines of `replay`: events in, verdicts out, to the microsecond.
+//! The lines that `replay` writes: verdicts, to the microsecond.
 
 use serde::{Serialize, Serializer};
-use tollkeeper::{Descriptor, Row, Span, Verdict};
+use tollkeeper::{Row, Span, Verdict};
 
 use super::hold::HoldName;
 use super::verdict::delay;
-
-/// One line of `replay`'s input.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct ReplayEvent {
-    /// The time of the request, in microseconds since the epoch.
-    pub(crate) at_us: u64,
-    /// The request.
-    pub(crate) descriptor: Descriptor,
-}
 
 /// A verdict as one line of `replay`'s output, to the microsecond.
 #[derive(Serialize)]

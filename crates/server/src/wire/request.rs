@@ -5,12 +5,11 @@ use std::borrow::Cow;
 use schemars::JsonSchema;
 use serde::Deserialize;
 use serde::de::{Deserializer, Error, SeqAccess, Visitor};
-use tollkeeper::{Descriptor, Request, Timestamp};
+use tollkeeper::{Request, Timestamp};
 use tollkeeper_core::{parse_cost, usual_spelling};
 
 use super::attributes::Attributes;
 use super::hold::HoldToken;
-use super::replay::ReplayEvent;
 use super::rule_names::RuleNames;
 use crate::strict::{self, Invalid, Object, Whole, given, quoted, shortened};
 
@@ -74,16 +73,6 @@ impl Request for Check<'_> {
 
 fn count(cost: Cost) -> u32 {
     cost.0.try_into().unwrap_or(u32::MAX)
-}
-
-impl From<Check<'_>> for Descriptor {
-    fn from(check: Check<'_>) -> Descriptor {
-        let descriptor = Descriptor::new(check.attributes.iter()).with_cost(count(check.cost));
-        match &check.rules {
-            Some(names) => descriptor.with_rules(names.iter()),
-            None => descriptor,
-        }
-    }
 }
 
 /// One check, or many.
@@ -236,6 +225,15 @@ pub(crate) fn parse_settle(body: &[u8]) -> Result<Settle<'_>, Invalid> {
     Ok(settle)
 }
 
+/// One line of `replay`'s input.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct ReplayEvent<'l> {
+    /// The time of the request, in microseconds since the epoch.
+    pub(crate) at_us: u64,
+    /// The request.
+    pub(crate) request: Check<'l>,
+}
+
 /// A line of `replay`, as written.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -248,11 +246,11 @@ struct EventFields<'b> {
 }
 
 /// Reads a line of `replay`.
-pub(crate) fn parse_event(line: &str) -> Result<ReplayEvent, String> {
+pub(crate) fn parse_event(line: &str) -> Result<ReplayEvent<'_>, String> {
     let example = r#"{"at_us": 3000000, "attributes": {"user_id": "42"}, "cost": 1}"#;
     let EventFields { at_us, attributes, cost } =
         strict::json(line.as_bytes(), example).map_err(|invalid| invalid.to_string())?;
-    Ok(ReplayEvent { at_us: at_us.0, descriptor: Check { attributes, cost, rules: None, headers: false }.into() })
+    Ok(ReplayEvent { at_us: at_us.0, request: Check { attributes, cost, rules: None, headers: false } })
 }
 
 /// The checks of a batch.
