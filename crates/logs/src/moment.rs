@@ -1,6 +1,7 @@
 //! The ways in which logs write a time, all into microseconds since the epoch.
 
-/// How finely a log tells the time. Requests of one whole second have an unknown order and distance within it.
+/// How finely a log tells the time. Requests of one whole second have an unknown order and distance within it. These are all: logs
+/// that tell less than the second are not read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Precision {
     /// Fractions of a second.

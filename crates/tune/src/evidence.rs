@@ -53,7 +53,7 @@ pub struct Evidence {
     pub period: Period,
 }
 
-/// Where evidence comes from, which decides how its time is worded.
+/// Where evidence comes from, which decides how its time is worded. Time either ends now or has passed, so there is no third.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Period {
     /// The time up to now: "in the last hour".

@@ -12,6 +12,7 @@ use crate::words::counted;
 /// What it looks like.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
+#[non_exhaustive]
 pub enum Kind {
     /// No client was denied.
     Quiet,

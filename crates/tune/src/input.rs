@@ -13,6 +13,7 @@ use ruzstd::decoding::{BlockDecodingStrategy, FrameDecoder};
 
 /// A log to read.
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Source {
     /// Standard input.
     Stdin,
@@ -27,6 +28,7 @@ pub enum Source {
 
 /// An argument that names no log.
 #[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
 pub enum SourceError {
     /// No file.
     #[error("{0}: {1}")]

@@ -57,6 +57,7 @@ impl std::fmt::Debug for Started {
 
 /// A log that cannot be read.
 #[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
 pub enum LogError {
     /// It cannot be opened.
     #[error("{0}: {1}")]

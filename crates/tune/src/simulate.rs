@@ -77,6 +77,7 @@ pub struct Group {
 /// How requests are spread over time, at the same rate on average.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
+#[non_exhaustive]
 pub enum Shape {
     /// At random, independently of each other, as people do.
     #[default]
@@ -94,6 +95,7 @@ pub enum Shape {
 /// What clients do when they are denied.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
+#[non_exhaustive]
 pub enum Retries {
     /// Give up.
     #[default]

@@ -12,6 +12,7 @@ use crate::words::{counted, grouped};
 /// What a key looks like.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
+#[non_exhaustive]
 pub enum Suspicion {
     /// It looks for files that only attackers look for, or for what does not exist.
     Scanner,

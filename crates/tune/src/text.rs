@@ -7,7 +7,7 @@ use crate::finding::{Kind, counted_span};
 use crate::report::{ComparedReport, KeyReport, KeysReport, Report, RuleReport};
 use crate::words::{counted, grouped, lasting, minute_of, share};
 
-/// Whether colours are used.
+/// Whether colours are used: yes or no, so callers may match it without a wildcard.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Paint {
     /// Plain text.
