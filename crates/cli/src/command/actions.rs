@@ -1,14 +1,11 @@
 //! `tollkeeper actions`: what people did to single keys, as a running service knows it.
 
-use std::io::Write as _;
-
 use serde_json::Value;
 
 use super::client::ServiceArgs;
 use super::ending::Ending;
-use super::table::table;
+use super::table::{missing, print, table};
 use crate::background::block_on;
-use tollkeeper_tune::words::counted;
 
 /// Show who blocked, allowed, granted, lifted or reset a key
 #[derive(Debug, clap::Args)]
@@ -45,29 +42,17 @@ pub struct Args {
 }
 
 pub fn run(args: Args) -> anyhow::Result<Ending> {
-    let answer = block_on(args.service.get("/v1/actions", &args.parameters()))??;
-    let mut out = std::io::stdout().lock();
-    if args.json {
-        writeln!(out, "{answer}")?;
-    } else {
-        write!(out, "{}", shown(&answer))?;
-    }
-    Ok(Ending::Fine)
-}
-
-impl Args {
-    fn parameters(&self) -> Vec<(&'static str, String)> {
-        let given = [
-            ("action", &self.action),
-            ("rule", &self.rule),
-            ("key", &self.key),
-            ("since", &self.since),
-            ("until", &self.until),
-        ];
-        let mut all: Vec<(&str, String)> = vec![("limit", self.limit.to_string())];
-        all.extend(given.into_iter().filter_map(|(name, value)| Some((name, value.clone()?))));
-        all
-    }
+    let limit = args.limit.to_string();
+    let parameters = [
+        ("limit", Some(limit.as_str())),
+        ("action", args.action.as_deref()),
+        ("rule", args.rule.as_deref()),
+        ("key", args.key.as_deref()),
+        ("since", args.since.as_deref()),
+        ("until", args.until.as_deref()),
+    ];
+    let answer = block_on(args.service.get("/v1/actions", &parameters))??;
+    print(&answer, args.json, shown)
 }
 
 const COLUMNS: [(&str, &str); 9] = [
@@ -83,13 +68,7 @@ const COLUMNS: [(&str, &str); 9] = [
 ];
 
 fn shown(answer: &Value) -> String {
-    let text = table(&COLUMNS, &answer["actions"]);
-    match answer["dropped"].as_u64() {
-        Some(dropped) if dropped > 0 => {
-            text + &format!("{} missing: they could not be stored\n", counted(dropped, "action"))
-        }
-        _ => text,
-    }
+    table(&COLUMNS, &answer["actions"]) + &missing(answer, "action")
 }
 
 #[cfg(test)]

@@ -67,9 +67,10 @@ pub enum Reply {
 }
 
 impl ServiceArgs {
-    /// The answer to a GET of a path with these parameters.
-    pub async fn get(&self, path: &str, parameters: &[(&str, String)]) -> anyhow::Result<Value> {
-        let query: Vec<String> = parameters.iter().map(|(name, value)| format!("{name}={}", escaped(value))).collect();
+    /// The answer to a GET of a path with these parameters, as far as they have a value.
+    pub async fn get(&self, path: &str, parameters: &[(&str, Option<&str>)]) -> anyhow::Result<Value> {
+        let given = parameters.iter().filter_map(|(name, value)| Some((name, (*value)?)));
+        let query: Vec<String> = given.map(|(name, value)| format!("{name}={}", escaped(value))).collect();
         let separator = if query.is_empty() { "" } else { "?" };
         match self.ask(Method::GET, &format!("{path}{separator}{}", query.join("&")), None).await? {
             Reply::Done(answer) => Ok(answer),

@@ -75,6 +75,17 @@ impl Who {
     }
 }
 
+/// What `block` and `allow` need to know.
+#[derive(Debug, clap::Args)]
+struct ExceptionArgs {
+    #[command(flatten)]
+    target: Target,
+    #[command(flatten)]
+    terms: Terms,
+    #[command(flatten)]
+    server: ServerArgs,
+}
+
 /// Deny every request of a key for a while
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
@@ -84,11 +95,7 @@ impl Who {
 Exit status: 0 success, 1 refused, 2 usage error or failure.")]
 pub struct BlockArgs {
     #[command(flatten)]
-    target: Target,
-    #[command(flatten)]
-    terms: Terms,
-    #[command(flatten)]
-    server: ServerArgs,
+    exception: ExceptionArgs,
 }
 
 /// Exempt a key from a rule: its requests pass and are not charged
@@ -100,11 +107,7 @@ pub struct BlockArgs {
 Exit status: 0 success, 1 refused, 2 usage error or failure.")]
 pub struct AllowArgs {
     #[command(flatten)]
-    target: Target,
-    #[command(flatten)]
-    terms: Terms,
-    #[command(flatten)]
-    server: ServerArgs,
+    exception: ExceptionArgs,
 }
 
 /// Give a key its own limit for a while
@@ -177,17 +180,23 @@ pub struct ResetArgs {
 }
 
 pub fn block(args: BlockArgs) -> anyhow::Result<Ending> {
-    put("block", &args.target, &args.terms, &args.server, Map::new())
+    args.exception.put("block")
 }
 
 pub fn allow(args: AllowArgs) -> anyhow::Result<Ending> {
-    put("allow", &args.target, &args.terms, &args.server, Map::new())
+    args.exception.put("allow")
 }
 
 pub fn grant(args: GrantArgs) -> anyhow::Result<Ending> {
     let mut more = Map::from_iter([("limit".to_string(), json!(args.limit))]);
     more.extend(args.burst.map(|burst| ("burst".to_string(), json!(burst))));
     put("grant", &args.target, &args.terms, &args.server, more)
+}
+
+impl ExceptionArgs {
+    fn put(&self, kind: &str) -> anyhow::Result<Ending> {
+        put(kind, &self.target, &self.terms, &self.server, Map::new())
+    }
 }
 
 fn put(

@@ -1,8 +1,27 @@
 //! A service's answers as tables.
 
-use serde_json::Value;
+use std::io::Write as _;
 
+use serde_json::Value;
+use tollkeeper_tune::words::counted;
+
+use super::ending::Ending;
 use super::visible::visible;
+
+/// Prints an answer as text, or as it came.
+pub fn print(answer: &Value, as_json: bool, text: impl FnOnce(&Value) -> String) -> anyhow::Result<Ending> {
+    let text = if as_json { format!("{answer}\n") } else { text(answer) };
+    std::io::stdout().lock().write_all(text.as_bytes())?;
+    Ok(Ending::Fine)
+}
+
+/// A line that says how many are missing from the list, if any are.
+pub fn missing(answer: &Value, what: &str) -> String {
+    match answer["dropped"].as_u64() {
+        Some(dropped) if dropped > 0 => format!("{} missing: they could not be stored\n", counted(dropped, what)),
+        _ => String::new(),
+    }
+}
 
 /// One line per row, below the column titles. A column is a title and the field that it shows.
 pub fn table<const N: usize>(columns: &[(&str, &str); N], rows: &Value) -> String {

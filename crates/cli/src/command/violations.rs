@@ -1,15 +1,14 @@
 //! `tollkeeper violations`: who was denied, as a running service knows it.
 
-use std::io::Write as _;
 use std::time::Duration;
 
 use serde_json::Value;
 
 use super::client::ServiceArgs;
 use super::ending::Ending;
-use super::table::table;
+use super::table::{missing, print, table};
 use crate::background::block_on;
-use tollkeeper_tune::words::{counted, lasting};
+use tollkeeper_tune::words::lasting;
 
 /// Show who was denied by a running service
 #[derive(Debug, clap::Args)]
@@ -53,31 +52,19 @@ pub struct Args {
 }
 
 pub fn run(args: Args) -> anyhow::Result<Ending> {
-    let answer = block_on(args.service.get("/v1/violations", &args.parameters()))??;
-    let mut out = std::io::stdout().lock();
-    if args.json {
-        writeln!(out, "{answer}")?;
-        return Ok(Ending::Fine);
-    }
-    write!(out, "{}", shown(&answer))?;
-    Ok(Ending::Fine)
-}
-
-impl Args {
-    fn parameters(&self) -> Vec<(&'static str, String)> {
-        let given = [
-            ("user_id", &self.user_id),
-            ("ip", &self.ip),
-            ("rule", &self.rule),
-            ("key", &self.key),
-            ("since", &self.since),
-            ("until", &self.until),
-            ("cursor", &self.cursor),
-        ];
-        let mut all: Vec<(&str, String)> = vec![("limit", self.limit.to_string())];
-        all.extend(given.into_iter().filter_map(|(name, value)| Some((name, value.clone()?))));
-        all
-    }
+    let limit = args.limit.to_string();
+    let parameters = [
+        ("limit", Some(limit.as_str())),
+        ("user_id", args.user_id.as_deref()),
+        ("ip", args.ip.as_deref()),
+        ("rule", args.rule.as_deref()),
+        ("key", args.key.as_deref()),
+        ("since", args.since.as_deref()),
+        ("until", args.until.as_deref()),
+        ("cursor", args.cursor.as_deref()),
+    ];
+    let answer = block_on(args.service.get("/v1/violations", &parameters))??;
+    print(&answer, args.json, shown)
 }
 
 const COLUMNS: [(&str, &str); 10] = [
@@ -108,12 +95,7 @@ fn shown(answer: &Value) -> String {
     if let Some(next) = answer["next"].as_str() {
         text.push_str(&format!("more with --cursor {next}\n"));
     }
-    match answer["dropped"].as_u64() {
-        Some(dropped) if dropped > 0 => {
-            text + &format!("{} missing: they could not be stored\n", counted(dropped, "denial"))
-        }
-        _ => text,
-    }
+    text + &missing(answer, "denial")
 }
 
 /// `until 2026-01-31T12:00:00Z by alice`; empty if the limit denied the request.
