@@ -49,6 +49,72 @@ async fn never_is_null_and_rows_of_queues_and_slots_show_more() {
     assert!(line.starts_with(r#"{"at_us":3000000,"allowed":false,"limiting":"q","retry_after_us":null,"#), "{line}");
 }
 
+/// What the fields are, and in which order; their values are those of the verdict.
+#[derive(serde::Serialize)]
+struct Line<'v> {
+    at_us: u64,
+    allowed: bool,
+    limiting: Option<&'v str>,
+    retry_after_us: Option<u64>,
+    rules: Vec<LineRule<'v>>,
+}
+
+#[derive(serde::Serialize)]
+struct LineRule<'v> {
+    rule: &'v str,
+    scope: Option<&'v str>,
+    key: &'v str,
+    allowed: bool,
+    shadow: bool,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    mode: Option<&'static str>,
+    limit: u32,
+    remaining: u32,
+    retry_after_us: Option<u64>,
+    reset_after_us: u64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    delay_us: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    hold: Option<HoldName>,
+}
+
+#[tokio::test]
+async fn a_replayed_line_is_what_serde_would_write() {
+    let rules = [
+        json!({"name": "plain", "scope": "s \"q\"", "key": "{text}", "limit": "3/min"}),
+        json!({"name": "queue", "key": "all", "limit": "4/s", "burst": 2, "algorithm": "leaky_bucket"}),
+        json!({"name": "slots", "key": "{text}", "limit": 2, "algorithm": "concurrency"}),
+        json!({"name": "soft", "scope": "x", "key": "{text}", "limit": "1/day", "mode": "annotate"}),
+        json!({"name": "shadow", "key": "{text}", "limit": "1/h", "mode": "shadow"}),
+    ];
+    let texts = ["plain", "", "a\"b\\c", "line\nend\u{0}\u{1f}", "\u{7f}\u{80}é😀\u{2028}", "/path?q=1&r=<2>"];
+    for (text, cost) in texts.iter().flat_map(|text| [(text, 1), (text, 2), (text, 9)]) {
+        let verdict = verdict(&rules, &[("text", text)], cost).await;
+        let rules = verdict.rows().iter().map(|one| LineRule {
+            rule: one.charge.rule.name(),
+            scope: one.charge.rule.scope(),
+            key: &one.charge.key.value,
+            allowed: one.decision.is_allowed(),
+            shadow: one.charge.rule.is_shadow(),
+            mode: (one.charge.rule.name() == "soft").then_some("annotate"),
+            limit: one.decision.limit,
+            remaining: one.decision.remaining,
+            retry_after_us: one.decision.retry_after().map(|wait| wait.as_micros()),
+            reset_after_us: one.decision.reset_after.as_micros(),
+            delay_us: (one.charge.rule.name() == "queue").then(|| one.decision.delay().as_micros()),
+            hold: HoldName::of(one),
+        });
+        let line = Line {
+            at_us: u64::MAX,
+            allowed: verdict.is_allowed(),
+            limiting: verdict.limiting().map(|row| row.charge.rule.name()),
+            retry_after_us: verdict.retry_after().map(|wait| wait.as_micros()),
+            rules: rules.collect(),
+        };
+        assert_eq!(replay_line(u64::MAX, &verdict), serde_json::to_string(&line).expect("JSON"));
+    }
+}
+
 #[test]
 fn an_event_is_read() {
     let event = parse_event(r#" {"cost": 2, "at_us": 7, "attributes": {"b": "2", "a": "\u00e9"}} "#).expect("an event");
