@@ -1,5 +1,6 @@
 //! `tollkeeper tune` as people run it: from a log to a rules file that `validate` accepts, rules tried on a log, and exit codes for CI.
 
+use std::io::Write as _;
 use std::process::Command;
 
 use serde_json::Value;
@@ -75,6 +76,70 @@ fn exit_codes_and_mistakes() {
     );
     let nothing = run(&["tune", "-"], b"");
     assert!(nothing.status.success() && stdout(&nothing).contains("no request"), "{}", stdout(&nothing));
+    assert!(stdout(&nothing).starts_with("format: none, because nothing was found\n"), "{}", stdout(&nothing));
+}
+
+/// A pipeline passed when nothing had been tried: its log was empty or in another format. And `1` was taken for 100 %.
+#[test]
+fn a_pipeline_does_not_pass_by_reading_nothing() {
+    let rules = file("rules: [{name: strict, key: '{ip}', limit: 1/h}]", "yaml");
+    let tried = |log: &str, most: &str| {
+        let output = run(&["tune", "-", "--format", "combined", "-c", &rules, "--max-denied-keys", most], log);
+        (output.status.code(), stderr(&output))
+    };
+    for log in ["", "{\"at_us\": 1}\n"] {
+        let (code, said) = tried(log, "1%");
+        assert!(code == Some(2) && said.contains("no request was read, so nothing was tried"), "{said}");
+    }
+    let (code, said) = tried(&sample("100"), "1");
+    assert!(code == Some(2) && said.contains("write 1% or 100%"), "{said}");
+}
+
+/// Logs are opened to detect their format. Those that were opened again to be read lost their first lines if they were pipes, such as
+/// `<(zcat access.log.gz)`: without a word, up to 64 KiB in `tune` and 4 KiB in `replay`.
+#[test]
+fn pipes_are_read_from_their_first_line() {
+    let rules = file("rules: [{name: per-address, key: '{ip}', limit: 10/h}]", "yaml");
+    let log = sample("2000");
+    let event = |at: u64| format!("{{\"at_us\": {at}, \"attributes\": {{\"ip\": \"192.0.2.1\"}}}}\n");
+    let events: String = (0..50).map(event).collect();
+    for input in [&log, &events] {
+        let given = stdout(&run(&["tune", "-", "-c", &rules], input));
+        assert_eq!(stdout(&run(&["tune", "/dev/stdin", "-c", &rules], input)), given);
+        let decided = stdout(&run(&["replay", "-c", &rules], input));
+        assert_eq!(decided.lines().count(), input.lines().count());
+        for name in ["/dev/stdin", "-"] {
+            assert_eq!(stdout(&run(&["replay", "-c", &rules, "--input", name], input)), decided, "{name}");
+        }
+    }
+}
+
+/// `replay` said nothing about a log that was cut off; nor did it name a folder, or say what to do about a format that it did not know.
+#[test]
+fn replay_says_what_it_cannot_read() {
+    let rules = file("rules: [{name: per-address, key: '{ip}', limit: 10/h}]", "yaml");
+    let mut gzip = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
+    gzip.write_all(sample("3000").as_bytes()).unwrap();
+    let gzip = gzip.finish().unwrap();
+    let cut = run(&["replay", "-c", &rules], &gzip[..gzip.len() / 2]);
+    assert!(cut.status.success() && stdout(&cut).lines().count() > 1_000, "{}", stderr(&cut));
+    assert!(stderr(&cut).contains("what came before it was read"), "{}", stderr(&cut));
+    let folder = Folder::new();
+    let name = folder.path().display().to_string();
+    let output = run(&["replay", "-c", &rules, "--input", &name], "");
+    assert!(stderr(&output).contains(&format!("{name} is a folder")), "{}", stderr(&output));
+    let unknown = run(&["replay", "-c", &rules], "what is this\n");
+    assert!(unknown.status.code() == Some(2) && stderr(&unknown).contains("--format"), "{}", stderr(&unknown));
+}
+
+/// The last report was lost when the next one could not even begin.
+#[test]
+fn a_report_stays_when_its_log_or_rules_cannot_be_read() {
+    let page = file("the last report", "html");
+    for args in [["tune", "no-such.log"], ["tune", &file("what is this", "log")]] {
+        assert_eq!(run(&[&args[..], &["--html", &page]].concat(), "").status.code(), Some(2));
+        assert_eq!(std::fs::read_to_string(&page).unwrap(), "the last report");
+    }
 }
 
 /// Addresses and API keys are personal or secret; a fingerprint without salt could be tried against all addresses there are.

@@ -99,8 +99,13 @@ impl Source {
     pub fn size(&self) -> Option<u64> {
         match self {
             Source::Stdin => None,
-            Source::File { size, .. } => Some(*size),
+            Source::File { size, .. } => self.can_be_read_again().then_some(*size),
         }
+    }
+
+    /// Not standard input, nor a pipe, such as `<(zcat access.log.gz)` in a shell.
+    pub(crate) fn can_be_read_again(&self) -> bool {
+        matches!(self, Source::File { path, .. } if path.is_file())
     }
 
     /// Opens it; `read` grows by the bytes that were read from it, compressed as they are.
@@ -129,7 +134,7 @@ impl<R: Read> Read for Counted<R> {
 const GZIP: [u8; 2] = [0x1f, 0x8b];
 const ZSTD: [u8; 4] = [0x28, 0xb5, 0x2f, 0xfd];
 
-fn unpacked(mut reader: impl Read + Send + 'static) -> io::Result<Box<dyn Read + Send>> {
+pub(crate) fn unpacked(mut reader: impl Read + Send + 'static) -> io::Result<Box<dyn Read + Send>> {
     let mut start = Vec::new();
     reader.by_ref().take(ZSTD.len() as u64).read_to_end(&mut start)?;
     let (gzip, zstd) = (start.starts_with(&GZIP), start.starts_with(&ZSTD));
@@ -164,7 +169,9 @@ impl<R: BufRead> Read for Frames<R> {
             while self.decoder.can_collect() < buffer.len() && !self.decoder.is_finished() {
                 let missing = buffer.len() - self.decoder.can_collect();
                 let blocks = self.decoder.decode_blocks(&mut self.reader, BlockDecodingStrategy::UptoBytes(missing));
-                blocks.map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error))?;
+                if let Err(error) = blocks {
+                    return Err(self.damaged(&error));
+                }
             }
             match self.decoder.read(buffer)? {
                 0 => self.is_within = false,
@@ -175,6 +182,13 @@ impl<R: BufRead> Read for Frames<R> {
 }
 
 impl<R: BufRead> Frames<R> {
+    fn damaged(&mut self, error: &FrameDecoderError) -> io::Error {
+        match self.reader.fill_buf() {
+            Ok([]) => io::Error::new(io::ErrorKind::UnexpectedEof, "incomplete zstd stream"),
+            _ => io::Error::new(io::ErrorKind::InvalidData, format!("damaged zstd stream ({error})")),
+        }
+    }
+
     fn next_frame(&mut self) -> io::Result<bool> {
         while !self.reader.fill_buf()?.is_empty() {
             match self.decoder.init(&mut self.reader) {
@@ -185,7 +199,7 @@ impl<R: BufRead> Frames<R> {
                 Err(FrameDecoderError::ReadFrameHeaderError(ReadFrameHeaderError::SkipFrame { length, .. })) => {
                     io::copy(&mut self.reader.by_ref().take(length.into()), &mut io::sink())?;
                 }
-                Err(error) => return Err(io::Error::new(io::ErrorKind::InvalidData, error)),
+                Err(error) => return Err(self.damaged(&error)),
             }
         }
         Ok(false)

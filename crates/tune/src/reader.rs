@@ -12,7 +12,7 @@ use std::{io, thread, vec};
 
 use tollkeeper_logs::{Entry, Format, Precision};
 
-use crate::input::Source;
+use crate::input::{Source, unpacked};
 use crate::order::{Order, Timed};
 
 /// How many bytes of lines a worker takes at a time; few in tests, so that short logs have many chunks.
@@ -37,6 +37,8 @@ pub struct Log {
     format: Format,
     /// When its first request came; the first of all when that is unknown.
     first_us: u64,
+    /// Whether nothing tells its format.
+    is_empty: bool,
     /// What was read to find that out, of a source that can be read once.
     start: Option<Started>,
     /// Names of attributes that its first lines have.
@@ -194,13 +196,33 @@ impl<L> Shelf<L> {
 impl Log {
     /// Looks at the first lines of each source. Times that name no zone are `offset_seconds` east of UTC.
     pub fn open(sources: Vec<Source>, format: Option<&Format>, offset_seconds: i64) -> Result<Vec<Log>, LogError> {
-        sources.into_iter().map(|source| Log::probe(source, format, offset_seconds)).collect()
+        let opened = sources.into_iter().map(|source| {
+            let is_read_once = !source.can_be_read_again();
+            let reader = source.open(Arc::default());
+            Log::probe(source, reader, is_read_once, format, offset_seconds)
+        });
+        opened.collect()
     }
 
-    fn probe(source: Source, format: Option<&Format>, offset_seconds: i64) -> Result<Log, LogError> {
+    /// The same of a source that its caller has opened, and of which nothing was taken.
+    pub fn opened(
+        source: Source,
+        reader: impl Read + Send + 'static,
+        format: Option<&Format>,
+        offset_seconds: i64,
+    ) -> Result<Log, LogError> {
+        Log::probe(source, unpacked(reader), true, format, offset_seconds)
+    }
+
+    fn probe(
+        source: Source,
+        reader: io::Result<Box<dyn Read + Send>>,
+        is_read_once: bool,
+        format: Option<&Format>,
+        offset_seconds: i64,
+    ) -> Result<Log, LogError> {
         let unreadable = |error: io::Error| LogError::Unreadable(source.name(), error);
-        let counter = Arc::new(AtomicU64::new(0));
-        let mut reader = source.open(counter).map_err(unreadable)?;
+        let mut reader = reader.map_err(unreadable)?;
         let mut read = Vec::new();
         let ended = reader.by_ref().take(SAMPLE_BYTES).read_to_end(&mut read);
         // A file that is cut off is still worth reading up to there.
@@ -213,9 +235,11 @@ impl Log {
         if lines.len() > 1 && lines.len() < SAMPLE_LINES && !text.ends_with('\n') {
             lines.pop();
         }
+        let is_empty = lines.iter().all(|line| line.trim().is_empty());
         let detected = match format {
             Some(format) => Some(format.clone()),
-            None if lines.iter().all(|line| line.trim().is_empty()) => Format::named("combined").ok(),
+            // Any will do.
+            None if is_empty => Format::named("combined").ok(),
             None => Format::detect(&lines),
         };
         let Some(format) = detected else {
@@ -236,11 +260,8 @@ impl Log {
                 }
             }
         }
-        let start = match source {
-            Source::Stdin => Some(Started { read, rest: reader }),
-            Source::File { .. } => None,
-        };
-        Ok(Log { source, format, first_us: first_us.unwrap_or(0), start, names })
+        let start = is_read_once.then_some(Started { read, rest: reader });
+        Ok(Log { source, format, first_us: first_us.unwrap_or(0), is_empty, start, names })
     }
 
     /// The name of its format.
@@ -278,7 +299,7 @@ pub(crate) fn read<W: Worker>(
     mut sink: impl FnMut(u64, &mut W::Lines, usize),
 ) -> ReadReport {
     let mut report = ReadReport::default();
-    for log in &logs {
+    for log in logs.iter().filter(|log| !log.is_empty) {
         match report.formats.iter_mut().find(|(name, _)| *name == log.format()) {
             Some((_, count)) => *count += 1,
             None => report.formats.push((log.format(), 1)),

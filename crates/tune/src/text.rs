@@ -88,8 +88,9 @@ fn head(out: &mut String, report: &Report, paint: Paint) {
     let read = &report.read;
     let formats: Vec<String> = read.formats.iter().map(|(name, _)| name.clone()).collect();
     let sources: u64 = read.formats.iter().map(|(_, count)| count).sum();
-    let from = if sources == 1 { String::new() } else { format!(" in {}", counted(sources, "log")) };
-    line(out, &format!("format: {}{from}", paint.bold(&formats.join(", "))));
+    let from = if sources <= 1 { String::new() } else { format!(" in {}", counted(sources, "log")) };
+    let formats = if formats.is_empty() { "none, because nothing was found".into() } else { formats.join(", ") };
+    line(out, &format!("format: {}{from}", paint.bold(&formats)));
     if read.requests == 0 {
         line(out, &format!("no request in {}", counted(read.lines, "line")));
     } else {

@@ -5,7 +5,7 @@ mod events;
 mod in_order;
 
 use std::fs::File;
-use std::io::{BufRead, IsTerminal, Read, Write};
+use std::io::{BufRead, BufReader, IsTerminal, Write};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, sync_channel};
@@ -63,32 +63,42 @@ pub(super) fn run(args: Args) -> anyhow::Result<Ending> {
     if let Some(store) = &args.store {
         loaded.config.store.url.clone_from(store);
     }
+    let name = args.input.as_ref().map_or_else(|| "-".to_owned(), |path| path.display().to_string());
+    let mut sources = Source::named(&[name])?;
+    let format = args.format.as_deref().map(Format::named).transpose().context("--format")?;
     if args.summary {
         if !loaded.config.store.url.starts_with("memory:") {
             bail!("--summary decides in memory: leave out --store, or give --store memory:");
         }
-        return summarise(logs(&args)?, loaded);
+        return summarise(Log::open(sources, format.as_ref(), args.utc_offset)?, loaded);
     }
     let clock = ManualClock::default();
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build()?;
     let store = runtime.block_on(settings::store(&loaded.config, clock.clone().into()))?;
     let limiter = Arc::new(Limiter::new(loaded.policy, store));
-    if args.format.is_some() || is_access_log(&args.input)? {
-        let logs = logs(&args)?;
-        let naming = Naming { ipv6_prefix: loaded.config.ipv6_prefix, identify: loaded.config.identify.clone() };
-        let replayed = replay_logs(logs, &naming, &limiter, &clock, &runtime);
-        return ended(&runtime, &limiter, replayed);
-    }
-    let (input, size): (Box<dyn Read + Send>, _) = match &args.input {
-        Some(path) => {
-            let file = File::open(path).with_context(|| format!("{}", path.display()))?;
-            let size = file.metadata().ok().map(|metadata| metadata.len());
-            (Box::new(file), size)
+    let logs = match sources.pop() {
+        // A pattern may match several.
+        Some(source) if sources.is_empty() => {
+            let mut input = open(&source).with_context(|| source.name())?;
+            let start = input.fill_buf().with_context(|| source.name())?;
+            if format.is_none() && !is_access_log(start) {
+                let replayed = events::replay(input, source.size(), &limiter, clock, &runtime);
+                return ended(&runtime, &limiter, replayed);
+            }
+            vec![Log::opened(source, input, format.as_ref(), args.utc_offset)?]
         }
-        None => (Box::new(std::io::stdin()), None),
+        last => Log::open(sources.into_iter().chain(last).collect(), format.as_ref(), args.utc_offset)?,
     };
-    let replayed = events::replay(input, size, &limiter, clock, &runtime);
+    let naming = Naming { ipv6_prefix: loaded.config.ipv6_prefix, identify: loaded.config.identify.clone() };
+    let replayed = replay_logs(logs, &naming, &limiter, &clock, &runtime);
     ended(&runtime, &limiter, replayed)
+}
+
+fn open(source: &Source) -> std::io::Result<Box<dyn BufRead + Send>> {
+    Ok(match source {
+        Source::File { path, .. } => Box::new(BufReader::new(File::open(path)?)),
+        _ => Box::new(BufReader::new(std::io::stdin())),
+    })
 }
 
 fn ended(runtime: &Runtime, limiter: &Limiter, replayed: anyhow::Result<()>) -> anyhow::Result<Ending> {
@@ -99,32 +109,18 @@ fn ended(runtime: &Runtime, limiter: &Limiter, replayed: anyhow::Result<()>) -> 
     Ok(Ending::Fine)
 }
 
-fn logs(args: &Args) -> anyhow::Result<Vec<Log>> {
-    let name = args.input.as_ref().map_or_else(|| "-".to_owned(), |path| path.display().to_string());
-    let format = args.format.as_deref().map(Format::named).transpose().context("--format")?;
-    Ok(Log::open(Source::named(&[name])?, format.as_ref(), args.utc_offset)?)
-}
-
-/// Whether the first line is not an event. Nothing of the input is consumed.
-fn is_access_log(input: &Option<PathBuf>) -> anyhow::Result<bool> {
-    let mut start = Vec::new();
-    match input {
-        Some(path) => {
-            let file = File::open(path).with_context(|| format!("{}", path.display()))?;
-            file.take(4_096).read_to_end(&mut start)?;
-        }
-        // Standard input has one buffer, whoever reads it.
-        None => start.extend_from_slice(std::io::stdin().lock().fill_buf()?),
-    }
-    let text = String::from_utf8_lossy(&start);
+/// Whether the first line is not an event.
+fn is_access_log(start: &[u8]) -> bool {
+    let text = String::from_utf8_lossy(start);
     let lines: Vec<&str> =
         text.trim_start_matches('\u{feff}').lines().filter(|line| !line.trim().is_empty()).take(1).collect();
-    // What is neither is an event with a mistake, which is reported as such.
-    let is_event = lines.first().is_none_or(|line| {
-        line.trim_start().starts_with('{') && (line.contains("\"at_us\"") || line.contains("\"attributes\""))
-    });
-    Ok(!is_event
-        && (start.starts_with(&[0x1f, 0x8b]) || start.starts_with(&[0x28, 0xb5]) || Format::detect(&lines).is_some()))
+    match lines.first() {
+        None => false,
+        Some(line) if !line.trim_start().starts_with('{') => true,
+        Some(line) if line.contains("\"at_us\"") || line.contains("\"attributes\"") => false,
+        // What is neither is an event with a mistake, which is reported as such.
+        Some(_) => Format::detect(&lines).is_some(),
+    }
 }
 
 /// Rules on a log, with the report of `tollkeeper tune`.
@@ -189,6 +185,9 @@ fn replay_logs(
     }
     if read.unreadable > 0 {
         writeln!(std::io::stderr(), "warning: {} could not be read", counted(read.unreadable, "line"))?;
+    }
+    for broken in &read.broken {
+        writeln!(std::io::stderr(), "warning: {broken}")?;
     }
     Ok(())
 }

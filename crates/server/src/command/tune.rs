@@ -101,10 +101,11 @@ pub(super) fn run(args: Args) -> anyhow::Result<Ending> {
     if let Some(path) = args.write.as_deref().filter(|path| path.exists()) {
         return Err(exists(path));
     }
-    let page = args.html.as_deref().map(Page::create).transpose()?;
     let logs = open(&args)?;
     let loaded = args.config.as_deref().map(load).transpose()?;
     let compared = args.compare.as_deref().map(load).transpose()?;
+    // After these, whose mistakes must not cost the last report.
+    let page = args.html.as_deref().map(Page::create).transpose()?;
     // What is a secret in either file is one in the report.
     let privacy = Privacy::new(loaded.iter().chain(&compared).flat_map(|loaded| &loaded.config.identify));
     let salt = salt()?;
@@ -145,7 +146,10 @@ pub(super) fn run(args: Args) -> anyhow::Result<Ending> {
             writeln!(out, "\nwritten to {}; check it with `tollkeeper validate {0}`", path.display())?;
         }
     }
-    Ok(judged(&report, args.max_denied_keys))
+    match args.max_denied_keys {
+        Some(_) if report.read.requests == 0 => bail!("--max-denied-keys: no request was read, so nothing was tried"),
+        most => Ok(judged(&report, most)),
+    }
 }
 
 fn open(args: &Args) -> anyhow::Result<Vec<Log>> {
@@ -273,6 +277,9 @@ fn anonymous(salt: &[u8], key: &str) -> String {
 /// `1%`, `0.5 %`, or a share such as `0.01`.
 fn share(text: &str) -> Result<f64, String> {
     let number = text.trim();
+    if number == "1" {
+        return Err("\"1\" may be 1% or all; write 1% or 100%".into());
+    }
     let (number, unit) = match number.strip_suffix('%') {
         Some(number) => (number.trim_end(), 100.0),
         None => (number, 1.0),
@@ -304,7 +311,7 @@ mod tests {
     #[test]
     fn shares_and_offsets_as_people_write_them() {
         assert_eq!([share("1%"), share("0.5 %"), share("0.01")], [Ok(0.01), Ok(0.005), Ok(0.01)]);
-        assert!(share("2").is_err() && share("x").is_err() && share("101%").is_err());
+        assert!(share("1").is_err() && share("2").is_err() && share("x").is_err() && share("101%").is_err());
         assert_eq!([offset("+02:00"), offset("-05:30")], [Ok(7_200), Ok(-19_800)]);
         assert!(["02:00", "+2", "+15:00", "+01:60", ""].iter().all(|text| offset(text).is_err()));
     }

@@ -162,6 +162,24 @@ fn files_may_be_compressed_and_are_merged_by_time() {
     assert!(difference <= 5, "{difference}");
 }
 
+/// A cut-off zstd file was reported in the words of its decoder: `Failed to parse block header: BlockContentReadError(Error { kind...`.
+#[test]
+fn a_log_that_is_cut_off_is_read_up_to_there() {
+    let folder = Folder::new();
+    let log = generated(20_000);
+    let mut gzip = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
+    gzip.write_all(log.as_bytes()).expect("packed");
+    let zstd = ruzstd::encoding::compress_to_vec(log.as_bytes(), ruzstd::encoding::CompressionLevel::Fastest);
+    for (packed, error) in
+        [(gzip.finish().expect("packed"), "incomplete deflate stream"), (zstd, "incomplete zstd stream")]
+    {
+        let name = folder.file("cut.log", &packed[..packed.len() / 2]);
+        let report = report_of(std::slice::from_ref(&name), None, 2);
+        assert!((5_000..15_000).contains(&report.read.requests), "{}", report.read.requests);
+        assert_eq!(report.read.broken, [format!("{name}: {error}; what came before it was read")]);
+    }
+}
+
 /// The first chunk of a log was once handed out before the next log was opened, so that lines of servers that log at the same time were late.
 #[test]
 fn logs_of_the_same_time_are_merged_wherever_they_begin() {

@@ -4,7 +4,7 @@
 //! blocks are decided one after the other, and written one after the other. A block is whatever has arrived, so a caller that
 //! sends one event at a time gets its answer at once.
 
-use std::io::{ErrorKind, IsTerminal, Read, Write};
+use std::io::{BufRead, ErrorKind, IsTerminal, Write};
 use std::sync::mpsc::{SyncSender, sync_channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
@@ -24,7 +24,7 @@ const BLOCK: usize = 1 << 18;
 const MAX_THREADS: usize = 8;
 
 pub(super) fn replay(
-    input: Box<dyn Read + Send>,
+    input: Box<dyn BufRead + Send>,
     size: Option<u64>,
     limiter: &Arc<Limiter>,
     clock: ManualClock,
@@ -128,7 +128,7 @@ fn write(lines: &[u8]) -> std::io::Result<()> {
 
 /// Input that is taken in blocks of whole lines.
 struct Lines {
-    input: Box<dyn Read + Send>,
+    input: Box<dyn BufRead + Send>,
     /// The beginning of a line.
     rest: Vec<u8>,
     blocks: u64,
