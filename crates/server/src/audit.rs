@@ -155,8 +155,8 @@ impl Recorder<'_> {
         // A record covers denials of one kind only.
         let rule = hasher.hash_one((note.rule.name(), denied.block.is_some()));
         let key = hasher.hash_one((rule, note.variant, note.key));
-        let violation = self.audit.violation(note, denied);
-        self.records.sampler.add(key, rule, violation, |record| self.fresh.push(record));
+        let violation = || self.audit.violation(note, denied);
+        self.records.sampler.add(key, rule, note.at, violation, |record| self.fresh.push(record));
     }
 
     /// Records what has accumulated.

@@ -117,11 +117,16 @@ impl<'r> Circumstances<'r> {
         // Callers of the API may leave the query string in the path, and it may hold secrets.
         let path = path.split_once('?').map_or(&*path, |(path, _)| path);
         let separator = if method.is_empty() || path.is_empty() { "" } else { " " };
+        let endpoint = [&*method, separator, path].concat();
         Circumstances {
             user_id: attribute("user_id"),
             // Envoy's name for it.
             ip: request.attribute("ip").or_else(|| request.attribute("remote_address")).unwrap_or_default(),
-            endpoint: bounded(&format!("{method}{separator}{path}"), MAX_ENDPOINT).into_owned(),
+            endpoint: if endpoint.len() <= MAX_ENDPOINT {
+                endpoint
+            } else {
+                bounded(&endpoint, MAX_ENDPOINT).into_owned()
+            },
         }
     }
 }

@@ -45,23 +45,31 @@ impl Sampler {
         Sampler { room, keys: HashMap::new() }
     }
 
-    /// Adds a denial of a key, and emits what is to be recorded. `rule` identifies the key's rule.
-    pub(super) fn add(&mut self, key: u64, rule: u64, mut denial: Violation, mut record: impl FnMut(Violation)) {
-        let mut entry = key;
-        if self.keys.len() >= self.room && !self.keys.contains_key(&key) {
-            entry = rule;
-            denial = Violation { key: MANY_KEYS.into(), user_id: None, ip: None, endpoint: None, ..denial };
-        }
-        let entry = self.keys.entry(entry).or_default();
-        entry.last = denial.at;
+    /// Adds a denial of a key, and emits what is to be recorded. `rule` identifies the key's rule. `denial` is called only for a
+    /// record: nearly all denials of a flood just add to a count.
+    pub(super) fn add(
+        &mut self,
+        key: u64,
+        rule: u64,
+        at: Timestamp,
+        denial: impl FnOnce() -> Violation,
+        mut record: impl FnMut(Violation),
+    ) {
+        let has_own = self.keys.len() < self.room || self.keys.contains_key(&key);
+        let entry = self.keys.entry(if has_own { key } else { rule }).or_default();
+        entry.last = at;
+        let denial = || match denial() {
+            denial if has_own => denial,
+            denial => Violation { key: MANY_KEYS.into(), user_id: None, ip: None, endpoint: None, ..denial },
+        };
         if entry.alone < FIRST {
             entry.alone += 1;
-            return record(denial);
+            return record(denial());
         }
         match &mut entry.gathering {
-            Some(gathering) if denial.at < gathering.at + Span::SECOND => gathering.count += denial.count,
+            Some(gathering) if at < gathering.at + Span::SECOND => gathering.count += 1,
             gathering => {
-                if let Some(full) = gathering.replace(denial) {
+                if let Some(full) = gathering.replace(denial()) {
                     record(full);
                 }
             }
@@ -97,7 +105,7 @@ mod tests {
         let mut records = Vec::new();
         for denial in denials {
             let key = denial.key.parse().expect("a number");
-            sampler.add(key, u64::MAX, denial.clone(), |record| records.push(record));
+            sampler.add(key, u64::MAX, denial.at, || denial.clone(), |record| records.push(record));
         }
         records
     }
@@ -126,7 +134,7 @@ mod tests {
             for (step, key, flush) in &steps {
                 at_ms += step;
                 let mut record = |record: Violation| *sums.entry(record.key).or_default() += record.count;
-                sampler.add(*key, u64::MAX, denial(at_ms, *key), &mut record);
+                sampler.add(*key, u64::MAX, Timestamp::from_micros(at_ms * 1_000), || denial(at_ms, *key), &mut record);
                 if *flush {
                     sampler.flush(Timestamp::from_micros(at_ms * 1_000), record);
                 }

@@ -205,8 +205,27 @@ pub fn group(address: IpAddr, prefix: u8) -> String {
         IpAddr::V6(address) if prefix < 128 => {
             Ipv6Net::new(address, prefix).map_or_else(|_| address.to_string(), |network| network.trunc().to_string())
         }
-        address => address.to_string(),
+        IpAddr::V6(address) => address.to_string(),
+        IpAddr::V4(address) => dotted(address),
     }
+}
+
+/// By hand: nearly every request asks for it, and formatting costs ten times as much.
+fn dotted(address: Ipv4Addr) -> String {
+    let mut text = String::with_capacity("255.255.255.255".len());
+    for (index, octet) in address.octets().into_iter().enumerate() {
+        if index > 0 {
+            text.push('.');
+        }
+        if octet >= 100 {
+            text.push(char::from(b'0' + octet / 100));
+        }
+        if octet >= 10 {
+            text.push(char::from(b'0' + octet / 10 % 10));
+        }
+        text.push(char::from(b'0' + octet % 10));
+    }
+    text
 }
 
 #[cfg(test)]

@@ -72,7 +72,7 @@ impl<'r> HttpRequest<'r> {
 
     fn mapped(&self, source: &AttributeSource) -> Option<Cow<'_, str>> {
         match source {
-            AttributeSource::Header(name) => header(self.headers, name.as_str()),
+            AttributeSource::Header(name) => header(self.headers, name),
             AttributeSource::Query(name) => query(self.uri, name),
             AttributeSource::Cookie(name) => cookie(self.headers, name),
             AttributeSource::Attribute(name) => self.own(name),

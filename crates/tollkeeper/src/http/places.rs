@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 
-use http::header::{AUTHORIZATION, COOKIE};
+use http::header::{AUTHORIZATION, AsHeaderName, COOKIE};
 use http::{HeaderMap, Uri};
 use percent_encoding::{percent_decode, percent_decode_str};
 
@@ -12,12 +12,12 @@ pub(super) fn differ<T: PartialEq>(mut values: impl Iterator<Item = T>) -> bool 
     values.next().is_some_and(|first| values.any(|other| other != first))
 }
 
-pub(super) fn header<'r>(headers: &'r HeaderMap, name: &str) -> Option<Cow<'r, str>> {
+pub(super) fn header(headers: &HeaderMap, name: impl AsHeaderName + AsRef<str> + Copy) -> Option<Cow<'_, str>> {
     let value = joined(headers, name)?;
-    Some(if name.eq_ignore_ascii_case(AUTHORIZATION.as_str()) { credentials::usual(value) } else { value })
+    Some(if name.as_ref().eq_ignore_ascii_case(AUTHORIZATION.as_str()) { credentials::usual(value) } else { value })
 }
 
-fn joined<'r>(headers: &'r HeaderMap, name: &str) -> Option<Cow<'r, str>> {
+fn joined(headers: &HeaderMap, name: impl AsHeaderName) -> Option<Cow<'_, str>> {
     let all = headers.get_all(name);
     let mut lines = all.iter();
     let first = std::str::from_utf8(lines.next()?.as_bytes()).ok()?;

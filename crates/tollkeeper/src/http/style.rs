@@ -3,10 +3,15 @@
 //! A problem names rules, never keys: a key may contain a secret, which must not be shown to the client or to anyone
 //! in between.
 
+mod denial;
+
+#[cfg(any(feature = "tower", test))]
+pub(crate) use denial::denial_detail;
+
 use std::borrow::Cow;
 use std::sync::Arc;
 
-use http::header::RETRY_AFTER;
+use http::header::{CACHE_CONTROL, CONTENT_TYPE, RETRY_AFTER};
 use http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
 use tollkeeper_core::{
     CostError, Denial, HeaderStyle, Row, Rule, Span, Timestamp, Verdict, each_limit_header, limit_headers,
@@ -129,7 +134,7 @@ impl AnswerStyle {
             if header.write(&mut text).is_ok()
                 && let Ok(value) = HeaderValue::from_str(&text)
             {
-                headers.insert(HeaderName::from_static(header.name), value);
+                headers.insert(header_name(header.name), value);
             }
         }
     }
@@ -173,16 +178,19 @@ impl AnswerStyle {
     /// # Ok::<(), tollkeeper::CheckError>(()) }).unwrap();
     /// ```
     pub fn deny(&self, verdict: &Verdict, now: Timestamp) -> Answer {
-        let PlainAnswer { status, headers, body } = self.deny_plainly(verdict, now);
-        // Values are digits, names of rules and a content type that was checked with its rule: none is refused here.
-        let headers = headers.into_iter().filter_map(|(name, value)| {
-            let value = match value {
-                Cow::Borrowed(text) => HeaderValue::from_static(text),
-                Cow::Owned(text) => HeaderValue::try_from(text).ok()?,
-            };
-            Some((HeaderName::from_static(name), value))
-        });
-        Answer { status, headers: headers.collect(), body: body.into_bytes() }
+        let (status, content_type, body) = self.own_answer(verdict);
+        let content_type = match content_type {
+            Cow::Borrowed(text) => HeaderValue::from_static(text),
+            // Checked with its rule: none is refused here.
+            Cow::Owned(text) => HeaderValue::try_from(text).unwrap_or(HeaderValue::from_static(Problem::CONTENT_TYPE)),
+        };
+        // Room for all of them: growing it would cost more than the rest.
+        let mut headers = HeaderMap::with_capacity(6);
+        headers.insert(CONTENT_TYPE, content_type);
+        headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
+        self.set_headers(&mut headers, verdict, now);
+        headers.extend(retry_after(verdict).map(|seconds| (RETRY_AFTER, seconds)));
+        Answer { status, headers, body: body.into_bytes() }
     }
 
     /// The same as plain texts, for hosts that have their own type for headers: making a header map costs more than a decision.
@@ -199,27 +207,27 @@ impl AnswerStyle {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn deny_plainly(&self, verdict: &Verdict, now: Timestamp) -> PlainAnswer {
-        let (status, kind, title) = if verdict.is_unavailable() {
-            (StatusCode::SERVICE_UNAVAILABLE, REDUCED_CAPACITY, "Temporary reduced capacity")
-        } else {
-            (self.own_status(verdict).unwrap_or(self.deny_status), QUOTA_EXCEEDED, "Quota exceeded")
-        };
-        let problem = || {
-            Problem::new(status, denial_detail(verdict))
-                .of_type(kind, title)
-                .member("violated-policies", &violated(verdict))
-                .member("retry_after_ms", &verdict.retry_after().map(Span::as_millis_ceil))
-        };
-        // An unreachable store is not the client's fault, and keeps our own response.
-        let own = verdict.limiting().filter(|_| !verdict.is_unavailable());
-        let (content_type, body) = own
-            .and_then(|row| self.own_words(verdict, row))
-            .unwrap_or_else(|| (Problem::CONTENT_TYPE.into(), problem().document()));
+        let (status, content_type, body) = self.own_answer(verdict);
         let mut headers = vec![("content-type", content_type), ("cache-control", "no-store".into())];
         let limits = limit_headers(self.headers, verdict, now).into_iter();
         headers.extend(limits.map(|(name, value)| (name, Cow::Owned(value))));
         headers.extend(retry_after_seconds(verdict).map(|wait| ("retry-after", Cow::Owned(wait.to_string()))));
         PlainAnswer { status, headers, body }
+    }
+
+    /// Status, content type and body of a denial.
+    fn own_answer(&self, verdict: &Verdict) -> (StatusCode, Cow<'static, str>, String) {
+        let (status, kind, title) = if verdict.is_unavailable() {
+            (StatusCode::SERVICE_UNAVAILABLE, REDUCED_CAPACITY, "Temporary reduced capacity")
+        } else {
+            (self.own_status(verdict).unwrap_or(self.deny_status), QUOTA_EXCEEDED, "Quota exceeded")
+        };
+        // An unreachable store is not the client's fault, and keeps our own response.
+        let own = verdict.limiting().filter(|_| !verdict.is_unavailable());
+        let (content_type, body) = own
+            .and_then(|row| self.own_words(verdict, row))
+            .unwrap_or_else(|| (Problem::CONTENT_TYPE.into(), denial::document(kind, title, status, verdict)));
+        (status, content_type, body)
     }
 
     /// What a rule answers in its own words, or all rules do.
@@ -239,39 +247,15 @@ impl AnswerStyle {
     }
 }
 
+/// The name of a limit header. The usual ones are there already: to make one from a text takes longer than to insert it.
+fn header_name(name: &'static str) -> HeaderName {
+    static USUAL: [HeaderName; 2] = [HeaderName::from_static("ratelimit-policy"), HeaderName::from_static("ratelimit")];
+    USUAL.iter().find(|usual| **usual == name).cloned().unwrap_or_else(|| HeaderName::from_static(name))
+}
+
 /// Whole seconds; absent when waiting does not help.
 pub(crate) fn retry_after(verdict: &Verdict) -> Option<HeaderValue> {
     retry_after_seconds(verdict).map(HeaderValue::from)
-}
-
-/// The rules that deny, in file order: enforced ones, or all quotas together.
-fn violated(verdict: &Verdict) -> Vec<&str> {
-    let by_quotas = verdict.limiting().is_some_and(|row| row.charge.rule.is_quota());
-    let may_deny = |row: &Row| row.charge.rule.is_enforced() || (by_quotas && row.charge.rule.is_quota());
-    let rows = verdict.rows().iter();
-    rows.filter(|row| may_deny(row) && !row.decision.is_allowed()).map(|row| row.charge.rule.name()).collect()
-}
-
-/// Which rule, and when to retry, for people.
-pub(crate) fn denial_detail(verdict: &Verdict) -> String {
-    let Some(row) = verdict.limiting() else {
-        return "The request is within its limits.".into();
-    };
-    let name = row.charge.rule.name();
-    let is_blocked = row.is_blocked();
-    match verdict.retry_after() {
-        Some(wait) if is_blocked => format!("Rule `{name}` blocks this key; retry in {}.", in_words(wait)),
-        None if is_blocked => format!("Rule `{name}` blocks this key until further notice."),
-        Some(wait) if verdict.is_unavailable() => {
-            format!("Rule `{name}` cannot be checked right now and fails closed; retry in {}.", in_words(wait))
-        }
-        Some(wait) => format!("The limit of rule `{name}` is reached; retry in {}.", in_words(wait)),
-        None => format!(
-            "The request costs {} and rule `{name}` never allows more than {}: the cost exceeds the limit, so waiting \
-             does not help.",
-            row.charge.cost, row.decision.limit
-        ),
-    }
 }
 
 /// What is wrong, without the values: they may be secrets.
@@ -285,22 +269,6 @@ pub(crate) fn contradiction_detail(place: &AttributeSource) -> String {
 /// Which attribute should have been a number. Its value is not repeated: it may not be meant for every reader.
 pub(crate) fn bad_cost_detail(error: &CostError) -> String {
     format!("Attribute `{}` is the cost of rule `{}` and must be a whole number.", error.attribute, error.rule)
-}
-
-/// Rounded up: a client that retries early is denied again.
-fn in_words(wait: Span) -> String {
-    match (wait.as_millis_ceil(), wait.as_secs_ceil()) {
-        (1, _) => "1 millisecond".into(),
-        (ms @ 0..1_000, _) => format!("{ms} milliseconds"),
-        (_, seconds @ 1..120) => counted(seconds, "second"),
-        (_, seconds @ 120..7_200) => counted(seconds.div_ceil(60), "minute"),
-        (_, seconds @ 7_200..172_800) => counted(seconds.div_ceil(3_600), "hour"),
-        (_, seconds) => counted(seconds.div_ceil(86_400), "day"),
-    }
-}
-
-fn counted(number: u64, what: &str) -> String {
-    format!("{number} {what}{}", if number == 1 { "" } else { "s" })
 }
 
 #[cfg(test)]

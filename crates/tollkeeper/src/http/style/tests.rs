@@ -162,3 +162,21 @@ fn all_rules_may_deny_in_the_same_words_and_a_rule_in_its_own() {
     let own = RuleSpec { deny: Some(spec(403, "mine")), ..rule("logins", "1/90s") };
     assert_eq!(said(own), (403, "mine".to_string()));
 }
+
+/// Denials are written by hand, everything else by serde: both are the same document.
+#[test]
+fn the_document_is_that_of_a_problem() {
+    for (rules, cost, nth) in [
+        (vec![rule("fast", "3/s")], 1, 5),
+        (vec![rule("a:b/c@d.e-f_g", "1/2s"), rule("daily", "1/day")], 1, 2),
+        (vec![rule("small", "3/s")], 4, 1),
+    ] {
+        let verdict = verdict(rules, cost, nth);
+        let names: Vec<&str> = verdict.rows().iter().map(|row| row.charge.rule.name()).collect();
+        let problem = Problem::new(StatusCode::TOO_MANY_REQUESTS, denial_detail(&verdict))
+            .of_type(QUOTA_EXCEEDED, "Quota exceeded")
+            .member("violated-policies", &names)
+            .member("retry_after_ms", &verdict.retry_after().map(Span::as_millis_ceil));
+        assert_eq!(AnswerStyle::default().deny_plainly(&verdict, NOW).body, problem.document());
+    }
+}
