@@ -1,12 +1,14 @@
 use std::collections::BTreeSet;
 
 use serde_json::{Value, json};
+use tollkeeper::http::AnswerStyle;
 use tollkeeper::{
     Descriptor, Hold, Limiter, ManualClock, MemoryStore, Policy, Request as _, RuleSpec, Timestamp, Verdict,
 };
 
 use super::hold::{HoldName, HoldTokenError};
 use super::*;
+use crate::seal::Seal;
 
 fn rule(text: Value) -> RuleSpec {
     serde_json::from_value(text).expect("a rule")
@@ -112,6 +114,28 @@ async fn a_replayed_line_is_what_serde_would_write() {
             rules: rules.collect(),
         };
         assert_eq!(replay_line(u64::MAX, &verdict), serde_json::to_string(&line).expect("JSON"));
+
+/// A check is answered with a text that was put together by hand; batches and reservations are not.
+#[tokio::test]
+async fn the_answer_to_a_check_is_the_same_in_a_batch() {
+    let slots = json!({"name": "c", "key": "all", "limit": 2, "algorithm": "concurrency"});
+    let queue = json!({"name": "q", "scope": "a \"queue\"", "key": "{user_id}", "limit": "4/s", "burst": 2, "algorithm": "leaky_bucket"});
+    let soft = json!({"name": "s", "key": "all", "limit": "1/min", "mode": "annotate"});
+    let shadow = json!({"name": "t", "key": "all", "limit": "1/min", "mode": "shadow"});
+    let seal = Seal::random().expect("chance");
+    for (rules, cost) in [
+        (vec![], 1),
+        (vec![free_user()], 1),
+        (vec![free_user()], 51),
+        (vec![free_user(), slots, queue, soft, shadow], 2),
+    ] {
+        let verdict = verdict(&rules, &[("user_id", "a \"b\" \n é")], cost).await;
+        let headers =
+            || (cost == 2).then(|| HeadersAnswer(AnswerStyle::default().headers_for(&verdict, Timestamp::default())));
+        let mut text = Vec::new();
+        let answer = CheckAnswer::new(&verdict, headers(), &seal);
+        answer.write(&mut text);
+        assert_eq!(String::from_utf8_lossy(&text), serde_json::to_string(&answer).expect("JSON"));
     }
 }
 
@@ -267,7 +291,7 @@ async fn problems_have_the_members_that_are_described() {
     let described = |schema: schemars::Schema| names(&schema.as_value()["properties"]);
     let written = |body: &[u8]| names(&serde_json::from_slice(body).expect("JSON"));
     let verdict = verdict(&[free_user()], &[("user_id", "42")], 51).await;
-    let denial = tollkeeper::http::AnswerStyle::default().deny(&verdict, Timestamp::default());
+    let denial = AnswerStyle::default().deny(&verdict, Timestamp::default());
     assert_eq!(written(&denial.body), described(schemars::schema_for!(DenialAnswer)));
     let problem: tollkeeper::http::Answer = tollkeeper::http::Problem::invalid("cost", "is wrong").into();
     assert_eq!(written(&problem.body), described(schemars::schema_for!(ProblemAnswer)));

@@ -1,5 +1,7 @@
 //! Verdicts as the API answers them.
 
+mod text;
+
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 

@@ -95,14 +95,18 @@ impl Original {
     fn of(parts: Parts) -> Result<Original, Problem> {
         let Parts { method, uri, mut headers, .. } = parts;
         let below = uri.path().strip_prefix(PREFIX).unwrap_or_default();
-        let headers_describe = first(&headers, &URIS).is_some();
         // The proxy put a path below the prefix, so it overrides headers that a client could have sent through it.
         // The bare prefix with a slash may also be just another spelling of this endpoint.
-        if !below.is_empty() && (below != "/" || !headers_describe) {
+        if !below.is_empty() && (below != "/" || first(&headers, &URIS).is_none()) {
             let query = uri.query().map(|query| format!("?{query}")).unwrap_or_default();
             let path = format!("{below}{query}");
             let uri = with_path(uri, "path", path.as_bytes())?;
             return Ok(Original { method, uri, headers, is_described: true });
+        }
+        // Looking through a few headers is quicker than looking for each of these.
+        let describes = |name: &HeaderName| METHODS.contains(name) || URIS.contains(name) || *name == HOST_HEADER;
+        if !headers.keys().any(describes) {
+            return Ok(Original { method, uri, headers, is_described: false });
         }
         for names in [&METHODS, &URIS] {
             agree(&headers, names)?;
@@ -118,7 +122,8 @@ impl Original {
             None => uri,
         };
         let Some(host) = forwarded_host(&headers) else {
-            return Ok(Original { method, uri, headers, is_described: headers_describe });
+            let is_described = first(&headers, &URIS).is_some();
+            return Ok(Original { method, uri, headers, is_described });
         };
         headers.insert(HOST, host);
         // The target must not override it.

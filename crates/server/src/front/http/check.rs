@@ -13,7 +13,7 @@ use tollkeeper::{CheckError, CostError, Overloaded, Policy, StoreError, Verdict}
 
 use super::batch_size::require_fitting;
 use super::large::{self, Large};
-use super::pages::{json, json_as, whole_json};
+use super::pages::{json, json_as, json_text};
 use super::problem::Refused;
 use super::shared::{Answered, Shared};
 use crate::front::connections::Reader;
@@ -43,7 +43,10 @@ pub(super) async fn decide(
             }
             let verdict = shared.service.check(Front::Http, &check).await.map_err(|error| undecided(&error))?;
             let headers = headers(&shared.service, &check, &verdict);
-            Ok(whole_json(&CheckAnswer::new(&verdict, headers, &shared.service.seal)).map(Either::Left))
+            // Larger than most answers, so that few grow while they are written.
+            let mut text = Vec::with_capacity(192 * (verdict.rows().len() + 1));
+            CheckAnswer::new(&verdict, headers, &shared.service.seal).write(&mut text);
+            Ok(json_text(text).map(Either::Left))
         }
         CheckBody::Batch { checks } => Ok(Box::pin(batch(&shared.service, reader, &checks)).await?),
     }

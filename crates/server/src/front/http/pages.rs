@@ -23,12 +23,12 @@ use crate::tokens::{Measured, Purpose, Without};
 
 /// 200 with JSON that must not be cached.
 pub(super) fn json(answer: &impl Serialize) -> Response {
-    whole_json(answer).map(Body::new)
+    json_as(answer, Body::from)
 }
 
-/// The same, with a body that is known as a whole.
-pub(super) fn whole_json(answer: &impl Serialize) -> http::Response<Full<Bytes>> {
-    json_as(answer, Full::new)
+/// The same for a text that is JSON already.
+pub(super) fn json_text(text: Vec<u8>) -> http::Response<Full<Bytes>> {
+    content("application/json", Bytes::from(text))
 }
 
 /// The same, with any body.
