@@ -99,6 +99,8 @@ class Service:
 
 
 HTTP = {"http": r"http://127\.0\.0\.1:(\d+)"}
+# Its upstream has such an address too.
+PROXY = {"http": r"listening on http://127\.0\.0\.1:(\d+)"}
 PORTS = {**HTTP, "grpc": r"grpc: 127\.0\.0\.1:(\d+)", "resp": r"redis://127\.0\.0\.1:(\d+)"}
 
 
@@ -112,7 +114,7 @@ def service(program):
         with tempfile.TemporaryDirectory() as folder:
             arguments = ["proxy", "--listen", "127.0.0.1:0", "--upstream", f"http://127.0.0.1:{upstream.port}", "--limit",
                          f"{limit} by header.x-api-key"]
-            counts |= count_paths(Service(program, folder, arguments, HTTP), [(name, "http", AUTHORIZE, 1)])
+            counts |= count_paths(Service(program, folder, arguments, PROXY), [(name, "http", AUTHORIZE, 1)])
     return counts
 
 
