@@ -7,6 +7,7 @@ mod attributes;
 mod bucket;
 mod exceptions;
 mod hold;
+mod member;
 mod problem;
 mod query;
 mod replay;

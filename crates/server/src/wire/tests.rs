@@ -114,6 +114,8 @@ async fn a_replayed_line_is_what_serde_would_write() {
             rules: rules.collect(),
         };
         assert_eq!(replay_line(u64::MAX, &verdict), serde_json::to_string(&line).expect("JSON"));
+    }
+}
 
 /// A check is answered with a text that was put together by hand; batches and reservations are not.
 #[tokio::test]

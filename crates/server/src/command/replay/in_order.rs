@@ -70,7 +70,7 @@ mod tests {
                 let (order, passed) = (&order, &passed);
                 scope.spawn(move || {
                     let turn = order.turn(block);
-                    passed.lock().unwrap().push((block, turn.is_some()));
+                    passed.lock().expect("no thread panicked").push((block, turn.is_some()));
                     match turn {
                         Some(turn) if block == 5 => turn.end_all(),
                         turn => drop(turn),
@@ -78,7 +78,7 @@ mod tests {
                 });
             }
         });
-        let mut passed = passed.into_inner().unwrap();
+        let mut passed = passed.into_inner().expect("no thread panicked");
         passed[6..].sort_unstable();
         let expected: Vec<(u64, bool)> = (0..8).map(|block| (block, block <= 5)).collect();
         assert_eq!(passed, expected);
@@ -90,7 +90,7 @@ mod tests {
         thread::scope(|scope| {
             let waiting = scope.spawn(|| order.turn(1).is_none());
             order.close();
-            assert!(waiting.join().unwrap());
+            assert!(waiting.join().expect("it ends"));
         });
         assert!(order.turn(0).is_none());
     }

@@ -1,62 +1,50 @@
-//! The answer to a check as JSON, member by member. The generic way examines every name of a member for characters to escape, which is
-//! most of what it costs; checks are what this service mostly answers. Both ways give the same text.
-
-use serde::Serialize;
+//! The answer to a check as JSON, as `Serialize` would write it.
 
 use super::{CheckAnswer, RuleAnswer};
+use crate::wire::member::{member, optional, text};
 
 impl CheckAnswer<'_> {
     /// Appends the answer to a text.
-    pub(crate) fn write(&self, text: &mut Vec<u8>) {
+    pub(crate) fn write(&self, out: &mut Vec<u8>) {
         let CheckAnswer { allowed, limiting, retry_after_ms, source, rules, annotations, headers } = self;
-        member(text, r#"{"allowed":"#, allowed);
-        member(text, r#","limiting":"#, limiting);
-        member(text, r#","retry_after_ms":"#, retry_after_ms);
-        member(text, r#","source":"#, source);
-        text.extend_from_slice(br#","rules":["#);
+        member(out, r#"{"allowed":"#, allowed);
+        text(out, r#","limiting":"#, *limiting);
+        member(out, r#","retry_after_ms":"#, retry_after_ms);
+        text(out, r#","source":"#, Some(source));
+        out.extend_from_slice(br#","rules":["#);
         for (index, rule) in rules.iter().enumerate() {
             if index > 0 {
-                text.push(b',');
+                out.push(b',');
             }
-            rule.write(text);
+            rule.write(out);
         }
-        text.push(b']');
+        out.push(b']');
         if !annotations.is_empty() {
-            member(text, r#","annotations":"#, annotations);
+            member(out, r#","annotations":"#, annotations);
         }
-        optional(text, r#","headers":"#, headers.as_ref());
-        text.push(b'}');
+        optional(out, r#","headers":"#, headers.as_ref());
+        out.push(b'}');
     }
 }
 
 impl RuleAnswer<'_> {
-    fn write(&self, text: &mut Vec<u8>) {
+    fn write(&self, out: &mut Vec<u8>) {
         let RuleAnswer { rule, scope, key, allowed, shadow, mode, limit, remaining, .. } = self;
         let RuleAnswer { retry_after_ms, reset_after_ms, delay_ms, hold, exception, unasked, .. } = self;
-        member(text, r#"{"rule":"#, rule);
-        member(text, r#","scope":"#, scope);
-        member(text, r#","key":"#, key);
-        member(text, r#","allowed":"#, allowed);
-        member(text, r#","shadow":"#, shadow);
-        optional(text, r#","mode":"#, mode.as_ref());
-        member(text, r#","limit":"#, limit);
-        member(text, r#","remaining":"#, remaining);
-        member(text, r#","retry_after_ms":"#, retry_after_ms);
-        member(text, r#","reset_after_ms":"#, reset_after_ms);
-        optional(text, r#","delay_ms":"#, delay_ms.as_ref());
-        optional(text, r#","hold":"#, hold.as_ref());
-        optional(text, r#","exception":"#, exception.as_ref());
-        optional(text, r#","unasked":"#, unasked.then_some(&true));
-        text.push(b'}');
+        text(out, r#"{"rule":"#, Some(rule));
+        text(out, r#","scope":"#, *scope);
+        text(out, r#","key":"#, Some(key));
+        member(out, r#","allowed":"#, allowed);
+        member(out, r#","shadow":"#, shadow);
+        optional(out, r#","mode":"#, *mode);
+        member(out, r#","limit":"#, limit);
+        member(out, r#","remaining":"#, remaining);
+        member(out, r#","retry_after_ms":"#, retry_after_ms);
+        member(out, r#","reset_after_ms":"#, reset_after_ms);
+        optional(out, r#","delay_ms":"#, *delay_ms);
+        optional(out, r#","hold":"#, hold.as_ref());
+        optional(out, r#","exception":"#, *exception);
+        optional(out, r#","unasked":"#, unasked.then_some(true));
+        out.push(b'}');
     }
-}
-
-/// `name` is written as it is, with what is around it.
-fn member(text: &mut Vec<u8>, name: &str, value: &impl Serialize) {
-    text.extend_from_slice(name.as_bytes());
-    serde_json::to_writer(text, value).expect("an answer is always JSON");
-}
-
-fn optional(text: &mut Vec<u8>, name: &str, value: Option<&impl Serialize>) {
-    value.into_iter().for_each(|value| member(text, name, value));
 }
