@@ -4,6 +4,7 @@
 //! observed. Nothing else is ever dropped: while every entry still counts, new keys are counted in buckets that they
 //! share.
 
+mod aes;
 mod contention;
 mod eviction;
 mod holds;
@@ -11,10 +12,12 @@ mod identity;
 #[expect(unreachable_pub, reason = "crates/model includes this file")]
 mod lock;
 mod logs;
+mod message;
 mod overflow;
 mod owners;
 mod packed;
 mod pages;
+mod recent;
 mod room;
 mod runs;
 mod shard;

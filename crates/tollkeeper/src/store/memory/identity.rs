@@ -1,4 +1,4 @@
-//! The identity of an entry: a keyed 128-bit hash (SipHash) of rule and key.
+//! The identity of an entry: a keyed 128-bit hash of rule and key (SipHash), or of a key without rules (AES if it is short).
 //!
 //! One half is compared, the other half places the entry. Two buckets are confused only if both halves collide, and
 //! without the secret an attacker cannot search for such a pair.
@@ -7,6 +7,10 @@ use std::hash::{BuildHasher, Hash, Hasher, RandomState};
 
 use siphasher::sip128::{Hasher128, SipHasher13};
 use tollkeeper_core::{Key, Quota};
+
+use super::aes::Aes;
+use super::message::{Cipher, Message};
+use super::recent::{Short, recall};
 
 /// A bucket's name within a table.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
@@ -18,6 +22,12 @@ pub(crate) struct Id {
 }
 
 impl Id {
+    /// From both halves of a hash.
+    #[inline(always)]
+    fn new((place, tag): (u64, u64)) -> Id {
+        Id { tag: tag & !DISTANCE | 1, place }
+    }
+
     /// One of [`CLASSES`], which a client cannot choose without the secret.
     pub(super) fn class(self) -> u8 {
         (self.tag >> 8) as u8 % CLASSES
@@ -32,18 +42,24 @@ pub(super) const CLASSES: u8 = 64;
 pub(super) const DISTANCE: u64 = 0xFF;
 
 /// The random seed that makes the hashes of one table unpredictable.
-pub(crate) struct Secret(u64, u64);
+pub(crate) struct Secret {
+    siphash: (u64, u64),
+    /// If the processor has instructions for it.
+    cipher: Option<Cipher>,
+}
 
 impl Secret {
     pub(crate) fn random() -> Secret {
         let draw = || RandomState::new().hash_one(0_u8);
-        Secret(draw(), draw())
+        let draw_block = || u128::from(draw()) << 64 | u128::from(draw());
+        let cipher = Aes::new(draw_block()).map(|aes| Cipher { aes, full: draw_block() });
+        Secret { siphash: (draw(), draw()), cipher }
     }
 
     /// Made again for each key: the compiler then knows that nothing has been hashed yet.
     #[inline]
     fn hasher(&self) -> SipHasher13 {
-        SipHasher13::new_with_keys(self.0, self.1)
+        SipHasher13::new_with_keys(self.siphash.0, self.siphash.1)
     }
 
     /// The bucket of a rule. 0xFF does not occur in UTF-8 and the variant has a fixed length, so no two buckets hash
@@ -77,9 +93,13 @@ impl Secret {
     /// The only bucket of a key, for one quota without rules.
     #[inline]
     pub(crate) fn key(&self, key: &(impl Hash + ?Sized)) -> Id {
-        let mut hasher = self.hasher();
-        key.hash(&mut hasher);
-        Id::from(hasher)
+        let mut message = Message::new(self.cipher.as_ref(), self.hasher());
+        key.hash(&mut message);
+        let hash = || message.finish128();
+        Id::new(match message.short() {
+            Some((bytes, length)) => recall(Short { bytes, length, secret: self.siphash }, hash),
+            None => hash(),
+        })
     }
 }
 
@@ -87,7 +107,7 @@ impl From<SipHasher13> for Id {
     #[inline]
     fn from(hasher: SipHasher13) -> Id {
         let hash = hasher.finish128();
-        Id { tag: hash.h2 & !DISTANCE | 1, place: hash.h1 }
+        Id::new((hash.h1, hash.h2))
     }
 }
 
