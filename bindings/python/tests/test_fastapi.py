@@ -115,7 +115,7 @@ def test_by_user() -> None:
     assert [client.get("/").status_code for _ in range(2)] == [200, 429], "nobody is counted by address"
     bare = FastAPI()
     bare.get("/", dependencies=[Depends(limit("1/min", by="user"))])(lambda: "")
-    with pytest.raises(UsageError, match="nobody has said"):
+    with pytest.raises(UsageError, match="nobody has said who that is: give by= the dependency that authenticates"):
         TestClient(bare).get("/")
 
 

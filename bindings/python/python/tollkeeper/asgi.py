@@ -72,15 +72,18 @@ class RateLimitMiddleware(Middleware[ASGIApp, Scope]):
         return {"user": user_of(scope)}
 
 
-def user_of(scope: Scope) -> str | None:
-    """The user who is logged in, from the authentication middleware."""
+_ORDER = (
+    "put RateLimitMiddleware inside of the middleware that authenticates (Starlette runs the one that was added last first), "
+    "or give by= a function"
+)
+
+
+def user_of(scope: Scope, advice: str = _ORDER) -> str | None:
+    """The user who is logged in, from the authentication middleware. Where nothing authenticates, the error gives this advice."""
     state = scope.get("state")
     user = scope.get("user", state.get("user", _NOBODY) if isinstance(state, dict) else _NOBODY)
     if user is _NOBODY:
-        raise UsageError(
-            'a limit is by "user", and nobody has said who that is: put RateLimitMiddleware inside of the middleware that '
-            "authenticates (Starlette runs the one that was added last first), or give by= a function"
-        )
+        raise UsageError(f'a limit is by "user", and nobody has said who that is: {advice}')
     return name_of(user)
 
 

@@ -59,6 +59,11 @@ RESPONSES: dict[Union[int, str], dict[str, Any]] = {
 
 _MARK = "__tollkeeper_limit__"
 
+_NO_USER = (
+    "give by= the dependency that authenticates, such as by=current_user, or set request.state.user in a dependency that comes "
+    "before the limit or in middleware"
+)
+
 
 class RateLimitExceeded(HTTPException):
     """A denied request. Answered with a problem document unless the application has a handler for it."""
@@ -109,7 +114,7 @@ class Limits(_routes.Limits):
             if callable(by):
                 known[KEY] = key_of(await awaited(by(connection)))
             elif isinstance(by, str) and "user" in by.split("|"):
-                known["user"] = user_of(connection.scope)
+                known["user"] = user_of(connection.scope, _NO_USER)
             return await _enforce(route_limit, connection, response, known)
 
         return _marked(_holding(dependency) if route_limit.holds_slots else dependency)
