@@ -105,11 +105,12 @@ class Passage {
 
 /** Names and values in turn; the values are the lines of a text from here on. There are none if no rule applied. */
 function fields(names, text, start) {
-  const flat = [];
-  if (start === text.length) return flat;
+  if (start === text.length) return [];
+  const flat = new Array(names.length * 2);
   for (let index = 0; index < names.length; index++) {
     const end = index + 1 < names.length ? text.indexOf("\n", start) : text.length;
-    flat.push(names[index], text.slice(start, end));
+    flat[index * 2] = names[index];
+    flat[index * 2 + 1] = text.slice(start, end);
     start = end + 1;
   }
   return flat;

@@ -8,12 +8,15 @@ function headers(incoming, names) {
 
 /** The same, of a list of names and values in turn. */
 function headersIn(raw, names) {
-  const found = [];
+  let found;
   for (let index = 0; index < raw.length; index += 2) {
     const name = known(raw[index], names);
-    if (name !== undefined) found.push(name, raw[index + 1]);
+    if (name === undefined) continue;
+    // An empty list that grows gets room for many; most requests have one of these headers.
+    if (found === undefined) found = [name, raw[index + 1]];
+    else found.push(name, raw[index + 1]);
   }
-  return found;
+  return found ?? [];
 }
 
 /** Which of these names it is. Most are ruled out by their length. */
