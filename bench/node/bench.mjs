@@ -4,8 +4,9 @@
 //
 // Each limiter is in a process of its own: in an Express application that is asked by autocannon in this process, in one that is
 // given requests without a network, and called without Express. CPU time is that of the process, of all its threads, and of Redis.
-// All take turns in many short rounds, so that what else the machine does meets all of them alike; the tables have the best round
-// of each, since other work can only add to it.
+// All take turns in many short rounds of as many requests, each round in another order, so that what else the machine does meets all of
+// them alike. The tables have the median of the rounds and, in parentheses, its 95% confidence interval. What a limiter adds is the
+// difference to the application without one in the same round: where the intervals of two limiters overlap, this run does not rank them.
 import { fork, spawn } from "node:child_process";
 import { once } from "node:events";
 import { mkdtempSync, rmSync } from "node:fs";
@@ -19,9 +20,9 @@ import { RateLimiterMemory } from "rate-limiter-flexible";
 import { MemoryStore } from "express-rate-limit";
 import { Limiter, keyed } from "tollkeeper";
 
-const ROUNDS = Number(process.env.ROUNDS ?? 15);
-/** Seconds. */
-const DURATION = Number(process.env.DURATION ?? 1);
+const ROUNDS = Number(process.env.ROUNDS ?? 35);
+/** Before them, until the code is compiled. */
+const WARM_UP = 10;
 const PLENTY = 1_000_000_000;
 
 async function startRedis() {
@@ -68,58 +69,76 @@ async function start(file, limiter, { store, users, limit = PLENTY, lease = "" }
   return { port, ask, stop };
 }
 
-/** An Express application, asked over HTTP on 50 connections. */
-async function startApp(limiter, settings) {
-  const { port, ask, stop } = await start("app.mjs", limiter, settings);
-  const requests = settings.users.map((user) => ({ headers: { "x-user": user } }));
-  const load = async (seconds) => {
-    const { cpu: before } = await ask("cpu");
-    const { requests: made, latency, non2xx } = await autocannon({ url: `http://127.0.0.1:${port}/`, connections: 50, duration: seconds, requests });
-    const { cpu: after } = await ask("cpu");
-    const cpu = after.user + after.system - before.user - before.system;
-    return { calls: made.total, denied: non2xx, cpu, rate: made.average, p99: latency.p99 };
-  };
-  return { load, stop };
-}
-
-/** A process in which 50 callers make so many calls at once. */
-function startCallers(file, count) {
+/** An Express application that is asked so many times in a round, over HTTP on 50 connections. */
+function startApps(amount) {
   return async (limiter, settings) => {
-    const { ask, stop } = await start(file, limiter, settings);
-    const load = async (seconds) => {
-      const began = performance.now();
-      const { calls, denied, cpu } = await ask({ requests: Math.ceil(count * seconds) });
-      return { calls, denied, cpu: cpu.user + cpu.system, rate: (calls / (performance.now() - began)) * 1000, p99: 0 };
+    const { port, ask, stop } = await start("app.mjs", limiter, settings);
+    const requests = settings.users.map((user) => ({ headers: { "x-user": user } }));
+    const load = async () => {
+      const { cpu: before } = await ask("cpu");
+      // It ends at a sample, which by default is a second apart.
+      const { requests: made, non2xx } = await autocannon({ url: `http://127.0.0.1:${port}/`, connections: 50, amount, requests, sampleInt: 50 });
+      const { cpu: after } = await ask("cpu");
+      return { calls: made.total, denied: non2xx, cpu: after.user + after.system - before.user - before.system };
     };
     return { load, stop };
   };
 }
 
-/** An Express application that is given 10,000 requests in a round. */
-const startInside = startCallers("inside.mjs", 10_000);
-/** A limiter that is called 40,000 times in a round. */
-const startCaller = startCallers("caller.mjs", 40_000);
+/** A process in which 50 callers together make so many calls in a round. */
+function startCallers(file, requests) {
+  return async (limiter, settings) => {
+    const { ask, stop } = await start(file, limiter, settings);
+    const load = async () => {
+      const { calls, denied, cpu } = await ask({ requests });
+      return { calls, denied, cpu: cpu.user + cpu.system };
+    };
+    return { load, stop };
+  };
+}
 
-/** Loads the processes in turn, round by round: microseconds of CPU a call in the best round of each, and what is added to the first. */
+const startApp = startApps(1_500);
+/** An Express application without a network. */
+const startInside = startCallers("inside.mjs", 2_000);
+/** A limiter without Express. */
+const startCaller = startCallers("caller.mjs", 8_000);
+
+/** Loads the processes in turn, round by round: what was found in each round, and what is added to the first process. */
 async function measure(startOne, limiters, { redis, ...settings }) {
   const all = [];
   for (const [name, limiter, extra] of limiters) {
     const one = await startOne(limiter, { store: redis?.url ?? "memory:", ...settings, ...extra });
-    // Until the code is compiled and, where somebody is to be denied, is.
-    for (let time = 0; time < 4; time++) await one.load(1);
-    all.push({ name, ...one });
+    // Also until who is to be denied is.
+    for (let time = 0; time < WARM_UP; time++) await one.load();
+    all.push({ name, ...one, rounds: [] });
   }
   for (let round = 0; round < ROUNDS; round++) {
-    for (const one of all) {
+    for (let turn = 0; turn < all.length; turn++) {
+      const one = all[(round + turn) % all.length];
       const before = redis ? await redis.cpu() : 0;
-      const { calls, denied, cpu, rate, p99 } = await one.load(DURATION);
+      const began = performance.now();
+      const { calls, denied, cpu } = await one.load();
+      const rate = (calls / (performance.now() - began)) * 1000;
       const served = redis ? ((await redis.cpu()) - before) * 1e6 : 0;
-      const found = { app: cpu / calls, redis: served / calls, cpu: (cpu + served) / calls, rate, p99, denied: denied / calls };
-      if (one.best === undefined || found.cpu < one.best.cpu) one.best = found;
+      one.rounds.push({ app: cpu / calls, redis: served / calls, cpu: (cpu + served) / calls, rate, denied: denied / calls });
     }
   }
   for (const { stop } of all) await stop();
-  return all.map(({ name, best }) => ({ name, ...best, added: best.cpu - all[0].best.cpu }));
+  return all.map(({ name, rounds }) => {
+    const found = { name, added: spread(rounds.map(({ cpu }, round) => cpu - all[0].rounds[round].cpu)) };
+    for (const figure of ["app", "redis", "cpu", "rate", "denied"]) found[figure] = spread(rounds.map((round) => round[figure]));
+    return found;
+  });
+}
+
+/** The median and its 95% confidence interval: half of the numbers are below it, give or take two standard deviations. */
+function spread(numbers) {
+  const sorted = [...numbers].sort((one, other) => one - other);
+  const middle = (sorted.length - 1) / 2;
+  const off = 0.98 * Math.sqrt(sorted.length);
+  const low = sorted[Math.max(0, Math.floor(middle - off))];
+  const high = sorted[Math.min(sorted.length - 1, Math.ceil(middle + off))];
+  return { low, median: sorted[Math.floor(middle)], high };
 }
 
 function table(title, text, header, rows) {
@@ -129,9 +148,11 @@ function table(title, text, header, rows) {
   for (const row of rows) console.log(`| ${row.join(" | ")} |`);
 }
 
-const us = (number) => `${number.toFixed(number < 10 ? 1 : 0)} µs`;
-const added = (cost) => `${cost < 0 ? "-" : "+"}${us(Math.abs(cost))}`;
-const perSecond = (rate) => `${Math.round(rate)}/s`;
+const number = (us) => us.toFixed(Math.abs(us) < 10 ? 1 : 0);
+const signed = (us) => `${us < 0 ? "" : "+"}${number(us)}`;
+const cost = ({ low, median, high }) => `${number(median)} µs (${number(low)} to ${number(high)})`;
+const added = ({ low, median, high }) => `${signed(median)} µs (${signed(low)} to ${signed(high)})`;
+const perSecond = ({ median }) => `${Math.round(median)}/s`;
 const USERS = Array.from({ length: 200 }, (_, index) => `user-${index}`);
 const NONE = ["(Express alone)", "none"];
 const CALLED = ["tollkeeper", "express-rate-limit", "rate-limiter-flexible"].map((name) => [name, name]);
@@ -141,8 +162,8 @@ const LEASING = [["tollkeeper, `lease: auto`", "tollkeeper", { lease: "auto" }],
 
 async function inMemory(startOne, title, text) {
   const [bare, ...found] = await measure(startOne, [NONE, ...ALL], { users: USERS });
-  const rows = found.map(({ name, cpu, added: more, rate }) => [name, us(cpu), added(more), perSecond(rate)]);
-  rows.unshift([bare.name, us(bare.cpu), "", perSecond(bare.rate)]);
+  const rows = found.map(({ name, cpu, added: more, rate }) => [name, cost(cpu), added(more), perSecond(rate)]);
+  rows.unshift([bare.name, cost(bare.cpu), "", perSecond(bare.rate)]);
   table(title, text, ["limiter", "CPU a request", "added", "requests"], rows);
 }
 
@@ -152,14 +173,14 @@ async function onRedis(startOne, title, text, limiters, settings) {
   await redis.stop();
   // What cannot be told from nothing counts as a microsecond in an application, which takes many; a tenth in a loop.
   const least = startOne === startCaller ? 0.1 : 1;
-  const limiting = ({ added }) => Math.max(added, least);
+  const limiting = ({ added }) => Math.max(added.median, least);
   const rows = found.map((entry) => {
     const { name, app, redis, cpu, rate, denied } = entry;
-    if (settings.limit && denied < 0.9) throw new Error(`${name} denied only ${denied} of an attacker's requests`);
+    if (settings.limit && denied.low < 0.9) throw new Error(`${name} denied only ${denied.low} of an attacker's requests`);
     const ratio = `${(limiting(entry) / limiting(found[0])).toFixed(1)}x`;
-    return [name, us(app), us(redis), us(cpu), added(entry.added), ratio, perSecond(rate)];
+    return [name, cost(app), cost(redis), cost(cpu), added(entry.added), ratio, perSecond(rate)];
   });
-  rows.unshift([bare.name, us(bare.app), "", us(bare.app), "", "", perSecond(bare.rate)]);
+  rows.unshift([bare.name, cost(bare.app), "", cost(bare.app), "", "", perSecond(bare.rate)]);
   const [process, what] = startOne === startCaller ? ["the process", "calls"] : ["the app", "requests"];
   table(title, text, ["limiter", `CPU of ${process}`, "CPU of Redis", "together", "added", "added, beside tollkeeper", what], rows);
 }
