@@ -28,7 +28,7 @@ impl<T: Send + 'static> Mailbox<T> {
         self.expect_all([(ticket, work)])
     }
 
-    /// Starts several pieces of work, with one wake-up of each thread that they continue on.
+    /// Starts several pieces of work, with one wake-up of each thread that they continue on. After an error none has been started.
     pub fn expect_all(self: &Arc<Self>, works: impl IntoIterator<Item = (T, Work)>) -> Result<(), Error> {
         let mut of_io: Vec<Job> = Vec::new();
         let mut of_limiters: Vec<(Arc<Limiter>, Vec<Job>)> = Vec::new();
@@ -46,17 +46,20 @@ impl<T: Send + 'static> Mailbox<T> {
                 },
             }
         }
+        let mut of_runtimes = Vec::with_capacity(of_limiters.len());
         for (limiter, jobs) in of_limiters {
             match Work::runtime(&limiter) {
-                // One task that starts the others: inside a runtime that is a push to a list.
-                Some(runtime) => {
-                    runtime.spawn(async move { jobs.into_iter().for_each(|job| drop(tokio::spawn(job))) });
-                }
+                Some(runtime) => of_runtimes.push((runtime.clone(), jobs)),
                 None => of_io.extend(jobs),
             }
         }
+        // The only step that can fail comes first.
         if !of_io.is_empty() {
             Io::get()?.submit(of_io);
+        }
+        for (runtime, jobs) in of_runtimes {
+            // One task that starts the others: inside a runtime that is a push to a list.
+            runtime.spawn(async move { jobs.into_iter().for_each(|job| drop(tokio::spawn(job))) });
         }
         Ok(())
     }
