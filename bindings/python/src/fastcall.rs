@@ -12,7 +12,7 @@ use std::ptr::null_mut;
 use pyo3::exceptions::PyRuntimeError;
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
-use pyo3::types::{PyDict, PyString, PyTuple, PyType};
+use pyo3::types::{PyDict, PyInt, PyString, PyTuple, PyType};
 use pyo3::{Borrowed, ffi};
 
 use crate::cost::Cost;
@@ -107,14 +107,19 @@ impl<'a, 'py> Call<'a, 'py> {
     fn decide(&self) -> Option<*mut ffi::PyObject> {
         let cost = match (self.positional, self.names) {
             ([_], None) => Cost::ONE,
-            ([_, cost], None) => self.argument(*cost).extract().ok()?,
-            ([_], Some(names)) if is_cost(&names) => self.argument(self.named[0]).extract().ok()?,
+            ([_, cost], None) => self.cost(*cost)?,
+            ([_], Some(names)) if is_cost(&names) => self.cost(self.named[0])?,
             _ => return None,
         };
         let key = self.argument(self.positional[0]).cast::<PyString>().ok()?;
         let key = utf8(&key).ok()?;
         let decision = self.keyed.get().decide(&key, cost);
         Some(returned(self.keyed.py(), Bound::new(self.keyed.py(), decision).map(Bound::into_any)))
+    }
+
+    /// A cost that is an `int`. Others may run code of the caller, which is for the general method alone: it must not run twice.
+    fn cost(&self, cost: *mut ffi::PyObject) -> Option<Cost> {
+        self.argument(cost).cast::<PyInt>().ok()?.extract().ok()
     }
 
     #[cold]

@@ -67,6 +67,25 @@ def test_calls_of_every_form_are_the_same_call() -> None:
     assert str(inspect.signature(Keyed.check)) == "(self, /, key, cost=1)"
 
 
+def test_a_cost_is_read_once() -> None:
+    read = []
+
+    class Tokens:
+        def __index__(self) -> int:
+            read.append(self)
+            if len(read) > 1:
+                raise RuntimeError("the meter is broken")
+            return 2
+
+    limiter = keyed("3/min")
+    assert limiter.check("a", Tokens()).remaining == 1
+    assert len(read) == 1
+    with pytest.raises(TypeError, match="cost: .* is not a whole number"):
+        limiter.check("a", cost=Tokens())
+    assert len(read) == 2, "it failed, and was not asked again"
+    assert limiter.peek("a").remaining == 1
+
+
 SUBINTERPRETER = """
 import sys
 if sys.version_info >= (3, 13):
