@@ -152,6 +152,11 @@ const number = (us) => us.toFixed(Math.abs(us) < 10 ? 1 : 0);
 const signed = (us) => `${us < 0 ? "" : "+"}${number(us)}`;
 const cost = ({ low, median, high }) => `${number(median)} µs (${number(low)} to ${number(high)})`;
 const added = ({ low, median, high }) => `${signed(median)} µs (${signed(low)} to ${signed(high)})`;
+/** What a limiter adds, in terms of what Tollkeeper adds. Where that may be nothing, only the ends of the intervals can be compared. */
+const beside = (other, ours) => {
+  if (ours.low > 0) return `${(other.median / ours.median).toFixed(1)}x`;
+  return ours.high > 0 && other.low > ours.high ? `over ${Math.floor(other.low / ours.high)}x` : "";
+};
 const perSecond = ({ median }) => `${Math.round(median)}/s`;
 const USERS = Array.from({ length: 200 }, (_, index) => `user-${index}`);
 const NONE = ["(Express alone)", "none"];
@@ -171,14 +176,10 @@ async function onRedis(startOne, title, text, limiters, settings) {
   const redis = await startRedis();
   const [bare, ...found] = await measure(startOne, limiters, { redis, ...settings });
   await redis.stop();
-  // What cannot be told from nothing counts as a microsecond in an application, which takes many; a tenth in a loop.
-  const least = startOne === startCaller ? 0.1 : 1;
-  const limiting = ({ added }) => Math.max(added.median, least);
   const rows = found.map((entry) => {
     const { name, app, redis, cpu, rate, denied } = entry;
     if (settings.limit && denied.low < 0.9) throw new Error(`${name} denied only ${denied.low} of an attacker's requests`);
-    const ratio = `${(limiting(entry) / limiting(found[0])).toFixed(1)}x`;
-    return [name, cost(app), cost(redis), cost(cpu), added(entry.added), ratio, perSecond(rate)];
+    return [name, cost(app), cost(redis), cost(cpu), added(entry.added), beside(entry.added, found[0].added), perSecond(rate)];
   });
   rows.unshift([bare.name, cost(bare.app), "", cost(bare.app), "", "", perSecond(bare.rate)]);
   const [process, what] = startOne === startCaller ? ["the process", "calls"] : ["the app", "requests"];
