@@ -123,7 +123,7 @@ def main():
         for count in sorted({1, 10, 100, 1_000, most}):
             say(f"{count} connections")
             # By default one address has a quarter of all connections, and this load has one address.
-            process, port, _, _ = make.serve(applying(1) + f"listen: {{connections_per_address: {most}}}\n")
+            process, port, _, _ = make.serve(applying(1) + f"listen: {{connections: {most}, connections_per_address: {most}}}\n")
             measured = load.run(Running("http", port, CHECK, process), max(seconds, count / 2_000), (f"connections={count}",))
             lines.append(f"| {count:,} | {measured['per_second']:,.0f} | {measured['cpu_us']['service']:.1f} | {measured['p50_us'] / 1000:.2f} | "
                          f"{measured['p99_us'] / 1000:.2f} | {process.resident_mb():.1f} | {sum(measured['failed'].values())} |")
@@ -162,7 +162,7 @@ def picture(plots):
         parts.append('<polyline points="' + " ".join(f"{x:.1f},{y:.1f}" for x, y in place) + '" class="line"/>')
         for (x, y), (label, value) in zip(place, points):
             parts.append(f'<circle cx="{x:.1f}" cy="{y:.1f}" r="3" class="dot"/>')
-            parts.append(f'<text x="{x:.1f}" y="{y - 7:.1f}" text-anchor="middle">{value:,.3g}</text>')
+            parts.append(f'<text x="{x:.1f}" y="{y - 7:.1f}" text-anchor="middle">{value:,.{0 if value >= 100 else 1}f}</text>')
             parts.append(f'<text x="{x:.1f}" y="{y0 + h + 15}" text-anchor="middle">{short(label)}</text>')
     rows = -(-len(plots) // across)
     style = ("text{font:11px sans-serif;fill:#444}.head{font-weight:bold;fill:#111}.axis{stroke:#999;fill:none}"
@@ -173,9 +173,9 @@ def picture(plots):
 
 def short(number):
     for size, name in ((1_000_000, "M"), (1_000, "k")):
-        if number >= size:
-            return f"{number / size:g}{name}"
-    return str(number)
+        if number % size == 0:
+            return f"{number // size}{name}"
+    return f"{number:,}"
 
 
 if __name__ == "__main__":
