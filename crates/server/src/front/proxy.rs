@@ -244,8 +244,7 @@ impl Proxy {
             })?;
             let verdict = &admitted.verdict;
             let claim = || {
-                let address = identity.client_address(&parts.headers, client.peer);
-                let address = (!identity.trusts(address)).then(|| network::of_client(address));
+                let address = network::of_client(identity.client_address(&parts.headers, client.peer));
                 Claim { queue: self.waiting.queue_of(verdict), address }
             };
             if verdict.is_allowed() {
