@@ -124,6 +124,15 @@ fn replay_says_what_it_cannot_read() {
     let cut = run(&["replay", "-c", &rules], &gzip[..gzip.len() / 2]);
     assert!(cut.status.success() && stdout(&cut).lines().count() > 1_000, "{}", stderr(&cut));
     assert!(stderr(&cut).contains("what came before it was read"), "{}", stderr(&cut));
+    // A short log whose checksum is wrong: its first bytes, by which its format is found, are all of it.
+    let mut gzip = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
+    gzip.write_all(sample("100").as_bytes()).unwrap();
+    let mut gzip = gzip.finish().unwrap();
+    let checksum = gzip.len() - 8;
+    gzip[checksum] ^= 1;
+    let damaged = run(&["replay", "-c", &rules], &gzip);
+    assert!(stdout(&damaged).lines().count() == 100, "{}", stdout(&damaged));
+    assert!(stderr(&damaged).contains("what came before it was read"), "{}", stderr(&damaged));
     let folder = Folder::new();
     let name = folder.path().display().to_string();
     let output = run(&["replay", "-c", &rules, "--input", &name], "");

@@ -51,6 +51,15 @@ struct Started {
     rest: Box<dyn Read + Send>,
 }
 
+/// Reports what went wrong when a source was begun.
+struct Damaged(Option<io::Error>);
+
+impl Read for Damaged {
+    fn read(&mut self, _: &mut [u8]) -> io::Result<usize> {
+        self.0.take().map_or(Ok(0), Err)
+    }
+}
+
 impl std::fmt::Debug for Started {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "Started({} bytes)", self.read.len())
@@ -225,10 +234,12 @@ impl Log {
         let mut reader = reader.map_err(unreadable)?;
         let mut read = Vec::new();
         let ended = reader.by_ref().take(SAMPLE_BYTES).read_to_end(&mut read);
-        // A file that is cut off is still worth reading up to there.
-        if read.is_empty() {
-            ended.map_err(unreadable)?;
-        }
+        let rest = match ended {
+            Ok(_) => reader,
+            Err(error) if read.is_empty() => return Err(unreadable(error)),
+            // A file that is damaged is still worth reading up to there. Its decoder may say so only once.
+            Err(error) => Box::new(Damaged(Some(error))),
+        };
         let text = String::from_utf8_lossy(&read);
         let mut lines: Vec<&str> = text.trim_start_matches('\u{feff}').lines().take(SAMPLE_LINES).collect();
         // The last line may be cut off.
@@ -260,7 +271,7 @@ impl Log {
                 }
             }
         }
-        let start = is_read_once.then_some(Started { read, rest: reader });
+        let start = is_read_once.then_some(Started { read, rest });
         Ok(Log { source, format, first_us: first_us.unwrap_or(0), is_empty, start, names })
     }
 
