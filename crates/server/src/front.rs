@@ -10,6 +10,7 @@ mod forwarding;
 pub(crate) mod grpc;
 pub(crate) mod health;
 pub(crate) mod http;
+mod plain;
 pub(crate) mod proxy;
 pub(crate) mod resp;
 

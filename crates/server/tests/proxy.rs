@@ -10,4 +10,5 @@ mod reuse;
 mod smuggling;
 mod streaming;
 mod waiting;
+mod ways;
 pub(crate) mod world;

@@ -14,11 +14,13 @@ use std::convert::Infallible;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::pin::{Pin, pin};
 use std::sync::Arc;
+use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use axum::body::Bytes;
 use http::header::CONNECTION;
 use http::{HeaderValue, Request, Response, StatusCode, Version};
+use http_body_util::Full;
 use hyper::body::{Body, Incoming};
 use hyper::ext::ReasonPhrase;
 use hyper::service::service_fn;
@@ -30,6 +32,7 @@ use tokio::sync::{Semaphore, watch};
 use tokio::task::JoinSet;
 use tracing::{debug, error, info, warn};
 
+use super::plain::{After, Next, Plain, Rewound};
 use crate::tls::{self, Acceptor};
 use heads::Heads;
 use held::Held;
@@ -146,6 +149,40 @@ impl Stopping {
     }
 }
 
+/// The same for one task that asks again and again.
+pub(super) struct StopSignal {
+    stopping: Stopping,
+    begun: Pin<Box<dyn Future<Output = ()> + Send>>,
+    /// Whom it wakes already.
+    waker: Option<Waker>,
+}
+
+impl StopSignal {
+    pub(super) fn new(stopping: &Stopping) -> StopSignal {
+        let mut waited_for = stopping.clone();
+        let begun = Box::pin(async move { waited_for.begun().await });
+        StopSignal { stopping: stopping.clone(), begun, waker: None }
+    }
+
+    pub(super) fn has_begun(&self) -> bool {
+        // Nothing changes before, and an error means that it has.
+        !matches!(self.stopping.0.has_changed(), Ok(false))
+    }
+
+    /// Ready once the service stops.
+    pub(super) fn poll_begun(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        if self.has_begun() {
+            return Poll::Ready(());
+        }
+        // Asking again costs a lock that all connections share.
+        if self.waker.as_ref().is_some_and(|waker| waker.will_wake(cx.waker())) {
+            return Poll::Pending;
+        }
+        self.waker = Some(cx.waker().clone());
+        self.begun.as_mut().poll(cx)
+    }
+}
+
 /// A connection that was accepted within the limit.
 pub(crate) struct Accepted {
     pub(crate) stream: Stream,
@@ -216,6 +253,71 @@ impl Connected {
 pub(super) const TOO_MANY_REQUESTS: &str =
     "overloaded: too many requests of this client are in flight; wait for answers before sending more";
 
+/// Answers some plain requests by itself, without the framework; see [`super::plain`].
+pub(super) trait AnswersPlain: Send + Sync + 'static {
+    type Body: Body<Data = Bytes> + Send + Unpin;
+    /// What is known of a request that it answers.
+    type Route: Send;
+
+    /// Whether it answers this request.
+    fn route<B>(&self, request: &Request<B>) -> Option<Self::Route>;
+
+    fn answer(
+        &self,
+        route: Self::Route,
+        request: Request<Bytes>,
+        from: &Connected,
+    ) -> impl Future<Output = Response<Self::Body>> + Send;
+}
+
+/// For protocols that have no plain requests.
+pub(super) enum NeverPlain {}
+
+impl AnswersPlain for NeverPlain {
+    type Body = Full<Bytes>;
+    type Route = Infallible;
+
+    fn route<B>(&self, _request: &Request<B>) -> Option<Infallible> {
+        None
+    }
+
+    async fn answer(&self, never: Infallible, _request: Request<Bytes>, _from: &Connected) -> Response<Full<Bytes>> {
+        match never {}
+    }
+}
+
+/// Answers plain requests until there is one that it does not answer. Returns the connection then, unless it has ended.
+async fn serve_plain(
+    stream: Stream,
+    front: &impl AnswersPlain,
+    from: &Connected,
+    peer: SocketAddr,
+) -> Option<Rewound<Stream>> {
+    let mut plain = Plain::new(stream, &from.stopping);
+    loop {
+        let after = match plain.next().await {
+            Ok(Next::Request(taken)) => match front.route(&taken.request) {
+                Some(route) => {
+                    let response = front.answer(route, taken.request, from).await;
+                    plain.respond(for_http1(response, Version::HTTP_11, &from.visitors)).await
+                }
+                None => return Some(plain.hand_over_with(&taken.bytes)),
+            },
+            Ok(Next::Other) => return Some(plain.hand_over()),
+            Ok(Next::End) => Ok(After::Close),
+            Err(error) => Err(error),
+        };
+        match after {
+            Ok(After::Continue) => {}
+            Ok(After::Close) => return None,
+            Err(error) => {
+                log_broken(&from.visitors, peer, &error);
+                return None;
+            }
+        }
+    }
+}
+
 /// Answers requests until `shutdown`, then finishes those in flight. `front` is its name in the log, `refuse` the answer to a
 /// client with too many requests in flight.
 #[expect(clippy::too_many_arguments, reason = "each is a part of a front, and named where it is called")]
@@ -228,6 +330,7 @@ pub(super) async fn serve_requests<F, B>(
     shutdown: impl Future<Output = ()> + Send,
     answer: impl Fn(Request<Incoming>, &Arc<Connected>) -> F + Clone + Send + Sync + 'static,
     refuse: impl Fn() -> Response<B> + Clone + Send + Sync + 'static,
+    plain: Option<Arc<impl AnswersPlain>>,
 ) where
     F: Future<Output = Response<B>> + Send + 'static,
     B: Body<Data = Bytes> + Send + Unpin + 'static,
@@ -237,12 +340,17 @@ pub(super) async fn serve_requests<F, B>(
     let here = visitors.clone();
     let serve_one = move |Accepted { stream, peer, certified, busy, requests, watcher, stopping, .. }| {
         let (builder, answer, visitors) = (builder.clone(), answer.clone(), visitors.clone());
-        let refuse = refuse.clone();
+        let (refuse, plain) = (refuse.clone(), plain.clone());
         async move {
             let reader = Reader { requests: requests.clone(), busy };
             let here = visitors.clone();
             let connected =
                 Arc::new(Connected { peer: Peer { ip: peer.ip(), certified }, reader, stopping, visitors: here });
+            let stream = match plain {
+                Some(plain) => serve_plain(stream, &*plain, &connected, peer).await,
+                None => Some(Rewound::new(stream)),
+            };
+            let Some(stream) = stream else { return };
             let shared = Arc::new((answer, refuse, connected));
             let serving = service_fn(move |request: Request<Incoming>| {
                 let (version, shared) = (request.version(), shared.clone());

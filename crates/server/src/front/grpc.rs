@@ -31,7 +31,7 @@ use tonic::service::Routes;
 use tonic::{Code, Request, Response, Status};
 use tower::service_fn;
 
-use super::connections::{self, Connected, Limits, Listener, Peer};
+use super::connections::{self, Connected, Limits, Listener, NeverPlain, Peer};
 use super::credential::{self, Refusal};
 use crate::metrics::Front;
 use crate::service::Service;
@@ -94,7 +94,9 @@ async fn run_within(
     let answer = move |request, from: &Arc<Connected>| calls.clone().answer(request, from.clone());
     let refuse = move || refusing.refuse();
     let protocol = protocol(limits);
-    connections::serve_requests("gRPC", limits, visitors, protocol, listener.into(), shutdown, answer, refuse).await;
+    let plain = None::<Arc<NeverPlain>>;
+    connections::serve_requests("gRPC", limits, visitors, protocol, listener.into(), shutdown, answer, refuse, plain)
+        .await;
     Ok(())
 }
 

@@ -50,10 +50,11 @@ async fn run_within(
     let shared = Arc::new(Shared { service, limits });
     let api = Arc::new(Api { router: router(shared.clone()), shared });
     let protocol = connections::protocol(limits);
-    let refusing = api.clone();
+    let (refusing, plain) = (api.clone(), Some(api.clone()));
     let answer = move |request, from: &Arc<Connected>| api.clone().answer(request, from.clone());
     let refuse = move || refusing.refuse();
-    connections::serve_requests("HTTP", limits, visitors, protocol, listener.into(), shutdown, answer, refuse).await;
+    connections::serve_requests("HTTP", limits, visitors, protocol, listener.into(), shutdown, answer, refuse, plain)
+        .await;
     Ok(())
 }
 

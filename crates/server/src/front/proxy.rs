@@ -8,6 +8,7 @@ mod estimate;
 mod framing;
 mod headers;
 mod paced;
+mod reply;
 mod target;
 mod untaken;
 mod upload;
@@ -19,16 +20,19 @@ mod websocket;
 pub(crate) use framing::fuzz as fuzz_framing;
 
 use std::convert::Infallible;
+use std::future::poll_fn;
+use std::io;
 use std::net::IpAddr;
+use std::pin::pin;
 use std::sync::Arc;
+use std::task::Poll;
 use std::time::Duration;
 
-use axum::body::Body;
-use axum::response::Response;
+use bytes::Bytes;
 use http::header::{CONTENT_LENGTH, EXPECT, HOST, RETRY_AFTER, TRAILER, TRANSFER_ENCODING};
 use http::request::Parts;
 use http::uri::Scheme;
-use http::{HeaderMap, HeaderValue, Request, StatusCode, Uri, Version};
+use http::{HeaderMap, HeaderValue, Method, Request, StatusCode, Uri, Version};
 use hyper::body::{Body as _, Incoming};
 use hyper::service::service_fn;
 use hyper::upgrade::OnUpgrade;
@@ -43,6 +47,7 @@ use super::connections::{
     self, Accepted, Busy, InFlight, Limits, Listener, Requests, Stopping, TOO_MANY_REQUESTS, Visitors, protocol,
 };
 use super::forwarding;
+use super::plain::{After, Next, Plain, Rewound, write_field};
 use crate::metrics::{Front, Outcome, WaitOutcome};
 use crate::network;
 use crate::service::Service;
@@ -51,6 +56,7 @@ use download::{Download, Occupied};
 use estimate::Estimate;
 use framing::Strict;
 use headers::{Hop, Origin};
+use reply::Reply;
 use target::Target;
 use untaken::Untaken;
 pub(crate) use upload::Pace;
@@ -60,6 +66,8 @@ use upstream::{Answered, Taken};
 use waiting::Claim;
 pub(crate) use waiting::WaitingRoom;
 use websocket::Sequel;
+
+type Response = http::Response<Reply>;
 
 /// The parts of the proxy.
 #[derive(Debug)]
@@ -106,7 +114,7 @@ pub(crate) async fn run(listener: Listener, proxy: Arc<Proxy>, shutdown: impl Fu
             let leaving = visitors.clone();
             let (from, sequel) = (peer.ip(), Sequel::default());
             let (origin, later) = (Origin::new(from, &scheme), sequel.clone());
-            let strict = Strict::new(stream, later.clone()).counting(proxy.service.metrics.clone());
+            let metrics = proxy.service.metrics.clone();
             let client = Arc::new(Client {
                 proxy,
                 visitors,
@@ -115,11 +123,16 @@ pub(crate) async fn run(listener: Listener, proxy: Arc<Proxy>, shutdown: impl Fu
                 certified,
                 busy,
                 requests,
-                sequel: later,
+                sequel: later.clone(),
                 stopping,
                 thread,
             });
-            let io = TokioIo::new(strict);
+            let stream = match client.serve_plain(stream).await {
+                Ok(Some(stream)) => stream,
+                Ok(None) => return,
+                Err(error) => return connections::log_broken(&leaving, peer, &error),
+            };
+            let io = TokioIo::new(Strict::new(stream, later).counting(metrics));
             let requests = service_fn(move |request| {
                 let client = client.clone();
                 let version = request.version();
@@ -143,6 +156,99 @@ pub(crate) async fn run(listener: Listener, proxy: Arc<Proxy>, shutdown: impl Fu
     };
     connections::serve(limits, visitors, listener, shutdown, serve).await;
     info!("the proxy has stopped");
+}
+
+/// The short way of plain requests, without hyper on either side.
+impl Client {
+    /// Answers plain requests until there is one that has to go the long way. Returns the connection then, unless it has ended.
+    async fn serve_plain(&self, stream: connections::Stream) -> io::Result<Option<Rewound<connections::Stream>>> {
+        let mut plain = Plain::new(stream, &self.stopping);
+        loop {
+            let request = match plain.next().await? {
+                Next::Request(taken) if !self.proxy.is_plain(&taken.request) => {
+                    return Ok(Some(plain.hand_over_with(&taken.bytes)));
+                }
+                Next::Request(taken) => taken.request,
+                Next::Other => return Ok(Some(plain.hand_over())),
+                Next::End => return Ok(None),
+            };
+            let mut answering = pin!(self.answer_plain(request.into_parts().0));
+            // A client that closes its half has gone, as with hyper.
+            let response = poll_fn(|cx| match answering.as_mut().poll(cx) {
+                Poll::Pending => plain.poll_gone(cx).map(|()| None),
+                Poll::Ready(response) => Poll::Ready(Some(response)),
+            });
+            let Some(response) = response.await else { return Ok(None) };
+            if plain.respond(response).await? == After::Close {
+                return Ok(None);
+            }
+        }
+    }
+
+    async fn answer_plain(&self, parts: Parts) -> Response {
+        let response = match self.requests.begin() {
+            Some(in_flight) => self.proxy.fetch(self, parts, Arc::new(in_flight)).await,
+            None => self.proxy.too_many(),
+        };
+        connections::for_http1(response, Version::HTTP_11, &self.visitors)
+    }
+}
+
+impl Proxy {
+    /// Whether a request can go the short way: it can be repeated, and nothing is wanted of it that only the long way has.
+    fn is_plain(&self, request: &Request<Bytes>) -> bool {
+        matches!(*request.method(), Method::GET | Method::OPTIONS)
+            && request.body().is_empty()
+            && !self.service.tracer.is_on()
+            && !estimate::is_needed(self.service.limiter.policy().cost_attributes())
+    }
+
+    /// The same as [`Proxy::answer`] for plain requests.
+    async fn fetch(&self, client: &Client, mut parts: Parts, in_flight: Arc<InFlight>) -> Response {
+        let under_way = client.busy.begin();
+        let (target, hop) = match self.understand(client, &mut parts) {
+            Ok(understood) => understood,
+            Err(problem) => return problem.into_response(),
+        };
+        let Admitted { verdict, permit, .. } = match self.admit(client, &parts).await {
+            Ok(admitted) => admitted,
+            Err(denial) => return denial,
+        };
+        let decided_at = self.service.limiter.store().now();
+        parts.headers.extend(over_limit(&verdict).map(|value| (OVER_LIMIT, value)));
+        let host = target.host.unwrap_or_else(|| self.upstream.host());
+        self.prepare(&mut parts, host, client, hop);
+        let request = written(&parts.method, target.path.as_str(), &parts.headers);
+        let fetched = self.upstream.fetch(client.thread, &request, &self.service.metrics.proxy).await;
+        let mut response = match fetched {
+            Ok((response, _)) if response.status() == StatusCode::SWITCHING_PROTOCOLS => {
+                unasked_protocol().into_response()
+            }
+            Ok((mut response, connection)) => {
+                prepare_response(&mut response);
+                let occupied = (permit, under_way, in_flight);
+                let download = Download::fetched(connection, self.upstream.timeouts.idle, occupied);
+                response.map(|()| Reply::Download(download))
+            }
+            Err(problem) => problem.into_response(),
+        };
+        // The upstream's own limits under these names would contradict.
+        self.service.answer.set_headers(response.headers_mut(), &verdict, decided_at);
+        response
+    }
+}
+
+/// A request without a body, as bytes.
+fn written(method: &Method, path: &str, headers: &HeaderMap) -> Vec<u8> {
+    let mut out = Vec::with_capacity(512);
+    for part in [method.as_str(), " ", path, " HTTP/1.1\r\n"] {
+        out.extend_from_slice(part.as_bytes());
+    }
+    for (name, value) in headers {
+        write_field(&mut out, name.as_str(), value.as_bytes());
+    }
+    out.extend_from_slice(b"\r\n");
+    out
 }
 
 /// An admitted request, with the slots it holds.
@@ -176,24 +282,11 @@ impl Proxy {
         let under_way = client.busy.begin();
         let on_upgrade = hyper::upgrade::on(&mut request);
         let (mut parts, body) = request.into_parts();
-        let target = match Target::of(&parts) {
-            Ok(target) => target,
-            Err(problem) => {
-                self.service.refused(Front::Proxy, 1);
-                return problem.into_response();
-            }
+        let (target, mut hop) = match self.understand(client, &mut parts) {
+            Ok(understood) => understood,
+            Err(problem) => return problem.into_response(),
         };
-        if target.host.is_none() {
-            // The host that the upstream gets, so that rules by host see it too.
-            parts.headers.insert(HOST, self.upstream.host());
-        }
         let version = parts.version;
-        let mut hop = headers::take_hop(&mut parts.headers);
-        headers::take_lookalikes(&mut parts.headers);
-        // Only this proxy says so.
-        parts.headers.remove(OVER_LIMIT);
-        headers::join_cookies(&mut parts.headers);
-        forwarding::watch(&self.service.identity, &parts.headers, client.peer, false);
         // HTTP/2 starts a WebSocket in another way, and a body would be read as its first frames.
         hop.websocket &= version == Version::HTTP_11 && body.is_end_stream();
         let Admitted { verdict, permit, estimate } = match self.admit(client, &parts).await {
@@ -226,6 +319,22 @@ impl Proxy {
 
 /// The path of one request, step by step. What seldom happens is boxed: every request's future is moved, with room for it.
 impl Proxy {
+    /// What a request is for, and what it asks of its connection; its headers are then as rules see them.
+    fn understand(&self, client: &Client, parts: &mut Parts) -> Result<(Target, Hop), Problem> {
+        let target = Target::of(parts).inspect_err(|_| self.service.refused(Front::Proxy, 1))?;
+        if target.host.is_none() {
+            // The host that the upstream gets, so that rules by host see it too.
+            parts.headers.insert(HOST, self.upstream.host());
+        }
+        let hop = headers::take_hop(&mut parts.headers);
+        headers::take_lookalikes(&mut parts.headers);
+        // Only this proxy says so.
+        parts.headers.remove(OVER_LIMIT);
+        headers::join_cookies(&mut parts.headers);
+        forwarding::watch(&self.service.identity, &parts.headers, client.peer, false);
+        Ok((target, hop))
+    }
+
     /// Admits the request, now or after its wait, or returns the refusal.
     async fn admit(&self, client: &Client, parts: &Parts) -> Result<Admitted, Response> {
         let Service { identity, answer, limiter, .. } = &*self.service;
@@ -298,16 +407,10 @@ impl Proxy {
     }
 
     /// The request for the upstream.
-    fn outgoing(&self, parts: Parts, body: Upload, target: Target, client: &Client, hop: Hop) -> Request<Upload> {
-        let Parts { method, version, mut headers, .. } = parts;
+    fn outgoing(&self, mut parts: Parts, body: Upload, target: Target, client: &Client, hop: Hop) -> Request<Upload> {
         let host = target.host.unwrap_or_else(|| self.upstream.host());
-        // What is added below, and not bit by bit.
-        headers.reserve(8);
-        headers::add_forwarded(&mut headers, &self.service.identity, &client.origin, &host);
-        headers::add_via(&mut headers, version);
-        telemetry::inject(&mut headers);
-        headers::put_hop(&mut headers, hop);
-        headers.insert(HOST, host);
+        self.prepare(&mut parts, host, client, hop);
+        let Parts { method, mut headers, .. } = parts;
         // Set from the body as it was parsed here.
         if headers.remove(CONTENT_LENGTH).is_some() && body.is_end_stream() {
             headers.insert(CONTENT_LENGTH, HeaderValue::from(0));
@@ -316,8 +419,6 @@ impl Proxy {
         if body.size_hint().exact().is_none() {
             headers.insert(TRANSFER_ENCODING, HeaderValue::from_static("chunked"));
         }
-        // Trailers are not passed on: rules have not seen them, and some servers add them to the headers.
-        headers.remove(TRAILER);
         let mut request = Request::new(body);
         *request.method_mut() = method;
         *request.uri_mut() = Uri::from(target.path);
@@ -325,12 +426,25 @@ impl Proxy {
         request
     }
 
+    /// Turns the headers of a request into those for the upstream, except those about the body.
+    fn prepare(&self, parts: &mut Parts, host: HeaderValue, client: &Client, hop: Hop) {
+        let Parts { headers, version, .. } = parts;
+        // What is added below, and not bit by bit.
+        headers.reserve(8);
+        headers::add_forwarded(headers, &self.service.identity, &client.origin, &host);
+        headers::add_via(headers, *version);
+        telemetry::inject(headers);
+        headers::put_hop(headers, hop);
+        headers.insert(HOST, host);
+        // Trailers are not passed on: rules have not seen them, and some servers add them to the headers.
+        headers.remove(TRAILER);
+    }
+
     async fn forward(&self, client: &Client, request: Request<Upload>, hop: Hop) -> Result<Answered, Problem> {
         let answered = self.upstream.send(client.thread, request, &self.service.metrics.proxy).await?;
         let asked = hop.websocket && headers::wants_websocket(answered.response.headers());
         if answered.response.status() == StatusCode::SWITCHING_PROTOCOLS && !asked {
-            let detail = "the upstream switched protocols without being asked";
-            return Err(Problem::new(StatusCode::BAD_GATEWAY, detail));
+            return Err(unasked_protocol());
         }
         Ok(answered)
     }
@@ -346,15 +460,7 @@ impl Proxy {
         estimate: Option<Estimate>,
     ) -> Response {
         let idle = self.upstream.timeouts.idle;
-        let version = response.version();
-        let chunked = response.headers().contains_key(TRANSFER_ENCODING);
-        let hop = headers::take_hop(response.headers_mut());
-        if chunked {
-            // Its length was wrong.
-            response.headers_mut().remove(CONTENT_LENGTH);
-        }
-        headers::add_via(response.headers_mut(), version);
-        *response.version_mut() = Version::HTTP_11;
+        let hop = prepare_response(&mut response);
         match on_upgrade {
             Some(on_client) if response.status() == StatusCode::SWITCHING_PROTOCOLS => {
                 let on_upstream = hyper::upgrade::on(&mut response);
@@ -362,20 +468,38 @@ impl Proxy {
                 // It hands the stream over when it ends.
                 connection.into_iter().for_each(Taken::detach);
                 client.sequel.carry(on_client, on_upstream, idle, occupied);
-                response.map(|_| Body::empty())
+                response.map(|_| Reply::from(Vec::new()))
             }
             _ => {
                 let in_flight = occupied.2.clone();
                 let download = |body| Download::new(body, connection, idle, occupied, estimate);
                 match for_version {
                     Version::HTTP_2 => {
-                        response.map(|body| Body::new(Untaken::new(download(body), &client.busy, in_flight)))
+                        response.map(|body| Reply::Untaken(Untaken::new(download(body), &client.busy, in_flight)))
                     }
-                    _ => response.map(|body| Body::new(download(body))),
+                    _ => response.map(|body| Reply::Download(download(body))),
                 }
             }
         }
     }
+}
+
+/// Turns the headers of a response into those for the client, and returns what they asked for.
+fn prepare_response<B>(response: &mut http::Response<B>) -> Hop {
+    let version = response.version();
+    let chunked = response.headers().contains_key(TRANSFER_ENCODING);
+    let hop = headers::take_hop(response.headers_mut());
+    if chunked {
+        // Its length was wrong.
+        response.headers_mut().remove(CONTENT_LENGTH);
+    }
+    headers::add_via(response.headers_mut(), version);
+    *response.version_mut() = Version::HTTP_11;
+    hop
+}
+
+fn unasked_protocol() -> Problem {
+    Problem::new(StatusCode::BAD_GATEWAY, "the upstream switched protocols without being asked")
 }
 
 /// A request that was not decided.

@@ -8,8 +8,9 @@ use std::pin::{Pin, pin};
 use std::sync::Arc;
 
 use axum::Router;
-use axum::body::Body;
+use axum::body::{Body, Bytes};
 use http::header::{EXPECT, ORIGIN, RETRY_AFTER};
+use http::request::Parts;
 use http::{HeaderValue, Method, Request, Response, StatusCode};
 use http_body_util::Either;
 use hyper::body::Incoming;
@@ -21,16 +22,40 @@ use super::problem::Refused;
 use super::shared::{Answered, Shared};
 use super::{authorize, check, observe};
 use crate::front::body::{Arrived, arrived};
-use crate::front::connections::{Connected, TOO_MANY_REQUESTS};
+use crate::front::connections::{AnswersPlain, Connected, TOO_MANY_REQUESTS};
 use crate::metrics::{Front, Outcome};
 use crate::route::Route;
 use crate::tokens::{Purpose, Without};
+
+/// The requests that take the short way.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Plain {
+    Check,
+    Authorize,
+}
 
 /// Both ways.
 #[derive(Debug)]
 pub(super) struct Api {
     pub(super) shared: Arc<Shared>,
     pub(super) router: Router,
+}
+
+/// A connection that brings only such requests does without hyper, too.
+impl AnswersPlain for Api {
+    type Body = Answered;
+    type Route = Plain;
+
+    fn route<B>(&self, request: &Request<B>) -> Option<Plain> {
+        self.plain(request)
+    }
+
+    async fn answer(&self, route: Plain, request: Request<Bytes>, from: &Connected) -> Response<Answered> {
+        match route {
+            Plain::Authorize => self.authorize(request.into_parts().0, from).await,
+            Plain::Check => self.check(request.body(), from).await,
+        }
+    }
 }
 
 impl Api {
@@ -40,26 +65,29 @@ impl Api {
         from: Arc<Connected>,
     ) -> Response<Answered> {
         match self.plain(&request) {
-            Some(Route::Authorize) => {
-                let (parts, _) = request.into_parts();
-                let decided = pin!(async {
-                    let decided = authorize::decide(&self.shared, Some(&from.peer), parts).await;
-                    decided.map(|response| response.map(Either::Left))
-                });
-                self.counted(Route::Authorize, decided).await
-            }
-            Some(route) => {
+            Some(Plain::Authorize) => self.authorize(request.into_parts().0, &from).await,
+            Some(Plain::Check) => {
                 let (parts, body) = request.into_parts();
                 match arrived(body).await {
-                    Arrived::Whole(body) => {
-                        let decided = pin!(check::decide(&self.shared, Some(&from.reader), &body));
-                        self.counted(route, decided).await
-                    }
+                    Arrived::Whole(body) => self.check(&body, &from).await,
                     Arrived::InPieces(body) => self.routed(Request::from_parts(parts, Body::new(body)), &from).await,
                 }
             }
             None => self.routed(request.map(Body::new), &from).await,
         }
+    }
+
+    async fn authorize(&self, parts: Parts, from: &Connected) -> Response<Answered> {
+        let decided = pin!(async {
+            let decided = authorize::decide(&self.shared, Some(&from.peer), parts).await;
+            decided.map(|response| response.map(Either::Left))
+        });
+        self.counted(Route::Authorize, decided).await
+    }
+
+    async fn check(&self, body: &[u8], from: &Connected) -> Response<Answered> {
+        let decided = pin!(check::decide(&self.shared, Some(&from.reader), body));
+        self.counted(Route::Check, decided).await
     }
 
     /// The answer to a client that has too many requests in flight.
@@ -70,7 +98,7 @@ impl Api {
     }
 
     /// The route of a request that needs nothing else of the framework: `/v1/check` or `/v1/authorize`.
-    fn plain(&self, request: &Request<Incoming>) -> Option<Route> {
+    fn plain<B>(&self, request: &Request<B>) -> Option<Plain> {
         let service = &self.shared.service;
         if service.tokens.without(Purpose::Decide) != Without::Fine || service.tracer.is_on() {
             return None;
@@ -79,10 +107,10 @@ impl Api {
         let asks =
             || headers.contains_key(ORIGIN) || headers.contains_key(SEC_FETCH_SITE) || headers.contains_key(EXPECT);
         match request.uri().path().strip_prefix("/v1/")? {
-            "check" if request.method() == Method::POST && !asks() => Some(Route::Check),
+            "check" if request.method() == Method::POST && !asks() => Some(Plain::Check),
             path => {
                 let below = path.strip_prefix("authorize")?;
-                (below.is_empty() || below.starts_with('/')).then_some(Route::Authorize)
+                (below.is_empty() || below.starts_with('/')).then_some(Plain::Authorize)
             }
         }
     }

@@ -1,18 +1,20 @@
 //! The body of a response, on its way to the client.
 
+use std::io;
 use std::pin::{Pin, pin};
 use std::sync::Arc;
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use bytes::Bytes;
-use hyper::body::{Body, Incoming, SizeHint};
+use hyper::body::{Body, Frame, Incoming, SizeHint};
 use tokio::task::yield_now;
+use tokio::time::Instant;
 use tollkeeper::Permit;
 
 use super::estimate::Estimate;
 use super::paced::{Error, Paced, Piece};
-use super::upstream::Taken;
+use super::upstream::{Left, Taken};
 use crate::front::connections::{InFlight, UnderWay};
 
 /// What a request holds until its response has ended.
@@ -21,9 +23,7 @@ pub(super) type Occupied = (Permit, UnderWay, Arc<InFlight>);
 /// The body of a response. Slots of `concurrency` rules are released when it has ended or is dropped.
 #[derive(Debug)]
 pub(super) struct Download {
-    body: Paced,
-    /// The connection that it comes on; `None` if that runs in a task of its own.
-    connection: Option<Taken>,
+    source: Source,
     occupied: Option<Occupied>,
     /// The estimate, if the response's head did not settle it and its trailers may.
     estimate: Option<Estimate>,
@@ -31,6 +31,76 @@ pub(super) struct Download {
     failure: Option<Error>,
     /// How many bytes came without a pause.
     in_a_row: usize,
+}
+
+/// Where it comes from.
+#[derive(Debug)]
+enum Source {
+    /// hyper reads it, from a connection unless that runs in a task of its own.
+    Hyper { body: Paced, connection: Option<Taken> },
+    /// It is read here.
+    Own(Box<Arriving>),
+}
+
+/// A body that is read from a connection without hyper.
+#[derive(Debug)]
+struct Arriving {
+    /// `None` once all of it has arrived.
+    connection: Option<Taken>,
+    idle: Duration,
+    /// Since when nothing has come.
+    since: Option<Instant>,
+}
+
+impl Arriving {
+    fn poll_piece(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Bytes, Error>>> {
+        let Some(connection) = &mut self.connection else { return Poll::Ready(None) };
+        let piece = match connection.poll_piece(cx) {
+            Poll::Pending => {
+                let due = *self.since.get_or_insert_with(Instant::now) + self.idle;
+                ready!(connection.poll_late(due, cx));
+                Err(io::ErrorKind::TimedOut.into())
+            }
+            Poll::Ready(piece) => piece,
+        };
+        self.since = None;
+        if connection.left() == Left::Nothing || piece.is_err() {
+            // The connection can be used again, however slowly the client takes the rest.
+            self.connection = None;
+        }
+        Poll::Ready(piece.map_err(Error::from).transpose())
+    }
+
+    fn left(&self) -> Left {
+        self.connection.as_ref().map_or(Left::Nothing, Taken::left)
+    }
+}
+
+impl Source {
+    fn poll_frame(&mut self, cx: &mut Context<'_>) -> Piece {
+        let (body, connection) = match self {
+            Source::Hyper { body, connection } => (body, connection),
+            Source::Own(arriving) => {
+                return arriving.poll_piece(cx).map(|piece| piece.map(|piece| piece.map(Frame::data)));
+            }
+        };
+        let mut piece = body.poll_arrived(cx);
+        // Nobody else reads from the connection.
+        if piece.is_pending()
+            && let Some(connection) = connection
+        {
+            connection.work(cx);
+            piece = body.poll_arrived(cx);
+        }
+        if piece.is_pending() {
+            piece = body.wait(cx);
+        }
+        if body.body.is_end_stream() || matches!(piece, Poll::Ready(None | Some(Err(_)))) {
+            // All of it has arrived: the connection can be used again, however slowly the client takes it.
+            drop(connection.take());
+        }
+        piece
+    }
 }
 
 impl Download {
@@ -45,8 +115,16 @@ impl Download {
         occupied: Occupied,
         estimate: Option<Estimate>,
     ) -> Download {
-        let body = Paced::new(body, idle);
-        Download { body, connection, occupied: Some(occupied), estimate, failure: None, in_a_row: 0 }
+        let source = Source::Hyper { body: Paced::new(body, idle), connection };
+        Download { source, occupied: Some(occupied), estimate, failure: None, in_a_row: 0 }
+    }
+
+    /// The body of a response that was fetched without hyper.
+    pub(super) fn fetched(connection: Taken, idle: Duration, occupied: Occupied) -> Download {
+        // One without a body is over already.
+        let connection = Some(connection).filter(|connection| connection.left() != Left::Nothing);
+        let source = Source::Own(Box::new(Arriving { connection, idle, since: None }));
+        Download { source, occupied: Some(occupied), estimate: None, failure: None, in_a_row: 0 }
     }
 }
 
@@ -55,7 +133,7 @@ impl Body for Download {
     type Error = Error;
 
     fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Piece {
-        let Download { body, connection, occupied, estimate, failure, in_a_row } = &mut *self;
+        let Download { source, occupied, estimate, failure, in_a_row } = &mut *self;
         if *in_a_row >= Download::TURN {
             *in_a_row = 0;
             // Pending the first time: this task is woken once the thread has seen who else has something to do.
@@ -65,17 +143,7 @@ impl Body for Download {
         if let Some(failure) = failure.take() {
             return Poll::Ready(Some(Err(failure)));
         }
-        let mut piece = body.poll_arrived(cx);
-        // Nobody else reads from the connection.
-        if piece.is_pending()
-            && let Some(connection) = connection
-        {
-            connection.work(cx);
-            piece = body.poll_arrived(cx);
-        }
-        if piece.is_pending() {
-            piece = body.wait(cx);
-        }
+        let piece = source.poll_frame(cx);
         *in_a_row = match &piece {
             Poll::Ready(Some(Ok(frame))) => *in_a_row + frame.data_ref().map_or(0, Bytes::len),
             _ => 0,
@@ -85,13 +153,9 @@ impl Body for Download {
         {
             *estimate = estimate.take().and_then(|estimate| estimate.settle_by(trailers));
         }
-        if body.body.is_end_stream() {
-            // All of it has arrived: the connection can be used again, however slowly the client takes it.
-            drop(connection.take());
-        }
         if let Poll::Ready(None | Some(Err(_))) = piece {
             // The response has ended, though the server may keep the body for a while.
-            drop((occupied.take(), connection.take()));
+            drop(occupied.take());
         }
         if let Poll::Ready(Some(Err(error))) = piece {
             // The head and what came before may not have been sent yet, and would be lost with the connection.
@@ -103,11 +167,21 @@ impl Body for Download {
     }
 
     fn is_end_stream(&self) -> bool {
-        self.body.body.is_end_stream()
+        match &self.source {
+            Source::Hyper { body, .. } => body.body.is_end_stream(),
+            Source::Own(arriving) => arriving.connection.is_none(),
+        }
     }
 
     fn size_hint(&self) -> SizeHint {
-        self.body.body.size_hint()
+        match &self.source {
+            Source::Hyper { body, .. } => body.body.size_hint(),
+            Source::Own(arriving) => match arriving.left() {
+                Left::Nothing => SizeHint::with_exact(0),
+                Left::Exactly(left) => SizeHint::with_exact(left),
+                Left::Unknown => SizeHint::new(),
+            },
+        }
     }
 }
 
@@ -142,7 +216,8 @@ mod tests {
         let upstream = Upstream::new(parse_upstream(&format!("http://{address}")).expect("valid"), None, timeouts, 1);
         let answered = upstream.send(0, Request::new(Upload::empty()), &Proxied::default()).await.expect("a response");
         let (body, connection) = (Paced::new(answered.response.into_body(), long), answered.connection);
-        let mut download = Download { body, connection, occupied: None, estimate: None, failure: None, in_a_row: 0 };
+        let source = Source::Hyper { body, connection };
+        let mut download = Download { source, occupied: None, estimate: None, failure: None, in_a_row: 0 };
         let (mut all, mut in_a_row, mut most) = (0, 0, 0);
         let next = |download: &mut Download, in_a_row: &mut usize, cx: &mut Context<'_>| {
             let piece = Pin::new(download).poll_frame(cx);

@@ -16,6 +16,7 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 mod head;
 
 use super::websocket::Sequel;
+use crate::front::plain::lines::{chunk_size, field};
 use crate::metrics::{Front, Metrics};
 use head::{Head, Length};
 
@@ -137,23 +138,11 @@ impl Place {
                 *self = Place::ChunkSize;
             }
             Place::Trailers if line.is_empty() => *self = Place::Head(Head::default()),
-            Place::Trailers => _ = head::field(line)?,
+            Place::Trailers => _ = field(line)?,
             Place::Beginning(_) | Place::Body(_) | Place::Chunk(_) | Place::Opaque => {}
         }
         Some(())
     }
-}
-
-/// Hexadecimal digits and nothing around them. Extensions may follow, and are not passed on. Space is allowed only
-/// before an extension (RFC 9112 7.1.1): some parsers stop at it, and others do not.
-fn chunk_size(line: &[u8]) -> Option<u64> {
-    let end = line.iter().position(|byte| !byte.is_ascii_hexdigit()).unwrap_or(line.len());
-    let (digits, rest) = line.split_at(end);
-    let is_blank = |byte: &u8| matches!(byte, b' ' | b'\t');
-    let is_extension = rest.iter().find(|byte| !is_blank(byte)) == Some(&b';')
-        && rest.iter().all(|byte| is_blank(byte) || !byte.is_ascii_control());
-    let fine = rest.is_empty() || is_extension;
-    u64::from_str_radix(std::str::from_utf8(digits).ok()?, 16).ok().filter(|_| fine)
 }
 
 impl<S: AsyncRead + Unpin> AsyncRead for Strict<S> {

@@ -1,7 +1,9 @@
 //! The server behind the proxy: its address, pooled connections, and its failures as problems.
 
 mod address;
+mod chunks;
 mod connection;
+mod exchange;
 mod pool;
 mod socket;
 
@@ -12,6 +14,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Poll, ready};
 use std::time::Duration;
 
+use http::header::UPGRADE;
 use http::uri::PathAndQuery;
 use http::{HeaderValue, Method, Request, Response, StatusCode, Uri};
 use hyper::body::{Body as _, Incoming};
@@ -25,7 +28,8 @@ use super::upload::{Pace, Upload, UploadFailure, UploadState};
 use crate::metrics::{Proxied, UpstreamError};
 use crate::tls::{Connector, Renewable};
 pub(crate) use address::{Address, parse_upstream};
-use connection::{Connection, Unanswered};
+use connection::{Connection, Purpose, Unanswered};
+pub(super) use exchange::Left;
 pub(super) use pool::Taken;
 use pool::{Pool, Stakes};
 use socket::{Control, Socket};
@@ -137,20 +141,12 @@ impl Upstream {
     ) -> Result<Answered, Failure> {
         let upload = request.body().state();
         let outcome = loop {
-            let idle = match choice {
-                Choice::Idle(stakes) => poll_fn(|cx| Poll::Ready(self.pool.take(thread, stakes, cx))).await,
-                Choice::New => None,
+            let mut taken = match self.connection(thread, choice, began).await {
+                Ok(taken) => taken,
+                Err(failure) => break Err(failure),
             };
-            let mut taken = match idle {
-                Some(taken) => taken,
-                // Boxed, because it is large, and seldom needed. To look an address up has no limit of its own.
-                None => match timeout_at(began + self.timeouts.response, Box::pin(self.connect())).await {
-                    Ok(Ok(connection)) => self.pool.own(thread, connection),
-                    Ok(Err(error)) => break Err(Failure::Connect(error)),
-                    Err(_) => break Err(Failure::Late),
-                },
-            };
-            match self.answer(&mut taken, request, upload.as_deref(), began).await {
+            let purpose = if request.headers().contains_key(UPGRADE) { Purpose::Upgrade } else { Purpose::Http };
+            match self.answer(&mut taken, request, purpose, upload.as_deref(), began).await {
                 Ok(response) => break Ok((response, taken)),
                 // It was closed before anything was sent, so any request may be sent again.
                 Err(Failure::Unanswered(Unanswered { unsent: Some(unsent), .. })) if !taken.is_new() => {
@@ -174,11 +170,15 @@ impl Upstream {
         &self,
         taken: &mut Taken,
         request: Request<Upload>,
+        purpose: Purpose,
         upload: Option<&UploadState>,
         began: Instant,
     ) -> Result<Response<Incoming>, Failure> {
         let Some(connection) = taken.connection() else { return Err(Failure::Late) };
-        let mut answer = pin!(connection.send(request));
+        let failed = |error| Failure::Unanswered(Unanswered { error, unsent: None });
+        connection.let_hyper_speak(purpose).await.map_err(failed)?;
+        let Some(answer) = connection.send(request) else { return Err(Failure::Late) };
+        let mut answer = pin!(answer);
         poll_fn(|cx| {
             connection.work(cx);
             if let Poll::Ready(answer) = answer.as_mut().poll(cx) {
@@ -192,10 +192,66 @@ impl Upstream {
         .await
     }
 
+    /// Sends a request without a body that is safe to repeat, as bytes, and returns the response once its head is there. Quicker
+    /// than [`Upstream::send`], and without trailers and upgrades.
+    pub(super) async fn fetch(
+        &self,
+        thread: usize,
+        request: &[u8],
+        counted: &Proxied,
+    ) -> Result<(Response<()>, Taken), Problem> {
+        let began = Instant::now();
+        let fetched = match self.fetch_once(thread, request, Choice::Idle(Stakes::Low), began).await {
+            Err(failure) if failure.is_lost() => {
+                Box::pin(self.fetch_once(thread, request, Choice::New, Instant::now())).await
+            }
+            outcome => outcome,
+        };
+        match &fetched {
+            Ok((response, _)) => counted.answered(response.status().as_u16(), began.elapsed()),
+            Err(failure) => failure.error().into_iter().for_each(|error| counted.failed(error)),
+        }
+        fetched.map_err(|failure| self.problem(failure))
+    }
+
+    async fn fetch_once(
+        &self,
+        thread: usize,
+        mut request: &[u8],
+        choice: Choice,
+        began: Instant,
+    ) -> Result<(Response<()>, Taken), Failure> {
+        let mut taken = self.connection(thread, choice, began).await?;
+        let Some(connection) = taken.connection() else { return Err(Failure::Late) };
+        let due = began + self.timeouts.response;
+        let response = poll_fn(|cx| match connection.poll_exchange(&mut request, cx) {
+            Poll::Pending => connection.poll_late(due, cx).map(|()| Err(Failure::Late)),
+            Poll::Ready(response) => Poll::Ready(response.map_err(Failure::Broken)),
+        });
+        Ok((response.await?, taken))
+    }
+
+    /// A connection for a request that began then.
+    async fn connection(&self, thread: usize, choice: Choice, began: Instant) -> Result<Taken, Failure> {
+        let idle = match choice {
+            Choice::Idle(stakes) => poll_fn(|cx| Poll::Ready(self.pool.take(thread, stakes, cx))).await,
+            Choice::New => None,
+        };
+        if let Some(taken) = idle {
+            return Ok(taken);
+        }
+        // Boxed, because it is large, and seldom needed. To look an address up has no limit of its own.
+        match timeout_at(began + self.timeouts.response, Box::pin(self.connect())).await {
+            Ok(Ok(connection)) => Ok(self.pool.own(thread, connection)),
+            Ok(Err(error)) => Err(Failure::Connect(error)),
+            Err(_) => Err(Failure::Late),
+        }
+    }
+
     async fn connect(&self) -> Result<Connection, BoxError> {
         let control = Arc::<Control>::default();
         let stream = self.connector.open(self.uri.clone(), |tcp| Socket::new(tcp, control.clone())).await?;
-        Ok(Connection::new(stream, control).await?)
+        Ok(Connection::new(stream, control))
     }
 
     /// The client's response, without addresses: they are only in the log.
@@ -233,13 +289,15 @@ impl Upstream {
                 }
                 Problem::new(StatusCode::BAD_GATEWAY, "the upstream is unreachable")
             }
-            Failure::Unanswered(Unanswered { error, .. }) => {
-                let cause = root(&error);
-                self.log(&format!("no response: {cause}"));
-                let detail = tls_detail(cause).unwrap_or("the upstream sent an invalid response");
-                Problem::new(StatusCode::BAD_GATEWAY, detail)
-            }
+            Failure::Unanswered(Unanswered { error, .. }) => self.unanswered(root(&error)),
+            Failure::Broken(error) => self.unanswered(&error),
         }
+    }
+
+    fn unanswered(&self, cause: &(dyn std::error::Error + 'static)) -> Problem {
+        self.log(&format!("no response: {cause}"));
+        let detail = tls_detail(cause).unwrap_or("the upstream sent an invalid response");
+        Problem::new(StatusCode::BAD_GATEWAY, detail)
     }
 
     fn log(&self, failure: &str) {
@@ -261,8 +319,10 @@ enum Failure {
     Late,
     /// No connection could be opened.
     Connect(BoxError),
-    /// The connection failed.
+    /// The connection failed, as hyper says.
     Unanswered(Unanswered),
+    /// The connection failed, or its answer is invalid.
+    Broken(io::Error),
 }
 
 impl Failure {
@@ -273,6 +333,7 @@ impl Failure {
             Failure::Late => return Some(UpstreamError::Timeout),
             Failure::Connect(error) => root(&**error),
             Failure::Unanswered(Unanswered { error, .. }) => root(error),
+            Failure::Broken(error) => error,
         };
         Some(match (self, io_kind(cause)) {
             _ if tls_detail(cause).is_some() => UpstreamError::Tls,
@@ -284,11 +345,16 @@ impl Failure {
 
     /// Whether the connection ended before any response, as happens when the upstream has just closed it.
     fn is_lost(&self) -> bool {
-        let Failure::Unanswered(Unanswered { error, .. }) = self else { return false };
         use io::ErrorKind::{BrokenPipe, ConnectionReset, UnexpectedEof};
         // The last is an end of TLS without close_notify, from servers that just close.
-        let is_reset = matches!(io_kind(root(error)), Some(ConnectionReset | BrokenPipe | UnexpectedEof));
-        error.is_incomplete_message() || error.is_canceled() || is_reset
+        let is_reset = |kind| matches!(kind, BrokenPipe | ConnectionReset | UnexpectedEof);
+        match self {
+            Failure::Unanswered(Unanswered { error, .. }) => {
+                error.is_incomplete_message() || error.is_canceled() || io_kind(root(error)).is_some_and(is_reset)
+            }
+            Failure::Broken(error) => is_reset(error.kind()),
+            Failure::Upload(_) | Failure::Late | Failure::Connect(_) => false,
+        }
     }
 }
 

@@ -159,3 +159,39 @@ async fn stopping_does_not_wait_for_ever() {
     timeout(SOON, gate.running).await.expect("it stops").expect("without a panic").expect("without an error");
     assert_eq!(Reply::statuses(&read_to_end(&mut busy).await), "");
 }
+
+/// Plain requests are answered without hyper. An empty line before one is ignored, but makes it go the long way.
+#[tokio::test]
+async fn both_ways_give_the_same_answer() {
+    let check =
+        |body: &str| format!("POST /v1/check HTTP/1.1\r\nhost: x\r\ncontent-length: {}\r\n\r\n{body}", body.len());
+    let authorize = |rest: &str| format!("{rest} HTTP/1.1\r\nhost: x\r\nx-user-id: 42\r\n\r\n");
+    let requests = [
+        check(r#"{"attributes": {"user_id": "42"}}"#),
+        check(r#"{"attributes": {"user_id": "42"}, "cost": 9, "headers": true}"#),
+        check(r#"{"checks": [{"attributes": {"user_id": "42"}}, {"attributes": {}}]}"#),
+        check("{"),
+        authorize("GET /v1/authorize"),
+        authorize("OPTIONS /v1/authorize/orders?a=b"),
+        authorize("GET /v1/authorize//"),
+    ];
+    let lines = |head: &str| {
+        let mut lines: Vec<String> = head.lines().filter(|line| !line.starts_with("date: ")).map(Into::into).collect();
+        lines.sort_unstable();
+        lines
+    };
+    for request in requests {
+        let mut answers = Vec::new();
+        for before in ["", "\r\n"] {
+            let gate = Plan::new([per_user(), per_ip()]).open().await;
+            let mut stream = gate.connect().await;
+            stream.write_all(format!("{before}{request}").as_bytes()).await.expect("sent");
+            stream.shutdown().await.expect("half closed");
+            let answer = String::from_utf8(read_to_end(&mut stream).await).expect("text");
+            let (head, body) = answer.split_once("\r\n\r\n").expect("an answer");
+            assert!(head.contains("\r\ndate: "), "{head}");
+            answers.push((lines(head), body.to_string()));
+        }
+        assert_eq!(answers[0], answers[1], "{request}");
+    }
+}

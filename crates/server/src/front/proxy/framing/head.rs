@@ -1,5 +1,7 @@
 //! The head of a request, line by line.
 
+use crate::front::plain::lines::{content_length, field, request_line};
+
 /// What the lines so far say about the body.
 #[derive(Debug, Default)]
 pub(super) struct Head {
@@ -25,7 +27,7 @@ impl Head {
             // Empty lines before a request are ignored.
             (false, true) => {}
             (false, false) => {
-                self.is_http_1_0 = request_line(line)?;
+                self.is_http_1_0 = request_line(line)?.is_http_1_0;
                 self.begun = true;
             }
             (true, false) => self.read_field(line)?,
@@ -44,8 +46,7 @@ impl Head {
     fn read_field(&mut self, line: &[u8]) -> Option<()> {
         let (name, value) = field(line)?;
         if name.eq_ignore_ascii_case(b"content-length") {
-            let digits = !value.is_empty() && value.iter().all(u8::is_ascii_digit);
-            let length = std::str::from_utf8(value).ok().filter(|_| digits)?.parse().ok()?;
+            let length = content_length(value)?;
             if self.content_length.replace(length).is_some_and(|other| other != length) {
                 return None;
             }
@@ -58,49 +59,3 @@ impl Head {
         Some(())
     }
 }
-
-/// `METHOD target HTTP/1.1`, with one space each; returns whether it is HTTP/1.0.
-fn request_line(line: &[u8]) -> Option<bool> {
-    let mut parts = line.split(|byte| *byte == b' ');
-    let (method, target, version) = (parts.next()?, parts.next()?, parts.next()?);
-    let fine = parts.next().is_none()
-        && is_token(method)
-        && !target.is_empty()
-        // A fragment is never sent; servers that drop it and servers that do not would see different targets.
-        && target.iter().all(|byte| matches!(byte, 0x21..=0x7e) && *byte != b'#');
-    match version {
-        b"HTTP/1.1" if fine => Some(false),
-        b"HTTP/1.0" if fine => Some(true),
-        _ => None,
-    }
-}
-
-/// `name: value`, without the space around the value. A name with space at either end is invalid, and so is a
-/// continuation line.
-pub(super) fn field(line: &[u8]) -> Option<(&[u8], &[u8])> {
-    let colon = line.iter().position(|byte| *byte == b':')?;
-    let (name, value) = (&line[..colon], line[colon + 1..].trim_ascii());
-    let fine = is_token(name) && value.iter().all(|byte| !byte.is_ascii_control() || *byte == b'\t');
-    fine.then_some((name, value))
-}
-
-fn is_token(text: &[u8]) -> bool {
-    !text.is_empty() && text.iter().all(|byte| IN_TOKENS[usize::from(*byte)])
-}
-
-/// Which bytes a token may have: looked up, because every byte of every name is.
-static IN_TOKENS: [bool; 256] = {
-    let mut allowed = [false; 256];
-    let marks = b"!#$%&'*+-.^_`|~";
-    let mut at = 0;
-    while at < allowed.len() {
-        allowed[at] = (at as u8).is_ascii_alphanumeric();
-        at += 1;
-    }
-    at = 0;
-    while at < marks.len() {
-        allowed[marks[at] as usize] = true;
-        at += 1;
-    }
-    allowed
-};

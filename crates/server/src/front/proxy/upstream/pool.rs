@@ -4,14 +4,17 @@
 //! thread that has none takes over one of another thread, rather than open one more: a small upstream has few to give.
 
 use std::collections::VecDeque;
+use std::io;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
-use std::task::Context;
+use std::task::{Context, Poll};
 use std::time::Duration;
 
+use bytes::Bytes;
 use tokio::runtime::Handle;
 use tokio::time::{Instant, sleep};
 
 use super::connection::Connection;
+use super::exchange::Left;
 
 /// Shorter than most servers keep an idle connection: one that is being closed loses a request.
 const KEEP_IDLE: Duration = Duration::from_secs(4);
@@ -45,20 +48,19 @@ struct Shelf {
 
 #[derive(Debug)]
 struct Idle {
-    connection: Connection,
+    /// Boxed, so that it is not moved with every request.
+    connection: Box<Connection>,
     since: Instant,
 }
 
 impl Idle {
     /// The connection, if it is still open.
-    fn use_again(self, cx: &mut Context<'_>) -> Option<Connection> {
+    fn use_again(self, cx: &mut Context<'_>) -> Option<Box<Connection>> {
         let Idle { mut connection, since } = self;
         if since.elapsed() >= KEEP_IDLE {
             return None;
         }
-        // If the upstream has closed it, or said something unasked, this is where it is noticed.
-        connection.work(cx);
-        connection.is_ready().then_some(connection)
+        connection.is_open(cx).then_some(connection)
     }
 }
 
@@ -73,7 +75,7 @@ impl Pool {
         Some(Taken { connection: Some(connection), pool: self.clone(), thread, is_new: false })
     }
 
-    fn take_own(&self, thread: usize, stakes: Stakes, cx: &mut Context<'_>) -> Option<Connection> {
+    fn take_own(&self, thread: usize, stakes: Stakes, cx: &mut Context<'_>) -> Option<Box<Connection>> {
         loop {
             let idle = self.shelf(thread).idle.pop_back()?;
             if stakes == Stakes::High {
@@ -86,7 +88,7 @@ impl Pool {
     }
 
     /// One of another thread.
-    fn take_over(&self, thread: usize, cx: &mut Context<'_>) -> Option<Connection> {
+    fn take_over(&self, thread: usize, cx: &mut Context<'_>) -> Option<Box<Connection>> {
         let others = (1..self.shelves.len()).map(|distance| thread + distance);
         for other in others {
             loop {
@@ -102,10 +104,10 @@ impl Pool {
 
     /// A connection that was just opened.
     pub(super) fn own(self: &Arc<Self>, thread: usize, connection: Connection) -> Taken {
-        Taken { connection: Some(connection), pool: self.clone(), thread, is_new: true }
+        Taken { connection: Some(Box::new(connection)), pool: self.clone(), thread, is_new: true }
     }
 
-    fn put(self: &Arc<Self>, thread: usize, connection: Connection) {
+    fn put(self: &Arc<Self>, thread: usize, connection: Box<Connection>) {
         // Without a runtime the process is about to end.
         let Ok(runtime) = Handle::try_current() else { return };
         let mut shelf = self.shelf(thread);
@@ -142,7 +144,7 @@ async fn sweep(pool: Weak<Pool>, thread: usize) {
 #[derive(Debug)]
 pub(in super::super) struct Taken {
     /// `None` once it is gone.
-    connection: Option<Connection>,
+    connection: Option<Box<Connection>>,
     pool: Arc<Pool>,
     thread: usize,
     is_new: bool,
@@ -155,13 +157,34 @@ impl Taken {
     }
 
     pub(super) fn connection(&mut self) -> Option<&mut Connection> {
-        self.connection.as_mut()
+        self.connection.as_deref_mut()
     }
 
     /// Reads and writes as much as is possible now.
     pub(in super::super) fn work(&mut self, cx: &mut Context<'_>) {
         if let Some(connection) = &mut self.connection {
             connection.work(cx);
+        }
+    }
+
+    /// The next piece of a body that hyper does not read.
+    pub(in super::super) fn poll_piece(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<Option<Bytes>>> {
+        match &mut self.connection {
+            Some(connection) => connection.poll_piece(cx),
+            None => Poll::Ready(Ok(None)),
+        }
+    }
+
+    /// How much of that body is left.
+    pub(in super::super) fn left(&self) -> Left {
+        self.connection.as_ref().map_or(Left::Nothing, |connection| connection.left())
+    }
+
+    /// Ready if a piece that was due then is late.
+    pub(in super::super) fn poll_late(&mut self, due: Instant, cx: &mut Context<'_>) -> Poll<()> {
+        match &mut self.connection {
+            Some(connection) => connection.poll_late(due, cx),
+            None => Poll::Pending,
         }
     }
 
@@ -176,7 +199,7 @@ impl Taken {
 impl Drop for Taken {
     fn drop(&mut self) {
         if let Some(mut connection) = self.connection.take()
-            && connection.is_ready()
+            && connection.become_idle()
         {
             self.pool.put(self.thread, connection);
         }

@@ -1,0 +1,208 @@
+//! HTTP/1.1 for plain requests, read and written without a framework, whose own work costs more than a decision.
+//!
+//! A request is plain if it has arrived whole, with a head as nearly every client writes it, that says nothing about the connection. At
+//! the first request that is not, hyper takes over the connection, with all bytes that were not answered. So what is unusual,
+//! slow, malformed or HTTP/2 is handled in one place, and here nothing has to be refused.
+
+mod head;
+pub(super) mod lines;
+mod response;
+mod rewound;
+
+use std::future::poll_fn;
+use std::io;
+use std::pin::{Pin, pin};
+use std::task::{Context, Poll, ready};
+
+use axum::body::Bytes;
+use bytes::BytesMut;
+use http::header::CONNECTION;
+use http::{HeaderValue, Response};
+use hyper::body::{Body, Frame};
+use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
+
+use super::connections::{StopSignal, Stopping};
+use head::{Beginning, Taken};
+use response::Framing;
+pub(super) use response::{says, write_field};
+pub(super) use rewound::Rewound;
+
+/// A connection on which plain requests are answered.
+pub(super) struct Plain<S> {
+    stream: S,
+    input: BytesMut,
+    output: Vec<u8>,
+    /// Whether the client sends no other request.
+    is_last: bool,
+    stop: StopSignal,
+}
+
+/// What comes next on a connection.
+pub(super) enum Next {
+    Request(Taken),
+    /// A request that is not plain, and stays in the buffer.
+    Other,
+    /// Nothing: the client has closed it, or the service stops.
+    End,
+}
+
+/// What follows a response.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum After {
+    Continue,
+    Close,
+}
+
+/// Why there is no next piece of a response.
+#[derive(Debug)]
+struct Gone;
+
+impl<S: AsyncRead + AsyncWrite + Unpin> Plain<S> {
+    /// What is read at a time.
+    const BUFFER: usize = 8 * 1024;
+    /// Larger pieces are written from where they are.
+    const COPIED: usize = 16 * 1024;
+
+    pub(super) fn new(stream: S, stopping: &Stopping) -> Plain<S> {
+        Plain { stream, input: BytesMut::new(), output: Vec::new(), is_last: false, stop: StopSignal::new(stopping) }
+    }
+
+    /// The connection, for whoever understands more than plain requests.
+    pub(super) fn hand_over(self) -> Rewound<S> {
+        Rewound::with(self.stream, self.input)
+    }
+
+    /// The same, with the bytes of a request that was taken and is not answered here.
+    pub(super) fn hand_over_with(mut self, request: &[u8]) -> Rewound<S> {
+        let later = self.input.split();
+        self.input.extend_from_slice(request);
+        self.input.extend_from_slice(&later);
+        self.hand_over()
+    }
+
+    /// Waits for the next request.
+    pub(super) async fn next(&mut self) -> io::Result<Next> {
+        loop {
+            match head::take(&mut self.input) {
+                Beginning::Plain(taken) => {
+                    self.is_last = taken.is_last;
+                    return Ok(Next::Request(taken));
+                }
+                Beginning::Other => return Ok(Next::Other),
+                Beginning::Nothing if poll_fn(|cx| self.poll_more(cx)).await? == 0 => return Ok(Next::End),
+                Beginning::Nothing => {}
+            }
+        }
+    }
+
+    /// How much has arrived; nothing if the service stops.
+    fn poll_more(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<usize>> {
+        // Costs nothing: nobody uses the buffer any more.
+        self.input.reserve(Plain::<S>::BUFFER);
+        match self.poll_read(cx) {
+            Poll::Pending => self.stop.poll_begun(cx).map(|()| Ok(0)),
+            read => read,
+        }
+    }
+
+    fn poll_read(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<usize>> {
+        pin!(self.stream.read_buf(&mut self.input)).poll(cx)
+    }
+
+    /// Ready once the client has closed its half, or the connection is broken. What it sends before its answer is kept, within bounds.
+    pub(super) fn poll_gone(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        loop {
+            if self.input.len() >= Plain::<S>::BUFFER {
+                return Poll::Pending;
+            }
+            // A request that is being answered shares the buffer, so that more room would be a new one.
+            if self.input.len() == self.input.capacity() {
+                self.input.reserve(Plain::<S>::BUFFER);
+            }
+            if !matches!(ready!(self.poll_read(cx)), Ok(1..)) {
+                return Poll::Ready(());
+            }
+        }
+    }
+
+    /// Sends a response.
+    pub(super) async fn respond<B>(&mut self, response: Response<B>) -> io::Result<After>
+    where
+        B: Body<Data = Bytes> + Unpin,
+    {
+        let (mut parts, mut body) = response.into_parts();
+        if self.is_last || self.stop.has_begun() {
+            parts.headers.insert(CONNECTION, HeaderValue::from_static("close"));
+        }
+        let framing = Framing::of(parts.status, body.size_hint().exact());
+        response::write_head(&mut self.output, &parts, framing);
+        if framing != Framing::NoBody {
+            while !body.is_end_stream() {
+                let Some(frame) = self.next_frame(&mut body).await? else { break };
+                if let Ok(data) = frame.into_data() {
+                    self.write_piece(&data, framing).await?;
+                }
+            }
+        }
+        if framing == Framing::Chunked {
+            self.output.extend_from_slice(b"0\r\n\r\n");
+        }
+        self.flush().await?;
+        if !says(&parts.headers, CONNECTION, "close") {
+            return Ok(After::Continue);
+        }
+        self.stream.shutdown().await?;
+        Ok(After::Close)
+    }
+
+    /// The next piece of a body. What was written before is sent rather than wait with it.
+    async fn next_frame<B: Body<Data = Bytes> + Unpin>(&mut self, body: &mut B) -> io::Result<Option<Frame<Bytes>>> {
+        let mut poll = |cx: &mut Context<'_>| match Pin::new(&mut *body).poll_frame(cx) {
+            Poll::Ready(Some(Err(_))) => Poll::Ready(Err(Gone)),
+            Poll::Ready(frame) => Poll::Ready(Ok(frame.and_then(Result::ok))),
+            Poll::Pending => Poll::Pending,
+        };
+        let mut next = poll_fn(|cx| Poll::Ready(poll(cx))).await;
+        if next.is_pending() {
+            self.flush().await?;
+            next = poll_fn(|cx| match poll(cx) {
+                Poll::Pending => self.poll_gone(cx).map(|()| Poll::Ready(Err(Gone))),
+                next => Poll::Ready(next),
+            })
+            .await;
+        }
+        let Poll::Ready(next) = next else { return Ok(None) };
+        if next.is_err() {
+            // What has arrived is sent; that it is not all of it shows in how the connection ends.
+            self.flush().await?;
+        }
+        next.map_err(|Gone| io::ErrorKind::ConnectionAborted.into())
+    }
+
+    async fn write_piece(&mut self, data: &[u8], framing: Framing) -> io::Result<()> {
+        if data.is_empty() {
+            return Ok(());
+        }
+        if framing == Framing::Chunked {
+            response::write_chunk_size(&mut self.output, data.len());
+        }
+        if self.output.len() + data.len() <= Plain::<S>::COPIED {
+            self.output.extend_from_slice(data);
+        } else {
+            self.flush().await?;
+            self.stream.write_all(data).await?;
+        }
+        if framing == Framing::Chunked {
+            self.output.extend_from_slice(b"\r\n");
+        }
+        Ok(())
+    }
+
+    async fn flush(&mut self) -> io::Result<()> {
+        if !self.output.is_empty() {
+            self.stream.write_all(&self.output).await?;
+            self.output.clear();
+        }
+        self.stream.flush().await
+    }
+}
