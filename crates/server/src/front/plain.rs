@@ -22,6 +22,8 @@ use hyper::body::{Body, Frame};
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
 
 use super::connections::{StopSignal, Stopping};
+#[cfg(any(test, fuzzing))]
+pub(super) use head::length_of_plain;
 use head::{Beginning, Taken};
 use response::Framing;
 pub(super) use response::{says, write_field};
@@ -38,6 +40,7 @@ pub(super) struct Plain<S> {
 }
 
 /// What comes next on a connection.
+#[expect(clippy::large_enum_variant, reason = "used at once where it is made")]
 pub(super) enum Next {
     Request(Taken),
     /// A request that is not plain, and stays in the buffer.

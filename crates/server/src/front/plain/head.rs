@@ -15,6 +15,7 @@ const MORE_HEADERS: usize = 8;
 
 /// What the bytes at the beginning of a buffer are.
 #[derive(Debug)]
+#[expect(clippy::large_enum_variant, reason = "used at once where it is made")]
 pub(super) enum Beginning {
     /// Nothing has arrived.
     Nothing,
@@ -44,6 +45,15 @@ struct Layout {
     length: usize,
     body: usize,
     is_last: bool,
+}
+
+/// How long the plain request at the beginning of these bytes is.
+#[cfg(any(test, fuzzing))]
+pub(in crate::front) fn length_of_plain(input: &[u8]) -> Option<usize> {
+    match take(&mut input.into()) {
+        Beginning::Plain(taken) => Some(taken.bytes.len()),
+        Beginning::Nothing | Beginning::Other => None,
+    }
 }
 
 /// Takes a plain request.

@@ -16,6 +16,8 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 mod head;
 
 use super::websocket::Sequel;
+#[cfg(any(test, fuzzing))]
+use crate::front::plain::length_of_plain;
 use crate::front::plain::lines::{chunk_size, field};
 use crate::metrics::{Front, Metrics};
 use head::{Head, Length};
@@ -197,13 +199,19 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Strict<S> {
     }
 }
 
-/// Bytes of a hostile client: what is refused does not depend on how the bytes arrive.
+/// Bytes of a hostile client: what is refused does not depend on how the bytes arrive, and a request that is plain is not refused and
+/// ends where it seems to.
 #[cfg(any(test, fuzzing))]
 pub(crate) fn fuzz(bytes: &[u8]) {
     let whole = Strict::new((), Sequel::default()).read(bytes).map_err(|Refused(at)| at);
     let mut strict = Strict::new((), Sequel::default());
     let cut = bytes.iter().enumerate().try_for_each(|(at, byte)| strict.read(&[*byte]).map_err(|_| at));
     assert_eq!(whole, cut, "{}", String::from_utf8_lossy(bytes));
+    if let Some(length) = length_of_plain(bytes) {
+        let mut strict = Strict::new((), Sequel::default());
+        assert_eq!(strict.read(&bytes[..length]), Ok(()), "{}", String::from_utf8_lossy(bytes));
+        assert!(matches!(&strict.place, Place::Head(head) if !head.has_begun()), "{}", String::from_utf8_lossy(bytes));
+    }
 }
 
 #[cfg(test)]

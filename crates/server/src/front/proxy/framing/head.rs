@@ -21,6 +21,11 @@ pub(super) enum Length {
 }
 
 impl Head {
+    #[cfg(any(test, fuzzing))]
+    pub(super) fn has_begun(&self) -> bool {
+        self.begun
+    }
+
     /// Parses a line without its ending; `None` refuses it.
     pub(super) fn read_line(&mut self, line: &[u8]) -> Option<Length> {
         match (self.begun, line.is_empty()) {

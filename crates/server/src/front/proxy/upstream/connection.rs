@@ -50,6 +50,7 @@ struct Hyper {
 }
 
 /// What reads and writes.
+#[expect(clippy::large_enum_variant, reason = "both are in the same box")]
 enum Work {
     /// The connection can be used again afterwards.
     Http(http1::Connection<TokioIo<Stream<Socket>>, Upload>),
