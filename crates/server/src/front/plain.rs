@@ -17,7 +17,7 @@ use std::task::{Context, Poll, ready};
 use axum::body::Bytes;
 use bytes::BytesMut;
 use http::header::CONNECTION;
-use http::{HeaderValue, Response};
+use http::{HeaderMap, HeaderValue, Response};
 use hyper::body::{Body, Frame};
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
 
@@ -34,6 +34,8 @@ pub(super) struct Plain<S> {
     stream: S,
     input: BytesMut,
     output: Vec<u8>,
+    /// The headers of the last response, cleared: to make room for headers costs more than to fill it.
+    spare: HeaderMap,
     /// Whether the client sends no other request.
     is_last: bool,
     stop: StopSignal,
@@ -60,6 +62,16 @@ pub(super) enum After {
 #[derive(Debug)]
 struct Gone;
 
+/// Room for other headers, unless it is too much to keep.
+pub(super) fn cleared(mut headers: HeaderMap) -> HeaderMap {
+    const KEPT: usize = 64;
+    if headers.capacity() > KEPT {
+        return HeaderMap::new();
+    }
+    headers.clear();
+    headers
+}
+
 impl<S: AsyncRead + AsyncWrite + Unpin> Plain<S> {
     /// What is read at a time.
     const BUFFER: usize = 8 * 1024;
@@ -67,7 +79,8 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Plain<S> {
     const COPIED: usize = 16 * 1024;
 
     pub(super) fn new(stream: S, stopping: &Stopping) -> Plain<S> {
-        Plain { stream, input: BytesMut::new(), output: Vec::new(), is_last: false, stop: StopSignal::new(stopping) }
+        let (input, output, spare) = (BytesMut::new(), Vec::new(), HeaderMap::new());
+        Plain { stream, input, output, spare, is_last: false, stop: StopSignal::new(stopping) }
     }
 
     /// The connection, for whoever understands more than plain requests.
@@ -86,7 +99,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Plain<S> {
     /// Waits for the next request.
     pub(super) async fn next(&mut self) -> io::Result<Next> {
         loop {
-            match head::take(&mut self.input) {
+            match head::take(&mut self.input, &mut self.spare) {
                 Beginning::Plain(taken) => {
                     self.is_last = taken.is_last;
                     return Ok(Next::Request(taken));
@@ -152,6 +165,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Plain<S> {
         }
         self.flush().await?;
         if !says(&parts.headers, CONNECTION, "close") {
+            self.spare = cleared(parts.headers);
             return Ok(After::Continue);
         }
         self.stream.shutdown().await?;

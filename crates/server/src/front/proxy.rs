@@ -47,7 +47,7 @@ use super::connections::{
     self, Accepted, Busy, InFlight, Limits, Listener, Requests, Stopping, TOO_MANY_REQUESTS, Visitors, protocol,
 };
 use super::forwarding;
-use super::plain::{After, Next, Plain, Rewound, write_field};
+use super::plain::{After, Next, Plain, Rewound, cleared, write_field};
 use crate::metrics::{Front, Outcome, WaitOutcome};
 use crate::network;
 use crate::service::Service;
@@ -219,7 +219,8 @@ impl Proxy {
         let host = target.host.unwrap_or_else(|| self.upstream.host());
         self.prepare(&mut parts, host, client, hop);
         let request = written(&parts.method, target.path.as_str(), &parts.headers);
-        let fetched = self.upstream.fetch(client.thread, &request, &self.service.metrics.proxy).await;
+        let mut spare = cleared(parts.headers);
+        let fetched = self.upstream.fetch(client.thread, &request, &mut spare, &self.service.metrics.proxy).await;
         let mut response = match fetched {
             Ok((response, _)) if response.status() == StatusCode::SWITCHING_PROTOCOLS => {
                 unasked_protocol().into_response()

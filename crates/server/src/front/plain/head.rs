@@ -50,14 +50,14 @@ struct Layout {
 /// How long the plain request at the beginning of these bytes is.
 #[cfg(any(test, fuzzing))]
 pub(in crate::front) fn length_of_plain(input: &[u8]) -> Option<usize> {
-    match take(&mut input.into()) {
+    match take(&mut input.into(), &mut HeaderMap::new()) {
         Beginning::Plain(taken) => Some(taken.bytes.len()),
         Beginning::Nothing | Beginning::Other => None,
     }
 }
 
-/// Takes a plain request.
-pub(super) fn take(input: &mut BytesMut) -> Beginning {
+/// Takes a plain request. Its headers are put into `spare`, which is empty.
+pub(super) fn take(input: &mut BytesMut, spare: &mut HeaderMap) -> Beginning {
     if input.is_empty() {
         return Beginning::Nothing;
     }
@@ -72,7 +72,7 @@ pub(super) fn take(input: &mut BytesMut) -> Beginning {
     *request.method_mut() = method;
     *request.version_mut() = Version::HTTP_11;
     *request.uri_mut() = target(&bytes, layout.target);
-    *request.headers_mut() = headers(&bytes, &layout.fields[..layout.count]);
+    *request.headers_mut() = headers(std::mem::take(spare), &bytes, &layout.fields[..layout.count]);
     Beginning::Plain(Taken { request, bytes, is_last: layout.is_last })
 }
 
@@ -80,8 +80,8 @@ fn target(head: &Bytes, at: Range<usize>) -> Uri {
     Uri::from(PathAndQuery::from_maybe_shared(head.slice(at)).expect("a target that was tried before"))
 }
 
-fn headers(head: &Bytes, fields: &[(Range<usize>, Range<usize>)]) -> HeaderMap {
-    let mut headers = HeaderMap::with_capacity(fields.len() + MORE_HEADERS);
+fn headers(mut headers: HeaderMap, head: &Bytes, fields: &[(Range<usize>, Range<usize>)]) -> HeaderMap {
+    headers.reserve(fields.len() + MORE_HEADERS);
     for (name, value) in fields {
         let name = HeaderName::from_bytes(&head[name.clone()]).expect("a token");
         let value = HeaderValue::from_maybe_shared(head.slice(value.clone())).expect("no control characters");
@@ -183,7 +183,7 @@ mod tests {
 
     fn taken(text: &str) -> (Beginning, BytesMut) {
         let mut input = BytesMut::from(text);
-        (take(&mut input), input)
+        (take(&mut input, &mut HeaderMap::new()), input)
     }
 
     #[test]

@@ -16,7 +16,7 @@ use std::time::Duration;
 
 use http::header::UPGRADE;
 use http::uri::PathAndQuery;
-use http::{HeaderValue, Method, Request, Response, StatusCode, Uri};
+use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode, Uri};
 use hyper::body::{Body as _, Incoming};
 use rustls::ClientConfig;
 use tokio::time::{Instant, timeout_at};
@@ -193,17 +193,18 @@ impl Upstream {
     }
 
     /// Sends a request without a body that is safe to repeat, as bytes, and returns the response once its head is there. Quicker
-    /// than [`Upstream::send`], and without trailers and upgrades.
+    /// than [`Upstream::send`], and without trailers and upgrades. The headers of the response are put into `spare`, which is empty.
     pub(super) async fn fetch(
         &self,
         thread: usize,
         request: &[u8],
+        spare: &mut HeaderMap,
         counted: &Proxied,
     ) -> Result<(Response<()>, Taken), Problem> {
         let began = Instant::now();
-        let fetched = match self.fetch_once(thread, request, Choice::Idle(Stakes::Low), began).await {
+        let fetched = match self.fetch_once(thread, request, spare, Choice::Idle(Stakes::Low), began).await {
             Err(failure) if failure.is_lost() => {
-                Box::pin(self.fetch_once(thread, request, Choice::New, Instant::now())).await
+                Box::pin(self.fetch_once(thread, request, spare, Choice::New, Instant::now())).await
             }
             outcome => outcome,
         };
@@ -218,13 +219,14 @@ impl Upstream {
         &self,
         thread: usize,
         mut request: &[u8],
+        spare: &mut HeaderMap,
         choice: Choice,
         began: Instant,
     ) -> Result<(Response<()>, Taken), Failure> {
         let mut taken = self.connection(thread, choice, began).await?;
         let Some(connection) = taken.connection() else { return Err(Failure::Late) };
         let due = began + self.timeouts.response;
-        let response = poll_fn(|cx| match connection.poll_exchange(&mut request, cx) {
+        let response = poll_fn(|cx| match connection.poll_exchange(&mut request, spare, cx) {
             Poll::Pending => connection.poll_late(due, cx).map(|()| Err(Failure::Late)),
             Poll::Ready(response) => Poll::Ready(response.map_err(Failure::Broken)),
         });

@@ -13,7 +13,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 
 use bytes::Bytes;
-use http::{Request, Response};
+use http::{HeaderMap, Request, Response};
 use hyper::body::Incoming;
 use hyper::client::conn::http1::{self, Builder, SendRequest};
 use hyper_util::rt::TokioIo;
@@ -161,10 +161,11 @@ impl Connection {
     pub(super) fn poll_exchange(
         &mut self,
         request: &mut &[u8],
+        spare: &mut HeaderMap,
         cx: &mut Context<'_>,
     ) -> Poll<io::Result<Response<()>>> {
         match &mut self.speaker {
-            Speaker::Exchange(exchange) => exchange.poll_head(request, cx),
+            Speaker::Exchange(exchange) => exchange.poll_head(request, spare, cx),
             _ => Poll::Ready(Err(io::ErrorKind::NotConnected.into())),
         }
     }

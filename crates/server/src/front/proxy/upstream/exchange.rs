@@ -88,8 +88,13 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Exchange<S> {
         self.poll_read(cx).is_pending()
     }
 
-    /// Sends what is left of a request, and waits for the head of the response.
-    pub(super) fn poll_head(&mut self, request: &mut &[u8], cx: &mut Context<'_>) -> Poll<io::Result<Response<()>>> {
+    /// Sends what is left of a request, and waits for the head of the response. Its headers are put into `spare`, which is empty.
+    pub(super) fn poll_head(
+        &mut self,
+        request: &mut &[u8],
+        spare: &mut HeaderMap,
+        cx: &mut Context<'_>,
+    ) -> Poll<io::Result<Response<()>>> {
         self.state = State::Busy;
         while !request.is_empty() {
             let written = ready!(Pin::new(&mut self.stream).poll_write(cx, request))?;
@@ -104,7 +109,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Exchange<S> {
         }
         loop {
             if !self.arrived.is_empty()
-                && let Some(response) = self.take_head()?
+                && let Some(response) = self.take_head(spare)?
             {
                 return Poll::Ready(Ok(response));
             }
@@ -118,7 +123,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Exchange<S> {
     }
 
     /// The head of a response, if all of it has arrived. Interim responses, such as 103, are skipped.
-    fn take_head(&mut self) -> io::Result<Option<Response<()>>> {
+    fn take_head(&mut self, spare: &mut HeaderMap) -> io::Result<Option<Response<()>>> {
         loop {
             let mut headers = [const { MaybeUninit::uninit() }; MOST_HEADERS];
             let mut head = httparse::Response::new(&mut []);
@@ -135,7 +140,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Exchange<S> {
             let mut response = Response::new(());
             *response.status_mut() = status;
             *response.version_mut() = if head.version == Some(0) { Version::HTTP_10 } else { Version::HTTP_11 };
-            *response.headers_mut() = headers_of(head.headers, &self.arrived)?;
+            *response.headers_mut() = headers_of(std::mem::take(spare), head.headers, &self.arrived)?;
             if let Some(reason) = head.reason.filter(|reason| status.canonical_reason() != Some(reason))
                 && let Ok(reason) = ReasonPhrase::try_from(reason.as_bytes())
             {
@@ -209,9 +214,9 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Exchange<S> {
     }
 }
 
-fn headers_of(parsed: &[httparse::Header<'_>], head: &Bytes) -> io::Result<HeaderMap> {
-    // Room for what is added on the way.
-    let mut headers = HeaderMap::with_capacity(parsed.len() + 4);
+fn headers_of(mut headers: HeaderMap, parsed: &[httparse::Header<'_>], head: &Bytes) -> io::Result<HeaderMap> {
+    // With room for what is added on the way.
+    headers.reserve(parsed.len() + 4);
     for header in parsed {
         let name = HeaderName::from_bytes(header.name.as_bytes()).map_err(|error| invalid(error.to_string()))?;
         let value = HeaderValue::from_maybe_shared(head.slice_ref(header.value));

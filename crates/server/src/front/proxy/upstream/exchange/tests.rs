@@ -18,7 +18,7 @@ async fn read(answer: &str, at_a_time: usize) -> io::Result<(u16, String, bool)>
     });
     let mut exchange = Exchange::new(here);
     let mut request: &[u8] = b"";
-    let response = poll_fn(|cx| exchange.poll_head(&mut request, cx)).await?;
+    let response = poll_fn(|cx| exchange.poll_head(&mut request, &mut HeaderMap::new(), cx)).await?;
     let mut body = Vec::new();
     while let Some(piece) = poll_fn(|cx| exchange.poll_piece(cx)).await? {
         body.extend_from_slice(&piece);
