@@ -109,7 +109,9 @@ fn protocol(executor: AtOnce, limits: Limits) -> auto::Builder<AtOnce> {
         .keep_alive_interval(ping)
         .keep_alive_timeout(ping)
         .max_header_list_size(limits.head as u32)
-        .max_concurrent_streams(limits.streams);
+        .max_concurrent_streams(limits.streams)
+        // No gRPC client reads it, and other servers of gRPC do not send it.
+        .auto_date_header(false);
     builder
 }
 
